@@ -1,0 +1,1 @@
+# Installed by the house helper: headers, archive, CMake package.
