@@ -1,0 +1,67 @@
+#pragma once
+
+#include <istream>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tilewright/gemm.h"
+
+namespace tilewright {
+
+/// What the last Import did, entry by entry.
+struct ImportReport {
+  int resolved = 0;        ///< entries that name a live kernel and were taken or were already there
+  int unknown_kernel = 0;  ///< kept aside: neither served nor counted, exported again
+  int stale = 0;           ///< kernel is live but its fingerprint changed: kept aside too
+  int corrupt = 0;         ///< lines that do not parse or fail their checksum: skipped
+  int worse = 0;           ///< an entry with better evidence stood already
+  std::vector<std::string> messages;  ///< one line for each kind of trouble, with the first line number
+};
+
+/// The winners: problem -> launch spec, sorted by batch within each family of problems that differ only in the batch dimension.
+///
+/// LowerBound returns the smallest tuned batch >= the requested one, as the source of TurboMind's cache does (its page says "less
+/// than or equal", which is FloorBound here). Every hit whose batch differs is re-checked for feasibility at the exact shape. Only
+/// measurements belong in it; no policy inserts a guess.
+///
+/// Find, LowerBound and FloorBound allocate nothing and lock nothing; they may run from any number of threads as long as none
+/// calls Insert or Import.
+class DispatchCache {
+ public:
+  explicit DispatchCache(std::vector<Kernel*> kernels);
+  ~DispatchCache();
+  DispatchCache(DispatchCache&&) noexcept;
+  DispatchCache& operator=(DispatchCache&&) noexcept;
+
+  std::optional<LaunchSpec> Find(const GemmDesc& desc) const;        ///< exact
+  std::optional<LaunchSpec> LowerBound(const GemmDesc& desc) const;  ///< smallest tuned batch >= the requested one
+  std::optional<LaunchSpec> FloorBound(const GemmDesc& desc) const;  ///< largest tuned batch <= the requested one
+
+  /// As LowerBound and FloorBound, and tells the batch size that was measured.
+  struct Hit {
+    LaunchSpec spec;
+    std::int32_t batch = 0;
+  };
+  std::optional<Hit> LowerBoundHit(const GemmDesc& desc) const;
+  std::optional<Hit> FloorBoundHit(const GemmDesc& desc) const;
+
+  /// False where an entry with better evidence (a measured, faster one) stands. A spec without a measured time replaces nothing.
+  bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
+
+  /// JSON Lines, docs/dispatch_cache.md; returns the entries written, or -1 when the stream failed.
+  int Export(std::ostream& out) const;
+  /// Returns the entries resolved to a live kernel; last_import() details the rest. Never throws on any input.
+  int Import(std::istream& in);
+  const ImportReport& last_import() const;
+
+  std::size_t size() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tilewright/device.h"
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+/// Why a kernel cannot run a problem. Not an error: the next kernel may.
+enum class Reason : std::uint8_t {
+  kDevice,       ///< the device lacks an instruction set or resource
+  kType,
+  kOrder,
+  kStriding,
+  kPack,
+  kQuant,
+  kShape,
+  kAlignment,
+  kEpilogue,
+  kScaling,      ///< alpha or beta
+  kPrecision,    ///< it rounds activations further than the problem allows
+  kGuarantee,    ///< it cannot promise determinism or batch invariance
+  kWorkspace,
+  kProvider,     ///< excluded by --providers
+  kQuarantined,  ///< crashed, hung or returned wrong numbers here before
+};
+std::string_view ReasonName(Reason reason);
+
+struct Rejection {
+  Reason reason = Reason::kType;
+  std::string have;  ///< what the problem has: "k = 100"
+  std::string need;  ///< what the kernel needs: "k a multiple of 32"
+
+  std::string ToString() const;  ///< "shape: k = 100, needs k a multiple of 32"
+};
+
+/// Who answered a choice, best first. A guess is never stored as a measurement.
+enum class Provenance : std::uint8_t {
+  kPinned,        ///< lock file or option
+  kMeasured,      ///< this very problem was timed on this device
+  kInterpolated,  ///< timed at a neighbouring batch size; the choice names it
+  kModel,         ///< the analytic model ranked the feasible kernels
+  kDefault,       ///< the reference kernel, because nothing else could run it
+};
+std::string_view ProvenanceName(Provenance provenance);
+
+/// What to do about a problem without a record.
+enum class DispatchPolicy : std::uint8_t {
+  kDefault = 0,  ///< records (exact, then interpolated), else model; never measures
+  kMeasure = 1,  ///< measure unless an exact record exists
+  kReuse = 2,    ///< records only, exact or interpolated; else model
+  kAppend = 3,   ///< measure and reuse: measure what has no exact record, keep every record there is
+};
+
+enum class Provider : std::uint8_t { kOwn, kVendor, kUser };
+std::string_view ProviderName(Provider provider);
+
+/// What is known of an implementation beyond what it computes. Not part of any key except `fingerprint`.
+struct KernelInfo {
+  std::string name;         ///< stable id by the grammar in docs/kernel_ids.md, e.g. "gemm.f32_q4_1_f32.nt.avx512vnni.6x16.x16"
+  std::string fingerprint;  ///< of the implementation; a record made with another one is stale
+  DeviceKind device = DeviceKind::kCpu;
+  Provider provider = Provider::kOwn;
+  std::uint32_t features = 0;   ///< Feature bits required
+  bool deterministic = true;    ///< bitwise equal run to run with any number of threads
+  bool batch_invariant = false; ///< a row's result does not depend on the batch it rides in
+  bool reference = false;       ///< slow, takes everything of its kind, chosen only when nothing else can run
+  std::int64_t smem_bytes = 0;
+  int registers = 0;
+  int max_active_ctas = 1;      ///< occupancy
+};
+
+/// Base of every kernel of every operation. Immutable after construction; all const members may be called from many threads.
+class KernelBase {
+ public:
+  virtual ~KernelBase() = default;
+  const KernelInfo& info() const { return info_; }
+  std::string_view name() const { return info_.name; }
+
+  /// nullopt when `device` can run it.
+  std::optional<Rejection> CheckDevice(const DeviceSpec& device) const;
+
+ protected:
+  explicit KernelBase(KernelInfo info) : info_(std::move(info)) {}
+  KernelInfo info_;
+};
+
+/// Kernels of the operations whose problem has no launch parameters: norm, rope, elementwise ... `Desc` is the problem (a plain
+/// aggregate, the key), `Args` the pointers.
+template <class Desc, class Args>
+class OpKernel : public KernelBase {
+ public:
+  using KernelBase::KernelBase;
+  virtual std::optional<Rejection> IsFeasible(const Desc& desc) const = 0;
+  /// Predicted time in microseconds on `device`; only the order matters when nothing was measured.
+  virtual double EstimateUs(const Desc& desc, const DeviceSpec& device) const = 0;
+  /// Runs to completion on `stream`'s executor (CPU). Allocates nothing.
+  virtual Status Launch(const Args& args, Stream stream) const = 0;
+};
+
+}  // namespace tilewright
