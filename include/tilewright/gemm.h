@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tilewright/kernel.h"
@@ -37,7 +38,7 @@ struct Quant {
 using Pack = std::uint16_t;
 constexpr Pack kPackPlain = 0;
 constexpr Pack kPackAny = 0xffff;  ///< in a problem: the weights may still be packed as the chosen kernel likes
-std::string PackName(Pack pack);
+std::string PackName(Pack pack);  ///< "plain", "any", a name of the table in ops/gemm/base/packs.h, or "pack<number>"
 
 enum class Epilogue : std::uint8_t {
   kNone = 0,
@@ -59,7 +60,6 @@ enum class BatchDim : std::uint8_t { kM = 0, kN = 1 };
 /// How far a kernel may round the activations on the way into its multiplier. kAuto allows int8 blocks for quantised weights and
 /// bf16 for bf16 weights: what every peer does by default.
 enum class Precision : std::uint8_t { kAuto, kF32, kBF16, kI8 };
-enum class Guarantee : std::uint8_t { kFastest, kDeterministic, kBatchInvariant };
 
 /// A GEMM problem: the key of every cache and record. Every field that feasibility or launch reads is here; the one list of
 /// fields is ForEachField below. No pointers, no padding.

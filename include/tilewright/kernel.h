@@ -56,6 +56,14 @@ enum class DispatchPolicy : std::uint8_t {
   kAppend = 3,   ///< measure and reuse: measure what has no exact record, keep every record there is
 };
 
+/// What a caller may ask of the numbers beyond being right. Kernels declare what they keep; the engine filters.
+enum class Guarantee : std::uint8_t {
+  kFastest,
+  kDeterministic,   ///< bitwise equal run to run
+  kBatchInvariant,  ///< and a row's result does not depend on the batch it rides in
+};
+std::string_view GuaranteeName(Guarantee guarantee);
+
 enum class Provider : std::uint8_t { kOwn, kVendor, kUser };
 std::string_view ProviderName(Provider provider);
 
@@ -83,6 +91,9 @@ class KernelBase {
 
   /// nullopt when `device` can run it.
   std::optional<Rejection> CheckDevice(const DeviceSpec& device) const;
+
+  /// nullopt when the kernel keeps `guarantee`.
+  std::optional<Rejection> CheckGuarantee(Guarantee guarantee) const;
 
  protected:
   explicit KernelBase(KernelInfo info) : info_(std::move(info)) {}
