@@ -1,6 +1,5 @@
 # Digest of every kernel translation unit, computed at build time (tools/fingerprint.py) and compiled into tw_fingerprints:
 # its source, every project header it includes, compiler and flags. A record of a kernel whose digest changed is stale.
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 get_property(kernels GLOBAL PROPERTY TILEWRIGHT_KERNEL_SOURCES)
 get_directory_property(directory_options COMPILE_OPTIONS)

@@ -1,0 +1,62 @@
+# Wishes, one a target. `make help` lists them. CMake does the work (CMakePresets.json); this only knows the order.
+BUILD := build
+JOBS ?= $(shell nproc)
+MODEL := $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+TILEWRIGHT := $(BUILD)/cli/tilewright
+PREFIX ?= /usr/local
+PROMPT ?= Once upon a time
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt bench build install asan tsan fuzz deps clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):.*## /  make \1  /p' $(MAKEFILE_LIST)
+
+deps:  ## install what this machine lacks (apt-get, as root or with sudo)
+	@tools/install_deps.sh build
+
+$(BUILD)/build.ninja: | deps
+	@echo "-- configuring $(BUILD)"
+	@mkdir -p $(BUILD)
+	@cmake --preset release > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+
+build: deps $(BUILD)/build.ninja  ## build everything into build/
+	@cmake --build $(BUILD) -j $(JOBS)
+
+demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this machine, generate text
+	@cmake --build $(BUILD) -j $(JOBS) --target tilewright_cli
+	@tools/get_model.sh $(BUILD)/models
+	@tools/demo.sh $(TILEWRIGHT) $(MODEL) "$(PROMPT)"
+
+test: build  ## build and run every test
+	@tools/get_model.sh $(BUILD)/models || true
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+check: deps  ## format, layers and clang-tidy over what changed (ALL=1: over everything)
+	@tools/install_deps.sh check
+	@tools/check.sh $(if $(ALL),--all)
+
+fmt:  ## format what changed (ALL=1: everything)
+	@tools/install_deps.sh check
+	@tools/fmt.sh $(if $(ALL),--all)
+
+bench: build  ## run the benchmarks on the small model
+	@tools/get_model.sh $(BUILD)/models
+	@$(TILEWRIGHT) bench model $(MODEL) -p 512 -n 128
+
+install: build  ## install headers, library and command to PREFIX (default /usr/local)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+asan: deps  ## tests that parse or pack, under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/sanitize.sh asan parse
+
+tsan: deps  ## tests of records and threads, under ThreadSanitizer
+	@tools/sanitize.sh tsan tsan
+
+fuzz: deps  ## run every fuzz target, together for FUZZ_SECONDS (default 60)
+	@tools/install_deps.sh check
+	@tools/fuzz.sh $(or $(FUZZ_SECONDS),60)
+
+clean:  ## remove all build folders
+	@rm -rf $(BUILD) $(BUILD)-*/

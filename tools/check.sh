@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Format, layers and clang-tidy, over the files that changed since the last commit but one or, with --all, over all.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source tools/changed_files.sh "$@"
+failed=0
+
+if ! clang_format=$(tools/fmt.sh --which); then
+  echo "-- format: skipped, there is no clang-format 14 here and other versions format otherwise"
+else
+  echo "-- format: ${#sources[@]} files"
+  if [[ ${#sources[@]} -gt 0 ]] && ! "$clang_format" --dry-run -Werror "${sources[@]}" 2>&1 | head -n 40; then
+    echo "   make fmt mends it" >&2
+    failed=1
+  fi
+fi
+
+echo "-- layers"
+python3 -B tools/check_layers.py || failed=1
+
+units=()
+for file in "${sources[@]}"; do
+  [[ $file == *.cc && $file != tests/install/* ]] && units+=("$file")
+done
+echo "-- clang-tidy: ${#units[@]} files"
+if [[ ${#units[@]} -gt 0 ]]; then
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  if ! cmake --preset tidy >"$log" 2>&1; then
+    cat "$log"
+    exit 1
+  fi
+  # Kernel files are compiled with g++'s flags; clang need not know all of them.
+  if ! printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build-tidy \
+      --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument >"$log" 2>/dev/null; then
+    cat "$log"
+    failed=1
+  fi
+fi
+exit $failed
