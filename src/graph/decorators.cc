@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "core/numeric.h"
+#include "graph/forwarding_dispatch.h"
+#include "tilewright/kernel_dispatch.h"
+
+namespace tilewright {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+std::string ShapeText(const TensorView& view) {
+  std::string text = fmt::format("[{}, {}", view.shape[0], view.shape[1]);
+  if (view.shape[2] * view.shape[3] > 1) text += fmt::format(", {}, {}", view.shape[2], view.shape[3]);
+  return text + "] " + std::string(DataTypeName(view.dtype));
+}
+
+class TraceDispatch final : public ForwardingDispatch {
+ public:
+  TraceDispatch(KernelDispatch& inner, std::function<void(std::string_view)> sink)
+      : ForwardingDispatch(inner), sink_(std::move(sink)) {}
+  std::string_view name() const override { return "trace"; }
+
+ protected:
+  Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out, Call call) override {
+    const auto start = Clock::now();
+    Status status = call(inner());
+    std::string line = fmt::format("{} {} {} {} <-", node.id, node.name, TensorOpName(node.op), ShapeText(out));
+    for (const TensorView& input : inputs) line.append(" ").append(ShapeText(input));
+    line += status ? fmt::format(" {:.1f} us", MicrosSince(start)) : fmt::format(" failed: {}", status.error().message);
+    sink_(line);
+    return status;
+  }
+
+ private:
+  std::function<void(std::string_view)> sink_;
+};
+
+class TimingDispatch final : public ForwardingDispatch {
+ public:
+  TimingDispatch(KernelDispatch& inner, ProfileSink& sink) : ForwardingDispatch(inner), sink_(sink), origin_(Clock::now()) {}
+  std::string_view name() const override { return "profile"; }
+
+ protected:
+  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView&, Call call) override {
+    const double start_us = MicrosSince(origin_);
+    Status status = call(inner());
+    sink_.Record(ProfileEvent{node.name, node.op, start_us, MicrosSince(origin_) - start_us});
+    return status;
+  }
+
+ private:
+  ProfileSink& sink_;
+  Clock::time_point origin_;
+};
+
+/// Bytes from data to the end of the last element of a view.
+std::size_t SpanBytes(const TensorView& view) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < 4; ++d) last += (view.shape[d] - 1) * view.stride[d];
+  const TypeInfo& info = GetTypeInfo(view.dtype);
+  return static_cast<std::size_t>((last / info.block_elements + 1) * info.block_bytes);
+}
+
+double LoadElement(const TensorView& view, std::int64_t at) {
+  switch (view.dtype) {
+    case DataType::kF64: return view.as<double>()[at];
+    case DataType::kF16: return F16ToF32(view.as<std::uint16_t>()[at]);
+    case DataType::kBF16: return BF16ToF32(view.as<std::uint16_t>()[at]);
+    default: return view.as<float>()[at];
+  }
+}
+
+/// The bytes an in-place node is about to overwrite are kept, restored for the other dispatch, and the first result put back.
+class CompareDispatch final : public ForwardingDispatch {
+ public:
+  CompareDispatch(KernelDispatch& inner, KernelDispatch& other, std::function<void(const NodeComparison&)> report)
+      : ForwardingDispatch(inner), other_(other), report_(std::move(report)) {}
+  std::string_view name() const override { return "compare"; }
+
+  Status Prepare(const Graph& graph) override {
+    if (Status status = ForwardingDispatch::Prepare(graph); !status) return status;
+    return other_.Prepare(graph);
+  }
+
+ protected:
+  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView& out, Call call) override {
+    const std::size_t bytes = SpanBytes(out);
+    before_.resize(bytes);
+    std::memcpy(before_.data(), out.data, bytes);
+    if (Status status = call(inner()); !status) return status;
+    first_.resize(bytes);
+    std::memcpy(first_.data(), out.data, bytes);
+    std::memcpy(out.data, before_.data(), bytes);
+    Status second = call(other_);
+    if (second) Report(node, out);
+    std::memcpy(out.data, first_.data(), bytes);
+    return second;
+  }
+
+ private:
+  void Report(const TensorNode& node, const TensorView& second) {
+    TensorView first = second;
+    first.data = first_.data();
+    NodeComparison comparison{node.id, node.name, node.op, 0, 0};
+    if (GetTypeInfo(second.dtype).block_quantised) return report_(comparison);
+    double difference = 0, norm = 0;
+    std::array<std::int64_t, 4> i{};
+    for (i[3] = 0; i[3] < second.shape[3]; ++i[3])
+      for (i[2] = 0; i[2] < second.shape[2]; ++i[2])
+        for (i[1] = 0; i[1] < second.shape[1]; ++i[1])
+          for (i[0] = 0; i[0] < second.shape[0]; ++i[0]) {
+            std::int64_t at = 0;
+            for (std::size_t d = 0; d < 4; ++d) at += i[d] * second.stride[d];
+            const double a = LoadElement(first, at), b = LoadElement(second, at);
+            difference += (a - b) * (a - b);
+            norm += b * b;
+            comparison.max_abs = std::max(comparison.max_abs, std::abs(a - b));
+          }
+    comparison.relative_l2 = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+    report_(comparison);
+  }
+
+  KernelDispatch& other_;
+  std::function<void(const NodeComparison&)> report_;
+  std::vector<std::byte> before_, first_;
+};
+
+std::string JsonEscaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<KernelDispatch> MakeTraceDispatch(KernelDispatch& inner, std::function<void(std::string_view)> sink) {
+  return std::make_unique<TraceDispatch>(inner, std::move(sink));
+}
+
+std::unique_ptr<KernelDispatch> MakeProfileDispatch(KernelDispatch& inner, ProfileSink& sink) {
+  return std::make_unique<TimingDispatch>(inner, sink);
+}
+
+std::unique_ptr<KernelDispatch> MakeCompareDispatch(KernelDispatch& inner, KernelDispatch& other,
+                                                    std::function<void(const NodeComparison&)> report) {
+  return std::make_unique<CompareDispatch>(inner, other, std::move(report));
+}
+
+void WriteChromeTrace(std::span<const ProfileEvent> events, std::ostream& out) {
+  out << "{\"traceEvents\":[";
+  bool first = true;
+  for (const ProfileEvent& event : events) {
+    out << (first ? "\n" : ",\n")
+        << fmt::format(R"({{"name":"{}","cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":1,"tid":1}})", JsonEscaped(event.name),
+                       TensorOpName(event.op), event.start_us, event.duration_us);
+    first = false;
+  }
+  out << "\n],\"displayTimeUnit\":\"ns\"}\n";
+}
+
+}  // namespace tilewright

@@ -1,0 +1,66 @@
+#include "tilewright/graph.h"
+
+#include <utility>
+
+namespace tilewright {
+
+std::string_view TensorOpName(TensorOp op) {
+  switch (op) {
+    case TensorOp::kNone: return "leaf";
+    case TensorOp::kMulMat: return "mul_mat";
+    case TensorOp::kRmsNorm: return "rms_norm";
+    case TensorOp::kAdd: return "add";
+    case TensorOp::kRope: return "rope";
+    case TensorOp::kAttention: return "attention";
+    case TensorOp::kCopy: return "copy";
+    case TensorOp::kMul: return "mul";
+    case TensorOp::kSilu: return "silu";
+    case TensorOp::kKvScatter: return "kv_scatter";
+    case TensorOp::kEmbedding: return "embedding";
+    case TensorOp::kMulMatAdd: return "mul_mat_add";
+    case TensorOp::kMulMatSwiGlu: return "mul_mat_swiglu";
+    case TensorOp::kSwiGlu: return "swiglu";
+    case TensorOp::kView: return "view";
+  }
+  return "unknown";
+}
+
+NodeId Graph::AddLeaf(std::string name, LeafKind kind, const TensorView& view, Pack pack) {
+  TensorNode node;
+  node.leaf = kind;
+  node.id = static_cast<NodeId>(nodes_.size());
+  node.name = std::move(name);
+  node.out = view;
+  node.pack = pack;
+  nodes_.push_back(std::move(node));
+  return nodes_.back().id;
+}
+
+NodeId Graph::AddOp(TensorOp op, std::string name, std::vector<NodeId> inputs, DataType dtype,
+                    std::array<std::int64_t, 4> shape, OpParams params) {
+  TensorNode node;
+  node.op = op;
+  node.id = static_cast<NodeId>(nodes_.size());
+  node.name = std::move(name);
+  node.inputs = std::move(inputs);
+  node.out = Contiguous(nullptr, dtype, shape);
+  node.params = params;
+  nodes_.push_back(std::move(node));
+  return nodes_.back().id;
+}
+
+NodeId Graph::AddView(std::string name, NodeId source, std::int64_t offset, std::array<std::int64_t, 4> shape,
+                      std::array<std::int64_t, 4> stride) {
+  TensorNode node;
+  node.op = TensorOp::kView;
+  node.id = static_cast<NodeId>(nodes_.size());
+  node.name = std::move(name);
+  node.inputs = {source};
+  node.out = TensorView{nullptr, shape, stride, this->node(source).out.dtype};
+  node.params.view_offset = offset;
+  node.alias_of = source;
+  nodes_.push_back(std::move(node));
+  return nodes_.back().id;
+}
+
+}  // namespace tilewright
