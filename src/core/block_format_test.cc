@@ -1,0 +1,211 @@
+#include "core/block_format.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/numeric.h"
+#include "core/random.h"
+#include "core/test_util.h"
+
+namespace tilewright {
+namespace {
+
+TEST(BlockFormatTest, Q4_0DecodesEveryCodeUnderEveryScale) {
+  // All 65536 scales times all 16 codes in both nibbles, in f32, bit for bit.
+  for (std::uint32_t d = 0; d <= 0xffff; ++d) {
+    BlockQ4_0 block{static_cast<std::uint16_t>(d), {}};
+    for (int j = 0; j < 16; ++j) block.qs[j] = static_cast<std::uint8_t>(j | (15 - j) << 4);
+    float got[32];
+    ASSERT_TRUE(DecodeRow(DataType::kQ4_0, &block, 32, got));
+    const float scale = F16ToF32(static_cast<std::uint16_t>(d));
+    for (int j = 0; j < 16; ++j) {
+      const float low = scale * static_cast<float>(j - 8),
+                  high = scale * static_cast<float>(15 - j - 8);
+      if (std::isnan(low)) {
+        ASSERT_TRUE(std::isnan(got[j]));
+        continue;
+      }
+      ASSERT_EQ(BitsOfF32(got[j]), BitsOfF32(low)) << "d " << d << " code " << j;
+      if (!std::isnan(high)) {
+        ASSERT_EQ(BitsOfF32(got[j + 16]), BitsOfF32(high)) << "d " << d << " code " << 15 - j;
+      }
+    }
+  }
+}
+
+TEST(BlockFormatTest, Q4_1RoundsTheExactValueOnce) {
+  Random random(11);
+  for (int trial = 0; trial < 20000; ++trial) {
+    BlockQ4_1 block{};
+    block.d = static_cast<std::uint16_t>(random.Next() & 0xffff);
+    block.m = static_cast<std::uint16_t>(random.Next() & 0xffff);
+    const float d = F16ToF32(block.d), m = F16ToF32(block.m);
+    if (!std::isfinite(d) || !std::isfinite(m)) continue;
+    for (int j = 0; j < 16; ++j) block.qs[j] = static_cast<std::uint8_t>(j | (15 - j) << 4);
+    float got[32];
+    double exact[32];
+    ASSERT_TRUE(DecodeRow(DataType::kQ4_1, &block, 32, got));
+    ASSERT_TRUE(DecodeRow(DataType::kQ4_1, &block, 32, exact));
+    for (int j = 0; j < 32; ++j) {
+      const int code = j < 16 ? j : 31 - j;
+      ASSERT_EQ(exact[j], static_cast<double>(d) * code + static_cast<double>(m));
+      ASSERT_EQ(got[j], static_cast<float>(exact[j]))
+          << "d " << block.d << " m " << block.m << " code " << code;
+    }
+  }
+}
+
+TEST(BlockFormatTest, Q8_0DecodesEveryCodeUnderEveryScale) {
+  for (std::uint32_t d = 0; d <= 0xffff; ++d) {
+    const float scale = F16ToF32(static_cast<std::uint16_t>(d));
+    if (!std::isfinite(scale)) continue;
+    BlockQ8_0 blocks[8];
+    for (int code = 0; code < 256; ++code) {
+      blocks[code / 32].d = static_cast<std::uint16_t>(d);
+      blocks[code / 32].qs[code % 32] = static_cast<std::int8_t>(code - 128);
+    }
+    float got[256];
+    ASSERT_TRUE(DecodeRow(DataType::kQ8_0, blocks, 256, got));
+    for (int code = 0; code < 256; ++code) {
+      ASSERT_EQ(static_cast<double>(got[code]), static_cast<double>(scale) * (code - 128))
+          << d << " " << code;
+    }
+  }
+}
+
+TEST(BlockFormatTest, Q6KPlacesEveryBitWhereTheFormatSaysAndIsExact) {
+  // One value set at a time to each of its 64 codes; all others stay at code 0, which is -32.
+  for (int i = 0; i < 256; ++i) {
+    const int half = i / 128, s = i % 128 / 32, l = i % 32;
+    for (int code = 0; code < 64; ++code) {
+      BlockQ6_K block{};
+      block.d = 0x3c00;
+      for (auto& scale : block.scales) scale = 1;
+      block.scales[i / 16] = -3;
+      block.ql[64 * half + l + (s % 2 == 1 ? 32 : 0)] =
+          static_cast<std::uint8_t>(s < 2 ? code & 15 : (code & 15) << 4);
+      block.qh[32 * half + l] = static_cast<std::uint8_t>(code >> 4 << (2 * s));
+      float got[256];
+      ASSERT_TRUE(DecodeRow(DataType::kQ6_K, &block, 256, got));
+      for (int j = 0; j < 256; ++j) {
+        const int want = (j == i ? code - 32 : -32) * (j / 16 == i / 16 ? -3 : 1);
+        ASSERT_EQ(got[j], static_cast<float>(want))
+            << "value " << i << " code " << code << " at " << j;
+      }
+    }
+  }
+}
+
+TEST(BlockFormatTest, Q6KIsExactForEveryScaleAndCode) {
+  Random random(5);
+  for (int trial = 0; trial < 3000; ++trial) {
+    BlockQ6_K block{};
+    auto* raw = reinterpret_cast<unsigned char*>(&block);
+    for (std::size_t i = 0; i < sizeof block; ++i)
+      raw[i] = static_cast<unsigned char>(random.Next());
+    block.d = static_cast<std::uint16_t>(random.Next() & 0xbbff);  // finite
+    float got[256];
+    double exact[256];
+    ASSERT_TRUE(DecodeRow(DataType::kQ6_K, &block, 256, got));
+    ASSERT_TRUE(DecodeRow(DataType::kQ6_K, &block, 256, exact));
+    for (int i = 0; i < 256; ++i) ASSERT_EQ(static_cast<double>(got[i]), exact[i]);
+  }
+}
+
+TEST(BlockFormatTest, PlainTypesDecodeToTheirValues) {
+  const std::uint8_t nibbles[] = {0x21, 0xf0};
+  float got[4];
+  ASSERT_TRUE(DecodeRow(DataType::kU4, nibbles, 4, got));
+  EXPECT_EQ(std::vector<float>(got, got + 4), (std::vector<float>{1, 2, 0, 15}));
+  const std::int32_t wide[] = {-7, 1 << 30};
+  ASSERT_TRUE(DecodeRow(DataType::kI32, wide, 2, got));
+  EXPECT_EQ(got[0], -7);
+  EXPECT_EQ(got[1], static_cast<float>(1 << 30));
+  const unsigned char odd[] = {0, 0x00, 0x3c, 0x00, 0xc0};  // f16 1 and -2 at an odd address
+  ASSERT_TRUE(DecodeRow(DataType::kF16, odd + 1, 2, got));
+  EXPECT_EQ(got[0], 1);
+  EXPECT_EQ(got[1], -2);
+}
+
+TEST(BlockFormatTest, LengthsAndTypesAreChecked) {
+  float out[64];
+  const unsigned char bytes[256] = {};
+  const Status length = DecodeRow(DataType::kQ4_0, bytes, 31, out);
+  ASSERT_FALSE(length);
+  EXPECT_EQ(length.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(length.error().message.find("31"), std::string::npos);
+  EXPECT_NE(length.error().message.find("32"), std::string::npos);
+  EXPECT_FALSE(DecodeRow(DataType::kNone, bytes, 1, out));
+  EXPECT_FALSE(DecodeRow(DataType::kF32, bytes, -1, out));
+  EXPECT_EQ(EncodeRow(DataType::kI32, out, 2, out).error().code, ErrorCode::kUnsupported);
+  EXPECT_TRUE(DecodeRow(DataType::kQ6_K, bytes, 0, out));
+}
+
+/// Largest error of one encode and decode of normal values, as a share of the largest value of its
+/// block.
+double RoundTripError(DataType type, int block, std::uint64_t seed) {
+  const std::vector<float> x = test::RandomFloats(4096, seed, 0.02);
+  std::vector<unsigned char> bytes(BytesOf(type, 4096));
+  std::vector<float> y(4096);
+  EXPECT_TRUE(EncodeRow(type, x.data(), 4096, bytes.data()));
+  EXPECT_TRUE(DecodeRow(type, bytes.data(), 4096, y.data()));
+  double worst = 0;
+  for (int b = 0; b < 4096; b += block) {
+    double largest = 0, error = 0;
+    for (int i = b; i < b + block; ++i) {
+      largest = std::fmax(largest, std::fabs(x[static_cast<std::size_t>(i)]));
+      error = std::fmax(error,
+                        std::fabs(x[static_cast<std::size_t>(i)] - y[static_cast<std::size_t>(i)]));
+    }
+    worst = std::fmax(worst, error / largest);
+  }
+  return worst;
+}
+
+TEST(BlockFormatTest, EncodingStaysWithinHalfAStep) {
+  // Step over the largest value: q4_0 1/8 (a value near the unrepresentable +8 loses a whole step),
+  // q4_1 2/15 at most, q8_0 1/127; the f16 scale adds 2^-11 of the value.
+  EXPECT_LT(RoundTripError(DataType::kQ4_0, 32, 1), 0.126);
+  EXPECT_LT(RoundTripError(DataType::kQ4_1, 32, 2), 0.5 * 2 / 15 + 2e-3);
+  EXPECT_LT(RoundTripError(DataType::kQ8_0, 32, 3), 0.5 / 127 + 1e-3);
+  EXPECT_LT(RoundTripError(DataType::kQ6_K, 16, 4), 1.1 / 32);
+  EXPECT_LT(RoundTripError(DataType::kF16, 32, 5), 0x1p-11);
+  EXPECT_LT(RoundTripError(DataType::kBF16, 32, 6), 0x1p-8);
+  EXPECT_LT(RoundTripError(DataType::kF8E4M3, 32, 7), 0x1p-4);
+  EXPECT_EQ(RoundTripError(DataType::kF32, 32, 8), 0);
+}
+
+TEST(BlockFormatTest, TheAverageErrorOfQ6KIsThatOfSixBits) {
+  const std::vector<float> x = test::RandomFloats(65536, 9);
+  std::vector<unsigned char> bytes(BytesOf(DataType::kQ6_K, 65536));
+  std::vector<float> y(65536);
+  ASSERT_TRUE(EncodeRow(DataType::kQ6_K, x.data(), 65536, bytes.data()));
+  ASSERT_TRUE(DecodeRow(DataType::kQ6_K, bytes.data(), 65536, y.data()));
+  const std::vector<double> want(x.begin(), x.end());
+  // Uniform error of step s has deviation s / sqrt(12); the extreme of 16 normal values is
+  // about 1.8, so s is about 1.8 / 32.
+  EXPECT_LT(test::RelativeL2(y, want), 0.02);
+  EXPECT_GT(test::RelativeL2(y, want), 0.005);
+}
+
+TEST(BlockFormatTest, AllZeroAndExtremeBlocksEncodeToFiniteValues) {
+  for (const DataType type : {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K}) {
+    std::vector<float> x(256, 0.0f), y(256);
+    std::vector<unsigned char> bytes(BytesOf(type, 256));
+    ASSERT_TRUE(EncodeRow(type, x.data(), 256, bytes.data()));
+    ASSERT_TRUE(DecodeRow(type, bytes.data(), 256, y.data()));
+    for (const float value : y) ASSERT_EQ(value, 0);
+    x[3] = 1e-30f;  // the scale vanishes in f16
+    x[100] = -100.0f;
+    ASSERT_TRUE(EncodeRow(type, x.data(), 256, bytes.data()));
+    ASSERT_TRUE(DecodeRow(type, bytes.data(), 256, y.data()));
+    EXPECT_NEAR(y[100], -100, 0.1);
+    EXPECT_EQ(y[3], 0);
+  }
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "tilewright/executor.h"
+
+namespace tilewright {
+namespace {
+
+/// Bytes of the range that are in memory, by mincore.
+std::size_t Resident(const void* data, std::size_t bytes) {
+  std::vector<unsigned char> pages((bytes + 4095) / 4096);
+  EXPECT_EQ(mincore(const_cast<void*>(data), bytes, pages.data()), 0);
+  std::size_t resident = 0;
+  for (const unsigned char page : pages) resident += (page & 1) * 4096u;
+  return resident;
+}
+
+TEST(BufferTest, EverySizeIsAlignedAndWritable) {
+  constexpr std::size_t kTwoMiB = 2u << 20;
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{4096}, kTwoMiB - 1, kTwoMiB,
+        kTwoMiB + 1, 5 * kTwoMiB + 12345}) {
+    for (const std::size_t alignment : {std::size_t{64}, std::size_t{4096}, 2 * kTwoMiB}) {
+      Buffer buffer = Buffer::Make(bytes, DefaultAllocator(), alignment);
+      ASSERT_TRUE(buffer) << bytes;
+      EXPECT_EQ(buffer.size(), bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment, 0u)
+          << bytes << " " << alignment;
+      std::memset(buffer.data(), 1, bytes);
+    }
+  }
+}
+
+TEST(BufferTest, ALargeBufferTakesNoMemoryBeforeItIsTouched) {
+  constexpr std::size_t kBytes = 64u << 20;
+  const Buffer buffer = Buffer::Make(kBytes);
+  ASSERT_TRUE(buffer);
+  EXPECT_EQ(Resident(buffer.data(), kBytes), 0u);
+  *buffer.as<char>() = 1;
+  EXPECT_GT(Resident(buffer.data(), kBytes), 0u);
+}
+
+TEST(BufferTest, AnImpossibleSizeGivesAnEmptyBuffer) {
+  EXPECT_FALSE(Buffer::Make(std::numeric_limits<std::size_t>::max()));
+  EXPECT_FALSE(Buffer::Make(std::size_t{1} << 60));
+}
+
+class CountingAllocator : public Allocator {
+ public:
+  void* Allocate(std::size_t bytes, std::size_t alignment) override {
+    live += static_cast<std::int64_t>(bytes);
+    return DefaultAllocator().Allocate(bytes, alignment);
+  }
+  void Free(void* memory, std::size_t bytes) override {
+    live -= static_cast<std::int64_t>(bytes);
+    DefaultAllocator().Free(memory, bytes);
+  }
+  std::int64_t live = 0;
+};
+
+TEST(BufferTest, MovingKeepsOneOwnerAndFreesOnce) {
+  CountingAllocator allocator;
+  {
+    Buffer a = Buffer::Make(100, allocator);
+    Buffer b = Buffer::Make(200, allocator);
+    EXPECT_EQ(allocator.live, 300);
+    a = std::move(b);
+    EXPECT_EQ(allocator.live, 200);
+    EXPECT_EQ(a.size(), 200u);
+    EXPECT_FALSE(b);
+    const Buffer c = std::move(a);
+    EXPECT_EQ(allocator.live, 200);
+  }
+  EXPECT_EQ(allocator.live, 0);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tilewright {
+
+/// CPUs that the cgroup of this process may use, as a fraction (1.5 = one and a half), or 0 when
+/// nothing limits it. `proc_self_cgroup` is the text of /proc/self/cgroup, `mount` the folder where
+/// cgroups are mounted (/sys/fs/cgroup). Reads cpu.max (v2) and cpu.cfs_quota_us /
+/// cpu.cfs_period_us (v1) of the group and of each of its parents; the smallest counts.
+double CgroupCpuQuota(std::string_view proc_self_cgroup, const std::string& mount);
+
+}  // namespace tilewright

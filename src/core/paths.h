@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+/// Folder of tuning records and compiled artifacts: $TILEWRIGHT_CACHE_DIR, else
+/// $XDG_CACHE_HOME/tilewright (an absolute path, as the XDG specification demands), else
+/// $HOME/.cache/tilewright. kUnavailable when none of the three is set. Creates nothing.
+Result<std::string> CacheDir();
+
+/// Creates the folder and its parents (mode 0700 for those that are new). kIo names the folder and
+/// the system's reason.
+Status MakeDirs(const std::string& path);
+
+}  // namespace tilewright

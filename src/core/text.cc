@@ -1,0 +1,37 @@
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+std::string ThreeDigits(double value, const char* unit) {
+  // 9.995 and 99.95 would round up to four digits, so the next format starts there.
+  if (value < 9.995) return Format("{:.2f} {}", value, unit);
+  if (value < 99.95) return Format("{:.1f} {}", value, unit);
+  return Format("{:.0f} {}", value, unit);
+}
+
+}  // namespace
+
+std::string HumanBytes(std::uint64_t bytes) {
+  if (bytes < 1024) return Format("{} B", bytes);
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  int unit = 0;
+  // 1023.5 and more would print as "1024".
+  while (value >= 1023.5 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  return ThreeDigits(value, kUnits[unit]);
+}
+
+std::string HumanSeconds(double seconds) {
+  if (!(seconds >= 0)) return Format("{} s", seconds);
+  if (seconds == 0) return "0 s";
+  if (seconds < 999.5e-9) return ThreeDigits(seconds * 1e9, "ns");
+  if (seconds < 999.5e-6) return ThreeDigits(seconds * 1e6, "us");
+  if (seconds < 999.5e-3) return ThreeDigits(seconds * 1e3, "ms");
+  return ThreeDigits(seconds, "s");
+}
+
+}  // namespace tilewright

@@ -1,0 +1,212 @@
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cassert>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "tilewright/executor.h"
+
+namespace tilewright {
+namespace {
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+void FutexWait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr,
+          nullptr, 0);
+}
+
+void FutexWake(std::atomic<std::uint32_t>& word, int threads) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, threads, nullptr,
+          nullptr, 0);
+}
+
+/// Spins until `done()` or until `limit` has passed; true if done. The clock is read every 64
+/// turns.
+template <class Done>
+bool SpinUntil(std::chrono::microseconds limit, Done done) {
+  for (int i = 0; i < 64; ++i) {
+    if (done()) return true;
+    Pause();
+  }
+  const auto end = std::chrono::steady_clock::now() + limit;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (done()) return true;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+class SerialExecutorImpl final : public Executor {
+ public:
+  int workers() const override { return 1; }
+  void ParallelFor(int count, Task task, void* context) override {
+    for (int i = 0; i < count; ++i) task(context, i, 0);
+  }
+};
+
+class ThreadPool;
+
+/// Which pool's task this thread is inside of, and as which worker.
+thread_local const ThreadPool* current_pool = nullptr;
+thread_local int current_worker = 0;
+
+/// One job at a time. `epoch_` is odd while a job is open. A worker that sees an odd epoch enters
+/// (active_ + 1) and looks at the epoch again: if it is unchanged, the caller cannot have found
+/// active_ at zero after closing, so the job's fields stay as they are until the worker leaves
+/// (active_ - 1). A worker that comes too late touches nothing. So the caller never waits for a
+/// worker that is asleep or not scheduled, only for those that hold a task.
+class ThreadPool final : public Executor {
+ public:
+  ThreadPool(int threads, int spin_us) : spin_(spin_us < 0 ? 0 : spin_us) {
+    threads_.reserve(static_cast<std::size_t>(threads - 1));
+    for (int worker = 1; worker < threads; ++worker) {
+      try {
+        threads_.emplace_back([this, worker] { WorkerLoop(worker); });
+      } catch (const std::system_error&) {
+        break;  // the process may have no more threads; the pool works with those it got
+      }
+    }
+  }
+
+  ~ThreadPool() override {
+    stop_.store(true, std::memory_order_relaxed);
+    epoch_.fetch_add(2, std::memory_order_seq_cst);
+    FutexWake(epoch_, INT_MAX);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  int workers() const override { return static_cast<int>(threads_.size()) + 1; }
+
+  void ParallelFor(int count, Task task, void* context) override {
+    if (count <= 0) return;
+    if (current_pool == this) {
+      // From inside a task: every other worker may be waiting for this one, so do it here, as the
+      // worker we are.
+      for (int i = 0; i < count; ++i) task(context, i, current_worker);
+      return;
+    }
+    const ThreadPool* outer_pool = current_pool;
+    const int outer_worker = current_worker;
+    current_pool = this;
+    current_worker = 0;
+    if (count == 1 || threads_.empty()) {
+      for (int i = 0; i < count; ++i) task(context, i, 0);
+    } else {
+      RunJob(count, task, context);
+    }
+    current_pool = outer_pool;
+    current_worker = outer_worker;
+  }
+
+ private:
+  void RunJob(int count, Task task, void* context) {
+    assert((epoch_.load() & 1) == 0 && "two threads in one ParallelFor");
+    task_ = task;
+    context_ = context;
+    count_ = count;
+    next_.store(0, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_seq_cst);  // open: publishes the fields above
+    // A worker counts itself in sleepers_ before it looks at the epoch for the last time, so one of
+    // us sees the other.
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWake(epoch_, count - 1);
+    TakeTasks(0);
+    epoch_.fetch_add(1, std::memory_order_seq_cst);  // closed: no worker enters from here on
+    WaitForWorkers();
+  }
+
+  void TakeTasks(int worker) {
+    const Task task = task_;
+    void* const context = context_;
+    const int count = count_;
+    for (;;) {
+      const int i = next_.fetch_add(1, std::memory_order_relaxed);
+      if (i >= count) return;
+      task(context, i, worker);
+    }
+  }
+
+  void WaitForWorkers() {
+    const auto idle = [this] { return active_.load(std::memory_order_seq_cst) == 0; };
+    if (SpinUntil(spin_, idle)) return;
+    // A long task, or a worker that lost its processor: give ours away.
+    caller_waits_.store(1, std::memory_order_seq_cst);
+    for (;;) {
+      const std::uint32_t active = active_.load(std::memory_order_seq_cst);
+      if (active == 0) break;
+      FutexWait(active_, active);
+    }
+    caller_waits_.store(0, std::memory_order_relaxed);
+  }
+
+  void Leave() {
+    if (active_.fetch_sub(1, std::memory_order_seq_cst) == 1 &&
+        caller_waits_.load(std::memory_order_seq_cst) != 0) {
+      FutexWake(active_, 1);
+    }
+  }
+
+  void WorkerLoop(int worker) {
+    current_pool = this;
+    current_worker = worker;
+    std::uint32_t seen = 0;
+    for (;;) {
+      const auto news = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
+      if (!SpinUntil(spin_, news)) {
+        sleepers_.fetch_add(1, std::memory_order_seq_cst);
+        while (epoch_.load(std::memory_order_seq_cst) == seen) FutexWait(epoch_, seen);
+        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+      }
+      seen = epoch_.load(std::memory_order_seq_cst);
+      if (stop_.load(std::memory_order_relaxed)) return;
+      if ((seen & 1) == 0) continue;
+      active_.fetch_add(1, std::memory_order_seq_cst);
+      if (epoch_.load(std::memory_order_seq_cst) == seen) TakeTasks(worker);
+      Leave();
+    }
+  }
+
+  // Written by the caller of ParallelFor while no job is open and no worker is inside.
+  Task task_ = nullptr;
+  void* context_ = nullptr;
+  int count_ = 0;
+
+  // Each on its own cache line: `next_` is fought over while tasks run, `epoch_` is what idle
+  // workers spin on.
+  alignas(64) std::atomic<int> next_{0};
+  alignas(64) std::atomic<std::uint32_t> epoch_{0};
+  alignas(64) std::atomic<std::uint32_t> active_{0};
+  std::atomic<std::uint32_t> caller_waits_{0};
+  alignas(64) std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  const std::chrono::microseconds spin_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+Executor& SerialExecutor() {
+  static SerialExecutorImpl executor;
+  return executor;
+}
+
+std::unique_ptr<Executor> MakeThreadPool(int threads, int spin_us) {
+  return std::make_unique<ThreadPool>(threads < 1 ? 1 : threads, spin_us);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "tilewright/executor.h"
+
+namespace {
+std::atomic<long> allocations{0};
+}  // namespace
+
+// Counts what the process allocates, so that "allocates nothing" can be asserted.
+__attribute__((noinline)) void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace tilewright {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, EveryTaskRunsOnceAndIsVisibleToTheCaller) {
+  const auto pool = MakeThreadPool(GetParam());
+  EXPECT_EQ(pool->workers(), GetParam());
+  std::vector<int> runs(1000);
+  for (const int count : {0, 1, 2, 3, 7, 100, 1000}) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      for (int& n : runs) n = 0;
+      pool->Run(count, [&](int task, int) { ++runs[static_cast<std::size_t>(task)]; });
+      for (int i = 0; i < 1000; ++i)
+        ASSERT_EQ(runs[static_cast<std::size_t>(i)], i < count ? 1 : 0);
+    }
+  }
+}
+
+TEST_P(ThreadPoolTest, AWorkerNumberIsNeverUsedTwiceAtOnce) {
+  const auto pool = MakeThreadPool(GetParam());
+  std::vector<std::atomic<int>> inside(static_cast<std::size_t>(pool->workers()));
+  std::atomic<int> clashes{0};
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    pool->Run(16, [&](int, int worker) {
+      ASSERT_TRUE(worker >= 0 && worker < pool->workers());
+      if (inside[static_cast<std::size_t>(worker)].fetch_add(1) != 0) ++clashes;
+      inside[static_cast<std::size_t>(worker)].fetch_sub(1);
+    });
+  }
+  EXPECT_EQ(clashes, 0);
+}
+
+TEST_P(ThreadPoolTest, JobsInQuickSuccessionDoNotMix) {
+  const auto pool = MakeThreadPool(GetParam(), 5);
+  // Each job writes its own number; a worker that is late by one job would write the wrong one or
+  // beyond the count.
+  int cells[8];
+  for (int job = 0; job < 20000; ++job) {
+    const int count = 2 + job % 7;
+    pool->Run(count, [&, job](int task, int) { cells[task] = job; });
+    for (int i = 0; i < count; ++i) ASSERT_EQ(cells[i], job);
+  }
+}
+
+TEST_P(ThreadPoolTest, SleepingWorkersWakeAndIdlePoolsEnd) {
+  const auto pool = MakeThreadPool(GetParam(), 0);
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> sum{0};
+    pool->Run(64, [&](int task, int) { sum += task; });
+    ASSERT_EQ(sum, 64 * 63 / 2);
+  }
+}
+
+TEST_P(ThreadPoolTest, ANestedCallRunsSeriallyAsTheSameWorker) {
+  const auto pool = MakeThreadPool(GetParam());
+  std::atomic<int> inner{0}, wrong{0};
+  pool->Run(8, [&](int, int worker) {
+    const std::thread::id thread = std::this_thread::get_id();
+    pool->Run(5, [&](int, int inner_worker) {
+      ++inner;
+      if (inner_worker != worker || std::this_thread::get_id() != thread) ++wrong;
+    });
+  });
+  EXPECT_EQ(inner, 40);
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(ThreadPoolTest, TheCallerSleepsThroughLongTasksAndStillReturns) {
+  const auto pool = MakeThreadPool(GetParam(), 0);
+  std::atomic<int> done{0};
+  pool->Run(4, [&](int, int) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    ++done;
+  });
+  EXPECT_EQ(done, 4);
+}
+
+TEST_P(ThreadPoolTest, AJobAllocatesNothing) {
+  const auto pool = MakeThreadPool(GetParam());
+  std::atomic<int> sum{0};
+  pool->Run(8, [&](int, int) { ++sum; });
+  const long before = allocations.load();
+  for (int i = 0; i < 100; ++i) pool->Run(8, [&](int, int) { ++sum; });
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(sum, 808);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPoolTest, WorkIsSharedAmongThreads) {
+  const auto pool = MakeThreadPool(3);
+  std::atomic<int> workers_seen{0};
+  // Each task waits for the other two: they end only if three threads run at once.
+  pool->Run(3, [&](int, int) {
+    ++workers_seen;
+    while (workers_seen < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(workers_seen, 3);
+}
+
+TEST(ThreadPoolTest, TwoPoolsMayNest) {
+  const auto outer = MakeThreadPool(2);
+  const auto inner = MakeThreadPool(2);
+  std::atomic<int> sum{0};
+  outer->Run(1, [&](int, int) {
+    inner->Run(10, [&](int, int) { ++sum; });
+    outer->Run(10, [&](int, int) { ++sum; });
+  });
+  outer->Run(10, [&](int, int) { ++sum; });
+  EXPECT_EQ(sum, 30);
+}
+
+TEST(ThreadPoolTest, FewerThanOneThreadMeansOne) {
+  EXPECT_EQ(MakeThreadPool(0)->workers(), 1);
+  EXPECT_EQ(MakeThreadPool(-3)->workers(), 1);
+}
+
+TEST(SerialExecutorTest, RunsInOrderOnTheCaller) {
+  std::vector<int> order;
+  SerialExecutor().Run(4, [&](int task, int worker) {
+    EXPECT_EQ(worker, 0);
+    order.push_back(task);
+  });
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(SerialExecutor().workers(), 1);
+}
+
+}  // namespace
+}  // namespace tilewright
