@@ -9,8 +9,10 @@ if ! clang_format=$(tools/fmt.sh --which); then
   echo "-- format: skipped, there is no clang-format 14 here and other versions format otherwise"
 else
   echo "-- format: ${#sources[@]} files"
-  if [[ ${#sources[@]} -gt 0 ]] && ! "$clang_format" --dry-run -Werror "${sources[@]}" 2>&1 | head -n 40; then
-    echo "   make fmt mends it" >&2
+  unformatted=$([[ ${#sources[@]} -eq 0 ]] || "$clang_format" --dry-run "${sources[@]}" 2>&1 \
+    | sed -n 's/^\([^:]*\):[0-9]*:.*clang-format-violations.*/\1/p' | sort -u)
+  if [[ $unformatted ]]; then
+    printf 'not formatted (make fmt%s mends it):\n%s\n' "${1:+ ALL=1}" "$unformatted"
     failed=1
   fi
 fi
