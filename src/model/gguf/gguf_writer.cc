@@ -1,0 +1,274 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/text.h"
+#include "model/gguf/gguf_parse.h"
+#include "tilewright/gguf.h"
+
+namespace tilewright {
+
+using gguf::kDefaultAlignment;
+using gguf::Quoted;
+
+namespace {
+
+std::uint64_t Padded(std::uint64_t bytes) { return (bytes + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment; }
+
+void Append(std::vector<std::byte>& out, const void* data, std::size_t size) {
+  const auto* bytes = static_cast<const std::byte*>(data);
+  out.insert(out.end(), bytes, bytes + size);
+}
+template <class T>
+void Append(std::vector<std::byte>& out, T value) {
+  Append(out, &value, sizeof(value));
+}
+void AppendString(std::vector<std::byte>& out, std::string_view text) {
+  Append(out, static_cast<std::uint64_t>(text.size()));
+  Append(out, text.data(), text.size());
+}
+
+std::uint64_t TensorBytes(const GgufTensorSpec& spec) {
+  const GgmlTypeInfo& type = *FindGgmlType(spec.dtype);
+  std::uint64_t elements = 1;
+  for (const std::int64_t extent : spec.shape) elements *= static_cast<std::uint64_t>(extent);
+  return elements / static_cast<std::uint64_t>(type.block_elements) * static_cast<std::uint64_t>(type.block_bytes);
+}
+
+std::uint64_t RecordBytes(const GgufTensorSpec& spec) {
+  return 8 + spec.name.size() + 4 + 8 * static_cast<std::uint64_t>(spec.dims) + 4 + 8;
+}
+
+constexpr std::uint64_t kHeaderBytes = 4 + 4 + 8 + 8;
+
+// A file under a temporary name beside `path`; removed on destruction unless it was published.
+class PendingFile {
+ public:
+  explicit PendingFile(const std::string& path) : path_(path) {}
+  PendingFile(const PendingFile&) = delete;
+  PendingFile& operator=(const PendingFile&) = delete;
+  ~PendingFile() {
+    if (fd_ >= 0) ::close(fd_);
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  }
+
+  // `bytes`, the size it will get, must be free on the file system.
+  Status Create(std::uint64_t bytes) {
+    static std::atomic<unsigned> counter{0};
+    const std::string name = Format("{}.{}.{}.tmp", path_, ::getpid(), counter.fetch_add(1));
+    fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0) return SystemFail("be created", errno);
+    temporary_ = name;
+    struct statvfs space;
+    if (::fstatvfs(fd_, &space) == 0) {
+      const std::uint64_t free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+      if (free_bytes < bytes) {
+        return Fail(ErrorCode::kIo, Format("{}: cannot be written: it takes {} and the file system has {} free", path_,
+                                           HumanBytes(bytes), HumanBytes(free_bytes)));
+      }
+    }
+    return {};
+  }
+
+  Status Append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return SystemFail("be written", errno);
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
+  }
+
+  Status Publish() {
+    if (::fsync(fd_) != 0) return SystemFail("be synced to the disk", errno);
+    if (::close(std::exchange(fd_, -1)) != 0) return SystemFail("be closed", errno);
+    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return SystemFail("be put in place", errno);
+    temporary_.clear();
+    const std::size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    // Makes the rename durable. A file system that cannot sync a folder leaves the old file or the new one, as promised.
+    if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
+      ::fsync(fd);
+      ::close(fd);
+    }
+    return {};
+  }
+
+ private:
+  tl::unexpected<Error> SystemFail(std::string_view step, int reason) const {
+    return Fail(reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+                Format("{}: cannot {}: {}", path_, step, std::strerror(reason)));
+  }
+
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+void GgufWriter::Key(std::string_view key, GgufType type) {
+  if (first_error_.empty()) {
+    if (key.empty() || key.size() > gguf::kMaxKeyBytes) {
+      first_error_ = Format("metadata key {} is {} bytes long; 1 to {} are allowed", Quoted(key), key.size(), gguf::kMaxKeyBytes);
+    } else if (key == gguf::kAlignmentKey) {
+      first_error_ = Format("metadata key {} is fixed: this writer aligns to {}", Quoted(key), kDefaultAlignment);
+    } else if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) {
+      first_error_ = Format("metadata key {} is set twice", Quoted(key));
+    }
+  }
+  keys_.emplace_back(key);
+  ++entries_;
+  AppendString(metadata_, key);
+  Append(metadata_, static_cast<std::uint32_t>(type));
+}
+
+void GgufWriter::Array(std::string_view key, GgufType element, std::uint64_t count) {
+  Key(key, GgufType::kArray);
+  Append(metadata_, static_cast<std::uint32_t>(element));
+  Append(metadata_, count);
+}
+
+void GgufWriter::SetU32(std::string_view key, std::uint32_t value) {
+  Key(key, GgufType::kU32);
+  Append(metadata_, value);
+}
+void GgufWriter::SetU64(std::string_view key, std::uint64_t value) {
+  Key(key, GgufType::kU64);
+  Append(metadata_, value);
+}
+void GgufWriter::SetI32(std::string_view key, std::int32_t value) {
+  Key(key, GgufType::kI32);
+  Append(metadata_, value);
+}
+void GgufWriter::SetF32(std::string_view key, float value) {
+  Key(key, GgufType::kF32);
+  Append(metadata_, value);
+}
+void GgufWriter::SetBool(std::string_view key, bool value) {
+  Key(key, GgufType::kBool);
+  Append(metadata_, static_cast<std::uint8_t>(value ? 1 : 0));
+}
+void GgufWriter::SetString(std::string_view key, std::string_view value) {
+  Key(key, GgufType::kString);
+  AppendString(metadata_, value);
+}
+void GgufWriter::SetStrings(std::string_view key, std::span<const std::string> values) {
+  Array(key, GgufType::kString, values.size());
+  for (const std::string& value : values) AppendString(metadata_, value);
+}
+void GgufWriter::SetI32s(std::string_view key, std::span<const std::int32_t> values) {
+  Array(key, GgufType::kI32, values.size());
+  Append(metadata_, values.data(), values.size_bytes());
+}
+void GgufWriter::SetF32s(std::string_view key, std::span<const float> values) {
+  Array(key, GgufType::kF32, values.size());
+  Append(metadata_, values.data(), values.size_bytes());
+}
+
+void GgufWriter::SetValue(std::string_view key, const GgufValue& value) {
+  if (value.type() == GgufType::kArray) {
+    Array(key, value.element_type(), value.count());
+  } else {
+    Key(key, value.type());
+    if (value.type() == GgufType::kString) Append(metadata_, static_cast<std::uint64_t>(value.bytes().size()));
+  }
+  Append(metadata_, value.bytes().data(), value.bytes().size());
+}
+
+Status GgufWriter::AddTensor(GgufTensorSpec spec) {
+  const std::string name = Quoted(spec.name);
+  if (spec.name.empty() || spec.name.size() > 63) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("tensor name {} is {} bytes long; 1 to 63 are allowed", name, spec.name.size()));
+  }
+  if (std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == spec.name; })) {
+    return Fail(ErrorCode::kInvalidArgument, Format("tensor {} is added twice", name));
+  }
+  const GgmlTypeInfo* type = FindGgmlType(spec.dtype);
+  if (type == nullptr) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("tensor {}: GGUF has no type {}", name, DataTypeName(spec.dtype)));
+  }
+  if (spec.dims < 1 || spec.dims > 4) {
+    return Fail(ErrorCode::kInvalidArgument, Format("tensor {}: {} dimensions; 1 to 4 are allowed", name, spec.dims));
+  }
+  std::int64_t elements = 8;  // the widest type has 8 bytes: bounds the bytes too
+  for (int d = 0; d < 4; ++d) {
+    const std::int64_t extent = spec.shape[d];
+    if (extent < 1 || (d >= spec.dims && extent != 1) || __builtin_mul_overflow(elements, extent, &elements)) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("tensor {}: dimension {} of {} is {}", name, d, spec.dims, extent));
+    }
+  }
+  if (spec.shape[0] % type->block_elements != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("tensor {}: dimension 0 is {}, not a multiple of the block of {} elements of type {}", name,
+                       spec.shape[0], type->block_elements, type->name));
+  }
+  tensors_.push_back(std::move(spec));
+  return {};
+}
+
+std::uint64_t GgufWriter::file_bytes() const {
+  std::uint64_t header = kHeaderBytes + metadata_.size();
+  std::uint64_t data = 0;
+  for (const GgufTensorSpec& spec : tensors_) {
+    header += RecordBytes(spec);
+    data += Padded(TensorBytes(spec));
+  }
+  return Padded(header) + data;
+}
+
+Status GgufWriter::Write(const std::string& path, const Source& source) const {
+  if (!first_error_.empty()) return Fail(ErrorCode::kInvalidArgument, Format("{}: {}", path, first_error_));
+
+  std::vector<std::byte> header;
+  Append(header, "GGUF", 4);
+  Append(header, gguf::kNewestVersion);
+  Append(header, static_cast<std::uint64_t>(tensors_.size()));
+  Append(header, entries_);
+  header.insert(header.end(), metadata_.begin(), metadata_.end());
+  std::uint64_t offset = 0;
+  for (const GgufTensorSpec& spec : tensors_) {
+    AppendString(header, spec.name);
+    Append(header, static_cast<std::uint32_t>(spec.dims));
+    for (int d = 0; d < spec.dims; ++d) Append(header, spec.shape[d]);
+    Append(header, FindGgmlType(spec.dtype)->id);
+    Append(header, offset);
+    offset += Padded(TensorBytes(spec));
+  }
+  header.resize(Padded(header.size()));
+
+  PendingFile file(path);
+  if (auto status = file.Create(file_bytes()); !status) return status;
+  if (auto status = file.Append(header); !status) return status;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const std::uint64_t wanted = TensorBytes(tensors_[i]);
+    std::uint64_t written = 0;
+    const Sink sink = [&](std::span<const std::byte> bytes) -> Status {
+      written += bytes.size();
+      if (written > wanted) return {};  // told apart below, without filling the disk
+      return file.Append(bytes);
+    };
+    if (auto status = source(i, sink); !status) return status;
+    if (written != wanted) {
+      return Fail(ErrorCode::kInvalidArgument, Format("{}: tensor {} was given {} bytes; its shape takes {}", path,
+                                                      Quoted(tensors_[i].name), written, wanted));
+    }
+    const std::byte zeros[kDefaultAlignment] = {};
+    if (auto status = file.Append({zeros, Padded(wanted) - wanted}); !status) return status;
+  }
+  return file.Publish();
+}
+
+}  // namespace tilewright
