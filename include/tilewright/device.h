@@ -46,6 +46,7 @@ struct DeviceSpec {
   int sm_count = 0;
   std::int64_t smem_bytes = 0;  ///< CUDA: opt-in shared memory of a block
   std::string driver;        ///< CUDA: driver version
+  std::string amx_refusal;   ///< CPU: why the system does not let us use an AMX unit that is there; not part of the class
 
   /// Device class for the key of a record: everything a measurement depends on, nothing that varies between identical
   /// machines. Example: "cpu/AMD EPYC 9R14/avx512+vnni+bf16/2 threads/l2 1024K/llc 32768K".
