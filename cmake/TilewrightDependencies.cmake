@@ -7,7 +7,7 @@ find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-find_package(dnnl QUIET)
+include(TilewrightDnnl)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)  # kernel fingerprints
 if(TILEWRIGHT_BUILD_TESTS)
   find_package(GTest REQUIRED)
