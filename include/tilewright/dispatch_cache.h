@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <istream>
 #include <memory>
 #include <optional>
@@ -15,7 +16,8 @@ namespace tilewright {
 struct ImportReport {
   int resolved = 0;        ///< entries that name a live kernel and were taken or were already there
   int unknown_kernel = 0;  ///< kept aside: neither served nor counted, exported again
-  int stale = 0;           ///< kernel is live but its fingerprint changed: kept aside too
+  int stale = 0;           ///< kernel is live but changed (fingerprint), or refuses the problem now: kept aside too
+  int foreign = 0;         ///< measured on another device class, or written by a later version: kept aside too
   int corrupt = 0;         ///< lines that do not parse or fail their checksum: skipped
   int worse = 0;           ///< an entry with better evidence stood already
   std::vector<std::string> messages;  ///< one line for each kind of trouble, with the first line number
@@ -27,11 +29,14 @@ struct ImportReport {
 /// than or equal", which is FloorBound here). Every hit whose batch differs is re-checked for feasibility at the exact shape. Only
 /// measurements belong in it; no policy inserts a guess.
 ///
-/// Find, LowerBound and FloorBound allocate nothing and lock nothing; they may run from any number of threads as long as none
-/// calls Insert or Import.
+/// Find, LowerBound and FloorBound allocate nothing and lock nothing (a bounded hit that turns out infeasible costs the words of its
+/// rejection); they may run from any number of threads as long as none calls Insert or Import. A lookup is one hash of the
+/// problem, one probe and a binary search over the batch sizes.
 class DispatchCache {
  public:
-  explicit DispatchCache(std::vector<Kernel*> kernels);
+  /// `device` is the class the times belong to (DeviceSpec::ClassId()); entries of another class are not served. Empty: not
+  /// stated, matches only files exported without one.
+  explicit DispatchCache(std::vector<Kernel*> kernels, std::string device = {});
   ~DispatchCache();
   DispatchCache(DispatchCache&&) noexcept;
   DispatchCache& operator=(DispatchCache&&) noexcept;
@@ -48,16 +53,25 @@ class DispatchCache {
   std::optional<Hit> LowerBoundHit(const GemmDesc& desc) const;
   std::optional<Hit> FloorBoundHit(const GemmDesc& desc) const;
 
-  /// False where an entry with better evidence (a measured, faster one) stands. A spec without a measured time replaces nothing.
+  /// False where an entry with better evidence (a measured, faster one) stands, or where the kernel is not one of this cache's. A
+  /// spec without a measured time replaces nothing; where nothing stands it is taken as the caller's own decision (provenance
+  /// pinned, never measured).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
 
-  /// JSON Lines, docs/dispatch_cache.md; returns the entries written, or -1 when the stream failed.
+  /// Takes an entry out, whatever its evidence; false when there is none.
+  bool Erase(const GemmDesc& desc);
+
+  /// JSON Lines, docs/dispatch_cache.md; returns the live entries written (those kept aside are written too, and not counted), or
+  /// -1 when the stream failed. The same content gives the same bytes.
   int Export(std::ostream& out) const;
   /// Returns the entries resolved to a live kernel; last_import() details the rest. Never throws on any input.
   int Import(std::istream& in);
   const ImportReport& last_import() const;
 
+  /// Entries served.
   std::size_t size() const;
+  /// Calls `visit` for every entry served, ordered by family, then batch.
+  void ForEach(const std::function<void(const GemmDesc&, const LaunchSpec&)>& visit) const;
 
  private:
   struct Impl;

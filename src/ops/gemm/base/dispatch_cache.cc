@@ -1,0 +1,278 @@
+#include "tilewright/dispatch_cache.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
+
+#include "core/text.h"
+#include "engine/sealed_json.h"
+#include "ops/gemm/base/family_table.h"
+#include "tilewright/stages.h"
+
+namespace tilewright {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kFormat = "tilewright.dispatch_cache";
+constexpr int kSchema = 1;
+
+bool IsTime(float us) { return std::isfinite(us) && us > 0; }
+
+std::string HeaderLine(const std::string& device) {
+  return Seal(json{{"format", kFormat}, {"schema", kSchema}, {"device", device}});
+}
+
+}  // namespace
+
+struct DispatchCache::Impl {
+  std::string device;
+  std::unordered_map<std::string_view, Kernel*> by_name;  // views into the kernels' own names
+  FamilyTable table;
+  std::size_t entries = 0;
+  std::set<std::string> aside;  // sealed lines that mean nothing here, kept for whom they do
+  ImportReport report;
+
+  bool Owns(const Kernel* kernel) const {
+    if (kernel == nullptr) return false;
+    const auto found = by_name.find(kernel->name());
+    return found != by_name.end() && found->second == kernel;
+  }
+
+  enum class Inserted { kTaken, kSame, kWorse };
+  Inserted Insert(const GemmDesc& desc, const LaunchSpec& spec, std::string extra) {
+    const std::int32_t batch = BatchOf(desc);
+    Family& family = table.FindOrAdd(desc);
+    const std::size_t i = family.LowerBound(batch);
+    if (i == family.batches.size() || family.batches[i] != batch) {
+      const auto at = static_cast<std::ptrdiff_t>(i);
+      family.batches.insert(family.batches.begin() + at, batch);
+      family.specs.insert(family.specs.begin() + at, spec);
+      family.extra.insert(family.extra.begin() + at, std::move(extra));
+      ++entries;
+      return Inserted::kTaken;
+    }
+    LaunchSpec& standing = family.specs[i];
+    if (standing == spec && standing.measured_us == spec.measured_us) return Inserted::kSame;
+    if (!IsTime(spec.measured_us)) return Inserted::kWorse;
+    if (IsTime(standing.measured_us) && standing.measured_us <= spec.measured_us) return Inserted::kWorse;
+    standing = spec;
+    family.extra[i] = std::move(extra);
+    return Inserted::kTaken;
+  }
+
+  enum class Line { kHeader, kResolved, kUnknownKernel, kStale, kForeign, kCorrupt, kWorse };
+  Line Take(const std::string& text);
+  std::string EntryLine(const GemmDesc& desc, const LaunchSpec& spec, const std::string& extra) const;
+};
+
+DispatchCache::DispatchCache(std::vector<Kernel*> kernels, std::string device) : impl_(std::make_unique<Impl>()) {
+  impl_->device = std::move(device);
+  for (Kernel* kernel : kernels) {
+    if (kernel != nullptr) impl_->by_name.try_emplace(kernel->name(), kernel);
+  }
+}
+DispatchCache::~DispatchCache() = default;
+DispatchCache::DispatchCache(DispatchCache&&) noexcept = default;
+DispatchCache& DispatchCache::operator=(DispatchCache&&) noexcept = default;
+
+std::optional<LaunchSpec> DispatchCache::Find(const GemmDesc& desc) const {
+  const Family* family = impl_->table.Find(desc);
+  if (family == nullptr) return std::nullopt;
+  const std::int32_t batch = BatchOf(desc);
+  const std::size_t i = family->LowerBound(batch);
+  if (i == family->batches.size() || family->batches[i] != batch) return std::nullopt;
+  return family->specs[i];
+}
+
+std::optional<DispatchCache::Hit> DispatchCache::LowerBoundHit(const GemmDesc& desc) const {
+  const Family* family = impl_->table.Find(desc);
+  if (family == nullptr) return std::nullopt;
+  const std::int32_t batch = BatchOf(desc);
+  const std::size_t i = family->LowerBound(batch);
+  if (i == family->batches.size()) return std::nullopt;
+  const Hit hit{family->specs[i], family->batches[i]};
+  if (hit.batch != batch && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
+  return hit;
+}
+
+std::optional<DispatchCache::Hit> DispatchCache::FloorBoundHit(const GemmDesc& desc) const {
+  const Family* family = impl_->table.Find(desc);
+  if (family == nullptr) return std::nullopt;
+  const std::int32_t batch = BatchOf(desc);
+  std::size_t i = family->LowerBound(batch);
+  const bool exact = i < family->batches.size() && family->batches[i] == batch;
+  if (!exact && i == 0) return std::nullopt;
+  if (!exact) --i;
+  const Hit hit{family->specs[i], family->batches[i]};
+  if (!exact && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
+  return hit;
+}
+
+std::optional<LaunchSpec> DispatchCache::LowerBound(const GemmDesc& desc) const {
+  const auto hit = LowerBoundHit(desc);
+  if (!hit) return std::nullopt;
+  return hit->spec;
+}
+
+std::optional<LaunchSpec> DispatchCache::FloorBound(const GemmDesc& desc) const {
+  const auto hit = FloorBoundHit(desc);
+  if (!hit) return std::nullopt;
+  return hit->spec;
+}
+
+bool DispatchCache::Insert(const GemmDesc& desc, const LaunchSpec& spec) {
+  if (!impl_->Owns(spec.kernel)) return false;
+  return impl_->Insert(desc, spec, {}) == Impl::Inserted::kTaken;
+}
+
+bool DispatchCache::Erase(const GemmDesc& desc) {
+  Family* family = impl_->table.FindMutable(desc);
+  if (family == nullptr) return false;
+  const std::size_t i = family->LowerBound(BatchOf(desc));
+  if (i == family->batches.size() || family->batches[i] != BatchOf(desc)) return false;
+  const auto at = static_cast<std::ptrdiff_t>(i);
+  family->batches.erase(family->batches.begin() + at);
+  family->specs.erase(family->specs.begin() + at);
+  family->extra.erase(family->extra.begin() + at);
+  --impl_->entries;
+  return true;
+}
+
+std::size_t DispatchCache::size() const { return impl_->entries; }
+const ImportReport& DispatchCache::last_import() const { return impl_->report; }
+
+void DispatchCache::ForEach(const std::function<void(const GemmDesc&, const LaunchSpec&)>& visit) const {
+  std::vector<const Family*> families;
+  for (const Family& family : impl_->table.families()) families.push_back(&family);
+  std::sort(families.begin(), families.end(), [](const Family* x, const Family* y) { return x->key < y->key; });
+  for (const Family* family : families) {
+    for (std::size_t i = 0; i < family->batches.size(); ++i) {
+      GemmDesc desc = family->key;
+      SetBatch(desc, family->batches[i]);
+      visit(desc, family->specs[i]);
+    }
+  }
+}
+
+std::string DispatchCache::Impl::EntryLine(const GemmDesc& desc, const LaunchSpec& spec, const std::string& extra) const {
+  json object = extra.empty() ? json::object() : json::parse(extra, nullptr, false);
+  if (!object.is_object()) object = json::object();
+  object["schema"] = kSchema;
+  object["problem"] = KeyOf(desc);
+  object["device"] = device;
+  object["kernel"] = spec.kernel->name();
+  object["fingerprint"] = spec.kernel->info().fingerprint;
+  object["swizzle"] = spec.swizzle;
+  object["splits"] = spec.splits;
+  object["measured_us"] = IsTime(spec.measured_us) ? spec.measured_us : 0.0f;
+  object["predicted_us"] = IsTime(spec.predicted_us) ? spec.predicted_us : 0.0f;
+  return Seal(object);
+}
+
+int DispatchCache::Export(std::ostream& out) const {
+  try {
+    std::set<std::string> lines = impl_->aside;
+    for (const Family& family : impl_->table.families()) {
+      for (std::size_t i = 0; i < family.batches.size(); ++i) {
+        GemmDesc desc = family.key;
+        SetBatch(desc, family.batches[i]);
+        lines.insert(impl_->EntryLine(desc, family.specs[i], family.extra[i]));
+      }
+    }
+    out << HeaderLine(impl_->device) << '\n';
+    for (const std::string& line : lines) out << line << '\n';
+    out.flush();
+  } catch (...) {  // a stream with exceptions switched on, or no memory: the caller sees -1 either way
+    return -1;
+  }
+  return out ? static_cast<int>(impl_->entries) : -1;
+}
+
+DispatchCache::Impl::Line DispatchCache::Impl::Take(const std::string& text) {
+  auto object = Unseal(text);
+  if (!object) return Line::kCorrupt;
+  if (object->contains("format")) {
+    return StringMember(*object, "format") == kFormat ? Line::kHeader : Line::kCorrupt;
+  }
+  const auto schema = IntegerMember(*object, "schema");
+  if (!schema || *schema < 1) return Line::kCorrupt;
+  const auto keep_aside = [&](Line line) {
+    aside.insert(Seal(*object));
+    return line;
+  };
+  if (*schema > kSchema) return keep_aside(Line::kForeign);
+
+  const auto problem = StringMember(*object, "problem"), name = StringMember(*object, "kernel");
+  const auto entry_device = StringMember(*object, "device"), fingerprint = StringMember(*object, "fingerprint");
+  const auto swizzle = IntegerMember(*object, "swizzle"), splits = IntegerMember(*object, "splits");
+  const auto measured = NumberMember(*object, "measured_us"), predicted = NumberMember(*object, "predicted_us");
+  if (!problem || !name || !entry_device || !fingerprint || !swizzle || !splits || !measured) return Line::kCorrupt;
+  if (*swizzle < 0 || *swizzle > 30 || *splits < 1 || *splits > 4096 || !std::isfinite(*measured) || *measured < 0) {
+    return Line::kCorrupt;
+  }
+  const auto kernel = by_name.find(*name);
+  if (kernel == by_name.end()) return keep_aside(Line::kUnknownKernel);
+  if (*entry_device != device) return keep_aside(Line::kForeign);
+  if (*fingerprint != kernel->second->info().fingerprint) return keep_aside(Line::kStale);
+  const auto desc = ParseKey(*problem);
+  if (!desc || !Validate(*desc)) return Line::kCorrupt;
+  if (kernel->second->IsFeasible(*desc)) return keep_aside(Line::kStale);
+
+  LaunchSpec spec;
+  spec.kernel = kernel->second;
+  spec.swizzle = static_cast<std::int32_t>(*swizzle);
+  spec.splits = static_cast<std::int32_t>(*splits);
+  spec.measured_us = static_cast<float>(*measured);
+  spec.predicted_us = static_cast<float>(predicted.value_or(0));
+  if (!IsTime(spec.predicted_us)) spec.predicted_us = 0;
+  for (const char* known : {"schema", "problem", "kernel", "device", "fingerprint", "swizzle", "splits", "measured_us",
+                            "predicted_us"}) {
+    object->erase(known);
+  }
+  const Inserted inserted = Insert(*desc, spec, object->empty() ? std::string() : object->dump());
+  return inserted == Inserted::kWorse ? Line::kWorse : Line::kResolved;
+}
+
+int DispatchCache::Import(std::istream& in) {
+  ImportReport& report = impl_->report;
+  report = {};
+  // Trouble by kind: the first line of each is named.
+  struct Kind {
+    Impl::Line line;
+    int ImportReport::* count;
+    std::string_view words;
+    int first = 0;
+  };
+  Kind kinds[] = {{Impl::Line::kUnknownKernel, &ImportReport::unknown_kernel, "name a kernel that is not here: kept aside"},
+                  {Impl::Line::kStale, &ImportReport::stale, "are of a kernel that changed since: kept aside"},
+                  {Impl::Line::kForeign, &ImportReport::foreign, "are of another device or a later version: kept aside"},
+                  {Impl::Line::kCorrupt, &ImportReport::corrupt, "do not parse or fail their checksum: skipped"},
+                  {Impl::Line::kWorse, &ImportReport::worse, "are slower than what stood already"}};
+  try {
+    std::string text;
+    for (int number = 1; std::getline(in, text); ++number) {
+      if (!text.empty() && text.back() == '\r') text.pop_back();
+      if (text.empty()) continue;
+      const Impl::Line line = impl_->Take(text);
+      if (line == Impl::Line::kResolved) ++report.resolved;
+      for (Kind& kind : kinds) {
+        if (kind.line != line) continue;
+        ++(report.*kind.count);
+        if (kind.first == 0) kind.first = number;
+      }
+    }
+    for (const Kind& kind : kinds) {
+      const int count = report.*kind.count;
+      if (count > 0) report.messages.push_back(Format("{} entries {} (first: line {})", count, kind.words, kind.first));
+    }
+  } catch (...) {  // a stream with exceptions switched on, or no memory: what was read stands
+    report.messages.emplace_back("reading stopped early");
+  }
+  return report.resolved;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <tuple>
+
+#include "core/text.h"
+#include "tilewright/gemm.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::string_view kOrderWords[] = {"column-major", "row-major"};
+constexpr std::string_view kStridingWords[] = {"flat", "blocked", "indexed"};
+constexpr std::string_view kQuantWords[] = {"none", "k", "b"};
+constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
+constexpr std::string_view kScalingWords[] = {"alpha 1 beta 0", "alpha 1 beta 1", "any alpha and beta"};
+constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
+
+template <class E, std::size_t N>
+std::string MaskText(std::uint32_t mask, const std::string_view (&words)[N]) {
+  std::string text;
+  for (std::size_t i = 0; i < N; ++i) {
+    if ((mask >> i & 1u) == 0) continue;
+    if (!text.empty()) text += " or ";
+    text += words[i];
+  }
+  return text;
+}
+
+std::string TypeMaskText(std::uint32_t mask) {
+  std::string text;
+  for (unsigned i = 0; i <= static_cast<unsigned>(DataType::kQ6_K); ++i) {
+    if ((mask >> i & 1u) == 0) continue;
+    if (!text.empty()) text += " or ";
+    text += DataTypeName(static_cast<DataType>(i));
+  }
+  return text;
+}
+
+template <class E, std::size_t N>
+std::optional<Rejection> CheckMask(Reason reason, std::string_view field, E value, std::uint32_t mask,
+                                   const std::string_view (&words)[N]) {
+  if ((mask & Bit(value)) != 0) return std::nullopt;
+  return Rejection{reason, Format("{} = {}", field, words[static_cast<std::size_t>(value)]), MaskText<E>(mask, words)};
+}
+
+std::optional<Rejection> CheckType(std::string_view field, DataType type, std::uint32_t mask) {
+  if ((mask & Bit(type)) != 0) return std::nullopt;
+  return Rejection{Reason::kType, Format("{} = {}", field, DataTypeName(type)), TypeMaskText(mask)};
+}
+
+std::optional<Rejection> CheckPack(std::string_view field, Pack have, Pack want) {
+  if (have == want || have == kPackAny) return std::nullopt;
+  return Rejection{Reason::kPack, Format("{} = {}", field, PackName(have)), PackName(want)};
+}
+
+// Bits of relative precision that a step to `type` keeps; a kernel that rounds to no fewer than the operand has loses nothing.
+bool RoundsNothing(DataType type, Precision activations) {
+  if (activations == Precision::kF32) return true;
+  if (activations == Precision::kBF16) {
+    return type == DataType::kBF16 || type == DataType::kF8E4M3 || type == DataType::kI8;
+  }
+  return activations == Precision::kI8 && type == DataType::kI8;
+}
+
+// How far kAuto lets the activations be rounded, by what the weights are.
+Precision AutoPrecision(DataType weights, const Quant& quant) {
+  if (GetTypeInfo(weights).block_quantised || weights == DataType::kU4) return Precision::kI8;
+  if (weights == DataType::kBF16 || weights == DataType::kF8E4M3 || quant.type != QuantType::kNone) return Precision::kBF16;
+  return Precision::kF32;
+}
+
+std::optional<Rejection> CheckPrecision(const GemmDesc& p, Precision rounds_a_to) {
+  if (RoundsNothing(p.type_a, rounds_a_to)) return std::nullopt;
+  if (p.batch_dim == BatchDim::kN) {
+    return Rejection{Reason::kPrecision, "A holds the weights (batch_dim = n)",
+                     Format("activations in A: the kernel rounds A to {}", kPrecisionWords[static_cast<int>(rounds_a_to)])};
+  }
+  const Precision limit = p.precision == Precision::kAuto ? AutoPrecision(p.type_b, p.quant_b) : p.precision;
+  if (static_cast<int>(rounds_a_to) <= static_cast<int>(limit)) return std::nullopt;
+  return Rejection{Reason::kPrecision,
+                   Format("activations may be rounded to {} at most", kPrecisionWords[static_cast<int>(limit)]),
+                   Format("{}", kPrecisionWords[static_cast<int>(rounds_a_to)])};
+}
+
+}  // namespace
+
+std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
+  const KernelDesc& d = desc_;
+  if (auto no = CheckType("type_a", p.type_a, d.type_a)) return no;
+  if (auto no = CheckType("type_b", p.type_b, d.type_b)) return no;
+  if (auto no = CheckType("type_c", p.type_c, d.type_c)) return no;
+  if (auto no = CheckMask(Reason::kOrder, "order_a", p.order_a, d.order_a, kOrderWords)) return no;
+  if (auto no = CheckMask(Reason::kOrder, "order_b", p.order_b, d.order_b, kOrderWords)) return no;
+  if (auto no = CheckMask(Reason::kOrder, "order_c", p.order_c, d.order_c, kOrderWords)) return no;
+  if (auto no = CheckMask(Reason::kStriding, "striding_a", p.striding_a, d.striding_a, kStridingWords)) return no;
+  if (auto no = CheckMask(Reason::kStriding, "striding_b", p.striding_b, d.striding_b, kStridingWords)) return no;
+  if (auto no = CheckMask(Reason::kStriding, "striding_c", p.striding_c, d.striding_c, kStridingWords)) return no;
+  if (auto no = CheckPack("pack_a", p.pack_a, d.pack_a)) return no;
+  if (auto no = CheckPack("pack_b", p.pack_b, d.pack_b)) return no;
+  if (auto no = CheckMask(Reason::kQuant, "quant_a", p.quant_a.type, d.quant_a, kQuantWords)) return no;
+  if (auto no = CheckMask(Reason::kQuant, "quant_b", p.quant_b.type, d.quant_b, kQuantWords)) return no;
+  if (auto no = CheckMask(Reason::kEpilogue, "epilogue", p.epilogue, d.epilogue, kEpilogueWords)) return no;
+  if (auto no = CheckMask(Reason::kScaling, "scaling", p.scaling, d.scaling, kScalingWords)) return no;
+  if (auto no = CheckPrecision(p, d.activations)) return no;
+  if (auto no = CheckGuarantee(p.guarantee)) return no;
+  if (d.max_m > 0 && p.m > d.max_m) {
+    return Rejection{Reason::kShape, Format("m = {}", p.m), Format("m <= {}", d.max_m)};
+  }
+  if (d.align_n > 1 && p.n % d.align_n != 0) {
+    return Rejection{Reason::kShape, Format("n = {}", p.n), Format("n a multiple of {}", d.align_n)};
+  }
+  if (d.align_k > 1 && p.k % d.align_k != 0) {
+    return Rejection{Reason::kShape, Format("k = {}", p.k), Format("k a multiple of {}", d.align_k)};
+  }
+  return std::nullopt;
+}
+
+int Kernel::GetMaxSwizzle(const GemmShape&) const { return 0; }
+int Kernel::GetMaxSplits(const GemmShape&, int, std::size_t, std::size_t) const { return 1; }
+std::size_t Kernel::PartialsBytes(const GemmDesc&, const LaunchSpec&) const { return 0; }
+std::size_t Kernel::PackedBytes(const MatrixLayout&) const { return 0; }
+
+Status Kernel::PackB(const void*, const MatrixLayout&, void*, Stream) const {
+  return Fail(ErrorCode::kUnsupported, Format("kernel {} reads plain weights: nothing to pack", name()));
+}
+
+namespace {
+
+KernelInfo TransposedInfo(const Kernel& inner) {
+  KernelInfo info = inner.info();
+  info.name += ".transposed";
+  return info;
+}
+
+std::uint32_t FlipOrders(std::uint32_t mask) {
+  return ((mask & Bit(Order::kRowMajor)) != 0 ? Bit(Order::kColMajor) : 0u) |
+         ((mask & Bit(Order::kColMajor)) != 0 ? Bit(Order::kRowMajor) : 0u);
+}
+
+KernelDesc TransposedDesc(const KernelDesc& inner) {
+  KernelDesc d = inner;
+  d.type_a = inner.type_b, d.type_b = inner.type_a;
+  d.order_a = FlipOrders(inner.order_b), d.order_b = FlipOrders(inner.order_a), d.order_c = FlipOrders(inner.order_c);
+  d.striding_a = inner.striding_b, d.striding_b = inner.striding_a;
+  d.quant_a = inner.quant_b, d.quant_b = inner.quant_a;
+  d.pack_a = inner.pack_b, d.pack_b = inner.pack_a;
+  d.tile_m = inner.tile_n, d.tile_n = inner.tile_m;
+  d.epilogue = Bit(Epilogue::kNone);
+  d.max_m = 0, d.align_n = 1;  // these bound the inner kernel's dimensions; IsFeasible asks it
+  d.transpose = !inner.transpose;
+  return d;
+}
+
+MatrixLayout Transposed(const MatrixLayout& layout) {
+  MatrixLayout t = layout;
+  t.order = Flip(layout.order);
+  t.rows = layout.cols, t.cols = layout.rows;
+  return t;
+}
+
+class TransposedKernel final : public Kernel {
+ public:
+  explicit TransposedKernel(Kernel& inner) : Kernel(TransposedInfo(inner), TransposedDesc(inner.desc())), inner_(inner) {}
+
+  std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override {
+    if (problem.epilogue == Epilogue::kGatedSilu) {
+      return Rejection{Reason::kEpilogue, "epilogue = gated_silu", "an untransposed kernel: the pairs run along n"};
+    }
+    return inner_.IsFeasible(tilewright::Transpose(problem));
+  }
+  int GetMaxSwizzle(const GemmShape& shape) const override { return inner_.GetMaxSwizzle(Flipped(shape)); }
+  int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
+                   std::size_t partials_size) const override {
+    return inner_.GetMaxSplits(Flipped(shape), swizzle, barriers_size, partials_size);
+  }
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override {
+    return inner_.PartialsBytes(tilewright::Transpose(problem), InnerSpec(spec));
+  }
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const override {
+    return inner_.EstimateUs(tilewright::Transpose(problem), InnerSpec(spec), device);
+  }
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) override {
+    GemmArgs t = args;
+    t.a = args.b, t.b = args.a;
+    t.u = args.v, t.v = args.u;
+    t.a_layout = Transposed(args.b_layout), t.b_layout = Transposed(args.a_layout);
+    t.u_layout = Transposed(args.v_layout), t.v_layout = Transposed(args.u_layout);
+    t.c_layout = Transposed(args.c_layout), t.d_layout = Transposed(args.d_layout);
+    return inner_.Launch(t, InnerSpec(spec), workspace, stream);
+  }
+
+ private:
+  static GemmShape Flipped(const GemmShape& s) { return {s.n, s.m, s.k, s.num}; }
+  LaunchSpec InnerSpec(const LaunchSpec& spec) const {
+    LaunchSpec inner = spec;
+    inner.kernel = &inner_;
+    return inner;
+  }
+
+  Kernel& inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> Transpose(Kernel& kernel) { return std::make_unique<TransposedKernel>(kernel); }
+
+std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs, const ClusteringParam& param) {
+  using Key = std::tuple<int, int, int, int, int, int, int>;
+  const auto key_of = [&param](const LaunchSpec& spec) {
+    const KernelDesc& d = spec.kernel->desc();
+    return Key{param.tile ? d.tile_m : 0,
+               param.tile ? d.tile_n : 0,
+               param.tile ? d.tile_k : 0,
+               param.precision ? static_cast<int>(d.activations) : 0,
+               param.splits ? spec.splits : 0,
+               param.pack ? d.pack_a : 0,
+               param.pack ? d.pack_b : 0};
+  };
+  std::vector<std::vector<LaunchSpec>> clusters;  // in order of first appearance, so a ranked list keeps its leaders
+  std::vector<Key> keys;
+  for (const LaunchSpec& spec : specs) {
+    const Key key = key_of(spec);
+    const auto found = std::find(keys.begin(), keys.end(), key);
+    if (found == keys.end()) {
+      keys.push_back(key);
+      clusters.push_back({spec});
+    } else {
+      clusters[static_cast<std::size_t>(found - keys.begin())].push_back(spec);
+    }
+  }
+  return clusters;
+}
+
+Status Registry::Add(std::unique_ptr<Kernel> kernel) {
+  if (kernel == nullptr) return Fail(ErrorCode::kInvalidArgument, "a registry takes no null kernel");
+  if (kernel->name().empty()) return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
+  if (Find(kernel->name()) != nullptr) {
+    return Fail(ErrorCode::kInvalidArgument, Format("kernel {} is registered twice", kernel->name()));
+  }
+  view_.push_back(kernel.get());
+  owned_.push_back(std::move(kernel));
+  return {};
+}
+
+Kernel* Registry::Find(std::string_view name) const {
+  for (Kernel* kernel : view_) {
+    if (kernel->name() == name) return kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace tilewright
