@@ -1,0 +1,100 @@
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/numeric.h"
+#include "ops/attention/cpu/exp_constants.h"
+
+namespace tilewright {
+namespace {
+
+struct V {
+  static constexpr int kWidth = 16;
+  static constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 of B, 1 broadcast: 29 of 32 registers
+  __m512 x;
+
+  static V Zero() { return {_mm512_setzero_ps()}; }
+  static V Set(float v) { return {_mm512_set1_ps(v)}; }
+  static V Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  void Store(float* p) const { _mm512_storeu_ps(p, x); }
+  static V Fma(V a, V b, V c) { return {_mm512_fmadd_ps(a.x, b.x, c.x)}; }
+  static V Add(V a, V b) { return {_mm512_add_ps(a.x, b.x)}; }
+  static V Sub(V a, V b) { return {_mm512_sub_ps(a.x, b.x)}; }
+  static V Mul(V a, V b) { return {_mm512_mul_ps(a.x, b.x)}; }
+  static V Max(V a, V b) { return {_mm512_max_ps(a.x, b.x)}; }
+  static float ReduceMax(V a) { return _mm512_reduce_max_ps(a.x); }
+  static float ReduceAdd(V a) { return _mm512_reduce_add_ps(a.x); }
+  static V Exp(V a) {
+    const __m512 low = _mm512_set1_ps(kExpLow);
+    const __mmask16 below = _mm512_cmp_ps_mask(a.x, low, _CMP_LT_OQ);  // false for NaN, which passes through
+    const __m512 v = _mm512_max_ps(low, a.x);
+    const __m512 n =
+        _mm512_roundscale_ps(_mm512_mul_ps(v, _mm512_set1_ps(kLog2E)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(kLn2High), v);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(kLn2Low), r);
+    __m512 p = _mm512_set1_ps(kExpC6);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpC5));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpC4));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpC3));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kExpC2));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return {_mm512_mask_mov_ps(_mm512_scalef_ps(p, n), below, _mm512_setzero_ps())};
+  }
+  static float ExpScalar(float v) { return _mm512_cvtss_f32(Exp(Set(v)).x); }
+  static void ConvertF16(const std::uint16_t* in, int count, float* out) {
+    int i = 0;
+    for (; i + 16 <= count; i += 16) {
+      _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i))));
+    }
+    for (; i < count; ++i) out[i] = F16ToF32(in[i]);
+  }
+
+  /// 16 x 16: pairs, quads, then 128-bit lanes.
+  static void Transpose16(const float* rows, int row_ld, float* columns, int column_ld) {
+    __m512 r[16], t[16];
+    for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(rows + i * row_ld);
+    for (int i = 0; i < 16; i += 2) {
+      t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+      r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+      r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+      r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; ++i) {
+      t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+      t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+      t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+      t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; ++i) {
+      _mm512_storeu_ps(columns + i * column_ld, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
+      _mm512_storeu_ps(columns + (i + 8) * column_ld, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
+      _mm512_storeu_ps(columns + (i + 4) * column_ld, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
+      _mm512_storeu_ps(columns + (i + 12) * column_ld, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
+    }
+  }
+  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int positions) {
+    int d = 0;
+    for (; d + 16 <= hd; d += 16)
+      for (int p = 0; p < positions; p += 16) Transpose16(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
+    for (; d < hd; ++d)
+      for (int p = 0; p < positions; ++p) columns[d * positions + p] = rows[p * row_ld + d];
+  }
+};
+
+}  // namespace
+}  // namespace tilewright
+
+#include "ops/attention/cpu/attention_tile.h"
+
+namespace tilewright {
+
+AttentionFunctions AttentionAvx512() { return {ComputeSplit, MergeSplit}; }
+const char* AttentionAvx512Tu() { return TILEWRIGHT_TU; }
+
+}  // namespace tilewright

@@ -1,0 +1,178 @@
+#pragma once
+
+// Blocked attention over a KV cache, written once for every vector width. Included by one kernel file for each instruction set,
+// which defines the vector type `V` first; everything here is in an unnamed namespace, so each file keeps its own copy.
+//
+// A unit of work is a block of query rows of one sequence and one KV head. Keys come in splits of kSplit positions: scores of the
+// whole split, its maximum, exponentials and sum, then the weighted sum of values. Splits are merged in ascending order by the
+// online softmax of Milakov and Gimelshein (2018). The order of every addition depends only on the position, never on the block,
+// the batch or the number of threads: results are bitwise equal run to run and batch-invariant.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/numeric.h"
+#include "ops/attention/cpu/layout.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int kPiece = 64;  // positions converted and transposed at once: [head_dim][64] f32 stays in the first-level cache
+
+/// Converts `count` elements of a cache row to f32; count is a multiple of 16 except for the scalar file, which takes any.
+inline void ConvertRow(DataType type, const void* row, int count, float* out) {
+  switch (type) {
+    case DataType::kF32: {
+      const float* in = static_cast<const float*>(row);
+      for (int i = 0; i < count; ++i) out[i] = in[i];
+      return;
+    }
+    case DataType::kF16: V::ConvertF16(static_cast<const std::uint16_t*>(row), count, out); return;
+    case DataType::kBF16: {
+      const std::uint16_t* in = static_cast<const std::uint16_t*>(row);
+      for (int i = 0; i < count; ++i) out[i] = BF16ToF32(in[i]);
+      return;
+    }
+    default: {  // q8_0: blocks of f16 d and 32 int8
+      const unsigned char* block = static_cast<const unsigned char*>(row);
+      for (int i = 0; i < count; i += 32, block += 34) {
+        const float d = F16ToF32(static_cast<std::uint16_t>(block[0] | (block[1] << 8)));
+        const signed char* q = reinterpret_cast<const signed char*>(block + 2);
+        for (int j = 0; j < 32; ++j) out[i + j] = d * static_cast<float>(q[j]);
+      }
+      return;
+    }
+  }
+}
+
+/// c[R][NV * width] = (or +=) a[R][k] * b[k][NV * width].
+template <int R, int NV, bool kAdd>
+inline void MicroTile(const float* a, int lda, const float* b, int ldb, int k, float* c, int ldc) {
+  V acc[R][NV];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < NV; ++v) acc[r][v] = kAdd ? V::Load(c + r * ldc + v * V::kWidth) : V::Zero();
+  for (int i = 0; i < k; ++i) {
+    V bv[NV];
+    for (int v = 0; v < NV; ++v) bv[v] = V::Load(b + i * ldb + v * V::kWidth);
+    for (int r = 0; r < R; ++r) {
+      const V av = V::Set(a[r * lda + i]);
+      for (int v = 0; v < NV; ++v) acc[r][v] = V::Fma(av, bv[v], acc[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < NV; ++v) acc[r][v].Store(c + r * ldc + v * V::kWidth);
+}
+
+template <int NV, bool kAdd>
+inline void MicroColumns(const float* a, int lda, const float* b, int ldb, int rows, int k, float* c, int ldc) {
+  constexpr int kRows = V::kTileRows;
+  int r = 0;
+  for (; r + kRows <= rows; r += kRows) MicroTile<kRows, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
+  for (; r + 3 <= rows; r += 3) MicroTile<3, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
+  for (; r < rows; ++r) MicroTile<1, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
+}
+
+/// Columns in groups of four vectors; n is a multiple of the width.
+template <bool kAdd>
+inline void SmallGemm(const float* a, int lda, const float* b, int ldb, int rows, int n, int k, float* c, int ldc) {
+  int j = 0;
+  for (; j + 4 * V::kWidth <= n; j += 4 * V::kWidth) MicroColumns<4, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
+  for (; j < n; j += V::kWidth) MicroColumns<1, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
+}
+
+/// Where a sequence's keys or values of one head lie.
+struct CacheHead {
+  DataType type;
+  const unsigned char* base;  // position 0
+  std::size_t row_bytes;      // from one position to the next
+};
+
+/// S[rows][kSplit] = q[rows][hd] . keys from..from+count, masked by each row's limit.
+inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from, int count, const AttentionScratch& s) {
+  const int hd = block.head_dim;
+  for (int piece = 0; piece < count; piece += kPiece) {
+    const int in_piece = count - piece < kPiece ? count - piece : kPiece;
+    for (int p = 0; p < in_piece; ++p) {
+      ConvertRow(keys.type, keys.base + static_cast<std::size_t>(from + piece + p) * keys.row_bytes, hd, s.rows32 + p * s.hd_padded);
+    }
+    for (int p = in_piece; p < kPiece; ++p)
+      for (int d = 0; d < hd; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
+    V::Transpose(s.rows32, s.hd_padded, hd, s.columns, kPiece);
+    SmallGemm<false>(s.q, s.hd_padded, s.columns, kPiece, block.vectors, kPiece, hd, s.scores + piece, kSplit);
+  }
+}
+
+/// Turns scores into weights; max and sum of each row to state. Positions past the row's own weigh exactly zero.
+inline void Softmax(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
+  const int padded = (count + kPiece - 1) / kPiece * kPiece;
+  for (int r = 0; r < block.vectors; ++r) {
+    float* row = s.scores + r * kSplit;
+    int valid = block.limit[r / block.group] - from;  // positions of this split that the row may see
+    valid = valid > count ? count : valid;
+    if (valid <= 0) {
+      for (int p = 0; p < padded; ++p) row[p] = 0.0f;
+      s.split_max[r] = -__builtin_inff();
+      s.split_sum[r] = 0.0f;
+      continue;
+    }
+    for (int p = valid; p < padded; ++p) row[p] = -__builtin_inff();
+    V vmax = V::Load(row);
+    for (int p = V::kWidth; p < padded; p += V::kWidth) vmax = V::Max(vmax, V::Load(row + p));
+    const float max = V::ReduceMax(vmax);
+    const V shift = V::Set(max);
+    V sum = V::Zero();
+    for (int p = 0; p < padded; p += V::kWidth) {
+      const V e = V::Exp(V::Sub(V::Load(row + p), shift));
+      e.Store(row + p);
+      sum = V::Add(sum, e);
+    }
+    s.split_max[r] = max;
+    s.split_sum[r] = V::ReduceAdd(sum);
+  }
+}
+
+/// split_out[rows][hd] = weights * values.
+inline void WeightedValues(const AttentionBlock& block, const CacheHead& values, int from, int count, const AttentionScratch& s) {
+  const int hd = block.head_dim;
+  for (int piece = 0; piece < count; piece += kPiece) {
+    const int in_piece = count - piece < kPiece ? count - piece : kPiece;
+    for (int p = 0; p < in_piece; ++p) {
+      ConvertRow(values.type, values.base + static_cast<std::size_t>(from + piece + p) * values.row_bytes, hd,
+                 s.rows32 + p * s.hd_padded);
+      for (int d = hd; d < s.hd_padded; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
+    }
+    if (piece == 0) {
+      SmallGemm<false>(s.scores, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded, in_piece, s.split_out, s.hd_padded);
+    } else {
+      SmallGemm<true>(s.scores + piece, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded, in_piece, s.split_out,
+                      s.hd_padded);
+    }
+  }
+}
+
+/// One split of one block: fills split_max, split_sum, split_out of the scratch.
+void ComputeSplit(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
+  Scores(block, {block.kv_type, block.keys, block.kv_row_bytes}, from, count, s);
+  Softmax(block, from, count, s);
+  WeightedValues(block, {block.kv_type, block.values, block.kv_row_bytes}, from, count, s);
+}
+
+/// Folds a split into the running result of `vectors` rows. The first split finds max = -inf and sum = 0.
+void MergeSplit(int vectors, int hd_padded, const float* split_max, const float* split_sum, const float* split_out, float* max,
+                float* sum, float* out) {
+  for (int r = 0; r < vectors; ++r) {
+    if (split_sum[r] == 0.0f) continue;  // the row sees nothing of this split
+    const float merged = split_max[r] > max[r] ? split_max[r] : max[r];
+    const float keep = sum[r] == 0.0f ? 0.0f : V::ExpScalar(max[r] - merged);
+    const float take = V::ExpScalar(split_max[r] - merged);
+    sum[r] = sum[r] * keep + split_sum[r] * take;
+    max[r] = merged;
+    const V vkeep = V::Set(keep), vtake = V::Set(take);
+    float* o = out + r * hd_padded;
+    const float* n = split_out + r * hd_padded;
+    for (int d = 0; d < hd_padded; d += V::kWidth) V::Fma(V::Load(n + d), vtake, V::Mul(V::Load(o + d), vkeep)).Store(o + d);
+  }
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tilewright/types.h"
+
+namespace tilewright {
+
+/// Positions whose softmax is taken at once; the unit in which long sequences are divided over threads. Fixed, so that a row's
+/// result does not depend on how.
+constexpr int kSplit = 256;
+/// Query rows of one sequence handled together: keys are converted and transposed once for all of them.
+constexpr int kBlockRows = 16;
+
+/// A block of rows of one sequence against one KV head.
+struct AttentionBlock {
+  int vectors = 0;                  ///< rows * group
+  int group = 1;                    ///< query heads that share the KV head
+  int head_dim = 0;
+  DataType kv_type = DataType::kF32;
+  const unsigned char* keys = nullptr;    ///< position 0 of this slot and head
+  const unsigned char* values = nullptr;
+  std::size_t kv_row_bytes = 0;     ///< between positions
+  const std::int32_t* limit = nullptr;  ///< [rows]: positions that the row sees, its own included
+};
+
+/// Memory of one worker. head_dim is padded to a multiple of 16 with zeros.
+struct AttentionScratch {
+  int hd_padded = 0;
+  float* q = nullptr;          ///< [vectors][hd_padded], scaled
+  float* rows32 = nullptr;     ///< [64][hd_padded]
+  float* columns = nullptr;    ///< [hd_padded][64]
+  float* scores = nullptr;     ///< [vectors][kSplit]
+  float* split_max = nullptr;  ///< [vectors]
+  float* split_sum = nullptr;
+  float* split_out = nullptr;  ///< [vectors][hd_padded]
+  float* max = nullptr;        ///< running
+  float* sum = nullptr;
+  float* out = nullptr;
+};
+
+/// The two functions that an instruction set provides.
+struct AttentionFunctions {
+  void (*compute_split)(const AttentionBlock& block, int from, int count, const AttentionScratch& scratch);
+  void (*merge_split)(int vectors, int hd_padded, const float* split_max, const float* split_sum, const float* split_out, float* max,
+                      float* sum, float* out);
+};
+
+AttentionFunctions AttentionScalar();
+AttentionFunctions AttentionAvx2();
+AttentionFunctions AttentionAvx512();
+/// Digests of the kernel files, in the same order.
+const char* AttentionScalarTu();
+const char* AttentionAvx2Tu();
+const char* AttentionAvx512Tu();
+
+}  // namespace tilewright
