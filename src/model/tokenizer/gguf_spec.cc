@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tilewright/gguf.h"
+#include "tilewright/tokenizer.h"
+
+namespace tilewright {
+namespace {
+
+/// Sets `out` from `result`, where absence is no error.
+template <class T, class Out>
+Status Optional(Result<T> result, Out& out) {
+  if (result) {
+    out = static_cast<Out>(*result);
+  } else if (result.error().code != ErrorCode::kNotFound) {
+    return Fail(std::move(result.error()));
+  }
+  return {};
+}
+
+/// Sets `out` from `result`.
+template <class T, class Out>
+Status Needed(Result<T> result, Out& out) {
+  if (!result) return Fail(std::move(result.error()));
+  out = Out(std::move(*result));
+  return {};
+}
+
+}  // namespace
+
+Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
+  TokenizerSpec spec;
+  const auto read = [&](Status status, Status& first) {
+    if (first && !status) first = std::move(status);
+  };
+  Status status;
+  read(Needed(file.String("tokenizer.ggml.model"), spec.model), status);
+  if (status && spec.model != "gpt2")
+    return spec;  // the other keys differ from model to model; Create names this one
+  read(Needed(file.String("tokenizer.ggml.pre"), spec.pre), status);
+  read(Needed(file.Strings("tokenizer.ggml.tokens"), spec.tokens), status);
+  read(Needed(file.Strings("tokenizer.ggml.merges"), spec.merges), status);
+  if (file.Has("tokenizer.ggml.token_type")) {
+    read(Needed(file.I32s("tokenizer.ggml.token_type"), spec.token_types), status);
+  }
+  const std::pair<const char*, TokenId*> ids[] = {
+      {"tokenizer.ggml.bos_token_id", &spec.bos},
+      {"tokenizer.ggml.eos_token_id", &spec.eos},
+      {"tokenizer.ggml.eot_token_id", &spec.eot},
+      {"tokenizer.ggml.eom_token_id", &spec.eom},
+      {"tokenizer.ggml.unknown_token_id", &spec.unk},
+      {"tokenizer.ggml.padding_token_id", &spec.pad},
+  };
+  for (const auto& [key, id] : ids) {
+    read(Optional(file.I32(key), *id), status);
+    // In memory -1 means that there is none; in a file it is an id out of range.
+    if (status && *id < 0 && file.Has(key))
+      status = Fail(ErrorCode::kCorrupt, fmt::format("{} = {}: no token id", key, *id));
+  }
+  read(Optional(file.Bool("tokenizer.ggml.add_bos_token"), spec.add_bos), status);
+  read(Optional(file.Bool("tokenizer.ggml.add_eos_token"), spec.add_eos), status);
+  read(Optional(file.Bool("tokenizer.ggml.add_space_prefix"), spec.add_space_prefix), status);
+  read(Optional(file.String("tokenizer.chat_template"), spec.chat_template), status);
+  if (!status) return Fail(std::move(status.error()));
+  return spec;
+}
+
+}  // namespace tilewright

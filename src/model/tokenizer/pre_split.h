@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+/// Cuts text into the words inside which merges happen, as the vocabulary's pre-tokenizer says. One
+/// regular expression each, run by PCRE2. Classes of characters are those of Unicode 15.1 whatever
+/// version PCRE2 has (14 or later), and white space is the property White_Space: what llama.cpp
+/// uses.
+class PreSplitter {
+ public:
+  /// What a family of vocabularies has in common.
+  struct Family {
+    std::string_view name;
+    std::string_view pattern;
+    bool whole_words_first;  ///< a word that is a token needs no merges to be found (llama.cpp:
+                             ///< ignore_merges)
+    bool add_bos;            ///< where the file does not say
+  };
+
+  struct Options {
+    bool jit = true;  ///< off, or where the system forbids it: PCRE2's interpreter
+  };
+
+  /// `pre` is the value of tokenizer.ggml.pre. kUnsupported for an unknown one, with the list of
+  /// the known.
+  static Result<PreSplitter> Create(std::string_view pre, Options options);
+  static Result<PreSplitter> Create(std::string_view pre) { return Create(pre, Options()); }
+
+  PreSplitter(PreSplitter&&) noexcept;
+  PreSplitter& operator=(PreSplitter&&) noexcept;
+  ~PreSplitter();
+
+  const Family& family() const { return *family_; }
+
+  /// One walk over one text. The text must be well-formed UTF-8 and outlive the walk, as must the
+  /// splitter. One thread a cursor; any number of cursors.
+  class Cursor {
+   public:
+    Cursor(const PreSplitter& splitter, std::string_view text);
+    ~Cursor();
+    Cursor(const Cursor&) = delete;
+    Cursor& operator=(const Cursor&) = delete;
+
+    /// Moves to the next word, text[begin(), end()). False at the end of the text. The words cover
+    /// the text without gaps. Error: kInternal with PCRE2's message (out of memory is the one known
+    /// cause).
+    Result<bool> Next();
+    std::size_t begin() const { return begin_; }
+    std::size_t end() const { return end_; }
+
+   private:
+    struct State;
+    std::unique_ptr<State> state_;
+    std::size_t begin_ = 0;
+    std::size_t end_ = 0;
+  };
+
+ private:
+  struct Program;
+  PreSplitter(const Family* family, std::unique_ptr<const Program> program);
+  const Family* family_;
+  std::unique_ptr<const Program> program_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,314 @@
+#include "tilewright/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "model/tokenizer/bpe.h"
+#include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/pre_split.h"
+#include "model/tokenizer/special_tokens.h"
+#include "model/tokenizer/utf8.h"
+#include "model/tokenizer/vocabulary.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::size_t kMaxText = std::size_t{1} << 30;
+
+// Names by which models in circulation are known to mark the end of a turn, message or text. Many
+// files have only one of their ids in the metadata, or give these tokens the type of ordinary text;
+// llama.cpp goes by the names too.
+constexpr std::array<std::string_view, 22> kEndNames = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<\xef\xbd\x9c"
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "[e~[",
+};
+
+// Tokens of fill-in-the-middle prompts that a model writes when it goes on to another file: of each
+// group the first one that the vocabulary has ends the generation.
+constexpr std::array<std::array<std::string_view, 5>, 3> kFileNames = {{
+    {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"},
+    {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"},
+    {"<|file_sep|>", "", "", "", ""},
+}};
+
+// Further fill-in-the-middle tokens, which are control tokens whatever the file says.
+constexpr std::array<std::string_view, 14> kMiddleNames = {
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "<|code_prefix|>",
+    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "<|code_suffix|>",
+    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>",
+};
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  Impl(Vocabulary v, PreSplitter s) : vocabulary(std::move(v)), splitter(std::move(s)) {}
+
+  Status CheckIds(const TokenizerSpec& spec) const;
+  void MarkByName();
+  Status EncodeText(std::string_view raw, NormalizeBuffer& buffer, WordEncoder& words,
+                    std::vector<TokenId>& out) const;
+
+  Vocabulary vocabulary;
+  PreSplitter splitter;
+  SpecialTokenFinder all_special;
+  SpecialTokenFinder user_defined;
+  std::vector<TokenId> ends;  // ascending
+  TokenId bos = kNoToken;
+  TokenId eos = kNoToken;
+  TokenId eot = kNoToken;
+  TokenId unk = kNoToken;
+  TokenId pad = kNoToken;
+  bool add_bos = false;
+  bool add_eos = false;
+  std::string pre;
+  std::string chat_template;
+};
+
+Status Tokenizer::Impl::CheckIds(const TokenizerSpec& spec) const {
+  const std::pair<const char*, TokenId> ids[] = {
+      {"bos_token_id", spec.bos}, {"eos_token_id", spec.eos},     {"eot_token_id", spec.eot},
+      {"eom_token_id", spec.eom}, {"unknown_token_id", spec.unk}, {"padding_token_id", spec.pad},
+  };
+  for (const auto& [key, id] : ids) {
+    if (id != kNoToken && !vocabulary.Contains(id)) {
+      return Fail(ErrorCode::kCorrupt,
+                  fmt::format("tokenizer.ggml.{} = {}: the vocabulary has {} tokens", key, id,
+                              vocabulary.size()));
+    }
+  }
+  const std::pair<const char*, bool> wanted[] = {{"bos", add_bos && spec.bos == kNoToken},
+                                                 {"eos", add_eos && spec.eos == kNoToken}};
+  for (const auto& [which, missing] : wanted) {
+    if (missing) {
+      return Fail(
+          ErrorCode::kCorrupt,
+          fmt::format("tokenizer.ggml.{0}_token_id is missing, but a {0} token is to be added",
+                      which));
+    }
+  }
+  return {};
+}
+
+/// Finds the tokens that end a generation, and makes those that are known by name control tokens.
+void Tokenizer::Impl::MarkByName() {
+  const auto control = [this](TokenId id) {
+    if (id != kNoToken) vocabulary.set_type(id, TokenType::kControl);
+    return id;
+  };
+  for (const std::string_view name : kEndNames) {
+    const TokenId id = name.empty() ? kNoToken : control(vocabulary.Find(name));
+    if (id != kNoToken) ends.push_back(id);
+  }
+  for (const auto& group : kFileNames) {
+    for (const std::string_view name : group) {
+      const TokenId id = name.empty() ? kNoToken : control(vocabulary.Find(name));
+      if (id == kNoToken) continue;
+      ends.push_back(id);
+      break;
+    }
+  }
+  for (const std::string_view name : kMiddleNames) control(vocabulary.Find(name));
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::Create(const TokenizerSpec& spec) {
+  if (spec.model != "gpt2") {
+    return Fail(
+        ErrorCode::kUnsupported,
+        fmt::format("tokenizer.ggml.model = '{}': only 'gpt2' (byte-level BPE) is supported",
+                    spec.model));
+  }
+  Result<PreSplitter> splitter = PreSplitter::Create(spec.pre);
+  if (!splitter) return Fail(std::move(splitter.error()));
+  Result<Vocabulary> vocabulary = Vocabulary::Create(spec);
+  if (!vocabulary) return Fail(std::move(vocabulary.error()));
+
+  auto impl = std::make_unique<Impl>(std::move(*vocabulary), std::move(*splitter));
+  impl->add_bos = spec.add_bos.value_or(impl->splitter.family().add_bos);
+  impl->add_eos = spec.add_eos.value_or(false);
+  if (Status status = impl->CheckIds(spec); !status) return Fail(std::move(status.error()));
+  impl->bos = spec.bos;
+  impl->eos = spec.eos;
+  impl->eot = spec.eot;
+  impl->unk = spec.unk;
+  impl->pad = spec.pad;
+  impl->pre = spec.pre;
+  impl->chat_template = spec.chat_template;
+  for (const TokenId id : {spec.eos, spec.eot, spec.eom}) {
+    if (id != kNoToken) impl->ends.push_back(id);
+  }
+  impl->MarkByName();
+  impl->all_special.Build(impl->vocabulary, false);
+  impl->user_defined.Build(impl->vocabulary, true);
+  return Tokenizer(std::move(impl));
+}
+
+Result<Tokenizer> Tokenizer::FromGguf(const GgufFile& file) {
+  Result<TokenizerSpec> spec = TokenizerSpecFromGguf(file);
+  if (!spec) return Fail(std::move(spec.error()));
+  return Create(*spec);
+}
+
+Status Tokenizer::Impl::EncodeText(std::string_view raw, NormalizeBuffer& buffer,
+                                   WordEncoder& words, std::vector<TokenId>& out) const {
+  const NormalText text = Normalize(raw, buffer);
+  const bool whole_words_first = splitter.family().whole_words_first;
+  std::string symbols;
+  PreSplitter::Cursor cursor(splitter, text.match);
+  while (true) {
+    Result<bool> more = cursor.Next();
+    if (!more) return Fail(std::move(more.error()));
+    if (!*more) return {};
+    const std::string_view word = text.bytes.substr(cursor.begin(), cursor.end() - cursor.begin());
+    if (whole_words_first && word.size() <= vocabulary.longest_token()) {
+      symbols.clear();
+      AppendByteSymbols(word, symbols);
+      if (const TokenId id = vocabulary.Find(symbols); id != kNoToken) {
+        out.push_back(id);
+        continue;
+      }
+    }
+    words.Encode(word, out);
+  }
+}
+
+Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxText) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("text of {} bytes: at most {}", text.size(), kMaxText));
+  }
+  const Impl& impl = *impl_;
+  std::vector<TokenId> out;
+  out.reserve(text.size() / 4 + 2);
+  if (options.add_special && impl.add_bos) out.push_back(impl.bos);
+  NormalizeBuffer buffer;
+  WordEncoder words(impl.vocabulary);
+  std::size_t done = 0;
+  const auto encode_until = [&](std::size_t end) -> Status {
+    return end > done ? impl.EncodeText(text.substr(done, end - done), buffer, words, out)
+                      : Status();
+  };
+  for (const auto& match :
+       (options.parse_special ? impl.all_special : impl.user_defined).FindAll(text)) {
+    if (Status status = encode_until(match.begin); !status) return Fail(std::move(status.error()));
+    out.push_back(match.id);
+    done = match.end;
+  }
+  if (Status status = encode_until(text.size()); !status) return Fail(std::move(status.error()));
+  if (options.add_special && impl.add_eos) out.push_back(impl.eos);
+  return out;
+}
+
+Status Tokenizer::AppendPiece(TokenId id, bool special, std::string& out) const {
+  const Vocabulary& vocabulary = impl_->vocabulary;
+  if (!vocabulary.Contains(id)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("token id {}: the vocabulary has {} tokens", id, vocabulary.size()));
+  }
+  const std::string_view text = vocabulary.text(id);
+  switch (vocabulary.type(id)) {
+    case TokenType::kNormal:
+      AppendBytesOfSymbols(text, out);
+      break;
+    case TokenType::kControl:
+    case TokenType::kUnknown:
+      if (special) out.append(text);
+      break;
+    case TokenType::kUserDefined:
+      out.append(text);
+      break;
+    case TokenType::kByte: {
+      // "<0x41>"
+      const auto digit = [&text](std::size_t i) {
+        const char c = i < text.size() ? text[i] : '?';
+        if (c >= '0' && c <= '9') return c - '0';
+        const int lower = c | 0x20;
+        return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+      };
+      if (digit(3) >= 0 && digit(4) >= 0)
+        out.push_back(static_cast<char>(digit(3) * 16 + digit(4)));
+      break;
+    }
+    case TokenType::kUndefined:
+    case TokenType::kUnused:
+      break;
+  }
+  return {};
+}
+
+Result<std::string> Tokenizer::Decode(std::span<const TokenId> ids, bool special) const {
+  std::string out;
+  for (const TokenId id : ids) {
+    if (Status status = AppendPiece(id, special, out); !status)
+      return Fail(std::move(status.error()));
+  }
+  return out;
+}
+
+int Tokenizer::vocab_size() const { return impl_->vocabulary.size(); }
+TokenId Tokenizer::bos() const { return impl_->bos; }
+TokenId Tokenizer::eos() const { return impl_->eos; }
+TokenId Tokenizer::eot() const { return impl_->eot; }
+TokenId Tokenizer::unk() const { return impl_->unk; }
+TokenId Tokenizer::pad() const { return impl_->pad; }
+bool Tokenizer::add_bos() const { return impl_->add_bos; }
+bool Tokenizer::add_eos() const { return impl_->add_eos; }
+std::string_view Tokenizer::pre() const { return impl_->pre; }
+std::string_view Tokenizer::chat_template() const { return impl_->chat_template; }
+TokenType Tokenizer::type(TokenId id) const {
+  return impl_->vocabulary.Contains(id) ? impl_->vocabulary.type(id) : TokenType::kUndefined;
+}
+std::string_view Tokenizer::text(TokenId id) const {
+  return impl_->vocabulary.Contains(id) ? impl_->vocabulary.text(id) : std::string_view();
+}
+TokenId Tokenizer::Find(std::string_view text) const { return impl_->vocabulary.Find(text); }
+bool Tokenizer::IsEndOfGeneration(TokenId id) const {
+  return std::binary_search(impl_->ends.begin(), impl_->ends.end(), id);
+}
+std::span<const TokenId> Tokenizer::end_of_generation() const { return impl_->ends; }
+
+Result<std::string> StreamDecoder::Push(TokenId id) {
+  if (Status status = tokenizer_->AppendPiece(id, special_, held_); !status)
+    return Fail(std::move(status.error()));
+  std::string out;
+  TakeCompleteCharacters(held_, out);
+  return out;
+}
+
+std::string StreamDecoder::Flush() {
+  const bool begun = !held_.empty();
+  held_.clear();
+  return begun ? std::string(kReplacement) : std::string();
+}
+
+}  // namespace tilewright
