@@ -73,7 +73,7 @@ struct TensorNode {
   NodeId id = kNoNode;
   std::string name;               ///< "blk.3.attn_q", shown in errors, traces and profiles
   TensorView out;                 ///< type, shape and stride of the result; `out.data` is set by the caller (leaves) or the plan
-  Pack pack = kPackPlain;         ///< weights: layout of the bytes at out.data
+  Pack pack = kPackPlain;         ///< weights: layout of the bytes at out.data; kMulMat and its kin: of the weight they read
   std::vector<NodeId> inputs;     ///< kNoNode for an absent optional one
   OpParams params;
   NodeId alias_of = kNoNode;      ///< the result lives in this node's memory (views, in-place operations, cache writes)

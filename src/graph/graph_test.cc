@@ -61,6 +61,7 @@ TEST(VerifyGraph, names_the_node_and_the_field) {
       {[](SmallGraph& g) { g.graph.node(g.x).out.dtype = DataType::kI32; }, "inputs[0] is i32, expected f32"},
       {[](SmallGraph& g) { g.graph.node(g.x).out.data = nullptr; }, "node 0 'x' (leaf): out.data is null"},
       {[](SmallGraph& g) { g.graph.node(g.x).out.shape[1] = 0; }, "out.shape[1] = 0, must be positive"},
+      {[](SmallGraph& g) { g.graph.node(g.w).pack = 7; }, "pack = 0, but that of inputs[1] is 7"},
       {[](SmallGraph& g) { g.graph.node(g.normed).params.epsilon = -1; }, "epsilon = -1, must be >= 0"},
       {[](SmallGraph& g) { g.graph.node(g.activated).alias_of = g.normed; }, "alias_of = 4, which is not an operand"},
       {[](SmallGraph& g) { g.graph.node(g.product).alias_of = g.normed; }, "mul_mat cannot run in place"},

@@ -141,6 +141,8 @@ class NodeChecker {
       Expect("inputs[1].shape[2..3]", in(1).shape[d], 1, "1");
     }
     ExpectFloat("out", node_.out.dtype);
+    const Pack weight_pack = graph_.node(node_.inputs[1]).pack;
+    if (node_.pack != weight_pack) Fault("pack = {}, but that of inputs[1] is {}", node_.pack, weight_pack);
     if (graph_.node(node_.inputs[0]).pack != kPackPlain) Fault("inputs[0] is packed; only weights may be");
   }
 

@@ -43,7 +43,7 @@ class Builder {
     }
     x = Op(TensorOp::kRmsNorm, "output_norm", {x, Leaf("output_norm", model_.output_norm())}, {config_.hidden, logits_rows, 1, 1},
            Epsilon());
-    x = Op(TensorOp::kMulMat, "output", {x, Leaf("output", model_.output())}, {config_.vocab, logits_rows, 1, 1});
+    x = MulMat("output", x, model_.output());
     graph_.node(x).keep = true;
     return x;
   }
@@ -70,15 +70,22 @@ class Builder {
   NodeId Norm(const char* name, NodeId x, const Weight& weight) {
     return Op(TensorOp::kRmsNorm, name, {x, Leaf(name, weight)}, {config_.hidden, rows_, 1, 1}, Epsilon());
   }
-  NodeId MulMat(const char* name, NodeId x, const Weight& weight) {
-    return Op(TensorOp::kMulMat, name, {x, Leaf(name, weight)}, {weight.view.shape[1], rows_, 1, 1});
+  /// A node that multiplies by `weight` says in its own pack how the weight lies.
+  NodeId Multiply(TensorOp op, const std::string& name, std::vector<NodeId> inputs, const Weight& weight, Shape shape) {
+    const NodeId id = Op(op, name, std::move(inputs), shape);
+    graph_.node(id).pack = weight.pack;
+    return id;
   }
+  NodeId MulMat(const char* name, NodeId x, const Weight& weight) {
+    return Multiply(TensorOp::kMulMat, name, {x, Leaf(name, weight)}, weight, {weight.view.shape[1], x_rows(x), 1, 1});
+  }
+  std::int64_t x_rows(NodeId x) const { return graph_.node(x).out.shape[1]; }
 
   /// x * w + residual; fused it is one node, in place on the residual (unless that is a tensor somebody still needs).
   NodeId Project(const char* name, NodeId x, const Weight& weight, NodeId residual) {
     const Shape shape{config_.hidden, rows_, 1, 1};
     if (!model_.fused()) return Op(TensorOp::kAdd, std::string(name) + "_add", {MulMat(name, x, weight), residual}, shape);
-    const NodeId sum = Op(TensorOp::kMulMatAdd, name, {x, Leaf(name, weight), residual}, shape);
+    const NodeId sum = Multiply(TensorOp::kMulMatAdd, name, {x, Leaf(name, weight), residual}, weight, shape);
     graph_.node(sum).alias_of = residual;
     return sum;
   }
@@ -136,7 +143,7 @@ class Builder {
   NodeId FeedForward(NodeId normed, const LayerWeights& w) {
     const Shape shape{config_.ffn, rows_, 1, 1};
     if (w.gate_up.view.data != nullptr) {
-      return Op(TensorOp::kMulMatSwiGlu, "ffn_gate_up", {normed, Leaf("ffn_gate_up", w.gate_up)}, shape);
+      return Multiply(TensorOp::kMulMatSwiGlu, "ffn_gate_up", {normed, Leaf("ffn_gate_up", w.gate_up)}, w.gate_up, shape);
     }
     const NodeId gate = MulMat("ffn_gate", normed, w.gate);
     const NodeId up = MulMat("ffn_up", normed, w.up);
