@@ -1,0 +1,284 @@
+#include "ops/gemm/cpu/int8/gemm_int8.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "core/fingerprint.h"
+#include "ops/gemm/base/packs.h"
+#include "ops/gemm/cpu/int8/pack.h"
+#include "ops/gemm/cpu/int8/register.h"
+
+namespace tilewright::gemm_int8 {
+namespace {
+
+struct FormatTraits {
+  DataType type;
+  Pack pack;
+  double block_cost;  ///< cycles of a row and block over those of its eight dot products
+};
+constexpr FormatTraits kTraits[kFormats] = {
+    {DataType::kQ4_0, kPackQ4_0x16x4, 1.28},
+    {DataType::kQ4_1, kPackQ4_1x16x4, 1.42},
+    {DataType::kQ8_0, kPackQ8_0x16x4, 1.30},
+    {DataType::kQ6_K, kPackQ6_Kx16x4, 1.52},
+};
+constexpr const FormatTraits& TraitsOf(Format format) { return kTraits[static_cast<int>(format)]; }
+
+/// Packed weights of a task that are to stay in the L2 while row tiles pass.
+constexpr std::size_t kChunkBytes = 256 << 10;
+/// Below this many elements the caller quantises alone: a parallel region costs as much, about 2
+/// us.
+constexpr std::int64_t kSerialQuantise = 8 << 10;
+constexpr double kRegionUs = 1.5;
+
+int CeilDiv(int value, int by) { return (value + by - 1) / by; }
+
+KernelInfo InfoOf(const IsaConfig& isa, Format format) {
+  const FormatTraits& traits = TraitsOf(format);
+  KernelInfo info;
+  info.name =
+      fmt::format("gemm.f32_{}_f32.tn.{}.{}x16x{}.{}.i8", DataTypeName(traits.type), isa.word,
+                  isa.ops->tile_rows[static_cast<int>(format)], kBlock, PackName(traits.pack));
+  info.fingerprint = fmt::format("{}{}", TuFingerprint(isa.tu).substr(0, 16),
+                                 TuFingerprint("ops/gemm/cpu/int8/pack.cc").substr(0, 16));
+  info.features = isa.features;
+  info.deterministic = true;
+  info.batch_invariant = true;
+  return info;
+}
+
+KernelDesc DescOf(const IsaConfig& isa, Format format) {
+  const FormatTraits& traits = TraitsOf(format);
+  KernelDesc desc;
+  desc.type_a = desc.type_c = Bit(DataType::kF32);
+  desc.type_b = Bit(traits.type);
+  desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
+  desc.pack_b = traits.pack;
+  desc.activations = Precision::kI8;
+  desc.tile_m = isa.ops->tile_rows[static_cast<int>(format)];
+  desc.tile_n = kPanelColumns;
+  desc.tile_k = kBlock;
+  desc.align_k = BlockOf(format);
+  return desc;
+}
+
+}  // namespace
+
+/// How a launch is cut. Row tiles are as even as they go; a task is `panel_chunk` panels by
+/// `tile_chunk` tiles.
+struct GemmInt8::Plan {
+  int m, blocks, panels;
+  int tiles, tile_chunk;
+  int panel_chunk;
+  std::size_t panel_bytes, row_bytes;
+
+  int FirstRow(int tile) const {
+    return static_cast<int>(static_cast<std::int64_t>(tile) * m / tiles);
+  }
+  int tile_chunks() const { return CeilDiv(tiles, tile_chunk); }
+  int tasks() const { return tile_chunks() * CeilDiv(panels, panel_chunk); }
+};
+
+GemmInt8::GemmInt8(const IsaConfig& isa, Format format)
+    : Kernel(InfoOf(isa, format), DescOf(isa, format)), isa_(isa), format_(format) {}
+
+std::optional<Rejection> GemmInt8::IsFeasible(const GemmDesc& problem) const {
+  if (auto no = Kernel::IsFeasible(problem)) return no;
+  if (problem.num != 1) {
+    return Rejection{Reason::kStriding, fmt::format("num = {}", problem.num), "one group"};
+  }
+  if (problem.epilogue == Epilogue::kGatedSilu && problem.n % (2 * kGatedBlock) != 0) {
+    return Rejection{Reason::kShape, fmt::format("n = {}", problem.n),
+                     fmt::format("n a multiple of {} for gated_silu", 2 * kGatedBlock)};
+  }
+  return std::nullopt;
+}
+
+std::size_t GemmInt8::PartialsBytes(const GemmDesc& problem, const LaunchSpec&) const {
+  return static_cast<std::size_t>(problem.m) * static_cast<std::size_t>(problem.k / kBlock) *
+         static_cast<std::size_t>(RecordBytes(format_));
+}
+
+std::size_t GemmInt8::PackedBytes(const MatrixLayout& b) const {
+  return PackedSize(format_, b.cols, b.rows);
+}
+
+Status GemmInt8::PackB(const void* plain, const MatrixLayout& b, void* packed,
+                       Stream stream) const {
+  const DataType type = TraitsOf(format_).type;
+  if (b.type != type || b.order != Order::kColMajor || b.pack != kPackPlain || b.num != 1) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} packs one plain column-major {} matrix, got {}, pack {}, {} matrices",
+                    name(), DataTypeName(type), DataTypeName(b.type), PackName(b.pack), b.num));
+  }
+  if (b.rows <= 0 || b.rows % BlockOf(format_) != 0 || b.cols <= 0 || b.ld < b.rows ||
+      b.ld % BlockOf(format_) != 0) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "{}: k = {}, ld = {}, n = {}: k and ld >= k must be multiples of {}, n positive",
+            name(), b.rows, b.ld, b.cols, BlockOf(format_)));
+  }
+  PackPanels(format_, plain, b.cols, b.rows, BytesOf(type, b.ld), packed, stream);
+  return {};
+}
+
+double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec&,
+                            const DeviceSpec& device) const {
+  const double workers = std::max(1, std::min<int>(problem.threads, device.cores));
+  const int tile_rows = desc_.tile_m;
+  const int tiles = CeilDiv(problem.m, tile_rows);
+  const double rows = static_cast<double>(problem.m) / tiles;
+  // Unpacking a block costs about as much as half a row of it, once for all rows of a tile.
+  const double cost = TraitsOf(format_).block_cost * (rows + 0.5) / rows;
+  const double gop = 2e-9 * problem.m * problem.n * problem.k * cost;
+  const double compute_us = gop / (device.i8_gop_s * isa_.relative_rate * workers) * 1e6;
+  const double bytes = static_cast<double>(PackedSize(format_, problem.n, problem.k));
+  const double read_gb_s =
+      bytes * 2 <= static_cast<double>(device.llc_bytes) ? 3 * device.read_gb_s : device.read_gb_s;
+  const double memory_us = bytes / read_gb_s * 1e-3;
+  const std::int64_t elements = static_cast<std::int64_t>(problem.m) * problem.k;
+  const bool serial = elements <= kSerialQuantise;
+  const double quantise_us = static_cast<double>(elements) * 4e-4 / (serial ? 1 : workers);
+  return std::max(compute_us, memory_us) + quantise_us + (serial ? 1 : 2) * kRegionUs;
+}
+
+GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int workers) const {
+  Plan plan;
+  plan.m = shape.m;
+  plan.blocks = shape.k / kBlock;
+  plan.panels = CeilDiv(shape.n, kPanelColumns);
+  plan.panel_bytes = PanelBytes(format_, plan.blocks);
+  plan.row_bytes =
+      static_cast<std::size_t>(plan.blocks) * static_cast<std::size_t>(RecordBytes(format_));
+  plan.tiles = CeilDiv(shape.m, desc_.tile_m);
+  // With one tile a task only streams weights: four chunks a worker even out a late one. With many,
+  // eight tasks a worker.
+  const int target = plan.tiles == 1 ? 4 * workers : 8 * workers;
+  const int step = gated ? 2 : 1;
+  const int fitting = std::max<int>(1, static_cast<int>(kChunkBytes / plan.panel_bytes));
+  int chunks = workers == 1 ? 1 : std::min(plan.panels / step, CeilDiv(target, plan.tiles));
+  chunks = std::max({chunks, CeilDiv(plan.panels, fitting), 1});
+  plan.panel_chunk = CeilDiv(CeilDiv(plan.panels, chunks), step) * step;
+  const int across = CeilDiv(plan.panels, plan.panel_chunk);
+  const int down = workers == 1 ? 1 : std::clamp(CeilDiv(target, across), 1, plan.tiles);
+  plan.tile_chunk = CeilDiv(plan.tiles, down);
+  return plan;
+}
+
+void GemmInt8::Quantise(const Plan& plan, const float* a, std::int64_t lda, std::uint8_t* scratch,
+                        Executor& executor) const {
+  const auto quantise = isa_.ops->quantise[static_cast<int>(format_)];
+  const auto run = [&](int tile, int) {
+    const int row = plan.FirstRow(tile);
+    quantise(a + row * lda, lda, plan.FirstRow(tile + 1) - row, plan.blocks,
+             scratch + static_cast<std::size_t>(row) * plan.row_bytes);
+  };
+  if (static_cast<std::int64_t>(plan.m) * plan.blocks * kBlock <= kSerialQuantise) {
+    for (int tile = 0; tile < plan.tiles; ++tile) run(tile, 0);
+  } else {
+    executor.Run(plan.tiles, run);
+  }
+}
+
+Status GemmInt8::CheckCall(const GemmArgs& args, const LaunchSpec& spec,
+                           const Workspace& workspace) const {
+  if (spec.splits != 1 || spec.swizzle != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: splits = {}, swizzle = {}: must be 1 and 0", name(), spec.splits,
+                            spec.swizzle));
+  }
+  if (args.b_layout.pack != desc_.pack_b) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: B is packed as {}, must be {}", name(),
+                            PackName(args.b_layout.pack), PackName(desc_.pack_b)));
+  }
+  if (args.a_layout.cols <= 0 || args.a_layout.cols % BlockOf(format_) != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: k = {}: must be a multiple of {}", name(), args.a_layout.cols,
+                            BlockOf(format_)));
+  }
+  const std::size_t needed = static_cast<std::size_t>(args.a_layout.rows) *
+                             static_cast<std::size_t>(args.a_layout.cols / kBlock) *
+                             static_cast<std::size_t>(RecordBytes(format_));
+  if (workspace.partials_size < needed ||
+      reinterpret_cast<std::uintptr_t>(workspace.partials) % 64 != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} bytes of partials at {}: needs {}, aligned to 64 bytes", name(),
+                            workspace.partials_size, workspace.partials, needed));
+  }
+  return {};
+}
+
+Status GemmInt8::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                        Stream stream) {
+  if (Status status = CheckCall(args, spec, workspace); !status) return status;
+  const int n = args.b_layout.cols;
+  // Whether the call is gated is told by D, whose width is n / 2 then.
+  const bool gated = args.d_layout.cols != n;
+  Executor& executor = stream.exec();
+  const Plan plan = MakePlan({args.a_layout.rows, n, args.a_layout.cols, 1}, gated,
+                             std::max(1, executor.workers()));
+  auto* scratch = static_cast<std::uint8_t*>(workspace.partials);
+  Quantise(plan, static_cast<const float*>(args.a), args.a_layout.ld, scratch, executor);
+
+  const auto compute = isa_.ops->compute[static_cast<int>(format_)];
+  const int tile_chunks = plan.tile_chunks();
+  executor.Run(plan.tasks(), [&](int task, int) {
+    // Row chunks innermost: workers that run side by side read the same panels.
+    const int first_panel = task / tile_chunks * plan.panel_chunk;
+    const int first_tile = task % tile_chunks * plan.tile_chunk;
+    const int last_tile = std::min(first_tile + plan.tile_chunk, plan.tiles);
+    const int first_column = first_panel * kPanelColumns / (gated ? 2 : 1);
+    TileArgs tile;
+    tile.b = static_cast<const std::uint8_t*>(args.b) +
+             static_cast<std::size_t>(first_panel) * plan.panel_bytes;
+    tile.panel_bytes = plan.panel_bytes;
+    tile.panels = std::min(plan.panel_chunk, plan.panels - first_panel);
+    tile.blocks = plan.blocks;
+    tile.gated = gated;
+    tile.alpha = args.alpha;
+    tile.beta = args.beta;
+    tile.ldc = args.c_layout.ld;
+    tile.ldd = args.d_layout.ld;
+    tile.columns = args.d_layout.cols - first_column;
+    for (int index = first_tile; index < last_tile; ++index) {
+      const int row = plan.FirstRow(index);
+      tile.rows = plan.FirstRow(index + 1) - row;
+      tile.a = scratch + static_cast<std::size_t>(row) * plan.row_bytes;
+      tile.d = static_cast<float*>(args.d) + row * tile.ldd + first_column;
+      if (args.beta != 0.0f)
+        tile.c = static_cast<const float*>(args.c) + row * tile.ldc + first_column;
+      compute(tile);
+    }
+  });
+  return {};
+}
+
+}  // namespace tilewright::gemm_int8
+
+namespace tilewright {
+
+void AddGemmInt8(Registry& registry) {
+  using namespace gemm_int8;  // NOLINT(google-build-using-namespace): the catalog below is this
+                              // room's own
+  const IsaConfig catalog[] = {
+      {"avx512vnni", "ops/gemm/cpu/int8/int8_avx512vnni.cc", kFeatureAvx512 | kFeatureAvx512Vnni,
+       1.0, &OpsAvx512Vnni()},
+      {"avx512", "ops/gemm/cpu/int8/int8_avx512.cc", kFeatureAvx512, 0.4, &OpsAvx512()},
+      {"avx2", "ops/gemm/cpu/int8/int8_avx2.cc", kFeatureAvx2, 0.2, &OpsAvx2()},
+      {"scalar", "ops/gemm/cpu/int8/int8_scalar.cc", 0, 0.005, &OpsScalar()},
+  };
+  for (const IsaConfig& isa : catalog) {
+    for (int format = 0; format < kFormats; ++format) {
+      // Names are distinct by construction; a registry that already has them keeps its own.
+      static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, static_cast<Format>(format))));
+    }
+  }
+}
+
+}  // namespace tilewright

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "ops/gemm/cpu/int8/layout.h"
+#include "tilewright/gemm.h"
+
+namespace tilewright::gemm_int8 {
+
+/// One instruction set of the catalog.
+struct IsaConfig {
+  std::string_view word;  ///< as kernel ids spell it
+  std::string_view tu;    ///< its kernel file, for the fingerprint
+  std::uint32_t features = 0;
+  double relative_rate = 1;  ///< share of DeviceSpec::i8_gop_s that full tiles reach
+  const IsaOps* ops = nullptr;
+};
+
+/// GEMM and GEMV of f32 activations by block-quantised weights, through int8: every block of 32
+/// activations of a row is rounded to int8 with an f32 scale, then multiplied in integers. Any m.
+/// All instruction sets, tile heights and thread counts give the same bits, so does any batch: see
+/// micro_kernel.h. A block of activations with a NaN or an infinity makes its whole row of D NaN;
+/// a block whose magnitudes are all below 2^-100 counts as zero.
+///
+/// The tasks are (chunk of panels) x (chunk of row tiles). Immutable; Launch may run on many
+/// threads, each with its own workspace.
+class GemmInt8 final : public Kernel {
+ public:
+  GemmInt8(const IsaConfig& isa, Format format);
+
+  std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                    const DeviceSpec& device) const override;
+  std::size_t PackedBytes(const MatrixLayout& b) const override;
+  Status PackB(const void* plain, const MatrixLayout& b, void* packed,
+               Stream stream) const override;
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                Stream stream) override;
+
+ private:
+  struct Plan;
+  Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
+  void Quantise(const Plan& plan, const float* a, std::int64_t lda, std::uint8_t* scratch,
+                Executor& executor) const;
+  Status CheckCall(const GemmArgs& args, const LaunchSpec& spec, const Workspace& workspace) const;
+
+  IsaConfig isa_;
+  Format format_;
+};
+
+}  // namespace tilewright::gemm_int8

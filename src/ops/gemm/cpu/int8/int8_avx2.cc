@@ -1,0 +1,134 @@
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace tilewright::gemm_int8 {
+namespace {
+
+/// Eight columns at a time: a panel is two lanes. The bounds of the int16 sums are those of
+/// int8_avx512.cc.
+struct Vec {
+  using F = __m256;
+  using I = __m256i;
+  static constexpr int kColumns = 8;
+  static constexpr int kRows = 4;
+
+  static I Zero() { return _mm256_setzero_si256(); }
+  static I Load(const std::uint8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  static I Broadcast(const void* p) {
+    std::int32_t word;
+    __builtin_memcpy(&word, p, 4);
+    return _mm256_set1_epi32(word);
+  }
+  static I Low4(I raw) { return _mm256_and_si256(raw, _mm256_set1_epi8(0x0f)); }
+  static I High4(I raw) { return Low4(_mm256_srli_epi32(raw, 4)); }
+  static I Join6(I low, I high, int field) {
+    const I moved = field == 0   ? _mm256_slli_epi32(high, 4)
+                    : field == 1 ? _mm256_slli_epi32(high, 2)
+                    : field == 2 ? high
+                                 : _mm256_srli_epi32(high, 2);
+    return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+  }
+
+  static I Ones() { return _mm256_set1_epi16(1); }
+  static I Dot4(I sum, I codes, I x) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));
+  }
+  static I Start4(const void*) { return Zero(); }
+  static I Finish4(I sum) { return _mm256_madd_epi16(sum, Ones()); }
+  static I Finish4(I sum, const void* correction) {
+    return _mm256_add_epi32(Finish4(sum), Broadcast(correction));
+  }
+  static I Dot6(I sum, I codes, I x) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), Ones()));
+  }
+  static I Start6(const void* correction) { return Broadcast(correction); }
+  static I Dot8(I sum, I codes, I x) {
+    const I value = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
+    const I products = _mm256_maddubs_epi16(_mm256_abs_epi8(value), _mm256_sign_epi8(x, value));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(products, Ones()));
+  }
+  static I Start8(const void*) { return Zero(); }
+
+  static F ZeroF() { return _mm256_setzero_ps(); }
+  static F Set(float value) { return _mm256_set1_ps(value); }
+  static F BroadcastF(const float* p) { return _mm256_broadcast_ss(p); }
+  static F LoadHalf(const std::uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static F LoadInt8(const std::uint8_t* p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
+  static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F Add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F Div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F Round(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F Clamp(F x, float low, float high) {
+    return _mm256_max_ps(_mm256_min_ps(x, Set(high)), Set(low));
+  }
+  static F PowerOfTwo(F n) {
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+  }
+  static I Mask(int count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static F LoadPart(const float* p, int count) { return _mm256_maskload_ps(p, Mask(count)); }
+  static void StorePart(float* p, F x, int count) {
+    if (count == kColumns) {
+      _mm256_storeu_ps(p, x);  // masked stores are slow on some processors
+    } else {
+      _mm256_maskstore_ps(p, Mask(count), x);
+    }
+  }
+
+  static std::uint32_t Magnitude(const float* p) {
+    const I mask = _mm256_set1_epi32(0x7fffffff);
+    I most = Zero();
+    for (int i = 0; i < 32; i += 8) {
+      most = _mm256_max_epi32(
+          most,
+          _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i)), mask));
+    }
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(x));
+  }
+  static std::int32_t Half(const float* p, float inverse, std::uint8_t* q) {
+    I a = Zero(), b = Zero();
+    if (inverse != 0.0f) {
+      a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p), Set(inverse)));
+      b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p + 8), Set(inverse)));
+    }
+    const I words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(q),
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    const I both = _mm256_add_epi32(a, b);
+    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+    return _mm_cvtsi128_si32(x);
+  }
+  static void Round(const float* p, float inverse, std::uint8_t* q, std::int32_t& low,
+                    std::int32_t& high) {
+    low = Half(p, inverse, q);
+    high = Half(p + 16, inverse, q + 16);
+  }
+};
+
+}  // namespace
+}  // namespace tilewright::gemm_int8
+
+#include "ops/gemm/cpu/int8/micro_kernel.h"
+
+namespace tilewright::gemm_int8 {
+const IsaOps& OpsAvx2() { return kOps; }
+}  // namespace tilewright::gemm_int8

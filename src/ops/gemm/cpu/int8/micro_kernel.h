@@ -1,0 +1,337 @@
+#pragma once
+
+#include "ops/gemm/cpu/int8/layout.h"
+
+/// The kernel, written once over a vector type `Vec` that each kernel file defines before including
+/// this header. Everything lives in an unnamed namespace: each instruction set must keep its own
+/// copy.
+///
+/// All instruction sets give the same bits. Within a block of 32 k the products are summed in
+/// int32, exactly. The blocks are then accumulated in f32 in ascending order of k by one fixed
+/// sequence of operations, whatever the number of rows, the panel or the thread: a result depends
+/// on its row of A and its column of B alone.
+
+/// Loops over rows and quads must unroll, or the accumulators live in memory. The scalar file has
+/// nothing to gain and says so.
+#ifndef TILEWRIGHT_UNROLL
+#define TILEWRIGHT_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace tilewright::gemm_int8 {
+namespace {
+
+using F = Vec::F;
+using I = Vec::I;
+
+/// Where the blocks of one half panel (or whole panel, when a vector holds 16 columns) are read
+/// from.
+struct PanelCursor {
+  const std::uint8_t* codes;
+  const std::uint8_t* scales;
+  const std::uint8_t* ahead;  ///< what to prefetch
+};
+
+/// Distance of the software prefetch. Measured on one thread streaming from memory: 1 KB too short,
+/// above 4 KB no better.
+constexpr int kPrefetchBytes = 3072;
+constexpr int kPrefetchRows = 4;  ///< with more rows the arithmetic hides the memory
+
+template <Format kFormat>
+inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
+  constexpr int kBytes = CodeBytes(kFormat) + static_cast<int>(ScaleBytes(kFormat, 1));
+  TILEWRIGHT_UNROLL
+  for (int line = 0; line < (kBytes + 63) / 64; ++line) __builtin_prefetch(ahead + 64 * line, 0, 3);
+}
+
+/// Sums of one block for R rows: out[r] += code . q[r] over quads; `x` is the record of the block.
+template <int R>
+inline __attribute__((always_inline)) void DotQuad4(I (&sum)[R], I codes, const std::uint8_t* x,
+                                                    int quad) {
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r)
+    sum[r] = Vec::Dot4(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
+}
+
+template <Format kFormat, int R>
+inline __attribute__((always_inline)) void BlockQ4(const PanelCursor& at, const std::uint8_t* x,
+                                                   F (&acc)[R]) {
+  const auto* d = reinterpret_cast<const float*>(x + 32 * R);
+  const auto* correction = d + R;
+  I sum[R];
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r) {
+    sum[r] = kFormat == Format::kQ4_0 ? Vec::Start4(correction + r) : Vec::Zero();
+  }
+  TILEWRIGHT_UNROLL
+  for (int line = 0; line < 4; ++line) {
+    const I raw = Vec::Load(at.codes + 64 * line);
+    DotQuad4<R>(sum, Vec::Low4(raw), x, line);
+    DotQuad4<R>(sum, Vec::High4(raw), x, line + 4);
+  }
+  const F dw = Vec::LoadHalf(at.scales);
+  if constexpr (kFormat == Format::kQ4_0) {
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F scale = Vec::Mul(dw, Vec::BroadcastF(d + r));
+      acc[r] = Vec::Fma(Vec::ToFloat(Vec::Finish4(sum[r], correction + r)), scale, acc[r]);
+    }
+  } else {
+    const F mw = Vec::LoadHalf(at.scales + 32);
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F scale = Vec::Mul(dw, Vec::BroadcastF(d + r));
+      acc[r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[r]);
+      acc[r] = Vec::Fma(Vec::ToFloat(Vec::Finish4(sum[r])), scale, acc[r]);
+    }
+  }
+}
+
+template <int R>
+inline __attribute__((always_inline)) void BlockQ8(const PanelCursor& at, const std::uint8_t* x,
+                                                   F (&acc)[R]) {
+  const auto* d = reinterpret_cast<const float*>(x + 32 * R);
+  I sum[R];
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r) sum[r] = Vec::Start8(d + R + r);
+  TILEWRIGHT_UNROLL
+  for (int quad = 0; quad < 8; ++quad) {
+    const I codes = Vec::Load(at.codes + 64 * quad);
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r)
+      sum[r] = Vec::Dot8(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
+  }
+  const F dw = Vec::LoadHalf(at.scales);
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const F scale = Vec::Mul(dw, Vec::BroadcastF(d + r));
+    acc[r] = Vec::Fma(Vec::ToFloat(sum[r]), scale, acc[r]);
+  }
+}
+
+/// `dw` is the scale of the 256 values around the block.
+template <int R>
+inline __attribute__((always_inline)) void BlockQ6(const PanelCursor& at, F dw,
+                                                   const std::uint8_t* x, F (&acc)[R]) {
+  const auto* d = reinterpret_cast<const float*>(x + 32 * R);
+  F first[R];
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r) first[r] = Vec::ZeroF();
+  TILEWRIGHT_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    I sum[R];
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) sum[r] = Vec::Start6(d + R + half * R + r);
+    TILEWRIGHT_UNROLL
+    for (int line = 0; line < 4; ++line) {
+      const I raw = Vec::Load(at.codes + 64 * line);
+      const I high = Vec::Load(at.codes + 256 + 64 * (line >> 1));
+      const I low = half == 0 ? Vec::Low4(raw) : Vec::High4(raw);
+      const I codes = Vec::Join6(low, high, 2 * half + (line & 1));
+      TILEWRIGHT_UNROLL
+      for (int r = 0; r < R; ++r) {
+        sum[r] = Vec::Dot6(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * (line + 4 * half)));
+      }
+    }
+    // d * scale is exact in f32: 11 bits by 8.
+    const F scale = Vec::Mul(dw, Vec::LoadInt8(at.scales + 16 * half));
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const F value = Vec::ToFloat(sum[r]);
+      if (half == 0) {
+        first[r] = Vec::Mul(value, scale);
+      } else {
+        acc[r] = Vec::Fma(Vec::Fma(value, scale, first[r]), Vec::BroadcastF(d + r), acc[r]);
+      }
+    }
+  }
+}
+
+/// acc[r] = row r of the tile times the columns of one vector. `lane` is the vector's number inside
+/// the panel.
+template <Format kFormat, int R>
+inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
+                                                    int lane, F (&acc)[R]) {
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r) acc[r] = Vec::ZeroF();
+  constexpr int kRecord = R * RecordBytes(kFormat);
+  const std::uint8_t* x = args.a;
+  PanelCursor at;
+  at.codes = panel + lane * 4 * Vec::kColumns;
+  at.scales = panel +
+              static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
+              lane * Vec::kColumns * (kFormat == Format::kQ6_K ? 1 : 2);
+  at.ahead = panel + kPrefetchBytes;
+  if constexpr (kFormat == Format::kQ6_K) {
+    const int lane_extra = lane * Vec::kColumns;  // f16 lanes are twice as wide as int8 ones
+    for (int super = 0; super < args.blocks; super += 8) {
+      const F dw = Vec::LoadHalf(at.scales + 256 + lane_extra);
+      for (int block = 0; block < 8; ++block) {
+        if constexpr (R <= kPrefetchRows) Prefetch<kFormat>(at.ahead);
+        BlockQ6<R>(at, dw, x, acc);
+        x += kRecord;
+        at.codes += CodeBytes(kFormat);
+        at.ahead += CodeBytes(kFormat) + ScaleBytes(kFormat, 1);
+        at.scales += 32;
+      }
+      at.scales += 32;
+    }
+  } else {
+    for (int block = 0; block < args.blocks; ++block) {
+      if constexpr (R <= kPrefetchRows) Prefetch<kFormat>(at.ahead);
+      if constexpr (kFormat == Format::kQ8_0) {
+        BlockQ8<R>(at, x, acc);
+      } else {
+        BlockQ4<kFormat, R>(at, x, acc);
+      }
+      x += kRecord;
+      at.codes += CodeBytes(kFormat);
+      at.ahead += CodeBytes(kFormat) + ScaleBytes(kFormat, 1);
+      at.scales += ScaleBytes(kFormat, 1);
+    }
+  }
+}
+
+/// e^x for x in [-87, 88]: Cody and Waite reduction, degree 6 polynomial; relative error below
+/// 2e-7.
+inline F Exp(F x) {
+  const F n = Vec::Round(Vec::Mul(x, Vec::Set(1.44269504088896341f)));
+  F r = Vec::Fma(n, Vec::Set(-0.693359375f), x);
+  r = Vec::Fma(n, Vec::Set(2.12194440e-4f), r);
+  F p = Vec::Set(1.0f / 720);
+  p = Vec::Fma(p, r, Vec::Set(1.0f / 120));
+  p = Vec::Fma(p, r, Vec::Set(1.0f / 24));
+  p = Vec::Fma(p, r, Vec::Set(1.0f / 6));
+  p = Vec::Fma(p, r, Vec::Set(0.5f));
+  p = Vec::Fma(p, r, Vec::Set(1.0f));
+  p = Vec::Fma(p, r, Vec::Set(1.0f));
+  return Vec::Mul(p, Vec::PowerOfTwo(n));
+}
+
+/// x / (1 + e^-x). NaN stays NaN: the numerator carries it through the clamp.
+inline F Silu(F x) {
+  const F t = Vec::Clamp(Vec::Sub(Vec::ZeroF(), x), -87.0f, 88.0f);
+  return Vec::Div(x, Vec::Add(Exp(t), Vec::Set(1.0f)));
+}
+
+/// D = alpha * value (+ beta * C) for one vector; columns >= args.columns are neither read nor
+/// written.
+inline void Store(const TileArgs& args, int row, int column, F value) {
+  const int left = args.columns - column;
+  if (left <= 0) return;
+  const int count = left < Vec::kColumns ? left : Vec::kColumns;
+  if (args.beta != 0.0f) {
+    const F c = Vec::LoadPart(args.c + row * args.ldc + column, count);
+    value = Vec::Fma(c, Vec::Set(args.beta), value);
+  }
+  Vec::StorePart(args.d + row * args.ldd + column, value, count);
+}
+
+template <Format kFormat, int R>
+__attribute__((noinline)) void ComputeRows(const TileArgs& args) {
+  const F alpha = Vec::Set(args.alpha);
+  const int step = args.gated ? 2 : 1;
+  for (int panel = 0; panel < args.panels; panel += step) {
+    const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
+    const int column = panel / step * kPanelColumns;
+    for (int lane = 0; lane < kPanelColumns / Vec::kColumns; ++lane) {
+      F acc[R];
+      RunPanel<kFormat, R>(args, b, lane, acc);
+      F gate[R];
+      if (args.gated) {
+        for (int r = 0; r < R; ++r) gate[r] = acc[r];
+        RunPanel<kFormat, R>(args, b + args.panel_bytes, lane, acc);
+        for (int r = 0; r < R; ++r)
+          acc[r] = Vec::Mul(Silu(Vec::Mul(gate[r], alpha)), Vec::Mul(acc[r], alpha));
+      } else {
+        TILEWRIGHT_UNROLL
+        for (int r = 0; r < R; ++r) acc[r] = Vec::Mul(acc[r], alpha);
+      }
+      for (int r = 0; r < R; ++r) Store(args, r, column + lane * Vec::kColumns, acc[r]);
+    }
+  }
+}
+
+/// Two sums of 16 k live at once for q6_k, so its full tiles are lower: with 12 rows they spill, a
+/// third slower.
+template <Format kFormat>
+constexpr int kTileRows = kFormat == Format::kQ6_K&& Vec::kRows > 8 ? 8 : Vec::kRows;
+
+template <Format kFormat>
+void Compute(const TileArgs& args) {
+  static_assert(Vec::kRows <= kMaxTileRows);
+#define TILEWRIGHT_ROWS(R)                                                       \
+  case R:                                                                        \
+    if constexpr (R <= kTileRows<kFormat>) return ComputeRows<kFormat, R>(args); \
+    break;
+  switch (args.rows) {
+    TILEWRIGHT_ROWS(1)
+    TILEWRIGHT_ROWS(2)
+    TILEWRIGHT_ROWS(3)
+    TILEWRIGHT_ROWS(4)
+    TILEWRIGHT_ROWS(5)
+    TILEWRIGHT_ROWS(6)
+    TILEWRIGHT_ROWS(7)
+    TILEWRIGHT_ROWS(8)
+    TILEWRIGHT_ROWS(9)
+    TILEWRIGHT_ROWS(10)
+    TILEWRIGHT_ROWS(11)
+    TILEWRIGHT_ROWS(12)
+  }
+#undef TILEWRIGHT_ROWS
+}
+
+/// Scale of a block from the bits of its largest magnitude (compared as integers, so that NaN beats
+/// infinity beats all): d = amax / 127 and 127 / amax. Not finite: d = NaN, which reaches every
+/// output of the row. Below 2^-100 the block counts as zero, because 127 / amax would overflow.
+inline void BlockScale(std::uint32_t magnitude, float& d, float& inverse) {
+  const float amax = __builtin_bit_cast(float, magnitude);
+  if (magnitude >= 0x7f800000u) {
+    d = __builtin_nanf("");
+    inverse = 0.0f;
+  } else if (amax < 0x1p-100f) {
+    d = 0.0f;
+    inverse = 0.0f;
+  } else {
+    d = amax / 127.0f;
+    inverse = 127.0f / amax;
+  }
+}
+
+template <Format kFormat>
+void Quantise(const float* a, std::int64_t lda, int rows, int blocks, std::uint8_t* tile) {
+  const int record = rows * RecordBytes(kFormat);
+  for (int r = 0; r < rows; ++r) {
+    const float* source = a + r * lda;
+    for (int block = 0; block < blocks; ++block, source += kBlock) {
+      std::uint8_t* x = tile + static_cast<std::int64_t>(block) * record;
+      auto* d = reinterpret_cast<float*>(x + 32 * rows);
+      auto* correction = reinterpret_cast<std::int32_t*>(d + rows);
+      float inverse;
+      BlockScale(Vec::Magnitude(source), d[r], inverse);
+      std::int32_t low, high;  // sums over k 0..15 and 16..31
+      Vec::Round(source, inverse, x + 32 * r, low, high);
+      if constexpr (kFormat == Format::kQ4_0) {
+        correction[r] = -8 * (low + high);
+      } else if constexpr (kFormat == Format::kQ8_0) {
+        correction[r] = -128 * (low + high);
+      } else if constexpr (kFormat == Format::kQ4_1) {
+        reinterpret_cast<float*>(correction)[r] = d[r] * static_cast<float>(low + high);
+      } else {
+        correction[r] = -32 * low;
+        correction[rows + r] = -32 * high;
+      }
+    }
+  }
+}
+
+constexpr IsaOps kOps = {
+    {kTileRows<Format::kQ4_0>, kTileRows<Format::kQ4_1>, kTileRows<Format::kQ8_0>,
+     kTileRows<Format::kQ6_K>},
+    {Quantise<Format::kQ4_0>, Quantise<Format::kQ4_1>, Quantise<Format::kQ8_0>,
+     Quantise<Format::kQ6_K>},
+    {Compute<Format::kQ4_0>, Compute<Format::kQ4_1>, Compute<Format::kQ8_0>,
+     Compute<Format::kQ6_K>},
+};
+
+}  // namespace
+}  // namespace tilewright::gemm_int8

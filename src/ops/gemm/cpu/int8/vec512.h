@@ -1,0 +1,102 @@
+#pragma once
+
+// The reductions of g++ 12's header start from an undefined vector on purpose, and the compiler
+// warns about its own header.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <cstdint>
+
+/// What the two AVX-512 kernel files share of their vector type: sixteen columns at a time.
+
+namespace tilewright::gemm_int8 {
+namespace {
+
+struct Vec512 {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kColumns = 16;
+  /// 12 rows: 24 accumulators (int32 and f32) leave eight registers for codes, broadcasts and
+  /// scales.
+  static constexpr int kRows = 12;
+
+  static I Zero() { return _mm512_setzero_si512(); }
+  static I Load(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+  static I Broadcast(const void* p) {
+    std::int32_t word;
+    __builtin_memcpy(&word, p, 4);
+    return _mm512_set1_epi32(word);
+  }
+  static I Low4(I raw) { return _mm512_and_si512(raw, _mm512_set1_epi8(0x0f)); }
+  static I High4(I raw) { return Low4(_mm512_srli_epi32(raw, 4)); }
+  /// Low four bits from `low`, the next two from field `field` (bits 2 * field) of `high`.
+  static I Join6(I low, I high, int field) {
+    const I moved = field == 0   ? _mm512_slli_epi32(high, 4)
+                    : field == 1 ? _mm512_slli_epi32(high, 2)
+                    : field == 2 ? high
+                                 : _mm512_srli_epi32(high, 2);
+    return _mm512_ternarylogic_epi32(moved, _mm512_set1_epi8(0x30), low,
+                                     0xea);  // (moved & 0x30) | low
+  }
+
+  static F ZeroF() { return _mm512_setzero_ps(); }
+  static F Set(float value) { return _mm512_set1_ps(value); }
+  static F BroadcastF(const float* p) { return _mm512_set1_ps(*p); }
+  static F LoadHalf(const std::uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F LoadInt8(const std::uint8_t* p) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F ToFloat(I x) { return _mm512_cvtepi32_ps(x); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Round(F x) {
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static F Clamp(F x, float low, float high) {
+    return _mm512_max_ps(_mm512_min_ps(x, Set(high)), Set(low));
+  }
+  static F PowerOfTwo(F n) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+  }
+  static F LoadPart(const float* p, int count) {
+    return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1u), p);
+  }
+  static void StorePart(float* p, F x, int count) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1u), x);
+  }
+
+  /// Bits of the largest magnitude of 32 floats, compared as integers.
+  static std::uint32_t Magnitude(const float* p) {
+    const I mask = _mm512_set1_epi32(0x7fffffff);
+    const I a = _mm512_and_si512(_mm512_loadu_si512(p), mask);
+    const I b = _mm512_and_si512(_mm512_loadu_si512(p + 16), mask);
+    return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+  }
+  /// q = round to nearest even of p * inverse, and its sums over k 0..15 and 16..31. Zeros when
+  /// inverse is 0.
+  static void Round(const float* p, float inverse, std::uint8_t* q, std::int32_t& low,
+                    std::int32_t& high) {
+    I a = Zero(), b = Zero();
+    if (inverse != 0.0f) {
+      a = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(p), Set(inverse)));
+      b = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(p + 16), Set(inverse)));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(a));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(b));
+    low = _mm512_reduce_add_epi32(a);
+    high = _mm512_reduce_add_epi32(b);
+  }
+};
+
+}  // namespace
+}  // namespace tilewright::gemm_int8
