@@ -42,9 +42,9 @@ constexpr std::string_view kDigitsPattern =
     "'(?:[stmd]|re|ve|ll)|" TW_LETTERS "|[" TW_NUMBER "]|" TW_OTHERS "|[" TW_SPACE
     "]+(?![^" TW_SPACE TW_NUMBER "])|[" TW_SPACE "]+";
 
-// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
-// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ The contractions are spelled out: (?i) would
-// take U+017F for an s.
+// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
+//   |\s*[\r\n]+|\s+(?!\S)|\s+
+// The contractions are spelled out: (?i) would take U+017F for an s.
 constexpr std::string_view kLlama3Pattern =
     "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|"
     " ?[A-Za-z]++[" TW_LETTER "]*+|[^\\r\\n" TW_LETTER TW_NUMBER "]?[" TW_LETTER "]++|[" TW_NUMBER
