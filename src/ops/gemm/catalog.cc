@@ -1,0 +1,76 @@
+#include <memory>
+
+#include "ops/gemm/base/packs.h"
+#include "ops/gemm/cpu/panel_gemm.h"
+#include "ops/gemm/cpu/scalar_gemm.h"
+#include "ops/gemm/register.h"
+#if defined(TILEWRIGHT_GEMM_INT8)
+#include "ops/gemm/cpu/int8/register.h"
+#endif
+
+namespace tilewright {
+namespace {
+
+using gemm::IsaTraits;
+using gemm::PanelConfig;
+using gemm::PanelGemm;
+using gemm::PanelGemv;
+using gemm::PanelOps;
+using gemm::ScalarGemm;
+using gemm::ScalarKind;
+
+struct PackedType {
+  DataType type;
+  Pack pack;
+};
+constexpr PackedType kPackedTypes[] = {
+    {DataType::kF32, kPackF32x16},   {DataType::kF16, kPackF16x16},   {DataType::kBF16, kPackBF16x16},
+    {DataType::kQ4_0, kPackQ4_0x16}, {DataType::kQ4_1, kPackQ4_1x16}, {DataType::kQ8_0, kPackQ8_0x16},
+    {DataType::kQ6_K, kPackQ6_Kx16},
+};
+
+// Names are distinct by construction (the registry's test says so): Add cannot fail here.
+template <class K, class... Args>
+void Put(Registry& registry, Args&&... args) {
+  static_cast<void>(registry.Add(std::make_unique<K>(args...)));
+}
+
+void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& isa) {
+  for (const PackedType& packed : kPackedTypes) {
+    const PanelConfig config{.ops = &ops, .isa = isa, .type_b = packed.type, .pack = packed.pack};
+    Put<PanelGemv>(registry, config);
+    Put<PanelGemm>(registry, config);
+    PanelConfig plain = config;
+    plain.pack = kPackPlain;
+    Put<PanelGemm>(registry, plain);
+  }
+  const PanelConfig rounded{.ops = &ops,
+                            .isa = isa,
+                            .type_b = DataType::kBF16,
+                            .pack = kPackBF16x16,
+                            .activations = Precision::kBF16};
+  Put<PanelGemm>(registry, rounded);
+}
+
+}  // namespace
+
+void AddGemm(Registry& registry) {
+  for (const ScalarKind kind : {ScalarKind::kPlain, ScalarKind::kU4, ScalarKind::kFp8, ScalarKind::kGrouped}) {
+    Put<ScalarGemm>(registry, kind);
+  }
+  // Two fma ports of 256 bits give half of what two of 512 do, and the same on processors that split 512 in two.
+  const IsaTraits avx2{.word = "avx2", .features = kFeatureAvx2, .relative_rate = 0.75};
+  const IsaTraits avx512{.word = "avx512", .features = kFeatureAvx2 | kFeatureAvx512, .relative_rate = 1.0};
+  AddPanelKernels(registry, gemm::PanelOpsAvx2(), avx2);
+  AddPanelKernels(registry, gemm::PanelOpsAvx512(), avx512);
+  Put<PanelGemm>(registry, PanelConfig{.ops = &gemm::PanelOpsAvx512(),
+                                       .isa = avx512,
+                                       .type_b = DataType::kF32,
+                                       .pack = kPackF32x16,
+                                       .split_k = true});
+#if defined(TILEWRIGHT_GEMM_INT8)
+  AddGemmInt8(registry);
+#endif
+}
+
+}  // namespace tilewright

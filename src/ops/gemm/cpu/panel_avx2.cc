@@ -1,0 +1,87 @@
+#include <immintrin.h>
+
+#include "ops/gemm/cpu/panel_layout.h"
+
+namespace tilewright::gemm {
+namespace {
+
+constexpr int kTileRows = 6;  // 12 of the 16 registers accumulate
+constexpr int kTilePanels = 1;
+
+struct V16 {
+  __m256 lo, hi;
+};
+struct I16 {
+  __m256i lo, hi;
+};
+
+inline V16 Zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline V16 Broadcast(float x) {
+  const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+inline V16 Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void Store(float* p, V16 x) {
+  _mm256_storeu_ps(p, x.lo);
+  _mm256_storeu_ps(p + 8, x.hi);
+}
+inline V16 Fma(V16 a, V16 b, V16 c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+inline V16 Add(V16 a, V16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+inline V16 Sub(V16 a, V16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+inline V16 Mul(V16 a, V16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+inline V16 Divide(V16 a, V16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+inline V16 Max(V16 a, V16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+inline V16 Min(V16 a, V16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+inline __m128i Load128(const std::uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+inline __m128i Load64(const std::uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
+inline V16 LoadF16(const std::uint8_t* p) { return {_mm256_cvtph_ps(Load128(p)), _mm256_cvtph_ps(Load128(p + 16))}; }
+inline __m256 WidenBF16(const std::uint8_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(Load128(p)), 16));
+}
+inline V16 LoadBF16(const std::uint8_t* p) { return {WidenBF16(p), WidenBF16(p + 16)}; }
+inline V16 LoadI8(const std::uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p))), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p + 8)))};
+}
+inline I16 LoadU8(const std::uint8_t* p) {
+  return {_mm256_cvtepu8_epi32(Load64(p)), _mm256_cvtepu8_epi32(Load64(p + 8))};
+}
+template <int kBits>
+inline I16 ShiftRight(I16 x) {
+  return {_mm256_srli_epi32(x.lo, kBits), _mm256_srli_epi32(x.hi, kBits)};
+}
+template <int kBits>
+inline I16 ShiftLeft(I16 x) {
+  return {_mm256_slli_epi32(x.lo, kBits), _mm256_slli_epi32(x.hi, kBits)};
+}
+template <int kBias>
+inline __m256 NibbleHalf(__m256i x) {
+  __m256i q = _mm256_and_si256(x, _mm256_set1_epi32(15));
+  if constexpr (kBias != 0) q = _mm256_sub_epi32(q, _mm256_set1_epi32(kBias));
+  return _mm256_cvtepi32_ps(q);
+}
+// float((x & 15) - kBias)
+template <int kBias>
+inline V16 LowNibble(I16 x) {
+  return {NibbleHalf<kBias>(x.lo), NibbleHalf<kBias>(x.hi)};
+}
+inline __m256 SixBitHalf(__m256i low, __m256i top) {
+  const __m256i bits = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)),
+                                       _mm256_and_si256(top, _mm256_set1_epi32(48)));
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(32)));
+}
+// float(((low & 15) | (top & 48)) - 32)
+inline V16 SixBit(I16 low, I16 top) { return {SixBitHalf(low.lo, top.lo), SixBitHalf(low.hi, top.hi)}; }
+inline I16 RoundToInt(V16 x) { return {_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)}; }
+inline V16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
+inline __m256 PowerOfTwoHalf(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+inline V16 PowerOfTwo(I16 n) { return {PowerOfTwoHalf(n.lo), PowerOfTwoHalf(n.hi)}; }
+
+#include "ops/gemm/cpu/panel_kernels.inc"
+
+}  // namespace
+
+const PanelOps& PanelOpsAvx2() { return kOps; }
+
+}  // namespace tilewright::gemm

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ops/gemm/cpu/common.h"
+#include "ops/gemm/cpu/panel_layout.h"
+#include "tilewright/gemm.h"
+
+namespace tilewright::gemm {
+
+/// One row of the catalog of panel kernels (catalog.cc).
+struct PanelConfig {
+  const PanelOps* ops = nullptr;
+  IsaTraits isa;
+  DataType type_b = DataType::kF32;
+  Pack pack = kPackPlain;                    ///< kPackPlain: B is read as it lies, in either order for plain types
+  Precision activations = Precision::kF32;   ///< kBF16: A is rounded to bf16 as it is staged, then multiplied in f32
+  bool split_k = false;
+};
+
+/// f32 GEMM over 16-column panels. A is staged in row tiles ([tile][k][tile_rows], rounded to bf16 if the config says so), then a
+/// grid of (panel pair, row block, k split) tasks multiplies it; compressed panels are decoded a k chunk at a time into
+/// scratch that stays in the L2, once for all rows of a block. Every element is one fma chain over ascending k, so results do not
+/// depend on tiling, swizzle or threads; with split-K, splits are summed in ascending order.
+class PanelGemm : public Kernel {
+ public:
+  explicit PanelGemm(const PanelConfig& config);
+
+  std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
+  int GetMaxSwizzle(const GemmShape& shape) const override;
+  int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
+                   std::size_t partials_size) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const override;
+  std::size_t PackedBytes(const MatrixLayout& b) const override;
+  Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const override;
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) override;
+
+ private:
+  struct Plan;
+  Plan MakePlan(const GemmShape& shape, int workers, int splits) const;
+
+  PanelConfig config_;
+};
+
+/// As PanelGemm for one to three rows: reads the packed panels once, straight into registers.
+class PanelGemv : public Kernel {
+ public:
+  explicit PanelGemv(const PanelConfig& config);
+
+  std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const override;
+  std::size_t PackedBytes(const MatrixLayout& b) const override;
+  Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const override;
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) override;
+
+ private:
+  PanelConfig config_;
+};
+
+/// Index of `type` in kPanelFormats.
+int PanelFormatIndex(DataType type);
+
+}  // namespace tilewright::gemm

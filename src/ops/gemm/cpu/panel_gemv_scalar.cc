@@ -1,0 +1,161 @@
+#include <fmt/format.h>
+
+#include "ops/gemm/cpu/panel_gemm.h"
+#include "ops/gemm/cpu/panel_pack.h"
+#include "ops/gemm/formats.h"
+
+namespace tilewright::gemm {
+namespace {
+
+constexpr int kSumLength = 32;  // k of one partial sum of A, the block of q4_1
+constexpr int kTasksPerWorker = 4;
+
+int Min(int a, int b) { return a < b ? a : b; }
+int Max(int a, int b) { return a > b ? a : b; }
+
+struct Scratch {
+  std::int64_t ld_sums;
+  std::size_t staged_bytes, total_bytes;
+};
+
+// Rows of A, contiguous, then their sums over blocks of k.
+Scratch ScratchOf(int m, int k) {
+  Scratch s{};
+  s.ld_sums = CeilDiv(k, kSumLength);
+  s.staged_bytes = AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(k) * 4);
+  s.total_bytes = s.staged_bytes + AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(s.ld_sums) * 4);
+  return s;
+}
+
+// Four running sums, so that the compiler may use a vector and still add in one order everywhere.
+float SumOf(const float* a, int count) {
+  float part[4] = {0, 0, 0, 0};
+  int i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int j = 0; j < 4; ++j) part[j] += a[i + j];
+  }
+  for (; i < count; ++i) part[0] += a[i];
+  return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, float* staged, float* sums) {
+  const int m = args.a_layout.rows;
+  const int k = args.a_layout.cols;
+  for (int r = 0; r < m; ++r) {
+    float* row = staged + static_cast<std::int64_t>(r) * k;
+    __builtin_memcpy(row, static_cast<const std::uint8_t*>(args.a) + 4 * r * args.a_layout.ld, 4 * static_cast<std::size_t>(k));
+    if (!sums_wanted) continue;
+    for (int i = 0; i < k; i += kSumLength) {
+      sums[r * scratch.ld_sums + i / kSumLength] = SumOf(row + i, Min(kSumLength, k - i));
+    }
+  }
+}
+
+// Cycles to unpack and multiply one k of a panel with r rows, relative to one vector fma.
+double CyclesPerVector(DataType type, int rows) {
+  switch (type) {
+    case DataType::kF32: return 1.0 + 0.5 * (rows - 1);
+    case DataType::kQ4_0:
+    case DataType::kQ4_1: return 2.6 + rows - 1;
+    case DataType::kQ6_K: return 5.0 + rows - 1;
+    default: return 1.8 + rows - 1;
+  }
+}
+
+KernelInfo InfoOf(const PanelConfig& config, std::string_view driver_tu) {
+  KernelInfo info;
+  info.name = FormatKernelId({.a = "f32",
+                              .b = DataTypeName(config.type_b),
+                              .c = "f32",
+                              .isa = config.isa.word,
+                              .tile = fmt::format("gemv{}x{}", kGemvMaxRows, kPanelCols),
+                              .pack = PackName(config.pack)});
+  info.fingerprint = JoinFingerprints(config.ops->tu, driver_tu);
+  info.features = config.isa.features;
+  // Its order of summation differs from the GEMM's that larger batches get.
+  info.batch_invariant = false;
+  return info;
+}
+
+KernelDesc DescOf(const PanelConfig& config) {
+  KernelDesc desc;
+  desc.type_a = desc.type_c = Bit(DataType::kF32);
+  desc.type_b = Bit(config.type_b);
+  desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
+  desc.pack_b = config.pack;
+  desc.align_k = BlockElements(config.type_b);
+  desc.max_m = kGemvMaxRows;
+  desc.tile_m = 1;
+  desc.tile_n = kPanelCols;
+  return desc;
+}
+
+}  // namespace
+
+PanelGemv::PanelGemv(const PanelConfig& config) : Kernel(InfoOf(config, TILEWRIGHT_TU), DescOf(config)), config_(config) {}
+
+std::optional<Rejection> PanelGemv::IsFeasible(const GemmDesc& p) const {
+  if (auto no = Kernel::IsFeasible(p)) return no;
+  return CheckDense(p);
+}
+
+std::size_t PanelGemv::PartialsBytes(const GemmDesc& p, const LaunchSpec&) const { return ScratchOf(p.m, p.k).total_bytes; }
+
+double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceSpec& device) const {
+  const double pairs = CeilDiv(p.n, kPairCols);
+  const double weights = pairs * kPairCols * p.k;
+  const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b);
+  const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
+  const double flops = 2 * weights * CyclesPerVector(p.type_b, p.m);
+  const double busy = workers < pairs ? workers : pairs;
+  const double compute_us = flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.8 * busy) * 1e-3;
+  // Weights that fit the last-level cache are read from it on every call but the first: about four times the memory's rate.
+  const double rate = bytes < static_cast<double>(device.llc_bytes) / 2 ? 4 * device.read_gb_s : device.read_gb_s;
+  const double memory_us = bytes / rate * 1e-3;
+  return (compute_us > memory_us ? compute_us : memory_us) + 1.5;
+}
+
+std::size_t PanelGemv::PackedBytes(const MatrixLayout& b) const { return PanelPackBytes(b); }
+
+Status PanelGemv::PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const {
+  return PackPanels(plain, b, packed, stream);
+}
+
+Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) {
+  const GemmShape shape = ShapeOf(args);
+  const Scratch scratch = ScratchOf(shape.m, shape.k);
+  if (Status ok = CheckLaunch(*this, spec, shape, workspace, scratch.total_bytes); !ok) return ok;
+  if (shape.m > kGemvMaxRows) {
+    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: m = {}, at most {}", name(), shape.m, kGemvMaxRows));
+  }
+  auto* staged = static_cast<float*>(workspace.partials);
+  auto* sums = reinterpret_cast<float*>(static_cast<std::uint8_t*>(workspace.partials) + scratch.staged_bytes);
+  StageRows(args, config_.type_b == DataType::kQ4_1, scratch, staged, sums);
+
+  const auto gemv = config_.ops->gemv[PanelFormatIndex(config_.type_b)][shape.m - 1];
+  const std::int64_t panel_bytes = PanelBytes(config_.type_b, shape.k);
+  const bool gated = IsGated(args);
+  const int pairs = CeilDiv(shape.n, kPairCols);
+  const int panels = CeilDiv(shape.n, kPanelCols);
+  const int tasks = Min(pairs, Workers(stream) == 1 ? 1 : Workers(stream) * kTasksPerWorker);
+  stream.exec().Run(tasks, [&](int task, int) {
+    alignas(64) float acc[kGemvMaxRows * kPairCols];
+    const int end = static_cast<int>(static_cast<std::int64_t>(pairs) * (task + 1) / tasks);
+    for (int pair = static_cast<int>(static_cast<std::int64_t>(pairs) * task / tasks); pair < end; ++pair) {
+      for (int p = 0; p < Min(2, panels - 2 * pair); ++p) {
+        gemv({static_cast<const std::uint8_t*>(args.b) + (2 * pair + p) * panel_bytes, shape.k, staged, shape.k, sums,
+              scratch.ld_sums, acc + p * kPanelCols});
+      }
+      if (gated) {
+        config_.ops->gated(acc, shape.m, args.alpha);
+        StoreTile({&args, 0, shape.m, pair * kPanelCols, kPanelCols, acc, kPairCols, true});
+      } else {
+        const int col = pair * kPairCols;
+        StoreTile({&args, 0, shape.m, col, Min(kPairCols, shape.n - col), acc, kPairCols, false});
+      }
+    }
+  });
+  return {};
+}
+
+}  // namespace tilewright::gemm
