@@ -6,7 +6,6 @@
 #     DEPS engine device
 #     LIBRARIES SQLite::SQLite3)
 #   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [TIMEOUT seconds])
-#   tilewright_fuzz(gguf_fuzz ROOMS model SOURCES gguf_fuzz.cc)
 #
 # Labels: unit, cpu, model (needs the model file), slow, parse (CI runs it under ASan and UBSan), tsan (CI runs it under TSan).
 # The target tests_LABEL builds every test of a label. SERIAL is for tests that measure time: ctest runs nothing beside them.
@@ -18,16 +17,16 @@ target_compile_options(tilewright_options INTERFACE -Wall -Wextra -Wno-psabi
   $<$<BOOL:${TILEWRIGHT_WERROR}>:-Werror>)
 
 # Sanitizers are flags of the whole tree, not of a target: whatever links instrumented objects must be linked with them.
-set(sanitizers ${TILEWRIGHT_SANITIZE})
 if(TILEWRIGHT_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "TILEWRIGHT_FUZZ needs clang (libFuzzer); the compiler is ${CMAKE_CXX_COMPILER_ID}")
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
 endif()
-if(sanitizers)
-  add_compile_options(-fsanitize=${sanitizers} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
-  add_link_options(-fsanitize=${sanitizers})
+if(TILEWRIGHT_SANITIZE)
+  add_compile_options(-fsanitize=${TILEWRIGHT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
+  add_link_options(-fsanitize=${TILEWRIGHT_SANITIZE})
 endif()
 
 # Flags by file-name suffix. A kernel file compiled for an ISA must keep everything it instantiates in an unnamed namespace or
@@ -159,23 +158,4 @@ function(tilewright_test_properties name)
     set_tests_properties(${name} PROPERTIES
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endif()
-endfunction()
-
-# A libFuzzer target in the build folder's fuzz/; seeds in tests/data/fuzz/<name>/. Only with TILEWRIGHT_FUZZ.
-function(tilewright_fuzz name)
-  if(NOT TILEWRIGHT_FUZZ)
-    return()
-  endif()
-  cmake_parse_arguments(F "" "" "SOURCES;ROOMS;LIBRARIES" ${ARGN})
-  add_executable(${name} ${F_SOURCES})
-  foreach(room ${F_ROOMS})
-    target_link_libraries(${name} PRIVATE tw_${room})
-  endforeach()
-  target_link_libraries(${name} PRIVATE tilewright_options ${F_LIBRARIES})
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
-  if(NOT TARGET fuzzers)
-    add_custom_target(fuzzers)
-  endif()
-  add_dependencies(fuzzers ${name})
 endfunction()
