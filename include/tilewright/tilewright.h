@@ -1,0 +1,89 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tilewright/cpu_dispatch.h"
+#include "tilewright/device.h"
+#include "tilewright/dispatch_cache.h"
+#include "tilewright/model.h"
+#include "tilewright/records.h"
+#include "tilewright/stages.h"
+
+namespace tilewright {
+
+/// "0.1.0"
+std::string_view Version();
+
+/// Adds every GEMM kernel of this library to `registry`; add your own beside them with Registry::Add.
+void AddAllGemm(Registry& registry);
+
+/// Every kernel of the CPU device. Costs some microseconds; share one.
+struct CpuKernelsDeleter {
+  void operator()(CpuKernels* kernels) const;
+};
+using CpuKernelsPtr = std::unique_ptr<CpuKernels, CpuKernelsDeleter>;
+CpuKernelsPtr MakeCpuKernels();
+/// The GEMM kernels among them, to look at or to add to (before anything is chosen).
+Registry& GemmRegistryOf(CpuKernels& kernels);
+const Registry& GemmRegistryOf(const CpuKernels& kernels);
+
+/// What may be done with the records of earlier runs.
+enum class CacheMode : std::uint8_t {
+  kNormal,    ///< read and write
+  kReadonly,  ///< read
+  kOffline,   ///< as kReadonly; for artifacts: compile nothing that needs a network or another machine
+  kStrict,    ///< read; a problem without a record is an error
+  kVerify,    ///< measure again and report what differs
+  kRefresh,   ///< write without reading: as if nothing had been measured
+};
+std::string_view CacheModeName(CacheMode mode);
+Result<CacheMode> ParseCacheMode(std::string_view word);
+
+struct ContextOptions {
+  int threads = 0;                 ///< 0: DefaultThreads(). Used when `executor` is null
+  Executor* executor = nullptr;    ///< the caller's own threads
+  std::string cache_dir;           ///< "": TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright
+  CacheMode cache_mode = CacheMode::kNormal;
+  MeasurePolicy policy = MeasurePolicy::kCold;
+  std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
+};
+
+/// What a program usually needs, put together: the device, its kernels, the records of earlier tuning and the cache made of them.
+/// Trouble with the records (unreadable, read-only, of a newer version) degrades to none and is told once in warnings().
+/// Const after Create, but for RefreshCache; share it between threads that each make their own dispatch.
+class Context {
+ public:
+  /// Errors: kUnavailable for a TILEWRIGHT_ISA this machine lacks.
+  static Result<std::unique_ptr<Context>> Create(const ContextOptions& options);
+  ~Context();
+
+  const DeviceSpec& device() const;
+  CpuKernels& kernels();
+  const CpuKernels& kernels() const;
+  Executor& executor() const;
+  Records& records();
+  const DispatchCache& cache() const;
+  const Quarantine& quarantine() const;
+  const RecordScope& scope() const;
+  const BuildReport& cache_report() const;
+  FeasibleOptions feasible_options() const;
+  std::span<const std::string> warnings() const;
+  CacheMode cache_mode() const;
+
+  /// Rebuilds cache() and quarantine() from the records, after tuning. No dispatch made before may be in use.
+  void RefreshCache();
+
+  /// A dispatch over this context's kernels and records; the context must outlive it.
+  std::unique_ptr<CpuDispatch> MakeDispatch(Precision activations = Precision::kAuto, Guarantee guarantee = Guarantee::kFastest,
+                                            const Pins* pins = nullptr) const;
+
+ private:
+  struct Impl;
+  explicit Context(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,132 @@
+#include <array>
+#include <utility>
+
+#include "core/text.h"
+#include "graph/cpu/kernels.h"
+#include "tilewright/tilewright.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::array<std::pair<CacheMode, std::string_view>, 6> kCacheModes = {{
+    {CacheMode::kNormal, "normal"},
+    {CacheMode::kReadonly, "readonly"},
+    {CacheMode::kOffline, "offline"},
+    {CacheMode::kStrict, "strict"},
+    {CacheMode::kVerify, "verify"},
+    {CacheMode::kRefresh, "refresh"},
+}};
+
+Result<std::string> RecordsPath(const std::string& cache_dir) {
+  if (!cache_dir.empty()) return cache_dir + "/records.sqlite";
+  return Records::DefaultPath();
+}
+
+}  // namespace
+
+std::string_view CacheModeName(CacheMode mode) {
+  for (const auto& [value, name] : kCacheModes) {
+    if (value == mode) return name;
+  }
+  return "normal";
+}
+
+Result<CacheMode> ParseCacheMode(std::string_view word) {
+  std::string known;
+  for (const auto& [value, name] : kCacheModes) {
+    if (name == word) return value;
+    known.append(known.empty() ? "" : ", ").append(name);
+  }
+  return Fail(ErrorCode::kInvalidArgument, Format("unknown cache mode '{}'; known are {}", word, known));
+}
+
+struct Context::Impl {
+  Impl(DeviceSpec spec, Records opened) : device(std::move(spec)), kernels(MakeCpuKernels()), records(std::move(opened)) {}
+
+  ContextOptions options;
+  DeviceSpec device;
+  CpuKernelsPtr kernels;
+  std::unique_ptr<Executor> pool;
+  Executor* executor = nullptr;
+  Records records;
+  RecordScope scope;
+  std::unique_ptr<DispatchCache> cache;
+  Quarantine quarantine;
+  BuildReport report;
+  std::vector<std::string> warnings;
+};
+
+Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
+  Result<DeviceSpec> device = DetectCpu();
+  if (!device) return Fail(device.error());
+  if (options.threads < 0 || options.threads > 4096) {
+    return Fail(ErrorCode::kInvalidArgument, Format("threads = {}, must be 0 to 4096", options.threads));
+  }
+  std::vector<std::string> warnings;
+  Result<std::string> path = RecordsPath(options.cache_dir);
+  if (!path) warnings.push_back(path.error().message);
+  Records::Options records_options;
+  records_options.read_only = options.cache_mode == CacheMode::kReadonly || options.cache_mode == CacheMode::kOffline ||
+                              options.cache_mode == CacheMode::kStrict;
+  auto impl = std::make_unique<Impl>(std::move(*device), Records::Open(path ? *path : "", records_options));
+  impl->options = options;
+  impl->executor = options.executor;
+  if (impl->executor == nullptr) {
+    const int threads = options.threads > 0 ? options.threads : DefaultThreads();
+    impl->pool = MakeThreadPool(threads);
+    impl->executor = impl->pool.get();
+  }
+  impl->device.cores = impl->executor->workers();
+  impl->scope = RecordScope{impl->device.ClassId(), "", options.policy};
+  for (const std::string& warning : impl->records.warnings()) warnings.push_back(warning);
+  impl->warnings = std::move(warnings);
+  std::unique_ptr<Context> context(new Context(std::move(impl)));
+  context->RefreshCache();
+  return context;
+}
+
+Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Context::~Context() = default;
+
+const DeviceSpec& Context::device() const { return impl_->device; }
+CpuKernels& Context::kernels() { return *impl_->kernels; }
+const CpuKernels& Context::kernels() const { return *impl_->kernels; }
+Executor& Context::executor() const { return *impl_->executor; }
+Records& Context::records() { return impl_->records; }
+const DispatchCache& Context::cache() const { return *impl_->cache; }
+const Quarantine& Context::quarantine() const { return impl_->quarantine; }
+const RecordScope& Context::scope() const { return impl_->scope; }
+const BuildReport& Context::cache_report() const { return impl_->report; }
+std::span<const std::string> Context::warnings() const { return impl_->warnings; }
+CacheMode Context::cache_mode() const { return impl_->options.cache_mode; }
+
+FeasibleOptions Context::feasible_options() const {
+  FeasibleOptions options;
+  options.providers = impl_->options.providers;
+  options.quarantine = &impl_->quarantine;
+  return options;
+}
+
+void Context::RefreshCache() {
+  Records::Filter filter;
+  filter.op = "gemm";
+  std::vector<Record> records;
+  if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
+  impl_->report = {};
+  impl_->cache = std::make_unique<DispatchCache>(BuildCache(records, impl_->kernels->gemm, impl_->scope, &impl_->report));
+  impl_->quarantine = BuildQuarantine(records, impl_->scope);
+}
+
+std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee, const Pins* pins) const {
+  CpuDispatchOptions options;
+  options.activations = activations;
+  options.guarantee = guarantee;
+  options.feasible = feasible_options();
+  options.records = impl_->cache.get();
+  options.pins = pins;
+  options.executor = impl_->executor;
+  options.strict = impl_->options.cache_mode == CacheMode::kStrict;
+  return std::make_unique<CpuDispatch>(*impl_->kernels, impl_->device, options);
+}
+
+}  // namespace tilewright

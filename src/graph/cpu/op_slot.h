@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+
+#include "engine/op_stages.h"
+
+namespace tilewright {
+
+/// The kernels of one operation as one dispatch uses them: each problem is decided once, then found again by its value.
+template <class Desc, class Args>
+class OpSlot {
+ public:
+  OpSlot(const OpRegistry<Desc, Args>& registry, const DeviceSpec& device, std::uint32_t providers)
+      : registry_(registry), device_(device), providers_(providers) {}
+
+  /// The kernel for `desc`, decided now if it is new. The room has validated `desc`.
+  Result<const OpKernel<Desc, Args>*> KernelFor(const Desc& desc) {
+    if (auto it = decided_.find(desc); it != decided_.end()) return it->second;
+    Result<OpChoice<Desc, Args>> choice = ChooseOp(desc, registry_, device_, providers_);
+    if (!choice) return Fail(choice.error());
+    const OpKernel<Desc, Args>* kernel = &choice->kernel();
+    decided_.emplace(desc, kernel);
+    return kernel;
+  }
+
+  Status Launch(const Args& args, Stream stream) {
+    Result<Desc> desc = DescOf(args, stream.exec().workers());
+    if (!desc) return Fail(desc.error());
+    Result<const OpKernel<Desc, Args>*> kernel = KernelFor(*desc);
+    if (!kernel) return Fail(kernel.error());
+    return (*kernel)->Launch(args, stream);
+  }
+
+  std::optional<Rejection> Supports(const Desc& desc) const {
+    auto candidates = FeasibleOp(desc, registry_, device_, FeasibleOptions{.providers = providers_});
+    if (candidates.feasible_count() > 0) return std::nullopt;
+    return candidates.all().empty() ? Rejection{Reason::kType, "no kernel", "a registered kernel"} : candidates.all().back().rejection;
+  }
+
+ private:
+  const OpRegistry<Desc, Args>& registry_;
+  const DeviceSpec& device_;
+  std::uint32_t providers_;
+  std::map<Desc, const OpKernel<Desc, Args>*> decided_;
+};
+
+}  // namespace tilewright
