@@ -38,23 +38,26 @@ std::string_view GgufTypeName(GgufType type);
 
 /// A tensor type of the file format. Types that Tilewright only knows by name have `dtype` kNone.
 struct GgmlTypeInfo {
-  std::uint32_t id;         ///< the number in the file
-  std::string_view name;    ///< "q4_k", "iq4_xs", ...
-  int block_elements;       ///< 0 for a type that was withdrawn from the format: its size is not known
+  std::uint32_t id;       ///< the number in the file
+  std::string_view name;  ///< "q4_k", "iq4_xs", ...
+  int block_elements;  ///< 0 for a type that was withdrawn from the format: its size is not known
   int block_bytes;
-  DataType dtype;           ///< kNone: this version does not run it
+  DataType dtype;  ///< kNone: this version does not run it
 };
 /// The entry of `id`, or nullptr for a number that this version has never heard of.
 const GgmlTypeInfo* FindGgmlType(std::uint32_t id);
 /// The entry of a type that a GGUF file can hold, or nullptr (kNone, kU4, kF8E4M3, kU8).
 const GgmlTypeInfo* FindGgmlType(DataType dtype);
 
-/// A metadata value inside a file: a view, valid while the file's memory is. Its bytes were checked when the file was opened.
+/// A metadata value inside a file: a view, valid while the file's memory is. Its bytes were checked
+/// when the file was opened.
 class GgufValue {
  public:
   GgufValue() = default;
-  /// For the reader. `bytes` is the payload: the scalar, the characters, or the packed elements of an array.
-  GgufValue(GgufType type, GgufType element_type, std::uint64_t count, std::span<const std::byte> bytes)
+  /// For the reader. `bytes` is the payload: the scalar, the characters, or the packed elements of
+  /// an array.
+  GgufValue(GgufType type, GgufType element_type, std::uint64_t count,
+            std::span<const std::byte> bytes)
       : type_(type), element_type_(element_type), count_(count), bytes_(bytes) {}
 
   GgufType type() const { return type_; }
@@ -72,7 +75,8 @@ class GgufValue {
   std::optional<double> Float() const;
   std::optional<bool> Bool() const;
   std::optional<std::string_view> String() const;
-  /// The elements of an array (of any type, arrays too), in order; empty for a value that is no array.
+  /// The elements of an array (of any type, arrays too), in order; empty for a value that is no
+  /// array.
   std::vector<GgufValue> Elements() const;
 
  private:
@@ -87,11 +91,12 @@ struct GgufEntry {
   GgufValue value;
 };
 
-/// A tensor of a file. `offset` counts from the start of the file and was checked: [offset, offset + bytes) lies in the file
-/// and in no other tensor.
+/// A tensor of a file. `offset` counts from the start of the file and was checked: [offset, offset
+/// + bytes) lies in the file and in no other tensor.
 struct GgufTensor {
   std::string_view name;
-  std::array<std::int64_t, 4> shape{1, 1, 1, 1};  ///< innermost first; a weight [n][k] has shape {k, n, 1, 1}
+  std::array<std::int64_t, 4> shape{
+      1, 1, 1, 1};  ///< innermost first; a weight [n][k] has shape {k, n, 1, 1}
   int dims = 0;
   std::uint32_t type_id = 0;
   DataType dtype = DataType::kNone;  ///< kNone: a type that this version does not run
@@ -101,23 +106,25 @@ struct GgufTensor {
 
 /// A GGUF file (version 2 or 3, little endian), mapped into memory and read only.
 ///
-/// Every length, count and offset is checked before it is used, so a damaged or hostile file gives an Error (kCorrupt, or
-/// kUnsupported where the file is fine but not for us), never a crash and never an allocation larger than a small multiple of
-/// the file. A tensor of a type that this version does not run is no error at Open, so that metadata can be read and listed; it
-/// is one in View() and in Validate().
+/// Every length, count and offset is checked before it is used, so a damaged or hostile file gives
+/// an Error (kCorrupt, or kUnsupported where the file is fine but not for us), never a crash and
+/// never an allocation larger than a small multiple of the file. A tensor of a type that this
+/// version does not run is no error at Open, so that metadata can be read and listed; it is one in
+/// View() and in Validate().
 ///
-/// The mapping is shared with whoever else has the file open. A file that is shortened afterwards makes the system raise
-/// SIGBUS when a lost page is touched; CheckUnchanged() tells whether that happened so far, and writers that replace a file by
-/// rename (as GgufWriter does) never cause it.
+/// The mapping is shared with whoever else has the file open. A file that is shortened afterwards
+/// makes the system raise SIGBUS when a lost page is touched; CheckUnchanged() tells whether that
+/// happened so far, and writers that replace a file by rename (as GgufWriter does) never cause it.
 ///
 /// Threads: const functions may be called from any number of threads.
 class GgufFile {
  public:
-  /// Maps `path` and checks all of its structure; reads no tensor data. Costs about 10 ms for a vocabulary of 128k tokens.
-  /// Errors: kNotFound, kIo, kInvalidArgument (not a regular file), kCorrupt, kUnsupported (version, byte order, split files).
+  /// Maps `path` and checks all of its structure; reads no tensor data. Costs 2 to 15 ms for a
+  /// vocabulary of 128k tokens. Errors: kNotFound, kIo, kInvalidArgument (not a regular file),
+  /// kCorrupt, kUnsupported (version, byte order, split files).
   static Result<GgufFile> Open(const std::string& path);
-  /// As Open over bytes that the caller keeps alive; `name` stands in messages. For View(), `bytes` should start at a multiple
-  /// of 64.
+  /// As Open over bytes that the caller keeps alive; `name` stands in messages. For View(), `bytes`
+  /// should start at a multiple of 64.
   static Result<GgufFile> Parse(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;
@@ -136,8 +143,8 @@ class GgufFile {
   const GgufValue* Find(std::string_view key) const;
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
-  /// The value of `key`: kNotFound if absent, kCorrupt if it is of another type or does not fit; both name the key and the
-  /// types. An integer of any width and sign is taken if its value fits.
+  /// The value of `key`: kNotFound if absent, kCorrupt if it is of another type or does not fit;
+  /// both name the key and the types. An integer of any width and sign is taken if its value fits.
   Result<std::uint32_t> U32(std::string_view key) const;
   Result<std::uint64_t> U64(std::string_view key) const;
   Result<std::int32_t> I32(std::string_view key) const;
@@ -145,7 +152,8 @@ class GgufFile {
   Result<float> F32(std::string_view key) const;
   Result<bool> Bool(std::string_view key) const;
   Result<std::string_view> String(std::string_view key) const;
-  /// As above; `absent` where the key is not there. A value of the wrong type is an error all the same.
+  /// As above; `absent` where the key is not there. A value of the wrong type is an error all the
+  /// same.
   Result<std::uint32_t> U32(std::string_view key, std::uint32_t absent) const;
   Result<float> F32(std::string_view key, float absent) const;
   Result<bool> Bool(std::string_view key, bool absent) const;
@@ -164,18 +172,20 @@ class GgufFile {
   Result<const GgufTensor*> Tensor(std::string_view name) const;
   /// The raw bytes of a tensor of this file; empty if its type's size is not known.
   std::span<const std::byte> Bytes(const GgufTensor& tensor) const;
-  /// A view for kernels. The memory is read-only: writing through it faults. kUnsupported for a type this version does not run,
-  /// naming tensor and type.
+  /// A view for kernels. The memory is read-only: writing through it faults. kUnsupported for a
+  /// type this version does not run, naming tensor and type.
   Result<TensorView> View(const GgufTensor& tensor) const;
   Result<TensorView> View(std::string_view name) const;
   /// Ok if every tensor can be viewed; else the first one that cannot, and how many more there are.
   Status Validate() const;
 
-  /// kIo if the file has another size or modification time than when it was opened. Always Ok for Parse().
+  /// kIo if the file has another size or modification time than when it was opened. Always Ok for
+  /// Parse().
   Status CheckUnchanged() const;
 
-  /// Tells the system that a tensor's pages are not needed for now (after its weights were packed): they leave this process's
-  /// resident set and come back from the page cache or the disk when touched. No effect for Parse().
+  /// Tells the system that a tensor's pages are not needed for now (after its weights were packed):
+  /// they leave this process's resident set and come back from the page cache or the disk when
+  /// touched. No effect for Parse().
   void Release(const GgufTensor& tensor) const;
   void ReleaseAll() const;
   /// Asks the system to read a tensor's pages ahead.
@@ -212,17 +222,19 @@ struct GgufTensorSpec {
   int dims = 1;
 };
 
-/// Writes a GGUF version 3 file, little endian, alignment 32. The same calls give the same bytes. One thread at a time.
+/// Writes a GGUF version 3 file, little endian, alignment 32. The same calls give the same bytes.
+/// One thread at a time.
 class GgufWriter {
  public:
   /// Takes the next bytes of the tensor that is being written.
   using Sink = std::function<Status(std::span<const std::byte>)>;
-  /// Hands all bytes of tensor `index` to `sink`, in any number of pieces; called once for each tensor, in the order of
-  /// AddTensor. An error ends the writing and is passed on.
+  /// Hands all bytes of tensor `index` to `sink`, in any number of pieces (each is one write, so
+  /// not tiny ones); called once for each tensor, in the order of AddTensor. An error ends the
+  /// writing and is passed on.
   using Source = std::function<Status(std::size_t index, const Sink& sink)>;
 
-  /// Metadata, in the order of the calls. A key that was set before, an empty one and general.alignment are errors that Write()
-  /// reports.
+  /// Metadata, in the order of the calls. A key that was set before, an empty one and
+  /// general.alignment are errors that Write() reports.
   void SetU32(std::string_view key, std::uint32_t value);
   void SetU64(std::string_view key, std::uint64_t value);
   void SetI32(std::string_view key, std::int32_t value);
@@ -235,16 +247,16 @@ class GgufWriter {
   /// A value read from another file, of any type.
   void SetValue(std::string_view key, const GgufValue& value);
 
-  /// kInvalidArgument for a name that is empty, too long or taken, a shape below 1 or not a multiple of the block, or a type
-  /// that the format does not have.
+  /// kInvalidArgument for a name that is empty, too long or taken, a shape below 1 or not a
+  /// multiple of the block, or a type that the format does not have.
   Status AddTensor(GgufTensorSpec spec);
   std::span<const GgufTensorSpec> tensors() const { return tensors_; }
   /// Size that the file will have.
   std::uint64_t file_bytes() const;
 
-  /// Writes to a temporary file beside `path`, syncs it, and renames it: `path` is either the whole new file or what it was
-  /// before. On any error (no space, no permission, a source that fails or gives another number of bytes than its shape says)
-  /// the temporary file is removed.
+  /// Writes to a temporary file beside `path`, syncs it, and renames it: `path` is either the whole
+  /// new file or what it was before. On any error (no space, no permission, a source that fails or
+  /// gives another number of bytes than its shape says) the temporary file is removed.
   Status Write(const std::string& path, const Source& source) const;
 
  private:

@@ -1,17 +1,13 @@
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
 
 #include "core/text.h"
+#include "model/gguf/gguf_mapping.h"
 #include "model/gguf/gguf_parse.h"
 #include "tilewright/gguf.h"
 
@@ -20,8 +16,6 @@ namespace tilewright {
 using gguf::Quoted;
 
 namespace {
-
-std::string SystemError(int error) { return std::strerror(error); }
 
 // "model-00002-of-00005.gguf" -> {2, 5}; nothing for other names.
 struct SplitName {
@@ -46,80 +40,7 @@ std::optional<SplitName> ParseSplitName(std::string_view path) {
   return SplitName{numbers[0], numbers[1]};
 }
 
-struct timespec ModifiedAt(const struct stat& status) { return status.st_mtim; }
-
 }  // namespace
-
-// Owns the descriptor and the mapping. Unlike MappedFile it keeps the descriptor, so that CheckUnchanged asks about this very
-// file, whatever stands under its name by then.
-class GgufFile::Mapping {
- public:
-  static Result<std::unique_ptr<Mapping>> Open(const std::string& path) {
-    // Non-blocking, so that a named pipe is refused below instead of waited for.
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-      const int error = errno;
-      return Fail(error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo,
-                  Format("{}: cannot be opened: {}", path, SystemError(error)));
-    }
-    std::unique_ptr<Mapping> mapping(new Mapping(fd));
-    struct stat status;
-    if (::fstat(fd, &status) != 0) return Fail(ErrorCode::kIo, Format("{}: {}", path, SystemError(errno)));
-    if (!S_ISREG(status.st_mode)) {
-      return Fail(ErrorCode::kInvalidArgument, Format("{}: is not a regular file", path));
-    }
-    if (status.st_size == 0) return Fail(ErrorCode::kCorrupt, Format("{}: the file is empty", path));
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) {
-      return Fail(ErrorCode::kIo, Format("{}: {} bytes cannot be mapped: {}", path, size, SystemError(errno)));
-    }
-    mapping->bytes_ = {static_cast<const std::byte*>(data), size};
-    mapping->modified_ = ModifiedAt(status);
-    return mapping;
-  }
-
-  ~Mapping() {
-    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-    ::close(fd_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  std::span<const std::byte> bytes() const { return bytes_; }
-
-  Status CheckUnchanged(const std::string& path) const {
-    struct stat status;
-    if (::fstat(fd_, &status) != 0) return Fail(ErrorCode::kIo, Format("{}: {}", path, SystemError(errno)));
-    if (static_cast<std::size_t>(status.st_size) != bytes_.size()) {
-      return Fail(ErrorCode::kIo, Format("{}: was {} bytes long when it was opened and is {} now", path,
-                                              bytes_.size(), status.st_size));
-    }
-    const struct timespec now = ModifiedAt(status);
-    if (now.tv_sec != modified_.tv_sec || now.tv_nsec != modified_.tv_nsec) {
-      return Fail(ErrorCode::kIo, Format("{}: was written to since it was opened", path));
-    }
-    return {};
-  }
-
-  // Gives madvise whole pages around [offset, offset + size). Rounding outward is harmless: the mapping is private and never
-  // written, so a dropped page comes back as it was.
-  void Advise(std::uint64_t offset, std::uint64_t size, int advice) const {
-    if (size == 0) return;
-    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    const std::uint64_t begin = offset / page * page;
-    const std::uint64_t end = std::min<std::uint64_t>((offset + size + page - 1) / page * page, bytes_.size());
-    // Advice only: a refusal leaves the pages where they are.
-    (void)::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, advice);
-  }
-
- private:
-  explicit Mapping(int fd) : fd_(fd) {}
-
-  int fd_;
-  std::span<const std::byte> bytes_;
-  struct timespec modified_ {};
-};
 
 GgufFile::GgufFile() = default;
 GgufFile::GgufFile(GgufFile&&) noexcept = default;
@@ -135,11 +56,12 @@ Result<GgufFile> GgufFile::Open(const std::string& path) {
   file.bytes_ = file.mapping_->bytes();
   if (auto status = file.Load(); !status) return Fail(status.error());
   if (const auto split = ParseSplitName(path); split && split->count > 1) {
-    return Fail(ErrorCode::kUnsupported,
-                Format("{}: is part {} of a model split into {} files; split models are not read, merge the parts first",
-                            path, split->part, split->count));
+    return Fail(ErrorCode::kUnsupported, Format("{}: is part {} of a model split into {} files; "
+                                                "split models are not read, merge the parts first",
+                                                path, split->part, split->count));
   }
-  // A file that is being written or cut while it is parsed is caught here rather than in the middle of a kernel.
+  // A file that is being written or cut while it is parsed is caught here rather than in the middle
+  // of a kernel.
   if (auto status = file.CheckUnchanged(); !status) return Fail(status.error());
   return file;
 }
@@ -159,7 +81,8 @@ Status GgufFile::Load() {
   } catch (const std::bad_alloc&) {
     return Fail(ErrorCode::kOutOfMemory, Format("{}: no memory for its metadata", path_));
   }
-  if (!contents) return Fail(contents.error().code, Format("{}: {}", path_, contents.error().message));
+  if (!contents)
+    return Fail(contents.error().code, Format("{}: {}", path_, contents.error().message));
   version_ = contents->version;
   alignment_ = contents->alignment;
   entries_ = std::move(contents->entries);
@@ -167,13 +90,14 @@ Status GgufFile::Load() {
   entry_order_ = std::move(contents->entry_order);
   tensor_order_ = std::move(contents->tensor_order);
 
-  if (const GgufValue* count = Find("split.count"); count != nullptr && count->Unsigned().value_or(0) > 1) {
+  if (const GgufValue* count = Find("split.count");
+      count != nullptr && count->Unsigned().value_or(0) > 1) {
     const GgufValue* number = Find("split.no");
     const std::uint64_t part = number != nullptr ? number->Unsigned().value_or(0) : 0;
-    return Fail(ErrorCode::kUnsupported,
-                Format("{}: is part {} of a model split into {} files (split.no = {}); split models are not read, merge "
-                            "the parts first",
-                            path_, part + 1, *count->Unsigned(), part));
+    return Fail(ErrorCode::kUnsupported, Format("{}: is part {} of a model split into {} files "
+                                                "(split.no = {}); split models are not read, merge "
+                                                "the parts first",
+                                                path_, part + 1, *count->Unsigned(), part));
   }
   return {};
 }
@@ -185,23 +109,28 @@ std::uint64_t GgufFile::tensor_bytes() const {
 }
 
 const GgufValue* GgufFile::Find(std::string_view key) const {
-  const auto found = std::lower_bound(entry_order_.begin(), entry_order_.end(), key,
-                                      [this](std::uint32_t i, std::string_view k) { return entries_[i].key < k; });
+  const auto found =
+      std::lower_bound(entry_order_.begin(), entry_order_.end(), key,
+                       [this](std::uint32_t i, std::string_view k) { return entries_[i].key < k; });
   if (found == entry_order_.end() || entries_[*found].key != key) return nullptr;
   return &entries_[*found].value;
 }
 
 Result<GgufValue> GgufFile::Need(std::string_view key) const {
   const GgufValue* value = Find(key);
-  if (value == nullptr) return Fail(ErrorCode::kNotFound, Format("{}: key {} is missing", path_, Quoted(key)));
+  if (value == nullptr)
+    return Fail(ErrorCode::kNotFound, Format("{}: key {} is missing", path_, Quoted(key)));
   return *value;
 }
 
-Error GgufFile::TypeError(std::string_view key, const GgufValue& value, std::string_view wanted) const {
+Error GgufFile::TypeError(std::string_view key, const GgufValue& value,
+                          std::string_view wanted) const {
   std::string found = value.TypeText();
   if (const auto number = value.Signed()) found += Format(" of value {}", *number);
-  if (const auto number = value.Unsigned(); number && !value.Signed()) found += Format(" of value {}", *number);
-  return Error{ErrorCode::kCorrupt, Format("{}: key {} must be {} and is {}", path_, Quoted(key), wanted, found)};
+  if (const auto number = value.Unsigned(); number && !value.Signed())
+    found += Format(" of value {}", *number);
+  return Error{ErrorCode::kCorrupt,
+               Format("{}: key {} must be {} and is {}", path_, Quoted(key), wanted, found)};
 }
 
 namespace {
@@ -229,7 +158,8 @@ constexpr std::string_view IntegerName() {
 std::optional<float> FloatAs(const GgufValue& value) {
   const auto number = value.Float();
   if (!number) return std::nullopt;
-  if (std::isfinite(*number) && std::fabs(*number) > std::numeric_limits<float>::max()) return std::nullopt;
+  if (std::isfinite(*number) && std::fabs(*number) > std::numeric_limits<float>::max())
+    return std::nullopt;
   return static_cast<float>(*number);
 }
 
@@ -264,10 +194,18 @@ Result<std::vector<T>> GgufFile::Integers(std::string_view key) const {
   return numbers;
 }
 
-Result<std::uint32_t> GgufFile::U32(std::string_view key) const { return Integer<std::uint32_t>(key); }
-Result<std::uint64_t> GgufFile::U64(std::string_view key) const { return Integer<std::uint64_t>(key); }
-Result<std::int32_t> GgufFile::I32(std::string_view key) const { return Integer<std::int32_t>(key); }
-Result<std::int64_t> GgufFile::I64(std::string_view key) const { return Integer<std::int64_t>(key); }
+Result<std::uint32_t> GgufFile::U32(std::string_view key) const {
+  return Integer<std::uint32_t>(key);
+}
+Result<std::uint64_t> GgufFile::U64(std::string_view key) const {
+  return Integer<std::uint64_t>(key);
+}
+Result<std::int32_t> GgufFile::I32(std::string_view key) const {
+  return Integer<std::int32_t>(key);
+}
+Result<std::int64_t> GgufFile::I64(std::string_view key) const {
+  return Integer<std::int64_t>(key);
+}
 
 Result<float> GgufFile::F32(std::string_view key) const {
   auto value = Need(key);
@@ -325,8 +263,12 @@ Result<std::vector<std::string_view>> GgufFile::Strings(std::string_view key) co
   return strings;
 }
 
-Result<std::vector<std::uint32_t>> GgufFile::U32s(std::string_view key) const { return Integers<std::uint32_t>(key); }
-Result<std::vector<std::int32_t>> GgufFile::I32s(std::string_view key) const { return Integers<std::int32_t>(key); }
+Result<std::vector<std::uint32_t>> GgufFile::U32s(std::string_view key) const {
+  return Integers<std::uint32_t>(key);
+}
+Result<std::vector<std::int32_t>> GgufFile::I32s(std::string_view key) const {
+  return Integers<std::int32_t>(key);
+}
 
 Result<std::vector<float>> GgufFile::F32s(std::string_view key) const {
   auto value = Need(key);
@@ -347,8 +289,9 @@ Result<std::vector<float>> GgufFile::F32s(std::string_view key) const {
 }
 
 const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
-  const auto found = std::lower_bound(tensor_order_.begin(), tensor_order_.end(), name,
-                                      [this](std::uint32_t i, std::string_view n) { return tensors_[i].name < n; });
+  const auto found = std::lower_bound(
+      tensor_order_.begin(), tensor_order_.end(), name,
+      [this](std::uint32_t i, std::string_view n) { return tensors_[i].name < n; });
   if (found == tensor_order_.end() || tensors_[*found].name != name) return nullptr;
   return &tensors_[*found];
 }
@@ -371,16 +314,19 @@ Error GgufFile::Unsupported(const GgufTensor& tensor) const {
   if (type == nullptr) {
     text = Format("type number {}, which this version does not know", tensor.type_id);
   } else if (type->block_elements == 0) {
-    text = Format("type {}, which was withdrawn from the format; convert the model again", type->name);
+    text =
+        Format("type {}, which was withdrawn from the format; convert the model again", type->name);
   } else {
     text = Format("type {}, which this version does not run", type->name);
   }
-  return Error{ErrorCode::kUnsupported, Format("{}: tensor {} has {}", path_, Quoted(tensor.name), text)};
+  return Error{ErrorCode::kUnsupported,
+               Format("{}: tensor {} has {}", path_, Quoted(tensor.name), text)};
 }
 
 Result<TensorView> GgufFile::View(const GgufTensor& tensor) const {
   if (tensor.dtype == DataType::kNone) return Fail(Unsupported(tensor));
-  return Contiguous(const_cast<std::byte*>(bytes_.data()) + tensor.offset, tensor.dtype, tensor.shape);
+  return Contiguous(const_cast<std::byte*>(bytes_.data()) + tensor.offset, tensor.dtype,
+                    tensor.shape);
 }
 
 Result<TensorView> GgufFile::View(std::string_view name) const {
@@ -406,7 +352,9 @@ Status GgufFile::Validate() const {
   return Fail(std::move(error));
 }
 
-Status GgufFile::CheckUnchanged() const { return mapping_ ? mapping_->CheckUnchanged(path_) : Status{}; }
+Status GgufFile::CheckUnchanged() const {
+  return mapping_ ? mapping_->CheckUnchanged(path_) : Status{};
+}
 
 void GgufFile::Release(const GgufTensor& tensor) const {
   if (mapping_) mapping_->Advise(tensor.offset, tensor.bytes, MADV_DONTNEED);

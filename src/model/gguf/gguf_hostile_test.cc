@@ -1,29 +1,15 @@
-// Damaged files: whatever the bytes are, the reader answers with a file or an error. Run with ASan and UBSan (label parse), these
-// tests also show that no byte outside the file is read.
+// Damaged files: whatever the bytes are, the reader answers with a file or an error. Run with ASan
+// and UBSan (label parse), these tests also show that no byte outside the file is read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 
 #include "core/random.h"
+#include "model/gguf/allocation_probe.h"
 #include "model/gguf/gguf_test_util.h"
 #include "tilewright/gguf.h"
-
-namespace {
-// Largest single allocation since it was last set to 0, by any code of this program that uses new.
-std::size_t largest_allocation = 0;
-}  // namespace
-
-void* operator new(std::size_t size) {
-  largest_allocation = std::max(largest_allocation, size);
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -31,7 +17,8 @@ namespace {
 using test::Bytes;
 using test::RawGguf;
 
-// Parses an exactly sized heap copy, so that a read past the end is one past an allocation, and reads all that it offers.
+// Parses an exactly sized heap copy, so that a read past the end is one past an allocation, and
+// reads all that it offers.
 bool Survives(const Bytes& bytes) {
   const std::unique_ptr<std::byte[]> copy(new std::byte[bytes.size()]);
   std::copy(bytes.begin(), bytes.end(), copy.get());
@@ -49,7 +36,8 @@ TEST(GgufHostile, TheSampleItselfIsFine) { EXPECT_TRUE(Survives(test::SampleFile
 TEST(GgufHostile, EveryTruncationIsAnError) {
   const Bytes sample = test::SampleFile();
   for (std::size_t size = 0; size < sample.size(); ++size) {
-    EXPECT_FALSE(Survives(Bytes(sample.begin(), sample.begin() + static_cast<std::ptrdiff_t>(size))))
+    EXPECT_FALSE(
+        Survives(Bytes(sample.begin(), sample.begin() + static_cast<std::ptrdiff_t>(size))))
         << "cut to " << size << " of " << sample.size();
   }
 }
@@ -69,8 +57,22 @@ TEST(GgufHostile, EveryBitFlipIsSurvived) {
 
 TEST(GgufHostile, ExtremeNumbersAnywhereAreSurvived) {
   const Bytes sample = test::SampleFile();
-  const std::uint64_t extremes[] = {0, 1, 31, 32, 0x7f, 0xff, 0xffff, 0x7fffffff, 0xffffffff, 1ull << 32, 1ull << 40,
-                                    (1ull << 61) + 1, 0x7fffffffffffffff, 1ull << 63, 0xfffffffffffffff0, ~0ull};
+  const std::uint64_t extremes[] = {0,
+                                    1,
+                                    31,
+                                    32,
+                                    0x7f,
+                                    0xff,
+                                    0xffff,
+                                    0x7fffffff,
+                                    0xffffffff,
+                                    1ull << 32,
+                                    1ull << 40,
+                                    (1ull << 61) + 1,
+                                    0x7fffffffffffffff,
+                                    1ull << 63,
+                                    0xfffffffffffffff0,
+                                    ~0ull};
   for (std::size_t i = 0; i < sample.size(); ++i) {
     for (const std::uint64_t extreme : extremes) {
       Bytes damaged = sample;
@@ -88,11 +90,13 @@ TEST(GgufHostile, RandomDamageIsSurvived) {
     Bytes damaged = sample;
     for (std::uint64_t edits = 1 + random.Below(6); edits > 0; --edits) {
       const auto at = static_cast<std::ptrdiff_t>(random.Below(damaged.size()));
-      const auto length = std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(1 + random.Below(16)),
-                                                   static_cast<std::ptrdiff_t>(damaged.size()) - at);
+      const auto length =
+          std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(1 + random.Below(16)),
+                                   static_cast<std::ptrdiff_t>(damaged.size()) - at);
       switch (random.Below(4)) {
         case 0:  // overwrite
-          for (std::ptrdiff_t i = 0; i < length; ++i) damaged[static_cast<std::size_t>(at + i)] = static_cast<std::byte>(random());
+          for (std::ptrdiff_t i = 0; i < length; ++i)
+            damaged[static_cast<std::size_t>(at + i)] = static_cast<std::byte>(random());
           break;
         case 1:  // remove
           damaged.erase(damaged.begin() + at, damaged.begin() + at + length);
@@ -126,7 +130,8 @@ TEST(GgufHostile, RandomBytesAfterTheHeaderAreSurvived) {
 }
 
 TEST(GgufHostile, HugeCountsAllocateNothingLarge) {
-  const std::uint64_t huge[] = {1000, 1u << 20, 1ull << 32, 1ull << 40, 1ull << 60, (1ull << 61) + 1, ~0ull};
+  const std::uint64_t huge[] = {1000,       1u << 20,         1ull << 32, 1ull << 40,
+                                1ull << 60, (1ull << 61) + 1, ~0ull};
   for (const std::uint64_t count : huge) {
     SCOPED_TRACE(count);
     const RawGguf files[] = {
@@ -134,18 +139,30 @@ TEST(GgufHostile, HugeCountsAllocateNothingLarge) {
         RawGguf().Header(count, 0).Tensor("t", {8}, 0, 0).Data(32),
         RawGguf().Header(0, 1).Put(count).Text("key"),
         RawGguf().Header(0, 1).Key("k", GgufType::kString).Put(count).Text("value"),
-        RawGguf().Header(0, 1).Key("k", GgufType::kArray).Array(GgufType::kU8, count).Text("elements"),
-        RawGguf().Header(0, 1).Key("k", GgufType::kArray).Array(GgufType::kString, count).String("element"),
-        RawGguf().Header(0, 1).Key("k", GgufType::kArray).Array(GgufType::kArray, count).Array(GgufType::kU8, 0),
+        RawGguf()
+            .Header(0, 1)
+            .Key("k", GgufType::kArray)
+            .Array(GgufType::kU8, count)
+            .Text("elements"),
+        RawGguf()
+            .Header(0, 1)
+            .Key("k", GgufType::kArray)
+            .Array(GgufType::kString, count)
+            .String("element"),
+        RawGguf()
+            .Header(0, 1)
+            .Key("k", GgufType::kArray)
+            .Array(GgufType::kArray, count)
+            .Array(GgufType::kU8, 0),
         RawGguf().Header(0, 1).Key("k", GgufType::kArray).Array(GgufType::kF64, count).Put(1.0),
         RawGguf().Header(1, 0).Put(count).Text("name").Data(32),
         RawGguf().Header(1, 0).Tensor("t", {static_cast<std::int64_t>(count), 1}, 0, 0).Data(32),
     };
     for (const RawGguf& raw : files) {
-      largest_allocation = 0;
+      test::LargestAllocation() = 0;
       const auto file = raw.Parse();
       EXPECT_FALSE(file);
-      EXPECT_LT(largest_allocation, 8192u);
+      EXPECT_LT(test::LargestAllocation(), 8192u);
     }
   }
 }

@@ -1,6 +1,5 @@
 #include "model/gguf/gguf_parse.h"
 
-
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -16,10 +15,12 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are read i
 namespace {
 
 // Smallest encodings, which bound every count by the bytes that are left.
-constexpr std::uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;       // key length, one character, type, u8
-constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;  // name length, one character, dims, type, offset
+constexpr std::uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;  // key length, one character, type, u8
+constexpr std::uint64_t kMinTensorBytes =
+    8 + 1 + 4 + 4 + 8;  // name length, one character, dims, type, offset
 constexpr std::uint64_t kArrayHeaderBytes = 4 + 8;
-constexpr std::uint64_t kMaxRecords = 1u << 24;  // of entries or tensors; the indices are 32 bits wide
+constexpr std::uint64_t kMaxRecords = 1u
+                                      << 24;  // of entries or tensors; the indices are 32 bits wide
 
 template <class... Args>
 tl::unexpected<Error> Corrupt(fmt::format_string<Args...> format, Args&&... args) {
@@ -64,10 +65,12 @@ bool IsKnown(std::uint32_t type) { return type <= static_cast<std::uint32_t>(Ggu
 Result<std::span<const std::byte>> TakeString(Cursor& cursor, std::string_view what) {
   const std::uint64_t at = cursor.position();
   const auto length = cursor.Take<std::uint64_t>();
-  if (!length) return Corrupt("the file ends at byte {}, inside the length of {}", at + cursor.left(), what);
+  if (!length)
+    return Corrupt("the file ends at byte {}, inside the length of {}", at + cursor.left(), what);
   const auto bytes = cursor.TakeBytes(*length);
   if (!bytes) {
-    return Corrupt("{} at byte {} has a length of {} bytes, but only {} are left", what, at, *length, cursor.left());
+    return Corrupt("{} at byte {} has a length of {} bytes, but only {} are left", what, at,
+                   *length, cursor.left());
   }
   return *bytes;
 }
@@ -75,18 +78,21 @@ Result<std::span<const std::byte>> TakeString(Cursor& cursor, std::string_view w
 Status CheckBools(std::span<const std::byte> bytes, std::string_view what) {
   for (const std::byte byte : bytes) {
     if (std::to_integer<int>(byte) > 1) {
-      return Corrupt("{} holds a bool of value {}; 0 and 1 are allowed", what, std::to_integer<int>(byte));
+      return Corrupt("{} holds a bool of value {}; 0 and 1 are allowed", what,
+                     std::to_integer<int>(byte));
     }
   }
   return {};
 }
 
-// Walks the elements of an array; they are `count` packed values of `element`. Strings and arrays are visited one by one, since
-// their sizes vary.
-Status SkipElements(Cursor& cursor, GgufType element, std::uint64_t count, int depth, std::string_view what);
+// Walks the elements of an array; they are `count` packed values of `element`. Strings and arrays
+// are visited one by one, since their sizes vary.
+Status SkipElements(Cursor& cursor, GgufType element, std::uint64_t count, int depth,
+                    std::string_view what);
 
 Status SkipArray(Cursor& cursor, int depth, std::string_view what) {
-  if (depth > kMaxArrayDepth) return Corrupt("{} nests arrays more than {} deep", what, kMaxArrayDepth);
+  if (depth > kMaxArrayDepth)
+    return Corrupt("{} nests arrays more than {} deep", what, kMaxArrayDepth);
   const auto type = cursor.Take<std::uint32_t>();
   const auto count = cursor.Take<std::uint64_t>();
   if (!type || !count) return Corrupt("the file ends inside the array of {}", what);
@@ -94,12 +100,15 @@ Status SkipArray(Cursor& cursor, int depth, std::string_view what) {
   return SkipElements(cursor, static_cast<GgufType>(*type), *count, depth, what);
 }
 
-Status SkipElements(Cursor& cursor, GgufType element, std::uint64_t count, int depth, std::string_view what) {
+Status SkipElements(Cursor& cursor, GgufType element, std::uint64_t count, int depth,
+                    std::string_view what) {
   const std::uint64_t fixed = FixedSize(element);
-  const std::uint64_t smallest = fixed != 0 ? fixed : element == GgufType::kString ? 8 : kArrayHeaderBytes;
+  const std::uint64_t smallest = fixed != 0                     ? fixed
+                                 : element == GgufType::kString ? 8
+                                                                : kArrayHeaderBytes;
   if (count > cursor.left() / smallest) {
-    return Corrupt("{} claims {} elements of type {}, but only {} bytes of the file are left", what, count,
-                   GgufTypeName(element), cursor.left());
+    return Corrupt("{} claims {} elements of type {}, but only {} bytes of the file are left", what,
+                   count, GgufTypeName(element), cursor.left());
   }
   if (fixed != 0) {
     const auto bytes = cursor.TakeBytes(count * fixed);
@@ -155,20 +164,24 @@ Result<Header> TakeHeader(Cursor& cursor) {
   if (!magic_bytes) return Corrupt("{} bytes are too few for a GGUF file", cursor.left());
   const std::string_view magic = Text(*magic_bytes);
   if (magic == "FUGG") {
-    return Fail(ErrorCode::kUnsupported, "this is a big-endian GGUF file; only little-endian ones are read");
+    return Fail(ErrorCode::kUnsupported,
+                "this is a big-endian GGUF file; only little-endian ones are read");
   }
   for (const std::string_view old : {"lmgg", "fmgg", "tjgg", "algg"}) {
     if (magic == old) {
       return Fail(ErrorCode::kUnsupported,
-                  Format("this is a GGML file from before GGUF (magic {}); convert the model again", Quoted(magic)));
+                  Format("this is a GGML file from before GGUF (magic {}); convert the model again",
+                         Quoted(magic)));
     }
   }
-  if (magic != "GGUF") return Corrupt("this is no GGUF file: it starts with {} and not with \"GGUF\"", Quoted(magic));
+  if (magic != "GGUF")
+    return Corrupt("this is no GGUF file: it starts with {} and not with \"GGUF\"", Quoted(magic));
 
   const auto version = cursor.Take<std::uint32_t>();
   if (!version) return Corrupt("the file ends before its version");
   if (*version != 0 && (*version & 0xffffu) == 0) {
-    return Fail(ErrorCode::kUnsupported, "this is a big-endian GGUF file; only little-endian ones are read");
+    return Fail(ErrorCode::kUnsupported,
+                "this is a big-endian GGUF file; only little-endian ones are read");
   }
   if (*version < 2 || *version > kNewestVersion) {
     return Fail(ErrorCode::kUnsupported,
@@ -178,24 +191,28 @@ Result<Header> TakeHeader(Cursor& cursor) {
   const auto entries = cursor.Take<std::uint64_t>();
   if (!tensors || !entries) return Corrupt("the file ends inside its header");
   if (*entries > std::min(cursor.left() / kMinEntryBytes, kMaxRecords)) {
-    return Corrupt("the header claims {} metadata entries; the {} bytes that follow hold at most {}", *entries,
-                   cursor.left(), std::min(cursor.left() / kMinEntryBytes, kMaxRecords));
+    return Corrupt(
+        "the header claims {} metadata entries; the {} bytes that follow hold at most {}", *entries,
+        cursor.left(), std::min(cursor.left() / kMinEntryBytes, kMaxRecords));
   }
   if (*tensors > std::min(cursor.left() / kMinTensorBytes, kMaxRecords)) {
-    return Corrupt("the header claims {} tensors; the {} bytes that follow hold at most {}", *tensors, cursor.left(),
-                   std::min(cursor.left() / kMinTensorBytes, kMaxRecords));
+    return Corrupt("the header claims {} tensors; the {} bytes that follow hold at most {}",
+                   *tensors, cursor.left(), std::min(cursor.left() / kMinTensorBytes, kMaxRecords));
   }
   return Header{*version, *tensors, *entries};
 }
 
 // Indices of `count` items sorted by name(i), or the first name that stands twice.
 template <class Name>
-Result<std::vector<std::uint32_t>> UniqueOrder(std::size_t count, std::string_view what, Name name) {
+Result<std::vector<std::uint32_t>> UniqueOrder(std::size_t count, std::string_view what,
+                                               Name name) {
   std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); });
+  std::sort(order.begin(), order.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); });
   for (std::size_t i = 1; i < order.size(); ++i) {
-    if (name(order[i]) == name(order[i - 1])) return Corrupt("{} {} stands twice", what, Quoted(name(order[i])));
+    if (name(order[i]) == name(order[i - 1]))
+      return Corrupt("{} {} stands twice", what, Quoted(name(order[i])));
   }
   return order;
 }
@@ -205,7 +222,8 @@ Status TakeEntries(Cursor& cursor, std::uint64_t count, Contents& contents) {
     auto key = TakeString(cursor, Format("metadata key {}", i));
     if (!key) return Fail(key.error());
     if (key->empty() || key->size() > kMaxKeyBytes) {
-      return Corrupt("metadata key {} is {} bytes long; 1 to {} are allowed", i, key->size(), kMaxKeyBytes);
+      return Corrupt("metadata key {} is {} bytes long; 1 to {} are allowed", i, key->size(),
+                     kMaxKeyBytes);
     }
     auto value = TakeValue(cursor, Text(*key));
     if (!value) return Fail(value.error());
@@ -225,9 +243,10 @@ Status FindAlignment(Contents& contents) {
       return Corrupt("key \"{}\" must be u32 and is {}", kAlignmentKey, entry.value.TypeText());
     }
     contents.alignment = *entry.value.Unsigned();
-    if (contents.alignment < 8 || contents.alignment > kMaxAlignment || !std::has_single_bit(contents.alignment)) {
-      return Corrupt("key \"{}\" is {}: must be a power of two from 8 to {}", kAlignmentKey, contents.alignment,
-                     kMaxAlignment);
+    if (contents.alignment < 8 || contents.alignment > kMaxAlignment ||
+        !std::has_single_bit(contents.alignment)) {
+      return Corrupt("key \"{}\" is {}: must be a power of two from 8 to {}", kAlignmentKey,
+                     contents.alignment, kMaxAlignment);
     }
   }
   return {};
@@ -239,23 +258,26 @@ Status MeasureTensor(GgufTensor& tensor) {
   std::int64_t elements = 1;
   for (int d = 0; d < tensor.dims; ++d) {
     if (tensor.shape[d] < 1) {
-      return Corrupt("tensor {}: dimension {} is {}; at least 1 is allowed", name, d, tensor.shape[d]);
+      return Corrupt("tensor {}: dimension {} is {}; at least 1 is allowed", name, d,
+                     tensor.shape[d]);
     }
     if (__builtin_mul_overflow(elements, tensor.shape[d], &elements)) {
-      return Corrupt("tensor {}: shape {} has more than 2^63 elements", name, fmt::join(tensor.shape, " x "));
+      return Corrupt("tensor {}: shape {} has more than 2^63 elements", name,
+                     fmt::join(tensor.shape, " x "));
     }
   }
   const GgmlTypeInfo* type = FindGgmlType(tensor.type_id);
   if (type == nullptr || type->block_elements == 0) return {};
   tensor.dtype = type->dtype;
   if (tensor.shape[0] % type->block_elements != 0) {
-    return Corrupt("tensor {}: dimension 0 is {}, not a multiple of the block of {} elements of type {}", name,
-                   tensor.shape[0], type->block_elements, type->name);
+    return Corrupt(
+        "tensor {}: dimension 0 is {}, not a multiple of the block of {} elements of type {}", name,
+        tensor.shape[0], type->block_elements, type->name);
   }
   if (__builtin_mul_overflow(static_cast<std::uint64_t>(elements / type->block_elements),
                              static_cast<std::uint64_t>(type->block_bytes), &tensor.bytes)) {
-    return Corrupt("tensor {}: shape {} of type {} takes more than 2^64 bytes", name, fmt::join(tensor.shape, " x "),
-                   type->name);
+    return Corrupt("tensor {}: shape {} of type {} takes more than 2^64 bytes", name,
+                   fmt::join(tensor.shape, " x "), type->name);
   }
   return {};
 }
@@ -265,16 +287,16 @@ Result<GgufTensor> TakeTensor(Cursor& cursor, std::uint64_t index) {
   auto name = TakeString(cursor, Format("the name of tensor {}", index));
   if (!name) return Fail(name.error());
   if (name->empty() || name->size() > kMaxTensorNameBytes) {
-    return Corrupt("the name of tensor {} is {} bytes long; 1 to {} are allowed", index, name->size(),
-                   kMaxTensorNameBytes);
+    return Corrupt("the name of tensor {} is {} bytes long; 1 to {} are allowed", index,
+                   name->size(), kMaxTensorNameBytes);
   }
   GgufTensor tensor;
   tensor.name = Text(*name);
   const auto dims = cursor.Take<std::uint32_t>();
   if (!dims) return Corrupt("the file ends inside the record of tensor {}", Quoted(tensor.name));
   if (*dims > tensor.shape.size()) {
-    return Corrupt("tensor {} has {} dimensions; at most {} are allowed", Quoted(tensor.name), *dims,
-                   tensor.shape.size());
+    return Corrupt("tensor {} has {} dimensions; at most {} are allowed", Quoted(tensor.name),
+                   *dims, tensor.shape.size());
   }
   tensor.dims = static_cast<int>(*dims);
   for (int d = 0; d < tensor.dims; ++d) {
@@ -284,41 +306,47 @@ Result<GgufTensor> TakeTensor(Cursor& cursor, std::uint64_t index) {
   }
   const auto type = cursor.Take<std::uint32_t>();
   const auto offset = cursor.Take<std::uint64_t>();
-  if (!type || !offset) return Corrupt("the file ends inside the record of tensor {}", Quoted(tensor.name));
+  if (!type || !offset)
+    return Corrupt("the file ends inside the record of tensor {}", Quoted(tensor.name));
   tensor.type_id = *type;
   tensor.offset = *offset;
   if (auto status = MeasureTensor(tensor); !status) return Fail(status.error());
   return tensor;
 }
 
-// Turns the offsets into offsets in the file and checks them against the file and against each other.
+// Turns the offsets into offsets in the file and checks them against the file and against each
+// other.
 Status PlaceTensors(std::uint64_t header_bytes, std::uint64_t file_bytes, Contents& contents) {
   const std::uint64_t alignment = contents.alignment;
   const std::uint64_t start = (header_bytes + alignment - 1) / alignment * alignment;
   for (GgufTensor& tensor : contents.tensors) {
     if (tensor.offset % alignment != 0) {
-      return Corrupt("tensor {}: offset {} is not a multiple of the alignment {}", Quoted(tensor.name), tensor.offset,
-                     alignment);
+      return Corrupt("tensor {}: offset {} is not a multiple of the alignment {}",
+                     Quoted(tensor.name), tensor.offset, alignment);
     }
     std::uint64_t end = 0;
     if (__builtin_add_overflow(tensor.offset, start, &tensor.offset) ||
         __builtin_add_overflow(tensor.offset, tensor.bytes, &end) || end > file_bytes) {
-      return Corrupt("tensor {}: its {} bytes start at byte {} of the file, which has only {}: the file is cut off or damaged",
-                     Quoted(tensor.name), tensor.bytes, tensor.offset, file_bytes);
+      return Corrupt(
+          "tensor {}: its {} bytes start at byte {} of the file, which has only {}: the file is "
+          "cut off or damaged",
+          Quoted(tensor.name), tensor.bytes, tensor.offset, file_bytes);
     }
   }
   const auto& tensors = contents.tensors;
   std::vector<std::uint32_t> order(tensors.size());
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(tensors[a].offset, tensors[a].bytes) < std::pair(tensors[b].offset, tensors[b].bytes);
+    return std::pair(tensors[a].offset, tensors[a].bytes) <
+           std::pair(tensors[b].offset, tensors[b].bytes);
   });
   for (std::size_t i = 1; i < order.size(); ++i) {
     const GgufTensor& before = tensors[order[i - 1]];
     const GgufTensor& after = tensors[order[i]];
     if (before.offset + before.bytes > after.offset) {
-      return Corrupt("tensors {} and {} overlap: the first ends at byte {}, the second starts at {}",
-                     Quoted(before.name), Quoted(after.name), before.offset + before.bytes, after.offset);
+      return Corrupt(
+          "tensors {} and {} overlap: the first ends at byte {}, the second starts at {}",
+          Quoted(before.name), Quoted(after.name), before.offset + before.bytes, after.offset);
     }
   }
   return {};
@@ -371,7 +399,8 @@ Result<Contents> ParseContents(std::span<const std::byte> bytes) {
 
   Contents contents;
   contents.version = header->version;
-  if (auto status = TakeEntries(cursor, header->entries, contents); !status) return Fail(status.error());
+  if (auto status = TakeEntries(cursor, header->entries, contents); !status)
+    return Fail(status.error());
   if (auto status = FindAlignment(contents); !status) return Fail(status.error());
 
   for (std::uint64_t i = 0; i < header->tensors; ++i) {
@@ -380,10 +409,12 @@ Result<Contents> ParseContents(std::span<const std::byte> bytes) {
     contents.tensors.push_back(*tensor);
   }
   const auto& tensors = contents.tensors;
-  auto order = UniqueOrder(tensors.size(), "tensor", [&](std::uint32_t i) { return tensors[i].name; });
+  auto order =
+      UniqueOrder(tensors.size(), "tensor", [&](std::uint32_t i) { return tensors[i].name; });
   if (!order) return Fail(order.error());
   contents.tensor_order = std::move(*order);
-  if (auto status = PlaceTensors(cursor.position(), bytes.size(), contents); !status) return Fail(status.error());
+  if (auto status = PlaceTensors(cursor.position(), bytes.size(), contents); !status)
+    return Fail(status.error());
   return contents;
 }
 

@@ -15,8 +15,9 @@ namespace tilewright::gguf {
 inline constexpr std::uint32_t kNewestVersion = 3;
 inline constexpr std::uint64_t kDefaultAlignment = 32;
 inline constexpr std::uint64_t kMaxAlignment = 1u << 20;
-inline constexpr std::size_t kMaxKeyBytes = 65535;      // the format's own limit
-inline constexpr std::size_t kMaxTensorNameBytes = 255;  // the format says 64; some writers do not keep to it
+inline constexpr std::size_t kMaxKeyBytes = 65535;  // the format's own limit
+inline constexpr std::size_t kMaxTensorNameBytes =
+    255;  // the format says 64; some writers do not keep to it
 inline constexpr int kMaxArrayDepth = 8;
 inline constexpr std::string_view kAlignmentKey = "general.alignment";
 
@@ -30,13 +31,15 @@ struct Contents {
   std::vector<std::uint32_t> tensor_order;  // sorted by name, no two equal
 };
 
-/// Parses and checks the whole structure of a file whose bytes are `bytes`. Messages do not name the file. Pure.
+/// Parses and checks the whole structure of a file whose bytes are `bytes`. Messages do not name
+/// the file. Pure.
 Result<Contents> ParseContents(std::span<const std::byte> bytes);
 
 /// Bytes of a value of a fixed-size type; 0 for strings and arrays.
 std::size_t FixedSize(GgufType type);
 
-/// `text` for a message: at most 80 bytes, control characters and bytes above 0x7e as \xNN, in quotes.
+/// `text` for a message: at most 80 bytes, control characters and bytes above 0x7e as \xNN, in
+/// quotes.
 std::string Quoted(std::string_view text);
 
 /// The unaligned T at `data`.

@@ -14,20 +14,22 @@ namespace {
 
 using test::Bytes;
 using test::RawGguf;
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Expects an error of this code whose message has all the parts.
 template <class T>
-void ExpectError(const Result<T>& result, ErrorCode code, std::initializer_list<std::string_view> parts) {
+void ExpectError(const Result<T>& result, ErrorCode code,
+                 std::initializer_list<std::string_view> parts) {
   ASSERT_FALSE(result.has_value()) << "expected an error";
   EXPECT_STREQ(ErrorCodeName(result.error().code), ErrorCodeName(code)) << result.error().message;
-  for (const std::string_view part : parts) EXPECT_THAT(result.error().message, HasSubstr(std::string(part)));
+  for (const std::string_view part : parts)
+    EXPECT_THAT(result.error().message, HasSubstr(std::string(part)));
 }
 
 // A file with one tensor.
-Result<GgufFile> OneTensor(std::vector<std::int64_t> shape, std::uint32_t type, std::uint64_t offset, std::size_t data) {
+Result<GgufFile> OneTensor(std::vector<std::int64_t> shape, std::uint32_t type,
+                           std::uint64_t offset, std::size_t data) {
   static std::vector<Bytes> kept;  // the files are views
   RawGguf raw;
   raw.Header(1, 0).Tensor("blk.0.ffn_down.weight", std::move(shape), type, offset).Data(data);
@@ -92,8 +94,10 @@ TEST(GgufRead, MissingKeysAndTensorsAreNamed) {
   const Bytes bytes = test::SampleFile();
   const auto file = GgufFile::Parse(bytes, "test.gguf");
   ASSERT_TRUE(file);
-  ExpectError(file->U32("llama.block_count"), ErrorCode::kNotFound, {"test.gguf", "\"llama.block_count\"", "missing"});
-  ExpectError(file->Strings("tokenizer.ggml.tokens"), ErrorCode::kNotFound, {"tokenizer.ggml.tokens"});
+  ExpectError(file->U32("llama.block_count"), ErrorCode::kNotFound,
+              {"test.gguf", "\"llama.block_count\"", "missing"});
+  ExpectError(file->Strings("tokenizer.ggml.tokens"), ErrorCode::kNotFound,
+              {"tokenizer.ggml.tokens"});
   ExpectError(file->View("output.weight"), ErrorCode::kNotFound, {"\"output.weight\"", "missing"});
   EXPECT_EQ(file->FindTensor(""), nullptr);
   EXPECT_EQ(file->U32("absent", 5).value(), 5u);
@@ -106,16 +110,20 @@ TEST(GgufRead, WrongTypesNameTheKeyAndBothTypes) {
   const Bytes bytes = test::SampleFile();
   const auto file = GgufFile::Parse(bytes, "test.gguf");
   ASSERT_TRUE(file);
-  ExpectError(file->U32("t.i8"), ErrorCode::kCorrupt, {"\"t.i8\"", "must be u32", "is i8 of value -100"});
-  ExpectError(file->U32("t.u64"), ErrorCode::kCorrupt, {"must be u32", "is u64 of value 9223372036854775808"});
+  ExpectError(file->U32("t.i8"), ErrorCode::kCorrupt,
+              {"\"t.i8\"", "must be u32", "is i8 of value -100"});
+  ExpectError(file->U32("t.u64"), ErrorCode::kCorrupt,
+              {"must be u32", "is u64 of value 9223372036854775808"});
   ExpectError(file->I64("t.u64"), ErrorCode::kCorrupt, {"must be i64"});
   ExpectError(file->I32("t.u32"), ErrorCode::kCorrupt, {"must be i32", "4000000000"});
   ExpectError(file->U32("t.words"), ErrorCode::kCorrupt, {"must be u32", "is array of string"});
   ExpectError(file->F32("t.u8"), ErrorCode::kCorrupt, {"must be f32", "is u8"});
   ExpectError(file->Bool("t.u8"), ErrorCode::kCorrupt, {"must be bool"});
   ExpectError(file->String("t.words"), ErrorCode::kCorrupt, {"must be string"});
-  ExpectError(file->Strings("t.ints"), ErrorCode::kCorrupt, {"must be array of string", "is array of i32"});
-  ExpectError(file->U32s("t.ints"), ErrorCode::kCorrupt, {"must be array of u32"});  // one of them is -2
+  ExpectError(file->Strings("t.ints"), ErrorCode::kCorrupt,
+              {"must be array of string", "is array of i32"});
+  ExpectError(file->U32s("t.ints"), ErrorCode::kCorrupt,
+              {"must be array of u32"});  // one of them is -2
   ExpectError(file->I32s("t.words"), ErrorCode::kCorrupt, {"must be array of i32"});
   ExpectError(file->F32s("t.ints"), ErrorCode::kCorrupt, {"must be array of f32"});
   // A value of the wrong type is no absent value.
@@ -131,7 +139,8 @@ TEST(GgufRead, VersionsTwoAndThreeAreRead) {
   for (const std::uint32_t version : {0u, 1u, 4u, 99u}) {
     RawGguf raw;
     raw.Header(0, 0, version);
-    ExpectError(raw.Parse(), ErrorCode::kUnsupported, {"version " + std::to_string(version), "2 and 3"});
+    ExpectError(raw.Parse(), ErrorCode::kUnsupported,
+                {"version " + std::to_string(version), "2 and 3"});
   }
 }
 
@@ -139,9 +148,12 @@ TEST(GgufRead, ForeignFilesAreNamed) {
   RawGguf big_endian;
   big_endian.Header(0, 0, 0x03000000);
   ExpectError(big_endian.Parse(), ErrorCode::kUnsupported, {"big-endian"});
-  ExpectError(RawGguf().Text("FUGG").Put<std::uint32_t>(3).Parse(), ErrorCode::kUnsupported, {"big-endian"});
-  ExpectError(RawGguf().Text("tjgg").Put<std::uint32_t>(3).Parse(), ErrorCode::kUnsupported, {"before GGUF"});
-  ExpectError(RawGguf().Text("PK\x03\x04 and more").Parse(), ErrorCode::kCorrupt, {"no GGUF file", "PK\\x03\\x04"});
+  ExpectError(RawGguf().Text("FUGG").Put<std::uint32_t>(3).Parse(), ErrorCode::kUnsupported,
+              {"big-endian"});
+  ExpectError(RawGguf().Text("tjgg").Put<std::uint32_t>(3).Parse(), ErrorCode::kUnsupported,
+              {"before GGUF"});
+  ExpectError(RawGguf().Text("PK\x03\x04 and more").Parse(), ErrorCode::kCorrupt,
+              {"no GGUF file", "PK\\x03\\x04"});
   ExpectError(RawGguf().Text("GG").Parse(), ErrorCode::kCorrupt, {"too few"});
 }
 
@@ -157,7 +169,8 @@ TEST(GgufRead, AlignmentComesFromTheMetadata) {
   for (const std::uint32_t bad : {0u, 1u, 4u, 24u, 1u << 21, 0xffffffffu}) {
     RawGguf broken;
     broken.Header(0, 1).U32("general.alignment", bad);
-    ExpectError(broken.Parse(), ErrorCode::kCorrupt, {"general.alignment", std::to_string(bad), "power of two"});
+    ExpectError(broken.Parse(), ErrorCode::kCorrupt,
+                {"general.alignment", std::to_string(bad), "power of two"});
   }
   RawGguf typed;
   typed.Header(0, 1).Key("general.alignment", GgufType::kU64).Put<std::uint64_t>(32);
@@ -165,17 +178,18 @@ TEST(GgufRead, AlignmentComesFromTheMetadata) {
 }
 
 TEST(GgufRead, UnsupportedTypesAreNamedWhenTheTensorIsAskedFor) {
-  const std::pair<std::uint32_t, std::string> types[] = {{6, "q5_0"},    {7, "q5_1"},     {10, "q2_k"},   {11, "q3_k"},
-                                                         {12, "q4_k"},   {13, "q5_k"},    {15, "q8_k"},   {16, "iq2_xxs"},
-                                                         {17, "iq2_xs"}, {18, "iq3_xxs"}, {19, "iq1_s"},  {20, "iq4_nl"},
-                                                         {21, "iq3_s"},  {22, "iq2_s"},   {23, "iq4_xs"}, {25, "i16"},
-                                                         {29, "iq1_m"},  {34, "tq1_0"},   {35, "tq2_0"},  {39, "mxfp4"},
-                                                         {40, "nvfp4"},  {41, "q1_0"},    {42, "q2_0"}};
+  const std::pair<std::uint32_t, std::string> types[] = {
+      {6, "q5_0"},   {7, "q5_1"},    {10, "q2_k"},    {11, "q3_k"},   {12, "q4_k"},
+      {13, "q5_k"},  {15, "q8_k"},   {16, "iq2_xxs"}, {17, "iq2_xs"}, {18, "iq3_xxs"},
+      {19, "iq1_s"}, {20, "iq4_nl"}, {21, "iq3_s"},   {22, "iq2_s"},  {23, "iq4_xs"},
+      {25, "i16"},   {29, "iq1_m"},  {34, "tq1_0"},   {35, "tq2_0"},  {39, "mxfp4"},
+      {40, "nvfp4"}, {41, "q1_0"},   {42, "q2_0"}};
   for (const auto& [id, name] : types) {
     const auto file = OneTensor({256, 1}, id, 0, 512);
     ASSERT_TRUE(file) << name << ": " << file.error().message;
     ExpectError(file->View("blk.0.ffn_down.weight"), ErrorCode::kUnsupported,
-                {"tensor \"blk.0.ffn_down.weight\" has type " + name + ", which this version does not run"});
+                {"tensor \"blk.0.ffn_down.weight\" has type " + name +
+                 ", which this version does not run"});
     ExpectError(file->Validate(), ErrorCode::kUnsupported, {name});
   }
   const auto withdrawn = OneTensor({256}, 31, 0, 512);
@@ -189,7 +203,11 @@ TEST(GgufRead, UnsupportedTypesAreNamedWhenTheTensorIsAskedFor) {
 
 TEST(GgufRead, ValidateCountsTheOtherTensorsOfUnsupportedTypes) {
   RawGguf raw;
-  raw.Header(3, 0).Tensor("a", {256}, 12, 0).Tensor("b", {256}, 23, 160).Tensor("c", {8}, 0, 320).Data(352);
+  raw.Header(3, 0)
+      .Tensor("a", {256}, 12, 0)
+      .Tensor("b", {256}, 23, 160)
+      .Tensor("c", {8}, 0, 320)
+      .Data(352);
   const auto file = raw.Parse();
   ASSERT_TRUE(file) << file.error().message;
   ExpectError(file->Validate(), ErrorCode::kUnsupported, {"\"a\" has type q4_k", "and 1 more"});
@@ -197,9 +215,9 @@ TEST(GgufRead, ValidateCountsTheOtherTensorsOfUnsupportedTypes) {
 }
 
 TEST(GgufRead, TheTypesWeRunHaveTheSizesOfTheBlockFormats) {
-  for (const DataType dtype : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kF64, DataType::kI8,
-                               DataType::kI32, DataType::kI64, DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
-                               DataType::kQ6_K}) {
+  for (const DataType dtype : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kF64,
+                               DataType::kI8, DataType::kI32, DataType::kI64, DataType::kQ4_0,
+                               DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K}) {
     const GgmlTypeInfo* type = FindGgmlType(dtype);
     ASSERT_NE(type, nullptr) << DataTypeName(dtype);
     EXPECT_EQ(type->name, DataTypeName(dtype));
@@ -215,7 +233,8 @@ TEST(GgufRead, TheTypesWeRunHaveTheSizesOfTheBlockFormats) {
 TEST(GgufRead, ShapesThatDoNotFitAreRefused) {
   ExpectError(OneTensor({100, 2}, 2, 0, 512), ErrorCode::kCorrupt,
               {"blk.0.ffn_down.weight", "dimension 0 is 100", "block of 32", "q4_0"});
-  ExpectError(OneTensor({576, 2}, 14, 0, 4096), ErrorCode::kCorrupt, {"dimension 0 is 576", "block of 256", "q6_k"});
+  ExpectError(OneTensor({576, 2}, 14, 0, 4096), ErrorCode::kCorrupt,
+              {"dimension 0 is 576", "block of 256", "q6_k"});
   ExpectError(OneTensor({8, 0}, 0, 0, 512), ErrorCode::kCorrupt, {"dimension 1 is 0"});
   ExpectError(OneTensor({-8}, 0, 0, 512), ErrorCode::kCorrupt, {"dimension 0 is -8"});
   ExpectError(OneTensor({1, 1, 1, 1, 1}, 0, 0, 512), ErrorCode::kCorrupt, {"5 dimensions"});
@@ -226,7 +245,8 @@ TEST(GgufRead, ShapesThatDoNotFitAreRefused) {
 
 TEST(GgufRead, PlacesThatDoNotFitAreRefused) {
   ExpectError(OneTensor({8}, 0, 8, 512), ErrorCode::kCorrupt, {"offset 8", "alignment 32"});
-  ExpectError(OneTensor({8}, 0, 0xffffffffffffffe0u, 512), ErrorCode::kCorrupt, {"cut off or damaged"});
+  ExpectError(OneTensor({8}, 0, 0xffffffffffffffe0u, 512), ErrorCode::kCorrupt,
+              {"cut off or damaged"});
   ExpectError(OneTensor({9}, 0, 480, 512), ErrorCode::kCorrupt, {"36 bytes", "cut off or damaged"});
   EXPECT_TRUE(OneTensor({8}, 0, 480, 512));
   EXPECT_TRUE(OneTensor({}, 0, 0, 4));  // a scalar
@@ -249,14 +269,17 @@ TEST(GgufRead, DuplicatesAreRefused) {
 }
 
 TEST(GgufRead, BadNamesAndValuesAreRefused) {
-  ExpectError(RawGguf().Header(0, 1).U32("", 1).Text("pad").Parse(), ErrorCode::kCorrupt, {"0 bytes long"});
-  ExpectError(RawGguf().Header(0, 1).U32(std::string(70000, 'k'), 1).Parse(), ErrorCode::kCorrupt, {"70000", "65535"});
-  ExpectError(RawGguf().Header(1, 0).Tensor(std::string(300, 't'), {1}, 0, 0).Data(32).Parse(), ErrorCode::kCorrupt,
-              {"300 bytes long"});
-  ExpectError(RawGguf().Header(0, 1).Key("flag", GgufType::kBool).Put<std::uint8_t>(2).Parse(), ErrorCode::kCorrupt,
-              {"\"flag\"", "bool of value 2"});
-  ExpectError(RawGguf().Header(0, 1).Key("odd", static_cast<GgufType>(13)).Put<std::uint64_t>(0).Parse(),
-              ErrorCode::kCorrupt, {"\"odd\"", "unknown value type 13"});
+  ExpectError(RawGguf().Header(0, 1).U32("", 1).Text("pad").Parse(), ErrorCode::kCorrupt,
+              {"0 bytes long"});
+  ExpectError(RawGguf().Header(0, 1).U32(std::string(70000, 'k'), 1).Parse(), ErrorCode::kCorrupt,
+              {"70000", "65535"});
+  ExpectError(RawGguf().Header(1, 0).Tensor(std::string(300, 't'), {1}, 0, 0).Data(32).Parse(),
+              ErrorCode::kCorrupt, {"300 bytes long"});
+  ExpectError(RawGguf().Header(0, 1).Key("flag", GgufType::kBool).Put<std::uint8_t>(2).Parse(),
+              ErrorCode::kCorrupt, {"\"flag\"", "bool of value 2"});
+  ExpectError(
+      RawGguf().Header(0, 1).Key("odd", static_cast<GgufType>(13)).Put<std::uint64_t>(0).Parse(),
+      ErrorCode::kCorrupt, {"\"odd\"", "unknown value type 13"});
   // Control characters of a hostile file do not reach the terminal.
   const auto escaped = RawGguf().Header(0, 2).U32("\x1b[2J", 1).U32("\x1b[2J", 1).Parse();
   ExpectError(escaped, ErrorCode::kCorrupt, {"\\x1b[2J"});
@@ -287,7 +310,8 @@ TEST(GgufRead, SplitFilesAreNamed) {
   const test::TemporaryFolder folder;
   const std::string part = folder.File("model-00002-of-00005.gguf");
   test::WriteBytes(part, test::SampleFile());
-  ExpectError(GgufFile::Open(part), ErrorCode::kUnsupported, {"model-00002-of-00005.gguf", "part 2", "5 files"});
+  ExpectError(GgufFile::Open(part), ErrorCode::kUnsupported,
+              {"model-00002-of-00005.gguf", "part 2", "5 files"});
   for (const char* name : {"model-00001-of-00001.gguf", "model-1-of-2.gguf", "a.gguf"}) {
     test::WriteBytes(folder.File(name), test::SampleFile());
     EXPECT_TRUE(GgufFile::Open(folder.File(name))) << name;
@@ -296,12 +320,14 @@ TEST(GgufRead, SplitFilesAreNamed) {
 
 TEST(GgufOpen, WhatIsNoRegularFileIsRefused) {
   const test::TemporaryFolder folder;
-  ExpectError(GgufFile::Open(folder.File("absent.gguf")), ErrorCode::kNotFound, {"absent.gguf", "No such file"});
+  ExpectError(GgufFile::Open(folder.File("absent.gguf")), ErrorCode::kNotFound,
+              {"absent.gguf", "No such file"});
   ExpectError(GgufFile::Open(folder.File("")), ErrorCode::kInvalidArgument, {"not a regular file"});
   test::WriteBytes(folder.File("empty.gguf"), {});
   ExpectError(GgufFile::Open(folder.File("empty.gguf")), ErrorCode::kCorrupt, {"empty"});
   ASSERT_EQ(::mkfifo(folder.File("pipe").c_str(), 0600), 0);
-  ExpectError(GgufFile::Open(folder.File("pipe")), ErrorCode::kInvalidArgument, {"not a regular file"});
+  ExpectError(GgufFile::Open(folder.File("pipe")), ErrorCode::kInvalidArgument,
+              {"not a regular file"});
 }
 
 TEST(GgufOpen, AChangedFileIsNoticedAndAReplacedOneIsNot) {
@@ -321,7 +347,8 @@ TEST(GgufOpen, AChangedFileIsNoticedAndAReplacedOneIsNot) {
   const auto second = GgufFile::Open(path);
   ASSERT_TRUE(second);
   std::ofstream(path, std::ios::app) << "more";
-  ExpectError(second->CheckUnchanged(), ErrorCode::kIo, {"m.gguf", std::to_string(second->file_bytes())});
+  ExpectError(second->CheckUnchanged(), ErrorCode::kIo,
+              {"m.gguf", std::to_string(second->file_bytes())});
 }
 
 TEST(GgufOpen, AMovedFileKeepsItsViews) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -9,7 +11,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <vector>
 
 #include "tilewright/gguf.h"
@@ -38,10 +39,17 @@ class RawGguf {
   RawGguf& Header(std::uint64_t tensors, std::uint64_t entries, std::uint32_t version = 3) {
     return Text("GGUF").Put(version).Put(tensors).Put(entries);
   }
-  RawGguf& Key(std::string_view key, GgufType type) { return String(key).Put(static_cast<std::uint32_t>(type)); }
-  RawGguf& Array(GgufType element, std::uint64_t count) { return Put(static_cast<std::uint32_t>(element)).Put(count); }
-  RawGguf& U32(std::string_view key, std::uint32_t value) { return Key(key, GgufType::kU32).Put(value); }
-  RawGguf& Tensor(std::string_view name, std::vector<std::int64_t> shape, std::uint32_t type, std::uint64_t offset) {
+  RawGguf& Key(std::string_view key, GgufType type) {
+    return String(key).Put(static_cast<std::uint32_t>(type));
+  }
+  RawGguf& Array(GgufType element, std::uint64_t count) {
+    return Put(static_cast<std::uint32_t>(element)).Put(count);
+  }
+  RawGguf& U32(std::string_view key, std::uint32_t value) {
+    return Key(key, GgufType::kU32).Put(value);
+  }
+  RawGguf& Tensor(std::string_view name, std::vector<std::int64_t> shape, std::uint32_t type,
+                  std::uint64_t offset) {
     String(name).Put(static_cast<std::uint32_t>(shape.size()));
     for (const std::int64_t extent : shape) Put(extent);
     return Put(type).Put(offset);
@@ -57,12 +65,14 @@ class RawGguf {
   Bytes bytes;
 };
 
-/// Reads everything that a file offers, through every accessor; returns a sum so that nothing is optimised away.
+/// Reads everything that a file offers, through every accessor; returns a sum so that nothing is
+/// optimised away.
 inline std::uint64_t ReadEverything(const GgufFile& file) {
   std::uint64_t sum = file.tensor_bytes() + file.alignment() + file.version();
   const auto visit = [&sum](const GgufValue& value, const auto& self) -> void {
     sum += value.TypeText().size() + value.Signed().value_or(1) + value.Unsigned().value_or(2);
-    sum += value.Float().has_value() + value.Bool().value_or(false) + value.String().value_or("abc").size();
+    sum += value.Float().has_value() + value.Bool().value_or(false) +
+           value.String().value_or("abc").size();
     if (const auto text = value.String()) {
       for (const char c : *text) sum += static_cast<unsigned char>(c);
     }
@@ -71,12 +81,16 @@ inline std::uint64_t ReadEverything(const GgufFile& file) {
   for (const GgufEntry& entry : file.entries()) {
     visit(entry.value, visit);
     sum += file.Find(entry.key) == &entry.value;
-    sum += file.U32(entry.key).has_value() + file.U64(entry.key).has_value() + file.I32(entry.key).has_value();
-    sum += file.I64(entry.key).has_value() + file.F32(entry.key).has_value() + file.Bool(entry.key).has_value();
-    sum += file.String(entry.key).has_value() + file.U32s(entry.key).has_value() + file.I32s(entry.key).has_value();
+    sum += file.U32(entry.key).has_value() + file.U64(entry.key).has_value() +
+           file.I32(entry.key).has_value();
+    sum += file.I64(entry.key).has_value() + file.F32(entry.key).has_value() +
+           file.Bool(entry.key).has_value();
+    sum += file.String(entry.key).has_value() + file.U32s(entry.key).has_value() +
+           file.I32s(entry.key).has_value();
     sum += file.F32s(entry.key).has_value();
     if (const auto strings = file.Strings(entry.key)) {
-      for (const std::string_view text : *strings) sum += text.empty() ? 0 : static_cast<unsigned char>(text.back());
+      for (const std::string_view text : *strings)
+        sum += text.empty() ? 0 : static_cast<unsigned char>(text.back());
     }
   }
   for (const GgufTensor& tensor : file.tensors()) {
@@ -89,7 +103,8 @@ inline std::uint64_t ReadEverything(const GgufFile& file) {
   return sum + file.Validate().has_value();
 }
 
-/// A small file with every kind of value and several tensor types: what the damage tests start from.
+/// A small file with every kind of value and several tensor types: what the damage tests start
+/// from.
 inline Bytes SampleFile() {
   RawGguf raw;
   raw.Header(4, 17);
@@ -107,15 +122,22 @@ inline Bytes SampleFile() {
   raw.Key("t.bool", GgufType::kBool).Put<std::uint8_t>(1);
   raw.Key("t.ints", GgufType::kArray).Array(GgufType::kI32, 3).Put(1).Put(-2).Put(3);
   raw.Key("t.floats", GgufType::kArray).Array(GgufType::kF32, 2).Put(0.5f).Put(-0.25f);
-  raw.Key("t.words", GgufType::kArray).Array(GgufType::kString, 3).String("one").String("").String("three");
+  raw.Key("t.words", GgufType::kArray)
+      .Array(GgufType::kString, 3)
+      .String("one")
+      .String("")
+      .String("three");
   raw.Key("t.nested", GgufType::kArray).Array(GgufType::kArray, 2);
   raw.Array(GgufType::kU8, 2).Put<std::uint8_t>(7).Put<std::uint8_t>(8);
   raw.Array(GgufType::kArray, 1).Array(GgufType::kString, 1).String("deep");
-  raw.Key("t.bools", GgufType::kArray).Array(GgufType::kBool, 2).Put<std::uint8_t>(0).Put<std::uint8_t>(1);
-  raw.Tensor("norm", {8}, 0, 0);             // f32, 32 bytes
-  raw.Tensor("weight", {64, 2}, 2, 32);      // q4_0, 72 bytes
-  raw.Tensor("half", {3, 2, 2}, 1, 128);     // f16, 24 bytes
-  raw.Tensor("later", {32}, 20, 160);        // iq4_nl, 18 bytes: known by name only
+  raw.Key("t.bools", GgufType::kArray)
+      .Array(GgufType::kBool, 2)
+      .Put<std::uint8_t>(0)
+      .Put<std::uint8_t>(1);
+  raw.Tensor("norm", {8}, 0, 0);          // f32, 32 bytes
+  raw.Tensor("weight", {64, 2}, 2, 32);   // q4_0, 72 bytes
+  raw.Tensor("half", {3, 2, 2}, 1, 128);  // f16, 24 bytes
+  raw.Tensor("later", {32}, 20, 160);     // iq4_nl, 18 bytes: known by name only
   raw.Data(178);
   return raw.bytes;
 }
@@ -124,7 +146,8 @@ inline Bytes SampleFile() {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tilewright-gguf-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "tilewright-gguf-XXXXXX").string();
     if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
   }
   ~TemporaryFolder() {
@@ -137,7 +160,8 @@ class TemporaryFolder {
   /// Names of what is in it.
   std::vector<std::string> List() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      names.push_back(entry.path().filename());
     return names;
   }
 
@@ -146,7 +170,8 @@ class TemporaryFolder {
 };
 
 inline void WriteBytes(const std::string& path, std::span<const std::byte> bytes) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 inline std::string ReadBytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -10,8 +10,8 @@ using gguf::LoadAs;
 
 namespace {
 
-// The packed size of one element of a variable-size type, which starts at `data`. The bytes were checked when the file was
-// parsed.
+// The packed size of one element of a variable-size type, which starts at `data`. The bytes were
+// checked when the file was parsed.
 std::size_t VariableSize(GgufType type, const std::byte* data) {
   if (type == GgufType::kString) return sizeof(std::uint64_t) + LoadAs<std::uint64_t>(data);
   const auto element = static_cast<GgufType>(LoadAs<std::uint32_t>(data));
@@ -48,7 +48,8 @@ std::optional<std::int64_t> GgufValue::Signed() const {
       return LoadAs<std::uint32_t>(data);
     case GgufType::kU64: {
       const auto value = LoadAs<std::uint64_t>(data);
-      if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+      if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        return std::nullopt;
       return static_cast<std::int64_t>(value);
     }
     case GgufType::kF32:
@@ -94,7 +95,8 @@ std::vector<GgufValue> GgufValue::Elements() const {
     const std::size_t size = fixed != 0 ? fixed : VariableSize(element_type_, data);
     if (element_type_ == GgufType::kString) {
       constexpr std::size_t kLength = sizeof(std::uint64_t);
-      elements.emplace_back(element_type_, element_type_, 1, std::span(data + kLength, size - kLength));
+      elements.emplace_back(element_type_, element_type_, 1,
+                            std::span(data + kLength, size - kLength));
     } else if (element_type_ == GgufType::kArray) {
       constexpr std::size_t kHeader = sizeof(std::uint32_t) + sizeof(std::uint64_t);
       elements.emplace_back(element_type_, static_cast<GgufType>(LoadAs<std::uint32_t>(data)),

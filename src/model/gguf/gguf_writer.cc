@@ -21,7 +21,9 @@ using gguf::Quoted;
 
 namespace {
 
-std::uint64_t Padded(std::uint64_t bytes) { return (bytes + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment; }
+std::uint64_t Padded(std::uint64_t bytes) {
+  return (bytes + kDefaultAlignment - 1) / kDefaultAlignment * kDefaultAlignment;
+}
 
 void Append(std::vector<std::byte>& out, const void* data, std::size_t size) {
   const auto* bytes = static_cast<const std::byte*>(data);
@@ -40,7 +42,8 @@ std::uint64_t TensorBytes(const GgufTensorSpec& spec) {
   const GgmlTypeInfo& type = *FindGgmlType(spec.dtype);
   std::uint64_t elements = 1;
   for (const std::int64_t extent : spec.shape) elements *= static_cast<std::uint64_t>(extent);
-  return elements / static_cast<std::uint64_t>(type.block_elements) * static_cast<std::uint64_t>(type.block_bytes);
+  return elements / static_cast<std::uint64_t>(type.block_elements) *
+         static_cast<std::uint64_t>(type.block_bytes);
 }
 
 std::uint64_t RecordBytes(const GgufTensorSpec& spec) {
@@ -71,8 +74,9 @@ class PendingFile {
     if (::fstatvfs(fd_, &space) == 0) {
       const std::uint64_t free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
       if (free_bytes < bytes) {
-        return Fail(ErrorCode::kIo, Format("{}: cannot be written: it takes {} and the file system has {} free", path_,
-                                           HumanBytes(bytes), HumanBytes(free_bytes)));
+        return Fail(ErrorCode::kIo,
+                    Format("{}: cannot be written: it takes {} and the file system has {} free",
+                           path_, HumanBytes(bytes), HumanBytes(free_bytes)));
       }
     }
     return {};
@@ -91,11 +95,13 @@ class PendingFile {
   Status Publish() {
     if (::fsync(fd_) != 0) return SystemFail("be synced to the disk", errno);
     if (::close(std::exchange(fd_, -1)) != 0) return SystemFail("be closed", errno);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return SystemFail("be put in place", errno);
+    if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
+      return SystemFail("be put in place", errno);
     temporary_.clear();
     const std::size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    // Makes the rename durable. A file system that cannot sync a folder leaves the old file or the new one, as promised.
+    // Makes the rename durable. A file system that cannot sync a folder leaves the old file or the
+    // new one, as promised.
     if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
       ::fsync(fd);
       ::close(fd);
@@ -119,9 +125,11 @@ class PendingFile {
 void GgufWriter::Key(std::string_view key, GgufType type) {
   if (first_error_.empty()) {
     if (key.empty() || key.size() > gguf::kMaxKeyBytes) {
-      first_error_ = Format("metadata key {} is {} bytes long; 1 to {} are allowed", Quoted(key), key.size(), gguf::kMaxKeyBytes);
+      first_error_ = Format("metadata key {} is {} bytes long; 1 to {} are allowed", Quoted(key),
+                            key.size(), gguf::kMaxKeyBytes);
     } else if (key == gguf::kAlignmentKey) {
-      first_error_ = Format("metadata key {} is fixed: this writer aligns to {}", Quoted(key), kDefaultAlignment);
+      first_error_ = Format("metadata key {} is fixed: this writer aligns to {}", Quoted(key),
+                            kDefaultAlignment);
     } else if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) {
       first_error_ = Format("metadata key {} is set twice", Quoted(key));
     }
@@ -180,7 +188,8 @@ void GgufWriter::SetValue(std::string_view key, const GgufValue& value) {
     Array(key, value.element_type(), value.count());
   } else {
     Key(key, value.type());
-    if (value.type() == GgufType::kString) Append(metadata_, static_cast<std::uint64_t>(value.bytes().size()));
+    if (value.type() == GgufType::kString)
+      Append(metadata_, static_cast<std::uint64_t>(value.bytes().size()));
   }
   Append(metadata_, value.bytes().data(), value.bytes().size());
 }
@@ -188,10 +197,12 @@ void GgufWriter::SetValue(std::string_view key, const GgufValue& value) {
 Status GgufWriter::AddTensor(GgufTensorSpec spec) {
   const std::string name = Quoted(spec.name);
   if (spec.name.empty() || spec.name.size() > 63) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("tensor name {} is {} bytes long; 1 to 63 are allowed", name, spec.name.size()));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("tensor name {} is {} bytes long; 1 to 63 are allowed", name, spec.name.size()));
   }
-  if (std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == spec.name; })) {
+  if (std::any_of(tensors_.begin(), tensors_.end(),
+                  [&](const auto& t) { return t.name == spec.name; })) {
     return Fail(ErrorCode::kInvalidArgument, Format("tensor {} is added twice", name));
   }
   const GgmlTypeInfo* type = FindGgmlType(spec.dtype);
@@ -200,20 +211,24 @@ Status GgufWriter::AddTensor(GgufTensorSpec spec) {
                 Format("tensor {}: GGUF has no type {}", name, DataTypeName(spec.dtype)));
   }
   if (spec.dims < 1 || spec.dims > 4) {
-    return Fail(ErrorCode::kInvalidArgument, Format("tensor {}: {} dimensions; 1 to 4 are allowed", name, spec.dims));
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("tensor {}: {} dimensions; 1 to 4 are allowed", name, spec.dims));
   }
   std::int64_t elements = 8;  // the widest type has 8 bytes: bounds the bytes too
   for (int d = 0; d < 4; ++d) {
     const std::int64_t extent = spec.shape[d];
-    if (extent < 1 || (d >= spec.dims && extent != 1) || __builtin_mul_overflow(elements, extent, &elements)) {
+    if (extent < 1 || (d >= spec.dims && extent != 1) ||
+        __builtin_mul_overflow(elements, extent, &elements)) {
       return Fail(ErrorCode::kInvalidArgument,
                   Format("tensor {}: dimension {} of {} is {}", name, d, spec.dims, extent));
     }
   }
   if (spec.shape[0] % type->block_elements != 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("tensor {}: dimension 0 is {}, not a multiple of the block of {} elements of type {}", name,
-                       spec.shape[0], type->block_elements, type->name));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format(
+            "tensor {}: dimension 0 is {}, not a multiple of the block of {} elements of type {}",
+            name, spec.shape[0], type->block_elements, type->name));
   }
   tensors_.push_back(std::move(spec));
   return {};
@@ -230,7 +245,8 @@ std::uint64_t GgufWriter::file_bytes() const {
 }
 
 Status GgufWriter::Write(const std::string& path, const Source& source) const {
-  if (!first_error_.empty()) return Fail(ErrorCode::kInvalidArgument, Format("{}: {}", path, first_error_));
+  if (!first_error_.empty())
+    return Fail(ErrorCode::kInvalidArgument, Format("{}: {}", path, first_error_));
 
   std::vector<std::byte> header;
   Append(header, "GGUF", 4);
@@ -262,8 +278,9 @@ Status GgufWriter::Write(const std::string& path, const Source& source) const {
     };
     if (auto status = source(i, sink); !status) return status;
     if (written != wanted) {
-      return Fail(ErrorCode::kInvalidArgument, Format("{}: tensor {} was given {} bytes; its shape takes {}", path,
-                                                      Quoted(tensors_[i].name), written, wanted));
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("{}: tensor {} was given {} bytes; its shape takes {}", path,
+                         Quoted(tensors_[i].name), written, wanted));
     }
     const std::byte zeros[kDefaultAlignment] = {};
     if (auto status = file.Append({zeros, Padded(wanted) - wanted}); !status) return status;

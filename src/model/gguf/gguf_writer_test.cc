@@ -19,9 +19,11 @@ using ::testing::IsEmpty;
 GgufWriter::Source Filled(const GgufWriter& writer) {
   return [&writer](std::size_t index, const GgufWriter::Sink& sink) -> Status {
     const GgufTensorSpec& spec = writer.tensors()[index];
-    std::size_t left = BytesOf(spec.dtype, spec.shape[0] * spec.shape[1] * spec.shape[2] * spec.shape[3]);
+    std::size_t left =
+        BytesOf(spec.dtype, spec.shape[0] * spec.shape[1] * spec.shape[2] * spec.shape[3]);
     while (left > 0) {
-      const std::vector<std::byte> piece(std::min<std::size_t>(left, 7), static_cast<std::byte>(index + 1));
+      const std::vector<std::byte> piece(std::min<std::size_t>(left, 7),
+                                         static_cast<std::byte>(index + 1));
       if (auto status = sink(piece); !status) return status;
       left -= piece.size();
     }
@@ -40,9 +42,12 @@ GgufWriter Sample() {
   writer.SetStrings("a.strings", std::vector<std::string>{"x", "", "zzz"});
   writer.SetI32s("a.i32s", std::vector<std::int32_t>{1, -1});
   writer.SetF32s("a.f32s", std::vector<float>{0.5f});
-  EXPECT_TRUE(writer.AddTensor({.name = "norm", .dtype = DataType::kF32, .shape = {5, 1, 1, 1}, .dims = 1}));
-  EXPECT_TRUE(writer.AddTensor({.name = "q", .dtype = DataType::kQ6_K, .shape = {256, 3, 1, 1}, .dims = 2}));
-  EXPECT_TRUE(writer.AddTensor({.name = "h", .dtype = DataType::kF16, .shape = {3, 2, 2, 1}, .dims = 3}));
+  EXPECT_TRUE(writer.AddTensor(
+      {.name = "norm", .dtype = DataType::kF32, .shape = {5, 1, 1, 1}, .dims = 1}));
+  EXPECT_TRUE(writer.AddTensor(
+      {.name = "q", .dtype = DataType::kQ6_K, .shape = {256, 3, 1, 1}, .dims = 2}));
+  EXPECT_TRUE(
+      writer.AddTensor({.name = "h", .dtype = DataType::kF16, .shape = {3, 2, 2, 1}, .dims = 3}));
   return writer;
 }
 
@@ -76,7 +81,8 @@ TEST(GgufWriter, WhatIsWrittenIsReadBack) {
     EXPECT_EQ(tensor.shape, writer.tensors()[i].shape);
     EXPECT_EQ(tensor.dims, writer.tensors()[i].dims);
     EXPECT_EQ(tensor.offset % 32, 0u);
-    for (const std::byte byte : file->Bytes(tensor)) ASSERT_EQ(std::to_integer<std::size_t>(byte), i + 1);
+    for (const std::byte byte : file->Bytes(tensor))
+      ASSERT_EQ(std::to_integer<std::size_t>(byte), i + 1);
   }
 }
 
@@ -84,7 +90,8 @@ TEST(GgufWriter, TheBytesAreThoseOfTheFormat) {
   const test::TemporaryFolder folder;
   GgufWriter writer;
   writer.SetU32("k", 0x01020304);
-  ASSERT_TRUE(writer.AddTensor({.name = "t", .dtype = DataType::kI8, .shape = {3, 1, 1, 1}, .dims = 1}));
+  ASSERT_TRUE(
+      writer.AddTensor({.name = "t", .dtype = DataType::kI8, .shape = {3, 1, 1, 1}, .dims = 1}));
   ASSERT_TRUE(writer.Write(folder.File("m.gguf"), Filled(writer)));
   test::RawGguf wanted;
   wanted.Text("GGUF").Put<std::uint32_t>(3).Put<std::uint64_t>(1).Put<std::uint64_t>(1);
@@ -142,16 +149,21 @@ TEST(GgufWriter, BadTensorsAndKeysAreRefused) {
     EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
     EXPECT_THAT(status.error().message, HasSubstr(part));
   };
-  ASSERT_TRUE(writer.AddTensor({.name = "t", .dtype = DataType::kF32, .shape = {1, 1, 1, 1}, .dims = 1}));
+  ASSERT_TRUE(
+      writer.AddTensor({.name = "t", .dtype = DataType::kF32, .shape = {1, 1, 1, 1}, .dims = 1}));
   refuse({.name = "t", .dtype = DataType::kF32, .shape = {1, 1, 1, 1}, .dims = 1}, "twice");
   refuse({.name = "", .dtype = DataType::kF32, .shape = {1, 1, 1, 1}, .dims = 1}, "0 bytes long");
-  refuse({.name = std::string(64, 'x'), .dtype = DataType::kF32, .shape = {1, 1, 1, 1}, .dims = 1}, "64 bytes long");
-  refuse({.name = "k", .dtype = DataType::kQ6_K, .shape = {576, 2, 1, 1}, .dims = 2}, "dimension 0 is 576");
+  refuse({.name = std::string(64, 'x'), .dtype = DataType::kF32, .shape = {1, 1, 1, 1}, .dims = 1},
+         "64 bytes long");
+  refuse({.name = "k", .dtype = DataType::kQ6_K, .shape = {576, 2, 1, 1}, .dims = 2},
+         "dimension 0 is 576");
   refuse({.name = "u", .dtype = DataType::kU4, .shape = {64, 2, 1, 1}, .dims = 2}, "no type u4");
   refuse({.name = "z", .dtype = DataType::kF32, .shape = {0, 1, 1, 1}, .dims = 1}, "dimension 0");
-  refuse({.name = "d", .dtype = DataType::kF32, .shape = {2, 2, 1, 1}, .dims = 1}, "dimension 1 of 1 is 2");
+  refuse({.name = "d", .dtype = DataType::kF32, .shape = {2, 2, 1, 1}, .dims = 1},
+         "dimension 1 of 1 is 2");
   refuse({.name = "d", .dtype = DataType::kF32, .shape = {2, 2, 1, 1}, .dims = 5}, "5 dimensions");
-  refuse({.name = "o", .dtype = DataType::kF32, .shape = {1ll << 40, 1ll << 40, 1, 1}, .dims = 2}, "dimension 1");
+  refuse({.name = "o", .dtype = DataType::kF32, .shape = {1ll << 40, 1ll << 40, 1, 1}, .dims = 2},
+         "dimension 1");
 
   const test::TemporaryFolder folder;
   for (const char* key : {"k", "", "general.alignment"}) {
@@ -171,11 +183,14 @@ TEST(GgufWriter, AFailingSourceLeavesTheOldFileAndNothingElse) {
   test::WriteBytes(path, std::as_bytes(std::span("old", 3)));
   const GgufWriter writer = Sample();
   const GgufWriter::Source sources[] = {
-      [](std::size_t, const GgufWriter::Sink&) -> Status { return Fail(ErrorCode::kCancelled, "stopped"); },
+      [](std::size_t, const GgufWriter::Sink&) -> Status {
+        return Fail(ErrorCode::kCancelled, "stopped");
+      },
       [](std::size_t, const GgufWriter::Sink& sink) { return sink(std::vector<std::byte>(3)); },
       [](std::size_t, const GgufWriter::Sink& sink) { return sink(std::vector<std::byte>(21)); },
   };
-  const char* messages[] = {"stopped", "given 3 bytes; its shape takes 20", "given 21 bytes; its shape takes 20"};
+  const char* messages[] = {"stopped", "given 3 bytes; its shape takes 20",
+                            "given 21 bytes; its shape takes 20"};
   for (int i = 0; i < 3; ++i) {
     const Status status = writer.Write(path, sources[i]);
     ASSERT_FALSE(status);
@@ -207,7 +222,8 @@ TEST(GgufWriter, AFullDiskIsAnErrorAndLeavesNothing) {
   const auto old_action = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old_limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old_limit), 0);
-  for (const rlim_t limit : {rlim_t{0}, rlim_t{100}, static_cast<rlim_t>(writer.file_bytes() - 1)}) {
+  for (const rlim_t limit :
+       {rlim_t{0}, rlim_t{100}, static_cast<rlim_t>(writer.file_bytes() - 1)}) {
     const rlimit small{limit, old_limit.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
     const Status status = writer.Write(folder.File("m.gguf"), Filled(writer));
@@ -223,12 +239,14 @@ TEST(GgufWriter, AFullDiskIsAnErrorAndLeavesNothing) {
 TEST(GgufWriter, AFileThatCannotFitIsRefusedBeforeItIsWritten) {
   const test::TemporaryFolder folder;
   GgufWriter writer;
-  ASSERT_TRUE(writer.AddTensor({.name = "t", .dtype = DataType::kI8, .shape = {1ll << 55, 1, 1, 1}, .dims = 1}));
+  ASSERT_TRUE(writer.AddTensor(
+      {.name = "t", .dtype = DataType::kI8, .shape = {1ll << 55, 1, 1, 1}, .dims = 1}));
   bool asked = false;
-  const Status status = writer.Write(folder.File("m.gguf"), [&](std::size_t, const GgufWriter::Sink&) -> Status {
-    asked = true;
-    return Fail(ErrorCode::kInternal, "must not be asked");
-  });
+  const Status status =
+      writer.Write(folder.File("m.gguf"), [&](std::size_t, const GgufWriter::Sink&) -> Status {
+        asked = true;
+        return Fail(ErrorCode::kInternal, "must not be asked");
+      });
   ASSERT_FALSE(status);
   EXPECT_FALSE(asked);
   EXPECT_THAT(status.error().message, HasSubstr("free"));

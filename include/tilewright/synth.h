@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/result.h"
+#include "tilewright/types.h"
+
+namespace tilewright {
+
+/// Which vocabulary a synthetic model gets: byte-level BPE with made-up merges over printable
+/// ASCII, and the special tokens of the family at their usual places.
+enum class SynthVocab : std::uint8_t {
+  kSmolLm,  ///< pre-tokenizer "smollm"; <|endoftext|>, <|im_start|> (bos), <|im_end|> (eos) first;
+            ///< no BOS added
+  kLlama3,  ///< pre-tokenizer "llama-bpe"; 256 special tokens last, <|begin_of_text|> first of
+            ///< them; BOS added
+  kGpt2,  ///< pre-tokenizer "gpt-2"; <unk>, <s>, </s> first; BOS added. Stands in for SentencePiece
+          ///< vocabularies.
+};
+
+/// The shape of a model of architecture llama.
+struct SynthShape {
+  std::string_view name;  ///< the preset's name
+  int layers = 0;
+  int hidden = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;  ///< even
+  int ffn = 0;
+  int vocab = 0;
+  int context = 0;
+  float rope_base = 10000;
+  float rope_factor =
+      0;  ///< > 0: Llama-3 frequency scaling by this factor, as a rope_freqs.weight tensor
+  bool tied = false;  ///< the output projection is the embedding
+  SynthVocab tokens = SynthVocab::kGpt2;
+  float norm_epsilon = 1e-5f;
+};
+
+/// The shapes that `synth --preset` knows: smollm2-135m, smollm2-360m, tinyllama-1.1b,
+/// llama-3.2-1b, llama-3.2-3b, mistral-7b, llama-3.1-8b, llama-3.1-70b, and tiny-test (for tests: 2
+/// layers, 64 hidden).
+std::span<const SynthShape> SynthPresets();
+/// kNotFound for another name; the message lists the presets.
+Result<SynthShape> FindSynthPreset(std::string_view name);
+
+struct SynthOptions {
+  SynthShape shape;
+  /// Type of the weight matrices: f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k. As llama.cpp's
+  /// quantizer does: norms are f32; for a 4-bit or 6-bit type the output projection (or the
+  /// embedding, where that is tied) is q6_k; a q6_k matrix whose row is no multiple of 256 becomes
+  /// q8_0.
+  DataType quant = DataType::kQ4_0;
+  std::uint64_t seed = 0;
+};
+
+struct SynthReport {
+  std::uint64_t file_bytes = 0;
+  std::uint64_t parameters = 0;
+  /// How many matrices have which type, most first: "q4_0: 210, q8_0: 1".
+  std::string types;
+  /// Empty, or one line saying which matrices got another type than was asked for, and why.
+  std::string note;
+};
+
+/// What WriteSynthetic would write; writes nothing. kInvalidArgument for a shape or type that
+/// cannot be, naming the field.
+Result<SynthReport> PlanSynthetic(const SynthOptions& options);
+
+/// Told after each piece; `false` stops the writing (kCancelled).
+using SynthProgress = std::function<bool(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
+
+/// Writes a GGUF model of random weights that llama.cpp and Tilewright can load and run. A matrix
+/// of rows of K values gets about N(0, 1 / K), so activations stay finite at any depth; what such a
+/// model says is noise. The same options give the same bytes. Streams: holds the vocabulary and
+/// about 2 MiB, never the model. 0.3 (f16) to 0.9 GB/s on one thread, or what the disk takes.
+/// Errors as PlanSynthetic and GgufWriter::Write, which also leaves no partial file.
+Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::string& path,
+                                   const SynthProgress& progress = nullptr);
+
+}  // namespace tilewright

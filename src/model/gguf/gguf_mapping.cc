@@ -1,0 +1,73 @@
+#include "model/gguf/gguf_mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/text.h"
+
+namespace tilewright {
+
+Result<std::unique_ptr<GgufFile::Mapping>> GgufFile::Mapping::Open(const std::string& path) {
+  const auto fail = [&path](ErrorCode code, std::string_view what) {
+    return Fail(code, Format("{}: {}", path, what));
+  };
+  // Non-blocking, so that a named pipe is refused below instead of waited for.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    const int error = errno;
+    return fail(error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo,
+                Format("cannot be opened: {}", std::strerror(error)));
+  }
+  std::unique_ptr<Mapping> mapping(new Mapping(fd));
+  struct stat status;
+  if (::fstat(fd, &status) != 0) return fail(ErrorCode::kIo, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::kInvalidArgument, "is not a regular file");
+  if (status.st_size == 0) return fail(ErrorCode::kCorrupt, "the file is empty");
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) {
+    return fail(ErrorCode::kIo,
+                Format("{} bytes cannot be mapped: {}", size, std::strerror(errno)));
+  }
+  mapping->bytes_ = {static_cast<const std::byte*>(data), size};
+  mapping->modified_ = status.st_mtim;
+  return mapping;
+}
+
+GgufFile::Mapping::~Mapping() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  ::close(fd_);
+}
+
+Status GgufFile::Mapping::CheckUnchanged(const std::string& path) const {
+  struct stat status;
+  if (::fstat(fd_, &status) != 0) {
+    return Fail(ErrorCode::kIo, Format("{}: {}", path, std::strerror(errno)));
+  }
+  if (static_cast<std::size_t>(status.st_size) != bytes_.size()) {
+    return Fail(ErrorCode::kIo, Format("{}: was {} bytes long when it was opened and is {} now",
+                                       path, bytes_.size(), status.st_size));
+  }
+  if (status.st_mtim.tv_sec != modified_.tv_sec || status.st_mtim.tv_nsec != modified_.tv_nsec) {
+    return Fail(ErrorCode::kIo, Format("{}: was written to since it was opened", path));
+  }
+  return {};
+}
+
+void GgufFile::Mapping::Advise(std::uint64_t offset, std::uint64_t size, int advice) const {
+  if (size == 0) return;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = offset / page * page;
+  const std::uint64_t end =
+      std::min<std::uint64_t>((offset + size + page - 1) / page * page, bytes_.size());
+  // Advice only: a refusal leaves the pages where they are.
+  (void)::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, advice);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tilewright/gguf.h"
+
+namespace tilewright {
+
+/// Owns the descriptor and the mapping of an opened file. Unlike MappedFile it keeps the
+/// descriptor, so that CheckUnchanged asks about this very file, whatever stands under its name by
+/// then.
+class GgufFile::Mapping {
+ public:
+  static Result<std::unique_ptr<Mapping>> Open(const std::string& path);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  Status CheckUnchanged(const std::string& path) const;
+  /// madvise over the whole pages around [offset, offset + size). Rounding outward is harmless: the
+  /// mapping is private and never written, so a dropped page comes back as it was.
+  void Advise(std::uint64_t offset, std::uint64_t size, int advice) const;
+
+ private:
+  explicit Mapping(int fd) : fd_(fd) {}
+
+  int fd_;
+  std::span<const std::byte> bytes_;
+  timespec modified_{};
+};
+
+}  // namespace tilewright

@@ -1,0 +1,318 @@
+#include "tilewright/synth.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <numbers>
+#include <set>
+
+#include "core/random.h"
+#include "core/text.h"
+#include "model/synth/vocabulary.h"
+#include "model/synth/weights.h"
+#include "tilewright/gguf.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::size_t kPieceBytes = 1 << 20;
+
+// How the values of a tensor are made.
+enum class Role : std::uint8_t { kMatrix, kNorm, kRopeFactors };
+
+struct Plan {
+  GgufWriter writer;
+  std::vector<Role> roles;  // of writer.tensors()
+  SynthReport report;
+};
+
+// The number that llama.cpp keeps for "mostly this type".
+std::uint32_t FileTypeNumber(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return 0;
+    case DataType::kF16:
+      return 1;
+    case DataType::kQ4_0:
+      return 2;
+    case DataType::kQ4_1:
+      return 3;
+    case DataType::kQ8_0:
+      return 7;
+    case DataType::kQ6_K:
+      return 18;
+    default:
+      return 32;  // bf16
+  }
+}
+
+Status CheckShape(const SynthShape& shape) {
+  const auto fail = [](std::string message) {
+    return Fail(ErrorCode::kInvalidArgument, std::move(message));
+  };
+  const std::pair<const char*, int> fields[] = {
+      {"layers", shape.layers},     {"hidden", shape.hidden},     {"heads", shape.heads},
+      {"kv_heads", shape.kv_heads}, {"head_dim", shape.head_dim}, {"ffn", shape.ffn},
+      {"context", shape.context}};
+  for (const auto& [name, value] : fields) {
+    if (value < 1 || value > 1 << 20)
+      return fail(Format("{} = {}: must be from 1 to {}", name, value, 1 << 20));
+  }
+  if (shape.heads % shape.kv_heads != 0) {
+    return fail(
+        Format("heads = {}: must be a multiple of kv_heads = {}", shape.heads, shape.kv_heads));
+  }
+  if (shape.head_dim % 2 != 0) return fail(Format("head_dim = {}: must be even", shape.head_dim));
+  const auto [least, most] = synth::LimitsOf(shape.tokens);
+  if (shape.vocab < least || shape.vocab > most) {
+    return fail(
+        Format("vocab = {}: this vocabulary has from {} to {} tokens", shape.vocab, least, most));
+  }
+  return {};
+}
+
+// Correction of each frequency by Llama 3's rule: waves shorter than a quarter of the original
+// context stay, waves longer than it are stretched by `factor`, and those between blend.
+std::vector<float> RopeFactors(const SynthShape& shape) {
+  constexpr double kLowFactor = 1, kHighFactor = 4, kOriginalContext = 8192;
+  std::vector<float> factors;
+  for (int i = 0; i < shape.head_dim; i += 2) {
+    const double frequency =
+        std::pow(static_cast<double>(shape.rope_base), -static_cast<double>(i) / shape.head_dim);
+    const double wave = 2 * std::numbers::pi / frequency;
+    double factor = 1;
+    if (wave > kOriginalContext / kLowFactor) {
+      factor = shape.rope_factor;
+    } else if (wave >= kOriginalContext / kHighFactor) {
+      const double smooth = (kOriginalContext / wave - kLowFactor) / (kHighFactor - kLowFactor);
+      factor = 1 / ((1 - smooth) / shape.rope_factor + smooth);
+    }
+    factors.push_back(static_cast<float>(factor));
+  }
+  return factors;
+}
+
+void DescribeModel(const SynthOptions& options, GgufWriter& writer) {
+  const SynthShape& shape = options.shape;
+  const auto u32 = [&writer](std::string_view key, int value) {
+    writer.SetU32(key, static_cast<std::uint32_t>(value));
+  };
+  writer.SetString("general.architecture", "llama");
+  writer.SetString("general.type", "model");
+  writer.SetString("general.name",
+                   Format("{} shape, random weights, seed {}", shape.name, options.seed));
+  writer.SetU32("general.file_type", FileTypeNumber(options.quant));
+  writer.SetU32("general.quantization_version", 2);
+  u32("llama.block_count", shape.layers);
+  u32("llama.context_length", shape.context);
+  u32("llama.embedding_length", shape.hidden);
+  u32("llama.feed_forward_length", shape.ffn);
+  u32("llama.attention.head_count", shape.heads);
+  u32("llama.attention.head_count_kv", shape.kv_heads);
+  if (shape.heads * shape.head_dim != shape.hidden) {
+    u32("llama.attention.key_length", shape.head_dim);
+    u32("llama.attention.value_length", shape.head_dim);
+  }
+  writer.SetF32("llama.attention.layer_norm_rms_epsilon", shape.norm_epsilon);
+  u32("llama.rope.dimension_count", shape.head_dim);
+  writer.SetF32("llama.rope.freq_base", shape.rope_base);
+  u32("llama.vocab_size", shape.vocab);
+
+  const synth::Vocabulary vocabulary = synth::MakeVocabulary(shape.tokens, shape.vocab);
+  writer.SetString("tokenizer.ggml.model", "gpt2");
+  writer.SetString("tokenizer.ggml.pre", vocabulary.pre);
+  writer.SetStrings("tokenizer.ggml.tokens", vocabulary.tokens);
+  writer.SetI32s("tokenizer.ggml.token_type", vocabulary.types);
+  writer.SetStrings("tokenizer.ggml.merges", vocabulary.merges);
+  writer.SetU32("tokenizer.ggml.bos_token_id", vocabulary.bos);
+  writer.SetU32("tokenizer.ggml.eos_token_id", vocabulary.eos);
+  writer.SetBool("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
+  writer.SetBool("tokenizer.ggml.add_space_prefix", false);
+}
+
+// Adds the tensors to a plan and keeps count of their types.
+class TensorList {
+ public:
+  TensorList(const SynthOptions& options, Plan& plan) : options_(options), plan_(plan) {}
+
+  void Matrix(std::string name, int cols, int rows, bool is_output = false) {
+    const DataType quant = options_.quant;
+    DataType type = quant;
+    const bool narrow = quant == DataType::kQ4_0 || quant == DataType::kQ4_1;
+    if (is_output && narrow) type = DataType::kQ6_K;
+    if (type == DataType::kQ6_K && cols % GetTypeInfo(type).block_elements != 0)
+      type = DataType::kQ8_0;
+    if (type != quant) {
+      ++others_[type];
+      if (type == DataType::kQ8_0) fallback_cols_.insert(cols);
+    }
+    ++types_[type];
+    Add(std::move(name), type, cols, rows, Role::kMatrix);
+  }
+  void Norm(std::string name, int size) {
+    Add(std::move(name), DataType::kF32, size, 1, Role::kNorm);
+  }
+  void RopeFactors(int size) {
+    Add("rope_freqs.weight", DataType::kF32, size, 1, Role::kRopeFactors);
+  }
+
+  // The first error, else the report is complete.
+  Status Finish() {
+    if (!status_) return status_;
+    std::vector<std::pair<int, DataType>> counts;
+    for (const auto& [type, count] : types_) counts.emplace_back(-count, type);
+    std::sort(counts.begin(), counts.end());
+    for (const auto& [count, type] : counts) {
+      plan_.report.types +=
+          Format("{}{}: {}", plan_.report.types.empty() ? "" : ", ", DataTypeName(type), -count);
+    }
+    for (const auto& [type, count] : others_) {
+      plan_.report.note +=
+          Format("{}{} of {} matrices {} {}", plan_.report.note.empty() ? "" : "; ", count,
+                 total_matrices(), count == 1 ? "is" : "are", DataTypeName(type));
+      if (type == DataType::kQ8_0) {
+        plan_.report.note += Format(" (rows of {} are no multiple of 256, as q6_k needs)",
+                                    fmt::join(fallback_cols_, " and "));
+      } else {
+        plan_.report.note += " (the output projection, kept finer as is usual)";
+      }
+    }
+    plan_.report.file_bytes = plan_.writer.file_bytes();
+    return {};
+  }
+
+ private:
+  int total_matrices() const {
+    int total = 0;
+    for (const auto& [type, count] : types_) total += count;
+    return total;
+  }
+  void Add(std::string name, DataType type, int cols, int rows, Role role) {
+    if (!status_) return;
+    GgufTensorSpec spec{.name = std::move(name),
+                        .dtype = type,
+                        .shape = {cols, rows, 1, 1},
+                        .dims = rows == 1 ? 1 : 2};
+    status_ = plan_.writer.AddTensor(std::move(spec));
+    plan_.roles.push_back(role);
+    if (role != Role::kRopeFactors) {
+      plan_.report.parameters +=
+          static_cast<std::uint64_t>(cols) * static_cast<std::uint64_t>(rows);
+    }
+  }
+
+  const SynthOptions& options_;
+  Plan& plan_;
+  Status status_;
+  std::map<DataType, int> types_;
+  std::map<DataType, int> others_;  // types that were not asked for
+  std::set<int> fallback_cols_;
+};
+
+Result<Plan> MakePlan(const SynthOptions& options) {
+  const SynthShape& shape = options.shape;
+  if (!synth::WeightMaker::Supports(options.quant)) {
+    return Fail(
+        ErrorCode::kUnsupported,
+        Format("type {} cannot be synthesised; f32, f16, bf16, q4_0, q4_1, q8_0 and q6_k can",
+               DataTypeName(options.quant)));
+  }
+  if (auto status = CheckShape(shape); !status) return Fail(status.error());
+
+  Plan plan;
+  DescribeModel(options, plan.writer);
+  const int q_cols = shape.heads * shape.head_dim;
+  const int kv_cols = shape.kv_heads * shape.head_dim;
+  TensorList list(options, plan);
+  list.Matrix("token_embd.weight", shape.hidden, shape.vocab, shape.tied);
+  if (!shape.tied) list.Matrix("output.weight", shape.hidden, shape.vocab, true);
+  list.Norm("output_norm.weight", shape.hidden);
+  if (shape.rope_factor > 0) list.RopeFactors(shape.head_dim / 2);
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    const auto name = [layer](const char* part) { return Format("blk.{}.{}.weight", layer, part); };
+    list.Norm(name("attn_norm"), shape.hidden);
+    list.Matrix(name("attn_q"), shape.hidden, q_cols);
+    list.Matrix(name("attn_k"), shape.hidden, kv_cols);
+    list.Matrix(name("attn_v"), shape.hidden, kv_cols);
+    list.Matrix(name("attn_output"), q_cols, shape.hidden);
+    list.Norm(name("ffn_norm"), shape.hidden);
+    list.Matrix(name("ffn_gate"), shape.hidden, shape.ffn);
+    list.Matrix(name("ffn_up"), shape.hidden, shape.ffn);
+    list.Matrix(name("ffn_down"), shape.ffn, shape.hidden);
+  }
+  if (auto status = list.Finish(); !status) return Fail(status.error());
+  return plan;
+}
+
+// Gives each tensor its values, a piece at a time.
+class WeightSource {
+ public:
+  WeightSource(const SynthOptions& options, const Plan& plan, const SynthProgress& progress)
+      : options_(options), plan_(plan), progress_(progress), piece_(kPieceBytes) {}
+
+  Status Emit(std::size_t index, const GgufWriter::Sink& sink) {
+    const GgufTensorSpec& spec = plan_.writer.tensors()[index];
+    if (plan_.roles[index] == Role::kRopeFactors) {
+      const std::vector<float> factors = RopeFactors(options_.shape);
+      return sink(std::as_bytes(std::span(factors)));
+    }
+    const bool norm = plan_.roles[index] == Role::kNorm;
+    const float deviation = norm ? 0.05f : 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
+    std::uint64_t mixed = options_.seed;
+    mixed = SplitMix64(mixed) + index;
+    Random random(SplitMix64(mixed));
+    const synth::WeightMaker& maker = MakerOf(spec.dtype);
+    std::size_t left = BytesOf(spec.dtype, spec.shape[0] * spec.shape[1]);
+    const std::size_t block = static_cast<std::size_t>(GetTypeInfo(spec.dtype).block_bytes);
+    while (left > 0) {
+      const std::size_t size = std::min(left, piece_.size() / block * block);
+      const std::span<std::byte> piece(piece_.data(), size);
+      maker.Fill(random, norm ? 1.0f : 0.0f, deviation, piece);
+      if (auto status = sink(piece); !status) return status;
+      left -= size;
+      done_ += size;
+      if (progress_ &&
+          !progress_(std::min(done_, plan_.report.file_bytes), plan_.report.file_bytes)) {
+        return Fail(ErrorCode::kCancelled, "writing the synthetic model was stopped");
+      }
+    }
+    return {};
+  }
+
+ private:
+  const synth::WeightMaker& MakerOf(DataType type) {
+    auto& maker = makers_[type];
+    if (!maker) maker = std::make_unique<synth::WeightMaker>(type, options_.seed);
+    return *maker;
+  }
+
+  const SynthOptions& options_;
+  const Plan& plan_;
+  const SynthProgress& progress_;
+  std::vector<std::byte> piece_;
+  std::map<DataType, std::unique_ptr<synth::WeightMaker>> makers_;
+  std::uint64_t done_ = 0;
+};
+
+}  // namespace
+
+Result<SynthReport> PlanSynthetic(const SynthOptions& options) {
+  auto plan = MakePlan(options);
+  if (!plan) return Fail(plan.error());
+  return plan->report;
+}
+
+Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::string& path,
+                                   const SynthProgress& progress) {
+  auto plan = MakePlan(options);
+  if (!plan) return Fail(plan.error());
+  WeightSource source(options, *plan, progress);
+  const auto emit = [&source](std::size_t index, const GgufWriter::Sink& sink) {
+    return source.Emit(index, sink);
+  };
+  if (auto status = plan->writer.Write(path, emit); !status) return Fail(status.error());
+  return plan->report;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,276 @@
+#include "tilewright/synth.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "core/block_format.h"
+#include "model/gguf/allocation_probe.h"
+#include "model/gguf/gguf_test_util.h"
+#include "model/synth/vocabulary.h"
+#include "tilewright/gguf.h"
+
+namespace tilewright {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr DataType kTypes[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
+                               DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+
+SynthOptions Tiny(DataType quant, std::uint64_t seed = 1) {
+  return {.shape = FindSynthPreset("tiny-test").value(), .quant = quant, .seed = seed};
+}
+
+struct Moments {
+  double mean = 0;
+  double deviation = 0;
+};
+Moments MomentsOf(const GgufFile& file, const GgufTensor& tensor) {
+  const std::int64_t count = tensor.shape[0] * tensor.shape[1];
+  std::vector<double> values(static_cast<std::size_t>(count));
+  EXPECT_TRUE(DecodeRow(tensor.dtype, file.Bytes(tensor).data(), count, values.data()));
+  double sum = 0, squares = 0;
+  for (const double value : values) {
+    EXPECT_TRUE(std::isfinite(value));
+    sum += value;
+    squares += value * value;
+  }
+  const double mean = sum / static_cast<double>(count);
+  return {mean, std::sqrt(squares / static_cast<double>(count) - mean * mean)};
+}
+
+TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
+  const std::pair<const char*, double> millions[] = {
+      {"smollm2-135m", 134.5},  {"smollm2-360m", 361.8},   {"tinyllama-1.1b", 1100.0},
+      {"llama-3.2-1b", 1235.8}, {"llama-3.2-3b", 3212.7},  {"mistral-7b", 7248.0},
+      {"llama-3.1-8b", 8030.3}, {"llama-3.1-70b", 70553.7}};
+  for (const auto& [name, parameters] : millions) {
+    const auto shape = FindSynthPreset(name);
+    ASSERT_TRUE(shape) << name;
+    const auto report = PlanSynthetic({.shape = *shape, .quant = DataType::kBF16});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_NEAR(static_cast<double>(report->parameters) * 1e-6, parameters, 0.05) << name;
+    EXPECT_GT(report->file_bytes, 2 * report->parameters);
+  }
+  EXPECT_EQ(SynthPresets().size(), 9u);
+}
+
+TEST(Synth, UnknownNamesListWhatThereIs) {
+  const auto shape = FindSynthPreset("llama-9");
+  ASSERT_FALSE(shape);
+  EXPECT_THAT(shape.error().message, HasSubstr("llama-3.1-8b"));
+  const auto report = PlanSynthetic(Tiny(DataType::kU4));
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(report.error().message, HasSubstr("type u4"));
+  EXPECT_THAT(report.error().message, HasSubstr("q4_0, q4_1, q8_0 and q6_k"));
+}
+
+TEST(Synth, ImpossibleShapesNameTheField) {
+  const auto message = [](auto change) {
+    SynthOptions options = Tiny(DataType::kF32);
+    change(options.shape);
+    const auto report = PlanSynthetic(options);
+    return report ? std::string("no error") : report.error().message;
+  };
+  EXPECT_THAT(message([](SynthShape& s) { s.layers = 0; }), HasSubstr("layers = 0"));
+  EXPECT_THAT(message([](SynthShape& s) { s.kv_heads = 3; }),
+              HasSubstr("heads = 4: must be a multiple of kv_heads = 3"));
+  EXPECT_THAT(message([](SynthShape& s) { s.head_dim = 15; }), HasSubstr("head_dim = 15"));
+  EXPECT_THAT(message([](SynthShape& s) { s.vocab = 200; }), HasSubstr("vocab = 200"));
+  SynthOptions odd = Tiny(DataType::kQ4_0);
+  odd.shape.ffn = 100;
+  const auto report = PlanSynthetic(odd);
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message, HasSubstr("\"blk.0.ffn_down.weight\": dimension 0 is 100"));
+}
+
+TEST(Synth, EveryTypeGivesAValidFileOfTheRightSpread) {
+  const test::TemporaryFolder folder;
+  for (const DataType quant : kTypes) {
+    SCOPED_TRACE(DataTypeName(quant));
+    SynthOptions options = Tiny(quant);
+    options.shape.hidden = 256;  // so that q6_k fits
+    options.shape.head_dim = 64;
+    options.shape.ffn = 512;
+    options.shape.tied = false;
+    const std::string path = folder.File("m.gguf");
+    const auto report = WriteSynthetic(options, path);
+    ASSERT_TRUE(report) << report.error().message;
+    const auto file = GgufFile::Open(path);
+    ASSERT_TRUE(file) << file.error().message;
+    EXPECT_TRUE(file->Validate());
+    EXPECT_EQ(file->file_bytes(), report->file_bytes);
+    for (const GgufTensor& tensor : file->tensors()) {
+      SCOPED_TRACE(tensor.name);
+      const Moments moments = MomentsOf(*file, tensor);
+      if (tensor.shape[1] == 1) {
+        EXPECT_EQ(tensor.dtype, DataType::kF32);
+        EXPECT_NEAR(moments.mean, 1, 0.02);
+        continue;
+      }
+      const bool is_output =
+          tensor.name == "output.weight" && (quant == DataType::kQ4_0 || quant == DataType::kQ4_1);
+      EXPECT_EQ(tensor.dtype, is_output ? DataType::kQ6_K : quant);
+      const double wanted = 1 / std::sqrt(static_cast<double>(tensor.shape[0]));
+      EXPECT_NEAR(moments.deviation / wanted, 1, 0.08);
+      EXPECT_LT(std::fabs(moments.mean) / wanted, 0.05);
+    }
+  }
+}
+
+TEST(Synth, TheSameSeedGivesTheSameBytesAndAnotherOneDoesNot) {
+  const test::TemporaryFolder folder;
+  for (const DataType quant : kTypes) {
+    ASSERT_TRUE(WriteSynthetic(Tiny(quant, 7), folder.File("a")));
+    ASSERT_TRUE(WriteSynthetic(Tiny(quant, 7), folder.File("b")));
+    ASSERT_TRUE(WriteSynthetic(Tiny(quant, 8), folder.File("c")));
+    EXPECT_EQ(test::ReadBytes(folder.File("a")), test::ReadBytes(folder.File("b")))
+        << DataTypeName(quant);
+    EXPECT_NE(test::ReadBytes(folder.File("a")), test::ReadBytes(folder.File("c")))
+        << DataTypeName(quant);
+  }
+}
+
+TEST(Synth, LayersDoNotRepeatEachOther) {
+  const test::TemporaryFolder folder;
+  ASSERT_TRUE(WriteSynthetic(Tiny(DataType::kF32), folder.File("m")));
+  const auto file = GgufFile::Open(folder.File("m"));
+  ASSERT_TRUE(file);
+  const auto a = file->Bytes(*file->Tensor("blk.0.attn_q.weight").value());
+  const auto b = file->Bytes(*file->Tensor("blk.1.attn_q.weight").value());
+  EXPECT_FALSE(std::ranges::equal(a, b));
+}
+
+TEST(Synth, RowsThatQ6KCannotHoldBecomeQ80AndTheReportSaysSo) {
+  const test::TemporaryFolder folder;
+  const auto report = WriteSynthetic(Tiny(DataType::kQ6_K), folder.File("m"));
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->types, "q8_0: 15");
+  EXPECT_THAT(report->note, HasSubstr("15 of 15 matrices are q8_0"));
+  EXPECT_THAT(report->note, HasSubstr("rows of 64 and 192 are no multiple of 256"));
+
+  const auto smollm =
+      PlanSynthetic({.shape = FindSynthPreset("smollm2-135m").value(), .quant = DataType::kQ4_1});
+  ASSERT_TRUE(smollm);
+  EXPECT_EQ(smollm->types, "q4_1: 210, q8_0: 1");
+  EXPECT_THAT(smollm->note, HasSubstr("1 of 211 matrices is q8_0"));
+
+  const auto llama =
+      PlanSynthetic({.shape = FindSynthPreset("llama-3.1-8b").value(), .quant = DataType::kQ4_0});
+  ASSERT_TRUE(llama);
+  EXPECT_EQ(llama->types, "q4_0: 225, q6_k: 1");
+  EXPECT_THAT(llama->note, HasSubstr("output projection"));
+
+  const auto plain = PlanSynthetic(Tiny(DataType::kQ8_0));
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->note, "");
+}
+
+TEST(Synth, RopeFactorsFollowLlama3) {
+  const test::TemporaryFolder folder;
+  SynthOptions options = Tiny(DataType::kF32);
+  options.shape.head_dim = 64;
+  options.shape.rope_base = 500000;
+  options.shape.rope_factor = 32;
+  ASSERT_TRUE(WriteSynthetic(options, folder.File("m")));
+  const auto file = GgufFile::Open(folder.File("m"));
+  ASSERT_TRUE(file);
+  const auto view = file->View("rope_freqs.weight");
+  ASSERT_TRUE(view);
+  ASSERT_EQ(view->cols(), 32);
+  const float* factors = view->as<float>();
+  EXPECT_EQ(factors[0], 1.0f);
+  EXPECT_EQ(factors[31], 32.0f);
+  // Frequency 500000^(-30/64): a wave of 2,948 positions, blended: 1 / ((1 - s) / 32 + s) with s =
+  // (8192 / wave - 1) / 3.
+  EXPECT_NEAR(factors[15], 1.65133, 1e-4);
+  for (int i = 1; i < 32; ++i) EXPECT_GE(factors[i], factors[i - 1]);
+}
+
+TEST(Synth, AStoppedWriteLeavesNothing) {
+  const test::TemporaryFolder folder;
+  int calls = 0;
+  const auto report = WriteSynthetic(Tiny(DataType::kQ4_0), folder.File("m"),
+                                     [&](std::uint64_t, std::uint64_t) { return ++calls < 3; });
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(calls, 3);
+  EXPECT_THAT(folder.List(), IsEmpty());
+}
+
+TEST(Synth, ProgressGrowsToTheSizeOfTheFile) {
+  const test::TemporaryFolder folder;
+  std::uint64_t last = 0, all = 0;
+  const auto report = WriteSynthetic(Tiny(DataType::kQ8_0), folder.File("m"),
+                                     [&](std::uint64_t done, std::uint64_t total) {
+                                       EXPECT_GT(done, last);
+                                       last = done;
+                                       all = total;
+                                       return true;
+                                     });
+  ASSERT_TRUE(report);
+  EXPECT_EQ(all, report->file_bytes);
+  EXPECT_GT(last, all * 7 / 10);  // the rest is the vocabulary and padding
+}
+
+TEST(Synth, MemoryDoesNotGrowWithTheModel) {
+  const test::TemporaryFolder folder;
+  SynthOptions options = Tiny(DataType::kF32);
+  options.shape.vocab = 20000;
+  options.shape.hidden = 1024;
+  options.shape.head_dim = 256;
+  test::LargestAllocation() = 0;
+  const auto report = WriteSynthetic(options, folder.File("m"));
+  ASSERT_TRUE(report);
+  EXPECT_GT(report->file_bytes, 80u << 20);
+  EXPECT_LT(test::LargestAllocation(), 4u << 20);
+}
+
+TEST(SynthVocabulary, EveryTokenIsDistinctAndMergesMakeKnownTokens) {
+  const std::pair<SynthVocab, int> cases[] = {{SynthVocab::kSmolLm, 259},
+                                              {SynthVocab::kSmolLm, 512},
+                                              {SynthVocab::kSmolLm, 49152},
+                                              {SynthVocab::kGpt2, 32000},
+                                              {SynthVocab::kLlama3, 128256}};
+  for (const auto& [style, size] : cases) {
+    SCOPED_TRACE(size);
+    const synth::Vocabulary vocabulary = synth::MakeVocabulary(style, size);
+    ASSERT_EQ(vocabulary.tokens.size(), static_cast<std::size_t>(size));
+    ASSERT_EQ(vocabulary.types.size(), vocabulary.tokens.size());
+    const std::set<std::string> known(vocabulary.tokens.begin(), vocabulary.tokens.end());
+    EXPECT_EQ(known.size(), vocabulary.tokens.size());
+    const auto controls =
+        static_cast<std::size_t>(std::count(vocabulary.types.begin(), vocabulary.types.end(), 3));
+    EXPECT_EQ(vocabulary.merges.size(), vocabulary.tokens.size() - controls - 256);
+    EXPECT_EQ(vocabulary.types[vocabulary.bos], 3);
+    EXPECT_EQ(vocabulary.types[vocabulary.eos], 3);
+    std::set<std::string> made;
+    for (const std::string& merge : vocabulary.merges) {
+      const std::size_t space = merge.find(' ');
+      const std::string left = merge.substr(0, space), right = merge.substr(space + 1);
+      ASSERT_TRUE(known.count(left) == 1 && known.count(right) == 1 &&
+                  known.count(left + right) == 1)
+          << merge;
+      ASSERT_TRUE(made.insert(left + right).second) << merge;
+    }
+  }
+}
+
+TEST(SynthVocabulary, Llama3HasItsSpecialTokensAtTheirPlaces) {
+  const synth::Vocabulary vocabulary = synth::MakeVocabulary(SynthVocab::kLlama3, 128256);
+  EXPECT_EQ(vocabulary.bos, 128000u);
+  EXPECT_EQ(vocabulary.eos, 128009u);
+  EXPECT_EQ(vocabulary.tokens[128000], "<|begin_of_text|>");
+  EXPECT_EQ(vocabulary.tokens[128009], "<|eot_id|>");
+  EXPECT_EQ(vocabulary.tokens[0], "\xC4\x80");  // byte 0 is spelled U+0100
+  EXPECT_EQ(vocabulary.tokens[' '], "\xC4\xA0");
+  EXPECT_EQ(vocabulary.tokens['A'], "A");
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,145 @@
+#include "model/synth/vocabulary.h"
+
+#include <array>
+
+namespace tilewright::synth {
+namespace {
+
+constexpr std::int32_t kNormal = 1;
+constexpr std::int32_t kControl = 3;
+constexpr int kBytes = 256;
+// Characters of the merges, the commonest of English first: with these, 96 * 96 pairs.
+constexpr std::string_view kCharacters =
+    " etaoinsrhldcumfpgwybvkxjqz\n.,ETAOINSRHLDCUMFPGWYBVKXJQZ0123456789'\"-()_:;=/"
+    "*<>[]{}!?+#$%&@\\^`|~";
+constexpr int kPairs = static_cast<int>(kCharacters.size() * kCharacters.size());
+constexpr int kThirds = 16;  // characters that may follow a pair in a triple
+constexpr int kLlama3Special = 256;
+
+// Appends a code point below 0x800.
+void AppendUtf8(std::string& out, int code) {
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+    return;
+  }
+  out += static_cast<char>(0xc0 | (code >> 6));
+  out += static_cast<char>(0x80 | (code & 0x3f));
+}
+
+// The printable stand-in of each byte, as GPT-2 defined it: printable Latin-1 characters stand for
+// themselves, the others, in order, for the code points from 256.
+std::array<std::string, kBytes> ByteSpellings() {
+  std::array<std::string, kBytes> spellings;
+  int next = 256;
+  for (int byte = 0; byte < kBytes; ++byte) {
+    const bool printable =
+        (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    AppendUtf8(spellings[static_cast<std::size_t>(byte)], printable ? byte : next++);
+  }
+  return spellings;
+}
+
+std::vector<std::string> SpecialTokens(SynthVocab style) {
+  switch (style) {
+    case SynthVocab::kSmolLm:
+      return {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    case SynthVocab::kGpt2:
+      return {"<unk>", "<s>", "</s>"};
+    case SynthVocab::kLlama3:
+      break;
+  }
+  std::vector<std::string> tokens(kLlama3Special);
+  for (int i = 0; i < kLlama3Special; ++i) {
+    tokens[static_cast<std::size_t>(i)] = "<|reserved_special_token_" + std::to_string(i) + "|>";
+  }
+  tokens[0] = "<|begin_of_text|>";
+  tokens[1] = "<|end_of_text|>";
+  tokens[6] = "<|start_header_id|>";
+  tokens[7] = "<|end_header_id|>";
+  tokens[8] = "<|eom_id|>";
+  tokens[9] = "<|eot_id|>";
+  return tokens;
+}
+
+class Builder {
+ public:
+  void Add(std::string token, std::int32_t type) {
+    out.tokens.push_back(std::move(token));
+    out.types.push_back(type);
+  }
+
+  // `count` merged tokens.
+  void AddMerges(int count) {
+    const auto spell = ByteSpellings();
+    const auto character = [&spell](int i) -> const std::string& {
+      return spell[static_cast<unsigned char>(kCharacters[static_cast<std::size_t>(i)])];
+    };
+    const int size = static_cast<int>(kCharacters.size());
+    std::vector<std::string> pairs;
+    // Growing squares: after (n + 1)^2 pairs, all pairs of the n + 1 commonest characters are
+    // there.
+    for (int n = 0; n < size; ++n) {
+      for (int i = 0; i < 2 * n + 1; ++i) {
+        if (count == 0) return;
+        --count;
+        const std::string& left = character(i < n ? i : n);
+        const std::string& right = character(i < n ? n : i - n);
+        out.merges.push_back(left + " " + right);
+        pairs.push_back(left + right);
+        Add(pairs.back(), kNormal);
+      }
+    }
+    for (const std::string& pair : pairs) {
+      for (int third = 0; third < kThirds; ++third) {
+        if (count == 0) return;
+        --count;
+        out.merges.push_back(pair + " " + character(third));
+        Add(pair + character(third), kNormal);
+      }
+    }
+  }
+
+  Vocabulary out;
+};
+
+}  // namespace
+
+VocabularyLimits LimitsOf(SynthVocab style) {
+  const int fixed = kBytes + static_cast<int>(SpecialTokens(style).size());
+  return {fixed, fixed + kPairs + kPairs * kThirds};
+}
+
+Vocabulary MakeVocabulary(SynthVocab style, int size) {
+  const std::vector<std::string> special = SpecialTokens(style);
+  const int merged = size - kBytes - static_cast<int>(special.size());
+  const bool special_last = style == SynthVocab::kLlama3;
+
+  Builder builder;
+  const auto add_special = [&] {
+    for (const std::string& token : special) builder.Add(token, kControl);
+  };
+  if (!special_last) add_special();
+  for (const std::string& token : ByteSpellings()) builder.Add(token, kNormal);
+  builder.AddMerges(merged);
+  if (special_last) add_special();
+
+  Vocabulary vocabulary = std::move(builder.out);
+  switch (style) {
+    case SynthVocab::kSmolLm:
+    case SynthVocab::kGpt2:
+      vocabulary.pre = style == SynthVocab::kSmolLm ? "smollm" : "gpt-2";
+      vocabulary.bos = 1;
+      vocabulary.eos = 2;
+      vocabulary.add_bos = style == SynthVocab::kGpt2;
+      break;
+    case SynthVocab::kLlama3:
+      vocabulary.pre = "llama-bpe";
+      vocabulary.bos = static_cast<std::uint32_t>(size - kLlama3Special);
+      vocabulary.eos = vocabulary.bos + 9;
+      vocabulary.add_bos = true;
+      break;
+  }
+  return vocabulary;
+}
+
+}  // namespace tilewright::synth

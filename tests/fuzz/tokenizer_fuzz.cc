@@ -1,0 +1,136 @@
+// Any text under a fixed vocabulary of each family, any vocabulary, and any chat template. The
+// first byte says which.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/tokenizer/byte_alphabet.h"
+#include "model/tokenizer/utf8.h"
+#include "tilewright/chat.h"
+#include "tilewright/tokenizer.h"
+
+namespace tilewright {
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();  // what libFuzzer reports
+}
+
+Tokenizer MakeTokenizer(const char* pre) {
+  static std::deque<std::string> texts;
+  TokenizerSpec spec;
+  spec.pre = pre;
+  spec.add_bos = false;
+  const auto add = [&](std::string text, TokenType type) {
+    texts.push_back(std::move(text));
+    spec.tokens.push_back(texts.back());
+    spec.token_types.push_back(static_cast<std::int32_t>(type));
+  };
+  for (const ByteSymbol& symbol : kByteSymbols) add(std::string(symbol.view()), TokenType::kNormal);
+  for (const auto& [left, right] :
+       {std::pair("a", "a"), {"aa", "aa"}, {"Ġ", "Ġ"}, {"ĠĠ", "ĠĠ"}, {"1", "2"}}) {
+    add(std::string(left) + right, TokenType::kNormal);
+    texts.push_back(std::string(left) + " " + right);
+    spec.merges.push_back(texts.back());
+  }
+  for (const char* text : {"<|a|>", "<|a|>>", ">>"}) add(text, TokenType::kControl);
+  add("  ", TokenType::kUserDefined);
+  return std::move(*Tokenizer::Create(spec));
+}
+
+/// Every byte has a token, so nothing may be lost, and streaming must agree with decoding at once.
+void FuzzText(const Tokenizer& tokenizer, std::string_view text) {
+  NormalizeBuffer buffer;
+  for (const bool parse : {false, true}) {
+    const auto ids = tokenizer.Encode(text, {.parse_special = parse});
+    Require(ids.has_value());
+    const auto bytes = tokenizer.Decode(*ids, true);
+    Require(bytes.has_value());
+    // Special tokens cut the text before it is looked at as UTF-8, but none of these can cut a
+    // character.
+    Require(*bytes == Normalize(text, buffer).bytes);
+
+    StreamDecoder decoder(tokenizer, true);
+    std::string streamed;
+    for (const TokenId id : *ids) streamed += decoder.Push(id).value();
+    streamed += decoder.Flush();
+    std::string rest = *bytes;
+    std::string expected;
+    TakeCompleteCharacters(rest, expected);
+    if (!rest.empty()) expected += kReplacement;
+    Require(streamed == expected);
+    Require(Normalize(streamed, buffer).bytes.data() ==
+            streamed.data());  // well-formed: not copied
+  }
+}
+
+/// Lines of the input are tokens and merges ("t..." and "m..."), the rest is text.
+void FuzzVocabulary(std::string_view input) {
+  TokenizerSpec spec;
+  const char* families[] = {"gpt-2", "llama-bpe", "smollm"};
+  spec.pre = families[input.size() % 3];
+  std::size_t at = 0;
+  while (at < input.size()) {
+    const std::size_t end = std::min(input.find('\n', at), input.size());
+    const std::string_view line = input.substr(at, end - at);
+    at = end + 1;
+    if (line.empty()) break;
+    const std::string_view value = line.substr(1);
+    switch (line[0]) {
+      case 'm':
+        spec.merges.push_back(value);
+        break;
+      case 'b':
+        spec.bos = static_cast<TokenId>(value.size()) - 2;
+        break;
+      default:
+        spec.tokens.push_back(value);
+        spec.token_types.push_back(static_cast<signed char>(line[0]) - '0');
+    }
+  }
+  const auto tokenizer = Tokenizer::Create(spec);
+  if (!tokenizer) {
+    Require(!tokenizer.error().message.empty());
+    return;
+  }
+  const auto ids = tokenizer->Encode(input.substr(std::min(at, input.size())));
+  Require(ids.has_value());
+  for (const TokenId id : *ids) Require(id >= 0 && id < tokenizer->vocab_size());
+  Require(tokenizer->Decode(*ids, true).has_value());
+}
+
+void FuzzChat(std::string_view source) {
+  const auto chat_template = DetectChatTemplate(source);
+  if (!chat_template) return;
+  const std::vector<ChatMessage> messages = {{"user", std::string(source.substr(0, 20))},
+                                             {"assistant", ""}};
+  Require(!RenderChat(*chat_template, messages, true).empty());
+}
+
+}  // namespace
+}  // namespace tilewright
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  namespace tw = tilewright;
+  static const tw::Tokenizer tokenizers[] = {
+      tw::MakeTokenizer("gpt-2"), tw::MakeTokenizer("llama-bpe"), tw::MakeTokenizer("smollm")};
+  if (size == 0) return 0;
+  const std::string input(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 5) {
+    case 3:
+      tw::FuzzVocabulary(input);
+      break;
+    case 4:
+      tw::FuzzChat(input);
+      break;
+    default:
+      tw::FuzzText(tokenizers[data[0] % 5], input);
+  }
+  return 0;
+}
