@@ -1,0 +1,340 @@
+#include "tilewright/dispatch_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <sstream>
+#include <thread>
+
+#include "core/random.h"
+#include "ops/gemm/base/fake_kernel.h"
+#include "tilewright/stages.h"
+
+namespace {
+std::atomic<long> g_allocations{0};
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace tilewright {
+namespace {
+
+using test::F32Problem;
+using test::F32Setup;
+using test::FakeKernel;
+
+class DispatchCacheTest : public testing::Test {
+ protected:
+  DispatchCacheTest() : a_(F32Setup("gemm.a")), b_(Limited()) {}
+
+  static FakeKernel::Setup Limited() {
+    auto setup = F32Setup("gemm.b");
+    setup.desc.max_m = 8;
+    return setup;
+  }
+  DispatchCache Make(std::string device = "cpu/test") { return DispatchCache({&a_, &b_}, std::move(device)); }
+  LaunchSpec A(float us, int swizzle = 0, int splits = 1) { return {&a_, swizzle, splits, us, 0}; }
+  LaunchSpec B(float us) { return {&b_, 0, 1, us, 0}; }
+  static std::string Export(const DispatchCache& cache) {
+    std::ostringstream out;
+    EXPECT_GE(cache.Export(out), 0);
+    return out.str();
+  }
+  static int Import(DispatchCache& cache, const std::string& text) {
+    std::istringstream in(text);
+    return cache.Import(in);
+  }
+
+  FakeKernel a_, b_;
+};
+
+TEST_F(DispatchCacheTest, FindIsExactAndBoundsBracket) {
+  auto cache = Make();
+  for (const int m : {8, 64, 16}) ASSERT_TRUE(cache.Insert(F32Problem(m), A(static_cast<float>(m))));
+  EXPECT_EQ(cache.Find(F32Problem(16))->measured_us, 16);
+  EXPECT_FALSE(cache.Find(F32Problem(17)));
+  EXPECT_EQ(cache.LowerBoundHit(F32Problem(17))->batch, 64);
+  EXPECT_EQ(cache.FloorBoundHit(F32Problem(17))->batch, 16);
+  EXPECT_EQ(cache.LowerBoundHit(F32Problem(16))->batch, 16);
+  EXPECT_EQ(cache.FloorBoundHit(F32Problem(16))->batch, 16);
+  EXPECT_EQ(cache.LowerBoundHit(F32Problem(1))->batch, 8);
+  EXPECT_FALSE(cache.FloorBound(F32Problem(1)));
+  EXPECT_FALSE(cache.LowerBound(F32Problem(65)));
+  EXPECT_EQ(cache.FloorBoundHit(F32Problem(65))->batch, 64);
+  EXPECT_EQ(cache.size(), 3u);
+}
+
+TEST_F(DispatchCacheTest, EveryFieldButTheBatchMustAgree) {
+  auto cache = Make();
+  ASSERT_TRUE(cache.Insert(F32Problem(8), A(1)));
+  int index = 0, fields = 0;
+  const GemmDesc base = F32Problem(8);
+  ForEachField(base, [&fields](std::string_view, const auto&) { ++fields; });
+  for (int target = 1; target < fields; ++target) {
+    GemmDesc other = base;
+    index = 0;
+    ForEachField(other, [&](std::string_view, auto& value) {
+      if (index++ != target) return;
+      auto* byte = reinterpret_cast<unsigned char*>(&value);
+      *byte = static_cast<unsigned char>(*byte ^ 1u);
+    });
+    EXPECT_FALSE(cache.Find(other)) << KeyOf(other);
+    EXPECT_FALSE(cache.LowerBound(other)) << KeyOf(other);
+    EXPECT_FALSE(cache.FloorBound(other)) << KeyOf(other);
+  }
+}
+
+TEST_F(DispatchCacheTest, TheBatchIsTheDimensionTheProblemNames) {
+  auto cache = Make();
+  GemmDesc wide = F32Problem(64, 16);
+  wide.batch_dim = BatchDim::kN;
+  ASSERT_TRUE(cache.Insert(wide, A(3)));
+  GemmDesc asked = wide;
+  asked.n = 9;
+  EXPECT_EQ(cache.LowerBoundHit(asked)->batch, 16);
+  asked.m = 63;
+  EXPECT_FALSE(cache.LowerBound(asked));
+}
+
+TEST_F(DispatchCacheTest, ABoundedHitThatCannotRunTheShapeIsNoHit) {
+  auto cache = Make();
+  ASSERT_TRUE(cache.Insert(F32Problem(8), B(1)));  // runs up to 8 rows
+  EXPECT_TRUE(cache.LowerBound(F32Problem(5)));
+  EXPECT_FALSE(cache.FloorBound(F32Problem(9)));
+}
+
+TEST_F(DispatchCacheTest, OnlyBetterEvidenceReplaces) {
+  auto cache = Make();
+  EXPECT_TRUE(cache.Insert(F32Problem(8), A(10)));
+  EXPECT_FALSE(cache.Insert(F32Problem(8), B(11)));
+  EXPECT_FALSE(cache.Insert(F32Problem(8), B(0)));
+  EXPECT_FALSE(cache.Insert(F32Problem(8), B(NAN)));
+  EXPECT_TRUE(cache.Insert(F32Problem(8), B(9)));
+  EXPECT_EQ(cache.Find(F32Problem(8))->kernel, &b_);
+  EXPECT_EQ(cache.size(), 1u);
+  FakeKernel stranger(F32Setup("gemm.a"));
+  EXPECT_FALSE(cache.Insert(F32Problem(9), {&stranger, 0, 1, 1, 0}));
+  EXPECT_FALSE(cache.Insert(F32Problem(9), {nullptr, 0, 1, 1, 0}));
+  EXPECT_TRUE(cache.Erase(F32Problem(8)));
+  EXPECT_FALSE(cache.Erase(F32Problem(8)));
+  EXPECT_EQ(cache.size(), 0u);
+}
+
+TEST_F(DispatchCacheTest, ExportAndImportGiveTheSameEntriesAndTheSameBytes) {
+  auto cache = Make();
+  for (int m = 1; m <= 40; ++m) {
+    ASSERT_TRUE(cache.Insert(F32Problem(m, 64 + 32 * (m % 3)), A(1.25f * static_cast<float>(m) + 0.1f, m % 4, 1 + m % 2)));
+  }
+  std::ostringstream out;
+  EXPECT_EQ(cache.Export(out), 40);
+  auto copy = Make();
+  EXPECT_EQ(Import(copy, out.str()), 40);
+  EXPECT_EQ(copy.last_import().resolved, 40);
+  EXPECT_EQ(copy.size(), 40u);
+  EXPECT_TRUE(copy.last_import().messages.empty());
+  EXPECT_EQ(Export(copy), out.str());
+  cache.ForEach([&copy](const GemmDesc& desc, const LaunchSpec& spec) {
+    const auto found = copy.Find(desc);
+    ASSERT_TRUE(found) << KeyOf(desc);
+    EXPECT_EQ(*found, spec);
+    EXPECT_EQ(found->measured_us, spec.measured_us);
+  });
+  EXPECT_EQ(Import(copy, out.str()), 40);  // again: all there already
+  EXPECT_EQ(copy.size(), 40u);
+}
+
+TEST_F(DispatchCacheTest, UnknownStaleForeignAndLaterEntriesAreKeptAsideAndLeaveAgain) {
+  FakeKernel gone(F32Setup("gemm.gone"));
+  DispatchCache other({&gone}, "cpu/test"), elsewhere({&a_}, "cpu/other");
+  auto changed_setup = F32Setup("gemm.a");
+  changed_setup.fingerprint = "f2";
+  FakeKernel changed(changed_setup);
+  DispatchCache edited({&changed}, "cpu/test");
+  ASSERT_TRUE(other.Insert(F32Problem(1), {&gone, 0, 1, 1, 0}));
+  ASSERT_TRUE(elsewhere.Insert(F32Problem(2), A(2)));
+  ASSERT_TRUE(edited.Insert(F32Problem(3), {&changed, 0, 1, 3, 0}));
+  const std::string all = Export(other) + Export(elsewhere) + Export(edited);
+
+  auto cache = Make();
+  EXPECT_EQ(Import(cache, all), 0);
+  EXPECT_EQ(cache.size(), 0u);
+  EXPECT_EQ(cache.last_import().unknown_kernel, 1);
+  EXPECT_EQ(cache.last_import().foreign, 1);
+  EXPECT_EQ(cache.last_import().stale, 1);
+  EXPECT_EQ(cache.last_import().messages.size(), 3u);
+  std::ostringstream out;
+  EXPECT_EQ(cache.Export(out), 0);  // written, not counted
+  EXPECT_EQ(Import(other, out.str()), 1);
+  EXPECT_EQ(Import(elsewhere, out.str()), 1);
+  EXPECT_EQ(Import(edited, out.str()), 1);
+}
+
+TEST_F(DispatchCacheTest, MergingKeepsTheFasterEntryWhicheverComesFirst) {
+  auto slow = Make(), fast = Make();
+  ASSERT_TRUE(slow.Insert(F32Problem(4), A(20)));
+  ASSERT_TRUE(fast.Insert(F32Problem(4), B(10)));
+  const std::string slow_text = Export(slow), fast_text = Export(fast);
+  EXPECT_EQ(Import(slow, fast_text), 1);
+  EXPECT_EQ(Import(fast, slow_text), 0);
+  EXPECT_EQ(fast.last_import().worse, 1);
+  EXPECT_EQ(Export(slow), Export(fast));
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(DispatchCacheTest, EveryFlippedBitIsSeenAndCostsOneLine) {
+  auto cache = Make();
+  ASSERT_TRUE(cache.Insert(F32Problem(4), A(20)));
+  ASSERT_TRUE(cache.Insert(F32Problem(8), B(10)));
+  const std::string text = Export(cache);
+  ASSERT_EQ(Lines(text).size(), 3u);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
+      auto victim = Make();
+      const int resolved = Import(victim, damaged);
+      const ImportReport& report = victim.last_import();
+      ASSERT_EQ(static_cast<std::size_t>(resolved), victim.size());
+      ASSERT_EQ(report.unknown_kernel + report.stale + report.foreign + report.worse, 0) << "byte " << i << " bit " << bit;
+      // Without their line end two lines become one that is neither.
+      ASSERT_GE(resolved + report.corrupt, text[i] == '\n' ? 1 : 2) << "byte " << i << " bit " << bit;
+      victim.ForEach([&cache](const GemmDesc& desc, const LaunchSpec& spec) {
+        const auto original = cache.Find(desc);
+        ASSERT_TRUE(original && *original == spec && original->measured_us == spec.measured_us);
+      });
+    }
+  }
+}
+
+TEST_F(DispatchCacheTest, ATruncatedFileGivesItsWholeLines) {
+  auto cache = Make();
+  for (int m = 1; m <= 3; ++m) ASSERT_TRUE(cache.Insert(F32Problem(m), A(static_cast<float>(m))));
+  const std::string text = Export(cache);
+  for (std::size_t length = 0; length <= text.size(); ++length) {
+    auto victim = Make();
+    const std::string part = text.substr(0, length);
+    const auto whole = std::count(part.begin(), part.end(), '\n');
+    const int resolved = Import(victim, part);
+    ASSERT_GE(resolved, std::max<long>(0, whole - 1)) << length;  // one line is the header
+    ASSERT_LE(resolved, whole + 0L) << length;                    // a last line may be whole without its end
+  }
+}
+
+TEST_F(DispatchCacheTest, HostileTextIsCountedNotObeyed) {
+  auto cache = Make();
+  std::string text = std::string(100000, '[') + "\n{}\n[]\nnull\n\"x\"\n{\"sum\":1}\n\x01\xff\xfe\n";
+  text += "{\"a\":" + std::string(5000, '{') + "\n" + std::string(200000, 'x') + "\n";
+  EXPECT_EQ(Import(cache, text), 0);
+  EXPECT_EQ(cache.last_import().corrupt, 9);
+  EXPECT_EQ(cache.last_import().messages.size(), 1u);
+  Random random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::string noise(random.Below(300), ' ');
+    for (char& c : noise) c = static_cast<char>(random.Below(256));
+    EXPECT_EQ(Import(cache, noise), 0);
+  }
+}
+
+TEST_F(DispatchCacheTest, AStreamThatThrowsOrFailsIsReported) {
+  auto cache = Make();
+  ASSERT_TRUE(cache.Insert(F32Problem(1), A(1)));
+  std::ostringstream broken;
+  broken.setstate(std::ios::badbit);
+  EXPECT_EQ(cache.Export(broken), -1);
+  std::istringstream throwing("junk\n");
+  throwing.exceptions(std::ios::eofbit | std::ios::failbit);
+  EXPECT_EQ(cache.Import(throwing), 0);
+}
+
+TEST_F(DispatchCacheTest, LookupsAmongThousandsTakeNanosecondsAndNoMemory) {
+  auto cache = Make();
+  Random random(3);
+  std::vector<GemmDesc> asked;
+  for (int family = 0; family < 200; ++family) {
+    for (int m = 1; m <= 25; ++m) {
+      const GemmDesc desc = F32Problem(m * 8, 64 + family * 16, 32 + 32 * (family % 7));
+      ASSERT_TRUE(cache.Insert(desc, A(1)));
+      asked.push_back(desc);
+    }
+  }
+  ASSERT_EQ(cache.size(), 5000u);
+  for (std::size_t i = asked.size(); i > 1; --i) std::swap(asked[i - 1], asked[random.Below(i)]);
+  std::vector<GemmDesc> between = asked;
+  for (GemmDesc& desc : between) desc.m -= 3;
+
+  const auto median_ns = [](const std::vector<GemmDesc>& descs, auto lookup) {
+    std::vector<double> ns;
+    int hits = 0;
+    for (int round = 0; round < 15; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (const GemmDesc& desc : descs) hits += lookup(desc) ? 1 : 0;
+      const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+      ns.push_back(took.count() / static_cast<double>(descs.size()));
+    }
+    EXPECT_EQ(hits, 15 * static_cast<int>(descs.size()));
+    std::nth_element(ns.begin(), ns.begin() + 7, ns.end());
+    return ns[7];
+  };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+  const double limit_ns = 5000;
+#else
+  const double limit_ns = 100;
+#endif
+  const long before = g_allocations.load();
+  int served = 0;
+  for (const GemmDesc& desc : between) {
+    served += cache.Find(desc) ? 1 : 0;
+    served += cache.LowerBound(desc) ? 1 : 0;
+    served += cache.FloorBound(asked[0]) ? 1 : 0;
+  }
+  EXPECT_EQ(g_allocations.load(), before);
+  EXPECT_EQ(served, 10000);
+  const double find_ns = median_ns(asked, [&](const GemmDesc& d) { return cache.Find(d).has_value(); });
+  const double lower_ns = median_ns(between, [&](const GemmDesc& d) { return cache.LowerBound(d).has_value(); });
+  const double floor_ns = median_ns(asked, [&](const GemmDesc& d) { return cache.FloorBound(d).has_value(); });
+  RecordProperty("find_ns", std::to_string(find_ns));
+  RecordProperty("lower_bound_ns", std::to_string(lower_ns));
+  RecordProperty("floor_bound_ns", std::to_string(floor_ns));
+  EXPECT_LE(find_ns, limit_ns);
+  EXPECT_LE(lower_ns, limit_ns);
+  EXPECT_LE(floor_ns, limit_ns);
+}
+
+TEST_F(DispatchCacheTest, ManyThreadsMayLookUpAtOnce) {
+  auto cache = Make();
+  for (int m = 1; m <= 64; ++m) ASSERT_TRUE(cache.Insert(F32Problem(2 * m), A(static_cast<float>(m))));
+  std::atomic<int> hits{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&cache, &hits] {
+      int mine = 0;
+      for (int i = 0; i < 2000; ++i) {
+        const int m = 1 + i % 128;
+        mine += cache.Find(F32Problem(m)) ? 1 : 0;
+        mine += cache.LowerBound(F32Problem(m)) ? 1 : 0;
+      }
+      hits += mine;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(hits.load(), 4 * 2000);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -92,7 +92,7 @@ bool ParseValue(std::string_view text, Quant& value) {
 template <class T>
 bool ParseField(std::string_view name, std::string_view text, T& value) {
   if constexpr (std::is_same_v<T, DataType>) {
-    const auto type = ParseDataType(text);
+    const auto type = text == "none" ? DataType::kNone : ParseDataType(text);
     if (type) value = *type;
     return type.has_value();
   } else if constexpr (std::is_same_v<T, Quant>) {

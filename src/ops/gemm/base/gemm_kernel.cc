@@ -35,21 +35,26 @@ std::string TypeMaskText(std::uint32_t mask) {
   return text;
 }
 
+// Feasibility runs in every bounded cache lookup: the comparisons are inline, the words are built apart, when one fails.
+template <class E>
+constexpr bool In(std::uint32_t mask, E value) {
+  return (mask & Bit(value)) != 0;
+}
+constexpr bool PackFits(Pack have, Pack want) { return have == want || have == kPackAny; }
+
 template <class E, std::size_t N>
-std::optional<Rejection> CheckMask(Reason reason, std::string_view field, E value, std::uint32_t mask,
-                                   const std::string_view (&words)[N]) {
-  if ((mask & Bit(value)) != 0) return std::nullopt;
-  return Rejection{reason, Format("{} = {}", field, words[static_cast<std::size_t>(value)]), MaskText<E>(mask, words)};
+[[gnu::cold, gnu::noinline]] Rejection NotIn(Reason reason, std::string_view field, E value, std::uint32_t mask,
+                                             const std::string_view (&words)[N]) {
+  return {reason, Format("{} = {}", field, words[static_cast<std::size_t>(value)]), MaskText<E>(mask, words)};
 }
-
-std::optional<Rejection> CheckType(std::string_view field, DataType type, std::uint32_t mask) {
-  if ((mask & Bit(type)) != 0) return std::nullopt;
-  return Rejection{Reason::kType, Format("{} = {}", field, DataTypeName(type)), TypeMaskText(mask)};
+[[gnu::cold, gnu::noinline]] Rejection WrongType(std::string_view field, DataType type, std::uint32_t mask) {
+  return {Reason::kType, Format("{} = {}", field, DataTypeName(type)), TypeMaskText(mask)};
 }
-
-std::optional<Rejection> CheckPack(std::string_view field, Pack have, Pack want) {
-  if (have == want || have == kPackAny) return std::nullopt;
-  return Rejection{Reason::kPack, Format("{} = {}", field, PackName(have)), PackName(want)};
+[[gnu::cold, gnu::noinline]] Rejection WrongPack(std::string_view field, Pack have, Pack want) {
+  return {Reason::kPack, Format("{} = {}", field, PackName(have)), PackName(want)};
+}
+[[gnu::cold, gnu::noinline]] Rejection NotMultiple(std::string_view field, std::int32_t value, std::int32_t of) {
+  return {Reason::kShape, Format("{} = {}", field, value), Format("{} a multiple of {}", field, of)};
 }
 
 // Bits of relative precision that a step to `type` keeps; a kernel that rounds to no fewer than the operand has loses nothing.
@@ -85,32 +90,38 @@ std::optional<Rejection> CheckPrecision(const GemmDesc& p, Precision rounds_a_to
 
 std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
   const KernelDesc& d = desc_;
-  if (auto no = CheckType("type_a", p.type_a, d.type_a)) return no;
-  if (auto no = CheckType("type_b", p.type_b, d.type_b)) return no;
-  if (auto no = CheckType("type_c", p.type_c, d.type_c)) return no;
-  if (auto no = CheckMask(Reason::kOrder, "order_a", p.order_a, d.order_a, kOrderWords)) return no;
-  if (auto no = CheckMask(Reason::kOrder, "order_b", p.order_b, d.order_b, kOrderWords)) return no;
-  if (auto no = CheckMask(Reason::kOrder, "order_c", p.order_c, d.order_c, kOrderWords)) return no;
-  if (auto no = CheckMask(Reason::kStriding, "striding_a", p.striding_a, d.striding_a, kStridingWords)) return no;
-  if (auto no = CheckMask(Reason::kStriding, "striding_b", p.striding_b, d.striding_b, kStridingWords)) return no;
-  if (auto no = CheckMask(Reason::kStriding, "striding_c", p.striding_c, d.striding_c, kStridingWords)) return no;
-  if (auto no = CheckPack("pack_a", p.pack_a, d.pack_a)) return no;
-  if (auto no = CheckPack("pack_b", p.pack_b, d.pack_b)) return no;
-  if (auto no = CheckMask(Reason::kQuant, "quant_a", p.quant_a.type, d.quant_a, kQuantWords)) return no;
-  if (auto no = CheckMask(Reason::kQuant, "quant_b", p.quant_b.type, d.quant_b, kQuantWords)) return no;
-  if (auto no = CheckMask(Reason::kEpilogue, "epilogue", p.epilogue, d.epilogue, kEpilogueWords)) return no;
-  if (auto no = CheckMask(Reason::kScaling, "scaling", p.scaling, d.scaling, kScalingWords)) return no;
-  if (auto no = CheckPrecision(p, d.activations)) return no;
-  if (auto no = CheckGuarantee(p.guarantee)) return no;
+  if (!In(d.type_a, p.type_a)) return WrongType("type_a", p.type_a, d.type_a);
+  if (!In(d.type_b, p.type_b)) return WrongType("type_b", p.type_b, d.type_b);
+  if (!In(d.type_c, p.type_c)) return WrongType("type_c", p.type_c, d.type_c);
+  if (!In(d.order_a, p.order_a)) return NotIn(Reason::kOrder, "order_a", p.order_a, d.order_a, kOrderWords);
+  if (!In(d.order_b, p.order_b)) return NotIn(Reason::kOrder, "order_b", p.order_b, d.order_b, kOrderWords);
+  if (!In(d.order_c, p.order_c)) return NotIn(Reason::kOrder, "order_c", p.order_c, d.order_c, kOrderWords);
+  if (!In(d.striding_a, p.striding_a)) {
+    return NotIn(Reason::kStriding, "striding_a", p.striding_a, d.striding_a, kStridingWords);
+  }
+  if (!In(d.striding_b, p.striding_b)) {
+    return NotIn(Reason::kStriding, "striding_b", p.striding_b, d.striding_b, kStridingWords);
+  }
+  if (!In(d.striding_c, p.striding_c)) {
+    return NotIn(Reason::kStriding, "striding_c", p.striding_c, d.striding_c, kStridingWords);
+  }
+  if (!PackFits(p.pack_a, d.pack_a)) return WrongPack("pack_a", p.pack_a, d.pack_a);
+  if (!PackFits(p.pack_b, d.pack_b)) return WrongPack("pack_b", p.pack_b, d.pack_b);
+  if (!In(d.quant_a, p.quant_a.type)) return NotIn(Reason::kQuant, "quant_a", p.quant_a.type, d.quant_a, kQuantWords);
+  if (!In(d.quant_b, p.quant_b.type)) return NotIn(Reason::kQuant, "quant_b", p.quant_b.type, d.quant_b, kQuantWords);
+  if (!In(d.epilogue, p.epilogue)) return NotIn(Reason::kEpilogue, "epilogue", p.epilogue, d.epilogue, kEpilogueWords);
+  if (!In(d.scaling, p.scaling)) return NotIn(Reason::kScaling, "scaling", p.scaling, d.scaling, kScalingWords);
+  if (d.activations != Precision::kF32) {
+    if (auto no = CheckPrecision(p, d.activations)) return no;
+  }
+  if (p.guarantee != Guarantee::kFastest) {
+    if (auto no = CheckGuarantee(p.guarantee)) return no;
+  }
   if (d.max_m > 0 && p.m > d.max_m) {
     return Rejection{Reason::kShape, Format("m = {}", p.m), Format("m <= {}", d.max_m)};
   }
-  if (d.align_n > 1 && p.n % d.align_n != 0) {
-    return Rejection{Reason::kShape, Format("n = {}", p.n), Format("n a multiple of {}", d.align_n)};
-  }
-  if (d.align_k > 1 && p.k % d.align_k != 0) {
-    return Rejection{Reason::kShape, Format("k = {}", p.k), Format("k a multiple of {}", d.align_k)};
-  }
+  if (d.align_n > 1 && p.n % d.align_n != 0) return NotMultiple("n", p.n, d.align_n);
+  if (d.align_k > 1 && p.k % d.align_k != 0) return NotMultiple("k", p.k, d.align_k);
   return std::nullopt;
 }
 
