@@ -73,16 +73,22 @@ resolve() {
 
 mapfile -t missing < <(missing_entries)
 [[ ${#missing[@]} -eq 0 ]] && exit 0
+required=()
+for entry in "${missing[@]}"; do [[ $entry == *\? ]] || required+=("$entry"); done
 
 as_root=()
 if [[ $(id -u) -ne 0 ]]; then
-  if ! command -v sudo >/dev/null; then
+  if command -v sudo >/dev/null; then
+    as_root=(sudo)
+  elif [[ ${#required[@]} -eq 0 ]]; then
+    exit 0
+  else
     echo "install_deps.sh: these packages are missing, and neither root nor sudo is here to install them:" >&2
-    printf '  %s\n' "${missing[@]%\?}" >&2
+    printf '  %s\n' "${required[@]}" >&2
     exit 1
   fi
-  as_root=(sudo)
 fi
+
 apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@"; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
