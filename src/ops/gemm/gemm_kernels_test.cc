@@ -484,7 +484,7 @@ TEST(KernelIds, FollowTheGrammarAndSayWhatTheKernelDeclares) {
   const std::string type = "(any|f32|f16|bf16|f64|f8_e4m3|i8|u4|q4_0|q4_1|q8_0|q6_k)";
   const std::regex grammar("gemm\\." + type + "_" + type + "_" + type +
                            "\\.[tnx]{2}\\.(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|onednn)"
-                           "\\.((gemv)?[0-9]+x[0-9]+(?:x[0-9]+)?)\\.([a-z0-9_]+)(\\.[a-z0-9]+)?");
+                           "\\.((?:gemv)?[0-9]+x[0-9]+(?:x[0-9]+)?)\\.([a-z0-9_]+)(\\.[a-z0-9]+)?");
   std::set<std::string> seen;
   for (const Kernel* kernel : AllKernels().kernels()) {
     const std::string name(kernel->name());

@@ -197,13 +197,12 @@ double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec, const De
   const double flops = 2 * weights * (0.85 * p.m + 0.15 * rows + blocks * decode_rows);
   const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
   const double busy = Min(static_cast<int>(workers), plan.pairs * static_cast<int>(blocks) * plan.splits);
-  const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b) * (p.k > 0 ? 1.0 : 0.0) +
-                       4.0 * p.m * (static_cast<double>(p.k) * 2 + p.n);
+  const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b) + 4.0 * p.m * (static_cast<double>(p.k) * 2 + p.n);
   const double partial_bytes = plan.splits > 1 ? 8.0 * plan.splits * p.m * p.n : 0;
   const double compute_us = flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.85 * busy) * 1e-3;
-  const double memory_us = bytes / device.read_gb_s * 1e-3;
+  const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
   const double stage_us = 0.6e-3 * p.m * p.k / workers;
-  return (compute_us > memory_us ? compute_us : memory_us) + stage_us + partial_bytes / device.read_gb_s * 1e-3 + 3.0;
+  return (compute_us > memory_us ? compute_us : memory_us) + stage_us + partial_bytes / ReadRate(device, partial_bytes) * 1e-3 + 3.0;
 }
 
 std::size_t PanelGemm::PackedBytes(const MatrixLayout& b) const {

@@ -109,9 +109,7 @@ double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceS
   const double flops = 2 * weights * CyclesPerVector(p.type_b, p.m);
   const double busy = workers < pairs ? workers : pairs;
   const double compute_us = flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.8 * busy) * 1e-3;
-  // Weights that fit the last-level cache are read from it on every call but the first: about four times the memory's rate.
-  const double rate = bytes < static_cast<double>(device.llc_bytes) / 2 ? 4 * device.read_gb_s : device.read_gb_s;
-  const double memory_us = bytes / rate * 1e-3;
+  const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
   return (compute_us > memory_us ? compute_us : memory_us) + 1.5;
 }
 
