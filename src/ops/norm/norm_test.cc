@@ -1,0 +1,169 @@
+#include "ops/norm/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/test_util.h"
+#include "engine/op_stages.h"
+
+namespace tilewright {
+namespace {
+
+class NormTest : public testing::Test {
+ protected:
+  NormTest() {
+    AddNorm(registry_);
+    device_ = DetectCpuCappedAt(Isa::kAmx);
+  }
+
+  /// Kernels that this processor can run on f32.
+  std::vector<const NormKernel*> Kernels() const {
+    std::vector<const NormKernel*> kernels;
+    for (const NormKernel* kernel : registry_.kernels()) {
+      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
+    }
+    return kernels;
+  }
+
+  NormRegistry registry_;
+  DeviceSpec device_;
+};
+
+TensorView Rows(void* data, DataType type, std::int64_t cols, std::int64_t rows, std::int64_t ld) {
+  return TensorView{data, {cols, rows, 1, 1}, {1, ld, ld * rows, ld * rows}, type};
+}
+
+struct Case {
+  std::int64_t cols, rows, ld_in, ld_out;
+  std::size_t misalign;
+};
+
+constexpr Case kCases[] = {
+    {1, 1, 1, 1, 0},        {3, 2, 3, 5, 4},          {15, 3, 16, 15, 4},
+    {16, 3, 16, 16, 0},     {17, 4, 20, 18, 12},      {63, 2, 63, 63, 4},
+    {64, 5, 64, 70, 0},     {65, 2, 65, 65, 60},      {576, 7, 576, 576, 0},
+    {577, 33, 600, 580, 8}, {8192, 3, 8192, 8192, 0}, {127, 300, 127, 127, 0}};
+
+TEST_F(NormTest, EveryKernelAgreesWithTheOracle) {
+  const auto pool = MakeThreadPool(3);
+  std::uint64_t seed = 1;
+  for (const Case& c : kCases) {
+    test::Guarded<float> in(static_cast<std::size_t>(c.ld_in * c.rows), c.misalign);
+    const auto values = test::RandomFloats(static_cast<std::size_t>(c.cols * c.rows), ++seed, 3.0);
+    for (std::int64_t r = 0; r < c.rows; ++r) {
+      for (std::int64_t i = 0; i < c.cols; ++i) {
+        in[static_cast<std::size_t>(r * c.ld_in + i)] =
+            values[static_cast<std::size_t>(r * c.cols + i)];
+      }
+    }
+    test::Guarded<float> weight(test::RandomFloats(static_cast<std::size_t>(c.cols), ++seed),
+                                c.misalign);
+    std::vector<double> want(static_cast<std::size_t>(c.cols * c.rows));
+    NormArgs args{.in = Rows(in.data(), DataType::kF32, c.cols, c.rows, c.ld_in),
+                  .weight = Rows(weight.data(), DataType::kF32, c.cols, 1, c.cols),
+                  .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols),
+                  .epsilon = 1e-5f};
+    ASSERT_TRUE(ReferenceNorm(args));
+    for (const NormKernel* kernel : Kernels()) {
+      SCOPED_TRACE(std::string(kernel->name()) + " cols " + std::to_string(c.cols) + " rows " +
+                   std::to_string(c.rows));
+      test::Guarded<float> out(static_cast<std::size_t>(c.ld_out * c.rows), c.misalign);
+      args.out = Rows(out.data(), DataType::kF32, c.cols, c.rows, c.ld_out);
+      ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+      EXPECT_EQ(out.Damage(), "");
+      for (std::int64_t r = 0; r < c.rows; ++r) {
+        for (std::int64_t i = 0; i < c.ld_out; ++i) {
+          const float got = out[static_cast<std::size_t>(r * c.ld_out + i)];
+          if (i < c.cols) {
+            ASSERT_LT(test::UlpError(got, want[static_cast<std::size_t>(r * c.cols + i)]), 6)
+                << r << " " << i;
+          } else {
+            ASSERT_TRUE(std::isnan(got)) << "padding was written";
+          }
+        }
+      }
+      // In place, on another number of threads: the same bits.
+      test::Guarded<float> same(std::vector<float>(in.begin(), in.end()), 4);
+      NormArgs in_place = args;
+      in_place.in.data = same.data();
+      in_place.out = in_place.in;
+      ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+      for (std::int64_t r = 0; r < c.rows; ++r) {
+        ASSERT_TRUE(test::BitwiseEqual(same.data() + r * c.ld_in, out.data() + r * c.ld_out,
+                                       static_cast<std::size_t>(c.cols) * sizeof(float)));
+      }
+    }
+  }
+}
+
+TEST_F(NormTest, TheOracleIsTheFormula) {
+  double in[] = {3, 4}, weight[] = {1, 2}, out[2];
+  ASSERT_TRUE(ReferenceNorm({.in = Rows(in, DataType::kF64, 2, 1, 2),
+                             .weight = Rows(weight, DataType::kF64, 2, 1, 2),
+                             .out = Rows(out, DataType::kF64, 2, 1, 2),
+                             .epsilon = 0.0f}));
+  EXPECT_DOUBLE_EQ(out[0], 3 / std::sqrt(12.5));
+  EXPECT_DOUBLE_EQ(out[1], 8 / std::sqrt(12.5));
+}
+
+TEST_F(NormTest, ARowOfZerosStaysFiniteAndANaNStaysInItsRow) {
+  for (const NormKernel* kernel : Kernels()) {
+    std::vector<float> in(200, 0.0f), weight(100, 1.0f), out(200, 7.0f);
+    in[150] = NAN;
+    ASSERT_TRUE(kernel->Launch({.in = Rows(in.data(), DataType::kF32, 100, 2, 100),
+                                .weight = Rows(weight.data(), DataType::kF32, 100, 1, 100),
+                                .out = Rows(out.data(), DataType::kF32, 100, 2, 100)},
+                               Stream{}));
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(out[static_cast<std::size_t>(i)], 0) << kernel->name();
+    EXPECT_TRUE(std::isnan(out[100])) << kernel->name();
+  }
+}
+
+TEST_F(NormTest, ViewsThatDoNotFitAreRefusedByName) {
+  float data[8] = {};
+  NormArgs args{.in = Rows(data, DataType::kF32, 4, 2, 4),
+                .weight = Rows(data, DataType::kF32, 3, 1, 3),
+                .out = Rows(data, DataType::kF32, 4, 2, 4)};
+  Status status = registry_.kernels()[0]->Launch(args, Stream{});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(status.error().message.find("weight"), std::string::npos);
+  args.weight.shape[0] = 4;
+  args.out.shape[1] = 1;
+  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{}));
+  args.out.shape[1] = 2;
+  args.out.data = nullptr;
+  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{}));
+  args.out.data = data;
+  EXPECT_TRUE(registry_.kernels()[0]->Launch(args, Stream{}));
+}
+
+TEST_F(NormTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
+  NormDesc desc{.rows = 4, .cols = 576, .threads = 2};
+  for (const auto& [isa, features, name] :
+       {std::tuple{Isa::kScalar, 0u, "norm.rms.f32.scalar"},
+        std::tuple{Isa::kAvx2, std::uint32_t{kFeatureAvx2}, "norm.rms.f32.avx2"},
+        std::tuple{Isa::kAvx512, kFeatureAvx2 | kFeatureAvx512, "norm.rms.f32.avx512"}}) {
+    DeviceSpec device;
+    device.isa = isa;
+    device.features = features;
+    EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), name);
+  }
+  desc.type_out = DataType::kBF16;
+  EXPECT_EQ(ChooseOp(desc, registry_, device_).value().kernel().name(), "norm.rms.any.reference");
+  desc.type_out = DataType::kQ4_0;
+  const auto none = ChooseOp(desc, registry_, device_);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kUnsupported);
+}
+
+TEST_F(NormTest, EveryKernelHasAnIdAndAFingerprint) {
+  for (const NormKernel* kernel : registry_.kernels())
+    EXPECT_FALSE(kernel->info().fingerprint.empty()) << kernel->name();
+  EXPECT_EQ(registry_.kernels().size(), 4u);
+}
+
+}  // namespace
+}  // namespace tilewright
