@@ -1,0 +1,175 @@
+#include "ops/rope/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "core/parallel.h"
+#include "core/tensor_access.h"
+#include "core/text.h"
+#include "engine/function_kernel.h"
+#include "ops/rope/angles.h"
+#include "ops/rope/cpu/rope_cpu.h"
+
+namespace tilewright {
+namespace {
+
+using CpuRope = FunctionKernel<RopeDesc, RopeArgs, RopeImpl>;
+
+constexpr std::int64_t kGrain = 16384;  // elements of a task, as in ops/norm
+
+std::optional<Rejection> Feasible(const RopeImpl&, const RopeDesc& desc) {
+  if (desc.type_in != DataType::kF32 || desc.type_out != DataType::kF32) {
+    return Rejection{Reason::kType,
+                     Format("{} to {}", DataTypeName(desc.type_in), DataTypeName(desc.type_out)),
+                     "f32 to f32"};
+  }
+  return std::nullopt;
+}
+
+double EstimateUs(const RopeImpl& impl, const RopeDesc& desc, const DeviceSpec&) {
+  const double elements = static_cast<double>(desc.rows) * desc.heads * desc.head_dim;
+  const double threads =
+      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
+  return elements * impl.ns_per_element * 1e-3 / threads + desc.rows * 0.01;
+}
+
+/// Cosines and sines of one position without a table.
+void ComputeAngles(const RopeArgs& args, std::int64_t position, float* out) {
+  if (args.table != nullptr) return args.table->Compute(position, out);
+  const int half = args.params.dims / 2;
+  for (int i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) *
+                         RopeFrequency(args.params, args.factors.as<const float>(), i);
+    out[i] = static_cast<float>(std::cos(angle));
+    out[half + i] = static_cast<float>(std::sin(angle));
+  }
+}
+
+void RunRows(const RopeImpl& impl, const RopeArgs& args, std::int64_t begin, std::int64_t end) {
+  float computed[kMaxRopeDims];
+  const std::int64_t dims = args.params.dims, head_dim = args.qk.shape[0];
+  const auto rotate =
+      args.params.mode == RopeMode::kInterleaved ? impl.interleaved : impl.half_split;
+  for (std::int64_t row = begin; row < end; ++row) {
+    const std::int64_t position = args.positions.as<const std::int32_t>()[row];
+    const float* angles = computed;
+    if (args.table != nullptr && position < args.table->positions()) {
+      angles = args.table->Row(position);
+    } else {
+      ComputeAngles(args, position, computed);
+    }
+    const float* in = args.qk.as<const float>() + row * args.qk.stride[2];
+    float* out = args.out.as<float>() + row * args.out.stride[2];
+    for (std::int64_t h = 0; h < args.qk.shape[1];
+         ++h, in += args.qk.stride[1], out += args.out.stride[1]) {
+      rotate(in, angles, angles + dims / 2, out, dims / 2);
+      if (out != in) std::copy(in + dims, in + head_dim, out + dims);
+    }
+  }
+}
+
+Status Launch(const RopeImpl& impl, const RopeArgs& args, Stream stream) {
+  const Result<RopeDesc> desc = DescOf(args, 1);
+  if (!desc) return Fail(desc.error());
+  if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
+  if (args.table == nullptr) {
+    if (Status status = CheckRopeParams(args.params, args.factors.as<const float>()); !status)
+      return status;
+  } else if (args.table->params() != args.params) {
+    return Fail(ErrorCode::kInvalidArgument, "rope: the table was made for other parameters");
+  }
+  if (Status status = CheckPositions(args); !status) return status;
+  const std::int64_t row_elements = std::max<std::int64_t>(args.qk.shape[0] * args.qk.shape[1], 1);
+  ParallelRanges(stream.exec(), args.qk.shape[2], kGrain / row_elements,
+                 [&](std::int64_t begin, std::int64_t end) { RunRows(impl, args, begin, end); });
+  return {};
+}
+
+class ReferenceKernel final : public RopeKernel {
+ public:
+  ReferenceKernel() : RopeKernel(Info()) {}
+  std::optional<Rejection> IsFeasible(const RopeDesc& desc) const override {
+    if (IsFloatType(desc.type_in) && IsFloatType(desc.type_out)) return std::nullopt;
+    return Rejection{Reason::kType,
+                     Format("{} to {}", DataTypeName(desc.type_in), DataTypeName(desc.type_out)),
+                     "f64, f32, f16 or bf16"};
+  }
+  double EstimateUs(const RopeDesc& desc, const DeviceSpec&) const override {
+    return static_cast<double>(desc.rows) * desc.heads * desc.head_dim * 50e-3;
+  }
+  Status Launch(const RopeArgs& args, Stream) const override { return ReferenceRope(args); }
+
+ private:
+  static KernelInfo Info() {
+    KernelInfo info = CpuKernelInfo("rope.any.reference", "", 0);
+    info.fingerprint = "reference";
+    info.reference = true;
+    return info;
+  }
+};
+
+}  // namespace
+
+std::string KeyOf(const RopeDesc& desc) {
+  return Format("rope {}_{} {} rows={} heads={} head_dim={} dims={} threads={}",
+                DataTypeName(desc.type_in), DataTypeName(desc.type_out),
+                desc.mode == RopeMode::kInterleaved ? "interleaved" : "half_split", desc.rows,
+                desc.heads, desc.head_dim, desc.dims, desc.threads);
+}
+
+Result<RopeDesc> DescOf(const RopeArgs& args, int threads) {
+  if (Status s = CheckView("rope: qk", args.qk); !s) return Fail(s.error());
+  if (Status s = CheckView("rope: out", args.out); !s) return Fail(s.error());
+  if (Status s = CheckSameShape("rope: out", args.out, "qk", args.qk); !s) return Fail(s.error());
+  if (args.qk.shape[3] != 1) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("rope: qk has shape {}, must be [head_dim, heads, rows]", ShapeText(args.qk)));
+  }
+  if (Status s = CheckInts("rope: positions", args.positions, args.qk.shape[2]); !s)
+    return Fail(s.error());
+  const std::int32_t dims = args.params.dims;
+  if (dims < 2 || dims % 2 != 0 || dims > kMaxRopeDims || dims > args.qk.shape[0]) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("rope: dims = {}, must be even and at most head_dim = {} and {}", dims,
+                       args.qk.shape[0], kMaxRopeDims));
+  }
+  if (args.factors.data != nullptr &&
+      (args.factors.dtype != DataType::kF32 || args.factors.shape[0] < dims / 2 ||
+       args.factors.stride[0] != 1)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("rope: factors {} {}, must be {} adjacent f32",
+                       DataTypeName(args.factors.dtype), ShapeText(args.factors), dims / 2));
+  }
+  return RopeDesc{.type_in = args.qk.dtype,
+                  .type_out = args.out.dtype,
+                  .mode = args.params.mode,
+                  .rows = static_cast<std::int32_t>(args.qk.shape[2]),
+                  .heads = static_cast<std::int32_t>(args.qk.shape[1]),
+                  .head_dim = static_cast<std::int32_t>(args.qk.shape[0]),
+                  .dims = dims,
+                  .threads = threads};
+}
+
+Status CheckPositions(const RopeArgs& args) {
+  const auto* positions = args.positions.as<const std::int32_t>();
+  for (std::int64_t row = 0; row < args.qk.shape[2]; ++row) {
+    if (positions[row] < 0) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("rope: positions[{}] = {}, must be 0 or more", row, positions[row]));
+    }
+  }
+  return {};
+}
+
+void AddRope(RopeRegistry& registry) {
+  const CpuRope::Shared shared{&Feasible, &EstimateUs, &Launch};
+  for (const RopeImpl* impl : {&kRopeScalar, &kRopeAvx2, &kRopeAvx512}) {
+    static_cast<void>(registry.Add(std::make_unique<CpuRope>(
+        CpuKernelInfo(Format("rope.f32.{}", impl->isa), impl->tu, impl->features), *impl, shared)));
+  }
+  static_cast<void>(registry.Add(std::make_unique<ReferenceKernel>()));
+}
+
+}  // namespace tilewright

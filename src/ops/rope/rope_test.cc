@@ -1,0 +1,249 @@
+#include "ops/rope/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/test_util.h"
+#include "engine/op_stages.h"
+
+namespace tilewright {
+namespace {
+
+class RopeTest : public testing::Test {
+ protected:
+  RopeTest() {
+    AddRope(registry_);
+    device_ = DetectCpuCappedAt(Isa::kAmx);
+  }
+  std::vector<const RopeKernel*> Kernels() const {
+    std::vector<const RopeKernel*> kernels;
+    for (const RopeKernel* kernel : registry_.kernels()) {
+      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
+    }
+    return kernels;
+  }
+  RopeRegistry registry_;
+  DeviceSpec device_;
+};
+
+/// [head_dim, heads, rows] with `pad` elements after each head and each row.
+TensorView Heads(void* data, DataType type, std::int64_t head_dim, std::int64_t heads,
+                 std::int64_t rows, std::int64_t pad) {
+  const std::int64_t head = head_dim + pad, row = head * heads + pad;
+  return TensorView{data, {head_dim, heads, rows, 1}, {1, head, row, row * rows}, type};
+}
+std::size_t Size(const TensorView& v) { return static_cast<std::size_t>(v.stride[2] * v.shape[2]); }
+
+TensorView Ints(std::vector<std::int32_t>& values) {
+  return Contiguous(values.data(), DataType::kI32,
+                    {static_cast<std::int64_t>(values.size()), 1, 1, 1});
+}
+
+struct Case {
+  std::int32_t head_dim, dims, heads, rows, pad;
+};
+constexpr Case kCases[] = {{64, 64, 9, 5, 0}, {64, 64, 3, 40, 3}, {128, 128, 2, 3, 1},
+                           {80, 80, 2, 3, 0}, {64, 32, 2, 3, 5},  {2, 2, 1, 1, 0},
+                           {6, 6, 3, 2, 1},   {100, 34, 2, 3, 0}, {256, 256, 1, 70, 0}};
+
+std::vector<RopeParams> AllParams(std::int32_t dims) {
+  std::vector<RopeParams> all;
+  for (const RopeMode mode : {RopeMode::kInterleaved, RopeMode::kHalfSplit}) {
+    all.push_back({.mode = mode, .dims = dims});
+    all.push_back({.mode = mode, .dims = dims, .base = 500000.0f, .freq_scale = 0.25f});
+    all.push_back({.mode = mode, .dims = dims, .base = 500000.0f, .scaling_factor = 8.0f});
+  }
+  return all;
+}
+
+TEST_F(RopeTest, EveryKernelAgreesWithTheOracleWithAndWithoutATable) {
+  const auto pool = MakeThreadPool(3);
+  std::uint64_t seed = 10;
+  for (const Case& c : kCases) {
+    for (const RopeParams& params : AllParams(c.dims)) {
+      std::vector<std::int32_t> positions;
+      Random random(++seed);
+      for (int r = 0; r < c.rows; ++r)
+        positions.push_back(static_cast<std::int32_t>(random.Below(r == 0 ? 200000 : 300)));
+      TensorView view = Heads(nullptr, DataType::kF32, c.head_dim, c.heads, c.rows, c.pad);
+      test::Guarded<float> in(test::RandomFloats(Size(view), ++seed), 4);
+      std::vector<double> want(Size(view), 0.0);
+      RopeArgs args{
+          .qk = view, .positions = Ints(positions), .factors = {}, .out = view, .params = params};
+      args.qk.data = in.data();
+      args.out.data = want.data();
+      args.out.dtype = DataType::kF64;
+      ASSERT_TRUE(ReferenceRope(args));
+      args.out.dtype = DataType::kF32;
+      const RopeTable table = RopeTable::Make(params, nullptr, 150).value();
+
+      for (const RopeKernel* kernel : Kernels()) {
+        SCOPED_TRACE(std::string(kernel->name()) + " head_dim " + std::to_string(c.head_dim) +
+                     " dims " + std::to_string(c.dims) + " seed " + std::to_string(seed));
+        test::Guarded<float> out(Size(view), 8);
+        args.out.data = out.data();
+        args.table = &table;
+        ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+        EXPECT_EQ(out.Damage(), "");
+        for (std::int64_t r = 0; r < c.rows; ++r) {
+          for (std::int64_t h = 0; h < c.heads; ++h) {
+            for (std::int64_t i = 0; i < c.head_dim + c.pad; ++i) {
+              const auto at = static_cast<std::size_t>(r * view.stride[2] + h * view.stride[1] + i);
+              if (i >= c.head_dim) {
+                ASSERT_TRUE(std::isnan(out[at])) << "padding was written";
+              } else if (i >= c.dims) {
+                ASSERT_EQ(out[at], in[at]) << "elements beyond dims pass through";
+              } else {
+                // |x| <= 5: three roundings of values below 5 and of factors below 1.
+                ASSERT_NEAR(out[at], want[at], 2e-6) << r << " " << h << " " << i;
+              }
+            }
+          }
+        }
+        // In place, without a table, on one thread: the same bits.
+        test::Guarded<float> same(std::vector<float>(in.begin(), in.end()));
+        RopeArgs in_place = args;
+        in_place.table = nullptr;
+        in_place.qk.data = in_place.out.data = same.data();
+        ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+        for (std::int64_t r = 0; r < c.rows; ++r) {
+          for (std::int64_t h = 0; h < c.heads; ++h) {
+            const auto at = r * view.stride[2] + h * view.stride[1];
+            ASSERT_TRUE(test::BitwiseEqual(same.data() + at, out.data() + at,
+                                           sizeof(float) * static_cast<std::size_t>(c.head_dim)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(RopeTest, TheOracleTurnsPairsByTheAngleOfTheFormula) {
+  std::vector<std::int32_t> positions = {3};
+  double in[] = {1, 0, 1, 0}, out[4];
+  RopeArgs args{.qk = Contiguous(in, DataType::kF64, {4, 1, 1, 1}),
+                .positions = Ints(positions),
+                .factors = {},
+                .out = Contiguous(out, DataType::kF64, {4, 1, 1, 1}),
+                .params = {.mode = RopeMode::kInterleaved, .dims = 4, .base = 100.0f}};
+  ASSERT_TRUE(ReferenceRope(args));
+  EXPECT_NEAR(out[0], std::cos(3.0), 1e-15);
+  EXPECT_NEAR(out[1], std::sin(3.0), 1e-15);
+  EXPECT_NEAR(out[2], std::cos(0.3), 1e-15);
+  EXPECT_NEAR(out[3], std::sin(0.3), 1e-15);
+  args.params.mode = RopeMode::kHalfSplit;
+  ASSERT_TRUE(ReferenceRope(args));
+  EXPECT_NEAR(out[0], std::cos(3.0) - std::sin(3.0), 1e-15);
+  EXPECT_NEAR(out[2], std::sin(3.0) + std::cos(3.0), 1e-15);
+  EXPECT_EQ(out[1], 0);
+}
+
+TEST_F(RopeTest, Llama3ScalingKeepsShortWavesAndSlowsLongOnes) {
+  const RopeParams params{.dims = 128,
+                          .base = 500000.0f,
+                          .scaling_factor = 8.0f,
+                          .low_freq_factor = 1.0f,
+                          .high_freq_factor = 4.0f,
+                          .original_context = 8192};
+  RopeParams plain = params;
+  plain.scaling_factor = 0;
+  const auto scaled = RopeTable::Make(params, nullptr, 0).value().frequencies();
+  const auto original = RopeTable::Make(plain, nullptr, 0).value().frequencies();
+  int kept = 0, slowed = 0, between = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    const double wavelength = 2 * M_PI / original[i];
+    const double ratio = original[i] / scaled[i];
+    if (wavelength < 8192.0 / 4) {
+      EXPECT_EQ(ratio, 1) << i;
+      ++kept;
+    } else if (wavelength > 8192.0) {
+      EXPECT_NEAR(ratio, 8, 1e-12) << i;
+      ++slowed;
+    } else {
+      EXPECT_GT(ratio, 1) << i;
+      EXPECT_LT(ratio, 8) << i;
+      ++between;
+    }
+  }
+  EXPECT_GT(kept, 10);
+  EXPECT_GT(slowed, 10);
+  EXPECT_GT(between, 2);
+  // The explicit factors that converters write for these models are these ratios.
+  std::vector<float> factors;
+  for (std::size_t i = 0; i < 64; ++i)
+    factors.push_back(static_cast<float>(original[i] / scaled[i]));
+  const auto by_factor = RopeTable::Make(plain, factors.data(), 0).value().frequencies();
+  for (std::size_t i = 0; i < 64; ++i) EXPECT_NEAR(by_factor[i] / scaled[i], 1, 1e-7);
+}
+
+TEST_F(RopeTest, ExplicitFactorsDivideTheAngles) {
+  std::vector<std::int32_t> positions = {5};
+  std::vector<float> in = {1, 0, 1, 0}, factors = {2, 5};
+  for (const RopeKernel* kernel : Kernels()) {
+    std::vector<float> out(4);
+    RopeArgs args{.qk = Contiguous(in.data(), DataType::kF32, {4, 1, 1, 1}),
+                  .positions = Ints(positions),
+                  .factors = Contiguous(factors.data(), DataType::kF32, {2, 1, 1, 1}),
+                  .out = Contiguous(out.data(), DataType::kF32, {4, 1, 1, 1}),
+                  .params = {.dims = 4, .base = 100.0f}};
+    ASSERT_TRUE(kernel->Launch(args, Stream{}));
+    EXPECT_FLOAT_EQ(out[0], std::cos(2.5f));
+    EXPECT_FLOAT_EQ(out[2], std::cos(0.1f));
+  }
+}
+
+TEST_F(RopeTest, ANegativePositionIsRefusedBeforeAnythingIsWritten) {
+  std::vector<std::int32_t> positions = {0, 1, -1};
+  std::vector<float> data(12, 1.0f);
+  RopeArgs args{.qk = Contiguous(data.data(), DataType::kF32, {4, 1, 3, 1}),
+                .positions = Ints(positions),
+                .factors = {},
+                .out = Contiguous(data.data(), DataType::kF32, {4, 1, 3, 1}),
+                .params = {.dims = 4}};
+  for (const RopeKernel* kernel : Kernels()) {
+    const Status status = kernel->Launch(args, Stream{});
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("positions[2] = -1"), std::string::npos)
+        << status.error().message;
+    EXPECT_EQ(data, std::vector<float>(12, 1.0f));
+  }
+}
+
+TEST_F(RopeTest, BadParametersAreRefusedByName) {
+  EXPECT_FALSE(RopeTable::Make({.dims = 3}, nullptr, 1));
+  EXPECT_FALSE(RopeTable::Make({.dims = 0}, nullptr, 1));
+  EXPECT_FALSE(RopeTable::Make({.dims = 2048}, nullptr, 1));
+  EXPECT_FALSE(RopeTable::Make({.dims = 4, .base = 0}, nullptr, 1));
+  EXPECT_FALSE(RopeTable::Make(
+      {.dims = 4, .scaling_factor = 8, .low_freq_factor = 4, .high_freq_factor = 4}, nullptr, 1));
+  const float zero[] = {1, 0};
+  EXPECT_FALSE(RopeTable::Make({.dims = 4}, zero, 1));
+  std::vector<std::int32_t> positions = {0};
+  std::vector<float> data(4);
+  RopeArgs args{.qk = Contiguous(data.data(), DataType::kF32, {4, 1, 1, 1}),
+                .positions = Ints(positions),
+                .factors = {},
+                .out = Contiguous(data.data(), DataType::kF32, {4, 1, 1, 1}),
+                .params = {.dims = 6}};
+  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{})) << "dims above head_dim";
+  args.params.dims = 4;
+  const RopeTable other = RopeTable::Make({.dims = 4, .base = 5}, nullptr, 4).value();
+  args.table = &other;
+  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{})) << "a table of other parameters";
+  args.table = nullptr;
+  args.positions.shape[0] = 0;
+  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{})) << "too few positions";
+}
+
+TEST_F(RopeTest, TheWidestKernelOfTheDeviceIsChosen) {
+  const RopeDesc desc{.rows = 1, .heads = 9, .head_dim = 64, .dims = 64};
+  EXPECT_EQ(ChooseOp(desc, registry_, DeviceSpec{}).value().kernel().name(), "rope.f32.scalar");
+  DeviceSpec device;
+  device.features = kFeatureAvx2 | kFeatureAvx512;
+  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "rope.f32.avx512");
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,86 @@
+#include <cmath>
+
+#include "core/text.h"
+#include "ops/rope/angles.h"
+
+namespace tilewright {
+namespace {
+
+constexpr double kTwoPi = 6.283185307179586476925;
+
+/// Llama 3.1 stretches long wavelengths by `scaling_factor` so that a longer context meets angles
+/// seen in training, keeps short ones, and blends linearly in original_context / wavelength between
+/// (Meta's llama-models, apply_scaling).
+double ScaleLlama3(const RopeParams& p, double frequency) {
+  const double wavelengths = p.original_context * frequency / kTwoPi;  // in the original context
+  if (wavelengths > static_cast<double>(p.high_freq_factor)) return frequency;
+  const double slow = frequency / static_cast<double>(p.scaling_factor);
+  if (wavelengths < static_cast<double>(p.low_freq_factor)) return slow;
+  const double low = p.low_freq_factor, high = p.high_freq_factor;
+  const double keep = (wavelengths - low) / (high - low);
+  return (1 - keep) * slow + keep * frequency;
+}
+
+}  // namespace
+
+double RopeFrequency(const RopeParams& params, const float* factors, int i) {
+  double frequency = std::pow(static_cast<double>(params.base), -2.0 * i / params.dims);
+  if (factors != nullptr) frequency /= static_cast<double>(factors[i]);
+  if (params.scaling_factor > 0) frequency = ScaleLlama3(params, frequency);
+  return frequency * static_cast<double>(params.freq_scale);
+}
+
+Status CheckRopeParams(const RopeParams& params, const float* factors) {
+  const auto refuse = [](std::string message) {
+    return Fail(ErrorCode::kInvalidArgument, "rope: " + message);
+  };
+  if (params.dims < 2 || params.dims % 2 != 0 || params.dims > kMaxRopeDims) {
+    return refuse(Format("dims = {}, must be even, 2 to {}", params.dims, kMaxRopeDims));
+  }
+  if (!(params.base > 0) || !std::isfinite(params.base))
+    return refuse(Format("base = {}, must be above 0", params.base));
+  if (!std::isfinite(params.freq_scale))
+    return refuse(Format("freq_scale = {}", params.freq_scale));
+  if (!(params.scaling_factor >= 0))
+    return refuse(Format("scaling_factor = {}, must be 0 or more", params.scaling_factor));
+  if (params.scaling_factor > 0) {
+    if (factors != nullptr) return refuse("frequency factors and a scaling factor at once");
+    if (!(params.high_freq_factor > params.low_freq_factor)) {
+      return refuse(Format("high_freq_factor = {}, must be above low_freq_factor = {}",
+                           params.high_freq_factor, params.low_freq_factor));
+    }
+  }
+  for (int i = 0; factors != nullptr && i < params.dims / 2; ++i) {
+    if (factors[i] == 0 || !std::isfinite(factors[i])) {
+      return refuse(Format("factors[{}] = {}, must be finite and not 0", i, factors[i]));
+    }
+  }
+  return {};
+}
+
+Result<RopeTable> RopeTable::Make(const RopeParams& params, const float* factors,
+                                  std::int64_t positions) {
+  if (Status status = CheckRopeParams(params, factors); !status) return Fail(status.error());
+  if (positions < 0)
+    return Fail(ErrorCode::kInvalidArgument, Format("rope: a table of {} positions", positions));
+  RopeTable table;
+  table.params_ = params;
+  table.positions_ = positions;
+  for (int i = 0; i < params.dims / 2; ++i)
+    table.frequencies_.push_back(RopeFrequency(params, factors, i));
+  table.rows_.resize(static_cast<std::size_t>(positions * params.dims));
+  for (std::int64_t p = 0; p < positions; ++p)
+    table.Compute(p, table.rows_.data() + p * params.dims);
+  return table;
+}
+
+void RopeTable::Compute(std::int64_t position, float* out) const {
+  const std::size_t half = frequencies_.size();
+  for (std::size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * frequencies_[i];
+    out[i] = static_cast<float>(std::cos(angle));
+    out[half + i] = static_cast<float>(std::sin(angle));
+  }
+}
+
+}  // namespace tilewright
