@@ -27,10 +27,10 @@
 #   clang 14 + OpenBLAS          381-388          92
 #   clang 14                     196-198          96    -49 % on prompts
 #   clang 14, GGML_NATIVE=ON     194-196       81-95    -50 %; never with AMX (it is misled by the model)
-#   clang 14, OpenMP off         193-194       90-94    -50 %; falls to a few tokens/s when cores are shared
+#   clang 14, OpenMP off         193-194       90-94    -50 %
 #   g++ 12                       187-190       93-94    -51 %; cannot be used with AMX
 #
-# By the clock on the quiet machine, 2 threads: clang 390 / 156, g++ 375 / 156; flash attention off 330 / 146.
+# By the clock, 2 threads, best samples beside one niced build (OpenBLAS not yet measured so): clang 390 / 156, g++ 375 / 156; flash attention off 330 / 146.
 set -euo pipefail
 
 readonly version=0.3.36
