@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tilewright {
+
+/// `n` elements; `out` may be `a` or `b`; touches exactly n elements of each, no alignment needed.
+/// silu ignores `b`.
+using ElementwiseRow = void (*)(const float* a, const float* b, float* out, std::int64_t n);
+
+struct ElementwiseImpl {
+  const char* isa;
+  const char* tu;
+  std::uint32_t features;
+  double ns_add;   ///< an element of add or mul, one thread, data in the L2
+  double ns_silu;  ///< an element of silu or swiglu
+  ElementwiseRow add, mul, silu, swiglu;
+};
+
+extern const ElementwiseImpl kElementwiseScalar;
+extern const ElementwiseImpl kElementwiseAvx2;
+extern const ElementwiseImpl kElementwiseAvx512;
+
+}  // namespace tilewright

@@ -1,0 +1,211 @@
+#include "ops/elementwise/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/numeric.h"
+#include "core/test_util.h"
+#include "engine/op_stages.h"
+
+namespace tilewright {
+namespace {
+
+constexpr ElementwiseOp kOps[] = {ElementwiseOp::kAdd, ElementwiseOp::kMul, ElementwiseOp::kSilu,
+                                  ElementwiseOp::kSwiGlu};
+
+class ElementwiseTest : public testing::Test {
+ protected:
+  ElementwiseTest() {
+    AddElementwise(registry_);
+    device_ = DetectCpuCappedAt(Isa::kAmx);
+  }
+  std::vector<const ElementwiseKernel*> Kernels() const {
+    std::vector<const ElementwiseKernel*> kernels;
+    for (const ElementwiseKernel* kernel : registry_.kernels()) {
+      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
+    }
+    return kernels;
+  }
+  ElementwiseRegistry registry_;
+  DeviceSpec device_;
+};
+
+TensorView Rows(void* data, DataType type, std::int64_t cols, std::int64_t rows, std::int64_t ld) {
+  return TensorView{data, {cols, rows, 1, 1}, {1, ld, ld * rows, ld * rows}, type};
+}
+
+/// silu loses a place in each of exp, the product, the sum and the quotient; the others round once
+/// (swiglu once more than silu).
+double UlpLimit(ElementwiseOp op) {
+  return op == ElementwiseOp::kAdd || op == ElementwiseOp::kMul ? 0.5 : 5;
+}
+
+TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlignment) {
+  const auto pool = MakeThreadPool(3);
+  std::uint64_t seed = 100;
+  struct Case {
+    std::int64_t cols, rows, ld_a, ld_b, ld_out;
+    std::size_t misalign;
+  };
+  std::vector<Case> cases = {
+      {576, 7, 576, 576, 576, 0}, {1536, 40, 1536, 1536, 1536, 0}, {100, 400, 128, 101, 100, 4}};
+  for (std::int64_t n = 1; n <= 34; ++n)
+    cases.push_back({n, 3, n + n % 3, n, n + n % 2, static_cast<std::size_t>(n % 16 * 4)});
+  for (const Case& c : cases) {
+    test::Guarded<float> a(
+        test::RandomFloats(static_cast<std::size_t>(c.ld_a * c.rows), ++seed, 4.0), c.misalign);
+    test::Guarded<float> b(
+        test::RandomFloats(static_cast<std::size_t>(c.ld_b * c.rows), ++seed, 4.0), 8);
+    std::vector<double> want(static_cast<std::size_t>(c.cols * c.rows));
+    for (const ElementwiseOp op : kOps) {
+      ElementwiseArgs args{.op = op,
+                           .a = Rows(a.data(), DataType::kF32, c.cols, c.rows, c.ld_a),
+                           .b = Rows(b.data(), DataType::kF32, c.cols, c.rows, c.ld_b),
+                           .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols)};
+      ASSERT_TRUE(ReferenceElementwise(args));
+      for (const ElementwiseKernel* kernel : Kernels()) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(ElementwiseOpName(op)) +
+                     " cols " + std::to_string(c.cols) + " seed " + std::to_string(seed));
+        test::Guarded<float> out(static_cast<std::size_t>(c.ld_out * c.rows), c.misalign);
+        args.out = Rows(out.data(), DataType::kF32, c.cols, c.rows, c.ld_out);
+        ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+        EXPECT_EQ(out.Damage(), "");
+        for (std::int64_t r = 0; r < c.rows; ++r) {
+          for (std::int64_t i = 0; i < c.ld_out; ++i) {
+            const float got = out[static_cast<std::size_t>(r * c.ld_out + i)];
+            if (i >= c.cols) {
+              ASSERT_TRUE(std::isnan(got)) << "padding was written";
+            } else {
+              ASSERT_LE(test::UlpError(got, want[static_cast<std::size_t>(r * c.cols + i)]),
+                        UlpLimit(op))
+                  << r << " " << i;
+            }
+          }
+        }
+        // In place on a, one thread: the same bits.
+        test::Guarded<float> same(std::vector<float>(a.begin(), a.end()));
+        ElementwiseArgs in_place = args;
+        in_place.a.data = same.data();
+        in_place.out = in_place.a;
+        ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+        for (std::int64_t r = 0; r < c.rows; ++r) {
+          ASSERT_TRUE(test::BitwiseEqual(same.data() + r * c.ld_a, out.data() + r * c.ld_out,
+                                         static_cast<std::size_t>(c.cols) * sizeof(float)));
+        }
+        // In place on b.
+        if (op != ElementwiseOp::kSilu) {
+          test::Guarded<float> same_b(std::vector<float>(b.begin(), b.end()));
+          in_place = args;
+          in_place.b.data = same_b.data();
+          in_place.out = in_place.b;
+          ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+          for (std::int64_t r = 0; r < c.rows; ++r) {
+            ASSERT_TRUE(test::BitwiseEqual(same_b.data() + r * c.ld_b, out.data() + r * c.ld_out,
+                                           static_cast<std::size_t>(c.cols) * sizeof(float)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseTest, SiluIsAccurateOverTheWholeRangeOfFloats) {
+  // Every 4099th bit pattern: all exponents, both signs.
+  std::vector<float> x;
+  for (std::uint64_t bits = 0; bits <= 0xffffffffu; bits += 4099) {
+    const float value = F32FromBits(static_cast<std::uint32_t>(bits));
+    if (std::isfinite(value)) x.push_back(value);
+  }
+  const auto n = static_cast<std::int64_t>(x.size());
+  std::vector<float> first;
+  for (const ElementwiseKernel* kernel : Kernels()) {
+    if (kernel->info().reference) continue;
+    std::vector<float> y(x.size());
+    ElementwiseArgs args{.op = ElementwiseOp::kSilu,
+                         .a = Rows(x.data(), DataType::kF32, n, 1, n),
+                         .b = {},
+                         .out = Rows(y.data(), DataType::kF32, n, 1, n)};
+    ASSERT_TRUE(kernel->Launch(args, Stream{}));
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = static_cast<double>(x[i]) / (1 + std::exp(-static_cast<double>(x[i])));
+      if (x[i] < -87.0f) {
+        ASSERT_NEAR(y[i], exact, 2e-36) << x[i];
+        continue;
+      }
+      worst = std::fmax(worst, test::UlpError(y[i], exact));
+    }
+    EXPECT_LE(worst, 4) << kernel->name();
+    if (first.empty()) first = y;
+    EXPECT_TRUE(test::BitwiseEqual(first.data(), y.data(), y.size() * sizeof(float)))
+        << kernel->name() << " differs from " << Kernels()[0]->name();
+  }
+}
+
+TEST_F(ElementwiseTest, NaNAndInfinityPassThrough) {
+  for (const ElementwiseKernel* kernel : Kernels()) {
+    std::vector<float> x = {NAN, INFINITY, -0.0f, 0.0f, -1000.0f, 1000.0f}, y(6);
+    ASSERT_TRUE(kernel->Launch({.op = ElementwiseOp::kSilu,
+                                .a = Rows(x.data(), DataType::kF32, 6, 1, 6),
+                                .b = {},
+                                .out = Rows(y.data(), DataType::kF32, 6, 1, 6)},
+                               Stream{}));
+    EXPECT_TRUE(std::isnan(y[0])) << kernel->name();
+    EXPECT_EQ(y[1], INFINITY);
+    EXPECT_EQ(y[2], 0);
+    EXPECT_EQ(y[3], 0);
+    EXPECT_NEAR(y[4], 0, 1e-36);
+    EXPECT_EQ(y[5], 1000);
+  }
+}
+
+TEST_F(ElementwiseTest, FourDimensionalStridedViewsAreWalkedRowByRow) {
+  // [3, 2, 2, 2] inside memory with gaps at every level.
+  std::vector<float> memory(200), out(24);
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i);
+  const TensorView a{memory.data(), {3, 2, 2, 2}, {1, 5, 20, 70}, DataType::kF32};
+  const TensorView to = Contiguous(out.data(), DataType::kF32, {3, 2, 2, 2});
+  for (const ElementwiseKernel* kernel : Kernels()) {
+    ASSERT_TRUE(kernel->Launch({.op = ElementwiseOp::kAdd, .a = a, .b = a, .out = to}, Stream{}));
+    std::size_t at = 0;
+    for (int i3 = 0; i3 < 2; ++i3) {
+      for (int i2 = 0; i2 < 2; ++i2) {
+        for (int i1 = 0; i1 < 2; ++i1) {
+          for (int i0 = 0; i0 < 3; ++i0)
+            ASSERT_EQ(out[at++], 2.0f * static_cast<float>(i0 + 5 * i1 + 20 * i2 + 70 * i3));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseTest, ViewsThatDoNotFitAreRefusedByName) {
+  float data[8] = {};
+  ElementwiseArgs args{.op = ElementwiseOp::kAdd,
+                       .a = Rows(data, DataType::kF32, 4, 2, 4),
+                       .b = Rows(data, DataType::kF32, 4, 1, 4),
+                       .out = Rows(data, DataType::kF32, 4, 2, 4)};
+  const Status status = registry_.kernels()[0]->Launch(args, Stream{});
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("b has shape"), std::string::npos)
+      << status.error().message;
+  args.op = ElementwiseOp::kSilu;
+  EXPECT_TRUE(registry_.kernels()[0]->Launch(args, Stream{})) << "silu has no b";
+  args.out.stride[0] = 2;
+  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{}));
+}
+
+TEST_F(ElementwiseTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
+  ElementwiseDesc desc{.op = ElementwiseOp::kSwiGlu, .rows = 3, .cols = 1536, .threads = 2};
+  DeviceSpec device;
+  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "elementwise.f32.scalar");
+  device.features = kFeatureAvx2 | kFeatureAvx512;
+  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "elementwise.f32.avx512");
+  desc.type_a = DataType::kBF16;
+  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "elementwise.any.reference");
+}
+
+}  // namespace
+}  // namespace tilewright
