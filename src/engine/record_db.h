@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tilewright/records.h"
+#include "tilewright/result.h"
+
+struct sqlite3;
+
+namespace tilewright {
+
+/// The SQLite file behind Records: one connection, used by one thread at a time. docs/records.md describes the tables.
+class RecordDb {
+ public:
+  /// How a file answered an attempt to open it.
+  enum class State {
+    kReady,
+    kReadOnly,  ///< readable, not writable
+    kAbsent,    ///< read-only mode and no file
+    kDamaged,   ///< no SQLite file, or one whose check fails
+    kNewer,     ///< of a later schema: not touched
+    kForeign,   ///< a sound SQLite file that is not ours: not touched
+    kUnusable,  ///< neither readable nor creatable, or locked for too long
+  };
+  struct Opened {
+    State state = State::kUnusable;
+    std::string detail;  ///< what the system or SQLite said
+    std::unique_ptr<RecordDb> db;  ///< in kReady and kReadOnly
+  };
+  static Opened Open(const std::string& path, const Records::Options& options);
+
+  /// Moves a damaged file (and its journal) aside, unless another process did so first. Returns the new name, "" if the file is
+  /// sound by now; kIo when it cannot be moved.
+  static Result<std::string> MoveAside(const std::string& path, const Records::Options& options);
+
+  ~RecordDb();
+  RecordDb(const RecordDb&) = delete;
+  RecordDb& operator=(const RecordDb&) = delete;
+
+  /// The process has forked: forgets the connection without closing it, since its locks are the parent's.
+  void Abandon() { db_ = nullptr; }
+
+  Status Append(std::span<const Record> records);
+  struct Loaded {
+    std::vector<Record> records;
+    int corrupt = 0;      ///< rows that fail their checksum
+    std::string trouble;  ///< SQLite's words when reading stopped early
+  };
+  Loaded Load(const Records::Filter& filter) const;
+  Result<int> Remove(std::span<const std::string> ids);
+
+ private:
+  RecordDb(sqlite3* db, std::string path) : db_(db), path_(std::move(path)) {}
+  static Opened OpenWith(const std::string& path, const Records::Options& options, bool immutable);
+  Status Setup(const Records::Options& options);
+  Status Exec(const char* sql) const;
+  Error Trouble(const char* doing) const;
+
+  sqlite3* db_ = nullptr;
+  std::string path_;
+};
+
+}  // namespace tilewright
