@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <cmath>
+
+#include "harness.h"
+
+namespace tilewright {
+namespace {
+
+using test::Runner;
+
+/// Positions of each prompt that are compared: the float64 reference takes most of the time of this test.
+constexpr std::size_t kPositions = 48;
+
+/// Logits of the first positions of every prompt, [prompt][position][vocab].
+std::vector<std::vector<float>> Logits(Session& session, const nlohmann::json& prompts) {
+  std::vector<std::vector<float>> all;
+  for (const auto& prompt : prompts) {
+    auto ids = prompt["ids"].get<std::vector<TokenId>>();
+    ids.resize(std::min(ids.size(), kPositions));
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], static_cast<std::int32_t>(i), 0, true});
+    auto logits = session.Forward(rows);
+    EXPECT_TRUE(logits) << logits.error().message;
+    if (!logits) return all;
+    all.emplace_back(logits->begin(), logits->end());
+  }
+  return all;
+}
+
+struct Distances {
+  double median = 0, p95 = 0, max = 0;
+};
+
+Distances Compare(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& want, std::size_t vocab) {
+  std::vector<double> each;
+  for (std::size_t p = 0; p < got.size(); ++p) {
+    for (std::size_t at = 0; at < got[p].size(); at += vocab) {
+      double difference = 0, norm = 0;
+      for (std::size_t i = at; i < at + vocab; ++i) {
+        const double d = static_cast<double>(got[p][i]) - want[p][i];
+        difference += d * d;
+        norm += static_cast<double>(want[p][i]) * want[p][i];
+      }
+      each.push_back(std::sqrt(difference / norm));
+    }
+  }
+  std::sort(each.begin(), each.end());
+  return {each[each.size() / 2], each[each.size() * 95 / 100], each.back()};
+}
+
+TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
+  if (test::ModelPath().empty()) GTEST_SKIP() << "no model at TILEWRIGHT_MODEL";
+  const nlohmann::json prompts = test::ReadJson("goldens/generation.json")["prompts"];
+  std::vector<std::vector<float>> want;
+  std::size_t vocab = 0;
+  {
+    auto reference = Runner::Make(test::ModelPath(), {.fuse = false, .float64 = true, .context = 64});
+    ASSERT_NE(reference, nullptr);
+    vocab = static_cast<std::size_t>(reference->model->config().vocab);
+    want = Logits(*reference->session, prompts);
+    ASSERT_EQ(want.size(), prompts.size());
+  }
+  struct Case {
+    const char* name;
+    Precision activations;
+    DataType kv;
+    Distances allowed;
+  };
+  const Case cases[] = {
+      {"f32, f32 KV", Precision::kF32, DataType::kF32, {1e-4, 1e-4, 1e-4}},
+      {"f32, f16 KV", Precision::kF32, DataType::kF16, {5e-4, 6e-3, 6e-3}},
+      {"bf16", Precision::kBF16, DataType::kF16, {8e-3, 2.5e-2, INFINITY}},
+      {"int8", Precision::kI8, DataType::kF16, {2.4e-2, 8e-2, INFINITY}},
+  };
+  for (const Case& c : cases) {
+    auto runner = Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv, .context = 64});
+    ASSERT_NE(runner, nullptr);
+    const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
+    std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name, d.median, d.p95, d.max);
+    EXPECT_LE(d.median, c.allowed.median) << c.name;
+    EXPECT_LE(d.p95, c.allowed.p95) << c.name;
+    EXPECT_LE(d.max, c.allowed.max) << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace tilewright
