@@ -88,6 +88,7 @@ struct Vec {
     }
   }
 
+  static constexpr bool kFourBlocks = false;
   static std::uint32_t Magnitude(const float* p) {
     const I mask = _mm256_set1_epi32(0x7fffffff);
     I most = Zero();

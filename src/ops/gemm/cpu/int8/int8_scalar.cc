@@ -119,6 +119,7 @@ struct Vec {
     for (int i = 0; i < count; ++i) p[i] = x.v[i];
   }
 
+  static constexpr bool kFourBlocks = false;
   static std::uint32_t Magnitude(const float* p) {
     std::uint32_t most = 0;
     for (int i = 0; i < 32; ++i) {

@@ -1,0 +1,201 @@
+// Speed of the int8-activation GEMM kernels against the floor measured in the same run: the int8
+// dot-product peak of the cores for many rows, the memory's read bandwidth for few. Cold rows
+// rotate over copies of the weights beyond the last-level cache.
+//
+//   gemm_int8_bench [--threads N] [--types q4_1,q8_0] [--m 1,512] [--isa avx512vnni] [--seconds
+//   0.1] [--hot] prints: gemm_int8/q4_1/m=512,n=960,k=576/cold/avx512vnni  us median (min)  GOP/s
+//   % of peak  GB/s  % of bandwidth
+
+#include <fmt/format.h>
+#include <immintrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "ops/gemm/cpu/int8/register.h"
+#include "tilewright/device.h"
+
+namespace tilewright {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Options {
+  int threads = DefaultThreads();
+  std::vector<std::string> types = {"q4_1", "q8_0", "q4_0", "q6_k"};
+  std::vector<int> m = {1, 2, 4, 8, 16, 64, 512};
+  std::string isa = "avx512vnni";
+  double seconds = 0.1;
+  bool hot = false;
+};
+
+std::vector<std::string> Split(const char* text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+/// Twelve independent chains of vpdpbusd: the ceiling of every VNNI kernel. 128 operations an
+/// instruction.
+__attribute__((target("avx512f,avx512vnni"))) int DotLoop(long iterations) {
+  const __m512i w = _mm512_set1_epi32(static_cast<int>(iterations));
+  const __m512i x = _mm512_set1_epi32(static_cast<int>(iterations) + 1);
+  __m512i a0 = w, a1 = w, a2 = w, a3 = w, a4 = w, a5 = w, a6 = w, a7 = w, a8 = w, a9 = w, a10 = w,
+          a11 = w;
+  for (long i = 0; i < iterations; ++i) {
+    asm volatile(
+        "vpdpbusd %12, %13, %0\n\tvpdpbusd %12, %13, %1\n\tvpdpbusd %12, %13, %2\n\t"
+        "vpdpbusd %12, %13, %3\n\tvpdpbusd %12, %13, %4\n\tvpdpbusd %12, %13, %5\n\t"
+        "vpdpbusd %12, %13, %6\n\tvpdpbusd %12, %13, %7\n\tvpdpbusd %12, %13, %8\n\t"
+        "vpdpbusd %12, %13, %9\n\tvpdpbusd %12, %13, %10\n\tvpdpbusd %12, %13, %11"
+        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7),
+          "+v"(a8), "+v"(a9), "+v"(a10), "+v"(a11)
+        : "v"(w), "v"(x));
+  }
+  alignas(64) int lanes[16];
+  _mm512_store_si512(lanes, _mm512_add_epi32(a0, a11));
+  return lanes[0];
+}
+
+double DotPeakGops(Executor& executor) {
+  constexpr long kIterations = 100000;
+  double best = 0;
+  for (int repeat = 0; repeat < 60; ++repeat) {
+    const double start = Now();
+    executor.Run(executor.workers(), [](int, int) {
+      volatile int sink = DotLoop(kIterations);
+      static_cast<void>(sink);
+    });
+    best = std::max(best, 128.0 * 12 * kIterations * executor.workers() / (Now() - start) * 1e-9);
+  }
+  return best;
+}
+
+struct Case {
+  DataType type;
+  int m, n, k;
+};
+
+struct Floors {
+  double peak_gops, read_gb_s;
+  std::int64_t llc_bytes;
+};
+
+void RunCase(Kernel& kernel, const Case& c, const Options& options, const Floors& floors,
+             Executor& executor) {
+  const MatrixLayout plain{
+      .type = c.type, .order = Order::kColMajor, .rows = c.k, .cols = c.n, .ld = c.k};
+  const std::size_t packed_bytes = kernel.PackedBytes(plain);
+  const auto copies = static_cast<int>(
+      options.hot
+          ? 1
+          : std::clamp<std::int64_t>(
+                3 * floors.llc_bytes / static_cast<std::int64_t>(packed_bytes) + 1, 1, 400));
+  const std::size_t stride = (packed_bytes + 4095) / 4096 * 4096;
+  const Buffer packed = Buffer::Make(stride * static_cast<std::size_t>(copies));
+  Random random(1);
+  std::vector<std::uint8_t> file(BytesOf(c.type, c.k) * static_cast<std::size_t>(c.n));
+  for (auto& byte : file)
+    byte = static_cast<std::uint8_t>(random.Next() & 0x3f);  // scales stay small and finite
+  const Stream stream{&executor};
+  for (int i = 0; i < copies; ++i) {
+    auto* target = packed.as<std::uint8_t>() + stride * static_cast<std::size_t>(i);
+    if (i > 0) {
+      std::memcpy(target, packed.data(), packed_bytes);
+    } else if (const Status status = kernel.PackB(file.data(), plain, target, stream); !status) {
+      fmt::print("{}\n", status.error().message);
+      return;
+    }
+  }
+  std::vector<float> a(static_cast<std::size_t>(c.m) * static_cast<std::size_t>(c.k));
+  for (float& value : a) value = static_cast<float>(random.Normal());
+  std::vector<float> d(static_cast<std::size_t>(c.m) * static_cast<std::size_t>(c.n));
+  GemmDesc problem;
+  problem.m = c.m, problem.n = c.n, problem.k = c.k;
+  const LaunchSpec spec{.kernel = &kernel};
+  const Buffer scratch = Buffer::Make(kernel.PartialsBytes(problem, spec));
+  Workspace workspace{.partials = scratch.data(), .partials_size = scratch.size()};
+  GemmArgs args;
+  args.a = a.data(), args.d = d.data();
+  args.a_layout = {.rows = c.m, .cols = c.k, .ld = c.k};
+  args.b_layout = plain;
+  args.b_layout.pack = kernel.desc().pack_b;
+  args.d_layout = {.rows = c.m, .cols = c.n, .ld = c.n};
+  std::vector<double> times;
+  const double deadline = Now() + options.seconds;
+  for (int i = 0; Now() < deadline || i < 2 * copies + 5; ++i) {
+    args.b = packed.as<std::uint8_t>() + stride * static_cast<std::size_t>(i % copies);
+    const double start = Now();
+    static_cast<void>(kernel.Launch(args, spec, workspace, stream));
+    if (i >= 3) times.push_back(Now() - start);
+  }
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  const double gops = 2e-9 * c.m * c.n * c.k / median;
+  const double gb_s = static_cast<double>(packed_bytes) / median * 1e-9;
+  fmt::print(
+      "gemm_int8/{}/m={},n={},k={}/{}/{:<12} {:9.1f} us (min {:9.1f}) {:7.1f} GOP/s {:5.1f} % of "
+      "peak {:6.1f} GB/s {:5.0f} % of bandwidth\n",
+      DataTypeName(c.type), c.m, c.n, c.k, options.hot ? "hot" : "cold", options.isa, median * 1e6,
+      times.front() * 1e6, gops, 100 * gops / floors.peak_gops, gb_s,
+      100 * gb_s / floors.read_gb_s);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--hot") {
+      options.hot = true;
+    } else if (i + 1 < argc) {
+      const char* value = argv[++i];
+      if (word == "--threads") options.threads = std::atoi(value);
+      if (word == "--types") options.types = Split(value);
+      if (word == "--isa") options.isa = value;
+      if (word == "--seconds") options.seconds = std::atof(value);
+      if (word == "--m") {
+        options.m.clear();
+        for (const std::string& part : Split(value)) options.m.push_back(std::atoi(part.c_str()));
+      }
+    }
+  }
+  const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
+  const auto executor = MakeThreadPool(options.threads);
+  Floors floors{1, MeasureReadBandwidth(*executor), device.llc_bytes};
+  if (device.Has(kFeatureAvx512Vnni)) floors.peak_gops = DotPeakGops(*executor);
+  fmt::print("{} threads {} peak {:.0f} GOP/s (vpdpbusd), read {:.1f} GB/s, llc {} KiB\n",
+             device.ClassId(), options.threads, floors.peak_gops, floors.read_gb_s,
+             floors.llc_bytes >> 10);
+  Registry registry;
+  AddGemmInt8(registry);
+  for (const std::string& type_name : options.types) {
+    for (const auto& [n, k] :
+         {std::pair{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}}) {
+      const auto type = ParseDataType(type_name);
+      if (!type) return 1;
+      const int depth = *type == DataType::kQ6_K ? (k + 255) / 256 * 256 : k;
+      for (Kernel* kernel : registry.kernels()) {
+        const bool wanted = (kernel->desc().type_b & Bit(*type)) != 0 &&
+                            kernel->name().find("." + options.isa + ".") != std::string_view::npos;
+        if (!wanted || !device.Has(kernel->info().features)) continue;
+        for (const int m : options.m)
+          RunCase(*kernel, {*type, m, n, depth}, options, floors, *executor);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tilewright
+
+int main(int argc, char** argv) { return tilewright::Main(argc, argv); }
