@@ -1,0 +1,454 @@
+#include "tilewright/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/hash.h"
+#include "core/random.h"
+#include "engine/tuner_stats.h"
+
+namespace tilewright {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// One-sided limits of the race are looked at after 6, 12, 24 ... blocks, for several rivals at once: 2.6 standard errors keep the chance
+// of throwing out the best below one in a hundred over all looks.
+constexpr double kRaceZ = 2.6;
+constexpr double kVerifyZ = 2.0;
+
+// Blocks of single launches at the start: the first pays for page faults and cold code, the second for nobody.
+constexpr int kFirstBlocks = 2;
+
+}  // namespace
+
+// Candidates are sorted by name inside, so that the list's order cannot matter; `order` leads back to the caller's indices.
+struct Tuner::Impl {
+  enum class Phase { kCheck, kFirst, kHalve, kRace, kRecheck, kVerify, kDone };
+
+  struct Arm {
+    Candidate candidate;
+    int index = 0;  ///< the caller's
+    bool kept = false, alive = false;
+    int reps = 1;
+    std::map<int, double> log_us;  ///< by block
+    std::vector<double> fresh_us;  ///< taken after the selection
+    Result result;
+  };
+
+  Options options;
+  std::vector<Arm> arms;
+  std::vector<int> arm_of;  ///< caller's index -> arm
+  Phase phase = Phase::kCheck;
+  std::vector<int> queue;   ///< arms still to be asked in this block, from the back
+  int asked = -1;
+  int block = 0;            ///< running number; samples of one block are comparable
+  int round = 0, passes_left = 0;
+  int race_begin = 0;       ///< first block of the race
+  int verify_begin = 0;
+  int winner = -1, rival = -1;  ///< of the verification
+  bool conclusive = false;
+  double spent = 0, progress = 0;
+  std::uint64_t random_state = 0;
+
+  Impl(std::vector<Candidate> candidates, const Options& given) : options(given) {
+    random_state = options.seed;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      Arm arm;
+      arm.candidate = std::move(candidates[i]);
+      arm.index = static_cast<int>(i);
+      arms.push_back(std::move(arm));
+    }
+    std::sort(arms.begin(), arms.end(), [](const Arm& x, const Arm& y) { return x.candidate.name < y.candidate.name; });
+    arm_of.resize(arms.size());
+    for (std::size_t a = 0; a < arms.size(); ++a) {
+      arm_of[static_cast<std::size_t>(arms[a].index)] = static_cast<int>(a);
+      random_state = HashCombine(random_state, Hash64(arms[a].candidate.name));
+    }
+    Prune();
+    for (int a = Count() - 1; a >= 0; --a) {
+      if (At(a).kept) queue.push_back(a);
+    }
+    if (queue.empty()) phase = Phase::kDone;
+  }
+
+  int Count() const { return static_cast<int>(arms.size()); }
+  Arm& At(int a) { return arms[static_cast<std::size_t>(a)]; }
+  const Arm& At(int a) const { return arms[static_cast<std::size_t>(a)]; }
+
+  static double Predicted(const Arm& arm) {
+    const double us = arm.candidate.predicted_us;
+    return us > 0 && std::isfinite(us) ? us : kInfinity;
+  }
+
+  void Prune() {
+    std::vector<int> ranked(arms.size());
+    for (int a = 0; a < Count(); ++a) ranked[static_cast<std::size_t>(a)] = a;
+    std::stable_sort(ranked.begin(), ranked.end(), [this](int x, int y) { return Predicted(At(x)) < Predicted(At(y)); });
+    const double limit = ranked.empty() ? kInfinity : options.max_predicted * Predicted(At(ranked.front()));
+    std::map<int, bool> led;
+    int kept = 0;
+    for (const int a : ranked) {
+      Arm& arm = At(a);
+      const bool known_slow = std::isfinite(Predicted(arm)) && Predicted(arm) > limit;
+      const bool leads = !known_slow && !std::exchange(led[arm.candidate.group], true);
+      arm.kept = arm.candidate.incumbent || arm.candidate.fallback || leads || (!known_slow && kept < options.top_k);
+      arm.alive = arm.kept;
+      kept += arm.kept ? 1 : 0;
+    }
+  }
+
+  int AliveCount() const {
+    return static_cast<int>(std::count_if(arms.begin(), arms.end(), [](const Arm& arm) { return arm.alive; }));
+  }
+
+  // The next block: every arm that is alive, in fresh random order (Fisher and Yates).
+  void FillQueue() {
+    queue.clear();
+    for (int a = 0; a < Count(); ++a) {
+      if (At(a).alive) queue.push_back(a);
+    }
+    for (std::size_t i = queue.size(); i > 1; --i) std::swap(queue[i - 1], queue[SplitMix64(random_state) % i]);
+    ++block;
+  }
+
+  // Median over the blocks from `begin` on of log t, less the block's own median: the drift of the blocks falls out.
+  double RelativeTime(const Arm& arm, int begin) const {
+    std::vector<double> relative;
+    for (const auto& [b, log_us] : arm.log_us) {
+      if (b < begin) continue;
+      std::vector<double> peers;
+      for (const Arm& other : arms) {
+        const auto found = other.log_us.find(b);
+        if (other.alive && found != other.log_us.end()) peers.push_back(found->second);
+      }
+      relative.push_back(log_us - Median(std::move(peers)));
+    }
+    return relative.empty() ? kInfinity : Median(std::move(relative));
+  }
+
+  // Alive arms from fast to slow; equals stay in the order of their names.
+  std::vector<int> Ranking(int begin) const {
+    std::vector<std::pair<double, int>> ranked;
+    for (int a = 0; a < Count(); ++a) {
+      if (At(a).alive) ranked.emplace_back(RelativeTime(At(a), begin), a);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    std::vector<int> order;
+    for (const auto& entry : ranked) order.push_back(entry.second);
+    return order;
+  }
+
+  PairedDifference Paired(const Arm& arm, const Arm& against, int begin) const {
+    std::vector<double> differences;
+    for (const auto& [b, log_us] : arm.log_us) {
+      const auto other = against.log_us.find(b);
+      if (b >= begin && other != against.log_us.end()) differences.push_back(log_us - other->second);
+    }
+    return TrimmedMean(std::move(differences));
+  }
+
+  void Kill(Arm& arm, Verdict verdict, std::string evidence) {
+    arm.alive = false;
+    arm.result.verdict = verdict;
+    arm.result.evidence = std::move(evidence);
+  }
+
+  // What a phase does when its block is through; fills the queue or moves on until there is something to ask.
+  void Advance() {
+    while (queue.empty() && phase != Phase::kDone) {
+      if (AliveCount() == 0) {
+        Finish(true);
+        return;
+      }
+      switch (phase) {
+        case Phase::kCheck:
+          phase = Phase::kFirst;
+          FillQueue();
+          break;
+        case Phase::kFirst:
+          if (block < kFirstBlocks) {
+            FillQueue();
+          } else {
+            AfterFirst();
+          }
+          break;
+        case Phase::kHalve:
+          if (--passes_left > 0) {
+            FillQueue();
+          } else {
+            AfterRound();
+          }
+          break;
+        case Phase::kRace:
+          AfterRaceBlock();
+          break;
+        case Phase::kRecheck:
+          phase = Phase::kVerify;
+          verify_begin = block + 1;
+          FillVerify();
+          break;
+        case Phase::kVerify:
+          if (block - verify_begin + 1 < options.verify_blocks) {
+            FillVerify();
+          } else {
+            AfterVerify();
+          }
+          break;
+        case Phase::kDone:
+          break;
+      }
+    }
+  }
+
+  // Sizes the samples and throws out the hopeless, by the better of two launches: one alone may have met a spike.
+  void AfterFirst() {
+    const auto quickest = [](const Arm& arm) {
+      double us = kInfinity;
+      for (const auto& [b, log_us] : arm.log_us) us = std::min(us, std::exp(log_us));
+      return us;
+    };
+    double best = kInfinity;
+    for (const Arm& arm : arms) {
+      if (arm.alive) best = std::min(best, quickest(arm));
+    }
+    for (Arm& arm : arms) {
+      const double us = quickest(arm);
+      if (us > options.give_up * best && !arm.candidate.incumbent) arm.alive = false;
+      arm.reps = static_cast<int>(std::clamp(options.sample_us / us, 1.0, static_cast<double>(options.max_reps)));
+    }
+    progress = std::max(progress, 0.2);
+    round = 0;
+    StartRound();
+  }
+
+  void StartRound() {
+    if (AliveCount() == 1) {  // nobody to race: only its time is wanted
+      race_begin = 0;
+      Select();
+      return;
+    }
+    if (AliveCount() <= options.finalists) {
+      phase = Phase::kRace;
+      race_begin = block + 1;
+      FillQueue();
+      return;
+    }
+    phase = Phase::kHalve;
+    passes_left = 2 << round;
+    FillQueue();
+  }
+
+  void AfterRound() {
+    const std::vector<int> ranked = Ranking(block - (2 << round) + 1);
+    const int keep = std::max(options.finalists, static_cast<int>(ranked.size() + 2) / 3);
+    for (int i = keep; i < static_cast<int>(ranked.size()); ++i) {
+      Arm& arm = At(ranked[static_cast<std::size_t>(i)]);
+      if (!arm.candidate.incumbent) arm.alive = false;
+    }
+    ++round;
+    progress = std::max(progress, 0.4);
+    // An incumbent kept beyond the limit must not hold the rounds up for ever.
+    if (AliveCount() > options.finalists + 1) {
+      StartRound();
+    } else {
+      phase = Phase::kRace;
+      race_begin = block + 1;
+      FillQueue();
+    }
+  }
+
+  void AfterRaceBlock() {
+    const int blocks = block - race_begin + 1;
+    progress = std::max(progress, 0.4 + 0.4 * blocks / std::max(1, options.max_blocks));
+    const bool last = blocks >= options.max_blocks;
+    const bool look = last || blocks == 6 || blocks == 12 || blocks == 24 || blocks == 48;
+    if (!look) {
+      FillQueue();
+      return;
+    }
+    const int leader = Ranking(race_begin).front();
+    bool open = false;
+    for (int a = 0; a < Count(); ++a) {
+      Arm& arm = At(a);
+      if (!arm.alive || a == leader) continue;
+      const PairedDifference d = Paired(arm, At(leader), race_begin);
+      if (d.mean - kRaceZ * d.error > 0) {
+        if (!arm.candidate.incumbent) arm.alive = false;
+      } else if (d.mean + kRaceZ * d.error >= options.epsilon) {
+        open = true;  // neither beaten nor shown to be an equal
+      }
+    }
+    if (open && !last && AliveCount() > 1) {
+      FillQueue();
+      return;
+    }
+    Select();
+  }
+
+  // The winner so far, and whom it has to beat on fresh samples: the incumbent, else what would run without any tuning.
+  void Select() {
+    const std::vector<int> ranked = Ranking(race_begin);
+    winner = ranked.front();
+    rival = -1;
+    for (int a = 0; a < Count(); ++a) {
+      if (At(a).alive && At(a).candidate.incumbent) rival = a;
+    }
+    for (int a = 0; rival < 0 && a < Count(); ++a) {
+      if (At(a).alive && At(a).candidate.fallback) rival = a;
+    }
+    if (rival == winner) rival = -1;
+    phase = Phase::kRecheck;
+    queue.assign(1, winner);
+    progress = std::max(progress, 0.8);
+  }
+
+  // Winner and rival take turns in going first, so that neither always follows the other.
+  void FillVerify() {
+    ++block;
+    queue.assign(1, winner);
+    if (rival >= 0) {
+      if ((block & 1) != 0) {
+        queue.push_back(rival);
+      } else {
+        queue.insert(queue.begin(), rival);
+      }
+    }
+    progress = std::max(progress, 0.8 + 0.2 * (block - verify_begin) / std::max(1, options.verify_blocks));
+  }
+
+  void AfterVerify() {
+    if (rival >= 0 && At(rival).alive) {
+      const PairedDifference d = Paired(At(winner), At(rival), verify_begin);
+      const bool faster = d.mean + kVerifyZ * d.error < -options.min_gain;
+      const bool incumbent = At(rival).candidate.incumbent;
+      // A fallback is nobody's choice yet: against it the better mean is enough.
+      if (incumbent ? !faster : d.mean > 0) std::swap(winner, rival);
+    }
+    Finish(true);
+  }
+
+  void Finish(bool by_evidence) {
+    queue.clear();
+    phase = Phase::kDone;
+    conclusive = by_evidence && winner >= 0 && At(winner).alive;
+    progress = 1;
+    for (Arm& arm : arms) {
+      // One sample out of two or more is the first one, which paid for what is only paid once.
+      std::vector<double> us;
+      for (const auto& [b, log_us] : arm.log_us) us.push_back(std::exp(log_us));
+      if (us.size() > 1) us.erase(us.begin());
+      if (arm.fresh_us.size() >= 3) us = arm.fresh_us;
+      const MedianInterval interval = IntervalOf(us);
+      arm.result.samples = static_cast<int>(us.size());
+      arm.result.median_us = interval.median, arm.result.low_us = interval.low, arm.result.high_us = interval.high;
+    }
+  }
+
+  void TakeTime(Arm& arm, double us) {
+    arm.log_us[block] = std::log(us);
+    if (phase == Phase::kVerify) arm.fresh_us.push_back(us);
+  }
+
+  void AfterFailure(int a) {
+    if (phase == Phase::kRecheck || phase == Phase::kVerify) {
+      // The winner broke when it was about to win: the next in the ranking takes its place.
+      if (a == rival) {
+        rival = -1;
+        return;
+      }
+      queue.clear();
+      if (AliveCount() > 0) Select();
+    }
+  }
+
+  std::optional<int> BestArm() const {
+    if (phase == Phase::kDone && conclusive) return winner;
+    // Stopped early: the incumbent unless a challenger is clearly ahead in the blocks they share.
+    int best = -1, incumbent = -1;
+    double best_time = kInfinity;
+    for (int a = 0; a < Count(); ++a) {
+      const Arm& arm = At(a);
+      if (!arm.kept || arm.result.verdict != Verdict::kOk || arm.log_us.empty()) continue;
+      if (arm.candidate.incumbent) incumbent = a;
+      std::vector<double> logs;
+      for (const auto& [b, log_us] : arm.log_us) logs.push_back(log_us);
+      if (logs.size() > 1) logs.erase(logs.begin());
+      const double time = Median(std::move(logs));
+      if (time < best_time) best_time = time, best = a;
+    }
+    if (best < 0) return std::nullopt;
+    if (incumbent >= 0 && incumbent != best) {
+      const PairedDifference d = Paired(At(best), At(incumbent), 0);
+      if (!(d.mean + kRaceZ * d.error < -options.min_gain)) best = incumbent;
+    }
+    return best;
+  }
+};
+
+Tuner::Tuner(std::vector<Candidate> candidates, const Options& options)
+    : impl_(std::make_unique<Impl>(std::move(candidates), options)) {}
+Tuner::~Tuner() = default;
+Tuner::Tuner(Tuner&&) noexcept = default;
+Tuner& Tuner::operator=(Tuner&&) noexcept = default;
+
+std::optional<Tuner::Ask> Tuner::Next() {
+  Impl& t = *impl_;
+  if (t.asked >= 0) return std::nullopt;  // the last question has no answer yet
+  if (t.phase != Impl::Phase::kDone && t.options.budget_us > 0 && t.spent >= t.options.budget_us) t.Finish(false);
+  t.Advance();
+  if (t.phase == Impl::Phase::kDone) return std::nullopt;
+  t.asked = t.queue.back();
+  t.queue.pop_back();
+  const bool check = t.phase == Impl::Phase::kCheck || t.phase == Impl::Phase::kRecheck;
+  const Impl::Arm& arm = t.At(t.asked);
+  return Ask{check ? Action::kCheck : Action::kTime, arm.index, check ? 1 : arm.reps};
+}
+
+void Tuner::Notify(const Outcome& outcome) {
+  Impl& t = *impl_;
+  if (t.asked < 0) return;
+  const int a = std::exchange(t.asked, -1);
+  Impl::Arm& arm = t.At(a);
+  const bool check = t.phase == Impl::Phase::kCheck || t.phase == Impl::Phase::kRecheck;
+  arm.result.tried = true;
+  t.spent += outcome.cost_us > 0 ? outcome.cost_us : (check ? 0 : std::max(0.0, outcome.us) * arm.reps);
+  if (outcome.verdict != Verdict::kOk) {
+    t.Kill(arm, outcome.verdict, outcome.evidence);
+    t.AfterFailure(a);
+  } else if (!check) {
+    // A time of nothing is a measurement that did not happen, whatever the reason.
+    if (outcome.us > 0 && std::isfinite(outcome.us)) {
+      t.TakeTime(arm, outcome.us);
+    } else {
+      t.Kill(arm, Verdict::kError, "its time was not a positive number");
+      t.AfterFailure(a);
+    }
+  }
+  if (t.phase == Impl::Phase::kCheck && !t.arms.empty()) {
+    t.progress = std::max(t.progress, 0.1);
+  }
+}
+
+void Tuner::Stop() {
+  if (impl_->phase != Impl::Phase::kDone) impl_->Finish(false);
+  impl_->asked = -1;
+}
+
+std::optional<int> Tuner::Best() const {
+  const auto best = impl_->BestArm();
+  if (!best) return std::nullopt;
+  return impl_->At(*best).index;
+}
+
+bool Tuner::conclusive() const { return impl_->conclusive; }
+double Tuner::spent_us() const { return impl_->spent; }
+double Tuner::progress() const { return impl_->progress; }
+
+const Tuner::Result& Tuner::result(int candidate) const {
+  return impl_->At(impl_->arm_of[static_cast<std::size_t>(candidate)]).result;
+}
+
+}  // namespace tilewright
