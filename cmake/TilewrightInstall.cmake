@@ -1,4 +1,4 @@
-# Headers, library, command and a CMake package: find_package(Tilewright) then link Tilewright::tilewright.
+# Headers, library and a CMake package (the command installs itself): find_package(Tilewright) then link Tilewright::tilewright.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -8,9 +8,6 @@ install(TARGETS tilewright EXPORT TilewrightTargets
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tilewright DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT TilewrightTargets NAMESPACE Tilewright:: DESTINATION ${package_dir})
-if(TARGET tilewright_cli)
-  install(TARGETS tilewright_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 
 # A static library leaves its own libraries to be found by its user.
 get_target_property(linked tilewright LINK_LIBRARIES)
