@@ -143,7 +143,8 @@ class NodeChecker {
     ExpectFloat("out", node_.out.dtype);
     const Pack weight_pack = graph_.node(node_.inputs[1]).pack;
     if (node_.pack != weight_pack) Fault("pack = {}, but that of inputs[1] is {}", node_.pack, weight_pack);
-    if (graph_.node(node_.inputs[0]).pack != kPackPlain) Fault("inputs[0] is packed; only weights may be");
+    const TensorNode& x = graph_.node(node_.inputs[0]);
+    if (x.op == TensorOp::kNone && x.pack != kPackPlain) Fault("inputs[0] is packed; only weights may be");
   }
 
   void CheckRows(std::string_view field, std::size_t i, std::int64_t rows) {
