@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -202,6 +203,7 @@ TEST(SamplerTest, ThePicksOfASeedAreTheseOnEveryMachine) {
     logits[i] = static_cast<float>((i * 37) % 101) / 16;
   Sampler sampler = Make({.temperature = 1.3, .top_k = 0, .top_p = 0.99, .min_p = 0, .seed = 42});
   std::vector<TokenId> picks;
+  picks.reserve(12);
   for (int i = 0; i < 12; ++i) picks.push_back(Pick(sampler, logits));
   EXPECT_EQ(picks,
             (std::vector<TokenId>{767, 502, 286, 703, 495, 264, 649, 878, 638, 237, 488, 816}));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -207,6 +208,7 @@ TEST(TokenizerTest, SpecialTokensAreFoundAsASearchOneByOneWould) {
       if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
     }
     std::vector<std::pair<std::string, TokenId>> order;
+    order.reserve(tokens.size());
     for (const std::string& token : tokens)
       order.emplace_back(token, builder.AddText(token, TokenType::kControl));
     std::stable_sort(order.begin(), order.end(),
@@ -330,6 +332,24 @@ TEST(TokenizerTest, AllBytesSurviveEncodingWhereTheyAreText) {
     const Tokenizer each = builder.Build();
     EXPECT_EQ(each.Decode(Encode(each, text)).value(), text) << pre;
   }
+}
+
+TEST(TokenizerTest, FourThreadsMayUseOneTokenizer) {
+  SpecBuilder builder;
+  builder.AddMerge("a", "b");
+  builder.AddText("<c>", TokenType::kControl);
+  const Tokenizer tokenizer = builder.Build();
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "ab <c> ba\xff 12";
+  const Ids expected = Encode(tokenizer, text);
+  std::vector<Ids> results(4);
+  std::vector<std::thread> threads;
+  threads.reserve(results.size());
+  for (Ids& result : results) {
+    threads.emplace_back([&tokenizer, &text, &result] { result = Encode(tokenizer, text); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Ids& result : results) EXPECT_EQ(result, expected);
 }
 
 // --- Ill-formed text --------------------------------------------------------------------------
@@ -472,7 +492,9 @@ TEST(PreSplitTest, InterpreterAndCompilerCutAlike) {
 }
 
 TEST(PreSplitTest, TenMillionSpacesAreTwoWords) {
-  const std::string text = std::string(10'000'000, ' ') + "x";
+  std::string text;
+  text.resize(10'000'000, ' ');
+  text += "x";
   for (const char* pre : {"gpt-2", "llama-bpe", "smollm"}) {
     for (const bool jit : {true, false}) {
       const PreSplitter splitter = PreSplitter::Create(pre, {.jit = jit}).value();

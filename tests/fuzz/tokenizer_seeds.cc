@@ -1,0 +1,33 @@
+// Writes the inputs that tokenizer_fuzz starts from into the folder given.
+
+#include <fstream>
+#include <string>
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  // The first byte says what the rest is: 0 to 2 text, 3 a vocabulary and a text, 4 a chat
+  // template.
+  const std::string texts[] = {
+      "It's 12345  words, \xc3\xa9t\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80!\r\n\n  "
+      "\tend",
+      "<|a|>>  <|a|>\xed\xa0\x80\xc0\xaf\xff\xf4\x90\x80\x80 don'T  \xe3\x80\x80 12\xc2\xb2",
+  };
+  int count = 0;
+  const auto write = [&](char kind, const std::string& body) {
+    std::ofstream(std::string(argv[1]) + "/seed" + std::to_string(count++), std::ios::binary)
+        << kind << body;
+  };
+  for (char kind = 0; kind < 3; ++kind) {
+    for (const std::string& text : texts) write(kind, text);
+  }
+  write(3, "1a\n1b\n1ab\n1\xc4\xa0\n3<|im_end|>\nma b\nb\n\nab <|im_end|> ba");
+  write(4,
+        "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nIt\\'s me.<|im_end|>\\n' "
+        "}}{% endif %}"
+        "{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>\\n' }}");
+  write(4,
+        "{% set date_string = \"26 Jul 2024\" %}{{ "
+        "\"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}"
+        "{{ \"Cutting Knowledge Date: December 2023\\n\" }}<|eot_id|>");
+  return 0;
+}
