@@ -138,11 +138,11 @@ Status Decode(DataType type, const void* source, std::int64_t n, Out* out) {
   return {};
 }
 
-/// Nearest integer in [low, high]; NaN gives low, so that no conversion is undefined.
+/// Nearest integer in [low, high], ties to even; NaN gives low, so that no conversion is undefined.
 int RoundClamped(float value, int low, int high) {
   if (!(value > static_cast<float>(low))) return low;
   if (value >= static_cast<float>(high)) return high;
-  return static_cast<int>(std::lround(value));
+  return static_cast<int>(std::nearbyint(value));
 }
 
 /// The integer part of a value >= 0, at most `high`; NaN and negatives give 0. With 0.5 added
@@ -192,8 +192,10 @@ void EncodeBlock(const float* x, BlockQ8_0& block) {
   float largest = 0;
   for (int j = 0; j < 32; ++j) largest = std::max(largest, std::fabs(x[j]));
   const float d = largest / 127;
-  const float inverse = Inverse(d);
   block.d = F32ToF16(d);
+  // A scale that vanishes in f16 decodes to zeros whatever the codes; its inverse may not be
+  // finite.
+  const float inverse = block.d != 0 ? 1.0f / d : 0.0f;
   for (int j = 0; j < 32; ++j)
     block.qs[j] = static_cast<std::int8_t>(RoundClamped(x[j] * inverse, -127, 127));
 }

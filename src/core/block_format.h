@@ -54,9 +54,9 @@ Status DecodeRow(DataType type, const void* source, std::int64_t n, double* out)
 
 /// Encodes `n` finite values: f64, f32, f16, bf16, f8_e4m3 (saturating) round to nearest even; q4_0
 /// takes d = max / -8 where max is the value of largest magnitude with its sign; q4_1 d = (max -
-/// min) / 15, m = min; q8_0 d = max|x| / 127; q6_k searches the scale of each 16 values for the
-/// least squared error. Non-finite values in a block give an unspecified block. Errors as
-/// DecodeRow; integer types are kUnsupported.
+/// min) / 15, m = min; q8_0 d = max|x| / 127, codes to nearest even; q6_k searches the scale of
+/// each 16 values for the least squared error. Non-finite values in a block give an unspecified
+/// block. Errors as DecodeRow; integer types are kUnsupported.
 Status EncodeRow(DataType type, const float* source, std::int64_t n, void* out);
 
 }  // namespace tilewright

@@ -2,6 +2,12 @@
 
 #include <cstdint>
 
+#include "core/numeric.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
 /// Vectors as wide as the instruction set this file is compiled for, by the compilers' vector
 /// extension: one kernel source, built by *_scalar.cc (baseline x86-64: 4 lanes), *_avx2.cc (8) and
 /// *_avx512.cc (16). For kernel files only, each of which keeps its own copy: everything is in an
@@ -20,6 +26,10 @@ constexpr int kLanes = 4;
 
 typedef float F32Vec __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t I32Vec __attribute__((vector_size(4 * kLanes)));
+typedef std::uint32_t U32Vec __attribute__((vector_size(4 * kLanes)));
+typedef std::uint16_t U16Vec __attribute__((vector_size(2 * kLanes)));  // one for each f32 lane
+typedef std::uint8_t U8Vec __attribute__((vector_size(kLanes)));
+typedef std::int8_t I8Vec __attribute__((vector_size(kLanes)));
 
 inline F32Vec LoadVec(const float* p) {
   F32Vec v;
@@ -54,6 +64,47 @@ inline float SumLanes(F32Vec v) {
 }
 
 inline F32Vec SelectVec(I32Vec mask, F32Vec yes, F32Vec no) { return mask ? yes : no; }
+
+/// kLanes adjacent elements of another format, exactly as core/numeric.h converts them.
+inline F32Vec LoadF16(const std::uint16_t* p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = F16ToF32(p[i]);
+  return LoadVec(lanes);
+#endif
+}
+inline void StoreF16(std::uint16_t* p, F32Vec v) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  float lanes[kLanes];
+  StoreVec(lanes, v);
+  for (int i = 0; i < kLanes; ++i) p[i] = F32ToF16(lanes[i]);
+#endif
+}
+inline F32Vec LoadBF16(const std::uint16_t* p) {
+  U16Vec narrow;
+  __builtin_memcpy(&narrow, p, sizeof narrow);
+  const U32Vec bits = __builtin_convertvector(narrow, U32Vec) << 16;
+  F32Vec v;
+  __builtin_memcpy(&v, &bits, sizeof v);
+  return v;
+}
+inline void StoreBF16(std::uint16_t* p, F32Vec v) {
+  U32Vec bits;
+  __builtin_memcpy(&bits, &v, sizeof bits);
+  const U32Vec rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const U32Vec quiet_nan = (bits >> 16) | 0x40u;
+  const U32Vec result = (v != v) ? quiet_nan : rounded;
+  const U16Vec narrow = __builtin_convertvector(result, U16Vec);
+  __builtin_memcpy(p, &narrow, sizeof narrow);
+}
 
 /// e^x for x <= 0 within 1.5 units of the last place down to -87.3; smaller x give e^-87.3
 /// (1.2e-38). NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts of which the

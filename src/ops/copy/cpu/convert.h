@@ -12,7 +12,8 @@ struct ConvertImpl {
   const char* tu;
   std::uint32_t features;
   double ns_per_element;  ///< one thread, data in the L2
-  /// Any of f32, f16 and bf16 to any of them; f32 to q8_0 with count a multiple of 32. False for another pair.
+  /// Any of f32, f16 and bf16 to any of them; f32 to q8_0 with count a multiple of 32. False for
+  /// another pair.
   bool (*convert)(DataType from, DataType to, const void* src, void* dst, std::int64_t count);
 };
 
