@@ -8,6 +8,10 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 include(TilewrightDnnl)
+if(dnnl_FOUND AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # To tell oneDNN's team its number of threads. Not with clang: its own OpenMP would be a second runtime beside oneDNN's.
+  find_package(OpenMP QUIET COMPONENTS CXX)
+endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)  # kernel fingerprints
 if(TILEWRIGHT_BUILD_TESTS)
   find_package(GTest REQUIRED)

@@ -18,7 +18,6 @@ constexpr Pack kPackQ4_0x16 = 0x04;  ///< [panel][block of k]: compressed, membe
 constexpr Pack kPackQ4_1x16 = 0x05;
 constexpr Pack kPackQ8_0x16 = 0x06;
 constexpr Pack kPackQ6_Kx16 = 0x07;
-constexpr Pack kPackBF16x16x2 = 0x08;  ///< [panel][k / 2][16][2]: the operand of vdpbf16ps; an odd k is padded with zero
 
 // A panel is 16 columns; a 64-byte line holds 4 consecutive k of each: the operand of vpdpbusd. cpu/int8/layout.h gives the bytes.
 constexpr Pack kPackQ4_0x16x4 = 0x101;
@@ -40,7 +39,6 @@ constexpr PackRow kPackTable[] = {
     {kPackQ4_1x16, "q4_1x16"},
     {kPackQ8_0x16, "q8_0x16"},
     {kPackQ6_Kx16, "q6_kx16"},
-    {kPackBF16x16x2, "bf16x16x2"},
     {kPackQ4_0x16x4, "q4_0x16x4"},
     {kPackQ4_1x16x4, "q4_1x16x4"},
     {kPackQ8_0x16x4, "q8_0x16x4"},

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,10 @@ struct KernelId {
 };
 std::string FormatKernelId(const KernelId& id);
 
-/// Fingerprint of a kernel made of several translation units: a change of any is a change of the kernel.
-std::string JoinFingerprints(std::string_view first_tu, std::string_view second_tu);
+/// Fingerprint of a kernel that these kernel files make up together: 8 digits of each. A change of any is a change of the kernel.
+std::string JoinFingerprints(std::initializer_list<std::string_view> tus);
+/// The file of the functions declared here.
+std::string_view CommonTu();
 
 /// Feature bits and the word of the id for the instruction sets of the panel kernels.
 struct IsaTraits {

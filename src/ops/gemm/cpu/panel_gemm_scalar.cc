@@ -85,7 +85,7 @@ KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::strin
                               .flag = config.split_k                            ? "splitk"
                                       : config.activations == Precision::kBF16 ? "abf16"
                                                                                : ""});
-  info.fingerprint = JoinFingerprints(config.ops->tu, driver_tu);
+  info.fingerprint = JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()});
   info.features = config.isa.features;
   // Split-K is left out of the invariant family: the number of splits may change with the batch.
   info.batch_invariant = !config.split_k;

@@ -70,7 +70,7 @@ KernelInfo InfoOf(const PanelConfig& config, std::string_view driver_tu) {
                               .isa = config.isa.word,
                               .tile = fmt::format("gemv{}x{}", kGemvMaxRows, kPanelCols),
                               .pack = PackName(config.pack)});
-  info.fingerprint = JoinFingerprints(config.ops->tu, driver_tu);
+  info.fingerprint = JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()});
   info.features = config.isa.features;
   // Its order of summation differs from the GEMM's that larger batches get.
   info.batch_invariant = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include "tilewright/gemm.h"
 
@@ -8,6 +9,9 @@ namespace tilewright::gemm {
 
 /// Bytes of `b` (rows k, cols n) as 16-column panels of its own type (panel_layout.h).
 std::size_t PanelPackBytes(const MatrixLayout& b);
+
+/// The file of the packing: part of the fingerprint of every kernel that reads what it writes.
+std::string_view PanelPackTu();
 
 /// Packs plain column-major weights into panels: every byte of [0, PanelPackBytes(b)) is written, columns beyond n with zeros,
 /// which decode to zero in every format. kInvalidArgument for another order, or k or ld that is no multiple of the block.

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "core/fingerprint.h"
 #include "ops/gemm/cpu/scalar_gemm.h"
 #include "ops/gemm/formats.h"
 
@@ -29,7 +28,7 @@ KernelInfo InfoOf(ScalarKind kind) {
   if (kind == ScalarKind::kGrouped) id.flag = "grouped";
   KernelInfo info;
   info.name = FormatKernelId(id);
-  info.fingerprint = std::string(TuFingerprint(TILEWRIGHT_TU));
+  info.fingerprint = JoinFingerprints({TILEWRIGHT_TU, CommonTu()});
   info.batch_invariant = true;
   info.reference = true;
   return info;
