@@ -38,9 +38,14 @@ struct ChatTemplate {
 };
 
 /// Recognises the Jinja source in `tokenizer.chat_template`, or one of the names "chatml" and
-/// "llama3". Errors: kNotFound if `source` is empty (the file has no template; callers may take a
-/// plain ChatTemplate by the user's wish), kUnsupported for a template of another form; the message
-/// tells what to do.
+/// "llama3", by the special tokens that it writes.
+///
+/// For plain conversations the rendering equals that of the template for SmolLM2, Qwen 2.5 and
+/// Llama 3 to 3.3. Not rendered: tools, switches for thinking, and texts that a template computes.
+///
+/// Errors: kNotFound if `source` is empty (the file has no template; callers may take a plain
+/// ChatTemplate by the user's wish), kUnsupported for a template of another form; the message tells
+/// what to do.
 Result<ChatTemplate> DetectChatTemplate(std::string_view source);
 
 /// The prompt for `messages`, to be encoded with `parse_special`. It holds no BOS:
