@@ -27,5 +27,9 @@ step(${CMAKE_COMMAND} -G ${GENERATOR} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK_DIR
   -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Release
   "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}")
 step(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
-step(${WORK_DIR}/build/consumer)
+step(${WORK_DIR}/build/consumer ${WORK_DIR}/cache ${SOURCE_DIR}/tests/data/vocab_smollm.gguf)
+string(FIND "${output}" "tilewright ${VERSION} on cpu/" place)
+if(NOT place EQUAL 0)
+  message(FATAL_ERROR "the consumer printed: ${output}")
+endif()
 message("${output}")
