@@ -62,6 +62,8 @@ Status Launch(const CopyImpl& impl, const CopyArgs& args, Stream stream) {
   if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
   const ConvertRow convert =
       desc->type_src == desc->type_dst ? nullptr : Converter(impl, desc->type_src, desc->type_dst);
+  if (args.src.data == args.dst.data && convert == nullptr && args.src.stride == args.dst.stride)
+    return {};
   const std::int64_t block = GetTypeInfo(desc->type_src).block_elements;
   if (IsContiguous(args.src) && IsContiguous(args.dst)) {
     // One long row, cut at whole blocks.

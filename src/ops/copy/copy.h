@@ -24,7 +24,7 @@ std::string KeyOf(const CopyDesc& desc);
 
 /// dst = src, element by element. Equal shapes, any strides >= 0 in every dimension (block types:
 /// dimension 0 adjacent). Equal types copy bytes, whatever the type; f64, f32, f16 and bf16 convert
-/// into each other, rounding to nearest even. The views do not overlap.
+/// into each other, rounding to nearest even. The views do not overlap, or are one.
 struct CopyArgs {
   TensorView src, dst;
 };

@@ -140,6 +140,15 @@ TEST_F(CopyTest, ATransposeFallsToTheKernelThatTakesAnyStride) {
   EXPECT_EQ(dst, (std::vector<float>{1, 4, 2, 5, 3, 6}));
 }
 
+TEST_F(CopyTest, AViewMayBeCopiedOntoItself) {
+  std::vector<float> data = {1, 2, 3, 4};
+  for (const CopyKernel* kernel : Kernels()) {
+    const TensorView view = Rows(data.data(), DataType::kF32, 2, 2, 2);
+    ASSERT_TRUE(kernel->Launch({view, view}, Stream{}));
+    EXPECT_EQ(data, (std::vector<float>{1, 2, 3, 4}));
+  }
+}
+
 TEST_F(CopyTest, ImpossibleCopiesAreRefused) {
   std::vector<float> data(64);
   EXPECT_EQ(ChooseOp(CopyDesc{.type_src = DataType::kI32}, registry_, device_).error().code,

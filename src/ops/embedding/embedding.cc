@@ -2,114 +2,153 @@
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
-#include "core/block_format.h"
 #include "core/parallel.h"
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/function_kernel.h"
-#include "ops/embedding/cpu/gather.h"
+#include "ops/embedding/checks.h"
+#include "ops/embedding/cpu/embedding_cpu.h"
 
 namespace tilewright {
 namespace {
 
-using CpuEmbedding = FunctionKernel<EmbeddingDesc, EmbeddingArgs, GatherImpl>;
+using CpuEmbedding = FunctionKernel<EmbeddingDesc, EmbeddingArgs, EmbeddingImpl>;
 
 constexpr std::int64_t kGrain = 16384;  // elements of a task
 
-bool IsTableType(DataType type) {
+DecodeFunction Decoder(const EmbeddingImpl& impl, DataType type) {
   switch (type) {
-    case DataType::kF32: case DataType::kF16: case DataType::kBF16: case DataType::kQ4_0: case DataType::kQ4_1:
-    case DataType::kQ8_0: case DataType::kQ6_K: return true;
-    default: return false;
+    case DataType::kF32:
+      return impl.f32;
+    case DataType::kF16:
+      return impl.f16;
+    case DataType::kBF16:
+      return impl.bf16;
+    case DataType::kQ4_0:
+      return impl.q4_0;
+    case DataType::kQ4_1:
+      return impl.q4_1;
+    case DataType::kQ8_0:
+      return impl.q8_0;
+    case DataType::kQ6_K:
+      return impl.q6_k;
+    default:
+      return nullptr;
   }
 }
 
-std::optional<Rejection> Feasible(const GatherImpl&, const EmbeddingDesc& desc) {
-  if (desc.type_out != DataType::kF32) {
-    return Rejection{Reason::kType, Format("an output of {}", DataTypeName(desc.type_out)), "f32"};
+std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const EmbeddingDesc& desc) {
+  if (desc.type_out != DataType::kF32 || Decoder(impl, desc.type_table) == nullptr) {
+    return Rejection{Reason::kType,
+                     Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
+                     "f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k to f32"};
   }
-  if (!IsTableType(desc.type_table)) {
-    return Rejection{Reason::kType, Format("a table of {}", DataTypeName(desc.type_table)), "f32, f16, bf16 or a GGUF block format"};
-  }
-  const int block = GetTypeInfo(desc.type_table).block_elements;
-  if (desc.cols % block == 0) return std::nullopt;
-  return Rejection{Reason::kShape, Format("cols = {}", desc.cols), Format("a multiple of {}", block)};
+  return std::nullopt;
 }
 
-double EstimateUs(const GatherImpl& impl, const EmbeddingDesc& desc, const DeviceSpec&) {
-  return static_cast<double>(desc.rows) * desc.cols * impl.ns_per_element * 1e-3;
+double EstimateUs(const EmbeddingImpl& impl, const EmbeddingDesc& desc, const DeviceSpec&) {
+  const double elements = static_cast<double>(desc.rows) * desc.hidden;
+  const double threads =
+      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
+  return elements * impl.ns_per_element * 1e-3 / threads + desc.rows * 0.1;
 }
 
-Status CheckIds(const EmbeddingArgs& args) {
-  const auto* ids = args.ids.as<const std::int32_t>();
-  for (std::int64_t i = 0; i < args.out.shape[1]; ++i) {
-    if (ids[i] < 0 || ids[i] >= args.table.shape[1]) {
-      return Fail(ErrorCode::kInvalidArgument, Format("embedding: ids[{}] = {}, must be 0 to {}", i, ids[i], args.table.shape[1] - 1));
-    }
-  }
-  return {};
-}
-
-Status Launch(const GatherImpl& impl, const EmbeddingArgs& args, Stream stream) {
+Status Launch(const EmbeddingImpl& impl, const EmbeddingArgs& args, Stream stream) {
   const Result<EmbeddingDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
-  if (Status s = CheckIds(args); !s) return s;
-  const std::int64_t cols = args.out.cols();
-  ParallelRanges(stream.exec(), args.out.shape[1], kGrain / cols, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      impl.row(args.table.dtype, AddressOf(args.table, args.ids.as<const std::int32_t>()[i] * args.table.stride[1]),
-               args.out.as<float>() + i * args.out.stride[1], cols);
-    }
-  });
+  if (Status status = CheckIds(args); !status) return status;
+  const DecodeFunction decode = Decoder(impl, desc->type_table);
+  const auto* ids = args.ids.as<const std::int32_t>();
+  ParallelRanges(stream.exec(), desc->rows, kGrain / std::max(desc->hidden, 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t r = begin; r < end; ++r) {
+                     decode(AddressOf(args.table, ids[r] * args.table.stride[1]),
+                            args.out.as<float>() + r * args.out.stride[1], desc->hidden);
+                   }
+                 });
   return {};
 }
+
+class ReferenceKernel final : public EmbeddingKernel {
+ public:
+  ReferenceKernel() : EmbeddingKernel(Info()) {}
+  std::optional<Rejection> IsFeasible(const EmbeddingDesc& desc) const override {
+    if (IsFloatType(desc.type_out) && desc.type_table != DataType::kNone) return std::nullopt;
+    return Rejection{Reason::kType,
+                     Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
+                     "any type to f64, f32, f16 or bf16"};
+  }
+  double EstimateUs(const EmbeddingDesc& desc, const DeviceSpec&) const override {
+    return static_cast<double>(desc.rows) * desc.hidden * 10e-3;
+  }
+  Status Launch(const EmbeddingArgs& args, Stream) const override {
+    return ReferenceEmbedding(args);
+  }
+
+ private:
+  static KernelInfo Info() {
+    KernelInfo info = CpuKernelInfo("embedding.any.reference", "", 0);
+    info.fingerprint = "reference";
+    info.reference = true;
+    return info;
+  }
+};
 
 }  // namespace
 
 std::string KeyOf(const EmbeddingDesc& desc) {
-  return Format("embedding {}_{} rows={} cols={} threads={}", DataTypeName(desc.type_table), DataTypeName(desc.type_out), desc.rows,
-                desc.cols, desc.threads);
+  return Format("embedding {}_{} rows={} hidden={} threads={}", DataTypeName(desc.type_table),
+                DataTypeName(desc.type_out), desc.rows, desc.hidden, desc.threads);
 }
 
 Result<EmbeddingDesc> DescOf(const EmbeddingArgs& args, int threads) {
   if (Status s = CheckView("embedding: table", args.table); !s) return Fail(s.error());
   if (Status s = CheckView("embedding: out", args.out); !s) return Fail(s.error());
-  if (Status s = CheckInts("embedding: ids", args.ids, args.out.shape[1]); !s) return Fail(s.error());
-  if (args.table.cols() != args.out.cols() || args.out.shape[2] != 1 || args.out.shape[3] != 1) {
-    return Fail(ErrorCode::kInvalidArgument, Format("embedding: out has shape {}, the table {}: rows must have one length",
-                                                    ShapeText(args.out), ShapeText(args.table)));
+  const auto is_matrix = [](const TensorView& v) { return v.shape[2] == 1 && v.shape[3] == 1; };
+  if (!is_matrix(args.table) || !is_matrix(args.out) || args.out.shape[0] != args.table.shape[0]) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("embedding: table {} to out {}: must be [hidden, entries] to [hidden, rows]",
+                       ShapeText(args.table), ShapeText(args.out)));
   }
-  return EmbeddingDesc{args.table.dtype, args.out.dtype, static_cast<std::int32_t>(args.out.shape[1]),
-                       static_cast<std::int32_t>(args.out.cols()), threads};
+  if (Status s = CheckInts("embedding: ids", args.ids, args.out.shape[1]); !s)
+    return Fail(s.error());
+  const int block = GetTypeInfo(args.table.dtype).block_elements;
+  if (args.table.shape[0] % block != 0 ||
+      (args.table.shape[1] > 1 && args.table.stride[1] % block != 0)) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("embedding: hidden = {}, row stride = {}: must be multiples of {} for a table of {}",
+               args.table.shape[0], args.table.stride[1], block, DataTypeName(args.table.dtype)));
+  }
+  return EmbeddingDesc{.type_table = args.table.dtype,
+                       .type_out = args.out.dtype,
+                       .rows = static_cast<std::int32_t>(args.out.shape[1]),
+                       .hidden = static_cast<std::int32_t>(args.out.shape[0]),
+                       .threads = threads};
+}
+
+Status CheckIds(const EmbeddingArgs& args) {
+  const auto* ids = args.ids.as<const std::int32_t>();
+  for (std::int64_t r = 0; r < args.out.shape[1]; ++r) {
+    if (ids[r] < 0 || ids[r] >= args.table.shape[1]) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("embedding: ids[{}] = {}, the table has {} entries", r, ids[r],
+                         args.table.shape[1]));
+    }
+  }
+  return {};
 }
 
 void AddEmbedding(EmbeddingRegistry& registry) {
   const CpuEmbedding::Shared shared{&Feasible, &EstimateUs, &Launch};
-  for (const GatherImpl* impl : {&kGatherAvx512, &kGatherAvx2, &kGatherScalar}) {
+  for (const EmbeddingImpl* impl : {&kEmbeddingScalar, &kEmbeddingAvx2, &kEmbeddingAvx512}) {
     static_cast<void>(registry.Add(std::make_unique<CpuEmbedding>(
-        CpuKernelInfo(Format("embedding.any.{}", impl->isa), impl->tu, impl->features), *impl, shared)));
+        CpuKernelInfo(Format("embedding.f32.{}", impl->isa), impl->tu, impl->features), *impl,
+        shared)));
   }
-}
-
-Status ReferenceEmbedding(const EmbeddingArgs& args) {
-  const Result<EmbeddingDesc> desc = DescOf(args, 1);
-  if (!desc) return Fail(desc.error());
-  if (!IsFloatType(args.out.dtype)) {
-    return Fail(ErrorCode::kUnsupported, Format("embedding: an output of {}", DataTypeName(args.out.dtype)));
-  }
-  if (Status s = CheckIds(args); !s) return s;
-  std::vector<double> row(static_cast<std::size_t>(args.out.cols()));
-  for (std::int64_t i = 0; i < args.out.shape[1]; ++i) {
-    const unsigned char* from = AddressOf(args.table, args.ids.as<const std::int32_t>()[i] * args.table.stride[1]);
-    if (Status s = DecodeRow(args.table.dtype, from, args.out.cols(), row.data()); !s) return s;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      WriteF64(args.out.dtype, args.out.data, i * args.out.stride[1] + static_cast<std::int64_t>(c), row[c]);
-    }
-  }
-  return {};
+  static_cast<void>(registry.Add(std::make_unique<ReferenceKernel>()));
 }
 
 }  // namespace tilewright

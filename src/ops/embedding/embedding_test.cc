@@ -2,80 +2,151 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <cmath>
+#include <vector>
 
 #include "core/block_format.h"
-#include "core/random.h"
 #include "core/test_util.h"
+#include "engine/op_stages.h"
 
 namespace tilewright {
 namespace {
 
-class EmbeddingKernels : public ::testing::Test {
+class EmbeddingTest : public testing::Test {
  protected:
-  EmbeddingKernels() { AddEmbedding(registry_); }
-  std::vector<const EmbeddingKernel*> Runnable() const {
+  EmbeddingTest() {
+    AddEmbedding(registry_);
+    device_ = DetectCpuCappedAt(Isa::kAmx);
+  }
+  std::vector<const EmbeddingKernel*> Kernels() const {
     std::vector<const EmbeddingKernel*> kernels;
-    for (EmbeddingKernel* kernel : registry_.kernels()) {
-      if (!kernel->CheckDevice(DetectCpuCappedAt(Isa::kAmx))) kernels.push_back(kernel);
+    for (const EmbeddingKernel* kernel : registry_.kernels()) {
+      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
   EmbeddingRegistry registry_;
+  DeviceSpec device_;
 };
 
-/// Random bytes are a fair sample of all code points, scales that are denormal, infinite or NaN among them.
-TEST_F(EmbeddingKernels, decode_every_type_bit_for_bit_as_the_scalar_reference_does) {
-  Random random(1);
-  constexpr std::int64_t kCols = 512, kRows = 40;
-  for (DataType type : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
-                        DataType::kQ6_K}) {
-    test::GuardedBytes table(BytesOf(type, kCols * kRows), 2);
-    for (std::size_t i = 0; i < table.size(); ++i) static_cast<unsigned char*>(table.data())[i] = static_cast<unsigned char>(random());
-    std::vector<std::int32_t> ids = {39, 0, 7, 7, 21};
-    for (const EmbeddingKernel* kernel : Runnable()) {
-      const std::int64_t stride = kCols + 3;
-      test::Guarded<float> out(ids.size() * static_cast<std::size_t>(stride));
-      EmbeddingArgs args{Contiguous(table.data(), type, {kCols, kRows, 1, 1}),
-                         Contiguous(ids.data(), DataType::kI32, {5, 1, 1, 1}),
-                         TensorView{out.data(), {kCols, 5, 1, 1}, {1, stride, 0, 0}, DataType::kF32}};
-      ASSERT_TRUE(kernel->Launch(args, Stream{}));
-      EXPECT_EQ(out.Damage(), "");
-      std::vector<float> want(kCols);
-      for (std::size_t i = 0; i < ids.size(); ++i) {
-        ASSERT_TRUE(DecodeRow(type, static_cast<unsigned char*>(table.data()) + BytesOf(type, ids[i] * kCols), kCols, want.data()));
-        for (std::int64_t c = 0; c < kCols; ++c) {
-          const float got = out[i * static_cast<std::size_t>(stride) + static_cast<std::size_t>(c)], expected = want[static_cast<std::size_t>(c)];
-          ASSERT_TRUE(std::memcmp(&got, &expected, 4) == 0 || (std::isnan(got) && std::isnan(expected)))
-              << kernel->name() << " " << DataTypeName(type) << " row " << i << " column " << c << ": " << got << " against " << expected;
+TensorView Rows(void* data, DataType type, std::int64_t cols, std::int64_t rows, std::int64_t ld) {
+  return TensorView{data, {cols, rows, 1, 1}, {1, ld, ld * rows, ld * rows}, type};
+}
+TensorView Ints(std::vector<std::int32_t>& values) {
+  return Contiguous(values.data(), DataType::kI32,
+                    {static_cast<std::int64_t>(values.size()), 1, 1, 1});
+}
+
+constexpr DataType kTypes[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
+                               DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+
+TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
+  const auto pool = MakeThreadPool(3);
+  std::uint64_t seed = 400;
+  for (const DataType type : kTypes) {
+    const std::int64_t block = GetTypeInfo(type).block_elements;
+    for (const std::int64_t hidden :
+         {block, 3 * block, block == 1 ? std::int64_t{77} : 4 * block}) {
+      const std::int64_t entries = 11, ld = hidden + 2 * block, out_ld = hidden + 5;
+      test::RandomMatrix table(type, entries, hidden, ++seed, 1.0, ld);
+      std::vector<std::int32_t> ids;
+      for (std::int32_t r = 0; r < 500; ++r) ids.push_back(r * 7 % 11);
+      const auto rows = static_cast<std::int64_t>(ids.size());
+      for (const EmbeddingKernel* kernel : Kernels()) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(type)) +
+                     " hidden " + std::to_string(hidden));
+        test::Guarded<float> out(static_cast<std::size_t>(out_ld * rows), 4);
+        ASSERT_TRUE(kernel->Launch({Rows(table.bytes.data(), type, hidden, entries, ld), Ints(ids),
+                                    Rows(out.data(), DataType::kF32, hidden, rows, out_ld)},
+                                   Stream{pool.get()}));
+        EXPECT_EQ(out.Damage(), "");
+        for (std::int64_t r = 0; r < rows; ++r) {
+          for (std::int64_t i = 0; i < out_ld; ++i) {
+            const float got = out[static_cast<std::size_t>(r * out_ld + i)];
+            if (i >= hidden) {
+              ASSERT_TRUE(std::isnan(got)) << "padding was written";
+            } else {
+              const double exact = table.values[static_cast<std::size_t>(
+                  ids[static_cast<std::size_t>(r)] * hidden + i)];
+              ASSERT_EQ(got, static_cast<float>(exact)) << r << " " << i;
+            }
+          }
         }
       }
     }
   }
 }
 
-TEST_F(EmbeddingKernels, refuse_an_id_outside_the_table_before_writing) {
-  std::vector<float> table(32 * 4), out(32 * 2, -7.0f);
-  for (std::int32_t bad : {-1, 4}) {
-    std::vector<std::int32_t> ids = {0, bad};
-    EmbeddingArgs args{Contiguous(table.data(), DataType::kF32, {32, 4, 1, 1}), Contiguous(ids.data(), DataType::kI32, {2, 1, 1, 1}),
-                       Contiguous(out.data(), DataType::kF32, {32, 2, 1, 1})};
-    for (const EmbeddingKernel* kernel : Runnable()) {
-      const Status status = kernel->Launch(args, Stream{});
-      ASSERT_FALSE(status);
-      EXPECT_EQ(status.error().message, "embedding: ids[1] = " + std::to_string(bad) + ", must be 0 to 3");
-      EXPECT_EQ(out[0], -7.0f);
+TEST_F(EmbeddingTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
+  // Every code, every scale bit pattern sooner or later, NaN and infinite scales among them.
+  Random random(9);
+  for (const DataType type : kTypes) {
+    const std::int64_t hidden = 256 * 64;
+    test::GuardedBytes table(BytesOf(type, hidden), 1);
+    for (std::size_t i = 0; i < table.size(); ++i)
+      static_cast<unsigned char*>(table.data())[i] = static_cast<unsigned char>(random.Next());
+    std::vector<float> want(static_cast<std::size_t>(hidden)), got(want.size());
+    ASSERT_TRUE(DecodeRow(type, table.data(), hidden, want.data()));
+    std::vector<std::int32_t> ids = {0};
+    for (const EmbeddingKernel* kernel : Kernels()) {
+      if (kernel->info().reference || GetTypeInfo(type).block_elements == 1)
+        continue;  // plain types want their alignment
+      ASSERT_TRUE(kernel->Launch({Rows(table.data(), type, hidden, 1, hidden), Ints(ids),
+                                  Rows(got.data(), DataType::kF32, hidden, 1, hidden)},
+                                 Stream{}));
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        if (std::isnan(want[i])) {
+          ASSERT_TRUE(std::isnan(got[i]))
+              << kernel->name() << " " << DataTypeName(type) << " " << i;
+        } else {
+          ASSERT_EQ(got[i], want[i]) << kernel->name() << " " << DataTypeName(type) << " " << i;
+        }
+      }
     }
-    EXPECT_FALSE(ReferenceEmbedding(args));
   }
 }
 
-TEST_F(EmbeddingKernels, reject_what_they_cannot_decode) {
-  for (EmbeddingKernel* kernel : registry_.kernels()) {
-    EXPECT_TRUE(kernel->IsFeasible({.type_table = DataType::kI8, .cols = 32}));
-    EXPECT_TRUE(kernel->IsFeasible({.type_table = DataType::kQ6_K, .cols = 128}));
-    EXPECT_FALSE(kernel->IsFeasible({.type_table = DataType::kQ6_K, .cols = 256}));
+TEST_F(EmbeddingTest, AnIdBeyondTheTableIsNamedBeforeAnythingIsWritten) {
+  std::vector<float> table(12), out(12, 5.0f);
+  for (const std::int32_t bad : {3, -1}) {
+    std::vector<std::int32_t> ids = {0, 2, bad};
+    for (const EmbeddingKernel* kernel : Kernels()) {
+      const Status status = kernel->Launch({Rows(table.data(), DataType::kF32, 4, 3, 4), Ints(ids),
+                                            Rows(out.data(), DataType::kF32, 4, 3, 4)},
+                                           Stream{});
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_NE(status.error().message.find("ids[2] = " + std::to_string(bad)), std::string::npos);
+      EXPECT_NE(status.error().message.find("3 entries"), std::string::npos);
+      EXPECT_EQ(out, std::vector<float>(12, 5.0f)) << kernel->name();
+    }
   }
+}
+
+TEST_F(EmbeddingTest, ViewsThatDoNotFitAreRefused) {
+  std::vector<float> data(256);
+  std::vector<std::int32_t> ids = {0};
+  EXPECT_FALSE(DescOf(EmbeddingArgs{Rows(data.data(), DataType::kF32, 4, 3, 4), Ints(ids),
+                                    Rows(data.data(), DataType::kF32, 5, 1, 5)},
+                      1));
+  EXPECT_FALSE(DescOf(EmbeddingArgs{Rows(data.data(), DataType::kF32, 4, 3, 4), Ints(ids),
+                                    Rows(data.data(), DataType::kF32, 4, 2, 4)},
+                      1))
+      << "more rows than ids";
+  EXPECT_FALSE(DescOf(EmbeddingArgs{Rows(data.data(), DataType::kQ4_0, 48, 1, 48), Ints(ids),
+                                    Rows(data.data(), DataType::kF32, 48, 1, 48)},
+                      1));
+}
+
+TEST_F(EmbeddingTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
+  DeviceSpec device;
+  device.features = kFeatureAvx2 | kFeatureAvx512;
+  EmbeddingDesc desc{.type_table = DataType::kQ4_1, .rows = 1, .hidden = 576};
+  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "embedding.f32.avx512");
+  EXPECT_EQ(ChooseOp(desc, registry_, DeviceSpec{}).value().kernel().name(),
+            "embedding.f32.scalar");
+  desc.type_table = DataType::kF8E4M3;
+  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "embedding.any.reference");
 }
 
 }  // namespace
