@@ -1,0 +1,217 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "ops/gemm/base/fake_kernel.h"
+#include "ops/gemm/reference.h"
+#include "ops/gemm/register.h"
+#include "tilewright/tuner.h"
+
+namespace tilewright {
+namespace {
+
+using test::AddFake;
+using test::F32Problem;
+using test::F32Setup;
+using test::FakeKernel;
+
+class CpuMeasurerTest : public testing::Test {
+ protected:
+  static CpuMeasurerOptions Small() {
+    CpuMeasurerOptions options;
+    options.llc_bytes = 256 << 10;
+    return options;
+  }
+  // Verdict on a kernel whose Launch is `launch` after the right computation.
+  Verdict VerdictOn(std::function<Status(FakeKernel&, const GemmArgs&)> after, std::string* evidence = nullptr) {
+    FakeKernel right(F32Setup("gemm.right"));
+    auto setup = F32Setup("gemm.fake");
+    setup.launch = [&](const GemmArgs& args, const LaunchSpec&) -> Status {
+      Workspace none;
+      if (auto s = right.Launch(args, {}, none, {}); !s) return s;
+      return after(right, args);
+    };
+    FakeKernel fake(setup);
+    LaunchSpec spec;
+    spec.kernel = &fake;
+    const auto measurer = MakeCpuGemmMeasurer(SerialExecutor(), Small());
+    EXPECT_TRUE(measurer->Prepare(F32Problem(5, 33, 40)));
+    const auto outcome = measurer->Check(spec);
+    if (evidence != nullptr) *evidence = outcome.evidence;
+    return outcome.verdict;
+  }
+};
+
+TEST_F(CpuMeasurerTest, ARightKernelPasses) {
+  EXPECT_EQ(VerdictOn([](FakeKernel&, const GemmArgs&) -> Status { return {}; }), Verdict::kOk);
+}
+
+TEST_F(CpuMeasurerTest, AWrongValueAnywhereIsSeenWithItsPlace) {
+  std::string evidence;
+  EXPECT_EQ(VerdictOn(
+                [](FakeKernel&, const GemmArgs& args) -> Status {
+                  static_cast<float*>(args.d)[3 * 33 + 7] *= 1.001f;
+                  return {};
+                },
+                &evidence),
+            Verdict::kWrong);
+  EXPECT_TRUE(evidence.starts_with("d[3, 7] = ")) << evidence;
+}
+
+TEST_F(CpuMeasurerTest, AnElementNeverWrittenIsSeen) {
+  std::string evidence;
+  EXPECT_EQ(VerdictOn(
+                [](FakeKernel&, const GemmArgs& args) -> Status {
+                  static_cast<float*>(args.d)[4 * 33 + 32] = NAN;
+                  return {};
+                },
+                &evidence),
+            Verdict::kWrong);
+  EXPECT_EQ(evidence, "line 4 element 32 of D is nan");
+}
+
+TEST_F(CpuMeasurerTest, AWriteOutsideTheOutputIsSeen) {
+  EXPECT_EQ(VerdictOn([](FakeKernel&, const GemmArgs& args) -> Status {
+              static_cast<float*>(args.d)[5 * 33] = 1;
+              return {};
+            }),
+            Verdict::kGuard);
+}
+
+TEST_F(CpuMeasurerTest, AnErrorIsAVerdictWithItsMessage) {
+  std::string evidence;
+  EXPECT_EQ(VerdictOn([](FakeKernel&, const GemmArgs&) { return Status(Fail(ErrorCode::kInternal, "no luck")); }, &evidence),
+            Verdict::kError);
+  EXPECT_EQ(evidence, "no luck");
+}
+
+TEST_F(CpuMeasurerTest, AKernelThatClaimsDeterminismMustKeepIt) {
+  int calls = 0;
+  EXPECT_EQ(VerdictOn([&calls](FakeKernel&, const GemmArgs& args) -> Status {
+              float& one = static_cast<float*>(args.d)[0];
+              if (++calls % 2 == 0) one = std::nextafter(one, 1e9f);
+              return {};
+            }),
+            Verdict::kWrong);
+}
+
+TEST_F(CpuMeasurerTest, TheColdPolicyRotatesTheWeights) {
+  std::set<const void*> cold, warm;
+  for (const MeasurePolicy policy : {MeasurePolicy::kCold, MeasurePolicy::kWarm}) {
+    auto setup = F32Setup("gemm.spy");
+    auto& seen = policy == MeasurePolicy::kCold ? cold : warm;
+    setup.launch = [&seen](const GemmArgs& args, const LaunchSpec&) -> Status {
+      seen.insert(args.b);
+      return {};
+    };
+    FakeKernel spy(setup);
+    LaunchSpec spec;
+    spec.kernel = &spy;
+    auto options = Small();
+    options.policy = policy;
+    const auto measurer = MakeCpuGemmMeasurer(SerialExecutor(), options);
+    ASSERT_TRUE(measurer->Prepare(F32Problem(1, 64, 128)));  // weights of 32 KiB
+    EXPECT_GT(measurer->Time(spec, 200).us, 0);
+  }
+  EXPECT_GE(cold.size(), 3u * 256 / 32);
+  EXPECT_EQ(warm.size(), 1u);
+}
+
+TEST_F(CpuMeasurerTest, CopiesStayWithinTheMemoryGiven) {
+  std::set<const void*> seen;
+  auto setup = F32Setup("gemm.spy");
+  setup.launch = [&seen](const GemmArgs& args, const LaunchSpec&) -> Status {
+    seen.insert(args.b);
+    return {};
+  };
+  FakeKernel spy(setup);
+  LaunchSpec spec;
+  spec.kernel = &spy;
+  auto options = Small();
+  options.max_bytes = 100 << 10;
+  const auto measurer = MakeCpuGemmMeasurer(SerialExecutor(), options);
+  ASSERT_TRUE(measurer->Prepare(F32Problem(1, 64, 128)));
+  EXPECT_GT(measurer->Time(spec, 50).us, 0);
+  EXPECT_EQ(seen.size(), 3u);
+}
+
+TEST_F(CpuMeasurerTest, WhatItCannotMakeIsAnErrorBeforehand) {
+  GemmDesc grouped = F32Problem(8);
+  grouped.num = 2, grouped.group_axis = 0;
+  grouped.striding_a = grouped.striding_b = grouped.striding_c = Striding::kBlocked;
+  const auto status = MakeCpuGemmMeasurer(SerialExecutor(), Small())->Prepare(grouped);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+}
+
+// Every kernel of the library passes the gate on problems of each weight type, with every precision it may use.
+TEST_F(CpuMeasurerTest, EveryKernelOfTheLibraryPassesTheGate) {
+  Registry registry;
+  AddGemm(registry);
+  const auto device = DetectCpu();
+  ASSERT_TRUE(device) << device.error().message;
+  const auto pool = MakeThreadPool(2);
+  const auto measurer = MakeCpuGemmMeasurer(*pool, Small());
+  int checked = 0;
+  using enum DataType;
+  for (const DataType type : {kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ8_0, kQ6_K}) {
+    for (const std::int32_t m : {1, 5, 40}) {
+      GemmDesc desc = F32Problem(m, 96, 512);
+      desc.type_b = type;
+      desc.pack_b = kPackAny;
+      desc.threads = 2;
+      desc.precision = type == kF32 ? Precision::kBF16 : Precision::kI8;
+      desc.scaling = m == 5 ? Scaling::kOneOne : (m == 40 ? Scaling::kAny : Scaling::kOneZero);
+      ASSERT_TRUE(measurer->Prepare(desc));
+      const GemmCandidates candidates = Feasible(*Validate(desc), registry, *device);
+      EXPECT_GT(candidates.feasible_count(), 0) << candidates.RejectionText();
+      for (const GemmCandidate& candidate : candidates.all()) {
+        for (const LaunchSpec& spec : candidate.specs) {
+          const auto outcome = measurer->Check(spec);
+          EXPECT_EQ(outcome.verdict, Verdict::kOk)
+              << candidate.kernel->name() << " " << SpecText(spec) << " on " << KeyOf(desc) << ": " << outcome.evidence;
+          ++checked;
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked, 30);
+}
+
+TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
+  Registry registry;
+  AddGemm(registry);
+  const auto device = DetectCpu();
+  ASSERT_TRUE(device);
+  const auto pool = MakeThreadPool(2);
+  CpuMeasurerOptions measure;
+  measure.llc_bytes = 4 << 20;
+  const auto measurer = MakeCpuGemmMeasurer(*pool, measure);
+  Records records = Records::Open("");
+  GemmDesc desc = F32Problem(1, 576, 576);
+  desc.type_b = DataType::kQ4_1;
+  desc.pack_b = kPackAny;
+  desc.threads = 2;
+  TuneOptions options;
+  options.scope = {device->ClassId(), "", MeasurePolicy::kCold};
+  const TuneProblem problems[] = {{desc, 1}};
+  const auto report = TuneGemm(problems, registry, *device, records, *measurer, options);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->tuned, 1);
+  EXPECT_EQ(report->rows[0].quarantined, 0);
+  EXPECT_GT(report->rows[0].us, 0);
+  RecordProperty("winner", report->rows[0].kernel + " " + report->rows[0].spec + " " + std::to_string(report->rows[0].us) + " us, " +
+                               std::to_string(report->device_seconds) + " s");
+  const DispatchCache cache = BuildCache(records.Load(), registry, options.scope);
+  const GemmChoice choice = *Choose(Feasible(*Validate(desc), registry, *device), &cache);
+  EXPECT_EQ(choice.provenance(), Provenance::kMeasured);
+  EXPECT_EQ(choice.kernel().name(), report->rows[0].kernel);
+  const auto again = TuneGemm(problems, registry, *device, records, *measurer, options);
+  EXPECT_EQ(again->skipped, 1);
+}
+
+}  // namespace
+}  // namespace tilewright
