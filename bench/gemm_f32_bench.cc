@@ -1,11 +1,15 @@
-// Speed of every registered GEMM kernel that a problem allows, against the floor measured in the same run: the f32 fma peak of
-// the cores (a loop over registers) for many rows, the memory's read bandwidth for few. Cold rows rotate over copies of the
-// weights beyond three times the last-level cache; hot ones use a single copy.
+// Speed of every registered GEMM kernel that a problem allows, against the floor measured in the
+// same run: the f32 fma peak of the cores (a loop over registers) for many rows, the memory's read
+// bandwidth for few. Cold rows rotate over copies of the weights beyond three times the last-level
+// cache; hot ones use a single copy.
 //
-// --cpu-time (one thread) counts the thread's own processor time: what a busy machine still measures well.
+// --cpu-time (one thread) counts the thread's own processor time: what a busy machine still
+// measures well.
 //
-//   gemm_f32_bench [--threads N] [--type q4_1] [--m 1,512] [--n 3072] [--k 576] [--filter avx512] [--seconds 0.2] [--cold] [--cpu-time]
-// prints: gemm/q4_1/m=512,n=3072,k=576/hot/KERNEL  us median (min)  GFLOP/s  % of peak  GB/s  % of bandwidth  predicted us
+//   gemm_f32_bench [--threads N] [--type q4_1] [--m 1,512] [--n 3072] [--k 576] [--filter avx512]
+//   [--seconds 0.2] [--cold] [--cpu-time]
+// prints: gemm/q4_1/m=512,n=3072,k=576/hot/KERNEL  us median (min)  GFLOP/s  % of peak  GB/s  % of
+// bandwidth  predicted us
 
 #include <fmt/format.h>
 #include <immintrin.h>
@@ -42,18 +46,20 @@ struct Options {
   bool cold = false;
 };
 
-/// Twelve independent chains of 16-lane fma: the ceiling of every f32 kernel. 32 operations an instruction.
+/// Twelve independent chains of 16-lane fma: the ceiling of every f32 kernel. 32 operations an
+/// instruction.
 __attribute__((target("avx512f"))) float FmaLoop(long iterations) {
   const __m512 w = _mm512_set1_ps(1.0f), x = _mm512_set1_ps(1e-9f);
-  __m512 a0 = w, a1 = w, a2 = w, a3 = w, a4 = w, a5 = w, a6 = w, a7 = w, a8 = w, a9 = w, a10 = w, a11 = w;
+  __m512 a0 = w, a1 = w, a2 = w, a3 = w, a4 = w, a5 = w, a6 = w, a7 = w, a8 = w, a9 = w, a10 = w,
+         a11 = w;
   for (long i = 0; i < iterations; ++i) {
     asm volatile(
         "vfmadd231ps %12, %13, %0\n\tvfmadd231ps %12, %13, %1\n\tvfmadd231ps %12, %13, %2\n\t"
         "vfmadd231ps %12, %13, %3\n\tvfmadd231ps %12, %13, %4\n\tvfmadd231ps %12, %13, %5\n\t"
         "vfmadd231ps %12, %13, %6\n\tvfmadd231ps %12, %13, %7\n\tvfmadd231ps %12, %13, %8\n\t"
         "vfmadd231ps %12, %13, %9\n\tvfmadd231ps %12, %13, %10\n\tvfmadd231ps %12, %13, %11"
-        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7), "+v"(a8), "+v"(a9), "+v"(a10),
-          "+v"(a11)
+        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7), "+v"(a8),
+          "+v"(a9), "+v"(a10), "+v"(a11)
         : "v"(w), "v"(x));
   }
   return _mm512_cvtss_f32(_mm512_add_ps(a0, a11));
@@ -80,14 +86,17 @@ struct Floor {
 void FillRandom(Buffer& buffer, DataType type, std::uint64_t seed) {
   Random random(seed);
   if (type == DataType::kF32) {
-    for (std::size_t i = 0; i < buffer.size() / 4; ++i) buffer.as<float>()[i] = static_cast<float>(random.Uniform(-1, 1));
+    for (std::size_t i = 0; i < buffer.size() / 4; ++i)
+      buffer.as<float>()[i] = static_cast<float>(random.Uniform(-1, 1));
     return;
   }
   // Bytes below 0x30 are small finite numbers wherever a format has a float.
-  for (std::size_t i = 0; i < buffer.size(); ++i) buffer.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(random.Next() % 0x30);
+  for (std::size_t i = 0; i < buffer.size(); ++i)
+    buffer.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(random.Next() % 0x30);
 }
 
-void Measure(Kernel& kernel, const Options& o, int m, const DeviceSpec& device, Executor& executor, const Floor& floor) {
+void Measure(Kernel& kernel, const Options& o, int m, const DeviceSpec& device, Executor& executor,
+             const Floor& floor) {
   GemmDesc d;
   d.m = m, d.n = o.n, d.k = o.k;
   d.type_b = o.type;
@@ -97,12 +106,15 @@ void Measure(Kernel& kernel, const Options& o, int m, const DeviceSpec& device, 
 
   MatrixLayout b{.type = o.type, .order = Order::kColMajor, .rows = o.k, .cols = o.n, .ld = o.k};
   const std::size_t plain_bytes = BytesOf(o.type, static_cast<std::int64_t>(o.k) * o.n);
-  Buffer plain = Buffer::Make(plain_bytes), a = Buffer::Make(static_cast<std::size_t>(m) * static_cast<std::size_t>(o.k) * 4),
+  Buffer plain = Buffer::Make(plain_bytes),
+         a = Buffer::Make(static_cast<std::size_t>(m) * static_cast<std::size_t>(o.k) * 4),
          c = Buffer::Make(static_cast<std::size_t>(m) * static_cast<std::size_t>(o.n) * 4);
   FillRandom(plain, o.type, 1);
   FillRandom(a, DataType::kF32, 2);
   const std::size_t bytes = d.pack_b == kPackPlain ? plain_bytes : kernel.PackedBytes(b);
-  const std::size_t copies = o.cold ? std::min<std::size_t>(64, 3 * static_cast<std::size_t>(device.llc_bytes) / bytes + 1) : 1;
+  const std::size_t copies =
+      o.cold ? std::min<std::size_t>(64, 3 * static_cast<std::size_t>(device.llc_bytes) / bytes + 1)
+             : 1;
   std::vector<Buffer> weights;
   for (std::size_t i = 0; i < copies; ++i) {
     weights.push_back(Buffer::Make(bytes));
@@ -139,16 +151,21 @@ void Measure(Kernel& kernel, const Options& o, int m, const DeviceSpec& device, 
   }
   std::sort(times.begin(), times.end());
   const double median = times[times.size() / 2];
-  const double gflop_s = 2.0 * m * o.n * o.k / median * 1e-9, gb_s = static_cast<double>(bytes) / median * 1e-9;
-  fmt::print("gemm/{}/m={},n={},k={}/{}/{:<46} {:9.1f} us ({:9.1f})  {:7.1f} GFLOP/s {:4.0f} %  {:6.1f} GB/s {:4.0f} %  predicted {:9.1f}\n",
-             DataTypeName(o.type), m, o.n, o.k, o.cold ? "cold" : "hot", kernel.name(), median * 1e6, times.front() * 1e6,
-             gflop_s, 100 * gflop_s / floor.gflop_s, gb_s, 100 * gb_s / floor.gb_s, kernel.EstimateUs(d, spec, device));
+  const double gflop_s = 2.0 * m * o.n * o.k / median * 1e-9,
+               gb_s = static_cast<double>(bytes) / median * 1e-9;
+  fmt::print(
+      "gemm/{}/m={},n={},k={}/{}/{:<46} {:9.1f} us ({:9.1f})  {:7.1f} GFLOP/s {:4.0f} %  {:6.1f} "
+      "GB/s {:4.0f} %  predicted {:9.1f}\n",
+      DataTypeName(o.type), m, o.n, o.k, o.cold ? "cold" : "hot", kernel.name(), median * 1e6,
+      times.front() * 1e6, gflop_s, 100 * gflop_s / floor.gflop_s, gb_s, 100 * gb_s / floor.gb_s,
+      kernel.EstimateUs(d, spec, device));
 }
 
 std::vector<int> Numbers(const char* text) {
   std::vector<int> numbers;
   std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) numbers.push_back(std::atoi(part.c_str()));
+  for (std::string part; std::getline(stream, part, ',');)
+    numbers.push_back(std::atoi(part.c_str()));
   return numbers;
 }
 
@@ -189,13 +206,15 @@ int Main(int argc, char** argv) {
   device.read_gb_s = floor.gb_s;
   device.i8_gop_s = (device.Has(kFeatureAvx512Vnni) ? 4 : 1) * device.f32_gflop_s;
   device.cores = o.threads;
-  fmt::print("{}: {} threads, fma peak {:.1f} GFLOP/s, read {:.1f} GB/s\n", device.ClassId(), o.threads, floor.gflop_s, floor.gb_s);
+  fmt::print("{}: {} threads, fma peak {:.1f} GFLOP/s, read {:.1f} GB/s\n", device.ClassId(),
+             o.threads, floor.gflop_s, floor.gb_s);
   Registry registry;
   AddGemm(registry);
   for (const int m : o.m) {
     for (Kernel* kernel : registry.kernels()) {
       if (kernel->info().reference && o.filter.empty()) continue;
-      if (std::string(kernel->name()).find(o.filter) != std::string::npos) Measure(*kernel, o, m, device, *executor, floor);
+      if (std::string(kernel->name()).find(o.filter) != std::string::npos)
+        Measure(*kernel, o, m, device, *executor, floor);
     }
   }
   return 0;

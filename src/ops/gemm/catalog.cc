@@ -27,8 +27,9 @@ struct PackedType {
   Pack pack;
 };
 constexpr PackedType kPackedTypes[] = {
-    {DataType::kF32, kPackF32x16},   {DataType::kF16, kPackF16x16},   {DataType::kBF16, kPackBF16x16},
-    {DataType::kQ4_0, kPackQ4_0x16}, {DataType::kQ4_1, kPackQ4_1x16}, {DataType::kQ8_0, kPackQ8_0x16},
+    {DataType::kF32, kPackF32x16},   {DataType::kF16, kPackF16x16},
+    {DataType::kBF16, kPackBF16x16}, {DataType::kQ4_0, kPackQ4_0x16},
+    {DataType::kQ4_1, kPackQ4_1x16}, {DataType::kQ8_0, kPackQ8_0x16},
     {DataType::kQ6_K, kPackQ6_Kx16},
 };
 
@@ -47,8 +48,8 @@ void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& i
     plain.pack = kPackPlain;
     Put<PanelGemm>(registry, plain);
   }
-  // Rounded activations, multiplied in f32: vdpbf16ps gives 82 GFLOP/s a core where fma gives 118 (EPYC, family 25 model 17,
-  // 2026-11-21), so there is no kernel with it.
+  // Rounded activations, multiplied in f32: vdpbf16ps gives 82 GFLOP/s a core where fma gives 118
+  // (EPYC, family 25 model 17, 2026-11-21), so there is no kernel with it.
   const PanelConfig rounded{.ops = &ops,
                             .isa = isa,
                             .type_b = DataType::kBF16,
@@ -60,12 +61,15 @@ void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& i
 }  // namespace
 
 void AddGemm(Registry& registry) {
-  for (const ScalarKind kind : {ScalarKind::kPlain, ScalarKind::kU4, ScalarKind::kFp8, ScalarKind::kGrouped}) {
+  for (const ScalarKind kind :
+       {ScalarKind::kPlain, ScalarKind::kU4, ScalarKind::kFp8, ScalarKind::kGrouped}) {
     Put<ScalarGemm>(registry, kind);
   }
-  // Two fma ports of 256 bits give half of what two of 512 do, and the same on processors that split 512 in two.
+  // Two fma ports of 256 bits give half of what two of 512 do, and the same on processors that
+  // split 512 in two.
   const IsaTraits avx2{.word = "avx2", .features = kFeatureAvx2, .relative_rate = 0.75};
-  const IsaTraits avx512{.word = "avx512", .features = kFeatureAvx2 | kFeatureAvx512, .relative_rate = 1.0};
+  const IsaTraits avx512{
+      .word = "avx512", .features = kFeatureAvx2 | kFeatureAvx512, .relative_rate = 1.0};
   AddPanelKernels(registry, gemm::PanelOpsAvx2(), avx2);
   AddPanelKernels(registry, gemm::PanelOpsAvx512(), avx512);
   Put<PanelGemm>(registry, PanelConfig{.ops = &gemm::PanelOpsAvx512(),

@@ -1,7 +1,8 @@
 #pragma once
 
-// Scalar decoding and encoding of every element and block format of a GEMM operand. Everything here is static: kernel files
-// compiled for different instruction sets each get their own copy. No alignment is assumed of any pointer.
+// Scalar decoding and encoding of every element and block format of a GEMM operand. Everything here
+// is static: kernel files compiled for different instruction sets each get their own copy. No
+// alignment is assumed of any pointer.
 
 #include <cstdint>
 
@@ -39,8 +40,10 @@ static inline void UnpackQ6K(const std::uint8_t* block, std::uint8_t* q) {
   }
 }
 
-// One block to f32, values `stride` floats apart. Products d * q are exact in f32, so every order of rounding agrees with GGUF's.
-static inline void DecodeBlock(DataType type, const std::uint8_t* block, float* out, std::int64_t stride) {
+// One block to f32, values `stride` floats apart. Products d * q are exact in f32, so every order
+// of rounding agrees with GGUF's.
+static inline void DecodeBlock(DataType type, const std::uint8_t* block, float* out,
+                               std::int64_t stride) {
   switch (type) {
     case DataType::kQ4_0: {
       const float d = F16ToF32(LoadAs<std::uint16_t>(block));
@@ -61,7 +64,8 @@ static inline void DecodeBlock(DataType type, const std::uint8_t* block, float* 
     }
     case DataType::kQ8_0: {
       const float d = F16ToF32(LoadAs<std::uint16_t>(block));
-      for (int i = 0; i < 32; ++i) out[i * stride] = d * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
+      for (int i = 0; i < 32; ++i)
+        out[i * stride] = d * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
       return;
     }
     case DataType::kQ6_K: {
@@ -79,7 +83,8 @@ static inline void DecodeBlock(DataType type, const std::uint8_t* block, float* 
   }
 }
 
-// Elements and bytes of a block format; 1 element for plain types (u4: two elements share a byte, see DecodeRun).
+// Elements and bytes of a block format; 1 element for plain types (u4: two elements share a byte,
+// see DecodeRun).
 static inline int BlockElements(DataType type) {
   switch (type) {
     case DataType::kQ4_0:
@@ -139,26 +144,28 @@ static inline float LoadElement(DataType type, const void* base, std::int64_t in
   }
 }
 
-// `count` values from linear element `index` on, `step` elements apart, to out[i * stride]. Block formats need step 1 and
-// index and count in whole blocks.
-static inline void DecodeRun(DataType type, const void* base, std::int64_t index, std::int64_t step, int count, float* out,
-                             std::int64_t stride) {
+// `count` values from linear element `index` on, `step` elements apart, to out[i * stride]. Block
+// formats need step 1 and index and count in whole blocks.
+static inline void DecodeRun(DataType type, const void* base, std::int64_t index, std::int64_t step,
+                             int count, float* out, std::int64_t stride) {
   const int block = BlockElements(type);
   if (block > 1) {
     const auto* bytes = static_cast<const std::uint8_t*>(base) + index / block * BlockBytes(type);
-    for (int i = 0; i < count; i += block, bytes += BlockBytes(type)) DecodeBlock(type, bytes, out + i * stride, stride);
+    for (int i = 0; i < count; i += block, bytes += BlockBytes(type))
+      DecodeBlock(type, bytes, out + i * stride, stride);
     return;
   }
   switch (type) {  // one loop a type: the common ones vectorise
     case DataType::kF32:
       for (int i = 0; i < count; ++i) {
-        out[i * stride] = LoadAs<float>(static_cast<const std::uint8_t*>(base) + 4 * (index + i * step));
+        out[i * stride] =
+            LoadAs<float>(static_cast<const std::uint8_t*>(base) + 4 * (index + i * step));
       }
       return;
     case DataType::kBF16:
       for (int i = 0; i < count; ++i) {
-        out[i * stride] =
-            BF16ToF32(LoadAs<std::uint16_t>(static_cast<const std::uint8_t*>(base) + 2 * (index + i * step)));
+        out[i * stride] = BF16ToF32(
+            LoadAs<std::uint16_t>(static_cast<const std::uint8_t*>(base) + 2 * (index + i * step)));
       }
       return;
     default:

@@ -1,69 +1,31 @@
 // Every kernel of the registry, whoever wrote it, under one set of tests.
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
-#include <memory>
-#include <regex>
-#include <set>
+#include <algorithm>
+#include <cctype>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/numeric.h"
-#include "ops/gemm/reference.h"
-#include "ops/gemm/register.h"
 #include "ops/gemm/test_problem.h"
+#include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {
 namespace {
 
+using test::AllKernels;
 using test::CallOptions;
+using test::Device;
+using test::First;
+using test::NamesOfAll;
+using test::Pool;
 using test::TestProblem;
+using test::Values;
 
-const DeviceSpec& Device() {
-  static const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
-  return device;
-}
-
-Registry& AllKernels() {
-  static Registry& registry = *[] {
-    auto* r = new Registry;
-    AddGemm(*r);
-    return r;
-  }();
-  return registry;
-}
-
-std::vector<std::string> NamesOfAll() {
-  std::vector<std::string> names;
-  for (const Kernel* kernel : AllKernels().kernels()) names.emplace_back(kernel->name());
-  return names;
-}
-
-Executor& Pool(int threads) {
-  static std::map<int, std::unique_ptr<Executor>> pools;
-  std::unique_ptr<Executor>& pool = pools[threads];
-  if (!pool) pool = MakeThreadPool(threads);
-  return *pool;
-}
-
-template <class E>
-std::vector<E> Values(std::uint32_t mask) {
-  std::vector<E> values;
-  for (unsigned i = 0; i < 32; ++i) {
-    if ((mask >> i & 1u) != 0) values.push_back(static_cast<E>(i));
-  }
-  return values;
-}
-template <class E>
-E First(std::uint32_t mask) {
-  return Values<E>(mask).front();
-}
 template <class E>
 E Pick(std::uint32_t mask, Random& random) {
   const std::vector<E> values = Values<E>(mask);
@@ -71,8 +33,8 @@ E Pick(std::uint32_t mask, Random& random) {
 }
 
 int BlockOf(const GemmDesc& d) {
-  return std::max({GetTypeInfo(d.type_a).block_elements, GetTypeInfo(d.type_b).block_elements, static_cast<int>(d.quant_a.group),
-                   static_cast<int>(d.quant_b.group)});
+  return std::max({GetTypeInfo(d.type_a).block_elements, GetTypeInfo(d.type_b).block_elements,
+                   static_cast<int>(d.quant_a.group), static_cast<int>(d.quant_b.group)});
 }
 
 // Fills what follows from the rest: scales for the operand types, blocks along k, groups.
@@ -104,7 +66,8 @@ void Complete(GemmDesc& d, const KernelDesc& k, Random& random) {
 GemmDesc BaseDesc(const Kernel& kernel, Random& random) {
   const KernelDesc& k = kernel.desc();
   GemmDesc d;
-  d.type_a = First<DataType>(k.type_a), d.type_b = First<DataType>(k.type_b), d.type_c = First<DataType>(k.type_c);
+  d.type_a = First<DataType>(k.type_a), d.type_b = First<DataType>(k.type_b),
+  d.type_c = First<DataType>(k.type_c);
   d.order_a = (k.order_a & Bit(Order::kRowMajor)) != 0 ? Order::kRowMajor : Order::kColMajor;
   d.order_b = (k.order_b & Bit(Order::kColMajor)) != 0 ? Order::kColMajor : Order::kRowMajor;
   d.order_c = (k.order_c & Bit(Order::kRowMajor)) != 0 ? Order::kRowMajor : Order::kColMajor;
@@ -122,14 +85,16 @@ int LegalK(const GemmDesc& d, const Kernel& kernel, int wanted) {
   return std::max(1, (wanted + unit - 1) / unit) * unit;
 }
 int LegalN(const GemmDesc& d, const Kernel& kernel, int wanted) {
-  const int unit = d.epilogue == Epilogue::kGatedSilu ? std::max(32, kernel.desc().align_n) : kernel.desc().align_n;
+  const int unit = d.epilogue == Epilogue::kGatedSilu ? std::max(32, kernel.desc().align_n)
+                                                      : kernel.desc().align_n;
   return std::max(1, (wanted + unit - 1) / unit) * unit;
 }
 
 std::vector<std::int32_t> RandomOffsets(const GemmDesc& d, Random& random) {
   std::vector<std::int32_t> offsets;
   if (d.num <= 1) return offsets;
-  for (int g = 1; g < d.num; ++g) offsets.push_back(static_cast<std::int32_t>(random.Below(static_cast<std::uint64_t>(d.m) + 1)));
+  for (int g = 1; g < d.num; ++g)
+    offsets.push_back(static_cast<std::int32_t>(random.Below(static_cast<std::uint64_t>(d.m) + 1)));
   offsets.push_back(0);
   offsets.push_back(d.m);
   std::sort(offsets.begin(), offsets.end());
@@ -150,7 +115,8 @@ CallOptions RandomCall(const GemmDesc& d, Random& random) {
   CallOptions o;
   PickScaling(d, random, o);
   o.c_is_d = random.Below(2) == 0;
-  o.pad_a = static_cast<int>(random.Below(3)), o.pad_b = static_cast<int>(random.Below(3)), o.pad_c = static_cast<int>(random.Below(4));
+  o.pad_a = static_cast<int>(random.Below(3)), o.pad_b = static_cast<int>(random.Below(3)),
+  o.pad_c = static_cast<int>(random.Below(4));
   o.misalign = static_cast<int>(random.Below(3));
   o.seed = random.Next() % 100000;
   o.offsets = RandomOffsets(d, random);
@@ -170,7 +136,8 @@ class EveryKernel : public testing::TestWithParam<std::string> {
     d.pack_b = kernel_->desc().pack_b;
     return d;
   }
-  void ExpectRight(const GemmDesc& desc, const CallOptions& options, int threads, const LaunchSpec& spec = {}) {
+  void ExpectRight(const GemmDesc& desc, const CallOptions& options, int threads,
+                   const LaunchSpec& spec = {}) {
     TestProblem problem(desc, options);
     const std::string wrong = problem.RunAndCheck(kernel(), spec, Pool(threads));
     ASSERT_EQ(wrong, "") << kernel().name() << " threads=" << threads << " swizzle=" << spec.swizzle
@@ -219,7 +186,8 @@ TEST_P(EveryKernel, HandlesEveryAlphaAndBetaWithCApartAndEqualToD) {
       for (const float alpha : {0.0f, 1.0f, -0.5f}) {
         for (const float beta : {0.0f, 1.0f, -0.5f}) {
           if (scaling != Scaling::kAny && alpha != 1) continue;
-          if (scaling != Scaling::kAny && beta != (scaling == Scaling::kOneOne ? 1.0f : 0.0f)) continue;
+          if (scaling != Scaling::kAny && beta != (scaling == Scaling::kOneOne ? 1.0f : 0.0f))
+            continue;
           for (const bool c_is_d : {false, true}) {
             CallOptions o;
             o.alpha = alpha, o.beta = beta, o.c_is_d = c_is_d;
@@ -286,7 +254,9 @@ TEST_P(EveryKernel, GivesARowTheSameBitsInAnyBatchIfItSaysSo) {
   d.k = LegalK(d, kernel(), 300);
   d.order_c = Order::kRowMajor;
   d.order_a = Order::kRowMajor;
-  if ((kernel().desc().order_a & Bit(d.order_a)) == 0 || (kernel().desc().order_c & Bit(d.order_c)) == 0) GTEST_SKIP();
+  if ((kernel().desc().order_a & Bit(d.order_a)) == 0 ||
+      (kernel().desc().order_c & Bit(d.order_c)) == 0)
+    GTEST_SKIP();
   CallOptions o;
   d.m = most;
   TestProblem whole(d, o);
@@ -308,7 +278,8 @@ TEST_P(EveryKernel, ServesTheTransposedProblemBitwiseEqual) {
     d.order_a = Pick<Order>(kernel().desc().order_a, random);
     d.order_c = Pick<Order>(kernel().desc().order_c, random);
     d.epilogue = Epilogue::kNone;
-    d.m = kernel().desc().max_m == 0 ? 1 + static_cast<int>(random.Below(40)) : kernel().desc().max_m;
+    d.m =
+        kernel().desc().max_m == 0 ? 1 + static_cast<int>(random.Below(40)) : kernel().desc().max_m;
     d.n = LegalN(d, kernel(), 1 + static_cast<int>(random.Below(70)));
     d.k = LegalK(d, kernel(), 1 + static_cast<int>(random.Below(300)));
     TestProblem problem(d, RandomCall(d, random));
@@ -354,7 +325,8 @@ TEST_P(EveryKernel, IsRightForEverySwizzleAndSplitAndRefusesMore) {
         first = problem.ResultBytes();
         continue;
       }
-      ASSERT_EQ(problem.Run(kernel(), spec, Pool(1 + swizzle % 3)), "") << "swizzle = " << swizzle << ", splits = " << splits;
+      ASSERT_EQ(problem.Run(kernel(), spec, Pool(1 + swizzle % 3)), "")
+          << "swizzle = " << swizzle << ", splits = " << splits;
       ASSERT_EQ(problem.ResultBytes(), first) << "swizzle = " << swizzle << ", splits = " << splits;
     }
   }
@@ -379,9 +351,11 @@ TEST_P(EveryKernel, RefusesAWorkspaceOneByteShort) {
   const std::size_t needed = kernel().PartialsBytes(WithPack(d), spec);
   if (needed == 0) GTEST_SKIP() << "needs no workspace";
   GemmArgs args = problem.args();
-  std::vector<unsigned char> packed(kernel().desc().pack_b == kPackPlain ? 0 : kernel().PackedBytes(args.b_layout) + 64);
+  std::vector<unsigned char> packed(
+      kernel().desc().pack_b == kPackPlain ? 0 : kernel().PackedBytes(args.b_layout) + 64);
   if (!packed.empty()) {
-    auto* aligned = packed.data() + (64 - reinterpret_cast<std::uintptr_t>(packed.data()) % 64) % 64;
+    auto* aligned =
+        packed.data() + (64 - reinterpret_cast<std::uintptr_t>(packed.data()) % 64) % 64;
     ASSERT_TRUE(kernel().PackB(args.b, args.b_layout, aligned, {}));
     args.b = aligned;
     args.b_layout.pack = kernel().desc().pack_b;
@@ -398,34 +372,78 @@ TEST_P(EveryKernel, RefusesAWorkspaceOneByteShort) {
 
 // Changes one field of a problem at random, within its enumeration.
 void Mutate(GemmDesc& d, Random& random) {
-  constexpr DataType kTypes[] = {DataType::kF32,    DataType::kF16, DataType::kBF16, DataType::kF8E4M3, DataType::kI8,
-                                 DataType::kU4,     DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,  DataType::kQ6_K,
-                                 DataType::kNone};
+  constexpr DataType kTypes[] = {DataType::kF32,    DataType::kF16,  DataType::kBF16,
+                                 DataType::kF8E4M3, DataType::kI8,   DataType::kU4,
+                                 DataType::kQ4_0,   DataType::kQ4_1, DataType::kQ8_0,
+                                 DataType::kQ6_K,   DataType::kNone};
   switch (random.Below(20)) {
-    case 0: d.type_a = kTypes[random.Below(10)]; break;
-    case 1: d.type_b = kTypes[random.Below(10)]; break;
-    case 2: d.type_c = kTypes[random.Below(3)]; break;
-    case 3: d.order_a = Flip(d.order_a); break;
-    case 4: d.order_b = Flip(d.order_b); break;
-    case 5: d.order_c = Flip(d.order_c); break;
-    case 6: d.striding_a = static_cast<Striding>(random.Below(3)); break;
-    case 7: d.striding_c = static_cast<Striding>(random.Below(3)); break;
-    case 8: d.striding_b = static_cast<Striding>(random.Below(3)); break;
-    case 9: d.epilogue = static_cast<Epilogue>(random.Below(2)); break;
-    case 10: d.scaling = static_cast<Scaling>(random.Below(3)); break;
-    case 11: d.precision = static_cast<Precision>(random.Below(4)); break;
-    case 12: d.guarantee = static_cast<Guarantee>(random.Below(3)); break;
-    case 13: d.quant_a = {static_cast<QuantType>(random.Below(3)), 0, static_cast<std::uint16_t>(16u << random.Below(5))}; break;
-    case 14: d.quant_b = {static_cast<QuantType>(random.Below(3)), 0, static_cast<std::uint16_t>(16u << random.Below(5))}; break;
-    case 15: d.type_u = kTypes[random.Below(11)]; break;
-    case 16: d.type_v = kTypes[random.Below(11)]; break;
-    case 17: d.m = 1 + static_cast<int>(random.Below(40)); break;
-    case 18: d.n = 1 + static_cast<int>(random.Below(70)); break;
-    default: d.k = 1 + static_cast<int>(random.Below(300)); break;
+    case 0:
+      d.type_a = kTypes[random.Below(10)];
+      break;
+    case 1:
+      d.type_b = kTypes[random.Below(10)];
+      break;
+    case 2:
+      d.type_c = kTypes[random.Below(3)];
+      break;
+    case 3:
+      d.order_a = Flip(d.order_a);
+      break;
+    case 4:
+      d.order_b = Flip(d.order_b);
+      break;
+    case 5:
+      d.order_c = Flip(d.order_c);
+      break;
+    case 6:
+      d.striding_a = static_cast<Striding>(random.Below(3));
+      break;
+    case 7:
+      d.striding_c = static_cast<Striding>(random.Below(3));
+      break;
+    case 8:
+      d.striding_b = static_cast<Striding>(random.Below(3));
+      break;
+    case 9:
+      d.epilogue = static_cast<Epilogue>(random.Below(2));
+      break;
+    case 10:
+      d.scaling = static_cast<Scaling>(random.Below(3));
+      break;
+    case 11:
+      d.precision = static_cast<Precision>(random.Below(4));
+      break;
+    case 12:
+      d.guarantee = static_cast<Guarantee>(random.Below(3));
+      break;
+    case 13:
+      d.quant_a = {static_cast<QuantType>(random.Below(3)), 0,
+                   static_cast<std::uint16_t>(16u << random.Below(5))};
+      break;
+    case 14:
+      d.quant_b = {static_cast<QuantType>(random.Below(3)), 0,
+                   static_cast<std::uint16_t>(16u << random.Below(5))};
+      break;
+    case 15:
+      d.type_u = kTypes[random.Below(11)];
+      break;
+    case 16:
+      d.type_v = kTypes[random.Below(11)];
+      break;
+    case 17:
+      d.m = 1 + static_cast<int>(random.Below(40));
+      break;
+    case 18:
+      d.n = 1 + static_cast<int>(random.Below(70));
+      break;
+    default:
+      d.k = 1 + static_cast<int>(random.Below(300));
+      break;
   }
   if (d.quant_a.type == QuantType::kNone) d.quant_a = Quant{};
   if (d.quant_b.type == QuantType::kNone) d.quant_b = Quant{};
-  if (d.striding_a == Striding::kFlat && d.striding_b == Striding::kFlat && d.striding_c == Striding::kFlat) {
+  if (d.striding_a == Striding::kFlat && d.striding_b == Striding::kFlat &&
+      d.striding_c == Striding::kFlat) {
     d.num = 1, d.group_axis = -1;
   } else {
     d.num = 4, d.group_axis = 0;
@@ -450,7 +468,8 @@ TEST_P(EveryKernel, LaunchesWhatItCallsFeasibleAndGivesAReasonForTheRest) {
       continue;
     }
     ++accepted;
-    ASSERT_NO_FATAL_FAILURE(ExpectRight(d, RandomCall(d, random), 1 + static_cast<int>(seed % 3))) << "seed " << seed;
+    ASSERT_NO_FATAL_FAILURE(ExpectRight(d, RandomCall(d, random), 1 + static_cast<int>(seed % 3)))
+        << "seed " << seed;
   }
   EXPECT_GT(accepted, 5);
   EXPECT_GT(rejected, 5);
@@ -478,190 +497,6 @@ std::string SafeName(const testing::TestParamInfo<std::string>& info) {
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Registry, EveryKernel, testing::ValuesIn(NamesOfAll()), SafeName);
-
-TEST(KernelIds, FollowTheGrammarAndSayWhatTheKernelDeclares) {
-  // docs/kernel_ids.md
-  const std::string type = "(any|f32|f16|bf16|f64|f8_e4m3|i8|u4|q4_0|q4_1|q8_0|q6_k)";
-  const std::regex grammar("gemm\\." + type + "_" + type + "_" + type +
-                           "\\.[tnx]{2}\\.(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|onednn)"
-                           "\\.((?:gemv)?[0-9]+x[0-9]+(?:x[0-9]+)?)\\.([a-z0-9_]+)(\\.[a-z0-9]+)?");
-  std::set<std::string> seen;
-  for (const Kernel* kernel : AllKernels().kernels()) {
-    const std::string name(kernel->name());
-    std::smatch match;
-    ASSERT_TRUE(std::regex_match(name, match, grammar)) << name;
-    EXPECT_TRUE(seen.insert(name).second) << name;
-    if (match[1] != "any") {
-      EXPECT_EQ(kernel->desc().type_a, Bit(*ParseDataType(match[1].str()))) << name;
-    }
-    if (match[2] != "any") {
-      EXPECT_EQ(kernel->desc().type_b, Bit(*ParseDataType(match[2].str()))) << name;
-    }
-    EXPECT_EQ(match[6].str(), PackName(kernel->desc().pack_b)) << name;
-    EXPECT_GE(kernel->info().fingerprint.size(), 16u) << name;
-  }
-  EXPECT_GT(seen.size(), 40u);
-}
-
-TEST(KernelIds, AReferenceKernelTakesEveryPlainProblem) {
-  Random random(110);
-  for (int turn = 0; turn < 200; ++turn) {
-    GemmDesc d;
-    constexpr DataType kFloats[] = {DataType::kF32, DataType::kF16, DataType::kBF16};
-    constexpr DataType kWeights[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
-                                     DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
-    d.type_a = kFloats[random.Below(3)], d.type_b = kWeights[random.Below(7)], d.type_c = kFloats[random.Below(3)];
-    d.order_a = static_cast<Order>(random.Below(2)), d.order_c = static_cast<Order>(random.Below(2));
-    const int block = GetTypeInfo(d.type_b).block_elements;
-    d.order_b = block > 1 ? Order::kColMajor : static_cast<Order>(random.Below(2));
-    d.m = 1 + static_cast<int>(random.Below(4000)), d.n = 1 + static_cast<int>(random.Below(50000));
-    d.k = block * (1 + static_cast<int>(random.Below(100)));
-    d.scaling = static_cast<Scaling>(random.Below(3));
-    bool taken = false;
-    for (const Kernel* kernel : AllKernels().kernels()) taken |= kernel->info().reference && !kernel->IsFeasible(d);
-    EXPECT_TRUE(taken) << KeyOf(d);
-  }
-}
-
-// One fma chain over ascending k for every element: the same bits from AVX2 and AVX-512, packed and plain.
-TEST(PanelKernels, AgreeBitwiseAcrossInstructionSetsAndLayouts) {
-  std::map<DataType, std::vector<Kernel*>> families;
-  for (Kernel* kernel : AllKernels().kernels()) {
-    const KernelDesc& k = kernel->desc();
-    const bool panel = k.tile_n == 32 && k.activations == Precision::kF32 && !k.split_k && kernel->info().provider == Provider::kOwn;
-    if (panel && kernel->info().batch_invariant && !kernel->CheckDevice(Device())) families[First<DataType>(k.type_b)].push_back(kernel);
-  }
-  for (const auto& [type, kernels] : families) {
-    GemmDesc d;
-    d.type_b = type;
-    d.m = 31, d.n = 75, d.k = 512;
-    TestProblem problem(d, {});
-    std::vector<unsigned char> first;
-    for (Kernel* kernel : kernels) {
-      ASSERT_EQ(problem.Run(*kernel, {}, Pool(2)), "") << kernel->name();
-      if (first.empty()) first = problem.ResultBytes();
-      EXPECT_EQ(problem.ResultBytes(), first) << kernel->name() << " and " << kernels.front()->name();
-    }
-  }
-}
-
-// Activations with a single 1 pick one k of the weights: the product must be the decoded weight to the bit.
-TEST(PackedWeights, DecodeToTheBitForEveryCodePoint) {
-  for (Kernel* kernel : AllKernels().kernels()) {
-    const KernelDesc& desc = kernel->desc();
-    if (desc.activations != Precision::kF32 || desc.pack_b == kPackPlain || kernel->CheckDevice(Device())) continue;
-    const auto type = First<DataType>(desc.type_b);
-    const TypeInfo& info = GetTypeInfo(type);
-    const int n = 37, k = std::max(info.block_elements, 32) * (info.block_elements == 256 ? 1 : 4);
-    const std::size_t column = BytesOf(type, k);
-    std::vector<unsigned char> weights(column * static_cast<std::size_t>(n));
-    Random random(7);
-    std::vector<float> values(static_cast<std::size_t>(k) * n);
-    bool finite = false;
-    while (!finite) {  // random codes; scales are drawn again until all are finite
-      for (unsigned char& byte : weights) byte = static_cast<unsigned char>(random.Next());
-      finite = true;
-      for (int c = 0; c < n; ++c) {
-        float* out = values.data() + static_cast<std::ptrdiff_t>(c) * k;
-        auto* source = weights.data() + static_cast<std::size_t>(c) * column;
-        for (;;) {
-          ASSERT_TRUE(DecodeRow(type, source, k, out));
-          bool fine = true;
-          for (int i = 0; i < k; ++i) fine &= std::fabs(out[i]) < 1e30f;
-          if (fine) break;
-          if (info.block_elements == 1) {  // NaN codes of a plain type: keep the rest
-            for (int i = 0; i < k; ++i) {
-              if (!(std::fabs(out[i]) < 1e30f)) std::memset(source + i * info.block_bytes, 0, static_cast<std::size_t>(info.block_bytes));
-            }
-            continue;
-          }
-          for (std::size_t i = 0; i < column; ++i) source[i] = static_cast<unsigned char>(random.Next());
-        }
-      }
-    }
-    MatrixLayout b{.type = type, .order = Order::kColMajor, .rows = k, .cols = n, .ld = k};
-    test::GuardedBytes packed(kernel->PackedBytes(b));
-    ASSERT_TRUE(kernel->PackB(weights.data(), b, packed.data(), {}));
-    ASSERT_EQ(packed.Damage(), "");
-    const int rows = desc.max_m > 0 ? desc.max_m : 20;
-    for (int first = 0; first < k; first += rows) {
-      const int m = std::min(rows, k - first);
-      std::vector<float> a(static_cast<std::size_t>(m) * k, 0.0f), d(static_cast<std::size_t>(m) * n);
-      for (int r = 0; r < m; ++r) a[static_cast<std::size_t>(r) * k + first + r] = 1.0f;
-      GemmArgs args;
-      args.a = a.data(), args.b = packed.data(), args.d = d.data();
-      args.a_layout = {.rows = m, .cols = k, .ld = k};
-      args.b_layout = b;
-      args.b_layout.pack = desc.pack_b;
-      args.d_layout = {.rows = m, .cols = n, .ld = n};
-      GemmDesc problem;
-      problem.m = m, problem.n = n, problem.k = k, problem.type_b = type, problem.pack_b = desc.pack_b;
-      LaunchSpec spec;
-      test::GuardedBytes partials(kernel->PartialsBytes(problem, spec));
-      Workspace workspace;
-      workspace.partials = partials.data(), workspace.partials_size = partials.size();
-      ASSERT_TRUE(kernel->Launch(args, spec, workspace, {}));
-      for (int r = 0; r < m; ++r) {
-        for (int c = 0; c < n; ++c) {
-          const float want = values[static_cast<std::size_t>(c) * k + first + r] + 0.0f;  // -0 sums to +0
-          ASSERT_EQ(d[static_cast<std::size_t>(r) * n + c], want) << kernel->name() << " k = " << first + r << " column " << c;
-        }
-      }
-    }
-  }
-}
-
-TEST(Oracle, MultipliesByHandCheckedNumbers) {
-  // A = [1 2; 3 4], B = [5 6; 7 8], C = 1: 2 A B - C.
-  const float a[] = {1, 2, 3, 4}, b[] = {5, 7, 6, 8}, c[] = {1, 1, 1, 1};
-  float d[4];
-  GemmArgs args;
-  args.alpha = 2, args.beta = -1;
-  args.a = a, args.b = b, args.c = c, args.d = d;
-  args.a_layout = {.rows = 2, .cols = 2, .ld = 2};
-  args.b_layout = {.order = Order::kColMajor, .rows = 2, .cols = 2, .ld = 2};
-  args.c_layout = args.d_layout = {.rows = 2, .cols = 2, .ld = 2};
-  GemmDesc desc;
-  desc.m = desc.n = desc.k = 2;
-  ASSERT_TRUE(ReferenceGemm(args, desc));
-  EXPECT_THAT(d, testing::ElementsAre(37, 43, 85, 99));
-}
-
-TEST(Oracle, AppliesScalesAndZerosByTheirGroups) {
-  // One row, k = 4 in two groups of u4: scale 2 zero 1, scale 0.5 zero 8; codes 3 4 9 15.
-  const float a[] = {1, 10, 100, 1000};
-  const std::uint8_t b[] = {0x43, 0xf9};
-  const float v[] = {2, 1, 0.5f, 8};
-  float d = 0;
-  GemmArgs args;
-  args.a = a, args.b = b, args.v = v, args.d = &d;
-  args.a_layout = {.rows = 1, .cols = 4, .ld = 4};
-  args.b_layout = {.type = DataType::kU4, .order = Order::kColMajor, .rows = 4, .cols = 1, .ld = 4};
-  args.v_layout = {.rows = 2, .cols = 1, .ld = 1};
-  args.d_layout = {.rows = 1, .cols = 1, .ld = 1};
-  GemmDesc desc;
-  desc.m = desc.n = 1, desc.k = 4;
-  desc.type_b = DataType::kU4, desc.type_v = DataType::kF32, desc.quant_b = {QuantType::kK, 0, 2};
-  ASSERT_TRUE(ReferenceGemm(args, desc));
-  EXPECT_EQ(d, 1 * 4 + 10 * 6 + 100 * 0.5f + 1000 * 3.5f);
-}
-
-TEST(Oracle, RefusesPackedWeightsAndSeesAWrongElement) {
-  Random random(1);
-  GemmDesc d;
-  d.m = 9, d.n = 21, d.k = 70;
-  TestProblem problem(d, {});
-  GemmArgs args = problem.args();
-  ASSERT_TRUE(ReferenceGemm(args, d));
-  EXPECT_LE(CheckGemm(args, d, {})->worst, 1);
-  static_cast<float*>(args.d)[8 * args.d_layout.ld + 20] += 1e-2f;
-  const auto found = CheckGemm(args, d, {.max_rows = 2, .max_cols = 2});
-  EXPECT_GT(found->worst, 1);
-  EXPECT_EQ(found->row, 8);
-  EXPECT_EQ(found->col, 20);
-  args.b_layout.pack = 1;
-  EXPECT_EQ(ReferenceGemm(args, d).error().code, ErrorCode::kUnsupported);
-}
 
 }  // namespace
 }  // namespace tilewright

@@ -21,7 +21,8 @@ using gemm::BlockElements;
 constexpr int kCols = 16;  // columns of D per task
 
 double LoadValue(DataType type, const void* base, std::int64_t index) {
-  if (type == DataType::kF64) return gemm::LoadAs<double>(static_cast<const std::uint8_t*>(base) + 8 * index);
+  if (type == DataType::kF64)
+    return gemm::LoadAs<double>(static_cast<const std::uint8_t*>(base) + 8 * index);
   return gemm::LoadElement(type, base, index);
 }
 
@@ -41,7 +42,9 @@ struct Operand {
   std::int64_t scale_ld = 0;
   bool scale_k_contiguous = true;
 
-  std::int64_t scale_lines() const { return quant.type == QuantType::kB ? (lines + quant.group - 1) / quant.group : lines; }
+  std::int64_t scale_lines() const {
+    return quant.type == QuantType::kB ? (lines + quant.group - 1) / quant.group : lines;
+  }
   std::int64_t scale_steps() const { return (k + quant.group - 1) / quant.group; }
 };
 
@@ -57,8 +60,10 @@ Operand MakeOperand(const void* data, const MatrixLayout& layout, bool is_a) {
   return o;
 }
 
-// U is [m][k / group] and V [k / group][n], row-major unless their layouts say otherwise: Transpose() flips them.
-void AddScales(Operand& o, const void* data, const MatrixLayout& layout, DataType type, Quant quant, bool is_a) {
+// U is [m][k / group] and V [k / group][n], row-major unless their layouts say otherwise:
+// Transpose() flips them.
+void AddScales(Operand& o, const void* data, const MatrixLayout& layout, DataType type, Quant quant,
+               bool is_a) {
   if (quant.type == QuantType::kNone) return;
   o.scales = data;
   o.scale_type = type;
@@ -83,31 +88,38 @@ Line LineOf(const Operand& o, std::int64_t index, int group) {
 }
 
 // out[i * stride] = value i of the line, scales applied.
-void DecodeLine(const Operand& o, std::int64_t index, int group, std::vector<double>& run, double* out, std::int64_t stride) {
+void DecodeLine(const Operand& o, std::int64_t index, int group, std::vector<double>& run,
+                double* out, std::int64_t stride) {
   const Line line = LineOf(o, index, group);
   if (o.k_contiguous && BlockElements(o.type) > 1) {
     run.resize(static_cast<std::size_t>(o.k));
     const auto* bytes =
-        static_cast<const std::uint8_t*>(line.base) + (line.first + line.index * line.ld) / BlockElements(o.type) * BlockBytes(o.type);
+        static_cast<const std::uint8_t*>(line.base) +
+        (line.first + line.index * line.ld) / BlockElements(o.type) * BlockBytes(o.type);
     static_cast<void>(DecodeRow(o.type, bytes, o.k, run.data()));
     for (std::int64_t i = 0; i < o.k; ++i) out[i * stride] = run[static_cast<std::size_t>(i)];
     return;
   }
   const std::int64_t first = line.first + (o.k_contiguous ? line.index * line.ld : line.index);
   const std::int64_t step = o.k_contiguous ? 1 : line.ld;
-  for (std::int64_t i = 0; i < o.k; ++i) out[i * stride] = LoadValue(o.type, line.base, first + i * step);
+  for (std::int64_t i = 0; i < o.k; ++i)
+    out[i * stride] = LoadValue(o.type, line.base, first + i * step);
   if (o.quant.type == QuantType::kNone) return;
 
-  const std::int64_t scale_line = o.quant.type == QuantType::kB ? line.index / o.quant.group : line.index;
+  const std::int64_t scale_line =
+      o.quant.type == QuantType::kB ? line.index / o.quant.group : line.index;
   std::int64_t base = 0;
-  if (o.per_group) base = static_cast<std::int64_t>(group) * (o.scale_k_contiguous ? o.scale_lines() : o.scale_steps()) * o.scale_ld;
+  if (o.per_group)
+    base = static_cast<std::int64_t>(group) *
+           (o.scale_k_contiguous ? o.scale_lines() : o.scale_steps()) * o.scale_ld;
   for (std::int64_t i = 0; i < o.k; ++i) {
     const std::int64_t at = i / o.quant.group;
     const std::int64_t element =
         base + (o.scale_k_contiguous ? scale_line * o.scale_ld + at : at * o.scale_ld + scale_line);
     double& value = out[i * stride];
     if (o.type == DataType::kU4) {
-      value = LoadValue(o.scale_type, o.scales, 2 * element) * (value - LoadValue(o.scale_type, o.scales, 2 * element + 1));
+      value = LoadValue(o.scale_type, o.scales, 2 * element) *
+              (value - LoadValue(o.scale_type, o.scales, 2 * element + 1));
     } else {
       value *= LoadValue(o.scale_type, o.scales, element);
     }
@@ -123,17 +135,24 @@ struct Problem {
   const std::int32_t* offsets = nullptr;
 };
 
-Status Refuse(ErrorCode code, std::string_view what) { return Fail(code, fmt::format("reference gemm: {}", what)); }
+Status Refuse(ErrorCode code, std::string_view what) {
+  return Fail(code, fmt::format("reference gemm: {}", what));
+}
 
 Status CheckOperand(const Operand& o, std::string_view name) {
   const TypeInfo& info = GetTypeInfo(o.type);
-  const bool decodable = o.type != DataType::kNone && o.type != DataType::kI32 && o.type != DataType::kI64;
-  if (!decodable) return Refuse(ErrorCode::kUnsupported, fmt::format("type {} of {}", info.name, name));
+  const bool decodable =
+      o.type != DataType::kNone && o.type != DataType::kI32 && o.type != DataType::kI64;
+  if (!decodable)
+    return Refuse(ErrorCode::kUnsupported, fmt::format("type {} of {}", info.name, name));
   if (!info.block_quantised) return {};
-  if (!o.k_contiguous) return Refuse(ErrorCode::kInvalidArgument, fmt::format("{}: blocks of {} must lie along k", name, info.name));
+  if (!o.k_contiguous)
+    return Refuse(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: blocks of {} must lie along k", name, info.name));
   if (o.k % info.block_elements != 0 || o.ld % info.block_elements != 0) {
     return Refuse(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: k = {}, ld = {}: both must be multiples of {}", name, o.k, o.ld, info.block_elements));
+                  fmt::format("{}: k = {}, ld = {}: both must be multiples of {}", name, o.k, o.ld,
+                              info.block_elements));
   }
   return {};
 }
@@ -157,13 +176,17 @@ Result<Problem> MakeProblem(const GemmArgs& args, const GemmDesc& desc) {
     weights.per_group = desc.num > 1;
     weights.groups = desc.num;
     p.offsets = p.axis == 0 ? args.a_layout.offsets : args.b_layout.offsets;
-    if (desc.num > 1 && p.offsets == nullptr) return fail(Refuse(ErrorCode::kInvalidArgument, "a grouped problem without offsets"));
+    if (desc.num > 1 && p.offsets == nullptr)
+      return fail(Refuse(ErrorCode::kInvalidArgument, "a grouped problem without offsets"));
   }
   if (p.a.k != p.b.k) {
-    return fail(Refuse(ErrorCode::kInvalidArgument, fmt::format("A has k = {}, B has {}", p.a.k, p.b.k)));
+    return fail(
+        Refuse(ErrorCode::kInvalidArgument, fmt::format("A has k = {}, B has {}", p.a.k, p.b.k)));
   }
   if (p.gated && p.b.lines % (2 * kGatedBlock) != 0) {
-    return fail(Refuse(ErrorCode::kInvalidArgument, fmt::format("n = {}: gated_silu needs a multiple of {}", p.b.lines, 2 * kGatedBlock)));
+    return fail(Refuse(
+        ErrorCode::kInvalidArgument,
+        fmt::format("n = {}: gated_silu needs a multiple of {}", p.b.lines, 2 * kGatedBlock)));
   }
   if (Status ok = CheckOperand(p.a, "A"); !ok) return fail(ok);
   if (Status ok = CheckOperand(p.b, "B"); !ok) return fail(ok);
@@ -201,14 +224,15 @@ Value Finish(const Problem& p, const double* sums, const double* magnitudes, int
   const double gate = alpha * sums[j], up = alpha * sums[j + kCols];
   const double value = Silu(gate) * up;
   // silu' is at most 1.1; the exponential adds a few roundings of the value itself.
-  return {value, std::fabs(alpha) * (1.1 * magnitudes[j] * std::fabs(up) + std::fabs(Silu(gate)) * magnitudes[j + kCols]) +
+  return {value, std::fabs(alpha) * (1.1 * magnitudes[j] * std::fabs(up) +
+                                     std::fabs(Silu(gate)) * magnitudes[j + kCols]) +
                      std::fabs(value)};
 }
 
 // Calls sink(row, column of D, Value) for every chosen element; beta * C is the sink's business.
 template <class Sink>
-void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<int>& cols, bool magnitudes, Executor* executor,
-             Sink&& sink) {
+void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<int>& cols,
+             bool magnitudes, Executor* executor, Sink&& sink) {
   Executor& exec = executor != nullptr ? *executor : SerialExecutor();
   const std::int64_t k = p.a.k;
   const int width = p.gated ? 2 * kCols : kCols;
@@ -218,17 +242,21 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
       return p.groups == 1 || (index >= p.offsets[group] && index < p.offsets[group + 1]);
     };
     std::vector<int> my_rows, my_cols;
-    std::copy_if(rows.begin(), rows.end(), std::back_inserter(my_rows), [&](int r) { return p.axis != 0 || in_group(r); });
-    std::copy_if(cols.begin(), cols.end(), std::back_inserter(my_cols), [&](int c) { return p.axis != 1 || in_group(c); });
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(my_rows),
+                 [&](int r) { return p.axis != 0 || in_group(r); });
+    std::copy_if(cols.begin(), cols.end(), std::back_inserter(my_cols),
+                 [&](int c) { return p.axis != 1 || in_group(c); });
     a.resize(my_rows.size() * static_cast<std::size_t>(k));
     std::vector<double> decoded;
-    for (std::size_t r = 0; r < my_rows.size(); ++r) DecodeLine(p.a, my_rows[r], group, decoded, a.data() + static_cast<std::int64_t>(r) * k, 1);
+    for (std::size_t r = 0; r < my_rows.size(); ++r)
+      DecodeLine(p.a, my_rows[r], group, decoded, a.data() + static_cast<std::int64_t>(r) * k, 1);
 
     const int tasks = (static_cast<int>(my_cols.size()) + kCols - 1) / kCols;
     exec.Run(my_rows.empty() ? 0 : tasks, [&](int task, int) {
       const int first = task * kCols;
       const int count = std::min(kCols, static_cast<int>(my_cols.size()) - first);
-      std::vector<double> run, b(static_cast<std::size_t>(k) * static_cast<std::size_t>(width), 0.0);
+      std::vector<double> run,
+          b(static_cast<std::size_t>(k) * static_cast<std::size_t>(width), 0.0);
       for (int j = 0; j < count; ++j) {
         const int col = my_cols[static_cast<std::size_t>(first + j)];
         const int gate = col / kGatedBlock * 2 * kGatedBlock + col % kGatedBlock;
@@ -240,7 +268,8 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
         const double* row = a.data() + static_cast<std::int64_t>(r) * k;
         Dot(row, b.data(), width, k, false, sums);
         if (magnitudes) Dot(row, b.data(), width, k, true, sizes);
-        for (int j = 0; j < count; ++j) sink(my_rows[r], my_cols[static_cast<std::size_t>(first + j)], Finish(p, sums, sizes, j));
+        for (int j = 0; j < count; ++j)
+          sink(my_rows[r], my_cols[static_cast<std::size_t>(first + j)], Finish(p, sums, sizes, j));
       }
     });
   }
@@ -261,7 +290,9 @@ std::vector<int> Spread(int count, int most) {
     return all;
   }
   for (int i = 0; i < most; ++i) {
-    all.push_back(most == 1 ? count - 1 : static_cast<int>(static_cast<std::int64_t>(count - 1) * i / (most - 1)));
+    all.push_back(most == 1
+                      ? count - 1
+                      : static_cast<int>(static_cast<std::int64_t>(count - 1) * i / (most - 1)));
   }
   return all;
 }
@@ -272,10 +303,14 @@ double SmallestStep(DataType type) { return type == DataType::kF16 ? 0x1p-25 : 1
 // Half a unit in the last place of a result, relative.
 double RoundingOf(DataType type) {
   switch (type) {
-    case DataType::kF64: return 0x1p-53;
-    case DataType::kF16: return 0x1p-11;
-    case DataType::kBF16: return 0x1p-8;
-    default: return 0x1p-24;
+    case DataType::kF64:
+      return 0x1p-53;
+    case DataType::kF16:
+      return 0x1p-11;
+    case DataType::kBF16:
+      return 0x1p-8;
+    default:
+      return 0x1p-24;
   }
 }
 
@@ -285,13 +320,16 @@ Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* execu
   const Result<Problem> problem = MakeProblem(args, desc);
   if (!problem) return Fail(problem.error());
   const int n = static_cast<int>(problem->gated ? problem->b.lines / 2 : problem->b.lines);
-  Compute(*problem, Spread(static_cast<int>(problem->a.lines), 0), Spread(n, 0), false, executor, [&](int row, int col, Value v) {
-    if (args.beta != 0) {
-      v.value += static_cast<double>(args.beta) *
-                 LoadValue(desc.type_c, args.c, ElementOf(args.c_layout, problem->axis, row, col));
-    }
-    gemm::StoreElement(desc.type_c, args.d, ElementOf(args.d_layout, problem->axis, row, col), v.value);
-  });
+  Compute(*problem, Spread(static_cast<int>(problem->a.lines), 0), Spread(n, 0), false, executor,
+          [&](int row, int col, Value v) {
+            if (args.beta != 0) {
+              v.value +=
+                  static_cast<double>(args.beta) *
+                  LoadValue(desc.type_c, args.c, ElementOf(args.c_layout, problem->axis, row, col));
+            }
+            gemm::StoreElement(desc.type_c, args.d,
+                               ElementOf(args.d_layout, problem->axis, row, col), v.value);
+          });
   return {};
 }
 
@@ -315,16 +353,20 @@ Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const Ge
   const double tolerance = GemmTolerance(desc, check.activations);
   GemmError worst;
   std::mutex mutex;
-  Compute(*problem, Spread(static_cast<int>(problem->a.lines), check.max_rows), Spread(n, check.max_cols), true, check.executor,
-          [&](int row, int col, Value v) {
+  Compute(*problem, Spread(static_cast<int>(problem->a.lines), check.max_rows),
+          Spread(n, check.max_cols), true, check.executor, [&](int row, int col, Value v) {
             if (args.beta != 0) {
-              const double c = static_cast<double>(args.beta) *
-                               LoadValue(desc.type_c, args.c, ElementOf(args.c_layout, problem->axis, row, col));
+              const double c =
+                  static_cast<double>(args.beta) *
+                  LoadValue(desc.type_c, args.c, ElementOf(args.c_layout, problem->axis, row, col));
               v.value += c;
               v.magnitude += std::fabs(c);
             }
-            const double got = LoadValue(desc.type_c, args.d, ElementOf(args.d_layout, problem->axis, row, col));
-            const double allowed = tolerance * v.magnitude + 1.01 * RoundingOf(desc.type_c) * std::fabs(v.value) + SmallestStep(desc.type_c);
+            const double got =
+                LoadValue(desc.type_c, args.d, ElementOf(args.d_layout, problem->axis, row, col));
+            const double allowed = tolerance * v.magnitude +
+                                   1.01 * RoundingOf(desc.type_c) * std::fabs(v.value) +
+                                   SmallestStep(desc.type_c);
             double error = std::fabs(got - v.value) / allowed;
             if (!std::isfinite(v.value) && !std::isfinite(got)) error = 0;
             if (std::isnan(error)) error = std::numeric_limits<double>::infinity();

@@ -12,7 +12,9 @@
 namespace tilewright::gemm {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t AlignUp(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr std::size_t AlignUp(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 constexpr int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 
 /// Parts of a kernel id (docs/kernel_ids.md).
@@ -26,7 +28,8 @@ struct KernelId {
 };
 std::string FormatKernelId(const KernelId& id);
 
-/// Fingerprint of a kernel that these kernel files make up together: 8 digits of each. A change of any is a change of the kernel.
+/// Fingerprint of a kernel that these kernel files make up together: 8 digits of each. A change of
+/// any is a change of the kernel.
 std::string JoinFingerprints(std::initializer_list<std::string_view> tus);
 /// The file of the functions declared here.
 std::string_view CommonTu();
@@ -38,15 +41,20 @@ struct IsaTraits {
   double relative_rate = 1;  ///< of DeviceSpec::f32_gflop_s that its fma reaches
 };
 
-/// GB/s at which `bytes` are read call after call: what fits the last-level cache comes about four times as fast as memory.
+/// GB/s at which `bytes` are read call after call: what fits the last-level cache comes about four
+/// times as fast as memory.
 inline double ReadRate(const DeviceSpec& device, double bytes) {
-  return bytes < static_cast<double>(device.llc_bytes) / 2 ? 4 * device.read_gb_s : device.read_gb_s;
+  return bytes < static_cast<double>(device.llc_bytes) / 2 ? 4 * device.read_gb_s
+                                                           : device.read_gb_s;
 }
 
 /// Workers that a launch on `stream` can occupy.
-inline int Workers(Stream stream) { return stream.exec().workers() > 0 ? stream.exec().workers() : 1; }
+inline int Workers(Stream stream) {
+  return stream.exec().workers() > 0 ? stream.exec().workers() : 1;
+}
 
-/// acc[rows][ld] -> D[row0 ..][col0 ..], f32: alpha * acc + beta * C. `finished` accumulators (a gated epilogue) have alpha in them.
+/// acc[rows][ld] -> D[row0 ..][col0 ..], f32: alpha * acc + beta * C. `finished` accumulators (a
+/// gated epilogue) have alpha in them.
 struct TileStore {
   const GemmArgs* args = nullptr;
   int row0 = 0, rows = 0, col0 = 0, cols = 0;
@@ -56,11 +64,13 @@ struct TileStore {
 };
 void StoreTile(const TileStore& store);
 
-/// InvalidArgument unless the spec is within the kernel's limits and the workspace holds `needed` aligned bytes.
-Status CheckLaunch(const Kernel& kernel, const LaunchSpec& spec, const GemmShape& shape, const Workspace& workspace,
-                   std::size_t needed);
+/// InvalidArgument unless the spec is within the kernel's limits and the workspace holds `needed`
+/// aligned bytes.
+Status CheckLaunch(const Kernel& kernel, const LaunchSpec& spec, const GemmShape& shape,
+                   const Workspace& workspace, std::size_t needed);
 
-/// What every dense kernel asks beyond its masks: positive dimensions, one group, no separate scales, whole gate/up pairs.
+/// What every dense kernel asks beyond its masks: positive dimensions, one group, no separate
+/// scales, whole gate/up pairs.
 std::optional<Rejection> CheckDense(const GemmDesc& problem);
 
 /// D of a gated problem has half the columns of B; no other problem's has.

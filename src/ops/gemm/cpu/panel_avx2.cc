@@ -25,22 +25,31 @@ inline void Store(float* p, V16 x) {
   _mm256_storeu_ps(p, x.lo);
   _mm256_storeu_ps(p + 8, x.hi);
 }
-inline V16 Fma(V16 a, V16 b, V16 c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+inline V16 Fma(V16 a, V16 b, V16 c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
 inline V16 Add(V16 a, V16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 inline V16 Sub(V16 a, V16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 inline V16 Mul(V16 a, V16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
 inline V16 Divide(V16 a, V16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 inline V16 Max(V16 a, V16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 inline V16 Min(V16 a, V16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
-inline __m128i Load128(const std::uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-inline __m128i Load64(const std::uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
-inline V16 LoadF16(const std::uint8_t* p) { return {_mm256_cvtph_ps(Load128(p)), _mm256_cvtph_ps(Load128(p + 16))}; }
+inline __m128i Load128(const std::uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline __m128i Load64(const std::uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+inline V16 LoadF16(const std::uint8_t* p) {
+  return {_mm256_cvtph_ps(Load128(p)), _mm256_cvtph_ps(Load128(p + 16))};
+}
 inline __m256 WidenBF16(const std::uint8_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(Load128(p)), 16));
 }
 inline V16 LoadBF16(const std::uint8_t* p) { return {WidenBF16(p), WidenBF16(p + 16)}; }
 inline V16 LoadI8(const std::uint8_t* p) {
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p))), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p + 8)))};
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p))),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p + 8)))};
 }
 inline I16 LoadU8(const std::uint8_t* p) {
   return {_mm256_cvtepu8_epi32(Load64(p)), _mm256_cvtepu8_epi32(Load64(p + 8))};
@@ -70,7 +79,9 @@ inline __m256 SixBitHalf(__m256i low, __m256i top) {
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(32)));
 }
 // float(((low & 15) | (top & 48)) - 32)
-inline V16 SixBit(I16 low, I16 top) { return {SixBitHalf(low.lo, top.lo), SixBitHalf(low.hi, top.hi)}; }
+inline V16 SixBit(I16 low, I16 top) {
+  return {SixBitHalf(low.lo, top.lo), SixBitHalf(low.hi, top.hi)};
+}
 inline I16 RoundToInt(V16 x) { return {_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)}; }
 inline V16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
 inline __m256 PowerOfTwoHalf(__m256i n) {

@@ -1,5 +1,6 @@
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the deliberately undefined source operand of its own AVX-512 intrinsics for a mistake of ours.
+// GCC 12 takes the deliberately undefined source operand of its own AVX-512 intrinsics for a
+// mistake of ours.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -36,11 +37,13 @@ inline V16 LoadF16(const std::uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
 inline V16 LoadBF16(const std::uint8_t* p) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  const __m512i wide =
+      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
 inline V16 LoadI8(const std::uint8_t* p) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  return {_mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
 inline I16 LoadU8(const std::uint8_t* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
@@ -56,9 +59,9 @@ inline I16 ShiftLeft(I16 x) {
 // float((x & 15) - kBias): the permute looks at the low four bits only.
 template <int kBias>
 inline V16 LowNibble(I16 x) {
-  const __m512 table = _mm512_set_ps(15 - kBias, 14 - kBias, 13 - kBias, 12 - kBias, 11 - kBias, 10 - kBias, 9 - kBias,
-                                     8 - kBias, 7 - kBias, 6 - kBias, 5 - kBias, 4 - kBias, 3 - kBias, 2 - kBias,
-                                     1 - kBias, 0 - kBias);
+  const __m512 table = _mm512_set_ps(
+      15 - kBias, 14 - kBias, 13 - kBias, 12 - kBias, 11 - kBias, 10 - kBias, 9 - kBias, 8 - kBias,
+      7 - kBias, 6 - kBias, 5 - kBias, 4 - kBias, 3 - kBias, 2 - kBias, 1 - kBias, 0 - kBias);
   return {_mm512_permutexvar_ps(x.v, table)};
 }
 // float(((low & 15) | (top & 48)) - 32)
@@ -70,7 +73,8 @@ inline V16 SixBit(I16 low, I16 top) {
 inline I16 RoundToInt(V16 x) { return {_mm512_cvtps_epi32(x.v)}; }
 inline V16 ToFloat(I16 x) { return {_mm512_cvtepi32_ps(x.v)}; }
 inline V16 PowerOfTwo(I16 n) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))};
+  return {
+      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))};
 }
 
 #include "ops/gemm/cpu/panel_kernels.inc"

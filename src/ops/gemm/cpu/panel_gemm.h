@@ -13,15 +13,17 @@ struct PanelConfig {
   const PanelOps* ops = nullptr;
   IsaTraits isa;
   DataType type_b = DataType::kF32;
-  Pack pack = kPackPlain;                    ///< kPackPlain: B is read as it lies, in either order for plain types
-  Precision activations = Precision::kF32;   ///< kBF16: A is rounded to bf16 as it is staged, then multiplied in f32
+  Pack pack = kPackPlain;  ///< kPackPlain: B is read as it lies, in either order for plain types
+  Precision activations =
+      Precision::kF32;  ///< kBF16: A is rounded to bf16 as it is staged, then multiplied in f32
   bool split_k = false;
 };
 
-/// f32 GEMM over 16-column panels. A is staged in row tiles ([tile][k][tile_rows], rounded to bf16 if the config says so), then a
-/// grid of (panel pair, row block, k split) tasks multiplies it; compressed panels are decoded a k chunk at a time into
-/// scratch that stays in the L2, once for all rows of a block. Every element is one fma chain over ascending k, so results do not
-/// depend on tiling, swizzle or threads; with split-K, splits are summed in ascending order.
+/// f32 GEMM over 16-column panels. A is staged in row tiles ([tile][k][tile_rows], rounded to bf16
+/// if the config says so), then a grid of (panel pair, row block, k split) tasks multiplies it;
+/// compressed panels are decoded a k chunk at a time into scratch that stays in the L2, once for
+/// all rows of a block. Every element is one fma chain over ascending k, so results do not depend
+/// on tiling, swizzle or threads; with split-K, splits are summed in ascending order.
 class PanelGemm : public Kernel {
  public:
   explicit PanelGemm(const PanelConfig& config);
@@ -31,10 +33,13 @@ class PanelGemm : public Kernel {
   int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
                    std::size_t partials_size) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
-  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const override;
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                    const DeviceSpec& device) const override;
   std::size_t PackedBytes(const MatrixLayout& b) const override;
-  Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) override;
+  Status PackB(const void* plain, const MatrixLayout& b, void* packed,
+               Stream stream) const override;
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                Stream stream) override;
 
  private:
   struct Plan;
@@ -50,10 +55,13 @@ class PanelGemv : public Kernel {
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
-  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const override;
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                    const DeviceSpec& device) const override;
   std::size_t PackedBytes(const MatrixLayout& b) const override;
-  Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) override;
+  Status PackB(const void* plain, const MatrixLayout& b, void* packed,
+               Stream stream) const override;
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                Stream stream) override;
 
  private:
   PanelConfig config_;

@@ -44,11 +44,13 @@ void StageTile(const Staging& s, int first_row, int rows, int tile) {
     float* target = out + r;
     if (s.to_bf16) {
       for (int i = 0; i < k; ++i) {
-        target[static_cast<std::int64_t>(i) * s.tile_rows] = BF16ToF32(F32ToBF16(LoadAs<float>(source + 4 * i * k_stride)));
+        target[static_cast<std::int64_t>(i) * s.tile_rows] =
+            BF16ToF32(F32ToBF16(LoadAs<float>(source + 4 * i * k_stride)));
       }
     } else {
       for (int i = 0; i < k; ++i) {
-        target[static_cast<std::int64_t>(i) * s.tile_rows] = LoadAs<float>(source + 4 * i * k_stride);
+        target[static_cast<std::int64_t>(i) * s.tile_rows] =
+            LoadAs<float>(source + 4 * i * k_stride);
       }
     }
   }
@@ -68,21 +70,25 @@ void DecodePlain(const GemmArgs& args, int panel, int k0, int k, float* out) {
     }
   }
   if (k_contiguous) return;
-  for (int i = 0; i < k; ++i) DecodeRun(b.type, args.b, (k0 + i) * b.ld + first, 1, cols, out + i * kPanelCols, 1);
+  for (int i = 0; i < k; ++i)
+    DecodeRun(b.type, args.b, (k0 + i) * b.ld + first, 1, cols, out + i * kPanelCols, 1);
 }
 
-KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::string_view pack, std::string_view driver_tu) {
+KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::string_view pack,
+                  std::string_view driver_tu) {
   const bool plain = config.pack == kPackPlain;
   const bool block = BlockElements(config.type_b) > 1;
   KernelInfo info;
   info.name = FormatKernelId({.a = "f32",
                               .b = DataTypeName(config.type_b),
                               .c = "f32",
-                              .orders = !plain ? "tn" : block ? "xn" : "xx",
+                              .orders = !plain  ? "tn"
+                                        : block ? "xn"
+                                                : "xx",
                               .isa = config.isa.word,
                               .tile = tile,
                               .pack = pack,
-                              .flag = config.split_k                            ? "splitk"
+                              .flag = config.split_k                           ? "splitk"
                                       : config.activations == Precision::kBF16 ? "abf16"
                                                                                : ""});
   info.fingerprint = JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()});
@@ -123,16 +129,17 @@ int PanelFormatIndex(DataType type) {
 
 struct PanelGemm::Plan {
   int m = 0, n = 0, k = 0, splits = 1;
-  int stage_rows = 0;   // rows staged at a time
-  int block_rows = 0;   // rows of a task
-  int pairs = 0;        // panel pairs
-  int split_units = 0;  // of kSplitUnit k
+  int stage_rows = 0;                                               // rows staged at a time
+  int block_rows = 0;                                               // rows of a task
+  int pairs = 0;                                                    // panel pairs
+  int split_units = 0;                                              // of kSplitUnit k
   std::size_t staged_bytes = 0, decode_bytes = 0, split_bytes = 0;  // decode_bytes: one worker's
   std::size_t total_bytes = 0;
 };
 
 PanelGemm::PanelGemm(const PanelConfig& config)
-    : Kernel(InfoOf(config, fmt::format("{}x{}", config.ops->tile_rows, kPairCols), PackName(config.pack), TILEWRIGHT_TU),
+    : Kernel(InfoOf(config, fmt::format("{}x{}", config.ops->tile_rows, kPairCols),
+                    PackName(config.pack), TILEWRIGHT_TU),
              DescOf(config)),
       config_(config) {}
 
@@ -143,21 +150,25 @@ PanelGemm::Plan PanelGemm::MakePlan(const GemmShape& shape, int workers, int spl
   const int tile_rows = config_.ops->tile_rows;
   const std::int64_t tile_bytes = static_cast<std::int64_t>(shape.k) * tile_rows * 4;
   const int all_tiles = CeilDiv(shape.m, tile_rows);
-  const int stage_tiles = static_cast<int>(kStageBytes / tile_bytes > 1 ? kStageBytes / tile_bytes : 1);
+  const int stage_tiles =
+      static_cast<int>(kStageBytes / tile_bytes > 1 ? kStageBytes / tile_bytes : 1);
   plan.stage_rows = Min(all_tiles, stage_tiles) * tile_rows;
   const int rows = Min(plan.stage_rows, shape.m);
   const int blocks = CeilDiv(rows, kBlockRows);
   plan.block_rows = CeilDiv(CeilDiv(rows, blocks), tile_rows) * tile_rows;
   plan.pairs = CeilDiv(shape.n, kPairCols);
   plan.split_units = CeilDiv(shape.k, kSplitUnit);
-  plan.staged_bytes = AlignUp(static_cast<std::size_t>(plan.stage_rows) * static_cast<std::size_t>(shape.k) * 4);
+  plan.staged_bytes =
+      AlignUp(static_cast<std::size_t>(plan.stage_rows) * static_cast<std::size_t>(shape.k) * 4);
   const bool decodes = config_.pack != kPackF32x16;
   plan.decode_bytes = decodes ? static_cast<std::size_t>(kChunkK) * kPairCols * 4 : 0;
   if (splits > 1) {
-    plan.split_bytes = static_cast<std::size_t>(splits) * static_cast<std::size_t>(plan.stage_rows) *
+    plan.split_bytes = static_cast<std::size_t>(splits) *
+                       static_cast<std::size_t>(plan.stage_rows) *
                        static_cast<std::size_t>(plan.pairs) * kPairCols * 4;
   }
-  plan.total_bytes = plan.staged_bytes + plan.decode_bytes * static_cast<std::size_t>(workers) + plan.split_bytes;
+  plan.total_bytes =
+      plan.staged_bytes + plan.decode_bytes * static_cast<std::size_t>(workers) + plan.split_bytes;
   return plan;
 }
 
@@ -168,13 +179,15 @@ std::optional<Rejection> PanelGemm::IsFeasible(const GemmDesc& p) const {
 
 int PanelGemm::GetMaxSwizzle(const GemmShape& shape) const {
   const Plan plan = MakePlan(shape, 1, 1);
-  if (plan.block_rows >= Min(shape.m, plan.stage_rows)) return 0;  // one row block: there is only one order
+  if (plan.block_rows >= Min(shape.m, plan.stage_rows))
+    return 0;  // one row block: there is only one order
   int log2 = 0;
   while ((1 << log2) < plan.pairs) ++log2;
   return log2;
 }
 
-int PanelGemm::GetMaxSplits(const GemmShape& shape, int, std::size_t, std::size_t partials_size) const {
+int PanelGemm::GetMaxSplits(const GemmShape& shape, int, std::size_t,
+                            std::size_t partials_size) const {
   if (!config_.split_k) return 1;
   const Plan one = MakePlan(shape, 1, 1);
   int splits = Min(kMaxSplits, one.split_units);
@@ -186,30 +199,37 @@ std::size_t PanelGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec) 
   return MakePlan({p.m, p.n, p.k, p.num}, Max(p.threads, 1), spec.splits).total_bytes;
 }
 
-double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec, const DeviceSpec& device) const {
+double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
+                             const DeviceSpec& device) const {
   const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, 1, Max(spec.splits, 1));
   const double tile_rows = config_.ops->tile_rows;
   const double rows = CeilDiv(p.m, config_.ops->tile_rows) * tile_rows;
   const double blocks = CeilDiv(p.m, plan.block_rows);
   const double weights = static_cast<double>(plan.pairs) * kPairCols * p.k;
-  // A decoded weight costs about as much as multiplying it with this many rows; a plain one is scattered element by element.
+  // A decoded weight costs about as much as multiplying it with this many rows; a plain one is
+  // scattered element by element.
   const double decode_rows = config_.pack == kPackF32x16 ? 0 : config_.pack == kPackPlain ? 24 : 4;
   const double flops = 2 * weights * (0.85 * p.m + 0.15 * rows + blocks * decode_rows);
   const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
-  const double busy = Min(static_cast<int>(workers), plan.pairs * static_cast<int>(blocks) * plan.splits);
-  const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b) + 4.0 * p.m * (static_cast<double>(p.k) * 2 + p.n);
+  const double busy =
+      Min(static_cast<int>(workers), plan.pairs * static_cast<int>(blocks) * plan.splits);
+  const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b) +
+                       4.0 * p.m * (static_cast<double>(p.k) * 2 + p.n);
   const double partial_bytes = plan.splits > 1 ? 8.0 * plan.splits * p.m * p.n : 0;
-  const double compute_us = flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.85 * busy) * 1e-3;
+  const double compute_us =
+      flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.85 * busy) * 1e-3;
   const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
   const double stage_us = 0.6e-3 * p.m * p.k / workers;
-  return (compute_us > memory_us ? compute_us : memory_us) + stage_us + partial_bytes / ReadRate(device, partial_bytes) * 1e-3 + 3.0;
+  return (compute_us > memory_us ? compute_us : memory_us) + stage_us +
+         partial_bytes / ReadRate(device, partial_bytes) * 1e-3 + 3.0;
 }
 
 std::size_t PanelGemm::PackedBytes(const MatrixLayout& b) const {
   return config_.pack == kPackPlain ? 0 : PanelPackBytes(b);
 }
 
-Status PanelGemm::PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const {
+Status PanelGemm::PackB(const void* plain, const MatrixLayout& b, void* packed,
+                        Stream stream) const {
   if (config_.pack == kPackPlain) return Kernel::PackB(plain, b, packed, stream);
   return PackPanels(plain, b, packed, stream);
 }
@@ -221,8 +241,8 @@ struct Run {
   const GemmArgs* args;
   const PanelOps* ops;
   void (*decode)(const std::uint8_t*, int, int, float*);
-  bool plain;            // B as the caller laid it
-  bool direct;           // f32 panels, multiplied where they lie
+  bool plain;   // B as the caller laid it
+  bool direct;  // f32 panels, multiplied where they lie
   std::int64_t panel_bytes;
   bool gated;
   int n, k, splits, split_units, pairs, block_rows;
@@ -236,7 +256,8 @@ struct Cell {
   int pair, block, split;
 };
 
-// Order of the tasks: with swizzle s, 2^s neighbouring panel pairs share the pass over the row blocks.
+// Order of the tasks: with swizzle s, 2^s neighbouring panel pairs share the pass over the row
+// blocks.
 Cell CellOf(int task, int pairs, int blocks, int swizzle) {
   const int cells = pairs * blocks;
   const int split = task / cells;
@@ -249,14 +270,20 @@ Cell CellOf(int task, int pairs, int blocks, int swizzle) {
 }
 
 void SplitRange(const Run& run, int split, int* begin, int* end) {
-  *begin = static_cast<int>(static_cast<std::int64_t>(run.split_units) * split / run.splits) * kSplitUnit;
-  *end = Min(run.k, static_cast<int>(static_cast<std::int64_t>(run.split_units) * (split + 1) / run.splits) * kSplitUnit);
+  *begin = static_cast<int>(static_cast<std::int64_t>(run.split_units) * split / run.splits) *
+           kSplitUnit;
+  *end = Min(run.k, static_cast<int>(static_cast<std::int64_t>(run.split_units) * (split + 1) /
+                                     run.splits) *
+                        kSplitUnit);
 }
 
-int PanelsOf(const Run& run, int pair) { return Min(2, CeilDiv(run.n - pair * kPairCols, kPanelCols)); }
+int PanelsOf(const Run& run, int pair) {
+  return Min(2, CeilDiv(run.n - pair * kPairCols, kPanelCols));
+}
 
 // Weights k0 .. k0 + k of the panels of `pair`, as f32; *stride floats between the panels.
-const float* Weights(const Run& run, int pair, int panels, int k0, int k, int worker, std::int64_t* stride) {
+const float* Weights(const Run& run, int pair, int panels, int k0, int k, int worker,
+                     std::int64_t* stride) {
   const auto* packed = static_cast<const std::uint8_t*>(run.args->b) + 2 * pair * run.panel_bytes;
   if (run.direct) {
     *stride = static_cast<std::int64_t>(run.k) * kPanelCols;
@@ -283,7 +310,8 @@ void Finish(const Run& run, int pair, int row, int rows, float* acc, int ld) {
     return;
   }
   const int col = pair * kPairCols;
-  StoreTile({run.args, run.first_row + row, rows, col, Min(kPairCols, run.n - col), acc, ld, false});
+  StoreTile(
+      {run.args, run.first_row + row, rows, col, Min(kPairCols, run.n - col), acc, ld, false});
 }
 
 void Multiply(const Run& run, const Cell& cell, int worker) {
@@ -299,8 +327,10 @@ void Multiply(const Run& run, const Cell& cell, int worker) {
     std::int64_t stride = 0;
     const float* b = Weights(run, cell.pair, panels, k0, k, worker, &stride);
     for (int r = 0; r < rows; r += tile_rows) {
-      const float* a = run.staged + (static_cast<std::int64_t>(row0 + r) * run.k) + static_cast<std::int64_t>(k0) * tile_rows;
-      run.ops->tile(Min(tile_rows, rows - r), panels, a, b, stride, k, acc + r * kPairCols, k0 > begin);
+      const float* a = run.staged + (static_cast<std::int64_t>(row0 + r) * run.k) +
+                       static_cast<std::int64_t>(k0) * tile_rows;
+      run.ops->tile(Min(tile_rows, rows - r), panels, a, b, stride, k, acc + r * kPairCols,
+                    k0 > begin);
     }
   }
   if (run.splits == 1) {
@@ -308,9 +338,12 @@ void Multiply(const Run& run, const Cell& cell, int worker) {
     return;
   }
   const std::int64_t width = static_cast<std::int64_t>(run.pairs) * kPairCols;
-  float* out = run.split_partials + (static_cast<std::int64_t>(cell.split) * run.rows + row0) * width + cell.pair * kPairCols;
+  float* out = run.split_partials +
+               (static_cast<std::int64_t>(cell.split) * run.rows + row0) * width +
+               cell.pair * kPairCols;
   const int cols = panels * kPanelCols;
-  for (int r = 0; r < rows; ++r) __builtin_memcpy(out + r * width, acc + r * kPairCols, 4 * static_cast<std::size_t>(cols));
+  for (int r = 0; r < rows; ++r)
+    __builtin_memcpy(out + r * width, acc + r * kPairCols, 4 * static_cast<std::size_t>(cols));
 }
 
 // Adds the splits of one cell in ascending order.
@@ -322,8 +355,9 @@ void Reduce(const Run& run, const Cell& cell) {
   for (int row = cell.block * run.block_rows; row < end; row += kMaxTileRows) {
     const int rows = Min(kMaxTileRows, end - row);
     for (int split = 0; split < run.splits; ++split) {
-      const float* part =
-          run.split_partials + (static_cast<std::int64_t>(split) * run.rows + row) * width + cell.pair * kPairCols;
+      const float* part = run.split_partials +
+                          (static_cast<std::int64_t>(split) * run.rows + row) * width +
+                          cell.pair * kPairCols;
       for (int r = 0; r < rows; ++r) {
         for (int c = 0; c < cols; ++c) {
           float& sum = acc[r * kPairCols + c];
@@ -337,7 +371,8 @@ void Reduce(const Run& run, const Cell& cell) {
 
 }  // namespace
 
-Status PanelGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) {
+Status PanelGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                         Stream stream) {
   const GemmShape shape = ShapeOf(args);
   const int workers = Workers(stream);
   const Plan plan = MakePlan(shape, workers, spec.splits);
@@ -357,16 +392,18 @@ Status PanelGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace
   auto* staged = reinterpret_cast<float*>(scratch);
   run.staged = staged;
   run.decode_scratch = reinterpret_cast<float*>(scratch + plan.staged_bytes);
-  run.split_partials =
-      reinterpret_cast<float*>(scratch + plan.staged_bytes + plan.decode_bytes * static_cast<std::size_t>(workers));
+  run.split_partials = reinterpret_cast<float*>(
+      scratch + plan.staged_bytes + plan.decode_bytes * static_cast<std::size_t>(workers));
 
-  const Staging staging{&args, config_.ops->tile_rows, config_.activations == Precision::kBF16, staged};
+  const Staging staging{&args, config_.ops->tile_rows, config_.activations == Precision::kBF16,
+                        staged};
   Executor& exec = stream.exec();
   for (run.first_row = 0; run.first_row < shape.m; run.first_row += plan.stage_rows) {
     run.rows = Min(plan.stage_rows, shape.m - run.first_row);
     const int tile_rows = config_.ops->tile_rows;
     exec.Run(CeilDiv(run.rows, tile_rows), [&](int tile, int) {
-      StageTile(staging, run.first_row + tile * tile_rows, Min(tile_rows, run.rows - tile * tile_rows), tile);
+      StageTile(staging, run.first_row + tile * tile_rows,
+                Min(tile_rows, run.rows - tile * tile_rows), tile);
     });
     const int blocks = CeilDiv(run.rows, run.block_rows);
     const int cells = run.pairs * blocks;

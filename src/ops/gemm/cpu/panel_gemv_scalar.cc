@@ -23,7 +23,8 @@ Scratch ScratchOf(int m, int k) {
   Scratch s{};
   s.ld_sums = CeilDiv(k, kSumLength);
   s.staged_bytes = AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(k) * 4);
-  s.total_bytes = s.staged_bytes + AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(s.ld_sums) * 4);
+  s.total_bytes = s.staged_bytes +
+                  AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(s.ld_sums) * 4);
   return s;
 }
 
@@ -38,12 +39,14 @@ float SumOf(const float* a, int count) {
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, float* staged, float* sums) {
+void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, float* staged,
+               float* sums) {
   const int m = args.a_layout.rows;
   const int k = args.a_layout.cols;
   for (int r = 0; r < m; ++r) {
     float* row = staged + static_cast<std::int64_t>(r) * k;
-    __builtin_memcpy(row, static_cast<const std::uint8_t*>(args.a) + 4 * r * args.a_layout.ld, 4 * static_cast<std::size_t>(k));
+    __builtin_memcpy(row, static_cast<const std::uint8_t*>(args.a) + 4 * r * args.a_layout.ld,
+                     4 * static_cast<std::size_t>(k));
     if (!sums_wanted) continue;
     for (int i = 0; i < k; i += kSumLength) {
       sums[r * scratch.ld_sums + i / kSumLength] = SumOf(row + i, Min(kSumLength, k - i));
@@ -54,11 +57,15 @@ void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, f
 // Cycles to unpack and multiply one k of a panel with r rows, relative to one vector fma.
 double CyclesPerVector(DataType type, int rows) {
   switch (type) {
-    case DataType::kF32: return 1.0 + 0.5 * (rows - 1);
+    case DataType::kF32:
+      return 1.0 + 0.5 * (rows - 1);
     case DataType::kQ4_0:
-    case DataType::kQ4_1: return 2.6 + rows - 1;
-    case DataType::kQ6_K: return 5.0 + rows - 1;
-    default: return 1.8 + rows - 1;
+    case DataType::kQ4_1:
+      return 2.6 + rows - 1;
+    case DataType::kQ6_K:
+      return 5.0 + rows - 1;
+    default:
+      return 1.8 + rows - 1;
   }
 }
 
@@ -92,14 +99,17 @@ KernelDesc DescOf(const PanelConfig& config) {
 
 }  // namespace
 
-PanelGemv::PanelGemv(const PanelConfig& config) : Kernel(InfoOf(config, TILEWRIGHT_TU), DescOf(config)), config_(config) {}
+PanelGemv::PanelGemv(const PanelConfig& config)
+    : Kernel(InfoOf(config, TILEWRIGHT_TU), DescOf(config)), config_(config) {}
 
 std::optional<Rejection> PanelGemv::IsFeasible(const GemmDesc& p) const {
   if (auto no = Kernel::IsFeasible(p)) return no;
   return CheckDense(p);
 }
 
-std::size_t PanelGemv::PartialsBytes(const GemmDesc& p, const LaunchSpec&) const { return ScratchOf(p.m, p.k).total_bytes; }
+std::size_t PanelGemv::PartialsBytes(const GemmDesc& p, const LaunchSpec&) const {
+  return ScratchOf(p.m, p.k).total_bytes;
+}
 
 double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceSpec& device) const {
   const double pairs = CeilDiv(p.n, kPairCols);
@@ -108,26 +118,31 @@ double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceS
   const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
   const double flops = 2 * weights * CyclesPerVector(p.type_b, p.m);
   const double busy = workers < pairs ? workers : pairs;
-  const double compute_us = flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.8 * busy) * 1e-3;
+  const double compute_us =
+      flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.8 * busy) * 1e-3;
   const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
   return (compute_us > memory_us ? compute_us : memory_us) + 1.5;
 }
 
 std::size_t PanelGemv::PackedBytes(const MatrixLayout& b) const { return PanelPackBytes(b); }
 
-Status PanelGemv::PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const {
+Status PanelGemv::PackB(const void* plain, const MatrixLayout& b, void* packed,
+                        Stream stream) const {
   return PackPanels(plain, b, packed, stream);
 }
 
-Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) {
+Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                         Stream stream) {
   const GemmShape shape = ShapeOf(args);
   const Scratch scratch = ScratchOf(shape.m, shape.k);
   if (Status ok = CheckLaunch(*this, spec, shape, workspace, scratch.total_bytes); !ok) return ok;
   if (shape.m > kGemvMaxRows) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: m = {}, at most {}", name(), shape.m, kGemvMaxRows));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: m = {}, at most {}", name(), shape.m, kGemvMaxRows));
   }
   auto* staged = static_cast<float*>(workspace.partials);
-  auto* sums = reinterpret_cast<float*>(static_cast<std::uint8_t*>(workspace.partials) + scratch.staged_bytes);
+  auto* sums = reinterpret_cast<float*>(static_cast<std::uint8_t*>(workspace.partials) +
+                                        scratch.staged_bytes);
   StageRows(args, config_.type_b == DataType::kQ4_1, scratch, staged, sums);
 
   const auto gemv = config_.ops->gemv[PanelFormatIndex(config_.type_b)][shape.m - 1];
@@ -139,10 +154,11 @@ Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace
   stream.exec().Run(tasks, [&](int task, int) {
     alignas(64) float acc[kGemvMaxRows * kPairCols];
     const int end = static_cast<int>(static_cast<std::int64_t>(pairs) * (task + 1) / tasks);
-    for (int pair = static_cast<int>(static_cast<std::int64_t>(pairs) * task / tasks); pair < end; ++pair) {
+    for (int pair = static_cast<int>(static_cast<std::int64_t>(pairs) * task / tasks); pair < end;
+         ++pair) {
       for (int p = 0; p < Min(2, panels - 2 * pair); ++p) {
-        gemv({static_cast<const std::uint8_t*>(args.b) + (2 * pair + p) * panel_bytes, shape.k, staged, shape.k, sums,
-              scratch.ld_sums, acc + p * kPanelCols});
+        gemv({static_cast<const std::uint8_t*>(args.b) + (2 * pair + p) * panel_bytes, shape.k,
+              staged, shape.k, sums, scratch.ld_sums, acc + p * kPanelCols});
       }
       if (gated) {
         config_.ops->gated(acc, shape.m, args.alpha);

@@ -1,5 +1,3 @@
-#include "ops/gemm/cpu/panel_pack.h"
-
 #include <fmt/format.h>
 
 #include <cstring>
@@ -7,6 +5,7 @@
 #include "core/block_format.h"
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/panel_layout.h"
+#include "ops/gemm/cpu/panel_pack.h"
 
 namespace tilewright::gemm {
 namespace {
@@ -17,7 +16,9 @@ struct Columns {
   std::int64_t stride;  // bytes
   int count;            // of 16
 
-  const std::uint8_t* At(int column, std::int64_t offset) const { return base + column * stride + offset; }
+  const std::uint8_t* At(int column, std::int64_t offset) const {
+    return base + column * stride + offset;
+  }
 };
 
 void PackPlain(const Columns& columns, int element, int k, std::uint8_t* out) {
@@ -45,8 +46,8 @@ void PackNibbles(const Columns& columns, int head, int k, std::uint8_t* out) {
         __builtin_memcpy(out + member * kPanelCols + 2 * c, source + member, 2);
       }
       for (int i = 0; i < 32; i += 2) {
-        nibbles[i / 2 * kPanelCols + c] = static_cast<std::uint8_t>(NibbleAt(source + head, i) |
-                                                                    (NibbleAt(source + head, i + 1) << 4));
+        nibbles[i / 2 * kPanelCols + c] = static_cast<std::uint8_t>(
+            NibbleAt(source + head, i) | (NibbleAt(source + head, i + 1) << 4));
       }
     }
   }
@@ -74,12 +75,13 @@ void PackQ6K(const Columns& columns, int k, std::uint8_t* out) {
       for (int i = 0; i < 16; ++i) scales[i * kPanelCols + c] = source[192 + i];
       UnpackQ6K(source, q);
       for (int i = 0; i < 128; ++i) {
-        low[i * kPanelCols + c] = static_cast<std::uint8_t>((q[2 * i] & 15) | ((q[2 * i + 1] & 15) << 4));
+        low[i * kPanelCols + c] =
+            static_cast<std::uint8_t>((q[2 * i] & 15) | ((q[2 * i + 1] & 15) << 4));
       }
       for (int i = 0; i < 64; ++i) {
         const std::uint8_t* quad = q + 4 * i;
-        high[i * kPanelCols + c] = static_cast<std::uint8_t>((quad[0] >> 4) | ((quad[1] >> 4) << 2) |
-                                                             ((quad[2] >> 4) << 4) | ((quad[3] >> 4) << 6));
+        high[i * kPanelCols + c] = static_cast<std::uint8_t>(
+            (quad[0] >> 4) | ((quad[1] >> 4) << 2) | ((quad[2] >> 4) << 4) | ((quad[3] >> 4) << 6));
       }
     }
   }
@@ -87,13 +89,19 @@ void PackQ6K(const Columns& columns, int k, std::uint8_t* out) {
 
 void PackPanel(DataType type, const Columns& columns, int k, std::uint8_t* out) {
   // Zero d, m and scales make the missing columns decode to zero whatever their codes.
-  if (columns.count < kPanelCols) std::memset(out, 0, static_cast<std::size_t>(PanelBytes(type, k)));
+  if (columns.count < kPanelCols)
+    std::memset(out, 0, static_cast<std::size_t>(PanelBytes(type, k)));
   switch (type) {
-    case DataType::kQ4_0: return PackNibbles(columns, 2, k, out);
-    case DataType::kQ4_1: return PackNibbles(columns, 4, k, out);
-    case DataType::kQ8_0: return PackQ8(columns, k, out);
-    case DataType::kQ6_K: return PackQ6K(columns, k, out);
-    default: return PackPlain(columns, BlockBytes(type), k, out);
+    case DataType::kQ4_0:
+      return PackNibbles(columns, 2, k, out);
+    case DataType::kQ4_1:
+      return PackNibbles(columns, 4, k, out);
+    case DataType::kQ8_0:
+      return PackQ8(columns, k, out);
+    case DataType::kQ6_K:
+      return PackQ6K(columns, k, out);
+    default:
+      return PackPlain(columns, BlockBytes(type), k, out);
   }
 }
 
@@ -102,26 +110,30 @@ void PackPanel(DataType type, const Columns& columns, int k, std::uint8_t* out) 
 std::string_view PanelPackTu() { return TILEWRIGHT_TU; }
 
 std::size_t PanelPackBytes(const MatrixLayout& b) {
-  return static_cast<std::size_t>(CeilDiv(b.cols, kPanelCols)) * static_cast<std::size_t>(PanelBytes(b.type, b.rows));
+  return static_cast<std::size_t>(CeilDiv(b.cols, kPanelCols)) *
+         static_cast<std::size_t>(PanelBytes(b.type, b.rows));
 }
 
 Status PackPanels(const void* plain, const MatrixLayout& b, void* packed, Stream stream) {
   const int block = BlockElements(b.type);
   if (b.order != Order::kColMajor) {
-    return Fail(ErrorCode::kInvalidArgument, "weights to pack: row-major, must be column-major (W[n][k])");
+    return Fail(ErrorCode::kInvalidArgument,
+                "weights to pack: row-major, must be column-major (W[n][k])");
   }
   if (b.rows % block != 0 || b.ld % block != 0 || b.ld < b.rows) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("weights to pack: k = {}, ld = {}: both must be multiples of {} and ld >= k for {}", b.rows,
-                            b.ld, block, DataTypeName(b.type)));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "weights to pack: k = {}, ld = {}: both must be multiples of {} and ld >= k for {}",
+            b.rows, b.ld, block, DataTypeName(b.type)));
   }
   const std::int64_t column_bytes = b.ld / block * BlockBytes(b.type);
   const std::int64_t panel_bytes = PanelBytes(b.type, b.rows);
   const int panels = CeilDiv(b.cols, kPanelCols);
   stream.exec().Run(panels, [&](int panel, int) {
     const int first = panel * kPanelCols;
-    const Columns columns{static_cast<const std::uint8_t*>(plain) + first * column_bytes, column_bytes,
-                          b.cols - first < kPanelCols ? b.cols - first : kPanelCols};
+    const Columns columns{static_cast<const std::uint8_t*>(plain) + first * column_bytes,
+                          column_bytes, b.cols - first < kPanelCols ? b.cols - first : kPanelCols};
     PackPanel(b.type, columns, b.rows, static_cast<std::uint8_t*>(packed) + panel * panel_bytes);
   });
   return {};

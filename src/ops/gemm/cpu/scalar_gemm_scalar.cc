@@ -9,7 +9,7 @@ namespace tilewright::gemm {
 namespace {
 
 constexpr int kCols = 16;
-constexpr int kScaleGroup = 128;             // of fp8
+constexpr int kScaleGroup = 128;               // of fp8
 constexpr std::int64_t kStageBytes = 8 << 20;  // of decoded A at a time
 
 int Min(int a, int b) { return a < b ? a : b; }
@@ -22,7 +22,13 @@ constexpr std::uint32_t kBothOrders = Bit(Order::kRowMajor) | Bit(Order::kColMaj
 constexpr std::uint32_t kInGroups = Bit(Striding::kBlocked) | Bit(Striding::kIndexed);
 
 KernelInfo InfoOf(ScalarKind kind) {
-  KernelId id{.a = "any", .b = "any", .c = "any", .orders = "xx", .isa = "scalar", .tile = "1x16", .pack = "plain"};
+  KernelId id{.a = "any",
+              .b = "any",
+              .c = "any",
+              .orders = "xx",
+              .isa = "scalar",
+              .tile = "1x16",
+              .pack = "plain"};
   if (kind == ScalarKind::kU4) id.b = "u4", id.orders = "xn";
   if (kind == ScalarKind::kFp8) id.a = id.b = DataTypeName(DataType::kF8E4M3);
   if (kind == ScalarKind::kGrouped) id.flag = "grouped";
@@ -65,13 +71,16 @@ KernelDesc DescOf(ScalarKind kind) {
 }
 
 std::optional<Rejection> CheckScales(ScalarKind kind, const GemmDesc& p) {
-  const bool v_float = p.type_v == DataType::kF32 || (p.type_v == DataType::kF16 && kind == ScalarKind::kU4);
-  const std::string have = fmt::format("type_u = {}, type_v = {}, groups of {} and {}", DataTypeName(p.type_u),
-                                       DataTypeName(p.type_v), p.quant_a.group, p.quant_b.group);
+  const bool v_float =
+      p.type_v == DataType::kF32 || (p.type_v == DataType::kF16 && kind == ScalarKind::kU4);
+  const std::string have =
+      fmt::format("type_u = {}, type_v = {}, groups of {} and {}", DataTypeName(p.type_u),
+                  DataTypeName(p.type_v), p.quant_a.group, p.quant_b.group);
   if (kind == ScalarKind::kU4) {
     const bool group = p.quant_b.group == 32 || p.quant_b.group == 64 || p.quant_b.group == 128;
     if (v_float && group && p.type_u == DataType::kNone) return std::nullopt;
-    return Rejection{Reason::kQuant, have, "V pairs of f16 or f32 for groups of 32, 64 or 128, and no U"};
+    return Rejection{Reason::kQuant, have,
+                     "V pairs of f16 or f32 for groups of 32, 64 or 128, and no U"};
   }
   if (kind == ScalarKind::kFp8) {
     const bool group = p.quant_a.group == kScaleGroup && p.quant_b.group == kScaleGroup;
@@ -94,7 +103,8 @@ struct Scales {
   }
 };
 
-Scales MakeScales(const void* data, const MatrixLayout& layout, bool is_u, int lines, int k, int line_group, int k_group) {
+Scales MakeScales(const void* data, const MatrixLayout& layout, bool is_u, int lines, int k,
+                  int line_group, int k_group) {
   Scales s{data, layout.type, 1, 1, line_group, k_group};
   const bool steps_contiguous = is_u == (layout.order == Order::kRowMajor);
   if (steps_contiguous) {
@@ -105,8 +115,8 @@ Scales MakeScales(const void* data, const MatrixLayout& layout, bool is_u, int l
   return s;
 }
 
-// The group length of u4 is not in the layouts, the number of scale rows is: of 32, 64 and 128 the ones that give the same
-// number put every k in the same group.
+// The group length of u4 is not in the layouts, the number of scale rows is: of 32, 64 and 128 the
+// ones that give the same number put every k in the same group.
 int GroupOf(int k, int steps) {
   for (const int group : {32, 64, 128}) {
     if (CeilDiv(k, group) == steps) return group;
@@ -138,7 +148,8 @@ void StageRow(const Problem& p, int row, float* out) {
 void DecodeColumn(const Problem& p, int col, float* out, int stride) {
   const MatrixLayout& b = p.args->b_layout;
   const bool col_major = b.order == Order::kColMajor;
-  DecodeRun(b.type, p.b, p.b_first + (col_major ? col * p.b_ld : col), col_major ? 1 : p.b_ld, p.k, out, stride);
+  DecodeRun(b.type, p.b, p.b_first + (col_major ? col * p.b_ld : col), col_major ? 1 : p.b_ld, p.k,
+            out, stride);
   if (p.v.data == nullptr) return;
   for (int i = 0; i < p.k; ++i) {
     float& value = out[static_cast<std::int64_t>(i) * stride];
@@ -157,7 +168,8 @@ void MultiplyRow(const float* a, const float* b, int width, int k, float* sums) 
     float sum[kCols] = {};
     const float* column = b + first;
     for (int i = 0; i < k; ++i) {
-      for (int c = 0; c < kCols; ++c) sum[c] += a[i] * column[static_cast<std::int64_t>(i) * width + c];
+      for (int c = 0; c < kCols; ++c)
+        sum[c] += a[i] * column[static_cast<std::int64_t>(i) * width + c];
     }
     for (int c = 0; c < kCols; ++c) sums[first + c] = sum[c];
   }
@@ -174,7 +186,8 @@ void StoreRow(const Problem& p, int row, int col, int cols, const float* sums) {
     float value = args.alpha * sums[c];
     if (p.gated) value = value / (1.0f + std::exp(-value)) * (args.alpha * sums[kCols + c]);
     if (args.beta != 0.0f) {
-      value += args.beta * LoadElement(args.d_layout.type, args.c, ElementOf(args.c_layout, row, col + c));
+      value += args.beta *
+               LoadElement(args.d_layout.type, args.c, ElementOf(args.c_layout, row, col + c));
     }
     StoreElement(args.d_layout.type, args.d, ElementOf(args.d_layout, row, col + c), value);
   }
@@ -210,7 +223,8 @@ void LaunchGroup(const Problem& p, int stage_rows, float* staged, float* columns
       float sums[2 * kCols];
       for (int row = 0; row < rows; ++row) {
         MultiplyRow(staged + static_cast<std::int64_t>(row) * p.k, b, width, p.k, sums);
-        StoreRow(p, p.first_row + row0 + row, p.gated ? first / 2 : first, p.gated ? kCols : count, sums);
+        StoreRow(p, p.first_row + row0 + row, p.gated ? first / 2 : first, p.gated ? kCols : count,
+                 sums);
       }
     });
   }
@@ -227,7 +241,8 @@ std::optional<Rejection> ScalarGemm::IsFeasible(const GemmDesc& p) const {
   dense.type_u = dense.type_v = DataType::kNone;
   if (kind_ == ScalarKind::kGrouped) {
     if (p.num < 2 || p.group_axis != 0) {
-      return Rejection{Reason::kStriding, fmt::format("num = {}, group_axis = {}", p.num, p.group_axis),
+      return Rejection{Reason::kStriding,
+                       fmt::format("num = {}, group_axis = {}", p.num, p.group_axis),
                        "num at least 2, groups along m"};
     }
     dense.num = 1, dense.group_axis = -1;
@@ -239,7 +254,8 @@ std::optional<Rejection> ScalarGemm::IsFeasible(const GemmDesc& p) const {
     return Rejection{Reason::kOrder, "order_b = row-major", "column-major: blocks lie along k"};
   }
   if (p.k % block != 0) {
-    return Rejection{Reason::kShape, fmt::format("k = {}", p.k), fmt::format("k a multiple of {}", block)};
+    return Rejection{Reason::kShape, fmt::format("k = {}", p.k),
+                     fmt::format("k a multiple of {}", block)};
   }
   return std::nullopt;
 }
@@ -248,7 +264,8 @@ std::size_t ScalarGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec&) cons
   return Bytes(p.m, p.k, p.epilogue == Epilogue::kGatedSilu, Max(p.threads, 1));
 }
 
-double ScalarGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceSpec& device) const {
+double ScalarGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&,
+                              const DeviceSpec& device) const {
   // SSE without fma: a tenth of the rate at best, and every weight is decoded in tens of cycles.
   const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
   const double products = 2.0 * p.m * p.n * p.k / (0.1 * device.f32_gflop_s);
@@ -256,11 +273,15 @@ double ScalarGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&, const Device
   return (products + decoding) * 1e-3 / workers + 5.0;
 }
 
-Status ScalarGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) {
+Status ScalarGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                          Stream stream) {
   const GemmShape shape = ShapeOf(args);
   const int workers = Workers(stream);
   const bool gated = IsGated(args);
-  if (Status ok = CheckLaunch(*this, spec, shape, workspace, Bytes(shape.m, shape.k, gated, workers)); !ok) return ok;
+  if (Status ok =
+          CheckLaunch(*this, spec, shape, workspace, Bytes(shape.m, shape.k, gated, workers));
+      !ok)
+    return ok;
 
   Problem p{&args, args.b, 0, args.b_layout.ld, 0, shape.m, shape.n, shape.k, gated, {}, {}};
   if (kind_ == ScalarKind::kU4) {
@@ -268,7 +289,8 @@ Status ScalarGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspac
     const int group = GroupOf(shape.k, v.rows);
     if (group == 0 || v.cols != shape.n) {
       return Fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: V is {} x {}, needs k / group rows (group 32, 64 or 128) and n columns for k = {}, n = {}",
+                  fmt::format("{}: V is {} x {}, needs k / group rows (group 32, 64 or 128) and n "
+                              "columns for k = {}, n = {}",
                               name(), v.rows, v.cols, shape.k, shape.n));
     }
     p.v = MakeScales(args.v, v, false, shape.n, shape.k, 1, group);
@@ -287,7 +309,8 @@ Status ScalarGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspac
     return {};
   }
   const std::int32_t* offsets = args.a_layout.offsets;
-  if (offsets == nullptr) return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: A has no group offsets", name()));
+  if (offsets == nullptr)
+    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: A has no group offsets", name()));
   const std::int64_t matrix_elements =
       (args.b_layout.order == Order::kColMajor ? shape.n : shape.k) * args.b_layout.ld;
   for (int group = 0; group < shape.num; ++group) {
