@@ -44,7 +44,8 @@ inline void LoadTail(const unsigned char* p, std::size_t n, std::uint64_t& a, st
 }  // namespace hash_internal
 
 inline std::uint64_t Hash64(const void* data, std::size_t bytes, std::uint64_t seed = 0) {
-  using namespace hash_internal;
+  using hash_internal::Fold, hash_internal::Load64, hash_internal::LoadTail;
+  using hash_internal::kPi0, hash_internal::kPi1, hash_internal::kPi2;
   const auto* p = static_cast<const unsigned char*>(data);
   std::uint64_t state = seed ^ kPi2;
   std::size_t left = bytes;
@@ -84,7 +85,7 @@ std::uint64_t HashValue(const T& value, std::uint64_t seed = 0) {
 
 /// Adds one word to a running hash; for hashing field by field.
 inline std::uint64_t HashCombine(std::uint64_t hash, std::uint64_t word) {
-  using namespace hash_internal;
+  using hash_internal::Fold, hash_internal::kPi0, hash_internal::kPi2;
   return Fold(hash ^ kPi0, word ^ kPi2) ^ (hash << 29 | hash >> 35);
 }
 
