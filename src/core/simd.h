@@ -4,7 +4,7 @@
 
 #include "core/numeric.h"
 
-#if defined(__F16C__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -28,8 +28,6 @@ typedef float F32Vec __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t I32Vec __attribute__((vector_size(4 * kLanes)));
 typedef std::uint32_t U32Vec __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t U16Vec __attribute__((vector_size(2 * kLanes)));  // one for each f32 lane
-typedef std::uint8_t U8Vec __attribute__((vector_size(kLanes)));
-typedef std::int8_t I8Vec __attribute__((vector_size(kLanes)));
 
 inline F32Vec LoadVec(const float* p) {
   F32Vec v;
@@ -52,6 +50,46 @@ inline void StoreVecPart(float* p, F32Vec v, std::int64_t n) {
 
 /// x in every lane. (0 - x would lose the sign of -0; x - 0 keeps it.)
 inline F32Vec Splat(float x) { return x - F32Vec{}; }
+
+/// kLanes adjacent bytes, widened. (Written out: GCC takes eight bytes apart one by one for the
+/// vector extension's conversion.)
+inline I32Vec LoadU8(const std::uint8_t* p) {
+#if defined(__AVX512F__)
+  return (I32Vec)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  return (I32Vec)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  I32Vec v = {};
+  for (int i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+inline I32Vec LoadI8(const std::int8_t* p) {
+#if defined(__AVX512F__)
+  return (I32Vec)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  return (I32Vec)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  I32Vec v = {};
+  for (int i = 0; i < kLanes; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+/// Stores lanes that are within [-128, 127].
+inline void StoreI8(void* p, I32Vec v) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8((__m512i)v));
+#elif defined(__AVX2__)
+  const __m256i wide = (__m256i)v;
+  const __m128i words =
+      _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+  _mm_storel_epi64(static_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+#else
+  auto* out = static_cast<std::int8_t*>(p);
+  for (int i = 0; i < kLanes; ++i) out[i] = static_cast<std::int8_t>(v[i]);
+#endif
+}
+inline F32Vec FloatOf(I32Vec v) { return __builtin_convertvector(v, F32Vec); }
 
 /// Sum of the lanes by halves: a fixed order.
 inline float SumLanes(F32Vec v) {

@@ -61,8 +61,7 @@ void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
       const F32Vec shifted = LoadVec(in + i + j) * inverse + 12582912.0f;
       I32Vec bits;
       __builtin_memcpy(&bits, &shifted, sizeof bits);
-      const I8Vec codes = __builtin_convertvector(bits - 0x4b400000, I8Vec);
-      __builtin_memcpy(out + 2 + j, &codes, sizeof codes);
+      StoreI8(out + 2 + j, bits - 0x4b400000);
     }
   }
 }

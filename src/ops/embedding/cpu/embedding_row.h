@@ -6,12 +6,6 @@
 namespace tilewright {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file, see core/simd.h
 
-inline U8Vec LoadBytes(const std::uint8_t* p) {
-  U8Vec v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
-}
-
 void DecodeF32(const void* row, float* out, std::int64_t n) {
   __builtin_memcpy(out, row, static_cast<std::size_t>(n) * sizeof(float));
 }
@@ -35,9 +29,9 @@ void DecodeQ4_0(const void* row, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kBlock32, ++block) {
     const float d = F16ToF32(block->d);
     for (int j = 0; j < 16; j += kLanes) {
-      const U8Vec bytes = LoadBytes(block->qs + j);
-      StoreVec(out + i + j, (__builtin_convertvector(bytes & 15, F32Vec) - 8.0f) * d);
-      StoreVec(out + i + j + 16, (__builtin_convertvector(bytes >> 4, F32Vec) - 8.0f) * d);
+      const I32Vec bytes = LoadU8(block->qs + j);
+      StoreVec(out + i + j, (FloatOf(bytes & 15) - 8.0f) * d);
+      StoreVec(out + i + j + 16, (FloatOf(bytes >> 4) - 8.0f) * d);
     }
   }
 }
@@ -47,9 +41,9 @@ void DecodeQ4_1(const void* row, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kBlock32, ++block) {
     const float d = F16ToF32(block->d), m = F16ToF32(block->m);
     for (int j = 0; j < 16; j += kLanes) {
-      const U8Vec bytes = LoadBytes(block->qs + j);
-      StoreVec(out + i + j, __builtin_convertvector(bytes & 15, F32Vec) * d + m);
-      StoreVec(out + i + j + 16, __builtin_convertvector(bytes >> 4, F32Vec) * d + m);
+      const I32Vec bytes = LoadU8(block->qs + j);
+      StoreVec(out + i + j, FloatOf(bytes & 15) * d + m);
+      StoreVec(out + i + j + 16, FloatOf(bytes >> 4) * d + m);
     }
   }
 }
@@ -59,9 +53,7 @@ void DecodeQ8_0(const void* row, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kBlock32, ++block) {
     const float d = F16ToF32(block->d);
     for (int j = 0; j < kBlock32; j += kLanes) {
-      I8Vec codes;
-      __builtin_memcpy(&codes, block->qs + j, sizeof codes);
-      StoreVec(out + i + j, __builtin_convertvector(codes, F32Vec) * d);
+      StoreVec(out + i + j, FloatOf(LoadI8(block->qs + j)) * d);
     }
   }
 }
@@ -73,15 +65,14 @@ void DecodeQ6K(const void* row, float* out, std::int64_t n) {
     const float d = F16ToF32(block->d);
     for (int half = 0; half < 2; ++half) {
       for (int l = 0; l < 32; l += kLanes) {
-        const U8Vec high = LoadBytes(block->qh + 32 * half + l);
-        const U8Vec low[2] = {LoadBytes(block->ql + 64 * half + l),
-                              LoadBytes(block->ql + 64 * half + 32 + l)};
+        const I32Vec high = LoadU8(block->qh + 32 * half + l);
+        const I32Vec low[2] = {LoadU8(block->ql + 64 * half + l),
+                               LoadU8(block->ql + 64 * half + 32 + l)};
         for (int s = 0; s < 4; ++s) {
-          const U8Vec nibble = s < 2 ? low[s & 1] & 15 : low[s & 1] >> 4;
-          const U8Vec code = nibble | ((high >> (2 * s)) & 3) << 4;
+          const I32Vec nibble = s < 2 ? low[s & 1] & 15 : low[s & 1] >> 4;
+          const I32Vec code = nibble | ((high >> (2 * s)) & 3) << 4;
           const float scale = d * static_cast<float>(block->scales[8 * half + 2 * s + l / 16]);
-          StoreVec(out + i + 128 * half + 32 * s + l,
-                   (__builtin_convertvector(code, F32Vec) - 32.0f) * scale);
+          StoreVec(out + i + 128 * half + 32 * s + l, (FloatOf(code) - 32.0f) * scale);
         }
       }
     }
