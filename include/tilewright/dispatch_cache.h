@@ -16,34 +16,42 @@ namespace tilewright {
 struct ImportReport {
   int resolved = 0;        ///< entries that name a live kernel and were taken or were already there
   int unknown_kernel = 0;  ///< kept aside: neither served nor counted, exported again
-  int stale = 0;           ///< kernel is live but changed (fingerprint), or refuses the problem now: kept aside too
-  int foreign = 0;         ///< measured on another device class, or written by a later version: kept aside too
-  int corrupt = 0;         ///< lines that do not parse or fail their checksum: skipped
-  int worse = 0;           ///< an entry with better evidence stood already
-  std::vector<std::string> messages;  ///< one line for each kind of trouble, with the first line number
+  int stale =
+      0;  ///< kernel is live but changed (fingerprint), or refuses the problem now: kept aside too
+  int foreign =
+      0;  ///< measured on another device class, or written by a later version: kept aside too
+  int corrupt = 0;  ///< lines that do not parse or fail their checksum: skipped
+  int worse = 0;    ///< an entry with better evidence stood already
+  std::vector<std::string>
+      messages;  ///< one line for each kind of trouble, with the first line number
 };
 
-/// The winners: problem -> launch spec, sorted by batch within each family of problems that differ only in the batch dimension.
+/// The winners: problem -> launch spec, sorted by batch within each family of problems that differ
+/// only in the batch dimension.
 ///
-/// LowerBound returns the smallest tuned batch >= the requested one, as the source of TurboMind's cache does (its page says "less
-/// than or equal", which is FloorBound here). Every hit whose batch differs is re-checked for feasibility at the exact shape. Only
-/// measurements belong in it; no policy inserts a guess.
+/// LowerBound returns the smallest tuned batch >= the requested one, as the source of TurboMind's
+/// cache does (its page says "less than or equal", which is FloorBound here). Every hit whose batch
+/// differs is re-checked for feasibility at the exact shape. Only measurements belong in it; no
+/// policy inserts a guess.
 ///
-/// Find, LowerBound and FloorBound allocate nothing and lock nothing (a bounded hit that turns out infeasible costs the words of its
-/// rejection); they may run from any number of threads as long as none calls Insert or Import. A lookup is one hash of the
-/// problem, one probe and a binary search over the batch sizes.
+/// Find, LowerBound and FloorBound allocate nothing and lock nothing (a bounded hit that turns out
+/// infeasible costs the words of its rejection); they may run from any number of threads as long as
+/// none calls Insert or Import. A lookup is one hash of the problem, one probe and a binary search
+/// over the batch sizes.
 class DispatchCache {
  public:
-  /// `device` is the class the times belong to (DeviceSpec::ClassId()); entries of another class are not served. Empty: not
-  /// stated, matches only files exported without one.
+  /// `device` is the class the times belong to (DeviceSpec::ClassId()); entries of another class
+  /// are not served. Empty: not stated, matches only files exported without one.
   explicit DispatchCache(std::vector<Kernel*> kernels, std::string device = {});
   ~DispatchCache();
   DispatchCache(DispatchCache&&) noexcept;
   DispatchCache& operator=(DispatchCache&&) noexcept;
 
-  std::optional<LaunchSpec> Find(const GemmDesc& desc) const;        ///< exact
-  std::optional<LaunchSpec> LowerBound(const GemmDesc& desc) const;  ///< smallest tuned batch >= the requested one
-  std::optional<LaunchSpec> FloorBound(const GemmDesc& desc) const;  ///< largest tuned batch <= the requested one
+  std::optional<LaunchSpec> Find(const GemmDesc& desc) const;  ///< exact
+  std::optional<LaunchSpec> LowerBound(
+      const GemmDesc& desc) const;  ///< smallest tuned batch >= the requested one
+  std::optional<LaunchSpec> FloorBound(
+      const GemmDesc& desc) const;  ///< largest tuned batch <= the requested one
 
   /// As LowerBound and FloorBound, and tells the batch size that was measured.
   struct Hit {
@@ -53,18 +61,20 @@ class DispatchCache {
   std::optional<Hit> LowerBoundHit(const GemmDesc& desc) const;
   std::optional<Hit> FloorBoundHit(const GemmDesc& desc) const;
 
-  /// False where an entry with better evidence (a measured, faster one) stands, or where the kernel is not one of this cache's. A
-  /// spec without a measured time replaces nothing; where nothing stands it is taken as the caller's own decision (provenance
-  /// pinned, never measured).
+  /// False where an entry with better evidence (a measured, faster one) stands, or where the kernel
+  /// is not one of this cache's. A spec without a measured time replaces nothing; where nothing
+  /// stands it is taken as the caller's own decision (provenance pinned, never measured).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
 
   /// Takes an entry out, whatever its evidence; false when there is none.
   bool Erase(const GemmDesc& desc);
 
-  /// JSON Lines, docs/dispatch_cache.md; returns the live entries written (those kept aside are written too, and not counted), or
-  /// -1 when the stream failed. The same content gives the same bytes.
+  /// JSON Lines, docs/dispatch_cache.md; returns the live entries written (those kept aside are
+  /// written too, and not counted), or -1 when the stream failed. The same content gives the same
+  /// bytes.
   int Export(std::ostream& out) const;
-  /// Returns the entries resolved to a live kernel; last_import() details the rest. Never throws on any input.
+  /// Returns the entries resolved to a live kernel; last_import() details the rest. Never throws on
+  /// any input.
   int Import(std::istream& in);
   const ImportReport& last_import() const;
 

@@ -6,9 +6,10 @@
 
 namespace tilewright {
 
-/// Runs `count` independent tasks, on the caller's threads. Implement it to run Tilewright inside your own thread pool.
-/// ParallelFor returns when every task has run; it may be entered by one thread at a time. Tasks must not throw and do not
-/// nest. `worker` is in [0, workers()) and no two tasks with one worker number run at once, so it indexes scratch memory.
+/// Runs `count` independent tasks, on the caller's threads. Implement it to run Tilewright inside
+/// your own thread pool. ParallelFor returns when every task has run; it may be entered by one
+/// thread at a time. Tasks must not throw and do not nest. `worker` is in [0, workers()) and no two
+/// tasks with one worker number run at once, so it indexes scratch memory.
 class Executor {
  public:
   using Task = void (*)(void* context, int task, int worker);
@@ -21,7 +22,10 @@ class Executor {
   template <class F>
   void Run(int count, F&& f) {
     ParallelFor(
-        count, [](void* context, int task, int worker) { (*static_cast<std::remove_reference_t<F>*>(context))(task, worker); },
+        count,
+        [](void* context, int task, int worker) {
+          (*static_cast<std::remove_reference_t<F>*>(context))(task, worker);
+        },
         const_cast<void*>(static_cast<const void*>(&f)));
   }
 };
@@ -29,14 +33,16 @@ class Executor {
 /// Runs everything on the calling thread. Starts no thread.
 Executor& SerialExecutor();
 
-/// A pool of `threads` - 1 threads beside the caller; starts them now, joins them on destruction. Workers spin for `spin_us`
-/// microseconds after a task before they sleep: between the operations of one token a futex wake would cost more than the work.
+/// A pool of `threads` - 1 threads beside the caller; starts them now, joins them on destruction.
+/// Workers spin for `spin_us` microseconds after a task before they sleep: between the operations
+/// of one token a futex wake would cost more than the work.
 std::unique_ptr<Executor> MakeThreadPool(int threads, int spin_us = 200);
 
 /// Threads this process may use: the smaller of its CPU affinity and its cgroup quota, at least 1.
 int DefaultThreads();
 
-/// Where the library takes its own buffers from (packed weights, KV cache, arenas). Thread-safe implementations only.
+/// Where the library takes its own buffers from (packed weights, KV cache, arenas). Thread-safe
+/// implementations only.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -48,11 +54,13 @@ class Allocator {
 /// mmap for large blocks (transparent huge pages asked for), aligned new for small ones.
 Allocator& DefaultAllocator();
 
-/// An owning, aligned buffer from an Allocator. Movable; empty when default constructed or when allocation failed.
+/// An owning, aligned buffer from an Allocator. Movable; empty when default constructed or when
+/// allocation failed.
 class Buffer {
  public:
   Buffer() = default;
-  static Buffer Make(std::size_t bytes, Allocator& allocator = DefaultAllocator(), std::size_t alignment = 64);
+  static Buffer Make(std::size_t bytes, Allocator& allocator = DefaultAllocator(),
+                     std::size_t alignment = 64);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();

@@ -18,10 +18,12 @@ namespace tilewright {
 
 // D[m, n] = alpha * A[m, k] * B[k, n] + beta * C[m, n]
 //
-// A is the activations, B the weights. A row-major A has k contiguous. Weights stored as W[n][k] (GGUF, PyTorch) are a
-// column-major B. ld counts elements between rows (row-major) or columns (column-major); block formats lie along k.
+// A is the activations, B the weights. A row-major A has k contiguous. Weights stored as W[n][k]
+// (GGUF, PyTorch) are a column-major B. ld counts elements between rows (row-major) or columns
+// (column-major); block formats lie along k.
 
-/// How a matrix is quantised when the scales lie beside it (U for A, V for B). GGUF block formats carry their own: kNone.
+/// How a matrix is quantised when the scales lie beside it (U for A, V for B). GGUF block formats
+/// carry their own: kNone.
 enum class QuantType : std::uint8_t {
   kNone,
   kK,  ///< one scale (and zero) for `group` consecutive k of one row of A or column of B
@@ -34,15 +36,19 @@ struct Quant {
   auto operator<=>(const Quant&) const = default;
 };
 
-/// Layout of a packed operand. Values below 0x8000 belong to Tilewright (names in PackName), the rest to the user's kernels.
+/// Layout of a packed operand. Values below 0x8000 belong to Tilewright (names in PackName), the
+/// rest to the user's kernels.
 using Pack = std::uint16_t;
 constexpr Pack kPackPlain = 0;
-constexpr Pack kPackAny = 0xffff;  ///< in a problem: the weights may still be packed as the chosen kernel likes
-std::string PackName(Pack pack);  ///< "plain", "any", a name of the table in ops/gemm/base/packs.h, or "pack<number>"
+constexpr Pack kPackAny =
+    0xffff;  ///< in a problem: the weights may still be packed as the chosen kernel likes
+std::string PackName(Pack pack);  ///< "plain", "any", a name of the table in ops/gemm/base/packs.h,
+                                  ///< or "pack<number>"
 
 enum class Epilogue : std::uint8_t {
   kNone = 0,
-  /// B's columns come in pairs of kGatedBlock: first gate, then up. D has n / 2 columns: silu(gate) * up.
+  /// B's columns come in pairs of kGatedBlock: first gate, then up. D has n / 2 columns: silu(gate)
+  /// * up.
   kGatedSilu = 1,
 };
 constexpr int kGatedBlock = 16;
@@ -57,19 +63,21 @@ enum class Scaling : std::uint8_t {
 /// Which dimension is the number of tokens, the one that varies from call to call.
 enum class BatchDim : std::uint8_t { kM = 0, kN = 1 };
 
-/// How far a kernel may round the activations on the way into its multiplier. kAuto allows int8 blocks for quantised weights and
-/// bf16 for bf16 weights: what every peer does by default.
+/// How far a kernel may round the activations on the way into its multiplier. kAuto allows int8
+/// blocks for quantised weights and bf16 for bf16 weights: what every peer does by default.
 enum class Precision : std::uint8_t { kAuto, kF32, kBF16, kI8 };
 
-/// A GEMM problem: the key of every cache and record. Every field that feasibility or launch reads is here; the one list of
-/// fields is ForEachField below. No pointers, no padding.
+/// A GEMM problem: the key of every cache and record. Every field that feasibility or launch reads
+/// is here; the one list of fields is ForEachField below. No pointers, no padding.
 struct GemmDesc {
   std::int32_t m = 0, n = 0, k = 0;
-  std::int32_t num = 1;  ///< groups; with num > 1 the batch dimension counts the rows of all groups together
+  std::int32_t num =
+      1;  ///< groups; with num > 1 the batch dimension counts the rows of all groups together
   Quant quant_a, quant_b;
   Pack pack_a = kPackPlain, pack_b = kPackPlain;
   std::uint16_t threads = 1;  ///< workers of the executor it will run on
-  DataType type_a = DataType::kF32, type_b = DataType::kF32, type_c = DataType::kF32;  ///< D has C's type
+  DataType type_a = DataType::kF32, type_b = DataType::kF32,
+           type_c = DataType::kF32;                             ///< D has C's type
   DataType type_u = DataType::kNone, type_v = DataType::kNone;  ///< scales of A and B
   Order order_a = Order::kRowMajor, order_b = Order::kColMajor, order_c = Order::kRowMajor;
   Striding striding_a = Striding::kFlat, striding_b = Striding::kFlat, striding_c = Striding::kFlat;
@@ -79,21 +87,24 @@ struct GemmDesc {
   std::int8_t group_axis = -1;  ///< -1 dense; else the dimension (0 m, 1 n) that the groups divide
   Precision precision = Precision::kAuto;
   Guarantee guarantee = Guarantee::kFastest;
-  std::uint8_t align_a = 0, align_b = 0, align_c = 0;  ///< log2 bytes that base address and ld share, 0 = nothing promised
+  std::uint8_t align_a = 0, align_b = 0,
+               align_c = 0;  ///< log2 bytes that base address and ld share, 0 = nothing promised
   std::uint8_t reserved[6] = {};
 
   auto operator<=>(const GemmDesc&) const = default;
 };
 static_assert(std::has_unique_object_representations_v<GemmDesc>);
 
-/// Calls f(name, field reference) for every field, in key order. `Desc` is GemmDesc or const GemmDesc.
+/// Calls f(name, field reference) for every field, in key order. `Desc` is GemmDesc or const
+/// GemmDesc.
 template <class Desc, class F>
 void ForEachField(Desc& desc, F&& f) {
   f("m", desc.m), f("n", desc.n), f("k", desc.k), f("num", desc.num);
   f("type_a", desc.type_a), f("type_b", desc.type_b), f("type_c", desc.type_c);
   f("type_u", desc.type_u), f("type_v", desc.type_v);
   f("order_a", desc.order_a), f("order_b", desc.order_b), f("order_c", desc.order_c);
-  f("striding_a", desc.striding_a), f("striding_b", desc.striding_b), f("striding_c", desc.striding_c);
+  f("striding_a", desc.striding_a), f("striding_b", desc.striding_b),
+      f("striding_c", desc.striding_c);
   f("quant_a", desc.quant_a), f("quant_b", desc.quant_b);
   f("pack_a", desc.pack_a), f("pack_b", desc.pack_b);
   f("epilogue", desc.epilogue), f("scaling", desc.scaling);
@@ -102,15 +113,19 @@ void ForEachField(Desc& desc, F&& f) {
   f("align_a", desc.align_a), f("align_b", desc.align_b), f("align_c", desc.align_c);
 }
 
-/// Canonical text of a problem, "m=1 n=576 k=576 type_a=f32 ...": every field by name, so that an unknown one is seen and a
-/// reordered struct changes nothing. ParseKey is its inverse; unknown names and values are errors naming them.
+/// Canonical text of a problem, "m=1 n=576 k=576 type_a=f32 ...": every field by name, so that an
+/// unknown one is seen and a reordered struct changes nothing. ParseKey is its inverse; unknown
+/// names and values are errors naming them.
 std::string KeyOf(const GemmDesc& desc);
 Result<GemmDesc> ParseKey(std::string_view key);
 
 inline std::int32_t BatchOf(const GemmDesc& d) { return d.batch_dim == BatchDim::kM ? d.m : d.n; }
-inline void SetBatch(GemmDesc& d, std::int32_t batch) { (d.batch_dim == BatchDim::kM ? d.m : d.n) = batch; }
+inline void SetBatch(GemmDesc& d, std::int32_t batch) {
+  (d.batch_dim == BatchDim::kM ? d.m : d.n) = batch;
+}
 
-/// The transposed problem, D^T = B^T A^T: A and B, U and V, m and n change places, orders flip, batch_dim flips.
+/// The transposed problem, D^T = B^T A^T: A and B, U and V, m and n change places, orders flip,
+/// batch_dim flips.
 GemmDesc Transpose(const GemmDesc& desc);
 
 /// One matrix of a problem.
@@ -129,16 +144,18 @@ struct MatrixLayout {
   auto operator<=>(const MatrixLayout&) const = default;
 };
 
-/// Weights of a grouped problem: with num > 1 and ld == 0, `b` points to num of these; with ld > 0 the matrices follow each other
-/// (for u4 and fp8, `v` then follows the same rule: [num][k / group][n / group or n]).
+/// Weights of a grouped problem: with num > 1 and ld == 0, `b` points to num of these; with ld > 0
+/// the matrices follow each other (for u4 and fp8, `v` then follows the same rule: [num][k /
+/// group][n / group or n]).
 struct StridedPtr {
   const void* data = nullptr;
   std::int64_t ld = 0;
 };
 
-/// Pointers and layouts of one call. Scales: U is row-major [m][k / group_a]; V is row-major [k / group_b][n] for QuantType::kK
-/// and [k / group_b][n / group_b rounded up] for kB. For u4 each element of V is a pair (scale, zero): value = scale * (q - zero).
-/// D may equal C. With beta == 0, C is not read and may be nullptr. Nothing else may overlap.
+/// Pointers and layouts of one call. Scales: U is row-major [m][k / group_a]; V is row-major [k /
+/// group_b][n] for QuantType::kK and [k / group_b][n / group_b rounded up] for kB. For u4 each
+/// element of V is a pair (scale, zero): value = scale * (q - zero). D may equal C. With beta == 0,
+/// C is not read and may be nullptr. Nothing else may overlap.
 struct GemmArgs {
   float alpha = 1.0f, beta = 0.0f;
   const void* a = nullptr;
@@ -160,7 +177,8 @@ struct Operation {
   Guarantee guarantee = Guarantee::kFastest;
 };
 
-/// Scratch memory of a launch. Two threads may run one plan with two workspaces. Buffers may be larger than needed.
+/// Scratch memory of a launch. Two threads may run one plan with two workspaces. Buffers may be
+/// larger than needed.
 struct Workspace {
   void* barriers = nullptr;
   std::size_t barriers_size = 0;
@@ -183,19 +201,21 @@ constexpr std::uint32_t Bit(E value) {
 /// What a kernel computes: sets as bit masks over the enums (Bit(DataType::kF32) | ...).
 struct KernelDesc {
   std::uint32_t type_a = 0, type_b = 0, type_c = 0;
-  std::uint32_t order_a = Bit(Order::kRowMajor), order_b = Bit(Order::kColMajor), order_c = Bit(Order::kRowMajor);
-  std::uint32_t striding_a = Bit(Striding::kFlat), striding_b = Bit(Striding::kFlat), striding_c = Bit(Striding::kFlat);
+  std::uint32_t order_a = Bit(Order::kRowMajor), order_b = Bit(Order::kColMajor),
+                order_c = Bit(Order::kRowMajor);
+  std::uint32_t striding_a = Bit(Striding::kFlat), striding_b = Bit(Striding::kFlat),
+                striding_c = Bit(Striding::kFlat);
   std::uint32_t quant_a = Bit(QuantType::kNone), quant_b = Bit(QuantType::kNone);
   std::uint32_t epilogue = Bit(Epilogue::kNone);
   std::uint32_t scaling = Bit(Scaling::kOneZero) | Bit(Scaling::kOneOne) | Bit(Scaling::kAny);
   Pack pack_a = kPackPlain, pack_b = kPackPlain;  ///< the layout it wants its operands in
   Precision activations = Precision::kF32;        ///< what it rounds A to: kF32 = not at all
   std::int32_t tile_m = 1, tile_n = 1, tile_k = 1;
-  std::int32_t max_m = 0;          ///< 0 = any; a GEMV serves up to this many rows
+  std::int32_t max_m = 0;                 ///< 0 = any; a GEMV serves up to this many rows
   std::int32_t align_n = 1, align_k = 1;  ///< n and k must be multiples
   int stages = 1;
   bool split_k = false;
-  bool transpose = false;          ///< a Transpose() wrapper
+  bool transpose = false;  ///< a Transpose() wrapper
 };
 
 class Kernel;
@@ -205,7 +225,7 @@ struct LaunchSpec {
   Kernel* kernel = nullptr;
   std::int32_t swizzle = 0;  ///< log2 of the traversal tile
   std::int32_t splits = 1;
-  float measured_us = 0;     ///< median; 0 = never measured
+  float measured_us = 0;  ///< median; 0 = never measured
   float predicted_us = 0;
 
   bool operator==(const LaunchSpec& o) const {
@@ -219,51 +239,60 @@ class Kernel : public KernelBase {
   Kernel(KernelInfo info, KernelDesc desc) : KernelBase(std::move(info)), desc_(desc) {}
   const KernelDesc& desc() const { return desc_; }
 
-  /// nullopt when Launch will take this problem, exactly; else the first reason for no. The base compares every field of the
-  /// problem with desc(); override to add to it, calling the base first. A problem with pack_b == kPackAny stands for "packed as
-  /// this kernel wants".
+  /// nullopt when Launch will take this problem, exactly; else the first reason for no. The base
+  /// compares every field of the problem with desc(); override to add to it, calling the base
+  /// first. A problem with pack_b == kPackAny stands for "packed as this kernel wants".
   virtual std::optional<Rejection> IsFeasible(const GemmDesc& problem) const;
 
   /// Largest swizzle (log2) that changes the traversal of `shape`.
   virtual int GetMaxSwizzle(const GemmShape& shape) const;
 
-  /// Largest useful number of k splits whose barriers and partials fit the given workspace; 1 without split-K.
-  virtual int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size, std::size_t partials_size) const;
+  /// Largest useful number of k splits whose barriers and partials fit the given workspace; 1
+  /// without split-K.
+  virtual int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
+                           std::size_t partials_size) const;
 
   /// Bytes of Workspace::partials that Launch needs for `problem` with `spec`.
   virtual std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const;
 
   /// Analytic time in microseconds on `device`.
-  virtual double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const = 0;
+  virtual double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const = 0;
 
-  /// Bytes of B packed as desc().pack_b; 0 when that is kPackPlain. `b` is the plain layout (rows k, cols n, column-major).
+  /// Bytes of B packed as desc().pack_b; 0 when that is kPackPlain. `b` is the plain layout (rows
+  /// k, cols n, column-major).
   virtual std::size_t PackedBytes(const MatrixLayout& b) const;
 
   /// Packs plain weights into `packed` (PackedBytes(b) bytes, 64-byte aligned). Done once, at load.
   virtual Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const;
 
-  /// Computes. Preconditions: IsFeasible on the args' problem said nothing, and the workspace holds PartialsBytes. A spec with more
-  /// splits or swizzle than the maxima is ErrorCode::kInvalidArgument, never silently lowered. Allocates nothing, locks nothing.
-  virtual Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) = 0;
+  /// Computes. Preconditions: IsFeasible on the args' problem said nothing, and the workspace holds
+  /// PartialsBytes. A spec with more splits or swizzle than the maxima is
+  /// ErrorCode::kInvalidArgument, never silently lowered. Allocates nothing, locks nothing.
+  virtual Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                        Stream stream) = 0;
 
  protected:
   KernelDesc desc_;
 };
 
-/// A kernel serving D^T = B^T A^T through `kernel`: bitwise what `kernel` gives for the transposed problem. Refuses
-/// Epilogue::kGatedSilu, whose pairs run along n. `kernel` must outlive it.
+/// A kernel serving D^T = B^T A^T through `kernel`: bitwise what `kernel` gives for the transposed
+/// problem. Refuses Epilogue::kGatedSilu, whose pairs run along n. `kernel` must outlive it.
 std::unique_ptr<Kernel> Transpose(Kernel& kernel);
 
-/// Groups specs whose kernels agree in the chosen properties; the tuner measures one leader of each group first.
+/// Groups specs whose kernels agree in the chosen properties; the tuner measures one leader of each
+/// group first.
 struct ClusteringParam {
   bool tile = true;
   bool precision = true;
   bool splits = true;
   bool pack = true;
 };
-std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs, const ClusteringParam& param);
+std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs,
+                                             const ClusteringParam& param);
 
-/// All GEMM kernels of a process. Build it once (MakeRegistry in tilewright.h, then Add your own), then share it read-only.
+/// All GEMM kernels of a process. Build it once (MakeRegistry in tilewright.h, then Add your own),
+/// then share it read-only.
 class Registry {
  public:
   /// Takes ownership. A second kernel of the same name is ErrorCode::kInvalidArgument.

@@ -12,7 +12,7 @@ namespace tilewright {
 
 /// Why a kernel cannot run a problem. Not an error: the next kernel may.
 enum class Reason : std::uint8_t {
-  kDevice,       ///< the device lacks an instruction set or resource
+  kDevice,  ///< the device lacks an instruction set or resource
   kType,
   kOrder,
   kStriding,
@@ -21,9 +21,9 @@ enum class Reason : std::uint8_t {
   kShape,
   kAlignment,
   kEpilogue,
-  kScaling,      ///< alpha or beta
-  kPrecision,    ///< it rounds activations further than the problem allows
-  kGuarantee,    ///< it cannot promise determinism or batch invariance
+  kScaling,    ///< alpha or beta
+  kPrecision,  ///< it rounds activations further than the problem allows
+  kGuarantee,  ///< it cannot promise determinism or batch invariance
   kWorkspace,
   kProvider,     ///< excluded by --providers
   kQuarantined,  ///< crashed, hung or returned wrong numbers here before
@@ -53,10 +53,11 @@ enum class DispatchPolicy : std::uint8_t {
   kDefault = 0,  ///< records (exact, then interpolated), else model; never measures
   kMeasure = 1,  ///< measure unless an exact record exists
   kReuse = 2,    ///< records only, exact or interpolated; else model
-  kAppend = 3,   ///< measure and reuse: measure what has no exact record, keep every record there is
+  kAppend = 3,  ///< measure and reuse: measure what has no exact record, keep every record there is
 };
 
-/// What a caller may ask of the numbers beyond being right. Kernels declare what they keep; the engine filters.
+/// What a caller may ask of the numbers beyond being right. Kernels declare what they keep; the
+/// engine filters.
 enum class Guarantee : std::uint8_t {
   kFastest,
   kDeterministic,   ///< bitwise equal run to run
@@ -67,22 +68,26 @@ std::string_view GuaranteeName(Guarantee guarantee);
 enum class Provider : std::uint8_t { kOwn, kVendor, kUser };
 std::string_view ProviderName(Provider provider);
 
-/// What is known of an implementation beyond what it computes. Not part of any key except `fingerprint`.
+/// What is known of an implementation beyond what it computes. Not part of any key except
+/// `fingerprint`.
 struct KernelInfo {
-  std::string name;         ///< stable id by the grammar in docs/kernel_ids.md, e.g. "gemm.f32_q4_1_f32.nt.avx512vnni.6x16.x16"
+  std::string name;         ///< stable id by the grammar in docs/kernel_ids.md, e.g.
+                            ///< "gemm.f32_q4_1_f32.nt.avx512vnni.6x16.x16"
   std::string fingerprint;  ///< of the implementation; a record made with another one is stale
   DeviceKind device = DeviceKind::kCpu;
   Provider provider = Provider::kOwn;
-  std::uint32_t features = 0;   ///< Feature bits required
-  bool deterministic = true;    ///< bitwise equal run to run with any number of threads
-  bool batch_invariant = false; ///< a row's result does not depend on the batch it rides in
-  bool reference = false;       ///< slow, takes everything of its kind, chosen only when nothing else can run
+  std::uint32_t features = 0;    ///< Feature bits required
+  bool deterministic = true;     ///< bitwise equal run to run with any number of threads
+  bool batch_invariant = false;  ///< a row's result does not depend on the batch it rides in
+  bool reference =
+      false;  ///< slow, takes everything of its kind, chosen only when nothing else can run
   std::int64_t smem_bytes = 0;
   int registers = 0;
-  int max_active_ctas = 1;      ///< occupancy
+  int max_active_ctas = 1;  ///< occupancy
 };
 
-/// Base of every kernel of every operation. Immutable after construction; all const members may be called from many threads.
+/// Base of every kernel of every operation. Immutable after construction; all const members may be
+/// called from many threads.
 class KernelBase {
  public:
   virtual ~KernelBase() = default;
@@ -100,8 +105,8 @@ class KernelBase {
   KernelInfo info_;
 };
 
-/// Kernels of the operations whose problem has no launch parameters: norm, rope, elementwise ... `Desc` is the problem (a plain
-/// aggregate, the key), `Args` the pointers.
+/// Kernels of the operations whose problem has no launch parameters: norm, rope, elementwise ...
+/// `Desc` is the problem (a plain aggregate, the key), `Args` the pointers.
 template <class Desc, class Args>
 class OpKernel : public KernelBase {
  public:

@@ -15,62 +15,75 @@
 
 namespace tilewright {
 
-/// The interface between a tensor graph and the kernels. Parameters that belong to the operation live on the node; sizes are
-/// explicit, so that an engine of one's own may call with views of its own graph. Implement it to plug in another engine, or call
-/// an implementation of ours from your graph.
+/// The interface between a tensor graph and the kernels. Parameters that belong to the operation
+/// live on the node; sizes are explicit, so that an engine of one's own may call with views of its
+/// own graph. Implement it to plug in another engine, or call an implementation of ours from your
+/// graph.
 ///
-/// Defaults answer "unsupported", never Ok: an operation that nobody implements fails when it is planned.
-/// One instance serves one thread at a time. Positions, lengths and slots are int32 tensors in the device's memory.
+/// Defaults answer "unsupported", never Ok: an operation that nobody implements fails when it is
+/// planned. One instance serves one thread at a time. Positions, lengths and slots are int32
+/// tensors in the device's memory.
 class KernelDispatch {
  public:
   virtual ~KernelDispatch() = default;
   virtual std::string_view name() const = 0;
 
-  /// nullopt when the node can be dispatched, else why not. Answered by the same code that picks the kernel.
+  /// nullopt when the node can be dispatched, else why not. Answered by the same code that picks
+  /// the kernel.
   virtual std::optional<Rejection> Supports(const TensorNode& node) const;
 
-  /// Chooses kernels and reserves workspace for every node, so that the run allocates, locks and decides nothing. Optional:
-  /// a call that was not prepared prepares itself the first time.
+  /// Chooses kernels and reserves workspace for every node, so that the run allocates, locks and
+  /// decides nothing. Optional: a call that was not prepared prepares itself the first time.
   virtual Status Prepare(const Graph& graph);
 
   /// out [n, m] = x [k, m] times w [k, n]; w has node-given type and pack.
-  virtual Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w, const TensorView& out,
-                                std::int64_t m, std::int64_t n, std::int64_t k);
+  virtual Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
+                                const TensorView& out, std::int64_t m, std::int64_t n,
+                                std::int64_t k);
   /// m rows of `hidden` elements.
-  virtual Status DispatchRmsNorm(const TensorNode& node, const TensorView& in, const TensorView& weight, const TensorView& out,
+  virtual Status DispatchRmsNorm(const TensorNode& node, const TensorView& in,
+                                 const TensorView& weight, const TensorView& out,
                                  std::int64_t hidden, std::int64_t m, float epsilon);
   /// n elements.
-  virtual Status DispatchAdd(const TensorNode& node, const TensorView& a, const TensorView& b, const TensorView& out,
-                             std::int64_t n);
+  virtual Status DispatchAdd(const TensorNode& node, const TensorView& a, const TensorView& b,
+                             const TensorView& out, std::int64_t n);
   /// qk [head_dim, num_heads, m]; parameters in node.params.rope; `factors` may have no data.
-  virtual Status DispatchRope(const TensorNode& node, const TensorView& qk, const TensorView& positions,
-                              const TensorView& factors, const TensorView& out, std::int64_t head_dim, std::int64_t num_heads);
-  /// Row r attends to positions 0 .. positions[r] of slot slots[r]. Caches are [head_dim, kv_heads, context, slots];
-  /// query head h reads KV head h / (num_heads / kv_heads).
-  virtual Status DispatchAttention(const TensorNode& node, const TensorView& q, const TensorView& k_cache,
-                                   const TensorView& v_cache, const TensorView& positions, const TensorView& slots,
-                                   const TensorView& out, std::int64_t m, std::int64_t num_heads, std::int64_t layer);
+  virtual Status DispatchRope(const TensorNode& node, const TensorView& qk,
+                              const TensorView& positions, const TensorView& factors,
+                              const TensorView& out, std::int64_t head_dim, std::int64_t num_heads);
+  /// Row r attends to positions 0 .. positions[r] of slot slots[r]. Caches are [head_dim, kv_heads,
+  /// context, slots]; query head h reads KV head h / (num_heads / kv_heads).
+  virtual Status DispatchAttention(const TensorNode& node, const TensorView& q,
+                                   const TensorView& k_cache, const TensorView& v_cache,
+                                   const TensorView& positions, const TensorView& slots,
+                                   const TensorView& out, std::int64_t m, std::int64_t num_heads,
+                                   std::int64_t layer);
   virtual Status DispatchCopy(const TensorNode& node, const TensorView& src, const TensorView& dst);
-  virtual Status DispatchMul(const TensorNode& node, const TensorView& a, const TensorView& b, const TensorView& out,
-                             std::int64_t n);
-  virtual Status DispatchSilu(const TensorNode& node, const TensorView& in, const TensorView& out, std::int64_t n);
+  virtual Status DispatchMul(const TensorNode& node, const TensorView& a, const TensorView& b,
+                             const TensorView& out, std::int64_t n);
+  virtual Status DispatchSilu(const TensorNode& node, const TensorView& in, const TensorView& out,
+                              std::int64_t n);
   /// Embedding, KV scatter and every fused node; inputs in the node's order.
-  virtual Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out);
+  virtual Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
+                               const TensorView& out);
 
-  /// As DispatchRope with positions in host memory: copied into the dispatch's own buffer first, so not for use inside capture.
-  Status DispatchRope(const TensorNode& node, const TensorView& qk, std::span<const std::int32_t> positions,
-                      const TensorView& factors, const TensorView& out, std::int64_t head_dim, std::int64_t num_heads);
+  /// As DispatchRope with positions in host memory: copied into the dispatch's own buffer first, so
+  /// not for use inside capture.
+  Status DispatchRope(const TensorNode& node, const TensorView& qk,
+                      std::span<const std::int32_t> positions, const TensorView& factors,
+                      const TensorView& out, std::int64_t head_dim, std::int64_t num_heads);
 
  protected:
-  /// Brings host integers into memory the kernels can read. The default serves host devices: it keeps a copy.
+  /// Brings host integers into memory the kernels can read. The default serves host devices: it
+  /// keeps a copy.
   virtual Result<TensorView> StageInts(std::span<const std::int32_t> values);
 
  private:
   std::vector<std::int32_t> staged_;
 };
 
-/// Runs a verified graph whose memory is bound, node by node; returns the number of dispatch calls made (leaves and views make
-/// none). Stops at the first error, which names the node.
+/// Runs a verified graph whose memory is bound, node by node; returns the number of dispatch calls
+/// made (leaves and views make none). Stops at the first error, which names the node.
 Result<std::int64_t> ExecuteGraph(const Graph& graph, KernelDispatch& dispatch);
 
 /// One call of ExecuteGraph on one node: for decorators.
@@ -78,8 +91,10 @@ Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& 
 
 // Decorators. Each forwards to `inner`, which must outlive it.
 
-/// Writes one line for every call to `sink`: "17 blk.0.ffn_down mul_mat [576, 1] <- [1536, 1] [1536, 576] q4_1 8.1 us".
-std::unique_ptr<KernelDispatch> MakeTraceDispatch(KernelDispatch& inner, std::function<void(std::string_view)> sink);
+/// Writes one line for every call to `sink`: "17 blk.0.ffn_down mul_mat [576, 1] <- [1536, 1]
+/// [1536, 576] q4_1 8.1 us".
+std::unique_ptr<KernelDispatch> MakeTraceDispatch(KernelDispatch& inner,
+                                                  std::function<void(std::string_view)> sink);
 
 /// Times every call.
 struct ProfileEvent {
@@ -96,7 +111,8 @@ std::unique_ptr<KernelDispatch> MakeProfileDispatch(KernelDispatch& inner, Profi
 /// Chrome trace event format ("chrome://tracing", Perfetto).
 void WriteChromeTrace(std::span<const ProfileEvent> events, std::ostream& out);
 
-/// Runs every node on both, each time from the inputs of `inner`; reports the relative L2 distance of the outputs.
+/// Runs every node on both, each time from the inputs of `inner`; reports the relative L2 distance
+/// of the outputs.
 struct NodeComparison {
   NodeId node = kNoNode;
   std::string name;
@@ -104,7 +120,8 @@ struct NodeComparison {
   double relative_l2 = 0;
   double max_abs = 0;
 };
-std::unique_ptr<KernelDispatch> MakeCompareDispatch(KernelDispatch& inner, KernelDispatch& other,
-                                                    std::function<void(const NodeComparison&)> report);
+std::unique_ptr<KernelDispatch> MakeCompareDispatch(
+    KernelDispatch& inner, KernelDispatch& other,
+    std::function<void(const NodeComparison&)> report);
 
 }  // namespace tilewright

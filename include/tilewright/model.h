@@ -18,7 +18,8 @@
 
 namespace tilewright {
 
-/// Shape of a model, from GGUF metadata. Architecture "llama": Llama 1 to 3, SmolLM2, Mistral, TinyLlama.
+/// Shape of a model, from GGUF metadata. Architecture "llama": Llama 1 to 3, SmolLM2, Mistral,
+/// TinyLlama.
 struct ModelConfig {
   std::string architecture;
   std::string name;
@@ -30,9 +31,10 @@ struct ModelConfig {
   std::int32_t context = 0;  ///< that the model was trained for
   float epsilon = 1e-5f;
   RopeParams rope;
-  bool tied = false;         ///< the output projection is the embedding table
+  bool tied = false;  ///< the output projection is the embedding table
 };
-/// Errors name the key or tensor: a missing key, an unknown architecture, heads that do not divide, a tensor of a wrong shape.
+/// Errors name the key or tensor: a missing key, an unknown architecture, heads that do not divide,
+/// a tensor of a wrong shape.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
 
 /// One weight as the kernels of a dispatch will read it.
@@ -42,17 +44,19 @@ struct WeightSpec {
   TensorOp op = TensorOp::kMulMat;  ///< kMulMat, kMulMatAdd or kMulMatSwiGlu
 };
 
-/// Decides the layout of weights at load. The CPU dispatch is one; a null packer leaves weights as the file has them.
+/// Decides the layout of weights at load. The CPU dispatch is one; a null packer leaves weights as
+/// the file has them.
 class WeightPacker {
  public:
   virtual ~WeightPacker() = default;
   struct Plan {
     Pack pack = kPackPlain;
-    std::size_t bytes = 0;     ///< packed; 0 for kPackPlain
+    std::size_t bytes = 0;  ///< packed; 0 for kPackPlain
     const Kernel* packer = nullptr;
   };
   virtual Result<Plan> PlanWeight(const WeightSpec& spec) = 0;
-  virtual Status PackWeight(const WeightSpec& spec, const Plan& plan, const void* plain, void* packed) = 0;
+  virtual Status PackWeight(const WeightSpec& spec, const Plan& plan, const void* plain,
+                            void* packed) = 0;
 };
 
 /// A loaded weight: w [k, n].
@@ -63,16 +67,16 @@ struct Weight {
 
 struct LayerWeights {
   Weight attn_norm, ffn_norm;
-  Weight qkv;              ///< fused: q, k and v rows after each other; else empty
-  Weight q, k, v;          ///< unfused
+  Weight qkv;      ///< fused: q, k and v rows after each other; else empty
+  Weight q, k, v;  ///< unfused
   Weight attn_out;
-  Weight gate_up;          ///< fused: rows paired by kGatedBlock; else empty
+  Weight gate_up;  ///< fused: rows paired by kGatedBlock; else empty
   Weight gate, up;
   Weight down;
 };
 
 struct ModelOptions {
-  bool fuse = true;              ///< merge q, k, v and gate, up; fold the residual add into the projections
+  bool fuse = true;  ///< merge q, k, v and gate, up; fold the residual add into the projections
   WeightPacker* packer = nullptr;
   Executor* executor = nullptr;  ///< for packing
   Allocator* allocator = nullptr;
@@ -83,9 +87,10 @@ struct ModelOptions {
 /// A model's weights, packed and read-only. Any number of sessions on any threads may share one.
 class Model {
  public:
-  /// Maps, checks and packs. The file's pages are given back as they are packed, except those of the embedding table. Errors: those
-  /// of GgufFile::Open and ReadModelConfig; kUnsupported names a tensor whose type this version does not run; kOutOfMemory tells
-  /// how much was needed and how much there is.
+  /// Maps, checks and packs. The file's pages are given back as they are packed, except those of
+  /// the embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kUnsupported names a
+  /// tensor whose type this version does not run; kOutOfMemory tells how much was needed and how
+  /// much there is.
   static Result<std::unique_ptr<Model>> Load(const std::string& path, const ModelOptions& options);
 
   const ModelConfig& config() const { return config_; }
@@ -94,9 +99,12 @@ class Model {
   const Weight& embedding() const { return embedding_; }
   const Weight& output_norm() const { return output_norm_; }
   const Weight& output() const { return output_; }
-  const Weight& rope_factors() const { return rope_factors_; }  ///< view.data is nullptr when absent
+  const Weight& rope_factors() const {
+    return rope_factors_;
+  }  ///< view.data is nullptr when absent
   std::span<const LayerWeights> layers() const { return layers_; }
-  /// Bytes of weights that one token of decode reads: all but the embedding table, plus one of its rows.
+  /// Bytes of weights that one token of decode reads: all but the embedding table, plus one of its
+  /// rows.
   std::int64_t bytes_per_token() const { return bytes_per_token_; }
   std::int64_t parameters() const { return parameters_; }
 
@@ -115,11 +123,12 @@ class Model {
 };
 
 struct SessionOptions {
-  DataType kv = DataType::kF16;           ///< f32, f16, bf16, q8_0; f64 for the reference dispatch
-  DataType activations = DataType::kF32;  ///< type of the tensors between operations; f64 for the reference dispatch
-  std::int32_t context = 0;               ///< positions of one sequence; 0: the model's
-  std::int32_t slots = 1;                 ///< sequences held at once
-  std::int32_t max_rows = 512;            ///< rows of one pass; longer prompts go in several
+  DataType kv = DataType::kF16;  ///< f32, f16, bf16, q8_0; f64 for the reference dispatch
+  DataType activations =
+      DataType::kF32;  ///< type of the tensors between operations; f64 for the reference dispatch
+  std::int32_t context = 0;     ///< positions of one sequence; 0: the model's
+  std::int32_t slots = 1;       ///< sequences held at once
+  std::int32_t max_rows = 512;  ///< rows of one pass; longer prompts go in several
   Allocator* allocator = nullptr;
 };
 
@@ -131,25 +140,30 @@ struct Row {
   bool logits = false;  ///< wanted for this row
 };
 
-/// KV cache, graphs and activations for running a model. One thread at a time; `model` and `dispatch` must outlive it.
+/// KV cache, graphs and activations for running a model. One thread at a time; `model` and
+/// `dispatch` must outlive it.
 class Session {
  public:
-  static Result<std::unique_ptr<Session>> Create(const Model& model, KernelDispatch& dispatch, const SessionOptions& options);
+  static Result<std::unique_ptr<Session>> Create(const Model& model, KernelDispatch& dispatch,
+                                                 const SessionOptions& options);
   ~Session();
 
-  /// Runs the rows and returns logits [rows that asked][vocab], valid until the next call. Positions of one slot must be given in
-  /// ascending order over the calls. Errors: kInvalidArgument names the row and the limit (token, position, slot, more than
-  /// max_rows rows).
+  /// Runs the rows and returns logits [rows that asked][vocab], valid until the next call.
+  /// Positions of one slot must be given in ascending order over the calls. Errors:
+  /// kInvalidArgument names the row and the limit (token, position, slot, more than max_rows rows).
   Result<std::span<const float>> Forward(std::span<const Row> rows);
 
-  /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of the last one.
-  Result<std::span<const float>> Prefill(std::span<const TokenId> tokens, std::int32_t slot, std::int32_t position);
+  /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
+  /// the last one.
+  Result<std::span<const float>> Prefill(std::span<const TokenId> tokens, std::int32_t slot,
+                                         std::int32_t position);
 
-  /// The graph for a number of rows and of rows that want logits: built, verified, planned and prepared once.
+  /// The graph for a number of rows and of rows that want logits: built, verified, planned and
+  /// prepared once.
   Result<const Graph*> GraphFor(std::int32_t rows, std::int32_t logits_rows);
 
   std::int32_t context() const;
-  std::int64_t kv_bytes() const;      ///< of the whole cache; pages are touched as positions fill
+  std::int64_t kv_bytes() const;  ///< of the whole cache; pages are touched as positions fill
   std::int64_t kv_bytes_per_position() const;
 
  private:

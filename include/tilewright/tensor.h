@@ -7,8 +7,9 @@
 
 namespace tilewright {
 
-/// A non-owning, strided view. Dimension 0 is the innermost one (GGML's order): a [rows][cols] matrix has
-/// shape {cols, rows, 1, 1}. Strides are in elements; for block formats stride[0] is 1 and stride[1] a multiple of the block.
+/// A non-owning, strided view. Dimension 0 is the innermost one (GGML's order): a [rows][cols]
+/// matrix has shape {cols, rows, 1, 1}. Strides are in elements; for block formats stride[0] is 1
+/// and stride[1] a multiple of the block.
 struct TensorView {
   void* data = nullptr;
   std::array<std::int64_t, 4> shape{0, 1, 1, 1};
@@ -26,7 +27,8 @@ struct TensorView {
 
 /// Contiguous view of `shape`, innermost first.
 inline TensorView Contiguous(void* data, DataType dtype, std::array<std::int64_t, 4> shape) {
-  TensorView view{data, shape, {1, shape[0], shape[0] * shape[1], shape[0] * shape[1] * shape[2]}, dtype};
+  TensorView view{
+      data, shape, {1, shape[0], shape[0] * shape[1], shape[0] * shape[1] * shape[2]}, dtype};
   return view;
 }
 

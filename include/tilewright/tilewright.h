@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tilewright/cpu_dispatch.h"
 #include "tilewright/device.h"
@@ -17,7 +18,8 @@ namespace tilewright {
 /// "0.1.0"
 std::string_view Version();
 
-/// Adds every GEMM kernel of this library to `registry`; add your own beside them with Registry::Add.
+/// Adds every GEMM kernel of this library to `registry`; add your own beside them with
+/// Registry::Add.
 void AddAllGemm(Registry& registry);
 
 /// Every kernel of the CPU device. Costs some microseconds; share one.
@@ -30,11 +32,23 @@ CpuKernelsPtr MakeCpuKernels();
 Registry& GemmRegistryOf(CpuKernels& kernels);
 const Registry& GemmRegistryOf(const CpuKernels& kernels);
 
+/// Calls `visit` with every kernel of every operation, operation by operation ("gemm", "norm",
+/// "rope", ...).
+void ForEachKernel(const CpuKernels& kernels,
+                   const std::function<void(std::string_view op, const KernelBase& kernel)>& visit);
+
+/// A library this one stands on, with the version that is loaded now.
+struct LibraryVersion {
+  std::string name, version;
+};
+std::vector<LibraryVersion> LibraryVersions();
+
 /// What may be done with the records of earlier runs.
 enum class CacheMode : std::uint8_t {
   kNormal,    ///< read and write
   kReadonly,  ///< read
-  kOffline,   ///< as kReadonly; for artifacts: compile nothing that needs a network or another machine
+  kOffline,   ///< as kReadonly; for artifacts: compile nothing that needs a network or another
+              ///< machine
   kStrict,    ///< read; a problem without a record is an error
   kVerify,    ///< measure again and report what differs
   kRefresh,   ///< write without reading: as if nothing had been measured
@@ -43,17 +57,19 @@ std::string_view CacheModeName(CacheMode mode);
 Result<CacheMode> ParseCacheMode(std::string_view word);
 
 struct ContextOptions {
-  int threads = 0;                 ///< 0: DefaultThreads(). Used when `executor` is null
-  Executor* executor = nullptr;    ///< the caller's own threads
-  std::string cache_dir;           ///< "": TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright
+  int threads = 0;               ///< 0: DefaultThreads(). Used when `executor` is null
+  Executor* executor = nullptr;  ///< the caller's own threads
+  std::string cache_dir;         ///< "": TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else
+                                 ///< ~/.cache/tilewright
   CacheMode cache_mode = CacheMode::kNormal;
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
 };
 
-/// What a program usually needs, put together: the device, its kernels, the records of earlier tuning and the cache made of them.
-/// Trouble with the records (unreadable, read-only, of a newer version) degrades to none and is told once in warnings().
-/// Const after Create, but for RefreshCache; share it between threads that each make their own dispatch.
+/// What a program usually needs, put together: the device, its kernels, the records of earlier
+/// tuning and the cache made of them. Trouble with the records (unreadable, read-only, of a newer
+/// version) degrades to none and is told once in warnings(). Const after Create, but for
+/// RefreshCache; share it between threads that each make their own dispatch.
 class Context {
  public:
   /// Errors: kUnavailable for a TILEWRIGHT_ISA this machine lacks.
@@ -73,11 +89,13 @@ class Context {
   std::span<const std::string> warnings() const;
   CacheMode cache_mode() const;
 
-  /// Rebuilds cache() and quarantine() from the records, after tuning. No dispatch made before may be in use.
+  /// Rebuilds cache() and quarantine() from the records, after tuning. No dispatch made before may
+  /// be in use.
   void RefreshCache();
 
   /// A dispatch over this context's kernels and records; the context must outlive it.
-  std::unique_ptr<CpuDispatch> MakeDispatch(Precision activations = Precision::kAuto, Guarantee guarantee = Guarantee::kFastest,
+  std::unique_ptr<CpuDispatch> MakeDispatch(Precision activations = Precision::kAuto,
+                                            Guarantee guarantee = Guarantee::kFastest,
                                             const Pins* pins = nullptr) const;
 
  private:

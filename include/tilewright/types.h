@@ -7,19 +7,22 @@
 
 namespace tilewright {
 
-/// Element and block formats. The numbers are ours and are written to no file; names are (DataTypeName).
+/// Element and block formats. The numbers are ours and are written to no file; names are
+/// (DataTypeName).
 enum class DataType : std::uint8_t {
   kNone = 0,
   kF32,
   kF16,
   kBF16,
   kF64,
-  kF8E4M3,  ///< one byte: 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinities; 0x7f and 0xff are NaN
+  kF8E4M3,  ///< one byte: 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinities; 0x7f and
+            ///< 0xff are NaN
   kI8,
   kI32,
   kI64,
   kU8,
-  kU4,    ///< two unsigned 4-bit values in a byte, the lower index in the low nibble; scales and zeros come apart (U, V)
+  kU4,    ///< two unsigned 4-bit values in a byte, the lower index in the low nibble; scales and
+          ///< zeros come apart (U, V)
   kQ4_0,  ///< GGUF: 32 values, f16 d, 16 bytes; value = d * (q - 8)
   kQ4_1,  ///< GGUF: 32 values, f16 d, f16 m, 16 bytes; value = d * q + m
   kQ8_0,  ///< GGUF: 32 values, f16 d, 32 int8; value = d * q
@@ -27,10 +30,11 @@ enum class DataType : std::uint8_t {
 };
 
 struct TypeInfo {
-  std::string_view name;       ///< "f32", "q4_1", ...: the word used in ids, keys and on the command line
-  int block_elements;          ///< values in a block; 1 for plain types, 2 for u4
-  int block_bytes;             ///< bytes of a block
-  bool block_quantised;        ///< true for the GGUF block formats
+  std::string_view
+      name;              ///< "f32", "q4_1", ...: the word used in ids, keys and on the command line
+  int block_elements;    ///< values in a block; 1 for plain types, 2 for u4
+  int block_bytes;       ///< bytes of a block
+  bool block_quantised;  ///< true for the GGUF block formats
 };
 
 const TypeInfo& GetTypeInfo(DataType type);
@@ -40,7 +44,8 @@ std::optional<DataType> ParseDataType(std::string_view name);
 /// Bytes that `elements` consecutive values take. `elements` must be a multiple of the block.
 inline std::size_t BytesOf(DataType type, std::int64_t elements) {
   const TypeInfo& info = GetTypeInfo(type);
-  return static_cast<std::size_t>(elements / info.block_elements) * static_cast<std::size_t>(info.block_bytes);
+  return static_cast<std::size_t>(elements / info.block_elements) *
+         static_cast<std::size_t>(info.block_bytes);
 }
 
 enum class Order : std::uint8_t { kColMajor = 0, kRowMajor = 1 };
@@ -51,7 +56,8 @@ constexpr Order Flip(Order order) {
 /// How the matrices of a grouped problem (num > 1) are found.
 enum class Striding : std::uint8_t {
   kFlat,     ///< one matrix at `data` (num == 1)
-  kBlocked,  ///< num matrices; group g holds rows offsets[g] .. offsets[g + 1] of the batch dimension, or matrix g of the weights
+  kBlocked,  ///< num matrices; group g holds rows offsets[g] .. offsets[g + 1] of the batch
+             ///< dimension, or matrix g of the weights
   kIndexed,  ///< as blocked, and row r of the operand is row idxs[r] of the memory at `data`
 };
 

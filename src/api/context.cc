@@ -37,11 +37,13 @@ Result<CacheMode> ParseCacheMode(std::string_view word) {
     if (name == word) return value;
     known.append(known.empty() ? "" : ", ").append(name);
   }
-  return Fail(ErrorCode::kInvalidArgument, Format("unknown cache mode '{}'; known are {}", word, known));
+  return Fail(ErrorCode::kInvalidArgument,
+              Format("unknown cache mode '{}'; known are {}", word, known));
 }
 
 struct Context::Impl {
-  Impl(DeviceSpec spec, Records opened) : device(std::move(spec)), kernels(MakeCpuKernels()), records(std::move(opened)) {}
+  Impl(DeviceSpec spec, Records opened)
+      : device(std::move(spec)), kernels(MakeCpuKernels()), records(std::move(opened)) {}
 
   ContextOptions options;
   DeviceSpec device;
@@ -60,15 +62,18 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
   Result<DeviceSpec> device = DetectCpu();
   if (!device) return Fail(device.error());
   if (options.threads < 0 || options.threads > 4096) {
-    return Fail(ErrorCode::kInvalidArgument, Format("threads = {}, must be 0 to 4096", options.threads));
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("threads = {}, must be 0 to 4096", options.threads));
   }
   std::vector<std::string> warnings;
   Result<std::string> path = RecordsPath(options.cache_dir);
   if (!path) warnings.push_back(path.error().message);
   Records::Options records_options;
-  records_options.read_only = options.cache_mode == CacheMode::kReadonly || options.cache_mode == CacheMode::kOffline ||
+  records_options.read_only = options.cache_mode == CacheMode::kReadonly ||
+                              options.cache_mode == CacheMode::kOffline ||
                               options.cache_mode == CacheMode::kStrict;
-  auto impl = std::make_unique<Impl>(std::move(*device), Records::Open(path ? *path : "", records_options));
+  auto impl =
+      std::make_unique<Impl>(std::move(*device), Records::Open(path ? *path : "", records_options));
   impl->options = options;
   impl->executor = options.executor;
   if (impl->executor == nullptr) {
@@ -113,11 +118,13 @@ void Context::RefreshCache() {
   std::vector<Record> records;
   if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
   impl_->report = {};
-  impl_->cache = std::make_unique<DispatchCache>(BuildCache(records, impl_->kernels->gemm, impl_->scope, &impl_->report));
+  impl_->cache = std::make_unique<DispatchCache>(
+      BuildCache(records, impl_->kernels->gemm, impl_->scope, &impl_->report));
   impl_->quarantine = BuildQuarantine(records, impl_->scope);
 }
 
-std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee, const Pins* pins) const {
+std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee,
+                                                   const Pins* pins) const {
   CpuDispatchOptions options;
   options.activations = activations;
   options.guarantee = guarantee;

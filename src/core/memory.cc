@@ -37,7 +37,8 @@ std::uint64_t Left(std::uint64_t limit, std::uint64_t used) {
 }
 
 std::uint64_t CgroupLeft() {
-  const std::uint64_t v2 = Left(FirstNumber("/sys/fs/cgroup/memory.max"), FirstNumber("/sys/fs/cgroup/memory.current"));
+  const std::uint64_t v2 =
+      Left(FirstNumber("/sys/fs/cgroup/memory.max"), FirstNumber("/sys/fs/cgroup/memory.current"));
   const std::uint64_t v1 = Left(FirstNumber("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
                                 FirstNumber("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
   return std::min(v1, v2);
@@ -46,12 +47,17 @@ std::uint64_t CgroupLeft() {
 std::uint64_t AddressSpaceLeft() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
-  const std::uint64_t pages = FirstNumber("/proc/self/statm");  // its first number is the size in pages
-  return pages == kUnlimited ? kUnlimited : Left(limit.rlim_cur, pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)));
+  const std::uint64_t pages =
+      FirstNumber("/proc/self/statm");  // its first number is the size in pages
+  return pages == kUnlimited
+             ? kUnlimited
+             : Left(limit.rlim_cur, pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)));
 }
 
 }  // namespace
 
-std::uint64_t AvailableMemoryBytes() { return std::min({SystemAvailable(), CgroupLeft(), AddressSpaceLeft()}); }
+std::uint64_t AvailableMemoryBytes() {
+  return std::min({SystemAvailable(), CgroupLeft(), AddressSpaceLeft()});
+}
 
 }  // namespace tilewright

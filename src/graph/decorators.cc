@@ -20,7 +20,8 @@ double MicrosSince(Clock::time_point start) {
 
 std::string ShapeText(const TensorView& view) {
   std::string text = fmt::format("[{}, {}", view.shape[0], view.shape[1]);
-  if (view.shape[2] * view.shape[3] > 1) text += fmt::format(", {}, {}", view.shape[2], view.shape[3]);
+  if (view.shape[2] * view.shape[3] > 1)
+    text += fmt::format(", {}, {}", view.shape[2], view.shape[3]);
   return text + "] " + std::string(DataTypeName(view.dtype));
 }
 
@@ -31,12 +32,15 @@ class TraceDispatch final : public ForwardingDispatch {
   std::string_view name() const override { return "trace"; }
 
  protected:
-  Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out, Call call) override {
+  Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out,
+                Call call) override {
     const auto start = Clock::now();
     Status status = call(inner());
-    std::string line = fmt::format("{} {} {} {} <-", node.id, node.name, TensorOpName(node.op), ShapeText(out));
+    std::string line =
+        fmt::format("{} {} {} {} <-", node.id, node.name, TensorOpName(node.op), ShapeText(out));
     for (const TensorView& input : inputs) line.append(" ").append(ShapeText(input));
-    line += status ? fmt::format(" {:.1f} us", MicrosSince(start)) : fmt::format(" failed: {}", status.error().message);
+    line += status ? fmt::format(" {:.1f} us", MicrosSince(start))
+                   : fmt::format(" failed: {}", status.error().message);
     sink_(line);
     return status;
   }
@@ -47,11 +51,13 @@ class TraceDispatch final : public ForwardingDispatch {
 
 class TimingDispatch final : public ForwardingDispatch {
  public:
-  TimingDispatch(KernelDispatch& inner, ProfileSink& sink) : ForwardingDispatch(inner), sink_(sink), origin_(Clock::now()) {}
+  TimingDispatch(KernelDispatch& inner, ProfileSink& sink)
+      : ForwardingDispatch(inner), sink_(sink), origin_(Clock::now()) {}
   std::string_view name() const override { return "profile"; }
 
  protected:
-  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView&, Call call) override {
+  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView&,
+                Call call) override {
     const double start_us = MicrosSince(origin_);
     Status status = call(inner());
     sink_.Record(ProfileEvent{node.name, node.op, start_us, MicrosSince(origin_) - start_us});
@@ -73,17 +79,23 @@ std::size_t SpanBytes(const TensorView& view) {
 
 double LoadElement(const TensorView& view, std::int64_t at) {
   switch (view.dtype) {
-    case DataType::kF64: return view.as<double>()[at];
-    case DataType::kF16: return F16ToF32(view.as<std::uint16_t>()[at]);
-    case DataType::kBF16: return BF16ToF32(view.as<std::uint16_t>()[at]);
-    default: return view.as<float>()[at];
+    case DataType::kF64:
+      return view.as<double>()[at];
+    case DataType::kF16:
+      return F16ToF32(view.as<std::uint16_t>()[at]);
+    case DataType::kBF16:
+      return BF16ToF32(view.as<std::uint16_t>()[at]);
+    default:
+      return view.as<float>()[at];
   }
 }
 
-/// The bytes an in-place node is about to overwrite are kept, restored for the other dispatch, and the first result put back.
+/// The bytes an in-place node is about to overwrite are kept, restored for the other dispatch, and
+/// the first result put back.
 class CompareDispatch final : public ForwardingDispatch {
  public:
-  CompareDispatch(KernelDispatch& inner, KernelDispatch& other, std::function<void(const NodeComparison&)> report)
+  CompareDispatch(KernelDispatch& inner, KernelDispatch& other,
+                  std::function<void(const NodeComparison&)> report)
       : ForwardingDispatch(inner), other_(other), report_(std::move(report)) {}
   std::string_view name() const override { return "compare"; }
 
@@ -93,7 +105,8 @@ class CompareDispatch final : public ForwardingDispatch {
   }
 
  protected:
-  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView& out, Call call) override {
+  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView& out,
+                Call call) override {
     const std::size_t bytes = SpanBytes(out);
     before_.resize(bytes);
     std::memcpy(before_.data(), out.data, bytes);
@@ -146,7 +159,8 @@ std::string JsonEscaped(std::string_view text) {
 
 }  // namespace
 
-std::unique_ptr<KernelDispatch> MakeTraceDispatch(KernelDispatch& inner, std::function<void(std::string_view)> sink) {
+std::unique_ptr<KernelDispatch> MakeTraceDispatch(KernelDispatch& inner,
+                                                  std::function<void(std::string_view)> sink) {
   return std::make_unique<TraceDispatch>(inner, std::move(sink));
 }
 
@@ -154,8 +168,9 @@ std::unique_ptr<KernelDispatch> MakeProfileDispatch(KernelDispatch& inner, Profi
   return std::make_unique<TimingDispatch>(inner, sink);
 }
 
-std::unique_ptr<KernelDispatch> MakeCompareDispatch(KernelDispatch& inner, KernelDispatch& other,
-                                                    std::function<void(const NodeComparison&)> report) {
+std::unique_ptr<KernelDispatch> MakeCompareDispatch(
+    KernelDispatch& inner, KernelDispatch& other,
+    std::function<void(const NodeComparison&)> report) {
   return std::make_unique<CompareDispatch>(inner, other, std::move(report));
 }
 
@@ -164,8 +179,9 @@ void WriteChromeTrace(std::span<const ProfileEvent> events, std::ostream& out) {
   bool first = true;
   for (const ProfileEvent& event : events) {
     out << (first ? "\n" : ",\n")
-        << fmt::format(R"({{"name":"{}","cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":1,"tid":1}})", JsonEscaped(event.name),
-                       TensorOpName(event.op), event.start_us, event.duration_us);
+        << fmt::format(
+               R"({{"name":"{}","cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":1,"tid":1}})",
+               JsonEscaped(event.name), TensorOpName(event.op), event.start_us, event.duration_us);
     first = false;
   }
   out << "\n],\"displayTimeUnit\":\"ns\"}\n";

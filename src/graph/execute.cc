@@ -8,56 +8,68 @@ namespace tilewright {
 namespace {
 
 tl::unexpected<Error> Unsupported(const KernelDispatch& dispatch, const TensorNode& node) {
-  return Fail(ErrorCode::kUnsupported, fmt::format("the {} dispatch does not implement {}", dispatch.name(), TensorOpName(node.op)));
+  return Fail(ErrorCode::kUnsupported, fmt::format("the {} dispatch does not implement {}",
+                                                   dispatch.name(), TensorOpName(node.op)));
 }
 
 }  // namespace
 
 std::optional<Rejection> KernelDispatch::Supports(const TensorNode& node) const {
-  return Rejection{Reason::kType, fmt::format("operation {}", TensorOpName(node.op)), "a dispatch that implements it"};
+  return Rejection{Reason::kType, fmt::format("operation {}", TensorOpName(node.op)),
+                   "a dispatch that implements it"};
 }
 
 Status KernelDispatch::Prepare(const Graph&) { return {}; }
 
-Status KernelDispatch::DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&, const TensorView&, std::int64_t,
-                                      std::int64_t, std::int64_t) {
+Status KernelDispatch::DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&,
+                                      const TensorView&, std::int64_t, std::int64_t, std::int64_t) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchRmsNorm(const TensorNode& node, const TensorView&, const TensorView&, const TensorView&, std::int64_t,
-                                       std::int64_t, float) {
+Status KernelDispatch::DispatchRmsNorm(const TensorNode& node, const TensorView&, const TensorView&,
+                                       const TensorView&, std::int64_t, std::int64_t, float) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchAdd(const TensorNode& node, const TensorView&, const TensorView&, const TensorView&, std::int64_t) {
+Status KernelDispatch::DispatchAdd(const TensorNode& node, const TensorView&, const TensorView&,
+                                   const TensorView&, std::int64_t) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchRope(const TensorNode& node, const TensorView&, const TensorView&, const TensorView&,
-                                    const TensorView&, std::int64_t, std::int64_t) {
+Status KernelDispatch::DispatchRope(const TensorNode& node, const TensorView&, const TensorView&,
+                                    const TensorView&, const TensorView&, std::int64_t,
+                                    std::int64_t) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchAttention(const TensorNode& node, const TensorView&, const TensorView&, const TensorView&,
-                                         const TensorView&, const TensorView&, const TensorView&, std::int64_t, std::int64_t,
-                                         std::int64_t) {
+Status KernelDispatch::DispatchAttention(const TensorNode& node, const TensorView&,
+                                         const TensorView&, const TensorView&, const TensorView&,
+                                         const TensorView&, const TensorView&, std::int64_t,
+                                         std::int64_t, std::int64_t) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchCopy(const TensorNode& node, const TensorView&, const TensorView&) { return Unsupported(*this, node); }
-Status KernelDispatch::DispatchMul(const TensorNode& node, const TensorView&, const TensorView&, const TensorView&, std::int64_t) {
+Status KernelDispatch::DispatchCopy(const TensorNode& node, const TensorView&, const TensorView&) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchSilu(const TensorNode& node, const TensorView&, const TensorView&, std::int64_t) {
+Status KernelDispatch::DispatchMul(const TensorNode& node, const TensorView&, const TensorView&,
+                                   const TensorView&, std::int64_t) {
   return Unsupported(*this, node);
 }
-Status KernelDispatch::DispatchExtra(const TensorNode& node, std::span<const TensorView>, const TensorView&) {
+Status KernelDispatch::DispatchSilu(const TensorNode& node, const TensorView&, const TensorView&,
+                                    std::int64_t) {
+  return Unsupported(*this, node);
+}
+Status KernelDispatch::DispatchExtra(const TensorNode& node, std::span<const TensorView>,
+                                     const TensorView&) {
   return Unsupported(*this, node);
 }
 
 Result<TensorView> KernelDispatch::StageInts(std::span<const std::int32_t> values) {
   staged_.assign(values.begin(), values.end());
-  return Contiguous(staged_.data(), DataType::kI32, {static_cast<std::int64_t>(values.size()), 1, 1, 1});
+  return Contiguous(staged_.data(), DataType::kI32,
+                    {static_cast<std::int64_t>(values.size()), 1, 1, 1});
 }
 
-Status KernelDispatch::DispatchRope(const TensorNode& node, const TensorView& qk, std::span<const std::int32_t> positions,
-                                    const TensorView& factors, const TensorView& out, std::int64_t head_dim,
-                                    std::int64_t num_heads) {
+Status KernelDispatch::DispatchRope(const TensorNode& node, const TensorView& qk,
+                                    std::span<const std::int32_t> positions,
+                                    const TensorView& factors, const TensorView& out,
+                                    std::int64_t head_dim, std::int64_t num_heads) {
   Result<TensorView> staged = StageInts(positions);
   if (!staged) return Fail(staged.error());
   return DispatchRope(node, qk, *staged, factors, out, head_dim, num_heads);
@@ -66,30 +78,42 @@ Status KernelDispatch::DispatchRope(const TensorNode& node, const TensorView& qk
 Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& dispatch) {
   std::array<TensorView, 8> in;
   const std::size_t count = node.inputs.size();
-  if (count > in.size()) return Fail(ErrorCode::kInvalidArgument, fmt::format("{} inputs, at most {}", count, in.size()));
+  if (count > in.size())
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} inputs, at most {}", count, in.size()));
   for (std::size_t i = 0; i < count; ++i) {
     if (node.inputs[i] != kNoNode) in[i] = graph.node(node.inputs[i]).out;
   }
   const TensorView& out = node.out;
   switch (node.op) {
     case TensorOp::kNone:
-    case TensorOp::kView: return {};
-    case TensorOp::kMulMat: return dispatch.DispatchMulMat(node, in[0], in[1], out, in[0].shape[1], out.shape[0], in[0].shape[0]);
+    case TensorOp::kView:
+      return {};
+    case TensorOp::kMulMat:
+      return dispatch.DispatchMulMat(node, in[0], in[1], out, in[0].shape[1], out.shape[0],
+                                     in[0].shape[0]);
     case TensorOp::kRmsNorm:
-      return dispatch.DispatchRmsNorm(node, in[0], in[1], out, out.shape[0], out.elements() / out.shape[0], node.params.epsilon);
-    case TensorOp::kAdd: return dispatch.DispatchAdd(node, in[0], in[1], out, out.elements());
-    case TensorOp::kMul: return dispatch.DispatchMul(node, in[0], in[1], out, out.elements());
-    case TensorOp::kSilu: return dispatch.DispatchSilu(node, in[0], out, out.elements());
-    case TensorOp::kCopy: return dispatch.DispatchCopy(node, in[0], out);
-    case TensorOp::kRope: return dispatch.DispatchRope(node, in[0], in[1], in[2], out, out.shape[0], out.shape[1]);
+      return dispatch.DispatchRmsNorm(node, in[0], in[1], out, out.shape[0],
+                                      out.elements() / out.shape[0], node.params.epsilon);
+    case TensorOp::kAdd:
+      return dispatch.DispatchAdd(node, in[0], in[1], out, out.elements());
+    case TensorOp::kMul:
+      return dispatch.DispatchMul(node, in[0], in[1], out, out.elements());
+    case TensorOp::kSilu:
+      return dispatch.DispatchSilu(node, in[0], out, out.elements());
+    case TensorOp::kCopy:
+      return dispatch.DispatchCopy(node, in[0], out);
+    case TensorOp::kRope:
+      return dispatch.DispatchRope(node, in[0], in[1], in[2], out, out.shape[0], out.shape[1]);
     case TensorOp::kAttention:
-      return dispatch.DispatchAttention(node, in[0], in[1], in[2], in[3], in[4], out, in[0].shape[2], in[0].shape[1],
-                                        node.params.layer);
+      return dispatch.DispatchAttention(node, in[0], in[1], in[2], in[3], in[4], out,
+                                        in[0].shape[2], in[0].shape[1], node.params.layer);
     case TensorOp::kKvScatter:
     case TensorOp::kEmbedding:
     case TensorOp::kMulMatAdd:
     case TensorOp::kMulMatSwiGlu:
-    case TensorOp::kSwiGlu: return dispatch.DispatchExtra(node, std::span<const TensorView>(in.data(), count), out);
+    case TensorOp::kSwiGlu:
+      return dispatch.DispatchExtra(node, std::span<const TensorView>(in.data(), count), out);
   }
   return Fail(ErrorCode::kInternal, "unknown operation");
 }
@@ -99,8 +123,8 @@ Result<std::int64_t> ExecuteGraph(const Graph& graph, KernelDispatch& dispatch) 
   for (const TensorNode& node : graph.nodes()) {
     if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
     if (Status status = DispatchNode(graph, node, dispatch); !status) {
-      return Fail(status.error().code,
-                  fmt::format("node {} '{}' ({}): {}", node.id, node.name, TensorOpName(node.op), status.error().message));
+      return Fail(status.error().code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
+                                                   TensorOpName(node.op), status.error().message));
     }
     ++calls;
   }

@@ -6,21 +6,36 @@ namespace tilewright {
 
 std::string_view TensorOpName(TensorOp op) {
   switch (op) {
-    case TensorOp::kNone: return "leaf";
-    case TensorOp::kMulMat: return "mul_mat";
-    case TensorOp::kRmsNorm: return "rms_norm";
-    case TensorOp::kAdd: return "add";
-    case TensorOp::kRope: return "rope";
-    case TensorOp::kAttention: return "attention";
-    case TensorOp::kCopy: return "copy";
-    case TensorOp::kMul: return "mul";
-    case TensorOp::kSilu: return "silu";
-    case TensorOp::kKvScatter: return "kv_scatter";
-    case TensorOp::kEmbedding: return "embedding";
-    case TensorOp::kMulMatAdd: return "mul_mat_add";
-    case TensorOp::kMulMatSwiGlu: return "mul_mat_swiglu";
-    case TensorOp::kSwiGlu: return "swiglu";
-    case TensorOp::kView: return "view";
+    case TensorOp::kNone:
+      return "leaf";
+    case TensorOp::kMulMat:
+      return "mul_mat";
+    case TensorOp::kRmsNorm:
+      return "rms_norm";
+    case TensorOp::kAdd:
+      return "add";
+    case TensorOp::kRope:
+      return "rope";
+    case TensorOp::kAttention:
+      return "attention";
+    case TensorOp::kCopy:
+      return "copy";
+    case TensorOp::kMul:
+      return "mul";
+    case TensorOp::kSilu:
+      return "silu";
+    case TensorOp::kKvScatter:
+      return "kv_scatter";
+    case TensorOp::kEmbedding:
+      return "embedding";
+    case TensorOp::kMulMatAdd:
+      return "mul_mat_add";
+    case TensorOp::kMulMatSwiGlu:
+      return "mul_mat_swiglu";
+    case TensorOp::kSwiGlu:
+      return "swiglu";
+    case TensorOp::kView:
+      return "view";
   }
   return "unknown";
 }
@@ -49,8 +64,8 @@ NodeId Graph::AddOp(TensorOp op, std::string name, std::vector<NodeId> inputs, D
   return nodes_.back().id;
 }
 
-NodeId Graph::AddView(std::string name, NodeId source, std::int64_t offset, std::array<std::int64_t, 4> shape,
-                      std::array<std::int64_t, 4> stride) {
+NodeId Graph::AddView(std::string name, NodeId source, std::int64_t offset,
+                      std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> stride) {
   TensorNode node;
   node.op = TensorOp::kView;
   node.id = static_cast<NodeId>(nodes_.size());

@@ -18,7 +18,9 @@ using ::testing::HasSubstr;
 
 float g_memory[4096];
 
-TensorView View(std::array<std::int64_t, 4> shape, DataType type = DataType::kF32) { return Contiguous(g_memory, type, shape); }
+TensorView View(std::array<std::int64_t, 4> shape, DataType type = DataType::kF32) {
+  return Contiguous(g_memory, type, shape);
+}
 
 /// x -> norm -> mul_mat -> silu -> add residual: small, but with every kind of edge.
 struct SmallGraph {
@@ -50,21 +52,34 @@ TEST(VerifyGraph, names_the_node_and_the_field) {
     const char* expected;
   };
   const std::vector<Case> cases = {
-      {[](SmallGraph& g) { g.graph.node(g.product).inputs[1] = 99; }, "node 5 'ffn' (mul_mat): inputs[1] = 99, there is no such node"},
-      {[](SmallGraph& g) { g.graph.node(g.normed).inputs[0] = g.product; }, "node 4 'norm' (rms_norm): inputs[0] = node 5"},
-      {[](SmallGraph& g) { g.graph.node(g.w).out.shape[0] = 64; }, "inputs[1].shape[0] = 64, expected k = 32"},
-      {[](SmallGraph& g) { g.graph.node(g.w).out.shape[1] = 31; }, "inputs[1].shape[1] = 31, expected n = 32"},
-      {[](SmallGraph& g) { g.graph.node(g.w).out.shape[0] = 33; }, "out.shape[0] = 33, must be a multiple of 32 for q4_1"},
-      {[](SmallGraph& g) { g.graph.node(g.product).out.shape[1] = 2; }, "out.shape[1] = 2, expected m = 3"},
-      {[](SmallGraph& g) { g.graph.node(g.sum).inputs = {g.activated}; }, "'sum' (add): 1 inputs, expected 2"},
+      {[](SmallGraph& g) { g.graph.node(g.product).inputs[1] = 99; },
+       "node 5 'ffn' (mul_mat): inputs[1] = 99, there is no such node"},
+      {[](SmallGraph& g) { g.graph.node(g.normed).inputs[0] = g.product; },
+       "node 4 'norm' (rms_norm): inputs[0] = node 5"},
+      {[](SmallGraph& g) { g.graph.node(g.w).out.shape[0] = 64; },
+       "inputs[1].shape[0] = 64, expected k = 32"},
+      {[](SmallGraph& g) { g.graph.node(g.w).out.shape[1] = 31; },
+       "inputs[1].shape[1] = 31, expected n = 32"},
+      {[](SmallGraph& g) { g.graph.node(g.w).out.shape[0] = 33; },
+       "out.shape[0] = 33, must be a multiple of 32 for q4_1"},
+      {[](SmallGraph& g) { g.graph.node(g.product).out.shape[1] = 2; },
+       "out.shape[1] = 2, expected m = 3"},
+      {[](SmallGraph& g) { g.graph.node(g.sum).inputs = {g.activated}; },
+       "'sum' (add): 1 inputs, expected 2"},
       {[](SmallGraph& g) { g.graph.node(g.sum).inputs[1] = kNoNode; }, "inputs[1] is absent"},
-      {[](SmallGraph& g) { g.graph.node(g.x).out.dtype = DataType::kI32; }, "inputs[0] is i32, expected f32"},
-      {[](SmallGraph& g) { g.graph.node(g.x).out.data = nullptr; }, "node 0 'x' (leaf): out.data is null"},
-      {[](SmallGraph& g) { g.graph.node(g.x).out.shape[1] = 0; }, "out.shape[1] = 0, must be positive"},
+      {[](SmallGraph& g) { g.graph.node(g.x).out.dtype = DataType::kI32; },
+       "inputs[0] is i32, expected f32"},
+      {[](SmallGraph& g) { g.graph.node(g.x).out.data = nullptr; },
+       "node 0 'x' (leaf): out.data is null"},
+      {[](SmallGraph& g) { g.graph.node(g.x).out.shape[1] = 0; },
+       "out.shape[1] = 0, must be positive"},
       {[](SmallGraph& g) { g.graph.node(g.w).pack = 7; }, "pack = 0, but that of inputs[1] is 7"},
-      {[](SmallGraph& g) { g.graph.node(g.normed).params.epsilon = -1; }, "epsilon = -1, must be >= 0"},
-      {[](SmallGraph& g) { g.graph.node(g.activated).alias_of = g.normed; }, "alias_of = 4, which is not an operand"},
-      {[](SmallGraph& g) { g.graph.node(g.product).alias_of = g.normed; }, "mul_mat cannot run in place"},
+      {[](SmallGraph& g) { g.graph.node(g.normed).params.epsilon = -1; },
+       "epsilon = -1, must be >= 0"},
+      {[](SmallGraph& g) { g.graph.node(g.activated).alias_of = g.normed; },
+       "alias_of = 4, which is not an operand"},
+      {[](SmallGraph& g) { g.graph.node(g.product).alias_of = g.normed; },
+       "mul_mat cannot run in place"},
       {[](SmallGraph& g) { g.graph.node(g.sum).alias_of = g.x; }, "would overwrite the leaf"},
   };
   for (const Case& c : cases) {
@@ -79,7 +94,8 @@ TEST(VerifyGraph, refuses_a_read_of_what_an_in_place_node_overwrote) {
   g.graph.node(g.activated).alias_of = g.product;
   EXPECT_EQ(FaultOf(g.graph), "");
   g.graph.AddOp(TensorOp::kAdd, "late", {g.sum, g.product}, DataType::kF32, {32, 3, 1, 1});
-  EXPECT_THAT(FaultOf(g.graph), HasSubstr("inputs[1] = node 5 'ffn' was overwritten by node 6 'act'"));
+  EXPECT_THAT(FaultOf(g.graph),
+              HasSubstr("inputs[1] = node 5 'ffn' was overwritten by node 6 'act'"));
 }
 
 TEST(VerifyGraph, lets_windows_beside_each_other_change_in_place_and_stops_those_that_meet) {
@@ -93,7 +109,8 @@ TEST(VerifyGraph, lets_windows_beside_each_other_change_in_place_and_stops_those
   OpParams params;
   params.rope.dims = 16;
   auto rope = [&](const char* name, NodeId source) {
-    const NodeId id = graph.AddOp(TensorOp::kRope, name, {source, p}, DataType::kF32, {16, 2, 3, 1}, params);
+    const NodeId id =
+        graph.AddOp(TensorOp::kRope, name, {source, p}, DataType::kF32, {16, 2, 3, 1}, params);
     graph.node(id).alias_of = source;
     graph.node(id).out.stride = graph.node(source).out.stride;
     return id;
@@ -134,7 +151,8 @@ TEST(PlanMemory, gives_tensors_that_live_together_bytes_apart_and_reuses_the_res
       const auto ia = static_cast<std::size_t>(a.id), ib = static_cast<std::size_t>(b.id);
       if (ia >= ib || plan.offset[ia] < 0 || plan.offset[ib] < 0) continue;
       const bool together = lives[ia].first <= lives[ib].last && lives[ib].first <= lives[ia].last;
-      const bool apart = plan.offset[ia] + 384 <= plan.offset[ib] || plan.offset[ib] + 384 <= plan.offset[ia];
+      const bool apart =
+          plan.offset[ia] + 384 <= plan.offset[ib] || plan.offset[ib] + 384 <= plan.offset[ia];
       EXPECT_TRUE(!together || apart) << a.name << a.id << " and " << b.name << b.id;
     }
   }
@@ -145,7 +163,8 @@ TEST(PlanMemory, keeps_what_the_caller_reads_afterwards) {
   g.graph.node(g.normed).keep = true;
   const MemoryPlan plan = PlanMemory(g.graph);
   for (NodeId id : {g.product, g.activated, g.sum}) {
-    EXPECT_NE(plan.offset[static_cast<std::size_t>(id)], plan.offset[static_cast<std::size_t>(g.normed)]);
+    EXPECT_NE(plan.offset[static_cast<std::size_t>(id)],
+              plan.offset[static_cast<std::size_t>(g.normed)]);
   }
 }
 
@@ -154,19 +173,22 @@ class CountingDispatch : public KernelDispatch {
  public:
   explicit CountingDispatch(float value = 1) : value_(value) {}
   std::string_view name() const override { return "counting"; }
-  Status DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&, const TensorView& out, std::int64_t m,
-                        std::int64_t n, std::int64_t k) override {
+  Status DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&,
+                        const TensorView& out, std::int64_t m, std::int64_t n,
+                        std::int64_t k) override {
     last = {m, n, k};
     return Fill(node, out);
   }
-  Status DispatchRmsNorm(const TensorNode& node, const TensorView&, const TensorView&, const TensorView& out, std::int64_t,
-                         std::int64_t, float) override {
+  Status DispatchRmsNorm(const TensorNode& node, const TensorView&, const TensorView&,
+                         const TensorView& out, std::int64_t, std::int64_t, float) override {
     return Fill(node, out);
   }
-  Status DispatchAdd(const TensorNode& node, const TensorView&, const TensorView&, const TensorView& out, std::int64_t) override {
+  Status DispatchAdd(const TensorNode& node, const TensorView&, const TensorView&,
+                     const TensorView& out, std::int64_t) override {
     return Fill(node, out);
   }
-  Status DispatchSilu(const TensorNode& node, const TensorView&, const TensorView& out, std::int64_t) override {
+  Status DispatchSilu(const TensorNode& node, const TensorView&, const TensorView& out,
+                      std::int64_t) override {
     return Fill(node, out);
   }
   std::vector<std::string> calls;
@@ -203,7 +225,8 @@ TEST(ExecuteGraph, an_operation_nobody_implements_fails_and_says_so) {
   const Result<std::int64_t> calls = ExecuteGraph(g.graph, dispatch);
   ASSERT_FALSE(calls);
   EXPECT_EQ(calls.error().code, ErrorCode::kUnsupported);
-  EXPECT_EQ(calls.error().message, "node 8 'gate' (mul): the counting dispatch does not implement mul");
+  EXPECT_EQ(calls.error().message,
+            "node 8 'gate' (mul): the counting dispatch does not implement mul");
   EXPECT_TRUE(dispatch.Supports(g.graph.node(8)).has_value());
 }
 
@@ -213,7 +236,8 @@ TEST(Decorators, trace_and_profile_see_every_call) {
   BindMemory(g.graph, PlanMemory(g.graph), arena.data());
   CountingDispatch dispatch;
   std::vector<std::string> lines;
-  auto trace = MakeTraceDispatch(dispatch, [&](std::string_view line) { lines.emplace_back(line); });
+  auto trace =
+      MakeTraceDispatch(dispatch, [&](std::string_view line) { lines.emplace_back(line); });
   struct Sink : ProfileSink {
     std::vector<ProfileEvent> events;
     void Record(const ProfileEvent& event) override { events.push_back(event); }

@@ -7,8 +7,8 @@
 
 namespace tilewright {
 
-/// Node indices between which a tensor's memory holds something: from the node that makes it to the last that reads it, through
-/// all its aliases. A kept tensor lives to the end.
+/// Node indices between which a tensor's memory holds something: from the node that makes it to the
+/// last that reads it, through all its aliases. A kept tensor lives to the end.
 struct Liveness {
   std::int32_t first = 0, last = 0;
 };

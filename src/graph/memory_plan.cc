@@ -15,8 +15,9 @@ struct Block {
 
 bool LivesOverlap(const Block& a, const Block& b) { return a.first <= b.last && b.first <= a.last; }
 
-/// Lowest offset at which `block` meets no placed block that lives at the same time. First fit over blocks placed largest first is
-/// within a few percent of optimal for layer stacks, where one layer's tensors repeat.
+/// Lowest offset at which `block` meets no placed block that lives at the same time. First fit over
+/// blocks placed largest first is within a few percent of optimal for layer stacks, where one
+/// layer's tensors repeat.
 std::int64_t LowestFit(const std::vector<Block>& placed_by_offset, const Block& block) {
   std::int64_t at = 0;
   for (const Block& other : placed_by_offset) {
@@ -58,9 +59,10 @@ MemoryPlan PlanMemory(const Graph& graph, std::size_t alignment) {
     block.offset = LowestFit(placed, block);
     plan.offset[static_cast<std::size_t>(id)] = block.offset;
     end = std::max(end, block.offset + block.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), block,
-                                   [](const Block& a, const Block& b) { return a.offset < b.offset; }),
-                  block);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), block,
+                         [](const Block& a, const Block& b) { return a.offset < b.offset; }),
+        block);
   }
   plan.bytes = static_cast<std::size_t>(end);
   return plan;
@@ -73,7 +75,9 @@ void BindMemory(Graph& graph, const MemoryPlan& plan, void* arena) {
     if (node.op == TensorOp::kNone) continue;
     if (node.alias_of != kNoNode) {
       auto* source = graph.node(node.alias_of).out.as<std::byte>();
-      node.out.data = node.op == TensorOp::kView ? source + BytesOf(node.out.dtype, node.params.view_offset) : source;
+      node.out.data = node.op == TensorOp::kView
+                          ? source + BytesOf(node.out.dtype, node.params.view_offset)
+                          : source;
     } else {
       node.out.data = base + plan.offset[i];
     }

@@ -29,7 +29,8 @@ std::vector<Liveness> ComputeLiveness(const Graph& graph) {
     }
   }
   for (const TensorNode& node : graph.nodes()) {
-    lives[static_cast<std::size_t>(node.id)] = lives[static_cast<std::size_t>(StorageOf(graph, node.id))];
+    lives[static_cast<std::size_t>(node.id)] =
+        lives[static_cast<std::size_t>(StorageOf(graph, node.id))];
   }
   return lives;
 }
@@ -47,8 +48,9 @@ class NodeChecker {
     if (ok() && node_.op != TensorOp::kNone) CheckOp();
     if (ok()) CheckAlias();
     if (ok()) return {};
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("node {} '{}' ({}): {}", node_.id, node_.name, TensorOpName(node_.op), fault_));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("node {} '{}' ({}): {}", node_.id, node_.name, TensorOpName(node_.op), fault_));
   }
 
  private:
@@ -69,7 +71,8 @@ class NodeChecker {
     if (have != want) Fault("{} is {}, expected {}", field, DataTypeName(have), DataTypeName(want));
   }
   static bool IsFloat(DataType type) {
-    return type == DataType::kF32 || type == DataType::kF64 || type == DataType::kF16 || type == DataType::kBF16;
+    return type == DataType::kF32 || type == DataType::kF64 || type == DataType::kF16 ||
+           type == DataType::kBF16;
   }
   void ExpectFloat(std::string_view field, DataType have) {
     if (!IsFloat(have)) Fault("{} is {}, expected a float type", field, DataTypeName(have));
@@ -94,23 +97,40 @@ class NodeChecker {
         if (i < least) Fault("inputs[{}] is absent", i);
         continue;
       }
-      if (id < 0 || static_cast<std::size_t>(id) >= graph_.size()) Fault("inputs[{}] = {}, there is no such node", i, id);
-      else if (id >= node_.id) Fault("inputs[{}] = node {}, which does not run before it", i, id);
+      if (id < 0 || static_cast<std::size_t>(id) >= graph_.size())
+        Fault("inputs[{}] = {}, there is no such node", i, id);
+      else if (id >= node_.id)
+        Fault("inputs[{}] = node {}, which does not run before it", i, id);
     }
     const NodeId alias = node_.alias_of;
-    if (alias != kNoNode && (alias < 0 || alias >= node_.id)) Fault("alias_of = {}, not an earlier node", alias);
+    if (alias != kNoNode && (alias < 0 || alias >= node_.id))
+      Fault("alias_of = {}, not an earlier node", alias);
   }
 
   std::pair<std::size_t, std::size_t> Arity() const {
     switch (node_.op) {
-      case TensorOp::kNone: return {0, 0};
-      case TensorOp::kCopy: case TensorOp::kSilu: case TensorOp::kView: return {1, 1};
-      case TensorOp::kMulMat: case TensorOp::kRmsNorm: case TensorOp::kAdd: case TensorOp::kMul:
-      case TensorOp::kEmbedding: case TensorOp::kMulMatSwiGlu: case TensorOp::kSwiGlu: return {2, 2};
-      case TensorOp::kRope: return {2, 3};
-      case TensorOp::kMulMatAdd: return {3, 3};
-      case TensorOp::kKvScatter: return {4, 4};
-      case TensorOp::kAttention: return {5, 5};
+      case TensorOp::kNone:
+        return {0, 0};
+      case TensorOp::kCopy:
+      case TensorOp::kSilu:
+      case TensorOp::kView:
+        return {1, 1};
+      case TensorOp::kMulMat:
+      case TensorOp::kRmsNorm:
+      case TensorOp::kAdd:
+      case TensorOp::kMul:
+      case TensorOp::kEmbedding:
+      case TensorOp::kMulMatSwiGlu:
+      case TensorOp::kSwiGlu:
+        return {2, 2};
+      case TensorOp::kRope:
+        return {2, 3};
+      case TensorOp::kMulMatAdd:
+        return {3, 3};
+      case TensorOp::kKvScatter:
+        return {4, 4};
+      case TensorOp::kAttention:
+        return {5, 5};
     }
     return {0, 0};
   }
@@ -124,10 +144,13 @@ class NodeChecker {
     if (!ok()) return;
     const int block = GetTypeInfo(out.dtype).block_elements;
     if (out.shape[0] % block != 0) {
-      Fault("out.shape[0] = {}, must be a multiple of {} for {}", out.shape[0], block, DataTypeName(out.dtype));
+      Fault("out.shape[0] = {}, must be a multiple of {} for {}", out.shape[0], block,
+            DataTypeName(out.dtype));
     }
-    if (node_.op == TensorOp::kNone && node_.leaf == LeafKind::kNotLeaf) Fault("leaf kind is not set");
-    if (node_.op != TensorOp::kNone && node_.leaf != LeafKind::kNotLeaf) Fault("an operation is marked as a leaf");
+    if (node_.op == TensorOp::kNone && node_.leaf == LeafKind::kNotLeaf)
+      Fault("leaf kind is not set");
+    if (node_.op != TensorOp::kNone && node_.leaf != LeafKind::kNotLeaf)
+      Fault("an operation is marked as a leaf");
     if (node_.op == TensorOp::kNone && out.data == nullptr) Fault("out.data is null");
   }
 
@@ -142,9 +165,11 @@ class NodeChecker {
     }
     ExpectFloat("out", node_.out.dtype);
     const Pack weight_pack = graph_.node(node_.inputs[1]).pack;
-    if (node_.pack != weight_pack) Fault("pack = {}, but that of inputs[1] is {}", node_.pack, weight_pack);
+    if (node_.pack != weight_pack)
+      Fault("pack = {}, but that of inputs[1] is {}", node_.pack, weight_pack);
     const TensorNode& x = graph_.node(node_.inputs[0]);
-    if (x.op == TensorOp::kNone && x.pack != kPackPlain) Fault("inputs[0] is packed; only weights may be");
+    if (x.op == TensorOp::kNone && x.pack != kPackPlain)
+      Fault("inputs[0] is packed; only weights may be");
   }
 
   void CheckRows(std::string_view field, std::size_t i, std::int64_t rows) {
@@ -155,7 +180,9 @@ class NodeChecker {
   void CheckOp() {
     const TensorView& out = node_.out;
     switch (node_.op) {
-      case TensorOp::kMulMat: CheckMulMat(out.shape[0]); break;
+      case TensorOp::kMulMat:
+        CheckMulMat(out.shape[0]);
+        break;
       case TensorOp::kMulMatAdd:
         CheckMulMat(out.shape[0]);
         ExpectSameShape("inputs[2]", in(2), out);
@@ -171,9 +198,12 @@ class NodeChecker {
         ExpectSameShape("inputs[0]", in(0), out);
         Expect("inputs[1].shape[0]", in(1).shape[0], out.shape[0], "hidden");
         ExpectType("inputs[0]", in(0).dtype, out.dtype);
-        if (!(node_.params.epsilon >= 0.0f)) Fault("epsilon = {}, must be >= 0", node_.params.epsilon);
+        if (!(node_.params.epsilon >= 0.0f))
+          Fault("epsilon = {}, must be >= 0", node_.params.epsilon);
         break;
-      case TensorOp::kAdd: case TensorOp::kMul: case TensorOp::kSwiGlu:
+      case TensorOp::kAdd:
+      case TensorOp::kMul:
+      case TensorOp::kSwiGlu:
         for (std::size_t i = 0; i < 2; ++i) {
           ExpectSameShape(i == 0 ? "inputs[0]" : "inputs[1]", in(i), out);
           ExpectType(i == 0 ? "inputs[0]" : "inputs[1]", in(i).dtype, out.dtype);
@@ -188,16 +218,25 @@ class NodeChecker {
         ExpectFloat("inputs[0]", in(0).dtype);
         ExpectFloat("out", out.dtype);
         break;
-      case TensorOp::kRope: CheckRope(); break;
-      case TensorOp::kAttention: CheckAttention(); break;
-      case TensorOp::kKvScatter: CheckScatter(); break;
+      case TensorOp::kRope:
+        CheckRope();
+        break;
+      case TensorOp::kAttention:
+        CheckAttention();
+        break;
+      case TensorOp::kKvScatter:
+        CheckScatter();
+        break;
       case TensorOp::kEmbedding:
         Expect("inputs[0].shape[0]", in(0).shape[0], out.shape[0], "hidden");
         CheckRows("inputs[1].shape[0]", 1, out.shape[1]);
         ExpectFloat("out", out.dtype);
         break;
-      case TensorOp::kView: CheckView(); break;
-      case TensorOp::kNone: break;
+      case TensorOp::kView:
+        CheckView();
+        break;
+      case TensorOp::kNone:
+        break;
     }
   }
 
@@ -208,7 +247,8 @@ class NodeChecker {
     ExpectType("inputs[0]", in(0).dtype, out.dtype);
     CheckRows("inputs[1].shape[0]", 1, out.shape[2]);
     if (rope.dims <= 0 || rope.dims % 2 != 0 || rope.dims > out.shape[0]) {
-      Fault("rope.dims = {}, must be even, positive and at most head_dim = {}", rope.dims, out.shape[0]);
+      Fault("rope.dims = {}, must be even, positive and at most head_dim = {}", rope.dims,
+            out.shape[0]);
     }
     if (!(rope.base > 0)) Fault("rope.base = {}, must be positive", rope.base);
     if (has(2)) Expect("inputs[2].shape[0]", in(2).shape[0], rope.dims / 2, "rope.dims / 2");
@@ -229,9 +269,11 @@ class NodeChecker {
     CheckRows("inputs[3].shape[0]", 3, q.shape[2]);
     CheckRows("inputs[4].shape[0]", 4, q.shape[2]);
     for (std::size_t i = 1; i <= 2 && ok(); ++i) {
-      if (graph_.node(StorageOf(graph_, node_.inputs[i])).leaf != LeafKind::kCache) Fault("inputs[{}] is not a cache", i);
+      if (graph_.node(StorageOf(graph_, node_.inputs[i])).leaf != LeafKind::kCache)
+        Fault("inputs[{}] is not a cache", i);
     }
-    if (!(node_.params.attention_scale > 0)) Fault("attention_scale = {}, must be positive", node_.params.attention_scale);
+    if (!(node_.params.attention_scale > 0))
+      Fault("attention_scale = {}, must be positive", node_.params.attention_scale);
   }
 
   void CheckScatter() {
@@ -243,31 +285,42 @@ class NodeChecker {
     ExpectType("out", node_.out.dtype, in(1).dtype);
     CheckRows("inputs[2].shape[0]", 2, x.shape[2]);
     CheckRows("inputs[3].shape[0]", 3, x.shape[2]);
-    if (ok() && graph_.node(StorageOf(graph_, node_.inputs[1])).leaf != LeafKind::kCache) Fault("inputs[1] is not a cache");
-    if (ok() && node_.alias_of != node_.inputs[1]) Fault("alias_of = {}, must be the cache, node {}", node_.alias_of, node_.inputs[1]);
+    if (ok() && graph_.node(StorageOf(graph_, node_.inputs[1])).leaf != LeafKind::kCache)
+      Fault("inputs[1] is not a cache");
+    if (ok() && node_.alias_of != node_.inputs[1])
+      Fault("alias_of = {}, must be the cache, node {}", node_.alias_of, node_.inputs[1]);
   }
 
   void CheckView() {
     const TensorView& source = in(0);
-    if (node_.alias_of != node_.inputs[0]) Fault("alias_of = {}, must be its source", node_.alias_of);
+    if (node_.alias_of != node_.inputs[0])
+      Fault("alias_of = {}, must be its source", node_.alias_of);
     ExpectType("out", node_.out.dtype, source.dtype);
     std::int64_t last = node_.params.view_offset, end = 0;
     for (std::size_t d = 0; d < 4; ++d) {
-      if (node_.out.shape[d] > 1 && node_.out.stride[d] < 0) Fault("out.stride[{}] = {}, must be >= 0", d, node_.out.stride[d]);
+      if (node_.out.shape[d] > 1 && node_.out.stride[d] < 0)
+        Fault("out.stride[{}] = {}, must be >= 0", d, node_.out.stride[d]);
       last += (node_.out.shape[d] - 1) * node_.out.stride[d];
       end += (source.shape[d] - 1) * source.stride[d];
     }
-    if (node_.params.view_offset < 0) Fault("view_offset = {}, must be >= 0", node_.params.view_offset);
+    if (node_.params.view_offset < 0)
+      Fault("view_offset = {}, must be >= 0", node_.params.view_offset);
     if (last > end) Fault("reaches element {} of its source, whose last is {}", last, end);
   }
 
-  /// In place is allowed where every operation of ours reads an element before it writes it: elementwise, rope, residual add.
+  /// In place is allowed where every operation of ours reads an element before it writes it:
+  /// elementwise, rope, residual add.
   void CheckAlias() {
-    if (node_.alias_of == kNoNode || node_.op == TensorOp::kView || node_.op == TensorOp::kKvScatter) return;
-    const bool in_place = node_.op == TensorOp::kAdd || node_.op == TensorOp::kMul || node_.op == TensorOp::kSilu ||
-                          node_.op == TensorOp::kRope || node_.op == TensorOp::kRmsNorm || node_.op == TensorOp::kSwiGlu ||
+    if (node_.alias_of == kNoNode || node_.op == TensorOp::kView ||
+        node_.op == TensorOp::kKvScatter)
+      return;
+    const bool in_place = node_.op == TensorOp::kAdd || node_.op == TensorOp::kMul ||
+                          node_.op == TensorOp::kSilu || node_.op == TensorOp::kRope ||
+                          node_.op == TensorOp::kRmsNorm || node_.op == TensorOp::kSwiGlu ||
                           node_.op == TensorOp::kMulMatAdd;
-    if (!in_place) return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of, TensorOpName(node_.op));
+    if (!in_place)
+      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of,
+                   TensorOpName(node_.op));
     const std::size_t operand = node_.op == TensorOp::kMulMatAdd ? 2 : 0;
     const bool reads_it = node_.alias_of == node_.inputs[operand] ||
                           (operand == 0 && node_.inputs.size() > 1 && node_.op != TensorOp::kRope &&
@@ -276,9 +329,11 @@ class NodeChecker {
     const TensorView& target = graph_.node(node_.alias_of).out;
     ExpectSameShape("alias_of", target, node_.out);
     ExpectType("alias_of", target.dtype, node_.out.dtype);
-    if (ok() && target.stride != node_.out.stride) Fault("alias_of: strides differ from those of node {}", node_.alias_of);
+    if (ok() && target.stride != node_.out.stride)
+      Fault("alias_of: strides differ from those of node {}", node_.alias_of);
     const LeafKind owner = graph_.node(StorageOf(graph_, node_.alias_of)).leaf;
-    if (owner == LeafKind::kWeight || owner == LeafKind::kInput) Fault("would overwrite the leaf it aliases");
+    if (owner == LeafKind::kWeight || owner == LeafKind::kInput)
+      Fault("would overwrite the leaf it aliases");
   }
 
   const Graph& graph_;
@@ -302,7 +357,8 @@ Extent ExtentOf(const Graph& graph, NodeId id) {
   return {StorageOf(graph, id), begin, begin + end};
 }
 
-/// A row-strided window covers only its columns, so two windows with one row stride meet only if their column ranges do.
+/// A row-strided window covers only its columns, so two windows with one row stride meet only if
+/// their column ranges do.
 bool Overlaps(const Graph& graph, NodeId a, NodeId b) {
   const Extent x = ExtentOf(graph, a), y = ExtentOf(graph, b);
   if (x.storage != y.storage || x.begin >= y.end || y.begin >= x.end) return false;
@@ -331,14 +387,18 @@ Status CheckStaleReads(const Graph& graph) {
       for (NodeId write : writes) {
         if (write <= input || write == node.id) continue;
         if (graph.node(write).op == TensorOp::kKvScatter) {
-          // A later scatter into the same cache may rename it again; reading the older name would skip the newer rows.
+          // A later scatter into the same cache may rename it again; reading the older name would
+          // skip the newer rows.
           if (StorageOf(graph, input) != StorageOf(graph, write)) continue;
         } else if (!Overlaps(graph, input, write)) {
           continue;
         }
-        return Fail(ErrorCode::kInvalidArgument,
-                    fmt::format("node {} '{}' ({}): inputs[{}] = node {} '{}' was overwritten by node {} '{}'", node.id, node.name,
-                                TensorOpName(node.op), i, input, graph.node(input).name, write, graph.node(write).name));
+        return Fail(
+            ErrorCode::kInvalidArgument,
+            fmt::format(
+                "node {} '{}' ({}): inputs[{}] = node {} '{}' was overwritten by node {} '{}'",
+                node.id, node.name, TensorOpName(node.op), i, input, graph.node(input).name, write,
+                graph.node(write).name));
       }
     }
     if (node.alias_of != kNoNode && node.op != TensorOp::kView) writes.push_back(node.id);

@@ -8,7 +8,8 @@ namespace {
 
 using test::Runner;
 
-/// Positions of each prompt that are compared: the float64 reference takes most of the time of this test.
+/// Positions of each prompt that are compared: the float64 reference takes most of the time of this
+/// test.
 constexpr std::size_t kPositions = 48;
 
 /// Logits of the first positions of every prompt, [prompt][position][vocab].
@@ -18,7 +19,8 @@ std::vector<std::vector<float>> Logits(Session& session, const nlohmann::json& p
     auto ids = prompt["ids"].get<std::vector<TokenId>>();
     ids.resize(std::min(ids.size(), kPositions));
     std::vector<Row> rows;
-    for (std::size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], static_cast<std::int32_t>(i), 0, true});
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      rows.push_back({ids[i], static_cast<std::int32_t>(i), 0, true});
     auto logits = session.Forward(rows);
     EXPECT_TRUE(logits) << logits.error().message;
     if (!logits) return all;
@@ -31,7 +33,8 @@ struct Distances {
   double median = 0, p95 = 0, max = 0;
 };
 
-Distances Compare(const std::vector<std::vector<float>>& got, const std::vector<std::vector<float>>& want, std::size_t vocab) {
+Distances Compare(const std::vector<std::vector<float>>& got,
+                  const std::vector<std::vector<float>>& want, std::size_t vocab) {
   std::vector<double> each;
   for (std::size_t p = 0; p < got.size(); ++p) {
     for (std::size_t at = 0; at < got[p].size(); at += vocab) {
@@ -54,7 +57,8 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
   std::vector<std::vector<float>> want;
   std::size_t vocab = 0;
   {
-    auto reference = Runner::Make(test::ModelPath(), {.fuse = false, .float64 = true, .context = 64});
+    auto reference =
+        Runner::Make(test::ModelPath(), {.fuse = false, .float64 = true, .context = 64});
     ASSERT_NE(reference, nullptr);
     vocab = static_cast<std::size_t>(reference->model->config().vocab);
     want = Logits(*reference->session, prompts);
@@ -73,10 +77,12 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
       {"int8", Precision::kI8, DataType::kF16, {2.4e-2, 8e-2, INFINITY}},
   };
   for (const Case& c : cases) {
-    auto runner = Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv, .context = 64});
+    auto runner =
+        Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv, .context = 64});
     ASSERT_NE(runner, nullptr);
     const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
-    std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name, d.median, d.p95, d.max);
+    std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name,
+                d.median, d.p95, d.max);
     EXPECT_LE(d.median, c.allowed.median) << c.name;
     EXPECT_LE(d.p95, c.allowed.p95) << c.name;
     EXPECT_LE(d.max, c.allowed.max) << c.name;

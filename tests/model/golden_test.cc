@@ -9,14 +9,16 @@ namespace {
 
 using test::Runner;
 
-/// Gap between the two best logits, as llama.cpp saw it, at the first place where the greedy picks part; infinity where they agree.
-/// Everything after the first gap below `close` is another text and not compared.
+/// Gap between the two best logits, as llama.cpp saw it, at the first place where the greedy picks
+/// part; infinity where they agree. Everything after the first gap below `close` is another text
+/// and not compared.
 struct Divergence {
   double gap = INFINITY;
   std::size_t at = 0;
 };
 
-Divergence FirstDivergence(const std::vector<TokenId>& got, const nlohmann::json& prompt, double close) {
+Divergence FirstDivergence(const std::vector<TokenId>& got, const nlohmann::json& prompt,
+                           double close) {
   const auto want = prompt["greedy"].get<std::vector<TokenId>>();
   const auto gaps = prompt["gaps"].get<std::vector<double>>();
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -58,21 +60,25 @@ TEST_F(ModelGoldens, prompts_become_the_ids_of_llama_cpp) {
 }
 
 TEST_F(ModelGoldens, f32_activations_and_cache_pick_the_tokens_of_llama_cpp_f32) {
-  auto runner = Runner::Make(test::ModelPath(), {.activations = Precision::kF32, .kv = DataType::kF32});
+  auto runner =
+      Runner::Make(test::ModelPath(), {.activations = Precision::kF32, .kv = DataType::kF32});
   ASSERT_NE(runner, nullptr);
   for (const auto& prompt : goldens_["prompts"]) {
     const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, 0.02);
-    EXPECT_TRUE(std::isinf(d.gap) || d.gap < 0.02) << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
+    EXPECT_TRUE(std::isinf(d.gap) || d.gap < 0.02)
+        << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
   }
 }
 
 TEST_F(ModelGoldens, unfused_picks_the_same_tokens) {
-  auto runner = Runner::Make(test::ModelPath(), {.activations = Precision::kF32, .kv = DataType::kF32, .fuse = false});
+  auto runner = Runner::Make(test::ModelPath(),
+                             {.activations = Precision::kF32, .kv = DataType::kF32, .fuse = false});
   ASSERT_NE(runner, nullptr);
   for (const auto& prompt : goldens_["prompts"]) {
     if (prompt["ids"].size() > 200) continue;
     const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, 0.02);
-    EXPECT_TRUE(std::isinf(d.gap) || d.gap < 0.02) << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
+    EXPECT_TRUE(std::isinf(d.gap) || d.gap < 0.02)
+        << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
   }
 }
 
@@ -81,19 +87,22 @@ TEST_F(ModelGoldens, defaults_part_only_where_two_tokens_are_close) {
   ASSERT_NE(runner, nullptr);
   for (const auto& prompt : goldens_["prompts"]) {
     const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, 0.0);
-    EXPECT_TRUE(std::isinf(d.gap) || d.gap <= 0.5) << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
+    EXPECT_TRUE(std::isinf(d.gap) || d.gap <= 0.5)
+        << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
   }
 }
 
 TEST_F(ModelGoldens, the_last_position_has_the_best_logits_of_llama_cpp) {
-  auto runner = Runner::Make(test::ModelPath(), {.activations = Precision::kF32, .kv = DataType::kF32});
+  auto runner =
+      Runner::Make(test::ModelPath(), {.activations = Precision::kF32, .kv = DataType::kF32});
   ASSERT_NE(runner, nullptr);
   for (const auto& prompt : goldens_["prompts"]) {
     const auto ids = prompt["ids"].get<std::vector<TokenId>>();
     auto logits = runner->session->Prefill(ids, 0, 0);
     ASSERT_TRUE(logits) << logits.error().message;
     for (const auto& entry : prompt["top5"]) {
-      EXPECT_NEAR((*logits)[entry[0].get<std::size_t>()], entry[1].get<double>(), 0.01) << prompt["name"];
+      EXPECT_NEAR((*logits)[entry[0].get<std::size_t>()], entry[1].get<double>(), 0.01)
+          << prompt["name"];
     }
   }
 }
@@ -107,7 +116,8 @@ TEST_F(ModelGoldens, perplexity_is_that_of_llama_cpp) {
     DataType kv;
     double allowed;
   };
-  for (const Case& c : {Case{Precision::kF32, DataType::kF32, 0.0005}, Case{Precision::kAuto, DataType::kF16, 0.005}}) {
+  for (const Case& c : {Case{Precision::kF32, DataType::kF32, 0.0005},
+                        Case{Precision::kAuto, DataType::kF16, 0.005}}) {
     auto runner = Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv});
     ASSERT_NE(runner, nullptr);
     Result<PerplexityResult> got = Perplexity(*runner->session, ids, 512);

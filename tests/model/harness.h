@@ -23,7 +23,9 @@ inline std::string ReadText(const std::string& name) {
   text << file.rdbuf();
   return text.str();
 }
-inline nlohmann::json ReadJson(const std::string& name) { return nlohmann::json::parse(ReadText(name)); }
+inline nlohmann::json ReadJson(const std::string& name) {
+  return nlohmann::json::parse(ReadText(name));
+}
 
 /// The path in TILEWRIGHT_MODEL, or "" when there is no such file: the test then skips.
 inline std::string ModelPath() {

@@ -19,52 +19,68 @@ class ReferenceDispatch final : public KernelDispatch {
 
   std::optional<Rejection> Supports(const TensorNode& node) const override {
     if (node.pack == kPackPlain) return std::nullopt;
-    return Rejection{Reason::kPack, fmt::format("weights packed as {}", PackName(node.pack)), "plain"};
+    return Rejection{Reason::kPack, fmt::format("weights packed as {}", PackName(node.pack)),
+                     "plain"};
   }
 
-  Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w, const TensorView& out, std::int64_t,
-                        std::int64_t, std::int64_t) override {
+  Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
+                        const TensorView& out, std::int64_t, std::int64_t, std::int64_t) override {
     return Multiply(node, x, w, nullptr, out);
   }
-  Status DispatchRmsNorm(const TensorNode&, const TensorView& in, const TensorView& weight, const TensorView& out, std::int64_t,
-                         std::int64_t, float epsilon) override {
+  Status DispatchRmsNorm(const TensorNode&, const TensorView& in, const TensorView& weight,
+                         const TensorView& out, std::int64_t, std::int64_t,
+                         float epsilon) override {
     return ReferenceNorm(NormArgs{in, weight, out, epsilon});
   }
-  Status DispatchAdd(const TensorNode&, const TensorView& a, const TensorView& b, const TensorView& out, std::int64_t) override {
+  Status DispatchAdd(const TensorNode&, const TensorView& a, const TensorView& b,
+                     const TensorView& out, std::int64_t) override {
     return Elementwise(ElementwiseOp::kAdd, a, b, out);
   }
-  Status DispatchMul(const TensorNode&, const TensorView& a, const TensorView& b, const TensorView& out, std::int64_t) override {
+  Status DispatchMul(const TensorNode&, const TensorView& a, const TensorView& b,
+                     const TensorView& out, std::int64_t) override {
     return Elementwise(ElementwiseOp::kMul, a, b, out);
   }
-  Status DispatchSilu(const TensorNode&, const TensorView& in, const TensorView& out, std::int64_t) override {
+  Status DispatchSilu(const TensorNode&, const TensorView& in, const TensorView& out,
+                      std::int64_t) override {
     return Elementwise(ElementwiseOp::kSilu, in, TensorView{}, out);
   }
   using KernelDispatch::DispatchRope;
-  Status DispatchRope(const TensorNode& node, const TensorView& qk, const TensorView& positions, const TensorView& factors,
-                      const TensorView& out, std::int64_t, std::int64_t) override {
+  Status DispatchRope(const TensorNode& node, const TensorView& qk, const TensorView& positions,
+                      const TensorView& factors, const TensorView& out, std::int64_t,
+                      std::int64_t) override {
     return ReferenceRope(RopeArgs{qk, positions, factors, out, node.params.rope, nullptr});
   }
-  Status DispatchAttention(const TensorNode& node, const TensorView& q, const TensorView& k_cache, const TensorView& v_cache,
-                           const TensorView& positions, const TensorView& slots, const TensorView& out, std::int64_t, std::int64_t,
-                           std::int64_t) override {
-    return ReferenceAttention(AttentionArgs{q, k_cache, v_cache, positions, slots, out, node.params.attention_scale, nullptr, 0});
+  Status DispatchAttention(const TensorNode& node, const TensorView& q, const TensorView& k_cache,
+                           const TensorView& v_cache, const TensorView& positions,
+                           const TensorView& slots, const TensorView& out, std::int64_t,
+                           std::int64_t, std::int64_t) override {
+    return ReferenceAttention(AttentionArgs{q, k_cache, v_cache, positions, slots, out,
+                                            node.params.attention_scale, nullptr, 0});
   }
   Status DispatchCopy(const TensorNode&, const TensorView& src, const TensorView& dst) override {
     return ReferenceCopy(CopyArgs{src, dst});
   }
-  Status DispatchExtra(const TensorNode& node, std::span<const TensorView> in, const TensorView& out) override {
+  Status DispatchExtra(const TensorNode& node, std::span<const TensorView> in,
+                       const TensorView& out) override {
     switch (node.op) {
-      case TensorOp::kMulMatAdd: return Multiply(node, in[0], in[1], &in[2], out);
-      case TensorOp::kMulMatSwiGlu: return Multiply(node, in[0], in[1], nullptr, out);
-      case TensorOp::kSwiGlu: return Elementwise(ElementwiseOp::kSwiGlu, in[0], in[1], out);
-      case TensorOp::kKvScatter: return ReferenceKvScatter(KvScatterArgs{in[0], out, in[2], in[3]});
-      case TensorOp::kEmbedding: return ReferenceEmbedding(EmbeddingArgs{in[0], in[1], out});
-      default: return KernelDispatch::DispatchExtra(node, in, out);
+      case TensorOp::kMulMatAdd:
+        return Multiply(node, in[0], in[1], &in[2], out);
+      case TensorOp::kMulMatSwiGlu:
+        return Multiply(node, in[0], in[1], nullptr, out);
+      case TensorOp::kSwiGlu:
+        return Elementwise(ElementwiseOp::kSwiGlu, in[0], in[1], out);
+      case TensorOp::kKvScatter:
+        return ReferenceKvScatter(KvScatterArgs{in[0], out, in[2], in[3]});
+      case TensorOp::kEmbedding:
+        return ReferenceEmbedding(EmbeddingArgs{in[0], in[1], out});
+      default:
+        return KernelDispatch::DispatchExtra(node, in, out);
     }
   }
 
  private:
-  Status Elementwise(ElementwiseOp op, const TensorView& a, const TensorView& b, const TensorView& out) {
+  Status Elementwise(ElementwiseOp op, const TensorView& a, const TensorView& b,
+                     const TensorView& out) {
     ElementwiseArgs args;
     args.op = op;
     args.a = a;
@@ -73,7 +89,8 @@ class ReferenceDispatch final : public KernelDispatch {
     return ReferenceElementwise(args);
   }
 
-  Status Multiply(const TensorNode& node, const TensorView& x, const TensorView& w, const TensorView* residual, const TensorView& out) {
+  Status Multiply(const TensorNode& node, const TensorView& x, const TensorView& w,
+                  const TensorView* residual, const TensorView& out) {
     if (auto no = Supports(node)) return Fail(ErrorCode::kUnsupported, no->ToString());
     GemmDesc desc;
     desc.m = static_cast<std::int32_t>(x.shape[1]);
@@ -87,10 +104,21 @@ class ReferenceDispatch final : public KernelDispatch {
     args.a = x.data;
     args.b = w.data;
     args.d = out.data;
-    args.a_layout = {.type = x.dtype, .order = Order::kRowMajor, .rows = desc.m, .cols = desc.k, .ld = x.stride[1]};
-    args.b_layout = {.type = w.dtype, .order = Order::kColMajor, .rows = desc.k, .cols = desc.n, .ld = w.stride[1]};
-    args.d_layout = {.type = out.dtype, .order = Order::kRowMajor, .rows = desc.m,
-                     .cols = static_cast<std::int32_t>(out.shape[0]), .ld = out.stride[1]};
+    args.a_layout = {.type = x.dtype,
+                     .order = Order::kRowMajor,
+                     .rows = desc.m,
+                     .cols = desc.k,
+                     .ld = x.stride[1]};
+    args.b_layout = {.type = w.dtype,
+                     .order = Order::kColMajor,
+                     .rows = desc.k,
+                     .cols = desc.n,
+                     .ld = w.stride[1]};
+    args.d_layout = {.type = out.dtype,
+                     .order = Order::kRowMajor,
+                     .rows = desc.m,
+                     .cols = static_cast<std::int32_t>(out.shape[0]),
+                     .ld = out.stride[1]};
     args.c_layout = args.d_layout;
     if (residual != nullptr) {
       args.beta = 1.0f;
@@ -106,6 +134,8 @@ class ReferenceDispatch final : public KernelDispatch {
 
 }  // namespace
 
-std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Executor* executor) { return std::make_unique<ReferenceDispatch>(executor); }
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Executor* executor) {
+  return std::make_unique<ReferenceDispatch>(executor);
+}
 
 }  // namespace tilewright

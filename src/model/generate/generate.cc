@@ -9,27 +9,35 @@ namespace tilewright {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 }  // namespace
 
 std::string_view StopReasonName(StopReason reason) {
   switch (reason) {
-    case StopReason::kLength: return "length";
-    case StopReason::kEndOfText: return "end of text";
-    case StopReason::kContextFull: return "context full";
-    case StopReason::kCancelled: return "cancelled";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kEndOfText:
+      return "end of text";
+    case StopReason::kContextFull:
+      return "context full";
+    case StopReason::kCancelled:
+      return "cancelled";
   }
   return "unknown";
 }
 
-Result<GenerateResult> Generate(Session& session, std::span<const TokenId> prompt, std::span<const TokenId> end_of_text,
+Result<GenerateResult> Generate(Session& session, std::span<const TokenId> prompt,
+                                std::span<const TokenId> end_of_text,
                                 const GenerateOptions& options) {
   if (prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
   if (prompt_tokens > session.context()) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("the prompt has {} tokens, the context holds {}", prompt_tokens, session.context()));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("the prompt has {} tokens, the context holds {}", prompt_tokens, session.context()));
   }
   Result<Sampler> sampler = Sampler::Create(options.sampler);
   if (!sampler) return Fail(sampler.error());
@@ -38,7 +46,9 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
   GenerateResult result;
   result.prompt_tokens = static_cast<std::int32_t>(prompt_tokens);
   if (options.max_tokens > 0) result.tokens.reserve(static_cast<std::size_t>(options.max_tokens));
-  auto cancelled = [&] { return options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed); };
+  auto cancelled = [&] {
+    return options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed);
+  };
   auto start = Clock::now();
   Result<std::span<const float>> logits = session.Prefill(prompt, options.slot, 0);
   result.prompt_seconds = SecondsSince(start);
@@ -46,7 +56,8 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
   Clock::time_point decode_start = start;
   for (std::int32_t position = result.prompt_tokens;; ++position) {
     if (!logits) return Fail(logits.error());
-    if (options.max_tokens >= 0 && static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) {
+    if (options.max_tokens >= 0 &&
+        static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) {
       result.reason = StopReason::kLength;
       break;
     }
@@ -60,7 +71,8 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
       result.first_token_seconds = SecondsSince(start);
       decode_start = Clock::now();
     }
-    if (!options.ignore_end_of_text && std::find(end_of_text.begin(), end_of_text.end(), *token) != end_of_text.end()) {
+    if (!options.ignore_end_of_text &&
+        std::find(end_of_text.begin(), end_of_text.end(), *token) != end_of_text.end()) {
       result.reason = StopReason::kEndOfText;
       break;
     }
@@ -74,7 +86,9 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
       result.reason = StopReason::kContextFull;
       break;
     }
-    if (options.max_tokens >= 0 && static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) continue;
+    if (options.max_tokens >= 0 &&
+        static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens)
+      continue;
     const Row row{*token, position, options.slot, true};
     logits = session.Forward(std::span<const Row>(&row, 1));
   }

@@ -20,12 +20,16 @@ constexpr std::size_t kRowsAtOnce = 64;
 
 }  // namespace
 
-Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> tokens, std::int32_t window,
+Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> tokens,
+                                    std::int32_t window,
                                     const std::function<bool(double)>& progress) {
   if (window < 2 || window > session.context()) {
-    return Fail(ErrorCode::kInvalidArgument, Format("window = {}, must be 2 to the context of {}", window, session.context()));
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("window = {}, must be 2 to the context of {}", window, session.context()));
   }
-  if (tokens.size() < 2) return Fail(ErrorCode::kInvalidArgument, Format("{} tokens of text, at least 2 are needed", tokens.size()));
+  if (tokens.size() < 2)
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("{} tokens of text, at least 2 are needed", tokens.size()));
   PerplexityResult result;
   double sum = 0;
   std::vector<Row> rows;
@@ -42,14 +46,17 @@ Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> t
       if (!logits) return Fail(logits.error());
       const std::size_t vocab = logits->size() / count;
       for (std::size_t i = 0; i < count; ++i) {
-        const double nll = NegativeLogLikelihood(logits->subspan(i * vocab, vocab), tokens[from + at + i + 1]);
+        const double nll =
+            NegativeLogLikelihood(logits->subspan(i * vocab, vocab), tokens[from + at + i + 1]);
         if (!std::isfinite(nll)) {
-          return Fail(ErrorCode::kNumeric, Format("logits of token {} are not finite", from + at + i));
+          return Fail(ErrorCode::kNumeric,
+                      Format("logits of token {} are not finite", from + at + i));
         }
         sum += nll;
         ++result.tokens;
       }
-      if (progress && !progress(static_cast<double>(from + at + count) / static_cast<double>(tokens.size()))) {
+      if (progress &&
+          !progress(static_cast<double>(from + at + count) / static_cast<double>(tokens.size()))) {
         return Fail(ErrorCode::kCancelled, "cancelled");
       }
     }

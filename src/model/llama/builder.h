@@ -25,9 +25,11 @@ struct LlamaGraph {
   NodeId logits = kNoNode;  ///< [vocab, logits_rows]; kNoNode when no row wants logits
 };
 
-/// One forward pass of `rows` rows over the whole model. Fused as the model's weights are: a layer of an unfused model uses the
-/// eight operations and kKvScatter only. `activations` is the type of every tensor between operations.
-LlamaGraph BuildLlama(const Model& model, const std::vector<KvLayer>& cache, const PassInputs& inputs, std::int32_t rows,
-                      std::int32_t logits_rows, DataType activations);
+/// One forward pass of `rows` rows over the whole model. Fused as the model's weights are: a layer
+/// of an unfused model uses the eight operations and kKvScatter only. `activations` is the type of
+/// every tensor between operations.
+LlamaGraph BuildLlama(const Model& model, const std::vector<KvLayer>& cache,
+                      const PassInputs& inputs, std::int32_t rows, std::int32_t logits_rows,
+                      DataType activations);
 
 }  // namespace tilewright

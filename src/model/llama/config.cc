@@ -19,7 +19,9 @@ class Reader {
   float Float(const char* key, float absent) {
     Result<float> value = file_.F32(prefix_ + key, absent);
     if (!value) return Keep(value.error()), absent;
-    if (!std::isfinite(*value)) Keep(Error{ErrorCode::kCorrupt, fmt::format("{}{} = {}, must be finite", prefix_, key, *value)});
+    if (!std::isfinite(*value))
+      Keep(Error{ErrorCode::kCorrupt,
+                 fmt::format("{}{} = {}, must be finite", prefix_, key, *value)});
     return *value;
   }
   std::string Text(const char* key) {
@@ -37,7 +39,8 @@ class Reader {
     constexpr std::uint32_t kLimit = 1u << 24;
     if (!value) return Keep(value.error()), 1;
     if (*value == 0 || *value > kLimit) {
-      Keep(Error{ErrorCode::kCorrupt, fmt::format("{}{} = {}, must be 1 to {}", prefix_, key, *value, kLimit)});
+      Keep(Error{ErrorCode::kCorrupt,
+                 fmt::format("{}{} = {}, must be 1 to {}", prefix_, key, *value, kLimit)});
       return 1;
     }
     return static_cast<std::int32_t>(*value);
@@ -53,15 +56,20 @@ void ReadRope(Reader& reader, ModelConfig& config) {
   rope.mode = RopeMode::kInterleaved;
   rope.dims = reader.Count("rope.dimension_count", config.head_dim);
   rope.base = reader.Float("rope.freq_base", 10000.0f);
-  if (!(rope.base > 0)) reader.Keep({ErrorCode::kCorrupt, fmt::format("llama.rope.freq_base = {}, must be positive", rope.base)});
+  if (!(rope.base > 0))
+    reader.Keep({ErrorCode::kCorrupt,
+                 fmt::format("llama.rope.freq_base = {}, must be positive", rope.base)});
   if (rope.dims % 2 != 0 || rope.dims > config.head_dim) {
-    reader.Keep({ErrorCode::kCorrupt, fmt::format("llama.rope.dimension_count = {}, must be even and at most head_dim = {}",
-                                                  rope.dims, config.head_dim)});
+    reader.Keep(
+        {ErrorCode::kCorrupt,
+         fmt::format("llama.rope.dimension_count = {}, must be even and at most head_dim = {}",
+                     rope.dims, config.head_dim)});
   }
   const std::string scaling = reader.Text("rope.scaling.type");
   const float factor = reader.Float("rope.scaling.factor", reader.Float("rope.scale_linear", 0.0f));
   if (scaling.empty() || scaling == "none") {
-    // Llama-3 files carry their scaling as the tensor rope_freqs.weight; old files a linear factor without a type.
+    // Llama-3 files carry their scaling as the tensor rope_freqs.weight; old files a linear factor
+    // without a type.
     if (scaling.empty() && factor > 0) rope.freq_scale = 1.0f / factor;
   } else if (scaling == "linear") {
     if (factor > 0) rope.freq_scale = 1.0f / factor;
@@ -71,12 +79,17 @@ void ReadRope(Reader& reader, ModelConfig& config) {
     rope.high_freq_factor = reader.Float("rope.scaling.high_freq_factor", 4.0f);
     rope.original_context = reader.Count("rope.scaling.original_context_length", 8192);
     if (!(rope.high_freq_factor > rope.low_freq_factor) || !(rope.low_freq_factor > 0)) {
-      reader.Keep({ErrorCode::kCorrupt, fmt::format("llama.rope.scaling: low_freq_factor = {} must be positive and below "
-                                                    "high_freq_factor = {}", rope.low_freq_factor, rope.high_freq_factor)});
+      reader.Keep(
+          {ErrorCode::kCorrupt,
+           fmt::format("llama.rope.scaling: low_freq_factor = {} must be positive and below "
+                       "high_freq_factor = {}",
+                       rope.low_freq_factor, rope.high_freq_factor)});
     }
   } else {
-    reader.Keep({ErrorCode::kUnsupported,
-                 fmt::format("llama.rope.scaling.type is '{}'; supported are none, linear and llama3", scaling)});
+    reader.Keep(
+        {ErrorCode::kUnsupported,
+         fmt::format("llama.rope.scaling.type is '{}'; supported are none, linear and llama3",
+                     scaling)});
   }
 }
 
@@ -89,9 +102,11 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   config.architecture = std::string(*architecture);
   if (config.architecture != "llama") {
     return Fail(ErrorCode::kUnsupported,
-                fmt::format("architecture '{}' is not supported; this version runs: llama", config.architecture));
+                fmt::format("architecture '{}' is not supported; this version runs: llama",
+                            config.architecture));
   }
-  if (Result<std::string_view> name = file.String("general.name", ""); name) config.name = std::string(*name);
+  if (Result<std::string_view> name = file.String("general.name", ""); name)
+    config.name = std::string(*name);
 
   Reader reader(file, config.architecture);
   config.layers = reader.Count("block_count");
@@ -102,22 +117,29 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   config.context = reader.Count("context_length");
   config.epsilon = reader.Float("attention.layer_norm_rms_epsilon", 1e-5f);
   if (reader.Count("expert_count", 1) > 1) {
-    reader.Keep({ErrorCode::kUnsupported, "llama.expert_count > 1: mixtures of experts are not supported"});
+    reader.Keep(
+        {ErrorCode::kUnsupported, "llama.expert_count > 1: mixtures of experts are not supported"});
   }
   if (config.hidden % config.heads != 0 && !file.Has("llama.attention.key_length")) {
-    reader.Keep({ErrorCode::kCorrupt, fmt::format("llama.embedding_length = {} is no multiple of llama.attention.head_count = {}",
-                                                  config.hidden, config.heads)});
+    reader.Keep(
+        {ErrorCode::kCorrupt,
+         fmt::format(
+             "llama.embedding_length = {} is no multiple of llama.attention.head_count = {}",
+             config.hidden, config.heads)});
   }
   config.head_dim = reader.Count("attention.key_length", std::max(1, config.hidden / config.heads));
   if (reader.Count("attention.value_length", config.head_dim) != config.head_dim) {
     reader.Keep({ErrorCode::kUnsupported, "llama.attention.value_length differs from key_length"});
   }
   if (config.heads % config.kv_heads != 0) {
-    reader.Keep({ErrorCode::kCorrupt, fmt::format("llama.attention.head_count = {} is no multiple of head_count_kv = {}",
-                                                  config.heads, config.kv_heads)});
+    reader.Keep({ErrorCode::kCorrupt,
+                 fmt::format("llama.attention.head_count = {} is no multiple of head_count_kv = {}",
+                             config.heads, config.kv_heads)});
   }
   if (!(config.epsilon >= 0)) {
-    reader.Keep({ErrorCode::kCorrupt, fmt::format("llama.attention.layer_norm_rms_epsilon = {}, must be >= 0", config.epsilon)});
+    reader.Keep(
+        {ErrorCode::kCorrupt,
+         fmt::format("llama.attention.layer_norm_rms_epsilon = {}, must be >= 0", config.epsilon)});
   }
   ReadRope(reader, config);
   if (reader.error()) return Fail(*reader.error());
@@ -126,7 +148,8 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
   if (!embedding) return Fail(embedding.error());
   const std::int64_t vocab = (*embedding)->shape[1];
   if (vocab > (1 << 24)) {
-    return Fail(ErrorCode::kCorrupt, fmt::format("tensor token_embd.weight has {} rows, at most {}", vocab, 1 << 24));
+    return Fail(ErrorCode::kCorrupt,
+                fmt::format("tensor token_embd.weight has {} rows, at most {}", vocab, 1 << 24));
   }
   config.vocab = static_cast<std::int32_t>(vocab);
   config.tied = file.FindTensor("output.weight") == nullptr;

@@ -46,8 +46,9 @@ Status Session::Impl::AllocateCache() {
   const std::int64_t elements = row * options.context * options.slots;
   const TypeInfo& type = GetTypeInfo(options.kv);
   if (c.head_dim % type.block_elements != 0) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("KV cache of {}: head_dim = {} must be a multiple of {}", type.name,
-                                                         c.head_dim, type.block_elements));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("KV cache of {}: head_dim = {} must be a multiple of {}", type.name,
+                            c.head_dim, type.block_elements));
   }
   const std::size_t each = (BytesOf(options.kv, elements) + 63) / 64 * 64;
   cache_bytes = each * 2 * static_cast<std::size_t>(c.layers);
@@ -55,9 +56,11 @@ Status Session::Impl::AllocateCache() {
   cache_memory = cache_bytes <= available ? Buffer::Make(cache_bytes, *allocator) : Buffer();
   if (!cache_memory) {
     return Fail(ErrorCode::kOutOfMemory,
-                fmt::format("a KV cache of {} positions for {} sequence(s) needs {}, {} of memory are available; a smaller "
+                fmt::format("a KV cache of {} positions for {} sequence(s) needs {}, {} of memory "
+                            "are available; a smaller "
                             "--context or --kv q8_0 needs less",
-                            options.context, options.slots, HumanBytes(cache_bytes), HumanBytes(available)));
+                            options.context, options.slots, HumanBytes(cache_bytes),
+                            HumanBytes(available)));
   }
   auto* at = cache_memory.as<std::byte>();
   const std::array<std::int64_t, 4> shape{c.head_dim, c.kv_heads, options.context, options.slots};
@@ -75,7 +78,8 @@ Status Session::Impl::GrowArena(std::size_t bytes) {
   if (bytes <= arena.size()) return {};
   Buffer larger = Buffer::Make(bytes, *allocator);
   if (!larger) {
-    return Fail(ErrorCode::kOutOfMemory, fmt::format("the activations of a pass need {}", HumanBytes(bytes)));
+    return Fail(ErrorCode::kOutOfMemory,
+                fmt::format("the activations of a pass need {}", HumanBytes(bytes)));
   }
   arena = std::move(larger);
   for (PreparedPass& pass : passes) BindMemory(pass.pass.graph, pass.plan, arena.data());
@@ -88,7 +92,10 @@ Result<PreparedPass*> Session::Impl::Pass(std::int32_t rows, std::int32_t logits
     if (it != passes.begin()) passes.splice(passes.begin(), passes, it);
     return &passes.front();
   }
-  PreparedPass fresh{rows, logits_rows, BuildLlama(*model, cache, inputs, rows, logits_rows, options.activations), {}};
+  PreparedPass fresh{rows,
+                     logits_rows,
+                     BuildLlama(*model, cache, inputs, rows, logits_rows, options.activations),
+                     {}};
   if (Status status = VerifyGraph(fresh.pass.graph); !status) return Fail(status.error());
   fresh.plan = PlanMemory(fresh.pass.graph);
   if (Status status = GrowArena(fresh.plan.bytes); !status) return Fail(status.error());
@@ -101,9 +108,11 @@ Result<PreparedPass*> Session::Impl::Pass(std::int32_t rows, std::int32_t logits
 
 Status Session::Impl::Check(std::span<const Row> rows) const {
   if (rows.empty() || rows.size() > static_cast<std::size_t>(options.max_rows)) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("{} rows in one pass, must be 1 to {}", rows.size(), options.max_rows));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} rows in one pass, must be 1 to {}", rows.size(), options.max_rows));
   }
-  auto check = [](std::size_t row, const char* field, std::int32_t value, std::int32_t limit) -> Status {
+  auto check = [](std::size_t row, const char* field, std::int32_t value,
+                  std::int32_t limit) -> Status {
     if (value >= 0 && value < limit) return {};
     return Fail(field[0] == 'p' ? ErrorCode::kExhausted : ErrorCode::kInvalidArgument,
                 fmt::format("row {}: {} = {}, must be 0 to {}", row, field, value, limit - 1));
@@ -119,7 +128,8 @@ Status Session::Impl::Check(std::span<const Row> rows) const {
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
 
-Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispatch& dispatch, const SessionOptions& options) {
+Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispatch& dispatch,
+                                                 const SessionOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->model = &model;
   impl->dispatch = &dispatch;
@@ -128,8 +138,9 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
   SessionOptions& o = impl->options;
   if (o.context == 0) o.context = model.config().context;
   if (o.context < 1 || o.slots < 1 || o.max_rows < 1) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("context = {}, slots = {}, max_rows = {}: each must be at least 1",
-                                                         o.context, o.slots, o.max_rows));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("context = {}, slots = {}, max_rows = {}: each must be at least 1",
+                            o.context, o.slots, o.max_rows));
   }
   o.max_rows = std::min<std::int64_t>(o.max_rows, std::int64_t{o.context} * o.slots);
   if (Status status = impl->AllocateCache(); !status) return Fail(status.error());
@@ -146,7 +157,8 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
   Impl& s = *impl_;
   if (Status status = s.Check(rows); !status) return Fail(status.error());
   const auto count = static_cast<std::int32_t>(rows.size());
-  const auto wanted = static_cast<std::int32_t>(std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.logits; }));
+  const auto wanted = static_cast<std::int32_t>(
+      std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.logits; }));
   Result<PreparedPass*> pass = s.Pass(count, wanted);
   if (!pass) return Fail(pass.error());
   std::int32_t next = 0;
@@ -158,12 +170,14 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
     if (row.logits) s.inputs.wanted[next++] = i;
   }
   const LlamaGraph& llama = (*pass)->pass;
-  if (Result<std::int64_t> calls = ExecuteGraph(llama.graph, *s.dispatch); !calls) return Fail(calls.error());
+  if (Result<std::int64_t> calls = ExecuteGraph(llama.graph, *s.dispatch); !calls)
+    return Fail(calls.error());
   if (wanted == 0) return std::span<const float>();
   const TensorView& logits = llama.graph.node(llama.logits).out;
   const auto elements = static_cast<std::size_t>(logits.elements());
   if (logits.dtype == DataType::kF64) {
-    // The caller reads floats; narrowing in place is safe from the front, since each float ends before its double does.
+    // The caller reads floats; narrowing in place is safe from the front, since each float ends
+    // before its double does.
     auto* wide = logits.as<double>();
     auto* narrow = logits.as<float>();
     for (std::size_t i = 0; i < elements; ++i) {
@@ -174,7 +188,8 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
   return std::span<const float>(logits.as<float>(), elements);
 }
 
-Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens, std::int32_t slot, std::int32_t position) {
+Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens, std::int32_t slot,
+                                                std::int32_t position) {
   const std::size_t limit = static_cast<std::size_t>(impl_->options.max_rows);
   std::vector<Row> rows;
   Result<std::span<const float>> logits = std::span<const float>();
@@ -182,7 +197,8 @@ Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens,
     const std::size_t to = std::min(tokens.size(), from + limit);
     rows.clear();
     for (std::size_t i = from; i < to; ++i) {
-      rows.push_back({tokens[i], position + static_cast<std::int32_t>(i), slot, i + 1 == tokens.size()});
+      rows.push_back(
+          {tokens[i], position + static_cast<std::int32_t>(i), slot, i + 1 == tokens.size()});
     }
     logits = Forward(rows);
     if (!logits) return logits;
@@ -192,8 +208,9 @@ Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens,
 
 Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_rows) {
   if (rows < 1 || rows > impl_->options.max_rows || logits_rows < 0 || logits_rows > rows) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("rows = {} (1 to {}), logits_rows = {} (0 to rows)", rows,
-                                                         impl_->options.max_rows, logits_rows));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("rows = {} (1 to {}), logits_rows = {} (0 to rows)", rows,
+                            impl_->options.max_rows, logits_rows));
   }
   Result<PreparedPass*> pass = impl_->Pass(rows, logits_rows);
   if (!pass) return Fail(pass.error());

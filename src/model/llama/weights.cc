@@ -10,8 +10,8 @@
 namespace tilewright {
 namespace {
 
-/// A weight to be made: one or several tensors of the file with equal k and type, their rows taken in turn `group` at a time.
-/// `group` 0 puts whole tensors after each other.
+/// A weight to be made: one or several tensors of the file with equal k and type, their rows taken
+/// in turn `group` at a time. `group` 0 puts whole tensors after each other.
 struct Recipe {
   Weight* target = nullptr;
   std::vector<const GgufTensor*> parts;
@@ -23,14 +23,17 @@ struct Recipe {
 
 constexpr std::size_t kWeightAlignment = 64;
 
-std::size_t AlignUp(std::size_t bytes) { return (bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment; }
+std::size_t AlignUp(std::size_t bytes) {
+  return (bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+}
 
 }  // namespace
 
 /// Finds and checks every tensor, plans the layouts, allocates once, then packs weight by weight.
 class ModelLoader {
  public:
-  ModelLoader(Model& model, const ModelOptions& options) : model_(model), file_(model.file_), options_(options) {}
+  ModelLoader(Model& model, const ModelOptions& options)
+      : model_(model), file_(model.file_), options_(options) {}
 
   Status Run() {
     Result<ModelConfig> config = ReadModelConfig(file_);
@@ -47,15 +50,18 @@ class ModelLoader {
  private:
   using Shape = std::array<std::int64_t, 2>;  // k, n
 
-  /// Tensors of the architecture that this version would silently ignore change the result: refuse them by name.
+  /// Tensors of the architecture that this version would silently ignore change the result: refuse
+  /// them by name.
   Status CheckNames() const {
     for (const GgufTensor& tensor : file_.tensors()) {
       const std::string_view name = tensor.name;
       const bool bias = name.size() > 5 && name.substr(name.size() - 5) == ".bias";
-      const bool experts = name.find("_exps") != std::string_view::npos || name.find("ffn_gate_inp") != std::string_view::npos;
+      const bool experts = name.find("_exps") != std::string_view::npos ||
+                           name.find("ffn_gate_inp") != std::string_view::npos;
       if (bias || experts) {
-        return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} is not supported in architecture llama: {}", name,
-                                                         bias ? "biases" : "mixtures of experts"));
+        return Fail(ErrorCode::kUnsupported,
+                    fmt::format("tensor {} is not supported in architecture llama: {}", name,
+                                bias ? "biases" : "mixtures of experts"));
       }
     }
     return {};
@@ -65,9 +71,12 @@ class ModelLoader {
     Result<const GgufTensor*> found = file_.Tensor(name);
     if (!found) return found;
     const GgufTensor& tensor = **found;
-    if (tensor.shape[0] != shape[0] || tensor.shape[1] != shape[1] || tensor.shape[2] != 1 || tensor.shape[3] != 1) {
-      return Fail(ErrorCode::kCorrupt, fmt::format("tensor {} has shape [{}, {}, {}, {}], expected [{}, {}]", name, tensor.shape[0],
-                                                   tensor.shape[1], tensor.shape[2], tensor.shape[3], shape[0], shape[1]));
+    if (tensor.shape[0] != shape[0] || tensor.shape[1] != shape[1] || tensor.shape[2] != 1 ||
+        tensor.shape[3] != 1) {
+      return Fail(ErrorCode::kCorrupt,
+                  fmt::format("tensor {} has shape [{}, {}, {}, {}], expected [{}, {}]", name,
+                              tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3],
+                              shape[0], shape[1]));
     }
     if (Result<TensorView> view = file_.View(tensor); !view) return Fail(view.error());
     model_.parameters_ += shape[0] * shape[1];
@@ -79,14 +88,16 @@ class ModelLoader {
     Result<const GgufTensor*> tensor = Find(name, {size, 1});
     if (!tensor) return Fail(tensor.error());
     if ((*tensor)->dtype != DataType::kF32) {
-      return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, expected f32", name, DataTypeName((*tensor)->dtype)));
+      return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, expected f32", name,
+                                                       DataTypeName((*tensor)->dtype)));
     }
     target.view = *file_.View(**tensor);
     model_.bytes_per_token_ += static_cast<std::int64_t>((*tensor)->bytes);
     return {};
   }
 
-  Status Matrix(std::initializer_list<std::pair<std::string, Shape>> names, TensorOp op, std::int64_t group, Weight& target) {
+  Status Matrix(std::initializer_list<std::pair<std::string, Shape>> names, TensorOp op,
+                std::int64_t group, Weight& target) {
     Recipe recipe;
     recipe.target = &target;
     recipe.op = op;
@@ -108,7 +119,8 @@ class ModelLoader {
     const GgufTensor* first = nullptr;
     for (const char* name : names) {
       const GgufTensor* tensor = file_.FindTensor(prefix + name);
-      if (tensor == nullptr || (first != nullptr && tensor->type_id != first->type_id)) return false;
+      if (tensor == nullptr || (first != nullptr && tensor->type_id != first->type_id))
+        return false;
       first = tensor;
     }
     return true;
@@ -118,8 +130,10 @@ class ModelLoader {
     const ModelConfig& c = model_.config_;
     LayerWeights& layer = model_.layers_[static_cast<std::size_t>(index)];
     const std::string blk = fmt::format("blk.{}.", index);
-    const std::int64_t q = static_cast<std::int64_t>(c.heads) * c.head_dim, kv = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
-    const std::string wq = blk + "attn_q.weight", wk = blk + "attn_k.weight", wv = blk + "attn_v.weight";
+    const std::int64_t q = static_cast<std::int64_t>(c.heads) * c.head_dim,
+                       kv = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
+    const std::string wq = blk + "attn_q.weight", wk = blk + "attn_k.weight",
+                      wv = blk + "attn_v.weight";
     const std::string gate = blk + "ffn_gate.weight", up = blk + "ffn_up.weight";
     const bool fuse = options_.fuse;
 
@@ -127,20 +141,31 @@ class ModelLoader {
     if (Status s = Vector(blk + "ffn_norm.weight", c.hidden, layer.ffn_norm); !s) return s;
     if (fuse && SameType(blk, {"attn_q.weight", "attn_k.weight", "attn_v.weight"})) {
       const Shape q_shape{c.hidden, q}, kv_shape{c.hidden, kv};
-      if (Status s = Matrix({{wq, q_shape}, {wk, kv_shape}, {wv, kv_shape}}, TensorOp::kMulMat, 0, layer.qkv); !s) return s;
+      if (Status s = Matrix({{wq, q_shape}, {wk, kv_shape}, {wv, kv_shape}}, TensorOp::kMulMat, 0,
+                            layer.qkv);
+          !s)
+        return s;
     } else {
       if (Status s = Matrix({{wq, {c.hidden, q}}}, TensorOp::kMulMat, 0, layer.q); !s) return s;
       if (Status s = Matrix({{wk, {c.hidden, kv}}}, TensorOp::kMulMat, 0, layer.k); !s) return s;
       if (Status s = Matrix({{wv, {c.hidden, kv}}}, TensorOp::kMulMat, 0, layer.v); !s) return s;
     }
     const TensorOp projection = fuse ? TensorOp::kMulMatAdd : TensorOp::kMulMat;
-    if (Status s = Matrix({{blk + "attn_output.weight", {q, c.hidden}}}, projection, 0, layer.attn_out); !s) return s;
+    if (Status s =
+            Matrix({{blk + "attn_output.weight", {q, c.hidden}}}, projection, 0, layer.attn_out);
+        !s)
+      return s;
     if (fuse && c.ffn % kGatedBlock == 0 && SameType(blk, {"ffn_gate.weight", "ffn_up.weight"})) {
       const Shape shape{c.hidden, c.ffn};
-      if (Status s = Matrix({{gate, shape}, {up, shape}}, TensorOp::kMulMatSwiGlu, kGatedBlock, layer.gate_up); !s) return s;
+      if (Status s = Matrix({{gate, shape}, {up, shape}}, TensorOp::kMulMatSwiGlu, kGatedBlock,
+                            layer.gate_up);
+          !s)
+        return s;
     } else {
-      if (Status s = Matrix({{gate, {c.hidden, c.ffn}}}, TensorOp::kMulMat, 0, layer.gate); !s) return s;
-      if (Status s = Matrix({{up, {c.hidden, c.ffn}}}, TensorOp::kMulMat, 0, layer.up); !s) return s;
+      if (Status s = Matrix({{gate, {c.hidden, c.ffn}}}, TensorOp::kMulMat, 0, layer.gate); !s)
+        return s;
+      if (Status s = Matrix({{up, {c.hidden, c.ffn}}}, TensorOp::kMulMat, 0, layer.up); !s)
+        return s;
     }
     return Matrix({{blk + "ffn_down.weight", {c.ffn, c.hidden}}}, projection, 0, layer.down);
   }
@@ -153,17 +178,21 @@ class ModelLoader {
     model_.bytes_per_token_ += static_cast<std::int64_t>((*embedding)->bytes) / c.vocab;
     if (Status s = Vector("output_norm.weight", c.hidden, model_.output_norm_); !s) return s;
     if (file_.FindTensor("rope_freqs.weight") != nullptr) {
-      if (Status s = Vector("rope_freqs.weight", c.rope.dims / 2, model_.rope_factors_); !s) return s;
+      if (Status s = Vector("rope_freqs.weight", c.rope.dims / 2, model_.rope_factors_); !s)
+        return s;
     }
     model_.layers_.resize(static_cast<std::size_t>(c.layers));
     for (std::int32_t i = 0; i < c.layers; ++i) {
       if (Status s = CollectLayer(i); !s) return s;
     }
-    return Matrix({{c.tied ? "token_embd.weight" : "output.weight", {c.hidden, c.vocab}}}, TensorOp::kMulMat, 0, model_.output_);
+    return Matrix({{c.tied ? "token_embd.weight" : "output.weight", {c.hidden, c.vocab}}},
+                  TensorOp::kMulMat, 0, model_.output_);
   }
 
   /// Merged weights need memory even when no kernel wants a packed layout.
-  static bool NeedsCopy(const Recipe& recipe) { return recipe.parts.size() > 1 || recipe.plan.pack != kPackPlain; }
+  static bool NeedsCopy(const Recipe& recipe) {
+    return recipe.parts.size() > 1 || recipe.plan.pack != kPackPlain;
+  }
 
   static std::size_t TargetBytes(const Recipe& recipe) {
     if (recipe.plan.pack != kPackPlain) return recipe.plan.bytes;
@@ -175,11 +204,13 @@ class ModelLoader {
       if (options_.packer != nullptr) {
         Result<WeightPacker::Plan> plan = options_.packer->PlanWeight(recipe.spec);
         if (!plan) {
-          return Fail(plan.error().code, fmt::format("tensor {}: {}", recipe.parts[0]->name, plan.error().message));
+          return Fail(plan.error().code,
+                      fmt::format("tensor {}: {}", recipe.parts[0]->name, plan.error().message));
         }
         recipe.plan = *plan;
       }
-      model_.bytes_per_token_ += static_cast<std::int64_t>(BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
+      model_.bytes_per_token_ +=
+          static_cast<std::int64_t>(BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
     }
     return {};
   }
@@ -198,8 +229,9 @@ class ModelLoader {
     weights_ = bytes + staging <= available ? Buffer::Make(bytes, allocator) : Buffer();
     staging_ = weights_ && staging > 0 ? Buffer::Make(staging, allocator) : Buffer();
     if (!weights_ || (staging > 0 && !staging_)) {
-      return Fail(ErrorCode::kOutOfMemory, fmt::format("the weights need {}, {} of memory are available",
-                                                       HumanBytes(bytes + staging), HumanBytes(available)));
+      return Fail(ErrorCode::kOutOfMemory,
+                  fmt::format("the weights need {}, {} of memory are available",
+                              HumanBytes(bytes + staging), HumanBytes(available)));
     }
     return {};
   }
@@ -238,7 +270,8 @@ class ModelLoader {
     if (merged) plain = Assemble(recipe, packed ? staging_.as<std::byte>() : into);
     if (packed) {
       if (Status s = options_.packer->PackWeight(recipe.spec, recipe.plan, plain, into); !s) {
-        return Fail(s.error().code, fmt::format("tensor {}: {}", recipe.parts[0]->name, s.error().message));
+        return Fail(s.error().code,
+                    fmt::format("tensor {}: {}", recipe.parts[0]->name, s.error().message));
       }
     }
     weight.view = Contiguous(into, recipe.spec.type, {recipe.spec.k, recipe.spec.n, 1, 1});
@@ -254,7 +287,8 @@ class ModelLoader {
       if (Status s = PackOne(recipe, at); !s) return s;
       if (NeedsCopy(recipe)) at += AlignUp(TargetBytes(recipe));
       ++done;
-      if (options_.progress && !options_.progress(static_cast<double>(done) / static_cast<double>(recipes_.size()))) {
+      if (options_.progress &&
+          !options_.progress(static_cast<double>(done) / static_cast<double>(recipes_.size()))) {
         return Fail(ErrorCode::kCancelled, "loading was cancelled");
       }
     }

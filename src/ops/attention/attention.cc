@@ -32,11 +32,15 @@ std::size_t ScratchBytes(const AttentionDesc& desc) {
 /// With fewer tasks than this for each worker, long sequences are divided by splits as well.
 constexpr int kTasksPerWorker = 4;
 
-bool DividesSplits(int blocks, int kv_heads, int workers) { return workers > 1 && blocks * kv_heads < kTasksPerWorker * workers; }
+bool DividesSplits(int blocks, int kv_heads, int workers) {
+  return workers > 1 && blocks * kv_heads < kTasksPerWorker * workers;
+}
 
-/// Bytes of the partial results when splits are divided: only so few blocks get there that this stays small.
+/// Bytes of the partial results when splits are divided: only so few blocks get there that this
+/// stays small.
 std::size_t PartialBytes(std::size_t vectors, std::size_t splits, int head_dim) {
-  return AlignUp(vectors * splits * static_cast<std::size_t>(PaddedHeadDim(head_dim) + 2) * sizeof(float));
+  return AlignUp(vectors * splits * static_cast<std::size_t>(PaddedHeadDim(head_dim) + 2) *
+                 sizeof(float));
 }
 
 AttentionScratch CarveScratch(const AttentionDesc& desc, std::byte* memory) {
@@ -65,8 +69,13 @@ AttentionScratch CarveScratch(const AttentionDesc& desc, std::byte* memory) {
 /// One launch: everything the tasks share.
 class Run {
  public:
-  Run(const AttentionFunctions& functions, const AttentionDesc& desc, const AttentionArgs& args, Executor& executor)
-      : functions_(functions), desc_(desc), args_(args), executor_(executor), group_(desc.heads / desc.kv_heads) {
+  Run(const AttentionFunctions& functions, const AttentionDesc& desc, const AttentionArgs& args,
+      Executor& executor)
+      : functions_(functions),
+        desc_(desc),
+        args_(args),
+        executor_(executor),
+        group_(desc.heads / desc.kv_heads) {
     auto* at = static_cast<std::byte*>(args.workspace);
     blocks_ = reinterpret_cast<RowBlock*>(at);
     at += AlignUp(static_cast<std::size_t>(desc.rows) * sizeof(RowBlock));
@@ -80,11 +89,14 @@ class Run {
 
   void Execute() {
     if (!DividesSplits(block_count_, desc_.kv_heads, executor_.workers()) || splits_ == 1) {
-      executor_.Run(block_count_ * desc_.kv_heads, [this](int task, int worker) { WholeTask(task, worker); });
+      executor_.Run(block_count_ * desc_.kv_heads,
+                    [this](int task, int worker) { WholeTask(task, worker); });
       return;
     }
     const int tasks = block_count_ * desc_.kv_heads;
-    executor_.Run(tasks * splits_, [this](int task, int worker) { SplitTask(task / splits_, task % splits_, worker); });
+    executor_.Run(tasks * splits_, [this](int task, int worker) {
+      SplitTask(task / splits_, task % splits_, worker);
+    });
     executor_.Run(tasks, [this](int task, int worker) { MergeTask(task, worker); });
   }
 
@@ -109,7 +121,9 @@ class Run {
     splits_ = (longest + kSplit - 1) / kSplit;
   }
 
-  AttentionScratch Scratch(int worker) const { return CarveScratch(desc_, scratch_ + ScratchBytes(desc_) * static_cast<std::size_t>(worker)); }
+  AttentionScratch Scratch(int worker) const {
+    return CarveScratch(desc_, scratch_ + ScratchBytes(desc_) * static_cast<std::size_t>(worker));
+  }
 
   AttentionBlock Block(const RowBlock& rows, int kv_head) const {
     AttentionBlock block;
@@ -121,7 +135,8 @@ class Run {
     const TensorView& cache = args_.k_cache;
     const std::int32_t slot = args_.slots.as<std::int32_t>()[rows.first_row];
     const std::size_t offset =
-        BytesOf(desc_.type_kv, slot * cache.stride[3] + static_cast<std::int64_t>(kv_head) * cache.stride[1]);
+        BytesOf(desc_.type_kv,
+                slot * cache.stride[3] + static_cast<std::int64_t>(kv_head) * cache.stride[1]);
     block.keys = args_.k_cache.as<unsigned char>() + offset;
     block.values = args_.v_cache.as<unsigned char>() + offset;
     block.kv_row_bytes = BytesOf(desc_.type_kv, cache.stride[2]);
@@ -173,7 +188,8 @@ class Run {
     StartMerge(block.vectors, s);
     for (int split = 0; split * kSplit < rows.seen; ++split) {
       functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
-      functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out, s.max, s.sum, s.out);
+      functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out,
+                             s.max, s.sum, s.out);
     }
     Finish(rows, kv_head, s);
   }
@@ -205,7 +221,8 @@ class Run {
     StartMerge(vectors, s);
     for (int split = 0; split * kSplit < rows.seen; ++split) {
       const float* partial = Partial(task, split, s.hd_padded);
-      functions_.merge_split(vectors, s.hd_padded, partial, partial + vectors, partial + 2 * vectors, s.max, s.sum, s.out);
+      functions_.merge_split(vectors, s.hd_padded, partial, partial + vectors,
+                             partial + 2 * vectors, s.max, s.sum, s.out);
     }
     Finish(rows, task % desc_.kv_heads, s);
   }
@@ -241,10 +258,12 @@ Status CheckRows(const AttentionArgs& args) {
   for (std::int64_t r = 0; r < args.q.shape[2]; ++r) {
     if (positions[r] < 0 || positions[r] >= args.k_cache.shape[2]) {
       return Fail(ErrorCode::kInvalidArgument,
-                  fmt::format("positions[{}] = {}, must be 0 to {}", r, positions[r], args.k_cache.shape[2] - 1));
+                  fmt::format("positions[{}] = {}, must be 0 to {}", r, positions[r],
+                              args.k_cache.shape[2] - 1));
     }
     if (slots[r] < 0 || slots[r] >= args.k_cache.shape[3]) {
-      return Fail(ErrorCode::kInvalidArgument, fmt::format("slots[{}] = {}, must be 0 to {}", r, slots[r], args.k_cache.shape[3] - 1));
+      return Fail(ErrorCode::kInvalidArgument, fmt::format("slots[{}] = {}, must be 0 to {}", r,
+                                                           slots[r], args.k_cache.shape[3] - 1));
     }
   }
   return {};
@@ -252,23 +271,30 @@ Status CheckRows(const AttentionArgs& args) {
 
 class TiledAttention final : public AttentionKernel {
  public:
-  TiledAttention(const char* isa, std::uint32_t features, AttentionFunctions functions, const char* tu, double gflop_share,
-                 bool reference)
-      : AttentionKernel(Info(isa, features, tu, reference)), functions_(functions), gflop_share_(gflop_share) {}
+  TiledAttention(const char* isa, std::uint32_t features, AttentionFunctions functions,
+                 const char* tu, double gflop_share, bool reference)
+      : AttentionKernel(Info(isa, features, tu, reference)),
+        functions_(functions),
+        gflop_share_(gflop_share) {}
 
   std::optional<Rejection> IsFeasible(const AttentionDesc& desc) const override {
     auto is = [&](DataType type) { return desc.type_kv == type; };
     if (desc.type_q != DataType::kF32) {
-      return Rejection{Reason::kType, fmt::format("q of type {}", DataTypeName(desc.type_q)), "f32"};
+      return Rejection{Reason::kType, fmt::format("q of type {}", DataTypeName(desc.type_q)),
+                       "f32"};
     }
-    if (!is(DataType::kF32) && !is(DataType::kF16) && !is(DataType::kBF16) && !is(DataType::kQ8_0)) {
-      return Rejection{Reason::kType, fmt::format("a cache of {}", DataTypeName(desc.type_kv)), "f32, f16, bf16 or q8_0"};
+    if (!is(DataType::kF32) && !is(DataType::kF16) && !is(DataType::kBF16) &&
+        !is(DataType::kQ8_0)) {
+      return Rejection{Reason::kType, fmt::format("a cache of {}", DataTypeName(desc.type_kv)),
+                       "f32, f16, bf16 or q8_0"};
     }
     if (desc.kv_heads < 1 || desc.heads % desc.kv_heads != 0) {
-      return Rejection{Reason::kShape, fmt::format("heads = {}", desc.heads), fmt::format("a multiple of kv_heads = {}", desc.kv_heads)};
+      return Rejection{Reason::kShape, fmt::format("heads = {}", desc.heads),
+                       fmt::format("a multiple of kv_heads = {}", desc.kv_heads)};
     }
     if (is(DataType::kQ8_0) && desc.head_dim % 32 != 0) {
-      return Rejection{Reason::kShape, fmt::format("head_dim = {}", desc.head_dim), "a multiple of 32 for q8_0"};
+      return Rejection{Reason::kShape, fmt::format("head_dim = {}", desc.head_dim),
+                       "a multiple of 32 for q8_0"};
     }
     return std::nullopt;
   }
@@ -284,7 +310,8 @@ class TiledAttention final : public AttentionKernel {
     if (Status status = CheckRows(args); !status) return status;
     const std::size_t needed = AttentionWorkspaceBytes(desc, args.k_cache.shape[2]);
     if (args.workspace_bytes < needed) {
-      return Fail(ErrorCode::kInvalidArgument, fmt::format("workspace of {} bytes, {} are needed", args.workspace_bytes, needed));
+      return Fail(ErrorCode::kInvalidArgument, fmt::format("workspace of {} bytes, {} are needed",
+                                                           args.workspace_bytes, needed));
     }
     Run(functions_, desc, args, stream.exec()).Execute();
     return {};
@@ -309,26 +336,32 @@ class TiledAttention final : public AttentionKernel {
 }  // namespace
 
 std::string KeyOf(const AttentionDesc& desc) {
-  return fmt::format("type_q={} type_kv={} rows={} heads={} kv_heads={} head_dim={} threads={}", DataTypeName(desc.type_q),
-                     DataTypeName(desc.type_kv), desc.rows, desc.heads, desc.kv_heads, desc.head_dim, desc.threads);
+  return fmt::format("type_q={} type_kv={} rows={} heads={} kv_heads={} head_dim={} threads={}",
+                     DataTypeName(desc.type_q), DataTypeName(desc.type_kv), desc.rows, desc.heads,
+                     desc.kv_heads, desc.head_dim, desc.threads);
 }
 
 std::size_t AttentionWorkspaceBytes(const AttentionDesc& desc, std::int64_t context) {
   const auto rows = static_cast<std::size_t>(desc.rows);
   const auto workers = static_cast<std::size_t>(std::max(1, desc.threads));
-  std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(rows * sizeof(std::int32_t)) + workers * ScratchBytes(desc);
+  std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(rows * sizeof(std::int32_t)) +
+                      workers * ScratchBytes(desc);
   const std::size_t fewest_blocks = (rows + kBlockRows - 1) / kBlockRows;
   if (DividesSplits(static_cast<int>(fewest_blocks), desc.kv_heads, desc.threads)) {
-    const std::size_t most_tasks = std::min(rows * static_cast<std::size_t>(desc.kv_heads), kTasksPerWorker * workers);
+    const std::size_t most_tasks =
+        std::min(rows * static_cast<std::size_t>(desc.kv_heads), kTasksPerWorker * workers);
     const auto splits = static_cast<std::size_t>((context + kSplit - 1) / kSplit);
-    bytes += PartialBytes(most_tasks * static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads)), splits, desc.head_dim);
+    bytes += PartialBytes(
+        most_tasks * static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads)), splits,
+        desc.head_dim);
   }
   return bytes;
 }
 
 void AddAttention(AttentionRegistry& registry) {
   // Shares of the f32 rate measured on a Zen 4 core at head_dim 64, 512 rows: see bench/results.
-  auto add = [&](const char* isa, std::uint32_t features, AttentionFunctions functions, const char* tu, double share, bool ref) {
+  auto add = [&](const char* isa, std::uint32_t features, AttentionFunctions functions,
+                 const char* tu, double share, bool ref) {
     (void)registry.Add(std::make_unique<TiledAttention>(isa, features, functions, tu, share, ref));
   };
   add("avx512", kFeatureAvx512, AttentionAvx512(), AttentionAvx512Tu(), 0.6, false);

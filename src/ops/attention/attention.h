@@ -9,7 +9,8 @@
 
 namespace tilewright {
 
-/// Causal attention of m new rows over a KV cache of many sequences. The key of a choice: counts, not contents.
+/// Causal attention of m new rows over a KV cache of many sequences. The key of a choice: counts,
+/// not contents.
 struct AttentionDesc {
   DataType type_q = DataType::kF32;   ///< q and out
   DataType type_kv = DataType::kF32;  ///< cache: f32, f16, bf16 or q8_0
@@ -22,8 +23,9 @@ struct AttentionDesc {
 };
 std::string KeyOf(const AttentionDesc& desc);
 
-/// q [head_dim, heads, m] and out [head_dim * heads, m], any row stride; caches [head_dim, kv_heads, context, slots] contiguous.
-/// Row r reads positions 0 .. positions[r] of slot slots[r], whose keys and values are already there (its own included).
+/// q [head_dim, heads, m] and out [head_dim * heads, m], any row stride; caches [head_dim,
+/// kv_heads, context, slots] contiguous. Row r reads positions 0 .. positions[r] of slot slots[r],
+/// whose keys and values are already there (its own included).
 struct AttentionArgs {
   TensorView q, k_cache, v_cache, positions, slots, out;
   float scale = 1.0f;

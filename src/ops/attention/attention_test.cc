@@ -23,30 +23,39 @@ struct Case {
 };
 
 std::string Describe(const Case& c) {
-  return std::string(DataTypeName(c.kv)) + " heads " + std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " head_dim " +
-         std::to_string(c.head_dim) + " rows " + std::to_string(c.positions.size()) + " first position " +
-         std::to_string(c.positions[0]) + " threads " + std::to_string(c.threads);
+  return std::string(DataTypeName(c.kv)) + " heads " + std::to_string(c.heads) + "/" +
+         std::to_string(c.kv_heads) + " head_dim " + std::to_string(c.head_dim) + " rows " +
+         std::to_string(c.positions.size()) + " first position " + std::to_string(c.positions[0]) +
+         " threads " + std::to_string(c.threads);
 }
 
-/// Operands of a case; cache positions nobody may see hold NaN, rows of q and out have a gap of NaN between them.
+/// Operands of a case; cache positions nobody may see hold NaN, rows of q and out have a gap of NaN
+/// between them.
 class Problem {
  public:
   Problem(const Case& c, std::uint64_t seed)
-      : c_(c), rows_(static_cast<int>(c.positions.size())), q_row_(c.heads * c.head_dim + 5),
-        q_(static_cast<std::size_t>(rows_ * q_row_), 4), k_(CacheBytes()), v_(CacheBytes()) {
+      : c_(c),
+        rows_(static_cast<int>(c.positions.size())),
+        q_row_(c.heads * c.head_dim + 5),
+        q_(static_cast<std::size_t>(rows_ * q_row_), 4),
+        k_(CacheBytes()),
+        v_(CacheBytes()) {
     Random rng(seed);
     for (int r = 0; r < rows_; ++r)
-      for (int i = 0; i < c.heads * c.head_dim; ++i) q_[static_cast<std::size_t>(r * q_row_ + i)] = static_cast<float>(rng.Uniform(-1, 1));
+      for (int i = 0; i < c.heads * c.head_dim; ++i)
+        q_[static_cast<std::size_t>(r * q_row_ + i)] = static_cast<float>(rng.Uniform(-1, 1));
     const std::int64_t row = std::int64_t{c.kv_heads} * c.head_dim;
     for (int s = 0; s < c.slots; ++s) {
       int seen = 0;
       for (int r = 0; r < rows_; ++r)
-        if (c.slot_of[static_cast<std::size_t>(r)] == s) seen = std::max(seen, c.positions[static_cast<std::size_t>(r)] + 1);
+        if (c.slot_of[static_cast<std::size_t>(r)] == s)
+          seen = std::max(seen, c.positions[static_cast<std::size_t>(r)] + 1);
       for (int p = 0; p < seen; ++p) {
         std::vector<float> values(static_cast<std::size_t>(row));
         for (auto* cache : {&k_, &v_}) {
           for (float& x : values) x = static_cast<float>(rng.Uniform(-2, 2));
-          auto* at = static_cast<unsigned char*>(cache->data()) + BytesOf(c.kv, (std::int64_t{s} * c.context + p) * row);
+          auto* at = static_cast<unsigned char*>(cache->data()) +
+                     BytesOf(c.kv, (std::int64_t{s} * c.context + p) * row);
           EXPECT_TRUE(EncodeRow(c.kv, values.data(), row, at));
         }
       }
@@ -70,7 +79,8 @@ class Problem {
   std::vector<float> Launch(const AttentionKernel& kernel, int threads) {
     AttentionDesc desc;
     desc.type_kv = c_.kv;
-    desc.rows = rows_, desc.heads = c_.heads, desc.kv_heads = c_.kv_heads, desc.head_dim = c_.head_dim, desc.threads = threads;
+    desc.rows = rows_, desc.heads = c_.heads, desc.kv_heads = c_.kv_heads,
+    desc.head_dim = c_.head_dim, desc.threads = threads;
     test::GuardedBytes workspace(AttentionWorkspaceBytes(desc, c_.context));
     const int width = c_.heads * c_.head_dim, stride = width + 3;
     test::Guarded<float> out(static_cast<std::size_t>(rows_ * stride));
@@ -84,8 +94,10 @@ class Problem {
     EXPECT_EQ(out.Damage(), "");
     std::vector<float> result;
     for (int r = 0; r < rows_; ++r) {
-      for (int i = 0; i < width; ++i) result.push_back(out[static_cast<std::size_t>(r * stride + i)]);
-      for (int i = width; i < stride; ++i) EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(r * stride + i)]));
+      for (int i = 0; i < width; ++i)
+        result.push_back(out[static_cast<std::size_t>(r * stride + i)]);
+      for (int i = width; i < stride; ++i)
+        EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(r * stride + i)]));
     }
     return result;
   }
@@ -123,16 +135,17 @@ std::vector<std::int32_t> Range(int from, int count) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  auto add = [&](DataType kv, int heads, int kv_heads, int hd, int context, int slots, std::vector<std::int32_t> positions,
-                 std::vector<std::int32_t> slot_of = {}) {
+  auto add = [&](DataType kv, int heads, int kv_heads, int hd, int context, int slots,
+                 std::vector<std::int32_t> positions, std::vector<std::int32_t> slot_of = {}) {
     if (slot_of.empty()) slot_of.assign(positions.size(), slots - 1);
-    cases.push_back({kv, heads, kv_heads, hd, context, slots, std::move(positions), std::move(slot_of), 1});
+    cases.push_back(
+        {kv, heads, kv_heads, hd, context, slots, std::move(positions), std::move(slot_of), 1});
   };
   for (DataType kv : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ8_0}) {
     add(kv, 3, 1, 64, 80, 1, {0});
     add(kv, 3, 1, 64, 80, 2, Range(0, 17));
-    add(kv, 9, 3, 64, 700, 1, {633});          // decode over several splits
-    add(kv, 4, 4, 32, 600, 1, Range(500, 40)); // a prompt that crosses a split
+    add(kv, 9, 3, 64, 700, 1, {633});           // decode over several splits
+    add(kv, 4, 4, 32, 600, 1, Range(500, 40));  // a prompt that crosses a split
   }
   add(DataType::kF32, 2, 1, 1, 9, 1, Range(0, 5));
   add(DataType::kF32, 2, 2, 7, 70, 1, Range(60, 5));
@@ -165,7 +178,8 @@ TEST_F(AttentionKernels, agree_with_the_float64_oracle_and_do_not_depend_on_the_
     const std::vector<float> expected = problem.Reference();
     for (const AttentionKernel* kernel : Runnable()) {
       const std::vector<float> one = problem.Launch(*kernel, 1);
-      // f32 sums of at most a few hundred terms: k * eps would be 1e-4 at worst, the observed distance is below 1e-6.
+      // f32 sums of at most a few hundred terms: k * eps would be 1e-4 at worst, the observed
+      // distance is below 1e-6.
       EXPECT_LT(RelativeL2(one, expected), 3e-6) << kernel->name() << " " << Describe(c);
       for (int threads : {2, 3}) {
         const std::vector<float> many = problem.Launch(*kernel, threads);
@@ -190,13 +204,15 @@ TEST_F(AttentionKernels, a_row_gives_the_same_bits_alone_and_in_a_batch) {
       args.q.shape[2] = 1;
       args.positions.data = args.positions.as<std::int32_t>() + r;
       AttentionDesc desc;
-      desc.type_kv = batch.kv, desc.heads = 9, desc.kv_heads = 3, desc.head_dim = 64, desc.threads = 2;
+      desc.type_kv = batch.kv, desc.heads = 9, desc.kv_heads = 3, desc.head_dim = 64,
+      desc.threads = 2;
       Buffer workspace = Buffer::Make(AttentionWorkspaceBytes(desc, batch.context));
       args.workspace = workspace.data();
       args.workspace_bytes = workspace.size();
       auto pool = MakeThreadPool(2);
       ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
-      EXPECT_EQ(std::memcmp(out.data(), all.data() + r * 9 * 64, out.size() * sizeof(float)), 0) << kernel->name() << " row " << r;
+      EXPECT_EQ(std::memcmp(out.data(), all.data() + r * 9 * 64, out.size() * sizeof(float)), 0)
+          << kernel->name() << " row " << r;
     }
   }
 }

@@ -12,7 +12,8 @@ namespace tilewright {
 namespace {
 
 double Load(const TensorView& view, std::int64_t at) {
-  return view.dtype == DataType::kF64 ? view.as<double>()[at] : static_cast<double>(view.as<float>()[at]);
+  return view.dtype == DataType::kF64 ? view.as<double>()[at]
+                                      : static_cast<double>(view.as<float>()[at]);
 }
 
 void Store(const TensorView& view, std::int64_t at, double value) {
@@ -23,10 +24,13 @@ void Store(const TensorView& view, std::int64_t at, double value) {
   }
 }
 
-std::vector<double> CacheRow(const TensorView& cache, std::int64_t slot, std::int64_t position, std::int64_t head) {
-  const std::int64_t at = slot * cache.stride[3] + position * cache.stride[2] + head * cache.stride[1];
+std::vector<double> CacheRow(const TensorView& cache, std::int64_t slot, std::int64_t position,
+                             std::int64_t head) {
+  const std::int64_t at =
+      slot * cache.stride[3] + position * cache.stride[2] + head * cache.stride[1];
   std::vector<double> row(static_cast<std::size_t>(cache.shape[0]));
-  DecodeRow(cache.dtype, cache.as<unsigned char>() + BytesOf(cache.dtype, at), cache.shape[0], row.data());
+  DecodeRow(cache.dtype, cache.as<unsigned char>() + BytesOf(cache.dtype, at), cache.shape[0],
+            row.data());
   return row;
 }
 
@@ -37,9 +41,12 @@ Status ReferenceAttention(const AttentionArgs& args) {
   const std::int64_t group = heads / args.k_cache.shape[1];
   std::vector<double> weights, out(static_cast<std::size_t>(head_dim));
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t seen = args.positions.as<std::int32_t>()[r] + 1, slot = args.slots.as<std::int32_t>()[r];
+    const std::int64_t seen = args.positions.as<std::int32_t>()[r] + 1,
+                       slot = args.slots.as<std::int32_t>()[r];
     if (seen < 1 || seen > args.k_cache.shape[2] || slot < 0 || slot >= args.k_cache.shape[3]) {
-      return Fail(ErrorCode::kInvalidArgument, fmt::format("row {}: position {} or slot {} outside the cache", r, seen - 1, slot));
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("row {}: position {} or slot {} outside the cache", r, seen - 1, slot));
     }
     for (std::int64_t h = 0; h < heads; ++h) {
       weights.assign(static_cast<std::size_t>(seen), 0.0);
@@ -48,7 +55,8 @@ Status ReferenceAttention(const AttentionArgs& args) {
         const std::vector<double> key = CacheRow(args.k_cache, slot, p, h / group);
         double dot = 0;
         for (std::int64_t d = 0; d < head_dim; ++d) {
-          dot += Load(args.q, r * args.q.stride[2] + h * args.q.stride[1] + d) * key[static_cast<std::size_t>(d)];
+          dot += Load(args.q, r * args.q.stride[2] + h * args.q.stride[1] + d) *
+                 key[static_cast<std::size_t>(d)];
         }
         weights[static_cast<std::size_t>(p)] = dot * static_cast<double>(args.scale);
         max = std::max(max, weights[static_cast<std::size_t>(p)]);
@@ -57,10 +65,12 @@ Status ReferenceAttention(const AttentionArgs& args) {
       std::fill(out.begin(), out.end(), 0.0);
       for (std::int64_t p = 0; p < seen; ++p) {
         const std::vector<double> value = CacheRow(args.v_cache, slot, p, h / group);
-        for (std::size_t d = 0; d < out.size(); ++d) out[d] += weights[static_cast<std::size_t>(p)] * value[d];
+        for (std::size_t d = 0; d < out.size(); ++d)
+          out[d] += weights[static_cast<std::size_t>(p)] * value[d];
       }
       for (std::int64_t d = 0; d < head_dim; ++d) {
-        Store(args.out, r * args.out.stride[1] + h * head_dim + d, out[static_cast<std::size_t>(d)] / sum);
+        Store(args.out, r * args.out.stride[1] + h * head_dim + d,
+              out[static_cast<std::size_t>(d)] / sum);
       }
     }
   }

@@ -11,7 +11,8 @@ namespace {
 
 struct V {
   static constexpr int kWidth = 8;
-  static constexpr int kTileRows = 3;  // 3 rows x 4 vectors of accumulators, 4 of B, 1 broadcast: the 16 registers
+  static constexpr int kTileRows =
+      3;  // 3 rows x 4 vectors of accumulators, 4 of B, 1 broadcast: the 16 registers
   __m256 x;
 
   static V Zero() { return {_mm256_setzero_ps()}; }
@@ -37,9 +38,11 @@ struct V {
   }
   static V Exp(V a) {
     const __m256 low = _mm256_set1_ps(kExpLow);
-    const __m256 below = _mm256_cmp_ps(a.x, low, _CMP_LT_OQ);  // false for NaN, which passes through
-    const __m256 v = _mm256_max_ps(low, a.x);                  // second operand on NaN
-    const __m256 n = _mm256_round_ps(_mm256_mul_ps(v, _mm256_set1_ps(kLog2E)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256 below =
+        _mm256_cmp_ps(a.x, low, _CMP_LT_OQ);   // false for NaN, which passes through
+    const __m256 v = _mm256_max_ps(low, a.x);  // second operand on NaN
+    const __m256 n = _mm256_round_ps(_mm256_mul_ps(v, _mm256_set1_ps(kLog2E)),
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(kLn2High), v);
     r = _mm256_fnmadd_ps(n, _mm256_set1_ps(kLn2Low), r);
     __m256 p = _mm256_set1_ps(kExpC6);
@@ -49,14 +52,16 @@ struct V {
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpC2));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    const __m256i scale = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    const __m256i scale =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return {_mm256_andnot_ps(below, _mm256_mul_ps(p, _mm256_castsi256_ps(scale)))};
   }
   static float ExpScalar(float v) { return _mm256_cvtss_f32(Exp(Set(v)).x); }
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     int i = 0;
     for (; i + 8 <= count; i += 8) {
-      _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+      _mm256_storeu_ps(out + i,
+                       _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
     }
     for (; i < count; ++i) out[i] = F16ToF32(in[i]);
   }
@@ -82,7 +87,8 @@ struct V {
   static void Transpose(const float* rows, int row_ld, int hd, float* columns, int positions) {
     int d = 0;
     for (; d + 8 <= hd; d += 8)
-      for (int p = 0; p < positions; p += 8) Transpose8(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
+      for (int p = 0; p < positions; p += 8)
+        Transpose8(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
     for (; d < hd; ++d)
       for (int p = 0; p < positions; ++p) columns[d * positions + p] = rows[p * row_ld + d];
   }

@@ -11,7 +11,8 @@ namespace {
 
 struct V {
   static constexpr int kWidth = 16;
-  static constexpr int kTileRows = 6;  // 6 x 4 accumulators, 4 of B, 1 broadcast: 29 of 32 registers
+  static constexpr int kTileRows =
+      6;  // 6 x 4 accumulators, 4 of B, 1 broadcast: 29 of 32 registers
   __m512 x;
 
   static V Zero() { return {_mm512_setzero_ps()}; }
@@ -27,10 +28,11 @@ struct V {
   static float ReduceAdd(V a) { return _mm512_reduce_add_ps(a.x); }
   static V Exp(V a) {
     const __m512 low = _mm512_set1_ps(kExpLow);
-    const __mmask16 below = _mm512_cmp_ps_mask(a.x, low, _CMP_LT_OQ);  // false for NaN, which passes through
+    const __mmask16 below =
+        _mm512_cmp_ps_mask(a.x, low, _CMP_LT_OQ);  // false for NaN, which passes through
     const __m512 v = _mm512_max_ps(low, a.x);
-    const __m512 n =
-        _mm512_roundscale_ps(_mm512_mul_ps(v, _mm512_set1_ps(kLog2E)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(v, _mm512_set1_ps(kLog2E)),
+                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(kLn2High), v);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(kLn2Low), r);
     __m512 p = _mm512_set1_ps(kExpC6);
@@ -46,7 +48,8 @@ struct V {
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     int i = 0;
     for (; i + 16 <= count; i += 16) {
-      _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i))));
+      _mm512_storeu_ps(
+          out + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i))));
     }
     for (; i < count; ++i) out[i] = F16ToF32(in[i]);
   }
@@ -74,14 +77,17 @@ struct V {
     for (int i = 0; i < 4; ++i) {
       _mm512_storeu_ps(columns + i * column_ld, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
       _mm512_storeu_ps(columns + (i + 8) * column_ld, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
-      _mm512_storeu_ps(columns + (i + 4) * column_ld, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
-      _mm512_storeu_ps(columns + (i + 12) * column_ld, _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
+      _mm512_storeu_ps(columns + (i + 4) * column_ld,
+                       _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
+      _mm512_storeu_ps(columns + (i + 12) * column_ld,
+                       _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
     }
   }
   static void Transpose(const float* rows, int row_ld, int hd, float* columns, int positions) {
     int d = 0;
     for (; d + 16 <= hd; d += 16)
-      for (int p = 0; p < positions; p += 16) Transpose16(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
+      for (int p = 0; p < positions; p += 16)
+        Transpose16(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
     for (; d < hd; ++d)
       for (int p = 0; p < positions; ++p) columns[d * positions + p] = rows[p * row_ld + d];
   }

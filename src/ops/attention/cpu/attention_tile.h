@@ -1,11 +1,13 @@
 #pragma once
 
-// Blocked attention over a KV cache, written once for every vector width. Included by one kernel file for each instruction set,
-// which defines the vector type `V` first; everything here is in an unnamed namespace, so each file keeps its own copy.
+// Blocked attention over a KV cache, written once for every vector width. Included by one kernel
+// file for each instruction set, which defines the vector type `V` first; everything here is in an
+// unnamed namespace, so each file keeps its own copy.
 //
-// A unit of work is a block of query rows of one sequence and one KV head. Keys come in splits of kSplit positions: scores of the
-// whole split, its maximum, exponentials and sum, then the weighted sum of values. Splits are merged in ascending order by the
-// online softmax of Milakov and Gimelshein (2018). The order of every addition depends only on the position, never on the block,
+// A unit of work is a block of query rows of one sequence and one KV head. Keys come in splits of
+// kSplit positions: scores of the whole split, its maximum, exponentials and sum, then the weighted
+// sum of values. Splits are merged in ascending order by the online softmax of Milakov and
+// Gimelshein (2018). The order of every addition depends only on the position, never on the block,
 // the batch or the number of threads: results are bitwise equal run to run and batch-invariant.
 
 #include <cstddef>
@@ -17,9 +19,11 @@
 namespace tilewright {
 namespace {
 
-constexpr int kPiece = 64;  // positions converted and transposed at once: [head_dim][64] f32 stays in the first-level cache
+constexpr int kPiece = 64;  // positions converted and transposed at once: [head_dim][64] f32 stays
+                            // in the first-level cache
 
-/// Converts `count` elements of a cache row to f32; count is a multiple of 16 except for the scalar file, which takes any.
+/// Converts `count` elements of a cache row to f32; count is a multiple of 16 except for the scalar
+/// file, which takes any.
 inline void ConvertRow(DataType type, const void* row, int count, float* out) {
   switch (type) {
     case DataType::kF32: {
@@ -27,7 +31,9 @@ inline void ConvertRow(DataType type, const void* row, int count, float* out) {
       for (int i = 0; i < count; ++i) out[i] = in[i];
       return;
     }
-    case DataType::kF16: V::ConvertF16(static_cast<const std::uint16_t*>(row), count, out); return;
+    case DataType::kF16:
+      V::ConvertF16(static_cast<const std::uint16_t*>(row), count, out);
+      return;
     case DataType::kBF16: {
       const std::uint16_t* in = static_cast<const std::uint16_t*>(row);
       for (int i = 0; i < count; ++i) out[i] = BF16ToF32(in[i]);
@@ -50,7 +56,8 @@ template <int R, int NV, bool kAdd>
 inline void MicroTile(const float* a, int lda, const float* b, int ldb, int k, float* c, int ldc) {
   V acc[R][NV];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < NV; ++v) acc[r][v] = kAdd ? V::Load(c + r * ldc + v * V::kWidth) : V::Zero();
+    for (int v = 0; v < NV; ++v)
+      acc[r][v] = kAdd ? V::Load(c + r * ldc + v * V::kWidth) : V::Zero();
   for (int i = 0; i < k; ++i) {
     V bv[NV];
     for (int v = 0; v < NV; ++v) bv[v] = V::Load(b + i * ldb + v * V::kWidth);
@@ -64,19 +71,24 @@ inline void MicroTile(const float* a, int lda, const float* b, int ldb, int k, f
 }
 
 template <int NV, bool kAdd>
-inline void MicroColumns(const float* a, int lda, const float* b, int ldb, int rows, int k, float* c, int ldc) {
+inline void MicroColumns(const float* a, int lda, const float* b, int ldb, int rows, int k,
+                         float* c, int ldc) {
   constexpr int kRows = V::kTileRows;
   int r = 0;
-  for (; r + kRows <= rows; r += kRows) MicroTile<kRows, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
-  for (; r + 3 <= rows; r += 3) MicroTile<3, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
+  for (; r + kRows <= rows; r += kRows)
+    MicroTile<kRows, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
+  for (; r + 3 <= rows; r += 3)
+    MicroTile<3, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
   for (; r < rows; ++r) MicroTile<1, NV, kAdd>(a + r * lda, lda, b, ldb, k, c + r * ldc, ldc);
 }
 
 /// Columns in groups of four vectors; n is a multiple of the width.
 template <bool kAdd>
-inline void SmallGemm(const float* a, int lda, const float* b, int ldb, int rows, int n, int k, float* c, int ldc) {
+inline void SmallGemm(const float* a, int lda, const float* b, int ldb, int rows, int n, int k,
+                      float* c, int ldc) {
   int j = 0;
-  for (; j + 4 * V::kWidth <= n; j += 4 * V::kWidth) MicroColumns<4, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
+  for (; j + 4 * V::kWidth <= n; j += 4 * V::kWidth)
+    MicroColumns<4, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
   for (; j < n; j += V::kWidth) MicroColumns<1, kAdd>(a, lda, b + j, ldb, rows, k, c + j, ldc);
 }
 
@@ -88,26 +100,31 @@ struct CacheHead {
 };
 
 /// S[rows][kSplit] = q[rows][hd] . keys from..from+count, masked by each row's limit.
-inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from, int count, const AttentionScratch& s) {
+inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from, int count,
+                   const AttentionScratch& s) {
   const int hd = block.head_dim;
   for (int piece = 0; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
     for (int p = 0; p < in_piece; ++p) {
-      ConvertRow(keys.type, keys.base + static_cast<std::size_t>(from + piece + p) * keys.row_bytes, hd, s.rows32 + p * s.hd_padded);
+      ConvertRow(keys.type, keys.base + static_cast<std::size_t>(from + piece + p) * keys.row_bytes,
+                 hd, s.rows32 + p * s.hd_padded);
     }
     for (int p = in_piece; p < kPiece; ++p)
       for (int d = 0; d < hd; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     V::Transpose(s.rows32, s.hd_padded, hd, s.columns, kPiece);
-    SmallGemm<false>(s.q, s.hd_padded, s.columns, kPiece, block.vectors, kPiece, hd, s.scores + piece, kSplit);
+    SmallGemm<false>(s.q, s.hd_padded, s.columns, kPiece, block.vectors, kPiece, hd,
+                     s.scores + piece, kSplit);
   }
 }
 
-/// Turns scores into weights; max and sum of each row to state. Positions past the row's own weigh exactly zero.
+/// Turns scores into weights; max and sum of each row to state. Positions past the row's own weigh
+/// exactly zero.
 inline void Softmax(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
   const int padded = (count + kPiece - 1) / kPiece * kPiece;
   for (int r = 0; r < block.vectors; ++r) {
     float* row = s.scores + r * kSplit;
-    int valid = block.limit[r / block.group] - from;  // positions of this split that the row may see
+    int valid =
+        block.limit[r / block.group] - from;  // positions of this split that the row may see
     valid = valid > count ? count : valid;
     if (valid <= 0) {
       for (int p = 0; p < padded; ++p) row[p] = 0.0f;
@@ -132,20 +149,23 @@ inline void Softmax(const AttentionBlock& block, int from, int count, const Atte
 }
 
 /// split_out[rows][hd] = weights * values.
-inline void WeightedValues(const AttentionBlock& block, const CacheHead& values, int from, int count, const AttentionScratch& s) {
+inline void WeightedValues(const AttentionBlock& block, const CacheHead& values, int from,
+                           int count, const AttentionScratch& s) {
   const int hd = block.head_dim;
   for (int piece = 0; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
     for (int p = 0; p < in_piece; ++p) {
-      ConvertRow(values.type, values.base + static_cast<std::size_t>(from + piece + p) * values.row_bytes, hd,
+      ConvertRow(values.type,
+                 values.base + static_cast<std::size_t>(from + piece + p) * values.row_bytes, hd,
                  s.rows32 + p * s.hd_padded);
       for (int d = hd; d < s.hd_padded; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
     if (piece == 0) {
-      SmallGemm<false>(s.scores, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded, in_piece, s.split_out, s.hd_padded);
+      SmallGemm<false>(s.scores, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded,
+                       in_piece, s.split_out, s.hd_padded);
     } else {
-      SmallGemm<true>(s.scores + piece, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded, in_piece, s.split_out,
-                      s.hd_padded);
+      SmallGemm<true>(s.scores + piece, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded,
+                      in_piece, s.split_out, s.hd_padded);
     }
   }
 }
@@ -157,9 +177,10 @@ void ComputeSplit(const AttentionBlock& block, int from, int count, const Attent
   WeightedValues(block, {block.kv_type, block.values, block.kv_row_bytes}, from, count, s);
 }
 
-/// Folds a split into the running result of `vectors` rows. The first split finds max = -inf and sum = 0.
-void MergeSplit(int vectors, int hd_padded, const float* split_max, const float* split_sum, const float* split_out, float* max,
-                float* sum, float* out) {
+/// Folds a split into the running result of `vectors` rows. The first split finds max = -inf and
+/// sum = 0.
+void MergeSplit(int vectors, int hd_padded, const float* split_max, const float* split_sum,
+                const float* split_out, float* max, float* sum, float* out) {
   for (int r = 0; r < vectors; ++r) {
     if (split_sum[r] == 0.0f) continue;  // the row sees nothing of this split
     const float merged = split_max[r] > max[r] ? split_max[r] : max[r];
@@ -170,7 +191,8 @@ void MergeSplit(int vectors, int hd_padded, const float* split_max, const float*
     const V vkeep = V::Set(keep), vtake = V::Set(take);
     float* o = out + r * hd_padded;
     const float* n = split_out + r * hd_padded;
-    for (int d = 0; d < hd_padded; d += V::kWidth) V::Fma(V::Load(n + d), vtake, V::Mul(V::Load(o + d), vkeep)).Store(o + d);
+    for (int d = 0; d < hd_padded; d += V::kWidth)
+      V::Fma(V::Load(n + d), vtake, V::Mul(V::Load(o + d), vkeep)).Store(o + d);
   }
 }
 

@@ -7,21 +7,22 @@
 
 namespace tilewright {
 
-/// Positions whose softmax is taken at once; the unit in which long sequences are divided over threads. Fixed, so that a row's
-/// result does not depend on how.
+/// Positions whose softmax is taken at once; the unit in which long sequences are divided over
+/// threads. Fixed, so that a row's result does not depend on how.
 constexpr int kSplit = 256;
-/// Query rows of one sequence handled together: keys are converted and transposed once for all of them.
+/// Query rows of one sequence handled together: keys are converted and transposed once for all of
+/// them.
 constexpr int kBlockRows = 16;
 
 /// A block of rows of one sequence against one KV head.
 struct AttentionBlock {
-  int vectors = 0;                  ///< rows * group
-  int group = 1;                    ///< query heads that share the KV head
+  int vectors = 0;  ///< rows * group
+  int group = 1;    ///< query heads that share the KV head
   int head_dim = 0;
   DataType kv_type = DataType::kF32;
-  const unsigned char* keys = nullptr;    ///< position 0 of this slot and head
+  const unsigned char* keys = nullptr;  ///< position 0 of this slot and head
   const unsigned char* values = nullptr;
-  std::size_t kv_row_bytes = 0;     ///< between positions
+  std::size_t kv_row_bytes = 0;         ///< between positions
   const std::int32_t* limit = nullptr;  ///< [rows]: positions that the row sees, its own included
 };
 
@@ -42,9 +43,10 @@ struct AttentionScratch {
 
 /// The two functions that an instruction set provides.
 struct AttentionFunctions {
-  void (*compute_split)(const AttentionBlock& block, int from, int count, const AttentionScratch& scratch);
-  void (*merge_split)(int vectors, int hd_padded, const float* split_max, const float* split_sum, const float* split_out, float* max,
-                      float* sum, float* out);
+  void (*compute_split)(const AttentionBlock& block, int from, int count,
+                        const AttentionScratch& scratch);
+  void (*merge_split)(int vectors, int hd_padded, const float* split_max, const float* split_sum,
+                      const float* split_out, float* max, float* sum, float* out);
 };
 
 AttentionFunctions AttentionScalar();
