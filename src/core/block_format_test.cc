@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "core/numeric.h"
@@ -128,6 +130,39 @@ TEST(BlockFormatTest, PlainTypesDecodeToTheirValues) {
   ASSERT_TRUE(DecodeRow(DataType::kF16, odd + 1, 2, got));
   EXPECT_EQ(got[0], 1);
   EXPECT_EQ(got[1], -2);
+}
+
+std::vector<unsigned char> FromHex(const std::string& text) {
+  std::vector<unsigned char> bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<unsigned char>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// Made by tools/goldens/make_blocks.py with gguf-py.
+TEST(BlockFormatTest, BlocksDecodeAndEncodeAsTheReferenceOfTheFormatDoes) {
+  std::ifstream file(std::string(TILEWRIGHT_TEST_DATA) + "/goldens/blocks.txt");
+  std::string what, name, from, to;
+  int cases = 0;
+  while (file >> what >> name >> from >> to) {
+    SCOPED_TRACE(what + " " + name + " case " + std::to_string(++cases));
+    const DataType type = ParseDataType(name).value();
+    const std::vector<unsigned char> source = FromHex(from), want = FromHex(to);
+    std::vector<unsigned char> got(want.size());
+    const int n = GetTypeInfo(type).block_elements;
+    if (what == "decode") {
+      std::vector<float> values(static_cast<std::size_t>(n));
+      ASSERT_TRUE(DecodeRow(type, source.data(), n, values.data()));
+      std::memcpy(got.data(), values.data(), got.size());
+    } else {
+      std::vector<float> values(static_cast<std::size_t>(n));
+      std::memcpy(values.data(), source.data(), source.size());
+      ASSERT_TRUE(EncodeRow(type, values.data(), n, got.data()));
+    }
+    EXPECT_EQ(got, want);
+  }
+  EXPECT_EQ(cases, 4 * 8 + 3 * 6);
 }
 
 TEST(BlockFormatTest, LengthsAndTypesAreChecked) {
