@@ -36,7 +36,7 @@ class Tuner {
   };
   struct Options {
     int top_k = 16;                ///< candidates kept by the model, beside group leaders, incumbent and fallback
-    double max_predicted = 8;      ///< times the best prediction: slower ones are not tried
+    double max_predicted = 8;      ///< times the second best prediction: slower ones are not tried
     double give_up = 3;            ///< times the best first sample: slower ones are not timed again
     int finalists = 6;             ///< halving stops at this many
     int max_blocks = 24;           ///< of the race

@@ -87,7 +87,9 @@ struct Tuner::Impl {
     std::vector<int> ranked(arms.size());
     for (int a = 0; a < Count(); ++a) ranked[static_cast<std::size_t>(a)] = a;
     std::stable_sort(ranked.begin(), ranked.end(), [this](int x, int y) { return Predicted(At(x)) < Predicted(At(y)); });
-    const double limit = ranked.empty() ? kInfinity : options.max_predicted * Predicted(At(ranked.front()));
+    // Measured against the second: one kernel whose model is far too hopeful must not shut out all others.
+    const double limit =
+        ranked.empty() ? kInfinity : options.max_predicted * Predicted(At(ranked[std::min<std::size_t>(1, ranked.size() - 1)]));
     std::map<int, bool> led;
     int kept = 0;
     for (const int a : ranked) {
@@ -160,8 +162,8 @@ struct Tuner::Impl {
   void Advance() {
     while (queue.empty() && phase != Phase::kDone) {
       if (AliveCount() == 0) {
-        Finish(true);
-        return;
+        if (!Revive()) Finish(true);
+        continue;
       }
       switch (phase) {
         case Phase::kCheck:
@@ -203,6 +205,17 @@ struct Tuner::Impl {
     }
   }
 
+  // All that were still in it broke: those that had only been too slow race among themselves.
+  bool Revive() {
+    for (Arm& arm : arms) arm.alive = arm.kept && arm.result.verdict == Verdict::kOk && !arm.log_us.empty();
+    if (AliveCount() == 0) return false;
+    rival = -1;
+    phase = Phase::kRace;
+    race_begin = block + 1;
+    FillQueue();
+    return true;
+  }
+
   // Sizes the samples and throws out the hopeless, by the better of two launches: one alone may have met a spike.
   void AfterFirst() {
     const auto quickest = [](const Arm& arm) {
@@ -237,12 +250,15 @@ struct Tuner::Impl {
       return;
     }
     phase = Phase::kHalve;
-    passes_left = 2 << round;
+    passes_left = Passes();
     FillQueue();
   }
 
+  // Odd, so that the median of a round is one of its samples: a spike among two would decide.
+  int Passes() const { return 3 + 2 * round; }
+
   void AfterRound() {
-    const std::vector<int> ranked = Ranking(block - (2 << round) + 1);
+    const std::vector<int> ranked = Ranking(block - Passes() + 1);
     const int keep = std::max(options.finalists, static_cast<int>(ranked.size() + 2) / 3);
     for (int i = keep; i < static_cast<int>(ranked.size()); ++i) {
       Arm& arm = At(ranked[static_cast<std::size_t>(i)]);
@@ -360,7 +376,7 @@ struct Tuner::Impl {
         return;
       }
       queue.clear();
-      if (AliveCount() > 0) Select();
+      if (AliveCount() > 0) Select();  // else Advance revives
     }
   }
 
@@ -381,8 +397,9 @@ struct Tuner::Impl {
     }
     if (best < 0) return std::nullopt;
     if (incumbent >= 0 && incumbent != best) {
-      const PairedDifference d = Paired(At(best), At(incumbent), 0);
-      if (!(d.mean + kRaceZ * d.error < -options.min_gain)) best = incumbent;
+      const PairedDifference d = Paired(At(best), At(incumbent), kFirstBlocks + 1);
+      const bool enough = static_cast<int>(At(incumbent).log_us.size()) >= kFirstBlocks + 6;
+      if (!enough || !(d.mean + kRaceZ * d.error < -options.min_gain)) best = incumbent;
     }
     return best;
   }

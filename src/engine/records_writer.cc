@@ -1,0 +1,26 @@
+// Helper of records_test: writes batches of eight records to a file, as a tuning process would. Usage: PATH NAME BATCHES
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tilewright/records.h"
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  tilewright::Records records = tilewright::Records::Open(argv[1]);
+  const int batches = std::atoi(argv[3]);
+  for (int batch = 0; batch < batches; ++batch) {
+    std::vector<tilewright::Record> rows(8);
+    for (int i = 0; i < 8; ++i) {
+      tilewright::Record& row = rows[static_cast<std::size_t>(i)];
+      row.op = "gemm";
+      row.problem = "batch=" + std::to_string(batch);
+      row.kernel = "kernel" + std::to_string(i);
+      row.evidence = argv[2];
+      row.median_us = 1 + batch;
+      row.samples = 5;
+    }
+    if (!records.Append(rows)) return 1;
+  }
+  return records.GetStat().persistent ? 0 : 3;
+}

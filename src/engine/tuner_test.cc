@@ -1,0 +1,447 @@
+#include "tilewright/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "core/random.h"
+#include "engine/tuner_stats.h"
+
+namespace tilewright {
+namespace {
+
+// A machine with known truth: every candidate has a time; the noise is scripted. Common to all candidates: a clock that drifts (AR(1)
+// in the logarithm) and steps; of each sample: jitter and spikes.
+class FakeMachine {
+ public:
+  struct Arm {
+    double us = 100;
+    double predicted_us = 0;  // 0: the truth
+    Verdict check = Verdict::kOk;
+    int error_from = -1;      // the n-th timing returns an error
+    int wrong_from = -1;      // the n-th check finds wrong numbers
+    double bimodal = 1;       // every other sample is this much slower
+    bool incumbent = false, fallback = false;
+  };
+  struct Noise {
+    double jitter = 0, drift = 0, spike_chance = 0, spike = 3, first_launch = 1;
+    double step_after_us = 1e300, step = 1;  // the clock changes once
+    double stall_us = 0;                     // of overhead for each sample
+  };
+
+  FakeMachine(std::map<std::string, Arm> arms, Noise noise, std::uint64_t seed) : arms_(std::move(arms)), noise_(noise), random_(seed) {}
+
+  std::vector<Tuner::Candidate> Candidates(bool reversed = false) const {
+    std::vector<Tuner::Candidate> list;
+    for (const auto& [name, arm] : arms_) {
+      Tuner::Candidate one;
+      one.name = name;
+      one.predicted_us = arm.predicted_us > 0 ? arm.predicted_us : arm.us;
+      one.incumbent = arm.incumbent, one.fallback = arm.fallback;
+      list.push_back(std::move(one));
+    }
+    if (reversed) std::reverse(list.begin(), list.end());
+    return list;
+  }
+
+  // Plays the session; returns the winner's name, "" for none.
+  std::string Play(Tuner& tuner, const std::vector<Tuner::Candidate>& list, int stop_after = 1 << 30) {
+    int asked = 0;
+    while (const auto ask = tuner.Next()) {
+      const std::string& name = list[static_cast<std::size_t>(ask->candidate)].name;
+      ++asks[name];
+      log.push_back((ask->action == Tuner::Action::kCheck ? "check " : "time ") + name);
+      tuner.Notify(ask->action == Tuner::Action::kCheck ? Check(name) : Time(name, ask->reps));
+      if (++asked >= stop_after) tuner.Stop();
+    }
+    const auto best = tuner.Best();
+    return best ? list[static_cast<std::size_t>(*best)].name : "";
+  }
+  std::string Play(const Tuner::Options& options = {}) {
+    const auto list = Candidates();
+    Tuner tuner(list, options);
+    return Play(tuner, list);
+  }
+
+  std::map<std::string, int> asks;
+  std::vector<std::string> log;
+
+ private:
+  Tuner::Outcome Check(const std::string& name) {
+    const Arm& arm = arms_.at(name);
+    const int n = checks_[name]++;
+    Tuner::Outcome outcome;
+    outcome.verdict = arm.wrong_from >= 0 && n >= arm.wrong_from ? Verdict::kWrong : arm.check;
+    if (outcome.verdict != Verdict::kOk) outcome.evidence = "scripted";
+    return outcome;
+  }
+
+  Tuner::Outcome Time(const std::string& name, int reps) {
+    const Arm& arm = arms_.at(name);
+    const int n = timings_[name]++;
+    Tuner::Outcome outcome;
+    if (arm.error_from >= 0 && n >= arm.error_from) {
+      outcome.verdict = Verdict::kError;
+      outcome.evidence = "scripted";
+      outcome.us = 0.001;
+      return outcome;
+    }
+    drift_ = 0.97 * drift_ + noise_.drift * std::sqrt(1 - 0.97 * 0.97) * random_.Normal();
+    double us = arm.us * std::exp(drift_ + noise_.jitter * random_.Normal());
+    if (n == 0) us *= noise_.first_launch;
+    if (random_.Uniform() < noise_.spike_chance) us *= noise_.spike;
+    if (arm.bimodal != 1 && n % 2 == 1) us *= arm.bimodal;
+    if (clock_us_ > noise_.step_after_us) us *= noise_.step;
+    outcome.us = us;
+    outcome.cost_us = us * reps + noise_.stall_us;
+    clock_us_ += outcome.cost_us;
+    return outcome;
+  }
+
+  std::map<std::string, Arm> arms_;
+  Noise noise_;
+  Random random_;
+  double drift_ = 0, clock_us_ = 0;
+  std::map<std::string, int> checks_, timings_;
+};
+
+using Arm = FakeMachine::Arm;
+
+TEST(TunerStats, MedianIntervalAndTrimmedMean) {
+  EXPECT_EQ(Median({3, 1, 2}), 2);
+  EXPECT_EQ(Median({4, 1, 2, 3}), 2.5);
+  EXPECT_EQ(Median({}), 0);
+  std::vector<double> many;
+  for (int i = 1; i <= 100; ++i) many.push_back(i);
+  const MedianInterval interval = IntervalOf(many);
+  EXPECT_EQ(interval.median, 50.5);
+  EXPECT_NEAR(interval.low, 41, 1);
+  EXPECT_NEAR(interval.high, 61, 1);
+  const PairedDifference spiked = TrimmedMean({0.01, 0.011, 0.009, 0.01, 0.012, 0.008, 0.01, 5.0});
+  EXPECT_NEAR(spiked.mean, 0.0105, 0.002);
+  EXPECT_LT(spiked.error, 0.01);
+  EXPECT_TRUE(std::isinf(TrimmedMean({1.0}).error));
+}
+
+TEST(TunerStats, TheIntervalCoversTheMedianAboutAsOftenAsItSays) {
+  Random random(4);
+  int covered = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<double> values;
+    for (int i = 0; i < 20; ++i) values.push_back(random.Normal());
+    const MedianInterval interval = IntervalOf(values);
+    covered += interval.low <= 0 && interval.high >= 0 ? 1 : 0;
+  }
+  EXPECT_GT(covered, 1860);
+  EXPECT_LT(covered, 1999);
+}
+
+TEST(Tuner, FindsTheFastestThoughTheModelIsWrong) {
+  std::map<std::string, Arm> arms;
+  for (int i = 0; i < 12; ++i) arms["k" + std::to_string(10 + i)] = {100.0 + 3 * i, 130.0 - 2 * i};
+  arms["k21"].us = 80;
+  FakeMachine machine(arms, {}, 1);
+  EXPECT_EQ(machine.Play(), "k21");
+}
+
+TEST(Tuner, EveryCandidateIsCheckedBeforeAnyIsTimed) {
+  FakeMachine machine({{"a", {100}}, {"b", {90}}, {"c", {110}}}, {}, 1);
+  EXPECT_EQ(machine.Play(), "b");
+  const std::vector<std::string> begin(machine.log.begin(), machine.log.begin() + 3);
+  EXPECT_EQ(begin, (std::vector<std::string>{"check a", "check b", "check c"}));
+}
+
+TEST(Tuner, AWrongCandidateNeverWinsHoweverFast) {
+  for (const Verdict verdict : {Verdict::kWrong, Verdict::kGuard, Verdict::kError, Verdict::kCrash, Verdict::kHang}) {
+    std::map<std::string, Arm> arms{{"honest", {100}}, {"liar", {1}}};
+    arms["liar"].check = verdict;
+    FakeMachine machine(arms, {}, 1);
+    const auto list = machine.Candidates();
+    Tuner tuner(list, {});
+    EXPECT_EQ(machine.Play(tuner, list), "honest");
+    EXPECT_EQ(machine.asks["liar"], 1);  // never timed
+    EXPECT_EQ(tuner.result(1).verdict, verdict);
+    EXPECT_EQ(tuner.result(1).evidence, "scripted");
+    EXPECT_EQ(tuner.result(1).samples, 0);
+  }
+}
+
+TEST(Tuner, ALaunchThatReturnsAnErrorWhileTimedIsOutWhateverItsTime) {
+  for (const int from : {0, 1, 2, 5, 9}) {
+    std::map<std::string, Arm> arms{{"honest", {100}}, {"refuser", {10}}, {"slow", {120}}};
+    arms["refuser"].error_from = from;
+    FakeMachine machine(arms, {}, 1);
+    const auto list = machine.Candidates();
+    Tuner tuner(list, {});
+    EXPECT_EQ(machine.Play(tuner, list), "honest") << from;
+    EXPECT_EQ(tuner.result(1).verdict, Verdict::kError);
+  }
+}
+
+TEST(Tuner, ATimeOfNothingIsAnError) {
+  std::vector<Tuner::Candidate> list{{"a", 1}, {"b", 1}};
+  Tuner tuner(list, {});
+  while (const auto ask = tuner.Next()) {
+    Tuner::Outcome outcome;
+    if (ask->action == Tuner::Action::kTime) outcome.us = ask->candidate == 0 ? 0.0 : 50.0;
+    tuner.Notify(outcome);
+  }
+  EXPECT_EQ(*tuner.Best(), 1);
+  EXPECT_EQ(tuner.result(0).verdict, Verdict::kError);
+}
+
+TEST(Tuner, TheWinnerIsCheckedAgainBeforeItWins) {
+  std::map<std::string, Arm> arms{{"honest", {100}}, {"turncoat", {50}}, {"slow", {150}}};
+  arms["turncoat"].wrong_from = 1;
+  FakeMachine machine(arms, {}, 1);
+  const auto list = machine.Candidates();
+  Tuner tuner(list, {});
+  EXPECT_EQ(machine.Play(tuner, list), "honest");
+  EXPECT_TRUE(tuner.conclusive());
+}
+
+TEST(Tuner, AllFailingLeavesNoWinnerAndEveryVerdict) {
+  std::map<std::string, Arm> arms{{"a", {100}}, {"b", {90}}};
+  arms["a"].check = Verdict::kWrong, arms["b"].error_from = 0;
+  FakeMachine machine(arms, {}, 1);
+  const auto list = machine.Candidates();
+  Tuner tuner(list, {});
+  EXPECT_EQ(machine.Play(tuner, list), "");
+  EXPECT_FALSE(tuner.conclusive());
+  EXPECT_EQ(tuner.result(0).verdict, Verdict::kWrong);
+  EXPECT_EQ(tuner.result(1).verdict, Verdict::kError);
+}
+
+TEST(Tuner, NothingToDoEndsAtOnce) {
+  Tuner tuner({}, {});
+  EXPECT_FALSE(tuner.Next());
+  EXPECT_FALSE(tuner.Best());
+}
+
+TEST(Tuner, DriftSpikesAndFirstLaunchesDoNotChangeTheWinner) {
+  // The clock wanders by 5 %, one sample in twenty is three times too long, first launches take ten times; the best is 4 % ahead.
+  FakeMachine::Noise noise;
+  noise.jitter = 0.01, noise.drift = 0.05, noise.spike_chance = 0.05, noise.first_launch = 10;
+  int right = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    std::map<std::string, Arm> arms;
+    for (int i = 0; i < 10; ++i) arms["k" + std::to_string(i)] = {104.0 + 2 * i, 100};
+    arms["k7"].us = 100;
+    FakeMachine machine(arms, noise, seed);
+    Tuner::Options options;
+    options.seed = seed;
+    right += machine.Play(options) == "k7" ? 1 : 0;
+  }
+  EXPECT_GE(right, 59);
+}
+
+TEST(Tuner, AStepOfTheClockBetweenBlocksShiftsAllAlike) {
+  for (const double at : {500.0, 3000.0, 8000.0, 20000.0, 40000.0}) {
+    FakeMachine::Noise noise;
+    noise.jitter = 0.005, noise.step_after_us = at, noise.step = 1.4;
+    FakeMachine machine({{"a", {103}}, {"b", {100}}, {"c", {105}}}, noise, 3);
+    EXPECT_EQ(machine.Play(), "b") << at;
+  }
+}
+
+TEST(Tuner, ABimodalCandidateIsJudgedByWhatItUsuallyTakes) {
+  // Half its samples are the fastest of all, half are slow: in the median it loses to the steady one.
+  std::map<std::string, Arm> arms{{"steady", {100}}, {"moody", {90}}, {"slow", {130}}};
+  arms["moody"].bimodal = 1.6;
+  FakeMachine machine(arms, {0.005}, 5);
+  EXPECT_EQ(machine.Play(), "steady");
+}
+
+TEST(Tuner, SlowKernelsAreMeasuredMoreThanOnce) {
+  // Launches of 20 ms: a stop by elapsed time after one sample would take whatever was lucky.
+  int right = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    FakeMachine::Noise noise;
+    noise.jitter = 0.03, noise.spike_chance = 0.05;
+    FakeMachine machine({{"a", {20800}}, {"b", {20000}}, {"c", {22000}}}, noise, seed);
+    right += machine.Play() == "b" ? 1 : 0;
+    EXPECT_GE(machine.asks["b"], 6);
+  }
+  EXPECT_GE(right, 37);
+}
+
+TEST(Tuner, TheIncumbentStaysInsideTheNoise) {
+  int kept = 0, overtaken = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    for (const double challenger : {99.9, 96.0}) {
+      std::map<std::string, Arm> arms{{"challenger", {challenger}}, {"incumbent", {100}}, {"other", {104}}};
+      arms["incumbent"].incumbent = true;
+      FakeMachine::Noise noise;
+      noise.jitter = 0.01, noise.drift = 0.02;
+      FakeMachine machine(arms, noise, seed);
+      Tuner::Options options;
+      options.seed = seed;
+      const std::string winner = machine.Play(options);
+      if (challenger > 99) {
+        kept += winner == "incumbent" ? 1 : 0;
+      } else {
+        overtaken += winner == "challenger" ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(kept, 60);
+  EXPECT_GE(overtaken, 57);
+}
+
+TEST(Tuner, AnIncumbentThatBecameSlowOrWrongIsReplaced) {
+  std::map<std::string, Arm> arms{{"a", {100}}, {"incumbent", {900}}};
+  arms["incumbent"].incumbent = true;
+  FakeMachine slow(arms, {}, 1);
+  EXPECT_EQ(slow.Play(), "a");
+  arms["incumbent"].us = 50, arms["incumbent"].check = Verdict::kWrong;
+  FakeMachine wrong(arms, {}, 1);
+  EXPECT_EQ(wrong.Play(), "a");
+}
+
+TEST(Tuner, TheOrderOfTheListDoesNotMatter) {
+  FakeMachine::Noise noise;
+  noise.jitter = 0.02, noise.drift = 0.03;
+  std::map<std::string, Arm> arms;
+  for (int i = 0; i < 9; ++i) arms["k" + std::to_string(i)] = {100.0 + i % 3, 100};
+  FakeMachine forward(arms, noise, 7), backward(arms, noise, 7);
+  const auto first = forward.Candidates(false), second = backward.Candidates(true);
+  Tuner one(first, {}), two(second, {});
+  EXPECT_EQ(forward.Play(one, first), backward.Play(two, second));
+  EXPECT_EQ(forward.log, backward.log);
+}
+
+TEST(Tuner, EqualTimesGiveTheFirstName) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    FakeMachine machine({{"c", {100}}, {"a", {100}}, {"b", {100}}}, {}, seed);
+    Tuner::Options options;
+    options.seed = seed;
+    EXPECT_EQ(machine.Play(options), "a");
+  }
+}
+
+TEST(Tuner, TheWinnersTimeComesFromSamplesTakenAfterTheSelection) {
+  // Twenty equals: the one that looked fastest looked so by luck. Its stored time must not be that luck.
+  double sum = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::map<std::string, Arm> arms;
+    for (int i = 0; i < 16; ++i) arms["k" + std::to_string(10 + i)] = {100};
+    FakeMachine machine(arms, {0.03}, seed);
+    const auto list = machine.Candidates();
+    Tuner::Options options;
+    options.seed = seed;
+    Tuner tuner(list, options);
+    machine.Play(tuner, list);
+    const Tuner::Result& result = tuner.result(*tuner.Best());
+    EXPECT_EQ(result.samples, options.verify_blocks);
+    sum += std::log(result.median_us / 100);
+  }
+  EXPECT_NEAR(sum / 40, 0.0, 0.006);
+}
+
+TEST(Tuner, ABudgetEndsItWithAValidAnswer) {
+  for (const double budget : {1.0, 300.0, 2000.0, 8000.0}) {
+    std::map<std::string, Arm> arms;
+    for (int i = 0; i < 10; ++i) arms["k" + std::to_string(i)] = {100.0 + 20 * i};
+    FakeMachine machine(arms, {0.01}, 2);
+    Tuner::Options options;
+    options.budget_us = budget;
+    const auto list = machine.Candidates();
+    Tuner tuner(list, options);
+    const std::string winner = machine.Play(tuner, list);
+    EXPECT_FALSE(tuner.conclusive());
+    EXPECT_FALSE(winner.empty()) << budget;
+    EXPECT_LT(tuner.spent_us(), budget + 6 * options.sample_us);
+    if (budget >= 8000) {
+      EXPECT_EQ(winner, "k0");
+    }
+  }
+}
+
+TEST(Tuner, StallsThatEatTheBudgetStillLeaveTheIncumbent) {
+  std::map<std::string, Arm> arms{{"a", {95}}, {"incumbent", {100}}};
+  arms["incumbent"].incumbent = true;
+  FakeMachine::Noise noise;
+  noise.stall_us = 5000;
+  FakeMachine machine(arms, noise, 1);
+  Tuner::Options options;
+  options.budget_us = 20000;
+  EXPECT_EQ(machine.Play(options), "incumbent");
+}
+
+TEST(Tuner, StoppedAnywhereItKeepsAValidResult) {
+  for (int stop = 1; stop < 60; ++stop) {
+    std::map<std::string, Arm> arms{{"a", {100}}, {"b", {80}}, {"liar", {1}}};
+    arms["liar"].check = Verdict::kWrong;
+    FakeMachine machine(arms, {0.01}, 2);
+    const auto list = machine.Candidates();
+    Tuner tuner(list, {});
+    const std::string winner = machine.Play(tuner, list, stop);
+    EXPECT_FALSE(tuner.Next());
+    EXPECT_NE(winner, "liar");
+    EXPECT_EQ(winner.empty(), stop <= 3) << stop;
+    if (!winner.empty()) {
+      EXPECT_GT(tuner.result(*tuner.Best()).median_us, 0);
+    }
+  }
+}
+
+TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
+  std::vector<Tuner::Candidate> list;
+  for (int i = 0; i < 40; ++i) {
+    Tuner::Candidate one;
+    one.name = "k" + std::to_string(100 + i);
+    one.predicted_us = 100 + i;
+    one.group = i == 35 ? 1 : 0;
+    one.incumbent = i == 30;
+    one.fallback = i == 31;
+    list.push_back(one);
+  }
+  list.push_back({"k200", 5000, 2});  // leads its group, but beyond hope
+  Tuner::Options options;
+  options.top_k = 5;
+  Tuner tuner(list, options);
+  std::vector<int> checked;
+  while (const auto ask = tuner.Next()) {
+    if (ask->action != Tuner::Action::kCheck) break;
+    checked.push_back(ask->candidate);
+    tuner.Notify({});
+  }
+  EXPECT_EQ(checked, (std::vector<int>{0, 1, 2, 3, 4, 30, 31, 35}));
+  EXPECT_FALSE(tuner.result(20).tried);
+}
+
+TEST(Tuner, TheHopelessAreTimedNoMoreThanTwice) {
+  std::map<std::string, Arm> arms{{"a", {100, 100}}, {"b", {110, 100}}, {"crawler", {5000, 100}}};
+  FakeMachine machine(arms, {}, 1);
+  machine.Play();
+  EXPECT_EQ(machine.asks["crawler"], 3);  // the check and two launches
+}
+
+TEST(Tuner, AsksNothingNewBeforeItsQuestionIsAnswered) {
+  Tuner tuner({{"a", 1}}, {});
+  ASSERT_TRUE(tuner.Next());
+  EXPECT_FALSE(tuner.Next());
+  tuner.Notify({});
+  EXPECT_TRUE(tuner.Next());
+}
+
+TEST(Tuner, ProgressGrowsToOne) {
+  FakeMachine machine({{"a", {100}}, {"b", {90}}, {"c", {95}}}, {0.01}, 1);
+  const auto list = machine.Candidates();
+  Tuner tuner(list, {});
+  double last = 0;
+  while (const auto ask = tuner.Next()) {
+    EXPECT_GE(tuner.progress(), last);
+    last = tuner.progress();
+    Tuner::Outcome outcome;
+    outcome.us = 100;
+    tuner.Notify(outcome);
+  }
+  EXPECT_EQ(tuner.progress(), 1.0);
+}
+
+}  // namespace
+}  // namespace tilewright
