@@ -1,0 +1,251 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "console.h"
+#include "peak.h"
+#include "report.h"
+#include "verbs.h"
+
+namespace tilewright::cli {
+namespace {
+
+struct Lists {
+  std::vector<std::int32_t> prompts, generated, batches;
+};
+
+Result<Lists> ParseLists(const BenchModelOptions& options) {
+  Result<std::vector<std::int32_t>> prompts = ParseIntegers(options.prompts, "-p");
+  Result<std::vector<std::int32_t>> generated = ParseIntegers(options.generated, "-n");
+  Result<std::vector<std::int32_t>> batches = ParseIntegers(options.batches, "--batch");
+  if (!prompts) return Fail(prompts.error());
+  if (!generated) return Fail(generated.error());
+  if (!batches) return Fail(batches.error());
+  for (std::int32_t batch : *batches) {
+    if (batch < 1) return Fail(ErrorCode::kInvalidArgument, "--batch: must be at least 1");
+  }
+  return Lists{std::move(*prompts), std::move(*generated), std::move(*batches)};
+}
+
+/// What one row of a forward pass costs at least.
+struct Floor {
+  double read_gb_s = 0;
+  Peak peak;
+  double weight_bytes = 0;       ///< that a pass reads
+  double row_ops = 0;            ///< of the layers, for one row
+  double logits_ops = 0;         ///< of the output projection, for one row
+  double kv_bytes_position = 0;  ///< of one position of one sequence
+
+  /// Tokens a second of `batch` prompts, each of `tokens`: no faster than the arithmetic of the
+  /// projections (attention's own is left out) and than reading the weights once a prompt.
+  double Prompt(int tokens, int batch) const {
+    const double ops = batch * (row_ops * tokens + logits_ops);
+    const double seconds =
+        std::max(ops / (peak.giga_ops * 1e9), batch * weight_bytes / (read_gb_s * 1e9));
+    return seconds > 0 ? batch * tokens / seconds : 0;
+  }
+  /// Tokens a second of `batch` sequences that grow from 0 to `tokens`: weights once a step, the KV
+  /// cache of every sequence at its average length.
+  double Decode(int tokens, int batch) const {
+    const double bytes = weight_bytes + batch * kv_bytes_position * (tokens + 1) / 2.0;
+    const double ops = batch * (row_ops + logits_ops);
+    const double seconds = std::max(bytes / (read_gb_s * 1e9), ops / (peak.giga_ops * 1e9));
+    return seconds > 0 ? batch / seconds : 0;
+  }
+};
+
+double Elements(const Weight& weight) {
+  return weight.view.data == nullptr ? 0 : static_cast<double>(weight.view.elements());
+}
+
+/// The multiplier that the precision allows for these weights.
+Precision PeakPrecision(const Model& model, Precision activations) {
+  if (activations != Precision::kAuto) return activations;
+  const DataType type = model.layers().empty() ? DataType::kF32 : model.layers()[0].down.view.dtype;
+  if (GetTypeInfo(type).block_quantised) return Precision::kI8;
+  return type == DataType::kBF16 ? Precision::kBF16 : Precision::kF32;
+}
+
+Floor MeasureFloor(const LoadedModel& loaded, Precision activations) {
+  Floor floor;
+  const Model& model = *loaded.model;
+  Executor& executor = loaded.context->executor();
+  floor.read_gb_s = MeasureReadBandwidth(executor);
+  floor.peak = MeasurePeak(loaded.context->device(), executor, PeakPrecision(model, activations));
+  floor.weight_bytes = static_cast<double>(model.bytes_per_token());
+  for (const LayerWeights& layer : model.layers()) {
+    for (const Weight* weight : {&layer.qkv, &layer.q, &layer.k, &layer.v, &layer.attn_out,
+                                 &layer.gate_up, &layer.gate, &layer.up, &layer.down}) {
+      floor.row_ops += 2 * Elements(*weight);
+    }
+  }
+  floor.logits_ops = 2 * Elements(model.output());
+  floor.kv_bytes_position = static_cast<double>(loaded.session->kv_bytes_per_position());
+  return floor;
+}
+
+class Bench {
+ public:
+  Bench(const LoadedModel& loaded, int repeat)
+      : session_(*loaded.session), vocab_(loaded.model->config().vocab), repeat_(repeat) {}
+
+  /// Tokens a second of every repetition, after one that does not count.
+  Result<std::vector<double>> Prompt(int tokens, int batch) {
+    return Repeat([&]() -> Result<double> {
+      for (int slot = 0; slot < batch; ++slot) {
+        const std::vector<TokenId> ids = RandomTokens(tokens);
+        Result<std::span<const float>> logits = session_.Prefill(ids, slot, 0);
+        if (!logits) return Fail(logits.error());
+      }
+      return static_cast<double>(tokens) * batch;
+    });
+  }
+
+  Result<std::vector<double>> Decode(int tokens, int batch) {
+    std::vector<Row> rows(static_cast<std::size_t>(batch));
+    return Repeat([&]() -> Result<double> {
+      for (int position = 0; position < tokens; ++position) {
+        const std::vector<TokenId> ids = RandomTokens(batch);
+        for (int slot = 0; slot < batch; ++slot) {
+          const auto i = static_cast<std::size_t>(slot);
+          rows[i] = {ids[i], position, slot, true};
+        }
+        Result<std::span<const float>> logits = session_.Forward(rows);
+        if (!logits) return Fail(logits.error());
+        if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
+      }
+      return static_cast<double>(tokens) * batch;
+    });
+  }
+
+ private:
+  std::vector<TokenId> RandomTokens(int count) {
+    std::vector<TokenId> ids(static_cast<std::size_t>(count));
+    for (TokenId& id : ids) id = static_cast<TokenId>(random_() % static_cast<unsigned>(vocab_));
+    return ids;
+  }
+
+  /// `once` returns how many tokens it ran.
+  template <class F>
+  Result<std::vector<double>> Repeat(F once) {
+    std::vector<double> rates;
+    for (int i = 0; i <= repeat_; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      Result<double> tokens = once();
+      if (!tokens) return Fail(tokens.error());
+      if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      if (i > 0) rates.push_back(*tokens / took.count());
+    }
+    return rates;
+  }
+
+  Session& session_;
+  std::int32_t vocab_;
+  int repeat_;
+  std::mt19937 random_{1};
+};
+
+struct ResultRow {
+  std::string test;
+  int batch = 1;
+  std::vector<double> rates;
+  double floor = 0;
+};
+
+Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& lists,
+                                      const Floor& floor, int repeat) {
+  Bench bench(loaded, repeat);
+  std::vector<ResultRow> rows;
+  const double total =
+      static_cast<double>((lists.prompts.size() + lists.generated.size()) * lists.batches.size());
+  Progress bar("measuring");
+  const auto add = [&](const char* kind, int tokens, int batch, bool prompt) -> Status {
+    if (tokens == 0) return {};
+    const std::string test = fmt::format("{}{}", kind, tokens);
+    bar.Show(static_cast<double>(rows.size()) / total, test);
+    Result<std::vector<double>> rates =
+        prompt ? bench.Prompt(tokens, batch) : bench.Decode(tokens, batch);
+    if (!rates) return Fail(rates.error());
+    rows.push_back({test, batch, std::move(*rates),
+                    prompt ? floor.Prompt(tokens, batch) : floor.Decode(tokens, batch)});
+    return {};
+  };
+  for (int batch : lists.batches) {
+    for (int tokens : lists.prompts) {
+      if (Status status = add("pp", tokens, batch, true); !status) return Fail(status.error());
+    }
+    for (int tokens : lists.generated) {
+      if (Status status = add("tg", tokens, batch, false); !status) return Fail(status.error());
+    }
+  }
+  return rows;
+}
+
+void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const Floor& floor,
+           const BenchModelOptions& options) {
+  const DeviceSpec& device = loaded.context->device();
+  Report report;
+  report.Set("model", options.model.path)
+      .Set("name", loaded.model->config().name)
+      .Set("parameters", loaded.model->parameters())
+      .Set("device", device.ClassId())
+      .Set("threads", loaded.context->executor().workers())
+      .Set("read_gb_s", floor.read_gb_s)
+      .Set("peak_gop_s", floor.peak.giga_ops)
+      .Set("peak_instruction", floor.peak.how)
+      .Set("repeat", options.repeat)
+      .Array("rows");
+  Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
+  for (const ResultRow& row : rows) {
+    const double median = Median(row.rates);
+    const auto [min, max] = std::minmax_element(row.rates.begin(), row.rates.end());
+    Report line;
+    line.Set("test", row.test)
+        .Set("batch", row.batch)
+        .Set("tok_s_median", median)
+        .Set("tok_s_min", *min)
+        .Set("tok_s_max", *max)
+        .Set("floor_tok_s", row.floor);
+    report.Append("rows", std::move(line));
+    table.Row({row.test, fmt::format("{}", row.batch), fmt::format("{:.1f}", median),
+               fmt::format("{:.1f}", *min), fmt::format("{:.1f}", *max),
+               fmt::format("{:.1f}", row.floor),
+               row.floor > 0 ? fmt::format("{:.0f} %", 100 * median / row.floor) : "-"});
+  }
+  if (options.common.json) {
+    Out(report.Text() + "\n");
+    return;
+  }
+  const auto& name = loaded.model->config().name;
+  Out(fmt::format("{} on {}, {} threads\n", name.empty() ? options.model.path : name,
+                  device.ClassId(), loaded.context->executor().workers()));
+  Out(table.Text());
+  Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, measured in this run\n",
+                  floor.read_gb_s, floor.peak.giga_ops, floor.peak.how));
+}
+
+}  // namespace
+
+int BenchModel(const BenchModelOptions& given) {
+  BenchModelOptions options = given;
+  Result<Lists> lists = ParseLists(options);
+  if (!lists) return Usage(lists.error().message, "bench model");
+  std::int32_t longest = 1;
+  for (std::int32_t tokens : lists->prompts) longest = std::max(longest, tokens);
+  for (std::int32_t tokens : lists->generated) longest = std::max(longest, tokens);
+  if (options.model.context == 0) options.model.context = longest;
+  const int slots = *std::max_element(lists->batches.begin(), lists->batches.end());
+  options.model.batch_rows = std::max(options.model.batch_rows, slots);
+  Result<LoadedModel> loaded = LoadModel(options.common, options.model, slots);
+  if (!loaded) return ExitFor(loaded.error());
+  const Floor floor = MeasureFloor(*loaded, *ParsePrecision(options.model.activations));
+  Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, floor, options.repeat);
+  if (!rows) return ExitFor(rows.error());
+  Print(*loaded, *rows, floor, options);
+  return Finish(kExitOk);
+}
+
+}  // namespace tilewright::cli

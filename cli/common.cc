@@ -1,0 +1,205 @@
+#include "common.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "console.h"
+#include "tilewright/log.h"
+
+namespace tilewright::cli {
+namespace {
+
+void PrintMessage(void*, LogLevel level, std::string_view message) {
+  if (level == LogLevel::kError) {
+    Complain(message);
+  } else if (level == LogLevel::kWarning) {
+    Warn(message);
+  } else {
+    Note(message);
+  }
+}
+
+Status CheckDevice(const std::string& device) {
+  if (device == "cpu") return {};
+  if (device.rfind("cuda", 0) == 0) {
+    return Fail(ErrorCode::kUnavailable,
+                fmt::format("--device {}: the CUDA device is not built yet in this version; use "
+                            "--device cpu",
+                            device));
+  }
+  return Fail(ErrorCode::kUnavailable,
+              fmt::format("--device {}: unknown; known are cpu and cuda:N", device));
+}
+
+}  // namespace
+
+void SetUpLog(const CommonOptions& common) {
+  std::string word = common.log;
+  if (word.empty()) {
+    if (const char* env = std::getenv("TILEWRIGHT_LOG")) word = env;
+  }
+  LogSink sink;
+  sink.write = PrintMessage;
+  if (!word.empty()) {
+    if (const auto level = ParseLogLevel(word)) {
+      sink.level = *level;
+    } else {
+      Warn(fmt::format("log level '{}' is unknown; known are debug, info, warning, error, off",
+                       word));
+    }
+  }
+  SetLogSink(sink);
+}
+
+Result<Precision> ParsePrecision(const std::string& word) {
+  if (word == "auto") return Precision::kAuto;
+  if (word == "f32") return Precision::kF32;
+  if (word == "bf16") return Precision::kBF16;
+  if (word == "int8") return Precision::kI8;
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("precision '{}' is unknown; known are auto, f32, bf16, int8", word));
+}
+
+Result<Guarantee> ParseGuarantee(const std::string& word) {
+  if (word == "fastest") return Guarantee::kFastest;
+  if (word == "deterministic") return Guarantee::kDeterministic;
+  if (word == "batch-invariant") return Guarantee::kBatchInvariant;
+  return Fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("guarantee '{}' is unknown; known are fastest, deterministic, batch-invariant",
+                  word));
+}
+
+Result<DataType> ParseKv(const std::string& word) {
+  if (word == "auto") return DataType::kF16;
+  if (auto type = ParseDataType(word)) return *type;
+  return Fail(ErrorCode::kInvalidArgument, fmt::format("KV type '{}' is unknown", word));
+}
+
+Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common) {
+  SetUpLog(common);
+  if (Status device = CheckDevice(common.device); !device) return Fail(device.error());
+  ContextOptions options;
+  options.threads = common.threads;
+  if (common.providers == "own") options.providers = Bit(Provider::kOwn);
+  if (common.providers == "vendor") options.providers = Bit(Provider::kVendor);
+  Result<CacheMode> mode = ParseCacheMode(common.cache_mode);
+  if (!mode) return Fail(mode.error());
+  options.cache_mode = *mode;
+  Result<std::unique_ptr<Context>> context = Context::Create(options);
+  if (context) {
+    for (const std::string& warning : (*context)->warnings()) Warn(warning);
+  }
+  return context;
+}
+
+Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments& arguments,
+                              int slots) {
+  const auto start = std::chrono::steady_clock::now();
+  LoadedModel loaded;
+  Result<std::unique_ptr<Context>> context = MakeContext(common);
+  if (!context) return Fail(context.error());
+  loaded.context = std::move(*context);
+  Result<Precision> activations = ParsePrecision(arguments.activations);
+  Result<Guarantee> guarantee = ParseGuarantee(arguments.guarantee);
+  Result<DataType> kv = ParseKv(arguments.kv);
+  if (!activations) return Fail(activations.error());
+  if (!guarantee) return Fail(guarantee.error());
+  if (!kv) return Fail(kv.error());
+  loaded.dispatch = loaded.context->MakeDispatch(*activations, *guarantee);
+
+  Progress bar("loading");
+  ModelOptions model_options;
+  model_options.fuse = arguments.fuse;
+  model_options.packer = loaded.dispatch.get();
+  model_options.executor = &loaded.context->executor();
+  model_options.progress = [&](double fraction) {
+    bar.Show(fraction);
+    return !Interrupted().load();
+  };
+  Result<std::unique_ptr<Model>> model = Model::Load(arguments.path, model_options);
+  if (!model) return Fail(model.error());
+  loaded.model = std::move(*model);
+
+  SessionOptions session_options;
+  session_options.kv = *kv;
+  session_options.context = arguments.context;
+  session_options.max_rows = arguments.batch_rows;
+  session_options.slots = slots;
+  Result<std::unique_ptr<Session>> session =
+      Session::Create(*loaded.model, *loaded.dispatch, session_options);
+  if (!session) return Fail(session.error());
+  loaded.session = std::move(*session);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  loaded.load_ms = took.count();
+  return loaded;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::string_view what) {
+  std::vector<std::int32_t> values;
+  std::stringstream stream(text);
+  std::string word;
+  while (std::getline(stream, word, ',')) {
+    const auto first = word.find_first_not_of(" \t\n"), last = word.find_last_not_of(" \t\n");
+    if (first != std::string::npos) word = word.substr(first, last - first + 1);
+    std::int32_t value = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, value);
+    if (error != std::errc() || stop != end || value < 0) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: '{}' is not a number of 0 or more", what, word));
+    }
+    values.push_back(value);
+  }
+  if (values.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: no numbers in '{}'", what, text));
+  }
+  return values;
+}
+
+Result<std::string> ReadFile(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return Fail(ErrorCode::kNotFound, fmt::format("{}: cannot be opened for reading", path));
+  }
+  // A folder opens and then refuses to be read.
+  if (file.peek() == std::ifstream::traits_type::eof()) {
+    if (file.bad()) return Fail(ErrorCode::kIo, fmt::format("{}: cannot be read", path));
+    return std::string();
+  }
+  text << file.rdbuf();
+  if (file.bad()) return Fail(ErrorCode::kIo, fmt::format("{}: cannot be read", path));
+  return text.str();
+}
+
+std::string HumanBytes(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+}  // namespace tilewright::cli

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/generate.h"
+#include "tilewright/tilewright.h"
+#include "tilewright/tokenizer.h"
+
+namespace tilewright::cli {
+
+/// Options that many verbs take, as the user wrote them.
+struct CommonOptions {
+  bool json = false;
+  int threads = 0;
+  std::string providers = "all";
+  std::string cache_mode = "normal";
+  std::string device = "cpu";
+  std::string log;
+};
+
+/// Options of verbs that run a model.
+struct ModelArguments {
+  std::string path;
+  std::string guarantee = "fastest";
+  std::string activations = "auto";
+  std::string kv = "auto";
+  int context = 0;
+  int batch_rows = 512;
+  bool fuse = true;
+};
+
+/// Sets up the log and checks the device; prints the context's warnings.
+Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common);
+/// Sets up the log, for verbs that need no context.
+void SetUpLog(const CommonOptions& common);
+Result<Precision> ParsePrecision(const std::string& word);
+Result<Guarantee> ParseGuarantee(const std::string& word);
+Result<DataType> ParseKv(const std::string& word);
+
+/// A model ready to run. Members are destroyed last to first.
+struct LoadedModel {
+  std::unique_ptr<Context> context;
+  std::unique_ptr<CpuDispatch> dispatch;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Session> session;
+  double load_ms = 0;
+};
+/// Context, model and session for `slots` sequences at once, with a progress bar.
+Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments& arguments,
+                              int slots = 1);
+
+/// Sorted, the middle one (the mean of the two middle ones); 0 for none.
+double Median(std::vector<double> values);
+
+/// "12,16" and such: integers of 0 or more. The error names `what` and the word.
+Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::string_view what);
+
+/// Reads a file whole; "-" is standard input.
+Result<std::string> ReadFile(const std::string& path);
+
+/// "1.5 GiB"
+std::string HumanBytes(double bytes);
+
+}  // namespace tilewright::cli

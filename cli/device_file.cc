@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gemm_words.h"
+
+namespace tilewright::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+Error Wrong(const std::string& path, std::string_view key, std::string_view wanted) {
+  return {ErrorCode::kInvalidArgument, fmt::format("{}: \"{}\" must be {}", path, key, wanted)};
+}
+
+struct FeatureName {
+  std::string_view name;
+  std::uint32_t bits;
+};
+constexpr FeatureName kFeatures[] = {
+    {"avx2", kFeatureAvx2},
+    {"avx512", kFeatureAvx512},
+    {"avx512vnni", kFeatureAvx512Vnni},
+    {"avx512bf16", kFeatureAvx512Bf16},
+    {"amx-tile", kFeatureAmxTile},
+    {"amx-int8", kFeatureAmxInt8},
+    {"amx-bf16", kFeatureAmxBf16},
+};
+
+Status ReadFeatures(const std::string& path, const Json& value, DeviceSpec& spec) {
+  std::string known;
+  for (const FeatureName& feature : kFeatures) known += fmt::format(" {}", feature.name);
+  if (!value.is_array()) return Fail(Wrong(path, "features", "a list of:" + known));
+  for (const Json& word : value) {
+    bool found = false;
+    for (const FeatureName& feature : kFeatures) {
+      if (!word.is_string() || word.get<std::string>() != feature.name) continue;
+      spec.features |= feature.bits;
+      found = true;
+    }
+    if (!found) return Fail(Wrong(path, "features", "a list of:" + known));
+  }
+  return {};
+}
+
+Status ReadIsa(const std::string& path, const Json& value, DeviceSpec& spec) {
+  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (value.is_string() && value.get<std::string>() == IsaName(isa)) {
+      spec.isa = isa;
+      return {};
+    }
+  }
+  return Fail(Wrong(path, "isa", "scalar, avx2, avx512 or amx"));
+}
+
+Status ReadField(const std::string& path, const std::string& key, const Json& value,
+                 DeviceSpec& spec) {
+  const std::pair<std::string_view, std::string*> texts[] = {{"name", &spec.name},
+                                                             {"driver", &spec.driver}};
+  const std::pair<std::string_view, int*> counts[] = {
+      {"cores", &spec.cores},
+      {"compute_capability", &spec.compute_capability},
+      {"sm_count", &spec.sm_count}};
+  const std::pair<std::string_view, std::int64_t*> sizes[] = {{"l1d_bytes", &spec.l1d_bytes},
+                                                              {"l2_bytes", &spec.l2_bytes},
+                                                              {"llc_bytes", &spec.llc_bytes},
+                                                              {"smem_bytes", &spec.smem_bytes}};
+  const std::pair<std::string_view, double*> rates[] = {{"read_gb_s", &spec.read_gb_s},
+                                                        {"f32_gflop_s", &spec.f32_gflop_s},
+                                                        {"i8_gop_s", &spec.i8_gop_s}};
+  if (key == "features") return ReadFeatures(path, value, spec);
+  if (key == "isa") return ReadIsa(path, value, spec);
+  if (key == "kind") {
+    if (value == "cpu") return {};
+    return Fail(ErrorCode::kUnavailable,
+                fmt::format("{}: \"kind\" must be cpu; other devices are not built yet in this "
+                            "version",
+                            path));
+  }
+  for (const auto& [name, field] : texts) {
+    if (key != name) continue;
+    if (!value.is_string()) return Fail(Wrong(path, key, "a text"));
+    *field = value.get<std::string>();
+    return {};
+  }
+  for (const auto& [name, field] : counts) {
+    if (key != name) continue;
+    const std::int64_t number = value.is_number_integer() ? value.get<std::int64_t>() : -1;
+    if (number < 0 || number > 65535) return Fail(Wrong(path, key, "a number of 0 to 65535"));
+    *field = static_cast<int>(number);
+    return {};
+  }
+  for (const auto& [name, field] : sizes) {
+    if (key != name) continue;
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 0) {
+      return Fail(Wrong(path, key, "a number of bytes"));
+    }
+    *field = value.get<std::int64_t>();
+    return {};
+  }
+  for (const auto& [name, field] : rates) {
+    if (key != name) continue;
+    if (!value.is_number() || !(value.get<double>() > 0)) {
+      return Fail(Wrong(path, key, "a number above 0"));
+    }
+    *field = value.get<double>();
+    return {};
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: \"{}\" is no field of a device", path, key));
+}
+
+}  // namespace
+
+Result<DeviceSpec> ReadDeviceSpec(const std::string& path) {
+  Result<std::string> text = ReadFile(path);
+  if (!text) return Fail(text.error());
+  const Json json = Json::parse(*text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) {
+    return Fail(ErrorCode::kCorrupt, fmt::format("{}: is no JSON object", path));
+  }
+  DeviceSpec spec;
+  for (const auto& [key, value] : json.items()) {
+    if (Status status = ReadField(path, key, value, spec); !status) return Fail(status.error());
+  }
+  if (!json.contains("isa")) {
+    if (spec.Has(kFeatureAvx2)) spec.isa = Isa::kAvx2;
+    if (spec.Has(kFeatureAvx512)) spec.isa = Isa::kAvx512;
+    if (spec.Has(kFeatureAmxTile)) spec.isa = Isa::kAmx;
+  }
+  if (spec.cores < 1) return Fail(Wrong(path, "cores", "at least 1"));
+  return spec;
+}
+
+}  // namespace tilewright::cli

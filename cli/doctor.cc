@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "console.h"
+#include "peak.h"
+#include "report.h"
+#include "verbs.h"
+
+namespace tilewright::cli {
+namespace {
+
+enum class Health { kGood, kNote, kBad };
+
+/// Findings in order, as lines and as JSON.
+class Findings {
+ public:
+  void Add(Health health, const std::string& what, const std::string& value) {
+    constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
+    const auto index = static_cast<std::size_t>(health);
+    text_ += fmt::format("{}  {:<22}{}\n", kMarks[index], what, value);
+    bad_ = bad_ || health == Health::kBad;
+    constexpr const char* kWords[] = {"ok", "note", "bad"};
+    Report row;
+    row.Set("health", kWords[index]).Set("what", what).Set("value", value);
+    report_.Append("findings", std::move(row));
+  }
+  Report& report() { return report_; }
+  const std::string& text() const { return text_; }
+  bool bad() const { return bad_; }
+
+ private:
+  std::string text_;
+  Report report_;
+  bool bad_ = false;
+};
+
+void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings) {
+  findings.Add(Health::kGood, "processor", device.name);
+  const char* cap = std::getenv("TILEWRIGHT_ISA");
+  findings.Add(
+      Health::kGood, "instruction sets",
+      fmt::format(
+          "{}{}{}{}{}", IsaName(device.isa), device.Has(kFeatureAvx512Vnni) ? ", VNNI" : "",
+          device.Has(kFeatureAvx512Bf16) ? ", BF16" : "",
+          device.Has(kFeatureAmxInt8) ? ", AMX" : "",
+          cap != nullptr ? fmt::format(" (capped by TILEWRIGHT_ISA={})", cap) : std::string()));
+  if (device.Has(kFeatureAmxTile)) {
+    findings.Add(Health::kGood, "AMX", "there, and the system lets us use it");
+  } else {
+    findings.Add(Health::kNote, "AMX",
+                 device.amx_refusal.empty() ? "this processor has none, or it is capped"
+                                            : "refused: " + device.amx_refusal);
+  }
+  findings.Add(Health::kGood, "threads",
+               fmt::format("{} (affinity and quota; {} in the system)", device.cores,
+                           std::thread::hardware_concurrency()));
+  const std::int64_t llc = MeasureLlcBytes(executor);
+  findings.Add(Health::kGood, "caches",
+               fmt::format("L1d {}, L2 {}, last level {} reported, {} measured",
+                           HumanBytes(static_cast<double>(device.l1d_bytes)),
+                           HumanBytes(static_cast<double>(device.l2_bytes)),
+                           HumanBytes(static_cast<double>(device.llc_bytes)),
+                           HumanBytes(static_cast<double>(llc))));
+  const double read = MeasureReadBandwidth(executor);
+  findings.Add(Health::kGood, "memory read", fmt::format("{:.1f} GB/s", read));
+  const Peak i8 = MeasurePeak(device, executor, Precision::kI8);
+  const Peak f32 = MeasurePeak(device, executor, Precision::kF32);
+  findings.Add(Health::kGood, "arithmetic",
+               fmt::format("int8 {:.0f} Gop/s ({}), f32 {:.0f} GFLOP/s ({})", i8.giga_ops, i8.how,
+                           f32.giga_ops, f32.how));
+  findings.report()
+      .Set("device", device.ClassId())
+      .Set("isa", IsaName(device.isa))
+      .Set("threads", device.cores)
+      .Set("llc_bytes_reported", device.llc_bytes)
+      .Set("llc_bytes_measured", llc)
+      .Set("read_gb_s", read)
+      .Set("i8_gop_s", i8.giga_ops)
+      .Set("f32_gflop_s", f32.giga_ops);
+}
+
+void AddMemory(Findings& findings) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  while (file >> word) {
+    if (word != "MemAvailable:") continue;
+    double kib = 0;
+    file >> kib;
+    findings.Add(Health::kGood, "memory", HumanBytes(kib * 1024) + " available");
+    return;
+  }
+}
+
+/// Whether the folder of `path`, or the nearest parent that is there, lets us write.
+void AddCache(Context& context, Findings& findings) {
+  Result<std::string> path = Records::DefaultPath();
+  if (!path) {
+    findings.Add(Health::kBad, "cache folder", path.error().message);
+    return;
+  }
+  std::string folder = path->substr(0, path->find_last_of('/'));
+  std::string there = folder;
+  struct stat info {};
+  while (there.size() > 1 && stat(there.c_str(), &info) != 0) {
+    there = there.substr(0, there.find_last_of('/'));
+    if (there.empty()) there = "/";
+  }
+  const bool folder_here = S_ISDIR(info.st_mode) && access(there.c_str(), W_OK | X_OK) == 0;
+  findings.Add(
+      folder_here ? Health::kGood : Health::kBad, "cache folder",
+      folder_here ? fmt::format("{} ({})", folder, there == folder ? "writable" : "will be created")
+                  : fmt::format("{}: {} is not a folder we can write to", folder, there));
+  const Records::Stat stat_of = context.records().GetStat();
+  const bool kept = stat_of.persistent || context.cache_mode() != CacheMode::kNormal;
+  findings.Add(kept ? Health::kGood : Health::kBad, "tuning records",
+               fmt::format("{} problems, {} measurements, {} quarantined{}", stat_of.problems,
+                           stat_of.measurements, stat_of.quarantined,
+                           kept ? "" : "; what is tuned now is NOT kept"));
+  if (stat_of.corrupt > 0) {
+    findings.Add(Health::kNote, "damaged records", fmt::format("{}, left out", stat_of.corrupt));
+  }
+  const BuildReport& built = context.cache_report();
+  findings.Add(Health::kGood, "usable here",
+               fmt::format("{} problems from {} measurements; {} of changed kernels, {} of other "
+                           "machines or libraries, {} of unknown kernels",
+                           built.problems, built.measurements, built.stale, built.foreign,
+                           built.unknown_kernel));
+  for (const std::string& warning : context.warnings()) {
+    findings.Add(Health::kBad, "records", warning);
+  }
+  findings.report().Set("cache_folder", folder);
+}
+
+void AddLibraries(Context& context, Findings& findings) {
+  findings.Add(Health::kGood, "tilewright", std::string(Version()));
+  for (const LibraryVersion& library : LibraryVersions()) {
+    findings.Add(Health::kGood, library.name, library.version);
+  }
+  int total = 0, here = 0, vendor = 0;
+  ForEachKernel(context.kernels(), [&](std::string_view, const KernelBase& kernel) {
+    ++total;
+    here += kernel.CheckDevice(context.device()) ? 0 : 1;
+    vendor += kernel.info().provider == Provider::kVendor ? 1 : 0;
+  });
+  findings.Add(Health::kGood, "kernels", fmt::format("{}, {} can run here", total, here));
+  if (vendor == 0) {
+    findings.Add(Health::kNote, "oneDNN", "its kernels are not built in this version");
+  }
+  findings.Add(Health::kNote, "CUDA", "the CUDA device is not built yet in this version");
+}
+
+}  // namespace
+
+int Doctor(const DoctorOptions& options) {
+  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+  if (!context) return ExitFor(context.error());
+  Findings findings;
+  AddDevice((*context)->device(), (*context)->executor(), findings);
+  AddMemory(findings);
+  AddCache(**context, findings);
+  AddLibraries(**context, findings);
+  if (options.common.json) {
+    Out(findings.report().Text() + "\n");
+  } else {
+    Out(findings.text());
+  }
+  return Finish(findings.bad() ? kExitFailed : kExitOk);
+}
+
+}  // namespace tilewright::cli

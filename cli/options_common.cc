@@ -1,0 +1,189 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "console.h"
+#include "options.h"
+#include "verbs.h"
+
+namespace tilewright::cli {
+
+void OnGiven(CLI::App& verb, std::function<int()> run, int& exit_code) {
+  verb.callback([run = std::move(run), &exit_code] { exit_code = run(); });
+}
+
+void AddJson(CLI::App& verb, CommonOptions& common) {
+  verb.add_flag("--json", common.json, "Print one JSON object on standard output");
+}
+
+void AddDevice(CLI::App& verb, CommonOptions& common) {
+  verb.add_option("--device", common.device, "cpu, or cuda:N")
+      ->capture_default_str()
+      ->type_name("DEVICE");
+  verb.add_option("--threads", common.threads, "Threads to use; 0: what affinity and quota allow")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096))
+      ->type_name("N");
+}
+
+void AddChoosing(CLI::App& verb, CommonOptions& common) {
+  verb.add_option("--providers", common.providers, "Kernels to choose from: own, vendor or all")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"own", "vendor", "all"}))
+      ->type_name("WHICH");
+  verb.add_option("--cache-mode", common.cache_mode,
+                  "Use of earlier results: normal, readonly, offline, strict, verify or refresh")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"normal", "readonly", "offline", "strict", "verify", "refresh"}))
+      ->type_name("MODE");
+}
+
+void AddLog(CLI::App& verb, CommonOptions& common) {
+  verb.add_option("--log", common.log,
+                  "Messages on standard error: off, error, warning, info or debug (also "
+                  "TILEWRIGHT_LOG)")
+      ->check(CLI::IsMember({"off", "error", "warning", "info", "debug"}))
+      ->type_name("LEVEL");
+}
+
+void AddModel(CLI::App& verb, ModelArguments& model) {
+  verb.add_option("--guarantee", model.guarantee, "fastest, deterministic or batch-invariant")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fastest", "deterministic", "batch-invariant"}))
+      ->type_name("WHICH");
+  verb.add_option("--activations", model.activations,
+                  "What kernels may round activations to: auto, f32 (not at all), bf16 or int8")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
+      ->type_name("TYPE");
+  verb.add_option("--kv", model.kv, "Type of the KV cache: auto (f16), f32, f16, bf16 or q8_0")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0"}))
+      ->type_name("TYPE");
+  verb.add_option("-c,--context", model.context,
+                  "Positions of the KV cache; 0: as the model was trained")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24))
+      ->type_name("N");
+  verb.add_option("--ubatch", model.batch_rows, "Rows of one pass over a prompt")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N");
+  verb.add_flag("!--no-fuse", model.fuse, "One kernel for each operation: slower, for comparison");
+}
+
+void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code) {
+  CLI::App* verb = app.add_subcommand(name, what + " (not built yet in this version)");
+  verb->allow_extras();
+  verb->callback([verb, &exit_code] {
+    std::string path;
+    for (const CLI::App* at = verb; at->get_parent() != nullptr; at = at->get_parent()) {
+      path = path.empty() ? at->get_name() : at->get_name() + " " + path;
+    }
+    Complain(fmt::format("'{}' is not built yet in this version", path));
+    exit_code = kExitUsage;
+  });
+}
+
+namespace {
+
+/// Edits that lead from one word to the other, at most `limit`.
+std::size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+/// "unknown verb 'rnu'; did you mean 'run'?" for the first word that names no verb of `app`.
+std::string UnknownVerb(const CLI::App& app, const std::string& word) {
+  std::string nearest;
+  std::size_t best = 3;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::size_t distance = Distance(word, verb->get_name());
+    if (distance >= best) continue;
+    best = distance;
+    nearest = verb->get_name();
+  }
+  return fmt::format("unknown verb '{}'{}", word,
+                     nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+}
+
+/// The verb as far as it was understood, "bench model".
+std::string PathOf(const CLI::App& app, const CLI::App** last) {
+  std::string path;
+  const CLI::App* at = &app;
+  while (true) {
+    const auto given = at->get_subcommands();
+    if (given.empty()) break;
+    at = given.front();
+    path += (path.empty() ? "" : " ") + at->get_name();
+  }
+  *last = at;
+  return path;
+}
+
+int ReportWrongWords(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const CLI::App* last = nullptr;
+  const std::string path = PathOf(app, &last);
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  // Where a verb was due, the word that stood there says more than the parser does.
+  const auto depth = path.empty() ? 0 : 1 + std::count(path.begin(), path.end(), ' ');
+  const bool verb_due = !last->get_subcommands([](const CLI::App*) { return true; }).empty();
+  const int at = static_cast<int>(depth) + 1;
+  if (verb_due && at < argc && argv[at][0] != '-') message = UnknownVerb(*last, argv[at]);
+  if (!message.empty() && message.back() == '.') message.pop_back();
+  Complain(fmt::format("{} (see 'tilewright{}{} --help')", message, path.empty() ? "" : " ", path));
+  return kExitUsage;
+}
+
+}  // namespace
+
+int ParseAndRun(int argc, char** argv) {
+  CLI::App app(
+      "Runs language models through kernels that are tuned for this machine, and tells why each "
+      "was chosen.");
+  app.name("tilewright");
+  app.set_version_flag("--version", fmt::format("tilewright {}", Version()));
+  app.require_subcommand(1);
+  app.footer(
+      "\nExamples:\n"
+      "  tilewright run MODEL.gguf -p \"The capital of France is\" -n 32\n"
+      "  tilewright tune MODEL.gguf --budget 60s\n"
+      "  tilewright bench model MODEL.gguf -p 512 -n 128\n"
+      "  tilewright explain gemm --m 1 --n 576 --k 1536 --type-b q4_1\n\n"
+      "'tilewright VERB --help' tells more. Exit codes: 0 done, 1 failed, 2 wrong words or not on "
+      "this machine, 130 interrupted.");
+  int exit_code = kExitOk;
+  AddModelVerbs(app, exit_code);
+  AddBench(app, exit_code);
+  AddEngineVerbs(app, exit_code);
+  if (argc < 2) {
+    fmt::print(stderr, "{}", app.help());
+    return kExitUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    app.exit(asked);
+    return Finish(kExitOk);
+  } catch (const CLI::ParseError& error) {
+    return ReportWrongWords(app, error, argc, argv);
+  }
+  return exit_code;
+}
+
+}  // namespace tilewright::cli

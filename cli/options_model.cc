@@ -1,0 +1,254 @@
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+
+#include "options.h"
+#include "verbs.h"
+
+namespace tilewright::cli {
+namespace {
+
+void AddModelFile(CLI::App& verb, ModelArguments& model) {
+  verb.add_option("MODEL", model.path, "GGUF file")->required()->type_name("FILE");
+}
+
+void AddSampling(CLI::App& verb, RunOptions& o) {
+  verb.add_option("-n,--predict", o.count, "Tokens to generate; -1: until the model ends")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 1 << 30))
+      ->type_name("N")
+      ->each([&o](const std::string&) { o.count_given = true; });
+  verb.add_option("--temp", o.temperature, "Temperature; 0: the best token, always")
+      ->capture_default_str()
+      ->type_name("T");
+  verb.add_option("--top-k", o.top_k, "Only the K best tokens; 0: all")
+      ->capture_default_str()
+      ->type_name("K");
+  verb.add_option("--top-p", o.top_p, "Only the best that together have this probability; 1: all")
+      ->capture_default_str()
+      ->type_name("P");
+  verb.add_option("--min-p", o.min_p, "Only those with this part of the best one's probability")
+      ->capture_default_str()
+      ->type_name("P");
+  verb.add_option("--repeat-penalty", o.repeat_penalty,
+                  "Recent tokens are made less likely; 1: off")
+      ->capture_default_str()
+      ->type_name("X");
+  verb.add_option("--repeat-last-n", o.repeat_window, "Tokens that the penalty looks at; -1: all")
+      ->capture_default_str()
+      ->type_name("N");
+  verb.add_option("--seed", o.seed, "Seed of the random picks; without it each run differs")
+      ->type_name("N")
+      ->each([&o](const std::string&) { o.seed_given = true; });
+  verb.add_flag("--ignore-eos", o.ignore_end, "Go on where the model would end");
+}
+
+void AddRun(CLI::App& app, int& exit_code) {
+  auto o = std::make_shared<RunOptions>();
+  CLI::App* verb = app.add_subcommand("run", "Generate text with a model");
+  AddModelFile(*verb, o->model);
+  verb->add_option("-p,--prompt", o->prompt, "The prompt, taken letter by letter")
+      ->type_name("TEXT")
+      ->each([options = o.get()](const std::string&) { options->has_prompt = true; });
+  verb->add_option("-f,--file", o->file, "The prompt from a file; -: from standard input")
+      ->type_name("FILE");
+  verb->add_option("--tokens", o->tokens, "The prompt as token ids; no BOS is added")
+      ->type_name("1,2,3");
+  verb->add_flag("--chat", o->chat, "The prompt is a user's message in the model's chat template");
+  verb->add_option("--system", o->system, "The system message of --chat")->type_name("TEXT");
+  AddSampling(*verb, *o);
+  AddModel(*verb, o->model);
+  verb->add_flag("--logits", o->logits,
+                 "Print the logits after the prompt's last token; generates nothing unless -n says "
+                 "so");
+  verb->add_flag(
+      "-v,--verbose", o->verbose,
+      "Tell kernels and speeds on standard error (speeds are told on a terminal anyway)");
+  AddDevice(*verb, o->common);
+  AddChoosing(*verb, o->common);
+  AddJson(*verb, o->common);
+  AddLog(*verb, o->common);
+  verb->footer(
+      "\nPrints the generated text as it comes, without the prompt. Ctrl-C stops and exits 130.\n"
+      "\nExamples:\n"
+      "  tilewright run model.gguf -p \"Once upon a time\" -n 64 --seed 1\n"
+      "  tilewright run model.gguf --chat -p \"Why is the sky blue?\" --temp 0\n"
+      "  tilewright run model.gguf --tokens 1,2,3 -n 8 --temp 0 --json\n"
+      "  tilewright run model.gguf -p \"Hello\" --logits --json");
+  OnGiven(
+      *verb, [o] { return Run(*o); }, exit_code);
+}
+
+void AddPerplexity(CLI::App& app, int& exit_code) {
+  auto o = std::make_shared<PerplexityOptions>();
+  CLI::App* verb = app.add_subcommand("perplexity", "Cross-entropy of a model over a text");
+  AddModelFile(*verb, o->model);
+  verb->add_option("-f,--file", o->file, "The text; -: from standard input")
+      ->required()
+      ->type_name("FILE");
+  verb->add_option("--window", o->window, "Tokens of a window, each from an empty cache")
+      ->capture_default_str()
+      ->type_name("N");
+  AddModel(*verb, o->model);
+  AddDevice(*verb, o->common);
+  AddChoosing(*verb, o->common);
+  AddJson(*verb, o->common);
+  AddLog(*verb, o->common);
+  verb->footer(
+      "\nExamples:\n"
+      "  tilewright perplexity model.gguf -f text.txt\n"
+      "  tilewright perplexity model.gguf -f text.txt --activations f32 --kv f32 --json");
+  OnGiven(
+      *verb, [o] { return RunPerplexity(*o); }, exit_code);
+}
+
+void AddSynth(CLI::App& app, int& exit_code) {
+  auto o = std::make_shared<SynthCommand>();
+  CLI::App* verb =
+      app.add_subcommand("synth", "Write a model of a known shape with random weights");
+  verb->add_option("--preset", o->preset, "The shape; list: print those known")
+      ->required()
+      ->type_name("NAME");
+  verb->add_option("--quant", o->quant, "f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  verb->add_option("-o,--output", o->output, "The file to write")->type_name("FILE");
+  verb->add_option("--seed", o->seed, "Another seed, other weights")
+      ->capture_default_str()
+      ->type_name("N");
+  verb->add_flag("--dry-run", o->dry_run, "Tell what would be written");
+  AddJson(*verb, o->common);
+  AddLog(*verb, o->common);
+  verb->footer(
+      "\nExamples:\n"
+      "  tilewright synth --preset list\n"
+      "  tilewright synth --preset llama-3.2-1b --quant q4_0 -o llama-1b.gguf");
+  OnGiven(
+      *verb, [o] { return Synth(*o); }, exit_code);
+}
+
+void AddTune(CLI::App& app, int& exit_code) {
+  auto o = std::make_shared<TuneArguments>();
+  CLI::App* verb =
+      app.add_subcommand("tune", "Measure which kernels are fastest here, and remember it");
+  verb->add_option("MODEL", o->model.path, "GGUF file: tune every problem that it meets")
+      ->type_name("FILE");
+  verb->add_option("--gemm", o->gemms, "A problem, as m=1,n=576,k=576,type=q4_1; may be repeated")
+      ->type_name("PROBLEM");
+  verb->add_option("--shapes", o->shapes,
+                   "CSV file with the columns name, n, k and perhaps m, type")
+      ->type_name("FILE");
+  verb->add_option("--m", o->rows, "Batch sizes of a model or of --shapes without the column m")
+      ->type_name("1,16,64");
+  verb->add_option("--type", o->type, "Weights of --shapes without the column type")
+      ->capture_default_str()
+      ->type_name("TYPE");
+  verb->add_option("--budget", o->budget, "Device time for all, as 500ms, 60s or 2m; 0: no limit")
+      ->capture_default_str()
+      ->type_name("TIME");
+  verb->add_flag("--remeasure", o->remeasure, "Also what was measured before");
+  verb->add_option("--seed", o->seed, "Seed of the tuner's order")
+      ->capture_default_str()
+      ->type_name("N");
+  verb->add_flag("--check", o->check, "Compare with tilewright.lock (not built yet)");
+  verb->add_option("--report", o->report, "Write a report (not built yet)")->type_name("FILE");
+  AddModel(*verb, o->model);
+  AddDevice(*verb, o->common);
+  AddChoosing(*verb, o->common);
+  AddJson(*verb, o->common);
+  AddLog(*verb, o->common);
+  verb->footer(
+      "\nEvery measurement is kept, also when Ctrl-C (exit 130) or the budget ends the tuning.\n"
+      "\nExamples:\n"
+      "  tilewright tune model.gguf --budget 60s\n"
+      "  tilewright tune --gemm \"m=1,n=1536,k=576,type=q4_1\"\n"
+      "  tilewright tune --shapes shapes.csv --m 1,16 --type q8_0");
+  OnGiven(
+      *verb, [o] { return Tune(*o); }, exit_code);
+}
+
+}  // namespace
+
+void AddModelVerbs(CLI::App& app, int& exit_code) {
+  AddRun(app, exit_code);
+  AddTune(app, exit_code);
+  AddPerplexity(app, exit_code);
+  AddSynth(app, exit_code);
+}
+
+void AddBench(CLI::App& app, int& exit_code) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed beside the floor");
+  bench->require_subcommand(1);
+  bench->footer(
+      "\nExamples:\n"
+      "  tilewright bench model model.gguf -p 512,2048 -n 128 --batch 1,8\n"
+      "  tilewright bench gemm --shapes shapes.csv --m 1,16,64 --type q4_1");
+  {
+    auto o = std::make_shared<BenchModelOptions>();
+    CLI::App* verb = bench->add_subcommand("model", "Speed of prompt and generation");
+    AddModelFile(*verb, o->model);
+    verb->add_option("-p,--prompt", o->prompts, "Lengths of prompts; 0: none")
+        ->capture_default_str()
+        ->type_name("512,2048");
+    verb->add_option("-n,--generate", o->generated, "Numbers of tokens to generate; 0: none")
+        ->capture_default_str()
+        ->type_name("128");
+    verb->add_option("--batch", o->batches, "Sequences at once")
+        ->capture_default_str()
+        ->type_name("1,8");
+    verb->add_option("--repeat", o->repeat, "Repetitions after one that does not count")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000))
+        ->type_name("N");
+    AddModel(*verb, o->model);
+    AddDevice(*verb, o->common);
+    AddChoosing(*verb, o->common);
+    AddJson(*verb, o->common);
+    AddLog(*verb, o->common);
+    verb->footer(
+        "\nThe floor is what the memory's bandwidth and the best multiplier, both measured in the "
+        "same run,\nwould allow. tgN decodes from position 0 to N.\n"
+        "\nExample:\n  tilewright bench model model.gguf -p 512 -n 128 --json");
+    OnGiven(
+        *verb, [o] { return BenchModel(*o); }, exit_code);
+  }
+  {
+    auto o = std::make_shared<BenchGemmOptions>();
+    CLI::App* verb = bench->add_subcommand("gemm", "The chosen kernel of each shape");
+    verb->add_option("--shapes", o->shapes,
+                     "CSV file with the columns name, n, k and perhaps m, type")
+        ->required()
+        ->type_name("FILE");
+    verb->add_option("--m", o->rows, "Batch sizes, for a file without the column m")
+        ->capture_default_str()
+        ->type_name("1,16,64");
+    verb->add_option("--type", o->type, "Weights, for a file without the column type")
+        ->capture_default_str()
+        ->type_name("TYPE");
+    verb->add_option("--precision", o->precision, "auto, f32, bf16 or int8")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
+        ->type_name("TYPE");
+    verb->add_option("--baseline", o->baseline, "none, onednn or cublaslt")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"none", "onednn", "cublaslt"}))
+        ->type_name("WHICH");
+    verb->add_option("--repeat", o->repeat, "Samples of each")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 10000))
+        ->type_name("N");
+    AddDevice(*verb, o->common);
+    AddChoosing(*verb, o->common);
+    AddJson(*verb, o->common);
+    AddLog(*verb, o->common);
+    verb->footer("\nExample:\n  tilewright bench gemm --shapes shapes.csv --m 1,64 --type q4_1");
+    OnGiven(
+        *verb, [o] { return BenchGemm(*o); }, exit_code);
+  }
+  AddNotBuilt(*bench, "op", "One operation by shape", exit_code);
+  AddNotBuilt(*bench, "record", "A measurement matrix for the replay device", exit_code);
+  AddNotBuilt(*bench, "tuner", "Regret of the tuner on recorded matrices", exit_code);
+}
+
+}  // namespace tilewright::cli

@@ -1,0 +1,238 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+#include <random>
+
+#include "console.h"
+#include "report.h"
+#include "tilewright/chat.h"
+#include "verbs.h"
+
+namespace tilewright::cli {
+namespace {
+
+/// What goes into the model, and what turns its tokens into text (absent where the file has no
+/// tokenizer that we know and the prompt is given as tokens).
+struct Prompt {
+  std::vector<TokenId> tokens;
+  std::optional<Tokenizer> tokenizer;
+};
+
+Result<std::string> RenderForChat(const RunOptions& options, const Tokenizer& tokenizer,
+                                  const std::string& text) {
+  Result<ChatTemplate> form = DetectChatTemplate(tokenizer.chat_template());
+  if (!form) return Fail(form.error());
+  std::vector<ChatMessage> messages;
+  if (!options.system.empty()) messages.push_back({"system", options.system});
+  messages.push_back({"user", text});
+  return RenderChat(*form, messages, true);
+}
+
+Result<Prompt> MakePrompt(const RunOptions& options, const std::string& text,
+                          std::vector<TokenId> tokens, const GgufFile& file) {
+  Prompt prompt;
+  Result<Tokenizer> tokenizer = Tokenizer::FromGguf(file);
+  if (!tokenizer) {
+    if (options.tokens.empty()) return Fail(tokenizer.error());
+    Warn(fmt::format("tokens are printed as numbers: {}", tokenizer.error().message));
+  } else {
+    prompt.tokenizer = std::move(*tokenizer);
+  }
+  if (!options.tokens.empty()) {
+    prompt.tokens = std::move(tokens);
+    return prompt;
+  }
+  std::string rendered = text;
+  if (options.chat) {
+    Result<std::string> chat = RenderForChat(options, *prompt.tokenizer, text);
+    if (!chat) return Fail(chat.error());
+    rendered = std::move(*chat);
+  }
+  Result<std::vector<TokenId>> ids = prompt.tokenizer->Encode(rendered);
+  if (!ids) return Fail(ids.error());
+  prompt.tokens = std::move(*ids);
+  return prompt;
+}
+
+/// Prints text as it comes, and keeps it.
+class Printer {
+ public:
+  Printer(const Prompt& prompt, bool quiet) : quiet_(quiet) {
+    if (prompt.tokenizer) decoder_.emplace(*prompt.tokenizer);
+  }
+
+  /// False when standard output takes no more.
+  bool Push(TokenId token) {
+    if (decoder_) {
+      Result<std::string> piece = decoder_->Push(token);
+      return piece && Emit(*piece);
+    }
+    return Emit(fmt::format("{}{}", text_.empty() ? "" : " ", token));
+  }
+  bool End() {
+    bool good = !decoder_ || Emit(decoder_->Flush());
+    if (!quiet_) Out("\n");
+    return good;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  bool Emit(std::string_view piece) {
+    text_ += piece;
+    if (quiet_ || piece.empty()) return true;
+    Out(piece);
+    return FlushOutput().has_value();
+  }
+
+  bool quiet_;
+  std::optional<StreamDecoder> decoder_;
+  std::string text_;
+};
+
+Status CheckLogits(std::span<const float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isfinite(logits[i])) {
+      return Fail(ErrorCode::kNumeric, fmt::format("the logit of token {} is {}", i, logits[i]));
+    }
+  }
+  return {};
+}
+
+GenerateOptions MakeGenerateOptions(const RunOptions& options, Printer& printer) {
+  GenerateOptions generate;
+  generate.max_tokens = options.count;
+  generate.ignore_end_of_text = options.ignore_end;
+  generate.cancel = &Interrupted();
+  generate.on_token = [&printer](TokenId token) { return printer.Push(token); };
+  SamplerOptions& sampler = generate.sampler;
+  sampler.temperature = options.temperature;
+  sampler.top_k = options.top_k;
+  sampler.top_p = options.top_p;
+  sampler.min_p = options.min_p;
+  sampler.repeat_penalty = options.repeat_penalty;
+  sampler.repeat_window = options.repeat_window;
+  sampler.seed = options.seed_given ? options.seed : std::random_device{}();
+  return generate;
+}
+
+void PrintJson(const LoadedModel& loaded, const Prompt& prompt, const GenerateResult& result,
+               const std::string& text, std::uint64_t seed, std::span<const float> logits) {
+  Report report;
+  report.Set("prompt_tokens", std::span<const std::int32_t>(prompt.tokens))
+      .Set("generated_tokens", std::span<const std::int32_t>(result.tokens))
+      .Set("text", text)
+      .Set("stop", StopReasonName(result.reason))
+      .Set("load_ms", loaded.load_ms)
+      .Set("first_token_ms", result.first_token_seconds * 1e3)
+      .Set("prompt_tok_s", result.prompt_tokens_per_second())
+      .Set("decode_tok_s", result.decode_tokens_per_second())
+      .Set("device", "cpu")
+      .Set("device_class", loaded.context->device().ClassId())
+      .Set("threads", loaded.context->executor().workers())
+      .Set("seed", static_cast<std::int64_t>(seed));
+  if (!logits.empty()) report.Set("logits", logits);
+  Out(report.Text() + "\n");
+}
+
+/// What was picked for the model's GEMMs, one line each, fewest rows first.
+void NoteDecisions(const CpuDispatch& dispatch) {
+  Table table({"m", "n", "k", "weights", "kernel", "why"}, {false, false, false, true, true, true});
+  for (const DecidedGemm& decided : dispatch.Decisions()) {
+    const GemmDesc& d = decided.plan.problem();
+    table.Row({fmt::format("{}", d.m), fmt::format("{}", d.n), fmt::format("{}", d.k),
+               fmt::format("{} {}", DataTypeName(d.type_b), PackName(d.pack_b)),
+               std::string(decided.plan.spec().kernel->name()), decided.why});
+  }
+  fmt::print(stderr, "{}", table.Text());
+}
+
+void NoteSpeeds(const LoadedModel& loaded, const GenerateResult& result) {
+  fmt::print(stderr,
+             "load {:.0f} ms | prompt {} tokens, {:.0f} tok/s | first token {:.1f} ms | {} tokens, "
+             "{:.1f} tok/s | {} threads | stopped: {}\n",
+             loaded.load_ms, result.prompt_tokens, result.prompt_tokens_per_second(),
+             result.first_token_seconds * 1e3, result.tokens.size(),
+             result.decode_tokens_per_second(), loaded.context->executor().workers(),
+             StopReasonName(result.reason));
+}
+
+/// Logits after the prompt's last token, copied.
+Result<std::vector<float>> PromptLogits(Session& session, std::span<const TokenId> prompt) {
+  if (prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
+  if (prompt.size() > static_cast<std::size_t>(session.context())) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("the prompt has {} tokens, the context holds {}", prompt.size(),
+                            session.context()));
+  }
+  Result<std::span<const float>> logits = session.Prefill(prompt, 0, 0);
+  if (!logits) return Fail(logits.error());
+  if (Status finite = CheckLogits(*logits); !finite) return Fail(finite.error());
+  return std::vector<float>(logits->begin(), logits->end());
+}
+
+/// `options.count` with the default of --logits alone: no token.
+RunOptions WithDefaults(RunOptions options) {
+  if (options.logits && !options.count_given) options.count = 0;
+  return options;
+}
+
+int Generate(const RunOptions& options, LoadedModel& loaded, const Prompt& prompt) {
+  std::vector<float> logits;
+  if (options.logits) {
+    Result<std::vector<float>> got = PromptLogits(*loaded.session, prompt.tokens);
+    if (!got) return ExitFor(got.error());
+    logits = std::move(*got);
+  }
+  Printer printer(prompt, options.common.json || options.count == 0);
+  const GenerateOptions generate = MakeGenerateOptions(options, printer);
+  Result<GenerateResult> result = tilewright::Generate(
+      *loaded.session, prompt.tokens,
+      prompt.tokenizer ? prompt.tokenizer->end_of_generation() : std::span<const TokenId>(),
+      generate);
+  printer.End();
+  if (!result) return Finish(ExitFor(result.error()));
+  if (options.common.json) {
+    PrintJson(loaded, prompt, *result, printer.text(), generate.sampler.seed, logits);
+  } else {
+    for (std::size_t i = 0; i < logits.size(); ++i) Out(fmt::format("{} {}\n", i, logits[i]));
+  }
+  const int flushed = Finish(kExitOk);
+  if (result->reason == StopReason::kContextFull) {
+    Note(fmt::format("stopped: the context of {} positions is full", loaded.session->context()));
+  }
+  if (options.verbose) NoteDecisions(*loaded.dispatch);
+  if (options.verbose || (StderrIsTerminal() && !options.common.json)) NoteSpeeds(loaded, *result);
+  return Interrupted() ? ExitInterrupted() : flushed;
+}
+
+}  // namespace
+
+int Run(const RunOptions& given) {
+  const RunOptions options = WithDefaults(given);
+  const int sources = (options.has_prompt ? 1 : 0) + (options.tokens.empty() ? 0 : 1) +
+                      (options.file.empty() ? 0 : 1);
+  if (sources != 1) return Usage("give the prompt by one of -p, -f and --tokens", "run");
+  if (options.chat && !options.tokens.empty()) {
+    return Usage("--chat needs text, not --tokens", "run");
+  }
+  std::vector<TokenId> tokens;
+  if (!options.tokens.empty()) {
+    Result<std::vector<std::int32_t>> parsed = ParseIntegers(options.tokens, "--tokens");
+    if (!parsed) return Usage(parsed.error().message, "run");
+    tokens = std::move(*parsed);
+  }
+  std::string text = options.prompt;
+  if (!options.file.empty()) {
+    Result<std::string> read = ReadFile(options.file);
+    if (!read) return ExitFor(read.error());
+    text = std::move(*read);
+  }
+  Result<LoadedModel> loaded = LoadModel(options.common, options.model);
+  if (!loaded) return ExitFor(loaded.error());
+  Result<Prompt> prompt = MakePrompt(options, text, std::move(tokens), loaded->model->file());
+  if (!prompt) return ExitFor(prompt.error());
+  return Generate(options, *loaded, *prompt);
+}
+
+}  // namespace tilewright::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common.h"
+
+namespace tilewright::cli {
+
+/// One line of a shapes file.
+struct ShapeRow {
+  std::string name;
+  std::int32_t m = 0;  ///< 0: not stated
+  std::int32_t n = 0, k = 0;
+  std::string type;  ///< "": not stated
+};
+
+/// Reads CSV: '#' begins a comment, the first line names the columns: n and k, and perhaps name, m
+/// and type; others are ignored. Errors name the file and the line.
+Result<std::vector<ShapeRow>> ReadShapes(const std::string& path);
+
+}  // namespace tilewright::cli

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common.h"
+
+namespace tilewright::cli {
+
+// Each verb: its options as the user wrote them, and the function that does the work and returns
+// the exit code (console.h). options.cc is the only file that knows the option parser.
+
+struct RunOptions {
+  CommonOptions common;
+  ModelArguments model;
+  std::string prompt, tokens, file;  ///< one of them
+  bool has_prompt = false;           ///< -p was given, if only as an empty text
+  bool chat = false;
+  std::string system;
+  int count = -1;
+  bool count_given = false;
+  double temperature = 0.8, top_p = 0.95, min_p = 0.05, repeat_penalty = 1.0;
+  int top_k = 40, repeat_window = 64;
+  std::uint64_t seed = 0;
+  bool seed_given = false;
+  bool ignore_end = false;
+  bool logits = false;
+  bool verbose = false;
+};
+int Run(const RunOptions& options);
+
+struct BenchModelOptions {
+  CommonOptions common;
+  ModelArguments model;
+  std::string prompts = "512";
+  std::string generated = "128";
+  std::string batches = "1";
+  int repeat = 5;
+};
+int BenchModel(const BenchModelOptions& options);
+
+struct PerplexityOptions {
+  CommonOptions common;
+  ModelArguments model;
+  std::string file;
+  int window = 512;
+};
+int RunPerplexity(const PerplexityOptions& options);
+
+/// Words of a GEMM problem, by the field names of KeyOf.
+struct GemmWords {
+  std::string m, n, k;
+  std::string type_a = "f32", type_b = "q4_1", type_c = "f32", type_u, type_v;
+  std::string scaling = "one_zero", epilogue = "none", pack_b = "any", precision = "auto";
+  std::string guarantee = "fastest";
+  std::vector<std::string> set;  ///< "field=value"
+};
+
+struct ExplainOptions {
+  CommonOptions common;
+  GemmWords gemm;
+  std::string device_spec;
+  bool all = false;
+};
+int ExplainGemm(const ExplainOptions& options);
+
+struct KernelsOptions {
+  CommonOptions common;
+  bool feasible_only = false;
+};
+int ListKernels(const KernelsOptions& options);
+
+struct SynthCommand {
+  CommonOptions common;
+  std::string preset, quant = "q4_0", output;
+  std::uint64_t seed = 0;
+  bool dry_run = false;
+};
+int Synth(const SynthCommand& options);
+
+struct DoctorOptions {
+  CommonOptions common;
+};
+int Doctor(const DoctorOptions& options);
+
+struct TuneArguments {
+  CommonOptions common;
+  ModelArguments model;  ///< path may be empty
+  std::string shapes;
+  std::vector<std::string> gemms;
+  std::string rows;  ///< "": as the verb thinks best
+  std::string type = "q4_1";
+  std::string budget = "60s";
+  std::string report;
+  bool check = false;
+  bool remeasure = false;
+  std::uint64_t seed = 1;
+};
+int Tune(const TuneArguments& options);
+
+struct BenchGemmOptions {
+  CommonOptions common;
+  std::string shapes, rows = "1,16,64", type = "q4_1", precision = "auto", baseline = "none";
+  int repeat = 5;
+};
+int BenchGemm(const BenchGemmOptions& options);
+
+struct CacheOptions {
+  CommonOptions common;
+  std::string action;  ///< "ls", "show", ...
+  std::string file;    ///< of export, import and merge
+  std::string filter;  ///< part of a problem or kernel
+  bool quarantine = false;
+  bool dry_run = false;
+};
+int Cache(const CacheOptions& options);
+
+/// Parses the command line and runs the verb it names.
+int ParseAndRun(int argc, char** argv);
+
+}  // namespace tilewright::cli
