@@ -21,6 +21,11 @@ inline V16 Broadcast(float x) {
   return {v, v};
 }
 inline V16 Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+// Keeps x in registers: the compiler would rather load weights again for every row.
+inline V16 Keep(V16 x) {
+  asm("" : "+x"(x.lo), "+x"(x.hi));
+  return x;
+}
 inline void Store(float* p, V16 x) {
   _mm256_storeu_ps(p, x.lo);
   _mm256_storeu_ps(p + 8, x.hi);

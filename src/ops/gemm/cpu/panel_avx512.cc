@@ -25,6 +25,11 @@ struct I16 {
 inline V16 Zero() { return {_mm512_setzero_ps()}; }
 inline V16 Broadcast(float x) { return {_mm512_set1_ps(x)}; }
 inline V16 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
+// Keeps x in a register: the compiler would rather load weights again for every row.
+inline V16 Keep(V16 x) {
+  asm("" : "+v"(x.v));
+  return x;
+}
 inline void Store(float* p, V16 x) { _mm512_storeu_ps(p, x.v); }
 inline V16 Fma(V16 a, V16 b, V16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline V16 Add(V16 a, V16 b) { return {_mm512_add_ps(a.v, b.v)}; }

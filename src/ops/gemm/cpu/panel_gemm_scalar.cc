@@ -208,7 +208,9 @@ double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double weights = static_cast<double>(plan.pairs) * kPairCols * p.k;
   // A decoded weight costs about as much as multiplying it with this many rows; a plain one is
   // scattered element by element.
-  const double decode_rows = config_.pack == kPackF32x16 ? 0 : config_.pack == kPackPlain ? 24 : 4;
+  double decode_rows = p.type_b == DataType::kQ6_K ? 4 : 2.5;
+  if (config_.pack == kPackF32x16) decode_rows = 0;
+  if (config_.pack == kPackPlain) decode_rows = 24;
   const double flops = 2 * weights * (0.85 * p.m + 0.15 * rows + blocks * decode_rows);
   const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
   const double busy =

@@ -21,11 +21,13 @@ struct Columns {
   }
 };
 
-void PackPlain(const Columns& columns, int element, int k, std::uint8_t* out) {
-  for (int i = 0; i < k; ++i, out += element * kPanelCols) {
+// `T` stands for the bits of an element: a copy of a known size.
+template <class T>
+void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
+  for (int i = 0; i < k; ++i, out += sizeof(T) * kPanelCols) {
     for (int c = 0; c < columns.count; ++c) {
-      __builtin_memcpy(out + c * element, columns.At(c, static_cast<std::int64_t>(i) * element),
-                       static_cast<std::size_t>(element));
+      StoreAs<T>(out + c * sizeof(T),
+                 LoadAs<T>(columns.At(c, i * static_cast<std::int64_t>(sizeof(T)))));
     }
   }
 }
@@ -100,8 +102,10 @@ void PackPanel(DataType type, const Columns& columns, int k, std::uint8_t* out) 
       return PackQ8(columns, k, out);
     case DataType::kQ6_K:
       return PackQ6K(columns, k, out);
+    case DataType::kF32:
+      return PackPlain<std::uint32_t>(columns, k, out);
     default:
-      return PackPlain(columns, BlockBytes(type), k, out);
+      return PackPlain<std::uint16_t>(columns, k, out);
   }
 }
 
