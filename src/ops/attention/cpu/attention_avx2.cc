@@ -84,13 +84,17 @@ struct V {
       _mm256_storeu_ps(columns + (i + 4) * column_ld, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
   }
-  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int positions) {
+  /// columns[d][p] = rows[p][d] for p < positions, a multiple of 16; columns `column_ld` apart.
+  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int column_ld,
+                        int positions) {
     int d = 0;
-    for (; d + 8 <= hd; d += 8)
-      for (int p = 0; p < positions; p += 8)
-        Transpose8(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
+    for (; d + 8 <= hd; d += 8) {
+      for (int p = 0; p < positions; p += 8) {
+        Transpose8(rows + p * row_ld + d, row_ld, columns + d * column_ld + p, column_ld);
+      }
+    }
     for (; d < hd; ++d)
-      for (int p = 0; p < positions; ++p) columns[d * positions + p] = rows[p * row_ld + d];
+      for (int p = 0; p < positions; ++p) columns[d * column_ld + p] = rows[p * row_ld + d];
   }
 };
 

@@ -83,13 +83,17 @@ struct V {
                        _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
     }
   }
-  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int positions) {
+  /// columns[d][p] = rows[p][d] for p < positions, a multiple of 16; columns `column_ld` apart.
+  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int column_ld,
+                        int positions) {
     int d = 0;
-    for (; d + 16 <= hd; d += 16)
-      for (int p = 0; p < positions; p += 16)
-        Transpose16(rows + p * row_ld + d, row_ld, columns + d * positions + p, positions);
+    for (; d + 16 <= hd; d += 16) {
+      for (int p = 0; p < positions; p += 16) {
+        Transpose16(rows + p * row_ld + d, row_ld, columns + d * column_ld + p, column_ld);
+      }
+    }
     for (; d < hd; ++d)
-      for (int p = 0; p < positions; ++p) columns[d * positions + p] = rows[p * row_ld + d];
+      for (int p = 0; p < positions; ++p) columns[d * column_ld + p] = rows[p * row_ld + d];
   }
 };
 

@@ -44,9 +44,11 @@ struct V {
   static void ConvertF16(const std::uint16_t* in, int count, float* out) {
     for (int i = 0; i < count; ++i) out[i] = F16ToF32(in[i]);
   }
-  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int positions) {
+  /// columns[d][p] = rows[p][d] for p < positions, columns `column_ld` apart.
+  static void Transpose(const float* rows, int row_ld, int hd, float* columns, int column_ld,
+                        int positions) {
     for (int d = 0; d < hd; ++d)
-      for (int p = 0; p < positions; ++p) columns[d * positions + p] = rows[p * row_ld + d];
+      for (int p = 0; p < positions; ++p) columns[d * column_ld + p] = rows[p * row_ld + d];
   }
 };
 

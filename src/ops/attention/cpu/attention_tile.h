@@ -99,20 +99,25 @@ struct CacheHead {
   std::size_t row_bytes;      // from one position to the next
 };
 
+/// Positions are handled sixteen at a time: one vector of the widest instruction set.
+inline int RoundUp16(int count) { return (count + 15) / 16 * 16; }
+
 /// S[rows][kSplit] = q[rows][hd] . keys from..from+count, masked by each row's limit.
 inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from, int count,
                    const AttentionScratch& s) {
   const int hd = block.head_dim;
   for (int piece = 0; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
+    const int padded = RoundUp16(in_piece);
     for (int p = 0; p < in_piece; ++p) {
       ConvertRow(keys.type, keys.base + static_cast<std::size_t>(from + piece + p) * keys.row_bytes,
                  hd, s.rows32 + p * s.hd_padded);
     }
-    for (int p = in_piece; p < kPiece; ++p)
+    for (int p = in_piece; p < padded; ++p) {
       for (int d = 0; d < hd; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
-    V::Transpose(s.rows32, s.hd_padded, hd, s.columns, kPiece);
-    SmallGemm<false>(s.q, s.hd_padded, s.columns, kPiece, block.vectors, kPiece, hd,
+    }
+    V::Transpose(s.rows32, s.hd_padded, hd, s.columns, kPiece, padded);
+    SmallGemm<false>(s.q, s.hd_padded, s.columns, kPiece, block.vectors, padded, hd,
                      s.scores + piece, kSplit);
   }
 }
@@ -120,7 +125,7 @@ inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from,
 /// Turns scores into weights; max and sum of each row to state. Positions past the row's own weigh
 /// exactly zero.
 inline void Softmax(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
-  const int padded = (count + kPiece - 1) / kPiece * kPiece;
+  const int padded = RoundUp16(count);
   for (int r = 0; r < block.vectors; ++r) {
     float* row = s.scores + r * kSplit;
     int valid =
