@@ -16,15 +16,25 @@
 namespace tilewright {
 namespace {
 
-/// Batch sizes that the layout of a weight is chosen for: a prompt of 512 tokens, then 128 tokens one by one; a few rows at once
-/// must work too.
+/// Batch sizes that the layout of a weight is chosen for: a prompt of 512 tokens, then 128 tokens
+/// one by one; a few rows at once must work too.
 constexpr std::array<BatchWeight, 3> kLayoutBatches = {{{1, 128.0}, {8, 1.0}, {512, 1.0}}};
 
 /// Positions whose rotations are kept; a longer sequence computes the rest as it goes.
 constexpr std::int64_t kRopeTablePositions = 8192;
 
 struct DescHash {
-  std::size_t operator()(const GemmDesc& desc) const { return static_cast<std::size_t>(Hash64(&desc, sizeof desc)); }
+  std::size_t operator()(const GemmDesc& desc) const {
+    return static_cast<std::size_t>(Hash64(&desc, sizeof desc));
+  }
+};
+
+/// The rotations of one model. Found by the address of its frequency factors, which another model
+/// may have after it.
+struct Rotations {
+  const float* factors = nullptr;
+  std::vector<float> values;  ///< what was there when the table was made
+  RopeTable table;
 };
 
 bool IsMatMul(TensorOp op) {
@@ -35,11 +45,17 @@ bool IsMatMul(TensorOp op) {
 
 struct CpuDispatch::Impl {
   Impl(const CpuKernels& all, DeviceSpec spec, CpuDispatchOptions opts)
-      : kernels(all), device(std::move(spec)), options(opts), stream{opts.executor},
+      : kernels(all),
+        device(std::move(spec)),
+        options(opts),
+        stream{opts.executor},
         allocator(opts.allocator != nullptr ? opts.allocator : &DefaultAllocator()),
-        norm(all.norm, device, opts.feasible.providers), rope(all.rope, device, opts.feasible.providers),
-        elementwise(all.elementwise, device, opts.feasible.providers), copy(all.copy, device, opts.feasible.providers),
-        kv_scatter(all.kv_scatter, device, opts.feasible.providers), embedding(all.embedding, device, opts.feasible.providers),
+        norm(all.norm, device, opts.feasible.providers),
+        rope(all.rope, device, opts.feasible.providers),
+        elementwise(all.elementwise, device, opts.feasible.providers),
+        copy(all.copy, device, opts.feasible.providers),
+        kv_scatter(all.kv_scatter, device, opts.feasible.providers),
+        embedding(all.embedding, device, opts.feasible.providers),
         attention(all.attention, device, opts.feasible.providers) {}
 
   const CpuKernels& kernels;
@@ -58,11 +74,12 @@ struct CpuDispatch::Impl {
   std::unordered_map<GemmDesc, DecidedGemm, DescHash> plans;
   std::vector<GemmDesc> plan_order;
   Buffer partials, attention_scratch, barriers;
-  std::list<std::pair<const float*, RopeTable>> tables;  // by frequency factors; params are compared
+  std::list<Rotations> rotations;
 
   int threads() const { return stream.exec().workers(); }
 
-  GemmDesc Problem(TensorOp op, const TensorView& x, const TensorView& w, Pack pack, const TensorView& out) const {
+  GemmDesc Problem(TensorOp op, const TensorView& x, const TensorView& w, Pack pack,
+                   const TensorView& out) const {
     GemmDesc desc;
     desc.m = static_cast<std::int32_t>(x.shape[1]);
     desc.n = static_cast<std::int32_t>(w.shape[1]);
@@ -91,21 +108,25 @@ struct CpuDispatch::Impl {
     Result<GemmChoice> choice = Decide(desc);
     if (!choice) return Fail(choice.error());
     if (options.strict && choice->provenance() > Provenance::kInterpolated) {
-      return Fail(ErrorCode::kNotFound, fmt::format("strict mode: no record answers for {} (best guess {})", KeyOf(desc),
-                                                    choice->kernel().name()));
+      return Fail(ErrorCode::kNotFound,
+                  fmt::format("strict mode: no record answers for {} (best guess {})", KeyOf(desc),
+                              choice->kernel().name()));
     }
     Result<GemmPlan> plan = Bind(*choice);
     if (!plan) return Fail(plan.error());
     if (plan->partials_bytes() > partials.size()) {
       partials = Buffer::Make(plan->partials_bytes(), *allocator);
-      if (!partials) return Fail(ErrorCode::kOutOfMemory, fmt::format("no memory for a workspace of {} bytes", plan->partials_bytes()));
+      if (!partials)
+        return Fail(ErrorCode::kOutOfMemory,
+                    fmt::format("no memory for a workspace of {} bytes", plan->partials_bytes()));
     }
     auto [it, inserted] = plans.emplace(desc, DecidedGemm{*plan, choice->why()});
     plan_order.push_back(desc);
     return &it->second.plan;
   }
 
-  Status Multiply(const TensorNode& node, const TensorView& x, const TensorView& w, const TensorView* residual, const TensorView& out) {
+  Status Multiply(const TensorNode& node, const TensorView& x, const TensorView& w,
+                  const TensorView* residual, const TensorView& out) {
     const GemmDesc desc = Problem(node.op, x, w, node.pack, out);
     Result<const GemmPlan*> plan = PlanFor(desc);
     if (!plan) return Fail(plan.error());
@@ -113,10 +134,22 @@ struct CpuDispatch::Impl {
     args.a = x.data;
     args.b = w.data;
     args.d = out.data;
-    args.a_layout = {.type = x.dtype, .order = Order::kRowMajor, .rows = desc.m, .cols = desc.k, .ld = x.stride[1]};
-    args.b_layout = {.type = w.dtype, .order = Order::kColMajor, .rows = desc.k, .cols = desc.n, .ld = w.stride[1], .pack = node.pack};
-    args.d_layout = {.type = out.dtype, .order = Order::kRowMajor, .rows = desc.m,
-                     .cols = static_cast<std::int32_t>(out.shape[0]), .ld = out.stride[1]};
+    args.a_layout = {.type = x.dtype,
+                     .order = Order::kRowMajor,
+                     .rows = desc.m,
+                     .cols = desc.k,
+                     .ld = x.stride[1]};
+    args.b_layout = {.type = w.dtype,
+                     .order = Order::kColMajor,
+                     .rows = desc.k,
+                     .cols = desc.n,
+                     .ld = w.stride[1],
+                     .pack = node.pack};
+    args.d_layout = {.type = out.dtype,
+                     .order = Order::kRowMajor,
+                     .rows = desc.m,
+                     .cols = static_cast<std::int32_t>(out.shape[0]),
+                     .ld = out.stride[1]};
     args.c_layout = args.d_layout;
     if (residual != nullptr) {
       args.beta = 1.0f;
@@ -129,27 +162,48 @@ struct CpuDispatch::Impl {
     return Run(**plan, args, workspace, stream);
   }
 
-  /// nullptr when no table could be made: the kernel then works out (and reports) everything itself.
+  /// nullptr when no table could be made: the kernel then works out (and reports) everything
+  /// itself.
   const RopeTable* TableFor(const RopeParams& params, const float* factors) const {
-    for (const auto& [key, table] : tables) {
-      if (key == factors && table.params() == params) return &table;
+    for (const Rotations& known : rotations) {
+      if (known.factors == factors && known.table.params() == params) return &known.table;
     }
     return nullptr;
+  }
+
+  Status PrepareTable(const RopeParams& params, const float* factors, std::int64_t positions) {
+    std::vector<float> values;
+    if (factors != nullptr) values.assign(factors, factors + params.dims / 2);
+    auto same = [&](const Rotations& known) {
+      return known.factors == factors && known.table.params() == params;
+    };
+    const auto known = std::find_if(rotations.begin(), rotations.end(), same);
+    if (known != rotations.end() && known->values == values &&
+        known->table.positions() >= positions)
+      return {};
+    Result<RopeTable> table = RopeTable::Make(params, factors, positions);
+    if (!table) return Fail(table.error());
+    if (known != rotations.end()) rotations.erase(known);
+    rotations.push_back({factors, std::move(values), std::move(*table)});
+    return {};
   }
 
   Status PrepareRope(const Graph& graph) {
     std::int64_t context = 0;
     for (const TensorNode& node : graph.nodes()) {
-      if (node.op == TensorOp::kAttention) context = std::max(context, graph.node(node.inputs[1]).out.shape[2]);
+      if (node.op == TensorOp::kAttention)
+        context = std::max(context, graph.node(node.inputs[1]).out.shape[2]);
     }
     for (const TensorNode& node : graph.nodes()) {
       if (node.op != TensorOp::kRope) continue;
       const bool has_factors = node.inputs.size() > 2 && node.inputs[2] != kNoNode;
       const float* factors = has_factors ? graph.node(node.inputs[2]).out.as<float>() : nullptr;
-      if (TableFor(node.params.rope, factors) != nullptr) continue;
-      Result<RopeTable> table = RopeTable::Make(node.params.rope, factors, std::min(context, kRopeTablePositions));
-      if (!table) return Fail(table.error().code, fmt::format("node {} '{}': {}", node.id, node.name, table.error().message));
-      tables.emplace_back(factors, std::move(*table));
+      if (Status status =
+              PrepareTable(node.params.rope, factors, std::min(context, kRopeTablePositions));
+          !status) {
+        return Fail(status.error().code,
+                    fmt::format("node {} '{}': {}", node.id, node.name, status.error().message));
+      }
     }
     return {};
   }
@@ -171,18 +225,89 @@ struct CpuDispatch::Impl {
     if (bytes <= attention_scratch.size()) return {};
     attention_scratch = Buffer::Make(bytes, *allocator);
     if (attention_scratch) return {};
-    return Fail(ErrorCode::kOutOfMemory, fmt::format("no memory for {} bytes of attention scratch", bytes));
+    return Fail(ErrorCode::kOutOfMemory,
+                fmt::format("no memory for {} bytes of attention scratch", bytes));
   }
 
-  Status Elementwise(ElementwiseOp op, const TensorView& a, const TensorView& b, const TensorView& out) {
+  static ElementwiseArgs ElementwiseOf(ElementwiseOp op, const TensorView& a, const TensorView& b,
+                                       const TensorView& out) {
     ElementwiseArgs args;
     args.op = op;
     args.a = a;
     args.b = b;
     args.out = out;
-    return elementwise.Launch(args, stream);
+    return args;
   }
+  Status Elementwise(ElementwiseOp op, const TensorView& a, const TensorView& b,
+                     const TensorView& out) {
+    return elementwise.Launch(ElementwiseOf(op, a, b, out), stream);
+  }
+
+  /// Decides the kernel of a node as its Dispatch call will pose the problem.
+  Status PrepareNode(const Graph& graph, const TensorNode& node);
 };
+
+namespace {
+
+/// Tensors of a graph whose memory is not bound yet have no data; the operations refuse that,
+/// though nobody reads it here.
+TensorView WithMemory(const TensorView& view) {
+  static std::byte nowhere;
+  TensorView result = view;
+  if (result.data == nullptr) result.data = &nowhere;
+  return result;
+}
+
+}  // namespace
+
+Status CpuDispatch::Impl::PrepareNode(const Graph& graph, const TensorNode& node) {
+  std::array<TensorView, 5> in;
+  for (std::size_t i = 0; i < std::min(node.inputs.size(), in.size()); ++i) {
+    if (node.inputs[i] != kNoNode) in[i] = WithMemory(graph.node(node.inputs[i]).out);
+  }
+  const TensorView out = WithMemory(node.out);
+  const int workers = threads();
+  auto prepare_elementwise = [&](ElementwiseOp op, const TensorView& b) {
+    return elementwise.Prepare(ElementwiseOf(op, in[0], b, out), workers);
+  };
+  switch (node.op) {
+    case TensorOp::kNone:
+    case TensorOp::kView:
+      return {};
+    case TensorOp::kMulMat:
+    case TensorOp::kMulMatAdd:
+    case TensorOp::kMulMatSwiGlu: {
+      Result<const GemmPlan*> plan = PlanFor(Problem(node.op, in[0], in[1], node.pack, out));
+      if (!plan) return Fail(plan.error());
+      return {};
+    }
+    case TensorOp::kAttention: {
+      const AttentionDesc desc = ProblemOfAttention(in[0], in[1]);
+      if (Status status = ReserveAttention(desc, in[1].shape[2]); !status) return status;
+      if (auto kernel = attention.KernelFor(desc); !kernel) return Fail(kernel.error());
+      return {};
+    }
+    case TensorOp::kRmsNorm:
+      return norm.Prepare(NormArgs{in[0], in[1], out, node.params.epsilon}, workers);
+    case TensorOp::kAdd:
+      return prepare_elementwise(ElementwiseOp::kAdd, in[1]);
+    case TensorOp::kMul:
+      return prepare_elementwise(ElementwiseOp::kMul, in[1]);
+    case TensorOp::kSilu:
+      return prepare_elementwise(ElementwiseOp::kSilu, TensorView{});
+    case TensorOp::kSwiGlu:
+      return prepare_elementwise(ElementwiseOp::kSwiGlu, in[1]);
+    case TensorOp::kRope:
+      return rope.Prepare(RopeArgs{in[0], in[1], in[2], out, node.params.rope, nullptr}, workers);
+    case TensorOp::kCopy:
+      return copy.Prepare(CopyArgs{in[0], out}, workers);
+    case TensorOp::kKvScatter:
+      return kv_scatter.Prepare(KvScatterArgs{in[0], out, in[2], in[3]}, workers);
+    case TensorOp::kEmbedding:
+      return embedding.Prepare(EmbeddingArgs{in[0], in[1], out}, workers);
+  }
+  return Fail(ErrorCode::kInternal, "unknown operation");
+}
 
 CpuDispatch::CpuDispatch(const CpuKernels& kernels, DeviceSpec device, CpuDispatchOptions options)
     : impl_(std::make_unique<Impl>(kernels, std::move(device), options)) {}
@@ -193,61 +318,73 @@ std::optional<Rejection> CpuDispatch::Supports(const TensorNode& node) const {
   if (node.op == TensorOp::kNone || node.op == TensorOp::kView) return std::nullopt;
   if (node.op == TensorOp::kKvScatter) return std::nullopt;
   if (node.out.dtype == DataType::kF32 || node.op == TensorOp::kCopy) return std::nullopt;
-  return Rejection{Reason::kType, fmt::format("{} of {}", TensorOpName(node.op), DataTypeName(node.out.dtype)), "f32"};
+  return Rejection{Reason::kType,
+                   fmt::format("{} of {}", TensorOpName(node.op), DataTypeName(node.out.dtype)),
+                   "f32"};
 }
 
 Status CpuDispatch::Prepare(const Graph& graph) {
   for (const TensorNode& node : graph.nodes()) {
-    if (std::optional<Rejection> no = Supports(node)) {
-      return Fail(ErrorCode::kUnsupported, fmt::format("node {} '{}': {}", node.id, node.name, no->ToString()));
-    }
-    if (IsMatMul(node.op)) {
-      if (Result<const GemmPlan*> plan = impl_->PlanFor(ProblemOf(graph, node)); !plan) {
-        return Fail(plan.error().code, fmt::format("node {} '{}': {}", node.id, node.name, plan.error().message));
-      }
-    } else if (node.op == TensorOp::kAttention) {
-      const TensorView& cache = graph.node(node.inputs[1]).out;
-      const AttentionDesc desc = impl_->ProblemOfAttention(graph.node(node.inputs[0]).out, cache);
-      if (Status status = impl_->ReserveAttention(desc, cache.shape[2]); !status) return status;
-      if (auto kernel = impl_->attention.KernelFor(desc); !kernel) return Fail(kernel.error());
-    }
+    auto fail = [&](ErrorCode code, std::string_view why) {
+      return Fail(code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
+                                    TensorOpName(node.op), why));
+    };
+    if (std::optional<Rejection> no = Supports(node))
+      return fail(ErrorCode::kUnsupported, no->ToString());
+    if (Status status = impl_->PrepareNode(graph, node); !status)
+      return fail(status.error().code, status.error().message);
   }
   return impl_->PrepareRope(graph);
 }
 
-Status CpuDispatch::DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w, const TensorView& out,
-                                   std::int64_t, std::int64_t, std::int64_t) {
+Status CpuDispatch::DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
+                                   const TensorView& out, std::int64_t, std::int64_t,
+                                   std::int64_t) {
   return impl_->Multiply(node, x, w, nullptr, out);
 }
 
-Status CpuDispatch::DispatchRmsNorm(const TensorNode&, const TensorView& in, const TensorView& weight, const TensorView& out,
-                                    std::int64_t, std::int64_t, float epsilon) {
+Status CpuDispatch::DispatchRmsNorm(const TensorNode&, const TensorView& in,
+                                    const TensorView& weight, const TensorView& out, std::int64_t,
+                                    std::int64_t, float epsilon) {
   return impl_->norm.Launch(NormArgs{in, weight, out, epsilon}, impl_->stream);
 }
 
-Status CpuDispatch::DispatchAdd(const TensorNode&, const TensorView& a, const TensorView& b, const TensorView& out, std::int64_t) {
+Status CpuDispatch::DispatchAdd(const TensorNode&, const TensorView& a, const TensorView& b,
+                                const TensorView& out, std::int64_t) {
   return impl_->Elementwise(ElementwiseOp::kAdd, a, b, out);
 }
-Status CpuDispatch::DispatchMul(const TensorNode&, const TensorView& a, const TensorView& b, const TensorView& out, std::int64_t) {
+Status CpuDispatch::DispatchMul(const TensorNode&, const TensorView& a, const TensorView& b,
+                                const TensorView& out, std::int64_t) {
   return impl_->Elementwise(ElementwiseOp::kMul, a, b, out);
 }
-Status CpuDispatch::DispatchSilu(const TensorNode&, const TensorView& in, const TensorView& out, std::int64_t) {
+Status CpuDispatch::DispatchSilu(const TensorNode&, const TensorView& in, const TensorView& out,
+                                 std::int64_t) {
   return impl_->Elementwise(ElementwiseOp::kSilu, in, TensorView{}, out);
 }
 
-Status CpuDispatch::DispatchRope(const TensorNode& node, const TensorView& qk, const TensorView& positions, const TensorView& factors,
+Status CpuDispatch::DispatchRope(const TensorNode& node, const TensorView& qk,
+                                 const TensorView& positions, const TensorView& factors,
                                  const TensorView& out, std::int64_t, std::int64_t) {
   RopeArgs args{qk, positions, factors, out, node.params.rope, nullptr};
   args.table = impl_->TableFor(node.params.rope, factors.as<float>());
   return impl_->rope.Launch(args, impl_->stream);
 }
 
-Status CpuDispatch::DispatchAttention(const TensorNode& node, const TensorView& q, const TensorView& k_cache,
-                                      const TensorView& v_cache, const TensorView& positions, const TensorView& slots,
-                                      const TensorView& out, std::int64_t, std::int64_t, std::int64_t) {
+Status CpuDispatch::DispatchAttention(const TensorNode& node, const TensorView& q,
+                                      const TensorView& k_cache, const TensorView& v_cache,
+                                      const TensorView& positions, const TensorView& slots,
+                                      const TensorView& out, std::int64_t, std::int64_t,
+                                      std::int64_t) {
   const AttentionDesc desc = impl_->ProblemOfAttention(q, k_cache);
   if (Status status = impl_->ReserveAttention(desc, k_cache.shape[2]); !status) return status;
-  AttentionArgs args{q, k_cache, v_cache, positions, slots, out, node.params.attention_scale, impl_->attention_scratch.data(),
+  AttentionArgs args{q,
+                     k_cache,
+                     v_cache,
+                     positions,
+                     slots,
+                     out,
+                     node.params.attention_scale,
+                     impl_->attention_scratch.data(),
                      impl_->attention_scratch.size()};
   Result<const AttentionKernel*> kernel = impl_->attention.KernelFor(desc);
   if (!kernel) return Fail(kernel.error());
@@ -258,14 +395,22 @@ Status CpuDispatch::DispatchCopy(const TensorNode&, const TensorView& src, const
   return impl_->copy.Launch(CopyArgs{src, dst}, impl_->stream);
 }
 
-Status CpuDispatch::DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out) {
+Status CpuDispatch::DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
+                                  const TensorView& out) {
   switch (node.op) {
-    case TensorOp::kMulMatAdd: return impl_->Multiply(node, inputs[0], inputs[1], &inputs[2], out);
-    case TensorOp::kMulMatSwiGlu: return impl_->Multiply(node, inputs[0], inputs[1], nullptr, out);
-    case TensorOp::kSwiGlu: return impl_->Elementwise(ElementwiseOp::kSwiGlu, inputs[0], inputs[1], out);
-    case TensorOp::kKvScatter: return impl_->kv_scatter.Launch(KvScatterArgs{inputs[0], out, inputs[2], inputs[3]}, impl_->stream);
-    case TensorOp::kEmbedding: return impl_->embedding.Launch(EmbeddingArgs{inputs[0], inputs[1], out}, impl_->stream);
-    default: return KernelDispatch::DispatchExtra(node, inputs, out);
+    case TensorOp::kMulMatAdd:
+      return impl_->Multiply(node, inputs[0], inputs[1], &inputs[2], out);
+    case TensorOp::kMulMatSwiGlu:
+      return impl_->Multiply(node, inputs[0], inputs[1], nullptr, out);
+    case TensorOp::kSwiGlu:
+      return impl_->Elementwise(ElementwiseOp::kSwiGlu, inputs[0], inputs[1], out);
+    case TensorOp::kKvScatter:
+      return impl_->kv_scatter.Launch(KvScatterArgs{inputs[0], out, inputs[2], inputs[3]},
+                                      impl_->stream);
+    case TensorOp::kEmbedding:
+      return impl_->embedding.Launch(EmbeddingArgs{inputs[0], inputs[1], out}, impl_->stream);
+    default:
+      return KernelDispatch::DispatchExtra(node, inputs, out);
   }
 }
 
@@ -276,26 +421,35 @@ Result<WeightPacker::Plan> CpuDispatch::PlanWeight(const WeightSpec& spec) {
   w.dtype = spec.type;
   w.shape = {spec.k, spec.n, 1, 1};
   const GemmDesc desc = impl_->Problem(spec.op, x, w, kPackAny, out);
-  Result<PackChoice> choice =
-      ChoosePack(desc, kLayoutBatches, impl_->kernels.gemm, impl_->device, impl_->options.feasible, impl_->options.records);
+  Result<PackChoice> choice = ChoosePack(desc, kLayoutBatches, impl_->kernels.gemm, impl_->device,
+                                         impl_->options.feasible, impl_->options.records);
   if (!choice) return Fail(choice.error());
   Plan plan;
   plan.pack = choice->pack;
   plan.packer = choice->packer;
   if (plan.pack != kPackPlain) {
-    plan.bytes = plan.packer->PackedBytes({.type = spec.type, .order = Order::kColMajor, .rows = desc.k, .cols = desc.n, .ld = desc.k});
+    plan.bytes = plan.packer->PackedBytes({.type = spec.type,
+                                           .order = Order::kColMajor,
+                                           .rows = desc.k,
+                                           .cols = desc.n,
+                                           .ld = desc.k});
   }
   return plan;
 }
 
-Status CpuDispatch::PackWeight(const WeightSpec& spec, const Plan& plan, const void* plain, void* packed) {
-  const MatrixLayout layout{.type = spec.type, .order = Order::kColMajor, .rows = static_cast<std::int32_t>(spec.k),
-                            .cols = static_cast<std::int32_t>(spec.n), .ld = spec.k};
+Status CpuDispatch::PackWeight(const WeightSpec& spec, const Plan& plan, const void* plain,
+                               void* packed) {
+  const MatrixLayout layout{.type = spec.type,
+                            .order = Order::kColMajor,
+                            .rows = static_cast<std::int32_t>(spec.k),
+                            .cols = static_cast<std::int32_t>(spec.n),
+                            .ld = spec.k};
   return plan.packer->PackB(plain, layout, packed, impl_->stream);
 }
 
 GemmDesc CpuDispatch::ProblemOf(const Graph& graph, const TensorNode& node) const {
-  return impl_->Problem(node.op, graph.node(node.inputs[0]).out, graph.node(node.inputs[1]).out, node.pack, node.out);
+  return impl_->Problem(node.op, graph.node(node.inputs[0]).out, graph.node(node.inputs[1]).out,
+                        node.pack, node.out);
 }
 
 std::vector<GemmDesc> CpuDispatch::ProblemsOf(const Graph& graph) const {
@@ -303,7 +457,8 @@ std::vector<GemmDesc> CpuDispatch::ProblemsOf(const Graph& graph) const {
   for (const TensorNode& node : graph.nodes()) {
     if (!IsMatMul(node.op)) continue;
     const GemmDesc desc = ProblemOf(graph, node);
-    if (std::find(problems.begin(), problems.end(), desc) == problems.end()) problems.push_back(desc);
+    if (std::find(problems.begin(), problems.end(), desc) == problems.end())
+      problems.push_back(desc);
   }
   return problems;
 }

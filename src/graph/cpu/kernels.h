@@ -10,7 +10,8 @@
 
 namespace tilewright {
 
-/// Every kernel of the CPU device, by operation. Filled in once by src/api, then read-only and shared.
+/// Every kernel of the CPU device, by operation. Filled in once by src/api, then read-only and
+/// shared.
 struct CpuKernels {
   Registry gemm;
   NormRegistry norm;

@@ -6,7 +6,8 @@
 
 namespace tilewright {
 
-/// The kernels of one operation as one dispatch uses them: each problem is decided once, then found again by its value.
+/// The kernels of one operation as one dispatch uses them: each problem is decided once, then found
+/// again by its value.
 template <class Desc, class Args>
 class OpSlot {
  public:
@@ -23,18 +24,21 @@ class OpSlot {
     return kernel;
   }
 
+  /// Decides for a call like `args`, so that the call itself only finds. Pointers are not followed.
+  Status Prepare(const Args& args, int threads) {
+    Result<Desc> desc = DescOf(args, threads);
+    if (!desc) return Fail(desc.error());
+    if (Result<const OpKernel<Desc, Args>*> kernel = KernelFor(*desc); !kernel)
+      return Fail(kernel.error());
+    return {};
+  }
+
   Status Launch(const Args& args, Stream stream) {
     Result<Desc> desc = DescOf(args, stream.exec().workers());
     if (!desc) return Fail(desc.error());
     Result<const OpKernel<Desc, Args>*> kernel = KernelFor(*desc);
     if (!kernel) return Fail(kernel.error());
     return (*kernel)->Launch(args, stream);
-  }
-
-  std::optional<Rejection> Supports(const Desc& desc) const {
-    auto candidates = FeasibleOp(desc, registry_, device_, FeasibleOptions{.providers = providers_});
-    if (candidates.feasible_count() > 0) return std::nullopt;
-    return candidates.all().empty() ? Rejection{Reason::kType, "no kernel", "a registered kernel"} : candidates.all().back().rejection;
   }
 
  private:

@@ -1,0 +1,335 @@
+// The CPU dispatch against the float64 reference dispatch, on small random models of every shape
+// and type. ctest runs this program once for each instruction-set level.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "models.h"
+
+namespace tilewright {
+namespace {
+
+using test::EditedModel;
+using test::LogitsOf;
+using test::RandomTokens;
+using test::Runner;
+using test::RunnerOptions;
+using test::TinyShape;
+using test::WorstRow;
+using test::WriteTiny;
+
+constexpr DataType kQuants[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
+                                DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+
+/// Relative rounding error, root mean square, of one value stored in a type: half a step,
+/// uniformly.
+double Rounding(DataType type) {
+  const double uniform = 1 / std::sqrt(12.0);
+  switch (type) {
+    case DataType::kF32:
+      return uniform * 0x1p-23;
+    case DataType::kF16:
+      return uniform * 0x1p-10;
+    case DataType::kBF16:
+      return uniform * 0x1p-7;
+    // Blocks of 32: the largest of 32 normal values is about 2.1 deviations, the step a 127th of
+    // it.
+    case DataType::kQ8_0:
+      return uniform * 2.1 / 127;
+    default:
+      return 0;
+  }
+}
+double Rounding(Precision precision) {
+  switch (precision) {
+    case Precision::kF32:
+      return Rounding(DataType::kF32);
+    case Precision::kBF16:
+      return Rounding(DataType::kBF16);
+    default:
+      return Rounding(DataType::kQ8_0);
+  }
+}
+
+/// What may separate the logits: every product rounds its activations once, every layer reads keys
+/// and values that were rounded once; f32 sums of k terms add sqrt(k) roundings of f32. Independent
+/// errors add as squares; a layer's error grows on its way through the nonlinear parts, which the
+/// factor of 3 allows for.
+double Bound(const SynthShape& shape, Precision activations, DataType kv) {
+  const double products = 4 * shape.layers + 1;
+  const double sums = products * std::max(shape.hidden, shape.ffn);
+  const double squares = products * std::pow(Rounding(activations), 2) +
+                         2 * shape.layers * std::pow(Rounding(kv), 2) +
+                         sums * std::pow(Rounding(DataType::kF32), 2);
+  return 3 * std::sqrt(squares);
+}
+
+/// 256 hidden: every block format divides it, so that each matrix really has the type asked for.
+SynthShape WideShape() {
+  SynthShape shape = TinyShape();
+  shape.hidden = 256;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.head_dim = 64;
+  shape.ffn = 512;
+  return shape;
+}
+
+class Numbers : public test::IsaTest {
+ protected:
+  /// A prompt of 13 rows, then rows one by one and two by two: products of many, one and few rows.
+  static std::vector<float> Run(Session& session, int vocab) {
+    const std::vector<TokenId> tokens = RandomTokens(18, vocab, 7);
+    const std::span<const TokenId> all(tokens);
+    std::vector<float> logits = LogitsOf(session, all.first(13), 0, 0, 13);
+    for (const auto& part : {LogitsOf(session, all.subspan(13, 3), 0, 13, 1),
+                             LogitsOf(session, all.subspan(16), 0, 16, 2)}) {
+      logits.insert(logits.end(), part.begin(), part.end());
+    }
+    return logits;
+  }
+
+  std::vector<float> Reference(const std::string& path, bool fuse = false) {
+    auto runner = Runner::Make(path, {.fuse = fuse, .float64 = true});
+    return runner ? Run(*runner->session, runner->model->config().vocab) : std::vector<float>();
+  }
+
+  void Check(const std::string& path, const SynthShape& shape, std::span<const float> want,
+             const RunnerOptions& options, const std::string& what) {
+    auto runner = Runner::Make(path, options);
+    ASSERT_NE(runner, nullptr) << what;
+    const auto vocab = static_cast<std::size_t>(shape.vocab);
+    const double distance = WorstRow(Run(*runner->session, shape.vocab), want, vocab);
+    const double bound = Bound(shape, options.activations, options.kv);
+    EXPECT_LE(distance, bound) << what;
+    closest_ = std::max(closest_, distance / bound);
+  }
+  void TearDown() override { std::printf("largest distance / bound: %.2f\n", closest_); }
+
+  double closest_ = 0;
+};
+
+constexpr Precision kPrecisions[] = {Precision::kF32, Precision::kBF16, Precision::kI8};
+const char* NameOf(Precision precision) {
+  return precision == Precision::kF32 ? "f32" : precision == Precision::kBF16 ? "bf16" : "int8";
+}
+
+TEST_F(Numbers, every_weight_type_fused_and_unfused_with_every_activation_type_is_right) {
+  for (const DataType quant : kQuants) {
+    const SynthShape shape = WideShape();
+    const std::string path = WriteTiny(folder_, std::string(DataTypeName(quant)), shape, quant);
+    const std::vector<float> want = Reference(path);
+    for (const bool fuse : {true, false}) {
+      for (const Precision precision : kPrecisions) {
+        Check(path, shape, want, {.activations = precision, .fuse = fuse},
+              std::string(DataTypeName(quant)) + " weights, " + NameOf(precision) +
+                  (fuse ? ", fused" : ", unfused"));
+      }
+    }
+  }
+}
+
+TEST_F(Numbers, plain_weights_are_right_too) {
+  for (const DataType quant : kQuants) {
+    const SynthShape shape = WideShape();
+    const std::string path = WriteTiny(folder_, std::string(DataTypeName(quant)), shape, quant);
+    Check(path, shape, Reference(path), {.pack = false},
+          std::string(DataTypeName(quant)) + " plain");
+  }
+}
+
+TEST_F(Numbers, fusing_changes_nothing_in_float64) {
+  const std::string path = WriteTiny(folder_, "q4_1", WideShape(), DataType::kQ4_1);
+  const std::vector<float> unfused = Reference(path, false), fused = Reference(path, true);
+  EXPECT_LE(WorstRow(fused, unfused, static_cast<std::size_t>(WideShape().vocab)), 1e-7);
+}
+
+TEST_F(Numbers, every_type_of_kv_cache_is_right) {
+  const std::string path = WriteTiny(folder_, "q8_0", WideShape(), DataType::kQ8_0);
+  const std::vector<float> want = Reference(path);
+  for (const DataType kv : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ8_0}) {
+    Check(path, WideShape(), want, {.kv = kv}, "KV cache of " + std::string(DataTypeName(kv)));
+  }
+}
+
+TEST_F(Numbers, every_grouping_of_heads_and_odd_sizes_are_right) {
+  struct Case {
+    int heads, kv_heads, head_dim, hidden, ffn;
+    bool tied;
+  };
+  const Case cases[] = {
+      {4, 4, 16, 64, 128, true},    // every head has its own keys
+      {4, 2, 16, 64, 128, false},   // two heads share
+      {6, 2, 32, 192, 160, true},   // three share; ffn is no multiple of a tile
+      {4, 1, 16, 64, 96, false},    // all share one
+      {2, 1, 80, 160, 352, false},  // head_dim of no power of two
+      {3, 1, 96, 288, 224, true},   //
+      {2, 2, 48, 64, 64, true},     // heads * head_dim differs from hidden
+      {5, 5, 6, 96, 32, false},     // a head below any vector
+      {1, 1, 128, 128, 144, true},  //
+  };
+  for (const Case& c : cases) {
+    SynthShape shape = TinyShape();
+    shape.heads = c.heads, shape.kv_heads = c.kv_heads, shape.head_dim = c.head_dim;
+    shape.hidden = c.hidden, shape.ffn = c.ffn, shape.tied = c.tied;
+    const std::string name = std::to_string(c.heads) + "_" + std::to_string(c.kv_heads) + "_" +
+                             std::to_string(c.head_dim);
+    // The attention output has heads * head_dim inputs: blocks of 32 must divide it.
+    const DataType quant =
+        c.heads * c.head_dim % 32 == 0 && c.ffn % 32 == 0 ? DataType::kQ4_0 : DataType::kBF16;
+    const std::string path = WriteTiny(folder_, name, shape, quant);
+    const std::vector<float> want = Reference(path);
+    for (const bool fuse : {true, false}) {
+      Check(path, shape, want, {.kv = DataType::kF16, .fuse = fuse},
+            name + (fuse ? " fused" : " unfused"));
+    }
+  }
+}
+
+/// Llama 3's correction of a frequency, written out once more.
+float Llama3Factor(double frequency, double factor, double low, double high, double original) {
+  const double wave = 2 * 3.14159265358979323846 / frequency;
+  if (wave < original / high) return 1;
+  if (wave > original / low) return static_cast<float>(factor);
+  const double smooth = (original / wave - low) / (high - low);
+  return static_cast<float>(1 / ((1 - smooth) / factor + smooth));
+}
+
+TEST_F(Numbers, scaling_in_the_metadata_equals_the_same_scaling_in_a_tensor_and_differs_from_none) {
+  const SynthShape shape = WideShape();
+  const std::string plain = WriteTiny(folder_, "plain", shape, DataType::kF16);
+  // A small original context, so that most pairs are slowed within few positions.
+  const auto scaled_by_metadata = [&] {
+    EditedModel edited(plain);
+    edited.SetString("llama.rope.scaling.type", "llama3");
+    edited.SetF32("llama.rope.scaling.factor", 8);
+    edited.SetF32("llama.rope.scaling.low_freq_factor", 1);
+    edited.SetF32("llama.rope.scaling.high_freq_factor", 4);
+    edited.SetU32("llama.rope.scaling.original_context_length", 64);
+    edited.Write(folder_ / "metadata.gguf");
+    return folder_ / "metadata.gguf";
+  }();
+  const auto scaled_by_tensor = [&] {
+    EditedModel edited(plain);
+    std::vector<float> factors;
+    for (int i = 0; i < shape.head_dim; i += 2) {
+      const double frequency =
+          std::pow(static_cast<double>(shape.rope_base), -static_cast<double>(i) / shape.head_dim);
+      factors.push_back(Llama3Factor(frequency, 8, 1, 4, 64));
+    }
+    edited.AddF32("rope_freqs.weight", {shape.head_dim / 2, 1, 1, 1}, 1);
+    std::memcpy(edited.tensor("rope_freqs.weight").bytes.data(), factors.data(),
+                factors.size() * sizeof(float));
+    edited.Write(folder_ / "tensor.gguf");
+    return folder_ / "tensor.gguf";
+  }();
+  const auto vocab = static_cast<std::size_t>(shape.vocab);
+  const std::vector<float> unscaled = Reference(plain), metadata = Reference(scaled_by_metadata),
+                           tensor = Reference(scaled_by_tensor);
+  EXPECT_LE(WorstRow(metadata, tensor, vocab), 1e-6);
+  EXPECT_GE(WorstRow(metadata, unscaled, vocab), 1e-2);
+  for (const std::string& path : {scaled_by_metadata, scaled_by_tensor})
+    Check(path, shape, Reference(path), {}, path);
+}
+
+TEST_F(Numbers, linear_scaling_and_partly_rotated_heads_are_right) {
+  const SynthShape shape = WideShape();
+  const std::string plain = WriteTiny(folder_, "plain", shape, DataType::kF32);
+  const std::vector<float> unscaled = Reference(plain);
+  const auto vocab = static_cast<std::size_t>(shape.vocab);
+  const auto check = [&](const std::string& name, auto edit) {
+    EditedModel edited(plain);
+    edit(edited);
+    const std::string path = folder_ / (name + ".gguf");
+    edited.Write(path);
+    const std::vector<float> want = Reference(path);
+    EXPECT_GE(WorstRow(want, unscaled, vocab), 1e-2) << name;
+    Check(path, shape, want, {}, name);
+  };
+  check("linear", [](EditedModel& m) {
+    m.SetString("llama.rope.scaling.type", "linear");
+    m.SetF32("llama.rope.scaling.factor", 4);
+  });
+  check("half of each head", [](EditedModel& m) { m.SetU32("llama.rope.dimension_count", 32); });
+}
+
+TEST_F(Numbers, each_node_stays_within_the_rounding_of_its_operation) {
+  const std::string path = WriteTiny(folder_, "q4_1", WideShape(), DataType::kQ4_1);
+  // Weights plain: the reference reads no packed ones.
+  auto runner = Runner::Make(path, {.fuse = false, .pack = false});
+  ASSERT_NE(runner, nullptr);
+  auto reference = MakeReferenceDispatch();
+  std::map<TensorOp, double> worst;
+  int reports = 0;
+  auto compare = MakeCompareDispatch(*runner->cpu, *reference, [&](const NodeComparison& c) {
+    ++reports;
+    worst[c.op] = std::max(worst[c.op], std::isfinite(c.relative_l2) ? c.relative_l2 : HUGE_VAL);
+    const double rounding = 0x1p-24;
+    // A sum of k = 512 products takes sqrt(k) roundings, exponentials a few.
+    EXPECT_LE(c.relative_l2, c.op == TensorOp::kMulMat || c.op == TensorOp::kAttention
+                                 ? 24 * rounding
+                                 : 4 * rounding)
+        << "node " << c.node << " " << c.name;
+  });
+  SessionOptions options;
+  options.kv = DataType::kF32;
+  options.context = 64;
+  auto session = Session::Create(*runner->model, *compare, options);
+  ASSERT_TRUE(session) << session.error().message;
+  for (const auto& [first, count] : {std::pair{0, 9}, std::pair{9, 1}}) {
+    const std::vector<TokenId> tokens = RandomTokens(count, runner->model->config().vocab, 3);
+    ASSERT_FALSE(LogitsOf(**session, tokens, 0, first, count).empty());
+  }
+  const Graph* graph = (*session)->GraphFor(1, 1).value();
+  const auto nodes =
+      std::count_if(graph->nodes().begin(), graph->nodes().end(), [](const TensorNode& node) {
+        return node.op != TensorOp::kNone && node.op != TensorOp::kView;
+      });
+  EXPECT_EQ(reports, 2 * nodes);
+  for (const TensorOp op : {TensorOp::kMulMat, TensorOp::kRmsNorm, TensorOp::kAdd, TensorOp::kRope,
+                            TensorOp::kAttention, TensorOp::kMul, TensorOp::kSilu,
+                            TensorOp::kKvScatter, TensorOp::kEmbedding}) {
+    EXPECT_EQ(worst.count(op), 1u) << TensorOpName(op);
+  }
+  for (const auto& [op, distance] : worst)
+    std::printf("%-12s %.2e\n", std::string(TensorOpName(op)).c_str(), distance);
+}
+
+TEST_F(
+    Numbers,
+    a_dispatch_that_meets_a_second_model_at_the_place_of_the_first_uses_the_second_ones_rotations) {
+  SynthShape shape = WideShape();
+  shape.rope_factor = 8;
+  const std::string first = WriteTiny(folder_, "first", shape, DataType::kF16);
+  EditedModel edited(first);
+  auto* factors = reinterpret_cast<float*>(edited.tensor("rope_freqs.weight").bytes.data());
+  for (int i = 0; i < shape.head_dim / 2; ++i) factors[i] = 1 + static_cast<float>(i % 5);
+  const std::string second = folder_ / "second.gguf";
+  edited.Write(second);
+  const std::vector<float> want = Reference(second);
+
+  auto runner = Runner::Make(first, {});
+  ASSERT_NE(runner, nullptr);
+  Run(*runner->session, shape.vocab);
+  const void* place = runner->model->rope_factors().view.data;
+  runner->session.reset();
+  runner->model.reset();
+  ModelOptions model_options;
+  model_options.packer = runner->cpu.get();
+  auto model = Model::Load(second, model_options);
+  ASSERT_TRUE(model) << model.error().message;
+  if ((*model)->rope_factors().view.data != place)
+    GTEST_SKIP() << "the second file was mapped elsewhere";
+  SessionOptions options;
+  options.kv = DataType::kF32;
+  options.context = 128;
+  auto session = Session::Create(**model, *runner->cpu, options);
+  ASSERT_TRUE(session) << session.error().message;
+  EXPECT_LE(WorstRow(Run(**session, shape.vocab), want, static_cast<std::size_t>(shape.vocab)),
+            Bound(shape, Precision::kF32, DataType::kF32));
+}
+
+}  // namespace
+}  // namespace tilewright
