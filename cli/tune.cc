@@ -156,26 +156,105 @@ Result<Problems> Collect(const TuneArguments& options, Context& context) {
   return problems;
 }
 
+/// The budget goes to what one sequence needs first (batch 1 and the largest), then to the rest.
+constexpr double kFirstShare = 0.6;
+
+std::pair<std::vector<TuneProblem>, std::vector<TuneProblem>> Split(const Problems& problems) {
+  std::int32_t largest = 1;
+  for (const TuneProblem& problem : problems.list()) {
+    largest = std::max(largest, BatchOf(problem.desc));
+  }
+  std::pair<std::vector<TuneProblem>, std::vector<TuneProblem>> split;
+  for (const TuneProblem& problem : problems.list()) {
+    const std::int32_t batch = BatchOf(problem.desc);
+    (batch == 1 || batch == largest ? split.first : split.second).push_back(problem);
+  }
+  return split;
+}
+
+/// Tunes groups of problems one after the other, with one progress bar.
+class Session {
+ public:
+  Session(const TuneArguments& options, Context& context, int total)
+      : context_(context), total_(total), bar_("tuning") {
+    CpuMeasurerOptions measurer_options;
+    measurer_options.policy = context.scope().policy;
+    measurer_ = MakeCpuGemmMeasurer(context.executor(), measurer_options);
+    tune_.feasible = context.feasible_options();
+    tune_.scope = context.scope();
+    tune_.tuner.seed = options.seed;
+    tune_.remeasure = options.remeasure || context.cache_mode() == CacheMode::kVerify ||
+                      context.cache_mode() == CacheMode::kRefresh;
+    tune_.cancel = &Interrupted();
+    tune_.progress = [this](const TuneProgress& at) { Show(at); };
+  }
+
+  /// `budget_seconds` 0: no limit.
+  Status Run(std::span<const TuneProblem> problems, double budget_seconds) {
+    tune_.budget_seconds = budget_seconds;
+    Result<TuneReport> part = TuneGemm(problems, GemmRegistryOf(context_.kernels()),
+                                       context_.device(), context_.records(), *measurer_, tune_);
+    if (!part) return Fail(part.error());
+    done_ += static_cast<int>(problems.size());
+    for (TuneRow& row : part->rows) result_.rows.push_back(std::move(row));
+    result_.tuned += part->tuned;
+    result_.skipped += part->skipped;
+    result_.failed += part->failed;
+    result_.not_reached += part->not_reached;
+    result_.cancelled = part->cancelled;
+    result_.out_of_budget = result_.out_of_budget || part->out_of_budget;
+    result_.device_seconds += part->device_seconds;
+    return {};
+  }
+  TuneReport& result() { return result_; }
+
+ private:
+  void Show(const TuneProgress& at) {
+    const double in_group = at.problems > 0 ? at.fraction * at.problems : 0;
+    bar_.Show((done_ + in_group) / total_,
+              fmt::format("{}/{}  {}  {}", done_ + at.problem + 1, total_,
+                          at.desc != nullptr ? ShortGemm(*at.desc) : "", at.best));
+  }
+
+  Context& context_;
+  int total_;
+  int done_ = 0;
+  Progress bar_;
+  std::unique_ptr<GemmMeasurer> measurer_;
+  TuneOptions tune_;
+  TuneReport result_;
+};
+
+/// A problem that the budget ended before anything was timed: no fault of its own.
+bool IsUnfinished(const TuneRow& row) {
+  return row.kernel.empty() && row.candidates > 0 && row.timed == 0 && row.quarantined == 0;
+}
+
 Result<TuneReport> Measure(const TuneArguments& options, Context& context, const Problems& problems,
                            double budget_seconds) {
-  CpuMeasurerOptions measurer_options;
-  measurer_options.policy = context.scope().policy;
-  const auto measurer = MakeCpuGemmMeasurer(context.executor(), measurer_options);
-  TuneOptions tune;
-  tune.feasible = context.feasible_options();
-  tune.scope = context.scope();
-  tune.tuner.seed = options.seed;
-  tune.budget_seconds = budget_seconds;
-  tune.remeasure = options.remeasure || context.cache_mode() == CacheMode::kVerify ||
-                   context.cache_mode() == CacheMode::kRefresh;
-  tune.cancel = &Interrupted();
-  Progress bar("tuning");
-  tune.progress = [&](const TuneProgress& at) {
-    bar.Show(at.fraction, fmt::format("{}/{}  {}  {}", at.problem + 1, at.problems,
-                                      at.desc != nullptr ? ShortGemm(*at.desc) : "", at.best));
-  };
-  return TuneGemm(problems.list(), GemmRegistryOf(context.kernels()), context.device(),
-                  context.records(), *measurer, tune);
+  const auto [first, rest] = Split(problems);
+  Session session(options, context, static_cast<int>(problems.list().size()));
+  const bool limited = budget_seconds > 0;
+  if (Status status =
+          session.Run(first, rest.empty() ? budget_seconds : kFirstShare * budget_seconds);
+      !status) {
+    return Fail(status.error());
+  }
+  const double left = budget_seconds - session.result().device_seconds;
+  if (Interrupted() || (limited && left <= 0)) {
+    session.result().not_reached += static_cast<int>(rest.size());
+  } else if (!rest.empty()) {
+    if (Status status = session.Run(rest, limited ? left : 0); !status) return Fail(status.error());
+  }
+  TuneReport& result = session.result();
+  result.cancelled = Interrupted();
+  for (TuneRow& row : result.rows) {
+    if (!IsUnfinished(row)) continue;
+    row.trouble.clear();
+    --result.failed;
+    ++result.not_reached;
+  }
+  return std::move(result);
 }
 
 void PrintJson(const TuneReport& result) {
@@ -216,7 +295,7 @@ std::string Gain(const TuneRow& row) {
 }
 
 void PrintTable(const TuneReport& result) {
-  Table table({"problem (m x n x k)", "kernel", "launch", "us", "model's us", "gain"},
+  Table table({"problem (m x n x k)", "kernel", "launch", "us", "default us", "gain"},
               {true, true, true, false, false, false});
   for (const TuneRow& row : result.rows) {
     if (row.kernel.empty()) continue;
@@ -228,7 +307,8 @@ void PrintTable(const TuneReport& result) {
                                  result.device_seconds);
   if (result.skipped > 0) line += fmt::format(", {} known already", result.skipped);
   if (result.failed > 0) line += fmt::format(", {} failed", result.failed);
-  if (result.not_reached > 0) line += fmt::format(", {} not reached", result.not_reached);
+  if (result.not_reached > 0)
+    line += fmt::format(", {} not reached (more --budget)", result.not_reached);
   Out(line + "\n");
 }
 
@@ -275,7 +355,7 @@ int Tune(const TuneArguments& options) {
   }
   const int flushed = Finish(kExitOk);
   if (result->cancelled) {
-    Complain(fmt::format("interrupted; what was measured for {} problems is kept", result->tuned));
+    Complain(fmt::format("interrupted; what was measured is kept ({} problems)", result->tuned));
     return ExitInterrupted();
   }
   return result->failed > 0 ? kExitFailed : flushed;
