@@ -193,22 +193,66 @@ Result<Problem> MakeProblem(const GemmArgs& args, const GemmDesc& desc) {
   return p;
 }
 
-// A row of A times up to 32 columns b[k][width]; with `magnitude`, of absolute values.
-void Dot(const double* a, const double* b, int width, std::int64_t k, bool magnitude, double* out) {
-  for (int first = 0; first < width; first += 8) {
-    double sum[8] = {};
-    const double* column = b + first;
-    if (magnitude) {
-      for (std::int64_t i = 0; i < k; ++i) {
-        for (int c = 0; c < 8; ++c) sum[c] += std::fabs(a[i] * column[i * width + c]);
-      }
-    } else {
-      for (std::int64_t i = 0; i < k; ++i) {
-        for (int c = 0; c < 8; ++c) sum[c] += a[i] * column[i * width + c];
+// `count` (at most kRows) rows of A times up to 32 columns b[k][width]; with kMagnitude, of
+// absolute values. out[kRows][kOutCols],
+// of which the first `count` rows mean something.
+constexpr int kRows = 4;
+constexpr int kOutCols = 2 * kCols;
+struct DotArgs {
+  const double* a;
+  const double* b;
+  int count, width;
+  std::int64_t k;
+  double* out;
+};
+
+// Four columns; the compiler splits them where the target is narrower.
+using Lanes [[gnu::vector_size(32)]] = double;
+using LanesInMemory [[gnu::vector_size(32), gnu::aligned(8), gnu::may_alias]] = double;
+
+template <bool kMagnitude>
+[[gnu::always_inline]] inline void DotBody(const DotArgs& args) {
+  const double* row[kRows];
+  for (int r = 0; r < kRows; ++r) row[r] = args.a + (r < args.count ? r : 0) * args.k;
+  for (int first = 0; first < args.width; first += 8) {
+    Lanes sum[kRows][2] = {};
+    for (std::int64_t i = 0; i < args.k; ++i) {
+      const double* at = args.b + i * args.width + first;
+      const Lanes column[2] = {*reinterpret_cast<const LanesInMemory*>(at),
+                               *reinterpret_cast<const LanesInMemory*>(at + 4)};
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          const Lanes product = row[r][i] * column[half];
+          sum[r][half] += kMagnitude ? (product < 0 ? -product : product) : product;
+        }
       }
     }
-    std::copy(sum, sum + 8, out + first);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      double* out = args.out + r * kOutCols + first;
+      *reinterpret_cast<LanesInMemory*>(out) = sum[r][0];
+      *reinterpret_cast<LanesInMemory*>(out + 4) = sum[r][1];
+    }
   }
+}
+
+#if defined(__x86_64__)
+// The oracle also runs whole models: compiled again for what most machines have.
+template <bool kMagnitude>
+[[gnu::target("avx2,fma")]] void DotAvx2(const DotArgs& args) {
+  DotBody<kMagnitude>(args);
+}
+#endif
+
+template <bool kMagnitude>
+void Dot(const DotArgs& args) {
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx2) return DotAvx2<kMagnitude>(args);
+#endif
+  DotBody<kMagnitude>(args);
 }
 
 double Silu(double x) { return x / (1.0 + std::exp(-x)); }
@@ -263,13 +307,24 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
         DecodeLine(p.b, p.gated ? gate : col, group, run, b.data() + j, width);
         if (p.gated) DecodeLine(p.b, gate + kGatedBlock, group, run, b.data() + kCols + j, width);
       }
-      double sums[2 * kCols] = {}, sizes[2 * kCols] = {};
-      for (std::size_t r = 0; r < my_rows.size(); ++r) {
-        const double* row = a.data() + static_cast<std::int64_t>(r) * k;
-        Dot(row, b.data(), width, k, false, sums);
-        if (magnitudes) Dot(row, b.data(), width, k, true, sizes);
-        for (int j = 0; j < count; ++j)
-          sink(my_rows[r], my_cols[static_cast<std::size_t>(first + j)], Finish(p, sums, sizes, j));
+      double sums[kRows][kOutCols] = {}, sizes[kRows][kOutCols] = {};
+      const int row_count = static_cast<int>(my_rows.size());
+      for (int first_row = 0; first_row < row_count; first_row += kRows) {
+        DotArgs dot{a.data() + first_row * k,
+                    b.data(),
+                    std::min(kRows, row_count - first_row),
+                    width,
+                    k,
+                    sums[0]};
+        Dot<false>(dot);
+        dot.out = sizes[0];
+        if (magnitudes) Dot<true>(dot);
+        for (int r = 0; r < dot.count; ++r) {
+          for (int j = 0; j < count; ++j) {
+            sink(my_rows[static_cast<std::size_t>(first_row + r)],
+                 my_cols[static_cast<std::size_t>(first + j)], Finish(p, sums[r], sizes[r], j));
+          }
+        }
       }
     });
   }
