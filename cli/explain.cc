@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <set>
+#include <sstream>
 
 #include "console.h"
 #include "gemm_words.h"
@@ -63,11 +64,22 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
 
 std::string Us(double us) { return us > 0 ? fmt::format("{:.2f}", us) : "-"; }
 
-std::string TuneCommand(const GemmDesc& d) {
-  std::string text = fmt::format("m={},n={},k={},type={}", d.m, d.n, d.k, DataTypeName(d.type_b));
-  if (d.type_a != DataType::kF32) text += fmt::format(",type_a={}", DataTypeName(d.type_a));
-  if (d.scaling == Scaling::kOneOne) text += ",scaling=one-one";
-  if (d.epilogue == Epilogue::kGatedSilu) text += ",epilogue=gated-silu";
+/// The fields that differ from a plain f32 problem, as tune --gemm takes them.
+std::string TuneCommand(const GemmDesc& desc) {
+  GemmWords plain;
+  plain.m = plain.n = plain.k = "1";
+  plain.type_b = "none";
+  const Result<GemmDesc> usual = MakeGemm(plain, desc.threads);
+  std::vector<std::string> usual_fields;
+  std::stringstream usual_key(usual ? KeyOf(*usual) : "");
+  for (std::string field; usual_key >> field;) usual_fields.push_back(field);
+  std::string text;
+  std::stringstream key(KeyOf(desc));
+  std::size_t at = 0;
+  for (std::string field; key >> field; ++at) {
+    if (at >= 3 && at < usual_fields.size() && usual_fields[at] == field) continue;
+    text += (text.empty() ? "" : ",") + field;
+  }
   return fmt::format("tilewright tune --gemm \"{}\"", text);
 }
 
@@ -184,6 +196,9 @@ void PrintTable(const Explained& look, bool all) {
 }  // namespace
 
 int ExplainGemm(const ExplainOptions& options) {
+  if (Result<GemmDesc> desc = MakeGemm(options.gemm, 1); !desc) {
+    return Usage(desc.error().message, "explain gemm");
+  }
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
   Result<Explained> look = Look(options, **context);

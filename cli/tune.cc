@@ -328,6 +328,11 @@ int Tune(const TuneArguments& options) {
   if (options.model.path.empty() && options.gemms.empty() && options.shapes.empty()) {
     return Usage("nothing to tune: give a MODEL, --gemm or --shapes", "tune");
   }
+  for (const std::string& text : options.gemms) {
+    if (Result<GemmDesc> desc = ParseGemm(text, 1); !desc) {
+      return Usage("--gemm: " + desc.error().message, "tune");
+    }
+  }
   Result<double> budget = ParseSeconds(options.budget);
   if (!budget) return Usage(budget.error().message, "tune");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
