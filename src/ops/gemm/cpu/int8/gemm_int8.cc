@@ -68,18 +68,32 @@ KernelDesc DescOf(const IsaConfig& isa, Format format) {
 }  // namespace
 
 /// How a launch is cut. Row tiles are as even as they go; a task is `panel_chunk` panels by
-/// `tile_chunk` tiles.
+/// `tile_chunk` tiles. Tasks are handed out in ascending order.
 struct GemmInt8::Plan {
   int m, blocks, panels;
   int tiles, tile_chunk;
   int panel_chunk;
+  int stripes;  ///< see FirstPanel
   std::size_t panel_bytes, row_bytes;
 
   int FirstRow(int tile) const {
     return static_cast<int>(static_cast<std::int64_t>(tile) * m / tiles);
   }
   int tile_chunks() const { return CeilDiv(tiles, tile_chunk); }
-  int tasks() const { return tile_chunks() * CeilDiv(panels, panel_chunk); }
+  int panel_chunks() const { return CeilDiv(panels, panel_chunk); }
+  int stripe_chunks() const { return CeilDiv(panel_chunks(), stripes); }
+  int tasks() const { return tile_chunks() * stripes * stripe_chunks(); }
+
+  /// First panel of a task; beyond the last panel when the task is empty. With one row tile,
+  /// successive tasks walk `stripes` far-apart runs in turn: workers that keep pace each stream one
+  /// run, so that what a worker prefetches beyond its task is what it reads next. With more, row
+  /// chunks are innermost: workers side by side read the same panels.
+  int FirstPanel(int task) const {
+    const int index = task / tile_chunks();
+    const int chunk = index % stripes * stripe_chunks() + index / stripes;
+    return chunk * panel_chunk;
+  }
+  int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
 };
 
 GemmInt8::GemmInt8(const IsaConfig& isa, Format format)
@@ -167,6 +181,7 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   const int across = CeilDiv(plan.panels, plan.panel_chunk);
   const int down = workers == 1 ? 1 : std::clamp(CeilDiv(target, across), 1, plan.tiles);
   plan.tile_chunk = CeilDiv(plan.tiles, down);
+  plan.stripes = plan.tiles == 1 ? std::min(workers, across) : 1;
   return plan;
 }
 
@@ -227,11 +242,10 @@ Status GemmInt8::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace&
   Quantise(plan, static_cast<const float*>(args.a), args.a_layout.ld, scratch, executor);
 
   const auto compute = isa_.ops->compute[static_cast<int>(format_)];
-  const int tile_chunks = plan.tile_chunks();
   executor.Run(plan.tasks(), [&](int task, int) {
-    // Row chunks innermost: workers that run side by side read the same panels.
-    const int first_panel = task / tile_chunks * plan.panel_chunk;
-    const int first_tile = task % tile_chunks * plan.tile_chunk;
+    const int first_panel = plan.FirstPanel(task);
+    const int first_tile = plan.FirstTile(task);
+    if (first_panel >= plan.panels) return;
     const int last_tile = std::min(first_tile + plan.tile_chunk, plan.tiles);
     const int first_column = first_panel * kPanelColumns / (gated ? 2 : 1);
     TileArgs tile;
@@ -269,9 +283,9 @@ void AddGemmInt8(Registry& registry) {
   const IsaConfig catalog[] = {
       {"avx512vnni", "ops/gemm/cpu/int8/int8_avx512vnni.cc", kFeatureAvx512 | kFeatureAvx512Vnni,
        1.0, &OpsAvx512Vnni()},
-      {"avx512", "ops/gemm/cpu/int8/int8_avx512.cc", kFeatureAvx512, 0.4, &OpsAvx512()},
-      {"avx2", "ops/gemm/cpu/int8/int8_avx2.cc", kFeatureAvx2, 0.2, &OpsAvx2()},
-      {"scalar", "ops/gemm/cpu/int8/int8_scalar.cc", 0, 0.005, &OpsScalar()},
+      {"avx512", "ops/gemm/cpu/int8/int8_avx512.cc", kFeatureAvx512, 0.5, &OpsAvx512()},
+      {"avx2", "ops/gemm/cpu/int8/int8_avx2.cc", kFeatureAvx2, 0.4, &OpsAvx2()},
+      {"scalar", "ops/gemm/cpu/int8/int8_scalar.cc", 0, 0.012, &OpsScalar()},
   };
   for (const IsaConfig& isa : catalog) {
     for (int format = 0; format < kFormats; ++format) {
