@@ -111,16 +111,20 @@ Status Session::Impl::Check(std::span<const Row> rows) const {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} rows in one pass, must be 1 to {}", rows.size(), options.max_rows));
   }
-  auto check = [](std::size_t row, const char* field, std::int32_t value,
+  auto check = [](ErrorCode code, std::size_t row, const char* field, std::int32_t value,
                   std::int32_t limit) -> Status {
     if (value >= 0 && value < limit) return {};
-    return Fail(field[0] == 'p' ? ErrorCode::kExhausted : ErrorCode::kInvalidArgument,
+    return Fail(code,
                 fmt::format("row {}: {} = {}, must be 0 to {}", row, field, value, limit - 1));
   };
+  constexpr ErrorCode kInvalid = ErrorCode::kInvalidArgument;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (Status s = check(i, "token", rows[i].token, model->config().vocab); !s) return s;
-    if (Status s = check(i, "slot", rows[i].slot, options.slots); !s) return s;
-    if (Status s = check(i, "position", rows[i].position, options.context); !s) return s;
+    const Row& row = rows[i];
+    if (Status s = check(kInvalid, i, "token", row.token, model->config().vocab); !s) return s;
+    if (Status s = check(kInvalid, i, "slot", row.slot, options.slots); !s) return s;
+    if (Status s = check(ErrorCode::kExhausted, i, "position", row.position, options.context); !s) {
+      return s;
+    }
   }
   return {};
 }
