@@ -394,9 +394,12 @@ TEST_P(GemmInt8, RowsAreBitwiseTheSameInEveryBatchOnEveryInstructionSetAndThread
     }
     for (const int part : {1, 2, 3, 5, 8, 12, 13, 24}) {
       const std::vector<float> head(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(part) * w.k);
-      const Output some = Multiply(*kernel, w, head, c, {.m = part, .beta = 1});
-      ASSERT_TRUE(test::BitwiseEqual(some.d.data(), want.d.data(), some.d.size() * 4))
-          << kernel->name() << " m=" << part;
+      for (const int threads : {1, 2, 3}) {
+        const Output some =
+            Multiply(*kernel, w, head, c, {.m = part, .beta = 1, .threads = threads});
+        ASSERT_TRUE(test::BitwiseEqual(some.d.data(), want.d.data(), some.d.size() * 4))
+            << kernel->name() << " m=" << part << " threads=" << threads;
+      }
     }
   }
   if (kernels.size() < 2) GTEST_SKIP() << "one instruction set only";
@@ -412,6 +415,24 @@ TEST_P(GemmInt8, GatedSiluIsBitwiseTheSameOnEveryInstructionSet) {
     const Output got = Multiply(*kernel, w, a, {}, call);
     EXPECT_TRUE(test::BitwiseEqual(got.d.data(), want.d.data(), want.d.size() * 4))
         << kernel->name();
+  }
+}
+
+/// Every panel is computed once whatever the number of panels, of row tiles and of workers: the
+/// cutting into tasks has empty ones.
+TEST_P(GemmInt8, EveryNumberOfPanelsIsCoveredByTheTasksOfEveryThreadCount) {
+  Kernel& kernel = *Runnable(type()).front();
+  for (const int n : {16, 17, 48, 80, 112, 144, 208, 400, 1000}) {
+    const Weights w = RandomWeights(type(), n, k(1), 600 + n);
+    for (const int m : {1, 25}) {
+      const auto a = test::RandomFloats(static_cast<std::size_t>(m) * w.k, 700 + n);
+      const Output want = Multiply(kernel, w, a, {}, {.m = m, .threads = 1});
+      for (const int threads : {2, 3}) {
+        const Output got = Multiply(kernel, w, a, {}, {.m = m, .threads = threads});
+        ASSERT_TRUE(test::BitwiseEqual(got.d.data(), want.d.data(), want.d.size() * 4))
+            << Repro(kernel, w, {.m = m, .threads = threads});
+      }
+    }
   }
 }
 
