@@ -24,6 +24,36 @@ bool Made(const Result<T>& result) {
   return result.has_value();
 }
 
+/// Relative rounding error, root mean square, of one value stored in a type: half a step,
+/// uniformly.
+double Rounding(DataType type) {
+  const double uniform = 1 / std::sqrt(12.0);
+  switch (type) {
+    case DataType::kF32:
+      return uniform * 0x1p-23;
+    case DataType::kF16:
+      return uniform * 0x1p-10;
+    case DataType::kBF16:
+      return uniform * 0x1p-7;
+    // Blocks of 32: the largest of 32 normal values is about 2.1 deviations, the step a 127th of
+    // it.
+    case DataType::kQ8_0:
+      return uniform * 2.1 / 127;
+    default:
+      return 0;
+  }
+}
+double Rounding(Precision precision) {
+  switch (precision) {
+    case Precision::kF32:
+      return Rounding(DataType::kF32);
+    case Precision::kBF16:
+      return Rounding(DataType::kBF16);
+    default:
+      return Rounding(DataType::kQ8_0);
+  }
+}
+
 }  // namespace
 
 TempDir::TempDir() {
@@ -48,6 +78,16 @@ std::string WriteTiny(const TempDir& folder, const std::string& name, const Synt
   if (std::filesystem::exists(path)) return path;
   Made(WriteSynthetic({.shape = shape, .quant = quant, .seed = seed}, path));
   return path;
+}
+
+SynthShape WideShape() {
+  SynthShape shape = TinyShape();
+  shape.hidden = 256;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.head_dim = 64;
+  shape.ffn = 512;
+  return shape;
 }
 
 EditedModel::EditedModel(const std::string& path) {
@@ -195,6 +235,15 @@ double WorstRow(std::span<const float> got, std::span<const float> want, std::si
     if (!(distance <= worst)) worst = std::isfinite(distance) ? distance : HUGE_VAL;
   }
   return worst;
+}
+
+double LogitBound(const SynthShape& shape, Precision activations, DataType kv) {
+  const double products = 4 * shape.layers + 1;
+  const double sums = products * std::max(shape.hidden, shape.ffn);
+  const double squares = products * std::pow(Rounding(activations), 2) +
+                         2 * shape.layers * std::pow(Rounding(kv), 2) +
+                         sums * std::pow(Rounding(DataType::kF32), 2);
+  return 3 * std::sqrt(squares);
 }
 
 void IsaTest::SetUp() {

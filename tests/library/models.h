@@ -36,6 +36,9 @@ class TempDir {
 /// The preset tiny-test with a context of 128 positions.
 SynthShape TinyShape();
 
+/// 256 hidden: every block format divides it, so that each matrix really has the type asked for.
+SynthShape WideShape();
+
 /// Writes a random model of `shape` into `folder`, once for each distinct name; returns its path.
 std::string WriteTiny(const TempDir& folder, const std::string& name, const SynthShape& shape,
                       DataType quant, std::uint64_t seed = 1);
@@ -117,6 +120,12 @@ std::vector<float> LogitsOf(Session& session, std::span<const TokenId> tokens, i
 
 /// Largest relative L2 distance over the rows of two [rows][vocab] arrays; infinity for a NaN.
 double WorstRow(std::span<const float> got, std::span<const float> want, std::size_t vocab);
+
+/// What may separate the logits: every product rounds its activations once, every layer reads keys
+/// and values that were rounded once; f32 sums of k terms add sqrt(k) roundings of f32. Independent
+/// errors add as squares; a layer's error grows on its way through the nonlinear parts, which the
+/// factor of 3 allows for.
+double LogitBound(const SynthShape& shape, Precision activations, DataType kv);
 
 /// Skips every test of the fixture where TILEWRIGHT_ISA asks for what this processor lacks.
 class IsaTest : public testing::Test {

@@ -12,70 +12,18 @@ namespace tilewright {
 namespace {
 
 using test::EditedModel;
+using test::LogitBound;
 using test::LogitsOf;
 using test::RandomTokens;
 using test::Runner;
 using test::RunnerOptions;
 using test::TinyShape;
+using test::WideShape;
 using test::WorstRow;
 using test::WriteTiny;
 
 constexpr DataType kQuants[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
                                 DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
-
-/// Relative rounding error, root mean square, of one value stored in a type: half a step,
-/// uniformly.
-double Rounding(DataType type) {
-  const double uniform = 1 / std::sqrt(12.0);
-  switch (type) {
-    case DataType::kF32:
-      return uniform * 0x1p-23;
-    case DataType::kF16:
-      return uniform * 0x1p-10;
-    case DataType::kBF16:
-      return uniform * 0x1p-7;
-    // Blocks of 32: the largest of 32 normal values is about 2.1 deviations, the step a 127th of
-    // it.
-    case DataType::kQ8_0:
-      return uniform * 2.1 / 127;
-    default:
-      return 0;
-  }
-}
-double Rounding(Precision precision) {
-  switch (precision) {
-    case Precision::kF32:
-      return Rounding(DataType::kF32);
-    case Precision::kBF16:
-      return Rounding(DataType::kBF16);
-    default:
-      return Rounding(DataType::kQ8_0);
-  }
-}
-
-/// What may separate the logits: every product rounds its activations once, every layer reads keys
-/// and values that were rounded once; f32 sums of k terms add sqrt(k) roundings of f32. Independent
-/// errors add as squares; a layer's error grows on its way through the nonlinear parts, which the
-/// factor of 3 allows for.
-double Bound(const SynthShape& shape, Precision activations, DataType kv) {
-  const double products = 4 * shape.layers + 1;
-  const double sums = products * std::max(shape.hidden, shape.ffn);
-  const double squares = products * std::pow(Rounding(activations), 2) +
-                         2 * shape.layers * std::pow(Rounding(kv), 2) +
-                         sums * std::pow(Rounding(DataType::kF32), 2);
-  return 3 * std::sqrt(squares);
-}
-
-/// 256 hidden: every block format divides it, so that each matrix really has the type asked for.
-SynthShape WideShape() {
-  SynthShape shape = TinyShape();
-  shape.hidden = 256;
-  shape.heads = 4;
-  shape.kv_heads = 2;
-  shape.head_dim = 64;
-  shape.ffn = 512;
-  return shape;
-}
 
 class Numbers : public test::IsaTest {
  protected:
@@ -102,7 +50,7 @@ class Numbers : public test::IsaTest {
     ASSERT_NE(runner, nullptr) << what;
     const auto vocab = static_cast<std::size_t>(shape.vocab);
     const double distance = WorstRow(Run(*runner->session, shape.vocab), want, vocab);
-    const double bound = Bound(shape, options.activations, options.kv);
+    const double bound = LogitBound(shape, options.activations, options.kv);
     EXPECT_LE(distance, bound) << what;
     closest_ = std::max(closest_, distance / bound);
   }
@@ -328,7 +276,7 @@ TEST_F(
   auto session = Session::Create(**model, *runner->cpu, options);
   ASSERT_TRUE(session) << session.error().message;
   EXPECT_LE(WorstRow(Run(**session, shape.vocab), want, static_cast<std::size_t>(shape.vocab)),
-            Bound(shape, Precision::kF32, DataType::kF32));
+            LogitBound(shape, Precision::kF32, DataType::kF32));
 }
 
 }  // namespace
