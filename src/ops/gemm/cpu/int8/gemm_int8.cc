@@ -32,7 +32,7 @@ constexpr std::size_t kChunkBytes = 256 << 10;
 /// Below this many elements the caller quantises alone: a parallel region costs as much, about 2
 /// us.
 constexpr std::int64_t kSerialQuantise = 8 << 10;
-constexpr double kRegionUs = 1.5;
+constexpr double kRegionUs = 1.0;  ///< a parallel region on spinning workers
 
 int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 
@@ -148,7 +148,7 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec&,
   const int tiles = CeilDiv(problem.m, tile_rows);
   const double rows = static_cast<double>(problem.m) / tiles;
   // Unpacking a block costs about as much as half a row of it, once for all rows of a tile.
-  const double cost = TraitsOf(format_).block_cost * (rows + 0.5) / rows;
+  const double cost = TraitsOf(format_).block_cost * (rows + 0.6) / rows;
   const double gop = 2e-9 * problem.m * problem.n * problem.k * cost;
   const double compute_us = gop / (device.i8_gop_s * isa_.relative_rate * workers) * 1e6;
   const double bytes = static_cast<double>(PackedSize(format_, problem.n, problem.k));
@@ -157,7 +157,7 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec&,
   const double memory_us = bytes / read_gb_s * 1e-3;
   const std::int64_t elements = static_cast<std::int64_t>(problem.m) * problem.k;
   const bool serial = elements <= kSerialQuantise;
-  const double quantise_us = static_cast<double>(elements) * 4e-4 / (serial ? 1 : workers);
+  const double quantise_us = static_cast<double>(elements) * 1.8e-4 / (serial ? 1 : workers);
   return std::max(compute_us, memory_us) + quantise_us + (serial ? 1 : 2) * kRegionUs;
 }
 
