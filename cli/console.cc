@@ -93,6 +93,7 @@ void SetUpProcess() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 bool StderrIsTerminal() {

@@ -1,7 +1,23 @@
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <system_error>
+
 #include "console.h"
 #include "verbs.h"
 
 int main(int argc, char** argv) {
-  tilewright::cli::SetUpProcess();
-  return tilewright::cli::ParseAndRun(argc, argv);
+  using namespace tilewright::cli;
+  SetUpProcess();
+  // The library lets no exception out; the parser, the standard library and a thread that cannot be
+  // started may.
+  try {
+    return ParseAndRun(argc, argv);
+  } catch (const std::bad_alloc&) {
+    Complain("out of memory");
+  } catch (const std::exception& error) {
+    Complain(fmt::format("stopped: {}", error.what()));
+  }
+  return kExitFailed;
 }

@@ -93,7 +93,8 @@ class Printer {
 Status CheckLogits(std::span<const float> logits) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!std::isfinite(logits[i])) {
-      return Fail(ErrorCode::kNumeric, fmt::format("the logit of token {} is {}", i, logits[i]));
+      return Fail(ErrorCode::kNumeric, fmt::format("the logit of token {} is {}", i,
+                                                   std::isnan(logits[i]) ? "NaN" : "infinite"));
     }
   }
   return {};

@@ -1,0 +1,325 @@
+"""tune, cache, explain, kernels, bench gemm and doctor: the records on disk, and all that can happen to them."""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import sqlite3
+import time
+import unittest
+
+from harness import CliTest, interrupt
+
+SMALL = 'm=1,n=64,k=64,type=q4_0'
+OTHER = 'm=4,n=96,k=64,type=q8_0'
+#: Keeps a tuner busy for many seconds.
+LONG = [word for m in (64, 96, 128, 160, 192, 256) for word in ('--gemm', f'm={m},n=2048,k=2048,type=q4_0')]
+
+
+class WithCache(CliTest):
+
+    def setUp(self):
+        self.cache = self.folder / self.id().split('.')[-1]
+        self.env = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache))
+
+    def tune(self, *gemms, **options):
+        words = [word for gemm in gemms for word in ('--gemm', gemm)]
+        return self.ok('tune', *words, '--budget', 0, '--json', env=options.pop('env', self.env), **options)
+
+    def stat(self):
+        return self.ok('cache', 'stat', '--json', env=self.env).json()
+
+    def problems(self):
+        return {row['problem'] for row in self.ok('cache', 'ls', '--json', env=self.env).json()['problems']}
+
+    def verify(self):
+        return self.ok('cache', 'verify', '--json', env=self.env).json()
+
+
+class Tuning(WithCache):
+
+    def test_what_is_tuned_is_kept_and_used(self):
+        report = self.tune(SMALL).json()
+        self.assertEqual(len(report['rows']), 1)
+        row = report['rows'][0]
+        self.has_keys(row, 'problem', 'kernel', 'spec', 'us', 'before', 'before_us')
+        self.assertEqual(report['tuned'], 1)
+        self.assertGreater(row['us'], 0)
+        stat = self.stat()
+        self.has_keys(stat['artifacts'], 'entries', 'bytes', 'compiles', 'hits', 'misses')
+        self.has_keys(stat['records'], 'problems', 'measurements', 'quarantined')
+        self.assertGreater(stat['records']['problems'], 0)
+        self.assertTrue(stat['records']['persistent'])
+
+        words = ('explain', 'gemm', '--m', 1, '--n', 64, '--k', 64, '--type-b', 'q4_0', '--json')
+        value = self.ok(*words, env=self.env).json()
+        self.has_keys(value, 'problem', 'chosen', 'candidates')
+        self.assertEqual(value['provenance'], 'measured')
+        self.assertEqual(value['chosen'], row['kernel'])
+        chosen = [c for c in value['candidates'] if c['chosen']]
+        self.assertEqual(len(chosen), 1)
+        self.assertEqual(chosen[0]['rank'], 1)
+        self.assertGreater(chosen[0]['measured_us'], 0)
+        self.assertLessEqual(chosen[0]['interval_us'][0], chosen[0]['interval_us'][1])
+        refreshed = self.ok(*words, '--cache-mode', 'refresh', env=self.env).json()
+        self.assertNotEqual(refreshed['provenance'], 'measured')
+        again = self.tune(SMALL).json()
+        self.assertEqual(again['tuned'] + again['skipped'], 1)
+
+    def test_a_model_is_tuned_and_runs_with_the_records(self):
+        result = self.ok('tune', self.tiny, '--budget', 0, '--m', '1', '--json', env=self.env)
+        self.assertGreater(result.json()['tuned'], 0)
+        before = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 4, '--temp', 0, '--json', '--activations', 'f32').json()
+        tuned = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 4, '--temp', 0, '--verbose', env=self.env)
+        self.assertIn('measured', tuned.err)
+        self.assertEqual(len(before['generated_tokens']), 4)
+
+    def test_shapes_come_from_a_file(self):
+        path = self.folder / 'shapes.csv'
+        path.write_text('# comment\nname,n,k\na,64,64\n\nb,96,64\n')
+        report = self.ok('tune', '--shapes', path, '--m', '1', '--type', 'q8_0', '--budget', 0, '--json', env=self.env).json()
+        self.assertEqual(len(report['rows']), 2)
+        rows = self.ok('bench', 'gemm', '--shapes', path, '--m', '1,4', '--type', 'q8_0', '--repeat', 2, '--json',
+                       env=self.env).json()['rows']
+        self.assertEqual([(row['name'], row['m']) for row in rows], [('a', 1), ('a', 4), ('b', 1), ('b', 4)])
+        for row in rows:
+            self.has_keys(row, 'name', 'm', 'n', 'k', 'type', 'us_median', 'baseline_us_median', 'floor_us', 'kernel', 'provenance')
+            self.assertGreater(row['us_median'], 0)
+        self.fails(2, 'bench', 'gemm', '--shapes', path, '--baseline', 'cublaslt', saying='not built')
+        path.write_text('name,n\na,64\n')
+        self.fails(1, 'tune', '--shapes', path, saying="shapes.csv:1 'k'")
+        path.write_text('n,k\n64,wide\n')
+        self.fails(1, 'tune', '--shapes', path, saying='shapes.csv:2 wide')
+
+    def test_ctrl_c_exits_130_and_keeps_earlier_records(self):
+        self.tune(SMALL)
+        earlier = self.problems()
+        process = self.start('tune', *LONG, '--budget', '60s', env=self.env)
+        time.sleep(1.0)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertIn(b'interrupted', err)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assertLessEqual(earlier, self.problems())
+        self.assertEqual(self.verify()['corrupt'], 0)
+
+    def test_a_kill_keeps_earlier_records(self):
+        self.tune(SMALL)
+        earlier = self.problems()
+        for wait in (0.2, 0.6, 1.0):
+            process = self.start('tune', *LONG, '--budget', '60s', env=self.env)
+            time.sleep(wait)
+            self.assertEqual(interrupt(process, signal.SIGKILL), -signal.SIGKILL)
+        self.assertLessEqual(earlier, self.problems())
+        self.assertEqual(self.verify()['corrupt'], 0)
+        self.tune(OTHER)
+        self.assertLess(earlier, self.problems())
+
+    def test_two_tunings_at_once_both_keep_their_results(self):
+        processes = [self.start('tune', '--gemm', gemm, '--budget', 0, env=self.env) for gemm in (SMALL, OTHER)]
+        for process in processes:
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, err)
+        text = ' '.join(self.problems())
+        self.assertIn('n=64', text)
+        self.assertIn('n=96', text)
+        self.assertEqual(self.verify()['corrupt'], 0)
+
+
+class Moving(WithCache):
+
+    def test_export_import_and_merge(self):
+        self.tune(SMALL, OTHER)
+        count = self.stat()['records']['measurements']
+        lines = self.ok('cache', 'export', '-', env=self.env).text
+        self.assertEqual(sum('"kernel"' in line for line in lines.splitlines()), count)
+        path = self.folder / 'records.jsonl'
+        self.ok('cache', 'export', path, env=self.env)
+        self.assertEqual(path.read_text(), lines)
+
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.folder / 'there'))
+        value = self.ok('cache', 'import', path, '--json', env=there).json()
+        self.assertEqual((value['added'], value['known'], value['corrupt']), (count, 0, 0))
+        value = self.ok('cache', 'import', path, '--json', env=there).json()
+        self.assertEqual((value['added'], value['known']), (0, count))
+        self.assertEqual(self.ok('cache', 'export', '-', env=there).text, lines)
+
+        merged = self.environment(TILEWRIGHT_CACHE_DIR=str(self.folder / 'merged'))
+        value = self.ok('cache', 'merge', self.cache / 'records.sqlite', '--json', env=merged).json()
+        self.assertEqual(value['added'], count)
+        self.fails(1, 'cache', 'import', self.cache / 'records.sqlite', env=merged, saying='merge')
+        self.fails(1, 'cache', 'import', self.folder / 'absent', saying='absent')
+
+    def test_damaged_lines_are_left_out(self):
+        self.tune(SMALL)
+        lines = self.ok('cache', 'export', '-', env=self.env).text.splitlines(True)
+        bad = next(i for i, line in enumerate(lines) if '"kernel"' in line)
+        lines[bad] = lines[bad].replace('q4_0', 'q4_1')
+        (self.folder / 'damaged.jsonl').write_text(''.join(lines) + 'not json\n')
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.folder / 'damaged'))
+        result = self.ok('cache', 'import', self.folder / 'damaged.jsonl', '--json', env=there)
+        self.assertEqual(result.json()['corrupt'], 2)
+        self.assertIn('damaged', result.err)
+
+    def test_listings(self):
+        self.tune(SMALL)
+        self.assertIn('1 x 64 x 64 q4_0', self.ok('cache', 'ls', env=self.env).text)
+        self.assertIn('used', self.ok('cache', 'explain', env=self.env).text)
+        shown = self.ok('cache', 'show', '--json', env=self.env).json()['records']
+        self.assertEqual(len(shown), self.stat()['records']['measurements'])
+        self.assertEqual(self.ok('cache', 'show', 'no-such-kernel', '--json', env=self.env).json()['records'], [])
+        self.assertEqual(self.ok('cache', 'show', '--quarantine', '--json', env=self.env).json()['records'], [])
+
+    def test_records_of_another_machine_or_a_changed_kernel_are_kept_and_not_used(self):
+        self.tune(SMALL)
+        count = self.stat()['records']['measurements']
+        capped = dict(self.env, TILEWRIGHT_ISA='scalar')
+        value = self.ok('cache', 'explain', '--json', env=capped).json()['measurements']
+        self.assertEqual(value, {'other machine': count})
+        value = self.ok('cache', 'gc', '--json', env=self.env).json()
+        self.assertEqual(value, {'stale': 0, 'removed': 0})
+        self.assertEqual(self.stat()['records']['measurements'], count)
+
+
+class Trouble(WithCache):
+    """Degraded service: one warning, the run works."""
+
+    def runs(self, warnings, *words, **options):
+        result = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 2, '--temp', 0, '--json', *words, **options)
+        self.assertEqual(len(result.json()['generated_tokens']), 2)
+        self.assertEqual(len(result.err.splitlines()), warnings, result.err)
+        return result
+
+    def test_a_cache_folder_that_cannot_be_made(self):
+        (self.folder / 'file').write_text('')
+        for folder in ('/proc/no/such/cache', str(self.folder / 'file' / 'cache')):
+            env = self.environment(TILEWRIGHT_CACHE_DIR=folder)
+            self.runs(1, env=env)
+            result = self.run_cli('tune', '--gemm', SMALL, '--budget', '200ms', env=env)
+            self.assertEqual(result.rc, 0, result.err)
+            self.assertIn('not kept', result.err)
+            result = self.run_cli('doctor', env=env)
+            self.assertEqual(result.rc, 1)
+            self.assertIn('BAD', result.text)
+
+    def test_a_read_only_store(self):
+        self.tune(SMALL)
+        path = self.cache / 'records.sqlite'
+        before = path.read_bytes()
+        self.runs(0, '--cache-mode', 'readonly', env=self.env)
+        result = self.run_cli('tune', '--gemm', OTHER, '--budget', '200ms', '--cache-mode', 'readonly', env=self.env)
+        self.assertEqual(result.rc, 0, result.err)
+        self.assertIn('not kept', result.err)
+        self.assertEqual(path.read_bytes(), before)
+
+    def test_a_corrupted_store_is_moved_aside(self):
+        self.tune(SMALL)
+        path = self.cache / 'records.sqlite'
+        path.write_bytes(b'this was a database once' * 500)
+        for extra in ('-wal', '-shm'):
+            pathlib.Path(str(path) + extra).unlink(missing_ok=True)
+        self.runs(1, env=self.env)
+        kept = [p for p in self.cache.iterdir() if p.read_bytes().startswith(b'this was a database once')]
+        self.assertEqual(len(kept), 1, list(self.cache.iterdir()))
+        self.tune(SMALL)
+        self.assertGreater(self.stat()['records']['measurements'], 0)
+
+    def test_a_store_of_a_newer_schema_is_not_touched(self):
+        self.tune(SMALL)
+        path = self.cache / 'records.sqlite'
+        with sqlite3.connect(path) as connection:
+            connection.execute('PRAGMA wal_checkpoint(TRUNCATE)')
+            connection.execute('PRAGMA user_version = 1000000')
+        connection.close()
+        self.runs(1, env=self.env)
+        connection = sqlite3.connect(path)
+        self.assertEqual(connection.execute('PRAGMA user_version').fetchone()[0], 1000000)
+        connection.close()
+
+    def test_a_full_disk_while_tuning_keeps_earlier_records(self):
+        self.tune(SMALL)
+        earlier = self.problems()
+        result = self.run_cli('tune', '--gemm', OTHER, '--budget', 0, env=self.env,
+                              limits={resource.RLIMIT_FSIZE: 4096})
+        self.assertIn(result.rc, (0, 1), result.err)
+        self.assertTrue(result.err)
+        self.assertLessEqual(earlier, self.problems())
+        self.assertEqual(self.verify()['corrupt'], 0)
+
+    def test_strict_mode_fails_without_a_record(self):
+        result = self.run_cli('run', self.tiny, '-p', 'a', '-n', 1, '--cache-mode', 'strict', env=self.env)
+        self.assertEqual(result.rc, 1)
+        self.assertEqual(len(result.err.splitlines()), 1, result.err)
+
+    def test_too_little_memory_for_tuning_is_no_crash(self):
+        for mib in (64, 200):
+            result = self.run_cli('tune', '--gemm', 'm=1,n=8192,k=8192,type=f32', '--budget', '1s', env=self.env,
+                                  limits={resource.RLIMIT_AS: mib << 20})
+            self.assertIn(result.rc, (0, 1, 127), result.err)
+
+
+class Looking(WithCache):
+
+    def test_explain_lists_every_kernel(self):
+        kernels = [k['kernel'] for k in self.ok('kernels', '--json', env=self.env).json()['kernels'] if k['op'] == 'gemm']
+        value = self.ok('explain', 'gemm', '--m', 8, '--n', 64, '--k', 64, '--type-b', 'q4_1', '--json', env=self.env).json()
+        self.assertEqual({c['kernel'] for c in value['candidates']}, set(kernels))
+        for candidate in value['candidates']:
+            self.has_keys(candidate, 'kernel', 'feasible', 'reason', 'predicted_us', 'measured_us', 'interval_us', 'provenance')
+            self.assertEqual(candidate['feasible'], candidate['reason'] == '')
+        text = self.ok('explain', 'gemm', '--m', 8, '--n', 64, '--k', 64, '--type-b', 'q4_1', env=self.env).text
+        for kernel in kernels:
+            self.assertIn(kernel, text)
+        self.assertIn('tilewright tune --gemm', text)
+
+    def test_the_tune_command_that_explain_prints_works(self):
+        text = self.ok('explain', 'gemm', '--m', 2, '--n', 64, '--k', 64, '--type-b', 'q8_0', '--scaling', 'one-one',
+                       env=self.env).text
+        problem = text.split('tilewright tune --gemm "')[1].split('"')[0]
+        self.tune(problem)
+        value = self.ok('explain', 'gemm', '--m', 2, '--n', 64, '--k', 64, '--type-b', 'q8_0', '--scaling', 'one-one', '--json',
+                        env=self.env).json()
+        self.assertEqual(value['provenance'], 'measured')
+
+    def test_explain_for_a_device_that_is_not_here(self):
+        path = self.folder / 'laptop.json'
+        path.write_text(json.dumps({'name': 'laptop', 'features': ['avx2'], 'cores': 8, 'llc_bytes': 8 << 20}))
+        words = ('explain', 'gemm', '--m', 1, '--n', 64, '--k', 64, '--json', '--device-spec', path)
+        value = self.ok(*words, env=self.env).json()
+        self.assertIn('laptop/avx2/8 threads', value['device'])
+        self.assertNotIn('avx512', value['chosen'])
+        self.assertTrue(any(c['reason'].startswith('device') for c in value['candidates']))
+        for text, saying in (('{"colour": "red"}', 'colour'), ('{"cores": "two"}', 'cores'), ('{"features": ["sse9"]}', 'features'),
+                             ('[]', 'laptop.json'), ('{', 'laptop.json')):
+            path.write_text(text)
+            self.fails(1, *words, env=self.env, saying=saying)
+
+    def test_a_problem_that_no_kernel_takes(self):
+        self.fails(1, 'explain', 'gemm', '--m', 1, '--n', 64, '--k', 33, '--type-b', 'q4_0', env=self.env, saying='33 32')
+        result = self.run_cli('explain', 'gemm', '--m', 1, '--n', 64, '--k', 64, '--type-a', 'i32', '--json', env=self.env)
+        self.assertEqual(result.rc, 1)
+
+    def test_kernels_tells_what_an_isa_excludes(self):
+        value = self.ok('kernels', '--json', env=dict(self.env, TILEWRIGHT_ISA='scalar')).json()
+        for kernel in value['kernels']:
+            self.has_keys(kernel, 'op', 'kernel', 'provider', 'feasible', 'reason', 'fingerprint')
+            if 'avx' in kernel['kernel']:
+                self.assertFalse(kernel['feasible'], kernel)
+                self.assertTrue(kernel['reason'])
+        self.assertTrue(any(k['feasible'] for k in value['kernels']))
+        self.assertEqual({k['op'] for k in value['kernels']},
+                         {'gemm', 'norm', 'rope', 'elementwise', 'copy', 'kv_scatter', 'embedding', 'attention'})
+
+    def test_doctor_tells_device_libraries_and_what_is_missing(self):
+        value = self.ok('doctor', '--json', env=self.env).json()
+        self.has_keys(value, 'findings', 'device', 'read_gb_s', 'llc_bytes_measured')
+        told = {finding['what'] for finding in value['findings']}
+        self.assertLessEqual({'processor', 'caches', 'threads', 'cache folder', 'SQLite', 'CUDA', 'AMX'}, told)
+        self.assertIn('not built', self.ok('doctor', env=self.env).text)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,260 @@
+"""run, perplexity, synth and bench model on a tiny model with random weights."""
+
+import math
+import random
+import resource
+import signal
+import struct
+import subprocess
+import unittest
+
+from harness import TILEWRIGHT, CliTest, Gguf, interrupt
+
+GREEDY = ('--temp', 0, '--json')
+
+
+class Run(CliTest):
+
+    def test_json_has_the_promised_keys(self):
+        value = self.ok('run', self.tiny, '-p', 'hello', '-n', 5, '--ignore-eos', *GREEDY).json()
+        self.has_keys(value, 'prompt_tokens', 'generated_tokens', 'text', 'load_ms', 'first_token_ms', 'prompt_tok_s',
+                      'decode_tok_s', 'device', 'threads')
+        self.assertEqual(len(value['generated_tokens']), 5)
+        self.assertGreater(value['first_token_ms'], 0)
+        self.assertNotIn('logits', value)
+
+    def test_tokens_are_taken_as_they_are(self):
+        value = self.ok('run', self.tiny, '--tokens', '5, 6,7', '-n', 1, *GREEDY).json()
+        self.assertEqual(value['prompt_tokens'], [5, 6, 7])
+        self.fails(1, 'run', self.tiny, '--tokens', '5,123456789', '-n', 1, saying='123456789')
+
+    def test_text_streamed_is_the_text_of_json(self):
+        for seed in range(4):
+            words = ('run', self.tiny, '-p', 'a', '-n', 60, '--temp', 3, '--top-k', 0, '--top-p', 1, '--min-p', 0, '--seed', seed)
+            text = self.ok(*words, '--json').json()['text']
+            plain = self.ok(*words).out
+            self.assertEqual(plain.decode('utf-8'), text + '\n', f'seed {seed}')
+
+    def test_a_seed_repeats_and_another_differs(self):
+        def tokens(seed):
+            return self.ok('run', self.tiny, '-p', 'a', '-n', 20, '--temp', 2, '--seed', seed, '--json').json()['generated_tokens']
+
+        self.assertEqual(tokens(7), tokens(7))
+        self.assertNotEqual(tokens(7), tokens(8))
+
+    def test_the_prompt_comes_from_a_file_or_standard_input(self):
+        (self.folder / 'prompt.txt').write_text('hello world')
+        by_text = self.ok('run', self.tiny, '-p', 'hello world', '-n', 3, *GREEDY).json()
+        by_file = self.ok('run', self.tiny, '-f', self.folder / 'prompt.txt', '-n', 3, *GREEDY).json()
+        by_pipe = self.ok('run', self.tiny, '-f', '-', '-n', 3, *GREEDY, input=b'hello world').json()
+        for key in ('prompt_tokens', 'generated_tokens'):
+            self.assertEqual(by_text[key], by_file[key])
+            self.assertEqual(by_text[key], by_pipe[key])
+        self.fails(1, 'run', self.tiny, '-f', self.folder / 'absent.txt', saying='absent.txt')
+        self.fails(1, 'run', self.tiny, '-f', self.folder, saying=str(self.folder))
+
+    def test_logits_are_those_of_the_last_position(self):
+        value = self.ok('run', self.tiny, '--tokens', '1,2,3', '--logits', '-n', 1, *GREEDY).json()
+        logits = value['logits']
+        self.assertEqual(logits.index(max(logits)), value['generated_tokens'][0])
+        alone = self.ok('run', self.tiny, '--tokens', '1,2,3', '--logits', '--json').json()
+        self.assertEqual(alone['generated_tokens'], [])
+        self.assertEqual(alone['logits'], logits)
+        lines = self.ok('run', self.tiny, '--tokens', '1,2,3', '--logits').text.splitlines()
+        self.assertEqual(len(lines), len(logits))
+
+    def test_a_prompt_longer_than_the_context_is_one_line_and_exit_1(self):
+        self.fails(1, 'run', self.tiny, '--tokens', ','.join(['1'] * 40), '-c', 32, saying='40 32')
+        self.fails(1, 'run', self.tiny, '--tokens', ','.join(['1'] * 40), '-c', 32, '--logits', saying='40 32')
+        self.fails(1, 'run', self.tiny, '-f', '-', '-n', 1, input=b'', saying='empty')
+
+    def test_a_full_context_stops_says_so_and_exits_0(self):
+        result = self.ok('run', self.tiny, '--tokens', '1,2,3', '-c', 16, '-n', 100, '--ignore-eos', *GREEDY)
+        self.assertIn('context of 16', result.err)
+        self.assertEqual(len(result.err.splitlines()), 1)
+        self.assertEqual(result.json()['stop'], 'context full')
+        self.assertEqual(len(result.json()['generated_tokens']), 14)
+
+    def test_sampling_options_out_of_range_are_refused(self):
+        self.fails(1, 'run', self.tiny, '-p', 'a', '--top-p', 2, '-n', 1, saying='top_p')
+
+    def test_types_and_guarantees(self):
+        for words in (['--activations', 'f32', '--kv', 'f32'], ['--activations', 'bf16', '--kv', 'bf16'],
+                      ['--activations', 'int8', '--kv', 'f16'], ['--guarantee', 'deterministic'],
+                      ['--guarantee', 'batch-invariant'], ['--no-fuse'], ['--threads', 1], ['--providers', 'own']):
+            value = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 2, *GREEDY, *words).json()
+            self.assertEqual(len(value['generated_tokens']), 2, words)
+
+    def test_verbose_tells_kernels_and_speeds_on_standard_error(self):
+        result = self.ok('run', self.tiny, '-p', 'a', '-n', 2, '--verbose')
+        self.assertIn('gemm.', result.err)
+        self.assertIn('tok/s', result.err)
+        self.assertNotIn('gemm.', result.text)
+
+
+class BadModels(CliTest):
+
+    def write(self, data, name='bad.gguf'):
+        path = self.folder / name
+        path.write_bytes(bytes(data))
+        return path
+
+    def test_files_that_are_no_models(self):
+        self.fails(1, 'run', self.folder / 'absent.gguf', '-p', 'a', saying='absent.gguf')
+        self.fails(1, 'run', self.folder, '-p', 'a', saying=str(self.folder))
+        self.fails(1, 'run', self.write(b''), '-p', 'a', saying='bad.gguf')
+        self.fails(1, 'run', self.write(b'hello, this is text'), '-p', 'a', saying='GGUF')
+
+    def test_truncated_anywhere(self):
+        data = self.tiny.read_bytes()
+        for size in (4, 23, 100, 1000, len(data) // 2, len(data) - 1):
+            self.fails(1, 'run', self.write(data[:size]), '-p', 'a', saying='bad.gguf')
+
+    def test_flipped_bits_never_crash(self):
+        data = self.tiny.read_bytes()
+        for seed in range(24):
+            pick = random.Random(seed)
+            damaged = bytearray(data)
+            damaged[pick.randrange(min(len(data), 4000 if seed % 2 else len(data)))] ^= 1 << pick.randrange(8)
+            result = self.run_cli('run', self.write(damaged), '--tokens', '1,2', '-n', 2, '--temp', 0)
+            self.assertIn(result.rc, (0, 1), f'seed {seed}: {result.err}')
+
+    def test_hostile_counts(self):
+        for offset in (8, 16):
+            data = bytearray(self.tiny.read_bytes())
+            struct.pack_into('<Q', data, offset, 1 << 60)
+            self.fails(1, 'run', self.write(data), '-p', 'a', saying='bad.gguf')
+
+    def test_unknown_architecture_is_named(self):
+        data = self.tiny.read_bytes()
+        at = data.index(b'general.architecture') + len(b'general.architecture') + 4 + 8
+        self.assertEqual(data[at:at + 5], b'llama')
+        self.fails(1, 'run', self.write(data[:at] + b'mamba' + data[at + 5:]), '-p', 'a', saying='mamba')
+
+    def test_a_missing_key_is_named(self):
+        data = self.tiny.read_bytes().replace(b'llama.block_count', b'llama.block_cuont')
+        self.fails(1, 'run', self.write(data), '-p', 'a', saying='llama.block_count')
+
+    def test_an_unsupported_type_is_named(self):
+        file = Gguf(self.tiny.read_bytes())
+        type_at, _ = file.tensors['blk.0.ffn_down.weight']
+        struct.pack_into('<I', file.data, type_at, 20)  # iq4_nl: 18 bytes for 32, as q4_0
+        self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight iq4_nl')
+        struct.pack_into('<I', file.data, type_at, 9999)
+        self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight 9999')
+
+    def test_logits_that_are_not_numbers_are_exit_1(self):
+        file = Gguf(self.tiny.read_bytes())
+        _, at = file.tensors['output_norm.weight']
+        struct.pack_into('<f', file.data, at, math.nan)
+        path = self.write(file.data)
+        self.fails(1, 'run', path, '-p', 'a', '-n', 2, '--temp', 0, '--json', saying='NaN')
+        self.fails(1, 'run', path, '-p', 'a', '--logits', '--json', saying='NaN')
+
+    def test_too_little_memory_is_one_line(self):
+        outcomes = set()
+        for mib in (24, 40, 64, 96, 160, 400, 2000):
+            result = self.run_cli('run', self.tiny, '-p', 'a', '-n', 2, '--threads', 2,
+                                  limits={resource.RLIMIT_AS: mib << 20})
+            if result.rc not in (0, 1):  # the loader itself cannot map the program
+                self.assertIn('shared', result.err, f'{mib} MiB: rc {result.rc}')
+            outcomes.add(result.rc)
+        self.assertIn(0, outcomes)
+        # A cache of a terabyte is refused before it is touched, with both numbers.
+        self.fails(1, 'run', self.tiny, '-p', 'a', '-c', 16777216, '--kv', 'f32', limits={resource.RLIMIT_AS: 2 << 30},
+                   saying='KV cache available')
+
+
+class Pipes(CliTest):
+
+    ENDLESS = ('-p', 'a', '-n', -1, '--ignore-eos', '-c', 400000)
+
+    def test_a_closed_pipe_ends_it_quietly(self):
+        process = self.start('run', self.tiny, *self.ENDLESS)
+        self.assertTrue(process.stdout.read(1))
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=30), -signal.SIGPIPE)
+        self.assertEqual(process.stderr.read(), b'')
+
+    def test_a_full_disk_behind_standard_output_is_an_error(self):
+        for words in (['run', self.tiny, '-p', 'a', '-n', 4, '--cache-mode', 'readonly'], ['synth', '--preset', 'list'], ['--help']):
+            with open(self.folder / 'out', 'wb') as full:
+                self.fails(1, *words, stdout=full, limits={resource.RLIMIT_FSIZE: 0}, saying='standard output')
+
+    def test_a_closed_standard_output_is_an_error(self):
+        command = 'exec "$0" run "$1" -p a -n 4 --temp 0 >&-'
+        done = subprocess.run(['sh', '-c', command, TILEWRIGHT, self.tiny], env=self.environment(), capture_output=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b'standard output', done.stderr)
+
+    def test_ctrl_c_prints_what_there_is_and_exits_130(self):
+        process = self.start('run', self.tiny, *self.ENDLESS)
+        self.assertTrue(process.stdout.read(1))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertTrue(out.endswith(b'\n'))
+        out.decode('utf-8')
+        self.assertEqual(err, b'')
+
+    def test_sigterm_exits_143(self):
+        process = self.start('run', self.tiny, *self.ENDLESS, stdout=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=0.5)
+            self.fail('ended by itself')
+        except subprocess.TimeoutExpired:
+            self.assertEqual(interrupt(process, signal.SIGTERM), 143)
+
+
+class Others(CliTest):
+
+    def test_perplexity_of_random_weights_is_about_the_vocabulary(self):
+        text = self.folder / 'text.txt'
+        text.write_text('It was a bright cold day in April, and the clocks were striking thirteen. ' * 8)
+        value = self.ok('perplexity', self.tiny, '-f', text, '--window', 64, '--json').json()
+        self.has_keys(value, 'tokens', 'nll_mean', 'perplexity')
+        self.assertAlmostEqual(math.exp(value['nll_mean']), value['perplexity'], delta=1e-6 * value['perplexity'])
+        exact = self.ok('perplexity', self.tiny, '-f', text, '--window', 64, '--json', '--activations', 'f32', '--kv', 'f32').json()
+        self.assertEqual(exact['tokens'], value['tokens'])
+        self.assertLess(abs(exact['nll_mean'] - value['nll_mean']), 0.02)
+        self.fails(1, 'perplexity', self.tiny, '-f', text, '--window', 1, saying='window')
+        self.assertIn('perplexity', self.ok('perplexity', self.tiny, '-f', text).text)
+
+    def test_bench_model_has_the_promised_rows(self):
+        value = self.ok('bench', 'model', self.tiny, '-p', '8,16', '-n', 4, '--batch', '1,2', '--repeat', 2, '--json').json()
+        rows = [(row['test'], row['batch']) for row in value['rows']]
+        self.assertEqual(rows, [('pp8', 1), ('pp16', 1), ('tg4', 1), ('pp8', 2), ('pp16', 2), ('tg4', 2)])
+        for row in value['rows']:
+            self.assertLessEqual(row['tok_s_min'], row['tok_s_median'])
+            self.assertLessEqual(row['tok_s_median'], row['tok_s_max'])
+            self.assertGreater(row['tok_s_min'], 0)
+            self.assertGreater(row['floor_tok_s'], 0)
+        table = self.ok('bench', 'model', self.tiny, '-p', 8, '-n', 0, '--repeat', 1).text
+        self.assertIn('pp8', table)
+        self.assertNotIn('tg', table)
+
+    def test_synth_repeats_itself_and_cleans_up(self):
+        self.assertIn('llama-3.1-8b', self.ok('synth', '--preset', 'list').text)
+        again = self.folder / 'again.gguf'
+        self.ok('synth', '--preset', 'tiny-test', '-o', again)
+        self.assertEqual(again.read_bytes(), self.tiny.read_bytes())
+        self.ok('synth', '--preset', 'tiny-test', '-o', again, '--seed', 2)
+        self.assertNotEqual(again.read_bytes(), self.tiny.read_bytes())
+        value = self.ok('synth', '--preset', 'llama-3.1-8b', '--dry-run', '--json').json()
+        self.assertGreater(value['parameters'], 7e9)
+        nowhere = self.folder / 'no' / 'such' / 'folder.gguf'
+        self.fails(1, 'synth', '--preset', 'tiny-test', '-o', nowhere, saying=str(nowhere))
+
+    def test_synth_on_a_full_disk_leaves_the_old_file(self):
+        path = self.folder / 'full' / 'model.gguf'
+        path.parent.mkdir()
+        path.write_text('old')
+        result = self.run_cli('synth', '--preset', 'tiny-test', '--quant', 'f32', '-o', path,
+                              limits={resource.RLIMIT_FSIZE: 64 << 10})
+        self.assertEqual(result.rc, 1)
+        self.assertEqual([p.name for p in path.parent.iterdir()], ['model.gguf'])
+        self.assertEqual(path.read_text(), 'old')
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,80 @@
+"""Words: help, versions, and what happens to wrong ones."""
+
+import pathlib
+import unittest
+
+from harness import CliTest
+
+VERBS = ['run', 'tune', 'perplexity', 'synth', 'bench', 'bench model', 'bench gemm', 'explain', 'explain gemm', 'kernels',
+         'cache', 'cache ls', 'cache show', 'cache stat', 'cache verify', 'cache explain', 'cache export', 'cache import',
+         'cache merge', 'cache gc', 'doctor']
+
+
+class Usage(CliTest):
+
+    def test_every_verb_has_help_with_an_example(self):
+        for verb in VERBS:
+            help = self.ok(*verb.split(), '--help').text
+            self.assertIn('Example', help, verb)
+            self.assertIn(f'tilewright {verb.split()[0]}', help, verb)
+        top = self.ok('--help').text
+        for verb in VERBS:
+            if ' ' not in verb:
+                self.assertIn(f'  {verb} ', top)
+
+    def test_version_is_one_line(self):
+        self.assertRegex(self.ok('--version').text, r'^tilewright \d+\.\d+\.\d+\n$')
+
+    def test_wrong_words_exit_2_with_one_line(self):
+        self.fails(2, 'rnu', saying="'rnu' 'run'")
+        self.fails(2, 'bench', 'modle', saying="'modle' 'model'")
+        self.fails(2, 'bench')
+        self.fails(2, 'run', saying='MODEL')
+        self.fails(2, 'run', self.tiny, '--no-such-option')
+        self.fails(2, 'run', self.tiny, '-p', 'x', '--temp', 'warm', saying='--temp')
+        self.fails(2, 'run', self.tiny, '-p', 'x', '--kv', 'q3', saying='--kv')
+        self.fails(2, 'run', self.tiny, saying='-p --tokens')
+        self.fails(2, 'run', self.tiny, '-p', 'x', '--tokens', '1', saying='one of')
+        self.fails(2, 'run', self.tiny, '--tokens', '1,x', saying="'x'")
+        self.fails(2, 'tune', saying='--gemm')
+        self.fails(2, 'tune', '--gemm', 'm=1,n=2', saying='k')
+        self.fails(2, 'tune', '--gemm', 'm=1,n=2,k=3,colour=red', saying='colour')
+        self.fails(2, 'tune', self.tiny, '--budget', 'soon', saying='soon')
+        self.fails(2, 'explain', 'gemm', '--m', '1', '--n', 'wide', '--k', '32', saying='wide')
+        self.fails(2, 'synth', '--preset', 'no-such', '-o', 'x.gguf', saying='tiny-test')
+        self.fails(2, 'synth', '--preset', 'tiny-test', '--quant', 'q9', '-o', 'x.gguf', saying='q9')
+        self.fails(2, 'bench', 'model', self.tiny, '-p', 'many', saying='many')
+        self.assertEqual(self.run_cli().rc, 2)
+
+    def test_what_is_not_built_says_so_and_exits_2(self):
+        for words in (['bundle', 'build'], ['bench', 'op', 'gemv', '--cold-l2'], ['bench', 'record'],
+                      ['bench', 'tuner', '--replay', '--seed', '3'], ['tune', self.tiny, '--check'],
+                      ['tune', self.tiny, '--report', 'x.html']):
+            self.fails(2, *words, saying='not built')
+        self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'cuda:0', saying='CUDA not built')
+        self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'tpu', saying='tpu')
+
+    def test_an_isa_that_is_not_here_exits_2(self):
+        self.fails(2, 'kernels', env=self.environment(TILEWRIGHT_ISA='mmx'), saying='mmx avx2')
+        if 'amx_tile' not in pathlib.Path('/proc/cpuinfo').read_text():
+            self.fails(2, 'run', self.tiny, '-p', 'x', env=self.environment(TILEWRIGHT_ISA='amx'), saying='amx')
+
+    def test_every_isa_level_here_gives_the_same_greedy_tokens_for_f32(self):
+        tokens = {}
+        for isa in ('scalar', 'avx2', 'avx512'):
+            result = self.run_cli('run', self.tiny, '--tokens', '1,2,3', '-n', 4, '--temp', 0, '--json', '--activations', 'f32',
+                                  env=self.environment(TILEWRIGHT_ISA=isa))
+            if result.rc == 0:
+                tokens[isa] = tuple(result.json()['generated_tokens'])
+            else:
+                self.assertEqual(result.rc, 2)
+        self.assertIn('scalar', tokens)
+        self.assertEqual(len(set(tokens.values())), 1, tokens)
+
+    def test_an_unknown_log_level_in_the_environment_is_a_warning(self):
+        result = self.ok('kernels', env=self.environment(TILEWRIGHT_LOG='loud'))
+        self.assertIn("'loud'", result.err)
+
+
+if __name__ == '__main__':
+    unittest.main()
