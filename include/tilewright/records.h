@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <map>
 #include <memory>
 #include <optional>
-#include <istream>
 #include <ostream>
 #include <span>
 #include <string>
@@ -16,15 +16,16 @@
 
 namespace tilewright {
 
-/// Whether the operands came from memory or from the caches while a candidate was timed. Part of every record's identity: the
-/// same kernel differs by a factor between the two.
+/// Whether the operands came from memory or from the caches while a candidate was timed. Part of
+/// every record's identity: the same kernel differs by a factor between the two.
 enum class MeasurePolicy : std::uint8_t {
   kCold,  ///< weights rotate over more than the last-level cache, as between two layers of a model
   kWarm,  ///< the same operands again and again
 };
 std::string_view MeasurePolicyName(MeasurePolicy policy);
 
-/// What became of a candidate. Everything but kOk is a quarantine: never tried again while kernel and fingerprint are the same.
+/// What became of a candidate. Everything but kOk is a quarantine: never tried again while kernel
+/// and fingerprint are the same.
 enum class Verdict : std::uint8_t {
   kOk,
   kWrong,  ///< differs from the oracle, or left part of the output unwritten
@@ -59,14 +60,16 @@ struct Record {
   double predicted_us = 0;         ///< what the model had said
   bool chosen = false;             ///< the session decided for it
   std::int64_t unix_ms = 0;        ///< when; set by Append where 0
-  std::string id;                  ///< digest of the content; set by Append. The same record twice is one record
-  std::string extra;               ///< fields of a later version, as a JSON object; kept, never read
+  std::string id;     ///< digest of the content; set by Append. The same record twice is one record
+  std::string extra;  ///< fields of a later version, as a JSON object; kept, never read
 };
 
-/// Kernels that must not run a family of problems (those that differ in the batch dimension only), with the evidence.
+/// Kernels that must not run a family of problems (those that differ in the batch dimension only),
+/// with the evidence.
 class Quarantine {
  public:
-  void Add(std::string_view kernel, std::string_view fingerprint, std::string_view family, std::string evidence);
+  void Add(std::string_view kernel, std::string_view fingerprint, std::string_view family,
+           std::string evidence);
   /// nullptr when the kernel may run. An entry of another fingerprint does not count.
   const std::string* Find(const KernelInfo& kernel, std::string_view family) const;
   std::size_t size() const { return entries_.size(); }
@@ -75,17 +78,20 @@ class Quarantine {
   std::map<std::string, std::string, std::less<>> entries_;
 };
 
-/// The tuning database: every measured candidate, append-only, in one SQLite file that many processes may use at once.
+/// The tuning database: every measured candidate, append-only, in one SQLite file that many
+/// processes may use at once.
 ///
-/// Open never fails: where the file cannot be used (unwritable folder, newer schema, foreign or damaged content) the object works
-/// in memory and says so once in warnings(). A damaged file is moved aside, never deleted; a file of a newer schema is not touched.
-/// All members may be called from many threads; after a fork each process opens the file anew by itself.
+/// Open never fails: where the file cannot be used (unwritable folder, newer schema, foreign or
+/// damaged content) the object works in memory and says so once in warnings(). A damaged file is
+/// moved aside, never deleted; a file of a newer schema is not touched. All members may be called
+/// from many threads; after a fork each process opens the file anew by itself.
 class Records {
  public:
   struct Options {
     bool read_only = false;       ///< write nothing to disk; what is appended lives in memory
     int busy_timeout_ms = 10000;  ///< how long to wait for another process' transaction
-    std::int64_t max_pages = 0;   ///< of 4 KiB; 0 = unlimited. A file at its limit behaves as on a full disk
+    std::int64_t max_pages =
+        0;  ///< of 4 KiB; 0 = unlimited. A file at its limit behaves as on a full disk
   };
 
   /// `path` "" keeps everything in memory. Creates the folder when it is missing.
@@ -98,8 +104,9 @@ class Records {
   Records& operator=(Records&&) noexcept;
   ~Records();
 
-  /// Stores all or none of them in the file, in one transaction, and fills in `unix_ms` and `id` where empty. On an error (full
-  /// disk, lock held too long) the earlier content is intact and these records stay visible to this object only.
+  /// Stores all or none of them in the file, in one transaction, and fills in `unix_ms` and `id`
+  /// where empty. On an error (full disk, lock held too long) the earlier content is intact and
+  /// these records stay visible to this object only.
   Status Append(std::span<const Record> records);
 
   struct Filter {
@@ -107,13 +114,13 @@ class Records {
     std::string problem;  ///< "" = every problem
     std::string device;   ///< "" = every device class
   };
-  /// Everything stored, and what this object holds in memory, ordered by id: one content, one order. Rows that fail their
-  /// checksum are left out and counted.
+  /// Everything stored, and what this object holds in memory, ordered by id: one content, one
+  /// order. Rows that fail their checksum are left out and counted.
   std::vector<Record> Load(const Filter& filter) const;
   std::vector<Record> Load() const { return Load(Filter{}); }
 
-  /// Writes / reads JSON Lines, docs/records.md; return the number of records. Import takes every record whose checksum holds,
-  /// whatever device it is of, once.
+  /// Writes / reads JSON Lines, docs/records.md; return the number of records. Import takes every
+  /// record whose checksum holds, whatever device it is of, once.
   int Export(std::ostream& out) const;
   struct ImportResult {
     int added = 0, known = 0, corrupt = 0;
@@ -140,8 +147,8 @@ class Records {
   std::unique_ptr<Impl> impl_;
 };
 
-/// All sessions' measurements of one candidate taken together: medians averaged in the logarithm, weighted by samples. A pure
-/// function of the set: the order does not matter.
+/// All sessions' measurements of one candidate taken together: medians averaged in the logarithm,
+/// weighted by samples. A pure function of the set: the order does not matter.
 struct CombinedRecord {
   std::string kernel, fingerprint, spec;
   std::int64_t samples = 0;
@@ -149,7 +156,8 @@ struct CombinedRecord {
   std::int64_t chosen_unix_ms = 0;  ///< of the last session that decided for it; 0 = none
   std::string chosen_id;            ///< breaks ties between sessions of one millisecond
 };
-/// `records` are of one problem and one scope; those with a verdict other than kOk are left out. Sorted by kernel and spec.
+/// `records` are of one problem and one scope; those with a verdict other than kOk are left out.
+/// Sorted by kernel and spec.
 std::vector<CombinedRecord> Combine(std::span<const Record> records);
 
 }  // namespace tilewright

@@ -8,9 +8,8 @@ struct FeatureWord {
   std::string_view word;
 };
 constexpr FeatureWord kFeatureWords[] = {
-    {kFeatureAvx2, "avx2"},           {kFeatureAvx512, "avx512"},
-    {kFeatureAvx512Vnni, "vnni"},     {kFeatureAvx512Bf16, "bf16"},
-    {kFeatureAmxTile, "amx-tile"},    {kFeatureAmxInt8, "amx-int8"},
+    {kFeatureAvx2, "avx2"},        {kFeatureAvx512, "avx512"},    {kFeatureAvx512Vnni, "vnni"},
+    {kFeatureAvx512Bf16, "bf16"},  {kFeatureAmxTile, "amx-tile"}, {kFeatureAmxInt8, "amx-int8"},
     {kFeatureAmxBf16, "amx-bf16"},
 };
 
@@ -28,21 +27,36 @@ std::string FeatureList(std::uint32_t features) {
 
 std::string_view ReasonName(Reason reason) {
   switch (reason) {
-    case Reason::kDevice: return "device";
-    case Reason::kType: return "type";
-    case Reason::kOrder: return "order";
-    case Reason::kStriding: return "striding";
-    case Reason::kPack: return "pack";
-    case Reason::kQuant: return "quant";
-    case Reason::kShape: return "shape";
-    case Reason::kAlignment: return "alignment";
-    case Reason::kEpilogue: return "epilogue";
-    case Reason::kScaling: return "scaling";
-    case Reason::kPrecision: return "precision";
-    case Reason::kGuarantee: return "guarantee";
-    case Reason::kWorkspace: return "workspace";
-    case Reason::kProvider: return "provider";
-    case Reason::kQuarantined: return "quarantined";
+    case Reason::kDevice:
+      return "device";
+    case Reason::kType:
+      return "type";
+    case Reason::kOrder:
+      return "order";
+    case Reason::kStriding:
+      return "striding";
+    case Reason::kPack:
+      return "pack";
+    case Reason::kQuant:
+      return "quant";
+    case Reason::kShape:
+      return "shape";
+    case Reason::kAlignment:
+      return "alignment";
+    case Reason::kEpilogue:
+      return "epilogue";
+    case Reason::kScaling:
+      return "scaling";
+    case Reason::kPrecision:
+      return "precision";
+    case Reason::kGuarantee:
+      return "guarantee";
+    case Reason::kWorkspace:
+      return "workspace";
+    case Reason::kProvider:
+      return "provider";
+    case Reason::kQuarantined:
+      return "quarantined";
   }
   return "unknown";
 }
@@ -60,29 +74,40 @@ std::string Rejection::ToString() const {
 
 std::string_view ProvenanceName(Provenance provenance) {
   switch (provenance) {
-    case Provenance::kPinned: return "pinned";
-    case Provenance::kMeasured: return "measured";
-    case Provenance::kInterpolated: return "interpolated";
-    case Provenance::kModel: return "model";
-    case Provenance::kDefault: return "default";
+    case Provenance::kPinned:
+      return "pinned";
+    case Provenance::kMeasured:
+      return "measured";
+    case Provenance::kInterpolated:
+      return "interpolated";
+    case Provenance::kModel:
+      return "model";
+    case Provenance::kDefault:
+      return "default";
   }
   return "unknown";
 }
 
 std::string_view ProviderName(Provider provider) {
   switch (provider) {
-    case Provider::kOwn: return "own";
-    case Provider::kVendor: return "vendor";
-    case Provider::kUser: return "user";
+    case Provider::kOwn:
+      return "own";
+    case Provider::kVendor:
+      return "vendor";
+    case Provider::kUser:
+      return "user";
   }
   return "unknown";
 }
 
 std::string_view GuaranteeName(Guarantee guarantee) {
   switch (guarantee) {
-    case Guarantee::kFastest: return "fastest";
-    case Guarantee::kDeterministic: return "deterministic";
-    case Guarantee::kBatchInvariant: return "batch-invariant";
+    case Guarantee::kFastest:
+      return "fastest";
+    case Guarantee::kDeterministic:
+      return "deterministic";
+    case Guarantee::kBatchInvariant:
+      return "batch-invariant";
   }
   return "unknown";
 }
@@ -90,24 +115,29 @@ std::string_view GuaranteeName(Guarantee guarantee) {
 std::optional<Rejection> KernelBase::CheckDevice(const DeviceSpec& device) const {
   if (device.kind != info_.device) {
     const auto word = [](DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; };
-    return Rejection{Reason::kDevice, std::string("device is ") + word(device.kind), word(info_.device)};
+    return Rejection{Reason::kDevice, std::string("device is ") + word(device.kind),
+                     word(info_.device)};
   }
   if (!device.Has(info_.features)) {
-    return Rejection{Reason::kDevice, "features " + FeatureList(device.features), FeatureList(info_.features)};
+    return Rejection{Reason::kDevice, "features " + FeatureList(device.features),
+                     FeatureList(info_.features)};
   }
   if (info_.smem_bytes > 0 && device.smem_bytes > 0 && info_.smem_bytes > device.smem_bytes) {
-    return Rejection{Reason::kDevice, "shared memory " + std::to_string(device.smem_bytes) + " bytes",
+    return Rejection{Reason::kDevice,
+                     "shared memory " + std::to_string(device.smem_bytes) + " bytes",
                      std::to_string(info_.smem_bytes)};
   }
   return std::nullopt;
 }
 
 std::optional<Rejection> KernelBase::CheckGuarantee(Guarantee guarantee) const {
-  const bool kept = guarantee == Guarantee::kFastest ||
-                    (guarantee == Guarantee::kDeterministic && info_.deterministic) ||
-                    (guarantee == Guarantee::kBatchInvariant && info_.deterministic && info_.batch_invariant);
+  const bool kept =
+      guarantee == Guarantee::kFastest ||
+      (guarantee == Guarantee::kDeterministic && info_.deterministic) ||
+      (guarantee == Guarantee::kBatchInvariant && info_.deterministic && info_.batch_invariant);
   if (kept) return std::nullopt;
-  return Rejection{Reason::kGuarantee, std::string("problem asks for ") + std::string(GuaranteeName(guarantee)),
+  return Rejection{Reason::kGuarantee,
+                   std::string("problem asks for ") + std::string(GuaranteeName(guarantee)),
                    "a kernel that declares it"};
 }
 

@@ -11,9 +11,10 @@
 
 namespace tilewright {
 
-/// All kernels of one operation without launch parameters (norm, rope, elementwise, ...). A room offers
-/// `void AddNorm(OpRegistry<NormDesc, NormArgs>&)`, called from src/api only. Its Desc is a plain aggregate with defaulted
-/// comparison and a `std::string KeyOf(const Desc&)` beside it; the stages in engine/ need nothing else of an operation.
+/// All kernels of one operation without launch parameters (norm, rope, elementwise, ...). A room
+/// offers `void AddNorm(OpRegistry<NormDesc, NormArgs>&)`, called from src/api only. Its Desc is a
+/// plain aggregate with defaulted comparison and a `std::string KeyOf(const Desc&)` beside it; the
+/// stages in engine/ need nothing else of an operation.
 template <class Desc, class Args>
 class OpRegistry {
  public:
@@ -22,7 +23,8 @@ class OpRegistry {
 
   Status Add(std::unique_ptr<KernelType> kernel) {
     if (Find(kernel->name()) != nullptr) {
-      return Fail(ErrorCode::kInvalidArgument, "kernel " + std::string(kernel->name()) + " is registered twice");
+      return Fail(ErrorCode::kInvalidArgument,
+                  "kernel " + std::string(kernel->name()) + " is registered twice");
     }
     view_.push_back(kernel.get());
     owned_.push_back(std::move(kernel));

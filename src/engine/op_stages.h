@@ -38,7 +38,8 @@ struct OpTraits<OpOf<Desc, Args>> {
     }
     return kernel.IsFeasible(desc);
   }
-  static std::vector<Spec> Specs(OpKernel<Desc, Args>& kernel, const Desc&, const FeasibleOptions&, std::optional<Rejection>&) {
+  static std::vector<Spec> Specs(OpKernel<Desc, Args>& kernel, const Desc&, const FeasibleOptions&,
+                                 std::optional<Rejection>&) {
     return {Spec{&kernel}};
   }
   static double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) {
@@ -60,22 +61,27 @@ struct NoRecords {
 template <class Desc, class Args>
 using OpChoice = Choice<OpOf<Desc, Args>>;
 
-/// Every kernel of `registry` for `desc`, feasible or with its reason. The operation's room validates `desc` beforehand.
+/// Every kernel of `registry` for `desc`, feasible or with its reason. The operation's room
+/// validates `desc` beforehand.
 template <class Desc, class Args>
-Candidates<OpOf<Desc, Args>> FeasibleOp(const Desc& desc, const OpRegistry<Desc, Args>& registry, const DeviceSpec& device,
+Candidates<OpOf<Desc, Args>> FeasibleOp(const Desc& desc, const OpRegistry<Desc, Args>& registry,
+                                        const DeviceSpec& device,
                                         const FeasibleOptions& options = {}) {
   using S = Stages<OpOf<Desc, Args>>;
   return S::Feasible(S::Pass(desc), registry.kernels(), device, options);
 }
 
-/// The kernel that the model ranks first; the reference kernel when nothing else can; ErrorCode::kUnsupported with every
-/// kernel's reason when nothing can. `providers` is a mask of Bit(Provider).
+/// The kernel that the model ranks first; the reference kernel when nothing else can;
+/// ErrorCode::kUnsupported with every kernel's reason when nothing can. `providers` is a mask of
+/// Bit(Provider).
 template <class Desc, class Args>
-Result<OpChoice<Desc, Args>> ChooseOp(const Desc& desc, const OpRegistry<Desc, Args>& registry, const DeviceSpec& device,
+Result<OpChoice<Desc, Args>> ChooseOp(const Desc& desc, const OpRegistry<Desc, Args>& registry,
+                                      const DeviceSpec& device,
                                       std::uint32_t providers = FeasibleOptions{}.providers) {
   FeasibleOptions options;
   options.providers = providers;
-  return Stages<OpOf<Desc, Args>>::Choose(FeasibleOp(desc, registry, device, options), NoRecords<OpOf<Desc, Args>>{});
+  return Stages<OpOf<Desc, Args>>::Choose(FeasibleOp(desc, registry, device, options),
+                                          NoRecords<OpOf<Desc, Args>>{});
 }
 
 }  // namespace tilewright

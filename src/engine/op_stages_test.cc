@@ -28,11 +28,13 @@ std::string KeyOf(const HashDesc& desc) { return "bytes=" + std::to_string(desc.
 template <class Desc, class Args>
 class Fake final : public OpKernel<Desc, Args> {
  public:
-  Fake(KernelInfo info, double us, int limit) : OpKernel<Desc, Args>(std::move(info)), us_(us), limit_(limit) {}
+  Fake(KernelInfo info, double us, int limit)
+      : OpKernel<Desc, Args>(std::move(info)), us_(us), limit_(limit) {}
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
     if constexpr (requires { desc.width; }) {
       if (desc.width > limit_) {
-        return Rejection{Reason::kShape, "width = " + std::to_string(desc.width), "width <= " + std::to_string(limit_)};
+        return Rejection{Reason::kShape, "width = " + std::to_string(desc.width),
+                         "width <= " + std::to_string(limit_)};
       }
     }
     return std::nullopt;
@@ -112,8 +114,10 @@ TEST(OpStages, ProvidersQuarantineAndGuaranteesFilter) {
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(invariant, 5.0, 100)));
   const DeviceSpec device;
   EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, device)->kernel().name(), "blur.vendor");
-  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, device, Bit(Provider::kOwn))->kernel().name(), "blur.invariant");
-  EXPECT_EQ(ChooseOp(BlurDesc{8, Guarantee::kBatchInvariant}, registry, device)->kernel().name(), "blur.invariant");
+  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, device, Bit(Provider::kOwn))->kernel().name(),
+            "blur.invariant");
+  EXPECT_EQ(ChooseOp(BlurDesc{8, Guarantee::kBatchInvariant}, registry, device)->kernel().name(),
+            "blur.invariant");
 
   Quarantine quarantine;
   quarantine.Add("blur.vendor", "v3", "width=8", "wrong: off by one at 3");

@@ -5,7 +5,8 @@
 namespace tilewright {
 namespace {
 
-std::string EntryKey(std::string_view kernel, std::string_view fingerprint, std::string_view family) {
+std::string EntryKey(std::string_view kernel, std::string_view fingerprint,
+                     std::string_view family) {
   std::string key(kernel);
   key.append(1, '\n').append(fingerprint).append(1, '\n').append(family);
   return key;
@@ -13,7 +14,8 @@ std::string EntryKey(std::string_view kernel, std::string_view fingerprint, std:
 
 }  // namespace
 
-void Quarantine::Add(std::string_view kernel, std::string_view fingerprint, std::string_view family, std::string evidence) {
+void Quarantine::Add(std::string_view kernel, std::string_view fingerprint, std::string_view family,
+                     std::string evidence) {
   entries_.try_emplace(EntryKey(kernel, fingerprint, family), std::move(evidence));
 }
 
@@ -23,16 +25,24 @@ const std::string* Quarantine::Find(const KernelInfo& kernel, std::string_view f
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-std::string_view MeasurePolicyName(MeasurePolicy policy) { return policy == MeasurePolicy::kCold ? "cold" : "warm"; }
+std::string_view MeasurePolicyName(MeasurePolicy policy) {
+  return policy == MeasurePolicy::kCold ? "cold" : "warm";
+}
 
 std::string_view VerdictName(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kOk: return "ok";
-    case Verdict::kWrong: return "wrong";
-    case Verdict::kGuard: return "guard";
-    case Verdict::kError: return "error";
-    case Verdict::kCrash: return "crash";
-    case Verdict::kHang: return "hang";
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kWrong:
+      return "wrong";
+    case Verdict::kGuard:
+      return "guard";
+    case Verdict::kError:
+      return "error";
+    case Verdict::kCrash:
+      return "crash";
+    case Verdict::kHang:
+      return "hang";
   }
   return "unknown";
 }

@@ -24,25 +24,34 @@ constexpr int kApplicationId = 0x74776c72;  // "twlr"
 
 constexpr char kCreate[] =
     "CREATE TABLE IF NOT EXISTS measurement("
-    "id TEXT PRIMARY KEY NOT NULL, op TEXT NOT NULL, problem TEXT NOT NULL, device TEXT NOT NULL, libraries TEXT NOT NULL,"
-    "policy TEXT NOT NULL, kernel TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL, verdict TEXT NOT NULL,"
-    "evidence TEXT NOT NULL, samples INTEGER NOT NULL, median_us REAL NOT NULL, low_us REAL NOT NULL, high_us REAL NOT NULL,"
-    "predicted_us REAL NOT NULL, chosen INTEGER NOT NULL, unix_ms INTEGER NOT NULL, extra TEXT NOT NULL)";
+    "id TEXT PRIMARY KEY NOT NULL, op TEXT NOT NULL, problem TEXT NOT NULL, device TEXT NOT NULL, "
+    "libraries TEXT NOT NULL,"
+    "policy TEXT NOT NULL, kernel TEXT NOT NULL, fingerprint TEXT NOT NULL, spec TEXT NOT NULL, "
+    "verdict TEXT NOT NULL,"
+    "evidence TEXT NOT NULL, samples INTEGER NOT NULL, median_us REAL NOT NULL, low_us REAL NOT "
+    "NULL, high_us REAL NOT NULL,"
+    "predicted_us REAL NOT NULL, chosen INTEGER NOT NULL, unix_ms INTEGER NOT NULL, extra TEXT NOT "
+    "NULL)";
 
 constexpr char kInsert[] =
-    "INSERT OR IGNORE INTO measurement(id, op, problem, device, libraries, policy, kernel, fingerprint, spec, verdict, evidence,"
+    "INSERT OR IGNORE INTO measurement(id, op, problem, device, libraries, policy, kernel, "
+    "fingerprint, spec, verdict, evidence,"
     "samples, median_us, low_us, high_us, predicted_us, chosen, unix_ms, extra) "
     "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)";
 
-// Reads the table itself: an index that lost entries to a damaged page would hide rows without an error.
+// Reads the table itself: an index that lost entries to a damaged page would hide rows without an
+// error.
 constexpr char kSelect[] =
-    "SELECT id, op, problem, device, libraries, policy, kernel, fingerprint, spec, verdict, evidence, samples, median_us, low_us,"
+    "SELECT id, op, problem, device, libraries, policy, kernel, fingerprint, spec, verdict, "
+    "evidence, samples, median_us, low_us,"
     "high_us, predicted_us, chosen, unix_ms, extra FROM measurement NOT INDEXED "
     "WHERE (?1 = '' OR op = ?1) AND (?2 = '' OR problem = ?2) AND (?3 = '' OR device = ?3)";
 
 class Statement {
  public:
-  Statement(sqlite3* db, const char* sql) { code_ = sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr); }
+  Statement(sqlite3* db, const char* sql) {
+    code_ = sqlite3_prepare_v2(db, sql, -1, &statement_, nullptr);
+  }
   ~Statement() { sqlite3_finalize(statement_); }
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
@@ -59,7 +68,10 @@ class Statement {
   void Bind(int index, std::int64_t value) { sqlite3_bind_int64(statement_, index, value); }
   std::string Text(int column) const {
     const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-    return text == nullptr ? std::string() : std::string(text, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
+    return text == nullptr
+               ? std::string()
+               : std::string(text,
+                             static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
   }
   double Real(int column) const { return sqlite3_column_double(statement_, column); }
   std::int64_t Integer(int column) const { return sqlite3_column_int64(statement_, column); }
@@ -77,7 +89,9 @@ std::optional<std::int64_t> PragmaNumber(sqlite3* db, const char* sql, int& code
   return statement.Integer(0);
 }
 
-bool MeansDamaged(int code) { return (code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT; }
+bool MeansDamaged(int code) {
+  return (code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT;
+}
 
 // File systems whose locks and shared memory WAL cannot rely on.
 bool OnNetwork(const std::string& path) {
@@ -116,10 +130,12 @@ bool Exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
-// Held while a damaged file is moved, so that of several processes that find it one moves it and none moves its successor.
+// Held while a damaged file is moved, so that of several processes that find it one moves it and
+// none moves its successor.
 class RecoveryLock {
  public:
-  explicit RecoveryLock(const std::string& path) : fd_(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
+  explicit RecoveryLock(const std::string& path)
+      : fd_(open((path + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
     if (fd_ >= 0) static_cast<void>(flock(fd_, LOCK_EX));
   }
   ~RecoveryLock() {
@@ -152,18 +168,20 @@ Status RecordDb::Exec(const char* sql) const {
 RecordDb::Opened RecordDb::Open(const std::string& path, const Records::Options& options) {
   if (!options.read_only) return OpenWith(path, options, false);
   if (!Exists(path)) return {State::kAbsent, {}, nullptr};
-  // A file in WAL mode on a read-only file system cannot be opened plainly: its shared memory has nowhere to live. It is a
-  // snapshot then, which nobody changes.
+  // A file in WAL mode on a read-only file system cannot be opened plainly: its shared memory has
+  // nowhere to live. It is a snapshot then, which nobody changes.
   Opened opened = OpenWith(path, options, false);
   if (opened.state != State::kUnusable) return opened;
   return OpenWith(path, options, true);
 }
 
-RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Options& options, bool immutable) {
+RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Options& options,
+                                    bool immutable) {
   Opened result;
   const std::string name = immutable ? UriOf(path) : path;
-  const int flags = (options.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) |
-                    (immutable ? SQLITE_OPEN_URI : 0) | SQLITE_OPEN_FULLMUTEX;
+  const int flags =
+      (options.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) |
+      (immutable ? SQLITE_OPEN_URI : 0) | SQLITE_OPEN_FULLMUTEX;
   sqlite3* raw = nullptr;
   const int opened = sqlite3_open_v2(name.c_str(), &raw, flags, nullptr);
   if (raw == nullptr) return {State::kUnusable, "no memory", nullptr};
@@ -182,13 +200,17 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
 
   int code = SQLITE_OK;
   const auto version = PragmaNumber(raw, "PRAGMA user_version", code);
-  if (!version) return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
+  if (!version)
+    return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
   const auto application = PragmaNumber(raw, "PRAGMA application_id", code);
   const auto tables = PragmaNumber(raw, "SELECT count(*) FROM sqlite_master", code);
-  if (!tables) return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
+  if (!tables)
+    return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
   const bool fresh = *tables == 0 && *version == 0;
-  if (!fresh && application.value_or(0) != kApplicationId) return answer(State::kForeign, "not a file of tuning records");
-  if (*version > kSchema) return answer(State::kNewer, Format("schema {}, this version reads {}", *version, kSchema));
+  if (!fresh && application.value_or(0) != kApplicationId)
+    return answer(State::kForeign, "not a file of tuning records");
+  if (*version > kSchema)
+    return answer(State::kNewer, Format("schema {}, this version reads {}", *version, kSchema));
   if (!fresh) {
     Statement check(raw, "PRAGMA quick_check(1)");
     code = check.Step();
@@ -200,17 +222,20 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
   }
   sqlite3_db_config(raw, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
   if (options.read_only) return answer(fresh ? State::kAbsent : State::kReadOnly, {});
-  if (sqlite3_db_readonly(raw, "main") == 1) return answer(fresh ? State::kUnusable : State::kReadOnly, "file is write-protected");
+  if (sqlite3_db_readonly(raw, "main") == 1)
+    return answer(fresh ? State::kUnusable : State::kReadOnly, "file is write-protected");
   if (auto status = db->Setup(options); !status) {
     const int failed = sqlite3_extended_errcode(raw) & 0xff;
-    const bool readable = !fresh && (failed == SQLITE_READONLY || failed == SQLITE_CANTOPEN || failed == SQLITE_IOERR);
+    const bool readable = !fresh && (failed == SQLITE_READONLY || failed == SQLITE_CANTOPEN ||
+                                     failed == SQLITE_IOERR);
     return answer(readable ? State::kReadOnly : State::kUnusable, status.error().message);
   }
   return answer(State::kReady, {});
 }
 
 Status RecordDb::Setup(const Records::Options& options) {
-  // WAL lets readers go on while one writes. Where it is refused SQLite stays with its rollback journal and says so; either is safe.
+  // WAL lets readers go on while one writes. Where it is refused SQLite stays with its rollback
+  // journal and says so; either is safe.
   if (!OnNetwork(path_)) {
     Statement wal(db_, "PRAGMA journal_mode=WAL");
     static_cast<void>(wal.Step());
@@ -233,14 +258,17 @@ Status RecordDb::Setup(const Records::Options& options) {
 Result<std::string> RecordDb::MoveAside(const std::string& path, const Records::Options& options) {
   const RecoveryLock lock(path);
   if (Open(path, options).state != State::kDamaged) return std::string();
-  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
   const std::string target = Format("{}.damaged-{}-{}", path, now.count(), getpid());
-  // The journals first: one left behind would be replayed into the file that comes next, and once that file exists they are its.
+  // The journals first: one left behind would be replayed into the file that comes next, and once
+  // that file exists they are its.
   for (const char* suffix : {"-wal", "-shm", "-journal"}) {
     static_cast<void>(std::rename((path + suffix).c_str(), (target + suffix).c_str()));
   }
   if (std::rename(path.c_str(), target.c_str()) != 0) {
-    return Fail(ErrorCode::kIo, Format("cannot move {} to {}: {}", path, target, std::strerror(errno)));
+    return Fail(ErrorCode::kIo,
+                Format("cannot move {} to {}: {}", path, target, std::strerror(errno)));
   }
   return target;
 }
@@ -265,7 +293,8 @@ Status RecordDb::Append(std::span<const Record> records) {
       int column = 0;
       for (const std::string_view text : texts) insert.Bind(++column, text);
       insert.Bind(++column, r.samples);
-      for (const double value : {r.median_us, r.low_us, r.high_us, r.predicted_us}) insert.Bind(++column, value);
+      for (const double value : {r.median_us, r.low_us, r.high_us, r.predicted_us})
+        insert.Bind(++column, value);
       insert.Bind(++column, std::int64_t{r.chosen});
       insert.Bind(++column, r.unix_ms);
       insert.Bind(++column, std::string_view(r.extra));
@@ -300,7 +329,8 @@ RecordDb::Loaded RecordDb::Load(const Records::Filter& filter) const {
     const auto verdict = ParseVerdict(select.Text(9));
     r.evidence = select.Text(10);
     r.samples = select.Integer(11);
-    r.median_us = select.Real(12), r.low_us = select.Real(13), r.high_us = select.Real(14), r.predicted_us = select.Real(15);
+    r.median_us = select.Real(12), r.low_us = select.Real(13), r.high_us = select.Real(14),
+    r.predicted_us = select.Real(15);
     r.chosen = select.Integer(16) != 0;
     r.unix_ms = select.Integer(17);
     r.extra = select.Text(18);

@@ -13,7 +13,8 @@ struct sqlite3;
 
 namespace tilewright {
 
-/// The SQLite file behind Records: one connection, used by one thread at a time. docs/records.md describes the tables.
+/// The SQLite file behind Records: one connection, used by one thread at a time. docs/records.md
+/// describes the tables.
 class RecordDb {
  public:
   /// How a file answered an attempt to open it.
@@ -28,20 +29,21 @@ class RecordDb {
   };
   struct Opened {
     State state = State::kUnusable;
-    std::string detail;  ///< what the system or SQLite said
+    std::string detail;            ///< what the system or SQLite said
     std::unique_ptr<RecordDb> db;  ///< in kReady and kReadOnly
   };
   static Opened Open(const std::string& path, const Records::Options& options);
 
-  /// Moves a damaged file (and its journal) aside, unless another process did so first. Returns the new name, "" if the file is
-  /// sound by now; kIo when it cannot be moved.
+  /// Moves a damaged file (and its journal) aside, unless another process did so first. Returns the
+  /// new name, "" if the file is sound by now; kIo when it cannot be moved.
   static Result<std::string> MoveAside(const std::string& path, const Records::Options& options);
 
   ~RecordDb();
   RecordDb(const RecordDb&) = delete;
   RecordDb& operator=(const RecordDb&) = delete;
 
-  /// The process has forked: forgets the connection without closing it, since its locks are the parent's.
+  /// The process has forked: forgets the connection without closing it, since its locks are the
+  /// parent's.
   void Abandon() { db_ = nullptr; }
 
   Status Append(std::span<const Record> records);

@@ -17,15 +17,20 @@ using nlohmann::json;
 constexpr int kSchema = 1;
 
 // Lengths go in before the bytes, so that no two lists of fields read alike.
-void Add(std::string& out, std::string_view text) { out.append(std::to_string(text.size())).append(1, ':').append(text); }
-void Add(std::string& out, double value) { Add(out, std::to_string(std::bit_cast<std::uint64_t>(value == 0 ? 0.0 : value))); }
+void Add(std::string& out, std::string_view text) {
+  out.append(std::to_string(text.size())).append(1, ':').append(text);
+}
+void Add(std::string& out, double value) {
+  Add(out, std::to_string(std::bit_cast<std::uint64_t>(value == 0 ? 0.0 : value)));
+}
 void Add(std::string& out, std::int64_t value) { Add(out, std::to_string(value)); }
 
 double Finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
-constexpr const char* kMembers[] = {"schema",  "op",      "problem",   "device",  "libraries", "policy",       "kernel", "fingerprint",
-                                    "spec",    "verdict", "evidence",  "samples", "median_us", "low_us",       "high_us",
-                                    "predicted_us", "chosen", "unix_ms", "id"};
+constexpr const char* kMembers[] = {"schema",       "op",      "problem",     "device", "libraries",
+                                    "policy",       "kernel",  "fingerprint", "spec",   "verdict",
+                                    "evidence",     "samples", "median_us",   "low_us", "high_us",
+                                    "predicted_us", "chosen",  "unix_ms",     "id"};
 
 }  // namespace
 
@@ -33,8 +38,9 @@ std::string RecordId(const Record& r) {
   std::string all;
   for (const std::string_view text :
        {std::string_view(r.op), std::string_view(r.problem), std::string_view(r.scope.device),
-        std::string_view(r.scope.libraries), MeasurePolicyName(r.scope.policy), std::string_view(r.kernel),
-        std::string_view(r.fingerprint), std::string_view(r.spec), VerdictName(r.verdict), std::string_view(r.evidence)}) {
+        std::string_view(r.scope.libraries), MeasurePolicyName(r.scope.policy),
+        std::string_view(r.kernel), std::string_view(r.fingerprint), std::string_view(r.spec),
+        VerdictName(r.verdict), std::string_view(r.evidence)}) {
     Add(all, text);
   }
   Add(all, r.samples);
@@ -47,11 +53,15 @@ std::string RecordId(const Record& r) {
 }
 
 void Normalise(Record& record) {
-  for (double* value : {&record.median_us, &record.low_us, &record.high_us, &record.predicted_us}) *value = Finite(*value);
-  // Texts go through JSON: what is no UTF-8 (a crashed kernel's last words) is replaced now, or the id would not survive.
-  for (std::string* text : {&record.op, &record.problem, &record.scope.device, &record.scope.libraries, &record.kernel,
-                            &record.fingerprint, &record.spec, &record.evidence}) {
-    const json parsed = json::parse(json(*text).dump(-1, ' ', false, json::error_handler_t::replace), nullptr, false);
+  for (double* value : {&record.median_us, &record.low_us, &record.high_us, &record.predicted_us})
+    *value = Finite(*value);
+  // Texts go through JSON: what is no UTF-8 (a crashed kernel's last words) is replaced now, or the
+  // id would not survive.
+  for (std::string* text :
+       {&record.op, &record.problem, &record.scope.device, &record.scope.libraries, &record.kernel,
+        &record.fingerprint, &record.spec, &record.evidence}) {
+    const json parsed = json::parse(
+        json(*text).dump(-1, ' ', false, json::error_handler_t::replace), nullptr, false);
     if (parsed.is_string()) *text = parsed.get<std::string>();
   }
   if (record.extra.empty()) return;
@@ -118,8 +128,10 @@ std::optional<Record> ParseRecord(const json& object) {
     out = value.value_or(0);
   };
   std::string policy, verdict;
-  text("op", r.op), text("problem", r.problem), text("device", r.scope.device), text("libraries", r.scope.libraries);
-  text("policy", policy), text("kernel", r.kernel), text("fingerprint", r.fingerprint), text("spec", r.spec);
+  text("op", r.op), text("problem", r.problem), text("device", r.scope.device),
+      text("libraries", r.scope.libraries);
+  text("policy", policy), text("kernel", r.kernel), text("fingerprint", r.fingerprint),
+      text("spec", r.spec);
   text("verdict", verdict), text("evidence", r.evidence, false), text("id", r.id);
   integer("samples", r.samples), integer("unix_ms", r.unix_ms);
   number("median_us", r.median_us), number("low_us", r.low_us), number("high_us", r.high_us);

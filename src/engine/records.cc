@@ -20,11 +20,14 @@ namespace {
 constexpr std::string_view kFormat = "tilewright.records";
 
 std::int64_t NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 bool Passes(const Record& record, const Records::Filter& filter) {
-  return (filter.op.empty() || record.op == filter.op) && (filter.problem.empty() || record.problem == filter.problem) &&
+  return (filter.op.empty() || record.op == filter.op) &&
+         (filter.problem.empty() || record.problem == filter.problem) &&
          (filter.device.empty() || record.scope.device == filter.device);
 }
 
@@ -50,7 +53,8 @@ struct Records::Impl {
     owner = getpid();
     writable = false;
     if (path.empty()) return;
-    if (const auto slash = path.rfind('/'); !options.read_only && slash != std::string::npos && slash > 0) {
+    if (const auto slash = path.rfind('/');
+        !options.read_only && slash != std::string::npos && slash > 0) {
       if (const auto made = MakeDirs(path.substr(0, slash)); !made) {
         Warn("folder", made.error().message + "; tuning records of this run are kept in memory");
         return;
@@ -69,7 +73,8 @@ struct Records::Impl {
       return opened;
     }
     if (!moved->empty()) {
-      Warn("damaged", Format("{} is damaged ({}): moved to {}, starting without tuning records", path, opened.detail, *moved));
+      Warn("damaged", Format("{} is damaged ({}): moved to {}, starting without tuning records",
+                             path, opened.detail, *moved));
     }
     return RecordDb::Open(path, options);
   }
@@ -85,26 +90,35 @@ struct Records::Impl {
         return;
       case State::kReadOnly:
         if (!options.read_only) {
-          Warn("read-only", Format("{} cannot be written ({}): tuning records of this run are kept in memory", path, opened.detail));
+          Warn("read-only",
+               Format("{} cannot be written ({}): tuning records of this run are kept in memory",
+                      path, opened.detail));
         }
         return;
       case State::kNewer:
-        Warn("newer", Format("{} is of a newer version ({}): left as it is, tuning records are neither read nor written", path,
-                             opened.detail));
+        Warn("newer", Format("{} is of a newer version ({}): left as it is, tuning records are "
+                             "neither read nor written",
+                             path, opened.detail));
         return;
       case State::kForeign:
-        Warn("foreign", Format("{} is {}: left as it is, tuning records of this run are kept in memory", path, opened.detail));
+        Warn("foreign",
+             Format("{} is {}: left as it is, tuning records of this run are kept in memory", path,
+                    opened.detail));
         return;
       case State::kDamaged:
-        Warn("damaged", Format("{} is damaged ({}): tuning records are not read", path, opened.detail));
+        Warn("damaged",
+             Format("{} is damaged ({}): tuning records are not read", path, opened.detail));
         return;
       case State::kUnusable:
-        Warn("unusable", Format("{} cannot be used ({}): tuning records of this run are kept in memory", path, opened.detail));
+        Warn("unusable",
+             Format("{} cannot be used ({}): tuning records of this run are kept in memory", path,
+                    opened.detail));
         return;
     }
   }
 
-  // SQLite's locks belong to the process that took them: a child leaves the parent's connection alone and opens its own.
+  // SQLite's locks belong to the process that took them: a child leaves the parent's connection
+  // alone and opens its own.
   RecordDb* Db() {
     if (owner != getpid()) {
       if (db != nullptr) {
@@ -123,7 +137,8 @@ struct Records::Impl {
       records = std::move(loaded.records);
       if (loaded.corrupt > 0) {
         corrupt = std::max(corrupt, loaded.corrupt);
-        Warn("rows", Format("{}: {} records fail their checksum and are not used", path, loaded.corrupt));
+        Warn("rows",
+             Format("{}: {} records fail their checksum and are not used", path, loaded.corrupt));
       }
       if (!loaded.trouble.empty()) {
         Warn("read", Format("{}; {} records could be read", loaded.trouble, records.size()));
@@ -132,8 +147,10 @@ struct Records::Impl {
     for (const Record& record : memory) {
       if (Passes(record, filter)) records.push_back(record);
     }
-    std::sort(records.begin(), records.end(), [](const Record& x, const Record& y) { return x.id < y.id; });
-    records.erase(std::unique(records.begin(), records.end(), [](const Record& x, const Record& y) { return x.id == y.id; }),
+    std::sort(records.begin(), records.end(),
+              [](const Record& x, const Record& y) { return x.id < y.id; });
+    records.erase(std::unique(records.begin(), records.end(),
+                              [](const Record& x, const Record& y) { return x.id == y.id; }),
                   records.end());
     return records;
   }
@@ -142,11 +159,14 @@ struct Records::Impl {
     if (RecordDb* open = Db(); open != nullptr && writable) {
       Status stored = open->Append(records);
       if (stored) return {};
-      Warn("write", stored.error().message + "; these records are kept in memory, earlier ones are intact");
-      memory.insert(memory.end(), std::make_move_iterator(records.begin()), std::make_move_iterator(records.end()));
+      Warn("write",
+           stored.error().message + "; these records are kept in memory, earlier ones are intact");
+      memory.insert(memory.end(), std::make_move_iterator(records.begin()),
+                    std::make_move_iterator(records.end()));
       return stored;
     }
-    memory.insert(memory.end(), std::make_move_iterator(records.begin()), std::make_move_iterator(records.end()));
+    memory.insert(memory.end(), std::make_move_iterator(records.begin()),
+                  std::make_move_iterator(records.end()));
     return {};
   }
 };
@@ -216,7 +236,8 @@ Result<Records::ImportResult> Records::Import(std::istream& in) {
       if (object && object->contains("format")) continue;
       auto record = object ? ParseRecord(*object) : std::nullopt;
       if (!record) {
-        if (++result.corrupt == 1) result.first_trouble = Format("line {}: not a record, or its checksum fails", number);
+        if (++result.corrupt == 1)
+          result.first_trouble = Format("line {}: not a record, or its checksum fails", number);
       } else if (!known.insert(record->id).second) {
         ++result.known;
       } else {
@@ -236,7 +257,8 @@ Result<Records::ImportResult> Records::Import(std::istream& in) {
 Result<int> Records::Remove(std::span<const std::string> drop) {
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   const std::set<std::string, std::less<>> ids(drop.begin(), drop.end());
-  int removed = static_cast<int>(std::erase_if(impl_->memory, [&ids](const Record& row) { return ids.contains(row.id); }));
+  int removed = static_cast<int>(
+      std::erase_if(impl_->memory, [&ids](const Record& row) { return ids.contains(row.id); }));
   if (RecordDb* open = impl_->Db(); open != nullptr && impl_->writable) {
     const auto from_file = open->Remove(drop);
     if (!from_file) return from_file;

@@ -82,10 +82,12 @@ class RecordsTest : public testing::Test {
   pid_t StartWriter(const std::string& who, int batches) const {
     const std::string count = std::to_string(batches);
     const std::string program = TILEWRIGHT_RECORDS_WRITER;
-    std::vector<char*> argv{const_cast<char*>(program.c_str()), const_cast<char*>(path_.c_str()), const_cast<char*>(who.c_str()),
-                            const_cast<char*>(count.c_str()), nullptr};
+    std::vector<char*> argv{const_cast<char*>(program.c_str()), const_cast<char*>(path_.c_str()),
+                            const_cast<char*>(who.c_str()), const_cast<char*>(count.c_str()),
+                            nullptr};
     pid_t pid = -1;
-    EXPECT_EQ(posix_spawn(&pid, program.c_str(), nullptr, nullptr, argv.data(), environ), 0) << program;
+    EXPECT_EQ(posix_spawn(&pid, program.c_str(), nullptr, nullptr, argv.data(), environ), 0)
+        << program;
     return pid;
   }
   void Sql(const char* sql) const {
@@ -109,8 +111,10 @@ TEST_F(RecordsTest, WhatIsAppendedIsThereForTheNextProcess) {
   Records again = Records::Open((folder_ / "new" / "deep" / "records.sqlite").string());
   std::vector<Record> loaded = again.Load();
   ASSERT_EQ(loaded.size(), 20u);
-  EXPECT_TRUE(std::is_sorted(loaded.begin(), loaded.end(), [](const Record& x, const Record& y) { return x.id < y.id; }));
-  const auto third = std::find_if(loaded.begin(), loaded.end(), [](const Record& r) { return r.unix_ms == 1003; });
+  EXPECT_TRUE(std::is_sorted(loaded.begin(), loaded.end(),
+                             [](const Record& x, const Record& y) { return x.id < y.id; }));
+  const auto third =
+      std::find_if(loaded.begin(), loaded.end(), [](const Record& r) { return r.unix_ms == 1003; });
   const Record want = Sample(3);
   EXPECT_EQ(third->problem, want.problem);
   EXPECT_EQ(third->scope, want.scope);
@@ -219,14 +223,17 @@ TEST_F(RecordsTest, DamagedLinesOfAnImportAreCountedNotTaken) {
 }
 
 TEST_F(RecordsTest, ADamagedFileIsMovedAsideOnceAndWorkGoesOn) {
-  for (const std::string& bytes : {std::string("this is no database, only text that is long enough"), std::string(8192, '\xab')}) {
+  for (const std::string& bytes :
+       {std::string("this is no database, only text that is long enough"),
+        std::string(8192, '\xab')}) {
     fs::remove_all(folder_);
     fs::create_directory(folder_);
     Spill(path_, bytes);
     {
       Records records = Records::Open(path_);
       ASSERT_EQ(records.warnings().size(), 1u);
-      EXPECT_NE(records.warnings()[0].find("is damaged"), std::string::npos) << records.warnings()[0];
+      EXPECT_NE(records.warnings()[0].find("is damaged"), std::string::npos)
+          << records.warnings()[0];
       EXPECT_EQ(FilesLike(".damaged-"), 1);
       ASSERT_TRUE(records.Append(Samples(3)));
       EXPECT_TRUE(records.GetStat().persistent);
@@ -265,9 +272,11 @@ TEST_F(RecordsTest, AnyDamagedByteGivesTrueRecordsOrNone) {
     if (trial % 10 == 9) damaged.resize(random.Below(sound.size()));
     Spill(path_, damaged);
     Records records = Records::Open(path_);
-    for (const Record& record : records.Load()) ASSERT_TRUE(ids.contains(record.id)) << "byte " << at;
+    for (const Record& record : records.Load())
+      ASSERT_TRUE(ids.contains(record.id)) << "byte " << at;
     const auto status = records.Append(Samples(2, "after"));
-    static_cast<void>(status);  // may be refused where the damage is subtle; it must not crash or lose these two
+    static_cast<void>(
+        status);  // may be refused where the damage is subtle; it must not crash or lose these two
     int after = 0;
     for (const Record& record : records.Load()) after += record.evidence == "after" ? 1 : 0;
     EXPECT_EQ(after, 2) << "byte " << at;
@@ -301,7 +310,8 @@ TEST_F(RecordsTest, AFileOfANewerSchemaIsNeitherReadNorTouched) {
     ASSERT_TRUE(records.Append(Samples(2)));
     EXPECT_EQ(records.Load().size(), 2u);  // in memory
     ASSERT_EQ(records.warnings().size(), 1u);
-    EXPECT_NE(records.warnings()[0].find("newer version (schema 99, this version reads 1)"), std::string::npos)
+    EXPECT_NE(records.warnings()[0].find("newer version (schema 99, this version reads 1)"),
+              std::string::npos)
         << records.warnings()[0];
   }
   EXPECT_EQ(Slurp(path_), before);
@@ -319,7 +329,8 @@ TEST_F(RecordsTest, SomebodyElsesDatabaseIsNotTouched) {
 
 TEST_F(RecordsTest, AnUnusableFolderDegradesToMemoryWithOneWarning) {
   Spill(folder_ / "file", "x");
-  for (const std::string& path : {(folder_ / "file" / "records.sqlite").string(), std::string("/proc/self/fdinfo/records.sqlite"),
+  for (const std::string& path : {(folder_ / "file" / "records.sqlite").string(),
+                                  std::string("/proc/self/fdinfo/records.sqlite"),
                                   std::string("/proc/tilewright/records.sqlite")}) {
     Records records = Records::Open(path);
     ASSERT_EQ(records.warnings().size(), 1u) << path;
@@ -372,7 +383,8 @@ TEST_F(RecordsTest, AFullDiskKeepsTheEarlierRecordsAndWarnsOnce) {
     Records records = Records::Open(path_, options);
     ASSERT_TRUE(records.Append(Samples(5, "early")));
     Status status;
-    for (int batch = 0; batch < 20; ++batch) status = records.Append(Samples(50, "batch" + std::to_string(batch)));
+    for (int batch = 0; batch < 20; ++batch)
+      status = records.Append(Samples(50, "batch" + std::to_string(batch)));
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kIo);
     EXPECT_NE(status.error().message.find("full"), std::string::npos) << status.error().message;
@@ -457,7 +469,8 @@ TEST_F(RecordsTest, ManyThreadsMayUseOneObject) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&records, t] {
       for (int i = 0; i < 10; ++i) {
-        EXPECT_TRUE(records.Append(Samples(2, "thread" + std::to_string(t) + "." + std::to_string(i))));
+        EXPECT_TRUE(
+            records.Append(Samples(2, "thread" + std::to_string(t) + "." + std::to_string(i))));
         EXPECT_GE(records.Load().size(), 2u);
       }
     });

@@ -1,4 +1,5 @@
-// Helper of records_test: writes batches of eight records to a file, as a tuning process would. Usage: PATH NAME BATCHES
+// Helper of records_test: writes batches of eight records to a file, as a tuning process would.
+// Usage: PATH NAME BATCHES
 #include <cstdlib>
 #include <string>
 #include <vector>

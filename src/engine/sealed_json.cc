@@ -24,9 +24,11 @@ bool TooDeep(std::string_view line) {
   return deepest > kMaxDepth;
 }
 
-// Strings that are no UTF-8 are replaced rather than thrown over: the input came through the parser, which refuses them, so only
-// our own evidence texts can hold any.
-std::string Dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+// Strings that are no UTF-8 are replaced rather than thrown over: the input came through the
+// parser, which refuses them, so only our own evidence texts can hold any.
+std::string Dump(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 std::string DigestOf(const json& object) {
   const auto hex = Sha256Hex(Dump(object));
@@ -71,7 +73,8 @@ std::optional<long long> IntegerMember(const json& object, const char* name) {
   const auto member = object.find(name);
   if (member == object.end() || !member->is_number_integer()) return std::nullopt;
   if (member->is_number_unsigned() &&
-      member->get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<long long>::max())) {
+      member->get<std::uint64_t>() >
+          static_cast<std::uint64_t>(std::numeric_limits<long long>::max())) {
     return std::nullopt;
   }
   return member->get<long long>();

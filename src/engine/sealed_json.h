@@ -7,15 +7,15 @@
 
 namespace tilewright {
 
-/// Lines of our JSON Lines files. A sealed line is one object whose last member "sum" is the first 16 hex digits of the SHA-256 of
-/// the object without it, dumped compactly with its keys sorted: white space and the order of members may change in an editor, the
-/// content may not.
+/// Lines of our JSON Lines files. A sealed line is one object whose last member "sum" is the first
+/// 16 hex digits of the SHA-256 of the object without it, dumped compactly with its keys sorted:
+/// white space and the order of members may change in an editor, the content may not.
 
 /// `object` with its seal, without the line's end.
 std::string Seal(const nlohmann::json& object);
 
-/// The object without its seal; nullopt for anything else: text that does not parse, nests deeper than 16, is longer than
-/// 64 KiB, has no seal or a wrong one. Never throws.
+/// The object without its seal; nullopt for anything else: text that does not parse, nests deeper
+/// than 16, is longer than 64 KiB, has no seal or a wrong one. Never throws.
 std::optional<nlohmann::json> Unseal(std::string_view line);
 
 /// The members' values; nullopt when absent or of another kind.

@@ -14,17 +14,24 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// One-sided limits of the race are looked at after 6, 12, 24 ... blocks, for several rivals at once: 2.6 standard errors keep the chance
-// of throwing out the best below one in a hundred over all looks.
+// One-sided limits of the race are looked at after 6, 12, 24 ... blocks, for several rivals at
+// once: 2.6 standard errors keep the chance of throwing out the best below one in a hundred over
+// all looks.
 constexpr double kRaceZ = 2.6;
 constexpr double kVerifyZ = 2.0;
 
-// Blocks of single launches at the start: the first pays for page faults and cold code, the second for nobody.
+// Problems whose launches take milliseconds get by with less: their samples are long, hence quiet,
+// and dear.
+constexpr int kSlowTopK = 6, kSlowFinalists = 3, kSlowMaxBlocks = 8, kSlowVerifyBlocks = 4;
+
+// Blocks of single launches at the start: the first pays for page faults and cold code, the second
+// for nobody.
 constexpr int kFirstBlocks = 2;
 
 }  // namespace
 
-// Candidates are sorted by name inside, so that the list's order cannot matter; `order` leads back to the caller's indices.
+// Candidates are sorted by name inside, so that the list's order cannot matter; `order` leads back
+// to the caller's indices.
 struct Tuner::Impl {
   enum class Phase { kCheck, kFirst, kHalve, kRace, kRecheck, kVerify, kDone };
 
@@ -42,11 +49,11 @@ struct Tuner::Impl {
   std::vector<Arm> arms;
   std::vector<int> arm_of;  ///< caller's index -> arm
   Phase phase = Phase::kCheck;
-  std::vector<int> queue;   ///< arms still to be asked in this block, from the back
+  std::vector<int> queue;  ///< arms still to be asked in this block, from the back
   int asked = -1;
-  int block = 0;            ///< running number; samples of one block are comparable
+  int block = 0;  ///< running number; samples of one block are comparable
   int round = 0, passes_left = 0;
-  int race_begin = 0;       ///< first block of the race
+  int race_begin = 0;  ///< first block of the race
   int verify_begin = 0;
   int winner = -1, rival = -1;  ///< of the verification
   bool conclusive = false;
@@ -61,7 +68,8 @@ struct Tuner::Impl {
       arm.index = static_cast<int>(i);
       arms.push_back(std::move(arm));
     }
-    std::sort(arms.begin(), arms.end(), [](const Arm& x, const Arm& y) { return x.candidate.name < y.candidate.name; });
+    std::sort(arms.begin(), arms.end(),
+              [](const Arm& x, const Arm& y) { return x.candidate.name < y.candidate.name; });
     arm_of.resize(arms.size());
     for (std::size_t a = 0; a < arms.size(); ++a) {
       arm_of[static_cast<std::size_t>(arms[a].index)] = static_cast<int>(a);
@@ -86,24 +94,33 @@ struct Tuner::Impl {
   void Prune() {
     std::vector<int> ranked(arms.size());
     for (int a = 0; a < Count(); ++a) ranked[static_cast<std::size_t>(a)] = a;
-    std::stable_sort(ranked.begin(), ranked.end(), [this](int x, int y) { return Predicted(At(x)) < Predicted(At(y)); });
-    // Measured against the second: one kernel whose model is far too hopeful must not shut out all others.
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [this](int x, int y) { return Predicted(At(x)) < Predicted(At(y)); });
+    // Measured against the second: one kernel whose model is far too hopeful must not shut out all
+    // others.
     const double limit =
-        ranked.empty() ? kInfinity : options.max_predicted * Predicted(At(ranked[std::min<std::size_t>(1, ranked.size() - 1)]));
+        ranked.empty() ? kInfinity
+                       : options.max_predicted *
+                             Predicted(At(ranked[std::min<std::size_t>(1, ranked.size() - 1)]));
+    const bool slow = !ranked.empty() && std::isfinite(Predicted(At(ranked.front()))) &&
+                      Predicted(At(ranked.front())) > options.slow_us;
+    const int top_k = slow ? std::min(options.top_k, kSlowTopK) : options.top_k;
     std::map<int, bool> led;
     int kept = 0;
     for (const int a : ranked) {
       Arm& arm = At(a);
       const bool known_slow = std::isfinite(Predicted(arm)) && Predicted(arm) > limit;
       const bool leads = !known_slow && !std::exchange(led[arm.candidate.group], true);
-      arm.kept = arm.candidate.incumbent || arm.candidate.fallback || leads || (!known_slow && kept < options.top_k);
+      arm.kept = arm.candidate.incumbent || arm.candidate.fallback || leads ||
+                 (!known_slow && kept < top_k);
       arm.alive = arm.kept;
       kept += arm.kept ? 1 : 0;
     }
   }
 
   int AliveCount() const {
-    return static_cast<int>(std::count_if(arms.begin(), arms.end(), [](const Arm& arm) { return arm.alive; }));
+    return static_cast<int>(
+        std::count_if(arms.begin(), arms.end(), [](const Arm& arm) { return arm.alive; }));
   }
 
   // The next block: every arm that is alive, in fresh random order (Fisher and Yates).
@@ -112,11 +129,13 @@ struct Tuner::Impl {
     for (int a = 0; a < Count(); ++a) {
       if (At(a).alive) queue.push_back(a);
     }
-    for (std::size_t i = queue.size(); i > 1; --i) std::swap(queue[i - 1], queue[SplitMix64(random_state) % i]);
+    for (std::size_t i = queue.size(); i > 1; --i)
+      std::swap(queue[i - 1], queue[SplitMix64(random_state) % i]);
     ++block;
   }
 
-  // Median over the blocks from `begin` on of log t, less the block's own median: the drift of the blocks falls out.
+  // Median over the blocks from `begin` on of log t, less the block's own median: the drift of the
+  // blocks falls out.
   double RelativeTime(const Arm& arm, int begin) const {
     std::vector<double> relative;
     for (const auto& [b, log_us] : arm.log_us) {
@@ -137,7 +156,8 @@ struct Tuner::Impl {
     for (int a = 0; a < Count(); ++a) {
       if (At(a).alive) ranked.emplace_back(RelativeTime(At(a), begin), a);
     }
-    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& x, const auto& y) { return x.first < y.first; });
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& x, const auto& y) { return x.first < y.first; });
     std::vector<int> order;
     for (const auto& entry : ranked) order.push_back(entry.second);
     return order;
@@ -147,7 +167,8 @@ struct Tuner::Impl {
     std::vector<double> differences;
     for (const auto& [b, log_us] : arm.log_us) {
       const auto other = against.log_us.find(b);
-      if (b >= begin && other != against.log_us.end()) differences.push_back(log_us - other->second);
+      if (b >= begin && other != against.log_us.end())
+        differences.push_back(log_us - other->second);
     }
     return TrimmedMean(std::move(differences));
   }
@@ -158,7 +179,8 @@ struct Tuner::Impl {
     arm.result.evidence = std::move(evidence);
   }
 
-  // What a phase does when its block is through; fills the queue or moves on until there is something to ask.
+  // What a phase does when its block is through; fills the queue or moves on until there is
+  // something to ask.
   void Advance() {
     while (queue.empty() && phase != Phase::kDone) {
       if (AliveCount() == 0) {
@@ -172,6 +194,7 @@ struct Tuner::Impl {
           break;
         case Phase::kFirst:
           if (block < kFirstBlocks) {
+            DropSlowest();
             FillQueue();
           } else {
             AfterFirst();
@@ -207,7 +230,8 @@ struct Tuner::Impl {
 
   // All that were still in it broke: those that had only been too slow race among themselves.
   bool Revive() {
-    for (Arm& arm : arms) arm.alive = arm.kept && arm.result.verdict == Verdict::kOk && !arm.log_us.empty();
+    for (Arm& arm : arms)
+      arm.alive = arm.kept && arm.result.verdict == Verdict::kOk && !arm.log_us.empty();
     if (AliveCount() == 0) return false;
     rival = -1;
     phase = Phase::kRace;
@@ -216,21 +240,46 @@ struct Tuner::Impl {
     return true;
   }
 
-  // Sizes the samples and throws out the hopeless, by the better of two launches: one alone may have met a spike.
-  void AfterFirst() {
-    const auto quickest = [](const Arm& arm) {
-      double us = kInfinity;
-      for (const auto& [b, log_us] : arm.log_us) us = std::min(us, std::exp(log_us));
-      return us;
-    };
+  static double Quickest(const Arm& arm) {
+    double us = kInfinity;
+    for (const auto& [b, log_us] : arm.log_us) us = std::min(us, std::exp(log_us));
+    return us;
+  }
+  double QuickestAlive() const {
     double best = kInfinity;
     for (const Arm& arm : arms) {
-      if (arm.alive) best = std::min(best, quickest(arm));
+      if (arm.alive) best = std::min(best, Quickest(arm));
+    }
+    return best;
+  }
+
+  // A launch of milliseconds averages over its own spikes: twice the limit is hopeless at the first
+  // sight.
+  void DropSlowest() {
+    const double best = QuickestAlive();
+    for (Arm& arm : arms) {
+      const double us = Quickest(arm);
+      if (arm.alive && std::isfinite(us) && us > options.slow_us &&
+          us > 2 * options.give_up * best && !arm.candidate.incumbent) {
+        arm.alive = false;
+      }
+    }
+  }
+
+  // Sizes the samples and throws out the hopeless, by the better of two launches: one alone may
+  // have met a spike.
+  void AfterFirst() {
+    const double best = QuickestAlive();
+    if (best > options.slow_us) {
+      options.finalists = std::min(options.finalists, kSlowFinalists);
+      options.max_blocks = std::min(options.max_blocks, kSlowMaxBlocks);
+      options.verify_blocks = std::min(options.verify_blocks, kSlowVerifyBlocks);
     }
     for (Arm& arm : arms) {
-      const double us = quickest(arm);
+      const double us = Quickest(arm);
       if (us > options.give_up * best && !arm.candidate.incumbent) arm.alive = false;
-      arm.reps = static_cast<int>(std::clamp(options.sample_us / us, 1.0, static_cast<double>(options.max_reps)));
+      arm.reps = static_cast<int>(
+          std::clamp(options.sample_us / us, 1.0, static_cast<double>(options.max_reps)));
     }
     progress = std::max(progress, 0.2);
     round = 0;
@@ -304,7 +353,8 @@ struct Tuner::Impl {
     Select();
   }
 
-  // The winner so far, and whom it has to beat on fresh samples: the incumbent, else what would run without any tuning.
+  // The winner so far, and whom it has to beat on fresh samples: the incumbent, else what would run
+  // without any tuning.
   void Select() {
     const std::vector<int> ranked = Ranking(race_begin);
     winner = ranked.front();
@@ -332,7 +382,8 @@ struct Tuner::Impl {
         queue.insert(queue.begin(), rival);
       }
     }
-    progress = std::max(progress, 0.8 + 0.2 * (block - verify_begin) / std::max(1, options.verify_blocks));
+    progress =
+        std::max(progress, 0.8 + 0.2 * (block - verify_begin) / std::max(1, options.verify_blocks));
   }
 
   void AfterVerify() {
@@ -359,7 +410,8 @@ struct Tuner::Impl {
       if (arm.fresh_us.size() >= 3) us = arm.fresh_us;
       const MedianInterval interval = IntervalOf(us);
       arm.result.samples = static_cast<int>(us.size());
-      arm.result.median_us = interval.median, arm.result.low_us = interval.low, arm.result.high_us = interval.high;
+      arm.result.median_us = interval.median, arm.result.low_us = interval.low,
+      arm.result.high_us = interval.high;
     }
   }
 
@@ -414,7 +466,8 @@ Tuner& Tuner::operator=(Tuner&&) noexcept = default;
 std::optional<Tuner::Ask> Tuner::Next() {
   Impl& t = *impl_;
   if (t.asked >= 0) return std::nullopt;  // the last question has no answer yet
-  if (t.phase != Impl::Phase::kDone && t.options.budget_us > 0 && t.spent >= t.options.budget_us) t.Finish(false);
+  if (t.phase != Impl::Phase::kDone && t.options.budget_us > 0 && t.spent >= t.options.budget_us)
+    t.Finish(false);
   t.Advance();
   if (t.phase == Impl::Phase::kDone) return std::nullopt;
   t.asked = t.queue.back();
@@ -430,9 +483,14 @@ void Tuner::Notify(const Outcome& outcome) {
   const int a = std::exchange(t.asked, -1);
   Impl::Arm& arm = t.At(a);
   const bool check = t.phase == Impl::Phase::kCheck || t.phase == Impl::Phase::kRecheck;
-  arm.result.tried = true;
-  t.spent += outcome.cost_us > 0 ? outcome.cost_us : (check ? 0 : std::max(0.0, outcome.us) * arm.reps);
-  if (outcome.verdict != Verdict::kOk) {
+  arm.result.tried = !outcome.skipped;
+  t.spent +=
+      outcome.cost_us > 0 ? outcome.cost_us : (check ? 0 : std::max(0.0, outcome.us) * arm.reps);
+  if (outcome.skipped) {
+    arm.alive = false;
+    arm.log_us.clear();
+    t.AfterFailure(a);
+  } else if (outcome.verdict != Verdict::kOk) {
     t.Kill(arm, outcome.verdict, outcome.evidence);
     t.AfterFailure(a);
   } else if (!check) {

@@ -13,17 +13,18 @@
 namespace tilewright {
 namespace {
 
-// A machine with known truth: every candidate has a time; the noise is scripted. Common to all candidates: a clock that drifts (AR(1)
-// in the logarithm) and steps; of each sample: jitter and spikes.
+// A machine with known truth: every candidate has a time; the noise is scripted. Common to all
+// candidates: a clock that drifts (AR(1) in the logarithm) and steps; of each sample: jitter and
+// spikes.
 class FakeMachine {
  public:
   struct Arm {
     double us = 100;
     double predicted_us = 0;  // 0: the truth
     Verdict check = Verdict::kOk;
-    int error_from = -1;      // the n-th timing returns an error
-    int wrong_from = -1;      // the n-th check finds wrong numbers
-    double bimodal = 1;       // every other sample is this much slower
+    int error_from = -1;  // the n-th timing returns an error
+    int wrong_from = -1;  // the n-th check finds wrong numbers
+    double bimodal = 1;   // every other sample is this much slower
     bool incumbent = false, fallback = false;
   };
   struct Noise {
@@ -32,7 +33,8 @@ class FakeMachine {
     double stall_us = 0;                     // of overhead for each sample
   };
 
-  FakeMachine(std::map<std::string, Arm> arms, Noise noise, std::uint64_t seed) : arms_(std::move(arms)), noise_(noise), random_(seed) {}
+  FakeMachine(std::map<std::string, Arm> arms, Noise noise, std::uint64_t seed)
+      : arms_(std::move(arms)), noise_(noise), random_(seed) {}
 
   std::vector<Tuner::Candidate> Candidates(bool reversed = false) const {
     std::vector<Tuner::Candidate> list;
@@ -48,7 +50,8 @@ class FakeMachine {
   }
 
   // Plays the session; returns the winner's name, "" for none.
-  std::string Play(Tuner& tuner, const std::vector<Tuner::Candidate>& list, int stop_after = 1 << 30) {
+  std::string Play(Tuner& tuner, const std::vector<Tuner::Candidate>& list,
+                   int stop_after = 1 << 30) {
     int asked = 0;
     while (const auto ask = tuner.Next()) {
       const std::string& name = list[static_cast<std::size_t>(ask->candidate)].name;
@@ -155,7 +158,8 @@ TEST(Tuner, EveryCandidateIsCheckedBeforeAnyIsTimed) {
 }
 
 TEST(Tuner, AWrongCandidateNeverWinsHoweverFast) {
-  for (const Verdict verdict : {Verdict::kWrong, Verdict::kGuard, Verdict::kError, Verdict::kCrash, Verdict::kHang}) {
+  for (const Verdict verdict :
+       {Verdict::kWrong, Verdict::kGuard, Verdict::kError, Verdict::kCrash, Verdict::kHang}) {
     std::map<std::string, Arm> arms{{"honest", {100}}, {"liar", {1}}};
     arms["liar"].check = verdict;
     FakeMachine machine(arms, {}, 1);
@@ -203,6 +207,20 @@ TEST(Tuner, TheWinnerIsCheckedAgainBeforeItWins) {
   EXPECT_TRUE(tuner.conclusive());
 }
 
+TEST(Tuner, ACandidateThatCouldNotBeTriedHasNoVerdict) {
+  Tuner tuner({{"a", 1}, {"b", 1}}, {});
+  while (const auto ask = tuner.Next()) {
+    Tuner::Outcome outcome;
+    outcome.us = 50;
+    outcome.skipped = ask->candidate == 0;
+    tuner.Notify(outcome);
+  }
+  EXPECT_EQ(*tuner.Best(), 1);
+  EXPECT_FALSE(tuner.result(0).tried);
+  EXPECT_EQ(tuner.result(0).verdict, Verdict::kOk);
+  EXPECT_EQ(tuner.result(0).samples, 0);
+}
+
 TEST(Tuner, AllFailingLeavesNoWinnerAndEveryVerdict) {
   std::map<std::string, Arm> arms{{"a", {100}}, {"b", {90}}};
   arms["a"].check = Verdict::kWrong, arms["b"].error_from = 0;
@@ -222,7 +240,8 @@ TEST(Tuner, NothingToDoEndsAtOnce) {
 }
 
 TEST(Tuner, DriftSpikesAndFirstLaunchesDoNotChangeTheWinner) {
-  // The clock wanders by 5 %, one sample in twenty is three times too long, first launches take ten times; the best is 4 % ahead.
+  // The clock wanders by 5 %, one sample in twenty is three times too long, first launches take ten
+  // times; the best is 4 % ahead.
   FakeMachine::Noise noise;
   noise.jitter = 0.01, noise.drift = 0.05, noise.spike_chance = 0.05, noise.first_launch = 10;
   int right = 0;
@@ -248,7 +267,8 @@ TEST(Tuner, AStepOfTheClockBetweenBlocksShiftsAllAlike) {
 }
 
 TEST(Tuner, ABimodalCandidateIsJudgedByWhatItUsuallyTakes) {
-  // Half its samples are the fastest of all, half are slow: in the median it loses to the steady one.
+  // Half its samples are the fastest of all, half are slow: in the median it loses to the steady
+  // one.
   std::map<std::string, Arm> arms{{"steady", {100}}, {"moody", {90}}, {"slow", {130}}};
   arms["moody"].bimodal = 1.6;
   FakeMachine machine(arms, {0.005}, 5);
@@ -263,16 +283,17 @@ TEST(Tuner, SlowKernelsAreMeasuredMoreThanOnce) {
     noise.jitter = 0.03, noise.spike_chance = 0.05;
     FakeMachine machine({{"a", {20800}}, {"b", {20000}}, {"c", {22000}}}, noise, seed);
     right += machine.Play() == "b" ? 1 : 0;
-    EXPECT_GE(machine.asks["b"], 6);
+    EXPECT_GE(machine.asks["b"], 1 + 2 + 6 + 1);  // check, first launches, race, check again
   }
-  EXPECT_GE(right, 37);
+  EXPECT_GE(right, 34);  // 4 % apart under 3 % of noise and spikes
 }
 
 TEST(Tuner, TheIncumbentStaysInsideTheNoise) {
   int kept = 0, overtaken = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     for (const double challenger : {99.9, 96.0}) {
-      std::map<std::string, Arm> arms{{"challenger", {challenger}}, {"incumbent", {100}}, {"other", {104}}};
+      std::map<std::string, Arm> arms{
+          {"challenger", {challenger}}, {"incumbent", {100}}, {"other", {104}}};
       arms["incumbent"].incumbent = true;
       FakeMachine::Noise noise;
       noise.jitter = 0.01, noise.drift = 0.02;
@@ -323,7 +344,8 @@ TEST(Tuner, EqualTimesGiveTheFirstName) {
 }
 
 TEST(Tuner, TheWinnersTimeComesFromSamplesTakenAfterTheSelection) {
-  // Twenty equals: the one that looked fastest looked so by luck. Its stored time must not be that luck.
+  // Twenty equals: the one that looked fastest looked so by luck. Its stored time must not be that
+  // luck.
   double sum = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     std::map<std::string, Arm> arms;
@@ -414,10 +436,20 @@ TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
 }
 
 TEST(Tuner, TheHopelessAreTimedNoMoreThanTwice) {
-  std::map<std::string, Arm> arms{{"a", {100, 100}}, {"b", {110, 100}}, {"crawler", {5000, 100}}};
+  std::map<std::string, Arm> arms{{"a", {100, 100}}, {"b", {110, 100}}, {"crawler", {4000, 100}}};
   FakeMachine machine(arms, {}, 1);
   machine.Play();
   EXPECT_EQ(machine.asks["crawler"], 3);  // the check and two launches
+}
+
+TEST(Tuner, SlowProblemsGetFewerCandidatesAndTheHopelessOneLaunch) {
+  std::map<std::string, Arm> arms;
+  for (int i = 0; i < 12; ++i) arms["k" + std::to_string(10 + i)] = {20000.0 + 500 * i};
+  arms["k12"].us = 150000, arms["k12"].predicted_us = 20500;
+  FakeMachine machine(arms, {}, 1);
+  EXPECT_EQ(machine.Play(), "k10");
+  EXPECT_EQ(machine.asks.size(), 6u);
+  EXPECT_EQ(machine.asks["k12"], 2);  // the check and one launch
 }
 
 TEST(Tuner, AsksNothingNewBeforeItsQuestionIsAnswered) {

@@ -7,11 +7,13 @@
 namespace tilewright {
 namespace {
 
-// A candidate that no session decided for replaces the decided one only beyond doubt: intervals apart and this much faster.
+// A candidate that no session decided for replaces the decided one only beyond doubt: intervals
+// apart and this much faster.
 constexpr double kOvertakeGain = 0.01;
 
-// The decision of the latest session, unless a candidate measured since (by another process, on another board of the class) is
-// better beyond doubt; without any decision the least median. `combined` is sorted, so equal times fall to the first name.
+// The decision of the latest session, unless a candidate measured since (by another process, on
+// another board of the class) is better beyond doubt; without any decision the least median.
+// `combined` is sorted, so equal times fall to the first name.
 const CombinedRecord* Pick(std::span<const CombinedRecord> combined) {
   const CombinedRecord* decided = nullptr;
   const CombinedRecord* fastest = nullptr;
@@ -25,15 +27,15 @@ const CombinedRecord* Pick(std::span<const CombinedRecord> combined) {
     }
   }
   if (decided == nullptr) return fastest;
-  const bool beyond_doubt =
-      fastest->high_us < decided->low_us && fastest->median_us < (1 - kOvertakeGain) * decided->median_us;
+  const bool beyond_doubt = fastest->high_us < decided->low_us &&
+                            fastest->median_us < (1 - kOvertakeGain) * decided->median_us;
   return beyond_doubt ? fastest : decided;
 }
 
 }  // namespace
 
-DispatchCache BuildCache(std::span<const Record> records, const Registry& registry, const RecordScope& scope,
-                         BuildReport* report) {
+DispatchCache BuildCache(std::span<const Record> records, const Registry& registry,
+                         const RecordScope& scope, BuildReport* report) {
   BuildReport counts;
   std::map<std::string, std::vector<Record>> by_problem;
   for (const Record& record : records) {
@@ -82,7 +84,8 @@ DispatchCache BuildCache(std::span<const Record> records, const Registry& regist
     auto spec = ParseSpec(pick->spec, registry.Find(pick->kernel));
     spec->measured_us = static_cast<float>(pick->median_us);
     for (const Record& row : rows) {
-      if (row.kernel == pick->kernel && row.spec == pick->spec) spec->predicted_us = static_cast<float>(row.predicted_us);
+      if (row.kernel == pick->kernel && row.spec == pick->spec)
+        spec->predicted_us = static_cast<float>(row.predicted_us);
     }
     if (cache.Insert(*desc, *spec)) ++counts.problems;
   }

@@ -28,7 +28,8 @@ std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates, const Dispa
     const bool reference = candidate.kernel->info().reference;
     if (reference && !time.reference_only) continue;
     if (!reference && time.reference_only) time.model_us = kNever, time.reference_only = false;
-    for (const LaunchSpec& spec : candidate.specs) time.model_us = std::min<double>(time.model_us, spec.predicted_us);
+    for (const LaunchSpec& spec : candidate.specs)
+      time.model_us = std::min<double>(time.model_us, spec.predicted_us);
   }
   if (records == nullptr) return times;
   for (auto& [pack, time] : times) {
@@ -45,20 +46,22 @@ std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates, const Dispa
     if (candidate == nullptr || !candidate->feasible() || hit->spec.predicted_us <= 0) continue;
     for (const LaunchSpec& spec : candidate->specs) {
       if (spec == hit->spec) {
-        time.recorded_us = static_cast<double>(spec.predicted_us) * hit->spec.measured_us / hit->spec.predicted_us;
+        time.recorded_us =
+            static_cast<double>(spec.predicted_us) * hit->spec.measured_us / hit->spec.predicted_us;
       }
     }
   }
   return times;
 }
 
-// How much slower than its model this machine is at this batch size, from the layouts that have records: an unmeasured layout must
-// not win only because models are optimists.
+// How much slower than its model this machine is at this batch size, from the layouts that have
+// records: an unmeasured layout must not win only because models are optimists.
 double ModelScale(const std::map<Pack, LayoutTime>& times) {
   double sum = 0;
   int count = 0;
   for (const auto& [pack, time] : times) {
-    if (!std::isfinite(time.recorded_us) || !std::isfinite(time.model_us) || time.model_us <= 0) continue;
+    if (!std::isfinite(time.recorded_us) || !std::isfinite(time.model_us) || time.model_us <= 0)
+      continue;
     sum += std::log(time.recorded_us / time.model_us);
     ++count;
   }
@@ -67,9 +70,11 @@ double ModelScale(const std::map<Pack, LayoutTime>& times) {
 
 }  // namespace
 
-Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeight> batches, const Registry& registry,
-                              const DeviceSpec& device, const FeasibleOptions& options, const DispatchCache* records) {
-  if (batches.empty()) return Fail(ErrorCode::kInvalidArgument, "no batch sizes to choose a layout for");
+Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeight> batches,
+                              const Registry& registry, const DeviceSpec& device,
+                              const FeasibleOptions& options, const DispatchCache* records) {
+  if (batches.empty())
+    return Fail(ErrorCode::kInvalidArgument, "no batch sizes to choose a layout for");
   GemmDesc problem = weights;
   problem.pack_b = kPackAny;
   struct Total {
@@ -80,7 +85,8 @@ Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeig
   std::string refused;
   for (const BatchWeight& batch : batches) {
     if (!(batch.weight > 0) || !std::isfinite(batch.weight)) {
-      return Fail(ErrorCode::kInvalidArgument, Format("weight of batch {} = {}: must be positive", batch.batch, batch.weight));
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("weight of batch {} = {}: must be positive", batch.batch, batch.weight));
     }
     SetBatch(problem, batch.batch);
     const auto checked = Validate(problem);
@@ -100,10 +106,12 @@ Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeig
   }
   PackChoice choice;
   for (const auto& [pack, total] : totals) {
-    if (total.served == static_cast<int>(batches.size())) choice.layouts.push_back({pack, total.us, total.measured});
+    if (total.served == static_cast<int>(batches.size()))
+      choice.layouts.push_back({pack, total.us, total.measured});
   }
   if (choice.layouts.empty()) {
-    return Fail(ErrorCode::kUnsupported, "no layout of the weights serves every batch size:\n" + refused);
+    return Fail(ErrorCode::kUnsupported,
+                "no layout of the weights serves every batch size:\n" + refused);
   }
   // Equal costs fall to the lower number: plain weights need no copy.
   std::stable_sort(choice.layouts.begin(), choice.layouts.end(),
@@ -111,11 +119,14 @@ Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeig
   const PackChoice::Row& best = choice.layouts.front();
   choice.pack = best.pack;
   choice.weighted_us = best.weighted_us;
-  choice.provenance = best.measured == static_cast<int>(batches.size()) ? Provenance::kMeasured : Provenance::kModel;
+  choice.provenance = best.measured == static_cast<int>(batches.size()) ? Provenance::kMeasured
+                                                                        : Provenance::kModel;
   for (Kernel* kernel : registry.kernels()) {
     SetBatch(problem, batches.front().batch);
     problem.pack_b = best.pack;
-    if (kernel->desc().pack_b != best.pack || kernel->IsFeasible(problem) || kernel->CheckDevice(device)) continue;
+    if (kernel->desc().pack_b != best.pack || kernel->IsFeasible(problem) ||
+        kernel->CheckDevice(device))
+      continue;
     choice.packer = kernel;
     break;
   }

@@ -58,7 +58,8 @@ struct DispatchCache::Impl {
     LaunchSpec& standing = family.specs[i];
     if (standing == spec && standing.measured_us == spec.measured_us) return Inserted::kSame;
     if (!IsTime(spec.measured_us)) return Inserted::kWorse;
-    if (IsTime(standing.measured_us) && standing.measured_us <= spec.measured_us) return Inserted::kWorse;
+    if (IsTime(standing.measured_us) && standing.measured_us <= spec.measured_us)
+      return Inserted::kWorse;
     standing = spec;
     family.extra[i] = std::move(extra);
     return Inserted::kTaken;
@@ -66,10 +67,12 @@ struct DispatchCache::Impl {
 
   enum class Line { kHeader, kResolved, kUnknownKernel, kStale, kForeign, kCorrupt, kWorse };
   Line Take(const std::string& text);
-  std::string EntryLine(const GemmDesc& desc, const LaunchSpec& spec, const std::string& extra) const;
+  std::string EntryLine(const GemmDesc& desc, const LaunchSpec& spec,
+                        const std::string& extra) const;
 };
 
-DispatchCache::DispatchCache(std::vector<Kernel*> kernels, std::string device) : impl_(std::make_unique<Impl>()) {
+DispatchCache::DispatchCache(std::vector<Kernel*> kernels, std::string device)
+    : impl_(std::make_unique<Impl>()) {
   impl_->device = std::move(device);
   for (Kernel* kernel : kernels) {
     if (kernel != nullptr) impl_->by_name.try_emplace(kernel->name(), kernel);
@@ -145,10 +148,12 @@ bool DispatchCache::Erase(const GemmDesc& desc) {
 std::size_t DispatchCache::size() const { return impl_->entries; }
 const ImportReport& DispatchCache::last_import() const { return impl_->report; }
 
-void DispatchCache::ForEach(const std::function<void(const GemmDesc&, const LaunchSpec&)>& visit) const {
+void DispatchCache::ForEach(
+    const std::function<void(const GemmDesc&, const LaunchSpec&)>& visit) const {
   std::vector<const Family*> families;
   for (const Family& family : impl_->table.families()) families.push_back(&family);
-  std::sort(families.begin(), families.end(), [](const Family* x, const Family* y) { return x->key < y->key; });
+  std::sort(families.begin(), families.end(),
+            [](const Family* x, const Family* y) { return x->key < y->key; });
   for (const Family* family : families) {
     for (std::size_t i = 0; i < family->batches.size(); ++i) {
       GemmDesc desc = family->key;
@@ -158,7 +163,8 @@ void DispatchCache::ForEach(const std::function<void(const GemmDesc&, const Laun
   }
 }
 
-std::string DispatchCache::Impl::EntryLine(const GemmDesc& desc, const LaunchSpec& spec, const std::string& extra) const {
+std::string DispatchCache::Impl::EntryLine(const GemmDesc& desc, const LaunchSpec& spec,
+                                           const std::string& extra) const {
   json object = extra.empty() ? json::object() : json::parse(extra, nullptr, false);
   if (!object.is_object()) object = json::object();
   object["schema"] = kSchema;
@@ -186,7 +192,8 @@ int DispatchCache::Export(std::ostream& out) const {
     out << HeaderLine(impl_->device) << '\n';
     for (const std::string& line : lines) out << line << '\n';
     out.flush();
-  } catch (...) {  // a stream with exceptions switched on, or no memory: the caller sees -1 either way
+  } catch (
+      ...) {  // a stream with exceptions switched on, or no memory: the caller sees -1 either way
     return -1;
   }
   return out ? static_cast<int>(impl_->entries) : -1;
@@ -207,11 +214,15 @@ DispatchCache::Impl::Line DispatchCache::Impl::Take(const std::string& text) {
   if (*schema > kSchema) return keep_aside(Line::kForeign);
 
   const auto problem = StringMember(*object, "problem"), name = StringMember(*object, "kernel");
-  const auto entry_device = StringMember(*object, "device"), fingerprint = StringMember(*object, "fingerprint");
+  const auto entry_device = StringMember(*object, "device"),
+             fingerprint = StringMember(*object, "fingerprint");
   const auto swizzle = IntegerMember(*object, "swizzle"), splits = IntegerMember(*object, "splits");
-  const auto measured = NumberMember(*object, "measured_us"), predicted = NumberMember(*object, "predicted_us");
-  if (!problem || !name || !entry_device || !fingerprint || !swizzle || !splits || !measured) return Line::kCorrupt;
-  if (*swizzle < 0 || *swizzle > 30 || *splits < 1 || *splits > 4096 || !std::isfinite(*measured) || *measured < 0) {
+  const auto measured = NumberMember(*object, "measured_us"),
+             predicted = NumberMember(*object, "predicted_us");
+  if (!problem || !name || !entry_device || !fingerprint || !swizzle || !splits || !measured)
+    return Line::kCorrupt;
+  if (*swizzle < 0 || *swizzle > 30 || *splits < 1 || *splits > 4096 || !std::isfinite(*measured) ||
+      *measured < 0) {
     return Line::kCorrupt;
   }
   const auto kernel = by_name.find(*name);
@@ -229,8 +240,8 @@ DispatchCache::Impl::Line DispatchCache::Impl::Take(const std::string& text) {
   spec.measured_us = static_cast<float>(*measured);
   spec.predicted_us = static_cast<float>(predicted.value_or(0));
   if (!IsTime(spec.predicted_us)) spec.predicted_us = 0;
-  for (const char* known : {"schema", "problem", "kernel", "device", "fingerprint", "swizzle", "splits", "measured_us",
-                            "predicted_us"}) {
+  for (const char* known : {"schema", "problem", "kernel", "device", "fingerprint", "swizzle",
+                            "splits", "measured_us", "predicted_us"}) {
     object->erase(known);
   }
   const Inserted inserted = Insert(*desc, spec, object->empty() ? std::string() : object->dump());
@@ -243,15 +254,19 @@ int DispatchCache::Import(std::istream& in) {
   // Trouble by kind: the first line of each is named.
   struct Kind {
     Impl::Line line;
-    int ImportReport::* count;
+    int ImportReport::*count;
     std::string_view words;
     int first = 0;
   };
-  Kind kinds[] = {{Impl::Line::kUnknownKernel, &ImportReport::unknown_kernel, "name a kernel that is not here: kept aside"},
-                  {Impl::Line::kStale, &ImportReport::stale, "are of a kernel that changed since: kept aside"},
-                  {Impl::Line::kForeign, &ImportReport::foreign, "are of another device or a later version: kept aside"},
-                  {Impl::Line::kCorrupt, &ImportReport::corrupt, "do not parse or fail their checksum: skipped"},
-                  {Impl::Line::kWorse, &ImportReport::worse, "are slower than what stood already"}};
+  Kind kinds[] = {
+      {Impl::Line::kUnknownKernel, &ImportReport::unknown_kernel,
+       "name a kernel that is not here: kept aside"},
+      {Impl::Line::kStale, &ImportReport::stale, "are of a kernel that changed since: kept aside"},
+      {Impl::Line::kForeign, &ImportReport::foreign,
+       "are of another device or a later version: kept aside"},
+      {Impl::Line::kCorrupt, &ImportReport::corrupt,
+       "do not parse or fail their checksum: skipped"},
+      {Impl::Line::kWorse, &ImportReport::worse, "are slower than what stood already"}};
   try {
     std::string text;
     for (int number = 1; std::getline(in, text); ++number) {
@@ -267,7 +282,9 @@ int DispatchCache::Import(std::istream& in) {
     }
     for (const Kind& kind : kinds) {
       const int count = report.*kind.count;
-      if (count > 0) report.messages.push_back(Format("{} entries {} (first: line {})", count, kind.words, kind.first));
+      if (count > 0)
+        report.messages.push_back(
+            Format("{} entries {} (first: line {})", count, kind.words, kind.first));
     }
   } catch (...) {  // a stream with exceptions switched on, or no memory: what was read stands
     report.messages.emplace_back("reading stopped early");

@@ -18,13 +18,14 @@ namespace {
 std::atomic<long> g_allocations{0};
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: the compiler would see free() beside new and warn.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -42,7 +43,9 @@ class DispatchCacheTest : public testing::Test {
     setup.desc.max_m = 8;
     return setup;
   }
-  DispatchCache Make(std::string device = "cpu/test") { return DispatchCache({&a_, &b_}, std::move(device)); }
+  DispatchCache Make(std::string device = "cpu/test") {
+    return DispatchCache({&a_, &b_}, std::move(device));
+  }
   LaunchSpec A(float us, int swizzle = 0, int splits = 1) { return {&a_, swizzle, splits, us, 0}; }
   LaunchSpec B(float us) { return {&b_, 0, 1, us, 0}; }
   static std::string Export(const DispatchCache& cache) {
@@ -60,7 +63,8 @@ class DispatchCacheTest : public testing::Test {
 
 TEST_F(DispatchCacheTest, FindIsExactAndBoundsBracket) {
   auto cache = Make();
-  for (const int m : {8, 64, 16}) ASSERT_TRUE(cache.Insert(F32Problem(m), A(static_cast<float>(m))));
+  for (const int m : {8, 64, 16})
+    ASSERT_TRUE(cache.Insert(F32Problem(m), A(static_cast<float>(m))));
   EXPECT_EQ(cache.Find(F32Problem(16))->measured_us, 16);
   EXPECT_FALSE(cache.Find(F32Problem(17)));
   EXPECT_EQ(cache.LowerBoundHit(F32Problem(17))->batch, 64);
@@ -133,7 +137,8 @@ TEST_F(DispatchCacheTest, OnlyBetterEvidenceReplaces) {
 TEST_F(DispatchCacheTest, ExportAndImportGiveTheSameEntriesAndTheSameBytes) {
   auto cache = Make();
   for (int m = 1; m <= 40; ++m) {
-    ASSERT_TRUE(cache.Insert(F32Problem(m, 64 + 32 * (m % 3)), A(1.25f * static_cast<float>(m) + 0.1f, m % 4, 1 + m % 2)));
+    ASSERT_TRUE(cache.Insert(F32Problem(m, 64 + 32 * (m % 3)),
+                             A(1.25f * static_cast<float>(m) + 0.1f, m % 4, 1 + m % 2)));
   }
   std::ostringstream out;
   EXPECT_EQ(cache.Export(out), 40);
@@ -211,9 +216,11 @@ TEST_F(DispatchCacheTest, EveryFlippedBitIsSeenAndCostsOneLine) {
       const int resolved = Import(victim, damaged);
       const ImportReport& report = victim.last_import();
       ASSERT_EQ(static_cast<std::size_t>(resolved), victim.size());
-      ASSERT_EQ(report.unknown_kernel + report.stale + report.foreign + report.worse, 0) << "byte " << i << " bit " << bit;
+      ASSERT_EQ(report.unknown_kernel + report.stale + report.foreign + report.worse, 0)
+          << "byte " << i << " bit " << bit;
       // Without their line end two lines become one that is neither.
-      ASSERT_GE(resolved + report.corrupt, text[i] == '\n' ? 1 : 2) << "byte " << i << " bit " << bit;
+      ASSERT_GE(resolved + report.corrupt, text[i] == '\n' ? 1 : 2)
+          << "byte " << i << " bit " << bit;
       victim.ForEach([&cache](const GemmDesc& desc, const LaunchSpec& spec) {
         const auto original = cache.Find(desc);
         ASSERT_TRUE(original && *original == spec && original->measured_us == spec.measured_us);
@@ -232,13 +239,14 @@ TEST_F(DispatchCacheTest, ATruncatedFileGivesItsWholeLines) {
     const auto whole = std::count(part.begin(), part.end(), '\n');
     const int resolved = Import(victim, part);
     ASSERT_GE(resolved, std::max<long>(0, whole - 1)) << length;  // one line is the header
-    ASSERT_LE(resolved, whole + 0L) << length;                    // a last line may be whole without its end
+    ASSERT_LE(resolved, whole + 0L) << length;  // a last line may be whole without its end
   }
 }
 
 TEST_F(DispatchCacheTest, HostileTextIsCountedNotObeyed) {
   auto cache = Make();
-  std::string text = std::string(100000, '[') + "\n{}\n[]\nnull\n\"x\"\n{\"sum\":1}\n\x01\xff\xfe\n";
+  std::string text =
+      std::string(100000, '[') + "\n{}\n[]\nnull\n\"x\"\n{\"sum\":1}\n\x01\xff\xfe\n";
   text += "{\"a\":" + std::string(5000, '{') + "\n" + std::string(200000, 'x') + "\n";
   EXPECT_EQ(Import(cache, text), 0);
   EXPECT_EQ(cache.last_import().corrupt, 9);
@@ -284,7 +292,8 @@ TEST_F(DispatchCacheTest, LookupsAmongThousandsTakeNanosecondsAndNoMemory) {
     for (int round = 0; round < 15; ++round) {
       const auto begin = std::chrono::steady_clock::now();
       for (const GemmDesc& desc : descs) hits += lookup(desc) ? 1 : 0;
-      const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+      const std::chrono::duration<double, std::nano> took =
+          std::chrono::steady_clock::now() - begin;
       ns.push_back(took.count() / static_cast<double>(descs.size()));
     }
     EXPECT_EQ(hits, 15 * static_cast<int>(descs.size()));
@@ -305,9 +314,12 @@ TEST_F(DispatchCacheTest, LookupsAmongThousandsTakeNanosecondsAndNoMemory) {
   }
   EXPECT_EQ(g_allocations.load(), before);
   EXPECT_EQ(served, 10000);
-  const double find_ns = median_ns(asked, [&](const GemmDesc& d) { return cache.Find(d).has_value(); });
-  const double lower_ns = median_ns(between, [&](const GemmDesc& d) { return cache.LowerBound(d).has_value(); });
-  const double floor_ns = median_ns(asked, [&](const GemmDesc& d) { return cache.FloorBound(d).has_value(); });
+  const double find_ns =
+      median_ns(asked, [&](const GemmDesc& d) { return cache.Find(d).has_value(); });
+  const double lower_ns =
+      median_ns(between, [&](const GemmDesc& d) { return cache.LowerBound(d).has_value(); });
+  const double floor_ns =
+      median_ns(asked, [&](const GemmDesc& d) { return cache.FloorBound(d).has_value(); });
   RecordProperty("find_ns", std::to_string(find_ns));
   RecordProperty("lower_bound_ns", std::to_string(lower_ns));
   RecordProperty("floor_bound_ns", std::to_string(floor_ns));
@@ -316,9 +328,37 @@ TEST_F(DispatchCacheTest, LookupsAmongThousandsTakeNanosecondsAndNoMemory) {
   EXPECT_LE(floor_ns, limit_ns);
 }
 
+TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelTakesNanosecondsAndNoMemory) {
+  Registry registry;
+  auto setup = F32Setup("gemm.idle");
+  setup.launch = [](const GemmArgs&, const LaunchSpec&) { return Status(); };
+  FakeKernel* idle = test::AddFake(registry, setup);
+  const auto candidates = Feasible(*Validate(F32Problem(4)), registry, DeviceSpec{});
+  const auto plan = Bind(*Choose(candidates, nullptr));
+  ASSERT_TRUE(plan);
+  std::vector<float> a(4 * 32), b(64 * 32), d(4 * 64);
+  GemmArgs args;
+  args.a = a.data(), args.b = b.data(), args.d = d.data();
+  args.a_layout = {DataType::kF32, Order::kRowMajor, 4, 32, 32};
+  args.b_layout = {DataType::kF32, Order::kColMajor, 32, 64, 32};
+  args.c_layout = args.d_layout = {DataType::kF32, Order::kRowMajor, 4, 64, 64};
+  Workspace workspace;
+  const long before = g_allocations.load();
+  const auto begin = std::chrono::steady_clock::now();
+  bool fine = true;
+  for (int i = 0; i < 10000; ++i)
+    fine = fine && tilewright::Run(*plan, args, workspace, {}).has_value();
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(g_allocations.load(), before);
+  EXPECT_TRUE(fine);
+  EXPECT_EQ(idle->launches, 10000);
+  RecordProperty("run_ns", std::to_string(took.count() / 10000));
+}
+
 TEST_F(DispatchCacheTest, ManyThreadsMayLookUpAtOnce) {
   auto cache = Make();
-  for (int m = 1; m <= 64; ++m) ASSERT_TRUE(cache.Insert(F32Problem(2 * m), A(static_cast<float>(m))));
+  for (int m = 1; m <= 64; ++m)
+    ASSERT_TRUE(cache.Insert(F32Problem(2 * m), A(static_cast<float>(m))));
   std::atomic<int> hits{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -10,7 +10,8 @@
 
 namespace tilewright::test {
 
-/// A GEMM kernel whose answers a test decides; Launch computes f32 operands of any order the slow way.
+/// A GEMM kernel whose answers a test decides; Launch computes f32 operands of any order the slow
+/// way.
 class FakeKernel : public Kernel {
  public:
   struct Setup {
@@ -24,7 +25,8 @@ class FakeKernel : public Kernel {
     bool batch_invariant = false;
     Provider provider = Provider::kOwn;
     std::uint32_t features = 0;
-    std::function<double(const GemmDesc&, const LaunchSpec&)> estimate = [](const GemmDesc&, const LaunchSpec&) { return 1.0; };
+    std::function<double(const GemmDesc&, const LaunchSpec&)> estimate =
+        [](const GemmDesc&, const LaunchSpec&) { return 1.0; };
     std::function<Status(const GemmArgs&, const LaunchSpec&)> launch;  ///< replaces the computation
   };
 
@@ -33,13 +35,16 @@ class FakeKernel : public Kernel {
   int GetMaxSwizzle(const GemmShape&) const override { return setup_.max_swizzle; }
   int GetMaxSplits(const GemmShape&, int, std::size_t, std::size_t partials_size) const override {
     int splits = setup_.max_splits;
-    while (splits > 1 && setup_.partials_bytes * static_cast<std::size_t>(splits - 1) > partials_size) --splits;
+    while (splits > 1 &&
+           setup_.partials_bytes * static_cast<std::size_t>(splits - 1) > partials_size)
+      --splits;
     return splits;
   }
   std::size_t PartialsBytes(const GemmDesc&, const LaunchSpec& spec) const override {
     return setup_.partials_bytes * static_cast<std::size_t>(spec.splits - 1);
   }
-  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec&) const override {
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                    const DeviceSpec&) const override {
     return setup_.estimate(problem, spec);
   }
   Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace&, Stream) override {
@@ -75,7 +80,8 @@ class FakeKernel : public Kernel {
   static std::int64_t Index(const MatrixLayout& layout, std::int32_t row, std::int32_t col) {
     return layout.order == Order::kRowMajor ? row * layout.ld + col : col * layout.ld + row;
   }
-  static float At(const void* data, const MatrixLayout& layout, std::int32_t row, std::int32_t col) {
+  static float At(const void* data, const MatrixLayout& layout, std::int32_t row,
+                  std::int32_t col) {
     return static_cast<const float*>(data)[Index(layout, row, col)];
   }
 

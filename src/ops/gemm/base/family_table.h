@@ -15,15 +15,18 @@ struct Family {
   GemmDesc key;  ///< batch 0
   std::vector<std::int32_t> batches;
   std::vector<LaunchSpec> specs;   ///< beside `batches`
-  std::vector<std::string> extra;  ///< beside `batches`: members of an imported line that this version does not know, as JSON
+  std::vector<std::string> extra;  ///< beside `batches`: members of an imported line that this
+                                   ///< version does not know, as JSON
 
   /// Index of the first batch >= the given one; batches.size() when there is none.
   std::size_t LowerBound(std::int32_t batch) const {
-    return static_cast<std::size_t>(std::lower_bound(batches.begin(), batches.end(), batch) - batches.begin());
+    return static_cast<std::size_t>(std::lower_bound(batches.begin(), batches.end(), batch) -
+                                    batches.begin());
   }
 };
 
-/// Hash table of families: open addressing, linear probing, at most half full. Lookups allocate nothing.
+/// Hash table of families: open addressing, linear probing, at most half full. Lookups allocate
+/// nothing.
 class FamilyTable {
  public:
   static GemmDesc KeyFor(const GemmDesc& desc) {
@@ -65,7 +68,8 @@ class FamilyTable {
     const std::size_t mask = slots_.size() - 1;
     for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
       const Slot& slot = slots_[i];
-      if (slot.family == 0 || (slot.hash == hash && families_[slot.family - 1].key == key)) return &slot;
+      if (slot.family == 0 || (slot.hash == hash && families_[slot.family - 1].key == key))
+        return &slot;
     }
   }
 

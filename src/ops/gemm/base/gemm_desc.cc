@@ -11,7 +11,8 @@
 namespace tilewright {
 namespace {
 
-// Words of every enum in a key, in enumerator order. Keys are in files: a word never changes its meaning.
+// Words of every enum in a key, in enumerator order. Keys are in files: a word never changes its
+// meaning.
 constexpr std::string_view kOrderWords[] = {"col", "row"};
 constexpr std::string_view kStridingWords[] = {"flat", "blocked", "indexed"};
 constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
@@ -86,7 +87,8 @@ bool ParseValue(std::string_view text, Quant& value) {
   if (text == "none") return true;
   if (text.starts_with("k/")) value.type = QuantType::kK;
   if (text.starts_with("b/")) value.type = QuantType::kB;
-  return value.type != QuantType::kNone && ParseNumber(text.substr(2), value.group) && value.group > 0;
+  return value.type != QuantType::kNone && ParseNumber(text.substr(2), value.group) &&
+         value.group > 0;
 }
 
 template <class T>
@@ -148,7 +150,8 @@ Result<GemmDesc> ParseKey(std::string_view key) {
     key.remove_prefix(item.size());
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos) {
-      return Fail(ErrorCode::kInvalidArgument, Format("'{}' in a GEMM key: must be name=value", item));
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("'{}' in a GEMM key: must be name=value", item));
     }
     const std::string_view name = item.substr(0, equals), text = item.substr(equals + 1);
     bool known = false, parsed = false, repeated = false;
@@ -162,9 +165,13 @@ Result<GemmDesc> ParseKey(std::string_view key) {
       }
       ++index;
     });
-    if (!known) return Fail(ErrorCode::kInvalidArgument, Format("'{}': no such field in a GEMM key", name));
-    if (!parsed) return Fail(ErrorCode::kInvalidArgument, Format("{} = '{}': not a value of this field", name, text));
-    if (repeated) return Fail(ErrorCode::kInvalidArgument, Format("{}: given twice in a GEMM key", name));
+    if (!known)
+      return Fail(ErrorCode::kInvalidArgument, Format("'{}': no such field in a GEMM key", name));
+    if (!parsed)
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("{} = '{}': not a value of this field", name, text));
+    if (repeated)
+      return Fail(ErrorCode::kInvalidArgument, Format("{}: given twice in a GEMM key", name));
   }
   if ((seen & 7) != 7) return Fail(ErrorCode::kInvalidArgument, "a GEMM key must give m, n and k");
   return desc;

@@ -46,10 +46,13 @@ TEST(GemmKey, EveryFieldChangesTheKeyTheHashAndSurvivesTheRoundTrip) {
 }
 
 TEST(GemmKey, ListsEveryByteOfTheStruct) {
-  // Setting every listed field to all ones leaves nothing but the reserved bytes at zero: no field is missing from the list.
+  // Setting every listed field to all ones leaves nothing but the reserved bytes at zero: no field
+  // is missing from the list.
   GemmDesc desc;
   std::memset(static_cast<void*>(&desc), 0, sizeof desc);
-  ForEachField(desc, [](std::string_view, auto& value) { std::memset(static_cast<void*>(&value), 0xff, sizeof value); });
+  ForEachField(desc, [](std::string_view, auto& value) {
+    std::memset(static_cast<void*>(&value), 0xff, sizeof value);
+  });
   unsigned char bytes[sizeof desc];
   std::memcpy(bytes, &desc, sizeof desc);
   std::size_t zeros = 0;
@@ -58,7 +61,8 @@ TEST(GemmKey, ListsEveryByteOfTheStruct) {
 }
 
 TEST(GemmKey, IsCanonicalTextAndReadsAnyOrderOfFields) {
-  EXPECT_TRUE(KeyOf(F32Problem(1, 576, 576)).starts_with("m=1 n=576 k=576 num=1 type_a=f32")) << KeyOf(F32Problem(1));
+  EXPECT_TRUE(KeyOf(F32Problem(1, 576, 576)).starts_with("m=1 n=576 k=576 num=1 type_a=f32"))
+      << KeyOf(F32Problem(1));
   const auto parsed = ParseKey("k=32  n=64 m=3 pack_b=any quant_b=k/128 type_b=q4_1");
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(parsed->m, 3);
@@ -78,8 +82,9 @@ TEST(GemmKey, RefusesWhatItDoesNotKnowByName) {
   EXPECT_EQ(message("m=1 m=2 n=2 k=3"), "m: given twice in a GEMM key");
   EXPECT_EQ(message("m=1 n=2"), "a GEMM key must give m, n and k");
   EXPECT_EQ(message("m"), "'m' in a GEMM key: must be name=value");
-  for (const char* bad : {"m= n=1 k=1", "m=1x n=1 k=1", "m=1 n=1 k=1 quant_b=k/0", "m=1 n=1 k=1 quant_b=x/3",
-                          "m=1 n=1 k=1 pack_b=pack", "m=1 n=1 k=1 threads=70000", "m=1 n=1 k=1 group_axis=300"}) {
+  for (const char* bad :
+       {"m= n=1 k=1", "m=1x n=1 k=1", "m=1 n=1 k=1 quant_b=k/0", "m=1 n=1 k=1 quant_b=x/3",
+        "m=1 n=1 k=1 pack_b=pack", "m=1 n=1 k=1 threads=70000", "m=1 n=1 k=1 group_axis=300"}) {
     EXPECT_FALSE(ParseKey(bad)) << bad;
   }
 }
@@ -90,7 +95,8 @@ TEST(GemmKey, RandomTextNeverParsesToSomethingItDoesNotPrint) {
   for (int i = 0; i < 20000; ++i) {
     std::string text = key;
     const int edits = 1 + static_cast<int>(random.Below(3));
-    for (int e = 0; e < edits; ++e) text[random.Below(text.size())] = static_cast<char>(random.Below(256));
+    for (int e = 0; e < edits; ++e)
+      text[random.Below(text.size())] = static_cast<char>(random.Below(256));
     const auto parsed = ParseKey(text);
     if (!parsed) continue;
     const auto again = ParseKey(KeyOf(*parsed));
@@ -187,18 +193,32 @@ TEST(KernelFeasibility, EveryFieldOfTheDescriptionIsCompared) {
     const auto no = kernel.IsFeasible(p);
     return no ? no->ToString() : "feasible";
   };
-  EXPECT_EQ(reason([](GemmDesc& p) { p.type_a = DataType::kF16; }), "type: type_a = f16, needs f32");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.type_b = DataType::kQ8_0; }), "type: type_b = q8_0, needs f32");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.type_c = DataType::kBF16; }), "type: type_c = bf16, needs f32");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.order_a = Order::kColMajor; }), "order: order_a = column-major, needs row-major");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.order_b = Order::kRowMajor; }), "order: order_b = row-major, needs column-major");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.order_c = Order::kColMajor; }), "order: order_c = column-major, needs row-major");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.striding_a = Striding::kBlocked; }), "striding: striding_a = blocked, needs flat");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.striding_c = Striding::kIndexed; }), "striding: striding_c = indexed, needs flat");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.pack_a = 1; }), "pack: pack_a = " + PackName(1) + ", needs plain");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.pack_b = kPackPlain; }), "pack: pack_b = plain, needs " + PackName(3));
-  EXPECT_EQ(reason([](GemmDesc& p) { p.quant_b = {QuantType::kK, 0, 32}; }), "quant: quant_b = k, needs none");
-  EXPECT_EQ(reason([](GemmDesc& p) { p.epilogue = Epilogue::kGatedSilu; }), "epilogue: epilogue = gated_silu, needs none");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.type_a = DataType::kF16; }),
+            "type: type_a = f16, needs f32");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.type_b = DataType::kQ8_0; }),
+            "type: type_b = q8_0, needs f32");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.type_c = DataType::kBF16; }),
+            "type: type_c = bf16, needs f32");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.order_a = Order::kColMajor; }),
+            "order: order_a = column-major, needs row-major");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.order_b = Order::kRowMajor; }),
+            "order: order_b = row-major, needs column-major");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.order_c = Order::kColMajor; }),
+            "order: order_c = column-major, needs row-major");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.striding_a = Striding::kBlocked; }),
+            "striding: striding_a = blocked, needs flat");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.striding_c = Striding::kIndexed; }),
+            "striding: striding_c = indexed, needs flat");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.pack_a = 1; }),
+            "pack: pack_a = " + PackName(1) + ", needs plain");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.pack_b = kPackPlain; }),
+            "pack: pack_b = plain, needs " + PackName(3));
+  EXPECT_EQ(reason([](GemmDesc& p) {
+              p.quant_b = {QuantType::kK, 0, 32};
+            }),
+            "quant: quant_b = k, needs none");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.epilogue = Epilogue::kGatedSilu; }),
+            "epilogue: epilogue = gated_silu, needs none");
   EXPECT_EQ(reason([](GemmDesc& p) { p.scaling = Scaling::kAny; }),
             "scaling: scaling = any alpha and beta, needs alpha 1 beta 0");
   EXPECT_EQ(reason([](GemmDesc& p) { p.guarantee = Guarantee::kBatchInvariant; }),
@@ -234,7 +254,8 @@ TEST(Cluster, GroupsByTheChosenPropertiesAndKeepsTheRankedOrder) {
   auto wide = F32Setup("gemm.wide"), narrow = F32Setup("gemm.narrow"), twin = F32Setup("gemm.twin");
   wide.desc.tile_m = 8, narrow.desc.tile_m = 4, twin.desc.tile_m = 8;
   FakeKernel a(wide), b(narrow), c(twin);
-  const std::vector<LaunchSpec> specs{{&a, 0, 1, 0, 0}, {&b, 0, 1, 0, 0}, {&c, 1, 1, 0, 0}, {&c, 0, 2, 0, 0}};
+  const std::vector<LaunchSpec> specs{
+      {&a, 0, 1, 0, 0}, {&b, 0, 1, 0, 0}, {&c, 1, 1, 0, 0}, {&c, 0, 2, 0, 0}};
   const auto clusters = Cluster(specs, {});
   ASSERT_EQ(clusters.size(), 3u);
   EXPECT_EQ(clusters[0].size(), 2u);  // wide and twin with one split

@@ -11,7 +11,8 @@ constexpr std::string_view kOrderWords[] = {"column-major", "row-major"};
 constexpr std::string_view kStridingWords[] = {"flat", "blocked", "indexed"};
 constexpr std::string_view kQuantWords[] = {"none", "k", "b"};
 constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
-constexpr std::string_view kScalingWords[] = {"alpha 1 beta 0", "alpha 1 beta 1", "any alpha and beta"};
+constexpr std::string_view kScalingWords[] = {"alpha 1 beta 0", "alpha 1 beta 1",
+                                              "any alpha and beta"};
 constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
 
 template <class E, std::size_t N>
@@ -35,7 +36,8 @@ std::string TypeMaskText(std::uint32_t mask) {
   return text;
 }
 
-// Feasibility runs in every bounded cache lookup: the comparisons are inline, the words are built apart, when one fails.
+// Feasibility runs in every bounded cache lookup: the comparisons are inline, the words are built
+// apart, when one fails.
 template <class E>
 constexpr bool In(std::uint32_t mask, E value) {
   return (mask & Bit(value)) != 0;
@@ -43,21 +45,27 @@ constexpr bool In(std::uint32_t mask, E value) {
 constexpr bool PackFits(Pack have, Pack want) { return have == want || have == kPackAny; }
 
 template <class E, std::size_t N>
-[[gnu::cold, gnu::noinline]] Rejection NotIn(Reason reason, std::string_view field, E value, std::uint32_t mask,
+[[gnu::cold, gnu::noinline]] Rejection NotIn(Reason reason, std::string_view field, E value,
+                                             std::uint32_t mask,
                                              const std::string_view (&words)[N]) {
-  return {reason, Format("{} = {}", field, words[static_cast<std::size_t>(value)]), MaskText<E>(mask, words)};
+  return {reason, Format("{} = {}", field, words[static_cast<std::size_t>(value)]),
+          MaskText<E>(mask, words)};
 }
-[[gnu::cold, gnu::noinline]] Rejection WrongType(std::string_view field, DataType type, std::uint32_t mask) {
+[[gnu::cold, gnu::noinline]] Rejection WrongType(std::string_view field, DataType type,
+                                                 std::uint32_t mask) {
   return {Reason::kType, Format("{} = {}", field, DataTypeName(type)), TypeMaskText(mask)};
 }
 [[gnu::cold, gnu::noinline]] Rejection WrongPack(std::string_view field, Pack have, Pack want) {
   return {Reason::kPack, Format("{} = {}", field, PackName(have)), PackName(want)};
 }
-[[gnu::cold, gnu::noinline]] Rejection NotMultiple(std::string_view field, std::int32_t value, std::int32_t of) {
-  return {Reason::kShape, Format("{} = {}", field, value), Format("{} a multiple of {}", field, of)};
+[[gnu::cold, gnu::noinline]] Rejection NotMultiple(std::string_view field, std::int32_t value,
+                                                   std::int32_t of) {
+  return {Reason::kShape, Format("{} = {}", field, value),
+          Format("{} a multiple of {}", field, of)};
 }
 
-// Bits of relative precision that a step to `type` keeps; a kernel that rounds to no fewer than the operand has loses nothing.
+// Bits of relative precision that a step to `type` keeps; a kernel that rounds to no fewer than the
+// operand has loses nothing.
 bool RoundsNothing(DataType type, Precision activations) {
   if (activations == Precision::kF32) return true;
   if (activations == Precision::kBF16) {
@@ -69,7 +77,8 @@ bool RoundsNothing(DataType type, Precision activations) {
 // How far kAuto lets the activations be rounded, by what the weights are.
 Precision AutoPrecision(DataType weights, const Quant& quant) {
   if (GetTypeInfo(weights).block_quantised || weights == DataType::kU4) return Precision::kI8;
-  if (weights == DataType::kBF16 || weights == DataType::kF8E4M3 || quant.type != QuantType::kNone) return Precision::kBF16;
+  if (weights == DataType::kBF16 || weights == DataType::kF8E4M3 || quant.type != QuantType::kNone)
+    return Precision::kBF16;
   return Precision::kF32;
 }
 
@@ -77,13 +86,16 @@ std::optional<Rejection> CheckPrecision(const GemmDesc& p, Precision rounds_a_to
   if (RoundsNothing(p.type_a, rounds_a_to)) return std::nullopt;
   if (p.batch_dim == BatchDim::kN) {
     return Rejection{Reason::kPrecision, "A holds the weights (batch_dim = n)",
-                     Format("activations in A: the kernel rounds A to {}", kPrecisionWords[static_cast<int>(rounds_a_to)])};
+                     Format("activations in A: the kernel rounds A to {}",
+                            kPrecisionWords[static_cast<int>(rounds_a_to)])};
   }
-  const Precision limit = p.precision == Precision::kAuto ? AutoPrecision(p.type_b, p.quant_b) : p.precision;
+  const Precision limit =
+      p.precision == Precision::kAuto ? AutoPrecision(p.type_b, p.quant_b) : p.precision;
   if (static_cast<int>(rounds_a_to) <= static_cast<int>(limit)) return std::nullopt;
-  return Rejection{Reason::kPrecision,
-                   Format("activations may be rounded to {} at most", kPrecisionWords[static_cast<int>(limit)]),
-                   Format("{}", kPrecisionWords[static_cast<int>(rounds_a_to)])};
+  return Rejection{
+      Reason::kPrecision,
+      Format("activations may be rounded to {} at most", kPrecisionWords[static_cast<int>(limit)]),
+      Format("{}", kPrecisionWords[static_cast<int>(rounds_a_to)])};
 }
 
 }  // namespace
@@ -93,9 +105,12 @@ std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
   if (!In(d.type_a, p.type_a)) return WrongType("type_a", p.type_a, d.type_a);
   if (!In(d.type_b, p.type_b)) return WrongType("type_b", p.type_b, d.type_b);
   if (!In(d.type_c, p.type_c)) return WrongType("type_c", p.type_c, d.type_c);
-  if (!In(d.order_a, p.order_a)) return NotIn(Reason::kOrder, "order_a", p.order_a, d.order_a, kOrderWords);
-  if (!In(d.order_b, p.order_b)) return NotIn(Reason::kOrder, "order_b", p.order_b, d.order_b, kOrderWords);
-  if (!In(d.order_c, p.order_c)) return NotIn(Reason::kOrder, "order_c", p.order_c, d.order_c, kOrderWords);
+  if (!In(d.order_a, p.order_a))
+    return NotIn(Reason::kOrder, "order_a", p.order_a, d.order_a, kOrderWords);
+  if (!In(d.order_b, p.order_b))
+    return NotIn(Reason::kOrder, "order_b", p.order_b, d.order_b, kOrderWords);
+  if (!In(d.order_c, p.order_c))
+    return NotIn(Reason::kOrder, "order_c", p.order_c, d.order_c, kOrderWords);
   if (!In(d.striding_a, p.striding_a)) {
     return NotIn(Reason::kStriding, "striding_a", p.striding_a, d.striding_a, kStridingWords);
   }
@@ -107,10 +122,14 @@ std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
   }
   if (!PackFits(p.pack_a, d.pack_a)) return WrongPack("pack_a", p.pack_a, d.pack_a);
   if (!PackFits(p.pack_b, d.pack_b)) return WrongPack("pack_b", p.pack_b, d.pack_b);
-  if (!In(d.quant_a, p.quant_a.type)) return NotIn(Reason::kQuant, "quant_a", p.quant_a.type, d.quant_a, kQuantWords);
-  if (!In(d.quant_b, p.quant_b.type)) return NotIn(Reason::kQuant, "quant_b", p.quant_b.type, d.quant_b, kQuantWords);
-  if (!In(d.epilogue, p.epilogue)) return NotIn(Reason::kEpilogue, "epilogue", p.epilogue, d.epilogue, kEpilogueWords);
-  if (!In(d.scaling, p.scaling)) return NotIn(Reason::kScaling, "scaling", p.scaling, d.scaling, kScalingWords);
+  if (!In(d.quant_a, p.quant_a.type))
+    return NotIn(Reason::kQuant, "quant_a", p.quant_a.type, d.quant_a, kQuantWords);
+  if (!In(d.quant_b, p.quant_b.type))
+    return NotIn(Reason::kQuant, "quant_b", p.quant_b.type, d.quant_b, kQuantWords);
+  if (!In(d.epilogue, p.epilogue))
+    return NotIn(Reason::kEpilogue, "epilogue", p.epilogue, d.epilogue, kEpilogueWords);
+  if (!In(d.scaling, p.scaling))
+    return NotIn(Reason::kScaling, "scaling", p.scaling, d.scaling, kScalingWords);
   if (d.activations != Precision::kF32) {
     if (auto no = CheckPrecision(p, d.activations)) return no;
   }
@@ -131,7 +150,8 @@ std::size_t Kernel::PartialsBytes(const GemmDesc&, const LaunchSpec&) const { re
 std::size_t Kernel::PackedBytes(const MatrixLayout&) const { return 0; }
 
 Status Kernel::PackB(const void*, const MatrixLayout&, void*, Stream) const {
-  return Fail(ErrorCode::kUnsupported, Format("kernel {} reads plain weights: nothing to pack", name()));
+  return Fail(ErrorCode::kUnsupported,
+              Format("kernel {} reads plain weights: nothing to pack", name()));
 }
 
 namespace {
@@ -150,7 +170,8 @@ std::uint32_t FlipOrders(std::uint32_t mask) {
 KernelDesc TransposedDesc(const KernelDesc& inner) {
   KernelDesc d = inner;
   d.type_a = inner.type_b, d.type_b = inner.type_a;
-  d.order_a = FlipOrders(inner.order_b), d.order_b = FlipOrders(inner.order_a), d.order_c = FlipOrders(inner.order_c);
+  d.order_a = FlipOrders(inner.order_b), d.order_b = FlipOrders(inner.order_a),
+  d.order_c = FlipOrders(inner.order_c);
   d.striding_a = inner.striding_b, d.striding_b = inner.striding_a;
   d.quant_a = inner.quant_b, d.quant_b = inner.quant_a;
   d.pack_a = inner.pack_b, d.pack_b = inner.pack_a;
@@ -170,15 +191,19 @@ MatrixLayout Transposed(const MatrixLayout& layout) {
 
 class TransposedKernel final : public Kernel {
  public:
-  explicit TransposedKernel(Kernel& inner) : Kernel(TransposedInfo(inner), TransposedDesc(inner.desc())), inner_(inner) {}
+  explicit TransposedKernel(Kernel& inner)
+      : Kernel(TransposedInfo(inner), TransposedDesc(inner.desc())), inner_(inner) {}
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override {
     if (problem.epilogue == Epilogue::kGatedSilu) {
-      return Rejection{Reason::kEpilogue, "epilogue = gated_silu", "an untransposed kernel: the pairs run along n"};
+      return Rejection{Reason::kEpilogue, "epilogue = gated_silu",
+                       "an untransposed kernel: the pairs run along n"};
     }
     return inner_.IsFeasible(tilewright::Transpose(problem));
   }
-  int GetMaxSwizzle(const GemmShape& shape) const override { return inner_.GetMaxSwizzle(Flipped(shape)); }
+  int GetMaxSwizzle(const GemmShape& shape) const override {
+    return inner_.GetMaxSwizzle(Flipped(shape));
+  }
   int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
                    std::size_t partials_size) const override {
     return inner_.GetMaxSplits(Flipped(shape), swizzle, barriers_size, partials_size);
@@ -186,10 +211,12 @@ class TransposedKernel final : public Kernel {
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override {
     return inner_.PartialsBytes(tilewright::Transpose(problem), InnerSpec(spec));
   }
-  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec, const DeviceSpec& device) const override {
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                    const DeviceSpec& device) const override {
     return inner_.EstimateUs(tilewright::Transpose(problem), InnerSpec(spec), device);
   }
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace, Stream stream) override {
+  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                Stream stream) override {
     GemmArgs t = args;
     t.a = args.b, t.b = args.a;
     t.u = args.v, t.v = args.u;
@@ -212,21 +239,23 @@ class TransposedKernel final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> Transpose(Kernel& kernel) { return std::make_unique<TransposedKernel>(kernel); }
+std::unique_ptr<Kernel> Transpose(Kernel& kernel) {
+  return std::make_unique<TransposedKernel>(kernel);
+}
 
-std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs, const ClusteringParam& param) {
+std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs,
+                                             const ClusteringParam& param) {
   using Key = std::tuple<int, int, int, int, int, int, int>;
   const auto key_of = [&param](const LaunchSpec& spec) {
     const KernelDesc& d = spec.kernel->desc();
-    return Key{param.tile ? d.tile_m : 0,
-               param.tile ? d.tile_n : 0,
-               param.tile ? d.tile_k : 0,
-               param.precision ? static_cast<int>(d.activations) : 0,
-               param.splits ? spec.splits : 0,
-               param.pack ? d.pack_a : 0,
-               param.pack ? d.pack_b : 0};
+    return Key{
+        param.tile ? d.tile_m : 0,      param.tile ? d.tile_n : 0,
+        param.tile ? d.tile_k : 0,      param.precision ? static_cast<int>(d.activations) : 0,
+        param.splits ? spec.splits : 0, param.pack ? d.pack_a : 0,
+        param.pack ? d.pack_b : 0};
   };
-  std::vector<std::vector<LaunchSpec>> clusters;  // in order of first appearance, so a ranked list keeps its leaders
+  std::vector<std::vector<LaunchSpec>>
+      clusters;  // in order of first appearance, so a ranked list keeps its leaders
   std::vector<Key> keys;
   for (const LaunchSpec& spec : specs) {
     const Key key = key_of(spec);
@@ -242,10 +271,13 @@ std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs, 
 }
 
 Status Registry::Add(std::unique_ptr<Kernel> kernel) {
-  if (kernel == nullptr) return Fail(ErrorCode::kInvalidArgument, "a registry takes no null kernel");
-  if (kernel->name().empty()) return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
+  if (kernel == nullptr)
+    return Fail(ErrorCode::kInvalidArgument, "a registry takes no null kernel");
+  if (kernel->name().empty())
+    return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
   if (Find(kernel->name()) != nullptr) {
-    return Fail(ErrorCode::kInvalidArgument, Format("kernel {} is registered twice", kernel->name()));
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("kernel {} is registered twice", kernel->name()));
   }
   view_.push_back(kernel.get());
   owned_.push_back(std::move(kernel));

@@ -24,7 +24,8 @@ TEST(ValidateProblem, NamesTheValueAndTheLimit) {
   EXPECT_EQ(WhyNot(F32Problem(0)), "m = 0: must be at least 1");
   EXPECT_EQ(WhyNot(F32Problem(1, -4)), "n = -4: must be at least 1");
   EXPECT_EQ(WhyNot(F32Problem(1, 4, 0)), "k = 0: must be at least 1");
-  EXPECT_EQ(WhyNot(F32Problem(2147483647, 1, 2147483647)), "A has 1 x 2147483647 x 2147483647 elements: the limit is 2^40");
+  EXPECT_EQ(WhyNot(F32Problem(2147483647, 1, 2147483647)),
+            "A has 1 x 2147483647 x 2147483647 elements: the limit is 2^40");
   GemmDesc p = F32Problem(1, 64, 48);
   p.type_b = DataType::kQ4_1;
   EXPECT_EQ(WhyNot(p), "k = 48: must be a multiple of 32 for q4_1");
@@ -63,7 +64,8 @@ TEST(ValidateProblem, NamesTheValueAndTheLimit) {
 }
 
 struct Call {
-  Call(std::int32_t m = 4, std::int32_t n = 6, std::int32_t k = 8) : a(m * k, 1.0f), b(n * k, 1.0f), c(m * n, 1.0f), d(m * n, NAN) {
+  Call(std::int32_t m = 4, std::int32_t n = 6, std::int32_t k = 8)
+      : a(m * k, 1.0f), b(n * k, 1.0f), c(m * n, 1.0f), d(m * n, NAN) {
     args.a = a.data(), args.b = b.data(), args.c = c.data(), args.d = d.data();
     args.a_layout = {DataType::kF32, Order::kRowMajor, m, k, k};
     args.b_layout = {DataType::kF32, Order::kColMajor, k, n, k};
@@ -167,7 +169,8 @@ class StagesTest : public testing::Test {
     return Feasible(*checked, registry_, device_, options);
   }
   DispatchCache Cache() {
-    return DispatchCache(std::vector<Kernel*>(registry_.kernels().begin(), registry_.kernels().end()), "cpu/test");
+    return DispatchCache(
+        std::vector<Kernel*>(registry_.kernels().begin(), registry_.kernels().end()), "cpu/test");
   }
   FakeKernel* Add(const std::string& name, double us, auto... change) {
     auto setup = F32Setup(name);
@@ -181,12 +184,14 @@ class StagesTest : public testing::Test {
 };
 
 TEST_F(StagesTest, SpecsCoverSwizzlesAndSplitsThatFitTheWorkspace) {
-  Add("gemm.s", 1, [](FakeKernel::Setup& s) { s.max_swizzle = 1, s.max_splits = 5, s.partials_bytes = 1000; });
+  Add("gemm.s", 1,
+      [](FakeKernel::Setup& s) { s.max_swizzle = 1, s.max_splits = 5, s.partials_bytes = 1000; });
   const auto all = CandidatesOf(F32Problem(8));
   std::string text;
   for (const LaunchSpec& spec : all.all()[0].specs) text += SpecText(spec) + "; ";
   EXPECT_EQ(text,
-            "swizzle=0 splits=1; swizzle=1 splits=1; swizzle=0 splits=2; swizzle=1 splits=2; swizzle=0 splits=3; "
+            "swizzle=0 splits=1; swizzle=1 splits=1; swizzle=0 splits=2; swizzle=1 splits=2; "
+            "swizzle=0 splits=3; "
             "swizzle=1 splits=3; swizzle=0 splits=4; swizzle=1 splits=4; ");
   FeasibleOptions small;
   small.partials_bytes = 1500;
@@ -207,12 +212,13 @@ TEST_F(StagesTest, RejectionsCarryTheirReason) {
   EXPECT_EQ(candidates.feasible_count(), 0);
   const auto choice = Choose(candidates, nullptr);
   ASSERT_FALSE(choice);
-  EXPECT_EQ(choice.error().message,
-            "no kernel can run this problem:\n"
-            "  gemm.vnni: device: features none, needs vnni\n"
-            "  gemm.vendor: provider: provider vendor is excluded\n"
-            "  gemm.small: shape: m = 8, needs m <= 4\n"
-            "  gemm.bad: quarantined: crash: signal 11, needs a changed kernel, or the record removed");
+  EXPECT_EQ(
+      choice.error().message,
+      "no kernel can run this problem:\n"
+      "  gemm.vnni: device: features none, needs vnni\n"
+      "  gemm.vendor: provider: provider vendor is excluded\n"
+      "  gemm.small: shape: m = 8, needs m <= 4\n"
+      "  gemm.bad: quarantined: crash: signal 11, needs a changed kernel, or the record removed");
 }
 
 TEST_F(StagesTest, TheOrderIsPinnedMeasuredInterpolatedModelDefault) {
@@ -225,7 +231,8 @@ TEST_F(StagesTest, TheOrderIsPinnedMeasuredInterpolatedModelDefault) {
   ASSERT_TRUE(cache.Insert(F32Problem(8), {measured, 0, 1, 3.0f, 0}));
   ASSERT_TRUE(cache.Insert(F32Problem(32), {near, 0, 1, 9.0f, 0}));
 
-  const auto at = [&](int m, const Pins* pins = nullptr, DispatchPolicy policy = DispatchPolicy::kDefault) {
+  const auto at = [&](int m, const Pins* pins = nullptr,
+                      DispatchPolicy policy = DispatchPolicy::kDefault) {
     return *Choose(CandidatesOf(F32Problem(m)), &cache, pins, policy);
   };
   EXPECT_EQ(at(8).kernel().name(), "gemm.measured");
@@ -258,7 +265,8 @@ TEST_F(StagesTest, APinThatCannotRunIsAnErrorNotAFallback) {
   pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.small", 0, 1};
   auto choice = Choose(CandidatesOf(F32Problem(8)), nullptr, &pins);
   ASSERT_FALSE(choice);
-  EXPECT_TRUE(choice.error().message.starts_with("pinned kernel gemm.small cannot run m=8")) << choice.error().message;
+  EXPECT_TRUE(choice.error().message.starts_with("pinned kernel gemm.small cannot run m=8"))
+      << choice.error().message;
   pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.gone", 0, 1};
   EXPECT_EQ(Choose(CandidatesOf(F32Problem(8)), nullptr, &pins).error().code, ErrorCode::kNotFound);
   pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.any", 0, 3};
@@ -266,7 +274,8 @@ TEST_F(StagesTest, APinThatCannotRunIsAnErrorNotAFallback) {
 }
 
 TEST_F(StagesTest, ARecordedKernelThatCannotRunHereIsPassedOver) {
-  FakeKernel* vendor = Add("gemm.vendor", 1, [](FakeKernel::Setup& s) { s.provider = Provider::kVendor; });
+  FakeKernel* vendor =
+      Add("gemm.vendor", 1, [](FakeKernel::Setup& s) { s.provider = Provider::kVendor; });
   Add("gemm.own", 2);
   DispatchCache cache = Cache();
   ASSERT_TRUE(cache.Insert(F32Problem(8), {vendor, 0, 1, 1.0f, 0}));
@@ -288,7 +297,8 @@ TEST_F(StagesTest, AnEntryWithoutATimeCountsAsPinnedNeverAsMeasured) {
 }
 
 TEST_F(StagesTest, BetweenTwoTunedSizesTheScaledModelMayPreferTheSmallerOne) {
-  // The kernel of the larger size pays for 64 rows whatever it gets; the smaller one's cost grows with the rows.
+  // The kernel of the larger size pays for 64 rows whatever it gets; the smaller one's cost grows
+  // with the rows.
   FakeKernel* tile = Add("gemm.tile", 1, [](FakeKernel::Setup& s) {
     s.estimate = [](const GemmDesc&, const LaunchSpec&) { return 64.0; };
   });
@@ -309,7 +319,8 @@ TEST_F(StagesTest, BetweenTwoTunedSizesTheScaledModelMayPreferTheSmallerOne) {
 }
 
 TEST_F(StagesTest, AnInterpolatedSpecIsCutToWhatTheShapeOffers) {
-  FakeKernel* split = Add("gemm.split", 1, [](FakeKernel::Setup& s) { s.max_splits = 4, s.partials_bytes = 1000; });
+  FakeKernel* split =
+      Add("gemm.split", 1, [](FakeKernel::Setup& s) { s.max_splits = 4, s.partials_bytes = 1000; });
   DispatchCache cache = Cache();
   ASSERT_TRUE(cache.Insert(F32Problem(64), {split, 0, 4, 5.0f, 0}));
   FeasibleOptions small;
@@ -344,14 +355,16 @@ TEST_F(StagesTest, ThePlanNamesThePackedProblemAndRunChecksTheCall) {
 }
 
 TEST_F(StagesTest, RunNeedsThePartialsOfThePlan) {
-  FakeKernel* split = Add("gemm.split", 1, [](FakeKernel::Setup& s) { s.max_splits = 2, s.partials_bytes = 1000; });
+  FakeKernel* split =
+      Add("gemm.split", 1, [](FakeKernel::Setup& s) { s.max_splits = 2, s.partials_bytes = 1000; });
   DispatchCache cache = Cache();
   ASSERT_TRUE(cache.Insert(F32Problem(4, 6, 8), {split, 0, 2, 5.0f, 0}));
   const auto plan = Bind(*Choose(CandidatesOf(F32Problem(4, 6, 8)), &cache));
   EXPECT_EQ(plan->partials_bytes(), 1000u);
   Call call(4, 6, 8);
   Workspace workspace;
-  EXPECT_EQ(tilewright::Run(*plan, call.args, workspace, {}).error().message, "workspace.partials_size = 0: the plan needs 1000");
+  EXPECT_EQ(tilewright::Run(*plan, call.args, workspace, {}).error().message,
+            "workspace.partials_size = 0: the plan needs 1000");
   std::vector<char> partials(1000);
   workspace.partials = partials.data(), workspace.partials_size = partials.size();
   EXPECT_TRUE(tilewright::Run(*plan, call.args, workspace, {}));
@@ -393,7 +406,9 @@ TEST_F(StagesTest, TheLayoutIsTheOneThatServesTheWholeMixOfBatchSizes) {
 }
 
 TEST_F(StagesTest, AnUnmeasuredLayoutDoesNotWinBecauseModelsAreOptimists) {
-  const auto layout = [](Pack pack) { return [pack](FakeKernel::Setup& s) { s.desc.pack_b = pack; }; };
+  const auto layout = [](Pack pack) {
+    return [pack](FakeKernel::Setup& s) { s.desc.pack_b = pack; };
+  };
   FakeKernel* known = Add("gemm.known", 1, layout(1));
   Add("gemm.unknown", 1.1, layout(2));
   DispatchCache cache = Cache();
@@ -409,11 +424,13 @@ TEST_F(StagesTest, NoLayoutForAllSizesIsAnErrorWithReasons) {
   const BatchWeight mix[] = {{1, 1.0}, {2, 1.0}};
   const auto choice = ChoosePack(F32Problem(1), mix, registry_, device_, {}, nullptr);
   ASSERT_FALSE(choice);
-  EXPECT_EQ(choice.error().message,
-            "no layout of the weights serves every batch size:\n  gemv.only: shape: m = 2, needs m <= 1");
+  EXPECT_EQ(
+      choice.error().message,
+      "no layout of the weights serves every batch size:\n  gemv.only: shape: m = 2, needs m <= 1");
 }
 
-Record MeasuredRecord(const GemmDesc& desc, const Kernel& kernel, double us, bool chosen = false, std::int64_t when = 1) {
+Record MeasuredRecord(const GemmDesc& desc, const Kernel& kernel, double us, bool chosen = false,
+                      std::int64_t when = 1) {
   Record record;
   record.op = "gemm";
   record.problem = KeyOf(desc);
@@ -432,16 +449,20 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   FakeKernel* a = Add("gemm.a", 1);
   FakeKernel* b = Add("gemm.b", 2);
   const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
-  std::vector<Record> records{MeasuredRecord(F32Problem(8), *a, 10.0, true), MeasuredRecord(F32Problem(8), *b, 9.95),
-                              MeasuredRecord(F32Problem(16), *a, 30.0, true), MeasuredRecord(F32Problem(16), *b, 20.0),
-                              MeasuredRecord(F32Problem(32), *a, 30.0), MeasuredRecord(F32Problem(32), *b, 29.0)};
-  Record stale = records[0], foreign = records[0], unknown = records[0], odd = records[0], warm = records[0];
-  stale.fingerprint = "old", foreign.scope.device = "cpu/else", unknown.kernel = "gemm.gone", odd.spec = "tiles=3";
+  std::vector<Record> records{
+      MeasuredRecord(F32Problem(8), *a, 10.0, true),  MeasuredRecord(F32Problem(8), *b, 9.95),
+      MeasuredRecord(F32Problem(16), *a, 30.0, true), MeasuredRecord(F32Problem(16), *b, 20.0),
+      MeasuredRecord(F32Problem(32), *a, 30.0),       MeasuredRecord(F32Problem(32), *b, 29.0)};
+  Record stale = records[0], foreign = records[0], unknown = records[0], odd = records[0],
+         warm = records[0];
+  stale.fingerprint = "old", foreign.scope.device = "cpu/else", unknown.kernel = "gemm.gone",
+  odd.spec = "tiles=3";
   warm.scope.policy = MeasurePolicy::kWarm;
   records.insert(records.end(), {stale, foreign, unknown, odd, warm});
   BuildReport report;
   const DispatchCache cache = BuildCache(records, registry_, scope, &report);
-  EXPECT_EQ(cache.Find(F32Problem(8))->kernel, a);   // decided for; the other is faster only within doubt
+  EXPECT_EQ(cache.Find(F32Problem(8))->kernel,
+            a);  // decided for; the other is faster only within doubt
   EXPECT_EQ(cache.Find(F32Problem(16))->kernel, b);  // overtaken beyond doubt
   EXPECT_EQ(cache.Find(F32Problem(32))->kernel, b);  // nobody decided: least median
   EXPECT_NEAR(cache.Find(F32Problem(8))->measured_us, 10.0, 1e-4);
@@ -463,7 +484,8 @@ TEST_F(StagesTest, AKernelThatWasWrongOnceIsOutForItsFamily) {
   FakeKernel* a = Add("gemm.a", 1);
   FakeKernel* b = Add("gemm.b", 2);
   const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
-  std::vector<Record> records{MeasuredRecord(F32Problem(8), *a, 1.0, true), MeasuredRecord(F32Problem(8), *b, 9.0)};
+  std::vector<Record> records{MeasuredRecord(F32Problem(8), *a, 1.0, true),
+                              MeasuredRecord(F32Problem(8), *b, 9.0)};
   Record wrong = MeasuredRecord(F32Problem(3), *a, 0);
   wrong.verdict = Verdict::kWrong, wrong.evidence = "d[2, 7] = nan";
   records.push_back(wrong);
@@ -482,8 +504,9 @@ TEST_F(StagesTest, ExplainRanksEveryCandidateAndWordsEveryRejection) {
   Add("gemm.guess", 2);
   Add("gemm.small", 1, [](FakeKernel::Setup& s) { s.desc.max_m = 4; });
   const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
-  const std::vector<Record> records{MeasuredRecord(F32Problem(8), *slow, 4.0, true),
-                                    MeasuredRecord(F32Problem(8), *registry_.Find("gemm.fast"), 6.0)};
+  const std::vector<Record> records{
+      MeasuredRecord(F32Problem(8), *slow, 4.0, true),
+      MeasuredRecord(F32Problem(8), *registry_.Find("gemm.fast"), 6.0)};
   const DispatchCache cache = BuildCache(records, registry_, scope);
   const auto candidates = CandidatesOf(F32Problem(8));
   const auto choice = *Choose(candidates, &cache);
@@ -508,7 +531,8 @@ TEST(SpecText, RoundTripsAndRefusesNonsense) {
   LaunchSpec spec;
   spec.swizzle = 3, spec.splits = 12;
   EXPECT_EQ(*ParseSpec(SpecText(spec), nullptr), spec);
-  for (const char* bad : {"", "swizzle=1", "swizzle=1 splits=0", "swizzle=-1 splits=1", "swizzle=1 splits=2 x", "splits=1 swizzle=1"}) {
+  for (const char* bad : {"", "swizzle=1", "swizzle=1 splits=0", "swizzle=-1 splits=1",
+                          "swizzle=1 splits=2 x", "splits=1 swizzle=1"}) {
     EXPECT_FALSE(ParseSpec(bad, nullptr)) << bad;
   }
 }

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
 
-tl::unexpected<Error> Bad(std::string message) { return Fail(ErrorCode::kInvalidArgument, std::move(message)); }
+tl::unexpected<Error> Bad(std::string message) {
+  return Fail(ErrorCode::kInvalidArgument, std::move(message));
+}
 
 template <class E>
 bool InRange(E value, E last) {
@@ -20,20 +22,22 @@ bool InRange(E value, E last) {
 
 Status CheckEnums(const GemmDesc& p) {
   bool fine = InRange(p.type_a, DataType::kQ6_K) && InRange(p.type_b, DataType::kQ6_K) &&
-              InRange(p.type_c, DataType::kQ6_K) && InRange(p.type_u, DataType::kQ6_K) && InRange(p.type_v, DataType::kQ6_K);
+              InRange(p.type_c, DataType::kQ6_K) && InRange(p.type_u, DataType::kQ6_K) &&
+              InRange(p.type_v, DataType::kQ6_K);
   fine = fine && InRange(p.order_a, Order::kRowMajor) && InRange(p.order_b, Order::kRowMajor) &&
          InRange(p.order_c, Order::kRowMajor);
-  fine = fine && InRange(p.striding_a, Striding::kIndexed) && InRange(p.striding_b, Striding::kIndexed) &&
-         InRange(p.striding_c, Striding::kIndexed);
+  fine = fine && InRange(p.striding_a, Striding::kIndexed) &&
+         InRange(p.striding_b, Striding::kIndexed) && InRange(p.striding_c, Striding::kIndexed);
   fine = fine && InRange(p.epilogue, Epilogue::kGatedSilu) && InRange(p.scaling, Scaling::kAny) &&
          InRange(p.batch_dim, BatchDim::kN) && InRange(p.precision, Precision::kI8) &&
-         InRange(p.guarantee, Guarantee::kBatchInvariant) && InRange(p.quant_a.type, QuantType::kB) &&
-         InRange(p.quant_b.type, QuantType::kB);
+         InRange(p.guarantee, Guarantee::kBatchInvariant) &&
+         InRange(p.quant_a.type, QuantType::kB) && InRange(p.quant_b.type, QuantType::kB);
   if (!fine) return Bad("a field of the problem holds a number that is none of its values");
   for (const std::uint8_t byte : p.reserved) {
     if (byte != 0) return Bad("reserved bytes of the problem must be 0");
   }
-  if (p.quant_a.reserved != 0 || p.quant_b.reserved != 0) return Bad("reserved bytes of quant must be 0");
+  if (p.quant_a.reserved != 0 || p.quant_b.reserved != 0)
+    return Bad("reserved bytes of quant must be 0");
   return {};
 }
 
@@ -47,7 +51,8 @@ Status CheckSizes(const GemmDesc& p) {
   if (auto s = at_least_one("k", p.k); !s) return s;
   if (auto s = at_least_one("num", p.num); !s) return s;
   if (auto s = at_least_one("threads", p.threads); !s) return s;
-  const auto bounded = [](std::string_view name, std::int64_t x, std::int64_t y, std::int64_t count) -> Status {
+  const auto bounded = [](std::string_view name, std::int64_t x, std::int64_t y,
+                          std::int64_t count) -> Status {
     if (x <= kMaxElements / y && x * y <= kMaxElements / count) return {};
     return Bad(Format("{} has {} x {} x {} elements: the limit is 2^40", name, count, x, y));
   };
@@ -56,44 +61,55 @@ Status CheckSizes(const GemmDesc& p) {
   return bounded("C", p.m, p.n, 1);
 }
 
-Status CheckOperandType(std::string_view name, DataType type, Order order, Order along_k, std::int32_t k) {
+Status CheckOperandType(std::string_view name, DataType type, Order order, Order along_k,
+                        std::int32_t k) {
   if (type == DataType::kNone) return Bad(Format("type_{} = none: must be an element type", name));
   const TypeInfo& info = GetTypeInfo(type);
   if (info.block_elements == 1) return {};
   if (order != along_k) {
-    return Bad(Format("type_{} = {}: blocks lie along k, so order_{} must be {}", name, info.name, name,
-                      along_k == Order::kRowMajor ? "row-major" : "column-major"));
+    return Bad(Format("type_{} = {}: blocks lie along k, so order_{} must be {}", name, info.name,
+                      name, along_k == Order::kRowMajor ? "row-major" : "column-major"));
   }
   if (k % info.block_elements != 0) {
-    return Bad(Format("k = {}: must be a multiple of {} for {}", k, info.block_elements, info.name));
+    return Bad(
+        Format("k = {}: must be a multiple of {} for {}", k, info.block_elements, info.name));
   }
   return {};
 }
 
-Status CheckQuant(std::string_view name, const Quant& quant, std::string_view scale_name, DataType scales, std::int32_t k) {
+Status CheckQuant(std::string_view name, const Quant& quant, std::string_view scale_name,
+                  DataType scales, std::int32_t k) {
   if (quant.type == QuantType::kNone) {
-    if (quant.group != 0) return Bad(Format("quant_{}: group = {} without a type", name, quant.group));
-    if (scales != DataType::kNone) return Bad(Format("type_{} is given, but quant_{} is none", scale_name, name));
+    if (quant.group != 0)
+      return Bad(Format("quant_{}: group = {} without a type", name, quant.group));
+    if (scales != DataType::kNone)
+      return Bad(Format("type_{} is given, but quant_{} is none", scale_name, name));
     return {};
   }
   if (quant.group == 0) return Bad(Format("quant_{}: group = 0: must be at least 1", name));
-  if (scales == DataType::kNone) return Bad(Format("quant_{} is given, but type_{} is none", name, scale_name));
+  if (scales == DataType::kNone)
+    return Bad(Format("quant_{} is given, but type_{} is none", name, scale_name));
   if (GetTypeInfo(scales).block_elements != 1) {
-    return Bad(Format("type_{} = {}: scales must be of a plain type", scale_name, DataTypeName(scales)));
+    return Bad(
+        Format("type_{} = {}: scales must be of a plain type", scale_name, DataTypeName(scales)));
   }
-  if (k % quant.group != 0) return Bad(Format("k = {}: must be a multiple of the group of {} of quant_{}", k, quant.group, name));
+  if (k % quant.group != 0)
+    return Bad(
+        Format("k = {}: must be a multiple of the group of {} of quant_{}", k, quant.group, name));
   return {};
 }
 
 Status CheckGroups(const GemmDesc& p) {
-  const bool flat =
-      p.striding_a == Striding::kFlat && p.striding_b == Striding::kFlat && p.striding_c == Striding::kFlat;
-  if (p.group_axis < -1 || p.group_axis > 1) return Bad(Format("group_axis = {}: must be -1, 0 or 1", p.group_axis));
+  const bool flat = p.striding_a == Striding::kFlat && p.striding_b == Striding::kFlat &&
+                    p.striding_c == Striding::kFlat;
+  if (p.group_axis < -1 || p.group_axis > 1)
+    return Bad(Format("group_axis = {}: must be -1, 0 or 1", p.group_axis));
   if (p.num == 1) return {};
-  if (flat) return Bad(Format("num = {}: flat striding holds one matrix, use blocked or indexed", p.num));
+  if (flat)
+    return Bad(Format("num = {}: flat striding holds one matrix, use blocked or indexed", p.num));
   if (p.group_axis != static_cast<int>(p.batch_dim)) {
-    return Bad(Format("group_axis = {}: with num = {} the groups divide the batch dimension, {}", p.group_axis, p.num,
-                      static_cast<int>(p.batch_dim)));
+    return Bad(Format("group_axis = {}: with num = {} the groups divide the batch dimension, {}",
+                      p.group_axis, p.num, static_cast<int>(p.batch_dim)));
   }
   return {};
 }
@@ -112,54 +128,66 @@ Status CheckDesc(const GemmDesc& p) {
   if (p.epilogue == Epilogue::kGatedSilu && p.n % (2 * kGatedBlock) != 0) {
     return Bad(Format("n = {}: gated_silu needs a multiple of {}", p.n, 2 * kGatedBlock));
   }
-  if (p.pack_a == kPackAny) return Bad("pack_a = any: only weights are packed, pack_a must name a layout");
+  if (p.pack_a == kPackAny)
+    return Bad("pack_a = any: only weights are packed, pack_a must name a layout");
   return {};
 }
 
-// Bytes from the first to the last element of a matrix whose rows (row-major) or columns follow each other `ld` elements apart.
+// Bytes from the first to the last element of a matrix whose rows (row-major) or columns follow
+// each other `ld` elements apart.
 struct Extent {
   const std::byte* first = nullptr;
   const std::byte* last = nullptr;  ///< one beyond
 };
 Extent ExtentOf(const void* data, const MatrixLayout& layout, std::int64_t rows) {
   const bool row_major = layout.order == Order::kRowMajor;
-  const std::int64_t lines = row_major ? rows : layout.cols, length = row_major ? layout.cols : rows;
+  const std::int64_t lines = row_major ? rows : layout.cols,
+                     length = row_major ? layout.cols : rows;
   const auto* first = static_cast<const std::byte*>(data);
-  return {first, first + BytesOf(layout.type, layout.ld) * static_cast<std::size_t>(lines - 1) + BytesOf(layout.type, length)};
+  return {first, first + BytesOf(layout.type, layout.ld) * static_cast<std::size_t>(lines - 1) +
+                     BytesOf(layout.type, length)};
 }
 bool Overlap(const Extent& x, const Extent& y) { return x.first < y.last && y.first < x.last; }
 
-Status CheckLayout(std::string_view name, const MatrixLayout& layout, std::int64_t rows, std::int64_t cols) {
+Status CheckLayout(std::string_view name, const MatrixLayout& layout, std::int64_t rows,
+                   std::int64_t cols) {
   if (layout.rows != rows || layout.cols != cols) {
-    return Bad(Format("{} is {} x {}: the problem has {} x {}", name, layout.rows, layout.cols, rows, cols));
+    return Bad(Format("{} is {} x {}: the problem has {} x {}", name, layout.rows, layout.cols,
+                      rows, cols));
   }
   if (layout.pack != kPackPlain) return {};  // a packed layout has no leading dimension
   const bool row_major = layout.order == Order::kRowMajor;
   const std::int64_t length = row_major ? cols : rows, lines = row_major ? rows : cols;
   if (layout.ld < length) {
-    return Bad(Format("ld of {} = {}: must be at least {}, its {}", name, layout.ld, length, row_major ? "columns" : "rows"));
+    return Bad(Format("ld of {} = {}: must be at least {}, its {}", name, layout.ld, length,
+                      row_major ? "columns" : "rows"));
   }
   const int block = GetTypeInfo(layout.type).block_elements;
   if (layout.ld % block != 0) {
-    return Bad(Format("ld of {} = {}: must be a multiple of {} for {}", name, layout.ld, block, DataTypeName(layout.type)));
+    return Bad(Format("ld of {} = {}: must be a multiple of {} for {}", name, layout.ld, block,
+                      DataTypeName(layout.type)));
   }
   if (layout.ld > kMaxElements / lines) {
-    return Bad(Format("ld of {} = {}: {} lines of it exceed 2^40 elements", name, layout.ld, lines));
+    return Bad(
+        Format("ld of {} = {}: {} lines of it exceed 2^40 elements", name, layout.ld, lines));
   }
   return {};
 }
 
-Status CheckOffsets(std::string_view name, const MatrixLayout& layout, std::int32_t num, std::int32_t batch) {
+Status CheckOffsets(std::string_view name, const MatrixLayout& layout, std::int32_t num,
+                    std::int32_t batch) {
   if (layout.offsets == nullptr) return Bad(Format("{} has {} groups but no offsets", name, num));
-  if (layout.offsets[0] != 0) return Bad(Format("offsets[0] of {} = {}: must be 0", name, layout.offsets[0]));
+  if (layout.offsets[0] != 0)
+    return Bad(Format("offsets[0] of {} = {}: must be 0", name, layout.offsets[0]));
   for (std::int32_t g = 0; g < num; ++g) {
     if (layout.offsets[g + 1] < layout.offsets[g]) {
-      return Bad(Format("offsets[{}] of {} = {}: smaller than the one before, {}", g + 1, name, layout.offsets[g + 1],
-                        layout.offsets[g]));
+      return Bad(Format("offsets[{}] of {} = {}: smaller than the one before, {}", g + 1, name,
+                        layout.offsets[g + 1], layout.offsets[g]));
     }
   }
   if (layout.offsets[num] != batch) {
-    return Bad(Format("offsets[{}] of {} = {}: must be the number of rows, {}", num, name, layout.offsets[num], batch));
+    return Bad(Format("offsets[{}] of {} = {}: must be the number of rows, {}", num, name,
+                      layout.offsets[num], batch));
   }
   return {};
 }
@@ -187,9 +215,12 @@ Status CheckPointers(const GemmDesc& p, const GemmArgs& args) {
   if (args.a == nullptr) return Bad("a is a null pointer");
   if (args.b == nullptr) return Bad("b is a null pointer");
   if (args.d == nullptr) return Bad("d is a null pointer");
-  if (args.beta != 0.0f && args.c == nullptr) return Bad(Format("c is a null pointer, but beta = {}", args.beta));
-  if (p.quant_a.type != QuantType::kNone && args.u == nullptr) return Bad("quant_a is given, but u is a null pointer");
-  if (p.quant_b.type != QuantType::kNone && args.v == nullptr) return Bad("quant_b is given, but v is a null pointer");
+  if (args.beta != 0.0f && args.c == nullptr)
+    return Bad(Format("c is a null pointer, but beta = {}", args.beta));
+  if (p.quant_a.type != QuantType::kNone && args.u == nullptr)
+    return Bad("quant_a is given, but u is a null pointer");
+  if (p.quant_b.type != QuantType::kNone && args.v == nullptr)
+    return Bad("quant_b is given, but v is a null pointer");
   return {};
 }
 
@@ -197,7 +228,8 @@ Status CheckArgs(const GemmDesc& p, const GemmArgs& args) {
   if (auto s = CheckPointers(p, args); !s) return s;
   const std::int64_t d_cols = p.epilogue == Epilogue::kGatedSilu ? p.n / 2 : p.n;
   if (auto s = CheckLayout("A", args.a_layout, p.m, p.k); !s) return s;
-  const bool grouped_pointers = p.num > 1 && args.b_layout.ld == 0;  // b points to StridedPtr, each with its own ld
+  const bool grouped_pointers =
+      p.num > 1 && args.b_layout.ld == 0;  // b points to StridedPtr, each with its own ld
   if (!grouped_pointers) {
     if (auto s = CheckLayout("B", args.b_layout, p.k, p.n); !s) return s;
   }
@@ -215,12 +247,14 @@ Status CheckArgs(const GemmDesc& p, const GemmArgs& args) {
   if (p.striding_a == Striding::kIndexed || p.striding_c == Striding::kIndexed) return {};
   const Extent d = ExtentOf(args.d, args.d_layout, p.m);
   if (Overlap(d, ExtentOf(args.a, args.a_layout, p.m))) return Bad("D overlaps A");
-  if (args.b_layout.pack == kPackPlain && Overlap(d, ExtentOf(args.b, args.b_layout, p.k))) return Bad("D overlaps B");
+  if (args.b_layout.pack == kPackPlain && Overlap(d, ExtentOf(args.b, args.b_layout, p.k)))
+    return Bad("D overlaps B");
   if (args.beta != 0.0f && args.c != args.d && Overlap(d, ExtentOf(args.c, args.c_layout, p.m))) {
     return Bad("D overlaps C: it may be C, or lie apart from it");
   }
   if (args.beta != 0.0f && args.c == args.d && args.c_layout.ld != args.d_layout.ld) {
-    return Bad(Format("D is C, but their ld differ: {} and {}", args.d_layout.ld, args.c_layout.ld));
+    return Bad(
+        Format("D is C, but their ld differ: {} and {}", args.d_layout.ld, args.c_layout.ld));
   }
   return {};
 }
@@ -232,7 +266,8 @@ Result<CheckedGemm> Validate(const GemmDesc& desc) {
   return Stages<GemmOp>::Pass(desc);
 }
 
-Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args, const ValidateOptions& options) {
+Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
+                             const ValidateOptions& options) {
   if (options.threads < 1 || options.threads > 0xffff) {
     return Bad(Format("threads = {}: must lie in 1..65535", options.threads));
   }
@@ -258,7 +293,8 @@ Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args, c
   if (auto s = CheckArgs(p, args); !s) return Fail(std::move(s.error()));
   if (options.promise_alignment) {
     p.align_a = AlignmentOf(args.a, args.a_layout);
-    p.align_b = p.pack_b == kPackPlain && args.b_layout.ld > 0 ? AlignmentOf(args.b, args.b_layout) : 6;
+    p.align_b =
+        p.pack_b == kPackPlain && args.b_layout.ld > 0 ? AlignmentOf(args.b, args.b_layout) : 6;
     p.align_c = AlignmentOf(args.d, args.d_layout);
   }
   return Stages<GemmOp>::Pass(p);

@@ -21,29 +21,39 @@ struct Race {
   bool needed = false;                       // a candidate the model would keep has no record
 };
 
-std::string NameOf(const LaunchSpec& spec) { return std::string(spec.kernel->name()) + " " + SpecText(spec); }
+std::string NameOf(const LaunchSpec& spec) {
+  return std::string(spec.kernel->name()) + " " + SpecText(spec);
+}
 
-bool IsRecorded(const Known& known, const GemmDesc& desc, const LaunchSpec& spec, const RecordScope& scope) {
+bool IsRecorded(const Known& known, const GemmDesc& desc, const LaunchSpec& spec,
+                const RecordScope& scope) {
   const auto rows = known.find(KeyOf(Packed(desc, *spec.kernel)));
   if (rows == known.end()) return false;
   const std::string text = SpecText(spec);
   return std::any_of(rows->second.begin(), rows->second.end(), [&](const Record& row) {
-    return row.kernel == spec.kernel->name() && row.spec == text && row.fingerprint == spec.kernel->info().fingerprint &&
-           row.scope == scope && (row.samples > 0 || row.verdict != Verdict::kOk);
+    return row.kernel == spec.kernel->name() && row.spec == text &&
+           row.fingerprint == spec.kernel->info().fingerprint && row.scope == scope &&
+           (row.samples > 0 || row.verdict != Verdict::kOk);
   });
 }
 
 class Session {
  public:
-  Session(std::span<const TuneProblem> problems, const Registry& registry, const DeviceSpec& device, Records& records,
-          GemmMeasurer& measurer, const TuneOptions& options)
-      : problems_(problems), registry_(registry), device_(device), records_(records), measurer_(measurer), options_(options) {}
+  Session(std::span<const TuneProblem> problems, const Registry& registry, const DeviceSpec& device,
+          Records& records, GemmMeasurer& measurer, const TuneOptions& options)
+      : problems_(problems),
+        registry_(registry),
+        device_(device),
+        records_(records),
+        measurer_(measurer),
+        options_(options) {}
 
   Result<TuneReport> Run() {
     for (const TuneProblem& problem : problems_) {
       const auto checked = Validate(problem.desc);
       if (!checked) {
-        return Fail(ErrorCode::kInvalidArgument, Format("{} in {}", checked.error().message, KeyOf(problem.desc)));
+        return Fail(ErrorCode::kInvalidArgument,
+                    Format("{} in {}", checked.error().message, KeyOf(problem.desc)));
       }
     }
     report_.rows.resize(problems_.size());
@@ -64,8 +74,12 @@ class Session {
   }
 
  private:
-  bool Cancelled() const { return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed); }
-  bool OutOfBudget() const { return options_.budget_seconds > 0 && report_.device_seconds >= options_.budget_seconds; }
+  bool Cancelled() const {
+    return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed);
+  }
+  bool OutOfBudget() const {
+    return options_.budget_seconds > 0 && report_.device_seconds >= options_.budget_seconds;
+  }
 
   void LoadKnown() {
     known_.clear();
@@ -78,7 +92,8 @@ class Session {
     for (const Record& row : rows) known_[row.problem].push_back(row);
   }
 
-  // Heavy problems first: calls times the time the model expects. Equals stay in the caller's order.
+  // Heavy problems first: calls times the time the model expects. Equals stay in the caller's
+  // order.
   std::vector<std::size_t> Order() const {
     std::vector<std::size_t> order(problems_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -87,9 +102,12 @@ class Session {
     for (const TuneProblem& problem : problems_) {
       const GemmCandidates candidates = CandidatesOf(problem.desc);
       const LaunchSpec* best = Stages<GemmOp>::Fastest(candidates, false);
-      load.push_back(best != nullptr && std::isfinite(best->predicted_us) ? problem.weight * best->predicted_us : 0);
+      load.push_back(best != nullptr && std::isfinite(best->predicted_us)
+                         ? problem.weight * best->predicted_us
+                         : 0);
     }
-    std::stable_sort(order.begin(), order.end(), [&load](std::size_t x, std::size_t y) { return load[x] > load[y]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&load](std::size_t x, std::size_t y) { return load[x] > load[y]; });
     return order;
   }
 
@@ -99,7 +117,8 @@ class Session {
     return Feasible(*Validate(desc), registry_, device_, feasible);
   }
 
-  // The specs that race: those without a record of this scope (all with `remeasure`), the incumbent and the model's first choice.
+  // The specs that race: those without a record of this scope (all with `remeasure`), the incumbent
+  // and the model's first choice.
   Race MakeRace(const GemmCandidates& candidates) const {
     Race race;
     race.desc = candidates.problem();
@@ -108,7 +127,8 @@ class Session {
     const bool reference_only = fallback == nullptr;
     if (reference_only) fallback = Stages<GemmOp>::Fastest(candidates, true);
     for (const GemmCandidate& candidate : candidates.all()) {
-      // The reference never competes: it is there for what nothing else can do, and slow enough to hold everything up.
+      // The reference never competes: it is there for what nothing else can do, and slow enough to
+      // hold everything up.
       if (!candidate.feasible() || candidate.kernel->info().reference != reference_only) continue;
       all.insert(all.end(), candidate.specs.begin(), candidate.specs.end());
     }
@@ -127,11 +147,13 @@ class Session {
       entry.incumbent = stands && spec == incumbent->spec();
       entry.fallback = spec == *fallback;
       for (std::size_t g = 0; g < groups.size(); ++g) {
-        if (std::find(groups[g].begin(), groups[g].end(), spec) != groups[g].end()) entry.group = static_cast<int>(g);
+        if (std::find(groups[g].begin(), groups[g].end(), spec) != groups[g].end())
+          entry.group = static_cast<int>(g);
       }
       list.push_back(std::move(entry));
     }
-    // Which of them the model would keep is the tuner's rule; asking it what it would check first needs no measurement.
+    // Which of them the model would keep is the tuner's rule; asking it what it would check first
+    // needs no measurement.
     const std::set<int> kept = KeptBy(list);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const bool recorded = IsRecorded(known_, race.desc, all[i], options_.scope);
@@ -163,7 +185,8 @@ class Session {
     progress.desc = &row.desc;
     const double part = finished || tuner == nullptr ? 1.0 : tuner->progress();
     progress.fraction = (static_cast<double>(done_) + part) / static_cast<double>(problems_.size());
-    progress.device_seconds = report_.device_seconds + (finished || tuner == nullptr ? 0 : tuner->spent_us() * 1e-6);
+    progress.device_seconds =
+        report_.device_seconds + (finished || tuner == nullptr ? 0 : tuner->spent_us() * 1e-6);
     progress.finished = finished;
     if (const auto best = tuner != nullptr ? tuner->Best() : std::nullopt) {
       progress.best = std::string(race.specs[static_cast<std::size_t>(*best)].kernel->name());
@@ -173,7 +196,8 @@ class Session {
   }
 
   double BudgetUs(std::size_t problems_left) const {
-    if (options_.tuner.budget_us > 0 || options_.budget_seconds <= 0) return options_.tuner.budget_us;
+    if (options_.tuner.budget_us > 0 || options_.budget_seconds <= 0)
+      return options_.tuner.budget_us;
     // A problem may take twice its even share: the easy ones leave some over.
     const double left = options_.budget_seconds - report_.device_seconds;
     return std::max(1.0, std::min(left, 2 * left / static_cast<double>(problems_left)) * 1e6);
@@ -205,7 +229,8 @@ class Session {
     Tuner tuner(race.candidates, options);
     while (const auto ask = tuner.Next()) {
       const LaunchSpec& spec = race.specs[static_cast<std::size_t>(ask->candidate)];
-      tuner.Notify(ask->action == Tuner::Action::kCheck ? measurer_.Check(spec) : measurer_.Time(spec, ask->reps));
+      tuner.Notify(ask->action == Tuner::Action::kCheck ? measurer_.Check(spec)
+                                                        : measurer_.Time(spec, ask->reps));
       Report(row, &tuner, race, false);
       if (Cancelled()) tuner.Stop();
     }
@@ -225,13 +250,15 @@ class Session {
     row.us = before->spec().measured_us;
   }
 
-  // Marks the best of every layout, so that the decision holds for whichever layout the weights will have.
+  // Marks the best of every layout, so that the decision holds for whichever layout the weights
+  // will have.
   std::set<int> Winners(const Race& race, const Tuner& tuner) const {
     std::set<int> winners;
     const auto best = tuner.Best();
     if (!best) return winners;
     winners.insert(*best);
-    std::map<Pack, int> by_pack{{race.specs[static_cast<std::size_t>(*best)].kernel->desc().pack_b, *best}};
+    std::map<Pack, int> by_pack{
+        {race.specs[static_cast<std::size_t>(*best)].kernel->desc().pack_b, *best}};
     for (std::size_t i = 0; i < race.specs.size(); ++i) {
       const Tuner::Result& result = tuner.result(static_cast<int>(i));
       if (result.verdict != Verdict::kOk || result.samples == 0) continue;
@@ -242,7 +269,8 @@ class Session {
       packed.pack_b = pack;
       if (cache_->Find(packed)) continue;
       const auto [at, first] = by_pack.try_emplace(pack, static_cast<int>(i));
-      if (!first && result.median_us < tuner.result(at->second).median_us) at->second = static_cast<int>(i);
+      if (!first && result.median_us < tuner.result(at->second).median_us)
+        at->second = static_cast<int>(i);
     }
     for (const auto& [pack, index] : by_pack) winners.insert(index);
     return winners;
@@ -264,11 +292,13 @@ class Session {
       record.op = "gemm";
       record.problem = KeyOf(Packed(race.desc, *spec.kernel));
       record.scope = options_.scope;
-      record.kernel = spec.kernel->info().name, record.fingerprint = spec.kernel->info().fingerprint;
+      record.kernel = spec.kernel->info().name,
+      record.fingerprint = spec.kernel->info().fingerprint;
       record.spec = SpecText(spec);
       record.verdict = result.verdict, record.evidence = result.evidence;
       record.samples = result.verdict == Verdict::kOk ? result.samples : 0;
-      record.median_us = result.median_us, record.low_us = result.low_us, record.high_us = result.high_us;
+      record.median_us = result.median_us, record.low_us = result.low_us,
+      record.high_us = result.high_us;
       record.predicted_us = spec.predicted_us;
       record.chosen = winners.contains(static_cast<int>(i));
       rows.push_back(std::move(record));
@@ -283,7 +313,9 @@ class Session {
       row.us = tuner.result(*best).median_us;
       ++report_.tuned;
     } else {
-      if (row.trouble.empty()) row.trouble = Cancelled() ? "stopped before anything was timed" : "no candidate passed and was timed";
+      if (row.trouble.empty())
+        row.trouble =
+            Cancelled() ? "stopped before anything was timed" : "no candidate passed and was timed";
       ++report_.failed;
     }
     // A kernel that failed here is out for the problem's whole family at once.
@@ -305,8 +337,9 @@ class Session {
 
 }  // namespace
 
-Result<TuneReport> TuneGemm(std::span<const TuneProblem> problems, const Registry& registry, const DeviceSpec& device,
-                            Records& records, GemmMeasurer& measurer, const TuneOptions& options) {
+Result<TuneReport> TuneGemm(std::span<const TuneProblem> problems, const Registry& registry,
+                            const DeviceSpec& device, Records& records, GemmMeasurer& measurer,
+                            const TuneOptions& options) {
   return Session(problems, registry, device, records, measurer, options).Run();
 }
 

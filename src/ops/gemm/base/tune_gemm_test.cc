@@ -35,7 +35,8 @@ class FakeMeasurer final : public GemmMeasurer {
   }
   Tuner::Outcome Time(const LaunchSpec& spec, int reps) override {
     Tuner::Outcome outcome;
-    outcome.us = us.at(std::string(spec.kernel->name())) * (1 + 0.1 * (spec.splits - 1)) * BatchOf(problem_);
+    outcome.us =
+        us.at(std::string(spec.kernel->name())) * (1 + 0.1 * (spec.splits - 1)) * BatchOf(problem_);
     outcome.cost_us = outcome.us * reps + overhead_us;
     ++timings;
     if (cancel != nullptr && timings >= cancel_after) cancel->store(true);
@@ -61,7 +62,9 @@ class TuneGemmTest : public testing::Test {
 
   FakeKernel* Add(const std::string& name, double us, double predicted_us, auto... change) {
     auto setup = F32Setup(name);
-    setup.estimate = [predicted_us](const GemmDesc& p, const LaunchSpec&) { return predicted_us * BatchOf(p); };
+    setup.estimate = [predicted_us](const GemmDesc& p, const LaunchSpec&) {
+      return predicted_us * BatchOf(p);
+    };
     (change(setup), ...);
     measurer_.us[name] = us;
     return AddFake(registry_, setup);
@@ -151,7 +154,8 @@ TEST_F(TuneGemmTest, AWrongKernelIsQuarantinedForItsFamily) {
   EXPECT_EQ(report.rows[0].quarantined, 1);
   EXPECT_EQ(measurer_.checks["gemm.fast"], 2);  // once for each family
   const auto rows = records_.Load();
-  const auto quarantined = std::find_if(rows.begin(), rows.end(), [](const Record& r) { return r.verdict == Verdict::kWrong; });
+  const auto quarantined = std::find_if(
+      rows.begin(), rows.end(), [](const Record& r) { return r.verdict == Verdict::kWrong; });
   ASSERT_NE(quarantined, rows.end());
   EXPECT_EQ(quarantined->evidence, "d[1, 2] = 3 where the oracle has 4");
   EXPECT_FALSE(quarantined->chosen);
@@ -168,7 +172,8 @@ TEST_F(TuneGemmTest, AllWrongLeavesTheReferenceAndNegativeRecords) {
   FeasibleOptions feasible;
   feasible.quarantine = &quarantine;
   const DispatchCache cache = Cache();
-  const auto choice = Choose(Feasible(*Validate(F32Problem(4)), registry_, device_, feasible), &cache);
+  const auto choice =
+      Choose(Feasible(*Validate(F32Problem(4)), registry_, device_, feasible), &cache);
   EXPECT_EQ(choice->kernel().name(), "gemm.reference");
   EXPECT_EQ(choice->provenance(), Provenance::kDefault);
 }
@@ -228,7 +233,8 @@ TEST_F(TuneGemmTest, TheBudgetGoesToTheHeavyProblemsFirst) {
   Add("gemm.b", 7, 8);
   options_.budget_seconds = 0.02;
   measurer_.overhead_us = 200;
-  const TuneReport report = Tune({{F32Problem(1), 1}, {F32Problem(2), 1}, {F32Problem(4), 1}, {F32Problem(100), 50}});
+  const TuneReport report =
+      Tune({{F32Problem(1), 1}, {F32Problem(2), 1}, {F32Problem(4), 1}, {F32Problem(100), 50}});
   EXPECT_TRUE(report.out_of_budget);
   EXPECT_FALSE(report.rows[3].kernel.empty());
   EXPECT_TRUE(report.rows[0].kernel.empty());
@@ -260,7 +266,8 @@ TEST_F(TuneGemmTest, TroubleOfOneProblemStopsNoOther) {
   Add("gemm.small", 1, 1, [](FakeKernel::Setup& s) { s.desc.max_m = 4; });
   const TuneReport report = Tune({{F32Problem(8), 1}, {F32Problem(4), 1}});
   EXPECT_EQ(report.failed, 1);
-  EXPECT_EQ(report.rows[0].trouble, "no kernel can run it:\n  gemm.small: shape: m = 8, needs m <= 4");
+  EXPECT_EQ(report.rows[0].trouble,
+            "no kernel can run it:\n  gemm.small: shape: m = 8, needs m <= 4");
   EXPECT_EQ(report.rows[1].kernel, "gemm.small");
   measurer_.refuse = true;
   EXPECT_EQ(Tune({{F32Problem(3), 1}}).rows[0].trouble, "cannot make operands");
@@ -271,7 +278,8 @@ TEST_F(TuneGemmTest, AnInvalidProblemFailsBeforeAnythingIsMeasured) {
   const std::vector<TuneProblem> problems{{F32Problem(4), 1}, {F32Problem(0), 1}};
   const auto report = TuneGemm(problems, registry_, device_, records_, measurer_, options_);
   ASSERT_FALSE(report);
-  EXPECT_TRUE(report.error().message.starts_with("m = 0: must be at least 1 in m=0")) << report.error().message;
+  EXPECT_TRUE(report.error().message.starts_with("m = 0: must be at least 1 in m=0"))
+      << report.error().message;
   EXPECT_EQ(measurer_.prepared, 0);
 }
 
@@ -279,7 +287,8 @@ TEST_F(TuneGemmTest, TwoTuningProcessesEndWithTheSameChoice) {
   Add("gemm.a", 10, 5);
   Add("gemm.b", 7, 8);
   Records one = Records::Open(""), two = Records::Open("");
-  const std::vector<TuneProblem> first{{F32Problem(4), 1}, {F32Problem(8), 1}}, second{{F32Problem(8), 1}, {F32Problem(16), 1}};
+  const std::vector<TuneProblem> first{{F32Problem(4), 1}, {F32Problem(8), 1}},
+      second{{F32Problem(8), 1}, {F32Problem(16), 1}};
   ASSERT_TRUE(TuneGemm(first, registry_, device_, one, measurer_, options_));
   measurer_.us["gemm.a"] = 6.99;  // the other board sees them nearly equal
   ASSERT_TRUE(TuneGemm(second, registry_, device_, two, measurer_, options_));

@@ -26,7 +26,8 @@ class CpuMeasurerTest : public testing::Test {
     return options;
   }
   // Verdict on a kernel whose Launch is `launch` after the right computation.
-  Verdict VerdictOn(std::function<Status(FakeKernel&, const GemmArgs&)> after, std::string* evidence = nullptr) {
+  Verdict VerdictOn(std::function<Status(FakeKernel&, const GemmArgs&)> after,
+                    std::string* evidence = nullptr) {
     FakeKernel right(F32Setup("gemm.right"));
     auto setup = F32Setup("gemm.fake");
     setup.launch = [&](const GemmArgs& args, const LaunchSpec&) -> Status {
@@ -83,7 +84,9 @@ TEST_F(CpuMeasurerTest, AWriteOutsideTheOutputIsSeen) {
 
 TEST_F(CpuMeasurerTest, AnErrorIsAVerdictWithItsMessage) {
   std::string evidence;
-  EXPECT_EQ(VerdictOn([](FakeKernel&, const GemmArgs&) { return Status(Fail(ErrorCode::kInternal, "no luck")); }, &evidence),
+  EXPECT_EQ(VerdictOn([](FakeKernel&,
+                         const GemmArgs&) { return Status(Fail(ErrorCode::kInternal, "no luck")); },
+                      &evidence),
             Verdict::kError);
   EXPECT_EQ(evidence, "no luck");
 }
@@ -147,7 +150,8 @@ TEST_F(CpuMeasurerTest, WhatItCannotMakeIsAnErrorBeforehand) {
   EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
 }
 
-// Every kernel of the library passes the gate on problems of each weight type, with every precision it may use.
+// Every kernel of the library passes the gate on problems of each weight type, with every precision
+// it may use.
 TEST_F(CpuMeasurerTest, EveryKernelOfTheLibraryPassesTheGate) {
   Registry registry;
   AddGemm(registry);
@@ -172,7 +176,8 @@ TEST_F(CpuMeasurerTest, EveryKernelOfTheLibraryPassesTheGate) {
         for (const LaunchSpec& spec : candidate.specs) {
           const auto outcome = measurer->Check(spec);
           EXPECT_EQ(outcome.verdict, Verdict::kOk)
-              << candidate.kernel->name() << " " << SpecText(spec) << " on " << KeyOf(desc) << ": " << outcome.evidence;
+              << candidate.kernel->name() << " " << SpecText(spec) << " on " << KeyOf(desc) << ": "
+              << outcome.evidence;
           ++checked;
         }
       }
@@ -203,7 +208,8 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   EXPECT_EQ(report->tuned, 1);
   EXPECT_EQ(report->rows[0].quarantined, 0);
   EXPECT_GT(report->rows[0].us, 0);
-  RecordProperty("winner", report->rows[0].kernel + " " + report->rows[0].spec + " " + std::to_string(report->rows[0].us) + " us, " +
+  RecordProperty("winner", report->rows[0].kernel + " " + report->rows[0].spec + " " +
+                               std::to_string(report->rows[0].us) + " us, " +
                                std::to_string(report->device_seconds) + " s");
   const DispatchCache cache = BuildCache(records.Load(), registry, options.scope);
   const GemmChoice choice = *Choose(Feasible(*Validate(desc), registry, *device), &cache);

@@ -13,7 +13,8 @@ Result<GuardedBuffer> GuardedBuffer::Make(std::size_t bytes, const char* what) {
   GuardedBuffer result;
   result.buffer_ = Buffer::Make(bytes + 2 * kGuard);
   result.bytes_ = bytes;
-  if (!result.buffer_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for {}: {} bytes", what, bytes));
+  if (!result.buffer_)
+    return Fail(ErrorCode::kOutOfMemory, Format("no memory for {}: {} bytes", what, bytes));
   result.Poison();
   return result;
 }
@@ -30,19 +31,23 @@ bool GuardedBuffer::Intact() const {
 namespace {
 
 // Integer types have no encoding from floats: bytes as they come.
-bool IsByteType(DataType type) { return type == DataType::kI8 || type == DataType::kU8 || type == DataType::kU4; }
+bool IsByteType(DataType type) {
+  return type == DataType::kI8 || type == DataType::kU8 || type == DataType::kU4;
+}
 
 void FillBytes(std::size_t bytes, Random& random, void* data) {
   auto* out = static_cast<unsigned char*>(data);
   for (std::size_t i = 0; i < bytes; ++i) {
     out[i] = static_cast<unsigned char>(random.Next() >> 56);
-    if (out[i] == 0x80) out[i] = 0x81;  // -128 has no opposite: symmetric int8 kernels need not take it
+    if (out[i] == 0x80)
+      out[i] = 0x81;  // -128 has no opposite: symmetric int8 kernels need not take it
   }
 }
 
 }  // namespace
 
-Status FillActivations(DataType type, std::int64_t lines, std::int64_t length, Activations kind, std::uint64_t seed, void* data) {
+Status FillActivations(DataType type, std::int64_t lines, std::int64_t length, Activations kind,
+                       std::uint64_t seed, void* data) {
   Random random(seed);
   auto* out = static_cast<unsigned char*>(data);
   const std::size_t line_bytes = BytesOf(type, length);
@@ -60,12 +65,16 @@ Status FillActivations(DataType type, std::int64_t lines, std::int64_t length, A
       }
       line[static_cast<std::size_t>(j)] = static_cast<float>(value);
     }
-    if (auto s = EncodeRow(type, line.data(), length, out + static_cast<std::size_t>(i) * line_bytes); !s) return s;
+    if (auto s =
+            EncodeRow(type, line.data(), length, out + static_cast<std::size_t>(i) * line_bytes);
+        !s)
+      return s;
   }
   return {};
 }
 
-Status FillWeights(DataType type, std::int64_t lines, std::int64_t length, std::uint64_t seed, void* data) {
+Status FillWeights(DataType type, std::int64_t lines, std::int64_t length, std::uint64_t seed,
+                   void* data) {
   constexpr std::int64_t kDistinct = 251;
   Random random(seed);
   auto* out = static_cast<unsigned char*>(data);
@@ -88,12 +97,14 @@ Status FillWeights(DataType type, std::int64_t lines, std::int64_t length, std::
   return {};
 }
 
-Status FillScales(DataType type, std::int64_t count, double center, bool pairs, std::uint64_t seed, void* data) {
+Status FillScales(DataType type, std::int64_t count, double center, bool pairs, std::uint64_t seed,
+                  void* data) {
   Random random(seed);
   std::vector<float> values(static_cast<std::size_t>(count) * (pairs ? 2 : 1));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const bool zero = pairs && i % 2 == 1;
-    values[i] = zero ? static_cast<float>(random.Between(0, 15)) : static_cast<float>(center * random.Uniform(0.5, 1.5));
+    values[i] = zero ? static_cast<float>(random.Between(0, 15))
+                     : static_cast<float>(center * random.Uniform(0.5, 1.5));
   }
   return EncodeRow(type, values.data(), static_cast<std::int64_t>(values.size()), data);
 }

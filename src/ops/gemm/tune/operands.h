@@ -28,16 +28,22 @@ class GuardedBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// Which activations. Whole numbers from -127 to 127, with 127 in every 16 consecutive k, survive the rounding to bf16 and to int8 blocks
-/// exactly, so that every kernel must agree with the oracle as an f32 kernel does: a wrong index cannot hide in the rounding.
+/// Which activations. Whole numbers from -127 to 127, with 127 in every 16 consecutive k, survive
+/// the rounding to bf16 and to int8 blocks exactly, so that every kernel must agree with the oracle
+/// as an f32 kernel does: a wrong index cannot hide in the rounding.
 enum class Activations : std::uint8_t { kWholeNumbers, kRandom };
 
-/// Fills `data` with a plain matrix of `lines` lines (rows of A; columns, or rows, of B) of `length` elements each, without padding.
-/// Weights repeat a few hundred lines in an irregular order: making each anew would take longer than measuring.
-/// ErrorCode::kUnsupported for a type that cannot be made.
-Status FillActivations(DataType type, std::int64_t lines, std::int64_t length, Activations kind, std::uint64_t seed, void* data);
-Status FillWeights(DataType type, std::int64_t lines, std::int64_t length, std::uint64_t seed, void* data);
-/// Scales near `center`; for u4 weights pairs (scale, zero), zero being a whole number from 0 to 15.
-Status FillScales(DataType type, std::int64_t count, double center, bool pairs, std::uint64_t seed, void* data);
+/// Fills `data` with a plain matrix of `lines` lines (rows of A; columns, or rows, of B) of
+/// `length` elements each, without padding. Weights repeat a few hundred lines in an irregular
+/// order: making each anew would take longer than measuring. ErrorCode::kUnsupported for a type
+/// that cannot be made.
+Status FillActivations(DataType type, std::int64_t lines, std::int64_t length, Activations kind,
+                       std::uint64_t seed, void* data);
+Status FillWeights(DataType type, std::int64_t lines, std::int64_t length, std::uint64_t seed,
+                   void* data);
+/// Scales near `center`; for u4 weights pairs (scale, zero), zero being a whole number from 0
+/// to 15.
+Status FillScales(DataType type, std::int64_t count, double center, bool pairs, std::uint64_t seed,
+                  void* data);
 
 }  // namespace tilewright
