@@ -1,0 +1,201 @@
+// Generate(): why it stops, what it refuses, and that a seed is a seed.
+#include "tilewright/generate.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models.h"
+
+namespace tilewright {
+namespace {
+
+using test::RandomTokens;
+using test::Runner;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class GenerateTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    runner_ = Runner::Make(test::WriteTiny(folder_, "q4_1", test::TinyShape(), DataType::kQ4_1),
+                           {.context = 64});
+    ASSERT_NE(runner_, nullptr);
+    vocab_ = runner_->model->config().vocab;
+    prompt_ = RandomTokens(10, vocab_, 9);
+  }
+  GenerateResult Run(const GenerateOptions& options, std::span<const TokenId> end = {}) {
+    auto result = Generate(*runner_->session, prompt_, end, options);
+    if (!result) {
+      ADD_FAILURE() << result.error().message;
+      return {};
+    }
+    EXPECT_EQ(result->prompt_tokens, static_cast<std::int32_t>(prompt_.size()));
+    return *result;
+  }
+  static GenerateOptions Greedy(int tokens) {
+    GenerateOptions options;
+    options.max_tokens = tokens;
+    options.sampler.temperature = 0;
+    return options;
+  }
+
+  test::TempDir folder_;
+  std::unique_ptr<Runner> runner_;
+  int vocab_ = 0;
+  std::vector<TokenId> prompt_;
+};
+
+TEST_F(GenerateTest, the_same_seed_gives_the_same_tokens_and_another_one_others) {
+  GenerateOptions options;
+  options.max_tokens = 24;
+  options.sampler.temperature = 1.5;
+  options.sampler.seed = 42;
+  const std::vector<TokenId> first = Run(options).tokens;
+  EXPECT_EQ(first.size(), 24u);
+  EXPECT_EQ(Run(options).tokens, first);
+  options.sampler.seed = 43;
+  EXPECT_NE(Run(options).tokens, first);
+}
+
+TEST_F(GenerateTest, greedy_follows_the_largest_logit_of_each_position) {
+  const std::vector<TokenId> tokens = Run(Greedy(6)).tokens;
+  ASSERT_EQ(tokens.size(), 6u);
+  std::vector<TokenId> all = prompt_;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const std::vector<float> logits = test::LogitsOf(*runner_->session, all, 0, 0, 1);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>((prompt_.size() - 1 + i) *
+                                                                  static_cast<std::size_t>(vocab_));
+    EXPECT_EQ(std::max_element(row, row + vocab_) - row, tokens[i]) << "token " << i;
+  }
+}
+
+TEST_F(GenerateTest, it_stops_before_a_token_that_ends_the_text_unless_told_to_ignore_it) {
+  const std::vector<TokenId> free = Run(Greedy(8)).tokens;
+  ASSERT_EQ(free.size(), 8u);
+  const TokenId end = free[5];
+  const auto first = std::find(free.begin(), free.end(), end);
+  const GenerateResult stopped = Run(Greedy(8), std::span(&end, 1));
+  EXPECT_EQ(stopped.reason, StopReason::kEndOfText);
+  EXPECT_EQ(stopped.tokens, std::vector<TokenId>(free.begin(), first));
+  GenerateOptions ignoring = Greedy(8);
+  ignoring.ignore_end_of_text = true;
+  const GenerateResult all = Run(ignoring, std::span(&end, 1));
+  EXPECT_EQ(all.tokens, free);
+  EXPECT_EQ(all.reason, StopReason::kLength);
+}
+
+TEST_F(GenerateTest, no_token_and_one_token_are_lengths_too) {
+  const GenerateResult none = Run(Greedy(0));
+  EXPECT_TRUE(none.tokens.empty());
+  EXPECT_EQ(none.reason, StopReason::kLength);
+  EXPECT_GT(none.prompt_seconds, 0);
+  const GenerateResult one = Run(Greedy(1));
+  EXPECT_EQ(one.tokens, std::vector<TokenId>{Run(Greedy(3)).tokens[0]});
+  EXPECT_EQ(one.reason, StopReason::kLength);
+  EXPECT_EQ(one.decode_tokens_per_second(), 0) << "nothing was decoded after the first token";
+}
+
+TEST_F(GenerateTest, the_callback_sees_every_token_and_may_stop) {
+  GenerateOptions options = Greedy(20);
+  std::vector<TokenId> seen;
+  options.on_token = [&](TokenId token) {
+    seen.push_back(token);
+    return seen.size() < 3;
+  };
+  const GenerateResult result = Run(options);
+  EXPECT_EQ(result.reason, StopReason::kCancelled);
+  EXPECT_EQ(result.tokens, seen);
+  EXPECT_EQ(seen.size(), 3u);
+}
+
+TEST_F(GenerateTest, a_flag_set_elsewhere_stops_it) {
+  std::atomic<bool> cancel{false};
+  GenerateOptions options = Greedy(20);
+  options.cancel = &cancel;
+  int tokens = 0;
+  options.on_token = [&](TokenId) {
+    cancel = ++tokens == 2;
+    return true;
+  };
+  const GenerateResult result = Run(options);
+  EXPECT_EQ(result.reason, StopReason::kCancelled);
+  EXPECT_EQ(result.tokens.size(), 2u);
+}
+
+TEST_F(GenerateTest, a_full_context_stops_it_and_says_so) {
+  // 64 positions: 10 of the prompt, 54 generated tokens that were fed, and one more that was picked
+  // from the last of them.
+  const GenerateResult result = Run(Greedy(-1));
+  EXPECT_EQ(result.reason, StopReason::kContextFull);
+  EXPECT_EQ(result.tokens.size(), 55u);
+  prompt_ = RandomTokens(64, vocab_, 3);
+  const GenerateResult full = Run(Greedy(5));
+  EXPECT_EQ(full.reason, StopReason::kContextFull);
+  EXPECT_EQ(full.tokens.size(), 1u);
+}
+
+TEST_F(GenerateTest, a_prompt_beyond_the_context_is_refused_with_both_lengths) {
+  const std::vector<TokenId> prompt = RandomTokens(65, vocab_, 3);
+  const auto result = Generate(*runner_->session, prompt, {}, {});
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(result.error().message, AllOf(HasSubstr("65 tokens"), HasSubstr("holds 64")));
+}
+
+TEST_F(GenerateTest, an_empty_prompt_and_impossible_options_are_refused) {
+  EXPECT_THAT(Generate(*runner_->session, {}, {}, {}).error().message, HasSubstr("empty"));
+  GenerateOptions options;
+  options.sampler.top_p = 2;
+  EXPECT_THAT(Generate(*runner_->session, prompt_, {}, options).error().message,
+              HasSubstr("top_p"));
+  options = {};
+  options.slot = 1;
+  EXPECT_THAT(Generate(*runner_->session, prompt_, {}, options).error().message,
+              HasSubstr("slot = 1"));
+}
+
+TEST_F(GenerateTest, tokens_and_rows_out_of_range_are_named_and_leave_the_session_usable) {
+  const std::vector<TokenId> before = Run(Greedy(4)).tokens;
+  Session& session = *runner_->session;
+  const auto refuses = [&](Row row, const std::string& words,
+                           ErrorCode code = ErrorCode::kInvalidArgument) {
+    const std::vector<Row> rows = {{1, 0, 0, true}, row};
+    const auto logits = session.Forward(rows);
+    ASSERT_FALSE(logits);
+    EXPECT_EQ(logits.error().code, code) << logits.error().message;
+    EXPECT_THAT(logits.error().message, AllOf(HasSubstr("row 1"), HasSubstr(words)));
+  };
+  refuses({vocab_, 1, 0, true}, "token = 512");
+  refuses({-1, 1, 0, true}, "token = -1");
+  refuses({1, 1, 1, true}, "slot = 1");
+  refuses({1, 64, 0, true}, "position = 64", ErrorCode::kExhausted);
+  refuses({1, -1, 0, true}, "position = -1", ErrorCode::kExhausted);
+  EXPECT_FALSE(session.Forward({}));
+  EXPECT_FALSE(session.GraphFor(0, 0));
+  EXPECT_FALSE(session.GraphFor(2, 3));
+  EXPECT_EQ(Run(Greedy(4)).tokens, before);
+}
+
+TEST_F(GenerateTest,
+       perplexity_of_a_random_model_is_near_its_vocabulary_and_equals_what_the_logits_say) {
+  const std::vector<TokenId> text = RandomTokens(40, vocab_, 8);
+  const auto result = Perplexity(*runner_->session, text, 40);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->tokens, 39);
+  const std::vector<float> logits = test::LogitsOf(*runner_->session, text, 0, 0, 40);
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    double total = 0;
+    const float* row = logits.data() + i * static_cast<std::size_t>(vocab_);
+    for (int t = 0; t < vocab_; ++t) total += std::exp(static_cast<double>(row[t]));
+    sum += std::log(total) - static_cast<double>(row[text[i + 1]]);
+  }
+  EXPECT_NEAR(result->nll_mean, sum / 39, 1e-4);
+  EXPECT_GT(result->perplexity, vocab_ / 4.0);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,371 @@
+// Model files that are well-formed GGUF and yet no model, and machines with too little memory: one
+// error each, which names what is wrong.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include "models.h"
+#include "probe.h"
+
+namespace tilewright {
+namespace {
+
+using test::EditedModel;
+using test::Runner;
+using test::WriteTiny;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class HostileModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    sound_ = WriteTiny(folder_, "sound", test::TinyShape(), DataType::kQ8_0);
+  }
+
+  std::string Edited(const std::function<void(EditedModel&)>& edit) {
+    EditedModel model(sound_);
+    edit(model);
+    const std::string path = folder_ / "edited.gguf";
+    model.Write(path);
+    return path;
+  }
+  static Error LoadError(const std::string& path, const ModelOptions& options = {}) {
+    const auto model = Model::Load(path, options);
+    if (model) {
+      ADD_FAILURE() << "loaded";
+      return {};
+    }
+    return model.error();
+  }
+
+  test::TempDir folder_;
+  std::string sound_;
+};
+
+struct Case {
+  const char* what;
+  std::function<void(EditedModel&)> edit;
+  ErrorCode code;
+  std::vector<const char*> words;  ///< that the message must hold
+};
+
+TEST_F(HostileModel, the_unedited_file_loads) {
+  EXPECT_TRUE(Model::Load(Edited([](EditedModel&) {}), {}));
+}
+
+TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto u32 = [](const char* key, std::uint32_t value) {
+    return [=](EditedModel& m) { m.SetU32(key, value); };
+  };
+  const auto f32 = [](const char* key, float value) {
+    return [=](EditedModel& m) { m.SetF32(key, value); };
+  };
+  const auto text = [](const char* key, const char* value) {
+    return [=](EditedModel& m) { m.SetString(key, value); };
+  };
+  const std::vector<Case> cases = {
+      {"unknown architecture",
+       text("general.architecture", "mamba"),
+       ErrorCode::kUnsupported,
+       {"mamba", "llama"}},
+      {"architecture of another type",
+       u32("general.architecture", 1),
+       ErrorCode::kCorrupt,
+       {"general.architecture"}},
+      {"layers of another type",
+       text("llama.block_count", "two"),
+       ErrorCode::kCorrupt,
+       {"llama.block_count", "string"}},
+      {"layers as a float",
+       f32("llama.block_count", 2),
+       ErrorCode::kCorrupt,
+       {"llama.block_count"}},
+      {"layers below zero",
+       [](EditedModel& m) { m.SetI32("llama.block_count", -1); },
+       ErrorCode::kCorrupt,
+       {"llama.block_count"}},
+      {"no layers", u32("llama.block_count", 0), ErrorCode::kCorrupt, {"llama.block_count = 0"}},
+      {"one layer too many",
+       u32("llama.block_count", 3),
+       ErrorCode::kNotFound,
+       {"blk.2.attn_norm.weight"}},
+      {"layers beyond 32 bits",
+       [](EditedModel& m) { m.SetU64("llama.block_count", std::uint64_t{1} << 40); },
+       ErrorCode::kCorrupt,
+       {"llama.block_count"}},
+      {"huge layers",
+       u32("llama.block_count", 0xffffffffu),
+       ErrorCode::kCorrupt,
+       {"llama.block_count = 4294967295"}},
+      {"huge width",
+       u32("llama.embedding_length", 1u << 24),
+       ErrorCode::kCorrupt,
+       {"token_embd.weight", "16777216"}},
+      {"huge context",
+       u32("llama.context_length", 0xffffffffu),
+       ErrorCode::kCorrupt,
+       {"llama.context_length = 4294967295"}},
+      {"huge ffn",
+       u32("llama.feed_forward_length", 1u << 24),
+       ErrorCode::kCorrupt,
+       {"ffn", "16777216"}},
+      {"no heads",
+       u32("llama.attention.head_count", 0),
+       ErrorCode::kCorrupt,
+       {"llama.attention.head_count = 0"}},
+      {"heads that do not divide the width",
+       u32("llama.attention.head_count", 3),
+       ErrorCode::kCorrupt,
+       {"embedding_length = 64", "head_count = 3"}},
+      {"heads that do not share",
+       u32("llama.attention.head_count_kv", 3),
+       ErrorCode::kCorrupt,
+       {"head_count = 4", "head_count_kv = 3"}},
+      {"more KV heads than heads",
+       u32("llama.attention.head_count_kv", 8),
+       ErrorCode::kCorrupt,
+       {"head_count = 4", "head_count_kv = 8"}},
+      {"values of another size than keys",
+       u32("llama.attention.value_length", 8),
+       ErrorCode::kUnsupported,
+       {"value_length"}},
+      {"odd rotation",
+       u32("llama.rope.dimension_count", 7),
+       ErrorCode::kCorrupt,
+       {"llama.rope.dimension_count = 7"}},
+      {"rotation beyond the head",
+       u32("llama.rope.dimension_count", 32),
+       ErrorCode::kCorrupt,
+       {"dimension_count = 32", "head_dim = 16"}},
+      {"base of zero",
+       f32("llama.rope.freq_base", 0),
+       ErrorCode::kCorrupt,
+       {"llama.rope.freq_base = 0"}},
+      {"base that is no number",
+       f32("llama.rope.freq_base", nan),
+       ErrorCode::kCorrupt,
+       {"llama.rope.freq_base"}},
+      {"base of another type",
+       text("llama.rope.freq_base", "10000"),
+       ErrorCode::kCorrupt,
+       {"llama.rope.freq_base", "string"}},
+      {"unknown scaling",
+       text("llama.rope.scaling.type", "yarn"),
+       ErrorCode::kUnsupported,
+       {"llama.rope.scaling.type", "yarn"}},
+      {"scaling whose bounds cross",
+       [](EditedModel& m) {
+         m.SetString("llama.rope.scaling.type", "llama3");
+         m.SetF32("llama.rope.scaling.factor", 8);
+         m.SetF32("llama.rope.scaling.low_freq_factor", 4);
+         m.SetF32("llama.rope.scaling.high_freq_factor", 1);
+       },
+       ErrorCode::kCorrupt,
+       {"low_freq_factor = 4", "high_freq_factor = 1"}},
+      {"epsilon that is no number",
+       f32("llama.attention.layer_norm_rms_epsilon", nan),
+       ErrorCode::kCorrupt,
+       {"layer_norm_rms_epsilon"}},
+      {"epsilon below zero",
+       f32("llama.attention.layer_norm_rms_epsilon", -1),
+       ErrorCode::kCorrupt,
+       {"layer_norm_rms_epsilon = -1"}},
+      {"experts", u32("llama.expert_count", 8), ErrorCode::kUnsupported, {"expert_count"}},
+  };
+  for (const Case& c : cases) {
+    const Error error = LoadError(Edited(c.edit));
+    EXPECT_EQ(error.code, c.code) << c.what << ": " << error.message;
+    for (const char* word : c.words) EXPECT_THAT(error.message, HasSubstr(word)) << c.what;
+  }
+}
+
+TEST_F(HostileModel, every_missing_key_is_named) {
+  for (const char* key :
+       {"general.architecture", "llama.block_count", "llama.embedding_length",
+        "llama.feed_forward_length", "llama.attention.head_count", "llama.context_length"}) {
+    const Error error = LoadError(Edited([&](EditedModel& m) { m.RemoveKey(key); }));
+    EXPECT_EQ(error.code, ErrorCode::kNotFound) << key;
+    EXPECT_THAT(error.message, HasSubstr(key));
+  }
+}
+
+TEST_F(HostileModel, every_missing_tensor_is_named) {
+  for (const char* name : {"token_embd", "output_norm", "blk.0.attn_norm", "blk.0.attn_q",
+                           "blk.0.attn_k", "blk.1.attn_v", "blk.1.attn_output", "blk.1.ffn_norm",
+                           "blk.0.ffn_gate", "blk.0.ffn_up", "blk.1.ffn_down"}) {
+    const std::string full = std::string(name) + ".weight";
+    const std::string path = Edited([&](EditedModel& m) { m.RemoveTensor(full); });
+    for (const bool fuse : {true, false}) {
+      ModelOptions options;
+      options.fuse = fuse;
+      const Error error = LoadError(path, options);
+      EXPECT_EQ(error.code, ErrorCode::kNotFound) << full;
+      EXPECT_THAT(error.message, HasSubstr(full));
+    }
+  }
+}
+
+TEST_F(HostileModel, every_tensor_of_a_wrong_shape_is_named_with_both_shapes) {
+  for (const char* name : {"token_embd", "output_norm", "blk.0.attn_norm", "blk.0.attn_q",
+                           "blk.0.attn_k", "blk.1.attn_v", "blk.1.attn_output", "blk.1.ffn_norm",
+                           "blk.0.ffn_gate", "blk.0.ffn_up", "blk.1.ffn_down"}) {
+    const std::string full = std::string(name) + ".weight";
+    const bool vector = std::strstr(name, "norm") != nullptr;
+    const Error error = LoadError(Edited([&](EditedModel& m) {
+      m.Reshape(full, {32, vector ? 1 : 5, 1, 1}, vector ? 1 : 2);
+    }));
+    EXPECT_EQ(error.code, ErrorCode::kCorrupt) << full << ": " << error.message;
+    EXPECT_THAT(error.message, AllOf(HasSubstr(full), HasSubstr("[32, "), HasSubstr("expected [")))
+        << full;
+  }
+  const Error cube = LoadError(Edited([](EditedModel& m) {
+    m.Reshape("blk.0.attn_q.weight", {64, 64, 2, 1}, 3);
+  }));
+  EXPECT_THAT(cube.message, HasSubstr("[64, 64, 2, 1]"));
+}
+
+TEST_F(HostileModel, tensors_that_would_change_the_result_are_refused_not_ignored) {
+  const struct {
+    const char* name;
+    const char* word;
+  } cases[] = {{"blk.0.attn_q.bias", "biases"},
+               {"blk.1.ffn_gate_inp.weight", "experts"},
+               {"blk.1.ffn_up_exps.weight", "experts"}};
+  for (const auto& c : cases) {
+    const Error error = LoadError(Edited([&](EditedModel& m) {
+      m.AddF32(c.name, {64, 1, 1, 1}, 1);
+    }));
+    EXPECT_EQ(error.code, ErrorCode::kUnsupported);
+    EXPECT_THAT(error.message, AllOf(HasSubstr(c.name), HasSubstr(c.word)));
+  }
+}
+
+TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {
+  const Error norm = LoadError(Edited([](EditedModel& m) {
+    m.tensor("output_norm.weight").spec.dtype = DataType::kF16;
+    m.Reshape("output_norm.weight", {64, 1, 1, 1}, 1);
+  }));
+  EXPECT_EQ(norm.code, ErrorCode::kUnsupported);
+  EXPECT_THAT(norm.message, AllOf(HasSubstr("output_norm.weight"), HasSubstr("f16")));
+
+  // The writer knows no q4_k: change the number in a file whose rows of 256 it divides.
+  const std::string path = WriteTiny(folder_, "wide", test::WideShape(), DataType::kF32);
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string name = "blk.0.attn_q.weight";
+  const std::size_t at =
+      bytes.find(name) + name.size() + 4 + 2 * 8;  // past the number of dimensions and two of them
+  ASSERT_LT(at, bytes.size());
+  ASSERT_EQ(bytes[at], 0) << "f32";
+  bytes[at] = 12;
+  std::ofstream(path, std::ios::binary) << bytes;
+  const Error error = LoadError(path);
+  EXPECT_EQ(error.code, ErrorCode::kUnsupported) << error.message;
+  EXPECT_THAT(error.message, AllOf(HasSubstr(name), HasSubstr("q4_k")));
+}
+
+TEST_F(HostileModel, weights_that_are_no_numbers_end_a_generation_with_an_error) {
+  for (const char* name : {"output_norm.weight", "blk.0.ffn_norm.weight"}) {
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      const std::string path = Edited(
+          [&](EditedModel& m) { std::memcpy(m.tensor(name).bytes.data(), &bad, sizeof bad); });
+      auto runner = Runner::Make(path, {.activations = Precision::kAuto});
+      ASSERT_NE(runner, nullptr);
+      const std::vector<TokenId> prompt = {1, 2, 3};
+      const auto result = Generate(*runner->session, prompt, {}, {});
+      ASSERT_FALSE(result) << name << " " << bad;
+      EXPECT_EQ(result.error().code, ErrorCode::kNumeric) << result.error().message;
+    }
+  }
+}
+
+TEST_F(HostileModel, a_load_can_be_cancelled_at_any_step_and_tells_how_far_it_is) {
+  auto runner = Runner::Make(sound_, {});
+  ASSERT_NE(runner, nullptr);
+  std::vector<double> steps;
+  ModelOptions options;
+  options.packer = runner->cpu.get();
+  options.progress = [&](double done) {
+    steps.push_back(done);
+    return true;
+  };
+  ASSERT_TRUE(Model::Load(sound_, options));
+  ASSERT_GE(steps.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
+  EXPECT_EQ(steps.back(), 1.0);
+  for (std::size_t stop = 1; stop <= steps.size(); ++stop) {
+    std::size_t calls = 0;
+    options.progress = [&](double) { return ++calls < stop; };
+    const Error error = LoadError(sound_, options);
+    EXPECT_EQ(error.code, ErrorCode::kCancelled);
+    EXPECT_EQ(calls, stop);
+  }
+}
+
+TEST_F(HostileModel, a_cache_that_cannot_fit_is_refused_with_both_sizes) {
+  auto runner = Runner::Make(sound_, {});
+  ASSERT_NE(runner, nullptr);
+  SessionOptions options;
+  options.context = 1 << 24;
+  options.slots = 1 << 16;
+  const auto session = Session::Create(*runner->model, *runner->cpu, options);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(session.error().message,
+              AllOf(HasSubstr("16777216 positions"), HasSubstr("65536 sequence"), HasSubstr("TiB"),
+                    HasSubstr("of memory are available")));
+}
+
+TEST_F(HostileModel, a_cache_type_that_does_not_divide_the_heads_names_them) {
+  auto runner = Runner::Make(sound_, {});
+  ASSERT_NE(runner, nullptr);
+  SessionOptions options;
+  options.kv = DataType::kQ8_0;
+  const auto session = Session::Create(*runner->model, *runner->cpu, options);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(session.error().message,
+              AllOf(HasSubstr("q8_0"), HasSubstr("head_dim = 16"), HasSubstr("32")));
+}
+
+using HostileModelDeathTest = HostileModel;
+
+TEST_F(HostileModelDeathTest, too_little_address_space_is_an_error_with_numbers_not_a_crash) {
+  if (!test::ProbeWorks()) GTEST_SKIP() << "a sanitizer needs address space of its own";
+  SynthShape shape = test::WideShape();
+  shape.ffn = 4096;
+  const std::string path = WriteTiny(folder_, "large", shape, DataType::kF32);
+  const auto starved = [&] {
+    const Result<DeviceSpec> device = DetectCpu();
+    const CpuKernelsPtr kernels = MakeCpuKernels();
+    CpuDispatchOptions options;
+    options.feasible.providers = Bit(Provider::kOwn);
+    CpuDispatch dispatch(*kernels, *device, options);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    // The file can be mapped, the packed weights beside it cannot.
+    const std::size_t bytes = std::filesystem::file_size(path);
+    const rlim_t limit = pages * 4096 + bytes + bytes / 2;
+    const rlimit lower{limit, limit};
+    setrlimit(RLIMIT_AS, &lower);
+    ModelOptions model_options;
+    model_options.packer = &dispatch;
+    const auto model = Model::Load(path, model_options);
+    std::fprintf(stderr, "%s\n", model ? "loaded" : model.error().message.c_str());
+    std::_Exit(!model && model.error().code == ErrorCode::kOutOfMemory ? 0 : 1);
+  };
+  EXPECT_EXIT(starved(), testing::ExitedWithCode(0),
+              "the weights need [0-9.]+ MiB, [0-9.]+ MiB of memory are available");
+}
+
+}  // namespace
+}  // namespace tilewright
