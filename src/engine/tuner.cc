@@ -79,6 +79,7 @@ struct Tuner::Impl {
     for (int a = Count() - 1; a >= 0; --a) {
       if (At(a).kept) queue.push_back(a);
     }
+    DefenderFirst();
     if (queue.empty()) phase = Phase::kDone;
   }
 
@@ -131,7 +132,26 @@ struct Tuner::Impl {
     }
     for (std::size_t i = queue.size(); i > 1; --i)
       std::swap(queue[i - 1], queue[SplitMix64(random_state) % i]);
-    ++block;
+    if (++block == 1) DefenderFirst();
+  }
+
+  // Whom a challenger has to beat: the incumbent, else what would run without any record. -1 for
+  // none.
+  int Defender() const {
+    int defender = -1;
+    for (int a = 0; a < Count(); ++a) {
+      if (!At(a).kept || At(a).result.verdict != Verdict::kOk) continue;
+      if (At(a).candidate.incumbent) return a;
+      if (At(a).candidate.fallback) defender = a;
+    }
+    return defender;
+  }
+
+  // The queue's end is asked first: wherever the session is stopped, nothing was timed before the
+  // defender.
+  void DefenderFirst() {
+    const auto at = std::find(queue.begin(), queue.end(), Defender());
+    if (at != queue.end()) std::rotate(at, at + 1, queue.end());
   }
 
   // Median over the blocks from `begin` on of log t, less the block's own median: the drift of the
@@ -434,13 +454,14 @@ struct Tuner::Impl {
 
   std::optional<int> BestArm() const {
     if (phase == Phase::kDone && conclusive) return winner;
-    // Stopped early: the incumbent unless a challenger is clearly ahead in the blocks they share.
-    int best = -1, incumbent = -1;
+    // Stopped early: the defender unless a challenger is clearly ahead in the blocks they share.
+    const int defender = Defender();
+    if (defender >= 0 && At(defender).log_us.empty()) return std::nullopt;
+    int best = -1;
     double best_time = kInfinity;
     for (int a = 0; a < Count(); ++a) {
       const Arm& arm = At(a);
       if (!arm.kept || arm.result.verdict != Verdict::kOk || arm.log_us.empty()) continue;
-      if (arm.candidate.incumbent) incumbent = a;
       std::vector<double> logs;
       for (const auto& [b, log_us] : arm.log_us) logs.push_back(log_us);
       if (logs.size() > 1) logs.erase(logs.begin());
@@ -448,10 +469,10 @@ struct Tuner::Impl {
       if (time < best_time) best_time = time, best = a;
     }
     if (best < 0) return std::nullopt;
-    if (incumbent >= 0 && incumbent != best) {
-      const PairedDifference d = Paired(At(best), At(incumbent), kFirstBlocks + 1);
-      const bool enough = static_cast<int>(At(incumbent).log_us.size()) >= kFirstBlocks + 6;
-      if (!enough || !(d.mean + kRaceZ * d.error < -options.min_gain)) best = incumbent;
+    if (defender >= 0 && defender != best) {
+      const PairedDifference d = Paired(At(best), At(defender), kFirstBlocks + 1);
+      const bool enough = static_cast<int>(At(defender).log_us.size()) >= kFirstBlocks + 6;
+      if (!enough || !(d.mean + kRaceZ * d.error < -options.min_gain)) best = defender;
     }
     return best;
   }

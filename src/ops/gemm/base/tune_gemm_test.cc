@@ -222,7 +222,8 @@ TEST_F(TuneGemmTest, AStopKeepsWhatWasFinishedAndWhatWasMeasured) {
   EXPECT_EQ(report.tuned, 2);
   EXPECT_TRUE(report.rows[0].conclusive);
   EXPECT_FALSE(report.rows[1].conclusive);
-  EXPECT_EQ(report.rows[1].kernel, "gemm.b");
+  // Seven samples are not enough to depart from what the model would have run.
+  EXPECT_EQ(report.rows[1].kernel, "gemm.a");
   EXPECT_EQ(report.not_reached, 1);
   EXPECT_EQ(report.rows[2].desc, problems[2].desc);
   EXPECT_EQ(Cache().size(), 2u);
