@@ -68,12 +68,19 @@ Precision PeakPrecision(const Model& model, Precision activations) {
   return type == DataType::kBF16 ? Precision::kBF16 : Precision::kF32;
 }
 
-Floor MeasureFloor(const LoadedModel& loaded, Precision activations) {
+/// What this machine can do now. Taken before and after the runs, of which the better counts: a
+/// neighbour on the host may have had its share.
+void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
+  Executor& executor = loaded.context->executor();
+  floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
+  Peak peak =
+      MeasurePeak(loaded.context->device(), executor, PeakPrecision(*loaded.model, activations));
+  if (peak.giga_ops > floor.peak.giga_ops) floor.peak = std::move(peak);
+}
+
+Floor MakeFloor(const LoadedModel& loaded) {
   Floor floor;
   const Model& model = *loaded.model;
-  Executor& executor = loaded.context->executor();
-  floor.read_gb_s = MeasureReadBandwidth(executor);
-  floor.peak = MeasurePeak(loaded.context->device(), executor, PeakPrecision(model, activations));
   floor.weight_bytes = static_cast<double>(model.bytes_per_token());
   for (const LayerWeights& layer : model.layers()) {
     for (const Weight* weight : {&layer.qkv, &layer.q, &layer.k, &layer.v, &layer.attn_out,
@@ -150,13 +157,16 @@ class Bench {
 
 struct ResultRow {
   std::string test;
-  int batch = 1;
+  int tokens = 0, batch = 1;
+  bool prompt = false;
   std::vector<double> rates;
-  double floor = 0;
+
+  double FloorOf(const Floor& floor) const {
+    return prompt ? floor.Prompt(tokens, batch) : floor.Decode(tokens, batch);
+  }
 };
 
-Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& lists,
-                                      const Floor& floor, int repeat) {
+Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& lists, int repeat) {
   Bench bench(loaded, repeat);
   std::vector<ResultRow> rows;
   const double total =
@@ -169,8 +179,7 @@ Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& li
     Result<std::vector<double>> rates =
         prompt ? bench.Prompt(tokens, batch) : bench.Decode(tokens, batch);
     if (!rates) return Fail(rates.error());
-    rows.push_back({test, batch, std::move(*rates),
-                    prompt ? floor.Prompt(tokens, batch) : floor.Decode(tokens, batch)});
+    rows.push_back({test, tokens, batch, prompt, std::move(*rates)});
     return {};
   };
   for (int batch : lists.batches) {
@@ -200,7 +209,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Array("rows");
   Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
   for (const ResultRow& row : rows) {
-    const double median = Median(row.rates);
+    const double median = Median(row.rates), row_floor = row.FloorOf(floor);
     const auto [min, max] = std::minmax_element(row.rates.begin(), row.rates.end());
     Report line;
     line.Set("test", row.test)
@@ -208,12 +217,12 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
         .Set("tok_s_median", median)
         .Set("tok_s_min", *min)
         .Set("tok_s_max", *max)
-        .Set("floor_tok_s", row.floor);
+        .Set("floor_tok_s", row_floor);
     report.Append("rows", std::move(line));
     table.Row({row.test, fmt::format("{}", row.batch), fmt::format("{:.1f}", median),
                fmt::format("{:.1f}", *min), fmt::format("{:.1f}", *max),
-               fmt::format("{:.1f}", row.floor),
-               row.floor > 0 ? fmt::format("{:.0f} %", 100 * median / row.floor) : "-"});
+               fmt::format("{:.1f}", row_floor),
+               row_floor > 0 ? fmt::format("{:.0f} %", 100 * median / row_floor) : "-"});
   }
   if (options.common.json) {
     Out(report.Text() + "\n");
@@ -241,9 +250,12 @@ int BenchModel(const BenchModelOptions& given) {
   options.model.batch_rows = std::max(options.model.batch_rows, slots);
   Result<LoadedModel> loaded = LoadModel(options.common, options.model, slots);
   if (!loaded) return ExitFor(loaded.error());
-  const Floor floor = MeasureFloor(*loaded, *ParsePrecision(options.model.activations));
-  Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, floor, options.repeat);
+  const Precision activations = *ParsePrecision(options.model.activations);
+  Floor floor = MakeFloor(*loaded);
+  MeasureMachine(*loaded, activations, floor);
+  Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options.repeat);
   if (!rows) return ExitFor(rows.error());
+  MeasureMachine(*loaded, activations, floor);
   Print(*loaded, *rows, floor, options);
   return Finish(kExitOk);
 }

@@ -1,13 +1,11 @@
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "console.h"
 #include "options.h"
+#include "parser.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -26,19 +24,20 @@ void AddDevice(CLI::App& verb, CommonOptions& common) {
       ->type_name("DEVICE");
   verb.add_option("--threads", common.threads, "Threads to use; 0: what affinity and quota allow")
       ->capture_default_str()
-      ->check(CLI::Range(0, 4096))
+      ->check(Quiet(CLI::Range(0, 4096)))
       ->type_name("N");
 }
 
 void AddChoosing(CLI::App& verb, CommonOptions& common) {
   verb.add_option("--providers", common.providers, "Kernels to choose from: own, vendor or all")
       ->capture_default_str()
-      ->check(CLI::IsMember({"own", "vendor", "all"}))
+      ->check(Quiet(CLI::IsMember({"own", "vendor", "all"})))
       ->type_name("WHICH");
   verb.add_option("--cache-mode", common.cache_mode,
                   "Use of earlier results: normal, readonly, offline, strict, verify or refresh")
       ->capture_default_str()
-      ->check(CLI::IsMember({"normal", "readonly", "offline", "strict", "verify", "refresh"}))
+      ->check(
+          Quiet(CLI::IsMember({"normal", "readonly", "offline", "strict", "verify", "refresh"})))
       ->type_name("MODE");
 }
 
@@ -46,34 +45,36 @@ void AddLog(CLI::App& verb, CommonOptions& common) {
   verb.add_option("--log", common.log,
                   "Messages on standard error: off, error, warning, info or debug (also "
                   "TILEWRIGHT_LOG)")
-      ->check(CLI::IsMember({"off", "error", "warning", "info", "debug"}))
+      ->check(Quiet(CLI::IsMember({"off", "error", "warning", "info", "debug"})))
       ->type_name("LEVEL");
 }
 
 void AddModel(CLI::App& verb, ModelArguments& model) {
   verb.add_option("--guarantee", model.guarantee, "fastest, deterministic or batch-invariant")
       ->capture_default_str()
-      ->check(CLI::IsMember({"fastest", "deterministic", "batch-invariant"}))
+      ->check(Quiet(CLI::IsMember({"fastest", "deterministic", "batch-invariant"})))
       ->type_name("WHICH");
   verb.add_option("--activations", model.activations,
                   "What kernels may round activations to: auto, f32 (not at all), bf16 or int8")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
+      ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
       ->type_name("TYPE");
   verb.add_option("--kv", model.kv, "Type of the KV cache: auto (f16), f32, f16, bf16 or q8_0")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0"}))
+      ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0"})))
       ->type_name("TYPE");
   verb.add_option("-c,--context", model.context,
                   "Positions of the KV cache; 0: as the model was trained")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(Quiet(CLI::Range(0, 1 << 24)))
       ->type_name("N");
   verb.add_option("--ubatch", model.batch_rows, "Rows of one pass over a prompt")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(Quiet(CLI::Range(1, 1 << 16)))
       ->type_name("N");
-  verb.add_flag("!--no-fuse", model.fuse, "One kernel for each operation: slower, for comparison");
+  verb.add_flag_callback(
+      "--no-fuse", [&model] { model.fuse = false; },
+      "One kernel for each operation: slower, for comparison");
 }
 
 void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code) {

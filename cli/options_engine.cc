@@ -1,9 +1,7 @@
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 
 #include "options.h"
+#include "parser.h"
 #include "verbs.h"
 
 namespace tilewright::cli {

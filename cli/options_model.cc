@@ -1,9 +1,7 @@
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 
 #include "options.h"
+#include "parser.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -16,7 +14,7 @@ void AddModelFile(CLI::App& verb, ModelArguments& model) {
 void AddSampling(CLI::App& verb, RunOptions& o) {
   verb.add_option("-n,--predict", o.count, "Tokens to generate; -1: until the model ends")
       ->capture_default_str()
-      ->check(CLI::Range(-1, 1 << 30))
+      ->check(Quiet(CLI::Range(-1, 1 << 30)))
       ->type_name("N")
       ->each([&o](const std::string&) { o.count_given = true; });
   verb.add_option("--temp", o.temperature, "Temperature; 0: the best token, always")
@@ -48,7 +46,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand("run", "Generate text with a model");
   AddModelFile(*verb, o->model);
-  verb->add_option("-p,--prompt", o->prompt, "The prompt, taken letter by letter")
+  verb->add_option("-p,--prompt", o->prompt, "The prompt, taken as it is")
       ->type_name("TEXT")
       ->each([options = o.get()](const std::string&) { options->has_prompt = true; });
   verb->add_option("-f,--file", o->file, "The prompt from a file; -: from standard input")
@@ -56,6 +54,10 @@ void AddRun(CLI::App& app, int& exit_code) {
   verb->add_option("--tokens", o->tokens, "The prompt as token ids; no BOS is added")
       ->type_name("1,2,3");
   verb->add_flag("--chat", o->chat, "The prompt is a user's message in the model's chat template");
+  verb->add_option("--chat-template", o->chat_template,
+                   "chatml or llama3, for a model whose own template is missing or not known")
+      ->check(Quiet(CLI::IsMember({"chatml", "llama3"})))
+      ->type_name("NAME");
   verb->add_option("--system", o->system, "The system message of --chat")->type_name("TEXT");
   AddSampling(*verb, *o);
   AddModel(*verb, o->model);
@@ -199,7 +201,7 @@ void AddBench(CLI::App& app, int& exit_code) {
         ->type_name("1,8");
     verb->add_option("--repeat", o->repeat, "Repetitions after one that does not count")
         ->capture_default_str()
-        ->check(CLI::Range(1, 1000))
+        ->check(Quiet(CLI::Range(1, 1000)))
         ->type_name("N");
     AddModel(*verb, o->model);
     AddDevice(*verb, o->common);
@@ -228,15 +230,15 @@ void AddBench(CLI::App& app, int& exit_code) {
         ->type_name("TYPE");
     verb->add_option("--precision", o->precision, "auto, f32, bf16 or int8")
         ->capture_default_str()
-        ->check(CLI::IsMember({"auto", "f32", "bf16", "int8"}))
+        ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
         ->type_name("TYPE");
     verb->add_option("--baseline", o->baseline, "none, onednn or cublaslt")
         ->capture_default_str()
-        ->check(CLI::IsMember({"none", "onednn", "cublaslt"}))
+        ->check(Quiet(CLI::IsMember({"none", "onednn", "cublaslt"})))
         ->type_name("WHICH");
     verb->add_option("--repeat", o->repeat, "Samples of each")
         ->capture_default_str()
-        ->check(CLI::Range(1, 10000))
+        ->check(Quiet(CLI::Range(1, 10000)))
         ->type_name("N");
     AddDevice(*verb, o->common);
     AddChoosing(*verb, o->common);

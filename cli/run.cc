@@ -21,8 +21,12 @@ struct Prompt {
 
 Result<std::string> RenderForChat(const RunOptions& options, const Tokenizer& tokenizer,
                                   const std::string& text) {
-  Result<ChatTemplate> form = DetectChatTemplate(tokenizer.chat_template());
-  if (!form) return Fail(form.error());
+  const bool named = !options.chat_template.empty();
+  Result<ChatTemplate> form =
+      DetectChatTemplate(named ? options.chat_template : tokenizer.chat_template());
+  if (!form) {
+    return Fail(form.error().code, fmt::format("{} (--chat-template NAME)", form.error().message));
+  }
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system});
   messages.push_back({"user", text});
@@ -214,6 +218,9 @@ int Run(const RunOptions& given) {
   const int sources = (options.has_prompt ? 1 : 0) + (options.tokens.empty() ? 0 : 1) +
                       (options.file.empty() ? 0 : 1);
   if (sources != 1) return Usage("give the prompt by one of -p, -f and --tokens", "run");
+  if (!options.chat && !(options.system.empty() && options.chat_template.empty())) {
+    return Usage("--system and --chat-template belong to --chat", "run");
+  }
   if (options.chat && !options.tokens.empty()) {
     return Usage("--chat needs text, not --tokens", "run");
   }

@@ -17,7 +17,7 @@ struct RunOptions {
   std::string prompt, tokens, file;  ///< one of them
   bool has_prompt = false;           ///< -p was given, if only as an empty text
   bool chat = false;
-  std::string system;
+  std::string system, chat_template;
   int count = -1;
   bool count_given = false;
   double temperature = 0.8, top_p = 0.95, min_p = 0.05, repeat_penalty = 1.0;

@@ -85,6 +85,13 @@ class Run(CliTest):
             value = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 2, *GREEDY, *words).json()
             self.assertEqual(len(value['generated_tokens']), 2, words)
 
+    def test_chat_without_a_template_asks_for_a_name(self):
+        self.fails(1, 'run', self.tiny, '--chat', '-p', 'hi', saying='--chat-template')
+        plain = self.ok('run', self.tiny, '-p', 'hi', '-n', 1, *GREEDY).json()
+        chat = self.ok('run', self.tiny, '--chat', '--chat-template', 'chatml', '-p', 'hi', '-n', 1, *GREEDY).json()
+        self.assertGreater(len(chat['prompt_tokens']), len(plain['prompt_tokens']))
+        self.fails(2, 'run', self.tiny, '-p', 'hi', '--system', 'be kind', saying='--chat')
+
     def test_verbose_tells_kernels_and_speeds_on_standard_error(self):
         result = self.ok('run', self.tiny, '-p', 'a', '-n', 2, '--verbose')
         self.assertIn('gemm.', result.err)
