@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Record the GEMM kernels that the library chooses beside oneDNN, in one run, turn by turn.
+
+    record_gemm.py [SHAPES.csv] --tilewright build/cli/tilewright --onednn build/bench/onednn_bench
+
+SHAPES.csv has the columns name, n, k (default: bench/shapes/smollm2_llama1b.csv); every shape is
+measured with the rows of --m and the weight types of --types. Ours is what `tilewright bench gemm`
+chooses after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
+packed in oneDNN's own layout. Both rotate over copies of the weights beyond the last-level cache.
+
+Block formats (q4_0, q4_1, q8_0, q6_k) multiply in int8 and are set beside oneDNN's u8 x s8 matmul,
+which knows no scales of blocks and reads 8 bits a weight: neither the same work nor the same bytes,
+so that column is a yardstick, not a race.
+
+Percent of peak: multiplications and additions against a loop over registers (int8 for block
+formats); percent of bandwidth: bytes of the weights against reading memory; both measured in each
+round. More than 100 % of the bandwidth means that the weights stayed in the cache.
+
+Written are bench/results/NAME.json and NAME.md. About a minute; --budget ends it after the round
+that passes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+
+BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q4_0": 18 / 32, "q4_1": 20 / 32, "q8_0": 34 / 32, "q6_k": 210 / 256}
+BASELINE = {"f32": "f32", "bf16": "bf16"}  # others: int8
+
+Key = tuple[str, int, int, int]  # type, m, n, k
+
+
+def read_shapes(path: Path) -> list[tuple[int, int]]:
+    """Return n and k of all rows, each pair once."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
+    shapes = [(int(row["n"]), int(row["k"])) for row in csv.DictReader(lines)]
+    if not shapes:
+        common.fail(f"{path}: no shapes")
+    return list(dict.fromkeys(shapes))
+
+
+class Recording:
+    """The samples of all rounds."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.ours: dict[Key, list[float]] = {}
+        self.theirs: dict[Key, list[float]] = {}  # the type is oneDNN's
+        self.rows: dict[Key, dict[str, Any]] = {}
+        self.implementations: dict[Key, str] = {}
+        self.read_gb_s: list[float] = []
+        self.peaks: dict[str, list[float]] = {"f32": [], "int8": []}
+        self.device = ""
+        self.llc_bytes = 0
+
+    def machine(self) -> None:
+        """Measure what the floor is made of."""
+        report = common.run_json([self.arguments.tilewright, "doctor", "--json", "--threads", self.arguments.threads])
+        self.device = report["device"]
+        self.llc_bytes = max(self.llc_bytes, int(report["llc_bytes_measured"]))
+        self.read_gb_s.append(report["read_gb_s"])
+        self.peaks["f32"].append(report["f32_gflop_s"])
+        self.peaks["int8"].append(report["i8_gop_s"])
+
+    def measure_ours(self, type_name: str) -> None:
+        """One process over all shapes."""
+        a = self.arguments
+        command = [a.tilewright, "bench", "gemm", "--shapes", a.shapes, "--m", a.m, "--type", type_name, "--json"]
+        report = common.run_json([*command, "--repeat", a.samples, "--threads", a.threads])
+        for row in report["rows"]:
+            key = (type_name, row["m"], row["n"], row["k"])
+            self.ours.setdefault(key, []).append(row["us_median"])
+            self.rows[key] = row
+
+    def measure_theirs(self, type_name: str, shapes: list[tuple[int, int]]) -> None:
+        """One process for each shape."""
+        a = self.arguments
+        for n, k in shapes:
+            command = [a.onednn, "--type", type_name, "--m", a.m, "--n", n, "--k", k, "--llc", self.llc_bytes]
+            for line in common.run([*command, "--samples", a.samples, "--threads", a.threads]).splitlines():
+                row = json.loads(line)
+                key = (type_name, row["m"], n, k)
+                self.theirs.setdefault(key, []).append(row["us_median"])
+                self.implementations[key] = row["implementation"]
+
+    def report_row(self, key: Key) -> dict[str, Any]:
+        """Return one row of the result."""
+        type_name, m, n, k = key
+        row = self.rows[key]
+        us = common.summarize(self.ours[key])
+        peak = "f32" if type_name in ("f32", "f16", "bf16") else "int8"
+        gop_s = 2e-3 * m * n * k / us["median"]
+        gb_s = 1e-3 * n * k * BYTES[type_name] / us["median"]
+        report = {"name": row["name"], "type": type_name, "m": m, "n": n, "k": k, "us": us}
+        report |= {
+            "gop_s": round(gop_s, 1),
+            "percent_of_peak": round(100 * gop_s / common.summarize(self.peaks[peak])["median"], 1),
+            "gb_s": round(gb_s, 2),
+            "percent_of_bandwidth": round(100 * gb_s / common.summarize(self.read_gb_s)["median"], 1),
+            "kernel": row["kernel"],
+            "provenance": row["provenance"],
+        }
+        other = (BASELINE.get(type_name, "int8"), m, n, k)
+        if other in self.theirs:
+            theirs = common.summarize(self.theirs[other])
+            report["onednn"] = {
+                "type": other[0],
+                "us": theirs,
+                "implementation": self.implementations[other],
+                "ratio": round(theirs["median"] / us["median"], 3),
+            }
+        return report
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Return the geometric mean."""
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], recording: Recording) -> str:
+    """Return a table of one line for each type and number of rows."""
+    lines = []
+    for type_name in arguments.types.split(","):
+        for m in (int(word) for word in arguments.m.split(",")):
+            some = [row for row in rows if row["type"] == type_name and row["m"] == m]
+            if not some:
+                continue
+
+            def span(name: str) -> str:
+                values = [row[name] for row in some]
+                return f"{geometric_mean(values):.0f} ({min(values):.0f}-{max(values):.0f})"
+
+            ratios = [row["onednn"]["ratio"] for row in some if "onednn" in row]
+            gain = f"{geometric_mean(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
+            other = "oneDNN " + BASELINE.get(type_name, "int8") if ratios else "-"
+            rate, peak, bandwidth = (span(name) for name in ("gop_s", "percent_of_peak", "percent_of_bandwidth"))
+            lines.append([type_name, str(m), rate, peak, bandwidth, gain, other])
+    header = ["weights", "m", "Gop/s", "% of peak", "% of bandwidth", "speed-up", "over"]
+    read = common.summarize(recording.read_gb_s)["median"]
+    f32, i8 = (common.summarize(recording.peaks[name])["median"] for name in ("f32", "int8"))
+    title = f"{len(read_shapes(arguments.shapes))} shapes of {arguments.shapes.name}, {arguments.threads} threads, "
+    title += "geometric means (lowest-highest); each shape in the JSON"
+    floor = f"Measured in each round: {read:.1f} GB/s read, f32 {f32:.0f} GFLOP/s, int8 {i8:.0f} Gop/s."
+    return f"{title}\n\n{common.table(header, lines, left=(0, 6))}\n\n{floor}"
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    build = common.ROOT / "build"
+    shapes = common.ROOT / "bench" / "shapes" / "smollm2_llama1b.csv"
+    parser.add_argument("shapes", type=Path, nargs="?", default=shapes, help="CSV file")
+    parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="our binary")
+    parser.add_argument("--onednn", type=Path, help="onednn_bench (default: beside the binary, ../bench/; none if absent)")
+    parser.add_argument("--m", default="1,16,512", help="numbers of rows")
+    parser.add_argument("--types", default="f32,q4_1,q8_0", help=", ".join(BYTES))
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--samples", type=int, default=5, help="of each row in a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=40, help="seconds after which no new round begins")
+    common.add_tuning(parser, "8s")
+    parser.add_argument("--name", help="of the result (default: gemm-FILE)")
+    arguments = parser.parse_args()
+    arguments.onednn = arguments.onednn or arguments.tilewright.absolute().parents[1] / "bench" / "onednn_bench"
+    arguments.name = arguments.name or "gemm-" + arguments.shapes.stem
+    for path in (arguments.tilewright, arguments.shapes):
+        if not path.exists():
+            parser.error(f"no such file: {path}")
+    if unknown := [word for word in arguments.types.split(",") if word not in BYTES]:
+        parser.error(f"unknown type {unknown[0]}; known are {', '.join(BYTES)}")
+    return arguments
+
+
+def main() -> None:
+    """Command line entry point."""
+    arguments = parse()
+    shapes = read_shapes(arguments.shapes)
+    types = arguments.types.split(",")
+    baselines = list(dict.fromkeys(BASELINE.get(name, "int8") for name in types))
+    if not arguments.onednn.exists():
+        print(f"warning: no {arguments.onednn.name}: recorded without a baseline", file=sys.stderr)
+        baselines = []
+    common.warn_if_loaded()
+    words = [["--shapes", arguments.shapes, "--m", arguments.m, "--type", name] for name in types]
+    tuned = common.tune(arguments, words)
+    quiet = common.Quiet()
+    recording = Recording(arguments)
+    start = time.monotonic()
+    done = 0
+    for done in range(1, arguments.rounds + 1):
+        recording.machine()
+        for name in types:
+            recording.measure_ours(name)
+            if (baseline := BASELINE.get(name, "int8")) in baselines and name == first_of(types, baseline):
+                recording.measure_theirs(baseline, shapes)
+        print(f"round {done} of {arguments.rounds}, {time.monotonic() - start:.0f} s", file=sys.stderr)
+        if time.monotonic() - start > arguments.budget:
+            break
+    rows = [recording.report_row(key) for key in recording.ours]
+    report = {
+        "provenance": common.provenance(arguments.tilewright, recording.device),
+        "quiet": quiet.report(),
+        "tuned": tuned,
+        "threads": arguments.threads,
+        "rounds": done,
+        "unit": "microseconds of one call, weights cold; medians over rounds of the rounds' medians",
+        "read_gb_s": common.summarize(recording.read_gb_s),
+        "peak_f32_gflop_s": common.summarize(recording.peaks["f32"]),
+        "peak_int8_gop_s": common.summarize(recording.peaks["int8"]),
+        "rows": rows,
+    }
+    common.write(arguments.name, report, make_table(arguments, rows, recording))
+
+
+def first_of(types: list[str], baseline: str) -> str:
+    """Return the first type that is set beside `baseline`, which is measured once a round."""
+    return next(name for name in types if BASELINE.get(name, "int8") == baseline)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Record the speed of a model beside llama.cpp's, in one run, turn by turn.
+
+    record_model.py --tilewright build/cli/tilewright --model MODEL.gguf --llama DEST
+
+DEST is what tools/baseline/build_llama_cpp.sh built. Its DEST/bin and every DEST/variant-*/bin take
+part, each with flash attention off and on; the baseline is the best median of them all, for prompt
+and decode separately. --llama may be given again for other builds; FOLDER,NAME=VALUE sets an
+environment variable for a build (--llama DEST,KMP_BLOCKTIME=0).
+
+First `tilewright tune` fills the records (--tune 0: not). Then each round measures ours once and
+each baseline once, in an order that turns with the round, so that a change of the machine's clock or
+a busy neighbour meets all. The first repetition of each does not count. Ours measures the memory's
+read bandwidth and the multiplier's peak in each round: the floor beside the figures.
+
+Written are bench/results/NAME.json (all samples, provenance, how busy the machine was) and NAME.md.
+About 2 minutes with the defaults and two builds; --budget ends it after the round that passes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+
+sys.path.insert(0, str(common.ROOT / "tools" / "baseline"))
+import bench_llama_cpp  # noqa: E402  (needs the line above)
+
+KINDS = ("prompt", "decode")
+
+
+class Baseline:
+    """One build of llama.cpp, perhaps with environment variables of its own."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = environment
+        settings = "".join(f",{name}={value}" for name, value in environment.items())
+        self.name = common.shown(folder) + settings
+        self.samples: dict[str, dict[str, list[float]]] = {kind: {"fa_off": [], "fa_on": []} for kind in KINDS}
+        self.commit = ""
+
+    def measure(self, arguments: argparse.Namespace) -> None:
+        """Run llama-bench once with both settings of flash attention."""
+        command = [self.folder / "bin" / "llama-bench", "-m", arguments.model, "-t", arguments.threads]
+        command += ["-p", arguments.prompt, "-n", arguments.decode, "-r", 1, "-fa", "0,1", "-o", "jsonl"]
+        for line in common.run(command, self.environment).splitlines():
+            if not line.startswith("{"):
+                continue
+            record = json.loads(line)
+            self.commit = record["build_commit"]
+            kind = "prompt" if record["n_prompt"] else "decode"
+            # Newer versions write on, off or auto where older ones wrote a number.
+            on = str(record["flash_attn"]).lower() in ("1", "on", "true", "enabled")
+            self.samples[kind]["fa_on" if on else "fa_off"] += record["samples_ts"]
+
+    def report(self) -> dict[str, Any]:
+        """Return the build and its figures."""
+        report: dict[str, Any] = {
+            "name": self.name,
+            "llama_cpp_commit": self.commit,
+            "build": bench_llama_cpp.build_info(self.folder),
+            "environment": self.environment,
+        }
+        for kind in KINDS:
+            report[kind] = {name: common.summarize(values) for name, values in self.samples[kind].items() if values}
+        return report
+
+
+def find_baselines(arguments: argparse.Namespace) -> list[Baseline]:
+    """Return the builds that --llama names."""
+    found = []
+    for word in arguments.llama:
+        folder, *settings = word.split(",")
+        environment = dict(setting.split("=", 1) for setting in settings)
+        top = Path(folder).absolute()
+        folders = [top] if settings else [top, *sorted(top.glob("variant-*"))]
+        here = [Baseline(path, environment) for path in folders if (path / "bin" / "llama-bench").exists()]
+        if not here:
+            common.fail(f"no llama-bench in {folder}/bin; run tools/baseline/build_llama_cpp.sh {folder}")
+        found += here
+    for baseline in found:
+        bench_llama_cpp.check_amx(baseline.folder)
+    return found
+
+
+class Ours:
+    """The samples of tilewright."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.floors: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.read_gb_s: list[float] = []
+        self.peak_gop_s: list[float] = []
+        self.device_class = ""
+        self.peak_instruction = ""
+
+    def measure(self, arguments: argparse.Namespace) -> None:
+        """Run `bench model` once."""
+        command = [arguments.tilewright, "bench", "model", arguments.model, "--json", "--repeat", 1]
+        command += ["-p", arguments.prompt, "-n", arguments.decode, "--threads", arguments.threads]
+        report = json.loads(common.run([*command, *arguments.tilewright_arguments]))
+        self.device_class = report["device"]
+        self.peak_instruction = report["peak_instruction"]
+        self.read_gb_s.append(report["read_gb_s"])
+        self.peak_gop_s.append(report["peak_gop_s"])
+        for row in report["rows"]:
+            kind = "prompt" if row["test"].startswith("pp") else "decode"
+            self.samples[kind].append(row["tok_s_median"])
+            self.floors[kind].append(row["floor_tok_s"])
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures."""
+        report: dict[str, Any] = {kind: common.summarize(self.samples[kind]) for kind in KINDS if self.samples[kind]}
+        for kind in report:
+            report[kind]["floor_median"] = common.summarize(self.floors[kind])["median"]
+        report["read_gb_s"] = common.summarize(self.read_gb_s)
+        report["peak_gop_s"] = common.summarize(self.peak_gop_s) | {"instruction": self.peak_instruction}
+        return report
+
+
+def best_of(baselines: list[Baseline], kind: str) -> tuple[str, dict[str, Any]]:
+    """Return the fastest baseline's name and figures."""
+    settings = [
+        (f"{baseline.name} {name}", common.summarize(values))
+        for baseline in baselines
+        for name, values in baseline.samples[kind].items()
+        if values
+    ]
+    return max(settings, key=lambda setting: setting[1]["median"])
+
+
+def measure(arguments: argparse.Namespace, baselines: list[Baseline]) -> tuple[Ours, int]:
+    """Run the rounds; return our samples and how many rounds there were."""
+    ours = Ours()
+    contenders: list[Ours | Baseline] = [ours, *baselines]
+    start = time.monotonic()
+    done = 0
+    for done in range(1, arguments.rounds + 1):
+        shift = done % len(contenders)
+        for contender in contenders[shift:] + contenders[:shift]:
+            contender.measure(arguments)
+        print(f"round {done} of {arguments.rounds}, {time.monotonic() - start:.0f} s", file=sys.stderr)
+        if time.monotonic() - start > arguments.budget:
+            break
+    return ours, done
+
+
+def make_table(arguments: argparse.Namespace, ours: Ours, baselines: list[Baseline]) -> str:
+    """Return the table of ours, the best baseline and the ratio."""
+    rows = []
+    for kind, count in (("prompt", arguments.prompt), ("decode", arguments.decode)):
+        if not ours.samples[kind]:
+            continue
+        mine = common.summarize(ours.samples[kind])
+        name, theirs = best_of(baselines, kind)
+        rows.append(
+            [
+                f"{kind} {count}",
+                f"{mine['median']:.0f} ({mine['min']:.0f}-{mine['max']:.0f})",
+                f"{theirs['median']:.0f} ({theirs['min']:.0f}-{theirs['max']:.0f})",
+                f"{mine['median'] / theirs['median']:.2f}x",
+                f"{common.summarize(ours.floors[kind])['median']:.0f}",
+                name,
+            ]
+        )
+    header = ["tok/s", "tilewright", "llama.cpp", "ratio", "floor", "best llama.cpp"]
+    title = f"{arguments.model.name}, {arguments.threads} threads, medians (lowest-highest)"
+    read = common.summarize(ours.read_gb_s)
+    floor = f"Floor: {read['median']:.1f} GB/s read ({read['min']:.1f}-{read['max']:.1f}), "
+    floor += f"{common.summarize(ours.peak_gop_s)['median']:.0f} Gop/s {ours.peak_instruction}, measured in each round."
+    return f"{title}\n\n{common.table(header, rows, left=(0, 5))}\n\n{floor}"
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    build = common.ROOT / "build"
+    model = build / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    llama = os.environ.get("TILEWRIGHT_LLAMA_DIR", str(build / "llama"))
+    parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="our binary")
+    parser.add_argument("--model", type=Path, default=model, help="GGUF file")
+    parser.add_argument("--llama", action="append", help="folder of builds (default: $TILEWRIGHT_LLAMA_DIR, else build/llama)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("-p", "--prompt", type=int, default=512, help="prompt tokens (0: none)")
+    parser.add_argument("-n", "--decode", type=int, default=128, help="decoded tokens (0: none)")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--budget", type=float, default=90, help="seconds after which no new round begins")
+    common.add_tuning(parser, "20s")
+    parser.add_argument("--name", help="of the result (default: model-FILE)")
+    parser.add_argument("tilewright_arguments", nargs="*", help="after --: for `tilewright bench model`")
+    arguments = parser.parse_args()
+    arguments.llama = arguments.llama or [llama]
+    arguments.name = arguments.name or "model-" + arguments.model.stem.lower().replace(".", "-")
+    for path in (arguments.tilewright, arguments.model):
+        if not path.exists():
+            parser.error(f"no such file: {path}")
+    return arguments
+
+
+def main() -> None:
+    """Command line entry point."""
+    arguments = parse()
+    baselines = find_baselines(arguments)
+    common.warn_if_loaded()
+    tuned = common.tune(arguments, [[arguments.model]])
+    quiet = common.Quiet()
+    ours, rounds = measure(arguments, baselines)
+    best = {kind: best_of(baselines, kind) for kind in KINDS if ours.samples[kind]}
+    report = {
+        "provenance": common.provenance(arguments.tilewright, ours.device_class),
+        "quiet": quiet.report(),
+        "model": common.model_identity(arguments.model),
+        "tuned": tuned,
+        "threads": arguments.threads,
+        "rounds": rounds,
+        "unit": "tokens a second; medians over rounds",
+        "tilewright": ours.report(),
+        "baseline": {kind: {"name": name, "median": figures["median"]} for kind, (name, figures) in best.items()},
+        "ratio": {
+            kind: round(common.summarize(ours.samples[kind])["median"] / figures["median"], 3)
+            for kind, (_, figures) in best.items()
+        },
+        "llama_cpp": [baseline.report() for baseline in baselines],
+    }
+    common.write(arguments.name, report, make_table(arguments, ours, baselines))
+
+
+if __name__ == "__main__":
+    main()
