@@ -110,7 +110,6 @@ int main() {
 
   // From now on the records answer: first which layout the weights should have, then which kernel
   // reads it.
-for (auto& r : records.Load()) std::printf("REC %s |%s| %s n=%lld %.2f %s %s\n", r.kernel.c_str(), r.spec.c_str(), r.problem.substr(r.problem.find("pack_b"),20).c_str(), (long long)r.samples, r.median_us, std::string(VerdictName(r.verdict)).c_str(), r.evidence.c_str());
   const tw::DispatchCache cache = tw::BuildCache(records.Load(), registry, scope);
   const tw::BatchWeight batches[] = {{1, 1.0}};
   const auto pack = tw::ChoosePack(problem, batches, registry, *device, {}, &cache);
