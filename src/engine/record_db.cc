@@ -198,16 +198,21 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
   // Until the file is known to be ours, closing must not fold its WAL into it.
   sqlite3_db_config(raw, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
 
-  int code = SQLITE_OK;
-  const auto version = PragmaNumber(raw, "PRAGMA user_version", code);
-  if (!version)
-    return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
-  const auto application = PragmaNumber(raw, "PRAGMA application_id", code);
+  // One read transaction: another process may be making the tables at this moment, and its schema
+  // must be seen whole or not at all.
+  int code = sqlite3_exec(raw, "BEGIN", nullptr, nullptr, nullptr);
   const auto tables = PragmaNumber(raw, "SELECT count(*) FROM sqlite_master", code);
-  if (!tables)
+  if (!tables) {
     return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
+  }
+  const auto version = PragmaNumber(raw, "PRAGMA user_version", code);
+  const auto application = PragmaNumber(raw, "PRAGMA application_id", code);
+  sqlite3_exec(raw, "COMMIT", nullptr, nullptr, nullptr);
+  if (!version || !application) {
+    return answer(MeansDamaged(code) ? State::kDamaged : State::kUnusable, sqlite3_errmsg(raw));
+  }
   const bool fresh = *tables == 0 && *version == 0;
-  if (!fresh && application.value_or(0) != kApplicationId)
+  if (!fresh && *application != kApplicationId)
     return answer(State::kForeign, "not a file of tuning records");
   if (*version > kSchema)
     return answer(State::kNewer, Format("schema {}, this version reads {}", *version, kSchema));

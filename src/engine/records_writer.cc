@@ -1,5 +1,6 @@
 // Helper of records_test: writes batches of eight records to a file, as a tuning process would.
 // Usage: PATH NAME BATCHES
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -21,7 +22,12 @@ int main(int argc, char** argv) {
       row.median_us = 1 + batch;
       row.samples = 5;
     }
-    if (!records.Append(rows)) return 1;
+    if (const auto stored = records.Append(rows); !stored) {
+      std::fprintf(stderr, "%s\n", stored.error().message.c_str());
+      return 1;
+    }
   }
+  for (const std::string& warning : records.warnings())
+    std::fprintf(stderr, "%s\n", warning.c_str());
   return records.GetStat().persistent ? 0 : 3;
 }
