@@ -166,13 +166,17 @@ Status RecordDb::Exec(const char* sql) const {
 }
 
 RecordDb::Opened RecordDb::Open(const std::string& path, const Records::Options& options) {
-  if (!options.read_only) return OpenWith(path, options, false);
-  if (!Exists(path)) return {State::kAbsent, {}, nullptr};
-  // A file in WAL mode on a read-only file system cannot be opened plainly: its shared memory has
-  // nowhere to live. It is a snapshot then, which nobody changes.
+  if (options.read_only && !Exists(path)) return {State::kAbsent, {}, nullptr};
   Opened opened = OpenWith(path, options, false);
-  if (opened.state != State::kUnusable) return opened;
-  return OpenWith(path, options, true);
+  if (opened.state != State::kUnusable || !Exists(path)) return opened;
+  // A file in WAL mode where nothing can be written cannot be opened plainly: its shared memory has
+  // nowhere to live. Nobody else writes there either, so it is a snapshot.
+  Records::Options read_only = options;
+  read_only.read_only = true;
+  Opened snapshot = OpenWith(path, read_only, true);
+  if (snapshot.state != State::kReadOnly) return opened;
+  snapshot.detail = opened.detail;
+  return snapshot;
 }
 
 RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Options& options,
