@@ -107,12 +107,12 @@ int Main(int argc, char** argv) {
   bool served = true;
   const std::string find = Measure("find", exact, rounds, served,
                                    [&](const GemmDesc& d) { return cache.Find(d).has_value(); });
-  const std::string lower =
-      Measure("lower_bound", between, rounds, served,
-              [&](const GemmDesc& d) { return cache.LowerBound(d).has_value(); });
-  const std::string floor =
-      Measure("floor_bound", between, rounds, served,
-              [&](const GemmDesc& d) { return cache.FloorBound(d).has_value(); });
+  const std::string lower = Measure("lower_bound", between, rounds, served, [&](const GemmDesc& d) {
+    return cache.LowerBound(d).has_value();
+  });
+  const std::string floor = Measure("floor_bound", between, rounds, served, [&](const GemmDesc& d) {
+    return cache.FloorBound(d).has_value();
+  });
   fmt::print("{{\"entries\":{},\"rounds\":{},{},{},{}}}\n", cache.size(), rounds, find, lower,
              floor);
   if (!served) fmt::print(stderr, "lookup_bench: a problem was not served\n");

@@ -31,13 +31,17 @@ def fail(message: str) -> None:
 
 def shown(path: str | Path) -> str:
     """Return `path` as a result file names it: inside the repository as it is, else its last part."""
-    resolved = Path(path).absolute()
+    resolved = Path(os.path.abspath(path))
     return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else resolved.name
 
 
 def shown_command(command: list[str]) -> str:
     """Return the command line without the folders of this machine."""
-    return " ".join(shown(word) if os.sep in word and Path(word).exists() else word for word in command)
+
+    def part(word: str) -> str:
+        return shown(word) if os.sep in word and Path(word).exists() else word
+
+    return " ".join(",".join(part(piece) for piece in word.split(",")) for word in command)
 
 
 def run(command: list[str], env: dict[str, str] | None = None, timeout: float = 300) -> str:

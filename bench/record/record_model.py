@@ -3,10 +3,10 @@
 
     record_model.py --tilewright build/cli/tilewright --model MODEL.gguf --llama DEST
 
-DEST is what tools/baseline/build_llama_cpp.sh built. Its DEST/bin and every DEST/variant-*/bin take
-part, each with flash attention off and on; the baseline is the best median of them all, for prompt
-and decode separately. --llama may be given again for other builds; FOLDER,NAME=VALUE sets an
-environment variable for a build (--llama DEST,KMP_BLOCKTIME=0).
+DEST is what tools/baseline/build_llama_cpp.sh built (or DEST/variant-NAME). --llama may be given again
+for other builds; FOLDER,NAME=VALUE sets an environment variable (--llama DEST,KMP_BLOCKTIME=0). All take
+part with flash attention off and on; the baseline is the best median of them all, for prompt and
+decode separately.
 
 First `tilewright tune` fills the records (--tune 0: not). Then each round measures ours once and
 each baseline once, in an order that turns with the round, so that a change of the machine's clock or
@@ -14,7 +14,7 @@ a busy neighbour meets all. The first repetition of each does not count. Ours me
 read bandwidth and the multiplier's peak in each round: the floor beside the figures.
 
 Written are bench/results/NAME.json (all samples, provenance, how busy the machine was) and NAME.md.
-About 2 minutes with the defaults and two builds; --budget ends it after the round that passes it.
+About 2 minutes; --budget ends it after the round that passes it.
 """
 
 from __future__ import annotations
@@ -78,13 +78,12 @@ def find_baselines(arguments: argparse.Namespace) -> list[Baseline]:
     found = []
     for word in arguments.llama:
         folder, *settings = word.split(",")
+        if wrong := [setting for setting in settings if "=" not in setting]:
+            common.fail(f"--llama {word}: '{wrong[0]}' is not NAME=VALUE")
         environment = dict(setting.split("=", 1) for setting in settings)
-        top = Path(folder).absolute()
-        folders = [top] if settings else [top, *sorted(top.glob("variant-*"))]
-        here = [Baseline(path, environment) for path in folders if (path / "bin" / "llama-bench").exists()]
-        if not here:
+        if not (Path(folder) / "bin" / "llama-bench").exists():
             common.fail(f"no llama-bench in {folder}/bin; run tools/baseline/build_llama_cpp.sh {folder}")
-        found += here
+        found.append(Baseline(Path(folder).absolute(), environment))
     for baseline in found:
         bench_llama_cpp.check_amx(baseline.folder)
     return found
