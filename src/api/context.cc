@@ -1,4 +1,5 @@
 #include <array>
+#include <set>
 #include <utility>
 
 #include "core/text.h"
@@ -20,6 +21,18 @@ constexpr std::array<std::pair<CacheMode, std::string_view>, 6> kCacheModes = {{
 Result<std::string> RecordsPath(const std::string& cache_dir) {
   if (!cache_dir.empty()) return cache_dir + "/records.sqlite";
   return Records::DefaultPath();
+}
+
+/// What vendor kernels call, each library once: "onednn-2.6.3-...". Their fingerprints say it.
+std::string VendorLibraries(const Registry& gemm) {
+  std::set<std::string> libraries;
+  for (const Kernel* kernel : gemm.kernels()) {
+    if (kernel->info().provider == Provider::kVendor) libraries.insert(kernel->info().fingerprint);
+  }
+  std::string text;
+  for (const std::string& library : libraries)
+    text.append(text.empty() ? "" : ", ").append(library);
+  return text;
 }
 
 }  // namespace
@@ -82,7 +95,8 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
     impl->executor = impl->pool.get();
   }
   impl->device.cores = impl->executor->workers();
-  impl->scope = RecordScope{impl->device.ClassId(), "", options.policy};
+  impl->scope =
+      RecordScope{impl->device.ClassId(), VendorLibraries(impl->kernels->gemm), options.policy};
   for (const std::string& warning : impl->records.warnings()) warnings.push_back(warning);
   impl->warnings = std::move(warnings);
   std::unique_ptr<Context> context(new Context(std::move(impl)));

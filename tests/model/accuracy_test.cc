@@ -10,7 +10,7 @@ using test::Runner;
 
 /// Positions of each prompt that are compared: the float64 reference takes most of the time of this
 /// test.
-constexpr std::size_t kPositions = 48;
+constexpr std::size_t kPositions = 128;
 
 /// Logits of the first positions of every prompt, [prompt][position][vocab].
 std::vector<std::vector<float>> Logits(Session& session, const nlohmann::json& prompts) {
@@ -58,7 +58,7 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
   std::size_t vocab = 0;
   {
     auto reference =
-        Runner::Make(test::ModelPath(), {.fuse = false, .float64 = true, .context = 64});
+        Runner::Make(test::ModelPath(), {.fuse = false, .float64 = true, .context = 128});
     ASSERT_NE(reference, nullptr);
     vocab = static_cast<std::size_t>(reference->model->config().vocab);
     want = Logits(*reference->session, prompts);
@@ -78,7 +78,7 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
   };
   for (const Case& c : cases) {
     auto runner =
-        Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv, .context = 64});
+        Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv, .context = 128});
     ASSERT_NE(runner, nullptr);
     const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
     std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name,
