@@ -24,13 +24,16 @@
 # in tokens per second of CPU time with 1 thread, which a busy machine disturbs little:
 #
 #                              prompt 512      decode
-#   clang 14 + OpenBLAS          381-388          92
-#   clang 14                     196-198          96    -49 % on prompts
+#   clang 14 + OpenBLAS          359-393       84-92
+#   the same, OpenMP off         370-395       80-89
+#   clang 14                     192-198       82-96    -49 % on prompts
 #   clang 14, GGML_NATIVE=ON     194-196       81-95    -50 %; never with AMX (it is misled by the model)
 #   clang 14, OpenMP off         193-194       90-94    -50 %
 #   g++ 12                       187-190       93-94    -51 %; cannot be used with AMX
 #
-# By the clock, 2 threads, best samples beside one niced build (OpenBLAS not yet measured so): clang 390 / 156, g++ 375 / 156; flash attention off 330 / 146.
+# By the clock, 2 threads, best samples beside one niced build: clang 390 / 156, g++ 375 / 156; flash attention off 330 / 146.
+# With OpenBLAS and several threads also measure KMP_BLOCKTIME=0: OpenMP threads that spin after their work take
+# cores from those of OpenBLAS. bench/record/record_all.sh does, and the fastest counts.
 set -euo pipefail
 
 readonly version=0.3.36
