@@ -57,8 +57,8 @@ __attribute__((target("avx512f,avx512vnni"))) int DotLoop(long iterations) {
         "vpdpbusd %12, %13, %3\n\tvpdpbusd %12, %13, %4\n\tvpdpbusd %12, %13, %5\n\t"
         "vpdpbusd %12, %13, %6\n\tvpdpbusd %12, %13, %7\n\tvpdpbusd %12, %13, %8\n\t"
         "vpdpbusd %12, %13, %9\n\tvpdpbusd %12, %13, %10\n\tvpdpbusd %12, %13, %11"
-        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7),
-          "+v"(a8), "+v"(a9), "+v"(a10), "+v"(a11)
+        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7), "+v"(a8),
+          "+v"(a9), "+v"(a10), "+v"(a11)
         : "v"(w), "v"(x));
   }
   alignas(64) int lanes[16];

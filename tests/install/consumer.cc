@@ -1,4 +1,5 @@
-// Touches every part that brings a library of its own along (records, tokenizer), so that a missing one fails to link here.
+// Touches every part that brings a library of its own along (records, tokenizer), so that a missing
+// one fails to link here.
 #include <cstdio>
 #include <string>
 
