@@ -149,8 +149,12 @@ class Session {
   ~Session();
 
   /// Runs the rows and returns logits [rows that asked][vocab], valid until the next call.
-  /// Positions of one slot must be given in ascending order over the calls. Errors:
-  /// kInvalidArgument names the row and the limit (token, position, slot, more than max_rows rows).
+  /// A slot is filled from position 0 without gaps: its first row in a pass has a position of at
+  /// most the number the slot holds (a smaller one goes back: what lay from there on is forgotten),
+  /// its next rows in the pass follow by one each. Rows of several slots may interleave. A pass
+  /// that fails while it runs forgets what lay from its rows on. Errors: kInvalidArgument names the
+  /// row, the value and the limit (token, slot, position, more than max_rows rows); kExhausted, a
+  /// position that the context does not hold.
   Result<std::span<const float>> Forward(std::span<const Row> rows);
 
   /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
@@ -163,6 +167,8 @@ class Session {
   Result<const Graph*> GraphFor(std::int32_t rows, std::int32_t logits_rows);
 
   std::int32_t context() const;
+  /// Rows that one pass takes: as asked for, at most context * slots.
+  std::int32_t max_rows() const;
   std::int64_t kv_bytes() const;  ///< of the whole cache; pages are touched as positions fill
   std::int64_t kv_bytes_per_position() const;
 

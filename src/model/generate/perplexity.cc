@@ -34,10 +34,11 @@ Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> t
   double sum = 0;
   std::vector<Row> rows;
   const auto width = static_cast<std::size_t>(window);
+  const std::size_t at_once = std::min(kRowsAtOnce, static_cast<std::size_t>(session.max_rows()));
   for (std::size_t from = 0; from + 1 < tokens.size(); from += width) {
     const std::size_t size = std::min(width, tokens.size() - from);
-    for (std::size_t at = 0; at + 1 < size; at += kRowsAtOnce) {
-      const std::size_t count = std::min(kRowsAtOnce, size - 1 - at);
+    for (std::size_t at = 0; at + 1 < size; at += at_once) {
+      const std::size_t count = std::min(at_once, size - 1 - at);
       rows.clear();
       for (std::size_t i = 0; i < count; ++i) {
         rows.push_back({tokens[from + at + i], static_cast<std::int32_t>(at + i), 0, true});

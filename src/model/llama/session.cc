@@ -33,11 +33,14 @@ struct Session::Impl {
   PassInputs inputs;
   std::list<PreparedPass> passes;  // most recently used first
   std::size_t cache_bytes = 0;
+  std::vector<std::int32_t> filled;  // [slots]: positions 0 .. filled - 1 hold keys and values
+  std::vector<std::int32_t> next;    // [slots]: where a pass continues a slot, -1 if it does not
 
   Status AllocateCache();
   Status GrowArena(std::size_t bytes);
   Result<PreparedPass*> Pass(std::int32_t rows, std::int32_t logits_rows);
-  Status Check(std::span<const Row> rows) const;
+  Status Check(std::span<const Row> rows);
+  Status CheckPosition(std::size_t index, const Row& row);
 };
 
 Status Session::Impl::AllocateCache() {
@@ -56,10 +59,9 @@ Status Session::Impl::AllocateCache() {
   cache_memory = cache_bytes <= available ? Buffer::Make(cache_bytes, *allocator) : Buffer();
   if (!cache_memory) {
     return Fail(ErrorCode::kOutOfMemory,
-                fmt::format("a KV cache of {} positions for {} sequence(s) needs {}, {} of memory "
-                            "are available; a smaller "
-                            "--context or --kv q8_0 needs less",
-                            options.context, options.slots, HumanBytes(cache_bytes),
+                fmt::format("a KV cache of {} positions for {} sequence(s) in {} needs {}, {} of "
+                            "memory are available; a smaller context or KV type needs less",
+                            options.context, options.slots, type.name, HumanBytes(cache_bytes),
                             HumanBytes(available)));
   }
   auto* at = cache_memory.as<std::byte>();
@@ -106,7 +108,26 @@ Result<PreparedPass*> Session::Impl::Pass(std::int32_t rows, std::int32_t logits
   return &passes.front();
 }
 
-Status Session::Impl::Check(std::span<const Row> rows) const {
+/// Attention of a row reads every position before its own, so none of them may be unwritten; and a
+/// pass writes all its rows before any is read, so its rows of one slot must follow each other.
+Status Session::Impl::CheckPosition(std::size_t index, const Row& row) {
+  std::int32_t& expected = next[static_cast<std::size_t>(row.slot)];
+  const std::int32_t held = filled[static_cast<std::size_t>(row.slot)];
+  if (expected >= 0 && row.position != expected) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("row {}: position = {}, must be {}: rows of one slot ascend by one",
+                            index, row.position, expected));
+  }
+  if (expected < 0 && row.position > held) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("row {}: position = {}, must be 0 to {}: slot {} holds {} positions",
+                            index, row.position, held, row.slot, held));
+  }
+  expected = row.position + 1;
+  return {};
+}
+
+Status Session::Impl::Check(std::span<const Row> rows) {
   if (rows.empty() || rows.size() > static_cast<std::size_t>(options.max_rows)) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} rows in one pass, must be 1 to {}", rows.size(), options.max_rows));
@@ -118,6 +139,7 @@ Status Session::Impl::Check(std::span<const Row> rows) const {
                 fmt::format("row {}: {} = {}, must be 0 to {}", row, field, value, limit - 1));
   };
   constexpr ErrorCode kInvalid = ErrorCode::kInvalidArgument;
+  std::fill(next.begin(), next.end(), -1);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
     if (Status s = check(kInvalid, i, "token", row.token, model->config().vocab); !s) return s;
@@ -125,6 +147,7 @@ Status Session::Impl::Check(std::span<const Row> rows) const {
     if (Status s = check(ErrorCode::kExhausted, i, "position", row.position, options.context); !s) {
       return s;
     }
+    if (Status s = CheckPosition(i, row); !s) return s;
   }
   return {};
 }
@@ -153,6 +176,8 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
   if (!impl->ints) return Fail(ErrorCode::kOutOfMemory, "no memory for the inputs of a pass");
   auto* ints = impl->ints.as<std::int32_t>();
   std::fill(ints, ints + 4 * rows, 0);
+  impl->filled.assign(static_cast<std::size_t>(o.slots), 0);
+  impl->next.assign(static_cast<std::size_t>(o.slots), -1);
   impl->inputs = {ints, ints + rows, ints + 2 * rows, ints + 3 * rows};
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
@@ -172,10 +197,16 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
     s.inputs.positions[i] = row.position;
     s.inputs.slots[i] = row.slot;
     if (row.logits) s.inputs.wanted[next++] = i;
+    // A pass that fails half way leaves nothing to rely on from its first row on.
+    std::int32_t& filled = s.filled[static_cast<std::size_t>(row.slot)];
+    filled = std::min(filled, row.position);
   }
   const LlamaGraph& llama = (*pass)->pass;
   if (Result<std::int64_t> calls = ExecuteGraph(llama.graph, *s.dispatch); !calls)
     return Fail(calls.error());
+  for (std::size_t slot = 0; slot < s.filled.size(); ++slot) {
+    if (s.next[slot] >= 0) s.filled[slot] = s.next[slot];
+  }
   if (wanted == 0) return std::span<const float>();
   const TensorView& logits = llama.graph.node(llama.logits).out;
   const auto elements = static_cast<std::size_t>(logits.elements());
@@ -222,6 +253,7 @@ Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_ro
 }
 
 std::int32_t Session::context() const { return impl_->options.context; }
+std::int32_t Session::max_rows() const { return impl_->options.max_rows; }
 std::int64_t Session::kv_bytes() const { return static_cast<std::int64_t>(impl_->cache_bytes); }
 std::int64_t Session::kv_bytes_per_position() const {
   return kv_bytes() / (std::int64_t{impl_->options.context} * impl_->options.slots);
