@@ -110,7 +110,7 @@ function(tilewright_test name)
   target_compile_definitions(${name} PRIVATE
     TILEWRIGHT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 300)
+    set(T_TIMEOUT 600)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   tilewright_test_properties(${name} LABELS ${T_LABELS} ENVIRONMENT ${T_ENVIRONMENT})
