@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
@@ -21,6 +23,12 @@ constexpr std::string_view kFormat = "tilewright.dispatch_cache";
 constexpr int kSchema = 1;
 
 bool IsTime(float us) { return std::isfinite(us) && us > 0; }
+
+// Limits of what an entry may hold, the same for what is inserted and what is read.
+bool InRange(std::int64_t swizzle, std::int64_t splits, double measured_us) {
+  return swizzle >= 0 && swizzle <= 30 && splits >= 1 && splits <= 4096 && measured_us >= 0 &&
+         measured_us <= static_cast<double>(std::numeric_limits<float>::max());
+}
 
 std::string HeaderLine(const std::string& device) {
   return Seal(json{{"format", kFormat}, {"schema", kSchema}, {"device", device}});
@@ -65,7 +73,16 @@ struct DispatchCache::Impl {
     return Inserted::kTaken;
   }
 
-  enum class Line { kHeader, kResolved, kUnknownKernel, kStale, kForeign, kCorrupt, kWorse };
+  enum class Line {
+    kHeader,
+    kResolved,
+    kUnknownKernel,
+    kStale,
+    kInfeasible,
+    kForeign,
+    kCorrupt,
+    kWorse
+  };
   Line Take(const std::string& text);
   std::string EntryLine(const GemmDesc& desc, const LaunchSpec& spec,
                         const std::string& extra) const;
@@ -128,8 +145,12 @@ std::optional<LaunchSpec> DispatchCache::FloorBound(const GemmDesc& desc) const 
 }
 
 bool DispatchCache::Insert(const GemmDesc& desc, const LaunchSpec& spec) {
-  if (!impl_->Owns(spec.kernel)) return false;
-  return impl_->Insert(desc, spec, {}) == Impl::Inserted::kTaken;
+  if (!impl_->Owns(spec.kernel) || !InRange(spec.swizzle, spec.splits, spec.measured_us))
+    return false;
+  if (!Validate(desc) || spec.kernel->IsFeasible(desc)) return false;
+  LaunchSpec entry = spec;
+  if (!IsTime(entry.predicted_us)) entry.predicted_us = 0;
+  return impl_->Insert(desc, entry, {}) == Impl::Inserted::kTaken;
 }
 
 bool DispatchCache::Erase(const GemmDesc& desc) {
@@ -221,17 +242,14 @@ DispatchCache::Impl::Line DispatchCache::Impl::Take(const std::string& text) {
              predicted = NumberMember(*object, "predicted_us");
   if (!problem || !name || !entry_device || !fingerprint || !swizzle || !splits || !measured)
     return Line::kCorrupt;
-  if (*swizzle < 0 || *swizzle > 30 || *splits < 1 || *splits > 4096 || !std::isfinite(*measured) ||
-      *measured < 0) {
-    return Line::kCorrupt;
-  }
+  if (!InRange(*swizzle, *splits, *measured)) return Line::kCorrupt;
   const auto kernel = by_name.find(*name);
   if (kernel == by_name.end()) return keep_aside(Line::kUnknownKernel);
   if (*entry_device != device) return keep_aside(Line::kForeign);
   if (*fingerprint != kernel->second->info().fingerprint) return keep_aside(Line::kStale);
   const auto desc = ParseKey(*problem);
   if (!desc || !Validate(*desc)) return Line::kCorrupt;
-  if (kernel->second->IsFeasible(*desc)) return keep_aside(Line::kStale);
+  if (kernel->second->IsFeasible(*desc)) return keep_aside(Line::kInfeasible);
 
   LaunchSpec spec;
   spec.kernel = kernel->second;
@@ -256,12 +274,14 @@ int DispatchCache::Import(std::istream& in) {
     Impl::Line line;
     int ImportReport::*count;
     std::string_view words;
-    int first = 0;
+    int seen = 0, first = 0;
   };
   Kind kinds[] = {
       {Impl::Line::kUnknownKernel, &ImportReport::unknown_kernel,
        "name a kernel that is not here: kept aside"},
       {Impl::Line::kStale, &ImportReport::stale, "are of a kernel that changed since: kept aside"},
+      {Impl::Line::kInfeasible, &ImportReport::stale,
+       "name a kernel that refuses the problem: kept aside"},
       {Impl::Line::kForeign, &ImportReport::foreign,
        "are of another device or a later version: kept aside"},
       {Impl::Line::kCorrupt, &ImportReport::corrupt,
@@ -277,14 +297,13 @@ int DispatchCache::Import(std::istream& in) {
       for (Kind& kind : kinds) {
         if (kind.line != line) continue;
         ++(report.*kind.count);
-        if (kind.first == 0) kind.first = number;
+        if (++kind.seen == 1) kind.first = number;
       }
     }
     for (const Kind& kind : kinds) {
-      const int count = report.*kind.count;
-      if (count > 0)
+      if (kind.seen > 0)
         report.messages.push_back(
-            Format("{} entries {} (first: line {})", count, kind.words, kind.first));
+            Format("{} entries {} (first: line {})", kind.seen, kind.words, kind.first));
     }
   } catch (...) {  // a stream with exceptions switched on, or no memory: what was read stands
     report.messages.emplace_back("reading stopped early");

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <sstream>
 #include <thread>
@@ -132,6 +134,66 @@ TEST_F(DispatchCacheTest, OnlyBetterEvidenceReplaces) {
   EXPECT_TRUE(cache.Erase(F32Problem(8)));
   EXPECT_FALSE(cache.Erase(F32Problem(8)));
   EXPECT_EQ(cache.size(), 0u);
+}
+
+TEST_F(DispatchCacheTest, InsertRefusesWhatImportWouldRefuse) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  auto cache = Make();
+  for (const float us : {-1.0f, kInf, -kInf, NAN})
+    EXPECT_FALSE(cache.Insert(F32Problem(8), A(us))) << us;
+  for (const int swizzle : {-1, 31}) EXPECT_FALSE(cache.Insert(F32Problem(8), A(1, swizzle)));
+  for (const int splits : {-1, 0, 4097}) EXPECT_FALSE(cache.Insert(F32Problem(8), A(1, 0, splits)));
+  EXPECT_FALSE(cache.Insert(F32Problem(0), A(1)));
+  EXPECT_FALSE(cache.Insert(F32Problem(8, -4), A(1)));
+  EXPECT_FALSE(cache.Insert(F32Problem(9), B(1)));  // runs up to 8 rows
+  GemmDesc odd = F32Problem(8);
+  odd.epilogue = static_cast<Epilogue>(9);
+  EXPECT_FALSE(cache.Insert(odd, A(1)));
+  EXPECT_EQ(cache.size(), 0u);
+  EXPECT_FALSE(cache.Find(F32Problem(8)));
+  EXPECT_TRUE(cache.Insert(F32Problem(8), A(0)));  // the caller's own decision, no time
+}
+
+TEST_F(DispatchCacheTest, EverythingThatIsExportedIsImportedAgain) {
+  // Whatever Insert takes of a mixture of sense and nonsense.
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const float times[] = {1.5f, 0, -1, kInf, NAN, 1e-42f, 3e38f, 7};
+  auto cache = Make();
+  Random random(17);
+  int taken = 0, refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    LaunchSpec spec = random.Below(2) == 0 ? A(times[random.Below(8)]) : B(times[random.Below(8)]);
+    spec.swizzle = static_cast<int>(random.Between(-1, 32));
+    spec.splits = random.Below(3) == 0 ? static_cast<int>(random.Between(4094, 4099))
+                                       : static_cast<int>(random.Between(-1, 4));
+    spec.predicted_us = times[random.Below(8)];
+    GemmDesc desc = F32Problem(static_cast<int>(random.Between(-1, 30)),
+                               static_cast<int>(random.Between(0, 3)) * 32);
+    if (random.Below(4) == 0) desc.type_b = DataType::kQ8_0;
+    const bool fine = cache.Insert(desc, spec);
+    ++(fine ? taken : refused);
+  }
+  EXPECT_GT(taken, 50);
+  EXPECT_GT(refused, 50);
+  auto copy = Make();
+  const std::string text = Export(cache);
+  EXPECT_EQ(Import(copy, text), static_cast<int>(cache.size()));
+  EXPECT_TRUE(copy.last_import().messages.empty());
+  EXPECT_EQ(Export(copy), text);
+}
+
+TEST_F(DispatchCacheTest, AnEntryWhoseKernelRefusesTheProblemIsKeptAsideAndSaidSo) {
+  auto wide_setup = F32Setup("gemm.b");  // as gemm.b, for any number of rows
+  FakeKernel wide(wide_setup);
+  DispatchCache other({&wide}, "cpu/test");
+  ASSERT_TRUE(other.Insert(F32Problem(9), {&wide, 0, 1, 1, 0}));
+  auto cache = Make();
+  EXPECT_EQ(Import(cache, Export(other)), 0);
+  EXPECT_EQ(cache.last_import().stale, 1);
+  ASSERT_EQ(cache.last_import().messages.size(), 1u);
+  EXPECT_EQ(cache.last_import().messages[0],
+            "1 entries name a kernel that refuses the problem: kept aside (first: line 2)");
+  EXPECT_EQ(Import(other, Export(cache)), 1);
 }
 
 TEST_F(DispatchCacheTest, ExportAndImportGiveTheSameEntriesAndTheSameBytes) {
