@@ -166,14 +166,15 @@ struct Pins {
 
 /// Decides: pinned, else measured, else interpolated, else the model, else the reference kernel.
 /// `records` and `pins` may be nullptr. Interpolated means the spec of the smallest tuned batch
-/// above the request (LowerBound), or, when the request lies between two tuned ones and the timings
-/// scaled by the model say so, that of the largest below; feasible at the exact shape in any case.
-/// Equal times fall to the first name. Nothing feasible is ErrorCode::kUnsupported with every
-/// kernel's reason.
+/// above the request (LowerBound), whatever the model says, feasible at the exact shape and cut to
+/// the splits and swizzle offered there; source_batch() names it. Where the weights may be packed
+/// as the kernel likes, the nearest batch of all layouts counts, of equal ones the faster. Equal
+/// times fall to the first name. Nothing feasible is ErrorCode::kUnsupported with every kernel's
+/// reason.
 ///
-/// Policies: kDefault and kAppend as above; kReuse also takes the largest tuned batch when the
-/// request lies above all of them; kMeasure takes exact records only. kMeasure and kAppend set
-/// wants_measurement().
+/// Policies: kDefault and kAppend as above; kReuse also takes the largest tuned batch (FloorBound)
+/// when the request lies above all of them; kMeasure takes exact records only. kMeasure and kAppend
+/// set wants_measurement().
 Result<GemmChoice> Choose(const GemmCandidates& candidates, const DispatchCache* records,
                           const Pins* pins = nullptr,
                           DispatchPolicy policy = DispatchPolicy::kDefault);
@@ -197,8 +198,9 @@ class GemmPlan {
 };
 Result<GemmPlan> Bind(const GemmChoice& choice);
 
-/// Launches. `args` must be of the plan's problem (sizes, packs, alpha and beta are compared: a
-/// handful of integers) and `workspace.partials` hold partials_bytes(). Two threads may run one
+/// Launches. `args` must be of the plan's problem: sizes, types, orders, packs, leading dimensions,
+/// null pointers, alpha and beta are compared, some forty integers; offsets and overlaps are
+/// Validate's business. `workspace.partials` must hold partials_bytes(). Two threads may run one
 /// plan with two workspaces. Allocates only to word an error.
 Status Run(const GemmPlan& plan, const GemmArgs& args, Workspace& workspace, Stream stream);
 

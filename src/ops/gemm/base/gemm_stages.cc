@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <limits>
 
 #include "core/text.h"
@@ -134,16 +136,25 @@ class GemmSource {
     return best;
   }
 
+  // The smallest tuned batch above, over all layouts. Taking the largest below where the scaled
+  // model promises more was tried: less regret on average, but a choice that nobody can foresee
+  // from the cache.
   std::optional<RecordedSpec<GemmOp>> Interpolated(const GemmCandidates& candidates) const {
     if (records_ == nullptr || policy_ == DispatchPolicy::kMeasure) return std::nullopt;
     std::optional<RecordedSpec<GemmOp>> best;
-    for (const Pack pack : Packs(candidates)) {
-      GemmDesc problem = candidates.problem();
+    const std::vector<Pack> packs = Packs(candidates);
+    GemmDesc problem = candidates.problem();
+    bool above_all = true;
+    for (const Pack pack : packs) {
       problem.pack_b = pack;
-      const auto answer = Between(candidates, problem);
-      if (!answer) continue;
-      const float us = answer->spec.predicted_us;
-      if (!best || (us > 0 && us < best->spec.predicted_us)) best = answer;
+      const auto hit = records_->LowerBoundHit(problem);
+      above_all = above_all && !hit;
+      Consider(best, Transfer(candidates, hit), BatchOf(problem));
+    }
+    if (!above_all || policy_ != DispatchPolicy::kReuse) return best;
+    for (const Pack pack : packs) {
+      problem.pack_b = pack;
+      Consider(best, Transfer(candidates, records_->FloorBoundHit(problem)), BatchOf(problem));
     }
     return best;
   }
@@ -174,8 +185,7 @@ class GemmSource {
   }
 
   // The hit's spec as offered at this shape, its prediction scaled to what was measured at the
-  // hit's own batch size: the model gives the shape of t(m), the record its level (research on
-  // transfer: a fifth of the regret of rounding up alone).
+  // hit's own batch size: the model gives the shape of t(m), the record its level.
   static std::optional<RecordedSpec<GemmOp>> Transfer(
       const GemmCandidates& candidates, const std::optional<DispatchCache::Hit>& hit) {
     if (!hit || hit->batch < 1) return std::nullopt;
@@ -191,21 +201,20 @@ class GemmSource {
     return RecordedSpec<GemmOp>{*spec, hit->batch};
   }
 
-  std::optional<RecordedSpec<GemmOp>> Between(const GemmCandidates& candidates,
-                                              const GemmDesc& problem) const {
-    // A tile chosen for fewer rows costs whole passes over the weights when the guess is wrong, one
-    // chosen for more rows only its idle lanes: the smaller neighbour must promise clearly more.
-    constexpr float kFloorMustWinBy = 0.95f;
-    const auto above = Transfer(candidates, records_->LowerBoundHit(problem));
-    const auto floor_hit = records_->FloorBoundHit(problem);
-    if (above) {
-      const auto below = Transfer(candidates, floor_hit);
-      const bool below_wins = below && below->spec.predicted_us > 0 &&
-                              below->spec.predicted_us < kFloorMustWinBy * above->spec.predicted_us;
-      return below_wins ? below : above;
+  // Keeps the answer whose source is nearer to `batch`; of equally near ones, the one that promises
+  // less time.
+  static void Consider(std::optional<RecordedSpec<GemmOp>>& best,
+                       const std::optional<RecordedSpec<GemmOp>>& answer, std::int32_t batch) {
+    if (!answer) return;
+    const auto distance = [batch](const RecordedSpec<GemmOp>& recorded) {
+      return std::abs(static_cast<std::int64_t>(recorded.source_batch) - batch);
+    };
+    if (best && distance(*answer) > distance(*best)) return;
+    if (best && distance(*answer) == distance(*best)) {
+      const float us = answer->spec.predicted_us, standing = best->spec.predicted_us;
+      if (us <= 0 || (standing > 0 && us >= standing)) return;
     }
-    if (policy_ == DispatchPolicy::kReuse) return Transfer(candidates, floor_hit);
-    return std::nullopt;
+    best = answer;
   }
 
   const DispatchCache* records_;
@@ -240,37 +249,122 @@ Result<GemmPlan> Bind(const GemmChoice& choice) {
 
 namespace {
 
-// Apart from Run, so that the hot path holds no text building.
+bool ScalingAllows(Scaling scaling, float alpha, float beta) {
+  if (scaling == Scaling::kAny) return true;
+  return alpha == 1.0f && beta == (scaling == Scaling::kOneZero ? 0.0f : 1.0f);
+}
+
+// What a plan says of one matrix of its calls.
+struct Expected {
+  DataType type;
+  Order order;
+  std::int32_t rows, cols;
+  Pack pack = kPackPlain;
+  bool any_ld = false;
+
+  bool packed() const { return pack != kPackPlain; }  // has neither order nor leading dimension
+  std::int32_t line() const { return order == Order::kRowMajor ? cols : rows; }
+  bool FitsLine(const MatrixLayout& layout) const {
+    return packed() || (layout.order == order && (any_ld || layout.ld >= line()));
+  }
+  bool Fits(const MatrixLayout& layout) const {
+    return layout.type == type && layout.rows == rows && layout.cols == cols &&
+           layout.pack == pack && FitsLine(layout);
+  }
+};
+
+Expected ExpectedA(const GemmDesc& p) { return {p.type_a, p.order_a, p.m, p.k, p.pack_a}; }
+// Grouped weights with ld == 0 are an array of StridedPtr, each with its own.
+Expected ExpectedB(const GemmDesc& p, const GemmArgs& args) {
+  return {p.type_b, p.order_b, p.k, p.n, p.pack_b, p.num > 1 && args.b_layout.ld == 0};
+}
+Expected ExpectedD(const GemmDesc& p) {
+  return {p.type_c, p.order_c, p.m, p.epilogue == Epilogue::kGatedSilu ? p.n / 2 : p.n};
+}
+
+bool PointersFit(const GemmDesc& p, const GemmArgs& args) {
+  return args.a != nullptr && args.b != nullptr && args.d != nullptr &&
+         (args.beta == 0.0f || args.c != nullptr) &&
+         (p.quant_a.type == QuantType::kNone || args.u != nullptr) &&
+         (p.quant_b.type == QuantType::kNone || args.v != nullptr);
+}
+
+// Rows of groups and their indices are only looked at for being there.
+bool GroupsFit(const GemmDesc& p, const GemmArgs& args) {
+  if (args.a_layout.num != p.num) return false;
+  if (p.striding_a == Striding::kIndexed && args.a_layout.idxs == nullptr) return false;
+  if (p.striding_c == Striding::kIndexed && args.d_layout.idxs == nullptr) return false;
+  return true;
+}
+
+// The functions from here to Run are apart from it, so that the hot path holds no text building.
+[[gnu::cold, gnu::noinline]] Status Refuse(std::string message) {
+  return Fail(ErrorCode::kInvalidArgument, std::move(message));
+}
+
+// The layout does not fit: the first reason.
+[[gnu::cold, gnu::noinline]] Status WrongLayout(char name, const MatrixLayout& layout,
+                                                const Expected& want) {
+  if (layout.pack != want.pack) {
+    return Refuse(Format("{} is packed as {}: the plan is for {}", name, PackName(layout.pack),
+                         PackName(want.pack)));
+  }
+  if (layout.type != want.type) {
+    return Refuse(Format("{} is {}: the plan is for {}", name, DataTypeName(layout.type),
+                         DataTypeName(want.type)));
+  }
+  if (layout.rows != want.rows || layout.cols != want.cols) {
+    return Refuse(Format("{} is {} x {}: the plan is for {} x {}", name, layout.rows, layout.cols,
+                         want.rows, want.cols));
+  }
+  if (layout.order != want.order) {
+    const auto word = [](Order order) {
+      return order == Order::kRowMajor ? "row-major" : "column-major";
+    };
+    return Refuse(
+        Format("{} is {}: the plan is for {}", name, word(layout.order), word(want.order)));
+  }
+  return Refuse(Format("ld of {} = {}: must be at least {}", name, layout.ld, want.line()));
+}
+
+[[gnu::cold, gnu::noinline]] Status NullPointer(const GemmArgs& args) {
+  if (args.a == nullptr) return Refuse("a is a null pointer");
+  if (args.b == nullptr) return Refuse("b is a null pointer");
+  if (args.d == nullptr) return Refuse("d is a null pointer");
+  if (args.beta != 0.0f && args.c == nullptr)
+    return Refuse(Format("c is a null pointer, but beta = {}", args.beta));
+  return Refuse("the plan has scales beside its operands, but u or v is a null pointer");
+}
+
 [[gnu::cold, gnu::noinline]] Status Mismatch(const GemmPlan& plan, const GemmArgs& args,
                                              const Workspace& workspace) {
   const GemmDesc& p = plan.problem();
   if (workspace.partials_size < plan.partials_bytes()) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("workspace.partials_size = {}: the plan needs {}", workspace.partials_size,
-                       plan.partials_bytes()));
+    return Refuse(Format("workspace.partials_size = {}: the plan needs {}", workspace.partials_size,
+                         plan.partials_bytes()));
   }
-  if (args.b_layout.pack != p.pack_b) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("B is packed as {}: the plan is for {}", PackName(args.b_layout.pack),
-                       PackName(p.pack_b)));
-  }
-  return Fail(
-      ErrorCode::kInvalidArgument,
-      Format("the call has m={} n={} k={} alpha={} beta={}: the plan is for {}", args.a_layout.rows,
-             args.b_layout.cols, args.a_layout.cols, args.alpha, args.beta, KeyOf(p)));
-}
-
-bool ScalingAllows(Scaling scaling, float alpha, float beta) {
-  if (scaling == Scaling::kAny) return true;
-  return alpha == 1.0f && beta == (scaling == Scaling::kOneZero ? 0.0f : 1.0f);
+  if (!PointersFit(p, args)) return NullPointer(args);
+  if (!ExpectedA(p).Fits(args.a_layout)) return WrongLayout('A', args.a_layout, ExpectedA(p));
+  const Expected b = ExpectedB(p, args);
+  if (!b.Fits(args.b_layout)) return WrongLayout('B', args.b_layout, b);
+  if (!ExpectedD(p).Fits(args.d_layout)) return WrongLayout('D', args.d_layout, ExpectedD(p));
+  if (args.beta != 0.0f && !ExpectedD(p).Fits(args.c_layout))
+    return WrongLayout('C', args.c_layout, ExpectedD(p));
+  if (args.a_layout.num != p.num)
+    return Refuse(Format("A has {} groups: the plan is for {}", args.a_layout.num, p.num));
+  if (!GroupsFit(p, args))
+    return Refuse("the plan is for indexed rows, but idxs is a null pointer");
+  return Refuse(
+      Format("alpha = {}, beta = {}: the plan is for {}", args.alpha, args.beta, KeyOf(p)));
 }
 
 }  // namespace
 
 Status Run(const GemmPlan& plan, const GemmArgs& args, Workspace& workspace, Stream stream) {
   const GemmDesc& p = plan.problem();
-  const bool fits = args.a_layout.rows == p.m && args.a_layout.cols == p.k &&
-                    args.b_layout.cols == p.n && args.b_layout.pack == p.pack_b &&
+  const bool fits = PointersFit(p, args) && ExpectedA(p).Fits(args.a_layout) &&
+                    ExpectedB(p, args).Fits(args.b_layout) && ExpectedD(p).Fits(args.d_layout) &&
+                    (args.beta == 0.0f || ExpectedD(p).Fits(args.c_layout)) && GroupsFit(p, args) &&
                     ScalingAllows(p.scaling, args.alpha, args.beta) &&
                     workspace.partials_size >= plan.partials_bytes();
   if (!fits) return Mismatch(plan, args, workspace);

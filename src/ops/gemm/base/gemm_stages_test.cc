@@ -296,9 +296,7 @@ TEST_F(StagesTest, AnEntryWithoutATimeCountsAsPinnedNeverAsMeasured) {
   EXPECT_EQ(choice.provenance(), Provenance::kPinned);
 }
 
-TEST_F(StagesTest, BetweenTwoTunedSizesTheScaledModelMayPreferTheSmallerOne) {
-  // The kernel of the larger size pays for 64 rows whatever it gets; the smaller one's cost grows
-  // with the rows.
+TEST_F(StagesTest, AnUnseenSizeIsServedFromTheSmallestTunedOneAboveWhateverTheModelSays) {
   FakeKernel* tile = Add("gemm.tile", 1, [](FakeKernel::Setup& s) {
     s.estimate = [](const GemmDesc&, const LaunchSpec&) { return 64.0; };
   });
@@ -308,14 +306,63 @@ TEST_F(StagesTest, BetweenTwoTunedSizesTheScaledModelMayPreferTheSmallerOne) {
   DispatchCache cache = Cache();
   ASSERT_TRUE(cache.Insert(F32Problem(16), {rows, 0, 1, 32.0f, 32.0f}));
   ASSERT_TRUE(cache.Insert(F32Problem(64), {tile, 0, 1, 64.0f, 64.0f}));
-  EXPECT_EQ(Choose(CandidatesOf(F32Problem(17)), &cache)->kernel().name(), "gemm.rows");
-  EXPECT_EQ(Choose(CandidatesOf(F32Problem(17)), &cache)->source_batch(), 16);
-  EXPECT_EQ(Choose(CandidatesOf(F32Problem(40)), &cache)->kernel().name(), "gemm.tile");
-  // Without predictions to scale there is nothing to compare: round up.
-  DispatchCache bare = Cache();
-  ASSERT_TRUE(bare.Insert(F32Problem(16), {rows, 0, 1, 32.0f, 0}));
-  ASSERT_TRUE(bare.Insert(F32Problem(64), {tile, 0, 1, 64.0f, 0}));
-  EXPECT_EQ(Choose(CandidatesOf(F32Problem(17)), &bare)->kernel().name(), "gemm.tile");
+  for (const DispatchPolicy policy :
+       {DispatchPolicy::kDefault, DispatchPolicy::kAppend, DispatchPolicy::kReuse}) {
+    for (const int m : {17, 40, 63}) {
+      const auto choice = *Choose(CandidatesOf(F32Problem(m)), &cache, nullptr, policy);
+      EXPECT_EQ(choice.kernel().name(), "gemm.tile") << "m = " << m;
+      EXPECT_EQ(choice.source_batch(), 64) << "m = " << m;
+      EXPECT_EQ(choice.why(), "interpolated from batch 64");
+    }
+  }
+}
+
+TEST_F(StagesTest, AmongLayoutsTheNearestTunedSizeAboveAnswersAndNeverOneBelowInItsPlace) {
+  const auto packed = [](Pack pack) {
+    return [pack](FakeKernel::Setup& s) {
+      s.desc.pack_b = pack;
+      s.estimate = [](const GemmDesc&, const LaunchSpec&) { return 10.0; };
+    };
+  };
+  FakeKernel* one = Add("gemm.one", 1, packed(1));
+  FakeKernel* two = Add("gemm.two", 1, packed(2));
+  FakeKernel* three = Add("gemm.three", 1, packed(3));
+  DispatchCache cache = Cache();
+  const auto tuned = [&](FakeKernel* kernel, int m, float us) {
+    GemmDesc p = F32Problem(m);
+    p.pack_b = kernel->desc().pack_b;
+    ASSERT_TRUE(cache.Insert(p, {kernel, 0, 1, us, 10.0f}));
+  };
+  tuned(one, 64, 1), tuned(two, 32, 5), tuned(three, 8, 0.1f);
+  GemmDesc open = F32Problem(16);
+  open.pack_b = kPackAny;
+  for (const DispatchPolicy policy : {DispatchPolicy::kDefault, DispatchPolicy::kReuse}) {
+    EXPECT_EQ(Choose(CandidatesOf(open), &cache, nullptr, policy)->kernel().name(), "gemm.two");
+  }
+  tuned(one, 32, 4);  // the same size twice: the one that is faster there
+  EXPECT_EQ(Choose(CandidatesOf(open), &cache)->kernel().name(), "gemm.one");
+  open.m = 100;
+  EXPECT_EQ(Choose(CandidatesOf(open), &cache)->provenance(), Provenance::kModel);
+  const auto reused = *Choose(CandidatesOf(open), &cache, nullptr, DispatchPolicy::kReuse);
+  EXPECT_EQ(reused.kernel().name(), "gemm.one");
+  EXPECT_EQ(reused.source_batch(), 64);
+}
+
+TEST_F(StagesTest, ATunedKernelAboveThatCannotRunHereLeavesTheModel) {
+  Add("gemm.model", 1);
+  FakeKernel* below = Add("gemm.below", 5);
+  FakeKernel* above =
+      Add("gemm.above", 5, [](FakeKernel::Setup& s) { s.provider = Provider::kVendor; });
+  DispatchCache cache = Cache();
+  ASSERT_TRUE(cache.Insert(F32Problem(8), {below, 0, 1, 1.0f, 0}));
+  ASSERT_TRUE(cache.Insert(F32Problem(32), {above, 0, 1, 1.0f, 0}));
+  FeasibleOptions own;
+  own.providers = Bit(Provider::kOwn);
+  for (const DispatchPolicy policy : {DispatchPolicy::kDefault, DispatchPolicy::kReuse}) {
+    const auto choice = *Choose(CandidatesOf(F32Problem(20), own), &cache, nullptr, policy);
+    EXPECT_EQ(choice.provenance(), Provenance::kModel);
+    EXPECT_EQ(choice.kernel().name(), "gemm.model");
+  }
 }
 
 TEST_F(StagesTest, AnInterpolatedSpecIsCutToWhatTheShapeOffers) {
@@ -352,6 +399,60 @@ TEST_F(StagesTest, ThePlanNamesThePackedProblemAndRunChecksTheCall) {
   call.args.beta = 0.25f;
   EXPECT_FALSE(tilewright::Run(*plan, call.args, workspace, {}));
   EXPECT_EQ(kernel->launches, 1);
+}
+
+TEST_F(StagesTest, RunRefusesArgumentsThatContradictThePlan) {
+  FakeKernel* kernel = Add("gemm.any", 1, [](FakeKernel::Setup& s) {
+    s.desc.order_a = s.desc.order_b = s.desc.order_c =
+        Bit(Order::kRowMajor) | Bit(Order::kColMajor);
+  });
+  GemmDesc problem = F32Problem(4, 6, 8);
+  problem.scaling = Scaling::kAny;
+  const auto plan = Bind(*Choose(CandidatesOf(problem), nullptr));
+  ASSERT_TRUE(plan) << plan.error().message;
+  const auto message = [&](auto change) -> std::string {
+    Call call(4, 6, 8);
+    call.args.alpha = 2, call.args.beta = 1;
+    change(call.args);
+    Workspace workspace;
+    const auto status = tilewright::Run(*plan, call.args, workspace, {});
+    if (status) return "accepted";
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    return status.error().message;
+  };
+  EXPECT_EQ(message([](GemmArgs&) {}), "accepted");
+  EXPECT_EQ(message([](GemmArgs& a) { a.beta = 0, a.c = nullptr, a.c_layout = {}; }), "accepted");
+  const int before = kernel->launches;
+
+  EXPECT_EQ(message([](GemmArgs& a) { a.a = nullptr; }), "a is a null pointer");
+  EXPECT_EQ(message([](GemmArgs& a) { a.b = nullptr; }), "b is a null pointer");
+  EXPECT_EQ(message([](GemmArgs& a) { a.d = nullptr; }), "d is a null pointer");
+  EXPECT_EQ(message([](GemmArgs& a) { a.c = nullptr; }), "c is a null pointer, but beta = 1");
+  EXPECT_EQ(message([](GemmArgs& a) { a.a_layout.type = DataType::kF16; }),
+            "A is f16: the plan is for f32");
+  EXPECT_EQ(message([](GemmArgs& a) { a.b_layout.type = DataType::kQ8_0; }),
+            "B is q8_0: the plan is for f32");
+  EXPECT_EQ(message([](GemmArgs& a) { a.c_layout.type = DataType::kBF16; }),
+            "C is bf16: the plan is for f32");
+  EXPECT_EQ(message([](GemmArgs& a) { a.d_layout.type = DataType::kF16; }),
+            "D is f16: the plan is for f32");
+  EXPECT_EQ(message([](GemmArgs& a) { a.a_layout.order = Order::kColMajor; }),
+            "A is column-major: the plan is for row-major");
+  EXPECT_EQ(message([](GemmArgs& a) { a.b_layout.order = Order::kRowMajor; }),
+            "B is row-major: the plan is for column-major");
+  EXPECT_EQ(message([](GemmArgs& a) { a.c_layout.order = Order::kColMajor; }),
+            "C is column-major: the plan is for row-major");
+  EXPECT_EQ(message([](GemmArgs& a) { a.d_layout.order = Order::kColMajor; }),
+            "D is column-major: the plan is for row-major");
+  EXPECT_EQ(message([](GemmArgs& a) { a.a_layout.ld = 7; }), "ld of A = 7: must be at least 8");
+  EXPECT_EQ(message([](GemmArgs& a) { a.b_layout.ld = 7; }), "ld of B = 7: must be at least 8");
+  EXPECT_EQ(message([](GemmArgs& a) { a.c_layout.ld = 5; }), "ld of C = 5: must be at least 6");
+  EXPECT_EQ(message([](GemmArgs& a) { a.d_layout.ld = -6; }), "ld of D = -6: must be at least 6");
+  EXPECT_EQ(message([](GemmArgs& a) { a.b_layout.rows = 9; }), "B is 9 x 6: the plan is for 8 x 6");
+  EXPECT_EQ(message([](GemmArgs& a) { a.c_layout.rows = 5; }), "C is 5 x 6: the plan is for 4 x 6");
+  EXPECT_EQ(message([](GemmArgs& a) { a.d_layout.cols = 5; }), "D is 4 x 5: the plan is for 4 x 6");
+  EXPECT_EQ(message([](GemmArgs& a) { a.a_layout.num = 2; }), "A has 2 groups: the plan is for 1");
+  EXPECT_EQ(kernel->launches, before);
 }
 
 TEST_F(StagesTest, RunNeedsThePartialsOfThePlan) {
