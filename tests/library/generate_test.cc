@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "models.h"
 
@@ -135,6 +136,12 @@ TEST_F(GenerateTest, a_full_context_stops_it_and_says_so) {
   const GenerateResult full = Run(Greedy(5));
   EXPECT_EQ(full.reason, StopReason::kContextFull);
   EXPECT_EQ(full.tokens.size(), 1u);
+}
+
+TEST_F(GenerateTest, a_limit_beyond_the_context_reserves_no_memory_for_it) {
+  const GenerateResult result = Run(Greedy(std::numeric_limits<int>::max()));
+  EXPECT_EQ(result.reason, StopReason::kContextFull);
+  EXPECT_LE(result.tokens.capacity(), 128u);
 }
 
 TEST_F(GenerateTest, a_prompt_beyond_the_context_is_refused_with_both_lengths) {

@@ -102,6 +102,10 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
        u32("llama.block_count", 0xffffffffu),
        ErrorCode::kCorrupt,
        {"llama.block_count = 4294967295"}},
+      {"layers beyond the tensors",
+       u32("llama.block_count", 1u << 24),
+       ErrorCode::kCorrupt,
+       {"llama.block_count = 16777216", "20 tensors"}},
       {"huge width",
        u32("llama.embedding_length", 1u << 24),
        ErrorCode::kCorrupt,
@@ -158,6 +162,10 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
        text("llama.rope.scaling.type", "yarn"),
        ErrorCode::kUnsupported,
        {"llama.rope.scaling.type", "yarn"}},
+      {"scaling by nothing",
+       text("llama.rope.scaling.type", "llama3"),
+       ErrorCode::kCorrupt,
+       {"llama.rope.scaling.factor = 0"}},
       {"scaling whose bounds cross",
        [](EditedModel& m) {
          m.SetString("llama.rope.scaling.type", "llama3");
@@ -187,7 +195,8 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
 TEST_F(HostileModel, every_missing_key_is_named) {
   for (const char* key :
        {"general.architecture", "llama.block_count", "llama.embedding_length",
-        "llama.feed_forward_length", "llama.attention.head_count", "llama.context_length"}) {
+        "llama.feed_forward_length", "llama.attention.head_count", "llama.context_length",
+        "llama.attention.layer_norm_rms_epsilon"}) {
     const Error error = LoadError(Edited([&](EditedModel& m) { m.RemoveKey(key); }));
     EXPECT_EQ(error.code, ErrorCode::kNotFound) << key;
     EXPECT_THAT(error.message, HasSubstr(key));
@@ -323,6 +332,17 @@ TEST_F(HostileModel, a_cache_that_cannot_fit_is_refused_with_both_sizes) {
   EXPECT_THAT(session.error().message,
               AllOf(HasSubstr("16777216 positions"), HasSubstr("65536 sequence"), HasSubstr("TiB"),
                     HasSubstr("of memory are available")));
+}
+
+TEST_F(HostileModel, a_cache_beyond_64_bits_is_refused_too) {
+  auto runner = Runner::Make(sound_, {});
+  ASSERT_NE(runner, nullptr);
+  SessionOptions options;
+  options.context = options.slots = 1 << 30;  // 2^65 elements: as 64 bits that would be none
+  const auto session = Session::Create(*runner->model, *runner->cpu, options);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(session.error().message, HasSubstr("1073741824 positions"));
 }
 
 TEST_F(HostileModel, a_cache_type_that_does_not_divide_the_heads_names_them) {

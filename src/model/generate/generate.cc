@@ -45,7 +45,11 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
 
   GenerateResult result;
   result.prompt_tokens = static_cast<std::int32_t>(prompt_tokens);
-  if (options.max_tokens > 0) result.tokens.reserve(static_cast<std::size_t>(options.max_tokens));
+  if (options.max_tokens > 0) {
+    // No more than the context can hold: a caller may ask for INT_MAX to say "all".
+    result.tokens.reserve(
+        static_cast<std::size_t>(std::min(options.max_tokens, session.context())) + 1);
+  }
   auto cancelled = [&] {
     return options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed);
   };

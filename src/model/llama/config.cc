@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "tilewright/model.h"
 
@@ -16,9 +18,9 @@ class Reader {
   std::int32_t Count(const char* key, std::int32_t absent) {
     return file_.Has(prefix_ + key) ? Count(key) : absent;
   }
-  float Float(const char* key, float absent) {
-    Result<float> value = file_.F32(prefix_ + key, absent);
-    if (!value) return Keep(value.error()), absent;
+  float Float(const char* key, std::optional<float> absent = std::nullopt) {
+    Result<float> value = absent ? file_.F32(prefix_ + key, *absent) : file_.F32(prefix_ + key);
+    if (!value) return Keep(value.error()), absent.value_or(1.0f);
     if (!std::isfinite(*value))
       Keep(Error{ErrorCode::kCorrupt,
                  fmt::format("{}{} = {}, must be finite", prefix_, key, *value)});
@@ -75,6 +77,12 @@ void ReadRope(Reader& reader, ModelConfig& config) {
     if (factor > 0) rope.freq_scale = 1.0f / factor;
   } else if (scaling == "llama3") {
     rope.scaling_factor = factor;
+    if (!(factor > 0)) {
+      reader.Keep(
+          {ErrorCode::kCorrupt,
+           fmt::format("llama.rope.scaling.factor = {}, must be positive for scaling llama3",
+                       factor)});
+    }
     rope.low_freq_factor = reader.Float("rope.scaling.low_freq_factor", 1.0f);
     rope.high_freq_factor = reader.Float("rope.scaling.high_freq_factor", 4.0f);
     rope.original_context = reader.Count("rope.scaling.original_context_length", 8192);
@@ -110,13 +118,19 @@ Result<ModelConfig> ReadModelConfig(const GgufFile& file) {
 
   Reader reader(file, config.architecture);
   config.layers = reader.Count("block_count");
+  // Each layer has tensors of its own: a larger count is refused before anything is made for it.
+  if (static_cast<std::size_t>(config.layers) > file.tensors().size()) {
+    reader.Keep(
+        {ErrorCode::kCorrupt, fmt::format("llama.block_count = {}, but the file has {} tensors",
+                                          config.layers, file.tensors().size())});
+  }
   config.hidden = reader.Count("embedding_length");
   config.ffn = reader.Count("feed_forward_length");
   config.heads = reader.Count("attention.head_count");
   config.kv_heads = reader.Count("attention.head_count_kv", config.heads);
   config.context = reader.Count("context_length");
-  config.epsilon = reader.Float("attention.layer_norm_rms_epsilon", 1e-5f);
-  if (reader.Count("expert_count", 1) > 1) {
+  config.epsilon = reader.Float("attention.layer_norm_rms_epsilon");
+  if (file.Has("llama.expert_count") && file.U32("llama.expert_count", 0).value_or(2) > 1) {
     reader.Keep(
         {ErrorCode::kUnsupported, "llama.expert_count > 1: mixtures of experts are not supported"});
   }

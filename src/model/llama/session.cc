@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <list>
 
 #include "core/memory.h"
@@ -46,15 +47,20 @@ struct Session::Impl {
 Status Session::Impl::AllocateCache() {
   const ModelConfig& c = model->config();
   const std::int64_t row = std::int64_t{c.kv_heads} * c.head_dim;
-  const std::int64_t elements = row * options.context * options.slots;
   const TypeInfo& type = GetTypeInfo(options.kv);
   if (c.head_dim % type.block_elements != 0) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("KV cache of {}: head_dim = {} must be a multiple of {}", type.name,
                             c.head_dim, type.block_elements));
   }
+  // In floating point first: positions times sequences may be more than 64 bits hold.
+  const double wanted = 2.0 * c.layers * static_cast<double>(row) * options.context *
+                        options.slots * type.block_bytes / type.block_elements;
+  const bool countable = wanted < 0x1p62;
+  const std::int64_t elements = countable ? row * options.context * options.slots : 0;
   const std::size_t each = (BytesOf(options.kv, elements) + 63) / 64 * 64;
-  cache_bytes = each * 2 * static_cast<std::size_t>(c.layers);
+  cache_bytes = countable ? each * 2 * static_cast<std::size_t>(c.layers)
+                          : std::numeric_limits<std::size_t>::max();
   const std::uint64_t available = AvailableMemoryBytes();
   cache_memory = cache_bytes <= available ? Buffer::Make(cache_bytes, *allocator) : Buffer();
   if (!cache_memory) {
