@@ -58,7 +58,13 @@ NodeId Graph::AddOp(TensorOp op, std::string name, std::vector<NodeId> inputs, D
   node.id = static_cast<NodeId>(nodes_.size());
   node.name = std::move(name);
   node.inputs = std::move(inputs);
-  node.out = Contiguous(nullptr, dtype, shape);
+  node.out = TensorView{nullptr, shape, {}, dtype};
+  // Any shape may be added and VerifyGraph judges it, so here the products wrap.
+  std::uint64_t step = 1;
+  for (std::size_t d = 0; d < 4; ++d) {
+    node.out.stride[d] = static_cast<std::int64_t>(step);
+    step *= static_cast<std::uint64_t>(shape[d]);
+  }
   node.params = params;
   nodes_.push_back(std::move(node));
   return nodes_.back().id;

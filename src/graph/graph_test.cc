@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <sstream>
 #include <vector>
 
@@ -121,6 +122,57 @@ TEST(VerifyGraph, lets_windows_beside_each_other_change_in_place_and_stops_those
   const NodeId overlap = graph.AddView("o", qk, 16, {16, 2, 3, 1}, {1, 16, 64, 0});
   rope("rope_o", overlap);
   EXPECT_THAT(FaultOf(graph), HasSubstr("was overwritten by"));
+}
+
+TEST(VerifyGraph, refuses_sizes_that_no_memory_holds) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const std::array<std::int64_t, 4> shapes[] = {
+      {32, kMost / 2, 8, 1}, {32, 3, 1, kMost}, {32, kMost / 16, 1, 1}, {32, 1 << 30, 1 << 30, 1}};
+  for (const auto& shape : shapes) {
+    SmallGraph g;
+    g.graph.AddOp(TensorOp::kCopy, "big", {g.sum}, DataType::kF32, shape);
+    EXPECT_THAT(FaultOf(g.graph), HasSubstr("node 8 'big' (copy): out.shape = [32, "));
+    SmallGraph leaf;
+    leaf.graph.node(leaf.x).out.shape = shape;
+    EXPECT_THAT(FaultOf(leaf.graph), HasSubstr("node 0 'x' (leaf): out.shape = [32, "));
+  }
+  SmallGraph g;
+  g.graph.node(g.x).out.stride[1] = kMost / 2;
+  EXPECT_THAT(FaultOf(g.graph), HasSubstr("out.stride reaches beyond"));
+  SmallGraph view;
+  view.graph.AddView("v", view.x, kMost, {32, 3, 1, 1}, {1, 32, 0, 0});
+  EXPECT_THAT(FaultOf(view.graph), HasSubstr("view_offset = 9223372036854775807"));
+}
+
+TEST(VerifyGraph, refuses_results_whose_elements_share_memory_or_leave_their_own) {
+  struct Case {
+    std::array<std::int64_t, 4> stride;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {{1, 16, 96, 96}, "out.stride[1] = 16: elements of the result share memory"},
+      {{1, 31, 96, 96}, "out.stride[1] = 31: elements"},
+      {{1, 0, 96, 96}, "out.stride[1] = 0: elements"},
+      {{0, 32, 96, 96}, "out.stride[0] = 0: elements"},
+      {{2, 32, 96, 96}, "out.stride[1] = 32: elements"},
+      {{1, -32, 96, 96}, "out.stride[1] = -32, must be >= 0"},
+      {{1, 64, 192, 192}, "reaches element 159, but a result of its own has 96 elements"},
+  };
+  for (const Case& c : cases) {
+    SmallGraph g;
+    g.graph.node(g.product).out.stride = c.stride;
+    EXPECT_THAT(FaultOf(g.graph), HasSubstr(c.expected));
+  }
+  // Columns outside: every element has its own place, and strides of one step do not matter.
+  SmallGraph g;
+  g.graph.node(g.product).out.stride = {3, 1, 0, 7};
+  EXPECT_EQ(FaultOf(g.graph), "");
+  // A cache is written, a broadcast input only read.
+  SmallGraph leaf;
+  leaf.graph.node(leaf.x).out.stride[1] = 0;
+  EXPECT_EQ(FaultOf(leaf.graph), "");
+  leaf.graph.node(leaf.x).leaf = LeafKind::kCache;
+  EXPECT_THAT(FaultOf(leaf.graph), HasSubstr("node 0 'x' (leaf): out.stride[1] = 0"));
 }
 
 TEST(VerifyGraph, refuses_a_view_beyond_its_source) {

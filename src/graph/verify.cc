@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 
 #include "graph/liveness.h"
@@ -37,6 +39,39 @@ std::vector<Liveness> ComputeLiveness(const Graph& graph) {
 
 namespace {
 
+/// No address space holds more, and the sums of a whole graph's bytes stay within 63 bits.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
+
+/// The last element that a view reaches, counted from its first; nullopt beyond kMaxElements.
+std::optional<std::int64_t> LastElement(const TensorView& view) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < 4; ++d) {
+    std::int64_t reach = 0;
+    if (view.shape[d] == 1) continue;
+    if (__builtin_mul_overflow(view.shape[d] - 1, view.stride[d], &reach) ||
+        reach > kMaxElements - last) {
+      return std::nullopt;
+    }
+    last += reach;
+  }
+  return last;
+}
+
+/// The dimension whose steps come to lie on elements of the dimensions with smaller strides; -1 if
+/// every index has an element of its own.
+int OverlappingDimension(const TensorView& view) {
+  std::array<std::size_t, 4> order{0, 1, 2, 3};
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return view.stride[a] < view.stride[b]; });
+  std::int64_t last = 0;
+  for (std::size_t d : order) {
+    if (view.shape[d] == 1) continue;
+    if (view.stride[d] <= last) return static_cast<int>(d);
+    last += (view.shape[d] - 1) * view.stride[d];
+  }
+  return -1;
+}
+
 /// Checks one node at a time; the first fault becomes the message.
 class NodeChecker {
  public:
@@ -45,6 +80,7 @@ class NodeChecker {
   Status Run() {
     CheckReferences();
     if (ok()) CheckShape();
+    if (ok()) CheckStrides();
     if (ok() && node_.op != TensorOp::kNone) CheckOp();
     if (ok()) CheckAlias();
     if (ok()) return {};
@@ -142,6 +178,14 @@ class NodeChecker {
       if (out.shape[d] <= 0) Fault("out.shape[{}] = {}, must be positive", d, out.shape[d]);
     }
     if (!ok()) return;
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : out.shape) {
+      if (extent > kMaxElements / elements) {
+        return Fault("out.shape = [{}, {}, {}, {}], must be at most {} elements", out.shape[0],
+                     out.shape[1], out.shape[2], out.shape[3], kMaxElements);
+      }
+      elements *= extent;
+    }
     const int block = GetTypeInfo(out.dtype).block_elements;
     if (out.shape[0] % block != 0) {
       Fault("out.shape[0] = {}, must be a multiple of {} for {}", out.shape[0], block,
@@ -152,6 +196,28 @@ class NodeChecker {
     if (node_.op != TensorOp::kNone && node_.leaf != LeafKind::kNotLeaf)
       Fault("an operation is marked as a leaf");
     if (node_.op == TensorOp::kNone && out.data == nullptr) Fault("out.data is null");
+  }
+
+  void CheckStrides() {
+    const TensorView& out = node_.out;
+    for (std::size_t d = 0; d < 4; ++d) {
+      if (out.shape[d] > 1 && out.stride[d] < 0)
+        return Fault("out.stride[{}] = {}, must be >= 0", d, out.stride[d]);
+    }
+    const std::optional<std::int64_t> last = LastElement(out);
+    if (!last) return Fault("out.stride reaches beyond {} elements", kMaxElements);
+    const bool written =
+        node_.op == TensorOp::kNone ? node_.leaf == LeafKind::kCache : node_.op != TensorOp::kView;
+    if (!written) return;
+    if (const int d = OverlappingDimension(out); d >= 0) {
+      const auto at = static_cast<std::size_t>(d);
+      return Fault("out.stride[{}] = {}: elements of the result share memory", d, out.stride[at]);
+    }
+    // The plan gives a result that is nobody's alias the bytes of its elements and no more.
+    if (node_.op != TensorOp::kNone && node_.alias_of == kNoNode && *last >= out.elements()) {
+      Fault("out.stride reaches element {}, but a result of its own has {} elements", *last,
+            out.elements());
+    }
   }
 
   void CheckMulMat(std::int64_t n) {
@@ -296,15 +362,12 @@ class NodeChecker {
     if (node_.alias_of != node_.inputs[0])
       Fault("alias_of = {}, must be its source", node_.alias_of);
     ExpectType("out", node_.out.dtype, source.dtype);
-    std::int64_t last = node_.params.view_offset, end = 0;
-    for (std::size_t d = 0; d < 4; ++d) {
-      if (node_.out.shape[d] > 1 && node_.out.stride[d] < 0)
-        Fault("out.stride[{}] = {}, must be >= 0", d, node_.out.stride[d]);
-      last += (node_.out.shape[d] - 1) * node_.out.stride[d];
-      end += (source.shape[d] - 1) * source.stride[d];
+    const std::int64_t offset = node_.params.view_offset;
+    if (offset < 0 || offset > kMaxElements) {
+      return Fault("view_offset = {}, must be 0 to {}", offset, kMaxElements);
     }
-    if (node_.params.view_offset < 0)
-      Fault("view_offset = {}, must be >= 0", node_.params.view_offset);
+    const std::int64_t last = offset + *LastElement(node_.out);
+    const std::int64_t end = *LastElement(source);
     if (last > end) Fault("reaches element {} of its source, whose last is {}", last, end);
   }
 
