@@ -406,7 +406,9 @@ TEST(Tuner, StoppedAnywhereNothingWinsThatWasNotTimedAgainstWhatWouldRunAnyway) 
     const std::string winner = machine.Play(tuner, list, stop);
     EXPECT_EQ(winner, stop <= 4 ? "" : "fallback") << stop;
     EXPECT_EQ(machine.log.front(), "check fallback");
-    if (stop > 4) EXPECT_EQ(machine.log[4], "time fallback");
+    if (stop > 4) {
+      EXPECT_EQ(machine.log[4], "time fallback");
+    }
   }
 }
 

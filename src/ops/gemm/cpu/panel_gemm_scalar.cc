@@ -93,8 +93,10 @@ KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::strin
                                                                                : ""});
   info.fingerprint = JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()});
   info.features = config.isa.features;
-  // Split-K is left out of the invariant family: the number of splits may change with the batch.
-  info.batch_invariant = !config.split_k;
+  // Split-K is left out of the invariant family, since the number of splits may change with the
+  // batch; so is rounding to bf16, since another batch could get the kernel beside it that reads
+  // the same layout and does not round.
+  info.batch_invariant = !config.split_k && config.activations == Precision::kF32;
   return info;
 }
 
