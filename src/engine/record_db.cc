@@ -47,6 +47,19 @@ constexpr char kSelect[] =
     "high_us, predicted_us, chosen, unix_ms, extra FROM measurement NOT INDEXED "
     "WHERE (?1 = '' OR op = ?1) AND (?2 = '' OR problem = ?2) AND (?3 = '' OR device = ?3)";
 
+/// SQLite gives some findings on several lines; a message of ours has one.
+std::string OneLine(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n') {
+      line += "; ";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
 class Statement {
  public:
   Statement(sqlite3* db, const char* sql) {
@@ -192,7 +205,7 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
   std::unique_ptr<RecordDb> db(new RecordDb(raw, path));
   const auto answer = [&](State state, std::string detail) {
     result.state = state;
-    result.detail = std::move(detail);
+    result.detail = OneLine(detail);
     if (state == State::kReady || state == State::kReadOnly) result.db = std::move(db);
     return std::move(result);
   };

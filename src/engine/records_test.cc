@@ -280,6 +280,8 @@ TEST_F(RecordsTest, AnyDamagedByteGivesTrueRecordsOrNone) {
     int after = 0;
     for (const Record& record : records.Load()) after += record.evidence == "after" ? 1 : 0;
     EXPECT_EQ(after, 2) << "byte " << at;
+    for (const std::string& warning : records.warnings())
+      EXPECT_EQ(warning.find('\n'), std::string::npos) << "byte " << at << ": " << warning;
   }
 }
 
