@@ -4,12 +4,29 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "ops/gemm/cpu/common.h"
+#include "tilewright/device.h"
 
 namespace tilewright::gemm {
 namespace {
+
+// oneDNN picks its code by what the processor has and hears nothing of our cap: it needs all of
+// this machine's level, so that a device below it refuses it.
+std::uint32_t FeaturesOfThisMachine() {
+  static const std::uint32_t features = [] {
+    std::uint32_t bits = 0;
+    const Isa isa = DetectCpuCappedAt(Isa::kAmx).isa;
+    if (isa >= Isa::kAvx2) bits |= kFeatureAvx2;
+    if (isa >= Isa::kAvx512) bits |= kFeatureAvx512;
+    if (isa >= Isa::kAmx) bits |= kFeatureAmxTile;
+    return bits;
+  }();
+  return features;
+}
 
 KernelInfo OneDnnInfo() {
   const dnnl_version_t* version = dnnl_version();
@@ -20,11 +37,12 @@ KernelInfo OneDnnInfo() {
                               .orders = "xx",
                               .isa = "onednn",
                               .tile = "1x1",
-                              .pack = "plain"});
+                              .pack = "plain",
+                              .flag = "pieces"});
   info.fingerprint = fmt::format("onednn-{}.{}.{}-{}", version->major, version->minor,
                                  version->patch, version->hash);
   info.provider = Provider::kVendor;
-  info.deterministic = false;  // it promises nothing of the kind across thread counts
+  info.features = FeaturesOfThisMachine();
   return info;
 }
 
@@ -48,6 +66,100 @@ void CopyC(const GemmArgs& args) {
   }
 }
 
+// sgemm's operands, row-major: Z[rows][cols] = alpha * X * Y + beta * Z.
+struct Sgemm {
+  char trans_x, trans_y;
+  std::int64_t rows, cols, k;
+  const float* x;
+  const float* y;
+  float* z;
+  std::int64_t ld_x, ld_y, ld_z;
+};
+
+Sgemm MakeSgemm(const GemmArgs& args) {
+  const GemmShape shape = ShapeOf(args);
+  const auto* a = static_cast<const float*>(args.a);
+  const auto* b = static_cast<const float*>(args.b);
+  auto* d = static_cast<float*>(args.d);
+  const bool a_rows = args.a_layout.order == Order::kRowMajor;
+  const bool b_rows = args.b_layout.order == Order::kRowMajor;
+  const std::int64_t ld_a = args.a_layout.ld, ld_b = args.b_layout.ld, ld_d = args.d_layout.ld;
+  if (args.d_layout.order == Order::kRowMajor) {
+    return {a_rows ? 'N' : 'T',
+            b_rows ? 'N' : 'T',
+            shape.m,
+            shape.n,
+            shape.k,
+            a,
+            b,
+            d,
+            ld_a,
+            ld_b,
+            ld_d};
+  }
+  // A column-major D is the row-major D^T = B^T A^T.
+  return {
+      b_rows ? 'T' : 'N', a_rows ? 'T' : 'N', shape.n, shape.m, shape.k, b, a, d, ld_b, ld_a, ld_d};
+}
+
+// D in pieces along its longer side. Their number follows from the shape alone, never from the
+// workers, so that the bits do not depend on these either; a power of two, which most numbers of
+// workers divide. Every piece packs the whole of the operand along the other side once more, which
+// wide pieces spread over more work; with few lines on that side there is little to pack.
+struct Pieces {
+  bool along_rows = false;
+  int count = 1;
+  std::int64_t step = 0;
+};
+Pieces PiecesOf(std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kMost = 64, kFewLines = 16, kUnit = 16;
+  Pieces pieces;
+  pieces.along_rows = rows > cols;
+  const std::int64_t side = rows > cols ? rows : cols, other = rows > cols ? cols : rows;
+  std::int64_t count = side / (other <= kFewLines ? 96 : 192);
+  count = count < 1 ? 1 : count > kMost ? kMost : count;
+  count = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(count)));
+  pieces.step = ((side + count - 1) / count + kUnit - 1) / kUnit * kUnit;
+  pieces.count = static_cast<int>((side + pieces.step - 1) / pieces.step);
+  return pieces;
+}
+
+dnnl_status_t RunPiece(const Sgemm& all, const Pieces& pieces, int piece, float alpha, float beta) {
+  Sgemm part = all;
+  const std::int64_t first = piece * pieces.step;
+  const auto length = [&](std::int64_t side) {
+    return side - first < pieces.step ? side - first : pieces.step;
+  };
+  if (pieces.along_rows) {
+    part.rows = length(all.rows);
+    part.x += all.trans_x == 'N' ? first * all.ld_x : first;
+    part.z += first * all.ld_z;
+  } else {
+    part.cols = length(all.cols);
+    part.y += all.trans_y == 'N' ? first : first * all.ld_y;
+    part.z += first;
+  }
+  return dnnl_sgemm(part.trans_x, part.trans_y, part.rows, part.cols, part.k, alpha, part.x,
+                    part.ld_x, part.y, part.ld_y, beta, part.z, part.ld_z);
+}
+
+// A team of one for the calling thread as long as it lives: oneDNN then starts none. The number is
+// a variable of each thread, here one of the caller's.
+class OneOpenMpThread {
+ public:
+  OneOpenMpThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneOpenMpThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneOpenMpThread(const OneOpenMpThread&) = delete;
+  OneOpenMpThread& operator=(const OneOpenMpThread&) = delete;
+
+ private:
+  int before_;
+};
+
 }  // namespace
 
 OneDnnGemm::OneDnnGemm() : Kernel(OneDnnInfo(), OneDnnDesc()) {}
@@ -59,12 +171,14 @@ std::optional<Rejection> OneDnnGemm::IsFeasible(const GemmDesc& p) const {
 
 double OneDnnGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&,
                               const DeviceSpec& device) const {
-  const double workers = p.threads < 1 ? 1 : p.threads < device.cores ? p.threads : device.cores;
+  const int pieces = PiecesOf(p.m, p.n).count;
+  double workers = p.threads < 1 ? 1 : p.threads < device.cores ? p.threads : device.cores;
+  if (workers > pieces) workers = pieces;
   const double bytes = 4.0 * (static_cast<double>(p.n) * p.k + static_cast<double>(p.m) * p.k +
                               static_cast<double>(p.m) * p.n);
   const double compute_us = 2.0 * p.m * p.n * p.k / (0.7 * device.f32_gflop_s * workers) * 1e-3;
   const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
-  return (compute_us > memory_us ? compute_us : memory_us) + 40.0;  // waking and joining its team
+  return (compute_us > memory_us ? compute_us : memory_us) + 5.0 + 0.5 * pieces;  // setting up
 }
 
 Status OneDnnGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
@@ -72,29 +186,17 @@ Status OneDnnGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspac
   const GemmShape shape = ShapeOf(args);
   if (Status ok = CheckLaunch(*this, spec, shape, workspace, 0); !ok) return ok;
   if (args.beta != 0.0f && args.c != args.d) CopyC(args);
-  omp_set_num_threads(
-      Workers(stream));  // a variable of the calling thread, read by the next parallel region
-  const auto* a = static_cast<const float*>(args.a);
-  const auto* b = static_cast<const float*>(args.b);
-  auto* d = static_cast<float*>(args.d);
-  const auto word = [](const MatrixLayout& layout) {
-    return layout.order == Order::kRowMajor ? 'N' : 'T';
-  };
-  const auto flipped = [](const MatrixLayout& layout) {
-    return layout.order == Order::kRowMajor ? 'T' : 'N';
-  };
-  // sgemm is row-major: a column-major D is the row-major D^T = B^T A^T.
-  const dnnl_status_t status =
-      args.d_layout.order == Order::kRowMajor
-          ? dnnl_sgemm(word(args.a_layout), word(args.b_layout), shape.m, shape.n, shape.k,
-                       args.alpha, a, args.a_layout.ld, b, args.b_layout.ld, args.beta, d,
-                       args.d_layout.ld)
-          : dnnl_sgemm(flipped(args.b_layout), flipped(args.a_layout), shape.n, shape.m, shape.k,
-                       args.alpha, b, args.b_layout.ld, a, args.a_layout.ld, args.beta, d,
-                       args.d_layout.ld);
+  const Sgemm all = MakeSgemm(args);
+  const Pieces pieces = PiecesOf(all.rows, all.cols);
+  std::atomic<int> status{dnnl_success};
+  stream.exec().Run(pieces.count, [&](int piece, int) {
+    const OneOpenMpThread alone;
+    const dnnl_status_t result = RunPiece(all, pieces, piece, args.alpha, args.beta);
+    if (result != dnnl_success) status.store(result, std::memory_order_relaxed);
+  });
   if (status != dnnl_success) {
     return Fail(ErrorCode::kInternal,
-                fmt::format("{}: oneDNN returned status {}", name(), static_cast<int>(status)));
+                fmt::format("{}: oneDNN returned status {}", name(), status.load()));
   }
   return {};
 }

@@ -4,9 +4,11 @@
 
 namespace tilewright::gemm {
 
-/// oneDNN's sgemm over plain f32 operands in any order: a provider in the race like any other. It
-/// runs on oneDNN's own OpenMP team, with as many threads as the caller's executor has workers, and
-/// allocates inside its call.
+/// oneDNN's sgemm over plain f32 operands in any order: a provider in the race like any other. D is
+/// cut into pieces whose sizes depend on its shape alone, one serial sgemm each, run as tasks of
+/// the caller's executor: no OpenMP thread is started, and the caller's OpenMP settings are as
+/// before after the call. Allocates inside its call. Needs the whole instruction-set level of this
+/// machine, whatever TILEWRIGHT_ISA says: oneDNN would use it.
 class OneDnnGemm : public Kernel {
  public:
   OneDnnGemm();
