@@ -8,7 +8,7 @@
 #include "verbs.h"
 
 int main(int argc, char** argv) {
-  using namespace tilewright::cli;
+  using tilewright::cli::Complain, tilewright::cli::ParseAndRun, tilewright::cli::SetUpProcess;
   SetUpProcess();
   // The library lets no exception out; the parser, the standard library and a thread that cannot be
   // started may.
@@ -19,5 +19,5 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     Complain(fmt::format("stopped: {}", error.what()));
   }
-  return kExitFailed;
+  return tilewright::cli::kExitFailed;
 }
