@@ -22,7 +22,9 @@ for llama; do
   fi
   builds+=(--llama "$llama")
   # OpenMP threads that spin after their work take cores from OpenBLAS, which has threads of its own.
-  if grep -q 'GGML_OPENMP=ON.*GGML_BLAS=ON' "$llama/build_info.txt"; then builds+=(--llama "$llama,KMP_BLOCKTIME=0"); fi
+  if grep -q GGML_OPENMP=ON "$llama/build_info.txt" && grep -q GGML_BLAS=ON "$llama/build_info.txt"; then
+    builds+=(--llama "$llama,KMP_BLOCKTIME=0")
+  fi
 done
 if ((${#builds[@]})); then
   python3 "$here"/record_model.py --tilewright "$tilewright" --model "$model" "${builds[@]}"
