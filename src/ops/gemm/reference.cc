@@ -257,30 +257,73 @@ void Dot(const DotArgs& args) {
 
 double Silu(double x) { return x / (1.0 + std::exp(-x)); }
 
+// An element: what it is, the magnitude sum its f32 roundings scale with, and how far rounded
+// activations may take it.
 struct Value {
-  double value = 0, magnitude = 0;
+  double value = 0, magnitude = 0, slack = 0;
 };
 
-// alpha and the epilogue applied to column j of a task's sums.
-Value Finish(const Problem& p, const double* sums, const double* magnitudes, int j) {
-  const double alpha = p.alpha;
-  if (!p.gated) return {alpha * sums[j], std::fabs(alpha) * magnitudes[j]};
-  const double gate = alpha * sums[j], up = alpha * sums[j + kCols];
-  const double value = Silu(gate) * up;
-  // silu' is at most 1.1; the exponential adds a few roundings of the value itself.
-  return {value, std::fabs(alpha) * (1.1 * magnitudes[j] * std::fabs(up) +
-                                     std::fabs(Silu(gate)) * magnitudes[j + kCols]) +
-                     std::fabs(value)};
+// Sums of products, of their magnitudes, and of the activations' largest errors times the weights.
+struct Sums {
+  double values[kRows][kOutCols] = {}, magnitudes[kRows][kOutCols] = {},
+         slacks[kRows][kOutCols] = {};
+};
+
+// alpha and the epilogue applied to row r and column j of a task's sums.
+Value Finish(const Problem& p, const Sums& sums, int r, int j) {
+  const double alpha = p.alpha, size = std::fabs(alpha);
+  if (!p.gated)
+    return {alpha * sums.values[r][j], size * sums.magnitudes[r][j], size * sums.slacks[r][j]};
+  const double gate = alpha * sums.values[r][j], up = alpha * sums.values[r][j + kCols];
+  const double activated = Silu(gate);
+  // silu' lies within 1.1 of 0, so that silu is off by 1.1 times what gate is off, and the product
+  // by no more than what follows. The exponential adds a few roundings of the value itself.
+  const auto through = [&](double of_gate, double of_up) {
+    return 1.1 * of_gate * std::fabs(up) + std::fabs(activated) * of_up;
+  };
+  const double gate_slack = size * sums.slacks[r][j], up_slack = size * sums.slacks[r][j + kCols];
+  return {activated * up,
+          through(size * sums.magnitudes[r][j], size * sums.magnitudes[r][j + kCols]) +
+              std::fabs(activated * up),
+          through(gate_slack, up_slack) + 1.1 * gate_slack * up_slack};
 }
+
+// The most by which a row of `k` activations is off when it is rounded, element by element.
+void RoundingErrors(Precision activations, const double* a, std::int64_t k, double* off) {
+  if (activations == Precision::kBF16) {
+    // Eight significant bits, to nearest: half a unit in the last place is at most 2^-8 of the
+    // value.
+    for (std::int64_t i = 0; i < k; ++i) off[i] = 0x1p-8 * std::fabs(a[i]);
+    return;
+  }
+  // int8: half a step, and the step is a 127th of the block's largest. The factor pays for the f32
+  // product with 127 / largest, whose error moves values near the middle of two steps. Blocks below
+  // 2^-100 count as zero.
+  constexpr std::int64_t kBlock = 32;
+  for (std::int64_t first = 0; first < k; first += kBlock) {
+    const std::int64_t end = std::min(k, first + kBlock);
+    double largest = 0;
+    for (std::int64_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(a[i]));
+    const double error = largest < 0x1p-100 ? largest : 1.0001 * largest / 254;
+    std::fill(off + first, off + end, error);
+  }
+}
+
+// What is wanted beside the values.
+struct Wanted {
+  bool magnitudes = false;
+  Precision activations = Precision::kF32;  // rounded to; kF32 = no slacks
+  bool slacks() const { return activations == Precision::kBF16 || activations == Precision::kI8; }
+};
 
 // Calls sink(row, column of D, Value) for every chosen element; beta * C is the sink's business.
 template <class Sink>
 void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<int>& cols,
-             bool magnitudes, Executor* executor, Sink&& sink) {
+             const Wanted& wanted, Executor* executor, Sink&& sink) {
   Executor& exec = executor != nullptr ? *executor : SerialExecutor();
   const std::int64_t k = p.a.k;
   const int width = p.gated ? 2 * kCols : kCols;
-  std::vector<double> a;
+  std::vector<double> a, off;
   for (int group = 0; group < p.groups; ++group) {
     const auto in_group = [&](int index) {
       return p.groups == 1 || (index >= p.offsets[group] && index < p.offsets[group + 1]);
@@ -294,6 +337,11 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
     std::vector<double> decoded;
     for (std::size_t r = 0; r < my_rows.size(); ++r)
       DecodeLine(p.a, my_rows[r], group, decoded, a.data() + static_cast<std::int64_t>(r) * k, 1);
+    if (wanted.slacks()) {
+      off.resize(a.size());
+      for (std::size_t at = 0; at < a.size(); at += static_cast<std::size_t>(k))
+        RoundingErrors(wanted.activations, a.data() + at, k, off.data() + at);
+    }
 
     const int tasks = (static_cast<int>(my_cols.size()) + kCols - 1) / kCols;
     exec.Run(my_rows.empty() ? 0 : tasks, [&](int task, int) {
@@ -307,7 +355,7 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
         DecodeLine(p.b, p.gated ? gate : col, group, run, b.data() + j, width);
         if (p.gated) DecodeLine(p.b, gate + kGatedBlock, group, run, b.data() + kCols + j, width);
       }
-      double sums[kRows][kOutCols] = {}, sizes[kRows][kOutCols] = {};
+      Sums sums;
       const int row_count = static_cast<int>(my_rows.size());
       for (int first_row = 0; first_row < row_count; first_row += kRows) {
         DotArgs dot{a.data() + first_row * k,
@@ -315,14 +363,19 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
                     std::min(kRows, row_count - first_row),
                     width,
                     k,
-                    sums[0]};
+                    sums.values[0]};
         Dot<false>(dot);
-        dot.out = sizes[0];
-        if (magnitudes) Dot<true>(dot);
+        dot.out = sums.magnitudes[0];
+        if (wanted.magnitudes) Dot<true>(dot);
+        dot.out = sums.slacks[0];
+        if (wanted.slacks()) {
+          dot.a = off.data() + first_row * k;
+          Dot<true>(dot);
+        }
         for (int r = 0; r < dot.count; ++r) {
           for (int j = 0; j < count; ++j) {
             sink(my_rows[static_cast<std::size_t>(first_row + r)],
-                 my_cols[static_cast<std::size_t>(first + j)], Finish(p, sums[r], sizes[r], j));
+                 my_cols[static_cast<std::size_t>(first + j)], Finish(p, sums, r, j));
           }
         }
       }
@@ -375,7 +428,7 @@ Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* execu
   const Result<Problem> problem = MakeProblem(args, desc);
   if (!problem) return Fail(problem.error());
   const int n = static_cast<int>(problem->gated ? problem->b.lines / 2 : problem->b.lines);
-  Compute(*problem, Spread(static_cast<int>(problem->a.lines), 0), Spread(n, 0), false, executor,
+  Compute(*problem, Spread(static_cast<int>(problem->a.lines), 0), Spread(n, 0), {}, executor,
           [&](int row, int col, Value v) {
             if (args.beta != 0) {
               v.value +=
@@ -388,28 +441,20 @@ Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* execu
   return {};
 }
 
-double GemmTolerance(const GemmDesc& desc, Precision activations) {
-  const double k = std::max(desc.k, 1);
-  const double f32 = 0x1p-24 * (8 + 4 * std::sqrt(k));
-  switch (activations) {
-    case Precision::kBF16:
-      return f32 + std::min(0x1p-8, 3 * 0x1p-8 / std::sqrt(k));
-    case Precision::kI8:
-      return f32 + std::min(0.5, 0.15 / std::sqrt(k));
-    default:
-      return f32;
-  }
+double GemmTolerance(const GemmDesc& desc) {
+  return 0x1p-24 * (8 + 4 * std::sqrt(static_cast<double>(std::max(desc.k, 1))));
 }
 
 Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const GemmCheck& check) {
   const Result<Problem> problem = MakeProblem(args, desc);
   if (!problem) return Fail(problem.error());
   const int n = static_cast<int>(problem->gated ? problem->b.lines / 2 : problem->b.lines);
-  const double tolerance = GemmTolerance(desc, check.activations);
+  const double tolerance = GemmTolerance(desc);
   GemmError worst;
   std::mutex mutex;
   Compute(*problem, Spread(static_cast<int>(problem->a.lines), check.max_rows),
-          Spread(n, check.max_cols), true, check.executor, [&](int row, int col, Value v) {
+          Spread(n, check.max_cols), {true, check.activations}, check.executor,
+          [&](int row, int col, Value v) {
             if (args.beta != 0) {
               const double c =
                   static_cast<double>(args.beta) *
@@ -419,8 +464,8 @@ Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const Ge
             }
             const double got =
                 LoadValue(desc.type_c, args.d, ElementOf(args.d_layout, problem->axis, row, col));
-            const double allowed = tolerance * v.magnitude +
-                                   1.01 * RoundingOf(desc.type_c) * std::fabs(v.value) +
+            const double allowed = v.slack + tolerance * (v.magnitude + v.slack) +
+                                   1.01 * RoundingOf(desc.type_c) * (std::fabs(v.value) + v.slack) +
                                    SmallestStep(desc.type_c);
             double error = std::fabs(got - v.value) / allowed;
             if (!std::isfinite(v.value) && !std::isfinite(got)) error = 0;

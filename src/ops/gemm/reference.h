@@ -17,15 +17,12 @@ namespace tilewright {
 /// contradicts itself. Thread-safe.
 Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* executor = nullptr);
 
-/// Largest error a right kernel may make, as a part of the element's magnitude sum |alpha| * sum |a
-/// b| + |beta c|, from k, and from how far the activations are rounded:
-/// - f32 sums: rounding errors of a chain of k additions, in the mean sqrt(k) units of 2^-24, four
-/// deviations and a few roundings more;
-/// - bf16: each activation is off by at most 2^-8 of itself, sums of independent ones by 1 /
-/// sqrt(k) of that: three times the bound;
-/// - int8 with one scale for 32 or more activations: off by at most half a step of the largest, the
-/// same law.
-double GemmTolerance(const GemmDesc& desc, Precision activations);
+/// What CheckGemm allows for f32 sums, as a part of an element's magnitude sum |alpha| * sum |a b|
+/// + |beta c|: a chain of k additions, each off by at most 2^-24 of a partial sum that is never
+/// larger than the magnitude sum. For roundings that fall either way as chance will, evenly spread,
+/// the sum of their errors has a deviation below 2^-24 sqrt(k / 3): seven deviations, and a few
+/// roundings more. Not a bound for operands all alike, whose roundings can all point one way.
+double GemmTolerance(const GemmDesc& desc);
 
 /// How far a result is from the oracle.
 struct GemmError {
@@ -45,6 +42,13 @@ struct GemmCheck {
 
 /// Compares args.d, as a kernel left it, with the oracle. `args.c` must still hold what the kernel
 /// read (a copy, where C was D), and b must be plain. Errors as ReferenceGemm.
+///
+/// Allowed are GemmTolerance, the rounding of D, and, element by element, what rounded activations
+/// can do at worst, whichever way each is rounded:
+/// - bf16: |alpha| * sum 2^-8 |a b|, half a unit in the last of eight bits;
+/// - int8 with one scale for each 32 consecutive k: |alpha| * sum s |b|, where s is half a step, a
+///   254th of the largest |a| of the block. A kernel with longer blocks is held to these too.
+/// With Epilogue::kGatedSilu both factors carry their errors into the product (|silu'| <= 1.1).
 Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const GemmCheck& check);
 
 }  // namespace tilewright
