@@ -79,6 +79,8 @@ struct alignas(64) TileConfig {
 };
 
 __attribute__((target("amx-tile"))) void ClearTiles(const TileConfig& config) {
+  // GCC 12 does not know that the instruction reads all of `config`, and drops stores to it.
+  asm volatile("" ::: "memory");
   _tile_loadconfig(&config);
   _tile_zero(0);
   _tile_zero(1);
