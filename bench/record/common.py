@@ -158,7 +158,8 @@ def provenance(tilewright: Path, device_class: str) -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "python3 " + shown_command(sys.argv),
-        "commit": _git("rev-parse", "HEAD") or "unknown",
+        # A machine that got a copy of the tree without its history is told the commit.
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("TILEWRIGHT_COMMIT", "unknown"),
         "dirty": bool(dirty),
         "version": run([str(tilewright), "--version"]).strip(),
         "binary_sha256": hashlib.sha256(tilewright.read_bytes()).hexdigest(),
