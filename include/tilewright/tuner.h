@@ -124,16 +124,17 @@ class GemmMeasurer {
 
 struct CpuMeasurerOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
-  std::int64_t llc_bytes =
-      0;  ///< the last-level cache to outrun; 0 = measured with MeasureLlcBytes on first use
+  std::int64_t llc_bytes = 0;  ///< the last-level cache to outrun; 0 = MeasureLlcBytes on first
+                               ///< use, and what the system reports
   std::int64_t max_bytes =
       0;  ///< of operands held at once; 0 = a quarter of the memory that is available
 };
 /// Measures on this machine with `executor`, which must outlive it. Cold: the weights of
 /// consecutive launches rotate over copies of at least three times the last-level cache together
-/// (as many as `max_bytes` allows). The check runs on whole numbers, for which every precision is
-/// exact, and on random ones within the tolerance of the type, twice for kernels that claim to be
-/// deterministic. Problems with num > 1 are ErrorCode::kUnsupported.
+/// (and twice the reported one, where that is 64 MiB or less; as many as `max_bytes` allows). The
+/// check runs on whole numbers, for which every precision is exact, and on random ones within the
+/// tolerance of the type, twice for kernels that claim to be deterministic. Problems with num > 1
+/// are ErrorCode::kUnsupported.
 std::unique_ptr<GemmMeasurer> MakeCpuGemmMeasurer(Executor& executor,
                                                   const CpuMeasurerOptions& options = {});
 

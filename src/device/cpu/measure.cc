@@ -60,21 +60,9 @@ std::uint64_t SumWords(const std::uint64_t* words, std::int64_t count) {
   return a + b + c + d;
 }
 
-}  // namespace
-
-std::int64_t MeasureLlcBytes(Executor& executor) {
-  const CacheSizes caches = DetectCaches();
-  const DeviceSpec defaults;
-  const std::int64_t reported = caches.llc > 0 ? caches.llc : defaults.llc_bytes;
-  const std::int64_t l2 = std::min(reported, caches.l2 > 0 ? caches.l2 : defaults.l2_bytes);
-
-  std::int64_t largest = 4 * kMiB;
-  while (largest < 4 * reported && largest < kMaxSet) largest *= 2;
-  const Buffer buffer = Buffer::Make(static_cast<std::size_t>(largest));
-  if (!buffer) return reported;
-  auto* data = buffer.as<unsigned char>();
-  Touch(executor, data, largest);
-
+// One attempt: the size up to which loads of `buffer` come from a cache, within [l2, reported].
+std::int64_t EstimateLlcBytes(const Buffer& buffer, std::int64_t l2, std::int64_t reported) {
+  const auto largest = static_cast<std::int64_t>(buffer.size());
   struct Point {
     std::int64_t bytes;
     double ns;
@@ -87,7 +75,7 @@ std::int64_t MeasureLlcBytes(Executor& executor) {
     const auto lines = static_cast<std::uint64_t>(bytes / kLine);
     // Enough loads that the set has been visited before the repeat that counts, few enough for the
     // time limit.
-    points.push_back({bytes, ChaseNs(data, lines, 50000)});
+    points.push_back({bytes, ChaseNs(buffer.as<unsigned char>(), lines, 50000)});
   }
   const double near = points.front().ns, far = points.back().ns;
   // No step in the curve: everything up to the largest set is cached, or the last level is no
@@ -103,6 +91,26 @@ std::int64_t MeasureLlcBytes(Executor& executor) {
         estimate, static_cast<std::int64_t>(std::min(hit, 1.0) * static_cast<double>(point.bytes)));
   }
   return std::clamp(estimate, l2, reported);
+}
+
+}  // namespace
+
+std::int64_t MeasureLlcBytes(Executor& executor) {
+  const CacheSizes caches = DetectCaches();
+  const DeviceSpec defaults;
+  const std::int64_t reported = caches.llc > 0 ? caches.llc : defaults.llc_bytes;
+  const std::int64_t l2 = std::min(reported, caches.l2 > 0 ? caches.l2 : defaults.l2_bytes);
+
+  std::int64_t largest = 4 * kMiB;
+  while (largest < 4 * reported && largest < kMaxSet) largest *= 2;
+  const Buffer buffer = Buffer::Make(static_cast<std::size_t>(largest));
+  if (!buffer) return reported;
+  Touch(executor, buffer.as<unsigned char>(), largest);
+  constexpr int kAttempts = 3;
+  std::int64_t most = l2;
+  for (int attempt = 0; attempt < kAttempts && most < reported; ++attempt)
+    most = std::max(most, EstimateLlcBytes(buffer, l2, reported));
+  return most;
 }
 
 double MeasureReadBandwidth(Executor& executor) {

@@ -171,7 +171,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     copies.stride = copies.scales_at + RoundUp(v_.size(), 64);
     const auto stride = static_cast<std::int64_t>(copies.stride);
     const std::int64_t wanted =
-        options_.policy == MeasurePolicy::kWarm ? 1 : (3 * LlcBytes() + stride - 1) / stride + 1;
+        options_.policy == MeasurePolicy::kWarm ? 1 : (ColdBytes() + stride - 1) / stride + 1;
     copies.count = static_cast<int>(std::clamp<std::int64_t>(
         wanted, 1, std::max<std::int64_t>(1, options_.max_bytes / stride)));
     const std::size_t total = copies.stride * static_cast<std::size_t>(copies.count);
@@ -200,9 +200,18 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return &copies_.front();
   }
 
-  std::int64_t LlcBytes() {
-    if (options_.llc_bytes <= 0) options_.llc_bytes = MeasureLlcBytes(executor_);
-    return options_.llc_bytes;
+  // What the weights rotate over. A measured cache is what was left of it while others used it, and
+  // a later moment may leave more: twice the reported size as well, unless that is so large that
+  // hardly all of it is ours.
+  std::int64_t ColdBytes() {
+    if (options_.llc_bytes > 0) return 3 * options_.llc_bytes;
+    if (cold_bytes_ == 0) {
+      constexpr std::int64_t kOursAtMost = std::int64_t{64} << 20;
+      const std::int64_t reported = DetectCpuCappedAt(Isa::kScalar).llc_bytes;
+      cold_bytes_ = std::max(3 * MeasureLlcBytes(executor_),
+                             reported <= kOursAtMost ? 2 * reported : std::int64_t{0});
+    }
+    return cold_bytes_;
   }
 
   GemmArgs Args(const Copies& copies, int copy, Activations kind) const {
@@ -394,6 +403,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   Workspace workspace_;
   std::list<Copies> copies_;  // last used first
   int next_copy_ = 0;
+  std::int64_t cold_bytes_ = 0;  // 0 = not worked out yet
 };
 
 }  // namespace

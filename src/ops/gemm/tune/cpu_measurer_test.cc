@@ -123,6 +123,27 @@ TEST_F(CpuMeasurerTest, TheColdPolicyRotatesTheWeights) {
   EXPECT_EQ(warm.size(), 1u);
 }
 
+TEST_F(CpuMeasurerTest, ColdOutrunsTwiceTheReportedCacheHoweverSmallItWasMeasured) {
+  constexpr std::int64_t kMiB = 1 << 20, kWeights = 256 << 10;
+  const std::int64_t reported = DetectCpuCappedAt(Isa::kScalar).llc_bytes;
+  if (reported > 64 * kMiB) GTEST_SKIP() << "reported: " << reported / kMiB << " MiB";
+  std::set<const void*> seen;
+  auto setup = F32Setup("gemm.spy");
+  setup.launch = [&seen](const GemmArgs& args, const LaunchSpec&) -> Status {
+    seen.insert(args.b);
+    return {};
+  };
+  FakeKernel spy(setup);
+  LaunchSpec spec;
+  spec.kernel = &spy;
+  CpuMeasurerOptions options;
+  options.max_bytes = 1024 * kMiB;
+  const auto measurer = MakeCpuGemmMeasurer(SerialExecutor(), options);
+  ASSERT_TRUE(measurer->Prepare(F32Problem(1, 256, 256)));
+  EXPECT_GT(measurer->Time(spec, 5000).us, 0);
+  EXPECT_GE(static_cast<std::int64_t>(seen.size()) * kWeights, 2 * reported);
+}
+
 TEST_F(CpuMeasurerTest, CopiesStayWithinTheMemoryGiven) {
   std::set<const void*> seen;
   auto setup = F32Setup("gemm.spy");
