@@ -193,10 +193,9 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
 }
 
 TEST_F(HostileModel, every_missing_key_is_named) {
-  for (const char* key :
-       {"general.architecture", "llama.block_count", "llama.embedding_length",
-        "llama.feed_forward_length", "llama.attention.head_count", "llama.context_length",
-        "llama.attention.layer_norm_rms_epsilon"}) {
+  for (const char* key : {"general.architecture", "llama.block_count", "llama.embedding_length",
+                          "llama.feed_forward_length", "llama.attention.head_count",
+                          "llama.context_length", "llama.attention.layer_norm_rms_epsilon"}) {
     const Error error = LoadError(Edited([&](EditedModel& m) { m.RemoveKey(key); }));
     EXPECT_EQ(error.code, ErrorCode::kNotFound) << key;
     EXPECT_THAT(error.message, HasSubstr(key));
