@@ -1,9 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <iostream>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -228,18 +225,9 @@ int Export(const CacheOptions& options, Context& context) {
     Out(text.str());
     return kExitOk;
   }
-  const std::string scratch = options.file + ".tmp";
-  int count = 0;
-  {
-    std::ofstream file(scratch, std::ios::binary | std::ios::trunc);
-    if (file) count = context.records().Export(file);
-    file.close();
-    if (!file || std::rename(scratch.c_str(), options.file.c_str()) != 0) {
-      std::remove(scratch.c_str());
-      return ExitFor({ErrorCode::kIo, fmt::format("{}: cannot be written", options.file)});
-    }
-  }
-  Note(fmt::format("{} records written to {}", count, options.file));
+  Result<int> count = context.records().ExportFile(options.file);
+  if (!count) return ExitFor(count.error());
+  Note(fmt::format("{} records written to {}", *count, options.file));
   return kExitOk;
 }
 

@@ -122,6 +122,10 @@ class Records {
   /// Writes / reads JSON Lines, docs/records.md; return the number of records. Import takes every
   /// record whose checksum holds, whatever device it is of, once.
   int Export(std::ostream& out) const;
+  /// Export to a file, which afterwards is the whole new one, or on an error what it was. A
+  /// symbolic link is followed; a device, a named pipe or /dev/stdout is written as it is. The
+  /// error names the path and the system's reason.
+  Result<int> ExportFile(const std::string& path) const;
   struct ImportResult {
     int added = 0, known = 0, corrupt = 0;
     std::string first_trouble;

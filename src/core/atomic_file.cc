@@ -1,21 +1,21 @@
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <limits.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/text.h"
 
 namespace tilewright {
 namespace {
-
-constexpr std::uint64_t kPage = 4096;
 
 class FileDescriptor {
  public:
@@ -27,8 +27,6 @@ class FileDescriptor {
   }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  /// Closes now and says whether that worked: some file systems report a failed write only here.
-  bool Close() { return close(std::exchange(fd_, -1)) == 0; }
 
  private:
   int fd_;
@@ -39,48 +37,129 @@ tl::unexpected<Error> IoError(const std::string& step, const std::string& path, 
   return Fail(code, Format("cannot {} {}: {}", step, path, std::strerror(reason)));
 }
 
-/// 0 or the errno of the write that failed.
-int WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
-
 std::string FolderOf(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+/// Where writing to a path has to go.
+struct Target {
+  std::string path;
+  bool special = false;             // a device, a pipe or a descriptor: nothing to replace
+  std::optional<mode_t> mode = {};  // of the file that is there
+};
+
+/// Follows the last component of `path` through symbolic links, also to a file that does not exist
+/// yet. A link below /proc is a descriptor of a process: what it reads as is no path.
+Result<Target> Resolve(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the system's own limit
+  Target target{path};
+  for (int links = 0; links <= kMostLinks; ++links) {
+    struct stat info {};
+    if (lstat(target.path.c_str(), &info) != 0) {
+      if (errno == ENOENT) return target;  // of a missing folder Create tells
+      return IoError("inspect", path, errno);
+    }
+    if (S_ISDIR(info.st_mode)) {
+      return Fail(ErrorCode::kIo, Format("cannot write {}: it is a folder", path));
+    }
+    target.mode = info.st_mode & 07777;
+    if (S_ISREG(info.st_mode)) return target;
+    target.special = !S_ISLNK(info.st_mode) || target.path.starts_with("/proc/") ||
+                     target.path.starts_with("/dev/fd/");
+    if (target.special) return target;
+    char text[PATH_MAX];
+    const ssize_t size = readlink(target.path.c_str(), text, sizeof text);
+    if (size < 0) return IoError("follow", path, errno);
+    const std::string next(text, static_cast<std::size_t>(size));
+    target.path = next.starts_with('/') ? next : FolderOf(target.path) + "/" + next;
+    target.mode.reset();
+  }
+  return IoError("follow", path, ELOOP);
+}
+
+Status CheckSpace(int fd, const std::string& path, std::uint64_t bytes) {
+  struct statvfs space {};
+  if (bytes == 0 || fstatvfs(fd, &space) != 0) return {};
+  const std::uint64_t free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+  if (free_bytes >= bytes) return {};
+  return Fail(ErrorCode::kIo, Format("cannot write {}: it takes {} and the file system has {} free",
+                                     path, HumanBytes(bytes), HumanBytes(free_bytes)));
+}
+
 }  // namespace
 
-Status WriteFileAtomic(const std::string& path, std::string_view bytes) {
-  static std::atomic<unsigned> counter{0};
-  const std::string temporary = Format("{}.{}.{}.tmp", path, getpid(), counter.fetch_add(1));
-  FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!file) return IoError("create", temporary, errno);
-
-  const char* step = "write";
-  int reason = WriteAll(file.get(), bytes);
-  if (reason == 0 && fsync(file.get()) != 0) step = "sync", reason = errno;
-  if (!file.Close() && reason == 0) step = "close", reason = errno;
-  if (reason == 0 && rename(temporary.c_str(), path.c_str()) != 0)
-    step = "rename into place", reason = errno;
-  if (reason != 0) {
-    unlink(temporary.c_str());
-    return IoError(step, path, reason);
+Result<AtomicFile> AtomicFile::Create(const std::string& path, Special special,
+                                      std::uint64_t expected_bytes) {
+  Result<Target> target = Resolve(path);
+  if (!target) return Fail(target.error());
+  AtomicFile file;
+  file.path_ = path;
+  if (target->special) {
+    if (special == Special::kRefuse) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("cannot write {}: it is not a regular file", path));
+    }
+    file.fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file.fd_ < 0) return IoError("open", path, errno);
+    return file;
   }
+  static std::atomic<unsigned> counter{0};
+  file.target_ = std::move(target->path);
+  const std::string temporary =
+      Format("{}.{}.{}.tmp", file.target_, getpid(), counter.fetch_add(1));
+  file.fd_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file.fd_ < 0) return IoError("create", temporary, errno);
+  file.temporary_ = temporary;
+  if (target->mode && fchmod(file.fd_, *target->mode) != 0) return IoError("write", path, errno);
+  if (Status space = CheckSpace(file.fd_, path, expected_bytes); !space) return Fail(space.error());
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      target_(std::move(other.target_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) close(fd_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+Status AtomicFile::Append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return IoError("write", path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Status AtomicFile::Publish() {
+  const bool direct = temporary_.empty();
+  if (!direct && fsync(fd_) != 0) return IoError("sync", path_, errno);
+  // Some file systems report a failed write only when the file is closed.
+  if (close(std::exchange(fd_, -1)) != 0) return IoError("close", path_, errno);
+  if (direct) return {};
+  if (rename(temporary_.c_str(), target_.c_str()) != 0)
+    return IoError("rename into place", path_, errno);
+  temporary_.clear();
   // The rename is done; without this sync a power cut may still bring the old file back, which is
   // consistent too, so a file system that cannot sync folders is no error.
-  const FileDescriptor folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor folder(open(FolderOf(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) fsync(folder.get());
   return {};
+}
+
+Status WriteFileAtomic(const std::string& path, std::string_view bytes,
+                       AtomicFile::Special special) {
+  Result<AtomicFile> file = AtomicFile::Create(path, special);
+  if (!file) return Fail(file.error());
+  if (Status status = file->Append(std::as_bytes(std::span(bytes))); !status) return status;
+  return file->Publish();
 }
 
 Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
@@ -105,65 +184,6 @@ Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes) {
     }
     bytes.append(chunk, static_cast<std::size_t>(got));
   }
-}
-
-Result<MappedFile> MappedFile::Open(const std::string& path) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return IoError("open", path, errno);
-  struct stat info {};
-  if (fstat(file.get(), &info) != 0) return IoError("inspect", path, errno);
-  if (!S_ISREG(info.st_mode)) return Fail(ErrorCode::kIo, Format("{} is not a regular file", path));
-  MappedFile mapped;
-  mapped.path_ = path;
-  if (info.st_size == 0) return mapped;
-  void* data =
-      mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
-  if (data == MAP_FAILED) return IoError("map", path, errno);
-  mapped.data_ = static_cast<const std::byte*>(data);
-  mapped.size_ = static_cast<std::size_t>(info.st_size);
-  return mapped;
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      path_(std::move(other.path_)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
-}
-
-Result<std::span<const std::byte>> MappedFile::Slice(std::uint64_t offset,
-                                                     std::uint64_t length) const {
-  if (offset > size_ || length > size_ - offset) {
-    return Fail(ErrorCode::kCorrupt, Format("{}: {} bytes at offset {} are beyond its end at {}",
-                                            path_, length, offset, size_));
-  }
-  return std::span(data_ + offset, static_cast<std::size_t>(length));
-}
-
-void MappedFile::Discard(std::uint64_t offset, std::uint64_t length) const {
-  if (offset >= size_) return;
-  const std::uint64_t end = length < size_ - offset ? offset + length : size_;
-  const std::uint64_t first = (offset + kPage - 1) / kPage * kPage;
-  // The page that holds the end of the file belongs to nobody else.
-  const std::uint64_t last =
-      end == size_ ? (size_ + kPage - 1) / kPage * kPage : end / kPage * kPage;
-  if (first < last) madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
-}
-
-void MappedFile::Prefetch(std::uint64_t offset, std::uint64_t length) const {
-  if (offset >= size_) return;
-  const std::uint64_t end = length < size_ - offset ? offset + length : size_;
-  const std::uint64_t first = offset / kPage * kPage;
-  madvise(const_cast<std::byte*>(data_) + first, end - first, MADV_WILLNEED);
 }
 
 }  // namespace tilewright

@@ -1,5 +1,6 @@
 #include "core/atomic_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,7 +9,9 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -61,8 +64,6 @@ TEST_F(AtomicFileTest, ErrorsNameThePathAndTheReason) {
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, ErrorCode::kExhausted);
   EXPECT_TRUE(ReadFile(Path("big"), 100));
-
-  EXPECT_EQ(MappedFile::Open(folder_.string()).error().code, ErrorCode::kIo);
 }
 
 TEST_F(AtomicFileTest, ARefusedWriteLeavesTheOldFileAndNoTemporary) {
@@ -101,36 +102,82 @@ TEST_F(AtomicFileTest, AReaderBesideWritersSeesWholeFilesOnly) {
   for (std::thread& writer : writers) writer.join();
 }
 
-TEST_F(AtomicFileTest, AMappedFileGivesItsBytesAndRefusesRangesBeyondItsEnd) {
-  const std::string path = Path("mapped");
-  std::string bytes(3 * 4096 + 100, 'x');
-  bytes[5000] = 'y';
-  ASSERT_TRUE(WriteFileAtomic(path, bytes));
-  MappedFile file = MappedFile::Open(path).value();
-  ASSERT_EQ(file.size(), bytes.size());
-  EXPECT_EQ(file.Slice(5000, 1).value()[0], std::byte{'y'});
-  EXPECT_TRUE(file.Slice(bytes.size(), 0));
-  EXPECT_EQ(file.Slice(bytes.size(), 1).error().code, ErrorCode::kCorrupt);
-  EXPECT_EQ(file.Slice(~std::uint64_t{0}, 2).error().code, ErrorCode::kCorrupt);
-  EXPECT_EQ(file.Slice(1, ~std::uint64_t{0}).error().code, ErrorCode::kCorrupt);
-  file.Prefetch(0, ~std::uint64_t{0});
-  file.Discard(10, bytes.size());
-  EXPECT_EQ(file.Slice(5000, 1).value()[0], std::byte{'y'})
-      << "discarded pages come back from the file";
-
-  MappedFile other = std::move(file);
-  EXPECT_EQ(file.size(), 0u);
-  EXPECT_EQ(other.size(), bytes.size());
-  file = std::move(other);
-  EXPECT_EQ(file.path(), path);
+TEST_F(AtomicFileTest, ALinkStaysALinkAndTheFileItNamesIsReplaced) {
+  fs::create_directory(folder_ / "sub");
+  ASSERT_TRUE(WriteFileAtomic(Path("sub/real"), "old"));
+  fs::create_symlink("real", folder_ / "sub/near");
+  fs::create_symlink("sub/near", folder_ / "far");
+  ASSERT_TRUE(WriteFileAtomic(Path("far"), "new"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "far"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "sub/near"));
+  EXPECT_EQ(ReadFile(Path("sub/real")).value(), "new");
+  fs::create_symlink("sub/later", folder_ / "dangling");
+  ASSERT_TRUE(WriteFileAtomic(Path("dangling"), "x"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "dangling"));
+  EXPECT_EQ(ReadFile(Path("sub/later")).value(), "x");
+  fs::create_symlink("loop", folder_ / "loop");
+  EXPECT_NE(WriteFileAtomic(Path("loop"), "x").error().message.find("symbolic links"),
+            std::string::npos);
 }
 
-TEST_F(AtomicFileTest, AnEmptyFileMapsToNothing) {
-  ASSERT_TRUE(WriteFileAtomic(Path("empty"), ""));
-  const MappedFile file = MappedFile::Open(Path("empty")).value();
-  EXPECT_EQ(file.size(), 0u);
-  EXPECT_TRUE(file.Slice(0, 0));
-  file.Discard(0, 10);
+TEST_F(AtomicFileTest, AReplacedFileKeepsItsMode) {
+  ASSERT_TRUE(WriteFileAtomic(Path("secret"), "old"));
+  ASSERT_EQ(chmod(Path("secret").c_str(), 0600), 0);
+  ASSERT_TRUE(WriteFileAtomic(Path("secret"), "new"));
+  struct stat info {};
+  ASSERT_EQ(stat(Path("secret").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(AtomicFileTest, WhatIsNoRegularFileIsRefusedOrWrittenDirectlyAndNeverReplaced) {
+  EXPECT_NE(WriteFileAtomic(folder_.string(), "x").error().message.find("it is a folder"),
+            std::string::npos);
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const Status refused = WriteFileAtomic(Path("pipe"), "x");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("not a regular file"), std::string::npos);
+  EXPECT_FALSE(WriteFileAtomic("/dev/null", "x"));
+  EXPECT_TRUE(WriteFileAtomic("/dev/null", "x", AtomicFile::Special::kWriteDirectly));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  std::string got;
+  std::thread reader([&] { got = ReadFile(Path("pipe")).value(); });
+  EXPECT_TRUE(WriteFileAtomic(Path("pipe"), "hello", AtomicFile::Special::kWriteDirectly));
+  reader.join();
+  EXPECT_EQ(got, "hello");
+  EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+  EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(AtomicFileTest, ADescriptorIsWrittenWhereItPoints) {
+  ASSERT_TRUE(WriteFileAtomic(Path("log"), "before "));
+  const int fd = open(Path("log").c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  for (const char* form : {"/dev/fd/", "/proc/self/fd/"}) {
+    const std::string path = form + std::to_string(fd);
+    EXPECT_TRUE(WriteFileAtomic(path, "more ", AtomicFile::Special::kWriteDirectly)) << path;
+    EXPECT_FALSE(WriteFileAtomic(path, "more ")) << path;
+  }
+  close(fd);
+  EXPECT_EQ(ReadFile(Path("log")).value(), "before more more ");
+  EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(AtomicFileTest, AFileThatIsNotPublishedLeavesNothing) {
+  ASSERT_TRUE(WriteFileAtomic(Path("kept"), "old"));
+  {
+    Result<AtomicFile> file = AtomicFile::Create(Path("kept"));
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(file->Append(std::as_bytes(std::span(std::string_view("half")))));
+    EXPECT_EQ(FileCount(), 2u);
+  }
+  EXPECT_EQ(ReadFile(Path("kept")).value(), "old");
+  EXPECT_EQ(FileCount(), 1u);
+  const auto large =
+      AtomicFile::Create(Path("kept"), AtomicFile::Special::kRefuse, std::uint64_t{1} << 62);
+  ASSERT_FALSE(large);
+  EXPECT_NE(large.error().message.find("free"), std::string::npos) << large.error().message;
+  EXPECT_EQ(FileCount(), 1u);
 }
 
 }  // namespace

@@ -20,17 +20,12 @@
 namespace tilewright {
 namespace {
 
-TEST(TextTest, SizesAndTimesKeepThreeDigits) {
+TEST(TextTest, SizesKeepThreeDigits) {
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1023), "1023 B");
   EXPECT_EQ(HumanBytes(1536), "1.50 KiB");
   EXPECT_EQ(HumanBytes(1024 * 1024 - 1), "1.00 MiB");
   EXPECT_EQ(HumanBytes(std::uint64_t{105} << 20), "105 MiB");
-  EXPECT_EQ(HumanSeconds(0), "0 s");
-  EXPECT_EQ(HumanSeconds(830e-9), "830 ns");
-  EXPECT_EQ(HumanSeconds(12.34e-6), "12.3 us");
-  EXPECT_EQ(HumanSeconds(0.99999e-3), "1.00 ms");
-  EXPECT_EQ(HumanSeconds(41), "41.0 s");
 }
 
 TEST(TypesTest, NamesRoundTripAndSizesFollowTheBlocks) {
@@ -74,11 +69,7 @@ TEST(HashTest, BucketsOfSmallKeysFillEvenly) {
   EXPECT_LT(chi2, 255 + 6 * 22.6);
 }
 
-TEST(HashTest, TheWideHashHasTwoDifferentHalves) {
-  const Hash128Value a = Hash128("abc", 3);
-  EXPECT_NE(a.low, a.high);
-  EXPECT_EQ(a, Hash128("abc", 3));
-  EXPECT_NE(a, Hash128("abd", 3));
+TEST(HashTest, CombiningDependsOnTheOrder) {
   EXPECT_NE(HashCombine(HashCombine(0, 1), 2), HashCombine(HashCombine(0, 2), 1));
 }
 

@@ -60,17 +60,6 @@ inline std::uint64_t Hash64(const void* data, std::size_t bytes, std::uint64_t s
   return Fold(state ^ kPi0, static_cast<std::uint64_t>(bytes) ^ kPi2);
 }
 
-struct Hash128Value {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-  auto operator<=>(const Hash128Value&) const = default;
-};
-
-/// Two independent 64-bit hashes.
-inline Hash128Value Hash128(const void* data, std::size_t bytes, std::uint64_t seed = 0) {
-  return {Hash64(data, bytes, seed), Hash64(data, bytes, seed + hash_internal::kPi1)};
-}
-
 inline std::uint64_t Hash64(std::string_view text, std::uint64_t seed = 0) {
   return Hash64(text.data(), text.size(), seed);
 }

@@ -25,13 +25,4 @@ std::string HumanBytes(std::uint64_t bytes) {
   return ThreeDigits(value, kUnits[unit]);
 }
 
-std::string HumanSeconds(double seconds) {
-  if (!(seconds >= 0)) return Format("{} s", seconds);
-  if (seconds == 0) return "0 s";
-  if (seconds < 999.5e-9) return ThreeDigits(seconds * 1e9, "ns");
-  if (seconds < 999.5e-6) return ThreeDigits(seconds * 1e6, "us");
-  if (seconds < 999.5e-3) return ThreeDigits(seconds * 1e3, "ms");
-  return ThreeDigits(seconds, "s");
-}
-
 }  // namespace tilewright

@@ -18,8 +18,4 @@ std::string Format(fmt::format_string<A...> format, A&&... args) {
 /// "512 B", "1.5 KiB", "105.4 MiB": three significant digits, powers of 1024.
 std::string HumanBytes(std::uint64_t bytes);
 
-/// "830 ns", "12.4 us", "3.21 ms", "41.0 s": three significant digits. A negative or NaN time
-/// prints as it is, in seconds.
-std::string HumanSeconds(double seconds);
-
 }  // namespace tilewright

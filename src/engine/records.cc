@@ -7,7 +7,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
+#include "core/atomic_file.h"
 #include "core/paths.h"
 #include "core/text.h"
 #include "engine/record_db.h"
@@ -220,6 +222,14 @@ int Records::Export(std::ostream& out) const {
     return -1;
   }
   return out ? static_cast<int>(records.size()) : -1;
+}
+
+Result<int> Records::ExportFile(const std::string& path) const {
+  std::ostringstream lines;
+  const int count = Export(lines);
+  Status written = WriteFileAtomic(path, lines.view(), AtomicFile::Special::kWriteDirectly);
+  if (!written) return Fail(written.error());
+  return count;
 }
 
 Result<Records::ImportResult> Records::Import(std::istream& in) {

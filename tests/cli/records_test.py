@@ -153,6 +153,34 @@ class Moving(WithCache):
         self.fails(1, 'cache', 'import', self.cache / 'records.sqlite', env=merged, saying='merge')
         self.fails(1, 'cache', 'import', self.folder / 'absent', saying='absent')
 
+    def test_an_export_follows_links_and_replaces_no_device(self):
+        self.tune(SMALL)
+        lines = self.ok('cache', 'export', '-', env=self.env).text
+        folder = self.folder / 'exports'
+        folder.mkdir()
+        (folder / 'real').write_text('old')
+        (folder / 'link').symlink_to('real')
+        self.ok('cache', 'export', folder / 'link', env=self.env)
+        self.assertTrue((folder / 'link').is_symlink())
+        self.assertEqual((folder / 'real').read_text(), lines)
+        for path in ('/dev/stdout', '/proc/self/fd/1'):
+            self.assertEqual(self.ok('cache', 'export', path, env=self.env).text, lines)
+            with open(folder / 'redirected', 'w+b') as out:
+                self.ok('cache', 'export', path, env=self.env, stdout=out)
+                out.seek(0)
+                self.assertEqual(out.read().decode(), lines)
+        (folder / 'redirected').unlink()
+        os.mkfifo(folder / 'pipe')
+        process = self.start('cache', 'export', folder / 'pipe', env=self.env)
+        self.assertEqual((folder / 'pipe').read_text(), lines)
+        self.assertEqual(process.wait(timeout=30), 0)
+        self.assertTrue((folder / 'pipe').is_fifo())
+        self.fails(1, 'cache', 'export', '/dev/full', env=self.env, saying='/dev/full space')
+        self.fails(1, 'cache', 'export', folder, env=self.env, saying='folder')
+        self.fails(1, 'cache', 'export', folder / 'no' / 'such', env=self.env, saying='No such file')
+        self.fails(1, 'synth', '--preset', 'tiny-test', '-o', folder / 'pipe', saying='not a regular file')
+        self.assertEqual(sorted(p.name for p in folder.iterdir()), ['link', 'pipe', 'real'])
+
     def test_damaged_lines_are_left_out(self):
         self.tune(SMALL)
         lines = self.ok('cache', 'export', '-', env=self.env).text.splitlines(True)

@@ -9,9 +9,8 @@
 
 namespace tilewright {
 
-/// Owns the descriptor and the mapping of an opened file. Unlike MappedFile it keeps the
-/// descriptor, so that CheckUnchanged asks about this very file, whatever stands under its name by
-/// then.
+/// Owns the descriptor and the mapping of an opened file. The descriptor stays open, so that
+/// CheckUnchanged asks about this very file, whatever stands under its name by then.
 class GgufFile::Mapping {
  public:
   static Result<std::unique_ptr<Mapping>> Open(const std::string& path);

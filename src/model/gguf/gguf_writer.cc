@@ -1,15 +1,8 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
+#include "core/atomic_file.h"
 #include "core/text.h"
 #include "model/gguf/gguf_parse.h"
 #include "tilewright/gguf.h"
@@ -51,74 +44,6 @@ std::uint64_t RecordBytes(const GgufTensorSpec& spec) {
 }
 
 constexpr std::uint64_t kHeaderBytes = 4 + 4 + 8 + 8;
-
-// A file under a temporary name beside `path`; removed on destruction unless it was published.
-class PendingFile {
- public:
-  explicit PendingFile(const std::string& path) : path_(path) {}
-  PendingFile(const PendingFile&) = delete;
-  PendingFile& operator=(const PendingFile&) = delete;
-  ~PendingFile() {
-    if (fd_ >= 0) ::close(fd_);
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-
-  // `bytes`, the size it will get, must be free on the file system.
-  Status Create(std::uint64_t bytes) {
-    static std::atomic<unsigned> counter{0};
-    const std::string name = Format("{}.{}.{}.tmp", path_, ::getpid(), counter.fetch_add(1));
-    fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ < 0) return SystemFail("be created", errno);
-    temporary_ = name;
-    struct statvfs space;
-    if (::fstatvfs(fd_, &space) == 0) {
-      const std::uint64_t free_bytes = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
-      if (free_bytes < bytes) {
-        return Fail(ErrorCode::kIo,
-                    Format("{}: cannot be written: it takes {} and the file system has {} free",
-                           path_, HumanBytes(bytes), HumanBytes(free_bytes)));
-      }
-    }
-    return {};
-  }
-
-  Status Append(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return SystemFail("be written", errno);
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-    return {};
-  }
-
-  Status Publish() {
-    if (::fsync(fd_) != 0) return SystemFail("be synced to the disk", errno);
-    if (::close(std::exchange(fd_, -1)) != 0) return SystemFail("be closed", errno);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
-      return SystemFail("be put in place", errno);
-    temporary_.clear();
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    // Makes the rename durable. A file system that cannot sync a folder leaves the old file or the
-    // new one, as promised.
-    if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
-      ::fsync(fd);
-      ::close(fd);
-    }
-    return {};
-  }
-
- private:
-  tl::unexpected<Error> SystemFail(std::string_view step, int reason) const {
-    return Fail(reason == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-                Format("{}: cannot {}: {}", path_, step, std::strerror(reason)));
-  }
-
-  std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
-};
 
 }  // namespace
 
@@ -265,16 +190,16 @@ Status GgufWriter::Write(const std::string& path, const Source& source) const {
   }
   header.resize(Padded(header.size()));
 
-  PendingFile file(path);
-  if (auto status = file.Create(file_bytes()); !status) return status;
-  if (auto status = file.Append(header); !status) return status;
+  Result<AtomicFile> file = AtomicFile::Create(path, AtomicFile::Special::kRefuse, file_bytes());
+  if (!file) return Fail(file.error());
+  if (auto status = file->Append(header); !status) return status;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const std::uint64_t wanted = TensorBytes(tensors_[i]);
     std::uint64_t written = 0;
     const Sink sink = [&](std::span<const std::byte> bytes) -> Status {
       written += bytes.size();
       if (written > wanted) return {};  // told apart below, without filling the disk
-      return file.Append(bytes);
+      return file->Append(bytes);
     };
     if (auto status = source(i, sink); !status) return status;
     if (written != wanted) {
@@ -283,9 +208,9 @@ Status GgufWriter::Write(const std::string& path, const Source& source) const {
                          Quoted(tensors_[i].name), written, wanted));
     }
     const std::byte zeros[kDefaultAlignment] = {};
-    if (auto status = file.Append({zeros, Padded(wanted) - wanted}); !status) return status;
+    if (auto status = file->Append({zeros, Padded(wanted) - wanted}); !status) return status;
   }
-  return file.Publish();
+  return file->Publish();
 }
 
 }  // namespace tilewright
