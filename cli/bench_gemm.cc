@@ -205,7 +205,7 @@ bool HasVendorKernels(const Context& context) {
 int BenchGemm(const BenchGemmOptions& options) {
   Result<std::vector<ShapeRow>> shapes = ReadShapes(options.shapes);
   if (!shapes) return ExitFor(shapes.error());
-  Result<std::vector<std::int32_t>> rows_of = ParseIntegers(options.rows, "--m");
+  Result<std::vector<std::int32_t>> rows_of = ParseIntegers(options.rows, "--m", 1);
   if (!rows_of) return Usage(rows_of.error().message, "bench gemm");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());

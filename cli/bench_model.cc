@@ -19,13 +19,10 @@ struct Lists {
 Result<Lists> ParseLists(const BenchModelOptions& options) {
   Result<std::vector<std::int32_t>> prompts = ParseIntegers(options.prompts, "-p");
   Result<std::vector<std::int32_t>> generated = ParseIntegers(options.generated, "-n");
-  Result<std::vector<std::int32_t>> batches = ParseIntegers(options.batches, "--batch");
+  Result<std::vector<std::int32_t>> batches = ParseIntegers(options.batches, "--batch", 1);
   if (!prompts) return Fail(prompts.error());
   if (!generated) return Fail(generated.error());
   if (!batches) return Fail(batches.error());
-  for (std::int32_t batch : *batches) {
-    if (batch < 1) return Fail(ErrorCode::kInvalidArgument, "--batch: must be at least 1");
-  }
   return Lists{std::move(*prompts), std::move(*generated), std::move(*batches)};
 }
 

@@ -136,7 +136,15 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   session_options.slots = slots;
   Result<std::unique_ptr<Session>> session =
       Session::Create(*loaded.model, *loaded.dispatch, session_options);
+  if (!session && session.error().code == ErrorCode::kOutOfMemory) {
+    return Fail(session.error().code,
+                session.error().message + " (see --context, --kv and --ubatch)");
+  }
   if (!session) return Fail(session.error());
+  if (const std::int32_t trained = loaded.model->config().context; arguments.context > trained) {
+    Warn(fmt::format("--context {} is more than the {} positions that the model was trained for",
+                     arguments.context, trained));
+  }
   loaded.session = std::move(*session);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   loaded.load_ms = took.count();
@@ -150,7 +158,8 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::string_view what) {
+Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::string_view what,
+                                                std::int32_t least) {
   std::vector<std::int32_t> values;
   std::stringstream stream(text);
   std::string word;
@@ -160,9 +169,9 @@ Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::st
     std::int32_t value = 0;
     const char* end = word.data() + word.size();
     const auto [stop, error] = std::from_chars(word.data(), end, value);
-    if (error != std::errc() || stop != end || value < 0) {
+    if (error != std::errc() || stop != end || value < least) {
       return Fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: '{}' is not a number of 0 or more", what, word));
+                  fmt::format("{}: '{}' is not a number of {} or more", what, word, least));
     }
     values.push_back(value);
   }

@@ -56,8 +56,9 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
 /// Sorted, the middle one (the mean of the two middle ones); 0 for none.
 double Median(std::vector<double> values);
 
-/// "12,16" and such: integers of 0 or more. The error names `what` and the word.
-Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::string_view what);
+/// "12,16" and such: integers of `least` or more. The error names `what` and the word.
+Result<std::vector<std::int32_t>> ParseIntegers(const std::string& text, std::string_view what,
+                                                std::int32_t least = 0);
 
 /// Reads a file whole; "-" is standard input.
 Result<std::string> ReadFile(const std::string& path);

@@ -25,6 +25,7 @@ void AddJson(CLI::App& verb, CommonOptions& common);
 void AddDevice(CLI::App& verb, CommonOptions& common);    ///< --device, --threads
 void AddChoosing(CLI::App& verb, CommonOptions& common);  ///< --providers, --cache-mode
 void AddLog(CLI::App& verb, CommonOptions& common);       ///< --log
+void AddCommon(CLI::App& verb, CommonOptions& common);    ///< all of these
 void AddModel(CLI::App& verb, ModelArguments& model);
 
 /// A verb of the design that this version lacks: says so and exits 2.

@@ -49,6 +49,13 @@ void AddLog(CLI::App& verb, CommonOptions& common) {
       ->type_name("LEVEL");
 }
 
+void AddCommon(CLI::App& verb, CommonOptions& common) {
+  AddDevice(verb, common);
+  AddChoosing(verb, common);
+  AddJson(verb, common);
+  AddLog(verb, common);
+}
+
 void AddModel(CLI::App& verb, ModelArguments& model) {
   verb.add_option("--guarantee", model.guarantee, "fastest, deterministic or batch-invariant")
       ->capture_default_str()

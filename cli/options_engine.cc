@@ -40,10 +40,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
   verb->add_option("--device-spec", o->device_spec, "Decide for the device in this JSON file")
       ->type_name("FILE");
   verb->add_flag("--all", o->all, "Every launch parameter of every kernel");
-  AddDevice(*verb, o->common);
-  AddChoosing(*verb, o->common);
-  AddJson(*verb, o->common);
-  AddLog(*verb, o->common);
+  AddCommon(*verb, o->common);
   verb->footer(
       "\nExamples:\n"
       "  tilewright explain gemm --m 1 --n 1536 --k 576 --type-b q4_1\n"
@@ -57,10 +54,7 @@ void AddKernels(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<KernelsOptions>();
   CLI::App* verb = app.add_subcommand("kernels", "Every kernel, and whether it can run here");
   verb->add_flag("--feasible", o->feasible_only, "Only those that can");
-  AddDevice(*verb, o->common);
-  AddChoosing(*verb, o->common);
-  AddJson(*verb, o->common);
-  AddLog(*verb, o->common);
+  AddCommon(*verb, o->common);
   verb->footer("\nExample:\n  TILEWRIGHT_ISA=avx2 tilewright kernels --feasible");
   OnGiven(
       *verb, [o] { return ListKernels(*o); }, exit_code);
@@ -69,10 +63,7 @@ void AddKernels(CLI::App& app, int& exit_code) {
 void AddDoctor(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* verb = app.add_subcommand("doctor", "This machine, and what is missing");
-  AddDevice(*verb, o->common);
-  AddChoosing(*verb, o->common);
-  AddJson(*verb, o->common);
-  AddLog(*verb, o->common);
+  AddCommon(*verb, o->common);
   verb->footer("\nExits 1 if something is bad.\n\nExample:\n  tilewright doctor");
   OnGiven(
       *verb, [o] { return Doctor(*o); }, exit_code);

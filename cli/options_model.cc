@@ -67,10 +67,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   verb->add_flag(
       "-v,--verbose", o->verbose,
       "Tell kernels and speeds on standard error (speeds are told on a terminal anyway)");
-  AddDevice(*verb, o->common);
-  AddChoosing(*verb, o->common);
-  AddJson(*verb, o->common);
-  AddLog(*verb, o->common);
+  AddCommon(*verb, o->common);
   verb->footer(
       "\nPrints the generated text as it comes, without the prompt. Ctrl-C stops and exits 130.\n"
       "\nExamples:\n"
@@ -93,10 +90,7 @@ void AddPerplexity(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->type_name("N");
   AddModel(*verb, o->model);
-  AddDevice(*verb, o->common);
-  AddChoosing(*verb, o->common);
-  AddJson(*verb, o->common);
-  AddLog(*verb, o->common);
+  AddCommon(*verb, o->common);
   verb->footer(
       "\nExamples:\n"
       "  tilewright perplexity model.gguf -f text.txt\n"
@@ -156,10 +150,7 @@ void AddTune(CLI::App& app, int& exit_code) {
   verb->add_flag("--check", o->check, "Compare with tilewright.lock (not built yet)");
   verb->add_option("--report", o->report, "Write a report (not built yet)")->type_name("FILE");
   AddModel(*verb, o->model);
-  AddDevice(*verb, o->common);
-  AddChoosing(*verb, o->common);
-  AddJson(*verb, o->common);
-  AddLog(*verb, o->common);
+  AddCommon(*verb, o->common);
   verb->footer(
       "\nEvery measurement is kept, also when Ctrl-C (exit 130) or the budget ends the tuning.\n"
       "\nExamples:\n"
@@ -204,10 +195,7 @@ void AddBench(CLI::App& app, int& exit_code) {
         ->check(Quiet(CLI::Range(1, 1000)))
         ->type_name("N");
     AddModel(*verb, o->model);
-    AddDevice(*verb, o->common);
-    AddChoosing(*verb, o->common);
-    AddJson(*verb, o->common);
-    AddLog(*verb, o->common);
+    AddCommon(*verb, o->common);
     verb->footer(
         "\nThe floor is what the memory's bandwidth and the best multiplier, both measured in the "
         "same run,\nwould allow. tgN decodes from position 0 to N.\n"
@@ -240,10 +228,7 @@ void AddBench(CLI::App& app, int& exit_code) {
         ->capture_default_str()
         ->check(Quiet(CLI::Range(1, 10000)))
         ->type_name("N");
-    AddDevice(*verb, o->common);
-    AddChoosing(*verb, o->common);
-    AddJson(*verb, o->common);
-    AddLog(*verb, o->common);
+    AddCommon(*verb, o->common);
     verb->footer("\nExample:\n  tilewright bench gemm --shapes shapes.csv --m 1,64 --type q4_1");
     OnGiven(
         *verb, [o] { return BenchGemm(*o); }, exit_code);

@@ -74,10 +74,10 @@ class Printer {
     }
     return Emit(fmt::format("{}{}", text_.empty() ? "" : " ", token));
   }
-  bool End() {
-    bool good = !decoder_ || Emit(decoder_->Flush());
-    if (!quiet_) Out("\n");
-    return good;
+  /// Ends the line, unless the generation failed before there was one.
+  void End(bool failed) {
+    if (decoder_) Emit(decoder_->Flush());
+    if (!quiet_ && !(failed && text_.empty())) Out("\n");
   }
   const std::string& text() const { return text_; }
 
@@ -195,7 +195,7 @@ int Generate(const RunOptions& options, LoadedModel& loaded, const Prompt& promp
       *loaded.session, prompt.tokens,
       prompt.tokenizer ? prompt.tokenizer->end_of_generation() : std::span<const TokenId>(),
       generate);
-  printer.End();
+  printer.End(!result);
   if (!result) return Finish(ExitFor(result.error()));
   if (options.common.json) {
     PrintJson(loaded, prompt, *result, printer.text(), generate.sampler.seed, logits);

@@ -9,7 +9,25 @@
 namespace tilewright::cli {
 namespace {
 
-int ListPresets() {
+int ListPresets(bool json) {
+  if (json) {
+    Report report;
+    report.Array("presets");
+    for (const SynthShape& s : SynthPresets()) {
+      Report row;
+      row.Set("preset", s.name)
+          .Set("layers", s.layers)
+          .Set("hidden", s.hidden)
+          .Set("heads", s.heads)
+          .Set("kv_heads", s.kv_heads)
+          .Set("ffn", s.ffn)
+          .Set("vocab", s.vocab)
+          .Set("context", s.context);
+      report.Append("presets", std::move(row));
+    }
+    Out(report.Text() + "\n");
+    return Finish(kExitOk);
+  }
   Table table({"preset", "layers", "hidden", "heads", "kv heads", "ffn", "vocabulary", "context"});
   for (const SynthShape& s : SynthPresets()) {
     table.Row({std::string(s.name), fmt::format("{}", s.layers), fmt::format("{}", s.hidden),
@@ -24,7 +42,7 @@ int ListPresets() {
 
 int Synth(const SynthCommand& options) {
   SetUpLog(options.common);
-  if (options.preset == "list") return ListPresets();
+  if (options.preset == "list") return ListPresets(options.common.json);
   if (options.output.empty() && !options.dry_run) {
     return Usage("give the file to write with -o", "synth");
   }

@@ -84,7 +84,7 @@ Status AddModelProblems(const TuneArguments& options, Context& context, Problems
   if (!kv) return Fail(kv.error());
   std::vector<std::int32_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   if (!options.rows.empty()) {
-    Result<std::vector<std::int32_t>> given = ParseIntegers(options.rows, "--m");
+    Result<std::vector<std::int32_t>> given = ParseIntegers(options.rows, "--m", 1);
     if (!given) return Fail(given.error());
     rows = std::move(*given);
   }
@@ -114,7 +114,7 @@ Status AddShapes(const TuneArguments& options, int threads, Problems& problems) 
   Result<std::vector<ShapeRow>> shapes = ReadShapes(options.shapes);
   if (!shapes) return Fail(shapes.error());
   Result<std::vector<std::int32_t>> rows =
-      ParseIntegers(options.rows.empty() ? "1,16,512" : options.rows, "--m");
+      ParseIntegers(options.rows.empty() ? "1,16,512" : options.rows, "--m", 1);
   if (!rows) return Fail(rows.error());
   Result<Precision> precision = ParsePrecision(options.model.activations);
   if (!precision) return Fail(precision.error());
@@ -331,6 +331,11 @@ int Tune(const TuneArguments& options) {
   for (const std::string& text : options.gemms) {
     if (Result<GemmDesc> desc = ParseGemm(text, 1); !desc) {
       return Usage("--gemm: " + desc.error().message, "tune");
+    }
+  }
+  if (!options.rows.empty()) {
+    if (auto rows = ParseIntegers(options.rows, "--m", 1); !rows) {
+      return Usage(rows.error().message, "tune");
     }
   }
   Result<double> budget = ParseSeconds(options.budget);

@@ -175,13 +175,14 @@ class BadModels(CliTest):
 class Pipes(CliTest):
 
     ENDLESS = ('-p', 'a', '-n', -1, '--ignore-eos', '-c', 400000)
+    ALL_IT_SAYS = rb'\Atilewright: warning: --context 400000 [^\n]*\n\Z'
 
     def test_a_closed_pipe_ends_it_quietly(self):
         process = self.start('run', self.tiny, *self.ENDLESS)
         self.assertTrue(process.stdout.read(1))
         process.stdout.close()
         self.assertEqual(process.wait(timeout=30), -signal.SIGPIPE)
-        self.assertEqual(process.stderr.read(), b'')
+        self.assertRegex(process.stderr.read(), self.ALL_IT_SAYS)
 
     def test_a_full_disk_behind_standard_output_is_an_error(self):
         for words in (['run', self.tiny, '-p', 'a', '-n', 4, '--cache-mode', 'readonly'], ['synth', '--preset', 'list'], ['--help']):
@@ -202,7 +203,7 @@ class Pipes(CliTest):
         self.assertEqual(process.returncode, 130, err)
         self.assertTrue(out.endswith(b'\n'))
         out.decode('utf-8')
-        self.assertEqual(err, b'')
+        self.assertRegex(err, self.ALL_IT_SAYS)
 
     def test_sigterm_exits_143(self):
         process = self.start('run', self.tiny, *self.ENDLESS, stdout=subprocess.DEVNULL)
@@ -239,6 +240,26 @@ class Others(CliTest):
         table = self.ok('bench', 'model', self.tiny, '-p', 8, '-n', 0, '--repeat', 1).text
         self.assertIn('pp8', table)
         self.assertNotIn('tg', table)
+
+    def test_a_failure_prints_nothing_on_standard_output(self):
+        refused = self.fails(1, 'run', self.tiny, '--tokens', '1,2,3', '-n', 2, '-c', 2, saying='3 tokens')
+        self.assertEqual(refused.out, b'')
+        refused = self.fails(1, 'run', self.tiny, '--tokens', '100000', '-n', 2, saying='token = 100000')
+        self.assertEqual(refused.out, b'')
+
+    def test_a_context_beyond_the_trained_one_is_a_warning(self):
+        trained = self.ok('synth', '--preset', 'list', '--json').json()
+        (context,) = [p['context'] for p in trained['presets'] if p['preset'] == 'tiny-test']
+        wide = self.ok('run', self.tiny, '-p', 'a', '-n', 1, '-c', context + 1)
+        self.assertEqual(wide.err.count(f'--context {context + 1} is more than the {context} positions'), 1)
+        self.assertNotIn('warning', self.ok('run', self.tiny, '-p', 'a', '-n', 1, '-c', context).err)
+
+    def test_perplexity_keeps_to_the_rows_of_a_pass(self):
+        text = self.folder / 'narrow.txt'
+        text.write_text('abc ' * 60)
+        results = [self.ok('perplexity', self.tiny, '-f', text, '--window', 64, '--ubatch', rows, '--guarantee',
+                           'batch-invariant', '--json').json()['nll_mean'] for rows in (5, 512)]
+        self.assertEqual(results[0], results[1])
 
     def test_synth_repeats_itself_and_cleans_up(self):
         self.assertIn('llama-3.1-8b', self.ok('synth', '--preset', 'list').text)

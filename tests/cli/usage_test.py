@@ -44,6 +44,9 @@ class Usage(CliTest):
         self.fails(2, 'synth', '--preset', 'no-such', '-o', 'x.gguf', saying='tiny-test')
         self.fails(2, 'synth', '--preset', 'tiny-test', '--quant', 'q9', '-o', 'x.gguf', saying='q9')
         self.fails(2, 'bench', 'model', self.tiny, '-p', 'many', saying='many')
+        self.fails(2, 'tune', self.tiny, '--m', '0', saying="--m: '0' 1 or more")
+        self.fails(2, 'tune', self.tiny, '--m', '1,-2', saying="--m: '-2'")
+        self.fails(2, 'bench', 'model', self.tiny, '--batch', '0', saying="--batch: '0'")
         self.assertEqual(self.run_cli().rc, 2)
 
     def test_what_is_not_built_says_so_and_exits_2(self):
