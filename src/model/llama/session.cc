@@ -5,6 +5,7 @@
 #include <limits>
 #include <list>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
 #include "model/llama/builder.h"
@@ -109,6 +110,10 @@ Result<PreparedPass*> Session::Impl::Pass(std::int32_t rows, std::int32_t logits
   if (Status status = GrowArena(fresh.plan.bytes); !status) return Fail(status.error());
   BindMemory(fresh.pass.graph, fresh.plan, arena.data());
   if (Status status = dispatch->Prepare(fresh.pass.graph); !status) return Fail(status.error());
+  if (LogEnabled(LogLevel::kDebug)) {
+    LogDebug(fmt::format("prepared a pass of {} rows, {} with logits: {} nodes, activations of {}",
+                         rows, logits_rows, fresh.pass.graph.size(), HumanBytes(fresh.plan.bytes)));
+  }
   passes.push_front(std::move(fresh));
   if (passes.size() > kGraphsKept) passes.pop_back();
   return &passes.front();
