@@ -255,8 +255,10 @@ class GgufWriter {
   std::uint64_t file_bytes() const;
 
   /// Writes to a temporary file beside `path`, syncs it, and renames it: `path` is either the whole
-  /// new file or what it was before. On any error (no space, no permission, a source that fails or
-  /// gives another number of bytes than its shape says) the temporary file is removed.
+  /// new file or what it was before. A symbolic link stays and the file it names is replaced; what
+  /// is no regular file is refused (kInvalidArgument). On any error (no space, no permission, a
+  /// source that fails or gives another number of bytes than its shape says) the temporary file is
+  /// removed.
   Status Write(const std::string& path, const Source& source) const;
 
  private:
