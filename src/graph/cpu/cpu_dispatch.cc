@@ -12,6 +12,7 @@
 #include "core/hash.h"
 #include "graph/cpu/kernels.h"
 #include "graph/cpu/op_slot.h"
+#include "graph/gemm_args.h"
 
 namespace tilewright {
 namespace {
@@ -130,32 +131,7 @@ struct CpuDispatch::Impl {
     const GemmDesc desc = Problem(node.op, x, w, node.pack, out);
     Result<const GemmPlan*> plan = PlanFor(desc);
     if (!plan) return Fail(plan.error());
-    GemmArgs args;
-    args.a = x.data;
-    args.b = w.data;
-    args.d = out.data;
-    args.a_layout = {.type = x.dtype,
-                     .order = Order::kRowMajor,
-                     .rows = desc.m,
-                     .cols = desc.k,
-                     .ld = x.stride[1]};
-    args.b_layout = {.type = w.dtype,
-                     .order = Order::kColMajor,
-                     .rows = desc.k,
-                     .cols = desc.n,
-                     .ld = w.stride[1],
-                     .pack = node.pack};
-    args.d_layout = {.type = out.dtype,
-                     .order = Order::kRowMajor,
-                     .rows = desc.m,
-                     .cols = static_cast<std::int32_t>(out.shape[0]),
-                     .ld = out.stride[1]};
-    args.c_layout = args.d_layout;
-    if (residual != nullptr) {
-      args.beta = 1.0f;
-      args.c = residual->data;
-      args.c_layout.ld = residual->stride[1];
-    }
+    const GemmArgs args = GemmArgsOf(node, x, w, residual, out);
     Workspace workspace;
     workspace.partials = partials.data();
     workspace.partials_size = partials.size();

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "graph/gemm_args.h"
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
 #include "ops/elementwise/elementwise.h"
@@ -100,33 +101,8 @@ class ReferenceDispatch final : public KernelDispatch {
     desc.type_b = w.dtype;
     desc.type_c = out.dtype;
     desc.epilogue = node.op == TensorOp::kMulMatSwiGlu ? Epilogue::kGatedSilu : Epilogue::kNone;
-    GemmArgs args;
-    args.a = x.data;
-    args.b = w.data;
-    args.d = out.data;
-    args.a_layout = {.type = x.dtype,
-                     .order = Order::kRowMajor,
-                     .rows = desc.m,
-                     .cols = desc.k,
-                     .ld = x.stride[1]};
-    args.b_layout = {.type = w.dtype,
-                     .order = Order::kColMajor,
-                     .rows = desc.k,
-                     .cols = desc.n,
-                     .ld = w.stride[1]};
-    args.d_layout = {.type = out.dtype,
-                     .order = Order::kRowMajor,
-                     .rows = desc.m,
-                     .cols = static_cast<std::int32_t>(out.shape[0]),
-                     .ld = out.stride[1]};
-    args.c_layout = args.d_layout;
-    if (residual != nullptr) {
-      args.beta = 1.0f;
-      args.c = residual->data;
-      args.c_layout.ld = residual->stride[1];
-      desc.scaling = Scaling::kOneOne;
-    }
-    return ReferenceGemm(args, desc, executor_);
+    if (residual != nullptr) desc.scaling = Scaling::kOneOne;
+    return ReferenceGemm(GemmArgsOf(node, x, w, residual, out), desc, executor_);
   }
 
   Executor* executor_;
