@@ -270,7 +270,7 @@ Result<int> Records::Remove(std::span<const std::string> drop) {
   int removed = static_cast<int>(
       std::erase_if(impl_->memory, [&ids](const Record& row) { return ids.contains(row.id); }));
   if (RecordDb* open = impl_->Db(); open != nullptr && impl_->writable) {
-    const auto from_file = open->Remove(drop);
+    auto from_file = open->Remove(drop);
     if (!from_file) return from_file;
     removed += *from_file;
   }
