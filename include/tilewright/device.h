@@ -68,9 +68,10 @@ Result<DeviceSpec> DetectCpu();
 /// As DetectCpu without looking at the environment: `cap` limits the level.
 DeviceSpec DetectCpuCappedAt(Isa cap);
 
-/// Last-level cache that this process really gets, by timing dependent sweeps over growing sets
-/// (about 100 ms); never more than reported, never less than the L2. The cold policy of the tuner
-/// rotates weights over three times this.
+/// Last-level cache that this process really gets, by timing dependent sweeps over growing sets:
+/// the largest of three attempts, since others on the machine only ever take away (about 0.3 s);
+/// never more than reported, never less than the L2. The cold policy of the tuner rotates weights
+/// over at least three times this.
 std::int64_t MeasureLlcBytes(Executor& executor);
 
 /// Sustained read bandwidth in GB/s over a set far beyond the caches, all workers of `executor`
