@@ -74,7 +74,7 @@ struct CpuDispatch::Impl {
 
   std::unordered_map<GemmDesc, DecidedGemm, DescHash> plans;
   std::vector<GemmDesc> plan_order;
-  Buffer partials, attention_scratch, barriers;
+  Buffer partials, attention_scratch;
   std::list<Rotations> rotations;
 
   int threads() const { return stream.exec().workers(); }
