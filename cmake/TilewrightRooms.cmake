@@ -3,6 +3,7 @@
 #   tilewright_room(ops_norm
 #     SOURCES norm.cc reference.cc
 #     KERNELS cpu/norm_scalar.cc cpu/norm_avx2.cc     # fingerprinted; ISA flags follow the suffix
+#     CUDA_SOURCES cuda/rmsnorm.cu                    # embedded as text, compiled at run time
 #     DEPS engine device
 #     LIBRARIES SQLite::SQLite3)
 #   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [TIMEOUT seconds])
@@ -43,9 +44,10 @@ set(TILEWRIGHT_ISA_FLAGS_amx
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOMS "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOM_LIBRARIES "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_KERNEL_SOURCES "")
+set_property(GLOBAL PROPERTY TILEWRIGHT_CUDA_SOURCES "")
 
 function(tilewright_room name)
-  cmake_parse_arguments(R "" "" "SOURCES;KERNELS;DEPS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(R "" "" "SOURCES;KERNELS;CUDA_SOURCES;DEPS;LIBRARIES" ${ARGN})
   if(R_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tilewright_room(${name}): unknown arguments ${R_UNPARSED_ARGUMENTS}")
   endif()
@@ -85,6 +87,14 @@ function(tilewright_room name)
   if(R_KERNELS)
     # Defined after the last room (TilewrightFingerprints), when every kernel is known.
     target_link_libraries(${target} PUBLIC tw_fingerprints)
+  endif()
+  foreach(source ${R_CUDA_SOURCES})
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_CUDA_SOURCES ${name})
+  endforeach()
+  if(R_CUDA_SOURCES)
+    # Defined after the last room (TilewrightEmbedded), when every source is known.
+    target_link_libraries(${target} PUBLIC tw_embedded)
   endif()
   if(scope STREQUAL PUBLIC)
     set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_ROOMS ${target})

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tilewright/artifact_store.h"
+#include "tilewright/cache_mode.h"
 #include "tilewright/cpu_dispatch.h"
 #include "tilewright/device.h"
 #include "tilewright/dispatch_cache.h"
@@ -43,19 +45,6 @@ struct LibraryVersion {
 };
 std::vector<LibraryVersion> LibraryVersions();
 
-/// What may be done with the records of earlier runs.
-enum class CacheMode : std::uint8_t {
-  kNormal,    ///< read and write
-  kReadonly,  ///< read
-  kOffline,   ///< as kReadonly; for artifacts: compile nothing that needs a network or another
-              ///< machine
-  kStrict,    ///< read; a problem without a record is an error
-  kVerify,    ///< measure again and report what differs
-  kRefresh,   ///< write without reading: as if nothing had been measured
-};
-std::string_view CacheModeName(CacheMode mode);
-Result<CacheMode> ParseCacheMode(std::string_view word);
-
 struct ContextOptions {
   int threads = 0;               ///< 0: DefaultThreads(). Used when `executor` is null
   Executor* executor = nullptr;  ///< the caller's own threads
@@ -65,6 +54,10 @@ struct ContextOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
 };
+
+/// Every kernel family of this library that is compiled at run time, to open an ArtifactStore with;
+/// add your own with KernelFamilies::Add.
+KernelFamilies AllKernelFamilies();
 
 /// What a program usually needs, put together: the device, its kernels, the records of earlier
 /// tuning and the cache made of them. Trouble with the records (unreadable, read-only, of a newer

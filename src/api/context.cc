@@ -1,4 +1,3 @@
-#include <array>
 #include <set>
 #include <utility>
 
@@ -8,15 +7,6 @@
 
 namespace tilewright {
 namespace {
-
-constexpr std::array<std::pair<CacheMode, std::string_view>, 6> kCacheModes = {{
-    {CacheMode::kNormal, "normal"},
-    {CacheMode::kReadonly, "readonly"},
-    {CacheMode::kOffline, "offline"},
-    {CacheMode::kStrict, "strict"},
-    {CacheMode::kVerify, "verify"},
-    {CacheMode::kRefresh, "refresh"},
-}};
 
 Result<std::string> RecordsPath(const std::string& cache_dir) {
   if (!cache_dir.empty()) return cache_dir + "/records.sqlite";
@@ -36,23 +26,6 @@ std::string VendorLibraries(const Registry& gemm) {
 }
 
 }  // namespace
-
-std::string_view CacheModeName(CacheMode mode) {
-  for (const auto& [value, name] : kCacheModes) {
-    if (value == mode) return name;
-  }
-  return "normal";
-}
-
-Result<CacheMode> ParseCacheMode(std::string_view word) {
-  std::string known;
-  for (const auto& [value, name] : kCacheModes) {
-    if (name == word) return value;
-    known.append(known.empty() ? "" : ", ").append(name);
-  }
-  return Fail(ErrorCode::kInvalidArgument,
-              Format("unknown cache mode '{}'; known are {}", word, known));
-}
 
 struct Context::Impl {
   Impl(DeviceSpec spec, Records opened)

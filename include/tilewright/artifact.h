@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/artifact_key.h"
+#include "tilewright/compiler.h"
+#include "tilewright/kernel_spec.h"
+
+namespace tilewright {
+
+/// A compiled kernel with everything there is to know of it. Immutable; shared by handles. The
+/// views point into the artifact (or the mapped file it came from) and live as long as it.
+struct ArtifactData {
+  KernelSpec spec;
+  ArtifactKey request;
+  ArtifactKey action;
+  std::string_view request_record;
+  std::string_view action_record;
+  CompilerIdentity compiler;
+  std::string symbol;
+  KernelLaunchShape launch;
+  std::uint32_t launch_abi = 0;
+  ResourceUsage resources;
+  std::uint32_t min_driver = 0;  ///< CUDA driver version * 1000 as cuDriverGetVersion counts: 13000
+  double compile_ms = 0;         ///< 0 where unknown (in bundles)
+  std::string_view cubin;
+  std::string_view ptx;     ///< may be empty (bundles without it)
+  std::string_view source;  ///< the rendered spec.cuh followed by the translation unit
+  std::string_view log;
+};
+
+/// The entry file's bytes for these data (docs/artifact_entry.md): self-describing, checksummed,
+/// little endian. `spec`, `request`, `action` and `compiler` are taken from the records. Equal data
+/// give equal bytes.
+Result<std::string> EncodeArtifact(const ArtifactData& data);
+
+/// The inverse. Total: whatever the bytes, returns data or kCorrupt with the reason ("payload
+/// digest differs", "header length 4096 beyond the file's 1200 bytes"), kUnsupported for a newer
+/// major version. Checks the digest of everything, both records against their keys, and that the
+/// records agree with the header. Views point into `bytes`.
+Result<ArtifactData> DecodeArtifact(std::string_view bytes);
+
+}  // namespace tilewright

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/compiler.h"
+#include "tilewright/kernel_family.h"
+#include "tilewright/kernel_spec.h"
+
+namespace tilewright {
+
+/// A SHA-256 of a canonical record.
+struct ArtifactKey {
+  std::array<std::uint8_t, 32> bytes{};
+
+  auto operator<=>(const ArtifactKey&) const = default;
+  std::string Hex() const;  ///< 64 lower-case digits
+};
+Result<ArtifactKey> ParseArtifactKey(std::string_view hex);
+
+/// A canonical record: tagged, typed, length-prefixed fields in a fixed order, every field always
+/// present (docs/artifact_key.md, byte by byte). The digest of `bytes` is the key.
+struct KeyRecord {
+  std::string bytes;
+  ArtifactKey key;
+};
+
+/// The request record: schema, family and its revision, the fields of the spec, digests of the
+/// source and of every header it reaches under their virtual names, options, architecture, launch
+/// ABI. Nothing of this machine, process or moment. Pure; about 10 us, since source digests are
+/// made once per family and kept by `KernelSources`.
+/// Errors: kInvalidArgument for a family without that source, an include that is in no embedded
+/// file, or an option that is not allowed, each by name.
+class KernelSources;
+Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& family,
+                                    const KernelSources& sources);
+
+/// The action record: the request key and the compiler's identity.
+Result<KeyRecord> MakeActionRecord(const ArtifactKey& request, const CompilerIdentity& compiler);
+
+/// Digests of the source and header closure of each family, made once. Const after Make.
+class KernelSources {
+ public:
+  struct File {
+    SourceFile file;
+    std::array<std::uint8_t, 32> digest;
+  };
+  struct Unit {
+    FamilyName family;
+    std::vector<File> files;  ///< [0] the translation unit, then headers by name; without spec.cuh
+  };
+
+  static Result<KernelSources> Make(const KernelFamilies& families);
+  const Unit* Find(const FamilyName& family) const;
+
+ private:
+  std::vector<Unit> units_;
+};
+
+/// A field of a record, for people: name as in the schema, value as text.
+struct KeyField {
+  std::string name;
+  std::string value;
+  bool operator==(const KeyField&) const = default;
+};
+/// Fields of a request or action record. kCorrupt for bytes that are not a canonical record: only
+/// what MakeRequestRecord or MakeActionRecord could have written is accepted.
+Result<std::vector<KeyField>> DecodeKeyRecord(std::string_view bytes);
+/// The spec a request record was made of. kCorrupt as above.
+Result<KernelSpec> SpecOfRequestRecord(std::string_view bytes);
+
+/// A field in which two records differ; "" where one lacks it.
+struct KeyDifference {
+  std::string field;
+  std::string wanted;
+  std::string stored;
+};
+Result<std::vector<KeyDifference>> DiffKeyRecords(std::string_view wanted, std::string_view stored);
+
+/// Symbol of the kernel made for a request: "tw_" family "_" first 16 hex digits of the key.
+std::string KernelSymbol(const KernelSpec& spec, const ArtifactKey& request);
+
+/// All options for the compiler, in order: those of every kernel, the family's, the architecture,
+/// the random seed from the key. docs/artifact_key.md lists them.
+Result<std::vector<std::string>> CompilerOptions(const KernelSpec& spec, const KernelFamily& family,
+                                                 const ArtifactKey& request);
+
+}  // namespace tilewright

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <vector>
+
+#include "tilewright/kernel_family.h"
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+/// Exactly which compiler it is: two installations with equal identities produce equal bytes.
+struct CompilerIdentity {
+  std::string backend;            ///< "nvrtc"
+  std::string version;            ///< "13.0"
+  std::string build_id;           ///< of the library, hex: its ELF build id, else "sha256:..." of the file
+  std::string builtins_version;   ///< of libnvrtc-builtins, from its file name: "13.0"
+  std::string builtins_build_id;  ///< as build_id
+
+  auto operator<=>(const CompilerIdentity&) const = default;
+  std::string ToString() const;  ///< "nvrtc 13.0 (65be0db3, builtins 13.0 08d17e32)"
+};
+
+/// What the compiler reported, all of one thread or one CTA.
+struct ResourceUsage {
+  std::uint32_t registers = 0;
+  std::uint32_t static_smem_bytes = 0;
+  std::uint32_t constant_bytes = 0;
+  std::uint32_t stack_bytes = 0;
+  std::uint32_t spill_store_bytes = 0;
+  std::uint32_t spill_load_bytes = 0;
+  std::uint32_t barriers = 0;
+
+  auto operator<=>(const ResourceUsage&) const = default;
+};
+
+/// One translation unit to compile.
+struct CompileJob {
+  std::string name;                       ///< virtual name of the unit: the same everywhere
+  std::string_view source;
+  std::span<const SourceFile> headers;    ///< by virtual name
+  std::span<const std::string> options;   ///< complete: "--gpu-architecture=sm_90a", ...
+  std::string symbol;                     ///< the kernel to report resources of
+};
+
+struct CompileOutput {
+  std::string cubin;
+  std::string ptx;  ///< without the trailing NUL
+  std::string log;
+  ResourceUsage resources;
+  double compile_ms = 0;
+};
+
+/// Why there is no output. Only a deterministic failure (the compiler read the source and refused
+/// it) may be remembered; a crash, an exhausted resource or a cancellation may not.
+struct CompileFailure {
+  bool deterministic = false;
+  Error error;      ///< kUnsupported for a refused source, kCancelled, kOutOfMemory, kInternal ...
+  std::string log;  ///< the compiler's own words
+};
+
+/// Asked now and then while compiling; true stops it.
+using CancelFn = std::function<bool()>;
+
+/// A compiler for CUDA C++. Implementations are safe to call from several threads.
+class KernelCompiler {
+ public:
+  virtual ~KernelCompiler() = default;
+  virtual const CompilerIdentity& identity() const = 0;
+  /// Touches no file, reads no environment, depends on nothing but `job`.
+  virtual tl::expected<CompileOutput, CompileFailure> Compile(const CompileJob& job,
+                                                              const CancelFn& cancelled) const = 0;
+};
+
+/// Where NVRTC is looked for.
+struct NvrtcSearch {
+  /// A file, or a folder that holds libnvrtc.so.*; "" means the search below.
+  std::string path;
+};
+
+/// Loads NVRTC by dlopen, once a process for one file; nothing is compiled. Looked for in this
+/// order: `search.path`; $TILEWRIGHT_NVRTC (file or folder); the loader's own path;
+/// $CUDA_HOME and $CUDA_PATH (lib64); /usr/local/cuda/lib64 and /usr/local/cuda-*/lib64, newest
+/// first; the wheels nvidia-cuda-nvrtc and nvidia-cuda-nvrtc-cu12 of a Python installation
+/// (site-packages/nvidia/*/lib). A given path or variable that does not lead to NVRTC is an error,
+/// not skipped. kUnavailable lists every place that was looked at and why it was not that.
+Result<std::shared_ptr<const KernelCompiler>> LoadNvrtc(const NvrtcSearch& search = {});
+
+}  // namespace tilewright
