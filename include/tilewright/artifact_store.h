@@ -68,8 +68,8 @@ struct ArtifactCounters {
   std::uint64_t compiles = 0;
   std::uint64_t compile_failures = 0;
   std::uint64_t compile_us = 0;
-  std::uint64_t saved_us = 0;        ///< stored compile time less load time, over all hits
-  std::uint64_t lock_waits = 0;      ///< waits for another process that was compiling the same
+  std::uint64_t saved_us = 0;    ///< stored compile time less load time, over all hits
+  std::uint64_t lock_waits = 0;  ///< waits for another process that was compiling the same
   std::uint64_t lock_wait_us = 0;
   std::uint64_t lock_timeouts = 0;
   std::uint64_t publishes = 0;
@@ -90,7 +90,7 @@ struct ArtifactStoreOptions {
   std::uint64_t max_entries = 20000;
   std::int64_t negative_ttl_s = 24 * 3600;
   std::int64_t lock_wait_ms = 120000;  ///< for another process that compiles the same kernel
-  int compile_threads = 0;             ///< 0: the smaller of DefaultThreads() and what memory allows
+  int compile_threads = 0;  ///< 0: the smaller of DefaultThreads() and what memory allows
   std::uint64_t compile_memory_bytes = std::uint64_t{512} << 20;  ///< budgeted for one compilation
   NvrtcSearch nvrtc;
   /// Instead of NVRTC; for other compilers and tests.

@@ -30,16 +30,16 @@ Result<std::string> EncodeBundle(std::span<const ArtifactData> artifacts,
 
 /// What a process can use; an entry is compared with it field by field.
 struct BundleNeeds {
-  std::uint32_t launch_abi = 0;       ///< of the family; 0: do not compare
-  int compute_capability = 0;         ///< of the device; 0: none here, do not compare
-  std::uint32_t driver = 0;           ///< cuDriverGetVersion; 0: do not compare
+  std::uint32_t launch_abi = 0;  ///< of the family; 0: do not compare
+  int compute_capability = 0;    ///< of the device; 0: none here, do not compare
+  std::uint32_t driver = 0;      ///< cuDriverGetVersion; 0: do not compare
 };
 
 /// Why an entry of a bundle does not serve.
 struct BundleRefusal {
-  std::string field;  ///< "arch", "launch_abi", "min_driver", "payload_digest", ...
-  std::string have;   ///< the entry's
-  std::string need;   ///< the process's
+  std::string field;             ///< "arch", "launch_abi", "min_driver", "payload_digest", ...
+  std::string have;              ///< the entry's
+  std::string need;              ///< the process's
   std::string ToString() const;  ///< "min_driver: the entry needs 13000, here is 12080"
 };
 
@@ -58,8 +58,8 @@ class Bundle {
   };
 
   /// Maps the file and checks header, index and index digest (not every payload: those are checked
-  /// when first used, or all by Verify). kNotFound, kIo; kCorrupt with the place; kUnsupported for a
-  /// newer format; kInvalidArgument where a trusted key is demanded and the signature is not its.
+  /// when first used, or all by Verify). kNotFound, kIo; kCorrupt with the place; kUnsupported for
+  /// a newer format; kInvalidArgument where a trusted key is demanded and the signature is not its.
   static Result<std::shared_ptr<const Bundle>> Open(const std::string& path,
                                                     const OpenOptions& options);
   static Result<std::shared_ptr<const Bundle>> Open(const std::string& path) {

@@ -16,9 +16,9 @@ namespace tilewright {
 
 /// Exactly which compiler it is: two installations with equal identities produce equal bytes.
 struct CompilerIdentity {
-  std::string backend;            ///< "nvrtc"
-  std::string version;            ///< "13.0"
-  std::string build_id;           ///< of the library, hex: its ELF build id, else "sha256:..." of the file
+  std::string backend;   ///< "nvrtc"
+  std::string version;   ///< "13.0"
+  std::string build_id;  ///< of the library, hex: its ELF build id, else "sha256:..." of the file
   std::string builtins_version;   ///< of libnvrtc-builtins, from its file name: "13.0"
   std::string builtins_build_id;  ///< as build_id
 
@@ -41,11 +41,11 @@ struct ResourceUsage {
 
 /// One translation unit to compile.
 struct CompileJob {
-  std::string name;                       ///< virtual name of the unit: the same everywhere
+  std::string name;  ///< virtual name of the unit: the same everywhere
   std::string_view source;
-  std::span<const SourceFile> headers;    ///< by virtual name
-  std::span<const std::string> options;   ///< complete: "--gpu-architecture=sm_90a", ...
-  std::string symbol;                     ///< the kernel to report resources of
+  std::span<const SourceFile> headers;   ///< by virtual name
+  std::span<const std::string> options;  ///< complete: "--gpu-architecture=sm_90a", ...
+  std::string symbol;                    ///< the kernel to report resources of
 };
 
 struct CompileOutput {

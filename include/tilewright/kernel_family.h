@@ -55,9 +55,10 @@ struct KernelFamily {
   std::uint32_t revision = 1;
   /// Layout of the parameter block; a change makes every older artifact unusable.
   std::uint32_t launch_abi = 1;
-  std::string_view source;                   ///< virtual name of the translation unit
-  std::span<const SourceFile> files;         ///< where it and its headers are found; empty: EmbeddedSources()
-  std::span<const CompileOption> options;    ///< beside those every kernel has
+  std::string_view source;  ///< virtual name of the translation unit
+  std::span<const SourceFile>
+      files;  ///< where it and its headers are found; empty: EmbeddedSources()
+  std::span<const CompileOption> options;  ///< beside those every kernel has
   /// Why no kernel can be made of this spec: a field out of range, an instruction the architecture
   /// lacks. nullopt when it can.
   std::optional<Rejection> (*check)(const KernelSpec& spec) = nullptr;

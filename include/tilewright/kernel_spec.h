@@ -68,12 +68,12 @@ struct KernelSpec {
   Order order_a = Order::kColMajor;   ///< of A [m][k]: row-major ("t") has k contiguous
   Order order_b = Order::kColMajor;   ///< of B [k][n]: column-major ("n") has k contiguous
   SpecEpilogue epilogue = SpecEpilogue::kNone;
-  std::uint8_t stages = 0;  ///< shared-memory buffers in flight
+  std::uint8_t stages = 0;                           ///< shared-memory buffers in flight
   std::uint16_t tile_m = 0, tile_n = 0, tile_k = 0;  ///< of one CTA, elements
   std::uint16_t warps = 0;                           ///< of one CTA
-  std::uint16_t split_k = 0;                         ///< CTAs that share one output tile; 0 or 1: none
-  std::uint8_t cluster_m = 0, cluster_n = 0;         ///< CTAs of a cluster; 0: no cluster
-  std::array<std::int32_t, 4> params{};              ///< the family's own, named in its README
+  std::uint16_t split_k = 0;                  ///< CTAs that share one output tile; 0 or 1: none
+  std::uint8_t cluster_m = 0, cluster_n = 0;  ///< CTAs of a cluster; 0: no cluster
+  std::array<std::int32_t, 4> params{};       ///< the family's own, named in its README
 
   auto operator<=>(const KernelSpec&) const = default;
 };
