@@ -1,0 +1,19 @@
+// Stands in for driver.cc where no cuda.h was found.
+#include "device/cuda/driver_probe.h"
+
+namespace tilewright::cuda {
+namespace {
+
+Error Absent() {
+  return {ErrorCode::kUnavailable,
+          "this build has no CUDA device: no cuda.h was found when it was configured (install a "
+          "CUDA toolkit or the Python package nvidia-cuda-runtime, and configure again)"};
+}
+
+}  // namespace
+
+bool BuiltWithDriver() { return false; }
+Result<int> CudaDeviceCount() { return Fail(Absent()); }
+Result<DeviceSpec> CudaDeviceSpec(int /*ordinal*/) { return Fail(Absent()); }
+
+}  // namespace tilewright::cuda

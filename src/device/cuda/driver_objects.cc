@@ -1,0 +1,249 @@
+#include <memory>
+#include <utility>
+
+#include "core/text.h"
+#include "device/cuda/driver.h"
+
+namespace tilewright::cuda {
+
+// Returns the error of a driver call from a function that returns a Result or Status.
+#define TILEWRIGHT_CU(driver, name, ...)                                          \
+  do {                                                                            \
+    if (Status ok = (driver).Check((driver).api().name(__VA_ARGS__), #name); !ok) \
+      return Fail(ok.error());                                                    \
+  } while (false)
+
+Result<Context> Context::Retain(const CudaDriver& driver, int ordinal) {
+  CUdevice device = 0;
+  TILEWRIGHT_CU(driver, cuDeviceGet, &device, ordinal);
+  Context context;
+  TILEWRIGHT_CU(driver, cuDevicePrimaryCtxRetain, &context.context_, device);
+  context.primary_ = UniqueHandle<CUdevice, ReleaseContext>(&driver, device);
+  if (Status current = context.MakeCurrent(); !current) return Fail(current.error());
+  return context;
+}
+
+Status Context::MakeCurrent() const {
+  TILEWRIGHT_CU(driver(), cuCtxSetCurrent, context_);
+  return {};
+}
+
+Status Context::Synchronize() const {
+  TILEWRIGHT_CU(driver(), cuCtxSynchronize);
+  return {};
+}
+
+Result<int> Context::Attribute(CUdevice_attribute attribute) const {
+  int value = 0;
+  TILEWRIGHT_CU(driver(), cuDeviceGetAttribute, &value, attribute, device());
+  return value;
+}
+
+Result<Context::Memory> Context::GetMemory() const {
+  Memory memory;
+  TILEWRIGHT_CU(driver(), cuMemGetInfo, &memory.free, &memory.total);
+  return memory;
+}
+
+Result<StreamHandle> StreamHandle::Create(const Context& context) {
+  CUstream made = nullptr;
+  TILEWRIGHT_CU(context.driver(), cuStreamCreate, &made, CU_STREAM_NON_BLOCKING);
+  StreamHandle stream;
+  stream.stream_ = UniqueHandle<CUstream, ReleaseStream>(&context.driver(), made);
+  return stream;
+}
+
+Status StreamHandle::Synchronize() const {
+  TILEWRIGHT_CU(stream_.driver(), cuStreamSynchronize, get());
+  return {};
+}
+
+Result<Event> Event::Create(const Context& context) {
+  CUevent made = nullptr;
+  TILEWRIGHT_CU(context.driver(), cuEventCreate, &made, CU_EVENT_DEFAULT);
+  Event event;
+  event.event_ = UniqueHandle<CUevent, ReleaseEvent>(&context.driver(), made);
+  return event;
+}
+
+Status Event::Record(const StreamHandle& stream) const {
+  TILEWRIGHT_CU(event_.driver(), cuEventRecord, event_.get(), stream.get());
+  return {};
+}
+
+Status Event::Synchronize() const {
+  TILEWRIGHT_CU(event_.driver(), cuEventSynchronize, event_.get());
+  return {};
+}
+
+Result<double> Event::MicrosecondsTo(const Event& end) const {
+  float ms = 0;
+  TILEWRIGHT_CU(event_.driver(), cuEventElapsedTime, &ms, event_.get(), end.event_.get());
+  return double{ms} * 1e3;
+}
+
+Result<DeviceBuffer> DeviceBuffer::Allocate(const Context& context, std::size_t bytes) {
+  DeviceBuffer buffer;
+  if (bytes == 0) return buffer;
+  CUdeviceptr made = 0;
+  if (Status ok =
+          context.driver().Check(context.driver().api().cuMemAlloc(&made, bytes), "cuMemAlloc");
+      !ok) {
+    return Fail(ok.error().code, Format("{} (of {})", ok.error().message, HumanBytes(bytes)));
+  }
+  buffer.memory_ = UniqueHandle<CUdeviceptr, ReleaseMemory>(&context.driver(), made);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+Status DeviceBuffer::Upload(std::span<const std::byte> data, std::size_t offset,
+                            const StreamHandle& s) const {
+  if (offset > bytes_ || data.size() > bytes_ - offset) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("upload of {} bytes at {}: the buffer has {}", data.size(), offset, bytes_));
+  }
+  if (data.empty()) return {};
+  TILEWRIGHT_CU(memory_.driver(), cuMemcpyHtoDAsync, address() + offset, data.data(), data.size(),
+                s.get());
+  return s.Synchronize();
+}
+
+Status DeviceBuffer::Download(std::span<std::byte> data, std::size_t offset,
+                              const StreamHandle& s) const {
+  if (offset > bytes_ || data.size() > bytes_ - offset) {
+    return Fail(ErrorCode::kInvalidArgument, Format("download of {} bytes at {}: the buffer has {}",
+                                                    data.size(), offset, bytes_));
+  }
+  if (data.empty()) return {};
+  TILEWRIGHT_CU(memory_.driver(), cuMemcpyDtoHAsync, data.data(), address() + offset, data.size(),
+                s.get());
+  return s.Synchronize();
+}
+
+Status DeviceBuffer::Fill(std::uint8_t value, const StreamHandle& stream) const {
+  if (bytes_ == 0) return {};
+  TILEWRIGHT_CU(memory_.driver(), cuMemsetD8Async, address(), value, bytes_, stream.get());
+  return {};
+}
+
+Status Function::Launch(const LaunchConfig& config, void* params,
+                        const StreamHandle& stream) const {
+  CUlaunchConfig launch{};
+  launch.gridDimX = config.grid[0];
+  launch.gridDimY = config.grid[1];
+  launch.gridDimZ = config.grid[2];
+  launch.blockDimX = config.block[0];
+  launch.blockDimY = config.block[1];
+  launch.blockDimZ = config.block[2];
+  launch.sharedMemBytes = config.dynamic_smem_bytes;
+  launch.hStream = stream.get();
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim.x = config.cluster[0];
+  cluster.value.clusterDim.y = config.cluster[1];
+  cluster.value.clusterDim.z = config.cluster[2];
+  if (config.cluster != std::array<std::uint32_t, 3>{1, 1, 1}) {
+    launch.attrs = &cluster;
+    launch.numAttrs = 1;
+  }
+  void* arguments[] = {params};
+  TILEWRIGHT_CU(*driver_, cuLaunchKernelEx, &launch, function_, arguments, nullptr);
+  return {};
+}
+
+Status Function::AllowDynamicSmem(std::uint32_t bytes) const {
+  if (Status ok = driver_->Check(
+          driver_->api().cuFuncSetAttribute(
+              function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(bytes)),
+          "cuFuncSetAttribute");
+      !ok) {
+    return Fail(ok.error().code,
+                Format("{} ({} bytes of dynamic shared memory)", ok.error().message, bytes));
+  }
+  return {};
+}
+
+Result<int> Function::Attribute(CUfunction_attribute attribute) const {
+  int value = 0;
+  TILEWRIGHT_CU(*driver_, cuFuncGetAttribute, &value, attribute, function_);
+  return value;
+}
+
+Result<int> Function::Occupancy(int threads, std::size_t dynamic_smem_bytes) const {
+  int blocks = 0;
+  TILEWRIGHT_CU(*driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, function_, threads,
+                dynamic_smem_bytes);
+  return blocks;
+}
+
+Result<Module> Module::Load(const Context& context, std::string_view cubin) {
+  // cuModuleLoadDataEx is given no length and reads what the ELF header says.
+  if (cubin.size() < 64 || cubin.substr(0, 4) != "\177ELF") {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("{} bytes that are no cubin: no ELF header", cubin.size()));
+  }
+  CUmodule made = nullptr;
+  TILEWRIGHT_CU(context.driver(), cuModuleLoadDataEx, &made, cubin.data(), 0, nullptr, nullptr);
+  Module module;
+  module.module_ = UniqueHandle<CUmodule, ReleaseModule>(&context.driver(), made);
+  return module;
+}
+
+Result<Function> Module::Get(const std::string& symbol) const {
+  Function function;
+  function.driver_ = &module_.driver();
+  if (Status ok = function.driver_->Check(function.driver_->api().cuModuleGetFunction(
+                                              &function.function_, module_.get(), symbol.c_str()),
+                                          "cuModuleGetFunction");
+      !ok) {
+    return Fail(ok.error().code, Format("{} ({})", ok.error().message, symbol));
+  }
+  return function;
+}
+
+Status Graph::Begin(const Context& context, const StreamHandle& stream) {
+  TILEWRIGHT_CU(context.driver(), cuStreamBeginCapture, stream.get(),
+                CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  return {};
+}
+
+Result<Graph> Graph::End(const Context& context, const StreamHandle& stream) {
+  const CudaDriver& driver = context.driver();
+  CUgraph captured = nullptr;
+  TILEWRIGHT_CU(driver, cuStreamEndCapture, stream.get(), &captured);
+  CUgraphExec made = nullptr;
+  Status ok = driver.Check(driver.api().cuGraphInstantiateWithFlags(&made, captured, 0),
+                           "cuGraphInstantiateWithFlags");
+  driver.api().cuGraphDestroy(captured);
+  if (!ok) return Fail(ok.error());
+  Graph graph;
+  graph.graph_ = UniqueHandle<CUgraphExec, ReleaseGraph>(&driver, made);
+  return graph;
+}
+
+Status Graph::Launch(const StreamHandle& stream) const {
+  TILEWRIGHT_CU(graph_.driver(), cuGraphLaunch, graph_.get(), stream.get());
+  return {};
+}
+
+Result<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc) {
+  CUtensorMap map{};
+  const std::array<std::uint32_t, 5> steps{1, 1, 1, 1, 1};
+  const CUresult result = driver.api().cuTensorMapEncodeTiled(
+      &map, desc.type, desc.rank, reinterpret_cast<void*>(desc.address), desc.dims.data(),
+      desc.strides.data(), desc.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+      desc.swizzle, desc.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (Status ok = driver.Check(result, "cuTensorMapEncodeTiled"); !ok) {
+    return Fail(
+        ok.error().code,
+        Format("{} (type {}, {}x{} elements, {} bytes a row, box {}x{}, swizzle {}, at {:#x})",
+               ok.error().message, static_cast<int>(desc.type), desc.dims[0], desc.dims[1],
+               desc.strides[0], desc.box[0], desc.box[1], static_cast<int>(desc.swizzle),
+               desc.address));
+  }
+  return map;
+}
+
+#undef TILEWRIGHT_CU
+
+}  // namespace tilewright::cuda
