@@ -42,7 +42,12 @@ struct FamilyName {
     for (std::size_t i = 0; i < name.size() && i + 1 < chars.size(); ++i) chars[i] = name[i];
   }
   constexpr FamilyName(const char* name) : FamilyName(std::string_view(name)) {}
-  constexpr std::string_view view() const { return std::string_view(chars.data()); }
+  /// Up to the first zero, whatever `chars` holds.
+  constexpr std::string_view view() const {
+    std::size_t n = 0;
+    while (n < chars.size() && chars[n] != '\0') ++n;
+    return std::string_view(chars.data(), n);
+  }
   auto operator<=>(const FamilyName&) const = default;
 };
 

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tilewright {
+
+/// Of the text that RenderSpec writes. It is part of every request key: bump it whenever the text
+/// of any spec changes (a golden digest in tests/artifact/keys notices).
+inline constexpr std::uint32_t kRenderRevision = 1;
+
+/// The virtual name of the rendered header, and what it includes.
+inline constexpr std::string_view kSpecHeader = "spec.cuh";
+inline constexpr std::string_view kSpecHeaderInclude = "device/cuda/kernels/types.cuh";
+
+}  // namespace tilewright
