@@ -26,24 +26,27 @@ class Filesystem {
   virtual ~Filesystem() = default;
   virtual int Open(const char* path, int flags, mode_t mode) = 0;  ///< O_CLOEXEC is added
   virtual int Close(int fd) = 0;
+  /// May read or write less than `bytes`; reading at the end gives 0.
   virtual ssize_t Read(int fd, void* data, std::size_t bytes, std::int64_t offset) = 0;
   virtual ssize_t Write(int fd, const void* data, std::size_t bytes) = 0;
   virtual int Sync(int fd) = 0;
-  virtual int Truncate(int fd, std::int64_t bytes) = 0;
   virtual int StatFd(int fd, Stat& out) = 0;
   virtual int StatPath(const char* path, Stat& out) = 0;  ///< does not follow a symbolic link
   virtual int MakeDir(const char* path, mode_t mode) = 0;
-  /// Fails with -EEXIST where `to` exists (renameat2 RENAME_NOREPLACE, else link and unlink).
+  virtual int RemoveDir(const char* path) = 0;
+  /// Fails with -EEXIST where `to` exists. renameat2(RENAME_NOREPLACE); where the file system lacks
+  /// it, link and unlink; where it lacks hard links too, a look and a rename (two processes may
+  /// then both succeed, and the later file stays).
   virtual int RenameNoReplace(const char* from, const char* to) = 0;
   virtual int Rename(const char* from, const char* to) = 0;
   virtual int Unlink(const char* path) = 0;
-  virtual int SetTime(int fd, std::int64_t mtime_s) = 0;
+  virtual int SetTime(int fd, std::int64_t mtime_s) = 0;                    ///< access time too
   virtual int List(const char* path, std::vector<std::string>& names) = 0;  ///< without . and ..
   virtual void* Map(int fd, std::size_t bytes, bool writable, int& error) = 0;  ///< shared
   virtual int Unmap(void* data, std::size_t bytes) = 0;
   /// An exclusive open-file-description lock on bytes [start, start + 1): 0, or -EAGAIN when held
-  /// by another. Released by UnlockRange, by closing the descriptor, or by the kernel when the
-  /// process ends.
+  /// by another open file description (never by this one: the caller keeps its own list). Released
+  /// by UnlockRange, by closing the last descriptor of it, or by the kernel when the process ends.
   virtual int TryLockRange(int fd, std::uint64_t start) = 0;
   virtual int UnlockRange(int fd, std::uint64_t start) = 0;
   virtual std::int64_t NowUnixSeconds() = 0;
