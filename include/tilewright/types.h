@@ -27,6 +27,8 @@ enum class DataType : std::uint8_t {
   kQ4_1,  ///< GGUF: 32 values, f16 d, f16 m, 16 bytes; value = d * q + m
   kQ8_0,  ///< GGUF: 32 values, f16 d, 32 int8; value = d * q
   kQ6_K,  ///< GGUF: 256 values, 128 bytes low nibbles, 64 bytes high pairs, 16 int8 scales, f16 d
+  kQ4_K,  ///< GGUF: 256 values, f16 d, f16 dmin, 12 bytes of 6-bit scales and mins, 128 bytes;
+          ///< value = d * scale * q - dmin * min
 };
 
 struct TypeInfo {

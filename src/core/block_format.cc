@@ -59,10 +59,38 @@ void DecodeBlock(const BlockQ6_K& block, Out* out) {
   }
 }
 
+struct ScaleMin {
+  int scale, min;
+};
+
+/// The 6-bit scale and min, 0..63, of sub-block `s` of a q4_k block.
+ScaleMin ScaleMinQ4K(const BlockQ4_K& block, int s) {
+  const std::uint8_t* b = block.scales;
+  if (s < 4) return {b[s] & 63, b[s + 4] & 63};
+  return {(b[s + 4] & 15) | (b[s - 4] >> 6) << 4, (b[s + 4] >> 4) | (b[s] >> 6) << 4};
+}
+
+template <class Out>
+void DecodeBlock(const BlockQ4_K& block, Out* out) {
+  const Out d = F16ToF32(block.d);
+  const Out dmin = F16ToF32(block.dmin);
+  for (int s = 0; s < 8; ++s) {
+    const ScaleMin sub = ScaleMinQ4K(block, s);
+    const Out step = d * static_cast<Out>(sub.scale);
+    const Out offset = dmin * static_cast<Out>(sub.min);
+    for (int l = 0; l < 32; ++l) {
+      const int code = block.qs[32 * (s / 2) + l] >> (4 * (s % 2)) & 15;
+      out[32 * s + l] = step * static_cast<Out>(code) - offset;
+    }
+  }
+}
+
+template <class Block>
+inline constexpr int kValuesOf = sizeof(Block) >= sizeof(BlockQ4_K) ? kBlock256 : kBlock32;
+
 template <class Block, class Out>
 void DecodeBlocks(const unsigned char* p, std::int64_t n, Out* out) {
-  constexpr int kValues = sizeof(Block) == sizeof(BlockQ6_K) ? kBlock256 : kBlock32;
-  for (std::int64_t i = 0; i < n; i += kValues, p += sizeof(Block))
+  for (std::int64_t i = 0; i < n; i += kValuesOf<Block>, p += sizeof(Block))
     DecodeBlock(LoadAs<Block>(p), out + i);
 }
 
@@ -133,6 +161,9 @@ Status Decode(DataType type, const void* source, std::int64_t n, Out* out) {
       break;
     case DataType::kQ6_K:
       DecodeBlocks<BlockQ6_K>(p, n, out);
+      break;
+    case DataType::kQ4_K:
+      DecodeBlocks<BlockQ4_K>(p, n, out);
       break;
   }
   return {};
@@ -254,10 +285,43 @@ void EncodeBlock(const float* x, BlockQ6_K& block) {
   }
 }
 
+void EncodeBlock(const float* x, BlockQ4_K& block) {
+  std::memset(&block, 0, sizeof block);
+  float steps[8], mins[8];
+  float largest_step = 0, largest_min = 0;
+  for (int s = 0; s < 8; ++s) {
+    const auto [low, high] = std::minmax_element(x + 32 * s, x + 32 * s + 32);
+    mins[s] = std::max(0.0f, -*low);  // a min only lowers values: codes start at 0 or below
+    steps[s] = (std::max(0.0f, *high) + mins[s]) / 15;
+    largest_step = std::max(largest_step, steps[s]);
+    largest_min = std::max(largest_min, mins[s]);
+  }
+  block.d = F32ToF16(largest_step / 63);
+  block.dmin = F32ToF16(largest_min / 63);
+  const float d = F16ToF32(block.d), dmin = F16ToF32(block.dmin);
+  for (int s = 0; s < 8; ++s) {
+    const int scale = RoundClamped(steps[s] * Inverse(d), 0, 63);
+    const int min = RoundClamped(mins[s] * Inverse(dmin), 0, 63);
+    if (s < 4) {
+      block.scales[s] |= static_cast<std::uint8_t>(scale);
+      block.scales[s + 4] |= static_cast<std::uint8_t>(min);
+    } else {
+      block.scales[s + 4] |= static_cast<std::uint8_t>((scale & 15) | (min & 15) << 4);
+      block.scales[s - 4] |= static_cast<std::uint8_t>(scale >> 4 << 6);
+      block.scales[s] |= static_cast<std::uint8_t>(min >> 4 << 6);
+    }
+    const float inverse = Inverse(d * static_cast<float>(scale));
+    const float offset = dmin * static_cast<float>(min);
+    for (int l = 0; l < 32; ++l) {
+      const int code = RoundClamped((x[32 * s + l] + offset) * inverse, 0, 15);
+      block.qs[32 * (s / 2) + l] |= static_cast<std::uint8_t>(code << (4 * (s % 2)));
+    }
+  }
+}
+
 template <class Block>
 void EncodeBlocks(const float* source, std::int64_t n, unsigned char* out) {
-  constexpr int kValues = sizeof(Block) == sizeof(BlockQ6_K) ? kBlock256 : kBlock32;
-  for (std::int64_t i = 0; i < n; i += kValues, out += sizeof(Block)) {
+  for (std::int64_t i = 0; i < n; i += kValuesOf<Block>, out += sizeof(Block)) {
     Block block;
     EncodeBlock(source + i, block);
     std::memcpy(out, &block, sizeof block);
@@ -313,6 +377,9 @@ Status EncodeRow(DataType type, const float* source, std::int64_t n, void* out) 
       break;
     case DataType::kQ6_K:
       EncodeBlocks<BlockQ6_K>(source, n, p);
+      break;
+    case DataType::kQ4_K:
+      EncodeBlocks<BlockQ4_K>(source, n, p);
       break;
     default:
       return Fail(ErrorCode::kUnsupported,

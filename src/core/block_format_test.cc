@@ -117,6 +117,60 @@ TEST(BlockFormatTest, Q6KIsExactForEveryScaleAndCode) {
   }
 }
 
+/// Writes the 6-bit scale and min of sub-block `s` where the format keeps them.
+void PutScaleMin(BlockQ4_K& block, int s, int scale, int min) {
+  const auto put = [&](int byte, int bits) {
+    block.scales[byte] = static_cast<std::uint8_t>(block.scales[byte] | bits);
+  };
+  if (s < 4) {
+    put(s, scale);
+    put(s + 4, min);
+    return;
+  }
+  put(s + 4, (scale & 15) | (min & 15) << 4);
+  put(s - 4, scale >> 4 << 6);
+  put(s, min >> 4 << 6);
+}
+
+TEST(BlockFormatTest, Q4KPlacesEveryBitWhereTheFormatSays) {
+  // Each sub-block in turn gets every scale and every min; the others keep scale 1, min 2.
+  for (int s = 0; s < 8; ++s) {
+    for (int bits = 0; bits < 64; ++bits) {
+      BlockQ4_K block{};
+      block.d = 0x3c00;
+      block.dmin = 0x3c00;
+      for (int t = 0; t < 8; ++t) PutScaleMin(block, t, t == s ? bits : 1, t == s ? 63 - bits : 2);
+      for (int i = 0; i < 128; ++i)
+        block.qs[i] = static_cast<std::uint8_t>((i + bits) % 16 | (i + 5) % 16 << 4);
+      float got[256];
+      ASSERT_TRUE(DecodeRow(DataType::kQ4_K, &block, 256, got));
+      for (int i = 0; i < 256; ++i) {
+        const int j = i / 64, l = i % 32, sub = i / 32;
+        const int code = i % 64 < 32 ? (32 * j + l + bits) % 16 : (32 * j + l + 5) % 16;
+        const int want = sub == s ? bits * code - (63 - bits) : code - 2;
+        ASSERT_EQ(got[i], static_cast<float>(want)) << "sub-block " << s << " value " << i;
+      }
+    }
+  }
+}
+
+TEST(BlockFormatTest, Q4KRoundsTheExactValueOnce) {
+  Random random(7);
+  for (int trial = 0; trial < 3000; ++trial) {
+    BlockQ4_K block{};
+    auto* raw = reinterpret_cast<unsigned char*>(&block);
+    for (std::size_t i = 0; i < sizeof block; ++i)
+      raw[i] = static_cast<unsigned char>(random.Next());
+    block.d = static_cast<std::uint16_t>(random.Next() & 0xbbff);  // finite
+    block.dmin = static_cast<std::uint16_t>(random.Next() & 0xbbff);
+    float got[256];
+    double exact[256];
+    ASSERT_TRUE(DecodeRow(DataType::kQ4_K, &block, 256, got));
+    ASSERT_TRUE(DecodeRow(DataType::kQ4_K, &block, 256, exact));
+    for (int i = 0; i < 256; ++i) ASSERT_EQ(got[i], static_cast<float>(exact[i]));
+  }
+}
+
 TEST(BlockFormatTest, PlainTypesDecodeToTheirValues) {
   const std::uint8_t nibbles[] = {0x21, 0xf0};
   float got[4];
@@ -162,7 +216,7 @@ TEST(BlockFormatTest, BlocksDecodeAndEncodeAsTheReferenceOfTheFormatDoes) {
     }
     EXPECT_EQ(got, want);
   }
-  EXPECT_EQ(cases, 4 * 8 + 3 * 6);
+  EXPECT_EQ(cases, 5 * 8 + 3 * 6);
 }
 
 TEST(BlockFormatTest, LengthsAndTypesAreChecked) {
@@ -207,6 +261,9 @@ TEST(BlockFormatTest, EncodingStaysWithinHalfAStep) {
   EXPECT_LT(RoundTripError(DataType::kQ4_1, 32, 2), 0.5 * 2 / 15 + 2e-3);
   EXPECT_LT(RoundTripError(DataType::kQ8_0, 32, 3), 0.5 / 127 + 1e-3);
   EXPECT_LT(RoundTripError(DataType::kQ6_K, 16, 4), 1.1 / 32);
+  // q4_k: half a step of (max - min) / 15, plus half a 63rd of the largest min and 15 half 63rds of
+  // the largest step: at most twice the largest value, over the largest of its own 256.
+  EXPECT_LT(RoundTripError(DataType::kQ4_K, 256, 9), 0.5 * 2 / 15 + 0.5 / 63 + 0.5 * 2 / 63 + 2e-3);
   EXPECT_LT(RoundTripError(DataType::kF16, 32, 5), 0x1p-11);
   EXPECT_LT(RoundTripError(DataType::kBF16, 32, 6), 0x1p-8);
   EXPECT_LT(RoundTripError(DataType::kF8E4M3, 32, 7), 0x1p-4);
@@ -227,7 +284,8 @@ TEST(BlockFormatTest, TheAverageErrorOfQ6KIsThatOfSixBits) {
 }
 
 TEST(BlockFormatTest, AllZeroAndExtremeBlocksEncodeToFiniteValues) {
-  for (const DataType type : {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K}) {
+  for (const DataType type :
+       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K}) {
     std::vector<float> x(256, 0.0f), y(256);
     std::vector<unsigned char> bytes(BytesOf(type, 256));
     ASSERT_TRUE(EncodeRow(type, x.data(), 256, bytes.data()));

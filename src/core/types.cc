@@ -6,7 +6,7 @@ namespace tilewright {
 namespace {
 
 // Indexed by DataType.
-constexpr std::array<TypeInfo, 15> kTypes = {{
+constexpr std::array<TypeInfo, 16> kTypes = {{
     {"none", 1, 0, false},
     {"f32", 1, 4, false},
     {"f16", 1, 2, false},
@@ -22,8 +22,9 @@ constexpr std::array<TypeInfo, 15> kTypes = {{
     {"q4_1", 32, 20, true},
     {"q8_0", 32, 34, true},
     {"q6_k", 256, 210, true},
+    {"q4_k", 256, 144, true},
 }};
-static_assert(kTypes.size() == static_cast<std::size_t>(DataType::kQ6_K) + 1);
+static_assert(kTypes.size() == static_cast<std::size_t>(DataType::kQ4_K) + 1);
 
 }  // namespace
 

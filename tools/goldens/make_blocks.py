@@ -4,7 +4,7 @@
 Writes text, one case a line, bytes as hexadecimal, f32 little endian:
 
     decode TYPE BLOCK VALUES     the values that BLOCK holds
-    encode TYPE VALUES BLOCK     the block that VALUES become (gguf-py cannot encode q6_k)
+    encode TYPE VALUES BLOCK     the block that VALUES become (gguf-py cannot encode q6_k and q4_k)
 
 Blocks to decode are random bits under finite random scales, and all-ones and all-zero codes. Deterministic.
 
@@ -24,9 +24,10 @@ TYPES = {
     "q4_1": gguf.GGMLQuantizationType.Q4_1,
     "q8_0": gguf.GGMLQuantizationType.Q8_0,
     "q6_k": gguf.GGMLQuantizationType.Q6_K,
+    "q4_k": gguf.GGMLQuantizationType.Q4_K,
 }
 # Byte offsets of the f16 fields of a block.
-SCALES = {"q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208]}
+SCALES = {"q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208], "q4_k": [0, 2]}
 CASES = 6
 
 
@@ -50,7 +51,7 @@ def main() -> None:
             block = random_block(rng, name, fill)
             values = gguf.dequantize(block, kind).astype("<f4")
             lines.append(f"decode {name} {block.tobytes().hex()} {values.tobytes().hex()}")
-        if name == "q6_k":
+        if name in ("q6_k", "q4_k"):
             continue
         for scale in [1.0, 0.02, 1e-4] * (CASES // 3):
             values = rng.normal(0, scale, 32).astype("<f4")

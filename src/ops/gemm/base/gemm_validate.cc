@@ -21,9 +21,9 @@ bool InRange(E value, E last) {
 }
 
 Status CheckEnums(const GemmDesc& p) {
-  bool fine = InRange(p.type_a, DataType::kQ6_K) && InRange(p.type_b, DataType::kQ6_K) &&
-              InRange(p.type_c, DataType::kQ6_K) && InRange(p.type_u, DataType::kQ6_K) &&
-              InRange(p.type_v, DataType::kQ6_K);
+  bool fine = InRange(p.type_a, DataType::kQ4_K) && InRange(p.type_b, DataType::kQ4_K) &&
+              InRange(p.type_c, DataType::kQ4_K) && InRange(p.type_u, DataType::kQ4_K) &&
+              InRange(p.type_v, DataType::kQ4_K);
   fine = fine && InRange(p.order_a, Order::kRowMajor) && InRange(p.order_b, Order::kRowMajor) &&
          InRange(p.order_c, Order::kRowMajor);
   fine = fine && InRange(p.striding_a, Striding::kIndexed) &&
