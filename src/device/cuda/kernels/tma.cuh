@@ -1,0 +1,39 @@
+#pragma once
+
+#include "device/cuda/kernels/types.cuh"
+
+// TMA: boxes of a tensor copied between global and shared memory by the copy engine (sm_90 and
+// newer). `map` is the address of a tensor map (128 bytes, cuTensorMapEncodeTiled) in a
+// __grid_constant__ parameter; coordinates are elements, innermost dimension first. What of a box
+// lies outside the tensor arrives as zeros, and its bytes count as landed.
+
+namespace tw {
+
+__device__ __forceinline__ void TmaPrefetchMap(const void* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Box at (x, y) to `smem` (a multiple of 1024 for the 128-byte swizzle); its bytes count at
+/// `barrier`.
+__device__ __forceinline__ void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];"
+      :
+      : "r"(smem), "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+
+/// The same box to the same offset of every CTA of the cluster whose bit is set in `ctas`; bytes
+/// count at the barrier of the same offset in each.
+__device__ __forceinline__ void TmaLoad2DMulticast(u32 smem, const void* map, u32 barrier, int x,
+                                                   int y, u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;"
+      :
+      : "r"(smem), "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(ctas)
+      : "memory");
+}
+
+}  // namespace tw
