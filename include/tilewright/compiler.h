@@ -23,16 +23,23 @@ struct CompilerIdentity {
   std::string builtins_build_id;  ///< as build_id
 
   auto operator<=>(const CompilerIdentity&) const = default;
-  std::string ToString() const;  ///< "nvrtc 13.0 (65be0db3, builtins 13.0 08d17e32)"
+  /// "nvrtc 13.0 (65be0db3, builtins 13.0 08d17e32)": the first eight digits of each id.
+  std::string ToString() const {
+    const auto brief = [](const std::string& id) {
+      return id.substr(0, id.starts_with("sha256:") ? 15 : 8);
+    };
+    return backend + " " + version + " (" + brief(build_id) + ", builtins " + builtins_version +
+           " " + brief(builtins_build_id) + ")";
+  }
 };
 
 /// What the compiler reported, all of one thread or one CTA.
 struct ResourceUsage {
   std::uint32_t registers = 0;
   std::uint32_t static_smem_bytes = 0;
-  std::uint32_t constant_bytes = 0;
-  std::uint32_t stack_bytes = 0;
-  std::uint32_t spill_store_bytes = 0;
+  std::uint32_t constant_bytes = 0;     ///< parameters included
+  std::uint32_t stack_bytes = 0;        ///< with everything it calls
+  std::uint32_t spill_store_bytes = 0;  ///< with the functions that were not inlined
   std::uint32_t spill_load_bytes = 0;
   std::uint32_t barriers = 0;
 
@@ -51,7 +58,7 @@ struct CompileJob {
 struct CompileOutput {
   std::string cubin;
   std::string ptx;  ///< without the trailing NUL
-  std::string log;
+  std::string log;  ///< warnings and resources; without times, so that it is the same every time
   ResourceUsage resources;
   double compile_ms = 0;
 };
@@ -64,7 +71,7 @@ struct CompileFailure {
   std::string log;  ///< the compiler's own words
 };
 
-/// Asked now and then while compiling; true stops it.
+/// Asked now and then while compiling, by one thread at a time; true stops it.
 using CancelFn = std::function<bool()>;
 
 /// A compiler for CUDA C++. Implementations are safe to call from several threads.
@@ -83,12 +90,16 @@ struct NvrtcSearch {
   std::string path;
 };
 
-/// Loads NVRTC by dlopen, once a process for one file; nothing is compiled. Looked for in this
-/// order: `search.path`; $TILEWRIGHT_NVRTC (file or folder); the loader's own path;
-/// $CUDA_HOME and $CUDA_PATH (lib64); /usr/local/cuda/lib64 and /usr/local/cuda-*/lib64, newest
-/// first; the wheels nvidia-cuda-nvrtc and nvidia-cuda-nvrtc-cu12 of a Python installation
-/// (site-packages/nvidia/*/lib). A given path or variable that does not lead to NVRTC is an error,
-/// not skipped. kUnavailable lists every place that was looked at and why it was not that.
+/// Loads NVRTC 12.9 or newer by dlopen, once a process for one file and for good; nothing is
+/// compiled. Looked for in this order: `search.path`; $TILEWRIGHT_NVRTC (file or folder); the
+/// loader's own path; $CUDA_HOME and $CUDA_PATH (lib64, lib); /usr/local/cuda and
+/// /usr/local/cuda-*, newest first; the wheels nvidia-cuda-nvrtc and nvidia-cuda-nvrtc-cu12 of a
+/// Python installation (site-packages/nvidia/*/lib). A `search.path` or $TILEWRIGHT_NVRTC that does
+/// not lead to NVRTC is an error, not skipped. kUnavailable lists every place that was looked at
+/// and why it was not that. Reads the environment: not beside a thread that calls setenv.
+///
+/// Several versions can be loaded side by side. Compile refuses (kUnavailable) while one of the
+/// undocumented variables is set by which NVRTC changes its output, such as NVRTC_APPEND_FLAGS.
 Result<std::shared_ptr<const KernelCompiler>> LoadNvrtc(const NvrtcSearch& search = {});
 
 }  // namespace tilewright

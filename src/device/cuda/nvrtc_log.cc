@@ -1,0 +1,212 @@
+#include "device/cuda/nvrtc_log.h"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+namespace tilewright::cuda {
+namespace {
+
+/// Cuts the first line off `text`; without its line break.
+std::string_view NextLine(std::string_view& text) {
+  const std::size_t end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+/// The number that ends right before `at`: 16 in "Used 16 registers" for the place of " registers".
+std::uint32_t NumberBefore(std::string_view line, std::size_t at) {
+  std::size_t start = at;
+  while (start > 0 && line[start - 1] >= '0' && line[start - 1] <= '9') --start;
+  std::uint32_t value = 0;
+  std::from_chars(line.data() + start, line.data() + at, value);
+  return value;
+}
+
+/// The number before the first `words` of the line; 0 where they are not in it.
+std::uint32_t Amount(std::string_view line, std::string_view words) {
+  const std::size_t at = line.find(words);
+  return at == std::string_view::npos ? 0 : NumberBefore(line, at);
+}
+
+/// "320 bytes cmem[0], 16 bytes cmem[4]": all banks together.
+std::uint32_t ConstantBytes(std::string_view line) {
+  constexpr std::string_view kWords = " bytes cmem[";
+  std::uint32_t sum = 0;
+  for (std::size_t at = line.find(kWords); at != std::string_view::npos;
+       at = line.find(kWords, at + 1))
+    sum += NumberBefore(line, at);
+  return sum;
+}
+
+std::string_view Quoted(std::string_view text) {
+  const std::size_t first = text.find('\'');
+  if (first == std::string_view::npos) return {};
+  const std::size_t second = text.find('\'', first + 1);
+  return second == std::string_view::npos ? std::string_view()
+                                          : text.substr(first + 1, second - first - 1);
+}
+
+constexpr std::string_view kEntry = "Compiling entry function ";
+constexpr std::string_view kProperties = "Function properties for ";
+
+bool NamesEntry(std::string_view log, std::string_view name) {
+  while (!log.empty()) {
+    const std::string_view line = NextLine(log);
+    const std::size_t at = line.find(kEntry);
+    if (at != std::string_view::npos && Quoted(line.substr(at)) == name) return true;
+  }
+  return false;
+}
+
+template <class T>
+bool ReadAt(std::string_view bytes, std::size_t at, T& value) {
+  if (at > bytes.size() || sizeof(T) > bytes.size() - at) return false;
+  std::memcpy(&value, bytes.data() + at, sizeof(T));
+  return true;
+}
+
+std::string_view Part(std::string_view bytes, std::size_t at, std::size_t length) {
+  return at <= bytes.size() && length <= bytes.size() - at ? bytes.substr(at, length)
+                                                           : std::string_view();
+}
+
+std::string_view NameAt(std::string_view names, std::size_t at) {
+  if (at >= names.size()) return {};
+  const std::string_view rest = names.substr(at);
+  return rest.substr(0, rest.find('\0'));
+}
+
+/// Sections of an ELF file, bounds checked.
+class Elf {
+ public:
+  explicit Elf(std::string_view bytes) : bytes_(bytes) {
+    Elf64_Ehdr header;
+    if (!ReadAt(bytes, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
+        header.e_shentsize != sizeof(Elf64_Shdr))
+      return;
+    offset_ = header.e_shoff;
+    count_ = header.e_shnum;
+    Elf64_Shdr names;
+    if (Header(header.e_shstrndx, names)) names_ = Content(names);
+  }
+  std::size_t count() const { return count_; }
+  bool Header(std::size_t i, Elf64_Shdr& header) const {
+    return i < count_ && offset_ <= bytes_.size() &&
+           ReadAt(bytes_, offset_ + i * sizeof(Elf64_Shdr), header);
+  }
+  std::string_view Content(const Elf64_Shdr& header) const {
+    return header.sh_type == SHT_NOBITS ? std::string_view()
+                                        : Part(bytes_, header.sh_offset, header.sh_size);
+  }
+  std::string_view Name(const Elf64_Shdr& header) const { return NameAt(names_, header.sh_name); }
+
+ private:
+  std::string_view bytes_, names_;
+  std::size_t offset_ = 0, count_ = 0;
+};
+
+/// Place of `symbol` in the symbol table; 0 where it is not.
+std::uint32_t SymbolIndex(const Elf& elf, std::string_view symbol) {
+  Elf64_Shdr table, names;
+  for (std::size_t i = 0; i < elf.count(); ++i) {
+    if (!elf.Header(i, table) || table.sh_type != SHT_SYMTAB || !elf.Header(table.sh_link, names))
+      continue;
+    const std::string_view entries = elf.Content(table), words = elf.Content(names);
+    Elf64_Sym entry;
+    for (std::uint32_t s = 0; ReadAt(entries, s * sizeof(entry), entry); ++s)
+      if (NameAt(words, entry.st_name) == symbol) return s;
+  }
+  return 0;
+}
+
+/// Attributes of .nv.info: format, code and a 16-bit value, or, in format 4, that many bytes. Those
+/// read here are pairs (symbol, number).
+void ReadInfo(std::string_view info, std::uint32_t symbol, ResourceUsage& usage) {
+  constexpr std::uint8_t kSized = 4, kFrameBytes = 0x11, kStackBytes = 0x12, kRegisters = 0x2f;
+  std::size_t at = 0;
+  std::uint8_t format = 0, code = 0;
+  std::uint16_t size = 0;
+  while (ReadAt(info, at, format) && ReadAt(info, at + 1, code) && ReadAt(info, at + 2, size)) {
+    std::uint32_t which = 0, value = 0;
+    if (format == kSized && ReadAt(info, at + 4, which) && ReadAt(info, at + 8, value) &&
+        which == symbol) {
+      if (code == kRegisters) usage.registers = value;
+      if (code == kFrameBytes || code == kStackBytes)
+        usage.stack_bytes = std::max(usage.stack_bytes, value);
+    }
+    at += 4 + (format == kSized ? size : 0);
+  }
+}
+
+}  // namespace
+
+std::optional<ResourceUsage> ResourcesOfLog(std::string_view log, std::string_view symbol) {
+  ResourceUsage usage;
+  bool found = false;
+  std::string_view entry, function;  // whom the next lines are about
+  for (std::string_view rest = log; !rest.empty();) {
+    const std::string_view line = NextLine(rest);
+    if (const std::size_t at = line.find(kEntry); at != std::string_view::npos) {
+      entry = Quoted(line.substr(at));
+    } else if (const std::size_t name = line.find(kProperties); name != std::string_view::npos) {
+      function = line.substr(name + kProperties.size());
+      while (!function.empty() && (function.back() == '\r' || function.back() == ' '))
+        function.remove_suffix(1);
+    } else if (line.find(" bytes stack frame") != std::string_view::npos) {
+      if (function != symbol && NamesEntry(log, function)) continue;
+      if (function == symbol)
+        usage.stack_bytes = std::max(usage.stack_bytes, Amount(line, " bytes stack frame"));
+      usage.spill_store_bytes += Amount(line, " bytes spill stores");
+      usage.spill_load_bytes += Amount(line, " bytes spill loads");
+    } else if (entry == symbol && line.find(" registers") != std::string_view::npos) {
+      found = true;
+      usage.registers = Amount(line, " registers");
+      usage.barriers = Amount(line, " barriers");
+      usage.static_smem_bytes = Amount(line, " bytes smem");
+      usage.constant_bytes = ConstantBytes(line);
+      usage.stack_bytes = std::max(usage.stack_bytes, Amount(line, " bytes cumulative stack size"));
+    }
+  }
+  if (!found) return std::nullopt;
+  return usage;
+}
+
+ResourceUsage ResourcesOfCubin(std::string_view cubin, std::string_view symbol) {
+  ResourceUsage usage;
+  const Elf elf(cubin);
+  const std::uint32_t index = SymbolIndex(elf, symbol);
+  if (index == 0) return usage;
+  const std::string shared = ".nv.shared." + std::string(symbol);
+  Elf64_Shdr header;
+  for (std::size_t i = 0; i < elf.count(); ++i) {
+    if (!elf.Header(i, header)) continue;
+    const std::string_view name = elf.Name(header);
+    if (name == ".nv.info") ReadInfo(elf.Content(header), index, usage);
+    if (name == shared) usage.static_smem_bytes = static_cast<std::uint32_t>(header.sh_size);
+    // ".nv.constant0.KERNEL": its parameters and literals; ".nv.constant3": variables of the unit.
+    if (name == ".nv.constant3" || (name.starts_with(".nv.constant") && name.size() > 13 &&
+                                    name[13] == '.' && name.substr(14) == symbol))
+      usage.constant_bytes += static_cast<std::uint32_t>(header.sh_size);
+  }
+  return usage;
+}
+
+std::string StableLog(std::string_view log) {
+  std::string stable;
+  while (!log.empty()) {
+    const std::string_view line = NextLine(log);
+    if (line.starts_with("ptxas info") && line.find("Compile time = ") != std::string_view::npos)
+      continue;
+    stable += line;
+    stable += '\n';
+  }
+  while (stable == "\n" || stable.ends_with("\n\n")) stable.pop_back();
+  return stable;
+}
+
+}  // namespace tilewright::cuda
