@@ -155,15 +155,6 @@ std::vector<KeyField> ListAction(const ActionFields& fields) {
 
 }  // namespace
 
-std::string CompilerIdentity::ToString() const {
-  constexpr std::size_t kShort = 8;
-  std::string text = Format("{} {} ({}", backend, version, build_id.substr(0, kShort));
-  if (!builtins_version.empty() || !builtins_build_id.empty()) {
-    text += Format(", builtins {} {}", builtins_version, builtins_build_id.substr(0, kShort));
-  }
-  return text + ")";
-}
-
 std::string ArtifactKey::Hex() const { return HexOf(bytes); }
 
 Result<ArtifactKey> ParseArtifactKey(std::string_view hex) {
