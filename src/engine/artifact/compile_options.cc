@@ -32,6 +32,8 @@ struct Rule {
 constexpr Rule kRules[] = {
     {"--std", Role::kEvery, Form::kFixed, "c++17"},
     {"-default-device", Role::kEvery, Form::kNone, ""},
+    {"--no-source-include", Role::kEvery, Form::kNone, ""},  // else files beside the unit's name,
+                                                             // seen from the working directory
     {"--ptxas-options", Role::kEvery, Form::kFixed, "-v"},
     {"--no-cache", Role::kIgnored, Form::kNone, ""},
     {"--extra-device-vectorization", Role::kFamily, Form::kNone, ""},
@@ -111,7 +113,7 @@ Result<NormalOption> FamilyOption(const CompileOption& option) {
 
 Result<std::vector<NormalOption>> RecordedOptions(std::span<const CompileOption> of_family) {
   std::vector<NormalOption> options;
-  options.reserve(of_family.size() + 3);
+  options.reserve(of_family.size() + std::size(kRules));
   for (const Rule& rule : kRules) {
     if (rule.role == Role::kEvery) {
       options.push_back({std::string(rule.flag), std::string(rule.value)});

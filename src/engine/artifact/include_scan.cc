@@ -56,7 +56,7 @@ class Scanner {
         line_start_ = false;
       } else {
         line_start_ = false;
-        SkipToken();
+        if (Status status = SkipToken(); !status) return Fail(status.error());
       }
     }
     return std::move(names_);
@@ -129,11 +129,17 @@ class Scanner {
   }
 
   /// A literal's prefix is part of the word before it, a digit separator part of the number.
-  void SkipToken() {
+  Status SkipToken() {
     const char c = text_[at_];
     if (IsWordStart(c)) {
       const std::string_view word = Word();
-      if (at_ >= text_.size()) return;
+      if (word == "__DATE__" || word == "__TIME__" || word == "__TIMESTAMP__") {
+        return Fail(ErrorCode::kInvalidArgument,
+                    Format("{} is not allowed in a kernel source: equal keys would have different "
+                           "code",
+                           word));
+      }
+      if (at_ >= text_.size()) return {};
       const bool raw = word == "R" || word == "u8R" || word == "uR" || word == "UR" || word == "LR";
       if (text_[at_] == '"' && raw) {
         SkipRawString();
@@ -150,6 +156,7 @@ class Scanner {
     } else {
       ++at_;
     }
+    return {};
   }
 
   bool IsSeparator(std::size_t at) const {

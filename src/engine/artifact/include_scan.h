@@ -12,7 +12,8 @@ namespace tilewright {
 /// that a condition would skip: a file too many in a key costs a compilation, one too few would
 /// serve stale code. Comments, string and character literals (raw ones too) and spliced lines are
 /// understood. kInvalidArgument where a directive's file cannot be known here: an include of a
-/// macro, #include_next, #import, #embed.
+/// macro, #include_next, #import, #embed; or where the text names the moment of its
+/// compilation: __DATE__, __TIME__, __TIMESTAMP__.
 Result<std::vector<std::string>> ScanIncludes(std::string_view text);
 
 /// Whether `name` can be a virtual name: relative, of printable ASCII without quotes, brackets and
