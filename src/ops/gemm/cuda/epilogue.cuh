@@ -1,50 +1,43 @@
 #pragma once
 
+#include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "ops/gemm/cuda/gemm_params.h"
 
 // From accumulators to global memory. mma.sync m16n8 and wgmma m64nN leave the same picture: with
-// g = lane / 4 and t = lane % 4, a thread has columns 8j + 2t and 8j + 2t + 1 of rows g and g + 8 of
-// a 16-row strip, in acc[4j .. 4j + 3].
+// g = lane / 4 and t = lane % 4, a thread has columns 8j + 2t and 8j + 2t + 1 of rows g and g + 8
+// of a 16-row strip, in acc[4j .. 4j + 3].
+//
+// There are 16 to 64 copies of each store in a kernel, so they are written for small code: compile
+// time is mostly theirs.
 
 namespace tw {
 
+/// Element `index` at `base` if `valid`, else 0. Without a branch.
 template <Type kType>
-__device__ __forceinline__ constexpr int TypeBytes() {
-  return kType == Type::kF32 ? 4 : 2;
-}
-
-/// Two f32 rounded to nearest even; `low` goes to the lower address.
-template <Type kType>
-__device__ __forceinline__ u32 PackPair(float low, float high) {
-  static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit types");
-  u32 packed;
-  if constexpr (kType == Type::kBF16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  }
-  return packed;
-}
-
-template <Type kType>
-__device__ __forceinline__ float LoadAsFloat(const void* base, i64 index) {
+__device__ __forceinline__ float LoadIf(const void* base, int index, bool valid) {
   if constexpr (kType == Type::kF32) {
-    return static_cast<const float*>(base)[index];
+    float value;
+    asm volatile(
+        "{ .reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.f32 %0, 0f00000000;\n"
+        "@p ld.global.f32 %0, [%1]; }"
+        : "=f"(value)
+        : "l"(static_cast<const float*>(base) + index), "r"(static_cast<int>(valid))
+        : "memory");
+    return value;
   } else {
-    const u16 bits = static_cast<const u16*>(base)[index];
-    if constexpr (kType == Type::kBF16) {
-      return __uint_as_float(static_cast<u32>(bits) << 16);
-    } else {
-      float value;
-      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-      return value;
-    }
+    u16 bits;
+    asm volatile(
+        "{ .reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u16 %0, 0;\n@p ld.global.u16 %0, [%1]; }"
+        : "=h"(bits)
+        : "l"(static_cast<const u16*>(base) + index), "r"(static_cast<int>(valid))
+        : "memory");
+    return kType == Type::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
   }
 }
 
-/// Transposes a 4 x 4 matrix of words over the four lanes of a quad: word i of lane t goes to word t
-/// of lane i. All 32 lanes call it.
+/// Transposes a 4 x 4 matrix of words over the four lanes of a quad: word i of lane t goes to word
+/// t of lane i. All 32 lanes call it; t = lane % 4.
 __device__ __forceinline__ void TransposeQuad(u32 (&v)[4], int t) {
 #pragma unroll
   for (int step = 1; step <= 2; step *= 2) {
@@ -63,109 +56,106 @@ __device__ __forceinline__ void TransposeQuad(u32 (&v)[4], int t) {
   }
 }
 
-/// One thread's stores, whatever strip and half it is at. kTypeC is kNone without addend.
-template <Type kTypeC, Type kTypeD>
-struct OutputWriter {
-  const GemmOutput& out;
-  bool wide;      // 16-byte stores (8-byte ones of f32) are aligned
-  bool with_c;    // c is to be read
-  int t;          // lane % 4
-
-  __device__ __forceinline__ OutputWriter(const GemmOutput& output, int lane)
-      : out(output), t(lane % 4) {
-    constexpr int kAlign = kTypeD == Type::kF32 ? 8 : 16;
-    wide = (reinterpret_cast<u64>(out.d) % kAlign |
-            static_cast<u64>(out.ldd) * TypeBytes<kTypeD>() % kAlign) == 0;
-    with_c = kTypeC != Type::kNone && out.beta != 0.0f;
+/// Stores the first `left` (any number) of the eight 16-bit elements in v; 16 bytes at once if
+/// `wide`, that is, if `at` is aligned for it.
+__device__ __forceinline__ void StoreOctet(u16* at, u32 (&v)[4], int left, bool wide) {
+  if (wide && left >= 8) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+  } else {
+    if (left > 8) left = 8;
+#pragma unroll 1
+    for (; left > 0; --left) {
+      *at++ = static_cast<u16>(v[0]);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) v[i] = FunnelRight(v[i], v[i + 1], 16);
+      v[3] >>= 16;
+    }
   }
+}
 
-  /// alpha * value, plus beta * c where there is one.
-  __device__ __forceinline__ float Scale(float value, int row, int col) const {
-    float result = out.alpha * value;
+/// Stores x if `left` >= 1 and y behind it if `left` >= 2; 8 bytes at once if `wide`.
+__device__ __forceinline__ void StoreFloats(float* at, float x, float y, int left, bool wide) {
+  const bool both = wide && left >= 2;
+  asm volatile(
+      "{ .reg .pred both, first, second;\n"
+      "setp.ne.s32 both, %3, 0;\nsetp.ne.s32 first, %4, 0;\nsetp.ne.s32 second, %5, 0;\n"
+      "@both st.global.v2.f32 [%0], {%1, %2};\n"
+      "@first st.global.f32 [%0], %1;\n@second st.global.f32 [%0+4], %2; }"
+      :
+      : "l"(at), "f"(x), "f"(y), "r"(static_cast<int>(both)),
+        "r"(static_cast<int>(!both && left > 0)), "r"(static_cast<int>(!both && left > 1))
+      : "memory");
+}
+
+/// Stores rows row0 + g and row0 + g + 8, columns col0 to col0 + 2 kCount - 1, of D = alpha * acc
+/// (+ beta * C unless kTypeC is kNone). All lanes of the warp call it, also those outside of m x n.
+template <Type kTypeC, Type kTypeD, int kCount>
+__device__ __forceinline__ void StoreStrip(const GemmOutput& out, const float (&acc)[kCount],
+                                           int row0, int col0, int lane) {
+  constexpr int kBlocks = kCount / 4;  // of eight columns
+  constexpr int kBytes = FloatBytes<kTypeD>();
+  constexpr int kWide = kTypeD == Type::kF32 ? 8 : 16;
+  const bool wide =
+      (reinterpret_cast<u64>(out.d) % kWide | static_cast<u64>(out.ldd) * kBytes % kWide) == 0;
+  const int t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = row0 + lane / 4 + 8 * half;
+    const int left = row < out.m ? out.n - col0 : 0;  // columns of this row from col0 on
+    const u64 d_line = reinterpret_cast<u64>(out.d) + (row * out.ldd + col0) * kBytes;
+
+    float value[2 * kBlocks];
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      value[2 * j] = out.alpha * acc[4 * j + 2 * half];
+      value[2 * j + 1] = out.alpha * acc[4 * j + 2 * half + 1];
+    }
     if constexpr (kTypeC != Type::kNone) {
-      if (with_c && row < out.m && col < out.n) {
-        result += out.beta * LoadAsFloat<kTypeC>(out.c, row * out.ldc + col);
+      if (out.beta != 0.0f) {
+        constexpr int kBytesC = FloatBytes<kTypeC>();
+        const void* c_pair =
+            static_cast<const char*>(out.c) + (row * out.ldc + col0 + 2 * t) * kBytesC;
+#pragma unroll
+        for (int i = 0; i < 2 * kBlocks; ++i) {
+          const int col = i / 2 * 8 + i % 2;
+          value[i] += out.beta * LoadIf<kTypeC>(c_pair, col, col + 2 * t < left);
+        }
       }
     }
-    return result;
-  }
 
-  __device__ __forceinline__ void StoreWord(u32 word, int row, int col) const {
-    u16* at = static_cast<u16*>(out.d) + (row * out.ldd + col);
-    if (row < out.m && col < out.n) at[0] = static_cast<u16>(word);
-    if (row < out.m && col + 1 < out.n) at[1] = static_cast<u16>(word >> 16);
-  }
-
-  /// Eight adjacent elements of one row.
-  __device__ __forceinline__ void StoreOctet(const u32 (&v)[4], int row, int col) const {
-    if (wide && col + 8 <= out.n) {
-      if (row < out.m) {
-        u16* at = static_cast<u16*>(out.d) + (row * out.ldd + col);
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :
-                     : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                     : "memory");
+    if constexpr (kTypeD == Type::kF32) {
+      float* at = reinterpret_cast<float*>(d_line) + 2 * t;
+#pragma unroll
+      for (int j = 0; j < kBlocks; ++j) {
+        StoreFloats(at + 8 * j, value[2 * j], value[2 * j + 1], left - 2 * t - 8 * j, wide);
       }
     } else {
+      u32 word[kBlocks];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) StoreWord(v[i], row, col + 2 * i);
-    }
-  }
-
-  __device__ __forceinline__ void StoreFloats(float x, float y, int row, int col) const {
-    float* at = static_cast<float*>(out.d) + (row * out.ldd + col);
-    if (wide && col + 2 <= out.n) {
-      if (row < out.m) {
-        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(x), "f"(y) : "memory");
+      for (int j = 0; j < kBlocks; ++j) {
+        word[j] = PackPairOf<kTypeD>(value[2 * j], value[2 * j + 1]);
       }
-    } else {
-      if (row < out.m && col < out.n) at[0] = x;
-      if (row < out.m && col + 1 < out.n) at[1] = y;
-    }
-  }
-
-  /// Stores rows row0 + g and row0 + g + 8 and columns col0 to col0 + 2 kCount - 1 of a strip. All
-  /// lanes of the warp call it, also those outside of m x n.
-  template <int kCount>
-  __device__ __forceinline__ void StoreStrip(const float (&acc)[kCount], int row0, int col0,
-                                             int lane) const {
-    constexpr int kBlocks = kCount / 4;  // of eight columns
+      // Of four blocks a thread has two columns each: 4 x 4 words over a quad, transposed so that
+      // each thread has one whole block, 16 bytes.
+      u16* at = reinterpret_cast<u16*>(d_line) + 8 * t;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = row0 + lane / 4 + 8 * half;
-      if constexpr (kTypeD == Type::kF32) {
+      for (int j = 0; j + 4 <= kBlocks; j += 4) {
+        u32 v[4] = {word[j], word[j + 1], word[j + 2], word[j + 3]};
+        TransposeQuad(v, t);
+        StoreOctet(at + 8 * j, v, left - 8 * t - 8 * j, wide);
+      }
+      // Fewer than four blocks: two columns at a time.
+      u16* pair = reinterpret_cast<u16*>(d_line) + 2 * t;
 #pragma unroll
-        for (int j = 0; j < kBlocks; ++j) {
-          const int col = col0 + 8 * j + 2 * t;
-          StoreFloats(Scale(acc[4 * j + 2 * half], row, col),
-                      Scale(acc[4 * j + 2 * half + 1], row, col + 1), row, col);
-        }
-      } else {
-        // Of four blocks a thread has two columns each: 4 x 4 words over a quad, transposed so that
-        // each thread has one whole block, 16 bytes.
-#pragma unroll
-        for (int j = 0; j + 4 <= kBlocks; j += 4) {
-          u32 v[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) v[i] = Pack(acc, j + i, half, row, col0);
-          TransposeQuad(v, t);
-          StoreOctet(v, row, col0 + 8 * (j + t));
-        }
-#pragma unroll
-        for (int j = kBlocks / 4 * 4; j < kBlocks; ++j) {
-          StoreWord(Pack(acc, j, half, row, col0), row, col0 + 8 * j + 2 * t);
-        }
+      for (int j = kBlocks / 4 * 4; j < kBlocks; ++j) {
+        if (2 * t + 8 * j < left) pair[8 * j] = static_cast<u16>(word[j]);
+        if (2 * t + 8 * j + 1 < left) pair[8 * j + 1] = static_cast<u16>(word[j] >> 16);
       }
     }
   }
-
-  template <int kCount>
-  __device__ __forceinline__ u32 Pack(const float (&acc)[kCount], int j, int half, int row,
-                                      int col0) const {
-    const int col = col0 + 8 * j + 2 * t;
-    return PackPair<kTypeD>(Scale(acc[4 * j + 2 * half], row, col),
-                            Scale(acc[4 * j + 2 * half + 1], row, col + 1));
-  }
-};
+}
 
 }  // namespace tw

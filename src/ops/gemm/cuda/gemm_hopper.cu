@@ -10,9 +10,9 @@
 
 // GEMM on TMA and wgmma (sm_90a). A CTA is one warpgroup that loads and one or two that multiply;
 // CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
-// ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects them.
-// Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile of B
-// each, for both.
+// ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects
+// them. Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile
+// of B each, for both.
 
 namespace tw {
 
@@ -20,10 +20,10 @@ using spec::kStages;
 using spec::kTileM;
 using spec::kTileN;
 
-constexpr int kTileK = 64;  // 128 bytes, one swizzle line
+constexpr int kTileK = 64;                        // 128 bytes, one swizzle line
 constexpr int kConsumers = spec::kWarps / 4 - 1;  // warpgroups that multiply
 constexpr int kThreads = 32 * spec::kWarps;
-constexpr int kBand = spec::kParam0;        // tile rows of a raster band
+constexpr int kBand = spec::kParam0;  // tile rows of a raster band
 constexpr int kCtasPerSm = spec::kParam1;
 constexpr int kCluster = spec::kClusterM > 1 ? spec::kClusterM : 1;
 constexpr int kStrips = kTileM / kConsumers / 64;  // of 64 rows of a consumer
@@ -34,8 +34,8 @@ static_assert(spec::kTileK == kTileK, "k-tile");
 static_assert(kStrips * kConsumers * 64 == kTileM, "tile");
 static_assert(kKMajorB || kTileN % (64 * kCluster) == 0, "boxes of B are 64 columns wide");
 
-// Shared memory, from a multiple of 1024: ring [kStages] of { A: [kTileM][64], B: [kTileN][64] }, in
-// 128-byte swizzle; K-major as written, else in boxes of 64 rows, [kTileM / 64][64 k][64].
+// Shared memory, from a multiple of 1024: ring [kStages] of { A: [kTileM][64], B: [kTileN][64] },
+// in 128-byte swizzle; K-major as written, else in boxes of 64 rows, [kTileM / 64][64 k][64].
 constexpr int kBytesA = kTileM * kTileK * 2;
 constexpr int kBytesB = kTileN * kTileK * 2;
 constexpr int kStageBytes = kBytesA + kBytesB;
@@ -70,7 +70,7 @@ struct TileLoop {
   int step = static_cast<int>(gridDim.x) / kCluster;
   int tiles_m;  // of kCluster * kTileM rows
   int tiles_n;
-  int rank;     // of this CTA in its cluster
+  int rank;  // of this CTA in its cluster
 
   __device__ __forceinline__ TileLoop(const GemmOutput& out, int cta_rank)
       : tiles_m((out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),
@@ -155,7 +155,6 @@ __device__ __forceinline__ void Consume(const GemmHopperParams& params, u32 ring
   constexpr u32 kStepA = (kKMajorA ? 32 : 2048) >> 4;
   constexpr u32 kStepB = (kKMajorB ? 32 : 2048) >> 4;
   const int k_tiles = (params.out.k + kTileK - 1) / kTileK;
-  const OutputWriter<spec::kTypeC, spec::kTypeD> writer(params.out, lane);
   // Of stage 0; a stage further is kStageBytes further.
   const u64 desc_a =
       WgmmaDescriptor(ring + consumer * kStrips * kBoxBytes, kKMajorA ? 16 : kBoxBytes, 1024);
@@ -194,9 +193,9 @@ __device__ __forceinline__ void Consume(const GemmHopperParams& params, u32 ring
     Release(ring, previous, lane);
 #pragma unroll
     for (int i = 0; i < kStrips; ++i) {
-      writer.StoreStrip(acc[i],
-                        tile.m * kTileM + (consumer * kStrips + i) * 64 + 16 * (warp % 4),
-                        tile.n * kTileN, lane);
+      StoreStrip<spec::kTypeC, spec::kTypeD>(
+          params.out, acc[i], tile.m * kTileM + (consumer * kStrips + i) * 64 + 16 * (warp % 4),
+          tile.n * kTileN, lane);
     }
   }
 }

@@ -7,9 +7,9 @@
 #include "ops/gemm/cuda/gemm_params.h"
 #include "ops/gemm/cuda/tile_layout.h"
 
-// Tiled GEMM on mma.sync, for sm_80 and newer: one CTA per output tile, a ring of kStages tiles of A
-// and B in shared memory filled by cp.async, swizzled against bank conflicts and read by ldmatrix.
-// Any m, n, k and leading dimension: what lies outside of A and B is filled with zeros.
+// Tiled GEMM on mma.sync, for sm_80 and newer: one CTA per output tile, a ring of kStages tiles of
+// A and B in shared memory filled by cp.async, swizzled against bank conflicts and read by
+// ldmatrix. Any m, n, k and leading dimension: what lies outside of A and B is filled with zeros.
 
 namespace tw {
 
@@ -49,7 +49,7 @@ struct Operand {
   static constexpr int kLines = kKMajor ? kRows : kTileK;
   static constexpr int kChunks = (kKMajor ? kTileK : kRows) / 8;
   static constexpr int kBytes = kLines * kChunks * 16;
-  static constexpr int kStep = kThreads / kChunks;               // lines between a thread's chunks
+  static constexpr int kStep = kThreads / kChunks;              // lines between a thread's chunks
   static constexpr int kCopies = (kLines + kStep - 1) / kStep;  // chunks of a thread
   static_assert(kThreads % kChunks == 0, "a thread keeps its chunk number");
 
@@ -144,9 +144,8 @@ extern "C" __global__ void __launch_bounds__(tw::kThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp / kWarpsN * kWarpM;
   const int warp_col = warp % kWarpsN * kWarpN;
-  const TileIndex tile =
-      RasterTile(static_cast<int>(blockIdx.x), (out.m + kTileM - 1) / kTileM,
-                 (out.n + kTileN - 1) / kTileN, kBand);
+  const TileIndex tile = RasterTile(static_cast<int>(blockIdx.x), (out.m + kTileM - 1) / kTileM,
+                                    (out.n + kTileN - 1) / kTileN, kBand);
   const int row0 = tile.m * kTileM;
   const int col0 = tile.n * kTileN;
   const int k_tiles = (out.k + kTileK - 1) / kTileK;
@@ -156,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(tw::kThreads)
 
   // A group is committed for every slot of the schedule, also an empty one, so that counting groups
   // counts k-tiles.
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kStages - 1; ++i) {
     if (i < k_tiles) {
       a.CopyNext(ring + i * kStageBytes);
@@ -215,9 +214,9 @@ extern "C" __global__ void __launch_bounds__(tw::kThreads)
     }
   }
 
-  const OutputWriter<spec::kTypeC, spec::kTypeD> writer(out, lane);
 #pragma unroll
   for (int i = 0; i < kStrips; ++i) {
-    writer.StoreStrip(acc[i], row0 + warp_row + 16 * i, col0 + warp_col, lane);
+    StoreStrip<spec::kTypeC, spec::kTypeD>(out, acc[i], row0 + warp_row + 16 * i, col0 + warp_col,
+                                           lane);
   }
 }

@@ -24,10 +24,10 @@ struct GemmOutput {
 };
 static_assert(sizeof(GemmOutput) == 56, "layout");
 
-/// gemm_mma. Leading dimensions in elements, at least the extent of the contiguous dimension: lda >=
-/// k for A "t" ([m][k], k contiguous), >= m for A "n"; ldb >= k for B "n" ([n][k] in memory), >= n
-/// for B "t". An operand whose address is a multiple of 16 and whose leading dimension is a multiple
-/// of 8 is copied 16 bytes at a time, another one element by element.
+/// gemm_mma. Leading dimensions in elements, at least the extent of the contiguous dimension: lda
+/// >= k for A "t" ([m][k], k contiguous), >= m for A "n"; ldb >= k for B "n" ([n][k] in memory), >=
+/// n for B "t". An operand whose address is a multiple of 16 and whose leading dimension is a
+/// multiple of 8 is copied 16 bytes at a time, another one element by element.
 struct GemmMmaParams {
   const void* a;
   const void* b;
@@ -43,7 +43,8 @@ struct alignas(128) TensorMap {
 };
 static_assert(sizeof(TensorMap) == 128, "layout");
 
-/// gemm_hopper. The maps describe A and B (GemmTensorMaps in gemm_launch.h says how to encode them).
+/// gemm_hopper. The maps describe A and B (GemmTensorMaps in gemm_launch.h says how to encode
+/// them).
 struct GemmHopperParams {
   TensorMap a;
   TensorMap b;

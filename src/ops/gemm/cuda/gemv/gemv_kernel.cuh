@@ -1,0 +1,208 @@
+#pragma once
+
+#include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/types.cuh"
+#include "device/cuda/kernels/vector.cuh"
+#include "device/cuda/kernels/warp.cuh"
+#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "ops/gemm/cuda/gemv/gemv_weights.cuh"
+
+// Few rows of x times a matrix of weights: bound by reading the weights once. A warp owns kRows rows
+// of W, or shares them with kSplit - 1 others that take other parts of k; its lanes read adjacent
+// parts of a row, decode them in registers to f32 and multiply by kTileM rows of x, which come from
+// L1. Sums are f32: in every lane over ascending k, then over the lanes, then over the warps that
+// share a row; the order depends on the spec, k and the alignment of the rows, and not on m: a row of y has the same
+// bits in every batch of one kernel.
+
+namespace tw {
+
+struct GlobalMemory {
+  TW_DEVICE static U32x4 Load16(const void* p) { return LoadOnce16(p); }
+  TW_DEVICE static U32x2 Load8(const void* p) { return LoadOnce8(p); }
+  TW_DEVICE static u32 Load4(const void* p) { return LoadOnce4(p); }
+  TW_DEVICE static u32 Load2(const void* p) { return LoadOnce2(p); }
+};
+
+/// Whole rows of 16-byte units, each read by one instruction: nothing is gained by L1.
+struct StreamMemory {
+  TW_DEVICE static U32x4 Load16(const void* p) { return LoadStream16(p); }
+};
+
+template <bool kCondition, class A, class B>
+struct SelectType {
+  using type = A;
+};
+template <class A, class B>
+struct SelectType<false, A, B> {
+  using type = B;
+};
+
+/// Four adjacent elements of a row of x.
+template <Type kType>
+__device__ __forceinline__ void LoadActivations(const void* row, int k, float (&x)[4]) {
+  if constexpr (kType == Type::kF32) {
+    const U32x4 r = LoadCached16(static_cast<const float*>(row) + k);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = FloatOf(r.v[j]);
+  } else {
+    const U32x2 r = LoadCached8(static_cast<const u16*>(row) + k);
+    x[0] = LowToF32<kType>(r.v[0]);
+    x[1] = HighToF32<kType>(r.v[0]);
+    x[2] = LowToF32<kType>(r.v[1]);
+    x[3] = HighToF32<kType>(r.v[1]);
+  }
+}
+
+template <Type kTypeX, Type kTypeW, int kTileM, int kRows>
+struct GemvWarp {
+  using W = Weights<kTypeW>;
+  static constexpr bool kPlain = kTypeW == Type::kBF16 || kTypeW == Type::kF16;
+  static constexpr int kBlocksPerSpan = 32 / W::kLanes;  // a span: what the warp reads at a time
+
+  const void* x[kTileM];
+  const u8* w[kRows];
+  int blocks;  // of a row
+  int lane;
+  float acc[kTileM][kRows];
+
+  /// Spans `span` .. span + kUnroll - 1 of every row: all loads first, so that they are in flight
+  /// together. One copy of this code serves the end of a row as well, at the price of a comparison
+  /// for 64 multiply-adds or more: copies without it doubled the time to compile.
+  template <int kUnroll>
+  __device__ __forceinline__ void Accumulate(int span) {
+    using Memory = typename SelectType<kPlain, StreamMemory, GlobalMemory>::type;
+    const int part = lane % W::kLanes;
+    const int first = span * kBlocksPerSpan + lane / W::kLanes;
+    typename W::Raw raw[kUnroll][kRows];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int block = first + u * kBlocksPerSpan;
+      // Beyond the row the last block is read again and not used: no load is conditional.
+      const i64 at = static_cast<i64>(block < blocks ? block : blocks - 1) * W::kBytes;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) raw[u][r] = W::template Load<Memory>(w[r] + at, part);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int block = first + u * kBlocksPerSpan;
+      if (block < blocks) Multiply(raw[u], block, part);
+    }
+  }
+
+  __device__ __forceinline__ void Multiply(const typename W::Raw (&raw)[kRows], int block,
+                                           int part) {
+    typename W::Scales scales[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) scales[r] = W::Prepare(raw[r], part);
+#pragma unroll
+    for (int i = 0; i < W::kQuads; ++i) {
+      float weights[kRows][4];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) W::Decode(raw[r], scales[r], i, weights[r]);
+      const int k = block * W::kBlock + W::QuadOffset(part, i);
+#pragma unroll
+      for (int m = 0; m < kTileM; ++m) {
+        float values[4];
+        LoadActivations<kTypeX>(x[m], k, values);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) acc[m][r] = Fma(weights[r][j], values[j], acc[m][r]);
+        }
+      }
+    }
+  }
+
+  /// Every kSplit-th group of kUnroll spans, from `group` on.
+  template <int kSplit, int kUnroll>
+  __device__ __forceinline__ void Run(int group) {
+    const int spans = (blocks + kBlocksPerSpan - 1) / kBlocksPerSpan;
+#pragma unroll 1
+    for (; group * kUnroll < spans; group += kSplit) Accumulate<kUnroll>(group * kUnroll);
+  }
+
+  /// Elements begin .. k - 1 of rows of plain weights, one at a time, every `step`-th.
+  __device__ __forceinline__ void RunElements(int begin, int k, int step) {
+#pragma unroll 1
+    for (int at = begin; at < k; at += step) {
+      float weights[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) weights[r] = LoadElement<kTypeW>(w[r], at);
+#pragma unroll
+      for (int m = 0; m < kTileM; ++m) {
+        const float value = LoadElement<kTypeX>(x[m], at);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) acc[m][r] = Fma(weights[r], value, acc[m][r]);
+      }
+    }
+  }
+};
+
+/// The whole kernel. kWarps warps in kWarps / kSplit groups, each with kRows of the CTA's rows.
+template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, int kTileM, int kTileN, int kWarps,
+          int kSplit, int kUnroll>
+__device__ __forceinline__ void Gemv(const GemvParams& p) {
+  constexpr int kGroups = kWarps / kSplit, kRows = kTileN / kGroups;
+  static_assert(kGroups * kSplit == kWarps && kRows * kGroups == kTileN, "whole groups and rows");
+  using Warp = GemvWarp<kTypeX, kTypeW, kTileM, kRows>;
+  __shared__ float partial[kWarps][kTileM][kRows];
+
+  const int warp_id = static_cast<int>(threadIdx.x) / 32;
+  const int n0 = static_cast<int>(blockIdx.x) * kTileN, m0 = static_cast<int>(blockIdx.y) * kTileM;
+  Warp warp;
+  warp.lane = static_cast<int>(threadIdx.x) % 32;
+  warp.blocks = p.k / Warp::W::kBlock;
+  const int first_row = n0 + warp_id / kSplit * kRows;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    // Rows beyond the matrix read its last one and are not stored.
+    const int row = first_row + r < p.n ? first_row + r : p.n - 1;
+    warp.w[r] = static_cast<const u8*>(p.w) + row * p.w_row_bytes;
+  }
+#pragma unroll
+  for (int m = 0; m < kTileM; ++m) {
+    const int row = m0 + m < p.m ? m0 + m : p.m - 1;
+    warp.x[m] = static_cast<const u8*>(p.x) + row * p.ldx * FloatBytes<kTypeX>();
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) warp.acc[m][r] = 0.0f;
+  }
+
+  const int split = warp_id % kSplit;
+  if constexpr (Warp::kPlain) {
+    const bool aligned =
+        PacksAligned<kTypeX, 4>(p.x, p.ldx) &&
+        (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
+    if (aligned) warp.template Run<kSplit, kUnroll>(split);
+    // What is left: the k % 8 last elements, or all of them.
+    const int begin = aligned ? p.k - p.k % Warp::W::kBlock : 0;
+    warp.RunElements(begin + split * 32 + warp.lane, p.k, 32 * kSplit);
+  } else {
+    warp.template Run<kSplit, kUnroll>(split);
+  }
+
+#pragma unroll
+  for (int m = 0; m < kTileM; ++m) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float sum = WarpSum(warp.acc[m][r]);
+      if (warp.lane == 0) partial[warp_id][m][r] = sum;
+    }
+  }
+  __syncthreads();  // every warp's sums are there before any thread adds those of a row
+
+  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kTileN; i += kWarps * 32) {
+    const int m = i / kTileN, row = i % kTileN;
+    if (m0 + m >= p.m || n0 + row >= p.n) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kSplit; ++s) sum += partial[row / kRows * kSplit + s][m][row % kRows];
+    float value = p.alpha * sum;
+    if constexpr (kTypeC != Type::kNone) {
+      if (p.beta != 0.0f)
+        value = Fma(p.beta, LoadElement<kTypeC>(p.c, (m0 + m) * p.ldc + n0 + row), value);
+    }
+    StoreElement<kTypeY>(p.y, (m0 + m) * p.ldy + n0 + row, value);
+  }
+}
+
+}  // namespace tw

@@ -1,0 +1,39 @@
+#pragma once
+
+// Plain C++ for the compiler of the kernels and for the host.
+
+namespace tw {
+
+/// y[m][n] = alpha * sum over k of x[m][k] * W[n][k], plus beta * c[m][n] where the spec's epilogue
+/// is kAdd. All pointers are of device memory. Strides of x, c and y are in elements, of W in bytes.
+/// Grid of the launch: GemvGridX x GemvGridY x 1.
+struct GemvParams {
+  /// [m][k], type_a. Weights in blocks: every row aligned to four elements. Plain weights: to one;
+  /// fast when x is aligned to four elements and W to 16 bytes in every row, element by element
+  /// otherwise.
+  const void* x;
+  const void* w;  ///< [n][k], type_b; blocks: every row aligned to GemvRowAlignment(block bytes)
+  const void* c;  ///< [m][n], type_c, or null
+  void* y;        ///< [m][n], type_d; may be c
+  long long ldx, ldc, ldy;
+  long long w_row_bytes;
+  int m;  ///< any; the grid covers it in steps of tile_m
+  int n;
+  int k;  ///< blocks: a multiple of the block
+  float alpha, beta;
+};
+
+constexpr unsigned int GemvGridX(int n, int tile_n) {
+  return static_cast<unsigned int>((n + tile_n - 1) / tile_n);
+}
+constexpr unsigned int GemvGridY(int m, int tile_m) {
+  return static_cast<unsigned int>((m + tile_m - 1) / tile_m);
+}
+
+/// What the address of every row of W must be a multiple of, by the bytes of a block: 144 is q4_K,
+/// 20 is q4_1, the others are made of 16-bit units.
+constexpr int GemvRowAlignment(int block_bytes) {
+  return block_bytes % 16 == 0 ? 16 : block_bytes % 4 == 0 ? 4 : 2;
+}
+
+}  // namespace tw
