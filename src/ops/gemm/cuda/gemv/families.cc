@@ -1,0 +1,236 @@
+#include "ops/gemm/cuda/gemv/families.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int kMaxTileM = 8, kMaxWarps = 16, kMaxCtas = 16;
+constexpr int kRegistersOfSm = 65536;
+
+bool IsActivation(DataType type) { return type == DataType::kF32 || type == DataType::kBF16; }
+bool IsPlain(DataType type) { return type == DataType::kBF16 || type == DataType::kF16; }
+bool IsBlock(DataType type) {
+  switch (type) {
+    case DataType::kQ4_0:
+    case DataType::kQ4_1:
+    case DataType::kQ8_0:
+    case DataType::kQ6_K:
+    case DataType::kQ4_K:
+      return true;
+    default:
+      return false;
+  }
+}
+
+int SplitOf(const KernelSpec& spec) { return spec.params[0]; }
+int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
+
+std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
+  return Rejection{reason, std::move(have), std::move(need)};
+}
+
+std::optional<Rejection> CheckRange(const char* name, int value, int low, int high) {
+  if (value >= low && value <= high) return std::nullopt;
+  return Reject(Reason::kShape, Format("{} = {}", name, value), Format("{} to {}", low, high));
+}
+
+std::optional<Rejection> CheckTypes(const KernelSpec& s, bool (*is_weight)(DataType),
+                                    const char* weights) {
+  if (!IsActivation(s.type_a)) {
+    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "f32 or bf16");
+  }
+  if (!is_weight(s.type_b))
+    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)), weights);
+  if (!IsActivation(s.type_d))
+    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "f32 or bf16");
+  const bool adds = s.epilogue == SpecEpilogue::kAdd;
+  if (!adds && s.epilogue != SpecEpilogue::kNone) {
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none or add");
+  }
+  if (adds ? !IsActivation(s.type_c) : s.type_c != DataType::kNone) {
+    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
+                  adds ? "f32 or bf16 with epilogue add" : "none without epilogue add");
+  }
+  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
+    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> CheckShape(const KernelSpec& s) {
+  if (auto no = CheckRange("tile_m", s.tile_m, 1, kMaxTileM)) return no;
+  if (auto no = CheckRange("warps", s.warps, 1, kMaxWarps)) return no;
+  if (auto no = CheckRange("stages", s.stages, 1, 8)) return no;
+  if (auto no = CheckRange("param1", CtasOf(s), 1, kMaxCtas)) return no;
+  if (SplitOf(s) < 1 || s.warps % SplitOf(s) != 0) {
+    return Reject(Reason::kShape, Format("param0 = {}, warps = {}", SplitOf(s), s.warps),
+                  "param0 a divisor of warps");
+  }
+  const int groups = s.warps / SplitOf(s);
+  if (s.tile_n == 0 || s.tile_n % groups != 0 || s.tile_n / groups > 8) {
+    return Reject(Reason::kShape, Format("tile_n = {}, {} groups of warps", s.tile_n, groups),
+                  "1 to 8 rows for each group");
+  }
+  if (s.tile_m * (s.tile_n / groups) > 32) {
+    return Reject(Reason::kShape, Format("{} x {} sums in a lane", s.tile_m, s.tile_n / groups),
+                  "32 at most");
+  }
+  if (s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 ||
+      s.params[2] != 0 || s.params[3] != 0) {
+    return Reject(Reason::kShape, "a field that gemv does not use is set",
+                  "tile_k, split_k, cluster_m, cluster_n, param2, param3 = 0");
+  }
+  if (s.warps * 32 * CtasOf(s) > 2048) {
+    return Reject(Reason::kShape, Format("{} CTAs of {} warps", CtasOf(s), s.warps),
+                  "at most 64 warps on an SM");
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> Check(const KernelSpec& spec, bool (*is_weight)(DataType),
+                               const char* weights) {
+  if (spec.arch.number < 80)
+    return Reject(Reason::kDevice, spec.arch.ToString(), "sm_80 or newer");
+  if (auto no = CheckTypes(spec, is_weight, weights)) return no;
+  return CheckShape(spec);
+}
+
+std::optional<Rejection> CheckPlain(const KernelSpec& spec) {
+  return Check(spec, &IsPlain, "bf16 or f16");
+}
+std::optional<Rejection> CheckBlocks(const KernelSpec& spec) {
+  return Check(spec, &IsBlock, "q4_0, q4_1, q8_0, q6_k or q4_k");
+}
+
+KernelLaunchShape Launch(const KernelSpec& spec) {
+  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
+}
+
+ResourceLimits Limits(const KernelSpec& spec) {
+  // What lets param1 CTAs live on an SM; registers come in units of eight a thread.
+  const int fit = kRegistersOfSm / (spec.warps * 32 * CtasOf(spec)) / 8 * 8;
+  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
+}
+
+/// How many rows of W a warp reads at once, how many spans deep, and how many CTAs an SM shall hold
+/// (which bounds the registers; no row spills). At one row of x, 32 warps of 2 x 4 loads of 16 bytes
+/// keep 128 KB in flight on an SM; 26 KB hide the latency of an H200's memory at its full rate.
+/// More rows of W for a load of x pay where x has several rows.
+struct Shape {
+  int tile_m, rows, stages, ctas;
+};
+constexpr std::array kPlainShapes = {Shape{1, 2, 4, 8}, Shape{2, 4, 2, 5}, Shape{4, 4, 1, 4},
+                                     Shape{8, 2, 2, 3}};
+constexpr Shape kPlainWide = {1, 4, 4, 5};
+constexpr std::array kBlockShapes = {Shape{1, 2, 2, 5}, Shape{2, 2, 2, 4}, Shape{4, 2, 1, 4},
+                                     Shape{8, 2, 1, 3}};
+constexpr Shape kBlockWide = {1, 4, 1, 4};
+
+KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape, int split) {
+  constexpr int kWarps = 4;
+  KernelSpec spec;
+  spec.family = IsPlain(weight) ? FamilyName("gemv_bf16") : FamilyName("gemv_q");
+  spec.arch = arch;
+  spec.type_a = x;
+  spec.type_b = weight;
+  spec.type_d = x;
+  spec.order_a = Order::kRowMajor;
+  spec.order_b = Order::kColMajor;
+  spec.stages = static_cast<std::uint8_t>(shape.stages);
+  spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
+  spec.tile_n = static_cast<std::uint16_t>(shape.rows * kWarps / split);
+  spec.warps = kWarps;
+  spec.params = {split, shape.ctas, 0, 0};
+  return spec;
+}
+
+std::vector<KernelSpec> Catalog(CudaArch arch, std::initializer_list<DataType> weights) {
+  std::vector<KernelSpec> specs;
+  for (const DataType weight : weights) {
+    const std::vector<KernelSpec> own = GemvSpecsForWeight(weight, arch);
+    specs.insert(specs.end(), own.begin(), own.end());
+  }
+  return specs;
+}
+std::vector<KernelSpec> PlainCatalog(CudaArch arch) {
+  return Catalog(arch, {DataType::kBF16, DataType::kF16});
+}
+std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
+  return Catalog(arch, {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K,
+                        DataType::kQ4_K});
+}
+
+}  // namespace
+
+Status AddGemvFamilies(KernelFamilies& families) {
+  KernelFamily plain{.name = "gemv_bf16",
+                     .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
+                     .check = &CheckPlain,
+                     .launch = &Launch,
+                     .limits = &Limits,
+                     .catalog = &PlainCatalog};
+  if (Status status = families.Add(plain); !status) return status;
+  KernelFamily blocks = plain;
+  blocks.name = "gemv_q";
+  blocks.source = "ops/gemm/cuda/gemv/gemv_q.cu";
+  blocks.check = &CheckBlocks;
+  blocks.catalog = &BlockCatalog;
+  return families.Add(blocks);
+}
+
+std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  if (arch.number < 80 || (!IsPlain(weight) && !IsBlock(weight))) return specs;
+  for (const DataType x : {DataType::kF32, DataType::kBF16}) {
+    for (const Shape& shape : IsPlain(weight) ? kPlainShapes : kBlockShapes) {
+      for (const int split : {1, 4}) specs.push_back(MakeSpec(x, weight, arch, shape, split));
+    }
+    const Shape& wide = IsPlain(weight) ? kPlainWide : kBlockWide;
+    for (const int split : {1, 4}) specs.push_back(MakeSpec(x, weight, arch, wide, split));
+    // The projections that end a residual block: y = x W^T + c.
+    KernelSpec add = MakeSpec(x, weight, arch, wide, 4);
+    add.epilogue = SpecEpilogue::kAdd;
+    add.type_c = x;
+    specs.push_back(add);
+  }
+  return specs;
+}
+
+std::optional<Rejection> CheckGemvParams(const KernelSpec& spec, const tw::GemvParams& params) {
+  if (params.m < 1 || params.n < 1 || params.k < 1) {
+    return Reject(Reason::kShape, Format("{} x {} x {}", params.m, params.n, params.k),
+                  "m, n, k of 1 or more");
+  }
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  if (params.k % weight.block_elements != 0) {
+    return Reject(Reason::kShape, Format("k = {}", params.k),
+                  Format("a multiple of {} for {}", weight.block_elements, weight.name));
+  }
+  if (spec.epilogue == SpecEpilogue::kAdd && params.c == nullptr && params.beta != 0)
+    return Reject(Reason::kEpilogue, "no addend", "c, or beta = 0");
+  const auto misaligned = [](const void* base, long long stride, std::uint64_t alignment) {
+    return (reinterpret_cast<std::uintptr_t>(base) | static_cast<std::uint64_t>(stride)) %
+               alignment !=
+           0;
+  };
+  if (!weight.block_quantised) return std::nullopt;
+  const int align_w = tw::GemvRowAlignment(weight.block_bytes);
+  if (misaligned(params.w, params.w_row_bytes, static_cast<std::uint64_t>(align_w))) {
+    return Reject(Reason::kAlignment,
+                  Format("W at {}, rows of {} bytes", params.w, params.w_row_bytes),
+                  Format("multiples of {}", align_w));
+  }
+  const int bytes_x = GetTypeInfo(spec.type_a).block_bytes;
+  if (misaligned(params.x, params.ldx * bytes_x, static_cast<std::uint64_t>(4 * bytes_x))) {
+    return Reject(Reason::kAlignment, Format("x at {}, ldx = {}", params.x, params.ldx),
+                  "rows aligned to four elements");
+  }
+  return std::nullopt;
+}
+
+}  // namespace tilewright

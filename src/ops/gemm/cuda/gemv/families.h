@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "tilewright/kernel_family.h"
+
+/// Families `gemv_bf16` (weights of bf16 and f16) and `gemv_q` (q4_0, q4_1, q8_0, q6_k, q4_k in
+/// blocks as GGUF has them): few rows of activations times a matrix. README.md names the fields of
+/// their specs.
+
+namespace tilewright {
+
+/// kInvalidArgument if a name is taken.
+Status AddGemvFamilies(KernelFamilies& families);
+
+/// The kernels for weights of one type on one architecture, for activations of f32 and bf16 and 1,
+/// 2, 4 or 8 rows at once: a streaming one, one that splits k between the warps of a CTA (few rows
+/// of W) and, for one row, wider ones. Empty for other types. Deterministic order, each once.
+std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch);
+
+/// nullopt when `params` may be launched with the kernel of `spec`: sizes positive, k whole blocks,
+/// rows aligned as gemv_params.h says, the addend there. Looks at addresses, not behind them.
+std::optional<Rejection> CheckGemvParams(const KernelSpec& spec, const tw::GemvParams& params);
+
+}  // namespace tilewright
