@@ -1,0 +1,71 @@
+#include "ops/gemm/cuda/family_checks.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "tilewright/types.h"
+
+namespace tilewright {
+
+std::uint32_t MaxSmemBytes(CudaArch arch) {
+  switch (arch.number) {
+    case 80:
+    case 87:
+      return 163 * 1024;
+    case 86:
+    case 88:
+    case 89:
+    case 120:
+    case 121:
+      return 99 * 1024;
+    default:
+      return 227 * 1024;
+  }
+}
+
+std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const int> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), have) != allowed.end()) return std::nullopt;
+  std::string list;
+  for (const int value : allowed) list += Format("{}{}", list.empty() ? "" : ", ", value);
+  return Rejection{Reason::kShape, Format("{} = {}", field, have), Format("one of {}", list)};
+}
+
+std::optional<Rejection> CheckRange(const char* field, int have, int low, int high) {
+  if (have >= low && have <= high) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} = {}", field, have),
+                   low == high ? Format("{}", low) : Format("{} to {}", low, high)};
+}
+
+std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec) {
+  const auto narrow = [](DataType type) {
+    return type == DataType::kBF16 || type == DataType::kF16;
+  };
+  const auto output = [&](DataType type) { return narrow(type) || type == DataType::kF32; };
+  if (!narrow(spec.type_a) || spec.type_b != spec.type_a) {
+    return Rejection{Reason::kType,
+                     Format("A {} and B {}", DataTypeName(spec.type_a), DataTypeName(spec.type_b)),
+                     "both bf16 or both f16"};
+  }
+  if (!output(spec.type_d)) {
+    return Rejection{Reason::kType, Format("D {}", DataTypeName(spec.type_d)), "bf16, f16 or f32"};
+  }
+  switch (spec.epilogue) {
+    case SpecEpilogue::kNone:
+      if (spec.type_c != DataType::kNone) {
+        return Rejection{Reason::kType, Format("C {}", DataTypeName(spec.type_c)),
+                         "no C without the epilogue add"};
+      }
+      break;
+    case SpecEpilogue::kAdd:
+      if (!output(spec.type_c)) {
+        return Rejection{Reason::kType, Format("C {}", DataTypeName(spec.type_c)),
+                         "bf16, f16 or f32"};
+      }
+      break;
+    case SpecEpilogue::kScale:
+      return Rejection{Reason::kEpilogue, "epilogue scale", "none or add"};
+  }
+  return CheckRange("split_k", spec.split_k, 0, 0);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "tilewright/kernel.h"
+#include "tilewright/kernel_spec.h"
+
+// What the two families share.
+
+namespace tilewright {
+
+inline constexpr const char* kGemmMma = "gemm_mma";
+inline constexpr const char* kGemmHopper = "gemm_hopper";
+inline constexpr std::uint32_t kHopperTileK = 64;
+
+/// Shared memory a CTA may have on `arch`, bytes (CUDA programming guide, compute capabilities).
+std::uint32_t MaxSmemBytes(CudaArch arch);
+
+/// `have` is one of `allowed`, else a rejection that names the field.
+std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const int> allowed);
+std::optional<Rejection> CheckRange(const char* field, int have, int low, int high);
+
+/// Types and epilogue that the common epilogue serves: A and B of one 16-bit type, D bf16, f16 or
+/// f32, C likewise with kAdd and none without; no split of k.
+std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec);
+
+}  // namespace tilewright

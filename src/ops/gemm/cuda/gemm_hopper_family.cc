@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <array>
+
+#include "core/text.h"
+#include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/family_checks.h"
+
+namespace tilewright {
+namespace {
+
+constexpr CudaArch kHopper{90, 'a'};
+
+int Consumers(const KernelSpec& spec) { return spec.warps / 4 - 1; }
+
+// Ring, two barriers a stage, and what aligning the ring to 1024 may skip.
+std::uint32_t SmemBytes(const KernelSpec& spec) {
+  return spec.stages * ((spec.tile_m + spec.tile_n) * kHopperTileK * 2u + 16u) + 1024u;
+}
+
+std::optional<Rejection> CheckTile(const KernelSpec& spec) {
+  constexpr std::array kWarps{8, 12};
+  constexpr std::array kCtas{1, 2};
+  constexpr std::array kClusters{0, 2};
+  if (auto no = CheckOneOf("warps", spec.warps, kWarps)) return no;
+  const int rows = 64 * Consumers(spec);
+  const std::array tiles_m{rows, 2 * rows};
+  if (auto no = CheckOneOf("tile_m", spec.tile_m, tiles_m)) return no;
+  if (auto no = CheckRange("tile_n", spec.tile_n, 32, 256)) return no;
+  if (auto no = CheckRange("tile_k", spec.tile_k, kHopperTileK, kHopperTileK)) return no;
+  if (auto no = CheckOneOf("cluster_m", spec.cluster_m, kClusters)) return no;
+  if (auto no = CheckRange("cluster_n", spec.cluster_n, 0, 0)) return no;
+  if (auto no = CheckOneOf("param1", spec.params[1], kCtas)) return no;
+  const int box = spec.order_b == Order::kColMajor ? 32 : 64 * std::max<int>(spec.cluster_m, 1);
+  if (spec.tile_n % box != 0) {
+    return Rejection{Reason::kShape, Format("tile_n = {}", spec.tile_n),
+                     Format("a multiple of {}", box)};
+  }
+  const int accumulators = spec.tile_m * spec.tile_n / (128 * Consumers(spec));
+  const int most = spec.params[1] == 2 ? 64 : 128;
+  if (accumulators > most) {
+    return Rejection{Reason::kShape, Format("{} accumulators a thread", accumulators),
+                     Format("at most {}", most)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> Check(const KernelSpec& spec) {
+  if (spec.arch != kHopper) {
+    return Rejection{Reason::kDevice, spec.arch.ToString(), "sm_90a (wgmma)"};
+  }
+  if (auto no = CheckGemmTypes(spec)) return no;
+  if (auto no = CheckTile(spec)) return no;
+  if (auto no = CheckRange("stages", spec.stages, 2, 12)) return no;
+  if (auto no = CheckRange("param0", spec.params[0], 1, 64)) return no;
+  if (auto no = CheckRange("param2", spec.params[2], 0, 0)) return no;
+  if (auto no = CheckRange("param3", spec.params[3], 0, 0)) return no;
+  // The system takes 1 KiB of each CTA out of the 228 of a multiprocessor.
+  const std::uint32_t most = MaxSmemBytes(spec.arch) / spec.params[1] - (spec.params[1] - 1) * 512u;
+  if (SmemBytes(spec) > most) {
+    return Rejection{Reason::kWorkspace, Format("{} bytes of shared memory", SmemBytes(spec)),
+                     Format("at most {} for {} CTAs a multiprocessor", most, spec.params[1])};
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape Launch(const KernelSpec& spec) {
+  return {.threads = 32u * spec.warps, .dynamic_smem_bytes = SmemBytes(spec)};
+}
+
+// Registers at entry: what the register file has for the CTAs of a multiprocessor. A spill in the
+// main loop serialises wgmma and costs most of the speed.
+ResourceLimits Limits(const KernelSpec& spec) {
+  const std::uint32_t threads = 32u * spec.warps * static_cast<std::uint32_t>(spec.params[1]);
+  return {.max_registers = std::min(255u, 65536u / threads / 8u * 8u)};
+}
+
+struct Tile {
+  std::uint16_t m, n, warps;
+  std::uint8_t stages, cluster_m;
+  std::int32_t band, ctas;
+};
+// Not yet timed against each other. Bands are chosen so that the rows and the columns that 132 CTAs
+// work on at a time are about as many.
+constexpr Tile kWide{128, 256, 12, 4, 0, 16, 1};
+constexpr Tile kWidePair{128, 256, 12, 4, 2, 8, 1};
+constexpr Tile kHigh{256, 128, 12, 4, 0, 8, 1};
+constexpr Tile kSquare{128, 128, 12, 6, 0, 16, 1};
+constexpr Tile kWide192{128, 192, 12, 5, 0, 16, 1};
+constexpr Tile kLow{64, 256, 8, 5, 0, 16, 1};
+constexpr Tile kLowTwice{64, 128, 8, 4, 0, 16, 2};
+
+struct Types {
+  DataType operands, c, d;
+};
+
+KernelSpec MakeSpec(const Types& types, Order a, Order b, const Tile& tile) {
+  return {.family = kGemmHopper,
+          .arch = kHopper,
+          .type_a = types.operands,
+          .type_b = types.operands,
+          .type_c = types.c,
+          .type_d = types.d,
+          .order_a = a,
+          .order_b = b,
+          .epilogue = types.c == DataType::kNone ? SpecEpilogue::kNone : SpecEpilogue::kAdd,
+          .stages = tile.stages,
+          .tile_m = tile.m,
+          .tile_n = tile.n,
+          .tile_k = kHopperTileK,
+          .warps = tile.warps,
+          .cluster_m = tile.cluster_m,
+          .params = {tile.band, tile.ctas, 0, 0}};
+}
+
+std::vector<KernelSpec> Catalog(CudaArch arch) {
+  constexpr Types kBF16{DataType::kBF16, DataType::kNone, DataType::kBF16};
+  constexpr Types kF16{DataType::kF16, DataType::kNone, DataType::kF16};
+  constexpr Types kBF16ToF32{DataType::kBF16, DataType::kNone, DataType::kF32};
+  constexpr Types kBF16Add{DataType::kBF16, DataType::kBF16, DataType::kBF16};
+  constexpr auto kT = Order::kRowMajor;
+  constexpr auto kN = Order::kColMajor;
+  if (arch != kHopper) return {};
+  std::vector<KernelSpec> specs;
+  for (const Tile& tile : {kWide, kWidePair, kHigh, kSquare, kWide192, kLow, kLowTwice}) {
+    specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  }
+  for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
+    for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));
+  }
+  for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kF16, kT, kN, tile));
+  for (const Tile& tile : {kSquare, kLowTwice}) {
+    specs.push_back(MakeSpec(kBF16ToF32, kT, kN, tile));
+    specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
+  }
+  return specs;
+}
+
+}  // namespace
+
+KernelFamily GemmHopperFamily() {
+  return {.name = kGemmHopper,
+          .revision = 1,
+          .launch_abi = 1,
+          .source = "ops/gemm/cuda/gemm_hopper.cu",
+          .files = {},
+          .options = {},
+          .check = Check,
+          .launch = Launch,
+          .limits = Limits,
+          .catalog = Catalog};
+}
+
+}  // namespace tilewright
