@@ -1,0 +1,292 @@
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <tuple>
+#include <utility>
+
+#include "core/text.h"
+#include "engine/artifact/dir/store_dir_impl.h"
+
+namespace tilewright {
+
+void StoreDir::Impl::Walk(const std::string& folder, std::string_view suffix,
+                          const Visit& visit) const {
+  std::vector<std::string> shards;
+  if (state.load() == State::kRefused || files.List(folder.c_str(), shards) != 0) return;
+  std::sort(shards.begin(), shards.end());
+  std::vector<std::string> names;
+  for (const std::string& shard : shards) {
+    const std::string shard_path = folder + "/" + shard;
+    if (shard.size() != 2 || files.List(shard_path.c_str(), names) != 0) continue;
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) {
+      if (const auto key = KeyOfName(shard, name, suffix)) visit(*key, shard_path + "/" + name);
+    }
+  }
+}
+
+void StoreDir::Impl::AddTotals(std::int64_t entries, std::int64_t bytes) {
+  counters.Add(CountersFile::kEntries, static_cast<std::uint64_t>(entries));
+  counters.Add(CountersFile::kEntryBytes, static_cast<std::uint64_t>(bytes));
+}
+
+bool StoreDir::Impl::Fits(std::int64_t more_entries, std::int64_t more_bytes) const {
+  const auto within = [&](CountersFile::Word word, std::int64_t more, std::uint64_t cap) {
+    if (cap == 0) return true;
+    const auto total = static_cast<std::int64_t>(counters.Get(word));
+    return std::max<std::int64_t>(total, 0) + more <= static_cast<std::int64_t>(cap);
+  };
+  return within(CountersFile::kEntries, more_entries, options.max_entries) &&
+         within(CountersFile::kEntryBytes, more_bytes, options.max_bytes);
+}
+
+bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
+  if (!capped()) return true;
+  if (counters.Get(CountersFile::kTotalsKnown) == 0) (void)Survey();
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (Fits(1, size)) return true;
+  (void)Trim({1, size, false, false});
+  if (Fits(1, size)) return true;
+  why = Format(
+      "{}: no room for {} bytes: {} entries of at most {}, {} of {} bytes, and what could go "
+      "was used less than 10 minutes ago, or somebody trimmed less than a minute ago",
+      layout.root, bytes, counters.Get(CountersFile::kEntries), options.max_entries,
+      counters.Get(CountersFile::kEntryBytes), options.max_bytes);
+  return false;
+}
+
+std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
+  // A publisher counts its entry while it is in tmp/ and before it is renamed. So if nobody counted
+  // between the first and the last line, every file counted is in tmp/ now or in entries/ later.
+  const std::uint64_t entries_before = counters.Get(CountersFile::kEntries);
+  const std::uint64_t bytes_before = counters.Get(CountersFile::kEntryBytes);
+  std::uint64_t entries = 0, bytes = 0;
+  std::vector<std::string> names;
+  Filesystem::Stat stat;
+  if (files.List(layout.temporaries.c_str(), names) == 0) {
+    for (const std::string& name : names) {
+      if (files.StatPath((layout.temporaries + "/" + name).c_str(), stat) != 0) continue;
+      ++entries;
+      bytes += stat.size;
+    }
+  }
+  const std::int64_t now = Now();
+  std::vector<EntryFile> found;
+  Walk(layout.entries, kEntrySuffix, [&](const ArtifactKey&, const std::string& path) {
+    if (files.StatPath(path.c_str(), stat) != 0 || !stat.IsRegular()) return;
+    ++entries;
+    bytes += stat.size;
+    found.push_back({path, stat, std::min(stat.mtime_s, now)});
+  });
+  if (counters.Replace(CountersFile::kEntries, entries_before, entries) &&
+      counters.Replace(CountersFile::kEntryBytes, bytes_before, bytes)) {
+    counters.Set(CountersFile::kTotalsKnown, 1);
+  }
+  return found;
+}
+
+/// A stamp from the future would keep the entry until then.
+void StoreDir::Impl::Restamp(const EntryFile& entry, std::int64_t now) {
+  const OpenFile file(files, files.Open(entry.path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0));
+  if (file.fd() >= 0) (void)files.SetTime(file.fd(), now);
+}
+
+bool StoreDir::Impl::Evict(const EntryFile& entry) {
+  // Used, or replaced, since the survey?
+  Filesystem::Stat stat;
+  if (files.StatPath(entry.path.c_str(), stat) != 0 || stat.ino != entry.stat.ino ||
+      stat.mtime_s > std::max(entry.stat.mtime_s, entry.stamp_s)) {
+    return false;
+  }
+  const int error = files.Unlink(entry.path.c_str());
+  if (error == 0) AddTotals(-1, -static_cast<std::int64_t>(stat.size));
+  if (error != 0 && error != -ENOENT) (void)Failed("remove", entry.path, error);
+  return error == 0;
+}
+
+ArtifactStore::GcReport StoreDir::Impl::Trim(const TrimRequest& request) {
+  if (!capped() || !(writable() || request.dry_run)) return {};
+  if (!request.force) {
+    if (counters.Get(CountersFile::kTotalsKnown) != 0 && Fits(request.entries, request.bytes)) {
+      return {};
+    }
+    const auto last = static_cast<std::int64_t>(counters.Get(CountersFile::kTrimUnixS));
+    const std::int64_t now = Now();
+    if (last <= now && now - last < kTrimSeconds) return {};
+  }
+  // Two that trim would each remove what brings the store to 80 %. Where locks do not work, the
+  // time of the last trim keeps most of them apart.
+  const std::uint64_t generation = KeyLocks::ForkGeneration();
+  const int locked = writable() ? locks.TryLock(KeyLocks::kTrimming, file_mode) : -EROFS;
+  if (locked == -EAGAIN && !request.force) return {};
+  const ArtifactStore::GcReport report = TrimLocked(request);
+  if (locked == 0) locks.Unlock(KeyLocks::kTrimming, generation);
+  return report;
+}
+
+ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
+  ArtifactStore::GcReport report;
+  const std::int64_t now = Now();
+  std::vector<EntryFile> found = Survey();
+  std::int64_t entries = 0, bytes = 0;
+  for (const EntryFile& entry : found) {
+    ++entries;
+    bytes += static_cast<std::int64_t>(entry.stat.size);
+    if (entry.stat.mtime_s > now && !request.dry_run) Restamp(entry, now);
+  }
+  if (!request.dry_run) counters.Set(CountersFile::kTrimUnixS, static_cast<std::uint64_t>(now));
+  const auto goal = [](std::uint64_t cap, std::int64_t total, std::int64_t room) {
+    const auto limit = static_cast<std::int64_t>(cap);
+    if (cap == 0 || total + room <= limit) return total;
+    return std::min(std::max<std::int64_t>(limit / 5 * 4 + limit % 5 * 4 / 5, 1), limit - room);
+  };
+  const std::int64_t entries_goal = goal(options.max_entries, entries, request.entries);
+  const std::int64_t bytes_goal = goal(options.max_bytes, bytes, request.bytes);
+  std::sort(found.begin(), found.end(), [](const EntryFile& a, const EntryFile& b) {
+    return std::tie(a.stamp_s, a.stat.mtime_s, a.stat.mtime_ns, a.path) <
+           std::tie(b.stamp_s, b.stat.mtime_s, b.stat.mtime_ns, b.path);
+  });
+  for (const EntryFile& entry : found) {
+    if (entries <= entries_goal && bytes <= bytes_goal) break;
+    if (!request.force && now - entry.stamp_s < kYoungSeconds) break;  // and so are all the others
+    if (!request.dry_run && !Evict(entry)) continue;
+    --entries;
+    bytes -= static_cast<std::int64_t>(entry.stat.size);
+    ++report.removed_entries;
+    report.removed_bytes += entry.stat.size;
+  }
+  return report;
+}
+
+/// Whether a file's stamp is so far from now, before or after, that nobody can be at work on it.
+bool StoreDir::Impl::OldFile(const Filesystem::Stat& stat, std::int64_t seconds,
+                             std::int64_t now) const {
+  return stat.mtime_s < now - seconds || stat.mtime_s > now + seconds;
+}
+
+std::uint64_t StoreDir::Impl::SweepTemporaries(bool dry_run) {
+  std::vector<std::string> names;
+  if (files.List(layout.temporaries.c_str(), names) != 0) return 0;
+  const ProcessIdentity self = Process();
+  const std::int64_t now = Now();
+  std::uint64_t removed = 0;
+  for (const std::string& name : names) {
+    const std::string path = layout.temporaries + "/" + name;
+    Filesystem::Stat stat;
+    if (files.StatPath(path.c_str(), stat) != 0) continue;
+    if (!OwnerIsDead(name, self) && !OldFile(stat, kTemporarySeconds, now)) continue;
+    if (!dry_run) {
+      const int error =
+          stat.IsDirectory() ? files.RemoveDir(path.c_str()) : files.Unlink(path.c_str());
+      if (error != 0) continue;
+    }
+    ++removed;
+  }
+  return removed;
+}
+
+std::uint64_t StoreDir::Impl::SweepNegatives(bool dry_run) {
+  const std::int64_t now = Now();
+  std::uint64_t removed = 0;
+  Walk(layout.negatives, kNegativeSuffix, [&](const ArtifactKey&, const std::string& path) {
+    Filesystem::Stat stat;
+    if (files.StatPath(path.c_str(), stat) != 0 || !stat.IsRegular()) return;
+    if (!OldFile(stat, std::max<std::int64_t>(options.negative_ttl_s, 1), now)) return;
+    if (dry_run || files.Unlink(path.c_str()) == 0) ++removed;
+  });
+  return removed;
+}
+
+std::uint64_t StoreDir::Impl::SweepQuarantine(bool dry_run) {
+  std::vector<std::string> names;
+  if (files.List(layout.quarantine.c_str(), names) != 0) return 0;
+  const std::int64_t now = Now();
+  // When it came here is in its name; its own stamp may be as old as it likes. A name without is
+  // the oldest.
+  std::vector<std::pair<std::int64_t, std::string>> dated;
+  for (std::string& name : names) {
+    std::int64_t since = 0;
+    (void)std::from_chars(name.data(), name.data() + name.size(), since);
+    dated.emplace_back(since, std::move(name));
+  }
+  std::sort(dated.begin(), dated.end(), std::greater<>());
+  std::uint64_t removed = 0;
+  for (std::size_t i = 0; i < dated.size(); ++i) {
+    const auto& [since, name] = dated[i];
+    const bool old = since < now - kQuarantineSeconds || since > now + kQuarantineSeconds;
+    if (!old && i < kQuarantineFiles) continue;
+    const std::string path = layout.quarantine + "/" + name;
+    Filesystem::Stat stat;
+    if (files.StatPath(path.c_str(), stat) != 0) continue;
+    if (!dry_run) {
+      // A folder that was put in the place of an entry goes only when it is empty.
+      const int error =
+          stat.IsDirectory() ? files.RemoveDir(path.c_str()) : files.Unlink(path.c_str());
+      if (error != 0) continue;
+    }
+    ++removed;
+  }
+  return removed;
+}
+
+ArtifactStore::GcReport StoreDir::Impl::Sweep(bool dry_run) {
+  ArtifactStore::GcReport report;
+  if (state.load() == State::kRefused || !(writable() || dry_run)) return report;
+  if (!dry_run) counters.Set(CountersFile::kSweepUnixS, static_cast<std::uint64_t>(Now()));
+  report.removed_temporaries = SweepTemporaries(dry_run);
+  report.removed_negative = SweepNegatives(dry_run);
+  report.removed_quarantined = SweepQuarantine(dry_run);
+  return report;
+}
+
+void StoreDir::Impl::SweepNowAndThen() {
+  const auto last = static_cast<std::int64_t>(counters.Get(CountersFile::kSweepUnixS));
+  const std::int64_t now = Now();
+  if (last <= now && now - last < kSweepSeconds) return;
+  (void)Sweep(false);
+  // Totals drift where files are removed by hand, or processes die at the wrong moment.
+  if (capped()) (void)Survey();
+}
+
+ArtifactStore::GcReport StoreDir::Trim(bool force, bool dry_run) {
+  return impl_->Trim({0, 0, force, dry_run});
+}
+
+ArtifactStore::GcReport StoreDir::Sweep(bool dry_run) { return impl_->Sweep(dry_run); }
+
+void StoreDir::ForEach(const std::function<void(const ArtifactKey& action, const std::string& path,
+                                                const Filesystem::Stat& stat)>& visit) {
+  impl_->Walk(impl_->layout.entries, kEntrySuffix,
+              [&](const ArtifactKey& key, const std::string& path) {
+                Filesystem::Stat stat;
+                if (impl_->files.StatPath(path.c_str(), stat) == 0) visit(key, path, stat);
+              });
+}
+
+void StoreDir::ForEachNegative(
+    const std::function<void(const ArtifactKey& action, const Negative& negative)>& visit) {
+  impl_->Walk(impl_->layout.negatives, kNegativeSuffix,
+              [&](const ArtifactKey& key, const std::string& path) {
+                if (const auto negative = impl_->ReadNegative(key, path)) visit(key, *negative);
+              });
+}
+
+ArtifactStore::Totals StoreDir::GetTotals() {
+  ArtifactStore::Totals totals;
+  ForEach([&](const ArtifactKey&, const std::string&, const Filesystem::Stat& stat) {
+    ++totals.entries;
+    totals.bytes += stat.size;
+  });
+  impl_->Walk(impl_->layout.negatives, kNegativeSuffix,
+              [&](const ArtifactKey&, const std::string&) { ++totals.negative; });
+  std::vector<std::string> names;
+  if (state() != State::kRefused &&
+      impl_->files.List(impl_->layout.quarantine.c_str(), names) == 0) {
+    totals.quarantined = names.size();
+  }
+  return totals;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/artifact/dir/counters_file.h"
+#include "engine/artifact/dir/dir_files.h"
+#include "engine/artifact/dir/dir_layout.h"
+#include "engine/artifact/dir/key_locks.h"
+#include "engine/artifact/dir/store_dir.h"
+
+namespace tilewright {
+
+inline constexpr std::uint64_t kMaxEntryBytes = std::uint64_t{1} << 30;
+inline constexpr std::int64_t kStampSeconds = 3600;       ///< how exact recency is
+inline constexpr std::int64_t kYoungSeconds = 600;        ///< not evicted when used since
+inline constexpr std::int64_t kTrimSeconds = 60;          ///< between two looks at all entries
+inline constexpr std::int64_t kSweepSeconds = 3600;       ///< between two sweeps by Publish
+inline constexpr std::int64_t kTemporarySeconds = 86400;  ///< then nobody writes it any more
+inline constexpr std::int64_t kQuarantineSeconds = 7 * 86400;
+inline constexpr std::size_t kQuarantineFiles = 64;
+
+struct StoreDir::Impl {
+  Impl(const std::string& root, Options wanted);
+
+  // --- opening, state (store_dir_open.cc)
+  void Open();
+  /// Looks at the root and makes it where it may; false where it cannot be used.
+  bool OpenRoot();
+  /// Makes the folders that are missing, the root included. 0, or the error; -EPERM after Refuse.
+  int EnsureTree();
+  /// One folder of ours: there, a folder, trusted; made where `create`.
+  int EnsureFolder(const std::string& path, bool create);
+  int MakeDirs(const std::string& path);
+  /// Whether the shards are what we made. Refuses the store where one is not.
+  void CheckShards(const std::string& folder);
+  bool CheckFormat();
+  int WriteSmallFile(const std::string& path, std::string_view text);
+  bool writable() const { return state.load() == State::kReadWrite; }
+  void Refuse(const std::string& why) { Leave(State::kRefused, why); }
+  /// Read only from now on, if the error is a lasting one. The text of it.
+  std::string Failed(std::string_view step, const std::string& path, int error);
+  void Leave(State next, const std::string& why);
+  std::string Reason() const;
+  std::int64_t Now() const { return files.NowUnixSeconds(); }
+  ProcessIdentity Process() const;
+
+  // --- entries (store_dir.cc)
+  struct Judged {
+    enum class Verdict { kSound, kAbsent, kDamaged, kNewer, kFailed };
+    Verdict verdict = Verdict::kAbsent;
+    FileReader reader;
+    ArtifactData data;
+    std::string detail;
+  };
+  Judged Judge(const ArtifactKey& action, const std::string& path);
+  Lookup Find(const ArtifactKey& action);
+  void Stamp(const FileReader& reader);
+  Published Publish(const ArtifactKey& action, std::string_view bytes, std::string& why);
+  Published Place(const ArtifactKey& action, std::string_view bytes, std::string& why);
+  /// The temporary file with these bytes; makes the folders where they are gone. 0 or an error, of
+  /// which `why` tells.
+  int WriteTemporary(TemporaryFile& temporary, std::string_view bytes, std::int64_t stamp_s,
+                     std::string& why);
+  /// Moves what `stat` was read of away; false where something else is there by now.
+  bool Quarantine(const std::string& path, const Filesystem::Stat& stat, bool make_folder = true);
+  bool QuarantineEntry(const std::string& path, const Filesystem::Stat& stat);
+  Published PublishNegative(const ArtifactKey& action, const Negative& negative);
+  std::optional<Negative> ReadNegative(const ArtifactKey& action, const std::string& path);
+  void SyncFolder(const std::string& path);
+
+  // --- caps (maintenance.cc)
+  bool capped() const { return options.max_bytes != 0 || options.max_entries != 0; }
+  void AddTotals(std::int64_t entries, std::int64_t bytes);
+  /// Whether the totals, with so much more, stay within the caps.
+  bool Fits(std::int64_t more_entries, std::int64_t more_bytes) const;
+  /// Trims where there is no room for a file of that size; whether there is.
+  bool MakeRoom(std::uint64_t bytes, std::string& why);
+  struct TrimRequest {
+    std::int64_t entries = 0, bytes = 0;  ///< room wanted
+    bool force = false, dry_run = false;
+  };
+  ArtifactStore::GcReport Trim(const TrimRequest& request);
+  ArtifactStore::GcReport TrimLocked(const TrimRequest& request);
+  /// Looks at every entry and sets the totals right.
+  struct EntryFile {
+    std::string path;
+    Filesystem::Stat stat;
+    std::int64_t stamp_s = 0;  ///< last use, never in the future
+  };
+  std::vector<EntryFile> Survey();
+  void Restamp(const EntryFile& entry, std::int64_t now);
+  bool Evict(const EntryFile& entry);
+  bool OldFile(const Filesystem::Stat& stat, std::int64_t seconds, std::int64_t now) const;
+  std::uint64_t SweepTemporaries(bool dry_run);
+  std::uint64_t SweepNegatives(bool dry_run);
+  std::uint64_t SweepQuarantine(bool dry_run);
+  ArtifactStore::GcReport Sweep(bool dry_run);
+  void SweepNowAndThen();
+  /// Every file of our naming below `folder`, in the order of keys.
+  using Visit = std::function<void(const ArtifactKey& key, const std::string& path)>;
+  void Walk(const std::string& folder, std::string_view suffix, const Visit& visit) const;
+
+  const Options options;
+  Filesystem& files;
+  const DirLayout layout;
+  const Trust trust;
+  mode_t file_mode = 0600, folder_mode = 0700;
+  std::atomic<State> state{State::kReadWrite};
+  std::string reason;  // guarded by locks.mutex()
+  KeyLocks locks;
+  CountersFile counters;
+};
+
+}  // namespace tilewright
