@@ -1,0 +1,361 @@
+// rope_kv against float64: q turned, k turned and v copied into the cache.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "core/block_format.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "gpu/runners.h"
+#include "ops/rope/cuda/families.h"
+#include "ops/rope/cuda/rope_kv_params.h"
+
+namespace tilewright::gpu_check {
+namespace {
+
+struct Shape {
+  int rows, heads, kv_heads;
+  int dims = 0;  ///< 0: the head's
+  int context = 300, slots = 3;
+  int pad = 0;  ///< elements after every head
+  int first_position = 0;
+  bool in_place = false;    ///< q_out is q
+  bool head_major = false;  ///< the cache has a whole context for each head
+  bool faults = false;      ///< some rows are to be left alone
+
+  std::string Name() const {
+    std::string name = Format("{} rows, {}+{} heads", rows, heads, kv_heads);
+    if (dims > 0) name += Format(", {} dims", dims);
+    if (pad > 0) name += Format(", pad {}", pad);
+    if (first_position > 0) name += Format(", from {}", first_position);
+    if (in_place) name += ", in place";
+    if (head_major) name += ", head-major";
+    if (faults) name += ", faults";
+    return name;
+  }
+};
+
+/// A tensor [head_dim, heads, rows] with everything between the heads NaN.
+struct Heads {
+  DataType type;
+  int heads, rows, head_dim;
+  std::int64_t head_stride, row_stride;
+  std::vector<std::byte> bytes;
+
+  Heads(DataType element, const Shape& shape, int head_count, int dim, std::uint64_t seed,
+        bool periodic)
+      : type(element), heads(head_count), rows(shape.rows), head_dim(dim) {
+    head_stride = dim + shape.pad;
+    row_stride = std::max(heads, 1) * head_stride + 2 * shape.pad;
+    bytes.assign(BytesOf(type, rows * row_stride), std::byte{0xff});
+    const std::int64_t count = std::int64_t{rows} * heads * dim;
+    const std::vector<std::byte> dense =
+        (periodic ? PeriodicBytes : RandomBytes)(type, count, 1, seed);
+    const std::size_t head_bytes = BytesOf(type, dim);
+    for (std::int64_t i = 0; i < std::int64_t{rows} * heads; ++i) {
+      std::memcpy(bytes.data() +
+                      BytesOf(type, At(static_cast<int>(i / heads), static_cast<int>(i % heads))),
+                  dense.data() + static_cast<std::size_t>(i) * head_bytes, head_bytes);
+    }
+  }
+  std::int64_t At(int row, int head) const { return row * row_stride + head * head_stride; }
+  std::vector<float> Head(int row, int head) const {
+    std::vector<float> values(static_cast<std::size_t>(head_dim));
+    Must(DecodeRow(type, bytes.data() + BytesOf(type, At(row, head)), head_dim, values.data()),
+         "decode");
+    return values;
+  }
+};
+
+std::vector<std::byte> AsBytes(const void* data, std::size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(data);
+  return {first, first + bytes};
+}
+template <class T>
+std::vector<std::byte> AsBytes(const std::vector<T>& values) {
+  return AsBytes(values.data(), values.size() * sizeof(T));
+}
+
+class Rope {
+ public:
+  Rope(const Job& job, const Shape& shape)
+      : spec_(job.kernel.spec()),
+        shape_(shape),
+        head_dim_(spec_.params[0]),
+        dims_(shape.dims > 0 ? shape.dims : head_dim_),
+        q_(spec_.type_a, shape, shape.heads, head_dim_, job.seed, job.time),
+        k_(spec_.type_a, shape, shape.kv_heads, head_dim_, job.seed + 1, job.time),
+        v_(spec_.type_a, shape, shape.kv_heads, head_dim_, job.seed + 2, job.time) {
+    for (int i = 0; i < dims_ / 2; ++i) {
+      frequencies_.push_back(std::pow(10000.0, -2.0 * i / dims_));
+    }
+    PlaceRows(job.seed);
+    const std::int64_t kv_heads = std::max(shape.kv_heads, 1);
+    const std::int64_t element = head_dim_ + shape.pad;
+    if (shape.head_major) {
+      cache_position_ = element;
+      cache_head_ = element * shape.context;
+      cache_slot_ = cache_head_ * kv_heads;
+    } else {
+      cache_head_ = element;
+      cache_position_ = element * kv_heads;
+      cache_slot_ = cache_position_ * shape.context;
+    }
+    const auto make = [&](std::vector<std::byte> bytes) {
+      return std::make_unique<Guarded>(job.gpu, bytes);
+    };
+    device_q_ = make(q_.bytes);
+    device_k_ = make(k_.bytes);
+    device_v_ = make(v_.bytes);
+    device_q_out_ =
+        std::make_unique<Guarded>(job.gpu, BytesOf(spec_.type_d, shape.rows * q_.row_stride));
+    for (auto& cache : device_cache_) {
+      cache = std::make_unique<Guarded>(job.gpu, BytesOf(spec_.type_c, cache_slot_ * shape.slots));
+    }
+    device_positions_ = make(AsBytes(positions_));
+    device_slots_ = make(AsBytes(slots_));
+    device_turns_ = make(AsBytes(RopeTurns(frequencies_)));
+    device_fault_ = std::make_unique<Guarded>(job.gpu, sizeof(int));
+    device_fault_->Zero();
+  }
+
+  void Launch(const LoadedKernel& kernel) const {
+    const auto at = [](const std::unique_ptr<Guarded>& memory) {
+      return reinterpret_cast<void*>(memory->address());
+    };
+    tw::RopeKvParams params{};
+    params.q_out = at(device_q_out_);
+    params.q = shape_.in_place ? params.q_out : at(device_q_);
+    params.k = at(device_k_);
+    params.v = at(device_v_);
+    params.k_cache = at(device_cache_[0]);
+    params.v_cache = at(device_cache_[1]);
+    params.positions = static_cast<const int*>(at(device_positions_));
+    params.slots = static_cast<const int*>(at(device_slots_));
+    params.turns = static_cast<const unsigned long long*>(at(device_turns_));
+    params.fault = static_cast<int*>(at(device_fault_));
+    params.q_head = params.q_out_head = q_.head_stride;
+    params.q_row = params.q_out_row = q_.row_stride;
+    params.k_head = k_.head_stride;
+    params.k_row = k_.row_stride;
+    params.v_head = v_.head_stride;
+    params.v_row = v_.row_stride;
+    params.k_cache_head = params.v_cache_head = cache_head_;
+    params.k_cache_position = params.v_cache_position = cache_position_;
+    params.k_cache_slot = params.v_cache_slot = cache_slot_;
+    params.rows = shape_.rows;
+    params.heads = shape_.heads;
+    params.kv_heads = shape_.kv_heads;
+    params.dims = dims_;
+    params.context = shape_.context;
+    params.slot_count = shape_.slots;
+    if (const auto no = CheckRopeKvParams(spec_, params)) {
+      throw CheckError(Format("the family refuses the launch: {}, needs {}", no->have, no->need));
+    }
+    kernel.Launch(params, {static_cast<unsigned>(shape_.rows),
+                           tw::RopeKvGridY(shape_.heads, shape_.kv_heads, spec_.tile_n), 1});
+  }
+
+  CaseReport Check(const Job& job) const {
+    CaseReport report;
+    report.shape = shape_.Name();
+    std::vector<std::byte> caches[2], again[2];
+    const std::vector<const Guarded*> others{
+        device_q_.get(),        device_k_.get(),        device_v_.get(),
+        device_cache_[0].get(), device_cache_[1].get(), device_positions_.get(),
+        device_slots_.get(),    device_turns_.get(),    device_fault_.get()};
+    const auto reset = [&] {
+      if (shape_.in_place) device_q_out_->Upload(q_.bytes);
+      for (const auto& cache : device_cache_) cache->Poison();
+      device_fault_->Zero();
+    };
+    const auto launch = [&] {
+      Launch(job.kernel);
+      Must(job.gpu.stream.Synchronize(), "kernel");
+      for (int i = 0; i < 2; ++i) {
+        again[i] = std::move(caches[i]);
+        caches[i] = device_cache_[i]->Download();
+      }
+    };
+    const std::vector<std::byte> q =
+        RunTwice(job.gpu, *device_q_out_, others, reset, launch, report);
+    if (caches[0] != again[0] || caches[1] != again[1]) {
+      report.repeatable = false;
+      report.trouble = "the second run wrote other bits into the cache";
+    }
+    CompareAll(q, caches, report);
+    int fault = 0;
+    std::memcpy(&fault, device_fault_->Download().data(), sizeof fault);
+    if (fault != fault_ && report.trouble.empty()) {
+      report.trouble = Format("fault is {}, must be {}", fault, fault_);
+    }
+    return report;
+  }
+
+  double FewestBytes() const {
+    const std::int64_t q = std::int64_t{shape_.rows} * shape_.heads * head_dim_;
+    const std::int64_t kv = std::int64_t{shape_.rows} * shape_.kv_heads * head_dim_;
+    return static_cast<double>(BytesOf(spec_.type_a, q + 2 * kv) + BytesOf(spec_.type_d, q) +
+                               BytesOf(spec_.type_c, 2 * kv));
+  }
+
+ private:
+  /// A different (position, slot) for every row; of a shape with faults every fifth row is wrong.
+  void PlaceRows(std::uint64_t seed) {
+    Random random(seed + 9);
+    const int offset =
+        shape_.context > shape_.rows
+            ? static_cast<int>(random() % static_cast<std::uint64_t>(shape_.context - shape_.rows))
+            : 0;
+    for (int row = 0; row < shape_.rows; ++row) {
+      const int place = row + offset;
+      positions_.push_back(shape_.first_position + place % shape_.context);
+      slots_.push_back((place / shape_.context + static_cast<int>(seed % 2)) % shape_.slots);
+      if (!shape_.faults || row % 5 != 2) continue;
+      switch (row / 5 % 3) {
+        case 0:
+          positions_.back() = -1;
+          break;
+        case 1:
+          positions_.back() = shape_.context;
+          break;
+        default:
+          slots_.back() = shape_.slots;
+      }
+      fault_ = row + 1;
+    }
+  }
+
+  bool LeftAlone(int row) const {
+    const auto i = static_cast<std::size_t>(row);
+    return positions_[i] < 0 ||
+           (shape_.kv_heads > 0 &&
+            (positions_[i] >= shape_.context || slots_[i] < 0 || slots_[i] >= shape_.slots));
+  }
+
+  /// The head turned, and the magnitudes that were added up to each element.
+  void Turn(const std::vector<float>& head, int position, std::vector<double>& want,
+            std::vector<double>& magnitude) const {
+    want.assign(head.begin(), head.end());
+    magnitude.assign(head.size(), 0);
+    const bool half_split = spec_.params[1] != 0;
+    for (int i = 0; i < dims_ / 2; ++i) {
+      const auto a = static_cast<std::size_t>(half_split ? i : 2 * i);
+      const auto b = static_cast<std::size_t>(half_split ? i + dims_ / 2 : 2 * i + 1);
+      const double angle = position * frequencies_[static_cast<std::size_t>(i)];
+      const double x0 = head[a], x1 = head[b];
+      want[a] = x0 * std::cos(angle) - x1 * std::sin(angle);
+      want[b] = x0 * std::sin(angle) + x1 * std::cos(angle);
+      magnitude[a] = magnitude[b] = std::abs(x0) + std::abs(x1);
+    }
+  }
+
+  void CompareAll(const std::vector<std::byte>& q, const std::vector<std::byte> (&caches)[2],
+                  CaseReport& report) const {
+    constexpr double kAngle = 0x1p-22;  // sines and cosines in f32, and two roundings
+    const auto comparison = [&](DataType type) {
+      return Comparison(type, kAngle, UnitRoundoff(type) + kAngle);
+    };
+    Comparison of_q = comparison(spec_.type_d), of_k = comparison(spec_.type_c);
+    // What must be in memory at the end where that is known to the bit; elsewhere what is there.
+    std::vector<std::byte> want_q =
+        shape_.in_place ? q_.bytes : std::vector<std::byte>(q.size(), std::byte{0xff});
+    std::vector<std::byte> want_caches[2];
+    for (auto& want : want_caches) want.assign(caches[0].size(), std::byte{0xff});
+    std::vector<double> want, magnitude, got(static_cast<std::size_t>(head_dim_));
+    const auto compare = [&](Comparison& with, DataType type, const std::vector<std::byte>& bytes,
+                             std::vector<std::byte>& known, std::int64_t at, int row) {
+      const std::size_t byte = BytesOf(type, at);
+      Must(DecodeRow(type, bytes.data() + byte, head_dim_, got.data()), "decode");
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        with.Add(got[i], want[i], magnitude[i], row, static_cast<std::int64_t>(i));
+      }
+      std::memcpy(known.data() + byte, bytes.data() + byte, BytesOf(type, head_dim_));
+    };
+    for (int row = 0; row < shape_.rows; ++row) {
+      if (LeftAlone(row)) continue;
+      const int position = positions_[static_cast<std::size_t>(row)];
+      for (int head = 0; head < shape_.heads; ++head) {
+        Turn(q_.Head(row, head), position, want, magnitude);
+        compare(of_q, spec_.type_d, q, want_q, q_.At(row, head), row);
+      }
+      for (int head = 0; head < shape_.kv_heads; ++head) {
+        const std::int64_t at = head * cache_head_ + position * cache_position_ +
+                                slots_[static_cast<std::size_t>(row)] * cache_slot_;
+        Turn(k_.Head(row, head), position, want, magnitude);
+        compare(of_k, spec_.type_c, caches[0], want_caches[0], at, row);
+        // v is converted and nothing else: its bits are determined.
+        const std::vector<float> v = v_.Head(row, head);
+        Must(EncodeRow(spec_.type_c, v.data(), head_dim_,
+                       want_caches[1].data() + BytesOf(spec_.type_c, at)),
+             "encode");
+      }
+    }
+    Finish(shape_.heads > 0 ? of_q : of_k, report);
+    if (shape_.heads > 0 && shape_.kv_heads > 0 && !of_k.Trouble().empty()) {
+      report.trouble += " k: " + of_k.Trouble();
+    }
+    const auto same = [&](const char* what, const std::vector<std::byte>& wanted,
+                          const std::vector<std::byte>& bytes) {
+      const auto at = std::mismatch(wanted.begin(), wanted.end(), bytes.begin());
+      if (at.first == wanted.end() || !report.trouble.empty()) return;
+      report.trouble =
+          Format("{}: byte {} is wrong, or was not to be written", what, at.first - wanted.begin());
+    };
+    same("q", want_q, q);
+    same("k cache", want_caches[0], caches[0]);
+    same("v cache", want_caches[1], caches[1]);
+  }
+
+  const KernelSpec& spec_;
+  Shape shape_;
+  int head_dim_, dims_;
+  Heads q_, k_, v_;
+  std::vector<double> frequencies_;
+  std::vector<int> positions_, slots_;
+  int fault_ = 0;
+  std::int64_t cache_head_ = 0, cache_position_ = 0, cache_slot_ = 0;
+  std::unique_ptr<Guarded> device_q_, device_k_, device_v_, device_q_out_, device_cache_[2],
+      device_positions_, device_slots_, device_turns_, device_fault_;
+};
+
+}  // namespace
+
+void RunRopeKv(const Job& job, KernelReport& report) {
+  const KernelSpec& spec = job.kernel.spec();
+  if (job.check) {
+    const int head_dim = spec.params[0];
+    std::vector<Shape> shapes{
+        {1, 9, 3},
+        {1, 32, 8},
+        {200, 32, 8},
+        {7, 1, 1},
+        {5, 4, 0},
+        {5, 0, 4},
+        {.rows = 33, .heads = 9, .kv_heads = 3, .pad = 8},
+        {.rows = 33, .heads = 9, .kv_heads = 3, .pad = 1},
+        {.rows = 12, .heads = 6, .kv_heads = 2, .dims = head_dim / 2},
+        {.rows = 12, .heads = 6, .kv_heads = 2, .dims = head_dim - 6},
+        {.rows = 40, .heads = 8, .kv_heads = 2, .head_major = true},
+        {.rows = 17, .heads = 3, .kv_heads = 2, .context = 40000, .slots = 1},
+        {.rows = 8, .heads = 4, .kv_heads = 0, .context = 1000, .first_position = 1000000},
+        {.rows = 64, .heads = 4, .kv_heads = 4, .faults = true}};
+    if (spec.type_a == spec.type_d) {
+      shapes.push_back({.rows = 21, .heads = 9, .kv_heads = 3, .pad = 4, .in_place = true});
+      shapes.push_back({.rows = 21, .heads = 5, .kv_heads = 1, .in_place = true, .faults = true});
+    }
+    for (const Shape& shape : shapes) report.cases.push_back(Rope(job, shape).Check(job));
+  }
+  if (!job.time) return;
+  for (const int rows : {1, 16384}) {
+    const Shape shape{.rows = rows, .heads = 32, .kv_heads = 8, .context = 16385, .slots = 1};
+    const Rope rope(job, shape);
+    TimeReport time = TimeLaunches(job.gpu, 1, [&](int) { rope.Launch(job.kernel); });
+    time.shape = shape.Name();
+    time.bytes = rope.FewestBytes();
+    report.times.push_back(time);
+  }
+}
+
+}  // namespace tilewright::gpu_check

@@ -1,0 +1,35 @@
+#include "gpu/runners.h"
+
+#include "tilewright/tilewright.h"
+
+namespace tilewright::gpu_check {
+
+Result<KernelFamilies> CheckedFamilies() { return AllKernelFamilies(); }
+
+RunFamily FindRunner(std::string_view family) {
+  struct Row {
+    std::string_view family;
+    RunFamily run;
+  };
+  constexpr Row kRows[] = {{"gemm_mma", &RunGemmMma},   {"gemm_hopper", &RunGemmHopper},
+                           {"gemv_bf16", &RunGemvBf16}, {"gemv_q", &RunGemvQuantised},
+                           {"rmsnorm", &RunRmsNorm},    {"rope_kv", &RunRopeKv}};
+  for (const Row& row : kRows) {
+    if (row.family == family) return row.run;
+  }
+  return nullptr;
+}
+
+CudaArch NativeArch(int compute_capability) {
+  const auto number = static_cast<std::uint16_t>(compute_capability);
+  // The architectures we ship kernels for, by what their instructions need.
+  switch (compute_capability) {
+    case 90:
+    case 100:
+      return {number, 'a'};
+    default:
+      return {number, 0};
+  }
+}
+
+}  // namespace tilewright::gpu_check
