@@ -100,6 +100,8 @@ struct ArtifactStoreOptions {
   std::string missing_list;  ///< where strict mode notes what is missing; "": root + "/missing.txt"
 };
 
+struct StoreEnvironment;  // of tests: src/engine/artifact/store/store_impl.h
+
 /// Compiled kernels, each compiled at most once: asked for by spec, found in memory, in bundles, in
 /// the user's folder, in site folders, in a shared folder, or compiled. All functions from any
 /// number of threads and processes at the same time. Trouble with a layer (unreadable, full,
@@ -214,6 +216,9 @@ class ArtifactStore {
   Result<bool> Import(std::string_view bytes);
 
  private:
+  friend Result<std::unique_ptr<ArtifactStore>> OpenArtifactStore(const KernelFamilies& families,
+                                                                  ArtifactStoreOptions options,
+                                                                  const StoreEnvironment& env);
   struct Impl;
   explicit ArtifactStore(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

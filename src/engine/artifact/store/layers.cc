@@ -1,0 +1,196 @@
+#include "engine/artifact/store/layers.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/text.h"
+
+namespace tilewright {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const BundleNeeds& needs) {
+  if (needs.compute_capability != 0 && !artifact.spec.arch.RunsOn(needs.compute_capability)) {
+    return BundleRefusal{"arch", artifact.spec.arch.ToString(),
+                         Format("compute capability {}.{}", needs.compute_capability / 10,
+                                needs.compute_capability % 10)};
+  }
+  if (needs.driver != 0 && artifact.min_driver > needs.driver) {
+    return BundleRefusal{"min_driver", std::to_string(artifact.min_driver),
+                         std::to_string(needs.driver)};
+  }
+  return std::nullopt;
+}
+
+Result<BundleLayer> BundleLayer::Open(const ArtifactStoreOptions& options) {
+  BundleLayer layer;
+  for (const std::string& path : options.bundles) {
+    auto bundle = Bundle::Open(path, options.bundle_options);
+    if (!bundle) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("bundle {} cannot be used: {}", path, bundle.error().message));
+    }
+    layer.bundles_.push_back(std::move(*bundle));
+  }
+  return layer;
+}
+
+std::optional<LayerHit> BundleLayer::Find(const ArtifactKey& request, const BundleNeeds& needs,
+                                          std::vector<LayerMiss>& misses) const {
+  bool absent = true;
+  for (const auto& bundle : bundles_) {
+    const auto start = Clock::now();
+    const std::optional<std::size_t> index = bundle->Find(request);
+    if (!index) continue;
+    absent = false;
+    auto data = bundle->Load(*index);
+    if (!data) {
+      const bool newer = data.error().code == ErrorCode::kUnsupported;
+      misses.push_back({ArtifactLayer::kBundle,
+                        newer ? MissReason::kIncompatible : MissReason::kCorrupt, bundle->path(),
+                        data.error().message, false});
+      continue;
+    }
+    if (const auto refusal = bundle->Check(*data, needs)) {
+      misses.push_back({ArtifactLayer::kBundle, MissReason::kIncompatible, bundle->path(),
+                        refusal->ToString(), false});
+      continue;
+    }
+    LayerHit hit{ArtifactLayer::kBundle, bundle->path(), std::make_unique<HeldArtifact>(), 0};
+    hit.held->data = std::move(*data);
+    hit.load_us = MicrosecondsSince(start);
+    return hit;
+  }
+  if (absent && !bundles_.empty()) {
+    misses.push_back({ArtifactLayer::kBundle, MissReason::kAbsent, "", "", false});
+  }
+  return std::nullopt;
+}
+
+FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& options,
+                           Filesystem& files, const ProcessIdentity& process, Warnings& warnings)
+    : warnings_(warnings) {
+  StoreDir::Options common;
+  common.negative_ttl_s = options.negative_ttl_s;
+  common.files = &files;
+  common.process = process;
+  const bool readonly = options.mode == CacheMode::kReadonly;
+  const bool strict = options.mode == CacheMode::kStrict;
+  if (!root.empty()) {
+    StoreDir::Options user = common;
+    // Strict mode publishes nothing, but it counts, and what it uses stays fresh.
+    user.access = readonly ? StoreDir::Access::kReadOnly : StoreDir::Access::kReadWrite;
+    user.max_bytes = options.max_bytes;
+    user.max_entries = options.max_entries;
+    Add(ArtifactLayer::kUser, root, std::move(user), !readonly && !strict);
+  }
+  for (const std::string& site : options.site_dirs) {
+    StoreDir::Options other = common;
+    other.access = StoreDir::Access::kReadOnly;
+    other.require_owner = false;
+    Add(ArtifactLayer::kSite, site, std::move(other), false);
+  }
+  if (!options.shared_dir.empty() && options.mode != CacheMode::kOffline) {
+    StoreDir::Options shared = common;
+    const bool written = !readonly && !strict;
+    shared.access = written ? StoreDir::Access::kReadWrite : StoreDir::Access::kReadOnly;
+    shared.durable = true;
+    Add(ArtifactLayer::kShared, options.shared_dir, std::move(shared), written);
+  }
+}
+
+void FolderLayers::Add(ArtifactLayer layer, const std::string& root, StoreDir::Options options,
+                       bool written) {
+  const bool wants_to_write = options.access == StoreDir::Access::kReadWrite;
+  auto dir = StoreDir::Open(root, std::move(options));
+  const std::string name(ArtifactLayerName(layer));
+  if (dir->state() == StoreDir::State::kRefused) {
+    warnings_.Tell(
+        "refused " + root,
+        Format("{} folder {} is not used: {}{}", name, root, dir->reason(),
+               layer == ArtifactLayer::kUser ? "; kernels that are compiled are kept in memory only"
+                                             : ""));
+    return;
+  }
+  if (wants_to_write && dir->state() == StoreDir::State::kReadOnly) {
+    warnings_.Tell("not writable " + root,
+                   Format("{} folder {} is only read: {}", name, root, dir->reason()));
+  }
+  if (layer == ArtifactLayer::kUser) user_ = dir.get();
+  if (written && dir->state() == StoreDir::State::kReadWrite) written_.push_back(dir.get());
+  folders_.push_back({layer, std::move(dir)});
+}
+
+std::optional<LayerHit> FolderLayers::Find(const ArtifactKey& action, const BundleNeeds& needs,
+                                           std::vector<LayerMiss>& misses) {
+  for (const Folder& folder : folders_) {
+    const auto start = Clock::now();
+    StoreDir::Lookup lookup = folder.dir->Find(action);
+    if (!lookup.found) {
+      misses.push_back(
+          {folder.layer, lookup.miss, folder.dir->root(), lookup.detail, lookup.quarantined});
+      continue;
+    }
+    if (const auto refusal = DeviceRefusal(lookup.found->data, needs)) {
+      misses.push_back({folder.layer, MissReason::kIncompatible, folder.dir->root(),
+                        refusal->ToString(), false});
+      continue;
+    }
+    LayerHit hit{folder.layer, folder.dir->root(), std::make_unique<HeldArtifact>(), 0};
+    hit.held->file = std::move(lookup.found->bytes);
+    hit.held->data = std::move(lookup.found->data);
+    hit.load_us = MicrosecondsSince(start);
+    return hit;
+  }
+  return std::nullopt;
+}
+
+bool FolderLayers::Publish(const ArtifactKey& action, std::string_view bytes, bool user_only,
+                           bool replace, const std::function<void(StoreDir::Published)>& count) {
+  bool lost = false;
+  for (StoreDir* const dir : written_) {
+    if (user_only && dir != user_) continue;
+    if (replace) {
+      // Where the old entry cannot go, Publish finds it and says so.
+      (void)dir->Remove(action);
+    }
+    std::string why;
+    const StoreDir::Published published = dir->Publish(action, bytes, &why);
+    if (published == StoreDir::Published::kNot) {
+      warnings_.Tell("publish " + dir->root(),
+                     Format("{}: a compiled kernel could not be stored: {}", dir->root(), why));
+      continue;
+    }
+    lost = lost || published == StoreDir::Published::kLost;
+    count(published);
+  }
+  return lost;
+}
+
+bool FolderLayers::TryLock(const ArtifactKey& action, Locks& locks) {
+  locks.held.clear();
+  for (StoreDir* const dir : written_) {
+    StoreDir::KeyLock lock;
+    switch (dir->TryLock(action, lock)) {
+      case StoreDir::LockResult::kHeld:
+        locks.held.push_back(std::move(lock));
+        break;
+      case StoreDir::LockResult::kUnusable:
+        break;
+      case StoreDir::LockResult::kBusy:
+        locks.held.clear();
+        return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace tilewright

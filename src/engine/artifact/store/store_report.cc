@@ -1,0 +1,344 @@
+// What a store holds, whether it is sound, what may go, and why something is missing.
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "core/atomic_file.h"
+#include "core/text.h"
+#include "engine/artifact/store/store_impl.h"
+
+namespace tilewright {
+
+namespace {
+
+/// An entry file looked at without using it: nothing is stamped, counted or quarantined.
+struct Peeked {
+  std::string bytes;
+  Result<ArtifactData> data;
+};
+std::unique_ptr<Peeked> Peek(const std::string& path) {
+  auto peeked = std::make_unique<Peeked>();
+  auto bytes = ReadFile(path);
+  if (!bytes) {
+    peeked->data = Fail(std::move(bytes.error()));
+    return peeked;
+  }
+  peeked->bytes = std::move(*bytes);
+  peeked->data = DecodeArtifact(peeked->bytes);
+  return peeked;
+}
+
+struct EntryFile {
+  ArtifactKey action;
+  std::string path;
+  Filesystem::Stat stat;
+};
+std::vector<EntryFile> EntryFiles(StoreDir& dir) {
+  std::vector<EntryFile> files;
+  dir.ForEach(
+      [&](const ArtifactKey& action, const std::string& path, const Filesystem::Stat& stat) {
+        files.push_back({action, path, stat});
+      });
+  return files;
+}
+
+std::string FirstLine(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of("\r\n\t ");
+  if (begin == std::string_view::npos) return {};
+  text.remove_prefix(begin);
+  return std::string(text.substr(0, text.find_first_of("\r\n")));
+}
+
+void Describe(const ArtifactData& data, ArtifactStore::EntryInfo& info) {
+  info.request = data.request;
+  info.action = data.action;
+  info.spec = SpecName(data.spec);
+  info.compiler = data.compiler.ToString();
+  info.compile_ms = data.compile_ms;
+  info.resources = data.resources;
+}
+
+}  // namespace
+
+std::vector<ArtifactStore::EntryInfo> ArtifactStore::List() const {
+  std::vector<EntryInfo> entries;
+  for (const auto& bundle : impl_->bundles.all()) {
+    for (std::size_t i = 0; i < bundle->size(); ++i) {
+      const Bundle::Entry entry = bundle->entry(i);
+      EntryInfo info;
+      info.layer = ArtifactLayer::kBundle;
+      info.place = bundle->path();
+      info.request = entry.request;
+      info.bytes = entry.size;
+      if (const auto data = bundle->Load(i)) {
+        Describe(*data, info);
+      } else {
+        info.trouble = data.error().message;
+      }
+      entries.push_back(std::move(info));
+    }
+  }
+  for (const auto& folder : impl_->folders.all()) {
+    for (const EntryFile& file : EntryFiles(*folder.dir)) {
+      EntryInfo info;
+      info.layer = folder.layer;
+      info.place = file.path;
+      info.action = file.action;
+      info.bytes = file.stat.size;
+      info.last_used_unix_s = file.stat.mtime_s;
+      const auto peeked = Peek(file.path);
+      if (peeked->data) {
+        Describe(*peeked->data, info);
+      } else {
+        info.trouble = peeked->data.error().message;
+      }
+      entries.push_back(std::move(info));
+    }
+    folder.dir->ForEachNegative([&](const ArtifactKey& action, const StoreDir::Negative& negative) {
+      EntryInfo info;
+      info.layer = folder.layer;
+      info.place = folder.dir->root();
+      info.action = action;
+      info.last_used_unix_s = negative.unix_s;
+      info.negative = true;
+      info.trouble = FirstLine(negative.log);
+      if (const auto spec = SpecOfRequestRecord(negative.request_record)) {
+        info.spec = SpecName(*spec);
+      }
+      entries.push_back(std::move(info));
+    });
+  }
+  return entries;
+}
+
+ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileControl& control) {
+  const Impl::Active active(impl_->runtime());
+  VerifyReport report;
+  // What another library version or another compiler made is sound as it is, and is not what would
+  // be made here.
+  const auto compile_again = [&](const ArtifactData& data, const std::string& place) {
+    auto request = impl_->Resolve(data.spec);
+    if (!request || request->record.key != data.request) return;
+    impl_->ResolveAction(*request);
+    if (!request->action || request->action->key != data.action) return;
+    const auto difference = impl_->CompareWithRecompiled(*request, data, control.cancelled);
+    ++report.recompiled;
+    if (difference && difference->empty()) return;
+    ++report.differ;
+    if (difference) impl_->Count(CounterIndex(&ArtifactCounters::verify_mismatches));
+    report.troubles.push_back(Format("{}: {}: {}", place, SpecName(data.spec),
+                                     difference ? *difference : difference.error().message));
+  };
+  std::vector<EntryFile> files;
+  StoreDir* const dir = impl_->user();
+  if (dir != nullptr) files = EntryFiles(*dir);
+  CompileProgress progress;
+  progress.total = files.size();
+  for (const auto& bundle : impl_->bundles.all()) progress.total += bundle->size();
+  const auto step = [&](const KernelSpec& spec) {
+    ++progress.done;
+    progress.compiled = report.recompiled;
+    progress.last = spec;
+    if (control.progress) control.progress(progress);
+    return control.cancelled && control.cancelled();
+  };
+  for (const EntryFile& file : files) {
+    const auto peeked = Peek(file.path);
+    const bool sound = peeked->data && peeked->data->action == file.action;
+    if (sound) {
+      ++report.good;
+      if (recompile) compile_again(*peeked->data, file.path);
+    } else {
+      // Find looks again, and moves what is damaged out of the way.
+      StoreDir::Lookup lookup = dir->Find(file.action);
+      if (lookup.found) {
+        ++report.good;
+      } else {
+        report.troubles.push_back(
+            Format("{}: {}", file.path, lookup.detail.empty() ? "it is gone" : lookup.detail));
+      }
+    }
+    if (step(sound ? peeked->data->spec : KernelSpec{})) return report;
+  }
+  for (const auto& bundle : impl_->bundles.all()) {
+    Bundle::VerifyResult whole = bundle->Verify();
+    report.good += whole.good;
+    for (const std::string& trouble : whole.troubles) {
+      report.troubles.push_back(bundle->path() + ": " + trouble);
+    }
+    for (std::size_t i = 0; i < bundle->size(); ++i) {
+      const auto data = bundle->Load(i);
+      if (data && recompile) compile_again(*data, bundle->path());
+      if (step(data ? data->spec : KernelSpec{})) return report;
+    }
+  }
+  return report;
+}
+
+ArtifactStore::GcReport ArtifactStore::Gc(bool dry_run, bool unreachable) {
+  GcReport report;
+  StoreDir* const dir = impl_->user();
+  if (dir == nullptr) return report;
+  const auto add = [&](const GcReport& part) {
+    report.removed_entries += part.removed_entries;
+    report.removed_bytes += part.removed_bytes;
+    report.removed_temporaries += part.removed_temporaries;
+    report.removed_negative += part.removed_negative;
+    report.removed_quarantined += part.removed_quarantined;
+  };
+  add(dir->Sweep(dry_run));
+  if (unreachable) {
+    const auto compiler = impl_->Compiler();  // without one only sources are compared
+    for (const EntryFile& file : EntryFiles(*dir)) {
+      const auto peeked = Peek(file.path);
+      if (!peeked->data) continue;  // Verify's affair
+      const auto request = impl_->Resolve(peeked->data->spec);
+      const bool current = request && request->record.key == peeked->data->request &&
+                           (!compiler || (*compiler)->identity() == peeked->data->compiler);
+      if (current) continue;
+      if (!dry_run && !dir->Remove(file.action)) continue;
+      ++report.removed_entries;
+      report.removed_bytes += file.stat.size;
+    }
+  }
+  add(dir->Trim(true, dry_run));
+  return report;
+}
+
+namespace {
+
+using Explanation = ArtifactStore::MissExplanation;
+
+/// The stored entry that differs in the fewest fields; one of the same family before any other.
+class Nearest {
+ public:
+  Nearest(const KernelRequest& request, Explanation& explanation)
+      : request_(request), explanation_(explanation) {}
+
+  void Offer(const ArtifactData& data, const std::string& place) {
+    auto differences = DiffKeyRecords(request_.record.bytes, data.request_record);
+    if (!differences) return;
+    if (request_.action) {
+      const auto action = DiffKeyRecords(request_.action->bytes, data.action_record);
+      if (!action) return;
+      for (const KeyDifference& one : *action) {
+        if (one.field == "request") continue;  // said field by field
+        differences->push_back({"compiler " + one.field, one.wanted, one.stored});
+      }
+    }
+    const std::size_t distance =
+        differences->size() + (data.spec.family == request_.spec.family ? 0 : 1000);
+    if (distance >= best_) return;
+    best_ = distance;
+    explanation_.nearest = Format("{} in {}", SpecName(data.spec), place);
+    explanation_.differences = std::move(*differences);
+  }
+
+ private:
+  const KernelRequest& request_;
+  Explanation& explanation_;
+  std::size_t best_ = std::numeric_limits<std::size_t>::max();
+};
+
+void ExplainBundles(const BundleLayer& bundles, const KernelRequest& request, bool ignored,
+                    Explanation& explanation) {
+  for (const auto& bundle : bundles.all()) {
+    Explanation::Layer layer;
+    layer.layer = ArtifactLayer::kBundle;
+    layer.place = bundle->path();
+    if (const auto index = bundle->Find(request.record.key)) {
+      const auto data = bundle->Load(*index);
+      if (ignored) {
+        layer.reason = MissReason::kIgnored;
+      } else if (!data) {
+        layer.reason = MissReason::kCorrupt;
+        layer.detail = data.error().message;
+      } else if (const auto refusal = bundle->Check(*data, request.needs)) {
+        layer.reason = MissReason::kIncompatible;
+        layer.detail = refusal->ToString();
+      } else {
+        layer.hit = true;
+      }
+    } else if (ignored) {
+      layer.reason = MissReason::kIgnored;
+    }
+    explanation.layers.push_back(std::move(layer));
+  }
+}
+
+void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& request, bool ignored,
+                   Explanation& explanation) {
+  Explanation::Layer layer;
+  layer.layer = folder.layer;
+  layer.place = folder.dir->root();
+  if (!request.action) {
+    layer.detail = request.no_compiler ? "not asked: entries are named by compiler, and " +
+                                             request.no_compiler->message
+                                       : "not asked";
+  } else if (ignored) {
+    layer.reason = MissReason::kIgnored;
+  } else {
+    for (const EntryFile& file : EntryFiles(*folder.dir)) {
+      if (file.action != request.action->key) continue;
+      const auto peeked = Peek(file.path);
+      if (!peeked->data) {
+        layer.reason = MissReason::kCorrupt;
+        layer.detail = peeked->data.error().message;
+      } else if (const auto refusal = DeviceRefusal(*peeked->data, request.needs)) {
+        layer.reason = MissReason::kIncompatible;
+        layer.detail = refusal->ToString();
+      } else {
+        layer.hit = true;
+        layer.place = file.path;
+      }
+    }
+    if (!layer.hit && layer.reason == MissReason::kAbsent && folder.layer == ArtifactLayer::kUser) {
+      if (const auto negative = folder.dir->FindNegative(request.action->key)) {
+        layer.reason = MissReason::kNegative;
+        layer.detail = FirstLine(negative->log);
+      }
+    }
+  }
+  explanation.layers.push_back(std::move(layer));
+}
+
+}  // namespace
+
+Result<ArtifactStore::MissExplanation> ArtifactStore::Explain(const KernelSpec& spec) const {
+  auto request = impl_->Resolve(spec);
+  if (!request) return Fail(std::move(request.error()));
+  impl_->ResolveAction(*request);
+  MissExplanation explanation;
+  explanation.request = request->record.key;
+  if (request->action) explanation.action = request->action->key;
+  const bool ignored = impl_->options.mode == CacheMode::kRefresh;
+
+  MissExplanation::Layer& memory = explanation.layers.emplace_back();
+  memory.layer = ArtifactLayer::kMemory;
+  memory.hit = impl_->table.Find(spec) != nullptr;
+  ExplainBundles(impl_->bundles, *request, ignored, explanation);
+  for (const auto& folder : impl_->folders.all()) {
+    ExplainFolder(folder, *request, ignored, explanation);
+  }
+  if (std::any_of(explanation.layers.begin(), explanation.layers.end(),
+                  [](const MissExplanation::Layer& layer) { return layer.hit; })) {
+    return explanation;
+  }
+  Nearest nearest(*request, explanation);
+  for (const auto& bundle : impl_->bundles.all()) {
+    for (std::size_t i = 0; i < bundle->size(); ++i) {
+      if (const auto data = bundle->Load(i)) nearest.Offer(*data, bundle->path());
+    }
+  }
+  for (const auto& folder : impl_->folders.all()) {
+    for (const EntryFile& file : EntryFiles(*folder.dir)) {
+      const auto peeked = Peek(file.path);
+      if (peeked->data) nearest.Offer(*peeked->data, file.path);
+    }
+  }
+  return explanation;
+}
+
+}  // namespace tilewright
