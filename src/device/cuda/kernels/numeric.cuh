@@ -8,8 +8,12 @@
 
 #if defined(__CUDACC__)
 #define TW_DEVICE __device__ __forceinline__
+#define TW_UNROLL _Pragma("unroll")
+#define TW_NO_UNROLL _Pragma("unroll 1")
 #else
 #define TW_DEVICE inline
+#define TW_UNROLL
+#define TW_NO_UNROLL
 #endif
 
 namespace tw {
@@ -36,6 +40,15 @@ TW_DEVICE float Fma(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 #else
   return __builtin_fmaf(a, b, c);
+#endif
+}
+
+/// 1 / sqrt(x), each step rounded to nearest.
+TW_DEVICE float InverseRoot(float x) {
+#if defined(__CUDACC__)
+  return __frcp_rn(__fsqrt_rn(x));
+#else
+  return 1.0f / __builtin_sqrtf(x);
 #endif
 }
 

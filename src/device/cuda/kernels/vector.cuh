@@ -15,62 +15,71 @@ struct alignas(16) U32x4 {
   u32 v[4];
 };
 
-/// 16, 8, 4 and 2 bytes; `p` aligned to that.
-__device__ __forceinline__ U32x4 LoadStream16(const void* p) {
+// 16, 8, 4 and 2 bytes; `p` is aligned to that.
+#if defined(__CUDACC__)
+TW_DEVICE U32x4 LoadStream16(const void* p) {
   U32x4 r;
   asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
       : "l"(p));
   return r;
 }
-__device__ __forceinline__ U32x2 LoadStream8(const void* p) {
-  U32x2 r;
-  asm("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
-      : "=r"(r.v[0]), "=r"(r.v[1])
-      : "l"(p));
-  return r;
-}
 /// Several instructions read one line here (the parts of a packed block): L1 keeps it meanwhile.
-__device__ __forceinline__ U32x4 LoadOnce16(const void* p) {
+TW_DEVICE U32x4 LoadOnce16(const void* p) {
   U32x4 r;
   asm("ld.global.nc.L1::evict_first.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
       : "l"(p));
   return r;
 }
-__device__ __forceinline__ U32x2 LoadOnce8(const void* p) {
+TW_DEVICE U32x2 LoadOnce8(const void* p) {
   U32x2 r;
   asm("ld.global.nc.L1::evict_first.L2::128B.v2.u32 {%0, %1}, [%2];"
       : "=r"(r.v[0]), "=r"(r.v[1])
       : "l"(p));
   return r;
 }
-__device__ __forceinline__ u32 LoadOnce4(const void* p) {
+TW_DEVICE u32 LoadOnce4(const void* p) {
   u32 r;
   asm("ld.global.nc.L1::evict_first.L2::128B.u32 %0, [%1];" : "=r"(r) : "l"(p));
   return r;
 }
-__device__ __forceinline__ u16 LoadOnce2(const void* p) {
+TW_DEVICE u16 LoadOnce2(const void* p) {
   u16 r;
   asm("ld.global.nc.L1::evict_first.L2::128B.u16 %0, [%1];" : "=h"(r) : "l"(p));
   return r;
 }
-__device__ __forceinline__ U32x4 LoadCached16(const void* p) {
+TW_DEVICE U32x4 LoadCached16(const void* p) {
   U32x4 r;
   asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
       : "l"(p));
   return r;
 }
-__device__ __forceinline__ U32x2 LoadCached8(const void* p) {
+TW_DEVICE U32x2 LoadCached8(const void* p) {
   U32x2 r;
   asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(r.v[0]), "=r"(r.v[1]) : "l"(p));
   return r;
 }
+#else
+template <class T>
+TW_DEVICE T LoadBytes(const void* p) {
+  T value;
+  __builtin_memcpy(&value, p, sizeof value);
+  return value;
+}
+TW_DEVICE U32x4 LoadStream16(const void* p) { return LoadBytes<U32x4>(p); }
+TW_DEVICE U32x4 LoadOnce16(const void* p) { return LoadBytes<U32x4>(p); }
+TW_DEVICE U32x2 LoadOnce8(const void* p) { return LoadBytes<U32x2>(p); }
+TW_DEVICE u32 LoadOnce4(const void* p) { return LoadBytes<u32>(p); }
+TW_DEVICE u16 LoadOnce2(const void* p) { return LoadBytes<u16>(p); }
+TW_DEVICE U32x4 LoadCached16(const void* p) { return LoadBytes<U32x4>(p); }
+TW_DEVICE U32x2 LoadCached8(const void* p) { return LoadBytes<U32x2>(p); }
+#endif
 
 /// One element; for memory that the kernel may also write.
 template <Type kType>
-__device__ __forceinline__ float LoadElement(const void* base, i64 index) {
+TW_DEVICE float LoadElement(const void* base, i64 index) {
   if constexpr (kType == Type::kF32) {
     return static_cast<const float*>(base)[index];
   } else {
@@ -79,7 +88,7 @@ __device__ __forceinline__ float LoadElement(const void* base, i64 index) {
   }
 }
 template <Type kType>
-__device__ __forceinline__ void StoreElement(void* base, i64 index, float value) {
+TW_DEVICE void StoreElement(void* base, i64 index, float value) {
   if constexpr (kType == Type::kF32) {
     static_cast<float*>(base)[index] = value;
   } else {
@@ -90,21 +99,21 @@ __device__ __forceinline__ void StoreElement(void* base, i64 index, float value)
 /// kCount adjacent elements from element `index` on, by loads of up to 16 bytes; the address is a
 /// multiple of min(16, bytes). Plain loads: the kernel may have written the memory.
 template <Type kType, int kCount>
-__device__ __forceinline__ void LoadPack(const void* base, i64 index, float (&out)[kCount]) {
+TW_DEVICE void LoadPack(const void* base, i64 index, float (&out)[kCount]) {
   if constexpr (kCount == 1) {
     out[0] = LoadElement<kType>(base, index);
   } else if constexpr (kType == Type::kF32) {
     static_assert(kCount % 4 == 0, "whole 16-byte loads");
-#pragma unroll
+TW_UNROLL
     for (int i = 0; i < kCount; i += 4) {
       const U32x4 r =
           *reinterpret_cast<const U32x4*>(static_cast<const float*>(base) + index + i);
-#pragma unroll
+TW_UNROLL
       for (int j = 0; j < 4; ++j) out[i + j] = FloatOf(r.v[j]);
     }
   } else if constexpr (kCount == 4) {
     const U32x2 r = *reinterpret_cast<const U32x2*>(static_cast<const u16*>(base) + index);
-#pragma unroll
+TW_UNROLL
     for (int j = 0; j < 2; ++j) {
       out[2 * j] = LowToF32<kType>(r.v[j]);
       out[2 * j + 1] = HighToF32<kType>(r.v[j]);
@@ -112,7 +121,7 @@ __device__ __forceinline__ void LoadPack(const void* base, i64 index, float (&ou
   } else {
     static_assert(kCount == 8, "1, 4 or 8 elements");
     const U32x4 r = *reinterpret_cast<const U32x4*>(static_cast<const u16*>(base) + index);
-#pragma unroll
+TW_UNROLL
     for (int j = 0; j < 4; ++j) {
       out[2 * j] = LowToF32<kType>(r.v[j]);
       out[2 * j + 1] = HighToF32<kType>(r.v[j]);
@@ -122,12 +131,12 @@ __device__ __forceinline__ void LoadPack(const void* base, i64 index, float (&ou
 
 /// The same for stores, rounding to nearest even.
 template <Type kType, int kCount>
-__device__ __forceinline__ void StorePack(void* base, i64 index, const float (&in)[kCount]) {
+TW_DEVICE void StorePack(void* base, i64 index, const float (&in)[kCount]) {
   if constexpr (kCount == 1) {
     StoreElement<kType>(base, index, in[0]);
   } else if constexpr (kType == Type::kF32) {
     static_assert(kCount % 4 == 0, "whole 16-byte stores");
-#pragma unroll
+TW_UNROLL
     for (int i = 0; i < kCount; i += 4) {
       const U32x4 r{{BitsOf(in[i]), BitsOf(in[i + 1]), BitsOf(in[i + 2]), BitsOf(in[i + 3])}};
       *reinterpret_cast<U32x4*>(static_cast<float*>(base) + index + i) = r;
@@ -145,14 +154,14 @@ __device__ __forceinline__ void StorePack(void* base, i64 index, const float (&i
 
 /// What LoadPack and StorePack need of an address, in bytes.
 template <Type kType, int kCount>
-__device__ __forceinline__ constexpr u64 PackAlignment() {
+TW_DEVICE constexpr u64 PackAlignment() {
   constexpr int kBytes = kCount * FloatBytes<kType>();
   return kBytes < 16 ? kBytes : 16;
 }
 
 /// Whether packs at every multiple of kCount elements in every row are aligned.
 template <Type kType, int kCount>
-__device__ __forceinline__ bool PacksAligned(const void* base, i64 row_elements) {
+TW_DEVICE bool PacksAligned(const void* base, i64 row_elements) {
   constexpr u64 kAlignment = PackAlignment<kType, kCount>();
   return (reinterpret_cast<u64>(base) | static_cast<u64>(row_elements) * FloatBytes<kType>()) %
              kAlignment ==
@@ -161,7 +170,7 @@ __device__ __forceinline__ bool PacksAligned(const void* base, i64 row_elements)
 
 /// One rounding to kType and back: what a value is once it was stored.
 template <Type kType>
-__device__ __forceinline__ float RoundTo(float value) {
+TW_DEVICE float RoundTo(float value) {
   if constexpr (kType == Type::kF32) return value;
   if constexpr (kType == Type::kBF16) return BF16ToF32(F32ToBF16(value));
   if constexpr (kType == Type::kF16) return F16ToF32(F32ToF16(value));

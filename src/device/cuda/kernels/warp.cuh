@@ -1,8 +1,10 @@
 #pragma once
 
+#include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 
-// Reductions with a fixed order: the same bits on every run.
+// Reductions with a fixed order: the same bits on every run. On the host the built-ins come from
+// host_emulation.h, before this file.
 
 namespace tw {
 
@@ -10,8 +12,8 @@ inline constexpr u32 kAllLanes = 0xffffffffu;
 
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes
 /// hold the same bits.
-__device__ __forceinline__ float WarpSum(float value) {
-#pragma unroll
+TW_DEVICE float WarpSum(float value) {
+TW_UNROLL
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;
 }
@@ -19,13 +21,13 @@ __device__ __forceinline__ float WarpSum(float value) {
 /// The sum over all threads of a CTA of kWarps warps, in every thread. `scratch`: shared, [kWarps].
 /// All threads call it; before a second call with the same scratch there must be a barrier.
 template <int kWarps>
-__device__ __forceinline__ float BlockSum(float value, float* scratch) {
+TW_DEVICE float BlockSum(float value, float* scratch) {
   value = WarpSum(value);
   if constexpr (kWarps == 1) return value;
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   __syncthreads();  // every warp's sum is there before anyone adds them up
   float sum = 0.0f;
-#pragma unroll
+TW_UNROLL
   for (int warp = 0; warp < kWarps; ++warp) sum += scratch[warp];
   return sum;
 }

@@ -80,8 +80,8 @@ std::optional<Rejection> CheckShape(const KernelSpec& s) {
     return Reject(Reason::kShape, Format("{} x {} sums in a lane", s.tile_m, s.tile_n / groups),
                   "32 at most");
   }
-  if (s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 ||
-      s.params[2] != 0 || s.params[3] != 0) {
+  if (s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
+      s.params[3] != 0) {
     return Reject(Reason::kShape, "a field that gemv does not use is set",
                   "tile_k, split_k, cluster_m, cluster_n, param2, param3 = 0");
   }
@@ -94,8 +94,7 @@ std::optional<Rejection> CheckShape(const KernelSpec& s) {
 
 std::optional<Rejection> Check(const KernelSpec& spec, bool (*is_weight)(DataType),
                                const char* weights) {
-  if (spec.arch.number < 80)
-    return Reject(Reason::kDevice, spec.arch.ToString(), "sm_80 or newer");
+  if (spec.arch.number < 80) return Reject(Reason::kDevice, spec.arch.ToString(), "sm_80 or newer");
   if (auto no = CheckTypes(spec, is_weight, weights)) return no;
   return CheckShape(spec);
 }
@@ -118,9 +117,9 @@ ResourceLimits Limits(const KernelSpec& spec) {
 }
 
 /// How many rows of W a warp reads at once, how many spans deep, and how many CTAs an SM shall hold
-/// (which bounds the registers; no row spills). At one row of x, 32 warps of 2 x 4 loads of 16 bytes
-/// keep 128 KB in flight on an SM; 26 KB hide the latency of an H200's memory at its full rate.
-/// More rows of W for a load of x pay where x has several rows.
+/// (which bounds the registers; no row spills). At one row of x, 32 warps of 2 x 4 loads of 16
+/// bytes keep 128 KB in flight on an SM; 26 KB hide the latency of an H200's memory at its full
+/// rate. More rows of W for a load of x pay where x has several rows.
 struct Shape {
   int tile_m, rows, stages, ctas;
 };
@@ -161,8 +160,8 @@ std::vector<KernelSpec> PlainCatalog(CudaArch arch) {
   return Catalog(arch, {DataType::kBF16, DataType::kF16});
 }
 std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
-  return Catalog(arch, {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K,
-                        DataType::kQ4_K});
+  return Catalog(
+      arch, {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K});
 }
 
 }  // namespace
@@ -170,6 +169,8 @@ std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
 Status AddGemvFamilies(KernelFamilies& families) {
   KernelFamily plain{.name = "gemv_bf16",
                      .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
+                     .files = {},
+                     .options = {},
                      .check = &CheckPlain,
                      .launch = &Launch,
                      .limits = &Limits,

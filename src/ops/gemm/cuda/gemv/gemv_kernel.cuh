@@ -39,10 +39,10 @@ struct SelectType<false, A, B> {
 
 /// Four adjacent elements of a row of x.
 template <Type kType>
-__device__ __forceinline__ void LoadActivations(const void* row, int k, float (&x)[4]) {
+TW_DEVICE void LoadActivations(const void* row, int k, float (&x)[4]) {
   if constexpr (kType == Type::kF32) {
     const U32x4 r = LoadCached16(static_cast<const float*>(row) + k);
-#pragma unroll
+TW_UNROLL
     for (int j = 0; j < 4; ++j) x[j] = FloatOf(r.v[j]);
   } else {
     const U32x2 r = LoadCached8(static_cast<const u16*>(row) + k);
@@ -69,44 +69,44 @@ struct GemvWarp {
   /// together. One copy of this code serves the end of a row as well, at the price of a comparison
   /// for 64 multiply-adds or more: copies without it doubled the time to compile.
   template <int kUnroll>
-  __device__ __forceinline__ void Accumulate(int span) {
+  TW_DEVICE void Accumulate(int span) {
     using Memory = typename SelectType<kPlain, StreamMemory, GlobalMemory>::type;
     const int part = lane % W::kLanes;
     const int first = span * kBlocksPerSpan + lane / W::kLanes;
     typename W::Raw raw[kUnroll][kRows];
-#pragma unroll
+TW_UNROLL
     for (int u = 0; u < kUnroll; ++u) {
       const int block = first + u * kBlocksPerSpan;
       // Beyond the row the last block is read again and not used: no load is conditional.
       const i64 at = static_cast<i64>(block < blocks ? block : blocks - 1) * W::kBytes;
-#pragma unroll
+TW_UNROLL
       for (int r = 0; r < kRows; ++r) raw[u][r] = W::template Load<Memory>(w[r] + at, part);
     }
-#pragma unroll
+TW_UNROLL
     for (int u = 0; u < kUnroll; ++u) {
       const int block = first + u * kBlocksPerSpan;
       if (block < blocks) Multiply(raw[u], block, part);
     }
   }
 
-  __device__ __forceinline__ void Multiply(const typename W::Raw (&raw)[kRows], int block,
+  TW_DEVICE void Multiply(const typename W::Raw (&raw)[kRows], int block,
                                            int part) {
     typename W::Scales scales[kRows];
-#pragma unroll
+TW_UNROLL
     for (int r = 0; r < kRows; ++r) scales[r] = W::Prepare(raw[r], part);
-#pragma unroll
+TW_UNROLL
     for (int i = 0; i < W::kQuads; ++i) {
       float weights[kRows][4];
-#pragma unroll
+TW_UNROLL
       for (int r = 0; r < kRows; ++r) W::Decode(raw[r], scales[r], i, weights[r]);
       const int k = block * W::kBlock + W::QuadOffset(part, i);
-#pragma unroll
+TW_UNROLL
       for (int m = 0; m < kTileM; ++m) {
         float values[4];
         LoadActivations<kTypeX>(x[m], k, values);
-#pragma unroll
+TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
-#pragma unroll
+TW_UNROLL
           for (int j = 0; j < 4; ++j) acc[m][r] = Fma(weights[r][j], values[j], acc[m][r]);
         }
       }
@@ -115,23 +115,23 @@ struct GemvWarp {
 
   /// Every kSplit-th group of kUnroll spans, from `group` on.
   template <int kSplit, int kUnroll>
-  __device__ __forceinline__ void Run(int group) {
+  TW_DEVICE void Run(int group) {
     const int spans = (blocks + kBlocksPerSpan - 1) / kBlocksPerSpan;
-#pragma unroll 1
+TW_NO_UNROLL
     for (; group * kUnroll < spans; group += kSplit) Accumulate<kUnroll>(group * kUnroll);
   }
 
   /// Elements begin .. k - 1 of rows of plain weights, one at a time, every `step`-th.
-  __device__ __forceinline__ void RunElements(int begin, int k, int step) {
-#pragma unroll 1
+  TW_DEVICE void RunElements(int begin, int k, int step) {
+TW_NO_UNROLL
     for (int at = begin; at < k; at += step) {
       float weights[kRows];
-#pragma unroll
+TW_UNROLL
       for (int r = 0; r < kRows; ++r) weights[r] = LoadElement<kTypeW>(w[r], at);
-#pragma unroll
+TW_UNROLL
       for (int m = 0; m < kTileM; ++m) {
         const float value = LoadElement<kTypeX>(x[m], at);
-#pragma unroll
+TW_UNROLL
         for (int r = 0; r < kRows; ++r) acc[m][r] = Fma(weights[r], value, acc[m][r]);
       }
     }
@@ -141,7 +141,7 @@ struct GemvWarp {
 /// The whole kernel. kWarps warps in kWarps / kSplit groups, each with kRows of the CTA's rows.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, int kTileM, int kTileN, int kWarps,
           int kSplit, int kUnroll>
-__device__ __forceinline__ void Gemv(const GemvParams& p) {
+TW_DEVICE void Gemv(const GemvParams& p) {
   constexpr int kGroups = kWarps / kSplit, kRows = kTileN / kGroups;
   static_assert(kGroups * kSplit == kWarps && kRows * kGroups == kTileN, "whole groups and rows");
   using Warp = GemvWarp<kTypeX, kTypeW, kTileM, kRows>;
@@ -153,17 +153,17 @@ __device__ __forceinline__ void Gemv(const GemvParams& p) {
   warp.lane = static_cast<int>(threadIdx.x) % 32;
   warp.blocks = p.k / Warp::W::kBlock;
   const int first_row = n0 + warp_id / kSplit * kRows;
-#pragma unroll
+TW_UNROLL
   for (int r = 0; r < kRows; ++r) {
     // Rows beyond the matrix read its last one and are not stored.
     const int row = first_row + r < p.n ? first_row + r : p.n - 1;
     warp.w[r] = static_cast<const u8*>(p.w) + row * p.w_row_bytes;
   }
-#pragma unroll
+TW_UNROLL
   for (int m = 0; m < kTileM; ++m) {
     const int row = m0 + m < p.m ? m0 + m : p.m - 1;
     warp.x[m] = static_cast<const u8*>(p.x) + row * p.ldx * FloatBytes<kTypeX>();
-#pragma unroll
+TW_UNROLL
     for (int r = 0; r < kRows; ++r) warp.acc[m][r] = 0.0f;
   }
 
@@ -180,9 +180,9 @@ __device__ __forceinline__ void Gemv(const GemvParams& p) {
     warp.template Run<kSplit, kUnroll>(split);
   }
 
-#pragma unroll
+TW_UNROLL
   for (int m = 0; m < kTileM; ++m) {
-#pragma unroll
+TW_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const float sum = WarpSum(warp.acc[m][r]);
       if (warp.lane == 0) partial[warp_id][m][r] = sum;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void Gemv(const GemvParams& p) {
     const int m = i / kTileN, row = i % kTileN;
     if (m0 + m >= p.m || n0 + row >= p.n) continue;
     float sum = 0.0f;
-#pragma unroll
+TW_UNROLL
     for (int s = 0; s < kSplit; ++s) sum += partial[row / kRows * kSplit + s][m][row % kRows];
     float value = p.alpha * sum;
     if constexpr (kTypeC != Type::kNone) {

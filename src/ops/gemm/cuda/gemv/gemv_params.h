@@ -5,8 +5,8 @@
 namespace tw {
 
 /// y[m][n] = alpha * sum over k of x[m][k] * W[n][k], plus beta * c[m][n] where the spec's epilogue
-/// is kAdd. All pointers are of device memory. Strides of x, c and y are in elements, of W in bytes.
-/// Grid of the launch: GemvGridX x GemvGridY x 1.
+/// is kAdd. All pointers are of device memory. Strides of x, c and y are in elements, of W in
+/// bytes. Grid of the launch: GemvGridX x GemvGridY x 1.
 struct GemvParams {
   /// [m][k], type_a. Weights in blocks: every row aligned to four elements. Plain weights: to one;
   /// fast when x is aligned to four elements and W to 16 bytes in every row, element by element

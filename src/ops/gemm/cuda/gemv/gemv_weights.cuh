@@ -44,17 +44,18 @@ TW_DEVICE float ByteToF32(u32 word, int i, int bias) {
   return FloatOf(bits) - (kMagic + static_cast<float>(bias));
 }
 
-/// kCount words from an address that is a multiple of two: reads aligned words and shifts. Reads at
-/// most the two bytes before `p`, never a byte behind.
+/// kCount words from an address that is a multiple of two: aligned words, shifted. Reads those bytes
+/// and no others.
 template <class Memory, int kCount>
 TW_DEVICE void LoadWords(const u8* p, u32 (&out)[kCount]) {
   const bool odd = (reinterpret_cast<u64>(p) & 2u) != 0;
   const u8* aligned = odd ? p - 2 : p;
   u32 words[kCount + 1];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) words[i] = Memory::Load4(aligned + 4 * i);
+  words[0] = odd ? Memory::Load2(p) << 16 : Memory::Load4(p);
+  TW_UNROLL
+  for (int i = 1; i < kCount; ++i) words[i] = Memory::Load4(aligned + 4 * i);
   words[kCount] = odd ? Memory::Load2(aligned + 4 * kCount) : 0u;
-#pragma unroll
+  TW_UNROLL
   for (int i = 0; i < kCount; ++i) out[i] = FunnelRight(words[i], words[i + 1], odd ? 16u : 0u);
 }
 
@@ -216,7 +217,7 @@ struct Weights<Type::kQ8_0> {
   TW_DEVICE static Scales Prepare(const Raw& raw, int) { return {LowF16ToF32(raw.d)}; }
   TW_DEVICE static void Decode(const Raw& raw, const Scales& s, int i, float (&w)[4]) {
     const u32 biased = raw.q[i] ^ 0x80808080u;  // signed code + 128
-#pragma unroll
+TW_UNROLL
     for (int j = 0; j < 4; ++j) w[j] = ByteToF32(biased, j, 128) * s.scale;
   }
 };
@@ -263,7 +264,7 @@ struct Weights<Type::kQ6_K> {
   TW_DEVICE static void Decode(const Raw& raw, const Scales& s, int i, float (&w)[4]) {
     const u32 codes = (raw.low[i % 2] >> (4 * (i / 2)) & 0x0f0f0f0fu) |
                       (raw.high[0] >> (2 * i) & 0x03030303u) << 4;
-#pragma unroll
+TW_UNROLL
     for (int j = 0; j < 4; ++j) w[j] = ByteToF32(codes, j, 32) * s.scale[i];
   }
 };

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+// For tests only: runs the very source of a kernel on the CPU, thread by thread, so that its index
+// arithmetic and its numbers are checked where there is no GPU. Include this file before any .cuh.
+// It stands for the built-ins that our kernels use: threadIdx and blockIdx, shared variables,
+// __syncthreads, __shfl_xor_sync over all lanes, atomicMax.
+//
+// The threads of a CTA are fibers of one OS thread; each runs to its next barrier or shuffle, then
+// the next one does. What it cannot show: races, memory order, warps that diverge at a shuffle.
+
+#define __shared__ static  // one CTA runs at a time
+
+namespace tw::emulation {
+
+struct Index {
+  unsigned int x = 0, y = 0, z = 0;
+};
+
+/// The CTA that runs now. One a process; used by one OS thread at a time.
+struct Cta {
+  struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<std::byte[]> stack;
+    bool done = false;
+    unsigned int shuffles = 0;
+    float lanes[2] = {};  // what it gives away, by the parity of the shuffle
+  };
+  std::vector<Fiber> fibers;
+  std::size_t current = 0;
+  ucontext_t scheduler;
+  std::function<void()> body;
+  Index thread, block;
+};
+inline Cta cta;
+
+/// Ends the turn of the running thread.
+inline void Yield() {
+  Cta::Fiber& fiber = cta.fibers[cta.current];
+  swapcontext(&fiber.context, &cta.scheduler);
+}
+
+inline void FiberMain() {
+  cta.body();
+  cta.fibers[cta.current].done = true;
+}
+
+/// Runs `body` as every thread of every CTA. Returns false if threads of a CTA stopped at different
+/// numbers of barriers and shuffles: a hang on a GPU.
+inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
+  constexpr std::size_t kStack = 256 * 1024;
+  cta.body = std::move(body);
+  cta.fibers = std::vector<Cta::Fiber>(threads);
+  for (Cta::Fiber& fiber : cta.fibers) fiber.stack = std::make_unique<std::byte[]>(kStack);
+  bool converged = true;
+  for (unsigned int by = 0; by < grid.y; ++by) {
+    for (unsigned int bx = 0; bx < grid.x; ++bx) {
+      cta.block = {bx, by, 0};
+      for (Cta::Fiber& fiber : cta.fibers) {
+        fiber.done = false;
+        fiber.shuffles = 0;
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
+        fiber.context.uc_stack.ss_size = kStack;
+        fiber.context.uc_link = &cta.scheduler;
+        makecontext(&fiber.context, &FiberMain, 0);
+      }
+      std::size_t left = threads;
+      while (left > 0) {
+        const std::size_t before = left;
+        for (std::size_t t = 0; t < threads; ++t) {
+          if (cta.fibers[t].done) continue;
+          cta.current = t;
+          cta.thread = {static_cast<unsigned int>(t), 0, 0};
+          swapcontext(&cta.scheduler, &cta.fibers[t].context);
+          if (cta.fibers[t].done) --left;
+        }
+        // All of them end in one round, or none does.
+        if (left != 0 && left != before) converged = false;
+      }
+    }
+  }
+  return converged;
+}
+
+}  // namespace tw::emulation
+
+#define threadIdx (::tw::emulation::cta.thread)
+#define blockIdx (::tw::emulation::cta.block)
+
+inline void __syncthreads() { ::tw::emulation::Yield(); }
+
+inline float __shfl_xor_sync(unsigned int, float value, int lanes) {
+  using ::tw::emulation::cta;
+  auto& self = cta.fibers[cta.current];
+  // Two places: a thread may give the next value before its partner took this one.
+  const unsigned int place = self.shuffles++ % 2;
+  self.lanes[place] = value;
+  const std::size_t partner = cta.current ^ static_cast<std::size_t>(lanes);
+  ::tw::emulation::Yield();
+  return cta.fibers[partner].lanes[place];
+}
+
+inline int atomicMax(int* address, int value) {
+  const int old = *address;
+  *address = std::max(old, value);
+  return old;
+}

@@ -1,0 +1,66 @@
+#include "core/numeric.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/random.h"
+#include "device/cuda/kernels/numeric.cuh"
+
+// The host half of the device header, which tests of kernels compute with, against core/numeric.h.
+
+namespace tilewright {
+namespace {
+
+void ExpectSame(float got, float want, std::uint32_t code) {
+  if (std::isnan(want)) {
+    ASSERT_TRUE(std::isnan(got)) << code;
+  } else {
+    ASSERT_EQ(BitsOfF32(got), BitsOfF32(want)) << code;
+  }
+}
+
+TEST(KernelNumericTest, EveryNarrowCodeHasTheValueOfTheHostLibrary) {
+  for (std::uint32_t code = 0; code <= 0xffff; ++code) {
+    const auto bits = static_cast<std::uint16_t>(code);
+    ExpectSame(tw::F16ToF32(bits), F16ToF32(bits), code);
+    ExpectSame(tw::BF16ToF32(bits), BF16ToF32(bits), code);
+    const std::uint32_t pair = code << 16 | (code ^ 0xffffu);
+    ExpectSame(tw::HighToF32<tw::Type::kF16>(pair), F16ToF32(bits), code);
+    ExpectSame(tw::LowToF32<tw::Type::kBF16>(pair),
+               BF16ToF32(static_cast<std::uint16_t>(code ^ 0xffffu)), code);
+  }
+  for (std::uint32_t code = 0; code <= 0xff; ++code) {
+    const auto bits = static_cast<std::uint8_t>(code);
+    ExpectSame(tw::E4M3ToF32(bits), E4M3ToF32(bits), code);
+  }
+}
+
+TEST(KernelNumericTest, RoundingIsThatOfTheHostLibraryExceptTheBitsOfNan) {
+  Random random(3);
+  for (int i = 0; i < 2000000; ++i) {
+    // Every exponent; half of them exactly between two neighbours of a narrow format.
+    auto bits = static_cast<std::uint32_t>(random.Next());
+    if (i % 2 != 0) bits = (bits & 0xfffff000u) | (i % 4 == 1 ? 0x0u : 0x1u);
+    const float value = F32FromBits(bits);
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(F16ToF32(tw::F32ToF16(value))));
+      ASSERT_TRUE(std::isnan(BF16ToF32(tw::F32ToBF16(value))));
+      ASSERT_TRUE(std::isnan(E4M3ToF32(tw::F32ToE4M3(value))));
+      continue;
+    }
+    ASSERT_EQ(tw::F32ToF16(value), F32ToF16(value)) << bits;
+    ASSERT_EQ(tw::F32ToBF16(value), F32ToBF16(value)) << bits;
+    ASSERT_EQ(tw::F32ToE4M3(value), F32ToE4M3(value)) << bits;
+    ASSERT_EQ(tw::PackF16(value, 1.0f), 0x3c000000u | F32ToF16(value));
+  }
+}
+
+TEST(KernelNumericTest, AFunnelShiftTakesTheMiddleOfTwoWords) {
+  EXPECT_EQ(tw::FunnelRight(0x44332211u, 0x88776655u, 16), 0x66554433u);
+  EXPECT_EQ(tw::FunnelRight(0x44332211u, 0x88776655u, 0), 0x44332211u);
+}
+
+}  // namespace
+}  // namespace tilewright

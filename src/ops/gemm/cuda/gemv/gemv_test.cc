@@ -1,0 +1,237 @@
+#include "device/cuda/kernels/host_emulation.h"
+// After it: the kernels use its built-ins.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/block_format.h"
+#include "core/test_util.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
+
+// The source of the kernels, run on the CPU against float64.
+
+namespace tilewright {
+namespace {
+
+constexpr DataType DataTypeOf(tw::Type type) { return static_cast<DataType>(type); }
+static_assert(DataTypeOf(tw::Type::kF32) == DataType::kF32 &&
+              DataTypeOf(tw::Type::kBF16) == DataType::kBF16 &&
+              DataTypeOf(tw::Type::kQ6_K) == DataType::kQ6_K &&
+              DataTypeOf(tw::Type::kQ4_K) == DataType::kQ4_K);
+
+std::vector<float> Decoded(DataType type, const void* data, std::size_t count) {
+  std::vector<float> values(count);
+  EXPECT_TRUE(DecodeRow(type, data, static_cast<std::int64_t>(count), values.data()));
+  return values;
+}
+
+struct Problem {
+  int m, n, k;
+  int pad_x = 0;        ///< elements between rows of x
+  int pad_w_bytes = 0;  ///< bytes between rows of W
+  int shift = 0;        ///< elements that x and plain W start off their alignment
+  float alpha = 1, beta = 0;
+};
+
+template <tw::Type kX, tw::Type kW, int kTileM, int kTileN, int kWarps, int kSplit, int kUnroll,
+          tw::Type kC = tw::Type::kNone>
+void ExpectProduct(const Problem& q) {
+  SCOPED_TRACE(testing::Message() << "m " << q.m << " n " << q.n << " k " << q.k << " tile "
+                                  << kTileM << "x" << kTileN << " split " << kSplit);
+  const DataType type_x = DataTypeOf(kX), type_w = DataTypeOf(kW);
+  const auto bytes_x = static_cast<std::size_t>(GetTypeInfo(type_x).block_bytes);
+  const std::size_t m = static_cast<std::size_t>(q.m), n = static_cast<std::size_t>(q.n),
+                    k = static_cast<std::size_t>(q.k);
+  const std::size_t ldx = k + static_cast<std::size_t>(q.pad_x);
+  const std::size_t row_bytes = BytesOf(type_w, q.k) + static_cast<std::size_t>(q.pad_w_bytes);
+  const std::size_t shift_w =
+      GetTypeInfo(type_w).block_quantised ? 0 : static_cast<std::size_t>(q.shift) * 2;
+
+  test::GuardedBytes x(m * ldx * bytes_x, static_cast<std::size_t>(q.shift) * bytes_x);
+  test::GuardedBytes w(n * row_bytes, shift_w);
+  std::vector<float> xs, ws;
+  for (std::size_t r = 0; r < m; ++r) {
+    const std::vector<float> row = test::RandomFloats(k, 100 + r);
+    auto* at = static_cast<unsigned char*>(x.data()) + r * ldx * bytes_x;
+    ASSERT_TRUE(EncodeRow(type_x, row.data(), q.k, at));
+    const std::vector<float> exact = Decoded(type_x, at, k);
+    xs.insert(xs.end(), exact.begin(), exact.end());
+  }
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::vector<float> row = test::RandomFloats(k, 500 + r, 0.05);
+    auto* at = static_cast<unsigned char*>(w.data()) + r * row_bytes;
+    ASSERT_TRUE(EncodeRow(type_w, row.data(), q.k, at));
+    const std::vector<float> exact = Decoded(type_w, at, k);
+    ws.insert(ws.end(), exact.begin(), exact.end());
+  }
+  const std::size_t ldy = n + 3;
+  test::Guarded<float> y(m * ldy);
+  test::Guarded<float> c(test::RandomFloats(m * n, 9));
+
+  tw::GemvParams p{};
+  p.x = x.data();
+  p.w = w.data();
+  p.c = c.data();
+  p.y = y.data();
+  p.ldx = static_cast<long long>(ldx);
+  p.ldc = q.n;
+  p.ldy = static_cast<long long>(ldy);
+  p.w_row_bytes = static_cast<long long>(row_bytes);
+  p.m = q.m;
+  p.n = q.n;
+  p.k = q.k;
+  p.alpha = q.alpha;
+  p.beta = q.beta;
+  const bool converged = tw::emulation::Run(
+      {tw::GemvGridX(q.n, kTileN), tw::GemvGridY(q.m, kTileM)}, kWarps * 32,
+      [&] { tw::Gemv<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kUnroll>(p); });
+  EXPECT_TRUE(converged);
+  EXPECT_EQ(y.Damage(), "");
+  EXPECT_EQ(x.Damage() + w.Damage(), "");
+  for (std::size_t i = 0; i < m; ++i) {
+    for (std::size_t j = 0; j < ldy; ++j) {
+      const float got = y[i * ldy + j];
+      if (j >= n) {
+        ASSERT_TRUE(std::isnan(got)) << "padding of y was written";
+        continue;
+      }
+      double sum = 0, magnitude = 0;
+      for (std::size_t e = 0; e < k; ++e) {
+        const double product =
+            static_cast<double>(xs[i * k + e]) * static_cast<double>(ws[j * k + e]);
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      double want = static_cast<double>(q.alpha) * sum;
+      if (kC != tw::Type::kNone)
+        want += static_cast<double>(q.beta) * static_cast<double>(c[i * n + j]);
+      // Each addition rounds a partial sum that is at most the sum of magnitudes; a lane adds k
+      // / 32.
+      const double bound = 0x1p-24 * (static_cast<double>(k) / 32 + 16) * magnitude *
+                               std::fabs(static_cast<double>(q.alpha)) +
+                           1e-6;
+      ASSERT_NEAR(static_cast<double>(got), want, bound) << "row " << i << " column " << j;
+    }
+  }
+}
+
+using tw::Type;
+
+TEST(GemvTest, PlainWeightsOfEveryLengthOfATailAndAnyNumberOfRows) {
+  for (const int k : {1, 7, 8, 9, 255, 256, 257, 1000, 2056}) {
+    ExpectProduct<Type::kF32, Type::kBF16, 1, 8, 4, 1, 4>(
+        {.m = 1, .n = 11, .k = k, .pad_x = 8 - k % 8, .pad_w_bytes = 16 - 2 * k % 16});
+    ExpectProduct<Type::kBF16, Type::kBF16, 2, 4, 4, 4, 2>(
+        {.m = 3, .n = 5, .k = k, .pad_x = 8 - k % 8, .pad_w_bytes = 16 - 2 * k % 16});
+  }
+  ExpectProduct<Type::kF32, Type::kF16, 8, 2, 4, 4, 2>({.m = 13, .n = 3, .k = 776});
+}
+
+TEST(GemvTest, RowsThatAreNotAlignedTakeTheSlowWay) {
+  ExpectProduct<Type::kF32, Type::kBF16, 2, 8, 4, 2, 2>({.m = 2, .n = 9, .k = 515});
+  ExpectProduct<Type::kF32, Type::kBF16, 1, 8, 4, 1, 2>({.m = 1, .n = 9, .k = 512, .shift = 1});
+  ExpectProduct<Type::kBF16, Type::kF16, 1, 8, 4, 1, 2>({.m = 1, .n = 9, .k = 512, .shift = 3});
+}
+
+TEST(GemvTest, TheAddendAndAlphaAreApplied) {
+  ExpectProduct<Type::kF32, Type::kBF16, 2, 8, 4, 2, 1, Type::kF32>(
+      {.m = 3, .n = 9, .k = 264, .alpha = -0.5f, .beta = 2});
+  ExpectProduct<Type::kF32, Type::kQ4_K, 1, 4, 4, 4, 1, Type::kF32>(
+      {.m = 1, .n = 6, .k = 512, .alpha = 3, .beta = 1});
+}
+
+template <Type kType>
+void ExpectBlocks(std::initializer_list<int> ks) {
+  for (const int k : ks) {
+    ExpectProduct<Type::kF32, kType, 1, 8, 4, 1, 2>({.m = 1, .n = 11, .k = k});
+    ExpectProduct<Type::kBF16, kType, 2, 2, 4, 4, 1>({.m = 3, .n = 3, .k = k});
+    ExpectProduct<Type::kF32, kType, 4, 4, 4, 2, 2>({.m = 4, .n = 6, .k = k, .pad_x = 4});
+  }
+}
+
+TEST(GemvTest, BlocksOf32OfEveryNumberOfBlocks) {
+  ExpectBlocks<Type::kQ4_0>({32, 480, 512, 544, 576, 1536, 2080});
+  ExpectBlocks<Type::kQ4_1>({32, 480, 512, 544, 576, 1536, 2080});
+  ExpectBlocks<Type::kQ8_0>({32, 480, 512, 544, 576, 1536, 2080});
+}
+
+TEST(GemvTest, BlocksOf256OfEveryNumberOfBlocks) {
+  ExpectBlocks<Type::kQ4_K>({256, 512, 768, 1024, 2304});
+  ExpectBlocks<Type::kQ6_K>({256, 512, 768, 1024, 2304});
+}
+
+constexpr CudaArch kHopper{90, 'a'};
+
+TEST(GemvFamiliesTest, EverySpecOfTheCatalogsPassesItsCheckOnce) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddGemvFamilies(families));
+  EXPECT_FALSE(AddGemvFamilies(families)) << "the names are taken";
+  for (const CudaArch arch :
+       {CudaArch{80, 0}, CudaArch{89, 0}, kHopper, CudaArch{100, 'a'}, CudaArch{120, 0}}) {
+    std::vector<KernelSpec> all = families.Catalog(arch);
+    ASSERT_FALSE(all.empty());
+    for (const KernelSpec& spec : all) {
+      const KernelFamily* family = families.Find(spec.family);
+      ASSERT_NE(family, nullptr);
+      const auto no = family->check(spec);
+      EXPECT_FALSE(no.has_value()) << no->ToString();
+      EXPECT_EQ(spec.arch, arch);
+      EXPECT_EQ(family->launch(spec).threads, spec.warps * 32u);
+      EXPECT_GE(family->limits(spec).max_registers, 64u);
+      EXPECT_EQ(std::count(all.begin(), all.end(), spec), 1);
+    }
+  }
+  EXPECT_TRUE(families.Catalog(CudaArch{75, 0}).empty());
+  EXPECT_TRUE(GemvSpecsForWeight(DataType::kF32, kHopper).empty());
+}
+
+TEST(GemvFamiliesTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddGemvFamilies(families));
+  const KernelSpec good = GemvSpecsForWeight(DataType::kQ4_K, kHopper).front();
+  const KernelFamily& family = *families.Find("gemv_q");
+  const auto refused = [&](auto change, const char* word) {
+    KernelSpec spec = good;
+    change(spec);
+    const auto no = family.check(spec);
+    ASSERT_TRUE(no.has_value()) << word;
+    EXPECT_NE(no->ToString().find(word), std::string::npos) << no->ToString();
+  };
+  refused([](KernelSpec& s) { s.arch = {75, 0}; }, "sm_75");
+  refused([](KernelSpec& s) { s.type_b = DataType::kBF16; }, "bf16");
+  refused([](KernelSpec& s) { s.type_a = DataType::kF64; }, "type_a");
+  refused([](KernelSpec& s) { s.tile_m = 9; }, "tile_m = 9");
+  refused([](KernelSpec& s) { s.tile_n = 3; }, "tile_n = 3");
+  refused([](KernelSpec& s) { s.params[0] = 3; }, "param0 = 3");
+  refused([](KernelSpec& s) { s.params[3] = 1; }, "param3");
+  refused([](KernelSpec& s) { s.type_c = DataType::kF32; }, "type_c");
+  refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kScale; }, "epilogue");
+  refused([](KernelSpec& s) { s.order_b = Order::kRowMajor; }, "order");
+}
+
+TEST(GemvFamiliesTest, ALaunchOfMisalignedBlocksIsRefused) {
+  const KernelSpec spec = GemvSpecsForWeight(DataType::kQ4_K, kHopper).front();
+  alignas(16) unsigned char memory[64];
+  tw::GemvParams p{};
+  p.x = memory;
+  p.w = memory;
+  p.y = memory;
+  p.ldx = p.k = 256;
+  p.w_row_bytes = 144;
+  p.m = p.n = 1;
+  EXPECT_FALSE(CheckGemvParams(spec, p).has_value());
+  tw::GemvParams bad = p;
+  bad.w = memory + 8;
+  EXPECT_EQ(CheckGemvParams(spec, bad)->reason, Reason::kAlignment);
+  bad = p;
+  bad.x = memory + 4;
+  EXPECT_EQ(CheckGemvParams(spec, bad)->reason, Reason::kAlignment);
+  bad = p;
+  bad.k = 255;
+  EXPECT_EQ(CheckGemvParams(spec, bad)->reason, Reason::kShape);
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,138 @@
+#include "ops/norm/cuda/families.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int kMaxPacks = 4;
+
+bool IsFloat(DataType type) {
+  return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
+}
+
+std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
+  return Rejection{reason, std::move(have), std::move(need)};
+}
+
+std::optional<Rejection> Check(const KernelSpec& s) {
+  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
+  for (const auto& [name, type] :
+       {std::pair{"type_a", s.type_a}, {"type_b", s.type_b}, {"type_d", s.type_d}}) {
+    if (!IsFloat(type)) {
+      return Reject(Reason::kType, Format("{} = {}", name, DataTypeName(type)), "f32, bf16 or f16");
+    }
+  }
+  if (s.epilogue != SpecEpilogue::kScale && s.epilogue != SpecEpilogue::kAdd) {
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)),
+                  "scale, or add for a residual");
+  }
+  const bool adds = s.epilogue == SpecEpilogue::kAdd;
+  if (adds ? !IsFloat(s.type_c) : s.type_c != DataType::kNone) {
+    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
+                  adds ? "f32, bf16 or f16 with epilogue add" : "none without epilogue add");
+  }
+  if (s.warps < 1 || s.warps > 32)
+    return Reject(Reason::kShape, Format("warps = {}", s.warps), "1 to 32");
+  if (s.params[0] < 1 || s.params[0] > kMaxPacks) {
+    return Reject(Reason::kShape, Format("param0 = {}", s.params[0]),
+                  Format("1 to {} packs of a thread", kMaxPacks));
+  }
+  if (s.type_a != DataType::kF32 && s.warps > 16 && s.params[0] > 2) {
+    return Reject(
+        Reason::kShape, Format("warps = {}, param0 = {}", s.warps, s.params[0]),
+        "at most 2 packs of 16-bit inputs with more than 16 warps: 64 registers a thread");
+  }
+  if (s.order_a != Order::kRowMajor || s.order_b != Order::kRowMajor)
+    return Reject(Reason::kOrder, "other orders", "row-major");
+  if (s.stages != 0 || s.tile_m != 0 || s.tile_n != 0 || s.tile_k != 0 || s.split_k != 0 ||
+      s.cluster_m != 0 || s.cluster_n != 0 || s.params[1] != 0 || s.params[2] != 0 ||
+      s.params[3] != 0) {
+    return Reject(Reason::kShape, "a field that rmsnorm does not use is set",
+                  "stages, tiles, split_k, clusters, param1, param2, param3 = 0");
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape Launch(const KernelSpec& spec) {
+  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
+}
+
+ResourceLimits Limits(const KernelSpec& spec) {
+  return {.max_registers = spec.warps > 16 ? 64u : spec.warps > 8 ? 128u : 255u};
+}
+
+/// The smallest of a few fixed shapes that keeps `width` elements, so that neighbouring widths
+/// share a kernel; the largest for what is wider still; 32 warps hold no more of a 16-bit row than
+/// 16 do. Two packs a thread before more warps: a wait for memory is then shared by two loads.
+struct Shape {
+  int warps, packs;
+};
+constexpr std::array kShapes = {Shape{1, 1}, Shape{1, 2}, Shape{2, 2},  Shape{4, 2},
+                                Shape{8, 2}, Shape{8, 4}, Shape{16, 4}, Shape{32, 4}};
+
+Shape ShapeFor(int width, bool f32_input) {
+  for (const Shape& shape : kShapes) {
+    if (tw::RmsNormCapacity(shape.warps, shape.packs, f32_input) >= width) return shape;
+  }
+  return f32_input ? kShapes.back() : kShapes[kShapes.size() - 2];
+}
+
+KernelSpec MakeSpec(DataType in, DataType weight, const Shape& shape, CudaArch arch, bool adds) {
+  KernelSpec spec;
+  spec.family = "rmsnorm";
+  spec.arch = arch;
+  spec.type_a = in;
+  spec.type_b = weight;
+  spec.type_c = adds ? in : DataType::kNone;
+  spec.type_d = in;
+  spec.order_a = spec.order_b = Order::kRowMajor;
+  spec.epilogue = adds ? SpecEpilogue::kAdd : SpecEpilogue::kScale;
+  spec.warps = static_cast<std::uint16_t>(shape.warps);
+  spec.params[0] = shape.packs;
+  return spec;
+}
+
+/// Widths of the catalog: heads, and the hidden sizes of models from 135 M to 70 B parameters.
+std::vector<KernelSpec> Catalog(CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  for (const int width : {128, 576, 2048, 4096, 8192}) {
+    for (const KernelSpec& spec : NormSpecs(width, arch)) {
+      if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+}  // namespace
+
+Status AddNormFamilies(KernelFamilies& families) {
+  return families.Add({.name = "rmsnorm",
+                       .source = "ops/norm/cuda/rmsnorm.cu",
+                       .files = {},
+                       .options = {},
+                       .check = &Check,
+                       .launch = &Launch,
+                       .limits = &Limits,
+                       .catalog = &Catalog});
+}
+
+std::vector<KernelSpec> NormSpecs(int width, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  if (width < 1 || arch.number < 80) return specs;
+  for (const DataType in : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+    const Shape shape = ShapeFor(width, in == DataType::kF32);
+    for (const DataType weight : {DataType::kF32, in}) {
+      for (const bool adds : {false, true}) {
+        const KernelSpec spec = MakeSpec(in, weight, shape, arch, adds);
+        if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
+      }
+    }
+  }
+  return specs;
+}
+
+}  // namespace tilewright

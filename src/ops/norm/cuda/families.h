@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "ops/norm/cuda/rmsnorm_params.h"
+#include "tilewright/kernel_family.h"
+
+/// Family `rmsnorm`: RMS normalisation, with the addition of a residual before it on request.
+/// README.md of the room names the fields of its specs.
+
+namespace tilewright {
+
+/// kInvalidArgument if the name is taken.
+Status AddNormFamilies(KernelFamilies& families);
+
+/// The kernels for rows of `width` elements on one architecture: inputs of f32, bf16 and f16 with
+/// weights of f32 and of the input's type, plain and with a residual of the input's type. The row
+/// is kept in registers where 32 warps can. Empty for width < 1.
+std::vector<KernelSpec> NormSpecs(int width, CudaArch arch);
+
+}  // namespace tilewright

@@ -1,0 +1,183 @@
+#include "device/cuda/kernels/host_emulation.h"
+// After it: the kernel uses its built-ins.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/block_format.h"
+#include "core/test_util.h"
+#include "ops/norm/cuda/families.h"
+#include "ops/norm/cuda/rmsnorm_kernel.cuh"
+
+// The source of the kernel, run on the CPU against float64.
+
+namespace tilewright {
+namespace {
+
+using tw::Type;
+
+constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
+
+/// A matrix of any float type, padding and guards NaN, and its values.
+template <Type kType>
+struct Matrix {
+  Matrix(std::size_t rows, std::size_t cols, std::size_t pad, std::size_t shift)
+      : width(cols), stride(cols + pad), bytes(rows * stride * kBytes, shift * kBytes) {}
+  Matrix(std::size_t rows, std::size_t cols, std::size_t pad, std::size_t shift, std::uint64_t seed)
+      : Matrix(rows, cols, pad, shift) {
+    for (std::size_t r = 0; r < rows; ++r) {
+      const std::vector<float> row = test::RandomFloats(cols, seed + r);
+      EXPECT_TRUE(EncodeRow(DataTypeOf(kType), row.data(), static_cast<std::int64_t>(cols), At(r)));
+    }
+  }
+  unsigned char* At(std::size_t row) {
+    return static_cast<unsigned char*>(bytes.data()) + row * stride * kBytes;
+  }
+  std::vector<float> Row(std::size_t row, std::size_t count) {
+    std::vector<float> values(count);
+    EXPECT_TRUE(
+        DecodeRow(DataTypeOf(kType), At(row), static_cast<std::int64_t>(count), values.data()));
+    return values;
+  }
+  static constexpr std::size_t kBytes = kType == Type::kF32 ? 4 : 2;
+  std::size_t width, stride;
+  test::GuardedBytes bytes;
+};
+
+double Epsilon(Type type) {
+  return type == Type::kF32 ? 0x1p-21 : type == Type::kF16 ? 0x1p-11 : 0x1p-8;
+}
+
+template <Type kA, Type kB, Type kC, Type kD, int kWarps, int kPacks>
+void ExpectNorm(std::size_t rows, std::size_t width, std::size_t pad = 0, std::size_t shift = 0) {
+  SCOPED_TRACE(testing::Message() << rows << " x " << width << " pad " << pad << " shift "
+                                  << shift);
+  constexpr bool kAdds = kC != Type::kNone;
+  constexpr Type kSum = kAdds ? kC : Type::kF32;
+  Matrix<kA> in(rows, width, pad, shift, 1);
+  Matrix<kB> weight(1, width, 0, shift, 77);
+  Matrix<kSum> residual(rows, width, pad, shift, 1000);
+  Matrix<kD> out(rows, width, pad, shift);
+  const float epsilon = 1e-5f;
+  std::vector<std::vector<float>> sums;
+  for (std::size_t r = 0; r < rows; ++r) {
+    sums.push_back(in.Row(r, width));
+    if (!kAdds) continue;
+    const std::vector<float> other = residual.Row(r, width);
+    for (std::size_t c = 0; c < width; ++c) sums[r][c] = tw::RoundTo<kSum>(sums[r][c] + other[c]);
+  }
+
+  tw::RmsNormParams p{};
+  p.in = in.At(0);
+  p.weight = weight.At(0);
+  p.residual = residual.At(0);
+  p.sum = residual.At(0);  // in place, as a residual stream is
+  p.out = out.At(0);
+  p.in_stride = p.residual_stride = p.sum_stride = p.out_stride =
+      static_cast<long long>(width + pad);
+  p.rows = static_cast<int>(rows);
+  p.width = static_cast<int>(width);
+  p.epsilon = epsilon;
+  const bool converged = tw::emulation::Run({tw::RmsNormGrid(p.rows), 1}, kWarps * 32, [&] {
+    __shared__ float scratch[kWarps];
+    tw::RmsNorm<kA, kB, kC, kD, kWarps, kPacks>{p, static_cast<tw::i64>(blockIdx.x), scratch}.Run();
+  });
+  EXPECT_TRUE(converged);
+  EXPECT_EQ(out.bytes.Damage() + residual.bytes.Damage() + in.bytes.Damage(), "");
+  const std::vector<float> weights = weight.Row(0, width);
+  for (std::size_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (const float h : sums[r]) squares += static_cast<double>(h) * static_cast<double>(h);
+    const double scale =
+        1 / std::sqrt(squares / static_cast<double>(width) + static_cast<double>(epsilon));
+    const std::vector<float> got = out.Row(r, r + 1 < rows ? width + pad : width);
+    if (kAdds) {
+      ASSERT_EQ(residual.Row(r, width), sums[r]) << "the sum, bit for bit";
+    }
+    for (std::size_t c = 0; c < got.size(); ++c) {
+      if (c >= width) {
+        ASSERT_TRUE(std::isnan(got[c])) << "padding was written";
+        continue;
+      }
+      const double want = static_cast<double>(sums[r][c]) * scale * static_cast<double>(weights[c]);
+      ASSERT_NEAR(static_cast<double>(got[c]), want, Epsilon(kD) * std::fabs(want) + 1e-7)
+          << r << " " << c;
+    }
+  }
+}
+
+TEST(RmsNormKernelTest, ARowInRegistersIsNormalised) {
+  ExpectNorm<Type::kF32, Type::kF32, Type::kNone, Type::kF32, 2, 2>(3, 512);
+  ExpectNorm<Type::kF32, Type::kF32, Type::kNone, Type::kBF16, 2, 2>(3, 260, 4);
+  ExpectNorm<Type::kBF16, Type::kF32, Type::kNone, Type::kBF16, 1, 2>(2, 64, 8);
+  ExpectNorm<Type::kF16, Type::kF16, Type::kNone, Type::kF32, 1, 3>(2, 576);
+}
+
+TEST(RmsNormKernelTest, ARowWiderThanTheRegistersIsReadTwice) {
+  ExpectNorm<Type::kF32, Type::kF32, Type::kNone, Type::kF32, 2, 1>(2, 1032);
+  ExpectNorm<Type::kBF16, Type::kBF16, Type::kBF16, Type::kBF16, 2, 1>(2, 2056);
+}
+
+TEST(RmsNormKernelTest, AnyWidthAndAlignmentWorks) {
+  for (const std::size_t width : {1, 2, 31, 33, 577}) {
+    ExpectNorm<Type::kF32, Type::kF32, Type::kNone, Type::kF32, 2, 2>(3, width);
+    ExpectNorm<Type::kBF16, Type::kF32, Type::kBF16, Type::kBF16, 4, 2>(3, width, 3);
+  }
+  ExpectNorm<Type::kF32, Type::kF32, Type::kF32, Type::kF32, 2, 2>(2, 512, 0, 1);
+  ExpectNorm<Type::kBF16, Type::kF32, Type::kNone, Type::kF32, 2, 2>(2, 512, 4);
+}
+
+TEST(RmsNormKernelTest, TheSumOfAResidualIsRoundedWrittenAndNormalised) {
+  ExpectNorm<Type::kF32, Type::kF32, Type::kF32, Type::kF32, 2, 2>(3, 512);
+  ExpectNorm<Type::kBF16, Type::kF32, Type::kBF16, Type::kBF16, 2, 4>(3, 1600, 8);
+  ExpectNorm<Type::kBF16, Type::kF32, Type::kF32, Type::kBF16, 2, 2>(3, 512);
+}
+
+TEST(RmsNormFamilyTest, EverySpecPassesItsCheckAndKeepsTheRowWhereItCan) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddNormFamilies(families));
+  const KernelFamily& family = *families.Find("rmsnorm");
+  for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 'a'}, CudaArch{120, 0}}) {
+    for (const KernelSpec& spec : families.Catalog(arch)) {
+      const auto no = family.check(spec);
+      EXPECT_FALSE(no.has_value()) << no->ToString();
+    }
+    for (const int width : {1, 576, 4096, 8192, 16384}) {
+      const std::vector<KernelSpec> specs = NormSpecs(width, arch);
+      ASSERT_EQ(specs.size(), 2u + 4u + 4u);
+      for (const KernelSpec& spec : specs) {
+        EXPECT_FALSE(family.check(spec).has_value());
+        EXPECT_GE(tw::RmsNormCapacity(spec.warps, spec.params[0], spec.type_a == DataType::kF32),
+                  width);
+        EXPECT_EQ(std::count(specs.begin(), specs.end(), spec), 1);
+      }
+    }
+    EXPECT_FALSE(family.check(NormSpecs(1 << 20, arch).front()).has_value());
+  }
+  EXPECT_TRUE(NormSpecs(0, {90, 'a'}).empty());
+  EXPECT_TRUE(NormSpecs(64, {75, 0}).empty());
+}
+
+TEST(RmsNormFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddNormFamilies(families));
+  const KernelSpec good = NormSpecs(4096, {90, 'a'}).front();
+  const auto refused = [&](auto change, const char* word) {
+    KernelSpec spec = good;
+    change(spec);
+    const auto no = families.Find("rmsnorm")->check(spec);
+    ASSERT_TRUE(no.has_value()) << word;
+    EXPECT_NE(no->ToString().find(word), std::string::npos) << no->ToString();
+  };
+  refused([](KernelSpec& s) { s.type_b = DataType::kQ4_0; }, "type_b");
+  refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kNone; }, "epilogue");
+  refused([](KernelSpec& s) { s.warps = 33; }, "warps = 33");
+  refused([](KernelSpec& s) { s.params[0] = 5; }, "param0 = 5");
+  refused([](KernelSpec& s) { s.tile_m = 1; }, "tiles");
+  refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kAdd; }, "type_c");
+}
+
+}  // namespace
+}  // namespace tilewright

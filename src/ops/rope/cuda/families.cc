@@ -1,0 +1,143 @@
+#include "ops/rope/cuda/families.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int kMaxHeadDim = 1024, kMaxTileN = 256;
+
+bool IsFloat(DataType type) {
+  return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
+}
+
+std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
+  return Rejection{reason, std::move(have), std::move(need)};
+}
+
+std::optional<Rejection> Check(const KernelSpec& s) {
+  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
+  for (const auto& [name, type] :
+       {std::pair{"type_a", s.type_a}, {"type_c", s.type_c}, {"type_d", s.type_d}}) {
+    if (!IsFloat(type)) {
+      return Reject(Reason::kType, Format("{} = {}", name, DataTypeName(type)), "f32, bf16 or f16");
+    }
+  }
+  if (s.type_b != DataType::kNone)
+    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)), "none");
+  if (s.epilogue != SpecEpilogue::kNone)
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none");
+  const int head_dim = s.params[0];
+  if (head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) {
+    return Reject(Reason::kShape, Format("param0 = {}", head_dim),
+                  Format("an even head dimension, 2 to {}", kMaxHeadDim));
+  }
+  if (s.params[1] != 0 && s.params[1] != 1) {
+    return Reject(Reason::kShape, Format("param1 = {}", s.params[1]),
+                  "0 (adjacent pairs) or 1 (half-split)");
+  }
+  if (s.warps < 1 || s.warps > 32)
+    return Reject(Reason::kShape, Format("warps = {}", s.warps), "1 to 32");
+  if (s.tile_n < 1 || s.tile_n > kMaxTileN)
+    return Reject(Reason::kShape, Format("tile_n = {}", s.tile_n),
+                  Format("1 to {} heads", kMaxTileN));
+  if (s.order_a != Order::kRowMajor || s.order_b != Order::kRowMajor)
+    return Reject(Reason::kOrder, "other orders", "row-major");
+  if (s.stages != 0 || s.tile_m != 0 || s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 ||
+      s.cluster_n != 0 || s.params[2] != 0 || s.params[3] != 0) {
+    return Reject(Reason::kShape, "a field that rope_kv does not use is set",
+                  "stages, tile_m, tile_k, split_k, clusters, param2, param3 = 0");
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape Launch(const KernelSpec& spec) {
+  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
+}
+
+ResourceLimits Limits(const KernelSpec& spec) {
+  return {.max_registers = spec.warps > 16 ? 64u : spec.warps > 8 ? 128u : 255u};
+}
+
+std::vector<KernelSpec> Catalog(CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  for (const int head_dim : {64, 128}) {
+    for (const bool neox : {false, true}) {
+      const std::vector<KernelSpec> own = RopeSpecs(head_dim, neox, arch);
+      specs.insert(specs.end(), own.begin(), own.end());
+    }
+  }
+  return specs;
+}
+
+}  // namespace
+
+Status AddRopeFamilies(KernelFamilies& families) {
+  return families.Add({.name = "rope_kv",
+                       .source = "ops/rope/cuda/rope_kv.cu",
+                       .files = {},
+                       .options = {},
+                       .check = &Check,
+                       .launch = &Launch,
+                       .limits = &Limits,
+                       .catalog = &Catalog});
+}
+
+std::vector<KernelSpec> RopeSpecs(int head_dim, bool neox, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  if (arch.number < 80 || head_dim < 2 || head_dim > kMaxHeadDim || head_dim % 2 != 0) return specs;
+  constexpr int kWarps = 4;
+  for (const DataType in : {DataType::kF32, DataType::kBF16}) {
+    for (const DataType cache : {DataType::kF32, DataType::kF16, DataType::kBF16}) {
+      KernelSpec spec;
+      spec.family = "rope_kv";
+      spec.arch = arch;
+      spec.type_a = in;
+      spec.type_c = cache;
+      spec.type_d = in;
+      spec.order_a = spec.order_b = Order::kRowMajor;
+      // Eight elements for every thread: one decoded token is then several CTAs, not one long one.
+      spec.tile_n =
+          static_cast<std::uint16_t>(std::clamp(kWarps * 32 * 8 / head_dim, 1, kMaxTileN));
+      spec.warps = kWarps;
+      spec.params = {head_dim, neox ? 1 : 0, 0, 0};
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+std::vector<std::uint64_t> RopeTurns(std::span<const double> frequencies) {
+  constexpr double kTwoPi = 6.283185307179586476925;
+  std::vector<std::uint64_t> turns;
+  turns.reserve(frequencies.size());
+  for (const double frequency : frequencies) {
+    const double whole = frequency / kTwoPi;
+    const double fraction = whole - std::floor(whole);  // 1 if `whole` is just below an integer
+    turns.push_back(fraction < 1 ? static_cast<std::uint64_t>(std::ldexp(fraction, 64)) : 0);
+  }
+  return turns;
+}
+
+std::optional<Rejection> CheckRopeKvParams(const KernelSpec& spec, const tw::RopeKvParams& params) {
+  if (params.rows < 1 || params.heads < 0 || params.kv_heads < 0 ||
+      params.heads + params.kv_heads < 1) {
+    return Reject(Reason::kShape,
+                  Format("{} rows, {} and {} heads", params.rows, params.heads, params.kv_heads),
+                  "a row and a head or more");
+  }
+  if (params.dims < 2 || params.dims % 2 != 0 || params.dims > spec.params[0]) {
+    return Reject(Reason::kShape, Format("dims = {}", params.dims),
+                  Format("even, 2 to the head dimension {}", spec.params[0]));
+  }
+  if (params.positions == nullptr || params.turns == nullptr ||
+      (params.kv_heads > 0 && params.slots == nullptr)) {
+    return Reject(Reason::kShape, "a null table", "positions, turns and slots");
+  }
+  return std::nullopt;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,309 @@
+#include "device/cuda/kernels/host_emulation.h"
+// After it: the kernel uses its built-ins.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/block_format.h"
+#include "core/random.h"
+#include "core/test_util.h"
+#include "ops/rope/cuda/families.h"
+#include "ops/rope/cuda/rope_kv_kernel.cuh"
+#include "ops/rope/rope.h"
+
+// The source of the kernel, run on the CPU against the float64 oracle of the room.
+
+namespace tilewright {
+namespace {
+
+using tw::Type;
+
+constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
+
+TEST(RopeAngleTest, SinesAndCosinesAreRightAtEveryPosition) {
+  const RopeParams params{.dims = 128, .base = 500000.0f, .scaling_factor = 8.0f};
+  const RopeTable table = RopeTable::Make(params, nullptr, 0).value();
+  const std::vector<std::uint64_t> turns = RopeTurns(table.frequencies());
+  double worst = 0;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    for (int trial = 0; trial < 3000; ++trial) {
+      const int position = trial < 1000 ? trial : (1 << 20) - trial * 37;
+      const double angle = position * table.frequencies()[i];
+      const tw::SinCos got = tw::SinCosOfTurns(position, turns[i]);
+      worst = std::max({worst, std::fabs(static_cast<double>(got.sin) - std::sin(angle)),
+                        std::fabs(static_cast<double>(got.cos) - std::cos(angle))});
+    }
+  }
+  EXPECT_LT(worst, 1.2e-7);
+  EXPECT_GT(worst, 0);
+  EXPECT_EQ(tw::SinCosOfTurns(0, turns[3]).cos, 1.0f);
+  EXPECT_EQ(tw::SinCosOfTurns(0, turns[3]).sin, 0.0f);
+}
+
+TEST(RopeAngleTest, EveryQuarterHasItsSigns) {
+  for (int eighth = 0; eighth < 16; ++eighth) {
+    const tw::SinCos got = tw::SinCosOfTurns(eighth, std::uint64_t{1} << 60);  // 22.5 degrees
+    const double angle = eighth * 3.14159265358979323846 / 8;
+    EXPECT_NEAR(static_cast<double>(got.sin), std::sin(angle), 1.2e-7) << eighth;
+    EXPECT_NEAR(static_cast<double>(got.cos), std::cos(angle), 1.2e-7) << eighth;
+  }
+}
+
+TEST(RopeAngleTest, TurnsDropWholeTurnsAndKeepNegativeOnes) {
+  constexpr double kTwoPi = 6.283185307179586476925;
+  const std::vector<double> frequencies = {kTwoPi / 4, 5 * kTwoPi / 4, -kTwoPi / 4, 0.0};
+  const std::vector<std::uint64_t> turns = RopeTurns(frequencies);
+  EXPECT_EQ(turns[0] >> 60, 4u);
+  EXPECT_EQ(turns[1] >> 60, 4u);
+  EXPECT_EQ(turns[2] >> 60, 12u);
+  EXPECT_EQ(turns[3], 0u);
+}
+
+/// [head_dim, heads, rows] with gaps between heads and rows.
+struct Heads {
+  std::int64_t head_dim, heads, rows, head_stride, row_stride;
+  std::int64_t size() const { return rows * row_stride; }
+};
+Heads MakeHeads(std::int64_t head_dim, std::int64_t heads, std::int64_t rows, std::int64_t gap) {
+  const std::int64_t head = head_dim + gap;
+  return {head_dim, heads, rows, head, head * heads + gap};
+}
+
+struct Values {
+  Values(DataType type, std::int64_t count, std::uint64_t seed)
+      : bytes(BytesOf(type, count)), exact(static_cast<std::size_t>(count)) {
+    const std::vector<float> floats = test::RandomFloats(exact.size(), seed);
+    EXPECT_TRUE(EncodeRow(type, floats.data(), count, bytes.data()));
+    EXPECT_TRUE(DecodeRow(type, bytes.data(), count, exact.data()));
+  }
+  test::GuardedBytes bytes;
+  std::vector<double> exact;
+};
+
+/// The rows turned, in float64, by the oracle.
+std::vector<double> Turned(const Heads& h, std::vector<double> values, const RopeParams& params,
+                           std::vector<std::int32_t> positions) {
+  const TensorView view{values.data(),
+                        {h.head_dim, h.heads, h.rows, 1},
+                        {1, h.head_stride, h.row_stride, h.size()},
+                        DataType::kF64};
+  RopeArgs args{.qk = view, .positions = {}, .factors = {}, .out = view, .params = params};
+  args.positions =
+      TensorView{positions.data(), {h.rows, 1, 1, 1}, {1, h.rows, h.rows, h.rows}, DataType::kI32};
+  EXPECT_TRUE(ReferenceRope(args));
+  return values;
+}
+
+double Rounding(DataType type) {
+  return type == DataType::kF32 ? 0x1p-22 : type == DataType::kF16 ? 0x1p-11 : 0x1p-8;
+}
+
+struct Case {
+  int dims, gap;
+  std::int32_t heads = 5, kv_heads = 2;
+};
+
+template <Type kIn, Type kCache, int kHeadDim, bool kHalfSplit>
+void ExpectRopeKv(const Case& q) {
+  SCOPED_TRACE(testing::Message() << "head_dim " << kHeadDim << " dims " << q.dims << " gap "
+                                  << q.gap << (kHalfSplit ? " half-split" : " interleaved"));
+  constexpr int kTileN = 3, kWarps = 2, kRows = 4, kContext = 7, kSlots = 3;
+  const DataType in = DataTypeOf(kIn), cache = DataTypeOf(kCache);
+  const RopeParams params{.mode = kHalfSplit ? RopeMode::kHalfSplit : RopeMode::kInterleaved,
+                          .dims = q.dims,
+                          .base = 10000.0f,
+                          .freq_scale = 0.5f};
+  const std::vector<std::uint64_t> own_turns =
+      RopeTurns(RopeTable::Make(params, nullptr, 0).value().frequencies());
+  const std::vector<unsigned long long> turns(own_turns.begin(), own_turns.end());
+  const std::vector<std::int32_t> positions = {6, 0, 3, 6}, slots = {1, 2, 1, 0};
+  const Heads qh = MakeHeads(kHeadDim, q.heads, kRows, q.gap);
+  const Heads kh = MakeHeads(kHeadDim, q.kv_heads, kRows, q.gap);
+  Values q_in(in, qh.size(), 1), k_in(in, kh.size(), 2), v_in(in, kh.size(), 3);
+  const std::vector<double> q_want = Turned(qh, q_in.exact, params, positions);
+  const std::vector<double> k_want = Turned(kh, k_in.exact, params, positions);
+
+  const std::int64_t cache_head = kHeadDim + q.gap, cache_position = cache_head * q.kv_heads;
+  const std::int64_t cache_slot = cache_position * kContext + q.gap;
+  const auto cache_elements = static_cast<std::size_t>(cache_slot * kSlots);
+  test::GuardedBytes k_cache(BytesOf(cache, cache_slot * kSlots));
+  test::GuardedBytes v_cache(BytesOf(cache, cache_slot * kSlots));
+
+  tw::RopeKvParams p{};
+  p.q = p.q_out = q_in.bytes.data();  // in place
+  p.k = k_in.bytes.data();
+  p.v = v_in.bytes.data();
+  p.k_cache = k_cache.data();
+  p.v_cache = v_cache.data();
+  p.positions = positions.data();
+  p.slots = slots.data();
+  p.turns = turns.data();
+  p.q_head = p.q_out_head = qh.head_stride;
+  p.q_row = p.q_out_row = qh.row_stride;
+  p.k_head = p.v_head = kh.head_stride;
+  p.k_row = p.v_row = kh.row_stride;
+  p.k_cache_head = p.v_cache_head = cache_head;
+  p.k_cache_position = p.v_cache_position = cache_position;
+  p.k_cache_slot = p.v_cache_slot = cache_slot;
+  p.rows = kRows;
+  p.heads = q.heads;
+  p.kv_heads = q.kv_heads;
+  p.dims = q.dims;
+  p.context = kContext;
+  p.slot_count = kSlots;
+  const bool converged =
+      tw::emulation::Run({kRows, tw::RopeKvGridY(q.heads, q.kv_heads, kTileN)}, kWarps * 32, [&] {
+        __shared__ tw::RopeAngles<kHeadDim> angles;
+        const int row = static_cast<int>(blockIdx.x);
+        tw::RopeKv<kIn, kCache, kIn, kHeadDim, kHalfSplit, kTileN, kWarps>{
+            p, angles, row, p.positions[row], p.slots[row]}
+            .Run();
+      });
+  EXPECT_TRUE(converged);
+  EXPECT_EQ(q_in.bytes.Damage() + k_cache.Damage() + v_cache.Damage(), "");
+
+  std::vector<double> got(q_want.size());
+  ASSERT_TRUE(DecodeRow(in, q_in.bytes.data(), qh.size(), got.data()));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], q_want[i], Rounding(in) * std::fabs(q_want[i]) + 2e-6) << "q " << i;
+  }
+  std::vector<double> k_got(cache_elements), v_got(cache_elements);
+  ASSERT_TRUE(DecodeRow(cache, k_cache.data(), cache_slot * kSlots, k_got.data()));
+  ASSERT_TRUE(DecodeRow(cache, v_cache.data(), cache_slot * kSlots, v_got.data()));
+  std::vector<bool> written(cache_elements, false);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    for (std::int64_t h = 0; h < q.kv_heads; ++h) {
+      for (std::int64_t e = 0; e < kHeadDim; ++e) {
+        const auto from = static_cast<std::size_t>(r * kh.row_stride + h * kh.head_stride + e);
+        const auto to = static_cast<std::size_t>(
+            h * cache_head + positions[static_cast<std::size_t>(r)] * cache_position +
+            slots[static_cast<std::size_t>(r)] * cache_slot + e);
+        written[to] = true;
+        ASSERT_NEAR(k_got[to], k_want[from], Rounding(cache) * std::fabs(k_want[from]) + 2e-6);
+        ASSERT_NEAR(v_got[to], v_in.exact[from], Rounding(cache) * std::fabs(v_in.exact[from]));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < cache_elements; ++i) {
+    if (!written[i]) {
+      ASSERT_TRUE(std::isnan(k_got[i]) && std::isnan(v_got[i])) << "written beside, at " << i;
+    }
+  }
+}
+
+TEST(RopeKvKernelTest, RowsAreTurnedAndScatteredInBothConventions) {
+  ExpectRopeKv<Type::kF32, Type::kF32, 64, false>({.dims = 64, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0});
+  ExpectRopeKv<Type::kBF16, Type::kBF16, 128, false>({.dims = 128, .gap = 8});
+  ExpectRopeKv<Type::kBF16, Type::kBF16, 128, true>({.dims = 128, .gap = 8});
+  ExpectRopeKv<Type::kF16, Type::kF32, 64, true>({.dims = 64, .gap = 4});
+}
+
+TEST(RopeKvKernelTest, ElementsBeyondTheRotatedOnesPass) {
+  ExpectRopeKv<Type::kF32, Type::kF32, 128, false>({.dims = 32, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32, 128, true>({.dims = 32, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32, 64, true>({.dims = 18, .gap = 0});
+}
+
+TEST(RopeKvKernelTest, AnyAlignmentAndHeadDimensionWorks) {
+  ExpectRopeKv<Type::kBF16, Type::kF16, 64, true>({.dims = 64, .gap = 1});
+  ExpectRopeKv<Type::kF32, Type::kBF16, 64, false>({.dims = 64, .gap = 3});
+  ExpectRopeKv<Type::kF32, Type::kF32, 66, true>({.dims = 66, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32, 2, false>({.dims = 2, .gap = 1});
+}
+
+TEST(RopeKvKernelTest, QueriesOrKeysMayBeAbsent) {
+  ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0, .heads = 4, .kv_heads = 0});
+  ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0, .heads = 0, .kv_heads = 3});
+}
+
+TEST(RopeKvKernelTest, ARowWithoutAPlaceIsLeftAloneAndReported) {
+  constexpr int kHeadDim = 8;
+  const std::vector<std::int32_t> positions = {0, -1, 4, 1}, slots = {2, 0, 0, 0};
+  const std::vector<unsigned long long> turns(kHeadDim / 2, 1ull << 61);
+  std::vector<float> q(4 * kHeadDim, 1.0f), k(4 * kHeadDim, 2.0f), v(4 * kHeadDim, 3.0f);
+  std::vector<float> k_cache(4 * 2 * kHeadDim, 0.0f), v_cache = k_cache;  // 4 positions, 2 slots
+  int fault = 0;
+  tw::RopeKvParams p{};
+  p.q = p.q_out = q.data();
+  p.k = k.data();
+  p.v = v.data();
+  p.k_cache = k_cache.data();
+  p.v_cache = v_cache.data();
+  p.positions = positions.data();
+  p.slots = slots.data();
+  p.turns = turns.data();
+  p.fault = &fault;
+  p.q_head = p.q_row = p.q_out_head = p.q_out_row = kHeadDim;
+  p.k_head = p.k_row = p.v_head = p.v_row = kHeadDim;
+  p.k_cache_head = p.v_cache_head = p.k_cache_position = p.v_cache_position = kHeadDim;
+  p.k_cache_slot = p.v_cache_slot = 4 * kHeadDim;
+  p.rows = 4;
+  p.heads = p.kv_heads = 1;
+  p.dims = kHeadDim;
+  p.context = 4;
+  p.slot_count = 2;
+  ASSERT_TRUE(tw::emulation::Run({4, 1}, 32, [&] {
+    __shared__ tw::RopeAngles<kHeadDim> angles;
+    const int row = static_cast<int>(blockIdx.x);
+    tw::RopeKv<Type::kF32, Type::kF32, Type::kF32, kHeadDim, true, 4, 1>{
+        p, angles, row, p.positions[row], p.slots[row]}
+        .Run();
+  }));
+  EXPECT_EQ(fault, 3) << "the last bad row, counted from 1";
+  for (std::size_t i = 0; i < 3 * kHeadDim; ++i) EXPECT_EQ(q[i], 1.0f) << i;
+  EXPECT_NE(q[3 * kHeadDim], 1.0f);
+  for (std::size_t i = 0; i < v_cache.size(); ++i) {
+    EXPECT_EQ(v_cache[i], i / kHeadDim == 1 ? 3.0f : 0.0f) << "only position 1 of slot 0, at " << i;
+  }
+}
+
+TEST(RopeFamilyTest, EverySpecPassesItsCheckOnce) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddRopeFamilies(families));
+  const KernelFamily& family = *families.Find("rope_kv");
+  for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 'a'}, CudaArch{120, 0}}) {
+    const std::vector<KernelSpec> all = families.Catalog(arch);
+    EXPECT_EQ(all.size(), 24u);
+    for (const KernelSpec& spec : all) {
+      const auto no = family.check(spec);
+      EXPECT_FALSE(no.has_value()) << no->ToString();
+      EXPECT_EQ(std::count(all.begin(), all.end(), spec), 1);
+    }
+    for (const int head_dim : {2, 80, 96, 256, 1024}) {
+      for (const KernelSpec& spec : RopeSpecs(head_dim, true, arch))
+        EXPECT_FALSE(family.check(spec).has_value()) << head_dim;
+    }
+  }
+  EXPECT_TRUE(RopeSpecs(63, true, {90, 'a'}).empty());
+  EXPECT_TRUE(RopeSpecs(64, true, {75, 0}).empty());
+}
+
+TEST(RopeFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddRopeFamilies(families));
+  const KernelSpec good = RopeSpecs(64, false, {90, 'a'}).front();
+  const auto refused = [&](auto change, const char* word) {
+    KernelSpec spec = good;
+    change(spec);
+    const auto no = families.Find("rope_kv")->check(spec);
+    ASSERT_TRUE(no.has_value()) << word;
+    EXPECT_NE(no->ToString().find(word), std::string::npos) << no->ToString();
+  };
+  refused([](KernelSpec& s) { s.type_c = DataType::kQ8_0; }, "type_c");
+  refused([](KernelSpec& s) { s.type_b = DataType::kF32; }, "type_b");
+  refused([](KernelSpec& s) { s.params[0] = 63; }, "param0 = 63");
+  refused([](KernelSpec& s) { s.params[1] = 2; }, "param1 = 2");
+  refused([](KernelSpec& s) { s.tile_n = 0; }, "tile_n = 0");
+  refused([](KernelSpec& s) { s.stages = 1; }, "stages");
+
+  tw::RopeKvParams p{};
+  p.rows = p.heads = 1;
+  p.dims = 66;
+  EXPECT_EQ(CheckRopeKvParams(good, p)->reason, Reason::kShape);
+}
+
+}  // namespace
+}  // namespace tilewright
