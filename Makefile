@@ -7,11 +7,11 @@ PREFIX ?= /usr/local
 PROMPT ?= Once upon a time
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt bench build install asan tsan fuzz deps clean
+.PHONY: help demo test test-full check fmt bench build install asan tsan fuzz deps clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
-	  || sed -n 's/^\([a-z]*\):.*## /  make \1  /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST)
 
 deps:  ## install what this machine lacks (apt-get, as root or with sudo)
 	@tools/install_deps.sh build
@@ -29,9 +29,15 @@ demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this ma
 	@tools/get_model.sh $(BUILD)/models
 	@tools/demo.sh $(TILEWRIGHT) $(MODEL) "$(PROMPT)"
 
-test: build  ## build and run every test
+test: build  ## build and run the tests, of CUDA kernels one architecture
 	@tools/get_model.sh $(BUILD)/models || true
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+	@tools/get_nvrtc.sh $(BUILD)/nvrtc || true
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -LE '^full$$'
+
+test-full: build  ## all of them: also every CUDA kernel for every architecture
+	@tools/get_model.sh $(BUILD)/models || true
+	@tools/get_nvrtc.sh $(BUILD)/nvrtc || true
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -C full
 
 check: deps  ## format, layers and clang-tidy over what changed (ALL=1: over everything)
 	@tools/install_deps.sh check
@@ -54,7 +60,7 @@ asan: deps  ## tests that parse or pack, under AddressSanitizer and UndefinedBeh
 tsan: deps  ## tests of records and threads, under ThreadSanitizer
 	@tools/sanitize.sh tsan tsan
 
-fuzz: deps  ## run every fuzz target, together for FUZZ_SECONDS (default 60)
+fuzz: deps  ## run every fuzz target for FUZZ_SECONDS (default 60)
 	@tools/install_deps.sh check
 	@tools/fuzz.sh $(or $(FUZZ_SECONDS),60)
 

@@ -8,7 +8,8 @@
 #     LIBRARIES SQLite::SQLite3)
 #   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [TIMEOUT seconds])
 #
-# Labels: unit, cpu, model (needs the model file), slow, parse (CI runs it under ASan and UBSan), tsan (CI runs it under TSan).
+# Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), slow, full (only `make test-full` runs it), parse (CI
+# runs it under ASan and UBSan), tsan (CI runs it under TSan).
 # The target tests_LABEL builds every test of a label. SERIAL is for tests that measure time: ctest runs nothing beside them.
 
 add_library(tilewright_options INTERFACE)
@@ -136,15 +137,16 @@ function(tilewright_test name)
   endforeach()
 endfunction()
 
-# What every test gets, also one added by add_test: labels, the model's path in TILEWRIGHT_MODEL, and a cache of its own so
-# that no test reads or writes the user's records.
+# What every test gets, also one added by add_test: labels, the model's path in TILEWRIGHT_MODEL, two compilers of different
+# versions in TILEWRIGHT_NVRTC and TILEWRIGHT_NVRTC_OTHER, and a cache of its own so that no test reads or writes the user's.
 function(tilewright_test_properties name)
   cmake_parse_arguments(P "" "" "LABELS;ENVIRONMENT" ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS "${P_LABELS}"
-    ENVIRONMENT "TILEWRIGHT_MODEL=${TILEWRIGHT_MODEL};XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache/${name};${P_ENVIRONMENT}")
-  if("model" IN_LIST P_LABELS)
-    # GoogleTest ends with its list of skipped cases unless a case failed: without the model a test shows as skipped, and a
-    # failure stays one.
+  set(environment TILEWRIGHT_MODEL=${TILEWRIGHT_MODEL} TILEWRIGHT_NVRTC=${TILEWRIGHT_TEST_NVRTC}
+    TILEWRIGHT_NVRTC_OTHER=${TILEWRIGHT_TEST_NVRTC_OTHER} XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache/${name} ${P_ENVIRONMENT})
+  set_tests_properties(${name} PROPERTIES LABELS "${P_LABELS}" ENVIRONMENT "${environment}")
+  if("model" IN_LIST P_LABELS OR "nvrtc" IN_LIST P_LABELS OR "full" IN_LIST P_LABELS)
+    # GoogleTest ends with its list of skipped cases unless a case failed: without the model or the compiler a test shows as
+    # skipped, and a failure stays one.
     set_tests_properties(${name} PROPERTIES
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endif()

@@ -13,9 +13,9 @@ namespace tilewright::cuda {
 /// what it calls. Unknown words are skipped.
 std::optional<ResourceUsage> ResourcesOfLog(std::string_view log, std::string_view symbol);
 
-/// What the cubin itself tells: registers, frame, shared and constant memory; not the spills. All
-/// zero for bytes that are not a cubin or that lack the symbol. Total: reads nothing outside
-/// `cubin`.
+/// What the cubin itself tells: registers, frame, constant memory, and shared memory with what the
+/// system reserves of it (1 KiB from sm_90 on); not spills and barriers. All zero for bytes that
+/// are not a cubin or that lack the symbol. Total: reads nothing outside `cubin`.
 ResourceUsage ResourcesOfCubin(std::string_view cubin, std::string_view symbol);
 
 /// The log without the lines that differ from one compilation to the next (times).

@@ -27,7 +27,7 @@ class CompileService {
     /// Budgeted for one compilation. One always runs; another starts only while what the machine,
     /// the cgroup and the address-space limit leave holds it and all that run.
     std::uint64_t memory_bytes = std::uint64_t{512} << 20;
-    std::function<std::uint64_t()> available_memory;  ///< empty: AvailableMemoryBytes
+    std::function<std::uint64_t()> available_memory{};  ///< empty: AvailableMemoryBytes
   };
   explicit CompileService(Options options);
   /// Cancels what waits or compiles and waits for it to end.
@@ -77,8 +77,8 @@ class CompileService {
 
   /// What Run needs from its caller.
   struct RunControl {
-    CancelFn cancelled;                     ///< asked about every 20 ms
-    std::function<void(std::size_t)> done;  ///< after task i
+    CancelFn cancelled{};                     ///< asked about every 20 ms
+    std::function<void(std::size_t)> done{};  ///< after task i
   };
   /// Calls `task(i, cancelled)` for i = 0 .. count - 1 in that order on up to threads() threads and
   /// returns when all ended. The caller's thread runs no task: `control.done` and

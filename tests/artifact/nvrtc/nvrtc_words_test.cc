@@ -1,0 +1,220 @@
+// What NVRTC and the ELF files around it say, read from bytes: logs, cubins, notes.
+
+#include <elf.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/random.h"
+#include "device/cuda/nvrtc_identity.h"
+#include "device/cuda/nvrtc_log.h"
+
+namespace tilewright::cuda {
+namespace {
+
+std::string Word(std::uint32_t value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+/// A note as linkers write it, padded to `alignment`.
+std::string Note(std::string_view name, std::uint32_t type, std::string_view content,
+                 std::size_t alignment = 4) {
+  std::string note = Word(static_cast<std::uint32_t>(name.size())) +
+                     Word(static_cast<std::uint32_t>(content.size())) + Word(type);
+  const auto pad = [&] { note.append((alignment - note.size() % alignment) % alignment, '\0'); };
+  note += name;
+  if (alignment == 4) pad();
+  if (alignment == 8) note.append((8 - name.size() % 8) % 8, '\0');
+  note += content;
+  pad();
+  return note;
+}
+
+constexpr std::string_view kGnu("GNU\0", 4);
+
+TEST(BuildId, IsFoundBehindOtherNotes) {
+  EXPECT_EQ(BuildIdOfNotes(Note(kGnu, NT_GNU_BUILD_ID, "\x01\xab\xff"), 4), "01abff");
+  EXPECT_EQ(BuildIdOfNotes(Note(kGnu, NT_GNU_ABI_TAG, "12345") +
+                               Note(std::string_view("Longer name\0", 12), NT_GNU_BUILD_ID, "no") +
+                               Note(kGnu, NT_GNU_BUILD_ID, "\x12\x34"),
+                           4),
+            "1234");
+}
+
+TEST(BuildId, IsEmptyWhereThereIsNone) {
+  EXPECT_EQ(BuildIdOfNotes("", 4), "");
+  EXPECT_EQ(BuildIdOfNotes("short", 4), "");
+  EXPECT_EQ(BuildIdOfNotes(Note(kGnu, NT_GNU_ABI_TAG, "12345"), 4), "");
+  EXPECT_EQ(BuildIdOfNotes(Note(kGnu, NT_GNU_BUILD_ID, ""), 4), "");
+}
+
+TEST(BuildId, LengthsBeyondTheSegmentAreNotFollowed) {
+  for (const std::uint32_t huge : {0x7fffffffU, 0xfffffffcU, 0xffffffffU, 64U}) {
+    EXPECT_EQ(BuildIdOfNotes(Word(huge) + Word(4) + Word(NT_GNU_BUILD_ID) + "GNU", 4), "");
+    EXPECT_EQ(
+        BuildIdOfNotes(Word(4) + Word(huge) + Word(NT_GNU_BUILD_ID) + std::string(kGnu) + "abc", 4),
+        "");
+  }
+  const std::string whole = Note(kGnu, NT_GNU_BUILD_ID, "\x01\x02\x03\x04");
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    // A copy of its own, so that a sanitizer sees a read behind it.
+    const std::vector<char> part(whole.begin(),
+                                 whole.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_EQ(BuildIdOfNotes(std::string_view(part.data(), part.size()), 4), "");
+  }
+}
+
+// As NVRTC 13.0 prints it, of a unit with two kernels and a function.
+constexpr std::string_view kLog =
+    "ptxas info    : 0 bytes gmem\n"
+    "ptxas info    : Compiling entry function 'other' for 'sm_90a'\n"
+    "ptxas info    : Function properties for other\n"
+    "ptxas         .     8 bytes stack frame, 4 bytes spill stores, 2 bytes spill loads\n"
+    "ptxas info    : Used 8 registers, used 0 barriers\n"
+    "ptxas info    : Compile time = 2.327 ms\n"
+    "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
+    "ptxas info    : Function properties for k\n"
+    "ptxas         .     512 bytes stack frame, 684 bytes spill stores, 688 bytes spill loads\n"
+    "ptxas info    : Used 32 registers, used 3 barriers, 640 bytes cumulative stack size, "
+    "128 bytes smem\n"
+    "ptxas info    : Compile time = 43.847 ms\n"
+    "ptxas info    : Function properties for _Z1fPfi\n"
+    "ptxas         .     0 bytes stack frame, 32 bytes spill stores, 28 bytes spill loads\n";
+
+TEST(ResourceLog, AKernelCountsWhatItCallsAndNoOtherKernel) {
+  const auto usage = ResourcesOfLog(kLog, "k");
+  ASSERT_TRUE(usage.has_value());
+  EXPECT_EQ(usage->registers, 32U);
+  EXPECT_EQ(usage->barriers, 3U);
+  EXPECT_EQ(usage->static_smem_bytes, 128U);
+  EXPECT_EQ(usage->stack_bytes, 640U);
+  EXPECT_EQ(usage->spill_store_bytes, 684U + 32U);
+  EXPECT_EQ(usage->spill_load_bytes, 688U + 28U);
+}
+
+TEST(ResourceLog, OlderWordsAndConstantBanksAreUnderstood) {
+  // As 12.9 prints it.
+  const auto usage = ResourcesOfLog(
+      "ptxas info    : Compiling entry function 'k' for 'sm_80'\n"
+      "ptxas info    : Function properties for k\n"
+      "    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+      "ptxas info    : Used 40 registers, used 1 barriers, 49152 bytes smem, 400 bytes cmem[0], "
+      "16 bytes cmem[2]\n",
+      "k");
+  ASSERT_TRUE(usage.has_value());
+  EXPECT_EQ(usage->registers, 40U);
+  EXPECT_EQ(usage->static_smem_bytes, 49152U);
+  EXPECT_EQ(usage->constant_bytes, 416U);
+  EXPECT_EQ(usage->stack_bytes, 16U);
+}
+
+TEST(ResourceLog, ALogWithoutTheKernelTellsNothing) {
+  EXPECT_FALSE(ResourcesOfLog(kLog, "unknown").has_value());
+  EXPECT_FALSE(ResourcesOfLog("", "k").has_value());
+  EXPECT_FALSE(ResourcesOfLog("ptxas info : Compiling entry function 'k", "k").has_value());
+}
+
+TEST(ResourceLog, TimesAreLeftOutAndTheRestKept) {
+  const std::string stable = StableLog(kLog);
+  EXPECT_EQ(stable.find("Compile time"), std::string::npos);
+  EXPECT_NE(stable.find("Used 32 registers"), std::string::npos);
+  EXPECT_NE(stable.find("28 bytes spill loads\n"), std::string::npos);
+  EXPECT_EQ(ResourcesOfLog(stable, "k"), ResourcesOfLog(kLog, "k"));
+  EXPECT_EQ(StableLog("ptxas info    : Compile time = 1 ms\n\n"), "");
+  EXPECT_EQ(StableLog("warning: no line break"), "warning: no line break\n");
+}
+
+/// An ELF file with the sections that ResourcesOfCubin reads: a kernel "k" with 40 registers, a
+/// frame of 24 bytes, 512 bytes of shared and 0x230 + 64 of constant memory.
+std::string Cubin() {
+  const auto pair = [](char code, std::uint32_t symbol, std::uint32_t value) {
+    return std::string("\x04", 1) + code + std::string("\x08\0", 2) + Word(symbol) + Word(value);
+  };
+  struct Section {
+    std::string name, content;
+    std::uint32_t type = SHT_PROGBITS, link = 0;
+    std::uint64_t size = 0;  // of SHT_NOBITS
+  };
+  const auto symbol = [](std::uint32_t name) {
+    Elf64_Sym entry{};
+    entry.st_name = name;
+    return std::string(reinterpret_cast<const char*>(&entry), sizeof(entry));
+  };
+  std::vector<Section> sections = {
+      {"", "", SHT_NULL, 0, 0},
+      {".shstrtab", "", SHT_STRTAB, 0, 0},
+      {".strtab", std::string("\0other\0k\0", 9), SHT_STRTAB, 0, 0},
+      {".symtab", symbol(0) + symbol(1) + symbol(7), SHT_SYMTAB, 2, 0},
+      {".nv.info",
+       std::string("\x03\x37\x7d\0", 4) + pair(0x2f, 1, 99) + pair(0x2f, 2, 40) + pair(0x11, 2, 24),
+       SHT_LOPROC, 0, 0},
+      {".nv.shared.k", "", SHT_NOBITS, 0, 512},
+      {".nv.shared.other", "", SHT_NOBITS, 0, 4096},
+      {".nv.constant0.k", std::string(0x230, 'c'), SHT_PROGBITS, 0, 0},
+      {".nv.constant3", std::string(64, 'c'), SHT_PROGBITS, 0, 0},
+  };
+  std::vector<std::uint32_t> names;
+  for (const Section& section : sections) {
+    names.push_back(static_cast<std::uint32_t>(sections[1].content.size()));
+    sections[1].content += section.name + std::string(1, '\0');
+  }
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = static_cast<Elf64_Half>(sections.size());
+  header.e_shstrndx = 1;
+  std::string file(sizeof(header), '\0'), table;
+  for (std::size_t i = 0; i < sections.size(); ++i) {
+    Elf64_Shdr entry{};
+    entry.sh_name = names[i];
+    entry.sh_type = sections[i].type;
+    entry.sh_link = sections[i].link;
+    entry.sh_offset = file.size();
+    entry.sh_size = sections[i].size != 0 ? sections[i].size : sections[i].content.size();
+    table.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
+    file += sections[i].content;
+  }
+  header.e_shoff = file.size();
+  std::memcpy(file.data(), &header, sizeof(header));
+  return file + table;
+}
+
+TEST(ResourceCubin, TellsWhatTheLogMayNot) {
+  const ResourceUsage usage = ResourcesOfCubin(Cubin(), "k");
+  EXPECT_EQ(usage.registers, 40U);
+  EXPECT_EQ(usage.stack_bytes, 24U);
+  EXPECT_EQ(usage.static_smem_bytes, 512U);
+  EXPECT_EQ(usage.constant_bytes, 0x230U + 64U);
+  EXPECT_EQ(ResourcesOfCubin(Cubin(), "absent"), ResourceUsage());
+}
+
+TEST(ResourceCubin, DamagedFilesAreReadWithinTheirBounds) {
+  const std::string whole = Cubin();
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    const std::vector<char> part(whole.begin(),
+                                 whole.begin() + static_cast<std::ptrdiff_t>(length));
+    // The section table is the last part: a cut file lacks some of it.
+    EXPECT_NE(ResourcesOfCubin(std::string_view(part.data(), part.size()), "k"),
+              ResourcesOfCubin(whole, "k"));
+  }
+  Random random(1);
+  std::size_t same = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<char> bytes(whole.begin(), whole.end());
+    for (int flips = 0; flips < 1 + i % 4; ++flips) {
+      const std::size_t at = random.Next() % bytes.size();
+      bytes[at] = static_cast<char>(random.Next() >> 56);
+    }
+    const ResourceUsage usage = ResourcesOfCubin(std::string_view(bytes.data(), bytes.size()), "k");
+    same += usage == ResourcesOfCubin(whole, "k") ? 1 : 0;
+  }
+  EXPECT_GT(same, 0U);  // most of the file is content that is not read
+}
+
+}  // namespace
+}  // namespace tilewright::cuda

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Fetches with pip the NVRTC libraries that the tests need: 13.5.37 always (the "other" compiler), 13.0.88 where the machine has
+# none of a CUDA toolkit. Usage: tools/get_nvrtc.sh [FOLDER]     (default: build/nvrtc; FOLDER/VERSION/libnvrtc.so.13)
+# TILEWRIGHT_IGNORE_TOOLKIT=1 fetches both whatever is installed. Says nothing when all is there; prints a warning and exits 1
+# where a version cannot be had: tests that need it are skipped then.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:-build/nvrtc}
+
+# Whether the tests have a compiler of a toolkit: what cmake/TilewrightNvrtc.cmake decided when the build folder was configured,
+# else what it would find.
+has_toolkit() {
+  [[ ${TILEWRIGHT_IGNORE_TOOLKIT:-} ]] && return 1
+  local chosen place
+  chosen=$(sed -n 's/^TILEWRIGHT_TEST_NVRTC:[A-Z]*=//p' "$folder/../CMakeCache.txt" 2>/dev/null || true)
+  if [[ $chosen ]]; then
+    [[ $chosen != */13.0.88/libnvrtc.so.13 && -e $chosen ]]
+    return
+  fi
+  for place in "${CUDA_HOME:-}/lib64" "${CUDA_PATH:-}/lib64" /usr/local/cuda/lib64; do
+    [[ -e $place/libnvrtc.so.13 || -e $place/libnvrtc.so.12 ]] && return 0
+  done
+  return 1
+}
+
+# A version is there when both of its libraries are: they take their place together, by one rename.
+there() { compgen -G "$folder/$1/libnvrtc.so.*" >/dev/null && compgen -G "$folder/$1/libnvrtc-builtins.so.*" >/dev/null; }
+
+warn() { echo "warning: no NVRTC $1. Tests that need it are skipped." >&2; }
+
+# fetch VERSION MEGABYTES
+fetch() {
+  local version=$1 package=nvidia-cuda-nvrtc==$1 scratch attempt progress=off
+  there "$version" && return 0
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    tools/install_deps.sh model || { warn "$version: pip is missing and could not be installed"; return 1; }
+  fi
+  mkdir -p "$folder"
+  scratch=$(mktemp -d "$folder/download.XXXXXX")
+  # shellcheck disable=SC2064  # the folder of now
+  trap "rm -rf '$scratch'" EXIT
+  echo "-- fetching NVRTC $version ($2 MB, Python package ${package%%=*})"
+  [[ -t 1 ]] && progress=on
+  for attempt in 1 2 3; do
+    # pip download needs no environment of its own and changes none.
+    if python3 -m pip download --quiet --no-deps --only-binary :all: --disable-pip-version-check --no-cache-dir \
+        --retries 2 --timeout 60 --progress-bar "$progress" --dest "$scratch" "$package" 2>"$scratch/log"; then
+      break
+    fi
+    if [[ $attempt -eq 3 ]]; then
+      tail -n 3 "$scratch/log" >&2
+      warn "$version: pip could not download $package"
+      return 1
+    fi
+    sleep $((attempt * 3))
+  done
+  python3 - "$scratch" <<'PY' || { warn "$version: the package holds no libraries"; return 1; }
+import pathlib, re, shutil, sys, zipfile
+scratch = pathlib.Path(sys.argv[1])
+libraries = scratch / 'libraries'
+libraries.mkdir()
+with zipfile.ZipFile(next(scratch.glob('*.whl'))) as wheel:
+    for member in wheel.namelist():
+        name = member.rsplit('/', 1)[-1]
+        if '/lib/' in member and re.fullmatch(r'libnvrtc(-builtins)?\.so\.[0-9.]+', name):
+            with wheel.open(member) as source, open(libraries / name, 'wb') as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+sys.exit(0 if len(list(libraries.iterdir())) == 2 else 1)
+PY
+  chmod 755 "$scratch/libraries"
+  # Somebody else may have been first; theirs is as good.
+  mv -T "$scratch/libraries" "$folder/$version" 2>/dev/null || there "$version" || { warn "$version: $folder/$version is in the way"; return 1; }
+  rm -rf "$scratch"
+}
+
+status=0
+if ! has_toolkit; then fetch 13.0.88 56 || status=1; fi
+fetch 13.5.37 57 || status=1
+exit $status
