@@ -129,7 +129,7 @@ __device__ __forceinline__ void LoadFragment(u32 (&r)[4], u32 smem, int row, int
 
 }  // namespace tw
 
-extern "C" __global__ void __launch_bounds__(tw::kThreads)
+extern "C" __global__ void __launch_bounds__(tw::kThreads, 1)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemmMmaParams params) {
   using namespace tw;
   using TileA = Operand<spec::kRowMajorA, kTileM>;   // A [m][k]: row-major has k contiguous
