@@ -106,6 +106,7 @@ TW_UNROLL
   TW_DEVICE void Twice() const {
     float squares = 0.0f;
     const int first = static_cast<int>(threadIdx.x) * kCount;
+    TW_NO_UNROLL
     for (int c = first; c < p.width; c += kThreads * kCount) {
       float h[kCount];
       Load(c, h);
@@ -113,6 +114,7 @@ TW_UNROLL
       for (int j = 0; j < kCount; ++j) squares = Fma(h[j], h[j], squares);
     }
     const float scale = Scale(squares);
+    TW_NO_UNROLL
     for (int c = first; c < p.width; c += kThreads * kCount) {
       float h[kCount];
       Reload(c, h);

@@ -124,10 +124,10 @@ struct Shape {
   int tile_m, rows, stages, ctas;
 };
 constexpr std::array kPlainShapes = {Shape{1, 2, 4, 8}, Shape{2, 4, 2, 5}, Shape{4, 4, 1, 4},
-                                     Shape{8, 2, 2, 3}};
+                                     Shape{8, 4, 1, 3}};
 constexpr Shape kPlainWide = {1, 4, 4, 5};
-constexpr std::array kBlockShapes = {Shape{1, 2, 2, 5}, Shape{2, 2, 2, 4}, Shape{4, 2, 1, 4},
-                                     Shape{8, 2, 1, 3}};
+constexpr std::array kBlockShapes = {Shape{1, 2, 2, 5}, Shape{2, 4, 1, 4}, Shape{4, 4, 1, 3},
+                                     Shape{8, 4, 1, 2}};
 constexpr Shape kBlockWide = {1, 4, 1, 4};
 
 KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape, int split) {
@@ -206,6 +206,10 @@ std::optional<Rejection> CheckGemvParams(const KernelSpec& spec, const tw::GemvP
   if (params.m < 1 || params.n < 1 || params.k < 1) {
     return Reject(Reason::kShape, Format("{} x {} x {}", params.m, params.n, params.k),
                   "m, n, k of 1 or more");
+  }
+  if (params.ldx < params.k || params.ldx > tw::kGemvMaxLdx) {
+    return Reject(Reason::kShape, Format("ldx = {}, k = {}", params.ldx, params.k),
+                  Format("k to {}", tw::kGemvMaxLdx));
   }
   const TypeInfo& weight = GetTypeInfo(spec.type_b);
   if (params.k % weight.block_elements != 0) {

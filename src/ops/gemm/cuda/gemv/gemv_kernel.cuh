@@ -37,15 +37,15 @@ struct SelectType<false, A, B> {
   using type = B;
 };
 
-/// Four adjacent elements of a row of x.
+/// Four adjacent elements of x.
 template <Type kType>
-TW_DEVICE void LoadActivations(const void* row, int k, float (&x)[4]) {
+TW_DEVICE void LoadActivations(const void* base, int at, float (&x)[4]) {
   if constexpr (kType == Type::kF32) {
-    const U32x4 r = LoadCached16(static_cast<const float*>(row) + k);
+    const U32x4 r = LoadCached16(static_cast<const float*>(base) + at);
 TW_UNROLL
     for (int j = 0; j < 4; ++j) x[j] = FloatOf(r.v[j]);
   } else {
-    const U32x2 r = LoadCached8(static_cast<const u16*>(row) + k);
+    const U32x2 r = LoadCached8(static_cast<const u16*>(base) + at);
     x[0] = LowToF32<kType>(r.v[0]);
     x[1] = HighToF32<kType>(r.v[0]);
     x[2] = LowToF32<kType>(r.v[1]);
@@ -59,7 +59,8 @@ struct GemvWarp {
   static constexpr bool kPlain = kTypeW == Type::kBF16 || kTypeW == Type::kF16;
   static constexpr int kBlocksPerSpan = 32 / W::kLanes;  // a span: what the warp reads at a time
 
-  const void* x[kTileM];
+  const u8* x;         // the first of the rows of x
+  int x_row[kTileM];   // elements from there to each row: half the registers of pointers
   const u8* w[kRows];
   int blocks;  // of a row
   int lane;
@@ -103,7 +104,7 @@ TW_UNROLL
 TW_UNROLL
       for (int m = 0; m < kTileM; ++m) {
         float values[4];
-        LoadActivations<kTypeX>(x[m], k, values);
+        LoadActivations<kTypeX>(x, x_row[m] + k, values);
 TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
 TW_UNROLL
@@ -130,7 +131,7 @@ TW_UNROLL
       for (int r = 0; r < kRows; ++r) weights[r] = LoadElement<kTypeW>(w[r], at);
 TW_UNROLL
       for (int m = 0; m < kTileM; ++m) {
-        const float value = LoadElement<kTypeX>(x[m], at);
+        const float value = LoadElement<kTypeX>(x, x_row[m] + at);
 TW_UNROLL
         for (int r = 0; r < kRows; ++r) acc[m][r] = Fma(weights[r], value, acc[m][r]);
       }
@@ -152,6 +153,7 @@ TW_DEVICE void Gemv(const GemvParams& p) {
   Warp warp;
   warp.lane = static_cast<int>(threadIdx.x) % 32;
   warp.blocks = p.k / Warp::W::kBlock;
+  warp.x = static_cast<const u8*>(p.x) + m0 * p.ldx * FloatBytes<kTypeX>();
   const int first_row = n0 + warp_id / kSplit * kRows;
 TW_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -161,8 +163,8 @@ TW_UNROLL
   }
 TW_UNROLL
   for (int m = 0; m < kTileM; ++m) {
-    const int row = m0 + m < p.m ? m0 + m : p.m - 1;
-    warp.x[m] = static_cast<const u8*>(p.x) + row * p.ldx * FloatBytes<kTypeX>();
+    const int row = m0 + m < p.m ? m : p.m - 1 - m0;
+    warp.x_row[m] = row * static_cast<int>(p.ldx);
 TW_UNROLL
     for (int r = 0; r < kRows; ++r) warp.acc[m][r] = 0.0f;
   }

@@ -15,13 +15,17 @@ struct GemvParams {
   const void* w;  ///< [n][k], type_b; blocks: every row aligned to GemvRowAlignment(block bytes)
   const void* c;  ///< [m][n], type_c, or null
   void* y;        ///< [m][n], type_d; may be c
-  long long ldx, ldc, ldy;
+  long long ldx;  ///< at most kGemvMaxLdx
+  long long ldc, ldy;
   long long w_row_bytes;
   int m;  ///< any; the grid covers it in steps of tile_m
   int n;
   int k;  ///< blocks: a multiple of the block
   float alpha, beta;
 };
+
+/// Eight rows of x are addressed by 31 bits.
+inline constexpr long long kGemvMaxLdx = (1ll << 28) - 1;
 
 constexpr unsigned int GemvGridX(int n, int tile_n) {
   return static_cast<unsigned int>((n + tile_n - 1) / tile_n);
