@@ -5,6 +5,8 @@
 // cp.async: copies from global to shared memory that do not pass through registers (sm_80 and
 // newer), in groups that a thread waits for in the order it committed them.
 
+#if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
+
 namespace tw {
 
 /// The address of `pointer`, which points into shared memory, as shared-memory instructions take
@@ -45,3 +47,5 @@ __device__ __forceinline__ void StoreShared16(u32 smem, u32 x, u32 y, u32 z, u32
 }
 
 }  // namespace tw
+
+#endif

@@ -8,6 +8,8 @@
 //   LdMatrixX4       element [g][2t] (low half) and [g][2t+1]
 //   LdMatrixX4Trans  element [2t][g] (low half) and [2t+1][g]
 
+#if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
+
 namespace tw {
 
 __device__ __forceinline__ void LdMatrixX4(u32 (&r)[4], u32 smem) {
@@ -25,3 +27,5 @@ __device__ __forceinline__ void LdMatrixX4Trans(u32 (&r)[4], u32 smem) {
 }
 
 }  // namespace tw
+
+#endif

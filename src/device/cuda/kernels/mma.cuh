@@ -10,6 +10,8 @@
 //   d[0], d[1] = D[g][2t, 2t+1]          d[2], d[3] = D[g+8][2t, 2t+1]
 // where a pair is one register with the first element in the low half.
 
+#if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
+
 namespace tw {
 
 template <Type kType>
@@ -31,3 +33,5 @@ __device__ __forceinline__ void Mma16816(float* d, const u32 (&a)[4], u32 b0, u3
 }
 
 }  // namespace tw
+
+#endif

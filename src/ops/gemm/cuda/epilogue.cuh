@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/predicated.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "ops/gemm/cuda/gemm_params.h"
 
@@ -13,36 +14,13 @@
 
 namespace tw {
 
-/// Element `index` at `base` if `valid`, else 0. Without a branch.
-template <Type kType>
-__device__ __forceinline__ float LoadIf(const void* base, int index, bool valid) {
-  if constexpr (kType == Type::kF32) {
-    float value;
-    asm volatile(
-        "{ .reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.f32 %0, 0f00000000;\n"
-        "@p ld.global.f32 %0, [%1]; }"
-        : "=f"(value)
-        : "l"(static_cast<const float*>(base) + index), "r"(static_cast<int>(valid))
-        : "memory");
-    return value;
-  } else {
-    u16 bits;
-    asm volatile(
-        "{ .reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u16 %0, 0;\n@p ld.global.u16 %0, [%1]; }"
-        : "=h"(bits)
-        : "l"(static_cast<const u16*>(base) + index), "r"(static_cast<int>(valid))
-        : "memory");
-    return kType == Type::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
-  }
-}
-
 /// Transposes a 4 x 4 matrix of words over the four lanes of a quad: word i of lane t goes to word
 /// t of lane i. All 32 lanes call it; t = lane % 4.
-__device__ __forceinline__ void TransposeQuad(u32 (&v)[4], int t) {
-#pragma unroll
+TW_DEVICE void TransposeQuad(u32 (&v)[4], int t) {
+  TW_UNROLL
   for (int step = 1; step <= 2; step *= 2) {
     const bool upper = (t & step) != 0;
-#pragma unroll
+    TW_UNROLL
     for (int i = 0; i < 4; ++i) {
       if ((i & step) != 0) continue;
       // The lower lane gives away word i + step, the upper one word i.
@@ -58,57 +36,40 @@ __device__ __forceinline__ void TransposeQuad(u32 (&v)[4], int t) {
 
 /// Stores the first `left` (any number) of the eight 16-bit elements in v; 16 bytes at once if
 /// `wide`, that is, if `at` is aligned for it.
-__device__ __forceinline__ void StoreOctet(u16* at, u32 (&v)[4], int left, bool wide) {
+TW_DEVICE void StoreOctet(u16* at, u32 (&v)[4], int left, bool wide) {
   if (wide && left >= 8) {
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                 :
-                 : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                 : "memory");
+    StoreGlobal16(at, v);
   } else {
     if (left > 8) left = 8;
-#pragma unroll 1
+    TW_NO_UNROLL
     for (; left > 0; --left) {
       *at++ = static_cast<u16>(v[0]);
-#pragma unroll
+      TW_UNROLL
       for (int i = 0; i < 3; ++i) v[i] = FunnelRight(v[i], v[i + 1], 16);
       v[3] >>= 16;
     }
   }
 }
 
-/// Stores x if `left` >= 1 and y behind it if `left` >= 2; 8 bytes at once if `wide`.
-__device__ __forceinline__ void StoreFloats(float* at, float x, float y, int left, bool wide) {
-  const bool both = wide && left >= 2;
-  asm volatile(
-      "{ .reg .pred both, first, second;\n"
-      "setp.ne.s32 both, %3, 0;\nsetp.ne.s32 first, %4, 0;\nsetp.ne.s32 second, %5, 0;\n"
-      "@both st.global.v2.f32 [%0], {%1, %2};\n"
-      "@first st.global.f32 [%0], %1;\n@second st.global.f32 [%0+4], %2; }"
-      :
-      : "l"(at), "f"(x), "f"(y), "r"(static_cast<int>(both)),
-        "r"(static_cast<int>(!both && left > 0)), "r"(static_cast<int>(!both && left > 1))
-      : "memory");
-}
-
 /// Stores rows row0 + g and row0 + g + 8, columns col0 to col0 + 2 kCount - 1, of D = alpha * acc
 /// (+ beta * C unless kTypeC is kNone). All lanes of the warp call it, also those outside of m x n.
 template <Type kTypeC, Type kTypeD, int kCount>
-__device__ __forceinline__ void StoreStrip(const GemmOutput& out, const float (&acc)[kCount],
-                                           int row0, int col0, int lane) {
+TW_DEVICE void StoreStrip(const GemmOutput& out, const float (&acc)[kCount], int row0, int col0,
+                          int lane) {
   constexpr int kBlocks = kCount / 4;  // of eight columns
   constexpr int kBytes = FloatBytes<kTypeD>();
   constexpr int kWide = kTypeD == Type::kF32 ? 8 : 16;
   const bool wide =
       (reinterpret_cast<u64>(out.d) % kWide | static_cast<u64>(out.ldd) * kBytes % kWide) == 0;
   const int t = lane % 4;
-#pragma unroll
+  TW_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int row = row0 + lane / 4 + 8 * half;
     const int left = row < out.m ? out.n - col0 : 0;  // columns of this row from col0 on
     const u64 d_line = reinterpret_cast<u64>(out.d) + (row * out.ldd + col0) * kBytes;
 
     float value[2 * kBlocks];
-#pragma unroll
+    TW_UNROLL
     for (int j = 0; j < kBlocks; ++j) {
       value[2 * j] = out.alpha * acc[4 * j + 2 * half];
       value[2 * j + 1] = out.alpha * acc[4 * j + 2 * half + 1];
@@ -118,7 +79,7 @@ __device__ __forceinline__ void StoreStrip(const GemmOutput& out, const float (&
         constexpr int kBytesC = FloatBytes<kTypeC>();
         const void* c_pair =
             static_cast<const char*>(out.c) + (row * out.ldc + col0 + 2 * t) * kBytesC;
-#pragma unroll
+        TW_UNROLL
         for (int i = 0; i < 2 * kBlocks; ++i) {
           const int col = i / 2 * 8 + i % 2;
           value[i] += out.beta * LoadIf<kTypeC>(c_pair, col, col + 2 * t < left);
@@ -128,20 +89,20 @@ __device__ __forceinline__ void StoreStrip(const GemmOutput& out, const float (&
 
     if constexpr (kTypeD == Type::kF32) {
       float* at = reinterpret_cast<float*>(d_line) + 2 * t;
-#pragma unroll
+      TW_UNROLL
       for (int j = 0; j < kBlocks; ++j) {
         StoreFloats(at + 8 * j, value[2 * j], value[2 * j + 1], left - 2 * t - 8 * j, wide);
       }
     } else {
       u32 word[kBlocks];
-#pragma unroll
+      TW_UNROLL
       for (int j = 0; j < kBlocks; ++j) {
         word[j] = PackPairOf<kTypeD>(value[2 * j], value[2 * j + 1]);
       }
       // Of four blocks a thread has two columns each: 4 x 4 words over a quad, transposed so that
       // each thread has one whole block, 16 bytes.
       u16* at = reinterpret_cast<u16*>(d_line) + 8 * t;
-#pragma unroll
+      TW_UNROLL
       for (int j = 0; j + 4 <= kBlocks; j += 4) {
         u32 v[4] = {word[j], word[j + 1], word[j + 2], word[j + 3]};
         TransposeQuad(v, t);
@@ -149,7 +110,7 @@ __device__ __forceinline__ void StoreStrip(const GemmOutput& out, const float (&
       }
       // Fewer than four blocks: two columns at a time.
       u16* pair = reinterpret_cast<u16*>(d_line) + 2 * t;
-#pragma unroll
+      TW_UNROLL
       for (int j = kBlocks / 4 * 4; j < kBlocks; ++j) {
         if (2 * t + 8 * j < left) pair[8 * j] = static_cast<u16>(word[j]);
         if (2 * t + 8 * j + 1 < left) pair[8 * j + 1] = static_cast<u16>(word[j] >> 16);

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstring>
+
+#include "device/cuda/kernels/host_emulation.h"
+#include "device/cuda/kernels/numeric.cuh"
+
+// For tests only: async_copy.cuh, ldmatrix.cuh and mma.cuh on the CPU, as functions of 32 lanes
+// that exchange their operands (host_emulation.h). Include it before any .cuh that uses them.
+// Copies happen at once: a missing wait does not show.
+
+namespace tw::emulation {
+
+/// Shared memory of the running CTA; addresses are offsets into it.
+alignas(1024) inline u8 smem[232448];
+/// An access that a GPU would refuse: misaligned or outside of shared memory.
+inline bool fault = false;
+
+/// What a lane shows to the others, in two places by the parity of the exchange: a lane may show
+/// the next one before its neighbours took this one.
+struct Shown {
+  u32 address = 0;
+  u32 a[4] = {};
+  u32 b[2] = {};
+};
+inline Shown shown[2][1024];
+inline unsigned int exchanges[1024];
+
+/// Shows `mine` to the warp; returns the 32 lanes.
+inline const Shown* Exchange(const Shown& mine) {
+  const std::size_t thread = cta.current;
+  const unsigned int place = exchanges[thread]++ % 2;
+  shown[place][thread] = mine;
+  Yield();
+  return &shown[place][thread / 32 * 32];
+}
+
+inline bool Legal(u64 address, std::size_t bytes) {
+  const bool legal = address % bytes == 0;
+  fault = fault || !legal;
+  return legal;
+}
+inline u8* Shared16(u32 address) {
+  if (!Legal(address, 16) || address + 16 > sizeof smem) {
+    fault = true;
+    return smem;
+  }
+  return smem + address;
+}
+
+}  // namespace tw::emulation
+
+namespace tw {
+
+inline u32 SmemAddress(const void* pointer) {
+  return static_cast<u32>(static_cast<const u8*>(pointer) - emulation::smem);
+}
+inline void CpAsync16(u32 smem, const void* global, int bytes) {
+  u8* to = emulation::Shared16(smem);
+  if (bytes > 0 && !emulation::Legal(reinterpret_cast<u64>(global), 16)) return;
+  std::memset(to, 0, 16);
+  if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
+}
+inline void CpAsyncCommit() {}
+template <int kPending>
+void CpAsyncWait() {}
+inline void StoreShared16(u32 smem, u32 x, u32 y, u32 z, u32 w) {
+  const u32 words[4] = {x, y, z, w};
+  std::memcpy(emulation::Shared16(smem), words, 16);
+}
+
+inline void LoadMatrices(u32 (&r)[4], u32 smem, bool transposed) {
+  emulation::Shown mine;
+  mine.address = smem;
+  const emulation::Shown* lanes = emulation::Exchange(mine);
+  const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  for (int i = 0; i < 4; ++i) {
+    const auto element = [&](int row, int col) {
+      u16 value;
+      std::memcpy(&value, emulation::Shared16(lanes[8 * i + row].address) + 2 * col, 2);
+      return static_cast<u32>(value);
+    };
+    r[i] = transposed ? element(2 * t, g) | element(2 * t + 1, g) << 16
+                      : element(g, 2 * t) | element(g, 2 * t + 1) << 16;
+  }
+}
+inline void LdMatrixX4(u32 (&r)[4], u32 smem) { LoadMatrices(r, smem, false); }
+inline void LdMatrixX4Trans(u32 (&r)[4], u32 smem) { LoadMatrices(r, smem, true); }
+
+template <Type kType>
+void Mma16816(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
+  const emulation::Shown mine{.address = 0, .a = {a[0], a[1], a[2], a[3]}, .b = {b0, b1}};
+  const emulation::Shown* lanes = emulation::Exchange(mine);
+  const auto half = [](u32 word, int k) {
+    return k % 2 == 0 ? LowToF32<kType>(word) : HighToF32<kType>(word);
+  };
+  const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  for (int i = 0; i < 4; ++i) {
+    const int row_half = i / 2;
+    const int col = 2 * t + i % 2;
+    float sum = d[i];
+    for (int k = 0; k < 16; ++k) {
+      const u32 word_a = lanes[4 * g + k % 8 / 2].a[row_half + k / 8 * 2];
+      const u32 word_b = lanes[4 * col + k % 8 / 2].b[k / 8];
+      sum += half(word_a, k) * half(word_b, k);
+    }
+    d[i] = sum;
+  }
+}
+
+}  // namespace tw
+
+/// Of words; host_emulation.h has floats.
+inline unsigned int __shfl_xor_sync(unsigned int mask, unsigned int value, int lanes) {
+  return tw::BitsOf(__shfl_xor_sync(mask, tw::FloatOf(value), lanes));
+}
