@@ -18,16 +18,9 @@ double MicrosecondsSince(Clock::time_point start) {
 }  // namespace
 
 std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const BundleNeeds& needs) {
-  if (needs.compute_capability != 0 && !artifact.spec.arch.RunsOn(needs.compute_capability)) {
-    return BundleRefusal{"arch", artifact.spec.arch.ToString(),
-                         Format("compute capability {}.{}", needs.compute_capability / 10,
-                                needs.compute_capability % 10)};
-  }
-  if (needs.driver != 0 && artifact.min_driver > needs.driver) {
-    return BundleRefusal{"min_driver", std::to_string(artifact.min_driver),
-                         std::to_string(needs.driver)};
-  }
-  return std::nullopt;
+  // The launch ABI is part of every key: what a key finds has the right one.
+  return Bundle::Check(artifact,
+                       {.compute_capability = needs.compute_capability, .driver = needs.driver});
 }
 
 Result<BundleLayer> BundleLayer::Open(const ArtifactStoreOptions& options) {
@@ -51,17 +44,17 @@ std::optional<LayerHit> BundleLayer::Find(const ArtifactKey& request, const Bund
     const std::optional<std::size_t> index = bundle->Find(request);
     if (!index) continue;
     absent = false;
-    auto data = bundle->Load(*index);
-    if (!data) {
-      const bool newer = data.error().code == ErrorCode::kUnsupported;
-      misses.push_back({ArtifactLayer::kBundle,
-                        newer ? MissReason::kIncompatible : MissReason::kCorrupt, bundle->path(),
-                        data.error().message, false});
+    const auto refuse = [&](MissReason reason, std::string detail) {
+      misses.push_back({ArtifactLayer::kBundle, reason, bundle->path(), std::move(detail), false});
+    };
+    if (const auto refusal = bundle->Check(*index, needs)) {
+      const bool damaged = refusal->field == "payload_digest";
+      refuse(damaged ? MissReason::kCorrupt : MissReason::kIncompatible, refusal->ToString());
       continue;
     }
-    if (const auto refusal = bundle->Check(*data, needs)) {
-      misses.push_back({ArtifactLayer::kBundle, MissReason::kIncompatible, bundle->path(),
-                        refusal->ToString(), false});
+    auto data = bundle->Load(*index);
+    if (!data) {
+      refuse(MissReason::kCorrupt, data.error().message);
       continue;
     }
     LayerHit hit{ArtifactLayer::kBundle, bundle->path(), std::make_unique<HeldArtifact>(), 0};

@@ -249,14 +249,11 @@ void ExplainBundles(const BundleLayer& bundles, const KernelRequest& request, bo
     layer.layer = ArtifactLayer::kBundle;
     layer.place = bundle->path();
     if (const auto index = bundle->Find(request.record.key)) {
-      const auto data = bundle->Load(*index);
       if (ignored) {
         layer.reason = MissReason::kIgnored;
-      } else if (!data) {
-        layer.reason = MissReason::kCorrupt;
-        layer.detail = data.error().message;
-      } else if (const auto refusal = bundle->Check(*data, request.needs)) {
-        layer.reason = MissReason::kIncompatible;
+      } else if (const auto refusal = bundle->Check(*index, request.needs)) {
+        layer.reason =
+            refusal->field == "payload_digest" ? MissReason::kCorrupt : MissReason::kIncompatible;
         layer.detail = refusal->ToString();
       } else {
         layer.hit = true;
