@@ -6,6 +6,8 @@
 // when all expected arrivals have come and all announced bytes have landed; then the next begins.
 // `barrier` is a shared-memory address, a multiple of 8 (sm_90 and newer for bytes).
 
+#if defined(__CUDACC__)  // on the host hopper_emulation.h stands for it
+
 namespace tw {
 
 /// By one thread; other threads and the copy engine see it after FenceBarrierInit and a barrier of
@@ -68,3 +70,5 @@ __device__ __forceinline__ u32 ClusterCtaRank() {
 }
 
 }  // namespace tw
+
+#endif

@@ -7,6 +7,8 @@
 // __grid_constant__ parameter; coordinates are elements, innermost dimension first. What of a box
 // lies outside the tensor arrives as zeros, and its bytes count as landed.
 
+#if defined(__CUDACC__)  // on the host hopper_emulation.h stands for it
+
 namespace tw {
 
 __device__ __forceinline__ void TmaPrefetchMap(const void* map) {
@@ -37,3 +39,5 @@ __device__ __forceinline__ void TmaLoad2DMulticast(u32 smem, const void* map, u3
 }
 
 }  // namespace tw
+
+#endif

@@ -8,6 +8,8 @@
 // Order of use: WgmmaFence, any number of Wgmma, WgmmaCommit, later WgmmaWait. The accumulators may
 // not be touched between; WgmmaPin keeps the compiler from moving their reads above the wait.
 
+#if defined(__CUDACC__)  // on the host hopper_emulation.h stands for it
+
 namespace tw {
 
 /// Descriptor of a matrix in shared memory in 128-byte swizzle, that is 1024-byte atoms of eight
@@ -145,3 +147,5 @@ __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], u64 a_desc, u64 b_desc
 #undef TW_ACC4
 
 }  // namespace tw
+
+#endif

@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstring>
+#include <map>
+
+#include "device/cuda/kernels/mma_emulation.h"
+
+// For tests only: mbarrier.cuh, tma.cuh and wgmma.cuh on the CPU, beside mma_emulation.h. Copies
+// and products happen at once, so a missing wait for wgmma does not show; a missing, early or
+// surplus arrival does. No clusters: one CTA runs at a time. A tensor map is a HostTensorMap.
+
+#define gridDim (::tw::emulation::grid)
+
+namespace tw::emulation {
+
+inline Index grid;
+
+struct Barrier {
+  int arrivals = 0;  // of a phase
+  int missing = 0;
+  std::int64_t bytes_missing = 0;
+  u32 parity = 0;  // of the phase under way
+};
+inline std::map<u32, Barrier> barriers;
+
+inline void Progress(u32 address, int arrivals, std::int64_t bytes) {
+  Barrier& barrier = barriers[address];
+  barrier.missing -= arrivals;
+  barrier.bytes_missing += bytes;
+  fault = fault || barrier.missing < 0;
+  if (barrier.missing == 0 && barrier.bytes_missing == 0) {
+    barrier.parity ^= 1;
+    barrier.missing = barrier.arrivals;
+  }
+}
+
+/// Where the 128-byte swizzle keeps the byte at `address`.
+inline u32 Swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
+
+}  // namespace tw::emulation
+
+namespace tw {
+
+/// What a tensor map says of a matrix of 16-bit elements, lines of `size[0]` elements.
+struct HostTensorMap {
+  const u16* base = nullptr;
+  i64 size[2] = {};
+  i64 stride = 0;  // elements from line to line
+  int box[2] = {};
+};
+
+inline void MbarrierInit(u32 barrier, u32 arrivals) {
+  emulation::Legal(barrier, 8);
+  const int count = static_cast<int>(arrivals);
+  emulation::barriers[barrier] = {.arrivals = count, .missing = count};
+}
+inline void FenceBarrierInit() {}
+inline void MbarrierArrive(u32 barrier) { emulation::Progress(barrier, 1, 0); }
+inline void MbarrierArriveExpectTx(u32 barrier, u32 bytes) {
+  emulation::Progress(barrier, 1, bytes);
+}
+
+// What a kernel with a cluster calls; it is compiled, not run.
+inline void MbarrierArriveCluster(u32, u32) { emulation::fault = true; }
+inline void ClusterSync() { emulation::fault = true; }
+inline u32 ClusterCtaRank() { return 0; }
+inline void TmaLoad2DMulticast(u32, const void*, u32, int, int, u16) { emulation::fault = true; }
+
+inline void MbarrierWait(u32 barrier, u32 parity) {
+  // A product that hangs on a GPU ends here as a wrong one.
+  for (int turns = 0; emulation::barriers[barrier].parity == parity; ++turns) {
+    if (emulation::fault || turns > 100000) {
+      emulation::fault = true;
+      return;
+    }
+    emulation::Yield();
+  }
+}
+
+inline void TmaPrefetchMap(const void*) {}
+inline void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
+  const HostTensorMap& tensor = *static_cast<const HostTensorMap*>(map);
+  if (!emulation::Legal(smem, 1024) || tensor.box[0] != 64) return;
+  for (int line = 0; line < tensor.box[1]; ++line) {
+    for (int i = 0; i < 64; ++i) {
+      const bool inside = x + i < tensor.size[0] && y + line < tensor.size[1];
+      const u16 value = inside ? tensor.base[(y + line) * tensor.stride + x + i] : 0;
+      const u32 to = emulation::Swizzled(smem + static_cast<u32>(line * 128 + i * 2));
+      if (to + 2 > sizeof emulation::smem) {
+        emulation::fault = true;
+        return;
+      }
+      std::memcpy(emulation::smem + to, &value, 2);
+    }
+  }
+  emulation::Progress(barrier, 0, -128 * tensor.box[1]);
+}
+
+inline u64 WgmmaDescriptor(u32 smem, u32 leading_bytes, u32 stride_bytes) {
+  return static_cast<u64>((smem & 0x3ffff) >> 4) | static_cast<u64>(leading_bytes >> 4) << 16 |
+         static_cast<u64>(stride_bytes >> 4) << 32 | static_cast<u64>(1) << 62;
+}
+inline void WgmmaFence() {}
+inline void WgmmaCommit() {}
+template <int kPending>
+void WgmmaWait() {}
+template <int kCount>
+void WgmmaPin(float (&)[kCount]) {}
+template <int kRegisters>
+void RegistersRaise() {}
+template <int kRegisters>
+void RegistersLower() {}
+
+/// Element (row, k) of the matrix that `descriptor` describes.
+template <Type kType>
+float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
+  const auto field = [&](int shift) { return static_cast<u32>(descriptor >> shift & 0x3fff) << 4; };
+  const u32 lines =
+      transposed != 0 ? static_cast<u32>(row / 64) * field(16) + static_cast<u32>(k / 8) * field(32)
+                      : static_cast<u32>(row / 8) * field(32);
+  const int within = transposed != 0 ? k % 8 * 128 + row % 64 * 2 : row % 8 * 128 + k * 2;
+  const u32 at = emulation::Swizzled(field(0) + lines + static_cast<u32>(within));
+  if (at + 2 > sizeof emulation::smem) {
+    emulation::fault = true;
+    return 0.0f;
+  }
+  u16 value;
+  std::memcpy(&value, emulation::smem + at, 2);
+  return LowToF32<kType>(value);
+}
+
+template <Type kType, int kN, int kTransA, int kTransB>
+void Wgmma(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  for (int i = 0; i < kN / 2; ++i) {
+    const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
+    const int col = i / 4 * 8 + thread % 4 * 2 + i % 2;
+    float sum = accumulate != 0 ? d[i] : 0.0f;
+    for (int k = 0; k < 16; ++k) {
+      sum += WgmmaElement<kType>(a, kTransA, row, k) * WgmmaElement<kType>(b, kTransB, col, k);
+    }
+    d[i] = sum;
+  }
+}
+
+}  // namespace tw
+
+/// `lane` = 0 of a value that is the same in all lanes.
+inline int __shfl_sync(unsigned int, int value, int) { return value; }
+inline void __syncwarp() {}

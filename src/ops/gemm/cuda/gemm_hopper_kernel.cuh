@@ -1,0 +1,243 @@
+#pragma once
+
+#include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/mbarrier.cuh"
+#include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/tma.cuh"
+#include "device/cuda/kernels/wgmma.cuh"
+#include "ops/gemm/cuda/epilogue.cuh"
+#include "ops/gemm/cuda/gemm_params.h"
+#include "ops/gemm/cuda/tile_layout.h"
+
+// GEMM on TMA and wgmma (sm_90a). A CTA is one warpgroup that loads and one or two that multiply;
+// CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
+// ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects
+// them. Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile
+// of B each, for both.
+
+namespace tw {
+
+// One CTA. Spec has the constants of spec.cuh under better names (gemm_hopper.cu).
+template <class Spec>
+struct GemmHopper {
+  static constexpr int kStages = Spec::kStages;
+  static constexpr int kTileM = Spec::kTileM;
+  static constexpr int kTileN = Spec::kTileN;
+  static constexpr int kTileK = 64;                        // 128 bytes, one swizzle line
+  static constexpr int kConsumers = Spec::kWarps / 4 - 1;  // warpgroups that multiply
+  static constexpr int kThreads = 32 * Spec::kWarps;
+  static constexpr int kBand = Spec::kBand;
+  static constexpr int kCluster = Spec::kCluster;
+  static constexpr int kStrips = kTileM / kConsumers / 64;  // of 64 rows of a consumer
+  static constexpr bool kKMajorA = Spec::kRowMajorA;
+  static constexpr bool kKMajorB = !Spec::kRowMajorB;
+
+  static_assert(kStrips * kConsumers * 64 == kTileM, "tile");
+  static_assert(kKMajorB || kTileN % (64 * kCluster) == 0, "boxes of B are 64 columns wide");
+
+  // Shared memory, from a multiple of 1024: ring [kStages] of { A: [kTileM][64], B: [kTileN][64] },
+  // in 128-byte swizzle; K-major as written, else in boxes of 64 rows, [kTileM / 64][64 k][64].
+  static constexpr int kBytesA = kTileM * kTileK * 2;
+  static constexpr int kBytesB = kTileN * kTileK * 2;
+  static constexpr int kStageBytes = kBytesA + kBytesB;
+  static constexpr int kBoxBytes = 64 * kTileK * 2;
+  static_assert(kBytesA % 1024 == 0 && kBytesB % 1024 == 0, "whole swizzle atoms");
+
+  // Behind the ring: full[kStages], empty[kStages].
+  static constexpr int kRingBytes = kStages * kStageBytes;
+  TW_DEVICE static u32 FullBarrier(u32 ring, int stage) { return ring + kRingBytes + 8 * stage; }
+  TW_DEVICE static u32 EmptyBarrier(u32 ring, int stage) {
+    return ring + kRingBytes + 8 * (kStages + stage);
+  }
+
+  // A place in the ring: a stage, and the parity of the phase of its barriers.
+  struct RingPosition {
+    int stage = 0;
+    u32 parity = 0;
+
+    TW_DEVICE void Advance() {
+      if (++stage == kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  };
+
+  // The output tiles of this CTA: tile `index` of the cluster's raster, in steps of all clusters.
+  struct TileLoop {
+    int index = static_cast<int>(blockIdx.x) / kCluster;
+    int step = static_cast<int>(gridDim.x) / kCluster;
+    int tiles_m;  // of kCluster * kTileM rows
+    int tiles_n;
+    int rank;  // of this CTA in its cluster
+
+    TW_DEVICE TileLoop(const GemmOutput& out, int cta_rank)
+        : tiles_m((out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),
+          tiles_n((out.n + kTileN - 1) / kTileN),
+          rank(cta_rank) {}
+    TW_DEVICE bool Done() const { return index >= tiles_m * tiles_n; }
+    TW_DEVICE void Next() { index += step; }
+    TW_DEVICE TileIndex Tile() const {
+      const TileIndex tile = RasterTile(index, tiles_m, tiles_n, kBand);
+      return {tile.m * kCluster + rank, tile.n};
+    }
+  };
+
+  // One thread: fills the ring with the k-tiles of all output tiles of this CTA.
+  TW_DEVICE static void Produce(const GemmHopperParams& params, u32 ring, int rank) {
+    const int k_tiles = (params.out.k + kTileK - 1) / kTileK;
+    RingPosition at;
+    for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
+      const TileIndex tile = loop.Tile();
+      const int row0 = tile.m * kTileM;
+      const int col0 = tile.n * kTileN;
+      TW_NO_UNROLL
+      for (int kt = 0; kt < k_tiles; ++kt) {
+        const u32 full = FullBarrier(ring, at.stage);
+        // The consumers (of both CTAs of a cluster: peers write here too) have read what was here.
+        // The first time round nothing was: parity 1 of a fresh barrier passes.
+        MbarrierWait(EmptyBarrier(ring, at.stage), at.parity ^ 1);
+        // All of the stage, also what the peer sends, and also the part outside of A and B that
+        // comes as zeros.
+        MbarrierArriveExpectTx(full, kStageBytes);
+        const u32 smem_a = ring + at.stage * kStageBytes;
+        const u32 smem_b = smem_a + kBytesA;
+        const int k0 = kt * kTileK;
+        if constexpr (kKMajorA) {
+          TmaLoad2D(smem_a, &params.a, full, k0, row0);
+        } else {
+          TW_UNROLL
+          for (int i = 0; i < kTileM / 64; ++i) {
+            TmaLoad2D(smem_a + i * kBoxBytes, &params.a, full, row0 + 64 * i, k0);
+          }
+        }
+        if constexpr (kKMajorB) {
+          constexpr int kRows = kTileN / kCluster;
+          const int first = rank * kRows;
+          if constexpr (kCluster == 1) {
+            TmaLoad2D(smem_b, &params.b, full, k0, col0);
+          } else {
+            TmaLoad2DMulticast(smem_b + first * 128, &params.b, full, k0, col0 + first,
+                               (1 << kCluster) - 1);
+          }
+        } else {
+          constexpr int kBoxes = kTileN / 64 / kCluster;
+          TW_UNROLL
+          for (int i = 0; i < kBoxes; ++i) {
+            const int box = rank * kBoxes + i;
+            if constexpr (kCluster == 1) {
+              TmaLoad2D(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0);
+            } else {
+              TmaLoad2DMulticast(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0,
+                                 (1 << kCluster) - 1);
+            }
+          }
+        }
+        at.Advance();
+      }
+    }
+  }
+
+  // One warp has read a stage: tells the producers that write to it.
+  TW_DEVICE static void Release(u32 ring, int stage, int lane) {
+    if constexpr (kCluster == 1) {
+      if (lane == 0) MbarrierArrive(EmptyBarrier(ring, stage));
+    } else {
+      if (lane < kCluster) MbarrierArriveCluster(EmptyBarrier(ring, stage), lane);
+    }
+  }
+
+  // Warpgroup `consumer`: rows [consumer * 64 kStrips, ...) of all output tiles of this CTA.
+  TW_DEVICE static void Consume(const GemmHopperParams& params, u32 ring, int rank, int consumer,
+                                int warp, int lane) {
+    // From one 16 of k to the next: 32 bytes of a line, or 16 lines (wgmma.cuh).
+    constexpr u32 kStepA = (kKMajorA ? 32 : 2048) >> 4;
+    constexpr u32 kStepB = (kKMajorB ? 32 : 2048) >> 4;
+    const int k_tiles = (params.out.k + kTileK - 1) / kTileK;
+    // Of stage 0; a stage further is kStageBytes further.
+    const u64 desc_a =
+        WgmmaDescriptor(ring + consumer * kStrips * kBoxBytes, kKMajorA ? 16 : kBoxBytes, 1024);
+    const u64 desc_b = WgmmaDescriptor(ring + kBytesA, kKMajorB ? 16 : kBoxBytes, 1024);
+
+    RingPosition at;
+    for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
+      const TileIndex tile = loop.Tile();
+      float acc[kStrips][kTileN / 2];
+      int previous = 0;
+      TW_NO_UNROLL
+      for (int kt = 0; kt < k_tiles; ++kt) {
+        MbarrierWait(FullBarrier(ring, at.stage), at.parity);  // both tiles have landed
+        const u64 stage_offset = static_cast<u64>(at.stage * (kStageBytes >> 4));
+        WgmmaFence();
+        TW_UNROLL
+        for (int step = 0; step < kTileK / 16; ++step) {
+          TW_UNROLL
+          for (int i = 0; i < kStrips; ++i) {
+            Wgmma<Spec::kTypeA, kTileN, kKMajorA ? 0 : 1, kKMajorB ? 0 : 1>(
+                acc[i], desc_a + (stage_offset + i * (kBoxBytes >> 4) + step * kStepA),
+                desc_b + (stage_offset + step * kStepB), step > 0 || kt > 0);
+          }
+        }
+        WgmmaCommit();
+        // One k-tile may be under way while this warp waits for the next; the one before has been
+        // read.
+        WgmmaWait<1>();
+        if (kt > 0) Release(ring, previous, lane);
+        previous = at.stage;
+        at.Advance();
+      }
+      WgmmaWait<0>();
+      TW_UNROLL
+      for (int i = 0; i < kStrips; ++i) WgmmaPin(acc[i]);
+      Release(ring, previous, lane);
+      TW_UNROLL
+      for (int i = 0; i < kStrips; ++i) {
+        StoreStrip<Spec::kTypeC, Spec::kTypeD>(
+            params.out, acc[i], tile.m * kTileM + (consumer * kStrips + i) * 64 + 16 * (warp % 4),
+            tile.n * kTileN, lane);
+      }
+    }
+  }
+
+  // `smem`: shared, kRingBytes + 16 kStages bytes from the next multiple of 1024 on.
+  TW_DEVICE static void Run(const GemmHopperParams& params, const u8* smem) {
+    // The launch asks for 1023 bytes more than needed: the alignment of the window is not promised.
+    const u32 ring = (SmemAddress(smem) + 1023) & ~1023u;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    // The same in all lanes, and the compiler is to know.
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    int rank = 0;
+    if constexpr (kCluster > 1) rank = static_cast<int>(ClusterCtaRank());
+
+    if (threadIdx.x == 0) {
+      TmaPrefetchMap(&params.a);
+      TmaPrefetchMap(&params.b);
+      for (int i = 0; i < kStages; ++i) {
+        MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
+        MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kCluster);  // a lane of each warp
+      }
+      FenceBarrierInit();
+    }
+    // The barriers are ready, in a cluster those of the peer too.
+    if constexpr (kCluster > 1) {
+      ClusterSync();
+    } else {
+      __syncthreads();
+    }
+
+    if (warp < 4) {
+      if constexpr (kConsumers > 1) RegistersLower<40>();
+      if (warp == 0 && lane == 0) Produce(params, ring, rank);
+    } else {
+      if constexpr (kConsumers > 1) RegistersRaise<232>();
+      Consume(params, ring, rank, warp / 4 - 1, warp, lane);
+    }
+    // A CTA stays until its peer has sent and signalled for the last time.
+    if constexpr (kCluster > 1) {
+      __syncwarp();
+      ClusterSync();
+    }
+  }
+};
+
+}  // namespace tw

@@ -1,0 +1,102 @@
+#include "device/cuda/kernels/hopper_emulation.h"
+// After it: the kernel uses its built-ins.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "ops/gemm/cuda/gemm_hopper_kernel.cuh"
+#include "ops/gemm/cuda/kernel_test_util.h"
+
+// The source of the kernel, run on the CPU: tiles, ring, barriers, descriptors and stores. The
+// emulated copy engine and wgmma are written from their documentation, not from a GPU.
+
+namespace tilewright {
+namespace {
+
+using tw::Type;
+
+template <bool kRowA, bool kRowB, int kM, int kN, int kWarpCount, int kStageCount,
+          Type kIn = Type::kBF16, Type kAddend = Type::kNone, Type kOut = Type::kBF16>
+struct Spec {
+  static constexpr Type kTypeA = kIn;
+  static constexpr Type kTypeC = kAddend;
+  static constexpr Type kTypeD = kOut;
+  static constexpr bool kRowMajorA = kRowA;
+  static constexpr bool kRowMajorB = kRowB;
+  static constexpr int kTileM = kM;
+  static constexpr int kTileN = kN;
+  static constexpr int kWarps = kWarpCount;
+  static constexpr int kStages = kStageCount;
+  static constexpr int kCluster = 1;
+  static constexpr int kBand = 2;
+};
+
+tw::TensorMap Map(TestMatrix& matrix, bool k_major, int rows) {
+  const tw::HostTensorMap map{static_cast<const tw::u16*>(matrix.bytes.data()),
+                              {matrix.width, matrix.lines},
+                              matrix.ld,
+                              {64, k_major ? rows : 64}};
+  static_assert(sizeof map <= sizeof(tw::TensorMap));
+  tw::TensorMap bytes{};
+  std::memcpy(&bytes, &map, sizeof map);
+  return bytes;
+}
+
+/// By `ctas` CTAs, each of which takes every ctas-th output tile.
+template <class S>
+void ExpectProduct(const TestShape& shape, unsigned int ctas) {
+  TestProduct<S> product(shape);
+  const tw::GemmHopperParams params{Map(product.a, S::kRowMajorA, S::kTileM),
+                                    Map(product.b, !S::kRowMajorB, S::kTileN), product.Output()};
+  tw::emulation::fault = false;
+  tw::emulation::barriers.clear();
+  tw::emulation::grid = {std::min(ctas, product.Tiles(S::kTileM, S::kTileN)), 1, 1};
+  std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
+  // Warps finish at different times: what Run returns does not matter here.
+  tw::emulation::Run(tw::emulation::grid, 32 * S::kWarps,
+                     [&] { tw::GemmHopper<S>::Run(params, tw::emulation::smem); });
+  EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
+  product.Expect();
+}
+
+template <class S>
+void ExpectProducts() {
+  ExpectProduct<S>({1, 1, 1}, 1);
+  ExpectProduct<S>({S::kTileM, S::kTileN, 64 * S::kStages}, 1);
+  // One CTA takes all tiles, so that the ring goes on from one to the next.
+  ExpectProduct<S>({S::kTileM + 3, S::kTileN + 9, 64 * S::kStages + 40}, 1);
+  ExpectProduct<S>({S::kTileM - 5, 2 * S::kTileN - 3, 72, 8}, 2);
+}
+
+constexpr bool kT = true;   // row-major
+constexpr bool kN = false;  // column-major
+
+TEST(GemmHopperKernel, MultipliesInEveryLayout) {
+  ExpectProducts<Spec<kT, kN, 64, 64, 8, 3>>();
+  ExpectProducts<Spec<kN, kT, 64, 128, 8, 2>>();
+  ExpectProducts<Spec<kN, kN, 64, 32, 8, 2>>();
+  ExpectProducts<Spec<kT, kT, 64, 64, 8, 2>>();
+}
+
+TEST(GemmHopperKernel, SharesATileBetweenTwoWarpgroups) {
+  ExpectProducts<Spec<kT, kN, 128, 64, 12, 3>>();
+  ExpectProducts<Spec<kN, kT, 128, 64, 12, 2>>();
+}
+
+TEST(GemmHopperKernel, GivesAWarpgroupTwoStripsOfRows) {
+  ExpectProducts<Spec<kT, kN, 128, 32, 8, 2>>();
+  ExpectProducts<Spec<kN, kN, 256, 32, 12, 2>>();
+}
+
+TEST(GemmHopperKernel, TakesAndGivesOtherTypes) {
+  ExpectProducts<Spec<kT, kN, 64, 32, 8, 2, Type::kF16, Type::kNone, Type::kF16>>();
+  ExpectProducts<Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kNone, Type::kF32>>();
+  using Adds = Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kBF16, Type::kBF16>;
+  ExpectProducts<Adds>();
+  ExpectProduct<Adds>({.m = 70, .n = 40, .k = 64, .in_place = true}, 1);
+}
+
+}  // namespace
+}  // namespace tilewright

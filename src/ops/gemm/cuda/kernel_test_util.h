@@ -1,0 +1,144 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/block_format.h"
+#include "core/test_util.h"
+#include "device/cuda/kernels/numeric.cuh"
+#include "ops/gemm/cuda/gemm_params.h"
+
+// Products that a kernel run on the CPU must compute exactly: operands are small whole numbers, so
+// that every order of summation agrees.
+
+namespace tilewright {
+
+/// [lines][width] of a float type; what is between the lines and around them is NaN.
+struct TestMatrix {
+  TestMatrix(tw::Type type_in, int lines_in, int width_in, std::int64_t ld_in, int shift)
+      : type(static_cast<DataType>(type_in)),
+        lines(lines_in),
+        width(width_in),
+        ld(ld_in),
+        bytes(BytesOf(type, (lines_in - 1) * ld_in + width_in), BytesOf(type, shift)) {}
+  void Fill(std::uint64_t seed) {
+    for (int line = 0; line < lines; ++line) {
+      const std::vector<float> values =
+          test::RandomIntegers(static_cast<std::size_t>(width), seed + line);
+      EXPECT_TRUE(EncodeRow(type, values.data(), width, At(line)));
+    }
+  }
+  std::vector<double> Decode() {
+    std::vector<double> all(static_cast<std::size_t>(lines) * width);
+    for (int line = 0; line < lines; ++line) {
+      EXPECT_TRUE(DecodeRow(type, At(line), width, &all[static_cast<std::size_t>(line) * width]));
+    }
+    return all;
+  }
+  std::byte* At(int line) {
+    return static_cast<std::byte*>(bytes.data()) + BytesOf(type, line * ld);
+  }
+
+  DataType type;
+  int lines, width;
+  std::int64_t ld;
+  test::GuardedBytes bytes;
+};
+
+struct TestShape {
+  int m, n, k;
+  int pad = 0;            ///< elements between lines beyond the next multiple of 8
+  bool odd = false;       ///< lines and addresses at odd elements: no wide access is possible
+  bool in_place = false;  ///< C is D
+};
+
+/// Operands and result of one product with the types and orders of `S` (a Spec as the kernels take
+/// it), and what it must be.
+template <class S>
+struct TestProduct {
+  static constexpr bool kAdds = S::kTypeC != tw::Type::kNone;
+
+  explicit TestProduct(const TestShape& shape_in)
+      : shape(shape_in),
+        a(Operand(S::kTypeA, S::kRowMajorA, shape.m, shape.k)),
+        b(Operand(S::kTypeA, S::kRowMajorB, shape.k, shape.n)),
+        c(Operand(kAdds ? S::kTypeC : tw::Type::kF32, true, shape.m, shape.n)),
+        d(Operand(S::kTypeD, true, shape.m, shape.n)) {
+    a.Fill(1);
+    b.Fill(1000);
+    TestMatrix& addend_matrix = shape.in_place ? d : c;
+    addend_matrix.Fill(2000);
+    addend = addend_matrix.Decode();
+  }
+  TestMatrix Operand(tw::Type type, bool row_major, int rows, int cols) const {
+    const int lines = row_major ? rows : cols;
+    const int width = row_major ? cols : rows;
+    const int ld = shape.odd ? width | 1 : (width + 7) / 8 * 8 + shape.pad;
+    return TestMatrix(type, lines, width, ld, shape.odd ? 1 : 0);
+  }
+  tw::GemmOutput Output() {
+    return {shape.in_place ? d.bytes.data() : c.bytes.data(),
+            d.bytes.data(),
+            c.ld,
+            d.ld,
+            shape.m,
+            shape.n,
+            shape.k,
+            kAlpha,
+            kAdds ? kBeta : 0.0f,
+            0};
+  }
+  unsigned int Tiles(int tile_m, int tile_n) const {
+    return static_cast<unsigned int>((shape.m + tile_m - 1) / tile_m *
+                                     ((shape.n + tile_n - 1) / tile_n));
+  }
+
+  /// D holds the product, and nothing beside it was written.
+  void Expect() {
+    SCOPED_TRACE(testing::Message()
+                 << shape.m << " x " << shape.n << " x " << shape.k << " pad " << shape.pad
+                 << (shape.odd ? " odd" : "") << (shape.in_place ? " in place" : ""));
+    EXPECT_EQ(d.bytes.Damage(), "");
+    const auto [m, n, k, pad, odd, in_place] = shape;
+    const std::vector<double> x = a.Decode();
+    const std::vector<double> y = b.Decode();
+    const std::vector<double> got = d.Decode();
+    int wrong = 0;
+    for (int i = 0; i < m; ++i) {
+      for (int j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int q = 0; q < k; ++q) {
+          sum +=
+              x[S::kRowMajorA ? i * k + q : q * m + i] * y[S::kRowMajorB ? q * n + j : j * k + q];
+        }
+        const double want = Rounded(kAlpha * sum + (kAdds ? kBeta * addend[i * n + j] : 0.0));
+        if (got[i * n + j] != want && wrong++ < 4) {
+          ADD_FAILURE() << "D[" << i << "][" << j << "] = " << got[i * n + j] << ", not " << want;
+        }
+      }
+    }
+    EXPECT_EQ(wrong, 0);
+    for (int i = 0; i + 1 < m; ++i) {
+      for (const std::byte* at = d.At(i) + BytesOf(d.type, n); at < d.At(i + 1); ++at) {
+        ASSERT_EQ(*at, std::byte{0xff}) << "behind row " << i;
+      }
+    }
+  }
+  static double Rounded(double exact) {
+    const auto value = static_cast<float>(exact);
+    if (S::kTypeD == tw::Type::kBF16) return tw::BF16ToF32(tw::F32ToBF16(value));
+    if (S::kTypeD == tw::Type::kF16) return tw::F16ToF32(tw::F32ToF16(value));
+    return value;
+  }
+
+  static constexpr float kAlpha = 0.5f;
+  static constexpr float kBeta = -2.0f;
+  TestShape shape;
+  TestMatrix a, b, c, d;
+  std::vector<double> addend;
+};
+
+}  // namespace tilewright
