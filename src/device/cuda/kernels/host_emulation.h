@@ -95,6 +95,8 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
 #define threadIdx (::tw::emulation::cta.thread)
 #define blockIdx (::tw::emulation::cta.block)
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
 inline void __syncthreads() { ::tw::emulation::Yield(); }
 
 inline float __shfl_xor_sync(unsigned int, float value, int lanes) {
@@ -113,3 +115,4 @@ inline int atomicMax(int* address, int value) {
   *address = std::max(old, value);
   return old;
 }
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
