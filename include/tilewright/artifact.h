@@ -36,13 +36,15 @@ struct ArtifactData {
 
 /// The entry file's bytes for these data (docs/artifact_entry.md): self-describing, checksummed,
 /// little endian. `spec`, `request`, `action` and `compiler` are taken from the records. Equal data
-/// give equal bytes.
+/// give equal bytes. kInvalidArgument for what DecodeArtifact would refuse: records that do not
+/// decode or belong together, an empty cubin, another symbol or launch ABI than the request's.
 Result<std::string> EncodeArtifact(const ArtifactData& data);
 
-/// The inverse. Total: whatever the bytes, returns data or kCorrupt with the reason ("payload
-/// digest differs", "header length 4096 beyond the file's 1200 bytes"), kUnsupported for a newer
-/// major version. Checks the digest of everything, both records against their keys, and that the
-/// records agree with the header. Views point into `bytes`.
+/// The inverse. Total: whatever the bytes, returns data or kCorrupt with the reason ("cubin digest
+/// differs", "header length 4096 beyond the file's 1200 bytes"), kUnsupported for another major
+/// version, key schema, or part that a reader must know. Checks the digest of everything, both
+/// records against their keys, and that the records agree with the header. Views point into
+/// `bytes`.
 Result<ArtifactData> DecodeArtifact(std::string_view bytes);
 
 }  // namespace tilewright

@@ -31,15 +31,16 @@ struct KeyRecord {
 
 /// The request record: schema, family and its revision, the fields of the spec, digests of the
 /// source and of every header it reaches under their virtual names, options, architecture, launch
-/// ABI. Nothing of this machine, process or moment. Pure; about 10 us, since source digests are
-/// made once per family and kept by `KernelSources`.
-/// Errors: kInvalidArgument for a family without that source, an include that is in no embedded
-/// file, or an option that is not allowed, each by name.
+/// ABI. Nothing of this machine, process or moment. Pure; about 2 us, since source digests are
+/// made once per family and kept by `KernelSources`. Any thread.
+/// Errors: kInvalidArgument for a spec of another family or with a value that no type names, a
+/// family that `sources` does not have, or an option that is not allowed, each by name.
 class KernelSources;
 Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& family,
                                     const KernelSources& sources);
 
-/// The action record: the request key and the compiler's identity.
+/// The action record: the request key and the compiler's identity. kInvalidArgument for an identity
+/// without backend, version or build_id: two compilers could share a key.
 Result<KeyRecord> MakeActionRecord(const ArtifactKey& request, const CompilerIdentity& compiler);
 
 /// Digests of the source and header closure of each family, made once. Const after Make.
@@ -54,6 +55,9 @@ class KernelSources {
     std::vector<File> files;  ///< [0] the translation unit, then headers by name; without spec.cuh
   };
 
+  /// Follows every #include from each family's source (docs/artifact_key.md, "Headers"). Views
+  /// point into the families' files, which must outlive this. kInvalidArgument for an include that
+  /// is in no file, or that cannot be followed, with its includer.
   static Result<KernelSources> Make(const KernelFamilies& families);
   const Unit* Find(const FamilyName& family) const;
 
@@ -68,12 +72,13 @@ struct KeyField {
   bool operator==(const KeyField&) const = default;
 };
 /// Fields of a request or action record. kCorrupt for bytes that are not a canonical record: only
-/// what MakeRequestRecord or MakeActionRecord could have written is accepted.
+/// what MakeRequestRecord or MakeActionRecord could have written is accepted. kUnsupported for
+/// another schema, or a word that only another version knows.
 Result<std::vector<KeyField>> DecodeKeyRecord(std::string_view bytes);
 /// The spec a request record was made of. kCorrupt as above.
 Result<KernelSpec> SpecOfRequestRecord(std::string_view bytes);
 
-/// A field in which two records differ; "" where one lacks it.
+/// A field in which two records differ; "" where one lacks it. Errors as DecodeKeyRecord.
 struct KeyDifference {
   std::string field;
   std::string wanted;

@@ -56,8 +56,8 @@ struct KernelFamily {
   /// Layout of the parameter block; a change makes every older artifact unusable.
   std::uint32_t launch_abi = 1;
   std::string_view source;  ///< virtual name of the translation unit
-  std::span<const SourceFile>
-      files;  ///< where it and its headers are found; empty: EmbeddedSources()
+  /// Where it and its headers are looked for, before EmbeddedSources().
+  std::span<const SourceFile> files;
   std::span<const CompileOption> options;  ///< beside those every kernel has
   /// Why no kernel can be made of this spec: a field out of range, an instruction the architecture
   /// lacks. nullopt when it can.
@@ -84,7 +84,7 @@ class KernelFamilies {
 };
 
 /// The header "spec.cuh" of a spec: `namespace tw::spec` with every field as a constant
-/// (`inline constexpr int kTileM = 128;`, `kTypeA = DataType::kBF16` ...) and macros for what the
+/// (`inline constexpr int kTileM = 128;`, `kTypeA = Type::kBF16` ...) and macros for what the
 /// preprocessor must see: TW_ARCH (90), TW_ARCH_SUFFIX_A (0 or 1), TILEWRIGHT_KERNEL (the symbol).
 /// A pure function of its arguments. docs/artifact_key.md shows one.
 std::string RenderSpec(const KernelSpec& spec, std::string_view symbol);

@@ -37,11 +37,13 @@ struct FamilyName {
   std::array<char, 24> chars{};
 
   constexpr FamilyName() = default;
-  /// Longer names are cut; ParseSpecName and KernelFamilies::Add refuse what is no name.
-  constexpr FamilyName(std::string_view name) {
+  /// Longer names are cut; ParseSpecName and KernelFamilies::Add refuse what is no name. Implicit,
+  /// so that a table of specs reads `.family = "gemm_mma"`.
+  constexpr FamilyName(std::string_view name) {  // NOLINT(google-explicit-constructor)
     for (std::size_t i = 0; i < name.size() && i + 1 < chars.size(); ++i) chars[i] = name[i];
   }
-  constexpr FamilyName(const char* name) : FamilyName(std::string_view(name)) {}
+  constexpr FamilyName(const char* name)  // NOLINT(google-explicit-constructor)
+      : FamilyName(std::string_view(name)) {}
   /// Up to the first zero, whatever `chars` holds.
   constexpr std::string_view view() const {
     std::size_t n = 0;

@@ -59,6 +59,12 @@ const SourceFile* FindFile(const KernelFamily& family, std::string_view name) {
 
 /// The translation unit and everything it reaches, spec.cuh's own include with it.
 Result<KernelSources::Unit> MakeUnit(const KernelFamily& family, Scans& scans) {
+  if (family.source == kSpecHeader) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("kernel family \"{}\": the source may not be \"{}\", which is written for "
+                       "each spec",
+                       family.name.view(), kSpecHeader));
+  }
   KernelSources::Unit unit;
   unit.family = family.name;
   struct Wanted {

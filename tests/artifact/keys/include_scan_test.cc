@@ -125,6 +125,15 @@ TEST(KernelSources, AMissingUnitIsNamed) {
   EXPECT_NE(request.error().message.find("keys/absent.cu"), std::string::npos);
 }
 
+TEST(KernelSources, AFileNamedAsTheRenderedHeaderIsNotUsed) {
+  test::KeyInputs inputs = test::FixedInputs();
+  const auto key = test::RequestOf(inputs)->key;
+  inputs.files["spec.cuh"] = "#error not this one\n";
+  EXPECT_EQ(test::RequestOf(inputs)->key, key);
+  inputs.source = "spec.cuh";
+  EXPECT_EQ(test::RequestOf(inputs).error().code, ErrorCode::kInvalidArgument);
+}
+
 TEST(KernelSources, ARealPathIsRefused) {
   for (const std::string name : {"/usr/include/x.cuh", "../x.cuh", "keys/./x.cuh"}) {
     test::KeyInputs inputs = test::FixedInputs();
