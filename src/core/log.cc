@@ -1,5 +1,7 @@
 #include "core/log.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <mutex>
 
@@ -13,8 +15,14 @@ struct State {
 };
 
 State& TheState() {
-  // Never destroyed: a message may come while the process shuts down.
-  static State& state = *new State;
+  // Never destroyed: a message may come while the process shuts down. Held around a fork: the child
+  // of one that came while another thread logged could never log.
+  static State& state = *[] {
+    auto* const made = new State;
+    pthread_atfork([] { TheState().mutex.lock(); }, [] { TheState().mutex.unlock(); },
+                   [] { TheState().mutex.unlock(); });
+    return made;
+  }();
   return state;
 }
 
