@@ -47,13 +47,14 @@ class KernelHandle {
   const ArtifactData* data_ = nullptr;
 };
 
-/// Progress of CompileAll: called from the thread that called it.
+/// Progress of CompileAll and Verify.
 struct CompileProgress {
   std::size_t done = 0, total = 0;
   std::size_t compiled = 0;  ///< of `done`: by this process
   KernelSpec last;
 };
 
+/// Both functions are called from the thread that made the call, and must not throw.
 struct CompileControl {
   CancelFn cancelled;  ///< asked about every 50 ms; true: kCancelled
   std::function<void(const CompileProgress&)> progress;
@@ -68,7 +69,7 @@ struct ArtifactCounters {
   std::uint64_t compiles = 0;
   std::uint64_t compile_failures = 0;
   std::uint64_t compile_us = 0;
-  std::uint64_t saved_us = 0;    ///< stored compile time less load time, over all hits
+  std::uint64_t saved_us = 0;    ///< stored compile time less load time, over hits beyond memory
   std::uint64_t lock_waits = 0;  ///< waits for another process that was compiling the same
   std::uint64_t lock_wait_us = 0;
   std::uint64_t lock_timeouts = 0;
@@ -82,7 +83,9 @@ struct ArtifactCounters {
 struct ArtifactStoreOptions {
   /// Folder of the user's store; "": CacheDir() + "/artifacts". Created 0700.
   std::string root;
-  std::vector<std::string> bundles;    ///< files, newest first: asked in this order
+  /// Files, newest first: asked in this order. Each must open: one that was named and is not there,
+  /// damaged at its head or not signed as demanded is an error of Open.
+  std::vector<std::string> bundles;
   std::vector<std::string> site_dirs;  ///< stores of somebody else, read only
   std::string shared_dir;              ///< a store on another mount, read and written; "": none
   CacheMode mode = CacheMode::kNormal;
@@ -96,7 +99,8 @@ struct ArtifactStoreOptions {
   /// Instead of NVRTC; for other compilers and tests.
   std::shared_ptr<const KernelCompiler> compiler;
   Bundle::OpenOptions bundle_options;
-  BundleNeeds device;        ///< what artifacts must run on; default: not compared
+  /// What artifacts must run on; default: not compared. launch_abi is the families' affair.
+  BundleNeeds device;
   std::string missing_list;  ///< where strict mode notes what is missing; "": root + "/missing.txt"
 };
 
@@ -109,6 +113,9 @@ struct StoreEnvironment;  // of tests: src/engine/artifact/store/store_impl.h
 ///
 /// Nothing is loaded before it is needed: a store whose bundles hold everything never looks for a
 /// compiler.
+///
+/// The child of a fork may go on using it, whatever other threads were doing: what they had under
+/// way is not finished there. (Whether NVRTC itself compiles in such a child is NVRTC's affair.)
 class ArtifactStore {
  public:
   /// Keeps its own copy of `families`. Errors: kInvalidArgument for families without sources, or a
@@ -126,10 +133,10 @@ class ArtifactStore {
 
   /// The handle, from wherever it can be had; compiles as the last resort. One thread and one
   /// process compile a kernel while the others wait for it. Errors: kInvalidArgument (spec or
-  /// options), kUnsupported with the compiler's words (remembered for negative_ttl_s),
-  /// kNotFound in strict mode, naming the spec and the list; kUnavailable where there is no
-  /// compiler, with the places looked at; kCancelled; kCorrupt in verify mode where the recompiled
-  /// bytes differ.
+  /// options); kUnsupported with the compiler's words (remembered for negative_ttl_s), or where
+  /// options.device could not run it; kNotFound in strict mode, naming the spec and the list;
+  /// kUnavailable where there is no compiler, with the places looked at and what the bundles said;
+  /// kCancelled; kCorrupt in verify mode where the recompiled bytes differ.
   Result<KernelHandle> Compile(const KernelSpec& spec, const CompileControl& control = {});
 
   /// Compile for all, on compile_threads threads, in an order that lets several processes with the

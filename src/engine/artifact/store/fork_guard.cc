@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/log.h"
+
 namespace tilewright {
 
 namespace {
@@ -40,7 +42,12 @@ void InChild() {
 
 void ForkAware::Watch() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(Before, InParent, InChild); });
+  std::call_once(once, [] {
+    // Handlers that come later lock earlier. A thread may log while it holds what Before wants, so
+    // the lock of the log has to be taken after it, its handler be there first.
+    (void)LogEnabled(LogLevel::kError);
+    pthread_atfork(Before, InParent, InChild);
+  });
   const std::lock_guard lock(TheRegistry().mutex);
   TheRegistry().objects.push_back(this);
 }

@@ -7,7 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/log.h"
 #include "core/text.h"
+#include "engine/artifact/build.h"
 #include "engine/artifact/store/store_impl.h"
 
 namespace tilewright {
@@ -27,6 +29,14 @@ Error CancelledError(const KernelSpec& spec) {
 }
 
 bool Asked(const CancelFn& cancelled) { return cancelled && cancelled(); }
+
+/// Why what the compiler would make could not run here; known without compiling.
+std::optional<BundleRefusal> RefusalOfTheCompiled(const KernelRequest& request) {
+  ArtifactData made;
+  made.spec = request.spec;
+  made.min_driver = MinDriver(request.compiler->identity());
+  return DeviceRefusal(made, request.needs);
+}
 
 }  // namespace
 
@@ -141,6 +151,12 @@ Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn
               false};
     }
   }
+  if (const auto refusal = RefusalOfTheCompiled(request)) {
+    Count(CounterIndex(&ArtifactCounters::requests_missed));
+    return {Fail(ErrorCode::kUnsupported,
+                 Format("{}: {}", SpecName(request.spec), refusal->ToString())),
+            false};
+  }
   // In refresh mode every process compiles for itself, so there is nobody to wait for.
   const bool locks_used = Publishes() && options.mode != CacheMode::kRefresh;
   CompileService& service = runtime().service;
@@ -158,6 +174,8 @@ Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn
       if (!mine) {
         if (Clock::now() - *request.waiting_since < milliseconds(options.lock_wait_ms)) return {};
         Count(CounterIndex(&ArtifactCounters::lock_timeouts));
+        LogInfo(Format("{}: compiled here too, after {} ms of waiting for another process",
+                       SpecName(request.spec), options.lock_wait_ms));
         request.wait_is_over = true;  // the holder hangs, or is slower than anybody should wait for
       }
       EndWait(request);
@@ -199,9 +217,9 @@ void ArtifactStore::Impl::ResolveAction(KernelRequest& request) {
   request.action = std::move(*action);
 }
 
-/// What the compiler said when it refused this very request before, if that still counts.
+/// What the compiler said when it refused this very request before, if that still counts. What
+/// other processes were told does not where the mode is to do it again.
 std::optional<Error> ArtifactStore::Impl::Refused(KernelRequest& request, bool count) {
-  if (options.mode == CacheMode::kRefresh || options.mode == CacheMode::kVerify) return {};
   const auto miss = [&](ArtifactLayer layer) {
     if (!count) return;
     std::erase_if(request.misses, [&](const LayerMiss& old) { return old.layer == layer; });
@@ -221,7 +239,8 @@ std::optional<Error> ArtifactStore::Impl::Refused(KernelRequest& request, bool c
     }
   }
   StoreDir* const dir = user();
-  if (dir == nullptr || !request.action) return {};
+  const bool again = options.mode == CacheMode::kRefresh || options.mode == CacheMode::kVerify;
+  if (dir == nullptr || !request.action || again) return {};
   const auto negative = dir->FindNegative(request.action->key);
   if (!negative) return {};
   miss(ArtifactLayer::kUser);
@@ -321,6 +340,9 @@ tl::expected<std::string, CompileFailure> ArtifactStore::Impl::Build(const Kerne
   Count(CounterIndex(&ArtifactCounters::compiles));
   Count(CounterIndex(&ArtifactCounters::compile_us),
         static_cast<std::uint64_t>(std::max(0.0, made->compile_ms) * 1e3));
+  if (LogEnabled(LogLevel::kInfo)) {
+    LogInfo(Format("compiled {} in {:.0f} ms", SpecName(request.spec), made->compile_ms));
+  }
   return std::move(made->entry);
 }
 
@@ -345,10 +367,6 @@ Flights::Outcome ArtifactStore::Impl::Adopt(KernelRequest& request, std::string 
                                              SpecName(request.spec), data.error().message));
   }
   held->data = std::move(*data);
-  if (const auto refusal = DeviceRefusal(held->data, request.needs)) {
-    return Fail(ErrorCode::kUnsupported,
-                Format("{}: {}", SpecName(request.spec), refusal->ToString()));
-  }
   if (Publishes()) {
     const bool refresh = options.mode == CacheMode::kRefresh;
     folders.Publish(held->data.action, held->bytes, false, refresh,
