@@ -69,7 +69,7 @@ inline void TmaLoad2DMulticast(u32, const void*, u32, int, int, u16) { emulation
 inline void MbarrierWait(u32 barrier, u32 parity) {
   // A product that hangs on a GPU ends here as a wrong one.
   for (int turns = 0; emulation::barriers[barrier].parity == parity; ++turns) {
-    if (emulation::fault || turns > 100000) {
+    if (emulation::fault || turns > 5000) {
       emulation::fault = true;
       return;
     }
@@ -146,5 +146,7 @@ void Wgmma(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {
 }  // namespace tw
 
 /// `lane` = 0 of a value that is the same in all lanes.
+// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): CUDA's name
 inline int __shfl_sync(unsigned int, int value, int) { return value; }
+// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): CUDA's name
 inline void __syncwarp() {}

@@ -113,6 +113,7 @@ void Mma16816(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
 }  // namespace tw
 
 /// Of words; host_emulation.h has floats.
+// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): CUDA's name
 inline unsigned int __shfl_xor_sync(unsigned int mask, unsigned int value, int lanes) {
   return tw::BitsOf(__shfl_xor_sync(mask, tw::FloatOf(value), lanes));
 }
