@@ -287,7 +287,7 @@ TEST(ArtifactEntry, MetadataLengthsThatRunOverAreRefused) {
 TEST(ArtifactEntry, MissingDoubledAndUnorderedMetadataIsRefused) {
   const std::string file = SmallEntry();
   const std::string metadata = MetadataOf(file);
-  ASSERT_TRUE(DecodeArtifact(WithMetadata(file, metadata))) << "the helper itself is right";
+  ASSERT_TRUE(DecodeArtifact(WithMetadata(file, metadata))) << "an unchanged copy is read";
   std::vector<std::string> fields;
   for (FieldReader reader(metadata); !reader.AtEnd();) {
     const Field field = *reader.Next();
@@ -454,7 +454,7 @@ TEST(ArtifactEntry, HeaderFieldsThatDisagreeWithTheRecordsAreRefused) {
                                    0xbff0000000000000ull, 0x8000000000000000ull}) {
     EXPECT_THAT(changed_number(kMetaCompileMs, bits), HasSubstr("compile_ms"));
   }
-  EXPECT_EQ(changed_number(kMetaRegisters, 41), "it was read") << "the helper changes what it says";
+  EXPECT_EQ(changed_number(kMetaRegisters, 41), "it was read") << "nothing else was changed";
 }
 
 TEST(ArtifactEntry, WhatCannotBeReadIsNotWritten) {
