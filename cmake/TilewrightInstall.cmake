@@ -1,4 +1,5 @@
-# Headers, library and a CMake package (the command installs itself): find_package(Tilewright) then link Tilewright::tilewright.
+# Headers, library and a CMake package (the command installs itself): find_package(Tilewright) then link Tilewright::tilewright;
+# tilewright_add_bundle compiles kernels into a package of the user's own, with the command Tilewright::tilewright_cli.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -7,6 +8,12 @@ install(TARGETS tilewright EXPORT TilewrightTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tilewright DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(TARGET tilewright_cli AND BUILD_SHARED_LIBS)
+  # The build of a user's package runs the command from wherever it was installed to.
+  file(RELATIVE_PATH to_library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_property(TARGET tilewright_cli APPEND PROPERTY INSTALL_RPATH $ORIGIN/${to_library})
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/TilewrightBundle.cmake DESTINATION ${package_dir})
 install(EXPORT TilewrightTargets NAMESPACE Tilewright:: DESTINATION ${package_dir})
 
 # A static library leaves its own libraries to be found by its user.
@@ -34,8 +41,20 @@ endif()
 ]])
   endif()
 endif()
+# Every kernel we ship, compiled for TILEWRIGHT_BUNDLE_ARCHS: a machine without a compiler opens the store with it.
+set(TILEWRIGHT_BUNDLE_ARCHS "" CACHE STRING
+  "Install a bundle of all kernels for these architectures (sm_90a;sm_80); needs NVRTC to build, \"\" installs none")
+set(bundle_file ${CMAKE_INSTALL_DATADIR}/tilewright/tilewright.twb)
+if(TILEWRIGHT_BUNDLE_ARCHS)
+  if(NOT TARGET tilewright_cli)
+    message(FATAL_ERROR "TILEWRIGHT_BUNDLE_ARCHS needs the command that builds the bundle: TILEWRIGHT_BUILD_CLI=ON")
+  endif()
+  include(TilewrightBundle)
+  tilewright_add_bundle(tilewright_cli ARCHS ${TILEWRIGHT_BUNDLE_ARCHS} ALL OUTPUT tilewright.twb
+    INSTALL_DESTINATION ${CMAKE_INSTALL_DATADIR}/tilewright)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TilewrightConfig.cmake.in
-  ${PROJECT_BINARY_DIR}/TilewrightConfig.cmake INSTALL_DESTINATION ${package_dir})
+  ${PROJECT_BINARY_DIR}/TilewrightConfig.cmake INSTALL_DESTINATION ${package_dir} PATH_VARS bundle_file)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/TilewrightConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TilewrightConfig.cmake ${PROJECT_BINARY_DIR}/TilewrightConfigVersion.cmake

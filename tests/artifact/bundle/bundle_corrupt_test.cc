@@ -18,7 +18,6 @@ namespace {
 namespace f = bundle_format;
 using test::SomeArtifacts;
 using test::Trouble;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 template <class T>

@@ -468,7 +468,7 @@ TEST(BundleFormat, IsTheOneWrittenDown) {
   EXPECT_EQ(u32(record + 36), 0u);
   const auto blob = [&](std::size_t k) {
     const std::size_t at = blobs + 48 * k;
-    const std::string payload = bytes.substr(u64(at), u64(at + 8));
+    std::string payload = bytes.substr(u64(at), u64(at + 8));
     EXPECT_EQ(u64(at) % 64, 0u);
     EXPECT_EQ(bytes.substr(at + 16, 32), bundle_format::BytesOf(*Sha256(payload)));
     return payload;
