@@ -1,2 +1,2 @@
 // Stands for libnvrtc-builtins.so: a library that is there.
-extern "C" __attribute__((visibility("default"))) int fake_builtins() { return 1; }
+extern "C" __attribute__((visibility("default"))) int FakeBuiltins() { return 1; }

@@ -64,6 +64,7 @@ int Copy(const std::string& text, char* out) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NVRTC's names.
 FAKE_EXPORT int nvrtcVersion(int* major, int* minor) {
   *major = FAKE_MAJOR;
   *minor = FAKE_MINOR;
@@ -144,3 +145,4 @@ FAKE_EXPORT int nvrtcGetCUBINSize(void* program, std::size_t* bytes) {
 #ifndef FAKE_NO_CUBIN_FUNCTION
 FAKE_EXPORT int nvrtcGetCUBIN(void* program, char* out) { return Copy(Of(program).cubin, out); }
 #endif
+// NOLINTEND(readability-identifier-naming)

@@ -12,9 +12,8 @@
 #include "test_kernels.h"
 #include "tilewright/compiler.h"
 
+namespace tilewright {
 namespace {
-
-using namespace tilewright;
 
 std::string Facts(const KernelCompiler& compiler, bool seed) {
   std::string facts;
@@ -30,6 +29,7 @@ std::string Facts(const KernelCompiler& compiler, bool seed) {
 }
 
 }  // namespace
+}  // namespace tilewright
 
 int main(int argc, char** argv) {
   std::size_t count = 1;
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
       count = static_cast<std::size_t>(std::atoi(argv[i + 1]));
   }
-  const auto compiler = LoadNvrtc();
+  const auto compiler = tilewright::LoadNvrtc();
   if (!compiler) {
     std::printf("%s\n", compiler.error().message.c_str());
     return 1;
@@ -47,8 +47,8 @@ int main(int argc, char** argv) {
   std::vector<std::string> facts(count);
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < count; ++i)
-    threads.emplace_back([&, i] { facts[i] = Facts(**compiler, seed); });
-  facts[0] = Facts(**compiler, seed);
+    threads.emplace_back([&, i] { facts[i] = tilewright::Facts(**compiler, seed); });
+  facts[0] = tilewright::Facts(**compiler, seed);
   for (std::thread& thread : threads) thread.join();
   for (const std::string& one : facts) {
     if (one != facts[0]) std::printf("threads differ:\n%s\n", one.c_str());
