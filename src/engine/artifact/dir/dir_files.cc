@@ -94,7 +94,6 @@ int TemporaryFile::Write(const std::string& path, const Contents& contents, cons
   step = "write";
   for (std::string_view rest = contents.bytes; !rest.empty();) {
     const ssize_t put = files_.Write(file.fd(), rest.data(), rest.size());
-    if (put == -EINTR) continue;
     if (put <= 0) return fail(put < 0 ? static_cast<int>(put) : -EIO);
     rest.remove_prefix(static_cast<std::size_t>(put));
   }

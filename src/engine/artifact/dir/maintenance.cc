@@ -65,14 +65,16 @@ std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
   std::uint64_t entries = 0, bytes = 0;
   std::vector<std::string> names;
   Filesystem::Stat stat;
+  const std::int64_t now = Now();
   if (files.List(layout.temporaries.c_str(), names) == 0) {
+    const ProcessIdentity self = Process();
     for (const std::string& name : names) {
       if (files.StatPath((layout.temporaries + "/" + name).c_str(), stat) != 0) continue;
+      if (OwnerIsDead(name, self) || OldFile(stat, kTemporarySeconds, now)) continue;
       ++entries;
       bytes += stat.size;
     }
   }
-  const std::int64_t now = Now();
   std::vector<EntryFile> found;
   Walk(layout.entries, kEntrySuffix, [&](const ArtifactKey&, const std::string& path) {
     if (files.StatPath(path.c_str(), stat) != 0 || !stat.IsRegular()) return;

@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "core/random.h"
+#include "dir_fixture.h"
+
+namespace tilewright::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+TEST(StoreDirProcesses, TheCapsHoldWhileManyWriteAndSomeAreKilled) {
+  const TempFolder folder(TempFolder::Place::kMemory);
+  const std::string root = folder.Sub("s");
+  constexpr int kCap = 30, kKeys = 200, kWriters = 6;
+  StoreDir::Options options;
+  options.max_entries = kCap;
+  options.max_bytes = kCap * MakeTestEntry(0).bytes.size();
+  const auto dir = StoreDir::Open(root, options);
+  std::vector<Entry> entries;
+  for (int i = 0; i < kKeys; ++i) entries.push_back(MakeTestEntry(i));
+  std::vector<pid_t> children;
+  for (int c = 0; c < kWriters; ++c) {
+    children.push_back(StartChild([&, c] {
+      const auto mine = StoreDir::Open(root, options);
+      Random random(static_cast<std::uint64_t>(c) + 1);
+      const bool doomed = c < 2;
+      for (int i = 0; doomed || i < 400; ++i) {
+        const Entry& entry = entries[random.Below(kKeys)];
+        (void)mine->Publish(entry.action, entry.bytes);
+        const auto lookup = mine->Find(entries[random.Below(kKeys)].action);
+        EXPECT_TRUE(lookup.found || lookup.miss == MissReason::kAbsent) << lookup.detail;
+        if (i % 50 == 49) (void)mine->Trim(true, false);
+      }
+    }));
+  }
+  std::uint64_t most = 0;
+  for (int i = 0; i < 100; ++i) {
+    most = std::max(most, dir->GetTotals().entries);
+    if (i == 50) {
+      kill(children[0], SIGKILL);
+      kill(children[1], SIGKILL);
+    }
+  }
+  for (int c = 0; c < kWriters; ++c) {
+    const int status = WaitFor(children[static_cast<std::size_t>(c)]);
+    EXPECT_TRUE(c < 2 ? WasKilled(status) : EndedWell(status)) << c;
+  }
+  most = std::max(most, dir->GetTotals().entries);
+  EXPECT_LE(most, static_cast<std::uint64_t>(kCap) + 1);
+  EXPECT_GT(most, 5u);
+  EXPECT_EQ(dir->GetTotals().quarantined, 0u);
+  EXPECT_LE(dir->GetTotals().bytes, options.max_bytes);
+  (void)dir->Sweep(false);
+  EXPECT_TRUE(NamesIn(root + "/v1/tmp").empty());
+}
+
+TEST(StoreDirProcesses, OfManyThatPublishOneKeyOneIsFirst) {
+  const TempFolder folder(TempFolder::Place::kMemory);
+  const std::string root = folder.Sub("s");
+  constexpr int kKeys = 40, kWriters = 6;
+  std::vector<Entry> entries;
+  for (int i = 0; i < kKeys; ++i) entries.push_back(MakeTestEntry(i));
+  std::vector<pid_t> children;
+  for (int c = 0; c < kWriters; ++c) {
+    children.push_back(StartChild([&] {
+      const auto dir = StoreDir::Open(root, {});  // also the first opening is a race
+      for (const Entry& entry : entries) {
+        std::string why;
+        const auto published = dir->Publish(entry.action, entry.bytes, &why);
+        EXPECT_NE(published, StoreDir::Published::kNot) << why;
+        dir->Count(published == StoreDir::Published::kNew ? 0 : 1, 1);
+        EXPECT_EQ(Look(*dir, entry), "hit");
+      }
+    }));
+  }
+  for (const pid_t child : children) EXPECT_TRUE(EndedWell(WaitFor(child)));
+  const auto counters = StoreDir::Open(root, {})->Counters();
+  EXPECT_EQ(counters[0], static_cast<std::uint64_t>(kKeys));
+  EXPECT_EQ(counters[1], static_cast<std::uint64_t>(kKeys) * (kWriters - 1));
+}
+
+/// Wide bounds, for loaded machines; the numbers proper are in docs/artifact_store.md.
+TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
+  const TempFolder folder;
+  const std::string root = folder.Sub("s");
+  const Entry large = MakeTestEntry(5000, 150 << 10);
+  {
+    const auto dir = StoreDir::Open(root, {});
+    for (int i = 0; i < 1000; ++i) {
+      const Entry entry = MakeTestEntry(i);
+      ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
+    }
+    ASSERT_EQ(dir->Publish(large.action, large.bytes), StoreDir::Published::kNew);
+  }
+  StoreDir::Options options;
+  options.max_entries = 20000;
+  options.max_bytes = std::uint64_t{2} << 30;
+  std::vector<double> open_us, find_us, count_us, lock_us, publish_us;
+  for (int i = 0; i < 50; ++i) {
+    auto start = Clock::now();
+    const auto dir = StoreDir::Open(root, options);
+    open_us.push_back(MicrosecondsSince(start));
+    start = Clock::now();
+    const auto lookup = dir->Find(large.action);
+    find_us.push_back(MicrosecondsSince(start));
+    ASSERT_TRUE(lookup.found);
+    start = Clock::now();
+    dir->Count(0, 1);
+    count_us.push_back(MicrosecondsSince(start));
+    StoreDir::KeyLock lock;
+    (void)dir->TryLock(large.action, lock);
+    lock = StoreDir::KeyLock();
+    start = Clock::now();
+    (void)dir->TryLock(large.action, lock);
+    lock = StoreDir::KeyLock();
+    lock_us.push_back(MicrosecondsSince(start));
+    const Entry fresh = MakeTestEntry(6000 + i, 150 << 10);
+    start = Clock::now();
+    ASSERT_EQ(dir->Publish(fresh.action, fresh.bytes), StoreDir::Published::kNew);
+    publish_us.push_back(MicrosecondsSince(start));
+  }
+  const auto median = [](std::vector<double>& values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+  };
+  const double open = median(open_us), find = median(find_us);
+  RecordProperty("open_us", static_cast<int>(open));
+  std::printf(
+      "open %.0f us, find %.0f us, publish %.0f us, count %.2f us, lock %.2f us (medians)\n", open,
+      find, median(publish_us), median(count_us), median(lock_us));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LE(open, 5000);
+  EXPECT_LE(find, 400);
+#endif
+}
+
+}  // namespace
+}  // namespace tilewright::test
