@@ -1,314 +1,61 @@
+#include "cache.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <sstream>
-#include <tuple>
 
 #include "console.h"
-#include "gemm_words.h"
-#include "report.h"
-#include "verbs.h"
 
 namespace tilewright::cli {
 namespace {
 
-/// Whether the records of a kernel count here, in words.
-std::string StateOf(const Record& record, const Context& context) {
-  if (record.scope.device != context.scope().device) return "other machine";
-  if (record.scope.libraries != context.scope().libraries) return "other libraries";
-  if (record.scope.policy != context.scope().policy) return "other policy";
-  const Kernel* kernel = GemmRegistryOf(context.kernels()).Find(record.kernel);
-  if (kernel == nullptr) return "unknown kernel";
-  if (kernel->info().fingerprint != record.fingerprint) return "stale";
-  return "used";
+struct Action {
+  const char* name;
+  int (*records)(const CacheOptions&, Context&, CacheOutput&);
+  int (*kernels)(const CacheOptions&, CacheOutput&);
+};
+constexpr Action kActions[] = {
+    {"ls", ListRecords, ListArtifacts},           {"show", ShowRecords, ShowArtifacts},
+    {"stat", RecordStat, ArtifactStat},           {"verify", VerifyRecords, VerifyArtifacts},
+    {"explain", ExplainRecords, ExplainArtifact}, {"gc", CollectStaleRecords, CollectArtifacts},
+};
+
+int Look(const Action& action, const CacheOptions& options) {
+  CacheOutput out;
+  int code = kExitOk;
+  if (options.only != "artifacts") {
+    Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+    if (!context) return ExitFor(context.error());
+    code = action.records(options, **context, out);
+  }
+  if (options.only != "records") {
+    const int kernels = action.kernels(options, out);
+    code = std::max(code, kernels);
+  }
+  Out(options.common.json ? out.report.Text() + "\n" : out.text);
+  return code;
 }
 
-std::string ShortProblem(const std::string& key) {
-  Result<GemmDesc> desc = ParseKey(key);
-  if (!desc) return key;
-  return fmt::format("{} [{}]", ShortGemm(*desc), PackName(desc->pack_b));
-}
-
-std::vector<Record> Wanted(const CacheOptions& options, const Context& context,
-                           const Records& records) {
-  std::vector<Record> all = records.Load();
-  const auto unwanted = [&](const Record& record) {
-    if (options.quarantine && record.verdict == Verdict::kOk) return true;
-    if (options.filter.empty()) return false;
-    for (const std::string& text : {record.problem, record.kernel, ShortProblem(record.problem),
-                                    StateOf(record, context), record.scope.device}) {
-      if (text.find(options.filter) != std::string::npos) return false;
-    }
-    return true;
-  };
-  all.erase(std::remove_if(all.begin(), all.end(), unwanted), all.end());
-  return all;
-}
-
-Report Describe(const Record& record, const std::string& state) {
-  Report row;
-  row.Set("id", record.id)
-      .Set("op", record.op)
-      .Set("problem", record.problem)
-      .Set("device", record.scope.device)
-      .Set("policy", MeasurePolicyName(record.scope.policy))
-      .Set("kernel", record.kernel)
-      .Set("fingerprint", record.fingerprint)
-      .Set("spec", record.spec)
-      .Set("verdict", VerdictName(record.verdict))
-      .Set("evidence", record.evidence)
-      .Set("samples", record.samples)
-      .Set("median_us", record.median_us)
-      .Set("low_us", record.low_us)
-      .Set("high_us", record.high_us)
-      .Set("chosen", record.chosen)
-      .Set("unix_ms", record.unix_ms)
-      .Set("state", state);
-  return row;
-}
-
-int Show(const CacheOptions& options, Context& context) {
-  Report report;
-  report.Array("records");
-  Table table({"problem", "kernel", "launch", "us", "95 % interval", "samples", "chosen", "verdict",
-               "state"},
-              {true, true, true, false, false, false, true, true, true});
-  const std::vector<Record> wanted = Wanted(options, context, context.records());
-  for (const Record& record : wanted) {
-    const std::string state = StateOf(record, context);
-    report.Append("records", Describe(record, state));
-    const bool timed = record.samples > 0;
-    table.Row({ShortProblem(record.problem), record.kernel, record.spec,
-               timed ? fmt::format("{:.2f}", record.median_us) : "-",
-               timed ? fmt::format("{:.2f} .. {:.2f}", record.low_us, record.high_us) : "-",
-               fmt::format("{}", record.samples), record.chosen ? "yes" : "",
-               record.evidence.empty()
-                   ? std::string(VerdictName(record.verdict))
-                   : fmt::format("{}: {}", VerdictName(record.verdict), record.evidence),
-               state});
-  }
-  if (options.common.json) {
-    Out(report.Text() + "\n");
-  } else {
-    Out(table.Text());
-    Out(fmt::format("{} measurements\n", wanted.size()));
-  }
-  return kExitOk;
-}
-
-int List(const CacheOptions& options, Context& context) {
-  using Key = std::tuple<std::string, std::string, std::string>;  // device, problem, policy
-  std::map<Key, std::vector<Record>> groups;
-  for (Record& record : Wanted(options, context, context.records())) {
-    groups[{record.scope.device, record.problem,
-            std::string(MeasurePolicyName(record.scope.policy))}]
-        .push_back(std::move(record));
-  }
-  Report report;
-  report.Array("problems");
-  Table table({"problem", "chosen kernel", "launch", "us", "measured", "state"},
-              {true, true, true, false, false, true});
-  for (const auto& [key, records] : groups) {
-    const Record* chosen = nullptr;
-    for (const Record& record : records) {
-      if (record.chosen && (chosen == nullptr || record.unix_ms > chosen->unix_ms)) {
-        chosen = &record;
-      }
-    }
-    const std::string state = StateOf(chosen != nullptr ? *chosen : records.front(), context);
-    Report row;
-    row.Set("problem", std::get<1>(key))
-        .Set("device", std::get<0>(key))
-        .Set("policy", std::get<2>(key))
-        .Set("kernel", chosen != nullptr ? chosen->kernel : "")
-        .Set("spec", chosen != nullptr ? chosen->spec : "")
-        .Set("us", chosen != nullptr ? chosen->median_us : 0)
-        .Set("measurements", static_cast<std::int64_t>(records.size()))
-        .Set("state", state);
-    report.Append("problems", std::move(row));
-    table.Row({ShortProblem(std::get<1>(key)), chosen != nullptr ? chosen->kernel : "-",
-               chosen != nullptr ? chosen->spec : "-",
-               chosen != nullptr ? fmt::format("{:.2f}", chosen->median_us) : "-",
-               fmt::format("{}", records.size()), state});
-  }
-  if (options.common.json) {
-    Out(report.Text() + "\n");
-  } else {
-    Out(table.Text());
-    Out(fmt::format("{} problems\n", groups.size()));
-  }
-  return kExitOk;
-}
-
-int PrintStat(const CacheOptions& options, Context& context) {
-  const Records::Stat stat = context.records().GetStat();
-  if (options.common.json) {
-    Report artifacts, records, report;
-    for (const char* key : {"entries", "bytes", "compiles", "hits", "misses"})
-      artifacts.Set(key, 0);
-    records.Set("problems", stat.problems)
-        .Set("measurements", stat.measurements)
-        .Set("quarantined", stat.quarantined)
-        .Set("corrupt", stat.corrupt)
-        .Set("persistent", stat.persistent)
-        .Set("path", stat.path);
-    report.Set("artifacts", std::move(artifacts)).Set("records", std::move(records));
-    Out(report.Text() + "\n");
-    return kExitOk;
-  }
-  Out(
-      fmt::format("records    {}\n           {} problems, {} measurements, {} quarantined, {} "
-                  "damaged\n",
-                  stat.persistent ? stat.path : "in memory only", stat.problems, stat.measurements,
-                  stat.quarantined, stat.corrupt));
-  Out("artifacts  0 entries: CPU kernels are built with the program\n");
-  return kExitOk;
-}
-
-int Verify(const CacheOptions& options, Context& context) {
-  const std::size_t good = context.records().Load().size();
-  const Records::Stat stat = context.records().GetStat();
-  const std::vector<std::string> troubles = context.records().warnings();
-  const bool bad = stat.corrupt > 0 || !troubles.empty();
-  if (options.common.json) {
-    Report report;
-    report.Set("good", static_cast<std::int64_t>(good)).Set("corrupt", stat.corrupt);
-    report.Array("troubles");
-    for (const std::string& trouble : troubles) report.Append("troubles", trouble);
-    Out(report.Text() + "\n");
-  } else {
-    Out(fmt::format("{} records are whole, {} are damaged\n", good, stat.corrupt));
-  }
-  return bad ? kExitFailed : kExitOk;
-}
-
-int ExplainCache(const CacheOptions& options, Context& context) {
-  std::map<std::string, std::int64_t> counts;
-  for (const Record& record : Wanted(options, context, context.records())) {
-    ++counts[record.verdict == Verdict::kOk ? StateOf(record, context) : "quarantined"];
-  }
-  Report report;
-  report.Set("device", context.scope().device)
-      .Set("libraries", context.scope().libraries)
-      .Set("policy", MeasurePolicyName(context.scope().policy));
-  Report by_state;
-  for (const auto& [state, count] : counts) by_state.Set(state, count);
-  report.Set("measurements", std::move(by_state));
-  if (options.common.json) {
-    Out(report.Text() + "\n");
-    return kExitOk;
-  }
-  Out(fmt::format("this machine  {}\npolicy        {}\n\n", context.scope().device,
-                  MeasurePolicyName(context.scope().policy)));
-  const std::pair<const char*, const char*> words[] = {
-      {"used", "count here"},
-      {"stale", "of a kernel that has changed since; 'cache gc' removes them"},
-      {"unknown kernel", "of a kernel that this version does not have"},
-      {"other machine", "of another device class"},
-      {"other libraries", "made with other versions of vendor libraries"},
-      {"other policy", "timed under another cache policy"},
-      {"quarantined", "failed; the kernel is not tried again for that problem"}};
-  Table table({"measurements", "state", "meaning"}, {false, true, true});
-  for (const auto& [state, meaning] : words) {
-    const auto at = counts.find(state);
-    if (at != counts.end()) table.Row({fmt::format("{}", at->second), state, meaning});
-  }
-  Out(table.Text());
-  return kExitOk;
-}
-
-int Export(const CacheOptions& options, Context& context) {
-  if (options.file.empty() || options.file == "-") {
-    std::ostringstream text;
-    context.records().Export(text);
-    Out(text.str());
-    return kExitOk;
-  }
-  Result<int> count = context.records().ExportFile(options.file);
-  if (!count) return ExitFor(count.error());
-  Note(fmt::format("{} records written to {}", *count, options.file));
-  return kExitOk;
-}
-
-int Import(const CacheOptions& options, Context& context) {
-  Result<std::string> text = ReadFile(options.file);
-  if (!text) return ExitFor(text.error());
-  if (text->starts_with("SQLite format 3")) {
-    if (options.action == "import") {
-      return ExitFor(
-          {ErrorCode::kInvalidArgument,
-           fmt::format("{}: is a database; use 'tilewright cache merge'", options.file)});
-    }
-    Records::Options read_only;
-    read_only.read_only = true;
-    const Records other = Records::Open(options.file, read_only);
-    for (const std::string& warning : other.warnings()) Warn(warning);
-    std::ostringstream lines;
-    other.Export(lines);
-    *text = lines.str();
-  }
-  if (!context.records().GetStat().persistent) {
-    return ExitFor({ErrorCode::kIo, "the records of this user cannot be written"});
-  }
-  std::istringstream stream(*text);
-  Result<Records::ImportResult> result = context.records().Import(stream);
-  if (!result) return ExitFor(result.error());
-  if (result->corrupt > 0) {
-    Warn(fmt::format("{} lines are damaged and were left out; the first: {}", result->corrupt,
-                     result->first_trouble));
-  }
-  if (options.common.json) {
-    Report report;
-    report.Set("added", result->added).Set("known", result->known).Set("corrupt", result->corrupt);
-    Out(report.Text() + "\n");
-  } else {
-    Out(fmt::format("{} records added, {} were known\n", result->added, result->known));
-  }
-  return result->corrupt > 0 && result->added + result->known == 0 ? kExitFailed : kExitOk;
-}
-
-int CollectGarbage(const CacheOptions& options, Context& context) {
-  std::vector<std::string> drop;
-  for (const Record& record : context.records().Load()) {
-    if (StateOf(record, context) == "stale") drop.push_back(record.id);
-  }
-  int removed = 0;
-  if (!options.dry_run && !drop.empty()) {
-    Result<int> count = context.records().Remove(drop);
-    if (!count) return ExitFor(count.error());
-    removed = *count;
-  }
-  if (options.common.json) {
-    Report report;
-    report.Set("stale", static_cast<std::int64_t>(drop.size())).Set("removed", removed);
-    Out(report.Text() + "\n");
-  } else {
-    Out(fmt::format("{} measurements of kernels that have changed{}\n", drop.size(),
-                    options.dry_run ? "" : fmt::format(", {} removed", removed)));
-  }
-  return kExitOk;
+/// export, import and merge: which of the two a file is for, its name or its first bytes say.
+int Move(const CacheOptions& options) {
+  const bool exports = options.action == "export";
+  const bool kernels = options.only == "artifacts" ||
+                       (options.only.empty() &&
+                        (exports ? options.file.ends_with(".twb") : IsArtifactFile(options.file)));
+  if (kernels) return exports ? ExportToBundle(options) : ImportFromFile(options);
+  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+  if (!context) return ExitFor(context.error());
+  return exports ? ExportRecords(options, **context) : ImportRecords(options, **context);
 }
 
 }  // namespace
 
 int Cache(const CacheOptions& options) {
-  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
-  if (!context) return ExitFor(context.error());
-  constexpr std::pair<const char*, int (*)(const CacheOptions&, Context&)> kActions[] = {
-      {"ls", List},
-      {"show", Show},
-      {"stat", PrintStat},
-      {"verify", Verify},
-      {"explain", ExplainCache},
-      {"export", Export},
-      {"import", Import},
-      {"merge", Import},
-      {"gc", CollectGarbage}};
-  for (const auto& [name, action] : kActions) {
-    if (options.action == name) return Finish(action(options, **context));
+  for (const Action& action : kActions) {
+    if (options.action != action.name) continue;
+    return Finish(options.dump.empty() ? Look(action, options) : DumpArtifact(options));
   }
-  return Usage(fmt::format("unknown action '{}'", options.action), "cache");
+  return Finish(Move(options));
 }
 
 }  // namespace tilewright::cli

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "artifacts.h"
 #include "console.h"
 #include "peak.h"
 #include "report.h"
@@ -138,6 +139,30 @@ void AddCache(Context& context, Findings& findings) {
   findings.report().Set("cache_folder", folder);
 }
 
+/// The compiler of CUDA kernels, and what it has compiled. Neither is needed on the CPU: nothing
+/// here is bad.
+void AddCompiler(const CommonOptions& common, Findings& findings) {
+  Result<std::shared_ptr<const KernelCompiler>> nvrtc = LoadNvrtc();
+  if (nvrtc) {
+    findings.Add(Health::kGood, "NVRTC", (*nvrtc)->identity().ToString());
+  } else {
+    findings.Add(Health::kNote, "NVRTC", nvrtc.error().message);
+  }
+  constexpr CacheMode kLook = CacheMode::kReadonly;
+  Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(common, {}, &kLook);
+  if (!store) {
+    findings.Add(Health::kBad, "compiled kernels", store.error().message);
+    return;
+  }
+  const ArtifactStore::Totals totals = (*store)->GetTotals();
+  findings.Add(Health::kGood, "compiled kernels",
+               fmt::format("{} in {}, {}{}", totals.entries, (*store)->root(),
+                           HumanBytes(static_cast<double>(totals.bytes)),
+                           totals.quarantined > 0
+                               ? fmt::format("; {} damaged ones set aside", totals.quarantined)
+                               : ""));
+}
+
 void AddLibraries(Context& context, Findings& findings) {
   findings.Add(Health::kGood, "tilewright", std::string(Version()));
   for (const LibraryVersion& library : LibraryVersions()) {
@@ -153,7 +178,9 @@ void AddLibraries(Context& context, Findings& findings) {
   if (vendor == 0) {
     findings.Add(Health::kNote, "oneDNN", "its kernels are not built in this version");
   }
-  findings.Add(Health::kNote, "CUDA", "the CUDA device is not built yet in this version");
+  findings.Add(Health::kNote, "CUDA",
+               "kernels can be compiled and bundled; running models on it is not built yet in this "
+               "version");
 }
 
 }  // namespace
@@ -166,6 +193,7 @@ int Doctor(const DoctorOptions& options) {
   AddMemory(findings);
   AddCache(**context, findings);
   AddLibraries(**context, findings);
+  AddCompiler(options.common, findings);
   if (options.common.json) {
     Out(findings.report().Text() + "\n");
   } else {

@@ -69,31 +69,160 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       *verb, [o] { return Doctor(*o); }, exit_code);
 }
 
-void AddCacheAction(CLI::App& cache, const std::string& name, const std::string& what,
-                    const std::string& example, int& exit_code) {
+void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
+  verb.add_option("--bundle", artifacts.bundles, "Also ask this bundle; may be repeated")
+      ->type_name("FILE");
+  verb.add_option("--site", artifacts.site_dirs, "Also ask this store, read only; may be repeated")
+      ->type_name("FOLDER");
+  verb.add_option("--shared", artifacts.shared_dir, "Also ask and fill this store")
+      ->type_name("FOLDER");
+  verb.add_option("--nvrtc", artifacts.nvrtc,
+                  "The compiler: libnvrtc or its folder (also TILEWRIGHT_NVRTC)")
+      ->type_name("PATH");
+  if (compiles) {
+    verb.add_option("-j,--jobs", artifacts.jobs, "Compile so many at a time; 0: what memory allows")
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(0, 1024)))
+        ->type_name("N");
+  }
+}
+
+struct CacheAction {
+  const char* name;
+  const char* what;
+  const char* example;
+};
+constexpr CacheAction kCacheActions[] = {
+    {"ls", "Problems and what was chosen; compiled kernels", "ls q4_1"},
+    {"show", "Every measurement and every compiled kernel", "show \"m=1 n=576\""},
+    {"verify", "Check every record and every compiled kernel", "verify --recompile"},
+    {"stat", "Numbers", "stat --json"},
+    {"explain", "Why records are used or not; why a kernel must be compiled", "explain"},
+    {"export", "Write records as JSON Lines, or compiled kernels as a bundle (FILE.twb)",
+     "export kernels.twb"},
+    {"import", "Read records from JSON Lines, or compiled kernels from a bundle or entry",
+     "import kernels.twb"},
+    {"merge", "Take the records of another store", "merge other/records.sqlite"},
+    {"gc", "Remove what is stale and trim to the limits", "gc --dry-run"},
+};
+
+void AddCacheAction(CLI::App& cache, const CacheAction& action, int& exit_code) {
   auto o = std::make_shared<CacheOptions>();
-  o->action = name;
-  CLI::App* verb = cache.add_subcommand(name, what);
+  const std::string name = o->action = action.name;
+  CLI::App* verb = cache.add_subcommand(name, action.what);
   if (name == "import" || name == "merge" || name == "export") {
     auto* file = verb->add_option("FILE", o->file,
-                                  name == "export"  ? "JSON Lines; -: standard output"
+                                  name == "export"  ? "FILE.twb: compiled kernels; else records; "
+                                                      "-: records on standard output"
                                   : name == "merge" ? "Another records.sqlite, or JSON Lines"
-                                                    : "JSON Lines; -: standard input");
+                                                    : "JSON Lines, a bundle or an entry; -: JSON "
+                                                      "Lines on standard input");
     file->type_name("FILE");
     if (name != "export") file->required();
   }
   if (name == "ls" || name == "show" || name == "explain") {
-    verb->add_option("FILTER", o->filter, "Only problems and kernels that contain this text")
+    verb->add_option("FILTER", o->filter,
+                     name == "explain"
+                         ? "Only problems and kernels that contain this text; a kernel's whole "
+                           "spec: which layer has it, or what the nearest stored one differs in"
+                         : "Only problems and kernels that contain this text")
         ->type_name("TEXT");
   }
-  if (name == "show") verb->add_flag("--quarantine", o->quarantine, "Kernels that failed here");
-  if (name == "gc") verb->add_flag("--dry-run", o->dry_run, "Only count them");
+  if (name == "show") {
+    verb->add_flag("--quarantine", o->quarantine, "Kernels that failed here");
+    verb->add_option("--dump", o->dump,
+                     "Print ptx, source, log or cubin of the one compiled kernel that matches")
+        ->check(Quiet(CLI::IsMember({"ptx", "source", "log", "cubin"})))
+        ->type_name("WHAT");
+  }
+  if (name == "gc") {
+    verb->add_flag("--dry-run", o->dry_run, "Only count them");
+    verb->add_flag("--unreachable", o->unreachable,
+                   "Also kernels of older sources or other compilers");
+  }
+  if (name == "verify") {
+    verb->add_flag("--recompile", o->recompile, "Compile every kernel again and compare the bytes");
+  }
+  if (name != "merge") {
+    verb->add_option("--only", o->only, "records or artifacts")
+        ->check(Quiet(CLI::IsMember({"records", "artifacts"})))
+        ->type_name("WHICH");
+    AddArtifacts(*verb, o->artifacts, name == "verify");
+  }
   AddChoosing(*verb, o->common);
   AddJson(*verb, o->common);
   AddLog(*verb, o->common);
-  verb->footer("\nExample:\n  tilewright cache " + example);
+  verb->footer(std::string("\nExample:\n  tilewright cache ") + action.example);
   OnGiven(
       *verb, [o] { return Cache(*o); }, exit_code);
+}
+
+void AddBundleBuild(CLI::App& bundle, int& exit_code) {
+  auto o = std::make_shared<BundleBuildOptions>();
+  CLI::App* verb = bundle.add_subcommand("build", "Compile kernels into one file; needs no GPU");
+  verb->add_option("--arch", o->archs, "Architectures: sm_80, sm_90a, ...; several with commas")
+      ->type_name("ARCHS");
+  verb->add_option("--model", o->model, "The kernels that this model needs")->type_name("FILE");
+  verb->add_option("--list", o->list,
+                   "The kernels of this list, one spec a line; --arch replaces theirs")
+      ->type_name("FILE");
+  verb->add_flag("--all", o->all, "Every kernel of the registry");
+  verb->add_option("-o,--output", o->output, "The bundle")->required()->type_name("FILE");
+  verb->add_option("--sign", o->sign_key, "Sign with this Ed25519 private key (PEM)")
+      ->type_name("FILE");
+  verb->add_flag_callback(
+      "--no-ptx", [o] { o->with_ptx = false; }, "Leave out the PTX");
+  verb->add_flag_callback(
+      "--no-source", [o] { o->with_source = false; }, "Leave out the sources");
+  verb->add_option("--cache-mode", o->common.cache_mode,
+                   "Use of earlier results: normal, readonly, offline, strict, verify or refresh")
+      ->capture_default_str()
+      ->check(
+          Quiet(CLI::IsMember({"normal", "readonly", "offline", "strict", "verify", "refresh"})))
+      ->type_name("MODE");
+  AddArtifacts(*verb, o->artifacts, true);
+  AddJson(*verb, o->common);
+  AddLog(*verb, o->common);
+  verb->footer(
+      "\nExamples:\n"
+      "  tilewright bundle build --arch sm_90a,sm_80 --model MODEL.gguf -o model.twb\n"
+      "  tilewright bundle build --list missing.txt -o kernels.twb --sign key.pem");
+  OnGiven(
+      *verb, [o] { return BuildBundle(*o); }, exit_code);
+}
+
+void AddBundle(CLI::App& app, int& exit_code) {
+  CLI::App* bundle =
+      app.add_subcommand("bundle", "Compiled kernels in one file that can be shipped");
+  bundle->require_subcommand(1);
+  bundle->footer(
+      "\nExamples:\n  tilewright bundle build --arch sm_90a --all -o kernels.twb\n"
+      "  tilewright bundle show kernels.twb\n  tilewright bundle verify kernels.twb --key pub.pem");
+  AddBundleBuild(*bundle, exit_code);
+  for (const bool verifies : {false, true}) {
+    auto o = std::make_shared<BundleFileOptions>();
+    CLI::App* verb = verifies ? bundle->add_subcommand("verify", "Check every byte and signature")
+                              : bundle->add_subcommand("show", "What a bundle holds");
+    verb->add_option("FILE", o->file, "The bundle")->required()->type_name("FILE");
+    verb->add_option("--key", o->keys,
+                     "Accept only what this Ed25519 public key (PEM) signed; may be repeated")
+        ->type_name("FILE");
+    if (verifies) {
+      verb->add_option("--driver", o->driver, "Would it serve this CUDA driver: 12080, 13000, ...")
+          ->check(Quiet(CLI::Range(1, 1 << 20)))
+          ->type_name("VERSION");
+      verb->add_option("--compute-capability", o->compute_capability,
+                       "Would it serve this device: 80, 90, ...")
+          ->check(Quiet(CLI::Range(1, 999)))
+          ->type_name("CC");
+    }
+    AddJson(*verb, o->common);
+    AddLog(*verb, o->common);
+    verb->footer(std::string("\nExample:\n  tilewright bundle ") + (verifies ? "verify" : "show") +
+                 " kernels.twb");
+    OnGiven(
+        *verb, [o, verifies] { return verifies ? VerifyBundle(*o) : ShowBundle(*o); }, exit_code);
+  }
 }
 
 }  // namespace
@@ -101,26 +230,14 @@ void AddCacheAction(CLI::App& cache, const std::string& name, const std::string&
 void AddEngineVerbs(CLI::App& app, int& exit_code) {
   AddExplain(app, exit_code);
   AddKernels(app, exit_code);
-  CLI::App* cache = app.add_subcommand("cache", "Tuning records");
+  CLI::App* cache = app.add_subcommand("cache", "Tuning records and compiled kernels");
   cache->require_subcommand(1);
   cache->footer(
       "\nExamples:\n  tilewright cache stat\n  tilewright cache export records.jsonl\n"
-      "  tilewright cache show --quarantine");
-  AddCacheAction(*cache, "ls", "Problems and what was chosen", "ls q4_1", exit_code);
-  AddCacheAction(*cache, "show", "Every measurement", "show \"m=1 n=576\"", exit_code);
-  AddCacheAction(*cache, "verify", "Check every record", "verify", exit_code);
-  AddCacheAction(*cache, "stat", "Numbers", "stat --json", exit_code);
-  AddCacheAction(*cache, "explain", "Why records are used or not", "explain", exit_code);
-  AddCacheAction(*cache, "export", "Write records as JSON Lines", "export records.jsonl",
-                 exit_code);
-  AddCacheAction(*cache, "import", "Read records from JSON Lines", "import records.jsonl",
-                 exit_code);
-  AddCacheAction(*cache, "merge", "Take the records of another store", "merge other/records.sqlite",
-                 exit_code);
-  AddCacheAction(*cache, "gc", "Remove records of kernels that have changed", "gc --dry-run",
-                 exit_code);
+      "  tilewright cache export kernels.twb\n  tilewright cache show --quarantine");
+  for (const CacheAction& action : kCacheActions) AddCacheAction(*cache, action, exit_code);
   AddDoctor(app, exit_code);
-  AddNotBuilt(app, "bundle", "Compile kernels into one file that can be shipped", exit_code);
+  AddBundle(app, exit_code);
 }
 
 }  // namespace tilewright::cli

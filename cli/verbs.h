@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "artifacts.h"
 #include "common.h"
 
 namespace tilewright::cli {
@@ -108,13 +109,36 @@ int BenchGemm(const BenchGemmOptions& options);
 
 struct CacheOptions {
   CommonOptions common;
+  ArtifactArguments artifacts;
   std::string action;  ///< "ls", "show", ...
   std::string file;    ///< of export, import and merge
-  std::string filter;  ///< part of a problem or kernel
+  std::string filter;  ///< part of a problem or kernel; of explain also a kernel's whole spec
+  std::string only;    ///< "records", "artifacts" or "" for both
+  std::string dump;    ///< show: "ptx", "source", "log" or "cubin" of the one kernel that matches
   bool quarantine = false;
   bool dry_run = false;
+  bool recompile = false;    ///< verify
+  bool unreachable = false;  ///< gc
 };
 int Cache(const CacheOptions& options);
+
+struct BundleBuildOptions {
+  CommonOptions common;
+  ArtifactArguments artifacts;
+  std::string archs, model, list, output, sign_key;
+  bool all = false;
+  bool with_ptx = true, with_source = true;
+};
+int BuildBundle(const BundleBuildOptions& options);
+
+struct BundleFileOptions {
+  CommonOptions common;
+  std::string file;
+  std::vector<std::string> keys;
+  int driver = 0, compute_capability = 0;
+};
+int ShowBundle(const BundleFileOptions& options);
+int VerifyBundle(const BundleFileOptions& options);
 
 /// Parses the command line and runs the verb it names.
 int ParseAndRun(int argc, char** argv);

@@ -11,6 +11,7 @@
 #include "tilewright/cpu_dispatch.h"
 #include "tilewright/device.h"
 #include "tilewright/dispatch_cache.h"
+#include "tilewright/gguf.h"
 #include "tilewright/model.h"
 #include "tilewright/records.h"
 #include "tilewright/stages.h"
@@ -58,6 +59,44 @@ struct ContextOptions {
 /// Every kernel family of this library that is compiled at run time, to open an ArtifactStore with;
 /// add your own with KernelFamilies::Add.
 KernelFamilies AllKernelFamilies();
+
+/// The kernels that running this model on `arch` needs, in a fixed order without repetitions: for
+/// every weight type its products with one row and with many, the norms of its width, RoPE with KV
+/// scatter for its heads. A weight type that no family serves is left out and named in `unserved`.
+/// kUnsupported for a file that is no model, or an architecture no kernel is made for.
+struct ModelKernels {
+  std::vector<KernelSpec> specs;
+  std::vector<std::string> unserved;  ///< "q6_k: 1 tensor"
+};
+Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch);
+
+/// What was written.
+struct BundleReport {
+  std::size_t kernels = 0;
+  std::size_t compiled = 0;  ///< of them, now; the others were in the store
+  std::size_t left_out = 0;  ///< older artifacts of a kernel that is in the bundle
+  std::uint64_t bytes = 0;
+  std::string digest;  ///< Bundle::Digest
+};
+
+/// Has every kernel compiled (or finds it in the store) and writes them as one bundle file, in one
+/// step at the end. Nothing is written where a kernel fails: the error names the first and says how
+/// many failed.
+Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpec> specs,
+                                 const std::string& path, const BundleWriteOptions& options,
+                                 const CompileControl& control = {});
+
+/// Writes what the user's folder holds as a bundle; of several artifacts of one kernel (made by
+/// different compilers) the one used last.
+Result<BundleReport> ExportArtifacts(const ArtifactStore& store, const std::string& path,
+                                     const BundleWriteOptions& options);
+
+/// Puts the artifacts of a bundle, or of one entry file, into the user's folder.
+struct ArtifactImport {
+  std::size_t added = 0, known = 0;
+  std::vector<std::string> troubles;
+};
+Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path);
 
 /// What a program usually needs, put together: the device, its kernels, the records of earlier
 /// tuning and the cache made of them. Trouble with the records (unreadable, read-only, of a newer

@@ -1,0 +1,60 @@
+#include "artifacts.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "console.h"
+
+namespace tilewright::cli {
+
+Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common,
+                                                     const ArtifactArguments& arguments,
+                                                     const CacheMode* mode) {
+  SetUpLog(common);
+  ArtifactStoreOptions options;
+  Result<CacheMode> asked = ParseCacheMode(common.cache_mode);
+  if (!asked) return Fail(asked.error());
+  options.mode = mode != nullptr ? *mode : *asked;
+  options.bundles = arguments.bundles;
+  options.site_dirs = arguments.site_dirs;
+  options.shared_dir = arguments.shared_dir;
+  options.compile_threads = arguments.jobs;
+  options.nvrtc.path = arguments.nvrtc;
+  Result<std::unique_ptr<ArtifactStore>> store =
+      ArtifactStore::Open(AllKernelFamilies(), std::move(options));
+  if (store) {
+    for (const std::string& warning : (*store)->warnings()) Warn(warning);
+  }
+  return store;
+}
+
+struct CompileBar::Impl {
+  explicit Impl(std::string label) : bar(std::move(label)) {}
+  cli::Progress bar;
+};
+
+CompileBar::CompileBar(std::string label) : impl_(std::make_unique<Impl>(std::move(label))) {}
+CompileBar::~CompileBar() = default;
+
+CompileControl CompileBar::control() {
+  CompileControl control;
+  control.cancelled = [] { return Interrupted().load(); };
+  control.progress = [impl = impl_.get()](const CompileProgress& progress) {
+    impl->bar.Show(
+        static_cast<double>(progress.done) / static_cast<double>(progress.total),
+        fmt::format("{} of {}, {} compiled", progress.done, progress.total, progress.compiled));
+  };
+  return control;
+}
+
+std::string Describe(const ResourceUsage& resources) {
+  const std::uint32_t spills = resources.spill_store_bytes + resources.spill_load_bytes;
+  return fmt::format(
+      "{} registers, {} static shared{}{}", resources.registers,
+      HumanBytes(resources.static_smem_bytes),
+      resources.stack_bytes > 0 ? fmt::format(", {} B stack", resources.stack_bytes) : "",
+      spills > 0 ? fmt::format(", {} B spilled", spills) : ", no spills");
+}
+
+}  // namespace tilewright::cli

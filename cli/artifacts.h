@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common.h"
+
+namespace tilewright::cli {
+
+/// Options of verbs that use compiled kernels.
+struct ArtifactArguments {
+  std::vector<std::string> bundles;
+  std::vector<std::string> site_dirs;
+  std::string shared_dir;
+  std::string nvrtc;
+  int jobs = 0;
+};
+
+/// The store of this user with the library's kernels; prints its warnings. `mode` overrides
+/// --cache-mode where it is given.
+Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common,
+                                                     const ArtifactArguments& arguments,
+                                                     const CacheMode* mode = nullptr);
+
+/// Compiles with a progress bar and stops on a signal.
+class CompileBar {
+ public:
+  explicit CompileBar(std::string label);
+  ~CompileBar();
+  CompileControl control();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// "40 registers, 16 KiB shared, no spills"
+std::string Describe(const ResourceUsage& resources);
+
+}  // namespace tilewright::cli

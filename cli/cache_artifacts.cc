@@ -1,0 +1,354 @@
+// The actions of `cache` on compiled kernels.
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+#include "artifacts.h"
+#include "cache.h"
+#include "console.h"
+
+namespace tilewright::cli {
+namespace {
+
+constexpr CacheMode kLook = CacheMode::kReadonly;
+
+Result<std::unique_ptr<ArtifactStore>> OpenToLook(const CacheOptions& options) {
+  return OpenArtifacts(options.common, options.artifacts, &kLook);
+}
+
+std::string Day(std::int64_t unix_s) {
+  if (unix_s == 0) return "-";
+  const auto time = static_cast<std::time_t>(unix_s);
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts);
+  return text;
+}
+
+std::string StateOf(const ArtifactStore::EntryInfo& entry) {
+  if (entry.negative) return "refused: " + entry.trouble;
+  return entry.trouble.empty() ? "whole" : "damaged: " + entry.trouble;
+}
+
+bool Matches(const ArtifactStore::EntryInfo& entry, const std::string& filter) {
+  if (filter.empty()) return true;
+  for (const std::string& text :
+       {entry.spec, entry.request.Hex(), entry.action.Hex(), entry.place, entry.compiler}) {
+    if (text.find(filter) != std::string::npos) return true;
+  }
+  return false;
+}
+
+Report Row(const ArtifactStore::EntryInfo& entry) {
+  Report row;
+  row.Set("layer", ArtifactLayerName(entry.layer))
+      .Set("place", entry.place)
+      .Set("spec", entry.spec)
+      .Set("request", entry.request.Hex())
+      .Set("action", entry.action.Hex())
+      .Set("compiler", entry.compiler)
+      .Set("bytes", static_cast<std::int64_t>(entry.bytes))
+      .Set("compile_ms", entry.compile_ms)
+      .Set("last_used_unix_s", entry.last_used_unix_s)
+      .Set("registers", static_cast<std::int64_t>(entry.resources.registers))
+      .Set("static_smem_bytes", static_cast<std::int64_t>(entry.resources.static_smem_bytes))
+      .Set("stack_bytes", static_cast<std::int64_t>(entry.resources.stack_bytes))
+      .Set("spill_bytes", static_cast<std::int64_t>(entry.resources.spill_store_bytes +
+                                                    entry.resources.spill_load_bytes))
+      .Set("negative", entry.negative)
+      .Set("state", StateOf(entry));
+  return row;
+}
+
+Report CountersReport(const ArtifactCounters& counters) {
+  Report hits, misses;
+  for (std::size_t layer = 0; layer < std::size(counters.hits); ++layer) {
+    hits.Set(ArtifactLayerName(static_cast<ArtifactLayer>(layer)),
+             static_cast<std::int64_t>(counters.hits[layer]));
+  }
+  for (std::size_t layer = 0; layer < std::size(counters.misses); ++layer) {
+    Report reasons;
+    std::uint64_t sum = 0;
+    for (std::size_t reason = 0; reason < std::size(counters.misses[layer]); ++reason) {
+      const std::uint64_t count = counters.misses[layer][reason];
+      sum += count;
+      if (count > 0) {
+        reasons.Set(MissReasonName(static_cast<MissReason>(reason)),
+                    static_cast<std::int64_t>(count));
+      }
+    }
+    if (sum > 0) {
+      misses.Set(ArtifactLayerName(static_cast<ArtifactLayer>(layer)), std::move(reasons));
+    }
+  }
+  const auto count = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+  Report report;
+  report.Set("hits_by_layer", std::move(hits))
+      .Set("misses_by_layer", std::move(misses))
+      .Set("compile_failures", count(counters.compile_failures))
+      .Set("compile_ms", static_cast<double>(counters.compile_us) / 1e3)
+      .Set("saved_ms", static_cast<double>(counters.saved_us) / 1e3)
+      .Set("lock_waits", count(counters.lock_waits))
+      .Set("lock_wait_ms", static_cast<double>(counters.lock_wait_us) / 1e3)
+      .Set("lock_timeouts", count(counters.lock_timeouts))
+      .Set("publishes", count(counters.publishes))
+      .Set("publishes_lost", count(counters.publishes_lost))
+      .Set("evictions", count(counters.evictions))
+      .Set("verify_mismatches", count(counters.verify_mismatches));
+  return report;
+}
+
+std::string CountersText(const ArtifactCounters& counters) {
+  std::string text;
+  for (std::size_t layer = 0; layer < std::size(counters.misses); ++layer) {
+    std::string reasons;
+    for (std::size_t reason = 0; reason < std::size(counters.misses[layer]); ++reason) {
+      const std::uint64_t count = counters.misses[layer][reason];
+      if (count == 0) continue;
+      reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", count,
+                             MissReasonName(static_cast<MissReason>(reason)));
+    }
+    const std::uint64_t hits =
+        layer < std::size(counters.hits) ? counters.hits[layer] : std::uint64_t{0};
+    if (hits == 0 && reasons.empty()) continue;
+    text += fmt::format("           {:<9}{} hits{}\n",
+                        ArtifactLayerName(static_cast<ArtifactLayer>(layer)), hits,
+                        reasons.empty() ? "" : "; misses: " + reasons);
+  }
+  return text;
+}
+
+}  // namespace
+
+int ListArtifacts(const CacheOptions& options, CacheOutput& out) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  if (!store) return ExitFor(store.error());
+  out.report.Array("artifacts");
+  Table table({"kernel", "layer", "size", "compiled in", "last used", "state"},
+              {true, true, false, false, false, true});
+  std::size_t count = 0;
+  for (const ArtifactStore::EntryInfo& entry : (*store)->List()) {
+    if (!Matches(entry, options.filter)) continue;
+    ++count;
+    out.report.Append("artifacts", Row(entry));
+    table.Row({entry.spec, std::string(ArtifactLayerName(entry.layer)),
+               HumanBytes(static_cast<double>(entry.bytes)),
+               entry.compile_ms > 0 ? fmt::format("{:.0f} ms", entry.compile_ms) : "-",
+               Day(entry.last_used_unix_s), StateOf(entry)});
+  }
+  if (count > 0) out.text += table.Text();
+  out.text += fmt::format("{} compiled kernels\n", count);
+  return kExitOk;
+}
+
+int ShowArtifacts(const CacheOptions& options, CacheOutput& out) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  if (!store) return ExitFor(store.error());
+  out.report.Array("artifacts");
+  std::size_t count = 0;
+  for (const ArtifactStore::EntryInfo& entry : (*store)->List()) {
+    if (options.quarantine || !Matches(entry, options.filter)) continue;
+    ++count;
+    out.report.Append("artifacts", Row(entry));
+    out.text += fmt::format(
+        "{}\n  {} {} ({}), {}\n  request {}\n  action  {}\n  {}; {}; last used {}\n", entry.spec,
+        ArtifactLayerName(entry.layer), entry.place, HumanBytes(static_cast<double>(entry.bytes)),
+        StateOf(entry), entry.request.Hex(), entry.action.Hex(), entry.compiler,
+        Describe(entry.resources), Day(entry.last_used_unix_s));
+  }
+  out.text += fmt::format("{} compiled kernels\n", count);
+  return kExitOk;
+}
+
+int DumpArtifact(const CacheOptions& options) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  if (!store) return ExitFor(store.error());
+  std::vector<ArtifactStore::EntryInfo> found;
+  for (ArtifactStore::EntryInfo& entry : (*store)->List()) {
+    if (entry.layer != ArtifactLayer::kBundle && !entry.negative && entry.trouble.empty() &&
+        Matches(entry, options.filter)) {
+      found.push_back(std::move(entry));
+    }
+  }
+  if (found.size() != 1) {
+    return ExitFor(
+        {ErrorCode::kNotFound, fmt::format("{} kernels match '{}'; --dump needs exactly one",
+                                           found.size(), options.filter)});
+  }
+  Result<std::string> bytes = ReadFile(found.front().place);
+  if (!bytes) return ExitFor(bytes.error());
+  Result<ArtifactData> artifact = DecodeArtifact(*bytes);
+  if (!artifact) return ExitFor(artifact.error());
+  Out(options.dump == "ptx"      ? artifact->ptx
+      : options.dump == "source" ? artifact->source
+      : options.dump == "log"    ? artifact->log
+                                 : artifact->cubin);
+  return kExitOk;
+}
+
+int ArtifactStat(const CacheOptions& options, CacheOutput& out) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  if (!store) return ExitFor(store.error());
+  const ArtifactStore::Totals totals = (*store)->GetTotals();
+  const ArtifactCounters counters = (*store)->counters();
+  std::uint64_t hits = 0;
+  for (const std::uint64_t layer : counters.hits) hits += layer;
+  const auto count = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
+  Report artifacts = CountersReport(counters);
+  artifacts.Set("entries", count(totals.entries))
+      .Set("bytes", count(totals.bytes))
+      .Set("compiles", count(counters.compiles))
+      .Set("hits", count(hits))
+      .Set("misses", count(counters.requests_missed))
+      .Set("negative", count(totals.negative))
+      .Set("quarantined", count(totals.quarantined))
+      .Set("path", (*store)->root());
+  out.report.Set("artifacts", std::move(artifacts));
+  out.text += fmt::format(
+      "artifacts  {}\n           {} kernels, {}; {} refused by the compiler, {} quarantined\n"
+      "           {} hits, {} misses, {} compiled in {:.1f} s; {:.1f} s saved\n",
+      (*store)->root(), totals.entries, HumanBytes(static_cast<double>(totals.bytes)),
+      totals.negative, totals.quarantined, hits, counters.requests_missed, counters.compiles,
+      static_cast<double>(counters.compile_us) / 1e6, static_cast<double>(counters.saved_us) / 1e6);
+  out.text += CountersText(counters);
+  return kExitOk;
+}
+
+int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, options.artifacts);
+  if (!store) return ExitFor(store.error());
+  const ArtifactStore::VerifyReport verified = [&] {
+    CompileBar bar("compiling again");
+    return (*store)->Verify(options.recompile, bar.control());
+  }();
+  Report artifacts;
+  artifacts.Set("good", static_cast<std::int64_t>(verified.good))
+      .Set("recompiled", static_cast<std::int64_t>(verified.recompiled))
+      .Set("differ", static_cast<std::int64_t>(verified.differ));
+  artifacts.Array("troubles");
+  for (const std::string& trouble : verified.troubles) {
+    artifacts.Append("troubles", trouble);
+    if (!options.common.json) Complain(trouble);
+  }
+  out.report.Set("artifacts", std::move(artifacts));
+  out.text += fmt::format("{} compiled kernels are whole, {} are damaged", verified.good,
+                          verified.troubles.size());
+  if (options.recompile) {
+    out.text += fmt::format("; {} compiled again, {} differ", verified.recompiled, verified.differ);
+  }
+  out.text += "\n";
+  return verified.troubles.empty() && verified.differ == 0 ? kExitOk : kExitFailed;
+}
+
+int ExplainArtifact(const CacheOptions& options, CacheOutput& out) {
+  Result<KernelSpec> spec = ParseSpecName(options.filter);
+  if (!spec) return kExitOk;  // a filter of the records
+  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  if (!store) return ExitFor(store.error());
+  Result<ArtifactStore::MissExplanation> why = (*store)->Explain(*spec);
+  if (!why) return ExitFor(why.error());
+  Report report;
+  report.Set("spec", options.filter)
+      .Set("request", why->request.Hex())
+      .Set("action", why->action.Hex())
+      .Set("nearest", why->nearest);
+  report.Array("layers").Array("differences");
+  out.text += fmt::format("request  {}\naction   {}\n", why->request.Hex(), why->action.Hex());
+  Table layers({"layer", "place", "answer"}, {true, true, true});
+  for (const auto& layer : why->layers) {
+    Report row;
+    row.Set("layer", ArtifactLayerName(layer.layer))
+        .Set("place", layer.place)
+        .Set("hit", layer.hit)
+        .Set("reason", layer.hit ? "" : MissReasonName(layer.reason))
+        .Set("detail", layer.detail);
+    report.Append("layers", std::move(row));
+    std::string answer = layer.hit ? "hit" : std::string(MissReasonName(layer.reason));
+    if (!layer.detail.empty()) answer += ": " + layer.detail;
+    layers.Row({std::string(ArtifactLayerName(layer.layer)), layer.place, answer});
+  }
+  out.text += layers.Text();
+  if (!why->nearest.empty()) {
+    out.text += fmt::format("nearest  {}\n", why->nearest);
+    Table differences({"field", "wanted", "stored"}, {true, true, true});
+    for (const KeyDifference& difference : why->differences) {
+      Report row;
+      row.Set("field", difference.field)
+          .Set("wanted", difference.wanted)
+          .Set("stored", difference.stored);
+      report.Append("differences", std::move(row));
+      differences.Row({difference.field, difference.wanted, difference.stored});
+    }
+    out.text += differences.Text();
+  }
+  out.report.Set("artifact", std::move(report));
+  return kExitOk;
+}
+
+int CollectArtifacts(const CacheOptions& options, CacheOutput& out) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, options.artifacts);
+  if (!store) return ExitFor(store.error());
+  const ArtifactStore::GcReport gone = (*store)->Gc(options.dry_run, options.unreachable);
+  Report artifacts;
+  artifacts.Set("removed_entries", static_cast<std::int64_t>(gone.removed_entries))
+      .Set("removed_bytes", static_cast<std::int64_t>(gone.removed_bytes))
+      .Set("removed_temporaries", static_cast<std::int64_t>(gone.removed_temporaries))
+      .Set("removed_negative", static_cast<std::int64_t>(gone.removed_negative))
+      .Set("removed_quarantined", static_cast<std::int64_t>(gone.removed_quarantined));
+  out.report.Set("artifacts", std::move(artifacts));
+  out.text += fmt::format(
+      "{} compiled kernels ({}), {} refusals, {} temporary and {} quarantined files{}\n",
+      gone.removed_entries, HumanBytes(static_cast<double>(gone.removed_bytes)),
+      gone.removed_negative, gone.removed_temporaries, gone.removed_quarantined,
+      options.dry_run ? " would be removed" : " removed");
+  return kExitOk;
+}
+
+int ExportToBundle(const CacheOptions& options) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  if (!store) return ExitFor(store.error());
+  if (options.file.empty()) {
+    return ExitFor({ErrorCode::kInvalidArgument, "name the bundle file to write: FILE.twb"});
+  }
+  Result<BundleReport> written = ExportArtifacts(**store, options.file, BundleWriteOptions());
+  if (!written) return ExitFor(written.error());
+  Note(fmt::format(
+      "{} kernels written to {}{}", written->kernels, options.file,
+      written->left_out > 0
+          ? fmt::format("; {} older ones of the same kernels left out", written->left_out)
+          : ""));
+  return kExitOk;
+}
+
+int ImportFromFile(const CacheOptions& options) {
+  Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, options.artifacts);
+  if (!store) return ExitFor(store.error());
+  Result<ArtifactImport> read = ImportArtifacts(**store, options.file);
+  if (!read) return ExitFor(read.error());
+  for (const std::string& trouble : read->troubles) Warn(trouble);
+  if (options.common.json) {
+    Report report;
+    report.Set("added", static_cast<std::int64_t>(read->added))
+        .Set("known", static_cast<std::int64_t>(read->known))
+        .Set("corrupt", static_cast<std::int64_t>(read->troubles.size()));
+    Out(report.Text() + "\n");
+  } else {
+    Out(fmt::format("{} kernels added, {} were known\n", read->added, read->known));
+  }
+  return read->troubles.empty() ? kExitOk : kExitFailed;
+}
+
+bool IsArtifactFile(const std::string& path) {
+  if (path == "-") return false;
+  std::ifstream file(path, std::ios::binary);
+  char first[8] = {};
+  file.read(first, sizeof first);
+  const std::string_view magic(first, static_cast<std::size_t>(file.gcount()));
+  return magic.starts_with("\x89TWA") || magic == "TWBUNDLE";  // docs/artifact_entry.md, bundle.md
+}
+
+}  // namespace tilewright::cli

@@ -1,0 +1,85 @@
+// The one list of all kernel families that are compiled at run time, and which of their kernels a
+// model needs.
+
+#include <algorithm>
+#include <map>
+
+#include "core/text.h"
+#include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "ops/norm/cuda/families.h"
+#include "ops/rope/cuda/families.h"
+#include "tilewright/tilewright.h"
+
+namespace tilewright {
+namespace {
+
+/// Adds what is not there yet, keeping the order.
+void Append(std::vector<KernelSpec>& specs, const std::vector<KernelSpec>& more) {
+  for (const KernelSpec& spec : more) {
+    if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
+  }
+}
+
+/// Types of the matrices by name, with their numbers; embeddings are products too (the output of a
+/// model with tied weights). By the file's names: a type that the CPU does not run yet may have
+/// kernels here.
+std::map<std::string_view, int> WeightTypes(const GgufFile& file) {
+  std::map<std::string_view, int> types;
+  for (const GgufTensor& tensor : file.tensors()) {
+    const GgmlTypeInfo* info = FindGgmlType(tensor.type_id);
+    if (tensor.dims == 2) ++types[info != nullptr ? info->name : "a type without a name"];
+  }
+  return types;
+}
+
+}  // namespace
+
+KernelFamilies AllKernelFamilies() {
+  KernelFamilies families;
+  // Names are constants of ours, each added once: tests/artifact/kernels holds that none is
+  // refused.
+  (void)AddGemmFamilies(families);
+  (void)AddGemvFamilies(families);
+  (void)AddNormFamilies(families);
+  (void)AddRopeFamilies(families);
+  return families;
+}
+
+Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
+  const KernelFamilies families = AllKernelFamilies();
+  if (families.Catalog(arch).empty()) {
+    return Fail(ErrorCode::kUnsupported, Format("no kernel is made for {}", arch.ToString()));
+  }
+  Result<std::string_view> architecture = file.String("general.architecture");
+  if (!architecture) return Fail(architecture.error());
+  const std::string name(*architecture);
+  Result<std::uint32_t> width = file.U32(name + ".embedding_length");
+  if (!width) return Fail(width.error());
+  Result<std::uint32_t> heads = file.U32(name + ".attention.head_count");
+  if (!heads) return Fail(heads.error());
+  if (*heads == 0 || *width % *heads != 0) {
+    return Fail(ErrorCode::kCorrupt,
+                Format("{}: {} heads do not divide a width of {}", file.path(), *heads, *width));
+  }
+  std::uint32_t head_dim = *width / *heads;
+  if (Result<std::uint32_t> given = file.U32(name + ".attention.key_length")) head_dim = *given;
+
+  ModelKernels kernels;
+  for (const auto& [type_name, matrices] : WeightTypes(file)) {
+    const DataType type = ParseDataType(type_name).value_or(DataType::kNone);
+    std::vector<KernelSpec> products = GemvSpecsForWeight(type, arch);
+    Append(products, GemmSpecsForWeight(type, arch));
+    if (products.empty()) {
+      kernels.unserved.push_back(Format("{}: {} matrices", type_name, matrices));
+    }
+    Append(kernels.specs, products);
+  }
+  Append(kernels.specs, NormSpecs(static_cast<int>(*width), arch));
+  // Files of architecture llama have their projections permuted for adjacent pairs; the others that
+  // use RoPE rotate halves.
+  Append(kernels.specs, RopeSpecs(static_cast<int>(head_dim), /*neox=*/name != "llama", arch));
+  return kernels;
+}
+
+}  // namespace tilewright
