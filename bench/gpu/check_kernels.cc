@@ -40,6 +40,7 @@ constexpr const char* kUsage = R"(usage: tilewright_gpu_check [BUNDLE.twb...] [o
   --store DIR       store to keep compiled kernels in (default: a folder that is removed)
   --only TEXT       only kernels whose name contains TEXT; may be repeated
   --no-time         check only
+  --small           without large problems (for compute-sanitizer --target-processes all)
   --jobs N          kernels checked at the same time (default: a quarter of the cores, 1 to 8)
   --timeout S       seconds a kernel may take (default 180)
   --seed N          of the random inputs (default: fresh; the report has it)
@@ -56,6 +57,7 @@ struct Options {
   bool compile = false;
   bool time = true;
   bool list = false;
+  bool small = false;
   std::string store;
   std::string libcuda;
   std::string json;
@@ -87,6 +89,8 @@ Options Parse(int argc, char** argv) {
       options.compile = true;
     } else if (word == "--no-time") {
       options.time = false;
+    } else if (word == "--small") {
+      options.small = true;
     } else if (word == "--list") {
       options.list = true;
     } else if (word == "--store") {
@@ -160,7 +164,9 @@ bool RunKernel(const Options& options, const Gpu& gpu, ArtifactStore& store,
     Describe(*handle, outcome);
     const LoadedKernel kernel(gpu, *handle);
     outcome.occupancy = kernel.occupancy();
-    const Job job{gpu, kernel, options.seed, options.phase == "check", options.phase == "time"};
+    const Job job{
+        gpu,          kernel, options.seed, options.phase == "check", options.phase == "time",
+        options.small};
     const RunFamily run = FindRunner(spec.family.view());
     if (run == nullptr) throw CheckError(Format("no runner for family {}", spec.family.view()));
     run(job, outcome.report);
@@ -243,6 +249,7 @@ Child Start(const Options& options, const std::vector<KernelOutcome>& outcomes,
   std::vector<std::string> words = SelfCommand();
   words.insert(words.end(), options.bundles.begin(), options.bundles.end());
   if (options.compile) words.emplace_back("--compile");
+  if (options.small) words.emplace_back("--small");
   if (!options.libcuda.empty()) words.insert(words.end(), {"--libcuda", options.libcuda});
   words.insert(words.end(), {"--store", options.store, "--device", std::to_string(options.device),
                              "--seed", std::to_string(options.seed), "--phase", phase});

@@ -12,19 +12,9 @@
 #include "core/text.h"
 
 namespace tilewright::gpu_check {
-namespace {
-
-DeviceSpec SpecOf(const cuda::CudaDriver& driver, int ordinal) {
-  // CudaDeviceSpec answers for the default library; another path was loaded beside it.
-  (void)driver;
-  return Must(cuda::CudaDeviceSpec(ordinal), "device");
-}
-
-}  // namespace
-
 Gpu::Gpu(const std::string& libcuda, int ordinal)
     : driver(*Must(cuda::CudaDriver::Load(libcuda), "driver")),
-      spec(SpecOf(driver, ordinal)),
+      spec(Must(driver.Describe(ordinal), "device")),
       context(Must(cuda::Context::Retain(driver, ordinal), "context")),
       stream(Must(cuda::StreamHandle::Create(context), "stream")) {}
 

@@ -183,6 +183,7 @@ struct Job {
   std::uint64_t seed;
   bool check;  ///< compare with float64
   bool time;   ///< measure
+  bool small;  ///< leave out large problems: for a memory checker, which is slow
 };
 using RunFamily = void (*)(const Job& job, KernelReport& report);
 

@@ -55,9 +55,15 @@ struct Library {
 
 /// The first function that the library lacks, or nullptr.
 const char* Resolve(void* library, DriverApi& api) {
-#define TILEWRIGHT_CUDA_RESOLVE(name)                                                    \
-  api.name = reinterpret_cast<decltype(&::name)>(dlsym(library, TILEWRIGHT_NAME(name))); \
+#define TILEWRIGHT_CUDA_RESOLVE(name)                        \
+  if (void* found = dlsym(library, TILEWRIGHT_NAME(name))) { \
+    api.name = reinterpret_cast<decltype(&::name)>(found);   \
+  }                                                          \
   if (api.name == nullptr) return TILEWRIGHT_NAME(name);
+  // The second version reports errors better; drivers before 12.8 have the first, alike in form.
+  if (void* first = dlsym(library, "cuEventElapsedTime")) {
+    api.cuEventElapsedTime = reinterpret_cast<decltype(&::cuEventElapsedTime)>(first);
+  }
   TILEWRIGHT_CUDA_FUNCTIONS(TILEWRIGHT_CUDA_RESOLVE)
 #undef TILEWRIGHT_CUDA_RESOLVE
   return nullptr;
@@ -166,26 +172,21 @@ Status CudaDriver::Check(CUresult result, std::string_view call) const {
                            static_cast<int>(result), words != nullptr ? words : "no description"));
 }
 
-Result<int> CudaDeviceCount() {
-  Result<const CudaDriver*> driver = CudaDriver::Load();
-  if (!driver) return Fail(driver.error());
+Result<int> CudaDriver::DeviceCount() const {
   int count = 0;
-  if (Status ok = (*driver)->Check((*driver)->api().cuDeviceGetCount(&count), "cuDeviceGetCount");
-      !ok) {
+  if (Status ok = Check(api_.cuDeviceGetCount(&count), "cuDeviceGetCount"); !ok) {
     return Fail(ok.error());
   }
   return count;
 }
 
-Result<DeviceSpec> CudaDeviceSpec(int ordinal) {
-  Result<int> count = CudaDeviceCount();
+Result<DeviceSpec> CudaDriver::Describe(int ordinal) const {
+  Result<int> count = DeviceCount();
   if (!count) return Fail(count.error());
   if (ordinal < 0 || ordinal >= *count) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("GPU {}: there are {}, counted from 0", ordinal, *count));
   }
-  const CudaDriver& driver = **CudaDriver::Load();
-  const DriverApi& api = driver.api();
   CUdevice device = 0;
   char name[256] = "";
   int major = 0;
@@ -194,10 +195,10 @@ Result<DeviceSpec> CudaDeviceSpec(int ordinal) {
   int l2 = 0;
   DeviceSpec spec;
   const auto get = [&](int& value, CUdevice_attribute attribute) {
-    return api.cuDeviceGetAttribute(&value, attribute, device);
+    return api_.cuDeviceGetAttribute(&value, attribute, device);
   };
-  CUresult result = api.cuDeviceGet(&device, ordinal);
-  if (result == CUDA_SUCCESS) result = api.cuDeviceGetName(name, sizeof name, device);
+  CUresult result = api_.cuDeviceGet(&device, ordinal);
+  if (result == CUDA_SUCCESS) result = api_.cuDeviceGetName(name, sizeof name, device);
   if (result == CUDA_SUCCESS) result = get(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   if (result == CUDA_SUCCESS) result = get(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   if (result == CUDA_SUCCESS) {
@@ -207,15 +208,27 @@ Result<DeviceSpec> CudaDeviceSpec(int ordinal) {
     result = get(smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   }
   if (result == CUDA_SUCCESS) result = get(l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-  if (Status ok = driver.Check(result, "cuDeviceGetAttribute"); !ok) return Fail(ok.error());
+  if (Status ok = Check(result, "cuDeviceGetAttribute"); !ok) return Fail(ok.error());
   spec.kind = DeviceKind::kCuda;
   spec.name = name;
   spec.compute_capability = major * 10 + minor;
   spec.smem_bytes = smem;
   spec.l2_bytes = l2;
   spec.llc_bytes = l2;
-  spec.driver = driver.VersionText();
+  spec.driver = VersionText();
   return spec;
+}
+
+Result<int> CudaDeviceCount() {
+  Result<const CudaDriver*> driver = CudaDriver::Load();
+  if (!driver) return Fail(driver.error());
+  return (*driver)->DeviceCount();
+}
+
+Result<DeviceSpec> CudaDeviceSpec(int ordinal) {
+  Result<const CudaDriver*> driver = CudaDriver::Load();
+  if (!driver) return Fail(driver.error());
+  return (*driver)->Describe(ordinal);
 }
 
 bool BuiltWithDriver() { return true; }

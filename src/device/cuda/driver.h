@@ -29,6 +29,10 @@ class CudaDriver {
   std::string VersionText() const;          ///< "13.0"
   const std::string& path() const { return path_; }
 
+  Result<int> DeviceCount() const;
+  /// As CudaDeviceSpec of driver_probe.h, by this library.
+  Result<DeviceSpec> Describe(int ordinal) const;
+
   /// Success, or an error "`call`: CUDA_ERROR_NAME (number): words", with kOutOfMemory,
   /// kUnavailable (no device), kUnsupported (code for another GPU), kInvalidArgument or kInternal.
   Status Check(CUresult result, std::string_view call) const;
