@@ -114,8 +114,8 @@ TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
     find_us.push_back(MicrosecondsSince(start));
     ASSERT_TRUE(lookup.found);
     start = Clock::now();
-    dir->Count(0, 1);
-    count_us.push_back(MicrosecondsSince(start));
+    for (int k = 0; k < 100; ++k) dir->Count(0, 1);
+    count_us.push_back(MicrosecondsSince(start) / 100);
     StoreDir::KeyLock lock;
     (void)dir->TryLock(large.action, lock);
     lock = StoreDir::KeyLock();
