@@ -150,8 +150,13 @@ double UnitRoundoff(DataType type) {
   }
 }
 
-Comparison::Comparison(DataType output, double accumulation, double rel_l2_limit)
-    : unit_(UnitRoundoff(output)), accumulation_(accumulation), limit_(rel_l2_limit) {}
+Comparison::Comparison(DataType output, double accumulation, double typical)
+    : unit_(UnitRoundoff(output)), accumulation_(accumulation), typical_(typical) {}
+
+double Comparison::Limit() const {
+  const double expected = typical_ * std::sqrt(magnitude2_);
+  return unit_ + accumulation_ * (want2_ > 0 ? std::max(1.0, expected / std::sqrt(want2_)) : 1.0);
+}
 
 void Comparison::Add(double got, double want, double magnitude, std::int64_t row,
                      std::int64_t col) {
@@ -161,6 +166,7 @@ void Comparison::Add(double got, double want, double magnitude, std::int64_t row
   const double error = std::abs(got - want);
   error2_ += error * error;
   want2_ += want * want;
+  magnitude2_ += magnitude * magnitude;
   // Written so that NaN is wrong.
   if (!(error <= allowed)) {
     if (wrong_++ == 0) {
@@ -178,15 +184,15 @@ double Comparison::RelL2() const {
 std::string Comparison::Trouble() const {
   if (wrong_ > 0) return Format("{} of {} elements are wrong: {}", wrong_, compared_, first_);
   if (compared_ == 0) return "nothing was compared";
-  if (!(RelL2() <= limit_)) {
-    return Format("relative L2 error {:.3g}, limit {:.3g}", RelL2(), limit_);
+  if (!(RelL2() <= Limit())) {
+    return Format("relative L2 error {:.3g}, limit {:.3g}", RelL2(), Limit());
   }
   return "";
 }
 
 Comparison ProductComparison(DataType output, std::int64_t k) {
   const double growth = std::sqrt(static_cast<double>(std::max<std::int64_t>(k, 1)));
-  return Comparison(output, growth * 0x1p-22, UnitRoundoff(output) + growth * 0x1p-22);
+  return Comparison(output, growth * 0x1p-22, 1 / growth);
 }
 
 std::vector<std::byte> RunTwice(const Gpu& gpu, const Guarded& output,
@@ -218,7 +224,7 @@ std::vector<std::byte> RunTwice(const Gpu& gpu, const Guarded& output,
 void Finish(const Comparison& comparison, CaseReport& report) {
   report.compared = comparison.compared();
   report.rel_l2 = comparison.RelL2();
-  report.limit = comparison.limit();
+  report.limit = comparison.Limit();
   report.worst = comparison.worst();
   const std::string wrong = comparison.Trouble();
   if (!wrong.empty()) {

@@ -110,21 +110,23 @@ double UnitRoundoff(DataType type);
 
 /// Compares results with float64. An element may be off by the rounding of its type and by
 /// `accumulation` times the sum of the magnitudes that were added up to it; the whole by a relative
-/// L2 error of `rel_l2_limit`.
+/// L2 error of both together, where products that cancelled count with the size that `typical`
+/// times the sum of magnitudes is expected to have (1 / sqrt(k) for random signs; 0: nothing
+/// cancels).
 class Comparison {
  public:
-  Comparison(DataType output, double accumulation, double rel_l2_limit);
+  Comparison(DataType output, double accumulation, double typical);
   void Add(double got, double want, double magnitude, std::int64_t row, std::int64_t col);
   double RelL2() const;
   double worst() const { return worst_; }  ///< largest error over what is allowed; 1 is the limit
-  double limit() const { return limit_; }
+  double Limit() const;
   std::int64_t compared() const { return compared_; }
   /// "" or the first element that is wrong.
   std::string Trouble() const;
 
  private:
-  double unit_, accumulation_, limit_;
-  double error2_ = 0, want2_ = 0, worst_ = 0;
+  double unit_, accumulation_, typical_;
+  double error2_ = 0, want2_ = 0, magnitude2_ = 0, worst_ = 0;
   std::int64_t compared_ = 0, wrong_ = 0;
   std::string first_;
 };

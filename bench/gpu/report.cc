@@ -310,8 +310,8 @@ void WriteReport(const std::string& file, const std::vector<KernelOutcome>& outc
   table.replace_extension(".md");
   std::ofstream(table) << "Every kernel of the catalog on one GPU, against float64\n\n"
                        << SummaryTable(outcomes, device) << "\n\n"
-                       << date << ", " << DeviceLine(device) << ", commit " << commit
-                       << ", seed " << seed << ".\nCommand: `"
+                       << date << ", " << DeviceLine(device) << ", commit " << commit << ", seed "
+                       << seed << ".\nCommand: `"
                        << Environment("TILEWRIGHT_RECORD_COMMAND", Shown(command).c_str()) << "`\n";
 }
 

@@ -101,7 +101,7 @@ class Norm {
         job.gpu, device_out_, others, reset, [&] { Launch(job.kernel); }, report);
     const std::vector<std::byte> sum = adds_ ? device_sum_->Download() : std::vector<std::byte>();
     const double growth = std::sqrt(static_cast<double>(shape_.width)) * 0x1p-23 + 0x1p-21;
-    Comparison comparison(spec_.type_d, growth, UnitRoundoff(spec_.type_d) + growth);
+    Comparison comparison(spec_.type_d, growth, 0);
     for (int row = 0; row < shape_.rows; ++row) CompareRow(row, out, sum, comparison, report);
     Finish(comparison, report);
     return report;

@@ -254,10 +254,7 @@ class Rope {
   void CompareAll(const std::vector<std::byte>& q, const std::vector<std::byte> (&caches)[2],
                   CaseReport& report) const {
     constexpr double kAngle = 0x1p-22;  // sines and cosines in f32, and two roundings
-    const auto comparison = [&](DataType type) {
-      return Comparison(type, kAngle, UnitRoundoff(type) + kAngle);
-    };
-    Comparison of_q = comparison(spec_.type_d), of_k = comparison(spec_.type_c);
+    Comparison of_q(spec_.type_d, kAngle, 1), of_k(spec_.type_c, kAngle, 1);
     // What must be in memory at the end where that is known to the bit; elsewhere what is there.
     std::vector<std::byte> want_q =
         shape_.in_place ? q_.bytes : std::vector<std::byte>(q.size(), std::byte{0xff});
