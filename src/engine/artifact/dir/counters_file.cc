@@ -58,6 +58,7 @@ int CountersFile::OpenLocked() const {
         path_, std::string_view(reinterpret_cast<const char*>(words.data()), sizeof words));
     if (error != 0 && error != -EEXIST) break;
   }
+  if (error == 0 && mapped_ == nullptr) error = -EIO;  // made three times, and gone each time
   if (error != 0) failed_unix_s_ = files_.NowUnixSeconds();
   return error;
 }
@@ -74,7 +75,8 @@ int CountersFile::OpenExisting() const {
     std::array<std::uint64_t, 2> head{};
     const ssize_t got = files_.Read(file.fd(), head.data(), sizeof head, 0);
     if (got < 0) return static_cast<int>(got);
-    sound = got == sizeof head && head[0] == kMagic && head[1] == kShape;
+    if (got != sizeof head) return -EIO;  // of a file that is long enough: nothing is known of it
+    sound = head[0] == kMagic && head[1] == kShape;
     if (sound) {
       void* const data = files_.Map(file.fd(), kBytes, true, error);
       if (data == nullptr) return error;

@@ -103,7 +103,10 @@ bool StoreDir::Impl::Evict(const EntryFile& entry) {
     return false;
   }
   const int error = files.Unlink(entry.path.c_str());
-  if (error == 0) AddTotals(-1, -static_cast<std::int64_t>(stat.size));
+  if (error == 0) {
+    AddTotals(-1, -static_cast<std::int64_t>(stat.size));
+    evictions.fetch_add(1);
+  }
   if (error != 0 && error != -ENOENT) (void)Failed("remove", entry.path, error);
   return error == 0;
 }

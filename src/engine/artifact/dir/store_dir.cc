@@ -276,6 +276,7 @@ std::unique_ptr<StoreDir> StoreDir::Open(const std::string& root, Options option
 StoreDir::State StoreDir::state() const { return impl_->state.load(); }
 std::string StoreDir::reason() const { return impl_->Reason(); }
 const std::string& StoreDir::root() const { return impl_->layout.root; }
+std::uint64_t StoreDir::evictions() const { return impl_->evictions.load(); }
 StoreDir::Lookup StoreDir::Find(const ArtifactKey& action) { return impl_->Find(action); }
 
 StoreDir::Published StoreDir::Publish(const ArtifactKey& action, std::string_view bytes,

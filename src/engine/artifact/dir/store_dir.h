@@ -115,6 +115,9 @@ class StoreDir {
   /// once an hour.
   ArtifactStore::GcReport Sweep(bool dry_run);
 
+  /// Entries that this object removed to stay within the caps, by Trim or Publish.
+  std::uint64_t evictions() const;
+
   /// Calls `visit` for every entry file, in the order of keys.
   void ForEach(const std::function<void(const ArtifactKey& action, const std::string& path,
                                         const Filesystem::Stat& stat)>& visit);

@@ -111,6 +111,7 @@ struct StoreDir::Impl {
   const Trust trust;
   mode_t file_mode = 0600, folder_mode = 0700;
   std::atomic<State> state{State::kReadWrite};
+  std::atomic<std::uint64_t> evictions{0};
   std::string reason;  // guarded by locks.mutex()
   KeyLocks locks;
   CountersFile counters;
