@@ -1,9 +1,7 @@
-// The table of handles, and what a lookup costs.
+// The table of handles, and that a lookup allocates nothing.
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -84,33 +82,20 @@ TEST(HandleTable, ReadersSeeWholeArtifactsWhileItGrows) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(StoreLookup, AllocatesNothingAndTakesNanoseconds) {
+TEST(StoreLookup, AllocatesNothing) {
   const TemporaryFolder folder;
   const auto store = OpenFake(FakeOptions(folder / "root", MakeFakeCompiler()));
   const std::vector<KernelSpec> specs = GemmSpecs(64);
   for (const auto& handle : store->CompileAll(specs)) ASSERT_TRUE(handle);
-
-  constexpr int kRounds = 20000;
   const std::uint64_t before = allocations;
-  std::uint64_t found = 0;
-  double best_ns = 1e9;  // of five goes: other processes share the cores
-  for (int go = 0; go < 5; ++go) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int round = 0; round < kRounds; ++round) {
-      found += static_cast<bool>(store->Find(specs[static_cast<std::size_t>(round) % 64]));
-    }
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-    best_ns = std::min(best_ns, took.count() / kRounds);
+  int found = 0;
+  for (int i = 0; i < 1000; ++i) {
+    found += static_cast<bool>(store->Find(specs[static_cast<std::size_t>(i) % 64]));
+    found += static_cast<bool>(store->Find(GemmSpec(1000 + i)));
   }
-  EXPECT_EQ(found, 5u * kRounds);
-  EXPECT_EQ(allocations, before);
-  RecordProperty("find_ns", std::to_string(best_ns));
-  std::printf("Find: %.1f ns\n", best_ns);
-  EXPECT_LE(best_ns, 1000);
-
-  const std::uint64_t before_misses = allocations;
-  for (int i = 1000; i < 2000; ++i) EXPECT_FALSE(store->Find(GemmSpec(i)));
-  EXPECT_EQ(allocations, before_misses);
+  const std::uint64_t after = allocations;
+  EXPECT_EQ(found, 1000);
+  EXPECT_EQ(after, before);
 }
 
 }  // namespace

@@ -42,6 +42,26 @@ TEST(StoreNumbers, KeyOfASpec) {
   EXPECT_LE(us, 200);
 }
 
+TEST(StoreNumbers, HandleOfASpec) {
+  const TemporaryFolder folder;
+  const auto store = OpenFake(FakeOptions(folder / "root", MakeFakeCompiler()));
+  const std::vector<KernelSpec> specs = GemmSpecs(64);
+  for (const auto& handle : store->CompileAll(specs)) ASSERT_TRUE(handle);
+  constexpr int kRounds = 20000;
+  int found = 0;
+  const double ns =
+      MedianUs(21,
+               [&](int) {
+                 for (int i = 0; i < kRounds; ++i) {
+                   found += static_cast<bool>(store->Find(specs[static_cast<std::size_t>(i) % 64]));
+                 }
+               }) *
+      1000 / kRounds;
+  std::printf("Find: %.1f ns\n", ns);
+  EXPECT_EQ(found, 21 * kRounds);
+  EXPECT_LE(ns, 1000);
+}
+
 TEST(StoreNumbers, FileHitOf150KiBAndMemoryHit) {
   const TemporaryFolder folder;
   const auto compiler = MakeFakeCompiler({.cubin_bytes = 150 << 10});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "artifact/store/fake_compiler.h"
+#include "engine/artifact/store/counters.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/artifact_store.h"
 
@@ -284,12 +285,17 @@ TEST_F(StoreTest, ARefusalOfTheCompilerIsRememberedAcrossProcesses) {
     EXPECT_EQ(handle.error().code, ErrorCode::kUnsupported);
     EXPECT_THAT(handle.error().message, HasSubstr("error: no such"));
   }
+  EXPECT_EQ(store->process_counters().misses[kMemory][At(MissReason::kNegative)], 2u);
   const auto later = Open();
   const auto handle = later->Compile(GemmSpec());
   ASSERT_FALSE(handle);
   EXPECT_EQ(handle.error().code, ErrorCode::kUnsupported);
   EXPECT_THAT(handle.error().message, HasSubstr("error: no such"));
   EXPECT_EQ(compiler->compiles(), 1);
+  // Refresh asks again, once a process.
+  const auto refresh = Open(CacheMode::kRefresh);
+  for (int i = 0; i < 3; ++i) ASSERT_FALSE(refresh->Compile(GemmSpec()));
+  EXPECT_EQ(compiler->compiles(), 2);
   EXPECT_EQ(later->process_counters().misses[kUser][At(MissReason::kNegative)], 1u);
   EXPECT_EQ(later->GetTotals().negative, 1u);
 }
@@ -573,7 +579,7 @@ TEST_F(StoreTest, NamesThatCannotBeMeantAreErrors) {
   EXPECT_THAT(sources.error().message, HasSubstr("nowhere.cuh"));
 }
 
-TEST_F(StoreTest, CodeForAnotherDeviceIsRefusedByName) {
+TEST_F(StoreTest, CodeForAnotherDeviceIsRefusedByNameAndNotCompiled) {
   auto options = Options();
   options.device.compute_capability = 80;
   const auto store = OpenFake(options);
@@ -586,6 +592,7 @@ TEST_F(StoreTest, CodeForAnotherDeviceIsRefusedByName) {
   const auto driver = OpenFake(options)->Compile(GemmSpec());
   ASSERT_FALSE(driver);
   EXPECT_THAT(driver.error().message, HasSubstr("min_driver"));
+  EXPECT_EQ(compiler->compiles(), 0);
 }
 
 // ---- bytes
@@ -743,6 +750,21 @@ TEST_F(StoreTest, GcRemovesWhatNobodyCanAskForAnyMore) {
   EXPECT_EQ(OpenFake(options, FakeFamilies(edited))->Gc(false, true).removed_entries, 2u);
 }
 
+TEST_F(StoreTest, CapsHoldAndWhatTheyCostIsCounted) {
+  auto options = Options();
+  {
+    const auto store = OpenFake(options);
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+  }
+  options.max_entries = 10;
+  const auto store = OpenFake(options);
+  const auto report = store->Gc(false, false);
+  EXPECT_EQ(report.removed_entries, 12u);
+  EXPECT_EQ(store->GetTotals().entries, 8u);
+  EXPECT_EQ(store->process_counters().evictions, 12u);
+  EXPECT_EQ(store->counters().evictions, 12u);
+}
+
 TEST_F(StoreTest, ExplainNamesTheNearestEntryFieldByField) {
   {
     const auto store = Open();
@@ -781,6 +803,28 @@ TEST_F(StoreTest, ExplainNamesTheNearestEntryFieldByField) {
   // Asking counts nothing and compiles nothing.
   EXPECT_EQ(store->process_counters().requests_missed, 0u);
   EXPECT_EQ(compiler->compiles(), 2);
+}
+
+// The numbers are in files of older versions: none may move.
+TEST(StoreCounters, KeepTheirPlacesInTheFile) {
+  EXPECT_EQ(HitIndex(ArtifactLayer::kMemory), 0u);
+  EXPECT_EQ(HitIndex(ArtifactLayer::kShared), 4u);
+  EXPECT_EQ(MissIndex(ArtifactLayer::kMemory, MissReason::kAbsent), 5u);
+  EXPECT_EQ(MissIndex(ArtifactLayer::kUser, MissReason::kNegative), 18u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::requests_missed), 35u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::compiles), 36u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::compile_failures), 37u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::compile_us), 38u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::saved_us), 39u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::lock_waits), 40u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::lock_wait_us), 41u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::lock_timeouts), 42u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::publishes), 43u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::publishes_lost), 44u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::evictions), 45u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::quarantined), 46u);
+  EXPECT_EQ(CounterIndex(&ArtifactCounters::verify_mismatches), 47u);
+  EXPECT_EQ(kCounterCount, 48u) << "a new counter goes to the end, and into this list";
 }
 
 TEST(SpecList, ReadsNamesAndSkipsCommentsAndBlankLines) {

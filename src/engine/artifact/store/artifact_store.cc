@@ -141,6 +141,15 @@ void ArtifactStore::Impl::Count(std::size_t counter, std::uint64_t amount) {
   if (StoreDir* const dir = user()) dir->Count(counter, amount);
 }
 
+void ArtifactStore::Impl::CountEvictions() {
+  if (user() == nullptr) return;
+  const std::uint64_t now = user()->evictions();
+  std::uint64_t before = evictions_counted.load();
+  while (before < now && !evictions_counted.compare_exchange_weak(before, now)) {
+  }
+  if (before < now) Count(CounterIndex(&ArtifactCounters::evictions), now - before);
+}
+
 void ArtifactStore::Impl::CountMisses(const std::vector<LayerMiss>& misses) {
   for (const LayerMiss& miss : misses) {
     Count(MissIndex(miss.layer, miss.reason));

@@ -122,6 +122,8 @@ struct ArtifactStore::Impl final : public ForkAware {
   // --- around
   Result<std::shared_ptr<const KernelCompiler>> Compiler();
   void Count(std::size_t counter, std::uint64_t amount = 1);
+  /// What the user's folder removed for its caps since the last time.
+  void CountEvictions();
   void CountMisses(const std::vector<LayerMiss>& misses);
   /// Tells and logs what a layer that has the kernel said against it.
   void TellMisses(const KernelRequest& request);
@@ -146,6 +148,7 @@ struct ArtifactStore::Impl final : public ForkAware {
   FolderLayers folders;
   HandleTable table;
   CounterSet counters;
+  std::atomic<std::uint64_t> evictions_counted{0};
 
   std::mutex compiler_mutex;
   std::optional<Result<std::shared_ptr<const KernelCompiler>>> compiler;

@@ -204,6 +204,7 @@ ArtifactStore::GcReport ArtifactStore::Gc(bool dry_run, bool unreachable) {
     }
   }
   add(dir->Trim(true, dry_run));
+  impl_->CountEvictions();
   return report;
 }
 

@@ -324,6 +324,7 @@ Flights::Outcome ArtifactStore::Impl::Accept(KernelRequest& request, LayerHit hi
                         Count(CounterIndex(&ArtifactCounters::publishes));
                       }
                     });
+    CountEvictions();
   }
   return table.Insert(std::move(hit.held));
 }
@@ -369,12 +370,20 @@ Flights::Outcome ArtifactStore::Impl::Adopt(KernelRequest& request, std::string 
   held->data = std::move(*data);
   if (Publishes()) {
     const bool refresh = options.mode == CacheMode::kRefresh;
-    folders.Publish(held->data.action, held->bytes, false, refresh,
-                    [&](StoreDir::Published published) {
-                      Count(CounterIndex(published == StoreDir::Published::kNew
-                                             ? &ArtifactCounters::publishes
-                                             : &ArtifactCounters::publishes_lost));
-                    });
+    const bool lost = folders.Publish(
+        held->data.action, held->bytes, false, refresh, [&](StoreDir::Published published) {
+          Count(CounterIndex(published == StoreDir::Published::kNew
+                                 ? &ArtifactCounters::publishes
+                                 : &ArtifactCounters::publishes_lost));
+        });
+    CountEvictions();
+    // Another process was first: one kernel for both, whatever the compiler.
+    std::vector<LayerMiss> misses;
+    if (lost && !refresh) {
+      if (auto theirs = folders.Find(held->data.action, request.needs, misses)) {
+        return table.Insert(std::move(theirs->held));
+      }
+    }
   }
   return table.Insert(std::move(held));
 }
