@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <thread>
@@ -73,6 +75,12 @@ int Main(const Arguments& arguments) {
   std::vector<KernelSpec> specs = count > 0 ? GemmSpecs(count) : LayoutSpecs();
   if (arguments.Get("order") == "reversed") std::reverse(specs.begin(), specs.end());
 
+  if (const std::string ready = arguments.Get("ready"); !ready.empty()) {
+    std::ofstream(ready, std::ios::app) << "ready\n";
+    while (!std::filesystem::exists(arguments.Get("wait-for"))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < arguments.Number("threads", 1); ++i) {
