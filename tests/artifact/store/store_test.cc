@@ -1,4 +1,4 @@
-// The facade of the artifact store within one process: layers, modes, refusals, reports.
+// The facade of the artifact store within one process: layers, modes, refusals, bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "artifact/store/fake_compiler.h"
+#include "artifact/store/store_fixture.h"
 #include "engine/artifact/store/counters.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/artifact_store.h"
@@ -18,41 +19,10 @@
 namespace tilewright::test {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr auto kUser = static_cast<std::size_t>(ArtifactLayer::kUser);
-constexpr auto kSite = static_cast<std::size_t>(ArtifactLayer::kSite);
-constexpr auto kShared = static_cast<std::size_t>(ArtifactLayer::kShared);
-constexpr auto kMemory = static_cast<std::size_t>(ArtifactLayer::kMemory);
-
-std::size_t At(MissReason reason) { return static_cast<std::size_t>(reason); }
-
-auto Differs(const std::string& field, const std::string& wanted, const std::string& stored) {
-  return AllOf(Field(&KeyDifference::field, field), Field(&KeyDifference::wanted, wanted),
-               Field(&KeyDifference::stored, stored));
-}
-
-class StoreTest : public ::testing::Test {
- protected:
-  ArtifactStoreOptions Options(CacheMode mode = CacheMode::kNormal) {
-    ArtifactStoreOptions options = FakeOptions(root, compiler);
-    options.mode = mode;
-    return options;
-  }
-  std::unique_ptr<ArtifactStore> Open(CacheMode mode = CacheMode::kNormal) {
-    return OpenFake(Options(mode));
-  }
-
-  const TemporaryFolder folder;
-  const std::string root = folder / "root";
-  std::shared_ptr<FakeCompiler> compiler = MakeFakeCompiler();
-};
 
 // ---- compiling and finding again
 
@@ -271,10 +241,6 @@ TEST_F(StoreTest, CompileAllCanBeCancelled) {
 }
 
 // ---- failures
-
-CompileFailure Refusal() {
-  return {true, {ErrorCode::kUnsupported, "error: no such instruction"}, "x.cu(3): error: no such"};
-}
 
 TEST_F(StoreTest, ARefusalOfTheCompilerIsRememberedAcrossProcesses) {
   compiler = MakeFakeCompiler({.fails = [](const CompileJob&) { return Refusal(); }});
@@ -668,141 +634,6 @@ TEST_F(StoreTest, ImportedEntriesServeTheNextProcess) {
   EXPECT_EQ(compiler->compiles(), 1);
   options.mode = CacheMode::kReadonly;
   EXPECT_EQ(OpenFake(options)->Import(bytes).error().code, ErrorCode::kUnavailable);
-}
-
-// ---- reports
-
-TEST_F(StoreTest, ListShowsEveryEntryAndEveryRefusal) {
-  {
-    const auto store = Open();
-    ASSERT_TRUE(store->Compile(GemmSpec()));
-    ASSERT_TRUE(store->Compile(NormSpec()));
-  }
-  compiler = MakeFakeCompiler({.fails = [](const CompileJob&) { return Refusal(); }});
-  const auto store = Open();
-  ASSERT_FALSE(store->Compile(GemmSpec(7)));
-  const auto entries = store->List();
-  ASSERT_THAT(entries, SizeIs(3));
-  EXPECT_THAT(entries, Contains(Field(&ArtifactStore::EntryInfo::spec, SpecName(GemmSpec()))));
-  EXPECT_THAT(entries, Contains(Field(&ArtifactStore::EntryInfo::spec, SpecName(NormSpec()))));
-  const auto refused = std::find_if(entries.begin(), entries.end(),
-                                    [](const auto& entry) { return entry.negative; });
-  ASSERT_NE(refused, entries.end());
-  EXPECT_EQ(refused->spec, SpecName(GemmSpec(7)));
-  EXPECT_EQ(refused->trouble, "x.cu(3): error: no such");
-  for (const auto& entry : entries) {
-    if (entry.negative) continue;
-    EXPECT_EQ(entry.layer, ArtifactLayer::kUser);
-    EXPECT_EQ(entry.compile_ms, 25);
-    EXPECT_EQ(entry.bytes, std::filesystem::file_size(entry.place));
-    EXPECT_THAT(entry.compiler, HasSubstr("nvrtc 13.0"));
-    EXPECT_THAT(entry.trouble, IsEmpty());
-  }
-  const auto totals = store->GetTotals();
-  EXPECT_EQ(totals.entries, 2u);
-  EXPECT_EQ(totals.negative, 1u);
-}
-
-TEST_F(StoreTest, VerifyFindsDamageAndDifferences) {
-  {
-    const auto store = Open();
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
-  }
-  const auto files = EntryFilesUnder(root);
-  WriteWhole(files[0], ReadWhole(files[0]).substr(0, 100));
-  const auto store = Open();
-  const auto first = store->Verify(false);
-  EXPECT_EQ(first.good, 3u);
-  EXPECT_THAT(first.troubles, ElementsAre(HasSubstr(files[0])));
-  EXPECT_EQ(store->GetTotals().quarantined, 1u);
-  const auto second = store->Verify(true);
-  EXPECT_EQ(second.good, 3u);
-  EXPECT_EQ(second.recompiled, 3u);
-  EXPECT_EQ(second.differ, 0u);
-  EXPECT_THAT(second.troubles, IsEmpty());
-  compiler = MakeFakeCompiler({.salt = "another day"});
-  const auto third = Open()->Verify(true);
-  EXPECT_EQ(third.differ, 3u);
-  EXPECT_THAT(third.troubles, SizeIs(3));
-}
-
-TEST_F(StoreTest, GcRemovesWhatNobodyCanAskForAnyMore) {
-  {
-    const auto store = Open();
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
-    ASSERT_TRUE(store->Compile(NormSpec()));
-  }
-  FakeSources edited;
-  edited.tile += "// edited\n";
-  const auto newer = OpenFake(Options(), FakeFamilies(edited));
-  ASSERT_TRUE(newer->Compile(GemmSpec(0)));
-  EXPECT_EQ(newer->Gc(false, false).removed_entries, 0u);
-  const auto dry = newer->Gc(true, true);
-  EXPECT_EQ(dry.removed_entries, 3u);
-  EXPECT_EQ(newer->GetTotals().entries, 5u);
-  const auto wet = newer->Gc(false, true);
-  EXPECT_EQ(wet.removed_entries, 3u);
-  EXPECT_EQ(wet.removed_bytes, dry.removed_bytes);
-  EXPECT_EQ(newer->GetTotals().entries, 2u);
-  // Another compiler's entries go as well.
-  auto options = Options();
-  options.compiler = MakeFakeCompiler({.version = "13.1"});
-  EXPECT_EQ(OpenFake(options, FakeFamilies(edited))->Gc(false, true).removed_entries, 2u);
-}
-
-TEST_F(StoreTest, CapsHoldAndWhatTheyCostIsCounted) {
-  auto options = Options();
-  {
-    const auto store = OpenFake(options);
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
-  }
-  options.max_entries = 10;
-  const auto store = OpenFake(options);
-  const auto report = store->Gc(false, false);
-  EXPECT_EQ(report.removed_entries, 12u);
-  EXPECT_EQ(store->GetTotals().entries, 8u);
-  EXPECT_EQ(store->process_counters().evictions, 12u);
-  EXPECT_EQ(store->counters().evictions, 12u);
-}
-
-TEST_F(StoreTest, ExplainNamesTheNearestEntryFieldByField) {
-  {
-    const auto store = Open();
-    ASSERT_TRUE(store->Compile(GemmSpec()));
-    ASSERT_TRUE(store->Compile(NormSpec()));
-  }
-  const auto store = Open();
-  const auto hit = store->Explain(GemmSpec());
-  ASSERT_TRUE(hit);
-  EXPECT_TRUE(std::any_of(hit->layers.begin(), hit->layers.end(), [](const auto& layer) {
-    return layer.layer == ArtifactLayer::kUser && layer.hit;
-  }));
-  EXPECT_THAT(hit->differences, IsEmpty());
-
-  KernelSpec other = GemmSpec();
-  other.tile_n = 256;
-  const auto miss = store->Explain(other);
-  ASSERT_TRUE(miss);
-  EXPECT_THAT(miss->nearest, HasSubstr(SpecName(GemmSpec())));
-  EXPECT_THAT(miss->differences, ElementsAre(Differs("tile_n", "256", "128")));
-
-  FakeSources edited;
-  edited.tile += "// edited\n";
-  const auto stale = OpenFake(Options(), FakeFamilies(edited))->Explain(GemmSpec());
-  ASSERT_TRUE(stale);
-  EXPECT_THAT(stale->differences,
-              ElementsAre(Field(&KeyDifference::field, "header fake/tile.cuh")));
-
-  auto options = Options();
-  options.compiler = MakeFakeCompiler({.version = "13.1"});
-  const auto compiler_changed = OpenFake(options)->Explain(GemmSpec());
-  ASSERT_TRUE(compiler_changed);
-  EXPECT_THAT(compiler_changed->differences,
-              ElementsAre(Differs("compiler version", "13.1", "13.0"),
-                          Differs("compiler builtins_version", "13.1", "13.0")));
-  // Asking counts nothing and compiles nothing.
-  EXPECT_EQ(store->process_counters().requests_missed, 0u);
-  EXPECT_EQ(compiler->compiles(), 2);
 }
 
 // The numbers are in files of older versions: none may move.

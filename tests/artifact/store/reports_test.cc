@@ -1,0 +1,166 @@
+// What a store tells of itself: lists, totals, verification, collection, explanations.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "artifact/store/fake_compiler.h"
+#include "artifact/store/store_fixture.h"
+#include "tilewright/artifact_key.h"
+
+namespace tilewright::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+auto Differs(const std::string& field, const std::string& wanted, const std::string& stored) {
+  return AllOf(Field(&KeyDifference::field, field), Field(&KeyDifference::wanted, wanted),
+               Field(&KeyDifference::stored, stored));
+}
+
+class StoreReports : public StoreTest {};
+
+TEST_F(StoreReports, ListShowsEveryEntryAndEveryRefusal) {
+  {
+    const auto store = Open();
+    ASSERT_TRUE(store->Compile(GemmSpec()));
+    ASSERT_TRUE(store->Compile(NormSpec()));
+  }
+  compiler = MakeFakeCompiler({.fails = [](const CompileJob&) { return Refusal(); }});
+  const auto store = Open();
+  ASSERT_FALSE(store->Compile(GemmSpec(7)));
+  const auto entries = store->List();
+  ASSERT_THAT(entries, SizeIs(3));
+  EXPECT_THAT(entries, Contains(Field(&ArtifactStore::EntryInfo::spec, SpecName(GemmSpec()))));
+  EXPECT_THAT(entries, Contains(Field(&ArtifactStore::EntryInfo::spec, SpecName(NormSpec()))));
+  const auto refused = std::find_if(entries.begin(), entries.end(),
+                                    [](const auto& entry) { return entry.negative; });
+  ASSERT_NE(refused, entries.end());
+  EXPECT_EQ(refused->spec, SpecName(GemmSpec(7)));
+  EXPECT_EQ(refused->trouble, "x.cu(3): error: no such");
+  for (const auto& entry : entries) {
+    if (entry.negative) continue;
+    EXPECT_EQ(entry.layer, ArtifactLayer::kUser);
+    EXPECT_EQ(entry.compile_ms, 25);
+    EXPECT_EQ(entry.bytes, std::filesystem::file_size(entry.place));
+    EXPECT_THAT(entry.compiler, HasSubstr("nvrtc 13.0"));
+    EXPECT_THAT(entry.trouble, IsEmpty());
+  }
+  const auto totals = store->GetTotals();
+  EXPECT_EQ(totals.entries, 2u);
+  EXPECT_EQ(totals.negative, 1u);
+}
+
+TEST_F(StoreReports, VerifyFindsDamageAndDifferences) {
+  {
+    const auto store = Open();
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+  }
+  const auto files = EntryFilesUnder(root);
+  WriteWhole(files[0], ReadWhole(files[0]).substr(0, 100));
+  const auto store = Open();
+  const auto first = store->Verify(false);
+  EXPECT_EQ(first.good, 3u);
+  EXPECT_THAT(first.troubles, ElementsAre(HasSubstr(files[0])));
+  EXPECT_EQ(store->GetTotals().quarantined, 1u);
+  const auto second = store->Verify(true);
+  EXPECT_EQ(second.good, 3u);
+  EXPECT_EQ(second.recompiled, 3u);
+  EXPECT_EQ(second.differ, 0u);
+  EXPECT_THAT(second.troubles, IsEmpty());
+  compiler = MakeFakeCompiler({.salt = "another day"});
+  const auto third = Open()->Verify(true);
+  EXPECT_EQ(third.differ, 3u);
+  EXPECT_THAT(third.troubles, SizeIs(3));
+}
+
+TEST_F(StoreReports, GcRemovesWhatNobodyCanAskForAnyMore) {
+  {
+    const auto store = Open();
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+    ASSERT_TRUE(store->Compile(NormSpec()));
+  }
+  FakeSources edited;
+  edited.tile += "// edited\n";
+  const auto newer = OpenFake(Options(), FakeFamilies(edited));
+  ASSERT_TRUE(newer->Compile(GemmSpec(0)));
+  EXPECT_EQ(newer->Gc(false, false).removed_entries, 0u);
+  const auto dry = newer->Gc(true, true);
+  EXPECT_EQ(dry.removed_entries, 3u);
+  EXPECT_EQ(newer->GetTotals().entries, 5u);
+  const auto wet = newer->Gc(false, true);
+  EXPECT_EQ(wet.removed_entries, 3u);
+  EXPECT_EQ(wet.removed_bytes, dry.removed_bytes);
+  EXPECT_EQ(newer->GetTotals().entries, 2u);
+  // Another compiler's entries go as well.
+  auto options = Options();
+  options.compiler = MakeFakeCompiler({.version = "13.1"});
+  EXPECT_EQ(OpenFake(options, FakeFamilies(edited))->Gc(false, true).removed_entries, 2u);
+}
+
+TEST_F(StoreReports, CapsHoldAndWhatTheyCostIsCounted) {
+  auto options = Options();
+  {
+    const auto store = OpenFake(options);
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+  }
+  options.max_entries = 10;
+  const auto store = OpenFake(options);
+  const auto report = store->Gc(false, false);
+  EXPECT_EQ(report.removed_entries, 12u);
+  EXPECT_EQ(store->GetTotals().entries, 8u);
+  EXPECT_EQ(store->process_counters().evictions, 12u);
+  EXPECT_EQ(store->counters().evictions, 12u);
+}
+
+TEST_F(StoreReports, ExplainNamesTheNearestEntryFieldByField) {
+  {
+    const auto store = Open();
+    ASSERT_TRUE(store->Compile(GemmSpec()));
+    ASSERT_TRUE(store->Compile(NormSpec()));
+  }
+  const auto store = Open();
+  const auto hit = store->Explain(GemmSpec());
+  ASSERT_TRUE(hit);
+  EXPECT_TRUE(std::any_of(hit->layers.begin(), hit->layers.end(), [](const auto& layer) {
+    return layer.layer == ArtifactLayer::kUser && layer.hit;
+  }));
+  EXPECT_THAT(hit->differences, IsEmpty());
+
+  KernelSpec other = GemmSpec();
+  other.tile_n = 256;
+  const auto miss = store->Explain(other);
+  ASSERT_TRUE(miss);
+  EXPECT_THAT(miss->nearest, HasSubstr(SpecName(GemmSpec())));
+  EXPECT_THAT(miss->differences, ElementsAre(Differs("tile_n", "256", "128")));
+
+  FakeSources edited;
+  edited.tile += "// edited\n";
+  const auto stale = OpenFake(Options(), FakeFamilies(edited))->Explain(GemmSpec());
+  ASSERT_TRUE(stale);
+  EXPECT_THAT(stale->differences,
+              ElementsAre(Field(&KeyDifference::field, "header fake/tile.cuh")));
+
+  auto options = Options();
+  options.compiler = MakeFakeCompiler({.version = "13.1"});
+  const auto compiler_changed = OpenFake(options)->Explain(GemmSpec());
+  ASSERT_TRUE(compiler_changed);
+  EXPECT_THAT(compiler_changed->differences,
+              ElementsAre(Differs("compiler version", "13.1", "13.0"),
+                          Differs("compiler builtins_version", "13.1", "13.0")));
+  // Asking counts nothing and compiles nothing.
+  EXPECT_EQ(store->process_counters().requests_missed, 0u);
+  EXPECT_EQ(compiler->compiles(), 2);
+}
+
+}  // namespace
+}  // namespace tilewright::test
