@@ -50,4 +50,7 @@ class LayoutVariants(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    sys.exit(unittest.main())
+    if not os.path.exists(os.environ.get('TILEWRIGHT_NVRTC', '')):
+        print('no NVRTC:', os.environ.get('TILEWRIGHT_NVRTC'))
+        sys.exit(77)
+    unittest.main()
