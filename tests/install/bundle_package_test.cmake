@@ -29,6 +29,16 @@ step(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
 file(RENAME ${WORK_DIR}/prefix ${WORK_DIR}/moved)
 file(COPY ${SOURCE_DIR}/examples/bundle_package DESTINATION ${WORK_DIR})
 
+# A bundle of all kernels that was installed is named to who finds the package.
+file(WRITE ${WORK_DIR}/moved/share/tilewright/tilewright.twb "")
+file(WRITE ${WORK_DIR}/find/CMakeLists.txt "cmake_minimum_required(VERSION 3.22)\nproject(find LANGUAGES C CXX)\n"
+  "find_package(Tilewright REQUIRED)\nmessage(\"bundle: \${Tilewright_BUNDLE}\")\n")
+step(${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK_DIR}/find -B ${WORK_DIR}/find/build -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved
+  -DCMAKE_CXX_COMPILER=${CXX})
+if(NOT output MATCHES "bundle: ${WORK_DIR}/moved/share/tilewright/tilewright.twb\n")
+  message(FATAL_ERROR "the installed bundle is not named: ${output}")
+endif()
+
 # Built, with a cache of its own.
 set(ENV{XDG_CACHE_HOME} ${WORK_DIR}/build_cache)
 step(${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK_DIR}/bundle_package -B ${WORK_DIR}/build
