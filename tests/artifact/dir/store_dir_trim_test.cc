@@ -221,7 +221,7 @@ TEST_F(StoreDirTrim, TemporaryFilesOfDeadProcessesAreSweptThoseOfOthersAfterADay
   const auto plant = [&](const std::string& host, const std::string& boot, std::int64_t pid,
                          std::int64_t stamp) {
     const std::string name = host + "." + boot + "." + std::to_string(pid) + ".00ff";
-    const std::string path = root_ + "/v1/tmp/" + name + std::to_string(stamp);
+    std::string path = root_ + "/v1/tmp/" + name + std::to_string(stamp);
     WriteText(path, "part of an entry");
     SetStamp(path, stamp);
     return path;
