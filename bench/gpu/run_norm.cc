@@ -32,7 +32,7 @@ constexpr float kEpsilon = 1e-5f;
 std::vector<std::byte> Rows(DataType type, const Shape& shape, int stride, std::uint64_t seed,
                             bool periodic) {
   const std::int64_t count = std::int64_t{shape.rows} * shape.width;
-  const std::vector<std::byte> dense =
+  std::vector<std::byte> dense =
       (periodic ? PeriodicBytes : RandomBytes)(type, count, shape.scale, seed);
   if (stride == shape.width) return dense;
   const std::size_t row_bytes = BytesOf(type, shape.width);
