@@ -159,7 +159,8 @@ class ArtifactStore {
   std::vector<std::string> warnings() const;
 
   ArtifactCounters process_counters() const;
-  /// Over all processes since the store was created; this process's where the folder is read only.
+  /// Over all processes since the store was created, and what this process counted where the folder
+  /// may only be read; this process's alone where there is no folder.
   ArtifactCounters counters() const;
 
   struct EntryInfo {

@@ -44,7 +44,7 @@ class ArtifactsTest(CliTest):
     def test_a_first_build_compiles_and_a_second_finds(self):
         first = self.ok('bundle', 'build', '--list', self.listed(), '-o', self.folder / 'a.twb', '--json', env=self.env).json()
         self.assertEqual((first['kernels'], first['compiled']), (2, 2))
-        elsewhere = dict(self.env, HOME='/nonexistent', LANG='C', TILEWRIGHT_LOG='error')
+        elsewhere = dict(self.env, HOME=str(self.folder / 'nobody'), LANG='C', TILEWRIGHT_LOG='error')
         second = self.ok('bundle', 'build', '--list', self.listed(), '-o', self.folder / 'b.twb', '--json', env=elsewhere,
                          cwd='/').json()
         self.assertEqual((second['kernels'], second['compiled']), (2, 0))
@@ -66,7 +66,7 @@ class ArtifactsTest(CliTest):
     def test_a_bundle_serves_a_strict_process_without_a_compiler(self):
         bundle = self.folder / 'strict.twb'
         self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
-        bare = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'bare'), TILEWRIGHT_NVRTC='/nonexistent')
+        bare = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'bare'), TILEWRIGHT_NVRTC=str(self.folder / 'no-nvrtc'))
         words = ['bundle', 'build', '--list', self.listed(), '--cache-mode', 'strict', '--json']
         value = self.ok(*words, '--bundle', bundle, '-o', self.folder / 'again.twb', env=bare).json()
         self.assertEqual((value['kernels'], value['compiled']), (2, 0))
@@ -188,9 +188,10 @@ class ArtifactsTest(CliTest):
         self.fails(1, 'bundle', 'build', '--list', self.folder / 'bad.txt', '-o', out, saying='bad.txt')
         self.fails(1, 'bundle', 'show', self.folder / 'absent.twb', saying='absent.twb')
         self.fails(1, 'bundle', 'show', self.tiny, saying='tiny.gguf')
-        self.fails(2, 'bundle', 'build', '--list', self.listed(), '--nvrtc', '/nonexistent', '-o', out, env=self.env,
-                   saying='/nonexistent')
-        self.fails(1, 'bundle', 'build', '--list', self.listed(), '-o', '/nonexistent/w.twb', env=self.env, saying='/nonexistent')
+        self.fails(2, 'bundle', 'build', '--list', self.listed(), '--nvrtc', self.folder / 'no-nvrtc', '-o', out, env=self.env,
+                   saying='no-nvrtc')
+        self.fails(1, 'bundle', 'build', '--list', self.listed(), '-o', self.folder / 'no' / 'such' / 'w.twb', env=self.env,
+                   saying='such')
         self.assertFalse(out.exists())
 
 

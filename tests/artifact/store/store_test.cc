@@ -172,6 +172,12 @@ TEST_F(StoreTest, CountersOutliveTheProcess) {
   EXPECT_EQ(store->counters().hits[kUser], 1u);
   EXPECT_EQ(store->counters().requests_missed, 1u);
   EXPECT_EQ(store->process_counters().compiles, 0u);
+  // Who may only read the folder sees them too.
+  const auto reader = Open(CacheMode::kReadonly);
+  EXPECT_EQ(reader->counters().compiles, 1u);
+  ASSERT_TRUE(reader->Compile(GemmSpec()));
+  EXPECT_EQ(reader->counters().hits[kUser], 2u);  // its own are added
+  EXPECT_EQ(store->counters().hits[kUser], 1u);   // and not kept
 }
 
 TEST_F(StoreTest, CompilesNoMoreAtOnceThanItMay) {

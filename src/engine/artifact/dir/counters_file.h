@@ -53,6 +53,7 @@ class CountersFile {
   void Set(std::size_t word, std::uint64_t value);
   /// Sets the word if it is still `expected`.
   bool Replace(std::size_t word, std::uint64_t expected, std::uint64_t value);
+  /// What was counted: in the file and, where that cannot be written, in memory as well.
   void GetSlots(std::uint64_t* values, std::size_t count) const;
 
  private:
@@ -61,6 +62,7 @@ class CountersFile {
   Words& Current() const;  // with mutex_ held
   int OpenLocked() const;
   int OpenExisting() const;
+  bool ReadStored(std::array<std::uint64_t, kBytes / 8>& words) const;
   void Drop() const;
 
   Filesystem& files_;

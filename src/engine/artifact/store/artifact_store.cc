@@ -291,7 +291,7 @@ ArtifactCounters ArtifactStore::process_counters() const { return impl_->counter
 
 ArtifactCounters ArtifactStore::counters() const {
   StoreDir* const dir = impl_->user();
-  if (dir == nullptr || dir->state() != StoreDir::State::kReadWrite) return process_counters();
+  if (dir == nullptr || dir->state() == StoreDir::State::kRefused) return process_counters();
   return CountersFrom(dir->Counters());
 }
 
