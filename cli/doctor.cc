@@ -12,6 +12,7 @@
 #include "console.h"
 #include "peak.h"
 #include "report.h"
+#include "tilewright/cuda_device.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -139,6 +140,23 @@ void AddCache(Context& context, Findings& findings) {
   findings.report().Set("cache_folder", folder);
 }
 
+void AddGpus(Findings& findings) {
+  Result<int> count = cuda::CudaDeviceCount();
+  if (!count) {
+    findings.Add(Health::kNote, "GPU", count.error().message);
+    return;
+  }
+  if (*count == 0) findings.Add(Health::kNote, "GPU", "the driver is here and sees none");
+  for (int i = 0; i < *count; ++i) {
+    Result<DeviceSpec> gpu = cuda::CudaDeviceSpec(i);
+    findings.Add(gpu ? Health::kGood : Health::kNote, fmt::format("GPU {}", i),
+                 gpu ? fmt::format("{}, compute capability {}.{}, {} multiprocessors, driver {}",
+                                   gpu->name, gpu->compute_capability / 10,
+                                   gpu->compute_capability % 10, gpu->sm_count, gpu->driver)
+                     : gpu.error().message);
+  }
+}
+
 /// The compiler of CUDA kernels, and what it has compiled. Neither is needed on the CPU: nothing
 /// here is bad.
 void AddCompiler(const CommonOptions& common, Findings& findings) {
@@ -179,8 +197,8 @@ void AddLibraries(Context& context, Findings& findings) {
     findings.Add(Health::kNote, "oneDNN", "its kernels are not built in this version");
   }
   findings.Add(Health::kNote, "CUDA",
-               "kernels can be compiled and bundled; running models on it is not built yet in this "
-               "version");
+               "kernels can be compiled and bundled; running models on a GPU is not built yet in "
+               "this version");
 }
 
 }  // namespace
@@ -193,6 +211,7 @@ int Doctor(const DoctorOptions& options) {
   AddMemory(findings);
   AddCache(**context, findings);
   AddLibraries(**context, findings);
+  AddGpus(findings);
   AddCompiler(options.common, findings);
   if (options.common.json) {
     Out(findings.report().Text() + "\n");

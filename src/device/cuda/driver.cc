@@ -93,12 +93,12 @@ Result<const CudaDriver*> CudaDriver::LoadFile(const std::string& path) {
   for (const std::string& place : places) {
     Library library(place.c_str());
     if (library.handle == nullptr) {
-      looked += Format("\n  {}", library.error);
+      looked += Format("{}{}", looked.empty() ? "" : "; ", library.error);
       continue;
     }
     const std::string file = library.Path();
     if (InStubs(file)) {
-      looked += Format("\n  {} {}", file, kStubWords);
+      looked += Format("{}{} {}", looked.empty() ? "" : "; ", file, kStubWords);
       continue;
     }
     CudaDriver driver;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "device/cuda/driver_api.h"
-#include "device/cuda/driver_probe.h"
+#include "tilewright/cuda_device.h"
 #include "tilewright/result.h"
 
 namespace tilewright::cuda {
@@ -30,7 +30,7 @@ class CudaDriver {
   const std::string& path() const { return path_; }
 
   Result<int> DeviceCount() const;
-  /// As CudaDeviceSpec of driver_probe.h, by this library.
+  /// As CudaDeviceSpec of cuda_device.h, by this library.
   Result<DeviceSpec> Describe(int ordinal) const;
 
   /// Success, or an error "`call`: CUDA_ERROR_NAME (number): words", with kOutOfMemory,

@@ -1,5 +1,5 @@
 // Stands in for driver.cc where no cuda.h was found.
-#include "device/cuda/driver_probe.h"
+#include "tilewright/cuda_device.h"
 
 namespace tilewright::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "device/cuda/driver_probe.h"
+#include "tilewright/cuda_device.h"
 
 namespace tilewright::cuda {
 namespace {

@@ -8,11 +8,11 @@
 namespace tilewright::cuda {
 
 /// Whether this build can drive a GPU: cuda.h was found when it was configured. Without it every
-/// function here is kUnavailable and driver.h is not part of the library.
+/// function here is kUnavailable.
 bool BuiltWithDriver();
 
-/// GPUs of this process; 0 where the driver is loaded and sees none. kUnavailable as
-/// CudaDriver::Load.
+/// GPUs of this process; 0 where the driver is loaded and sees none. kUnavailable where there is no
+/// driver (libcuda.so.1), or a toolkit's stub of it, with what was tried. Any thread.
 Result<int> CudaDeviceCount();
 
 /// The GPU `ordinal` as a value: name, compute capability, multiprocessors, opt-in shared memory of
