@@ -132,7 +132,7 @@ Result<const CudaDriver*> CudaDriver::LoadFile(const std::string& path) {
     }
     return new CudaDriver(std::move(driver));
   }
-  return Fail(ErrorCode::kUnavailable, Format("no NVIDIA driver (libcuda.so.1):{}", looked));
+  return Fail(ErrorCode::kUnavailable, Format("no NVIDIA driver (libcuda.so.1): {}", looked));
 }
 
 std::string CudaDriver::VersionText() const {
