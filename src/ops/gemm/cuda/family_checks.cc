@@ -1,7 +1,5 @@
 #include "ops/gemm/cuda/family_checks.h"
 
-#include <algorithm>
-
 #include "core/text.h"
 #include "tilewright/types.h"
 
@@ -23,30 +21,16 @@ std::uint32_t MaxSmemBytes(CudaArch arch) {
   }
 }
 
-std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const int> allowed) {
-  if (std::find(allowed.begin(), allowed.end(), have) != allowed.end()) return std::nullopt;
-  std::string list;
-  for (const int value : allowed) list += Format("{}{}", list.empty() ? "" : ", ", value);
-  return Rejection{Reason::kShape, Format("{} = {}", field, have), Format("one of {}", list)};
-}
-
-std::optional<Rejection> CheckRange(const char* field, int have, int low, int high) {
-  if (have >= low && have <= high) return std::nullopt;
-  return Rejection{Reason::kShape, Format("{} = {}", field, have),
-                   low == high ? Format("{}", low) : Format("{} to {}", low, high)};
-}
-
 std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec) {
   const auto narrow = [](DataType type) {
     return type == DataType::kBF16 || type == DataType::kF16;
   };
-  const auto output = [&](DataType type) { return narrow(type) || type == DataType::kF32; };
   if (!narrow(spec.type_a) || spec.type_b != spec.type_a) {
     return Rejection{Reason::kType,
                      Format("A {} and B {}", DataTypeName(spec.type_a), DataTypeName(spec.type_b)),
                      "both bf16 or both f16"};
   }
-  if (!output(spec.type_d)) {
+  if (!IsPlainFloat(spec.type_d)) {
     return Rejection{Reason::kType, Format("D {}", DataTypeName(spec.type_d)), "bf16, f16 or f32"};
   }
   switch (spec.epilogue) {
@@ -57,7 +41,7 @@ std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec) {
       }
       break;
     case SpecEpilogue::kAdd:
-      if (!output(spec.type_c)) {
+      if (!IsPlainFloat(spec.type_c)) {
         return Rejection{Reason::kType, Format("C {}", DataTypeName(spec.type_c)),
                          "bf16, f16 or f32"};
       }

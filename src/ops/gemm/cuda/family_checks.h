@@ -2,8 +2,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 
+#include "engine/artifact/spec_checks.h"
 #include "tilewright/kernel.h"
 #include "tilewright/kernel_spec.h"
 
@@ -17,10 +17,6 @@ inline constexpr std::uint32_t kHopperTileK = 64;
 
 /// Shared memory a CTA may have on `arch`, bytes (CUDA programming guide, compute capabilities).
 std::uint32_t MaxSmemBytes(CudaArch arch);
-
-/// `have` is one of `allowed`, else a rejection that names the field.
-std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const int> allowed);
-std::optional<Rejection> CheckRange(const char* field, int have, int low, int high);
 
 /// Types and epilogue that the common epilogue serves: A and B of one 16-bit type, D bf16, f16 or
 /// f32, C likewise with kAdd and none without; no split of k.

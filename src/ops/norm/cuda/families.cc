@@ -4,25 +4,18 @@
 #include <array>
 
 #include "core/text.h"
+#include "engine/artifact/spec_checks.h"
 
 namespace tilewright {
 namespace {
 
 constexpr int kMaxPacks = 4;
 
-bool IsFloat(DataType type) {
-  return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
-}
-
-std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
-  return Rejection{reason, std::move(have), std::move(need)};
-}
-
 std::optional<Rejection> Check(const KernelSpec& s) {
   if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
   for (const auto& [name, type] :
        {std::pair{"type_a", s.type_a}, {"type_b", s.type_b}, {"type_d", s.type_d}}) {
-    if (!IsFloat(type)) {
+    if (!IsPlainFloat(type)) {
       return Reject(Reason::kType, Format("{} = {}", name, DataTypeName(type)), "f32, bf16 or f16");
     }
   }
@@ -31,7 +24,7 @@ std::optional<Rejection> Check(const KernelSpec& s) {
                   "scale, or add for a residual");
   }
   const bool adds = s.epilogue == SpecEpilogue::kAdd;
-  if (adds ? !IsFloat(s.type_c) : s.type_c != DataType::kNone) {
+  if (adds ? !IsPlainFloat(s.type_c) : s.type_c != DataType::kNone) {
     return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
                   adds ? "f32, bf16 or f16 with epilogue add" : "none without epilogue add");
   }

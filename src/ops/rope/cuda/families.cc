@@ -4,25 +4,18 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "engine/artifact/spec_checks.h"
 
 namespace tilewright {
 namespace {
 
 constexpr int kMaxHeadDim = 1024, kMaxTileN = 256;
 
-bool IsFloat(DataType type) {
-  return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
-}
-
-std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
-  return Rejection{reason, std::move(have), std::move(need)};
-}
-
 std::optional<Rejection> Check(const KernelSpec& s) {
   if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
   for (const auto& [name, type] :
        {std::pair{"type_a", s.type_a}, {"type_c", s.type_c}, {"type_d", s.type_d}}) {
-    if (!IsFloat(type)) {
+    if (!IsPlainFloat(type)) {
       return Reject(Reason::kType, Format("{} = {}", name, DataTypeName(type)), "f32, bf16 or f16");
     }
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/text.h"
+#include "engine/artifact/spec_checks.h"
 
 namespace tilewright {
 namespace {
@@ -29,15 +30,6 @@ bool IsBlock(DataType type) {
 
 int SplitOf(const KernelSpec& spec) { return spec.params[0]; }
 int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
-
-std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
-  return Rejection{reason, std::move(have), std::move(need)};
-}
-
-std::optional<Rejection> CheckRange(const char* name, int value, int low, int high) {
-  if (value >= low && value <= high) return std::nullopt;
-  return Reject(Reason::kShape, Format("{} = {}", name, value), Format("{} to {}", low, high));
-}
 
 std::optional<Rejection> CheckTypes(const KernelSpec& s, bool (*is_weight)(DataType),
                                     const char* weights) {

@@ -1,0 +1,31 @@
+#include "engine/artifact/spec_checks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text.h"
+
+namespace tilewright {
+
+std::optional<Rejection> Reject(Reason reason, std::string have, std::string need) {
+  return Rejection{reason, std::move(have), std::move(need)};
+}
+
+std::optional<Rejection> CheckRange(const char* field, int have, int low, int high) {
+  if (have >= low && have <= high) return std::nullopt;
+  return Reject(Reason::kShape, Format("{} = {}", field, have),
+                low == high ? Format("{}", low) : Format("{} to {}", low, high));
+}
+
+std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const int> allowed) {
+  if (std::find(allowed.begin(), allowed.end(), have) != allowed.end()) return std::nullopt;
+  std::string list;
+  for (const int value : allowed) list += Format("{}{}", list.empty() ? "" : ", ", value);
+  return Reject(Reason::kShape, Format("{} = {}", field, have), Format("one of {}", list));
+}
+
+bool IsPlainFloat(DataType type) {
+  return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
+}
+
+}  // namespace tilewright
