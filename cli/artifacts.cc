@@ -21,12 +21,8 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common
   options.shared_dir = arguments.shared_dir;
   options.compile_threads = arguments.jobs;
   options.nvrtc.path = arguments.nvrtc;
-  Result<std::unique_ptr<ArtifactStore>> store =
-      ArtifactStore::Open(AllKernelFamilies(), std::move(options));
-  if (store) {
-    for (const std::string& warning : (*store)->warnings()) Warn(warning);
-  }
-  return store;
+  // What is wrong with a layer comes through the log.
+  return ArtifactStore::Open(AllKernelFamilies(), std::move(options));
 }
 
 struct CompileBar::Impl {

@@ -18,7 +18,7 @@ struct ArtifactArguments {
   int jobs = 0;
 };
 
-/// The store of this user with the library's kernels; prints its warnings. `mode` overrides
+/// The store of this user with the library's kernels. `mode` overrides
 /// --cache-mode where it is given.
 Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common,
                                                      const ArtifactArguments& arguments,

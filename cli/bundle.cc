@@ -25,7 +25,6 @@ std::vector<std::string> SplitWords(const std::string& text) {
 
 Result<std::vector<CudaArch>> ParseArchs(const std::string& text) {
   std::vector<CudaArch> archs;
-  if (text.empty()) return archs;
   for (const std::string& word : SplitWords(text)) {
     Result<CudaArch> arch = ParseCudaArch(word);
     if (!arch) return Fail(ErrorCode::kInvalidArgument, "--arch: " + arch.error().message);
@@ -70,20 +69,15 @@ Result<std::vector<KernelSpec>> FromList(const std::string& file,
 }
 
 Result<std::vector<KernelSpec>> WantedKernels(const BundleBuildOptions& options,
+                                              const std::vector<CudaArch>& archs,
                                               const KernelFamilies& families) {
-  Result<std::vector<CudaArch>> archs = ParseArchs(options.archs);
-  if (!archs) return Fail(archs.error());
-  if (archs->empty() && options.list.empty()) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "name the architectures: --arch sm_90a,sm_80 (a --list has its own)");
-  }
   std::vector<KernelSpec> specs;
   if (!options.list.empty()) {
-    Result<std::vector<KernelSpec>> listed = FromList(options.list, *archs, families);
+    Result<std::vector<KernelSpec>> listed = FromList(options.list, archs, families);
     if (!listed) return listed;
     specs = std::move(*listed);
   }
-  for (const CudaArch arch : *archs) {
+  for (const CudaArch arch : archs) {
     std::vector<KernelSpec> more;
     if (options.all) more = families.Catalog(arch);
     if (!options.model.empty()) {
@@ -150,9 +144,18 @@ int BuildBundle(const BundleBuildOptions& options) {
   if (options.list.empty() && options.model.empty() && !options.all) {
     return Usage("name the kernels: --model FILE, --list FILE or --all", "bundle build");
   }
+  std::vector<CudaArch> archs;
+  if (options.archs_given) {
+    Result<std::vector<CudaArch>> parsed = ParseArchs(options.archs);
+    if (!parsed) return Usage(parsed.error().message, "bundle build");
+    archs = std::move(*parsed);
+  } else if (!options.model.empty() || options.all) {
+    return Usage("name the architectures: --arch sm_90a,sm_80 (only a --list has its own)",
+                 "bundle build");
+  }
   Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, options.artifacts);
   if (!store) return ExitFor(store.error());
-  Result<std::vector<KernelSpec>> specs = WantedKernels(options, (*store)->families());
+  Result<std::vector<KernelSpec>> specs = WantedKernels(options, archs, (*store)->families());
   if (!specs) return ExitFor(specs.error());
   BundleWriteOptions write;
   write.with_ptx = options.with_ptx;

@@ -53,6 +53,10 @@ int Move(const CacheOptions& options) {
 int Cache(const CacheOptions& options) {
   for (const Action& action : kActions) {
     if (options.action != action.name) continue;
+    if (!options.dump.empty() && (options.common.json || options.only == "records")) {
+      return Usage("--dump prints one part of a compiled kernel, without --json or --only records",
+                   "cache show");
+    }
     return Finish(options.dump.empty() ? Look(action, options) : DumpArtifact(options));
   }
   return Finish(Move(options));

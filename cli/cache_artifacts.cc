@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -32,6 +33,11 @@ std::string Day(std::int64_t unix_s) {
 std::string StateOf(const ArtifactStore::EntryInfo& entry) {
   if (entry.negative) return "refused: " + entry.trouble;
   return entry.trouble.empty() ? "whole" : "damaged: " + entry.trouble;
+}
+
+std::string CountText(std::size_t kernels, std::size_t refused) {
+  return fmt::format("{} compiled kernels{}\n", kernels,
+                     refused > 0 ? fmt::format(", {} refused by the compiler", refused) : "");
 }
 
 bool Matches(const ArtifactStore::EntryInfo& entry, const std::string& filter) {
@@ -130,18 +136,18 @@ int ListArtifacts(const CacheOptions& options, CacheOutput& out) {
   out.report.Array("artifacts");
   Table table({"kernel", "layer", "size", "compiled in", "last used", "state"},
               {true, true, false, false, false, true});
-  std::size_t count = 0;
+  std::size_t count = 0, refused = 0;
   for (const ArtifactStore::EntryInfo& entry : (*store)->List()) {
     if (!Matches(entry, options.filter)) continue;
-    ++count;
+    ++(entry.negative ? refused : count);
     out.report.Append("artifacts", Row(entry));
     table.Row({entry.spec, std::string(ArtifactLayerName(entry.layer)),
                HumanBytes(static_cast<double>(entry.bytes)),
                entry.compile_ms > 0 ? fmt::format("{:.0f} ms", entry.compile_ms) : "-",
                Day(entry.last_used_unix_s), StateOf(entry)});
   }
-  if (count > 0) out.text += table.Text();
-  out.text += fmt::format("{} compiled kernels\n", count);
+  if (count + refused > 0) out.text += table.Text();
+  out.text += CountText(count, refused);
   return kExitOk;
 }
 
@@ -149,10 +155,10 @@ int ShowArtifacts(const CacheOptions& options, CacheOutput& out) {
   Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
   if (!store) return ExitFor(store.error());
   out.report.Array("artifacts");
-  std::size_t count = 0;
+  std::size_t count = 0, refused = 0;
   for (const ArtifactStore::EntryInfo& entry : (*store)->List()) {
     if (options.quarantine || !Matches(entry, options.filter)) continue;
-    ++count;
+    ++(entry.negative ? refused : count);
     out.report.Append("artifacts", Row(entry));
     out.text += fmt::format(
         "{}\n  {} {} ({}), {}\n  request {}\n  action  {}\n  {}; {}; last used {}\n", entry.spec,
@@ -160,7 +166,7 @@ int ShowArtifacts(const CacheOptions& options, CacheOutput& out) {
         StateOf(entry), entry.request.Hex(), entry.action.Hex(), entry.compiler,
         Describe(entry.resources), Day(entry.last_used_unix_s));
   }
-  out.text += fmt::format("{} compiled kernels\n", count);
+  out.text += CountText(count, refused);
   return kExitOk;
 }
 
@@ -246,7 +252,12 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
 
 int ExplainArtifact(const CacheOptions& options, CacheOutput& out) {
   Result<KernelSpec> spec = ParseSpecName(options.filter);
-  if (!spec) return kExitOk;  // a filter of the records
+  if (!spec) {
+    // Meant as a spec, or a filter of the records?
+    const bool meant =
+        options.only == "artifacts" || options.filter.find(".sm_") != std::string::npos;
+    return meant ? ExitFor(spec.error()) : kExitOk;
+  }
   Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
   if (!store) return ExitFor(store.error());
   Result<ArtifactStore::MissExplanation> why = (*store)->Explain(*spec);
@@ -316,6 +327,16 @@ int ExportToBundle(const CacheOptions& options) {
   }
   Result<BundleReport> written = ExportArtifacts(**store, options.file, BundleWriteOptions());
   if (!written) return ExitFor(written.error());
+  if (options.common.json) {
+    Report report;
+    report.Set("path", options.file)
+        .Set("kernels", static_cast<std::int64_t>(written->kernels))
+        .Set("left_out", static_cast<std::int64_t>(written->left_out))
+        .Set("bytes", static_cast<std::int64_t>(written->bytes))
+        .Set("digest", written->digest);
+    Out(report.Text() + "\n");
+    return kExitOk;
+  }
   Note(fmt::format(
       "{} kernels written to {}{}", written->kernels, options.file,
       written->left_out > 0
@@ -343,7 +364,9 @@ int ImportFromFile(const CacheOptions& options) {
 }
 
 bool IsArtifactFile(const std::string& path) {
-  if (path == "-") return false;
+  // Looking into a pipe would take from it.
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   std::ifstream file(path, std::ios::binary);
   char first[8] = {};
   file.read(first, sizeof first);

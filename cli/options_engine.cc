@@ -160,8 +160,9 @@ void AddCacheAction(CLI::App& cache, const CacheAction& action, int& exit_code) 
 void AddBundleBuild(CLI::App& bundle, int& exit_code) {
   auto o = std::make_shared<BundleBuildOptions>();
   CLI::App* verb = bundle.add_subcommand("build", "Compile kernels into one file; needs no GPU");
-  verb->add_option("--arch", o->archs, "Architectures: sm_80, sm_90a, ...; several with commas")
-      ->type_name("ARCHS");
+  CLI::Option* archs =
+      verb->add_option("--arch", o->archs, "Architectures: sm_80, sm_90a, ...; several with commas")
+          ->type_name("ARCHS");
   verb->add_option("--model", o->model, "The kernels that this model needs")->type_name("FILE");
   verb->add_option("--list", o->list,
                    "The kernels of this list, one spec a line; --arch replaces theirs")
@@ -188,7 +189,12 @@ void AddBundleBuild(CLI::App& bundle, int& exit_code) {
       "  tilewright bundle build --arch sm_90a,sm_80 --model MODEL.gguf -o model.twb\n"
       "  tilewright bundle build --list missing.txt -o kernels.twb --sign key.pem");
   OnGiven(
-      *verb, [o] { return BuildBundle(*o); }, exit_code);
+      *verb,
+      [o, archs] {
+        o->archs_given = archs->count() > 0;
+        return BuildBundle(*o);
+      },
+      exit_code);
 }
 
 void AddBundle(CLI::App& app, int& exit_code) {

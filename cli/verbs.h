@@ -126,6 +126,7 @@ struct BundleBuildOptions {
   CommonOptions common;
   ArtifactArguments artifacts;
   std::string archs, model, list, output, sign_key;
+  bool archs_given = false;
   bool all = false;
   bool with_ptx = true, with_source = true;
 };

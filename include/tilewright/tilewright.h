@@ -62,7 +62,8 @@ KernelFamilies AllKernelFamilies();
 
 /// The kernels that running this model on `arch` needs, in a fixed order without repetitions: for
 /// every weight type its products with one row and with many, the norms of its width, RoPE with KV
-/// scatter for its heads. A weight type that no family serves is left out and named in `unserved`.
+/// scatter for its heads. A weight type, width or head size that no family serves is left out and
+/// named in `unserved`.
 /// kUnsupported for a file that is no model, or an architecture no kernel is made for.
 struct ModelKernels {
   std::vector<KernelSpec> specs;

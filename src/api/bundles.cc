@@ -10,6 +10,16 @@
 namespace tilewright {
 namespace {
 
+/// An empty bundle can be made with the key, and a file beside the path.
+Status CanWrite(const std::string& path, const BundleWriteOptions& options) {
+  if (path.empty()) return Fail(ErrorCode::kInvalidArgument, "the bundle has no file name");
+  Result<std::string> empty = EncodeBundle({}, options);
+  if (!empty) return Fail(empty.error());
+  Result<AtomicFile> file = AtomicFile::Create(path);
+  if (!file) return Fail(file.error());
+  return {};
+}
+
 Result<BundleReport> Write(const std::vector<ArtifactData>& artifacts, const std::string& path,
                            const BundleWriteOptions& options) {
   Result<std::string> bytes = EncodeBundle(artifacts, options);
@@ -20,7 +30,7 @@ Result<BundleReport> Write(const std::vector<ArtifactData>& artifacts, const std
   Result<std::shared_ptr<const Bundle>> bundle = Bundle::FromBytes(*bytes);
   if (!bundle) return Fail(bundle.error());
   report.digest = (*bundle)->Digest();
-  Status written = WriteFileAtomic(path, *bytes);
+  Status written = WriteBundleFile(path, *bytes);
   if (!written) return Fail(written.error());
   return report;
 }
@@ -30,6 +40,8 @@ Result<BundleReport> Write(const std::vector<ArtifactData>& artifacts, const std
 Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpec> specs,
                                  const std::string& path, const BundleWriteOptions& options,
                                  const CompileControl& control) {
+  // What would fail at the end fails before anything is compiled.
+  if (Status ready = CanWrite(path, options); !ready) return Fail(ready.error());
   std::vector<KernelSpec> wanted(specs.begin(), specs.end());
   std::sort(wanted.begin(), wanted.end());
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
@@ -37,19 +49,18 @@ Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpe
   const std::vector<Result<KernelHandle>> handles = store.CompileAll(wanted, control);
   std::vector<ArtifactData> artifacts;
   const Error* first = nullptr;
-  std::size_t failed = 0, at = 0;
+  std::size_t failed = 0;
   for (std::size_t i = 0; i < handles.size(); ++i) {
     if (handles[i]) {
       artifacts.push_back(**handles[i]);
     } else if (failed++ == 0) {
       first = &handles[i].error();
-      at = i;
     }
   }
   if (first != nullptr) {
     if (first->code == ErrorCode::kCancelled) return Fail(*first);
-    return Fail(first->code, Format("{} of {} kernels cannot be had; the first, {}: {}", failed,
-                                    handles.size(), SpecName(wanted[at]), first->message));
+    return Fail(first->code, Format("{} of {} kernels cannot be had; the first: {}", failed,
+                                    handles.size(), first->message));
   }
   Result<BundleReport> report = Write(artifacts, path, options);
   if (report) report->compiled = store.process_counters().compiles - before;

@@ -2,6 +2,7 @@
 // model needs.
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "core/text.h"
@@ -20,6 +21,8 @@ void Append(std::vector<KernelSpec>& specs, const std::vector<KernelSpec>& more)
     if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
   }
 }
+
+bool Fits(std::uint32_t value) { return value <= std::numeric_limits<int>::max(); }
 
 /// Types of the matrices by name, with their numbers; embeddings are products too (the output of a
 /// model with tied weights). By the file's names: a type that the CPU does not run yet may have
@@ -75,10 +78,17 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
     }
     Append(kernels.specs, products);
   }
-  Append(kernels.specs, NormSpecs(static_cast<int>(*width), arch));
+  const std::vector<KernelSpec> norms =
+      Fits(*width) ? NormSpecs(static_cast<int>(*width), arch) : std::vector<KernelSpec>();
+  if (norms.empty()) kernels.unserved.push_back(Format("norms of width {}", *width));
+  Append(kernels.specs, norms);
   // Files of architecture llama have their projections permuted for adjacent pairs; the others that
   // use RoPE rotate halves.
-  Append(kernels.specs, RopeSpecs(static_cast<int>(head_dim), /*neox=*/name != "llama", arch));
+  const std::vector<KernelSpec> ropes =
+      Fits(head_dim) ? RopeSpecs(static_cast<int>(head_dim), /*neox=*/name != "llama", arch)
+                     : std::vector<KernelSpec>();
+  if (ropes.empty()) kernels.unserved.push_back(Format("heads of {}", head_dim));
+  Append(kernels.specs, ropes);
   return kernels;
 }
 

@@ -21,6 +21,8 @@ namespace tilewright {
 namespace {
 
 TEST(TextTest, SizesKeepThreeDigits) {
+  EXPECT_EQ(Printable("a b\x1b[1m\xff"), "a b\\x1b[1m\\xff");
+  EXPECT_EQ(Printable("12345", 3), "123...");
   EXPECT_EQ(HumanBytes(0), "0 B");
   EXPECT_EQ(HumanBytes(1023), "1023 B");
   EXPECT_EQ(HumanBytes(1536), "1.50 KiB");

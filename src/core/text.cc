@@ -12,6 +12,20 @@ std::string ThreeDigits(double value, const char* unit) {
 
 }  // namespace
 
+std::string Printable(std::string_view text, std::size_t limit) {
+  std::string out;
+  for (const char c : text) {
+    if (out.size() >= limit) return out + "...";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      out += c;
+    } else {
+      out += Format("\\x{:02x}", byte);
+    }
+  }
+  return out;
+}
+
 std::string HumanBytes(std::uint64_t bytes) {
   if (bytes < 1024) return Format("{} B", bytes);
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace tilewright {
@@ -14,6 +15,10 @@ template <class... A>
 std::string Format(fmt::format_string<A...> format, A&&... args) {
   return fmt::format(format, std::forward<A>(args)...);
 }
+
+/// What a user gave us, fit for a message: control characters and bytes above ASCII as \xNN, cut
+/// after `limit` characters with "...".
+std::string Printable(std::string_view text, std::size_t limit = 200);
 
 /// "512 B", "1.5 KiB", "105.4 MiB": three significant digits, powers of 1024.
 std::string HumanBytes(std::uint64_t bytes);

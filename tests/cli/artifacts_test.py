@@ -74,6 +74,23 @@ class ArtifactsTest(CliTest):
         self.fails(1, *words, '-o', self.folder / 'never.twb', env=bare, saying='rmsnorm')
         self.assertFalse((self.folder / 'never.twb').exists())
 
+    def test_a_bundle_serves_a_strict_process_with_another_compiler(self):
+        other = os.environ.get('TILEWRIGHT_NVRTC_OTHER', '')
+        if not pathlib.Path(other).is_file():
+            self.skipTest('no second NVRTC: set TILEWRIGHT_NVRTC_OTHER')
+        bundle = self.folder / 'other.twb'
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
+        env = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'other'), TILEWRIGHT_NVRTC=other)
+        words = ['bundle', 'build', '--list', self.listed(), '--json']
+        value = self.ok(*words, '--cache-mode', 'strict', '--bundle', bundle, '-o', self.folder / 'served.twb', env=env).json()
+        self.assertEqual(value['compiled'], 0)
+        self.assertEqual(bundle.read_bytes(), (self.folder / 'served.twb').read_bytes())
+        # It is another compiler: what it makes itself has other keys.
+        self.assertEqual(self.ok(*words, '-o', self.folder / 'own.twb', env=env).json()['compiled'], 2)
+        compilers = {row['compiler'] for name in ('served', 'own')
+                     for row in self.ok('bundle', 'show', self.folder / f'{name}.twb', '--json', env=env).json()['kernels']}
+        self.assertEqual(len(compilers), 2)
+
     def test_what_strict_misses_can_be_built(self):
         missing = self.cache / 'artifacts' / 'missing.txt'
         words = ['bundle', 'build', '--list', self.listed(), '-o', self.folder / 'm.twb']
@@ -144,7 +161,8 @@ class ArtifactsTest(CliTest):
         self.fails(1, 'cache', 'show', 'rmsnorm', '--dump', 'ptx', env=self.env, saying='exactly one')
         value = self.ok('cache', 'verify', '--recompile', '--json', env=self.env).json()['artifacts']
         self.assertEqual((value['good'], value['recompiled'], value['differ']), (2, 2, 0))
-        self.ok('cache', 'export', self.folder / 'moved.twb', env=self.env)
+        value = self.ok('cache', 'export', self.folder / 'moved.twb', '--json', env=self.env).json()
+        self.assertEqual((value['kernels'], value['left_out']), (2, 0))
         there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'there'))
         value = self.ok('cache', 'import', self.folder / 'moved.twb', '--json', env=there).json()
         self.assertEqual((value['added'], value['known']), (2, 0))
@@ -178,11 +196,29 @@ class ArtifactsTest(CliTest):
         self.assertEqual(fields['arch'], ('sm_80', 'sm_90a'))
         self.assertIn('arch', self.ok('cache', 'explain', other, env=self.env).text)
 
+    def test_a_bundle_that_could_not_be_written_compiles_nothing(self):
+        rsa = self.folder / 'rsa.pem'
+        subprocess.run(['openssl', 'genpkey', '-algorithm', 'RSA', '-out', rsa], check=True, capture_output=True)
+        words = ['bundle', 'build', '--list', self.listed(), '-o']
+        self.fails(1, *words, self.folder / 'no' / 'such' / 'w.twb', env=self.env, saying='such')
+        self.fails(1, *words, '', env=self.env, saying='name')
+        self.fails(1, *words, self.folder / 's.twb', '--sign', rsa, env=self.env, saying='rsa.pem')
+        self.fails(1, *words, self.folder / 's.twb', '--sign', self.folder / 'no-key', env=self.env, saying='no-key')
+        self.assertEqual(self.stat()['compiles'], 0)
+        self.assertFalse((self.folder / 's.twb').exists())
+
     def test_wrong_words(self):
         out = self.folder / 'w.twb'
         self.fails(2, 'bundle', 'build', '--arch', 'sm_90a', '-o', out, saying='--all')
-        self.fails(1, 'bundle', 'build', '--all', '-o', out, saying='--arch')
-        self.fails(1, 'bundle', 'build', '--arch', 'hopper', '--all', '-o', out, saying='hopper sm_')
+        self.fails(2, 'bundle', 'build', '--all', '-o', out, saying='--arch')
+        self.fails(2, 'bundle', 'build', '--all', '--list', self.listed(), '-o', out, saying='--arch')
+        for arch in ('hopper', 'sm_90b', 'sm_80,', ''):
+            self.fails(2, 'bundle', 'build', '--arch', arch, '--all', '-o', out, saying='sm_90a')
+        self.fails(1, 'bundle', 'build', '--arch', 'sm_75', '--all', '-o', out, saying='sm_75')
+        (self.folder / 'binary').write_bytes(b'\x1b[31m\x00\xff\n')
+        self.fails(1, 'bundle', 'build', '--list', self.folder / 'binary', '-o', out, saying='\\x1b[31m\\x00\\xff')
+        self.fails(1, 'cache', 'explain', 'rmsnorm.f32.sm_80.oops', env=self.env, saying='segments')
+        self.fails(2, 'cache', 'show', '--dump', 'ptx', '--json', env=self.env, saying='--dump')
         self.fails(1, 'bundle', 'build', '--list', self.folder / 'absent', '-o', out, saying='absent')
         (self.folder / 'bad.txt').write_text('rmsnorm.what\n')
         self.fails(1, 'bundle', 'build', '--list', self.folder / 'bad.txt', '-o', out, saying='bad.txt')
@@ -190,8 +226,6 @@ class ArtifactsTest(CliTest):
         self.fails(1, 'bundle', 'show', self.tiny, saying='tiny.gguf')
         self.fails(2, 'bundle', 'build', '--list', self.listed(), '--nvrtc', self.folder / 'no-nvrtc', '-o', out, env=self.env,
                    saying='no-nvrtc')
-        self.fails(1, 'bundle', 'build', '--list', self.listed(), '-o', self.folder / 'no' / 'such' / 'w.twb', env=self.env,
-                   saying='such')
         self.assertFalse(out.exists())
 
 

@@ -91,7 +91,7 @@ Result<CudaArch> ParseCudaArch(std::string_view text) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("architecture \"{}\": must be sm_ and a number, then a or f or nothing, as "
                        "in sm_80, sm_90a, sm_100f",
-                       text));
+                       Printable(text)));
   };
   if (text.substr(0, kPrefix.size()) != kPrefix) return fail();
   std::string_view digits = text.substr(kPrefix.size());
@@ -132,7 +132,8 @@ std::string SpecName(const KernelSpec& spec) {
 Result<KernelSpec> ParseSpecName(std::string_view text) {
   const auto fail = [&](std::string_view segment, std::string_view what, std::string_view form) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("spec \"{}\": {} \"{}\" must be {}", text, what, segment, form));
+                Format("spec \"{}\": {} \"{}\" must be {}", Printable(text), what,
+                       Printable(segment), form));
   };
   constexpr std::size_t kSegments = 11;
   const auto parts = Split(text, '.');
@@ -141,7 +142,7 @@ Result<KernelSpec> ParseSpecName(std::string_view text) {
         ErrorCode::kInvalidArgument,
         Format("spec \"{}\": has {} segments between dots, must have {}, as in "
                "gemm_mma.bf16-bf16-none-bf16.tn.sm_80.128x128x32.w4.s4.k0.c0x0.none.p0_0_0_0",
-               text, parts.size(), kSegments));
+               Printable(text), parts.size(), kSegments));
   }
   KernelSpec spec;
   if (!IsFamilyName(parts[0])) {
