@@ -176,8 +176,13 @@ class ArtifactStore {
     bool negative = false;  ///< a remembered failure; `trouble` has the compiler's first line
     std::string trouble;    ///< of an entry that cannot be read
   };
-  /// Every entry of every layer but memory. Reads headers.
+  /// Every entry of every layer but memory, read and checked; nothing is stamped or moved away.
   std::vector<EntryInfo> List() const;
+  /// The bytes of an entry that List told of, checked as when it is used (owner, mode, digests, its
+  /// key), for Import elsewhere: of a bundle's entry EncodeArtifact of what it holds. kNotFound
+  /// where it is gone by now; kCorrupt and kUnsupported as DecodeArtifact; kIo where it cannot be
+  /// read; kInvalidArgument for a refusal, and for what is no entry of this store.
+  Result<std::string> ReadEntry(const EntryInfo& entry) const;
 
   struct Totals {
     std::uint64_t entries = 0, bytes = 0, negative = 0, quarantined = 0;

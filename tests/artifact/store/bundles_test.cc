@@ -225,6 +225,11 @@ TEST_F(StoreBundles, ReportsCoverBundles) {
     EXPECT_EQ(entry.layer, ArtifactLayer::kBundle);
     EXPECT_EQ(entry.place, bundle);
     EXPECT_THAT(entry.spec, HasSubstr("fake_gemm."));
+    const auto bytes = store->ReadEntry(entry);
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    const auto data = DecodeArtifact(*bytes);
+    ASSERT_TRUE(data);
+    EXPECT_EQ(data->request, entry.request);
   }
   const auto hit = store->Explain(GemmSpec(1));
   ASSERT_TRUE(hit);

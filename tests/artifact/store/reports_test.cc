@@ -1,8 +1,11 @@
 // What a store tells of itself: lists, totals, verification, collection, explanations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -20,6 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 auto Differs(const std::string& field, const std::string& wanted, const std::string& stored) {
@@ -58,6 +62,71 @@ TEST_F(StoreReports, ListShowsEveryEntryAndEveryRefusal) {
   const auto totals = store->GetTotals();
   EXPECT_EQ(totals.entries, 2u);
   EXPECT_EQ(totals.negative, 1u);
+}
+
+TEST_F(StoreReports, LookingNeitherFollowsNorWaitsForWhatIsNoEntry) {
+  {
+    const auto store = Open();
+    ASSERT_TRUE(store->CompileAll(GemmSpecs(4)).back());
+  }
+  const auto files = EntryFilesUnder(root);
+  ASSERT_THAT(files, SizeIs(4));
+  // A pipe that nobody writes to, a link to a sound entry, an entry that everybody may write.
+  ASSERT_EQ(unlink(files[0].c_str()), 0);
+  ASSERT_EQ(mkfifo(files[0].c_str(), 0600), 0);
+  const std::string outside = folder / "outside.twk";
+  ASSERT_EQ(rename(files[1].c_str(), outside.c_str()), 0);
+  ASSERT_EQ(symlink(outside.c_str(), files[1].c_str()), 0);
+  ASSERT_EQ(chmod(files[2].c_str(), 0666), 0);
+
+  const auto store = Open();
+  int sound = 0;
+  for (const auto& entry : store->List()) {
+    const auto bytes = store->ReadEntry(entry);
+    if (entry.place == files[3]) {
+      EXPECT_THAT(entry.trouble, IsEmpty());
+      ASSERT_TRUE(bytes) << bytes.error().message;
+      EXPECT_EQ(*bytes, ReadWhole(files[3]));
+      ++sound;
+    } else {
+      EXPECT_THAT(entry.trouble, Not(IsEmpty())) << entry.place;
+      ASSERT_FALSE(bytes) << entry.place;
+      EXPECT_EQ(bytes.error().code, ErrorCode::kCorrupt);
+    }
+  }
+  EXPECT_EQ(sound, 1);
+  for (const KernelSpec& spec : GemmSpecs(4)) EXPECT_TRUE(store->Explain(spec));
+  EXPECT_TRUE(store->Explain(GemmSpec(77)));
+  EXPECT_EQ(store->Gc(true, true).removed_entries, 0u);
+  // Looking moved nothing; verifying does, and counts it.
+  EXPECT_EQ(store->GetTotals().quarantined, 0u);
+  const auto report = store->Verify(false);
+  EXPECT_EQ(report.good, 1u);
+  EXPECT_THAT(report.troubles, SizeIs(3));
+  EXPECT_EQ(store->GetTotals().quarantined, 3u);
+  EXPECT_EQ(store->process_counters().quarantined, 3u);
+}
+
+TEST_F(StoreReports, AnEntryThatWasListedIsReadCheckedOrSaysWhyNot) {
+  const auto store = Open();
+  const auto handle = store->Compile(GemmSpec());
+  ASSERT_TRUE(handle);
+  auto entry = store->List().at(0);
+  const auto bytes = store->ReadEntry(entry);
+  ASSERT_TRUE(bytes);
+  EXPECT_TRUE(DecodeArtifact(*bytes));
+  auto elsewhere = entry;
+  elsewhere.place = folder / "elsewhere";
+  EXPECT_EQ(store->ReadEntry(elsewhere).error().code, ErrorCode::kInvalidArgument);
+  auto refusal = entry;
+  refusal.negative = true;
+  EXPECT_EQ(store->ReadEntry(refusal).error().code, ErrorCode::kInvalidArgument);
+  std::string damaged = *bytes;
+  damaged[damaged.size() / 2] ^= 1;
+  WriteWhole(entry.place, damaged);
+  EXPECT_EQ(store->ReadEntry(entry).error().code, ErrorCode::kCorrupt);
+  ASSERT_TRUE(std::filesystem::remove(entry.place));
+  EXPECT_EQ(store->ReadEntry(entry).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(StoreReports, VerifyFindsDamageAndDifferences) {

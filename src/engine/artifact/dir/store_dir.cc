@@ -43,7 +43,7 @@ StoreDir::Impl::Judged StoreDir::Impl::Judge(const ArtifactKey& action, const st
   return judged;
 }
 
-StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action) {
+StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action, bool use) {
   Lookup lookup;
   const std::string path = layout.EntryPath(action);
   if (state.load() != State::kRefused) {
@@ -58,7 +58,7 @@ StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action) {
   lookup.detail = judged.detail;
   switch (judged.verdict) {
     case Judged::Verdict::kSound:
-      Stamp(judged.reader);
+      if (use) Stamp(judged.reader);
       lookup.found = Found{std::move(judged.reader.bytes), std::move(judged.data)};
       break;
     case Judged::Verdict::kAbsent:
@@ -69,7 +69,7 @@ StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action) {
       break;
     case Judged::Verdict::kDamaged:
       lookup.miss = MissReason::kCorrupt;
-      lookup.quarantined = QuarantineEntry(path, judged.reader.stat);
+      lookup.quarantined = use && QuarantineEntry(path, judged.reader.stat);
       break;
   }
   return lookup;
@@ -277,7 +277,14 @@ StoreDir::State StoreDir::state() const { return impl_->state.load(); }
 std::string StoreDir::reason() const { return impl_->Reason(); }
 const std::string& StoreDir::root() const { return impl_->layout.root; }
 std::uint64_t StoreDir::evictions() const { return impl_->evictions.load(); }
-StoreDir::Lookup StoreDir::Find(const ArtifactKey& action) { return impl_->Find(action); }
+StoreDir::Lookup StoreDir::Find(const ArtifactKey& action) { return impl_->Find(action, true); }
+StoreDir::Lookup StoreDir::Look(const ArtifactKey& action) { return impl_->Find(action, false); }
+std::string StoreDir::EntryPath(const ArtifactKey& action) const {
+  return impl_->layout.EntryPath(action);
+}
+std::string StoreDir::NegativePath(const ArtifactKey& action) const {
+  return impl_->layout.NegativePath(action);
+}
 
 StoreDir::Published StoreDir::Publish(const ArtifactKey& action, std::string_view bytes,
                                       std::string* why) {

@@ -85,6 +85,11 @@ class StoreDir {
     bool quarantined = false;
   };
   Lookup Find(const ArtifactKey& action);
+  /// The same without a trace: nothing is stamped, nothing is moved to quarantine.
+  Lookup Look(const ArtifactKey& action);
+  /// The file of an entry, whether or not it is there.
+  std::string EntryPath(const ArtifactKey& action) const;
+  std::string NegativePath(const ArtifactKey& action) const;
 
   enum class Published { kNew, kLost, kNot };
   /// Puts the bytes of an entry in place atomically. kLost: another process was first, and its

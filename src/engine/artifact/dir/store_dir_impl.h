@@ -58,7 +58,8 @@ struct StoreDir::Impl {
     std::string detail;
   };
   Judged Judge(const ArtifactKey& action, const std::string& path);
-  Lookup Find(const ArtifactKey& action);
+  /// `use`: stamps a sound entry and moves a damaged one away.
+  Lookup Find(const ArtifactKey& action, bool use);
   void Stamp(const FileReader& reader);
   Published Publish(const ArtifactKey& action, std::string_view bytes, std::string& why);
   Published Place(const ArtifactKey& action, std::string_view bytes, std::string& why);

@@ -1,34 +1,15 @@
 // What a store holds, whether it is sound, what may go, and why something is missing.
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <utility>
 
-#include "core/atomic_file.h"
 #include "core/text.h"
 #include "engine/artifact/store/store_impl.h"
 
 namespace tilewright {
 
 namespace {
-
-/// An entry file looked at without using it: nothing is stamped, counted or quarantined.
-struct Peeked {
-  std::string bytes;
-  Result<ArtifactData> data;
-};
-std::unique_ptr<Peeked> Peek(const std::string& path) {
-  auto peeked = std::make_unique<Peeked>();
-  auto bytes = ReadFile(path);
-  if (!bytes) {
-    peeked->data = Fail(std::move(bytes.error()));
-    return peeked;
-  }
-  peeked->bytes = std::move(*bytes);
-  peeked->data = DecodeArtifact(peeked->bytes);
-  return peeked;
-}
 
 struct EntryFile {
   ArtifactKey action;
@@ -88,11 +69,13 @@ std::vector<ArtifactStore::EntryInfo> ArtifactStore::List() const {
       info.action = file.action;
       info.bytes = file.stat.size;
       info.last_used_unix_s = file.stat.mtime_s;
-      const auto peeked = Peek(file.path);
-      if (peeked->data) {
-        Describe(*peeked->data, info);
+      const StoreDir::Lookup lookup = folder.dir->Look(file.action);
+      if (lookup.found) {
+        Describe(lookup.found->data, info);
+      } else if (lookup.detail.empty()) {
+        continue;  // somebody removed it since
       } else {
-        info.trouble = peeked->data.error().message;
+        info.trouble = lookup.detail;
       }
       entries.push_back(std::move(info));
     }
@@ -111,6 +94,34 @@ std::vector<ArtifactStore::EntryInfo> ArtifactStore::List() const {
     });
   }
   return entries;
+}
+
+Result<std::string> ArtifactStore::ReadEntry(const EntryInfo& entry) const {
+  const auto fail = [&](ErrorCode code, std::string_view why) {
+    return Fail(code, Format("{}: {}: {}", entry.place, entry.spec, why));
+  };
+  if (entry.negative) {
+    return fail(ErrorCode::kInvalidArgument, "a refusal of the compiler has no bytes");
+  }
+  for (const auto& bundle : impl_->bundles.all()) {
+    if (entry.layer != ArtifactLayer::kBundle || bundle->path() != entry.place) continue;
+    const auto index = bundle->Find(entry.request);
+    if (!index) continue;
+    const auto data = bundle->Load(*index);
+    if (!data) return fail(data.error().code, data.error().message);
+    return EncodeArtifact(*data);
+  }
+  for (const auto& folder : impl_->folders.all()) {
+    if (entry.layer != folder.layer || folder.dir->EntryPath(entry.action) != entry.place) continue;
+    const StoreDir::Lookup lookup = folder.dir->Look(entry.action);
+    if (lookup.found) return std::string(lookup.found->bytes.view());
+    if (lookup.detail.empty()) return fail(ErrorCode::kNotFound, "it is gone");
+    if (lookup.miss == MissReason::kAbsent) return fail(ErrorCode::kIo, lookup.detail);
+    return fail(
+        lookup.miss == MissReason::kIncompatible ? ErrorCode::kUnsupported : ErrorCode::kCorrupt,
+        lookup.detail);
+  }
+  return fail(ErrorCode::kInvalidArgument, "no entry of this store");
 }
 
 ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileControl& control) {
@@ -145,22 +156,18 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     return control.cancelled && control.cancelled();
   };
   for (const EntryFile& file : files) {
-    const auto peeked = Peek(file.path);
-    const bool sound = peeked->data && peeked->data->action == file.action;
-    if (sound) {
+    StoreDir::Lookup lookup = dir->Look(file.action);
+    // Find looks again, and moves what is damaged out of the way.
+    if (!lookup.found) lookup = dir->Find(file.action);
+    if (lookup.quarantined) impl_->Count(CounterIndex(&ArtifactCounters::quarantined));
+    if (lookup.found) {
       ++report.good;
-      if (recompile) compile_again(*peeked->data, file.path);
+      if (recompile) compile_again(lookup.found->data, file.path);
     } else {
-      // Find looks again, and moves what is damaged out of the way.
-      StoreDir::Lookup lookup = dir->Find(file.action);
-      if (lookup.found) {
-        ++report.good;
-      } else {
-        report.troubles.push_back(
-            Format("{}: {}", file.path, lookup.detail.empty() ? "it is gone" : lookup.detail));
-      }
+      report.troubles.push_back(
+          Format("{}: {}", file.path, lookup.detail.empty() ? "it is gone" : lookup.detail));
     }
-    if (step(sound ? peeked->data->spec : KernelSpec{})) return report;
+    if (step(lookup.found ? lookup.found->data.spec : KernelSpec{})) return report;
   }
   for (const auto& bundle : impl_->bundles.all()) {
     Bundle::VerifyResult whole = bundle->Verify();
@@ -192,11 +199,12 @@ ArtifactStore::GcReport ArtifactStore::Gc(bool dry_run, bool unreachable) {
   if (unreachable) {
     const auto compiler = impl_->Compiler();  // without one only sources are compared
     for (const EntryFile& file : EntryFiles(*dir)) {
-      const auto peeked = Peek(file.path);
-      if (!peeked->data) continue;  // Verify's affair
-      const auto request = impl_->Resolve(peeked->data->spec);
-      const bool current = request && request->record.key == peeked->data->request &&
-                           (!compiler || (*compiler)->identity() == peeked->data->compiler);
+      const StoreDir::Lookup lookup = dir->Look(file.action);
+      if (!lookup.found) continue;  // Verify's affair
+      const ArtifactData& data = lookup.found->data;
+      const auto request = impl_->Resolve(data.spec);
+      const bool current = request && request->record.key == data.request &&
+                           (!compiler || (*compiler)->identity() == data.compiler);
       if (current) continue;
       if (!dry_run && !dir->Remove(file.action)) continue;
       ++report.removed_entries;
@@ -278,19 +286,16 @@ void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& requ
   } else if (ignored) {
     layer.reason = MissReason::kIgnored;
   } else {
-    for (const EntryFile& file : EntryFiles(*folder.dir)) {
-      if (file.action != request.action->key) continue;
-      const auto peeked = Peek(file.path);
-      if (!peeked->data) {
-        layer.reason = MissReason::kCorrupt;
-        layer.detail = peeked->data.error().message;
-      } else if (const auto refusal = DeviceRefusal(*peeked->data, request.needs)) {
-        layer.reason = MissReason::kIncompatible;
-        layer.detail = refusal->ToString();
-      } else {
-        layer.hit = true;
-        layer.place = file.path;
-      }
+    const StoreDir::Lookup lookup = folder.dir->Look(request.action->key);
+    if (!lookup.found) {
+      layer.reason = lookup.miss;
+      layer.detail = lookup.detail;
+    } else if (const auto refusal = DeviceRefusal(lookup.found->data, request.needs)) {
+      layer.reason = MissReason::kIncompatible;
+      layer.detail = refusal->ToString();
+    } else {
+      layer.hit = true;
+      layer.place = folder.dir->EntryPath(request.action->key);
     }
     if (!layer.hit && layer.reason == MissReason::kAbsent && folder.layer == ArtifactLayer::kUser) {
       if (const auto negative = folder.dir->FindNegative(request.action->key)) {
@@ -332,8 +337,8 @@ Result<ArtifactStore::MissExplanation> ArtifactStore::Explain(const KernelSpec& 
   }
   for (const auto& folder : impl_->folders.all()) {
     for (const EntryFile& file : EntryFiles(*folder.dir)) {
-      const auto peeked = Peek(file.path);
-      if (peeked->data) nearest.Offer(*peeked->data, file.path);
+      const StoreDir::Lookup lookup = folder.dir->Look(file.action);
+      if (lookup.found) nearest.Offer(lookup.found->data, file.path);
     }
   }
   return explanation;
