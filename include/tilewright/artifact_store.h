@@ -63,7 +63,8 @@ struct CompileControl {
 /// Numbers since the store was created (persistent, over all processes) or since this process
 /// opened it.
 struct ArtifactCounters {
-  std::uint64_t hits[5] = {};         ///< by ArtifactLayer (without kCompiled)
+  /// By ArtifactLayer (without kCompiled). What Find finds is not counted: it takes nanoseconds.
+  std::uint64_t hits[5] = {};
   std::uint64_t misses[6][5] = {};    ///< by ArtifactLayer, MissReason
   std::uint64_t requests_missed = 0;  ///< requests no layer served
   std::uint64_t compiles = 0;
@@ -89,6 +90,9 @@ struct ArtifactStoreOptions {
   std::vector<std::string> site_dirs;  ///< stores of somebody else, read only
   std::string shared_dir;              ///< a store on another mount, read and written; "": none
   CacheMode mode = CacheMode::kNormal;
+  /// Serve no artifact without PTX or source (bundles may leave them out), from whatever layer:
+  /// what the compiler makes instead also replaces it in the folders. For making bundles.
+  bool whole_artifacts = false;
   std::uint64_t max_bytes = std::uint64_t{2} << 30;
   std::uint64_t max_entries = 20000;
   std::int64_t negative_ttl_s = 24 * 3600;
@@ -118,8 +122,9 @@ struct StoreEnvironment;  // of tests: src/engine/artifact/store/store_impl.h
 /// way is not finished there. (Whether NVRTC itself compiles in such a child is NVRTC's affair.)
 class ArtifactStore {
  public:
-  /// Keeps its own copy of `families`. Errors: kInvalidArgument for families without sources, or a
-  /// bundle or list that was named and cannot be used at all.
+  /// Keeps its own copy of `families`. Relative paths are of the working directory of this moment.
+  /// Errors: kInvalidArgument for families without sources, a mode that is none, or a bundle or
+  /// list that was named and cannot be used at all.
   static Result<std::unique_ptr<ArtifactStore>> Open(const KernelFamilies& families,
                                                      ArtifactStoreOptions options);
   /// Waits for compilations of other threads that were started through this object.
@@ -136,7 +141,8 @@ class ArtifactStore {
   /// options); kUnsupported with the compiler's words (remembered for negative_ttl_s), or where
   /// options.device could not run it; kNotFound in strict mode, naming the spec and the list;
   /// kUnavailable where there is no compiler, with the places looked at and what the bundles said;
-  /// kCancelled; kCorrupt in verify mode where the recompiled bytes differ.
+  /// kCancelled; kCorrupt in verify mode where the recompiled bytes differ. A message is one line
+  /// and starts with the spec's name.
   Result<KernelHandle> Compile(const KernelSpec& spec, const CompileControl& control = {});
 
   /// Compile for all, on compile_threads threads, in an order that lets several processes with the
@@ -167,7 +173,7 @@ class ArtifactStore {
     ArtifactLayer layer = ArtifactLayer::kUser;
     std::string place;  ///< file, or bundle
     ArtifactKey request, action;
-    std::string spec;      ///< SpecName
+    std::string spec;      ///< SpecName; "" where it cannot be read
     std::string compiler;  ///< CompilerIdentity::ToString
     std::uint64_t bytes = 0;
     std::int64_t last_used_unix_s = 0;  ///< 0 in bundles
@@ -193,15 +199,23 @@ class ArtifactStore {
   struct VerifyReport {
     std::uint64_t good = 0;
     std::vector<std::string> troubles;  ///< one line a damaged entry, which was quarantined
-    std::uint64_t recompiled = 0, differ = 0;
+    std::uint64_t recompiled = 0;       ///< compiled again and compared
+    std::uint64_t differ = 0;           ///< of these: other bytes; a line of `troubles` each
+    std::uint64_t not_ours = 0;  ///< sound, of other sources or another compiler: not compared
+    /// Would have been compiled again, but there was no compiler, no memory, ... (an error of
+    /// Compile), of which `why_not` is the first. Not troubles: nothing is known against them.
+    std::uint64_t not_recompiled = 0;
+    std::string why_not;
+    bool cancelled = false;  ///< before the end: the numbers are of what was looked at
   };
   /// Reads and checks every entry of the user's folder and the bundles; with `recompile` also
-  /// compiles each again and compares bytes.
+  /// compiles each again and compares bytes. Without a compiler every one is `not_recompiled`.
   VerifyReport Verify(bool recompile, const CompileControl& control = {});
 
   struct GcReport {
     std::uint64_t removed_entries = 0, removed_bytes = 0;
     std::uint64_t removed_temporaries = 0, removed_negative = 0, removed_quarantined = 0;
+    std::string note;  ///< what could not be looked at: entries of other compilers without one
   };
   /// Trims to the caps now, sweeps what dead processes left, drops expired refusals; with
   /// `unreachable` also entries of older sources or other compilers.

@@ -37,10 +37,11 @@ struct FamilyName {
   std::array<char, 24> chars{};
 
   constexpr FamilyName() = default;
-  /// Longer names are cut; ParseSpecName and KernelFamilies::Add refuse what is no name. Implicit,
-  /// so that a table of specs reads `.family = "gemm_mma"`.
+  /// A longer name fills all of `chars`, without a zero, and so is no name: ParseSpecName and
+  /// KernelFamilies::Add refuse it. Implicit, so that a table of specs reads `.family =
+  /// "gemm_mma"`.
   constexpr FamilyName(std::string_view name) {  // NOLINT(google-explicit-constructor)
-    for (std::size_t i = 0; i < name.size() && i + 1 < chars.size(); ++i) chars[i] = name[i];
+    for (std::size_t i = 0; i < name.size() && i < chars.size(); ++i) chars[i] = name[i];
   }
   constexpr FamilyName(const char* name)  // NOLINT(google-explicit-constructor)
       : FamilyName(std::string_view(name)) {}

@@ -168,6 +168,8 @@ TEST(PathsTest, TheCacheFolderFollowsTheEnvironmentInOrder) {
   EXPECT_EQ(CacheDir().value(), "/xdg/tilewright");
   const ScopedEnv relative("XDG_CACHE_HOME", "not/absolute");
   EXPECT_EQ(CacheDir().value(), "/home/u/.cache/tilewright");
+  const ScopedEnv relative_home("HOME", "u");
+  EXPECT_EQ(CacheDir().error().code, ErrorCode::kUnavailable);
   const ScopedEnv no_home("HOME", "");
   EXPECT_EQ(CacheDir().error().code, ErrorCode::kUnavailable);
 }

@@ -13,9 +13,10 @@ namespace tilewright {
 Result<std::string> CacheDir() {
   if (auto own = GetEnv("TILEWRIGHT_CACHE_DIR")) return *own;
   if (auto xdg = GetEnv("XDG_CACHE_HOME"); xdg && xdg->front() == '/') return *xdg + "/tilewright";
-  if (auto home = GetEnv("HOME")) return *home + "/.cache/tilewright";
+  if (auto home = GetEnv("HOME"); home && home->front() == '/') return *home + "/.cache/tilewright";
   return Fail(ErrorCode::kUnavailable,
-              "no cache folder: set TILEWRIGHT_CACHE_DIR, XDG_CACHE_HOME (absolute) or HOME");
+              "no cache folder: set TILEWRIGHT_CACHE_DIR, or XDG_CACHE_HOME or HOME to an absolute "
+              "path");
 }
 
 Status MakeDirs(const std::string& path) {

@@ -8,7 +8,8 @@ namespace tilewright {
 
 /// Folder of tuning records and compiled artifacts: $TILEWRIGHT_CACHE_DIR, else
 /// $XDG_CACHE_HOME/tilewright (an absolute path, as the XDG specification demands), else
-/// $HOME/.cache/tilewright. kUnavailable when none of the three is set. Creates nothing.
+/// $HOME/.cache/tilewright (absolute too). Relative ones of these two count as unset.
+/// kUnavailable when none of the three is usable. Creates nothing.
 Result<std::string> CacheDir();
 
 /// Creates the folder and its parents (mode 0700 for those that are new). kIo names the folder and

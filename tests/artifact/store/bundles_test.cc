@@ -254,5 +254,60 @@ TEST_F(StoreBundles, ADamagedHeaderIsAnErrorOfTheName) {
   EXPECT_THAT(store.error().message, HasSubstr("a.twb"));
 }
 
+TEST_F(StoreBundles, AStrippedArtifactServesUnlessWholeOnesAreAskedFor) {
+  std::string stripped;
+  {
+    const TemporaryFolder own;
+    const auto store = OpenFake(FakeOptions(own / "root", compiler));
+    ArtifactData data = **store->Compile(GemmSpec());
+    data.ptx = {};
+    data.source = {};
+    stripped = *EncodeArtifact(data);
+    WriteWhole(folder / "stripped.twb",
+               *EncodeBundle(std::vector{data}, {.with_ptx = false, .with_source = false}));
+  }
+  auto options = FakeOptions(root, compiler);
+  ASSERT_TRUE(OpenFake(options)->Import(stripped).value());
+  {
+    const int before = compiler->compiles();
+    const auto handle = OpenFake(options)->Compile(GemmSpec());
+    ASSERT_TRUE(handle);
+    EXPECT_THAT((*handle)->ptx, IsEmpty());
+    EXPECT_EQ(compiler->compiles(), before);
+  }
+  options.whole_artifacts = true;
+  {
+    auto strict = options;
+    strict.mode = CacheMode::kStrict;
+    const auto handle = OpenFake(strict)->Compile(GemmSpec());
+    ASSERT_FALSE(handle);
+    EXPECT_EQ(handle.error().code, ErrorCode::kNotFound);
+    EXPECT_THAT(handle.error().message, HasSubstr("ptx: left out"));
+  }
+  options.bundles = {folder / "stripped.twb"};
+  {
+    const auto store = OpenFake(options);
+    EXPECT_EQ(store->Deserialize(stripped).error().code, ErrorCode::kUnsupported);
+    const auto explained = store->Explain(GemmSpec());
+    ASSERT_TRUE(explained);
+    for (const auto& layer : explained->layers) EXPECT_FALSE(layer.hit) << layer.place;
+    const auto handle = store->Compile(GemmSpec());
+    ASSERT_TRUE(handle) << handle.error().message;
+    EXPECT_FALSE((*handle)->ptx.empty());
+    EXPECT_FALSE((*handle)->source.empty());
+    EXPECT_EQ(store->process_counters().compiles, 1u);
+    EXPECT_EQ(store->process_counters().publishes, 1u);
+    EXPECT_EQ(store->process_counters().misses[kBundle][At(MissReason::kIncompatible)], 1u);
+    EXPECT_EQ(store->process_counters().misses[kUser][At(MissReason::kIncompatible)], 1u);
+  }
+  // It is stored: nothing is compiled the next time, and it is whole for everybody.
+  const auto again = OpenFake(options);
+  const auto handle = again->Compile(GemmSpec());
+  ASSERT_TRUE(handle);
+  EXPECT_FALSE((*handle)->source.empty());
+  EXPECT_EQ(again->process_counters().compiles, 0u);
+  EXPECT_EQ(again->process_counters().hits[kUser], 1u);
+}
+
 }  // namespace
 }  // namespace tilewright::test

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -51,6 +52,8 @@ TEST_F(StoreReports, ListShowsEveryEntryAndEveryRefusal) {
   ASSERT_NE(refused, entries.end());
   EXPECT_EQ(refused->spec, SpecName(GemmSpec(7)));
   EXPECT_EQ(refused->trouble, "x.cu(3): error: no such");
+  EXPECT_EQ(refused->request, store->Explain(GemmSpec(7))->request);
+  EXPECT_EQ(refused->action, store->Explain(GemmSpec(7))->action);
   for (const auto& entry : entries) {
     if (entry.negative) continue;
     EXPECT_EQ(entry.layer, ArtifactLayer::kUser);
@@ -229,6 +232,70 @@ TEST_F(StoreReports, ExplainNamesTheNearestEntryFieldByField) {
   // Asking counts nothing and compiles nothing.
   EXPECT_EQ(store->process_counters().requests_missed, 0u);
   EXPECT_EQ(compiler->compiles(), 2);
+}
+
+TEST_F(StoreReports, ACancelledVerificationSaysSoAndBlamesNoEntry) {
+  {
+    const auto store = Open();
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+  }
+  std::atomic<bool> began{false};
+  compiler = MakeFakeCompiler({.hangs = true, .begins = [&](const CompileJob&) { began = true; }});
+  const auto store = Open();
+  const auto report = store->Verify(true, {.cancelled = [&] { return began.load(); }});
+  EXPECT_TRUE(report.cancelled);
+  EXPECT_EQ(report.differ, 0u);
+  EXPECT_EQ(report.recompiled, 0u);
+  EXPECT_EQ(report.not_recompiled, 0u);
+  EXPECT_THAT(report.troubles, IsEmpty());
+  EXPECT_EQ(compiler->compiles(), 1);
+  EXPECT_TRUE(store->Verify(false, {.cancelled = [] { return true; }}).cancelled);
+  EXPECT_FALSE(store->Verify(false).cancelled);
+}
+
+TEST_F(StoreReports, WhatCouldNotBeCompiledAgainIsToldAndIsNoDifference) {
+  {
+    const auto store = Open();
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+  }
+  compiler = MakeFakeCompiler({.fails = [](const CompileJob&) {
+    return CompileFailure{false, {ErrorCode::kOutOfMemory, "no memory\nleft"}, {}};
+  }});
+  const auto poor = Open()->Verify(true);
+  EXPECT_EQ(poor.good, 3u);
+  EXPECT_EQ(poor.recompiled, 0u);
+  EXPECT_EQ(poor.differ, 0u);
+  EXPECT_EQ(poor.not_recompiled, 3u);
+  EXPECT_THAT(poor.why_not, HasSubstr("no memory; left"));
+  EXPECT_THAT(poor.troubles, IsEmpty());
+
+  auto options = Options();
+  options.compiler = nullptr;
+  options.nvrtc.path = folder / "no-nvrtc";
+  const auto none = OpenFake(options)->Verify(true);
+  EXPECT_EQ(none.not_recompiled, 3u);
+  EXPECT_THAT(none.why_not, HasSubstr("no-nvrtc"));
+  EXPECT_THAT(none.troubles, IsEmpty());
+  EXPECT_EQ(OpenFake(options)->Verify(false).not_recompiled, 0u);
+
+  options.compiler = MakeFakeCompiler({.version = "13.1"});
+  const auto other = OpenFake(options)->Verify(true);
+  EXPECT_EQ(other.not_ours, 3u);
+  EXPECT_EQ(other.not_recompiled, 0u);
+}
+
+TEST_F(StoreReports, CollectingWithoutACompilerSaysWhatItCouldNotCompare) {
+  ASSERT_TRUE(Open()->Compile(GemmSpec()));
+  EXPECT_THAT(Open()->Gc(true, true).note, IsEmpty());
+  auto options = Options();
+  options.compiler = nullptr;
+  options.nvrtc.path = folder / "no-nvrtc";
+  const auto store = OpenFake(options);
+  const auto report = store->Gc(true, true);
+  EXPECT_EQ(report.removed_entries, 0u);
+  EXPECT_THAT(report.note, HasSubstr("no-nvrtc"));
+  EXPECT_THAT(report.note, Not(HasSubstr("\n")));
+  EXPECT_THAT(store->Gc(true, false).note, IsEmpty());
 }
 
 }  // namespace

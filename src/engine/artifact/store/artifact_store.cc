@@ -6,6 +6,7 @@
 
 #include "core/paths.h"
 #include "core/text.h"
+#include "engine/artifact/store/messages.h"
 #include "engine/artifact/store/store_impl.h"
 
 namespace tilewright {
@@ -17,13 +18,18 @@ std::string Absolute(const std::string& path) {
   if (path.empty()) return path;
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  return error ? path : absolute.lexically_normal().string();
+  if (error) return path;
+  // ".." after a symbolic link is not what it looks like.
+  const bool plain = path.find("..") == std::string::npos;
+  return (plain ? absolute.lexically_normal() : absolute).string();
 }
 
 ArtifactStoreOptions WithAbsolutePaths(ArtifactStoreOptions options) {
   options.shared_dir = Absolute(options.shared_dir);
   options.missing_list = Absolute(options.missing_list);
+  options.nvrtc.path = Absolute(options.nvrtc.path);
   for (std::string& site : options.site_dirs) site = Absolute(site);
+  for (std::string& bundle : options.bundles) bundle = Absolute(bundle);
   return options;
 }
 
@@ -192,6 +198,10 @@ void ArtifactStore::Impl::AfterForkInChild() {
 Result<std::unique_ptr<ArtifactStore>> OpenArtifactStore(const KernelFamilies& families,
                                                          ArtifactStoreOptions options,
                                                          const StoreEnvironment& environment) {
+  if (options.mode > CacheMode::kRefresh) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("{} is no cache mode", static_cast<unsigned>(options.mode)));
+  }
   options = WithAbsolutePaths(std::move(options));
   auto sources = KernelSources::Make(families);
   if (!sources) return Fail(ErrorCode::kInvalidArgument, sources.error().message);
@@ -202,7 +212,7 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifactStore(const KernelFamilies& f
   std::string no_root;
   if (root.empty()) {
     if (const auto cache = CacheDir()) {
-      root = *cache + "/artifacts";
+      root = Absolute(*cache + "/artifacts");
     } else {
       no_root = cache.error().message;
     }
@@ -230,7 +240,7 @@ KernelHandle ArtifactStore::Find(const KernelSpec& spec) const noexcept {
 
 Result<KernelHandle> ArtifactStore::Compile(const KernelSpec& spec, const CompileControl& control) {
   auto data = impl_->Compile(spec, control.cancelled);
-  if (!data) return Fail(std::move(data.error()));
+  if (!data) return Fail(NamedError(spec, std::move(data.error())));
   return KernelHandle(*data);
 }
 
@@ -268,6 +278,10 @@ Result<KernelHandle> ArtifactStore::Deserialize(std::string_view bytes) {
     }
     return Fail(ErrorCode::kUnsupported,
                 Format("{} is not what this store would make: {}", name, text));
+  }
+  const std::string left_out = LeftOut(held->data);
+  if (impl_->options.whole_artifacts && !left_out.empty()) {
+    return Fail(ErrorCode::kUnsupported, Format("{}: {}", name, left_out));
   }
   if (const auto refusal = DeviceRefusal(held->data, request->needs)) {
     return Fail(ErrorCode::kUnsupported, Format("{}: {}", name, refusal->ToString()));

@@ -41,8 +41,9 @@ tl::expected<CompileService::Kernel, CompileFailure> Make(const CompileInput& in
     return tl::unexpected<CompileFailure>(std::move(output.error()));
   }
   if (const std::string over = OverLimits(output->resources, input.limits); !over.empty()) {
+    // First in the log as well: of a refusal that is remembered the log is all that is left.
     return Failed({ErrorCode::kUnsupported, Format("{}: {}", SpecName(input.spec), over)},
-                  std::move(output->log), true);
+                  Format("{}\n{}", over, output->log), true);
   }
   CompileService::Kernel kernel;
   kernel.compile_ms = output->compile_ms;
@@ -189,7 +190,7 @@ tl::expected<CompileService::Kernel, CompileFailure> CompileService::Build(
     }
     return Make(*input, compiler, stop);
   } catch (const std::bad_alloc&) {
-    return Failed({ErrorCode::kOutOfMemory, "no memory left to compile " + SpecName(spec)});
+    return Failed({ErrorCode::kOutOfMemory, SpecName(spec) + ": no memory left to compile it"});
   }
 }
 

@@ -23,8 +23,14 @@ std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const B
                        {.compute_capability = needs.compute_capability, .driver = needs.driver});
 }
 
+std::string LeftOut(const ArtifactData& artifact) {
+  if (artifact.ptx.empty()) return "ptx: left out";
+  return artifact.source.empty() ? "source: left out" : "";
+}
+
 Result<BundleLayer> BundleLayer::Open(const ArtifactStoreOptions& options) {
   BundleLayer layer;
+  layer.whole_ = options.whole_artifacts;
   for (const std::string& path : options.bundles) {
     auto bundle = Bundle::Open(path, options.bundle_options);
     if (!bundle) {
@@ -57,6 +63,10 @@ std::optional<LayerHit> BundleLayer::Find(const ArtifactKey& request, const Bund
       refuse(MissReason::kCorrupt, data.error().message);
       continue;
     }
+    if (std::string left_out = LeftOut(*data); whole_ && !left_out.empty()) {
+      refuse(MissReason::kIncompatible, std::move(left_out));
+      continue;
+    }
     LayerHit hit{ArtifactLayer::kBundle, bundle->path(), std::make_unique<HeldArtifact>(), 0};
     hit.held->data = std::move(*data);
     hit.load_us = MicrosecondsSince(start);
@@ -70,7 +80,7 @@ std::optional<LayerHit> BundleLayer::Find(const ArtifactKey& request, const Bund
 
 FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& options,
                            Filesystem& files, const ProcessIdentity& process, Warnings& warnings)
-    : warnings_(warnings) {
+    : warnings_(warnings), whole_(options.whole_artifacts) {
   StoreDir::Options common;
   common.negative_ttl_s = options.negative_ttl_s;
   common.files = &files;
@@ -117,6 +127,11 @@ void FolderLayers::Add(ArtifactLayer layer, const std::string& root, StoreDir::O
     warnings_.Tell("not writable " + root,
                    Format("{} folder {} is only read: {}", name, root, dir->reason()));
   }
+  // A user's folder that is not there yet is nothing to tell of; one that was named is.
+  if (!wants_to_write && layer != ArtifactLayer::kUser && !dir->reason().empty()) {
+    warnings_.Tell("absent " + root,
+                   Format("{} folder {} serves nothing: {}", name, root, dir->reason()));
+  }
   if (layer == ArtifactLayer::kUser) user_ = dir.get();
   if (written && dir->state() == StoreDir::State::kReadWrite) written_.push_back(dir.get());
   folders_.push_back({layer, std::move(dir)});
@@ -137,6 +152,11 @@ std::optional<LayerHit> FolderLayers::Find(const ArtifactKey& action, const Bund
                         refusal->ToString(), false});
       continue;
     }
+    if (std::string left_out = LeftOut(lookup.found->data); whole_ && !left_out.empty()) {
+      misses.push_back({folder.layer, MissReason::kIncompatible, folder.dir->root(),
+                        std::move(left_out), false});
+      continue;
+    }
     LayerHit hit{folder.layer, folder.dir->root(), std::make_unique<HeldArtifact>(), 0};
     hit.held->file = std::move(lookup.found->bytes);
     hit.held->data = std::move(lookup.found->data);
@@ -144,6 +164,16 @@ std::optional<LayerHit> FolderLayers::Find(const ArtifactKey& action, const Bund
     return hit;
   }
   return std::nullopt;
+}
+
+StoreDir::Published FolderLayers::Put(StoreDir& dir, const ArtifactKey& action,
+                                      std::string_view bytes, std::string& why) const {
+  const StoreDir::Published published = dir.Publish(action, bytes, &why);
+  if (published != StoreDir::Published::kLost || !whole_) return published;
+  const StoreDir::Lookup theirs = dir.Look(action);
+  if (theirs.found && LeftOut(theirs.found->data).empty()) return published;
+  (void)dir.Remove(action);
+  return dir.Publish(action, bytes, &why);
 }
 
 bool FolderLayers::Publish(const ArtifactKey& action, std::string_view bytes, bool user_only,
@@ -156,7 +186,7 @@ bool FolderLayers::Publish(const ArtifactKey& action, std::string_view bytes, bo
       (void)dir->Remove(action);
     }
     std::string why;
-    const StoreDir::Published published = dir->Publish(action, bytes, &why);
+    const StoreDir::Published published = Put(*dir, action, bytes, why);
     if (published == StoreDir::Published::kNot) {
       warnings_.Tell("publish " + dir->root(),
                      Format("{}: a compiled kernel could not be stored: {}", dir->root(), why));

@@ -33,6 +33,10 @@ struct LayerHit {
 /// Why an artifact cannot run on the device `needs` describes; nullopt when it can.
 std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const BundleNeeds& needs);
 
+/// What a bundle left out of an artifact: "ptx: left out", "source: left out"; "" where it is
+/// whole.
+std::string LeftOut(const ArtifactData& artifact);
+
 /// The bundles of a store. Const after Open; any thread.
 class BundleLayer {
  public:
@@ -46,6 +50,7 @@ class BundleLayer {
 
  private:
   std::vector<std::shared_ptr<const Bundle>> bundles_;  // newest first
+  bool whole_ = false;
 };
 
 /// The folders of a store, by action key: the user's, the site's, the shared one. Any thread.
@@ -71,7 +76,8 @@ class FolderLayers {
   const std::vector<Folder>& all() const { return folders_; }
 
   /// Puts the entry into every folder that may be written (only the user's where `user_only`),
-  /// replacing what is there where `replace`. `count` is told kNew or kLost of each. True if a
+  /// replacing what is there where `replace`, or where only whole artifacts serve and it is not
+  /// one. `count` is told kNew or kLost of each. True if a
   /// folder has the entry of another process.
   bool Publish(const ArtifactKey& action, std::string_view bytes, bool user_only, bool replace,
                const std::function<void(StoreDir::Published)>& count);
@@ -86,8 +92,12 @@ class FolderLayers {
 
  private:
   void Add(ArtifactLayer layer, const std::string& root, StoreDir::Options options, bool written);
+  /// Publishes in one folder.
+  StoreDir::Published Put(StoreDir& dir, const ArtifactKey& action, std::string_view bytes,
+                          std::string& why) const;
 
   Warnings& warnings_;
+  const bool whole_;
   std::vector<Folder> folders_;  // in the order they are asked
   std::vector<StoreDir*> written_;
   StoreDir* user_ = nullptr;

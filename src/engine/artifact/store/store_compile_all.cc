@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "engine/artifact/store/messages.h"
 #include "engine/artifact/store/store_impl.h"
 
 namespace tilewright {
@@ -188,11 +189,11 @@ std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<cons
 
   std::vector<Result<KernelHandle>> results;
   results.reserve(found.size());
-  for (auto& one : found) {
-    if (one) {
-      results.push_back(KernelHandle(*one));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) {
+      results.push_back(KernelHandle(*found[i]));
     } else {
-      results.push_back(Fail(std::move(one.error())));
+      results.push_back(Fail(NamedError(specs[i], std::move(found[i].error()))));
     }
   }
   return results;

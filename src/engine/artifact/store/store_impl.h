@@ -101,7 +101,9 @@ struct ArtifactStore::Impl final : public ForkAware {
   Attempt TryUnguarded(KernelRequest& request, const CancelFn& cancelled);
   std::optional<Flights::Outcome> AskLayers(KernelRequest& request, const CancelFn& cancelled);
   std::optional<Flights::Outcome> AskFoldersAgain(KernelRequest& request);
+  /// Finds a compiler and makes the action record, unless the mode has no use for them.
   void ResolveAction(KernelRequest& request);
+  void ResolveActionNow(KernelRequest& request);
   std::optional<Error> Refused(KernelRequest& request, bool count);
   Flights::Outcome Accept(KernelRequest& request, LayerHit hit, const CancelFn& cancelled);
   Attempt CompileNow(KernelRequest& request, CompileService::Place place,

@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "core/sha256.h"
 #include "core/text.h"
+#include "engine/artifact/store/messages.h"
 #include "engine/artifact/store/store_impl.h"
 
 namespace tilewright {
@@ -23,13 +25,6 @@ std::vector<EntryFile> EntryFiles(StoreDir& dir) {
         files.push_back({action, path, stat});
       });
   return files;
-}
-
-std::string FirstLine(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of("\r\n\t ");
-  if (begin == std::string_view::npos) return {};
-  text.remove_prefix(begin);
-  return std::string(text.substr(0, text.find_first_of("\r\n")));
 }
 
 void Describe(const ArtifactData& data, ArtifactStore::EntryInfo& info) {
@@ -86,10 +81,11 @@ std::vector<ArtifactStore::EntryInfo> ArtifactStore::List() const {
       info.action = action;
       info.last_used_unix_s = negative.unix_s;
       info.negative = true;
-      info.trouble = FirstLine(negative.log);
+      info.trouble = TellingLine(negative.log);
       if (const auto spec = SpecOfRequestRecord(negative.request_record)) {
         info.spec = SpecName(*spec);
       }
+      if (const auto key = Sha256(negative.request_record)) info.request = ArtifactKey{*key};
       entries.push_back(std::move(info));
     });
   }
@@ -127,20 +123,33 @@ Result<std::string> ArtifactStore::ReadEntry(const EntryInfo& entry) const {
 ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileControl& control) {
   const Impl::Active active(impl_->runtime());
   VerifyReport report;
-  // What another library version or another compiler made is sound as it is, and is not what would
-  // be made here.
+  // False where it was cancelled.
   const auto compile_again = [&](const ArtifactData& data, const std::string& place) {
     auto request = impl_->Resolve(data.spec);
-    if (!request || request->record.key != data.request) return;
-    impl_->ResolveAction(*request);
-    if (!request->action || request->action->key != data.action) return;
+    // What another library version or another compiler made is sound as it is, and is not what
+    // would be made here.
+    if (!request || request->record.key != data.request) {
+      ++report.not_ours;
+      return true;
+    }
+    impl_->ResolveActionNow(*request);
+    if (request->action && request->action->key != data.action) {
+      ++report.not_ours;
+      return true;
+    }
     const auto difference = impl_->CompareWithRecompiled(*request, data, control.cancelled);
+    if (!difference) {
+      if (difference.error().code == ErrorCode::kCancelled) return false;
+      ++report.not_recompiled;
+      if (report.why_not.empty()) report.why_not = OneLine(difference.error().message);
+      return true;
+    }
     ++report.recompiled;
-    if (difference && difference->empty()) return;
+    if (difference->empty()) return true;
     ++report.differ;
-    if (difference) impl_->Count(CounterIndex(&ArtifactCounters::verify_mismatches));
-    report.troubles.push_back(Format("{}: {}: {}", place, SpecName(data.spec),
-                                     difference ? *difference : difference.error().message));
+    impl_->Count(CounterIndex(&ArtifactCounters::verify_mismatches));
+    report.troubles.push_back(Format("{}: {}: {}", place, SpecName(data.spec), *difference));
+    return true;
   };
   std::vector<EntryFile> files;
   StoreDir* const dir = impl_->user();
@@ -153,7 +162,11 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     progress.compiled = report.recompiled;
     progress.last = spec;
     if (control.progress) control.progress(progress);
-    return control.cancelled && control.cancelled();
+    return !(control.cancelled && control.cancelled());
+  };
+  const auto stopped = [&] {
+    report.cancelled = true;
+    return report;
   };
   for (const EntryFile& file : files) {
     StoreDir::Lookup lookup = dir->Look(file.action);
@@ -162,12 +175,12 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     if (lookup.quarantined) impl_->Count(CounterIndex(&ArtifactCounters::quarantined));
     if (lookup.found) {
       ++report.good;
-      if (recompile) compile_again(lookup.found->data, file.path);
+      if (recompile && !compile_again(lookup.found->data, file.path)) return stopped();
     } else {
       report.troubles.push_back(
           Format("{}: {}", file.path, lookup.detail.empty() ? "it is gone" : lookup.detail));
     }
-    if (step(lookup.found ? lookup.found->data.spec : KernelSpec{})) return report;
+    if (!step(lookup.found ? lookup.found->data.spec : KernelSpec{})) return stopped();
   }
   for (const auto& bundle : impl_->bundles.all()) {
     Bundle::VerifyResult whole = bundle->Verify();
@@ -177,8 +190,8 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     }
     for (std::size_t i = 0; i < bundle->size(); ++i) {
       const auto data = bundle->Load(i);
-      if (data && recompile) compile_again(*data, bundle->path());
-      if (step(data ? data->spec : KernelSpec{})) return report;
+      if (data && recompile && !compile_again(*data, bundle->path())) return stopped();
+      if (!step(data ? data->spec : KernelSpec{})) return stopped();
     }
   }
   return report;
@@ -197,7 +210,11 @@ ArtifactStore::GcReport ArtifactStore::Gc(bool dry_run, bool unreachable) {
   };
   add(dir->Sweep(dry_run));
   if (unreachable) {
-    const auto compiler = impl_->Compiler();  // without one only sources are compared
+    const auto compiler = impl_->Compiler();
+    if (!compiler) {
+      report.note =
+          "only sources were compared, not compilers: " + OneLine(compiler.error().message);
+    }
     for (const EntryFile& file : EntryFiles(*dir)) {
       const StoreDir::Lookup lookup = dir->Look(file.action);
       if (!lookup.found) continue;  // Verify's affair
@@ -251,30 +268,40 @@ class Nearest {
   std::size_t best_ = std::numeric_limits<std::size_t>::max();
 };
 
-void ExplainBundles(const BundleLayer& bundles, const KernelRequest& request, bool ignored,
+/// How a store looks, beside what it looks for.
+struct Look {
+  bool ignored = false;  ///< it does not
+  bool whole = false;    ///< for whole artifacts
+};
+
+void ExplainBundles(const BundleLayer& bundles, const KernelRequest& request, Look look,
                     Explanation& explanation) {
   for (const auto& bundle : bundles.all()) {
     Explanation::Layer layer;
     layer.layer = ArtifactLayer::kBundle;
     layer.place = bundle->path();
     if (const auto index = bundle->Find(request.record.key)) {
-      if (ignored) {
+      const auto data = bundle->Load(*index);
+      if (look.ignored) {
         layer.reason = MissReason::kIgnored;
       } else if (const auto refusal = bundle->Check(*index, request.needs)) {
         layer.reason =
             refusal->field == "payload_digest" ? MissReason::kCorrupt : MissReason::kIncompatible;
         layer.detail = refusal->ToString();
+      } else if (data && look.whole && !LeftOut(*data).empty()) {
+        layer.reason = MissReason::kIncompatible;
+        layer.detail = LeftOut(*data);
       } else {
         layer.hit = true;
       }
-    } else if (ignored) {
+    } else if (look.ignored) {
       layer.reason = MissReason::kIgnored;
     }
     explanation.layers.push_back(std::move(layer));
   }
 }
 
-void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& request, bool ignored,
+void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& request, Look look,
                    Explanation& explanation) {
   Explanation::Layer layer;
   layer.layer = folder.layer;
@@ -283,7 +310,7 @@ void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& requ
     layer.detail = request.no_compiler ? "not asked: entries are named by compiler, and " +
                                              request.no_compiler->message
                                        : "not asked";
-  } else if (ignored) {
+  } else if (look.ignored) {
     layer.reason = MissReason::kIgnored;
   } else {
     const StoreDir::Lookup lookup = folder.dir->Look(request.action->key);
@@ -293,6 +320,9 @@ void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& requ
     } else if (const auto refusal = DeviceRefusal(lookup.found->data, request.needs)) {
       layer.reason = MissReason::kIncompatible;
       layer.detail = refusal->ToString();
+    } else if (look.whole && !LeftOut(lookup.found->data).empty()) {
+      layer.reason = MissReason::kIncompatible;
+      layer.detail = LeftOut(lookup.found->data);
     } else {
       layer.hit = true;
       layer.place = folder.dir->EntryPath(request.action->key);
@@ -300,7 +330,7 @@ void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& requ
     if (!layer.hit && layer.reason == MissReason::kAbsent && folder.layer == ArtifactLayer::kUser) {
       if (const auto negative = folder.dir->FindNegative(request.action->key)) {
         layer.reason = MissReason::kNegative;
-        layer.detail = FirstLine(negative->log);
+        layer.detail = TellingLine(negative->log);
       }
     }
   }
@@ -316,14 +346,14 @@ Result<ArtifactStore::MissExplanation> ArtifactStore::Explain(const KernelSpec& 
   MissExplanation explanation;
   explanation.request = request->record.key;
   if (request->action) explanation.action = request->action->key;
-  const bool ignored = impl_->options.mode == CacheMode::kRefresh;
+  const Look look{impl_->options.mode == CacheMode::kRefresh, impl_->options.whole_artifacts};
 
   MissExplanation::Layer& memory = explanation.layers.emplace_back();
   memory.layer = ArtifactLayer::kMemory;
   memory.hit = impl_->table.Find(spec) != nullptr;
-  ExplainBundles(impl_->bundles, *request, ignored, explanation);
+  ExplainBundles(impl_->bundles, *request, look, explanation);
   for (const auto& folder : impl_->folders.all()) {
-    ExplainFolder(folder, *request, ignored, explanation);
+    ExplainFolder(folder, *request, look, explanation);
   }
   if (std::any_of(explanation.layers.begin(), explanation.layers.end(),
                   [](const MissExplanation::Layer& layer) { return layer.hit; })) {

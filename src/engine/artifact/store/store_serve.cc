@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/artifact/build.h"
+#include "engine/artifact/store/messages.h"
 #include "engine/artifact/store/store_impl.h"
 
 namespace tilewright {
@@ -203,9 +204,13 @@ void ArtifactStore::Impl::EndWait(KernelRequest& request) {
 void ArtifactStore::Impl::ResolveAction(KernelRequest& request) {
   // Strict mode has no use for a compiler but to name entries of folders.
   if (options.mode == CacheMode::kStrict && !folders.any()) return;
+  ResolveActionNow(request);
+}
+
+void ArtifactStore::Impl::ResolveActionNow(KernelRequest& request) {
   auto found = Compiler();
   if (!found) {
-    request.no_compiler = found.error();
+    request.no_compiler = Error{found.error().code, OneLine(found.error().message)};
     return;
   }
   auto action = MakeActionRecord(request.record.key, (*found)->identity());
@@ -244,9 +249,10 @@ std::optional<Error> ArtifactStore::Impl::Refused(KernelRequest& request, bool c
   const auto negative = dir->FindNegative(request.action->key);
   if (!negative) return {};
   miss(ArtifactLayer::kUser);
-  return Error{ErrorCode::kUnsupported,
-               Format("{}: refused by the compiler before (remembered in {}):\n{}",
-                      SpecName(request.spec), dir->root(), negative->log)};
+  return Error{
+      ErrorCode::kUnsupported,
+      Format("{}: refused by the compiler before: {} (its whole log: {})", SpecName(request.spec),
+             TellingLine(negative->log), dir->NegativePath(request.action->key))};
 }
 
 std::optional<Flights::Outcome> ArtifactStore::Impl::AskLayers(KernelRequest& request,
