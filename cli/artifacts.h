@@ -16,6 +16,7 @@ struct ArtifactArguments {
   std::string shared_dir;
   std::string nvrtc;
   int jobs = 0;
+  bool whole = false;  ///< only artifacts with PTX and source serve
 };
 
 /// The store of this user with the library's kernels. `mode` overrides

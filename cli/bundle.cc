@@ -153,7 +153,10 @@ int BuildBundle(const BundleBuildOptions& options) {
     return Usage("name the architectures: --arch sm_90a,sm_80 (only a --list has its own)",
                  "bundle build");
   }
-  Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, options.artifacts);
+  // A bundle's bytes depend on the kernels and the compiler, not on what a store happens to hold.
+  ArtifactArguments artifacts = options.artifacts;
+  artifacts.whole = options.with_ptx || options.with_source;
+  Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, artifacts);
   if (!store) return ExitFor(store.error());
   Result<std::vector<KernelSpec>> specs = WantedKernels(options, archs, (*store)->families());
   if (!specs) return ExitFor(specs.error());

@@ -175,8 +175,8 @@ int DumpArtifact(const CacheOptions& options) {
   if (!store) return ExitFor(store.error());
   std::vector<ArtifactStore::EntryInfo> found;
   for (ArtifactStore::EntryInfo& entry : (*store)->List()) {
-    if (entry.layer != ArtifactLayer::kBundle && !entry.negative && entry.trouble.empty() &&
-        Matches(entry, options.filter)) {
+    const bool known = !found.empty() && found.front().action == entry.action;  // in several layers
+    if (!known && !entry.negative && entry.trouble.empty() && Matches(entry, options.filter)) {
       found.push_back(std::move(entry));
     }
   }
@@ -185,7 +185,7 @@ int DumpArtifact(const CacheOptions& options) {
         {ErrorCode::kNotFound, fmt::format("{} kernels match '{}'; --dump needs exactly one",
                                            found.size(), options.filter)});
   }
-  Result<std::string> bytes = ReadFile(found.front().place);
+  Result<std::string> bytes = (*store)->ReadEntry(found.front());
   if (!bytes) return ExitFor(bytes.error());
   Result<ArtifactData> artifact = DecodeArtifact(*bytes);
   if (!artifact) return ExitFor(artifact.error());
@@ -234,7 +234,9 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
   Report artifacts;
   artifacts.Set("good", static_cast<std::int64_t>(verified.good))
       .Set("recompiled", static_cast<std::int64_t>(verified.recompiled))
-      .Set("differ", static_cast<std::int64_t>(verified.differ));
+      .Set("differ", static_cast<std::int64_t>(verified.differ))
+      .Set("not_recompiled", static_cast<std::int64_t>(verified.not_recompiled))
+      .Set("why_not", verified.why_not);
   artifacts.Array("troubles");
   for (const std::string& trouble : verified.troubles) {
     artifacts.Append("troubles", trouble);
@@ -247,7 +249,14 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
     out.text += fmt::format("; {} compiled again, {} differ", verified.recompiled, verified.differ);
   }
   out.text += "\n";
-  return verified.troubles.empty() && verified.differ == 0 ? kExitOk : kExitFailed;
+  if (verified.cancelled) return ExitInterrupted();
+  if (verified.not_recompiled > 0) {
+    out.text +=
+        fmt::format("{} not compiled again: {}\n", verified.not_recompiled, verified.why_not);
+  }
+  const bool right =
+      verified.troubles.empty() && verified.differ == 0 && verified.not_recompiled == 0;
+  return right ? kExitOk : kExitFailed;
 }
 
 int ExplainArtifact(const CacheOptions& options, CacheOutput& out) {
@@ -316,6 +325,7 @@ int CollectArtifacts(const CacheOptions& options, CacheOutput& out) {
       gone.removed_entries, HumanBytes(static_cast<double>(gone.removed_bytes)),
       gone.removed_negative, gone.removed_temporaries, gone.removed_quarantined,
       options.dry_run ? " would be removed" : " removed");
+  if (!gone.note.empty()) Warn(gone.note);
   return kExitOk;
 }
 

@@ -94,6 +94,10 @@ int main(int argc, char** argv) {
       ahead = true;
     } else if (std::strcmp(argv[i], "--arch") == 0 && i + 1 < argc) {
       arch_name = argv[++i];
+    } else if (argv[i][0] == '-') {
+      std::fprintf(stderr,
+                   "usage: layout_variants [--ahead] [--arch sm_80] [FOLDER of the store]\n");
+      return 2;
     } else {
       options.root = argv[i];
     }

@@ -85,8 +85,8 @@ Result<BundleReport> ExportArtifacts(const ArtifactStore& store, const std::stri
   std::vector<ArtifactData> artifacts;
   files.reserve(newest.size());  // the artifacts' views point into them
   for (const auto& [request, entry] : newest) {
-    Result<std::string> bytes = ReadFile(entry.place);
-    if (!bytes) continue;  // trimmed meanwhile
+    Result<std::string> bytes = store.ReadEntry(entry);
+    if (!bytes) continue;  // trimmed, or set aside, meanwhile
     files.push_back(std::move(*bytes));
     Result<ArtifactData> artifact = DecodeArtifact(files.back());
     if (!artifact)

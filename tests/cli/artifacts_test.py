@@ -173,6 +173,34 @@ class ArtifactsTest(CliTest):
         self.ok('cache', 'gc', '--unreachable', env=self.env)
         self.assertEqual(self.stat()['entries'], 2)
 
+    def test_what_a_store_holds_does_not_change_a_bundle(self):
+        words = ['bundle', 'build', '--list', self.listed(), '-o']
+        self.ok(*words, self.folder / 'whole.twb', env=self.env)
+        self.ok(*words, self.folder / 'thin.twb', '--no-ptx', '--no-source', env=self.env)
+        self.assertLess((self.folder / 'thin.twb').stat().st_size, (self.folder / 'whole.twb').stat().st_size)
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'there'))
+        self.ok('cache', 'import', self.folder / 'thin.twb', env=there)
+        self.ok(*words, self.folder / 'thin2.twb', '--no-ptx', '--no-source', env=there)
+        self.assertEqual(self.stat(there)['compiles'], 0)
+        self.ok(*words, self.folder / 'whole2.twb', env=there)
+        for name in ('thin', 'whole'):
+            self.assertEqual((self.folder / f'{name}.twb').read_bytes(), (self.folder / f'{name}2.twb').read_bytes())
+
+    def test_a_kernel_of_a_bundle_can_be_looked_into(self):
+        bundle = self.folder / 'look.twb'
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'there'))
+        spec = self.ok('bundle', 'show', bundle, '--json', env=there).json()['kernels'][0]['spec']
+        self.assertIn('.entry', self.ok('cache', 'show', spec, '--bundle', bundle, '--dump', 'ptx', env=there).text)
+
+    def test_checking_without_a_compiler_is_no_success(self):
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', self.folder / 'v.twb', env=self.env)
+        result = self.run_cli('cache', 'verify', '--recompile', '--json', '--nvrtc', self.folder / 'no-nvrtc', env=self.env)
+        told = result.json()['artifacts']
+        self.assertEqual((result.rc, told['good'], told['recompiled'], told['not_recompiled']), (1, 2, 0, 2))
+        self.assertIn('no-nvrtc', told['why_not'])
+        self.assertEqual(self.run_cli('cache', 'verify', '--nvrtc', self.folder / 'no-nvrtc', env=self.env).rc, 0)
+
     def test_a_damaged_entry_is_set_aside_and_made_again(self):
         words = ['bundle', 'build', '--list', self.listed(), '-o', self.folder / 'e.twb', '--json']
         self.ok(*words, env=self.env)
