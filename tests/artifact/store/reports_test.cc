@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "artifact/store/fake_compiler.h"
@@ -242,14 +243,15 @@ TEST_F(StoreReports, ACancelledVerificationSaysSoAndBlamesNoEntry) {
   std::atomic<bool> began{false};
   compiler = MakeFakeCompiler({.hangs = true, .begins = [&](const CompileJob&) { began = true; }});
   const auto store = Open();
-  const auto report = store->Verify(true, {.cancelled = [&] { return began.load(); }});
+  const auto report =
+      store->Verify(true, {.cancelled = [&] { return began.load(); }, .progress = {}});
   EXPECT_TRUE(report.cancelled);
   EXPECT_EQ(report.differ, 0u);
   EXPECT_EQ(report.recompiled, 0u);
   EXPECT_EQ(report.not_recompiled, 0u);
   EXPECT_THAT(report.troubles, IsEmpty());
   EXPECT_EQ(compiler->compiles(), 1);
-  EXPECT_TRUE(store->Verify(false, {.cancelled = [] { return true; }}).cancelled);
+  EXPECT_TRUE(store->Verify(false, {.cancelled = [] { return true; }, .progress = {}}).cancelled);
   EXPECT_FALSE(store->Verify(false).cancelled);
 }
 
@@ -268,6 +270,10 @@ TEST_F(StoreReports, WhatCouldNotBeCompiledAgainIsToldAndIsNoDifference) {
   EXPECT_EQ(poor.not_recompiled, 3u);
   EXPECT_THAT(poor.why_not, HasSubstr("no memory; left"));
   EXPECT_THAT(poor.troubles, IsEmpty());
+
+  compiler = MakeFakeCompiler(
+      {.fails = [](const CompileJob&) -> std::optional<CompileFailure> { throw 7; }});
+  EXPECT_EQ(Open()->Verify(true).not_recompiled, 3u);
 
   auto options = Options();
   options.compiler = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -191,6 +192,11 @@ tl::expected<CompileService::Kernel, CompileFailure> CompileService::Build(
     return Make(*input, compiler, stop);
   } catch (const std::bad_alloc&) {
     return Failed({ErrorCode::kOutOfMemory, SpecName(spec) + ": no memory left to compile it"});
+  } catch (const std::exception& exception) {
+    return Failed({ErrorCode::kInternal, Format("{}: {}", SpecName(spec), exception.what())});
+  } catch (...) {
+    return Failed({ErrorCode::kInternal,
+                   SpecName(spec) + ": the compiler threw something that is no std::exception"});
   }
 }
 
