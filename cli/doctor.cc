@@ -26,7 +26,11 @@ class Findings {
   void Add(Health health, const std::string& what, const std::string& value) {
     constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
     const auto index = static_cast<std::size_t>(health);
-    text_ += fmt::format("{}  {:<22}{}\n", kMarks[index], what, value);
+    text_ += fmt::format("{}  {:<22}", kMarks[index], what);
+    // A list of places stands under its first line.
+    for (const char c : value)
+      text_ += c == '\n' ? std::string("\n") + std::string(28, ' ') : std::string(1, c);
+    text_ += "\n";
     bad_ = bad_ || health == Health::kBad;
     constexpr const char* kWords[] = {"ok", "note", "bad"};
     Report row;
