@@ -165,7 +165,8 @@ TEST_F(CompileServiceTest, AKernelOverItsLimitsIsADeterministicErrorThatNamesThe
     EXPECT_EQ(kernel.error().error.code, ErrorCode::kUnsupported);
     EXPECT_THAT(kernel.error().error.message, HasSubstr(one.words));
     EXPECT_THAT(kernel.error().error.message, HasSubstr("service_test."));
-    EXPECT_EQ(kernel.error().log, "log");
+    // Why first, so that a refusal remembered by its first line says it.
+    EXPECT_EQ(kernel.error().log, std::string(one.words) + "\nlog");
   }
   const FakeCompiler compiler([](const CompileJob&, const CancelFn&) {
     return FakeCompiler::Output({.registers = 168, .stack_bytes = 16, .spill_load_bytes = 12});
