@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -235,7 +236,14 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   const DispatchCache cache = BuildCache(records.Load(), registry, options.scope);
   const GemmChoice choice = *Choose(Feasible(*Validate(desc), registry, *device), &cache);
   EXPECT_EQ(choice.provenance(), Provenance::kMeasured);
-  EXPECT_EQ(choice.kernel().name(), report->rows[0].kernel);
+  // One winner a layout of the weights is stored; among layouts the least median counts, while the
+  // report keeps the incumbent where the difference is noise. So it is one of the winners.
+  std::vector<std::string> winners;
+  for (const Record& record : records.Load()) {
+    if (record.chosen) winners.push_back(record.kernel);
+  }
+  EXPECT_THAT(winners, testing::Contains(report->rows[0].kernel));
+  EXPECT_THAT(winners, testing::Contains(std::string(choice.kernel().name())));
   const auto again = TuneGemm(problems, registry, *device, records, *measurer, options);
   EXPECT_EQ(again->skipped, 1);
 }
