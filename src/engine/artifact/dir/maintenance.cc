@@ -126,7 +126,7 @@ ArtifactStore::GcReport StoreDir::Impl::Trim(const TrimRequest& request) {
   const std::uint64_t generation = KeyLocks::ForkGeneration();
   const int locked = writable() ? locks.TryLock(KeyLocks::kTrimming, file_mode) : -EROFS;
   if (locked == -EAGAIN && !request.force) return {};
-  const ArtifactStore::GcReport report = TrimLocked(request);
+  ArtifactStore::GcReport report = TrimLocked(request);
   if (locked == 0) locks.Unlock(KeyLocks::kTrimming, generation);
   return report;
 }
