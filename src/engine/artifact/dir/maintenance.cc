@@ -10,6 +10,14 @@
 #include "engine/artifact/dir/store_dir_impl.h"
 
 namespace tilewright {
+namespace {
+
+/// A folder that was put in the place of a file goes only when it is empty.
+bool Discard(Filesystem& files, const std::string& path, const Filesystem::Stat& stat) {
+  return (stat.IsDirectory() ? files.RemoveDir(path.c_str()) : files.Unlink(path.c_str())) == 0;
+}
+
+}  // namespace
 
 void StoreDir::Impl::Walk(const std::string& folder, std::string_view suffix,
                           const Visit& visit) const {
@@ -182,12 +190,7 @@ std::uint64_t StoreDir::Impl::SweepTemporaries(bool dry_run) {
     Filesystem::Stat stat;
     if (files.StatPath(path.c_str(), stat) != 0) continue;
     if (!OwnerIsDead(name, self) && !OldFile(stat, kTemporarySeconds, now)) continue;
-    if (!dry_run) {
-      const int error =
-          stat.IsDirectory() ? files.RemoveDir(path.c_str()) : files.Unlink(path.c_str());
-      if (error != 0) continue;
-    }
-    ++removed;
+    if (dry_run || Discard(files, path, stat)) ++removed;
   }
   return removed;
 }
@@ -225,13 +228,7 @@ std::uint64_t StoreDir::Impl::SweepQuarantine(bool dry_run) {
     const std::string path = layout.quarantine + "/" + name;
     Filesystem::Stat stat;
     if (files.StatPath(path.c_str(), stat) != 0) continue;
-    if (!dry_run) {
-      // A folder that was put in the place of an entry goes only when it is empty.
-      const int error =
-          stat.IsDirectory() ? files.RemoveDir(path.c_str()) : files.Unlink(path.c_str());
-      if (error != 0) continue;
-    }
-    ++removed;
+    if (dry_run || Discard(files, path, stat)) ++removed;
   }
   return removed;
 }
