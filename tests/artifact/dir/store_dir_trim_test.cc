@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "dir_fixture.h"
@@ -35,6 +36,14 @@ class StoreDirTrim : public testing::Test {
       ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
       SetStamp(EntryPath(root_, entry.action), kNow - 100 * kDay + i * kHour);
     }
+  }
+  /// Publishes until there is no room; nothing is old enough to go.
+  static void FillToTheCap(StoreDir& dir, const std::vector<Entry>& entries) {
+    int refused = 0;
+    for (const Entry& entry : entries) {
+      if (dir.Publish(entry.action, entry.bytes) == StoreDir::Published::kNot) ++refused;
+    }
+    EXPECT_GT(refused, 0);
   }
   std::vector<int> Left(int count) {
     std::vector<int> left;
@@ -129,6 +138,57 @@ TEST_F(StoreDirTrim, AClockThatWasSetBackStopsNothing) {
   std::string why;
   EXPECT_EQ(dir->Publish(entry.action, entry.bytes, &why), StoreDir::Published::kNew) << why;
 }
+
+TEST_F(StoreDirTrim, WhatComesAndGoesDuringASurveyDoesNotLoseCount) {
+  Fill(7);
+  std::vector<Entry> entries;
+  for (int i = 0; i < 40; ++i) entries.push_back(MakeTestEntry(i));
+  const auto by_place = [](const Entry& a, const Entry& b) {
+    return EntryPath("", a.action) < EntryPath("", b.action);
+  };
+  const Entry last = *std::max_element(entries.begin(), entries.begin() + 7, by_place);
+  const Entry first = *std::min_element(entries.begin() + 7, entries.end(), by_place);
+  ASSERT_TRUE(by_place(first, last));
+  // One comes where the survey has been and one goes where it will be: it misses both, while the
+  // number of entries is the same before and after.
+  const auto other = OpenCapped(0);
+  const auto dir = OpenCapped(10);
+  files_.Arm({.kind = Fault::kHook,
+              .only = FaultyFilesystem::Call::kStatPath,
+              .path_part = EntryPath("", last.action),
+              .hook = [&] {
+                EXPECT_EQ(other->Publish(first.action, first.bytes), StoreDir::Published::kNew);
+                EXPECT_TRUE(other->Remove(last.action));
+              }});
+  (void)dir->Trim(true, false);
+  EXPECT_EQ(files_.fired(), 1);
+  files_.Disarm();
+  FillToTheCap(*dir, entries);
+  EXPECT_EQ(dir->GetTotals().entries, 10u);
+}
+
+class StoreDirTrimDuring : public StoreDirTrim, public testing::WithParamInterface<int> {};
+
+/// Another survey at each of the looks at the counters' file, before and after the entry goes.
+TEST_P(StoreDirTrimDuring, ARemovalDoesNotTakeTheEntryOffTwice) {
+  Fill(9);
+  const auto dir = OpenCapped(10);
+  const auto other = OpenCapped(10);
+  (void)dir->Trim(true, false);
+  files_.Arm({.kind = Fault::kHook,
+              .step = GetParam(),
+              .only = FaultyFilesystem::Call::kStatFd,
+              .hook = [&] { (void)other->Trim(true, false); }});
+  EXPECT_TRUE(dir->Remove(MakeTestEntry(3).action));
+  files_.Disarm();
+  std::vector<Entry> entries;
+  for (int i = 20; i < 40; ++i) entries.push_back(MakeTestEntry(i));
+  FillToTheCap(*dir, entries);
+  EXPECT_LE(dir->GetTotals().entries, 10u);
+  EXPECT_GE(dir->GetTotals().entries, 9u) << "the totals may be too large, by this one";
+}
+
+INSTANTIATE_TEST_SUITE_P(AllLooks, StoreDirTrimDuring, testing::Range(1, 7));
 
 TEST_F(StoreDirTrim, OneTrimAMinute) {
   Fill(6);

@@ -26,8 +26,8 @@ class CountersFile {
   /// Words of the header that belong to the store itself.
   enum Word : std::size_t {
     kTotalsKnown = 4,  ///< 0: the next two count from an unknown start
-    kEntries = 5,      ///< entry files, those about to be renamed into place included
-    kEntryBytes = 6,   ///< their sizes
+    kEntries = 5,      ///< entry files, those about to be renamed into place included (total.h)
+    kEntryBytes = 6,   ///< their sizes (total.h)
     kTrimUnixS = 7,    ///< when somebody last looked through all entries to trim
     kSweepUnixS = 8,   ///< when somebody last swept
     kSlot0 = kHeaderWords
@@ -51,6 +51,16 @@ class CountersFile {
   std::uint64_t Add(std::size_t word, std::uint64_t amount);  ///< modulo 2^64; gives the new value
   std::uint64_t Get(std::size_t word) const;
   void Set(std::size_t word, std::uint64_t value);
+  /// Replaces what is there by what `next` makes of it, in one step; `next` may be asked again, and
+  /// leaves it by giving it back.
+  template <class Next>
+  void Change(std::size_t word, const Next& next) {
+    const std::lock_guard lock(mutex_);
+    std::atomic<std::uint64_t>& there = Current()[word];
+    std::uint64_t value = there.load();
+    while (!there.compare_exchange_weak(value, next(value))) {
+    }
+  }
   /// Sets the word if it is still `expected`.
   bool Replace(std::size_t word, std::uint64_t expected, std::uint64_t value);
   /// What was counted: in the file and, where that cannot be written, in memory as well.

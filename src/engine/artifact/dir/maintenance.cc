@@ -36,23 +36,41 @@ void StoreDir::Impl::Walk(const std::string& folder, std::string_view suffix,
 }
 
 void StoreDir::Impl::AddTotals(std::int64_t entries, std::int64_t bytes) {
-  counters.Add(CountersFile::kEntries, static_cast<std::uint64_t>(entries));
-  counters.Add(CountersFile::kEntryBytes, static_cast<std::uint64_t>(bytes));
+  counters.Change(CountersFile::kEntries,
+                  [&](std::uint64_t word) { return kEntriesFormat.Changed(word, entries); });
+  counters.Change(CountersFile::kEntryBytes,
+                  [&](std::uint64_t word) { return kBytesFormat.Changed(word, bytes); });
+}
+
+void StoreDir::Impl::TakeOff(const Totals& before, std::uint64_t bytes) {
+  counters.Change(CountersFile::kEntries, [&](std::uint64_t word) {
+    if (!kEntriesFormat.SameSurvey(word, before.entries)) return word;
+    return kEntriesFormat.Changed(word, -1);
+  });
+  counters.Change(CountersFile::kEntryBytes, [&](std::uint64_t word) {
+    if (!kBytesFormat.SameSurvey(word, before.bytes)) return word;
+    return kBytesFormat.Changed(word, -static_cast<std::int64_t>(bytes));
+  });
 }
 
 bool StoreDir::Impl::Fits(std::int64_t more_entries, std::int64_t more_bytes) const {
-  const auto within = [&](CountersFile::Word word, std::int64_t more, std::uint64_t cap) {
-    if (cap == 0) return true;
-    const auto total = static_cast<std::int64_t>(counters.Get(word));
-    return std::max<std::int64_t>(total, 0) + more <= static_cast<std::int64_t>(cap);
+  const auto within = [](std::int64_t total, std::int64_t more, std::uint64_t cap) {
+    return cap == 0 || std::max<std::int64_t>(total, 0) + more <= static_cast<std::int64_t>(cap);
   };
-  return within(CountersFile::kEntries, more_entries, options.max_entries) &&
-         within(CountersFile::kEntryBytes, more_bytes, options.max_bytes);
+  const Totals totals = TotalsBefore();
+  return within(kEntriesFormat.Value(totals.entries), more_entries, options.max_entries) &&
+         within(kBytesFormat.Value(totals.bytes), more_bytes, options.max_bytes);
 }
 
 bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   if (!capped()) return true;
-  if (counters.Get(CountersFile::kTotalsKnown) == 0) (void)Survey();
+  const auto known = [&] { return counters.Get(CountersFile::kTotalsKnown) != 0; };
+  constexpr int kAttempts = 4;
+  for (int attempt = 0; attempt < kAttempts && !known(); ++attempt) (void)Survey();
+  if (!known()) {
+    why = Format("{}: the entries change faster than they can be counted", layout.root);
+    return false;
+  }
   const auto size = static_cast<std::int64_t>(bytes);
   if (Fits(1, size)) return true;
   (void)Trim({1, size, false, false});
@@ -60,17 +78,18 @@ bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   why = Format(
       "{}: no room for {} bytes: {} entries of at most {}, {} of {} bytes, and what could go "
       "was used less than 10 minutes ago, or somebody trimmed less than a minute ago",
-      layout.root, bytes, counters.Get(CountersFile::kEntries), options.max_entries,
-      counters.Get(CountersFile::kEntryBytes), options.max_bytes);
+      layout.root, bytes, kEntriesFormat.Value(counters.Get(CountersFile::kEntries)),
+      options.max_entries, kBytesFormat.Value(counters.Get(CountersFile::kEntryBytes)),
+      options.max_bytes);
   return false;
 }
 
 std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
-  // A publisher counts its entry while it is in tmp/ and before it is renamed. So if nobody counted
-  // between the first and the last line, every file counted is in tmp/ now or in entries/ later.
-  const std::uint64_t entries_before = counters.Get(CountersFile::kEntries);
-  const std::uint64_t bytes_before = counters.Get(CountersFile::kEntryBytes);
-  std::uint64_t entries = 0, bytes = 0;
+  // A publisher counts its entry while it is in tmp/ and before it is renamed. So if nobody changed
+  // the totals between the first and the last line, every file counted is in tmp/ now or in
+  // entries/ later.
+  const Totals before = TotalsBefore();
+  std::int64_t entries = 0, bytes = 0;
   std::vector<std::string> names;
   Filesystem::Stat stat;
   const std::int64_t now = Now();
@@ -80,18 +99,20 @@ std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
       if (files.StatPath((layout.temporaries + "/" + name).c_str(), stat) != 0) continue;
       if (OwnerIsDead(name, self) || OldFile(stat, kTemporarySeconds, now)) continue;
       ++entries;
-      bytes += stat.size;
+      bytes += static_cast<std::int64_t>(stat.size);
     }
   }
   std::vector<EntryFile> found;
   Walk(layout.entries, kEntrySuffix, [&](const ArtifactKey&, const std::string& path) {
     if (files.StatPath(path.c_str(), stat) != 0 || !stat.IsRegular()) return;
     ++entries;
-    bytes += stat.size;
+    bytes += static_cast<std::int64_t>(stat.size);
     found.push_back({path, stat, std::min(stat.mtime_s, now)});
   });
-  if (counters.Replace(CountersFile::kEntries, entries_before, entries) &&
-      counters.Replace(CountersFile::kEntryBytes, bytes_before, bytes)) {
+  if (counters.Replace(CountersFile::kEntries, before.entries,
+                       kEntriesFormat.Surveyed(before.entries, entries)) &&
+      counters.Replace(CountersFile::kEntryBytes, before.bytes,
+                       kBytesFormat.Surveyed(before.bytes, bytes))) {
     counters.Set(CountersFile::kTotalsKnown, 1);
   }
   return found;
@@ -110,9 +131,10 @@ bool StoreDir::Impl::Evict(const EntryFile& entry) {
       stat.mtime_s > std::max(entry.stat.mtime_s, entry.stamp_s)) {
     return false;
   }
+  const Totals before = TotalsBefore();
   const int error = files.Unlink(entry.path.c_str());
   if (error == 0) {
-    AddTotals(-1, -static_cast<std::int64_t>(stat.size));
+    TakeOff(before, stat.size);
     evictions.fetch_add(1);
   }
   if (error != 0 && error != -ENOENT) (void)Failed("remove", entry.path, error);

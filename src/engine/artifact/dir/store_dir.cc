@@ -110,8 +110,9 @@ bool StoreDir::Impl::Quarantine(const std::string& path, const Filesystem::Stat&
 }
 
 bool StoreDir::Impl::QuarantineEntry(const std::string& path, const Filesystem::Stat& stat) {
+  const Totals before = TotalsBefore();
   if (!Quarantine(path, stat)) return false;
-  if (stat.IsRegular()) AddTotals(-1, -static_cast<std::int64_t>(stat.size));
+  if (stat.IsRegular()) TakeOff(before, stat.size);
   return true;
 }
 
@@ -300,8 +301,9 @@ Status StoreDir::Remove(const ArtifactKey& action) {
   Filesystem::Stat stat;
   int error = impl_->files.StatPath(path.c_str(), stat);
   if (error == 0) {
+    const Impl::Totals before = impl_->TotalsBefore();
     error = impl_->files.Unlink(path.c_str());
-    if (error == 0) impl_->AddTotals(-1, -static_cast<std::int64_t>(stat.size));
+    if (error == 0) impl_->TakeOff(before, stat.size);
     if (error == -EISDIR && impl_->Quarantine(path, stat)) error = 0;
   }
   if (error == 0 || error == -ENOENT || error == -ENOTDIR) return {};

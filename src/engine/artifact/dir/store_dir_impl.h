@@ -12,6 +12,7 @@
 #include "engine/artifact/dir/dir_layout.h"
 #include "engine/artifact/dir/key_locks.h"
 #include "engine/artifact/dir/store_dir.h"
+#include "engine/artifact/dir/total.h"
 
 namespace tilewright {
 
@@ -76,7 +77,17 @@ struct StoreDir::Impl {
 
   // --- caps (maintenance.cc)
   bool capped() const { return options.max_bytes != 0 || options.max_entries != 0; }
+  /// The totals may be larger than what is there, never smaller, whoever dies or counts meanwhile:
+  /// what comes is added before, and taken off again where it did not come.
   void AddTotals(std::int64_t entries, std::int64_t bytes);
+  /// What goes is taken off after, if the totals were not counted anew since before.
+  struct Totals {
+    std::uint64_t entries = 0, bytes = 0;  ///< words (total.h)
+  };
+  Totals TotalsBefore() const {
+    return {counters.Get(CountersFile::kEntries), counters.Get(CountersFile::kEntryBytes)};
+  }
+  void TakeOff(const Totals& before, std::uint64_t bytes);
   /// Whether the totals, with so much more, stay within the caps.
   bool Fits(std::int64_t more_entries, std::int64_t more_bytes) const;
   /// Trims where there is no room for a file of that size; whether there is.
@@ -87,7 +98,7 @@ struct StoreDir::Impl {
   };
   ArtifactStore::GcReport Trim(const TrimRequest& request);
   ArtifactStore::GcReport TrimLocked(const TrimRequest& request);
-  /// Looks at every entry and sets the totals right.
+  /// Looks at every entry and, where nobody changed the totals meanwhile, sets them right.
   struct EntryFile {
     std::string path;
     Filesystem::Stat stat;
