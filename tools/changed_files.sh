@@ -1,7 +1,7 @@
-# Sourced: sets `sources` to the C++ files to look at. --all: every tracked or new one; otherwise those that differ from the
+# Sourced: sets `sources` to the C++ and CUDA files to look at. --all: every tracked or new one; otherwise those that differ from the
 # last commit but one.
 list() { git ls-files --cached --others --exclude-standard -- "$@"; }
-patterns=('include/*.h' '*.cc' '*.h')
+patterns=('include/*.h' '*.cc' '*.h' '*.cu' '*.cuh')
 if [[ ${1:-} == --all ]] || ! git rev-parse -q --verify HEAD~1 >/dev/null; then
   mapfile -t sources < <(list "${patterns[@]}" | sort -u)
 else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats the changed C++ files in place; --all: all of them; --which: prints the clang-format that is used and does nothing.
+# Formats the changed C++ and CUDA files in place; --all: all of them; --which: prints the clang-format that is used and does nothing.
 # Versions format differently: only 14 (Debian 12's) counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -27,7 +27,7 @@ Result<Ed25519Public> ReadPublicKey(const std::string& pem_file);
 struct BundleWriteOptions {
   bool with_ptx = true;
   bool with_source = true;
-  std::string sign_key_file;  ///< PEM private key, not encrypted; "" writes no signature
+  std::string sign_key_file = {};  ///< PEM private key, not encrypted; "" writes no signature
 };
 
 /// The bundle file's bytes for these artifacts (docs/bundle.md). Sorted by request key, payloads

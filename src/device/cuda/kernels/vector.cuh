@@ -3,8 +3,8 @@
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 
-// Wide loads and stores of global memory. Stream: data that one SM reads once (weights): not kept in
-// L1, 128 bytes fetched into L2 at a time. Cached: data that many warps read (activations).
+// Wide loads and stores of global memory. Stream: data that one SM reads once (weights): not kept
+// in L1, 128 bytes fetched into L2 at a time. Cached: data that many warps read (activations).
 
 namespace tw {
 
@@ -104,16 +104,15 @@ TW_DEVICE void LoadPack(const void* base, i64 index, float (&out)[kCount]) {
     out[0] = LoadElement<kType>(base, index);
   } else if constexpr (kType == Type::kF32) {
     static_assert(kCount % 4 == 0, "whole 16-byte loads");
-TW_UNROLL
+    TW_UNROLL
     for (int i = 0; i < kCount; i += 4) {
-      const U32x4 r =
-          *reinterpret_cast<const U32x4*>(static_cast<const float*>(base) + index + i);
-TW_UNROLL
+      const U32x4 r = *reinterpret_cast<const U32x4*>(static_cast<const float*>(base) + index + i);
+      TW_UNROLL
       for (int j = 0; j < 4; ++j) out[i + j] = FloatOf(r.v[j]);
     }
   } else if constexpr (kCount == 4) {
     const U32x2 r = *reinterpret_cast<const U32x2*>(static_cast<const u16*>(base) + index);
-TW_UNROLL
+    TW_UNROLL
     for (int j = 0; j < 2; ++j) {
       out[2 * j] = LowToF32<kType>(r.v[j]);
       out[2 * j + 1] = HighToF32<kType>(r.v[j]);
@@ -121,7 +120,7 @@ TW_UNROLL
   } else {
     static_assert(kCount == 8, "1, 4 or 8 elements");
     const U32x4 r = *reinterpret_cast<const U32x4*>(static_cast<const u16*>(base) + index);
-TW_UNROLL
+    TW_UNROLL
     for (int j = 0; j < 4; ++j) {
       out[2 * j] = LowToF32<kType>(r.v[j]);
       out[2 * j + 1] = HighToF32<kType>(r.v[j]);
@@ -136,7 +135,7 @@ TW_DEVICE void StorePack(void* base, i64 index, const float (&in)[kCount]) {
     StoreElement<kType>(base, index, in[0]);
   } else if constexpr (kType == Type::kF32) {
     static_assert(kCount % 4 == 0, "whole 16-byte stores");
-TW_UNROLL
+    TW_UNROLL
     for (int i = 0; i < kCount; i += 4) {
       const U32x4 r{{BitsOf(in[i]), BitsOf(in[i + 1]), BitsOf(in[i + 2]), BitsOf(in[i + 3])}};
       *reinterpret_cast<U32x4*>(static_cast<float*>(base) + index + i) = r;

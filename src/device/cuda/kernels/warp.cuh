@@ -13,7 +13,7 @@ inline constexpr u32 kAllLanes = 0xffffffffu;
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes
 /// hold the same bits.
 TW_DEVICE float WarpSum(float value) {
-TW_UNROLL
+  TW_UNROLL
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
   return value;
 }
@@ -27,7 +27,7 @@ TW_DEVICE float BlockSum(float value, float* scratch) {
   if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   __syncthreads();  // every warp's sum is there before anyone adds them up
   float sum = 0.0f;
-TW_UNROLL
+  TW_UNROLL
   for (int warp = 0; warp < kWarps; ++warp) sum += scratch[warp];
   return sum;
 }

@@ -1,6 +1,5 @@
-#include "spec.cuh"
-
 #include "ops/norm/cuda/rmsnorm_kernel.cuh"
+#include "spec.cuh"
 
 extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::RmsNormParams params) {

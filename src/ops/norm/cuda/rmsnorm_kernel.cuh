@@ -12,8 +12,8 @@
 
 namespace tw {
 
-/// Types: in, weight, residual and sum (kNone without a residual), out. kPacks packs of a thread are
-/// kept in registers.
+/// Types: in, weight, residual and sum (kNone without a residual), out. kPacks packs of a thread
+/// are kept in registers.
 template <Type kTypeA, Type kTypeB, Type kTypeC, Type kTypeD, int kWarps, int kPacks>
 struct RmsNorm {
   static constexpr bool kAdds = kTypeC != Type::kNone;
@@ -28,9 +28,8 @@ struct RmsNorm {
   /// h = h + residual at elements c .. c + kCount - 1, rounded as stored: the same numbers as an
   /// addition and a norm one after the other.
   template <int kCount>
-  TW_DEVICE void AddAndStore(int c, const float (&residual)[kCount],
-                                              float (&h)[kCount]) const {
-TW_UNROLL
+  TW_DEVICE void AddAndStore(int c, const float (&residual)[kCount], float (&h)[kCount]) const {
+    TW_UNROLL
     for (int i = 0; i < kCount; ++i) h[i] = RoundTo<kTypeSum>(h[i] + residual[i]);
     StorePack<kTypeSum, kCount>(p.sum, row * p.sum_stride + c, h);
   }
@@ -59,7 +58,7 @@ TW_UNROLL
   TW_DEVICE void Store(int c, float scale, const float (&h)[kCount]) const {
     float weight[kCount], out[kCount];
     LoadPack<kTypeB, kCount>(p.weight, c, weight);
-TW_UNROLL
+    TW_UNROLL
     for (int i = 0; i < kCount; ++i) out[i] = h[i] * scale * weight[i];
     StorePack<kTypeD, kCount>(p.out, row * p.out_stride + c, out);
   }
@@ -76,8 +75,9 @@ TW_UNROLL
 
   TW_DEVICE void InRegisters() const {
     float h[kPacks][kPack], residual[kPacks][kPack];
-    // All loads before the first store: the compiler must take a store for one to what is read next.
-TW_UNROLL
+    // All loads before the first store: the compiler must take a store for one to what is read
+    // next.
+    TW_UNROLL
     for (int i = 0; i < kPacks; ++i) {
       const int c = ColumnOf(i);
       if (c >= p.width) continue;
@@ -86,16 +86,16 @@ TW_UNROLL
         LoadPack<kTypeC, kPack>(p.residual, row * p.residual_stride + c, residual[i]);
     }
     float squares = 0.0f;
-TW_UNROLL
+    TW_UNROLL
     for (int i = 0; i < kPacks; ++i) {
       const int c = ColumnOf(i);
       if (c >= p.width) continue;
       if constexpr (kAdds) AddAndStore(c, residual[i], h[i]);
-TW_UNROLL
+      TW_UNROLL
       for (int j = 0; j < kPack; ++j) squares = Fma(h[i][j], h[i][j], squares);
     }
     const float scale = Scale(squares);
-TW_UNROLL
+    TW_UNROLL
     for (int i = 0; i < kPacks; ++i) {
       if (ColumnOf(i) < p.width) Store(ColumnOf(i), scale, h[i]);
     }
@@ -110,7 +110,7 @@ TW_UNROLL
     for (int c = first; c < p.width; c += kThreads * kCount) {
       float h[kCount];
       Load(c, h);
-TW_UNROLL
+      TW_UNROLL
       for (int j = 0; j < kCount; ++j) squares = Fma(h[j], h[j], squares);
     }
     const float scale = Scale(squares);

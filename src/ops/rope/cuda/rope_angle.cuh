@@ -4,9 +4,9 @@
 #include "device/cuda/kernels/types.cuh"
 
 // Angles of the rotary embedding without f64: a frequency is a fraction of a turn a position, as a
-// 64-bit fraction. Multiplying by the position drops whole turns exactly, so that the angle is right
-// at every position: its error is that of the frequency (2^-54 of it, rounded once from f64) times
-// the position. Compiles on the host, where a test compares with f64.
+// 64-bit fraction. Multiplying by the position drops whole turns exactly, so that the angle is
+// right at every position: its error is that of the frequency (2^-54 of it, rounded once from f64)
+// times the position. Compiles on the host, where a test compares with f64.
 
 namespace tw {
 
@@ -32,8 +32,8 @@ TW_DEVICE SinCos SinCosOfTurns(int position, u64 turns) {
   return {(quarter & 2) != 0 ? -sin : sin, ((quarter + 1) & 2) != 0 ? -cos : cos};
 }
 
-/// Where work item `item` of a head finds its 2 * kPairs elements: kPairs from `first` on and kPairs
-/// from `second` on. Items 0 .. head_dim / (2 kPairs) - 1 cover a head once; those below
+/// Where work item `item` of a head finds its 2 * kPairs elements: kPairs from `first` on and
+/// kPairs from `second` on. Items 0 .. head_dim / (2 kPairs) - 1 cover a head once; those below
 /// dims / (2 kPairs) turn pairs item * kPairs and following.
 struct RopePlace {
   int first, second;
@@ -50,7 +50,7 @@ TW_DEVICE RopePlace RopePlaceOf(int item, int dims) {
 /// Turns the pairs of an item, `x` being its elements from `first` on and then from `second` on.
 template <bool kHalfSplit, int kPairs>
 TW_DEVICE void RopeTurn(const float* cosines, const float* sines, float (&x)[2 * kPairs]) {
-TW_UNROLL
+  TW_UNROLL
   for (int i = 0; i < kPairs; ++i) {
     const int a = kHalfSplit ? i : 2 * i, b = kHalfSplit ? i + kPairs : 2 * i + 1;
     const float x0 = x[a], x1 = x[b];

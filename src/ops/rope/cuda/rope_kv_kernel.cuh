@@ -7,8 +7,8 @@
 #include "ops/rope/cuda/rope_kv_params.h"
 
 // Rotary embedding of q and k and the scatter of k and v into the cache in one pass over memory. A
-// CTA has one row and kTileN of its heads (q's, then k's, then v's): it computes the row's sines and
-// cosines once, into shared memory, and its threads take eight elements at a time.
+// CTA has one row and kTileN of its heads (q's, then k's, then v's): it computes the row's sines
+// and cosines once, into shared memory, and its threads take eight elements at a time.
 
 namespace tw {
 
@@ -90,8 +90,7 @@ struct RopeKv {
           PacksAligned<kTypeA, 4>(p.v, p.v_head | p.v_row) &&
           PacksAligned<kTypeC, 4>(p.k_cache,
                                   p.k_cache_head | p.k_cache_position | p.k_cache_slot) &&
-          PacksAligned<kTypeC, 4>(p.v_cache,
-                                  p.v_cache_head | p.v_cache_position | p.v_cache_slot);
+          PacksAligned<kTypeC, 4>(p.v_cache, p.v_cache_head | p.v_cache_position | p.v_cache_slot);
     }
     return aligned;
   }

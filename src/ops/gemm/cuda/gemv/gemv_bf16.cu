@@ -1,6 +1,5 @@
-#include "spec.cuh"
-
 #include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
+#include "spec.cuh"
 
 // Weights of bf16 or f16.
 

@@ -1,6 +1,5 @@
-#include "spec.cuh"
-
 #include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
+#include "spec.cuh"
 
 // Weights in GGUF blocks as they lie in the file.
 

@@ -12,9 +12,9 @@
 //   Load<Memory>(block, part) -> Raw      what is read from memory
 //   Prepare(raw, part) -> Scales          what quads share
 //   Decode(raw, scales, i, w)             the four values of quad i, as f32
-// and values equal those of DecodeRow bit for bit (core/block_format.h has the formats): codes become
-// f32 exactly, and one fused multiply-add rounds. The file compiles on the host too, where a test
-// holds it to that. Memory reads 2, 4, 8 or 16 aligned bytes.
+// and values equal those of DecodeRow bit for bit (core/block_format.h has the formats): codes
+// become f32 exactly, and one fused multiply-add rounds. The file compiles on the host too, where a
+// test holds it to that. Memory reads 2, 4, 8 or 16 aligned bytes.
 
 namespace tw {
 
@@ -44,8 +44,8 @@ TW_DEVICE float ByteToF32(u32 word, int i, int bias) {
   return FloatOf(bits) - (kMagic + static_cast<float>(bias));
 }
 
-/// kCount words from an address that is a multiple of two: aligned words, shifted. Reads those bytes
-/// and no others.
+/// kCount words from an address that is a multiple of two: aligned words, shifted. Reads those
+/// bytes and no others.
 template <class Memory, int kCount>
 TW_DEVICE void LoadWords(const u8* p, u32 (&out)[kCount]) {
   const bool odd = (reinterpret_cast<u64>(p) & 2u) != 0;
@@ -98,9 +98,9 @@ struct Weights<Type::kBF16> : PlainWeights<Type::kBF16> {};
 template <>
 struct Weights<Type::kF16> : PlainWeights<Type::kF16> {};
 
-/// d, dmin; 12 bytes of scales; codes. Part p has bytes 8p .. 8p + 7 of the codes: their low nibbles
-/// are values 64 j + 8 (p % 4) on, j = p / 4, of sub-block 2 j, and the high nibbles the same place
-/// of sub-block 2 j + 1.
+/// d, dmin; 12 bytes of scales; codes. Part p has bytes 8p .. 8p + 7 of the codes: their low
+/// nibbles are values 64 j + 8 (p % 4) on, j = p / 4, of sub-block 2 j, and the high nibbles the
+/// same place of sub-block 2 j + 1.
 template <>
 struct Weights<Type::kQ4_K> {
   static constexpr int kBlock = 256, kBytes = 144, kLanes = 16, kQuads = 4;
@@ -146,9 +146,7 @@ struct NibbleBlock32 {
   struct Scales {
     float scale, offset;
   };
-  TW_DEVICE static int QuadOffset(int part, int i) {
-    return 8 * part + 16 * (i / 2) + 4 * (i % 2);
-  }
+  TW_DEVICE static int QuadOffset(int part, int i) { return 8 * part + 16 * (i / 2) + 4 * (i % 2); }
   template <class Raw>
   TW_DEVICE static void Decode(const Raw& raw, const Scales& s, int i, float (&w)[4]) {
     if (i < 2) {
@@ -217,13 +215,13 @@ struct Weights<Type::kQ8_0> {
   TW_DEVICE static Scales Prepare(const Raw& raw, int) { return {LowF16ToF32(raw.d)}; }
   TW_DEVICE static void Decode(const Raw& raw, const Scales& s, int i, float (&w)[4]) {
     const u32 biased = raw.q[i] ^ 0x80808080u;  // signed code + 128
-TW_UNROLL
+    TW_UNROLL
     for (int j = 0; j < 4; ++j) w[j] = ByteToF32(biased, j, 128) * s.scale;
   }
 };
 
-/// Two halves of 128 values. Part p has, in half h = p / 8, the values l .. l + 3, l = 4 (p % 8), of
-/// each of the four runs of 32.
+/// Two halves of 128 values. Part p has, in half h = p / 8, the values l .. l + 3, l = 4 (p % 8),
+/// of each of the four runs of 32.
 template <>
 struct Weights<Type::kQ6_K> {
   static constexpr int kBlock = 256, kBytes = 210, kLanes = 16, kQuads = 4;
@@ -257,14 +255,15 @@ struct Weights<Type::kQ6_K> {
     const float d = LowF16ToF32(raw.d);
     // Run s has scales 2 s (values 0 .. 15) and 2 s + 1: bytes 0 and 2 of each word, then, below.
     const u32 shift = part % 8 >= 4 ? 8u : 0u;
-    const u32 a = (raw.scales[0] ^ 0x80808080u) >> shift, b = (raw.scales[1] ^ 0x80808080u) >> shift;
+    const u32 a = (raw.scales[0] ^ 0x80808080u) >> shift,
+              b = (raw.scales[1] ^ 0x80808080u) >> shift;
     return Scales{{d * ByteToF32(a, 0, 128), d * ByteToF32(a, 2, 128), d * ByteToF32(b, 0, 128),
                    d * ByteToF32(b, 2, 128)}};
   }
   TW_DEVICE static void Decode(const Raw& raw, const Scales& s, int i, float (&w)[4]) {
     const u32 codes = (raw.low[i % 2] >> (4 * (i / 2)) & 0x0f0f0f0fu) |
                       (raw.high[0] >> (2 * i) & 0x03030303u) << 4;
-TW_UNROLL
+    TW_UNROLL
     for (int j = 0; j < 4; ++j) w[j] = ByteToF32(codes, j, 32) * s.scale[i];
   }
 };
