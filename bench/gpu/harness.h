@@ -151,7 +151,8 @@ struct TimeReport {
   double us_again = 0;  ///< the same measurement a second time
   double bytes = 0;     ///< fewest that must move
   double flops = 0;
-  std::string unit;  ///< which ceiling counts for flops: "bf16", "f32"
+  std::string unit;        ///< which ceiling counts for flops: "bf16", "f32"
+  double cublaslt_us = 0;  ///< the same product by cuBLASLt (cublaslt.h); 0: not timed
 };
 
 struct KernelReport {

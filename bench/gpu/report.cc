@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
+#include "gpu/cublaslt.h"
 
 namespace tilewright::gpu_check {
 namespace {
@@ -41,7 +42,8 @@ Json ToJson(const KernelOutcome& outcome) {
                      {"us_again", one.us_again},
                      {"bytes", one.bytes},
                      {"flops", one.flops},
-                     {"unit", one.unit}});
+                     {"unit", one.unit},
+                     {"cublaslt_us", one.cublaslt_us}});
   }
   const ResourceUsage& used = outcome.resources;
   return {{"spec", outcome.spec},
@@ -94,6 +96,11 @@ std::string Rate(const TimeReport& time, const DeviceFacts& device) {
 std::string OfFloor(const TimeReport& time, const DeviceFacts& device) {
   const double floor = FloorUs(time, device);
   return floor > 0 ? Format("{:.0f} %", 100 * floor / time.us) : "-";
+}
+
+std::string AgainstCublasLt(const TimeReport& time) {
+  if (time.cublaslt_us <= 0) return "- | -";
+  return Format("{:.2f} | {:.2f}x", time.cublaslt_us, time.cublaslt_us / time.us);
 }
 
 std::string Today() {
@@ -178,16 +185,15 @@ void TakeOutcome(const std::string& json, const std::string& death, KernelOutcom
     report.bytes = one.value("bytes", 0.0);
     report.flops = one.value("flops", 0.0);
     report.unit = one.value("unit", "");
+    report.cublaslt_us = one.value("cublaslt_us", 0.0);
     outcome.report.times.push_back(report);
   }
 }
 
 std::string DeviceJson(const Gpu& gpu, double copy_gb_s) {
-  return Json{{"name", gpu.spec.name},
-              {"driver", gpu.spec.driver},
-              {"compute_capability", gpu.spec.compute_capability},
-              {"sm_count", gpu.spec.sm_count},
-              {"l2_bytes", gpu.spec.l2_bytes},
+  return Json{{"name", gpu.spec.name},         {"driver", gpu.spec.driver},
+              {"cublaslt", CublasLtVersion()}, {"compute_capability", gpu.spec.compute_capability},
+              {"sm_count", gpu.spec.sm_count}, {"l2_bytes", gpu.spec.l2_bytes},
               {"copy_gb_s", copy_gb_s}}
       .dump();
 }
@@ -197,6 +203,7 @@ bool TakeDevice(const std::string& json, DeviceFacts& device) {
   if (all.is_discarded() || !all.is_object() || !all.contains("copy_gb_s")) return false;
   device.name = all.value("name", "");
   device.driver = all.value("driver", "");
+  device.cublaslt = all.value("cublaslt", "");
   device.compute_capability = all.value("compute_capability", 0);
   device.sm_count = all.value("sm_count", 0);
   device.l2_bytes = all.value("l2_bytes", std::int64_t{0});
@@ -226,11 +233,10 @@ double PeakBf16Tflops(const DeviceFacts& device) {
 std::string DeviceLine(const DeviceFacts& device) {
   return Format(
       "{}, sm_{}, {} multiprocessors, {} L2, driver {}; copy {:.0f} GB/s measured, bf16 peak "
-      "{:.0f} "
-      "TFLOP/s assumed",
+      "{:.0f} TFLOP/s assumed; cuBLASLt {}",
       device.name, device.compute_capability, device.sm_count,
       HumanBytes(static_cast<std::uint64_t>(device.l2_bytes)), device.driver, device.copy_gb_s,
-      device.peak_bf16_tflops);
+      device.peak_bf16_tflops, device.cublaslt.empty() ? "not found" : device.cublaslt);
 }
 
 double FloorUs(const TimeReport& time, const DeviceFacts& device) {
@@ -265,18 +271,18 @@ std::string TimeLines(const KernelOutcome& outcome, const DeviceFacts& device) {
 std::string SummaryTable(const std::vector<KernelOutcome>& outcomes, const DeviceFacts& device) {
   std::string text =
       "| kernel | result | shapes | rel L2 | limit | regs | CTAs/SM | timed shape | us | rate | of "
-      "floor |\n"
-      "|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|\n";
+      "floor | cuBLASLt us | speed against it |\n"
+      "|---|---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|\n";
   for (const KernelOutcome& outcome : outcomes) {
     double limit = 0;
     const double rel = WorstRelL2(outcome, limit);
     const std::string head = Format("| {} | {} | {} | {:.2e} | {:.2e} | {} | {} |", outcome.spec,
                                     outcome.Passed() ? "ok" : "FAIL", outcome.report.cases.size(),
                                     rel, limit, outcome.resources.registers, outcome.occupancy);
-    if (outcome.report.times.empty()) text += head + " | | | |\n";
+    if (outcome.report.times.empty()) text += head + " | | | | | |\n";
     for (const TimeReport& time : outcome.report.times) {
-      text += Format("{} {} | {:.2f} | {} | {} |\n", head, time.shape, time.us, Rate(time, device),
-                     OfFloor(time, device));
+      text += Format("{} {} | {:.2f} | {} | {} | {} |\n", head, time.shape, time.us,
+                     Rate(time, device), OfFloor(time, device), AgainstCublasLt(time));
     }
   }
   for (const KernelOutcome& outcome : outcomes) {
@@ -298,6 +304,7 @@ void WriteReport(const std::string& file, const std::vector<KernelOutcome>& outc
                       {"command", Environment("TILEWRIGHT_RECORD_COMMAND", Shown(command).c_str())},
                       {"device", device.name},
                       {"driver", device.driver},
+                      {"cublaslt", device.cublaslt},
                       {"compute_capability", device.compute_capability},
                       {"sm_count", device.sm_count},
                       {"l2_bytes", device.l2_bytes},

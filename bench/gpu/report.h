@@ -12,6 +12,7 @@ namespace tilewright::gpu_check {
 struct DeviceFacts {
   std::string name;
   std::string driver;
+  std::string cublaslt;  ///< version of the library that products are compared with; "": none
   int compute_capability = 0;
   int sm_count = 0;
   std::int64_t l2_bytes = 0;
