@@ -102,7 +102,7 @@ class Product {
   Product& operator=(const Product&) = delete;
   ~Product() {
     if (preference_ != nullptr) api_.destroy_preference(preference_);
-    for (const cublasLtMatrixLayout_t layout : {first_, second_, result_}) {
+    for (const auto layout : {first_, second_, result_}) {
       if (layout != nullptr) api_.destroy_layout(layout);
     }
     if (desc_ != nullptr) api_.destroy_desc(desc_);
