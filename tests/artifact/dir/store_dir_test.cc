@@ -493,11 +493,11 @@ TEST_F(StoreDirTest, ForEachVisitsEntriesInTheOrderOfKeysAndNothingElse) {
   WriteText(shard + "/" + std::string(62, 'A') + ".twk", "x");
   WriteText(root_ + "/v1/entries/file", "x");
   std::vector<ArtifactKey> seen;
-  dir->ForEach([&](const ArtifactKey& key, const std::string& path, const Filesystem::Stat& stat) {
-    seen.push_back(key);
-    EXPECT_EQ(path, EntryPath(root_, key));
-    EXPECT_GT(stat.size, 0u);
-  });
+  for (const StoreDir::EntryFile& file : dir->Entries()) {
+    seen.push_back(file.action);
+    EXPECT_EQ(file.path, EntryPath(root_, file.action));
+    EXPECT_GT(file.stat.size, 0u);
+  }
   EXPECT_EQ(seen, keys);
   EXPECT_EQ(dir->GetTotals().entries, 30u);
   EXPECT_EQ(dir->GetTotals().bytes, bytes);

@@ -84,7 +84,7 @@ bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   return false;
 }
 
-std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
+std::vector<StoreDir::Impl::Counted> StoreDir::Impl::Survey() {
   // A publisher counts its entry while it is in tmp/ and before it is renamed. So if nobody changed
   // the totals between the first and the last line, every file counted is in tmp/ now or in
   // entries/ later.
@@ -102,7 +102,7 @@ std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
       bytes += static_cast<std::int64_t>(stat.size);
     }
   }
-  std::vector<EntryFile> found;
+  std::vector<Counted> found;
   Walk(layout.entries, kEntrySuffix, [&](const ArtifactKey&, const std::string& path) {
     if (files.StatPath(path.c_str(), stat) != 0 || !stat.IsRegular()) return;
     ++entries;
@@ -119,12 +119,12 @@ std::vector<StoreDir::Impl::EntryFile> StoreDir::Impl::Survey() {
 }
 
 /// A stamp from the future would keep the entry until then.
-void StoreDir::Impl::Restamp(const EntryFile& entry, std::int64_t now) {
+void StoreDir::Impl::Restamp(const Counted& entry, std::int64_t now) {
   const OpenFile file(files, files.Open(entry.path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0));
   if (file.fd() >= 0) (void)files.SetTime(file.fd(), now);
 }
 
-bool StoreDir::Impl::Evict(const EntryFile& entry) {
+bool StoreDir::Impl::Evict(const Counted& entry) {
   // Used, or replaced, since the survey?
   Filesystem::Stat stat;
   if (files.StatPath(entry.path.c_str(), stat) != 0 || stat.ino != entry.stat.ino ||
@@ -164,9 +164,9 @@ ArtifactStore::GcReport StoreDir::Impl::Trim(const TrimRequest& request) {
 ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
   ArtifactStore::GcReport report;
   const std::int64_t now = Now();
-  std::vector<EntryFile> found = Survey();
+  std::vector<Counted> found = Survey();
   std::int64_t entries = 0, bytes = 0;
-  for (const EntryFile& entry : found) {
+  for (const Counted& entry : found) {
     ++entries;
     bytes += static_cast<std::int64_t>(entry.stat.size);
     if (entry.stat.mtime_s > now && !request.dry_run) Restamp(entry, now);
@@ -179,11 +179,11 @@ ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
   };
   const std::int64_t entries_goal = goal(options.max_entries, entries, request.entries);
   const std::int64_t bytes_goal = goal(options.max_bytes, bytes, request.bytes);
-  std::sort(found.begin(), found.end(), [](const EntryFile& a, const EntryFile& b) {
+  std::sort(found.begin(), found.end(), [](const Counted& a, const Counted& b) {
     return std::tie(a.stamp_s, a.stat.mtime_s, a.stat.mtime_ns, a.path) <
            std::tie(b.stamp_s, b.stat.mtime_s, b.stat.mtime_ns, b.path);
   });
-  for (const EntryFile& entry : found) {
+  for (const Counted& entry : found) {
     if (entries <= entries_goal && bytes <= bytes_goal) break;
     if (!request.force && now - entry.stamp_s < kYoungSeconds) break;  // and so are all the others
     if (!request.dry_run && !Evict(entry)) continue;
@@ -280,13 +280,16 @@ ArtifactStore::GcReport StoreDir::Trim(bool force, bool dry_run) {
 
 ArtifactStore::GcReport StoreDir::Sweep(bool dry_run) { return impl_->Sweep(dry_run); }
 
-void StoreDir::ForEach(const std::function<void(const ArtifactKey& action, const std::string& path,
-                                                const Filesystem::Stat& stat)>& visit) {
+std::vector<StoreDir::EntryFile> StoreDir::Entries() const {
+  std::vector<EntryFile> entries;
   impl_->Walk(impl_->layout.entries, kEntrySuffix,
               [&](const ArtifactKey& key, const std::string& path) {
                 Filesystem::Stat stat;
-                if (impl_->files.StatPath(path.c_str(), stat) == 0) visit(key, path, stat);
+                if (impl_->files.StatPath(path.c_str(), stat) == 0) {
+                  entries.push_back({key, path, stat});
+                }
               });
+  return entries;
 }
 
 void StoreDir::ForEachNegative(
@@ -299,10 +302,10 @@ void StoreDir::ForEachNegative(
 
 ArtifactStore::Totals StoreDir::GetTotals() {
   ArtifactStore::Totals totals;
-  ForEach([&](const ArtifactKey&, const std::string&, const Filesystem::Stat& stat) {
+  for (const EntryFile& file : Entries()) {
     ++totals.entries;
-    totals.bytes += stat.size;
-  });
+    totals.bytes += file.stat.size;
+  }
   impl_->Walk(impl_->layout.negatives, kNegativeSuffix,
               [&](const ArtifactKey&, const std::string&) { ++totals.negative; });
   std::vector<std::string> names;

@@ -123,9 +123,13 @@ class StoreDir {
   /// Entries that this object removed to stay within the caps, by Trim or Publish.
   std::uint64_t evictions() const;
 
-  /// Calls `visit` for every entry file, in the order of keys.
-  void ForEach(const std::function<void(const ArtifactKey& action, const std::string& path,
-                                        const Filesystem::Stat& stat)>& visit);
+  /// Every entry file, in the order of keys; its content is not looked at.
+  struct EntryFile {
+    ArtifactKey action;
+    std::string path;
+    Filesystem::Stat stat;
+  };
+  std::vector<EntryFile> Entries() const;
   void ForEachNegative(
       const std::function<void(const ArtifactKey& action, const Negative& negative)>& visit);
   ArtifactStore::Totals GetTotals();

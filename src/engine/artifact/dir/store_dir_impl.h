@@ -99,14 +99,14 @@ struct StoreDir::Impl {
   ArtifactStore::GcReport Trim(const TrimRequest& request);
   ArtifactStore::GcReport TrimLocked(const TrimRequest& request);
   /// Looks at every entry and, where nobody changed the totals meanwhile, sets them right.
-  struct EntryFile {
+  struct Counted {
     std::string path;
     Filesystem::Stat stat;
     std::int64_t stamp_s = 0;  ///< last use, never in the future
   };
-  std::vector<EntryFile> Survey();
-  void Restamp(const EntryFile& entry, std::int64_t now);
-  bool Evict(const EntryFile& entry);
+  std::vector<Counted> Survey();
+  void Restamp(const Counted& entry, std::int64_t now);
+  bool Evict(const Counted& entry);
   bool OldFile(const Filesystem::Stat& stat, std::int64_t seconds, std::int64_t now) const;
   std::uint64_t SweepTemporaries(bool dry_run);
   std::uint64_t SweepNegatives(bool dry_run);

@@ -17,6 +17,18 @@ double MicrosecondsSince(Clock::time_point start) {
 
 }  // namespace
 
+std::string DescribeMisses(const std::vector<LayerMiss>& misses) {
+  std::string text;
+  for (const LayerMiss& miss : misses) {
+    if (!text.empty()) text += "; ";
+    text += ArtifactLayerName(miss.layer);
+    if (!miss.place.empty()) text += " " + miss.place;
+    text += ": ";
+    text += miss.detail.empty() ? std::string(MissReasonName(miss.reason)) : miss.detail;
+  }
+  return text.empty() ? "no layer to ask" : text;
+}
+
 std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const BundleNeeds& needs) {
   // The launch ABI is part of every key: what a key finds has the right one.
   return Bundle::Check(artifact,

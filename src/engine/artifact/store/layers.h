@@ -23,6 +23,9 @@ struct LayerMiss {
   bool quarantined = false;
 };
 
+/// As text for an error: what each place said.
+std::string DescribeMisses(const std::vector<LayerMiss>& misses);
+
 struct LayerHit {
   ArtifactLayer layer = ArtifactLayer::kMemory;
   std::string place;

@@ -90,7 +90,7 @@ struct ArtifactStore::Impl final : public ForkAware {
   Runtime& runtime() { return *runtime_.load(std::memory_order_acquire); }
   StoreDir* user() const { return folders.user(); }
 
-  // --- serving (store_compile.cc)
+  // --- serving (store_serve.cc, store_compile_all.cc)
   Result<const ArtifactData*> Compile(const KernelSpec& spec, const CancelFn& cancelled);
   std::vector<Result<KernelHandle>> CompileAll(std::span<const KernelSpec> specs,
                                                const CompileControl& control);
@@ -106,6 +106,11 @@ struct ArtifactStore::Impl final : public ForkAware {
   void ResolveActionNow(KernelRequest& request);
   std::optional<Error> Refused(KernelRequest& request, bool count);
   Flights::Outcome Accept(KernelRequest& request, LayerHit hit, const CancelFn& cancelled);
+  Flights::Outcome Missing(KernelRequest& request);
+  void EndWait(KernelRequest& request);
+  const ArtifactData* CountedFind(const KernelSpec& spec);
+
+  // --- the compiler (store_compile.cc)
   Attempt CompileNow(KernelRequest& request, CompileService::Place place,
                      const CancelFn& cancelled);
   /// Compiles and counts.
@@ -114,12 +119,12 @@ struct ArtifactStore::Impl final : public ForkAware {
                                                   const CancelFn& cancelled);
   Flights::Outcome Adopt(KernelRequest& request, std::string bytes);
   void Remember(const KernelRequest& request, const CompileFailure& failure);
-  Flights::Outcome Missing(KernelRequest& request);
   /// Recompiles; what differs from `data`, empty where nothing does.
   Result<std::string> CompareWithRecompiled(const KernelRequest& request, const ArtifactData& data,
                                             const CancelFn& cancelled);
-  void EndWait(KernelRequest& request);
-  const ArtifactData* CountedFind(const KernelSpec& spec);
+  /// The same for verification: only of what would be made here, and counted in `report`.
+  void VerifyAgainstCompiler(const ArtifactData& data, const std::string& place,
+                             const CancelFn& cancelled, VerifyReport& report);
 
   // --- around
   Result<std::shared_ptr<const KernelCompiler>> Compiler();
@@ -158,8 +163,5 @@ struct ArtifactStore::Impl final : public ForkAware {
  private:
   std::atomic<Runtime*> runtime_;
 };
-
-/// The misses of a request as text for an error: what each place said.
-std::string DescribeMisses(const std::vector<LayerMiss>& misses);
 
 }  // namespace tilewright
