@@ -116,14 +116,15 @@ TEST_F(StoreDirLock, AChildOfAForkDoesNotKeepTheLockOfItsParentAlive) {
     const auto dir = StoreDir::Open(root_, {});
     StoreDir::KeyLock lock;
     if (dir->TryLock(MakeTestEntry(1).action, lock) != LockResult::kHeld) _exit(1);
-    const pid_t grandchild = fork();
-    if (grandchild == 0) {
+    if (fork() == 0) {
+      // From here, not from the parent: only now has it closed what it inherited.
+      const pid_t self = getpid();
+      (void)!write(grandchild_pid[1], &self, sizeof self);
       close(go[1]);
       char word;
       (void)!read(go[0], &word, 1);  // until the test ends
       _exit(0);
     }
-    (void)!write(grandchild_pid[1], &grandchild, sizeof grandchild);
     for (;;) pause();
   });
   pid_t grandchild = 0;
