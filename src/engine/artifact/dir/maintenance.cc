@@ -53,9 +53,17 @@ void StoreDir::Impl::TakeOff(const Totals& before, std::uint64_t bytes) {
   });
 }
 
+bool StoreDir::Impl::TotalsKnown() const {
+  // Below zero is what a damaged file says, or one whose folder was filled by hand: no room follows
+  // from it.
+  const Totals totals = TotalsBefore();
+  return counters.Get(CountersFile::kTotalsKnown) != 0 &&
+         kEntriesFormat.Value(totals.entries) >= 0 && kBytesFormat.Value(totals.bytes) >= 0;
+}
+
 bool StoreDir::Impl::Fits(std::int64_t more_entries, std::int64_t more_bytes) const {
   const auto within = [](std::int64_t total, std::int64_t more, std::uint64_t cap) {
-    return cap == 0 || std::max<std::int64_t>(total, 0) + more <= static_cast<std::int64_t>(cap);
+    return cap == 0 || total + more <= static_cast<std::int64_t>(cap);
   };
   const Totals totals = TotalsBefore();
   return within(kEntriesFormat.Value(totals.entries), more_entries, options.max_entries) &&
@@ -64,10 +72,9 @@ bool StoreDir::Impl::Fits(std::int64_t more_entries, std::int64_t more_bytes) co
 
 bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   if (!capped()) return true;
-  const auto known = [&] { return counters.Get(CountersFile::kTotalsKnown) != 0; };
   constexpr int kAttempts = 4;
-  for (int attempt = 0; attempt < kAttempts && !known(); ++attempt) (void)Survey();
-  if (!known()) {
+  for (int attempt = 0; attempt < kAttempts && !TotalsKnown(); ++attempt) (void)Survey();
+  if (!TotalsKnown()) {
     why = Format("{}: the entries change faster than they can be counted", layout.root);
     return false;
   }
@@ -144,9 +151,7 @@ bool StoreDir::Impl::Evict(const Counted& entry) {
 ArtifactStore::GcReport StoreDir::Impl::Trim(const TrimRequest& request) {
   if (!capped() || !(writable() || request.dry_run)) return {};
   if (!request.force) {
-    if (counters.Get(CountersFile::kTotalsKnown) != 0 && Fits(request.entries, request.bytes)) {
-      return {};
-    }
+    if (TotalsKnown() && Fits(request.entries, request.bytes)) return {};
     const auto last = static_cast<std::int64_t>(counters.Get(CountersFile::kTrimUnixS));
     const std::int64_t now = Now();
     if (last <= now && now - last < kTrimSeconds) return {};

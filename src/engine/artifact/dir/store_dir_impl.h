@@ -88,6 +88,8 @@ struct StoreDir::Impl {
     return {counters.Get(CountersFile::kEntries), counters.Get(CountersFile::kEntryBytes)};
   }
   void TakeOff(const Totals& before, std::uint64_t bytes);
+  /// Whether the totals were counted, and are such as counting gives.
+  bool TotalsKnown() const;
   /// Whether the totals, with so much more, stay within the caps.
   bool Fits(std::int64_t more_entries, std::int64_t more_bytes) const;
   /// Trims where there is no room for a file of that size; whether there is.

@@ -27,6 +27,12 @@ std::string WithoutSlashes(std::string path) {
 
 StoreDir::Options Completed(StoreDir::Options options) {
   if (options.files == nullptr) options.files = &SystemFilesystem();
+  // Above this nothing can be counted (total.h), and a cap that is never reached is none.
+  const auto limit = [](std::uint64_t cap, const TotalFormat& format) {
+    return std::min(cap, static_cast<std::uint64_t>(format.Max()));
+  };
+  options.max_entries = limit(options.max_entries, kEntriesFormat);
+  options.max_bytes = limit(options.max_bytes, kBytesFormat);
   return options;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tilewright {
@@ -10,15 +11,24 @@ namespace tilewright {
 /// the survey began: any change in between, also one and its opposite, leaves another word. And who
 /// removes something takes it off only if no survey ended since before the removal, for that survey
 /// may have missed it already.
+///
+/// A total beyond its bits would come out too small, and caps would not hold. So it stops at Max(),
+/// and stays there, for nobody knows by how much it is larger, until a survey has counted anew.
 class TotalFormat {
  public:
   explicit constexpr TotalFormat(int value_bits) : value_bits_(value_bits) {}
 
+  /// "This, or more."
+  constexpr std::int64_t Max() const { return (std::int64_t{1} << (value_bits_ - 1)) - 1; }
+
   constexpr std::int64_t Value(std::uint64_t word) const {
     return static_cast<std::int64_t>(word << (64 - value_bits_)) >> (64 - value_bits_);
   }
+  /// `amount`: at most 2^62 in size.
   constexpr std::uint64_t Changed(std::uint64_t word, std::int64_t amount) const {
-    return With(word + (std::uint64_t{1} << (value_bits_ + kSurveyBits)), Value(word) + amount);
+    const std::int64_t value = Value(word);
+    return With(word + (std::uint64_t{1} << (value_bits_ + kSurveyBits)),
+                value == Max() ? value : value + amount);
   }
   constexpr std::uint64_t Surveyed(std::uint64_t word, std::int64_t value) const {
     const std::uint64_t surveys = (kSurveyMask << value_bits_);
@@ -35,13 +45,14 @@ class TotalFormat {
 
   constexpr std::uint64_t With(std::uint64_t word, std::int64_t value) const {
     const std::uint64_t mask = (std::uint64_t{1} << value_bits_) - 1;
-    return (word & ~mask) | (static_cast<std::uint64_t>(value) & mask);
+    const std::int64_t held = std::clamp(value, -Max() - 1, Max());
+    return (word & ~mask) | (static_cast<std::uint64_t>(held) & mask);
   }
 
   int value_bits_;
 };
 
-inline constexpr TotalFormat kEntriesFormat{28};  ///< 134 million, 2^28 changes
-inline constexpr TotalFormat kBytesFormat{46};    ///< 32 TiB, 1,024 changes
+inline constexpr TotalFormat kEntriesFormat{28};  ///< up to 134 million, 2^28 changes
+inline constexpr TotalFormat kBytesFormat{46};    ///< up to 32 TiB, 1,024 changes
 
 }  // namespace tilewright
