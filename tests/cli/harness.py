@@ -3,16 +3,20 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 TILEWRIGHT = os.environ.get('TILEWRIGHT_CLI', 'tilewright')
 MODEL = os.environ.get('TILEWRIGHT_MODEL', '')
+#: Seconds that no process of these tests takes unless it hangs, however busy the machine; ctest gives up after 300.
+PATIENCE = 240
 
 
 class Result:
@@ -36,7 +40,7 @@ class CliTest(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.tiny = cls.folder / 'tiny.gguf'
         done = subprocess.run([TILEWRIGHT, 'synth', '--preset', 'tiny-test', '-o', cls.tiny],
-                              env=cls.environment(), capture_output=True, timeout=60)
+                              env=cls.environment(), capture_output=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
 
     @classmethod
@@ -64,7 +68,7 @@ class CliTest(unittest.TestCase):
             if pipe:
                 pipe.close()
 
-    def run_cli(self, *args, env=None, limits=None, input=None, timeout=60, **options):
+    def run_cli(self, *args, env=None, limits=None, input=None, timeout=PATIENCE, **options):
         """`limits`: {resource.RLIMIT_...: bytes}."""
 
         def limit():
@@ -159,4 +163,12 @@ class Gguf:
 
 def interrupt(process, which=signal.SIGINT):
     process.send_signal(which)
-    return process.wait(timeout=30)
+    return process.wait(timeout=PATIENCE)
+
+
+def await_handler(process, which):
+    """Until the process handles a signal: sent before, it would just end it."""
+    status = pathlib.Path(f'/proc/{process.pid}/status')
+    while not int(re.search(r'^SigCgt:\s*([0-9a-f]+)', status.read_text(), re.MULTILINE)[1], 16) >> (which - 1) & 1:
+        assert process.poll() is None, 'it ended by itself'
+        time.sleep(0.005)

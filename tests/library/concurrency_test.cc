@@ -3,7 +3,10 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "models.h"
@@ -16,11 +19,20 @@ using test::RandomTokens;
 using test::Runner;
 using test::WriteTiny;
 
-/// Threads of this process.
+/// Threads of this process. One that was joined may still be listed for a moment; the kernel marks
+/// it as exiting (PF_EXITING, proc(5)) before it lets the join return, and it is not counted.
 int ThreadCount() {
+  constexpr unsigned long kExiting = 4;
   int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
-    ++count;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string stat;
+    if (!std::getline(std::ifstream(entry.path() / "stat"), stat)) continue;
+    // After the name in parentheses: state, five numbers, flags.
+    std::istringstream words(stat.substr(stat.rfind(')') + 1));
+    std::string word;
+    for (int i = 0; i < 6; ++i) words >> word;
+    if (unsigned long flags = 0; words >> flags && (flags & kExiting) == 0) ++count;
+  }
   return count;
 }
 

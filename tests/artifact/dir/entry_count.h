@@ -10,7 +10,8 @@ namespace tilewright::test {
 /// How many entries a folder of a store holds, and at most held since this was made. Reading the
 /// folders could not tell while others write: an entry that goes while the first is read and one
 /// that comes before the last is read are both seen. So the kernel's list of what happened is
-/// replayed (inotify). One thread.
+/// replayed (inotify). Where the system has none, or no watches left, trouble() says so, and a test
+/// checks what it can without and then shows as skipped. One thread.
 class EntryCount {
  public:
   /// Makes every shard of `root`, whose store has been opened, and counts from there.
@@ -19,15 +20,18 @@ class EntryCount {
   EntryCount& operator=(const EntryCount&) = delete;
   ~EntryCount();
 
-  /// Takes in what happened; to be called often enough that the kernel's list (16,384) does not
-  /// overflow. Whether it did not.
-  bool Update();
+  /// Takes in what happened; to be called often enough that the kernel's list
+  /// (/proc/sys/fs/inotify/max_queued_events, 16,384 unless somebody changed it) does not overflow.
+  void Update();
   std::int64_t now() const { return now_; }
   std::int64_t most() const { return most_; }
+  /// Why the numbers are not to be trusted; "" where they are.
+  const std::string& trouble() const { return trouble_; }
 
  private:
   int fd_ = -1;
   std::int64_t now_ = 0, most_ = 0;
+  std::string trouble_;
 };
 
 }  // namespace tilewright::test

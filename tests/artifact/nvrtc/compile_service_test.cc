@@ -119,14 +119,10 @@ class CompileServiceTest : public ::testing::Test {
   std::unique_ptr<KernelSources> sources_;
 };
 
-/// Waits until `true_by_then()`; fails the test after ten seconds.
+/// Waits until `true_by_then()`; the time that ctest gives the test is what ends it otherwise.
 template <class F>
 void Await(F&& true_by_then) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!true_by_then()) {
-    ASSERT_LT(std::chrono::steady_clock::now(), end);
-    std::this_thread::yield();
-  }
+  while (!true_by_then()) std::this_thread::yield();
 }
 
 TEST_F(CompileServiceTest, ABuiltKernelIsASoundEntry) {
@@ -252,7 +248,7 @@ TEST_F(CompileServiceTest, MemoryThatComesFreeIsSeenWithoutAnybodyTelling) {
   CompileService service(
       {.threads = 8, .memory_bytes = 100, .available_memory = [&] { return available.load(); }});
   const CompileService::Place first = service.TryTake();
-  std::thread other([&] { EXPECT_TRUE(service.Take(std::chrono::seconds(10))); });
+  std::thread other([&] { EXPECT_TRUE(service.Take(std::chrono::minutes(5))); });
   available = 1000;
   other.join();
 }

@@ -2,12 +2,13 @@
 // every kernel was served.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,14 +58,35 @@ int Ask(ArtifactStore& store, const std::string& how, const std::vector<KernelSp
   return failures;
 }
 
+/// How many processes have a line in the log of compilations.
+std::size_t ProcessesIn(const std::string& log) {
+  std::ifstream lines(log);
+  std::set<int> processes;
+  std::string symbol;
+  for (int pid = 0; lines >> symbol >> pid;) processes.insert(pid);
+  return processes.size();
+}
+
 int Main(const Arguments& arguments) {
   if (const auto level = ParseLogLevel(arguments.Get("log-level"))) {
     SetLogSink({Print, nullptr, *level});
   }
+  const std::string log = arguments.Get("log");
+  const auto meet = static_cast<std::size_t>(arguments.Number("meet", 0));
+  std::atomic<bool> met{true};
+  // No compilation ends before so many processes compile; whoever waits in vain says so.
+  const auto await_others = [&](const CompileJob&) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (met && ProcessesIn(log) < meet) {
+      met = std::chrono::steady_clock::now() < end;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
   const auto compiler =
       MakeFakeCompiler({.takes = std::chrono::milliseconds(arguments.Number("takes-ms", 0)),
-                        .log_file = arguments.Get("log"),
-                        .hangs = arguments.Number("hangs", 0) != 0});
+                        .log_file = log,
+                        .hangs = arguments.Number("hangs", 0) != 0,
+                        .begins = await_others});
   auto options = FakeOptions(arguments.Get("root"), compiler);
   options.compile_threads = arguments.Number("compile-threads", 8);
   options.lock_wait_ms = arguments.Number("lock-wait-ms", 120000);
@@ -75,12 +97,6 @@ int Main(const Arguments& arguments) {
   std::vector<KernelSpec> specs = count > 0 ? GemmSpecs(count) : LayoutSpecs();
   if (arguments.Get("order") == "reversed") std::reverse(specs.begin(), specs.end());
 
-  if (const std::string ready = arguments.Get("ready"); !ready.empty()) {
-    std::ofstream(ready, std::ios::app) << "ready\n";
-    while (!std::filesystem::exists(arguments.Get("wait-for"))) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < arguments.Number("threads", 1); ++i) {
@@ -88,8 +104,8 @@ int Main(const Arguments& arguments) {
   }
   for (std::thread& thread : threads) thread.join();
   const ArtifactCounters counters = store->process_counters();
-  std::printf("compiles=%d\nlock_waits=%d\nlock_timeouts=%d\nuser_hits=%d\nwarnings=%d\n",
-              compiler->compiles(), static_cast<int>(counters.lock_waits),
+  std::printf("met=%d\ncompiles=%d\nlock_waits=%d\nlock_timeouts=%d\nuser_hits=%d\nwarnings=%d\n",
+              met ? 1 : 0, compiler->compiles(), static_cast<int>(counters.lock_waits),
               static_cast<int>(counters.lock_timeouts),
               static_cast<int>(counters.hits[static_cast<std::size_t>(ArtifactLayer::kUser)]),
               static_cast<int>(store->warnings().size()));
