@@ -54,7 +54,9 @@ struct CompileProgress {
   KernelSpec last;
 };
 
-/// Both functions are called from the thread that made the call, and must not throw.
+/// Both functions are called from the thread that made the call, and must not throw. `cancelled`
+/// must not ask the same store for a kernel that is not there yet: Compile would wait for itself,
+/// and answers kInvalidArgument.
 struct CompileControl {
   CancelFn cancelled;  ///< asked about every 50 ms; true: kCancelled
   std::function<void(const CompileProgress&)> progress;
@@ -93,10 +95,10 @@ struct ArtifactStoreOptions {
   /// Serve no artifact without PTX or source (bundles may leave them out), from whatever layer:
   /// what the compiler makes instead also replaces it in the folders. For making bundles.
   bool whole_artifacts = false;
-  std::uint64_t max_bytes = std::uint64_t{2} << 30;
-  std::uint64_t max_entries = 20000;
-  std::int64_t negative_ttl_s = 24 * 3600;
-  std::int64_t lock_wait_ms = 120000;  ///< for another process that compiles the same kernel
+  std::uint64_t max_bytes = std::uint64_t{2} << 30;  ///< of the user's folder; 0: no cap
+  std::uint64_t max_entries = 20000;                 ///< likewise
+  std::int64_t negative_ttl_s = 24 * 3600;  ///< of refusals of the compiler; 0: none is kept
+  std::int64_t lock_wait_ms = 120000;       ///< for another process that compiles the same kernel
   int compile_threads = 0;  ///< 0: the smaller of DefaultThreads() and what memory allows
   std::uint64_t compile_memory_bytes = std::uint64_t{512} << 20;  ///< budgeted for one compilation
   NvrtcSearch nvrtc;

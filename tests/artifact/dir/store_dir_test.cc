@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "dir_fixture.h"
 #include "faulty_filesystem.h"
@@ -541,6 +542,26 @@ TEST_F(StoreDirTest, ARefusalIsRememberedForItsTimeOnly) {
   EXPECT_EQ(dir->Sweep(true).removed_negative, 1u);
   EXPECT_EQ(dir->Sweep(false).removed_negative, 1u);
   EXPECT_EQ(dir->GetTotals().negative, 0u);
+}
+
+TEST_F(StoreDirTest, ARefusalMayBeRememberedForEverOrNotAtAll) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  const auto remembered = [&](std::int64_t ttl_s) {
+    FaultyFilesystem files;
+    files.SetNow(5'000'000);
+    StoreDir::Options options;
+    options.files = &files;
+    options.negative_ttl_s = ttl_s;
+    const auto dir = StoreDir::Open(root_, options);
+    const ArtifactKey key = MakeTestEntry(1).action;
+    EXPECT_EQ(dir->PublishNegative(key, {"log", 4'999'990, "a", "r"}), StoreDir::Published::kNew);
+    EXPECT_EQ(dir->Sweep(true).removed_negative, ttl_s > 0 ? 0u : 1u) << ttl_s;
+    return dir->FindNegative(key).has_value();
+  };
+  EXPECT_TRUE(remembered(Limits::max()));
+  EXPECT_FALSE(remembered(0));
+  EXPECT_FALSE(remembered(-1));
+  EXPECT_FALSE(remembered(Limits::min()));
 }
 
 TEST_F(StoreDirTest, ALongLogIsCutAndANewerRefusalReplacesTheOlder) {

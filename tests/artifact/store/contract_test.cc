@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "artifact/store/fake_compiler.h"
 #include "artifact/store/store_fixture.h"
@@ -14,6 +19,7 @@
 namespace tilewright::test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -58,6 +64,70 @@ TEST_F(StoreContract, AFolderThatWasNamedAndIsNotThereIsToldOnce) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
   EXPECT_THAT(store->warnings(),
               UnorderedElementsAre(HasSubstr(folder / "no-site"), HasSubstr(folder / "no-shared")));
+}
+
+TEST_F(StoreContract, ASharedFolderThatIsTheUsersIsUsedOnce) {
+  // Opened twice, it would be waited for: each has locks of its own.
+  std::filesystem::create_symlink(folder.path(), folder / "alias");
+  auto options = Options();
+  options.shared_dir = folder / "alias/root";
+  options.lock_wait_ms = 3'600'000;
+  const auto store = OpenFake(options);
+  ASSERT_TRUE(store->Compile(GemmSpec()));
+  EXPECT_EQ(store->process_counters().lock_waits, 0u);
+  EXPECT_EQ(store->process_counters().publishes, 1u);
+  EXPECT_THAT(store->warnings(), ElementsAre(HasSubstr("is the user's folder")));
+}
+
+TEST_F(StoreContract, TheLongestWaitIsLong) {
+  std::atomic<bool> begun{false}, finish{false};
+  compiler = MakeFakeCompiler({.begins = [&](const CompileJob&) {
+    begun = true;
+    while (!finish) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }});
+  auto options = Options();
+  options.lock_wait_ms = std::numeric_limits<std::int64_t>::max();
+  const auto one = OpenFake(options), other = OpenFake(options);
+  std::thread holder([&] { EXPECT_TRUE(one->Compile(GemmSpec())); });
+  while (!begun) std::this_thread::yield();
+  // Asked before its first look at the lock and after every one: at the third it has waited twice.
+  int asked = 0;
+  CompileControl control;
+  control.cancelled = [&] { return ++asked > 2; };
+  const auto waited = other->Compile(GemmSpec(), control);
+  EXPECT_EQ(waited.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(other->process_counters().lock_timeouts, 0u);
+  finish = true;
+  holder.join();
+  EXPECT_EQ(compiler->compiles(), 1);
+}
+
+TEST_F(StoreContract, AskingWithinACancelFnIsAnErrorNotAWaitForOneself) {
+  compiler = MakeFakeCompiler({.hangs = true});
+  auto options = Options();
+  options.compile_threads = 1;
+  const auto store = OpenFake(options);
+  std::vector<Result<KernelHandle>> answers;
+  // Asked while the compiler, which holds the only place, is at work.
+  CompileControl control;
+  control.cancelled = [&] {
+    if (compiler->compiles() == 0) return false;
+    answers.push_back(store->Compile(GemmSpec()));
+    answers.push_back(store->Compile(GemmSpec(1)));
+    answers.push_back(store->CompileAll(LayoutSpecs())[0]);
+    return true;
+  };
+  const auto handle = store->Compile(GemmSpec(), control);
+  EXPECT_EQ(handle.error().code, ErrorCode::kCancelled);
+  ASSERT_THAT(answers, SizeIs(3));
+  for (const auto& answer : answers) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(answer.error().message, HasSubstr("wait for itself"));
+  }
+  // The thread is as good as before.
+  compiler = MakeFakeCompiler();
+  EXPECT_TRUE(Open()->Compile(GemmSpec()));
 }
 
 TEST_F(StoreContract, AModeThatIsNoneIsRefused) {

@@ -201,6 +201,29 @@ TEST_F(StoreReports, CapsHoldAndWhatTheyCostIsCounted) {
   EXPECT_EQ(store->counters().evictions, 12u);
 }
 
+TEST_F(StoreReports, WhatAnImportPushesOutIsCounted) {
+  {
+    const auto store = Open();
+    for (int i = 0; i < 12; ++i) ASSERT_TRUE(store->Compile(GemmSpec(i)));
+  }
+  // Used long ago.
+  for (const std::string& file : EntryFilesUnder(root)) {
+    std::filesystem::last_write_time(
+        file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  auto options = Options();
+  options.max_entries = 10;
+  const auto store = OpenFake(options);
+  const auto another = MakeFakeCompiler({.version = "13.1"});
+  const auto maker = OpenFake(FakeOptions(folder / "other", another));
+  const auto imported = store->Import(*maker->Serialize(*maker->Compile(GemmSpec())));
+  ASSERT_TRUE(imported) << imported.error().message;
+  EXPECT_TRUE(*imported);
+  EXPECT_EQ(store->GetTotals().entries, 9u);
+  EXPECT_EQ(store->process_counters().evictions, 4u);
+  EXPECT_EQ(store->counters().evictions, 4u);
+}
+
 TEST_F(StoreReports, ExplainNamesTheNearestEntryFieldByField) {
   {
     const auto store = Open();

@@ -33,6 +33,9 @@ StoreDir::Options Completed(StoreDir::Options options) {
   };
   options.max_entries = limit(options.max_entries, kEntriesFormat);
   options.max_bytes = limit(options.max_bytes, kBytesFormat);
+  // Sums with the time of day must not overflow.
+  constexpr std::int64_t kLongestTtl = 1'000'000'000'000;
+  options.negative_ttl_s = std::clamp<std::int64_t>(options.negative_ttl_s, 0, kLongestTtl);
   return options;
 }
 

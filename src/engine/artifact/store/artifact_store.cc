@@ -325,7 +325,9 @@ Result<bool> ArtifactStore::Import(std::string_view bytes) {
                     : Format("{} is not written in {} mode", dir->root(), CacheModeName(mode())));
   }
   std::string why;
-  switch (dir->Publish(data->action, bytes, &why)) {
+  const StoreDir::Published published = dir->Publish(data->action, bytes, &why);
+  impl_->CountEvictions();
+  switch (published) {
     case StoreDir::Published::kNew:
       impl_->Count(CounterIndex(&ArtifactCounters::publishes));
       return true;

@@ -15,6 +15,13 @@ double MicrosecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
+/// Whether two paths, of which the folders themselves are no links, lead to one folder.
+bool SameFolder(Filesystem& files, const std::string& a, const std::string& b) {
+  Filesystem::Stat one, other;
+  return files.StatPath(a.c_str(), one) == 0 && files.StatPath(b.c_str(), other) == 0 &&
+         one.dev == other.dev && one.ino == other.ino;
+}
+
 }  // namespace
 
 std::string DescribeMisses(const std::vector<LayerMiss>& misses) {
@@ -118,7 +125,13 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
     const bool written = !readonly && !strict;
     shared.access = written ? StoreDir::Access::kReadWrite : StoreDir::Access::kReadOnly;
     shared.durable = true;
-    Add(ArtifactLayer::kShared, options.shared_dir, std::move(shared), written);
+    // Opened twice, each would wait for the other's lock of every kernel.
+    if (user_ != nullptr && SameFolder(files, user_->root(), options.shared_dir)) {
+      warnings_.Tell("shared is user's", Format("shared folder {} is the user's folder: used once",
+                                                options.shared_dir));
+    } else {
+      Add(ArtifactLayer::kShared, options.shared_dir, std::move(shared), written);
+    }
   }
 }
 

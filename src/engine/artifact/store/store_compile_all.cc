@@ -128,6 +128,7 @@ std::vector<Item> Distinct(std::span<const KernelSpec> specs) {
 
 std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<const KernelSpec> specs,
                                                                   const CompileControl& control) {
+  const bool leading = Leading::Leads(*this);
   std::vector<Result<const ArtifactData*>> found(specs.size());
   std::vector<Item> items = Distinct(specs);
   Progress progress(specs.size(), control);
@@ -151,6 +152,7 @@ std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<cons
     }
     if (!item.request) {
       if (const ArtifactData* const data = CountedFind(item.spec)) return {data, false};
+      if (leading) return {Fail(AskedWhileLeading(item.spec)), false};
       auto request = Resolve(item.spec);
       if (!request) return {Fail(std::move(request.error())), false};
       item.request = std::move(*request);

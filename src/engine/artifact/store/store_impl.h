@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/artifact/store/compile_service.h"
@@ -87,6 +88,26 @@ struct ArtifactStore::Impl final : public ForkAware {
    private:
     Runtime& runtime_;
   };
+  /// This thread leads a flight, and perhaps holds the only place to compile: whoever it asks
+  /// whether to go on (CancelFn) must not wait for either.
+  class Leading {
+   public:
+    explicit Leading(const Impl& store) : store_(store), outer_(std::exchange(innermost, this)) {}
+    Leading(const Leading&) = delete;
+    Leading& operator=(const Leading&) = delete;
+    ~Leading() { innermost = outer_; }
+    static bool Leads(const Impl& store) {
+      const Leading* at = innermost;
+      while (at != nullptr && &at->store_ != &store) at = at->outer_;
+      return at != nullptr;
+    }
+
+   private:
+    static thread_local const Leading* innermost;
+    const Impl& store_;
+    const Leading* const outer_;
+  };
+  static Error AskedWhileLeading(const KernelSpec& spec);
   Runtime& runtime() { return *runtime_.load(std::memory_order_acquire); }
   StoreDir* user() const { return folders.user(); }
 

@@ -25,6 +25,10 @@ std::uint64_t MicrosecondsSince(Clock::time_point start) {
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
 }
 
+std::int64_t MillisecondsSince(Clock::time_point start) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - start).count();
+}
+
 Error CancelledError(const KernelSpec& spec) {
   return {ErrorCode::kCancelled, SpecName(spec) + ": cancelled"};
 }
@@ -67,12 +71,23 @@ const ArtifactData* ArtifactStore::Impl::CountedFind(const KernelSpec& spec) {
   return data;
 }
 
+thread_local const ArtifactStore::Impl::Leading* ArtifactStore::Impl::Leading::innermost = nullptr;
+
+Error ArtifactStore::Impl::AskedWhileLeading(const KernelSpec& spec) {
+  return {ErrorCode::kInvalidArgument,
+          SpecName(spec) +
+              ": asked for by the CancelFn of a compilation of the same store, which "
+              "would wait for itself"};
+}
+
 Result<const ArtifactData*> ArtifactStore::Impl::Compile(const KernelSpec& spec,
                                                          const CancelFn& cancelled) {
   if (const ArtifactData* const data = CountedFind(spec)) return data;
+  if (Leading::Leads(*this)) return Fail(AskedWhileLeading(spec));
   const Active active(runtime());
   auto request = Resolve(spec);
   if (!request) return Fail(std::move(request.error()));
+  const Leading leading(*this);
   while (true) {
     if (Asked(cancelled)) return Fail(CancelledError(spec));
     Flights::Joined joined = runtime().flights.Join(spec);
@@ -161,7 +176,8 @@ Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn
         return {std::move(outcome), false};
       }
       if (!mine) {
-        if (Clock::now() - *request.waiting_since < milliseconds(options.lock_wait_ms)) return {};
+        // As numbers: the longest wait that can be asked for is too long for the clock.
+        if (MillisecondsSince(*request.waiting_since) < options.lock_wait_ms) return {};
         Count(CounterIndex(&ArtifactCounters::lock_timeouts));
         LogInfo(Format("{}: compiled here too, after {} ms of waiting for another process",
                        SpecName(request.spec), options.lock_wait_ms));
