@@ -80,6 +80,10 @@ Result<StoreDir::Negative> DecodeNegative(const ArtifactKey& action, std::string
     return corrupt(Format("{} bytes after the header, not {} + {} + {}", rest.size(), sizes[0],
                           sizes[1], sizes[2]));
   }
+  if (sizes[2] > kMaxNegativeLogBytes || bytes.size() > kMaxNegativeBytes) {
+    return corrupt(Format("{} bytes with a log of {}: at most {} and {}", bytes.size(), sizes[2],
+                          kMaxNegativeBytes, kMaxNegativeLogBytes));
+  }
   negative.action_record = rest.substr(0, sizes[0]);
   negative.request_record = rest.substr(sizes[0], sizes[1]);
   negative.log = rest.substr(sizes[0] + sizes[1]);
