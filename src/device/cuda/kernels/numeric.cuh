@@ -61,6 +61,32 @@ TW_DEVICE u32 FunnelRight(u32 low, u32 high, u32 shift) {
 #endif
 }
 
+/// Bytes of high:low (0 the lowest, 7 the highest) picked by the four low nibbles of `selector`,
+/// each 0 to 7, into bytes 0 to 3.
+TW_DEVICE u32 PermuteBytes(u32 low, u32 high, u32 selector) {
+#if defined(__CUDACC__)
+  return __byte_perm(low, high, selector);
+#else
+  const u64 bytes = static_cast<u64>(high) << 32 | low;
+  u32 out = 0;
+  for (int i = 0; i < 4; ++i) {
+    out |= static_cast<u32>(bytes >> (8 * (selector >> (4 * i) & 7u)) & 0xffu) << (8 * i);
+  }
+  return out;
+#endif
+}
+
+/// a & mask | base, as one instruction: with two immediate operands the compiler makes it two.
+TW_DEVICE u32 AndOr(u32 a, u32 mask, u32 base) {
+#if defined(__CUDACC__)
+  u32 out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "r"(base));
+  return out;
+#else
+  return (a & mask) | base;
+#endif
+}
+
 /// Exact.
 TW_DEVICE float BF16ToF32(u16 bits) { return FloatOf(static_cast<u32>(bits) << 16); }
 
@@ -128,6 +154,18 @@ TW_DEVICE u32 PackBF16(float low, float high) {
   return pair;
 #else
   return F32ToBF16(low) | static_cast<u32>(F32ToBF16(high)) << 16;
+#endif
+}
+
+/// a * b + c of both halves. The host rounds twice: for results that are exact.
+TW_DEVICE u32 FmaBF16x2(u32 a, u32 b, u32 c) {
+#if defined(__CUDACC__)
+  u32 pair;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
+  return pair;
+#else
+  return PackBF16(Fma(LowBF16ToF32(a), LowBF16ToF32(b), LowBF16ToF32(c)),
+                  Fma(HighBF16ToF32(a), HighBF16ToF32(b), HighBF16ToF32(c)));
 #endif
 }
 

@@ -77,6 +77,16 @@ TW_DEVICE U32x4 LoadCached16(const void* p) { return LoadBytes<U32x4>(p); }
 TW_DEVICE U32x2 LoadCached8(const void* p) { return LoadBytes<U32x2>(p); }
 #endif
 
+/// Keeps the compiler from computing an address again, from what it was computed of, in a loop.
+template <class T>
+TW_DEVICE void KeepAddress(T*& p) {
+#if defined(__CUDACC__)
+  asm("" : "+l"(p));
+#else
+  (void)p;
+#endif
+}
+
 /// One element; for memory that the kernel may also write.
 template <Type kType>
 TW_DEVICE float LoadElement(const void* base, i64 index) {
