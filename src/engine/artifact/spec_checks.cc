@@ -24,6 +24,22 @@ std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const
   return Reject(Reason::kShape, Format("{} = {}", field, have), Format("one of {}", list));
 }
 
+std::uint32_t MaxSmemBytes(CudaArch arch) {
+  switch (arch.number) {
+    case 80:
+    case 87:
+      return 163 * 1024;
+    case 86:
+    case 88:
+    case 89:
+    case 120:
+    case 121:
+      return 99 * 1024;
+    default:
+      return 227 * 1024;
+  }
+}
+
 bool IsPlainFloat(DataType type) {
   return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
 }

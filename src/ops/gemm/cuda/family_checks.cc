@@ -5,22 +5,6 @@
 
 namespace tilewright {
 
-std::uint32_t MaxSmemBytes(CudaArch arch) {
-  switch (arch.number) {
-    case 80:
-    case 87:
-      return 163 * 1024;
-    case 86:
-    case 88:
-    case 89:
-    case 120:
-    case 121:
-      return 99 * 1024;
-    default:
-      return 227 * 1024;
-  }
-}
-
 std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec) {
   const auto narrow = [](DataType type) {
     return type == DataType::kBF16 || type == DataType::kF16;

@@ -15,9 +15,6 @@ inline constexpr const char* kGemmMma = "gemm_mma";
 inline constexpr const char* kGemmHopper = "gemm_hopper";
 inline constexpr std::uint32_t kHopperTileK = 64;
 
-/// Shared memory a CTA may have on `arch`, bytes (CUDA programming guide, compute capabilities).
-std::uint32_t MaxSmemBytes(CudaArch arch);
-
 /// Types and epilogue that the common epilogue serves: A and B of one 16-bit type, D bf16, f16 or
 /// f32, C likewise with kAdd and none without; no split of k.
 std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec);

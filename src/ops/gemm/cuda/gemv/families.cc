@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "core/text.h"
 #include "engine/artifact/spec_checks.h"
@@ -33,6 +34,7 @@ int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
 
 std::optional<Rejection> CheckTypes(const KernelSpec& s, bool (*is_weight)(DataType),
                                     const char* weights) {
+  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
   if (!IsActivation(s.type_a)) {
     return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "f32 or bf16");
   }
@@ -54,23 +56,14 @@ std::optional<Rejection> CheckTypes(const KernelSpec& s, bool (*is_weight)(DataT
   return std::nullopt;
 }
 
-std::optional<Rejection> CheckShape(const KernelSpec& s) {
+/// What both families ask of the fields of the tile.
+std::optional<Rejection> CheckTile(const KernelSpec& s) {
   if (auto no = CheckRange("tile_m", s.tile_m, 1, kMaxTileM)) return no;
   if (auto no = CheckRange("warps", s.warps, 1, kMaxWarps)) return no;
-  if (auto no = CheckRange("stages", s.stages, 1, 8)) return no;
   if (auto no = CheckRange("param1", CtasOf(s), 1, kMaxCtas)) return no;
   if (SplitOf(s) < 1 || s.warps % SplitOf(s) != 0) {
     return Reject(Reason::kShape, Format("param0 = {}, warps = {}", SplitOf(s), s.warps),
                   "param0 a divisor of warps");
-  }
-  const int groups = s.warps / SplitOf(s);
-  if (s.tile_n == 0 || s.tile_n % groups != 0 || s.tile_n / groups > 8) {
-    return Reject(Reason::kShape, Format("tile_n = {}, {} groups of warps", s.tile_n, groups),
-                  "1 to 8 rows for each group");
-  }
-  if (s.tile_m * (s.tile_n / groups) > 32) {
-    return Reject(Reason::kShape, Format("{} x {} sums in a lane", s.tile_m, s.tile_n / groups),
-                  "32 at most");
   }
   if (s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
       s.params[3] != 0) {
@@ -84,22 +77,53 @@ std::optional<Rejection> CheckShape(const KernelSpec& s) {
   return std::nullopt;
 }
 
-std::optional<Rejection> Check(const KernelSpec& spec, bool (*is_weight)(DataType),
-                               const char* weights) {
-  if (spec.arch.number < 80) return Reject(Reason::kDevice, spec.arch.ToString(), "sm_80 or newer");
-  if (auto no = CheckTypes(spec, is_weight, weights)) return no;
-  return CheckShape(spec);
+std::optional<Rejection> CheckPlain(const KernelSpec& s) {
+  if (auto no = CheckTypes(s, &IsPlain, "bf16 or f16")) return no;
+  if (auto no = CheckTile(s)) return no;
+  if (auto no = CheckRange("stages", s.stages, 1, 8)) return no;
+  const int groups = s.warps / SplitOf(s);
+  if (s.tile_n == 0 || s.tile_n % groups != 0 || s.tile_n / groups > 8) {
+    return Reject(Reason::kShape, Format("tile_n = {}, {} groups of warps", s.tile_n, groups),
+                  "1 to 8 rows for each group");
+  }
+  if (s.tile_m * (s.tile_n / groups) > 32) {
+    return Reject(Reason::kShape, Format("{} x {} sums in a lane", s.tile_m, s.tile_n / groups),
+                  "32 at most");
+  }
+  return std::nullopt;
 }
 
-std::optional<Rejection> CheckPlain(const KernelSpec& spec) {
-  return Check(spec, &IsPlain, "bf16 or f16");
-}
-std::optional<Rejection> CheckBlocks(const KernelSpec& spec) {
-  return Check(spec, &IsBlock, "q4_0, q4_1, q8_0, q6_k or q4_k");
+/// The rings of all warps: every row of W of the CTA, a span for each warp that shares it.
+std::uint32_t RingBytes(const KernelSpec& s) {
+  const TypeInfo& weight = GetTypeInfo(s.type_b);
+  return static_cast<std::uint32_t>(
+      s.stages * s.tile_n * SplitOf(s) *
+      tw::GemvSpanRowBytes(weight.block_bytes, weight.block_elements));
 }
 
-KernelLaunchShape Launch(const KernelSpec& spec) {
+std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
+  if (auto no = CheckTypes(s, &IsBlock, "q4_0, q4_1, q8_0, q6_k or q4_k")) return no;
+  if (auto no = CheckTile(s)) return no;
+  if (auto no = CheckRange("stages", s.stages, 2, 8)) return no;
+  const int groups = s.warps / SplitOf(s);
+  if (s.tile_n != 16 * groups && s.tile_n != 32 * groups) {
+    return Reject(Reason::kShape, Format("tile_n = {}, {} groups of warps", s.tile_n, groups),
+                  "16 or 32 rows for each group");
+  }
+  // The sums of the warps are static, beside the rings.
+  const std::uint32_t smem = RingBytes(s) + s.tile_m * s.tile_n * SplitOf(s) * 4u;
+  if (smem > MaxSmemBytes(s.arch)) {
+    return Reject(Reason::kWorkspace, Format("{} bytes of shared memory", smem),
+                  Format("at most {} on {}", MaxSmemBytes(s.arch), s.arch.ToString()));
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape LaunchPlain(const KernelSpec& spec) {
   return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
+}
+KernelLaunchShape LaunchBlocks(const KernelSpec& spec) {
+  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = RingBytes(spec)};
 }
 
 ResourceLimits Limits(const KernelSpec& spec) {
@@ -108,22 +132,31 @@ ResourceLimits Limits(const KernelSpec& spec) {
   return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
 }
 
-/// How many rows of W a warp reads at once, how many spans deep, and how many CTAs an SM shall hold
-/// (which bounds the registers; no row spills). At one row of x, 32 warps of 2 x 4 loads of 16
-/// bytes keep 128 KB in flight on an SM; 26 KB hide the latency of an H200's memory at its full
-/// rate. More rows of W for a load of x pay where x has several rows.
+/// A kernel for plain weights: how many rows of W a warp reads at once, how many spans deep, and
+/// how many CTAs an SM shall hold (which bounds the registers; no row spills). At one row of x, 32
+/// warps of 2 x 4 loads of 16 bytes keep 128 KB in flight on an SM; 26 KB hide the latency of an
+/// H200's memory at its full rate. More rows of W for a load of x pay where x has several rows.
+///
+/// A kernel for blocks: strips of 16 rows of W that a warp takes, and stages of its ring. Stages
+/// and warps together keep the bytes in flight; warps that share a row find work where W has few.
 struct Shape {
-  int tile_m, rows, stages, ctas;
+  int tile_m, rows, warps, split, stages, ctas;
 };
-constexpr std::array kPlainShapes = {Shape{1, 2, 4, 8}, Shape{2, 4, 2, 5}, Shape{4, 4, 1, 4},
-                                     Shape{8, 4, 1, 3}};
-constexpr Shape kPlainWide = {1, 4, 4, 5};
-constexpr std::array kBlockShapes = {Shape{1, 2, 2, 5}, Shape{2, 4, 1, 4}, Shape{4, 4, 1, 3},
-                                     Shape{8, 4, 1, 2}};
-constexpr Shape kBlockWide = {1, 4, 1, 4};
+constexpr std::array kPlainShapes = {Shape{1, 2, 4, 1, 4, 8}, Shape{1, 2, 4, 4, 4, 8},
+                                     Shape{2, 4, 4, 1, 2, 5}, Shape{2, 4, 4, 4, 2, 5},
+                                     Shape{4, 4, 4, 1, 1, 4}, Shape{4, 4, 4, 4, 1, 4},
+                                     Shape{8, 4, 4, 1, 1, 3}, Shape{8, 4, 4, 4, 1, 3},
+                                     Shape{1, 4, 4, 1, 4, 5}, Shape{1, 4, 4, 4, 4, 5}};
+constexpr std::array kBlockShapes = {
+    Shape{1, 16, 4, 4, 3, 4}, Shape{1, 16, 8, 8, 2, 2}, Shape{1, 16, 16, 16, 2, 1},
+    Shape{1, 16, 4, 1, 4, 4}, Shape{1, 32, 8, 8, 2, 1}, Shape{2, 16, 4, 4, 3, 4},
+    Shape{2, 16, 8, 8, 2, 2}, Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 2},
+    Shape{8, 16, 4, 4, 3, 4}, Shape{8, 16, 8, 8, 2, 2}, Shape{8, 32, 8, 8, 2, 1}};
+/// For the projections that end a residual block: y = x W^T + c.
+constexpr Shape kPlainAdd = {1, 4, 4, 4, 4, 5};
+constexpr Shape kBlockAdd = {1, 16, 8, 8, 2, 2};
 
-KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape, int split) {
-  constexpr int kWarps = 4;
+KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape) {
   KernelSpec spec;
   spec.family = IsPlain(weight) ? FamilyName("gemv_bf16") : FamilyName("gemv_q");
   spec.arch = arch;
@@ -134,9 +167,9 @@ KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& sha
   spec.order_b = Order::kColMajor;
   spec.stages = static_cast<std::uint8_t>(shape.stages);
   spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
-  spec.tile_n = static_cast<std::uint16_t>(shape.rows * kWarps / split);
-  spec.warps = kWarps;
-  spec.params = {split, shape.ctas, 0, 0};
+  spec.tile_n = static_cast<std::uint16_t>(shape.rows * shape.warps / shape.split);
+  spec.warps = static_cast<std::uint16_t>(shape.warps);
+  spec.params = {shape.split, shape.ctas, 0, 0};
   return spec;
 }
 
@@ -164,7 +197,7 @@ Status AddGemvFamilies(KernelFamilies& families) {
                      .files = {},
                      .options = {},
                      .check = &CheckPlain,
-                     .launch = &Launch,
+                     .launch = &LaunchPlain,
                      .limits = &Limits,
                      .catalog = &PlainCatalog};
   if (Status status = families.Add(plain); !status) return status;
@@ -172,6 +205,7 @@ Status AddGemvFamilies(KernelFamilies& families) {
   blocks.name = "gemv_q";
   blocks.source = "ops/gemm/cuda/gemv/gemv_q.cu";
   blocks.check = &CheckBlocks;
+  blocks.launch = &LaunchBlocks;
   blocks.catalog = &BlockCatalog;
   return families.Add(blocks);
 }
@@ -179,18 +213,18 @@ Status AddGemvFamilies(KernelFamilies& families) {
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || (!IsPlain(weight) && !IsBlock(weight))) return specs;
+  const bool plain = IsPlain(weight);
+  const std::span<const Shape> shapes =
+      plain ? std::span<const Shape>(kPlainShapes) : std::span<const Shape>(kBlockShapes);
   for (const DataType x : {DataType::kF32, DataType::kBF16}) {
-    for (const Shape& shape : IsPlain(weight) ? kPlainShapes : kBlockShapes) {
-      for (const int split : {1, 4}) specs.push_back(MakeSpec(x, weight, arch, shape, split));
-    }
-    const Shape& wide = IsPlain(weight) ? kPlainWide : kBlockWide;
-    for (const int split : {1, 4}) specs.push_back(MakeSpec(x, weight, arch, wide, split));
-    // The projections that end a residual block: y = x W^T + c.
-    KernelSpec add = MakeSpec(x, weight, arch, wide, 4);
+    for (const Shape& shape : shapes) specs.push_back(MakeSpec(x, weight, arch, shape));
+    KernelSpec add = MakeSpec(x, weight, arch, plain ? kPlainAdd : kBlockAdd);
     add.epilogue = SpecEpilogue::kAdd;
     add.type_c = x;
     specs.push_back(add);
   }
+  // Rings that an architecture has no room for.
+  if (!plain) std::erase_if(specs, [](const KernelSpec& s) { return CheckBlocks(s).has_value(); });
   return specs;
 }
 

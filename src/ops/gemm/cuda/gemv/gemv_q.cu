@@ -1,4 +1,4 @@
-#include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
+#include "ops/gemm/cuda/gemv/gemv_q_kernel.cuh"
 #include "spec.cuh"
 
 // Weights in GGUF blocks as they lie in the file.
@@ -8,5 +8,6 @@ static_assert(tw::spec::kTypeB != tw::Type::kBF16 && tw::spec::kTypeB != tw::Typ
 extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kParam1)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemvParams params) {
   using namespace tw::spec;
-  tw::Gemv<kTypeA, kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages>(params);
+  extern __shared__ __align__(128) tw::u8 ring[];
+  tw::GemvQ<kTypeA, kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages>(params, ring);
 }

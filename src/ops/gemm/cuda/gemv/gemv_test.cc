@@ -1,14 +1,17 @@
-#include "device/cuda/kernels/host_emulation.h"
+#include "device/cuda/kernels/mma_emulation.h"
 // After it: the kernels use its built-ins.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <vector>
 
 #include "core/block_format.h"
 #include "core/test_util.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
+#include "ops/gemm/cuda/gemv/gemv_q_kernel.cuh"
 
 // The source of the kernels, run on the CPU against float64.
 
@@ -32,10 +35,12 @@ struct Problem {
   int pad_x = 0;        ///< elements between rows of x
   int pad_w_bytes = 0;  ///< bytes between rows of W
   int shift = 0;        ///< elements that x and plain W start off their alignment
+  int shift_w = 0;      ///< bytes that W in blocks starts behind a multiple of 16
   float alpha = 1, beta = 0;
 };
 
-template <tw::Type kX, tw::Type kW, int kTileM, int kTileN, int kWarps, int kSplit, int kUnroll,
+/// `kStages`: of the ring of blocks, or the reads in flight of plain weights.
+template <tw::Type kX, tw::Type kW, int kTileM, int kTileN, int kWarps, int kSplit, int kStages,
           tw::Type kC = tw::Type::kNone>
 void ExpectProduct(const Problem& q) {
   SCOPED_TRACE(testing::Message() << "m " << q.m << " n " << q.n << " k " << q.k << " tile "
@@ -46,8 +51,8 @@ void ExpectProduct(const Problem& q) {
                     k = static_cast<std::size_t>(q.k);
   const std::size_t ldx = k + static_cast<std::size_t>(q.pad_x);
   const std::size_t row_bytes = BytesOf(type_w, q.k) + static_cast<std::size_t>(q.pad_w_bytes);
-  const std::size_t shift_w =
-      GetTypeInfo(type_w).block_quantised ? 0 : static_cast<std::size_t>(q.shift) * 2;
+  const bool blocks = GetTypeInfo(type_w).block_quantised;
+  const auto shift_w = static_cast<std::size_t>(blocks ? q.shift_w : q.shift * 2);
 
   test::GuardedBytes x(m * ldx * bytes_x, static_cast<std::size_t>(q.shift) * bytes_x);
   test::GuardedBytes w(n * row_bytes, shift_w);
@@ -84,10 +89,19 @@ void ExpectProduct(const Problem& q) {
   p.k = q.k;
   p.alpha = q.alpha;
   p.beta = q.beta;
+  tw::emulation::fault = false;
+  std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
   const bool converged = tw::emulation::Run(
-      {tw::GemvGridX(q.n, kTileN), tw::GemvGridY(q.m, kTileM)}, kWarps * 32,
-      [&] { tw::Gemv<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kUnroll>(p); });
+      {tw::GemvGridX(q.n, kTileN), tw::GemvGridY(q.m, kTileM)}, kWarps * 32, [&] {
+        if constexpr (kW == tw::Type::kBF16 || kW == tw::Type::kF16) {
+          tw::Gemv<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(p);
+        } else {
+          tw::GemvQ<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(
+              p, tw::emulation::smem);
+        }
+      });
   EXPECT_TRUE(converged);
+  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
   EXPECT_EQ(y.Damage(), "");
   EXPECT_EQ(x.Damage() + w.Damage(), "");
   for (std::size_t i = 0; i < m; ++i) {
@@ -138,28 +152,53 @@ TEST(GemvTest, RowsThatAreNotAlignedTakeTheSlowWay) {
 TEST(GemvTest, TheAddendAndAlphaAreApplied) {
   ExpectProduct<Type::kF32, Type::kBF16, 2, 8, 4, 2, 1, Type::kF32>(
       {.m = 3, .n = 9, .k = 264, .alpha = -0.5f, .beta = 2});
-  ExpectProduct<Type::kF32, Type::kQ4_K, 1, 4, 4, 4, 1, Type::kF32>(
+  ExpectProduct<Type::kF32, Type::kQ4_K, 1, 16, 4, 4, 2, Type::kF32>(
       {.m = 1, .n = 6, .k = 512, .alpha = 3, .beta = 1});
 }
 
+/// One row of x, and as many as fill two, four and eight columns of an mma.
 template <Type kType>
 void ExpectBlocks(std::initializer_list<int> ks) {
   for (const int k : ks) {
-    ExpectProduct<Type::kF32, kType, 1, 8, 4, 1, 2>({.m = 1, .n = 11, .k = k});
-    ExpectProduct<Type::kBF16, kType, 2, 2, 4, 4, 1>({.m = 3, .n = 3, .k = k});
-    ExpectProduct<Type::kF32, kType, 4, 4, 4, 2, 2>({.m = 4, .n = 6, .k = k, .pad_x = 4});
+    ExpectProduct<Type::kBF16, kType, 1, 32, 2, 1, 2>({.m = 1, .n = 19, .k = k});
+    ExpectProduct<Type::kF32, kType, 1, 16, 4, 4, 3>({.m = 2, .n = 3, .k = k, .pad_x = 4});
+    ExpectProduct<Type::kBF16, kType, 2, 32, 2, 2, 3>({.m = 3, .n = 35, .k = k, .pad_x = 4});
+    ExpectProduct<Type::kBF16, kType, 3, 16, 1, 1, 2>({.m = 4, .n = 16, .k = k});
+    ExpectProduct<Type::kF32, kType, 4, 16, 2, 2, 2>({.m = 5, .n = 18, .k = k});
+    ExpectProduct<Type::kBF16, kType, 8, 16, 2, 2, 4>({.m = 11, .n = 9, .k = k});
+    ExpectProduct<Type::kF32, kType, 8, 32, 1, 1, 2>({.m = 8, .n = 33, .k = k});
   }
 }
 
 TEST(GemvTest, BlocksOf32OfEveryNumberOfBlocks) {
-  ExpectBlocks<Type::kQ4_0>({32, 480, 512, 544, 576, 1536, 2080});
-  ExpectBlocks<Type::kQ4_1>({32, 480, 512, 544, 576, 1536, 2080});
-  ExpectBlocks<Type::kQ8_0>({32, 480, 512, 544, 576, 1536, 2080});
+  ExpectBlocks<Type::kQ4_0>({32, 224, 256, 288, 1536, 2080});
+  ExpectBlocks<Type::kQ4_1>({32, 224, 256, 288, 1536, 2080});
+  ExpectBlocks<Type::kQ8_0>({32, 224, 256, 288, 1536, 2080});
 }
 
 TEST(GemvTest, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_K>({256, 512, 768, 1024, 2304});
   ExpectBlocks<Type::kQ6_K>({256, 512, 768, 1024, 2304});
+}
+
+// Copies are of 16 aligned bytes wherever rows begin, and read nothing outside of the matrix.
+template <Type kType>
+void ExpectShiftedRows(int alignment, int k) {
+  for (int shift = 0; shift < 16; shift += alignment) {
+    for (const int pad : {0, alignment, 16}) {
+      ExpectProduct<Type::kBF16, kType, 1, 16, 2, 2, 2>(
+          {.m = 1, .n = 18, .k = k, .pad_w_bytes = pad, .shift_w = shift});
+    }
+  }
+}
+
+TEST(GemvTest, BlocksAtEveryAddressThatTheirFormatAllows) {
+  ExpectShiftedRows<Type::kQ4_0>(2, 288);
+  ExpectShiftedRows<Type::kQ4_0>(2, 32);
+  ExpectShiftedRows<Type::kQ4_1>(4, 288);
+  ExpectShiftedRows<Type::kQ8_0>(2, 544);
+  ExpectShiftedRows<Type::kQ6_K>(2, 768);
+  ExpectShiftedRows<Type::kQ4_K>(16, 768);
 }
 
 constexpr CudaArch kHopper{90, 'a'};
@@ -203,7 +242,16 @@ TEST(GemvFamiliesTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.type_b = DataType::kBF16; }, "bf16");
   refused([](KernelSpec& s) { s.type_a = DataType::kF64; }, "type_a");
   refused([](KernelSpec& s) { s.tile_m = 9; }, "tile_m = 9");
-  refused([](KernelSpec& s) { s.tile_n = 3; }, "tile_n = 3");
+  refused([](KernelSpec& s) { s.tile_n = 24; }, "tile_n = 24");
+  refused([](KernelSpec& s) { s.stages = 1; }, "stages = 1");
+  refused(
+      [](KernelSpec& s) {
+        s.warps = 16;
+        s.tile_n = 512;
+        s.params = {1, 1, 0, 0};
+        s.stages = 8;
+      },
+      "shared memory");
   refused([](KernelSpec& s) { s.params[0] = 3; }, "param0 = 3");
   refused([](KernelSpec& s) { s.params[3] = 1; }, "param3");
   refused([](KernelSpec& s) { s.type_c = DataType::kF32; }, "type_c");

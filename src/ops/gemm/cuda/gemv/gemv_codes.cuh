@@ -1,0 +1,216 @@
+#pragma once
+
+#include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/types.cuh"
+
+// Weights in GGUF blocks (core/block_format.h) as operands of mma.sync: the integer codes become
+// pairs of bf16, exactly; what scales them is applied to sums of 32 (or 16) products. Codes<type>
+// describes one row of a span of kGemvSpan values, sub-blocks of 32, that lies in shared memory
+//   kBlock, kBytes        values and bytes of a block
+//   kHalves               scales of a sub-block: 1, or 2 with one for each 16 values
+//   kHasOffset            whether a sub-block adds a multiple of the sum of its activations
+//   Row                   where a row lies; Row::At of a 16-byte chunk and the bytes to skip in it
+//   Pairs<s>(row, t, a)   a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block s, as bf16
+//   Head, LoadHead(row)   what the scales of a row have in common
+//   ScaleOf(row, head, s, h)
+// so that value i of sub-block s is scale * pair + offset. The file compiles on the host too, where
+// a test holds the values to those of DecodeRow.
+
+namespace tw {
+
+/// value = scale * code + offset. Codes may be biased (kCodeBias); the offset takes that back.
+struct CodeScale {
+  float scale, offset;
+};
+
+/// 16-bit unit at an even address.
+TW_DEVICE u32 Load16Bits(const u8* p) { return *reinterpret_cast<const u16*>(p); }
+
+/// Four bytes from an address that is a multiple of four.
+TW_DEVICE u32 LoadWord(const u8* p) { return *reinterpret_cast<const u32*>(p); }
+
+/// A row at an address that is a multiple of four.
+struct WordRow {
+  const u8* data;
+  TW_DEVICE static WordRow At(const u8* chunk, int skip) { return {chunk + skip}; }
+};
+
+/// A row at an even address. Words at offsets that are 0 and 2 modulo 4 are found by a base and a
+/// shift each, so that no load computes its own address.
+struct EvenRow {
+  const u8* data;
+  const u8* base[2];
+  u32 shift[2];
+  TW_DEVICE static EvenRow At(const u8* chunk, int skip) {
+    const bool odd = (skip & 2) != 0;
+    const u8* aligned = chunk + (skip & ~3);
+    return {chunk + skip, {aligned, aligned + (odd ? 4 : 0)}, {odd ? 16u : 0u, odd ? 0u : 16u}};
+  }
+  /// The four bytes at `at` + 4 t; up to four bytes behind them are read.
+  template <int kAt>
+  TW_DEVICE u32 Word(int t) const {
+    constexpr int kOdd = kAt % 4 / 2;
+    const u8* p = base[kOdd] + (4 * t + kAt - 2 * kOdd);
+    return FunnelRight(LoadWord(p), LoadWord(p + 4), shift[kOdd]);
+  }
+};
+
+/// Nibbles n as the bf16 16 + n = 0x4180 | n << 3: no conversion and no subtraction. A bias of 16
+/// costs two bits of the f32 sums where one of 128, without a shift, costs five.
+inline constexpr float kCodeBias = 16.0f;
+template <int kHigh>
+TW_DEVICE void NibblePairs(u32 word, u32 (&pair)[2]) {
+  constexpr u32 kMask = 0x00780078u, kBase = 0x41804180u;
+  pair[0] = AndOr(kHigh ? word >> 1 : word << 3, kMask, kBase);
+  pair[1] = AndOr(word >> (kHigh ? 9 : 5), kMask, kBase);
+}
+
+inline constexpr u32 kOneBF16x2 = 0x3f803f80u;
+
+/// Signed bytes, exactly: with 128 = 0x4300, 128 + low seven bits less 128, or 256 when negative.
+TW_DEVICE u32 SignedBytePair(u32 bytes) {
+  return FmaBF16x2(AndOr(bytes, 0x007f007fu, 0x43004300u), kOneBF16x2,
+                   AndOr(bytes, 0x00800080u, 0xc300c300u));
+}
+TW_DEVICE void SignedBytePairs(u32 word, u32 (&pair)[2]) {
+  pair[0] = SignedBytePair(word);
+  pair[1] = SignedBytePair(word >> 8);
+}
+
+/// Byte i of `word` as 2^23 + byte.
+TW_DEVICE float BytePlusMagic(u32 word, u32 i) {
+  return FloatOf(PermuteBytes(word, 0x4b000000u, 0x7440u + i));
+}
+
+template <Type kType>
+struct Codes;
+
+/// d, dmin; 12 bytes of scales; four times 32 bytes whose low nibbles are sub-block 2 j and whose
+/// high nibbles are sub-block 2 j + 1.
+template <>
+struct Codes<Type::kQ4_K> {
+  static constexpr int kBlock = 256, kBytes = 144, kHalves = 1;
+  static constexpr bool kHasOffset = true;
+  using Row = WordRow;
+  struct Head {
+    u32 scales[2], mins[2];  // six bits in each byte, of sub-blocks 0 .. 3 and 4 .. 7
+    float d, dmin;
+  };
+  template <int kS>
+  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
+    TW_UNROLL
+    for (int h = 0; h < 2; ++h)
+      NibblePairs<kS % 2>(LoadWord(row.data + 16 + 32 * (kS / 2) + 16 * h + 4 * t), a[h]);
+  }
+  TW_DEVICE static Head LoadHead(const Row& row) {
+    const u32 factors = LoadWord(row.data), a = LoadWord(row.data + 4), b = LoadWord(row.data + 8),
+              c = LoadWord(row.data + 12);
+    return {{a & 0x3f3f3f3fu, (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u)},
+            {b & 0x3f3f3f3fu, (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)},
+            LowF16ToF32(factors),
+            HighF16ToF32(factors)};
+  }
+  TW_DEVICE static CodeScale ScaleOf(const Row&, const Head& head, int s, int) {
+    const u32 i = static_cast<u32>(s) % 4;
+    const float scale = BytePlusMagic(s < 4 ? head.scales[0] : head.scales[1], i);
+    const float min = BytePlusMagic(s < 4 ? head.mins[0] : head.mins[1], i);
+    // (2^23 + byte) * d - 2^23 * d: the fused operation rounds once, to what byte * d rounds to.
+    const float d = Fma(scale, head.d, -8388608.0f * head.d);
+    const float m = Fma(min, -head.dmin, 8388608.0f * head.dmin);
+    return {d, Fma(d, -kCodeBias, m)};
+  }
+};
+
+/// Eight blocks of one scale each.
+template <int kBlockBytes, class RowType>
+struct Blocks32 {
+  using Row = RowType;
+  static constexpr int kBlock = 32, kBytes = kBlockBytes, kHalves = 1;
+  struct Head {};
+  TW_DEVICE static Head LoadHead(const Row&) { return {}; }
+};
+
+/// d; 16 bytes: low nibbles are values 0 .. 15, high ones 16 .. 31; less 8.
+template <>
+struct Codes<Type::kQ4_0> : Blocks32<18, EvenRow> {
+  static constexpr bool kHasOffset = true;
+  template <int kS>
+  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
+    const u32 word = row.Word<kBytes * kS + 2>(t);
+    NibblePairs<0>(word, a[0]);
+    NibblePairs<1>(word, a[1]);
+  }
+  TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
+    const float d = LowF16ToF32(Load16Bits(row.data + kBytes * s));
+    return {d, d * (-8.0f - kCodeBias)};
+  }
+};
+
+/// d, m; codes as above. Rows are aligned to four bytes.
+template <>
+struct Codes<Type::kQ4_1> : Blocks32<20, WordRow> {
+  static constexpr bool kHasOffset = true;
+  template <int kS>
+  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
+    const u32 word = LoadWord(row.data + kBytes * kS + 4 + 4 * t);
+    NibblePairs<0>(word, a[0]);
+    NibblePairs<1>(word, a[1]);
+  }
+  TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
+    const u32 head = LoadWord(row.data + kBytes * s);
+    const float d = LowF16ToF32(head);
+    return {d, Fma(d, -kCodeBias, HighF16ToF32(head))};
+  }
+};
+
+/// d; 32 signed bytes.
+template <>
+struct Codes<Type::kQ8_0> : Blocks32<34, EvenRow> {
+  static constexpr bool kHasOffset = false;
+  template <int kS>
+  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
+    SignedBytePairs(row.Word<kBytes * kS + 2>(t), a[0]);
+    SignedBytePairs(row.Word<kBytes * kS + 18>(t), a[1]);
+  }
+  TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
+    return {LowF16ToF32(Load16Bits(row.data + kBytes * s)), 0.0f};
+  }
+};
+
+/// Two halves of 128 values: 64 bytes of low nibbles (low ones sub-blocks 0 and 1 of the half, high
+/// ones 2 and 3), 32 bytes with two more bits for each sub-block; then a signed byte of scale for
+/// each 16 values, and d. Less 32.
+template <>
+struct Codes<Type::kQ6_K> {
+  static constexpr int kBlock = 256, kBytes = 210, kHalves = 2;
+  static constexpr bool kHasOffset = false;
+  using Row = EvenRow;
+  struct Head {
+    float d;
+  };
+  template <int kS, int kAt>
+  TW_DEVICE static void HalfPairs(const Row& row, int t, u32 (&pair)[2]) {
+    constexpr int kHalf = kS / 4, kRun = kS % 4;
+    const u32 low = row.Word<64 * kHalf + 32 * (kRun % 2) + kAt>(t);
+    const u32 high = row.Word<128 + 32 * kHalf + kAt>(t);
+    const u32 codes = AndOr(kRun < 2 ? high << (4 - 2 * kRun) : high >> (2 * kRun - 4), 0x30303030u,
+                            (kRun < 2 ? low : low >> 4) & 0x0f0f0f0fu);
+    // 128 + code, less 160, exactly.
+    pair[0] = FmaBF16x2(AndOr(codes, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
+    pair[1] = FmaBF16x2(AndOr(codes >> 8, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
+  }
+  template <int kS>
+  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
+    HalfPairs<kS, 0>(row, t, a[0]);
+    HalfPairs<kS, 16>(row, t, a[1]);
+  }
+  TW_DEVICE static Head LoadHead(const Row& row) {
+    return {LowF16ToF32(Load16Bits(row.data + 208))};
+  }
+  TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head& head, int s, int h) {
+    const u32 biased = row.data[192 + 2 * s + h] ^ 0x80u;
+    return {head.d * (BytePlusMagic(biased, 0) - (8388608.0f + 128.0f)), 0.0f};
+  }
+};
+
+}  // namespace tw
