@@ -102,6 +102,22 @@ std::string FirstComplaint(const std::string& log) {
   return log.substr(start, log.find('\n', start) - start);
 }
 
+/// Of a compilation that NVRTC says the source is to blame for. Only what the log says of the
+/// source will be the same next time.
+tl::unexpected<CompileFailure> Refusal(const std::string& what, const std::string& message,
+                                       std::string log) {
+  if (TellsOfNoMemory(log)) return Failed(ErrorCode::kOutOfMemory, message, std::move(log));
+  const std::string diagnosis = Diagnosis(log);
+  if (diagnosis.empty()) {
+    return Failed(ErrorCode::kInternal,
+                  message + " (nothing is said against the source, as when memory runs out)",
+                  std::move(log));
+  }
+  // First in the log as well: of a refusal that is remembered the log is all that is left.
+  if (log.find(diagnosis) == std::string::npos) log = diagnosis + "\n" + log;
+  return Failed(ErrorCode::kUnsupported, what + ": " + diagnosis, std::move(log), true);
+}
+
 class NvrtcCompiler final : public KernelCompiler {
  public:
   explicit NvrtcCompiler(const NvrtcLibrary& library) : library_(library) {}
@@ -164,7 +180,7 @@ tl::unexpected<CompileFailure> NvrtcCompiler::Failure(int result, const CompileJ
   const std::string message = complaint.empty() ? what : what + ": " + complaint;
   switch (result) {
     case kNvrtcCompilation:
-      return Failed(ErrorCode::kUnsupported, message, std::move(log), true);
+      return Refusal(what, message, std::move(log));
     case kNvrtcInvalidOption:
     case kNvrtcInvalidInput:
       return Failed(ErrorCode::kInvalidArgument, message, std::move(log));

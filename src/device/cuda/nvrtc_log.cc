@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "core/text.h"
+
 namespace tilewright::cuda {
 namespace {
 
@@ -60,6 +62,27 @@ bool NamesEntry(std::string_view log, std::string_view name) {
     if (at != std::string_view::npos && Quoted(line.substr(at)) == name) return true;
   }
   return false;
+}
+
+bool Contains(std::string_view line, std::string_view words) {
+  return line.find(words) != std::string_view::npos;
+}
+
+/// Whether a line of a log is the front end's or the assembler's verdict on the source. Lines of
+/// the source that are shown are indented.
+bool BlamesTheSource(std::string_view line) {
+  if (line.starts_with("ptxas")) {
+    // "ptxas application ptx input, line 3; error   : ...", "ptxas fatal   : ..."; the latter also
+    // counts those before, of which there are none where memory ran out.
+    return (Contains(line, "error   :") || Contains(line, "fatal   :")) &&
+           !Contains(line, "Ptx assembly aborted due to errors") &&
+           !Contains(line, "Memory allocation failure");
+  }
+  if (line.starts_with(' ')) return false;
+  return Contains(line, "): error") || Contains(line, "): Error:") ||
+         line.starts_with("At end of source: error") ||
+         (Contains(line, "): catastrophic error: ") &&
+          (Contains(line, "#error directive") || Contains(line, "open source file")));
 }
 
 template <class T>
@@ -194,6 +217,26 @@ ResourceUsage ResourcesOfCubin(std::string_view cubin, std::string_view symbol) 
       usage.constant_bytes += static_cast<std::uint32_t>(header.sh_size);
   }
   return usage;
+}
+
+std::string Diagnosis(std::string_view log) {
+  // What a CTA may have on every architecture, and what the system takes from sm_90 on.
+  constexpr std::uint32_t kMaxStaticSmem = 48 << 10, kSystemSmem = 1 << 10;
+  std::uint32_t smem_bytes = 0;
+  while (!log.empty()) {
+    const std::string_view line = NextLine(log);
+    if (BlamesTheSource(line)) return std::string(line);
+    if (line.starts_with("ptxas info")) {
+      smem_bytes = std::max(smem_bytes, Amount(line, " bytes smem"));
+    }
+  }
+  if (smem_bytes <= kMaxStaticSmem + kSystemSmem) return {};
+  return Format("error: {} bytes of static shared memory, of which a CTA has {}", smem_bytes,
+                kMaxStaticSmem);
+}
+
+bool TellsOfNoMemory(std::string_view log) {
+  return Contains(log, "out of memory") || Contains(log, "Memory allocation failure");
 }
 
 std::string StableLog(std::string_view log) {

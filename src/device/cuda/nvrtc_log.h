@@ -18,6 +18,15 @@ std::optional<ResourceUsage> ResourcesOfLog(std::string_view log, std::string_vi
 /// are not a cubin or that lack the symbol. Total: reads nothing outside `cubin`.
 ResourceUsage ResourcesOfCubin(std::string_view cubin, std::string_view symbol);
 
+/// The line in which the log of a failed compilation says what is wrong with the source, "" where
+/// there is none: NVRTC calls it a compilation error too when memory runs out, in the front end or,
+/// without a word, in the assembler. A kernel with too much static shared memory, of which the
+/// assembler only tells the amount, gets a line of ours.
+std::string Diagnosis(std::string_view log);
+
+/// Whether the log says that memory ran out.
+bool TellsOfNoMemory(std::string_view log);
+
 /// The log without the lines that differ from one compilation to the next (times).
 std::string StableLog(std::string_view log);
 

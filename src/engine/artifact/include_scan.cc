@@ -23,9 +23,9 @@ std::string Unsplice(std::string_view text) {
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\') {
-      // Blanks between the backslash and the line end do not matter to compilers (they warn).
+      // With blanks between them NVRTC sees no splice.
       std::size_t end = i + 1;
-      while (end < text.size() && IsBlank(text[end])) ++end;
+      while (end < text.size() && text[end] == '\r') ++end;
       if (end < text.size() && text[end] == '\n') {
         i = end;
         continue;
@@ -111,6 +111,7 @@ class Scanner {
           ErrorCode::kInvalidArgument,
           Format("#{} is not allowed in a kernel source: what it reads cannot be known", word));
     }
+    if (word == "ifdef" || word == "ifndef") SkipName();
     if (word != "include") return {};
     SkipBlanksAndComments();
     const char open = at_ < text_.size() ? text_[at_] : '\0';
@@ -139,6 +140,8 @@ class Scanner {
                            "code",
                            word));
       }
+      if (word == "defined") SkipName();
+      if (word.starts_with("__has_include") || word == "__has_embed") return HasInclude(word);
       if (at_ >= text_.size()) return {};
       const bool raw = word == "R" || word == "u8R" || word == "uR" || word == "UR" || word == "LR";
       if (text_[at_] == '"' && raw) {
@@ -157,6 +160,35 @@ class Scanner {
       ++at_;
     }
     return {};
+  }
+
+  /// Steps over the name that only is asked for: "X", "(X)", "( X )" up to the last parenthesis.
+  void SkipName() {
+    SkipBlanksAndComments();
+    if (StartsWith("(")) ++at_;
+    SkipBlanksAndComments();
+    (void)Word();
+  }
+
+  /// NVRTC looks for what has a real path among the files of this machine.
+  Status HasInclude(std::string_view word) {
+    SkipBlanksAndComments();
+    if (word == "__has_include" && StartsWith("(")) {
+      ++at_;
+      SkipBlanksAndComments();
+      const char open = at_ < text_.size() ? text_[at_] : '\0';
+      if (open == '"' || open == '<') {
+        const std::size_t end = text_.find(open == '<' ? '>' : '"', at_ + 1);
+        if (end != std::string_view::npos && IsVirtualName(text_.substr(at_ + 1, end - at_ - 1))) {
+          at_ = end + 1;
+          return {};
+        }
+      }
+    }
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("{} may only ask for the virtual name of a file (relative, printable, no "
+                       "\"..\"): it could find files of this machine",
+                       word));
   }
 
   bool IsSeparator(std::size_t at) const {

@@ -22,7 +22,7 @@ TEST(IncludeScan, FindsDirectivesInEverySpelling) {
   EXPECT_EQ(Scan("#include \"a.h\""), Names{"a.h"});
   EXPECT_EQ(Scan("#include \"a.h\"\r\n#include \"b.h\"\r\n"), (Names{"a.h", "b.h"}));
   EXPECT_EQ(Scan("#inc\\\nlude \"a\\\n.h\"\n"), Names{"a.h"});
-  EXPECT_EQ(Scan("#inc\\ \nlude \"a.h\"\n"), Names{"a.h"});
+  EXPECT_EQ(Scan("#inc\\\r\nlude \"a.h\"\n"), Names{"a.h"});
   EXPECT_EQ(Scan("/* one\ntwo */#include \"a.h\"\n"), Names{"a.h"});
 }
 
@@ -49,6 +49,34 @@ TEST(IncludeScan, LiteralsDoNotSwallowDirectives) {
                            "auto s = u8R\"a()\" /*)a\";", "#error don't", "unterminated \"/*",
                            "int R = 1; \"/*\"", "fooR\"(\"", "L'\"'"}) {
     EXPECT_EQ(Scan(head + tail), Names{"a.h"}) << head;
+  }
+}
+
+TEST(IncludeScan, ABackslashBeforeBlanksSplicesNothing) {
+  // As NVRTC has it: the comment ends with its line.
+  for (const char* blanks : {" ", "\t", " \r", "\f", "\v"}) {
+    EXPECT_EQ(Scan(std::string("// C:\\") + blanks + "\n#include \"a.h\"\n"), Names{"a.h"});
+  }
+  EXPECT_EQ(Scan("// C:\\\r\n#include \"a.h\"\n"), Names{});
+}
+
+TEST(IncludeScan, OnlyVirtualNamesMayBeAskedFor) {
+  // NVRTC answers of real files where the path is absolute.
+  for (const char* text :
+       {"#if __has_include(\"a.h\")\n", "#if __has_include ( <b/a.h> )\n", "#ifdef __has_include\n",
+        "#if defined(__has_include)\n", "#ifndef __has_embed\n",
+        "#if defined __has_include && __has_include(\"a.h\")\n", "int has_include;"}) {
+    EXPECT_EQ(Scan(text), Names{}) << text;
+  }
+  for (const char* text :
+       {"#if __has_include(\"/etc/passwd\")\n", "#if __has_include(</etc/passwd>)\n",
+        "#if __has_include(\"../x\")\n", "#if __has_include(NAME)\n", "#define H __has_include\n",
+        "#if __has_include\\\n(\"/x\")\n", "#if __has_include(\"a\n", "__has_include",
+        "#if __has_include_next(\"a.h\")\n", "#if __has_embed(\"a.h\")\n",
+        "#if defined(X) && __has_include(\"/x\")\n"}) {
+    const auto names = ScanIncludes(text);
+    ASSERT_FALSE(names) << text;
+    EXPECT_EQ(names.error().code, ErrorCode::kInvalidArgument);
   }
 }
 

@@ -1,6 +1,7 @@
 // A library with NVRTC's functions that compiles nothing: what it answers stands in the source it
 // is given, in its first line.
 //   fake: result N    nvrtcCompileProgram returns N, with a log
+//   fake: refuses     nvrtcCompileProgram returns 6, with the lines that follow for a log
 //   fake: hang        returns when the flow callback says so (after 20 s in any case)
 //   fake: threads     asks the flow callback from four threads at once
 //   fake: log N       succeeds with a log of N bytes
@@ -109,6 +110,9 @@ FAKE_EXPORT int nvrtcCompileProgram(void* handle, int options, const char* const
   if (source.rfind("fake: result ", 0) == 0) {
     result = number(13);
     program.log = "a remark\nfake.cu(1): error: asked for result " + std::to_string(result) + "\n";
+  } else if (source.rfind("fake: refuses\n", 0) == 0) {
+    result = 6;
+    program.log = source.substr(14);
   } else if (source.rfind("fake: hang", 0) == 0) {
     result = Hang(program);
   } else if (source.rfind("fake: threads", 0) == 0) {

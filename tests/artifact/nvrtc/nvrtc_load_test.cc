@@ -311,6 +311,28 @@ TEST_F(FakeCompile, OnlyARefusedSourceIsDeterministic) {
   }
 }
 
+TEST_F(FakeCompile, MemoryThatRanOutIsNotBlamedOnTheSource) {
+  // NVRTC answers "compilation error" all the same, and in the last two cases no more than this.
+  const struct {
+    const char* log;
+    ErrorCode code;
+  } cases[] = {
+      {"x.cu(2): catastrophic error: out of memory\n1 catastrophic error detected in the "
+       "compilation of \"x.cu\".\n",
+       ErrorCode::kOutOfMemory},
+      {"ptxas fatal   : Memory allocation failure\n", ErrorCode::kOutOfMemory},
+      {"1 catastrophic error detected in the compilation of \"x.cu\".\n", ErrorCode::kInternal},
+      {"ptxas fatal   : Ptx assembly aborted due to errors\n", ErrorCode::kInternal},
+      {"", ErrorCode::kInternal},
+  };
+  for (const auto& one : cases) {
+    const auto made = Compile(std::string("fake: refuses\n") + one.log);
+    ASSERT_FALSE(made) << one.log;
+    EXPECT_FALSE(made.error().deterministic) << one.log;
+    EXPECT_EQ(made.error().error.code, one.code) << one.log;
+  }
+}
+
 TEST_F(FakeCompile, AnErrorTellsVersionUnitCodeAndTheFirstComplaint) {
   const auto made = Compile("fake: result 6");
   ASSERT_FALSE(made);

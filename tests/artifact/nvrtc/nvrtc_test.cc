@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +28,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 /// What a shell command printed, and whether it ended well.
 struct Ran {
@@ -164,7 +168,7 @@ TEST_F(NvrtcTest, HeadersAreFoundByTheirVirtualNamesAndNowhereElse) {
   job.headers = std::span(headers).first(1);
   const auto made = compiler_->Compile(job, {});
   ASSERT_FALSE(made);
-  EXPECT_TRUE(made.error().deterministic);
+  EXPECT_TRUE(made.error().deterministic) << made.error().log;
   EXPECT_THAT(made.error().error.message, HasSubstr("device/cuda/x.cuh"));
 }
 
@@ -185,6 +189,41 @@ TEST_F(NvrtcTest, ARefusedSourceIsDeterministicAndExplained) {
     EXPECT_THAT(made.error().error.message, HasSubstr(std::string(kernel.name)));
   }
   EXPECT_THAT(Compile(refused[0]).error().log, HasSubstr("undeclared"));
+  EXPECT_THAT(Compile(refused[2]).error().error.message,
+              HasSubstr("400000 bytes of static shared"));
+  EXPECT_THAT(Compile(refused[2]).error().log, StartsWith("error: 400000 bytes"));
+}
+
+TEST_F(NvrtcTest, MemoryThatRanOutIsNotBlamedOnTheSource) {
+  // Enough to do for the front end and for the assembler.
+  const test::Kernel large = {
+      "large.cu",
+      "template <int N> struct F { static __device__ float f(float x) {"
+      " return F<N - 1>::f(x * 1.01f + N) + x; } };"
+      "template <> struct F<0> { static __device__ float f(float x) { return x; } };"
+      "extern \"C\" __global__ void k(float* p) { float s = 0;\n"
+      "#pragma unroll\n"
+      "for (int i = 0; i < 100; i++) s += F<200>::f(p[i]); p[threadIdx.x] = s; }"};
+  for (const rlim_t left : {4, 12, 20}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(120);
+      long pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlim_t bytes =
+          static_cast<rlim_t>(pages) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (left << 20);
+      const rlimit memory{bytes, bytes}, no_core{0, 0};
+      setrlimit(RLIMIT_AS, &memory);
+      setrlimit(RLIMIT_CORE, &no_core);
+      const auto made = Compile(large);
+      _exit(!made && made.error().deterministic ? 1 : 0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    // In places NVRTC itself ends the process.
+    EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << left << " MiB";
+  }
 }
 
 TEST_F(NvrtcTest, AnUnknownOptionIsNoVerdictOnTheSource) {

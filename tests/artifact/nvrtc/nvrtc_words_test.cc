@@ -127,6 +127,45 @@ TEST(ResourceLog, TimesAreLeftOutAndTheRestKept) {
   EXPECT_EQ(StableLog("warning: no line break"), "warning: no line break\n");
 }
 
+TEST(Diagnosis, IsTheLineThatSaysWhatIsWrongWithTheSource) {
+  for (const char* line :
+       {"dir/unit.cu(1): error: identifier \"foo\" is undefined",
+        "unit.cu(3): error #20: identifier is undefined",
+        "At end of source: error: expected a \"}\"",
+        "unit.cu(1): Error: Formal parameter space overflowed (40008 bytes required) in function k",
+        "unit.cu(1): catastrophic error: #error directive: own words",
+        "unit.cu(1): catastrophic error: cannot open source file \"x.h\"",
+        "unit.cu(1): catastrophic error: could not open source file \"x.h\" (no directories)",
+        "ptxas application ptx input, line 27; error   : Unknown modifier '.instr'",
+        "ptxas application ptx input, line 26; fatal   : Parsing error near '.file': syntax error",
+        "ptxas fatal   : Unresolved extern function '_Z1fi'"}) {
+    const std::string log = std::string("unit.cu(1): warning #14-D: extra text\n") + line +
+                            "\n  shown(\"source\");\n       ^\n";
+    EXPECT_EQ(Diagnosis(log), line);
+    EXPECT_FALSE(TellsOfNoMemory(log));
+  }
+}
+
+TEST(Diagnosis, IsNoneWhereTheSourceIsNotToBlame) {
+  for (const char* log :
+       {"", "unit.cu(2): catastrophic error: out of memory\n",
+        "1 catastrophic error detected in the compilation of \"unit.cu\".\n",
+        "ptxas fatal   : Ptx assembly aborted due to errors\n",
+        "ptxas fatal   : Memory allocation failure\n",
+        "unit.cu(1): warning #1-D: last line\n  f(\"(1): error: shown\");\n",
+        "ptxas info    : Used 40 registers, used 1 barriers, 50176 bytes smem\n"}) {
+    EXPECT_EQ(Diagnosis(log), "") << log;
+  }
+  EXPECT_TRUE(TellsOfNoMemory("unit.cu(2): catastrophic error: out of memory\n"));
+}
+
+TEST(Diagnosis, TooMuchStaticSharedMemoryShowsInTheAmountOnly) {
+  EXPECT_EQ(Diagnosis("ptxas info    : 0 bytes gmem\n"
+                      "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
+                      "ptxas info    : Used 10 registers, used 1 barriers, 400000 bytes smem\n"),
+            "error: 400000 bytes of static shared memory, of which a CTA has 49152");
+}
+
 /// An ELF file with the sections that ResourcesOfCubin reads: a kernel "k" with 40 registers, a
 /// frame of 24 bytes, 512 bytes of shared and 0x230 + 64 of constant memory.
 std::string Cubin() {
