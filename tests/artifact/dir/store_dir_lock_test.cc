@@ -200,7 +200,7 @@ TEST_F(StoreDirLock, ForksWhileOtherThreadsLockAndCountBlockNobody) {
   }
   for (int i = 0; i < 100; ++i) {
     const int status = InChild([&] {
-      alarm(60);  // a deadlock ends as a failure
+      alarm(240);  // a deadlock ends as a failure
       StoreDir::KeyLock lock;
       (void)dir->TryLock(entries[0].action, lock);
       dir->Count(1, 1);

@@ -3,10 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "core/random.h"
+#include "core/sha256.h"
 #include "dir_fixture.h"
 #include "entry_count.h"
 
@@ -96,7 +97,8 @@ TEST(StoreDirProcesses, OfManyThatPublishOneKeyOneIsFirst) {
   EXPECT_EQ(counters[1], static_cast<std::uint64_t>(kKeys) * (kWriters - 1));
 }
 
-/// Wide bounds, for loaded machines; the numbers proper are in docs/artifact_store.md.
+/// The best of fifty, which other work on the machine does not reach; the numbers proper are in
+/// docs/artifact_store.md.
 TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
   const TempFolder folder;
   const std::string root = folder.Sub("s");
@@ -112,7 +114,7 @@ TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
   StoreDir::Options options;
   options.max_entries = 20000;
   options.max_bytes = std::uint64_t{2} << 30;
-  std::vector<double> open_us, find_us, count_us, lock_us, publish_us;
+  std::vector<double> open_us, find_us, digest_us, count_us, lock_us, publish_us;
   for (int i = 0; i < 50; ++i) {
     auto start = Clock::now();
     const auto dir = StoreDir::Open(root, options);
@@ -121,6 +123,9 @@ TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
     const auto lookup = dir->Find(large.action);
     find_us.push_back(MicrosecondsSince(start));
     ASSERT_TRUE(lookup.found);
+    start = Clock::now();
+    ASSERT_TRUE(Sha256(large.bytes));
+    digest_us.push_back(MicrosecondsSince(start));
     start = Clock::now();
     for (int k = 0; k < 100; ++k) dir->Count(0, 1);
     count_us.push_back(MicrosecondsSince(start) / 100);
@@ -136,18 +141,18 @@ TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
     ASSERT_EQ(dir->Publish(fresh.action, fresh.bytes), StoreDir::Published::kNew);
     publish_us.push_back(MicrosecondsSince(start));
   }
-  const auto median = [](std::vector<double>& values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+  const auto best = [](const std::vector<double>& values) {
+    return *std::min_element(values.begin(), values.end());
   };
-  const double open = median(open_us), find = median(find_us);
-  RecordProperty("open_us", static_cast<int>(open));
   std::printf(
-      "open %.0f us, find %.0f us, publish %.0f us, count %.2f us, lock %.2f us (medians)\n", open,
-      find, median(publish_us), median(count_us), median(lock_us));
+      "open %.0f us, find %.0f us (SHA-256 of it %.0f us), publish %.0f us, count %.2f us, "
+      "lock %.2f us (best of 50)\n",
+      best(open_us), best(find_us), best(digest_us), best(publish_us), best(count_us),
+      best(lock_us));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LE(open, 5000);
-  EXPECT_LE(find, 400);
+  EXPECT_LE(best(open_us), 5000);
+  // 200 us where the processor has instructions for SHA-256; without them that alone takes longer.
+  EXPECT_LE(best(find_us), best(digest_us) + 200);
 #endif
 }
 

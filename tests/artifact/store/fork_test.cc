@@ -19,7 +19,7 @@ namespace {
 int InChild(const std::function<int()>& child) {
   const pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(240);
     _exit(child());
   }
   int status = 0;
