@@ -45,8 +45,9 @@ GemmLaunch LaunchOf(const KernelSpec& spec, const ProductView& view) {
 
 tw::TensorMap Encode(const Gpu& gpu, const TmaDesc& desc) {
   cuda::TensorMapDesc map;
-  map.type = desc.type == DataType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  map.type = desc.type == DataType::kF32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+             : desc.type == DataType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                           : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   map.address = desc.address;
   map.dims = {desc.size[0], desc.size[1]};
   map.strides = {desc.stride_bytes};
@@ -120,6 +121,7 @@ void RunGemmHopper(const Job& job, KernelReport& report) {
     tw::GemmHopperParams params{};
     params.a = Encode(job.gpu, maps.a);
     params.b = Encode(job.gpu, maps.b);
+    if (maps.d) params.d = Encode(job.gpu, *maps.d);
     params.out = Output(view);
     job.kernel.Launch(params, {GemmGrid(spec, view.m, view.n, sm_count), 1, 1});
   };

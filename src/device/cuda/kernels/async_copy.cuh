@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/types.cuh"
 
 // cp.async: copies from global to shared memory that do not pass through registers (sm_80 and
@@ -8,16 +9,6 @@
 #if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
 
 namespace tw {
-
-/// The address of `pointer`, which points into shared memory, as shared-memory instructions take
-/// it.
-__device__ __forceinline__ u32 SmemAddress(const void* pointer) {
-  u32 address;
-  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }"
-      : "=r"(address)
-      : "l"(pointer));
-  return address;
-}
 
 /// Copies `bytes` (0 to 16) and writes zeros over the rest of the 16 bytes at `smem`. Both
 /// addresses are multiples of 16; nothing at or behind `global + bytes` is read. Past L1: a tile is
@@ -37,13 +28,6 @@ __device__ __forceinline__ void CpAsyncCommit() {
 template <int kPending>
 __device__ __forceinline__ void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ __forceinline__ void StoreShared16(u32 smem, u32 x, u32 y, u32 z, u32 w) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
-               :
-               : "r"(smem), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
 }
 
 }  // namespace tw

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstring>
+#include <deque>
 #include <map>
+#include <vector>
 
 #include "device/cuda/kernels/mma_emulation.h"
 
-// For tests only: mbarrier.cuh, tma.cuh and wgmma.cuh on the CPU, beside mma_emulation.h. Copies
-// and products happen at once, so a missing wait for wgmma does not show; a missing, early or
-// surplus arrival does. No clusters: one CTA runs at a time. A tensor map is a HostTensorMap.
+// For tests only: mbarrier.cuh, tma.cuh and wgmma.cuh on the CPU, beside mma_emulation.h. Loads and
+// products happen at once, so a missing wait for wgmma does not show; a missing, early or surplus
+// arrival does. Stores by TMA happen as late as they may, when they are waited for, so a missing
+// wait shows. No clusters: one CTA runs at a time. A tensor map is a HostTensorMap.
 
 #define gridDim (::tw::emulation::grid)
 
@@ -34,6 +37,26 @@ inline void Progress(u32 address, int arrivals, std::int64_t bytes) {
   }
 }
 
+/// Of one number: who is there, and how often all were.
+struct NamedBarrierState {
+  u32 here = 0;
+  u32 rounds = 0;
+};
+inline NamedBarrierState named_barriers[16];
+
+/// A store by TMA that was started.
+struct StartedStore {
+  const void* map;
+  u32 smem;
+  int x, y;
+};
+/// Of one thread: the group that is open, and those that were not waited for, oldest first.
+struct StoreGroups {
+  std::vector<StartedStore> open;
+  std::deque<std::vector<StartedStore>> pending;
+};
+inline std::map<std::size_t, StoreGroups> store_groups;
+
 /// Where the 128-byte swizzle keeps the byte at `address`.
 inline u32 Swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
 
@@ -41,12 +64,13 @@ inline u32 Swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
 
 namespace tw {
 
-/// What a tensor map says of a matrix of 16-bit elements, lines of `size[0]` elements.
+/// What a tensor map says of a matrix, lines of `size[0]` elements.
 struct HostTensorMap {
-  const u16* base = nullptr;
+  u8* base = nullptr;
   i64 size[2] = {};
   i64 stride = 0;  // elements from line to line
   int box[2] = {};
+  int bytes = 2;  // of an element
 };
 
 inline void MbarrierInit(u32 barrier, u32 arrivals) {
@@ -78,22 +102,65 @@ inline void MbarrierWait(u32 barrier, u32 parity) {
 }
 
 inline void TmaPrefetchMap(const void*) {}
-inline void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
-  const HostTensorMap& tensor = *static_cast<const HostTensorMap*>(map);
-  if (!emulation::Legal(smem, 1024) || tensor.box[0] != 64) return;
-  for (int line = 0; line < tensor.box[1]; ++line) {
-    for (int i = 0; i < 64; ++i) {
-      const bool inside = x + i < tensor.size[0] && y + line < tensor.size[1];
-      const u16 value = inside ? tensor.base[(y + line) * tensor.stride + x + i] : 0;
-      const u32 to = emulation::Swizzled(smem + static_cast<u32>(line * 128 + i * 2));
-      if (to + 2 > sizeof emulation::smem) {
-        emulation::fault = true;
-        return;
-      }
-      std::memcpy(emulation::smem + to, &value, 2);
+/// Copies the box at (x, y) to shared memory or, if `store`, from there, element by element; what
+/// is outside of the tensor reads as zero and is not written.
+inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store) {
+  if (!emulation::Legal(smem, 1024) || map.box[0] * map.bytes != 128) {
+    emulation::fault = true;
+    return;
+  }
+  const auto bytes = static_cast<std::size_t>(map.bytes);
+  for (int line = 0; line < map.box[1]; ++line) {
+    for (int i = 0; i < map.box[0]; ++i) {
+      const bool inside = x + i < map.size[0] && y + line < map.size[1];
+      const u32 offset = static_cast<u32>(line * 128 + i * map.bytes);
+      u8* shared = emulation::Shared(emulation::Swizzled(smem + offset), bytes);
+      u8* global = map.base + ((y + line) * map.stride + x + i) * map.bytes;
+      if (store && inside) std::memcpy(global, shared, bytes);
+      if (!store && inside) std::memcpy(shared, global, bytes);
+      if (!store && !inside) std::memset(shared, 0, bytes);
     }
   }
+}
+inline void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
+  const HostTensorMap& tensor = *static_cast<const HostTensorMap*>(map);
+  CopyBox(tensor, smem, x, y, false);
   emulation::Progress(barrier, 0, -128 * tensor.box[1]);
+}
+
+inline void FenceBeforeTma() {}
+inline void TmaStore2D(const void* map, u32 smem, int x, int y) {
+  emulation::store_groups[emulation::cta.current].open.push_back({map, smem, x, y});
+}
+inline void TmaStoreCommit() {
+  emulation::StoreGroups& groups = emulation::store_groups[emulation::cta.current];
+  groups.pending.push_back(std::move(groups.open));
+  groups.open.clear();
+}
+template <int kPending>
+void TmaStoreWaitRead() {
+  auto& pending = emulation::store_groups[emulation::cta.current].pending;
+  for (; pending.size() > kPending; pending.pop_front()) {
+    for (const emulation::StartedStore& store : pending.front()) {
+      CopyBox(*static_cast<const HostTensorMap*>(store.map), store.smem, store.x, store.y, true);
+    }
+  }
+}
+
+inline void NamedBarrier(u32 barrier, u32 threads) {
+  emulation::NamedBarrierState& state = emulation::named_barriers[barrier];
+  const u32 round = state.rounds;
+  if (++state.here == threads) {
+    state.here = 0;
+    ++state.rounds;
+  }
+  for (int turns = 0; state.rounds == round; ++turns) {
+    if (emulation::fault || turns > 5000) {
+      emulation::fault = true;
+      return;
+    }
+    emulation::Yield();
+  }
 }
 
 inline u64 WgmmaDescriptor(u32 smem, u32 leading_bytes, u32 stride_bytes) {
@@ -136,8 +203,11 @@ void Wgmma(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {
     const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
     const int col = i / 4 * 8 + thread % 4 * 2 + i % 2;
     float sum = accumulate != 0 ? d[i] : 0.0f;
-    for (int k = 0; k < 16; ++k) {
-      sum += WgmmaElement<kType>(a, kTransA, row, k) * WgmmaElement<kType>(b, kTransB, col, k);
+    for (int k = 0; k < 64; ++k) {
+      // Each instruction has descriptors of its own, 16 of k further.
+      const u64 step = static_cast<u64>(k / 16);
+      sum += WgmmaElement<kType>(a + step * (kTransA != 0 ? 128 : 2), kTransA, row, k % 16) *
+             WgmmaElement<kType>(b + step * (kTransB != 0 ? 128 : 2), kTransB, col, k % 16);
     }
     d[i] = sum;
   }

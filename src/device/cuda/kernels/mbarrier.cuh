@@ -26,12 +26,15 @@ __device__ __forceinline__ void MbarrierArrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// Arrives at the barrier that lies at the same offset in CTA `cta` of the cluster.
+/// Arrives at the barrier that lies at the same offset in CTA `cta` of the cluster. It orders no
+/// memory accesses: for threads whose reads are over (after a wait for them), with nothing written.
+/// A release would have to be one for the cluster, which waits for all that the thread has stored
+/// anywhere.
 __device__ __forceinline__ void MbarrierArriveCluster(u32 barrier, u32 cta) {
   asm volatile(
       "{ .reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote]; }"
       :
       : "r"(barrier), "r"(cta)
       : "memory");
@@ -56,6 +59,12 @@ __device__ __forceinline__ void MbarrierWait(u32 barrier, u32 parity) {
       :
       : "r"(barrier), "r"(parity)
       : "memory");
+}
+
+/// Waits for `threads` threads, whole warps, that name the same barrier (1 to 15; 0 is that of
+/// __syncthreads); also orders their shared-memory accesses.
+__device__ __forceinline__ void NamedBarrier(u32 barrier, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 /// All threads of all CTAs of the cluster; also orders their shared-memory writes.

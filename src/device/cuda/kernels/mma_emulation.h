@@ -5,9 +5,9 @@
 #include "device/cuda/kernels/host_emulation.h"
 #include "device/cuda/kernels/numeric.cuh"
 
-// For tests only: async_copy.cuh, ldmatrix.cuh and mma.cuh on the CPU, as functions of 32 lanes
-// that exchange their operands (host_emulation.h). Include it before any .cuh that uses them.
-// Copies happen at once: a missing wait does not show.
+// For tests only: shared_memory.cuh, async_copy.cuh, ldmatrix.cuh and mma.cuh on the CPU, as
+// functions of 32 lanes that exchange their operands (host_emulation.h). Include it before any .cuh
+// that uses them. Copies happen at once: a missing wait does not show.
 
 namespace tw::emulation {
 
@@ -40,8 +40,9 @@ inline bool Legal(u64 address, std::size_t bytes) {
   fault = fault || !legal;
   return legal;
 }
-inline u8* Shared16(u32 address) {
-  if (!Legal(address, 16) || address + 16 > sizeof smem) {
+/// `bytes` bytes of shared memory, at a multiple of as many.
+inline u8* Shared(u32 address, std::size_t bytes) {
+  if (!Legal(address, bytes) || address + bytes > sizeof smem) {
     fault = true;
     return smem;
   }
@@ -55,8 +56,18 @@ namespace tw {
 inline u32 SmemAddress(const void* pointer) {
   return static_cast<u32>(static_cast<const u8*>(pointer) - emulation::smem);
 }
+inline void StoreShared4(u32 smem, u32 x) { std::memcpy(emulation::Shared(smem, 4), &x, 4); }
+inline void StoreShared8(u32 smem, u32 x, u32 y) {
+  const u32 words[2] = {x, y};
+  std::memcpy(emulation::Shared(smem, 8), words, 8);
+}
+inline void StoreShared16(u32 smem, u32 x, u32 y, u32 z, u32 w) {
+  const u32 words[4] = {x, y, z, w};
+  std::memcpy(emulation::Shared(smem, 16), words, 16);
+}
+inline void LoadShared16(u32 (&v)[4], u32 smem) { std::memcpy(v, emulation::Shared(smem, 16), 16); }
 inline void CpAsync16(u32 smem, const void* global, int bytes) {
-  u8* to = emulation::Shared16(smem);
+  u8* to = emulation::Shared(smem, 16);
   if (bytes > 0 && !emulation::Legal(reinterpret_cast<u64>(global), 16)) return;
   std::memset(to, 0, 16);
   if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
@@ -64,11 +75,6 @@ inline void CpAsync16(u32 smem, const void* global, int bytes) {
 inline void CpAsyncCommit() {}
 template <int kPending>
 void CpAsyncWait() {}
-inline void StoreShared16(u32 smem, u32 x, u32 y, u32 z, u32 w) {
-  const u32 words[4] = {x, y, z, w};
-  std::memcpy(emulation::Shared16(smem), words, 16);
-}
-
 inline void LoadMatrices(u32 (&r)[4], u32 smem, bool transposed) {
   emulation::Shown mine;
   mine.address = smem;
@@ -78,7 +84,7 @@ inline void LoadMatrices(u32 (&r)[4], u32 smem, bool transposed) {
   for (int i = 0; i < 4; ++i) {
     const auto element = [&](int row, int col) {
       u16 value;
-      std::memcpy(&value, emulation::Shared16(lanes[8 * i + row].address) + 2 * col, 2);
+      std::memcpy(&value, emulation::Shared(lanes[8 * i + row].address, 16) + 2 * col, 2);
       return static_cast<u32>(value);
     };
     r[i] = transposed ? element(2 * t, g) | element(2 * t + 1, g) << 16
@@ -111,9 +117,3 @@ void Mma16816(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
 }
 
 }  // namespace tw
-
-/// Of words; host_emulation.h has floats.
-// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): CUDA's name
-inline unsigned int __shfl_xor_sync(unsigned int mask, unsigned int value, int lanes) {
-  return tw::BitsOf(__shfl_xor_sync(mask, tw::FloatOf(value), lanes));
-}

@@ -8,57 +8,47 @@
 
 namespace tw {
 
-/// Element `index` at `base` if `valid`, else 0.
+/// Two adjacent elements at `at`: the first if `left` >= 1, the second if `left` >= 2, else zeros.
+/// By one load where both are read and `wide` is not 0, that is, `at` is aligned for it.
 template <Type kType>
-TW_DEVICE float LoadIf(const void* base, int index, bool valid) {
+TW_DEVICE void LoadPairIf(float (&pair)[2], const void* at, int left, int wide) {
 #if defined(__CUDACC__)
   if constexpr (kType == Type::kF32) {
-    float value;
     asm volatile(
-        "{ .reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.f32 %0, 0f00000000;\n"
-        "@p ld.global.f32 %0, [%1]; }"
-        : "=f"(value)
-        : "l"(static_cast<const float*>(base) + index), "r"(static_cast<int>(valid))
+        "{ .reg .pred both, first, second;\n"
+        "setp.gt.s32 second, %3, 1;\nsetp.ne.and.s32 both, %4, 0, second;\n"
+        "setp.gt.and.s32 first, %3, 0, !both;\nsetp.gt.and.s32 second, %3, 1, !both;\n"
+        "mov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;\n"
+        "@both ld.global.v2.f32 {%0, %1}, [%2];\n"
+        "@first ld.global.f32 %0, [%2];\n@second ld.global.f32 %1, [%2+4]; }"
+        : "=&f"(pair[0]), "=&f"(pair[1])
+        : "l"(at), "r"(left), "r"(wide)
         : "memory");
-    return value;
   } else {
-    u16 bits;
+    u32 word;
     asm volatile(
-        "{ .reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u16 %0, 0;\n@p ld.global.u16 %0, [%1]; }"
-        : "=h"(bits)
-        : "l"(static_cast<const u16*>(base) + index), "r"(static_cast<int>(valid))
+        "{ .reg .pred both, first, second;\n.reg .u16 low, high;\n"
+        "setp.gt.s32 second, %2, 1;\nsetp.ne.and.s32 both, %3, 0, second;\n"
+        "setp.gt.and.s32 first, %2, 0, !both;\nsetp.gt.and.s32 second, %2, 1, !both;\n"
+        "mov.u16 low, 0;\nmov.u16 high, 0;\n"
+        "@first ld.global.u16 low, [%1];\n@second ld.global.u16 high, [%1+2];\n"
+        "mov.b32 %0, {low, high};\n@both ld.global.b32 %0, [%1]; }"
+        : "=&r"(word)
+        : "l"(at), "r"(left), "r"(wide)
         : "memory");
-    return kType == Type::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
+    pair[0] = LowToF32<kType>(word);
+    pair[1] = HighToF32<kType>(word);
   }
-#else
-  if (!valid) return 0.0f;
-  if constexpr (kType == Type::kF32) {
-    return static_cast<const float*>(base)[index];
-  } else {
-    const u16 bits = static_cast<const u16*>(base)[index];
-    return kType == Type::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
-  }
-#endif
-}
-
-/// Stores x if `left` >= 1 and y behind it if `left` >= 2; 8 bytes at once if `wide`, that is, if
-/// `at` is aligned for it.
-TW_DEVICE void StoreFloats(float* at, float x, float y, int left, bool wide) {
-#if defined(__CUDACC__)
-  const bool both = wide && left >= 2;
-  asm volatile(
-      "{ .reg .pred both, first, second;\n"
-      "setp.ne.s32 both, %3, 0;\nsetp.ne.s32 first, %4, 0;\nsetp.ne.s32 second, %5, 0;\n"
-      "@both st.global.v2.f32 [%0], {%1, %2};\n"
-      "@first st.global.f32 [%0], %1;\n@second st.global.f32 [%0+4], %2; }"
-      :
-      : "l"(at), "f"(x), "f"(y), "r"(static_cast<int>(both)),
-        "r"(static_cast<int>(!both && left > 0)), "r"(static_cast<int>(!both && left > 1))
-      : "memory");
 #else
   static_cast<void>(wide);
-  if (left > 0) at[0] = x;
-  if (left > 1) at[1] = y;
+  pair[0] = pair[1] = 0.0f;
+  for (int i = 0; i < 2 && i < left; ++i) {
+    if constexpr (kType == Type::kF32) {
+      pair[i] = static_cast<const float*>(at)[i];
+    } else {
+      pair[i] = LowToF32<kType>(static_cast<const u16*>(at)[i]);
+    }
+  }
 #endif
 }
 

@@ -26,6 +26,32 @@ __device__ __forceinline__ void TmaLoad2D(u32 smem, const void* map, u32 barrier
       : "memory");
 }
 
+/// What this thread has written to shared memory is there for the copy engine, once a barrier has
+/// told the thread that starts the copy.
+__device__ __forceinline__ void FenceBeforeTma() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// Box at (x, y) from `smem`; what of it lies outside the tensor is not written. The copy joins the
+/// thread's group, which TmaStoreCommit closes.
+__device__ __forceinline__ void TmaStore2D(const void* map, u32 smem, int x, int y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];"
+               :
+               : "l"(map), "r"(smem), "r"(x), "r"(y)
+               : "memory");
+}
+
+__device__ __forceinline__ void TmaStoreCommit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/// Waits until at most `kPending` of this thread's groups, the newest, have still to read shared
+/// memory.
+template <int kPending>
+__device__ __forceinline__ void TmaStoreWaitRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
 /// The same box to the same offset of every CTA of the cluster whose bit is set in `ctas`; bytes
 /// count at the barrier of the same offset in each.
 __device__ __forceinline__ void TmaLoad2DMulticast(u32 smem, const void* map, u32 barrier, int x,

@@ -42,12 +42,6 @@ __device__ __forceinline__ void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-template <int kCount>
-__device__ __forceinline__ void WgmmaPin(float (&d)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
 /// More or fewer registers a thread of this warpgroup, within what the launch bounds reserved for
 /// the CTA; multiples of 8. Every warp of the warpgroup executes it.
 template <int kRegisters>
@@ -75,25 +69,45 @@ __device__ __forceinline__ void RegistersLower() {
   "%112, %113, %114, %115, %116, %117, %118, %119, " \
   "%120, %121, %122, %123, %124, %125, %126, %127"
 
-// One instruction: `regs` and `accs` list the N / 2 accumulators; the operands behind them are
-// named a, b (descriptors), s (0: D = A B, else D += A B), ta and tb (1: MN-major).
-#define TW_WGMMA(n, types, regs, a, b, s, ta, tb, ...)                                         \
-  asm volatile("{ .reg .pred p;\nsetp.ne.b32 p, " s                                            \
-               ", 0;\n"                                                                        \
-               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" regs "}, " a ", " b \
-               ", p, 1, 1, " ta ", " tb "; }"                                                  \
-               : __VA_ARGS__                                                                   \
-               : "l"(a_desc), "l"(b_desc), "r"(accumulate), "n"(kTransA), "n"(kTransB)         \
-               : "memory")
-#define TW_WGMMA_TYPES(n, regs, a, b, s, ta, tb, ...)             \
-  if constexpr (kType == Type::kBF16) {                           \
-    TW_WGMMA(n, "bf16.bf16", regs, a, b, s, ta, tb, __VA_ARGS__); \
-  } else {                                                        \
-    TW_WGMMA(n, "f16.f16", regs, a, b, s, ta, tb, __VA_ARGS__);   \
+template <int kCount>
+__device__ __forceinline__ void WgmmaPin(float (&d)[kCount]) {
+  static_assert(kCount % 16 == 0, "whole lists of accumulators");
+#pragma unroll
+  for (int i = 0; i < kCount; i += 16) {
+    asm volatile("" : TW_ACC4(i), TW_ACC4(i + 4), TW_ACC4(i + 8), TW_ACC4(i + 12)::"memory");
+  }
+}
+
+// The four instructions of a k-tile in one statement, so that the compiler sees the accumulators
+// once: `regs` and the last arguments list the N / 2 accumulators; the operands behind them are
+// named a, b (descriptors), s (0: D = A B, else D += A B), ta and tb (1: MN-major), da and db (what
+// is added to the descriptors from one instruction to the next).
+#define TW_WGMMA(n, types, regs, a, b, s, ta, tb)                                        \
+  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" regs "}, " a ", " b ", " s \
+  ", 1, 1, " ta ", " tb ";\n"
+#define TW_WGMMA_NEXT(n, types, regs, ta, tb, da, db) \
+  "add.s64 a, a, " da ";\nadd.s64 b, b, " db ";\n" TW_WGMMA(n, types, regs, "a", "b", "add", ta, tb)
+#define TW_WGMMA_TILE(n, types, regs, a, b, s, ta, tb, da, db, ...)                               \
+  asm volatile(                                                                                   \
+      "{ .reg .pred first, add;\n.reg .b64 a, b;\n"                                               \
+      "setp.ne.b32 first, " s ", 0;\nsetp.eq.b32 add, " s ", " s ";\nmov.b64 a, " a               \
+      ";\nmov.b64 b, " b ";\n" TW_WGMMA(n, types, regs, "a", "b", "first", ta, tb) TW_WGMMA_NEXT( \
+          n, types, regs, ta, tb, da, db) TW_WGMMA_NEXT(n, types, regs, ta, tb, da, db)           \
+          TW_WGMMA_NEXT(n, types, regs, ta, tb, da, db) "}"                                       \
+      : __VA_ARGS__                                                                               \
+      : "l"(a_desc), "l"(b_desc), "r"(accumulate), "n"(kTransA), "n"(kTransB),                    \
+        "n"(kTransA != 0 ? 128 : 2), "n"(kTransB != 0 ? 128 : 2)                                  \
+      : "memory")
+#define TW_WGMMA_TYPES(n, regs, a, b, s, ta, tb, da, db, ...)                  \
+  if constexpr (kType == Type::kBF16) {                                        \
+    TW_WGMMA_TILE(n, "bf16.bf16", regs, a, b, s, ta, tb, da, db, __VA_ARGS__); \
+  } else {                                                                     \
+    TW_WGMMA_TILE(n, "f16.f16", regs, a, b, s, ta, tb, da, db, __VA_ARGS__);   \
   }
 
-/// d[64][kN] (+)= A[64][16] * B[16][kN], types bf16 or f16. Warp w of the warpgroup has rows 16 w
-/// to 16 w + 15; with g = lane / 4, t = lane % 4 a thread holds, for every eight columns j,
+/// d[64][kN] (+)= A[64][64] * B[64][kN], types bf16 or f16: four instructions, of 16 k each. Warp w
+/// of the warpgroup has rows 16 w to 16 w + 15; with g = lane / 4, t = lane % 4 a thread holds, for
+/// every eight columns j,
 ///   d[4j], d[4j+1] = D[16w + g][8j + 2t, 8j + 2t + 1]
 ///   d[4j+2], d[4j+3] = D[16w + g + 8][8j + 2t, 8j + 2t + 1]
 template <Type kType, int kN, int kTransA, int kTransB>
@@ -101,39 +115,42 @@ __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], u64 a_desc, u64 b_desc
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit inputs");
   static_assert(kN % 32 == 0 && kN >= 32 && kN <= 256, "kN a multiple of 32 up to 256");
   if constexpr (kN == 32) {
-    TW_WGMMA_TYPES("32", TW_REG0, "%16", "%17", "%18", "%19", "%20", TW_ACC(0))
+    TW_WGMMA_TYPES("32", TW_REG0, "%16", "%17", "%18", "%19", "%20", "%21", "%22", TW_ACC(0))
   } else if constexpr (kN == 64) {
-    TW_WGMMA_TYPES("64", TW_REG0 ", " TW_REG1, "%32", "%33", "%34", "%35", "%36", TW_ACC(0),
-                   TW_ACC(1))
+    TW_WGMMA_TYPES("64", TW_REG0 ", " TW_REG1, "%32", "%33", "%34", "%35", "%36", "%37", "%38",
+                   TW_ACC(0), TW_ACC(1))
   } else if constexpr (kN == 96) {
     TW_WGMMA_TYPES("96", TW_REG0 ", " TW_REG1 ", " TW_REG2, "%48", "%49", "%50", "%51", "%52",
-                   TW_ACC(0), TW_ACC(1), TW_ACC(2))
+                   "%53", "%54", TW_ACC(0), TW_ACC(1), TW_ACC(2))
   } else if constexpr (kN == 128) {
     TW_WGMMA_TYPES("128", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3, "%64", "%65", "%66",
-                   "%67", "%68", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3))
+                   "%67", "%68", "%69", "%70", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3))
   } else if constexpr (kN == 160) {
     TW_WGMMA_TYPES("160", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4, "%80", "%81",
-                   "%82", "%83", "%84", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3), TW_ACC(4))
+                   "%82", "%83", "%84", "%85", "%86", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3),
+                   TW_ACC(4))
   } else if constexpr (kN == 192) {
     TW_WGMMA_TYPES("192", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5,
-                   "%96", "%97", "%98", "%99", "%100", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3),
-                   TW_ACC(4), TW_ACC(5))
+                   "%96", "%97", "%98", "%99", "%100", "%101", "%102", TW_ACC(0), TW_ACC(1),
+                   TW_ACC(2), TW_ACC(3), TW_ACC(4), TW_ACC(5))
   } else if constexpr (kN == 224) {
     TW_WGMMA_TYPES("224",
                    TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
                            ", " TW_REG6,
-                   "%112", "%113", "%114", "%115", "%116", TW_ACC(0), TW_ACC(1), TW_ACC(2),
-                   TW_ACC(3), TW_ACC(4), TW_ACC(5), TW_ACC(6))
+                   "%112", "%113", "%114", "%115", "%116", "%117", "%118", TW_ACC(0), TW_ACC(1),
+                   TW_ACC(2), TW_ACC(3), TW_ACC(4), TW_ACC(5), TW_ACC(6))
   } else if constexpr (kN == 256) {
     TW_WGMMA_TYPES("256",
                    TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
                            ", " TW_REG6 ", " TW_REG7,
-                   "%128", "%129", "%130", "%131", "%132", TW_ACC(0), TW_ACC(1), TW_ACC(2),
-                   TW_ACC(3), TW_ACC(4), TW_ACC(5), TW_ACC(6), TW_ACC(7))
+                   "%128", "%129", "%130", "%131", "%132", "%133", "%134", TW_ACC(0), TW_ACC(1),
+                   TW_ACC(2), TW_ACC(3), TW_ACC(4), TW_ACC(5), TW_ACC(6), TW_ACC(7))
   }
 }
 
 #undef TW_WGMMA_TYPES
+#undef TW_WGMMA_TILE
+#undef TW_WGMMA_NEXT
 #undef TW_WGMMA
 #undef TW_REG0
 #undef TW_REG1

@@ -4,6 +4,7 @@
 #include "core/text.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
+#include "tilewright/types.h"
 
 namespace tilewright {
 namespace {
@@ -12,9 +13,15 @@ constexpr CudaArch kHopper{90, 'a'};
 
 int Consumers(const KernelSpec& spec) { return spec.warps / 4 - 1; }
 
-// Ring, two barriers a stage, and what aligning the ring to 1024 may skip.
+/// Columns of a piece of D, which is stored in lines of 128 bytes.
+int PieceColumns(const KernelSpec& spec) { return static_cast<int>(128 / BytesOf(spec.type_d, 1)); }
+
+// Ring, two pieces of 64 lines of D a consumer, two barriers a stage, and what aligning the ring to
+// 1024 may skip.
 std::uint32_t SmemBytes(const KernelSpec& spec) {
-  return spec.stages * ((spec.tile_m + spec.tile_n) * kHopperTileK * 2u + 16u) + 1024u;
+  constexpr std::uint32_t kPieceBytes = 64 * 128;
+  return spec.stages * ((spec.tile_m + spec.tile_n) * kHopperTileK * 2u + 16u) +
+         static_cast<std::uint32_t>(Consumers(spec)) * 2 * kPieceBytes + 1024u;
 }
 
 std::optional<Rejection> CheckTile(const KernelSpec& spec) {
@@ -30,7 +37,8 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   if (auto no = CheckOneOf("cluster_m", spec.cluster_m, kClusters)) return no;
   if (auto no = CheckRange("cluster_n", spec.cluster_n, 0, 0)) return no;
   if (auto no = CheckOneOf("param1", spec.params[1], kCtas)) return no;
-  const int box = spec.order_b == Order::kColMajor ? 32 : 64 * std::max<int>(spec.cluster_m, 1);
+  const int box_b = spec.order_b == Order::kColMajor ? 32 : 64 * std::max<int>(spec.cluster_m, 1);
+  const int box = std::max(box_b, PieceColumns(spec));
   if (spec.tile_n % box != 0) {
     return Rejection{Reason::kShape, Format("tile_n = {}", spec.tile_n),
                      Format("a multiple of {}", box)};
@@ -85,9 +93,9 @@ constexpr Tile kWide{128, 256, 12, 4, 0, 16, 1};
 constexpr Tile kWidePair{128, 256, 12, 4, 2, 8, 1};
 constexpr Tile kHigh{256, 128, 12, 4, 0, 8, 1};
 constexpr Tile kSquare{128, 128, 12, 6, 0, 16, 1};
-constexpr Tile kWide192{128, 192, 12, 5, 0, 16, 1};
+constexpr Tile kWide192{128, 192, 12, 4, 0, 16, 1};
 constexpr Tile kLow{64, 256, 8, 5, 0, 16, 1};
-constexpr Tile kLowTwice{64, 128, 8, 4, 0, 16, 2};
+constexpr Tile kLowTwice{64, 128, 8, 3, 0, 16, 2};
 
 struct Types {
   DataType operands, c, d;
@@ -140,7 +148,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 KernelFamily GemmHopperFamily() {
   return {.name = kGemmHopper,
           .revision = 1,
-          .launch_abi = 1,
+          .launch_abi = 2,
           .source = "ops/gemm/cuda/gemm_hopper.cu",
           .files = {},
           .options = {},

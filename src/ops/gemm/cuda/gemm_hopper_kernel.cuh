@@ -1,8 +1,8 @@
 #pragma once
 
-#include "device/cuda/kernels/async_copy.cuh"
 #include "device/cuda/kernels/mbarrier.cuh"
 #include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/tma.cuh"
 #include "device/cuda/kernels/wgmma.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
@@ -43,11 +43,21 @@ struct GemmHopper {
   static constexpr int kBoxBytes = 64 * kTileK * 2;
   static_assert(kBytesA % 1024 == 0 && kBytesB % 1024 == 0, "whole swizzle atoms");
 
-  // Behind the ring: full[kStages], empty[kStages].
+  // Behind the ring, two pieces of D for each consumer: 64 lines of 128 bytes in the same swizzle.
   static constexpr int kRingBytes = kStages * kStageBytes;
-  TW_DEVICE static u32 FullBarrier(u32 ring, int stage) { return ring + kRingBytes + 8 * stage; }
+  static constexpr int kPieceBytes = 64 * 128;
+  static constexpr int kPieceCols = 128 / FloatBytes<Spec::kTypeD>();
+  static constexpr int kPieces = kTileN / kPieceCols;  // of a strip
+  static_assert(kPieces * kPieceCols == kTileN, "whole pieces of D");
+  TW_DEVICE static u32 Staging(u32 ring, int consumer) {
+    return ring + kRingBytes + consumer * 2 * kPieceBytes;
+  }
+
+  // Last, full[kStages], empty[kStages].
+  static constexpr int kBarriers = kRingBytes + kConsumers * 2 * kPieceBytes;
+  TW_DEVICE static u32 FullBarrier(u32 ring, int stage) { return ring + kBarriers + 8 * stage; }
   TW_DEVICE static u32 EmptyBarrier(u32 ring, int stage) {
-    return ring + kRingBytes + 8 * (kStages + stage);
+    return ring + kBarriers + 8 * (kStages + stage);
   }
 
   // A place in the ring: a stage, and the parity of the phase of its barriers.
@@ -147,12 +157,50 @@ struct GemmHopper {
     }
   }
 
+  // Warpgroup `consumer` stores its rows of an output tile, piece by piece: staged in one of its
+  // two pieces of shared memory, from there to D by the copy engine, which goes on while the next
+  // piece is staged and the next output tile computed. Where D is not aligned for that, by the
+  // threads.
+  TW_DEVICE static void Store(const GemmHopperParams& params,
+                              const float (&acc)[kStrips][kTileN / 2], const TileIndex& tile,
+                              u32 ring, int consumer, u32& place, int warp, int lane) {
+    const bool wide = StoresWide<Spec::kTypeD>(params.out);
+    const bool leader = warp % 4 == 0 && lane == 0;
+    TW_NO_UNROLL
+    for (int piece = 0; piece < kStrips * kPieces; ++piece) {
+      const int row0 = tile.m * kTileM + (consumer * kStrips + piece / kPieces) * 64;
+      const int col0 = tile.n * kTileN + piece % kPieces * kPieceCols;
+      const u32 staged = Staging(ring, consumer) + place;
+      place = kPieceBytes - place;
+      // What was staged here two pieces ago has been read.
+      if (leader) TmaStoreWaitRead<1>();
+      NamedBarrier(1 + consumer, 128);
+      // Accumulators are registers, which only code can choose: the rest of the loop is there once.
+      TW_UNROLL
+      for (int i = 0; i < kStrips * kPieces; ++i) {
+        if (i != piece) continue;
+        float part[kPieceCols / 2];
+        TW_UNROLL
+        for (int j = 0; j < kPieceCols / 2; ++j) {
+          part[j] = acc[i / kPieces][i % kPieces * (kPieceCols / 2) + j];
+        }
+        StageStrip<Spec::kTypeC, Spec::kTypeD, 8>(params.out, part, row0 + 16 * (warp % 4), col0,
+                                                  staged, 16 * (warp % 4), 0, lane);
+      }
+      FenceBeforeTma();
+      NamedBarrier(1 + consumer, 128);
+      if (!wide) {
+        StoreTile<Spec::kTypeD, 64, 8, 128>(params.out, row0, col0, staged, warp % 4 * 32 + lane);
+      } else if (leader) {
+        TmaStore2D(&params.d, staged, col0, row0);
+        TmaStoreCommit();
+      }
+    }
+  }
+
   // Warpgroup `consumer`: rows [consumer * 64 kStrips, ...) of all output tiles of this CTA.
   TW_DEVICE static void Consume(const GemmHopperParams& params, u32 ring, int rank, int consumer,
                                 int warp, int lane) {
-    // From one 16 of k to the next: 32 bytes of a line, or 16 lines (wgmma.cuh).
-    constexpr u32 kStepA = (kKMajorA ? 32 : 2048) >> 4;
-    constexpr u32 kStepB = (kKMajorB ? 32 : 2048) >> 4;
     const int k_tiles = (params.out.k + kTileK - 1) / kTileK;
     // Of stage 0; a stage further is kStageBytes further.
     const u64 desc_a =
@@ -160,8 +208,8 @@ struct GemmHopper {
     const u64 desc_b = WgmmaDescriptor(ring + kBytesA, kKMajorB ? 16 : kBoxBytes, 1024);
 
     RingPosition at;
+    u32 place = 0;  // of the two for pieces of D, the one to stage in next, bytes from the first
     for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
-      const TileIndex tile = loop.Tile();
       float acc[kStrips][kTileN / 2];
       int previous = 0;
       TW_NO_UNROLL
@@ -170,13 +218,10 @@ struct GemmHopper {
         const u64 stage_offset = static_cast<u64>(at.stage * (kStageBytes >> 4));
         WgmmaFence();
         TW_UNROLL
-        for (int step = 0; step < kTileK / 16; ++step) {
-          TW_UNROLL
-          for (int i = 0; i < kStrips; ++i) {
-            Wgmma<Spec::kTypeA, kTileN, kKMajorA ? 0 : 1, kKMajorB ? 0 : 1>(
-                acc[i], desc_a + (stage_offset + i * (kBoxBytes >> 4) + step * kStepA),
-                desc_b + (stage_offset + step * kStepB), step > 0 || kt > 0);
-          }
+        for (int i = 0; i < kStrips; ++i) {
+          Wgmma<Spec::kTypeA, kTileN, kKMajorA ? 0 : 1, kKMajorB ? 0 : 1>(
+              acc[i], desc_a + (stage_offset + i * (kBoxBytes >> 4)), desc_b + stage_offset,
+              kt > 0);
         }
         WgmmaCommit();
         // One k-tile may be under way while this warp waits for the next; the one before has been
@@ -190,16 +235,13 @@ struct GemmHopper {
       TW_UNROLL
       for (int i = 0; i < kStrips; ++i) WgmmaPin(acc[i]);
       Release(ring, previous, lane);
-      TW_UNROLL
-      for (int i = 0; i < kStrips; ++i) {
-        StoreStrip<Spec::kTypeC, Spec::kTypeD>(
-            params.out, acc[i], tile.m * kTileM + (consumer * kStrips + i) * 64 + 16 * (warp % 4),
-            tile.n * kTileN, lane);
-      }
+      Store(params, acc, loop.Tile(), ring, consumer, place, warp, lane);
     }
+    // Shared memory stays until all of it has been read.
+    TmaStoreWaitRead<0>();
   }
 
-  // `smem`: shared, kRingBytes + 16 kStages bytes from the next multiple of 1024 on.
+  // `smem`: shared, kBarriers + 16 kStages bytes from the next multiple of 1024 on.
   TW_DEVICE static void Run(const GemmHopperParams& params, const u8* smem) {
     // The launch asks for 1023 bytes more than needed: the alignment of the window is not promised.
     const u32 ring = (SmemAddress(smem) + 1023) & ~1023u;
@@ -212,6 +254,7 @@ struct GemmHopper {
     if (threadIdx.x == 0) {
       TmaPrefetchMap(&params.a);
       TmaPrefetchMap(&params.b);
+      if (StoresWide<Spec::kTypeD>(params.out)) TmaPrefetchMap(&params.d);
       for (int i = 0; i < kStages; ++i) {
         MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
         MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kCluster);  // a lane of each warp

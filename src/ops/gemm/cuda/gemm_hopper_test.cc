@@ -33,11 +33,14 @@ struct Spec {
   static constexpr int kBand = 2;
 };
 
-tw::TensorMap Map(TestMatrix& matrix, bool k_major, int rows) {
-  const tw::HostTensorMap map{static_cast<const tw::u16*>(matrix.bytes.data()),
+/// In boxes of `box_lines` lines of 128 bytes.
+tw::TensorMap Map(TestMatrix& matrix, int box_lines) {
+  const int element = static_cast<int>(BytesOf(matrix.type, 1));
+  const tw::HostTensorMap map{static_cast<tw::u8*>(static_cast<void*>(matrix.bytes.data())),
                               {matrix.width, matrix.lines},
                               matrix.ld,
-                              {64, k_major ? rows : 64}};
+                              {128 / element, box_lines},
+                              element};
   static_assert(sizeof map <= sizeof(tw::TensorMap));
   tw::TensorMap bytes{};
   std::memcpy(&bytes, &map, sizeof map);
@@ -48,10 +51,12 @@ tw::TensorMap Map(TestMatrix& matrix, bool k_major, int rows) {
 template <class S>
 void ExpectProduct(const TestShape& shape, unsigned int ctas) {
   TestProduct<S> product(shape);
-  const tw::GemmHopperParams params{Map(product.a, S::kRowMajorA, S::kTileM),
-                                    Map(product.b, !S::kRowMajorB, S::kTileN), product.Output()};
+  const tw::GemmHopperParams params{Map(product.a, S::kRowMajorA ? S::kTileM : 64),
+                                    Map(product.b, S::kRowMajorB ? 64 : S::kTileN),
+                                    Map(product.d, 64), product.Output()};
   tw::emulation::fault = false;
   tw::emulation::barriers.clear();
+  tw::emulation::store_groups.clear();
   tw::emulation::grid = {std::min(ctas, product.Tiles(S::kTileM, S::kTileN)), 1, 1};
   std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
   // Warps finish at different times: what Run returns does not matter here.
@@ -76,7 +81,7 @@ constexpr bool kN = false;  // column-major
 TEST(GemmHopperKernel, MultipliesInEveryLayout) {
   ExpectProducts<Spec<kT, kN, 64, 64, 8, 3>>();
   ExpectProducts<Spec<kN, kT, 64, 128, 8, 2>>();
-  ExpectProducts<Spec<kN, kN, 64, 32, 8, 2>>();
+  ExpectProducts<Spec<kN, kN, 64, 128, 8, 2>>();
   ExpectProducts<Spec<kT, kT, 64, 64, 8, 2>>();
 }
 
@@ -86,16 +91,35 @@ TEST(GemmHopperKernel, SharesATileBetweenTwoWarpgroups) {
 }
 
 TEST(GemmHopperKernel, GivesAWarpgroupTwoStripsOfRows) {
-  ExpectProducts<Spec<kT, kN, 128, 32, 8, 2>>();
-  ExpectProducts<Spec<kN, kN, 256, 32, 12, 2>>();
+  ExpectProducts<Spec<kT, kN, 128, 64, 8, 2>>();
+  ExpectProducts<Spec<kN, kN, 256, 64, 12, 2>>();
 }
 
 TEST(GemmHopperKernel, TakesAndGivesOtherTypes) {
-  ExpectProducts<Spec<kT, kN, 64, 32, 8, 2, Type::kF16, Type::kNone, Type::kF16>>();
+  ExpectProducts<Spec<kT, kN, 64, 64, 8, 2, Type::kF16, Type::kNone, Type::kF16>>();
   ExpectProducts<Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kNone, Type::kF32>>();
-  using Adds = Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kBF16, Type::kBF16>;
+  using Adds = Spec<kT, kN, 64, 64, 8, 2, Type::kBF16, Type::kBF16, Type::kBF16>;
   ExpectProducts<Adds>();
-  ExpectProduct<Adds>({.m = 70, .n = 40, .k = 64, .in_place = true}, 1);
+  ExpectProduct<Adds>({.m = 70, .n = 72, .k = 64, .in_place = true}, 1);
+  ExpectProducts<Spec<kT, kN, 64, 32, 8, 2, Type::kF16, Type::kF32, Type::kF32>>();
+}
+
+// D at odd elements, which the copy engine cannot address; A and B lie as it needs them.
+TEST(GemmHopperKernel, StoresUnalignedResultsItself) {
+  for (const TestShape& shape : {TestShape{.m = 70, .n = 136, .k = 64, .odd_d = true},
+                                 TestShape{.m = 129, .n = 67, .k = 200, .odd_d = true}}) {
+    ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>(shape, 1);
+    ExpectProduct<Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kNone, Type::kF32>>(shape, 1);
+    ExpectProduct<Spec<kT, kN, 64, 64, 8, 2, Type::kBF16, Type::kBF16, Type::kBF16>>(shape, 1);
+  }
+}
+
+// One, two and more pieces of D a consumer and tile: the two places for them are taken in turn over
+// all tiles.
+TEST(GemmHopperKernel, StagesEveryNumberOfPieces) {
+  ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>({200, 200, 64}, 1);
+  ExpectProduct<Spec<kT, kN, 64, 192, 8, 2>>({200, 600, 64}, 1);
+  ExpectProduct<Spec<kT, kN, 128, 256, 12, 2>>({300, 600, 64}, 1);
 }
 
 }  // namespace

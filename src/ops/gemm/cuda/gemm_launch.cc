@@ -52,6 +52,18 @@ TmaDesc Describe(DataType type, bool k_major, std::uint64_t address, std::int64_
   return desc;
 }
 
+/// D, where lines of it can be stored by TMA: in pieces of 64 rows and 128 bytes.
+std::optional<TmaDesc> DescribeResult(DataType type, const GemmLaunch& launch) {
+  const std::int64_t element = BytesOf(type, 1);
+  if (launch.d % 16 != 0 || launch.ldd * element % 16 != 0) return std::nullopt;
+  return TmaDesc{
+      .type = type,
+      .address = launch.d,
+      .size = {static_cast<std::uint64_t>(launch.n), static_cast<std::uint64_t>(launch.m)},
+      .stride_bytes = static_cast<std::uint64_t>(launch.ldd * element),
+      .box = {static_cast<std::uint32_t>(128 / element), 64}};
+}
+
 }  // namespace
 
 std::optional<Rejection> CheckGemmLaunch(const KernelSpec& spec, const GemmLaunch& launch) {
@@ -97,7 +109,8 @@ GemmTensorMaps GemmHopperMaps(const KernelSpec& spec, const GemmLaunch& launch) 
   return {.a = Describe(spec.type_a, spec.order_a == Order::kRowMajor, launch.a, launch.lda,
                         launch.m, launch.k, spec.tile_m),
           .b = Describe(spec.type_b, spec.order_b == Order::kColMajor, launch.b, launch.ldb,
-                        launch.n, launch.k, rows_b)};
+                        launch.n, launch.k, rows_b),
+          .d = DescribeResult(spec.type_d, launch)};
 }
 
 }  // namespace tilewright

@@ -40,10 +40,12 @@ struct TmaDesc {
   bool operator==(const TmaDesc&) const = default;
 };
 
-/// The tensor maps of GemmHopperParams. `launch` must pass CheckGemmLaunch.
+/// The tensor maps of GemmHopperParams. `launch` must pass CheckGemmLaunch. Without a map of D (its
+/// address or lines are no multiples of 16 bytes) the kernel does not read that of its parameters.
 struct GemmTensorMaps {
   TmaDesc a;
   TmaDesc b;
+  std::optional<TmaDesc> d;
 };
 GemmTensorMaps GemmHopperMaps(const KernelSpec& spec, const GemmLaunch& launch);
 

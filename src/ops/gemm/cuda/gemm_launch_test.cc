@@ -91,6 +91,11 @@ TEST(GemmLaunchTest, DescribesOperandsToTma) {
                              .size = {60, 200},
                              .stride_bytes = 144,
                              .box = {64, 256}}));
+  EXPECT_EQ(maps.d, (TmaDesc{.type = DataType::kBF16,
+                             .address = 0x3000,
+                             .size = {200, 100},
+                             .stride_bytes = 400,
+                             .box = {64, 64}}));
   EXPECT_EQ(GemmHopperMaps(HopperPair(), launch).b.box, (std::array<std::uint32_t, 2>{64, 128}));
 
   KernelSpec nt = Hopper();
@@ -109,6 +114,23 @@ TEST(GemmLaunchTest, DescribesOperandsToTma) {
                              .size = {200, 60},
                              .stride_bytes = 400,
                              .box = {64, 64}}));
+}
+
+TEST(GemmLaunchTest, DescribesTheResultToTmaWhereItCanBeStoredSo) {
+  KernelSpec spec = Hopper();
+  GemmLaunch launch = Problem(100, 200, 64);
+  spec.type_d = DataType::kF32;
+  launch.ldd = 204;
+  EXPECT_EQ(GemmHopperMaps(spec, launch).d, (TmaDesc{.type = DataType::kF32,
+                                                     .address = 0x3000,
+                                                     .size = {200, 100},
+                                                     .stride_bytes = 816,
+                                                     .box = {32, 64}}));
+  spec.type_d = DataType::kBF16;
+  EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt) << "lines of 408 bytes";
+  launch.ldd = 200;
+  launch.d = 0x3008;
+  EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt) << "an address of 8 mod 16";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "device/cuda/kernels/ldmatrix.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/shared_memory.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
 #include "ops/gemm/cuda/gemm_params.h"
 #include "ops/gemm/cuda/tile_layout.h"
@@ -125,6 +126,9 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   constexpr int kWarpN = kTileN / kWarpsN;
   constexpr int kStrips = kWarpM / 16;  // of 16 rows of a warp
   constexpr int kPairs = kWarpN / 16;   // of two blocks of 8 columns of a warp
+  constexpr int kSteps = kTileK / 16;
+  constexpr int kUnitD = 16 / FloatBytes<Spec::kTypeD>();  // elements of a 16-byte chunk
+  constexpr int kChunksD = kTileN / kUnitD;
   static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kTileK % 16 == 0, "tile");
   static_assert(Spec::kWarpsM * kWarpsN == Spec::kWarps && kStages >= 2, "tile");
   // A [m][k]: row-major has k contiguous. B [k][n]: column-major has.
@@ -147,17 +151,6 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   TileA a(params.a, params.lda, row0, out.m, out.k);
   TileB b(params.b, params.ldb, col0, out.n, out.k);
 
-  // A group is committed for every slot of the schedule, also an empty one, so that counting groups
-  // counts k-tiles.
-  TW_NO_UNROLL
-  for (int i = 0; i < kStages - 1; ++i) {
-    if (i < k_tiles) {
-      a.CopyNext(ring + i * kStageBytes);
-      b.CopyNext(ring + i * kStageBytes + TileA::kBytes);
-    }
-    CpAsyncCommit();
-  }
-
   float acc[kStrips][8 * kPairs];  // strips of 16 rows, then 4 accumulators for every 8 columns
   TW_UNROLL
   for (int i = 0; i < kStrips; ++i) {
@@ -165,10 +158,12 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     for (int j = 0; j < 8 * kPairs; ++j) acc[i][j] = 0.0f;
   }
 
-  int read = 0;             // stage of k-tile kt
-  int write = kStages - 1;  // stage of k-tile kt + kStages - 1
+  // The first kStages - 1 rounds only start copies. A group is committed in every round, also an
+  // empty one, so that counting groups counts k-tiles.
+  int read = 0;   // stage of k-tile kt
+  int write = 0;  // stage of k-tile kt + kStages - 1
   TW_NO_UNROLL
-  for (int kt = 0; kt < k_tiles; ++kt) {
+  for (int kt = 1 - kStages; kt < k_tiles; ++kt) {
     CpAsyncWait<kStages - 2>();  // this thread's part of k-tile kt has landed
     // Everyone's part of k-tile kt has landed, and everyone has read k-tile kt - 1, whose stage is
     // written next.
@@ -179,12 +174,12 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     }
     CpAsyncCommit();
     write = write + 1 == kStages ? 0 : write + 1;
-
+    if (kt < 0) continue;
     const u32 smem_a = ring + read * kStageBytes;
     const u32 smem_b = smem_a + TileA::kBytes;
     read = read + 1 == kStages ? 0 : read + 1;
-    TW_UNROLL
-    for (int step = 0; step < kTileK / 16; ++step) {
+    TW_NO_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
       u32 frag_a[kStrips][4];
       u32 frag_b[kPairs][4];
       TW_UNROLL
@@ -208,11 +203,16 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     }
   }
 
+  __syncthreads();  // nobody reads the ring any more: the tile of D takes its place
   TW_UNROLL
   for (int i = 0; i < kStrips; ++i) {
-    StoreStrip<Spec::kTypeC, Spec::kTypeD>(out, acc[i], row0 + warp_row + 16 * i, col0 + warp_col,
-                                           lane);
+    StageStrip<Spec::kTypeC, Spec::kTypeD, kChunksD>(out, acc[i], row0 + warp_row + 16 * i,
+                                                     col0 + warp_col, ring, warp_row + 16 * i,
+                                                     warp_col / kUnitD, lane);
   }
+  __syncthreads();
+  StoreTile<Spec::kTypeD, kTileM, kChunksD, 32 * Spec::kWarps>(out, row0, col0, ring,
+                                                               static_cast<int>(threadIdx.x));
 }
 
 }  // namespace tw

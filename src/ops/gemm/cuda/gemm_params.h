@@ -43,13 +43,14 @@ struct alignas(128) TensorMap {
 };
 static_assert(sizeof(TensorMap) == 128, "layout");
 
-/// gemm_hopper. The maps describe A and B (GemmTensorMaps in gemm_launch.h says how to encode
-/// them).
+/// gemm_hopper. The maps describe A, B and D (GemmTensorMaps in gemm_launch.h says how to encode
+/// them). That of D is read only where stores are 16 bytes wide.
 struct GemmHopperParams {
   TensorMap a;
   TensorMap b;
+  TensorMap d;
   GemmOutput out;
 };
-static_assert(sizeof(GemmHopperParams) == 384, "layout");
+static_assert(sizeof(GemmHopperParams) == 512, "layout");
 
 }  // namespace tw

@@ -53,6 +53,7 @@ struct TestShape {
   int pad = 0;            ///< elements between lines beyond the next multiple of 8
   bool odd = false;       ///< lines and addresses at odd elements: no wide access is possible
   bool in_place = false;  ///< C is D
+  bool odd_d = false;     ///< as odd, for C and D only
 };
 
 /// Operands and result of one product with the types and orders of `S` (a Spec as the kernels take
@@ -65,19 +66,21 @@ struct TestProduct {
       : shape(shape_in),
         a(Operand(S::kTypeA, S::kRowMajorA, shape.m, shape.k)),
         b(Operand(S::kTypeA, S::kRowMajorB, shape.k, shape.n)),
-        c(Operand(kAdds ? S::kTypeC : tw::Type::kF32, true, shape.m, shape.n)),
-        d(Operand(S::kTypeD, true, shape.m, shape.n)) {
+        c(Operand(kAdds ? S::kTypeC : tw::Type::kF32, true, shape.m, shape.n, shape.odd_d)),
+        d(Operand(S::kTypeD, true, shape.m, shape.n, shape.odd_d)) {
     a.Fill(1);
     b.Fill(1000);
     TestMatrix& addend_matrix = shape.in_place ? d : c;
     addend_matrix.Fill(2000);
     addend = addend_matrix.Decode();
   }
-  TestMatrix Operand(tw::Type type, bool row_major, int rows, int cols) const {
+  TestMatrix Operand(tw::Type type, bool row_major, int rows, int cols,
+                     bool odd_too = false) const {
+    const bool odd = shape.odd || odd_too;
     const int lines = row_major ? rows : cols;
     const int width = row_major ? cols : rows;
-    const int ld = shape.odd ? width | 1 : (width + 7) / 8 * 8 + shape.pad;
-    return TestMatrix(type, lines, width, ld, shape.odd ? 1 : 0);
+    const int ld = odd ? width | 1 : (width + 7) / 8 * 8 + shape.pad;
+    return TestMatrix(type, lines, width, ld, odd ? 1 : 0);
   }
   tw::GemmOutput Output() {
     return {shape.in_place ? d.bytes.data() : c.bytes.data(),
@@ -100,9 +103,12 @@ struct TestProduct {
   void Expect() {
     SCOPED_TRACE(testing::Message()
                  << shape.m << " x " << shape.n << " x " << shape.k << " pad " << shape.pad
-                 << (shape.odd ? " odd" : "") << (shape.in_place ? " in place" : ""));
+                 << (shape.odd     ? " odd"
+                     : shape.odd_d ? " odd result"
+                                   : "")
+                 << (shape.in_place ? " in place" : ""));
     EXPECT_EQ(d.bytes.Damage(), "");
-    const auto [m, n, k, pad, odd, in_place] = shape;
+    const int m = shape.m, n = shape.n, k = shape.k;
     const std::vector<double> x = a.Decode();
     const std::vector<double> y = b.Decode();
     const std::vector<double> got = d.Decode();
