@@ -19,6 +19,7 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common
   options.bundles = arguments.bundles;
   options.site_dirs = arguments.site_dirs;
   options.shared_dir = arguments.shared_dir;
+  options.shared_by_group = arguments.shared_by_group;
   options.compile_threads = arguments.jobs;
   options.nvrtc.path = arguments.nvrtc;
   options.whole_artifacts = arguments.whole;

@@ -14,6 +14,7 @@ struct ArtifactArguments {
   std::vector<std::string> bundles;
   std::vector<std::string> site_dirs;
   std::string shared_dir;
+  bool shared_by_group = false;
   std::string nvrtc;
   int jobs = 0;
   bool whole = false;  ///< only artifacts with PTX and source serve

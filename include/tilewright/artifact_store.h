@@ -28,7 +28,7 @@ enum class MissReason : std::uint8_t {
   kCorrupt,       ///< did not parse or failed its digest; quarantined where the layer is ours
   kIncompatible,  ///< of a newer format, another launch ABI, a driver too old: the field is logged
   kNegative,      ///< the compiler refused this very request before
-  kIgnored,       ///< the mode says not to look
+  kIgnored,       ///< the mode says not to look, or there is no compiler to look by
 };
 std::string_view MissReasonName(MissReason reason);
 
@@ -91,6 +91,10 @@ struct ArtifactStoreOptions {
   std::vector<std::string> bundles;
   std::vector<std::string> site_dirs;  ///< stores of somebody else, read only
   std::string shared_dir;              ///< a store on another mount, read and written; "": none
+  /// shared_dir is believed although it belongs to another user or its group may write it. Whoever
+  /// may write it then decides what this process runs on the GPU: digests find damage, not malice.
+  /// It must be there and not be writable by everybody; entries are added to it, never removed.
+  bool shared_by_group = false;
   CacheMode mode = CacheMode::kNormal;
   /// Serve no artifact without PTX or source (bundles may leave them out), from whatever layer:
   /// what the compiler makes instead also replaces it in the folders. For making bundles.
@@ -255,7 +259,7 @@ class ArtifactStore {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Specs of a list file: one SpecName a line; blank lines and lines that start with # are skipped.
+/// Specs of a list file: one SpecName a line; # starts a comment, blank lines are skipped.
 /// kInvalidArgument names the line. This is what strict mode's list holds.
 Result<std::vector<KernelSpec>> ParseSpecList(std::string_view text, std::string_view file_name);
 

@@ -32,6 +32,7 @@ void Fill(const struct stat& from, Filesystem::Stat& to) {
   to.links = from.st_nlink;
   to.mode = from.st_mode;
   to.uid = from.st_uid;
+  to.gid = from.st_gid;
   to.mtime_s = from.st_mtim.tv_sec;
   to.mtime_ns = from.st_mtim.tv_nsec;
 }
@@ -113,6 +114,8 @@ class System final : public Filesystem {
 
   int Rename(const char* from, const char* to) override { return OrError(rename(from, to)); }
   int Unlink(const char* path) override { return OrError(unlink(path)); }
+
+  int SetMode(int fd, mode_t mode) override { return OrError(fchmod(fd, mode)); }
 
   int SetTime(int fd, std::int64_t mtime_s) override {
     struct timespec times[2] = {};

@@ -16,7 +16,7 @@ class Filesystem {
  public:
   struct Stat {
     std::uint64_t dev = 0, ino = 0, size = 0, links = 0;
-    std::uint32_t mode = 0, uid = 0;
+    std::uint32_t mode = 0, uid = 0, gid = 0;
     std::int64_t mtime_s = 0, mtime_ns = 0;
     bool IsRegular() const;
     bool IsDirectory() const;
@@ -40,6 +40,7 @@ class Filesystem {
   virtual int RenameNoReplace(const char* from, const char* to) = 0;
   virtual int Rename(const char* from, const char* to) = 0;
   virtual int Unlink(const char* path) = 0;
+  virtual int SetMode(int fd, mode_t mode) = 0;                             ///< whatever the umask
   virtual int SetTime(int fd, std::int64_t mtime_s) = 0;                    ///< access time too
   virtual int List(const char* path, std::vector<std::string>& names) = 0;  ///< without . and ..
   virtual void* Map(int fd, std::size_t bytes, bool writable, int& error) = 0;  ///< shared

@@ -90,7 +90,7 @@ void Counters(std::string_view bytes) {
     moved = true;
     return unlink(path.c_str()) == 0;
   };
-  CountersFile file(SystemFilesystem(), path, {false, 0}, folder, mutex);
+  CountersFile file(SystemFilesystem(), path, {StoreDir::Trusted::kAnybody, 0}, folder, mutex);
   if (file.Open() != 0) std::abort();
   if (!moved && bytes.size() != CountersFile::kBytes) std::abort();
   std::array<std::uint64_t, CountersFile::kSlots> before{}, after{};

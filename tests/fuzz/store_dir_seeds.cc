@@ -29,8 +29,8 @@ std::string NewCounters() {
     return -1;
   };
   folder.quarantine = [](const std::string&, const tilewright::Filesystem::Stat&) { return false; };
-  (void)CountersFile(tilewright::SystemFilesystem(), "/nonexistent/counters", {false, 0}, folder,
-                     mutex)
+  (void)CountersFile(tilewright::SystemFilesystem(), "/nonexistent/counters",
+                     {StoreDir::Trusted::kAnybody, 0}, folder, mutex)
       .Open();
   return made;
 }

@@ -48,6 +48,7 @@ class FaultyFilesystem final : public Filesystem {
     kRenameNoReplace,
     kRename,
     kUnlink,
+    kSetMode,
     kSetTime,
     kList,
     kMap,
@@ -139,6 +140,9 @@ class FaultyFilesystem final : public Filesystem {
   }
   int Unlink(const char* path) override {
     return Do(Call::kUnlink, path, [&] { return base_.Unlink(path); });
+  }
+  int SetMode(int fd, mode_t mode) override {
+    return Do(Call::kSetMode, "", [&] { return base_.SetMode(fd, mode); });
   }
   int SetTime(int fd, std::int64_t mtime_s) override {
     return Do(Call::kSetTime, "", [&] { return base_.SetTime(fd, mtime_s); });

@@ -19,6 +19,7 @@
 namespace tilewright::test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -474,6 +475,31 @@ TEST_F(StoreTest, TheSharedFolderServesAnotherMachineAndIsPromoted) {
   EXPECT_EQ(compiler->compiles(), 1);
 }
 
+TEST_F(StoreTest, ASharedFolderThatAGroupMayWriteIsUsedOnlyWhenAsked) {
+  auto options = Options();
+  options.shared_dir = folder / "shared";
+  ASSERT_TRUE(std::filesystem::create_directory(options.shared_dir));
+  ASSERT_EQ(chmod(options.shared_dir.c_str(), 0770), 0);
+  {
+    const auto store = OpenFake(options);
+    EXPECT_THAT(store->warnings(), Contains(HasSubstr("mode is 0770: others may write")));
+    ASSERT_TRUE(store->Compile(GemmSpec(0)));
+    EXPECT_THAT(FilesUnder(options.shared_dir), IsEmpty());
+  }
+  options.shared_by_group = true;
+  {
+    const auto store = OpenFake(options);
+    EXPECT_THAT(store->warnings(), IsEmpty());
+    ASSERT_TRUE(store->Compile(GemmSpec(1)));
+    EXPECT_THAT(EntryFilesUnder(options.shared_dir), SizeIs(1));
+  }
+  options.root = folder / "colleague";
+  const auto store = OpenFake(options);
+  ASSERT_TRUE(store->Compile(GemmSpec(1)));
+  EXPECT_EQ(store->process_counters().hits[kShared], 1u);
+  EXPECT_EQ(compiler->compiles(), 2);
+}
+
 TEST_F(StoreTest, ASiteFolderServesIsPromotedAndStaysAsItWas) {
   auto site = Options();
   site.root = folder / "site";
@@ -665,7 +691,8 @@ TEST(StoreCounters, KeepTheirPlacesInTheFile) {
 }
 
 TEST(SpecList, ReadsNamesAndSkipsCommentsAndBlankLines) {
-  const std::string text = "# head\n\n  " + SpecName(GemmSpec(1)) + "  \r\n" +
+  const std::string text = "# head\n\n  # more\r\n  " + SpecName(GemmSpec(1)) +
+                           "  # of the decoder\r\n" +
                            SpecName(NormSpec(2));  // without a last newline
   const auto specs = ParseSpecList(text, "f");
   ASSERT_TRUE(specs);

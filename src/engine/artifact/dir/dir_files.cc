@@ -91,6 +91,8 @@ int TemporaryFile::Write(const std::string& path, const Contents& contents, cons
     Remove();
     return error;
   };
+  // Where a file system has no modes, its mount says who may read.
+  if ((contents.mode & 077) != 0) (void)files_.SetMode(file.fd(), contents.mode);
   step = "write";
   for (std::string_view rest = contents.bytes; !rest.empty();) {
     const ssize_t put = files_.Write(file.fd(), rest.data(), rest.size());

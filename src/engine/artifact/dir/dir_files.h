@@ -66,7 +66,7 @@ class TemporaryFile {
   struct Contents {
     std::string_view bytes;
     std::int64_t stamp_s = 0;
-    mode_t mode = 0600;
+    mode_t mode = 0600;  ///< more than the user's own: whatever the umask
     bool durable = false;
   };
   /// 0, or the error of the step that failed, which `step` names; then there is no file.

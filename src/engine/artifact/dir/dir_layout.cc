@@ -112,10 +112,17 @@ bool OwnerIsDead(std::string_view name, const ProcessIdentity& self) {
 }
 
 std::string Trust::Complaint(const Filesystem::Stat& stat) const {
-  if (!require_owner) return "";
-  if (stat.uid != uid) return Format("owner is uid {}, not {}", stat.uid, uid);
-  if ((stat.mode & 022) != 0) {
-    return Format("mode is {:04o}: others may write", stat.mode & 07777);
+  const auto writable = [&](std::string_view by) {
+    return Format("mode is {:04o}: {} may write", stat.mode & 07777, by);
+  };
+  switch (trusted) {
+    case StoreDir::Trusted::kUser:
+      if (stat.uid != uid) return Format("owner is uid {}, not {}", stat.uid, uid);
+      return (stat.mode & 022) != 0 ? writable("others") : "";
+    case StoreDir::Trusted::kGroup:
+      return (stat.mode & 002) != 0 ? writable("everybody") : "";
+    case StoreDir::Trusted::kAnybody:
+      break;
   }
   return "";
 }

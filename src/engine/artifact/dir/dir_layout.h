@@ -42,10 +42,10 @@ std::string TemporaryName(const ProcessIdentity& process);
 /// pid namespace whose number no process has. Of any other nothing is known.
 bool OwnerIsDead(std::string_view temporary_name, const ProcessIdentity& self);
 
-/// What makes a file or folder one that this process may believe: "" or the reason why not. Only
-/// the owner counts, and that nobody else may write.
+/// What makes a file or folder one that this process may believe: "" or the reason why not. What
+/// counts is who may write it.
 struct Trust {
-  bool require_owner = true;
+  StoreDir::Trusted trusted = StoreDir::Trusted::kUser;
   std::uint32_t uid = 0;
 
   std::string Complaint(const Filesystem::Stat& stat) const;

@@ -73,6 +73,8 @@ int KeyLocks::Descriptor(int stripe, mode_t mode) {
   if (fd >= 0) return fd;
   const std::string path = layout_.LockPath(stripe);
   fd = files_.Open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, mode);
+  // For a group, whatever the umask; another member's file has its mode already.
+  if (fd >= 0 && (mode & 077) != 0) (void)files_.SetMode(fd, mode);
   return fd;
 }
 

@@ -149,7 +149,7 @@ bool StoreDir::Impl::Evict(const Counted& entry) {
 }
 
 ArtifactStore::GcReport StoreDir::Impl::Trim(const TrimRequest& request) {
-  if (!capped() || !(writable() || request.dry_run)) return {};
+  if (!capped() || !(mends() || request.dry_run)) return {};
   if (!request.force) {
     if (TotalsKnown() && Fits(request.entries, request.bytes)) return {};
     const auto last = static_cast<std::int64_t>(counters.Get(CountersFile::kTrimUnixS));
@@ -262,7 +262,7 @@ std::uint64_t StoreDir::Impl::SweepQuarantine(bool dry_run) {
 
 ArtifactStore::GcReport StoreDir::Impl::Sweep(bool dry_run) {
   ArtifactStore::GcReport report;
-  if (state.load() == State::kRefused || !(writable() || dry_run)) return report;
+  if (state.load() == State::kRefused || !(mends() || dry_run)) return report;
   if (!dry_run) counters.Set(CountersFile::kSweepUnixS, static_cast<std::uint64_t>(Now()));
   report.removed_temporaries = SweepTemporaries(dry_run);
   report.removed_negative = SweepNegatives(dry_run);
@@ -271,6 +271,7 @@ ArtifactStore::GcReport StoreDir::Impl::Sweep(bool dry_run) {
 }
 
 void StoreDir::Impl::SweepNowAndThen() {
+  if (!mends()) return;
   const auto last = static_cast<std::int64_t>(counters.Get(CountersFile::kSweepUnixS));
   const std::int64_t now = Now();
   if (last <= now && now - last < kSweepSeconds) return;

@@ -85,7 +85,7 @@ void StoreDir::Impl::Stamp(const FileReader& reader) {
 
 bool StoreDir::Impl::Quarantine(const std::string& path, const Filesystem::Stat& stat,
                                 bool make_folder) {
-  if (!writable()) return false;
+  if (!mends()) return false;
   const auto same = [&](const std::string& name) {
     Filesystem::Stat there;
     return files.StatPath(name.c_str(), there) == 0 && there.dev == stat.dev &&
@@ -234,7 +234,7 @@ std::optional<StoreDir::Negative> StoreDir::Impl::ReadNegative(const ArtifactKey
 
 StoreDir::Published StoreDir::Impl::PublishNegative(const ArtifactKey& action,
                                                     const Negative& negative) {
-  if (!writable()) return Published::kNot;
+  if (!mends()) return Published::kNot;
   const Result<std::string> bytes = EncodeNegative(action, negative);
   if (!bytes) return Published::kNot;
   const std::string path = layout.NegativePath(action);
@@ -296,7 +296,11 @@ StoreDir::Published StoreDir::Publish(const ArtifactKey& action, std::string_vie
 }
 
 Status StoreDir::Remove(const ArtifactKey& action) {
-  if (!impl_->writable()) return Fail(ErrorCode::kUnavailable, impl_->Reason());
+  if (!impl_->mends()) {
+    const std::string why = impl_->Reason();
+    return Fail(ErrorCode::kUnavailable,
+                why.empty() ? root() + ": nothing is removed from it here" : why);
+  }
   const std::string path = impl_->layout.EntryPath(action);
   Filesystem::Stat stat;
   int error = impl_->files.StatPath(path.c_str(), stat);

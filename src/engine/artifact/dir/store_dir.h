@@ -47,10 +47,19 @@ class FileBytes {
 class StoreDir {
  public:
   enum class Access { kReadWrite, kReadOnly };
+  /// Whose files are believed.
+  enum class Trusted {
+    kUser,  ///< this user's, which nobody else may write; another folder is refused
+    /// Those of whoever may write the folder: its owner and its group, but never everybody. It must
+    /// be there. Entries and locks are added, with the modes of the folder; nothing is ever moved
+    /// or removed, for the path might lead elsewhere by then; no totals, no caps, no refusals.
+    kGroup,
+    kAnybody  ///< whoever it belongs to (a site's, read only)
+  };
   struct Options {
     Access access = Access::kReadWrite;
-    bool require_owner = true;  ///< refuse a folder of another user or with lax modes (site: false)
-    bool durable = false;       ///< fsync before publishing (shared folders)
+    Trusted trusted = Trusted::kUser;
+    bool durable = false;  ///< fsync before publishing (shared folders)
     /// 0: no cap. Never exceeded by processes of one host that count in the same folder: what finds
     /// no room, because everything was used in the last ten minutes, is not stored.
     std::uint64_t max_bytes = 0, max_entries = 0;

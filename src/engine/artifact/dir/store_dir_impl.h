@@ -37,11 +37,16 @@ struct StoreDir::Impl {
   /// One folder of ours: there, a folder, trusted; made where `create`.
   int EnsureFolder(const std::string& path, bool create);
   int MakeDirs(const std::string& path);
+  /// Gives a folder that was just made the modes of a group's, which the umask may have withheld.
+  void OpenToGroup(const std::string& path) const;
   /// Whether the shards are what we made. Refuses the store where one is not.
   void CheckShards(const std::string& folder);
   bool CheckFormat();
   int WriteSmallFile(const std::string& path, std::string_view text);
   bool writable() const { return state.load() == State::kReadWrite; }
+  /// Whether files may be moved and removed: only where nobody else may put a link in their path.
+  bool mends() const { return writable() && options.trusted == Trusted::kUser; }
+  bool for_group() const { return options.trusted == Trusted::kGroup; }
   void Refuse(const std::string& why) { Leave(State::kRefused, why); }
   /// Read only from now on, if the error is a lasting one. The text of it.
   std::string Failed(std::string_view step, const std::string& path, int error);
@@ -124,6 +129,7 @@ struct StoreDir::Impl {
   const DirLayout layout;
   const Trust trust;
   mode_t file_mode = 0600, folder_mode = 0700;
+  std::uint32_t group = 0;  // of the root
   std::atomic<State> state{State::kReadWrite};
   std::atomic<std::uint64_t> evictions{0};
   std::string reason;  // guarded by locks.mutex()

@@ -45,7 +45,7 @@ StoreDir::Impl::Impl(const std::string& root, Options wanted)
     : options(Completed(std::move(wanted))),
       files(*options.files),
       layout(WithoutSlashes(root)),
-      trust{options.require_owner, geteuid()},
+      trust{options.trusted, geteuid()},
       locks(files, layout),
       counters(files, layout.counters, trust,
                {[this](const std::string& path, std::string_view bytes) {
@@ -84,7 +84,11 @@ void StoreDir::Impl::Leave(State next, const std::string& why) {
 std::string StoreDir::Impl::Failed(std::string_view step, const std::string& path, int error) {
   if (!writable()) return Reason();
   std::string text = Trouble(step, path, error);
-  if (IsLasting(error)) Leave(State::kReadOnly, text);
+  // What one member of a group made may be closed to another, and the next file be open to him; but
+  // nothing goes without tmp/.
+  const bool one_file =
+      for_group() && (error == -EACCES || error == -EPERM) && ParentOf(path) != layout.temporaries;
+  if (IsLasting(error) && !one_file) Leave(State::kReadOnly, text);
   return text;
 }
 
@@ -105,7 +109,7 @@ bool StoreDir::Impl::OpenRoot() {
   const std::string& root = layout.root;
   Filesystem::Stat stat;
   int error = files.StatPath(root.c_str(), stat);
-  if (error == -ENOENT && options.access == Access::kReadWrite) {
+  if (error == -ENOENT && options.access == Access::kReadWrite && !for_group()) {
     error = MakeDirs(root);
     if (error != 0) {
       Leave(State::kReadOnly, Trouble("create", root, error));
@@ -117,7 +121,7 @@ bool StoreDir::Impl::OpenRoot() {
     Leave(State::kReadOnly, Format("{}: does not exist", root));
     return false;
   }
-  if (error == 0 && stat.IsSymlink() && !options.require_owner) {
+  if (error == 0 && stat.IsSymlink() && options.trusted != Trusted::kUser) {
     OpenFile folder(files, files.Open(root.c_str(), O_PATH | O_DIRECTORY, 0));
     error = folder.fd() < 0 ? folder.fd() : files.StatFd(folder.fd(), stat);
   }
@@ -132,11 +136,12 @@ bool StoreDir::Impl::OpenRoot() {
     Refuse(Format("{}: {}", root, complaint));
     return false;
   }
-  if (!options.require_owner) {
-    // What a folder that several users share is for, its own mode says.
+  if (options.trusted == Trusted::kAnybody) return true;
+  if (for_group()) {
+    // Whom a folder that several users share is for, its own mode says.
     file_mode = (stat.mode & 0666) | 0600;
-    folder_mode = (stat.mode & 0777) | 0700;
-    return true;
+    folder_mode = (stat.mode & 02777) | 0700;
+    group = stat.gid;
   }
   // Whoever may rename entries of the parent could put another folder in place of this one.
   const std::string parent = ParentOf(root);
@@ -162,6 +167,7 @@ int StoreDir::Impl::EnsureFolder(const std::string& path, bool create) {
     if (error != -ENOENT || !create || attempt == 2) return error;
     const int made = files.MakeDir(path.c_str(), folder_mode);
     if (made != 0 && made != -EEXIST) return made;
+    if (made == 0 && for_group()) OpenToGroup(path);
     if (made == 0 && options.durable) SyncFolder(ParentOf(path));
   }
   const std::string complaint = stat.IsSymlink()     ? "is a symbolic link"
@@ -172,11 +178,26 @@ int StoreDir::Impl::EnsureFolder(const std::string& path, bool create) {
   return -EPERM;
 }
 
+void StoreDir::Impl::OpenToGroup(const std::string& path) const {
+  // If somebody swapped it meanwhile, for a folder of ours that was never meant for this group or
+  // has something in it, its mode stays.
+  const OpenFile folder(files, files.Open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0));
+  Filesystem::Stat stat;
+  std::vector<std::string> names;
+  if (folder.fd() < 0 || files.StatFd(folder.fd(), stat) != 0 || stat.uid != trust.uid ||
+      stat.gid != group || files.List(path.c_str(), names) != 0 || !names.empty()) {
+    return;
+  }
+  (void)files.SetMode(folder.fd(), folder_mode);
+}
+
 int StoreDir::Impl::EnsureTree() {
-  if (const int error = MakeDirs(layout.root); error != 0) return error;
+  if (!for_group()) {
+    if (const int error = MakeDirs(layout.root); error != 0) return error;
+  }
   for (const std::string* folder : {&layout.root, &layout.base, &layout.entries, &layout.negatives,
                                     &layout.temporaries, &layout.locks, &layout.quarantine}) {
-    if (!options.require_owner && folder == &layout.root) continue;  // may be a link
+    if (for_group() && folder == &layout.root) continue;  // may be a link
     if (const int error = EnsureFolder(*folder, true); error != 0) return error;
   }
   return 0;
@@ -197,9 +218,10 @@ int StoreDir::Impl::WriteSmallFile(const std::string& path, std::string_view tex
   int error = temporary.Write(layout.temporaries + "/" + TemporaryName(Process()),
                               {text, Now(), file_mode, options.durable}, step);
   if (error != 0) return error;
-  error = files.Rename(temporary.path().c_str(), path.c_str());
+  error = mends() ? files.Rename(temporary.path().c_str(), path.c_str())
+                  : files.RenameNoReplace(temporary.path().c_str(), path.c_str());
   if (error == 0) temporary.Renamed();
-  return error;
+  return error == -EEXIST ? 0 : error;
 }
 
 /// False where the store is of a newer version.
@@ -239,11 +261,12 @@ void StoreDir::Impl::Open() {
     Leave(State::kReadOnly, Trouble("create", layout.root, error));
   }
   if (state.load() == State::kRefused) return;
-  if (options.require_owner) {
+  if (options.trusted != Trusted::kAnybody) {
     CheckShards(layout.entries);
     CheckShards(layout.negatives);
   }
   if (state.load() == State::kRefused || !CheckFormat() || !writable()) return;
+  if (for_group()) return;  // who cuts off a file that is mapped ends the processes that map it
   error = counters.Open();
   if (error == -EROFS || error == -EACCES || error == -EPERM) {
     (void)Failed("open", layout.counters, error);

@@ -117,7 +117,7 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
   for (const std::string& site : options.site_dirs) {
     StoreDir::Options other = common;
     other.access = StoreDir::Access::kReadOnly;
-    other.require_owner = false;
+    other.trusted = StoreDir::Trusted::kAnybody;
     Add(ArtifactLayer::kSite, site, std::move(other), false);
   }
   if (!options.shared_dir.empty() && options.mode != CacheMode::kOffline) {
@@ -125,6 +125,7 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
     const bool written = !readonly && !strict;
     shared.access = written ? StoreDir::Access::kReadWrite : StoreDir::Access::kReadOnly;
     shared.durable = true;
+    if (options.shared_by_group) shared.trusted = StoreDir::Trusted::kGroup;
     // Opened twice, each would wait for the other's lock of every kernel.
     if (user_ != nullptr && SameFolder(files, user_->root(), options.shared_dir)) {
       warnings_.Tell("shared is user's", Format("shared folder {} is the user's folder: used once",
