@@ -7,10 +7,11 @@
 // pairs of bf16, exactly; what scales them is applied to sums of 32 (or 16) products. Codes<type>
 // describes one row of a span of kGemvSpan values, sub-blocks of 32, that lies in shared memory
 //   kBlock, kBytes        values and bytes of a block
-//   kHalves               scales of a sub-block: 1, or 2 with one for each 16 values
+//   kScales               scales of a sub-block: 1, or 2 with one for each 16 values
 //   kHasOffset            whether a sub-block adds a multiple of the sum of its activations
 //   Row                   where a row lies; Row::At of a 16-byte chunk and the bytes to skip in it
-//   Pairs<s>(row, t, a)   a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block s, as bf16
+//   Pairs<i>(row, half, t, a)   a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block
+//                               4 half + i, as bf16
 //   Head, LoadHead(row)   what the scales of a row have in common
 //   ScaleOf(row, head, s, h)
 // so that value i of sub-block s is scale * pair + offset. The file compiles on the host too, where
@@ -46,11 +47,11 @@ struct EvenRow {
     const u8* aligned = chunk + (skip & ~3);
     return {chunk + skip, {aligned, aligned + (odd ? 4 : 0)}, {odd ? 16u : 0u, odd ? 0u : 16u}};
   }
-  /// The four bytes at `at` + 4 t; up to four bytes behind them are read.
+  /// The four bytes at kAt + at, a multiple of four; up to four bytes behind them are read.
   template <int kAt>
-  TW_DEVICE u32 Word(int t) const {
+  TW_DEVICE u32 Word(int at) const {
     constexpr int kOdd = kAt % 4 / 2;
-    const u8* p = base[kOdd] + (4 * t + kAt - 2 * kOdd);
+    const u8* p = base[kOdd] + (at + (kAt - 2 * kOdd));
     return FunnelRight(LoadWord(p), LoadWord(p + 4), shift[kOdd]);
   }
 };
@@ -89,18 +90,19 @@ struct Codes;
 /// high nibbles are sub-block 2 j + 1.
 template <>
 struct Codes<Type::kQ4_K> {
-  static constexpr int kBlock = 256, kBytes = 144, kHalves = 1;
+  static constexpr int kBlock = 256, kBytes = 144, kScales = 1;
   static constexpr bool kHasOffset = true;
   using Row = WordRow;
   struct Head {
     u32 scales[2], mins[2];  // six bits in each byte, of sub-blocks 0 .. 3 and 4 .. 7
     float d, dmin;
   };
-  template <int kS>
-  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
+  template <int kI>
+  TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
     TW_UNROLL
     for (int h = 0; h < 2; ++h)
-      NibblePairs<kS % 2>(LoadWord(row.data + 16 + 32 * (kS / 2) + 16 * h + 4 * t), a[h]);
+      NibblePairs<kI % 2>(LoadWord(row.data + (64 * half + 4 * t) + (16 + 32 * (kI / 2) + 16 * h)),
+                          a[h]);
   }
   TW_DEVICE static Head LoadHead(const Row& row) {
     const u32 factors = LoadWord(row.data), a = LoadWord(row.data + 4), b = LoadWord(row.data + 8),
@@ -125,7 +127,7 @@ struct Codes<Type::kQ4_K> {
 template <int kBlockBytes, class RowType>
 struct Blocks32 {
   using Row = RowType;
-  static constexpr int kBlock = 32, kBytes = kBlockBytes, kHalves = 1;
+  static constexpr int kBlock = 32, kBytes = kBlockBytes, kScales = 1;
   struct Head {};
   TW_DEVICE static Head LoadHead(const Row&) { return {}; }
 };
@@ -134,9 +136,9 @@ struct Blocks32 {
 template <>
 struct Codes<Type::kQ4_0> : Blocks32<18, EvenRow> {
   static constexpr bool kHasOffset = true;
-  template <int kS>
-  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
-    const u32 word = row.Word<kBytes * kS + 2>(t);
+  template <int kI>
+  TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
+    const u32 word = row.Word<kBytes * kI + 2>(4 * kBytes * half + 4 * t);
     NibblePairs<0>(word, a[0]);
     NibblePairs<1>(word, a[1]);
   }
@@ -150,9 +152,9 @@ struct Codes<Type::kQ4_0> : Blocks32<18, EvenRow> {
 template <>
 struct Codes<Type::kQ4_1> : Blocks32<20, WordRow> {
   static constexpr bool kHasOffset = true;
-  template <int kS>
-  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
-    const u32 word = LoadWord(row.data + kBytes * kS + 4 + 4 * t);
+  template <int kI>
+  TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
+    const u32 word = LoadWord(row.data + 4 * (kBytes * half + t) + (kBytes * kI + 4));
     NibblePairs<0>(word, a[0]);
     NibblePairs<1>(word, a[1]);
   }
@@ -167,10 +169,10 @@ struct Codes<Type::kQ4_1> : Blocks32<20, WordRow> {
 template <>
 struct Codes<Type::kQ8_0> : Blocks32<34, EvenRow> {
   static constexpr bool kHasOffset = false;
-  template <int kS>
-  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
-    SignedBytePairs(row.Word<kBytes * kS + 2>(t), a[0]);
-    SignedBytePairs(row.Word<kBytes * kS + 18>(t), a[1]);
+  template <int kI>
+  TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
+    SignedBytePairs(row.Word<kBytes * kI + 2>(4 * kBytes * half + 4 * t), a[0]);
+    SignedBytePairs(row.Word<kBytes * kI + 18>(4 * kBytes * half + 4 * t), a[1]);
   }
   TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
     return {LowF16ToF32(Load16Bits(row.data + kBytes * s)), 0.0f};
@@ -182,27 +184,26 @@ struct Codes<Type::kQ8_0> : Blocks32<34, EvenRow> {
 /// each 16 values, and d. Less 32.
 template <>
 struct Codes<Type::kQ6_K> {
-  static constexpr int kBlock = 256, kBytes = 210, kHalves = 2;
+  static constexpr int kBlock = 256, kBytes = 210, kScales = 2;
   static constexpr bool kHasOffset = false;
   using Row = EvenRow;
   struct Head {
     float d;
   };
-  template <int kS, int kAt>
-  TW_DEVICE static void HalfPairs(const Row& row, int t, u32 (&pair)[2]) {
-    constexpr int kHalf = kS / 4, kRun = kS % 4;
-    const u32 low = row.Word<64 * kHalf + 32 * (kRun % 2) + kAt>(t);
-    const u32 high = row.Word<128 + 32 * kHalf + kAt>(t);
+  template <int kRun, int kAt>
+  TW_DEVICE static void HalfPairs(const Row& row, int half, int t, u32 (&pair)[2]) {
+    const u32 low = row.Word<32 * (kRun % 2) + kAt>(64 * half + 4 * t);
+    const u32 high = row.Word<128 + kAt>(32 * half + 4 * t);
     const u32 codes = AndOr(kRun < 2 ? high << (4 - 2 * kRun) : high >> (2 * kRun - 4), 0x30303030u,
                             (kRun < 2 ? low : low >> 4) & 0x0f0f0f0fu);
     // 128 + code, less 160, exactly.
     pair[0] = FmaBF16x2(AndOr(codes, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
     pair[1] = FmaBF16x2(AndOr(codes >> 8, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
   }
-  template <int kS>
-  TW_DEVICE static void Pairs(const Row& row, int t, u32 (&a)[2][2]) {
-    HalfPairs<kS, 0>(row, t, a[0]);
-    HalfPairs<kS, 16>(row, t, a[1]);
+  template <int kI>
+  TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
+    HalfPairs<kI, 0>(row, half, t, a[0]);
+    HalfPairs<kI, 16>(row, half, t, a[1]);
   }
   TW_DEVICE static Head LoadHead(const Row& row) {
     return {LowF16ToF32(Load16Bits(row.data + 208))};

@@ -134,7 +134,10 @@ struct GemvQWarp {
           b[part][2 * h + 1] = PermuteBytes(BitsOf(rest[1]), BitsOf(rest[3]), 0x7632u);
           // The upper half of an f32 is a bf16, rounded towards zero: the difference is exact.
           TW_UNROLL
-          for (int j = 0; j < 4; ++j) rest[j] -= HighBF16ToF32(BitsOf(rest[j]));
+          for (int j = 0; j < 4; ++j) {
+            const u32 pair = b[part][2 * h + j % 2];
+            rest[j] -= j < 2 ? LowBF16ToF32(pair) : HighBF16ToF32(pair);
+          }
         }
       } else {
         const U32x2 r = inside ? LoadCached8(at) : U32x2{{0, 0}};
@@ -144,48 +147,42 @@ struct GemvQWarp {
     }
   }
 
-  /// Sub-block kS of a group: `b` counts in the columns of that sub-block only.
-  template <int kS>
-  TW_DEVICE void MultiplySubBlock(const typename F::Row (&rows)[2 * kStrips],
-                                  const u32 (&b)[kParts][4],
-                                  float (&sums)[kStrips][F::kHalves][4]) const {
+  /// Sub-blocks kI .. kEnd - 1 of a half of a span, for column group `column` on: `b` counts in the
+  /// columns of one sub-block only.
+  template <int kI, int kEnd>
+  TW_DEVICE void MultiplySubBlocks(const typename F::Row (&rows)[2 * kStrips], int half, int column,
+                                   const u32 (&b)[kParts][4],
+                                   float (&sums)[kStrips][F::kScales][4]) const {
     u32 own[kParts][4];
     TW_UNROLL
     for (int part = 0; part < kParts; ++part) {
       TW_UNROLL
       for (int i = 0; i < 4; ++i)
-        own[part][i] = kGroup == 1 || g / kColumns == kS % kGroup ? b[part][i] : 0;
+        own[part][i] = kGroup == 1 || g / kColumns == column ? b[part][i] : 0;
     }
     TW_UNROLL
     for (int strip = 0; strip < kStrips; ++strip) {
       u32 low[2][2], high[2][2];
-      F::template Pairs<kS>(rows[2 * strip], t, low);
-      F::template Pairs<kS>(rows[2 * strip + 1], t, high);
+      F::template Pairs<kI>(rows[2 * strip], half, t, low);
+      F::template Pairs<kI>(rows[2 * strip + 1], half, t, high);
       TW_UNROLL
       for (int h = 0; h < 2; ++h) {
         const u32 a[4] = {low[h][0], high[h][0], low[h][1], high[h][1]};
         TW_UNROLL
         for (int part = 0; part < kParts; ++part)
-          Mma16816<Type::kBF16>(sums[strip][h % F::kHalves], a, own[part][2 * h],
+          Mma16816<Type::kBF16>(sums[strip][h % F::kScales], a, own[part][2 * h],
                                 own[part][2 * h + 1]);
       }
     }
+    if constexpr (kI + 1 < kEnd) MultiplySubBlocks<kI + 1, kEnd>(rows, half, column + 1, b, sums);
   }
 
-  template <int kFirst, int kCount>
-  TW_DEVICE void MultiplySubBlocks(const typename F::Row (&rows)[2 * kStrips],
-                                   const u32 (&b)[kParts][4],
-                                   float (&sums)[kStrips][F::kHalves][4]) const {
-    MultiplySubBlock<kFirst>(rows, b, sums);
-    if constexpr (kCount > 1) MultiplySubBlocks<kFirst + 1, kCount - 1>(rows, b, sums);
-  }
-
-  /// Groups kQ .. kColumns - 1 of a span.
-  template <int kQ>
-  TW_DEVICE void MultiplyGroups(const typename F::Row (&rows)[2 * kStrips],
-                                const typename F::Head (&heads)[2 * kStrips], int first) {
+  /// The group of sub-blocks that starts with sub-block 4 half + kI of a span at element `first`.
+  template <int kI>
+  TW_DEVICE void MultiplyGroup(const typename F::Row (&rows)[2 * kStrips],
+                               const typename F::Head (&heads)[2 * kStrips], int first, int half) {
     u32 b[kParts][4];
-    LoadX(first + 32 * kQ * kGroup, b);
+    LoadX(first + 128 * half + 32 * kI, b);
     float x_sums[4] = {};  // of x over the sub-block of each column
     if constexpr (F::kHasOffset) {
       const u32 ones[4] = {kOneBF16x2, kOneBF16x2, kOneBF16x2, kOneBF16x2};
@@ -195,15 +192,20 @@ struct GemvQWarp {
         Mma16816<Type::kBF16>(x_sums, ones, b[part][2], b[part][3]);
       }
     }
-    float sums[kStrips][F::kHalves][4] = {};
-    MultiplySubBlocks<kQ * kGroup, kGroup>(rows, b, sums);
+    float sums[kStrips][F::kScales][4] = {};
+    if constexpr (kGroup == 8) {
+      TW_UNROLL
+      for (int i = 0; i < 2; ++i) MultiplySubBlocks<0, 4>(rows, i, 4 * i, b, sums);
+    } else {
+      MultiplySubBlocks<kI, kI + kGroup>(rows, half, 0, b, sums);
+    }
     // Columns 2 t and 2 t + 1.
-    const int s0 = kQ * kGroup + 2 * t / kColumns, s1 = kQ * kGroup + (2 * t + 1) / kColumns;
+    const int s0 = 4 * half + kI + 2 * t / kColumns, s1 = 4 * half + kI + (2 * t + 1) / kColumns;
     TW_UNROLL
     for (int i = 0; i < 2 * kStrips; ++i) {
       float* out = &acc[i / 2][i % 2 * 2];
       TW_UNROLL
-      for (int h = 0; h < F::kHalves; ++h) {
+      for (int h = 0; h < F::kScales; ++h) {
         const float* sum = &sums[i / 2][h][i % 2 * 2];
         const CodeScale scale0 = F::ScaleOf(rows[i], heads[i], s0, h);
         const CodeScale scale1 = kColumns > 1 ? scale0 : F::ScaleOf(rows[i], heads[i], s1, h);
@@ -215,7 +217,7 @@ struct GemvQWarp {
         }
       }
     }
-    if constexpr (kQ + 1 < kColumns) MultiplyGroups<kQ + 1>(rows, heads, first);
+    if constexpr (kI + kGroup < 4) MultiplyGroup<kI + kGroup>(rows, heads, first, half);
   }
 
   TW_DEVICE void Multiply(int span, const u8* stage) {
@@ -226,7 +228,10 @@ struct GemvQWarp {
       rows[i] = F::Row::At(stage + (8 * i + g) * kRowBytes, Skip(w[i], span));
       heads[i] = F::LoadHead(rows[i]);
     }
-    MultiplyGroups<0>(rows, heads, span * kGemvSpan);
+    // Twice the same code: half of the time to compile.
+    TW_NO_UNROLL
+    for (int half = 0; half < (kGroup == 8 ? 1 : 2); ++half)
+      MultiplyGroup<0>(rows, heads, span * kGemvSpan, half);
   }
 
   /// Every kSplit-th span from `first` on. All warps make the same number of turns.
