@@ -44,4 +44,28 @@ bool IsPlainFloat(DataType type) {
   return type == DataType::kF32 || type == DataType::kBF16 || type == DataType::kF16;
 }
 
+std::optional<Rejection> CheckPlainFloat(const char* field, DataType have) {
+  if (IsPlainFloat(have)) return std::nullopt;
+  return Reject(Reason::kType, Format("{} = {}", field, DataTypeName(have)), "f32, bf16 or f16");
+}
+
+std::optional<Rejection> CheckRowKernel(const KernelSpec& spec) {
+  if (spec.arch.number < 80) {
+    return Reject(Reason::kDevice, spec.arch.ToString(), "sm_80 or newer");
+  }
+  if (auto no = CheckRange("warps", spec.warps, 1, 32)) return no;
+  if (spec.order_a != Order::kRowMajor || spec.order_b != Order::kRowMajor) {
+    return Reject(Reason::kOrder, "other orders", "row-major");
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape LaunchRowKernel(const KernelSpec& spec) {
+  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
+}
+
+ResourceLimits LimitRowKernel(const KernelSpec& spec) {
+  return {.max_registers = spec.warps > 16 ? 64u : spec.warps > 8 ? 128u : 255u};
+}
+
 }  // namespace tilewright

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tilewright/kernel.h"
+#include "tilewright/kernel_family.h"
 #include "tilewright/kernel_spec.h"
 #include "tilewright/types.h"
 
@@ -25,5 +26,15 @@ std::uint32_t MaxSmemBytes(CudaArch arch);
 
 /// f32, bf16 or f16.
 bool IsPlainFloat(DataType type);
+/// nullopt for those, else a type rejection that names the field.
+std::optional<Rejection> CheckPlainFloat(const char* field, DataType have);
+
+// Kernels whose CTAs are `warps` warps over rows, without dynamic shared memory.
+
+/// sm_80 or newer, 1 to 32 warps, A and B row-major; nothing else of the spec.
+std::optional<Rejection> CheckRowKernel(const KernelSpec& spec);
+KernelLaunchShape LaunchRowKernel(const KernelSpec& spec);
+/// The registers of an SM (65,536) are enough for one CTA of any size.
+ResourceLimits LimitRowKernel(const KernelSpec& spec);
 
 }  // namespace tilewright

@@ -215,6 +215,12 @@ Result<std::string> EncodeBundle(std::span<const ArtifactData> artifacts,
   return bundle;
 }
 
+Result<std::string> BundleDigest(std::string_view bundle) {
+  const Result<bundle_format::Header> header = bundle_format::ParseHeader(bundle, bundle.size());
+  if (!header) return Fail(header.error());
+  return HexOf(header->manifest_digest);
+}
+
 Status WriteBundleFile(const std::string& path, std::string_view bytes) {
   return WriteFileAtomic(path, bytes);
 }

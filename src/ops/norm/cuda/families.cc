@@ -12,13 +12,10 @@ namespace {
 constexpr int kMaxPacks = 4;
 
 std::optional<Rejection> Check(const KernelSpec& s) {
-  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
-  for (const auto& [name, type] :
-       {std::pair{"type_a", s.type_a}, {"type_b", s.type_b}, {"type_d", s.type_d}}) {
-    if (!IsPlainFloat(type)) {
-      return Reject(Reason::kType, Format("{} = {}", name, DataTypeName(type)), "f32, bf16 or f16");
-    }
-  }
+  if (auto no = CheckRowKernel(s)) return no;
+  if (auto no = CheckPlainFloat("type_a", s.type_a)) return no;
+  if (auto no = CheckPlainFloat("type_b", s.type_b)) return no;
+  if (auto no = CheckPlainFloat("type_d", s.type_d)) return no;
   if (s.epilogue != SpecEpilogue::kScale && s.epilogue != SpecEpilogue::kAdd) {
     return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)),
                   "scale, or add for a residual");
@@ -28,8 +25,6 @@ std::optional<Rejection> Check(const KernelSpec& s) {
     return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
                   adds ? "f32, bf16 or f16 with epilogue add" : "none without epilogue add");
   }
-  if (s.warps < 1 || s.warps > 32)
-    return Reject(Reason::kShape, Format("warps = {}", s.warps), "1 to 32");
   if (s.params[0] < 1 || s.params[0] > kMaxPacks) {
     return Reject(Reason::kShape, Format("param0 = {}", s.params[0]),
                   Format("1 to {} packs of a thread", kMaxPacks));
@@ -39,8 +34,6 @@ std::optional<Rejection> Check(const KernelSpec& s) {
         Reason::kShape, Format("warps = {}, param0 = {}", s.warps, s.params[0]),
         "at most 2 packs of 16-bit inputs with more than 16 warps: 64 registers a thread");
   }
-  if (s.order_a != Order::kRowMajor || s.order_b != Order::kRowMajor)
-    return Reject(Reason::kOrder, "other orders", "row-major");
   if (s.stages != 0 || s.tile_m != 0 || s.tile_n != 0 || s.tile_k != 0 || s.split_k != 0 ||
       s.cluster_m != 0 || s.cluster_n != 0 || s.params[1] != 0 || s.params[2] != 0 ||
       s.params[3] != 0) {
@@ -48,14 +41,6 @@ std::optional<Rejection> Check(const KernelSpec& s) {
                   "stages, tiles, split_k, clusters, param1, param2, param3 = 0");
   }
   return std::nullopt;
-}
-
-KernelLaunchShape Launch(const KernelSpec& spec) {
-  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
-}
-
-ResourceLimits Limits(const KernelSpec& spec) {
-  return {.max_registers = spec.warps > 16 ? 64u : spec.warps > 8 ? 128u : 255u};
 }
 
 /// The smallest of a few fixed shapes that keeps `width` elements, so that neighbouring widths
@@ -108,8 +93,8 @@ Status AddNormFamilies(KernelFamilies& families) {
                        .files = {},
                        .options = {},
                        .check = &Check,
-                       .launch = &Launch,
-                       .limits = &Limits,
+                       .launch = &LaunchRowKernel,
+                       .limits = &LimitRowKernel,
                        .catalog = &Catalog});
 }
 

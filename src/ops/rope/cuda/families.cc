@@ -12,13 +12,10 @@ namespace {
 constexpr int kMaxHeadDim = 1024, kMaxTileN = 256;
 
 std::optional<Rejection> Check(const KernelSpec& s) {
-  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
-  for (const auto& [name, type] :
-       {std::pair{"type_a", s.type_a}, {"type_c", s.type_c}, {"type_d", s.type_d}}) {
-    if (!IsPlainFloat(type)) {
-      return Reject(Reason::kType, Format("{} = {}", name, DataTypeName(type)), "f32, bf16 or f16");
-    }
-  }
+  if (auto no = CheckRowKernel(s)) return no;
+  if (auto no = CheckPlainFloat("type_a", s.type_a)) return no;
+  if (auto no = CheckPlainFloat("type_c", s.type_c)) return no;
+  if (auto no = CheckPlainFloat("type_d", s.type_d)) return no;
   if (s.type_b != DataType::kNone)
     return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)), "none");
   if (s.epilogue != SpecEpilogue::kNone)
@@ -32,27 +29,13 @@ std::optional<Rejection> Check(const KernelSpec& s) {
     return Reject(Reason::kShape, Format("param1 = {}", s.params[1]),
                   "0 (adjacent pairs) or 1 (half-split)");
   }
-  if (s.warps < 1 || s.warps > 32)
-    return Reject(Reason::kShape, Format("warps = {}", s.warps), "1 to 32");
-  if (s.tile_n < 1 || s.tile_n > kMaxTileN)
-    return Reject(Reason::kShape, Format("tile_n = {}", s.tile_n),
-                  Format("1 to {} heads", kMaxTileN));
-  if (s.order_a != Order::kRowMajor || s.order_b != Order::kRowMajor)
-    return Reject(Reason::kOrder, "other orders", "row-major");
+  if (auto no = CheckRange("tile_n", s.tile_n, 1, kMaxTileN)) return no;
   if (s.stages != 0 || s.tile_m != 0 || s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 ||
       s.cluster_n != 0 || s.params[2] != 0 || s.params[3] != 0) {
     return Reject(Reason::kShape, "a field that rope_kv does not use is set",
                   "stages, tile_m, tile_k, split_k, clusters, param2, param3 = 0");
   }
   return std::nullopt;
-}
-
-KernelLaunchShape Launch(const KernelSpec& spec) {
-  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = 0};
-}
-
-ResourceLimits Limits(const KernelSpec& spec) {
-  return {.max_registers = spec.warps > 16 ? 64u : spec.warps > 8 ? 128u : 255u};
 }
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
@@ -74,8 +57,8 @@ Status AddRopeFamilies(KernelFamilies& families) {
                        .files = {},
                        .options = {},
                        .check = &Check,
-                       .launch = &Launch,
-                       .limits = &Limits,
+                       .launch = &LaunchRowKernel,
+                       .limits = &LimitRowKernel,
                        .catalog = &Catalog});
 }
 
