@@ -15,7 +15,7 @@ import unittest
 
 TILEWRIGHT = os.environ.get('TILEWRIGHT_CLI', 'tilewright')
 MODEL = os.environ.get('TILEWRIGHT_MODEL', '')
-#: Seconds that no process of these tests takes unless it hangs, however busy the machine; ctest gives up after 300.
+#: Seconds that no process of these tests takes unless it hangs, however busy the machine.
 PATIENCE = 240
 
 

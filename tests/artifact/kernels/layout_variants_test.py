@@ -21,7 +21,7 @@ class LayoutVariants(unittest.TestCase):
     def compiles(self, *words, cwd=None):
         """Runs the example in a process of its own; returns its compiles and the symbols it got."""
         done = subprocess.run([EXAMPLE, self.folder / 'store', *words], cwd=cwd or self.folder, capture_output=True,
-                              text=True, timeout=120)
+                              text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
         symbols = dict(re.findall(r'^([NT]{2})  (\S+)  ', done.stdout, re.MULTILINE))
         self.assertEqual(set(symbols), {'NT', 'TN', 'NN', 'TT'})
