@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -57,6 +60,9 @@ struct StoreGroups {
 };
 inline std::map<std::size_t, StoreGroups> store_groups;
 
+/// Of each thread: two strips.
+inline float accumulators[1024][2][128];
+
 /// Where the 128-byte swizzle keeps the byte at `address`.
 inline u32 Swizzled(u32 address) { return address ^ (address >> 7 & 7) << 4; }
 
@@ -102,8 +108,8 @@ inline void MbarrierWait(u32 barrier, u32 parity) {
 }
 
 inline void TmaPrefetchMap(const void*) {}
-/// Copies the box at (x, y) to shared memory or, if `store`, from there, element by element; what
-/// is outside of the tensor reads as zero and is not written.
+/// Copies the box at (x, y) to shared memory or, if `store`, from there. Elements outside of the
+/// tensor read as zero; chunks of 16 bytes outside of it are not written.
 inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store) {
   if (!emulation::Legal(smem, 1024) || map.box[0] * map.bytes != 128) {
     emulation::fault = true;
@@ -112,7 +118,9 @@ inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store
   const auto bytes = static_cast<std::size_t>(map.bytes);
   for (int line = 0; line < map.box[1]; ++line) {
     for (int i = 0; i < map.box[0]; ++i) {
-      const bool inside = x + i < map.size[0] && y + line < map.size[1];
+      const int chunk = 16 / map.bytes;
+      const int column = x + (store ? i / chunk * chunk : i);
+      const bool inside = column < map.size[0] && y + line < map.size[1];
       const u32 offset = static_cast<u32>(line * 128 + i * map.bytes);
       u8* shared = emulation::Shared(emulation::Swizzled(smem + offset), bytes);
       u8* global = map.base + ((y + line) * map.stride + x + i) * map.bytes;
@@ -171,8 +179,6 @@ inline void WgmmaFence() {}
 inline void WgmmaCommit() {}
 template <int kPending>
 void WgmmaWait() {}
-template <int kCount>
-void WgmmaPin(float (&)[kCount]) {}
 template <int kRegisters>
 void RegistersRaise() {}
 template <int kRegisters>
@@ -196,8 +202,15 @@ float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
   return LowToF32<kType>(value);
 }
 
-template <Type kType, int kN, int kTransA, int kTransB>
-void Wgmma(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {
+inline void WgmmaDeclareAccumulators() {
+  for (auto& strip : emulation::accumulators[emulation::cta.current]) {
+    std::fill(std::begin(strip), std::end(strip), std::numeric_limits<float>::quiet_NaN());
+  }
+}
+
+template <Type kType, int kN, int kTransA, int kTransB, int kStrip>
+void Wgmma(u64 a, u64 b, int accumulate) {
+  float* d = emulation::accumulators[emulation::cta.current][kStrip];
   const int thread = static_cast<int>(threadIdx.x) % 128;
   for (int i = 0; i < kN / 2; ++i) {
     const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
@@ -211,6 +224,12 @@ void Wgmma(float (&d)[kN / 2], u64 a, u64 b, int accumulate) {
     }
     d[i] = sum;
   }
+}
+template <int kStrip, int kBlock, int kBlocks>
+void WgmmaRead(float (&out)[16 * kBlocks]) {
+  static_assert(16 * (kBlock + kBlocks) <= 128);
+  std::copy_n(emulation::accumulators[emulation::cta.current][kStrip] + 16 * kBlock, 16 * kBlocks,
+              out);
 }
 
 }  // namespace tw

@@ -32,7 +32,8 @@ __device__ __forceinline__ void FenceBeforeTma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// Box at (x, y) from `smem`; what of it lies outside the tensor is not written. The copy joins the
+/// Box at (x, y) from `smem`; chunks of 16 bytes of it that lie outside the tensor are not written.
+/// A chunk that is partly inside is written whole (measured on an H200). The copy joins the
 /// thread's group, which TmaStoreCommit closes.
 __device__ __forceinline__ void TmaStore2D(const void* map, u32 smem, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];"

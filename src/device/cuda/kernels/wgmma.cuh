@@ -5,8 +5,7 @@
 // wgmma: a warpgroup (four warps, the first a multiple of four) multiplies matrices in shared
 // memory into f32 registers, asynchronously (sm_90a only).
 //
-// Order of use: WgmmaFence, any number of Wgmma, WgmmaCommit, later WgmmaWait. The accumulators may
-// not be touched between; WgmmaPin keeps the compiler from moving their reads above the wait.
+// Order of use: WgmmaFence, any number of Wgmma, WgmmaCommit, later WgmmaWait, then WgmmaRead.
 
 #if defined(__CUDACC__)  // on the host hopper_emulation.h stands for it
 
@@ -53,99 +52,136 @@ __device__ __forceinline__ void RegistersLower() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Sixteen accumulators as operands, and the names of operands 16 i to 16 i + 15.
-#define TW_ACC4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define TW_ACC(i) TW_ACC4(16 * i), TW_ACC4(16 * i + 4), TW_ACC4(16 * i + 8), TW_ACC4(16 * i + 12)
-#define TW_REG0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define TW_REG1 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TW_REG2 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define TW_REG3 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TW_REG4 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define TW_REG5 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define TW_REG6                                  \
-  "%96, %97, %98, %99, %100, %101, %102, %103, " \
-  "%104, %105, %106, %107, %108, %109, %110, %111"
-#define TW_REG7                                      \
-  "%112, %113, %114, %115, %116, %117, %118, %119, " \
-  "%120, %121, %122, %123, %124, %125, %126, %127"
+// The accumulators are registers that only PTX has names for: tw_a0_<i> and tw_a1_<i> of two strips
+// of 64 rows. As operands of a statement each of the up to 128 values would be carried through
+// every pass of the compiler before ptxas, a third of the compile time of a kernel; ptxas sees the
+// same either way.
 
-template <int kCount>
-__device__ __forceinline__ void WgmmaPin(float (&d)[kCount]) {
-  static_assert(kCount % 16 == 0, "whole lists of accumulators");
-#pragma unroll
-  for (int i = 0; i < kCount; i += 16) {
-    asm volatile("" : TW_ACC4(i), TW_ACC4(i + 4), TW_ACC4(i + 8), TW_ACC4(i + 12)::"memory");
+/// Declares the accumulators of a kernel: once, before all branches, since PTX reads from top to
+/// bottom.
+__device__ __forceinline__ void WgmmaDeclareAccumulators() {
+  asm volatile(".reg .f32 tw_a0_<128>, tw_a1_<64>;" ::: "memory");
+}
+
+// The names of accumulators 16 i to 16 i + 15 of the strip that operand 7 numbers.
+#define TW_REG0                                \
+  "tw_a%7_0, tw_a%7_1, tw_a%7_2, tw_a%7_3, "   \
+  "tw_a%7_4, tw_a%7_5, tw_a%7_6, tw_a%7_7, "   \
+  "tw_a%7_8, tw_a%7_9, tw_a%7_10, tw_a%7_11, " \
+  "tw_a%7_12, tw_a%7_13, tw_a%7_14, tw_a%7_15"
+#define TW_REG1                                  \
+  "tw_a%7_16, tw_a%7_17, tw_a%7_18, tw_a%7_19, " \
+  "tw_a%7_20, tw_a%7_21, tw_a%7_22, tw_a%7_23, " \
+  "tw_a%7_24, tw_a%7_25, tw_a%7_26, tw_a%7_27, " \
+  "tw_a%7_28, tw_a%7_29, tw_a%7_30, tw_a%7_31"
+#define TW_REG2                                  \
+  "tw_a%7_32, tw_a%7_33, tw_a%7_34, tw_a%7_35, " \
+  "tw_a%7_36, tw_a%7_37, tw_a%7_38, tw_a%7_39, " \
+  "tw_a%7_40, tw_a%7_41, tw_a%7_42, tw_a%7_43, " \
+  "tw_a%7_44, tw_a%7_45, tw_a%7_46, tw_a%7_47"
+#define TW_REG3                                  \
+  "tw_a%7_48, tw_a%7_49, tw_a%7_50, tw_a%7_51, " \
+  "tw_a%7_52, tw_a%7_53, tw_a%7_54, tw_a%7_55, " \
+  "tw_a%7_56, tw_a%7_57, tw_a%7_58, tw_a%7_59, " \
+  "tw_a%7_60, tw_a%7_61, tw_a%7_62, tw_a%7_63"
+#define TW_REG4                                  \
+  "tw_a%7_64, tw_a%7_65, tw_a%7_66, tw_a%7_67, " \
+  "tw_a%7_68, tw_a%7_69, tw_a%7_70, tw_a%7_71, " \
+  "tw_a%7_72, tw_a%7_73, tw_a%7_74, tw_a%7_75, " \
+  "tw_a%7_76, tw_a%7_77, tw_a%7_78, tw_a%7_79"
+#define TW_REG5                                  \
+  "tw_a%7_80, tw_a%7_81, tw_a%7_82, tw_a%7_83, " \
+  "tw_a%7_84, tw_a%7_85, tw_a%7_86, tw_a%7_87, " \
+  "tw_a%7_88, tw_a%7_89, tw_a%7_90, tw_a%7_91, " \
+  "tw_a%7_92, tw_a%7_93, tw_a%7_94, tw_a%7_95"
+#define TW_REG6                                      \
+  "tw_a%7_96, tw_a%7_97, tw_a%7_98, tw_a%7_99, "     \
+  "tw_a%7_100, tw_a%7_101, tw_a%7_102, tw_a%7_103, " \
+  "tw_a%7_104, tw_a%7_105, tw_a%7_106, tw_a%7_107, " \
+  "tw_a%7_108, tw_a%7_109, tw_a%7_110, tw_a%7_111"
+#define TW_REG7                                      \
+  "tw_a%7_112, tw_a%7_113, tw_a%7_114, tw_a%7_115, " \
+  "tw_a%7_116, tw_a%7_117, tw_a%7_118, tw_a%7_119, " \
+  "tw_a%7_120, tw_a%7_121, tw_a%7_122, tw_a%7_123, " \
+  "tw_a%7_124, tw_a%7_125, tw_a%7_126, tw_a%7_127"
+
+// The four instructions of a k-tile. `types` and `regs` are text.
+#define TW_WGMMA(n, types, regs, a, b, add)                                                \
+  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" regs "}, " a ", " b ", " add \
+  ", 1, 1, %3, %4;\n"
+#define TW_WGMMA_NEXT(n, types, regs) \
+  "add.s64 a, a, %5;\nadd.s64 b, b, %6;\n" TW_WGMMA(n, types, regs, "a", "b", "always")
+#define TW_WGMMA_TILE(n, types, regs)                                                \
+  asm volatile(                                                                      \
+      "{ .reg .pred first, always;\n.reg .b64 a, b;\n"                               \
+      "setp.ne.b32 first, %2, 0;\nsetp.eq.b32 always, %2, %2;\n"                     \
+      "mov.b64 a, %0;\nmov.b64 b, %1;\n" TW_WGMMA(n, types, regs, "a", "b", "first") \
+          TW_WGMMA_NEXT(n, types, regs) TW_WGMMA_NEXT(n, types, regs)                \
+              TW_WGMMA_NEXT(n, types, regs) "}"                                      \
+      :                                                                              \
+      : "l"(a_desc), "l"(b_desc), "r"(accumulate), "n"(kTransA), "n"(kTransB),       \
+        "n"(kTransA != 0 ? 128 : 2), "n"(kTransB != 0 ? 128 : 2), "n"(kStrip)        \
+      : "memory")
+#define TW_WGMMA_TYPES(n, regs)          \
+  if constexpr (kType == Type::kBF16) {  \
+    TW_WGMMA_TILE(n, "bf16.bf16", regs); \
+  } else {                               \
+    TW_WGMMA_TILE(n, "f16.f16", regs);   \
+  }
+
+/// d[64][kN] (+)= A[64][64] * B[64][kN], types bf16 or f16, in four instructions of 16 k each; d
+/// are the accumulators of strip kStrip (0 or 1; 0 if kN > 128). Warp w of the warpgroup has rows
+/// 16 w to 16 w + 15; with g = lane / 4, t = lane % 4 a thread holds, for every eight columns j,
+///   d[4j], d[4j+1] = D[16w + g][8j + 2t, 8j + 2t + 1]
+///   d[4j+2], d[4j+3] = D[16w + g + 8][8j + 2t, 8j + 2t + 1]
+template <Type kType, int kN, int kTransA, int kTransB, int kStrip>
+__device__ __forceinline__ void Wgmma(u64 a_desc, u64 b_desc, int accumulate) {
+  static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit inputs");
+  static_assert(kN % 32 == 0 && kN >= 32 && kN <= (kStrip == 0 ? 256 : 128), "columns");
+  if constexpr (kN == 32) {
+    TW_WGMMA_TYPES("32", TW_REG0)
+  } else if constexpr (kN == 64) {
+    TW_WGMMA_TYPES("64", TW_REG0 ", " TW_REG1)
+  } else if constexpr (kN == 96) {
+    TW_WGMMA_TYPES("96", TW_REG0 ", " TW_REG1 ", " TW_REG2)
+  } else if constexpr (kN == 128) {
+    TW_WGMMA_TYPES("128", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3)
+  } else if constexpr (kN == 160) {
+    TW_WGMMA_TYPES("160", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4)
+  } else if constexpr (kN == 192) {
+    TW_WGMMA_TYPES("192", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5)
+  } else if constexpr (kN == 224) {
+    TW_WGMMA_TYPES("224", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
+                                  ", " TW_REG6)
+  } else if constexpr (kN == 256) {
+    TW_WGMMA_TYPES("256", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
+                                  ", " TW_REG6 ", " TW_REG7)
   }
 }
 
-// The four instructions of a k-tile in one statement, so that the compiler sees the accumulators
-// once: `regs` and the last arguments list the N / 2 accumulators; the operands behind them are
-// named a, b (descriptors), s (0: D = A B, else D += A B), ta and tb (1: MN-major), da and db (what
-// is added to the descriptors from one instruction to the next).
-#define TW_WGMMA(n, types, regs, a, b, s, ta, tb)                                        \
-  "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." types " {" regs "}, " a ", " b ", " s \
-  ", 1, 1, " ta ", " tb ";\n"
-#define TW_WGMMA_NEXT(n, types, regs, ta, tb, da, db) \
-  "add.s64 a, a, " da ";\nadd.s64 b, b, " db ";\n" TW_WGMMA(n, types, regs, "a", "b", "add", ta, tb)
-#define TW_WGMMA_TILE(n, types, regs, a, b, s, ta, tb, da, db, ...)                               \
-  asm volatile(                                                                                   \
-      "{ .reg .pred first, add;\n.reg .b64 a, b;\n"                                               \
-      "setp.ne.b32 first, " s ", 0;\nsetp.eq.b32 add, " s ", " s ";\nmov.b64 a, " a               \
-      ";\nmov.b64 b, " b ";\n" TW_WGMMA(n, types, regs, "a", "b", "first", ta, tb) TW_WGMMA_NEXT( \
-          n, types, regs, ta, tb, da, db) TW_WGMMA_NEXT(n, types, regs, ta, tb, da, db)           \
-          TW_WGMMA_NEXT(n, types, regs, ta, tb, da, db) "}"                                       \
-      : __VA_ARGS__                                                                               \
-      : "l"(a_desc), "l"(b_desc), "r"(accumulate), "n"(kTransA), "n"(kTransB),                    \
-        "n"(kTransA != 0 ? 128 : 2), "n"(kTransB != 0 ? 128 : 2)                                  \
+/// out[i] = accumulator 16 kBlock + i of strip kStrip, kBlocks (1 or 2) blocks of 16, after a wait
+/// for what computes them.
+template <int kStrip, int kBlock, int kBlocks>
+__device__ __forceinline__ void WgmmaRead(float (&out)[16 * kBlocks]) {
+#define TW_READ(i)                                                                             \
+  asm volatile(                                                                                \
+      "mov.f32 %0, tw_a%4_%5;\nmov.f32 %1, tw_a%4_%6;\nmov.f32 %2, tw_a%4_%7;\n"               \
+      "mov.f32 %3, tw_a%4_%8;"                                                                 \
+      : "=f"(out[i]), "=f"(out[i + 1]), "=f"(out[i + 2]), "=f"(out[i + 3])                     \
+      : "n"(kStrip), "n"(16 * kBlock + i), "n"(16 * kBlock + i + 1), "n"(16 * kBlock + i + 2), \
+        "n"(16 * kBlock + i + 3)                                                               \
       : "memory")
-#define TW_WGMMA_TYPES(n, regs, a, b, s, ta, tb, da, db, ...)                  \
-  if constexpr (kType == Type::kBF16) {                                        \
-    TW_WGMMA_TILE(n, "bf16.bf16", regs, a, b, s, ta, tb, da, db, __VA_ARGS__); \
-  } else {                                                                     \
-    TW_WGMMA_TILE(n, "f16.f16", regs, a, b, s, ta, tb, da, db, __VA_ARGS__);   \
+  TW_READ(0);
+  TW_READ(4);
+  TW_READ(8);
+  TW_READ(12);
+  if constexpr (kBlocks == 2) {
+    TW_READ(16);
+    TW_READ(20);
+    TW_READ(24);
+    TW_READ(28);
   }
-
-/// d[64][kN] (+)= A[64][64] * B[64][kN], types bf16 or f16: four instructions, of 16 k each. Warp w
-/// of the warpgroup has rows 16 w to 16 w + 15; with g = lane / 4, t = lane % 4 a thread holds, for
-/// every eight columns j,
-///   d[4j], d[4j+1] = D[16w + g][8j + 2t, 8j + 2t + 1]
-///   d[4j+2], d[4j+3] = D[16w + g + 8][8j + 2t, 8j + 2t + 1]
-template <Type kType, int kN, int kTransA, int kTransB>
-__device__ __forceinline__ void Wgmma(float (&d)[kN / 2], u64 a_desc, u64 b_desc, int accumulate) {
-  static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit inputs");
-  static_assert(kN % 32 == 0 && kN >= 32 && kN <= 256, "kN a multiple of 32 up to 256");
-  if constexpr (kN == 32) {
-    TW_WGMMA_TYPES("32", TW_REG0, "%16", "%17", "%18", "%19", "%20", "%21", "%22", TW_ACC(0))
-  } else if constexpr (kN == 64) {
-    TW_WGMMA_TYPES("64", TW_REG0 ", " TW_REG1, "%32", "%33", "%34", "%35", "%36", "%37", "%38",
-                   TW_ACC(0), TW_ACC(1))
-  } else if constexpr (kN == 96) {
-    TW_WGMMA_TYPES("96", TW_REG0 ", " TW_REG1 ", " TW_REG2, "%48", "%49", "%50", "%51", "%52",
-                   "%53", "%54", TW_ACC(0), TW_ACC(1), TW_ACC(2))
-  } else if constexpr (kN == 128) {
-    TW_WGMMA_TYPES("128", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3, "%64", "%65", "%66",
-                   "%67", "%68", "%69", "%70", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3))
-  } else if constexpr (kN == 160) {
-    TW_WGMMA_TYPES("160", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4, "%80", "%81",
-                   "%82", "%83", "%84", "%85", "%86", TW_ACC(0), TW_ACC(1), TW_ACC(2), TW_ACC(3),
-                   TW_ACC(4))
-  } else if constexpr (kN == 192) {
-    TW_WGMMA_TYPES("192", TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5,
-                   "%96", "%97", "%98", "%99", "%100", "%101", "%102", TW_ACC(0), TW_ACC(1),
-                   TW_ACC(2), TW_ACC(3), TW_ACC(4), TW_ACC(5))
-  } else if constexpr (kN == 224) {
-    TW_WGMMA_TYPES("224",
-                   TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
-                           ", " TW_REG6,
-                   "%112", "%113", "%114", "%115", "%116", "%117", "%118", TW_ACC(0), TW_ACC(1),
-                   TW_ACC(2), TW_ACC(3), TW_ACC(4), TW_ACC(5), TW_ACC(6))
-  } else if constexpr (kN == 256) {
-    TW_WGMMA_TYPES("256",
-                   TW_REG0 ", " TW_REG1 ", " TW_REG2 ", " TW_REG3 ", " TW_REG4 ", " TW_REG5
-                           ", " TW_REG6 ", " TW_REG7,
-                   "%128", "%129", "%130", "%131", "%132", "%133", "%134", TW_ACC(0), TW_ACC(1),
-                   TW_ACC(2), TW_ACC(3), TW_ACC(4), TW_ACC(5), TW_ACC(6), TW_ACC(7))
-  }
+#undef TW_READ
 }
 
 #undef TW_WGMMA_TYPES
@@ -160,8 +196,6 @@ __device__ __forceinline__ void Wgmma(float (&d)[kN / 2], u64 a_desc, u64 b_desc
 #undef TW_REG5
 #undef TW_REG6
 #undef TW_REG7
-#undef TW_ACC
-#undef TW_ACC4
 
 }  // namespace tw
 

@@ -157,14 +157,47 @@ struct GemmHopper {
     }
   }
 
+  // The strips of a consumer from kStrip on, times the tile of B of one stage.
+  template <int kStrip>
+  TW_DEVICE static void Multiply(u64 desc_a, u64 desc_b, int accumulate) {
+    if constexpr (kStrip < kStrips) {
+      Wgmma<Spec::kTypeA, kTileN, kKMajorA ? 0 : 1, kKMajorB ? 0 : 1, kStrip>(
+          desc_a + kStrip * (kBoxBytes >> 4), desc_b, accumulate);
+      Multiply<kStrip + 1>(desc_a, desc_b, accumulate);
+    }
+  }
+
+  // Stages piece `piece` of a warpgroup, at least kPiece. Accumulators can be chosen by code only:
+  // there is a copy of this for each piece; all around it is there once.
+  template <int kPiece>
+  TW_DEVICE static void StagePiece(const GemmOutput& out, int piece, int row0, int col0, u32 staged,
+                                   int warp, int lane) {
+    if constexpr (kPiece < kStrips * kPieces) {
+      if (piece != kPiece) {
+        StagePiece<kPiece + 1>(out, piece, row0, col0, staged, warp, lane);
+        return;
+      }
+      constexpr int kBlocks = kPieceCols / 32;  // of 16 accumulators
+      const int row = 16 * (warp % 4);
+      float acc[16 * kBlocks];
+      WgmmaRead<kPiece / kPieces, kPiece % kPieces * kBlocks, kBlocks>(acc);
+      StageStrip<Spec::kTypeC, Spec::kTypeD, 8>(out, acc, row0 + row, col0, staged, row, 0, lane);
+    }
+  }
+
+  // TMA writes whole chunks of 16 bytes: the last one of a line must not reach beyond it.
+  TW_DEVICE static bool StoresByTma(const GemmOutput& out) {
+    return StoresWide<Spec::kTypeD>(out) &&
+           static_cast<u64>(out.n) * FloatBytes<Spec::kTypeD>() % 16 == 0;
+  }
+
   // Warpgroup `consumer` stores its rows of an output tile, piece by piece: staged in one of its
   // two pieces of shared memory, from there to D by the copy engine, which goes on while the next
   // piece is staged and the next output tile computed. Where D is not aligned for that, by the
   // threads.
-  TW_DEVICE static void Store(const GemmHopperParams& params,
-                              const float (&acc)[kStrips][kTileN / 2], const TileIndex& tile,
-                              u32 ring, int consumer, u32& place, int warp, int lane) {
-    const bool wide = StoresWide<Spec::kTypeD>(params.out);
+  TW_DEVICE static void Store(const GemmHopperParams& params, const TileIndex& tile, u32 ring,
+                              int consumer, u32& place, int warp, int lane) {
+    const bool by_tma = StoresByTma(params.out);
     const bool leader = warp % 4 == 0 && lane == 0;
     TW_NO_UNROLL
     for (int piece = 0; piece < kStrips * kPieces; ++piece) {
@@ -175,21 +208,10 @@ struct GemmHopper {
       // What was staged here two pieces ago has been read.
       if (leader) TmaStoreWaitRead<1>();
       NamedBarrier(1 + consumer, 128);
-      // Accumulators are registers, which only code can choose: the rest of the loop is there once.
-      TW_UNROLL
-      for (int i = 0; i < kStrips * kPieces; ++i) {
-        if (i != piece) continue;
-        float part[kPieceCols / 2];
-        TW_UNROLL
-        for (int j = 0; j < kPieceCols / 2; ++j) {
-          part[j] = acc[i / kPieces][i % kPieces * (kPieceCols / 2) + j];
-        }
-        StageStrip<Spec::kTypeC, Spec::kTypeD, 8>(params.out, part, row0 + 16 * (warp % 4), col0,
-                                                  staged, 16 * (warp % 4), 0, lane);
-      }
+      StagePiece<0>(params.out, piece, row0, col0, staged, warp, lane);
       FenceBeforeTma();
       NamedBarrier(1 + consumer, 128);
-      if (!wide) {
+      if (!by_tma) {
         StoreTile<Spec::kTypeD, 64, 8, 128>(params.out, row0, col0, staged, warp % 4 * 32 + lane);
       } else if (leader) {
         TmaStore2D(&params.d, staged, col0, row0);
@@ -210,19 +232,13 @@ struct GemmHopper {
     RingPosition at;
     u32 place = 0;  // of the two for pieces of D, the one to stage in next, bytes from the first
     for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
-      float acc[kStrips][kTileN / 2];
       int previous = 0;
       TW_NO_UNROLL
       for (int kt = 0; kt < k_tiles; ++kt) {
         MbarrierWait(FullBarrier(ring, at.stage), at.parity);  // both tiles have landed
         const u64 stage_offset = static_cast<u64>(at.stage * (kStageBytes >> 4));
         WgmmaFence();
-        TW_UNROLL
-        for (int i = 0; i < kStrips; ++i) {
-          Wgmma<Spec::kTypeA, kTileN, kKMajorA ? 0 : 1, kKMajorB ? 0 : 1>(
-              acc[i], desc_a + (stage_offset + i * (kBoxBytes >> 4)), desc_b + stage_offset,
-              kt > 0);
-        }
+        Multiply<0>(desc_a + stage_offset, desc_b + stage_offset, kt > 0);
         WgmmaCommit();
         // One k-tile may be under way while this warp waits for the next; the one before has been
         // read.
@@ -232,10 +248,8 @@ struct GemmHopper {
         at.Advance();
       }
       WgmmaWait<0>();
-      TW_UNROLL
-      for (int i = 0; i < kStrips; ++i) WgmmaPin(acc[i]);
       Release(ring, previous, lane);
-      Store(params, acc, loop.Tile(), ring, consumer, place, warp, lane);
+      Store(params, loop.Tile(), ring, consumer, place, warp, lane);
     }
     // Shared memory stays until all of it has been read.
     TmaStoreWaitRead<0>();
@@ -254,13 +268,14 @@ struct GemmHopper {
     if (threadIdx.x == 0) {
       TmaPrefetchMap(&params.a);
       TmaPrefetchMap(&params.b);
-      if (StoresWide<Spec::kTypeD>(params.out)) TmaPrefetchMap(&params.d);
+      if (StoresByTma(params.out)) TmaPrefetchMap(&params.d);
       for (int i = 0; i < kStages; ++i) {
         MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
         MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kCluster);  // a lane of each warp
       }
       FenceBarrierInit();
     }
+    WgmmaDeclareAccumulators();
     // The barriers are ready, in a cluster those of the peer too.
     if constexpr (kCluster > 1) {
       ClusterSync();

@@ -114,6 +114,17 @@ TEST(GemmHopperKernel, StoresUnalignedResultsItself) {
   }
 }
 
+// TMA writes chunks of 16 bytes, whole: behind the last column of lines that are aligned for it
+// there is room that is not D's.
+TEST(GemmHopperKernel, WritesNothingBehindAnOddNumberOfColumns) {
+  for (const int n : {1, 4, 67, 68, 131}) {
+    const TestShape shape{.m = 70, .n = n, .k = 64, .pad = 8};
+    ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>(shape, 1);
+    ExpectProduct<Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kNone, Type::kF32>>(shape, 1);
+    ExpectProduct<Spec<kT, kN, 64, 64, 8, 2, Type::kBF16, Type::kBF16, Type::kBF16>>(shape, 1);
+  }
+}
+
 // One, two and more pieces of D a consumer and tile: the two places for them are taken in turn over
 // all tiles.
 TEST(GemmHopperKernel, StagesEveryNumberOfPieces) {

@@ -52,10 +52,13 @@ TmaDesc Describe(DataType type, bool k_major, std::uint64_t address, std::int64_
   return desc;
 }
 
-/// D, where lines of it can be stored by TMA: in pieces of 64 rows and 128 bytes.
+/// D, where it can be stored by TMA: in pieces of 64 rows and 128 bytes. TMA writes whole chunks of
+/// 16 bytes, also where only part of one is inside of the size.
 std::optional<TmaDesc> DescribeResult(DataType type, const GemmLaunch& launch) {
   const std::int64_t element = BytesOf(type, 1);
-  if (launch.d % 16 != 0 || launch.ldd * element % 16 != 0) return std::nullopt;
+  if (launch.d % 16 != 0 || launch.ldd * element % 16 != 0 || launch.n * element % 16 != 0) {
+    return std::nullopt;
+  }
   return TmaDesc{
       .type = type,
       .address = launch.d,

@@ -41,7 +41,8 @@ struct TmaDesc {
 };
 
 /// The tensor maps of GemmHopperParams. `launch` must pass CheckGemmLaunch. Without a map of D (its
-/// address or lines are no multiples of 16 bytes) the kernel does not read that of its parameters.
+/// address, leading dimension or n is no multiple of 16 bytes) the kernel does not read that of its
+/// parameters.
 struct GemmTensorMaps {
   TmaDesc a;
   TmaDesc b;

@@ -128,7 +128,11 @@ TEST(GemmLaunchTest, DescribesTheResultToTmaWhereItCanBeStoredSo) {
                                                      .box = {32, 64}}));
   spec.type_d = DataType::kBF16;
   EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt) << "lines of 408 bytes";
-  launch.ldd = 200;
+  launch.ldd = 208;
+  launch.n = 201;
+  EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt)
+      << "the last chunk of a line is not whole";
+  launch.n = 200;
   launch.d = 0x3008;
   EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt) << "an address of 8 mod 16";
 }

@@ -127,9 +127,12 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   constexpr int kStrips = kWarpM / 16;  // of 16 rows of a warp
   constexpr int kPairs = kWarpN / 16;   // of two blocks of 8 columns of a warp
   constexpr int kSteps = kTileK / 16;
+  // Steps of 16 k without a loop between them, so that fragments of one are loaded while another is
+  // multiplied: all of them where they are short, two where each is 32 instructions for itself.
+  constexpr int kTogether = kStrips * kPairs < 8 ? kSteps : 2;
   constexpr int kUnitD = 16 / FloatBytes<Spec::kTypeD>();  // elements of a 16-byte chunk
   constexpr int kChunksD = kTileN / kUnitD;
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kTileK % 16 == 0, "tile");
+  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSteps % kTogether == 0, "tile");
   static_assert(Spec::kWarpsM * kWarpsN == Spec::kWarps && kStages >= 2, "tile");
   // A [m][k]: row-major has k contiguous. B [k][n]: column-major has.
   using TileA = Operand<Spec::kRowMajorA, kTileM, kTileK, 32 * Spec::kWarps>;
@@ -158,48 +161,81 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     for (int j = 0; j < 8 * kPairs; ++j) acc[i][j] = 0.0f;
   }
 
+  // Fragments of one step of 16 k, from stage `stage`.
+  constexpr int kSets = Spec::kAhead ? 2 : kTogether;
+  u32 frag_a[kSets][kStrips][4];
+  u32 frag_b[kSets][kPairs][4];
+  const auto load = [&](int set, int stage, int step) {
+    const u32 smem_a = ring + stage * kStageBytes;
+    const u32 smem_b = smem_a + TileA::kBytes;
+    TW_UNROLL
+    for (int i = 0; i < kStrips; ++i) {
+      LoadFragment<TileA, Spec::kRowMajorA, true>(frag_a[set][i], smem_a, warp_row + 16 * i, step,
+                                                  lane);
+    }
+    TW_UNROLL
+    for (int j = 0; j < kPairs; ++j) {
+      LoadFragment<TileB, !Spec::kRowMajorB, false>(frag_b[set][j], smem_b, warp_col + 16 * j, step,
+                                                    lane);
+    }
+  };
+  const auto multiply = [&](int set) {
+    TW_UNROLL
+    for (int i = 0; i < kStrips; ++i) {
+      TW_UNROLL
+      for (int j = 0; j < kPairs; ++j) {
+        const u32(&b_pair)[4] = frag_b[set][j];
+        Mma16816<Spec::kTypeA>(&acc[i][8 * j], frag_a[set][i], b_pair[0], b_pair[1]);
+        Mma16816<Spec::kTypeA>(&acc[i][8 * j + 4], frag_a[set][i], b_pair[2], b_pair[3]);
+      }
+    }
+  };
+
   // The first kStages - 1 rounds only start copies. A group is committed in every round, also an
   // empty one, so that counting groups counts k-tiles.
   int read = 0;   // stage of k-tile kt
   int write = 0;  // stage of k-tile kt + kStages - 1
+  const auto land = [] {
+    CpAsyncWait<kStages - 2>();  // this thread's part of a k-tile has landed
+    // Everyone's part has, and everyone has read the k-tile before, whose stage is written next.
+    __syncthreads();
+  };
   TW_NO_UNROLL
   for (int kt = 1 - kStages; kt < k_tiles; ++kt) {
-    CpAsyncWait<kStages - 2>();  // this thread's part of k-tile kt has landed
-    // Everyone's part of k-tile kt has landed, and everyone has read k-tile kt - 1, whose stage is
-    // written next.
-    __syncthreads();
+    if constexpr (!Spec::kAhead) land();  // k-tile kt
     if (kt + kStages - 1 < k_tiles) {
       a.CopyNext(ring + write * kStageBytes);
       b.CopyNext(ring + write * kStageBytes + TileA::kBytes);
     }
     CpAsyncCommit();
     write = write + 1 == kStages ? 0 : write + 1;
-    if (kt < 0) continue;
-    const u32 smem_a = ring + read * kStageBytes;
-    const u32 smem_b = smem_a + TileA::kBytes;
-    read = read + 1 == kStages ? 0 : read + 1;
-    TW_NO_UNROLL
-    for (int step = 0; step < kSteps; ++step) {
-      u32 frag_a[kStrips][4];
-      u32 frag_b[kPairs][4];
-      TW_UNROLL
-      for (int i = 0; i < kStrips; ++i) {
-        LoadFragment<TileA, Spec::kRowMajorA, true>(frag_a[i], smem_a, warp_row + 16 * i, step,
-                                                    lane);
-      }
-      TW_UNROLL
-      for (int j = 0; j < kPairs; ++j) {
-        LoadFragment<TileB, !Spec::kRowMajorB, false>(frag_b[j], smem_b, warp_col + 16 * j, step,
-                                                      lane);
-      }
-      TW_UNROLL
-      for (int i = 0; i < kStrips; ++i) {
+    if constexpr (Spec::kAhead) {
+      // Fragments are loaded a step ahead, the first ones of a k-tile during the last step of the
+      // one before: neither shared memory nor the barrier is waited for.
+      if (kt >= 0) {
         TW_UNROLL
-        for (int j = 0; j < kPairs; ++j) {
-          Mma16816<Spec::kTypeA>(&acc[i][8 * j], frag_a[i], frag_b[j][0], frag_b[j][1]);
-          Mma16816<Spec::kTypeA>(&acc[i][8 * j + 4], frag_a[i], frag_b[j][2], frag_b[j][3]);
+        for (int step = 0; step + 1 < kSteps; ++step) {
+          load((step + 1) % 2, read, step + 1);
+          multiply(step % 2);
+        }
+        read = read + 1 == kStages ? 0 : read + 1;
+      }
+      if (kt >= -1) {
+        land();  // k-tile kt + 1; behind the last one nobody uses what is loaded
+        load(0, read, 0);
+      }
+      if (kt >= 0) multiply(1);
+    } else {
+      if (kt < 0) continue;
+      TW_NO_UNROLL
+      for (int first = 0; first < kSteps; first += kTogether) {
+        TW_UNROLL
+        for (int step = 0; step < kTogether; ++step) {
+          load(step, read, first + step);
+          multiply(step);
         }
       }
+      read = read + 1 == kStages ? 0 : read + 1;
     }
   }
 

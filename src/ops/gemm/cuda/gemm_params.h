@@ -44,7 +44,8 @@ struct alignas(128) TensorMap {
 static_assert(sizeof(TensorMap) == 128, "layout");
 
 /// gemm_hopper. The maps describe A, B and D (GemmTensorMaps in gemm_launch.h says how to encode
-/// them). That of D is read only where stores are 16 bytes wide.
+/// them). That of D is read only where d, ldd and n are multiples of 16
+/// bytes.
 struct GemmHopperParams {
   TensorMap a;
   TensorMap b;
