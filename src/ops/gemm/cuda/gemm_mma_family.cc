@@ -10,10 +10,11 @@
 namespace tilewright {
 namespace {
 
-// The ring, and in its place at the end the tile of D.
+// The ring, and in its place at the end the tile of D, or of f32 where C is added.
 std::uint32_t SmemBytes(const KernelSpec& spec) {
   const std::uint32_t ring = spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k * 2u;
-  const auto element = static_cast<std::uint32_t>(BytesOf(spec.type_d, 1));
+  const DataType staged = spec.epilogue == SpecEpilogue::kAdd ? DataType::kF32 : spec.type_d;
+  const auto element = static_cast<std::uint32_t>(BytesOf(staged, 1));
   return std::max(ring, spec.tile_m * spec.tile_n * element);
 }
 

@@ -7,6 +7,7 @@
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
 #include "ops/gemm/cuda/gemm_params.h"
+#include "ops/gemm/cuda/sum_tile.cuh"
 #include "ops/gemm/cuda/tile_layout.h"
 
 // Tiled GEMM on mma.sync, for sm_80 and newer: one CTA per output tile, a ring of kStages tiles of
@@ -130,7 +131,9 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   // Steps of 16 k without a loop between them, so that fragments of one are loaded while another is
   // multiplied: all of them where they are short, two where each is 32 instructions for itself.
   constexpr int kTogether = kStrips * kPairs < 8 ? kSteps : 2;
-  constexpr int kUnitD = 16 / FloatBytes<Spec::kTypeD>();  // elements of a 16-byte chunk
+  // Of the tile as it is staged: rounded, or f32 where C is added later.
+  constexpr Type kStaged = Spec::kTypeC == Type::kNone ? Spec::kTypeD : Type::kF32;
+  constexpr int kUnitD = 16 / FloatBytes<kStaged>();  // elements of a 16-byte chunk
   constexpr int kChunksD = kTileN / kUnitD;
   static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSteps % kTogether == 0, "tile");
   static_assert(Spec::kWarpsM * kWarpsN == Spec::kWarps && kStages >= 2, "tile");
@@ -242,13 +245,18 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   __syncthreads();  // nobody reads the ring any more: the tile of D takes its place
   TW_UNROLL
   for (int i = 0; i < kStrips; ++i) {
-    StageStrip<Spec::kTypeC, Spec::kTypeD, kChunksD>(out, acc[i], row0 + warp_row + 16 * i,
-                                                     col0 + warp_col, ring, warp_row + 16 * i,
-                                                     warp_col / kUnitD, lane);
+    StageStrip<Type::kNone, kStaged, kChunksD>(out, acc[i], row0 + warp_row + 16 * i,
+                                               col0 + warp_col, ring, warp_row + 16 * i,
+                                               warp_col / kUnitD, lane);
   }
   __syncthreads();
-  StoreTile<Spec::kTypeD, kTileM, kChunksD, 32 * Spec::kWarps>(out, row0, col0, ring,
-                                                               static_cast<int>(threadIdx.x));
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (Spec::kTypeC == Type::kNone) {
+    StoreTile<Spec::kTypeD, kTileM, kChunksD, 32 * Spec::kWarps>(out, row0, col0, ring, thread);
+  } else {
+    StoreSum<Spec::kTypeC, Spec::kTypeD, kTileM, kChunksD, 32 * Spec::kWarps>(out, row0, col0, ring,
+                                                                              thread);
+  }
 }
 
 }  // namespace tw
