@@ -132,6 +132,11 @@ std::string ReadText(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+mode_t ModeOf(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
 void SetStamp(const std::string& path, std::int64_t unix_s) {
   struct timespec times[2] = {};
   times[0].tv_sec = times[1].tv_sec = static_cast<time_t>(unix_s);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "engine/artifact/dir/store_dir.h"
+#include "faulty_filesystem.h"
 
 /// Helpers for tests only.
 
@@ -48,6 +50,8 @@ std::string NegativePath(const std::string& root, const ArtifactKey& action);
 std::vector<std::string> NamesIn(const std::string& folder);
 void WriteText(const std::string& path, std::string_view text);
 std::string ReadText(const std::string& path);
+/// Permissions, of a link its own; 0 where there is nothing.
+mode_t ModeOf(const std::string& path);
 /// Sets a file's time stamp.
 void SetStamp(const std::string& path, std::int64_t unix_s);
 std::int64_t StampOf(const std::string& path);
@@ -64,5 +68,22 @@ bool EndedWell(int status);
 
 /// "hit", or what the lookup said instead.
 std::string Look(StoreDir& dir, const Entry& entry);
+
+/// A root that is not there yet, and a file system in which calls can be made to fail.
+class StoreDirTest : public testing::Test {
+ protected:
+  std::unique_ptr<StoreDir> Open() const { return Open(root_); }
+  static std::unique_ptr<StoreDir> Open(const std::string& root) {
+    return StoreDir::Open(root, {});
+  }
+  std::unique_ptr<StoreDir> OpenFaulty(StoreDir::Options options = {}) {
+    options.files = &files_;
+    return StoreDir::Open(root_, std::move(options));
+  }
+
+  const TempFolder folder_;
+  const std::string root_ = folder_.Sub("deep/er/store");
+  FaultyFilesystem files_;
+};
 
 }  // namespace tilewright::test

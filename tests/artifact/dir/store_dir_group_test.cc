@@ -30,7 +30,6 @@ struct stat StatOf(const std::string& path) {
   EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
   return info;
 }
-mode_t ModeOf(const std::string& path) { return StatOf(path).st_mode & 07777; }
 
 std::unique_ptr<StoreDir> OpenForGroup(const std::string& root,
                                        StoreDir::Access access = StoreDir::Access::kReadWrite) {

@@ -13,7 +13,7 @@ namespace {
 
 using LockResult = StoreDir::LockResult;
 
-class StoreDirLock : public testing::Test {
+class StoreDirLock : public StoreDirTest {
  protected:
   LockResult Try(StoreDir& dir, int number = 1) {
     StoreDir::KeyLock lock;
@@ -22,7 +22,7 @@ class StoreDirLock : public testing::Test {
   /// What another process is told.
   LockResult TryElsewhere(int number = 1) {
     const int status = InChild([&] {
-      const auto dir = StoreDir::Open(root_, {});
+      const auto dir = Open();
       _exit(10 + static_cast<int>(Try(*dir, number)));
     });
     return static_cast<LockResult>(WEXITSTATUS(status) - 10);
@@ -32,7 +32,7 @@ class StoreDirLock : public testing::Test {
     int ready[2];
     EXPECT_EQ(pipe(ready), 0);
     const pid_t child = StartChild([&] {
-      const auto dir = StoreDir::Open(root_, {});
+      const auto dir = Open();
       StoreDir::KeyLock lock;
       const char word =
           dir->TryLock(MakeTestEntry(1).action, lock) == LockResult::kHeld ? 'y' : 'n';
@@ -46,13 +46,10 @@ class StoreDirLock : public testing::Test {
     close(ready[1]);
     return child;
   }
-
-  TempFolder folder_;
-  const std::string root_ = folder_.Sub("store");
 };
 
 TEST_F(StoreDirLock, KeepsOutThreadsStoresAndProcessesUntilItIsReleased) {
-  const auto one = StoreDir::Open(root_, {}), two = StoreDir::Open(root_, {});
+  const auto one = Open(), two = Open();
   {
     StoreDir::KeyLock lock;
     ASSERT_EQ(one->TryLock(MakeTestEntry(1).action, lock), LockResult::kHeld);
@@ -71,7 +68,7 @@ TEST_F(StoreDirLock, KeepsOutThreadsStoresAndProcessesUntilItIsReleased) {
 }
 
 TEST_F(StoreDirLock, AllKeysTogetherTakeSixteenFiles) {
-  const auto dir = StoreDir::Open(root_, {});
+  const auto dir = Open();
   std::vector<StoreDir::KeyLock> locks(200);
   for (int i = 0; i < 200; ++i) {
     ASSERT_EQ(dir->TryLock(MakeTestEntry(i).action, locks[static_cast<std::size_t>(i)]),
@@ -83,7 +80,7 @@ TEST_F(StoreDirLock, AllKeysTogetherTakeSixteenFiles) {
 }
 
 TEST_F(StoreDirLock, TheNextTakesOverWhenTheHolderIsKilled) {
-  const auto dir = StoreDir::Open(root_, {});
+  const auto dir = Open();
   const pid_t holder = Holder();
   EXPECT_EQ(Try(*dir), LockResult::kBusy);
   kill(holder, SIGKILL);
@@ -92,7 +89,7 @@ TEST_F(StoreDirLock, TheNextTakesOverWhenTheHolderIsKilled) {
 }
 
 TEST_F(StoreDirLock, AHolderThatHangsIsToldAtOnceNotWaitedFor) {
-  const auto dir = StoreDir::Open(root_, {});
+  const auto dir = Open();
   const pid_t holder = Holder();
   kill(holder, SIGSTOP);
   int status = 0;
@@ -113,7 +110,7 @@ TEST_F(StoreDirLock, AChildOfAForkDoesNotKeepTheLockOfItsParentAlive) {
   int grandchild_pid[2];
   ASSERT_EQ(pipe(grandchild_pid), 0);
   const pid_t parent = StartChild([&] {
-    const auto dir = StoreDir::Open(root_, {});
+    const auto dir = Open();
     StoreDir::KeyLock lock;
     if (dir->TryLock(MakeTestEntry(1).action, lock) != LockResult::kHeld) _exit(1);
     if (fork() == 0) {
@@ -139,7 +136,7 @@ TEST_F(StoreDirLock, AChildOfAForkDoesNotKeepTheLockOfItsParentAlive) {
 }
 
 TEST_F(StoreDirLock, AChildOfAForkHasNoLockAndReleasesNoneButCanTakeItsOwn) {
-  const auto dir = StoreDir::Open(root_, {});
+  const auto dir = Open();
   const int descriptors = OpenDescriptors();
   StoreDir::KeyLock lock;
   ASSERT_EQ(dir->TryLock(MakeTestEntry(1).action, lock), LockResult::kHeld);
@@ -163,7 +160,7 @@ TEST_F(StoreDirLock, AChildOfAForkHasNoLockAndReleasesNoneButCanTakeItsOwn) {
 }
 
 TEST_F(StoreDirLock, AnOldLockOfTheParentDoesNotReleaseTheChildsOwn) {
-  const auto dir = StoreDir::Open(root_, {});
+  const auto dir = Open();
   auto lock = std::make_unique<StoreDir::KeyLock>();
   ASSERT_EQ(dir->TryLock(MakeTestEntry(1).action, *lock), LockResult::kHeld);
   int released[2];
@@ -184,7 +181,7 @@ TEST_F(StoreDirLock, AnOldLockOfTheParentDoesNotReleaseTheChildsOwn) {
 }
 
 TEST_F(StoreDirLock, ForksWhileOtherThreadsLockAndCountBlockNobody) {
-  const auto dir = StoreDir::Open(root_, {});
+  const auto dir = Open();
   std::vector<Entry> entries;
   for (int i = 0; i < 8; ++i) entries.push_back(MakeTestEntry(i));
   std::atomic<bool> stop{false};

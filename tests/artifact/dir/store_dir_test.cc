@@ -19,28 +19,15 @@ using testing::IsEmpty;
 using testing::SizeIs;
 namespace fs = std::filesystem;
 
-std::unique_ptr<StoreDir> OpenDir(const std::string& root) { return StoreDir::Open(root, {}); }
-
-mode_t ModeOf(const std::string& path) {
-  struct stat info {};
-  return lstat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
-}
-
-class StoreDirTest : public testing::Test {
- protected:
-  TempFolder folder_;
-  const std::string root_ = folder_.Sub("deep/er/store");
-};
-
 TEST_F(StoreDirTest, WhatIsPublishedIsFoundByThisAndTheNextProcess) {
   const Entry entry = MakeTestEntry(1);
-  const auto dir = OpenDir(root_);
+  const auto dir = Open();
   ASSERT_EQ(dir->state(), StoreDir::State::kReadWrite) << dir->reason();
   EXPECT_EQ(dir->reason(), "");
   EXPECT_EQ(Look(*dir, entry), "absent ");
   EXPECT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
   EXPECT_EQ(Look(*dir, entry), "hit");
-  EXPECT_TRUE(EndedWell(InChild([&] { EXPECT_EQ(Look(*OpenDir(root_), entry), "hit"); })));
+  EXPECT_TRUE(EndedWell(InChild([&] { EXPECT_EQ(Look(*Open(), entry), "hit"); })));
   EXPECT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kLost);
   EXPECT_THAT(NamesIn(root_ + "/v1/tmp"), IsEmpty());
 }
@@ -48,7 +35,7 @@ TEST_F(StoreDirTest, WhatIsPublishedIsFoundByThisAndTheNextProcess) {
 TEST_F(StoreDirTest, ALostPublicationKeepsTheFirstBytes) {
   const Entry first = MakeTestEntry(1, 300), second = MakeTestEntry(1, 400);
   ASSERT_EQ(first.action, second.action);
-  const auto dir = OpenDir(root_);
+  const auto dir = Open();
   ASSERT_EQ(dir->Publish(first.action, first.bytes), StoreDir::Published::kNew);
   ASSERT_EQ(dir->Publish(first.action, second.bytes), StoreDir::Published::kLost);
   EXPECT_EQ(Look(*dir, first), "hit");
@@ -60,7 +47,7 @@ TEST_F(StoreDirTest, ALostPublicationKeepsTheFirstBytes) {
 
 TEST_F(StoreDirTest, TheBytesOfALookupOutliveTheFileAndTheStore) {
   const Entry entry = MakeTestEntry(1, 100000);
-  auto dir = OpenDir(root_);
+  auto dir = Open();
   ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
   StoreDir::Lookup lookup = dir->Find(entry.action);
   ASSERT_TRUE(lookup.found);
@@ -74,7 +61,7 @@ TEST_F(StoreDirTest, TheBytesOfALookupOutliveTheFileAndTheStore) {
 
 TEST_F(StoreDirTest, BytesThatAreNoEntryOfTheKeyAreNotStored) {
   const Entry one = MakeTestEntry(1), two = MakeTestEntry(2);
-  const auto dir = OpenDir(root_);
+  const auto dir = Open();
   std::string why;
   EXPECT_EQ(dir->Publish(one.action, two.bytes, &why), StoreDir::Published::kNot);
   EXPECT_THAT(why, HasSubstr(two.action.Hex()));
@@ -87,7 +74,7 @@ TEST_F(StoreDirTest, BytesThatAreNoEntryOfTheKeyAreNotStored) {
 TEST_F(StoreDirTest, TheLayoutIsThatOfTheDocument) {
   umask(0);  // nothing may depend on it
   const Entry entry = MakeTestEntry(1);
-  const auto dir = OpenDir(root_ + "//");
+  const auto dir = Open(root_ + "//");
   (void)dir->Publish(entry.action, entry.bytes);
   umask(022);
   EXPECT_EQ(NamesIn(root_), std::vector<std::string>{"v1"});
@@ -170,7 +157,7 @@ TEST_F(StoreDirTest, WhatIsNoSoundEntryIsQuarantinedAndReplaced) {
   for (const Planted& planted : Plants()) {
     for (const bool publish_first : {false, true}) {
       const TempFolder folder;
-      const auto dir = OpenDir(folder.Sub("s"));
+      const auto dir = Open(folder.Sub("s"));
       const std::string path = EntryPath(dir->root(), entry.action);
       ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
       planted.plant(path);
@@ -195,26 +182,23 @@ TEST_F(StoreDirTest, WhatIsNoSoundEntryIsQuarantinedAndReplaced) {
 
 TEST_F(StoreDirTest, ADeviceInTheNameOfAnEntryIsNotOpened) {
   const Entry entry = MakeTestEntry(1);
-  FaultyFilesystem files;
-  StoreDir::Options options;
-  options.files = &files;
-  const auto dir = StoreDir::Open(root_, options);
+  const auto dir = OpenFaulty();
   ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
   // Making a device takes privileges: the file is reported as one.
-  files.stat_filter = [](Filesystem::Stat& stat) {
+  files_.stat_filter = [](Filesystem::Stat& stat) {
     if (stat.IsRegular()) stat.mode = (stat.mode & 07777) | S_IFCHR;
   };
   Fault opens;
   opens.only = FaultyFilesystem::Call::kOpen;
-  files.Arm(opens);
+  files_.Arm(opens);
   EXPECT_EQ(Look(*dir, entry), "corrupt not a regular file");
-  EXPECT_EQ(files.steps(), 0);
-  files.stat_filter = nullptr;
+  EXPECT_EQ(files_.steps(), 0);
+  files_.stat_filter = nullptr;
 }
 
 TEST_F(StoreDirTest, TwoEntriesSwappedAreBothRefused) {
   const Entry one = MakeTestEntry(1), two = MakeTestEntry(2);
-  const auto dir = OpenDir(root_);
+  const auto dir = Open();
   ASSERT_EQ(dir->Publish(one.action, one.bytes), StoreDir::Published::kNew);
   ASSERT_EQ(dir->Publish(two.action, two.bytes), StoreDir::Published::kNew);
   WriteText(EntryPath(root_, one.action), two.bytes);
@@ -225,10 +209,7 @@ TEST_F(StoreDirTest, TwoEntriesSwappedAreBothRefused) {
 
 TEST_F(StoreDirTest, AnEntryThatReplacesADamagedOneMeanwhileIsNotQuarantined) {
   const Entry entry = MakeTestEntry(1);
-  FaultyFilesystem files;
-  StoreDir::Options options;
-  options.files = &files;
-  const auto dir = StoreDir::Open(root_, options);
+  const auto dir = OpenFaulty();
   const std::string path = EntryPath(root_, entry.action);
   ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
   const auto replace = [&] {
@@ -252,10 +233,10 @@ TEST_F(StoreDirTest, AnEntryThatReplacesADamagedOneMeanwhileIsNotQuarantined) {
     fault.path_part = path.substr(path.size() - 40);
     fault.step = call == FaultyFilesystem::Call::kStatPath ? 2 : 1;
     fault.hook = replace;
-    files.Arm(fault);
+    files_.Arm(fault);
     const StoreDir::Lookup lookup = dir->Find(entry.action);
-    files.Disarm();
-    EXPECT_EQ(files.fired(), 1);
+    files_.Disarm();
+    EXPECT_EQ(files_.fired(), 1);
     EXPECT_FALSE(lookup.quarantined);
     EXPECT_EQ(Look(*dir, entry), "hit") << "the new one stays";
     fs::remove(keep);
@@ -265,10 +246,7 @@ TEST_F(StoreDirTest, AnEntryThatReplacesADamagedOneMeanwhileIsNotQuarantined) {
 
 TEST_F(StoreDirTest, AnEntryThatVanishesOrGoesStaleIsAMissOrTriedAgain) {
   const Entry entry = MakeTestEntry(1);
-  FaultyFilesystem files;
-  StoreDir::Options options;
-  options.files = &files;
-  const auto dir = StoreDir::Open(root_, options);
+  const auto dir = OpenFaulty();
   const std::string path = EntryPath(root_, entry.action);
   ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
   using Call = FaultyFilesystem::Call;
@@ -280,15 +258,15 @@ TEST_F(StoreDirTest, AnEntryThatVanishesOrGoesStaleIsAMissOrTriedAgain) {
       fault.only = call;
       fault.error = error;
       if (call == Call::kStatPath || call == Call::kOpen) fault.path_part = ".twk";
-      files.Arm(fault);
+      files_.Arm(fault);
       EXPECT_EQ(Look(*dir, entry), "hit") << static_cast<int>(call);
-      files.Disarm();
-      EXPECT_EQ(files.fired(), 1);
+      files_.Disarm();
+      EXPECT_EQ(files_.fired(), 1);
       fault.lasting = true;
-      files.Arm(fault);
+      files_.Arm(fault);
       EXPECT_THAT(Look(*dir, entry), testing::StartsWith("absent cannot"));
-      EXPECT_LE(files.fired(), 5) << "it gives up";
-      files.Disarm();
+      EXPECT_LE(files_.fired(), 5) << "it gives up";
+      files_.Disarm();
     }
   }
   EXPECT_EQ(Look(*dir, entry), "hit");
@@ -298,13 +276,13 @@ TEST_F(StoreDirTest, AnEntryThatVanishesOrGoesStaleIsAMissOrTriedAgain) {
   fault.only = Call::kOpen;
   fault.path_part = ".twk";
   fault.hook = [&] { fs::remove(path); };
-  files.Arm(fault);
+  files_.Arm(fault);
   EXPECT_EQ(Look(*dir, entry), "absent ");
-  EXPECT_EQ(files.fired(), 1);
+  EXPECT_EQ(files_.fired(), 1);
 }
 
 TEST_F(StoreDirTest, AFolderThatIsDeletedWhileOpenIsMadeAgain) {
-  const auto dir = OpenDir(root_);
+  const auto dir = Open();
   const Entry entry = MakeTestEntry(1);
   for (const std::string& gone :
        {root_, root_ + "/v1", root_ + "/v1/tmp", root_ + "/v1/entries", root_ + "/v1/neg",
@@ -329,156 +307,10 @@ TEST_F(StoreDirTest, AFolderThatIsDeletedWhileOpenIsMadeAgain) {
   }
 }
 
-// ---------------------------------------------------------------- whom to trust
-
-TEST_F(StoreDirTest, ARootThatOthersMayWriteIsRefused) {
-  const Entry entry = MakeTestEntry(1);
-  (void)OpenDir(root_)->Publish(entry.action, entry.bytes);
-  for (const mode_t mode : {0777, 0770, 0702, 01777}) {
-    chmod(root_.c_str(), mode);
-    const auto dir = OpenDir(root_);
-    EXPECT_EQ(dir->state(), StoreDir::State::kRefused);
-    EXPECT_THAT(dir->reason(), HasSubstr("others may write"));
-    EXPECT_THAT(Look(*dir, entry), HasSubstr("others may write")) << "and says why";
-    EXPECT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNot);
-    EXPECT_FALSE(dir->Remove(entry.action));
-    EXPECT_EQ(dir->GetTotals().entries, 0u);
-    StoreDir::KeyLock lock;
-    EXPECT_EQ(dir->TryLock(entry.action, lock), StoreDir::LockResult::kUnusable);
-  }
-  chmod(root_.c_str(), 0755);
-  EXPECT_EQ(OpenDir(root_)->state(), StoreDir::State::kReadWrite);
-}
-
-TEST_F(StoreDirTest, AFolderOfAnotherUserIsRefusedUnlessItIsASite) {
-  const Entry entry = MakeTestEntry(1);
-  (void)OpenDir(root_)->Publish(entry.action, entry.bytes);
-  FaultyFilesystem files;
-  files.stat_filter = [](Filesystem::Stat& stat) { stat.uid = geteuid() + 1; };
-  StoreDir::Options options;
-  options.files = &files;
-  auto dir = StoreDir::Open(root_, options);
-  EXPECT_EQ(dir->state(), StoreDir::State::kRefused);
-  EXPECT_EQ(dir->reason(), root_ + ": owner is uid " + std::to_string(geteuid() + 1) + ", not " +
-                               std::to_string(geteuid()));
-  options.access = StoreDir::Access::kReadOnly;
-  options.trusted = StoreDir::Trusted::kAnybody;
-  dir = StoreDir::Open(root_, options);
-  EXPECT_EQ(dir->state(), StoreDir::State::kReadOnly);
-  EXPECT_EQ(dir->reason(), "");
-  EXPECT_EQ(Look(*dir, entry), "hit");
-}
-
-TEST_F(StoreDirTest, AnEntryOfAnotherUserIsNotBelieved) {
-  const Entry entry = MakeTestEntry(1);
-  FaultyFilesystem files;
-  StoreDir::Options options;
-  options.files = &files;
-  const auto dir = StoreDir::Open(root_, options);
-  ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
-  files.stat_filter = [](Filesystem::Stat& stat) {
-    if (stat.IsRegular()) stat.uid = geteuid() + 1;
-  };
-  EXPECT_THAT(Look(*dir, entry), HasSubstr("owner is uid"));
-}
-
-TEST_F(StoreDirTest, SymbolicLinksAreNotFollowed) {
-  const Entry entry = MakeTestEntry(1);
-  (void)OpenDir(root_)->Publish(entry.action, entry.bytes);
-  const std::string link = folder_.Sub("link");
-  fs::create_symlink(root_, link);
-  EXPECT_EQ(OpenDir(link)->state(), StoreDir::State::kRefused);
-  EXPECT_EQ(OpenDir(link + "/")->state(), StoreDir::State::kRefused);
-  EXPECT_THAT(OpenDir(link)->reason(), HasSubstr("symbolic link"));
-  // A site's folder may be a link to the release that is in use.
-  StoreDir::Options site;
-  site.access = StoreDir::Access::kReadOnly;
-  site.trusted = StoreDir::Trusted::kAnybody;
-  EXPECT_EQ(Look(*StoreDir::Open(link, site), entry), "hit");
-
-  const std::string shard = fs::path(EntryPath(root_, entry.action)).parent_path();
-  for (const std::string& inner :
-       {root_ + "/v1", root_ + "/v1/entries", root_ + "/v1/tmp", root_ + "/v1/neg",
-        root_ + "/v1/lock", root_ + "/v1/quarantine", shard}) {
-    const auto open_before = OpenDir(root_);
-    fs::rename(inner, folder_.Sub("moved"));
-    fs::create_symlink(folder_.Sub("moved"), inner);
-    const auto dir = OpenDir(root_);
-    EXPECT_EQ(dir->state(), StoreDir::State::kRefused) << inner;
-    EXPECT_THAT(dir->reason(), HasSubstr(inner + ": is a symbolic link"));
-    EXPECT_FALSE(dir->Find(entry.action).found);
-    if (inner == shard) {
-      EXPECT_FALSE(open_before->Find(entry.action).found) << "also when it is swapped later";
-      EXPECT_EQ(open_before->state(), StoreDir::State::kRefused);
-    }
-    fs::remove(inner);
-    fs::rename(folder_.Sub("moved"), inner);
-    EXPECT_EQ(Look(*OpenDir(root_), entry), "hit");
-  }
-}
-
-TEST_F(StoreDirTest, AParentThatAnybodyMayWriteIsRefusedUnlessSticky) {
-  const std::string parent = folder_.Sub("open");
-  fs::create_directory(parent);
-  chmod(parent.c_str(), 0777);
-  EXPECT_EQ(OpenDir(parent + "/s")->state(), StoreDir::State::kRefused);
-  EXPECT_THAT(OpenDir(parent + "/s")->reason(), HasSubstr("may replace it"));
-  chmod(parent.c_str(), 01777);
-  EXPECT_EQ(OpenDir(parent + "/s")->state(), StoreDir::State::kReadWrite);
-}
-
-TEST_F(StoreDirTest, ARootThatIsNoFolderIsRefused) {
-  WriteText(folder_.Sub("file"), "x");
-  EXPECT_THAT(OpenDir(folder_.Sub("file"))->reason(), HasSubstr("is not a folder"));
-  EXPECT_EQ(OpenDir("")->state(), StoreDir::State::kRefused);
-  EXPECT_EQ(OpenDir(folder_.Sub("file") + "/below")->state(), StoreDir::State::kRefused);
-}
-
-TEST_F(StoreDirTest, ReadOnlyMakesNothing) {
-  StoreDir::Options options;
-  options.access = StoreDir::Access::kReadOnly;
-  const auto absent = StoreDir::Open(root_, options);
-  EXPECT_EQ(absent->state(), StoreDir::State::kReadOnly);
-  EXPECT_THAT(absent->reason(), HasSubstr("does not exist"));
-  EXPECT_FALSE(fs::exists(folder_.Sub("deep")));
-  const Entry entry = MakeTestEntry(1), other = MakeTestEntry(2);
-  EXPECT_EQ(Look(*absent, entry), "absent ");
-
-  (void)OpenDir(root_)->Publish(entry.action, entry.bytes);
-  (void)OpenDir(root_)->Publish(other.action, other.bytes);
-  WriteText(EntryPath(root_, other.action), "damaged");
-  SetStamp(EntryPath(root_, entry.action), 1000);
-  const auto counters = ReadText(root_ + "/v1/counters");
-  const auto dir = StoreDir::Open(root_, options);
-  EXPECT_EQ(Look(*dir, entry), "hit");
-  EXPECT_EQ(dir->Find(other.action).miss, MissReason::kCorrupt);
-  EXPECT_EQ(dir->Find(other.action).miss, MissReason::kCorrupt) << "it stays where it is";
-  dir->Count(0, 5);
-  EXPECT_EQ(dir->Counters()[0], 5u);
-  std::string why;
-  EXPECT_EQ(dir->Publish(entry.action, entry.bytes, &why), StoreDir::Published::kNot);
-  EXPECT_THAT(why, HasSubstr("reading only"));
-  EXPECT_EQ(dir->PublishNegative(entry.action, {}), StoreDir::Published::kNot);
-  EXPECT_EQ(dir->Sweep(false).removed_quarantined, 0u);
-  EXPECT_EQ(StampOf(EntryPath(root_, entry.action)), 1000);
-  EXPECT_EQ(ReadText(root_ + "/v1/counters"), counters);
-  EXPECT_EQ(ReadText(EntryPath(root_, other.action)), "damaged");
-}
-
-TEST_F(StoreDirTest, AFolderOfANewerFormatIsRefusedAndADamagedFormatMended) {
-  (void)OpenDir(root_);
-  WriteText(root_ + "/v1/format", "tilewright artifacts 2\n");
-  EXPECT_THAT(OpenDir(root_)->reason(), HasSubstr("format 2"));
-  EXPECT_EQ(ReadText(root_ + "/v1/format"), "tilewright artifacts 2\n");
-  WriteText(root_ + "/v1/format", "");
-  EXPECT_EQ(OpenDir(root_)->state(), StoreDir::State::kReadWrite);
-  EXPECT_EQ(ReadText(root_ + "/v1/format"), "tilewright artifacts 1\n");
-}
-
 // ---------------------------------------------------------------- listing
 
 TEST_F(StoreDirTest, ForEachVisitsEntriesInTheOrderOfKeysAndNothingElse) {
-  const auto dir = OpenDir(root_);
+  const auto dir = Open();
   std::vector<ArtifactKey> keys;
   std::uint64_t bytes = 0;
   for (int i = 0; i < 30; ++i) {
@@ -502,186 +334,6 @@ TEST_F(StoreDirTest, ForEachVisitsEntriesInTheOrderOfKeysAndNothingElse) {
   EXPECT_EQ(seen, keys);
   EXPECT_EQ(dir->GetTotals().entries, 30u);
   EXPECT_EQ(dir->GetTotals().bytes, bytes);
-}
-
-// ---------------------------------------------------------------- refusals
-
-TEST_F(StoreDirTest, ARefusalIsRememberedForItsTimeOnly) {
-  FaultyFilesystem files;
-  StoreDir::Options options;
-  options.files = &files;
-  options.negative_ttl_s = 1000;
-  const auto dir = StoreDir::Open(root_, options);
-  const ArtifactKey key = MakeTestEntry(1).action;
-  files.SetNow(5'000'000);
-  EXPECT_FALSE(dir->FindNegative(key));
-  const StoreDir::Negative negative{"ptxas error", 5'000'000, "action record", "request record"};
-  ASSERT_EQ(dir->PublishNegative(key, negative), StoreDir::Published::kNew);
-  const auto found = dir->FindNegative(key);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->log, negative.log);
-  EXPECT_EQ(found->unix_s, negative.unix_s);
-  EXPECT_EQ(found->action_record, negative.action_record);
-  EXPECT_EQ(found->request_record, negative.request_record);
-  int visited = 0;
-  dir->ForEachNegative([&](const ArtifactKey& seen, const StoreDir::Negative& what) {
-    ++visited;
-    EXPECT_EQ(seen, key);
-    EXPECT_EQ(what.log, negative.log);
-  });
-  EXPECT_EQ(visited, 1);
-  EXPECT_EQ(dir->GetTotals().negative, 1u);
-  files.SetNow(5'000'999);
-  EXPECT_TRUE(dir->FindNegative(key));
-  EXPECT_EQ(dir->Sweep(false).removed_negative, 0u);
-  files.SetNow(5'001'000);
-  EXPECT_FALSE(dir->FindNegative(key)) << "expired";
-  files.SetNow(4'999'000);
-  EXPECT_FALSE(dir->FindNegative(key)) << "from the future";
-  files.SetNow(5'001'001);
-  EXPECT_EQ(dir->Sweep(true).removed_negative, 1u);
-  EXPECT_EQ(dir->Sweep(false).removed_negative, 1u);
-  EXPECT_EQ(dir->GetTotals().negative, 0u);
-}
-
-TEST_F(StoreDirTest, ARefusalMayBeRememberedForEverOrNotAtAll) {
-  using Limits = std::numeric_limits<std::int64_t>;
-  const auto remembered = [&](std::int64_t ttl_s) {
-    FaultyFilesystem files;
-    files.SetNow(5'000'000);
-    StoreDir::Options options;
-    options.files = &files;
-    options.negative_ttl_s = ttl_s;
-    const auto dir = StoreDir::Open(root_, options);
-    const ArtifactKey key = MakeTestEntry(1).action;
-    EXPECT_EQ(dir->PublishNegative(key, {"log", 4'999'990, "a", "r"}), StoreDir::Published::kNew);
-    EXPECT_EQ(dir->Sweep(true).removed_negative, ttl_s > 0 ? 0u : 1u) << ttl_s;
-    return dir->FindNegative(key).has_value();
-  };
-  EXPECT_TRUE(remembered(Limits::max()));
-  EXPECT_FALSE(remembered(0));
-  EXPECT_FALSE(remembered(-1));
-  EXPECT_FALSE(remembered(Limits::min()));
-}
-
-TEST_F(StoreDirTest, ALongLogIsCutAndANewerRefusalReplacesTheOlder) {
-  const auto dir = OpenDir(root_);
-  const ArtifactKey key = MakeTestEntry(1).action;
-  const std::int64_t now = time(nullptr);
-  ASSERT_EQ(dir->PublishNegative(key, {std::string(1 << 20, 'e'), now - 5, "a", "r"}),
-            StoreDir::Published::kNew);
-  EXPECT_EQ(dir->FindNegative(key)->log.size(), std::size_t{64} << 10);
-  ASSERT_EQ(dir->PublishNegative(key, {"short", now, "a", "r"}), StoreDir::Published::kNew);
-  EXPECT_EQ(dir->FindNegative(key)->log, "short");
-  EXPECT_EQ(dir->PublishNegative(key, {"x", now, std::string(2 << 20, 'a'), "r"}),
-            StoreDir::Published::kNot);
-}
-
-TEST_F(StoreDirTest, EveryFlippedBitAndEveryTruncationOfARefusalIsNoRefusal) {
-  const auto dir = OpenDir(root_);
-  const ArtifactKey key = MakeTestEntry(1).action;
-  ASSERT_EQ(dir->PublishNegative(key, {"log", time(nullptr), "a", "r"}), StoreDir::Published::kNew);
-  const std::string path = NegativePath(root_, key), bytes = ReadText(path);
-  ASSERT_EQ(bytes.size(), 64u + 5 + 32);
-  const auto read = [&](const std::string& damaged) {
-    fs::remove(path);
-    WriteText(path, damaged);
-    chmod(path.c_str(), 0600);
-    return dir->FindNegative(key).has_value();
-  };
-  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-    std::string damaged = bytes;
-    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
-    EXPECT_FALSE(read(damaged)) << "bit " << bit;
-  }
-  for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(read(bytes.substr(0, size)));
-  EXPECT_FALSE(read(bytes + "x"));
-  EXPECT_TRUE(read(bytes));
-  // The refusal of one key in the name of another.
-  const ArtifactKey other = MakeTestEntry(2).action;
-  fs::create_directories(fs::path(NegativePath(root_, other)).parent_path());
-  fs::rename(path, NegativePath(root_, other));
-  EXPECT_FALSE(dir->FindNegative(other));
-  EXPECT_FALSE(fs::exists(NegativePath(root_, other))) << "quarantined";
-}
-
-TEST_F(StoreDirTest, AFolderInTheNameOfARefusalIsMovedAway) {
-  const auto dir = OpenDir(root_);
-  const ArtifactKey key = MakeTestEntry(1).action;
-  fs::create_directories(NegativePath(root_, key));
-  EXPECT_EQ(dir->PublishNegative(key, {"log", time(nullptr), "a", "r"}), StoreDir::Published::kNew);
-  EXPECT_TRUE(dir->FindNegative(key));
-  EXPECT_THAT(NamesIn(root_ + "/v1/quarantine"), SizeIs(1));
-}
-
-// ---------------------------------------------------------------- counters
-
-TEST_F(StoreDirTest, CountersAreSharedAndPersistent) {
-  const auto one = OpenDir(root_), two = OpenDir(root_);
-  one->Count(0, 3);
-  two->Count(0, 4);
-  two->Count(StoreDir::kCounters - 1, 9);
-  two->Count(StoreDir::kCounters, 1);  // ignored
-  EXPECT_EQ(one->Counters()[0], 7u);
-  EXPECT_TRUE(EndedWell(InChild([&] { OpenDir(root_)->Count(0, 10); })));
-  EXPECT_EQ(one->Counters()[0], 17u);
-  EXPECT_EQ(OpenDir(root_)->Counters()[StoreDir::kCounters - 1], 9u);
-}
-
-TEST_F(StoreDirTest, DamagedCountersAreMadeAnewAlsoWhileTheyAreMapped) {
-  const std::string path = root_ + "/v1/counters";
-  const std::vector<std::pair<std::string, std::function<void()>>> damages = {
-      {"emptied", [&] { WriteText(path, ""); }},
-      {"short", [&] { fs::resize_file(path, 100); }},
-      {"long", [&] { fs::resize_file(path, 8192); }},
-      {"text", [&] { WriteText(path, std::string(4096, 'x')); }},
-      {"removed", [&] { fs::remove(path); }},
-      {"a folder",
-       [&] {
-         fs::remove(path);
-         fs::create_directory(path);
-       }},
-      {"a link",
-       [&] {
-         fs::remove(path);
-         fs::create_symlink("/dev/null", path);
-       }},
-      {"a pipe",
-       [&] {
-         fs::remove(path);
-         mkfifo(path.c_str(), 0600);
-       }},
-  };
-  for (const auto& [name, damage] : damages) {
-    auto dir = OpenDir(root_);
-    dir->Count(2, 1);
-    damage();
-    dir->Count(2, 1);  // in the mapping of before: neither fatal nor an error
-    (void)dir->Counters();
-    const auto next = OpenDir(root_);
-    next->Count(2, 1);
-    EXPECT_GE(next->Counters()[2], 1u) << name;
-    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path))) << name;
-    EXPECT_EQ(fs::file_size(path), 4096u) << name;
-    EXPECT_EQ(next->state(), StoreDir::State::kReadWrite) << name;
-  }
-}
-
-TEST_F(StoreDirTest, WhereNothingCanBeMappedCountersAreInMemory) {
-  FaultyFilesystem files;
-  Fault fault;
-  fault.kind = Fault::kError;
-  fault.only = FaultyFilesystem::Call::kMap;
-  fault.error = ENODEV;
-  fault.lasting = true;
-  files.Arm(fault);
-  StoreDir::Options options;
-  options.files = &files;
-  const auto dir = StoreDir::Open(root_, options);
-  EXPECT_EQ(dir->state(), StoreDir::State::kReadWrite);
-  dir->Count(0, 3);
-  EXPECT_EQ(dir->Counters()[0], 3u);
-  EXPECT_EQ(OpenDir(root_)->Counters()[0], 0u);
 }
 
 // ---------------------------------------------------------------- leaks

@@ -106,10 +106,10 @@ TEST(Total, BeyondItsRangeItStaysAtTheLimitUntilASurvey) {
 }
 
 /// A folder with two entries, in whose file of counters a test writes what it likes.
-class TotalInAFolder : public testing::Test {
+class TotalInAFolder : public StoreDirTest {
  protected:
   TotalInAFolder() {
-    const auto dir = StoreDir::Open(root_, {});
+    const auto dir = Open();
     for (int i = 0; i < 2; ++i) {
       const Entry entry = MakeTestEntry(i);
       EXPECT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
@@ -137,8 +137,6 @@ class TotalInAFolder : public testing::Test {
     return StoreDir::Open(root_, options)->Publish(entry.action, entry.bytes);
   }
 
-  TempFolder folder_;
-  const std::string root_ = folder_.Sub("store");
   const std::string path_ = root_ + "/v1/counters";
   std::int64_t bytes_ = 0;
 };
