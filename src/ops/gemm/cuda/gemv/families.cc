@@ -93,12 +93,12 @@ std::optional<Rejection> CheckPlain(const KernelSpec& s) {
   return std::nullopt;
 }
 
-/// The rings of all warps: every row of W of the CTA, a span for each warp that shares it.
+/// The rings of all groups of warps.
 std::uint32_t RingBytes(const KernelSpec& s) {
   const TypeInfo& weight = GetTypeInfo(s.type_b);
   return static_cast<std::uint32_t>(
-      s.stages * s.tile_n * SplitOf(s) *
-      tw::GemvSpanRowBytes(weight.block_bytes, weight.block_elements));
+      s.stages * s.tile_n *
+      tw::GemvSegmentBytes(SplitOf(s), weight.block_bytes, weight.block_elements));
 }
 
 std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
@@ -109,6 +109,11 @@ std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
   if (s.tile_n != 16 * groups && s.tile_n != 32 * groups) {
     return Reject(Reason::kShape, Format("tile_n = {}, {} groups of warps", s.tile_n, groups),
                   "16 or 32 rows for each group");
+  }
+  if (s.tile_n / groups % SplitOf(s) != 0) {
+    return Reject(Reason::kShape,
+                  Format("param0 = {}, {} rows for each group", SplitOf(s), s.tile_n / groups),
+                  "a divisor of the rows");
   }
   // The sums of the warps are static, beside the rings.
   const std::uint32_t smem = RingBytes(s) + s.tile_m * s.tile_n * SplitOf(s) * 4u;
@@ -154,7 +159,7 @@ constexpr std::array kBlockShapes = {
     Shape{8, 16, 4, 4, 3, 4}, Shape{8, 16, 8, 8, 2, 2}, Shape{8, 32, 8, 8, 2, 1}};
 /// For the projections that end a residual block: y = x W^T + c.
 constexpr Shape kPlainAdd = {1, 4, 4, 4, 4, 5};
-constexpr Shape kBlockAdd = {1, 16, 8, 8, 2, 2};
+constexpr Shape kBlockAdd = {1, 16, 8, 8, 3, 2};
 
 KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape) {
   KernelSpec spec;

@@ -4,38 +4,17 @@
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
+#include "ops/gemm/cuda/gemv/gemv_output.cuh"
 #include "ops/gemm/cuda/gemv/gemv_params.h"
-#include "ops/gemm/cuda/gemv/gemv_weights.cuh"
 
-// Few rows of x times a matrix of weights: bound by reading the weights once. A warp owns kRows
-// rows of W, or shares them with kSplit - 1 others that take other parts of k; its lanes read
-// adjacent parts of a row, decode them in registers to f32 and multiply by kTileM rows of x, which
-// come from L1. Sums are f32: in every lane over ascending k, then over the lanes, then over the
-// warps that share a row; the order depends on the spec, k and the alignment of the rows, and not
-// on m: a row of y has the same bits in every batch of one kernel.
+// Few rows of x times a matrix of bf16 or f16 weights: bound by reading the weights once. A warp
+// owns kRows rows of W, or shares them with kSplit - 1 others that take other parts of k; its lanes
+// read adjacent 16 bytes of a row, make f32 of them in registers and multiply by kTileM rows of x,
+// which come from L1. Sums are f32: in every lane over ascending k, then over the lanes, then over
+// the warps that share a row; the order depends on the spec, k and the alignment of the rows, and
+// not on m: a row of y has the same bits in every batch of one kernel.
 
 namespace tw {
-
-struct GlobalMemory {
-  TW_DEVICE static U32x4 Load16(const void* p) { return LoadOnce16(p); }
-  TW_DEVICE static U32x2 Load8(const void* p) { return LoadOnce8(p); }
-  TW_DEVICE static u32 Load4(const void* p) { return LoadOnce4(p); }
-  TW_DEVICE static u32 Load2(const void* p) { return LoadOnce2(p); }
-};
-
-/// Whole rows of 16-byte units, each read by one instruction: nothing is gained by L1.
-struct StreamMemory {
-  TW_DEVICE static U32x4 Load16(const void* p) { return LoadStream16(p); }
-};
-
-template <bool kCondition, class A, class B>
-struct SelectType {
-  using type = A;
-};
-template <class A, class B>
-struct SelectType<false, A, B> {
-  using type = B;
-};
 
 /// Four adjacent elements of x.
 template <Type kType>
@@ -55,14 +34,13 @@ TW_DEVICE void LoadActivations(const void* base, int at, float (&x)[4]) {
 
 template <Type kTypeX, Type kTypeW, int kTileM, int kRows>
 struct GemvWarp {
-  using W = Weights<kTypeW>;
-  static constexpr bool kPlain = kTypeW == Type::kBF16 || kTypeW == Type::kF16;
-  static constexpr int kBlocksPerSpan = 32 / W::kLanes;  // a span: what the warp reads at a time
+  static constexpr int kPack = 8;  // values of a load
+  static constexpr int kPacksPerSpan = 32;
 
   const u8* x;        // the first of the rows of x
   int x_row[kTileM];  // elements from there to each row: half the registers of pointers
   const u8* w[kRows];
-  int blocks;  // of a row
+  int packs;  // of a row
   int lane;
   float acc[kTileM][kRows];
 
@@ -71,43 +49,38 @@ struct GemvWarp {
   /// for 64 multiply-adds or more: copies without it doubled the time to compile.
   template <int kUnroll>
   TW_DEVICE void Accumulate(int span) {
-    using Memory = typename SelectType<kPlain, StreamMemory, GlobalMemory>::type;
-    const int part = lane % W::kLanes;
-    const int first = span * kBlocksPerSpan + lane / W::kLanes;
-    typename W::Raw raw[kUnroll][kRows];
+    const int first = span * kPacksPerSpan + lane;
+    U32x4 raw[kUnroll][kRows];
     TW_UNROLL
     for (int u = 0; u < kUnroll; ++u) {
-      const int block = first + u * kBlocksPerSpan;
-      // Beyond the row the last block is read again and not used: no load is conditional.
-      const i64 at = static_cast<i64>(block < blocks ? block : blocks - 1) * W::kBytes;
+      const int pack = first + u * kPacksPerSpan;
+      // Beyond the row the last pack is read again and not used: no load is conditional.
+      const i64 at = static_cast<i64>(pack < packs ? pack : packs - 1) * 16;
       TW_UNROLL
-      for (int r = 0; r < kRows; ++r) raw[u][r] = W::template Load<Memory>(w[r] + at, part);
+      for (int r = 0; r < kRows; ++r) raw[u][r] = LoadStream16(w[r] + at);
     }
     TW_UNROLL
     for (int u = 0; u < kUnroll; ++u) {
-      const int block = first + u * kBlocksPerSpan;
-      if (block < blocks) Multiply(raw[u], block, part);
+      const int pack = first + u * kPacksPerSpan;
+      if (pack < packs) Multiply(raw[u], pack);
     }
   }
 
-  TW_DEVICE void Multiply(const typename W::Raw (&raw)[kRows], int block, int part) {
-    typename W::Scales scales[kRows];
+  TW_DEVICE void Multiply(const U32x4 (&raw)[kRows], int pack) {
     TW_UNROLL
-    for (int r = 0; r < kRows; ++r) scales[r] = W::Prepare(raw[r], part);
-    TW_UNROLL
-    for (int i = 0; i < W::kQuads; ++i) {
-      float weights[kRows][4];
-      TW_UNROLL
-      for (int r = 0; r < kRows; ++r) W::Decode(raw[r], scales[r], i, weights[r]);
-      const int k = block * W::kBlock + W::QuadOffset(part, i);
+    for (int i = 0; i < kPack / 4; ++i) {
       TW_UNROLL
       for (int m = 0; m < kTileM; ++m) {
         float values[4];
-        LoadActivations<kTypeX>(x, x_row[m] + k, values);
+        LoadActivations<kTypeX>(x, x_row[m] + pack * kPack + 4 * i, values);
         TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
           TW_UNROLL
-          for (int j = 0; j < 4; ++j) acc[m][r] = Fma(weights[r][j], values[j], acc[m][r]);
+          for (int j = 0; j < 2; ++j) {
+            const u32 pair = raw[r].v[2 * i + j];
+            acc[m][r] = Fma(LowToF32<kTypeW>(pair), values[2 * j], acc[m][r]);
+            acc[m][r] = Fma(HighToF32<kTypeW>(pair), values[2 * j + 1], acc[m][r]);
+          }
         }
       }
     }
@@ -116,12 +89,12 @@ struct GemvWarp {
   /// Every kSplit-th group of kUnroll spans, from `group` on.
   template <int kSplit, int kUnroll>
   TW_DEVICE void Run(int group) {
-    const int spans = (blocks + kBlocksPerSpan - 1) / kBlocksPerSpan;
+    const int spans = (packs + kPacksPerSpan - 1) / kPacksPerSpan;
     TW_NO_UNROLL
     for (; group * kUnroll < spans; group += kSplit) Accumulate<kUnroll>(group * kUnroll);
   }
 
-  /// Elements begin .. k - 1 of rows of plain weights, one at a time, every `step`-th.
+  /// Elements begin .. k - 1 of the rows, one at a time, every `step`-th.
   TW_DEVICE void RunElements(int begin, int k, int step) {
     TW_NO_UNROLL
     for (int at = begin; at < k; at += step) {
@@ -151,7 +124,7 @@ TW_DEVICE void Gemv(const GemvParams& p) {
   const int n0 = static_cast<int>(blockIdx.x) * kTileN, m0 = static_cast<int>(blockIdx.y) * kTileM;
   Warp warp;
   warp.lane = static_cast<int>(threadIdx.x) % 32;
-  warp.blocks = p.k / Warp::W::kBlock;
+  warp.packs = p.k / Warp::kPack;
   warp.x = static_cast<const u8*>(p.x) + m0 * p.ldx * FloatBytes<kTypeX>();
   const int first_row = n0 + warp_id / kSplit * kRows;
   TW_UNROLL
@@ -169,16 +142,12 @@ TW_DEVICE void Gemv(const GemvParams& p) {
   }
 
   const int split = warp_id % kSplit;
-  if constexpr (Warp::kPlain) {
-    const bool aligned = PacksAligned<kTypeX, 4>(p.x, p.ldx) &&
-                         (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
-    if (aligned) warp.template Run<kSplit, kUnroll>(split);
-    // What is left: the k % 8 last elements, or all of them.
-    const int begin = aligned ? p.k - p.k % Warp::W::kBlock : 0;
-    warp.RunElements(begin + split * 32 + warp.lane, p.k, 32 * kSplit);
-  } else {
-    warp.template Run<kSplit, kUnroll>(split);
-  }
+  const bool aligned = PacksAligned<kTypeX, 4>(p.x, p.ldx) &&
+                       (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
+  if (aligned) warp.template Run<kSplit, kUnroll>(split);
+  // What is left: the k % 8 last elements, or all of them.
+  const int begin = aligned ? p.k - p.k % Warp::kPack : 0;
+  warp.RunElements(begin + split * 32 + warp.lane, p.k, 32 * kSplit);
 
   TW_UNROLL
   for (int m = 0; m < kTileM; ++m) {
@@ -189,20 +158,7 @@ TW_DEVICE void Gemv(const GemvParams& p) {
     }
   }
   __syncthreads();  // every warp's sums are there before any thread adds those of a row
-
-  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kTileN; i += kWarps * 32) {
-    const int m = i / kTileN, row = i % kTileN;
-    if (m0 + m >= p.m || n0 + row >= p.n) continue;
-    float sum = 0.0f;
-    TW_UNROLL
-    for (int s = 0; s < kSplit; ++s) sum += partial[row / kRows * kSplit + s][m][row % kRows];
-    float value = p.alpha * sum;
-    if constexpr (kTypeC != Type::kNone) {
-      if (p.beta != 0.0f)
-        value = Fma(p.beta, LoadElement<kTypeC>(p.c, (m0 + m) * p.ldc + n0 + row), value);
-    }
-    StoreElement<kTypeY>(p.y, (m0 + m) * p.ldy + n0 + row, value);
-  }
+  StoreSums<kTypeC, kTypeY, kSplit>(p, partial);
 }
 
 }  // namespace tw

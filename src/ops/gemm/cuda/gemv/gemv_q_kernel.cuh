@@ -7,6 +7,7 @@
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/gemm/cuda/gemv/gemv_codes.cuh"
+#include "ops/gemm/cuda/gemv/gemv_output.cuh"
 #include "ops/gemm/cuda/gemv/gemv_params.h"
 
 // Few rows of x times a matrix of weights in blocks, bound by reading the weights once. The tensor
@@ -14,9 +15,10 @@
 // f32. Decoding every weight to f32 and multiplying with fused multiply-adds took 8 to 9
 // instructions a weight where an H200 has time for four; this takes about two.
 //
-// A warp owns strips of 16 rows, or shares them with kSplit - 1 others that take other spans of
-// 256 values. It copies spans into its own ring of kStages in shared memory (cp.async) ahead of
-// use; no other warp reads them, so that the loop has no barrier of the CTA.
+// kSplit warps own strips of 16 rows: they copy a segment of kSplit spans of 256 values of each row
+// into a ring in shared memory (cp.async), lanes along the row, kStages - 1 segments ahead of use,
+// and each multiplies one span. Copies of a span by its own warp, four lanes a row, needed no
+// barrier but reached half of the bandwidth of memory.
 //
 // One mma has eight columns. Where x has fewer rows, each column takes the products of another
 // sub-block of 32 values (x is zero in the others), so that every accumulator of a lane is the sum
@@ -40,68 +42,83 @@ TW_DEVICE void CopyChunk(u32 smem, const void* global) {
 #endif
 }
 
-template <Type kTypeX, Type kTypeW, int kTileM, int kStrips, int kStages>
+template <Type kTypeX, Type kTypeW, int kTileM, int kStrips, int kSplit, int kStages>
 struct GemvQWarp {
   using F = Codes<kTypeW>;
   static constexpr int kAlign = GemvRowAlignment(F::kBytes);
-  static constexpr int kSpanBytes = kGemvSpan / F::kBlock * F::kBytes;
-  static constexpr int kRowBytes = GemvSpanRowBytes(F::kBytes, F::kBlock);
   static constexpr int kMaxSkip = 16 - kAlign;
+  static constexpr int kSpanBytes = kGemvSpan / F::kBlock * F::kBytes;
+  static constexpr int kSegmentBytes = kSplit * kSpanBytes;
+  static constexpr int kRowBytes = GemvSegmentBytes(kSplit, F::kBytes, F::kBlock);
   static constexpr int kStageBytes = 16 * kStrips * kRowBytes;
+  static constexpr int kCopyRows = 16 * kStrips / kSplit;  // that a warp copies
+  static_assert(kCopyRows * kSplit == 16 * kStrips, "whole rows for each warp");
   static constexpr int kColumns = kTileM > 4 ? 8 : kTileM > 2 ? 4 : kTileM;
   static constexpr int kGroup = 8 / kColumns;  // sub-blocks side by side
   // f32 as three bf16 of 8 bits each, exactly.
   static constexpr int kParts = kTypeX == Type::kF32 ? 3 : 1;
+  // Accumulators that take turns where scales allow: an mma does not wait for the one before.
+  static constexpr int kChains = F::kScales == 2 || kGroup >= 4 ? 2 : 1;
+  struct RawX {
+    u32 v[2][kTypeX == Type::kF32 ? 4 : 2];
+  };
 
-  const u8* w_begin;         // of the matrix
-  const u8* w[2 * kStrips];  // rows g and g + 8 of each strip
-  const u8* x;               // 4 t of the sub-block of this lane's column in the first group
-  int row_bytes, k, g, t;    // lane = 4 g + t
-  int slack;                 // bytes that a chunk of a span may hold beside the span
-  u8* ring;                  // [kStages][kStrips][16][kRowBytes]
-  float acc[kStrips][4];     // rows g, g and g + 8, g + 8 by columns 2 t, 2 t + 1
+  const u8* w_begin;             // of the matrix
+  i64 w_row_bytes;               // from row to row
+  int first_row, last_row;       // the first of the strips, the last of the matrix
+  const u8* x;                   // 4 t of the sub-block of this lane's column in the first group
+  int row_bytes, k, g, t, lane;  // lane = 4 g + t
+  int part;                      // of kSplit: the warp's span in a segment
+  int slack;                     // bytes that a chunk of a segment may hold beside the segment
+  u8* ring;                      // [kStages][16 kStrips][kRowBytes]
+  RawX next_x;                   // of the group that is multiplied next
+  float acc[kStrips][4];         // rows g, g and g + 8, g + 8 by columns 2 t, 2 t + 1
 
-  /// Bytes that a row has before its span in the span's first chunk.
-  TW_DEVICE int Skip(const u8* row, int span) const {
+  /// Rows beyond the matrix read its last one and are not stored.
+  TW_DEVICE const u8* Row(int i) const {
+    const int row = first_row + i;
+    return w_begin + (row < last_row ? row : last_row) * w_row_bytes;
+  }
+  /// Bytes that the first chunk of a segment has before it.
+  TW_DEVICE int Skip(const u8* row, int turn) const {
     if constexpr (kAlign == 16) return 0;
     const u32 begin = static_cast<u32>(reinterpret_cast<u64>(row));
-    return static_cast<int>((begin + static_cast<u32>(span) * (kSpanBytes % 16)) % 16);
+    return static_cast<int>((begin + static_cast<u32>(turn) * (kSegmentBytes % 16)) % 16);
   }
 
-  /// Starts the copy of a span of all rows. What lies behind a row becomes zero; so do whole spans.
-  TW_DEVICE void Copy(int span, u8* stage) const {
-    constexpr int kChunks = (kSpanBytes + kMaxSkip + 15) / 16;
-    const int begin = span * kSpanBytes;
-    // Rows may end within the last chunk of a span, and the matrix may begin within its first.
-    if ((slack != 0 && span == 0) || begin + kSpanBytes + slack > row_bytes) {
-      CopyGuarded(begin, stage);
+  /// Starts the copy of segment `turn` of the warp's share of the rows. What lies behind a row
+  /// becomes zero.
+  TW_DEVICE void Copy(int turn, u8* stage) const {
+    constexpr int kChunks = (kSegmentBytes + kMaxSkip + 15) / 16;
+    const int begin = turn * kSegmentBytes;
+    u8* to_row = stage + part * (kCopyRows * kRowBytes);
+    // Rows may end within a segment, and the matrix may begin within the first chunk of its first.
+    if ((slack != 0 && turn == 0) || begin + kSegmentBytes + slack > row_bytes) {
+      CopyGuarded(begin, to_row);
       return;
     }
-    const u32 smem = SmemAddress(stage) + static_cast<u32>(g * kRowBytes + 16 * t);
+    const u32 smem = SmemAddress(to_row) + static_cast<u32>(16 * lane);
     TW_UNROLL
-    for (int i = 0; i < 2 * kStrips; ++i) {
-      const int skip = Skip(w[i], span);
-      const u8* from = w[i] + (begin - skip + 16 * t);
+    for (int i = 0; i < kCopyRows; ++i) {
+      const u8* row = Row(part * kCopyRows + i);
+      const int skip = Skip(row, turn);
+      const u8* from = row + (begin - skip + 16 * lane);
       TW_UNROLL
-      for (int c = 0; c < kChunks; c += 4) {
-        if (16 * (c + 4) <= kSpanBytes || 16 * (c + t) < kSpanBytes + skip)
-          CopyChunk(smem + static_cast<u32>(8 * i * kRowBytes + 16 * c), from + 16 * c);
+      for (int c = 0; c < kChunks; c += 32) {
+        if (16 * (c + 32) <= kSegmentBytes || 16 * (c + lane) < kSegmentBytes + skip)
+          CopyChunk(smem + static_cast<u32>(i * kRowBytes + 16 * c), from + 16 * c);
       }
     }
   }
 
   /// The same for the ends of rows, reading no byte outside of the matrix.
-  TW_DEVICE void CopyGuarded(int begin, u8* stage) const {
-    u8* to_row = stage + g * kRowBytes;
+  TW_DEVICE void CopyGuarded(int begin, u8* to_row) const {
     TW_NO_UNROLL
-    for (int i = 0; i < 2 * kStrips; ++i, to_row += 8 * kRowBytes) {
-      const u8* row = w[0];
-      TW_UNROLL
-      for (int j = 1; j < 2 * kStrips; ++j) row = i == j ? w[j] : row;
-      const u8* from = row + begin;
+    for (int i = 0; i < kCopyRows; ++i, to_row += kRowBytes) {
+      const u8* from = Row(part * kCopyRows + i) + begin;
       const int skip = kAlign == 16 ? 0 : static_cast<int>(reinterpret_cast<u64>(from) % 16);
       TW_NO_UNROLL
-      for (int at = 16 * t - skip; at < kSpanBytes; at += 64) {
+      for (int at = 16 * lane - skip; at < kSegmentBytes; at += 512) {
         u8* to = to_row + (skip + at);
         if (kAlign < 16 && from + at < w_begin) {
           TW_NO_UNROLL
@@ -115,9 +132,9 @@ struct GemvQWarp {
     }
   }
 
-  /// x of one sub-block for this lane's column, as the B of two mma: elements 16 h + 4 t + {0, 2}
-  /// and {1, 3}, by part. `first`: the group's. Zeros behind the row.
-  TW_DEVICE void LoadX(int first, u32 (&b)[kParts][4]) const {
+  /// Loads x of one sub-block for this lane's column: elements 16 h + 4 t .. + 3. `first`: the
+  /// first element of the group. Zeros behind the row.
+  TW_DEVICE void LoadX(int first) {
     const u8* from = x + first * static_cast<i64>(FloatBytes<kTypeX>());
     const bool inside = first + 32 * (g / kColumns) < k;
     TW_UNROLL
@@ -125,24 +142,38 @@ struct GemvQWarp {
       const u8* at = from + 16 * h * FloatBytes<kTypeX>();
       if constexpr (kTypeX == Type::kF32) {
         const U32x4 r = inside ? LoadCached16(at) : U32x4{{0, 0, 0, 0}};
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) next_x.v[h][j] = r.v[j];
+      } else {
+        const U32x2 r = inside ? LoadCached8(at) : U32x2{{0, 0}};
+        next_x.v[h][0] = r.v[0];
+        next_x.v[h][1] = r.v[1];
+      }
+    }
+  }
+
+  /// What LoadX loaded as the B of two mma: elements {0, 2} and {1, 3} of each four, by part.
+  TW_DEVICE void SplitX(u32 (&b)[kParts][4]) const {
+    TW_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      if constexpr (kTypeX == Type::kF32) {
         float rest[4];
         TW_UNROLL
-        for (int j = 0; j < 4; ++j) rest[j] = FloatOf(r.v[j]);
+        for (int j = 0; j < 4; ++j) rest[j] = FloatOf(next_x.v[h][j]);
         TW_UNROLL
-        for (int part = 0; part < kParts; ++part) {
-          b[part][2 * h] = PermuteBytes(BitsOf(rest[0]), BitsOf(rest[2]), 0x7632u);
-          b[part][2 * h + 1] = PermuteBytes(BitsOf(rest[1]), BitsOf(rest[3]), 0x7632u);
+        for (int i = 0; i < kParts; ++i) {
           // The upper half of an f32 is a bf16, rounded towards zero: the difference is exact.
           TW_UNROLL
-          for (int j = 0; j < 4; ++j) {
-            const u32 pair = b[part][2 * h + j % 2];
-            rest[j] -= j < 2 ? LowBF16ToF32(pair) : HighBF16ToF32(pair);
+          for (int j = 0; j < 2; ++j) {
+            const u32 pair = PermuteBytes(BitsOf(rest[j]), BitsOf(rest[j + 2]), 0x7632u);
+            b[i][2 * h + j] = pair;
+            rest[j] -= LowBF16ToF32(pair);
+            rest[j + 2] -= HighBF16ToF32(pair);
           }
         }
       } else {
-        const U32x2 r = inside ? LoadCached8(at) : U32x2{{0, 0}};
-        b[0][2 * h] = PermuteBytes(r.v[0], r.v[1], 0x5410u);
-        b[0][2 * h + 1] = PermuteBytes(r.v[0], r.v[1], 0x7632u);
+        b[0][2 * h] = PermuteBytes(next_x.v[h][0], next_x.v[h][1], 0x5410u);
+        b[0][2 * h + 1] = PermuteBytes(next_x.v[h][0], next_x.v[h][1], 0x7632u);
       }
     }
   }
@@ -152,13 +183,12 @@ struct GemvQWarp {
   template <int kI, int kEnd>
   TW_DEVICE void MultiplySubBlocks(const typename F::Row (&rows)[2 * kStrips], int half, int column,
                                    const u32 (&b)[kParts][4],
-                                   float (&sums)[kStrips][F::kScales][4]) const {
+                                   float (&sums)[kStrips][kChains][4]) const {
     u32 own[kParts][4];
     TW_UNROLL
-    for (int part = 0; part < kParts; ++part) {
+    for (int i = 0; i < kParts; ++i) {
       TW_UNROLL
-      for (int i = 0; i < 4; ++i)
-        own[part][i] = kGroup == 1 || g / kColumns == column ? b[part][i] : 0;
+      for (int j = 0; j < 4; ++j) own[i][j] = kGroup == 1 || g / kColumns == column ? b[i][j] : 0;
     }
     TW_UNROLL
     for (int strip = 0; strip < kStrips; ++strip) {
@@ -169,9 +199,8 @@ struct GemvQWarp {
       for (int h = 0; h < 2; ++h) {
         const u32 a[4] = {low[h][0], high[h][0], low[h][1], high[h][1]};
         TW_UNROLL
-        for (int part = 0; part < kParts; ++part)
-          Mma16816<Type::kBF16>(sums[strip][h % F::kScales], a, own[part][2 * h],
-                                own[part][2 * h + 1]);
+        for (int i = 0; i < kParts; ++i)
+          Mma16816<Type::kBF16>(sums[strip][h % kChains], a, own[i][2 * h], own[i][2 * h + 1]);
       }
     }
     if constexpr (kI + 1 < kEnd) MultiplySubBlocks<kI + 1, kEnd>(rows, half, column + 1, b, sums);
@@ -182,22 +211,30 @@ struct GemvQWarp {
   TW_DEVICE void MultiplyGroup(const typename F::Row (&rows)[2 * kStrips],
                                const typename F::Head (&heads)[2 * kStrips], int first, int half) {
     u32 b[kParts][4];
-    LoadX(first + 128 * half + 32 * kI, b);
+    SplitX(b);
+    // Of the next group, or of the first one of the warp's next span.
+    constexpr bool kLast = kI + kGroup >= 4;
+    LoadX(first + 128 * half + 32 * (kI + kGroup) +
+          (kLast && (kGroup == 8 || half == 1) ? (kSplit - 1) * kGemvSpan : 0));
     float x_sums[4] = {};  // of x over the sub-block of each column
     if constexpr (F::kHasOffset) {
       const u32 ones[4] = {kOneBF16x2, kOneBF16x2, kOneBF16x2, kOneBF16x2};
       TW_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        Mma16816<Type::kBF16>(x_sums, ones, b[part][0], b[part][1]);
-        Mma16816<Type::kBF16>(x_sums, ones, b[part][2], b[part][3]);
+      for (int i = 0; i < kParts; ++i) {
+        Mma16816<Type::kBF16>(x_sums, ones, b[i][0], b[i][1]);
+        Mma16816<Type::kBF16>(x_sums, ones, b[i][2], b[i][3]);
       }
     }
-    float sums[kStrips][F::kScales][4] = {};
+    float sums[kStrips][kChains][4] = {};
     if constexpr (kGroup == 8) {
-      TW_UNROLL
+      TW_NO_UNROLL
       for (int i = 0; i < 2; ++i) MultiplySubBlocks<0, 4>(rows, i, 4 * i, b, sums);
     } else {
       MultiplySubBlocks<kI, kI + kGroup>(rows, half, 0, b, sums);
+    }
+    if constexpr (kChains > F::kScales) {
+      TW_UNROLL
+      for (int i = 0; i < 4 * kStrips; ++i) sums[i / 4][0][i % 4] += sums[i / 4][1][i % 4];
     }
     // Columns 2 t and 2 t + 1.
     const int s0 = 4 * half + kI + 2 * t / kColumns, s1 = 4 * half + kI + (2 * t + 1) / kColumns;
@@ -220,82 +257,79 @@ struct GemvQWarp {
     if constexpr (kI + kGroup < 4) MultiplyGroup<kI + kGroup>(rows, heads, first, half);
   }
 
-  TW_DEVICE void Multiply(int span, const u8* stage) {
+  TW_DEVICE void Multiply(int turn, const u8* stage) {
     typename F::Row rows[2 * kStrips];
     typename F::Head heads[2 * kStrips];
     TW_UNROLL
     for (int i = 0; i < 2 * kStrips; ++i) {
-      rows[i] = F::Row::At(stage + (8 * i + g) * kRowBytes, Skip(w[i], span));
+      const int row = 8 * i + g, skip = kAlign == 16 ? 0 : Skip(Row(row), turn);
+      rows[i] = F::Row::At(stage + row * kRowBytes, skip + part * kSpanBytes);
       heads[i] = F::LoadHead(rows[i]);
     }
     // Twice the same code: half of the time to compile.
     TW_NO_UNROLL
     for (int half = 0; half < (kGroup == 8 ? 1 : 2); ++half)
-      MultiplyGroup<0>(rows, heads, span * kGemvSpan, half);
+      MultiplyGroup<0>(rows, heads, (turn * kSplit + part) * kGemvSpan, half);
   }
 
-  /// Every kSplit-th span from `first` on. All warps make the same number of turns.
-  template <int kSplit>
-  TW_DEVICE void Run(int first) {
-    const int turns = ((k + kGemvSpan - 1) / kGemvSpan + kSplit - 1) / kSplit;
+  /// All segments. All warps make the same number of turns.
+  TW_DEVICE void Run() {
+    const int turns = (k + kSplit * kGemvSpan - 1) / (kSplit * kGemvSpan);
+    LoadX(part * kGemvSpan);
     u8* read = ring;
     u8* write = ring;
-    // One call of Copy serves the first spans too: its code is a good part of the kernel's.
+    // One call of Copy serves the first segments too: its code is a good part of the kernel's.
     TW_NO_UNROLL
     for (int turn = 1 - kStages; turn < turns; ++turn) {
       if (turn >= 0) {
-        CpAsyncWait<kStages - 2>();  // this lane's part of the span has landed
-        // All lanes' parts have landed, and all lanes have read the stage that is written next.
-        SyncWarp();
+        CpAsyncWait<kStages - 2>();  // this lane's part of the segment has landed
+        // All parts have landed, and all warps have read the stage that is written next.
+        __syncthreads();
       }
-      const int span = first + turn * kSplit;
-      if (turn + kStages - 1 < turns) Copy(span + (kStages - 1) * kSplit, write);
+      if (turn + kStages - 1 < turns) Copy(turn + kStages - 1, write);
       CpAsyncCommit();
       write = write == ring + (kStages - 1) * kStageBytes ? ring : write + kStageBytes;
       if (turn < 0) continue;
-      Multiply(span, read);
+      Multiply(turn, read);
       read = read == ring + (kStages - 1) * kStageBytes ? ring : read + kStageBytes;
     }
   }
 };
 
 /// The whole kernel. kWarps warps in kWarps / kSplit groups, each with kTileN / groups of the CTA's
-/// rows, whole strips of 16. `ring`: shared, [kWarps] rings, aligned to 16 bytes.
+/// rows, whole strips of 16. `ring`: shared, one for each group, aligned to 16 bytes.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, int kTileM, int kTileN, int kWarps,
           int kSplit, int kStages>
 TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
   constexpr int kGroups = kWarps / kSplit, kRows = kTileN / kGroups, kStrips = kRows / 16;
   static_assert(kGroups * kSplit == kWarps && 16 * kStrips * kGroups == kTileN, "whole strips");
-  using Warp = GemvQWarp<kTypeX, kTypeW, kTileM, kStrips, kStages>;
+  using Warp = GemvQWarp<kTypeX, kTypeW, kTileM, kStrips, kSplit, kStages>;
   __shared__ float partial[kWarps][kTileM][kRows];
 
   const int warp_id = static_cast<int>(threadIdx.x) / 32;
-  const int n0 = static_cast<int>(blockIdx.x) * kTileN, m0 = static_cast<int>(blockIdx.y) * kTileM;
-  const int first_row = n0 + warp_id / kSplit * kRows;
+  const int m0 = static_cast<int>(blockIdx.y) * kTileM;
   Warp warp;
-  warp.g = static_cast<int>(threadIdx.x) % 32 / 4;
-  warp.t = static_cast<int>(threadIdx.x) % 4;
+  warp.lane = static_cast<int>(threadIdx.x) % 32;
+  warp.g = warp.lane / 4;
+  warp.t = warp.lane % 4;
+  warp.part = warp_id % kSplit;
   warp.k = p.k;
-  const bool aligned = (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
-  warp.slack = aligned && Warp::kSpanBytes % 16 == 0 ? 0 : Warp::kMaxSkip;
   warp.row_bytes = p.k / Warp::F::kBlock * Warp::F::kBytes;
-  warp.ring = ring + warp_id * (kStages * Warp::kStageBytes);
+  warp.ring = ring + warp_id / kSplit * (kStages * Warp::kStageBytes);
   warp.w_begin = static_cast<const u8*>(p.w);
-  TW_UNROLL
-  for (int i = 0; i < 2 * kStrips; ++i) {
-    // Rows beyond the matrix read its last one and are not stored.
-    const int row = first_row + 8 * i + warp.g;
-    warp.w[i] = warp.w_begin + (row < p.n ? row : p.n - 1) * p.w_row_bytes;
-    KeepAddress(warp.w[i]);
-    TW_UNROLL
-    for (int j = 0; j < 2; ++j) warp.acc[i / 2][i % 2 * 2 + j] = 0.0f;
-  }
+  warp.w_row_bytes = p.w_row_bytes;
+  warp.first_row = static_cast<int>(blockIdx.x) * kTileN + warp_id / kSplit * kRows;
+  warp.last_row = p.n - 1;
+  const bool aligned = (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
+  warp.slack = aligned && Warp::kSegmentBytes % 16 == 0 ? 0 : Warp::kMaxSkip;
   const int column = m0 + warp.g % Warp::kColumns;
   warp.x = static_cast<const u8*>(p.x) + ((column < p.m ? column : p.m - 1) * p.ldx +
                                           32 * (warp.g / Warp::kColumns) + 4 * warp.t) *
                                              FloatBytes<kTypeX>();
   KeepAddress(warp.x);
-  warp.template Run<kSplit>(warp_id % kSplit);
+  TW_UNROLL
+  for (int i = 0; i < 4 * kStrips; ++i) warp.acc[i / 4][i % 4] = 0.0f;
+  warp.Run();
 
   TW_UNROLL
   for (int i = 0; i < 4 * kStrips; ++i) {
@@ -316,20 +350,7 @@ TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
     }
   }
   __syncthreads();  // every warp's sums are there before any thread adds those of a row
-
-  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kTileN; i += kWarps * 32) {
-    const int m = i / kTileN, row = i % kTileN;
-    if (m0 + m >= p.m || n0 + row >= p.n) continue;
-    float sum = 0.0f;
-    TW_UNROLL
-    for (int s = 0; s < kSplit; ++s) sum += partial[row / kRows * kSplit + s][m][row % kRows];
-    float value = p.alpha * sum;
-    if constexpr (kTypeC != Type::kNone) {
-      if (p.beta != 0.0f)
-        value = Fma(p.beta, LoadElement<kTypeC>(p.c, (m0 + m) * p.ldc + n0 + row), value);
-    }
-    StoreElement<kTypeY>(p.y, (m0 + m) * p.ldy + n0 + row, value);
-  }
+  StoreSums<kTypeC, kTypeY, kSplit>(p, partial);
 }
 
 }  // namespace tw
