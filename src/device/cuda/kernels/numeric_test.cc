@@ -57,6 +57,20 @@ TEST(KernelNumericTest, RoundingIsThatOfTheHostLibraryExceptTheBitsOfNan) {
   }
 }
 
+TEST(KernelNumericTest, BytesOfTwoWordsArePickedByNibbles) {
+  EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x3210u), 0x33221100u);
+  EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x7654u), 0x77665544u);
+  EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x5410u), 0x55441100u);
+  EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x7632u), 0x77663322u);
+  EXPECT_EQ(tw::AndOr(0xffff0000u, 0x0ff00ff0u, 0x00000003u), 0x0ff00003u);
+}
+
+TEST(KernelNumericTest, PairsOfBF16AreMultipliedAndAddedEachByItself) {
+  // {3, -2} * {1, 5} + {-128, 4}
+  EXPECT_EQ(tw::FmaBF16x2(tw::PackBF16(3, -2), tw::PackBF16(1, 5), tw::PackBF16(-128, 4)),
+            tw::PackBF16(-125, -6));
+}
+
 TEST(KernelNumericTest, AFunnelShiftTakesTheMiddleOfTwoWords) {
   EXPECT_EQ(tw::FunnelRight(0x44332211u, 0x88776655u, 16), 0x66554433u);
   EXPECT_EQ(tw::FunnelRight(0x44332211u, 0x88776655u, 0), 0x44332211u);
