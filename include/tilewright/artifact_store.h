@@ -188,7 +188,8 @@ class ArtifactStore {
     bool negative = false;  ///< a remembered failure; `trouble` has the compiler's first line
     std::string trouble;    ///< of an entry that cannot be read
   };
-  /// Every entry of every layer but memory, read and checked; nothing is stamped or moved away.
+  /// Every entry of every layer but memory, read whole and checked, since it tells of each whether
+  /// it is sound: about 0.2 ms for one of 60 KB. Nothing is stamped or moved away.
   std::vector<EntryInfo> List() const;
   /// The bytes of an entry that List told of, checked as when it is used (owner, mode, digests, its
   /// key), for Import elsewhere: of a bundle's entry EncodeArtifact of what it holds. kNotFound
@@ -244,7 +245,7 @@ class ArtifactStore {
     std::vector<KeyDifference> differences;
   };
   /// Which layer would serve `spec`, and where none would, the nearest stored entry, field by
-  /// field. Compiles nothing and counts nothing.
+  /// field, for which all are read as List does. Compiles nothing and counts nothing.
   Result<MissExplanation> Explain(const KernelSpec& spec) const;
 
   /// Puts an artifact's bytes into the user's folder (cache import). True if it was not there.

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <limits>
 
 #include "dir_fixture.h"
 #include "faulty_filesystem.h"
