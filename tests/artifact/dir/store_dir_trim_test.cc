@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "dir_fixture.h"
@@ -17,16 +18,15 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kNow = 2'000'000'000;
 constexpr std::int64_t kHour = 3600, kDay = 24 * kHour;
 
-class StoreDirTrim : public testing::Test {
+class StoreDirTrim : public StoreDirTest {
  protected:
   StoreDirTrim() { files_.SetNow(kNow); }
 
   std::unique_ptr<StoreDir> OpenCapped(std::uint64_t entries, std::uint64_t bytes = 0) {
     StoreDir::Options options;
-    options.files = &files_;
     options.max_entries = entries;
     options.max_bytes = bytes;
-    return StoreDir::Open(root_, options);
+    return OpenFaulty(options);
   }
   /// Entries 0 to count - 1; number i was used i hours after kNow - 100 days.
   void Fill(int count) {
@@ -52,10 +52,6 @@ class StoreDirTrim : public testing::Test {
     }
     return left;
   }
-
-  TempFolder folder_;
-  const std::string root_ = folder_.Sub("store");
-  FaultyFilesystem files_;
 };
 
 TEST_F(StoreDirTrim, TrimsToFourFifthsLeastRecentlyUsedFirst) {
@@ -363,6 +359,56 @@ TEST_F(StoreDirTrim, QuarantineIsKeptAWeekAndBounded) {
   EXPECT_EQ(dir->Sweep(false).removed_quarantined, 9u);
   EXPECT_EQ(NamesIn(quarantine).size(), 64u);
   EXPECT_EQ(dir->Sweep(false).removed_quarantined, 0u);
+}
+
+TEST_F(StoreDirTrim, RefusalsAreKeptForTheirTimeAndBounded) {
+  const auto dir = OpenCapped(0);
+  const auto path = [&](int i) {
+    char hex[65];
+    std::snprintf(hex, sizeof hex, "%064x", i);
+    return root_ + "/v1/neg/00/" + (hex + 2) + ".twn";
+  };
+  fs::create_directories(root_ + "/v1/neg/00");
+  constexpr int kKept = 4096;
+  for (int i = 0; i < kKept + 7; ++i) {
+    WriteText(path(i), "x");
+    SetStamp(path(i), kNow - (i == 30 ? 2 * kDay : i < 5 ? 100 + i : 1));
+  }
+  // The one that is too old, and of the others the six least recent.
+  EXPECT_EQ(dir->Sweep(true).removed_negative, 7u);
+  EXPECT_EQ(dir->Sweep(false).removed_negative, 7u);
+  EXPECT_EQ(dir->GetTotals().negative, static_cast<std::uint64_t>(kKept));
+  for (const int gone : {0, 1, 2, 3, 4, 30}) EXPECT_FALSE(fs::exists(path(gone))) << gone;
+}
+
+TEST_F(StoreDirTrim, RefusalsSweepOnceAnHourToo) {
+  const auto dir = OpenCapped(0);
+  const std::string left = root_ + "/v1/tmp/a.b.1.0";
+  ASSERT_EQ(dir->PublishNegative(MakeTestEntry(1).action, {"log", kNow, "a", "r"}),
+            StoreDir::Published::kNew);
+  WriteText(left, "x");
+  SetStamp(left, 1000);
+  files_.SetNow(kNow + kHour);
+  ASSERT_EQ(dir->PublishNegative(MakeTestEntry(2).action, {"log", kNow, "a", "r"}),
+            StoreDir::Published::kNew);
+  EXPECT_FALSE(fs::exists(left));
+}
+
+TEST_F(StoreDirTrim, WithoutABootIdNoProcessIsKnownToBeDead) {
+  const pid_t dead = StartChild([] {});
+  (void)WaitFor(dead);
+  StoreDir::Options options;
+  options.files = &files_;
+  options.process = {
+      .host = "aaaaaaaaaaaa", .boot = std::string(ProcessIdentity::kUnknown), .pid = getpid()};
+  const auto dir = StoreDir::Open(root_, options);
+  const std::string left = root_ + "/v1/tmp/aaaaaaaaaaaa.000000000000." + std::to_string(dead) +
+                           ".0123456789abcdef0123456789abcdef";
+  WriteText(left, "x");
+  SetStamp(left, kNow);
+  EXPECT_EQ(dir->Sweep(false).removed_temporaries, 0u);
+  files_.SetNow(kNow + kDay + 1);
+  EXPECT_EQ(dir->Sweep(false).removed_temporaries, 1u);
 }
 
 TEST_F(StoreDirTrim, PublishSweepsOnceAnHour) {

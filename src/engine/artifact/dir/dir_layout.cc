@@ -32,7 +32,7 @@ std::string Sharded(const std::string& folder, const ArtifactKey& key, std::stri
 /// The first 12 hexadecimal digits of a digest.
 std::string ShortDigest(std::string_view a, std::string_view b) {
   const Result<Sha256Digest> digest = Sha256({a, std::string_view("\n"), b});
-  return digest ? HexOf(*digest).substr(0, 12) : "000000000000";
+  return digest ? HexOf(*digest).substr(0, 12) : std::string(ProcessIdentity::kUnknown);
 }
 
 std::string TextOf(const char* path) {
@@ -101,6 +101,7 @@ bool OwnerIsDead(std::string_view name, const ProcessIdentity& self) {
     parts[i] = name.substr(0, dot);
     name.remove_prefix(std::min(name.size(), dot + 1));
   }
+  if (self.boot == ProcessIdentity::kUnknown) return false;
   if (parts[0] != self.host || parts[1] != self.boot) return false;
   std::int64_t pid = 0;
   const char* const end = parts[2].data() + parts[2].size();
@@ -148,8 +149,10 @@ ProcessIdentity ProcessIdentity::Current() {
     struct stat space {};
     const std::string pids =
         stat("/proc/self/ns/pid", &space) == 0 ? std::to_string(space.st_ino) : "";
+    const std::string boot = TextOf("/proc/sys/kernel/random/boot_id");
+    const bool told = !boot.empty() && !pids.empty();
     return Machine{ShortDigest(TextOf("/etc/machine-id"), name.data()),
-                   ShortDigest(TextOf("/proc/sys/kernel/random/boot_id"), pids)};
+                   told ? ShortDigest(boot, pids) : std::string(ProcessIdentity::kUnknown)};
   }();
   return {machine.host, machine.boot, getpid()};
 }

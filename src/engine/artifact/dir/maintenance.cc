@@ -224,13 +224,26 @@ std::uint64_t StoreDir::Impl::SweepTemporaries(bool dry_run) {
 
 std::uint64_t StoreDir::Impl::SweepNegatives(bool dry_run) {
   const std::int64_t now = Now();
-  std::uint64_t removed = 0;
+  struct Refusal {
+    std::int64_t stamp_s;
+    std::string path;
+    bool old;
+  };
+  std::vector<Refusal> refusals;
   Walk(layout.negatives, kNegativeSuffix, [&](const ArtifactKey&, const std::string& path) {
     Filesystem::Stat stat;
     if (files.StatPath(path.c_str(), stat) != 0 || !stat.IsRegular()) return;
-    if (!OldFile(stat, std::max<std::int64_t>(options.negative_ttl_s, 1), now)) return;
-    if (dry_run || files.Unlink(path.c_str()) == 0) ++removed;
+    refusals.push_back({stat.mtime_s, path,
+                        OldFile(stat, std::max<std::int64_t>(options.negative_ttl_s, 1), now)});
   });
+  std::sort(refusals.begin(), refusals.end(), [](const Refusal& a, const Refusal& b) {
+    return std::tie(a.old, b.stamp_s, a.path) < std::tie(b.old, a.stamp_s, b.path);
+  });
+  std::uint64_t removed = 0;
+  for (std::size_t i = 0; i < refusals.size(); ++i) {
+    if (!refusals[i].old && i < kNegativeFiles) continue;
+    if (dry_run || files.Unlink(refusals[i].path.c_str()) == 0) ++removed;
+  }
   return removed;
 }
 

@@ -249,6 +249,7 @@ StoreDir::Published StoreDir::Impl::PublishNegative(const ArtifactKey& action,
     if (error == 0) {
       temporary.Renamed();
       if (options.durable) SyncFolder(shard);
+      SweepNowAndThen();
       return Published::kNew;
     }
     if (error == -ENOENT || error == -ESTALE) {

@@ -18,8 +18,11 @@ namespace tilewright {
 /// share a folder.
 struct ProcessIdentity {
   std::string host;  ///< short digest of the machine id and host name: hexadecimal digits
-  std::string boot;  ///< short digest of the boot id and the pid namespace: hexadecimal digits
+  /// Short digest of the boot id and the pid namespace: hexadecimal digits. kUnknown where the
+  /// system does not tell: then no process is known to be gone.
+  std::string boot;
   std::int64_t pid = 0;
+  static constexpr std::string_view kUnknown = "000000000000";
   static ProcessIdentity Current();
 };
 
@@ -124,9 +127,9 @@ class StoreDir {
   /// the last 10 minutes unless `force`. Skipped where another process trims, or one did less than
   /// 60 s ago, unless `force`. Publish calls it where there is no room.
   ArtifactStore::GcReport Trim(bool force, bool dry_run);
-  /// Removes temporary files of processes that are provably dead or older than 24 h, expired
-  /// refusals, and quarantined files older than 7 days or beyond the newest 64. Publish calls it
-  /// once an hour.
+  /// Removes temporary files of processes that are provably dead or older than 24 h, refusals that
+  /// are expired or beyond the newest 4,096, and quarantined files older than 7 days or beyond the
+  /// newest 64. Publish and PublishNegative call it once an hour.
   ArtifactStore::GcReport Sweep(bool dry_run);
 
   /// Entries that this object removed to stay within the caps, by Trim or Publish.

@@ -24,6 +24,7 @@ inline constexpr std::int64_t kSweepSeconds = 3600;       ///< between two sweep
 inline constexpr std::int64_t kTemporarySeconds = 86400;  ///< then nobody writes it any more
 inline constexpr std::int64_t kQuarantineSeconds = 7 * 86400;
 inline constexpr std::size_t kQuarantineFiles = 64;
+inline constexpr std::size_t kNegativeFiles = 4096;
 
 struct StoreDir::Impl {
   Impl(const std::string& root, Options wanted);
