@@ -107,9 +107,13 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path, Special special,
   }
   static std::atomic<unsigned> counter{0};
   file.target_ = std::move(target->path);
-  const std::string temporary =
-      Format("{}.{}.{}.tmp", file.target_, getpid(), counter.fetch_add(1));
-  file.fd_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  std::string temporary;
+  do {
+    // One that is there was left by a process that was killed and had our number, as the first of
+    // every container has.
+    temporary = Format("{}.{}.{}.tmp", file.target_, getpid(), counter.fetch_add(1));
+    file.fd_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (file.fd_ < 0 && errno == EEXIST);
   if (file.fd_ < 0) return IoError("create", temporary, errno);
   file.temporary_ = temporary;
   if (target->mode && fchmod(file.fd_, *target->mode) != 0) return IoError("write", path, errno);

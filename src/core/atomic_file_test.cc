@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -127,6 +128,23 @@ TEST_F(AtomicFileTest, AReplacedFileKeepsItsMode) {
   struct stat info {};
   ASSERT_EQ(stat(Path("secret").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+// In a container the next process has the number of the one that was killed.
+TEST_F(AtomicFileTest, WhatAKilledProcessOfOurNumberLeftIsNotInTheWay) {
+  std::string next;  // the name that is due
+  {
+    const Result<AtomicFile> file = AtomicFile::Create(Path("bundle"));
+    ASSERT_TRUE(file);
+    const std::string name = fs::directory_iterator(folder_)->path().string();
+    const std::string before = Path("bundle") + "." + std::to_string(getpid()) + ".";
+    ASSERT_EQ(name.rfind(before, 0), 0u) << name;
+    next = before + std::to_string(std::stoul(name.substr(before.size())) + 1) + ".tmp";
+  }
+  std::ofstream(next) << "half";
+  EXPECT_TRUE(WriteFileAtomic(Path("bundle"), "new"));
+  EXPECT_EQ(*ReadFile(Path("bundle")), "new");
+  EXPECT_EQ(*ReadFile(next), "half");
 }
 
 TEST_F(AtomicFileTest, WhatIsNoRegularFileIsRefusedOrWrittenDirectlyAndNeverReplaced) {
