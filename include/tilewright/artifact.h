@@ -47,4 +47,8 @@ Result<std::string> EncodeArtifact(const ArtifactData& data);
 /// `bytes`.
 Result<ArtifactData> DecodeArtifact(std::string_view bytes);
 
+/// Whether a file that begins with these bytes (4 are enough) is meant as an entry file, sound or
+/// not.
+bool IsEntryFile(std::string_view bytes);
+
 }  // namespace tilewright

@@ -38,9 +38,15 @@ struct BundleWriteOptions {
 Result<std::string> EncodeBundle(std::span<const ArtifactData> artifacts,
                                  const BundleWriteOptions& options = {});
 
+/// Bundle::Digest of these bytes, of which the header is checked and nothing else read.
+Result<std::string> BundleDigest(std::string_view bundle);
+
 /// Writes a bundle's bytes so that a reader sees the old file or the new one, whole. A process that
 /// has the old one open keeps it. kNotFound where the folder is missing, kIo.
 Status WriteBundleFile(const std::string& path, std::string_view bytes);
+
+/// Whether a file that begins with these bytes (8 are enough) is meant as a bundle, sound or not.
+bool IsBundleFile(std::string_view bytes);
 
 /// What a process can use; an entry is compared with it field by field.
 struct BundleNeeds {
@@ -132,6 +138,7 @@ class Bundle {
 
   struct VerifyResult {
     std::size_t good = 0;               ///< entries
+    std::size_t newer = 0;              ///< of a newer format: sound as far as can be told here
     std::vector<std::string> troubles;  ///< one line each, with the entry's request key
     bool is_signed = false;             ///< and the signature is right
   };

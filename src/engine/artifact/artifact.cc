@@ -397,4 +397,10 @@ Result<std::string> EncodeArtifact(const ArtifactData& data) {
 
 Result<ArtifactData> DecodeArtifact(std::string_view bytes) { return EntryReader(bytes).Read(); }
 
+bool IsEntryFile(std::string_view bytes) {
+  // What stands behind these is broken by a conversion of line ends, of which DecodeArtifact tells.
+  constexpr std::size_t kName = 4;
+  return bytes.substr(0, kName) == kEntryMagic.substr(0, kName);
+}
+
 }  // namespace tilewright

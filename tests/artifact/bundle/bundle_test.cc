@@ -19,6 +19,7 @@ namespace {
 using test::SomeArtifacts;
 using test::TempFolder;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string Encode(std::span<const ArtifactData> artifacts,
                    const BundleWriteOptions& options = {}) {
@@ -194,6 +195,8 @@ TEST(Bundle, NamesItsContentByADigest) {
   SomeArtifacts some;
   const std::string one = Encode(some.MakeSeveral(3)), two = Encode(some.MakeSeveral(4));
   EXPECT_EQ(Parse(one)->Digest().size(), 64u);
+  EXPECT_EQ(BundleDigest(one).value(), Parse(one)->Digest());
+  EXPECT_FALSE(BundleDigest(one.substr(0, 100)));
   EXPECT_NE(Parse(one)->Digest(), Parse(two)->Digest());
 }
 
@@ -257,7 +260,17 @@ TEST(Bundle, AnEntryOfANewerFormatIsRefusedAndOthersServe) {
   EXPECT_EQ(bundle->Load(1).error().code, ErrorCode::kUnsupported);
   EXPECT_TRUE(bundle->Load(0));
   EXPECT_FALSE(bundle->Check(2, {}));
-  EXPECT_EQ(bundle->Verify().good, 2u);
+  // That is no damage; damage of its payloads is.
+  Bundle::VerifyResult verified = bundle->Verify();
+  EXPECT_EQ(verified.good, 2u);
+  EXPECT_EQ(verified.newer, 1u);
+  EXPECT_THAT(verified.troubles, IsEmpty());
+  bytes[bundle->entry(1).offset] ^= 1;
+  verified = Parse(bytes)->Verify();
+  EXPECT_EQ(verified.good, 2u);
+  EXPECT_EQ(verified.newer, 0u);
+  ASSERT_EQ(verified.troubles.size(), 1u);
+  EXPECT_THAT(verified.troubles[0], HasSubstr("its cubin differs"));
 }
 
 TEST(Bundle, ADamagedPayloadIsToldAtLoadAndOthersServe) {
