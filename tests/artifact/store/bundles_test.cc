@@ -242,6 +242,13 @@ TEST_F(StoreBundles, ReportsCoverBundles) {
   ASSERT_THAT(miss->differences, SizeIs(1));
   EXPECT_EQ(miss->differences[0].field, "param0");
   EXPECT_THAT(miss->nearest, HasSubstr("a.twb"));
+  // A bundle serves whatever compiler is here, so none is named.
+  auto options = Bare(CacheMode::kNormal, bundle);
+  options.compiler = MakeFakeCompiler({.version = "13.1"});
+  const auto other = OpenFake(options)->Explain(GemmSpec(2));
+  ASSERT_TRUE(other);
+  ASSERT_THAT(other->differences, SizeIs(1));
+  EXPECT_EQ(other->differences[0].field, "param0");
   EXPECT_EQ(store->Verify(false).good, 2u);
 }
 

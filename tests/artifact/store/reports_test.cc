@@ -259,9 +259,34 @@ TEST_F(StoreReports, ExplainNamesTheNearestEntryFieldByField) {
   EXPECT_THAT(compiler_changed->differences,
               ElementsAre(Differs("compiler version", "13.1", "13.0"),
                           Differs("compiler builtins_version", "13.1", "13.0")));
+  options.compiler = nullptr;
+  options.nvrtc.path = folder / "none";
+  const auto no_compiler = OpenFake(options)->Explain(GemmSpec());
+  ASSERT_TRUE(no_compiler);
+  EXPECT_EQ(no_compiler->layers.back().reason, MissReason::kIgnored);
+  EXPECT_THAT(no_compiler->layers.back().detail, HasSubstr("none"));
+  ASSERT_THAT(no_compiler->differences, SizeIs(1));
+  EXPECT_EQ(no_compiler->differences[0].field, "compiler");
+  EXPECT_EQ(no_compiler->differences[0].wanted, "none");
+  EXPECT_THAT(no_compiler->differences[0].stored, HasSubstr("13.0"));
   // Asking counts nothing and compiles nothing.
   EXPECT_EQ(store->process_counters().requests_missed, 0u);
   EXPECT_EQ(compiler->compiles(), 2);
+}
+
+TEST_F(StoreReports, AnEntryThatAnotherProcessTrimsMeanwhileIsNoDamage) {
+  const auto store = Open();
+  for (const KernelSpec& spec : GemmSpecs(3)) ASSERT_TRUE(store->Compile(spec));
+  CompileControl control;
+  // Asked for the first time between listing the entries and reading them.
+  control.cancelled = [&] {
+    const auto files = EntryFilesUnder(root);
+    if (files.size() == 3) std::filesystem::remove(files[1]);
+    return false;
+  };
+  const auto report = store->Verify(false, control);
+  EXPECT_EQ(report.good, 2u);
+  EXPECT_THAT(report.troubles, IsEmpty());
 }
 
 TEST_F(StoreReports, VerificationCompilesSideBySideAndReportsInTheOrderOfKeys) {

@@ -110,10 +110,11 @@ Result<std::vector<KernelSpec>> ParseSpecList(std::string_view text, std::string
   std::size_t number = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    const std::string_view line = Trim(text.substr(0, end));
+    const std::string_view whole = text.substr(0, end);
+    const std::string_view line = Trim(whole.substr(0, whole.find('#')));  // no name has a #
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     ++number;
-    if (line.empty() || line.front() == '#') continue;
+    if (line.empty()) continue;
     auto spec = ParseSpecName(line);
     if (!spec) {
       return Fail(ErrorCode::kInvalidArgument,

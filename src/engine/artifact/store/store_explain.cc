@@ -20,16 +20,19 @@ class Nearest {
   Nearest(const KernelRequest& request, Explanation& explanation)
       : request_(request), explanation_(explanation) {}
 
-  void Offer(const ArtifactData& data, const std::string& place) {
+  /// `by_compiler`: of a layer that is asked by action key, where the compiler matters.
+  void Offer(const ArtifactData& data, const std::string& place, bool by_compiler) {
     auto differences = DiffKeyRecords(request_.record.bytes, data.request_record);
     if (!differences) return;
-    if (request_.action) {
+    if (by_compiler && request_.action) {
       const auto action = DiffKeyRecords(request_.action->bytes, data.action_record);
       if (!action) return;
       for (const KeyDifference& one : *action) {
         if (one.field == "request") continue;  // said field by field
         differences->push_back({"compiler " + one.field, one.wanted, one.stored});
       }
+    } else if (by_compiler) {
+      differences->push_back({"compiler", "none", data.compiler.ToString()});
     }
     const std::size_t distance =
         differences->size() + (data.spec.family == request_.spec.family ? 0 : 1000);
@@ -84,9 +87,9 @@ void ExplainFolder(const FolderLayers::Folder& folder, const KernelRequest& requ
   layer.layer = folder.layer;
   layer.place = folder.dir->root();
   if (!request.action) {
-    layer.detail = request.no_compiler ? "not asked: entries are named by compiler, and " +
-                                             request.no_compiler->message
-                                       : "not asked";
+    layer.reason = MissReason::kIgnored;
+    layer.detail = "its entries are named by compiler";
+    if (request.no_compiler) layer.detail += ", and " + request.no_compiler->message;
   } else if (look.ignored) {
     layer.reason = MissReason::kIgnored;
   } else {
@@ -139,13 +142,13 @@ Result<ArtifactStore::MissExplanation> ArtifactStore::Explain(const KernelSpec& 
   Nearest nearest(*request, explanation);
   for (const auto& bundle : impl_->bundles.all()) {
     for (std::size_t i = 0; i < bundle->size(); ++i) {
-      if (const auto data = bundle->Load(i)) nearest.Offer(*data, bundle->path());
+      if (const auto data = bundle->Load(i)) nearest.Offer(*data, bundle->path(), false);
     }
   }
   for (const auto& folder : impl_->folders.all()) {
     for (const StoreDir::EntryFile& file : folder.dir->Entries()) {
       const StoreDir::Lookup lookup = folder.dir->Look(file.action);
-      if (lookup.found) nearest.Offer(lookup.found->data, file.path);
+      if (lookup.found) nearest.Offer(lookup.found->data, file.path, true);
     }
   }
   return explanation;

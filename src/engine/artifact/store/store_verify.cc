@@ -103,8 +103,10 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
       if (!lookup.found) lookup = dir->Find(task.file->action);
       if (lookup.quarantined) impl_->Count(CounterIndex(&ArtifactCounters::quarantined));
       if (!lookup.found) {
-        report.troubles.push_back(Format("{}: {}", task.file->path,
-                                         lookup.detail.empty() ? "it is gone" : lookup.detail));
+        // Without a word about it, it went meanwhile: another process trims, which is no damage.
+        if (!lookup.detail.empty()) {
+          report.troubles.push_back(Format("{}: {}", task.file->path, lookup.detail));
+        }
         return;
       }
       ++report.good;
