@@ -42,6 +42,10 @@ function(tilewright_add_bundle target)
   elseif(NOT B_OUTPUT MATCHES "^[^/]+$")
     message(FATAL_ERROR "${where}: OUTPUT ${B_OUTPUT} is a path; it is the name of a file beside the target's")
   endif()
+  string(MAKE_C_IDENTIFIER ${B_OUTPUT} name)
+  if(TARGET ${target}_bundle_${name})
+    message(FATAL_ERROR "${where}: OUTPUT ${B_OUTPUT}: the target has a bundle of this name, or of one that differs in punctuation only")
+  endif()
 
   # The command: a path that was named, ours in this build, or that of the installed package.
   if(TILEWRIGHT_COMMAND)
@@ -83,15 +87,20 @@ function(tilewright_add_bundle target)
     DEPENDS ${depends}
     COMMENT "Compiling the kernels of ${B_OUTPUT}" VERBATIM)
 
-  # Not a step of the target's own: that would run only when the target is linked again, not when the list changes.
-  set(copy "")
+  # Not a step of the target's own: that would run only when the target is linked again, not when the list changes. And not of
+  # a target without an output: that would run in every build.
+  set(done ${bundle})
   get_target_property(type ${target} TYPE)
   if(type MATCHES "^(EXECUTABLE|(STATIC|SHARED|MODULE)_LIBRARY)$")
-    set(copy COMMAND ${CMAKE_COMMAND} -E make_directory $<TARGET_FILE_DIR:${target}>
-      COMMAND ${CMAKE_COMMAND} -E copy_if_different ${bundle} $<TARGET_FILE_DIR:${target}>/${B_OUTPUT})
+    set(done ${bundle}.placed$<CONFIG>)
+    add_custom_command(OUTPUT ${done}
+      COMMAND ${CMAKE_COMMAND} -E make_directory $<TARGET_FILE_DIR:${target}>
+      COMMAND ${CMAKE_COMMAND} -E copy_if_different ${bundle} $<TARGET_FILE_DIR:${target}>/${B_OUTPUT}
+      COMMAND ${CMAKE_COMMAND} -E touch ${done}
+      DEPENDS ${bundle}
+      COMMENT "Placing ${B_OUTPUT} beside ${target}" VERBATIM)
   endif()
-  string(MAKE_C_IDENTIFIER ${B_OUTPUT} name)
-  add_custom_target(${target}_bundle_${name} ALL ${copy} DEPENDS ${bundle} VERBATIM)
+  add_custom_target(${target}_bundle_${name} ALL DEPENDS ${done})
   if(NOT TARGET ${target}_bundles)
     add_custom_target(${target}_bundles)
     # In the build of Tilewright itself the command would otherwise wait for the bundle that it makes.

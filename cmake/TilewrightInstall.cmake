@@ -49,7 +49,6 @@ if(TILEWRIGHT_BUNDLE_ARCHS)
   if(NOT TARGET tilewright_cli)
     message(FATAL_ERROR "TILEWRIGHT_BUNDLE_ARCHS needs the command that builds the bundle: TILEWRIGHT_BUILD_CLI=ON")
   endif()
-  include(TilewrightBundle)
   tilewright_add_bundle(tilewright_cli ARCHS ${TILEWRIGHT_BUNDLE_ARCHS} ALL OUTPUT tilewright.twb
     INSTALL_DESTINATION ${CMAKE_INSTALL_DATADIR}/tilewright)
 endif()

@@ -1,5 +1,5 @@
 # What tilewright_add_bundle promises, with a command that compiles nothing.
-# Usage: cmake -DWORK_DIR=.. -DSOURCE_DIR=.. -DGENERATOR=.. -DCC=.. -P bundle_function_test.cmake
+# Usage: cmake -DWORK_DIR=.. -DSOURCE_DIR=.. -DGENERATOR=.. -DCC=.. -DCXX=.. -P bundle_function_test.cmake
 function(step)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT code EQUAL 0)
@@ -53,6 +53,10 @@ expect_calls(2 "built")
 
 step(${CMAKE_COMMAND} --build ${build})
 expect_calls(2 "built again, nothing changed")
+step(${CMAKE_COMMAND} --build ${build})
+if(output MATCHES "Compiling|Placing|copy_if_different")
+  message(FATAL_ERROR "nothing changed, and yet something was done: ${output}")
+endif()
 later()
 file(WRITE ${source}/kernels.txt "second\n")
 step(${CMAKE_COMMAND} --build ${build})
@@ -92,4 +96,17 @@ expect_refusal(no_kernels "LIST file, MODEL file or ALL")
 expect_refusal(unknown_word "KERNELS;a.txt")
 expect_refusal(no_value "without a value")
 expect_refusal(output_path "sub/k.twb is a path")
+expect_refusal(twice "OUTPUT k.twb: the target has a bundle of this name")
 expect_refusal(no_command "TILEWRIGHT_COMMAND may name one")
+
+# Tilewright itself in the tree of such a project (add_subdirectory, FetchContent): the function is there, with the command of
+# this build.
+file(WRITE ${WORK_DIR}/tree/CMakeLists.txt "cmake_minimum_required(VERSION 3.22)\nproject(tree LANGUAGES C CXX)\n"
+  "add_subdirectory(${SOURCE_DIR} tilewright)\nadd_library(program INTERFACE)\n"
+  "tilewright_add_bundle(program ARCHS sm_80 ALL)\n"
+  "get_target_property(command tilewright_cli OUTPUT_NAME)\nmessage(\"command: \${command}\")\n")
+step(${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK_DIR}/tree -B ${WORK_DIR}/tree/build -DCMAKE_C_COMPILER=${CC}
+  -DCMAKE_CXX_COMPILER=${CXX})
+if(NOT output MATCHES "command: tilewright\n")
+  message(FATAL_ERROR "in the tree of another project: ${output}")
+endif()
