@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "artifacts.h"
 #include "console.h"
@@ -40,7 +38,11 @@ Result<std::vector<KernelSpec>> FromList(const std::string& file,
                                          const KernelFamilies& families) {
   Result<std::string> text = ReadFile(file);
   if (!text) return Fail(text.error());
-  Result<std::vector<KernelSpec>> listed = ParseSpecList(*text, file);
+  const std::string name = file == "-" ? "standard input" : file;
+  Result<std::vector<KernelSpec>> listed = ParseSpecList(*text, name);
+  if (listed && listed->empty()) {
+    return Fail(ErrorCode::kInvalidArgument, name + " lists no kernel");
+  }
   if (!listed || archs.empty()) return listed;
   std::vector<KernelSpec> specs;
   for (const KernelSpec& line : *listed) {
@@ -61,7 +63,7 @@ Result<std::vector<KernelSpec>> FromList(const std::string& file,
     }
     if (made == 0) {
       return Fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} can be made for none of the architectures: {}", file,
+                  fmt::format("{}: {} can be made for none of the architectures: {}", name,
                               SpecName(line), reason));
     }
   }
@@ -96,9 +98,6 @@ Result<std::vector<KernelSpec>> WantedKernels(const BundleBuildOptions& options,
     }
     specs.insert(specs.end(), more.begin(), more.end());
   }
-  if (specs.empty()) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("{} lists no kernel", options.list));
-  }
   return specs;
 }
 
@@ -131,6 +130,18 @@ std::string SignerText(const Bundle& bundle) {
   return signer ? "signed by " + PublicKeyText(*signer) : "not signed";
 }
 
+/// A report that names the bundle: path, digest, signer.
+Report Name(const BundleFileOptions& options, const Bundle& bundle) {
+  Report report;
+  report.Set("path", options.file).Set("digest", bundle.Digest());
+  if (const std::optional<Ed25519Public> signer = bundle.signer()) {
+    report.Set("signer", PublicKeyText(*signer));
+  } else {
+    report.SetNull("signer");
+  }
+  return report;
+}
+
 Result<std::shared_ptr<const Bundle>> OpenBundle(const BundleFileOptions& options) {
   SetUpLog(options.common);
   Bundle::OpenOptions open;
@@ -143,6 +154,10 @@ Result<std::shared_ptr<const Bundle>> OpenBundle(const BundleFileOptions& option
 int BuildBundle(const BundleBuildOptions& options) {
   if (options.list.empty() && options.model.empty() && !options.all) {
     return Usage("name the kernels: --model FILE, --list FILE or --all", "bundle build");
+  }
+  if (options.output == "-") {
+    return Usage("-o -: a bundle is a file, which its readers map; it has no stream form",
+                 "bundle build");
   }
   std::vector<CudaArch> archs;
   if (options.archs_given) {
@@ -179,8 +194,8 @@ int BuildBundle(const BundleBuildOptions& options) {
         .Set("signed", !options.sign_key.empty());
     Out(report.Text() + "\n");
   } else {
-    Out(fmt::format("{}: {} kernels ({} compiled now), {}\ndigest {}\n", options.output,
-                    written->kernels, written->compiled,
+    Out(fmt::format("{}: {} ({} compiled now), {}\ndigest {}\n", options.output,
+                    Counted(written->kernels, "kernel"), written->compiled,
                     HumanBytes(static_cast<double>(written->bytes)), written->digest));
   }
   return Finish(kExitOk);
@@ -189,9 +204,7 @@ int BuildBundle(const BundleBuildOptions& options) {
 int ShowBundle(const BundleFileOptions& options) {
   Result<std::shared_ptr<const Bundle>> bundle = OpenBundle(options);
   if (!bundle) return ExitFor(bundle.error());
-  Report report;
-  report.Set("path", options.file).Set("digest", (*bundle)->Digest());
-  report.Set("signer", SignerText(**bundle));
+  Report report = Name(options, **bundle);
   report.Array("kernels").Array("troubles");
   Table table({"kernel", "cubin", "registers", "shared", "min driver", "compiler"},
               {true, false, false, false, false, true});
@@ -216,42 +229,44 @@ int ShowBundle(const BundleFileOptions& options) {
     Out(report.Text() + "\n");
   } else {
     Out(table.Text());
-    Out(fmt::format("{} kernels, digest {}, {}\n", (*bundle)->size(), (*bundle)->Digest(),
-                    SignerText(**bundle)));
+    Out(fmt::format("{}, digest {}, {}\n", Counted((*bundle)->size(), "kernel"),
+                    (*bundle)->Digest(), SignerText(**bundle)));
   }
   return Finish(bad == 0 ? kExitOk : kExitFailed);
 }
 
 int VerifyBundle(const BundleFileOptions& options) {
-  Result<std::shared_ptr<const Bundle>> bundle = OpenBundle(options);
-  if (!bundle) return ExitFor(bundle.error());
-  Bundle::VerifyResult result = (*bundle)->Verify();
+  Result<std::shared_ptr<const Bundle>> opened = OpenBundle(options);
+  if (!opened) return ExitFor(opened.error());
+  const Bundle& bundle = **opened;
+  const Bundle::VerifyResult result = bundle.Verify();
   BundleNeeds needs;
   needs.driver = static_cast<std::uint32_t>(options.driver);
   needs.compute_capability = options.compute_capability;
   const KernelFamilies families = AllKernelFamilies();
-  Report report;
-  report.Set("path", options.file).Set("digest", (*bundle)->Digest());
+  Report report = Name(options, bundle);
   report.Set("good", static_cast<std::int64_t>(result.good)).Set("signed", result.is_signed);
-  report.Array("troubles").Array("refused");
+  report.Array("refused").Array("troubles");
+  std::string refusals;
   std::size_t serves = 0;
-  for (std::size_t i = 0; i < (*bundle)->size(); ++i) {
-    Result<ArtifactData> artifact = (*bundle)->Load(i);
-    if (!artifact) continue;  // among the troubles
-    const KernelFamily* family = families.Find(artifact->spec.family);
+  for (std::size_t i = 0; i < bundle.size(); ++i) {
+    const Result<ArtifactData> artifact = bundle.Load(i);
+    const KernelFamily* family = artifact ? families.Find(artifact->spec.family) : nullptr;
     needs.launch_abi = family != nullptr ? family->launch_abi : 0;
-    const std::optional<BundleRefusal> refusal = (*bundle)->Check(*artifact, needs);
-    if (!refusal) {
-      ++serves;
-      continue;
-    }
+    const std::optional<BundleRefusal> refusal = bundle.Check(i, needs);
+    if (!refusal && artifact) ++serves;
+    if (!refusal || refusal->field == "payload_digest") continue;  // damage: among the troubles
+    // What an entry of a newer format says of itself is not known here, but for its key.
+    const std::string spec = artifact ? SpecName(artifact->spec) : "";
+    const std::string request = bundle.entry(i).request.Hex();
     Report row;
-    row.Set("spec", SpecName(artifact->spec))
+    row.Set("spec", spec)
+        .Set("request", request)
         .Set("field", refusal->field)
         .Set("have", refusal->have)
         .Set("need", refusal->need);
     report.Append("refused", std::move(row));
-    if (!options.common.json) Note(SpecName(artifact->spec) + ": " + refusal->ToString());
+    refusals += fmt::format("{}: {}\n", artifact ? spec : "entry " + request, refusal->ToString());
   }
   report.Set("serves", static_cast<std::int64_t>(serves));
   for (const std::string& trouble : result.troubles) {
@@ -261,8 +276,9 @@ int VerifyBundle(const BundleFileOptions& options) {
   if (options.common.json) {
     Out(report.Text() + "\n");
   } else {
-    Out(fmt::format("{}: {} of {} kernels are whole, {} serve; {}\n", options.file, result.good,
-                    (*bundle)->size(), serves, SignerText(**bundle)));
+    Out(refusals + fmt::format("{}: {} of {} whole, {} {}; {}\n", options.file,
+                               result.good + result.newer, Counted(bundle.size(), "kernel"), serves,
+                               serves == 1 ? "serves" : "serve", SignerText(bundle)));
   }
   return Finish(result.troubles.empty() ? kExitOk : kExitFailed);
 }

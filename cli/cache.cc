@@ -20,9 +20,19 @@ constexpr Action kActions[] = {
     {"explain", ExplainRecords, ExplainArtifact}, {"gc", CollectStaleRecords, CollectArtifacts},
 };
 
-int Look(const Action& action, const CacheOptions& options) {
+/// Whether what follows `cache explain` is a compiled kernel, or meant as one: no problem contains
+/// the text.
+bool MeansKernel(const CacheOptions& options) {
+  return ParseSpecName(options.filter).has_value() ||
+         options.filter.find(".sm_") != std::string::npos;
+}
+
+int Look(const Action& action, CacheOptions options) {
   CacheOutput out;
   int code = kExitOk;
+  if (options.action == "explain" && options.only.empty()) {
+    options.only = MeansKernel(options) ? "artifacts" : "records";
+  }
   if (options.only != "artifacts") {
     Result<std::unique_ptr<Context>> context = MakeContext(options.common);
     if (!context) return ExitFor(context.error());
@@ -43,6 +53,10 @@ int Move(const CacheOptions& options) {
                        (options.only.empty() &&
                         (exports ? options.file.ends_with(".twb") : IsArtifactFile(options.file)));
   if (kernels) return exports ? ExportToBundle(options) : ImportFromFile(options);
+  if (!options.keys.empty()) {
+    return Usage(options.file + ": records have no signature; --key is for bundles",
+                 "cache import");
+  }
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
   return exports ? ExportRecords(options, **context) : ImportRecords(options, **context);

@@ -36,7 +36,7 @@ std::string StateOf(const ArtifactStore::EntryInfo& entry) {
 }
 
 std::string CountText(std::size_t kernels, std::size_t refused) {
-  return fmt::format("{} compiled kernels{}\n", kernels,
+  return fmt::format("{}{}\n", Counted(kernels, "compiled kernel"),
                      refused > 0 ? fmt::format(", {} refused by the compiler", refused) : "");
 }
 
@@ -216,10 +216,10 @@ int ArtifactStat(const CacheOptions& options, CacheOutput& out) {
   out.report.Set("artifacts", std::move(artifacts));
   out.text += fmt::format(
       "artifacts  {}\n           {} kernels, {}; {} refused by the compiler, {} quarantined\n"
-      "           {} hits, {} misses, {} compiled in {:.1f} s; {:.1f} s saved\n",
+      "           {} hits, {} misses, {} compiled in {:.0f} ms; {:.0f} ms saved\n",
       (*store)->root(), totals.entries, HumanBytes(static_cast<double>(totals.bytes)),
       totals.negative, totals.quarantined, hits, counters.requests_missed, counters.compiles,
-      static_cast<double>(counters.compile_us) / 1e6, static_cast<double>(counters.saved_us) / 1e6);
+      static_cast<double>(counters.compile_us) / 1e3, static_cast<double>(counters.saved_us) / 1e3);
   out.text += CountersText(counters);
   return kExitOk;
 }
@@ -233,6 +233,7 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
   }();
   Report artifacts;
   artifacts.Set("good", static_cast<std::int64_t>(verified.good))
+      .Set("not_ours", static_cast<std::int64_t>(verified.not_ours))
       .Set("recompiled", static_cast<std::int64_t>(verified.recompiled))
       .Set("differ", static_cast<std::int64_t>(verified.differ))
       .Set("not_recompiled", static_cast<std::int64_t>(verified.not_recompiled))
@@ -246,7 +247,8 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
   out.text += fmt::format("{} compiled kernels are whole, {} are damaged", verified.good,
                           verified.troubles.size());
   if (options.recompile) {
-    out.text += fmt::format("; {} compiled again, {} differ", verified.recompiled, verified.differ);
+    out.text += fmt::format("; {} compiled again, {} differ; {} of other sources or compilers",
+                            verified.recompiled, verified.differ, verified.not_ours);
   }
   out.text += "\n";
   if (verified.cancelled) return ExitInterrupted();
@@ -260,24 +262,27 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
 }
 
 int ExplainArtifact(const CacheOptions& options, CacheOutput& out) {
-  Result<KernelSpec> spec = ParseSpecName(options.filter);
-  if (!spec) {
-    // Meant as a spec, or a filter of the records?
-    const bool meant =
-        options.only == "artifacts" || options.filter.find(".sm_") != std::string::npos;
-    return meant ? ExitFor(spec.error()) : kExitOk;
+  if (options.filter.empty()) {
+    return Usage("name the compiled kernel: its spec, as 'cache ls' writes it", "cache explain");
   }
-  Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
+  Result<KernelSpec> spec = ParseSpecName(options.filter);
+  if (!spec) return ExitFor(spec.error());
+  // Told for the mode that was asked for; but not even an empty folder is made for it.
+  const CacheMode* const mode = options.common.cache_mode == "refresh" ? nullptr : &kLook;
+  Result<std::unique_ptr<ArtifactStore>> store =
+      OpenArtifacts(options.common, options.artifacts, mode);
   if (!store) return ExitFor(store.error());
   Result<ArtifactStore::MissExplanation> why = (*store)->Explain(*spec);
   if (!why) return ExitFor(why.error());
+  const std::string action = why->action == ArtifactKey() ? "" : why->action.Hex();
   Report report;
   report.Set("spec", options.filter)
       .Set("request", why->request.Hex())
-      .Set("action", why->action.Hex())
+      .Set("action", action)
       .Set("nearest", why->nearest);
   report.Array("layers").Array("differences");
-  out.text += fmt::format("request  {}\naction   {}\n", why->request.Hex(), why->action.Hex());
+  out.text += fmt::format("request  {}\naction   {}\n", why->request.Hex(),
+                          action.empty() ? "none: there is no compiler" : action);
   Table layers({"layer", "place", "answer"}, {true, true, true});
   for (const auto& layer : why->layers) {
     Report row;
@@ -318,7 +323,8 @@ int CollectArtifacts(const CacheOptions& options, CacheOutput& out) {
       .Set("removed_bytes", static_cast<std::int64_t>(gone.removed_bytes))
       .Set("removed_temporaries", static_cast<std::int64_t>(gone.removed_temporaries))
       .Set("removed_negative", static_cast<std::int64_t>(gone.removed_negative))
-      .Set("removed_quarantined", static_cast<std::int64_t>(gone.removed_quarantined));
+      .Set("removed_quarantined", static_cast<std::int64_t>(gone.removed_quarantined))
+      .Set("note", gone.note);
   out.report.Set("artifacts", std::move(artifacts));
   out.text += fmt::format(
       "{} compiled kernels ({}), {} refusals, {} temporary and {} quarantined files{}\n",
@@ -330,11 +336,11 @@ int CollectArtifacts(const CacheOptions& options, CacheOutput& out) {
 }
 
 int ExportToBundle(const CacheOptions& options) {
+  if (options.file.empty() || options.file == "-") {
+    return Usage("name the bundle file to write: FILE.twb", "cache export");
+  }
   Result<std::unique_ptr<ArtifactStore>> store = OpenToLook(options);
   if (!store) return ExitFor(store.error());
-  if (options.file.empty()) {
-    return ExitFor({ErrorCode::kInvalidArgument, "name the bundle file to write: FILE.twb"});
-  }
   Result<BundleReport> written = ExportArtifacts(**store, options.file, BundleWriteOptions());
   if (!written) return ExitFor(written.error());
   if (options.common.json) {
@@ -348,7 +354,7 @@ int ExportToBundle(const CacheOptions& options) {
     return kExitOk;
   }
   Note(fmt::format(
-      "{} kernels written to {}{}", written->kernels, options.file,
+      "{} written to {}{}", Counted(written->kernels, "kernel"), options.file,
       written->left_out > 0
           ? fmt::format("; {} older ones of the same kernels left out", written->left_out)
           : ""));
@@ -358,7 +364,10 @@ int ExportToBundle(const CacheOptions& options) {
 int ImportFromFile(const CacheOptions& options) {
   Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, options.artifacts);
   if (!store) return ExitFor(store.error());
-  Result<ArtifactImport> read = ImportArtifacts(**store, options.file);
+  Bundle::OpenOptions trust;
+  trust.trusted_keys = options.keys;
+  Result<ArtifactImport> read =
+      ImportArtifacts(**store, options.file == "-" ? "/dev/stdin" : options.file, trust);
   if (!read) return ExitFor(read.error());
   for (const std::string& trouble : read->troubles) Warn(trouble);
   if (options.common.json) {
@@ -368,7 +377,7 @@ int ImportFromFile(const CacheOptions& options) {
         .Set("corrupt", static_cast<std::int64_t>(read->troubles.size()));
     Out(report.Text() + "\n");
   } else {
-    Out(fmt::format("{} kernels added, {} were known\n", read->added, read->known));
+    Out(fmt::format("{} added, {} known already\n", Counted(read->added, "kernel"), read->known));
   }
   return read->troubles.empty() ? kExitOk : kExitFailed;
 }
@@ -380,8 +389,8 @@ bool IsArtifactFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   char first[8] = {};
   file.read(first, sizeof first);
-  const std::string_view magic(first, static_cast<std::size_t>(file.gcount()));
-  return magic.starts_with("\x89TWA") || magic == "TWBUNDLE";  // docs/artifact_entry.md, bundle.md
+  const std::string_view bytes(first, static_cast<std::size_t>(file.gcount()));
+  return IsEntryFile(bytes) || IsBundleFile(bytes);
 }
 
 }  // namespace tilewright::cli

@@ -201,7 +201,13 @@ int ExportRecords(const CacheOptions& options, Context& context) {
   }
   Result<int> count = context.records().ExportFile(options.file);
   if (!count) return ExitFor(count.error());
-  Note(fmt::format("{} records written to {}", *count, options.file));
+  if (options.common.json) {
+    Report report;
+    report.Set("path", options.file).Set("records", *count);
+    Out(report.Text() + "\n");
+  } else {
+    Note(fmt::format("{} records written to {}", *count, options.file));
+  }
   return kExitOk;
 }
 

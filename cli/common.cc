@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -185,6 +186,7 @@ Result<std::string> ReadFile(const std::string& path) {
   std::ostringstream text;
   if (path == "-") {
     text << std::cin.rdbuf();
+    if (std::ferror(stdin) != 0) return Fail(ErrorCode::kIo, "standard input cannot be read");
     return text.str();
   }
   std::ifstream file(path, std::ios::binary);
@@ -209,6 +211,10 @@ std::string HumanBytes(double bytes) {
     ++unit;
   }
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+std::string Counted(std::uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 }  // namespace tilewright::cli

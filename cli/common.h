@@ -65,5 +65,7 @@ Result<std::string> ReadFile(const std::string& path);
 
 /// "1.5 GiB"
 std::string HumanBytes(double bytes);
+/// "1 kernel", "2 kernels".
+std::string Counted(std::uint64_t count, std::string_view noun);
 
 }  // namespace tilewright::cli

@@ -33,7 +33,7 @@ std::size_t Width(const std::string& text) {
 /// A progress bar is erased before anything else is written to standard error.
 bool g_bar_drawn = false;
 void EndLine() {
-  if (g_bar_drawn) fmt::print(stderr, "\r\x1b[K");
+  if (g_bar_drawn) Err("\r\x1b[K");
   g_bar_drawn = false;
 }
 
@@ -50,9 +50,12 @@ Status FlushOutput() {
   return Fail(ErrorCode::kIo, fmt::format("standard output: {}", std::strerror(g_output_errno)));
 }
 
+// Not fmt::print, which throws where the text cannot be written.
+void Err(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void Complain(std::string_view message) {
   EndLine();
-  fmt::print(stderr, "tilewright: {}\n", message);
+  Err(fmt::format("tilewright: {}\n", message));
 }
 void Warn(std::string_view message) { Complain(fmt::format("warning: {}", message)); }
 void Note(std::string_view message) { Complain(message); }
@@ -123,7 +126,7 @@ void Progress::Show(double fraction, std::string_view note) {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && line.size() >= size.ws_col)
     line.resize(size.ws_col - 1u);
-  fmt::print(stderr, "\r\x1b[K{}", line);
+  Err("\r\x1b[K" + line);
   std::fflush(stderr);
   g_bar_drawn = true;
 }

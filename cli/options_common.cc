@@ -180,7 +180,7 @@ int ParseAndRun(int argc, char** argv) {
   AddBench(app, exit_code);
   AddEngineVerbs(app, exit_code);
   if (argc < 2) {
-    fmt::print(stderr, "{}", app.help());
+    Err(app.help());
     return kExitUsage;
   }
   try {

@@ -71,13 +71,23 @@ void AddDoctor(CLI::App& app, int& exit_code) {
 
 void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
   verb.add_option("--bundle", artifacts.bundles, "Also ask this bundle; may be repeated")
+      ->allow_extra_args(false)
+      ->check(Named())
       ->type_name("FILE");
   verb.add_option("--site", artifacts.site_dirs, "Also ask this store, read only; may be repeated")
+      ->allow_extra_args(false)
+      ->check(Named())
       ->type_name("FOLDER");
-  verb.add_option("--shared", artifacts.shared_dir, "Also ask and fill this store")
-      ->type_name("FOLDER");
+  CLI::Option* const shared =
+      verb.add_option("--shared", artifacts.shared_dir, "Also ask and fill this store")
+          ->check(Named())
+          ->type_name("FOLDER");
+  verb.add_flag("--shared-by-group", artifacts.shared_by_group,
+                "Believe that store although another user owns it or its group may write it")
+      ->needs(shared);
   verb.add_option("--nvrtc", artifacts.nvrtc,
                   "The compiler: libnvrtc or its folder (also TILEWRIGHT_NVRTC)")
+      ->check(Named())
       ->type_name("PATH");
   if (compiles) {
     verb.add_option("-j,--jobs", artifacts.jobs, "Compile so many at a time; 0: what memory allows")
@@ -85,6 +95,14 @@ void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
         ->check(Quiet(CLI::Range(0, 1024)))
         ->type_name("N");
   }
+}
+
+void AddKeys(CLI::App& verb, std::vector<std::string>& keys) {
+  verb.add_option("--key", keys,
+                  "Accept only a bundle that this Ed25519 public key (PEM) signed; may be repeated")
+      ->allow_extra_args(false)
+      ->check(Named())
+      ->type_name("FILE");
 }
 
 struct CacheAction {
@@ -97,7 +115,8 @@ constexpr CacheAction kCacheActions[] = {
     {"show", "Every measurement and every compiled kernel", "show \"m=1 n=576\""},
     {"verify", "Check every record and every compiled kernel", "verify --recompile"},
     {"stat", "Numbers", "stat --json"},
-    {"explain", "Why records are used or not; why a kernel must be compiled", "explain"},
+    {"explain", "Why records are used or not; why a kernel must be compiled",
+     "explain rmsnorm.bf16-bf16-none-bf16.tt.sm_90a.0x0x0.w4.s0.k0.c0x0.scale.p2_0_0_0"},
     {"export", "Write records as JSON Lines, or compiled kernels as a bundle (FILE.twb)",
      "export kernels.twb"},
     {"import", "Read records from JSON Lines, or compiled kernels from a bundle or entry",
@@ -116,14 +135,16 @@ void AddCacheAction(CLI::App& cache, const CacheAction& action, int& exit_code) 
                                                       "-: records on standard output"
                                   : name == "merge" ? "Another records.sqlite, or JSON Lines"
                                                     : "JSON Lines, a bundle or an entry; -: JSON "
-                                                      "Lines on standard input");
-    file->type_name("FILE");
+                                                      "Lines on standard input, with --only "
+                                                      "artifacts a bundle or an entry");
+    file->check(Named())->type_name("FILE");
     if (name != "export") file->required();
+    if (name == "import") AddKeys(*verb, o->keys);
   }
   if (name == "ls" || name == "show" || name == "explain") {
     verb->add_option("FILTER", o->filter,
                      name == "explain"
-                         ? "Only problems and kernels that contain this text; a kernel's whole "
+                         ? "Only problems that contain this text; or a compiled kernel's whole "
                            "spec: which layer has it, or what the nearest stored one differs in"
                          : "Only problems and kernels that contain this text")
         ->type_name("TEXT");
@@ -163,13 +184,21 @@ void AddBundleBuild(CLI::App& bundle, int& exit_code) {
   CLI::Option* archs =
       verb->add_option("--arch", o->archs, "Architectures: sm_80, sm_90a, ...; several with commas")
           ->type_name("ARCHS");
-  verb->add_option("--model", o->model, "The kernels that this model needs")->type_name("FILE");
+  verb->add_option("--model", o->model, "The kernels that this model needs")
+      ->check(Named())
+      ->type_name("FILE");
   verb->add_option("--list", o->list,
-                   "The kernels of this list, one spec a line; --arch replaces theirs")
+                   "The kernels of this list, one spec a line; --arch replaces theirs; -: standard "
+                   "input")
+      ->check(Named())
       ->type_name("FILE");
   verb->add_flag("--all", o->all, "Every kernel of the registry");
-  verb->add_option("-o,--output", o->output, "The bundle")->required()->type_name("FILE");
+  verb->add_option("-o,--output", o->output, "The bundle")
+      ->required()
+      ->check(Named())
+      ->type_name("FILE");
   verb->add_option("--sign", o->sign_key, "Sign with this Ed25519 private key (PEM)")
+      ->check(Named())
       ->type_name("FILE");
   verb->add_flag_callback(
       "--no-ptx", [o] { o->with_ptx = false; }, "Leave out the PTX");
@@ -209,10 +238,8 @@ void AddBundle(CLI::App& app, int& exit_code) {
     auto o = std::make_shared<BundleFileOptions>();
     CLI::App* verb = verifies ? bundle->add_subcommand("verify", "Check every byte and signature")
                               : bundle->add_subcommand("show", "What a bundle holds");
-    verb->add_option("FILE", o->file, "The bundle")->required()->type_name("FILE");
-    verb->add_option("--key", o->keys,
-                     "Accept only what this Ed25519 public key (PEM) signed; may be repeated")
-        ->type_name("FILE");
+    verb->add_option("FILE", o->file, "The bundle")->required()->check(Named())->type_name("FILE");
+    AddKeys(*verb, o->keys);
     if (verifies) {
       verb->add_option("--driver", o->driver, "Would it serve this CUDA driver: 12080, 13000, ...")
           ->check(Quiet(CLI::Range(1, 1 << 20)))

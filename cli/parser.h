@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <string>
 
 namespace tilewright::cli {
 
@@ -12,6 +13,12 @@ namespace tilewright::cli {
 template <class Check>
 CLI::Validator Quiet(const Check& check) {
   return check.description("");
+}
+
+/// A check of files and folders: an empty name is what a script passes whose variable is not set,
+/// and does not mean "none".
+inline CLI::Validator Named() {
+  return {[](const std::string& name) { return name.empty() ? "the name is empty" : ""; }, ""};
 }
 
 }  // namespace tilewright::cli

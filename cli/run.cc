@@ -149,17 +149,16 @@ void NoteDecisions(const CpuDispatch& dispatch) {
                fmt::format("{} {}", DataTypeName(d.type_b), PackName(d.pack_b)),
                std::string(decided.plan.spec().kernel->name()), decided.why});
   }
-  fmt::print(stderr, "{}", table.Text());
+  Err(table.Text());
 }
 
 void NoteSpeeds(const LoadedModel& loaded, const GenerateResult& result) {
-  fmt::print(stderr,
-             "load {:.0f} ms | prompt {} tokens, {:.0f} tok/s | first token {:.1f} ms | {} tokens, "
-             "{:.1f} tok/s | {} threads | stopped: {}\n",
-             loaded.load_ms, result.prompt_tokens, result.prompt_tokens_per_second(),
-             result.first_token_seconds * 1e3, result.tokens.size(),
-             result.decode_tokens_per_second(), loaded.context->executor().workers(),
-             StopReasonName(result.reason));
+  Err(fmt::format(
+      "load {:.0f} ms | prompt {} tokens, {:.0f} tok/s | first token {:.1f} ms | {} tokens, "
+      "{:.1f} tok/s | {} threads | stopped: {}\n",
+      loaded.load_ms, result.prompt_tokens, result.prompt_tokens_per_second(),
+      result.first_token_seconds * 1e3, result.tokens.size(), result.decode_tokens_per_second(),
+      loaded.context->executor().workers(), StopReasonName(result.reason)));
 }
 
 /// Logits after the prompt's last token, copied.

@@ -115,6 +115,7 @@ struct CacheOptions {
   std::string filter;  ///< part of a problem or kernel; of explain also a kernel's whole spec
   std::string only;    ///< "records", "artifacts" or "" for both
   std::string dump;    ///< show: "ptx", "source", "log" or "cubin" of the one kernel that matches
+  std::vector<std::string> keys;  ///< import: of whom a bundle must be signed
   bool quarantine = false;
   bool dry_run = false;
   bool recompile = false;    ///< verify

@@ -92,12 +92,16 @@ Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpe
 Result<BundleReport> ExportArtifacts(const ArtifactStore& store, const std::string& path,
                                      const BundleWriteOptions& options);
 
-/// Puts the artifacts of a bundle, or of one entry file, into the user's folder.
 struct ArtifactImport {
   std::size_t added = 0, known = 0;
-  std::vector<std::string> troubles;
+  std::vector<std::string> troubles;  ///< of a bundle: what was left out, and why
 };
-Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path);
+/// Puts the artifacts of a bundle, or of one entry file, into the user's folder. With
+/// `trusted_keys` only of a bundle that one of them signed: an entry has no signature. Errors: what
+/// is wrong with the file as a whole, as Bundle::Open and DecodeArtifact tell it;
+/// kInvalidArgument for a file that is neither.
+Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path,
+                                       const Bundle::OpenOptions& options = {});
 
 /// What a program usually needs, put together: the device, its kernels, the records of earlier
 /// tuning and the cache made of them. Trouble with the records (unreadable, read-only, of a newer

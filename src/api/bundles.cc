@@ -27,9 +27,9 @@ Result<BundleReport> Write(const std::vector<ArtifactData>& artifacts, const std
   BundleReport report;
   report.kernels = artifacts.size();
   report.bytes = bytes->size();
-  Result<std::shared_ptr<const Bundle>> bundle = Bundle::FromBytes(*bytes);
-  if (!bundle) return Fail(bundle.error());
-  report.digest = (*bundle)->Digest();
+  Result<std::string> digest = BundleDigest(*bytes);
+  if (!digest) return Fail(digest.error());
+  report.digest = std::move(*digest);
   Status written = WriteBundleFile(path, *bytes);
   if (!written) return Fail(written.error());
   return report;
@@ -98,9 +98,13 @@ Result<BundleReport> ExportArtifacts(const ArtifactStore& store, const std::stri
   return report;
 }
 
-Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path) {
+Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path,
+                                       const Bundle::OpenOptions& options) {
   Result<std::string> bytes = ReadFile(path);
   if (!bytes) return Fail(bytes.error());
+  const auto fail = [&](ErrorCode code, std::string_view why) {
+    return Fail(code, Format("{}: {}", path, why));
+  };
   ArtifactImport report;
   const auto take = [&](const Result<bool>& imported, const std::string& what) {
     if (!imported) {
@@ -109,12 +113,21 @@ Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& 
       ++(*imported ? report.added : report.known);
     }
   };
-  if (Result<ArtifactData> artifact = DecodeArtifact(*bytes)) {
+  if (IsEntryFile(*bytes)) {
+    Result<ArtifactData> artifact = DecodeArtifact(*bytes);
+    if (!artifact) return fail(artifact.error().code, artifact.error().message);
+    if (!options.trusted_keys.empty()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "an entry file has no signature, and a trusted key is demanded");
+    }
     take(store.Import(*bytes), SpecName(artifact->spec));
     return report;
   }
-  Result<std::shared_ptr<const Bundle>> bundle = Bundle::FromBytes(*bytes);
-  if (!bundle) return Fail(bundle.error().code, path + ": " + bundle.error().message);
+  if (!IsBundleFile(*bytes)) {
+    return fail(ErrorCode::kInvalidArgument, "neither a bundle nor an entry file");
+  }
+  Result<std::shared_ptr<const Bundle>> bundle = Bundle::FromBytes(*bytes, options);
+  if (!bundle) return fail(bundle.error().code, bundle.error().message);
   for (std::size_t i = 0; i < (*bundle)->size(); ++i) {
     Result<ArtifactData> artifact = (*bundle)->Load(i);
     if (!artifact) {

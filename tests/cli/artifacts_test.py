@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import struct
 import subprocess
 import unittest
 
+import file_formats
 from harness import CliTest
 
 # Small kernels that every architecture can have, and that compile in a moment.
@@ -229,11 +231,145 @@ class ArtifactsTest(CliTest):
         subprocess.run(['openssl', 'genpkey', '-algorithm', 'RSA', '-out', rsa], check=True, capture_output=True)
         words = ['bundle', 'build', '--list', self.listed(), '-o']
         self.fails(1, *words, self.folder / 'no' / 'such' / 'w.twb', env=self.env, saying='such')
-        self.fails(1, *words, '', env=self.env, saying='name')
         self.fails(1, *words, self.folder / 's.twb', '--sign', rsa, env=self.env, saying='rsa.pem')
         self.fails(1, *words, self.folder / 's.twb', '--sign', self.folder / 'no-key', env=self.env, saying='no-key')
         self.assertEqual(self.stat()['compiles'], 0)
         self.assertFalse((self.folder / 's.twb').exists())
+
+    def test_a_list_comes_from_standard_input_with_comments(self):
+        lines = [line for line in self.listed().read_text().splitlines() if line.startswith('rmsnorm.')]
+        text = f'# head\r\n{lines[0]}  # why\r\n\r\n{lines[0]}\n{lines[1]}'
+        words = ['bundle', 'build', '--list', '-', '-o', self.folder / 'in.twb', '--json']
+        self.assertEqual(self.ok(*words, env=self.env, input=text.encode()).json()['kernels'], 2)
+        self.fails(1, *words, env=self.env, input=b'# nothing\n', saying='standard input lists no kernel')
+        self.fails(1, *words, env=self.env, input=b'\nrmsnorm.x\n', saying='input:2:')
+        with open('/dev/null', 'w') as unreadable:
+            self.fails(1, *words, env=self.env, stdin=unreadable, saying='standard input cannot be read')
+
+    def test_options_that_repeat_take_one_word_each(self):
+        bundle = self.folder / 'one.twb'
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
+        spec = self.ok('bundle', 'show', bundle, '--json', env=self.env).json()['kernels'][0]['spec']
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'there'))
+        told = self.ok('cache', 'explain', '--bundle', bundle, spec, '--json', env=there).json()['artifact']
+        self.assertTrue(any(layer['hit'] for layer in told['layers']))
+        rows = self.ok('cache', 'ls', '--bundle', bundle, spec, '--json', env=there).json()['artifacts']
+        self.assertEqual([row['spec'] for row in rows], [spec])
+
+    def test_what_cannot_be_imported_is_told_for_what_it_is(self):
+        bundle = self.folder / 'i.twb'
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
+        entry = pathlib.Path(self.ok('cache', 'ls', '--json', env=self.env).json()['artifacts'][0]['place']).read_bytes()
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'there'))
+        bad = self.folder / 'bad.twk'
+        bad.write_bytes(entry[:70] + bytes([entry[70] ^ 1]) + entry[71:])
+        self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: header digest')
+        bad.write_bytes(entry.replace(b'\r\n', b'\n', 1))
+        self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: magic number')
+        bad.write_bytes(bundle.read_bytes()[:-1])
+        self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: bytes, where the header says')
+        bad.write_text('neither')
+        self.fails(1, 'cache', 'import', '--only', 'artifacts', bad, env=there, saying='neither a bundle nor an entry')
+        value = self.ok('cache', 'import', '--only', 'artifacts', '-', '--json', env=there, input=entry).json()
+        self.assertEqual((value['added'], value['known'], value['corrupt']), (1, 0, 0))
+        self.fails(2, 'cache', 'export', '--only', 'artifacts', '-', env=there, saying='FILE.twb')
+        self.fails(2, 'bundle', 'build', '--list', self.listed(), '-o', '-', env=there, saying='file')
+
+    def test_an_import_demands_a_signature_on_request(self):
+        key, public, bundle = (self.folder / name for name in ('ik.pem', 'ik.pub', 'is.twb'))
+        subprocess.run(['openssl', 'genpkey', '-algorithm', 'ed25519', '-out', key], check=True)
+        subprocess.run(['openssl', 'pkey', '-in', key, '-pubout', '-out', public], check=True)
+        there = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'there'))
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
+        self.fails(1, 'cache', 'import', bundle, '--key', public, env=there, saying='not signed')
+        entry = self.ok('cache', 'ls', '--json', env=self.env).json()['artifacts'][0]['place']
+        self.fails(1, 'cache', 'import', entry, '--key', public, env=there, saying='no signature')
+        self.fails(2, 'cache', 'import', self.listed(), '--key', public, env=there, saying='no signature')
+        self.assertEqual(self.stat(there)['entries'], 0)
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, '--sign', key, env=self.env)
+        self.assertEqual(self.ok('cache', 'import', bundle, '--key', public, '--json', env=there).json()['added'], 2)
+        shown = self.ok('bundle', 'show', bundle, '--json', env=there).json()
+        self.assertRegex(shown['signer'], '^ed25519:[0-9a-f]{64}$')
+
+    def test_an_entry_of_a_newer_format_is_a_refusal_and_no_damage(self):
+        bundle = self.folder / 'newer.twb'
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', bundle, env=self.env)
+        data = bytearray(bundle.read_bytes())
+        index_bytes, = struct.unpack_from('<Q', data, 24)  # docs/bundle.md
+        entries, _, compat_bytes = struct.unpack_from('<III', data, 40)
+        struct.pack_into('<I', data, 192 + compat_bytes + 32 * entries, 2)
+        data[64:96] = file_formats.sha256(data[192:192 + index_bytes])
+        data[96:128] = file_formats.sha256(b'tilewright bundle manifest 1\n' + data[:96])
+        bundle.write_bytes(data)
+        value = self.ok('bundle', 'verify', bundle, '--json', env=self.env).json()
+        self.assertEqual((value['good'], value['serves'], value['troubles']), (1, 1, []))
+        row, = value['refused']
+        self.assertEqual((row['field'], row['have'], row['need']), ('format', '2', '1'))
+        text = self.ok('bundle', 'verify', bundle, env=self.env).text
+        self.assertIn(f'entry {row["request"]}: format: the entry has 2, here is 1', text)
+
+    def test_explain_of_a_kernel_is_about_that_kernel(self):
+        self.ok('bundle', 'build', '--list', self.listed(), '-o', self.folder / 'x.twb', env=self.env)
+        spec = self.ok('cache', 'ls', '--json', env=self.env).json()['artifacts'][0]['spec']
+        self.assertEqual(set(self.ok('cache', 'explain', spec, '--json', env=self.env).json()), {'artifact'})
+        self.assertNotIn('artifact', self.ok('cache', 'explain', 'q4_1', '--json', env=self.env).json())
+        blind = self.ok('cache', 'explain', spec, '--nvrtc', self.folder / 'no-nvrtc', '--json', env=self.env).json()['artifact']
+        self.assertEqual((blind['action'], [row['field'] for row in blind['differences']]), ('', ['compiler']))
+        again = self.ok('cache', 'explain', spec, '--cache-mode', 'refresh', '--json', env=self.env).json()['artifact']
+        self.assertEqual([layer['reason'] for layer in again['layers']], ['absent', 'ignored'])
+        self.fails(2, 'cache', 'explain', '--only', 'artifacts', env=self.env, saying='spec')
+
+    def test_files_are_what_the_docs_say_byte_by_byte(self):
+        key, public, bundle = (self.folder / name for name in ('fk.pem', 'fk.pub', 'formats.twb'))
+        subprocess.run(['openssl', 'genpkey', '-algorithm', 'ed25519', '-out', key], check=True)
+        subprocess.run(['openssl', 'pkey', '-in', key, '-pubout', '-out', public], check=True)
+        self.ok('bundle', 'build', '--list', self.listed(), '--arch', 'sm_80,sm_90a', '-o', bundle, '--sign', key, env=self.env)
+        found = file_formats.bundle(bundle.read_bytes())
+        for name in ('signature', 'signed'):
+            (self.folder / name).write_bytes(found[name])
+        subprocess.run(['openssl', 'pkeyutl', '-verify', '-pubin', '-inkey', public, '-rawin', '-in', self.folder / 'signed',
+                        '-sigfile', self.folder / 'signature'], check=True, capture_output=True)
+        shown = self.ok('bundle', 'show', bundle, '--json', env=self.env).json()
+        self.assertEqual((found['digest'], found['signer'].hex()), (shown['digest'], shown['signer'].split(':')[1]))
+        entries = [file_formats.entry(path.read_bytes()) for path in self.entry_files()]
+        self.assertEqual(len(entries), 4)
+        for kernels in (found['entries'], entries):
+            for ours, theirs in zip(sorted(kernels, key=lambda one: one['spec']),
+                                    sorted(shown['kernels'], key=lambda one: one['spec'])):
+                self.assertEqual({name: theirs[name] for name in ('spec', 'symbol', 'launch_abi', 'min_driver', 'threads')},
+                                 {name: ours[name] for name in ('spec', 'symbol', 'launch_abi', 'min_driver', 'threads')})
+                self.assertEqual((ours['request_key'], ours['action_key']), (theirs['request'], theirs['action']))
+                self.assertEqual((len(ours['cubin']), len(ours['ptx'])), (theirs['cubin_bytes'], theirs['ptx_bytes']))
+                self.assertEqual((ours['registers'], ours['static_smem'], ours['dynamic_smem']),
+                                 tuple(theirs['resources'][name] for name in ('registers', 'static_smem_bytes', 'dynamic_smem_bytes')))
+        for path, entry in zip(self.entry_files(), entries):
+            self.assertEqual(path.parent.name + path.stem, entry['action_key'])
+        # A store that has no entry yet, and its export.
+        empty = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'empty'))
+        self.ok('cache', 'export', self.folder / 'empty.twb', env=empty)
+        self.assertEqual(file_formats.bundle((self.folder / 'empty.twb').read_bytes())['entries'], [])
+
+    def test_counters_are_what_the_docs_say_byte_by_byte(self):
+        words = ['bundle', 'build', '--list', self.listed(), '-o', self.folder / 'count.twb']
+        self.ok(*words, env=self.env)
+        self.ok(*words, env=self.env)
+        self.ok(*words, '--bundle', self.folder / 'count.twb', env=self.env)
+        self.ok(*words, '--cache-mode', 'refresh', env=self.env)
+        stat = self.stat()
+        found = file_formats.counters((self.cache / 'artifacts' / 'v1' / 'counters').read_bytes())
+        self.assertEqual(found['hits'], [stat['hits_by_layer'][name] for name in ('memory', 'bundle', 'user', 'site', 'shared')])
+        self.assertEqual((found['hits'], stat['hits'], stat['misses'], stat['compiles']), ([0, 2, 2, 0, 0], 4, 4, 4))
+        self.assertEqual(stat['misses_by_layer'], {'memory': {'absent': 8}, 'user': {'absent': 2, 'ignored': 2}})
+        self.assertEqual((found['misses'][2][0], found['misses'][2][4]), (2, 2))
+        for name in ('compiles', 'publishes', 'publishes_lost', 'evictions', 'compile_failures', 'entries', 'bytes'):
+            self.assertEqual(found[name], stat[name], name)
+        self.assertAlmostEqual(found['compile_us'] / 1e3, stat['compile_ms'])
+        # Two kernels were found in files, which saved what compiling them had taken, less the time to read them.
+        self.assertGreater(stat['saved_ms'], 0)
+        self.assertLess(stat['saved_ms'], stat['compile_ms'])
+
+    def entry_files(self):
+        return sorted((self.cache / 'artifacts' / 'v1' / 'entries').glob('*/*.twk'))
 
     def test_wrong_words(self):
         out = self.folder / 'w.twb'

@@ -49,6 +49,22 @@ class Usage(CliTest):
         self.fails(2, 'bench', 'model', self.tiny, '--batch', '0', saying="--batch: '0'")
         self.assertEqual(self.run_cli().rc, 2)
 
+    def test_a_standard_error_that_takes_nothing_changes_no_exit_code(self):
+        with open('/dev/full', 'w') as full:
+            self.assertEqual(self.run_cli('rnu', stderr=full).rc, 2)
+            self.assertEqual(self.run_cli(stderr=full).rc, 2)
+            self.assertEqual(self.run_cli('bundle', 'show', self.tiny, stderr=full).rc, 1)
+            self.assertEqual(self.run_cli('run', self.tiny, '--tokens', '1', '-n', 1, '--verbose', stderr=full).rc, 0)
+
+    def test_an_empty_name_is_not_taken_for_none(self):
+        build = ['bundle', 'build', '--arch', 'sm_80', '--all', '-o', 'x.twb']
+        for option in ('--sign', '--model', '--list', '--bundle', '--site', '--shared', '--nvrtc'):
+            self.fails(2, *build, option, '', saying=f'{option}: empty')
+        self.fails(2, *build[:-1], '', saying='--output: empty')
+        for words in (['bundle', 'show'], ['bundle', 'verify'], ['cache', 'import'], ['cache', 'export']):
+            self.fails(2, *words, '', saying='FILE: empty')
+        self.fails(2, 'bundle', 'verify', 'x.twb', '--key', '', saying='--key: empty')
+
     def test_what_is_not_built_says_so_and_exits_2(self):
         for words in (['bench', 'op', 'gemv', '--cold-l2'], ['bench', 'record'],
                       ['bench', 'tuner', '--replay', '--seed', '3'], ['tune', self.tiny, '--check'],
