@@ -110,10 +110,10 @@ std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
     return Reject(Reason::kShape, Format("tile_n = {}, {} groups of warps", s.tile_n, groups),
                   "16 or 32 rows for each group");
   }
-  if (s.tile_n / groups % SplitOf(s) != 0) {
-    return Reject(Reason::kShape,
-                  Format("param0 = {}, {} rows for each group", SplitOf(s), s.tile_n / groups),
-                  "a divisor of the rows");
+  const int rows = s.tile_n / groups;
+  if (rows % SplitOf(s) != 0 || rows / SplitOf(s) > 4) {
+    return Reject(Reason::kShape, Format("param0 = {}, {} rows for each group", SplitOf(s), rows),
+                  "1 to 4 rows that each warp copies");
   }
   // The sums of the warps are static, beside the rings.
   const std::uint32_t smem = RingBytes(s) + s.tile_m * s.tile_n * SplitOf(s) * 4u;

@@ -64,8 +64,8 @@ struct GemvQWarp {
   };
 
   const u8* w_begin;             // of the matrix
-  i64 w_row_bytes;               // from row to row
-  int first_row, last_row;       // the first of the strips, the last of the matrix
+  const u8* copied[kCopyRows];   // rows that the warp copies
+  int row_low[2 * kStrips];      // addresses of rows g and g + 8 of each strip, modulo 16
   const u8* x;                   // 4 t of the sub-block of this lane's column in the first group
   int row_bytes, k, g, t, lane;  // lane = 4 g + t
   int part;                      // of kSplit: the warp's span in a segment
@@ -74,16 +74,12 @@ struct GemvQWarp {
   RawX next_x;                   // of the group that is multiplied next
   float acc[kStrips][4];         // rows g, g and g + 8, g + 8 by columns 2 t, 2 t + 1
 
-  /// Rows beyond the matrix read its last one and are not stored.
-  TW_DEVICE const u8* Row(int i) const {
-    const int row = first_row + i;
-    return w_begin + (row < last_row ? row : last_row) * w_row_bytes;
+  /// Bytes that the first chunk of a segment has before it, of a row at `address`.
+  TW_DEVICE static int Skip(int address, int turn) {
+    return kAlign == 16 ? 0 : (address + turn * (kSegmentBytes % 16)) % 16;
   }
-  /// Bytes that the first chunk of a segment has before it.
-  TW_DEVICE int Skip(const u8* row, int turn) const {
-    if constexpr (kAlign == 16) return 0;
-    const u32 begin = static_cast<u32>(reinterpret_cast<u64>(row));
-    return static_cast<int>((begin + static_cast<u32>(turn) * (kSegmentBytes % 16)) % 16);
+  TW_DEVICE static int Low(const u8* p) {
+    return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(p)) % 16);
   }
 
   /// Starts the copy of segment `turn` of the warp's share of the rows. What lies behind a row
@@ -100,9 +96,8 @@ struct GemvQWarp {
     const u32 smem = SmemAddress(to_row) + static_cast<u32>(16 * lane);
     TW_UNROLL
     for (int i = 0; i < kCopyRows; ++i) {
-      const u8* row = Row(part * kCopyRows + i);
-      const int skip = Skip(row, turn);
-      const u8* from = row + (begin - skip + 16 * lane);
+      const int skip = Skip(Low(copied[i]), turn);
+      const u8* from = copied[i] + (begin - skip + 16 * lane);
       TW_UNROLL
       for (int c = 0; c < kChunks; c += 32) {
         if (16 * (c + 32) <= kSegmentBytes || 16 * (c + lane) < kSegmentBytes + skip)
@@ -115,8 +110,11 @@ struct GemvQWarp {
   TW_DEVICE void CopyGuarded(int begin, u8* to_row) const {
     TW_NO_UNROLL
     for (int i = 0; i < kCopyRows; ++i, to_row += kRowBytes) {
-      const u8* from = Row(part * kCopyRows + i) + begin;
-      const int skip = kAlign == 16 ? 0 : static_cast<int>(reinterpret_cast<u64>(from) % 16);
+      const u8* row = copied[0];
+      TW_UNROLL
+      for (int j = 1; j < kCopyRows; ++j) row = i == j ? copied[j] : row;
+      const u8* from = row + begin;
+      const int skip = kAlign == 16 ? 0 : Low(from);
       TW_NO_UNROLL
       for (int at = 16 * lane - skip; at < kSegmentBytes; at += 512) {
         u8* to = to_row + (skip + at);
@@ -257,13 +255,13 @@ struct GemvQWarp {
     if constexpr (kI + kGroup < 4) MultiplyGroup<kI + kGroup>(rows, heads, first, half);
   }
 
-  TW_DEVICE void Multiply(int turn, const u8* stage) {
+  /// `row`: g, in the stage of the segment.
+  TW_DEVICE void Multiply(int turn, const u8* row) {
     typename F::Row rows[2 * kStrips];
     typename F::Head heads[2 * kStrips];
     TW_UNROLL
     for (int i = 0; i < 2 * kStrips; ++i) {
-      const int row = 8 * i + g, skip = kAlign == 16 ? 0 : Skip(Row(row), turn);
-      rows[i] = F::Row::At(stage + row * kRowBytes, skip + part * kSpanBytes);
+      rows[i] = F::Row::At(row + 8 * i * kRowBytes, Skip(row_low[i], turn) + part * kSpanBytes);
       heads[i] = F::LoadHead(rows[i]);
     }
     // Twice the same code: half of the time to compile.
@@ -276,8 +274,7 @@ struct GemvQWarp {
   TW_DEVICE void Run() {
     const int turns = (k + kSplit * kGemvSpan - 1) / (kSplit * kGemvSpan);
     LoadX(part * kGemvSpan);
-    u8* read = ring;
-    u8* write = ring;
+    int read = 0, write = 0;  // bytes from the ring to a stage
     // One call of Copy serves the first segments too: its code is a good part of the kernel's.
     TW_NO_UNROLL
     for (int turn = 1 - kStages; turn < turns; ++turn) {
@@ -286,12 +283,12 @@ struct GemvQWarp {
         // All parts have landed, and all warps have read the stage that is written next.
         __syncthreads();
       }
-      if (turn + kStages - 1 < turns) Copy(turn + kStages - 1, write);
+      if (turn + kStages - 1 < turns) Copy(turn + kStages - 1, ring + write);
       CpAsyncCommit();
-      write = write == ring + (kStages - 1) * kStageBytes ? ring : write + kStageBytes;
+      write = write == (kStages - 1) * kStageBytes ? 0 : write + kStageBytes;
       if (turn < 0) continue;
-      Multiply(turn, read);
-      read = read == ring + (kStages - 1) * kStageBytes ? ring : read + kStageBytes;
+      Multiply(turn, ring + (read + g * kRowBytes));
+      read = read == (kStages - 1) * kStageBytes ? 0 : read + kStageBytes;
     }
   }
 };
@@ -317,9 +314,18 @@ TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
   warp.row_bytes = p.k / Warp::F::kBlock * Warp::F::kBytes;
   warp.ring = ring + warp_id / kSplit * (kStages * Warp::kStageBytes);
   warp.w_begin = static_cast<const u8*>(p.w);
-  warp.w_row_bytes = p.w_row_bytes;
-  warp.first_row = static_cast<int>(blockIdx.x) * kTileN + warp_id / kSplit * kRows;
-  warp.last_row = p.n - 1;
+  // Rows beyond the matrix read its last one and are not stored.
+  const int first_row = static_cast<int>(blockIdx.x) * kTileN + warp_id / kSplit * kRows;
+  const auto row_address = [&](int i) {
+    return warp.w_begin + (first_row + i < p.n ? first_row + i : p.n - 1) * p.w_row_bytes;
+  };
+  TW_UNROLL
+  for (int i = 0; i < Warp::kCopyRows; ++i) {
+    warp.copied[i] = row_address(warp.part * Warp::kCopyRows + i);
+    KeepAddress(warp.copied[i]);
+  }
+  TW_UNROLL
+  for (int i = 0; i < 2 * kStrips; ++i) warp.row_low[i] = Warp::Low(row_address(8 * i + warp.g));
   const bool aligned = (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
   warp.slack = aligned && Warp::kSegmentBytes % 16 == 0 ? 0 : Warp::kMaxSkip;
   const int column = m0 + warp.g % Warp::kColumns;

@@ -247,12 +247,18 @@ TEST(GemvFamiliesTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused(
       [](KernelSpec& s) {
         s.warps = 16;
-        s.tile_n = 512;
-        s.params = {1, 1, 0, 0};
+        s.params = {8, 1, 0, 0};
+        s.tile_n = 64;
         s.stages = 8;
       },
       "shared memory");
   refused([](KernelSpec& s) { s.params[0] = 3; }, "param0 = 3");
+  refused(
+      [](KernelSpec& s) {
+        s.params[0] = 1;
+        s.tile_n = static_cast<std::uint16_t>(16 * s.warps);
+      },
+      "16 rows for each group");
   refused([](KernelSpec& s) { s.params[3] = 1; }, "param3");
   refused([](KernelSpec& s) { s.type_c = DataType::kF32; }, "type_c");
   refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kScale; }, "epilogue");
