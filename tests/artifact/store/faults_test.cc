@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -116,6 +117,21 @@ TEST_F(StoreFaults, ARefusalIsForgottenWhenItsTimeIsOver) {
   files.SetNow(now - 3600);
   ASSERT_FALSE(Open()->Compile(GemmSpec()));
   EXPECT_EQ(compiler->compiles(), 3);
+}
+
+TEST_F(StoreFaults, ACompilerThatWasNotThereIsLookedForAgain) {
+  files.SetNow(1'800'000'000);
+  auto options = FakeOptions(root, nullptr);
+  options.nvrtc.path = folder / "libnvrtc.so";
+  WriteWhole(options.nvrtc.path, "no library");
+  const auto store = Open(options);
+  const auto why = [&] { return store->Compile(GemmSpec()).error().message; };
+  const std::string no_library = why();
+  std::filesystem::remove(options.nvrtc.path);
+  EXPECT_EQ(why(), no_library) << "kept for a while";
+  files.SetNow(1'800'000'010);
+  EXPECT_NE(why(), no_library);
+  EXPECT_THAT(why(), HasSubstr("No such file"));
 }
 
 TEST_F(StoreFaults, AListThatCannotBeWrittenIsSaidInTheError) {

@@ -1,5 +1,6 @@
 #include "tilewright/artifact_store.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <utility>
@@ -136,9 +137,17 @@ ArtifactStore::Impl::Active::~Active() {
 }
 
 Result<std::shared_ptr<const KernelCompiler>> ArtifactStore::Impl::Compiler() {
+  // A failure is kept for a while, since looking everywhere again for every kernel would be slow;
+  // not for ever, since it may pass (no descriptor left, a toolkit that is being installed).
+  constexpr std::int64_t kLookAgainSeconds = 10;
   const std::lock_guard lock(compiler_mutex);
-  // Also a failure is kept: looking everywhere again for every kernel would be slow.
-  if (!compiler) compiler = LoadNvrtc(options.nvrtc);
+  const std::int64_t now = files.NowUnixSeconds();
+  const bool again =
+      compiler && !*compiler && std::abs(now - compiler_sought_unix_s) >= kLookAgainSeconds;
+  if (!compiler || again) {
+    compiler = LoadNvrtc(options.nvrtc);
+    compiler_sought_unix_s = now;
+  }
   return *compiler;
 }
 

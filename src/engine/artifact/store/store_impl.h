@@ -180,6 +180,7 @@ struct ArtifactStore::Impl final : public ForkAware {
 
   std::mutex compiler_mutex;
   std::optional<Result<std::shared_ptr<const KernelCompiler>>> compiler;
+  std::int64_t compiler_sought_unix_s = 0;
 
  private:
   std::atomic<Runtime*> runtime_;
