@@ -371,6 +371,23 @@ class ArtifactsTest(CliTest):
     def entry_files(self):
         return sorted((self.cache / 'artifacts' / 'v1' / 'entries').glob('*/*.twk'))
 
+    def test_a_shared_folder_of_a_group_is_used_when_asked(self):
+        shared = self.cache / 'team'
+        shared.mkdir(parents=True)
+        shared.chmod(0o770)
+        words = ['bundle', 'build', '--list', self.listed(), '--shared', shared, '--json', '-o', self.folder / 'team.twb']
+        unasked = self.ok(*words, env=self.env)
+        self.assertIn('others may write', unasked.err)
+        self.assertEqual(list(shared.iterdir()), [])
+        compiled = []
+        for name in ('one', 'two'):
+            env = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / name))
+            done = self.ok(*words, '--shared-by-group', env=env)
+            self.assertEqual(done.err, '')
+            compiled.append(done.json()['compiled'])
+        self.assertEqual(compiled, [2, 0])
+        self.fails(2, 'cache', 'ls', '--shared-by-group', env=self.env, saying='--shared')
+
     def test_wrong_words(self):
         out = self.folder / 'w.twb'
         self.fails(2, 'bundle', 'build', '--arch', 'sm_90a', '-o', out, saying='--all')
