@@ -5,8 +5,9 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <array>
+#include <memory>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "core/text.h"
@@ -138,25 +139,23 @@ class Product {
 
 }  // namespace
 
-std::optional<TimeReport> TimeCublasLt(const Gpu& gpu, const ProductTypes& types, int sets,
-                                       const std::function<ProductView(int)>& view) {
+std::function<void(int)> FastestCublasLt(const Gpu& gpu, const ProductTypes& types, int sets,
+                                         const std::function<ProductView(int)>& view) {
   const Api* const api = FindApi();
-  if (api == nullptr || !TypeOf(types.a) || !TypeOf(types.b) || !TypeOf(types.d)) {
-    return std::nullopt;
-  }
+  if (api == nullptr || !TypeOf(types.a) || !TypeOf(types.b) || !TypeOf(types.d)) return {};
   static cublasLtHandle_t handle = nullptr;  // for the life of the process
   if (handle == nullptr) Check(api->create(&handle), "create");
-  const Product product(*api, types, view(0));
-  const cuda::DeviceBuffer workspace =
-      Must(cuda::DeviceBuffer::Allocate(gpu.context, Product::kWorkspaceBytes), "memory");
+  const auto product = std::make_shared<const Product>(*api, types, view(0));
+  const auto workspace = std::make_shared<const cuda::DeviceBuffer>(
+      Must(cuda::DeviceBuffer::Allocate(gpu.context, Product::kWorkspaceBytes), "memory"));
   const cuda::Event begin = Must(cuda::Event::Create(gpu.context), "event");
   const cuda::Event end = Must(cuda::Event::Create(gpu.context), "event");
-  std::optional<cublasLtMatmulAlgo_t> best;
+  std::function<void(int)> best;
   double best_us = 0;
-  for (const cublasLtMatmulHeuristicResult_t& one : product.Algorithms(handle)) {
+  for (const cublasLtMatmulHeuristicResult_t& one : product->Algorithms(handle)) {
     if (one.state != CUBLAS_STATUS_SUCCESS) continue;
-    const auto launch = [&](int set) {
-      product.Launch(gpu, handle, view(set), one.algo, workspace.address());
+    const auto launch = [&gpu, product, workspace, view, algorithm = one.algo](int set) {
+      product->Launch(gpu, handle, view(set), algorithm, workspace->address());
     };
     launch(0);
     Must(begin.Record(gpu.stream), "event");
@@ -165,13 +164,10 @@ std::optional<TimeReport> TimeCublasLt(const Gpu& gpu, const ProductTypes& types
     Must(end.Synchronize(), "cuBLASLt");
     const double us = Must(begin.MicrosecondsTo(end), "event");
     if (best && us >= best_us) continue;
-    best = one.algo;
+    best = launch;
     best_us = us;
   }
-  if (!best) return std::nullopt;
-  return TimeLaunches(gpu, sets, [&](int set) {
-    product.Launch(gpu, handle, view(set), *best, workspace.address());
-  });
+  return best;
 }
 
 std::string CublasLtVersion() {
@@ -187,9 +183,9 @@ std::string CublasLtVersion() {
 
 namespace tilewright::gpu_check {
 
-std::optional<TimeReport> TimeCublasLt(const Gpu&, const ProductTypes&, int,
-                                       const std::function<ProductView(int)>&) {
-  return std::nullopt;
+std::function<void(int)> FastestCublasLt(const Gpu&, const ProductTypes&, int,
+                                         const std::function<ProductView(int)>&) {
+  return {};
 }
 
 std::string CublasLtVersion() { return ""; }

@@ -234,6 +234,8 @@ void Finish(const Comparison& comparison, CaseReport& report) {
 
 namespace {
 
+constexpr int kReplays = 15;
+
 double Median(std::vector<double>& samples) {
   std::nth_element(samples.begin(), samples.begin() + samples.size() / 2, samples.end());
   return samples[samples.size() / 2];
@@ -250,42 +252,60 @@ double ElapsedUs(const Gpu& gpu, const cuda::Event& begin, const cuda::Event& en
 
 }  // namespace
 
-TimeReport TimeLaunches(const Gpu& gpu, int sets, const std::function<void(int)>& launch) {
+Replay::Replay(const Gpu& gpu, int sets, const std::function<void(int)>& launch)
+    : gpu_(gpu),
+      begin_(Must(cuda::Event::Create(gpu.context), "event")),
+      end_(Must(cuda::Event::Create(gpu.context), "event")) {
   constexpr double kReplayUs = 3000;  // long enough that launching the graph does not show
-  constexpr int kReplays = 15;
-  const cuda::Event begin = Must(cuda::Event::Create(gpu.context), "event");
-  const cuda::Event end = Must(cuda::Event::Create(gpu.context), "event");
   const auto round = [&](int count) {
     for (int i = 0; i < count; ++i) launch(i % sets);
   };
   round(3);
   Must(gpu.stream.Synchronize(), "kernel");
-  const double once_us = ElapsedUs(gpu, begin, end, [&] { round(8); }) / 8;
+  const double once_us = ElapsedUs(gpu, begin_, end_, [&] { round(8); }) / 8;
   const int wanted = static_cast<int>(kReplayUs / std::max(once_us, 1.0));
-  const int count = std::clamp(wanted / sets * sets, sets, std::max(500 / sets * sets, sets));
-  const cuda::Graph graph = Must(cuda::Graph::Capture(gpu.context, gpu.stream,
-                                                      [&]() -> Status {
-                                                        round(count);
-                                                        return {};
-                                                      }),
-                                 "graph");
-  const auto replay = [&] { Must(graph.Launch(gpu.stream), "graph"); };
-  for (int i = 0; i < 3; ++i) replay();
-  Must(gpu.stream.Synchronize(), "kernel");
+  count_ = std::clamp(wanted / sets * sets, sets, std::max(500 / sets * sets, sets));
+  graph_ = Must(cuda::Graph::Capture(gpu.context, gpu.stream,
+                                     [&]() -> Status {
+                                       round(count_);
+                                       return {};
+                                     }),
+                "graph");
+  how_ = sets > 1 ? Format("graph of {}, cold L2 over {} sets", count_, sets)
+                  : Format("graph of {}, one set", count_);
+  for (int i = 0; i < 3; ++i) (void)Us();
+}
+
+double Replay::Us() const {
+  const auto launch = [&] { Must(graph_.Launch(gpu_.stream), "graph"); };
+  return ElapsedUs(gpu_, begin_, end_, launch) / count_;
+}
+
+TimeReport TimeReplay(const Replay& replay) {
   double medians[2];
   for (double& median : medians) {
     std::vector<double> samples;
-    for (int i = 0; i < kReplays; ++i) {
-      samples.push_back(ElapsedUs(gpu, begin, end, replay) / count);
-    }
+    for (int i = 0; i < kReplays; ++i) samples.push_back(replay.Us());
     median = Median(samples);
   }
   TimeReport report;
   report.us = medians[0];
   report.us_again = medians[1];
-  report.how = sets > 1 ? Format("graph of {}, cold L2 over {} sets", count, sets)
-                        : Format("graph of {}, one set", count);
+  report.how = replay.how();
   return report;
+}
+
+std::pair<double, double> TimeAlternately(const Replay& a, const Replay& b) {
+  std::vector<double> of_a, of_b;
+  for (int i = 0; i < kReplays; ++i) {
+    of_a.push_back(a.Us());
+    of_b.push_back(b.Us());
+  }
+  return {Median(of_a), Median(of_b)};
+}
+
+TimeReport TimeLaunches(const Gpu& gpu, int sets, const std::function<void(int)>& launch) {
+  return TimeReplay(Replay(gpu, sets, launch));
 }
 
 int ColdSets(const Gpu& gpu, std::size_t bytes_each) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/driver.h"
@@ -151,8 +152,10 @@ struct TimeReport {
   double us_again = 0;  ///< the same measurement a second time
   double bytes = 0;     ///< fewest that must move
   double flops = 0;
-  std::string unit;        ///< which ceiling counts for flops: "bf16", "f32"
-  double cublaslt_us = 0;  ///< the same product by cuBLASLt (cublaslt.h); 0: not timed
+  std::string unit;  ///< which ceiling counts for flops: "bf16", "f32"
+  /// The same product by cuBLASLt (cublaslt.h), and this kernel again, in alternation: one after
+  /// the other would not be fair, since the clock sinks as the chip warms up. 0: not timed.
+  double cublaslt_us = 0, beside_us = 0;
 };
 
 struct KernelReport {
@@ -170,7 +173,25 @@ std::vector<std::byte> RunTwice(const Gpu& gpu, const Guarded& output,
 
 void Finish(const Comparison& comparison, CaseReport& report);
 
-/// Times launches queued by `launch(set)`, with set rotating over `sets`, by replays of a graph.
+/// A graph of launches queued by `launch(set)`, with set rotating over `sets`; some 3 ms.
+class Replay {
+ public:
+  Replay(const Gpu& gpu, int sets, const std::function<void(int)>& launch);
+  double Us() const;  ///< runs the graph once; of one launch
+  const std::string& how() const { return how_; }
+
+ private:
+  const Gpu& gpu_;
+  cuda::Event begin_, end_;
+  cuda::Graph graph_;
+  int count_ = 1;
+  std::string how_;
+};
+
+/// The median of 15 replays, twice.
+TimeReport TimeReplay(const Replay& replay);
+/// Medians of 15 replays of each, taken in turns.
+std::pair<double, double> TimeAlternately(const Replay& a, const Replay& b);
 TimeReport TimeLaunches(const Gpu& gpu, int sets, const std::function<void(int)>& launch);
 
 /// Sets of `bytes_each` that together are three times the L2, at least 1.

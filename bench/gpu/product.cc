@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <string>
+#include <tuple>
 
 #include "core/block_format.h"
 #include "core/random.h"
@@ -252,21 +251,6 @@ class Product {
   std::optional<Guarded> device_c_;
 };
 
-/// Once a process for every product: kernels of one family come one after the other.
-double CublasLtUs(const Job& job, const ProductTypes& types, const ProductShape& shape, int sets,
-                  const Product& product) {
-  static std::map<std::string, double> known;
-  const std::string key = Format("{} {} {} {} {} {} {}", shape.Name(), static_cast<int>(types.a),
-                                 static_cast<int>(types.b), static_cast<int>(types.d),
-                                 types.a_k_contiguous, types.b_k_contiguous, sets);
-  const auto [at, fresh] = known.try_emplace(key, 0.0);
-  if (fresh) {
-    const auto view = [&](int set) { return product.View(set); };
-    if (const auto time = TimeCublasLt(job.gpu, types, sets, view)) at->second = time->us;
-  }
-  return at->second;
-}
-
 }  // namespace
 
 std::string ProductShape::Name() const {
@@ -318,12 +302,17 @@ void TimeProducts(const Job& job, const ProductTypes& types,
     Product product(job, types, shape);
     const int sets = cold ? ColdSets(job.gpu, product.b_bytes()) : 1;
     product.AddSets(job, sets);
-    TimeReport time = TimeLaunches(job.gpu, sets, [&](int set) { launch(product.View(set)); });
+    const Replay replay(job.gpu, sets, [&](int set) { launch(product.View(set)); });
+    TimeReport time = TimeReplay(replay);
     time.shape = shape.Name();
     time.bytes = product.FewestBytes();
     time.flops = 2.0 * shape.m * shape.n * shape.k;
     time.unit = "bf16";
-    time.cublaslt_us = CublasLtUs(job, types, shape, sets, product);
+    if (const auto theirs =
+            FastestCublasLt(job.gpu, types, sets, [&](int set) { return product.View(set); })) {
+      const Replay other(job.gpu, sets, theirs);
+      std::tie(time.beside_us, time.cublaslt_us) = TimeAlternately(replay, other);
+    }
     report.times.push_back(time);
   }
 }
