@@ -1,11 +1,11 @@
 #include "engine/artifact/dir/negative_file.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "core/sha256.h"
 #include "core/text.h"
+#include "engine/artifact/field_codec.h"
 
 namespace tilewright {
 namespace {
@@ -14,15 +14,8 @@ constexpr std::string_view kMagic = "TWNEGAT1";
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kDigestBytes = 32;
 
-void Put(std::string& out, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
 std::uint64_t Take(std::string_view& bytes, std::size_t count) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
+  const std::uint64_t value = LoadLittleEndian(bytes.data(), count);
   bytes.remove_prefix(count);
   return value;
 }
@@ -45,11 +38,11 @@ Result<std::string> EncodeNegative(const ArtifactKey& action, const StoreDir::Ne
   out.reserve(total);
   out.append(kMagic);
   out.append(AsText(action.bytes.data(), action.bytes.size()));
-  Put(out, static_cast<std::uint64_t>(negative.unix_s), 8);
-  Put(out, negative.action_record.size(), 4);
-  Put(out, negative.request_record.size(), 4);
-  Put(out, log.size(), 4);
-  Put(out, 0, 4);
+  AppendLittleEndian(out, static_cast<std::uint64_t>(negative.unix_s), 8);
+  AppendLittleEndian(out, negative.action_record.size(), 4);
+  AppendLittleEndian(out, negative.request_record.size(), 4);
+  AppendLittleEndian(out, log.size(), 4);
+  AppendLittleEndian(out, 0, 4);
   out.append(negative.action_record).append(negative.request_record).append(log);
   const Result<Sha256Digest> digest = Sha256(out);
   if (!digest) return Fail(digest.error());

@@ -9,27 +9,13 @@
 #include <vector>
 
 #include "core/text.h"
+#include "engine/artifact/dir/dir_files.h"
 #include "tilewright/artifact_store.h"
 #include "tilewright/kernel_spec.h"
 
 namespace tilewright {
 
 namespace {
-
-class Descriptor {
- public:
-  Descriptor(Filesystem& files, int fd) : files_(files), fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) files_.Close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  Filesystem& files_;
-  int fd_;
-};
 
 /// Waits for other processes that write the list, at most a second: beyond that, and where locks do
 /// not work, a line twice does less harm than a process that hangs.
@@ -84,20 +70,20 @@ Status MissingList::Append(const std::string& spec_name) {
   const auto fail = [&](const char* what, int error) {
     return Fail(ErrorCode::kIo, Format("{}: cannot {}: {}", path_, what, std::strerror(-error)));
   };
-  const Descriptor file(
+  const OpenFile file(
       files_,
       files_.Open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK, 0600));
-  if (file.get() < 0) return fail("open the list of missing kernels", file.get());
-  LockBriefly(files_, file.get());  // released when the descriptor is closed
+  if (file.fd() < 0) return fail("open the list of missing kernels", file.fd());
+  LockBriefly(files_, file.fd());  // released when the descriptor is closed
   std::string text;
-  if (const int error = ReadAll(files_, file.get(), text); error < 0) return fail("read", error);
+  if (const int error = ReadAll(files_, file.fd(), text); error < 0) return fail("read", error);
   if (HasLine(text, spec_name)) return {};
   // One write in append mode: another process's line stays whole. A process that was killed while
   // it wrote may have left half a line, which must not swallow ours.
   const std::string line = (text.empty() || text.back() == '\n' ? "" : "\n") + spec_name + "\n";
   std::size_t done = 0;
   while (done < line.size()) {
-    const ssize_t put = files_.Write(file.get(), line.data() + done, line.size() - done);
+    const ssize_t put = files_.Write(file.fd(), line.data() + done, line.size() - done);
     if (put == -EINTR) continue;
     if (put <= 0) return fail("write", put < 0 ? static_cast<int>(put) : -EIO);
     done += static_cast<std::size_t>(put);
