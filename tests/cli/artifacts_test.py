@@ -7,41 +7,10 @@ import subprocess
 import unittest
 
 import file_formats
-from harness import CliTest
-
-# Small kernels that every architecture can have, and that compile in a moment.
-FEW = 'rmsnorm'
+from artifacts_case import ArtifactsCase, nvrtc_is_here
 
 
-def nvrtc_is_here():
-    path = os.environ.get('TILEWRIGHT_NVRTC', '')
-    return bool(path) and pathlib.Path(path).exists()
-
-
-class ArtifactsTest(CliTest):
-
-    def setUp(self):
-        self.cache = self.folder / self.id().split('.')[-1]
-        self.env = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache))
-
-    def listed(self, arch='sm_90a', family=FEW, count=2):
-        """A list file of some kernels of one family, out of a bundle of everything would be slow: from the registry's names."""
-        path = self.folder / f'{family}_{arch}.txt'
-        if not path.exists():
-            lines = [line for line in self.every(arch) if line.startswith(family + '.')][:count]
-            self.assertTrue(lines, f'no {family} for {arch}')
-            path.write_text('# a comment\n\n' + '\n'.join(lines) + '\n')
-        return path
-
-    def every(self, arch):
-        """The specs of the registry, as a strict build of all of them names what is missing."""
-        env = self.environment(TILEWRIGHT_CACHE_DIR=str(self.folder / f'strict_{arch}'))
-        self.run_cli('bundle', 'build', '--arch', arch, '--all', '--cache-mode', 'strict', '-o', self.folder / 'no.twb', env=env)
-        missing = self.folder / f'strict_{arch}' / 'artifacts' / 'missing.txt'
-        return [line for line in missing.read_text().splitlines() if line and not line.startswith('#')]
-
-    def stat(self, env=None):
-        return self.ok('cache', 'stat', '--json', env=env or self.env).json()['artifacts']
+class ArtifactsTest(ArtifactsCase):
 
     def test_a_first_build_compiles_and_a_second_finds(self):
         first = self.ok('bundle', 'build', '--list', self.listed(), '-o', self.folder / 'a.twb', '--json', env=self.env).json()
@@ -318,58 +287,6 @@ class ArtifactsTest(CliTest):
         again = self.ok('cache', 'explain', spec, '--cache-mode', 'refresh', '--json', env=self.env).json()['artifact']
         self.assertEqual([layer['reason'] for layer in again['layers']], ['absent', 'ignored'])
         self.fails(2, 'cache', 'explain', '--only', 'artifacts', env=self.env, saying='spec')
-
-    def test_files_are_what_the_docs_say_byte_by_byte(self):
-        key, public, bundle = (self.folder / name for name in ('fk.pem', 'fk.pub', 'formats.twb'))
-        subprocess.run(['openssl', 'genpkey', '-algorithm', 'ed25519', '-out', key], check=True)
-        subprocess.run(['openssl', 'pkey', '-in', key, '-pubout', '-out', public], check=True)
-        self.ok('bundle', 'build', '--list', self.listed(), '--arch', 'sm_80,sm_90a', '-o', bundle, '--sign', key, env=self.env)
-        found = file_formats.bundle(bundle.read_bytes())
-        for name in ('signature', 'signed'):
-            (self.folder / name).write_bytes(found[name])
-        subprocess.run(['openssl', 'pkeyutl', '-verify', '-pubin', '-inkey', public, '-rawin', '-in', self.folder / 'signed',
-                        '-sigfile', self.folder / 'signature'], check=True, capture_output=True)
-        shown = self.ok('bundle', 'show', bundle, '--json', env=self.env).json()
-        self.assertEqual((found['digest'], found['signer'].hex()), (shown['digest'], shown['signer'].split(':')[1]))
-        entries = [file_formats.entry(path.read_bytes()) for path in self.entry_files()]
-        self.assertEqual(len(entries), 4)
-        for kernels in (found['entries'], entries):
-            for ours, theirs in zip(sorted(kernels, key=lambda one: one['spec']),
-                                    sorted(shown['kernels'], key=lambda one: one['spec'])):
-                self.assertEqual({name: theirs[name] for name in ('spec', 'symbol', 'launch_abi', 'min_driver', 'threads')},
-                                 {name: ours[name] for name in ('spec', 'symbol', 'launch_abi', 'min_driver', 'threads')})
-                self.assertEqual((ours['request_key'], ours['action_key']), (theirs['request'], theirs['action']))
-                self.assertEqual((len(ours['cubin']), len(ours['ptx'])), (theirs['cubin_bytes'], theirs['ptx_bytes']))
-                self.assertEqual((ours['registers'], ours['static_smem'], ours['dynamic_smem']),
-                                 tuple(theirs['resources'][name] for name in ('registers', 'static_smem_bytes', 'dynamic_smem_bytes')))
-        for path, entry in zip(self.entry_files(), entries):
-            self.assertEqual(path.parent.name + path.stem, entry['action_key'])
-        # A store that has no entry yet, and its export.
-        empty = self.environment(TILEWRIGHT_CACHE_DIR=str(self.cache / 'empty'))
-        self.ok('cache', 'export', self.folder / 'empty.twb', env=empty)
-        self.assertEqual(file_formats.bundle((self.folder / 'empty.twb').read_bytes())['entries'], [])
-
-    def test_counters_are_what_the_docs_say_byte_by_byte(self):
-        words = ['bundle', 'build', '--list', self.listed(), '-o', self.folder / 'count.twb']
-        self.ok(*words, env=self.env)
-        self.ok(*words, env=self.env)
-        self.ok(*words, '--bundle', self.folder / 'count.twb', env=self.env)
-        self.ok(*words, '--cache-mode', 'refresh', env=self.env)
-        stat = self.stat()
-        found = file_formats.counters((self.cache / 'artifacts' / 'v1' / 'counters').read_bytes())
-        self.assertEqual(found['hits'], [stat['hits_by_layer'][name] for name in ('memory', 'bundle', 'user', 'site', 'shared')])
-        self.assertEqual((found['hits'], stat['hits'], stat['misses'], stat['compiles']), ([0, 2, 2, 0, 0], 4, 4, 4))
-        self.assertEqual(stat['misses_by_layer'], {'memory': {'absent': 8}, 'user': {'absent': 2, 'ignored': 2}})
-        self.assertEqual((found['misses'][2][0], found['misses'][2][4]), (2, 2))
-        for name in ('compiles', 'publishes', 'publishes_lost', 'evictions', 'compile_failures', 'entries', 'bytes'):
-            self.assertEqual(found[name], stat[name], name)
-        self.assertAlmostEqual(found['compile_us'] / 1e3, stat['compile_ms'])
-        # Two kernels were found in files, which saved what compiling them had taken, less the time to read them.
-        self.assertGreater(stat['saved_ms'], 0)
-        self.assertLess(stat['saved_ms'], stat['compile_ms'])
-
-    def entry_files(self):
-        return sorted((self.cache / 'artifacts' / 'v1' / 'entries').glob('*/*.twk'))
 
     def test_a_shared_folder_of_a_group_is_used_when_asked(self):
         shared = self.cache / 'team'

@@ -251,21 +251,6 @@ def description_of(data, key, arch, suffix, abi, driver, compiler):
     return found
 
 
-def refusal(data):
-    """A .twn file: what the compiler refused."""
-    reader = Reader(data[:-32], 'refusal')
-    check(reader.take(8) == b'TWNEGAT1', 'refusal: magic number')
-    key, when = reader.take(32).hex(), reader.number('Q')
-    action, request, log = reader.number('I'), reader.number('I'), reader.number('I')
-    reader.zeros(4)
-    action, request = reader.take(action), reader.take(request)
-    found = dict(kernel(request, action), when=when, log=reader.take(log).decode())
-    reader.end()
-    check(found['action_key'] == key, 'refusal: the key')
-    check(sha256(data[:-32]) == data[-32:], 'refusal: digest')
-    return found
-
-
 def counters(data):
     """The file `counters` of a store."""
     check(len(data) == 4096, f'counters: {len(data)} bytes')
