@@ -45,7 +45,9 @@ TEST(StoreDirProcesses, TheCapsHoldWhileManyWriteAndSomeAreKilled) {
         EXPECT_TRUE(lookup.found || lookup.miss == MissReason::kAbsent) << lookup.detail;
         if (i % 50 == 49) (void)mine->Trim(true, false);
       }
-      while (doomed) pause();
+      if (doomed) {
+        for (;;) pause();
+      }
     }));
   }
   for (int i = 0; i < 100; ++i) {
