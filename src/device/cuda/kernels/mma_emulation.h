@@ -16,6 +16,10 @@ alignas(1024) inline u8 smem[232448];
 /// An access that a GPU would refuse: misaligned or outside of shared memory.
 inline bool fault = false;
 
+/// Where CpAsync16 may read global memory; anywhere while null. A read elsewhere is a fault.
+inline const u8* readable_begin = nullptr;
+inline const u8* readable_end = nullptr;
+
 /// What a lane shows to the others, in two places by the parity of the exchange: a lane may show
 /// the next one before its neighbours took this one.
 struct Shown {
@@ -69,6 +73,12 @@ inline void LoadShared16(u32 (&v)[4], u32 smem) { std::memcpy(v, emulation::Shar
 inline void CpAsync16(u32 smem, const void* global, int bytes) {
   u8* to = emulation::Shared(smem, 16);
   if (bytes > 0 && !emulation::Legal(reinterpret_cast<u64>(global), 16)) return;
+  const u8* from = static_cast<const u8*>(global);
+  if (bytes > 0 && emulation::readable_begin != nullptr &&
+      (from < emulation::readable_begin || from + bytes > emulation::readable_end)) {
+    emulation::fault = true;
+    return;
+  }
   std::memset(to, 0, 16);
   if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
 }

@@ -55,7 +55,8 @@ void ExpectProduct(const Problem& q) {
   const auto shift_w = static_cast<std::size_t>(blocks ? q.shift_w : q.shift * 2);
 
   test::GuardedBytes x(m * ldx * bytes_x, static_cast<std::size_t>(q.shift) * bytes_x);
-  test::GuardedBytes w(n * row_bytes, shift_w);
+  // Nothing belongs to W behind its last row.
+  test::GuardedBytes w((n - 1) * row_bytes + BytesOf(type_w, q.k), shift_w);
   std::vector<float> xs, ws;
   for (std::size_t r = 0; r < m; ++r) {
     const std::vector<float> row = test::RandomFloats(k, 100 + r);
@@ -90,6 +91,8 @@ void ExpectProduct(const Problem& q) {
   p.alpha = q.alpha;
   p.beta = q.beta;
   tw::emulation::fault = false;
+  tw::emulation::readable_begin = static_cast<const unsigned char*>(w.data());
+  tw::emulation::readable_end = tw::emulation::readable_begin + w.size();
   std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
   const bool converged = tw::emulation::Run(
       {tw::GemvGridX(q.n, kTileN), tw::GemvGridY(q.m, kTileM)}, kWarps * 32, [&] {
@@ -100,8 +103,9 @@ void ExpectProduct(const Problem& q) {
               p, tw::emulation::smem);
         }
       });
+  tw::emulation::readable_begin = nullptr;
   EXPECT_TRUE(converged);
-  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
+  EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of W";
   EXPECT_EQ(y.Damage(), "");
   EXPECT_EQ(x.Damage() + w.Damage(), "");
   for (std::size_t i = 0; i < m; ++i) {
