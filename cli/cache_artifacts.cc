@@ -237,7 +237,8 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
       .Set("recompiled", static_cast<std::int64_t>(verified.recompiled))
       .Set("differ", static_cast<std::int64_t>(verified.differ))
       .Set("not_recompiled", static_cast<std::int64_t>(verified.not_recompiled))
-      .Set("why_not", verified.why_not);
+      .Set("why_not", verified.why_not)
+      .Set("cancelled", verified.cancelled);
   artifacts.Array("troubles");
   for (const std::string& trouble : verified.troubles) {
     artifacts.Append("troubles", trouble);
@@ -251,7 +252,10 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
                             verified.recompiled, verified.differ, verified.not_ours);
   }
   out.text += "\n";
-  if (verified.cancelled) return ExitInterrupted();
+  if (verified.cancelled) {
+    Complain("interrupted: this is of what was looked at before");
+    return ExitInterrupted();
+  }
   if (verified.not_recompiled > 0) {
     out.text +=
         fmt::format("{} not compiled again: {}\n", verified.not_recompiled, verified.why_not);

@@ -22,7 +22,7 @@ class ArtifactsCase(CliTest):
 
     def listed(self, arch='sm_90a', family=FEW, count=2):
         """A list file of some kernels of one family, out of a bundle of everything would be slow: from the registry's names."""
-        path = self.folder / f'{family}_{arch}.txt'
+        path = self.folder / f'{family}_{arch}_{count}.txt'
         if not path.exists():
             lines = [line for line in self.every(arch) if line.startswith(family + '.')][:count]
             self.assertTrue(lines, f'no {family} for {arch}')

@@ -1,9 +1,12 @@
 """bundle and cache: compiled kernels on disk, from the command line."""
 
+import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
+import time
 import unittest
 
 import file_formats
@@ -171,6 +174,23 @@ class ArtifactsTest(ArtifactsCase):
         self.assertEqual((result.rc, told['good'], told['recompiled'], told['not_recompiled']), (1, 2, 0, 2))
         self.assertIn('no-nvrtc', told['why_not'])
         self.assertEqual(self.run_cli('cache', 'verify', '--nvrtc', self.folder / 'no-nvrtc', env=self.env).rc, 0)
+
+    def test_an_interrupted_check_says_that_it_is_not_all(self):
+        self.ok('bundle', 'build', '--list', self.listed(count=8), '-o', self.folder / 'v.twb', env=self.env)
+        counters = self.cache / 'artifacts' / 'v1' / 'counters'
+        for _ in range(3):  # a busy machine may let it come to its end first
+            before = file_formats.counters(counters.read_bytes())['compiles']
+            check = self.start('cache', 'verify', '--recompile', '-j', 1, '--json', '--only', 'artifacts', env=self.env)
+            while check.poll() is None and file_formats.counters(counters.read_bytes())['compiles'] == before:
+                time.sleep(0.005)
+            check.send_signal(signal.SIGINT)
+            out, err = check.communicate(timeout=60)
+            if check.returncode != 0:
+                break
+        self.assertEqual((check.returncode, err.decode()[:23]), (130, 'tilewright: interrupted'))
+        told = json.loads(out)['artifacts']
+        self.assertEqual((told['cancelled'], told['troubles']), (True, []))
+        self.assertLess(told['recompiled'], 8)
 
     def test_a_damaged_entry_is_set_aside_and_made_again(self):
         words = ['bundle', 'build', '--list', self.listed(), '-o', self.folder / 'e.twb', '--json']
