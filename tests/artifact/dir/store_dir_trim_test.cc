@@ -89,6 +89,13 @@ TEST_F(StoreDirTrim, WhatWasJustUsedStaysUnlessForced) {
   }
   const auto dir = OpenCapped(2);
   EXPECT_EQ(dir->Trim(false, false).removed_entries, 0u);
+  const Entry seventh = MakeTestEntry(6);
+  std::string why;
+  EXPECT_EQ(dir->Publish(seventh.action, seventh.bytes, &why), StoreDir::Published::kNot);
+  EXPECT_NE(why.find("beside 6 entries of at most 2 and " +
+                     std::to_string(6 * MakeTestEntry(0).bytes.size()) + " bytes: "),
+            std::string::npos)
+      << why;
   EXPECT_EQ(dir->Trim(true, false).removed_entries, 5u);
   EXPECT_EQ(Left(6), std::vector<int>{5});
 }

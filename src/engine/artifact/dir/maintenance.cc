@@ -82,12 +82,16 @@ bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   if (Fits(1, size)) return true;
   (void)Trim({1, size, false, false});
   if (Fits(1, size)) return true;
+  const auto used = [](std::int64_t total, std::string_view unit, std::uint64_t cap) {
+    return Format("{} {}", total, unit) + (cap == 0 ? "" : Format(" of at most {}", cap));
+  };
+  const Totals totals = TotalsBefore();
   why = Format(
-      "{}: no room for {} bytes: {} entries of at most {}, {} of {} bytes, and what could go "
-      "was used less than 10 minutes ago, or somebody trimmed less than a minute ago",
-      layout.root, bytes, kEntriesFormat.Value(counters.Get(CountersFile::kEntries)),
-      options.max_entries, kBytesFormat.Value(counters.Get(CountersFile::kEntryBytes)),
-      options.max_bytes);
+      "{}: no room for {} bytes beside {} and {}: what could go was used less than 10 minutes ago, "
+      "or somebody trimmed less than a minute ago",
+      layout.root, bytes,
+      used(kEntriesFormat.Value(totals.entries), "entries", options.max_entries),
+      used(kBytesFormat.Value(totals.bytes), "bytes", options.max_bytes));
   return false;
 }
 
