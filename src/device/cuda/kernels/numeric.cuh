@@ -34,6 +34,22 @@ TW_DEVICE float FloatOf(u32 bits) {
 #endif
 }
 
+/// Keeps the compiler from computing a value again, from what it was computed of, in a loop.
+TW_DEVICE void KeepValue(int& value) {
+#if defined(__CUDACC__)
+  asm("" : "+r"(value));
+#else
+  static_cast<void>(value);
+#endif
+}
+TW_DEVICE void KeepValue(i64& value) {
+#if defined(__CUDACC__)
+  asm("" : "+l"(value));
+#else
+  static_cast<void>(value);
+#endif
+}
+
 /// a * b + c, rounded once.
 TW_DEVICE float Fma(float a, float b, float c) {
 #if defined(__CUDACC__)

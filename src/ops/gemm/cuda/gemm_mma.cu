@@ -17,7 +17,6 @@ struct MmaSpec {
   static constexpr int kStages = spec::kStages;
   static constexpr int kWarpsM = spec::kParam0;  // warps over the rows of the tile
   static constexpr int kBand = spec::kParam1;    // tile rows of a raster band
-  static constexpr bool kAhead = spec::kParam2 != 0;
 };
 
 }  // namespace tw

@@ -47,7 +47,7 @@ struct Operand {
   int chunk;
   int lines_left;  // of the matrix, from its first chunk on
   int inner_left;  // elements of its line, from its chunk on
-  bool aligned;    // for 16-byte copies
+  int aligned;     // for 16-byte copies: not 0
 
   TW_DEVICE Operand(const void* base, i64 ld, int row0, int rows, int k) {
     line = static_cast<int>(threadIdx.x) / kChunks;
@@ -60,13 +60,17 @@ struct Operand {
     lines_left = (kKMajor ? rows : k) - first_line;
     inner_left = (kKMajor ? k : rows) - first_inner;
     aligned = (reinterpret_cast<u64>(base) % 16 | static_cast<u64>(ld) % 8) == 0;
+    // Else parameters are read again for each tile, and waited for.
+    KeepValue(aligned);
+    KeepValue(line_step);
+    KeepValue(lines_left);
   }
 
   // Starts the copy of the next tile to `smem` and moves on by one tile.
   TW_DEVICE void CopyNext(u32 smem) {
     const int inner = inner_left < 0 ? 0 : inner_left > 8 ? 8 : inner_left;
     const u16* at = from;
-    if (aligned) {
+    if (aligned != 0) {
       TW_UNROLL
       for (int i = 0; i < kCopies; ++i) {
         if (kLines % kStep == 0 || line + i * kStep < kLines) {
@@ -128,14 +132,16 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   constexpr int kStrips = kWarpM / 16;  // of 16 rows of a warp
   constexpr int kPairs = kWarpN / 16;   // of two blocks of 8 columns of a warp
   constexpr int kSteps = kTileK / 16;
-  // Steps of 16 k without a loop between them, so that fragments of one are loaded while another is
-  // multiplied: all of them where they are short, two where each is 32 instructions for itself.
+  // Steps of 16 k without a loop between them: all of them where they are short, two where each is
+  // 32 instructions for itself.
   constexpr int kTogether = kStrips * kPairs < 8 ? kSteps : 2;
   // Of the tile as it is staged: rounded, or f32 where C is added later.
   constexpr Type kStaged = Spec::kTypeC == Type::kNone ? Spec::kTypeD : Type::kF32;
   constexpr int kUnitD = 16 / FloatBytes<kStaged>();  // elements of a 16-byte chunk
   constexpr int kChunksD = kTileN / kUnitD;
-  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSteps % kTogether == 0, "tile");
+  static_assert(
+      kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSteps % kTogether == 0 && kTogether % 2 == 0,
+      "steps");
   static_assert(Spec::kWarpsM * kWarpsN == Spec::kWarps && kStages >= 2, "tile");
   // A [m][k]: row-major has k contiguous. B [k][n]: column-major has.
   using TileA = Operand<Spec::kRowMajorA, kTileM, kTileK, 32 * Spec::kWarps>;
@@ -164,10 +170,10 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     for (int j = 0; j < 8 * kPairs; ++j) acc[i][j] = 0.0f;
   }
 
-  // Fragments of one step of 16 k, from stage `stage`.
-  constexpr int kSets = Spec::kAhead ? 2 : kTogether;
-  u32 frag_a[kSets][kStrips][4];
-  u32 frag_b[kSets][kPairs][4];
+  // Fragments of one step of 16 k, from stage `stage`, in two sets: those of a step are loaded
+  // while the step before is multiplied.
+  u32 frag_a[2][kStrips][4];
+  u32 frag_b[2][kPairs][4];
   const auto load = [&](int set, int stage, int step) {
     const u32 smem_a = ring + stage * kStageBytes;
     const u32 smem_b = smem_a + TileA::kBytes;
@@ -194,51 +200,46 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     }
   };
 
+  const auto land = [] {
+    CpAsyncWait<kStages - 2>();  // this thread's part of the next k-tile has landed
+    // Everyone's part has, and everyone has read the k-tile before, whose stage is written next.
+    __syncthreads();
+  };
+
   // The first kStages - 1 rounds only start copies. A group is committed in every round, also an
   // empty one, so that counting groups counts k-tiles.
   int read = 0;   // stage of k-tile kt
   int write = 0;  // stage of k-tile kt + kStages - 1
-  const auto land = [] {
-    CpAsyncWait<kStages - 2>();  // this thread's part of a k-tile has landed
-    // Everyone's part has, and everyone has read the k-tile before, whose stage is written next.
-    __syncthreads();
-  };
   TW_NO_UNROLL
   for (int kt = 1 - kStages; kt < k_tiles; ++kt) {
-    if constexpr (!Spec::kAhead) land();  // k-tile kt
     if (kt + kStages - 1 < k_tiles) {
       a.CopyNext(ring + write * kStageBytes);
       b.CopyNext(ring + write * kStageBytes + TileA::kBytes);
     }
     CpAsyncCommit();
     write = write + 1 == kStages ? 0 : write + 1;
-    if constexpr (Spec::kAhead) {
-      // Fragments are loaded a step ahead, the first ones of a k-tile during the last step of the
-      // one before: neither shared memory nor the barrier is waited for.
+    if (kt < -1) continue;
+    // What is in this loop is there once: round -1 goes through the end of it, to load the first
+    // fragments of k-tile 0.
+    TW_NO_UNROLL
+    for (int first = kt < 0 ? kSteps - kTogether : 0; first < kSteps; first += kTogether) {
       if (kt >= 0) {
         TW_UNROLL
-        for (int step = 0; step + 1 < kSteps; ++step) {
-          load((step + 1) % 2, read, step + 1);
-          multiply(step % 2);
+        for (int i = 0; i + 1 < kTogether; ++i) {
+          load((i + 1) % 2, read, first + i + 1);
+          multiply(i % 2);
         }
-        read = read + 1 == kStages ? 0 : read + 1;
       }
-      if (kt >= -1) {
-        land();  // k-tile kt + 1; behind the last one nobody uses what is loaded
-        load(0, read, 0);
+      int next = first + kTogether;
+      if (next == kSteps) {
+        // The first fragments of a k-tile, during the last step of the one before: the barrier is
+        // not waited for. Behind the last k-tile nobody uses what is loaded.
+        land();
+        if (kt >= 0) read = read + 1 == kStages ? 0 : read + 1;
+        next = 0;
       }
+      load(0, read, next);
       if (kt >= 0) multiply(1);
-    } else {
-      if (kt < 0) continue;
-      TW_NO_UNROLL
-      for (int first = 0; first < kSteps; first += kTogether) {
-        TW_UNROLL
-        for (int step = 0; step < kTogether; ++step) {
-          load(step, read, first + step);
-          multiply(step);
-        }
-      }
-      read = read + 1 == kStages ? 0 : read + 1;
     }
   }
 

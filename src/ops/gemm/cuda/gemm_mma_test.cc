@@ -18,7 +18,7 @@ using tw::Type;
 
 template <bool kRowA, bool kRowB, int kM, int kN, int kK, int kWarpCount, int kRowWarps,
           int kStageCount, Type kIn = Type::kBF16, Type kAddend = Type::kNone,
-          Type kOut = Type::kBF16, bool kIsAhead = true>
+          Type kOut = Type::kBF16>
 struct Spec {
   static constexpr Type kTypeA = kIn;
   static constexpr Type kTypeC = kAddend;
@@ -32,7 +32,6 @@ struct Spec {
   static constexpr int kStages = kStageCount;
   static constexpr int kWarpsM = kRowWarps;
   static constexpr int kBand = 2;
-  static constexpr bool kAhead = kIsAhead;
 };
 
 template <class S>
