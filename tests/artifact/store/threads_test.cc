@@ -232,6 +232,27 @@ TEST_F(StoreThreads, ReportsRunBesideWork) {
   EXPECT_EQ(compiler->compiles(), 40);
 }
 
+TEST_F(StoreThreads, VerificationsRunBesideEachOtherAndBesideWork) {
+  const auto compiler = MakeFakeCompiler({.takes = std::chrono::milliseconds(1)});
+  const auto store = OpenFake(FakeOptions(root, compiler));
+  for (const auto& handle : store->CompileAll(GemmSpecs(10))) ASSERT_TRUE(handle);
+  OnThreads(3, [&](int i) {
+    if (i == 0) {
+      for (const auto& handle : store->CompileAll(GemmSpecs(30))) ASSERT_TRUE(handle);
+      return;
+    }
+    std::size_t told = 0;
+    const auto report = store->Verify(
+        true, {.cancelled = {}, .progress = [&](const CompileProgress& at) { told = at.done; }});
+    EXPECT_GE(report.good, 10u);
+    EXPECT_EQ(report.recompiled, report.good);
+    EXPECT_GE(told, report.good);
+    EXPECT_EQ(report.differ, 0u);
+    EXPECT_TRUE(report.troubles.empty());
+  });
+  EXPECT_LE(compiler->most_at_once(), 2) << "one service for all";
+}
+
 TEST_F(StoreThreads, ReadonlyAndRefreshCompileOnceAProcessToo) {
   for (const CacheMode mode : {CacheMode::kReadonly, CacheMode::kRefresh}) {
     const auto compiler = MakeFakeCompiler({.takes = std::chrono::milliseconds(1)});
