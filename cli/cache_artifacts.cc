@@ -160,11 +160,14 @@ int ShowArtifacts(const CacheOptions& options, CacheOutput& out) {
     if (options.quarantine || !Matches(entry, options.filter)) continue;
     ++(entry.negative ? refused : count);
     out.report.Append("artifacts", Row(entry));
-    out.text += fmt::format(
-        "{}\n  {} {} ({}), {}\n  request {}\n  action  {}\n  {}; {}; last used {}\n", entry.spec,
-        ArtifactLayerName(entry.layer), entry.place, HumanBytes(static_cast<double>(entry.bytes)),
-        StateOf(entry), entry.request.Hex(), entry.action.Hex(), entry.compiler,
-        Describe(entry.resources), Day(entry.last_used_unix_s));
+    const std::string size =
+        entry.negative ? "" : fmt::format(" ({})", HumanBytes(static_cast<double>(entry.bytes)));
+    const std::string when =
+        entry.negative ? "on " + Day(entry.last_used_unix_s)
+                       : Describe(entry.resources) + "; last used " + Day(entry.last_used_unix_s);
+    out.text += fmt::format("{}\n  {} {}{}, {}\n  request {}\n  action  {}\n  {}; {}\n", entry.spec,
+                            ArtifactLayerName(entry.layer), entry.place, size, StateOf(entry),
+                            entry.request.Hex(), entry.action.Hex(), entry.compiler, when);
   }
   out.text += CountText(count, refused);
   return kExitOk;

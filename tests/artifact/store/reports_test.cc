@@ -62,11 +62,11 @@ TEST_F(StoreReports, ListShowsEveryEntryAndEveryRefusal) {
   EXPECT_EQ(refused->request, store->Explain(GemmSpec(7))->request);
   EXPECT_EQ(refused->action, store->Explain(GemmSpec(7))->action);
   for (const auto& entry : entries) {
-    if (entry.negative) continue;
     EXPECT_EQ(entry.layer, ArtifactLayer::kUser);
+    EXPECT_THAT(entry.compiler, HasSubstr("nvrtc 13.0"));
+    if (entry.negative) continue;
     EXPECT_EQ(entry.compile_ms, 25);
     EXPECT_EQ(entry.bytes, std::filesystem::file_size(entry.place));
-    EXPECT_THAT(entry.compiler, HasSubstr("nvrtc 13.0"));
     EXPECT_THAT(entry.trouble, IsEmpty());
   }
   const auto totals = store->GetTotals();

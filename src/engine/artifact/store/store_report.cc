@@ -4,6 +4,7 @@
 
 #include "core/sha256.h"
 #include "core/text.h"
+#include "engine/artifact/key_record.h"
 #include "engine/artifact/store/messages.h"
 #include "engine/artifact/store/store_impl.h"
 
@@ -70,6 +71,9 @@ std::vector<ArtifactStore::EntryInfo> ArtifactStore::List() const {
         info.spec = SpecName(*spec);
       }
       if (const auto key = Sha256(negative.request_record)) info.request = ArtifactKey{*key};
+      if (const auto asked = DecodeActionFields(negative.action_record)) {
+        info.compiler = asked->compiler.ToString();
+      }
       entries.push_back(std::move(info));
     });
   }
