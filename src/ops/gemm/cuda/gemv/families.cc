@@ -153,13 +153,13 @@ constexpr std::array kPlainShapes = {Shape{1, 2, 4, 1, 4, 8}, Shape{1, 2, 4, 4, 
                                      Shape{8, 4, 4, 1, 1, 3}, Shape{8, 4, 4, 4, 1, 3},
                                      Shape{1, 4, 4, 1, 4, 5}, Shape{1, 4, 4, 4, 4, 5}};
 constexpr std::array kBlockShapes = {
-    Shape{1, 16, 4, 4, 3, 4}, Shape{1, 16, 8, 8, 2, 2}, Shape{1, 16, 16, 16, 2, 1},
-    Shape{1, 16, 4, 1, 4, 4}, Shape{1, 32, 8, 8, 2, 1}, Shape{2, 16, 4, 4, 3, 4},
-    Shape{2, 16, 8, 8, 2, 2}, Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 2},
-    Shape{8, 16, 4, 4, 3, 4}, Shape{8, 16, 8, 8, 2, 2}, Shape{8, 32, 8, 8, 2, 1}};
+    Shape{1, 16, 4, 4, 3, 4},   Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 8, 8, 3, 3},
+    Shape{1, 16, 16, 16, 2, 2}, Shape{1, 32, 8, 8, 2, 2}, Shape{2, 16, 4, 4, 3, 4},
+    Shape{2, 16, 8, 8, 2, 3},   Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 3},
+    Shape{8, 16, 4, 4, 3, 4},   Shape{8, 16, 8, 8, 2, 3}, Shape{8, 32, 8, 8, 2, 1}};
 /// For the projections that end a residual block: y = x W^T + c.
 constexpr Shape kPlainAdd = {1, 4, 4, 4, 4, 5};
-constexpr Shape kBlockAdd = {1, 16, 8, 8, 3, 2};
+constexpr Shape kBlockAdd = {1, 16, 8, 8, 2, 3};
 
 KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape) {
   KernelSpec spec;
@@ -174,7 +174,10 @@ KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& sha
   spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
   spec.tile_n = static_cast<std::uint16_t>(shape.rows * shape.warps / shape.split);
   spec.warps = static_cast<std::uint16_t>(shape.warps);
-  spec.params = {shape.split, shape.ctas, 0, 0};
+  // The three parts of f32, and the two scales of a sub-block of q6_k, take the registers that
+  // would let one more CTA live.
+  const bool wide = !IsPlain(weight) && (x == DataType::kF32 || weight == DataType::kQ6_K);
+  spec.params = {shape.split, wide ? std::max(shape.ctas - 1, 1) : shape.ctas, 0, 0};
   return spec;
 }
 
