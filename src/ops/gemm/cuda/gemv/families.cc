@@ -144,6 +144,8 @@ ResourceLimits Limits(const KernelSpec& spec) {
 ///
 /// A kernel for blocks: strips of 16 rows of W that a warp takes, and stages of its ring. Stages
 /// and warps together keep the bytes in flight; warps that share a row find work where W has few.
+/// On an H200 eight warps won at 4096 x 4096 and 4096 x 14336, four often at 14336 x 4096, 32 rows
+/// for eight rows of x at 14336 x 4096; one warp a strip (no split) never did.
 struct Shape {
   int tile_m, rows, warps, split, stages, ctas;
 };

@@ -15,8 +15,10 @@ namespace tilewright {
 Status AddGemvFamilies(KernelFamilies& families);
 
 /// The kernels for weights of one type on one architecture, for activations of f32 and bf16 and 1,
-/// 2, 4 or 8 rows at once: a streaming one, one that splits k between the warps of a CTA (few rows
-/// of W) and, for one row, wider ones. Empty for other types. Deterministic order, each once.
+/// 2, 4 or 8 rows at once. Plain weights: a streaming one, one that splits k between the warps of a
+/// CTA (few rows of W) and, for one row, wider ones. Blocks: CTAs of 4 and 8 warps that split k
+/// and, for one row, of 16, with deeper rings and with more rows of W. Empty for other types.
+/// Deterministic order, each once.
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch);
 
 /// nullopt when `params` may be launched with the kernel of `spec`: sizes positive, k whole blocks,
