@@ -82,6 +82,7 @@ inline void CpAsync16(u32 smem, const void* global, int bytes) {
   std::memset(to, 0, 16);
   if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
 }
+inline void CpAsync16(u32 smem, const void* global) { CpAsync16(smem, global, 16); }
 inline void CpAsyncCommit() {}
 template <int kPending>
 void CpAsyncWait() {}

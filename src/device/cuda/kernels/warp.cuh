@@ -10,15 +10,6 @@ namespace tw {
 
 inline constexpr u32 kAllLanes = 0xffffffffu;
 
-/// Waits for all lanes; what they wrote before is seen behind it.
-TW_DEVICE void SyncWarp() {
-#if defined(__CUDACC__)
-  __syncwarp();
-#else
-  __shfl_xor_sync(kAllLanes, 0.0f, 0);  // ends the turn of every lane
-#endif
-}
-
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes
 /// hold the same bits.
 TW_DEVICE float WarpSum(float value) {

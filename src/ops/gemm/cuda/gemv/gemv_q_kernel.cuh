@@ -13,7 +13,7 @@
 // Few rows of x times a matrix of weights in blocks, bound by reading the weights once. The tensor
 // cores multiply: codes of 16 rows of W are the A of mma.sync, exact in bf16, x is B, the sums are
 // f32. Decoding every weight to f32 and multiplying with fused multiply-adds took 8 to 9
-// instructions a weight where an H200 has time for four; this takes about two.
+// instructions a weight where an H200 has time for four of q4_k; this takes three.
 //
 // kSplit warps own strips of 16 rows: they copy a segment of kSplit spans of 256 values of each row
 // into a ring in shared memory (cp.async), lanes along the row, kStages - 1 segments ahead of use,
@@ -29,18 +29,6 @@
 // batch of one kernel. An infinity or NaN in a row of x makes that row of y NaN.
 
 namespace tw {
-
-/// CpAsync16 of all 16 bytes, which is one instruction where a variable length takes about eight.
-TW_DEVICE void CopyChunk(u32 smem, const void* global) {
-#if defined(__CUDACC__)
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-               :
-               : "r"(smem), "l"(global)
-               : "memory");
-#else
-  CpAsync16(smem, global, 16);
-#endif
-}
 
 template <Type kTypeX, Type kTypeW, int kTileM, int kStrips, int kSplit, int kStages>
 struct GemvQWarp {
@@ -101,7 +89,7 @@ struct GemvQWarp {
       TW_UNROLL
       for (int c = 0; c < kChunks; c += 32) {
         if (16 * (c + 32) <= kSegmentBytes || 16 * (c + lane) < kSegmentBytes + skip)
-          CopyChunk(smem + static_cast<u32>(i * kRowBytes + 16 * c), from + 16 * c);
+          CpAsync16(smem + static_cast<u32>(i * kRowBytes + 16 * c), from + 16 * c);
       }
     }
   }
