@@ -132,16 +132,11 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   constexpr int kStrips = kWarpM / 16;  // of 16 rows of a warp
   constexpr int kPairs = kWarpN / 16;   // of two blocks of 8 columns of a warp
   constexpr int kSteps = kTileK / 16;
-  // Steps of 16 k without a loop between them: all of them where they are short, two where each is
-  // 32 instructions for itself.
-  constexpr int kTogether = kStrips * kPairs < 8 ? kSteps : 2;
   // Of the tile as it is staged: rounded, or f32 where C is added later.
   constexpr Type kStaged = Spec::kTypeC == Type::kNone ? Spec::kTypeD : Type::kF32;
   constexpr int kUnitD = 16 / FloatBytes<kStaged>();  // elements of a 16-byte chunk
   constexpr int kChunksD = kTileN / kUnitD;
-  static_assert(
-      kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSteps % kTogether == 0 && kTogether % 2 == 0,
-      "steps");
+  static_assert(kWarpM % 16 == 0 && kWarpN % 16 == 0 && kSteps % 2 == 0, "steps");
   static_assert(Spec::kWarpsM * kWarpsN == Spec::kWarps && kStages >= 2, "tile");
   // A [m][k]: row-major has k contiguous. B [k][n]: column-major has.
   using TileA = Operand<Spec::kRowMajorA, kTileM, kTileK, 32 * Spec::kWarps>;
@@ -219,28 +214,21 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
     CpAsyncCommit();
     write = write + 1 == kStages ? 0 : write + 1;
     if (kt < -1) continue;
-    // What is in this loop is there once: round -1 goes through the end of it, to load the first
-    // fragments of k-tile 0.
-    TW_NO_UNROLL
-    for (int first = kt < 0 ? kSteps - kTogether : 0; first < kSteps; first += kTogether) {
-      if (kt >= 0) {
-        TW_UNROLL
-        for (int i = 0; i + 1 < kTogether; ++i) {
-          load((i + 1) % 2, read, first + i + 1);
-          multiply(i % 2);
-        }
+    // Every step of the k-tile stands for itself (a loop over pairs of them costs 6 %): round -1
+    // goes through the end of it, to load the first fragments of k-tile 0.
+    if (kt >= 0) {
+      TW_UNROLL
+      for (int step = 0; step + 1 < kSteps; ++step) {
+        load((step + 1) % 2, read, step + 1);
+        multiply(step % 2);
       }
-      int next = first + kTogether;
-      if (next == kSteps) {
-        // The first fragments of a k-tile, during the last step of the one before: the barrier is
-        // not waited for. Behind the last k-tile nobody uses what is loaded.
-        land();
-        if (kt >= 0) read = read + 1 == kStages ? 0 : read + 1;
-        next = 0;
-      }
-      load(0, read, next);
-      if (kt >= 0) multiply(1);
+      read = read + 1 == kStages ? 0 : read + 1;
     }
+    // The first fragments of a k-tile, during the last step of the one before: the barrier is not
+    // waited for. Behind the last k-tile nobody uses what is loaded.
+    land();
+    load(0, read, 0);
+    if (kt >= 0) multiply(1);
   }
 
   __syncthreads();  // nobody reads the ring any more: the tile of D takes its place
