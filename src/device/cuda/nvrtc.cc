@@ -82,9 +82,11 @@ class Program {
     if (bytes != 0 && get(program_, text.data()) != kNvrtcSuccess) return std::nullopt;
     return text;
   }
-  std::string Log() const {
+  /// nullopt where NVRTC does not tell, for want of memory.
+  std::optional<std::string> Log() const {
     const std::optional<std::string> log = Text(api_.GetProgramLogSize, api_.GetProgramLog);
-    return log ? StableLog(log->substr(0, log->find('\0'))) : std::string();
+    if (!log) return std::nullopt;
+    return StableLog(log->substr(0, log->find('\0')));
   }
 
  private:
@@ -227,8 +229,14 @@ tl::expected<CompileOutput, CompileFailure> NvrtcCompiler::TryCompile(
   for (const std::string& option : job.options) options.push_back(option.c_str());
   const int result =
       api.CompileProgram(program.get(), static_cast<int>(options.size()), options.data());
-  std::string log = program.Log();
-  if (result != kNvrtcSuccess) return Failure(result, job, std::move(log));
+  std::optional<std::string> told_log = program.Log();
+  if (result != kNvrtcSuccess) return Failure(result, job, told_log.value_or(""));
+  if (!told_log) {
+    // Spills stand in the log alone: without it nobody would see them.
+    return Failed(ErrorCode::kOutOfMemory, Format("NVRTC {} compiled {} and does not give its log",
+                                                  library_.identity.version, job.name));
+  }
+  std::string log = std::move(*told_log);
 
   std::optional<std::string> cubin = program.Text(api.GetCUBINSize, api.GetCUBIN);
   std::optional<std::string> ptx = program.Text(api.GetPTXSize, api.GetPTX);

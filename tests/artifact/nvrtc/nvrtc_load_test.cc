@@ -354,6 +354,13 @@ TEST_F(FakeCompile, NoMachineCodeIsNoSuccess) {
   EXPECT_FALSE(made.error().deterministic);
 }
 
+TEST_F(FakeCompile, WithoutItsLogNothingIsKnownOfSpillsAndItIsNoSuccess) {
+  const auto made = Compile("fake: no log");
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().error.code, ErrorCode::kOutOfMemory);
+  EXPECT_FALSE(made.error().deterministic);
+}
+
 TEST_F(FakeCompile, AHugeLogIsKeptWhole) {
   const auto made = Compile("fake: log 20000000");
   ASSERT_TRUE(made);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "core/hash.h"
@@ -83,6 +84,7 @@ tl::expected<CompileOutput, CompileFailure> FakeCompiler::Compile(const CompileJ
 namespace {
 
 std::optional<Rejection> CheckGemm(const KernelSpec& spec) {
+  if (spec.tile_m == kTileOfNoMemory) throw std::bad_alloc();
   if (spec.tile_m != 0) return std::nullopt;
   return Rejection{Reason::kShape, "tile_m = 0", "a tile"};
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,8 +59,9 @@ struct FakeSources {
   std::string tile = "// tile.cuh\n";
   std::string norm = "#include \"spec.cuh\"\nkernel norm\n";
 };
+inline constexpr std::uint16_t kTileOfNoMemory = 65535;
 /// Two families, fake_gemm (gemm.cu, tile.cuh) and fake_norm (norm.cu). fake_gemm refuses tile_m =
-/// 0 and has the four layouts for a catalog.
+/// 0, runs out of memory at kTileOfNoMemory, and has the four layouts for a catalog.
 KernelFamilies FakeFamilies(const FakeSources& sources = {}, std::uint32_t launch_abi = 1);
 
 /// fake_gemm, "tn", sm_90a; `n` makes different ones.

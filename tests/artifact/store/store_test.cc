@@ -215,6 +215,18 @@ TEST_F(StoreTest, CompileAllAnswersInOrderAlsoForSpecsThatStandTwice) {
   EXPECT_THAT(store->CompileAll({}), IsEmpty());
 }
 
+TEST_F(StoreTest, MemoryThatRunsOutOnAWorkerIsTheFailureOfThatKernelAlone) {
+  std::vector<KernelSpec> specs = GemmSpecs(4);
+  specs[2].tile_m = kTileOfNoMemory;
+  const auto handles = Open()->CompileAll(specs);
+  for (std::size_t i = 0; i < handles.size(); ++i) {
+    ASSERT_EQ(handles[i].has_value(), i != 2);
+    if (i == 2) {
+      EXPECT_EQ(handles[i].error().code, ErrorCode::kOutOfMemory);
+    }
+  }
+}
+
 TEST_F(StoreTest, CompileAllTellsProgressOnTheCallersThread) {
   ASSERT_TRUE(Open()->Compile(GemmSpec(0)));
   const auto store = Open();

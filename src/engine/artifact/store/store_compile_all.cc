@@ -169,7 +169,7 @@ std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<cons
   };
   const auto work = [&](std::size_t, const CancelFn& cancelled) {
     while (Item* const item = queue.Take()) {
-      Attempt attempt = try_item(*item, cancelled);
+      Attempt attempt = Guarded(item->spec, [&] { return try_item(*item, cancelled); });
       if (!attempt.outcome) {
         queue.PutBack(item);
         continue;

@@ -117,8 +117,19 @@ struct ArtifactStore::Impl final : public ForkAware {
                                                const CompileControl& control);
   /// Checks the spec and makes its request record.
   Result<KernelRequest> Resolve(const KernelSpec& spec) const;
-  /// Never throws, whatever the compiler does.
-  Attempt Try(KernelRequest& request, const CancelFn& cancelled) noexcept;
+  /// What `body` gives. What it throws, whatever the compiler does, becomes the kernel's failure.
+  template <class Body>
+  static Attempt Guarded(const KernelSpec& spec, const Body& body) noexcept {
+    try {
+      return body();
+    } catch (...) {
+      return Threw(spec);
+    }
+  }
+  static Attempt Threw(const KernelSpec& spec);  ///< of the exception that is being handled
+  Attempt Try(KernelRequest& request, const CancelFn& cancelled) noexcept {
+    return Guarded(request.spec, [&] { return TryUnguarded(request, cancelled); });
+  }
   Attempt TryUnguarded(KernelRequest& request, const CancelFn& cancelled);
   std::optional<Flights::Outcome> AskLayers(KernelRequest& request, const CancelFn& cancelled);
   std::optional<Flights::Outcome> AskFoldersAgain(KernelRequest& request);

@@ -122,14 +122,14 @@ Result<const ArtifactData*> ArtifactStore::Impl::Compile(const KernelSpec& spec,
   }
 }
 
-Attempt ArtifactStore::Impl::Try(KernelRequest& request, const CancelFn& cancelled) noexcept {
+Attempt ArtifactStore::Impl::Threw(const KernelSpec& spec) {
   const auto failed = [&](ErrorCode code, const char* what) {
     Attempt attempt;
-    attempt.outcome = Fail(code, Format("{}: {}", SpecName(request.spec), what));
+    attempt.outcome = Fail(code, Format("{}: {}", SpecName(spec), what));
     return attempt;
   };
   try {
-    return TryUnguarded(request, cancelled);
+    throw;
   } catch (const std::bad_alloc&) {
     return failed(ErrorCode::kOutOfMemory, "out of memory");
   } catch (const std::exception& exception) {
