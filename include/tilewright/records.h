@@ -159,6 +159,7 @@ struct CombinedRecord {
   double median_us = 0, low_us = 0, high_us = 0;
   std::int64_t chosen_unix_ms = 0;  ///< of the last session that decided for it; 0 = none
   std::string chosen_id;            ///< breaks ties between sessions of one millisecond
+  std::int64_t last_unix_ms = 0;    ///< of the last session that measured it
 };
 /// `records` are of one problem and one scope; those with a verdict other than kOk are left out.
 /// Sorted by kernel and spec.

@@ -32,6 +32,7 @@ std::vector<CombinedRecord> Combine(std::span<const Record> records) {
       sum.record.chosen_unix_ms = row->unix_ms;
       sum.record.chosen_id = row->id;
     }
+    sum.record.last_unix_ms = std::max(sum.record.last_unix_ms, row->unix_ms);
     if (row->samples <= 0 || !(row->median_us > 0) || !std::isfinite(row->median_us)) continue;
     const double weight = static_cast<double>(row->samples);
     sum.record.samples += row->samples;

@@ -46,6 +46,7 @@ struct Records::Impl {
   mutable std::vector<std::string> warnings;
   mutable std::set<std::string> warned;
   mutable int corrupt = 0;
+  std::int64_t appended_ms = 0;  // by the last Append
 
   void Warn(const std::string& kind, std::string text) const {
     if (warned.insert(kind).second) warnings.push_back(std::move(text));
@@ -197,13 +198,14 @@ Records Records::Open(const std::string& path, const Options& options) {
 Status Records::Append(std::span<const Record> records) {
   if (records.empty()) return {};
   std::vector<Record> rows(records.begin(), records.end());
-  const std::int64_t now = NowMs();
+  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  // Sessions are told apart, and the later one from the earlier, by their time alone.
+  impl_->appended_ms = std::max(NowMs(), impl_->appended_ms + 1);
   for (Record& row : rows) {
-    if (row.unix_ms == 0) row.unix_ms = now;
+    if (row.unix_ms == 0) row.unix_ms = impl_->appended_ms;
     Normalise(row);
     row.id = RecordId(row);
   }
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
   return impl_->Store(std::move(rows));
 }
 

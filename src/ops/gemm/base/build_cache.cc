@@ -13,20 +13,25 @@ constexpr double kOvertakeGain = 0.01;
 
 // The decision of the latest session, unless a candidate measured since (by another process, on
 // another board of the class) is better beyond doubt; without any decision the least median.
-// `combined` is sorted, so equal times fall to the first name.
+// What the deciding session itself measured is in its decision already: it raced candidates in
+// pairs, and those that it dropped early have a few samples, whose interval may be as narrow as it
+// is wrong. `combined` is sorted, so equal times fall to the first name.
 const CombinedRecord* Pick(std::span<const CombinedRecord> combined) {
   const CombinedRecord* decided = nullptr;
-  const CombinedRecord* fastest = nullptr;
   for (const CombinedRecord& one : combined) {
-    if (one.samples == 0) continue;
-    if (fastest == nullptr || one.median_us < fastest->median_us) fastest = &one;
-    if (one.chosen_unix_ms == 0) continue;
+    if (one.samples == 0 || one.chosen_unix_ms == 0) continue;
     if (decided == nullptr || one.chosen_unix_ms > decided->chosen_unix_ms ||
         (one.chosen_unix_ms == decided->chosen_unix_ms && one.chosen_id > decided->chosen_id)) {
       decided = &one;
     }
   }
-  if (decided == nullptr) return fastest;
+  const CombinedRecord* fastest = nullptr;
+  for (const CombinedRecord& one : combined) {
+    if (one.samples == 0) continue;
+    if (decided != nullptr && one.last_unix_ms <= decided->chosen_unix_ms) continue;
+    if (fastest == nullptr || one.median_us < fastest->median_us) fastest = &one;
+  }
+  if (decided == nullptr || fastest == nullptr) return decided != nullptr ? decided : fastest;
   const bool beyond_doubt = fastest->high_us < decided->low_us &&
                             fastest->median_us < (1 - kOvertakeGain) * decided->median_us;
   return beyond_doubt ? fastest : decided;

@@ -550,10 +550,14 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   FakeKernel* a = Add("gemm.a", 1);
   FakeKernel* b = Add("gemm.b", 2);
   const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
-  std::vector<Record> records{
-      MeasuredRecord(F32Problem(8), *a, 10.0, true),  MeasuredRecord(F32Problem(8), *b, 9.95),
-      MeasuredRecord(F32Problem(16), *a, 30.0, true), MeasuredRecord(F32Problem(16), *b, 20.0),
-      MeasuredRecord(F32Problem(32), *a, 30.0),       MeasuredRecord(F32Problem(32), *b, 29.0)};
+  std::vector<Record> records{MeasuredRecord(F32Problem(8), *a, 10.0, true),
+                              MeasuredRecord(F32Problem(8), *b, 9.95),
+                              MeasuredRecord(F32Problem(16), *a, 30.0, true),
+                              MeasuredRecord(F32Problem(16), *b, 20.0, false, 2),
+                              MeasuredRecord(F32Problem(24), *a, 30.0, true),
+                              MeasuredRecord(F32Problem(24), *b, 20.0),
+                              MeasuredRecord(F32Problem(32), *a, 30.0),
+                              MeasuredRecord(F32Problem(32), *b, 29.0)};
   Record stale = records[0], foreign = records[0], unknown = records[0], odd = records[0],
          warm = records[0];
   stale.fingerprint = "old", foreign.scope.device = "cpu/else", unknown.kernel = "gemm.gone",
@@ -564,11 +568,12 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   const DispatchCache cache = BuildCache(records, registry_, scope, &report);
   EXPECT_EQ(cache.Find(F32Problem(8))->kernel,
             a);  // decided for; the other is faster only within doubt
-  EXPECT_EQ(cache.Find(F32Problem(16))->kernel, b);  // overtaken beyond doubt
+  EXPECT_EQ(cache.Find(F32Problem(16))->kernel, b);  // overtaken since, beyond doubt
+  EXPECT_EQ(cache.Find(F32Problem(24))->kernel, a);  // who decided had seen the other's time
   EXPECT_EQ(cache.Find(F32Problem(32))->kernel, b);  // nobody decided: least median
   EXPECT_NEAR(cache.Find(F32Problem(8))->measured_us, 10.0, 1e-4);
-  EXPECT_EQ(report.problems, 3);
-  EXPECT_EQ(report.measurements, 6);
+  EXPECT_EQ(report.problems, 4);
+  EXPECT_EQ(report.measurements, 8);
   EXPECT_EQ(report.stale, 1);
   EXPECT_EQ(report.foreign, 2);
   EXPECT_EQ(report.unknown_kernel, 1);
