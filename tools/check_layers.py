@@ -15,11 +15,12 @@ import sys
 ALLOWED = {
     'core': [],
     'device': ['core'],
-    'engine': ['core', 'device'],
-    'ops': ['core', 'device', 'engine'],
-    'graph': ['core', 'device', 'engine', 'ops'],
-    'model': ['core', 'device', 'engine', 'ops', 'graph'],
-    'api': ['core', 'device', 'engine', 'ops', 'graph', 'model'],
+    'artifact': ['core', 'device'],
+    'engine': ['core', 'device', 'artifact'],
+    'ops': ['core', 'device', 'artifact', 'engine'],
+    'graph': ['core', 'device', 'artifact', 'engine', 'ops'],
+    'model': ['core', 'device', 'artifact', 'engine', 'ops', 'graph'],
+    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'graph', 'model'],
 }
 PUBLIC_ONLY = ('cli', 'examples', 'bindings')
 # tests/ and bench/ may look inside every room.

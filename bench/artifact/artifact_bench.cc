@@ -35,7 +35,7 @@
 #include "core/atomic_file.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "engine/artifact/build.h"
+#include "artifact/build.h"
 #include "tilewright/tilewright.h"
 
 namespace {

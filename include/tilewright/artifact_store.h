@@ -114,7 +114,7 @@ struct ArtifactStoreOptions {
   std::string missing_list;  ///< where strict mode notes what is missing; "": root + "/missing.txt"
 };
 
-struct StoreEnvironment;  // of tests: src/engine/artifact/store/store_impl.h
+struct StoreEnvironment;  // of tests: src/artifact/store/store_impl.h
 
 /// Compiled kernels, each compiled at most once: asked for by spec, found in memory, in bundles, in
 /// the user's folder, in site folders, in a shared folder, or compiled. All functions from any

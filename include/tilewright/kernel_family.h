@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tilewright/kernel.h"
 #include "tilewright/kernel_spec.h"
+#include "tilewright/rejection.h"
 
 namespace tilewright {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/artifact/include_scan.h"
+#include "artifact/include_scan.h"
 #include "entry_seal.h"
 #include "tilewright/artifact.h"
 #include "tilewright/artifact_key.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/artifact/bundle/bundle_test_util.h"
+#include "artifact/bundle/bundle_test_util.h"
 #include "tilewright/bundle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/artifact/bundle/bundle_test_util.h"
+#include "artifact/bundle/bundle_test_util.h"
 
 namespace {
 

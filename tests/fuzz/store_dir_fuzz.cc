@@ -14,9 +14,9 @@
 #include <string_view>
 
 #include "core/sha256.h"
-#include "engine/artifact/dir/counters_file.h"
-#include "engine/artifact/dir/negative_file.h"
-#include "engine/artifact/dir/total.h"
+#include "artifact/dir/counters_file.h"
+#include "artifact/dir/negative_file.h"
+#include "artifact/dir/total.h"
 #include "tilewright/artifact_key.h"
 
 namespace tilewright {

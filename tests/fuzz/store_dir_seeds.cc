@@ -4,8 +4,8 @@
 #include <mutex>
 #include <string>
 
-#include "engine/artifact/dir/counters_file.h"
-#include "engine/artifact/dir/negative_file.h"
+#include "artifact/dir/counters_file.h"
+#include "artifact/dir/negative_file.h"
 #include "key_inputs.h"
 
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/random.h"
-#include "engine/artifact/bundle/bundle_format.h"
-#include "engine/artifact/bundle/bundle_test_util.h"
+#include "artifact/bundle/bundle_format.h"
+#include "artifact/bundle/bundle_test_util.h"
 
 namespace tilewright {
 namespace {

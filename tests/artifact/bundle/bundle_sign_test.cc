@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/artifact/bundle/bundle_test_util.h"
-#include "engine/artifact/bundle/ed25519.h"
+#include "artifact/bundle/bundle_test_util.h"
+#include "artifact/bundle/ed25519.h"
 #include "temp_folder.h"
 #include "tilewright/bundle.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/artifact/bundle/bundle_format.h"
-#include "engine/artifact/bundle/bundle_test_util.h"
+#include "artifact/bundle/bundle_format.h"
+#include "artifact/bundle/bundle_test_util.h"
 #include "temp_folder.h"
 
 namespace tilewright {

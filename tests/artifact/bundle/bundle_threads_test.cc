@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/artifact/bundle/bundle_test_util.h"
+#include "artifact/bundle/bundle_test_util.h"
 #include "temp_folder.h"
 #include "tilewright/bundle.h"
 

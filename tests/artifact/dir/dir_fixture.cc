@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "core/random.h"
-#include "engine/artifact/build.h"
+#include "artifact/build.h"
 
 namespace tilewright::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/artifact/dir/store_dir.h"
+#include "artifact/dir/store_dir.h"
 #include "faulty_filesystem.h"
 
 /// Helpers for tests only.

@@ -1,4 +1,4 @@
-#include "engine/artifact/dir/negative_file.h"
+#include "artifact/dir/negative_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/artifact/dir/store_dir.h"
+#include "artifact/dir/store_dir.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The packed totals that the caps of a folder rest on, at the ends of their ranges, and what a
 // folder makes of a file that holds such.
-#include "engine/artifact/dir/total.h"
+#include "artifact/dir/total.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "dir_fixture.h"
-#include "engine/artifact/dir/counters_file.h"
+#include "artifact/dir/counters_file.h"
 
 namespace tilewright::test {
 namespace {

@@ -21,7 +21,7 @@
 
 #include "core/sha256.h"
 #include "cubin.h"
-#include "engine/artifact/build.h"
+#include "artifact/build.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/compiler.h"
 #include "tilewright/tilewright.h"

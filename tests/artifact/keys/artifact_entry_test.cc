@@ -12,8 +12,8 @@
 
 #include "core/random.h"
 #include "core/sha256.h"
-#include "engine/artifact/entry_format.h"
-#include "engine/artifact/field_codec.h"
+#include "artifact/entry_format.h"
+#include "artifact/field_codec.h"
 #include "entry_seal.h"
 #include "key_inputs.h"
 #include "tilewright/artifact.h"

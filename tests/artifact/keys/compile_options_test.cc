@@ -1,4 +1,4 @@
-#include "engine/artifact/compile_options.h"
+#include "artifact/compile_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "core/sha256.h"
-#include "engine/artifact/entry_format.h"
-#include "engine/artifact/field_codec.h"
+#include "artifact/entry_format.h"
+#include "artifact/field_codec.h"
 
 namespace tilewright::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "core/sha256.h"
-#include "engine/artifact/key_record.h"
-#include "engine/artifact/render.h"
+#include "artifact/key_record.h"
+#include "artifact/render.h"
 #include "key_inputs.h"
 
 namespace tilewright {

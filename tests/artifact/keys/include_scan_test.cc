@@ -1,4 +1,4 @@
-#include "engine/artifact/include_scan.h"
+#include "artifact/include_scan.h"
 
 #include <gtest/gtest.h>
 

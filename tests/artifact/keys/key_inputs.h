@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/artifact/build.h"
+#include "artifact/build.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/kernel_family.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/random.h"
-#include "engine/artifact/key_record.h"
+#include "artifact/key_record.h"
 #include "key_inputs.h"
 
 namespace tilewright {

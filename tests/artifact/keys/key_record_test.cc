@@ -1,12 +1,12 @@
 // Records are injective and canonical: equal bytes if and only if equal fields, and nothing is read
 // that was not written.
-#include "engine/artifact/key_record.h"
+#include "artifact/key_record.h"
 
 #include <gtest/gtest.h>
 
 #include "core/random.h"
 #include "core/sha256.h"
-#include "engine/artifact/field_codec.h"
+#include "artifact/field_codec.h"
 #include "key_inputs.h"
 
 namespace tilewright {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "engine/artifact/spec_words.h"
+#include "artifact/spec_words.h"
 #include "key_inputs.h"
 
 namespace tilewright {

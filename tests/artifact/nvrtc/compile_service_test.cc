@@ -1,7 +1,7 @@
 // Places, memory, cancellation and the gate on resources, with a compiler that does what the test
 // says.
 
-#include "engine/artifact/store/compile_service.h"
+#include "artifact/store/compile_service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

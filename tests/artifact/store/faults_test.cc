@@ -10,7 +10,7 @@
 
 #include "artifact/dir/faulty_filesystem.h"
 #include "artifact/store/fake_compiler.h"
-#include "engine/artifact/store/store_impl.h"
+#include "artifact/store/store_impl.h"
 
 namespace tilewright::test {
 namespace {

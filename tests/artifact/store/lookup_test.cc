@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "artifact/store/fake_compiler.h"
-#include "engine/artifact/store/handle_table.h"
+#include "artifact/store/handle_table.h"
 #include "tilewright/artifact_store.h"
 
 namespace {

@@ -12,7 +12,7 @@
 
 #include "artifact/store/fake_compiler.h"
 #include "artifact/store/store_fixture.h"
-#include "engine/artifact/store/counters.h"
+#include "artifact/store/counters.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/artifact_store.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "engine/artifact/spec_checks.h"
+#include "artifact/spec_checks.h"
 #include "tilewright/kernel.h"
 #include "tilewright/kernel_spec.h"
 

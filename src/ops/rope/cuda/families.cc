@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/text.h"
-#include "engine/artifact/spec_checks.h"
+#include "artifact/spec_checks.h"
 
 namespace tilewright {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "core/text.h"
-#include "engine/artifact/spec_checks.h"
+#include "artifact/spec_checks.h"
 
 namespace tilewright {
 namespace {

@@ -1,0 +1,129 @@
+// Which entries of a bundle serve a process, and whether all of it is as it was written.
+
+#include <atomic>
+#include <set>
+
+#include "core/text.h"
+#include "artifact/bundle/bundle_impl.h"
+
+namespace tilewright {
+namespace {
+
+using bundle_format::Blob;
+using bundle_format::Record;
+
+std::optional<BundleRefusal> Compare(std::uint32_t launch_abi, CudaArch arch,
+                                     std::uint32_t min_driver, const BundleNeeds& needs) {
+  if (needs.launch_abi != 0 && launch_abi != needs.launch_abi) {
+    return BundleRefusal{"launch_abi", Format("{}", launch_abi), Format("{}", needs.launch_abi)};
+  }
+  if (needs.compute_capability != 0 && !arch.RunsOn(needs.compute_capability)) {
+    return BundleRefusal{"arch", arch.ToString(),
+                         Format("compute capability {}.{}", needs.compute_capability / 10,
+                                needs.compute_capability % 10)};
+  }
+  if (needs.driver != 0 && min_driver > needs.driver) {
+    return BundleRefusal{"min_driver", Format("{}", min_driver), Format("{}", needs.driver)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string BundleRefusal::ToString() const {
+  if (field == "payload_digest") {
+    return Format("{}: the entry has {}, its index says {}", field, have, need);
+  }
+  return Format("{}: the entry {} {}, here is {}", field, field == "min_driver" ? "needs" : "has",
+                have, need);
+}
+
+std::optional<BundleRefusal> Bundle::Check(const ArtifactData& artifact, const BundleNeeds& needs) {
+  return Compare(artifact.launch_abi, artifact.spec.arch, artifact.min_driver, needs);
+}
+
+std::optional<BundleRefusal> Bundle::Check(std::size_t i, const BundleNeeds& needs) const {
+  const Record record = impl_->index.RecordAt(i);
+  if (record.format != bundle_format::kEntryFormat) {
+    return BundleRefusal{"format", Format("{}", record.format),
+                         Format("{}", bundle_format::kEntryFormat)};
+  }
+  if (auto refusal = Compare(record.launch_abi, record.arch, record.min_driver, needs)) {
+    return refusal;
+  }
+  if (const Status length = impl_->CheckLength(); !length) {
+    return BundleRefusal{"payload_digest", "a truncated payload", "the whole one"};
+  }
+  for (const std::uint32_t blob : {record.description, record.cubin, record.ptx, record.source}) {
+    if (const Result<bool> good = impl_->IsGood(blob); good && *good) continue;
+    const Result<Sha256Digest> digest = Sha256(impl_->Payload(blob));
+    return BundleRefusal{"payload_digest", digest ? HexOf(*digest) : "none",
+                         HexOf(impl_->index.BlobAt(blob).digest)};
+  }
+  return std::nullopt;
+}
+
+Status Bundle::Impl::CheckOneForm() const {
+  bundle_format::CompatBuilder builder;
+  for (std::size_t i = 0; i < header.entry_count; ++i) {
+    const Record record = index.RecordAt(i);
+    builder.Add(record.arch, record.launch_abi, record.min_driver,
+                index.compat.compilers[record.compiler]);
+  }
+  if (bundle_format::EncodeCompat(builder.Take()) != bundle_format::EncodeCompat(index.compat)) {
+    return Fail(ErrorCode::kCorrupt, "the compat block names what no entry has");
+  }
+  std::set<Sha256Digest> digests;
+  for (std::size_t k = 0; k < header.blob_count; ++k) {
+    const Blob blob = index.BlobAt(k);
+    if (!digests.insert(blob.digest).second) {
+      return Fail(ErrorCode::kCorrupt, Format("the payload at {} is there twice", blob.offset));
+    }
+  }
+  return {};
+}
+
+Bundle::VerifyResult Bundle::Verify() const {
+  VerifyResult result;
+  result.is_signed = signer().has_value();
+  const auto trouble = [&](const Error& error) { result.troubles.push_back(error.message); };
+  if (const Status length = impl_->CheckLength(); !length) {
+    trouble(AtBundle(path(), length.error()));
+    return result;
+  }
+  std::uint64_t end = impl_->header.payload_offset;
+  for (std::uint32_t k = 0; k < impl_->header.blob_count; ++k) {
+    const Blob blob = impl_->index.BlobAt(k);
+    if (impl_->file.substr(end, blob.offset - end).find_first_not_of('\0') !=
+        std::string_view::npos) {
+      trouble(
+          AtBundle(path(), {ErrorCode::kCorrupt, Format("the padding at {} is not zero", end)}));
+    }
+    end = blob.offset + blob.size;
+    // Again, whatever was found before: the disk may have changed its mind. The entries tell.
+    if (const Result<bool> checked = impl_->Recheck(k); !checked) {
+      trouble(AtBundle(path(), checked.error()));
+    }
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (impl_->index.RecordAt(i).format != bundle_format::kEntryFormat) {
+      // What its description must say is not known here; its payloads have their digests all the
+      // same.
+      if (const Status payloads = impl_->CheckPayloads(i); !payloads) {
+        trouble(payloads.error());
+      } else {
+        ++result.newer;
+      }
+    } else if (const Result<ArtifactData> data = Load(i); !data) {
+      trouble(data.error());
+    } else {
+      ++result.good;
+    }
+  }
+  if (const Status one_form = impl_->CheckOneForm(); !one_form) {
+    trouble(AtBundle(path(), one_form.error()));
+  }
+  return result;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,147 @@
+// From a file, or bytes in memory, to a bundle whose index and signature are checked.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/text.h"
+#include "artifact/bundle/bundle_impl.h"
+#include "artifact/bundle/bundle_signature.h"
+
+namespace tilewright {
+namespace {
+
+using bundle_format::Header;
+using bundle_format::Index;
+using bundle_format::kHeaderBytes;
+
+Error IoError(const char* what) {
+  const int code = errno;
+  return {code == ENOENT || code == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo,
+          Format("{}: {}", what, std::strerror(code))};
+}
+
+/// `size` bytes from `offset`, by read: a file that shrinks meanwhile is an error, not a signal.
+Result<std::string> ReadAt(int fd, std::uint64_t offset, std::uint64_t size) {
+  std::string bytes(size, '\0');
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got =
+        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Fail(IoError("cannot read"));
+    if (got == 0) {
+      return Fail(ErrorCode::kCorrupt, Format("it ends at {}, {} bytes from {} are needed",
+                                              offset + done, size, offset));
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Error AtBundle(const std::string& path, Error error) {
+  if (!path.empty()) error.message = path + ": " + error.message;
+  return error;
+}
+
+bool IsBundleFile(std::string_view bytes) {
+  return bytes.substr(0, bundle_format::kMagic.size()) == bundle_format::kMagic;
+}
+
+Bundle::Impl::~Impl() {
+  if (mapping != nullptr) ::munmap(mapping, file_bytes);
+  if (fd >= 0) ::close(fd);
+}
+
+Status Bundle::Impl::OpenFile(const OpenOptions& options) {
+  // O_NONBLOCK: a pipe put in its place must not hang us.
+  fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (fd < 0) return Fail(IoError("cannot open"));
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return Fail(IoError("cannot stat"));
+  if (!S_ISREG(info.st_mode)) return Fail(ErrorCode::kIo, "not a regular file");
+  file_bytes = static_cast<std::uint64_t>(info.st_size);
+
+  // Index and signature are read, not mapped: Find then touches no page that a truncation could
+  // take away, and nothing of them changes under us.
+  Result<std::string> head = ReadAt(fd, 0, std::min<std::uint64_t>(file_bytes, kHeaderBytes));
+  if (!head) return Fail(head.error());
+  Result<Header> parsed = bundle_format::ParseHeader(*head, file_bytes);
+  if (!parsed) return Fail(parsed.error());
+  header = *parsed;
+  Result<std::string> rest = ReadAt(fd, kHeaderBytes, header.payload_offset - kHeaderBytes);
+  if (!rest) return Fail(rest.error());
+  owned = std::move(*head) + *rest;
+  Result<std::string> signature = ReadAt(fd, header.content_bytes, header.signature_bytes);
+  if (!signature) return Fail(signature.error());
+
+  mapping = ::mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (mapping == MAP_FAILED) {
+    mapping = nullptr;
+    return Fail(IoError("cannot map"));
+  }
+  file = {static_cast<const char*>(mapping), file_bytes};
+  return Adopt(owned, *signature, options);
+}
+
+Status Bundle::Impl::Adopt(std::string_view head_and_index, std::string_view signature,
+                           const OpenOptions& options) {
+  Result<Index> parsed = bundle_format::ParseIndex(header, head_and_index.substr(kHeaderBytes));
+  if (!parsed) return Fail(parsed.error());
+  index = std::move(*parsed);
+  if (!signature.empty()) {
+    Result<Ed25519Public> key = CheckSignature(signature, header.manifest_digest);
+    if (!key) return Fail(key.error());
+    signer = *key;
+  }
+  if (Status trusted = CheckTrust(signer, options.trusted_keys); !trusted) return trusted;
+  states = std::make_unique<std::atomic<BlobState>[]>(header.blob_count);
+  return {};
+}
+
+Status Bundle::Impl::CheckLength() const {
+  if (fd < 0) return {};
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return Fail(IoError("cannot stat"));
+  if (static_cast<std::uint64_t>(now.st_size) == file_bytes) return {};
+  return Fail(ErrorCode::kCorrupt, Format("it has {} bytes now and had {} when it was opened; "
+                                          "replace a bundle by renaming another over it",
+                                          now.st_size, file_bytes));
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path,
+                                                   const OpenOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  if (const Status status = impl->OpenFile(options); !status) {
+    return Fail(AtBundle(path, status.error()));
+  }
+  return std::shared_ptr<const Bundle>(new Bundle(std::move(impl)));
+}
+
+Result<std::shared_ptr<const Bundle>> Bundle::FromBytes(std::string_view bytes,
+                                                        const OpenOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->file = bytes;
+  impl->file_bytes = bytes.size();
+  Result<Header> header =
+      bundle_format::ParseHeader(bytes.substr(0, kHeaderBytes), impl->file_bytes);
+  if (!header) return Fail(header.error());
+  impl->header = *header;
+  if (const Status status = impl->Adopt(bytes.substr(0, header->payload_offset),
+                                        bytes.substr(header->content_bytes), options);
+      !status) {
+    return Fail(status.error());
+  }
+  return std::shared_ptr<const Bundle>(new Bundle(std::move(impl)));
+}
+
+}  // namespace tilewright

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/filesystem.h"
+#include "artifact/dir/dir_layout.h"
+#include "artifact/dir/store_dir.h"
+
+namespace tilewright {
+
+/// A descriptor that is closed at the end of its scope.
+class OpenFile {
+ public:
+  OpenFile() = default;
+  OpenFile(Filesystem& files, int fd) : files_(&files), fd_(fd) {}
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&& other) noexcept;
+  ~OpenFile() { (void)Close(); }
+
+  int fd() const { return fd_; }
+  /// What closing answers; 0 where nothing is open.
+  int Close();
+
+ private:
+  Filesystem* files_ = nullptr;
+  int fd_ = -1;  // negative: nothing
+};
+
+/// A file read whole, with what it takes to judge it.
+class FileReader {
+ public:
+  enum class Outcome {
+    kRead,
+    kAbsent,
+    kForeign,  ///< not a regular file, or one of somebody else: `detail`
+    kFailed,   ///< the system would not: `detail`
+  };
+
+  /// Reads at most `max_bytes`; a larger file is foreign. What vanishes or goes stale while it is
+  /// read (network file systems) is tried again a few times.
+  Outcome Read(Filesystem& files, const std::string& path, const Trust& trust,
+               std::uint64_t max_bytes);
+
+  FileBytes bytes;
+  Filesystem::Stat stat;  ///< of what was read, or is foreign
+  std::string detail;
+  int error = 0;  ///< of kFailed, negative
+  OpenFile file;  ///< still open, for its time stamp
+
+ private:
+  Outcome ReadOnce(Filesystem& files, const std::string& path, const Trust& trust,
+                   std::uint64_t max_bytes, bool& again);
+  Outcome Failed(std::string_view step, const std::string& path, int failure, bool& again);
+};
+
+/// A complete file in tmp/ under a name of its own, until it is renamed; removed otherwise.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(Filesystem& files) : files_(files) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() { Remove(); }
+
+  struct Contents {
+    std::string_view bytes;
+    std::int64_t stamp_s = 0;
+    mode_t mode = 0600;  ///< more than the user's own: whatever the umask
+    bool durable = false;
+  };
+  /// 0, or the error of the step that failed, which `step` names; then there is no file.
+  int Write(const std::string& path, const Contents& contents, const char*& step);
+  const std::string& path() const { return path_; }
+  bool exists() const { return !path_.empty(); }
+  void Renamed() { path_.clear(); }
+  void Remove();
+
+ private:
+  Filesystem& files_;
+  std::string path_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/filesystem.h"
+#include "artifact/dir/store_dir.h"
+#include "tilewright/artifact_key.h"
+
+namespace tilewright {
+
+inline constexpr std::string_view kEntrySuffix = ".twk";
+inline constexpr std::string_view kNegativeSuffix = ".twn";
+
+/// Names inside a store (docs/artifact_store.md).
+struct DirLayout {
+  explicit DirLayout(const std::string& root_folder);
+
+  std::string root;
+  std::string base;  ///< root/v1
+  std::string entries, negatives, temporaries, locks, quarantine, counters;
+
+  /// entries/ab/<62 hex>.twk and its folder; the same below negatives.
+  std::string EntryPath(const ArtifactKey& action) const;
+  std::string NegativePath(const ArtifactKey& action) const;
+  std::string LockPath(int stripe) const;
+};
+
+/// The folder of a path.
+std::string ParentOf(const std::string& path);
+
+/// The key of a file "<62 hex><suffix>" in the shard "ab"; nothing for any other name.
+std::optional<ArtifactKey> KeyOfName(std::string_view shard, std::string_view name,
+                                     std::string_view suffix);
+
+/// "<host>.<boot>.<pid>.<32 random digits>".
+std::string TemporaryName(const ProcessIdentity& process);
+
+/// Whether the process that made a temporary file is known to be gone: one of this host, boot and
+/// pid namespace whose number no process has. Of any other nothing is known.
+bool OwnerIsDead(std::string_view temporary_name, const ProcessIdentity& self);
+
+/// What makes a file or folder one that this process may believe: "" or the reason why not. What
+/// counts is who may write it.
+struct Trust {
+  StoreDir::Trusted trusted = StoreDir::Trusted::kUser;
+  std::uint32_t uid = 0;
+
+  std::string Complaint(const Filesystem::Stat& stat) const;
+};
+
+/// "cannot rename /x: No space left on device"; `error` is negative, as Filesystem gives it.
+std::string Trouble(std::string_view step, const std::string& path, int error);
+
+/// Whether a failed write means that later ones will fail too: no space, no permission, read only.
+bool IsLasting(int error);
+
+}  // namespace tilewright

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/hash.h"
+#include "artifact/dir/store_dir.h"
+#include "tilewright/artifact.h"
+
+namespace tilewright {
+
+/// An artifact and the memory that its views point into.
+struct HeldArtifact {
+  FileBytes file;
+  std::string bytes;
+  ArtifactData data;
+};
+
+/// Spec to artifact, open addressing with linear probing. Find from any number of threads, without
+/// lock or allocation, while one Insert at a time (they take turns by a mutex) adds to it: a slot
+/// is filled by one release store, and growing publishes a table that is complete. Nothing is ever
+/// removed: artifacts live as long as the object, and so do tables that were replaced (they add up
+/// to less than the newest one), so a reader needs no protection for what it walks.
+class HandleTable {
+ public:
+  HandleTable();
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+
+  /// Null where there is none.
+  const ArtifactData* Find(const KernelSpec& spec) const noexcept {
+    const Table& table = *current_.load(std::memory_order_acquire);
+    const std::uint64_t hash = HashValue(spec);
+    for (std::size_t i = hash & table.mask;; i = (i + 1) & table.mask) {
+      const Slot& slot = table.slots[i];
+      const ArtifactData* const data = slot.data.load(std::memory_order_acquire);
+      if (data == nullptr) return nullptr;
+      // The hash first: it stands in the slot, the spec is another cache line away.
+      if (slot.hash == hash && data->spec == spec) return data;
+    }
+  }
+
+  /// The artifact of that spec: the one in `held`, or the one that was there before, which stays.
+  const ArtifactData* Insert(std::unique_ptr<const HeldArtifact> held);
+
+  std::size_t size() const { return size_.load(std::memory_order_relaxed); }
+
+  /// Held around a fork, so that the child finds no half-done Insert.
+  std::mutex& writer_mutex() { return mutex_; }
+
+ private:
+  struct Slot {
+    std::atomic<const ArtifactData*> data{nullptr};
+    std::uint64_t hash = 0;  // written before `data` is, never after
+  };
+  struct Table {
+    explicit Table(std::size_t capacity) : mask(capacity - 1), slots(capacity) {}
+    std::size_t mask;
+    std::vector<Slot> slots;  // at most half full, so that every probe ends
+  };
+
+  static void Put(Table& table, const ArtifactData* data, std::uint64_t hash);
+
+  std::atomic<const Table*> current_{nullptr};
+  std::atomic<std::size_t> size_{0};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Table>> tables_;  // the newest last
+  std::vector<std::unique_ptr<const HeldArtifact>> held_;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,165 @@
+// Whether what a store holds is sound, and what the compiler would make again.
+
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "artifact/store/messages.h"
+#include "artifact/store/store_impl.h"
+
+namespace tilewright {
+
+namespace {
+
+using Report = ArtifactStore::VerifyReport;
+
+/// One step of a verification: an entry file, a bundle as a whole, or one entry of it.
+struct Task {
+  const StoreDir::EntryFile* file = nullptr;
+  const Bundle* bundle = nullptr;
+  std::optional<std::size_t> index;  ///< of a bundle's entry; none: the bundle as a whole
+  std::size_t entries = 1;           ///< for which it stands in the progress
+};
+
+/// What one step found. Of the thread that took it, until it has ended.
+struct Finding {
+  Report report;  ///< `cancelled`: not looked at, or not to the end
+  KernelSpec spec;
+};
+
+/// The files, then the bundles: the order of the report's lines.
+std::vector<Task> TasksOf(const std::vector<StoreDir::EntryFile>& files, const BundleLayer& bundles,
+                          bool recompile) {
+  std::vector<Task> tasks;
+  for (const StoreDir::EntryFile& file : files) tasks.push_back({.file = &file, .index = {}});
+  for (const auto& bundle : bundles.all()) {
+    tasks.push_back(
+        {.bundle = bundle.get(), .index = {}, .entries = recompile ? 0 : bundle->size()});
+    for (std::size_t i = 0; recompile && i < bundle->size(); ++i) {
+      tasks.push_back({.bundle = bundle.get(), .index = i});
+    }
+  }
+  return tasks;
+}
+
+void Add(Report&& part, Report& sum) {
+  sum.good += part.good;
+  std::move(part.troubles.begin(), part.troubles.end(), std::back_inserter(sum.troubles));
+  sum.recompiled += part.recompiled;
+  sum.differ += part.differ;
+  sum.not_ours += part.not_ours;
+  sum.not_recompiled += part.not_recompiled;
+  if (sum.why_not.empty()) sum.why_not = std::move(part.why_not);
+  sum.cancelled = sum.cancelled || part.cancelled;
+}
+
+}  // namespace
+
+void ArtifactStore::Impl::VerifyAgainstCompiler(const ArtifactData& data, const std::string& place,
+                                                const CancelFn& cancelled, VerifyReport& report) {
+  auto request = Resolve(data.spec);
+  // What another library version or another compiler made is sound as it is, and is not what would
+  // be made here.
+  if (!request || request->record.key != data.request) {
+    ++report.not_ours;
+    return;
+  }
+  ResolveActionNow(*request);
+  if (request->action && request->action->key != data.action) {
+    ++report.not_ours;
+    return;
+  }
+  const auto difference = CompareWithRecompiled(*request, data, cancelled);
+  if (!difference) {
+    if (difference.error().code == ErrorCode::kCancelled) {
+      report.cancelled = true;
+      return;
+    }
+    ++report.not_recompiled;
+    report.why_not = OneLine(difference.error().message);
+    return;
+  }
+  ++report.recompiled;
+  if (difference->empty()) return;
+  ++report.differ;
+  Count(CounterIndex(&ArtifactCounters::verify_mismatches));
+  report.troubles.push_back(Format("{}: {}: {}", place, SpecName(data.spec), *difference));
+}
+
+ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileControl& control) {
+  const Impl::Active active(impl_->runtime());
+  std::vector<StoreDir::EntryFile> files;
+  StoreDir* const dir = impl_->user();
+  if (dir != nullptr) files = dir->Entries();
+  const std::vector<Task> tasks = TasksOf(files, impl_->bundles, recompile);
+  std::vector<Finding> findings(tasks.size());
+
+  const auto look = [&](const Task& task, Finding& finding, const CancelFn& cancelled) {
+    Report& report = finding.report;
+    if (task.file != nullptr) {
+      StoreDir::Lookup lookup = dir->Look(task.file->action);
+      // Find looks again, and moves what is damaged out of the way.
+      if (!lookup.found) lookup = dir->Find(task.file->action);
+      if (lookup.quarantined) impl_->Count(CounterIndex(&ArtifactCounters::quarantined));
+      if (!lookup.found) {
+        // Without a word about it, it went meanwhile: another process trims, which is no damage.
+        if (!lookup.detail.empty()) {
+          report.troubles.push_back(Format("{}: {}", task.file->path, lookup.detail));
+        }
+        return;
+      }
+      ++report.good;
+      const ArtifactData& data = lookup.found->data;
+      finding.spec = data.spec;
+      if (recompile) impl_->VerifyAgainstCompiler(data, task.file->path, cancelled, report);
+    } else if (!task.index) {
+      Bundle::VerifyResult whole = task.bundle->Verify();
+      report.good += whole.good;
+      for (const std::string& trouble : whole.troubles) {
+        report.troubles.push_back(task.bundle->path() + ": " + trouble);
+      }
+    } else if (const auto data = task.bundle->Load(*task.index)) {
+      finding.spec = data->spec;
+      impl_->VerifyAgainstCompiler(*data, task.bundle->path(), cancelled, report);
+    }
+  };
+  const auto take = [&](std::size_t i, const CancelFn& cancelled) {
+    Finding& finding = findings[i];
+    finding.report.cancelled = cancelled && cancelled();
+    if (finding.report.cancelled) return;
+    try {
+      look(tasks[i], finding, cancelled);
+    } catch (const std::bad_alloc&) {
+      // Nothing is known against it.
+      ++finding.report.not_recompiled;
+      finding.report.why_not = "out of memory";
+    }
+  };
+
+  CompileProgress progress;
+  for (const Task& task : tasks) progress.total += task.entries;
+  CompileService::RunControl run;
+  run.cancelled = control.cancelled;
+  run.done = [&](std::size_t i) {
+    const Finding& finding = findings[i];
+    if (finding.report.cancelled) return;
+    progress.done += tasks[i].entries;
+    progress.compiled += finding.report.recompiled;
+    progress.last = finding.spec;
+    if (control.progress) control.progress(progress);
+  };
+  // Asked before anything is done: looking at a few files may take less time than asking once does.
+  if (!tasks.empty() && control.cancelled && control.cancelled()) {
+    Report none;
+    none.cancelled = true;
+    return none;
+  }
+  impl_->runtime().service.Run(tasks.size(), take, run);
+
+  Report report;
+  for (Finding& finding : findings) Add(std::move(finding.report), report);
+  return report;
+}
+
+}  // namespace tilewright
