@@ -45,7 +45,7 @@ class CpuDispatch final : public KernelDispatch, public WeightPacker {
   ~CpuDispatch() override;
 
   std::string_view name() const override { return "cpu"; }
-  std::optional<Rejection> Supports(const TensorNode& node) const override;
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override;
   Status Prepare(const Graph& graph) override;
 
   Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
@@ -89,8 +89,9 @@ class CpuDispatch final : public KernelDispatch, public WeightPacker {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The oracle: every operation in float64 on tensors of f64 or f32, weights plain. Slow; allocates
-/// as it goes.
+/// The oracle: every operation computed in float64 on tensors of f64, f32, f16 or bf16; weights,
+/// caches and tables of any type that decodes to floats, weights plain. Slow; allocates as it
+/// goes.
 std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Executor* executor = nullptr);
 
 }  // namespace tilewright

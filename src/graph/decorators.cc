@@ -99,6 +99,10 @@ class CompareDispatch final : public ForwardingDispatch {
       : ForwardingDispatch(inner), other_(other), report_(std::move(report)) {}
   std::string_view name() const override { return "compare"; }
 
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override {
+    if (auto no = ForwardingDispatch::Supports(graph, node)) return no;
+    return other_.Supports(graph, node);
+  }
   Status Prepare(const Graph& graph) override {
     if (Status status = ForwardingDispatch::Prepare(graph); !status) return status;
     return other_.Prepare(graph);

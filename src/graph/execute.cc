@@ -14,12 +14,17 @@ tl::unexpected<Error> Unsupported(const KernelDispatch& dispatch, const TensorNo
 
 }  // namespace
 
-std::optional<Rejection> KernelDispatch::Supports(const TensorNode& node) const {
-  return Rejection{Reason::kType, fmt::format("operation {}", TensorOpName(node.op)),
-                   "a dispatch that implements it"};
+Status KernelDispatch::Prepare(const Graph& graph) {
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
+    if (const std::optional<Rejection> no = Supports(graph, node)) {
+      return Fail(ErrorCode::kUnsupported,
+                  fmt::format("node {} '{}' ({}): the {} dispatch: {}", node.id, node.name,
+                              TensorOpName(node.op), name(), no->ToString()));
+    }
+  }
+  return {};
 }
-
-Status KernelDispatch::Prepare(const Graph&) { return {}; }
 
 Status KernelDispatch::DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&,
                                       const TensorView&, std::int64_t, std::int64_t, std::int64_t) {

@@ -13,8 +13,8 @@ class ForwardingDispatch : public KernelDispatch {
  public:
   explicit ForwardingDispatch(KernelDispatch& inner) : inner_(inner) {}
 
-  std::optional<Rejection> Supports(const TensorNode& node) const override {
-    return inner_.Supports(node);
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override {
+    return inner_.Supports(graph, node);
   }
   Status Prepare(const Graph& graph) override { return inner_.Prepare(graph); }
 

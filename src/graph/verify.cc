@@ -317,7 +317,9 @@ class NodeChecker {
             out.shape[0]);
     }
     if (!(rope.base > 0)) Fault("rope.base = {}, must be positive", rope.base);
-    if (has(2)) Expect("inputs[2].shape[0]", in(2).shape[0], rope.dims / 2, "rope.dims / 2");
+    if (!has(2)) return;
+    ExpectType("inputs[2]", in(2).dtype, DataType::kF32);
+    Expect("inputs[2].shape[0]", in(2).shape[0], rope.dims / 2, "rope.dims / 2");
   }
 
   void CheckAttention() {

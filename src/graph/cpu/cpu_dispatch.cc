@@ -13,6 +13,7 @@
 #include "graph/cpu/kernels.h"
 #include "graph/cpu/op_slot.h"
 #include "graph/gemm_args.h"
+#include "graph/node_views.h"
 
 namespace tilewright {
 namespace {
@@ -104,8 +105,8 @@ struct CpuDispatch::Impl {
     return Choose(candidates, options.records, options.pins, options.policy);
   }
 
-  Result<const GemmPlan*> PlanFor(const GemmDesc& desc) {
-    if (auto it = plans.find(desc); it != plans.end()) return &it->second.plan;
+  /// The whole answer to a problem; keeps nothing.
+  Result<DecidedGemm> Plan(const GemmDesc& desc) const {
     Result<GemmChoice> choice = Decide(desc);
     if (!choice) return Fail(choice.error());
     if (options.strict && choice->provenance() > Provenance::kInterpolated) {
@@ -115,13 +116,21 @@ struct CpuDispatch::Impl {
     }
     Result<GemmPlan> plan = Bind(*choice);
     if (!plan) return Fail(plan.error());
-    if (plan->partials_bytes() > partials.size()) {
-      partials = Buffer::Make(plan->partials_bytes(), *allocator);
+    return DecidedGemm{*plan, choice->why()};
+  }
+
+  Result<const GemmPlan*> PlanFor(const GemmDesc& desc) {
+    if (auto it = plans.find(desc); it != plans.end()) return &it->second.plan;
+    Result<DecidedGemm> decided = Plan(desc);
+    if (!decided) return Fail(decided.error());
+    const std::size_t bytes = decided->plan.partials_bytes();
+    if (bytes > partials.size()) {
+      partials = Buffer::Make(bytes, *allocator);
       if (!partials)
         return Fail(ErrorCode::kOutOfMemory,
-                    fmt::format("no memory for a workspace of {} bytes", plan->partials_bytes()));
+                    fmt::format("no memory for a workspace of {} bytes", bytes));
     }
-    auto [it, inserted] = plans.emplace(desc, DecidedGemm{*plan, choice->why()});
+    auto [it, inserted] = plans.emplace(desc, std::move(*decided));
     plan_order.push_back(desc);
     return &it->second.plan;
   }
@@ -184,18 +193,6 @@ struct CpuDispatch::Impl {
     return {};
   }
 
-  AttentionDesc ProblemOfAttention(const TensorView& q, const TensorView& cache) const {
-    AttentionDesc desc;
-    desc.type_q = q.dtype;
-    desc.type_kv = cache.dtype;
-    desc.rows = static_cast<std::int32_t>(q.shape[2]);
-    desc.heads = static_cast<std::int32_t>(q.shape[1]);
-    desc.kv_heads = static_cast<std::int32_t>(cache.shape[1]);
-    desc.head_dim = static_cast<std::int32_t>(q.shape[0]);
-    desc.threads = threads();
-    return desc;
-  }
-
   Status ReserveAttention(const AttentionDesc& desc, std::int64_t context) {
     const std::size_t bytes = AttentionWorkspaceBytes(desc, context);
     if (bytes <= attention_scratch.size()) return {};
@@ -219,32 +216,24 @@ struct CpuDispatch::Impl {
     return elementwise.Launch(ElementwiseOf(op, a, b, out), stream);
   }
 
+  /// Whether a node is answered only, or its kernel and workspace are kept for the run too.
+  enum class Keep { kNo, kYes };
+
   /// Decides the kernel of a node as its Dispatch call will pose the problem.
-  Status PrepareNode(const Graph& graph, const TensorNode& node);
+  Status AnswerNode(const Graph& graph, const TensorNode& node, Keep keep);
+  Status AnswerAttention(const AttentionArgs& args, Keep keep);
 };
 
-namespace {
-
-/// Tensors of a graph whose memory is not bound yet have no data; the operations refuse that,
-/// though nobody reads it here.
-TensorView WithMemory(const TensorView& view) {
-  static std::byte nowhere;
-  TensorView result = view;
-  if (result.data == nullptr) result.data = &nowhere;
-  return result;
+Status CpuDispatch::Impl::AnswerAttention(const AttentionArgs& args, Keep keep) {
+  if (keep == Keep::kNo) return attention.Check(args, threads());
+  if (Status status = attention.Prepare(args, threads()); !status) return status;
+  return ReserveAttention(*DescOf(args, threads()), args.k_cache.shape[2]);
 }
 
-}  // namespace
-
-Status CpuDispatch::Impl::PrepareNode(const Graph& graph, const TensorNode& node) {
-  std::array<TensorView, 5> in;
-  for (std::size_t i = 0; i < std::min(node.inputs.size(), in.size()); ++i) {
-    if (node.inputs[i] != kNoNode) in[i] = WithMemory(graph.node(node.inputs[i]).out);
-  }
-  const TensorView out = WithMemory(node.out);
-  const int workers = threads();
-  auto prepare_elementwise = [&](ElementwiseOp op, const TensorView& b) {
-    return elementwise.Prepare(ElementwiseOf(op, in[0], b, out), workers);
+Status CpuDispatch::Impl::AnswerNode(const Graph& graph, const TensorNode& node, Keep keep) {
+  const auto [in, out] = ViewsForPlanning(graph, node);
+  const auto answer = [&](auto& slot, const auto& args) {
+    return keep == Keep::kYes ? slot.Prepare(args, threads()) : slot.Check(args, threads());
   };
   switch (node.op) {
     case TensorOp::kNone:
@@ -253,34 +242,36 @@ Status CpuDispatch::Impl::PrepareNode(const Graph& graph, const TensorNode& node
     case TensorOp::kMulMat:
     case TensorOp::kMulMatAdd:
     case TensorOp::kMulMatSwiGlu: {
-      Result<const GemmPlan*> plan = PlanFor(Problem(node.op, in[0], in[1], node.pack, out));
-      if (!plan) return Fail(plan.error());
+      const GemmDesc desc = Problem(node.op, in[0], in[1], node.pack, out);
+      if (keep == Keep::kYes) {
+        if (auto plan = PlanFor(desc); !plan) return Fail(plan.error());
+      } else if (plans.find(desc) == plans.end()) {
+        if (auto plan = Plan(desc); !plan) return Fail(plan.error());
+      }
       return {};
     }
-    case TensorOp::kAttention: {
-      const AttentionDesc desc = ProblemOfAttention(in[0], in[1]);
-      if (Status status = ReserveAttention(desc, in[1].shape[2]); !status) return status;
-      if (auto kernel = attention.KernelFor(desc); !kernel) return Fail(kernel.error());
-      return {};
-    }
+    case TensorOp::kAttention:
+      return AnswerAttention(AttentionArgs{in[0], in[1], in[2], in[3], in[4], out,
+                                           node.params.attention_scale, nullptr, 0},
+                             keep);
     case TensorOp::kRmsNorm:
-      return norm.Prepare(NormArgs{in[0], in[1], out, node.params.epsilon}, workers);
+      return answer(norm, NormArgs{in[0], in[1], out, node.params.epsilon});
     case TensorOp::kAdd:
-      return prepare_elementwise(ElementwiseOp::kAdd, in[1]);
+      return answer(elementwise, ElementwiseOf(ElementwiseOp::kAdd, in[0], in[1], out));
     case TensorOp::kMul:
-      return prepare_elementwise(ElementwiseOp::kMul, in[1]);
+      return answer(elementwise, ElementwiseOf(ElementwiseOp::kMul, in[0], in[1], out));
     case TensorOp::kSilu:
-      return prepare_elementwise(ElementwiseOp::kSilu, TensorView{});
+      return answer(elementwise, ElementwiseOf(ElementwiseOp::kSilu, in[0], TensorView{}, out));
     case TensorOp::kSwiGlu:
-      return prepare_elementwise(ElementwiseOp::kSwiGlu, in[1]);
+      return answer(elementwise, ElementwiseOf(ElementwiseOp::kSwiGlu, in[0], in[1], out));
     case TensorOp::kRope:
-      return rope.Prepare(RopeArgs{in[0], in[1], in[2], out, node.params.rope, nullptr}, workers);
+      return answer(rope, RopeArgs{in[0], in[1], in[2], out, node.params.rope, nullptr});
     case TensorOp::kCopy:
-      return copy.Prepare(CopyArgs{in[0], out}, workers);
+      return answer(copy, CopyArgs{in[0], out});
     case TensorOp::kKvScatter:
-      return kv_scatter.Prepare(KvScatterArgs{in[0], out, in[2], in[3]}, workers);
+      return answer(kv_scatter, KvScatterArgs{in[0], out, in[2], in[3]});
     case TensorOp::kEmbedding:
-      return embedding.Prepare(EmbeddingArgs{in[0], in[1], out}, workers);
+      return answer(embedding, EmbeddingArgs{in[0], in[1], out});
   }
   return Fail(ErrorCode::kInternal, "unknown operation");
 }
@@ -289,14 +280,12 @@ CpuDispatch::CpuDispatch(const CpuKernels& kernels, DeviceSpec device, CpuDispat
     : impl_(std::make_unique<Impl>(kernels, std::move(device), options)) {}
 CpuDispatch::~CpuDispatch() = default;
 
-std::optional<Rejection> CpuDispatch::Supports(const TensorNode& node) const {
-  // Only the node is known here, not its inputs: whether the types in it can be handled at all.
-  if (node.op == TensorOp::kNone || node.op == TensorOp::kView) return std::nullopt;
-  if (node.op == TensorOp::kKvScatter) return std::nullopt;
-  if (node.out.dtype == DataType::kF32 || node.op == TensorOp::kCopy) return std::nullopt;
-  return Rejection{Reason::kType,
-                   fmt::format("{} of {}", TensorOpName(node.op), DataTypeName(node.out.dtype)),
-                   "f32"};
+std::optional<Rejection> CpuDispatch::Supports(const Graph& graph, const TensorNode& node) const {
+  const Status status = impl_->AnswerNode(graph, node, Impl::Keep::kNo);
+  if (status) return std::nullopt;
+  const Reason reason =
+      status.error().code == ErrorCode::kInvalidArgument ? Reason::kShape : Reason::kType;
+  return Rejection{reason, status.error().message, ""};
 }
 
 Status CpuDispatch::Prepare(const Graph& graph) {
@@ -305,9 +294,7 @@ Status CpuDispatch::Prepare(const Graph& graph) {
       return Fail(code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
                                     TensorOpName(node.op), why));
     };
-    if (std::optional<Rejection> no = Supports(node))
-      return fail(ErrorCode::kUnsupported, no->ToString());
-    if (Status status = impl_->PrepareNode(graph, node); !status)
+    if (Status status = impl_->AnswerNode(graph, node, Impl::Keep::kYes); !status)
       return fail(status.error().code, status.error().message);
   }
   return impl_->PrepareRope(graph);
@@ -351,18 +338,14 @@ Status CpuDispatch::DispatchAttention(const TensorNode& node, const TensorView& 
                                       const TensorView& positions, const TensorView& slots,
                                       const TensorView& out, std::int64_t, std::int64_t,
                                       std::int64_t) {
-  const AttentionDesc desc = impl_->ProblemOfAttention(q, k_cache);
-  if (Status status = impl_->ReserveAttention(desc, k_cache.shape[2]); !status) return status;
-  AttentionArgs args{q,
-                     k_cache,
-                     v_cache,
-                     positions,
-                     slots,
-                     out,
-                     node.params.attention_scale,
-                     impl_->attention_scratch.data(),
-                     impl_->attention_scratch.size()};
-  Result<const AttentionKernel*> kernel = impl_->attention.KernelFor(desc);
+  AttentionArgs args{q,       k_cache, v_cache, positions, slots, out, node.params.attention_scale,
+                     nullptr, 0};
+  const Result<AttentionDesc> desc = DescOf(args, impl_->threads());
+  if (!desc) return Fail(desc.error());
+  if (Status status = impl_->ReserveAttention(*desc, k_cache.shape[2]); !status) return status;
+  args.workspace = impl_->attention_scratch.data();
+  args.workspace_bytes = impl_->attention_scratch.size();
+  Result<const AttentionKernel*> kernel = impl_->attention.KernelFor(*desc);
   if (!kernel) return Fail(kernel.error());
   return (*kernel)->Launch(args, impl_->stream);
 }

@@ -16,12 +16,18 @@ class OpSlot {
 
   /// The kernel for `desc`, decided now if it is new. The room has validated `desc`.
   Result<const OpKernel<Desc, Args>*> KernelFor(const Desc& desc) {
-    if (auto it = decided_.find(desc); it != decided_.end()) return it->second;
-    Result<OpChoice<Desc, Args>> choice = ChooseOp(desc, registry_, device_, providers_);
-    if (!choice) return Fail(choice.error());
-    const OpKernel<Desc, Args>* kernel = &choice->kernel();
-    decided_.emplace(desc, kernel);
+    Result<const OpKernel<Desc, Args>*> kernel = Decide(desc);
+    if (kernel) decided_.emplace(desc, *kernel);
     return kernel;
+  }
+
+  /// Whether a call like `args` would find a kernel. Pointers are not followed; nothing is kept.
+  Status Check(const Args& args, int threads) const {
+    Result<Desc> desc = DescOf(args, threads);
+    if (!desc) return Fail(desc.error());
+    if (Result<const OpKernel<Desc, Args>*> kernel = Decide(*desc); !kernel)
+      return Fail(kernel.error());
+    return {};
   }
 
   /// Decides for a call like `args`, so that the call itself only finds. Pointers are not followed.
@@ -42,6 +48,13 @@ class OpSlot {
   }
 
  private:
+  Result<const OpKernel<Desc, Args>*> Decide(const Desc& desc) const {
+    if (auto it = decided_.find(desc); it != decided_.end()) return it->second;
+    Result<OpChoice<Desc, Args>> choice = ChooseOp(desc, registry_, device_, providers_);
+    if (!choice) return Fail(choice.error());
+    return &choice->kernel();
+  }
+
   const OpRegistry<Desc, Args>& registry_;
   const DeviceSpec& device_;
   std::uint32_t providers_;

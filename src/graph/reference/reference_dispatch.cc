@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include "graph/gemm_args.h"
+#include "graph/node_views.h"
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
 #include "ops/elementwise/elementwise.h"
@@ -18,10 +17,13 @@ class ReferenceDispatch final : public KernelDispatch {
   explicit ReferenceDispatch(Executor* executor) : executor_(executor) {}
   std::string_view name() const override { return "reference"; }
 
-  std::optional<Rejection> Supports(const TensorNode& node) const override {
-    if (node.pack == kPackPlain) return std::nullopt;
-    return Rejection{Reason::kPack, fmt::format("weights packed as {}", PackName(node.pack)),
-                     "plain"};
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override {
+    const NodeViews views = ViewsForPlanning(graph, node);
+    const Status status = Check(node, views.in, views.out);
+    if (status) return std::nullopt;
+    const Reason reason =
+        status.error().code == ErrorCode::kInvalidArgument ? Reason::kShape : Reason::kType;
+    return Rejection{reason, status.error().message, ""};
   }
 
   Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
@@ -35,15 +37,15 @@ class ReferenceDispatch final : public KernelDispatch {
   }
   Status DispatchAdd(const TensorNode&, const TensorView& a, const TensorView& b,
                      const TensorView& out, std::int64_t) override {
-    return Elementwise(ElementwiseOp::kAdd, a, b, out);
+    return ReferenceElementwise(ElementwiseOf(ElementwiseOp::kAdd, a, b, out));
   }
   Status DispatchMul(const TensorNode&, const TensorView& a, const TensorView& b,
                      const TensorView& out, std::int64_t) override {
-    return Elementwise(ElementwiseOp::kMul, a, b, out);
+    return ReferenceElementwise(ElementwiseOf(ElementwiseOp::kMul, a, b, out));
   }
   Status DispatchSilu(const TensorNode&, const TensorView& in, const TensorView& out,
                       std::int64_t) override {
-    return Elementwise(ElementwiseOp::kSilu, in, TensorView{}, out);
+    return ReferenceElementwise(ElementwiseOf(ElementwiseOp::kSilu, in, TensorView{}, out));
   }
   using KernelDispatch::DispatchRope;
   Status DispatchRope(const TensorNode& node, const TensorView& qk, const TensorView& positions,
@@ -69,7 +71,7 @@ class ReferenceDispatch final : public KernelDispatch {
       case TensorOp::kMulMatSwiGlu:
         return Multiply(node, in[0], in[1], nullptr, out);
       case TensorOp::kSwiGlu:
-        return Elementwise(ElementwiseOp::kSwiGlu, in[0], in[1], out);
+        return ReferenceElementwise(ElementwiseOf(ElementwiseOp::kSwiGlu, in[0], in[1], out));
       case TensorOp::kKvScatter:
         return ReferenceKvScatter(KvScatterArgs{in[0], out, in[2], in[3]});
       case TensorOp::kEmbedding:
@@ -80,19 +82,58 @@ class ReferenceDispatch final : public KernelDispatch {
   }
 
  private:
-  Status Elementwise(ElementwiseOp op, const TensorView& a, const TensorView& b,
-                     const TensorView& out) {
+  /// What the call for `node` would answer before it reads an element: the check that the operation
+  /// itself begins with.
+  static Status Check(const TensorNode& node, std::span<const TensorView> in,
+                      const TensorView& out) {
+    switch (node.op) {
+      case TensorOp::kNone:
+      case TensorOp::kView:
+        return {};
+      case TensorOp::kMulMat:
+      case TensorOp::kMulMatSwiGlu:
+        return CheckReference(GemmArgsOf(node, in[0], in[1], nullptr, out),
+                              Problem(node.op, in[0], in[1], out));
+      case TensorOp::kMulMatAdd:
+        return CheckReference(GemmArgsOf(node, in[0], in[1], &in[2], out),
+                              Problem(node.op, in[0], in[1], out));
+      case TensorOp::kRmsNorm:
+        return CheckReference(NormArgs{in[0], in[1], out, node.params.epsilon});
+      case TensorOp::kAdd:
+        return CheckReference(ElementwiseOf(ElementwiseOp::kAdd, in[0], in[1], out));
+      case TensorOp::kMul:
+        return CheckReference(ElementwiseOf(ElementwiseOp::kMul, in[0], in[1], out));
+      case TensorOp::kSilu:
+        return CheckReference(ElementwiseOf(ElementwiseOp::kSilu, in[0], TensorView{}, out));
+      case TensorOp::kSwiGlu:
+        return CheckReference(ElementwiseOf(ElementwiseOp::kSwiGlu, in[0], in[1], out));
+      case TensorOp::kRope:
+        return CheckReference(RopeArgs{in[0], in[1], in[2], out, node.params.rope, nullptr});
+      case TensorOp::kAttention:
+        return CheckReference(AttentionArgs{in[0], in[1], in[2], in[3], in[4], out,
+                                            node.params.attention_scale, nullptr, 0});
+      case TensorOp::kCopy:
+        return CheckReference(CopyArgs{in[0], out});
+      case TensorOp::kKvScatter:
+        return CheckReference(KvScatterArgs{in[0], out, in[2], in[3]});
+      case TensorOp::kEmbedding:
+        return CheckReference(EmbeddingArgs{in[0], in[1], out});
+    }
+    return Fail(ErrorCode::kInternal, "unknown operation");
+  }
+
+  static ElementwiseArgs ElementwiseOf(ElementwiseOp op, const TensorView& a, const TensorView& b,
+                                       const TensorView& out) {
     ElementwiseArgs args;
     args.op = op;
     args.a = a;
     args.b = b;
     args.out = out;
-    return ReferenceElementwise(args);
+    return args;
   }
 
-  Status Multiply(const TensorNode& node, const TensorView& x, const TensorView& w,
-                  const TensorView* residual, const TensorView& out) {
-    if (auto no = Supports(node)) return Fail(ErrorCode::kUnsupported, no->ToString());
+  static GemmDesc Problem(TensorOp op, const TensorView& x, const TensorView& w,
+                          const TensorView& out) {
     GemmDesc desc;
     desc.m = static_cast<std::int32_t>(x.shape[1]);
     desc.n = static_cast<std::int32_t>(w.shape[1]);
@@ -100,9 +141,15 @@ class ReferenceDispatch final : public KernelDispatch {
     desc.type_a = x.dtype;
     desc.type_b = w.dtype;
     desc.type_c = out.dtype;
-    desc.epilogue = node.op == TensorOp::kMulMatSwiGlu ? Epilogue::kGatedSilu : Epilogue::kNone;
-    if (residual != nullptr) desc.scaling = Scaling::kOneOne;
-    return ReferenceGemm(GemmArgsOf(node, x, w, residual, out), desc, executor_);
+    desc.epilogue = op == TensorOp::kMulMatSwiGlu ? Epilogue::kGatedSilu : Epilogue::kNone;
+    if (op == TensorOp::kMulMatAdd) desc.scaling = Scaling::kOneOne;
+    return desc;
+  }
+
+  Status Multiply(const TensorNode& node, const TensorView& x, const TensorView& w,
+                  const TensorView* residual, const TensorView& out) {
+    return ReferenceGemm(GemmArgsOf(node, x, w, residual, out), Problem(node.op, x, w, out),
+                         executor_);
   }
 
   Executor* executor_;

@@ -7,6 +7,7 @@
 
 #include "core/fingerprint.h"
 #include "core/numeric.h"
+#include "core/tensor_access.h"
 #include "ops/attention/cpu/layout.h"
 
 namespace tilewright {
@@ -240,18 +241,6 @@ class Run {
   int splits_ = 1;
 };
 
-AttentionDesc DescOf(const AttentionArgs& args, int threads) {
-  AttentionDesc desc;
-  desc.type_q = args.q.dtype;
-  desc.type_kv = args.k_cache.dtype;
-  desc.rows = static_cast<std::int32_t>(args.q.shape[2]);
-  desc.heads = static_cast<std::int32_t>(args.q.shape[1]);
-  desc.kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]);
-  desc.head_dim = static_cast<std::int32_t>(args.q.shape[0]);
-  desc.threads = threads;
-  return desc;
-}
-
 Status CheckRows(const AttentionArgs& args) {
   const auto* positions = args.positions.as<std::int32_t>();
   const auto* slots = args.slots.as<std::int32_t>();
@@ -306,14 +295,16 @@ class TiledAttention final : public AttentionKernel {
   }
 
   Status Launch(const AttentionArgs& args, Stream stream) const override {
-    const AttentionDesc desc = DescOf(args, stream.exec().workers());
+    const Result<AttentionDesc> desc = DescOf(args, stream.exec().workers());
+    if (!desc) return Fail(desc.error());
+    if (auto no = IsFeasible(*desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
     if (Status status = CheckRows(args); !status) return status;
-    const std::size_t needed = AttentionWorkspaceBytes(desc, args.k_cache.shape[2]);
+    const std::size_t needed = AttentionWorkspaceBytes(*desc, args.k_cache.shape[2]);
     if (args.workspace_bytes < needed) {
       return Fail(ErrorCode::kInvalidArgument, fmt::format("workspace of {} bytes, {} are needed",
                                                            args.workspace_bytes, needed));
     }
-    Run(functions_, desc, args, stream.exec()).Execute();
+    Run(functions_, *desc, args, stream.exec()).Execute();
     return {};
   }
 
@@ -339,6 +330,49 @@ std::string KeyOf(const AttentionDesc& desc) {
   return fmt::format("type_q={} type_kv={} rows={} heads={} kv_heads={} head_dim={} threads={}",
                      DataTypeName(desc.type_q), DataTypeName(desc.type_kv), desc.rows, desc.heads,
                      desc.kv_heads, desc.head_dim, desc.threads);
+}
+
+Result<AttentionDesc> DescOf(const AttentionArgs& args, int threads) {
+  const TensorView &q = args.q, &k = args.k_cache, &v = args.v_cache, &out = args.out;
+  if (Status s = CheckView("attention: q", q); !s) return Fail(s.error());
+  if (Status s = CheckView("attention: k_cache", k); !s) return Fail(s.error());
+  if (Status s = CheckView("attention: v_cache", v); !s) return Fail(s.error());
+  if (Status s = CheckView("attention: out", out); !s) return Fail(s.error());
+  const auto refuse = [](std::string message) {
+    return Fail(ErrorCode::kInvalidArgument, "attention: " + message);
+  };
+  if (q.shape[3] != 1)
+    return refuse(fmt::format("q has shape {}, must be [head_dim, heads, rows]", ShapeText(q)));
+  if (out.dtype != q.dtype)
+    return refuse(fmt::format("out is {}, must be of q's type, {}", DataTypeName(out.dtype),
+                              DataTypeName(q.dtype)));
+  if (out.shape != std::array<std::int64_t, 4>{q.shape[0] * q.shape[1], q.shape[2], 1, 1}) {
+    return refuse(fmt::format("out has shape {}, must be [head_dim * heads = {}, rows = {}]",
+                              ShapeText(out), q.shape[0] * q.shape[1], q.shape[2]));
+  }
+  if (k.dtype != v.dtype)
+    return refuse(fmt::format("caches of {} and {}, must be of one type", DataTypeName(k.dtype),
+                              DataTypeName(v.dtype)));
+  if (Status s = CheckSameShape("attention: v_cache", v, "k_cache", k); !s) return Fail(s.error());
+  if (k.shape[0] != q.shape[0])
+    return refuse(
+        fmt::format("a cache of head_dim = {}, must be that of q, {}", k.shape[0], q.shape[0]));
+  if (k.shape[1] < 1 || q.shape[1] % k.shape[1] != 0) {
+    return refuse(
+        fmt::format("heads = {}, must be a multiple of kv_heads = {}", q.shape[1], k.shape[1]));
+  }
+  if (Status s = CheckInts("attention: positions", args.positions, q.shape[2]); !s)
+    return Fail(s.error());
+  if (Status s = CheckInts("attention: slots", args.slots, q.shape[2]); !s) return Fail(s.error());
+  AttentionDesc desc;
+  desc.type_q = q.dtype;
+  desc.type_kv = k.dtype;
+  desc.rows = static_cast<std::int32_t>(q.shape[2]);
+  desc.heads = static_cast<std::int32_t>(q.shape[1]);
+  desc.kv_heads = static_cast<std::int32_t>(k.shape[1]);
+  desc.head_dim = static_cast<std::int32_t>(q.shape[0]);
+  desc.threads = threads;
+  return desc;
 }
 
 std::size_t AttentionWorkspaceBytes(const AttentionDesc& desc, std::int64_t context) {

@@ -23,9 +23,9 @@ struct AttentionDesc {
 };
 std::string KeyOf(const AttentionDesc& desc);
 
-/// q [head_dim, heads, m] and out [head_dim * heads, m], any row stride; caches [head_dim,
-/// kv_heads, context, slots] contiguous. Row r reads positions 0 .. positions[r] of slot slots[r],
-/// whose keys and values are already there (its own included).
+/// q [head_dim, heads, m] and out [head_dim * heads, m] of one type, any row stride; caches of one
+/// type, [head_dim, kv_heads, context, slots], contiguous. Row r reads positions 0 .. positions[r]
+/// of slot slots[r], whose keys and values are already there (its own included).
 struct AttentionArgs {
   TensorView q, k_cache, v_cache, positions, slots, out;
   float scale = 1.0f;
@@ -36,12 +36,20 @@ struct AttentionArgs {
 using AttentionKernel = OpKernel<AttentionDesc, AttentionArgs>;
 using AttentionRegistry = OpRegistry<AttentionDesc, AttentionArgs>;
 
+/// The problem of a call on `threads` workers; kInvalidArgument, naming the view and the field, if
+/// the views do not fit together. Reads no element.
+Result<AttentionDesc> DescOf(const AttentionArgs& args, int threads);
+
 /// Scratch for any kernel of the room and any contents of positions, 64-byte aligned.
 std::size_t AttentionWorkspaceBytes(const AttentionDesc& desc, std::int64_t context);
 
 void AddAttention(AttentionRegistry& registry);
 
-/// The oracle, in float64; any float type of q and out, f64 included.
+/// What ReferenceAttention answers before it reads an element: by types and shapes alone.
+Status CheckReference(const AttentionArgs& args);
+
+/// The oracle, in float64; q and out f64, f32, f16 or bf16, caches of these or q8_0. Single thread;
+/// allocates.
 Status ReferenceAttention(const AttentionArgs& args);
 
 }  // namespace tilewright

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/block_format.h"
@@ -201,7 +203,7 @@ TEST_F(AttentionKernels, a_row_gives_the_same_bits_alone_and_in_a_batch) {
       std::vector<float> out(9 * 64);
       AttentionArgs args = problem.Args(out.data(), 9 * 64);
       args.q.data = args.q.as<float>() + r * args.q.stride[2];
-      args.q.shape[2] = 1;
+      args.q.shape[2] = args.out.shape[1] = 1;
       args.positions.data = args.positions.as<std::int32_t>() + r;
       AttentionDesc desc;
       desc.type_kv = batch.kv, desc.heads = 9, desc.kv_heads = 3, desc.head_dim = 64,
@@ -234,6 +236,37 @@ TEST_F(AttentionKernels, refuse_positions_and_slots_outside_the_cache_before_tou
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message, "slots[1] = 1, must be 0 to 0");
     EXPECT_EQ(out[0], -7.0f);
+  }
+}
+
+TEST_F(AttentionKernels, and_the_oracle_refuse_views_that_do_not_fit_together) {
+  Case c{DataType::kF32, 4, 2, 16, 8, 1, {0, 1}, {0, 0}, 1};
+  const std::vector<std::pair<std::function<void(AttentionArgs&)>, const char*>> faults = {
+      {[](AttentionArgs& a) { a.out.dtype = DataType::kF16; },
+       "out is f16, must be of q's type, f32"},
+      {[](AttentionArgs& a) { a.out.shape[0] = 48; }, "must be [head_dim * heads = 64, rows = 2]"},
+      {[](AttentionArgs& a) { a.out.shape[1] = 3; }, "must be [head_dim * heads = 64, rows = 2]"},
+      {[](AttentionArgs& a) { a.v_cache.dtype = DataType::kF16; }, "caches of f32 and f16"},
+      {[](AttentionArgs& a) { a.v_cache.shape[2] = 7; }, "v_cache has shape [16, 2, 7, 1]"},
+      {[](AttentionArgs& a) { a.k_cache.shape[1] = a.v_cache.shape[1] = 3; }, "heads = 4"},
+      {[](AttentionArgs& a) { a.k_cache.shape[0] = a.v_cache.shape[0] = 8; }, "head_dim = 8"},
+      {[](AttentionArgs& a) { a.q.data = nullptr; }, "without memory"},
+      {[](AttentionArgs& a) { a.positions.shape[0] = 1; }, "must be 2 adjacent i32"},
+      {[](AttentionArgs& a) { a.slots.dtype = DataType::kI64; }, "must be 2 adjacent i32"},
+  };
+  for (const auto& [damage, expected] : faults) {
+    Problem problem(c, 3);
+    std::vector<float> out(128, -7.0f);
+    AttentionArgs args = problem.Args(out.data(), 64);
+    damage(args);
+    std::vector<Status> answers = {ReferenceAttention(args)};
+    for (const AttentionKernel* kernel : Runnable())
+      answers.push_back(kernel->Launch(args, Stream{}));
+    for (const Status& status : answers) {
+      ASSERT_FALSE(status) << expected;
+      EXPECT_NE(status.error().message.find(expected), std::string::npos) << status.error().message;
+    }
+    EXPECT_EQ(out, std::vector<float>(128, -7.0f));
   }
 }
 

@@ -5,38 +5,45 @@
 #include <vector>
 
 #include "core/block_format.h"
-#include "core/numeric.h"
+#include "core/tensor_access.h"
 #include "ops/attention/attention.h"
 
 namespace tilewright {
 namespace {
-
-double Load(const TensorView& view, std::int64_t at) {
-  return view.dtype == DataType::kF64 ? view.as<double>()[at]
-                                      : static_cast<double>(view.as<float>()[at]);
-}
-
-void Store(const TensorView& view, std::int64_t at, double value) {
-  if (view.dtype == DataType::kF64) {
-    view.as<double>()[at] = value;
-  } else {
-    view.as<float>()[at] = static_cast<float>(value);
-  }
-}
 
 std::vector<double> CacheRow(const TensorView& cache, std::int64_t slot, std::int64_t position,
                              std::int64_t head) {
   const std::int64_t at =
       slot * cache.stride[3] + position * cache.stride[2] + head * cache.stride[1];
   std::vector<double> row(static_cast<std::size_t>(cache.shape[0]));
-  DecodeRow(cache.dtype, cache.as<unsigned char>() + BytesOf(cache.dtype, at), cache.shape[0],
-            row.data());
+  static_cast<void>(DecodeRow(cache.dtype, AddressOf(cache, at), cache.shape[0], row.data()));
   return row;
 }
 
 }  // namespace
 
+Status CheckReference(const AttentionArgs& args) {
+  const Result<AttentionDesc> desc = DescOf(args, 1);
+  if (!desc) return Fail(desc.error());
+  const DataType cache = desc->type_kv;
+  if (!IsFloatType(desc->type_q) || (!IsFloatType(cache) && cache != DataType::kQ8_0)) {
+    return Fail(
+        ErrorCode::kUnsupported,
+        fmt::format("attention of {} over a cache of {}: must be f64, f32, f16 or bf16, the "
+                    "cache one of these or q8_0",
+                    DataTypeName(desc->type_q), DataTypeName(cache)));
+  }
+  if (desc->head_dim % GetTypeInfo(cache).block_elements != 0) {
+    return Fail(
+        ErrorCode::kUnsupported,
+        fmt::format("attention with head_dim = {}: must be a multiple of {} for {}", desc->head_dim,
+                    GetTypeInfo(cache).block_elements, DataTypeName(cache)));
+  }
+  return {};
+}
+
 Status ReferenceAttention(const AttentionArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
   const std::int64_t head_dim = args.q.shape[0], heads = args.q.shape[1], rows = args.q.shape[2];
   const std::int64_t group = heads / args.k_cache.shape[1];
   std::vector<double> weights, out(static_cast<std::size_t>(head_dim));
@@ -55,8 +62,9 @@ Status ReferenceAttention(const AttentionArgs& args) {
         const std::vector<double> key = CacheRow(args.k_cache, slot, p, h / group);
         double dot = 0;
         for (std::int64_t d = 0; d < head_dim; ++d) {
-          dot += Load(args.q, r * args.q.stride[2] + h * args.q.stride[1] + d) *
-                 key[static_cast<std::size_t>(d)];
+          dot +=
+              ReadF64(args.q.dtype, args.q.data, r * args.q.stride[2] + h * args.q.stride[1] + d) *
+              key[static_cast<std::size_t>(d)];
         }
         weights[static_cast<std::size_t>(p)] = dot * static_cast<double>(args.scale);
         max = std::max(max, weights[static_cast<std::size_t>(p)]);
@@ -69,8 +77,8 @@ Status ReferenceAttention(const AttentionArgs& args) {
           out[d] += weights[static_cast<std::size_t>(p)] * value[d];
       }
       for (std::int64_t d = 0; d < head_dim; ++d) {
-        Store(args.out, r * args.out.stride[1] + h * head_dim + d,
-              out[static_cast<std::size_t>(d)] / sum);
+        WriteF64(args.out.dtype, args.out.data, r * args.out.stride[1] + h * head_dim + d,
+                 out[static_cast<std::size_t>(d)] / sum);
       }
     }
   }

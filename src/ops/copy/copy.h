@@ -66,6 +66,10 @@ Result<KvScatterDesc> DescOf(const KvScatterArgs& args, int threads);
 void AddCopy(CopyRegistry& registry);
 void AddKvScatter(KvScatterRegistry& registry);
 
+/// What the oracles answer before they read an element: by types and shapes alone.
+Status CheckReference(const CopyArgs& args);
+Status CheckReference(const KvScatterArgs& args);
+
 /// The oracles: element by element through float64. Single thread; KV scatter to q8_0 allocates.
 Status ReferenceCopy(const CopyArgs& args);
 Status ReferenceKvScatter(const KvScatterArgs& args);

@@ -22,7 +22,7 @@ bool CanConvert(DataType src, DataType dst) {
   return src == dst || (IsFloatType(src) && IsFloatType(dst));
 }
 
-Status ReferenceCopy(const CopyArgs& args) {
+Status CheckReference(const CopyArgs& args) {
   const Result<CopyDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   if (!CanConvert(desc->type_src, desc->type_dst)) {
@@ -30,6 +30,12 @@ Status ReferenceCopy(const CopyArgs& args) {
                 Format("copy of {} to {}: only floats convert", DataTypeName(desc->type_src),
                        DataTypeName(desc->type_dst)));
   }
+  return {};
+}
+
+Status ReferenceCopy(const CopyArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
+  const Result<CopyDesc> desc = DescOf(args, 1);
   const int step = GetTypeInfo(desc->type_src).block_elements;
   for (std::int64_t row = 0; row < desc->rows; ++row) {
     const std::int64_t from = RowOffset(args.src, row), to = RowOffset(args.dst, row);
@@ -45,7 +51,7 @@ Status ReferenceCopy(const CopyArgs& args) {
   return {};
 }
 
-Status ReferenceKvScatter(const KvScatterArgs& args) {
+Status CheckReference(const KvScatterArgs& args) {
   const Result<KvScatterDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   const bool quantised = desc->type_cache == DataType::kQ8_0;
@@ -54,6 +60,13 @@ Status ReferenceKvScatter(const KvScatterArgs& args) {
                 Format("kv scatter of {} into a cache of {}", DataTypeName(desc->type_x),
                        DataTypeName(desc->type_cache)));
   }
+  return {};
+}
+
+Status ReferenceKvScatter(const KvScatterArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
+  const Result<KvScatterDesc> desc = DescOf(args, 1);
+  const bool quantised = desc->type_cache == DataType::kQ8_0;
   if (Status status = CheckPlaces(args); !status) return status;
   std::vector<float> head(static_cast<std::size_t>(desc->head_dim));
   for (std::int64_t r = 0; r < desc->rows; ++r) {

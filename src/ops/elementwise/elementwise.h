@@ -48,6 +48,9 @@ Result<ElementwiseDesc> DescOf(const ElementwiseArgs& args, int threads);
 
 void AddElementwise(ElementwiseRegistry& registry);
 
+/// What ReferenceElementwise answers before it reads an element: by types and shapes alone.
+Status CheckReference(const ElementwiseArgs& args);
+
 /// The oracle, in float64; any float type of each view, f64 included. Single thread.
 Status ReferenceElementwise(const ElementwiseArgs& args);
 

@@ -25,7 +25,7 @@ double Apply(ElementwiseOp op, double a, double b) {
 
 }  // namespace
 
-Status ReferenceElementwise(const ElementwiseArgs& args) {
+Status CheckReference(const ElementwiseArgs& args) {
   const Result<ElementwiseDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   const bool unary = args.op == ElementwiseOp::kSilu;
@@ -36,6 +36,12 @@ Status ReferenceElementwise(const ElementwiseArgs& args) {
                          DataTypeName(view->dtype)));
     }
   }
+  return {};
+}
+
+Status ReferenceElementwise(const ElementwiseArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
+  const bool unary = args.op == ElementwiseOp::kSilu;
   for (std::int64_t row = 0; row < RowCount(args.out); ++row) {
     const void* a = AddressOf(args.a, RowOffset(args.a, row));
     const void* b = unary ? nullptr : AddressOf(args.b, RowOffset(args.b, row));

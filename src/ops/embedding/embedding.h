@@ -37,6 +37,9 @@ Result<EmbeddingDesc> DescOf(const EmbeddingArgs& args, int threads);
 
 void AddEmbedding(EmbeddingRegistry& registry);
 
+/// What ReferenceEmbedding answers before it reads an id: by types and shapes alone.
+Status CheckReference(const EmbeddingArgs& args);
+
 /// The oracle, in float64; any type of table that DecodeRow knows, any float type of out. Single
 /// thread; allocates.
 Status ReferenceEmbedding(const EmbeddingArgs& args);

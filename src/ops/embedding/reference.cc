@@ -7,13 +7,20 @@
 
 namespace tilewright {
 
-Status ReferenceEmbedding(const EmbeddingArgs& args) {
+Status CheckReference(const EmbeddingArgs& args) {
   const Result<EmbeddingDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   if (!IsFloatType(desc->type_out)) {
     return Fail(ErrorCode::kUnsupported, Format("embedding to {}: must be f64, f32, f16 or bf16",
                                                 DataTypeName(desc->type_out)));
   }
+  // Asked for no values at all: whether the type decodes.
+  return DecodeRow(desc->type_table, nullptr, 0, static_cast<double*>(nullptr));
+}
+
+Status ReferenceEmbedding(const EmbeddingArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
+  const Result<EmbeddingDesc> desc = DescOf(args, 1);
   if (Status status = CheckIds(args); !status) return status;
   std::vector<double> row(static_cast<std::size_t>(desc->hidden));
   for (std::int64_t r = 0; r < desc->rows; ++r) {

@@ -17,6 +17,9 @@ namespace tilewright {
 /// contradicts itself. Thread-safe.
 Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* executor = nullptr);
 
+/// What ReferenceGemm answers before it reads an element: by types and layouts alone.
+Status CheckReference(const GemmArgs& args, const GemmDesc& desc);
+
 /// What CheckGemm allows for f32 sums, as a part of an element's magnitude sum |alpha| * sum |a b|
 /// + |beta c|: a chain of k additions, each off by at most 2^-24 of a partial sum that is never
 /// larger than the magnitude sum. For roundings that fall either way as chance will, evenly spread,

@@ -39,6 +39,9 @@ Result<NormDesc> DescOf(const NormArgs& args, int threads);
 
 void AddNorm(NormRegistry& registry);
 
+/// What ReferenceNorm answers before it reads an element: by types and shapes alone.
+Status CheckReference(const NormArgs& args);
+
 /// The oracle, in float64; any float type of each view, f64 included. Single thread.
 Status ReferenceNorm(const NormArgs& args);
 

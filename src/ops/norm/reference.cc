@@ -6,7 +6,7 @@
 
 namespace tilewright {
 
-Status ReferenceNorm(const NormArgs& args) {
+Status CheckReference(const NormArgs& args) {
   const Result<NormDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   for (const DataType type : {desc->type_in, desc->type_weight, desc->type_out}) {
@@ -15,6 +15,11 @@ Status ReferenceNorm(const NormArgs& args) {
                   Format("norm of type {}: must be f64, f32, f16 or bf16", DataTypeName(type)));
     }
   }
+  return {};
+}
+
+Status ReferenceNorm(const NormArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
   const std::int64_t cols = args.in.cols();
   for (std::int64_t row = 0; row < RowCount(args.in); ++row) {
     const void* in = AddressOf(args.in, RowOffset(args.in, row));

@@ -7,7 +7,7 @@
 
 namespace tilewright {
 
-Status ReferenceRope(const RopeArgs& args) {
+Status CheckReference(const RopeArgs& args) {
   const Result<RopeDesc> desc = DescOf(args, 1);
   if (!desc) return Fail(desc.error());
   if (!IsFloatType(desc->type_in) || !IsFloatType(desc->type_out)) {
@@ -15,6 +15,12 @@ Status ReferenceRope(const RopeArgs& args) {
                 Format("rope of type {} to {}: must be f64, f32, f16 or bf16",
                        DataTypeName(desc->type_in), DataTypeName(desc->type_out)));
   }
+  return {};
+}
+
+Status ReferenceRope(const RopeArgs& args) {
+  if (Status status = CheckReference(args); !status) return status;
+  const Result<RopeDesc> desc = DescOf(args, 1);
   const auto* factors = args.factors.as<const float>();
   if (Status status = CheckRopeParams(args.params, factors); !status) return status;
   if (Status status = CheckPositions(args); !status) return status;

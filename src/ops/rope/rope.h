@@ -78,6 +78,9 @@ Result<RopeDesc> DescOf(const RopeArgs& args, int threads);
 
 void AddRope(RopeRegistry& registry);
 
+/// What ReferenceRope answers before it reads a position: by types, shapes and parameters alone.
+Status CheckReference(const RopeArgs& args);
+
 /// The oracle, in float64 (angles, cosines, products); any float type of qk and out, f64 included.
 /// Single thread; allocates.
 Status ReferenceRope(const RopeArgs& args);
