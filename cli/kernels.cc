@@ -7,23 +7,6 @@
 namespace tilewright::cli {
 namespace {
 
-constexpr std::pair<std::uint32_t, const char*> kFeatureNames[] = {
-    {kFeatureAvx2, "avx2"},        {kFeatureAvx512, "avx512"},
-    {kFeatureAvx512Vnni, "vnni"},  {kFeatureAvx512Bf16, "avx512-bf16"},
-    {kFeatureAmxTile, "amx"},      {kFeatureAmxInt8, "amx-int8"},
-    {kFeatureAmxBf16, "amx-bf16"},
-};
-
-std::string Needs(std::uint32_t features) {
-  std::string text;
-  for (const auto& [bit, name] : kFeatureNames) {
-    if ((features & bit) == 0) continue;
-    if (!text.empty()) text += ' ';
-    text += name;
-  }
-  return text.empty() ? "-" : text;
-}
-
 std::string Types(std::uint32_t mask) {
   std::string text;
   for (unsigned bit = 0; bit < 32; ++bit) {
@@ -71,7 +54,7 @@ Report Describe(std::string_view op, const KernelBase& kernel, const std::string
   row.Set("op", op)
       .Set("kernel", info.name)
       .Set("provider", ProviderName(info.provider))
-      .Set("features", Needs(info.features))
+      .Set("features", FeatureList(info.features))
       .Set("feasible", why_not.empty())
       .Set("reason", why_not)
       .Set("deterministic", info.deterministic)
@@ -114,7 +97,7 @@ int ListKernels(const KernelsOptions& options) {
                                       "-",
                                       "-",
                                       "-",
-                                      Needs(kernel.info().features),
+                                      FeatureList(kernel.info().features),
                                       why_not.empty() ? "yes" : why_not};
     if (const auto* gemm = dynamic_cast<const Kernel*>(&kernel)) {
       cells[1] = Types(gemm->desc().type_b);

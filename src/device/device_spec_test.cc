@@ -36,6 +36,18 @@ TEST(DeviceSpecTest, MachinesThatDifferInSpeedDifferInClassAndOthersDoNot) {
   EXPECT_NE(spec.ClassId(), id);
 }
 
+TEST(DeviceSpecTest, EveryFeatureHasOneName) {
+  std::uint32_t named = 0;
+  for (const FeatureName& feature : FeatureNames()) {
+    EXPECT_EQ(named & feature.bit, 0u) << feature.name;
+    named |= feature.bit;
+    EXPECT_EQ(FeatureList(feature.bit), feature.name);
+  }
+  EXPECT_EQ(named, kFeatureAmxBf16 * 2 - 1);  // the highest bit and all below it
+  EXPECT_EQ(FeatureList(0), "none");
+  EXPECT_EQ(FeatureList(kFeatureAvx512Vnni | kFeatureAvx2), "avx2+avx512vnni");
+}
+
 TEST(DeviceSpecTest, HasAsksForEveryBit) {
   EXPECT_TRUE(Genoa().Has(0));
   EXPECT_TRUE(Genoa().Has(kFeatureAvx512 | kFeatureAvx512Vnni));

@@ -1,30 +1,6 @@
 #include "tilewright/kernel.h"
 
 namespace tilewright {
-namespace {
-
-struct FeatureWord {
-  std::uint32_t bit;
-  std::string_view word;
-};
-constexpr FeatureWord kFeatureWords[] = {
-    {kFeatureAvx2, "avx2"},        {kFeatureAvx512, "avx512"},    {kFeatureAvx512Vnni, "vnni"},
-    {kFeatureAvx512Bf16, "bf16"},  {kFeatureAmxTile, "amx-tile"}, {kFeatureAmxInt8, "amx-int8"},
-    {kFeatureAmxBf16, "amx-bf16"},
-};
-
-std::string FeatureList(std::uint32_t features) {
-  std::string text;
-  for (const FeatureWord& entry : kFeatureWords) {
-    if ((features & entry.bit) == 0) continue;
-    if (!text.empty()) text += '+';
-    text += entry.word;
-  }
-  return text.empty() ? "none" : text;
-}
-
-}  // namespace
-
 std::string_view ProvenanceName(Provenance provenance) {
   switch (provenance) {
     case Provenance::kPinned:

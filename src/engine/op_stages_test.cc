@@ -80,7 +80,7 @@ TEST(OpStages, NothingFeasibleNamesEveryKernelsReason) {
   EXPECT_EQ(choice.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(choice.error().message,
             "no kernel can run this problem:\n  blur.a: shape: width = 500, needs width <= 100\n"
-            "  blur.b: device: features avx2, needs vnni");
+            "  blur.b: device: features avx2, needs avx512vnni");
 }
 
 TEST(OpStages, TheReferenceRunsOnlyWhenNothingElseCan) {
