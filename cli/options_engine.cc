@@ -64,7 +64,7 @@ void AddDoctor(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* verb = app.add_subcommand("doctor", "This machine, and what is missing");
   AddCommon(*verb, o->common);
-  verb->footer("\nExits 1 if something is bad.\n\nExample:\n  tilewright doctor");
+  verb->footer("\nExits with 1 if something is wrong.\n\nExample:\n  tilewright doctor");
   OnGiven(
       *verb, [o] { return Doctor(*o); }, exit_code);
 }
@@ -83,7 +83,7 @@ void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
           ->check(Named())
           ->type_name("FOLDER");
   verb.add_flag("--shared-by-group", artifacts.shared_by_group,
-                "Believe that store although another user owns it or its group may write it")
+                "Trust that store even if another user owns it or its group may write to it")
       ->needs(shared);
   verb.add_option("--nvrtc", artifacts.nvrtc,
                   "The compiler: libnvrtc or its folder (also TILEWRIGHT_NVRTC)")

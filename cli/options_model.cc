@@ -66,7 +66,7 @@ void AddRun(CLI::App& app, int& exit_code) {
                  "so");
   verb->add_flag(
       "-v,--verbose", o->verbose,
-      "Tell kernels and speeds on standard error (speeds are told on a terminal anyway)");
+      "Print kernels and speeds to standard error (to a terminal, speeds are always printed)");
   AddCommon(*verb, o->common);
   verb->footer(
       "\nPrints the generated text as it comes, without the prompt. Ctrl-C stops and exits 130.\n"
@@ -113,7 +113,7 @@ void AddSynth(CLI::App& app, int& exit_code) {
   verb->add_option("--seed", o->seed, "Another seed, other weights")
       ->capture_default_str()
       ->type_name("N");
-  verb->add_flag("--dry-run", o->dry_run, "Tell what would be written");
+  verb->add_flag("--dry-run", o->dry_run, "Only report what would be written");
   AddJson(*verb, o->common);
   AddLog(*verb, o->common);
   verb->footer(

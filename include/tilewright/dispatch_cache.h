@@ -64,7 +64,7 @@ class DispatchCache {
   /// False where an entry with better evidence (a measured, faster one) stands, where the kernel is
   /// not one of this cache's, and for whatever Import would refuse: a problem that Validate or the
   /// kernel refuses, swizzle outside 0..30, splits outside 1..4096, a measured time that is
-  /// negative or not finite. A predicted time that is none counts as not predicted. A spec without
+  /// negative or not finite. An invalid predicted time counts as none. A spec without
   /// a measured time replaces nothing; where nothing stands it is taken as the caller's own
   /// decision (provenance pinned, never measured).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);

@@ -45,7 +45,7 @@ std::string_view ProviderName(Provider provider);
 /// `fingerprint`.
 struct KernelInfo {
   std::string name;         ///< stable id by the grammar in docs/kernel_ids.md, e.g.
-                            ///< "gemm.f32_q4_1_f32.nt.avx512vnni.6x16.x16"
+                            ///< "gemm.f32_q4_1_f32.tn.avx512vnni.12x16x32.q4_1x16x4.i8"
   std::string fingerprint;  ///< of the implementation; a record made with another one is stale
   DeviceKind device = DeviceKind::kCpu;
   Provider provider = Provider::kOwn;

@@ -105,8 +105,8 @@ Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& 
 
 /// What a program usually needs, put together: the device, its kernels, the records of earlier
 /// tuning and the cache made of them. Trouble with the records (unreadable, read-only, of a newer
-/// version) degrades to none and is told once in warnings(). Const after Create, but for
-/// RefreshCache; share it between threads that each make their own dispatch.
+/// version) leaves the context without them and is reported once in warnings(). Const after Create,
+/// but for RefreshCache; share it between threads that each make their own dispatch.
 class Context {
  public:
   /// Errors: kUnavailable for a TILEWRIGHT_ISA this machine lacks.
