@@ -4,9 +4,12 @@
 
 #include <array>
 #include <cstdlib>
+#include <span>
+#include <sstream>
 #include <string>
 
 #include "tilewright/graph.h"
+#include "tilewright/kernel_dispatch.h"
 
 namespace tilewright {
 namespace {
@@ -169,6 +172,15 @@ TEST(VerifyGraph, rope_factors_are_f32) {
   params.rope.dims = 16;
   graph.AddOp(TensorOp::kRope, "rope", {x, p, f}, DataType::kF32, {16, 2, 3, 1}, params);
   EXPECT_THAT(FaultOf(graph), HasSubstr("inputs[2] is f64, expected f32"));
+}
+
+TEST(WriteChromeTrace, no_name_breaks_the_json) {
+  ProfileEvent event;
+  event.name = "a\"b\\c\nd";
+  event.op = TensorOp::kSilu;
+  std::ostringstream json;
+  WriteChromeTrace(std::span<const ProfileEvent>(&event, 1), json);
+  EXPECT_THAT(json.str(), HasSubstr(R"("name":"a\"b\\cd","cat":"silu")"));
 }
 
 }  // namespace

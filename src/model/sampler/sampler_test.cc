@@ -273,6 +273,15 @@ TEST(SamplerTest, PenaltyWindowMayBeNothingOrEverything) {
   EXPECT_EQ(Pick(all, logits), 0);
 }
 
+TEST(SamplerTest, AfterAResetTheWindowHoldsTheLastTokensAgain) {
+  const std::vector<float> logits = {3, 4, 5, 1};
+  Sampler sampler = Make({.temperature = 0, .repeat_penalty = 10, .repeat_window = 2});
+  for (const TokenId token : {0, 1, 2}) sampler.Accept(token);  // the ring has wrapped
+  sampler.Reset();
+  for (const TokenId token : {0, 1, 2}) sampler.Accept(token);
+  EXPECT_EQ(Pick(sampler, logits), 0);  // 1 and 2 are the last two
+}
+
 TEST(SamplerTest, NanInfinityAndNothingAreErrorsThatSayWhere) {
   for (const double temperature : {0.0, 1.0}) {
     SamplerOptions options;
