@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gemm_words.h"
+#include "tilewright/features.h"
 
 namespace tilewright::cli {
 namespace {

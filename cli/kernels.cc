@@ -2,6 +2,7 @@
 
 #include "console.h"
 #include "report.h"
+#include "tilewright/features.h"
 #include "verbs.h"
 
 namespace tilewright::cli {

@@ -2,7 +2,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,15 +29,6 @@ enum Feature : std::uint32_t {
   kFeatureAmxInt8 = 1u << 5,
   kFeatureAmxBf16 = 1u << 6,
 };
-/// The name of a feature, everywhere: "avx2", "avx512", "avx512vnni", "avx512bf16", "amx-tile",
-/// "amx-int8", "amx-bf16".
-struct FeatureName {
-  std::string_view name;
-  std::uint32_t bit;
-};
-std::span<const FeatureName> FeatureNames();
-/// The names in a mask of Feature bits, '+' between them; "none" for 0.
-std::string FeatureList(std::uint32_t features);
 
 /// A device as a value: every decision is a function of this, so a decision for a machine that is
 /// not here can be made and tested anywhere. Sizes in bytes, rates in GB/s (1e9) and GFLOP/s.

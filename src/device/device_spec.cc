@@ -1,5 +1,6 @@
 #include "core/text.h"
 #include "tilewright/device.h"
+#include "tilewright/features.h"
 
 namespace tilewright {
 namespace {

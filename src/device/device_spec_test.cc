@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tilewright/device.h"
+#include "tilewright/features.h"
 
 namespace tilewright {
 namespace {

@@ -1,6 +1,9 @@
 #include "tilewright/kernel.h"
 
+#include "tilewright/features.h"
+
 namespace tilewright {
+
 std::string_view ProvenanceName(Provenance provenance) {
   switch (provenance) {
     case Provenance::kPinned:
