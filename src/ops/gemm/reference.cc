@@ -451,6 +451,7 @@ Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const Ge
   const int n = static_cast<int>(problem->gated ? problem->b.lines / 2 : problem->b.lines);
   const double tolerance = GemmTolerance(desc);
   GemmError worst;
+  double error2 = 0, want2 = 0, magnitude2 = 0;
   std::mutex mutex;
   Compute(*problem, Spread(static_cast<int>(problem->a.lines), check.max_rows),
           Spread(n, check.max_cols), {true, check.activations}, check.executor,
@@ -471,8 +472,18 @@ Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const Ge
             if (!std::isfinite(v.value) && !std::isfinite(got)) error = 0;
             if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
             const std::lock_guard<std::mutex> lock(mutex);
-            if (error > worst.worst) worst = {error, row, col, got, v.value};
+            ++worst.compared;
+            error2 += (got - v.value) * (got - v.value);
+            want2 += v.value * v.value;
+            magnitude2 += v.magnitude * v.magnitude;
+            if (error <= worst.worst) return;
+            worst.worst = error;
+            worst.row = row, worst.col = col;
+            worst.got = got, worst.want = v.value;
           });
+  worst.error_l2 = std::sqrt(error2);
+  worst.want_l2 = std::sqrt(want2);
+  worst.magnitude_l2 = std::sqrt(magnitude2);
   return worst;
 }
 

@@ -30,6 +30,9 @@ struct GemmError {
                      ///< Infinity for a NaN out of place
   int row = 0, col = 0;  ///< where
   double got = 0, want = 0;
+  std::int64_t compared = 0;  ///< elements that were looked at
+  /// Roots of the sums of squares over them: of got - want, of want, and of the magnitude sums.
+  double error_l2 = 0, want_l2 = 0, magnitude_l2 = 0;
 };
 
 /// With max_rows or max_cols > 0 a check looks at that many rows and columns only, evenly spread,

@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "device/cuda/kernels/numeric.cuh"
 #include "ops/gemm/cuda/gemv/gemv_codes.cuh"
-#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "ops/gemm/cuda/gemv/segment.h"
 
 namespace tilewright {
 namespace {

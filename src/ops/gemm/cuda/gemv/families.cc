@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <span>
 
-#include "core/text.h"
 #include "artifact/spec_checks.h"
+#include "core/text.h"
+#include "ops/gemm/cuda/gemv/segment.h"
 
 namespace tilewright {
 namespace {
@@ -205,23 +206,33 @@ std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
 
 }  // namespace
 
+KernelFamily GemvBf16Family() {
+  return {.name = "gemv_bf16",
+          .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
+          .files = {},
+          .options = {},
+          .check = &CheckPlain,
+          .launch = &LaunchPlain,
+          .limits = &Limits,
+          .catalog = &PlainCatalog};
+}
+
+KernelFamily GemvQuantisedFamily() {
+  return {.name = "gemv_q",
+          .source = "ops/gemm/cuda/gemv/gemv_q.cu",
+          .files = {},
+          .options = {},
+          .check = &CheckBlocks,
+          .launch = &LaunchBlocks,
+          .limits = &Limits,
+          .catalog = &BlockCatalog};
+}
+
 Status AddGemvFamilies(KernelFamilies& families) {
-  KernelFamily plain{.name = "gemv_bf16",
-                     .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
-                     .files = {},
-                     .options = {},
-                     .check = &CheckPlain,
-                     .launch = &LaunchPlain,
-                     .limits = &Limits,
-                     .catalog = &PlainCatalog};
-  if (Status status = families.Add(plain); !status) return status;
-  KernelFamily blocks = plain;
-  blocks.name = "gemv_q";
-  blocks.source = "ops/gemm/cuda/gemv/gemv_q.cu";
-  blocks.check = &CheckBlocks;
-  blocks.launch = &LaunchBlocks;
-  blocks.catalog = &BlockCatalog;
-  return families.Add(blocks);
+  for (const KernelFamily& family : {GemvBf16Family(), GemvQuantisedFamily()}) {
+    if (Status added = families.Add(family); !added) return added;
+  }
+  return {};
 }
 
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
@@ -244,42 +255,6 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   // Rings that an architecture has no room for.
   if (!plain) std::erase_if(specs, [](const KernelSpec& s) { return CheckBlocks(s).has_value(); });
   return specs;
-}
-
-std::optional<Rejection> CheckGemvParams(const KernelSpec& spec, const tw::GemvParams& params) {
-  if (params.m < 1 || params.n < 1 || params.k < 1) {
-    return Reject(Reason::kShape, Format("{} x {} x {}", params.m, params.n, params.k),
-                  "m, n, k of 1 or more");
-  }
-  if (params.ldx < params.k || params.ldx > tw::kGemvMaxLdx) {
-    return Reject(Reason::kShape, Format("ldx = {}, k = {}", params.ldx, params.k),
-                  Format("k to {}", tw::kGemvMaxLdx));
-  }
-  const TypeInfo& weight = GetTypeInfo(spec.type_b);
-  if (params.k % weight.block_elements != 0) {
-    return Reject(Reason::kShape, Format("k = {}", params.k),
-                  Format("a multiple of {} for {}", weight.block_elements, weight.name));
-  }
-  if (spec.epilogue == SpecEpilogue::kAdd && params.c == nullptr && params.beta != 0)
-    return Reject(Reason::kEpilogue, "no addend", "c, or beta = 0");
-  const auto misaligned = [](const void* base, long long stride, std::uint64_t alignment) {
-    return (reinterpret_cast<std::uintptr_t>(base) | static_cast<std::uint64_t>(stride)) %
-               alignment !=
-           0;
-  };
-  if (!weight.block_quantised) return std::nullopt;
-  const int align_w = tw::GemvRowAlignment(weight.block_bytes);
-  if (misaligned(params.w, params.w_row_bytes, static_cast<std::uint64_t>(align_w))) {
-    return Reject(Reason::kAlignment,
-                  Format("W at {}, rows of {} bytes", params.w, params.w_row_bytes),
-                  Format("multiples of {}", align_w));
-  }
-  const int bytes_x = GetTypeInfo(spec.type_a).block_bytes;
-  if (misaligned(params.x, params.ldx * bytes_x, static_cast<std::uint64_t>(4 * bytes_x))) {
-    return Reject(Reason::kAlignment, Format("x at {}, ldx = {}", params.x, params.ldx),
-                  "rows aligned to four elements");
-  }
-  return std::nullopt;
 }
 
 }  // namespace tilewright

@@ -1,12 +1,28 @@
 #pragma once
 
-// Plain C++ for the compiler of the kernels and for the host.
+// What a launch of a kernel of the families gemv_bf16 and gemv_q consists of. The kernels include
+// this very file, so it is plain C++ without any other header, seen by the host compiler and by
+// NVRTC.
+//
+// A launch has one parameter, the block by value; as many threads and as much dynamic shared memory
+// as ArtifactData::launch of the compiled kernel says (more than 48 KiB has to be allowed for the
+// function first); and (GemvGridX, GemvGridY, 1) CTAs. There is no workspace, nothing has to be
+// zeroed.
+//
+// Fields of a KernelSpec that the families name themselves:
+//
+//   param0  warps that share a row of W, each with a part of k; a divisor of `warps`
+//   param1  CTAs that a multiprocessor is to hold: bounds the registers
+//   param2  0
+//   param3  0
+//   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the
+//           ring in shared memory
 
-namespace tw {
+namespace tilewright::cuda {
 
 /// y[m][n] = alpha * sum over k of x[m][k] * W[n][k], plus beta * c[m][n] where the spec's epilogue
-/// is kAdd. All pointers are of device memory. Strides of x, c and y are in elements, of W in
-/// bytes. Grid of the launch: GemvGridX x GemvGridY x 1.
+/// is SpecEpilogue::kAdd. All pointers are of device memory. Strides of x, c and y are in elements,
+/// of W in bytes. Grid of the launch: GemvGridX x GemvGridY x 1.
 struct GemvParams {
   /// [m][k], type_a. Weights in blocks: every row aligned to four elements. Plain weights: to one;
   /// fast when x is aligned to four elements and W to 16 bytes in every row, element by element
@@ -40,15 +56,4 @@ constexpr int GemvRowAlignment(int block_bytes) {
   return block_bytes % 16 == 0 ? 16 : block_bytes % 4 == 0 ? 4 : 2;
 }
 
-/// Values of a row of weights in blocks that a warp multiplies at a time.
-inline constexpr int kGemvSpan = 256;
-
-/// Bytes of `spans` spans of one row in shared memory: chunks of 16 bytes as they lie in global
-/// memory, also where the row starts within one; an odd number of them, so that eight rows are in
-/// different banks.
-constexpr int GemvSegmentBytes(int spans, int block_bytes, int block_elements) {
-  const int bytes = spans * (kGemvSpan / block_elements) * block_bytes;
-  return ((bytes + 16 - GemvRowAlignment(block_bytes) + 15) / 16 | 1) * 16;
-}
-
-}  // namespace tw
+}  // namespace tilewright::cuda
