@@ -152,10 +152,10 @@ struct StridedPtr {
   std::int64_t ld = 0;
 };
 
-/// Pointers and layouts of one call. Scales: U is row-major [m][k / group_a]; V is row-major [k /
-/// group_b][n] for QuantType::kK and [k / group_b][n / group_b rounded up] for kB. For u4 each
-/// element of V is a pair (scale, zero): value = scale * (q - zero). D may equal C. With beta == 0,
-/// C is not read and may be nullptr. Nothing else may overlap.
+/// Pointers and layouts of one call. Scales are row-major, ld in elements (0: dense): U [m][k /
+/// group_a]; V [k / group_b][n] for kK, [k / group_b][n / group_b rounded up] for kB. With u4 an
+/// element of V is a pair (scale, zero), which ld counts once: value = scale * (q - zero). D may
+/// equal C. With beta == 0, C is not read and may be nullptr. Nothing else may overlap.
 struct GemmArgs {
   float alpha = 1.0f, beta = 0.0f;
   const void* a = nullptr;
@@ -180,7 +180,7 @@ struct Operation {
 /// Scratch memory of a launch. Two threads may run one plan with two workspaces. Buffers may be
 /// larger than needed.
 struct Workspace {
-  void* barriers = nullptr;
+  void* barriers = nullptr;  ///< zeroed by the caller at first; a launch that succeeds leaves zeros
   std::size_t barriers_size = 0;
   void* partials = nullptr;  ///< f32 split-K partials, quantised activations: 64-byte aligned
   std::size_t partials_size = 0;
