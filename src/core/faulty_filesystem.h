@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,6 +89,24 @@ class FaultyFilesystem final : public Filesystem {
   std::int64_t steps() const { return steps_; }  ///< matching calls since Arm
   std::int64_t fired() const { return fired_; }  ///< faults since Arm
   std::int64_t calls() const { return calls_; }  ///< of any kind, ever
+  std::int64_t bytes_read() const { return bytes_read_; }
+
+  /// One call that was made and succeeded.
+  struct Event {
+    Call call;
+    std::string path;  ///< of a descriptor, that it was opened by
+    std::string to;    ///< of a rename
+  };
+  /// Keeps a list of the calls that change what a disk holds, and of syncs and closes, from now on.
+  void Record() {
+    const std::lock_guard lock(record_mutex_);
+    recording_ = true;
+    events_.clear();
+  }
+  std::vector<Event> events() const {
+    const std::lock_guard lock(record_mutex_);
+    return events_;
+  }
 
   /// What the clock shows; 0: the system's.
   void SetNow(std::int64_t now) { now_ = now; }
@@ -94,27 +114,35 @@ class FaultyFilesystem final : public Filesystem {
   std::function<void(Stat&)> stat_filter;
 
   int Open(const char* path, int flags, mode_t mode) override {
-    return Do(
+    const int fd = Do(
         Call::kOpen, path, [&] { return base_.Open(path, flags, mode); },
-        [&](int fd) { base_.Close(fd); });
+        [&](int undone) { base_.Close(undone); });
+    if (fd >= 0) NoteOpen(fd, path);
+    return fd;
   }
   int Close(int fd) override {
     // As the system does it: a close that fails has closed the descriptor all the same.
     const int error = Before(Call::kClose, "");
+    Note(error, Call::kClose, PathOf(fd));
     const int result = base_.Close(fd);
     return error != 0 ? error : result;
   }
   ssize_t Read(int fd, void* data, std::size_t bytes, std::int64_t offset) override {
     if (const int error = Before(Call::kRead, ""); error != 0) return error;
-    return base_.Read(fd, data, short_ ? std::min<std::size_t>(bytes, 1) : bytes, offset);
+    const ssize_t got =
+        base_.Read(fd, data, short_ ? std::min<std::size_t>(bytes, 1) : bytes, offset);
+    if (got > 0) bytes_read_ += got;
+    return got;
   }
   ssize_t Write(int fd, const void* data, std::size_t bytes) override {
     halfway_ = {fd, data, bytes};
     if (const int error = Before(Call::kWrite, ""); error != 0) return error;
-    return base_.Write(fd, data, short_ ? std::min<std::size_t>(bytes, 1) : bytes);
+    const ssize_t put = base_.Write(fd, data, short_ ? std::min<std::size_t>(bytes, 1) : bytes);
+    Note(put < 0 ? -1 : 0, Call::kWrite, PathOf(fd));
+    return put;
   }
   int Sync(int fd) override {
-    return Do(Call::kSync, "", [&] { return base_.Sync(fd); });
+    return Note(Do(Call::kSync, "", [&] { return base_.Sync(fd); }), Call::kSync, PathOf(fd));
   }
   int StatFd(int fd, Stat& out) override {
     const int result = Do(Call::kStatFd, "", [&] { return base_.StatFd(fd, out); });
@@ -127,16 +155,19 @@ class FaultyFilesystem final : public Filesystem {
     return result;
   }
   int MakeDir(const char* path, mode_t mode) override {
-    return Do(Call::kMakeDir, path, [&] { return base_.MakeDir(path, mode); });
+    return Note(Do(Call::kMakeDir, path, [&] { return base_.MakeDir(path, mode); }), Call::kMakeDir,
+                path);
   }
   int RemoveDir(const char* path) override {
     return Do(Call::kRemoveDir, path, [&] { return base_.RemoveDir(path); });
   }
   int RenameNoReplace(const char* from, const char* to) override {
-    return Do(Call::kRenameNoReplace, from, [&] { return base_.RenameNoReplace(from, to); });
+    return Note(Do(Call::kRenameNoReplace, from, [&] { return base_.RenameNoReplace(from, to); }),
+                Call::kRenameNoReplace, from, to);
   }
   int Rename(const char* from, const char* to) override {
-    return Do(Call::kRename, from, [&] { return base_.Rename(from, to); });
+    return Note(Do(Call::kRename, from, [&] { return base_.Rename(from, to); }), Call::kRename,
+                from, to);
   }
   int Unlink(const char* path) override {
     return Do(Call::kUnlink, path, [&] { return base_.Unlink(path); });
@@ -213,6 +244,21 @@ class FaultyFilesystem final : public Filesystem {
     return 0;
   }
 
+  void NoteOpen(int fd, const char* path) {
+    const std::lock_guard lock(record_mutex_);
+    paths_[fd] = path;
+  }
+  std::string PathOf(int fd) const {
+    const std::lock_guard lock(record_mutex_);
+    const auto it = paths_.find(fd);
+    return it == paths_.end() ? "" : it->second;
+  }
+  int Note(int result, Call call, std::string path, std::string to = {}) {
+    const std::lock_guard lock(record_mutex_);
+    if (recording_ && result == 0) events_.push_back({call, std::move(path), std::move(to)});
+    return result;
+  }
+
   template <class Make>
   int Do(Call call, std::string_view path, Make make) {
     return Do(call, path, make, [](int) {});
@@ -220,10 +266,11 @@ class FaultyFilesystem final : public Filesystem {
   template <class Make, class Undo>
   int Do(Call call, std::string_view path, Make make, Undo undo) {
     if (const int error = Before(call, path); error != 0) return error;
+    const int after = after_;  // `make` may be another of this class
     const int result = make();
-    if (result < 0 || after_ == 0) return result;
+    if (result < 0 || after == 0) return result;
     undo(result);
-    return after_;
+    return after;
   }
 
   static inline thread_local bool short_ = false;
@@ -231,11 +278,28 @@ class FaultyFilesystem final : public Filesystem {
   static inline thread_local PendingWrite halfway_;
 
   Filesystem& base_;
+  mutable std::mutex record_mutex_;
+  bool recording_ = false;
+  std::map<int, std::string> paths_;
+  std::vector<Event> events_;
   Fault fault_;
   std::atomic<bool> armed_{false};
-  std::atomic<std::int64_t> steps_{0}, fired_{0}, calls_{0}, now_{0};
+  std::atomic<std::int64_t> steps_{0}, fired_{0}, calls_{0}, bytes_read_{0}, now_{0};
 };
 
 using Fault = FaultyFilesystem::Fault;
+
+/// The place, from `first` on, of the first such call with `part` in its path (of a rename: in
+/// where it goes); events.size() where there is none.
+inline std::size_t PlaceOf(const std::vector<FaultyFilesystem::Event>& events,
+                           FaultyFilesystem::Call call, std::string_view part,
+                           std::size_t first = 0) {
+  std::size_t i = first;
+  for (; i < events.size(); ++i) {
+    const std::string& path = events[i].to.empty() ? events[i].path : events[i].to;
+    if (events[i].call == call && path.find(part) != std::string::npos) break;
+  }
+  return i;
+}
 
 }  // namespace tilewright::test
