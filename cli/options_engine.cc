@@ -74,10 +74,14 @@ void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
       ->allow_extra_args(false)
       ->check(Named())
       ->type_name("FILE");
-  verb.add_option("--site", artifacts.site_dirs, "Also ask this store, read only; may be repeated")
-      ->allow_extra_args(false)
-      ->check(Named())
-      ->type_name("FOLDER");
+  CLI::Option* const site = verb.add_option("--site", artifacts.site_dirs,
+                                            "Also ask this store, read only; may be repeated")
+                                ->allow_extra_args(false)
+                                ->check(Named())
+                                ->type_name("FOLDER");
+  verb.add_flag("--site-by-group", artifacts.site_by_group,
+                "Believe such stores although their group may write them")
+      ->needs(site);
   CLI::Option* const shared =
       verb.add_option("--shared", artifacts.shared_dir, "Also ask and fill this store")
           ->check(Named())
