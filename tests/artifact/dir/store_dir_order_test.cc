@@ -57,19 +57,24 @@ TEST_F(StoreDirTest, ADurableFolderSyncsAFileBeforeItsRenameAndItsFolderAfter) {
   ExpectDurable(files_.events(), Call::kRename, NegativePath(root_, entry.action));
 }
 
-TEST_F(StoreDirTest, ADurableEntryThatCannotBeSyncedIsNotPublished) {
+TEST_F(StoreDirTest, AnEntryThatCannotBeWrittenSyncedOrClosedIsNotPublished) {
   StoreDir::Options options;
   options.durable = true;
   const auto dir = OpenFaulty(options);
   const Entry entry = MakeTestEntry(1);
-  files_.Arm({.kind = Fault::kError, .error = EIO, .only = Call::kSync});
-  std::string why;
-  EXPECT_EQ(dir->Publish(entry.action, entry.bytes, &why), StoreDir::Published::kNot);
-  EXPECT_EQ(files_.fired(), 1);
-  EXPECT_THAT(why, testing::HasSubstr("cannot sync"));
-  files_.Disarm();
-  EXPECT_FALSE(fs::exists(EntryPath(root_, entry.action)));
-  EXPECT_TRUE(NamesIn(root_ + "/v1/tmp").empty());
+  for (const auto& [call, words] :
+       {std::pair(Call::kWrite, "cannot write"), std::pair(Call::kSync, "cannot sync"),
+        std::pair(Call::kClose, "cannot close")}) {
+    files_.Arm({.kind = Fault::kError, .error = EIO, .only = call});
+    std::string why;
+    EXPECT_EQ(dir->Publish(entry.action, entry.bytes, &why), StoreDir::Published::kNot) << words;
+    EXPECT_EQ(files_.fired(), 1);
+    EXPECT_THAT(why, testing::HasSubstr(words));
+    files_.Disarm();
+    EXPECT_FALSE(fs::exists(EntryPath(root_, entry.action)));
+    EXPECT_TRUE(NamesIn(root_ + "/v1/tmp").empty());
+  }
+  EXPECT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
 }
 
 TEST_F(StoreDirTest, AFolderThatNeedNotBeDurableSyncsNothing) {
