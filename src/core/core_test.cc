@@ -32,12 +32,12 @@ TEST(TextTest, SizesKeepThreeDigits) {
 
 TEST(TypesTest, NamesRoundTripAndSizesFollowTheBlocks) {
   std::set<std::string_view> names;
-  for (int i = 1; i <= static_cast<int>(DataType::kQ4_K); ++i) {
+  for (int i = 1; i < kDataTypeCount; ++i) {
     const auto type = static_cast<DataType>(i);
     EXPECT_EQ(ParseDataType(DataTypeName(type)), type);
     names.insert(DataTypeName(type));
   }
-  EXPECT_EQ(names.size(), static_cast<std::size_t>(DataType::kQ4_K));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kDataTypeCount - 1));
   EXPECT_FALSE(ParseDataType("none"));
   EXPECT_FALSE(ParseDataType("q4_7"));
   EXPECT_EQ(BytesOf(DataType::kQ4_1, 64), 40u);

@@ -108,8 +108,9 @@ TEST_F(CopyTest, EveryHalfAndEveryHardFloatConvertsAsTheScalarFunctionsDo) {
 }
 
 TEST_F(CopyTest, AnyTypeCopiesItsBytes) {
-  for (const DataType type : {DataType::kI32, DataType::kU8, DataType::kI64, DataType::kF64,
-                              DataType::kQ4_1, DataType::kQ6_K}) {
+  std::vector<DataType> types = {DataType::kI32, DataType::kU8, DataType::kI64, DataType::kF64};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  for (const DataType type : types) {
     const std::int64_t cols = 2 * GetTypeInfo(type).block_elements;
     test::RandomMatrix src(type, 5, cols, 7, 1.0, 2 * cols);
     for (const CopyKernel* kernel : Kernels()) {

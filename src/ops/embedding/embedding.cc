@@ -20,21 +20,15 @@ constexpr std::int64_t kGrain = 16384;  // elements of a task
 DecodeFunction Decoder(const EmbeddingImpl& impl, DataType type) {
   switch (type) {
     case DataType::kF32:
-      return impl.f32;
+      return impl.decoders.f32;
     case DataType::kF16:
-      return impl.f16;
+      return impl.decoders.f16;
     case DataType::kBF16:
-      return impl.bf16;
-    case DataType::kQ4_0:
-      return impl.q4_0;
-    case DataType::kQ4_1:
-      return impl.q4_1;
-    case DataType::kQ8_0:
-      return impl.q8_0;
-    case DataType::kQ6_K:
-      return impl.q6_k;
+      return impl.decoders.bf16;
     default:
-      return nullptr;
+      return FindFormat(type) != nullptr
+                 ? impl.decoders.blocks[static_cast<int>(type) - kFirstFormat]
+                 : nullptr;
   }
 }
 
@@ -42,7 +36,7 @@ std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const EmbeddingDesc
   if (desc.type_out != DataType::kF32 || Decoder(impl, desc.type_table) == nullptr) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
-                     "f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k to f32"};
+                     "f32, f16, bf16 or a block format to f32"};
   }
   return std::nullopt;
 }

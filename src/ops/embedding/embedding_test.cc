@@ -37,13 +37,16 @@ TensorView Ints(std::vector<std::int32_t>& values) {
                     {static_cast<std::int64_t>(values.size()), 1, 1, 1});
 }
 
-constexpr DataType kTypes[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
-                               DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+std::vector<DataType> Types() {
+  std::vector<DataType> types = {DataType::kF32, DataType::kF16, DataType::kBF16};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  return types;
+}
 
 TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
   const auto pool = MakeThreadPool(3);
   std::uint64_t seed = 400;
-  for (const DataType type : kTypes) {
+  for (const DataType type : Types()) {
     const std::int64_t block = GetTypeInfo(type).block_elements;
     for (const std::int64_t hidden :
          {block, 3 * block, block == 1 ? std::int64_t{77} : 4 * block}) {
@@ -80,7 +83,7 @@ TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
 TEST_F(EmbeddingTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
   // Every code, every scale bit pattern sooner or later, NaN and infinite scales among them.
   Random random(9);
-  for (const DataType type : kTypes) {
+  for (const DataType type : Types()) {
     const std::int64_t hidden = 256 * 64;
     test::GuardedBytes table(BytesOf(type, hidden), 1);
     for (std::size_t i = 0; i < table.size(); ++i)

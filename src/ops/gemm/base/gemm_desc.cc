@@ -75,7 +75,7 @@ void AppendField(std::string_view name, const T& value, std::string& out) {
 
 std::optional<Pack> ParsePack(std::string_view text) {
   for (const PackRow& row : kPackTable) {
-    if (row.name == text) return row.pack;
+    if (row.name() == text) return row.pack;
   }
   Pack pack = 0;
   if (text.starts_with("pack") && ParseNumber(text.substr(4), pack)) return pack;
@@ -121,7 +121,7 @@ bool ParseField(std::string_view name, std::string_view text, T& value) {
 
 std::string PackName(Pack pack) {
   for (const PackRow& row : kPackTable) {
-    if (row.pack == pack) return std::string(row.name);
+    if (row.pack == pack) return row.name();
   }
   return "pack" + std::to_string(pack);
 }

@@ -109,8 +109,8 @@ TEST(GemmKey, PackNamesAreDistinctAndReadBack) {
   std::set<std::string> names;
   std::set<Pack> packs;
   for (const PackRow& row : kPackTable) {
-    EXPECT_TRUE(names.insert(std::string(row.name)).second) << row.name;
-    EXPECT_TRUE(packs.insert(row.pack).second) << row.name;
+    EXPECT_TRUE(names.insert(row.name()).second) << row.name();
+    EXPECT_TRUE(packs.insert(row.pack).second) << row.name();
   }
   GemmDesc desc = F32Problem(1);
   desc.pack_b = 0x8123;

@@ -28,7 +28,7 @@ std::string MaskText(std::uint32_t mask, const std::string_view (&words)[N]) {
 
 std::string TypeMaskText(std::uint32_t mask) {
   std::string text;
-  for (unsigned i = 0; i <= static_cast<unsigned>(DataType::kQ4_K); ++i) {
+  for (int i = 0; i < kDataTypeCount; ++i) {
     if ((mask >> i & 1u) == 0) continue;
     if (!text.empty()) text += " or ";
     text += DataTypeName(static_cast<DataType>(i));

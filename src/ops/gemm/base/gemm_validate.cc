@@ -21,9 +21,10 @@ bool InRange(E value, E last) {
 }
 
 Status CheckEnums(const GemmDesc& p) {
-  bool fine = InRange(p.type_a, DataType::kQ4_K) && InRange(p.type_b, DataType::kQ4_K) &&
-              InRange(p.type_c, DataType::kQ4_K) && InRange(p.type_u, DataType::kQ4_K) &&
-              InRange(p.type_v, DataType::kQ4_K);
+  constexpr auto kLastType = static_cast<DataType>(kDataTypeCount - 1);
+  bool fine = InRange(p.type_a, kLastType) && InRange(p.type_b, kLastType) &&
+              InRange(p.type_c, kLastType) && InRange(p.type_u, kLastType) &&
+              InRange(p.type_v, kLastType);
   fine = fine && InRange(p.order_a, Order::kRowMajor) && InRange(p.order_b, Order::kRowMajor) &&
          InRange(p.order_c, Order::kRowMajor);
   fine = fine && InRange(p.striding_a, Striding::kIndexed) &&

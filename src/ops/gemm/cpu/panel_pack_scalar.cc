@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "core/block_format.h"
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/panel_layout.h"
 #include "ops/gemm/cpu/panel_pack.h"
@@ -32,81 +31,66 @@ void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
   }
 }
 
-// Value i of a block of 16 low and 16 high nibbles.
-std::uint8_t NibbleAt(const std::uint8_t* qs, int i) {
-  return static_cast<std::uint8_t>(i < 16 ? qs[i] & 15 : qs[i - 16] >> 4);
-}
-
-// q4_0 and q4_1: `head` bytes of f16 members, then the nibbles.
-void PackNibbles(const Columns& columns, int head, int k, std::uint8_t* out) {
-  const int block_bytes = head + 16;
-  for (int block = 0; block < k / 32; ++block, out += block_bytes * kPanelCols) {
-    std::uint8_t* nibbles = out + head * kPanelCols;
-    for (int c = 0; c < columns.count; ++c) {
-      const std::uint8_t* source = columns.At(c, static_cast<std::int64_t>(block) * block_bytes);
-      for (int member = 0; member < head; member += 2) {
-        __builtin_memcpy(out + member * kPanelCols + 2 * c, source + member, 2);
-      }
-      for (int i = 0; i < 32; i += 2) {
-        nibbles[i / 2 * kPanelCols + c] = static_cast<std::uint8_t>(
-            NibbleAt(source + head, i) | (NibbleAt(source + head, i + 1) << 4));
-      }
+// The codes of one column of a block.
+template <class Block>
+void PackCodes(const UnpackedBlock& block, int column, std::uint8_t* out) {
+  constexpr int kElements = Block::kFormat.elements, kBits = PanelCodeBits(Block::kFormat);
+  const std::uint8_t* codes = block.codes;
+  if constexpr (kBits == 8) {
+    for (int i = 0; i < kElements; ++i)
+      out[i * kPanelCols + column] = static_cast<std::uint8_t>(codes[i] - 128);
+  } else {
+    for (int i = 0; i < kElements; i += 2) {
+      out[i / 2 * kPanelCols + column] =
+          static_cast<std::uint8_t>((codes[i] & 15) | (codes[i + 1] & 15) << 4);
+    }
+  }
+  if constexpr (kBits == 5 || kBits == 6) {
+    constexpr int kTop = kBits - 4, kPerByte = 8 / kTop;
+    out += kElements / 2 * kPanelCols;
+    for (int i = 0; i < kElements; i += kPerByte) {
+      int byte = 0;
+      for (int j = 0; j < kPerByte; ++j) byte |= codes[i + j] >> 4 << (kTop * j);
+      out[i / kPerByte * kPanelCols + column] = static_cast<std::uint8_t>(byte);
     }
   }
 }
 
-void PackQ8(const Columns& columns, int k, std::uint8_t* out) {
-  for (int block = 0; block < k / 32; ++block, out += kQ8_0Bytes * kPanelCols) {
+template <class Block>
+void PackBlocks(const Columns& columns, int k, std::uint8_t* out) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  UnpackedBlock block;
+  for (int i = 0; i < k; i += kFormat.elements) {
+    const std::int64_t offset = static_cast<std::int64_t>(i / kFormat.elements) * kFormat.bytes;
     for (int c = 0; c < columns.count; ++c) {
-      const std::uint8_t* source = columns.At(c, static_cast<std::int64_t>(block) * kQ8_0Bytes);
-      __builtin_memcpy(out + 2 * c, source, 2);
-      for (int i = 0; i < 32; ++i) out[(2 + i) * kPanelCols + c] = source[2 + i];
+      Unpack(LoadAs<Block>(columns.At(c, offset)), block);
+      std::uint8_t* codes = out;
+      const auto put_half = [&](std::uint16_t half) {
+        StoreAs<std::uint16_t>(codes + 2 * c, half);
+        codes += 2 * kPanelCols;
+      };
+      const auto put_integers = [&](const std::int16_t* integers) {
+        for (int s = 0; s < kFormat.sub_blocks(); ++s, codes += kPanelCols)
+          codes[c] = static_cast<std::uint8_t>(integers[s]);
+      };
+      put_half(block.scale);
+      if constexpr (kFormat.min != Factor::kNone) put_half(block.min);
+      if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(block.scales);
+      if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(block.mins);
+      PackCodes<Block>(block, c, codes);
     }
-  }
-}
-
-void PackQ6K(const Columns& columns, int k, std::uint8_t* out) {
-  std::uint8_t q[kQ6_KElements];
-  for (int block = 0; block < k / kQ6_KElements; ++block, out += kQ6_KBytes * kPanelCols) {
-    std::uint8_t* scales = out + 2 * kPanelCols;
-    std::uint8_t* low = scales + 16 * kPanelCols;
-    std::uint8_t* high = low + 128 * kPanelCols;
-    for (int c = 0; c < columns.count; ++c) {
-      const std::uint8_t* source = columns.At(c, static_cast<std::int64_t>(block) * kQ6_KBytes);
-      __builtin_memcpy(out + 2 * c, source + 208, 2);
-      for (int i = 0; i < 16; ++i) scales[i * kPanelCols + c] = source[192 + i];
-      UnpackQ6K(source, q);
-      for (int i = 0; i < 128; ++i) {
-        low[i * kPanelCols + c] =
-            static_cast<std::uint8_t>((q[2 * i] & 15) | ((q[2 * i + 1] & 15) << 4));
-      }
-      for (int i = 0; i < 64; ++i) {
-        const std::uint8_t* quad = q + 4 * i;
-        high[i * kPanelCols + c] = static_cast<std::uint8_t>(
-            (quad[0] >> 4) | ((quad[1] >> 4) << 2) | ((quad[2] >> 4) << 4) | ((quad[3] >> 4) << 6));
-      }
-    }
+    out += PanelBlockBytes(kFormat) * kPanelCols;
   }
 }
 
 void PackPanel(DataType type, const Columns& columns, int k, std::uint8_t* out) {
-  // Zero d, m and scales make the missing columns decode to zero whatever their codes.
+  // Zero factors make the missing columns decode to zero whatever their codes.
   if (columns.count < kPanelCols)
     std::memset(out, 0, static_cast<std::size_t>(PanelBytes(type, k)));
-  switch (type) {
-    case DataType::kQ4_0:
-      return PackNibbles(columns, 2, k, out);
-    case DataType::kQ4_1:
-      return PackNibbles(columns, 4, k, out);
-    case DataType::kQ8_0:
-      return PackQ8(columns, k, out);
-    case DataType::kQ6_K:
-      return PackQ6K(columns, k, out);
-    case DataType::kF32:
-      return PackPlain<std::uint32_t>(columns, k, out);
-    default:
-      return PackPlain<std::uint16_t>(columns, k, out);
-  }
+  if (WithBlock(AllBlocks{}, type, [&]<class Block>() { PackBlocks<Block>(columns, k, out); }))
+    return;
+  if (type == DataType::kF32) return PackPlain<std::uint32_t>(columns, k, out);
+  return PackPlain<std::uint16_t>(columns, k, out);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "core/formats/formats.h"
 #include "ops/gemm/base/fake_kernel.h"
 #include "ops/gemm/reference.h"
 #include "ops/gemm/register.h"
@@ -183,7 +184,9 @@ TEST_F(CpuMeasurerTest, EveryKernelOfTheLibraryPassesTheGate) {
   const auto measurer = MakeCpuGemmMeasurer(*pool, Small());
   int checked = 0;
   using enum DataType;
-  for (const DataType type : {kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ8_0, kQ6_K}) {
+  std::vector<DataType> types = {kF32, kF16, kBF16};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  for (const DataType type : types) {
     for (const std::int32_t m : {1, 5, 40}) {
       GemmDesc desc = F32Problem(m, 96, 512);
       desc.type_b = type;

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "core/text.h"
 #include "artifact/spec_checks.h"
+#include "core/formats/formats.h"
+#include "core/text.h"
+#include "ops/gemm/cuda/gemv/gemv_codes.cuh"
 
 namespace tilewright {
 namespace {
@@ -16,18 +18,38 @@ constexpr int kRegistersOfSm = 65536;
 
 bool IsActivation(DataType type) { return type == DataType::kF32 || type == DataType::kBF16; }
 bool IsPlain(DataType type) { return type == DataType::kBF16 || type == DataType::kF16; }
-bool IsBlock(DataType type) {
-  switch (type) {
-    case DataType::kQ4_0:
-    case DataType::kQ4_1:
-    case DataType::kQ8_0:
-    case DataType::kQ6_K:
-    case DataType::kQ4_K:
-      return true;
-    default:
-      return false;
+
+/// What gemv_codes.cuh makes of a format.
+struct BlockWeight {
+  DataType type = DataType::kNone;
+  bool served = false;  ///< there is a Codes<type>
+  int scales = 0;       ///< of a sub-block of 32 values
+};
+template <class Block>
+constexpr BlockWeight WeightOf() {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr auto kType = static_cast<tw::Type>(kFormat.type);
+  if constexpr (requires { tw::Codes<kType>::kBytes; }) {
+    using Codes = tw::Codes<kType>;
+    static_assert(Codes::kBlock == kFormat.elements && Codes::kBytes == kFormat.bytes);
+    static_assert(Codes::kScales == (kFormat.sub_block < 32 ? 32 / kFormat.sub_block : 1));
+    static_assert(Codes::kHasOffset || kFormat.min == Factor::kNone);
+    return {kFormat.type, true, Codes::kScales};
+  } else {
+    return {kFormat.type};
   }
 }
+template <class... Blocks>
+constexpr std::array<BlockWeight, sizeof...(Blocks)> WeightsOf(BlockList<Blocks...>) {
+  return {WeightOf<Blocks>()...};
+}
+constexpr auto kBlockWeights = WeightsOf(AllBlocks{});
+
+const BlockWeight* FindBlock(DataType type) {
+  const auto* weight = std::ranges::find(kBlockWeights, type, &BlockWeight::type);
+  return weight != kBlockWeights.end() && weight->served ? weight : nullptr;
+}
+bool IsBlock(DataType type) { return FindBlock(type) != nullptr; }
 
 int SplitOf(const KernelSpec& spec) { return spec.params[0]; }
 int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
@@ -102,7 +124,7 @@ std::uint32_t RingBytes(const KernelSpec& s) {
 }
 
 std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
-  if (auto no = CheckTypes(s, &IsBlock, "q4_0, q4_1, q8_0, q6_k or q4_k")) return no;
+  if (auto no = CheckTypes(s, &IsBlock, "a block format with Codes in gemv_codes.cuh")) return no;
   if (auto no = CheckTile(s)) return no;
   if (auto no = CheckRange("stages", s.stages, 2, 8)) return no;
   const int groups = s.warps / SplitOf(s);
@@ -163,9 +185,10 @@ constexpr std::array kBlockShapes = {
 constexpr Shape kPlainAdd = {1, 4, 4, 4, 4, 5};
 constexpr Shape kBlockAdd = {1, 16, 8, 8, 2, 3};
 
-/// Blocks whose kernels hold more: three parts of an x in f32, two scales of a sub-block of q6_k.
+/// Blocks whose kernels hold more: three parts of an x in f32, two scales of 32 values.
 bool IsWide(DataType x, DataType weight) {
-  return IsBlock(weight) && (x == DataType::kF32 || weight == DataType::kQ6_K);
+  const BlockWeight* block = FindBlock(weight);
+  return block != nullptr && (x == DataType::kF32 || block->scales > 1);
 }
 
 KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape) {
@@ -187,7 +210,7 @@ KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& sha
   return spec;
 }
 
-std::vector<KernelSpec> Catalog(CudaArch arch, std::initializer_list<DataType> weights) {
+std::vector<KernelSpec> Catalog(CudaArch arch, const std::vector<DataType>& weights) {
   std::vector<KernelSpec> specs;
   for (const DataType weight : weights) {
     const std::vector<KernelSpec> own = GemvSpecsForWeight(weight, arch);
@@ -199,8 +222,11 @@ std::vector<KernelSpec> PlainCatalog(CudaArch arch) {
   return Catalog(arch, {DataType::kBF16, DataType::kF16});
 }
 std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
-  return Catalog(
-      arch, {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K});
+  std::vector<DataType> weights;
+  for (const BlockWeight& weight : kBlockWeights) {
+    if (weight.served) weights.push_back(weight.type);
+  }
+  return Catalog(arch, weights);
 }
 
 }  // namespace
