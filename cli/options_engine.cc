@@ -22,7 +22,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
   word("--n", words.n, "Columns of B: the outputs")->required()->type_name("N");
   word("--k", words.k, "Columns of A")->required()->type_name("N");
   word("--type-a", words.type_a, "Activations: f32, bf16, f16, ...")->type_name("TYPE");
-  word("--type-b,--type", words.type_b, "Weights: f32, bf16, f16, q4_0, q4_1, q8_0, q6_k, ...")
+  word("--type-b,--type", words.type_b, "Weights: f32, bf16, f16, q4_0, q8_0, ...")
       ->type_name("TYPE");
   word("--type-c", words.type_c, "Result")->type_name("TYPE");
   word("--type-u", words.type_u, "Scales of A, where they lie beside it")->type_name("TYPE");

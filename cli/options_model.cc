@@ -2,6 +2,7 @@
 
 #include "options.h"
 #include "parser.h"
+#include "tilewright/synth.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -106,9 +107,7 @@ void AddSynth(CLI::App& app, int& exit_code) {
   verb->add_option("--preset", o->preset, "The shape; list: print those known")
       ->required()
       ->type_name("NAME");
-  verb->add_option("--quant", o->quant, "f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k")
-      ->capture_default_str()
-      ->type_name("TYPE");
+  verb->add_option("--quant", o->quant, SynthTypes())->capture_default_str()->type_name("TYPE");
   verb->add_option("-o,--output", o->output, "The file to write")->type_name("FILE");
   verb->add_option("--seed", o->seed, "Another seed, other weights")
       ->capture_default_str()

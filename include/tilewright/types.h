@@ -30,7 +30,6 @@ enum class DataType : std::uint8_t {
   kQ4_K,  ///< GGUF: 256 values, f16 d, f16 dmin, 12 bytes of 6-bit scales and mins, 128 bytes;
           ///< value = d * scale * q - dmin * min
 };
-inline constexpr int kDataTypeCount = static_cast<int>(DataType::kQ4_K) + 1;
 
 struct TypeInfo {
   std::string_view

@@ -31,7 +31,6 @@ constexpr Types MakeTypes() {
   return types;
 }
 constexpr Types kTypes = MakeTypes();
-static_assert(kFirstFormat == static_cast<int>(DataType::kU4) + 1);
 
 }  // namespace
 

@@ -23,7 +23,7 @@ using test::WorstRow;
 using test::WriteTiny;
 
 constexpr DataType kQuants[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
-                                DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+                                DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K};
 
 class Numbers : public test::IsaTest {
  protected:

@@ -22,7 +22,8 @@ using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_
 
 inline constexpr auto& kFormats = AllBlocks::kFormats;
 inline constexpr int kFormatCount = AllBlocks::kCount;
-inline constexpr int kFirstFormat = kDataTypeCount - kFormatCount;  ///< as a DataType
+inline constexpr int kFirstFormat = static_cast<int>(DataType::kU4) + 1;  ///< as a DataType
+inline constexpr int kDataTypeCount = kFirstFormat + kFormatCount;
 
 namespace formats_detail {
 template <class... Blocks>

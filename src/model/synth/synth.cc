@@ -7,6 +7,7 @@
 #include <numbers>
 #include <set>
 
+#include "core/formats/formats.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "model/synth/vocabulary.h"
@@ -29,22 +30,8 @@ struct Plan {
 
 // The number that llama.cpp keeps for "mostly this type".
 std::uint32_t FileTypeNumber(DataType type) {
-  switch (type) {
-    case DataType::kF32:
-      return 0;
-    case DataType::kF16:
-      return 1;
-    case DataType::kQ4_0:
-      return 2;
-    case DataType::kQ4_1:
-      return 3;
-    case DataType::kQ8_0:
-      return 7;
-    case DataType::kQ6_K:
-      return 18;
-    default:
-      return 32;  // bf16
-  }
+  if (const BlockFormat* format = FindFormat(type)) return format->gguf_file_type;
+  return type == DataType::kF32 ? 0 : type == DataType::kF16 ? 1 : 32;  // 32: bf16
 }
 
 Status CheckShape(const SynthShape& shape) {
@@ -139,14 +126,16 @@ class TensorList {
   void Matrix(std::string name, int cols, int rows, bool is_output = false) {
     const DataType quant = options_.quant;
     DataType type = quant;
-    const bool narrow = quant == DataType::kQ4_0 || quant == DataType::kQ4_1;
-    if (is_output && narrow) type = DataType::kQ6_K;
-    if (type == DataType::kQ6_K && cols % GetTypeInfo(type).block_elements != 0)
+    const BlockFormat* format = FindFormat(quant);
+    if (is_output && format != nullptr && format->code_bits < BlockQ6_K::kFormat.code_bits)
+      type = DataType::kQ6_K;
+    const int block = GetTypeInfo(type).block_elements;
+    if (block > BlockQ8_0::kFormat.elements && cols % block != 0) {
+      fallback_cols_.insert(cols);
+      fallback_types_.insert(DataTypeName(type));
       type = DataType::kQ8_0;
-    if (type != quant) {
-      ++others_[type];
-      if (type == DataType::kQ8_0) fallback_cols_.insert(cols);
     }
+    if (type != quant) ++others_[type];
     ++types_[type];
     Add(std::move(name), type, cols, rows, Role::kMatrix);
   }
@@ -172,8 +161,9 @@ class TensorList {
           Format("{}{} of {} matrices {} {}", plan_.report.note.empty() ? "" : "; ", count,
                  total_matrices(), count == 1 ? "is" : "are", DataTypeName(type));
       if (type == DataType::kQ8_0) {
-        plan_.report.note += Format(" (rows of {} are no multiple of 256, as q6_k needs)",
-                                    fmt::join(fallback_cols_, " and "));
+        plan_.report.note +=
+            Format(" (rows of {} are no multiple of 256, the block of {})",
+                   fmt::join(fallback_cols_, " and "), fmt::join(fallback_types_, " and "));
       } else {
         plan_.report.note += " (the output projection, kept finer as is usual)";
       }
@@ -208,15 +198,14 @@ class TensorList {
   std::map<DataType, int> types_;
   std::map<DataType, int> others_;  // types that were not asked for
   std::set<int> fallback_cols_;
+  std::set<std::string_view> fallback_types_;  // that those rows cannot be
 };
 
 Result<Plan> MakePlan(const SynthOptions& options) {
   const SynthShape& shape = options.shape;
   if (!synth::WeightMaker::Supports(options.quant)) {
-    return Fail(
-        ErrorCode::kUnsupported,
-        Format("type {} cannot be synthesised; f32, f16, bf16, q4_0, q4_1, q8_0 and q6_k can",
-               DataTypeName(options.quant)));
+    return Fail(ErrorCode::kUnsupported, Format("type {} cannot be synthesised; {} can",
+                                                DataTypeName(options.quant), SynthTypes()));
   }
   if (auto status = CheckShape(shape); !status) return Fail(status.error());
 
@@ -296,6 +285,17 @@ class WeightSource {
 };
 
 }  // namespace
+
+std::string SynthTypes() {
+  std::string names;
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    if (!synth::WeightMaker::Supports(type)) continue;
+    if (!names.empty()) names += ", ";
+    names += DataTypeName(type);
+  }
+  return names;
+}
 
 Result<SynthReport> PlanSynthetic(const SynthOptions& options) {
   auto plan = MakePlan(options);

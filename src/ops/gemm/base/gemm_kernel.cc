@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/formats/formats.h"
 #include "core/text.h"
 #include "tilewright/gemm.h"
 

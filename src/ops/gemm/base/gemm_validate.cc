@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/formats/formats.h"
 #include "core/text.h"
 #include "engine/stage_templates.h"
 #include "ops/gemm/base/gemm_op.h"
