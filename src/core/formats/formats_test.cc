@@ -46,6 +46,26 @@ TEST(FormatsTest, RandomBlocksAreFiniteAndUseEveryCodeOfTheFormat) {
   });
 }
 
+TEST(FormatsTest, F32IsTheExactValueRoundedOnce) {
+  for (const BlockFormat& format : kFormats) {
+    SCOPED_TRACE(format.name);
+    const std::int64_t count = 3000 * format.elements;
+    Random random(5);
+    std::vector<unsigned char> bytes(BytesOf(format.type, count));
+    RandomBlocks(format.type, 3000, random, bytes.data());
+    std::vector<float> got(static_cast<std::size_t>(count));
+    std::vector<double> exact(got.size());
+    ASSERT_TRUE(DecodeRow(format.type, bytes.data(), count, got.data()));
+    ASSERT_TRUE(DecodeRow(format.type, bytes.data(), count, exact.data()));
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(got[i], static_cast<float>(exact[i])) << i;
+      if (format.min == Factor::kNone) {
+        ASSERT_EQ(static_cast<double>(got[i]), exact[i]) << i;
+      }
+    }
+  }
+}
+
 TEST(FormatsTest, EncodingIsAsFineAsTheCodes) {
   for (const BlockFormat& format : kFormats) {
     SCOPED_TRACE(format.name);
