@@ -261,7 +261,7 @@ TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {
   EXPECT_EQ(norm.code, ErrorCode::kUnsupported);
   EXPECT_THAT(norm.message, AllOf(HasSubstr("output_norm.weight"), HasSubstr("f16")));
 
-  // The writer knows no q5_k: change the number in a file whose rows of 256 it divides.
+  // The writer knows no iq1_s: change the number in a file whose rows of 256 it divides.
   const std::string path = WriteTiny(folder_, "wide", test::WideShape(), DataType::kF32);
   std::string bytes;
   {
@@ -273,11 +273,11 @@ TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {
       bytes.find(name) + name.size() + 4 + 2 * 8;  // past the number of dimensions and two of them
   ASSERT_LT(at, bytes.size());
   ASSERT_EQ(bytes[at], 0) << "f32";
-  bytes[at] = 13;
+  bytes[at] = 19;
   std::ofstream(path, std::ios::binary) << bytes;
   const Error error = LoadError(path);
   EXPECT_EQ(error.code, ErrorCode::kUnsupported) << error.message;
-  EXPECT_THAT(error.message, AllOf(HasSubstr(name), HasSubstr("q5_k")));
+  EXPECT_THAT(error.message, AllOf(HasSubstr(name), HasSubstr("iq1_s")));
 }
 
 TEST_F(HostileModel, weights_that_are_no_numbers_end_a_generation_with_an_error) {
