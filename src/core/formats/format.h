@@ -62,6 +62,17 @@ static inline constexpr int PanelCodeBits(const BlockFormat& format) {
   return format.code_bits <= 4 ? 4 : format.code_bits <= 6 ? format.code_bits : 8;
 }
 
+/// The low nibbles of 16 bytes to low[16], the high ones to high[16]. By the compilers' vector
+/// extension: a loop of bytes is unrolled to single bytes, and a vector read back from those waits.
+static inline void SplitNibbles(const std::uint8_t* bytes, std::uint8_t* low, std::uint8_t* high) {
+  typedef std::uint8_t Bytes __attribute__((vector_size(16)));
+  Bytes both;
+  __builtin_memcpy(&both, bytes, sizeof both);
+  const Bytes first = both & 15, second = both >> 4;
+  __builtin_memcpy(low, &first, sizeof first);
+  __builtin_memcpy(high, &second, sizeof second);
+}
+
 /// Block::kFormat.elements values, `stride` apart. In f32 they are exact, but for the addition of a
 /// minimum, which rounds once; in f64 they are exact.
 template <class Block, class Out>

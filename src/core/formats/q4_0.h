@@ -21,12 +21,9 @@ struct BlockQ4_0 {
                                        .sub_block = 32};
 } __attribute__((packed));
 
-static inline void Unpack(const BlockQ4_0& block, UnpackedBlock& out) {
+static inline void Unpack(const BlockQ4_0& __restrict block, UnpackedBlock& __restrict out) {
   out.scale = block.d;
-  for (int j = 0; j < 16; ++j) {
-    out.codes[j] = block.qs[j] & 15;
-    out.codes[j + 16] = block.qs[j] >> 4;
-  }
+  SplitNibbles(block.qs, out.codes, out.codes + 16);
 }
 
 /// d = max / -8 where max is the value of largest magnitude with its sign: -8 has a code and +8 has

@@ -25,13 +25,10 @@ struct BlockQ4_1 {
                                        .min_at = 2};
 } __attribute__((packed));
 
-static inline void Unpack(const BlockQ4_1& block, UnpackedBlock& out) {
+static inline void Unpack(const BlockQ4_1& __restrict block, UnpackedBlock& __restrict out) {
   out.scale = block.d;
   out.min = block.m;
-  for (int j = 0; j < 16; ++j) {
-    out.codes[j] = block.qs[j] & 15;
-    out.codes[j + 16] = block.qs[j] >> 4;
-  }
+  SplitNibbles(block.qs, out.codes, out.codes + 16);
 }
 
 /// d = (max - min) / 15, m = min.

@@ -32,7 +32,7 @@ struct BlockQ4_K {
                                        .min_at = 2};
 } __attribute__((packed));
 
-static inline void Unpack(const BlockQ4_K& block, UnpackedBlock& out) {
+static inline void Unpack(const BlockQ4_K& __restrict block, UnpackedBlock& __restrict out) {
   const std::uint8_t* b = block.scales;
   out.scale = block.d;
   out.min = block.dmin ^ 0x8000u;  // the format subtracts
@@ -42,11 +42,9 @@ static inline void Unpack(const BlockQ4_K& block, UnpackedBlock& out) {
     out.scales[s + 4] = static_cast<std::int16_t>((b[s + 8] & 15) | b[s] >> 6 << 4);
     out.mins[s + 4] = static_cast<std::int16_t>(b[s + 8] >> 4 | b[s + 4] >> 6 << 4);
   }
-  for (int j = 0; j < 4; ++j) {
-    for (int l = 0; l < 32; ++l) {
-      out.codes[64 * j + l] = block.qs[32 * j + l] & 15;
-      out.codes[64 * j + 32 + l] = block.qs[32 * j + l] >> 4;
-    }
+  for (int i = 0; i < 128; i += 16) {
+    std::uint8_t* codes = out.codes + 64 * (i / 32) + i % 32;
+    SplitNibbles(block.qs + i, codes, codes + 32);
   }
 }
 

@@ -28,7 +28,7 @@ struct BlockQ6_K {
                                        .scale_at = 208};
 } __attribute__((packed));
 
-static inline void Unpack(const BlockQ6_K& block, UnpackedBlock& out) {
+static inline void Unpack(const BlockQ6_K& __restrict block, UnpackedBlock& __restrict out) {
   out.scale = block.d;
   for (int s = 0; s < 16; ++s) out.scales[s] = block.scales[s];
   for (int half = 0; half < 2; ++half) {

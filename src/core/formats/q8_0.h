@@ -22,7 +22,7 @@ struct BlockQ8_0 {
                                        .sub_block = 32};
 } __attribute__((packed));
 
-static inline void Unpack(const BlockQ8_0& block, UnpackedBlock& out) {
+static inline void Unpack(const BlockQ8_0& __restrict block, UnpackedBlock& __restrict out) {
   out.scale = block.d;
   for (int j = 0; j < 32; ++j) out.codes[j] = static_cast<std::uint8_t>(block.qs[j] + 128);
 }

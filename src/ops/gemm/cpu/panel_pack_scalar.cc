@@ -31,54 +31,80 @@ void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
   }
 }
 
-// The codes of one column of a block.
+// Bytes of one column of one block of a panel beside its f16 factors.
 template <class Block>
-void PackCodes(const UnpackedBlock& block, int column, std::uint8_t* out) {
-  constexpr int kElements = Block::kFormat.elements, kBits = PanelCodeBits(Block::kFormat);
+constexpr int kColumnBytes = PanelBlockBytes(Block::kFormat) -
+                             (Block::kFormat.min == Factor::kNone ? 2 : 4);
+
+// Those bytes, in their order: integers, then codes.
+template <class Block>
+void PackColumn(const UnpackedBlock& __restrict block, std::uint8_t* __restrict out) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr int kElements = kFormat.elements, kBits = PanelCodeBits(kFormat);
   const std::uint8_t* codes = block.codes;
+  const auto put_integers = [&](const std::int16_t* integers) {
+    for (int s = 0; s < kFormat.sub_blocks(); ++s) *out++ = static_cast<std::uint8_t>(integers[s]);
+  };
+  if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(block.scales);
+  if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(block.mins);
+  // Four bytes at a time, as Transpose reads them.
   if constexpr (kBits == 8) {
-    for (int i = 0; i < kElements; ++i)
-      out[i * kPanelCols + column] = static_cast<std::uint8_t>(codes[i] - 128);
-  } else {
-    for (int i = 0; i < kElements; i += 2) {
-      out[i / 2 * kPanelCols + column] =
-          static_cast<std::uint8_t>((codes[i] & 15) | (codes[i + 1] & 15) << 4);
-    }
+    for (int i = 0; i < kElements; i += 4)
+      StoreAs<std::uint32_t>(out + i, LoadAs<std::uint32_t>(codes + i) ^ 0x80808080u);
+    return;
+  }
+  for (int i = 0; i < kElements; i += 8) {
+    std::uint64_t word = LoadAs<std::uint64_t>(codes + i) & 0x0f0f0f0f0f0f0f0fu;
+    word = (word | word >> 4) & 0x00ff00ff00ff00ffu;
+    word = (word | word >> 8) & 0x0000ffff0000ffffu;
+    StoreAs<std::uint32_t>(out + i / 2, static_cast<std::uint32_t>(word | word >> 16));
   }
   if constexpr (kBits == 5 || kBits == 6) {
     constexpr int kTop = kBits - 4, kPerByte = 8 / kTop;
-    out += kElements / 2 * kPanelCols;
-    for (int i = 0; i < kElements; i += kPerByte) {
+    out += kElements / 2;
+    for (int i = 0; i < kElements / kPerByte; ++i) {
       int byte = 0;
-      for (int j = 0; j < kPerByte; ++j) byte |= codes[i + j] >> 4 << (kTop * j);
-      out[i / kPerByte * kPanelCols + column] = static_cast<std::uint8_t>(byte);
+      for (int j = 0; j < kPerByte; ++j) byte |= codes[kPerByte * i + j] >> 4 << (kTop * j);
+      out[i] = static_cast<std::uint8_t>(byte);
     }
+  }
+}
+
+// out[i][16] = columns[c][i], four by four bytes at a time.
+template <int kBytes>
+void Transpose(const std::uint8_t (&columns)[kPanelCols][kBytes], std::uint8_t* out) {
+  constexpr int kWhole = kBytes / 4 * 4;
+  for (int i = 0; i < kWhole; i += 4) {
+    for (int c = 0; c < kPanelCols; c += 4) {
+      std::uint32_t w[4];
+      for (int j = 0; j < 4; ++j) w[j] = LoadAs<std::uint32_t>(columns[c + j] + i);
+      for (int r = 0; r < 4; ++r) {
+        const std::uint32_t row = (w[0] >> 8 * r & 255) | (w[1] >> 8 * r & 255) << 8 |
+                                  (w[2] >> 8 * r & 255) << 16 | w[3] >> 8 * r << 24;
+        StoreAs<std::uint32_t>(out + (i + r) * kPanelCols + c, row);
+      }
+    }
+  }
+  for (int i = kWhole; i < kBytes; ++i) {
+    for (int c = 0; c < kPanelCols; ++c) out[i * kPanelCols + c] = columns[c][i];
   }
 }
 
 template <class Block>
 void PackBlocks(const Columns& columns, int k, std::uint8_t* out) {
   constexpr BlockFormat kFormat = Block::kFormat;
+  std::uint8_t bytes[kPanelCols][kColumnBytes<Block>] = {};
   UnpackedBlock block;
   for (int i = 0; i < k; i += kFormat.elements) {
     const std::int64_t offset = static_cast<std::int64_t>(i / kFormat.elements) * kFormat.bytes;
     for (int c = 0; c < columns.count; ++c) {
       Unpack(LoadAs<Block>(columns.At(c, offset)), block);
-      std::uint8_t* codes = out;
-      const auto put_half = [&](std::uint16_t half) {
-        StoreAs<std::uint16_t>(codes + 2 * c, half);
-        codes += 2 * kPanelCols;
-      };
-      const auto put_integers = [&](const std::int16_t* integers) {
-        for (int s = 0; s < kFormat.sub_blocks(); ++s, codes += kPanelCols)
-          codes[c] = static_cast<std::uint8_t>(integers[s]);
-      };
-      put_half(block.scale);
-      if constexpr (kFormat.min != Factor::kNone) put_half(block.min);
-      if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(block.scales);
-      if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(block.mins);
-      PackCodes<Block>(block, c, codes);
+      StoreAs<std::uint16_t>(out + 2 * c, block.scale);
+      if constexpr (kFormat.min != Factor::kNone)
+        StoreAs<std::uint16_t>(out + 2 * (kPanelCols + c), block.min);
+      PackColumn<Block>(block, bytes[c]);
     }
+    Transpose(bytes, out + (PanelBlockBytes(kFormat) - kColumnBytes<Block>)*kPanelCols);
     out += PanelBlockBytes(kFormat) * kPanelCols;
   }
 }
