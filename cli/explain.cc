@@ -43,10 +43,10 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
   const Registry& registry = GemmRegistryOf(context.kernels());
   Records::Filter filter;
   filter.op = "gemm";
-  std::vector<Record> records;
-  if (context.cache_mode() != CacheMode::kRefresh) records = context.records().Load(filter);
-  const DispatchCache cache = BuildCache(records, registry, look.scope);
+  std::vector<Record> records = context.records().Load(filter);
   const Quarantine quarantine = BuildQuarantine(records, look.scope);
+  if (context.cache_mode() == CacheMode::kRefresh) records.clear();
+  const DispatchCache cache = BuildCache(records, registry, look.scope);
   FeasibleOptions feasible = context.feasible_options();
   feasible.quarantine = &quarantine;
   const GemmCandidates candidates = Feasible(*checked, registry, look.device, feasible);

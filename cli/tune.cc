@@ -344,7 +344,7 @@ int Tune(const TuneArguments& options) {
   if (!context) return ExitFor(context.error());
   Result<Problems> problems = Collect(options, **context);
   if (!problems) return ExitFor(problems.error());
-  if (!(*context)->records().GetStat().persistent) {
+  if (!(*context)->records().persistent()) {
     Warn("what is measured now is not kept: the records cannot be written");
   }
   Result<TuneReport> result = Measure(options, **context, *problems, *budget);

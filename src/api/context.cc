@@ -102,12 +102,13 @@ FeasibleOptions Context::feasible_options() const {
 void Context::RefreshCache() {
   Records::Filter filter;
   filter.op = "gemm";
-  std::vector<Record> records;
-  if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
+  std::vector<Record> records = impl_->records.Load(filter);
+  // A kernel that failed here stays out in every mode: refresh measures times again, not crashes.
+  impl_->quarantine = BuildQuarantine(records, impl_->scope);
+  if (impl_->options.cache_mode == CacheMode::kRefresh) records.clear();
   impl_->report = {};
   impl_->cache = std::make_unique<DispatchCache>(
       BuildCache(records, impl_->kernels->gemm, impl_->scope, &impl_->report));
-  impl_->quarantine = BuildQuarantine(records, impl_->scope);
 }
 
 std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee,

@@ -531,7 +531,7 @@ TEST_F(StagesTest, NoLayoutForAllSizesIsAnErrorWithReasons) {
 }
 
 Record MeasuredRecord(const GemmDesc& desc, const Kernel& kernel, double us, bool chosen = false,
-                      std::int64_t when = 1) {
+                      std::int64_t generation = 1) {
   Record record;
   record.op = "gemm";
   record.problem = KeyOf(desc);
@@ -541,8 +541,8 @@ Record MeasuredRecord(const GemmDesc& desc, const Kernel& kernel, double us, boo
   record.samples = 10;
   record.median_us = us, record.low_us = us * 0.99, record.high_us = us * 1.01;
   record.chosen = chosen;
-  record.unix_ms = when;
-  record.id = std::string(kernel.name()) + std::to_string(when);
+  record.generation = generation, record.session = "s" + std::to_string(generation);
+  record.id = std::string(kernel.name()) + record.session;
   return record;
 }
 
@@ -559,11 +559,17 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
                               MeasuredRecord(F32Problem(32), *a, 30.0),
                               MeasuredRecord(F32Problem(32), *b, 29.0)};
   Record stale = records[0], foreign = records[0], unknown = records[0], odd = records[0],
-         warm = records[0];
+         warm = records[0], libraries = records[0];
   stale.fingerprint = "old", foreign.scope.device = "cpu/else", unknown.kernel = "gemm.gone",
   odd.spec = "tiles=3";
   warm.scope.policy = MeasurePolicy::kWarm;
-  records.insert(records.end(), {stale, foreign, unknown, odd, warm});
+  libraries.scope.libraries = "onednn-9";
+  // Taken for records of this scope, these would win everywhere.
+  for (Record* other : {&foreign, &warm, &libraries}) {
+    other->kernel = b->info().name, other->generation = 9, other->session = "other";
+    other->median_us = 0.1, other->low_us = 0.099, other->high_us = 0.101;
+  }
+  records.insert(records.end(), {stale, foreign, unknown, odd, warm, libraries});
   BuildReport report;
   const DispatchCache cache = BuildCache(records, registry_, scope, &report);
   EXPECT_EQ(cache.Find(F32Problem(8))->kernel,
@@ -575,7 +581,7 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   EXPECT_EQ(report.problems, 4);
   EXPECT_EQ(report.measurements, 8);
   EXPECT_EQ(report.stale, 1);
-  EXPECT_EQ(report.foreign, 2);
+  EXPECT_EQ(report.foreign, 3);
   EXPECT_EQ(report.unknown_kernel, 1);
   EXPECT_EQ(report.unreadable, 1);
 

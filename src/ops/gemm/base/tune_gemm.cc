@@ -33,7 +33,7 @@ bool IsRecorded(const Known& known, const GemmDesc& desc, const LaunchSpec& spec
   return std::any_of(rows->second.begin(), rows->second.end(), [&](const Record& row) {
     return row.kernel == spec.kernel->name() && row.spec == text &&
            row.fingerprint == spec.kernel->info().fingerprint && row.scope == scope &&
-           (row.samples > 0 || row.verdict != Verdict::kOk);
+           ((row.samples > 0 && row.finished) || row.verdict != Verdict::kOk);
   });
 }
 
@@ -276,6 +276,16 @@ class Session {
     return winners;
   }
 
+  // Of this scope; what was known when the session began.
+  std::vector<Record> KnownOf(const std::string& problem) const {
+    std::vector<Record> rows;
+    const auto at = known_.find(problem);
+    if (at == known_.end()) return rows;
+    std::copy_if(at->second.begin(), at->second.end(), std::back_inserter(rows),
+                 [this](const Record& row) { return row.scope == options_.scope; });
+    return rows;
+  }
+
   void Store(TuneRow& row, const Race& race, Tuner& tuner) {
     tuner.Stop();  // settles the estimates where it was stopped early
     const std::set<int> winners = Winners(race, tuner);
@@ -301,6 +311,8 @@ class Session {
       record.high_us = result.high_us;
       record.predicted_us = spec.predicted_us;
       record.chosen = winners.contains(static_cast<int>(i));
+      record.finished = tuner.conclusive();
+      record.generation = NextGeneration(KnownOf(record.problem));
       rows.push_back(std::move(record));
     }
     const auto stored = records_.Append(rows);
