@@ -271,10 +271,17 @@ void PrintJson(const TuneReport& result) {
         .Set("before_us", row.before_us)
         .Set("skipped", row.skipped)
         .Set("conclusive", row.conclusive)
+        .Set("inconclusive", row.inconclusive)
         .Set("candidates", row.candidates)
         .Set("timed", row.timed)
         .Set("quarantined", row.quarantined)
         .Set("trouble", row.trouble);
+    if (row.gain.ratio > 0) {
+      const double interval[] = {row.gain.low, row.gain.high};
+      line.Set("gain", row.gain.ratio).Set("gain_interval", std::span<const double>(interval));
+    } else {
+      line.SetNull("gain").SetNull("gain_interval");
+    }
     report.Append("rows", std::move(line));
   }
   report.Set("tuned", result.tuned)
@@ -289,13 +296,27 @@ void PrintJson(const TuneReport& result) {
 
 std::string Gain(const TuneRow& row) {
   if (row.skipped) return "known";
-  if (row.before_us <= 0 || row.us <= 0) return "-";
-  if (row.kernel == row.before && row.before_us <= row.us * 1.005) return "same";
-  return fmt::format("{:.2f}x", row.before_us / row.us);
+  if (!row.conclusive) return "inconclusive";
+  if (row.gain.ratio <= 0) return row.before.empty() ? "-" : "same";
+  return fmt::format("{:.2f}x ({:.2f} .. {:.2f})", row.gain.ratio, row.gain.low, row.gain.high);
+}
+
+/// Why problems ended without a decision, each reason once with how many it met.
+std::string WhyInconclusive(const TuneReport& result) {
+  std::map<std::string, int> reasons;
+  for (const TuneRow& row : result.rows) {
+    if (!row.skipped && !row.conclusive && row.timed > 0) ++reasons[row.inconclusive];
+  }
+  std::string text;
+  for (const auto& [reason, count] : reasons) {
+    text += fmt::format("{} inconclusive: {}; the next tune goes on with {}\n", count, reason,
+                        count == 1 ? "it" : "them");
+  }
+  return text;
 }
 
 void PrintTable(const TuneReport& result) {
-  Table table({"problem (m x n x k)", "kernel", "launch", "us", "default us", "gain"},
+  Table table({"problem (m x n x k)", "kernel", "launch", "us", "default us", "gain (95 %)"},
               {true, true, true, false, false, false});
   for (const TuneRow& row : result.rows) {
     if (row.kernel.empty()) continue;
@@ -309,7 +330,7 @@ void PrintTable(const TuneReport& result) {
   if (result.failed > 0) line += fmt::format(", {} failed", result.failed);
   if (result.not_reached > 0)
     line += fmt::format(", {} not reached (more --budget)", result.not_reached);
-  Out(line + "\n");
+  Out(line + "\n" + WhyInconclusive(result));
 }
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }

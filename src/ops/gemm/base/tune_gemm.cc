@@ -318,6 +318,8 @@ class Session {
     const auto stored = records_.Append(rows);
     if (!stored) row.trouble = stored.error().message;
     row.conclusive = tuner.conclusive();
+    row.inconclusive = tuner.inconclusive();
+    row.gain = tuner.gain();
     if (const auto best = tuner.Best()) {
       const LaunchSpec& spec = race.specs[static_cast<std::size_t>(*best)];
       row.kernel = std::string(spec.kernel->name());

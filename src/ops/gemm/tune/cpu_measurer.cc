@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "ops/gemm/reference.h"
+#include "ops/gemm/tune/busy_watch.h"
 #include "ops/gemm/tune/operands.h"
 #include "tilewright/tuner.h"
 
@@ -384,12 +385,14 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (reps > 1) {
       if (auto s = launch(); !s) return Bad(s.error());
     }
+    busy_.Begin();
     const auto begin = Clock::now();
     for (int i = 0; i < reps; ++i) {
       if (auto s = launch(); !s) return Bad(s.error());
     }
     Tuner::Outcome outcome;
     outcome.us = MicrosSince(begin) / reps;
+    outcome.disturbed = busy_.Disturbed();
     return outcome;
   }
 
@@ -404,6 +407,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   std::list<Copies> copies_;  // last used first
   int next_copy_ = 0;
   std::int64_t cold_bytes_ = 0;  // 0 = not worked out yet
+  BusyWatch busy_;
 };
 
 }  // namespace

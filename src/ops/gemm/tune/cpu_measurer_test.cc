@@ -245,7 +245,8 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   EXPECT_THAT(winners, testing::Contains(report->rows[0].kernel));
   EXPECT_THAT(winners, testing::Contains(std::string(choice.kernel().name())));
   const auto again = TuneGemm(problems, registry, *device, records, *measurer, options);
-  EXPECT_EQ(again->skipped, 1);
+  // Known already, or gone on with where the machine was too busy to tell.
+  EXPECT_EQ(again->skipped, report->rows[0].conclusive ? 1 : 0) << report->rows[0].inconclusive;
 }
 
 }  // namespace
