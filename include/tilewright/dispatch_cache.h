@@ -9,19 +9,22 @@
 #include <vector>
 
 #include "tilewright/gemm.h"
+#include "tilewright/records.h"
 
 namespace tilewright {
 
 /// What the last Import did, entry by entry.
 struct ImportReport {
-  int resolved = 0;        ///< entries that name a live kernel and were taken or were already there
+  int resolved = 0;  ///< entries that name a live kernel and now stand, stood already, or are as
+                     ///< good as what stands
   int unknown_kernel = 0;  ///< kept aside: neither served nor counted, exported again
   int stale =
       0;  ///< kernel is live but changed (fingerprint), or refuses the problem now: kept aside too
-  int foreign =
-      0;  ///< measured on another device class, or written by a later version: kept aside too
+  int foreign = 0;  ///< measured on another device class or under another policy, or written by a
+                    ///< later version: kept aside too
   int corrupt = 0;  ///< lines that do not parse or fail their checksum: skipped
-  int worse = 0;    ///< an entry with better evidence stood already
+  int worse = 0;  ///< slower than what stood already or came in the same import, or never measured
+                  ///< where that was
   std::vector<std::string>
       messages;  ///< one line for each kind of trouble, with the first line number
 };
@@ -41,8 +44,10 @@ struct ImportReport {
 class DispatchCache {
  public:
   /// `device` is the class the times belong to (DeviceSpec::ClassId()); entries of another class
-  /// are not served. Empty: not stated, matches only files exported without one.
-  explicit DispatchCache(std::vector<Kernel*> kernels, std::string device = {});
+  /// are not served. Empty: not stated, matches only files exported without one. `policy` is what
+  /// they were measured under; entries of the other are not served.
+  explicit DispatchCache(std::vector<Kernel*> kernels, std::string device = {},
+                         MeasurePolicy policy = MeasurePolicy::kCold);
   ~DispatchCache();
   DispatchCache(DispatchCache&&) noexcept;
   DispatchCache& operator=(DispatchCache&&) noexcept;
@@ -76,8 +81,10 @@ class DispatchCache {
   /// written too, and not counted), or -1 when the stream failed. The same content gives the same
   /// bytes.
   int Export(std::ostream& out) const;
-  /// Returns the entries resolved to a live kernel; last_import() details the rest. Never throws on
-  /// any input.
+  /// Takes of each problem the least measured time; equal times, and entries never measured, fall
+  /// to the first kernel name, then the first launch parameters as numbers: the order of lines and
+  /// files does not matter. Returns the entries resolved to a live kernel; last_import() details
+  /// the rest. Never throws on any input.
   int Import(std::istream& in);
   const ImportReport& last_import() const;
 

@@ -27,7 +27,8 @@ DispatchCache BuildCache(std::span<const Record> records, const Registry& regist
   }
   const Quarantine quarantine = BuildQuarantine(records, scope);
   const auto kernels = registry.kernels();
-  DispatchCache cache(std::vector<Kernel*>(kernels.begin(), kernels.end()), scope.device);
+  DispatchCache cache(std::vector<Kernel*>(kernels.begin(), kernels.end()), scope.device,
+                      scope.policy);
   for (auto& [key, rows] : by_problem) {
     const auto desc = ParseKey(key);
     if (!desc || !Validate(*desc)) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 #include <new>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -117,6 +118,25 @@ TEST_F(DispatchCacheTest, ABoundedHitThatCannotRunTheShapeIsNoHit) {
   ASSERT_TRUE(cache.Insert(F32Problem(8), B(1)));  // runs up to 8 rows
   EXPECT_TRUE(cache.LowerBound(F32Problem(5)));
   EXPECT_FALSE(cache.FloorBound(F32Problem(9)));
+}
+
+TEST_F(DispatchCacheTest, ALowerBoundIsFeasibleAtTheShapeThatWasAskedFor) {
+  class InEights final : public FakeKernel {
+   public:
+    using FakeKernel::FakeKernel;
+    std::optional<Rejection> IsFeasible(const GemmDesc& p) const override {
+      if (p.m % 8 == 0) return FakeKernel::IsFeasible(p);
+      return Rejection{Reason::kShape, "m = " + std::to_string(p.m), "a multiple of 8"};
+    }
+  };
+  InEights c(F32Setup("gemm.c"));
+  DispatchCache cache({&c}, "cpu/test");
+  ASSERT_TRUE(cache.Insert(F32Problem(16), {&c, 0, 1, 1, 0}));
+  EXPECT_EQ(cache.LowerBoundHit(F32Problem(8))->batch, 16);
+  EXPECT_FALSE(cache.LowerBoundHit(F32Problem(9)));
+  EXPECT_FALSE(cache.LowerBound(F32Problem(9)));
+  EXPECT_EQ(cache.FloorBoundHit(F32Problem(24))->batch, 16);
+  EXPECT_FALSE(cache.FloorBoundHit(F32Problem(17)));
 }
 
 TEST_F(DispatchCacheTest, OnlyBetterEvidenceReplaces) {
@@ -257,6 +277,63 @@ TEST_F(DispatchCacheTest, MergingKeepsTheFasterEntryWhicheverComesFirst) {
   EXPECT_EQ(Export(slow), Export(fast));
 }
 
+TEST_F(DispatchCacheTest, TheOrderOfLinesAndFilesDoesNotMatter) {
+  // Equal times, never measured, slower, faster, and lines that differ in nothing but the forecast.
+  std::string header;
+  std::set<std::string> lines;
+  const auto add = [&](const GemmDesc& desc, LaunchSpec spec, float predicted_us) {
+    spec.predicted_us = predicted_us;
+    auto one = Make();
+    ASSERT_TRUE(one.Insert(desc, spec));
+    std::istringstream text(Export(one));
+    std::getline(text, header);
+    for (std::string line; std::getline(text, line);) lines.insert(line);
+  };
+  add(F32Problem(4), A(10), 1), add(F32Problem(4), B(10), 1), add(F32Problem(4), A(10, 2), 1);
+  add(F32Problem(4), A(10, 0, 2), 1), add(F32Problem(4), A(10), 3), add(F32Problem(4), A(12), 1);
+  add(F32Problem(5), A(0), 1), add(F32Problem(5), B(0), 1);
+  add(F32Problem(6), A(0), 1), add(F32Problem(6), B(9), 1), add(F32Problem(6), A(8), 1);
+  ASSERT_EQ(lines.size(), 11u);
+  std::vector<std::string> order(lines.begin(), lines.end());
+  Random random(5);
+  std::string first, first_counts;
+  for (int trial = 0; trial < 60; ++trial) {
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.Below(i)]);
+    std::string all;
+    auto in_parts = Make();
+    for (const std::string& line : order) {
+      all += line + "\n";
+      Import(in_parts, line + "\n");
+    }
+    auto at_once = Make();
+    Import(at_once, all);
+    const ImportReport& report = at_once.last_import();
+    const std::string counts = std::to_string(report.resolved) + " " + std::to_string(report.worse);
+    if (trial == 0) first = Export(at_once), first_counts = counts;
+    ASSERT_EQ(Export(at_once), first) << all;
+    ASSERT_EQ(Export(in_parts), first) << all;
+    ASSERT_EQ(counts, first_counts) << all;
+  }
+  // Worse: 12 of problem 4, and 9 and the unmeasured of problem 6. Ties are not.
+  EXPECT_EQ(first_counts, "8 3");
+  auto cache = Make();
+  Import(cache, first);
+  EXPECT_EQ(*cache.Find(F32Problem(4)), A(10));
+  EXPECT_EQ(cache.Find(F32Problem(4))->predicted_us, 1);
+}
+
+TEST_F(DispatchCacheTest, AnEntryIsOfThePolicyThatItWasMeasuredUnder) {
+  DispatchCache cold({&a_}, "cpu/test", MeasurePolicy::kCold),
+      warm({&a_}, "cpu/test", MeasurePolicy::kWarm);
+  ASSERT_TRUE(warm.Insert(F32Problem(4), A(5)));
+  EXPECT_NE(Export(warm).find("\"policy\":\"warm\""), std::string::npos);
+  EXPECT_EQ(Import(cold, Export(warm)), 0);
+  EXPECT_EQ(cold.last_import().foreign, 1);
+  EXPECT_EQ(cold.size(), 0u);
+  DispatchCache again({&a_}, "cpu/test", MeasurePolicy::kWarm);
+  EXPECT_EQ(Import(again, Export(cold)), 1);  // kept aside, and passed on
+}
+
 std::vector<std::string> Lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -332,67 +409,72 @@ TEST_F(DispatchCacheTest, AStreamThatThrowsOrFailsIsReported) {
   EXPECT_EQ(cache.Import(throwing), 0);
 }
 
-TEST_F(DispatchCacheTest, LookupsAmongThousandsTakeNanosecondsAndNoMemory) {
-  auto cache = Make();
+TEST_F(DispatchCacheTest, LookupsAmongThousandsCostAboutWhatLookupsAmongTwentyDoAndNoMemory) {
   Random random(3);
-  std::vector<GemmDesc> asked;
-  for (int family = 0; family < 200; ++family) {
-    for (int m = 1; m <= 25; ++m) {
-      const GemmDesc desc = F32Problem(m * 8, 64 + family * 16, 32 + 32 * (family % 7));
-      ASSERT_TRUE(cache.Insert(desc, A(1)));
-      asked.push_back(desc);
+  const auto fill = [&](int families, int batches) {
+    DispatchCache cache = Make();
+    std::vector<GemmDesc> asked;
+    for (int family = 0; family < families; ++family) {
+      for (int m = 1; m <= batches; ++m) {
+        const GemmDesc desc = F32Problem(m * 8, 64 + family * 16, 32 + 32 * (family % 7));
+        EXPECT_TRUE(cache.Insert(desc, A(1)));
+        asked.push_back(desc);
+      }
     }
-  }
-  ASSERT_EQ(cache.size(), 5000u);
-  for (std::size_t i = asked.size(); i > 1; --i) std::swap(asked[i - 1], asked[random.Below(i)]);
-  std::vector<GemmDesc> between = asked;
-  for (GemmDesc& desc : between) desc.m -= 3;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
-  constexpr double kLimitNs = 5000;
-  constexpr int kRounds = 15;
-#else
-  constexpr double kLimitNs = 100;
-  constexpr int kRounds = 200;
-#endif
-  // The least of many rounds: what the lookup costs, not what a neighbour on the machine does.
-  const auto best_ns = [](const std::vector<GemmDesc>& descs, auto lookup) {
-    std::vector<double> ns;
-    int hits = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
-      for (const GemmDesc& desc : descs) hits += lookup(desc) ? 1 : 0;
-      const std::chrono::duration<double, std::nano> took =
-          std::chrono::steady_clock::now() - begin;
-      ns.push_back(took.count() / static_cast<double>(descs.size()));
-    }
-    EXPECT_EQ(hits, kRounds * static_cast<int>(descs.size()));
-    return *std::min_element(ns.begin(), ns.end());
+    for (std::size_t i = asked.size(); i > 1; --i) std::swap(asked[i - 1], asked[random.Below(i)]);
+    return std::pair(std::move(cache), std::move(asked));
   };
+  const auto [many, asked] = fill(200, 25);
+  const auto [few, few_asked] = fill(4, 5);
+  ASSERT_EQ(many.size(), 5000u);
+  ASSERT_EQ(few.size(), 20u);
+
   const long before = g_allocations.load();
   int served = 0;
-  for (const GemmDesc& desc : between) {
-    served += cache.Find(desc) ? 1 : 0;
-    served += cache.LowerBound(desc) ? 1 : 0;
-    served += cache.FloorBound(asked[0]) ? 1 : 0;
+  for (GemmDesc desc : asked) {
+    desc.m -= 3;
+    served += many.Find(desc) ? 1 : 0;
+    served += many.LowerBound(desc) ? 1 : 0;
+    served += many.FloorBound(asked[0]) ? 1 : 0;
   }
   EXPECT_EQ(g_allocations.load(), before);
   EXPECT_EQ(served, 10000);
-  const double find_ns =
-      best_ns(asked, [&](const GemmDesc& d) { return cache.Find(d).has_value(); });
-  const double lower_ns =
-      best_ns(between, [&](const GemmDesc& d) { return cache.LowerBound(d).has_value(); });
-  const double floor_ns =
-      best_ns(asked, [&](const GemmDesc& d) { return cache.FloorBound(d).has_value(); });
-  RecordProperty("find_ns", std::to_string(find_ns));
-  RecordProperty("lower_bound_ns", std::to_string(lower_ns));
-  RecordProperty("floor_bound_ns", std::to_string(floor_ns));
-  EXPECT_LE(find_ns, kLimitNs);
-  EXPECT_LE(lower_ns, kLimitNs);
-  EXPECT_LE(floor_ns, kLimitNs);
+
+  // The least of many rounds: what a lookup costs, not what a neighbour on the machine does. Twenty
+  // entries and five thousand in turn; a search through the families would cost fifty times as
+  // much.
+  constexpr int kRounds = 40;
+  constexpr std::size_t kLookups = 1000;
+  const auto round_us = [&](const DispatchCache& cache, const std::vector<GemmDesc>& descs,
+                            auto lookup) {
+    const auto begin = std::chrono::steady_clock::now();
+    int hits = 0;
+    for (std::size_t i = 0; i < kLookups; ++i)
+      hits += lookup(cache, descs[i % descs.size()]) ? 1 : 0;
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(hits, static_cast<int>(kLookups));
+    return took.count();
+  };
+  const auto ratio = [&, &many = many, &asked = asked, &few = few,
+                      &few_asked = few_asked](auto lookup) {
+    double most = 1e300, least = 1e300;
+    for (int round = 0; round < kRounds; ++round) {
+      least = std::min(least, round_us(few, few_asked, lookup));
+      most = std::min(most, round_us(many, asked, lookup));
+    }
+    return most / least;
+  };
+  EXPECT_LT(ratio([](const DispatchCache& c, const GemmDesc& d) { return c.Find(d).has_value(); }),
+            15);
+  EXPECT_LT(
+      ratio([](const DispatchCache& c, const GemmDesc& d) { return c.LowerBound(d).has_value(); }),
+      15);
+  EXPECT_LT(
+      ratio([](const DispatchCache& c, const GemmDesc& d) { return c.FloorBound(d).has_value(); }),
+      15);
 }
 
-TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelTakesNanosecondsAndNoMemory) {
+TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelTakesNoMemory) {
   Registry registry;
   auto setup = F32Setup("gemm.idle");
   setup.launch = [](const GemmArgs&, const LaunchSpec&) { return Status(); };
@@ -408,15 +490,12 @@ TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelTakesNanosecondsAndNoMemory
   args.c_layout = args.d_layout = {DataType::kF32, Order::kRowMajor, 4, 64, 64};
   Workspace workspace;
   const long before = g_allocations.load();
-  const auto begin = std::chrono::steady_clock::now();
   bool fine = true;
   for (int i = 0; i < 10000; ++i)
     fine = fine && tilewright::Run(*plan, args, workspace, {}).has_value();
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
   EXPECT_EQ(g_allocations.load(), before);
   EXPECT_TRUE(fine);
   EXPECT_EQ(idle->launches, 10000);
-  RecordProperty("run_ns", std::to_string(took.count() / 10000));
 }
 
 TEST_F(DispatchCacheTest, ManyThreadsMayLookUpAtOnce) {
