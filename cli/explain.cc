@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <iterator>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -41,22 +43,32 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
   if (!checked) return Fail(checked.error());
 
   const Registry& registry = GemmRegistryOf(context.kernels());
-  Records::Filter filter;
-  filter.op = "gemm";
-  std::vector<Record> records = context.records().Load(filter);
-  const Quarantine quarantine = BuildQuarantine(records, look.scope);
-  if (context.cache_mode() == CacheMode::kRefresh) records.clear();
-  const DispatchCache cache = BuildCache(records, registry, look.scope);
+  // Records of another machine, as --device names it, are looked for in the same file.
+  std::optional<DispatchCache> elsewhere;
+  if (!look.here) elsewhere = DispatchCache::Over(context.records(), registry, look.scope);
+  const DispatchCache& cache = look.here ? context.cache() : *elsewhere;
   FeasibleOptions feasible = context.feasible_options();
-  feasible.quarantine = &quarantine;
+  if (!look.here) feasible.quarantine = &elsewhere->quarantine();
   const GemmCandidates candidates = Feasible(*checked, registry, look.device, feasible);
-  Result<GemmChoice> choice = Choose(candidates, &cache);
+  Result<GemmChoice> choice =
+      Choose(candidates, context.cache_mode() == CacheMode::kRefresh ? nullptr : &cache);
   if (choice) {
     look.choice = *choice;
   } else if (choice.error().code == ErrorCode::kUnsupported) {
     look.no_choice = fmt::format("no kernel can run {}", ShortGemm(*desc));
   } else {
     return Fail(choice.error());
+  }
+  std::vector<Record> records;
+  std::set<Pack> packs;  // every kernel has records of its own layout
+  for (const GemmCandidate& candidate : candidates.all()) {
+    GemmDesc packed = look.problem;
+    if (packed.pack_b == kPackAny) packed.pack_b = candidate.kernel->desc().pack_b;
+    if (context.cache_mode() == CacheMode::kRefresh) break;
+    if (!packs.insert(packed.pack_b).second) continue;
+    std::vector<Record> rows = cache.RecordsOf(packed);
+    records.insert(records.end(), std::make_move_iterator(rows.begin()),
+                   std::make_move_iterator(rows.end()));
   }
   look.rows = Explain(candidates, look.choice ? &*look.choice : nullptr, records, look.scope);
   return look;

@@ -88,6 +88,21 @@ class DispatchCache {
   int Import(std::istream& in);
   const ImportReport& last_import() const;
 
+  /// A cache over `records` of `scope` that reads what concerns a family of problems when it is
+  /// first asked for one of them: one pass over the file here, below a microsecond a row, and then
+  /// only what is needed, each row checked. The entries are those that BuildCache makes of all
+  /// records; of what was appended later it knows nothing. `records` and `registry` must outlive
+  /// it.
+  ///
+  /// Find and the bounds take a lock, and the first of a family reads a file. size, ForEach, Export
+  /// and Erase are about what was read so far.
+  static DispatchCache Over(const Records& records, const Registry& registry,
+                            const RecordScope& scope);
+  /// The kernels that failed, by `Over`'s records; empty for other caches.
+  const Quarantine& quarantine() const;
+  /// The records behind the entries of a problem's family; empty for other caches.
+  std::vector<Record> RecordsOf(const GemmDesc& desc) const;
+
   /// Entries served.
   std::size_t size() const;
   /// Calls `visit` for every entry served, ordered by family, then batch.

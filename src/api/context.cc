@@ -1,3 +1,5 @@
+#include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -34,13 +36,23 @@ struct Context::Impl {
   ContextOptions options;
   DeviceSpec device;
   CpuKernelsPtr kernels;
+  DispatchCache ignored{std::vector<Kernel*>{}};  // what refresh sees of the times
   std::unique_ptr<Executor> pool;
   Executor* executor = nullptr;
   Records records;
   RecordScope scope;
+  std::mutex reading;  // guards all below: they are made when first asked for
   std::unique_ptr<DispatchCache> cache;
-  Quarantine quarantine;
-  BuildReport report;
+  std::optional<BuildReport> report;
+
+  // What the records say, and in the mode that ignores their times what they say of failures.
+  const DispatchCache& Cache() {
+    const std::lock_guard<std::mutex> lock(reading);
+    if (cache == nullptr) {
+      cache = std::make_unique<DispatchCache>(DispatchCache::Over(records, kernels->gemm, scope));
+    }
+    return *cache;
+  }
   std::vector<std::string> warnings;
 };
 
@@ -73,7 +85,6 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
   for (const std::string& warning : impl->records.warnings()) warnings.push_back(warning);
   impl->warnings = std::move(warnings);
   std::unique_ptr<Context> context(new Context(std::move(impl)));
-  context->RefreshCache();
   return context;
 }
 
@@ -85,30 +96,38 @@ CpuKernels& Context::kernels() { return *impl_->kernels; }
 const CpuKernels& Context::kernels() const { return *impl_->kernels; }
 Executor& Context::executor() const { return *impl_->executor; }
 Records& Context::records() { return impl_->records; }
-const DispatchCache& Context::cache() const { return *impl_->cache; }
-const Quarantine& Context::quarantine() const { return impl_->quarantine; }
+const DispatchCache& Context::cache() const {
+  return impl_->options.cache_mode == CacheMode::kRefresh ? impl_->ignored : impl_->Cache();
+}
+// A kernel that failed here stays out in every mode: refresh measures times again, not crashes.
+const Quarantine& Context::quarantine() const { return impl_->Cache().quarantine(); }
 const RecordScope& Context::scope() const { return impl_->scope; }
-const BuildReport& Context::cache_report() const { return impl_->report; }
+const BuildReport& Context::cache_report() const {
+  const std::lock_guard<std::mutex> lock(impl_->reading);
+  if (!impl_->report) {
+    impl_->report.emplace();
+    Records::Filter filter;
+    filter.op = "gemm";
+    std::vector<Record> records;
+    if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
+    static_cast<void>(BuildCache(records, impl_->kernels->gemm, impl_->scope, &*impl_->report));
+  }
+  return *impl_->report;
+}
 std::span<const std::string> Context::warnings() const { return impl_->warnings; }
 CacheMode Context::cache_mode() const { return impl_->options.cache_mode; }
 
 FeasibleOptions Context::feasible_options() const {
   FeasibleOptions options;
   options.providers = impl_->options.providers;
-  options.quarantine = &impl_->quarantine;
+  options.quarantine = &quarantine();
   return options;
 }
 
 void Context::RefreshCache() {
-  Records::Filter filter;
-  filter.op = "gemm";
-  std::vector<Record> records = impl_->records.Load(filter);
-  // A kernel that failed here stays out in every mode: refresh measures times again, not crashes.
-  impl_->quarantine = BuildQuarantine(records, impl_->scope);
-  if (impl_->options.cache_mode == CacheMode::kRefresh) records.clear();
-  impl_->report = {};
-  impl_->cache = std::make_unique<DispatchCache>(
-      BuildCache(records, impl_->kernels->gemm, impl_->scope, &impl_->report));
+  const std::lock_guard<std::mutex> lock(impl_->reading);
+  impl_->cache.reset();
+  impl_->report.reset();
 }
 
 std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee,
@@ -117,7 +136,7 @@ std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guaran
   options.activations = activations;
   options.guarantee = guarantee;
   options.feasible = feasible_options();
-  options.records = impl_->cache.get();
+  options.records = &cache();
   options.pins = pins;
   options.executor = impl_->executor;
   options.strict = impl_->options.cache_mode == CacheMode::kStrict;

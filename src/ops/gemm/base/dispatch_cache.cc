@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <shared_mutex>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -14,6 +17,7 @@
 #include "core/text.h"
 #include "engine/sealed_json.h"
 #include "ops/gemm/base/family_table.h"
+#include "ops/gemm/base/problem_group.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {
@@ -45,13 +49,37 @@ struct DispatchCache::Impl {
   std::unordered_map<std::string_view, Kernel*> by_name;  // views into the kernels' own names
   FamilyTable table;
   std::size_t entries = 0;
-  std::set<std::string> aside;  // sealed lines that mean nothing here, kept for whom they do
+  std::function<std::vector<Record>(const GemmDesc&)> read;  // of a family; none: all is here
+  std::function<DispatchCache(std::vector<Record>)> build;
+  Quarantine quarantine;
+  mutable std::shared_mutex reading;  // only with `read`: guards table and entries
+  std::set<std::string> aside;        // sealed lines that mean nothing here, kept for whom they do
   ImportReport report;
 
   bool Owns(const Kernel* kernel) const {
     if (kernel == nullptr) return false;
     const auto found = by_name.find(kernel->name());
     return found != by_name.end() && found->second == kernel;
+  }
+
+  // Calls `use` with the family of `desc`, nullptr for none, reading it if it was not yet.
+  template <class Use>
+  auto WithFamily(const GemmDesc& desc, const Use& use) {
+    if (!read) return use(table.Find(desc));
+    {
+      const std::shared_lock lock(reading);
+      if (const Family* family = table.Find(desc)) return use(family);
+    }
+    const std::unique_lock lock(reading);
+    if (table.Find(desc) == nullptr) Read(desc);
+    return use(table.Find(desc));
+  }
+  // A family without records is noted as well, empty.
+  void Read(const GemmDesc& desc) {
+    table.FindOrAdd(desc);
+    build(read(desc)).ForEach([&](const GemmDesc& found, const LaunchSpec& spec) {
+      if (FamilyTable::KeyFor(found) == FamilyTable::KeyFor(desc)) Insert(found, spec, {});
+    });
   }
 
   enum class Inserted {
@@ -124,36 +152,39 @@ DispatchCache::DispatchCache(DispatchCache&&) noexcept = default;
 DispatchCache& DispatchCache::operator=(DispatchCache&&) noexcept = default;
 
 std::optional<LaunchSpec> DispatchCache::Find(const GemmDesc& desc) const {
-  const Family* family = impl_->table.Find(desc);
-  if (family == nullptr) return std::nullopt;
-  const std::int32_t batch = BatchOf(desc);
-  const std::size_t i = family->LowerBound(batch);
-  if (i == family->batches.size() || family->batches[i] != batch) return std::nullopt;
-  return family->specs[i];
+  return impl_->WithFamily(desc, [&](const Family* family) -> std::optional<LaunchSpec> {
+    if (family == nullptr) return std::nullopt;
+    const std::int32_t batch = BatchOf(desc);
+    const std::size_t i = family->LowerBound(batch);
+    if (i == family->batches.size() || family->batches[i] != batch) return std::nullopt;
+    return family->specs[i];
+  });
 }
 
 std::optional<DispatchCache::Hit> DispatchCache::LowerBoundHit(const GemmDesc& desc) const {
-  const Family* family = impl_->table.Find(desc);
-  if (family == nullptr) return std::nullopt;
-  const std::int32_t batch = BatchOf(desc);
-  const std::size_t i = family->LowerBound(batch);
-  if (i == family->batches.size()) return std::nullopt;
-  const Hit hit{family->specs[i], family->batches[i]};
-  if (hit.batch != batch && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
-  return hit;
+  return impl_->WithFamily(desc, [&](const Family* family) -> std::optional<Hit> {
+    if (family == nullptr) return std::nullopt;
+    const std::int32_t batch = BatchOf(desc);
+    const std::size_t i = family->LowerBound(batch);
+    if (i == family->batches.size()) return std::nullopt;
+    const Hit hit{family->specs[i], family->batches[i]};
+    if (hit.batch != batch && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
+    return hit;
+  });
 }
 
 std::optional<DispatchCache::Hit> DispatchCache::FloorBoundHit(const GemmDesc& desc) const {
-  const Family* family = impl_->table.Find(desc);
-  if (family == nullptr) return std::nullopt;
-  const std::int32_t batch = BatchOf(desc);
-  std::size_t i = family->LowerBound(batch);
-  const bool exact = i < family->batches.size() && family->batches[i] == batch;
-  if (!exact && i == 0) return std::nullopt;
-  if (!exact) --i;
-  const Hit hit{family->specs[i], family->batches[i]};
-  if (!exact && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
-  return hit;
+  return impl_->WithFamily(desc, [&](const Family* family) -> std::optional<Hit> {
+    if (family == nullptr) return std::nullopt;
+    const std::int32_t batch = BatchOf(desc);
+    std::size_t i = family->LowerBound(batch);
+    const bool exact = i < family->batches.size() && family->batches[i] == batch;
+    if (!exact && i == 0) return std::nullopt;
+    if (!exact) --i;
+    const Hit hit{family->specs[i], family->batches[i]};
+    if (!exact && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
+    return hit;
+  });
 }
 
 std::optional<LaunchSpec> DispatchCache::LowerBound(const GemmDesc& desc) const {
@@ -195,6 +226,31 @@ bool DispatchCache::Erase(const GemmDesc& desc) {
   family->extra.erase(family->extra.begin() + at);
   --impl_->entries;
   return true;
+}
+
+DispatchCache DispatchCache::Over(const Records& records, const Registry& registry,
+                                  const RecordScope& scope) {
+  const auto kernels = registry.kernels();
+  DispatchCache cache(std::vector<Kernel*>(kernels.begin(), kernels.end()), scope.device,
+                      scope.policy);
+  const auto index =
+      std::make_shared<const Records::Index>(records.MakeIndex("gemm", scope, &GroupOfProblem));
+  const std::vector<Record> failures = records.LoadFailures(*index);
+  cache.impl_->quarantine = BuildQuarantine(failures, scope);
+  cache.impl_->read = [&records, index](const GemmDesc& desc) {
+    return records.LoadGroup(*index, GroupOfProblem(KeyOf(desc)));
+  };
+  cache.impl_->build = [&registry, scope, failures](std::vector<Record> rows) {
+    rows.insert(rows.end(), failures.begin(), failures.end());
+    return BuildCache(rows, registry, scope);
+  };
+  return cache;
+}
+
+const Quarantine& DispatchCache::quarantine() const { return impl_->quarantine; }
+
+std::vector<Record> DispatchCache::RecordsOf(const GemmDesc& desc) const {
+  return impl_->read ? impl_->read(desc) : std::vector<Record>();
 }
 
 std::size_t DispatchCache::size() const { return impl_->entries; }

@@ -498,6 +498,102 @@ TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelTakesNoMemory) {
   EXPECT_EQ(idle->launches, 10000);
 }
 
+// Records of many families, some written by hand in another order of fields, some of failures.
+class OverRecordsTest : public testing::Test {
+ protected:
+  OverRecordsTest() {
+    for (const char* name : {"gemm.a", "gemm.b", "gemm.c"})
+      test::AddFake(registry_, F32Setup(name));
+    std::vector<Record> rows;
+    for (int i = 0; i < 240; ++i) {
+      GemmDesc desc = F32Problem(1 + i % 10, 64 + 32 * (i % 4), 32 << (i % 3));
+      if (i % 7 == 0) desc.batch_dim = BatchDim::kN;
+      Record row;
+      row.op = "gemm", row.scope = scope_;
+      row.problem = KeyOf(desc);
+      if (i % 5 == 0) row.problem = Shuffled(row.problem);
+      row.kernel = i % 3 == 0 ? "gemm.a" : (i % 3 == 1 ? "gemm.b" : "gemm.c");
+      row.fingerprint = i % 11 == 0 ? "old" : "f1";
+      row.spec = "swizzle=0 splits=1";
+      row.samples = 10, row.median_us = 5 + (i * 7) % 13;
+      row.low_us = 0.99 * row.median_us, row.high_us = 1.01 * row.median_us;
+      if (i % 13 == 0) row.scope.policy = MeasurePolicy::kWarm;
+      if (i % 17 == 0) row.scope.device = "cpu/else";
+      if (i % 29 == 0) row.verdict = Verdict::kWrong;
+      rows.push_back(row);
+    }
+    EXPECT_TRUE(records_.Append(rows));
+  }
+  // The last field first.
+  static std::string Shuffled(const std::string& key) {
+    const std::size_t at = key.rfind(' ');
+    return key.substr(at + 1) + " " + key.substr(0, at);
+  }
+  template <class Visit>
+  static void ForEachProblem(const Visit& visit) {
+    for (int n = 1; n <= 5; ++n) {
+      for (int k = 32; k <= 256; k *= 2) {
+        for (int m = 1; m <= 12; ++m) {
+          GemmDesc desc = F32Problem(m, 32 + 32 * n, k);
+          visit(desc);
+          desc.batch_dim = BatchDim::kN;
+          visit(desc);
+        }
+      }
+    }
+  }
+
+  const RecordScope scope_{"cpu/test", "", MeasurePolicy::kCold};
+  Registry registry_;
+  Records records_ = Records::Open("");
+};
+
+TEST_F(OverRecordsTest, AnswersAsACacheOfAllRecordsDoes) {
+  const DispatchCache all = BuildCache(records_.Load(), registry_, scope_);
+  const DispatchCache over = DispatchCache::Over(records_, registry_, scope_);
+  EXPECT_EQ(over.size(), 0u);
+  int hits = 0;
+  ForEachProblem([&](const GemmDesc& desc) {
+    const auto want = all.Find(desc), got = over.Find(desc);
+    ASSERT_EQ(want, got) << KeyOf(desc);
+    if (want) EXPECT_EQ(want->measured_us, got->measured_us);
+    const auto above = all.LowerBoundHit(desc), above_got = over.LowerBoundHit(desc);
+    ASSERT_EQ(above.has_value(), above_got.has_value()) << KeyOf(desc);
+    if (above) EXPECT_EQ(above->batch, above_got->batch);
+    const auto below = all.FloorBoundHit(desc), below_got = over.FloorBoundHit(desc);
+    ASSERT_EQ(below.has_value(), below_got.has_value()) << KeyOf(desc);
+    if (below) EXPECT_EQ(below->spec, below_got->spec);
+    hits += want ? 1 : 0;
+  });
+  EXPECT_GT(hits, 30);
+  EXPECT_EQ(over.size(), all.size());
+  EXPECT_GT(all.quarantine().size() + over.quarantine().size(), 0u);
+  EXPECT_EQ(over.quarantine().size(), BuildQuarantine(records_.Load(), scope_).size());
+  const GemmDesc one = F32Problem(2, 96, 64);
+  for (const Record& row : over.RecordsOf(one)) {
+    const auto desc = ParseKey(row.problem);
+    ASSERT_TRUE(desc);
+    EXPECT_EQ(desc->n, 96);
+    EXPECT_EQ(desc->k, 64);
+  }
+}
+
+TEST_F(OverRecordsTest, ManyThreadsMayBeTheFirstToAsk) {
+  const DispatchCache over = DispatchCache::Over(records_, registry_, scope_);
+  std::atomic<int> hits{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      int mine = 0;
+      ForEachProblem([&](const GemmDesc& desc) { mine += over.Find(desc) ? 1 : 0; });
+      hits += mine;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(hits.load() % 4, 0);
+  EXPECT_GT(hits.load(), 0);
+}
+
 TEST_F(DispatchCacheTest, ManyThreadsMayLookUpAtOnce) {
   auto cache = Make();
   for (int m = 1; m <= 64; ++m)

@@ -201,16 +201,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return &copies_.front();
   }
 
-  // What the weights rotate over. A measured cache is what was left of it while others used it, and
-  // a later moment may leave more: twice the reported size as well, unless that is so large that
-  // hardly all of it is ours.
+  // What the weights rotate over.
   std::int64_t ColdBytes() {
-    if (options_.llc_bytes > 0) return 3 * options_.llc_bytes;
+    if (options_.llc_bytes > 0) return ColdWeightBytes(options_.llc_bytes, 0);
     if (cold_bytes_ == 0) {
-      constexpr std::int64_t kOursAtMost = std::int64_t{64} << 20;
-      const std::int64_t reported = DetectCpuCappedAt(Isa::kScalar).llc_bytes;
-      cold_bytes_ = std::max(3 * MeasureLlcBytes(executor_),
-                             reported <= kOursAtMost ? 2 * reported : std::int64_t{0});
+      cold_bytes_ =
+          ColdWeightBytes(MeasureLlcBytes(executor_), DetectCpuCappedAt(Isa::kScalar).llc_bytes);
     }
     return cold_bytes_;
   }
