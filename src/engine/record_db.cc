@@ -216,7 +216,7 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
   const std::string name = immutable ? UriOf(path) : path;
   const int flags =
       (options.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) |
-      (immutable ? SQLITE_OPEN_URI : 0) | SQLITE_OPEN_FULLMUTEX;
+      (immutable ? SQLITE_OPEN_URI : 0) | SQLITE_OPEN_NOMUTEX;  // Records has a mutex of its own
   sqlite3* raw = nullptr;
   const int opened = sqlite3_open_v2(name.c_str(), &raw, flags, nullptr);
   if (raw == nullptr) return {State::kUnusable, "no memory", nullptr};

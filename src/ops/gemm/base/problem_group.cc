@@ -26,24 +26,48 @@ const std::vector<std::string>& FieldNames() {
   return *kNames;
 }
 
+// The fields behind m, n and k: whether they are this version's, in its order, and which dimension
+// is the batch.
+struct Tail {
+  std::string text;
+  bool canonical = false, by_m = true;
+};
+Tail ReadTail(std::string_view text) {
+  Tail tail{std::string(text), false, true};
+  const auto& names = FieldNames();
+  for (std::size_t field = 3; field < names.size(); ++field) {
+    if (!text.starts_with(names[field])) return tail;
+    const std::string_view value =
+        text.substr(names[field].size(), text.find(' ') - names[field].size());
+    if (names[field] == "batch_dim=") tail.by_m = value == "m";
+    text.remove_prefix(names[field].size() + value.size());
+    const bool last = field + 1 == names.size();
+    if (last != text.empty()) return tail;
+    if (!last) text.remove_prefix(1);
+  }
+  tail.canonical = true;
+  return tail;
+}
+
+// Takes "name=value " off the front of `key`; nullopt where it is not there.
+std::optional<std::string_view> TakeField(std::string_view& key, std::string_view name) {
+  const std::size_t space = key.find(' ');
+  if (!key.starts_with(name) || space == std::string_view::npos) return std::nullopt;
+  const std::string_view value = key.substr(name.size(), space - name.size());
+  key.remove_prefix(space + 1);
+  return value;
+}
+
 // nullopt where `key` does not list exactly the fields of this version, in their order.
 std::optional<std::uint64_t> GroupOfCanonical(std::string_view key) {
-  std::string_view m, n, batch_dim, rest = key, after_sizes;
-  std::size_t field = 0;
-  for (const std::string& name : FieldNames()) {
-    if (!rest.starts_with(name)) return std::nullopt;
-    const std::string_view value = rest.substr(name.size(), rest.find(' ') - name.size());
-    if (name == "m=") m = value;
-    if (name == "n=") n = value;
-    if (name == "batch_dim=") batch_dim = value;
-    rest.remove_prefix(name.size() + value.size());
-    const bool last = ++field == FieldNames().size();
-    if (last != rest.empty()) return std::nullopt;
-    if (!last) rest.remove_prefix(1);
-    if (field == 2) after_sizes = rest;  // m and n come first
-  }
-  const bool by_m = batch_dim == "m";
-  return Hash64(after_sizes, Hash64(by_m ? n : m, by_m ? 1 : 2));
+  const auto m = TakeField(key, "m="), n = TakeField(key, "n=");
+  const std::string_view after_sizes = key;
+  if (!m || !n || !TakeField(key, "k=")) return std::nullopt;
+  // Most rows of a file have one tail.
+  thread_local Tail tail;
+  if (tail.text != key) tail = ReadTail(key);
+  if (!tail.canonical) return std::nullopt;
+  return Hash64(after_sizes, Hash64(tail.by_m ? *n : *m, tail.by_m ? 1 : 2));
 }
 
 }  // namespace
