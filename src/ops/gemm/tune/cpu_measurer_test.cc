@@ -79,7 +79,7 @@ TEST_F(CpuMeasurerTest, AnElementNeverWrittenIsSeen) {
                   before = static_cast<const float*>(args.d)[4 * 33 + 32];
                 }),
             Verdict::kWrong);
-  EXPECT_EQ(evidence, "line 4 element 32 of D is nan");
+  EXPECT_EQ(evidence, "line 4 element 32 of D is -nan");  // the poison, all ones
 }
 
 TEST_F(CpuMeasurerTest, ALaunchThatWritesNothingIsSeenThoughAnEarlierOneLeftTheRightNumbers) {
