@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,10 +19,9 @@
 
 namespace tilewright {
 
-/// Shape of a model, from GGUF metadata. Architecture "llama": Llama 1 to 3, SmolLM2, Mistral,
-/// TinyLlama.
+/// Shape of a model, from GGUF metadata.
 struct ModelConfig {
-  std::string architecture;
+  std::string architecture;  ///< `general.architecture`
   std::string name;
   std::int32_t layers = 0;
   std::int32_t hidden = 0;
@@ -33,8 +33,8 @@ struct ModelConfig {
   RopeParams rope;
   bool tied = false;  ///< the output projection is the embedding table
 };
-/// Errors name the key or tensor: a missing key, an unknown architecture, heads that do not divide,
-/// a tensor of a wrong shape.
+/// Errors name the key or tensor: a missing key, an unknown architecture (the message lists those
+/// this version runs), heads that do not divide.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
 
 /// One weight as the kernels of a dispatch will read it.
@@ -59,21 +59,58 @@ class WeightPacker {
                             void* packed) = 0;
 };
 
-/// A loaded weight: w [k, n].
+/// What a weight is to the computation. Those from kAttnNorm on belong to a block.
+enum class WeightRole : std::uint8_t {
+  kEmbedding,
+  kOutputNorm,
+  kOutput,
+  kRopeFactors,
+  kAttnNorm,
+  kQ,
+  kK,
+  kV,
+  kQkv,  ///< fused: the rows of q, k and v after each other
+  kQBias,
+  kKBias,
+  kVBias,
+  kQNorm,  ///< of each head
+  kKNorm,
+  kAttnOutput,
+  kAttnPostNorm,  ///< of what attention adds to the residual
+  kFfnNorm,
+  kGate,
+  kUp,
+  kGateUp,  ///< fused: the rows of gate and up paired by kGatedBlock
+  kDown,
+  kFfnPostNorm,
+};
+inline constexpr std::size_t kWeightRoles = static_cast<std::size_t>(WeightRole::kFfnPostNorm) + 1;
+
+/// A loaded weight: w [k, n]; a vector has n = 1.
 struct Weight {
   TensorView view;
   Pack pack = kPackPlain;
+  TensorOp op = TensorOp::kNone;  ///< of the product it was laid out for; kNone: not multiplied
 };
 
-struct LayerWeights {
-  Weight attn_norm, ffn_norm;
-  Weight qkv;      ///< fused: q, k and v rows after each other; else empty
-  Weight q, k, v;  ///< unfused
-  Weight attn_out;
-  Weight gate_up;  ///< fused: rows paired by kGatedBlock; else empty
-  Weight gate, up;
-  Weight down;
+/// The weights of a model that no block has, or those of one block.
+class WeightSet {
+ public:
+  /// nullptr where the model has none of that role, or has merged it with others.
+  const Weight* Find(WeightRole role) const {
+    const Weight& weight = (*this)[role];
+    return weight.view.data != nullptr ? &weight : nullptr;
+  }
+  const Weight& operator[](WeightRole role) const { return all_[static_cast<std::size_t>(role)]; }
+  Weight& operator[](WeightRole role) { return all_[static_cast<std::size_t>(role)]; }
+  /// Of every role; those that are absent have no data.
+  std::span<const Weight> all() const { return all_; }
+
+ private:
+  std::array<Weight, kWeightRoles> all_{};
 };
+
+struct Architecture;
 
 struct ModelOptions {
   bool fuse = true;  ///< merge q, k, v and gate, up; fold the residual add into the projections
@@ -88,21 +125,18 @@ struct ModelOptions {
 class Model {
  public:
   /// Maps, checks and packs. The file's pages are given back as they are packed, except those of
-  /// the embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kUnsupported names a
-  /// tensor whose type this version does not run; kOutOfMemory tells how much was needed and how
-  /// much there is.
+  /// the embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kCorrupt and
+  /// kNotFound name a tensor of a wrong shape and one that is missing; kUnsupported names a tensor
+  /// whose type this version does not run or that the architecture does not have; kOutOfMemory
+  /// tells how much was needed and how much there is.
   static Result<std::unique_ptr<Model>> Load(const std::string& path, const ModelOptions& options);
 
   const ModelConfig& config() const { return config_; }
+  const Architecture& architecture() const { return *architecture_; }
   const GgufFile& file() const { return file_; }
-  bool fused() const { return fused_; }
-  const Weight& embedding() const { return embedding_; }
-  const Weight& output_norm() const { return output_norm_; }
-  const Weight& output() const { return output_; }
-  const Weight& rope_factors() const {
-    return rope_factors_;
-  }  ///< view.data is nullptr when absent
-  std::span<const LayerWeights> layers() const { return layers_; }
+  /// Embedding, output norm and projection, RoPE factors.
+  const WeightSet& globals() const { return globals_; }
+  std::span<const WeightSet> blocks() const { return blocks_; }
   /// Bytes of weights that one token of decode reads: all but the embedding table, plus one of its
   /// rows.
   std::int64_t bytes_per_token() const { return bytes_per_token_; }
@@ -113,11 +147,11 @@ class Model {
   explicit Model(GgufFile file) : file_(std::move(file)) {}
 
   GgufFile file_;
+  const Architecture* architecture_ = nullptr;
   ModelConfig config_;
-  bool fused_ = true;
   std::vector<Buffer> buffers_;
-  Weight embedding_, output_norm_, output_, rope_factors_;
-  std::vector<LayerWeights> layers_;
+  WeightSet globals_;
+  std::vector<WeightSet> blocks_;
   std::int64_t bytes_per_token_ = 0;
   std::int64_t parameters_ = 0;
 };

@@ -23,8 +23,10 @@ enum class SynthVocab : std::uint8_t {
           ///< vocabularies.
 };
 
-/// The shape of a model of architecture llama.
+/// The shape of a model.
 struct SynthShape {
+  /// `general.architecture`; "": the one that this version runs, or the first of several.
+  std::string_view architecture;
   std::string_view name;  ///< the preset's name
   int layers = 0;
   int hidden = 0;
@@ -69,7 +71,7 @@ struct SynthReport {
 };
 
 /// What WriteSynthetic would write; writes nothing. kInvalidArgument for a shape or type that
-/// cannot be, naming the field.
+/// cannot be, naming the field; kUnsupported for an unknown architecture.
 Result<SynthReport> PlanSynthetic(const SynthOptions& options);
 
 /// Told after each piece; `false` stops the writing (kCancelled).

@@ -102,6 +102,10 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
        u32("llama.block_count", 0xffffffffu),
        ErrorCode::kCorrupt,
        {"llama.block_count = 4294967295"}},
+      {"fewer layers than the file has",
+       u32("llama.block_count", 1),
+       ErrorCode::kUnsupported,
+       {"blk.1.attn_norm.weight", "llama.block_count = 1"}},
       {"layers beyond the tensors",
        u32("llama.block_count", 1u << 24),
        ErrorCode::kCorrupt,
@@ -242,6 +246,7 @@ TEST_F(HostileModel, tensors_that_would_change_the_result_are_refused_not_ignore
     const char* name;
     const char* word;
   } cases[] = {{"blk.0.attn_q.bias", "biases"},
+               {"blk.0.attn_sinks.weight", "no such tensor"},
                {"blk.1.ffn_gate_inp.weight", "experts"},
                {"blk.1.ffn_up_exps.weight", "experts"}};
   for (const auto& c : cases) {

@@ -261,14 +261,14 @@ TEST_F(
   auto runner = Runner::Make(first, {});
   ASSERT_NE(runner, nullptr);
   Run(*runner->session, shape.vocab);
-  const void* place = runner->model->rope_factors().view.data;
+  const void* place = runner->model->globals()[WeightRole::kRopeFactors].view.data;
   runner->session.reset();
   runner->model.reset();
   ModelOptions model_options;
   model_options.packer = runner->cpu.get();
   auto model = Model::Load(second, model_options);
   ASSERT_TRUE(model) << model.error().message;
-  if ((*model)->rope_factors().view.data != place)
+  if ((*model)->globals()[WeightRole::kRopeFactors].view.data != place)
     GTEST_SKIP() << "the second file was mapped elsewhere";
   SessionOptions options;
   options.kv = DataType::kF32;

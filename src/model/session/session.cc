@@ -8,7 +8,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/text.h"
-#include "model/llama/builder.h"
+#include "model/session/pass.h"
 #include "tilewright/model.h"
 
 namespace tilewright {
@@ -19,7 +19,7 @@ constexpr std::size_t kGraphsKept = 8;
 
 struct PreparedPass {
   std::int32_t rows = 0, logits_rows = 0;
-  LlamaGraph pass;
+  PassGraph pass;
   MemoryPlan plan;
 };
 
@@ -103,7 +103,7 @@ Result<PreparedPass*> Session::Impl::Pass(std::int32_t rows, std::int32_t logits
   }
   PreparedPass fresh{rows,
                      logits_rows,
-                     BuildLlama(*model, cache, inputs, rows, logits_rows, options.activations),
+                     BuildPass(*model, cache, inputs, rows, logits_rows, options.activations),
                      {}};
   if (Status status = VerifyGraph(fresh.pass.graph); !status) return Fail(status.error());
   fresh.plan = PlanMemory(fresh.pass.graph);
@@ -212,14 +212,14 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
     std::int32_t& filled = s.filled[static_cast<std::size_t>(row.slot)];
     filled = std::min(filled, row.position);
   }
-  const LlamaGraph& llama = (*pass)->pass;
-  if (Result<std::int64_t> calls = ExecuteGraph(llama.graph, *s.dispatch); !calls)
+  const PassGraph& built = (*pass)->pass;
+  if (Result<std::int64_t> calls = ExecuteGraph(built.graph, *s.dispatch); !calls)
     return Fail(calls.error());
   for (std::size_t slot = 0; slot < s.filled.size(); ++slot) {
     if (s.next[slot] >= 0) s.filled[slot] = s.next[slot];
   }
   if (wanted == 0) return std::span<const float>();
-  const TensorView& logits = llama.graph.node(llama.logits).out;
+  const TensorView& logits = built.graph.node(built.logits).out;
   const auto elements = static_cast<std::size_t>(logits.elements());
   if (logits.dtype == DataType::kF64) {
     // The caller reads floats; narrowing in place is safe from the front, since each float ends

@@ -20,16 +20,15 @@ struct PassInputs {
   std::int32_t* wanted = nullptr;     ///< [logits_rows]: rows whose logits are asked for
 };
 
-struct LlamaGraph {
+struct PassGraph {
   Graph graph;
   NodeId logits = kNoNode;  ///< [vocab, logits_rows]; kNoNode when no row wants logits
 };
 
-/// One forward pass of `rows` rows over the whole model. Fused as the model's weights are: a layer
-/// of an unfused model uses the eight operations and kKvScatter only. `activations` is the type of
-/// every tensor between operations.
-LlamaGraph BuildLlama(const Model& model, const std::vector<KvLayer>& cache,
-                      const PassInputs& inputs, std::int32_t rows, std::int32_t logits_rows,
-                      DataType activations);
+/// One forward pass of `rows` rows over the whole model, as its architecture describes each block
+/// and its weights lie: a block of an unfused model uses the eight operations and kKvScatter only.
+/// `activations` is the type of every tensor between operations.
+PassGraph BuildPass(const Model& model, const std::vector<KvLayer>& cache, const PassInputs& inputs,
+                    std::int32_t rows, std::int32_t logits_rows, DataType activations);
 
 }  // namespace tilewright
