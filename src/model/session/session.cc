@@ -20,7 +20,7 @@ constexpr std::size_t kGraphsKept = 8;
 struct PreparedPass {
   std::int32_t rows = 0, logits_rows = 0;
   PassGraph pass;
-  MemoryPlan plan;
+  std::shared_ptr<const Buffer> arena;  ///< of the intermediates; several passes may share one
 };
 
 }  // namespace
@@ -30,7 +30,8 @@ struct Session::Impl {
   KernelDispatch* dispatch = nullptr;
   SessionOptions options;
   Allocator* allocator = nullptr;
-  Buffer cache_memory, arena, ints;
+  Buffer cache_memory, ints;
+  std::shared_ptr<const Buffer> arena;  ///< the largest so far: of the next pass that fits
   std::vector<KvLayer> cache;
   PassInputs inputs;
   std::list<PreparedPass> passes;  // most recently used first
@@ -39,7 +40,7 @@ struct Session::Impl {
   std::vector<std::int32_t> next;    // [slots]: where a pass continues a slot, -1 if it does not
 
   Status AllocateCache();
-  Status GrowArena(std::size_t bytes);
+  Status EnsureArena(std::size_t bytes);
   Result<PreparedPass*> Pass(std::int32_t rows, std::int32_t logits_rows);
   Status Check(std::span<const Row> rows);
   Status CheckPosition(std::size_t index, const Row& row);
@@ -83,15 +84,16 @@ Status Session::Impl::AllocateCache() {
   return {};
 }
 
-Status Session::Impl::GrowArena(std::size_t bytes) {
-  if (bytes <= arena.size()) return {};
-  Buffer larger = Buffer::Make(bytes, *allocator);
-  if (!larger) {
+/// Passes that were prepared keep the arena they were prepared in: what a dispatch has resolved for
+/// them stays true.
+Status Session::Impl::EnsureArena(std::size_t bytes) {
+  if (arena != nullptr && bytes <= arena->size()) return {};
+  auto larger = std::make_shared<Buffer>(Buffer::Make(bytes, *allocator));
+  if (!*larger) {
     return Fail(ErrorCode::kOutOfMemory,
                 fmt::format("the activations of a pass need {}", HumanBytes(bytes)));
   }
   arena = std::move(larger);
-  for (PreparedPass& pass : passes) BindMemory(pass.pass.graph, pass.plan, arena.data());
   return {};
 }
 
@@ -101,18 +103,18 @@ Result<PreparedPass*> Session::Impl::Pass(std::int32_t rows, std::int32_t logits
     if (it != passes.begin()) passes.splice(passes.begin(), passes, it);
     return &passes.front();
   }
-  PreparedPass fresh{rows,
-                     logits_rows,
+  PreparedPass fresh{rows, logits_rows,
                      BuildPass(*model, cache, inputs, rows, logits_rows, options.activations),
-                     {}};
+                     nullptr};
   if (Status status = VerifyGraph(fresh.pass.graph); !status) return Fail(status.error());
-  fresh.plan = PlanMemory(fresh.pass.graph);
-  if (Status status = GrowArena(fresh.plan.bytes); !status) return Fail(status.error());
-  BindMemory(fresh.pass.graph, fresh.plan, arena.data());
+  const MemoryPlan plan = PlanMemory(fresh.pass.graph);
+  if (Status status = EnsureArena(plan.bytes); !status) return Fail(status.error());
+  fresh.arena = arena;
+  BindMemory(fresh.pass.graph, plan, arena->data());
   if (Status status = dispatch->Prepare(fresh.pass.graph); !status) return Fail(status.error());
   if (LogEnabled(LogLevel::kDebug)) {
     LogDebug(fmt::format("prepared a pass of {} rows, {} with logits: {} nodes, activations of {}",
-                         rows, logits_rows, fresh.pass.graph.size(), HumanBytes(fresh.plan.bytes)));
+                         rows, logits_rows, fresh.pass.graph.size(), HumanBytes(plan.bytes)));
   }
   passes.push_front(std::move(fresh));
   if (passes.size() > kGraphsKept) passes.pop_back();
