@@ -30,14 +30,10 @@ demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this ma
 	@tools/demo.sh $(TILEWRIGHT) $(MODEL) "$(PROMPT)"
 
 test: build  ## build and run the tests, of CUDA kernels one architecture
-	@tools/get_model.sh $(BUILD)/models || true
-	@tools/get_nvrtc.sh $(BUILD)/nvrtc || true
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -LE '^full$$'
+	@tools/run_tests.sh $(BUILD) -j $(JOBS) -LE '^full$$'
 
 test-full: build  ## all of them: also every CUDA kernel for every architecture
-	@tools/get_model.sh $(BUILD)/models || true
-	@tools/get_nvrtc.sh $(BUILD)/nvrtc || true
-	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -C full
+	@tools/run_tests.sh $(BUILD) -j $(JOBS) -C full
 
 check: deps  ## format, layers and clang-tidy over what changed (ALL=1: over everything)
 	@tools/install_deps.sh check

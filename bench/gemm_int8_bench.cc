@@ -182,7 +182,8 @@ int Main(int argc, char** argv) {
          {std::pair{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}}) {
       const auto type = ParseDataType(type_name);
       if (!type) return 1;
-      const int depth = *type == DataType::kQ6_K ? (k + 255) / 256 * 256 : k;
+      const int block = GetTypeInfo(*type).block_elements;
+      const int depth = (k + block - 1) / block * block;
       for (Kernel* kernel : registry.kernels()) {
         const bool wanted = (kernel->desc().type_b & Bit(*type)) != 0 &&
                             kernel->name().find("." + options.isa + ".") != std::string_view::npos;

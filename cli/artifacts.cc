@@ -18,6 +18,7 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common
   options.mode = mode != nullptr ? *mode : *asked;
   options.bundles = arguments.bundles;
   options.site_dirs = arguments.site_dirs;
+  options.site_by_group = arguments.site_by_group;
   options.shared_dir = arguments.shared_dir;
   options.shared_by_group = arguments.shared_by_group;
   options.compile_threads = arguments.jobs;
@@ -47,12 +48,22 @@ CompileControl CompileBar::control() {
 }
 
 std::string Describe(const ResourceUsage& resources) {
-  const std::uint32_t spills = resources.spill_store_bytes + resources.spill_load_bytes;
+  const std::optional<std::uint64_t> spills = resources.SpillBytes();
   return fmt::format(
       "{} registers, {} static shared{}{}", resources.registers,
       HumanBytes(resources.static_smem_bytes),
       resources.stack_bytes > 0 ? fmt::format(", {} B stack", resources.stack_bytes) : "",
-      spills > 0 ? fmt::format(", {} B spilled", spills) : ", no spills");
+      !spills       ? ", spills unknown"
+      : *spills > 0 ? fmt::format(", {} B spilled", *spills)
+                    : ", no spills");
+}
+
+void SetSpills(const ResourceUsage& resources, Report& report) {
+  if (const std::optional<std::uint64_t> spills = resources.SpillBytes()) {
+    report.Set("spill_bytes", static_cast<std::int64_t>(*spills));
+  } else {
+    report.SetNull("spill_bytes");
+  }
 }
 
 }  // namespace tilewright::cli

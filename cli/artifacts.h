@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common.h"
+#include "report.h"
 
 namespace tilewright::cli {
 
@@ -14,6 +15,7 @@ struct ArtifactArguments {
   std::vector<std::string> bundles;
   std::vector<std::string> site_dirs;
   std::string shared_dir;
+  bool site_by_group = false;
   bool shared_by_group = false;
   std::string nvrtc;
   int jobs = 0;
@@ -40,5 +42,7 @@ class CompileBar {
 
 /// "40 registers, 16 KiB shared, no spills"
 std::string Describe(const ResourceUsage& resources);
+/// "spill_bytes": stores plus loads, null where unknown.
+void SetSpills(const ResourceUsage& resources, Report& report);
 
 }  // namespace tilewright::cli

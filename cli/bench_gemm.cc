@@ -36,7 +36,8 @@ class GemmBench {
         measurer_(MakeCpuGemmMeasurer(context.executor())),
         read_gb_s_(MeasureReadBandwidth(context.executor())) {
     for (Precision p : {Precision::kI8, Precision::kBF16, Precision::kF32}) {
-      peaks_[static_cast<std::size_t>(p)] = MeasurePeak(context.device(), context.executor(), p);
+      peaks_[static_cast<std::size_t>(p)] =
+          MeasurePeak(context.device_spec(), context.executor(), p);
     }
   }
 
@@ -51,8 +52,8 @@ class GemmBench {
     if (!desc) return Fail(desc.error());
     Result<CheckedGemm> checked = Validate(*desc);
     if (!checked) return Fail(checked.error());
-    const GemmCandidates candidates = Feasible(*checked, GemmRegistryOf(context_.kernels()),
-                                               context_.device(), context_.feasible_options());
+    const GemmCandidates candidates = Feasible(*checked, context_.kernels().gemm(),
+                                               context_.device_spec(), context_.feasible_options());
     Result<GemmChoice> choice = Choose(candidates, &context_.cache());
     if (!choice) return Fail(choice.error());
     if (Status status = measurer_->Prepare(*desc); !status) return Fail(status.error());
@@ -143,7 +144,7 @@ class GemmBench {
 void Print(const BenchGemmOptions& options, const Context& context, const GemmBench& bench,
            const std::vector<Row>& rows) {
   Report report;
-  report.Set("device", context.device().ClassId())
+  report.Set("device", context.device_spec().ClassId())
       .Set("policy", MeasurePolicyName(context.scope().policy))
       .Set("baseline", options.baseline)
       .Set("read_gb_s", bench.read_gb_s())
@@ -194,7 +195,7 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
 }
 
 bool HasVendorKernels(const Context& context) {
-  for (const Kernel* kernel : GemmRegistryOf(context.kernels()).kernels()) {
+  for (const Kernel* kernel : context.kernels().gemm().kernels()) {
     if (kernel->info().provider == Provider::kVendor) return true;
   }
   return false;

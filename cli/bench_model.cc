@@ -53,14 +53,20 @@ struct Floor {
   }
 };
 
-double Elements(const Weight& weight) {
-  return weight.view.data == nullptr ? 0 : static_cast<double>(weight.view.elements());
+/// Multiplications and additions of a row with all matrices of the set.
+double RowOps(const WeightSet& weights) {
+  double elements = 0;
+  for (const Weight& weight : weights.all()) {
+    if (weight.op != TensorOp::kNone) elements += static_cast<double>(weight.view.elements());
+  }
+  return 2 * elements;
 }
 
 /// The multiplier that the precision allows for these weights.
 Precision PeakPrecision(const Model& model, Precision activations) {
   if (activations != Precision::kAuto) return activations;
-  const DataType type = model.layers().empty() ? DataType::kF32 : model.layers()[0].down.view.dtype;
+  const DataType type =
+      model.blocks().empty() ? DataType::kF32 : model.blocks()[0][WeightRole::kDown].view.dtype;
   if (GetTypeInfo(type).block_quantised) return Precision::kI8;
   return type == DataType::kBF16 ? Precision::kBF16 : Precision::kF32;
 }
@@ -70,8 +76,8 @@ Precision PeakPrecision(const Model& model, Precision activations) {
 void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
   Executor& executor = loaded.context->executor();
   floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
-  Peak peak =
-      MeasurePeak(loaded.context->device(), executor, PeakPrecision(*loaded.model, activations));
+  Peak peak = MeasurePeak(loaded.context->device_spec(), executor,
+                          PeakPrecision(*loaded.model, activations));
   if (peak.giga_ops > floor.peak.giga_ops) floor.peak = std::move(peak);
 }
 
@@ -79,13 +85,8 @@ Floor MakeFloor(const LoadedModel& loaded) {
   Floor floor;
   const Model& model = *loaded.model;
   floor.weight_bytes = static_cast<double>(model.bytes_per_token());
-  for (const LayerWeights& layer : model.layers()) {
-    for (const Weight* weight : {&layer.qkv, &layer.q, &layer.k, &layer.v, &layer.attn_out,
-                                 &layer.gate_up, &layer.gate, &layer.up, &layer.down}) {
-      floor.row_ops += 2 * Elements(*weight);
-    }
-  }
-  floor.logits_ops = 2 * Elements(model.output());
+  for (const WeightSet& block : model.blocks()) floor.row_ops += RowOps(block);
+  floor.logits_ops = RowOps(model.globals());
   floor.kv_bytes_position = static_cast<double>(loaded.session->kv_bytes_per_position());
   return floor;
 }
@@ -192,7 +193,7 @@ Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& li
 
 void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const Floor& floor,
            const BenchModelOptions& options) {
-  const DeviceSpec& device = loaded.context->device();
+  const DeviceSpec& device = loaded.context->device_spec();
   Report report;
   report.Set("model", options.model.path)
       .Set("name", loaded.model->config().name)

@@ -106,9 +106,8 @@ Report Describe(const ArtifactData& artifact) {
   resources.Set("registers", static_cast<std::int64_t>(artifact.resources.registers))
       .Set("static_smem_bytes", static_cast<std::int64_t>(artifact.resources.static_smem_bytes))
       .Set("dynamic_smem_bytes", static_cast<std::int64_t>(artifact.launch.dynamic_smem_bytes))
-      .Set("stack_bytes", static_cast<std::int64_t>(artifact.resources.stack_bytes))
-      .Set("spill_bytes", static_cast<std::int64_t>(artifact.resources.spill_store_bytes +
-                                                    artifact.resources.spill_load_bytes));
+      .Set("stack_bytes", static_cast<std::int64_t>(artifact.resources.stack_bytes));
+  SetSpills(artifact.resources, resources);
   Report row;
   row.Set("spec", SpecName(artifact.spec))
       .Set("arch", artifact.spec.arch.ToString())

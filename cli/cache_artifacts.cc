@@ -62,11 +62,9 @@ Report Row(const ArtifactStore::EntryInfo& entry) {
       .Set("last_used_unix_s", entry.last_used_unix_s)
       .Set("registers", static_cast<std::int64_t>(entry.resources.registers))
       .Set("static_smem_bytes", static_cast<std::int64_t>(entry.resources.static_smem_bytes))
-      .Set("stack_bytes", static_cast<std::int64_t>(entry.resources.stack_bytes))
-      .Set("spill_bytes", static_cast<std::int64_t>(entry.resources.spill_store_bytes +
-                                                    entry.resources.spill_load_bytes))
-      .Set("negative", entry.negative)
-      .Set("state", StateOf(entry));
+      .Set("stack_bytes", static_cast<std::int64_t>(entry.resources.stack_bytes));
+  SetSpills(entry.resources, row);
+  row.Set("negative", entry.negative).Set("state", StateOf(entry));
   return row;
 }
 

@@ -17,7 +17,7 @@ std::string StateOf(const Record& record, const Context& context) {
   if (record.scope.device != context.scope().device) return "other machine";
   if (record.scope.libraries != context.scope().libraries) return "other libraries";
   if (record.scope.policy != context.scope().policy) return "other policy";
-  const Kernel* kernel = GemmRegistryOf(context.kernels()).Find(record.kernel);
+  const Kernel* kernel = context.kernels().gemm().Find(record.kernel);
   if (kernel == nullptr) return "unknown kernel";
   if (kernel->info().fingerprint != record.fingerprint) return "stale";
   return "used";
@@ -62,6 +62,8 @@ Report Describe(const Record& record, const std::string& state) {
       .Set("low_us", record.low_us)
       .Set("high_us", record.high_us)
       .Set("chosen", record.chosen)
+      .Set("finished", record.finished)
+      .Set("generation", record.generation)
       .Set("unix_ms", record.unix_ms)
       .Set("state", state);
   return row;
@@ -109,7 +111,9 @@ int ListRecords(const CacheOptions& options, Context& context, CacheOutput& out)
   for (const auto& [key, records] : groups) {
     const Record* chosen = nullptr;
     for (const Record& record : records) {
-      if (record.chosen && (chosen == nullptr || record.unix_ms > chosen->unix_ms)) {
+      if (record.chosen &&
+          (chosen == nullptr || std::pair(record.finished, record.generation) >
+                                    std::pair(chosen->finished, chosen->generation))) {
         chosen = &record;
       }
     }
@@ -228,7 +232,7 @@ int ImportRecords(const CacheOptions& options, Context& context) {
     other.Export(lines);
     *text = lines.str();
   }
-  if (!context.records().GetStat().persistent) {
+  if (!context.records().persistent()) {
     return ExitFor({ErrorCode::kIo, "the records of this user cannot be written"});
   }
   std::istringstream stream(*text);

@@ -122,6 +122,7 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   model_options.fuse = arguments.fuse;
   model_options.packer = loaded.dispatch.get();
   model_options.executor = &loaded.context->executor();
+  model_options.device = &loaded.context->device();
   model_options.progress = [&](double fraction) {
     bar.Show(fraction);
     return !Interrupted().load();
@@ -137,10 +138,6 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   session_options.slots = slots;
   Result<std::unique_ptr<Session>> session =
       Session::Create(*loaded.model, *loaded.dispatch, session_options);
-  if (!session && session.error().code == ErrorCode::kOutOfMemory) {
-    return Fail(session.error().code,
-                session.error().message + " (see --context, --kv and --ubatch)");
-  }
   if (!session) return Fail(session.error());
   if (const std::int32_t trained = loaded.model->config().context; arguments.context > trained) {
     Warn(fmt::format("--context {} is more than the {} positions that the model was trained for",

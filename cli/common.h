@@ -44,7 +44,7 @@ Result<DataType> ParseKv(const std::string& word);
 /// A model ready to run. Members are destroyed last to first.
 struct LoadedModel {
   std::unique_ptr<Context> context;
-  std::unique_ptr<CpuDispatch> dispatch;
+  std::unique_ptr<DeviceDispatch> dispatch;
   std::unique_ptr<Model> model;
   std::unique_ptr<Session> session;
   double load_ms = 0;

@@ -20,7 +20,7 @@ void Out(std::string_view text);
 /// Flushes; an error, if any write to standard output failed.
 Status FlushOutput();
 
-/// Writes to standard error. A failure (closed, a full disk) has nowhere to be told and changes no
+/// Writes to standard error. A failure (closed, a full disk) cannot be reported and changes no
 /// exit code.
 void Err(std::string_view text);
 /// One line on standard error: "tilewright: ...".

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gemm_words.h"
+#include "tilewright/features.h"
 
 namespace tilewright::cli {
 namespace {
@@ -13,29 +14,15 @@ Error Wrong(const std::string& path, std::string_view key, std::string_view want
   return {ErrorCode::kInvalidArgument, fmt::format("{}: \"{}\" must be {}", path, key, wanted)};
 }
 
-struct FeatureName {
-  std::string_view name;
-  std::uint32_t bits;
-};
-constexpr FeatureName kFeatures[] = {
-    {"avx2", kFeatureAvx2},
-    {"avx512", kFeatureAvx512},
-    {"avx512vnni", kFeatureAvx512Vnni},
-    {"avx512bf16", kFeatureAvx512Bf16},
-    {"amx-tile", kFeatureAmxTile},
-    {"amx-int8", kFeatureAmxInt8},
-    {"amx-bf16", kFeatureAmxBf16},
-};
-
 Status ReadFeatures(const std::string& path, const Json& value, DeviceSpec& spec) {
   std::string known;
-  for (const FeatureName& feature : kFeatures) known += fmt::format(" {}", feature.name);
+  for (const FeatureName& feature : FeatureNames()) known += fmt::format(" {}", feature.name);
   if (!value.is_array()) return Fail(Wrong(path, "features", "a list of:" + known));
   for (const Json& word : value) {
     bool found = false;
-    for (const FeatureName& feature : kFeatures) {
+    for (const FeatureName& feature : FeatureNames()) {
       if (!word.is_string() || word.get<std::string>() != feature.name) continue;
-      spec.features |= feature.bits;
+      spec.features |= feature.bit;
       found = true;
     }
     if (!found) return Fail(Wrong(path, "features", "a list of:" + known));

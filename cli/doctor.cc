@@ -191,9 +191,9 @@ void AddLibraries(Context& context, Findings& findings) {
     findings.Add(Health::kGood, library.name, library.version);
   }
   int total = 0, here = 0, vendor = 0;
-  ForEachKernel(context.kernels(), [&](std::string_view, const KernelBase& kernel) {
+  context.kernels().ForEach([&](std::string_view, const KernelBase& kernel) {
     ++total;
-    here += kernel.CheckDevice(context.device()) ? 0 : 1;
+    here += kernel.CheckDevice(context.device_spec()) ? 0 : 1;
     vendor += kernel.info().provider == Provider::kVendor ? 1 : 0;
   });
   findings.Add(Health::kGood, "kernels", fmt::format("{}, {} can run here", total, here));
@@ -211,7 +211,7 @@ int Doctor(const DoctorOptions& options) {
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
   Findings findings;
-  AddDevice((*context)->device(), (*context)->executor(), findings);
+  AddDevice((*context)->device_spec(), (*context)->executor(), findings);
   AddMemory(findings);
   AddCache(**context, findings);
   AddLibraries(**context, findings);

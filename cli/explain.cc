@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <iterator>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -24,7 +26,7 @@ struct Explained {
 
 Result<Explained> Look(const ExplainOptions& options, Context& context) {
   Explained look;
-  look.device = context.device();
+  look.device = context.device_spec();
   look.scope = context.scope();
   if (!options.device_spec.empty()) {
     Result<DeviceSpec> device = ReadDeviceSpec(options.device_spec);
@@ -40,23 +42,33 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
   Result<CheckedGemm> checked = Validate(*desc);
   if (!checked) return Fail(checked.error());
 
-  const Registry& registry = GemmRegistryOf(context.kernels());
-  Records::Filter filter;
-  filter.op = "gemm";
-  std::vector<Record> records;
-  if (context.cache_mode() != CacheMode::kRefresh) records = context.records().Load(filter);
-  const DispatchCache cache = BuildCache(records, registry, look.scope);
-  const Quarantine quarantine = BuildQuarantine(records, look.scope);
+  const Registry& registry = context.kernels().gemm();
+  // Records of another machine, as --device names it, are looked for in the same file.
+  std::optional<DispatchCache> elsewhere;
+  if (!look.here) elsewhere = DispatchCache::Over(context.records(), registry, look.scope);
+  const DispatchCache& cache = look.here ? context.cache() : *elsewhere;
   FeasibleOptions feasible = context.feasible_options();
-  feasible.quarantine = &quarantine;
+  if (!look.here) feasible.quarantine = &elsewhere->quarantine();
   const GemmCandidates candidates = Feasible(*checked, registry, look.device, feasible);
-  Result<GemmChoice> choice = Choose(candidates, &cache);
+  Result<GemmChoice> choice =
+      Choose(candidates, context.cache_mode() == CacheMode::kRefresh ? nullptr : &cache);
   if (choice) {
     look.choice = *choice;
   } else if (choice.error().code == ErrorCode::kUnsupported) {
     look.no_choice = fmt::format("no kernel can run {}", ShortGemm(*desc));
   } else {
     return Fail(choice.error());
+  }
+  std::vector<Record> records;
+  std::set<Pack> packs;  // every kernel has records of its own layout
+  for (const GemmCandidate& candidate : candidates.all()) {
+    GemmDesc packed = look.problem;
+    if (packed.pack_b == kPackAny) packed.pack_b = candidate.kernel->desc().pack_b;
+    if (context.cache_mode() == CacheMode::kRefresh) break;
+    if (!packs.insert(packed.pack_b).second) continue;
+    std::vector<Record> rows = cache.RecordsOf(packed);
+    records.insert(records.end(), std::make_move_iterator(rows.begin()),
+                   std::make_move_iterator(rows.end()));
   }
   look.rows = Explain(candidates, look.choice ? &*look.choice : nullptr, records, look.scope);
   return look;

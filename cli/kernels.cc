@@ -2,27 +2,11 @@
 
 #include "console.h"
 #include "report.h"
+#include "tilewright/features.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
 namespace {
-
-constexpr std::pair<std::uint32_t, const char*> kFeatureNames[] = {
-    {kFeatureAvx2, "avx2"},        {kFeatureAvx512, "avx512"},
-    {kFeatureAvx512Vnni, "vnni"},  {kFeatureAvx512Bf16, "avx512-bf16"},
-    {kFeatureAmxTile, "amx"},      {kFeatureAmxInt8, "amx-int8"},
-    {kFeatureAmxBf16, "amx-bf16"},
-};
-
-std::string Needs(std::uint32_t features) {
-  std::string text;
-  for (const auto& [bit, name] : kFeatureNames) {
-    if ((features & bit) == 0) continue;
-    if (!text.empty()) text += ' ';
-    text += name;
-  }
-  return text.empty() ? "-" : text;
-}
 
 std::string Types(std::uint32_t mask) {
   std::string text;
@@ -71,7 +55,7 @@ Report Describe(std::string_view op, const KernelBase& kernel, const std::string
   row.Set("op", op)
       .Set("kernel", info.name)
       .Set("provider", ProviderName(info.provider))
-      .Set("features", Needs(info.features))
+      .Set("features", FeatureList(info.features))
       .Set("feasible", why_not.empty())
       .Set("reason", why_not)
       .Set("deterministic", info.deterministic)
@@ -96,14 +80,14 @@ Report Describe(std::string_view op, const KernelBase& kernel, const std::string
 int ListKernels(const KernelsOptions& options) {
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
-  const DeviceSpec& device = (*context)->device();
+  const DeviceSpec& device = (*context)->device_spec();
   const std::uint32_t providers = (*context)->feasible_options().providers;
   Table table({"kernel", "weights", "layout", "rounds input", "takes", "needs", "here"},
               {true, true, true, true, true, true, true});
   Report report;
   report.Set("device", device.ClassId()).Array("kernels");
   int total = 0, here = 0;
-  ForEachKernel((*context)->kernels(), [&](std::string_view op, const KernelBase& kernel) {
+  (*context)->kernels().ForEach([&](std::string_view op, const KernelBase& kernel) {
     const std::string why_not = WhyNot(kernel, device, providers);
     ++total;
     here += why_not.empty() ? 1 : 0;
@@ -114,7 +98,7 @@ int ListKernels(const KernelsOptions& options) {
                                       "-",
                                       "-",
                                       "-",
-                                      Needs(kernel.info().features),
+                                      FeatureList(kernel.info().features),
                                       why_not.empty() ? "yes" : why_not};
     if (const auto* gemm = dynamic_cast<const Kernel*>(&kernel)) {
       cells[1] = Types(gemm->desc().type_b);

@@ -71,7 +71,7 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0"})))
       ->type_name("TYPE");
   verb.add_option("-c,--context", model.context,
-                  "Positions of the KV cache; 0: as the model was trained")
+                  "Positions that a sequence may have; 0: as the model was trained")
       ->capture_default_str()
       ->check(Quiet(CLI::Range(0, 1 << 24)))
       ->type_name("N");
@@ -162,8 +162,8 @@ int ReportWrongWords(const CLI::App& app, const CLI::ParseError& error, int argc
 
 int ParseAndRun(int argc, char** argv) {
   CLI::App app(
-      "Runs language models through kernels that are tuned for this machine, and tells why each "
-      "was chosen.");
+      "Runs language models through kernels that are tuned for this machine, and explains why "
+      "each was chosen.");
   app.name("tilewright");
   app.set_version_flag("--version", fmt::format("tilewright {}", Version()));
   app.require_subcommand(1);
@@ -173,8 +173,8 @@ int ParseAndRun(int argc, char** argv) {
       "  tilewright tune MODEL.gguf --budget 60s\n"
       "  tilewright bench model MODEL.gguf -p 512 -n 128\n"
       "  tilewright explain gemm --m 1 --n 576 --k 1536 --type-b q4_1\n\n"
-      "'tilewright VERB --help' tells more. Exit codes: 0 done, 1 failed, 2 wrong words or not on "
-      "this machine, 130 interrupted.");
+      "'tilewright VERB --help' lists the options. Exit codes: 0 success, 1 failure, 2 usage error "
+      "or not available on this machine, 130 interrupted.");
   int exit_code = kExitOk;
   AddModelVerbs(app, exit_code);
   AddBench(app, exit_code);

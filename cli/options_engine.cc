@@ -22,7 +22,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
   word("--n", words.n, "Columns of B: the outputs")->required()->type_name("N");
   word("--k", words.k, "Columns of A")->required()->type_name("N");
   word("--type-a", words.type_a, "Activations: f32, bf16, f16, ...")->type_name("TYPE");
-  word("--type-b,--type", words.type_b, "Weights: f32, bf16, f16, q4_0, q4_1, q8_0, q6_k, ...")
+  word("--type-b,--type", words.type_b, "Weights: f32, bf16, f16, q4_0, q8_0, ...")
       ->type_name("TYPE");
   word("--type-c", words.type_c, "Result")->type_name("TYPE");
   word("--type-u", words.type_u, "Scales of A, where they lie beside it")->type_name("TYPE");
@@ -64,7 +64,7 @@ void AddDoctor(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* verb = app.add_subcommand("doctor", "This machine, and what is missing");
   AddCommon(*verb, o->common);
-  verb->footer("\nExits 1 if something is bad.\n\nExample:\n  tilewright doctor");
+  verb->footer("\nExits with 1 if something is wrong.\n\nExample:\n  tilewright doctor");
   OnGiven(
       *verb, [o] { return Doctor(*o); }, exit_code);
 }
@@ -74,16 +74,20 @@ void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
       ->allow_extra_args(false)
       ->check(Named())
       ->type_name("FILE");
-  verb.add_option("--site", artifacts.site_dirs, "Also ask this store, read only; may be repeated")
-      ->allow_extra_args(false)
-      ->check(Named())
-      ->type_name("FOLDER");
+  CLI::Option* const site = verb.add_option("--site", artifacts.site_dirs,
+                                            "Also ask this store, read only; may be repeated")
+                                ->allow_extra_args(false)
+                                ->check(Named())
+                                ->type_name("FOLDER");
+  verb.add_flag("--site-by-group", artifacts.site_by_group,
+                "Believe such stores although their group may write them")
+      ->needs(site);
   CLI::Option* const shared =
       verb.add_option("--shared", artifacts.shared_dir, "Also ask and fill this store")
           ->check(Named())
           ->type_name("FOLDER");
   verb.add_flag("--shared-by-group", artifacts.shared_by_group,
-                "Believe that store although another user owns it or its group may write it")
+                "Trust that store even if another user owns it or its group may write to it")
       ->needs(shared);
   verb.add_option("--nvrtc", artifacts.nvrtc,
                   "The compiler: libnvrtc or its folder (also TILEWRIGHT_NVRTC)")

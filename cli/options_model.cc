@@ -2,6 +2,7 @@
 
 #include "options.h"
 #include "parser.h"
+#include "tilewright/synth.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -66,7 +67,7 @@ void AddRun(CLI::App& app, int& exit_code) {
                  "so");
   verb->add_flag(
       "-v,--verbose", o->verbose,
-      "Tell kernels and speeds on standard error (speeds are told on a terminal anyway)");
+      "Print kernels and speeds to standard error (to a terminal, speeds are always printed)");
   AddCommon(*verb, o->common);
   verb->footer(
       "\nPrints the generated text as it comes, without the prompt. Ctrl-C stops and exits 130.\n"
@@ -106,14 +107,12 @@ void AddSynth(CLI::App& app, int& exit_code) {
   verb->add_option("--preset", o->preset, "The shape; list: print those known")
       ->required()
       ->type_name("NAME");
-  verb->add_option("--quant", o->quant, "f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k")
-      ->capture_default_str()
-      ->type_name("TYPE");
+  verb->add_option("--quant", o->quant, SynthTypes())->capture_default_str()->type_name("TYPE");
   verb->add_option("-o,--output", o->output, "The file to write")->type_name("FILE");
   verb->add_option("--seed", o->seed, "Another seed, other weights")
       ->capture_default_str()
       ->type_name("N");
-  verb->add_flag("--dry-run", o->dry_run, "Tell what would be written");
+  verb->add_flag("--dry-run", o->dry_run, "Only report what would be written");
   AddJson(*verb, o->common);
   AddLog(*verb, o->common);
   verb->footer(

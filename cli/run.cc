@@ -133,7 +133,7 @@ void PrintJson(const LoadedModel& loaded, const Prompt& prompt, const GenerateRe
       .Set("prompt_tok_s", result.prompt_tokens_per_second())
       .Set("decode_tok_s", result.decode_tokens_per_second())
       .Set("device", "cpu")
-      .Set("device_class", loaded.context->device().ClassId())
+      .Set("device_class", loaded.context->device_spec().ClassId())
       .Set("threads", loaded.context->executor().workers())
       .Set("seed", static_cast<std::int64_t>(seed));
   if (!logits.empty()) report.Set("logits", logits);
@@ -141,7 +141,7 @@ void PrintJson(const LoadedModel& loaded, const Prompt& prompt, const GenerateRe
 }
 
 /// What was picked for the model's GEMMs, one line each, fewest rows first.
-void NoteDecisions(const CpuDispatch& dispatch) {
+void NoteDecisions(const DeviceDispatch& dispatch) {
   Table table({"m", "n", "k", "weights", "kernel", "why"}, {false, false, false, true, true, true});
   for (const DecidedGemm& decided : dispatch.Decisions()) {
     const GemmDesc& d = decided.plan.problem();

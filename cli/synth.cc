@@ -50,9 +50,7 @@ int Synth(const SynthCommand& options) {
   if (!shape) return Usage(shape.error().message, "synth");
   const auto quant = ParseDataType(options.quant);
   if (!quant) {
-    return Usage(fmt::format("--quant {}: unknown; known are f32, f16, bf16, q4_0, q4_1, q8_0 and "
-                             "q6_k",
-                             options.quant),
+    return Usage(fmt::format("--quant {}: unknown; known are {}", options.quant, SynthTypes()),
                  "synth");
   }
   SynthOptions synth;

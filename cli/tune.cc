@@ -61,7 +61,7 @@ bool IsMatMul(TensorOp op) {
   return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
 }
 
-Status AddGraph(Session& session, const CpuDispatch& dispatch, std::int32_t rows,
+Status AddGraph(Session& session, const DeviceDispatch& dispatch, std::int32_t rows,
                 std::int32_t logits_rows, double passes, Problems& problems) {
   Result<const Graph*> graph = session.GraphFor(rows, logits_rows);
   if (!graph) return Fail(graph.error());
@@ -88,10 +88,11 @@ Status AddModelProblems(const TuneArguments& options, Context& context, Problems
     if (!given) return Fail(given.error());
     rows = std::move(*given);
   }
-  const std::unique_ptr<CpuDispatch> dispatch = context.MakeDispatch(*activations, *guarantee);
+  const std::unique_ptr<DeviceDispatch> dispatch = context.MakeDispatch(*activations, *guarantee);
   ModelOptions model_options;
   model_options.fuse = options.model.fuse;
   model_options.executor = &context.executor();
+  model_options.device = &context.device();
   Result<std::unique_ptr<Model>> model = Model::Load(options.model.path, model_options);
   if (!model) return Fail(model.error());
   SessionOptions session_options;
@@ -192,8 +193,8 @@ class Session {
   /// `budget_seconds` 0: no limit.
   Status Run(std::span<const TuneProblem> problems, double budget_seconds) {
     tune_.budget_seconds = budget_seconds;
-    Result<TuneReport> part = TuneGemm(problems, GemmRegistryOf(context_.kernels()),
-                                       context_.device(), context_.records(), *measurer_, tune_);
+    Result<TuneReport> part = TuneGemm(problems, context_.kernels().gemm(), context_.device_spec(),
+                                       context_.records(), *measurer_, tune_);
     if (!part) return Fail(part.error());
     done_ += static_cast<int>(problems.size());
     for (TuneRow& row : part->rows) result_.rows.push_back(std::move(row));
@@ -271,10 +272,17 @@ void PrintJson(const TuneReport& result) {
         .Set("before_us", row.before_us)
         .Set("skipped", row.skipped)
         .Set("conclusive", row.conclusive)
+        .Set("inconclusive", row.inconclusive)
         .Set("candidates", row.candidates)
         .Set("timed", row.timed)
         .Set("quarantined", row.quarantined)
         .Set("trouble", row.trouble);
+    if (row.gain.ratio > 0) {
+      const double interval[] = {row.gain.low, row.gain.high};
+      line.Set("gain", row.gain.ratio).Set("gain_interval", std::span<const double>(interval));
+    } else {
+      line.SetNull("gain").SetNull("gain_interval");
+    }
     report.Append("rows", std::move(line));
   }
   report.Set("tuned", result.tuned)
@@ -289,13 +297,27 @@ void PrintJson(const TuneReport& result) {
 
 std::string Gain(const TuneRow& row) {
   if (row.skipped) return "known";
-  if (row.before_us <= 0 || row.us <= 0) return "-";
-  if (row.kernel == row.before && row.before_us <= row.us * 1.005) return "same";
-  return fmt::format("{:.2f}x", row.before_us / row.us);
+  if (!row.conclusive) return "inconclusive";
+  if (row.gain.ratio <= 0) return row.before.empty() ? "-" : "same";
+  return fmt::format("{:.2f}x ({:.2f} .. {:.2f})", row.gain.ratio, row.gain.low, row.gain.high);
+}
+
+/// Why problems ended without a decision, each reason once with how many it met.
+std::string WhyInconclusive(const TuneReport& result) {
+  std::map<std::string, int> reasons;
+  for (const TuneRow& row : result.rows) {
+    if (!row.skipped && !row.conclusive && row.timed > 0) ++reasons[row.inconclusive];
+  }
+  std::string text;
+  for (const auto& [reason, count] : reasons) {
+    text += fmt::format("{} inconclusive: {}; the next tune goes on with {}\n", count, reason,
+                        count == 1 ? "it" : "them");
+  }
+  return text;
 }
 
 void PrintTable(const TuneReport& result) {
-  Table table({"problem (m x n x k)", "kernel", "launch", "us", "default us", "gain"},
+  Table table({"problem (m x n x k)", "kernel", "launch", "us", "default us", "gain (95 %)"},
               {true, true, true, false, false, false});
   for (const TuneRow& row : result.rows) {
     if (row.kernel.empty()) continue;
@@ -309,7 +331,7 @@ void PrintTable(const TuneReport& result) {
   if (result.failed > 0) line += fmt::format(", {} failed", result.failed);
   if (result.not_reached > 0)
     line += fmt::format(", {} not reached (more --budget)", result.not_reached);
-  Out(line + "\n");
+  Out(line + "\n" + WhyInconclusive(result));
 }
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -344,7 +366,7 @@ int Tune(const TuneArguments& options) {
   if (!context) return ExitFor(context.error());
   Result<Problems> problems = Collect(options, **context);
   if (!problems) return ExitFor(problems.error());
-  if (!(*context)->records().GetStat().persistent) {
+  if (!(*context)->records().persistent()) {
     Warn("what is measured now is not kept: the records cannot be written");
   }
   Result<TuneReport> result = Measure(options, **context, *problems, *budget);

@@ -10,7 +10,7 @@
 namespace tilewright::cli {
 
 // Each verb: its options as the user wrote them, and the function that does the work and returns
-// the exit code (console.h). options.cc is the only file that knows the option parser.
+// the exit code (console.h). options*.cc are the only files that know the option parser.
 
 struct RunOptions {
   CommonOptions common;

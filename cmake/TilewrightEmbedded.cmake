@@ -2,10 +2,15 @@
 # needs no file at run time, and the digests of kernels no path.
 
 get_property(names GLOBAL PROPERTY TILEWRIGHT_CUDA_SOURCES)
+get_property(headers GLOBAL PROPERTY TILEWRIGHT_CUDA_HEADERS)
 list(TRANSFORM names PREPEND ${PROJECT_SOURCE_DIR}/src/ OUTPUT_VARIABLE sources)
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/ OUTPUT_VARIABLE header_files)
+list(APPEND names ${headers})
+list(APPEND sources ${header_files})
 set(embedded_file ${PROJECT_BINARY_DIR}/generated/embedded_sources.cc)
 add_custom_command(OUTPUT ${embedded_file}
   COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/embed_sources.py --root ${PROJECT_SOURCE_DIR}/src
+    --root ${PROJECT_SOURCE_DIR}/include
     --output ${embedded_file} ${names}
   DEPENDS ${PROJECT_SOURCE_DIR}/tools/embed_sources.py ${sources}
   COMMENT "Embedding the CUDA sources" VERBATIM)

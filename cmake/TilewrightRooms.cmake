@@ -4,6 +4,7 @@
 #     SOURCES norm.cc reference.cc
 #     KERNELS cpu/norm_scalar.cc cpu/norm_avx2.cc     # fingerprinted; ISA flags follow the suffix
 #     CUDA_SOURCES cuda/rmsnorm.cu                    # embedded as text, compiled at run time
+#     CUDA_HEADERS tilewright/cuda/rmsnorm_params.h   # public headers that those include, embedded as well
 #     DEPS engine device
 #     LIBRARIES SQLite::SQLite3)
 #   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [TIMEOUT seconds])
@@ -46,9 +47,10 @@ set_property(GLOBAL PROPERTY TILEWRIGHT_ROOMS "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_ROOM_LIBRARIES "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_KERNEL_SOURCES "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_CUDA_SOURCES "")
+set_property(GLOBAL PROPERTY TILEWRIGHT_CUDA_HEADERS "")
 
 function(tilewright_room name)
-  cmake_parse_arguments(R "" "" "SOURCES;KERNELS;CUDA_SOURCES;DEPS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(R "" "" "SOURCES;KERNELS;CUDA_SOURCES;CUDA_HEADERS;DEPS;LIBRARIES" ${ARGN})
   if(R_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tilewright_room(${name}): unknown arguments ${R_UNPARSED_ARGUMENTS}")
   endif()
@@ -93,6 +95,7 @@ function(tilewright_room name)
     file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/${source})
     set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_CUDA_SOURCES ${name})
   endforeach()
+  set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_CUDA_HEADERS ${R_CUDA_HEADERS})
   if(R_CUDA_SOURCES)
     # Defined after the last room (TilewrightEmbedded), when every source is known.
     target_link_libraries(${target} PUBLIC tw_embedded)

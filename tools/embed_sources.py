@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes files as a C++ table of (virtual name, text): EmbeddedSources() of tilewright/kernel_family.h.
 
-The virtual name is the path relative to src/, which is also how the files include each other, so they compile the same from
+The virtual name is the path relative to src/ or, of a public header, to include/, which is also how the files include each other, so they compile the same from
 the tree and from memory.
 """
 
@@ -32,10 +32,18 @@ def quoted(data):
     return '"' + ''.join(out) + '"'
 
 
-def table_source(root, names):
+def find(roots, name):
+    """The file `name` below the first of `roots` that has it."""
+    for root in roots:
+        if (root / name).is_file():
+            return root / name
+    raise FileNotFoundError(f'{name}: in none of {", ".join(map(str, roots))}')
+
+
+def table_source(roots, names):
     rows = []
     for name in sorted(set(names)):
-        data = (root / name).read_bytes()
+        data = find(roots, name).read_bytes()
         rows.append(f'    // {name}\n    {{{quoted(name.encode())},\n     std::string_view(\n{literal(data)},\n     {len(data)})}},\n')
     return f'''// Written by tools/embed_sources.py at build time.
 #include <array>
@@ -59,7 +67,8 @@ std::span<const SourceFile> EmbeddedSources() {{ return kFiles; }}
 
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--root', required=True, type=pathlib.Path, help='folder that names are relative to')
+    parser.add_argument('--root', required=True, action='append', type=pathlib.Path,
+                        help='folder that names are relative to; where there are several, the first that has a file')
     parser.add_argument('--output', required=True, type=pathlib.Path)
     parser.add_argument('names', nargs='*')
     options = parser.parse_args(argv)

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Fetches with pip the NVRTC libraries that the tests need: 13.5.37 always (the "other" compiler), 13.0.88 where the machine has
 # none of a CUDA toolkit. Usage: tools/get_nvrtc.sh [FOLDER]     (default: build/nvrtc; FOLDER/VERSION/libnvrtc.so.13)
-# TILEWRIGHT_IGNORE_TOOLKIT=1 fetches both whatever is installed. Says nothing when all is there; prints a warning and exits 1
-# where a version cannot be had: tests that need it are skipped then.
+# TILEWRIGHT_IGNORE_TOOLKIT=1 fetches both whatever is installed. Says nothing when all is there. Where a version cannot be had,
+# tests that need it are skipped: prints a warning, leaves the reason in FOLDER/missing, and exits 75 where the package index
+# cannot be reached from here, 1 where it can and the download is broken all the same (which fails CI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build/nvrtc}
+status=0
+scratches=()
+trap 'rm -rf "${scratches[@]}"' EXIT
 
 # Whether the tests have a compiler of a toolkit: what cmake/TilewrightNvrtc.cmake decided when the build folder was configured,
 # else what it would find.
@@ -26,19 +30,37 @@ has_toolkit() {
 # A version is there when both of its libraries are: they take their place together, by one rename.
 there() { compgen -G "$folder/$1/libnvrtc.so.*" >/dev/null && compgen -G "$folder/$1/libnvrtc-builtins.so.*" >/dev/null; }
 
-warn() { echo "warning: no NVRTC $1. Tests that need it are skipped." >&2; }
+# warn TEXT STATUS: remembers the worst.
+warn() {
+  echo "warning: no NVRTC $1. Tests that need it are skipped." >&2
+  mkdir -p "$folder"
+  echo "no NVRTC $1" >> "$folder/missing"
+  [[ $status -eq 1 ]] || status=$2
+}
+
+# Whether the package index answers at all, by the address and through the proxy that pip would take.
+index_answers() {
+  python3 - <<'PY'
+import os, subprocess, sys, urllib.request
+configured = subprocess.run([sys.executable, '-m', 'pip', 'config', 'get', 'global.index-url'], capture_output=True, text=True)
+index = os.environ.get('PIP_INDEX_URL') or configured.stdout.strip() or 'https://pypi.org/simple'
+try:
+    urllib.request.urlopen(index.rstrip('/') + '/nvidia-cuda-nvrtc/', timeout=30).close()
+except Exception:
+    sys.exit(1)
+PY
+}
 
 # fetch VERSION MEGABYTES
 fetch() {
   local version=$1 package=nvidia-cuda-nvrtc==$1 scratch attempt progress=off
   there "$version" && return 0
   if ! python3 -m pip --version >/dev/null 2>&1; then
-    tools/install_deps.sh model || { warn "$version: pip is missing and could not be installed"; return 1; }
+    tools/install_deps.sh model || { warn "$version: pip is missing and could not be installed" 75; return; }
   fi
   mkdir -p "$folder"
   scratch=$(mktemp -d "$folder/download.XXXXXX")
-  # shellcheck disable=SC2064  # the folder of now
-  trap "rm -rf '$scratch'" EXIT
+  scratches+=("$scratch")
   echo "-- fetching NVRTC $version ($2 MB, Python package ${package%%=*})"
   [[ -t 1 ]] && progress=on
   for attempt in 1 2 3; do
@@ -49,12 +71,16 @@ fetch() {
     fi
     if [[ $attempt -eq 3 ]]; then
       tail -n 3 "$scratch/log" >&2
-      warn "$version: pip could not download $package"
-      return 1
+      if index_answers; then
+        warn "$version: pip could not download $package, though the package index answers" 1
+      else
+        warn "$version: the package index does not answer" 75
+      fi
+      return
     fi
     sleep $((attempt * 3))
   done
-  python3 - "$scratch" <<'PY' || { warn "$version: the package holds no libraries"; return 1; }
+  python3 - "$scratch" <<'PY' || { warn "$version: the package holds no libraries" 1; return; }
 import pathlib, re, shutil, sys, zipfile
 scratch = pathlib.Path(sys.argv[1])
 libraries = scratch / 'libraries'
@@ -69,11 +95,11 @@ sys.exit(0 if len(list(libraries.iterdir())) == 2 else 1)
 PY
   chmod 755 "$scratch/libraries"
   # Somebody else may have been first; theirs is as good.
-  mv -T "$scratch/libraries" "$folder/$version" 2>/dev/null || there "$version" || { warn "$version: $folder/$version is in the way"; return 1; }
+  mv -T "$scratch/libraries" "$folder/$version" 2>/dev/null || there "$version" || { warn "$version: $folder/$version is in the way" 1; return; }
   rm -rf "$scratch"
 }
 
-status=0
-if ! has_toolkit; then fetch 13.0.88 56 || status=1; fi
-fetch 13.5.37 57 || status=1
+rm -f "$folder/missing"
+has_toolkit || fetch 13.0.88 56
+fetch 13.5.37 57
 exit $status

@@ -6,6 +6,7 @@
 //   artifact_bench find             ns and allocations of spec -> handle on a hit
 //   artifact_bench file             us of a hit in the user's folder, 150 KB
 //   artifact_bench open             ms of opening a store of 1,000 entries
+//   artifact_bench folder           us of publishing 150 KB, of a count, of a lock, and of SHA-256
 //   artifact_bench bundle           ns of a miss in a bundle's index, us of a hit
 //   artifact_bench layouts          cold, file, bundle and memory for NT, TN, NN, TT
 //   artifact_bench herd             16 processes x 8 threads over 50 cold kernels
@@ -32,10 +33,12 @@
 #include <thread>
 #include <vector>
 
+#include "artifact/build.h"
+#include "artifact/dir/store_dir.h"
 #include "core/atomic_file.h"
 #include "core/random.h"
+#include "core/sha256.h"
 #include "core/text.h"
-#include "artifact/build.h"
 #include "tilewright/tilewright.h"
 
 namespace {
@@ -161,11 +164,11 @@ std::string ColdOne(const std::string& name) {
   const auto compile = Clock::now();
   const auto output = compiler->Compile(input.Job(), nullptr);
   if (!output) throw std::runtime_error(output.error().error.message + output.error().log);
+  const auto spills = output->resources.SpillBytes();
   return Format(R"({{"spec": "{}", "prepare_ms": {:.2f}, "load_ms": {:.2f}, "compile_ms": {:.2f}, )"
                 R"("total_ms": {:.2f}, "cubin_bytes": {}, "registers": {}, "spill_bytes": {}}})",
                 name, prepare_ms, load_ms, MsSince(compile), MsSince(start), output->cubin.size(),
-                output->resources.registers,
-                output->resources.spill_store_bytes + output->resources.spill_load_bytes);
+                output->resources.registers, spills ? Format("{}", *spills) : "null");
 }
 
 std::string Cold(const std::vector<std::string>& archs) {
@@ -428,6 +431,7 @@ class StandInCompiler : public KernelCompiler {
     while (output.cubin.size() < bytes_) output.cubin.push_back(static_cast<char>(random()));
     output.ptx = "// no ptx";
     output.resources.registers = 32;
+    output.resources.spill_store_bytes = output.resources.spill_load_bytes = 0;
     output.compile_ms = 100;
     return output;
   }
@@ -549,6 +553,37 @@ std::string BundleLookup() {
                 std::filesystem::file_size(folder / "all.twb"));
 }
 
+std::string FolderCosts() {
+  constexpr int kEntries = 64;
+  const Folder folder;
+  const auto maker = OpenStandIn(folder / "maker", 150 << 10);
+  const auto dir = StoreDir::Open(folder / "store", {});
+  std::vector<double> publish_us, count_us, lock_us, digest_us;
+  for (int i = 0; i < kEntries; ++i) {
+    const std::string bytes = Must(maker->Serialize(Must(maker->Compile(StandInSpec(i)))));
+    const ArtifactKey action = Must(DecodeArtifact(bytes)).action;
+    auto start = Clock::now();
+    if (dir->Publish(action, bytes) != StoreDir::Published::kNew) {
+      throw std::runtime_error("not published");
+    }
+    publish_us.push_back(1e3 * MsSince(start));
+    start = Clock::now();
+    Must(Sha256(bytes));
+    digest_us.push_back(1e3 * MsSince(start));
+    start = Clock::now();
+    for (int k = 0; k < 100; ++k) dir->Count(0, 1);
+    count_us.push_back(1e3 * MsSince(start) / 100);
+    start = Clock::now();
+    for (int k = 0; k < 100; ++k) {
+      StoreDir::KeyLock lock;
+      (void)dir->TryLock(action, lock);
+    }
+    lock_us.push_back(1e3 * MsSince(start) / 100);
+  }
+  return Format(R"({{"publish_us": {}, "count_us": {}, "lock_us": {}, "sha256_us": {}}})",
+                Samples(publish_us), Samples(count_us), Samples(lock_us), Samples(digest_us));
+}
+
 int Main(const std::vector<std::string>& words) {
   const std::string verb = words.empty() ? "" : words[0];
   std::string result;
@@ -568,6 +603,8 @@ int Main(const std::vector<std::string>& words) {
     result = FileHit();
   } else if (verb == "open") {
     result = Open();
+  } else if (verb == "folder") {
+    result = FolderCosts();
   } else if (verb == "bundle") {
     result = BundleLookup();
   } else if (verb == "layouts") {
@@ -575,8 +612,9 @@ int Main(const std::vector<std::string>& words) {
   } else if (verb == "herd") {
     result = Herd();
   } else {
-    std::fprintf(stderr,
-                 "usage: artifact_bench cold [ARCH...]|key|find|file|open|bundle|layouts|herd\n");
+    std::fprintf(
+        stderr,
+        "usage: artifact_bench cold [ARCH...]|key|find|file|open|folder|bundle|layouts|herd\n");
     return 2;
   }
   std::printf("%s\n", result.c_str());

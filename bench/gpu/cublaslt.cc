@@ -77,22 +77,23 @@ std::optional<cudaDataType_t> TypeOf(DataType type) {
 /// one: D^T [n][m] = B^T A^T, whose operands in memory are ours.
 class Product {
  public:
-  Product(const Api& api, const ProductTypes& types, const ProductView& view) : api_(api) {
-    const cudaDataType_t a = *TypeOf(types.a), b = *TypeOf(types.b), d = *TypeOf(types.d);
+  Product(const Api& api, const GemmArgs& args) : api_(api) {
+    const MatrixLayout &a = args.a_layout, &b = args.b_layout, &d = args.d_layout;
     Check(api.create_desc(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
-    const cublasOperation_t first = types.b_k_contiguous ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t second = types.a_k_contiguous ? CUBLAS_OP_N : CUBLAS_OP_T;
+    const bool b_k_major = b.order == Order::kColMajor, a_k_major = a.order == Order::kRowMajor;
+    const cublasOperation_t first = b_k_major ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = a_k_major ? CUBLAS_OP_N : CUBLAS_OP_T;
     Check(api.set_desc(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first), "transa");
     Check(api.set_desc(desc_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second), "transb");
-    const auto m = static_cast<std::uint64_t>(view.m), n = static_cast<std::uint64_t>(view.n),
-               k = static_cast<std::uint64_t>(view.k);
-    const auto layout = [&](cublasLtMatrixLayout_t& out, cudaDataType_t type, std::uint64_t rows,
-                            std::uint64_t cols, std::int64_t ld) {
-      Check(api.create_layout(&out, type, rows, cols, ld), "layout");
+    const auto m = static_cast<std::uint64_t>(d.rows), n = static_cast<std::uint64_t>(d.cols),
+               k = static_cast<std::uint64_t>(a.cols);
+    const auto layout = [&](cublasLtMatrixLayout_t& out, const MatrixLayout& of, std::uint64_t rows,
+                            std::uint64_t cols) {
+      Check(api.create_layout(&out, *TypeOf(of.type), rows, cols, of.ld), "layout");
     };
-    layout(first_, b, types.b_k_contiguous ? k : n, types.b_k_contiguous ? n : k, view.ldb);
-    layout(second_, a, types.a_k_contiguous ? k : m, types.a_k_contiguous ? m : k, view.lda);
-    layout(result_, d, n, m, view.ldd);
+    layout(first_, b, b_k_major ? k : n, b_k_major ? n : k);
+    layout(second_, a, a_k_major ? k : m, a_k_major ? m : k);
+    layout(result_, d, n, m);
     Check(api.create_preference(&preference_), "preference");
     const std::size_t bytes = kWorkspaceBytes;
     Check(api.set_preference(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
@@ -119,11 +120,11 @@ class Product {
     return found;
   }
 
-  void Launch(const Gpu& gpu, cublasLtHandle_t handle, const ProductView& view,
+  void Launch(const Gpu& gpu, cublasLtHandle_t handle, const GemmArgs& args,
               const cublasLtMatmulAlgo_t& algorithm, CUdeviceptr workspace) const {
     const float one = 1, zero = 0;
-    Check(api_.matmul(handle, desc_, &one, view.b, first_, view.a, second_, &zero, view.d, result_,
-                      view.d, result_, &algorithm, reinterpret_cast<void*>(workspace),
+    Check(api_.matmul(handle, desc_, &one, args.b, first_, args.a, second_, &zero, args.d, result_,
+                      args.d, result_, &algorithm, reinterpret_cast<void*>(workspace),
                       kWorkspaceBytes, reinterpret_cast<cudaStream_t>(gpu.stream.get())),
           "matmul");
   }
@@ -139,13 +140,17 @@ class Product {
 
 }  // namespace
 
-std::function<void(int)> FastestCublasLt(const Gpu& gpu, const ProductTypes& types, int sets,
-                                         const std::function<ProductView(int)>& view) {
+std::function<void(int)> FastestCublasLt(const Gpu& gpu, int sets,
+                                         const std::function<GemmArgs(int)>& args) {
   const Api* const api = FindApi();
-  if (api == nullptr || !TypeOf(types.a) || !TypeOf(types.b) || !TypeOf(types.d)) return {};
+  const GemmArgs any = args(0);
+  if (api == nullptr || !TypeOf(any.a_layout.type) || !TypeOf(any.b_layout.type) ||
+      !TypeOf(any.d_layout.type)) {
+    return {};
+  }
   static cublasLtHandle_t handle = nullptr;  // for the life of the process
   if (handle == nullptr) Check(api->create(&handle), "create");
-  const auto product = std::make_shared<const Product>(*api, types, view(0));
+  const auto product = std::make_shared<const Product>(*api, any);
   const auto workspace = std::make_shared<const cuda::DeviceBuffer>(
       Must(cuda::DeviceBuffer::Allocate(gpu.context, Product::kWorkspaceBytes), "memory"));
   const cuda::Event begin = Must(cuda::Event::Create(gpu.context), "event");
@@ -154,8 +159,8 @@ std::function<void(int)> FastestCublasLt(const Gpu& gpu, const ProductTypes& typ
   double best_us = 0;
   for (const cublasLtMatmulHeuristicResult_t& one : product->Algorithms(handle)) {
     if (one.state != CUBLAS_STATUS_SUCCESS) continue;
-    const auto launch = [&gpu, product, workspace, view, algorithm = one.algo](int set) {
-      product->Launch(gpu, handle, view(set), algorithm, workspace->address());
+    const auto launch = [&gpu, product, workspace, args, algorithm = one.algo](int set) {
+      product->Launch(gpu, handle, args(set), algorithm, workspace->address());
     };
     launch(0);
     Must(begin.Record(gpu.stream), "event");
@@ -183,8 +188,7 @@ std::string CublasLtVersion() {
 
 namespace tilewright::gpu_check {
 
-std::function<void(int)> FastestCublasLt(const Gpu&, const ProductTypes&, int,
-                                         const std::function<ProductView(int)>&) {
+std::function<void(int)> FastestCublasLt(const Gpu&, int, const std::function<GemmArgs(int)>&) {
   return {};
 }
 

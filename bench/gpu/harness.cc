@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <thread>
 
 #include "core/block_format.h"
@@ -69,31 +70,38 @@ LoadedKernel::LoadedKernel(const Gpu& gpu, const ArtifactData& artifact)
                     "occupancy");
 }
 
-void LoadedKernel::LaunchBytes(void* params, std::array<std::uint32_t, 3> grid,
-                               std::array<std::uint32_t, 3> cluster) const {
-  cuda::LaunchConfig config;
-  config.grid = grid;
-  config.block = {artifact_.launch.threads, 1, 1};
-  config.cluster = cluster;
-  config.dynamic_smem_bytes = artifact_.launch.dynamic_smem_bytes;
-  if (Status ok = function_.Launch(config, params, gpu_.stream); !ok) {
-    throw CheckError(Format("launch of {}x{}x{} CTAs of {} threads, {} bytes: {}", grid[0], grid[1],
-                            grid[2], config.block[0], config.dynamic_smem_bytes,
-                            ok.error().message));
+void LoadedKernel::Launch(cuda::LaunchResult launch) const {
+  if (!launch) throw CheckError("the launcher refuses: " + launch.error().ToString());
+  const KernelLaunchShape& compiled = artifact_.launch;
+  if (launch->block != std::array<std::uint32_t, 3>{compiled.threads, 1, 1} ||
+      launch->dynamic_smem_bytes != compiled.dynamic_smem_bytes) {
+    throw CheckError(Format("a launch of {} threads, {} bytes: compiled for {}, {}",
+                            launch->block[0], launch->dynamic_smem_bytes, compiled.threads,
+                            compiled.dynamic_smem_bytes));
+  }
+  const auto encode = [&](const cuda::TensorMapDesc& desc,
+                          std::span<std::byte, cuda::kTensorMapBytes> out) {
+    return cuda::EncodeTensorMap(gpu_.driver, desc, out);
+  };
+  Must(cuda::EncodeMaps(*launch, encode), "tensor maps");
+  if (Status ok = function_.Launch(*launch, gpu_.stream); !ok) {
+    throw CheckError(Format("launch of {}x{}x{} CTAs of {} threads, {} bytes: {}", launch->grid[0],
+                            launch->grid[1], launch->grid[2], launch->block[0],
+                            launch->dynamic_smem_bytes, ok.error().message));
   }
 }
 
+Executor& Workers() {
+  static const std::unique_ptr<Executor> pool =
+      MakeThreadPool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  return *pool;
+}
+
 void ParallelFor(std::int64_t count, const std::function<void(std::int64_t)>& f) {
-  const auto threads =
-      std::min<std::int64_t>(count, std::max(1u, std::thread::hardware_concurrency()));
   std::atomic<std::int64_t> next{0};
-  const auto work = [&] {
+  Workers().Run(Workers().workers(), [&](int, int) {
     for (std::int64_t i = next++; i < count; i = next++) f(i);
-  };
-  std::vector<std::thread> others;
-  for (std::int64_t i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
+  });
 }
 
 std::vector<std::byte> RandomBytes(DataType type, std::int64_t count, double scale,
@@ -190,11 +198,6 @@ std::string Comparison::Trouble() const {
   return "";
 }
 
-Comparison ProductComparison(DataType output, std::int64_t k) {
-  const double growth = std::sqrt(static_cast<double>(std::max<std::int64_t>(k, 1)));
-  return Comparison(output, growth * 0x1p-22, 1 / growth);
-}
-
 std::vector<std::byte> RunTwice(const Gpu& gpu, const Guarded& output,
                                 std::span<const Guarded* const> others,
                                 const std::function<void()>& reset,
@@ -212,12 +215,12 @@ std::vector<std::byte> RunTwice(const Gpu& gpu, const Guarded& output,
       first = std::move(data);
     }
   }
-  if (!report.repeatable) report.trouble = "the second run gave other bits";
+  if (!report.repeatable) report.Blame("the second run gave other bits");
   std::string guard = output.GuardTrouble("output");
   for (std::size_t i = 0; i < others.size() && guard.empty(); ++i) {
     guard = others[i]->GuardTrouble(Format("buffer {}", i));
   }
-  if (!guard.empty()) report.trouble = guard;
+  if (!guard.empty()) report.Blame(guard);
   return first;
 }
 
@@ -227,9 +230,7 @@ void Finish(const Comparison& comparison, CaseReport& report) {
   report.limit = comparison.Limit();
   report.worst = comparison.worst();
   const std::string wrong = comparison.Trouble();
-  if (!wrong.empty()) {
-    report.trouble = report.trouble.empty() ? wrong : report.trouble + "; " + wrong;
-  }
+  if (!wrong.empty()) report.Blame(wrong);
 }
 
 namespace {

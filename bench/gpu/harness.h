@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "device/cuda/driver.h"
+#include "device/cuda/launch.h"
 #include "tilewright/artifact.h"
 #include "tilewright/device.h"
+#include "tilewright/executor.h"
 #include "tilewright/types.h"
 
 /// What every kernel check needs: guarded memory on the GPU, data, comparison, time. A program's
@@ -74,19 +76,13 @@ class LoadedKernel {
 
   const KernelSpec& spec() const { return artifact_.spec; }
   const ArtifactData& artifact() const { return artifact_; }
-  /// Queues one launch with the artifact's threads and shared memory.
-  template <class Params>
-  void Launch(Params params, std::array<std::uint32_t, 3> grid,
-              std::array<std::uint32_t, 3> cluster = {1, 1, 1}) const {
-    LaunchBytes(&params, grid, cluster);
-  }
+  /// Queues one launch as a launcher of the kernel's room made it. A refusal of that launcher is a
+  /// CheckError, and so are other threads or shared memory than the artifact was compiled for.
+  void Launch(cuda::LaunchResult launch) const;
   int occupancy() const { return occupancy_; }  ///< CTAs a multiprocessor
   const Gpu& gpu() const { return gpu_; }
 
  private:
-  void LaunchBytes(void* params, std::array<std::uint32_t, 3> grid,
-                   std::array<std::uint32_t, 3> cluster) const;
-
   const Gpu& gpu_;
   const ArtifactData& artifact_;
   cuda::Module module_;
@@ -94,7 +90,9 @@ class LoadedKernel {
   int occupancy_ = 0;
 };
 
-/// f(i) for i in [0, count) on the machine's threads.
+/// The machine's threads. One user at a time.
+Executor& Workers();
+/// f(i) for i in [0, count) on them.
 void ParallelFor(std::int64_t count, const std::function<void(std::int64_t)>& f);
 
 /// `count` values of `type`, uniform in [-scale, scale), encoded; the same for the same seed.
@@ -111,11 +109,12 @@ double UnitRoundoff(DataType type);
 
 /// Compares results with float64. An element may be off by the rounding of its type and by
 /// `accumulation` times the sum of the magnitudes that were added up to it; the whole by a relative
-/// L2 error of both together, where products that cancelled count with the size that `typical`
-/// times the sum of magnitudes is expected to have (1 / sqrt(k) for random signs; 0: nothing
-/// cancels).
+/// L2 error of both together.
 class Comparison {
  public:
+  Comparison(DataType output, double accumulation) : Comparison(output, accumulation, 0) {}
+  /// Where what was added up cancels, the whole counts with the size that `typical` times the sum
+  /// of magnitudes is expected to have.
   Comparison(DataType output, double accumulation, double typical);
   void Add(double got, double want, double magnitude, std::int64_t row, std::int64_t col);
   double RelL2() const;
@@ -132,17 +131,15 @@ class Comparison {
   std::string first_;
 };
 
-/// Limits for a sum of `k` products in f32 whose result is stored as `output`. Matrix units
-/// truncate where an FMA rounds and add in blocks: errors grow like the square root of the number
-/// of additions, with a constant that leaves room for both.
-Comparison ProductComparison(DataType output, std::int64_t k);
-
 struct CaseReport {
   std::string shape;
   std::int64_t compared = 0;
   double rel_l2 = 0, limit = 0, worst = 0;
   bool repeatable = true;  ///< the second run gave the same bits
   std::string trouble;     ///< "" when it passed
+
+  /// Adds to `trouble`.
+  void Blame(const std::string& what) { trouble += trouble.empty() ? what : "; " + what; }
 };
 
 struct TimeReport {

@@ -47,6 +47,7 @@ Json ToJson(const KernelOutcome& outcome) {
                      {"beside_us", one.beside_us}});
   }
   const ResourceUsage& used = outcome.resources;
+  const std::optional<std::uint64_t> spills = used.SpillBytes();
   return {{"spec", outcome.spec},
           {"passed", outcome.Passed()},
           {"trouble", outcome.trouble},
@@ -58,7 +59,7 @@ Json ToJson(const KernelOutcome& outcome) {
           {"static_smem_bytes", used.static_smem_bytes},
           {"dynamic_smem_bytes", outcome.dynamic_smem_bytes},
           {"stack_bytes", used.stack_bytes},
-          {"spill_bytes", used.spill_store_bytes + used.spill_load_bytes},
+          {"spill_bytes", spills ? Json(*spills) : Json(nullptr)},
           {"ctas_per_sm", outcome.occupancy},
           {"cases", cases},
           {"times", times}};
@@ -163,7 +164,10 @@ void TakeOutcome(const std::string& json, const std::string& death, KernelOutcom
   outcome.resources.registers = all.value("registers", 0u);
   outcome.resources.static_smem_bytes = all.value("static_smem_bytes", 0u);
   outcome.resources.stack_bytes = all.value("stack_bytes", 0u);
-  outcome.resources.spill_store_bytes = all.value("spill_bytes", 0u);
+  if (const Json spills = all.value("spill_bytes", Json(nullptr)); spills.is_number()) {
+    outcome.resources.spill_store_bytes = spills.get<std::uint32_t>();
+    outcome.resources.spill_load_bytes = 0;
+  }
   outcome.dynamic_smem_bytes = all.value("dynamic_smem_bytes", 0u);
   outcome.occupancy = all.value("ctas_per_sm", 0);
   for (const Json& one : all.value("cases", Json::array())) {

@@ -1,40 +1,24 @@
 // gemv_bf16 and gemv_q against float64.
 #include "gpu/product.h"
 #include "gpu/runners.h"
-#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "ops/gemm/cuda/gemv/gemv_launch.h"
+#include "tilewright/cuda/gemv_params.h"
 
 namespace tilewright::gpu_check {
 namespace {
 
-void RunGemv(const Job& job, const std::vector<ProductShape>& checked,
-             const std::vector<ProductShape>& timed, KernelReport& report) {
-  const KernelSpec& spec = job.kernel.spec();
-  const ProductTypes types{spec.type_a, spec.type_b, spec.type_c, spec.type_d, true, true};
-  const LaunchProduct launch = [&](const ProductView& view) {
-    tw::GemvParams params{};
-    params.x = view.a;
-    params.w = view.b;
-    params.c = view.c;
-    params.y = view.d;
-    params.ldx = view.lda;
-    params.ldc = view.ldc;
-    params.ldy = view.ldd;
-    params.w_row_bytes = view.b_line_bytes;
-    params.m = view.m;
-    params.n = view.n;
-    params.k = view.k;
-    params.alpha = view.alpha;
-    params.beta = view.beta;
-    job.kernel.Launch(params,
-                      {tw::GemvGridX(view.n, spec.tile_n), tw::GemvGridY(view.m, spec.tile_m), 1});
-  };
-  if (job.check) CheckProducts(job, types, spec.tile_m, checked, launch, report);
-  if (job.time) TimeProducts(job, types, timed, true, launch, report);
+cuda::LaunchResult Launch(const KernelSpec& spec, const GemmArgs& args, const DeviceSpec&) {
+  return GemvLaunch(spec, args);
 }
 
 /// The kernel's own number of rows, and with an addend where it has one.
 std::vector<ProductShape> Timed(const KernelSpec& spec) {
   return {{spec.tile_m, 4096, 4096}, {spec.tile_m, 14336, 4096}, {spec.tile_m, 4096, 14336}};
+}
+
+void Run(const Job& job, const std::vector<ProductShape>& shapes, KernelReport& report) {
+  if (job.check) CheckProducts(job, shapes, &Launch, report);
+  if (job.time) TimeProducts(job, Timed(job.kernel.spec()), true, &Launch, report);
 }
 
 void AddAddends(const KernelSpec& spec, int n, int k, std::vector<ProductShape>& shapes) {
@@ -64,14 +48,14 @@ void RunGemvBf16(const Job& job, KernelReport& report) {
                                    {.m = m, .n = 64, .k = 1024, .skip = 1},
                                    {m, 40000, 96}};
   AddAddends(spec, 320, 1000, shapes);
-  RunGemv(job, shapes, Timed(spec), report);
+  Run(job, shapes, report);
 }
 
 void RunGemvQuantised(const Job& job, KernelReport& report) {
   const KernelSpec& spec = job.kernel.spec();
   const TypeInfo& type = GetTypeInfo(spec.type_b);
   const int block = type.block_elements;
-  const int align = tw::GemvRowAlignment(type.block_bytes);
+  const int align = cuda::GemvRowAlignment(type.block_bytes);
   const int m = spec.tile_m;
   std::vector<ProductShape> shapes{{m, 1, block},
                                    {m, 17, 3 * block},
@@ -79,12 +63,12 @@ void RunGemvQuantised(const Job& job, KernelReport& report) {
                                    {m, 4096, 4096},
                                    {m + 1, 130, 1024},
                                    {3 * m + 1, 65, 7 * block},
-                                   {.m = m, .n = 77, .k = 9 * block, .pad_a = 8, .pad_b = align},
-                                   {.m = m, .n = 64, .k = 1024, .pad_b = 3 * align, .skip = 4},
+                                   {.m = m, .n = 77, .k = 9 * block, .pad_a = 8, .pad_b = block},
+                                   {.m = m, .n = 64, .k = 1024, .pad_b = 3 * block, .skip = 4},
                                    {m, 40000, block}};
   if (align > 4) shapes[shapes.size() - 2].skip = align;
   AddAddends(spec, 320, 1280, shapes);
-  RunGemv(job, shapes, Timed(spec), report);
+  Run(job, shapes, report);
 }
 
 }  // namespace tilewright::gpu_check

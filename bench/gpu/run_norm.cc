@@ -6,7 +6,9 @@
 #include "core/block_format.h"
 #include "core/text.h"
 #include "gpu/runners.h"
-#include "ops/norm/cuda/rmsnorm_params.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/norm/cuda/rmsnorm_launch.h"
+#include "tilewright/cuda/rmsnorm_params.h"
 
 namespace tilewright::gpu_check {
 namespace {
@@ -65,25 +67,19 @@ class Norm {
   }
 
   void Launch(const LoadedKernel& kernel) const {
-    const auto pointer = [](const Guarded& memory) {
-      return reinterpret_cast<void*>(memory.address());
-    };
-    tw::RmsNormParams params{};
-    params.out = pointer(device_out_);
-    params.in = shape_.in_place ? params.out : pointer(device_in_);
-    params.weight = pointer(device_weight_);
+    const auto at = [](const Guarded& memory) { return reinterpret_cast<void*>(memory.address()); };
+    AddNormArgs args;
+    args.norm.out = View(at(device_out_), spec_.type_d, in_stride_);
+    args.norm.in =
+        View(shape_.in_place ? at(device_out_) : at(device_in_), spec_.type_a, in_stride_);
+    args.norm.weight = Contiguous(at(device_weight_), spec_.type_b, {shape_.width, 1, 1, 1});
+    args.norm.epsilon = kEpsilon;
     if (adds_) {
-      params.sum = pointer(*device_sum_);
-      params.residual = shape_.in_place ? params.sum : pointer(*device_residual_);
+      args.sum = View(at(*device_sum_), spec_.type_c, sum_stride_);
+      args.residual = View(shape_.in_place ? at(*device_sum_) : at(*device_residual_), spec_.type_c,
+                           sum_stride_);
     }
-    params.in_stride = in_stride_;
-    params.out_stride = in_stride_;
-    params.residual_stride = sum_stride_;
-    params.sum_stride = sum_stride_;
-    params.rows = shape_.rows;
-    params.width = shape_.width;
-    params.epsilon = kEpsilon;
-    kernel.Launch(params, {tw::RmsNormGrid(shape_.rows), 1, 1});
+    kernel.Launch(RmsNormLaunch(spec_, args));
   }
 
   CaseReport Check(const Job& job) const {
@@ -99,11 +95,10 @@ class Norm {
     };
     const std::vector<std::byte> out = RunTwice(
         job.gpu, device_out_, others, reset, [&] { Launch(job.kernel); }, report);
-    const std::vector<std::byte> sum = adds_ ? device_sum_->Download() : std::vector<std::byte>();
-    const double growth = std::sqrt(static_cast<double>(shape_.width)) * 0x1p-23 + 0x1p-21;
-    Comparison comparison(spec_.type_d, growth, 0);
-    for (int row = 0; row < shape_.rows; ++row) CompareRow(row, out, sum, comparison, report);
-    Finish(comparison, report);
+    if (adds_) {
+      CompareSum(device_sum_->Download(), report);
+    }
+    CompareOut(out, report);
     return report;
   }
 
@@ -114,44 +109,66 @@ class Norm {
   }
 
  private:
-  template <class T>
-  std::vector<T> Row(DataType type, const std::vector<std::byte>& bytes, int row,
-                     int stride) const {
-    std::vector<T> values(static_cast<std::size_t>(stride));
-    Must(DecodeRow(type, bytes.data() + BytesOf(type, std::int64_t{row} * stride), stride,
-                   values.data()),
-         "decode");
-    return values;
+  /// [width, rows] of memory of the GPU or the host.
+  TensorView View(const void* data, DataType type, std::int64_t stride) const {
+    return {const_cast<void*>(data), {shape_.width, shape_.rows, 1, 1}, {1, stride, 0, 0}, type};
   }
 
-  void CompareRow(int row, const std::vector<std::byte>& out, const std::vector<std::byte>& sum,
-                  Comparison& comparison, CaseReport& report) const {
-    const auto width = static_cast<std::size_t>(shape_.width);
-    std::vector<float> h = Row<float>(spec_.type_a, in_, row, in_stride_);
-    if (adds_) {
-      const std::vector<float> residual = Row<float>(spec_.type_c, residual_, row, sum_stride_);
-      for (std::size_t i = 0; i < width; ++i) h[i] += residual[i];
-      // The sum is a number of its type: its bits are determined.
-      std::vector<std::byte> rounded(BytesOf(spec_.type_c, shape_.width));
-      Must(EncodeRow(spec_.type_c, h.data(), shape_.width, rounded.data()), "encode");
-      const std::byte* got = sum.data() + BytesOf(spec_.type_c, std::int64_t{row} * sum_stride_);
-      if (!std::equal(rounded.begin(), rounded.end(), got) && report.trouble.empty()) {
-        report.trouble = Format("row {}: in + residual has other bits", row);
+  /// in + residual by the oracle of the addition, rounded to its type; dense.
+  std::vector<std::byte> Sum() const {
+    std::vector<std::byte> sum(BytesOf(spec_.type_c, std::int64_t{shape_.rows} * shape_.width));
+    const elementwise::Args add{.function = elementwise::Function::kAdd,
+                                .a = View(in_.data(), spec_.type_a, in_stride_),
+                                .b = View(residual_.data(), spec_.type_c, sum_stride_),
+                                .out = View(sum.data(), spec_.type_c, shape_.width)};
+    Must(elementwise::Reference(add), "the oracle of the addition");
+    return sum;
+  }
+
+  /// The sum is a number of its type: its bits are determined.
+  void CompareSum(const std::vector<std::byte>& got, CaseReport& report) const {
+    const std::vector<std::byte> want = Sum();
+    const std::size_t dense = BytesOf(spec_.type_c, shape_.width);
+    for (int row = 0; row < shape_.rows; ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      const std::size_t from = BytesOf(spec_.type_c, std::int64_t{row} * sum_stride_);
+      if (!std::equal(want.begin() + static_cast<std::ptrdiff_t>(at * dense),
+                      want.begin() + static_cast<std::ptrdiff_t>((at + 1) * dense),
+                      got.begin() + static_cast<std::ptrdiff_t>(from))) {
+        report.Blame(Format("row {}: in + residual has other bits", row));
+        return;
       }
-      Must(DecodeRow(spec_.type_c, rounded.data(), shape_.width, h.data()), "decode");
-      CheckPadding(spec_.type_c, sum, row, sum_stride_, "sum", report);
+      CheckPadding(spec_.type_c, got, row, sum_stride_, "sum", report);
     }
-    double squares = 0;
-    for (std::size_t i = 0; i < width; ++i) squares += double{h[i]} * double{h[i]};
-    const double scale = 1 / std::sqrt(squares / shape_.width + double{kEpsilon});
-    std::vector<double> weight(width);
-    Must(DecodeRow(spec_.type_b, weight_.data(), shape_.width, weight.data()), "decode");
-    const std::vector<double> got = Row<double>(spec_.type_d, out, row, in_stride_);
-    for (std::size_t i = 0; i < width; ++i) {
-      const double want = double{h[i]} * scale * weight[i];
-      comparison.Add(got[i], want, std::abs(want), row, static_cast<std::int64_t>(i));
+  }
+
+  /// `out` against the oracle of the norm, of the sum where there is one.
+  void CompareOut(const std::vector<std::byte>& out, CaseReport& report) const {
+    const std::vector<std::byte> sum = adds_ ? Sum() : std::vector<std::byte>();
+    std::vector<double> want(static_cast<std::size_t>(shape_.rows) *
+                             static_cast<std::size_t>(shape_.width));
+    const norm::Args norm{.in = adds_ ? View(sum.data(), spec_.type_c, shape_.width)
+                                      : View(in_.data(), spec_.type_a, in_stride_),
+                          .weight = Contiguous(const_cast<std::byte*>(weight_.data()), spec_.type_b,
+                                               {shape_.width, 1, 1, 1}),
+                          .out = View(want.data(), DataType::kF64, shape_.width),
+                          .epsilon = kEpsilon};
+    Must(norm::Reference(norm), "the oracle of the norm");
+    const double growth = std::sqrt(static_cast<double>(shape_.width)) * 0x1p-23 + 0x1p-21;
+    Comparison comparison(spec_.type_d, growth);
+    std::vector<double> got(static_cast<std::size_t>(shape_.width));
+    for (int row = 0; row < shape_.rows; ++row) {
+      Must(DecodeRow(spec_.type_d,
+                     out.data() + BytesOf(spec_.type_d, std::int64_t{row} * in_stride_),
+                     shape_.width, got.data()),
+           "decode");
+      const double* wanted = want.data() + std::int64_t{row} * shape_.width;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        comparison.Add(got[i], wanted[i], std::abs(wanted[i]), row, static_cast<std::int64_t>(i));
+      }
+      CheckPadding(spec_.type_d, out, row, in_stride_, "out", report);
     }
-    CheckPadding(spec_.type_d, out, row, in_stride_, "out", report);
+    Finish(comparison, report);
   }
 
   void CheckPadding(DataType type, const std::vector<std::byte>& bytes, int row, int stride,
@@ -159,10 +176,7 @@ class Norm {
     const std::size_t start = BytesOf(type, std::int64_t{row} * stride);
     for (std::size_t i = BytesOf(type, shape_.width); i < BytesOf(type, stride); ++i) {
       if (bytes[start + i] == std::byte{0xff}) continue;
-      if (report.trouble.empty()) {
-        report.trouble =
-            Format("{} row {}: written beyond its {} elements", what, row, shape_.width);
-      }
+      report.Blame(Format("{} row {}: written beyond its {} elements", what, row, shape_.width));
       return;
     }
   }
@@ -181,7 +195,7 @@ class Norm {
 void RunRmsNorm(const Job& job, KernelReport& report) {
   const KernelSpec& spec = job.kernel.spec();
   const bool f32 = spec.type_a == DataType::kF32;
-  const int capacity = tw::RmsNormCapacity(spec.warps, spec.params[0], f32);
+  const int capacity = cuda::RmsNormCapacity(spec.warps, spec.params[0], f32);
   if (job.check) {
     std::vector<Shape> shapes{{1, 1},
                               {3, 17},

@@ -8,8 +8,10 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "gpu/runners.h"
+#include "ops/copy/copy.h"
+#include "ops/copy/kv_scatter.h"
 #include "ops/rope/cuda/families.h"
-#include "ops/rope/cuda/rope_kv_params.h"
+#include "ops/rope/cuda/rope_kv_launch.h"
 
 namespace tilewright::gpu_check {
 namespace {
@@ -60,8 +62,12 @@ struct Heads {
     }
   }
   std::int64_t At(int row, int head) const { return row * row_stride + head * head_stride; }
-  std::vector<float> Head(int row, int head) const {
-    std::vector<float> values(static_cast<std::size_t>(head_dim));
+  TensorView View(const void* data) const {
+    return {
+        const_cast<void*>(data), {head_dim, heads, rows, 1}, {1, head_stride, row_stride, 0}, type};
+  }
+  std::vector<double> Head(int row, int head) const {
+    std::vector<double> values(static_cast<std::size_t>(head_dim));
     Must(DecodeRow(type, bytes.data() + BytesOf(type, At(row, head)), head_dim, values.data()),
          "decode");
     return values;
@@ -87,9 +93,9 @@ class Rope {
         q_(spec_.type_a, shape, shape.heads, head_dim_, job.seed, job.time),
         k_(spec_.type_a, shape, shape.kv_heads, head_dim_, job.seed + 1, job.time),
         v_(spec_.type_a, shape, shape.kv_heads, head_dim_, job.seed + 2, job.time) {
-    for (int i = 0; i < dims_ / 2; ++i) {
-      frequencies_.push_back(std::pow(10000.0, -2.0 * i / dims_));
-    }
+    params_ = {.mode = spec_.params[1] != 0 ? RopeMode::kHalfSplit : RopeMode::kInterleaved,
+               .dims = dims_};
+    const rope::Table table = Must(rope::Table::Make(params_, nullptr, 0), "frequencies");
     PlaceRows(job.seed);
     const std::int64_t kv_heads = std::max(shape.kv_heads, 1);
     const std::int64_t element = head_dim_ + shape.pad;
@@ -115,7 +121,7 @@ class Rope {
     }
     device_positions_ = make(AsBytes(positions_));
     device_slots_ = make(AsBytes(slots_));
-    device_turns_ = make(AsBytes(RopeTurns(frequencies_)));
+    device_turns_ = make(AsBytes(RopeTurns(table.frequencies())));
     device_fault_ = std::make_unique<Guarded>(job.gpu, sizeof(int));
     device_fault_->Zero();
   }
@@ -124,37 +130,26 @@ class Rope {
     const auto at = [](const std::unique_ptr<Guarded>& memory) {
       return reinterpret_cast<void*>(memory->address());
     };
-    tw::RopeKvParams params{};
-    params.q_out = at(device_q_out_);
-    params.q = shape_.in_place ? params.q_out : at(device_q_);
-    params.k = at(device_k_);
-    params.v = at(device_v_);
-    params.k_cache = at(device_cache_[0]);
-    params.v_cache = at(device_cache_[1]);
-    params.positions = static_cast<const int*>(at(device_positions_));
-    params.slots = static_cast<const int*>(at(device_slots_));
-    params.turns = static_cast<const unsigned long long*>(at(device_turns_));
-    params.fault = static_cast<int*>(at(device_fault_));
-    params.q_head = params.q_out_head = q_.head_stride;
-    params.q_row = params.q_out_row = q_.row_stride;
-    params.k_head = k_.head_stride;
-    params.k_row = k_.row_stride;
-    params.v_head = v_.head_stride;
-    params.v_row = v_.row_stride;
-    params.k_cache_head = params.v_cache_head = cache_head_;
-    params.k_cache_position = params.v_cache_position = cache_position_;
-    params.k_cache_slot = params.v_cache_slot = cache_slot_;
-    params.rows = shape_.rows;
-    params.heads = shape_.heads;
-    params.kv_heads = shape_.kv_heads;
-    params.dims = dims_;
-    params.context = shape_.context;
-    params.slot_count = shape_.slots;
-    if (const auto no = CheckRopeKvParams(spec_, params)) {
-      throw CheckError(Format("the family refuses the launch: {}, needs {}", no->have, no->need));
-    }
-    kernel.Launch(params, {static_cast<unsigned>(shape_.rows),
-                           tw::RopeKvGridY(shape_.heads, shape_.kv_heads, spec_.tile_n), 1});
+    const auto heads = [&](const Heads& of, const std::unique_ptr<Guarded>& memory) {
+      return of.heads > 0 ? of.View(at(memory)) : TensorView{};
+    };
+    const auto numbers = [&](const std::unique_ptr<Guarded>& memory) {
+      return Contiguous(at(memory), DataType::kI32, {shape_.rows, 1, 1, 1});
+    };
+    RopeKvArgs args;
+    args.q_out = heads(q_, device_q_out_);
+    args.q_out.dtype = spec_.type_d;
+    args.q = heads(q_, shape_.in_place ? device_q_out_ : device_q_);
+    args.k = heads(k_, device_k_);
+    args.v = heads(v_, device_v_);
+    args.k_cache = CacheView(at(device_cache_[0]), spec_.type_c);
+    args.v_cache = CacheView(at(device_cache_[1]), spec_.type_c);
+    args.positions = numbers(device_positions_);
+    args.slots = numbers(device_slots_);
+    args.turns = static_cast<const std::uint64_t*>(at(device_turns_));
+    args.fault = static_cast<std::int32_t*>(at(device_fault_));
+    args.params = params_;
+    kernel.Launch(RopeKvLaunch(spec_, args));
   }
 
   CaseReport Check(const Job& job) const {
@@ -182,7 +177,7 @@ class Rope {
         RunTwice(job.gpu, *device_q_out_, others, reset, launch, report);
     if (caches[0] != again[0] || caches[1] != again[1]) {
       report.repeatable = false;
-      report.trouble = "the second run wrote other bits into the cache";
+      report.Blame("the second run wrote other bits into the cache");
     }
     CompareAll(q, caches, report);
     int fault = 0;
@@ -234,21 +229,63 @@ class Rope {
             (positions_[i] >= shape_.context || slots_[i] < 0 || slots_[i] >= shape_.slots));
   }
 
-  /// The head turned, and the magnitudes that were added up to each element.
-  void Turn(const std::vector<float>& head, int position, std::vector<double>& want,
-            std::vector<double>& magnitude) const {
-    want.assign(head.begin(), head.end());
-    magnitude.assign(head.size(), 0);
-    const bool half_split = spec_.params[1] != 0;
-    for (int i = 0; i < dims_ / 2; ++i) {
-      const auto a = static_cast<std::size_t>(half_split ? i : 2 * i);
-      const auto b = static_cast<std::size_t>(half_split ? i + dims_ / 2 : 2 * i + 1);
-      const double angle = position * frequencies_[static_cast<std::size_t>(i)];
-      const double x0 = head[a], x1 = head[b];
-      want[a] = x0 * std::cos(angle) - x1 * std::sin(angle);
-      want[b] = x0 * std::sin(angle) + x1 * std::cos(angle);
-      magnitude[a] = magnitude[b] = std::abs(x0) + std::abs(x1);
+  TensorView CacheView(const void* data, DataType type) const {
+    return {const_cast<void*>(data),
+            {head_dim_, shape_.kv_heads, shape_.context, shape_.slots},
+            {1, cache_head_, cache_position_, cache_slot_},
+            type};
+  }
+
+  /// Heads turned by the oracle of the room, in f64, laid out as `heads`. Rows that are to be left
+  /// alone turn by nothing.
+  std::vector<double> Turned(const Heads& heads) const {
+    std::vector<double> turned(static_cast<std::size_t>(heads.rows * heads.row_stride));
+    if (heads.heads == 0) return turned;
+    std::vector<std::int32_t> positions(positions_.begin(), positions_.end());
+    for (std::size_t row = 0; row < positions.size(); ++row) {
+      if (LeftAlone(static_cast<int>(row))) positions[row] = 0;
     }
+    rope::Args args;
+    args.qk = heads.View(heads.bytes.data());
+    args.out = heads.View(turned.data());
+    args.out.dtype = DataType::kF64;
+    args.positions =
+        Contiguous(positions.data(), DataType::kI32, {std::int64_t{shape_.rows}, 1, 1, 1});
+    args.params = params_;
+    Must(rope::Reference(args), "the oracle of rope");
+    return turned;
+  }
+
+  /// The rows of `values` (laid out as `heads`) that have a place, put there by the oracle of the
+  /// scatter; the rest of the cache is NaN.
+  std::vector<std::byte> Scattered(const Heads& heads, const void* values, DataType type,
+                                   DataType cache_type) const {
+    std::vector<std::byte> cache(BytesOf(cache_type, cache_slot_ * shape_.slots), std::byte{0xff});
+    for (int row = 0; row < shape_.rows; ++row) {
+      if (heads.heads == 0 || LeftAlone(row)) continue;
+      const auto i = static_cast<std::size_t>(row);
+      std::int32_t position = positions_[i], slot = slots_[i];
+      kv_scatter::Args args;
+      args.x =
+          heads.View(static_cast<const std::byte*>(values) + BytesOf(type, row * heads.row_stride));
+      args.x.dtype = type;
+      args.x.shape[2] = 1;
+      args.cache = CacheView(cache.data(), cache_type);
+      args.positions = Contiguous(&position, DataType::kI32, {1, 1, 1, 1});
+      args.slots = Contiguous(&slot, DataType::kI32, {1, 1, 1, 1});
+      Must(kv_scatter::Reference(args), "the oracle of the scatter");
+    }
+    return cache;
+  }
+
+  /// Magnitudes that were added up to element i of a turned head.
+  double Magnitude(const std::vector<double>& head, std::size_t i) const {
+    const auto dims = static_cast<std::size_t>(dims_);
+    if (i >= dims) return 0;
+    const std::size_t partner = params_.mode == RopeMode::kInterleaved ? i ^ 1
+                                : i < dims / 2                         ? i + dims / 2
+                                                                       : i - dims / 2;
+    return std::abs(head[i]) + std::abs(head[partner]);
   }
 
   void CompareAll(const std::vector<std::byte>& q, const std::vector<std::byte> (&caches)[2],
@@ -258,15 +295,16 @@ class Rope {
     // What must be in memory at the end where that is known to the bit; elsewhere what is there.
     std::vector<std::byte> want_q =
         shape_.in_place ? q_.bytes : std::vector<std::byte>(q.size(), std::byte{0xff});
-    std::vector<std::byte> want_caches[2];
-    for (auto& want : want_caches) want.assign(caches[0].size(), std::byte{0xff});
-    std::vector<double> want, magnitude, got(static_cast<std::size_t>(head_dim_));
+    std::vector<std::byte> want_k(caches[0].size(), std::byte{0xff});
+    const std::vector<double> turned_q = Turned(q_), turned_k = Turned(k_);
+    std::vector<double> got(static_cast<std::size_t>(head_dim_));
     const auto compare = [&](Comparison& with, DataType type, const std::vector<std::byte>& bytes,
-                             std::vector<std::byte>& known, std::int64_t at, int row) {
+                             std::vector<std::byte>& known, std::int64_t at,
+                             const std::vector<double>& head, const double* want, int row) {
       const std::size_t byte = BytesOf(type, at);
       Must(DecodeRow(type, bytes.data() + byte, head_dim_, got.data()), "decode");
       for (std::size_t i = 0; i < got.size(); ++i) {
-        with.Add(got[i], want[i], magnitude[i], row, static_cast<std::int64_t>(i));
+        with.Add(got[i], want[i], Magnitude(head, i), row, static_cast<std::int64_t>(i));
       }
       std::memcpy(known.data() + byte, bytes.data() + byte, BytesOf(type, head_dim_));
     };
@@ -274,42 +312,38 @@ class Rope {
       if (LeftAlone(row)) continue;
       const int position = positions_[static_cast<std::size_t>(row)];
       for (int head = 0; head < shape_.heads; ++head) {
-        Turn(q_.Head(row, head), position, want, magnitude);
-        compare(of_q, spec_.type_d, q, want_q, q_.At(row, head), row);
+        compare(of_q, spec_.type_d, q, want_q, q_.At(row, head), q_.Head(row, head),
+                turned_q.data() + q_.At(row, head), row);
       }
       for (int head = 0; head < shape_.kv_heads; ++head) {
         const std::int64_t at = head * cache_head_ + position * cache_position_ +
                                 slots_[static_cast<std::size_t>(row)] * cache_slot_;
-        Turn(k_.Head(row, head), position, want, magnitude);
-        compare(of_k, spec_.type_c, caches[0], want_caches[0], at, row);
-        // v is converted and nothing else: its bits are determined.
-        const std::vector<float> v = v_.Head(row, head);
-        Must(EncodeRow(spec_.type_c, v.data(), head_dim_,
-                       want_caches[1].data() + BytesOf(spec_.type_c, at)),
-             "encode");
+        compare(of_k, spec_.type_c, caches[0], want_k, at, k_.Head(row, head),
+                turned_k.data() + k_.At(row, head), row);
       }
     }
     Finish(shape_.heads > 0 ? of_q : of_k, report);
     if (shape_.heads > 0 && shape_.kv_heads > 0 && !of_k.Trouble().empty()) {
-      report.trouble += " k: " + of_k.Trouble();
+      report.Blame("k: " + of_k.Trouble());
     }
     const auto same = [&](const char* what, const std::vector<std::byte>& wanted,
                           const std::vector<std::byte>& bytes) {
       const auto at = std::mismatch(wanted.begin(), wanted.end(), bytes.begin());
       if (at.first == wanted.end() || !report.trouble.empty()) return;
-      report.trouble =
-          Format("{}: byte {} is wrong, or was not to be written", what, at.first - wanted.begin());
+      report.Blame(Format("{}: byte {} is wrong, or was not to be written", what,
+                          at.first - wanted.begin()));
     };
     same("q", want_q, q);
-    same("k cache", want_caches[0], caches[0]);
-    same("v cache", want_caches[1], caches[1]);
+    same("k cache", want_k, caches[0]);
+    // v is converted and nothing else: its bits are determined.
+    same("v cache", Scattered(v_, v_.bytes.data(), spec_.type_a, spec_.type_c), caches[1]);
   }
 
   const KernelSpec& spec_;
   Shape shape_;
   int head_dim_, dims_;
   Heads q_, k_, v_;
-  std::vector<double> frequencies_;
+  RopeParams params_;
   std::vector<int> positions_, slots_;
   int fault_ = 0;
   std::int64_t cache_head_ = 0, cache_position_ = 0, cache_slot_ = 0;

@@ -44,13 +44,14 @@ int main(int argc, char** argv) {
     const auto kernel = (*store)->Compile(*spec);
     if (!kernel) return Complain(kernel.error());
     const tilewright::ArtifactData& artifact = **kernel;
+    const auto spills = artifact.resources.SpillBytes();
     std::printf(
-        "%s\n  %u threads, %u registers, %u bytes of shared memory, %u spilled; cubin of "
+        "%s\n  %u threads, %u registers, %u bytes of shared memory, %s bytes spilled; cubin of "
         "%zu bytes by %s\n",
         name.c_str(), artifact.launch.threads, artifact.resources.registers,
         artifact.resources.static_smem_bytes + artifact.launch.dynamic_smem_bytes,
-        artifact.resources.spill_store_bytes + artifact.resources.spill_load_bytes,
-        artifact.cubin.size(), artifact.compiler.ToString().c_str());
+        spills ? std::to_string(*spills).c_str() : "an unknown number of", artifact.cubin.size(),
+        artifact.compiler.ToString().c_str());
   }
   std::printf("%zu kernels, %llu compiled\n", names.size(),
               static_cast<unsigned long long>((*store)->process_counters().compiles));

@@ -14,7 +14,7 @@
 namespace tilewright {
 
 /// A compiled kernel with everything there is to know of it. Immutable; shared by handles. The
-/// views point into the artifact (or the mapped file it came from) and live as long as it.
+/// views point into the artifact (or the bundle it came from) and live as long as it.
 struct ArtifactData {
   KernelSpec spec;
   ArtifactKey request;

@@ -31,10 +31,11 @@ struct KeyRecord {
 
 /// The request record: schema, family and its revision, the fields of the spec, digests of the
 /// source and of every header it reaches under their virtual names, options, architecture, launch
-/// ABI. Nothing of this machine, process or moment. Pure; about 2 us, since source digests are
-/// made once per family and kept by `KernelSources`. Any thread.
-/// Errors: kInvalidArgument for a spec of another family or with a value that no type names, a
-/// family that `sources` does not have, or an option that is not allowed, each by name.
+/// ABI, launch shape and resource limits. Nothing of this machine, process or moment. Pure; about 2
+/// us, since source digests are made once per family and kept by `KernelSources`. Any thread.
+/// Errors: kInvalidArgument for a spec of another family, with a value that no type names, or that
+/// the family's `check` refuses (in its words), for a family that `sources` does not have, or an
+/// option that is not allowed, each by name.
 class KernelSources;
 Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& family,
                                     const KernelSources& sources);

@@ -89,8 +89,13 @@ struct ArtifactStoreOptions {
   /// Files, newest first: asked in this order. Each must open: one that was named and is not there,
   /// damaged at its head or not signed as demanded is an error of Open.
   std::vector<std::string> bundles;
-  std::vector<std::string> site_dirs;  ///< stores of somebody else, read only
-  std::string shared_dir;              ///< a store on another mount, read and written; "": none
+  /// Stores of somebody else, read only. Naming one is trusting its owner, and nobody else: one
+  /// that others may write, or could replace since they may write a folder above it, is not used,
+  /// with a warning; nothing of it is served or copied.
+  std::vector<std::string> site_dirs;
+  /// Site folders, and folders above them, may also be writable by their group.
+  bool site_by_group = false;
+  std::string shared_dir;  ///< a store on another mount, read and written; "": none
   /// shared_dir is believed although it belongs to another user or its group may write it. Whoever
   /// may write it then decides what this process runs on the GPU: digests find damage, not malice.
   /// It must be there and not be writable by everybody; entries are added to it, never removed.
@@ -99,8 +104,9 @@ struct ArtifactStoreOptions {
   /// Serve no artifact without PTX or source (bundles may leave them out), from whatever layer:
   /// what the compiler makes instead also replaces it in the folders. For making bundles.
   bool whole_artifacts = false;
-  std::uint64_t max_bytes = std::uint64_t{2} << 30;  ///< of the user's folder; 0: no cap
-  std::uint64_t max_entries = 20000;                 ///< likewise
+  /// Caps of the user's folder, on entries and on what was set aside as damaged; 0: none.
+  std::uint64_t max_bytes = std::uint64_t{2} << 30;
+  std::uint64_t max_entries = 20000;
   std::int64_t negative_ttl_s = 24 * 3600;  ///< of refusals of the compiler; 0: none is kept
   std::int64_t lock_wait_ms = 120000;       ///< for another process that compiles the same kernel
   int compile_threads = 0;  ///< 0: the smaller of DefaultThreads() and what memory allows
@@ -109,7 +115,7 @@ struct ArtifactStoreOptions {
   /// Instead of NVRTC; for other compilers and tests.
   std::shared_ptr<const KernelCompiler> compiler;
   Bundle::OpenOptions bundle_options;
-  /// What artifacts must run on; default: not compared. launch_abi is the families' affair.
+  /// What artifacts must run on; default: not compared. launch_abi comes from the families.
   BundleNeeds device;
   std::string missing_list;  ///< where strict mode notes what is missing; "": root + "/missing.txt"
 };
@@ -117,9 +123,9 @@ struct ArtifactStoreOptions {
 struct StoreEnvironment;  // of tests: src/artifact/store/store_impl.h
 
 /// Compiled kernels, each compiled at most once: asked for by spec, found in memory, in bundles, in
-/// the user's folder, in site folders, in a shared folder, or compiled. All functions from any
-/// number of threads and processes at the same time. Trouble with a layer (unreadable, full,
-/// foreign) makes it poorer, is told once in warnings(), and is never an error.
+/// the user's folder, in site folders, in a shared folder, or compiled. All functions may be called
+/// from any number of threads and processes at the same time. A layer that fails (unreadable, full,
+/// not to be trusted) is skipped; this is reported once in warnings(), and is never an error.
 ///
 /// Nothing is loaded before it is needed: a store whose bundles hold everything never looks for a
 /// compiler.
@@ -129,8 +135,8 @@ struct StoreEnvironment;  // of tests: src/artifact/store/store_impl.h
 class ArtifactStore {
  public:
   /// Keeps its own copy of `families`. Relative paths are of the working directory of this moment.
-  /// Errors: kInvalidArgument for families without sources, a mode that is none, or a bundle or
-  /// list that was named and cannot be used at all.
+  /// Errors: kInvalidArgument for families without sources, an invalid mode, or a bundle or list
+  /// that was named and cannot be used at all.
   static Result<std::unique_ptr<ArtifactStore>> Open(const KernelFamilies& families,
                                                      ArtifactStoreOptions options);
   /// Waits for compilations of other threads that were started through this object.
@@ -191,14 +197,16 @@ class ArtifactStore {
   /// Every entry of every layer but memory, read whole and checked, since it tells of each whether
   /// it is sound: about 0.2 ms for one of 60 KB. Nothing is stamped or moved away.
   std::vector<EntryInfo> List() const;
-  /// The bytes of an entry that List told of, checked as when it is used (owner, mode, digests, its
-  /// key), for Import elsewhere: of a bundle's entry EncodeArtifact of what it holds. kNotFound
+  /// The bytes of an entry that List returned, checked as when it is used (owner, mode, digests,
+  /// its key), for Import elsewhere: of a bundle's entry EncodeArtifact of what it holds. kNotFound
   /// where it is gone by now; kCorrupt and kUnsupported as DecodeArtifact; kIo where it cannot be
   /// read; kInvalidArgument for a refusal, and for what is no entry of this store.
   Result<std::string> ReadEntry(const EntryInfo& entry) const;
 
   struct Totals {
-    std::uint64_t entries = 0, bytes = 0, negative = 0, quarantined = 0;
+    std::uint64_t entries = 0, bytes = 0;
+    std::uint64_t negative = 0;
+    std::uint64_t quarantined = 0;  ///< damaged files set aside; they count against the caps, too
   };
   /// Of the user's folder.
   Totals GetTotals() const;
@@ -208,7 +216,9 @@ class ArtifactStore {
     std::vector<std::string> troubles;  ///< one line a damaged entry, which was quarantined
     std::uint64_t recompiled = 0;       ///< compiled again and compared
     std::uint64_t differ = 0;           ///< of these: other bytes; a line of `troubles` each
-    std::uint64_t not_ours = 0;  ///< sound, of other sources or another compiler: not compared
+    /// Not compared: of other sources or another compiler, or in the format or key schema of
+    /// another version, which shares the folder.
+    std::uint64_t not_ours = 0;
     /// Would have been compiled again, but there was no compiler, no memory, ... (an error of
     /// Compile), of which `why_not` is the first. Not troubles: nothing is known against them.
     std::uint64_t not_recompiled = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,17 +34,23 @@ struct CompilerIdentity {
   }
 };
 
-/// What the compiler reported, all of one thread or one CTA.
+/// What the compiler reported, all of one thread or one CTA. Spills are known only where its words
+/// were understood or the machine code rules them out: what is not known is never taken for 0.
 struct ResourceUsage {
   std::uint32_t registers = 0;
   std::uint32_t static_smem_bytes = 0;
-  std::uint32_t constant_bytes = 0;     ///< parameters included
-  std::uint32_t stack_bytes = 0;        ///< with everything it calls
-  std::uint32_t spill_store_bytes = 0;  ///< with the functions that were not inlined
-  std::uint32_t spill_load_bytes = 0;
+  std::uint32_t constant_bytes = 0;                ///< parameters included
+  std::uint32_t stack_bytes = 0;                   ///< with everything it calls
+  std::optional<std::uint32_t> spill_store_bytes;  ///< with the functions that were not inlined
+  std::optional<std::uint32_t> spill_load_bytes;
   std::uint32_t barriers = 0;
 
   auto operator<=>(const ResourceUsage&) const = default;
+  /// Stores plus loads; nullopt where either is unknown.
+  std::optional<std::uint64_t> SpillBytes() const {
+    if (!spill_store_bytes || !spill_load_bytes) return std::nullopt;
+    return std::uint64_t{*spill_store_bytes} + *spill_load_bytes;
+  }
 };
 
 /// One translation unit to compile.

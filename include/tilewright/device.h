@@ -1,90 +1,143 @@
 #pragma once
 
-#include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
+#include <memory>
+#include <span>
+#include <utility>
 
+#include "tilewright/device_spec.h"
 #include "tilewright/executor.h"
 #include "tilewright/result.h"
 
 namespace tilewright {
 
-enum class DeviceKind : std::uint8_t { kCpu, kCuda };
-
-/// Instruction-set levels of the CPU device, each containing those before it. kAvx512 means F, BW,
-/// DQ, VL and CD; VNNI and BF16 are separate feature bits that come with it where the processor has
-/// them.
-enum class Isa : std::uint8_t { kScalar, kAvx2, kAvx512, kAmx };
-std::string_view IsaName(Isa isa);
-
-/// Feature bits a kernel may require (KernelDesc::features). A bit is set only if CPUID has it
-/// *and* XCR0 saves its registers.
-enum Feature : std::uint32_t {
-  kFeatureAvx2 = 1u << 0,  ///< AVX2, FMA, F16C, BMI2
-  kFeatureAvx512 = 1u << 1,
-  kFeatureAvx512Vnni = 1u << 2,
-  kFeatureAvx512Bf16 = 1u << 3,
-  kFeatureAmxTile = 1u << 4,
-  kFeatureAmxInt8 = 1u << 5,
-  kFeatureAmxBf16 = 1u << 6,
-};
-
-/// A device as a value: every decision is a function of this, so a decision for a machine that is
-/// not here can be made and tested anywhere. Sizes in bytes, rates in GB/s (1e9) and GFLOP/s.
-/// Fields of the other kind stay zero.
-struct DeviceSpec {
-  DeviceKind kind = DeviceKind::kCpu;
-  std::string name;  ///< processor or board name as the system reports it
-  std::uint32_t features = 0;
-  Isa isa = Isa::kScalar;  ///< highest level in `features` after the cap of TILEWRIGHT_ISA
-  int cores = 1;           ///< threads this process may use
-  std::int64_t l1d_bytes = 32 << 10;
-  std::int64_t l2_bytes = 1 << 20;
-  std::int64_t llc_bytes =
-      8 << 20;            ///< last-level cache as reported; a virtual machine may not get all of it
-  double read_gb_s = 12;  ///< memory read bandwidth with all threads (calibrated, or this default)
-  double f32_gflop_s = 50;     ///< f32 FMA rate of one thread
-  double i8_gop_s = 100;       ///< int8 dot-product rate of one thread
-  int compute_capability = 0;  ///< CUDA: major * 10 + minor
-  int sm_count = 0;
-  std::int64_t smem_bytes = 0;  ///< CUDA: opt-in shared memory of a block
-  std::string driver;           ///< CUDA: driver version
-  std::string amx_refusal;  ///< CPU: why the system does not let us use an AMX unit that is there;
-                            ///< not part of the class
-
-  /// Device class for the key of a record: everything a measurement depends on, nothing that varies
-  /// between identical machines. Example: "cpu/AMD EPYC 9R14/avx512+vnni+bf16/2 threads/l2
-  /// 1024K/llc 32768K".
-  std::string ClassId() const;
-  bool Has(std::uint32_t wanted) const { return (features & wanted) == wanted; }
-};
-
-/// The CPU this runs on. TILEWRIGHT_ISA=scalar|avx2|avx512|amx caps the level; a word that is none
-/// of these, or a level that this processor lacks, is ErrorCode::kUnavailable with a message naming
-/// both. Reads CPUID, XCR0, affinity and sysfs; about 1 ms.
-Result<DeviceSpec> DetectCpu();
-
-/// As DetectCpu without looking at the environment: `cap` limits the level.
-DeviceSpec DetectCpuCappedAt(Isa cap);
-
-/// Last-level cache that this process really gets, by timing dependent sweeps over growing sets:
-/// the largest of three attempts, since others on the machine only ever take away (about 0.3 s);
-/// never more than reported, never less than the L2. The cold policy of the tuner rotates weights
-/// over at least three times this.
-std::int64_t MeasureLlcBytes(Executor& executor);
-
-/// Sustained read bandwidth in GB/s over a set far beyond the caches, all workers of `executor`
-/// (about 100 ms).
-double MeasureReadBandwidth(Executor& executor);
-
 /// Ordered execution on a device. For the CPU: the executor that the kernels of this call may use.
-/// For CUDA: also the driver's stream. A value; the executor must outlive every call made with it.
+/// For the others: also the device's own stream. A value; what it refers to must outlive every call
+/// made with it.
 struct Stream {
   Executor* executor = nullptr;  ///< nullptr means SerialExecutor()
-  void* native = nullptr;        ///< CUstream
+  void* native = nullptr;        ///< CUstream, or a stream of the fake device
 
   Executor& exec() const { return executor != nullptr ? *executor : SerialExecutor(); }
 };
+
+class Device;
+
+/// Memory of a device, or pinned memory of the host: owned, movable, freed with the object. The
+/// device must outlive it.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(Device& device, void* data, std::size_t size, bool staging)
+      : device_(&device), data_(data), size_(size), staging_(staging) {}
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+  ~DeviceMemory();
+
+  void* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool staging_ = false;
+};
+
+/// A stream of a device. Destroying it waits for the work that was given to it.
+class DeviceStream {
+ public:
+  virtual ~DeviceStream() = default;
+  virtual Stream stream() const = 0;
+};
+
+/// A point in a stream's work that other streams, and the host, can wait for.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+};
+
+/// A compiled module that was loaded into a device. Its functions live as long as it does.
+class DeviceModule {
+ public:
+  virtual ~DeviceModule() = default;
+  /// The handle of a function by its symbol; kNotFound names it.
+  virtual Result<void*> Function(const char* name) const = 0;
+};
+
+/// A device that runs kernels: it owns memory, streams, events and loaded modules. Nothing above
+/// this interface assumes that the host can touch device memory, or that work is done when a call
+/// returns: Upload, Fill, Download and every kernel launch are ordered within their stream and
+/// complete by Synchronize or WaitOnHost at the latest.
+///
+/// Members may be called from many threads; the work of one stream is given by one thread at a
+/// time.
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// What decisions are made by.
+  virtual const DeviceSpec& spec() const = 0;
+  /// True where device addresses are host addresses and work is done when a call returns, so that
+  /// copies may be left out.
+  virtual bool host_accessible() const = 0;
+
+  /// At least `bytes` of device memory, 64-byte aligned, contents undefined; an empty object for
+  /// 0 bytes. kOutOfMemory tells how much was asked for.
+  virtual Result<DeviceMemory> Allocate(std::size_t bytes) = 0;
+  /// Host memory that the device can copy from and to without a detour ("pinned").
+  virtual Result<DeviceMemory> AllocateStaging(std::size_t bytes) = 0;
+
+  /// Copies host memory into device memory. `from` must stay as it is until the stream has come
+  /// there.
+  virtual Status Upload(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  /// Copies device memory into host memory; `to` holds it once the stream has come there.
+  virtual Status Download(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  /// Copies within the device. The ranges do not overlap.
+  virtual Status Copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
+  /// Sets every byte to `value`.
+  virtual Status Fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) = 0;
+
+  /// The stream for work that needs no other; ordered like any.
+  virtual Stream default_stream() = 0;
+  virtual Result<std::unique_ptr<DeviceStream>> CreateStream() = 0;
+  virtual Result<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
+  /// `event` happens when the work given to `stream` so far is done.
+  virtual Status Record(DeviceEvent& event, Stream stream) = 0;
+  /// What is given to `stream` from now on waits for the last Record of `event`; an event that was
+  /// never recorded holds nobody up.
+  virtual Status Wait(Stream stream, const DeviceEvent& event) = 0;
+  virtual Status WaitOnHost(const DeviceEvent& event) = 0;
+  /// Returns when the work given to `stream` is done; its first error, if it had one.
+  virtual Status Synchronize(Stream stream) = 0;
+
+  /// Loads a compiled image (a cubin). The default is kUnsupported: the device runs no such code.
+  virtual Result<std::unique_ptr<DeviceModule>> LoadModule(std::span<const std::byte> image);
+
+ private:
+  friend class DeviceMemory;
+  virtual void Free(void* data, std::size_t bytes) = 0;
+  virtual void FreeStaging(void* data, std::size_t bytes) = 0;
+};
+
+struct CpuDeviceOptions {
+  Executor* executor = nullptr;    ///< of the default stream; nullptr: SerialExecutor()
+  Allocator* allocator = nullptr;  ///< nullptr: DefaultAllocator()
+};
+/// The CPU as a device: memory is the host's, every call is done when it returns. `spec` is
+/// DetectCpu's, or any other that the kernels shall be chosen by.
+std::unique_ptr<Device> MakeCpuDevice(DeviceSpec spec, const CpuDeviceOptions& options = {});
+
+/// The CPU this runs on, with the calling thread as executor. Detected once, at the first call.
+Device& HostDevice();
 
 }  // namespace tilewright

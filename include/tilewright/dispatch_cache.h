@@ -9,19 +9,23 @@
 #include <vector>
 
 #include "tilewright/gemm.h"
+#include "tilewright/records.h"
+#include "tilewright/stages.h"
 
 namespace tilewright {
 
 /// What the last Import did, entry by entry.
 struct ImportReport {
-  int resolved = 0;        ///< entries that name a live kernel and were taken or were already there
+  int resolved = 0;  ///< entries that name a live kernel and now stand, stood already, or are as
+                     ///< good as what stands
   int unknown_kernel = 0;  ///< kept aside: neither served nor counted, exported again
   int stale =
       0;  ///< kernel is live but changed (fingerprint), or refuses the problem now: kept aside too
-  int foreign =
-      0;  ///< measured on another device class, or written by a later version: kept aside too
+  int foreign = 0;  ///< measured on another device class or under another policy, or written by a
+                    ///< later version: kept aside too
   int corrupt = 0;  ///< lines that do not parse or fail their checksum: skipped
-  int worse = 0;    ///< an entry with better evidence stood already
+  int worse = 0;  ///< slower than what stood already or came in the same import, or never measured
+                  ///< where that was
   std::vector<std::string>
       messages;  ///< one line for each kind of trouble, with the first line number
 };
@@ -38,33 +42,31 @@ struct ImportReport {
 /// infeasible costs the words of its rejection); they may run from any number of threads as long as
 /// none calls Insert or Import. A lookup is one hash of the problem, one probe and a binary search
 /// over the batch sizes.
-class DispatchCache {
+class DispatchCache final : public TunedSpecs<GemmOp> {
  public:
   /// `device` is the class the times belong to (DeviceSpec::ClassId()); entries of another class
-  /// are not served. Empty: not stated, matches only files exported without one.
-  explicit DispatchCache(std::vector<Kernel*> kernels, std::string device = {});
-  ~DispatchCache();
+  /// are not served. Empty: not stated, matches only files exported without one. `policy` is what
+  /// they were measured under; entries of the other are not served.
+  explicit DispatchCache(std::vector<Kernel*> kernels, std::string device = {},
+                         MeasurePolicy policy = MeasurePolicy::kCold);
+  ~DispatchCache() override;
   DispatchCache(DispatchCache&&) noexcept;
   DispatchCache& operator=(DispatchCache&&) noexcept;
 
-  std::optional<LaunchSpec> Find(const GemmDesc& desc) const;  ///< exact
+  std::optional<LaunchSpec> Find(const GemmDesc& desc) const override;  ///< exact
   std::optional<LaunchSpec> LowerBound(
       const GemmDesc& desc) const;  ///< smallest tuned batch >= the requested one
   std::optional<LaunchSpec> FloorBound(
       const GemmDesc& desc) const;  ///< largest tuned batch <= the requested one
 
   /// As LowerBound and FloorBound, and tells the batch size that was measured.
-  struct Hit {
-    LaunchSpec spec;
-    std::int32_t batch = 0;
-  };
-  std::optional<Hit> LowerBoundHit(const GemmDesc& desc) const;
-  std::optional<Hit> FloorBoundHit(const GemmDesc& desc) const;
+  std::optional<Hit> LowerBoundHit(const GemmDesc& desc) const override;
+  std::optional<Hit> FloorBoundHit(const GemmDesc& desc) const override;
 
   /// False where an entry with better evidence (a measured, faster one) stands, where the kernel is
   /// not one of this cache's, and for whatever Import would refuse: a problem that Validate or the
   /// kernel refuses, swizzle outside 0..30, splits outside 1..4096, a measured time that is
-  /// negative or not finite. A predicted time that is none counts as not predicted. A spec without
+  /// negative or not finite. An invalid predicted time counts as none. A spec without
   /// a measured time replaces nothing; where nothing stands it is taken as the caller's own
   /// decision (provenance pinned, never measured).
   bool Insert(const GemmDesc& desc, const LaunchSpec& spec);
@@ -76,10 +78,27 @@ class DispatchCache {
   /// written too, and not counted), or -1 when the stream failed. The same content gives the same
   /// bytes.
   int Export(std::ostream& out) const;
-  /// Returns the entries resolved to a live kernel; last_import() details the rest. Never throws on
-  /// any input.
+  /// Takes of each problem the least measured time; equal times, and entries never measured, fall
+  /// to the first kernel name, then the first launch parameters as numbers: the order of lines and
+  /// files does not matter. Returns the entries resolved to a live kernel; last_import() details
+  /// the rest. Never throws on any input.
   int Import(std::istream& in);
   const ImportReport& last_import() const;
+
+  /// A cache over `records` of `scope` that reads what concerns a family of problems when it is
+  /// first asked for one of them: one pass over the file here, below a microsecond a row, and then
+  /// only what is needed, each row checked. The entries are those that BuildCache makes of all
+  /// records; of what was appended later it knows nothing. `records` and `registry` must outlive
+  /// it.
+  ///
+  /// Find and the bounds take a lock, and the first of a family reads a file. size, ForEach, Export
+  /// and Erase are about what was read so far.
+  static DispatchCache Over(const Records& records, const Registry& registry,
+                            const RecordScope& scope);
+  /// The kernels that failed, by `Over`'s records; empty for other caches.
+  const Quarantine& quarantine() const;
+  /// The records behind the entries of a problem's family; empty for other caches.
+  std::vector<Record> RecordsOf(const GemmDesc& desc) const;
 
   /// Entries served.
   std::size_t size() const;

@@ -10,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tilewright/kernel.h"
+#include "tilewright/operation.h"
 #include "tilewright/result.h"
+#include "tilewright/tensor_op.h"
 #include "tilewright/types.h"
 
 namespace tilewright {
@@ -36,12 +37,6 @@ struct Quant {
   auto operator<=>(const Quant&) const = default;
 };
 
-/// Layout of a packed operand. Values below 0x8000 belong to Tilewright (names in PackName), the
-/// rest to the user's kernels.
-using Pack = std::uint16_t;
-constexpr Pack kPackPlain = 0;
-constexpr Pack kPackAny =
-    0xffff;  ///< in a problem: the weights may still be packed as the chosen kernel likes
 std::string PackName(Pack pack);  ///< "plain", "any", a name of the table in ops/gemm/base/packs.h,
                                   ///< or "pack<number>"
 
@@ -62,10 +57,6 @@ enum class Scaling : std::uint8_t {
 
 /// Which dimension is the number of tokens, the one that varies from call to call.
 enum class BatchDim : std::uint8_t { kM = 0, kN = 1 };
-
-/// How far a kernel may round the activations on the way into its multiplier. kAuto allows int8
-/// blocks for quantised weights and bf16 for bf16 weights: what every peer does by default.
-enum class Precision : std::uint8_t { kAuto, kF32, kBF16, kI8 };
 
 /// A GEMM problem: the key of every cache and record. Every field that feasibility or launch reads
 /// is here; the one list of fields is ForEachField below. No pointers, no padding.
@@ -152,10 +143,10 @@ struct StridedPtr {
   std::int64_t ld = 0;
 };
 
-/// Pointers and layouts of one call. Scales: U is row-major [m][k / group_a]; V is row-major [k /
-/// group_b][n] for QuantType::kK and [k / group_b][n / group_b rounded up] for kB. For u4 each
-/// element of V is a pair (scale, zero): value = scale * (q - zero). D may equal C. With beta == 0,
-/// C is not read and may be nullptr. Nothing else may overlap.
+/// Pointers and layouts of one call. Scales are row-major, ld in elements (0: dense): U [m][k /
+/// group_a]; V [k / group_b][n] for kK, [k / group_b][n / group_b rounded up] for kB. With u4 an
+/// element of V is a pair (scale, zero), which ld counts once: value = scale * (q - zero). D may
+/// equal C. With beta == 0, C is not read and may be nullptr. Nothing else may overlap.
 struct GemmArgs {
   float alpha = 1.0f, beta = 0.0f;
   const void* a = nullptr;
@@ -165,6 +156,7 @@ struct GemmArgs {
   const void* c = nullptr;
   void* d = nullptr;
   MatrixLayout a_layout, u_layout, b_layout, v_layout, c_layout, d_layout;
+  Epilogue epilogue = Epilogue::kNone;  ///< what DescOf puts into the problem; a plan has its own
 };
 
 /// What the caller wants beyond the operands.
@@ -177,26 +169,9 @@ struct Operation {
   Guarantee guarantee = Guarantee::kFastest;
 };
 
-/// Scratch memory of a launch. Two threads may run one plan with two workspaces. Buffers may be
-/// larger than needed.
-struct Workspace {
-  void* barriers = nullptr;
-  std::size_t barriers_size = 0;
-  void* partials = nullptr;  ///< f32 split-K partials, quantised activations: 64-byte aligned
-  std::size_t partials_size = 0;
-  void* tensormaps = nullptr;
-  std::size_t tensormaps_size = 0;
-  int* flags = nullptr;
-};
-
 struct GemmShape {
   std::int32_t m = 0, n = 0, k = 0, num = 1;
 };
-
-template <class E>
-constexpr std::uint32_t Bit(E value) {
-  return 1u << static_cast<unsigned>(value);
-}
 
 /// What a kernel computes: sets as bit masks over the enums (Bit(DataType::kF32) | ...).
 struct KernelDesc {
@@ -219,30 +194,38 @@ struct KernelDesc {
 };
 
 class Kernel;
+using LaunchSpec = BasicLaunchSpec<Kernel>;
 
-/// A kernel with its launch parameters: what the tuner measures and the cache stores.
-struct LaunchSpec {
-  Kernel* kernel = nullptr;
-  std::int32_t swizzle = 0;  ///< log2 of the traversal tile
-  std::int32_t splits = 1;
-  float measured_us = 0;  ///< median; 0 = never measured
-  float predicted_us = 0;
+/// GEMM as an operation.
+struct GemmOp {
+  using Desc = GemmDesc;
+  using Args = GemmArgs;
+  using KernelType = Kernel;
+  using Spec = LaunchSpec;
+  static constexpr std::string_view kName = "gemm";
 
-  bool operator==(const LaunchSpec& o) const {
-    return kernel == o.kernel && swizzle == o.swizzle && splits == o.splits;
-  }
+  static std::span<const NodeRule> NodeRules();
+  static GemmArgs ArgsOf(const NodeView& node);
 };
 
+/// The problem of a dense call: sizes, types, orders, packs and epilogue from the layouts, scaling
+/// from alpha and beta. Quantisation beside the operands and groups are not seen here: Validate
+/// with an Operation looks at those.
+Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms);
+
 /// One GEMM implementation on one device.
-class Kernel : public KernelBase {
+class Kernel : public OpKernel<GemmOp> {
  public:
-  Kernel(KernelInfo info, KernelDesc desc) : KernelBase(std::move(info)), desc_(desc) {}
+  Kernel(KernelInfo info, KernelDesc desc) : OpKernel(std::move(info)), desc_(desc) {}
   const KernelDesc& desc() const { return desc_; }
 
-  /// nullopt when Launch will take this problem, exactly; else the first reason for no. The base
-  /// compares every field of the problem with desc(); override to add to it, calling the base
-  /// first. A problem with pack_b == kPackAny stands for "packed as this kernel wants".
-  virtual std::optional<Rejection> IsFeasible(const GemmDesc& problem) const;
+  /// The base compares every field of the problem with desc(); override to add to it, calling the
+  /// base first. A problem with pack_b == kPackAny stands for "packed as this kernel wants".
+  std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
+
+  /// Every swizzle up to GetMaxSwizzle with each of some split counts up to GetMaxSplits.
+  std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                const LaunchLimits& limits) const override;
 
   /// Largest swizzle (log2) that changes the traversal of `shape`.
   virtual int GetMaxSwizzle(const GemmShape& shape) const;
@@ -252,12 +235,10 @@ class Kernel : public KernelBase {
   virtual int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
                            std::size_t partials_size) const;
 
-  /// Bytes of Workspace::partials that Launch needs for `problem` with `spec`.
+  /// Bytes of Workspace::partials that Launch needs for `problem` with `spec`; what WorkspaceFor
+  /// says unless that is overridden too.
   virtual std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const;
-
-  /// Analytic time in microseconds on `device`.
-  virtual double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
-                            const DeviceSpec& device) const = 0;
+  WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec) const override;
 
   /// Bytes of B packed as desc().pack_b; 0 when that is kPackPlain. `b` is the plain layout (rows
   /// k, cols n, column-major).
@@ -266,11 +247,8 @@ class Kernel : public KernelBase {
   /// Packs plain weights into `packed` (PackedBytes(b) bytes, 64-byte aligned). Done once, at load.
   virtual Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const;
 
-  /// Computes. Preconditions: IsFeasible on the args' problem said nothing, and the workspace holds
-  /// PartialsBytes. A spec with more splits or swizzle than the maxima is
-  /// ErrorCode::kInvalidArgument, never silently lowered. Allocates nothing, locks nothing.
-  virtual Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                        Stream stream) = 0;
+  // Launch: a spec with more splits or swizzle than the maxima is ErrorCode::kInvalidArgument,
+  // never silently lowered.
 
  protected:
   KernelDesc desc_;
@@ -291,18 +269,22 @@ struct ClusteringParam {
 std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs,
                                              const ClusteringParam& param);
 
-/// All GEMM kernels of a process. Build it once (MakeRegistry in tilewright.h, then Add your own),
-/// then share it read-only.
-class Registry {
- public:
-  /// Takes ownership. A second kernel of the same name is ErrorCode::kInvalidArgument.
-  Status Add(std::unique_ptr<Kernel> kernel);
-  std::span<Kernel* const> kernels() const { return view_; }
-  Kernel* Find(std::string_view name) const;  ///< nullptr when absent
+/// All GEMM kernels of a process.
+using Registry = OpRegistry<GemmOp>;
 
- private:
-  std::vector<std::unique_ptr<Kernel>> owned_;
-  std::vector<Kernel*> view_;
-};
+// The stages have a specialisation for GEMM (ops/gemm/base/gemm_op.h); declared here, so that nobody
+// instantiates the general template in its place.
+template <class Op>
+struct OpTraits;
+template <>
+struct OpTraits<GemmOp>;
+
+namespace gemm {
+using Op = GemmOp;
+using Desc = GemmDesc;
+using Args = GemmArgs;
+using Kernel = tilewright::Kernel;
+using Registry = tilewright::Registry;
+}  // namespace gemm
 
 }  // namespace tilewright

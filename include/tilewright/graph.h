@@ -10,68 +10,12 @@
 #include "tilewright/gemm.h"
 #include "tilewright/result.h"
 #include "tilewright/tensor.h"
+#include "tilewright/tensor_op.h"
 
 namespace tilewright {
 
-/// What a node computes. The first eight and kKvScatter are all that an unfused layer uses.
-enum class TensorOp : std::uint8_t {
-  kNone,     ///< a leaf: weight, input or KV cache
-  kMulMat,   ///< (x [k, m], w [k, n]) -> [n, m]; w may be quantised and packed
-  kRmsNorm,  ///< (x [hidden, m], weight [hidden]) -> [hidden, m]
-  kAdd,      ///< (a, b) -> a + b, equal shapes
-  kRope,  ///< (x [head_dim, heads, m], positions [m], frequency factors [rope_dims / 2] or none) ->
-          ///< as x
-  kAttention,  ///< (q [head_dim, heads, m], k cache, v cache, positions [m], slots [m]) ->
-               ///< [head_dim * heads, m]
-  kCopy,       ///< (x) -> x, converting the type
-  kMul,        ///< (a, b) -> a * b
-  kSilu,       ///< (x) -> x / (1 + exp(-x))
-  // Through DispatchExtra:
-  kKvScatter,  ///< (x [head_dim, kv_heads, m], cache, positions [m], slots [m]) -> the cache,
-               ///< written in place
-  kEmbedding,  ///< (table [hidden, rows], ids [m]) -> [hidden, m]: row ids[i] of the table
-  kMulMatAdd,  ///< fused kMulMat + kAdd: (x, w, residual [n, m]) -> [n, m]; may be in place on the
-               ///< residual
-  kMulMatSwiGlu,  ///< fused gate and up projection: (x, w [k, 2 * n], rows paired by kGatedBlock)
-                  ///< -> silu(gate) * up, [n, m]
-  kSwiGlu,        ///< fused kSilu + kMul: (gate, up) -> silu(gate) * up
-  kView,          ///< part of another tensor, no computation
-};
-std::string_view TensorOpName(TensorOp op);
-
 using NodeId = std::int32_t;
 constexpr NodeId kNoNode = -1;
-
-/// What a leaf is for; decides who owns the memory and whether it may be written.
-enum class LeafKind : std::uint8_t { kNotLeaf, kWeight, kInput, kCache };
-
-enum class RopeMode : std::uint8_t {
-  kInterleaved,  ///< pairs (2i, 2i + 1): GGUF's llama
-  kHalfSplit,    ///< pairs (i, i + dims / 2): NeoX, Qwen
-};
-
-/// Rotary embedding: angle(i, position) = position * freq_scale * base^(-2 i / dims) / factor[i].
-struct RopeParams {
-  RopeMode mode = RopeMode::kInterleaved;
-  std::int32_t dims = 0;  ///< rotated elements of a head, even, <= head_dim; the rest pass through
-  float base = 10000.0f;
-  float freq_scale = 1.0f;
-  /// Llama-3 frequency scaling, off when scaling_factor == 0: wavelengths beyond original_context /
-  /// low_freq_factor are slowed by scaling_factor, those below original_context / high_freq_factor
-  /// kept, smoothly in between.
-  float scaling_factor = 0.0f, low_freq_factor = 1.0f, high_freq_factor = 4.0f;
-  std::int32_t original_context = 8192;
-  auto operator<=>(const RopeParams&) const = default;
-};
-
-/// Parameters of the operation; a node uses those of its op.
-struct OpParams {
-  float epsilon = 1e-5f;         ///< kRmsNorm
-  RopeParams rope;               ///< kRope
-  float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
-  std::int32_t layer = -1;       ///< kAttention, kKvScatter: for messages and profiles
-  std::int64_t view_offset = 0;  ///< kView: elements into the source
-};
 
 struct TensorNode {
   TensorOp op = TensorOp::kNone;

@@ -1,13 +1,19 @@
 #pragma once
 
+#include <array>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tilewright/device.h"
 #include "tilewright/rejection.h"
 #include "tilewright/result.h"
+#include "tilewright/types.h"
 
 namespace tilewright {
 
@@ -38,6 +44,10 @@ enum class Guarantee : std::uint8_t {
 };
 std::string_view GuaranteeName(Guarantee guarantee);
 
+/// How far a kernel may round the activations on the way into its multiplier. kAuto allows int8
+/// blocks for quantised weights and bf16 for bf16 weights: what every peer does by default.
+enum class Precision : std::uint8_t { kAuto, kF32, kBF16, kI8 };
+
 enum class Provider : std::uint8_t { kOwn, kVendor, kUser };
 std::string_view ProviderName(Provider provider);
 
@@ -45,7 +55,7 @@ std::string_view ProviderName(Provider provider);
 /// `fingerprint`.
 struct KernelInfo {
   std::string name;         ///< stable id by the grammar in docs/kernel_ids.md, e.g.
-                            ///< "gemm.f32_q4_1_f32.nt.avx512vnni.6x16.x16"
+                            ///< "gemm.f32_q4_1_f32.tn.avx512vnni.12x16x32.q4_1x16x4.i8"
   std::string fingerprint;  ///< of the implementation; a record made with another one is stale
   DeviceKind device = DeviceKind::kCpu;
   Provider provider = Provider::kOwn;
@@ -57,6 +67,22 @@ struct KernelInfo {
   std::int64_t smem_bytes = 0;
   int registers = 0;
   int max_active_ctas = 1;  ///< occupancy
+};
+
+/// Launch parameters that a kernel defines for itself, beside swizzle and splits: tiles, threads,
+/// chunk, prefetch distance, raster, or the opaque algorithm of a library (64 bytes hold a
+/// cublasLtMatmulAlgo_t). Recorded, exported and pinned by the text the kernel makes of it.
+struct LaunchConfig {
+  static constexpr std::size_t kWords = 8;
+  std::array<std::int64_t, kWords> words{};
+
+  auto operator<=>(const LaunchConfig&) const = default;
+};
+
+/// One word of a LaunchConfig as it is written: "name=value".
+struct ConfigField {
+  std::string_view name;
+  std::int64_t least = 0, most = 0;
 };
 
 /// Base of every kernel of every operation. Immutable after construction; all const members may be
@@ -73,22 +99,20 @@ class KernelBase {
   /// nullopt when the kernel keeps `guarantee`.
   std::optional<Rejection> CheckGuarantee(Guarantee guarantee) const;
 
+  /// The words of this kernel's LaunchConfig, in order; empty when it has none.
+  virtual std::span<const ConfigField> ConfigFields() const { return {}; }
+  /// "threads=8 chunk=64"; "" where ConfigFields is empty. A kernel whose configuration is opaque
+  /// overrides both and writes it in its own way, without spaces at the ends.
+  virtual std::string ConfigText(const LaunchConfig& config) const;
+  virtual std::optional<LaunchConfig> ParseConfig(std::string_view text) const;
+
  protected:
   explicit KernelBase(KernelInfo info) : info_(std::move(info)) {}
   KernelInfo info_;
 };
 
-/// Kernels of the operations whose problem has no launch parameters: norm, rope, elementwise ...
-/// `Desc` is the problem (a plain aggregate, the key), `Args` the pointers.
-template <class Desc, class Args>
-class OpKernel : public KernelBase {
- public:
-  using KernelBase::KernelBase;
-  virtual std::optional<Rejection> IsFeasible(const Desc& desc) const = 0;
-  /// Predicted time in microseconds on `device`; only the order matters when nothing was measured.
-  virtual double EstimateUs(const Desc& desc, const DeviceSpec& device) const = 0;
-  /// Runs to completion on `stream`'s executor (CPU). Allocates nothing.
-  virtual Status Launch(const Args& args, Stream stream) const = 0;
-};
+/// What a registry takes: kInvalidArgument for a null kernel, one without a name, or one whose name
+/// `standing` has already.
+Status CheckNewKernel(const KernelBase* kernel, const KernelBase* standing);
 
 }  // namespace tilewright

@@ -12,6 +12,7 @@
 
 #include "tilewright/graph.h"
 #include "tilewright/kernel.h"
+#include "tilewright/prepared_graph.h"
 
 namespace tilewright {
 
@@ -20,21 +21,33 @@ namespace tilewright {
 /// own graph. Implement it to plug in another engine, or call an implementation of ours from your
 /// graph.
 ///
-/// Defaults answer "unsupported", never Ok: an operation that nobody implements fails when it is
-/// planned. One instance serves one thread at a time. Positions, lengths and slots are int32
-/// tensors in the device's memory.
+/// An implementation says in Supports what it can run, and overrides the calls behind that. The
+/// defaults answer "unsupported", never Ok: an operation that nobody implements fails when the
+/// graph is prepared. One instance serves one thread at a time. Positions, lengths and slots are
+/// int32 tensors in the device's memory.
 class KernelDispatch {
  public:
   virtual ~KernelDispatch() = default;
   virtual std::string_view name() const = 0;
 
-  /// nullopt when the node can be dispatched, else why not. Answered by the same code that picks
-  /// the kernel.
-  virtual std::optional<Rejection> Supports(const TensorNode& node) const;
+  /// nullopt when `node` of `graph` can be dispatched, else why not: the answer that Prepare and
+  /// the run give too, as far as types, shapes and packs tell. Memory need not be bound, and no
+  /// element is read. Leaves and views are always supported. Precondition: VerifyGraph accepted the
+  /// graph.
+  virtual std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const = 0;
 
   /// Chooses kernels and reserves workspace for every node, so that the run allocates, locks and
-  /// decides nothing. Optional: a call that was not prepared prepares itself the first time.
+  /// decides nothing. Optional: a call that was not prepared prepares itself the first time. The
+  /// default fails with kUnsupported, naming the node, for the first that Supports rejects.
   virtual Status Prepare(const Graph& graph);
+
+  /// Binds every node of a verified graph whose memory is bound: what PrepareGraph asks for. The
+  /// default calls Prepare and makes a step of each node that runs it by the calls below: how
+  /// engines of one's own and decorators are driven.
+  virtual Result<BoundSteps> BindSteps(const Graph& graph);
+
+  /// The device whose memory the views point to; HostDevice() unless overridden.
+  virtual Device* device() const { return &HostDevice(); }
 
   /// out [n, m] = x [k, m] times w [k, n]; w has node-given type and pack.
   virtual Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
@@ -63,7 +76,8 @@ class KernelDispatch {
                              const TensorView& out, std::int64_t n);
   virtual Status DispatchSilu(const TensorNode& node, const TensorView& in, const TensorView& out,
                               std::int64_t n);
-  /// Embedding, KV scatter and every fused node; inputs in the node's order.
+  /// Embedding, KV scatter, attention over a cache in pages, and every fused node; inputs in the
+  /// node's order.
   virtual Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
                                const TensorView& out);
 

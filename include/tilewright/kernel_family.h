@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -26,13 +27,18 @@ std::span<const SourceFile> EmbeddedSources();
 struct KernelLaunchShape {
   std::uint32_t threads = 0;             ///< of a CTA
   std::uint32_t dynamic_smem_bytes = 0;  ///< to ask for at launch
+
+  auto operator<=>(const KernelLaunchShape&) const = default;
 };
 
-/// What the compiler may use before a build counts as failed.
+/// What the compiler may use before a build counts as failed. A build of which the spills are
+/// unknown has failed too, whatever the limit.
 struct ResourceLimits {
   std::uint32_t max_registers = 255;
   std::uint32_t max_spill_bytes = 0;  ///< stores plus loads, bytes a thread
   std::uint32_t max_stack_bytes = 0;
+
+  auto operator<=>(const ResourceLimits&) const = default;
 };
 
 /// A compiler option. Allowed are those of the table in docs/artifact_key.md; another is an error
@@ -51,7 +57,8 @@ struct CompileOption {
 /// (docs/artifact_key.md, "What the compiler sees").
 struct KernelFamily {
   FamilyName name;
-  /// Of what `launch` and `limits` promise; bump it when they change while the source does not.
+  /// Of what the kernel promises its callers beyond its source, launch shape and limits, which are
+  /// in the key themselves; bump it when that changes.
   std::uint32_t revision = 1;
   /// Layout of the parameter block; a change makes every older artifact unusable.
   std::uint32_t launch_abi = 1;
@@ -62,6 +69,7 @@ struct KernelFamily {
   /// Why no kernel can be made of this spec: a field out of range, an instruction the architecture
   /// lacks. nullopt when it can.
   std::optional<Rejection> (*check)(const KernelSpec& spec) = nullptr;
+  /// Both are asked only for specs that `check` accepts, and their answers are part of the key.
   KernelLaunchShape (*launch)(const KernelSpec& spec) = nullptr;
   ResourceLimits (*limits)(const KernelSpec& spec) = nullptr;
   /// The specs we ship for an architecture, in a fixed order, each accepted by `check`; empty where
@@ -72,7 +80,7 @@ struct KernelFamily {
 /// The families a store knows. Filled once, then const and shared between threads.
 class KernelFamilies {
  public:
-  /// kInvalidArgument for a name that is none or is taken, a missing function or source.
+  /// kInvalidArgument for an invalid name or one that is taken, a missing function or source.
   Status Add(const KernelFamily& family);
   const KernelFamily* Find(const FamilyName& name) const;
   std::span<const KernelFamily> all() const { return families_; }

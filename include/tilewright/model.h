@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tilewright/device.h"
 #include "tilewright/executor.h"
 #include "tilewright/gguf.h"
 #include "tilewright/graph.h"
@@ -18,10 +20,9 @@
 
 namespace tilewright {
 
-/// Shape of a model, from GGUF metadata. Architecture "llama": Llama 1 to 3, SmolLM2, Mistral,
-/// TinyLlama.
+/// Shape of a model, from GGUF metadata.
 struct ModelConfig {
-  std::string architecture;
+  std::string architecture;  ///< `general.architecture`
   std::string name;
   std::int32_t layers = 0;
   std::int32_t hidden = 0;
@@ -33,8 +34,8 @@ struct ModelConfig {
   RopeParams rope;
   bool tied = false;  ///< the output projection is the embedding table
 };
-/// Errors name the key or tensor: a missing key, an unknown architecture, heads that do not divide,
-/// a tensor of a wrong shape.
+/// Errors name the key or tensor: a missing key, an unknown architecture (the message lists those
+/// this version runs), heads that do not divide.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
 
 /// One weight as the kernels of a dispatch will read it.
@@ -59,27 +60,64 @@ class WeightPacker {
                             void* packed) = 0;
 };
 
-/// A loaded weight: w [k, n].
+/// What a weight is to the computation. Those from kAttnNorm on belong to a block.
+enum class WeightRole : std::uint8_t {
+  kEmbedding,
+  kOutputNorm,
+  kOutput,
+  kRopeFactors,
+  kAttnNorm,
+  kQ,
+  kK,
+  kV,
+  kQkv,  ///< fused: the rows of q, k and v after each other
+  kQBias,
+  kKBias,
+  kVBias,
+  kQNorm,  ///< of each head
+  kKNorm,
+  kAttnOutput,
+  kAttnPostNorm,  ///< of what attention adds to the residual
+  kFfnNorm,
+  kGate,
+  kUp,
+  kGateUp,  ///< fused: the rows of gate and up paired by kGatedBlock
+  kDown,
+  kFfnPostNorm,
+};
+inline constexpr std::size_t kWeightRoles = static_cast<std::size_t>(WeightRole::kFfnPostNorm) + 1;
+
+/// A loaded weight: w [k, n]; a vector has n = 1.
 struct Weight {
   TensorView view;
   Pack pack = kPackPlain;
+  TensorOp op = TensorOp::kNone;  ///< of the product it was laid out for; kNone: not multiplied
 };
 
-struct LayerWeights {
-  Weight attn_norm, ffn_norm;
-  Weight qkv;      ///< fused: q, k and v rows after each other; else empty
-  Weight q, k, v;  ///< unfused
-  Weight attn_out;
-  Weight gate_up;  ///< fused: rows paired by kGatedBlock; else empty
-  Weight gate, up;
-  Weight down;
+/// The weights of a model that no block has, or those of one block.
+class WeightSet {
+ public:
+  /// nullptr where the model has none of that role, or has merged it with others.
+  const Weight* Find(WeightRole role) const {
+    const Weight& weight = (*this)[role];
+    return weight.view.data != nullptr ? &weight : nullptr;
+  }
+  const Weight& operator[](WeightRole role) const { return all_[static_cast<std::size_t>(role)]; }
+  Weight& operator[](WeightRole role) { return all_[static_cast<std::size_t>(role)]; }
+  /// Of every role; those that are absent have no data.
+  std::span<const Weight> all() const { return all_; }
+
+ private:
+  std::array<Weight, kWeightRoles> all_{};
 };
+
+struct Architecture;
 
 struct ModelOptions {
   bool fuse = true;  ///< merge q, k, v and gate, up; fold the residual add into the projections
   WeightPacker* packer = nullptr;
   Executor* executor = nullptr;  ///< for packing
-  Allocator* allocator = nullptr;
+  Device* device = nullptr;      ///< that holds the weights; nullptr: HostDevice()
   /// Called with the fraction done; returning false cancels the load (ErrorCode::kCancelled).
   std::function<bool(double)> progress;
 };
@@ -88,21 +126,18 @@ struct ModelOptions {
 class Model {
  public:
   /// Maps, checks and packs. The file's pages are given back as they are packed, except those of
-  /// the embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kUnsupported names a
-  /// tensor whose type this version does not run; kOutOfMemory tells how much was needed and how
-  /// much there is.
+  /// the embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kCorrupt and
+  /// kNotFound name a tensor of a wrong shape and one that is missing; kUnsupported names a tensor
+  /// whose type this version does not run or that the architecture does not have; kOutOfMemory
+  /// tells how much was needed and how much there is.
   static Result<std::unique_ptr<Model>> Load(const std::string& path, const ModelOptions& options);
 
   const ModelConfig& config() const { return config_; }
+  const Architecture& architecture() const { return *architecture_; }
   const GgufFile& file() const { return file_; }
-  bool fused() const { return fused_; }
-  const Weight& embedding() const { return embedding_; }
-  const Weight& output_norm() const { return output_norm_; }
-  const Weight& output() const { return output_; }
-  const Weight& rope_factors() const {
-    return rope_factors_;
-  }  ///< view.data is nullptr when absent
-  std::span<const LayerWeights> layers() const { return layers_; }
+  /// Embedding, output norm and projection, RoPE factors.
+  const WeightSet& globals() const { return globals_; }
+  std::span<const WeightSet> blocks() const { return blocks_; }
   /// Bytes of weights that one token of decode reads: all but the embedding table, plus one of its
   /// rows.
   std::int64_t bytes_per_token() const { return bytes_per_token_; }
@@ -113,13 +148,21 @@ class Model {
   explicit Model(GgufFile file) : file_(std::move(file)) {}
 
   GgufFile file_;
+  const Architecture* architecture_ = nullptr;
   ModelConfig config_;
-  bool fused_ = true;
-  std::vector<Buffer> buffers_;
-  Weight embedding_, output_norm_, output_, rope_factors_;
-  std::vector<LayerWeights> layers_;
+  DeviceMemory weights_;
+  WeightSet globals_;
+  std::vector<WeightSet> blocks_;
   std::int64_t bytes_per_token_ = 0;
   std::int64_t parameters_ = 0;
+};
+
+/// Numbers of rows that passes are prepared for. Rows beyond those asked for are padding, which
+/// every operation ignores.
+enum class RowBuckets : std::uint8_t {
+  kAuto,         ///< kExact where the host runs the kernels, else kPowersOfTwo
+  kExact,        ///< a graph for each number of rows
+  kPowersOfTwo,  ///< few graphs for any number of rows
 };
 
 struct SessionOptions {
@@ -129,7 +172,9 @@ struct SessionOptions {
   std::int32_t context = 0;     ///< positions of one sequence; 0: the model's
   std::int32_t slots = 1;       ///< sequences held at once
   std::int32_t max_rows = 512;  ///< rows of one pass; longer prompts go in several
-  Allocator* allocator = nullptr;
+  /// Positions of a page of the KV cache, a multiple of 64: the cache takes memory page by page.
+  std::int32_t page_size = 256;
+  RowBuckets buckets = RowBuckets::kAuto;
 };
 
 /// One row of a forward pass.
@@ -140,8 +185,12 @@ struct Row {
   bool logits = false;  ///< wanted for this row
 };
 
-/// KV cache, graphs and activations for running a model. One thread at a time; `model` and
-/// `dispatch` must outlive it.
+/// KV cache, graphs and activations for running a model, in the memory of the dispatch's device, on
+/// its default stream; the model's weights must be on that device. One thread at a time; `model`
+/// and `dispatch` must outlive it.
+///
+/// The KV cache takes memory as positions come and keeps it; what a sequence that goes back gives
+/// up serves the others. Graphs that were prepared are prepared again when the cache has moved.
 class Session {
  public:
   static Result<std::unique_ptr<Session>> Create(const Model& model, KernelDispatch& dispatch,
@@ -152,9 +201,10 @@ class Session {
   /// A slot is filled from position 0 without gaps: its first row in a pass has a position of at
   /// most the number the slot holds (a smaller one goes back: what lay from there on is forgotten),
   /// its next rows in the pass follow by one each. Rows of several slots may interleave. A pass
-  /// that fails while it runs forgets what lay from its rows on. Errors: kInvalidArgument names the
-  /// row, the value and the limit (token, slot, position, more than max_rows rows); kExhausted, a
-  /// position that the context does not hold.
+  /// that was not refused and fails forgets what lay from its rows on. Errors, of which the first
+  /// two refuse a pass: kInvalidArgument names the row, the value and the limit (token, slot,
+  /// position, more than max_rows rows); kExhausted, a position that the context does not hold;
+  /// kOutOfMemory, no memory for more pages of the cache.
   Result<std::span<const float>> Forward(std::span<const Row> rows);
 
   /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
@@ -169,8 +219,9 @@ class Session {
   std::int32_t context() const;
   /// Rows that one pass takes: as asked for, at most context * slots.
   std::int32_t max_rows() const;
-  std::int64_t kv_bytes() const;  ///< of the whole cache; pages are touched as positions fill
-  std::int64_t kv_bytes_per_position() const;
+  std::int64_t kv_bytes() const;               ///< of the pages taken so far
+  std::int64_t kv_bytes_per_position() const;  ///< of one position of one sequence
+  std::int64_t kv_pages_held() const;          ///< by positions that the slots hold
 
  private:
   struct Impl;

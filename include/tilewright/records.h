@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <istream>
 #include <map>
 #include <memory>
@@ -59,7 +60,14 @@ struct Record {
   double low_us = 0, high_us = 0;  ///< 95 % interval of the median
   double predicted_us = 0;         ///< what the model had said
   bool chosen = false;             ///< the session decided for it
-  std::int64_t unix_ms = 0;        ///< when; set by Append where 0
+  bool finished = true;  ///< false: the session ended without evidence for a decision (stopped, out
+                         ///< of budget, too much noise); the next one goes on
+  /// Which decision about this problem the session came to: one more than the greatest that it knew
+  /// of. Orders decisions; sessions of one generation did not know of each other. 0 = of a version
+  /// that did not count.
+  std::int64_t generation = 0;
+  std::string session;       ///< equal in all rows of one session, and in no others
+  std::int64_t unix_ms = 0;  ///< when, for people: it decides nothing. 0 in Append: a new row
   std::string id;     ///< digest of the content; set by Append. The same record twice is one record
   std::string extra;  ///< fields of a later version, as a JSON object; kept, never read
 };
@@ -83,8 +91,12 @@ class Quarantine {
 ///
 /// Open never fails: where the file cannot be used (unwritable folder, newer schema, foreign or
 /// damaged content) the object works in memory and says so once in warnings(). A damaged file is
-/// moved aside, never deleted; a file of a newer schema is not touched. All members may be called
-/// from many threads; after a fork each process opens the file anew by itself.
+/// moved aside, never deleted; a file of a newer schema is not touched. Damage inside a file shows
+/// when the damaged part is read, at the latest before the first write.
+///
+/// All members may be called from many threads. fork() waits for calls in progress and closes the
+/// connection; parent and child open their own when they next need one. A child made by clone()
+/// without the C library's fork handlers keeps to its memory.
 class Records {
  public:
   struct Options {
@@ -104,9 +116,11 @@ class Records {
   Records& operator=(Records&&) noexcept;
   ~Records();
 
-  /// Stores all or none of them in the file, in one transaction, and fills in `unix_ms` and `id`
-  /// where empty. On an error (full disk, lock held too long) the earlier content is intact and
-  /// these records stay visible to this object only.
+  /// Stores all or none of them in the file, in one transaction, on the disk when it returns. Rows
+  /// whose `unix_ms` is 0 are new: they get the time, one session of their own, and where
+  /// `generation` is 0 one more than the greatest of their problem and scope. On an error (full
+  /// disk, lock held too long) the earlier content is intact and these records stay visible to this
+  /// object only.
   Status Append(std::span<const Record> records);
 
   struct Filter {
@@ -118,6 +132,18 @@ class Records {
   /// order. Rows that fail their checksum are left out and counted.
   std::vector<Record> Load(const Filter& filter) const;
   std::vector<Record> Load() const { return Load(Filter{}); }
+
+  /// Where the rows of one operation and scope are, by groups of problems: a few of very many can
+  /// then be read. Rows appended later are not in it. A value; holds no connection.
+  class Index;
+  /// Which group a problem belongs to. Called once for each row.
+  using GroupOf = std::function<std::uint64_t(std::string_view problem)>;
+  /// One pass that reads no measurement and no checksum, below a microsecond a row.
+  Index MakeIndex(std::string_view op, const RecordScope& scope, GroupOf group) const;
+  /// The rows of one group with verdict kOk, as Load gives them: ordered by id, checksums verified.
+  std::vector<Record> LoadGroup(const Index& index, std::uint64_t group) const;
+  /// The rows of every other verdict, of any policy.
+  std::vector<Record> LoadFailures(const Index& index) const;
 
   /// Writes / reads JSON Lines, docs/records.md; return the number of records. Import takes every
   /// record whose checksum holds, whatever device it is of, once.
@@ -142,6 +168,9 @@ class Records {
   };
   Stat GetStat() const;
 
+  /// What is appended reaches the disk.
+  bool persistent() const;
+
   /// One line for each trouble since Open, each kind once.
   std::vector<std::string> warnings() const;
 
@@ -151,18 +180,49 @@ class Records {
   std::unique_ptr<Impl> impl_;
 };
 
-/// All sessions' measurements of one candidate taken together: medians averaged in the logarithm,
-/// weighted by samples. A pure function of the set: the order does not matter.
+class Records::Index {
+ public:
+  Index();
+  Index(Index&&) noexcept;
+  Index& operator=(Index&&) noexcept;
+  ~Index();
+
+ private:
+  friend class Records;
+  struct Rows;
+  std::unique_ptr<Rows> rows_;
+};
+
+/// All sessions' measurements of one candidate taken together, as a random-effects model of the
+/// times' logarithms does (DerSimonian and Laird, Controlled Clinical Trials 7, 1986): sessions
+/// differ among each other by more than the noise inside one (another clock, neighbour, memory
+/// layout), so their medians are weighted by 1 / (own variance + variance between sessions). From
+/// two sessions on the interval is the one in which the next session's median is expected (Higgins,
+/// Thompson and Spiegelhalter, JRSS A 172, 2009): it does not shrink below what sessions differ by,
+/// however many there are. A pure function of the set: the order does not matter.
 struct CombinedRecord {
   std::string kernel, fingerprint, spec;
+  int sessions = 0;  ///< behind the numbers
   std::int64_t samples = 0;
   double median_us = 0, low_us = 0, high_us = 0;
-  std::int64_t chosen_unix_ms = 0;  ///< of the last session that decided for it; 0 = none
-  std::string chosen_id;            ///< breaks ties between sessions of one millisecond
-  std::int64_t last_unix_ms = 0;    ///< of the last session that measured it
+  bool finished = false;  ///< by a session that came to its end; unfinished ones count only where
+                          ///< there is none such
 };
 /// `records` are of one problem and one scope; those with a verdict other than kOk are left out.
 /// Sorted by kernel and spec.
 std::vector<CombinedRecord> Combine(std::span<const Record> records);
+
+/// What the records of one problem and scope decide for; nullopt when nothing in them was timed.
+///
+/// The candidate of the latest decision, by generation; of several of one generation (sessions that
+/// did not know of each other) the one with the least median, equals by name. It stands unless
+/// another session of its generation or a later one, finished, measured a candidate that is faster
+/// beyond doubt: intervals apart and more than 1 %. Decisions of unfinished sessions count where
+/// there is no other, and where there is none at all the least median wins. Wall-clock time takes
+/// no part; the order of the records does not matter.
+std::optional<CombinedRecord> Decide(std::span<const Record> records);
+
+/// The generation of a session that knows `records`, which are of one problem and scope.
+std::int64_t NextGeneration(std::span<const Record> records);
 
 }  // namespace tilewright

@@ -3,13 +3,16 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "tilewright/dispatch_cache.h"
-#include "tilewright/gemm.h"
+#include "tilewright/operation.h"
 #include "tilewright/records.h"
 
 namespace tilewright {
@@ -17,12 +20,12 @@ namespace tilewright {
 // The path of an operation, one function for each arrow; the type on the right of an arrow can only
 // be made there:
 //
-//   GemmDesc --Validate--> CheckedGemm --Feasible--> GemmCandidates --Choose--> GemmChoice
-//   --Bind--> GemmPlan --Run--> numbers
+//   Desc --Validate--> Checked --Feasible--> Candidates --Choose--> Choice --Bind--> Plan --Run
 //
-// Everything up to GemmPlan is a pure function of values, the device among them: a decision for a
+// Everything up to Choice is a pure function of values, the device among them: a decision for a
 // machine that is not here can be made anywhere. Run is the only hot one: it allocates nothing,
-// locks nothing and reads nothing but its arguments.
+// locks nothing and reads nothing but its arguments. The functions are templates over the operation
+// (operation.h), instantiated for every operation of this library.
 
 template <class Op>
 struct Stages;  // src/engine/stage_templates.h: the functions behind every operation's stages
@@ -32,12 +35,12 @@ struct Stages;  // src/engine/stage_templates.h: the functions behind every oper
 template <class Op>
 class Checked {
  public:
-  const typename Op::Problem& problem() const { return problem_; }
+  const typename Op::Desc& problem() const { return problem_; }
 
  private:
   friend struct Stages<Op>;
-  explicit Checked(const typename Op::Problem& problem) : problem_(problem) {}
-  typename Op::Problem problem_;
+  explicit Checked(const typename Op::Desc& problem) : problem_(problem) {}
+  typename Op::Desc problem_;
 };
 
 /// One kernel of the registry, looked at for one problem.
@@ -55,8 +58,9 @@ struct Candidate {
 template <class Op>
 class Candidates {
  public:
-  const typename Op::Problem& problem() const { return problem_; }
-  std::span<const Candidate<Op>> all() const { return all_; }
+  const typename Op::Desc& problem() const { return problem_; }
+  std::span<const Candidate<Op>> all() const& { return all_; }
+  std::span<const Candidate<Op>> all() const&& = delete;  // would outlive what it looks into
   const Candidate<Op>* Find(std::string_view kernel) const {
     for (const Candidate<Op>& candidate : all_) {
       if (candidate.kernel->name() == kernel) return &candidate;
@@ -85,7 +89,7 @@ class Candidates {
  private:
   friend struct Stages<Op>;
   Candidates() = default;
-  typename Op::Problem problem_;
+  typename Op::Desc problem_;
   std::vector<Candidate<Op>> all_;
 };
 
@@ -93,7 +97,7 @@ class Candidates {
 template <class Op>
 class Choice {
  public:
-  const typename Op::Problem& problem() const { return problem_; }
+  const typename Op::Desc& problem() const { return problem_; }
   const typename Op::Spec& spec() const { return spec_; }
   typename Op::KernelType& kernel() const { return *spec_.kernel; }
   Provenance provenance() const { return provenance_; }
@@ -101,13 +105,13 @@ class Choice {
   std::int32_t source_batch() const { return source_batch_; }
   /// The policy wants this problem measured and no exact record exists.
   bool wants_measurement() const { return wants_measurement_; }
-  /// "measured", "interpolated from m = 16", ...
+  /// "measured", "interpolated from batch 16", ...
   const std::string& why() const { return why_; }
 
  private:
   friend struct Stages<Op>;
   Choice() = default;
-  typename Op::Problem problem_;
+  typename Op::Desc problem_;
   typename Op::Spec spec_;
   Provenance provenance_ = Provenance::kDefault;
   std::int32_t source_batch_ = 0;
@@ -115,119 +119,112 @@ class Choice {
   std::string why_;
 };
 
-struct FeasibleOptions {
+/// Ready to run: the kernel, its parameters, what was loaded for it and what the arguments must
+/// look like. Copied freely; refers to the kernel and to the device it was bound to, which must
+/// outlive it.
+template <class Op>
+class Plan {
+ public:
+  const typename Op::Desc& problem() const {
+    return problem_;
+  }  ///< layouts are the kernel's own now
+  const typename Op::Spec& spec() const { return spec_; }
+  typename Op::KernelType& kernel() const { return *spec_.kernel; }
+  Provenance provenance() const { return provenance_; }
+  const std::string& why() const { return why_; }  ///< Choice::why
+  /// What Run needs: see WorkspaceSize for who zeroes what.
+  const WorkspaceSize& workspace() const { return workspace_; }
+  std::size_t partials_bytes() const { return workspace_.partials; }
+
+  /// Launches without looking at the arguments: they are known to be of the plan's problem.
+  Status Launch(const typename Op::Args& args, Workspace& workspace, Stream stream) const {
+    if (bound_ != nullptr) return bound_->Launch(args, workspace, stream);
+    return spec_.kernel->Launch(args, spec_, workspace, stream);
+  }
+
+ private:
+  friend struct Stages<Op>;
+  Plan() = default;
+  typename Op::Desc problem_;
+  typename Op::Spec spec_;
+  WorkspaceSize workspace_;
+  std::shared_ptr<const BoundLaunch<Op>> bound_;
+  Provenance provenance_ = Provenance::kDefault;
+  std::string why_;
+};
+
+/// What was tuned, as Choose asks for it. Implementations answer from any number of threads and
+/// allocate nothing on a hit.
+template <class Op>
+class TunedSpecs {
+ public:
+  virtual ~TunedSpecs() = default;
+  /// A launch spec and the batch size it was measured at.
+  struct Hit {
+    typename Op::Spec spec;
+    std::int32_t batch = 0;
+  };
+  virtual std::optional<typename Op::Spec> Find(const typename Op::Desc& desc) const = 0;
+  /// The smallest tuned batch >= the requested one, feasible at the exact shape.
+  virtual std::optional<Hit> LowerBoundHit(const typename Op::Desc& desc) const = 0;
+  /// The largest tuned batch <= the requested one.
+  virtual std::optional<Hit> FloorBoundHit(const typename Op::Desc& desc) const = 0;
+};
+
+struct FeasibleOptions : LaunchLimits {
   std::uint32_t providers = Bit(Provider::kOwn) | Bit(Provider::kVendor) | Bit(Provider::kUser);
-  std::size_t barriers_bytes = std::size_t{1} << 20;  ///< of the workspace that will be there
-  std::size_t partials_bytes = std::size_t{32} << 20;
-  int max_splits = 16;  ///< split counts tried: 1, 2, 3, 4, 6, 8, 12, 16 up to this
   const Quarantine* quarantine = nullptr;
 };
 
-// GEMM
-
-struct GemmOp {
-  using Problem = GemmDesc;
-  using KernelType = Kernel;
-  using Spec = LaunchSpec;
-};
-using CheckedGemm = Checked<GemmOp>;
-using GemmCandidate = Candidate<GemmOp>;
-using GemmCandidates = Candidates<GemmOp>;
-using GemmChoice = Choice<GemmOp>;
-
-/// Refuses what no kernel could take: sizes below 1, k that does not divide into blocks or groups,
-/// fields that contradict each other, operands beyond 2^40 elements. The message names value and
-/// limit.
-Result<CheckedGemm> Validate(const GemmDesc& desc);
-
-struct ValidateOptions {
-  int threads = 1;  ///< workers of the executor it will run on
-  bool promise_alignment =
-      false;  ///< put the alignment that the pointers happen to have into the key
-};
-/// The problem of a call: as above, and the pointers, leading dimensions, offsets and indices of
-/// `args` are looked at (the offsets are read; the operands are not).
-Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
-                             const ValidateOptions& options = {});
-
-/// Every kernel of the registry, with its launch specs or its reason for no.
-GemmCandidates Feasible(const CheckedGemm& problem, const Registry& registry,
-                        const DeviceSpec& device, const FeasibleOptions& options = {});
-
-/// Kernels fixed by a lock file or an option, by problem. A pinned kernel that cannot run is an
-/// error, not a fallback.
+/// Kernels fixed by a lock file or an option, by operation and problem. A pinned kernel that cannot
+/// run is an error, not a fallback.
 struct Pins {
   struct Pin {
     std::string kernel;
-    std::int32_t swizzle = 0, splits = 1;
+    std::string spec;  ///< SpecText
   };
-  std::map<std::string, Pin, std::less<>> by_problem;  ///< KeyOf(desc)
+  using Key = std::pair<std::string, std::string>;  ///< Op::kName, KeyOf(desc)
+  std::map<Key, Pin, std::less<>> by_problem;
 };
+
+/// Every kernel of the registry, with its launch specs or its reason for no.
+template <class Op>
+Candidates<Op> Feasible(const Checked<Op>& problem,
+                        const std::type_identity_t<OpRegistry<Op>>& registry,
+                        const DeviceSpec& device, const FeasibleOptions& options = {});
 
 /// Decides: pinned, else measured, else interpolated, else the model, else the reference kernel.
 /// `records` and `pins` may be nullptr. Interpolated means the spec of the smallest tuned batch
 /// above the request (LowerBound), whatever the model says, feasible at the exact shape and cut to
-/// the splits and swizzle offered there; source_batch() names it. Where the weights may be packed
-/// as the kernel likes, the nearest batch of all layouts counts, of equal ones the faster. Equal
-/// times fall to the first name. Nothing feasible is ErrorCode::kUnsupported with every kernel's
-/// reason.
+/// the splits and swizzle offered there; source_batch() names it. Where a layout is still open, the
+/// nearest batch of all layouts counts, of equal ones the faster. Equal times fall to the first
+/// name. Nothing feasible is ErrorCode::kUnsupported with every kernel's reason.
 ///
 /// Policies: kDefault and kAppend as above; kReuse also takes the largest tuned batch (FloorBound)
 /// when the request lies above all of them; kMeasure takes exact records only. kMeasure and kAppend
 /// set wants_measurement().
-Result<GemmChoice> Choose(const GemmCandidates& candidates, const DispatchCache* records,
+template <class Op>
+Result<Choice<Op>> Choose(const Candidates<Op>& candidates,
+                          const std::type_identity_t<TunedSpecs<Op>>* records,
                           const Pins* pins = nullptr,
                           DispatchPolicy policy = DispatchPolicy::kDefault);
 
-/// Ready to run: the kernel, its parameters and what the arguments must look like. A small value,
-/// copied freely; refers to the kernel, which must outlive it.
-class GemmPlan {
- public:
-  const GemmDesc& problem() const { return problem_; }  ///< pack_b is now the kernel's own layout
-  const LaunchSpec& spec() const { return spec_; }
-  std::size_t partials_bytes() const { return partials_bytes_; }
-  Provenance provenance() const { return provenance_; }
+/// Resolves everything a launch on `device` needs but its operands: the layout, the workspace, and
+/// what the kernel makes or loads beforehand (OpKernel::BindLaunch). May allocate, compile and
+/// load; whatever the kernel fails with is the error.
+template <class Op>
+Result<Plan<Op>> Bind(const Choice<Op>& choice, Device& device);
+/// On HostDevice().
+template <class Op>
+Result<Plan<Op>> Bind(const Choice<Op>& choice);
 
- private:
-  friend Result<GemmPlan> Bind(const GemmChoice&);
-  GemmPlan() = default;
-  GemmDesc problem_;
-  LaunchSpec spec_;
-  std::size_t partials_bytes_ = 0;
-  Provenance provenance_ = Provenance::kDefault;
-};
-Result<GemmPlan> Bind(const GemmChoice& choice);
-
-/// Launches. `args` must be of the plan's problem: sizes, types, orders, packs, leading dimensions,
-/// null pointers, alpha and beta are compared, some forty integers; offsets and overlaps are
-/// Validate's business. `workspace.partials` must hold partials_bytes(). Two threads may run one
-/// plan with two workspaces. Allocates only to word an error.
-Status Run(const GemmPlan& plan, const GemmArgs& args, Workspace& workspace, Stream stream);
-
-/// Which packed layout weights should get at load.
-struct BatchWeight {
-  std::int32_t batch = 1;
-  double weight = 1;  ///< calls of this batch size, relative to each other
-};
-struct PackChoice {
-  Pack pack = kPackPlain;
-  Kernel* packer = nullptr;  ///< a kernel of this layout: PackedBytes and PackB are its
-  double weighted_us = 0;    ///< what the weights cost in this layout
-  Provenance provenance = Provenance::kModel;  ///< kMeasured only if every batch size was
-  struct Row {
-    Pack pack;
-    double weighted_us;
-    int measured;  ///< batch sizes whose time was measured
-  };
-  std::vector<Row> layouts;  ///< all that can serve every batch size, best first
-};
-/// Picks the layout whose best kernels take the least time over `batches`. `weights` is a problem
-/// with pack_b == kPackAny; its batch is ignored. Times come from records where there are any, else
-/// from the model scaled to the records of that batch size. A layout that cannot serve all batch
-/// sizes is not considered; the plain layout counts as one.
-Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeight> batches,
-                              const Registry& registry, const DeviceSpec& device,
-                              const FeasibleOptions& options, const DispatchCache* records);
+/// Launches. `args` must be of the plan's problem: sizes, types, layouts, null pointers and scalars
+/// are compared, some forty integers; contents are the kernel's business. `workspace` must hold
+/// plan.workspace(). Two threads may run one plan with two workspaces. Allocates only to word an
+/// error.
+template <class Op>
+Status Run(const Plan<Op>& plan, const std::type_identity_t<typename Op::Args>& args,
+           Workspace& workspace, Stream stream);
 
 /// One row of `explain`.
 struct CandidateReport {
@@ -247,31 +244,9 @@ struct CandidateReport {
 /// Every spec of every feasible kernel, ranked (the chosen one first, then by measured, then by
 /// predicted time), then the rejected kernels. `records` may hold records of anything; those of
 /// this problem and `scope` count.
-std::vector<CandidateReport> Explain(const GemmCandidates& candidates, const GemmChoice* choice,
+template <class Op>
+std::vector<CandidateReport> Explain(const Candidates<Op>& candidates,
+                                     const std::type_identity_t<Choice<Op>>* choice,
                                      std::span<const Record> records, const RecordScope& scope);
-
-/// "swizzle=1 splits=2", and back.
-std::string SpecText(const LaunchSpec& spec);
-std::optional<LaunchSpec> ParseSpec(std::string_view text, Kernel* kernel);
-
-/// The winners of all records of this scope whose kernel is live and unchanged: the session that
-/// decided last stands unless another candidate is faster beyond doubt (intervals apart, and more
-/// than 1 %). Pure: the same set of records gives the same cache.
-struct BuildReport {
-  int problems = 0;      ///< entries made
-  int measurements = 0;  ///< records used
-  int stale = 0;         ///< of a kernel whose fingerprint changed
-  int foreign = 0;       ///< of another device class, library version or policy
-  int unknown_kernel = 0;
-  int unreadable = 0;  ///< problem or spec that this version does not understand
-  int quarantined = 0;
-};
-DispatchCache BuildCache(std::span<const Record> records, const Registry& registry,
-                         const RecordScope& scope, BuildReport* report = nullptr);
-/// The kernels that failed here before. Device and libraries must agree; the policy does not
-/// matter.
-Quarantine BuildQuarantine(std::span<const Record> records, const RecordScope& scope);
-/// KeyOf with the batch dimension set to 1 and pack_b to `any`: what a quarantine covers.
-std::string FamilyKeyOf(const GemmDesc& desc);
 
 }  // namespace tilewright

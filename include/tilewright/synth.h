@@ -23,8 +23,10 @@ enum class SynthVocab : std::uint8_t {
           ///< vocabularies.
 };
 
-/// The shape of a model of architecture llama.
+/// The shape of a model.
 struct SynthShape {
+  /// `general.architecture`; "": the one that this version runs, or the first of several.
+  std::string_view architecture;
   std::string_view name;  ///< the preset's name
   int layers = 0;
   int hidden = 0;
@@ -51,13 +53,15 @@ Result<SynthShape> FindSynthPreset(std::string_view name);
 
 struct SynthOptions {
   SynthShape shape;
-  /// Type of the weight matrices: f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k. As llama.cpp's
-  /// quantizer does: norms are f32; for a 4-bit or 6-bit type the output projection (or the
-  /// embedding, where that is tied) is q6_k; a q6_k matrix whose row is no multiple of 256 becomes
-  /// q8_0.
+  /// Type of the weight matrices, one of SynthTypes. As llama.cpp's quantizer does: norms are f32;
+  /// for a type of less than 6 bits the output projection (or the embedding, where that is tied) is
+  /// q6_k; a matrix whose rows are no whole blocks of 256 becomes q8_0.
   DataType quant = DataType::kQ4_0;
   std::uint64_t seed = 0;
 };
+
+/// The types a model can be made of: "f32, f16, bf16, q4_0, ...".
+std::string SynthTypes();
 
 struct SynthReport {
   std::uint64_t file_bytes = 0;
@@ -69,7 +73,7 @@ struct SynthReport {
 };
 
 /// What WriteSynthetic would write; writes nothing. kInvalidArgument for a shape or type that
-/// cannot be, naming the field.
+/// cannot be, naming the field; kUnsupported for an unknown architecture.
 Result<SynthReport> PlanSynthetic(const SynthOptions& options);
 
 /// Told after each piece; `false` stops the writing (kCancelled).

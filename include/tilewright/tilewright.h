@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -8,13 +7,14 @@
 
 #include "tilewright/artifact_store.h"
 #include "tilewright/cache_mode.h"
-#include "tilewright/cpu_dispatch.h"
 #include "tilewright/device.h"
+#include "tilewright/device_dispatch.h"
 #include "tilewright/dispatch_cache.h"
+#include "tilewright/gemm_stages.h"
 #include "tilewright/gguf.h"
+#include "tilewright/kernels.h"
 #include "tilewright/model.h"
 #include "tilewright/records.h"
-#include "tilewright/stages.h"
 
 namespace tilewright {
 
@@ -25,20 +25,8 @@ std::string_view Version();
 /// Registry::Add.
 void AddAllGemm(Registry& registry);
 
-/// Every kernel of the CPU device. Costs some microseconds; share one.
-struct CpuKernelsDeleter {
-  void operator()(CpuKernels* kernels) const;
-};
-using CpuKernelsPtr = std::unique_ptr<CpuKernels, CpuKernelsDeleter>;
-CpuKernelsPtr MakeCpuKernels();
-/// The GEMM kernels among them, to look at or to add to (before anything is chosen).
-Registry& GemmRegistryOf(CpuKernels& kernels);
-const Registry& GemmRegistryOf(const CpuKernels& kernels);
-
-/// Calls `visit` with every kernel of every operation, operation by operation ("gemm", "norm",
-/// "rope", ...).
-void ForEachKernel(const CpuKernels& kernels,
-                   const std::function<void(std::string_view op, const KernelBase& kernel)>& visit);
+/// Every kernel of the CPU device. Costs some microseconds; share one, after adding your own to it.
+std::unique_ptr<Kernels> MakeCpuKernels();
 
 /// A library this one stands on, with the version that is loaded now.
 struct LibraryVersion {
@@ -47,6 +35,8 @@ struct LibraryVersion {
 std::vector<LibraryVersion> LibraryVersions();
 
 struct ContextOptions {
+  /// "auto", "cpu" or "cuda:N". "auto" takes the best device that models can run on.
+  std::string device = "auto";
   int threads = 0;               ///< 0: DefaultThreads(). Used when `executor` is null
   Executor* executor = nullptr;  ///< the caller's own threads
   std::string cache_dir;         ///< "": TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else
@@ -103,22 +93,28 @@ struct ArtifactImport {
 Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path,
                                        const Bundle::OpenOptions& options = {});
 
-/// What a program usually needs, put together: the device, its kernels, the records of earlier
-/// tuning and the cache made of them. Trouble with the records (unreadable, read-only, of a newer
-/// version) degrades to none and is told once in warnings(). Const after Create, but for
-/// RefreshCache; share it between threads that each make their own dispatch.
+/// What a program usually needs, put together for one device: the device, its kernels, the records
+/// of earlier tuning and the cache made of them. A process may have several. Trouble with the
+/// records (unreadable, read-only, of a newer version) leaves the context without them and is
+/// reported once in warnings(). Const after Create, but for RefreshCache; share it between threads
+/// that each make their own dispatch.
 class Context {
  public:
-  /// Errors: kUnavailable for a TILEWRIGHT_ISA this machine lacks.
+  /// Errors: kInvalidArgument for a device that is none of "auto", "cpu" and "cuda:N"; kUnavailable
+  /// for a device that is not here or cannot run models, and for a TILEWRIGHT_ISA this machine
+  /// lacks.
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options);
   ~Context();
 
-  const DeviceSpec& device() const;
-  CpuKernels& kernels();
-  const CpuKernels& kernels() const;
+  Device& device() const;
+  const DeviceSpec& device_spec() const;
+  Kernels& kernels();
+  const Kernels& kernels() const;
   Executor& executor() const;
   Records& records();
   const DispatchCache& cache() const;
+  /// Everything tuned, by operation: cache() is its GEMM part.
+  TunedKernels tuned() const;
   const Quarantine& quarantine() const;
   const RecordScope& scope() const;
   const BuildReport& cache_report() const;
@@ -130,10 +126,10 @@ class Context {
   /// be in use.
   void RefreshCache();
 
-  /// A dispatch over this context's kernels and records; the context must outlive it.
-  std::unique_ptr<CpuDispatch> MakeDispatch(Precision activations = Precision::kAuto,
-                                            Guarantee guarantee = Guarantee::kFastest,
-                                            const Pins* pins = nullptr) const;
+  /// A dispatch over this context's device, kernels and records; the context must outlive it.
+  std::unique_ptr<DeviceDispatch> MakeDispatch(Precision activations = Precision::kAuto,
+                                               Guarantee guarantee = Guarantee::kFastest,
+                                               const Pins* pins = nullptr) const;
 
  private:
   struct Impl;

@@ -36,7 +36,7 @@ struct TokenizerSpec {
       tokens;  ///< by id; normal tokens in the byte alphabet of GPT-2 ("Ġthe")
   std::vector<std::int32_t> token_types;  ///< a TokenType for each token; empty: all normal
   std::vector<std::string_view> merges;   ///< "left right", the best first
-  std::string model = "gpt2";  ///< `tokenizer.ggml.model`; byte-level BPE is all there is
+  std::string model = "gpt2";  ///< `tokenizer.ggml.model`: the family; "gpt2" is byte-level BPE
   std::string pre;             ///< `tokenizer.ggml.pre`: how text is split before merging
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
@@ -54,7 +54,7 @@ struct TokenizerSpec {
 
 /// Reads the keys `tokenizer.*` of a GGUF file. Views point into the file's mapping.
 /// Errors name the key: kNotFound for tokens, merges, model or pre; kCorrupt for a value of the
-/// wrong type.
+/// wrong type; kUnsupported for a model that is not known, with the list of those that are.
 Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file);
 
 struct EncodeOptions {

@@ -11,8 +11,8 @@
 
 #include "tilewright/dispatch_cache.h"
 #include "tilewright/executor.h"
+#include "tilewright/gemm_stages.h"
 #include "tilewright/records.h"
-#include "tilewright/stages.h"
 
 namespace tilewright {
 
@@ -24,6 +24,12 @@ namespace tilewright {
 /// clock or a neighbour on the host shifts all candidates alike. The incumbent stays unless a
 /// challenger is faster by more than the noise and more than `min_gain`. Whenever it is stopped,
 /// Best() is valid.
+///
+/// Two guards against a machine that does something else as well. A block with a disturbed sample
+/// (Outcome::disturbed) is dropped and taken again, until too many were. And a hidden copy of the
+/// leader runs in the race and in the verification as one more candidate: what it differs by is
+/// noise, whatever the error estimate says. Where blocks had to be kept though disturbed, or leader
+/// and copy differ, the session is inconclusive and whatever would have run before stays.
 ///
 /// The same candidates, options and outcomes give the same questions and the same answer, whatever
 /// order the candidates came in. Not thread-safe.
@@ -49,6 +55,8 @@ class Tuner {
     double sample_us = 500;   ///< launches are repeated until a sample takes about this
     int max_reps = 2000;
     double budget_us = 0;  ///< of device time, 0 = none
+    int max_dropped =
+        24;  ///< disturbed blocks taken again; later ones count, and nothing is decided
     std::uint64_t seed = 1;
   };
 
@@ -64,11 +72,13 @@ class Tuner {
   /// What came of the last Ask.
   struct Outcome {
     Verdict verdict = Verdict::kOk;
-    std::string evidence;  ///< of a verdict other than kOk
-    double us = 0;         ///< kTime: of one launch
-    double cost_us = 0;    ///< of device time, to the budget; 0 = us * reps
-    bool skipped = false;  ///< could not be tried for a reason that is not the candidate's (no
-                           ///< memory): out of this session, no verdict
+    std::string evidence;    ///< of a verdict other than kOk
+    double us = 0;           ///< kTime: of one launch
+    double cost_us = 0;      ///< of device time, to the budget; 0 = us * reps
+    bool disturbed = false;  ///< kTime: the machine did something else meanwhile (the workers lost
+                             ///< their processors, the host took time)
+    bool skipped = false;    ///< could not be tried for a reason that is not the candidate's (no
+                             ///< memory): out of this session, no verdict
   };
 
   Tuner(std::vector<Candidate> candidates, const Options& options);
@@ -86,8 +96,20 @@ class Tuner {
   /// Index of the best candidate as far as is known: the incumbent unless beaten; nullopt when none
   /// has a time.
   std::optional<int> Best() const;
-  /// True when decided by evidence, false when budget or Stop came first.
+  /// True when decided by evidence, false when budget or Stop came first or the machine was too
+  /// busy to tell.
   bool conclusive() const;
+  /// Why it is not conclusive, for people; "" when it is, or while it runs.
+  const std::string& inconclusive() const;
+  /// Disturbed blocks that were dropped.
+  int dropped() const;
+  /// How many times faster Best() is than what it had to beat, the incumbent or fallback, by paired
+  /// blocks of fresh samples; with a 95 % interval. 0 where there was no such comparison: Best() is
+  /// what would have run, or the verification was not reached.
+  struct Gain {
+    double ratio = 0, low = 0, high = 0;
+  };
+  Gain gain() const;
   double spent_us() const;
   /// 0..1, for a progress bar; never falls.
   double progress() const;
@@ -172,8 +194,10 @@ struct TuneRow {
   double us = 0;
   std::string before;    ///< what would have run: the incumbent, else the model's pick
   double before_us = 0;  ///< 0 = not timed
+  Tuner::Gain gain;      ///< over `before`
   bool skipped = false;  ///< everything was recorded already
   bool conclusive = false;
+  std::string inconclusive;  ///< why not
   int candidates = 0, timed = 0, quarantined = 0;
   std::string trouble;  ///< why there is no winner, or the records could not be written
 };

@@ -50,6 +50,19 @@ inline std::size_t BytesOf(DataType type, std::int64_t elements) {
          static_cast<std::size_t>(info.block_bytes);
 }
 
+/// Layout of a packed operand. Values below 0x8000 belong to Tilewright (names in PackName), the
+/// rest to the user's kernels.
+using Pack = std::uint16_t;
+constexpr Pack kPackPlain = 0;
+/// In a problem: the weights may still be packed as the chosen kernel likes.
+constexpr Pack kPackAny = 0xffff;
+
+/// The bit of an enumerator in a mask.
+template <class E>
+constexpr std::uint32_t Bit(E value) {
+  return 1u << static_cast<unsigned>(value);
+}
+
 enum class Order : std::uint8_t { kColMajor = 0, kRowMajor = 1 };
 constexpr Order Flip(Order order) {
   return order == Order::kColMajor ? Order::kRowMajor : Order::kColMajor;

@@ -1,8 +1,9 @@
+#include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "core/text.h"
-#include "graph/cpu/kernels.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
@@ -25,28 +26,54 @@ std::string VendorLibraries(const Registry& gemm) {
   return text;
 }
 
+/// The CPU for "auto" and "cpu"; models run on nothing else yet.
+Status CheckDeviceName(std::string_view name) {
+  if (name == "auto" || name == "cpu") return {};
+  std::string_view number = name;
+  const bool cuda = number.starts_with("cuda:");
+  if (cuda) number.remove_prefix(5);
+  const bool digits = !number.empty() && number.size() < 4 &&
+                      number.find_first_not_of("0123456789") == std::string_view::npos;
+  if (cuda && digits) {
+    return Fail(ErrorCode::kUnavailable,
+                Format("device {}: running models on a GPU is not supported yet; use cpu", name));
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              Format("device '{}': must be auto, cpu or cuda:N", Printable(name)));
+}
+
 }  // namespace
 
 struct Context::Impl {
-  Impl(DeviceSpec spec, Records opened)
-      : device(std::move(spec)), kernels(MakeCpuKernels()), records(std::move(opened)) {}
+  explicit Impl(Records opened) : kernels(MakeCpuKernels()), records(std::move(opened)) {}
 
   ContextOptions options;
-  DeviceSpec device;
-  CpuKernelsPtr kernels;
+  std::unique_ptr<Kernels> kernels;
+  DispatchCache ignored{std::vector<Kernel*>{}};  // what refresh sees of the times
   std::unique_ptr<Executor> pool;
   Executor* executor = nullptr;
+  std::unique_ptr<Device> device;
   Records records;
   RecordScope scope;
+  std::mutex reading;  // guards all below: they are made when first asked for
   std::unique_ptr<DispatchCache> cache;
-  Quarantine quarantine;
-  BuildReport report;
+  std::optional<BuildReport> report;
+
+  // What the records say, and in the mode that ignores their times what they say of failures.
+  const DispatchCache& Cache() {
+    const std::lock_guard<std::mutex> lock(reading);
+    if (cache == nullptr) {
+      cache = std::make_unique<DispatchCache>(DispatchCache::Over(records, kernels->gemm(), scope));
+    }
+    return *cache;
+  }
   std::vector<std::string> warnings;
 };
 
 Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
-  Result<DeviceSpec> device = DetectCpu();
-  if (!device) return Fail(device.error());
+  if (Status status = CheckDeviceName(options.device); !status) return Fail(status.error());
+  Result<DeviceSpec> spec = DetectCpu();
+  if (!spec) return Fail(spec.error());
   if (options.threads < 0 || options.threads > 4096) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("threads = {}, must be 0 to 4096", options.threads));
@@ -58,8 +85,7 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
   records_options.read_only = options.cache_mode == CacheMode::kReadonly ||
                               options.cache_mode == CacheMode::kOffline ||
                               options.cache_mode == CacheMode::kStrict;
-  auto impl =
-      std::make_unique<Impl>(std::move(*device), Records::Open(path ? *path : "", records_options));
+  auto impl = std::make_unique<Impl>(Records::Open(path ? *path : "", records_options));
   impl->options = options;
   impl->executor = options.executor;
   if (impl->executor == nullptr) {
@@ -67,60 +93,74 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
     impl->pool = MakeThreadPool(threads);
     impl->executor = impl->pool.get();
   }
-  impl->device.cores = impl->executor->workers();
+  spec->cores = impl->executor->workers();
   impl->scope =
-      RecordScope{impl->device.ClassId(), VendorLibraries(impl->kernels->gemm), options.policy};
+      RecordScope{spec->ClassId(), VendorLibraries(impl->kernels->gemm()), options.policy};
+  impl->device = MakeCpuDevice(std::move(*spec), {.executor = impl->executor});
   for (const std::string& warning : impl->records.warnings()) warnings.push_back(warning);
   impl->warnings = std::move(warnings);
   std::unique_ptr<Context> context(new Context(std::move(impl)));
-  context->RefreshCache();
   return context;
 }
 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 
-const DeviceSpec& Context::device() const { return impl_->device; }
-CpuKernels& Context::kernels() { return *impl_->kernels; }
-const CpuKernels& Context::kernels() const { return *impl_->kernels; }
+Device& Context::device() const { return *impl_->device; }
+const DeviceSpec& Context::device_spec() const { return impl_->device->spec(); }
+Kernels& Context::kernels() { return *impl_->kernels; }
+const Kernels& Context::kernels() const { return *impl_->kernels; }
 Executor& Context::executor() const { return *impl_->executor; }
 Records& Context::records() { return impl_->records; }
-const DispatchCache& Context::cache() const { return *impl_->cache; }
-const Quarantine& Context::quarantine() const { return impl_->quarantine; }
+const DispatchCache& Context::cache() const {
+  return impl_->options.cache_mode == CacheMode::kRefresh ? impl_->ignored : impl_->Cache();
+}
+TunedKernels Context::tuned() const {
+  TunedKernels tuned;
+  tuned.Set<GemmOp>(&cache());
+  return tuned;
+}
+// A kernel that failed here stays out in every mode: refresh measures times again, not crashes.
+const Quarantine& Context::quarantine() const { return impl_->Cache().quarantine(); }
 const RecordScope& Context::scope() const { return impl_->scope; }
-const BuildReport& Context::cache_report() const { return impl_->report; }
+const BuildReport& Context::cache_report() const {
+  const std::lock_guard<std::mutex> lock(impl_->reading);
+  if (!impl_->report) {
+    impl_->report.emplace();
+    Records::Filter filter;
+    filter.op = "gemm";
+    std::vector<Record> records;
+    if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
+    static_cast<void>(BuildCache(records, impl_->kernels->gemm(), impl_->scope, &*impl_->report));
+  }
+  return *impl_->report;
+}
 std::span<const std::string> Context::warnings() const { return impl_->warnings; }
 CacheMode Context::cache_mode() const { return impl_->options.cache_mode; }
 
 FeasibleOptions Context::feasible_options() const {
   FeasibleOptions options;
   options.providers = impl_->options.providers;
-  options.quarantine = &impl_->quarantine;
+  options.quarantine = &quarantine();
   return options;
 }
 
 void Context::RefreshCache() {
-  Records::Filter filter;
-  filter.op = "gemm";
-  std::vector<Record> records;
-  if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
-  impl_->report = {};
-  impl_->cache = std::make_unique<DispatchCache>(
-      BuildCache(records, impl_->kernels->gemm, impl_->scope, &impl_->report));
-  impl_->quarantine = BuildQuarantine(records, impl_->scope);
+  const std::lock_guard<std::mutex> lock(impl_->reading);
+  impl_->cache.reset();
+  impl_->report.reset();
 }
 
-std::unique_ptr<CpuDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee,
-                                                   const Pins* pins) const {
-  CpuDispatchOptions options;
+std::unique_ptr<DeviceDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee,
+                                                      const Pins* pins) const {
+  DispatchOptions options;
   options.activations = activations;
   options.guarantee = guarantee;
   options.feasible = feasible_options();
-  options.records = impl_->cache.get();
+  options.tuned = tuned();
   options.pins = pins;
-  options.executor = impl_->executor;
   options.strict = impl_->options.cache_mode == CacheMode::kStrict;
-  return std::make_unique<CpuDispatch>(*impl_->kernels, impl_->device, options);
+  return std::make_unique<DeviceDispatch>(*impl_->kernels, *impl_->device, options);
 }
 
 }  // namespace tilewright

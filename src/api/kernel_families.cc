@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/text.h"
+#include "model/arch/architecture.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/norm/cuda/families.h"
@@ -82,11 +83,12 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
       Fits(*width) ? NormSpecs(static_cast<int>(*width), arch) : std::vector<KernelSpec>();
   if (norms.empty()) kernels.unserved.push_back(Format("norms of width {}", *width));
   Append(kernels.specs, norms);
-  // Files of architecture llama have their projections permuted for adjacent pairs; the others that
-  // use RoPE rotate halves.
-  const std::vector<KernelSpec> ropes =
-      Fits(head_dim) ? RopeSpecs(static_cast<int>(head_dim), /*neox=*/name != "llama", arch)
-                     : std::vector<KernelSpec>();
+  // Most architectures that use RoPE rotate halves, so those that are not known here are taken to.
+  const Architecture* known = FindArchitecture(name);
+  const bool neox = known == nullptr || known->rope == RopeMode::kHalfSplit;
+  const std::vector<KernelSpec> ropes = Fits(head_dim)
+                                            ? RopeSpecs(static_cast<int>(head_dim), neox, arch)
+                                            : std::vector<KernelSpec>();
   if (ropes.empty()) kernels.unserved.push_back(Format("heads of {}", head_dim));
   Append(kernels.specs, ropes);
   return kernels;

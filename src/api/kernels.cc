@@ -1,45 +1,31 @@
-// The one list of all operations and their kernels.
+// The one place where kernels are gathered, operation by operation (the list itself:
+// tilewright/kernels.h).
 
-#include "graph/cpu/kernels.h"
-
+#include "ops/attention/attention.h"
+#include "ops/copy/copy.h"
+#include "ops/copy/kv_scatter.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
 #include "ops/gemm/register.h"
+#include "ops/norm/norm.h"
+#include "ops/rope/rope.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
 
 void AddAllGemm(Registry& registry) { AddGemm(registry); }
 
-CpuKernelsPtr MakeCpuKernels() {
-  CpuKernelsPtr kernels(new CpuKernels);
-  AddGemm(kernels->gemm);
-  AddNorm(kernels->norm);
-  AddRope(kernels->rope);
-  AddElementwise(kernels->elementwise);
-  AddCopy(kernels->copy);
-  AddKvScatter(kernels->kv_scatter);
-  AddEmbedding(kernels->embedding);
-  AddAttention(kernels->attention);
+std::unique_ptr<Kernels> MakeCpuKernels() {
+  auto kernels = std::make_unique<Kernels>();
+  AddGemm(kernels->of<GemmOp>());
+  norm::AddKernels(kernels->of<norm::Op>());
+  rope::AddKernels(kernels->of<rope::Op>());
+  elementwise::AddKernels(kernels->of<elementwise::Op>());
+  copy::AddKernels(kernels->of<copy::Op>());
+  kv_scatter::AddKernels(kernels->of<kv_scatter::Op>());
+  embedding::AddKernels(kernels->of<embedding::Op>());
+  attention::AddKernels(kernels->of<attention::Op>());
   return kernels;
 }
-
-void ForEachKernel(
-    const CpuKernels& kernels,
-    const std::function<void(std::string_view op, const KernelBase& kernel)>& visit) {
-  const auto all = [&visit](std::string_view op, const auto& registry) {
-    for (const auto* kernel : registry.kernels()) visit(op, *kernel);
-  };
-  all("gemm", kernels.gemm);
-  all("norm", kernels.norm);
-  all("rope", kernels.rope);
-  all("elementwise", kernels.elementwise);
-  all("copy", kernels.copy);
-  all("kv_scatter", kernels.kv_scatter);
-  all("embedding", kernels.embedding);
-  all("attention", kernels.attention);
-}
-
-void CpuKernelsDeleter::operator()(CpuKernels* kernels) const { delete kernels; }
-Registry& GemmRegistryOf(CpuKernels& kernels) { return kernels.gemm; }
-const Registry& GemmRegistryOf(const CpuKernels& kernels) { return kernels.gemm; }
 
 }  // namespace tilewright

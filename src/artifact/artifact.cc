@@ -7,11 +7,11 @@
 #include <cstring>
 #include <optional>
 
-#include "core/sha256.h"
-#include "core/text.h"
 #include "artifact/entry_format.h"
 #include "artifact/field_codec.h"
 #include "artifact/key_record.h"
+#include "core/sha256.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -53,8 +53,8 @@ std::string EncodeMetadata(const ArtifactData& data) {
   out.U32(kMetaStaticSmem, data.resources.static_smem_bytes);
   out.U32(kMetaConstant, data.resources.constant_bytes);
   out.U32(kMetaStack, data.resources.stack_bytes);
-  out.U32(kMetaSpillStores, data.resources.spill_store_bytes);
-  out.U32(kMetaSpillLoads, data.resources.spill_load_bytes);
+  out.U32(kMetaSpillStores, EncodeKnown(data.resources.spill_store_bytes));
+  out.U32(kMetaSpillLoads, EncodeKnown(data.resources.spill_load_bytes));
   out.U32(kMetaBarriers, data.resources.barriers);
   out.U32(kMetaMinDriver, data.min_driver);
   out.U64(kMetaCompileMs, std::bit_cast<std::uint64_t>(data.compile_ms));
@@ -74,6 +74,12 @@ std::optional<std::string> Disagreement(const ArtifactData& data, const RequestF
   if (data.launch_abi != request.launch_abi) {
     return Format("launch_abi = {}, the request record has {}", data.launch_abi,
                   request.launch_abi);
+  }
+  if (data.launch != request.launch) {
+    return Format(
+        "{} threads and {} bytes of dynamic shared memory, the request record has {} and {}",
+        data.launch.threads, data.launch.dynamic_smem_bytes, request.launch.threads,
+        request.launch.dynamic_smem_bytes);
   }
   if (const std::string symbol = KernelSymbol(request.spec, data.request); data.symbol != symbol) {
     return Format("the symbol is \"{}\", the request's is \"{}\"", data.symbol.substr(0, 80),
@@ -240,6 +246,12 @@ class EntryReader {
       out = static_cast<std::uint32_t>(LoadLittleEndian(field.value.data(), 4));
       return true;
     };
+    const auto known = [&](std::optional<std::uint32_t>& out) {
+      std::uint32_t bytes = 0;
+      if (!u32(bytes)) return false;
+      out = DecodeKnown(bytes);
+      return true;
+    };
     ResourceUsage& used = data_.resources;
     switch (field.tag) {
       case kMetaRequestRecord:
@@ -263,9 +275,9 @@ class EntryReader {
       case kMetaStack:
         return u32(used.stack_bytes);
       case kMetaSpillStores:
-        return u32(used.spill_store_bytes);
+        return known(used.spill_store_bytes);
       case kMetaSpillLoads:
-        return u32(used.spill_load_bytes);
+        return known(used.spill_load_bytes);
       case kMetaBarriers:
         return u32(used.barriers);
       case kMetaMinDriver:

@@ -5,13 +5,13 @@
 #include <map>
 #include <set>
 
-#include "core/sha256.h"
-#include "core/text.h"
 #include "artifact/compile_options.h"
 #include "artifact/include_scan.h"
 #include "artifact/key_record.h"
 #include "artifact/render.h"
 #include "artifact/spec_words.h"
+#include "core/sha256.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -137,6 +137,11 @@ std::vector<KeyField> ListRequest(const RequestFields& fields) {
   lister.Add("revision", Format("{}", fields.revision));
   lister.Add("render_revision", Format("{}", fields.render_revision));
   lister.Add("launch_abi", Format("{}", fields.launch_abi));
+  lister.Add("threads", Format("{}", fields.launch.threads));
+  lister.Add("dynamic_smem_bytes", Format("{}", fields.launch.dynamic_smem_bytes));
+  lister.Add("max_registers", Format("{}", fields.limits.max_registers));
+  lister.Add("max_spill_bytes", Format("{}", fields.limits.max_spill_bytes));
+  lister.Add("max_stack_bytes", Format("{}", fields.limits.max_stack_bytes));
   lister.Add("source", std::string(fields.source.name));
   lister.Add("source_digest", HexOf(fields.source.digest));
   for (const auto& header : fields.headers) {
@@ -204,6 +209,11 @@ Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& 
     return Fail(ErrorCode::kInvalidArgument, Format("the spec is of family \"{}\", not of \"{}\"",
                                                     spec.family.view(), family.name.view()));
   }
+  // `launch` and `limits` answer only for specs that `check` accepts.
+  if (const auto rejection = family.check(spec)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("{}: {}", SpecName(spec), rejection->ToString()));
+  }
   const KernelSources::Unit* unit = sources.Find(family.name);
   if (unit == nullptr || unit->files[0].file.name != family.source) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -219,6 +229,8 @@ Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& 
                        .revision = family.revision,
                        .render_revision = kRenderRevision,
                        .launch_abi = family.launch_abi,
+                       .launch = family.launch(spec),
+                       .limits = family.limits(spec),
                        .source = {unit->files[0].file.name, unit->files[0].digest},
                        .headers = {},
                        .options = *std::move(options)};

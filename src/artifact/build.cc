@@ -2,8 +2,8 @@
 
 #include <charconv>
 
-#include "core/text.h"
 #include "artifact/render.h"
+#include "core/text.h"
 
 namespace tilewright {
 
@@ -19,10 +19,6 @@ Result<CompileInput> PrepareCompile(const KernelSpec& spec, const KernelFamily& 
                                     const KernelSources& sources) {
   Result<KeyRecord> request = MakeRequestRecord(spec, family, sources);
   if (!request) return Fail(request.error());
-  if (const auto rejection = family.check(spec)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("{}: {}", SpecName(spec), rejection->ToString()));
-  }
   Result<std::vector<std::string>> options = CompilerOptions(spec, family, request->key);
   if (!options) return Fail(options.error());
   CompileInput input;

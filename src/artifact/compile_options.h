@@ -19,7 +19,7 @@ struct NormalOption {
 /// The options that a request record holds: those of every kernel that affect its bytes, and the
 /// given ones; sorted by flag, each flag once. The order of the allowed options means nothing to
 /// the compiler. kInvalidArgument, by name, for an option that no rule allows a family to give, a
-/// value that is none, or a flag given twice.
+/// invalid value, or a flag given twice.
 Result<std::vector<NormalOption>> RecordedOptions(std::span<const CompileOption> of_family);
 
 /// What RecordedOptions was given, from what it made. kUnsupported where these were made by another

@@ -33,6 +33,15 @@ inline std::uint64_t LoadLittleEndian(const char* data, std::size_t bytes) {
   return value;
 }
 
+/// Spill bytes in files: the largest number stands for "the compiler did not say".
+inline constexpr std::uint32_t kUnknownBytes = 0xffffffff;
+inline std::uint32_t EncodeKnown(std::optional<std::uint32_t> bytes) {
+  return bytes.value_or(kUnknownBytes);
+}
+inline std::optional<std::uint32_t> DecodeKnown(std::uint32_t bytes) {
+  return bytes == kUnknownBytes ? std::nullopt : std::optional(bytes);
+}
+
 class FieldWriter {
  public:
   explicit FieldWriter(std::string& out) : out_(out) {}

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <optional>
 
-#include "core/text.h"
 #include "artifact/field_codec.h"
 #include "artifact/include_scan.h"
 #include "artifact/spec_words.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -21,6 +21,11 @@ enum Tag : std::uint16_t {
   kTagRevision = 0x0200,
   kTagRenderRevision = 0x0201,
   kTagLaunchAbi = 0x0202,
+  kTagThreads = 0x0203,
+  kTagDynamicSmem = 0x0204,
+  kTagMaxRegisters = 0x0205,
+  kTagMaxSpill = 0x0206,
+  kTagMaxStack = 0x0207,
   kTagSource = 0x0300,
   kTagSourceDigest = 0x0301,
   kTagHeaderCount = 0x0302,
@@ -224,6 +229,11 @@ std::string EncodeRequestFields(const RequestFields& fields) {
   out.U32(kTagRevision, fields.revision);
   out.U32(kTagRenderRevision, fields.render_revision);
   out.U32(kTagLaunchAbi, fields.launch_abi);
+  out.U32(kTagThreads, fields.launch.threads);
+  out.U32(kTagDynamicSmem, fields.launch.dynamic_smem_bytes);
+  out.U32(kTagMaxRegisters, fields.limits.max_registers);
+  out.U32(kTagMaxSpill, fields.limits.max_spill_bytes);
+  out.U32(kTagMaxStack, fields.limits.max_stack_bytes);
   out.Text(kTagSource, fields.source.name);
   out.Digest32(kTagSourceDigest, fields.source.digest);
   out.U32(kTagHeaderCount, static_cast<std::uint32_t>(fields.headers.size()));
@@ -292,6 +302,11 @@ Result<RequestFields> DecodeRequestFields(std::string_view bytes) {
   fields.revision = in.U32(kTagRevision, "revision");
   fields.render_revision = in.U32(kTagRenderRevision, "render_revision");
   fields.launch_abi = in.U32(kTagLaunchAbi, "launch_abi");
+  fields.launch.threads = in.U32(kTagThreads, "threads");
+  fields.launch.dynamic_smem_bytes = in.U32(kTagDynamicSmem, "dynamic_smem_bytes");
+  fields.limits.max_registers = in.U32(kTagMaxRegisters, "max_registers");
+  fields.limits.max_spill_bytes = in.U32(kTagMaxSpill, "max_spill_bytes");
+  fields.limits.max_stack_bytes = in.U32(kTagMaxStack, "max_stack_bytes");
   fields.source.name = in.Text(kTagSource, "source");
   fields.source.digest = in.Digest(kTagSourceDigest, "source_digest");
   if (in.status() && !IsVirtualName(fields.source.name)) {

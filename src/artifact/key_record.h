@@ -13,7 +13,7 @@
 namespace tilewright {
 
 /// Of the records below; docs/artifact_key.md is the schema.
-inline constexpr std::uint32_t kKeySchema = 1;
+inline constexpr std::uint32_t kKeySchema = 2;
 /// Larger records are refused: no family comes near it.
 inline constexpr std::size_t kMaxRecordBytes = 256 * 1024;
 
@@ -29,6 +29,8 @@ struct RequestFields {
   std::uint32_t revision = 0;
   std::uint32_t render_revision = 0;
   std::uint32_t launch_abi = 0;
+  KernelLaunchShape launch;
+  ResourceLimits limits;
   File source;
   std::vector<File> headers;          ///< by name, each once
   std::vector<NormalOption> options;  ///< as RecordedOptions

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/filesystem.h"
 #include "core/text.h"
 
 namespace tilewright {
@@ -91,18 +92,18 @@ Status CheckSpace(int fd, const std::string& path, std::uint64_t bytes) {
 }  // namespace
 
 Result<AtomicFile> AtomicFile::Create(const std::string& path, Special special,
-                                      std::uint64_t expected_bytes) {
+                                      std::uint64_t expected_bytes, Filesystem& files) {
   Result<Target> target = Resolve(path);
   if (!target) return Fail(target.error());
-  AtomicFile file;
+  AtomicFile file(files);
   file.path_ = path;
   if (target->special) {
     if (special == Special::kRefuse) {
       return Fail(ErrorCode::kInvalidArgument,
                   Format("cannot write {}: it is not a regular file", path));
     }
-    file.fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (file.fd_ < 0) return IoError("open", path, errno);
+    file.fd_ = files.Open(path.c_str(), O_WRONLY | O_APPEND, 0);
+    if (file.fd_ < 0) return IoError("open", path, -file.fd_);
     return file;
   }
   static std::atomic<unsigned> counter{0};
@@ -112,31 +113,35 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path, Special special,
     // One that is there was left by a process that was killed and had our number, as the first of
     // every container has.
     temporary = Format("{}.{}.{}.tmp", file.target_, getpid(), counter.fetch_add(1));
-    file.fd_ = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (file.fd_ < 0 && errno == EEXIST);
-  if (file.fd_ < 0) return IoError("create", temporary, errno);
+    file.fd_ = files.Open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+  } while (file.fd_ == -EEXIST);
+  if (file.fd_ < 0) return IoError("create", temporary, -file.fd_);
   file.temporary_ = temporary;
-  if (target->mode && fchmod(file.fd_, *target->mode) != 0) return IoError("write", path, errno);
+  if (target->mode) {
+    const int error = files.SetMode(file.fd_, *target->mode);
+    if (error != 0) return IoError("write", path, -error);
+  }
   if (Status space = CheckSpace(file.fd_, path, expected_bytes); !space) return Fail(space.error());
   return file;
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
-    : path_(std::move(other.path_)),
+    : files_(other.files_),
+      path_(std::move(other.path_)),
       target_(std::move(other.target_)),
       temporary_(std::exchange(other.temporary_, {})),
       fd_(std::exchange(other.fd_, -1)) {}
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) close(fd_);
-  if (!temporary_.empty()) unlink(temporary_.c_str());
+  if (fd_ >= 0) (void)files_->Close(fd_);
+  if (!temporary_.empty()) (void)files_->Unlink(temporary_.c_str());
 }
 
 Status AtomicFile::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return IoError("write", path_, errno);
+    const ssize_t written = files_->Write(fd_, bytes.data(), bytes.size());
+    if (written <= 0)
+      return IoError("write", path_, written < 0 ? static_cast<int>(-written) : EIO);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   return {};
@@ -144,23 +149,30 @@ Status AtomicFile::Append(std::span<const std::byte> bytes) {
 
 Status AtomicFile::Publish() {
   const bool direct = temporary_.empty();
-  if (!direct && fsync(fd_) != 0) return IoError("sync", path_, errno);
+  if (const int error = direct ? 0 : files_->Sync(fd_); error != 0) {
+    return IoError("sync", path_, -error);
+  }
   // Some file systems report a failed write only when the file is closed.
-  if (close(std::exchange(fd_, -1)) != 0) return IoError("close", path_, errno);
+  if (const int error = files_->Close(std::exchange(fd_, -1)); error != 0) {
+    return IoError("close", path_, -error);
+  }
   if (direct) return {};
-  if (rename(temporary_.c_str(), target_.c_str()) != 0)
-    return IoError("rename into place", path_, errno);
+  if (const int error = files_->Rename(temporary_.c_str(), target_.c_str()); error != 0) {
+    return IoError("rename into place", path_, -error);
+  }
   temporary_.clear();
   // The rename is done; without this sync a power cut may still bring the old file back, which is
   // consistent too, so a file system that cannot sync folders is no error.
-  const FileDescriptor folder(open(FolderOf(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) fsync(folder.get());
+  const int folder = files_->Open(FolderOf(target_).c_str(), O_RDONLY | O_DIRECTORY, 0);
+  if (folder < 0) return {};
+  (void)files_->Sync(folder);
+  (void)files_->Close(folder);
   return {};
 }
 
-Status WriteFileAtomic(const std::string& path, std::string_view bytes,
-                       AtomicFile::Special special) {
-  Result<AtomicFile> file = AtomicFile::Create(path, special);
+Status WriteFileAtomic(const std::string& path, std::string_view bytes, AtomicFile::Special special,
+                       Filesystem& files) {
+  Result<AtomicFile> file = AtomicFile::Create(path, special, 0, files);
   if (!file) return Fail(file.error());
   if (Status status = file->Append(std::as_bytes(std::span(bytes))); !status) return status;
   return file->Publish();

@@ -10,6 +10,9 @@
 
 namespace tilewright {
 
+class Filesystem;
+Filesystem& SystemFilesystem();
+
 /// A file that is written piece by piece and takes its place at the end: a reader, or the next run
 /// after a crash, sees the old file or the new one, never a part. The pieces go to a temporary file
 /// beside it, which Publish syncs and renames (then it syncs the folder); until then, and on any
@@ -26,7 +29,8 @@ class AtomicFile {
   /// kNotFound where its folder is missing; kInvalidArgument for what `special` refuses; kIo for a
   /// folder, or where the file system has less than `expected_bytes` free.
   static Result<AtomicFile> Create(const std::string& path, Special special = Special::kRefuse,
-                                   std::uint64_t expected_bytes = 0);
+                                   std::uint64_t expected_bytes = 0,
+                                   Filesystem& files = SystemFilesystem());
 
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
@@ -36,8 +40,9 @@ class AtomicFile {
   Status Publish();
 
  private:
-  AtomicFile() = default;
+  explicit AtomicFile(Filesystem& files) : files_(&files) {}
 
+  Filesystem* files_;
   std::string path_;       // as the caller named it
   std::string target_;     // what it resolves to
   std::string temporary_;  // empty when written directly or published
@@ -46,7 +51,8 @@ class AtomicFile {
 
 /// AtomicFile in one step.
 Status WriteFileAtomic(const std::string& path, std::string_view bytes,
-                       AtomicFile::Special special = AtomicFile::Special::kRefuse);
+                       AtomicFile::Special special = AtomicFile::Special::kRefuse,
+                       Filesystem& files = SystemFilesystem());
 
 /// The whole file. kNotFound if absent; kExhausted above `max_bytes`; kIo otherwise.
 Result<std::string> ReadFile(const std::string& path, std::size_t max_bytes = std::size_t{1} << 31);

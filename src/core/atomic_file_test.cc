@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/faulty_filesystem.h"
+
 namespace tilewright {
 namespace {
 
@@ -196,6 +198,70 @@ TEST_F(AtomicFileTest, AFileThatIsNotPublishedLeavesNothing) {
   ASSERT_FALSE(large);
   EXPECT_NE(large.error().message.find("free"), std::string::npos) << large.error().message;
   EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(AtomicFileTest, IsSyncedBeforeItTakesItsPlaceAndItsFolderAfter) {
+  using Call = test::FaultyFilesystem::Call;
+  test::FaultyFilesystem files;
+  files.Record();
+  const std::string path = Path("a");
+  ASSERT_TRUE(WriteFileAtomic(path, "bytes", AtomicFile::Special::kRefuse, files));
+  const auto events = files.events();
+  const std::size_t end = events.size();
+  const std::size_t write = test::PlaceOf(events, Call::kWrite, path + ".");
+  const std::size_t sync = test::PlaceOf(events, Call::kSync, path + ".", write);
+  const std::size_t close = test::PlaceOf(events, Call::kClose, path + ".", sync);
+  const std::size_t rename = test::PlaceOf(events, Call::kRename, path, close);
+  const std::size_t folder = test::PlaceOf(events, Call::kSync, folder_.string(), rename);
+  ASSERT_LT(write, end);
+  ASSERT_LT(sync, end) << "a power cut after the rename may leave an empty file in its place";
+  ASSERT_LT(close, end);
+  ASSERT_LT(rename, end);
+  ASSERT_LT(folder, end) << "or may bring the old file back";
+  EXPECT_EQ(events[folder].path, folder_.string());
+  EXPECT_EQ(test::PlaceOf(events, Call::kWrite, path + ".", sync), end) << "written after the sync";
+  EXPECT_EQ(test::PlaceOf(events, Call::kRename, path), rename) << "renamed once";
+}
+
+TEST_F(AtomicFileTest, AnyStepThatFailsBeforeTheRenameLeavesTheOldFileAndNothingElse) {
+  using Call = test::FaultyFilesystem::Call;
+  const std::string path = Path("a");
+  ASSERT_TRUE(WriteFileAtomic(path, "old"));
+  fs::permissions(path, fs::perms(0640));
+  for (const Call call :
+       {Call::kOpen, Call::kSetMode, Call::kWrite, Call::kSync, Call::kClose, Call::kRename}) {
+    test::FaultyFilesystem files;
+    files.Arm({.kind = test::Fault::kError, .error = EIO, .only = call});
+    const Status written = WriteFileAtomic(path, "new", AtomicFile::Special::kRefuse, files);
+    ASSERT_EQ(files.fired(), 1);
+    files.Disarm();
+    ASSERT_FALSE(written) << "call " << static_cast<int>(call);
+    EXPECT_EQ(written.error().code, ErrorCode::kIo);
+    EXPECT_NE(written.error().message.find("Input/output error"), std::string::npos);
+    EXPECT_EQ(ReadFile(path).value(), "old");
+    EXPECT_EQ(FileCount(), 1u) << "call " << static_cast<int>(call);
+  }
+}
+
+TEST_F(AtomicFileTest, AFolderThatCannotBeSyncedIsNoError) {
+  test::FaultyFilesystem files;
+  // The second sync, of the folder.
+  files.Arm({.kind = test::Fault::kError,
+             .step = 2,
+             .error = EINVAL,
+             .only = test::FaultyFilesystem::Call::kSync});
+  const std::string path = Path("a");
+  EXPECT_TRUE(WriteFileAtomic(path, "new", AtomicFile::Special::kRefuse, files));
+  EXPECT_EQ(files.fired(), 1);
+  EXPECT_EQ(ReadFile(path).value(), "new");
+}
+
+TEST_F(AtomicFileTest, ShortWritesAreContinued) {
+  test::FaultyFilesystem files;
+  files.Arm({.kind = test::Fault::kShort, .lasting = true});
+  const std::string path = Path("a");
+  ASSERT_TRUE(WriteFileAtomic(path, "some bytes", AtomicFile::Special::kRefuse, files));
+  EXPECT_EQ(ReadFile(path).value(), "some bytes");
 }
 
 }  // namespace

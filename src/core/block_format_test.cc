@@ -101,22 +101,6 @@ TEST(BlockFormatTest, Q6KPlacesEveryBitWhereTheFormatSaysAndIsExact) {
   }
 }
 
-TEST(BlockFormatTest, Q6KIsExactForEveryScaleAndCode) {
-  Random random(5);
-  for (int trial = 0; trial < 3000; ++trial) {
-    BlockQ6_K block{};
-    auto* raw = reinterpret_cast<unsigned char*>(&block);
-    for (std::size_t i = 0; i < sizeof block; ++i)
-      raw[i] = static_cast<unsigned char>(random.Next());
-    block.d = static_cast<std::uint16_t>(random.Next() & 0xbbff);  // finite
-    float got[256];
-    double exact[256];
-    ASSERT_TRUE(DecodeRow(DataType::kQ6_K, &block, 256, got));
-    ASSERT_TRUE(DecodeRow(DataType::kQ6_K, &block, 256, exact));
-    for (int i = 0; i < 256; ++i) ASSERT_EQ(static_cast<double>(got[i]), exact[i]);
-  }
-}
-
 /// Writes the 6-bit scale and min of sub-block `s` where the format keeps them.
 void PutScaleMin(BlockQ4_K& block, int s, int scale, int min) {
   const auto put = [&](int byte, int bits) {
@@ -151,23 +135,6 @@ TEST(BlockFormatTest, Q4KPlacesEveryBitWhereTheFormatSays) {
         ASSERT_EQ(got[i], static_cast<float>(want)) << "sub-block " << s << " value " << i;
       }
     }
-  }
-}
-
-TEST(BlockFormatTest, Q4KRoundsTheExactValueOnce) {
-  Random random(7);
-  for (int trial = 0; trial < 3000; ++trial) {
-    BlockQ4_K block{};
-    auto* raw = reinterpret_cast<unsigned char*>(&block);
-    for (std::size_t i = 0; i < sizeof block; ++i)
-      raw[i] = static_cast<unsigned char>(random.Next());
-    block.d = static_cast<std::uint16_t>(random.Next() & 0xbbff);  // finite
-    block.dmin = static_cast<std::uint16_t>(random.Next() & 0xbbff);
-    float got[256];
-    double exact[256];
-    ASSERT_TRUE(DecodeRow(DataType::kQ4_K, &block, 256, got));
-    ASSERT_TRUE(DecodeRow(DataType::kQ4_K, &block, 256, exact));
-    for (int i = 0; i < 256; ++i) ASSERT_EQ(got[i], static_cast<float>(exact[i]));
   }
 }
 

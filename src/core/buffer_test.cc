@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <vector>
 
@@ -62,6 +64,24 @@ class CountingAllocator : public Allocator {
   }
   std::int64_t live = 0;
 };
+
+/// Address space that this process has mapped.
+std::int64_t MappedBytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST(BufferTest, ALargeBufferTakesTheAddressSpaceOfItsSizeAndGivesAllOfItBack) {
+  constexpr std::int64_t kBytes = 8 << 20, kSlack = 4 << 20;
+  const std::int64_t before = MappedBytes();
+  for (int round = 0; round < 20; ++round) {
+    const Buffer buffer = Buffer::Make(kBytes + 1234, DefaultAllocator(), 4 << 20);
+    ASSERT_TRUE(buffer);
+    EXPECT_LE(MappedBytes() - before, kBytes + kSlack) << round;
+  }
+  EXPECT_LE(MappedBytes() - before, kSlack);
+}
 
 TEST(BufferTest, MovingKeepsOneOwnerAndFreesOnce) {
   CountingAllocator allocator;

@@ -1,12 +1,17 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
+#include <thread>
 
 #include "core/env.h"
 #include "core/hash.h"
@@ -32,12 +37,12 @@ TEST(TextTest, SizesKeepThreeDigits) {
 
 TEST(TypesTest, NamesRoundTripAndSizesFollowTheBlocks) {
   std::set<std::string_view> names;
-  for (int i = 1; i <= static_cast<int>(DataType::kQ4_K); ++i) {
+  for (int i = 1; i < kDataTypeCount; ++i) {
     const auto type = static_cast<DataType>(i);
     EXPECT_EQ(ParseDataType(DataTypeName(type)), type);
     names.insert(DataTypeName(type));
   }
-  EXPECT_EQ(names.size(), static_cast<std::size_t>(DataType::kQ4_K));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kDataTypeCount - 1));
   EXPECT_FALSE(ParseDataType("none"));
   EXPECT_FALSE(ParseDataType("q4_7"));
   EXPECT_EQ(BytesOf(DataType::kQ4_1, 64), 40u);
@@ -133,6 +138,41 @@ TEST(LogTest, MessagesBelowTheLevelAreDroppedAndTheRestReachTheSink) {
   EXPECT_EQ(seen.last, "warning: loud");
   EXPECT_EQ(ParseLogLevel("debug"), LogLevel::kDebug);
   EXPECT_FALSE(ParseLogLevel("loud"));
+}
+
+/// Stays inside a message until it is told to leave.
+struct Slow {
+  std::atomic<bool> inside{false}, leave{false};
+  static void Write(void* context, LogLevel, std::string_view) {
+    auto& slow = *static_cast<Slow*>(context);
+    slow.inside = true;
+    while (!slow.leave) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+};
+
+TEST(LogTest, AChildForkedWhileAThreadLogsCanLog) {
+  Slow slow;
+  const LogSink before = SetLogSink({&Slow::Write, &slow, LogLevel::kWarning});
+  std::thread logging([] { LogWarning("slow"); });
+  while (!slow.inside) std::this_thread::yield();
+  // The fork waits for the message to end: somebody has to end it.
+  std::thread ending([&slow] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    slow.leave = true;
+  });
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // ends a child that waits for a lock whose holder it does not have
+    slow.leave = true;
+    LogWarning("from the child");
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  logging.join();
+  ending.join();
+  SetLogSink(before);
 }
 
 class ScopedEnv {

@@ -6,10 +6,21 @@
 
 namespace tilewright {
 
+namespace {
+
+// Looking the algorithm up costs as much as hashing a kilobyte: once for the process.
+const EVP_MD* Algorithm() {
+  static const EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return kAlgorithm;
+}
+
+}  // namespace
+
 Result<Sha256Digest> Sha256(std::initializer_list<std::string_view> parts) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
-                                                                        &EVP_MD_CTX_free);
-  bool ok = context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  thread_local const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(
+      EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  bool ok = context != nullptr && Algorithm() != nullptr &&
+            EVP_DigestInit_ex(context.get(), Algorithm(), nullptr) == 1;
   for (const std::string_view part : parts) {
     ok = ok && EVP_DigestUpdate(context.get(), part.data(), part.size()) == 1;
   }

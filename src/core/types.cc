@@ -2,29 +2,35 @@
 
 #include <array>
 
+#include "core/formats/formats.h"
+
 namespace tilewright {
 namespace {
 
+using Types = std::array<TypeInfo, static_cast<std::size_t>(kDataTypeCount)>;
+
 // Indexed by DataType.
-constexpr std::array<TypeInfo, 16> kTypes = {{
-    {"none", 1, 0, false},
-    {"f32", 1, 4, false},
-    {"f16", 1, 2, false},
-    {"bf16", 1, 2, false},
-    {"f64", 1, 8, false},
-    {"f8_e4m3", 1, 1, false},
-    {"i8", 1, 1, false},
-    {"i32", 1, 4, false},
-    {"i64", 1, 8, false},
-    {"u8", 1, 1, false},
-    {"u4", 2, 1, false},
-    {"q4_0", 32, 18, true},
-    {"q4_1", 32, 20, true},
-    {"q8_0", 32, 34, true},
-    {"q6_k", 256, 210, true},
-    {"q4_k", 256, 144, true},
-}};
-static_assert(kTypes.size() == static_cast<std::size_t>(DataType::kQ4_K) + 1);
+constexpr Types MakeTypes() {
+  Types types = {{
+      {"none", 1, 0, false},
+      {"f32", 1, 4, false},
+      {"f16", 1, 2, false},
+      {"bf16", 1, 2, false},
+      {"f64", 1, 8, false},
+      {"f8_e4m3", 1, 1, false},
+      {"i8", 1, 1, false},
+      {"i32", 1, 4, false},
+      {"i64", 1, 8, false},
+      {"u8", 1, 1, false},
+      {"u4", 2, 1, false},
+  }};
+  for (const BlockFormat& format : kFormats) {
+    types[static_cast<std::size_t>(format.type)] = {format.name, format.elements, format.bytes,
+                                                    true};
+  }
+  return types;
+}
+constexpr Types kTypes = MakeTypes();
 
 }  // namespace
 

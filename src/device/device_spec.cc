@@ -1,22 +1,28 @@
 #include "core/text.h"
 #include "tilewright/device.h"
+#include "tilewright/features.h"
 
 namespace tilewright {
 namespace {
 
 constexpr std::string_view kIsaNames[] = {"scalar", "avx2", "avx512", "amx"};
 
-struct FeatureWord {
-  std::uint32_t bit;
-  const char* word;
+constexpr FeatureName kFeatureNames[] = {
+    {"avx2", kFeatureAvx2},
+    {"avx512", kFeatureAvx512},
+    {"avx512vnni", kFeatureAvx512Vnni},
+    {"avx512bf16", kFeatureAvx512Bf16},
+    {"amx-tile", kFeatureAmxTile},
+    {"amx-int8", kFeatureAmxInt8},
+    {"amx-bf16", kFeatureAmxBf16},
 };
 
-/// What ClassId says beyond the level, in this order.
-constexpr FeatureWord kExtraFeatures[] = {
-    {kFeatureAvx512Vnni, "+vnni"},
-    {kFeatureAvx512Bf16, "+bf16"},
-    {kFeatureAmxInt8, "+amx_int8"},
-    {kFeatureAmxBf16, "+amx_bf16"},
+/// What ClassId says beyond the level, in this order. Records are kept under it: these words stay.
+constexpr FeatureName kClassSuffixes[] = {
+    {"+vnni", kFeatureAvx512Vnni},
+    {"+bf16", kFeatureAvx512Bf16},
+    {"+amx_int8", kFeatureAmxInt8},
+    {"+amx_bf16", kFeatureAmxBf16},
 };
 
 }  // namespace
@@ -26,14 +32,26 @@ std::string_view IsaName(Isa isa) {
   return index < 4 ? kIsaNames[index] : "unknown";
 }
 
+std::span<const FeatureName> FeatureNames() { return kFeatureNames; }
+
+std::string FeatureList(std::uint32_t features) {
+  std::string text;
+  for (const FeatureName& feature : kFeatureNames) {
+    if ((features & feature.bit) == 0) continue;
+    if (!text.empty()) text += '+';
+    text += feature.name;
+  }
+  return text.empty() ? "none" : text;
+}
+
 std::string DeviceSpec::ClassId() const {
   if (kind == DeviceKind::kCuda) {
     return Format("cuda/{}/sm_{}/{} sms/l2 {}K/driver {}", name, compute_capability, sm_count,
                   l2_bytes >> 10, driver);
   }
   std::string level(IsaName(isa));
-  for (const FeatureWord& extra : kExtraFeatures) {
-    if (Has(extra.bit)) level += extra.word;
+  for (const FeatureName& suffix : kClassSuffixes) {
+    if (Has(suffix.bit)) level += suffix.name;
   }
   return Format("cpu/{}/{}/{} threads/l2 {}K/llc {}K", name, level, cores, l2_bytes >> 10,
                 llc_bytes >> 10);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tilewright/device.h"
+#include "tilewright/features.h"
 
 namespace tilewright {
 namespace {
@@ -34,6 +35,18 @@ TEST(DeviceSpecTest, MachinesThatDifferInSpeedDifferInClassAndOthersDoNot) {
   spec = Genoa();
   spec.llc_bytes = 16 << 20;
   EXPECT_NE(spec.ClassId(), id);
+}
+
+TEST(DeviceSpecTest, EveryFeatureHasOneName) {
+  std::uint32_t named = 0;
+  for (const FeatureName& feature : FeatureNames()) {
+    EXPECT_EQ(named & feature.bit, 0u) << feature.name;
+    named |= feature.bit;
+    EXPECT_EQ(FeatureList(feature.bit), feature.name);
+  }
+  EXPECT_EQ(named, kFeatureAmxBf16 * 2 - 1);  // the highest bit and all below it
+  EXPECT_EQ(FeatureList(0), "none");
+  EXPECT_EQ(FeatureList(kFeatureAvx512Vnni | kFeatureAvx2), "avx2+avx512vnni");
 }
 
 TEST(DeviceSpecTest, HasAsksForEveryBit) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/fingerprint.h"
-#include "tilewright/kernel.h"
+#include "tilewright/operation.h"
 
 namespace tilewright {
 
@@ -21,12 +21,26 @@ inline KernelInfo CpuKernelInfo(std::string name, std::string_view tu, std::uint
   return info;
 }
 
+/// What the float64 oracle says of itself where it is registered as a kernel: it takes every type
+/// and is chosen only when nothing else can run.
+inline KernelInfo ReferenceKernelInfo(std::string name) {
+  KernelInfo info;
+  info.name = std::move(name);
+  info.fingerprint = "reference";
+  info.batch_invariant = true;
+  info.reference = true;
+  return info;
+}
+
 /// A kernel made of a record of functions, `Impl`, which a kernel file exports: what the kernels of
 /// one operation share is in the three functions, what differs by instruction set is in the record.
 /// Immutable; any thread.
-template <class Desc, class Args, class Impl>
-class FunctionKernel final : public OpKernel<Desc, Args> {
+template <class Op, class Impl>
+class FunctionKernel final : public OpKernel<Op> {
  public:
+  using typename OpKernel<Op>::Desc;
+  using typename OpKernel<Op>::Args;
+  using typename OpKernel<Op>::Spec;
   struct Shared {
     std::optional<Rejection> (*feasible)(const Impl&, const Desc&);
     double (*estimate_us)(const Impl&, const Desc&, const DeviceSpec&);
@@ -34,21 +48,51 @@ class FunctionKernel final : public OpKernel<Desc, Args> {
   };
 
   FunctionKernel(KernelInfo info, const Impl& impl, const Shared& shared)
-      : OpKernel<Desc, Args>(std::move(info)), impl_(impl), shared_(shared) {}
+      : OpKernel<Op>(std::move(info)), impl_(impl), shared_(shared) {}
 
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
     return shared_.feasible(impl_, desc);
   }
-  double EstimateUs(const Desc& desc, const DeviceSpec& device) const override {
+  double EstimateUs(const Desc& desc, const Spec&, const DeviceSpec& device) const override {
     return shared_.estimate_us(impl_, desc, device);
   }
-  Status Launch(const Args& args, Stream stream) const override {
+  Status Launch(const Args& args, const Spec&, Workspace&, Stream stream) override {
     return shared_.launch(impl_, args, stream);
   }
 
  private:
   Impl impl_;
   Shared shared_;
+};
+
+/// The oracle of an operation as its kernel of last resort.
+template <class Op>
+class ReferenceOpKernel final : public OpKernel<Op> {
+ public:
+  using typename OpKernel<Op>::Desc;
+  using typename OpKernel<Op>::Args;
+  using typename OpKernel<Op>::Spec;
+  struct Functions {
+    std::optional<Rejection> (*feasible)(const Desc&);
+    double (*estimate_us)(const Desc&);
+    Status (*launch)(const Args&);
+  };
+
+  ReferenceOpKernel(std::string name, const Functions& functions)
+      : OpKernel<Op>(ReferenceKernelInfo(std::move(name))), functions_(functions) {}
+
+  std::optional<Rejection> IsFeasible(const Desc& desc) const override {
+    return functions_.feasible(desc);
+  }
+  double EstimateUs(const Desc& desc, const Spec&, const DeviceSpec&) const override {
+    return functions_.estimate_us(desc);
+  }
+  Status Launch(const Args& args, const Spec&, Workspace&, Stream) override {
+    return functions_.launch(args);
+  }
+
+ private:
+  Functions functions_;
 };
 
 }  // namespace tilewright

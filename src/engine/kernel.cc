@@ -1,29 +1,11 @@
 #include "tilewright/kernel.h"
 
+#include <charconv>
+
+#include "tilewright/features.h"
+#include "tilewright/operation.h"
+
 namespace tilewright {
-namespace {
-
-struct FeatureWord {
-  std::uint32_t bit;
-  std::string_view word;
-};
-constexpr FeatureWord kFeatureWords[] = {
-    {kFeatureAvx2, "avx2"},        {kFeatureAvx512, "avx512"},    {kFeatureAvx512Vnni, "vnni"},
-    {kFeatureAvx512Bf16, "bf16"},  {kFeatureAmxTile, "amx-tile"}, {kFeatureAmxInt8, "amx-int8"},
-    {kFeatureAmxBf16, "amx-bf16"},
-};
-
-std::string FeatureList(std::uint32_t features) {
-  std::string text;
-  for (const FeatureWord& entry : kFeatureWords) {
-    if ((features & entry.bit) == 0) continue;
-    if (!text.empty()) text += '+';
-    text += entry.word;
-  }
-  return text.empty() ? "none" : text;
-}
-
-}  // namespace
 
 std::string_view ProvenanceName(Provenance provenance) {
   switch (provenance) {
@@ -92,6 +74,75 @@ std::optional<Rejection> KernelBase::CheckGuarantee(Guarantee guarantee) const {
   return Rejection{Reason::kGuarantee,
                    std::string("problem asks for ") + std::string(GuaranteeName(guarantee)),
                    "a kernel that declares it"};
+}
+
+namespace {
+
+/// Takes "name=number" from the front of `text`, and the space behind it.
+bool TakeNumber(std::string_view& text, std::string_view name, std::int64_t& value) {
+  if (!text.starts_with(name) || text.size() <= name.size() || text[name.size()] != '=')
+    return false;
+  const char* from = text.data() + name.size() + 1;
+  const char* last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(from, last, value);
+  if (error != std::errc() || (end != last && *end != ' ')) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()) + (end != last ? 1 : 0));
+  return true;
+}
+
+}  // namespace
+
+std::string KernelBase::ConfigText(const LaunchConfig& config) const {
+  std::string text;
+  std::size_t i = 0;
+  for (const ConfigField& field : ConfigFields()) {
+    if (!text.empty()) text += ' ';
+    text.append(field.name).append("=").append(std::to_string(config.words[i++]));
+  }
+  return text;
+}
+
+std::optional<LaunchConfig> KernelBase::ParseConfig(std::string_view text) const {
+  LaunchConfig config;
+  std::size_t i = 0;
+  for (const ConfigField& field : ConfigFields()) {
+    std::int64_t& value = config.words[i++];
+    if (!TakeNumber(text, field.name, value) || value < field.least || value > field.most)
+      return std::nullopt;
+  }
+  if (!text.empty()) return std::nullopt;
+  return config;
+}
+
+Status CheckNewKernel(const KernelBase* kernel, const KernelBase* standing) {
+  if (kernel == nullptr)
+    return Fail(ErrorCode::kInvalidArgument, "a registry takes no null kernel");
+  if (kernel->name().empty())
+    return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
+  if (standing != nullptr) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "kernel " + std::string(kernel->name()) + " is registered twice");
+  }
+  return {};
+}
+
+std::string LaunchText(const KernelBase& kernel, std::int32_t swizzle, std::int32_t splits,
+                       const LaunchConfig& config) {
+  std::string text = "swizzle=" + std::to_string(swizzle) + " splits=" + std::to_string(splits);
+  const std::string own = kernel.ConfigText(config);
+  if (!own.empty()) text.append(" ").append(own);
+  return text;
+}
+
+std::optional<LaunchWords> ParseLaunch(std::string_view text, const KernelBase& kernel) {
+  std::int64_t swizzle = 0, splits = 0;
+  if (!TakeNumber(text, "swizzle", swizzle) || !TakeNumber(text, "splits", splits))
+    return std::nullopt;
+  if (swizzle < 0 || swizzle > 30 || splits < 1 || splits > 4096) return std::nullopt;
+  const std::optional<LaunchConfig> config = kernel.ParseConfig(text);
+  if (!config) return std::nullopt;
+  return LaunchWords{static_cast<std::int32_t>(swizzle), static_cast<std::int32_t>(splits),
+                     *config};
 }
 
 }  // namespace tilewright

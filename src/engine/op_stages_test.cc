@@ -1,35 +1,66 @@
-#include "engine/op_stages.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "engine/stage_templates.h"
 
 namespace tilewright {
 namespace {
 
 // Two operations that the engine has never heard of.
 struct BlurDesc {
-  int width = 0;
+  std::int32_t rows = 0;
+  std::int32_t width = 0;
   Guarantee guarantee = Guarantee::kFastest;
   auto operator<=>(const BlurDesc&) const = default;
 };
-struct BlurArgs {};
-std::string KeyOf(const BlurDesc& desc) { return "width=" + std::to_string(desc.width); }
+template <class D, class F>
+requires std::is_same_v<std::remove_const_t<D>, BlurDesc>
+void ForEachField(D& desc, F&& f) {
+  f("rows", desc.rows), f("width", desc.width), f("guarantee", desc.guarantee);
+}
+std::string KeyOf(const BlurDesc& desc) { return FieldsKey(desc); }
 
 struct HashDesc {
-  long bytes = 0;
+  std::int32_t rows = 0;
   auto operator<=>(const HashDesc&) const = default;
 };
-struct HashArgs {
-  int* out = nullptr;
-};
-std::string KeyOf(const HashDesc& desc) { return "bytes=" + std::to_string(desc.bytes); }
+template <class D, class F>
+requires std::is_same_v<std::remove_const_t<D>, HashDesc>
+void ForEachField(D& desc, F&& f) { f("rows", desc.rows); }
+std::string KeyOf(const HashDesc& desc) { return FieldsKey(desc); }
 
-template <class Desc, class Args>
-class Fake final : public OpKernel<Desc, Args> {
+template <class D>
+struct FakeOp {
+  using Desc = D;
+  struct Args {
+    Desc of;
+    std::string* log = nullptr;
+  };
+  using KernelType = OpKernel<FakeOp>;
+  using Spec = BasicLaunchSpec<KernelType>;
+  static constexpr std::string_view kName = "fake";
+};
+using BlurOp = FakeOp<BlurDesc>;
+using HashOp = FakeOp<HashDesc>;
+Result<BlurDesc> DescOf(const BlurOp::Args& args, const CallTerms&) { return args.of; }
+
+/// What a fake kernel may be configured by.
+struct Tiles {
+  std::int64_t rows = 4, threads = 1;
+  static constexpr auto kMembers =
+      std::tuple{ConfigMember<Tiles>{"rows", &Tiles::rows, 1, 64},
+                 ConfigMember<Tiles>{"threads", &Tiles::threads, 1, 8}};
+};
+
+template <class Op>
+class Fake final : public OpKernel<Op> {
  public:
-  Fake(KernelInfo info, double us, int limit)
-      : OpKernel<Desc, Args>(std::move(info)), us_(us), limit_(limit) {}
+  using typename OpKernel<Op>::Desc;
+  using typename OpKernel<Op>::Spec;
+  using typename OpKernel<Op>::Args;
+  Fake(KernelInfo info, double us, int limit, bool configurable = false)
+      : OpKernel<Op>(std::move(info)), us_(us), limit_(limit), configurable_(configurable) {}
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
     if constexpr (requires { desc.width; }) {
       if (desc.width > limit_) {
@@ -39,12 +70,37 @@ class Fake final : public OpKernel<Desc, Args> {
     }
     return std::nullopt;
   }
-  double EstimateUs(const Desc&, const DeviceSpec&) const override { return us_; }
-  Status Launch(const Args&, Stream) const override { return {}; }
+  std::vector<Spec> Specs(const Desc& desc, const DeviceSpec& device,
+                          const LaunchLimits& limits) const override {
+    if (!configurable_) return OpKernel<Op>::Specs(desc, device, limits);
+    std::vector<Spec> specs;
+    for (const std::int64_t threads : {1, 2, 8}) {
+      Spec spec;
+      spec.config = TypedConfig<Tiles>::Pack({.rows = 16, .threads = threads});
+      specs.push_back(spec);
+    }
+    return specs;
+  }
+  std::span<const ConfigField> ConfigFields() const override {
+    if (!configurable_) return {};
+    return TypedConfig<Tiles>::kFields;
+  }
+  WorkspaceSize WorkspaceFor(const Desc&, const Spec& spec) const override {
+    const auto threads = static_cast<std::size_t>(spec.config.words[1]);
+    return {.partials = 1024 * threads};
+  }
+  double EstimateUs(const Desc&, const Spec& spec, const DeviceSpec&) const override {
+    return configurable_ ? us_ / static_cast<double>(spec.config.words[1]) : us_;
+  }
+  Status Launch(const Args& args, const Spec& spec, Workspace&, Stream) override {
+    if (args.log != nullptr) *args.log += SpecText(spec);
+    return {};
+  }
 
  private:
   double us_;
   int limit_;
+  bool configurable_;
 };
 
 KernelInfo Info(std::string name) {
@@ -53,59 +109,71 @@ KernelInfo Info(std::string name) {
   return info;
 }
 
-using Blur = Fake<BlurDesc, BlurArgs>;
+using Blur = Fake<BlurOp>;
+
+template <class Op>
+Candidates<Op> Look(const typename Op::Desc& desc, const OpRegistry<Op>& registry,
+                    const DeviceSpec& device, const FeasibleOptions& options = {}) {
+  return Feasible(Stages<Op>::MarkValidated(desc), registry, device, options);
+}
+Result<Choice<BlurOp>> Pick(const BlurDesc& desc, const OpRegistry<BlurOp>& registry,
+                            const DeviceSpec& device, std::uint32_t providers = 7) {
+  FeasibleOptions options;
+  options.providers = providers;
+  return Choose(Look<BlurOp>(desc, registry, device, options), nullptr);
+}
 
 TEST(OpStages, TheModelRanksTheFeasibleKernels) {
-  OpRegistry<BlurDesc, BlurArgs> registry;
+  OpRegistry<BlurOp> registry;
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.slow"), 9.0, 100)));
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.fast"), 2.0, 10)));
   DeviceSpec device;
-  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, device)->kernel().name(), "blur.fast");
-  const auto choice = ChooseOp(BlurDesc{50}, registry, device);
+  EXPECT_EQ(Pick(BlurDesc{1, 8}, registry, device)->kernel().name(), "blur.fast");
+  const auto choice = Pick(BlurDesc{1, 50}, registry, device);
   EXPECT_EQ(choice->kernel().name(), "blur.slow");
   EXPECT_EQ(choice->provenance(), Provenance::kModel);
   EXPECT_EQ(choice->problem().width, 50);
 }
 
 TEST(OpStages, NothingFeasibleNamesEveryKernelsReason) {
-  OpRegistry<BlurDesc, BlurArgs> registry;
+  OpRegistry<BlurOp> registry;
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.a"), 9.0, 100)));
   KernelInfo vnni = Info("blur.b");
   vnni.features = kFeatureAvx512Vnni;
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(vnni, 1.0, 1000)));
   DeviceSpec device;
   device.features = kFeatureAvx2;
-  const auto choice = ChooseOp(BlurDesc{500}, registry, device);
+  const auto choice = Pick(BlurDesc{1, 500}, registry, device);
   ASSERT_FALSE(choice);
   EXPECT_EQ(choice.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(choice.error().message,
             "no kernel can run this problem:\n  blur.a: shape: width = 500, needs width <= 100\n"
-            "  blur.b: device: features avx2, needs vnni");
+            "  blur.b: device: features avx2, needs avx512vnni");
 }
 
 TEST(OpStages, TheReferenceRunsOnlyWhenNothingElseCan) {
-  OpRegistry<BlurDesc, BlurArgs> registry;
+  OpRegistry<BlurOp> registry;
   KernelInfo reference = Info("blur.reference");
   reference.reference = true;
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(reference, 0.1, 100000)));
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.fast"), 2.0, 10)));
-  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, DeviceSpec{})->kernel().name(), "blur.fast");
-  const auto choice = ChooseOp(BlurDesc{11}, registry, DeviceSpec{});
+  EXPECT_EQ(Pick(BlurDesc{1, 8}, registry, DeviceSpec{})->kernel().name(), "blur.fast");
+  const auto choice = Pick(BlurDesc{1, 11}, registry, DeviceSpec{});
   EXPECT_EQ(choice->kernel().name(), "blur.reference");
   EXPECT_EQ(choice->provenance(), Provenance::kDefault);
 }
 
 TEST(OpStages, EqualTimesAndUselessModelsFallToAStableOrder) {
-  OpRegistry<BlurDesc, BlurArgs> registry;
+  OpRegistry<BlurOp> registry;
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.nan"), NAN, 100)));
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.negative"), -5, 100)));
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.c"), 3.0, 100)));
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.b"), 3.0, 100)));
-  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, DeviceSpec{})->kernel().name(), "blur.b");
+  EXPECT_EQ(Pick(BlurDesc{1, 8}, registry, DeviceSpec{})->kernel().name(), "blur.b");
 }
 
 TEST(OpStages, ProvidersQuarantineAndGuaranteesFilter) {
-  OpRegistry<BlurDesc, BlurArgs> registry;
+  OpRegistry<BlurOp> registry;
   KernelInfo vendor = Info("blur.vendor"), invariant = Info("blur.invariant");
   vendor.provider = Provider::kVendor;
   vendor.fingerprint = "v3";
@@ -113,21 +181,22 @@ TEST(OpStages, ProvidersQuarantineAndGuaranteesFilter) {
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(vendor, 1.0, 100)));
   ASSERT_TRUE(registry.Add(std::make_unique<Blur>(invariant, 5.0, 100)));
   const DeviceSpec device;
-  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, device)->kernel().name(), "blur.vendor");
-  EXPECT_EQ(ChooseOp(BlurDesc{8}, registry, device, Bit(Provider::kOwn))->kernel().name(),
+  EXPECT_EQ(Pick(BlurDesc{1, 8}, registry, device)->kernel().name(), "blur.vendor");
+  EXPECT_EQ(Pick(BlurDesc{1, 8}, registry, device, Bit(Provider::kOwn))->kernel().name(),
             "blur.invariant");
-  EXPECT_EQ(ChooseOp(BlurDesc{8, Guarantee::kBatchInvariant}, registry, device)->kernel().name(),
+  EXPECT_EQ(Pick(BlurDesc{1, 8, Guarantee::kBatchInvariant}, registry, device)->kernel().name(),
             "blur.invariant");
 
   Quarantine quarantine;
-  quarantine.Add("blur.vendor", "v3", "width=8", "wrong: off by one at 3");
+  quarantine.Add("blur.vendor", "v3", "rows=1 width=8 guarantee=fastest", "wrong: off by one at 3");
   FeasibleOptions options;
   options.quarantine = &quarantine;
-  const auto candidates = FeasibleOp(BlurDesc{8}, registry, device, options);
+  const auto candidates = Look<BlurOp>(BlurDesc{1, 8}, registry, device, options);
   ASSERT_FALSE(candidates.Find("blur.vendor")->feasible());
   EXPECT_EQ(candidates.Find("blur.vendor")->rejection->reason, Reason::kQuarantined);
   EXPECT_EQ(candidates.Find("blur.vendor")->rejection->have, "wrong: off by one at 3");
-  EXPECT_TRUE(FeasibleOp(BlurDesc{9}, registry, device, options).Find("blur.vendor")->feasible());
+  EXPECT_TRUE(
+      Look<BlurOp>(BlurDesc{1, 9}, registry, device, options).Find("blur.vendor")->feasible());
 }
 
 TEST(OpStages, AQuarantineEndsWithTheKernelsFingerprint) {
@@ -141,31 +210,105 @@ TEST(OpStages, AQuarantineEndsWithTheKernelsFingerprint) {
 }
 
 TEST(OpStages, TheSameTemplatesServeAnotherOperation) {
-  OpRegistry<HashDesc, HashArgs> registry;
-  ASSERT_TRUE((registry.Add(std::make_unique<Fake<HashDesc, HashArgs>>(Info("hash.x"), 1.0, 0))));
-  const auto choice = ChooseOp(HashDesc{1 << 20}, registry, DeviceSpec{});
+  OpRegistry<HashOp> registry;
+  ASSERT_TRUE((registry.Add(std::make_unique<Fake<HashOp>>(Info("hash.x"), 1.0, 0))));
+  const auto choice = Choose(Look<HashOp>(HashDesc{1 << 20}, registry, DeviceSpec{}), nullptr);
   ASSERT_TRUE(choice);
   EXPECT_EQ(choice->kernel().name(), "hash.x");
-  EXPECT_TRUE(choice->kernel().Launch(HashArgs{}, Stream{}));
 }
 
 TEST(OpStages, ADeviceOfAnotherKindRefuses) {
-  OpRegistry<HashDesc, HashArgs> registry;
+  OpRegistry<HashOp> registry;
   KernelInfo cuda = Info("hash.cuda");
   cuda.device = DeviceKind::kCuda;
-  ASSERT_TRUE((registry.Add(std::make_unique<Fake<HashDesc, HashArgs>>(cuda, 1.0, 0))));
-  const auto choice = ChooseOp(HashDesc{1}, registry, DeviceSpec{});
+  ASSERT_TRUE((registry.Add(std::make_unique<Fake<HashOp>>(cuda, 1.0, 0))));
+  const auto choice = Choose(Look<HashOp>(HashDesc{1}, registry, DeviceSpec{}), nullptr);
   ASSERT_FALSE(choice);
   EXPECT_NE(choice.error().message.find("device: device is cpu, needs cuda"), std::string::npos);
 }
 
+OpRegistry<BlurOp> Configurable() {
+  OpRegistry<BlurOp> registry;
+  EXPECT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.tiled"), 8.0, 100, true)));
+  EXPECT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.plain"), 3.0, 100)));
+  return registry;
+}
+
+TEST(LaunchConfigs, AreTriedRankedPrintedAndPinned) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  const auto choice = Pick({1, 8}, registry, DeviceSpec{});
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(SpecText(choice->spec()), "swizzle=0 splits=1 rows=16 threads=8");
+  Pins pins;
+  const BlurDesc desc{1, 8};
+  pins.by_problem[{"fake", KeyOf(desc)}] = {"blur.tiled", "swizzle=0 splits=1 rows=16 threads=2"};
+  const auto pinned = Choose(Look<BlurOp>(desc, registry, DeviceSpec{}), nullptr, &pins);
+  ASSERT_TRUE(pinned);
+  EXPECT_EQ(pinned->provenance(), Provenance::kPinned);
+  EXPECT_EQ(TypedConfig<Tiles>::Unpack(pinned->spec().config).threads, 2);
+  pins.by_problem[{"fake", KeyOf(desc)}].spec = "swizzle=0 splits=1 rows=16 threads=3";
+  EXPECT_FALSE(Choose(Look<BlurOp>(desc, registry, DeviceSpec{}), nullptr, &pins));
+}
+
+TEST(LaunchConfigs, AreParsedWithinTheirLimitsOnly) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  OpKernel<BlurOp>* kernel = registry.Find("blur.tiled");
+  const auto spec = ParseSpec("swizzle=1 splits=2 rows=16 threads=8", kernel);
+  ASSERT_TRUE(spec);
+  EXPECT_EQ(spec->swizzle, 1);
+  EXPECT_EQ(spec->config.words[1], 8);
+  EXPECT_EQ(SpecText(*spec), "swizzle=1 splits=2 rows=16 threads=8");
+  for (const char* bad :
+       {"swizzle=1 splits=2", "swizzle=1 splits=2 rows=16", "swizzle=1 splits=2 rows=65 threads=1",
+        "swizzle=1 splits=2 rows=16 threads=8 more=1", "swizzle=1 splits=2 threads=8 rows=16",
+        "swizzle=1 splits=0 rows=16 threads=8", "swizzle=31 splits=1 rows=16 threads=8",
+        "swizzle=1 splits=2 rows=16 threads=8x", "swizzle=1 splits=2 rows= threads=8", ""}) {
+    EXPECT_FALSE(ParseSpec(bad, kernel)) << bad;
+  }
+  EXPECT_TRUE(ParseSpec("swizzle=0 splits=1", registry.Find("blur.plain")));
+  EXPECT_FALSE(ParseSpec("swizzle=0 splits=1 rows=16", registry.Find("blur.plain")));
+}
+
+TEST(LaunchConfigs, ThoseThatNeedMoreWorkspaceThanThereIsAreLeftOut) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  FeasibleOptions options;
+  options.partials_bytes = 2048;
+  const auto candidates = Look<BlurOp>({1, 8}, registry, DeviceSpec{}, options);
+  EXPECT_EQ(candidates.Find("blur.tiled")->specs.size(), 2u);
+  options.partials_bytes = 512;
+  const auto none = Look<BlurOp>({1, 8}, registry, DeviceSpec{}, options);
+  ASSERT_FALSE(none.Find("blur.tiled")->feasible());
+  EXPECT_EQ(none.Find("blur.tiled")->rejection->reason, Reason::kWorkspace);
+}
+
+TEST(OpStages, APlanRunsWithWhatItWasBoundToAndRefusesOtherArguments) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  const auto plan = Bind(*Pick({1, 8}, registry, DeviceSpec{}));
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->workspace().partials, 8192u);
+  std::vector<std::byte> memory(8192);
+  Workspace workspace;
+  workspace.partials = memory.data(), workspace.partials_size = memory.size();
+  std::string log;
+  ASSERT_TRUE(tilewright::Run(*plan, {{1, 8}, &log}, workspace, Stream{}));
+  EXPECT_EQ(log, "swizzle=0 splits=1 rows=16 threads=8");
+  EXPECT_FALSE(tilewright::Run(*plan, {{1, 9}, &log}, workspace, Stream{}));
+  workspace.partials_size = 8191;
+  EXPECT_FALSE(tilewright::Run(*plan, {{1, 8}, &log}, workspace, Stream{}));
+}
+
 // The types on the right of an arrow cannot be made elsewhere.
-static_assert(!std::is_default_constructible_v<CheckedGemm>);
-static_assert(!std::is_constructible_v<CheckedGemm, GemmDesc>);
-static_assert(!std::is_default_constructible_v<GemmCandidates>);
-static_assert(!std::is_default_constructible_v<GemmChoice>);
-static_assert(!std::is_default_constructible_v<GemmPlan>);
-static_assert(std::is_trivially_copyable_v<GemmPlan>);
+static_assert(!std::is_default_constructible_v<Checked<BlurOp>>);
+static_assert(!std::is_constructible_v<Checked<BlurOp>, BlurDesc>);
+static_assert(!std::is_default_constructible_v<Candidates<BlurOp>>);
+static_assert(!std::is_default_constructible_v<Choice<BlurOp>>);
+static_assert(!std::is_default_constructible_v<Plan<BlurOp>>);
+// The candidates of a temporary cannot be looked at after it is gone.
+template <class C>
+concept CanLookInto = requires(C&& candidates) {
+  std::forward<C>(candidates).all();
+};
+static_assert(CanLookInto<Candidates<BlurOp>&> && !CanLookInto<Candidates<BlurOp>>);
 
 }  // namespace
 }  // namespace tilewright

@@ -41,11 +41,21 @@ constexpr char kInsert[] =
 
 // Reads the table itself: an index that lost entries to a damaged page would hide rows without an
 // error.
-constexpr char kSelect[] =
-    "SELECT id, op, problem, device, libraries, policy, kernel, fingerprint, spec, verdict, "
-    "evidence, samples, median_us, low_us,"
-    "high_us, predicted_us, chosen, unix_ms, extra FROM measurement NOT INDEXED "
+#define TILEWRIGHT_ROW                                                             \
+  "SELECT id, op, problem, device, libraries, policy, kernel, fingerprint, spec, " \
+  "verdict, evidence, samples, median_us, low_us, high_us, predicted_us, chosen, " \
+  "unix_ms, extra FROM measurement NOT INDEXED "
+constexpr char kSelect[] = TILEWRIGHT_ROW
     "WHERE (?1 = '' OR op = ?1) AND (?2 = '' OR problem = ?2) AND (?3 = '' OR device = ?3)";
+constexpr char kSelectRow[] = TILEWRIGHT_ROW "WHERE rowid = ?1";
+#undef TILEWRIGHT_ROW
+
+constexpr char kScan[] =
+    "SELECT rowid, problem, policy, verdict FROM measurement NOT INDEXED "
+    "WHERE op = ?1 AND device = ?2 AND libraries = ?3";
+constexpr char kScanExtra[] =
+    "SELECT rowid, problem, policy, verdict, extra FROM measurement NOT INDEXED "
+    "WHERE op = ?1 AND device = ?2 AND libraries = ?3";
 
 /// SQLite gives some findings on several lines; a message of ours has one.
 std::string OneLine(std::string_view text) {
@@ -79,13 +89,13 @@ class Statement {
   }
   void Bind(int index, double value) { sqlite3_bind_double(statement_, index, value); }
   void Bind(int index, std::int64_t value) { sqlite3_bind_int64(statement_, index, value); }
-  std::string Text(int column) const {
+  // Valid until the next step or reset.
+  std::string_view View(int column) const {
     const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
-    return text == nullptr
-               ? std::string()
-               : std::string(text,
-                             static_cast<std::size_t>(sqlite3_column_bytes(statement_, column)));
+    if (text == nullptr) return {};
+    return {text, static_cast<std::size_t>(sqlite3_column_bytes(statement_, column))};
   }
+  std::string Text(int column) const { return std::string(View(column)); }
   double Real(int column) const { return sqlite3_column_double(statement_, column); }
   std::int64_t Integer(int column) const { return sqlite3_column_int64(statement_, column); }
 
@@ -178,27 +188,35 @@ Status RecordDb::Exec(const char* sql) const {
   return {};
 }
 
-RecordDb::Opened RecordDb::Open(const std::string& path, const Records::Options& options) {
+std::string RecordDb::Check() const {
+  Statement check(db_, "PRAGMA quick_check(1)");
+  const int code = check.Step();
+  if (code == SQLITE_ROW) return check.Text(0) == "ok" ? std::string() : OneLine(check.Text(0));
+  return MeansDamaged(code) ? OneLine(sqlite3_errmsg(db_)) : std::string();
+}
+
+RecordDb::Opened RecordDb::Open(const std::string& path, const Records::Options& options,
+                                Depth depth) {
   if (options.read_only && !Exists(path)) return {State::kAbsent, {}, nullptr};
-  Opened opened = OpenWith(path, options, false);
+  Opened opened = OpenWith(path, options, false, depth);
   if (opened.state != State::kUnusable || !Exists(path)) return opened;
   // A file in WAL mode where nothing can be written cannot be opened plainly: its shared memory has
   // nowhere to live. Nobody else writes there either, so it is a snapshot.
   Records::Options read_only = options;
   read_only.read_only = true;
-  Opened snapshot = OpenWith(path, read_only, true);
+  Opened snapshot = OpenWith(path, read_only, true, depth);
   if (snapshot.state != State::kReadOnly) return opened;
   snapshot.detail = opened.detail;
   return snapshot;
 }
 
 RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Options& options,
-                                    bool immutable) {
+                                    bool immutable, Depth depth) {
   Opened result;
   const std::string name = immutable ? UriOf(path) : path;
   const int flags =
       (options.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) |
-      (immutable ? SQLITE_OPEN_URI : 0) | SQLITE_OPEN_FULLMUTEX;
+      (immutable ? SQLITE_OPEN_URI : 0) | SQLITE_OPEN_NOMUTEX;  // Records has a mutex of its own
   sqlite3* raw = nullptr;
   const int opened = sqlite3_open_v2(name.c_str(), &raw, flags, nullptr);
   if (raw == nullptr) return {State::kUnusable, "no memory", nullptr};
@@ -233,14 +251,9 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
     return answer(State::kForeign, "not a file of tuning records");
   if (*version > kSchema)
     return answer(State::kNewer, Format("schema {}, this version reads {}", *version, kSchema));
-  if (!fresh) {
-    Statement check(raw, "PRAGMA quick_check(1)");
-    code = check.Step();
-    const std::string verdict = code == SQLITE_ROW ? check.Text(0) : sqlite3_errmsg(raw);
-    if (verdict != "ok") {
-      const bool busy = code != SQLITE_ROW && !MeansDamaged(code);
-      return answer(busy ? State::kUnusable : State::kDamaged, verdict);
-    }
+  if (!fresh && depth == Depth::kDeep) {
+    if (const std::string finding = db->Check(); !finding.empty())
+      return answer(State::kDamaged, finding);
   }
   sqlite3_db_config(raw, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
   if (options.read_only) return answer(fresh ? State::kAbsent : State::kReadOnly, {});
@@ -262,7 +275,8 @@ Status RecordDb::Setup(const Records::Options& options) {
     Statement wal(db_, "PRAGMA journal_mode=WAL");
     static_cast<void>(wal.Step());
   }
-  if (auto s = Exec("PRAGMA synchronous=NORMAL"); !s) return s;
+  // What Append acknowledges outlives a power cut too; tuning writes a few rows a second.
+  if (auto s = Exec("PRAGMA synchronous=FULL"); !s) return s;
   if (options.max_pages > 0) {
     if (auto s = Exec(Format("PRAGMA max_page_count={}", options.max_pages).c_str()); !s) return s;
   }
@@ -279,7 +293,7 @@ Status RecordDb::Setup(const Records::Options& options) {
 
 Result<std::string> RecordDb::MoveAside(const std::string& path, const Records::Options& options) {
   const RecoveryLock lock(path);
-  if (Open(path, options).state != State::kDamaged) return std::string();
+  if (Open(path, options, Depth::kDeep).state != State::kDamaged) return std::string();
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::system_clock::now().time_since_epoch());
   const std::string target = Format("{}.damaged-{}-{}", path, now.count(), getpid());
@@ -319,7 +333,8 @@ Status RecordDb::Append(std::span<const Record> records) {
         insert.Bind(++column, value);
       insert.Bind(++column, std::int64_t{r.chosen});
       insert.Bind(++column, r.unix_ms);
-      insert.Bind(++column, std::string_view(r.extra));
+      const std::string extra = StoredExtra(r);
+      insert.Bind(++column, std::string_view(extra));
       if (insert.Step() != SQLITE_DONE) return Fail(Trouble("insert"));
       insert.Reset();
     }
@@ -331,40 +346,125 @@ Status RecordDb::Append(std::span<const Record> records) {
   return status;
 }
 
+namespace {
+
+StoredRow StoredAt(const Statement& select) {
+  StoredRow row;
+  row.id = select.View(0);
+  for (int i = 0; i < static_cast<int>(row.texts.size()); ++i)
+    row.texts[static_cast<std::size_t>(i)] = select.View(1 + i);
+  row.samples = select.Integer(11);
+  for (int i = 0; i < static_cast<int>(row.times.size()); ++i)
+    row.times[static_cast<std::size_t>(i)] = select.Real(12 + i);
+  row.chosen = select.Integer(16);
+  row.unix_ms = select.Integer(17);
+  row.extra = select.View(18);
+  return row;
+}
+
+// False where the row is not what its id says.
+bool ToRecord(const StoredRow& row, std::string& scratch, Record& r) {
+  const auto policy = ParseMeasurePolicy(row.texts[4]);
+  const auto verdict = ParseVerdict(row.texts[8]);
+  if (!policy || !verdict || (row.chosen != 0 && row.chosen != 1) || !DigestMatches(row, scratch) ||
+      !TakeStoredExtra(row.extra, r)) {
+    return false;
+  }
+  r.id = row.id;
+  r.op = row.texts[0], r.problem = row.texts[1];
+  r.scope.device = row.texts[2], r.scope.libraries = row.texts[3], r.scope.policy = *policy;
+  r.kernel = row.texts[5], r.fingerprint = row.texts[6], r.spec = row.texts[7];
+  r.verdict = *verdict, r.evidence = row.texts[9];
+  r.samples = row.samples;
+  r.median_us = row.times[0], r.low_us = row.times[1], r.high_us = row.times[2],
+  r.predicted_us = row.times[3];
+  r.chosen = row.chosen != 0;
+  r.unix_ms = row.unix_ms;
+  return true;
+}
+
+}  // namespace
+
+void RecordDb::Stopped(const char* doing, Loaded& result) const {
+  result.damaged = MeansDamaged(sqlite3_extended_errcode(db_));
+  result.trouble = OneLine(Trouble(doing).message);
+}
+
 RecordDb::Loaded RecordDb::Load(const Records::Filter& filter) const {
   Loaded result;
   Statement select(db_, kSelect);
   if (!select.ok()) {
-    result.trouble = Trouble("read").message;
+    Stopped("read", result);
     return result;
   }
   select.Bind(1, filter.op);
   select.Bind(2, filter.problem);
   select.Bind(3, filter.device);
+  std::string scratch;
   int code = select.Step();
   for (; code == SQLITE_ROW; code = select.Step()) {
-    Record r;
-    r.id = select.Text(0), r.op = select.Text(1), r.problem = select.Text(2);
-    r.scope.device = select.Text(3), r.scope.libraries = select.Text(4);
-    const auto policy = ParseMeasurePolicy(select.Text(5));
-    r.kernel = select.Text(6), r.fingerprint = select.Text(7), r.spec = select.Text(8);
-    const auto verdict = ParseVerdict(select.Text(9));
-    r.evidence = select.Text(10);
-    r.samples = select.Integer(11);
-    r.median_us = select.Real(12), r.low_us = select.Real(13), r.high_us = select.Real(14),
-    r.predicted_us = select.Real(15);
-    r.chosen = select.Integer(16) != 0;
-    r.unix_ms = select.Integer(17);
-    r.extra = select.Text(18);
-    if (policy) r.scope.policy = *policy;
-    if (verdict) r.verdict = *verdict;
-    if (!policy || !verdict || r.id != RecordId(r)) {
+    Record record;
+    if (ToRecord(StoredAt(select), scratch, record)) {
+      result.records.push_back(std::move(record));
+    } else {
       ++result.corrupt;
-      continue;
     }
-    result.records.push_back(std::move(r));
   }
-  if (code != SQLITE_DONE) result.trouble = Trouble("read").message;
+  if (code != SQLITE_DONE) Stopped("read", result);
+  return result;
+}
+
+RecordDb::Loaded RecordDb::LoadRows(std::span<const std::int64_t> rowids) const {
+  Loaded result;
+  Statement select(db_, kSelectRow);
+  if (!select.ok() || !Exec("BEGIN")) {
+    Stopped("read", result);
+    return result;
+  }
+  result.records.reserve(rowids.size());
+  std::string scratch;
+  for (const std::int64_t rowid : rowids) {
+    select.Bind(1, rowid);
+    const int code = select.Step();
+    if (code == SQLITE_ROW) {
+      Record record;
+      if (ToRecord(StoredAt(select), scratch, record)) {
+        result.records.push_back(std::move(record));
+      } else {
+        ++result.corrupt;
+      }
+    } else if (code != SQLITE_DONE) {  // done: removed meanwhile
+      Stopped("read", result);
+      break;
+    }
+    select.Reset();
+  }
+  select.Reset();
+  static_cast<void>(Exec("COMMIT"));
+  return result;
+}
+
+RecordDb::Loaded RecordDb::Scan(std::string_view op, const RecordScope& scope, Columns columns,
+                                const std::function<void(const Place&)>& visit) const {
+  Loaded result;
+  const bool with_extra = columns == Columns::kPlaceAndExtra;
+  Statement scan(db_, with_extra ? kScanExtra : kScan);
+  if (!scan.ok()) {
+    Stopped("read", result);
+    return result;
+  }
+  scan.Bind(1, op);
+  scan.Bind(2, scope.device);
+  scan.Bind(3, scope.libraries);
+  int code = scan.Step();
+  for (; code == SQLITE_ROW; code = scan.Step()) {
+    Place place;
+    place.rowid = scan.Integer(0);
+    place.problem = scan.View(1), place.policy = scan.View(2), place.verdict = scan.View(3);
+    if (with_extra) place.extra = scan.View(4);
+    visit(place);
+  }
+  if (code != SQLITE_DONE) Stopped("read", result);
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,12 +28,14 @@ class RecordDb {
     kForeign,   ///< a sound SQLite file that is not ours: not touched
     kUnusable,  ///< neither readable nor creatable, or locked for too long
   };
+  /// `deep` reads the whole file (Check); otherwise damage inside it shows when that part is read.
+  enum class Depth { kShallow, kDeep };
   struct Opened {
     State state = State::kUnusable;
     std::string detail;            ///< what the system or SQLite said
     std::unique_ptr<RecordDb> db;  ///< in kReady and kReadOnly
   };
-  static Opened Open(const std::string& path, const Records::Options& options);
+  static Opened Open(const std::string& path, const Records::Options& options, Depth depth);
 
   /// Moves a damaged file (and its journal) aside, unless another process did so first. Returns the
   /// new name, "" if the file is sound by now; kIo when it cannot be moved.
@@ -42,25 +45,44 @@ class RecordDb {
   RecordDb(const RecordDb&) = delete;
   RecordDb& operator=(const RecordDb&) = delete;
 
-  /// The process has forked: forgets the connection without closing it, since its locks are the
-  /// parent's.
+  /// The connection came into this process without a fork that closes it: forgets it without
+  /// closing it, since its locks are the parent's.
   void Abandon() { db_ = nullptr; }
+
+  /// SQLite's own check of the whole file, one read of it: "" when sound, else its first finding.
+  std::string Check() const;
 
   Status Append(std::span<const Record> records);
   struct Loaded {
     std::vector<Record> records;
-    int corrupt = 0;      ///< rows that fail their checksum
-    std::string trouble;  ///< SQLite's words when reading stopped early
+    int corrupt = 0;       ///< rows that fail their checksum
+    bool damaged = false;  ///< the file, not only a row
+    std::string trouble;   ///< SQLite's words when reading stopped early
   };
   Loaded Load(const Records::Filter& filter) const;
+  Loaded LoadRows(std::span<const std::int64_t> rowids) const;
+
+  /// Where the rows of one operation, device and set of libraries are; reads as little of each as
+  /// it can and checks nothing.
+  struct Place {
+    std::int64_t rowid = 0;
+    std::string_view problem, policy, verdict;
+    std::string_view extra;  ///< only where asked for
+  };
+  enum class Columns { kPlace, kPlaceAndExtra };
+  /// Empty words when all were seen, else as in Loaded.
+  Loaded Scan(std::string_view op, const RecordScope& scope, Columns columns,
+              const std::function<void(const Place&)>& visit) const;
   Result<int> Remove(std::span<const std::string> ids);
 
  private:
   RecordDb(sqlite3* db, std::string path) : db_(db), path_(std::move(path)) {}
-  static Opened OpenWith(const std::string& path, const Records::Options& options, bool immutable);
+  static Opened OpenWith(const std::string& path, const Records::Options& options, bool immutable,
+                         Depth depth);
   Status Setup(const Records::Options& options);
   Status Exec(const char* sql) const;
   Error Trouble(const char* doing) const;
+  void Stopped(const char* doing, Loaded& result) const;
 
   sqlite3* db_ = nullptr;
   std::string path_;

@@ -1,6 +1,8 @@
 #include "engine/record_text.h"
 
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -18,21 +20,119 @@ constexpr int kSchema = 1;
 
 // Lengths go in before the bytes, so that no two lists of fields read alike.
 void Add(std::string& out, std::string_view text) {
-  out.append(std::to_string(text.size())).append(1, ':').append(text);
+  char digits[24];
+  const auto end = std::to_chars(digits, digits + sizeof digits, text.size()).ptr;
+  out.append(digits, end).append(1, ':').append(text);
+}
+template <class Integer>
+void AddInteger(std::string& out, Integer value) {
+  char digits[24];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+  Add(out, std::string_view(digits, static_cast<std::size_t>(end - digits)));
 }
 void Add(std::string& out, double value) {
-  Add(out, std::to_string(std::bit_cast<std::uint64_t>(value == 0 ? 0.0 : value)));
+  AddInteger(out, std::bit_cast<std::uint64_t>(value == 0 ? 0.0 : value));
 }
-void Add(std::string& out, std::int64_t value) { Add(out, std::to_string(value)); }
+void Add(std::string& out, std::int64_t value) { AddInteger(out, value); }
 
 double Finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
-constexpr const char* kMembers[] = {"schema",       "op",      "problem",     "device", "libraries",
-                                    "policy",       "kernel",  "fingerprint", "spec",   "verdict",
-                                    "evidence",     "samples", "median_us",   "low_us", "high_us",
-                                    "predicted_us", "chosen",  "unix_ms",     "id"};
+constexpr const char* kMembers[] = {
+    "schema", "op",      "problem",  "device",   "libraries",  "policy", "kernel",  "fingerprint",
+    "spec",   "verdict", "evidence", "samples",  "median_us",  "low_us", "high_us", "predicted_us",
+    "chosen", "unix_ms", "id",       "finished", "generation", "session"};
 
 }  // namespace
+
+bool DigestMatches(const StoredRow& row, std::string& scratch) {
+  scratch.clear();
+  for (const std::string_view text : row.texts) Add(scratch, text);
+  Add(scratch, row.samples);
+  for (const double value : row.times) Add(scratch, value);
+  Add(scratch, row.chosen);
+  Add(scratch, row.unix_ms);
+  Add(scratch, row.extra);
+  const auto digest = Sha256(scratch);
+  if (!digest || row.id.size() != kIdDigits) return false;
+  for (std::size_t i = 0; i < kIdDigits; ++i) {
+    const unsigned byte = (*digest)[i / 2], digit = i % 2 == 0 ? byte >> 4 : byte & 15;
+    if (row.id[i] != "0123456789abcdef"[digit]) return false;
+  }
+  return true;
+}
+
+std::string StoredExtra(const Record& record) {
+  const bool plain = record.finished && record.generation == 0 && record.session.empty();
+  if (plain) return record.extra;
+  json object = json::object();
+  if (!record.extra.empty()) object = json::parse(record.extra, nullptr, false);
+  if (!object.is_object()) object = json::object();
+  if (!record.finished) object["finished"] = false;
+  if (record.generation != 0) object["generation"] = record.generation;
+  if (!record.session.empty()) object["session"] = record.session;
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+namespace {
+
+// Takes the members that are fields of Record out of `object`. False where one is not what
+// StoredExtra writes.
+bool TakeSessionMembers(json& object, Record& record) {
+  bool fine = true;
+  if (const auto at = object.find("finished"); at != object.end()) {
+    fine = at->is_boolean();
+    if (fine) record.finished = at->get<bool>();
+    object.erase(at);
+  }
+  if (object.contains("generation")) {
+    const auto generation = IntegerMember(object, "generation");
+    fine = fine && generation && *generation >= 0 && *generation <= kMaxGeneration;
+    if (fine) record.generation = *generation;
+    object.erase("generation");
+  }
+  if (object.contains("session")) {
+    const auto session = StringMember(object, "session");
+    fine = fine && session && !session->empty();
+    if (fine) record.session = *session;
+    object.erase("session");
+  }
+  return fine;
+}
+
+// What StoredExtra writes for nearly every row, {"generation":3,"session":"0123456789abcdef"},
+// without a parser: false for anything else.
+bool TakePlainSession(std::string_view text, Record& record) {
+  constexpr std::string_view kFirst = "{\"generation\":", kSecond = ",\"session\":\"", kEnd = "\"}";
+  if (!text.starts_with(kFirst) || !text.ends_with(kEnd)) return false;
+  text.remove_prefix(kFirst.size());
+  text.remove_suffix(kEnd.size());
+  std::int64_t generation = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), generation);
+  if (error != std::errc() || generation <= 0 || generation > kMaxGeneration) return false;
+  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+  if (!text.starts_with(kSecond)) return false;
+  text.remove_prefix(kSecond.size());
+  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (text.empty() || !std::all_of(text.begin(), text.end(), is_hex)) return false;
+  record.generation = generation;
+  record.session = text;
+  return true;
+}
+
+}  // namespace
+
+bool TakeStoredExtra(std::string_view text, Record& record) {
+  if (text.empty() || TakePlainSession(text, record)) return true;
+  json object = json::parse(text, nullptr, false);
+  if (!object.is_object() || !(object.contains("finished") || object.contains("generation") ||
+                               object.contains("session"))) {
+    record.extra = text;
+    return true;
+  }
+  if (!TakeSessionMembers(object, record)) return false;
+  if (!object.empty()) record.extra = object.dump(-1, ' ', false, json::error_handler_t::replace);
+  return StoredExtra(record) == text;
+}
 
 std::string RecordId(const Record& r) {
   std::string all;
@@ -47,9 +147,9 @@ std::string RecordId(const Record& r) {
   for (const double value : {r.median_us, r.low_us, r.high_us, r.predicted_us}) Add(all, value);
   Add(all, std::int64_t{r.chosen});
   Add(all, r.unix_ms);
-  Add(all, r.extra);
+  Add(all, StoredExtra(r));
   const auto hex = Sha256Hex(all);
-  return hex ? hex->substr(0, 32) : std::string();
+  return hex ? hex->substr(0, kIdDigits) : std::string();
 }
 
 void Normalise(Record& record) {
@@ -59,13 +159,17 @@ void Normalise(Record& record) {
   // id would not survive.
   for (std::string* text :
        {&record.op, &record.problem, &record.scope.device, &record.scope.libraries, &record.kernel,
-        &record.fingerprint, &record.spec, &record.evidence}) {
+        &record.fingerprint, &record.spec, &record.evidence, &record.session}) {
     const json parsed = json::parse(
         json(*text).dump(-1, ' ', false, json::error_handler_t::replace), nullptr, false);
     if (parsed.is_string()) *text = parsed.get<std::string>();
   }
+  record.generation = std::clamp<std::int64_t>(record.generation, 0, kMaxGeneration);
   if (record.extra.empty()) return;
-  const json extra = json::parse(record.extra, nullptr, false);
+  json extra = json::parse(record.extra, nullptr, false);
+  if (extra.is_object()) {
+    for (const char* member : kMembers) extra.erase(member);
+  }
   record.extra = extra.is_object() && !extra.empty() ? extra.dump() : std::string();
 }
 
@@ -104,6 +208,9 @@ std::string RecordLine(const Record& r) {
   object["predicted_us"] = r.predicted_us;
   object["chosen"] = r.chosen;
   object["unix_ms"] = r.unix_ms;
+  if (!r.finished) object["finished"] = false;
+  if (r.generation != 0) object["generation"] = r.generation;
+  if (!r.session.empty()) object["session"] = r.session;
   object["id"] = r.id;
   return Seal(object);
 }
@@ -145,6 +252,7 @@ std::optional<Record> ParseRecord(const json& object) {
   r.scope.policy = *parsed_policy;
   r.verdict = *parsed_verdict;
   json extra = object;
+  if (!TakeSessionMembers(extra, r)) return std::nullopt;
   for (const char* member : kMembers) extra.erase(member);
   if (!extra.empty()) r.extra = extra.dump();
   if (r.id != RecordId(r)) return std::nullopt;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -8,6 +11,33 @@
 #include "tilewright/records.h"
 
 namespace tilewright {
+
+/// Generations stay exact where numbers are doubles (JSON).
+inline constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
+
+inline constexpr std::size_t kIdDigits = 32;
+
+/// A row as it lies in the file, before it is known to be whole.
+struct StoredRow {
+  std::string_view id;
+  std::array<std::string_view, 10> texts;  ///< op, problem, device, libraries, policy, kernel,
+                                           ///< fingerprint, spec, verdict, evidence
+  std::int64_t samples = 0;
+  std::array<double, 4> times = {};  ///< median, low, high, predicted
+  std::int64_t chosen = 0;
+  std::int64_t unix_ms = 0;
+  std::string_view extra;
+};
+
+/// Whether the id is the digest of the rest: RecordId without a Record. `scratch` saves allocations
+/// from row to row.
+bool DigestMatches(const StoredRow& row, std::string& scratch);
+
+/// The column `extra`: finished, generation and session where they are not the default, and
+/// Record::extra, as one JSON object with sorted members; "" when there is none.
+std::string StoredExtra(const Record& record);
+/// Its inverse; false for what StoredExtra does not write.
+bool TakeStoredExtra(std::string_view text, Record& record);
 
 /// Digest of everything a record says (all fields but `id`): identity and checksum in one. 32
 /// hexadecimal digits.

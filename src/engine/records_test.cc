@@ -2,24 +2,20 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "core/random.h"
-
-extern char** environ;
 
 namespace tilewright {
 namespace {
@@ -78,18 +74,6 @@ class RecordsTest : public testing::Test {
     }
     return count;
   }
-  // Starts the helper that writes `batches` batches of records; returns its process id.
-  pid_t StartWriter(const std::string& who, int batches) const {
-    const std::string count = std::to_string(batches);
-    const std::string program = TILEWRIGHT_RECORDS_WRITER;
-    std::vector<char*> argv{const_cast<char*>(program.c_str()), const_cast<char*>(path_.c_str()),
-                            const_cast<char*>(who.c_str()), const_cast<char*>(count.c_str()),
-                            nullptr};
-    pid_t pid = -1;
-    EXPECT_EQ(posix_spawn(&pid, program.c_str(), nullptr, nullptr, argv.data(), environ), 0)
-        << program;
-    return pid;
-  }
   void Sql(const char* sql) const {
     sqlite3* db = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
@@ -135,6 +119,121 @@ TEST_F(RecordsTest, TheSameRecordTwiceIsOneRecord) {
   ASSERT_TRUE(memory.Append(Samples(5)));
   EXPECT_EQ(memory.Load().size(), 5u);
   EXPECT_FALSE(memory.GetStat().persistent);
+}
+
+TEST_F(RecordsTest, NewRowsGetOneSessionAndTheNextGenerationOfTheirProblem) {
+  const auto fresh = [](const std::string& problem, const std::string& device = "cpu/test") {
+    Record record = Sample(0);
+    record.problem = problem, record.scope.device = device, record.unix_ms = 0;
+    return record;
+  };
+  const auto generations = [](const Records& records, const std::string& problem) {
+    std::multiset<std::int64_t> all;
+    for (const Record& row : records.Load({"", problem, "cpu/test"})) all.insert(row.generation);
+    return all;
+  };
+  Records records = Records::Open(path_);
+  ASSERT_TRUE(records.Append(std::vector<Record>{fresh("p"), fresh("q"), fresh("p", "cpu/b")}));
+  Record future = fresh("p");
+  future.unix_ms = 9'000'000'000'000, future.generation = 5, future.session = "theirs";
+  ASSERT_TRUE(records.Append(std::vector<Record>{future}));
+  ASSERT_TRUE(records.Append(std::vector<Record>{fresh("p"), fresh("q")}));
+  EXPECT_EQ(generations(records, "p"), (std::multiset<std::int64_t>{1, 5, 6}));
+  EXPECT_EQ(generations(records, "q"), (std::multiset<std::int64_t>{1, 2}));
+  std::map<std::string, int> sessions;
+  for (const Record& row : records.Load()) ++sessions[row.session];
+  EXPECT_EQ(sessions.size(), 3u);
+  EXPECT_EQ(sessions["theirs"], 1);
+  // Another object, another process: the file is what is known.
+  Records again = Records::Open(path_);
+  ASSERT_TRUE(again.Append(std::vector<Record>{fresh("p")}));
+  EXPECT_EQ(generations(again, "p"), (std::multiset<std::int64_t>{1, 5, 6, 7}));
+}
+
+TEST_F(RecordsTest, WhatASessionSaidOfItselfSurvivesTheFileAndTheExport) {
+  Records records = Records::Open(path_);
+  Record whole = Sample(1), stopped = Sample(2), later = Sample(3);
+  whole.generation = 7, whole.session = "00ff";
+  stopped.generation = 1, stopped.session = "no hex \"quoted\"", stopped.finished = false;
+  later.generation = 2, later.session = "ab", later.extra = R"({"boost_mhz":4100})";
+  ASSERT_TRUE(records.Append(std::vector<Record>{whole, stopped, later, Sample(4)}));
+  std::ostringstream out;
+  EXPECT_EQ(records.Export(out), 4);
+  Records copy = Records::Open("");
+  std::istringstream in(out.str());
+  EXPECT_EQ(copy.Import(in)->added, 4);
+  for (const Records* from : {&records, &copy}) {
+    std::map<std::int64_t, Record> by_time;
+    for (const Record& row : from->Load()) by_time[row.unix_ms] = row;
+    ASSERT_EQ(by_time.size(), 4u);
+    for (const Record& want : {whole, stopped, later, Sample(4)}) {
+      const Record& row = by_time[want.unix_ms];
+      EXPECT_EQ(row.generation, want.generation);
+      EXPECT_EQ(row.session, want.session);
+      EXPECT_EQ(row.finished, want.finished);
+      EXPECT_EQ(row.extra, want.extra);
+    }
+  }
+  EXPECT_EQ(records.GetStat().corrupt, 0);
+}
+
+TEST_F(RecordsTest, AnIndexFindsTheRowsOfAGroupAndEveryFailure) {
+  const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
+  const auto last_digit = [](std::string_view problem) {
+    return static_cast<std::uint64_t>(problem.back());
+  };
+  for (const std::string& path : {path_, std::string()}) {
+    Records records = Records::Open(path);
+    std::vector<Record> rows;
+    for (int i = 0; i < 60; ++i) {
+      Record row = Sample(i);
+      row.problem = "m=" + std::to_string(i);
+      if (i % 15 == 1) row.op = "norm";
+      if (i % 15 == 2) row.scope.device = "cpu/else";
+      if (i % 15 == 3) row.scope.libraries = "lib-2";
+      if (i % 15 == 4) row.scope.policy = MeasurePolicy::kWarm;
+      if (i % 15 == 5) row.verdict = Verdict::kWrong;
+      if (i % 15 == 6) row.verdict = Verdict::kCrash, row.scope.policy = MeasurePolicy::kWarm;
+      rows.push_back(row);
+    }
+    ASSERT_TRUE(records.Append(rows));
+    const Records::Index index = records.MakeIndex("gemm", scope, last_digit);
+    for (char digit = '0'; digit <= '9'; ++digit) {
+      std::set<std::string> want, got;
+      for (const Record& row : rows) {
+        if (row.op == "gemm" && row.scope == scope && row.verdict == Verdict::kOk &&
+            row.problem.back() == digit) {
+          want.insert(row.problem);
+        }
+      }
+      for (const Record& row : records.LoadGroup(index, static_cast<std::uint64_t>(digit)))
+        got.insert(row.problem);
+      EXPECT_EQ(got, want) << digit;
+    }
+    EXPECT_EQ(records.LoadFailures(index).size(), 8u);
+    // What is gone since is not served, nor what took its place.
+    std::vector<std::string> drop;
+    for (const Record& row : records.Load()) drop.push_back(row.id);
+    ASSERT_TRUE(records.Remove(drop));
+    Record other = Sample(61);
+    other.problem = "m=61";
+    ASSERT_TRUE(records.Append(std::vector<Record>{other}));
+    EXPECT_TRUE(records.LoadGroup(index, '0').empty());
+    EXPECT_TRUE(records.LoadFailures(index).empty());
+  }
+}
+
+TEST_F(RecordsTest, ARowOfAGroupIsCheckedBeforeItIsUsed) {
+  Records records = Records::Open(path_);
+  ASSERT_TRUE(records.Append(Samples(7)));
+  Sql("UPDATE measurement SET median_us = 0.001 WHERE unix_ms = 1002");
+  Sql("UPDATE measurement SET verdict = 'wrong' WHERE unix_ms = 1003");
+  const auto all = [](std::string_view) { return std::uint64_t{1}; };
+  const Records::Index index =
+      records.MakeIndex("gemm", {"cpu/test", "", MeasurePolicy::kCold}, all);
+  EXPECT_EQ(records.LoadGroup(index, 1).size(), 5u);
+  EXPECT_TRUE(records.LoadFailures(index).empty());
+  ASSERT_EQ(records.warnings().size(), 1u);
 }
 
 TEST_F(RecordsTest, FiltersAndCountsAndRemoves) {
@@ -419,71 +518,6 @@ TEST_F(RecordsTest, AFullDiskKeepsTheEarlierRecordsAndWarnsOnce) {
   EXPECT_EQ(after.Load().size() % 50, 5u);  // whole batches only
 }
 
-TEST_F(RecordsTest, FourProcessesWriteAtOnceAndNothingIsLost) {
-  std::vector<pid_t> writers;
-  for (int i = 0; i < 4; ++i) writers.push_back(StartWriter("writer" + std::to_string(i), 25));
-  for (const pid_t pid : writers) {
-    int status = -1;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  }
-  Records records = Records::Open(path_);
-  EXPECT_EQ(records.Load().size(), 4u * 25 * 8);
-  EXPECT_TRUE(records.warnings().empty());
-}
-
-TEST_F(RecordsTest, FourProcessesFindADamagedFileAndOneMovesIt) {
-  Spill(path_, std::string(5000, 'z'));
-  std::vector<pid_t> writers;
-  for (int i = 0; i < 4; ++i) writers.push_back(StartWriter("writer" + std::to_string(i), 3));
-  for (const pid_t pid : writers) {
-    int status = -1;
-    ASSERT_EQ(waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  }
-  Records records = Records::Open(path_);
-  EXPECT_EQ(records.Load().size(), 4u * 3 * 8);
-  EXPECT_EQ(FilesLike(".damaged-"), 1);
-}
-
-TEST_F(RecordsTest, AKilledWriterLosesNothingItHadFinished) {
-  {
-    Records records = Records::Open(path_);
-    ASSERT_TRUE(records.Append(Samples(5, "early")));
-  }
-  for (int round = 0; round < 5; ++round) {
-    const pid_t pid = StartWriter("victim" + std::to_string(round), 100000);
-    std::this_thread::sleep_for(std::chrono::milliseconds(30 + 20 * round));
-    kill(pid, SIGKILL);
-    int status = 0;
-    waitpid(pid, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status));
-    Records records = Records::Open(path_);
-    EXPECT_TRUE(records.warnings().empty());
-    int early = 0;
-    const auto loaded = records.Load();
-    for (const Record& record : loaded) early += record.evidence == "early" ? 1 : 0;
-    EXPECT_EQ(early, 5);
-    EXPECT_EQ((loaded.size() - 5) % 8, 0u);  // batches of eight, whole or not at all
-    ASSERT_TRUE(records.Append(Samples(1, "early")));
-  }
-}
-
-TEST_F(RecordsTest, AForkedChildOpensItsOwnConnection) {
-  Records records = Records::Open(path_);
-  ASSERT_TRUE(records.Append(Samples(3)));
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool fine = records.Append(Samples(2, "child")).has_value() && records.Load().size() == 5;
-    _exit(fine ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  ASSERT_TRUE(records.Append(Samples(1, "parent")));
-  EXPECT_EQ(records.Load().size(), 6u);
-}
-
 TEST_F(RecordsTest, ManyThreadsMayUseOneObject) {
   Records records = Records::Open(path_);
   std::vector<std::thread> threads;
@@ -498,29 +532,6 @@ TEST_F(RecordsTest, ManyThreadsMayUseOneObject) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(records.Load().size(), 4u * 10 * 2);
-}
-
-TEST(Combine, SessionsAddUpWhateverTheirOrder) {
-  std::vector<Record> records;
-  for (int i = 0; i < 3; ++i) {
-    Record record = Sample(0);
-    record.kernel = "k", record.samples = 10 * (i + 1), record.median_us = 100.0 + i;
-    record.low_us = record.median_us * 0.99, record.high_us = record.median_us * 1.01;
-    record.chosen = i == 1, record.unix_ms = 50 + i, record.id = std::to_string(i);
-    records.push_back(record);
-  }
-  Record bad = records[0];
-  bad.verdict = Verdict::kWrong;
-  records.push_back(bad);
-  const auto combined = Combine(records);
-  ASSERT_EQ(combined.size(), 1u);
-  EXPECT_EQ(combined[0].samples, 60);
-  EXPECT_NEAR(combined[0].median_us, 101.33, 0.01);
-  EXPECT_GT(combined[0].low_us, 100.5);  // three sessions know more than one
-  EXPECT_LT(combined[0].high_us, 102.2);
-  EXPECT_EQ(combined[0].chosen_unix_ms, 51);
-  std::rotate(records.begin(), records.begin() + 2, records.end());
-  EXPECT_EQ(Combine(records)[0].median_us, combined[0].median_us);
 }
 
 }  // namespace

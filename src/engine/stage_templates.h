@@ -1,55 +1,33 @@
 #pragma once
 
-#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "engine/explain_template.h"
+#include "engine/op_traits.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {
 
-/// What the stages need to know of an operation; specialised in the operation's room (GEMM) or for
-/// all of engine/op.h at once.
-///
-///   static std::string FamilyKey(const Problem&);   // of the quarantine: all problems that differ
-///   only in the batch static std::optional<Rejection> IsFeasible(const KernelType&, const
-///   Problem&);
-///   /// Launch parameters worth trying; empty = does not fit the workspace, and `rejection` says
-///   why. static std::vector<Spec> Specs(KernelType&, const Problem&, const FeasibleOptions&,
-///   std::optional<Rejection>& rejection); static double EstimateUs(const Problem&, const Spec&,
-///   const DeviceSpec&);
-template <class Op>
-struct OpTraits;
-
-/// An answer of the records: a spec, and the batch size it was measured at (0 = this very one).
-template <class Op>
-struct RecordedSpec {
-  typename Op::Spec spec;
-  std::int32_t source_batch = 0;
-};
-
-/// The stages, once for every operation. A `Source` answers from pins and records:
-///
-///   Result<std::optional<Spec>> Pinned(const Candidates<Op>&) const;         // an error: pinned,
-///   but it cannot run std::optional<RecordedSpec<Op>> Exact(const Candidates<Op>&) const;      //
-///   spec.measured_us == 0: put in by hand std::optional<RecordedSpec<Op>> Interpolated(const
-///   Candidates<Op>&) const; bool WantsMeasurement() const; // when Exact had no answer
-///
-/// Its answers are checked against the candidates here: nothing that is not feasible passes.
+/// The stages, once for every operation; what differs between operations is in OpTraits
+/// (op_traits.h). The public functions of tilewright/stages.h, Validate apart, are instantiated in
+/// the operation's room with TILEWRIGHT_INSTANTIATE_STAGES.
 template <class Op>
 struct Stages {
-  using Problem = typename Op::Problem;
+  using Desc = typename Op::Desc;
   using Spec = typename Op::Spec;
   using KernelType = typename Op::KernelType;
   using Traits = OpTraits<Op>;
 
   /// To be called where `problem` has been validated, and nowhere else.
-  static Checked<Op> Pass(const Problem& problem) { return Checked<Op>(problem); }
+  static Checked<Op> MarkValidated(const Desc& problem) { return Checked<Op>(problem); }
 
   static Candidates<Op> Feasible(const Checked<Op>& checked, std::span<KernelType* const> kernels,
                                  const DeviceSpec& device, const FeasibleOptions& options) {
@@ -62,41 +40,53 @@ struct Stages {
       Candidate<Op> candidate;
       candidate.kernel = kernel;
       candidate.rejection = Reject(*kernel, checked.problem(), device, options, family);
-      if (!candidate.rejection)
-        candidate.specs = Traits::Specs(*kernel, checked.problem(), options, candidate.rejection);
-      for (Spec& spec : candidate.specs) {
-        const double us = Traits::EstimateUs(checked.problem(), spec, device);
-        // A model that fails must not win: NaN and negative times sort behind every other.
-        spec.predicted_us =
-            us >= 0 ? static_cast<float>(us) : std::numeric_limits<float>::infinity();
-      }
+      if (!candidate.rejection) FillSpecs(candidate, checked.problem(), device, options);
       result.all_.push_back(std::move(candidate));
     }
     return result;
   }
 
-  template <class Source>
-  static Result<Choice<Op>> Choose(const Candidates<Op>& candidates, const Source& source) {
+  static Result<Choice<Op>> Choose(const Candidates<Op>& candidates, const TunedSpecs<Op>* records,
+                                   const Pins* pins, DispatchPolicy policy) {
     if (candidates.feasible_count() == 0) {
       return Fail(ErrorCode::kUnsupported,
                   "no kernel can run this problem:\n" + candidates.RejectionText());
     }
-    auto pinned = source.Pinned(candidates);
+    auto pinned = Pinned(candidates, pins);
     if (!pinned) return Fail(std::move(pinned.error()));
     if (*pinned) return Make(candidates, **pinned, Provenance::kPinned, 0, false);
-    if (const auto exact = source.Exact(candidates); exact && Offers(candidates, exact->spec)) {
+    if (const auto exact = Exact(candidates, records)) {
       // An entry without a time was put into the cache by hand: that is a pin, not a measurement.
-      const Provenance by =
-          exact->spec.measured_us > 0 ? Provenance::kMeasured : Provenance::kPinned;
-      return Make(candidates, exact->spec, by, 0, false);
+      const Provenance by = exact->measured_us > 0 ? Provenance::kMeasured : Provenance::kPinned;
+      return Make(candidates, *exact, by, 0, false);
     }
-    const bool wants = source.WantsMeasurement();
-    if (const auto near = source.Interpolated(candidates); near && Offers(candidates, near->spec)) {
-      return Make(candidates, near->spec, Provenance::kInterpolated, near->source_batch, wants);
+    const bool wants = policy == DispatchPolicy::kMeasure || policy == DispatchPolicy::kAppend;
+    if (const auto near = Interpolated(candidates, records, policy)) {
+      return Make(candidates, near->spec, Provenance::kInterpolated, near->batch, wants);
     }
     if (const Spec* best = Fastest(candidates, false))
       return Make(candidates, *best, Provenance::kModel, 0, wants);
     return Make(candidates, *Fastest(candidates, true), Provenance::kDefault, 0, wants);
+  }
+
+  static Result<Plan<Op>> Bind(const Choice<Op>& choice, Device& device) {
+    Plan<Op> plan;
+    plan.problem_ = Traits::Resolve(choice.problem(), choice.kernel());
+    plan.spec_ = choice.spec();
+    plan.provenance_ = choice.provenance();
+    plan.why_ = choice.why();
+    if (auto no = choice.kernel().IsFeasible(plan.problem_)) {
+      return Fail(ErrorCode::kInternal, "chosen kernel " + std::string(choice.kernel().name()) +
+                                            " refuses the problem: " + no->ToString());
+    }
+    plan.workspace_ = choice.kernel().WorkspaceFor(plan.problem_, plan.spec_);
+    auto bound = choice.kernel().BindLaunch(plan.problem_, plan.spec_, device);
+    if (!bound) {
+      return Fail(bound.error().code,
+                  std::string(choice.kernel().name()) + ": " + bound.error().message);
+    }
+    plan.bound_ = std::move(*bound);
+    return plan;
   }
 
   /// Least predicted time; equal times fall to the first name, then to the first spec. nullptr when
@@ -116,20 +106,21 @@ struct Stages {
     return best;
   }
 
-  /// `spec` is one of the specs of a feasible kernel.
-  static bool Offers(const Candidates<Op>& candidates, const Spec& spec) {
+  /// The spec of a feasible kernel that equals `spec`; nullptr when none is offered.
+  static const Spec* Offered(const Candidates<Op>& candidates, const Spec& spec) {
     for (const Candidate<Op>& candidate : candidates.all()) {
-      if (candidate.kernel != spec.kernel) continue;
-      if (!candidate.feasible()) return false;
+      if (candidate.kernel != spec.kernel || !candidate.feasible()) continue;
       for (const Spec& offered : candidate.specs) {
-        if (offered == spec) return true;
+        if (offered == spec) return &offered;
       }
     }
-    return false;
+    return nullptr;
   }
 
  private:
-  static std::optional<Rejection> Reject(const KernelType& kernel, const Problem& problem,
+  using Hit = typename TunedSpecs<Op>::Hit;
+
+  static std::optional<Rejection> Reject(const KernelType& kernel, const Desc& problem,
                                          const DeviceSpec& device, const FeasibleOptions& options,
                                          std::string_view family) {
     const KernelInfo& info = kernel.info();
@@ -144,7 +135,138 @@ struct Stages {
                          "a changed kernel, or the record removed"};
       }
     }
-    return Traits::IsFeasible(kernel, problem);
+    if constexpr (requires { problem.guarantee; }) {
+      if (auto no = kernel.CheckGuarantee(problem.guarantee)) return no;
+    }
+    return kernel.IsFeasible(problem);
+  }
+
+  /// Asks the kernel for its launch specs and keeps those whose workspace the caller can give.
+  static void FillSpecs(Candidate<Op>& candidate, const Desc& problem, const DeviceSpec& device,
+                        const FeasibleOptions& options) {
+    const Desc resolved = Traits::Resolve(problem, *candidate.kernel);
+    WorkspaceSize needed;
+    for (Spec& spec : candidate.kernel->Specs(resolved, device, options)) {
+      spec.kernel = candidate.kernel;
+      needed = candidate.kernel->WorkspaceFor(resolved, spec);
+      if (needed.partials > options.partials_bytes || needed.barriers > options.barriers_bytes)
+        continue;
+      const double us = candidate.kernel->EstimateUs(resolved, spec, device);
+      // A model that fails must not win: NaN and negative times sort behind every other.
+      spec.predicted_us = us >= 0 ? static_cast<float>(us) : std::numeric_limits<float>::infinity();
+      candidate.specs.push_back(spec);
+    }
+    if (!candidate.specs.empty()) return;
+    candidate.rejection =
+        Rejection{Reason::kWorkspace,
+                  "partials of " + std::to_string(options.partials_bytes) +
+                      " bytes and barriers of " + std::to_string(options.barriers_bytes),
+                  std::to_string(needed.partials) + " and " + std::to_string(needed.barriers)};
+  }
+
+  static Result<std::optional<Spec>> Pinned(const Candidates<Op>& candidates, const Pins* pins) {
+    if (pins == nullptr || pins->by_problem.empty()) return std::optional<Spec>();
+    const std::string key = KeyOf(candidates.problem());
+    const auto found = pins->by_problem.find(Pins::Key(Op::kName, key));
+    if (found == pins->by_problem.end()) return std::optional<Spec>();
+    const Pins::Pin& pin = found->second;
+    const Candidate<Op>* candidate = candidates.Find(pin.kernel);
+    if (candidate == nullptr) {
+      return Fail(ErrorCode::kNotFound,
+                  "pinned kernel " + pin.kernel + " is not in the registry (" + key + ")");
+    }
+    if (!candidate->feasible()) {
+      return Fail(ErrorCode::kUnsupported, "pinned kernel " + pin.kernel + " cannot run " + key +
+                                               ": " + candidate->rejection->ToString());
+    }
+    for (const Spec& spec : candidate->specs) {
+      if (SpecText(spec) == pin.spec) return std::optional<Spec>(spec);
+    }
+    return Fail(ErrorCode::kUnsupported,
+                "pinned kernel " + pin.kernel + " has no spec " + pin.spec + " for " + key);
+  }
+
+  /// What was tuned for this very problem, over all layouts that are still open.
+  static std::optional<Spec> Exact(const Candidates<Op>& candidates,
+                                   const TunedSpecs<Op>* records) {
+    if (records == nullptr) return std::nullopt;
+    std::optional<Spec> best;
+    for (const Desc& problem : Traits::LookupKeys(candidates)) {
+      std::optional<Spec> found = records->Find(problem);
+      if (!found) continue;
+      const Spec* offered = Offered(candidates, *found);
+      if (offered == nullptr) continue;
+      found->predicted_us = offered->predicted_us;
+      if (!best || found->measured_us < best->measured_us) best = found;
+    }
+    return best;
+  }
+
+  /// The smallest tuned batch above, over all layouts. Taking the largest below where the scaled
+  /// model promises more was tried: less regret on average, but a choice that nobody can foresee
+  /// from the cache.
+  static std::optional<Hit> Interpolated(const Candidates<Op>& candidates,
+                                         const TunedSpecs<Op>* records, DispatchPolicy policy) {
+    if (records == nullptr || policy == DispatchPolicy::kMeasure) return std::nullopt;
+    std::optional<Hit> best;
+    const std::vector<Desc> keys = Traits::LookupKeys(candidates);
+    bool above_all = true;
+    for (const Desc& problem : keys) {
+      const std::optional<Hit> hit = records->LowerBoundHit(problem);
+      above_all = above_all && !hit;
+      Consider(best, Transfer(candidates, hit), BatchOf(problem));
+    }
+    if (!above_all || policy != DispatchPolicy::kReuse) return best;
+    for (const Desc& problem : keys) {
+      Consider(best, Transfer(candidates, records->FloorBoundHit(problem)), BatchOf(problem));
+    }
+    return best;
+  }
+
+  /// The hit's spec as offered at this shape, its prediction scaled to what was measured at the
+  /// hit's own batch size: the model gives the shape of t(m), the record its level.
+  static std::optional<Hit> Transfer(const Candidates<Op>& candidates,
+                                     const std::optional<Hit>& hit) {
+    if (!hit || hit->batch < 1) return std::nullopt;
+    const Candidate<Op>* candidate = candidates.Find(hit->spec.kernel->name());
+    if (candidate == nullptr || candidate->kernel != hit->spec.kernel || !candidate->feasible())
+      return std::nullopt;
+    const Spec* nearest = Nearest(*candidate, hit->spec);
+    if (nearest == nullptr) return std::nullopt;
+    Spec spec = *nearest;
+    spec.measured_us = 0;
+    const bool scalable = hit->spec.measured_us > 0 && hit->spec.predicted_us > 0;
+    spec.predicted_us =
+        scalable ? spec.predicted_us * hit->spec.measured_us / hit->spec.predicted_us : 0.0f;
+    return Hit{spec, hit->batch};
+  }
+
+  /// A recorded spec may ask for more splits or swizzle than this shape has; the nearest one
+  /// offered stands for it, of the same configuration where there is one.
+  static const Spec* Nearest(const Candidate<Op>& candidate, const Spec& wanted) {
+    const Spec* best = nullptr;
+    const auto rank = [&wanted](const Spec& spec) {
+      return std::tuple(spec.config == wanted.config, spec.splits, spec.swizzle);
+    };
+    for (const Spec& offered : candidate.specs) {
+      if (offered.splits > wanted.splits || offered.swizzle > wanted.swizzle) continue;
+      if (best == nullptr || rank(offered) > rank(*best)) best = &offered;
+    }
+    return best;
+  }
+
+  /// Keeps the answer whose source is nearer to `batch`; of equally near ones, the one that
+  /// promises less time.
+  static void Consider(std::optional<Hit>& best, const std::optional<Hit>& answer,
+                       std::int64_t batch) {
+    if (!answer) return;
+    const auto distance = [batch](const Hit& hit) { return std::abs(hit.batch - batch); };
+    if (best && distance(*answer) > distance(*best)) return;
+    if (best && distance(*answer) == distance(*best)) {
+      const float us = answer->spec.predicted_us, standing = best->spec.predicted_us;
+      if (us <= 0 || (standing > 0 && us >= standing)) return;
+    }
+    best = answer;
   }
 
   static Choice<Op> Make(const Candidates<Op>& candidates, const Spec& spec, Provenance provenance,
@@ -161,5 +283,49 @@ struct Stages {
     return choice;
   }
 };
+
+template <class Op>
+Candidates<Op> Feasible(const Checked<Op>& problem,
+                        const std::type_identity_t<OpRegistry<Op>>& registry,
+                        const DeviceSpec& device, const FeasibleOptions& options) {
+  return Stages<Op>::Feasible(problem, registry.kernels(), device, options);
+}
+
+template <class Op>
+Result<Choice<Op>> Choose(const Candidates<Op>& candidates,
+                          const std::type_identity_t<TunedSpecs<Op>>* records, const Pins* pins,
+                          DispatchPolicy policy) {
+  return Stages<Op>::Choose(candidates, records, pins, policy);
+}
+
+template <class Op>
+Result<Plan<Op>> Bind(const Choice<Op>& choice, Device& device) {
+  return Stages<Op>::Bind(choice, device);
+}
+
+template <class Op>
+Result<Plan<Op>> Bind(const Choice<Op>& choice) {
+  return Stages<Op>::Bind(choice, HostDevice());
+}
+
+template <class Op>
+Status Run(const Plan<Op>& plan, const std::type_identity_t<typename Op::Args>& args,
+           Workspace& workspace, Stream stream) {
+  if (!OpTraits<Op>::Fits(plan, args, workspace)) [[unlikely]]
+    return OpTraits<Op>::Mismatch(plan, args, workspace);
+  return plan.Launch(args, workspace, stream);
+}
+
+/// In one .cc file of the operation's room.
+#define TILEWRIGHT_INSTANTIATE_STAGES(OP)                                                     \
+  template Candidates<OP> Feasible<OP>(const Checked<OP>&, const OpRegistry<OP>&,             \
+                                       const DeviceSpec&, const FeasibleOptions&);            \
+  template Result<Choice<OP>> Choose<OP>(const Candidates<OP>&, const TunedSpecs<OP>*,        \
+                                         const Pins*, DispatchPolicy);                        \
+  template Result<Plan<OP>> Bind<OP>(const Choice<OP>&, Device&);                             \
+  template Result<Plan<OP>> Bind<OP>(const Choice<OP>&);                                      \
+  template Status Run<OP>(const Plan<OP>&, const OP::Args&, Workspace&, Stream);              \
+  template std::vector<CandidateReport> Explain<OP>(const Candidates<OP>&, const Choice<OP>*, \
+                                                    std::span<const Record>, const RecordScope&)
 
 }  // namespace tilewright

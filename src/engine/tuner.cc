@@ -7,6 +7,7 @@
 
 #include "core/hash.h"
 #include "core/random.h"
+#include "core/text.h"
 #include "engine/tuner_stats.h"
 
 namespace tilewright {
@@ -19,6 +20,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // all looks.
 constexpr double kRaceZ = 2.6;
 constexpr double kVerifyZ = 2.0;
+
+// Leader and copy of the same code differ when the difference is this many standard errors: about
+// Student's t with blocks - 1 degrees of freedom, two in ten thousand. Chance hardly ever does it,
+// over all looks.
+double ControlZ(std::size_t blocks) { return 3.7 * (1 + 6.0 / static_cast<double>(blocks)); }
+
+// A gain must be this many times what leader and copy differ by.
+constexpr double kControlMargin = 2;
+constexpr int kLeastControlBlocks = 4;  // fewer say nothing about the copy
+
+// Of Student's t with 7 degrees of freedom, 97.5 %: the verification has eight blocks.
+constexpr double kGainT = 2.36;
 
 // Problems whose launches take milliseconds get by with less: their samples are long, hence quiet,
 // and dear.
@@ -40,8 +53,8 @@ struct Tuner::Impl {
     int index = 0;  ///< the caller's
     bool kept = false, alive = false;
     int reps = 1;
-    std::map<int, double> log_us;  ///< by block
-    std::vector<double> fresh_us;  ///< taken after the selection
+    std::map<int, double> log_us;    ///< by block
+    std::map<int, double> fresh_us;  ///< taken after the selection, by block
     Result result;
   };
 
@@ -56,7 +69,14 @@ struct Tuner::Impl {
   int race_begin = 0;  ///< first block of the race
   int verify_begin = 0;
   int winner = -1, rival = -1;  ///< of the verification
+  int control_of = -1;          ///< whose hidden copy runs; in the queue the copy is Copy()
+  std::map<int, double> control_log_us;
+  bool disturbed = false;  ///< a sample of this block was
+  int dropped = 0;
   bool conclusive = false;
+  bool untrusted = false;  ///< the machine was too busy: nothing is replaced
+  std::string inconclusive;
+  Gain gain;
   double spent = 0, progress = 0;
   std::uint64_t random_state = 0;
 
@@ -84,6 +104,8 @@ struct Tuner::Impl {
   }
 
   int Count() const { return static_cast<int>(arms.size()); }
+  int Copy() const { return Count(); }
+  int Real(int a) const { return a == Copy() ? control_of : a; }
   Arm& At(int a) { return arms[static_cast<std::size_t>(a)]; }
   const Arm& At(int a) const { return arms[static_cast<std::size_t>(a)]; }
 
@@ -130,9 +152,29 @@ struct Tuner::Impl {
     for (int a = 0; a < Count(); ++a) {
       if (At(a).alive) queue.push_back(a);
     }
+    if (phase == Phase::kRace) {
+      KeepControl();
+      queue.push_back(Copy());
+    }
+    Shuffle();
+    disturbed = false;
+    if (++block == 1) DefenderFirst();
+  }
+
+  void Shuffle() {
     for (std::size_t i = queue.size(); i > 1; --i)
       std::swap(queue[i - 1], queue[SplitMix64(random_state) % i]);
-    if (++block == 1) DefenderFirst();
+  }
+
+  // The race's copy is of who leads; when that one is out, of who leads then.
+  void KeepControl() {
+    if (control_of >= 0 && At(control_of).alive) return;
+    const bool raced = block >= race_begin && race_begin > 0;
+    CopyOf(Ranking(raced ? race_begin : 0).front());
+  }
+  void CopyOf(int arm) {
+    control_of = arm;
+    control_log_us.clear();
   }
 
   // Whom a challenger has to beat: the incumbent, else what would run without any record. -1 for
@@ -183,14 +225,57 @@ struct Tuner::Impl {
     return order;
   }
 
-  PairedDifference Paired(const Arm& arm, const Arm& against, int begin) const {
+  static PairedDifference Paired(const std::map<int, double>& one,
+                                 const std::map<int, double>& against, int begin) {
     std::vector<double> differences;
-    for (const auto& [b, log_us] : arm.log_us) {
-      const auto other = against.log_us.find(b);
-      if (b >= begin && other != against.log_us.end())
-        differences.push_back(log_us - other->second);
+    for (const auto& [b, log_us] : one) {
+      const auto other = against.find(b);
+      if (b >= begin && other != against.end()) differences.push_back(log_us - other->second);
     }
     return TrimmedMean(std::move(differences));
+  }
+  static PairedDifference Paired(const Arm& arm, const Arm& against, int begin) {
+    return Paired(arm.log_us, against.log_us, begin);
+  }
+
+  // What two candidates that are one differ by; `none` where that was not looked at enough.
+  std::optional<PairedDifference> ControlDifference() const {
+    if (control_of < 0 || static_cast<int>(control_log_us.size()) < kLeastControlBlocks)
+      return std::nullopt;
+    return Paired(control_log_us, At(control_of).log_us, control_log_us.begin()->first);
+  }
+  bool ControlDiffers() const {
+    const auto d = ControlDifference();
+    return d && std::abs(d->mean) > options.epsilon &&
+           std::abs(d->mean) > ControlZ(control_log_us.size()) * d->error;
+  }
+
+  void Distrust(std::string why) {
+    untrusted = true;
+    if (inconclusive.empty()) inconclusive = std::move(why);
+  }
+
+  // A block in which the machine did something else is taken again: none of its samples stands.
+  bool DropBlock() {
+    if (!std::exchange(disturbed, false)) return false;
+    if (dropped >= options.max_dropped) {
+      Distrust(Format("the machine was busy with something else in more than {} blocks of samples",
+                      options.max_dropped));
+      return false;
+    }
+    ++dropped;
+    for (Arm& arm : arms) {
+      arm.log_us.erase(block);
+      arm.fresh_us.erase(block);
+    }
+    control_log_us.erase(block);
+    --block;
+    if (phase == Phase::kVerify) {
+      FillVerify();
+    } else {
+      FillQueue();
+    }
+    return true;
   }
 
   void Kill(Arm& arm, Verdict verdict, std::string evidence) {
@@ -207,6 +292,7 @@ struct Tuner::Impl {
         if (!Revive()) Finish(true);
         continue;
       }
+      if (DropBlock()) continue;
       switch (phase) {
         case Phase::kCheck:
           phase = Phase::kFirst;
@@ -355,6 +441,7 @@ struct Tuner::Impl {
       return;
     }
     const int leader = Ranking(race_begin).front();
+    if (ControlDiffers()) DistrustControl();
     bool open = false;
     for (int a = 0; a < Count(); ++a) {
       Arm& arm = At(a);
@@ -386,48 +473,66 @@ struct Tuner::Impl {
       if (At(a).alive && At(a).candidate.fallback) rival = a;
     }
     if (rival == winner) rival = -1;
+    CopyOf(winner);
     phase = Phase::kRecheck;
     queue.assign(1, winner);
     progress = std::max(progress, 0.8);
   }
 
-  // Winner and rival take turns in going first, so that neither always follows the other.
+  void DistrustControl() {
+    Distrust(Format("two copies of one kernel differ by {:.1f} %",
+                    100 * std::abs(std::expm1(ControlDifference()->mean))));
+  }
+
+  // Winner, rival and the winner's copy in random order, so that none always follows another.
   void FillVerify() {
     ++block;
-    queue.assign(1, winner);
-    if (rival >= 0) {
-      if ((block & 1) != 0) {
-        queue.push_back(rival);
-      } else {
-        queue.insert(queue.begin(), rival);
-      }
-    }
+    disturbed = false;
+    queue.assign({winner, Copy()});
+    if (rival >= 0) queue.push_back(rival);
+    Shuffle();
     progress =
         std::max(progress, 0.8 + 0.2 * (block - verify_begin) / std::max(1, options.verify_blocks));
   }
 
   void AfterVerify() {
+    if (ControlDiffers()) DistrustControl();
     if (rival >= 0 && At(rival).alive) {
       const PairedDifference d = Paired(At(winner), At(rival), verify_begin);
-      const bool faster = d.mean + kVerifyZ * d.error < -options.min_gain;
+      // The copy's difference is what this machine makes of nothing at all, now.
+      const auto control = ControlDifference();
+      const double nothing = control ? std::abs(control->mean) : 0;
+      const bool apart = d.mean + kVerifyZ * d.error < -options.min_gain;
+      if (apart && kControlMargin * nothing >= -d.mean) DistrustControl();
+      const bool faster = apart && !untrusted;
       const bool incumbent = At(rival).candidate.incumbent;
       // A fallback is nobody's choice yet: against it the better mean is enough.
-      if (incumbent ? !faster : d.mean > 0) std::swap(winner, rival);
+      if (incumbent ? !faster : d.mean > 0 || untrusted) {
+        std::swap(winner, rival);
+      } else {
+        gain = {std::exp(-d.mean), std::exp(-d.mean - kGainT * d.error),
+                std::exp(-d.mean + kGainT * d.error)};
+      }
     }
-    Finish(true);
+    Finish(!untrusted);
   }
 
   void Finish(bool by_evidence) {
     queue.clear();
     phase = Phase::kDone;
-    conclusive = by_evidence && winner >= 0 && At(winner).alive;
+    conclusive = by_evidence && !untrusted && winner >= 0 && At(winner).alive;
+    if (!conclusive && inconclusive.empty())
+      inconclusive = by_evidence ? "no candidate is left" : "it was stopped";
     progress = 1;
     for (Arm& arm : arms) {
       // One sample out of two or more is the first one, which paid for what is only paid once.
       std::vector<double> us;
       for (const auto& [b, log_us] : arm.log_us) us.push_back(std::exp(log_us));
       if (us.size() > 1) us.erase(us.begin());
-      if (arm.fresh_us.size() >= 3) us = arm.fresh_us;
+      if (arm.fresh_us.size() >= 3) {
+        us.clear();
+        for (const auto& [b, fresh] : arm.fresh_us) us.push_back(fresh);
+      }
       const MedianInterval interval = IntervalOf(us);
       arm.result.samples = static_cast<int>(us.size());
       arm.result.median_us = interval.median, arm.result.low_us = interval.low,
@@ -435,12 +540,18 @@ struct Tuner::Impl {
     }
   }
 
+  void StopFor(std::string why) {
+    if (inconclusive.empty()) inconclusive = std::move(why);
+    Finish(false);
+  }
+
   void TakeTime(Arm& arm, double us) {
     arm.log_us[block] = std::log(us);
-    if (phase == Phase::kVerify) arm.fresh_us.push_back(us);
+    if (phase == Phase::kVerify) arm.fresh_us[block] = us;
   }
 
   void AfterFailure(int a) {
+    if (a == control_of) std::erase(queue, Copy());
     if (phase == Phase::kRecheck || phase == Phase::kVerify) {
       // The winner broke when it was about to win: the next in the ranking takes its place.
       if (a == rival) {
@@ -454,6 +565,9 @@ struct Tuner::Impl {
 
   std::optional<int> BestArm() const {
     if (phase == Phase::kDone && conclusive) return winner;
+    // Nothing is replaced on the evidence of a busy machine.
+    if (untrusted && Defender() >= 0 && !At(Defender()).log_us.empty()) return Defender();
+    if (untrusted && phase == Phase::kDone && winner >= 0 && At(winner).alive) return winner;
     // Stopped early: the defender unless a challenger is clearly ahead in the blocks they share.
     const int defender = Defender();
     if (defender >= 0 && At(defender).log_us.empty()) return std::nullopt;
@@ -488,20 +602,20 @@ std::optional<Tuner::Ask> Tuner::Next() {
   Impl& t = *impl_;
   if (t.asked >= 0) return std::nullopt;  // the last question has no answer yet
   if (t.phase != Impl::Phase::kDone && t.options.budget_us > 0 && t.spent >= t.options.budget_us)
-    t.Finish(false);
+    t.StopFor("the budget ran out");
   t.Advance();
   if (t.phase == Impl::Phase::kDone) return std::nullopt;
   t.asked = t.queue.back();
   t.queue.pop_back();
   const bool check = t.phase == Impl::Phase::kCheck || t.phase == Impl::Phase::kRecheck;
-  const Impl::Arm& arm = t.At(t.asked);
+  const Impl::Arm& arm = t.At(t.Real(t.asked));
   return Ask{check ? Action::kCheck : Action::kTime, arm.index, check ? 1 : arm.reps};
 }
 
 void Tuner::Notify(const Outcome& outcome) {
   Impl& t = *impl_;
   if (t.asked < 0) return;
-  const int a = std::exchange(t.asked, -1);
+  const int asked = std::exchange(t.asked, -1), a = t.Real(asked);
   Impl::Arm& arm = t.At(a);
   const bool check = t.phase == Impl::Phase::kCheck || t.phase == Impl::Phase::kRecheck;
   arm.result.tried = !outcome.skipped;
@@ -517,7 +631,12 @@ void Tuner::Notify(const Outcome& outcome) {
   } else if (!check) {
     // A time of nothing is a measurement that did not happen, whatever the reason.
     if (outcome.us > 0 && std::isfinite(outcome.us)) {
-      t.TakeTime(arm, outcome.us);
+      t.disturbed = t.disturbed || outcome.disturbed;
+      if (asked == t.Copy()) {
+        t.control_log_us[t.block] = std::log(outcome.us);
+      } else {
+        t.TakeTime(arm, outcome.us);
+      }
     } else {
       t.Kill(arm, Verdict::kError, "its time was not a positive number");
       t.AfterFailure(a);
@@ -529,7 +648,7 @@ void Tuner::Notify(const Outcome& outcome) {
 }
 
 void Tuner::Stop() {
-  if (impl_->phase != Impl::Phase::kDone) impl_->Finish(false);
+  if (impl_->phase != Impl::Phase::kDone) impl_->StopFor("it was stopped");
   impl_->asked = -1;
 }
 
@@ -540,6 +659,12 @@ std::optional<int> Tuner::Best() const {
 }
 
 bool Tuner::conclusive() const { return impl_->conclusive; }
+const std::string& Tuner::inconclusive() const {
+  static const std::string kNothing;
+  return impl_->phase == Impl::Phase::kDone && !impl_->conclusive ? impl_->inconclusive : kNothing;
+}
+int Tuner::dropped() const { return impl_->dropped; }
+Tuner::Gain Tuner::gain() const { return impl_->conclusive ? impl_->gain : Gain{}; }
 double Tuner::spent_us() const { return impl_->spent; }
 double Tuner::progress() const { return impl_->progress; }
 

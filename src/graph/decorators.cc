@@ -91,7 +91,7 @@ double LoadElement(const TensorView& view, std::int64_t at) {
 }
 
 /// The bytes an in-place node is about to overwrite are kept, restored for the other dispatch, and
-/// the first result put back.
+/// the first result put back. All of it goes through the device: the host may not touch its memory.
 class CompareDispatch final : public ForwardingDispatch {
  public:
   CompareDispatch(KernelDispatch& inner, KernelDispatch& other,
@@ -99,6 +99,10 @@ class CompareDispatch final : public ForwardingDispatch {
       : ForwardingDispatch(inner), other_(other), report_(std::move(report)) {}
   std::string_view name() const override { return "compare"; }
 
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override {
+    if (auto no = ForwardingDispatch::Supports(graph, node)) return no;
+    return other_.Supports(graph, node);
+  }
   Status Prepare(const Graph& graph) override {
     if (Status status = ForwardingDispatch::Prepare(graph); !status) return status;
     return other_.Prepare(graph);
@@ -108,24 +112,42 @@ class CompareDispatch final : public ForwardingDispatch {
   Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView& out,
                 Call call) override {
     const std::size_t bytes = SpanBytes(out);
-    before_.resize(bytes);
-    std::memcpy(before_.data(), out.data, bytes);
+    if (Status status = Fetch(out.data, bytes, before_); !status) return status;
     if (Status status = call(inner()); !status) return status;
-    first_.resize(bytes);
-    std::memcpy(first_.data(), out.data, bytes);
-    std::memcpy(out.data, before_.data(), bytes);
-    Status second = call(other_);
-    if (second) Report(node, out);
-    std::memcpy(out.data, first_.data(), bytes);
-    return second;
+    if (Status status = Fetch(out.data, bytes, first_); !status) return status;
+    if (Status status = Put(out.data, before_); !status) return status;
+    if (Status status = call(other_); !status) {
+      static_cast<void>(Put(out.data, first_));
+      return status;
+    }
+    if (Status status = Fetch(out.data, bytes, second_); !status) return status;
+    Report(node, out);
+    return Put(out.data, first_);
   }
 
  private:
   static bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-  void Report(const TensorNode& node, const TensorView& second) {
-    TensorView first = second, before = second;
+  Status Fetch(const void* from, std::size_t bytes, std::vector<std::byte>& into) {
+    Device& from_device = *device();
+    into.resize(bytes);
+    const Stream stream = from_device.default_stream();
+    if (Status status = from_device.Download(into.data(), from, bytes, stream); !status)
+      return status;
+    return from_device.Synchronize(stream);
+  }
+  Status Put(void* to, const std::vector<std::byte>& from) {
+    Device& to_device = *device();
+    const Stream stream = to_device.default_stream();
+    if (Status status = to_device.Upload(to, from.data(), from.size(), stream); !status)
+      return status;
+    return to_device.Synchronize(stream);
+  }
+
+  void Report(const TensorNode& node, const TensorView& out) {
+    TensorView first = out, second = out, before = out;
     first.data = first_.data();
+    second.data = second_.data();
     before.data = before_.data();
     NodeComparison comparison{node.id, node.name, node.op, 0, 0};
     if (GetTypeInfo(second.dtype).block_quantised) return report_(comparison);
@@ -152,7 +174,7 @@ class CompareDispatch final : public ForwardingDispatch {
 
   KernelDispatch& other_;
   std::function<void(const NodeComparison&)> report_;
-  std::vector<std::byte> before_, first_;
+  std::vector<std::byte> before_, first_, second_;
 };
 
 std::string JsonEscaped(std::string_view text) {

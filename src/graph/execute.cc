@@ -14,12 +14,17 @@ tl::unexpected<Error> Unsupported(const KernelDispatch& dispatch, const TensorNo
 
 }  // namespace
 
-std::optional<Rejection> KernelDispatch::Supports(const TensorNode& node) const {
-  return Rejection{Reason::kType, fmt::format("operation {}", TensorOpName(node.op)),
-                   "a dispatch that implements it"};
+Status KernelDispatch::Prepare(const Graph& graph) {
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
+    if (const std::optional<Rejection> no = Supports(graph, node)) {
+      return Fail(ErrorCode::kUnsupported,
+                  fmt::format("node {} '{}' ({}): the {} dispatch: {}", node.id, node.name,
+                              TensorOpName(node.op), name(), no->ToString()));
+    }
+  }
+  return {};
 }
-
-Status KernelDispatch::Prepare(const Graph&) { return {}; }
 
 Status KernelDispatch::DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&,
                                       const TensorView&, std::int64_t, std::int64_t, std::int64_t) {
@@ -106,6 +111,9 @@ Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& 
     case TensorOp::kRope:
       return dispatch.DispatchRope(node, in[0], in[1], in[2], out, out.shape[0], out.shape[1]);
     case TensorOp::kAttention:
+      // The named call is of a contiguous cache.
+      if (in[5].data != nullptr)
+        return dispatch.DispatchExtra(node, std::span<const TensorView>(in.data(), count), out);
       return dispatch.DispatchAttention(node, in[0], in[1], in[2], in[3], in[4], out,
                                         in[0].shape[2], in[0].shape[1], node.params.layer);
     case TensorOp::kKvScatter:

@@ -13,10 +13,11 @@ class ForwardingDispatch : public KernelDispatch {
  public:
   explicit ForwardingDispatch(KernelDispatch& inner) : inner_(inner) {}
 
-  std::optional<Rejection> Supports(const TensorNode& node) const override {
-    return inner_.Supports(node);
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override {
+    return inner_.Supports(graph, node);
   }
   Status Prepare(const Graph& graph) override { return inner_.Prepare(graph); }
+  Device* device() const override { return inner_.device(); }
 
   Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
                         const TensorView& out, std::int64_t m, std::int64_t n,

@@ -4,42 +4,6 @@
 
 namespace tilewright {
 
-std::string_view TensorOpName(TensorOp op) {
-  switch (op) {
-    case TensorOp::kNone:
-      return "leaf";
-    case TensorOp::kMulMat:
-      return "mul_mat";
-    case TensorOp::kRmsNorm:
-      return "rms_norm";
-    case TensorOp::kAdd:
-      return "add";
-    case TensorOp::kRope:
-      return "rope";
-    case TensorOp::kAttention:
-      return "attention";
-    case TensorOp::kCopy:
-      return "copy";
-    case TensorOp::kMul:
-      return "mul";
-    case TensorOp::kSilu:
-      return "silu";
-    case TensorOp::kKvScatter:
-      return "kv_scatter";
-    case TensorOp::kEmbedding:
-      return "embedding";
-    case TensorOp::kMulMatAdd:
-      return "mul_mat_add";
-    case TensorOp::kMulMatSwiGlu:
-      return "mul_mat_swiglu";
-    case TensorOp::kSwiGlu:
-      return "swiglu";
-    case TensorOp::kView:
-      return "view";
-  }
-  return "unknown";
-}
-
 NodeId Graph::AddLeaf(std::string name, LeafKind kind, const TensorView& view, Pack pack) {
   TensorNode node;
   node.leaf = kind;

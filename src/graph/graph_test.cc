@@ -225,6 +225,13 @@ class CountingDispatch : public KernelDispatch {
  public:
   explicit CountingDispatch(float value = 1) : value_(value) {}
   std::string_view name() const override { return "counting"; }
+  std::optional<Rejection> Supports(const Graph&, const TensorNode& node) const override {
+    for (const TensorOp op : {TensorOp::kNone, TensorOp::kView, TensorOp::kMulMat,
+                              TensorOp::kRmsNorm, TensorOp::kAdd, TensorOp::kSilu}) {
+      if (node.op == op) return std::nullopt;
+    }
+    return Rejection{Reason::kType, std::string(TensorOpName(node.op)), "another dispatch"};
+  }
   Status DispatchMulMat(const TensorNode& node, const TensorView&, const TensorView&,
                         const TensorView& out, std::int64_t m, std::int64_t n,
                         std::int64_t k) override {
@@ -279,7 +286,42 @@ TEST(ExecuteGraph, an_operation_nobody_implements_fails_and_says_so) {
   EXPECT_EQ(calls.error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(calls.error().message,
             "node 8 'gate' (mul): the counting dispatch does not implement mul");
-  EXPECT_TRUE(dispatch.Supports(g.graph.node(8)).has_value());
+  EXPECT_TRUE(dispatch.Supports(g.graph, g.graph.node(8)).has_value());
+}
+
+TEST(KernelDispatch, prepares_what_it_supports_and_names_the_first_node_that_it_does_not) {
+  SmallGraph g;
+  CountingDispatch dispatch;
+  for (const TensorNode& node : g.graph.nodes())
+    EXPECT_FALSE(dispatch.Supports(g.graph, node)) << node.name;
+  EXPECT_TRUE(dispatch.Prepare(g.graph));
+
+  g.graph.AddOp(TensorOp::kMul, "gate", {g.sum, g.x}, DataType::kF32, {32, 3, 1, 1});
+  const Status status = dispatch.Prepare(g.graph);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(status.error().message,
+            "node 8 'gate' (mul): the counting dispatch: type: mul, needs another dispatch");
+  EXPECT_TRUE(dispatch.calls.empty());
+}
+
+TEST(KernelDispatch, a_decorator_answers_as_the_dispatches_that_it_calls) {
+  SmallGraph g;
+  CountingDispatch all;
+  struct Nothing final : KernelDispatch {
+    std::string_view name() const override { return "nothing"; }
+    std::optional<Rejection> Supports(const Graph&, const TensorNode& node) const override {
+      if (node.op == TensorOp::kNone) return std::nullopt;
+      return Rejection{Reason::kType, "everything", "nothing"};
+    }
+  } nothing;
+  EXPECT_FALSE(nothing.Prepare(g.graph));
+  const auto trace = MakeTraceDispatch(nothing, [](std::string_view) {});
+  EXPECT_TRUE(trace->Supports(g.graph, g.graph.node(g.sum)));
+  EXPECT_FALSE(trace->Prepare(g.graph));
+  const auto compare = MakeCompareDispatch(all, nothing, [](const NodeComparison&) {});
+  EXPECT_TRUE(compare->Supports(g.graph, g.graph.node(g.sum)));
+  EXPECT_FALSE(compare->Prepare(g.graph));
 }
 
 TEST(Decorators, trace_and_profile_see_every_call) {

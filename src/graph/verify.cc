@@ -6,6 +6,7 @@
 #include <string>
 
 #include "graph/liveness.h"
+#include "graph/node_view.h"
 #include "tilewright/graph.h"
 
 namespace tilewright {
@@ -75,10 +76,14 @@ int OverlappingDimension(const TensorView& view) {
 /// Checks one node at a time; the first fault becomes the message.
 class NodeChecker {
  public:
-  NodeChecker(const Graph& graph, const TensorNode& node) : graph_(graph), node_(node) {}
+  NodeChecker(const Graph& graph, const TensorNode& node)
+      : graph_(graph), node_(node), rule_(RuleOf(node.op)) {}
 
   Status Run() {
-    CheckReferences();
+    const bool known =
+        node_.op == TensorOp::kNone || node_.op == TensorOp::kView || rule_ != nullptr;
+    if (!known) Fault("no operation serves it");
+    if (ok()) CheckReferences();
     if (ok()) CheckShape();
     if (ok()) CheckStrides();
     if (ok() && node_.op != TensorOp::kNone) CheckOp();
@@ -95,30 +100,6 @@ class NodeChecker {
   template <class... A>
   void Fault(fmt::format_string<A...> format, A&&... args) {
     if (ok()) fault_ = fmt::format(format, std::forward<A>(args)...);
-  }
-
-  const TensorView& in(std::size_t i) const { return graph_.node(node_.inputs[i]).out; }
-  bool has(std::size_t i) const { return i < node_.inputs.size() && node_.inputs[i] != kNoNode; }
-
-  void Expect(std::string_view field, std::int64_t have, std::int64_t want, std::string_view what) {
-    if (have != want) Fault("{} = {}, expected {} = {}", field, have, what, want);
-  }
-  void ExpectType(std::string_view field, DataType have, DataType want) {
-    if (have != want) Fault("{} is {}, expected {}", field, DataTypeName(have), DataTypeName(want));
-  }
-  static bool IsFloat(DataType type) {
-    return type == DataType::kF32 || type == DataType::kF64 || type == DataType::kF16 ||
-           type == DataType::kBF16;
-  }
-  void ExpectFloat(std::string_view field, DataType have) {
-    if (!IsFloat(have)) Fault("{} is {}, expected a float type", field, DataTypeName(have));
-  }
-  void ExpectSameShape(std::string_view field, const TensorView& have, const TensorView& want) {
-    for (std::size_t d = 0; d < 4; ++d) {
-      if (have.shape[d] != want.shape[d]) {
-        Fault("{}.shape[{}] = {}, expected {}", field, d, have.shape[d], want.shape[d]);
-      }
-    }
   }
 
   void CheckReferences() {
@@ -143,32 +124,11 @@ class NodeChecker {
       Fault("alias_of = {}, not an earlier node", alias);
   }
 
+  /// Least and most inputs.
   std::pair<std::size_t, std::size_t> Arity() const {
-    switch (node_.op) {
-      case TensorOp::kNone:
-        return {0, 0};
-      case TensorOp::kCopy:
-      case TensorOp::kSilu:
-      case TensorOp::kView:
-        return {1, 1};
-      case TensorOp::kMulMat:
-      case TensorOp::kRmsNorm:
-      case TensorOp::kAdd:
-      case TensorOp::kMul:
-      case TensorOp::kEmbedding:
-      case TensorOp::kMulMatSwiGlu:
-      case TensorOp::kSwiGlu:
-        return {2, 2};
-      case TensorOp::kRope:
-        return {2, 3};
-      case TensorOp::kMulMatAdd:
-        return {3, 3};
-      case TensorOp::kKvScatter:
-        return {4, 4};
-      case TensorOp::kAttention:
-        return {5, 5};
-    }
-    return {0, 0};
+    if (node_.op == TensorOp::kNone) return {0, 0};
+    if (node_.op == TensorOp::kView) return {1, 1};
+    return {rule_->min_inputs, rule_->max_inputs};
   }
 
   void CheckShape() {
@@ -220,148 +180,19 @@ class NodeChecker {
     }
   }
 
-  void CheckMulMat(std::int64_t n) {
-    ExpectFloat("inputs[0]", in(0).dtype);
-    Expect("inputs[1].shape[0]", in(1).shape[0], in(0).shape[0], "k");
-    Expect("inputs[1].shape[1]", in(1).shape[1], n, "n");
-    Expect("out.shape[1]", node_.out.shape[1], in(0).shape[1], "m");
-    for (std::size_t d = 2; d < 4; ++d) {
-      Expect("inputs[0].shape[2..3]", in(0).shape[d], 1, "1");
-      Expect("inputs[1].shape[2..3]", in(1).shape[d], 1, "1");
-    }
-    ExpectFloat("out", node_.out.dtype);
-    const Pack weight_pack = graph_.node(node_.inputs[1]).pack;
-    if (node_.pack != weight_pack)
-      Fault("pack = {}, but that of inputs[1] is {}", node_.pack, weight_pack);
-    const TensorNode& x = graph_.node(node_.inputs[0]);
-    if (x.op == TensorOp::kNone && x.pack != kPackPlain)
-      Fault("inputs[0] is packed; only weights may be");
-  }
-
-  void CheckRows(std::string_view field, std::size_t i, std::int64_t rows) {
-    ExpectType(field, in(i).dtype, DataType::kI32);
-    Expect(field, in(i).shape[0], rows, "rows");
-  }
-
   void CheckOp() {
-    const TensorView& out = node_.out;
-    switch (node_.op) {
-      case TensorOp::kMulMat:
-        CheckMulMat(out.shape[0]);
-        break;
-      case TensorOp::kMulMatAdd:
-        CheckMulMat(out.shape[0]);
-        ExpectSameShape("inputs[2]", in(2), out);
-        ExpectType("inputs[2]", in(2).dtype, out.dtype);
-        break;
-      case TensorOp::kMulMatSwiGlu:
-        CheckMulMat(2 * out.shape[0]);
-        if (out.shape[0] % kGatedBlock != 0) {
-          Fault("out.shape[0] = {}, must be a multiple of {}", out.shape[0], kGatedBlock);
-        }
-        break;
-      case TensorOp::kRmsNorm:
-        ExpectSameShape("inputs[0]", in(0), out);
-        Expect("inputs[1].shape[0]", in(1).shape[0], out.shape[0], "hidden");
-        ExpectType("inputs[0]", in(0).dtype, out.dtype);
-        if (!(node_.params.epsilon >= 0.0f))
-          Fault("epsilon = {}, must be >= 0", node_.params.epsilon);
-        break;
-      case TensorOp::kAdd:
-      case TensorOp::kMul:
-      case TensorOp::kSwiGlu:
-        for (std::size_t i = 0; i < 2; ++i) {
-          ExpectSameShape(i == 0 ? "inputs[0]" : "inputs[1]", in(i), out);
-          ExpectType(i == 0 ? "inputs[0]" : "inputs[1]", in(i).dtype, out.dtype);
-        }
-        break;
-      case TensorOp::kSilu:
-        ExpectType("inputs[0]", in(0).dtype, out.dtype);
-        ExpectSameShape("inputs[0]", in(0), out);
-        break;
-      case TensorOp::kCopy:
-        ExpectSameShape("inputs[0]", in(0), out);
-        ExpectFloat("inputs[0]", in(0).dtype);
-        ExpectFloat("out", out.dtype);
-        break;
-      case TensorOp::kRope:
-        CheckRope();
-        break;
-      case TensorOp::kAttention:
-        CheckAttention();
-        break;
-      case TensorOp::kKvScatter:
-        CheckScatter();
-        break;
-      case TensorOp::kEmbedding:
-        Expect("inputs[0].shape[0]", in(0).shape[0], out.shape[0], "hidden");
-        CheckRows("inputs[1].shape[0]", 1, out.shape[1]);
-        ExpectFloat("out", out.dtype);
-        break;
-      case TensorOp::kView:
-        CheckView();
-        break;
-      case TensorOp::kNone:
-        break;
-    }
-  }
-
-  void CheckRope() {
-    const RopeParams& rope = node_.params.rope;
-    const TensorView& out = node_.out;
-    ExpectSameShape("inputs[0]", in(0), out);
-    ExpectType("inputs[0]", in(0).dtype, out.dtype);
-    CheckRows("inputs[1].shape[0]", 1, out.shape[2]);
-    if (rope.dims <= 0 || rope.dims % 2 != 0 || rope.dims > out.shape[0]) {
-      Fault("rope.dims = {}, must be even, positive and at most head_dim = {}", rope.dims,
-            out.shape[0]);
-    }
-    if (!(rope.base > 0)) Fault("rope.base = {}, must be positive", rope.base);
-    if (has(2)) Expect("inputs[2].shape[0]", in(2).shape[0], rope.dims / 2, "rope.dims / 2");
-  }
-
-  void CheckAttention() {
-    const TensorView& q = in(0);
-    ExpectFloat("inputs[0]", q.dtype);
-    ExpectType("out", node_.out.dtype, q.dtype);
-    Expect("out.shape[0]", node_.out.shape[0], q.shape[0] * q.shape[1], "head_dim * heads");
-    Expect("out.shape[1]", node_.out.shape[1], q.shape[2], "m");
-    Expect("inputs[1].shape[0]", in(1).shape[0], q.shape[0], "head_dim");
-    if (ok() && q.shape[1] % in(1).shape[1] != 0) {
-      Fault("heads = {}, must be a multiple of kv_heads = {}", q.shape[1], in(1).shape[1]);
-    }
-    ExpectSameShape("inputs[2]", in(2), in(1));
-    ExpectType("inputs[2]", in(2).dtype, in(1).dtype);
-    CheckRows("inputs[3].shape[0]", 3, q.shape[2]);
-    CheckRows("inputs[4].shape[0]", 4, q.shape[2]);
-    for (std::size_t i = 1; i <= 2 && ok(); ++i) {
-      if (graph_.node(StorageOf(graph_, node_.inputs[i])).leaf != LeafKind::kCache)
-        Fault("inputs[{}] is not a cache", i);
-    }
-    if (!(node_.params.attention_scale > 0))
-      Fault("attention_scale = {}, must be positive", node_.params.attention_scale);
-  }
-
-  void CheckScatter() {
-    const TensorView& x = in(0);
-    ExpectFloat("inputs[0]", x.dtype);
-    Expect("inputs[1].shape[0]", in(1).shape[0], x.shape[0], "head_dim");
-    Expect("inputs[1].shape[1]", in(1).shape[1], x.shape[1], "kv_heads");
-    ExpectSameShape("out", node_.out, in(1));
-    ExpectType("out", node_.out.dtype, in(1).dtype);
-    CheckRows("inputs[2].shape[0]", 2, x.shape[2]);
-    CheckRows("inputs[3].shape[0]", 3, x.shape[2]);
-    if (ok() && graph_.node(StorageOf(graph_, node_.inputs[1])).leaf != LeafKind::kCache)
-      Fault("inputs[1] is not a cache");
-    if (ok() && node_.alias_of != node_.inputs[1])
-      Fault("alias_of = {}, must be the cache, node {}", node_.alias_of, node_.inputs[1]);
+    if (node_.op == TensorOp::kView) return CheckView();
+    NodeCheck check;
+    rule_->check(ViewOf(graph_, node_), check);
+    if (!check.ok()) Fault("{}", check.fault());
   }
 
   void CheckView() {
-    const TensorView& source = in(0);
+    const TensorView& source = graph_.node(node_.inputs[0]).out;
     if (node_.alias_of != node_.inputs[0])
       Fault("alias_of = {}, must be its source", node_.alias_of);
-    ExpectType("out", node_.out.dtype, source.dtype);
+    if (node_.out.dtype != source.dtype)
+      Fault("out is {}, expected {}", DataTypeName(node_.out.dtype), DataTypeName(source.dtype));
     const std::int64_t offset = node_.params.view_offset;
     if (offset < 0 || offset > kMaxElements) {
       return Fault("view_offset = {}, must be 0 to {}", offset, kMaxElements);
@@ -371,27 +202,28 @@ class NodeChecker {
     if (last > end) Fault("reaches element {} of its source, whose last is {}", last, end);
   }
 
-  /// In place is allowed where every operation of ours reads an element before it writes it:
-  /// elementwise, rope, residual add.
+  /// In place is allowed where every kernel of ours reads an element before it writes it: the rules
+  /// of the operations say so. A scatter always writes the cache it was given.
   void CheckAlias() {
-    if (node_.alias_of == kNoNode || node_.op == TensorOp::kView ||
-        node_.op == TensorOp::kKvScatter)
+    if (node_.alias_of == kNoNode || node_.op == TensorOp::kNone || node_.op == TensorOp::kView)
       return;
-    const bool in_place = node_.op == TensorOp::kAdd || node_.op == TensorOp::kMul ||
-                          node_.op == TensorOp::kSilu || node_.op == TensorOp::kRope ||
-                          node_.op == TensorOp::kRmsNorm || node_.op == TensorOp::kSwiGlu ||
-                          node_.op == TensorOp::kMulMatAdd;
-    if (!in_place)
-      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of,
-                   TensorOpName(node_.op));
-    const std::size_t operand = node_.op == TensorOp::kMulMatAdd ? 2 : 0;
-    const bool reads_it = node_.alias_of == node_.inputs[operand] ||
-                          (operand == 0 && node_.inputs.size() > 1 && node_.op != TensorOp::kRope &&
-                           node_.op != TensorOp::kRmsNorm && node_.alias_of == node_.inputs[1]);
-    if (!reads_it) Fault("alias_of = {}, which is not an operand it may overwrite", node_.alias_of);
+    if (rule_->in_place == 0)
+      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of, rule_->name);
+    bool may_overwrite = false;
+    for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
+      may_overwrite =
+          may_overwrite || (node_.inputs[i] == node_.alias_of && ((rule_->in_place >> i) & 1) != 0);
+    }
+    if (!may_overwrite)
+      Fault("alias_of = {}, which is not an operand it may overwrite", node_.alias_of);
     const TensorView& target = graph_.node(node_.alias_of).out;
-    ExpectSameShape("alias_of", target, node_.out);
-    ExpectType("alias_of", target.dtype, node_.out.dtype);
+    for (std::size_t d = 0; d < 4; ++d) {
+      if (target.shape[d] != node_.out.shape[d])
+        Fault("alias_of.shape[{}] = {}, expected {}", d, target.shape[d], node_.out.shape[d]);
+    }
+    if (target.dtype != node_.out.dtype)
+      Fault("alias_of is {}, expected {}", DataTypeName(target.dtype),
+            DataTypeName(node_.out.dtype));
     if (ok() && target.stride != node_.out.stride)
       Fault("alias_of: strides differ from those of node {}", node_.alias_of);
     const LeafKind owner = graph_.node(StorageOf(graph_, node_.alias_of)).leaf;
@@ -401,6 +233,7 @@ class NodeChecker {
 
   const Graph& graph_;
   const TensorNode& node_;
+  const NodeRule* rule_;
   std::string fault_;
 };
 

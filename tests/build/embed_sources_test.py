@@ -125,6 +125,19 @@ class EmbedSourcesTest(unittest.TestCase):
         self.embed(['a.cuh'])
         self.assertNotEqual(path.stat().st_mtime, 1)
 
+    def test_a_name_is_looked_up_in_every_root(self):
+        self.write({'a.cuh': b'of src'})
+        header = self.root / 'include' / 'tilewright' / 'p.h'
+        header.parent.mkdir(parents=True)
+        header.write_bytes(b'of include')
+        path = self.root / 'table.cc'
+        self.assertEqual(embed_sources.main(['--root', str(self.root / 'src'), '--root', str(self.root / 'include'),
+                                             '--output', str(path), 'a.cuh', 'tilewright/p.h']), 0)
+        text = path.read_text()
+        self.assertIn('of src', text)
+        self.assertIn('of include', text)
+        self.assertIn('"tilewright/p.h"', text)
+
     def test_a_missing_file_is_an_error(self):
         with self.assertRaises(FileNotFoundError):
             self.embed(['absent.cuh'])

@@ -9,7 +9,9 @@ REQUEST_FIELDS = {
     0x0104: 'type_c', 0x0105: 'type_d', 0x0106: 'order_a', 0x0107: 'order_b', 0x0108: 'epilogue', 0x0109: 'stages',
     0x010a: 'tile_m', 0x010b: 'tile_n', 0x010c: 'tile_k', 0x010d: 'warps', 0x010e: 'split_k', 0x010f: 'cluster_m',
     0x0110: 'cluster_n', 0x0111: 'param0', 0x0112: 'param1', 0x0113: 'param2', 0x0114: 'param3', 0x0200: 'revision',
-    0x0201: 'render_revision', 0x0202: 'launch_abi', 0x0300: 'source', 0x0301: 'source_digest', 0x0302: 'header_count',
+    0x0201: 'render_revision', 0x0202: 'launch_abi', 0x0203: 'threads', 0x0204: 'dynamic_smem_bytes',
+    0x0205: 'max_registers', 0x0206: 'max_spill_bytes', 0x0207: 'max_stack_bytes', 0x0300: 'source',
+    0x0301: 'source_digest', 0x0302: 'header_count',
 }
 REQUEST_TYPES = {
     **{name: 4 for name in ('record', 'kind', 'family', 'arch', 'type_a', 'type_b', 'type_c', 'type_d', 'order_a', 'order_b',
@@ -84,7 +86,7 @@ def request_record(data):
         name = REQUEST_FIELDS[tag]
         check(kind == REQUEST_TYPES.get(name, 1), f'request record: {name} has type {kind}')
         record[name] = value
-    check((record['schema'], record['record'], record['kind']) == (1, 'request', 'cubin'), f'request record: {record}')
+    check((record['schema'], record['record'], record['kind']) == (2, 'request', 'cubin'), f'request record: {record}')
     rest = fields[len(fixed):]
 
     def pairs(count, first, kind):
@@ -110,7 +112,7 @@ def action_record(data):
     check([tag for tag, _, _ in fields] == list(ACTION_FIELDS), f'action record: tags {[hex(f[0]) for f in fields]}')
     check([kind for _, kind, _ in fields] == [1, 4, 5, 4, 4, 4, 4, 4], 'action record: types')
     record = {ACTION_FIELDS[tag]: value for tag, _, value in fields}
-    check((record['schema'], record['record']) == (1, 'action'), f'action record: {record}')
+    check((record['schema'], record['record']) == (2, 'action'), f'action record: {record}')
     return record
 
 

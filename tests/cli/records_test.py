@@ -1,5 +1,6 @@
 """tune, cache, explain, kernels, bench gemm and doctor: the records on disk, and all that can happen to them."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -71,6 +72,30 @@ class Tuning(WithCache):
         self.assertNotEqual(refreshed['provenance'], 'measured')
         again = self.tune(SMALL).json()
         self.assertEqual(again['tuned'] + again['skipped'], 1)
+
+    def test_a_kernel_that_failed_here_is_out_in_every_mode(self):
+        words = ('explain', 'gemm', '--m', 1, '--n', 64, '--k', 64, '--type-b', 'q4_0', '--json')
+        before = self.ok(*words, env=self.env).json()
+        self.tune(SMALL)
+        scope = self.ok('cache', 'explain', '--json', env=self.env).json()
+        kernels = self.ok('kernels', '--json', env=self.env).json()['kernels']
+        kernel = next(k for k in kernels if k['op'] == 'gemm' and k['kernel'] == before['chosen'])
+        # Another batch size: the quarantine covers the family, whatever the cache policy was.
+        problem = before['problem'].replace('m=1 ', 'm=7 ', 1).replace('pack_b=any', 'pack_b=' + kernel['pack_b'])
+        texts = ['gemm', problem, scope['device'], scope['libraries'], 'warm', kernel['kernel'], kernel['fingerprint'],
+                 'swizzle=0 splits=1', 'crash', 'signal 11']
+        fields = [*texts, *'000000', 1000, '']  # samples, four times, chosen, unix_ms, extra
+        content = ''.join(f'{len(str(field).encode())}:{field}' for field in fields)
+        row = [hashlib.sha256(content.encode()).hexdigest()[:32], *texts, 0, 0.0, 0.0, 0.0, 0.0, 0, 1000, '']
+        with sqlite3.connect(self.cache / 'records.sqlite') as db:
+            db.execute(f'INSERT INTO measurement VALUES({",".join("?" * len(row))})', row)
+        db.close()
+        for mode in ('normal', 'refresh', 'readonly'):
+            value = self.ok(*words, '--cache-mode', mode, env=self.env).json()
+            out = next(c for c in value['candidates'] if c['kernel'] == before['chosen'])
+            self.assertFalse(out['feasible'], mode)
+            self.assertIn('signal 11', out['reason'], mode)
+            self.assertNotEqual(value['chosen'], before['chosen'], mode)
 
     def test_a_model_is_tuned_and_runs_with_the_records(self):
         result = self.ok('tune', self.tiny, '--budget', 0, '--m', '1', '--json', env=self.env)

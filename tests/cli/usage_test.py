@@ -40,6 +40,7 @@ class Usage(CliTest):
         self.fails(2, 'tune', '--gemm', 'm=1,n=2', saying='k')
         self.fails(2, 'tune', '--gemm', 'm=1,n=2,k=3,colour=red', saying='colour')
         self.fails(2, 'tune', self.tiny, '--budget', 'soon', saying='soon')
+        self.fails(2, 'tune', self.tiny, '--budget=-5s', saying='-5s')
         self.fails(2, 'explain', 'gemm', '--m', '1', '--n', 'wide', '--k', '32', saying='wide')
         self.fails(2, 'synth', '--preset', 'no-such', '-o', 'x.gguf', saying='tiny-test')
         self.fails(2, 'synth', '--preset', 'tiny-test', '--quant', 'q9', '-o', 'x.gguf', saying='q9')
@@ -48,6 +49,12 @@ class Usage(CliTest):
         self.fails(2, 'tune', self.tiny, '--m', '1,-2', saying="--m: '-2'")
         self.fails(2, 'bench', 'model', self.tiny, '--batch', '0', saying="--batch: '0'")
         self.assertEqual(self.run_cli().rc, 2)
+
+    def test_a_device_file_with_impossible_numbers_names_the_key(self):
+        path = self.folder / 'device.json'
+        for key, value in (('cores', 0), ('cores', 65536), ('read_gb_s', 0), ('i8_gop_s', -1), ('llc_bytes', -1)):
+            path.write_text(f'{{"{key}": {value}}}')
+            self.fails(1, 'explain', 'gemm', '--m', 1, '--n', 32, '--k', 32, '--device-spec', path, saying=key)
 
     def test_a_standard_error_that_takes_nothing_changes_no_exit_code(self):
         with open('/dev/full', 'w') as full:

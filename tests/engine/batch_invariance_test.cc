@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/formats/formats.h"
 #include "core/test_util.h"
 #include "tilewright/tilewright.h"
 
@@ -59,8 +60,9 @@ TEST(BatchInvariance,
   AddAllGemm(registry);
   const std::vector<float> row = test::RandomFloats(kK, 3);
   int compared = 0;
-  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ4_0,
-                              DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K}) {
+  std::vector<DataType> types = {DataType::kF32, DataType::kF16, DataType::kBF16};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  for (const DataType type : types) {
     const test::RandomMatrix weights(type, kN, kK, 5, 0.05);
     for (const Precision precision :
          {Precision::kAuto, Precision::kF32, Precision::kBF16, Precision::kI8}) {

@@ -13,10 +13,10 @@
 #include <string>
 #include <string_view>
 
-#include "core/sha256.h"
 #include "artifact/dir/counters_file.h"
 #include "artifact/dir/negative_file.h"
 #include "artifact/dir/total.h"
+#include "core/sha256.h"
 #include "tilewright/artifact_key.h"
 
 namespace tilewright {
@@ -90,7 +90,8 @@ void Counters(std::string_view bytes) {
     moved = true;
     return unlink(path.c_str()) == 0;
   };
-  CountersFile file(SystemFilesystem(), path, {StoreDir::Trusted::kAnybody, 0}, folder, mutex);
+  const Trust trust{.trusted = StoreDir::Trusted::kGroup};
+  CountersFile file(SystemFilesystem(), path, trust, folder, mutex);
   if (file.Open() != 0) std::abort();
   if (!moved && bytes.size() != CountersFile::kBytes) std::abort();
   std::array<std::uint64_t, CountersFile::kSlots> before{}, after{};

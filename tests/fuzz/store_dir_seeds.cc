@@ -29,8 +29,8 @@ std::string NewCounters() {
     return -1;
   };
   folder.quarantine = [](const std::string&, const tilewright::Filesystem::Stat&) { return false; };
-  (void)CountersFile(tilewright::SystemFilesystem(), "/nonexistent/counters",
-                     {StoreDir::Trusted::kAnybody, 0}, folder, mutex)
+  const tilewright::Trust trust{.trusted = StoreDir::Trusted::kGroup};
+  (void)CountersFile(tilewright::SystemFilesystem(), "/nonexistent/counters", trust, folder, mutex)
       .Open();
   return made;
 }

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   }
   auto file = tilewright::GgufFile::Open(argc > 2 ? argv[2] : "missing.gguf");
   if (file && !tilewright::Tokenizer::FromGguf(*file)) return 1;
-  const std::string device = (*context)->device().ClassId();
+  const std::string device = (*context)->device_spec().ClassId();
   std::printf("tilewright %s on %s\n", std::string(tilewright::Version()).c_str(), device.c_str());
   return 0;
 }

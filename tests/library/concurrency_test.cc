@@ -118,7 +118,7 @@ struct Product {
 };
 
 TEST(Threads, two_run_one_plan_with_two_workspaces) {
-  const CpuKernelsPtr kernels = MakeCpuKernels();
+  const std::unique_ptr<Kernels> kernels = MakeCpuKernels();
   const DeviceSpec device = DetectCpu().value();
   for (const DataType type : {DataType::kF32, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K}) {
     GemmDesc desc;
@@ -127,7 +127,7 @@ TEST(Threads, two_run_one_plan_with_two_workspaces) {
     FeasibleOptions own;
     own.providers = Bit(Provider::kOwn);
     const GemmCandidates candidates =
-        Feasible(Validate(desc).value(), GemmRegistryOf(*kernels), device, own);
+        Feasible(Validate(desc).value(), kernels->gemm(), device, own);
     const GemmPlan plan = Bind(Choose(candidates, nullptr).value()).value();
     const Kernel& kernel = *plan.spec().kernel;
     const MatrixLayout plain{
@@ -185,12 +185,13 @@ TEST(Threads, two_sessions_on_two_threads_share_a_model_and_a_context) {
   std::vector<std::vector<float>> got(2);
   auto work = [&](std::size_t which) {
     auto pool = MakeThreadPool(2);
-    CpuDispatchOptions options;
+    DispatchOptions options;
     options.activations = Precision::kAuto;
     options.feasible = runner->context->feasible_options();
-    options.records = &runner->context->cache();
-    options.executor = pool.get();
-    CpuDispatch dispatch(runner->context->kernels(), runner->context->device(), options);
+    options.tuned = runner->context->tuned();
+    const std::unique_ptr<Device> device = MakeCpuDevice(
+        runner->context->device_spec(), {.executor = pool.get(), .allocator = nullptr});
+    DeviceDispatch dispatch(runner->context->kernels(), *device, options);
     SessionOptions session_options;
     session_options.kv = DataType::kF32;
     session_options.context = 128;
@@ -221,7 +222,7 @@ TEST(Threads, none_is_started_when_the_caller_brings_an_executor) {
   ASSERT_TRUE(context) << context.error().message;
   EXPECT_EQ(ThreadCount(), before);
   EXPECT_EQ(&(*context)->executor(), &executor);
-  EXPECT_EQ((*context)->device().cores, 3);
+  EXPECT_EQ((*context)->device_spec().cores, 3);
   auto dispatch = (*context)->MakeDispatch();
   ModelOptions model_options;
   model_options.packer = dispatch.get();
@@ -254,20 +255,25 @@ TEST(Threads, a_context_starts_as_many_as_were_asked_for_and_ends_them) {
   EXPECT_EQ(ThreadCount(), before);
 }
 
+/// The CPU with the caller's memory.
+std::unique_ptr<Device> DeviceOver(Allocator& allocator) {
+  return MakeCpuDevice(DetectCpu().value(), {.executor = nullptr, .allocator = &allocator});
+}
+
 TEST(CallersAllocator, gives_every_buffer_and_gets_every_one_back) {
   test::TempDir folder;
   const SynthShape shape = test::WideShape();
   const std::string path = WriteTiny(folder, "q4_1", shape, DataType::kQ4_1);
-  const CpuKernelsPtr kernels = MakeCpuKernels();
-  CountingAllocator weights, kv, scratch;
+  const std::unique_ptr<Kernels> kernels = MakeCpuKernels();
+  CountingAllocator weights, rest;
   {
-    CpuDispatchOptions options;
-    options.allocator = &scratch;
+    const std::unique_ptr<Device> for_weights = DeviceOver(weights), device = DeviceOver(rest);
+    DispatchOptions options;
     options.feasible.providers = Bit(Provider::kOwn);
-    CpuDispatch dispatch(*kernels, DetectCpu().value(), options);
+    DeviceDispatch dispatch(*kernels, *device, options);
     ModelOptions model_options;
     model_options.packer = &dispatch;
-    model_options.allocator = &weights;
+    model_options.device = for_weights.get();
     auto model = Model::Load(path, model_options);
     ASSERT_TRUE(model) << model.error().message;
     EXPECT_EQ(weights.blocks(), 1) << "one block for all packed weights, staging given back";
@@ -277,33 +283,33 @@ TEST(CallersAllocator, gives_every_buffer_and_gets_every_one_back) {
     }
     EXPECT_GE(weights.held(), matrices);
     EXPECT_LE(weights.held(), matrices * 3 / 2);
-    EXPECT_EQ(kv.blocks() + scratch.blocks(), 0);
+    EXPECT_EQ(rest.blocks(), 0);
 
     SessionOptions session_options;
-    session_options.allocator = &kv;
     session_options.context = 64;
     auto session = Session::Create(**model, dispatch, session_options);
     ASSERT_TRUE(session) << session.error().message;
-    EXPECT_GE(kv.held(), static_cast<std::size_t>((*session)->kv_bytes()));
+    EXPECT_EQ((*session)->kv_bytes(), 0) << "no position is held yet";
+    ASSERT_FALSE(LogitsOf(**session, RandomTokens(33, shape.vocab, 1), 0, 0, 33).empty());
     ASSERT_EQ((*session)->kv_bytes(),
               std::int64_t{64} * 2 * shape.layers * shape.kv_heads * shape.head_dim * 2);
-    ASSERT_FALSE(LogitsOf(**session, RandomTokens(33, shape.vocab, 1), 0, 0, 33).empty());
-    EXPECT_GT(scratch.held(), 0u) << "attention scratch";
-    EXPECT_GE(kv.blocks(), 3) << "cache, inputs and activations";
+    EXPECT_GT(rest.held(), static_cast<std::size_t>((*session)->kv_bytes()));
+    EXPECT_GE(rest.blocks(), shape.layers + 3) << "cache, inputs, activations and scratch";
   }
-  EXPECT_EQ(weights.blocks() + kv.blocks() + scratch.blocks(), 0);
-  EXPECT_EQ(weights.held() + kv.held() + scratch.held(), 0u);
+  EXPECT_EQ(weights.blocks() + rest.blocks(), 0);
+  EXPECT_EQ(weights.held() + rest.held(), 0u);
 }
 
 /// Of all weights of a model, as the CPU dispatch packs them.
-std::size_t PackedBytes(const std::string& path, const CpuKernels& kernels) {
+std::size_t PackedBytes(const std::string& path, const Kernels& kernels) {
   CountingAllocator allocator;
-  CpuDispatchOptions options;
+  const std::unique_ptr<Device> device = DeviceOver(allocator);
+  DispatchOptions options;
   options.feasible.providers = Bit(Provider::kOwn);
-  CpuDispatch dispatch(kernels, DetectCpu().value(), options);
+  DeviceDispatch dispatch(kernels, *device, options);
   ModelOptions model_options;
   model_options.packer = &dispatch;
-  model_options.allocator = &allocator;
+  model_options.device = device.get();
   const auto model = Model::Load(path, model_options);
   return model ? allocator.most() : 0;
 }
@@ -312,7 +318,7 @@ TEST(CallersAllocator, that_refuses_makes_an_error_wherever_it_refuses) {
   test::TempDir folder;
   const SynthShape shape = test::WideShape();
   const std::string path = WriteTiny(folder, "q4_1", shape, DataType::kQ4_1);
-  const CpuKernelsPtr kernels = MakeCpuKernels();
+  const std::unique_ptr<Kernels> kernels = MakeCpuKernels();
   const std::vector<TokenId> prompt = RandomTokens(40, shape.vocab, 1);
   std::set<std::string> seen;
   // The weights are one block and come first; from there on in small steps, so that each of the
@@ -321,18 +327,17 @@ TEST(CallersAllocator, that_refuses_makes_an_error_wherever_it_refuses) {
   bool ran = false;
   while (!ran && limit < (std::size_t{64} << 20)) {
     CountingAllocator allocator(limit);
-    CpuDispatchOptions options;
-    options.allocator = &allocator;
+    const std::unique_ptr<Device> device = DeviceOver(allocator);
+    DispatchOptions options;
     options.feasible.providers = Bit(Provider::kOwn);
-    CpuDispatch dispatch(*kernels, DetectCpu().value(), options);
+    DeviceDispatch dispatch(*kernels, *device, options);
     const auto status = [&]() -> Status {
       ModelOptions model_options;
       model_options.packer = &dispatch;
-      model_options.allocator = &allocator;
+      model_options.device = device.get();
       auto model = Model::Load(path, model_options);
       if (!model) return Fail(model.error());
       SessionOptions session_options;
-      session_options.allocator = &allocator;
       session_options.context = 64;
       auto session = Session::Create(**model, dispatch, session_options);
       if (!session) return Fail(session.error());

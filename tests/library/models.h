@@ -100,7 +100,7 @@ struct RunnerOptions {
 /// A model with all that is needed to run it.
 struct Runner {
   std::unique_ptr<Context> context;
-  std::unique_ptr<CpuDispatch> cpu;
+  std::unique_ptr<DeviceDispatch> cpu;
   std::unique_ptr<KernelDispatch> reference;
   std::unique_ptr<Model> model;
   std::unique_ptr<Session> session;

@@ -120,7 +120,7 @@ TEST_F(SteadyPath, a_token_of_a_generation_allocates_nothing_but_for_buffers_tha
 TEST_F(SteadyPath, a_plan_runs_without_allocating) {
   const Result<DeviceSpec> device = DetectCpu();
   ASSERT_TRUE(device);
-  CpuKernelsPtr kernels = MakeCpuKernels();
+  std::unique_ptr<Kernels> kernels = MakeCpuKernels();
   auto pool = MakeThreadPool(2);
   for (const int m : {1, 5, 64}) {
     GemmDesc desc;
@@ -130,8 +130,7 @@ TEST_F(SteadyPath, a_plan_runs_without_allocating) {
     FeasibleOptions own;
     own.providers = Bit(Provider::kOwn);
     const auto plan = Bind(
-        Choose(Feasible(Validate(desc).value(), GemmRegistryOf(*kernels), *device, own), nullptr)
-            .value());
+        Choose(Feasible(Validate(desc).value(), kernels->gemm(), *device, own), nullptr).value());
     ASSERT_TRUE(plan) << plan.error().message;
     const Kernel& kernel = *plan->spec().kernel;
     const MatrixLayout plain{.type = DataType::kQ8_0,
@@ -165,6 +164,46 @@ TEST_F(SteadyPath, a_plan_runs_without_allocating) {
     ExpectNothing(counts, std::string(kernel.name()));
     EXPECT_TRUE(ok);
   }
+}
+
+TEST_F(SteadyPath, the_first_launch_of_a_vendor_kernel_allocates_no_more_than_later_ones) {
+  const Result<DeviceSpec> device = DetectCpu();
+  ASSERT_TRUE(device);
+  const std::unique_ptr<Kernels> kernels = MakeCpuKernels();
+  FeasibleOptions vendor;
+  vendor.providers = Bit(Provider::kVendor);
+  int tried = 0;
+  for (const int m : {1, 13, 64}) {
+    GemmDesc desc;
+    desc.m = m, desc.n = 192, desc.k = 256;
+    const auto choice =
+        Choose(Feasible(Validate(desc).value(), kernels->gemm(), *device, vendor), nullptr);
+    if (!choice) continue;  // built without one, or it needs more than this level has
+    ++tried;
+    const auto plan = Bind(*choice);
+    ASSERT_TRUE(plan) << plan.error().message;
+    std::vector<float> a(static_cast<std::size_t>(m) * 256, 1.0f), b(192 * 256, 1.0f),
+        d(static_cast<std::size_t>(m) * 192);
+    GemmArgs args;
+    args.a = a.data(), args.b = b.data(), args.d = d.data();
+    args.a_layout = {.type = DataType::kF32, .rows = m, .cols = 256, .ld = 256};
+    args.b_layout = {
+        .type = DataType::kF32, .order = Order::kColMajor, .rows = 256, .cols = 192, .ld = 256};
+    args.d_layout = {.type = DataType::kF32, .rows = m, .cols = 192, .ld = 192};
+    args.c_layout = args.d_layout;
+    Workspace workspace;
+    long allocations[2] = {};
+    for (long& count : allocations) {
+      test::StartProbe();
+      const bool ok = tilewright::Run(*plan, args, workspace, {}).has_value();
+      count = test::StopProbe().allocations;
+      EXPECT_TRUE(ok);
+    }
+    EXPECT_LE(allocations[0], allocations[1] + 16) << "m = " << m;
+    EXPECT_LE(allocations[1], 64) << "m = " << m;
+    EXPECT_EQ(d[0], 256.0f);
+  }
+  if (tried == 0) GTEST_SKIP() << "no vendor kernel here";
 }
 
 }  // namespace

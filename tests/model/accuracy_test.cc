@@ -70,9 +70,11 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
     DataType kv;
     Distances allowed;
   };
+  // Up to twice what was measured (1.6e-6, 5.7e-6, 2.0e-5; 2.6e-4, 1.1e-3, 3.5e-3; 2.3e-2, 7.7e-2).
+  const Distances f16_cache = {5e-4, 2e-3, 6e-3};
   const Case cases[] = {
-      {"f32, f32 KV", Precision::kF32, DataType::kF32, {1e-4, 1e-4, 1e-4}},
-      {"f32, f16 KV", Precision::kF32, DataType::kF16, {5e-4, 6e-3, 6e-3}},
+      {"f32, f32 KV", Precision::kF32, DataType::kF32, {3e-6, 1.1e-5, 4e-5}},
+      {"f32, f16 KV", Precision::kF32, DataType::kF16, f16_cache},
       {"bf16", Precision::kBF16, DataType::kF16, {8e-3, 2.5e-2, INFINITY}},
       {"int8", Precision::kI8, DataType::kF16, {2.4e-2, 8e-2, INFINITY}},
   };
@@ -83,9 +85,14 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
     const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
     std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name,
                 d.median, d.p95, d.max);
-    EXPECT_LE(d.median, c.allowed.median) << c.name;
-    EXPECT_LE(d.p95, c.allowed.p95) << c.name;
-    EXPECT_LE(d.max, c.allowed.max) << c.name;
+    // A permission to round that no kernel here makes use of excuses nothing.
+    bool rounds = c.activations == Precision::kF32;
+    for (const DecidedGemm& gemm : runner->dispatch->Decisions())
+      rounds = rounds || gemm.plan.spec().kernel->desc().activations == c.activations;
+    const Distances& allowed = rounds ? c.allowed : f16_cache;
+    EXPECT_LE(d.median, allowed.median) << c.name;
+    EXPECT_LE(d.p95, allowed.p95) << c.name;
+    EXPECT_LE(d.max, allowed.max) << c.name;
   }
 }
 

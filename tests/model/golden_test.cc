@@ -9,6 +9,10 @@ namespace {
 
 using test::Runner;
 
+/// Logits differ from llama.cpp's by at most 6e-5 with f32 activations and cache: picks may part
+/// where two tokens are closer than some times that.
+constexpr double kClose = 1e-3;
+
 /// Gap between the two best logits, as llama.cpp saw it, at the first place where the greedy picks
 /// part; infinity where they agree. Everything after the first gap below `close` is another text
 /// and not compared.
@@ -64,8 +68,8 @@ TEST_F(ModelGoldens, f32_activations_and_cache_pick_the_tokens_of_llama_cpp_f32)
       Runner::Make(test::ModelPath(), {.activations = Precision::kF32, .kv = DataType::kF32});
   ASSERT_NE(runner, nullptr);
   for (const auto& prompt : goldens_["prompts"]) {
-    const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, 0.02);
-    EXPECT_TRUE(std::isinf(d.gap) || d.gap < 0.02)
+    const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, kClose);
+    EXPECT_TRUE(std::isinf(d.gap) || d.gap < kClose)
         << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
   }
 }
@@ -76,8 +80,8 @@ TEST_F(ModelGoldens, unfused_picks_the_same_tokens) {
   ASSERT_NE(runner, nullptr);
   for (const auto& prompt : goldens_["prompts"]) {
     if (prompt["ids"].size() > 200) continue;
-    const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, 0.02);
-    EXPECT_TRUE(std::isinf(d.gap) || d.gap < 0.02)
+    const Divergence d = FirstDivergence(Greedy(*runner->session, prompt), prompt, kClose);
+    EXPECT_TRUE(std::isinf(d.gap) || d.gap < kClose)
         << prompt["name"] << " parts at " << d.at << ", gap " << d.gap;
   }
 }
@@ -101,7 +105,7 @@ TEST_F(ModelGoldens, the_last_position_has_the_best_logits_of_llama_cpp) {
     auto logits = runner->session->Prefill(ids, 0, 0);
     ASSERT_TRUE(logits) << logits.error().message;
     for (const auto& entry : prompt["top5"]) {
-      EXPECT_NEAR((*logits)[entry[0].get<std::size_t>()], entry[1].get<double>(), 0.01)
+      EXPECT_NEAR((*logits)[entry[0].get<std::size_t>()], entry[1].get<double>(), 2e-4)
           << prompt["name"];
     }
   }
@@ -116,7 +120,7 @@ TEST_F(ModelGoldens, perplexity_is_that_of_llama_cpp) {
     DataType kv;
     double allowed;
   };
-  for (const Case& c : {Case{Precision::kF32, DataType::kF32, 0.0005},
+  for (const Case& c : {Case{Precision::kF32, DataType::kF32, 5e-6},
                         Case{Precision::kAuto, DataType::kF16, 0.005}}) {
     auto runner = Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv});
     ASSERT_NE(runner, nullptr);

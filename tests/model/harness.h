@@ -36,7 +36,7 @@ inline std::string ModelPath() {
 /// A model with all that is needed to run it.
 struct Runner {
   std::unique_ptr<Context> context;
-  std::unique_ptr<CpuDispatch> dispatch;
+  std::unique_ptr<DeviceDispatch> dispatch;
   std::unique_ptr<KernelDispatch> reference;
   std::unique_ptr<Model> model;
   std::unique_ptr<Session> session;

@@ -1,11 +1,14 @@
 #include "tilewright/bundle.h"
 
+#include <unistd.h>
+
 #include <cstring>
+#include <new>
 #include <utility>
 
-#include "core/text.h"
 #include "artifact/bundle/bundle_impl.h"
 #include "artifact/key_record.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -13,44 +16,87 @@ namespace {
 using bundle_format::Blob;
 using bundle_format::Record;
 
+// As aligned as in the file, so that the driver is handed a cubin as it lies.
+struct FreeCopy {
+  void operator()(char* bytes) const {
+    ::operator delete (bytes, std::align_val_t{bundle_format::kAlignment});
+  }
+};
+using Copy = std::unique_ptr<char, FreeCopy>;
+
+Copy NewCopy(std::uint64_t size) {
+  return Copy(static_cast<char*>(
+      ::operator new (size, std::align_val_t{bundle_format::kAlignment}, std::nothrow)));
+}
+
 }  // namespace
 
-std::string_view Bundle::Impl::Payload(std::uint32_t blob) const {
-  if (blob == bundle_format::kNoBlob) return {};
-  const Blob place = index.BlobAt(blob);
-  return file.substr(place.offset, place.size);
-}
-
-Result<bool> Bundle::Impl::Recheck(std::uint32_t blob) const {
-  const Result<Sha256Digest> digest = Sha256(Payload(blob));
-  if (!digest) return Fail(digest.error());
-  const bool good = *digest == index.BlobAt(blob).digest;
-  states[blob].store(good ? BlobState::kGood : BlobState::kBad, std::memory_order_release);
-  return good;
-}
-
-Result<bool> Bundle::Impl::IsGood(std::uint32_t blob) const {
-  if (blob == bundle_format::kNoBlob) return true;
-  const BlobState state = states[blob].load(std::memory_order_acquire);
-  if (state == BlobState::kUnknown) return Recheck(blob);
-  return state == BlobState::kGood;
-}
-
-Status Bundle::Impl::CheckPayloads(std::size_t i) const {
-  const Record record = index.RecordAt(i);
-  const std::pair<const char*, std::uint32_t> parts[] = {{"description", record.description},
-                                                         {"cubin", record.cubin},
-                                                         {"PTX", record.ptx},
-                                                         {"source", record.source}};
-  for (const auto& [name, blob] : parts) {
-    const Result<bool> good = IsGood(blob);
-    if (!good) return Fail(good.error());
-    if (!*good) {
-      return Fail(
-          EntryError(i, ErrorCode::kCorrupt, Format("payload digest of its {} differs", name)));
-    }
+Bundle::Impl::~Impl() {
+  if (fd < 0) return;
+  for (std::uint32_t blob = 0; payloads != nullptr && blob < header.blob_count; ++blob) {
+    FreeCopy()(const_cast<char*>(payloads[blob].load(std::memory_order_relaxed)));
   }
-  return {};
+  ::close(fd);
+}
+
+Result<std::string_view> Bundle::Impl::Payload(std::uint32_t blob,
+                                               std::optional<Sha256Digest>* found) const {
+  if (blob == bundle_format::kNoBlob) return std::string_view();
+  const Blob place = index.BlobAt(blob);
+  std::atomic<const char*>& kept = payloads[blob];
+  if (const char* const bytes = kept.load(std::memory_order_acquire)) {
+    return std::string_view(bytes, place.size);
+  }
+  Copy copy;
+  const char* bytes = memory.data() + place.offset;
+  if (fd >= 0) {
+    copy = NewCopy(place.size);
+    if (copy == nullptr) {
+      return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} bytes", place.size));
+    }
+    if (const Status read = Read(place.offset, {copy.get(), place.size}); !read) {
+      return Fail(read.error());
+    }
+    bytes = copy.get();
+  }
+  const Result<Sha256Digest> digest = Sha256(std::string_view(bytes, place.size));
+  if (!digest) return Fail(digest.error());
+  if (found != nullptr) *found = *digest;
+  if (*digest != place.digest) return Fail(ErrorCode::kCorrupt, "digest differs");
+  const char* first = nullptr;
+  if (kept.compare_exchange_strong(first, bytes, std::memory_order_acq_rel)) {
+    (void)copy.release();
+  } else {
+    bytes = first;
+  }
+  return std::string_view(bytes, place.size);
+}
+
+Error Bundle::Impl::PartError(std::size_t i, std::string_view part, const Error& error) const {
+  if (error.code != ErrorCode::kCorrupt) return EntryError(i, error.code, error.message);
+  return EntryError(i, ErrorCode::kCorrupt,
+                    error.message == "digest differs"
+                        ? Format("payload digest of its {} differs", part)
+                        : Format("payload of its {}: {}", part, error.message));
+}
+
+Result<Bundle::Impl::Parts> Bundle::Impl::Payloads(std::size_t i) const {
+  const Record record = index.RecordAt(i);
+  Parts parts;
+  const struct {
+    const char* name;
+    std::uint32_t blob;
+    std::string_view& bytes;
+  } all[] = {{"description", record.description, parts.description},
+             {"cubin", record.cubin, parts.cubin},
+             {"PTX", record.ptx, parts.ptx},
+             {"source", record.source, parts.source}};
+  for (const auto& part : all) {
+    const Result<std::string_view> bytes = Payload(part.blob);
+    if (!bytes) return Fail(PartError(i, part.name, bytes.error()));
+    part.bytes = *bytes;
+  }
+  return parts;
 }
 
 ArtifactKey Bundle::Impl::KeyAt(std::size_t i) const {
@@ -63,11 +109,12 @@ Error Bundle::Impl::EntryError(std::size_t i, ErrorCode code, std::string_view w
   return AtBundle(path, {code, Format("entry {}: {}", KeyAt(i).Hex(), what)});
 }
 
-Result<ArtifactData> Bundle::Impl::Decode(std::size_t i, const Record& record) const {
+Result<ArtifactData> Bundle::Impl::Decode(std::size_t i, const Parts& parts) const {
+  const Record record = index.RecordAt(i);
   const auto corrupt = [&](std::string_view what) {
     return Fail(EntryError(i, ErrorCode::kCorrupt, what));
   };
-  const auto description = bundle_format::ParseDescription(Payload(record.description));
+  const auto description = bundle_format::ParseDescription(parts.description);
   if (!description) return corrupt("description: " + description.error().message);
   ArtifactData data;
   data.request = KeyAt(i);
@@ -89,7 +136,8 @@ Result<ArtifactData> Bundle::Impl::Decode(std::size_t i, const Record& record) c
   }
   data.action = action->key;
   if (fields->launch_abi != record.launch_abi || description->launch_abi != record.launch_abi ||
-      description->min_driver != record.min_driver || data.spec.arch != record.arch) {
+      description->min_driver != record.min_driver || description->launch != fields->launch ||
+      data.spec.arch != record.arch) {
     return corrupt("index, description and request record disagree");
   }
   data.symbol = KernelSymbol(data.spec, data.request);
@@ -97,9 +145,9 @@ Result<ArtifactData> Bundle::Impl::Decode(std::size_t i, const Record& record) c
   data.launch_abi = record.launch_abi;
   data.resources = description->resources;
   data.min_driver = record.min_driver;
-  data.cubin = Payload(record.cubin);
-  data.ptx = Payload(record.ptx);
-  data.source = Payload(record.source);
+  data.cubin = parts.cubin;
+  data.ptx = parts.ptx;
+  data.source = parts.source;
   return data;
 }
 
@@ -160,8 +208,9 @@ Result<ArtifactData> Bundle::Load(std::size_t i) const {
   if (const Status length = impl_->CheckLength(); !length) {
     return Fail(impl_->EntryError(i, length.error().code, length.error().message));
   }
-  if (const Status payloads = impl_->CheckPayloads(i); !payloads) return Fail(payloads.error());
-  return impl_->Decode(i, record);
+  const Result<Impl::Parts> parts = impl_->Payloads(i);
+  if (!parts) return Fail(parts.error());
+  return impl_->Decode(i, *parts);
 }
 
 }  // namespace tilewright

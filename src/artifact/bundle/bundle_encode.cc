@@ -5,11 +5,11 @@
 #include <numeric>
 #include <utility>
 
-#include "core/atomic_file.h"
-#include "core/text.h"
 #include "artifact/bundle/bundle_format.h"
 #include "artifact/bundle/bundle_signature.h"
 #include "artifact/key_record.h"
+#include "core/atomic_file.h"
+#include "core/text.h"
 #include "tilewright/bundle.h"
 
 namespace tilewright {
@@ -39,6 +39,13 @@ Status CheckArtifact(const ArtifactData& artifact) {
   if (fields->launch_abi != artifact.launch_abi) {
     return Bad(artifact, Format("launch ABI {}, its request record says {}", artifact.launch_abi,
                                 fields->launch_abi));
+  }
+  if (artifact.launch != fields->launch) {
+    return Bad(artifact,
+               Format("launched with {} threads and {} bytes of dynamic shared memory, its "
+                      "request record says {} and {}",
+                      artifact.launch.threads, artifact.launch.dynamic_smem_bytes,
+                      fields->launch.threads, fields->launch.dynamic_smem_bytes));
   }
   if (artifact.symbol != KernelSymbol(artifact.spec, artifact.request)) {
     return Bad(artifact, Format("the symbol is \"{}\", its request's is \"{}\"", artifact.symbol,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "artifact/field_codec.h"
 #include "core/text.h"
 
 namespace tilewright::bundle_format {
@@ -75,7 +76,7 @@ Result<BundleCompat> ParseCompat(std::string_view bytes) {
     arch.number = in.Number<std::uint16_t>();
     arch.suffix = in.Number<std::uint16_t>();
     if (arch.suffix != 0 && arch.suffix != 'a' && arch.suffix != 'f') {
-      return Corrupt(Format("compat block: architecture suffix {} is none", arch.suffix));
+      return Corrupt(Format("compat block: invalid architecture suffix {}", arch.suffix));
     }
   }
   compat.launch_abis.resize(in.Count(4));
@@ -339,6 +340,13 @@ void AppendBlob(std::string& out, const Blob& blob) {
 
 namespace {
 
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+template <class... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
 /// Calls `visit` with every number of a description, in the order of the file.
 template <class D, class Visit>
 void ForEachNumber(D& description, Visit&& visit) {
@@ -350,7 +358,7 @@ void ForEachNumber(D& description, Visit&& visit) {
   visit(description.resources.static_smem_bytes);
   visit(description.resources.constant_bytes);
   visit(description.resources.stack_bytes);
-  visit(description.resources.spill_store_bytes);
+  visit(description.resources.spill_store_bytes);  // as in entry files: EncodeKnown
   visit(description.resources.spill_load_bytes);
   visit(description.resources.barriers);
 }
@@ -359,7 +367,10 @@ void ForEachNumber(D& description, Visit&& visit) {
 
 std::string EncodeDescription(const Description& description) {
   std::string out;
-  ForEachNumber(description, [&](std::uint32_t number) { Append(out, number); });
+  ForEachNumber(description, Overloaded{[&](std::uint32_t number) { Append(out, number); },
+                                        [&](const std::optional<std::uint32_t>& bytes) {
+                                          Append(out, EncodeKnown(bytes));
+                                        }});
   for (const std::string_view text : {description.request_record, description.action_record}) {
     Append(out, static_cast<std::uint32_t>(text.size()));
     out += text;
@@ -370,7 +381,11 @@ std::string EncodeDescription(const Description& description) {
 Result<Description> ParseDescription(std::string_view bytes) {
   Reader in(bytes);
   Description description;
-  ForEachNumber(description, [&](std::uint32_t& number) { number = in.Number<std::uint32_t>(); });
+  ForEachNumber(description,
+                Overloaded{[&](std::uint32_t& number) { number = in.Number<std::uint32_t>(); },
+                           [&](std::optional<std::uint32_t>& bytes) {
+                             bytes = DecodeKnown(in.Number<std::uint32_t>());
+                           }});
   for (std::string_view* text : {&description.request_record, &description.action_record}) {
     *text = in.Text(in.Number<std::uint32_t>());
   }

@@ -1,7 +1,6 @@
 // From a file, or bytes in memory, to a bundle whose index and signature are checked.
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,9 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include "core/text.h"
 #include "artifact/bundle/bundle_impl.h"
 #include "artifact/bundle/bundle_signature.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -27,24 +26,6 @@ Error IoError(const char* what) {
           Format("{}: {}", what, std::strerror(code))};
 }
 
-/// `size` bytes from `offset`, by read: a file that shrinks meanwhile is an error, not a signal.
-Result<std::string> ReadAt(int fd, std::uint64_t offset, std::uint64_t size) {
-  std::string bytes(size, '\0');
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got =
-        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Fail(IoError("cannot read"));
-    if (got == 0) {
-      return Fail(ErrorCode::kCorrupt, Format("it ends at {}, {} bytes from {} are needed",
-                                              offset + done, size, offset));
-    }
-    done += static_cast<std::size_t>(got);
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Error AtBundle(const std::string& path, Error error) {
@@ -56,9 +37,25 @@ bool IsBundleFile(std::string_view bytes) {
   return bytes.substr(0, bundle_format::kMagic.size()) == bundle_format::kMagic;
 }
 
-Bundle::Impl::~Impl() {
-  if (mapping != nullptr) ::munmap(mapping, file_bytes);
-  if (fd >= 0) ::close(fd);
+Status Bundle::Impl::Read(std::uint64_t offset, std::span<char> bytes) const {
+  if (fd < 0) {
+    std::memcpy(bytes.data(), memory.data() + offset, bytes.size());
+    return {};
+  }
+  // By read, not from a mapping: a file that shrinks meanwhile is an error, not a signal.
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got =
+        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Fail(IoError("cannot read"));
+    if (got == 0) {
+      return Fail(ErrorCode::kCorrupt, Format("it ends at {}, {} bytes from {} are needed",
+                                              offset + done, bytes.size(), offset));
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
 }
 
 Status Bundle::Impl::OpenFile(const OpenOptions& options) {
@@ -70,26 +67,19 @@ Status Bundle::Impl::OpenFile(const OpenOptions& options) {
   if (!S_ISREG(info.st_mode)) return Fail(ErrorCode::kIo, "not a regular file");
   file_bytes = static_cast<std::uint64_t>(info.st_size);
 
-  // Index and signature are read, not mapped: Find then touches no page that a truncation could
-  // take away, and nothing of them changes under us.
-  Result<std::string> head = ReadAt(fd, 0, std::min<std::uint64_t>(file_bytes, kHeaderBytes));
-  if (!head) return Fail(head.error());
-  Result<Header> parsed = bundle_format::ParseHeader(*head, file_bytes);
+  std::string head(std::min<std::uint64_t>(file_bytes, kHeaderBytes), '\0');
+  if (const Status read = Read(0, head); !read) return read;
+  Result<Header> parsed = bundle_format::ParseHeader(head, file_bytes);
   if (!parsed) return Fail(parsed.error());
   header = *parsed;
-  Result<std::string> rest = ReadAt(fd, kHeaderBytes, header.payload_offset - kHeaderBytes);
-  if (!rest) return Fail(rest.error());
-  owned = std::move(*head) + *rest;
-  Result<std::string> signature = ReadAt(fd, header.content_bytes, header.signature_bytes);
-  if (!signature) return Fail(signature.error());
-
-  mapping = ::mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (mapping == MAP_FAILED) {
-    mapping = nullptr;
-    return Fail(IoError("cannot map"));
+  owned = std::move(head);
+  owned.resize(header.payload_offset);
+  if (const Status read = Read(kHeaderBytes, std::span(owned).subspan(kHeaderBytes)); !read) {
+    return read;
   }
-  file = {static_cast<const char*>(mapping), file_bytes};
-  return Adopt(owned, *signature, options);
+  std::string signature(header.signature_bytes, '\0');
+  if (const Status read = Read(header.content_bytes, signature); !read) return read;
+  return Adopt(owned, signature, options);
 }
 
 Status Bundle::Impl::Adopt(std::string_view head_and_index, std::string_view signature,
@@ -103,7 +93,7 @@ Status Bundle::Impl::Adopt(std::string_view head_and_index, std::string_view sig
     signer = *key;
   }
   if (Status trusted = CheckTrust(signer, options.trusted_keys); !trusted) return trusted;
-  states = std::make_unique<std::atomic<BlobState>[]>(header.blob_count);
+  payloads = std::make_unique<std::atomic<const char*>[]>(header.blob_count);
   return {};
 }
 
@@ -130,7 +120,7 @@ Result<std::shared_ptr<const Bundle>> Bundle::Open(const std::string& path,
 Result<std::shared_ptr<const Bundle>> Bundle::FromBytes(std::string_view bytes,
                                                         const OpenOptions& options) {
   auto impl = std::make_unique<Impl>();
-  impl->file = bytes;
+  impl->memory = bytes;
   impl->file_bytes = bytes.size();
   Result<Header> header =
       bundle_format::ParseHeader(bytes.substr(0, kHeaderBytes), impl->file_bytes);

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "core/text.h"
 #include "artifact/bundle/ed25519.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -59,8 +59,8 @@ Status CheckTrust(const std::optional<Ed25519Public>& signer,
   if (found) return {};
   return Fail(
       ErrorCode::kInvalidArgument,
-      signer ? Format("signed by {}, which is none of the {} trusted keys", PublicKeyText(*signer),
-                      trusted_keys.size())
+      signer ? Format("signed by {}, which is not one of the {} trusted keys",
+                      PublicKeyText(*signer), trusted_keys.size())
              : Format("not signed, and one of {} trusted keys is demanded", trusted_keys.size()));
 }
 

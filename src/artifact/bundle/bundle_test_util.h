@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "artifact/bundle/bundle_format.h"
 #include "core/random.h"
 #include "core/sha256.h"
-#include "artifact/bundle/bundle_format.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/bundle.h"
 
@@ -81,6 +81,7 @@ class SomeArtifacts {
     data.launch = {128, 4096};
     data.launch_abi = 3;
     data.resources.registers = 100 + static_cast<std::uint32_t>(number);
+    data.resources.spill_store_bytes = data.resources.spill_load_bytes = 0;
     data.min_driver = choice.min_driver;
     data.compile_ms = 12.5;
     data.cubin =

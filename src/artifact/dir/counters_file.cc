@@ -21,7 +21,7 @@ constexpr std::uint64_t kShape =
 
 }  // namespace
 
-CountersFile::CountersFile(Filesystem& files, std::string path, Trust trust, Folder folder,
+CountersFile::CountersFile(Filesystem& files, std::string path, const Trust& trust, Folder folder,
                            std::mutex& mutex)
     : files_(files),
       path_(std::move(path)),

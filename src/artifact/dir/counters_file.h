@@ -7,8 +7,8 @@
 #include <mutex>
 #include <string>
 
-#include "core/filesystem.h"
 #include "artifact/dir/dir_files.h"
+#include "core/filesystem.h"
 
 namespace tilewright {
 
@@ -40,7 +40,9 @@ class CountersFile {
     std::function<bool(const std::string& path, const Filesystem::Stat& stat)> quarantine;
   };
 
-  CountersFile(Filesystem& files, std::string path, Trust trust, Folder folder, std::mutex& mutex);
+  /// `trust` is the caller's, and looked at each time.
+  CountersFile(Filesystem& files, std::string path, const Trust& trust, Folder folder,
+               std::mutex& mutex);
   CountersFile(const CountersFile&) = delete;
   CountersFile& operator=(const CountersFile&) = delete;
   ~CountersFile();
@@ -77,7 +79,7 @@ class CountersFile {
 
   Filesystem& files_;
   const std::string path_;
-  const Trust trust_;
+  const Trust& trust_;
   const Folder folder_;
   std::mutex& mutex_;
   bool wanted_ = false;     // a file, that is: Open was called

@@ -99,6 +99,9 @@ int TemporaryFile::Write(const std::string& path, const Contents& contents, cons
     if (put <= 0) return fail(put < 0 ? static_cast<int>(put) : -EIO);
     rest.remove_prefix(static_cast<std::size_t>(put));
   }
+  Filesystem::Stat stat;
+  identity_.reset();
+  if (files_.StatFd(file.fd(), stat) == 0) identity_ = stat;
   // The stamp is by our clock, not by that of a file server. Without it the file is as good.
   (void)files_.SetTime(file.fd(), contents.stamp_s);
   if (contents.durable) {

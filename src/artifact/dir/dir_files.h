@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
-#include "core/filesystem.h"
 #include "artifact/dir/dir_layout.h"
 #include "artifact/dir/store_dir.h"
+#include "core/filesystem.h"
 
 namespace tilewright {
 
@@ -73,12 +74,15 @@ class TemporaryFile {
   int Write(const std::string& path, const Contents& contents, const char*& step);
   const std::string& path() const { return path_; }
   bool exists() const { return !path_.empty(); }
+  /// Which file it is, whatever name it has by now; nullopt where the system did not tell.
+  const std::optional<Filesystem::Stat>& identity() const { return identity_; }
   void Renamed() { path_.clear(); }
   void Remove();
 
  private:
   Filesystem& files_;
   std::string path_;
+  std::optional<Filesystem::Stat> identity_;
 };
 
 }  // namespace tilewright

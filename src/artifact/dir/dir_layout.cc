@@ -122,8 +122,15 @@ std::string Trust::Complaint(const Filesystem::Stat& stat) const {
       return (stat.mode & 022) != 0 ? writable("others") : "";
     case StoreDir::Trusted::kGroup:
       return (stat.mode & 002) != 0 ? writable("everybody") : "";
-    case StoreDir::Trusted::kAnybody:
-      break;
+    case StoreDir::Trusted::kOwner:
+      if (!Believes(stat.uid)) {
+        return Format("owner is uid {}, not that of the folder, {}", stat.uid, owner);
+      }
+      if ((stat.mode & 002) != 0) return writable("everybody");
+      if ((stat.mode & 020) != 0 && !by_group) {
+        return writable("its group") + std::string(Remedy());
+      }
+      return "";
   }
   return "";
 }

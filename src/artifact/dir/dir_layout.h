@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/filesystem.h"
 #include "artifact/dir/store_dir.h"
+#include "core/filesystem.h"
 #include "tilewright/artifact_key.h"
 
 namespace tilewright {
@@ -42,13 +42,23 @@ std::string TemporaryName(const ProcessIdentity& process);
 /// pid namespace whose number no process has. Of any other nothing is known.
 bool OwnerIsDead(std::string_view temporary_name, const ProcessIdentity& self);
 
-/// What makes a file or folder one that this process may believe: "" or the reason why not. What
-/// counts is who may write it.
+/// What makes a file or folder one that this process may believe. What counts is who may write it.
 struct Trust {
   StoreDir::Trusted trusted = StoreDir::Trusted::kUser;
   std::uint32_t uid = 0;
+  bool by_group = false;     ///< kOwner: what the group may write is believed too
+  std::uint32_t owner = 0;   ///< kOwner: of the root
+  std::uint32_t system = 0;  ///< owner of "/", who can replace everything
 
+  /// "" or the reason why a file or folder is not believed.
   std::string Complaint(const Filesystem::Stat& stat) const;
+  /// This user, root, or the owner of "/".
+  bool IsOurs(std::uint32_t who) const { return who == uid || who == 0 || who == system; }
+  bool Believes(std::uint32_t who) const { return IsOurs(who) || who == owner; }
+  /// How a caller accepts what is refused for the sake of the group.
+  std::string_view Remedy() const {
+    return trusted == StoreDir::Trusted::kOwner ? " (accepted with site_by_group)" : "";
+  }
 };
 
 /// "cannot rename /x: No space left on device"; `error` is negative, as Filesystem gives it.

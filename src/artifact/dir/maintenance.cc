@@ -2,23 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <tuple>
 #include <utility>
 
-#include "core/text.h"
 #include "artifact/dir/store_dir_impl.h"
+#include "core/text.h"
 
 namespace tilewright {
-namespace {
-
-/// A folder that was put in the place of a file goes only when it is empty.
-bool Discard(Filesystem& files, const std::string& path, const Filesystem::Stat& stat) {
-  return (stat.IsDirectory() ? files.RemoveDir(path.c_str()) : files.Unlink(path.c_str())) == 0;
-}
-
-}  // namespace
-
 void StoreDir::Impl::Walk(const std::string& folder, std::string_view suffix,
                           const Visit& visit) const {
   std::vector<std::string> shards;
@@ -53,6 +43,23 @@ void StoreDir::Impl::TakeOff(const Totals& before, std::uint64_t bytes) {
   });
 }
 
+void StoreDir::Impl::DoubtTotals() {
+  AddTotals(0, 0);  // a count that is under way fails, and does not say that they are known
+  counters.Set(CountersFile::kTotalsKnown, 0);
+}
+
+int StoreDir::Impl::RemoveCounted(const std::string& path, std::uint64_t bytes) {
+  const Totals before = TotalsBefore();
+  const int error = files.Unlink(path.c_str());
+  Filesystem::Stat stat;
+  if (error == 0) {
+    TakeOff(before, bytes);
+  } else if (files.StatPath(path.c_str(), stat) == -ENOENT) {
+    DoubtTotals();  // gone all the same: by this request, or by a process that takes it off
+  }
+  return error;
+}
+
 bool StoreDir::Impl::TotalsKnown() const {
   // Below zero is what a damaged file says, or one whose folder was filled by hand: no room follows
   // from it.
@@ -79,6 +86,8 @@ bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
     return false;
   }
   const auto size = static_cast<std::int64_t>(bytes);
+  if (Fits(1, size)) return true;
+  DropQuarantined(1, size);
   if (Fits(1, size)) return true;
   (void)Trim({1, size, false, false});
   if (Fits(1, size)) return true;
@@ -120,6 +129,19 @@ std::vector<StoreDir::Impl::Counted> StoreDir::Impl::Survey() {
     bytes += static_cast<std::int64_t>(stat.size);
     found.push_back({path, stat, std::min(stat.mtime_s, now)});
   });
+  // One that was set aside between the two looks was counted already.
+  const std::vector<SetAside> set_aside = ListQuarantine();
+  std::vector<std::uint64_t> counted;
+  if (!set_aside.empty()) {
+    for (const Counted& entry : found) counted.push_back(entry.stat.ino);
+    std::sort(counted.begin(), counted.end());
+  }
+  for (const SetAside& file : set_aside) {
+    const bool twice = std::binary_search(counted.begin(), counted.end(), file.stat.ino);
+    if (!file.stat.IsRegular() || twice) continue;
+    ++entries;
+    bytes += static_cast<std::int64_t>(file.stat.size);
+  }
   if (counters.Replace(CountersFile::kEntries, before.entries,
                        kEntriesFormat.Surveyed(before.entries, entries)) &&
       counters.Replace(CountersFile::kEntryBytes, before.bytes,
@@ -142,12 +164,8 @@ bool StoreDir::Impl::Evict(const Counted& entry) {
       stat.mtime_s > std::max(entry.stat.mtime_s, entry.stamp_s)) {
     return false;
   }
-  const Totals before = TotalsBefore();
-  const int error = files.Unlink(entry.path.c_str());
-  if (error == 0) {
-    TakeOff(before, stat.size);
-    evictions.fetch_add(1);
-  }
+  const int error = RemoveCounted(entry.path, stat.size);
+  if (error == 0) evictions.fetch_add(1);
   if (error != 0 && error != -ENOENT) (void)Failed("remove", entry.path, error);
   return error == 0;
 }
@@ -180,6 +198,12 @@ ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
     bytes += static_cast<std::int64_t>(entry.stat.size);
     if (entry.stat.mtime_s > now && !request.dry_run) Restamp(entry, now);
   }
+  const std::vector<SetAside> set_aside = ListQuarantine();
+  for (const SetAside& file : set_aside) {
+    if (!file.stat.IsRegular()) continue;
+    ++entries;
+    bytes += static_cast<std::int64_t>(file.stat.size);
+  }
   if (!request.dry_run) counters.Set(CountersFile::kTrimUnixS, static_cast<std::uint64_t>(now));
   const auto goal = [](std::uint64_t cap, std::int64_t total, std::int64_t room) {
     const auto limit = static_cast<std::int64_t>(cap);
@@ -188,6 +212,15 @@ ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
   };
   const std::int64_t entries_goal = goal(options.max_entries, entries, request.entries);
   const std::int64_t bytes_goal = goal(options.max_bytes, bytes, request.bytes);
+  // First what serves nobody, oldest first.
+  for (const SetAside& file : set_aside) {
+    if (entries <= entries_goal && bytes <= bytes_goal) break;
+    if (!file.stat.IsRegular() || (!request.dry_run && !RemoveSetAside(file))) continue;
+    --entries;
+    bytes -= static_cast<std::int64_t>(file.stat.size);
+    // In a dry run the sweep has counted those that expired.
+    if (!request.dry_run || !file.expired) ++report.removed_quarantined;
+  }
   std::sort(found.begin(), found.end(), [](const Counted& a, const Counted& b) {
     return std::tie(a.stamp_s, a.stat.mtime_s, a.stat.mtime_ns, a.path) <
            std::tie(b.stamp_s, b.stat.mtime_s, b.stat.mtime_ns, b.path);
@@ -221,7 +254,7 @@ std::uint64_t StoreDir::Impl::SweepTemporaries(bool dry_run) {
     Filesystem::Stat stat;
     if (files.StatPath(path.c_str(), stat) != 0) continue;
     if (!OwnerIsDead(name, self) && !OldFile(stat, kTemporarySeconds, now)) continue;
-    if (dry_run || Discard(files, path, stat)) ++removed;
+    if (dry_run || Discard(path, stat)) ++removed;
   }
   return removed;
 }
@@ -251,32 +284,6 @@ std::uint64_t StoreDir::Impl::SweepNegatives(bool dry_run) {
   return removed;
 }
 
-std::uint64_t StoreDir::Impl::SweepQuarantine(bool dry_run) {
-  std::vector<std::string> names;
-  if (files.List(layout.quarantine.c_str(), names) != 0) return 0;
-  const std::int64_t now = Now();
-  // When it came here is in its name; its own stamp may be as old as it likes. A name without is
-  // the oldest.
-  std::vector<std::pair<std::int64_t, std::string>> dated;
-  for (std::string& name : names) {
-    std::int64_t since = 0;
-    (void)std::from_chars(name.data(), name.data() + name.size(), since);
-    dated.emplace_back(since, std::move(name));
-  }
-  std::sort(dated.begin(), dated.end(), std::greater<>());
-  std::uint64_t removed = 0;
-  for (std::size_t i = 0; i < dated.size(); ++i) {
-    const auto& [since, name] = dated[i];
-    const bool old = since < now - kQuarantineSeconds || since > now + kQuarantineSeconds;
-    if (!old && i < kQuarantineFiles) continue;
-    const std::string path = layout.quarantine + "/" + name;
-    Filesystem::Stat stat;
-    if (files.StatPath(path.c_str(), stat) != 0) continue;
-    if (dry_run || Discard(files, path, stat)) ++removed;
-  }
-  return removed;
-}
-
 ArtifactStore::GcReport StoreDir::Impl::Sweep(bool dry_run) {
   ArtifactStore::GcReport report;
   if (state.load() == State::kRefused || !(mends() || dry_run)) return report;
@@ -287,7 +294,7 @@ ArtifactStore::GcReport StoreDir::Impl::Sweep(bool dry_run) {
   return report;
 }
 
-void StoreDir::Impl::SweepNowAndThen() {
+void StoreDir::Impl::SweepIfDue() {
   if (!mends()) return;
   const auto last = static_cast<std::int64_t>(counters.Get(CountersFile::kSweepUnixS));
   const std::int64_t now = Now();

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/text.h"
 #include "artifact/dir/negative_file.h"
 #include "artifact/dir/store_dir_impl.h"
+#include "core/text.h"
 
 namespace tilewright {
 
@@ -54,6 +54,11 @@ StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action, bool use) {
     lookup.detail = Reason();
     return lookup;
   }
+  // A site's or a group's folder that came after this was opened: nobody looked whose it is.
+  if (!root_checked && options.trusted != Trusted::kUser) {
+    lookup.detail = Reason();
+    return lookup;
+  }
   Judged judged = Judge(action, path);
   lookup.detail = judged.detail;
   switch (judged.verdict) {
@@ -69,7 +74,7 @@ StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action, bool use) {
       break;
     case Judged::Verdict::kDamaged:
       lookup.miss = MissReason::kCorrupt;
-      lookup.quarantined = use && QuarantineEntry(path, judged.reader.stat);
+      lookup.quarantined = use && Quarantine(path, judged.reader.stat);
       break;
   }
   return lookup;
@@ -81,39 +86,6 @@ void StoreDir::Impl::Stamp(const FileReader& reader) {
   const std::int64_t stamp = reader.stat.mtime_s;
   // Recency is only a hint: nothing depends on its being written.
   if (stamp > now || now - stamp >= kStampSeconds) (void)files.SetTime(reader.file.fd(), now);
-}
-
-bool StoreDir::Impl::Quarantine(const std::string& path, const Filesystem::Stat& stat,
-                                bool make_folder) {
-  if (!mends()) return false;
-  const auto same = [&](const std::string& name) {
-    Filesystem::Stat there;
-    return files.StatPath(name.c_str(), there) == 0 && there.dev == stat.dev &&
-           there.ino == stat.ino;
-  };
-  if (!same(path)) return false;
-  std::string name = path.substr(std::min(path.size(), layout.base.size() + 1));
-  std::replace(name.begin(), name.end(), '/', '-');
-  const std::string random = TemporaryName(Process());
-  const std::string target =
-      Format("{}/{}.{}.{}", layout.quarantine, Now(), name, random.substr(random.size() - 16));
-  int error = files.RenameNoReplace(path.c_str(), target.c_str());
-  if (error == -ENOENT && make_folder && EnsureFolder(layout.quarantine, true) == 0) {
-    error = files.RenameNoReplace(path.c_str(), target.c_str());
-  }
-  if (error != 0) return false;
-  if (same(target)) return true;
-  // Between the look and the rename somebody put another file there: it goes back, unless yet
-  // another one has come.
-  (void)files.RenameNoReplace(target.c_str(), path.c_str());
-  return false;
-}
-
-bool StoreDir::Impl::QuarantineEntry(const std::string& path, const Filesystem::Stat& stat) {
-  const Totals before = TotalsBefore();
-  if (!Quarantine(path, stat)) return false;
-  if (stat.IsRegular()) TakeOff(before, stat.size);
-  return true;
 }
 
 void StoreDir::Impl::SyncFolder(const std::string& path) {
@@ -158,8 +130,19 @@ StoreDir::Published StoreDir::Impl::Publish(const ArtifactKey& action, std::stri
   }
   if (!MakeRoom(bytes.size(), why)) return Published::kNot;
   const Published published = Place(action, bytes, why);
-  if (published == Published::kNew) SweepNowAndThen();
+  if (published == Published::kNew) SweepIfDue();
   return published;
+}
+
+StoreDir::Impl::Placed StoreDir::Impl::WasPlaced(const TemporaryFile& temporary,
+                                                 const std::string& path) {
+  Filesystem::Stat there;
+  const int error = files.StatPath(path.c_str(), there);
+  if (error == -ENOENT || error == -ENOTDIR) return Placed::kNo;
+  if (error != 0 || !temporary.identity()) return Placed::kUnknown;
+  const bool same =
+      there.dev == temporary.identity()->dev && there.ino == temporary.identity()->ino;
+  return same ? Placed::kYes : Placed::kNo;
 }
 
 StoreDir::Published StoreDir::Impl::Place(const ArtifactKey& action, std::string_view bytes,
@@ -186,12 +169,21 @@ StoreDir::Published StoreDir::Impl::Place(const ArtifactKey& action, std::string
       return Published::kNot;
     }
     error = files.RenameNoReplace(temporary.path().c_str(), path.c_str());
-    if (error == 0) {
-      temporary.Renamed();
+    const Placed placed = error == 0 ? Placed::kYes : WasPlaced(temporary, path);
+    if (placed == Placed::kYes) {
+      if (error == 0) {
+        temporary.Renamed();
+      } else {
+        temporary.Remove();  // its first name may still be there
+      }
       if (options.durable) SyncFolder(shard);
       return Published::kNew;
     }
-    AddTotals(-1, -size);
+    if (placed == Placed::kNo) {
+      AddTotals(-1, -size);
+    } else {
+      DoubtTotals();
+    }
     if (error == -ENOENT || error == -ENOTDIR || error == -ESTALE) {
       temporary.Remove();  // it, or the folder, was taken away: from the start
       continue;
@@ -209,7 +201,7 @@ StoreDir::Published StoreDir::Impl::Place(const ArtifactKey& action, std::string
     // interrupted). Damaged, or closed to us: of no use to anybody who trusts this folder.
     const bool useless = theirs.verdict == Judged::Verdict::kDamaged ||
                          theirs.reader.error == -EACCES || theirs.reader.error == -EPERM;
-    if (!useless || !QuarantineEntry(path, theirs.reader.stat)) return Published::kNot;
+    if (!useless || !Quarantine(path, theirs.reader.stat)) return Published::kNot;
   }
   if (why.empty()) why = Format("{}: changes faster than it can be written", path);
   return Published::kNot;
@@ -220,13 +212,13 @@ std::optional<StoreDir::Negative> StoreDir::Impl::ReadNegative(const ArtifactKey
   FileReader reader;
   const FileReader::Outcome outcome = reader.Read(files, path, trust, kMaxNegativeBytes);
   if (outcome == FileReader::Outcome::kForeign) {
-    (void)Quarantine(path, reader.stat);
+    QuarantineUncounted(path, reader.stat);
     return std::nullopt;
   }
   if (outcome != FileReader::Outcome::kRead) return std::nullopt;
   Result<Negative> negative = DecodeNegative(action, reader.bytes.view());
   if (!negative) {
-    (void)Quarantine(path, reader.stat);
+    QuarantineUncounted(path, reader.stat);
     return std::nullopt;
   }
   return std::move(*negative);
@@ -249,7 +241,7 @@ StoreDir::Published StoreDir::Impl::PublishNegative(const ArtifactKey& action,
     if (error == 0) {
       temporary.Renamed();
       if (options.durable) SyncFolder(shard);
-      SweepNowAndThen();
+      SweepIfDue();
       return Published::kNew;
     }
     if (error == -ENOENT || error == -ESTALE) {
@@ -306,9 +298,7 @@ Status StoreDir::Remove(const ArtifactKey& action) {
   Filesystem::Stat stat;
   int error = impl_->files.StatPath(path.c_str(), stat);
   if (error == 0) {
-    const Impl::Totals before = impl_->TotalsBefore();
-    error = impl_->files.Unlink(path.c_str());
-    if (error == 0) impl_->TakeOff(before, stat.size);
+    error = impl_->RemoveCounted(path, stat.size);
     if (error == -EISDIR && impl_->Quarantine(path, stat)) error = 0;
   }
   if (error == 0 || error == -ENOENT || error == -ENOTDIR) return {};

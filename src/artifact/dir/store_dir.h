@@ -57,12 +57,16 @@ class StoreDir {
     /// be there. Entries and locks are added, with the modes of the folder; nothing is ever moved
     /// or removed, for the path might lead elsewhere by then; no totals, no caps, no refusals.
     kGroup,
-    kAnybody  ///< whoever it belongs to (a site's, read only)
+    /// Those of the owner of the folder, whoever this is (a site's, read only), and of root; what
+    /// others may write, or its group unless `by_group`, is not believed, nor is a folder that
+    /// somebody else could replace (trusted_path.h).
+    kOwner
   };
   struct Options {
     Access access = Access::kReadWrite;
     Trusted trusted = Trusted::kUser;
-    bool durable = false;  ///< fsync before publishing (shared folders)
+    bool by_group = false;  ///< kOwner: although its group may write it
+    bool durable = false;   ///< fsync before publishing (shared folders)
     /// 0: no cap. Never exceeded by processes of one host that count in the same folder: what finds
     /// no room, because everything was used in the last ten minutes, is not stored.
     std::uint64_t max_bytes = 0, max_entries = 0;
@@ -108,7 +112,7 @@ class StoreDir {
   /// entry is sound (a damaged one is quarantined and replaced). kNot: the folder is not writable,
   /// there is no room under the caps, or the bytes are no entry of this key; `why` says.
   Published Publish(const ArtifactKey& action, std::string_view bytes, std::string* why = nullptr);
-  /// Removes an entry, for refresh mode before Publish; well where there is none. kIo, kUnavailable
+  /// Removes an entry, for refresh mode before Publish; Ok where there is none. kIo, kUnavailable
   /// where the folder is not writable.
   Status Remove(const ArtifactKey& action);
 
@@ -124,8 +128,9 @@ class StoreDir {
   Published PublishNegative(const ArtifactKey& action, const Negative& negative);
 
   /// Trims to 80 % of the caps when above them, least recently used first, never an entry used in
-  /// the last 10 minutes unless `force`. Skipped where another process trims, or one did less than
-  /// 60 s ago, unless `force`. Publish calls it where there is no room.
+  /// the last 10 minutes unless `force`; before any entry, what was set aside goes. Skipped where
+  /// another process trims, or one did less than 60 s ago, unless `force`. Publish calls it where
+  /// there is no room.
   ArtifactStore::GcReport Trim(bool force, bool dry_run);
   /// Removes temporary files of processes that are provably dead or older than 24 h, refusals that
   /// are expired or beyond the newest 4,096, and quarantined files older than 7 days or beyond the

@@ -13,10 +13,10 @@
 #include "artifact/dir/key_locks.h"
 #include "artifact/dir/store_dir.h"
 #include "artifact/dir/total.h"
+#include "artifact/entry_format.h"
 
 namespace tilewright {
 
-inline constexpr std::uint64_t kMaxEntryBytes = std::uint64_t{1} << 30;
 inline constexpr std::int64_t kStampSeconds = 3600;       ///< how exact recency is
 inline constexpr std::int64_t kYoungSeconds = 600;        ///< not evicted when used since
 inline constexpr std::int64_t kTrimSeconds = 60;          ///< between two looks at all entries
@@ -33,6 +33,7 @@ struct StoreDir::Impl {
   void Open();
   /// Looks at the root and makes it where it may; false where it cannot be used.
   bool OpenRoot();
+  bool CheckParent();
   /// Makes the folders that are missing, the root included. 0, or the error; -EPERM after Refuse.
   int EnsureTree();
   /// One folder of ours: there, a folder, trusted; made where `create`.
@@ -74,12 +75,30 @@ struct StoreDir::Impl {
   /// which `why` tells.
   int WriteTemporary(TemporaryFile& temporary, std::string_view bytes, std::int64_t stamp_s,
                      std::string& why);
-  /// Moves what `stat` was read of away; false where something else is there by now.
-  bool Quarantine(const std::string& path, const Filesystem::Stat& stat, bool make_folder = true);
-  bool QuarantineEntry(const std::string& path, const Filesystem::Stat& stat);
   Published PublishNegative(const ArtifactKey& action, const Negative& negative);
   std::optional<Negative> ReadNegative(const ArtifactKey& action, const std::string& path);
   void SyncFolder(const std::string& path);
+
+  // --- set aside (quarantine.cc)
+  /// Moves what `stat` was read of away; false where something else is there by now. What was
+  /// counted before is counted after.
+  bool Quarantine(const std::string& path, const Filesystem::Stat& stat, bool make_folder = true);
+  /// The same of a file that was not counted, a refusal: from now on it is.
+  void QuarantineUncounted(const std::string& path, const Filesystem::Stat& stat);
+  std::uint64_t SweepQuarantine(bool dry_run);
+  /// What was set aside, oldest first.
+  struct SetAside {
+    std::int64_t since_s = 0;
+    std::string path;
+    Filesystem::Stat stat;
+    bool expired = false;  ///< too old, or beyond the newest kQuarantineFiles
+  };
+  std::vector<SetAside> ListQuarantine() const;
+  bool RemoveSetAside(const SetAside& file);
+  /// Removes what was not counted; a folder that was put in the place of a file only when empty.
+  bool Discard(const std::string& path, const Filesystem::Stat& stat);
+  /// Removes what was set aside, oldest first, until there is room for so much more.
+  void DropQuarantined(std::int64_t entries, std::int64_t bytes);
 
   // --- caps (maintenance.cc)
   bool capped() const { return options.max_bytes != 0 || options.max_entries != 0; }
@@ -94,6 +113,15 @@ struct StoreDir::Impl {
     return {counters.Get(CountersFile::kEntries), counters.Get(CountersFile::kEntryBytes)};
   }
   void TakeOff(const Totals& before, std::uint64_t bytes);
+  /// Has the totals counted anew before the next entry is stored: what they say may be too large
+  /// by now, and nobody knows by how much.
+  void DoubtTotals();
+  /// Whether `path` is the file that was to be renamed there, whatever the rename answered: replies
+  /// get lost on network file systems. kUnknown where the system does not tell.
+  enum class Placed { kYes, kNo, kUnknown };
+  Placed WasPlaced(const TemporaryFile& temporary, const std::string& path);
+  /// Unlinks a file that was counted. 0 or the error.
+  int RemoveCounted(const std::string& path, std::uint64_t bytes);
   /// Whether the totals were counted, and are such as counting gives.
   bool TotalsKnown() const;
   /// Whether the totals, with so much more, stay within the caps.
@@ -118,9 +146,8 @@ struct StoreDir::Impl {
   bool OldFile(const Filesystem::Stat& stat, std::int64_t seconds, std::int64_t now) const;
   std::uint64_t SweepTemporaries(bool dry_run);
   std::uint64_t SweepNegatives(bool dry_run);
-  std::uint64_t SweepQuarantine(bool dry_run);
   ArtifactStore::GcReport Sweep(bool dry_run);
-  void SweepNowAndThen();
+  void SweepIfDue();
   /// Every file of our naming below `folder`, in the order of keys.
   using Visit = std::function<void(const ArtifactKey& key, const std::string& path)>;
   void Walk(const std::string& folder, std::string_view suffix, const Visit& visit) const;
@@ -128,7 +155,8 @@ struct StoreDir::Impl {
   const Options options;
   Filesystem& files;
   const DirLayout layout;
-  const Trust trust;
+  Trust trust;                // const after OpenRoot
+  bool root_checked = false;  // likewise: the root was there, and is trusted
   mode_t file_mode = 0600, folder_mode = 0700;
   std::uint32_t group = 0;  // of the root
   std::atomic<State> state{State::kReadWrite};

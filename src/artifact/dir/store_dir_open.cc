@@ -7,8 +7,9 @@
 #include <charconv>
 #include <utility>
 
-#include "core/text.h"
 #include "artifact/dir/store_dir_impl.h"
+#include "artifact/dir/trusted_path.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -27,7 +28,7 @@ std::string WithoutSlashes(std::string path) {
 
 StoreDir::Options Completed(StoreDir::Options options) {
   if (options.files == nullptr) options.files = &SystemFilesystem();
-  // Above this nothing can be counted (total.h), and a cap that is never reached is none.
+  // Above this nothing can be counted (total.h), so a higher cap could not be enforced.
   const auto limit = [](std::uint64_t cap, const TotalFormat& format) {
     return std::min(cap, static_cast<std::uint64_t>(format.Max()));
   };
@@ -45,7 +46,7 @@ StoreDir::Impl::Impl(const std::string& root, Options wanted)
     : options(Completed(std::move(wanted))),
       files(*options.files),
       layout(WithoutSlashes(root)),
-      trust{options.trusted, geteuid()},
+      trust{.trusted = options.trusted, .uid = geteuid(), .by_group = options.by_group},
       locks(files, layout),
       counters(files, layout.counters, trust,
                {[this](const std::string& path, std::string_view bytes) {
@@ -129,34 +130,51 @@ bool StoreDir::Impl::OpenRoot() {
     Refuse(Trouble("inspect", root, error));
     return false;
   }
-  std::string complaint = stat.IsSymlink()     ? "is a symbolic link"
-                          : stat.IsDirectory() ? trust.Complaint(stat)
-                                               : "is not a folder";
-  if (!complaint.empty()) {
+  if (stat.IsSymlink() || !stat.IsDirectory()) {
+    Refuse(Format("{}: {}", root, stat.IsSymlink() ? "is a symbolic link" : "is not a folder"));
+    return false;
+  }
+  // Of a folder that need not be this user's nothing is known but where it lies: whoever could put
+  // another in its place would be believed instead.
+  if (options.trusted == Trusted::kUser) {
+    trust.owner = trust.uid;
+  } else {
+    trust.by_group = trust.by_group || for_group();
+    if (const std::string why = ReplaceableRoot(files, root, stat, trust); !why.empty()) {
+      Refuse(Format("{}: {}", root, why));
+      return false;
+    }
+  }
+  if (const std::string complaint = trust.Complaint(stat); !complaint.empty()) {
     Refuse(Format("{}: {}", root, complaint));
     return false;
   }
-  if (options.trusted == Trusted::kAnybody) return true;
   if (for_group()) {
     // Whom a folder that several users share is for, its own mode says.
     file_mode = (stat.mode & 0666) | 0600;
     folder_mode = (stat.mode & 02777) | 0700;
     group = stat.gid;
   }
-  // Whoever may rename entries of the parent could put another folder in place of this one.
-  const std::string parent = ParentOf(root);
+  if (options.trusted == Trusted::kUser && !CheckParent()) return false;
+  root_checked = true;
+  return true;
+}
+
+/// Whoever may rename entries of the parent could put another folder of this user's in place of
+/// this one.
+bool StoreDir::Impl::CheckParent() {
+  const std::string parent = ParentOf(layout.root);
+  Filesystem::Stat stat;
   OpenFile folder(files, files.Open(parent.c_str(), O_PATH | O_DIRECTORY, 0));
-  error = folder.fd() < 0 ? folder.fd() : files.StatFd(folder.fd(), stat);
+  const int error = folder.fd() < 0 ? folder.fd() : files.StatFd(folder.fd(), stat);
   if (error != 0) {
     Refuse(Trouble("inspect", parent, error));
     return false;
   }
-  if ((stat.mode & S_IWOTH) != 0 && (stat.mode & S_ISVTX) == 0) {
-    Refuse(Format("{}: its folder {} has mode {:04o}: others may replace it", root, parent,
-                  stat.mode & 07777));
-    return false;
-  }
-  return true;
+  if ((stat.mode & S_IWOTH) == 0 || (stat.mode & S_ISVTX) != 0) return true;
+  Refuse(Format("{}: its folder {} has mode {:04o}: others may replace it", layout.root, parent,
+                stat.mode & 07777));
+  return false;
 }
 
 int StoreDir::Impl::EnsureFolder(const std::string& path, bool create) {
@@ -254,6 +272,7 @@ void StoreDir::Impl::Open() {
   if (!OpenRoot()) return;
   int error =
       options.access == Access::kReadWrite ? EnsureTree() : EnsureFolder(layout.base, false);
+  if (error == 0 && options.access == Access::kReadOnly) (void)EnsureFolder(layout.entries, false);
   if (options.access == Access::kReadOnly) {
     if (error != 0) Leave(State::kReadOnly, Trouble("open", layout.base, error));
     Leave(State::kReadOnly, "");
@@ -261,7 +280,7 @@ void StoreDir::Impl::Open() {
     Leave(State::kReadOnly, Trouble("create", layout.root, error));
   }
   if (state.load() == State::kRefused) return;
-  if (options.trusted != Trusted::kAnybody) {
+  if (options.trusted != Trusted::kOwner) {
     CheckShards(layout.entries);
     CheckShards(layout.negatives);
   }

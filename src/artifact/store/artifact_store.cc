@@ -5,10 +5,10 @@
 #include <new>
 #include <utility>
 
-#include "core/paths.h"
-#include "core/text.h"
 #include "artifact/store/messages.h"
 #include "artifact/store/store_impl.h"
+#include "core/paths.h"
+#include "core/text.h"
 
 namespace tilewright {
 
@@ -172,15 +172,16 @@ void ArtifactStore::Impl::CountMisses(const std::vector<LayerMiss>& misses) {
   }
 }
 
-void ArtifactStore::Impl::TellMisses(const KernelRequest& request) {
+void ArtifactStore::Impl::ReportMisses(const KernelRequest& request) {
   for (const LayerMiss& miss : request.misses) {
     if (miss.detail.empty()) continue;
     const bool bundle = miss.layer == ArtifactLayer::kBundle;
-    // A folder's trouble is told once, a bundle's once a kind: each refusal names another field.
+    // A folder's trouble is reported once, a bundle's once a kind: each refusal names another
+    // field.
     const std::string about = Format("{} {} {}", miss.place, MissReasonName(miss.reason),
                                      bundle ? miss.detail : std::string());
-    warnings.Tell(about, Format("{} {}: not used for {}: {}", ArtifactLayerName(miss.layer),
-                                miss.place, SpecName(request.spec), miss.detail));
+    warnings.Report(about, Format("{} {}: not used for {}: {}", ArtifactLayerName(miss.layer),
+                                  miss.place, SpecName(request.spec), miss.detail));
   }
 }
 
@@ -209,7 +210,7 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifactStore(const KernelFamilies& f
                                                          const StoreEnvironment& environment) {
   if (options.mode > CacheMode::kRefresh) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("{} is no cache mode", static_cast<unsigned>(options.mode)));
+                Format("invalid cache mode {}", static_cast<unsigned>(options.mode)));
   }
   options = WithAbsolutePaths(std::move(options));
   auto sources = KernelSources::Make(families);
@@ -230,7 +231,7 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifactStore(const KernelFamilies& f
       std::make_unique<ArtifactStore::Impl>(families, std::move(*sources), std::move(options),
                                             std::move(root), std::move(*bundles), environment);
   if (!no_root.empty()) {
-    impl->warnings.Tell("no root", "compiled kernels are kept in memory only: " + no_root);
+    impl->warnings.Report("no root", "compiled kernels are kept in memory only: " + no_root);
   }
   return std::unique_ptr<ArtifactStore>(new ArtifactStore(std::move(impl)));
 }

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "artifact/build.h"
 #include "core/memory.h"
 #include "core/text.h"
-#include "artifact/build.h"
 #include "tilewright/executor.h"
 
 namespace tilewright {
@@ -42,9 +42,11 @@ tl::expected<CompileService::Kernel, CompileFailure> Make(const CompileInput& in
     return tl::unexpected<CompileFailure>(std::move(output.error()));
   }
   if (const std::string over = OverLimits(output->resources, input.limits); !over.empty()) {
+    // What was not understood is not remembered: another version of this library may understand it.
+    const bool known = output->resources.SpillBytes().has_value();
     // First in the log as well: of a refusal that is remembered the log is all that is left.
     return Failed({ErrorCode::kUnsupported, Format("{}: {}", SpecName(input.spec), over)},
-                  Format("{}\n{}", over, output->log), true);
+                  Format("{}\n{}", over, output->log), known);
   }
   CompileService::Kernel kernel;
   kernel.compile_ms = output->compile_ms;
@@ -55,7 +57,7 @@ tl::expected<CompileService::Kernel, CompileFailure> Make(const CompileInput& in
   return kernel;
 }
 
-/// Tasks of one Run: which comes next, and which have ended but are not told yet.
+/// Tasks of one Run: which comes next, and which have ended but are not reported yet.
 class TaskQueue {
  public:
   explicit TaskQueue(std::size_t count) : count_(count) {}
@@ -242,9 +244,15 @@ std::string OverLimits(const ResourceUsage& used, const ResourceLimits& limits) 
     return Format("uses {} registers a thread, at most {} are allowed", used.registers,
                   limits.max_registers);
   }
-  const std::uint64_t spilled = std::uint64_t{used.spill_store_bytes} + used.spill_load_bytes;
-  if (spilled > limits.max_spill_bytes) {
-    return Format("spills {} bytes a thread (stores and loads), at most {} are allowed", spilled,
+  const std::optional<std::uint64_t> spilled = used.SpillBytes();
+  if (!spilled) {
+    return Format(
+        "spills an unknown amount (the compiler's log is not understood), at most {} bytes "
+        "are allowed",
+        limits.max_spill_bytes);
+  }
+  if (*spilled > limits.max_spill_bytes) {
+    return Format("spills {} bytes a thread (stores and loads), at most {} are allowed", *spilled,
                   limits.max_spill_bytes);
   }
   if (used.stack_bytes > limits.max_stack_bytes) {

@@ -69,7 +69,8 @@ class CompileService {
   /// One kernel on the calling thread. `place` holds a place, or is empty: then Build waits for
   /// one. `cancelled` is asked about every 20 ms. Failures beyond the compiler's own: kUnsupported,
   /// deterministic, for a kernel that uses more than `family.limits(spec)` ("spills 120 bytes ...,
-  /// at most 0 are allowed"); those of PrepareCompile.
+  /// at most 0 are allowed"), not deterministic for one of which the spills are unknown; those of
+  /// PrepareCompile.
   tl::expected<Kernel, CompileFailure> Build(const KernelSpec& spec, const KernelFamily& family,
                                              const KernelSources& sources,
                                              const KernelCompiler& compiler,
@@ -123,7 +124,7 @@ class CompileService {
 };
 
 /// The first way in which `used` is more than `limits` allows, "spills 120 bytes, at most 0 are
-/// allowed"; empty when it is within them.
+/// allowed", or in which nobody can tell; empty when it is within them.
 std::string OverLimits(const ResourceUsage& used, const ResourceLimits& limits);
 
 }  // namespace tilewright

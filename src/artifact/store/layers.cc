@@ -117,7 +117,8 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
   for (const std::string& site : options.site_dirs) {
     StoreDir::Options other = common;
     other.access = StoreDir::Access::kReadOnly;
-    other.trusted = StoreDir::Trusted::kAnybody;
+    other.trusted = StoreDir::Trusted::kOwner;
+    other.by_group = options.site_by_group;
     Add(ArtifactLayer::kSite, site, std::move(other), false);
   }
   if (!options.shared_dir.empty() && options.mode != CacheMode::kOffline) {
@@ -128,8 +129,9 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
     if (options.shared_by_group) shared.trusted = StoreDir::Trusted::kGroup;
     // Opened twice, each would wait for the other's lock of every kernel.
     if (user_ != nullptr && SameFolder(files, user_->root(), options.shared_dir)) {
-      warnings_.Tell("shared is user's", Format("shared folder {} is the user's folder: used once",
-                                                options.shared_dir));
+      warnings_.Report(
+          "shared is user's",
+          Format("shared folder {} is the user's folder: used once", options.shared_dir));
     } else {
       Add(ArtifactLayer::kShared, options.shared_dir, std::move(shared), written);
     }
@@ -142,7 +144,7 @@ void FolderLayers::Add(ArtifactLayer layer, const std::string& root, StoreDir::O
   auto dir = StoreDir::Open(root, std::move(options));
   const std::string name(ArtifactLayerName(layer));
   if (dir->state() == StoreDir::State::kRefused) {
-    warnings_.Tell(
+    warnings_.Report(
         "refused " + root,
         Format("{} folder {} is not used: {}{}", name, root, dir->reason(),
                layer == ArtifactLayer::kUser ? "; kernels that are compiled are kept in memory only"
@@ -150,13 +152,13 @@ void FolderLayers::Add(ArtifactLayer layer, const std::string& root, StoreDir::O
     return;
   }
   if (wants_to_write && dir->state() == StoreDir::State::kReadOnly) {
-    warnings_.Tell("not writable " + root,
-                   Format("{} folder {} is only read: {}", name, root, dir->reason()));
+    warnings_.Report("not writable " + root,
+                     Format("{} folder {} is only read: {}", name, root, dir->reason()));
   }
   // A user's folder that is not there yet is nothing to tell of; one that was named is.
   if (!wants_to_write && layer != ArtifactLayer::kUser && !dir->reason().empty()) {
-    warnings_.Tell("absent " + root,
-                   Format("{} folder {} serves nothing: {}", name, root, dir->reason()));
+    warnings_.Report("absent " + root,
+                     Format("{} folder {} serves nothing: {}", name, root, dir->reason()));
   }
   if (layer == ArtifactLayer::kUser) user_ = dir.get();
   if (written && dir->state() == StoreDir::State::kReadWrite) written_.push_back(dir.get());
@@ -214,8 +216,8 @@ bool FolderLayers::Publish(const ArtifactKey& action, std::string_view bytes, bo
     std::string why;
     const StoreDir::Published published = Put(*dir, action, bytes, why);
     if (published == StoreDir::Published::kNot) {
-      warnings_.Tell("publish " + dir->root(),
-                     Format("{}: a compiled kernel could not be stored: {}", dir->root(), why));
+      warnings_.Report("publish " + dir->root(),
+                       Format("{}: a compiled kernel could not be stored: {}", dir->root(), why));
       continue;
     }
     lost = lost || published == StoreDir::Published::kLost;

@@ -59,7 +59,8 @@ class BundleLayer {
 /// The folders of a store, by action key: the user's, the site's, the shared one. Any thread.
 class FolderLayers {
  public:
-  /// Never fails: a folder that cannot be used is told in `warnings` and left out or read only.
+  /// Never fails: a folder that cannot be used is reported in `warnings` and left out, or only
+  /// read.
   FolderLayers(const std::string& root, const ArtifactStoreOptions& options, Filesystem& files,
                const ProcessIdentity& process, Warnings& warnings);
 
@@ -80,7 +81,7 @@ class FolderLayers {
 
   /// Puts the entry into every folder that may be written (only the user's where `user_only`),
   /// replacing what is there where `replace`, or where only whole artifacts serve and it is not
-  /// one. `count` is told kNew or kLost of each. True if a
+  /// one. `count` is called with kNew or kLost for each. True if a
   /// folder has the entry of another process.
   bool Publish(const ArtifactKey& action, std::string_view bytes, bool user_only, bool replace,
                const std::function<void(StoreDir::Published)>& count);

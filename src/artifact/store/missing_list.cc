@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/text.h"
 #include "artifact/dir/dir_files.h"
+#include "core/text.h"
 #include "tilewright/artifact_store.h"
 #include "tilewright/kernel_spec.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "artifact/store/store_impl.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "artifact/store/store_impl.h"
 
 namespace tilewright {
 

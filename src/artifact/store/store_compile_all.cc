@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/hash.h"
 #include "artifact/store/messages.h"
 #include "artifact/store/store_impl.h"
+#include "core/hash.h"
 
 namespace tilewright {
 
@@ -82,7 +82,7 @@ class Queue {
   int busy_ = 0;
 };
 
-/// Progress made by workers, told by the caller's thread.
+/// Progress made by workers, reported by the caller's thread.
 class Progress {
  public:
   Progress(std::size_t total, const CompileControl& control) : control_(control), total_(total) {}
@@ -95,7 +95,7 @@ class Progress {
     state_.last = item.spec;
     news_.push_back(state_);
   }
-  void Tell() {
+  void Report() {
     std::vector<CompileProgress> news;
     {
       const std::lock_guard lock(mutex_);
@@ -181,13 +181,13 @@ std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<cons
   };
   CompileService::RunControl run;
   run.cancelled = [&] {
-    progress.Tell();
+    progress.Report();
     return control.cancelled && control.cancelled();
   };
   const std::size_t workers =
       std::min(items.size(), static_cast<std::size_t>(runtime().service.threads()));
   runtime().service.Run(workers, work, run);
-  progress.Tell();
+  progress.Report();
 
   std::vector<Result<KernelHandle>> results;
   results.reserve(found.size());

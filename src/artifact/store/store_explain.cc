@@ -4,9 +4,9 @@
 #include <limits>
 #include <utility>
 
-#include "core/text.h"
 #include "artifact/store/messages.h"
 #include "artifact/store/store_impl.h"
+#include "core/text.h"
 
 namespace tilewright {
 

@@ -123,10 +123,11 @@ struct ArtifactStore::Impl final : public ForkAware {
     try {
       return body();
     } catch (...) {
-      return Threw(spec);
+      return AttemptFromException(spec);
     }
   }
-  static Attempt Threw(const KernelSpec& spec);  ///< of the exception that is being handled
+  static Attempt AttemptFromException(
+      const KernelSpec& spec);  ///< of the exception that is being handled
   Attempt Try(KernelRequest& request, const CancelFn& cancelled) noexcept {
     return Guarded(request.spec, [&] { return TryUnguarded(request, cancelled); });
   }
@@ -165,7 +166,7 @@ struct ArtifactStore::Impl final : public ForkAware {
   void CountEvictions();
   void CountMisses(const std::vector<LayerMiss>& misses);
   /// Tells and logs what a layer that has the kernel said against it.
-  void TellMisses(const KernelRequest& request);
+  void ReportMisses(const KernelRequest& request);
   std::unique_ptr<Runtime> NewRuntime() const;
   bool Publishes() const {
     return options.mode != CacheMode::kReadonly && options.mode != CacheMode::kStrict;

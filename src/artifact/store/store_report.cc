@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "core/sha256.h"
-#include "core/text.h"
 #include "artifact/key_record.h"
 #include "artifact/store/messages.h"
 #include "artifact/store/store_impl.h"
+#include "core/sha256.h"
+#include "core/text.h"
 
 namespace tilewright {
 

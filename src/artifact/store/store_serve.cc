@@ -7,11 +7,11 @@
 #include <thread>
 #include <utility>
 
-#include "core/log.h"
-#include "core/text.h"
 #include "artifact/build.h"
 #include "artifact/store/messages.h"
 #include "artifact/store/store_impl.h"
+#include "core/log.h"
+#include "core/text.h"
 
 namespace tilewright {
 
@@ -52,10 +52,6 @@ Result<KernelRequest> ArtifactStore::Impl::Resolve(const KernelSpec& spec) const
   if (request.family == nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("no kernel family \"{}\" here", spec.family.view()));
-  }
-  if (const auto rejection = request.family->check(spec)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("{}: {}", SpecName(spec), rejection->ToString()));
   }
   auto record = MakeRequestRecord(spec, *request.family, sources);
   if (!record) return Fail(std::move(record.error()));
@@ -122,7 +118,7 @@ Result<const ArtifactData*> ArtifactStore::Impl::Compile(const KernelSpec& spec,
   }
 }
 
-Attempt ArtifactStore::Impl::Threw(const KernelSpec& spec) {
+Attempt ArtifactStore::Impl::AttemptFromException(const KernelSpec& spec) {
   const auto failed = [&](ErrorCode code, const char* what) {
     Attempt attempt;
     attempt.outcome = Fail(code, Format("{}: {}", SpecName(spec), what));
@@ -283,7 +279,7 @@ std::optional<Flights::Outcome> ArtifactStore::Impl::AskLayers(KernelRequest& re
     if (!hit) refused = Refused(request, true);
   }
   CountMisses(request.misses);
-  TellMisses(request);
+  ReportMisses(request);
   if (hit) return Accept(request, std::move(*hit), cancelled);
   if (refused) {
     Count(CounterIndex(&ArtifactCounters::requests_missed));
@@ -352,7 +348,7 @@ Flights::Outcome ArtifactStore::Impl::Missing(KernelRequest& request) {
   MissingList* const list = runtime().missing_list.get();
   if (list == nullptr) return Fail(ErrorCode::kNotFound, text + "; there is no list to note it on");
   if (const auto noted = list->Note(name); !noted) {
-    warnings.Tell("missing list", noted.error().message);
+    warnings.Report("missing list", noted.error().message);
     return Fail(ErrorCode::kNotFound, text + "; not noted: " + noted.error().message);
   }
   return Fail(ErrorCode::kNotFound, text + "; noted in " + list->path());

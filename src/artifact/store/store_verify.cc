@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
 #include "artifact/store/messages.h"
 #include "artifact/store/store_impl.h"
+#include "core/text.h"
 
 namespace tilewright {
 
@@ -103,6 +103,10 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
       if (!lookup.found) lookup = dir->Find(task.file->action);
       if (lookup.quarantined) impl_->Count(CounterIndex(&ArtifactCounters::quarantined));
       if (!lookup.found) {
+        if (lookup.miss == MissReason::kIncompatible) {
+          ++report.not_ours;  // another version's, which may share this folder
+          return;
+        }
         // Without a word about it, it went meanwhile: another process trims, which is no damage.
         if (!lookup.detail.empty()) {
           report.troubles.push_back(Format("{}: {}", task.file->path, lookup.detail));

@@ -12,12 +12,12 @@ namespace tilewright {
 /// What the user should know, each thing once; also logged. Any thread.
 class Warnings {
  public:
-  /// Nothing where `about` was told before: the same trouble in other words, with other numbers, is
-  /// not told again.
-  void Tell(const std::string& about, const std::string& text) {
+  /// Does nothing where `about` was reported before: the same trouble with other numbers in its
+  /// text is not reported again.
+  void Report(const std::string& about, const std::string& text) {
     {
       const std::lock_guard lock(mutex_);
-      if (!told_.insert(about).second) return;
+      if (!reported_.insert(about).second) return;
       texts_.push_back(text);
     }
     LogWarning(text);
@@ -31,7 +31,7 @@ class Warnings {
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_set<std::string> told_;
+  std::unordered_set<std::string> reported_;
   std::vector<std::string> texts_;
 };
 

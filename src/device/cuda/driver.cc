@@ -127,7 +127,7 @@ Result<const CudaDriver*> CudaDriver::LoadFile(const std::string& path) {
       return Fail(ok.error());
     }
     if (driver.version_ < kOldestDriver) {
-      return Fail(ErrorCode::kUnavailable, Format("{} is driver {}: 12.0 is the oldest that serves",
+      return Fail(ErrorCode::kUnavailable, Format("{} is driver {}: CUDA 12.0 or newer required",
                                                   file, driver.VersionText()));
     }
     return new CudaDriver(std::move(driver));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "device/cuda/driver_api.h"
+#include "device/cuda/launch.h"
 #include "tilewright/cuda_device.h"
 #include "tilewright/result.h"
 
@@ -23,6 +24,9 @@ class CudaDriver {
   /// answer if it hides elsewhere. kUnavailable: no library (with every place looked at), a stub, a
   /// driver older than 12.0 (without cuLaunchKernelEx or tensor maps), no GPU, with CUDA's words.
   static Result<const CudaDriver*> Load(const std::string& path = "");
+
+  /// A driver of these functions, which are not initialised: for tests without a GPU.
+  explicit CudaDriver(const DriverApi& api) : api_(api) {}
 
   const DriverApi& api() const { return api_; }
   int version() const { return version_; }  ///< cuDriverGetVersion: 13000
@@ -91,6 +95,9 @@ struct ReleaseMemory {
 };
 struct ReleaseModule {
   void operator()(const DriverApi& api, CUmodule module) { api.cuModuleUnload(module); }
+};
+struct ReleaseCaptured {
+  void operator()(const DriverApi& api, CUgraph graph) { api.cuGraphDestroy(graph); }
 };
 struct ReleaseGraph {
   void operator()(const DriverApi& api, CUgraphExec graph) { api.cuGraphExecDestroy(graph); }
@@ -163,20 +170,12 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// How often and in what groups a kernel runs.
-struct LaunchConfig {
-  std::array<std::uint32_t, 3> grid{1, 1, 1};     ///< CTAs; multiples of `cluster`
-  std::array<std::uint32_t, 3> block{1, 1, 1};    ///< threads
-  std::array<std::uint32_t, 3> cluster{1, 1, 1};  ///< CTAs; all ones: no cluster
-  std::uint32_t dynamic_smem_bytes = 0;
-};
-
 /// A kernel of a Module; valid while that lives.
 class Function {
  public:
-  /// Queues a launch. `params` is copied before this returns. Errors of the launch itself; a fault
-  /// while it runs shows at the next synchronisation.
-  Status Launch(const LaunchConfig& config, void* params, const StreamHandle& stream) const;
+  /// Queues a launch whose tensor maps are encoded. The parameter block is copied before this
+  /// returns. Errors of the launch itself; a fault while it runs shows at the next synchronisation.
+  Status Launch(const CudaLaunch& launch, const StreamHandle& stream) const;
   /// Lets launches ask for this much dynamic shared memory; needed beyond 48 KiB.
   Status AllowDynamicSmem(std::uint32_t bytes) const;
   Result<int> Attribute(CUfunction_attribute attribute) const;
@@ -222,20 +221,9 @@ class Graph {
   UniqueHandle<CUgraphExec, ReleaseGraph> graph_;
 };
 
-/// A dense tensor in memory as the bulk copy engine is told about it. Dimension 0 is contiguous.
-struct TensorMapDesc {
-  CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  std::uint32_t rank = 2;                  ///< 1 to 5
-  CUdeviceptr address = 0;                 ///< aligned to 16 bytes
-  std::array<std::uint64_t, 5> dims{};     ///< elements
-  std::array<std::uint64_t, 4> strides{};  ///< bytes, of dimensions 1 and up; multiples of 16
-  std::array<std::uint32_t, 5> box{};      ///< elements copied at once; dim 0 fits the swizzle
-  CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
-  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
-};
-
-/// Encodes `desc` (elements outside read as zero). kInvalidArgument with the desc where the driver
-/// refuses it.
-Result<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc);
+/// cuTensorMapEncodeTiled: the 128 bytes of a tensor map. kInvalidArgument with the desc where the
+/// driver refuses it.
+Status EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc,
+                       std::span<std::byte, kTensorMapBytes> out);
 
 }  // namespace tilewright::cuda

@@ -1,4 +1,5 @@
-#include <memory>
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "core/text.h"
@@ -126,28 +127,28 @@ Status DeviceBuffer::Fill(std::uint8_t value, const StreamHandle& stream) const 
   return {};
 }
 
-Status Function::Launch(const LaunchConfig& config, void* params,
-                        const StreamHandle& stream) const {
-  CUlaunchConfig launch{};
-  launch.gridDimX = config.grid[0];
-  launch.gridDimY = config.grid[1];
-  launch.gridDimZ = config.grid[2];
-  launch.blockDimX = config.block[0];
-  launch.blockDimY = config.block[1];
-  launch.blockDimZ = config.block[2];
-  launch.sharedMemBytes = config.dynamic_smem_bytes;
-  launch.hStream = stream.get();
+Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) const {
+  CUlaunchConfig config{};
+  config.gridDimX = launch.grid[0];
+  config.gridDimY = launch.grid[1];
+  config.gridDimZ = launch.grid[2];
+  config.blockDimX = launch.block[0];
+  config.blockDimY = launch.block[1];
+  config.blockDimZ = launch.block[2];
+  config.sharedMemBytes = launch.dynamic_smem_bytes;
+  config.hStream = stream.get();
   CUlaunchAttribute cluster{};
   cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  cluster.value.clusterDim.x = config.cluster[0];
-  cluster.value.clusterDim.y = config.cluster[1];
-  cluster.value.clusterDim.z = config.cluster[2];
-  if (config.cluster != std::array<std::uint32_t, 3>{1, 1, 1}) {
-    launch.attrs = &cluster;
-    launch.numAttrs = 1;
+  cluster.value.clusterDim.x = launch.cluster[0];
+  cluster.value.clusterDim.y = launch.cluster[1];
+  cluster.value.clusterDim.z = launch.cluster[2];
+  if (launch.cluster != std::array<std::uint32_t, 3>{1, 1, 1}) {
+    config.attrs = &cluster;
+    config.numAttrs = 1;
   }
-  void* arguments[] = {params};
-  TILEWRIGHT_CU(*driver_, cuLaunchKernelEx, &launch, function_, arguments, nullptr);
+  // The driver reads the block only; its interface has no const.
+  void* arguments[] = {const_cast<std::byte*>(launch.params.data())};
+  TILEWRIGHT_CU(*driver_, cuLaunchKernelEx, &config, function_, arguments, nullptr);
   return {};
 }
 
@@ -209,13 +210,11 @@ Status Graph::Begin(const Context& context, const StreamHandle& stream) {
 
 Result<Graph> Graph::End(const Context& context, const StreamHandle& stream) {
   const CudaDriver& driver = context.driver();
-  CUgraph captured = nullptr;
-  TILEWRIGHT_CU(driver, cuStreamEndCapture, stream.get(), &captured);
+  CUgraph ended = nullptr;
+  TILEWRIGHT_CU(driver, cuStreamEndCapture, stream.get(), &ended);
+  const UniqueHandle<CUgraph, ReleaseCaptured> captured(&driver, ended);
   CUgraphExec made = nullptr;
-  Status ok = driver.Check(driver.api().cuGraphInstantiateWithFlags(&made, captured, 0),
-                           "cuGraphInstantiateWithFlags");
-  driver.api().cuGraphDestroy(captured);
-  if (!ok) return Fail(ok.error());
+  TILEWRIGHT_CU(driver, cuGraphInstantiateWithFlags, &made, captured.get(), 0);
   Graph graph;
   graph.graph_ = UniqueHandle<CUgraphExec, ReleaseGraph>(&driver, made);
   return graph;
@@ -226,22 +225,27 @@ Status Graph::Launch(const StreamHandle& stream) const {
   return {};
 }
 
-Result<CUtensorMap> EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc) {
+Status EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc,
+                       std::span<std::byte, kTensorMapBytes> out) {
   CUtensorMap map{};
-  const std::array<std::uint32_t, 5> steps{1, 1, 1, 1, 1};
+  static_assert(sizeof map == kTensorMapBytes);
+  constexpr std::array<std::uint32_t, 5> kSteps{1, 1, 1, 1, 1};
+  const CUtensorMapDataType type = desc.type == DataType::kF32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                   : desc.type == DataType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUresult result = driver.api().cuTensorMapEncodeTiled(
-      &map, desc.type, desc.rank, reinterpret_cast<void*>(desc.address), desc.dims.data(),
-      desc.strides.data(), desc.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-      desc.swizzle, desc.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      &map, type, desc.rank, reinterpret_cast<void*>(desc.address), desc.dims.data(),
+      desc.strides.data(), desc.box.data(), kSteps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (Status ok = driver.Check(result, "cuTensorMapEncodeTiled"); !ok) {
-    return Fail(
-        ok.error().code,
-        Format("{} (type {}, {}x{} elements, {} bytes a row, box {}x{}, swizzle {}, at {:#x})",
-               ok.error().message, static_cast<int>(desc.type), desc.dims[0], desc.dims[1],
-               desc.strides[0], desc.box[0], desc.box[1], static_cast<int>(desc.swizzle),
-               desc.address));
+    return Fail(ok.error().code,
+                Format("{} ({}, {}x{} elements, {} bytes a row, box {}x{}, at {:#x})",
+                       ok.error().message, DataTypeName(desc.type), desc.dims[0], desc.dims[1],
+                       desc.strides[0], desc.box[0], desc.box[1], desc.address));
   }
-  return map;
+  std::memcpy(out.data(), &map, sizeof map);
+  return {};
 }
 
 #undef TILEWRIGHT_CU

@@ -232,7 +232,7 @@ tl::expected<CompileOutput, CompileFailure> NvrtcCompiler::TryCompile(
   std::optional<std::string> told_log = program.Log();
   if (result != kNvrtcSuccess) return Failure(result, job, told_log.value_or(""));
   if (!told_log) {
-    // Spills stand in the log alone: without it nobody would see them.
+    // Spills are told by the log alone: without it nobody would see them.
     return Failed(ErrorCode::kOutOfMemory, Format("NVRTC {} compiled {} and does not give its log",
                                                   library_.identity.version, job.name));
   }
@@ -249,13 +249,7 @@ tl::expected<CompileOutput, CompileFailure> NvrtcCompiler::TryCompile(
         std::move(log));
   }
   CompileOutput output;
-  output.resources = ResourcesOfCubin(*cubin, job.symbol);
-  if (const std::optional<ResourceUsage> told = ResourcesOfLog(log, job.symbol)) {
-    const std::uint32_t constant_bytes = output.resources.constant_bytes;
-    output.resources = *told;
-    // Since 13.0 the log says nothing of constant memory.
-    if (told->constant_bytes == 0) output.resources.constant_bytes = constant_bytes;
-  }
+  output.resources = ResourcesOf(log, *cubin, job.symbol);
   output.cubin = std::move(*cubin);
   output.ptx = std::move(*ptx);
   output.ptx.resize(output.ptx.find_last_not_of('\0') + 1);  // it counts a trailing NUL

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "core/text.h"
 
@@ -20,18 +21,25 @@ std::string_view NextLine(std::string_view& text) {
 }
 
 /// The number that ends right before `at`: 16 in "Used 16 registers" for the place of " registers".
-std::uint32_t NumberBefore(std::string_view line, std::size_t at) {
+/// nullopt where there is none.
+std::optional<std::uint32_t> NumberBefore(std::string_view line, std::size_t at) {
   std::size_t start = at;
   while (start > 0 && line[start - 1] >= '0' && line[start - 1] <= '9') --start;
   std::uint32_t value = 0;
-  std::from_chars(line.data() + start, line.data() + at, value);
+  const auto [end, error] = std::from_chars(line.data() + start, line.data() + at, value);
+  if (error != std::errc() || end != line.data() + at) return std::nullopt;
   return value;
 }
 
-/// The number before the first `words` of the line; 0 where they are not in it.
-std::uint32_t Amount(std::string_view line, std::string_view words) {
+/// The number before the first `words` of the line; nullopt where they are not in it.
+std::optional<std::uint32_t> Amount(std::string_view line, std::string_view words) {
   const std::size_t at = line.find(words);
-  return at == std::string_view::npos ? 0 : NumberBefore(line, at);
+  return at == std::string_view::npos ? std::nullopt : NumberBefore(line, at);
+}
+
+/// One that the log leaves out where it is 0.
+std::uint32_t AmountOrZero(std::string_view line, std::string_view words) {
+  return Amount(line, words).value_or(0);
 }
 
 /// "320 bytes cmem[0], 16 bytes cmem[4]": all banks together.
@@ -40,7 +48,7 @@ std::uint32_t ConstantBytes(std::string_view line) {
   std::uint32_t sum = 0;
   for (std::size_t at = line.find(kWords); at != std::string_view::npos;
        at = line.find(kWords, at + 1))
-    sum += NumberBefore(line, at);
+    sum += NumberBefore(line, at).value_or(0);
   return sum;
 }
 
@@ -149,18 +157,23 @@ std::uint32_t SymbolIndex(const Elf& elf, std::string_view symbol) {
 
 /// Attributes of .nv.info: format, code and a 16-bit value, or, in format 4, that many bytes. Those
 /// read here are pairs (symbol, number).
-void ReadInfo(std::string_view info, std::uint32_t symbol, ResourceUsage& usage) {
+struct Frames {
+  bool told = false;  ///< that of the kernel
+  bool empty = true;  ///< that of every function of the unit
+};
+void ReadInfo(std::string_view info, std::uint32_t symbol, ResourceUsage& usage, Frames& frames) {
   constexpr std::uint8_t kSized = 4, kFrameBytes = 0x11, kStackBytes = 0x12, kRegisters = 0x2f;
   std::size_t at = 0;
   std::uint8_t format = 0, code = 0;
   std::uint16_t size = 0;
   while (ReadAt(info, at, format) && ReadAt(info, at + 1, code) && ReadAt(info, at + 2, size)) {
     std::uint32_t which = 0, value = 0;
-    if (format == kSized && ReadAt(info, at + 4, which) && ReadAt(info, at + 8, value) &&
-        which == symbol) {
-      if (code == kRegisters) usage.registers = value;
-      if (code == kFrameBytes || code == kStackBytes)
-        usage.stack_bytes = std::max(usage.stack_bytes, value);
+    if (format == kSized && ReadAt(info, at + 4, which) && ReadAt(info, at + 8, value)) {
+      const bool stack = code == kFrameBytes || code == kStackBytes;
+      if (code == kRegisters && which == symbol) usage.registers = value;
+      if (stack && which == symbol) usage.stack_bytes = std::max(usage.stack_bytes, value);
+      frames.told = frames.told || (code == kFrameBytes && which == symbol);
+      frames.empty = frames.empty && !(stack && value != 0);
     }
     at += 4 + (format == kSized ? size : 0);
   }
@@ -170,7 +183,9 @@ void ReadInfo(std::string_view info, std::uint32_t symbol, ResourceUsage& usage)
 
 std::optional<ResourceUsage> ResourcesOfLog(std::string_view log, std::string_view symbol) {
   ResourceUsage usage;
-  bool found = false;
+  bool registers_told = false, frame_told = false, spills_told = true;
+  bool awaited = false;  // the line about `function`, which may come in other words
+  std::uint32_t stores = 0, loads = 0;
   std::string_view entry, function;  // whom the next lines are about
   for (std::string_view rest = log; !rest.empty();) {
     const std::string_view line = NextLine(rest);
@@ -180,22 +195,34 @@ std::optional<ResourceUsage> ResourcesOfLog(std::string_view log, std::string_vi
       function = line.substr(name + kProperties.size());
       while (!function.empty() && (function.back() == '\r' || function.back() == ' '))
         function.remove_suffix(1);
-    } else if (line.find(" bytes stack frame") != std::string_view::npos) {
-      if (function != symbol && NamesEntry(log, function)) continue;
-      if (function == symbol)
-        usage.stack_bytes = std::max(usage.stack_bytes, Amount(line, " bytes stack frame"));
-      usage.spill_store_bytes += Amount(line, " bytes spill stores");
-      usage.spill_load_bytes += Amount(line, " bytes spill loads");
-    } else if (entry == symbol && line.find(" registers") != std::string_view::npos) {
-      found = true;
-      usage.registers = Amount(line, " registers");
-      usage.barriers = Amount(line, " barriers");
-      usage.static_smem_bytes = Amount(line, " bytes smem");
+      spills_told = spills_told && !awaited;
+      awaited = function == symbol || !NamesEntry(log, function);
+    } else if (const auto frame = Amount(line, " bytes stack frame")) {
+      if (!std::exchange(awaited, false)) continue;
+      if (function == symbol) {
+        frame_told = true;
+        usage.stack_bytes = std::max(usage.stack_bytes, *frame);
+      }
+      const auto stored = Amount(line, " bytes spill stores");
+      const auto loaded = Amount(line, " bytes spill loads");
+      spills_told = spills_told && stored && loaded;
+      stores += stored.value_or(0);
+      loads += loaded.value_or(0);
+    } else if (const auto registers = Amount(line, " registers"); registers && entry == symbol) {
+      registers_told = true;
+      usage.registers = *registers;
+      usage.barriers = AmountOrZero(line, " barriers");
+      usage.static_smem_bytes = AmountOrZero(line, " bytes smem");
       usage.constant_bytes = ConstantBytes(line);
-      usage.stack_bytes = std::max(usage.stack_bytes, Amount(line, " bytes cumulative stack size"));
+      usage.stack_bytes =
+          std::max(usage.stack_bytes, AmountOrZero(line, " bytes cumulative stack size"));
     }
   }
-  if (!found) return std::nullopt;
+  if (!registers_told) return std::nullopt;
+  if (frame_told && spills_told && !awaited) {
+    usage.spill_store_bytes = stores;
+    usage.spill_load_bytes = loads;
+  }
   return usage;
 }
 
@@ -205,18 +232,35 @@ ResourceUsage ResourcesOfCubin(std::string_view cubin, std::string_view symbol) 
   const std::uint32_t index = SymbolIndex(elf, symbol);
   if (index == 0) return usage;
   const std::string shared = ".nv.shared." + std::string(symbol);
+  Frames frames;
   Elf64_Shdr header;
   for (std::size_t i = 0; i < elf.count(); ++i) {
     if (!elf.Header(i, header)) continue;
     const std::string_view name = elf.Name(header);
-    if (name == ".nv.info") ReadInfo(elf.Content(header), index, usage);
+    if (name == ".nv.info") ReadInfo(elf.Content(header), index, usage, frames);
     if (name == shared) usage.static_smem_bytes = static_cast<std::uint32_t>(header.sh_size);
     // ".nv.constant0.KERNEL": its parameters and literals; ".nv.constant3": variables of the unit.
     if (name == ".nv.constant3" || (name.starts_with(".nv.constant") && name.size() > 13 &&
                                     name[13] == '.' && name.substr(14) == symbol))
       usage.constant_bytes += static_cast<std::uint32_t>(header.sh_size);
   }
+  // What is spilled lies in the frame of the function that spills it.
+  if (frames.told && frames.empty) usage.spill_store_bytes = usage.spill_load_bytes = 0;
   return usage;
+}
+
+ResourceUsage ResourcesOf(std::string_view log, std::string_view cubin, std::string_view symbol) {
+  const ResourceUsage seen = ResourcesOfCubin(cubin, symbol);
+  std::optional<ResourceUsage> told = ResourcesOfLog(log, symbol);
+  if (!told) return seen;
+  // Since 13.0 the log says nothing of constant memory.
+  if (told->constant_bytes == 0) told->constant_bytes = seen.constant_bytes;
+  if (!told->SpillBytes()) {
+    told->spill_store_bytes = seen.spill_store_bytes;
+    told->spill_load_bytes = seen.spill_load_bytes;
+    told->stack_bytes = std::max(told->stack_bytes, seen.stack_bytes);
+  }
+  return *told;
 }
 
 std::string Diagnosis(std::string_view log) {
@@ -227,7 +271,7 @@ std::string Diagnosis(std::string_view log) {
     const std::string_view line = NextLine(log);
     if (BlamesTheSource(line)) return std::string(line);
     if (line.starts_with("ptxas info")) {
-      smem_bytes = std::max(smem_bytes, Amount(line, " bytes smem"));
+      smem_bytes = std::max(smem_bytes, AmountOrZero(line, " bytes smem"));
     }
   }
   if (smem_bytes <= kMaxStaticSmem + kSystemSmem) return {};

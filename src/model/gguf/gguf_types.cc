@@ -1,6 +1,7 @@
 #include <array>
 #include <string_view>
 
+#include "core/formats/formats.h"
 #include "tilewright/gguf.h"
 
 namespace tilewright {
@@ -9,36 +10,80 @@ namespace {
 constexpr std::array<std::string_view, 13> kTypeNames = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
+using GgmlTypes = std::array<GgmlTypeInfo, 43>;
+
 // Every type number that was ever given out, in order. The withdrawn ones (block 0) keep their
-// names, for the message.
-constexpr std::array<GgmlTypeInfo, 43> kGgmlTypes = {{
-    {0, "f32", 1, 4, DataType::kF32},          {1, "f16", 1, 2, DataType::kF16},
-    {2, "q4_0", 32, 18, DataType::kQ4_0},      {3, "q4_1", 32, 20, DataType::kQ4_1},
-    {4, "q4_2", 0, 0, DataType::kNone},        {5, "q4_3", 0, 0, DataType::kNone},
-    {6, "q5_0", 32, 22, DataType::kNone},      {7, "q5_1", 32, 24, DataType::kNone},
-    {8, "q8_0", 32, 34, DataType::kQ8_0},      {9, "q8_1", 32, 36, DataType::kNone},
-    {10, "q2_k", 256, 84, DataType::kNone},    {11, "q3_k", 256, 110, DataType::kNone},
-    {12, "q4_k", 256, 144, DataType::kNone},   {13, "q5_k", 256, 176, DataType::kNone},
-    {14, "q6_k", 256, 210, DataType::kQ6_K},   {15, "q8_k", 256, 292, DataType::kNone},
-    {16, "iq2_xxs", 256, 66, DataType::kNone}, {17, "iq2_xs", 256, 74, DataType::kNone},
-    {18, "iq3_xxs", 256, 98, DataType::kNone}, {19, "iq1_s", 256, 50, DataType::kNone},
-    {20, "iq4_nl", 32, 18, DataType::kNone},   {21, "iq3_s", 256, 110, DataType::kNone},
-    {22, "iq2_s", 256, 82, DataType::kNone},   {23, "iq4_xs", 256, 136, DataType::kNone},
-    {24, "i8", 1, 1, DataType::kI8},           {25, "i16", 1, 2, DataType::kNone},
-    {26, "i32", 1, 4, DataType::kI32},         {27, "i64", 1, 8, DataType::kI64},
-    {28, "f64", 1, 8, DataType::kF64},         {29, "iq1_m", 256, 56, DataType::kNone},
-    {30, "bf16", 1, 2, DataType::kBF16},       {31, "q4_0_4_4", 0, 0, DataType::kNone},
-    {32, "q4_0_4_8", 0, 0, DataType::kNone},   {33, "q4_0_8_8", 0, 0, DataType::kNone},
-    {34, "tq1_0", 256, 54, DataType::kNone},   {35, "tq2_0", 256, 66, DataType::kNone},
-    {36, "iq4_nl_4_4", 0, 0, DataType::kNone}, {37, "iq4_nl_4_8", 0, 0, DataType::kNone},
-    {38, "iq4_nl_8_8", 0, 0, DataType::kNone}, {39, "mxfp4", 32, 17, DataType::kNone},
-    {40, "nvfp4", 64, 36, DataType::kNone},    {41, "q1_0", 128, 18, DataType::kNone},
+// names, for the message. The nameless ones are block formats that are run: their descriptors say
+// the rest.
+constexpr GgmlTypes kNumbers = {{
+    {0, "f32", 1, 4, DataType::kF32},
+    {1, "f16", 1, 2, DataType::kF16},
+    {2, {}, 0, 0, DataType::kNone},
+    {3, {}, 0, 0, DataType::kNone},
+    {4, "q4_2", 0, 0, DataType::kNone},
+    {5, "q4_3", 0, 0, DataType::kNone},
+    {6, "q5_0", 32, 22, DataType::kNone},
+    {7, "q5_1", 32, 24, DataType::kNone},
+    {8, {}, 0, 0, DataType::kNone},
+    {9, "q8_1", 32, 36, DataType::kNone},
+    {10, "q2_k", 256, 84, DataType::kNone},
+    {11, "q3_k", 256, 110, DataType::kNone},
+    {12, {}, 0, 0, DataType::kNone},
+    {13, "q5_k", 256, 176, DataType::kNone},
+    {14, {}, 0, 0, DataType::kNone},
+    {15, "q8_k", 256, 292, DataType::kNone},
+    {16, "iq2_xxs", 256, 66, DataType::kNone},
+    {17, "iq2_xs", 256, 74, DataType::kNone},
+    {18, "iq3_xxs", 256, 98, DataType::kNone},
+    {19, "iq1_s", 256, 50, DataType::kNone},
+    {20, "iq4_nl", 32, 18, DataType::kNone},
+    {21, "iq3_s", 256, 110, DataType::kNone},
+    {22, "iq2_s", 256, 82, DataType::kNone},
+    {23, "iq4_xs", 256, 136, DataType::kNone},
+    {24, "i8", 1, 1, DataType::kI8},
+    {25, "i16", 1, 2, DataType::kNone},
+    {26, "i32", 1, 4, DataType::kI32},
+    {27, "i64", 1, 8, DataType::kI64},
+    {28, "f64", 1, 8, DataType::kF64},
+    {29, "iq1_m", 256, 56, DataType::kNone},
+    {30, "bf16", 1, 2, DataType::kBF16},
+    {31, "q4_0_4_4", 0, 0, DataType::kNone},
+    {32, "q4_0_4_8", 0, 0, DataType::kNone},
+    {33, "q4_0_8_8", 0, 0, DataType::kNone},
+    {34, "tq1_0", 256, 54, DataType::kNone},
+    {35, "tq2_0", 256, 66, DataType::kNone},
+    {36, "iq4_nl_4_4", 0, 0, DataType::kNone},
+    {37, "iq4_nl_4_8", 0, 0, DataType::kNone},
+    {38, "iq4_nl_8_8", 0, 0, DataType::kNone},
+    {39, "mxfp4", 32, 17, DataType::kNone},
+    {40, "nvfp4", 64, 36, DataType::kNone},
+    {41, "q1_0", 128, 18, DataType::kNone},
     {42, "q2_0", 64, 18, DataType::kNone},
 }};
 
+constexpr GgmlTypes WithFormats(GgmlTypes types) {
+  for (const BlockFormat& format : kFormats) {
+    types[format.gguf_type] = {format.gguf_type, format.name, format.elements, format.bytes,
+                               format.type};
+  }
+  return types;
+}
+constexpr GgmlTypes kGgmlTypes = WithFormats(kNumbers);
+
+// A number that was only known by name and size before keeps them as a format that is run.
+constexpr bool FormatsAreAsNumbered() {
+  for (const BlockFormat& format : kFormats) {
+    const GgmlTypeInfo& known = kNumbers[format.gguf_type];
+    if (!known.name.empty() && (known.name != format.name || known.block_bytes != format.bytes))
+      return false;
+  }
+  return true;
+}
+static_assert(FormatsAreAsNumbered());
+
 constexpr bool IdsAreIndices() {
   for (std::size_t i = 0; i < kGgmlTypes.size(); ++i) {
-    if (kGgmlTypes[i].id != i) return false;
+    if (kGgmlTypes[i].id != i || kGgmlTypes[i].name.empty()) return false;
   }
   return true;
 }

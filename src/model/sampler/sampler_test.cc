@@ -273,6 +273,15 @@ TEST(SamplerTest, PenaltyWindowMayBeNothingOrEverything) {
   EXPECT_EQ(Pick(all, logits), 0);
 }
 
+TEST(SamplerTest, AfterAResetTheWindowHoldsTheLastTokensAgain) {
+  const std::vector<float> logits = {3, 4, 5, 1};
+  Sampler sampler = Make({.temperature = 0, .repeat_penalty = 10, .repeat_window = 2});
+  for (const TokenId token : {0, 1, 2}) sampler.Accept(token);  // the ring has wrapped
+  sampler.Reset();
+  for (const TokenId token : {0, 1, 2}) sampler.Accept(token);
+  EXPECT_EQ(Pick(sampler, logits), 0);  // 1 and 2 are the last two
+}
+
 TEST(SamplerTest, NanInfinityAndNothingAreErrorsThatSayWhere) {
   for (const double temperature : {0.0, 1.0}) {
     SamplerOptions options;
@@ -337,7 +346,7 @@ TEST(PortableExpTest, AgreesWithTheLibraryToElevenDigits) {
   EXPECT_EQ(PortableExp(0.0), 1.0);
 }
 
-TEST(SamplerCostTest, AVocabularyOf128000TakesAFewMilliseconds) {
+TEST(SamplerCostTest, ALargeVocabularyCostsLessThanSortingIt) {
   const std::vector<float> logits = RandomLogits(128'256, 9);
   SamplerOptions top_p;
   top_p.top_k = 0;
@@ -348,22 +357,26 @@ TEST(SamplerCostTest, AVocabularyOf128000TakesAFewMilliseconds) {
                                                           {"no top-k", top_p},
                                                           {"temperature alone", Plain()},
                                                           {"penalty", penalty}};
+  const auto milliseconds = [](auto&& run) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+        .count();
+  };
+  std::vector<std::pair<float, TokenId>> tokens(logits.size());
   for (const auto& [name, options] : cases) {
     Sampler sampler = Make(options);
     for (TokenId id = 0; id < 64; ++id) sampler.Accept(id * 1000);
-    double best = 1e9;
-    for (int i = 0; i < 20; ++i) {
-      const auto start = std::chrono::steady_clock::now();
-      Pick(sampler, logits);
-      const std::chrono::duration<double, std::milli> took =
-          std::chrono::steady_clock::now() - start;
-      best = std::min(best, took.count());
+    // The least of rounds that take turns: only the ratio is asserted.
+    double best = HUGE_VAL, sorted = HUGE_VAL;
+    for (int i = 0; i < 10; ++i) {
+      best = std::min(best, milliseconds([&] { Pick(sampler, logits); }));
+      for (std::size_t t = 0; t < tokens.size(); ++t)
+        tokens[t] = {logits[t], static_cast<TokenId>(t)};
+      sorted = std::min(sorted, milliseconds([&] { std::sort(tokens.begin(), tokens.end()); }));
     }
-    RecordProperty(name, std::to_string(best));
-    std::printf("%-18s %.3f ms\n", name, best);
-    // An order of magnitude above what it takes, for sanitizers and busy machines; sorting all
-    // tokens would exceed it.
-    EXPECT_LT(best, 8.0) << name;
+    std::printf("%-18s %.3f ms, a sort %.3f ms\n", name, best, sorted);
+    EXPECT_LT(best, sorted) << name;
   }
 }
 

@@ -7,8 +7,11 @@
 #include <numbers>
 #include <set>
 
+#include "core/formats/formats.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "model/arch/architecture.h"
+#include "model/arch/hyperparameters.h"
 #include "model/synth/vocabulary.h"
 #include "model/synth/weights.h"
 #include "tilewright/gguf.h"
@@ -18,33 +21,16 @@ namespace {
 
 constexpr std::size_t kPieceBytes = 1 << 20;
 
-// How the values of a tensor are made.
-enum class Role : std::uint8_t { kMatrix, kNorm, kRopeFactors };
-
 struct Plan {
   GgufWriter writer;
-  std::vector<Role> roles;  // of writer.tensors()
+  std::vector<WeightRole> roles;  // of writer.tensors()
   SynthReport report;
 };
 
 // The number that llama.cpp keeps for "mostly this type".
 std::uint32_t FileTypeNumber(DataType type) {
-  switch (type) {
-    case DataType::kF32:
-      return 0;
-    case DataType::kF16:
-      return 1;
-    case DataType::kQ4_0:
-      return 2;
-    case DataType::kQ4_1:
-      return 3;
-    case DataType::kQ8_0:
-      return 7;
-    case DataType::kQ6_K:
-      return 18;
-    default:
-      return 32;  // bf16
-  }
+  if (const BlockFormat* format = FindFormat(type)) return format->gguf_file_type;
+  return type == DataType::kF32 ? 0 : type == DataType::kF16 ? 1 : 32;  // 32: bf16
 }
 
 Status CheckShape(const SynthShape& shape) {
@@ -93,31 +79,33 @@ std::vector<float> RopeFactors(const SynthShape& shape) {
   return factors;
 }
 
-void DescribeModel(const SynthOptions& options, GgufWriter& writer) {
+ModelConfig ConfigOf(const SynthShape& shape, const Architecture& architecture) {
+  ModelConfig config;
+  config.architecture = architecture.name;
+  config.layers = shape.layers;
+  config.hidden = shape.hidden;
+  config.ffn = shape.ffn;
+  config.heads = shape.heads;
+  config.kv_heads = shape.kv_heads;
+  config.head_dim = shape.head_dim;
+  config.vocab = shape.vocab;
+  config.context = shape.context;
+  config.epsilon = shape.norm_epsilon;
+  config.rope.dims = shape.head_dim;
+  config.rope.base = shape.rope_base;
+  config.tied = shape.tied;
+  return config;
+}
+
+void DescribeModel(const SynthOptions& options, const ModelConfig& config, GgufWriter& writer) {
   const SynthShape& shape = options.shape;
-  const auto u32 = [&writer](std::string_view key, int value) {
-    writer.SetU32(key, static_cast<std::uint32_t>(value));
-  };
-  writer.SetString("general.architecture", "llama");
+  writer.SetString("general.architecture", config.architecture);
   writer.SetString("general.type", "model");
   writer.SetString("general.name",
                    Format("{} shape, random weights, seed {}", shape.name, options.seed));
   writer.SetU32("general.file_type", FileTypeNumber(options.quant));
   writer.SetU32("general.quantization_version", 2);
-  u32("llama.block_count", shape.layers);
-  u32("llama.context_length", shape.context);
-  u32("llama.embedding_length", shape.hidden);
-  u32("llama.feed_forward_length", shape.ffn);
-  u32("llama.attention.head_count", shape.heads);
-  u32("llama.attention.head_count_kv", shape.kv_heads);
-  if (shape.heads * shape.head_dim != shape.hidden) {
-    u32("llama.attention.key_length", shape.head_dim);
-    u32("llama.attention.value_length", shape.head_dim);
-  }
-  writer.SetF32("llama.attention.layer_norm_rms_epsilon", shape.norm_epsilon);
-  u32("llama.rope.dimension_count", shape.head_dim);
-  writer.SetF32("llama.rope.freq_base", shape.rope_base);
-  u32("llama.vocab_size", shape.vocab);
+  WriteTransformer(config, writer);
 
   const synth::Vocabulary vocabulary = synth::MakeVocabulary(shape.tokens, shape.vocab);
   writer.SetString("tokenizer.ggml.model", "gpt2");
@@ -136,25 +124,26 @@ class TensorList {
  public:
   TensorList(const SynthOptions& options, Plan& plan) : options_(options), plan_(plan) {}
 
-  void Matrix(std::string name, int cols, int rows, bool is_output = false) {
+  // `is_output`: it makes the logits, alone or as the embedding of a tied model too.
+  void Matrix(std::string name, WeightRole role, std::int64_t cols, std::int64_t rows,
+              bool is_output) {
     const DataType quant = options_.quant;
     DataType type = quant;
-    const bool narrow = quant == DataType::kQ4_0 || quant == DataType::kQ4_1;
-    if (is_output && narrow) type = DataType::kQ6_K;
-    if (type == DataType::kQ6_K && cols % GetTypeInfo(type).block_elements != 0)
+    const BlockFormat* format = FindFormat(quant);
+    if (is_output && format != nullptr && format->code_bits < BlockQ6_K::kFormat.code_bits)
+      type = DataType::kQ6_K;
+    const int block = GetTypeInfo(type).block_elements;
+    if (block > BlockQ8_0::kFormat.elements && cols % block != 0) {
+      fallback_cols_.insert(cols);
+      fallback_types_.insert(DataTypeName(type));
       type = DataType::kQ8_0;
-    if (type != quant) {
-      ++others_[type];
-      if (type == DataType::kQ8_0) fallback_cols_.insert(cols);
     }
+    if (type != quant) ++others_[type];
     ++types_[type];
-    Add(std::move(name), type, cols, rows, Role::kMatrix);
+    Add(std::move(name), type, cols, rows, role);
   }
-  void Norm(std::string name, int size) {
-    Add(std::move(name), DataType::kF32, size, 1, Role::kNorm);
-  }
-  void RopeFactors(int size) {
-    Add("rope_freqs.weight", DataType::kF32, size, 1, Role::kRopeFactors);
+  void Vector(std::string name, WeightRole role, std::int64_t size) {
+    Add(std::move(name), DataType::kF32, size, 1, role);
   }
 
   // The first error, else the report is complete.
@@ -172,8 +161,9 @@ class TensorList {
           Format("{}{} of {} matrices {} {}", plan_.report.note.empty() ? "" : "; ", count,
                  total_matrices(), count == 1 ? "is" : "are", DataTypeName(type));
       if (type == DataType::kQ8_0) {
-        plan_.report.note += Format(" (rows of {} are no multiple of 256, as q6_k needs)",
-                                    fmt::join(fallback_cols_, " and "));
+        plan_.report.note +=
+            Format(" (rows of {} are no multiple of 256, the block of {})",
+                   fmt::join(fallback_cols_, " and "), fmt::join(fallback_types_, " and "));
       } else {
         plan_.report.note += " (the output projection, kept finer as is usual)";
       }
@@ -188,7 +178,7 @@ class TensorList {
     for (const auto& [type, count] : types_) total += count;
     return total;
   }
-  void Add(std::string name, DataType type, int cols, int rows, Role role) {
+  void Add(std::string name, DataType type, std::int64_t cols, std::int64_t rows, WeightRole role) {
     if (!status_) return;
     GgufTensorSpec spec{.name = std::move(name),
                         .dtype = type,
@@ -196,10 +186,8 @@ class TensorList {
                         .dims = rows == 1 ? 1 : 2};
     status_ = plan_.writer.AddTensor(std::move(spec));
     plan_.roles.push_back(role);
-    if (role != Role::kRopeFactors) {
-      plan_.report.parameters +=
-          static_cast<std::uint64_t>(cols) * static_cast<std::uint64_t>(rows);
-    }
+    if (role != WeightRole::kRopeFactors)
+      plan_.report.parameters += static_cast<std::uint64_t>(cols * rows);
   }
 
   const SynthOptions& options_;
@@ -207,39 +195,55 @@ class TensorList {
   Status status_;
   std::map<DataType, int> types_;
   std::map<DataType, int> others_;  // types that were not asked for
-  std::set<int> fallback_cols_;
+  std::set<std::int64_t> fallback_cols_;
+  std::set<std::string_view> fallback_types_;  // that those rows cannot be
 };
+
+Result<const Architecture*> ArchitectureFor(const SynthShape& shape) {
+  if (shape.architecture.empty()) return Architectures().front();
+  if (const Architecture* found = FindArchitecture(shape.architecture)) return found;
+  return Fail(ErrorCode::kUnsupported,
+              Format("architecture '{}' is not supported", shape.architecture));
+}
+
+// Whether a model of the shape has the tensor.
+bool Wanted(const TensorRule& rule, const SynthShape& shape) {
+  if (rule.presence == Presence::kTied) return !shape.tied;
+  if (rule.role == WeightRole::kRopeFactors) return shape.rope_factor > 0;
+  return rule.presence == Presence::kRequired;
+}
+
+void AddTensor(const TensorRule& rule, std::int32_t block, const ModelConfig& config,
+               TensorList& list) {
+  const std::int64_t k = ExtentOf(rule.k, config), n = ExtentOf(rule.n, config);
+  if (rule.IsVector()) return list.Vector(rule.NameIn(block), rule.role, k);
+  const bool is_output =
+      rule.role == WeightRole::kOutput || (rule.role == WeightRole::kEmbedding && config.tied);
+  list.Matrix(rule.NameIn(block), rule.role, k, n, is_output);
+}
 
 Result<Plan> MakePlan(const SynthOptions& options) {
   const SynthShape& shape = options.shape;
   if (!synth::WeightMaker::Supports(options.quant)) {
-    return Fail(
-        ErrorCode::kUnsupported,
-        Format("type {} cannot be synthesised; f32, f16, bf16, q4_0, q4_1, q8_0 and q6_k can",
-               DataTypeName(options.quant)));
+    return Fail(ErrorCode::kUnsupported, Format("type {} cannot be synthesised; {} can",
+                                                DataTypeName(options.quant), SynthTypes()));
   }
   if (auto status = CheckShape(shape); !status) return Fail(status.error());
 
+  Result<const Architecture*> architecture = ArchitectureFor(shape);
+  if (!architecture) return Fail(architecture.error());
+
   Plan plan;
-  DescribeModel(options, plan.writer);
-  const int q_cols = shape.heads * shape.head_dim;
-  const int kv_cols = shape.kv_heads * shape.head_dim;
+  const ModelConfig config = ConfigOf(shape, **architecture);
+  DescribeModel(options, config, plan.writer);
   TensorList list(options, plan);
-  list.Matrix("token_embd.weight", shape.hidden, shape.vocab, shape.tied);
-  if (!shape.tied) list.Matrix("output.weight", shape.hidden, shape.vocab, true);
-  list.Norm("output_norm.weight", shape.hidden);
-  if (shape.rope_factor > 0) list.RopeFactors(shape.head_dim / 2);
-  for (int layer = 0; layer < shape.layers; ++layer) {
-    const auto name = [layer](const char* part) { return Format("blk.{}.{}.weight", layer, part); };
-    list.Norm(name("attn_norm"), shape.hidden);
-    list.Matrix(name("attn_q"), shape.hidden, q_cols);
-    list.Matrix(name("attn_k"), shape.hidden, kv_cols);
-    list.Matrix(name("attn_v"), shape.hidden, kv_cols);
-    list.Matrix(name("attn_output"), q_cols, shape.hidden);
-    list.Norm(name("ffn_norm"), shape.hidden);
-    list.Matrix(name("ffn_gate"), shape.hidden, shape.ffn);
-    list.Matrix(name("ffn_up"), shape.hidden, shape.ffn);
-    list.Matrix(name("ffn_down"), shape.ffn, shape.hidden);
+  for (const TensorRule& rule : (*architecture)->tensors) {
+    if (!rule.OfBlock() && Wanted(rule, shape)) AddTensor(rule, -1, config, list);
+  }
+  for (std::int32_t block = 0; block < config.layers; ++block) {
+    for (const TensorRule& rule : (*architecture)->tensors) {
+      if (rule.OfBlock() && Wanted(rule, shape)) AddTensor(rule, block, config, list);
+    }
   }
   if (auto status = list.Finish(); !status) return Fail(status.error());
   return plan;
@@ -253,12 +257,16 @@ class WeightSource {
 
   Status Emit(std::size_t index, const GgufWriter::Sink& sink) {
     const GgufTensorSpec& spec = plan_.writer.tensors()[index];
-    if (plan_.roles[index] == Role::kRopeFactors) {
+    const WeightRole role = plan_.roles[index];
+    if (role == WeightRole::kRopeFactors) {
       const std::vector<float> factors = RopeFactors(options_.shape);
       return sink(std::as_bytes(std::span(factors)));
     }
-    const bool norm = plan_.roles[index] == Role::kNorm;
-    const float deviation = norm ? 0.05f : 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
+    const bool vector = spec.dims == 1;
+    const bool bias =
+        role == WeightRole::kQBias || role == WeightRole::kKBias || role == WeightRole::kVBias;
+    const float mean = vector && !bias ? 1.0f : 0.0f;  // a norm is about 1
+    const float deviation = vector ? 0.05f : 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
     std::uint64_t mixed = options_.seed;
     mixed = SplitMix64(mixed) + index;
     Random random(SplitMix64(mixed));
@@ -268,7 +276,7 @@ class WeightSource {
     while (left > 0) {
       const std::size_t size = std::min(left, piece_.size() / block * block);
       const std::span<std::byte> piece(piece_.data(), size);
-      maker.Fill(random, norm ? 1.0f : 0.0f, deviation, piece);
+      maker.Fill(random, mean, deviation, piece);
       if (auto status = sink(piece); !status) return status;
       left -= size;
       done_ += size;
@@ -296,6 +304,17 @@ class WeightSource {
 };
 
 }  // namespace
+
+std::string SynthTypes() {
+  std::string names;
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    if (!synth::WeightMaker::Supports(type)) continue;
+    if (!names.empty()) names += ", ";
+    names += DataTypeName(type);
+  }
+  return names;
+}
 
 Result<SynthReport> PlanSynthetic(const SynthOptions& options) {
   auto plan = MakePlan(options);

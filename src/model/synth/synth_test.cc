@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <set>
+#include <vector>
 
 #include "core/block_format.h"
 #include "model/gguf/allocation_probe.h"
@@ -18,8 +19,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr DataType kTypes[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
-                               DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+std::vector<DataType> Types() {
+  std::vector<DataType> types = {DataType::kF32, DataType::kF16, DataType::kBF16};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  return types;
+}
 
 SynthOptions Tiny(DataType quant, std::uint64_t seed = 1) {
   return {.shape = FindSynthPreset("tiny-test").value(), .quant = quant, .seed = seed};
@@ -67,7 +71,7 @@ TEST(Synth, UnknownNamesListWhatThereIs) {
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, ErrorCode::kUnsupported);
   EXPECT_THAT(report.error().message, HasSubstr("type u4"));
-  EXPECT_THAT(report.error().message, HasSubstr("q4_0, q4_1, q8_0 and q6_k"));
+  EXPECT_THAT(report.error().message, HasSubstr("f32, f16, bf16, q4_0, q4_1, q8_0, q6_k"));
 }
 
 TEST(Synth, ImpossibleShapesNameTheField) {
@@ -91,7 +95,7 @@ TEST(Synth, ImpossibleShapesNameTheField) {
 
 TEST(Synth, EveryTypeGivesAValidFileOfTheRightSpread) {
   const test::TemporaryFolder folder;
-  for (const DataType quant : kTypes) {
+  for (const DataType quant : Types()) {
     SCOPED_TRACE(DataTypeName(quant));
     SynthOptions options = Tiny(quant);
     options.shape.hidden = 256;  // so that q6_k fits
@@ -113,8 +117,9 @@ TEST(Synth, EveryTypeGivesAValidFileOfTheRightSpread) {
         EXPECT_NEAR(moments.mean, 1, 0.02);
         continue;
       }
+      const BlockFormat* format = FindFormat(quant);
       const bool is_output =
-          tensor.name == "output.weight" && (quant == DataType::kQ4_0 || quant == DataType::kQ4_1);
+          tensor.name == "output.weight" && format != nullptr && format->code_bits < 6;
       EXPECT_EQ(tensor.dtype, is_output ? DataType::kQ6_K : quant);
       const double wanted = 1 / std::sqrt(static_cast<double>(tensor.shape[0]));
       EXPECT_NEAR(moments.deviation / wanted, 1, 0.08);
@@ -125,7 +130,7 @@ TEST(Synth, EveryTypeGivesAValidFileOfTheRightSpread) {
 
 TEST(Synth, TheSameSeedGivesTheSameBytesAndAnotherOneDoesNot) {
   const test::TemporaryFolder folder;
-  for (const DataType quant : kTypes) {
+  for (const DataType quant : Types()) {
     ASSERT_TRUE(WriteSynthetic(Tiny(quant, 7), folder.File("a")));
     ASSERT_TRUE(WriteSynthetic(Tiny(quant, 7), folder.File("b")));
     ASSERT_TRUE(WriteSynthetic(Tiny(quant, 8), folder.File("c")));

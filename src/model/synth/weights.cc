@@ -1,8 +1,7 @@
 #include "model/synth/weights.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "core/block_format.h"
 #include "core/numeric.h"
@@ -12,11 +11,8 @@ namespace {
 
 constexpr int kTable = 1 << 16;
 
-// Width of a code in standard deviations.
-constexpr float kStepQ4 = 0.36f;
-constexpr float kStepQ8 = 4.0f / 127;
-constexpr float kStepQ6 = 3.0f / 32;
-constexpr float kCentreQ6Scale = 100;  // the 8-bit scales of q6_k are around +-100
+// Normal values that the blocks of a pool are made of.
+constexpr int kPoolValues = 1 << 17;
 
 // About N(0, 1) and within +-6: the sum of twelve uniform values has variance 1.
 float NormalOf(Random& random) {
@@ -26,12 +22,10 @@ float NormalOf(Random& random) {
   return static_cast<float>(static_cast<double>(sum - kHalf) * 0x1p-24);
 }
 
-int Code(Random& random, float step, float centre, int most) {
-  return std::clamp(static_cast<int>(std::lround(NormalOf(random) / step + centre)), 0, most);
-}
+}  // namespace
 
 // 16 random bits at a time.
-class Bits {
+class WeightMaker::Bits {
  public:
   explicit Bits(Random& random) : random_(random) {}
   std::uint32_t Next() {
@@ -53,77 +47,35 @@ class Bits {
   int left_ = 0;
 };
 
-template <class Block, class Make>
-void FillBlocks(std::span<std::byte> out, Make make) {
-  for (std::size_t at = 0; at + sizeof(Block) <= out.size(); at += sizeof(Block)) {
-    Block block;
-    make(block);
-    std::memcpy(out.data() + at, &block, sizeof(Block));
-  }
-}
+namespace {
 
-void MakeQ6(Bits& bits, const std::vector<std::uint8_t>& codes, float deviation, BlockQ6_K& block) {
-  block.d = F32ToF16(deviation * kStepQ6 / kCentreQ6Scale);
-  for (std::int8_t& scale : block.scales) {
-    const float magnitude = kCentreQ6Scale * bits.Jitter();
-    scale = static_cast<std::int8_t>(bits.Next() % 2 == 0 ? magnitude : -magnitude);
-  }
-  for (int half = 0; half < 2; ++half) {
-    for (int l = 0; l < 32; ++l) {
-      std::uint32_t q[4];
-      for (std::uint32_t& code : q) code = codes[bits.Next()];
-      block.ql[64 * half + l] = static_cast<std::uint8_t>((q[0] & 15) | ((q[2] & 15) << 4));
-      block.ql[64 * half + 32 + l] = static_cast<std::uint8_t>((q[1] & 15) | ((q[3] & 15) << 4));
-      block.qh[32 * half + l] = static_cast<std::uint8_t>((q[0] >> 4) | ((q[1] >> 4) << 2) |
-                                                          ((q[2] >> 4) << 4) | ((q[3] >> 4) << 6));
-    }
+template <class T, class Make>
+void FillValues(std::span<std::byte> out, Make make) {
+  for (std::size_t at = 0; at + sizeof(T) <= out.size(); at += sizeof(T)) {
+    const T value = make();
+    std::memcpy(out.data() + at, &value, sizeof value);
   }
 }
 
 }  // namespace
 
 bool WeightMaker::Supports(DataType type) {
-  switch (type) {
-    case DataType::kF32:
-    case DataType::kF16:
-    case DataType::kBF16:
-    case DataType::kQ4_0:
-    case DataType::kQ4_1:
-    case DataType::kQ8_0:
-    case DataType::kQ6_K:
-      return true;
-    default:
-      return false;
-  }
+  return type == DataType::kF32 || type == DataType::kF16 || type == DataType::kBF16 ||
+         FindFormat(type) != nullptr;
 }
 
-WeightMaker::WeightMaker(DataType type, std::uint64_t seed) : type_(type) {
+WeightMaker::WeightMaker(DataType type, std::uint64_t seed)
+    : type_(type), format_(FindFormat(type)) {
   Random random(seed);
-  if (!GetTypeInfo(type).block_quantised) {
-    normal_.resize(kTable);
-    for (float& value : normal_) value = NormalOf(random);
+  std::vector<float> normal(format_ == nullptr ? kTable : kPoolValues);
+  for (float& value : normal) value = NormalOf(random);
+  if (format_ == nullptr) {
+    normal_ = std::move(normal);
     return;
   }
-  codes_.resize(kTable);
-  for (std::uint8_t& code : codes_) {
-    switch (type) {
-      case DataType::kQ4_0: {
-        const int low = Code(random, kStepQ4, 8, 15);
-        code = static_cast<std::uint8_t>(low | Code(random, kStepQ4, 8, 15) << 4);
-        break;
-      }
-      case DataType::kQ4_1: {
-        const int low = Code(random, kStepQ4, 7.5f, 15);
-        code = static_cast<std::uint8_t>(low | Code(random, kStepQ4, 7.5f, 15) << 4);
-        break;
-      }
-      case DataType::kQ8_0:
-        code = static_cast<std::uint8_t>(Code(random, kStepQ8, 127, 254) - 127);
-        break;
-      default:
-        code = static_cast<std::uint8_t>(Code(random, kStepQ6, 32, 63));
-    }
-  }
+  pool_.resize(BytesOf(type, kPoolValues));
+  // Whole blocks of finite values of a type that can be encoded: cannot fail.
+  static_cast<void>(EncodeRow(type, normal.data(), kPoolValues, pool_.data()));
 }
 
 void WeightMaker::Fill(Random& random, float mean, float deviation,
@@ -131,39 +83,33 @@ void WeightMaker::Fill(Random& random, float mean, float deviation,
   Bits bits(random);
   switch (type_) {
     case DataType::kF32:
-      FillBlocks<float>(out,
-                        [&](float& value) { value = mean + deviation * normal_[bits.Next()]; });
+      FillValues<float>(out, [&] { return mean + deviation * normal_[bits.Next()]; });
       return;
     case DataType::kF16:
-      FillBlocks<std::uint16_t>(
-          out, [&](std::uint16_t& value) { value = F32ToF16(deviation * normal_[bits.Next()]); });
+      FillValues<std::uint16_t>(out, [&] { return F32ToF16(deviation * normal_[bits.Next()]); });
       return;
     case DataType::kBF16:
-      FillBlocks<std::uint16_t>(
-          out, [&](std::uint16_t& value) { value = F32ToBF16(deviation * normal_[bits.Next()]); });
-      return;
-    case DataType::kQ4_0:
-      FillBlocks<BlockQ4_0>(out, [&](BlockQ4_0& block) {
-        block.d = F32ToF16(deviation * kStepQ4 * bits.Jitter());
-        for (std::uint8_t& code : block.qs) code = codes_[bits.Next()];
-      });
-      return;
-    case DataType::kQ4_1:
-      FillBlocks<BlockQ4_1>(out, [&](BlockQ4_1& block) {
-        const float d = deviation * kStepQ4 * bits.Jitter();
-        block.d = F32ToF16(d);
-        block.m = F32ToF16(-7.5f * d * (0.75f + 0.25f * bits.Jitter()));
-        for (std::uint8_t& code : block.qs) code = codes_[bits.Next()];
-      });
-      return;
-    case DataType::kQ8_0:
-      FillBlocks<BlockQ8_0>(out, [&](BlockQ8_0& block) {
-        block.d = F32ToF16(deviation * kStepQ8 * bits.Jitter());
-        for (std::int8_t& code : block.qs) code = static_cast<std::int8_t>(codes_[bits.Next()]);
-      });
+      FillValues<std::uint16_t>(out, [&] { return F32ToBF16(deviation * normal_[bits.Next()]); });
       return;
     default:
-      FillBlocks<BlockQ6_K>(out, [&](BlockQ6_K& block) { MakeQ6(bits, codes_, deviation, block); });
+      FillBlocks(bits, deviation, out);
+  }
+}
+
+void WeightMaker::FillBlocks(Bits& bits, float deviation, std::span<std::byte> out) const {
+  const auto bytes = static_cast<std::size_t>(format_->bytes);
+  const auto blocks = static_cast<std::size_t>(kPoolValues / format_->elements);
+  for (std::size_t at = 0; at + bytes <= out.size(); at += bytes) {
+    std::byte* block = out.data() + at;
+    std::memcpy(block, pool_.data() + bits.Next() % blocks * bytes, bytes);
+    const float factor = deviation * bits.Jitter();
+    for (const int offset : {format_->scale_at, format_->min_at}) {
+      if (offset < 0) continue;
+      std::uint16_t half;
+      std::memcpy(&half, block + offset, sizeof half);
+      half = F32ToF16(F16ToF32(half) * factor);
+      std::memcpy(block + offset, &half, sizeof half);
+    }
   }
 }
 

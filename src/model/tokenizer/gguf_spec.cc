@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/tokenizer/text_model.h"
 #include "tilewright/gguf.h"
 #include "tilewright/tokenizer.h"
 
@@ -36,11 +37,11 @@ Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
   };
   Status status;
   read(Needed(file.String("tokenizer.ggml.model"), spec.model), status);
-  if (status && spec.model != "gpt2")
-    return spec;  // the other keys differ from model to model; Create names this one
-  read(Needed(file.String("tokenizer.ggml.pre"), spec.pre), status);
+  if (!status) return Fail(std::move(status.error()));
+  Result<const TextModelFamily*> family = FindTextModel(spec.model);
+  if (!family) return Fail(std::move(family.error()));
+  read((*family)->read(file, spec), status);
   read(Needed(file.Strings("tokenizer.ggml.tokens"), spec.tokens), status);
-  read(Needed(file.Strings("tokenizer.ggml.merges"), spec.merges), status);
   if (file.Has("tokenizer.ggml.token_type")) {
     read(Needed(file.I32s("tokenizer.ggml.token_type"), spec.token_types), status);
   }

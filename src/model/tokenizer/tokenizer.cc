@@ -6,12 +6,9 @@
 #include <array>
 #include <utility>
 
-#include "model/tokenizer/bpe.h"
-#include "model/tokenizer/byte_alphabet.h"
-#include "model/tokenizer/pre_split.h"
 #include "model/tokenizer/special_tokens.h"
+#include "model/tokenizer/text_model.h"
 #include "model/tokenizer/utf8.h"
-#include "model/tokenizer/vocabulary.h"
 
 namespace tilewright {
 namespace {
@@ -65,15 +62,13 @@ constexpr std::array<std::string_view, 14> kMiddleNames = {
 }  // namespace
 
 struct Tokenizer::Impl {
-  Impl(Vocabulary v, PreSplitter s) : vocabulary(std::move(v)), splitter(std::move(s)) {}
+  explicit Impl(std::unique_ptr<TextModel> model) : text_model(std::move(model)) {}
 
+  const Vocabulary& vocabulary() const { return text_model->vocabulary(); }
   Status CheckIds(const TokenizerSpec& spec) const;
   void MarkByName();
-  Status EncodeText(std::string_view raw, NormalizeBuffer& buffer, WordEncoder& words,
-                    std::vector<TokenId>& out) const;
 
-  Vocabulary vocabulary;
-  PreSplitter splitter;
+  std::unique_ptr<TextModel> text_model;
   SpecialTokenFinder all_special;
   SpecialTokenFinder user_defined;
   std::vector<TokenId> ends;  // ascending
@@ -94,10 +89,10 @@ Status Tokenizer::Impl::CheckIds(const TokenizerSpec& spec) const {
       {"eom_token_id", spec.eom}, {"unknown_token_id", spec.unk}, {"padding_token_id", spec.pad},
   };
   for (const auto& [key, id] : ids) {
-    if (id != kNoToken && !vocabulary.Contains(id)) {
+    if (id != kNoToken && !vocabulary().Contains(id)) {
       return Fail(ErrorCode::kCorrupt,
                   fmt::format("tokenizer.ggml.{} = {}: the vocabulary has {} tokens", key, id,
-                              vocabulary.size()));
+                              vocabulary().size()));
     }
   }
   const std::pair<const char*, bool> wanted[] = {{"bos", add_bos && spec.bos == kNoToken},
@@ -116,22 +111,22 @@ Status Tokenizer::Impl::CheckIds(const TokenizerSpec& spec) const {
 /// Finds the tokens that end a generation, and makes those that are known by name control tokens.
 void Tokenizer::Impl::MarkByName() {
   const auto control = [this](TokenId id) {
-    if (id != kNoToken) vocabulary.set_type(id, TokenType::kControl);
+    if (id != kNoToken) text_model->vocabulary().set_type(id, TokenType::kControl);
     return id;
   };
   for (const std::string_view name : kEndNames) {
-    const TokenId id = name.empty() ? kNoToken : control(vocabulary.Find(name));
+    const TokenId id = name.empty() ? kNoToken : control(vocabulary().Find(name));
     if (id != kNoToken) ends.push_back(id);
   }
   for (const auto& group : kFileNames) {
     for (const std::string_view name : group) {
-      const TokenId id = name.empty() ? kNoToken : control(vocabulary.Find(name));
+      const TokenId id = name.empty() ? kNoToken : control(vocabulary().Find(name));
       if (id == kNoToken) continue;
       ends.push_back(id);
       break;
     }
   }
-  for (const std::string_view name : kMiddleNames) control(vocabulary.Find(name));
+  for (const std::string_view name : kMiddleNames) control(vocabulary().Find(name));
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
@@ -142,19 +137,13 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::Create(const TokenizerSpec& spec) {
-  if (spec.model != "gpt2") {
-    return Fail(
-        ErrorCode::kUnsupported,
-        fmt::format("tokenizer.ggml.model = '{}': only 'gpt2' (byte-level BPE) is supported",
-                    spec.model));
-  }
-  Result<PreSplitter> splitter = PreSplitter::Create(spec.pre);
-  if (!splitter) return Fail(std::move(splitter.error()));
-  Result<Vocabulary> vocabulary = Vocabulary::Create(spec);
-  if (!vocabulary) return Fail(std::move(vocabulary.error()));
+  Result<const TextModelFamily*> family = FindTextModel(spec.model);
+  if (!family) return Fail(std::move(family.error()));
+  Result<std::unique_ptr<TextModel>> text_model = (*family)->create(spec);
+  if (!text_model) return Fail(std::move(text_model.error()));
 
-  auto impl = std::make_unique<Impl>(std::move(*vocabulary), std::move(*splitter));
-  impl->add_bos = spec.add_bos.value_or(impl->splitter.family().add_bos);
+  auto impl = std::make_unique<Impl>(std::move(*text_model));
+  impl->add_bos = spec.add_bos.value_or(impl->text_model->adds_bos());
   impl->add_eos = spec.add_eos.value_or(false);
   if (Status status = impl->CheckIds(spec); !status) return Fail(std::move(status.error()));
   impl->bos = spec.bos;
@@ -168,8 +157,8 @@ Result<Tokenizer> Tokenizer::Create(const TokenizerSpec& spec) {
     if (id != kNoToken) impl->ends.push_back(id);
   }
   impl->MarkByName();
-  impl->all_special.Build(impl->vocabulary, false);
-  impl->user_defined.Build(impl->vocabulary, true);
+  impl->all_special.Build(impl->vocabulary(), false);
+  impl->user_defined.Build(impl->vocabulary(), true);
   return Tokenizer(std::move(impl));
 }
 
@@ -177,29 +166,6 @@ Result<Tokenizer> Tokenizer::FromGguf(const GgufFile& file) {
   Result<TokenizerSpec> spec = TokenizerSpecFromGguf(file);
   if (!spec) return Fail(std::move(spec.error()));
   return Create(*spec);
-}
-
-Status Tokenizer::Impl::EncodeText(std::string_view raw, NormalizeBuffer& buffer,
-                                   WordEncoder& words, std::vector<TokenId>& out) const {
-  const NormalText text = Normalize(raw, buffer);
-  const bool whole_words_first = splitter.family().whole_words_first;
-  std::string symbols;
-  PreSplitter::Cursor cursor(splitter, text.match);
-  while (true) {
-    Result<bool> more = cursor.Next();
-    if (!more) return Fail(std::move(more.error()));
-    if (!*more) return {};
-    const std::string_view word = text.bytes.substr(cursor.begin(), cursor.end() - cursor.begin());
-    if (whole_words_first && word.size() <= vocabulary.longest_token()) {
-      symbols.clear();
-      AppendByteSymbols(word, symbols);
-      if (const TokenId id = vocabulary.Find(symbols); id != kNoToken) {
-        out.push_back(id);
-        continue;
-      }
-    }
-    words.Encode(word, out);
-  }
 }
 
 Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
@@ -211,12 +177,10 @@ Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, EncodeOpti
   std::vector<TokenId> out;
   out.reserve(text.size() / 4 + 2);
   if (options.add_special && impl.add_bos) out.push_back(impl.bos);
-  NormalizeBuffer buffer;
-  WordEncoder words(impl.vocabulary);
+  const std::unique_ptr<TextModel::Encoder> encoder = impl.text_model->MakeEncoder();
   std::size_t done = 0;
   const auto encode_until = [&](std::size_t end) -> Status {
-    return end > done ? impl.EncodeText(text.substr(done, end - done), buffer, words, out)
-                      : Status();
+    return end > done ? encoder->Encode(text.substr(done, end - done), out) : Status();
   };
   for (const auto& match :
        (options.parse_special ? impl.all_special : impl.user_defined).FindAll(text)) {
@@ -230,7 +194,7 @@ Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, EncodeOpti
 }
 
 Status Tokenizer::AppendPiece(TokenId id, bool special, std::string& out) const {
-  const Vocabulary& vocabulary = impl_->vocabulary;
+  const Vocabulary& vocabulary = impl_->vocabulary();
   if (!vocabulary.Contains(id)) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("token id {}: the vocabulary has {} tokens", id, vocabulary.size()));
@@ -238,7 +202,7 @@ Status Tokenizer::AppendPiece(TokenId id, bool special, std::string& out) const 
   const std::string_view text = vocabulary.text(id);
   switch (vocabulary.type(id)) {
     case TokenType::kNormal:
-      AppendBytesOfSymbols(text, out);
+      impl_->text_model->AppendBytes(text, out);
       break;
     case TokenType::kControl:
     case TokenType::kUnknown:
@@ -275,7 +239,7 @@ Result<std::string> Tokenizer::Decode(std::span<const TokenId> ids, bool special
   return out;
 }
 
-int Tokenizer::vocab_size() const { return impl_->vocabulary.size(); }
+int Tokenizer::vocab_size() const { return impl_->vocabulary().size(); }
 TokenId Tokenizer::bos() const { return impl_->bos; }
 TokenId Tokenizer::eos() const { return impl_->eos; }
 TokenId Tokenizer::eot() const { return impl_->eot; }
@@ -286,12 +250,12 @@ bool Tokenizer::add_eos() const { return impl_->add_eos; }
 std::string_view Tokenizer::pre() const { return impl_->pre; }
 std::string_view Tokenizer::chat_template() const { return impl_->chat_template; }
 TokenType Tokenizer::type(TokenId id) const {
-  return impl_->vocabulary.Contains(id) ? impl_->vocabulary.type(id) : TokenType::kUndefined;
+  return impl_->vocabulary().Contains(id) ? impl_->vocabulary().type(id) : TokenType::kUndefined;
 }
 std::string_view Tokenizer::text(TokenId id) const {
-  return impl_->vocabulary.Contains(id) ? impl_->vocabulary.text(id) : std::string_view();
+  return impl_->vocabulary().Contains(id) ? impl_->vocabulary().text(id) : std::string_view();
 }
-TokenId Tokenizer::Find(std::string_view text) const { return impl_->vocabulary.Find(text); }
+TokenId Tokenizer::Find(std::string_view text) const { return impl_->vocabulary().Find(text); }
 bool Tokenizer::IsEndOfGeneration(TokenId id) const {
   return std::binary_search(impl_->ends.begin(), impl_->ends.end(), id);
 }

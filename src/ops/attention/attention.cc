@@ -1,372 +1,215 @@
 #include "ops/attention/attention.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstring>
+#include <memory>
 
-#include "core/fingerprint.h"
-#include "core/numeric.h"
-#include "ops/attention/cpu/layout.h"
+#include "core/paged_cache.h"
+#include "core/tensor_access.h"
+#include "core/text.h"
+#include "engine/function_kernel.h"
+#include "engine/stage_templates.h"
+#include "ops/attention/checks.h"
+#include "ops/attention/cpu/tiled.h"
 
-namespace tilewright {
+namespace tilewright::attention {
 namespace {
 
-std::size_t AlignUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
-
-/// Rows of one sequence in a run of the batch that are handled together.
-struct RowBlock {
-  std::int32_t first_row, rows;
-  std::int32_t seen;  // positions that the longest row sees
-};
-
-/// Bytes of one worker's scratch.
-std::size_t ScratchBytes(const AttentionDesc& desc) {
-  const auto hd = static_cast<std::size_t>(PaddedHeadDim(desc.head_dim));
-  const auto vectors = static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads));
-  const std::size_t floats = 3 * vectors * hd + 2 * 64 * hd + vectors * kSplit;
-  return AlignUp(floats * sizeof(float)) + 4 * AlignUp(vectors * sizeof(float)) + 8 * 64;
+std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
+  if (!IsFloatType(desc.type_q)) {
+    return Rejection{Reason::kType, Format("q of type {}", DataTypeName(desc.type_q)),
+                     "f64, f32, f16 or bf16"};
+  }
+  if (desc.type_kv == DataType::kNone) return Rejection{Reason::kType, "a cache of none", "a type"};
+  return std::nullopt;
 }
 
-/// With fewer tasks than this for each worker, long sequences are divided by splits as well.
-constexpr int kTasksPerWorker = 4;
-
-bool DividesSplits(int blocks, int kv_heads, int workers) {
-  return workers > 1 && blocks * kv_heads < kTasksPerWorker * workers;
+double ReferenceUs(const Desc& desc) {
+  return 10e-3 * desc.rows * desc.heads * desc.head_dim * desc.context;
 }
 
-/// Bytes of the partial results when splits are divided: only so few blocks get there that this
-/// stays small.
-std::size_t PartialBytes(std::size_t vectors, std::size_t splits, int head_dim) {
-  return AlignUp(vectors * splits * static_cast<std::size_t>(PaddedHeadDim(head_dim) + 2) *
-                 sizeof(float));
+void CheckNode(const NodeView& node, NodeCheck& check) {
+  const TensorView &q = node.in(0), &keys = node.in(1);
+  check.ExpectFloat("inputs[0]", q.dtype);
+  check.ExpectType("out", node.out.dtype, q.dtype);
+  check.Expect("out.shape[0]", node.out.shape[0], q.shape[0] * q.shape[1], "head_dim * heads");
+  check.Expect("out.shape[1]", node.out.shape[1], q.shape[2], "m");
+  check.Expect("inputs[1].shape[0]", keys.shape[0], q.shape[0], "head_dim");
+  if (check.ok() && q.shape[1] % keys.shape[1] != 0) {
+    check.Fault(
+        Format("heads = {}, must be a multiple of kv_heads = {}", q.shape[1], keys.shape[1]));
+  }
+  check.ExpectSameShape("inputs[2]", node.in(2), keys);
+  check.ExpectType("inputs[2]", node.in(2).dtype, keys.dtype);
+  check.ExpectRows("inputs[3].shape[0]", node.in(3), q.shape[2]);
+  check.ExpectRows("inputs[4].shape[0]", node.in(4), q.shape[2]);
+  for (std::size_t i = 1; i <= 2; ++i) {
+    if (node.inputs[i].storage != LeafKind::kCache)
+      check.Fault(Format("inputs[{}] is not a cache", i));
+  }
+  if (!(node.params.attention_scale > 0))
+    check.Fault(Format("attention_scale = {}, must be positive", node.params.attention_scale));
+  if (node.inputs[5].present) check.ExpectType("inputs[5]", node.in(5).dtype, DataType::kI32);
 }
 
-AttentionScratch CarveScratch(const AttentionDesc& desc, std::byte* memory) {
-  const auto hd = static_cast<std::size_t>(PaddedHeadDim(desc.head_dim));
-  const auto vectors = static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads));
-  AttentionScratch s;
-  s.hd_padded = static_cast<int>(hd);
-  auto take = [&](std::size_t floats) {
-    auto* at = reinterpret_cast<float*>(memory);
-    memory += AlignUp(floats * sizeof(float));
-    return at;
-  };
-  s.q = take(vectors * hd);
-  s.rows32 = take(64 * hd);
-  s.columns = take(64 * hd);
-  s.scores = take(vectors * kSplit);
-  s.split_out = take(vectors * hd);
-  s.out = take(vectors * hd);
-  s.split_max = take(vectors);
-  s.split_sum = take(vectors);
-  s.max = take(vectors);
-  s.sum = take(vectors);
-  return s;
+constexpr NodeRule kRules[] = {{.op = TensorOp::kAttention,
+                                .name = "attention",
+                                .min_inputs = 5,
+                                .max_inputs = 6,
+                                .check = &CheckNode}};
+
+tl::unexpected<Error> Refuse(std::string message) {
+  return Fail(ErrorCode::kInvalidArgument, "attention: " + std::move(message));
 }
 
-/// One launch: everything the tasks share.
-class Run {
- public:
-  Run(const AttentionFunctions& functions, const AttentionDesc& desc, const AttentionArgs& args,
-      Executor& executor)
-      : functions_(functions),
-        desc_(desc),
-        args_(args),
-        executor_(executor),
-        group_(desc.heads / desc.kv_heads) {
-    auto* at = static_cast<std::byte*>(args.workspace);
-    blocks_ = reinterpret_cast<RowBlock*>(at);
-    at += AlignUp(static_cast<std::size_t>(desc.rows) * sizeof(RowBlock));
-    limits_ = reinterpret_cast<std::int32_t*>(at);
-    at += AlignUp(static_cast<std::size_t>(desc.rows) * sizeof(std::int32_t));
-    scratch_ = at;
-    at += ScratchBytes(desc) * static_cast<std::size_t>(executor.workers());
-    partials_ = reinterpret_cast<float*>(at);
-    MakeBlocks();
+/// The caches and their page table fit each other and q.
+Status CheckCaches(const Args& args) {
+  const TensorView &q = args.q, &keys = args.k_cache, &values = args.v_cache, &pages = args.pages;
+  if (keys.shape[0] != q.shape[0] || keys.shape[1] < 1 || q.shape[1] % keys.shape[1] != 0) {
+    return Refuse(
+        Format("q {} over k_cache {}: head_dim must agree, heads be a multiple of kv_heads",
+               ShapeText(q), ShapeText(keys)));
   }
-
-  void Execute() {
-    if (!DividesSplits(block_count_, desc_.kv_heads, executor_.workers()) || splits_ == 1) {
-      executor_.Run(block_count_ * desc_.kv_heads,
-                    [this](int task, int worker) { WholeTask(task, worker); });
-      return;
-    }
-    const int tasks = block_count_ * desc_.kv_heads;
-    executor_.Run(tasks * splits_, [this](int task, int worker) {
-      SplitTask(task / splits_, task % splits_, worker);
-    });
-    executor_.Run(tasks, [this](int task, int worker) { MergeTask(task, worker); });
+  if (values.shape != keys.shape || values.stride != keys.stride || values.dtype != keys.dtype) {
+    return Refuse(Format("v_cache {} {}: must be laid out as k_cache, {} {}",
+                         DataTypeName(values.dtype), ShapeText(values), DataTypeName(keys.dtype),
+                         ShapeText(keys)));
   }
-
- private:
-  void MakeBlocks() {
-    const auto* positions = args_.positions.as<std::int32_t>();
-    const auto* slots = args_.slots.as<std::int32_t>();
-    int longest = 1;
-    for (std::int32_t r = 0; r < desc_.rows; ++r) {
-      limits_[r] = positions[r] + 1;
-      longest = std::max(longest, limits_[r]);
-      if (block_count_ > 0) {
-        RowBlock& last = blocks_[block_count_ - 1];
-        if (last.rows < kBlockRows && slots[last.first_row] == slots[r]) {
-          ++last.rows;
-          last.seen = std::max(last.seen, limits_[r]);
-          continue;
-        }
-      }
-      blocks_[block_count_++] = {r, 1, limits_[r]};
-    }
-    splits_ = (longest + kSplit - 1) / kSplit;
-  }
-
-  AttentionScratch Scratch(int worker) const {
-    return CarveScratch(desc_, scratch_ + ScratchBytes(desc_) * static_cast<std::size_t>(worker));
-  }
-
-  AttentionBlock Block(const RowBlock& rows, int kv_head) const {
-    AttentionBlock block;
-    block.group = group_;
-    block.vectors = rows.rows * group_;
-    block.head_dim = desc_.head_dim;
-    block.kv_type = desc_.type_kv;
-    block.limit = limits_ + rows.first_row;
-    const TensorView& cache = args_.k_cache;
-    const std::int32_t slot = args_.slots.as<std::int32_t>()[rows.first_row];
-    const std::size_t offset =
-        BytesOf(desc_.type_kv,
-                slot * cache.stride[3] + static_cast<std::int64_t>(kv_head) * cache.stride[1]);
-    block.keys = args_.k_cache.as<unsigned char>() + offset;
-    block.values = args_.v_cache.as<unsigned char>() + offset;
-    block.kv_row_bytes = BytesOf(desc_.type_kv, cache.stride[2]);
-    return block;
-  }
-
-  const float* QueryRow(const RowBlock& rows, int kv_head, int vector) const {
-    const std::int64_t row = rows.first_row + vector / group_;
-    const std::int64_t head = kv_head * group_ + vector % group_;
-    return args_.q.as<float>() + row * args_.q.stride[2] + head * args_.q.stride[1];
-  }
-
-  /// The scale goes into q: one multiplication for each element instead of one for each score.
-  void LoadQueries(const RowBlock& rows, int kv_head, const AttentionScratch& s) const {
-    for (int v = 0; v < rows.rows * group_; ++v) {
-      const float* from = QueryRow(rows, kv_head, v);
-      float* to = s.q + v * s.hd_padded;
-      for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * args_.scale;
-      std::fill(to + desc_.head_dim, to + s.hd_padded, 0.0f);
+  const int block = GetTypeInfo(keys.dtype).block_elements;
+  for (int d = 1; d < 4; ++d) {
+    if (keys.shape[d] > 1 && keys.stride[d] % block != 0) {
+      return Refuse(
+          Format("k_cache.stride[{}] = {}, must be a multiple of {}", d, keys.stride[d], block));
     }
   }
-
-  void StartMerge(int vectors, const AttentionScratch& s) const {
-    std::fill(s.max, s.max + vectors, -__builtin_inff());
-    std::fill(s.sum, s.sum + vectors, 0.0f);
-    std::fill(s.out, s.out + vectors * s.hd_padded, 0.0f);
+  if (pages.data == nullptr) return {};
+  if (pages.dtype == DataType::kI32 && pages.shape[2] == 1 && pages.shape[3] == 1 &&
+      pages.stride[0] == 1 && pages.stride[1] >= 0) {
+    return {};
   }
-
-  void Finish(const RowBlock& rows, int kv_head, const AttentionScratch& s) const {
-    for (int v = 0; v < rows.rows * group_; ++v) {
-      const std::int64_t row = rows.first_row + v / group_;
-      const std::int64_t head = kv_head * group_ + v % group_;
-      float* to = args_.out.as<float>() + row * args_.out.stride[1] + head * desc_.head_dim;
-      const float* from = s.out + v * s.hd_padded;
-      const float scale = 1.0f / s.sum[v];
-      for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * scale;
-    }
-  }
-
-  static int SplitCount(int seen, int split) { return std::min(kSplit, seen - split * kSplit); }
-
-  void WholeTask(int task, int worker) const {
-    // Later blocks see more keys: start with them, so that no long task is left for the end.
-    const RowBlock& rows = blocks_[block_count_ - 1 - task / desc_.kv_heads];
-    const int kv_head = task % desc_.kv_heads;
-    const AttentionScratch s = Scratch(worker);
-    const AttentionBlock block = Block(rows, kv_head);
-    LoadQueries(rows, kv_head, s);
-    StartMerge(block.vectors, s);
-    for (int split = 0; split * kSplit < rows.seen; ++split) {
-      functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
-      functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out,
-                             s.max, s.sum, s.out);
-    }
-    Finish(rows, kv_head, s);
-  }
-
-  /// Partials of (task, split): max[vectors], sum[vectors], out[vectors][hd_padded].
-  float* Partial(int task, int split, int hd_padded) const {
-    const std::int64_t each = std::int64_t{kBlockRows} * group_ * (hd_padded + 2);
-    return partials_ + (static_cast<std::int64_t>(task) * splits_ + split) * each;
-  }
-
-  void SplitTask(int task, int split, int worker) const {
-    const RowBlock& rows = blocks_[task / desc_.kv_heads];
-    if (split * kSplit >= rows.seen) return;
-    const int kv_head = task % desc_.kv_heads;
-    AttentionScratch s = Scratch(worker);
-    const AttentionBlock block = Block(rows, kv_head);
-    LoadQueries(rows, kv_head, s);
-    float* partial = Partial(task, split, s.hd_padded);
-    s.split_max = partial;
-    s.split_sum = partial + block.vectors;
-    s.split_out = partial + 2 * block.vectors;
-    functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
-  }
-
-  void MergeTask(int task, int worker) const {
-    const RowBlock& rows = blocks_[task / desc_.kv_heads];
-    const AttentionScratch s = Scratch(worker);
-    const int vectors = rows.rows * group_;
-    StartMerge(vectors, s);
-    for (int split = 0; split * kSplit < rows.seen; ++split) {
-      const float* partial = Partial(task, split, s.hd_padded);
-      functions_.merge_split(vectors, s.hd_padded, partial, partial + vectors,
-                             partial + 2 * vectors, s.max, s.sum, s.out);
-    }
-    Finish(rows, task % desc_.kv_heads, s);
-  }
-
-  const AttentionFunctions& functions_;
-  const AttentionDesc& desc_;
-  const AttentionArgs& args_;
-  Executor& executor_;
-  const int group_;
-  RowBlock* blocks_ = nullptr;
-  std::int32_t* limits_ = nullptr;
-  std::byte* scratch_ = nullptr;
-  float* partials_ = nullptr;
-  int block_count_ = 0;
-  int splits_ = 1;
-};
-
-AttentionDesc DescOf(const AttentionArgs& args, int threads) {
-  AttentionDesc desc;
-  desc.type_q = args.q.dtype;
-  desc.type_kv = args.k_cache.dtype;
-  desc.rows = static_cast<std::int32_t>(args.q.shape[2]);
-  desc.heads = static_cast<std::int32_t>(args.q.shape[1]);
-  desc.kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]);
-  desc.head_dim = static_cast<std::int32_t>(args.q.shape[0]);
-  desc.threads = threads;
-  return desc;
+  return Refuse(Format("pages {} {}, must be i32 [pages of a sequence, slots]",
+                       DataTypeName(pages.dtype), ShapeText(pages)));
 }
 
-Status CheckRows(const AttentionArgs& args) {
-  const auto* positions = args.positions.as<std::int32_t>();
-  const auto* slots = args.slots.as<std::int32_t>();
+}  // namespace
+
+std::span<const NodeRule> Op::NodeRules() { return kRules; }
+
+Args Op::ArgsOf(const NodeView& node) {
+  return {.q = node.in(0),
+          .k_cache = node.in(1),
+          .v_cache = node.in(2),
+          .positions = node.in(3),
+          .slots = node.in(4),
+          .out = node.out,
+          .pages = node.in(5),
+          .scale = node.params.attention_scale};
+}
+
+std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
+
+Desc ShapeOf(const Args& args, const CallTerms& terms) {
+  const CachePlaces places(args.k_cache, args.pages);
+  return Desc{.type_q = args.q.dtype,
+              .type_kv = args.k_cache.dtype,
+              .rows = static_cast<std::int32_t>(args.q.shape[2]),
+              .sequences = static_cast<std::int32_t>(places.slots()),
+              .context = static_cast<std::int32_t>(places.context()),
+              .page_size = places.paged() ? static_cast<std::int32_t>(args.k_cache.shape[2]) : 0,
+              .window = args.window,
+              .heads = static_cast<std::int32_t>(args.q.shape[1]),
+              .kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]),
+              .head_dim = static_cast<std::int32_t>(args.q.shape[0]),
+              .threads = terms.threads,
+              .guarantee = terms.guarantee};
+}
+
+Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
+  if (Status s = CheckView("attention: q", args.q); !s) return Fail(s.error());
+  if (Status s = CheckView("attention: k_cache", args.k_cache); !s) return Fail(s.error());
+  if (Status s = CheckView("attention: v_cache", args.v_cache); !s) return Fail(s.error());
+  if (Status s = CheckView("attention: out", args.out); !s) return Fail(s.error());
+  const TensorView &q = args.q, &out = args.out;
+  if (q.shape[3] != 1 || out.shape[0] != q.shape[0] * q.shape[1] || out.shape[1] != q.shape[2] ||
+      out.shape[2] != 1 || out.shape[3] != 1 || out.dtype != q.dtype) {
+    return Refuse(
+        Format("q {} {} to out {} {}: must be [head_dim, heads, rows] to [head_dim * "
+               "heads, rows] of one type",
+               DataTypeName(q.dtype), ShapeText(q), DataTypeName(out.dtype), ShapeText(out)));
+  }
+  if (Status s = CheckInts("attention: positions", args.positions, q.shape[2]); !s)
+    return Fail(s.error());
+  if (Status s = CheckInts("attention: slots", args.slots, q.shape[2]); !s) return Fail(s.error());
+  if (Status s = CheckCaches(args); !s) return Fail(s.error());
+  return ShapeOf(args, terms);
+}
+
+Result<Checked<Op>> Validate(const Desc& desc) {
+  const std::pair<std::string_view, std::int32_t> sizes[] = {
+      {"rows", desc.rows},   {"sequences", desc.sequences}, {"context", desc.context},
+      {"heads", desc.heads}, {"kv_heads", desc.kv_heads},   {"head_dim", desc.head_dim}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 1) return Refuse(Format("{} = {}, must be at least 1", name, size));
+  }
+  if (desc.page_size < 0)
+    return Refuse(Format("page_size = {}, must be 0 or more", desc.page_size));
+  if (desc.window < 0) return Refuse(Format("window = {}, must be 0 or more", desc.window));
+  if (desc.heads % desc.kv_heads != 0) {
+    return Refuse(
+        Format("heads = {}, must be a multiple of kv_heads = {}", desc.heads, desc.kv_heads));
+  }
+  const int block = GetTypeInfo(desc.type_kv).block_elements;
+  if (desc.head_dim % block != 0) {
+    return Refuse(Format("head_dim = {}, must be a multiple of {} for a cache of {}", desc.head_dim,
+                         block, DataTypeName(desc.type_kv)));
+  }
+  return Stages<Op>::MarkValidated(desc);
+}
+
+Status CheckRows(const Args& args) {
+  const CachePlaces places(args.k_cache, args.pages);
+  const auto* positions = args.positions.as<const std::int32_t>();
+  const auto* slots = args.slots.as<const std::int32_t>();
+  std::int64_t checked = 0;  // pages of the sequence of the row before, from the first
   for (std::int64_t r = 0; r < args.q.shape[2]; ++r) {
-    if (positions[r] < 0 || positions[r] >= args.k_cache.shape[2]) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  fmt::format("positions[{}] = {}, must be 0 to {}", r, positions[r],
-                              args.k_cache.shape[2] - 1));
+    if (r > 0 && slots[r] != slots[r - 1]) checked = 0;
+    if (positions[r] == -1) continue;  // padding
+    if (positions[r] < 0 || positions[r] >= places.context()) {
+      return Fail(ErrorCode::kInvalidArgument, Format("positions[{}] = {}, must be 0 to {}", r,
+                                                      positions[r], places.context() - 1));
     }
-    if (slots[r] < 0 || slots[r] >= args.k_cache.shape[3]) {
-      return Fail(ErrorCode::kInvalidArgument, fmt::format("slots[{}] = {}, must be 0 to {}", r,
-                                                           slots[r], args.k_cache.shape[3] - 1));
+    if (slots[r] < 0 || slots[r] >= places.slots()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("slots[{}] = {}, must be 0 to {}", r, slots[r], places.slots() - 1));
+    }
+    if (!places.paged()) continue;
+    const std::int64_t page_size = args.k_cache.shape[2];
+    if (args.window > 0)
+      checked = std::max<std::int64_t>(checked, (positions[r] - args.window + 1) / page_size);
+    for (; checked <= positions[r] / page_size; ++checked) {
+      const std::int32_t page = places.PagesOf(slots[r])[checked];
+      if (page < 0 || page >= places.physical_pages()) {
+        return Fail(ErrorCode::kInvalidArgument,
+                    Format("pages[{}, {}] = {}, must be 0 to {}", checked, slots[r], page,
+                           places.physical_pages() - 1));
+      }
     }
   }
   return {};
 }
 
-class TiledAttention final : public AttentionKernel {
- public:
-  TiledAttention(const char* isa, std::uint32_t features, AttentionFunctions functions,
-                 const char* tu, double gflop_share, bool reference)
-      : AttentionKernel(Info(isa, features, tu, reference)),
-        functions_(functions),
-        gflop_share_(gflop_share) {}
-
-  std::optional<Rejection> IsFeasible(const AttentionDesc& desc) const override {
-    auto is = [&](DataType type) { return desc.type_kv == type; };
-    if (desc.type_q != DataType::kF32) {
-      return Rejection{Reason::kType, fmt::format("q of type {}", DataTypeName(desc.type_q)),
-                       "f32"};
-    }
-    if (!is(DataType::kF32) && !is(DataType::kF16) && !is(DataType::kBF16) &&
-        !is(DataType::kQ8_0)) {
-      return Rejection{Reason::kType, fmt::format("a cache of {}", DataTypeName(desc.type_kv)),
-                       "f32, f16, bf16 or q8_0"};
-    }
-    if (desc.kv_heads < 1 || desc.heads % desc.kv_heads != 0) {
-      return Rejection{Reason::kShape, fmt::format("heads = {}", desc.heads),
-                       fmt::format("a multiple of kv_heads = {}", desc.kv_heads)};
-    }
-    if (is(DataType::kQ8_0) && desc.head_dim % 32 != 0) {
-      return Rejection{Reason::kShape, fmt::format("head_dim = {}", desc.head_dim),
-                       "a multiple of 32 for q8_0"};
-    }
-    return std::nullopt;
-  }
-
-  double EstimateUs(const AttentionDesc& desc, const DeviceSpec& device) const override {
-    // Nobody knows the lengths when choosing; the order of the kernels does not depend on them.
-    const double flops = 4.0 * desc.rows * desc.heads * desc.head_dim * 512;
-    return flops / (device.f32_gflop_s * gflop_share_ * 1e3 * std::max(1, desc.threads));
-  }
-
-  Status Launch(const AttentionArgs& args, Stream stream) const override {
-    const AttentionDesc desc = DescOf(args, stream.exec().workers());
-    if (Status status = CheckRows(args); !status) return status;
-    const std::size_t needed = AttentionWorkspaceBytes(desc, args.k_cache.shape[2]);
-    if (args.workspace_bytes < needed) {
-      return Fail(ErrorCode::kInvalidArgument, fmt::format("workspace of {} bytes, {} are needed",
-                                                           args.workspace_bytes, needed));
-    }
-    Run(functions_, desc, args, stream.exec()).Execute();
-    return {};
-  }
-
- private:
-  static KernelInfo Info(const char* isa, std::uint32_t features, const char* tu, bool reference) {
-    KernelInfo info;
-    info.name = fmt::format("attention.f32.{}", isa);
-    info.fingerprint = std::string(TuFingerprint(tu));
-    info.features = features;
-    info.deterministic = true;
-    info.batch_invariant = true;
-    info.reference = reference;
-    return info;
-  }
-
-  AttentionFunctions functions_;
-  double gflop_share_;
-};
-
-}  // namespace
-
-std::string KeyOf(const AttentionDesc& desc) {
-  return fmt::format("type_q={} type_kv={} rows={} heads={} kv_heads={} head_dim={} threads={}",
-                     DataTypeName(desc.type_q), DataTypeName(desc.type_kv), desc.rows, desc.heads,
-                     desc.kv_heads, desc.head_dim, desc.threads);
+void AddReference(Registry& registry) {
+  static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
+      "attention.any.reference",
+      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
 }
 
-std::size_t AttentionWorkspaceBytes(const AttentionDesc& desc, std::int64_t context) {
-  const auto rows = static_cast<std::size_t>(desc.rows);
-  const auto workers = static_cast<std::size_t>(std::max(1, desc.threads));
-  std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(rows * sizeof(std::int32_t)) +
-                      workers * ScratchBytes(desc);
-  const std::size_t fewest_blocks = (rows + kBlockRows - 1) / kBlockRows;
-  if (DividesSplits(static_cast<int>(fewest_blocks), desc.kv_heads, desc.threads)) {
-    const std::size_t most_tasks =
-        std::min(rows * static_cast<std::size_t>(desc.kv_heads), kTasksPerWorker * workers);
-    const auto splits = static_cast<std::size_t>((context + kSplit - 1) / kSplit);
-    bytes += PartialBytes(
-        most_tasks * static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads)), splits,
-        desc.head_dim);
-  }
-  return bytes;
+void AddKernels(Registry& registry) {
+  AddTiledKernels(registry);
+  AddReference(registry);
 }
 
-void AddAttention(AttentionRegistry& registry) {
-  // Shares of the f32 rate measured on a Zen 4 core at head_dim 64, 512 rows: see bench/results.
-  auto add = [&](const char* isa, std::uint32_t features, AttentionFunctions functions,
-                 const char* tu, double share, bool ref) {
-    (void)registry.Add(std::make_unique<TiledAttention>(isa, features, functions, tu, share, ref));
-  };
-  add("avx512", kFeatureAvx512, AttentionAvx512(), AttentionAvx512Tu(), 0.6, false);
-  add("avx2", kFeatureAvx2, AttentionAvx2(), AttentionAvx2Tu(), 0.4, false);
-  add("scalar", 0, AttentionScalar(), AttentionScalarTu(), 0.02, true);
-}
+}  // namespace tilewright::attention
 
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_STAGES(attention::Op);
 }  // namespace tilewright

@@ -1,47 +1,16 @@
 #pragma once
 
-#include <compare>
-#include <cstdint>
-#include <string>
+#include "tilewright/attention.h"
 
-#include "engine/op.h"
-#include "tilewright/tensor.h"
+namespace tilewright::attention {
 
-namespace tilewright {
+/// Every kernel of this room.
+void AddKernels(Registry& registry);
+/// The oracle alone.
+void AddReference(Registry& registry);
 
-/// Causal attention of m new rows over a KV cache of many sequences. The key of a choice: counts,
-/// not contents.
-struct AttentionDesc {
-  DataType type_q = DataType::kF32;   ///< q and out
-  DataType type_kv = DataType::kF32;  ///< cache: f32, f16, bf16 or q8_0
-  std::int32_t rows = 1;
-  std::int32_t heads = 1, kv_heads = 1, head_dim = 64;
-  std::int32_t threads = 1;
-  std::int32_t reserved = 0;
+/// The oracle, in float64; any float type of q and out, f64 included, and any type of cache that
+/// DecodeRow knows. Single thread; allocates.
+Status Reference(const Args& args);
 
-  auto operator<=>(const AttentionDesc&) const = default;
-};
-std::string KeyOf(const AttentionDesc& desc);
-
-/// q [head_dim, heads, m] and out [head_dim * heads, m], any row stride; caches [head_dim,
-/// kv_heads, context, slots] contiguous. Row r reads positions 0 .. positions[r] of slot slots[r],
-/// whose keys and values are already there (its own included).
-struct AttentionArgs {
-  TensorView q, k_cache, v_cache, positions, slots, out;
-  float scale = 1.0f;
-  void* workspace = nullptr;  ///< AttentionWorkspaceBytes
-  std::size_t workspace_bytes = 0;
-};
-
-using AttentionKernel = OpKernel<AttentionDesc, AttentionArgs>;
-using AttentionRegistry = OpRegistry<AttentionDesc, AttentionArgs>;
-
-/// Scratch for any kernel of the room and any contents of positions, 64-byte aligned.
-std::size_t AttentionWorkspaceBytes(const AttentionDesc& desc, std::int64_t context);
-
-void AddAttention(AttentionRegistry& registry);
-
-/// The oracle, in float64; any float type of q and out, f64 included.
-Status ReferenceAttention(const AttentionArgs& args);
-
-}  // namespace tilewright
+}  // namespace tilewright::attention

@@ -4,15 +4,17 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "core/block_format.h"
 #include "core/random.h"
 #include "core/test_util.h"
-#include "tilewright/device.h"
+#include "engine/desc_test_util.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::attention {
 namespace {
 
 struct Case {
@@ -62,8 +64,8 @@ class Problem {
     }
   }
 
-  AttentionArgs Args(float* out, std::int64_t out_row) {
-    AttentionArgs args;
+  attention::Args Args(float* out, std::int64_t out_row) {
+    attention::Args args;
     const std::int64_t hd = c_.head_dim;
     args.q = TensorView{q_.data(), {hd, c_.heads, rows_, 1}, {1, hd, q_row_, 0}, DataType::kF32};
     args.k_cache = Contiguous(k_.data(), c_.kv, {hd, c_.kv_heads, c_.context, c_.slots});
@@ -72,25 +74,19 @@ class Problem {
     args.slots = Contiguous(c_.slot_of.data(), DataType::kI32, {rows_, 1, 1, 1});
     args.out = TensorView{out, {hd * c_.heads, rows_, 1, 1}, {1, out_row, 0, 0}, DataType::kF32};
     args.scale = 1.0f / std::sqrt(static_cast<float>(hd));
+    if (page_size_ == 0) return args;
+    const std::int64_t physical = std::int64_t{per_sequence_} * c_.slots;
+    args.k_cache = Contiguous(k_paged_.data(), c_.kv, {hd, c_.kv_heads, page_size_, physical});
+    args.v_cache = Contiguous(v_paged_.data(), c_.kv, {hd, c_.kv_heads, page_size_, physical});
+    args.pages = Contiguous(pages_.data(), DataType::kI32, {per_sequence_, c_.slots, 1, 1});
     return args;
   }
 
   /// [rows][heads * head_dim]
-  std::vector<float> Launch(const AttentionKernel& kernel, int threads) {
-    AttentionDesc desc;
-    desc.type_kv = c_.kv;
-    desc.rows = rows_, desc.heads = c_.heads, desc.kv_heads = c_.kv_heads,
-    desc.head_dim = c_.head_dim, desc.threads = threads;
-    test::GuardedBytes workspace(AttentionWorkspaceBytes(desc, c_.context));
+  std::vector<float> Launch(Kernel& kernel, int threads) {
     const int width = c_.heads * c_.head_dim, stride = width + 3;
     test::Guarded<float> out(static_cast<std::size_t>(rows_ * stride));
-    AttentionArgs args = Args(out.data(), stride);
-    args.workspace = workspace.data();
-    args.workspace_bytes = workspace.size();
-    auto pool = MakeThreadPool(threads);
-    const Status status = kernel.Launch(args, Stream{pool.get()});
-    EXPECT_TRUE(status) << status.error().message;
-    EXPECT_EQ(workspace.Damage(), "");
+    RunGuarded(kernel, Args(out.data(), stride), threads);
     EXPECT_EQ(out.Damage(), "");
     std::vector<float> result;
     for (int r = 0; r < rows_; ++r) {
@@ -102,9 +98,83 @@ class Problem {
     return result;
   }
 
+  /// Moves both caches to pages of `page_size` positions in random order. Pages that no row reads
+  /// have no memory; memory that belongs to no position is poisoned.
+  void Page(int page_size, std::uint64_t seed) {
+    const std::int64_t row = std::int64_t{c_.kv_heads} * c_.head_dim;
+    const int per_sequence = (c_.context + page_size - 1) / page_size;
+    std::vector<int> seen(static_cast<std::size_t>(c_.slots), 0);
+    for (int r = 0; r < rows_; ++r) {
+      int& of_slot = seen[static_cast<std::size_t>(c_.slot_of[static_cast<std::size_t>(r)])];
+      of_slot = std::max(of_slot, c_.positions[static_cast<std::size_t>(r)] + 1);
+    }
+    std::vector<std::int32_t> physical(static_cast<std::size_t>(per_sequence * c_.slots));
+    std::iota(physical.begin(), physical.end(), 0);
+    Random random(seed);
+    for (std::size_t i = physical.size() - 1; i > 0; --i)
+      std::swap(physical[i], physical[static_cast<std::size_t>(random.Below(i + 1))]);
+    pages_ = physical;
+    test::GuardedBytes k(BytesOf(c_.kv, row * page_size * per_sequence * c_.slots)), v(k.size());
+    k.Poison(), v.Poison();
+    const std::size_t bytes = BytesOf(c_.kv, row);
+    for (int s = 0; s < c_.slots; ++s) {
+      for (int page = 0; page < per_sequence; ++page) {
+        std::int32_t& entry = pages_[static_cast<std::size_t>(s * per_sequence + page)];
+        for (int i = 0; i < page_size; ++i) {
+          const int position = page * page_size + i;
+          if (position >= seen[static_cast<std::size_t>(s)]) break;
+          const auto from = static_cast<std::size_t>(s * c_.context + position) * bytes;
+          const auto to = static_cast<std::size_t>(entry * page_size + i) * bytes;
+          std::memcpy(static_cast<unsigned char*>(k.data()) + to,
+                      static_cast<unsigned char*>(k_.data()) + from, bytes);
+          std::memcpy(static_cast<unsigned char*>(v.data()) + to,
+                      static_cast<unsigned char*>(v_.data()) + from, bytes);
+        }
+        if (page * page_size >= seen[static_cast<std::size_t>(s)]) entry = -1;
+      }
+    }
+    page_size_ = page_size;
+    per_sequence_ = per_sequence;
+    k_paged_ = std::move(k), v_paged_ = std::move(v);
+  }
+  /// Takes the caches of a problem with the same places and its rows of q, one after the other for
+  /// each of `positions` that is not padding.
+  void CopyFrom(Problem& other, const std::vector<std::int32_t>& positions) {
+    std::memcpy(k_.data(), other.k_.data(), k_.size());
+    std::memcpy(v_.data(), other.v_.data(), v_.size());
+    std::size_t from = 0;
+    const auto row = static_cast<std::size_t>(q_row_);
+    for (std::size_t r = 0; r < positions.size(); ++r) {
+      if (positions[r] < 0) continue;
+      std::copy(other.q_.begin() + from * row, other.q_.begin() + (from + 1) * row,
+                q_.begin() + r * row);
+      ++from;
+    }
+  }
+  std::vector<std::int32_t>& pages() { return pages_; }
+
+  /// Runs the stages with a workspace of just the size that the plan asks for.
+  static void RunGuarded(Kernel& kernel, const attention::Args& args, int threads) {
+    using S = Stages<Op>;
+    const auto checked = Validate(DescOf(args, {.threads = threads}).value());
+    ASSERT_TRUE(checked) << checked.error().message;
+    Kernel* const kernels[] = {&kernel};
+    const auto choice = S::Choose(S::Feasible(*checked, kernels, HostDevice().spec(), {}), nullptr,
+                                  nullptr, DispatchPolicy::kDefault);
+    ASSERT_TRUE(choice) << choice.error().message;
+    const Plan<Op> plan = Bind(*choice).value();
+    test::GuardedBytes partials(plan.workspace().partials);
+    Workspace workspace;
+    workspace.partials = partials.data(), workspace.partials_size = partials.size();
+    const auto pool = MakeThreadPool(threads);
+    const Status status = Run(plan, args, workspace, Stream{pool.get()});
+    EXPECT_TRUE(status) << status.error().message;
+    EXPECT_EQ(partials.Damage(), "");
+  }
+
   std::vector<float> Reference() {
     std::vector<float> out(static_cast<std::size_t>(rows_ * c_.heads * c_.head_dim));
-    EXPECT_TRUE(ReferenceAttention(Args(out.data(), c_.heads * c_.head_dim)));
+    EXPECT_TRUE(attention::Reference(Args(out.data(), c_.heads * c_.head_dim)));
     return out;
   }
 
@@ -116,6 +186,9 @@ class Problem {
   int rows_, q_row_;
   test::Guarded<float> q_;
   test::GuardedBytes k_, v_;
+  int page_size_ = 0, per_sequence_ = 0;  // 0: contiguous
+  test::GuardedBytes k_paged_{0}, v_paged_{0};
+  std::vector<std::int32_t> pages_;
 };
 
 double RelativeL2(const std::vector<float>& a, const std::vector<float>& b) {
@@ -159,16 +232,16 @@ std::vector<Case> Cases() {
 
 class AttentionKernels : public ::testing::Test {
  protected:
-  AttentionKernels() { AddAttention(registry_); }
-  std::vector<const AttentionKernel*> Runnable() const {
-    std::vector<const AttentionKernel*> kernels;
+  AttentionKernels() { AddKernels(registry_); }
+  std::vector<Kernel*> Runnable() const {
+    std::vector<Kernel*> kernels;
     const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
-    for (AttentionKernel* kernel : registry_.kernels()) {
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device)) kernels.push_back(kernel);
     }
     return kernels;
   }
-  AttentionRegistry registry_;
+  Registry registry_;
 };
 
 TEST_F(AttentionKernels, agree_with_the_float64_oracle_and_do_not_depend_on_the_threads) {
@@ -176,7 +249,7 @@ TEST_F(AttentionKernels, agree_with_the_float64_oracle_and_do_not_depend_on_the_
   for (const Case& c : Cases()) {
     Problem problem(c, seed++);
     const std::vector<float> expected = problem.Reference();
-    for (const AttentionKernel* kernel : Runnable()) {
+    for (Kernel* kernel : Runnable()) {
       const std::vector<float> one = problem.Launch(*kernel, 1);
       // f32 sums of at most a few hundred terms: k * eps would be 1e-4 at worst, the observed
       // distance is below 1e-6.
@@ -192,25 +265,18 @@ TEST_F(AttentionKernels, agree_with_the_float64_oracle_and_do_not_depend_on_the_
 
 TEST_F(AttentionKernels, a_row_gives_the_same_bits_alone_and_in_a_batch) {
   Case batch{DataType::kF16, 9, 3, 64, 600, 1, Range(480, 40), std::vector<std::int32_t>(40, 0), 2};
-  for (const AttentionKernel* kernel : Runnable()) {
+  for (Kernel* kernel : Runnable()) {
     ASSERT_TRUE(kernel->info().batch_invariant);
     Problem problem(batch, 7);
     const std::vector<float> all = problem.Launch(*kernel, 2);
     // The same memory, one row at a time: narrow the views.
     for (int r : {0, 15, 16, 31, 39}) {
       std::vector<float> out(9 * 64);
-      AttentionArgs args = problem.Args(out.data(), 9 * 64);
+      attention::Args args = problem.Args(out.data(), 9 * 64);
       args.q.data = args.q.as<float>() + r * args.q.stride[2];
-      args.q.shape[2] = 1;
+      args.q.shape[2] = args.out.shape[1] = 1;
       args.positions.data = args.positions.as<std::int32_t>() + r;
-      AttentionDesc desc;
-      desc.type_kv = batch.kv, desc.heads = 9, desc.kv_heads = 3, desc.head_dim = 64,
-      desc.threads = 2;
-      Buffer workspace = Buffer::Make(AttentionWorkspaceBytes(desc, batch.context));
-      args.workspace = workspace.data();
-      args.workspace_bytes = workspace.size();
-      auto pool = MakeThreadPool(2);
-      ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+      Problem::RunGuarded(*kernel, args, 2);
       EXPECT_EQ(std::memcmp(out.data(), all.data() + r * 9 * 64, out.size() * sizeof(float)), 0)
           << kernel->name() << " row " << r;
     }
@@ -219,18 +285,18 @@ TEST_F(AttentionKernels, a_row_gives_the_same_bits_alone_and_in_a_batch) {
 
 TEST_F(AttentionKernels, refuse_positions_and_slots_outside_the_cache_before_touching_it) {
   Case c{DataType::kF32, 2, 1, 16, 8, 1, {0, 1}, {0, 0}, 1};
-  for (const AttentionKernel* kernel : Runnable()) {
+  for (Kernel* kernel : Runnable()) {
     Problem problem(c, 3);
     std::vector<float> out(64, -7.0f);
     std::vector<std::int32_t> positions{0, 8}, slots{0, 1};
-    AttentionArgs args = problem.Args(out.data(), 32);
+    attention::Args args = problem.Args(out.data(), 32);
     args.positions.data = positions.data();
-    Status status = kernel->Launch(args, Stream{});
+    Status status = LaunchOnce<Op>(*kernel, args, Stream{});
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message, "positions[1] = 8, must be 0 to 7");
     positions[1] = 1;
     args.slots.data = slots.data();
-    status = kernel->Launch(args, Stream{});
+    status = LaunchOnce<Op>(*kernel, args, Stream{});
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().message, "slots[1] = 1, must be 0 to 0");
     EXPECT_EQ(out[0], -7.0f);
@@ -239,24 +305,228 @@ TEST_F(AttentionKernels, refuse_positions_and_slots_outside_the_cache_before_tou
 
 TEST_F(AttentionKernels, a_nan_key_shows_in_the_result) {
   Case c{DataType::kF32, 1, 1, 16, 40, 1, {20}, {0}, 1};
-  for (const AttentionKernel* kernel : Runnable()) {
+  for (Kernel* kernel : Runnable()) {
     Problem problem(c, 5);
     std::vector<float> out(16);
-    AttentionArgs args = problem.Args(out.data(), 16);
+    attention::Args args = problem.Args(out.data(), 16);
     args.k_cache.as<float>()[5 * 16 + 3] = NAN;
     EXPECT_TRUE(std::isnan(problem.Launch(*kernel, 1)[0])) << kernel->name();
   }
 }
 
 TEST_F(AttentionKernels, say_what_they_cannot_do) {
-  AttentionDesc desc;
+  Desc desc;
   desc.type_kv = DataType::kQ4_0;
-  for (AttentionKernel* kernel : registry_.kernels()) {
-    const auto rejection = kernel->IsFeasible(desc);
-    ASSERT_TRUE(rejection);
-    EXPECT_EQ(rejection->need, "f32, f16, bf16 or q8_0");
+  for (Kernel* kernel : registry_.kernels()) {
+    if (kernel->info().reference) continue;
+    EXPECT_EQ(kernel->IsFeasible(desc)->need, "f32, f16, bf16 or q8_0");
+    EXPECT_EQ(kernel->IsFeasible(Desc{.type_q = DataType::kF16})->need, "f32");
+    EXPECT_EQ(kernel->IsFeasible(Desc{.window = 8})->have, "window = 8");
   }
 }
 
+TEST_F(AttentionKernels, give_the_same_bits_for_every_page_size) {
+  std::uint64_t seed = 90;
+  for (const Case& c : Cases()) {
+    for (const int page_size : {7, 16, 64, 256}) {
+      Problem problem(c, ++seed);
+      std::vector<std::vector<float>> flat;
+      for (Kernel* kernel : Runnable()) flat.push_back(problem.Launch(*kernel, 1));
+      problem.Page(page_size, seed);
+      for (std::size_t i = 0; i < flat.size(); ++i) {
+        for (const int threads : {1, 3}) {
+          const std::vector<float> paged = problem.Launch(*Runnable()[i], threads);
+          EXPECT_EQ(std::memcmp(flat[i].data(), paged.data(), paged.size() * sizeof(float)), 0)
+              << Runnable()[i]->name() << " " << Describe(c) << " pages of " << page_size;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionKernels, refuse_a_physical_page_out_of_range_only_where_a_row_reads_it) {
+  Case c{DataType::kF32, 2, 1, 16, 32, 2, {9, 3}, {1, 0}, 1};
+  for (Kernel* kernel : Runnable()) {
+    Problem problem(c, 3);
+    problem.Page(4, 4);
+    std::vector<float> out(64, -7.0f);
+    const attention::Args args = problem.Args(out.data(), 32);
+    // Slot 1 reads its pages 0, 1 and 2, slot 0 its page 0; the entries behind them are -1.
+    ASSERT_EQ(problem.pages()[8 + 3], -1);
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+    std::fill(out.begin(), out.end(), -7.0f);
+    for (const std::int32_t bad : {16, -1}) {
+      problem.pages()[8 + 2] = bad;
+      const Status status = LaunchOnce<Op>(*kernel, args, Stream{});
+      ASSERT_FALSE(status) << kernel->name();
+      EXPECT_EQ(status.error().message,
+                "pages[2, 1] = " + std::to_string(bad) + ", must be 0 to 15");
+      EXPECT_EQ(out, std::vector<float>(64, -7.0f));
+    }
+  }
+}
+
+TEST_F(AttentionKernels, make_zeros_of_padding_and_leave_the_other_rows_their_bits) {
+  Case full{DataType::kF16, 6, 2, 64, 1200, 2, {}, {}, 1};
+  // Rows of two sequences with padding before, within and behind them; whatever a row of padding
+  // says of its slot, nobody looks at it.
+  full.positions = {-1, 5, 6, -1, 7, 1100, -1, -1, 1101, -1};
+  full.slot_of = {1, 0, 0, 0, 0, 1, 1, 0, 1, 1};
+  Case dense = full;
+  dense.positions.clear(), dense.slot_of.clear();
+  for (std::size_t r = 0; r < full.positions.size(); ++r) {
+    if (full.positions[r] < 0) continue;
+    dense.positions.push_back(full.positions[r]);
+    dense.slot_of.push_back(full.slot_of[r]);
+  }
+  for (Kernel* kernel : Runnable()) {
+    // Keys and values do not depend on the rows: only q does, row by row.
+    Problem without(dense, 11), with(full, 11);
+    with.CopyFrom(without, full.positions);
+    const std::vector<float> want = without.Launch(*kernel, 1);
+    for (const int threads : {1, 3}) {
+      const std::vector<float> got = with.Launch(*kernel, threads);
+      const std::size_t width = 6 * 64;
+      std::size_t dense_row = 0;
+      for (std::size_t r = 0; r < full.positions.size(); ++r) {
+        const float* row = got.data() + r * width;
+        if (full.positions[r] < 0) {
+          EXPECT_EQ(std::vector<float>(row, row + width), std::vector<float>(width, 0.0f))
+              << kernel->name() << " row " << r;
+        } else {
+          EXPECT_TRUE(
+              test::BitwiseEqual(row, want.data() + dense_row++ * width, width * sizeof(float)))
+              << kernel->name() << " row " << r << " with " << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionKernels, stay_within_the_workspace_when_most_of_a_batch_is_padding) {
+  // 400 rows make 25 blocks, too many to divide splits over 3 workers; but one row is left.
+  Case c{DataType::kF32,
+         2,
+         1,
+         32,
+         3000,
+         1,
+         std::vector<std::int32_t>(400, -1),
+         std::vector<std::int32_t>(400, 0),
+         1};
+  c.positions[123] = 2999;
+  Problem problem(c, 21);
+  for (Kernel* kernel : Runnable()) {
+    const std::vector<float> one = problem.Launch(*kernel, 1), many = problem.Launch(*kernel, 3);
+    EXPECT_TRUE(test::BitwiseEqual(one.data(), many.data(), one.size() * sizeof(float)));
+    EXPECT_EQ(one[0], 0.0f);
+    EXPECT_NE(one[123 * 64], 0.0f) << kernel->name();
+  }
+  c.positions[123] = -1;
+  Problem nothing(c, 21);
+  for (Kernel* kernel : Runnable())
+    EXPECT_EQ(nothing.Launch(*kernel, 3), std::vector<float>(400 * 64, 0.0f)) << kernel->name();
+}
+
+TEST_F(AttentionKernels, refuse_a_stream_with_more_workers_than_the_plan_has_scratch_for) {
+  Case c{DataType::kF32, 2, 1, 32, 64, 1, {5}, {0}, 1};
+  Problem problem(c, 3);
+  std::vector<float> out(64, -7.0f);
+  const attention::Args args = problem.Args(out.data(), 64);
+  const auto plan = Bind(*Choose(Feasible(*Validate(DescOf(args, {.threads = 1}).value()),
+                                          registry_, HostDevice().spec()),
+                                 nullptr))
+                        .value();
+  ASSERT_FALSE(plan.kernel().info().reference);
+  OwnedWorkspace owned(plan.workspace());
+  const auto pool = MakeThreadPool(3);
+  const Status status = tilewright::Run(plan, args, owned.workspace(), Stream{pool.get()});
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("3 workers need"), std::string::npos)
+      << status.error().message;
+  EXPECT_EQ(out[0], -7.0f);
+}
+
+TEST_F(AttentionKernels, the_oracle_sees_the_last_positions_of_a_window) {
+  // With the values of positions 0 to 3 as 0, 1, 2, 3 and equal keys, attention is their mean.
+  std::vector<float> q = {1}, keys(4, 1.0f), values = {0, 1, 2, 3}, out(1);
+  std::vector<std::int32_t> position = {3}, slot = {0};
+  attention::Args args;
+  args.q = Contiguous(q.data(), DataType::kF32, {1, 1, 1, 1});
+  args.k_cache = Contiguous(keys.data(), DataType::kF32, {1, 1, 4, 1});
+  args.v_cache = Contiguous(values.data(), DataType::kF32, {1, 1, 4, 1});
+  args.positions = Contiguous(position.data(), DataType::kI32, {1, 1, 1, 1});
+  args.slots = Contiguous(slot.data(), DataType::kI32, {1, 1, 1, 1});
+  args.out = Contiguous(out.data(), DataType::kF32, {1, 1, 1, 1});
+  for (const auto& [window, mean] : {std::pair{0, 1.5f}, {1, 3.0f}, {2, 2.5f}, {9, 1.5f}}) {
+    args.window = window;
+    ASSERT_TRUE(attention::Reference(args));
+    EXPECT_FLOAT_EQ(out[0], mean) << window;
+  }
+  args.window = 2;
+  const auto choice = Choose(
+      Feasible(*Validate(DescOf(args, {}).value()), registry_, HostDevice().spec()), nullptr);
+  EXPECT_EQ(choice.value().kernel().name(), "attention.any.reference");
+}
+
+TEST_F(AttentionKernels, the_oracle_reads_and_writes_halves_within_their_memory) {
+  constexpr std::size_t kDim = 32;
+  for (const DataType type : {DataType::kF16, DataType::kBF16, DataType::kF64}) {
+    test::RandomMatrix q(type, 1, kDim, 5);
+    test::GuardedBytes out(BytesOf(type, kDim));
+    std::vector<float> keys(kDim, 0.5f), values = test::RandomFloats(kDim, 6);
+    std::vector<std::int32_t> zero = {0};
+    attention::Args args;
+    args.q = Contiguous(q.bytes.data(), type, {kDim, 1, 1, 1});
+    args.k_cache = Contiguous(keys.data(), DataType::kF32, {kDim, 1, 1, 1});
+    args.v_cache = Contiguous(values.data(), DataType::kF32, {kDim, 1, 1, 1});
+    args.positions = Contiguous(zero.data(), DataType::kI32, {1, 1, 1, 1});
+    args.slots = args.positions;
+    args.out = Contiguous(out.data(), type, {kDim, 1, 1, 1});
+    ASSERT_TRUE(attention::Reference(args));
+    EXPECT_EQ(out.Damage(), "") << DataTypeName(type);
+    std::vector<float> got(kDim), want(kDim);
+    std::vector<unsigned char> rounded(BytesOf(type, kDim));
+    ASSERT_TRUE(DecodeRow(type, out.data(), kDim, got.data()));
+    ASSERT_TRUE(EncodeRow(type, values.data(), kDim, rounded.data()));
+    ASSERT_TRUE(DecodeRow(type, rounded.data(), kDim, want.data()));
+    EXPECT_EQ(got, want) << "one position: its value, rounded";
+  }
+}
+
+TEST_F(AttentionKernels, have_problems_that_say_every_count) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .heads = 9, .kv_heads = 3, .threads = 2});
+  EXPECT_FALSE(Validate(Desc{.rows = 0}));
+  EXPECT_FALSE(Validate(Desc{.context = 0}));
+  EXPECT_FALSE(Validate(Desc{.window = -1}));
+  EXPECT_EQ(Validate(Desc{.heads = 5, .kv_heads = 2}).error().message,
+            "attention: heads = 5, must be a multiple of kv_heads = 2");
+  EXPECT_EQ(Validate(Desc{.type_kv = DataType::kQ8_0, .head_dim = 48}).error().message,
+            "attention: head_dim = 48, must be a multiple of 32 for a cache of q8_0");
+}
+
+TEST_F(AttentionKernels, read_the_counts_of_a_paged_and_of_a_contiguous_cache) {
+  Case c{DataType::kF16, 6, 2, 64, 400, 3, {5, 399}, {0, 1}, 1};
+  Problem problem(c, 3);
+  const Desc flat{.type_kv = DataType::kF16,
+                  .rows = 2,
+                  .sequences = 3,
+                  .context = 400,
+                  .heads = 6,
+                  .kv_heads = 2,
+                  .threads = 4};
+  EXPECT_EQ(DescOf(problem.Args(nullptr, 384), {}).error().code, ErrorCode::kInvalidArgument);
+  std::vector<float> out(2 * 384);
+  EXPECT_EQ(DescOf(problem.Args(out.data(), 384), {.threads = 4}).value(), flat);
+  problem.Page(64, 1);
+  Desc paged = flat;
+  paged.page_size = 64, paged.context = 448;
+  EXPECT_EQ(DescOf(problem.Args(out.data(), 384), {.threads = 4}).value(), paged);
+  attention::Args args = problem.Args(out.data(), 384);
+  args.v_cache.stride[2] += 64;
+  EXPECT_NE(DescOf(args, {}).error().message.find("must be laid out as k_cache"),
+            std::string::npos);
+}
+
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::attention

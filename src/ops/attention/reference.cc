@@ -1,80 +1,83 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "core/block_format.h"
-#include "core/numeric.h"
+#include "core/paged_cache.h"
+#include "core/tensor_access.h"
+#include "core/text.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/checks.h"
 
-namespace tilewright {
+namespace tilewright::attention {
 namespace {
 
-double Load(const TensorView& view, std::int64_t at) {
-  return view.dtype == DataType::kF64 ? view.as<double>()[at]
-                                      : static_cast<double>(view.as<float>()[at]);
+/// One head of a cache at one position.
+Status LoadHead(const TensorView& cache, std::int64_t offset, std::vector<double>& head) {
+  return DecodeRow(cache.dtype, AddressOf(cache, offset), cache.shape[0], head.data());
 }
 
-void Store(const TensorView& view, std::int64_t at, double value) {
-  if (view.dtype == DataType::kF64) {
-    view.as<double>()[at] = value;
-  } else {
-    view.as<float>()[at] = static_cast<float>(value);
+/// One query head over the positions [from, end) of its sequence.
+Status AttendHead(const Args& args, const CachePlaces& places, std::int64_t row, std::int64_t head,
+                  std::int64_t from, std::int64_t end, std::vector<double>& out) {
+  const auto head_dim = static_cast<std::size_t>(args.q.shape[0]);
+  const std::int64_t slot = args.slots.as<const std::int32_t>()[row];
+  const std::int64_t kv_head = head / (args.q.shape[1] / args.k_cache.shape[1]);
+  const auto place = [&](std::int64_t position) {
+    return places.Offset(slot, position) + kv_head * args.k_cache.stride[1];
+  };
+  const std::int64_t query = row * args.q.stride[2] + head * args.q.stride[1];
+  std::vector<double> weights(static_cast<std::size_t>(end - from)), cached(head_dim);
+  double max = -HUGE_VAL, sum = 0;
+  for (std::int64_t p = from; p < end; ++p) {
+    if (Status s = LoadHead(args.k_cache, place(p), cached); !s) return s;
+    double dot = 0;
+    for (std::size_t d = 0; d < head_dim; ++d)
+      dot += ReadF64(args.q.dtype, args.q.data, query + static_cast<std::int64_t>(d)) * cached[d];
+    double& weight = weights[static_cast<std::size_t>(p - from)];
+    weight = dot * static_cast<double>(args.scale);
+    max = std::max(max, weight);
   }
-}
-
-std::vector<double> CacheRow(const TensorView& cache, std::int64_t slot, std::int64_t position,
-                             std::int64_t head) {
-  const std::int64_t at =
-      slot * cache.stride[3] + position * cache.stride[2] + head * cache.stride[1];
-  std::vector<double> row(static_cast<std::size_t>(cache.shape[0]));
-  DecodeRow(cache.dtype, cache.as<unsigned char>() + BytesOf(cache.dtype, at), cache.shape[0],
-            row.data());
-  return row;
+  for (double& weight : weights) sum += weight = std::exp(weight - max);
+  std::fill(out.begin(), out.end(), 0.0);
+  for (std::int64_t p = from; p < end; ++p) {
+    if (Status s = LoadHead(args.v_cache, place(p), cached); !s) return s;
+    for (std::size_t d = 0; d < head_dim; ++d)
+      out[d] += weights[static_cast<std::size_t>(p - from)] * cached[d];
+  }
+  for (double& value : out) value /= sum;
+  return {};
 }
 
 }  // namespace
 
-Status ReferenceAttention(const AttentionArgs& args) {
-  const std::int64_t head_dim = args.q.shape[0], heads = args.q.shape[1], rows = args.q.shape[2];
-  const std::int64_t group = heads / args.k_cache.shape[1];
-  std::vector<double> weights, out(static_cast<std::size_t>(head_dim));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t seen = args.positions.as<std::int32_t>()[r] + 1,
-                       slot = args.slots.as<std::int32_t>()[r];
-    if (seen < 1 || seen > args.k_cache.shape[2] || slot < 0 || slot >= args.k_cache.shape[3]) {
-      return Fail(
-          ErrorCode::kInvalidArgument,
-          fmt::format("row {}: position {} or slot {} outside the cache", r, seen - 1, slot));
-    }
+Status Reference(const Args& args) {
+  if (const Result<Desc> desc = DescOf(args, CallTerms{}); !desc) return Fail(desc.error());
+  if (!IsFloatType(args.q.dtype)) {
+    return Fail(ErrorCode::kUnsupported, Format("attention of q of type {}: must be f64, f32, f16 "
+                                                "or bf16",
+                                                DataTypeName(args.q.dtype)));
+  }
+  if (Status status = CheckRows(args); !status) return status;
+  const CachePlaces places(args.k_cache, args.pages);
+  const std::int64_t head_dim = args.q.shape[0], heads = args.q.shape[1];
+  std::vector<double> out(static_cast<std::size_t>(head_dim));
+  for (std::int64_t r = 0; r < args.q.shape[2]; ++r) {
+    const std::int64_t end = args.positions.as<const std::int32_t>()[r] + 1;
+    const std::int64_t from = args.window > 0 ? std::max<std::int64_t>(0, end - args.window) : 0;
     for (std::int64_t h = 0; h < heads; ++h) {
-      weights.assign(static_cast<std::size_t>(seen), 0.0);
-      double max = -HUGE_VAL, sum = 0;
-      for (std::int64_t p = 0; p < seen; ++p) {
-        const std::vector<double> key = CacheRow(args.k_cache, slot, p, h / group);
-        double dot = 0;
-        for (std::int64_t d = 0; d < head_dim; ++d) {
-          dot += Load(args.q, r * args.q.stride[2] + h * args.q.stride[1] + d) *
-                 key[static_cast<std::size_t>(d)];
-        }
-        weights[static_cast<std::size_t>(p)] = dot * static_cast<double>(args.scale);
-        max = std::max(max, weights[static_cast<std::size_t>(p)]);
-      }
-      for (double& w : weights) sum += w = std::exp(w - max);
-      std::fill(out.begin(), out.end(), 0.0);
-      for (std::int64_t p = 0; p < seen; ++p) {
-        const std::vector<double> value = CacheRow(args.v_cache, slot, p, h / group);
-        for (std::size_t d = 0; d < out.size(); ++d)
-          out[d] += weights[static_cast<std::size_t>(p)] * value[d];
+      if (end == 0) {
+        std::fill(out.begin(), out.end(), 0.0);  // padding
+      } else if (Status s = AttendHead(args, places, r, h, from, end, out); !s) {
+        return s;
       }
       for (std::int64_t d = 0; d < head_dim; ++d) {
-        Store(args.out, r * args.out.stride[1] + h * head_dim + d,
-              out[static_cast<std::size_t>(d)] / sum);
+        WriteF64(args.out.dtype, args.out.data, r * args.out.stride[1] + h * head_dim + d,
+                 out[static_cast<std::size_t>(d)]);
       }
     }
   }
   return {};
 }
 
-}  // namespace tilewright
+}  // namespace tilewright::attention

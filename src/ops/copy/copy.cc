@@ -8,13 +8,13 @@
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/function_kernel.h"
-#include "ops/copy/checks.h"
+#include "engine/stage_templates.h"
 #include "ops/copy/cpu/copy_cpu.h"
 
-namespace tilewright {
+namespace tilewright::copy {
 namespace {
 
-using CpuCopy = FunctionKernel<CopyDesc, CopyArgs, CopyImpl>;
+using CpuCopy = FunctionKernel<Op, CopyImpl>;
 
 constexpr std::int64_t kGrain =
     65536;  // elements of a task: memory speed, so twice a lone core's worth before a wake pays
@@ -25,7 +25,7 @@ ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
   return from < 0 || to < 0 ? nullptr : impl.convert[from][to];
 }
 
-std::optional<Rejection> Feasible(const CopyImpl& impl, const CopyDesc& desc) {
+std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
   if (desc.type_src != desc.type_dst && Converter(impl, desc.type_src, desc.type_dst) == nullptr) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
@@ -37,7 +37,7 @@ std::optional<Rejection> Feasible(const CopyImpl& impl, const CopyDesc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const CopyImpl& impl, const CopyDesc& desc, const DeviceSpec&) {
+double EstimateUs(const CopyImpl& impl, const Desc& desc, const DeviceSpec&) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
   const double threads =
       std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
@@ -45,7 +45,7 @@ double EstimateUs(const CopyImpl& impl, const CopyDesc& desc, const DeviceSpec&)
 }
 
 /// `n` elements at element offsets `from` and `to`; multiples of the block for block types.
-void CopyRange(const CopyArgs& args, ConvertRow convert, std::int64_t from, std::int64_t to,
+void CopyRange(const Args& args, ConvertRow convert, std::int64_t from, std::int64_t to,
                std::int64_t n) {
   const unsigned char* src = AddressOf(args.src, from);
   unsigned char* dst = MutableAddressOf(args.dst, to);
@@ -56,15 +56,12 @@ void CopyRange(const CopyArgs& args, ConvertRow convert, std::int64_t from, std:
   }
 }
 
-Status Launch(const CopyImpl& impl, const CopyArgs& args, Stream stream) {
-  const Result<CopyDesc> desc = DescOf(args, 1);
-  if (!desc) return Fail(desc.error());
-  if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
-  const ConvertRow convert =
-      desc->type_src == desc->type_dst ? nullptr : Converter(impl, desc->type_src, desc->type_dst);
+Status Launch(const CopyImpl& impl, const Args& args, Stream stream) {
+  const DataType from = args.src.dtype, to = args.dst.dtype;
+  const ConvertRow convert = from == to ? nullptr : Converter(impl, from, to);
   if (args.src.data == args.dst.data && convert == nullptr && args.src.stride == args.dst.stride)
     return {};
-  const std::int64_t block = GetTypeInfo(desc->type_src).block_elements;
+  const std::int64_t block = GetTypeInfo(from).block_elements;
   if (IsContiguous(args.src) && IsContiguous(args.dst)) {
     // One long row, cut at whole blocks.
     ParallelRanges(stream.exec(), args.src.elements() / block, kGrain / block,
@@ -73,38 +70,34 @@ Status Launch(const CopyImpl& impl, const CopyArgs& args, Stream stream) {
                    });
     return {};
   }
-  ParallelRanges(stream.exec(), desc->rows, kGrain / std::max(desc->cols, 1),
+  const std::int64_t cols = args.src.cols();
+  ParallelRanges(stream.exec(), RowCount(args.src), kGrain / std::max<std::int64_t>(cols, 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
                      CopyRange(args, convert, RowOffset(args.src, row), RowOffset(args.dst, row),
-                               desc->cols);
+                               cols);
                    }
                  });
   return {};
 }
 
-class ReferenceKernel final : public CopyKernel {
- public:
-  ReferenceKernel() : CopyKernel(Info()) {}
-  std::optional<Rejection> IsFeasible(const CopyDesc& desc) const override {
-    if (CanConvert(desc.type_src, desc.type_dst)) return std::nullopt;
-    return Rejection{Reason::kType,
-                     Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
-                     "equal types, or f64, f32, f16 and bf16"};
-  }
-  double EstimateUs(const CopyDesc& desc, const DeviceSpec&) const override {
-    return static_cast<double>(desc.rows) * desc.cols * 5e-3;
-  }
-  Status Launch(const CopyArgs& args, Stream) const override { return ReferenceCopy(args); }
+std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
+  if (CanConvert(desc.type_src, desc.type_dst)) return std::nullopt;
+  return Rejection{Reason::kType,
+                   Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
+                   "equal types, or f64, f32, f16 and bf16"};
+}
 
- private:
-  static KernelInfo Info() {
-    KernelInfo info = CpuKernelInfo("copy.any.reference", "", 0);
-    info.fingerprint = "reference";
-    info.reference = true;
-    return info;
-  }
-};
+double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 5e-3; }
+
+void CheckNode(const NodeView& node, NodeCheck& check) {
+  check.ExpectSameShape("inputs[0]", node.in(0), node.out);
+  check.ExpectFloat("inputs[0]", node.in(0).dtype);
+  check.ExpectFloat("out", node.out.dtype);
+}
+
+constexpr NodeRule kRules[] = {
+    {.op = TensorOp::kCopy, .name = "copy", .min_inputs = 1, .max_inputs = 1, .check = &CheckNode}};
 
 /// As CheckView, but elements may lie apart.
 Status CheckStrided(std::string_view what, TensorView view) {
@@ -118,13 +111,18 @@ Status CheckStrided(std::string_view what, TensorView view) {
 
 }  // namespace
 
-std::string KeyOf(const CopyDesc& desc) {
-  return Format("copy {}_{} {} rows={} cols={} threads={}", DataTypeName(desc.type_src),
-                DataTypeName(desc.type_dst), desc.adjacent ? "adjacent" : "apart", desc.rows,
-                desc.cols, desc.threads);
+bool CanConvert(DataType src, DataType dst) {
+  if (src == DataType::kNone || dst == DataType::kNone) return false;
+  return src == dst || (IsFloatType(src) && IsFloatType(dst));
 }
 
-Result<CopyDesc> DescOf(const CopyArgs& args, int threads) {
+std::span<const NodeRule> Op::NodeRules() { return kRules; }
+
+Args Op::ArgsOf(const NodeView& node) { return {.src = node.in(0), .dst = node.out}; }
+
+std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
+
+Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckStrided("copy: src", args.src); !s) return Fail(s.error());
   if (Status s = CheckStrided("copy: dst", args.dst); !s) return Fail(s.error());
   if (Status s = CheckSameShape("copy: dst", args.dst, "src", args.src); !s) return Fail(s.error());
@@ -142,21 +140,41 @@ Result<CopyDesc> DescOf(const CopyArgs& args, int threads) {
   }
   const bool adjacent =
       args.src.shape[0] <= 1 || (args.src.stride[0] == 1 && args.dst.stride[0] == 1);
-  return CopyDesc{.type_src = args.src.dtype,
-                  .type_dst = args.dst.dtype,
-                  .rows = RowCount(args.src),
-                  .cols = static_cast<std::int32_t>(args.src.cols()),
-                  .adjacent = adjacent,
-                  .threads = threads};
+  return Desc{.type_src = args.src.dtype,
+              .type_dst = args.dst.dtype,
+              .rows = RowCount(args.src),
+              .cols = static_cast<std::int32_t>(args.src.cols()),
+              .adjacent = adjacent,
+              .threads = terms.threads,
+              .guarantee = terms.guarantee};
 }
 
-void AddCopy(CopyRegistry& registry) {
+Result<Checked<Op>> Validate(const Desc& desc) {
+  if (desc.rows < 1 || desc.cols < 1) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("copy: rows = {}, cols = {}: each must be at least 1", desc.rows, desc.cols));
+  }
+  return Stages<Op>::MarkValidated(desc);
+}
+
+void AddReference(Registry& registry) {
+  static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
+      "copy.any.reference",
+      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
+}
+
+void AddKernels(Registry& registry) {
   const CpuCopy::Shared shared{&Feasible, &EstimateUs, &Launch};
   for (const CopyImpl* impl : {&kCopyScalar, &kCopyAvx2, &kCopyAvx512}) {
     static_cast<void>(registry.Add(std::make_unique<CpuCopy>(
         CpuKernelInfo(Format("copy.{}", impl->isa), impl->tu, impl->features), *impl, shared)));
   }
-  static_cast<void>(registry.Add(std::make_unique<ReferenceKernel>()));
+  AddReference(registry);
 }
 
+}  // namespace tilewright::copy
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_STAGES(copy::Op);
 }  // namespace tilewright

@@ -8,25 +8,26 @@
 #include "core/block_format.h"
 #include "core/numeric.h"
 #include "core/test_util.h"
-#include "engine/op_stages.h"
+#include "engine/desc_test_util.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::copy {
 namespace {
 
 class CopyTest : public testing::Test {
  protected:
   CopyTest() {
-    AddCopy(registry_);
+    AddKernels(registry_);
     device_ = DetectCpuCappedAt(Isa::kAmx);
   }
-  std::vector<const CopyKernel*> Kernels() const {
-    std::vector<const CopyKernel*> kernels;
-    for (const CopyKernel* kernel : registry_.kernels()) {
+  std::vector<Kernel*> Kernels() const {
+    std::vector<Kernel*> kernels;
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
-  CopyRegistry registry_;
+  Registry registry_;
   DeviceSpec device_;
 };
 
@@ -47,12 +48,13 @@ TEST_F(CopyTest, EveryKernelConvertsEveryPairOfFloatsToTheSameBits) {
         for (std::size_t i = 0; i < exact.size(); ++i) exact[i] = static_cast<float>(src.values[i]);
         std::vector<unsigned char> want(BytesOf(to, rows * cols));
         ASSERT_TRUE(EncodeRow(to, exact.data(), rows * cols, want.data()));
-        for (const CopyKernel* kernel : Kernels()) {
+        for (Kernel* kernel : Kernels()) {
           SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(from)) +
                        " to " + std::string(DataTypeName(to)) + " cols " + std::to_string(cols));
           const std::int64_t ld = cols + 3 * pad;
           test::GuardedBytes dst(BytesOf(to, ld * rows), 4);
-          ASSERT_TRUE(kernel->Launch({Rows(src.bytes.data(), from, cols, rows, src.ld),
+          ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                     {Rows(src.bytes.data(), from, cols, rows, src.ld),
                                       Rows(dst.data(), to, cols, rows, ld)},
                                      Stream{pool.get()}));
           EXPECT_EQ(dst.Damage(), "");
@@ -84,16 +86,18 @@ TEST_F(CopyTest, EveryHalfAndEveryHardFloatConvertsAsTheScalarFunctionsDo) {
       bits = (bits & ~0xffffu) + 0x7fffu + static_cast<std::uint32_t>(random.Below(3));
     floats.push_back(F32FromBits(bits));
   }
-  for (const CopyKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     if (kernel->info().reference) continue;  // goes through f64, which quietens NaNs on its own
     SCOPED_TRACE(kernel->name());
     std::vector<float> wide(65536);
     std::vector<std::uint16_t> narrow(65536);
     for (const DataType type : {DataType::kF16, DataType::kBF16}) {
-      ASSERT_TRUE(kernel->Launch({Rows(halves.data(), type, 65536, 1, 65536),
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                 {Rows(halves.data(), type, 65536, 1, 65536),
                                   Rows(wide.data(), DataType::kF32, 65536, 1, 65536)},
                                  Stream{}));
-      ASSERT_TRUE(kernel->Launch({Rows(floats.data(), DataType::kF32, 65536, 1, 65536),
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                 {Rows(floats.data(), DataType::kF32, 65536, 1, 65536),
                                   Rows(narrow.data(), type, 65536, 1, 65536)},
                                  Stream{}));
       const bool f16 = type == DataType::kF16;
@@ -108,13 +112,15 @@ TEST_F(CopyTest, EveryHalfAndEveryHardFloatConvertsAsTheScalarFunctionsDo) {
 }
 
 TEST_F(CopyTest, AnyTypeCopiesItsBytes) {
-  for (const DataType type : {DataType::kI32, DataType::kU8, DataType::kI64, DataType::kF64,
-                              DataType::kQ4_1, DataType::kQ6_K}) {
+  std::vector<DataType> types = {DataType::kI32, DataType::kU8, DataType::kI64, DataType::kF64};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  for (const DataType type : types) {
     const std::int64_t cols = 2 * GetTypeInfo(type).block_elements;
     test::RandomMatrix src(type, 5, cols, 7, 1.0, 2 * cols);
-    for (const CopyKernel* kernel : Kernels()) {
+    for (Kernel* kernel : Kernels()) {
       std::vector<unsigned char> dst(BytesOf(type, cols) * 5);
-      ASSERT_TRUE(kernel->Launch(
+      ASSERT_TRUE(LaunchOnce<Op>(
+          *kernel,
           {Rows(src.bytes.data(), type, cols, 5, 2 * cols), Rows(dst.data(), type, cols, 5, cols)},
           Stream{}));
       for (std::size_t r = 0; r < 5; ++r) {
@@ -130,41 +136,51 @@ TEST_F(CopyTest, AnyTypeCopiesItsBytes) {
 
 TEST_F(CopyTest, ATransposeFallsToTheKernelThatTakesAnyStride) {
   std::vector<float> src = {1, 2, 3, 4, 5, 6}, dst(6);
-  const CopyArgs args{TensorView{src.data(), {2, 3, 1, 1}, {3, 1, 6, 6}, DataType::kF32},
-                      Rows(dst.data(), DataType::kF32, 2, 3, 2)};
-  const CopyDesc desc = DescOf(args, 1).value();
-  const auto choice = ChooseOp(desc, registry_, device_);
+  const Args args{TensorView{src.data(), {2, 3, 1, 1}, {3, 1, 6, 6}, DataType::kF32},
+                  Rows(dst.data(), DataType::kF32, 2, 3, 2)};
+  const Desc desc = DescOf(args, CallTerms{}).value();
+  const auto choice = Choose(Feasible(*Validate(desc), registry_, device_), nullptr);
   ASSERT_TRUE(choice);
   EXPECT_EQ(choice->kernel().name(), "copy.any.reference");
-  ASSERT_TRUE(choice->kernel().Launch(args, Stream{}));
+  ASSERT_TRUE(LaunchOnce<Op>(choice->kernel(), args, Stream{}));
   EXPECT_EQ(dst, (std::vector<float>{1, 4, 2, 5, 3, 6}));
 }
 
 TEST_F(CopyTest, AViewMayBeCopiedOntoItself) {
   std::vector<float> data = {1, 2, 3, 4};
-  for (const CopyKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     const TensorView view = Rows(data.data(), DataType::kF32, 2, 2, 2);
-    ASSERT_TRUE(kernel->Launch({view, view}, Stream{}));
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel, {view, view}, Stream{}));
     EXPECT_EQ(data, (std::vector<float>{1, 2, 3, 4}));
   }
 }
 
 TEST_F(CopyTest, ImpossibleCopiesAreRefused) {
   std::vector<float> data(64);
-  EXPECT_EQ(ChooseOp(CopyDesc{.type_src = DataType::kI32}, registry_, device_).error().code,
-            ErrorCode::kUnsupported);
-  EXPECT_EQ(ChooseOp(CopyDesc{.type_dst = DataType::kQ8_0}, registry_, device_).error().code,
-            ErrorCode::kUnsupported);
-  EXPECT_FALSE(DescOf(CopyArgs{Rows(data.data(), DataType::kF32, 4, 2, 4),
-                               Rows(data.data(), DataType::kF32, 4, 3, 4)},
-                      1));
-  EXPECT_FALSE(DescOf(CopyArgs{Rows(data.data(), DataType::kQ4_0, 32, 2, 40),
-                               Rows(data.data(), DataType::kQ4_0, 32, 2, 32)},
-                      1));
+  EXPECT_EQ(
+      Choose(Feasible(*Validate(Desc{.type_src = DataType::kI32}), registry_, device_), nullptr)
+          .error()
+          .code,
+      ErrorCode::kUnsupported);
+  EXPECT_EQ(
+      Choose(Feasible(*Validate(Desc{.type_dst = DataType::kQ8_0}), registry_, device_), nullptr)
+          .error()
+          .code,
+      ErrorCode::kUnsupported);
   EXPECT_FALSE(DescOf(
-      CopyArgs{Rows(nullptr, DataType::kF32, 4, 2, 4), Rows(data.data(), DataType::kF32, 4, 2, 4)},
-      1));
+      Args{Rows(data.data(), DataType::kF32, 4, 2, 4), Rows(data.data(), DataType::kF32, 4, 3, 4)},
+      CallTerms{}));
+  EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kQ4_0, 32, 2, 40),
+                           Rows(data.data(), DataType::kQ4_0, 32, 2, 32)},
+                      CallTerms{}));
+  EXPECT_FALSE(DescOf(
+      Args{Rows(nullptr, DataType::kF32, 4, 2, 4), Rows(data.data(), DataType::kF32, 4, 2, 4)},
+      CallTerms{}));
+}
+
+TEST_F(CopyTest, EveryFieldOfTheProblemIsInItsKey) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .cols = 1536, .threads = 2});
 }
 
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::copy

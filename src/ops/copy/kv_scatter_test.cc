@@ -1,30 +1,34 @@
+#include "ops/copy/kv_scatter.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "core/block_format.h"
 #include "core/test_util.h"
-#include "engine/op_stages.h"
-#include "ops/copy/copy.h"
+#include "engine/desc_test_util.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::kv_scatter {
 namespace {
 
 class KvScatterTest : public testing::Test {
  protected:
   KvScatterTest() {
-    AddKvScatter(registry_);
+    AddKernels(registry_);
     device_ = DetectCpuCappedAt(Isa::kAmx);
   }
-  std::vector<const KvScatterKernel*> Kernels() const {
-    std::vector<const KvScatterKernel*> kernels;
-    for (const KvScatterKernel* kernel : registry_.kernels()) {
+  std::vector<Kernel*> Kernels() const {
+    std::vector<Kernel*> kernels;
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
-  KvScatterRegistry registry_;
+  Registry registry_;
   DeviceSpec device_;
 };
 
@@ -65,13 +69,13 @@ TEST_F(KvScatterTest, EveryRowLandsInItsPlaceAndNothingElseChanges) {
                                 static_cast<unsigned char*>(want.data()) + BytesOf(type, to)));
         }
       }
-      for (const KvScatterKernel* kernel : Kernels()) {
+      for (Kernel* kernel : Kernels()) {
         SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(type)) +
                      " seed " + std::to_string(seed));
         got.Poison();
         cache.data = got.data();
-        ASSERT_TRUE(
-            kernel->Launch({x_view, cache, Ints(positions), Ints(slots)}, Stream{pool.get()}));
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, {x_view, cache, Ints(positions), Ints(slots)},
+                                   Stream{pool.get()}));
         EXPECT_EQ(got.Damage(), "");
         EXPECT_TRUE(test::BitwiseEqual(got.data(), want.data(), want.size()));
       }
@@ -82,9 +86,9 @@ TEST_F(KvScatterTest, EveryRowLandsInItsPlaceAndNothingElseChanges) {
 TEST_F(KvScatterTest, TheOracleKeepsF64) {
   std::vector<double> x = {0.1, 0.2}, cache(8, -1.0);
   std::vector<std::int32_t> positions = {3}, slots = {0};
-  ASSERT_TRUE(ReferenceKvScatter({Contiguous(x.data(), DataType::kF64, {2, 1, 1, 1}),
-                                  Contiguous(cache.data(), DataType::kF64, {2, 1, 4, 1}),
-                                  Ints(positions), Ints(slots)}));
+  ASSERT_TRUE(Reference({Contiguous(x.data(), DataType::kF64, {2, 1, 1, 1}),
+                         Contiguous(cache.data(), DataType::kF64, {2, 1, 4, 1}), Ints(positions),
+                         Ints(slots)}));
   EXPECT_EQ(cache, (std::vector<double>{-1, -1, -1, -1, -1, -1, 0.1, 0.2}));
 }
 
@@ -96,11 +100,12 @@ TEST_F(KvScatterTest, ABadPlaceIsRefusedByNameBeforeAnythingIsWritten) {
     const char* words;
   };
   for (Case c : {Case{{0, 3}, {0, 0}, ErrorCode::kExhausted, "positions[1] = 3, the context has 3"},
-                 Case{{0, -1}, {0, 0}, ErrorCode::kInvalidArgument, "positions[1] = -1"},
+                 Case{{0, -2}, {0, 0}, ErrorCode::kInvalidArgument, "positions[1] = -2"},
                  Case{{0, 0}, {0, 2}, ErrorCode::kInvalidArgument, "slots[1] = 2, the cache has 2"},
                  Case{{0, 0}, {0, -5}, ErrorCode::kInvalidArgument, "slots[1] = -5"}}) {
-    for (const KvScatterKernel* kernel : Kernels()) {
-      const Status status = kernel->Launch({Contiguous(x.data(), DataType::kF32, {4, 1, 2, 1}),
+    for (Kernel* kernel : Kernels()) {
+      const Status status = LaunchOnce<Op>(*kernel,
+                                           {Contiguous(x.data(), DataType::kF32, {4, 1, 2, 1}),
                                             Contiguous(cache.data(), DataType::kF32, {4, 1, 3, 2}),
                                             Ints(c.positions), Ints(c.slots)},
                                            Stream{});
@@ -115,10 +120,10 @@ TEST_F(KvScatterTest, ABadPlaceIsRefusedByNameBeforeAnythingIsWritten) {
 TEST_F(KvScatterTest, AHeadThatDoesNotDivideIntoBlocksIsRefused) {
   std::vector<float> x(48), cache(200);
   std::vector<std::int32_t> zero = {0};
-  const auto desc = DescOf(KvScatterArgs{Contiguous(x.data(), DataType::kF32, {48, 1, 1, 1}),
-                                         Contiguous(cache.data(), DataType::kQ8_0, {48, 1, 2, 1}),
-                                         Ints(zero), Ints(zero)},
-                           1);
+  const auto desc =
+      DescOf(Args{Contiguous(x.data(), DataType::kF32, {48, 1, 1, 1}),
+                  Contiguous(cache.data(), DataType::kQ8_0, {48, 1, 2, 1}), Ints(zero), Ints(zero)},
+             CallTerms{});
   ASSERT_FALSE(desc);
   EXPECT_NE(desc.error().message.find("head_dim = 48"), std::string::npos) << desc.error().message;
 }
@@ -127,9 +132,10 @@ TEST_F(KvScatterTest, Q8BlocksOfZerosAndOfTinyValuesDecodeToZero) {
   std::vector<float> x(64, 0.0f);
   x[40] = 1e-40f;
   std::vector<std::int32_t> zero = {0};
-  for (const KvScatterKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     std::vector<unsigned char> cache(68, 0xff);
-    ASSERT_TRUE(kernel->Launch(
+    ASSERT_TRUE(LaunchOnce<Op>(
+        *kernel,
         {Contiguous(x.data(), DataType::kF32, {64, 1, 1, 1}),
          Contiguous(cache.data(), DataType::kQ8_0, {64, 1, 1, 1}), Ints(zero), Ints(zero)},
         Stream{}));
@@ -139,5 +145,104 @@ TEST_F(KvScatterTest, Q8BlocksOfZerosAndOfTinyValuesDecodeToZero) {
   }
 }
 
+TEST_F(KvScatterTest, ARowOfPaddingWritesNothingWhateverItsSlot) {
+  std::vector<float> x = {1, 2, 3, 4, 5, 6};
+  std::vector<std::int32_t> positions = {1, -1, 0}, slots = {0, -7, 1};
+  for (Kernel* kernel : Kernels()) {
+    std::vector<float> cache(8, 9.0f);
+    ASSERT_TRUE(LaunchOnce<Op>(
+        *kernel,
+        {Contiguous(x.data(), DataType::kF32, {2, 1, 3, 1}),
+         Contiguous(cache.data(), DataType::kF32, {2, 1, 2, 2}), Ints(positions), Ints(slots)},
+        Stream{}));
+    EXPECT_EQ(cache, (std::vector<float>{9, 9, 1, 2, 5, 6, 9, 9})) << kernel->name();
+  }
+}
+
+TEST_F(KvScatterTest, APagedCacheHoldsTheBitsOfAContiguousOne) {
+  constexpr std::int64_t kHeadDim = 64, kHeads = 3, kContext = 300, kSlots = 3, kRows = 120;
+  constexpr std::int64_t kPlace = kHeadDim * kHeads;
+  const auto pool = MakeThreadPool(3);
+  test::Guarded<float> x(test::RandomFloats(kPlace * kRows, 77), 4);
+  std::vector<std::int32_t> positions, slots;
+  for (std::int32_t r = 0; r < kRows; ++r) {
+    positions.push_back(r * 37 % 100 * 3 - (r % 10 == 9 ? 2 : 0));
+    slots.push_back(r < 100 ? 2 : 0);
+  }
+  positions[7] = -1;
+  Args args{Contiguous(x.data(), DataType::kF32, {kHeadDim, kHeads, kRows, 1}),
+            {},
+            Ints(positions),
+            Ints(slots)};
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kQ8_0}) {
+    test::GuardedBytes flat(BytesOf(type, kPlace * kContext * kSlots));
+    const std::size_t row = BytesOf(type, kPlace);
+    for (Kernel* kernel : Kernels()) {
+      flat.Poison();
+      args.cache = Contiguous(flat.data(), type, {kHeadDim, kHeads, kContext, kSlots});
+      args.pages = {};
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{pool.get()}));
+      for (const std::int64_t page_size : {std::int64_t{7}, std::int64_t{16}, std::int64_t{256}}) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(type)) +
+                     " pages of " + std::to_string(page_size));
+        const std::int64_t per_sequence = (kContext + page_size - 1) / page_size;
+        std::vector<std::int32_t> pages(static_cast<std::size_t>(per_sequence * kSlots));
+        std::iota(pages.begin(), pages.end(), 1);  // one page to spare
+        Random random(5);
+        for (std::size_t i = pages.size() - 1; i > 0; --i)
+          std::swap(pages[i], pages[static_cast<std::size_t>(random.Below(i + 1))]);
+        const auto physical = static_cast<std::int64_t>(pages.size()) + 1;
+        test::GuardedBytes paged(BytesOf(type, kPlace * page_size * physical));
+        paged.Poison();
+        args.cache = Contiguous(paged.data(), type, {kHeadDim, kHeads, page_size, physical});
+        args.pages = Contiguous(pages.data(), DataType::kI32, {per_sequence, kSlots, 1, 1});
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{pool.get()}));
+        EXPECT_EQ(paged.Damage(), "");
+        for (std::int64_t s = 0; s < kSlots; ++s) {
+          for (std::int64_t p = 0; p < kContext; ++p) {
+            const std::int64_t page =
+                pages[static_cast<std::size_t>(s * per_sequence + p / page_size)];
+            const auto* got = static_cast<const unsigned char*>(paged.data()) +
+                              static_cast<std::size_t>(page * page_size + p % page_size) * row;
+            const auto* want = static_cast<const unsigned char*>(flat.data()) +
+                               static_cast<std::size_t>(s * kContext + p) * row;
+            ASSERT_TRUE(test::BitwiseEqual(got, want, row)) << s << " " << p;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(KvScatterTest, APhysicalPageOutOfRangeIsRefusedByNameBeforeAnythingIsWritten) {
+  std::vector<float> x(4, 1.0f), cache(24, 5.0f);
+  std::vector<std::int32_t> positions = {0, 4}, slots = {0, 1}, pages = {0, 1, 2, 3};
+  Args args{Contiguous(x.data(), DataType::kF32, {2, 1, 2, 1}),
+            Contiguous(cache.data(), DataType::kF32, {2, 1, 4, 3}), Ints(positions), Ints(slots),
+            Contiguous(pages.data(), DataType::kI32, {2, 2, 1, 1})};
+  for (Kernel* kernel : Kernels()) {
+    for (const std::int32_t bad : {3, -1}) {
+      pages[3] = bad;
+      const Status status = LaunchOnce<Op>(*kernel, args, Stream{});
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_NE(status.error().message.find("pages[1, 1] = " + std::to_string(bad)),
+                std::string::npos)
+          << status.error().message;
+    }
+    pages[3] = 2;
+    positions[1] = 8;
+    EXPECT_EQ(LaunchOnce<Op>(*kernel, args, Stream{}).error().code, ErrorCode::kExhausted);
+    positions[1] = 4;
+    EXPECT_EQ(cache, std::vector<float>(24, 5.0f)) << kernel->name();
+  }
+  args.pages.dtype = DataType::kF32;
+  EXPECT_FALSE(LaunchOnce<Op>(*Kernels()[0], args, Stream{}));
+}
+
+TEST_F(KvScatterTest, EveryFieldOfTheProblemIsInItsKey) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .kv_heads = 2, .page_size = 16, .threads = 2});
+}
+
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::kv_scatter

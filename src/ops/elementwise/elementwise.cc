@@ -7,32 +7,32 @@
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/function_kernel.h"
+#include "engine/stage_templates.h"
 #include "ops/elementwise/cpu/elementwise_cpu.h"
 
-namespace tilewright {
+namespace tilewright::elementwise {
 namespace {
 
-using CpuElementwise = FunctionKernel<ElementwiseDesc, ElementwiseArgs, ElementwiseImpl>;
+using CpuElementwise = FunctionKernel<Op, ElementwiseImpl>;
 
-constexpr std::string_view kNames[] = {"add", "mul", "silu", "swiglu"};
 constexpr std::int64_t kGrain = 16384;  // elements of a task, as in ops/norm
 
-ElementwiseRow RowFunction(const ElementwiseImpl& impl, ElementwiseOp op) {
-  switch (op) {
-    case ElementwiseOp::kAdd:
+ElementwiseRow RowFunction(const ElementwiseImpl& impl, Function function) {
+  switch (function) {
+    case Function::kAdd:
       return impl.add;
-    case ElementwiseOp::kMul:
+    case Function::kMul:
       return impl.mul;
-    case ElementwiseOp::kSilu:
+    case Function::kSilu:
       return impl.silu;
-    case ElementwiseOp::kSwiGlu:
+    case Function::kSwiGlu:
       return impl.swiglu;
   }
   return nullptr;
 }
 
-std::optional<Rejection> Feasible(const ElementwiseImpl&, const ElementwiseDesc& desc) {
-  const bool unary = desc.op == ElementwiseOp::kSilu;
+std::optional<Rejection> Feasible(const ElementwiseImpl&, const Desc& desc) {
+  const bool unary = desc.function == Function::kSilu;
   for (const DataType type : {desc.type_a, unary ? DataType::kF32 : desc.type_b, desc.type_out}) {
     if (type != DataType::kF32)
       return Rejection{Reason::kType, Format("type {}", DataTypeName(type)), "f32"};
@@ -40,20 +40,17 @@ std::optional<Rejection> Feasible(const ElementwiseImpl&, const ElementwiseDesc&
   return std::nullopt;
 }
 
-double EstimateUs(const ElementwiseImpl& impl, const ElementwiseDesc& desc, const DeviceSpec&) {
+double EstimateUs(const ElementwiseImpl& impl, const Desc& desc, const DeviceSpec&) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
   const double threads =
       std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
-  const bool has_exp = desc.op == ElementwiseOp::kSilu || desc.op == ElementwiseOp::kSwiGlu;
+  const bool has_exp = desc.function == Function::kSilu || desc.function == Function::kSwiGlu;
   return elements * (has_exp ? impl.ns_silu : impl.ns_add) * 1e-3 / threads;
 }
 
-Status Launch(const ElementwiseImpl& impl, const ElementwiseArgs& args, Stream stream) {
-  const Result<ElementwiseDesc> desc = DescOf(args, 1);
-  if (!desc) return Fail(desc.error());
-  if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
-  const ElementwiseRow row_function = RowFunction(impl, args.op);
-  const bool unary = args.op == ElementwiseOp::kSilu;
+Status Launch(const ElementwiseImpl& impl, const Args& args, Stream stream) {
+  const ElementwiseRow row_function = RowFunction(impl, args.function);
+  const bool unary = args.function == Function::kSilu;
   const auto* a = args.a.as<const float>();
   const auto* b = unary ? a : args.b.as<const float>();  // unread
   auto* out = args.out.as<float>();
@@ -78,50 +75,79 @@ Status Launch(const ElementwiseImpl& impl, const ElementwiseArgs& args, Stream s
   return {};
 }
 
-class ReferenceKernel final : public ElementwiseKernel {
- public:
-  ReferenceKernel() : ElementwiseKernel(Info()) {}
-  std::optional<Rejection> IsFeasible(const ElementwiseDesc& desc) const override {
-    const bool unary = desc.op == ElementwiseOp::kSilu;
-    for (const DataType type : {desc.type_a, unary ? DataType::kF32 : desc.type_b, desc.type_out}) {
-      if (!IsFloatType(type)) {
-        return Rejection{Reason::kType, Format("type {}", DataTypeName(type)),
-                         "f64, f32, f16 or bf16"};
-      }
+std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
+  const bool unary = desc.function == Function::kSilu;
+  for (const DataType type : {desc.type_a, unary ? DataType::kF32 : desc.type_b, desc.type_out}) {
+    if (!IsFloatType(type)) {
+      return Rejection{Reason::kType, Format("type {}", DataTypeName(type)),
+                       "f64, f32, f16 or bf16"};
     }
-    return std::nullopt;
   }
-  double EstimateUs(const ElementwiseDesc& desc, const DeviceSpec&) const override {
-    return static_cast<double>(desc.rows) * desc.cols * 20e-3;
-  }
-  Status Launch(const ElementwiseArgs& args, Stream) const override {
-    return ReferenceElementwise(args);
-  }
+  return std::nullopt;
+}
 
- private:
-  static KernelInfo Info() {
-    KernelInfo info = CpuKernelInfo("elementwise.any.reference", "", 0);
-    info.fingerprint = "reference";
-    info.reference = true;
-    return info;
+double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 20e-3; }
+
+void CheckBinary(const NodeView& node, NodeCheck& check) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string_view name = i == 0 ? "inputs[0]" : "inputs[1]";
+    check.ExpectSameShape(name, node.in(i), node.out);
+    check.ExpectType(name, node.in(i).dtype, node.out.dtype);
   }
-};
+}
+
+void CheckUnary(const NodeView& node, NodeCheck& check) {
+  check.ExpectType("inputs[0]", node.in(0).dtype, node.out.dtype);
+  check.ExpectSameShape("inputs[0]", node.in(0), node.out);
+}
+
+constexpr NodeRule BinaryRule(TensorOp op, std::string_view name) {
+  return {.op = op,
+          .name = name,
+          .min_inputs = 2,
+          .max_inputs = 2,
+          .in_place = 1u << 0 | 1u << 1,
+          .check = &CheckBinary};
+}
+
+constexpr NodeRule kRules[] = {BinaryRule(TensorOp::kAdd, "add"),
+                               BinaryRule(TensorOp::kMul, "mul"),
+                               BinaryRule(TensorOp::kSwiGlu, "swiglu"),
+                               {.op = TensorOp::kSilu,
+                                .name = "silu",
+                                .min_inputs = 1,
+                                .max_inputs = 1,
+                                .in_place = 1u << 0,
+                                .check = &CheckUnary}};
+
+Function FunctionOf(TensorOp op) {
+  switch (op) {
+    case TensorOp::kMul:
+      return Function::kMul;
+    case TensorOp::kSilu:
+      return Function::kSilu;
+    case TensorOp::kSwiGlu:
+      return Function::kSwiGlu;
+    default:
+      return Function::kAdd;
+  }
+}
 
 }  // namespace
 
-std::string_view ElementwiseOpName(ElementwiseOp op) {
-  const auto index = static_cast<unsigned>(op);
-  return index < 4 ? kNames[index] : "unknown";
+std::span<const NodeRule> Op::NodeRules() { return kRules; }
+
+Args Op::ArgsOf(const NodeView& node) {
+  return {.function = FunctionOf(node.op),
+          .a = node.in(0),
+          .b = node.op == TensorOp::kSilu ? TensorView{} : node.in(1),
+          .out = node.out};
 }
 
-std::string KeyOf(const ElementwiseDesc& desc) {
-  return Format("elementwise.{} {}_{}_{} rows={} cols={} threads={}", ElementwiseOpName(desc.op),
-                DataTypeName(desc.type_a), DataTypeName(desc.type_b), DataTypeName(desc.type_out),
-                desc.rows, desc.cols, desc.threads);
-}
+std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
 
-Result<ElementwiseDesc> DescOf(const ElementwiseArgs& args, int threads) {
-  const bool unary = args.op == ElementwiseOp::kSilu;
+Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
+  const bool unary = args.function == Function::kSilu;
   if (Status s = CheckView("elementwise: a", args.a); !s) return Fail(s.error());
   if (Status s = CheckView("elementwise: out", args.out); !s) return Fail(s.error());
   if (Status s = CheckSameShape("elementwise: out", args.out, "a", args.a); !s)
@@ -131,16 +157,37 @@ Result<ElementwiseDesc> DescOf(const ElementwiseArgs& args, int threads) {
     if (Status s = CheckSameShape("elementwise: b", args.b, "a", args.a); !s)
       return Fail(s.error());
   }
-  return ElementwiseDesc{.op = args.op,
-                         .type_a = args.a.dtype,
-                         .type_b = unary ? DataType::kNone : args.b.dtype,
-                         .type_out = args.out.dtype,
-                         .rows = RowCount(args.out),
-                         .cols = static_cast<std::int32_t>(args.out.cols()),
-                         .threads = threads};
+  return Desc{.function = args.function,
+              .type_a = args.a.dtype,
+              .type_b = unary ? DataType::kNone : args.b.dtype,
+              .type_out = args.out.dtype,
+              .rows = RowCount(args.out),
+              .cols = static_cast<std::int32_t>(args.out.cols()),
+              .threads = terms.threads,
+              .guarantee = terms.guarantee};
 }
 
-void AddElementwise(ElementwiseRegistry& registry) {
+Result<Checked<Op>> Validate(const Desc& desc) {
+  if (desc.rows < 1 || desc.cols < 1) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("elementwise: rows = {}, cols = {}: each must be at least 1", desc.rows, desc.cols));
+  }
+  if (desc.function == Function::kSilu && desc.type_b != DataType::kNone) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("elementwise: type_b = {}, must be none for silu", DataTypeName(desc.type_b)));
+  }
+  return Stages<Op>::MarkValidated(desc);
+}
+
+void AddReference(Registry& registry) {
+  static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
+      "elementwise.any.reference",
+      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
+}
+
+void AddKernels(Registry& registry) {
   const CpuElementwise::Shared shared{&Feasible, &EstimateUs, &Launch};
   for (const ElementwiseImpl* impl :
        {&kElementwiseScalar, &kElementwiseAvx2, &kElementwiseAvx512}) {
@@ -148,7 +195,11 @@ void AddElementwise(ElementwiseRegistry& registry) {
         CpuKernelInfo(Format("elementwise.f32.{}", impl->isa), impl->tu, impl->features), *impl,
         shared)));
   }
-  static_cast<void>(registry.Add(std::make_unique<ReferenceKernel>()));
+  AddReference(registry);
 }
 
+}  // namespace tilewright::elementwise
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_STAGES(elementwise::Op);
 }  // namespace tilewright

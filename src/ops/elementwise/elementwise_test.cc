@@ -7,28 +7,29 @@
 
 #include "core/numeric.h"
 #include "core/test_util.h"
-#include "engine/op_stages.h"
+#include "engine/desc_test_util.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::elementwise {
 namespace {
 
-constexpr ElementwiseOp kOps[] = {ElementwiseOp::kAdd, ElementwiseOp::kMul, ElementwiseOp::kSilu,
-                                  ElementwiseOp::kSwiGlu};
+constexpr Function kFunctions[] = {Function::kAdd, Function::kMul, Function::kSilu,
+                                   Function::kSwiGlu};
 
 class ElementwiseTest : public testing::Test {
  protected:
   ElementwiseTest() {
-    AddElementwise(registry_);
+    AddKernels(registry_);
     device_ = DetectCpuCappedAt(Isa::kAmx);
   }
-  std::vector<const ElementwiseKernel*> Kernels() const {
-    std::vector<const ElementwiseKernel*> kernels;
-    for (const ElementwiseKernel* kernel : registry_.kernels()) {
+  std::vector<Kernel*> Kernels() const {
+    std::vector<Kernel*> kernels;
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
-  ElementwiseRegistry registry_;
+  Registry registry_;
   DeviceSpec device_;
 };
 
@@ -38,8 +39,8 @@ TensorView Rows(void* data, DataType type, std::int64_t cols, std::int64_t rows,
 
 /// silu loses a place in each of exp, the product, the sum and the quotient; the others round once
 /// (swiglu once more than silu).
-double UlpLimit(ElementwiseOp op) {
-  return op == ElementwiseOp::kAdd || op == ElementwiseOp::kMul ? 0.5 : 5;
+double UlpLimit(Function function) {
+  return function == Function::kAdd || function == Function::kMul ? 0.5 : 5;
 }
 
 TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlignment) {
@@ -59,18 +60,19 @@ TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlign
     test::Guarded<float> b(
         test::RandomFloats(static_cast<std::size_t>(c.ld_b * c.rows), ++seed, 4.0), 8);
     std::vector<double> want(static_cast<std::size_t>(c.cols * c.rows));
-    for (const ElementwiseOp op : kOps) {
-      ElementwiseArgs args{.op = op,
-                           .a = Rows(a.data(), DataType::kF32, c.cols, c.rows, c.ld_a),
-                           .b = Rows(b.data(), DataType::kF32, c.cols, c.rows, c.ld_b),
-                           .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols)};
-      ASSERT_TRUE(ReferenceElementwise(args));
-      for (const ElementwiseKernel* kernel : Kernels()) {
-        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(ElementwiseOpName(op)) +
-                     " cols " + std::to_string(c.cols) + " seed " + std::to_string(seed));
+    for (const Function function : kFunctions) {
+      Args args{.function = function,
+                .a = Rows(a.data(), DataType::kF32, c.cols, c.rows, c.ld_a),
+                .b = Rows(b.data(), DataType::kF32, c.cols, c.rows, c.ld_b),
+                .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols)};
+      ASSERT_TRUE(Reference(args));
+      for (Kernel* kernel : Kernels()) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " +
+                     std::string(kFunctionWords[static_cast<std::size_t>(function)]) + " cols " +
+                     std::to_string(c.cols) + " seed " + std::to_string(seed));
         test::Guarded<float> out(static_cast<std::size_t>(c.ld_out * c.rows), c.misalign);
         args.out = Rows(out.data(), DataType::kF32, c.cols, c.rows, c.ld_out);
-        ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{pool.get()}));
         EXPECT_EQ(out.Damage(), "");
         for (std::int64_t r = 0; r < c.rows; ++r) {
           for (std::int64_t i = 0; i < c.ld_out; ++i) {
@@ -79,28 +81,28 @@ TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlign
               ASSERT_TRUE(std::isnan(got)) << "padding was written";
             } else {
               ASSERT_LE(test::UlpError(got, want[static_cast<std::size_t>(r * c.cols + i)]),
-                        UlpLimit(op))
+                        UlpLimit(function))
                   << r << " " << i;
             }
           }
         }
         // In place on a, one thread: the same bits.
         test::Guarded<float> same(std::vector<float>(a.begin(), a.end()));
-        ElementwiseArgs in_place = args;
+        Args in_place = args;
         in_place.a.data = same.data();
         in_place.out = in_place.a;
-        ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, in_place, Stream{}));
         for (std::int64_t r = 0; r < c.rows; ++r) {
           ASSERT_TRUE(test::BitwiseEqual(same.data() + r * c.ld_a, out.data() + r * c.ld_out,
                                          static_cast<std::size_t>(c.cols) * sizeof(float)));
         }
         // In place on b.
-        if (op != ElementwiseOp::kSilu) {
+        if (function != Function::kSilu) {
           test::Guarded<float> same_b(std::vector<float>(b.begin(), b.end()));
           in_place = args;
           in_place.b.data = same_b.data();
           in_place.out = in_place.b;
-          ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+          ASSERT_TRUE(LaunchOnce<Op>(*kernel, in_place, Stream{}));
           for (std::int64_t r = 0; r < c.rows; ++r) {
             ASSERT_TRUE(test::BitwiseEqual(same_b.data() + r * c.ld_b, out.data() + r * c.ld_out,
                                            static_cast<std::size_t>(c.cols) * sizeof(float)));
@@ -120,14 +122,14 @@ TEST_F(ElementwiseTest, SiluIsAccurateOverTheWholeRangeOfFloats) {
   }
   const auto n = static_cast<std::int64_t>(x.size());
   std::vector<float> first;
-  for (const ElementwiseKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     if (kernel->info().reference) continue;
     std::vector<float> y(x.size());
-    ElementwiseArgs args{.op = ElementwiseOp::kSilu,
-                         .a = Rows(x.data(), DataType::kF32, n, 1, n),
-                         .b = {},
-                         .out = Rows(y.data(), DataType::kF32, n, 1, n)};
-    ASSERT_TRUE(kernel->Launch(args, Stream{}));
+    Args args{.function = Function::kSilu,
+              .a = Rows(x.data(), DataType::kF32, n, 1, n),
+              .b = {},
+              .out = Rows(y.data(), DataType::kF32, n, 1, n)};
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
     double worst = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double exact = static_cast<double>(x[i]) / (1 + std::exp(-static_cast<double>(x[i])));
@@ -145,9 +147,10 @@ TEST_F(ElementwiseTest, SiluIsAccurateOverTheWholeRangeOfFloats) {
 }
 
 TEST_F(ElementwiseTest, NaNAndInfinityPassThrough) {
-  for (const ElementwiseKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     std::vector<float> x = {NAN, INFINITY, -0.0f, 0.0f, -1000.0f, 1000.0f}, y(6);
-    ASSERT_TRUE(kernel->Launch({.op = ElementwiseOp::kSilu,
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                               {.function = Function::kSilu,
                                 .a = Rows(x.data(), DataType::kF32, 6, 1, 6),
                                 .b = {},
                                 .out = Rows(y.data(), DataType::kF32, 6, 1, 6)},
@@ -167,8 +170,9 @@ TEST_F(ElementwiseTest, FourDimensionalStridedViewsAreWalkedRowByRow) {
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i);
   const TensorView a{memory.data(), {3, 2, 2, 2}, {1, 5, 20, 70}, DataType::kF32};
   const TensorView to = Contiguous(out.data(), DataType::kF32, {3, 2, 2, 2});
-  for (const ElementwiseKernel* kernel : Kernels()) {
-    ASSERT_TRUE(kernel->Launch({.op = ElementwiseOp::kAdd, .a = a, .b = a, .out = to}, Stream{}));
+  for (Kernel* kernel : Kernels()) {
+    ASSERT_TRUE(
+        LaunchOnce<Op>(*kernel, {.function = Function::kAdd, .a = a, .b = a, .out = to}, Stream{}));
     std::size_t at = 0;
     for (int i3 = 0; i3 < 2; ++i3) {
       for (int i2 = 0; i2 < 2; ++i2) {
@@ -183,29 +187,44 @@ TEST_F(ElementwiseTest, FourDimensionalStridedViewsAreWalkedRowByRow) {
 
 TEST_F(ElementwiseTest, ViewsThatDoNotFitAreRefusedByName) {
   float data[8] = {};
-  ElementwiseArgs args{.op = ElementwiseOp::kAdd,
-                       .a = Rows(data, DataType::kF32, 4, 2, 4),
-                       .b = Rows(data, DataType::kF32, 4, 1, 4),
-                       .out = Rows(data, DataType::kF32, 4, 2, 4)};
-  const Status status = registry_.kernels()[0]->Launch(args, Stream{});
+  Args args{.function = Function::kAdd,
+            .a = Rows(data, DataType::kF32, 4, 2, 4),
+            .b = Rows(data, DataType::kF32, 4, 1, 4),
+            .out = Rows(data, DataType::kF32, 4, 2, 4)};
+  const Status status = LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{});
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("b has shape"), std::string::npos)
       << status.error().message;
-  args.op = ElementwiseOp::kSilu;
-  EXPECT_TRUE(registry_.kernels()[0]->Launch(args, Stream{})) << "silu has no b";
+  args.function = Function::kSilu;
+  EXPECT_TRUE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{})) << "silu has no b";
   args.out.stride[0] = 2;
-  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{}));
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{}));
 }
 
 TEST_F(ElementwiseTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
-  ElementwiseDesc desc{.op = ElementwiseOp::kSwiGlu, .rows = 3, .cols = 1536, .threads = 2};
+  Desc desc{.function = Function::kSwiGlu, .rows = 3, .cols = 1536, .threads = 2};
   DeviceSpec device;
-  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "elementwise.f32.scalar");
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+            "elementwise.f32.scalar");
   device.features = kFeatureAvx2 | kFeatureAvx512;
-  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "elementwise.f32.avx512");
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+            "elementwise.f32.avx512");
   desc.type_a = DataType::kBF16;
-  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "elementwise.any.reference");
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+            "elementwise.any.reference");
+}
+
+TEST_F(ElementwiseTest, EveryFieldOfTheProblemIsInItsKey) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .cols = 1536, .threads = 2});
+}
+
+TEST_F(ElementwiseTest, ProblemsWithoutElementsAndASiluOfTwoOperandsAreRefused) {
+  EXPECT_FALSE(Validate(Desc{.rows = 0}));
+  EXPECT_FALSE(Validate(Desc{.cols = 0}));
+  const auto silu = Validate(Desc{.function = Function::kSilu});
+  ASSERT_FALSE(silu);
+  EXPECT_NE(silu.error().message.find("type_b = f32"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::elementwise

@@ -4,20 +4,20 @@
 #include "core/text.h"
 #include "ops/elementwise/elementwise.h"
 
-namespace tilewright {
+namespace tilewright::elementwise {
 namespace {
 
 double Silu(double x) { return x / (1 + std::exp(-x)); }
 
-double Apply(ElementwiseOp op, double a, double b) {
-  switch (op) {
-    case ElementwiseOp::kAdd:
+double Apply(Function function, double a, double b) {
+  switch (function) {
+    case Function::kAdd:
       return a + b;
-    case ElementwiseOp::kMul:
+    case Function::kMul:
       return a * b;
-    case ElementwiseOp::kSilu:
+    case Function::kSilu:
       return Silu(a);
-    case ElementwiseOp::kSwiGlu:
+    case Function::kSwiGlu:
       return Silu(a) * b;
   }
   return 0;
@@ -25,14 +25,15 @@ double Apply(ElementwiseOp op, double a, double b) {
 
 }  // namespace
 
-Status ReferenceElementwise(const ElementwiseArgs& args) {
-  const Result<ElementwiseDesc> desc = DescOf(args, 1);
+Status Reference(const Args& args) {
+  const Result<Desc> desc = DescOf(args, CallTerms{});
   if (!desc) return Fail(desc.error());
-  const bool unary = args.op == ElementwiseOp::kSilu;
+  const bool unary = args.function == Function::kSilu;
   for (const TensorView* view : {&args.a, &args.b, &args.out}) {
     if (!IsFloatType(view->dtype) && !(unary && view == &args.b)) {
       return Fail(ErrorCode::kUnsupported,
-                  Format("{} of type {}: must be f64, f32, f16 or bf16", ElementwiseOpName(args.op),
+                  Format("{} of type {}: must be f64, f32, f16 or bf16",
+                         kFunctionWords[static_cast<std::size_t>(args.function)],
                          DataTypeName(view->dtype)));
     }
   }
@@ -42,10 +43,10 @@ Status ReferenceElementwise(const ElementwiseArgs& args) {
     void* out = MutableAddressOf(args.out, RowOffset(args.out, row));
     for (std::int64_t c = 0; c < args.out.cols(); ++c) {
       const double y = unary ? 0 : ReadF64(args.b.dtype, b, c);
-      WriteF64(args.out.dtype, out, c, Apply(args.op, ReadF64(args.a.dtype, a, c), y));
+      WriteF64(args.out.dtype, out, c, Apply(args.function, ReadF64(args.a.dtype, a, c), y));
     }
   }
   return {};
 }
 
-}  // namespace tilewright
+}  // namespace tilewright::elementwise

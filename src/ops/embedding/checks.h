@@ -2,9 +2,9 @@
 
 #include "ops/embedding/embedding.h"
 
-namespace tilewright {
+namespace tilewright::embedding {
 
-/// Every id names an entry of the table.
-Status CheckIds(const EmbeddingArgs& args);
+/// Every id is -1 or names an entry of the table.
+Status CheckIds(const Args& args);
 
-}  // namespace tilewright
+}  // namespace tilewright::embedding

@@ -7,103 +7,101 @@
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/function_kernel.h"
+#include "engine/stage_templates.h"
 #include "ops/embedding/checks.h"
 #include "ops/embedding/cpu/embedding_cpu.h"
 
-namespace tilewright {
+namespace tilewright::embedding {
 namespace {
 
-using CpuEmbedding = FunctionKernel<EmbeddingDesc, EmbeddingArgs, EmbeddingImpl>;
+using CpuEmbedding = FunctionKernel<Op, EmbeddingImpl>;
 
 constexpr std::int64_t kGrain = 16384;  // elements of a task
 
 DecodeFunction Decoder(const EmbeddingImpl& impl, DataType type) {
   switch (type) {
     case DataType::kF32:
-      return impl.f32;
+      return impl.decoders.f32;
     case DataType::kF16:
-      return impl.f16;
+      return impl.decoders.f16;
     case DataType::kBF16:
-      return impl.bf16;
-    case DataType::kQ4_0:
-      return impl.q4_0;
-    case DataType::kQ4_1:
-      return impl.q4_1;
-    case DataType::kQ8_0:
-      return impl.q8_0;
-    case DataType::kQ6_K:
-      return impl.q6_k;
+      return impl.decoders.bf16;
     default:
-      return nullptr;
+      return FindFormat(type) != nullptr
+                 ? impl.decoders.blocks[static_cast<int>(type) - kFirstFormat]
+                 : nullptr;
   }
 }
 
-std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const EmbeddingDesc& desc) {
+std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const Desc& desc) {
   if (desc.type_out != DataType::kF32 || Decoder(impl, desc.type_table) == nullptr) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
-                     "f32, f16, bf16, q4_0, q4_1, q8_0 or q6_k to f32"};
+                     "f32, f16, bf16 or a block format to f32"};
   }
   return std::nullopt;
 }
 
-double EstimateUs(const EmbeddingImpl& impl, const EmbeddingDesc& desc, const DeviceSpec&) {
+double EstimateUs(const EmbeddingImpl& impl, const Desc& desc, const DeviceSpec&) {
   const double elements = static_cast<double>(desc.rows) * desc.hidden;
   const double threads =
       std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
   return elements * impl.ns_per_element * 1e-3 / threads + desc.rows * 0.1;
 }
 
-Status Launch(const EmbeddingImpl& impl, const EmbeddingArgs& args, Stream stream) {
-  const Result<EmbeddingDesc> desc = DescOf(args, 1);
-  if (!desc) return Fail(desc.error());
-  if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
+Status Launch(const EmbeddingImpl& impl, const Args& args, Stream stream) {
   if (Status status = CheckIds(args); !status) return status;
-  const DecodeFunction decode = Decoder(impl, desc->type_table);
+  const DecodeFunction decode = Decoder(impl, args.table.dtype);
+  const std::int64_t hidden = args.out.shape[0];
   const auto* ids = args.ids.as<const std::int32_t>();
-  ParallelRanges(stream.exec(), desc->rows, kGrain / std::max(desc->hidden, 1),
+  ParallelRanges(stream.exec(), args.out.shape[1], kGrain / std::max<std::int64_t>(hidden, 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t r = begin; r < end; ++r) {
-                     decode(AddressOf(args.table, ids[r] * args.table.stride[1]),
-                            args.out.as<float>() + r * args.out.stride[1], desc->hidden);
+                     float* out = args.out.as<float>() + r * args.out.stride[1];
+                     if (ids[r] < 0) {
+                       std::fill(out, out + hidden, 0.0f);
+                     } else {
+                       decode(AddressOf(args.table, ids[r] * args.table.stride[1]), out, hidden);
+                     }
                    }
                  });
   return {};
 }
 
-class ReferenceKernel final : public EmbeddingKernel {
- public:
-  ReferenceKernel() : EmbeddingKernel(Info()) {}
-  std::optional<Rejection> IsFeasible(const EmbeddingDesc& desc) const override {
-    if (IsFloatType(desc.type_out) && desc.type_table != DataType::kNone) return std::nullopt;
-    return Rejection{Reason::kType,
-                     Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
-                     "any type to f64, f32, f16 or bf16"};
-  }
-  double EstimateUs(const EmbeddingDesc& desc, const DeviceSpec&) const override {
-    return static_cast<double>(desc.rows) * desc.hidden * 10e-3;
-  }
-  Status Launch(const EmbeddingArgs& args, Stream) const override {
-    return ReferenceEmbedding(args);
-  }
+std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
+  if (IsFloatType(desc.type_out) && desc.type_table != DataType::kNone) return std::nullopt;
+  return Rejection{Reason::kType,
+                   Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
+                   "any type to f64, f32, f16 or bf16"};
+}
 
- private:
-  static KernelInfo Info() {
-    KernelInfo info = CpuKernelInfo("embedding.any.reference", "", 0);
-    info.fingerprint = "reference";
-    info.reference = true;
-    return info;
-  }
-};
+double ReferenceUs(const Desc& desc) {
+  return static_cast<double>(desc.rows) * desc.hidden * 10e-3;
+}
+
+void CheckNode(const NodeView& node, NodeCheck& check) {
+  check.Expect("inputs[0].shape[0]", node.in(0).shape[0], node.out.shape[0], "hidden");
+  check.ExpectRows("inputs[1].shape[0]", node.in(1), node.out.shape[1]);
+  check.ExpectFloat("out", node.out.dtype);
+}
+
+constexpr NodeRule kRules[] = {{.op = TensorOp::kEmbedding,
+                                .name = "embedding",
+                                .min_inputs = 2,
+                                .max_inputs = 2,
+                                .check = &CheckNode}};
 
 }  // namespace
 
-std::string KeyOf(const EmbeddingDesc& desc) {
-  return Format("embedding {}_{} rows={} hidden={} threads={}", DataTypeName(desc.type_table),
-                DataTypeName(desc.type_out), desc.rows, desc.hidden, desc.threads);
+std::span<const NodeRule> Op::NodeRules() { return kRules; }
+
+Args Op::ArgsOf(const NodeView& node) {
+  return {.table = node.in(0), .ids = node.in(1), .out = node.out};
 }
 
-Result<EmbeddingDesc> DescOf(const EmbeddingArgs& args, int threads) {
+std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
+
+Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckView("embedding: table", args.table); !s) return Fail(s.error());
   if (Status s = CheckView("embedding: out", args.out); !s) return Fail(s.error());
   const auto is_matrix = [](const TensorView& v) { return v.shape[2] == 1 && v.shape[3] == 1; };
@@ -122,17 +120,33 @@ Result<EmbeddingDesc> DescOf(const EmbeddingArgs& args, int threads) {
         Format("embedding: hidden = {}, row stride = {}: must be multiples of {} for a table of {}",
                args.table.shape[0], args.table.stride[1], block, DataTypeName(args.table.dtype)));
   }
-  return EmbeddingDesc{.type_table = args.table.dtype,
-                       .type_out = args.out.dtype,
-                       .rows = static_cast<std::int32_t>(args.out.shape[1]),
-                       .hidden = static_cast<std::int32_t>(args.out.shape[0]),
-                       .threads = threads};
+  return Desc{.type_table = args.table.dtype,
+              .type_out = args.out.dtype,
+              .rows = static_cast<std::int32_t>(args.out.shape[1]),
+              .hidden = static_cast<std::int32_t>(args.out.shape[0]),
+              .threads = terms.threads,
+              .guarantee = terms.guarantee};
 }
 
-Status CheckIds(const EmbeddingArgs& args) {
+Result<Checked<Op>> Validate(const Desc& desc) {
+  if (desc.rows < 1 || desc.hidden < 1) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("embedding: rows = {}, hidden = {}: each must be at least 1", desc.rows,
+                       desc.hidden));
+  }
+  const int block = GetTypeInfo(desc.type_table).block_elements;
+  if (desc.hidden % block != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("embedding: hidden = {}, must be a multiple of {} for a table of {}",
+                       desc.hidden, block, DataTypeName(desc.type_table)));
+  }
+  return Stages<Op>::MarkValidated(desc);
+}
+
+Status CheckIds(const Args& args) {
   const auto* ids = args.ids.as<const std::int32_t>();
   for (std::int64_t r = 0; r < args.out.shape[1]; ++r) {
-    if (ids[r] < 0 || ids[r] >= args.table.shape[1]) {
+    if (ids[r] < -1 || ids[r] >= args.table.shape[1]) {
       return Fail(ErrorCode::kInvalidArgument,
                   Format("embedding: ids[{}] = {}, the table has {} entries", r, ids[r],
                          args.table.shape[1]));
@@ -141,14 +155,24 @@ Status CheckIds(const EmbeddingArgs& args) {
   return {};
 }
 
-void AddEmbedding(EmbeddingRegistry& registry) {
+void AddReference(Registry& registry) {
+  static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
+      "embedding.any.reference",
+      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
+}
+
+void AddKernels(Registry& registry) {
   const CpuEmbedding::Shared shared{&Feasible, &EstimateUs, &Launch};
   for (const EmbeddingImpl* impl : {&kEmbeddingScalar, &kEmbeddingAvx2, &kEmbeddingAvx512}) {
     static_cast<void>(registry.Add(std::make_unique<CpuEmbedding>(
         CpuKernelInfo(Format("embedding.f32.{}", impl->isa), impl->tu, impl->features), *impl,
         shared)));
   }
-  static_cast<void>(registry.Add(std::make_unique<ReferenceKernel>()));
+  AddReference(registry);
 }
 
+}  // namespace tilewright::embedding
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_STAGES(embedding::Op);
 }  // namespace tilewright

@@ -7,25 +7,26 @@
 
 #include "core/block_format.h"
 #include "core/test_util.h"
-#include "engine/op_stages.h"
+#include "engine/desc_test_util.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::embedding {
 namespace {
 
 class EmbeddingTest : public testing::Test {
  protected:
   EmbeddingTest() {
-    AddEmbedding(registry_);
+    AddKernels(registry_);
     device_ = DetectCpuCappedAt(Isa::kAmx);
   }
-  std::vector<const EmbeddingKernel*> Kernels() const {
-    std::vector<const EmbeddingKernel*> kernels;
-    for (const EmbeddingKernel* kernel : registry_.kernels()) {
+  std::vector<Kernel*> Kernels() const {
+    std::vector<Kernel*> kernels;
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
-  EmbeddingRegistry registry_;
+  Registry registry_;
   DeviceSpec device_;
 };
 
@@ -37,13 +38,16 @@ TensorView Ints(std::vector<std::int32_t>& values) {
                     {static_cast<std::int64_t>(values.size()), 1, 1, 1});
 }
 
-constexpr DataType kTypes[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,
-                               DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K};
+std::vector<DataType> Types() {
+  std::vector<DataType> types = {DataType::kF32, DataType::kF16, DataType::kBF16};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  return types;
+}
 
 TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
   const auto pool = MakeThreadPool(3);
   std::uint64_t seed = 400;
-  for (const DataType type : kTypes) {
+  for (const DataType type : Types()) {
     const std::int64_t block = GetTypeInfo(type).block_elements;
     for (const std::int64_t hidden :
          {block, 3 * block, block == 1 ? std::int64_t{77} : 4 * block}) {
@@ -52,11 +56,12 @@ TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
       std::vector<std::int32_t> ids;
       for (std::int32_t r = 0; r < 500; ++r) ids.push_back(r * 7 % 11);
       const auto rows = static_cast<std::int64_t>(ids.size());
-      for (const EmbeddingKernel* kernel : Kernels()) {
+      for (Kernel* kernel : Kernels()) {
         SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(type)) +
                      " hidden " + std::to_string(hidden));
         test::Guarded<float> out(static_cast<std::size_t>(out_ld * rows), 4);
-        ASSERT_TRUE(kernel->Launch({Rows(table.bytes.data(), type, hidden, entries, ld), Ints(ids),
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                   {Rows(table.bytes.data(), type, hidden, entries, ld), Ints(ids),
                                     Rows(out.data(), DataType::kF32, hidden, rows, out_ld)},
                                    Stream{pool.get()}));
         EXPECT_EQ(out.Damage(), "");
@@ -80,7 +85,7 @@ TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
 TEST_F(EmbeddingTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
   // Every code, every scale bit pattern sooner or later, NaN and infinite scales among them.
   Random random(9);
-  for (const DataType type : kTypes) {
+  for (const DataType type : Types()) {
     const std::int64_t hidden = 256 * 64;
     test::GuardedBytes table(BytesOf(type, hidden), 1);
     for (std::size_t i = 0; i < table.size(); ++i)
@@ -88,10 +93,11 @@ TEST_F(EmbeddingTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
     std::vector<float> want(static_cast<std::size_t>(hidden)), got(want.size());
     ASSERT_TRUE(DecodeRow(type, table.data(), hidden, want.data()));
     std::vector<std::int32_t> ids = {0};
-    for (const EmbeddingKernel* kernel : Kernels()) {
+    for (Kernel* kernel : Kernels()) {
       if (kernel->info().reference || GetTypeInfo(type).block_elements == 1)
         continue;  // plain types want their alignment
-      ASSERT_TRUE(kernel->Launch({Rows(table.data(), type, hidden, 1, hidden), Ints(ids),
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                 {Rows(table.data(), type, hidden, 1, hidden), Ints(ids),
                                   Rows(got.data(), DataType::kF32, hidden, 1, hidden)},
                                  Stream{}));
       for (std::size_t i = 0; i < want.size(); ++i) {
@@ -108,10 +114,11 @@ TEST_F(EmbeddingTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
 
 TEST_F(EmbeddingTest, AnIdBeyondTheTableIsNamedBeforeAnythingIsWritten) {
   std::vector<float> table(12), out(12, 5.0f);
-  for (const std::int32_t bad : {3, -1}) {
+  for (const std::int32_t bad : {3, -2}) {
     std::vector<std::int32_t> ids = {0, 2, bad};
-    for (const EmbeddingKernel* kernel : Kernels()) {
-      const Status status = kernel->Launch({Rows(table.data(), DataType::kF32, 4, 3, 4), Ints(ids),
+    for (Kernel* kernel : Kernels()) {
+      const Status status = LaunchOnce<Op>(*kernel,
+                                           {Rows(table.data(), DataType::kF32, 4, 3, 4), Ints(ids),
                                             Rows(out.data(), DataType::kF32, 4, 3, 4)},
                                            Stream{});
       ASSERT_FALSE(status);
@@ -126,28 +133,56 @@ TEST_F(EmbeddingTest, AnIdBeyondTheTableIsNamedBeforeAnythingIsWritten) {
 TEST_F(EmbeddingTest, ViewsThatDoNotFitAreRefused) {
   std::vector<float> data(256);
   std::vector<std::int32_t> ids = {0};
-  EXPECT_FALSE(DescOf(EmbeddingArgs{Rows(data.data(), DataType::kF32, 4, 3, 4), Ints(ids),
-                                    Rows(data.data(), DataType::kF32, 5, 1, 5)},
-                      1));
-  EXPECT_FALSE(DescOf(EmbeddingArgs{Rows(data.data(), DataType::kF32, 4, 3, 4), Ints(ids),
-                                    Rows(data.data(), DataType::kF32, 4, 2, 4)},
-                      1))
+  EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kF32, 4, 3, 4), Ints(ids),
+                           Rows(data.data(), DataType::kF32, 5, 1, 5)},
+                      CallTerms{}));
+  EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kF32, 4, 3, 4), Ints(ids),
+                           Rows(data.data(), DataType::kF32, 4, 2, 4)},
+                      CallTerms{}))
       << "more rows than ids";
-  EXPECT_FALSE(DescOf(EmbeddingArgs{Rows(data.data(), DataType::kQ4_0, 48, 1, 48), Ints(ids),
-                                    Rows(data.data(), DataType::kF32, 48, 1, 48)},
-                      1));
+  EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kQ4_0, 48, 1, 48), Ints(ids),
+                           Rows(data.data(), DataType::kF32, 48, 1, 48)},
+                      CallTerms{}));
 }
 
 TEST_F(EmbeddingTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
   DeviceSpec device;
   device.features = kFeatureAvx2 | kFeatureAvx512;
-  EmbeddingDesc desc{.type_table = DataType::kQ4_1, .rows = 1, .hidden = 576};
-  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "embedding.f32.avx512");
-  EXPECT_EQ(ChooseOp(desc, registry_, DeviceSpec{}).value().kernel().name(),
-            "embedding.f32.scalar");
+  Desc desc{.type_table = DataType::kQ4_1, .rows = 1, .hidden = 576};
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+            "embedding.f32.avx512");
+  EXPECT_EQ(
+      Choose(Feasible(*Validate(desc), registry_, DeviceSpec{}), nullptr).value().kernel().name(),
+      "embedding.f32.scalar");
   desc.type_table = DataType::kF8E4M3;
-  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "embedding.any.reference");
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+            "embedding.any.reference");
+}
+
+TEST_F(EmbeddingTest, ARowOfPaddingBecomesZerosAndLeavesTheOthersAlone) {
+  std::vector<float> table = {1, 2, 3, 4, 5, 6};
+  std::vector<std::int32_t> ids = {2, -1, 0};
+  for (Kernel* kernel : Kernels()) {
+    std::vector<float> out(9, 7.0f);
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                               {Rows(table.data(), DataType::kF32, 2, 3, 2), Ints(ids),
+                                Rows(out.data(), DataType::kF32, 2, 3, 3)},
+                               Stream{}));
+    EXPECT_EQ(out, (std::vector<float>{5, 6, 7, 0, 0, 7, 1, 2, 7})) << kernel->name();
+  }
+}
+
+TEST_F(EmbeddingTest, EveryFieldOfTheProblemIsInItsKey) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .hidden = 576, .threads = 2});
+}
+
+TEST_F(EmbeddingTest, ProblemsWithoutElementsOrWithPartOfABlockAreRefused) {
+  EXPECT_FALSE(Validate(Desc{.rows = 0}));
+  EXPECT_FALSE(Validate(Desc{.hidden = 0}));
+  const auto part = Validate(Desc{.type_table = DataType::kQ6_K, .hidden = 576});
+  ASSERT_FALSE(part);
+  EXPECT_NE(part.error().message.find("hidden = 576"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::embedding

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "core/block_format.h"
@@ -5,10 +6,10 @@
 #include "core/text.h"
 #include "ops/embedding/checks.h"
 
-namespace tilewright {
+namespace tilewright::embedding {
 
-Status ReferenceEmbedding(const EmbeddingArgs& args) {
-  const Result<EmbeddingDesc> desc = DescOf(args, 1);
+Status Reference(const Args& args) {
+  const Result<Desc> desc = DescOf(args, CallTerms{});
   if (!desc) return Fail(desc.error());
   if (!IsFloatType(desc->type_out)) {
     return Fail(ErrorCode::kUnsupported, Format("embedding to {}: must be f64, f32, f16 or bf16",
@@ -18,9 +19,12 @@ Status ReferenceEmbedding(const EmbeddingArgs& args) {
   std::vector<double> row(static_cast<std::size_t>(desc->hidden));
   for (std::int64_t r = 0; r < desc->rows; ++r) {
     const std::int64_t id = args.ids.as<const std::int32_t>()[r];
-    if (Status s = DecodeRow(desc->type_table, AddressOf(args.table, id * args.table.stride[1]),
+    if (id < 0) {
+      std::fill(row.begin(), row.end(), 0.0);
+    } else if (Status s =
+                   DecodeRow(desc->type_table, AddressOf(args.table, id * args.table.stride[1]),
                              desc->hidden, row.data());
-        !s) {
+               !s) {
       return s;
     }
     for (std::int64_t i = 0; i < desc->hidden; ++i) {
@@ -31,4 +35,4 @@ Status ReferenceEmbedding(const EmbeddingArgs& args) {
   return {};
 }
 
-}  // namespace tilewright
+}  // namespace tilewright::embedding

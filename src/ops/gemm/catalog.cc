@@ -1,4 +1,5 @@
 #include <memory>
+#include <utility>
 
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/panel_gemm.h"
@@ -22,31 +23,34 @@ using gemm::PanelOps;
 using gemm::ScalarGemm;
 using gemm::ScalarKind;
 
-struct PackedType {
-  DataType type;
-  Pack pack;
-};
-constexpr PackedType kPackedTypes[] = {
-    {DataType::kF32, kPackF32x16},   {DataType::kF16, kPackF16x16},
-    {DataType::kBF16, kPackBF16x16}, {DataType::kQ4_0, kPackQ4_0x16},
-    {DataType::kQ4_1, kPackQ4_1x16}, {DataType::kQ8_0, kPackQ8_0x16},
-    {DataType::kQ6_K, kPackQ6_Kx16},
-};
-
 // Names are distinct by construction (the registry's test says so): Add cannot fail here.
 template <class K, class... Args>
 void Put(Registry& registry, Args&&... args) {
   static_cast<void>(registry.Add(std::make_unique<K>(args...)));
 }
 
+// The kernels of one packed layout, and one for the same weights as they lie.
+void AddPanels(Registry& registry, PanelConfig config) {
+  Put<PanelGemv>(registry, config);
+  Put<PanelGemm>(registry, config);
+  config.pack = kPackPlain;
+  Put<PanelGemm>(registry, config);
+}
+
 void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& isa) {
-  for (const PackedType& packed : kPackedTypes) {
-    const PanelConfig config{.ops = &ops, .isa = isa, .type_b = packed.type, .pack = packed.pack};
-    Put<PanelGemv>(registry, config);
-    Put<PanelGemm>(registry, config);
-    PanelConfig plain = config;
-    plain.pack = kPackPlain;
-    Put<PanelGemm>(registry, plain);
+  for (const auto& [type, pack] : {std::pair{DataType::kF32, kPackF32x16},
+                                   {DataType::kF16, kPackF16x16},
+                                   {DataType::kBF16, kPackBF16x16}}) {
+    AddPanels(registry, {.ops = &ops, .isa = isa, .type_b = type, .pack = pack});
+  }
+  for (const BlockFormat& format : kFormats) {
+    PanelConfig config{.ops = &ops, .isa = isa, .type_b = format.type, .pack = PanelPack(format)};
+    if (gemm::HasPanels(format)) {
+      AddPanels(registry, config);
+    } else {
+      config.pack = kPackPlain;
+      Put<PanelGemm>(registry, config);
+    }
   }
   // Rounded activations, multiplied in f32: vdpbf16ps gives 82 GFLOP/s a core where fma gives 118
   // (EPYC, family 25 model 17, 2026-11-21), so there is no kernel with it.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/formats.h"
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
@@ -26,7 +27,9 @@ using test::TestProblem;
 
 TEST(KernelIds, FollowTheGrammarAndSayWhatTheKernelDeclares) {
   // docs/kernel_ids.md
-  const std::string type = "(any|f32|f16|bf16|f64|f8_e4m3|i8|u4|q4_0|q4_1|q8_0|q6_k)";
+  std::string type = "(any|f32|f16|bf16|f64|f8_e4m3|i8|u4";
+  for (const BlockFormat& format : kFormats) type.append("|").append(format.name);
+  type += ")";
   const std::regex grammar("gemm\\." + type + "_" + type + "_" + type +
                            "\\.[tnx]{2}\\.(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|onednn)"
                            "\\.((?:gemv)?[0-9]+x[0-9]+(?:x[0-9]+)?)\\.([a-z0-9_]+)(\\.[a-z0-9]+)?");
@@ -53,10 +56,9 @@ TEST(KernelIds, AReferenceKernelTakesEveryPlainProblem) {
   for (int turn = 0; turn < 200; ++turn) {
     GemmDesc d;
     constexpr DataType kFloats[] = {DataType::kF32, DataType::kF16, DataType::kBF16};
-    constexpr DataType kWeights[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16,
-                                     DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
-                                     DataType::kQ6_K};
-    d.type_a = kFloats[random.Below(3)], d.type_b = kWeights[random.Below(7)],
+    const auto weights = random.Below(3 + kFormats.size());
+    d.type_a = kFloats[random.Below(3)],
+    d.type_b = weights < 3 ? kFloats[weights] : kFormats[weights - 3].type,
     d.type_c = kFloats[random.Below(3)];
     d.order_a = static_cast<Order>(random.Below(2)),
     d.order_c = static_cast<Order>(random.Below(2));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/formats/formats.h"
 #include "core/numeric.h"
 #include "tilewright/types.h"
 
@@ -22,102 +23,23 @@ static inline void StoreAs(void* p, T value) {
   __builtin_memcpy(p, &value, sizeof(T));
 }
 
-constexpr int kQ4_0Bytes = 18, kQ4_1Bytes = 20, kQ8_0Bytes = 34, kQ6_KBytes = 210;
-constexpr int kQ6_KElements = 256;
-
-// The 256 six-bit values of a Q6_K block, still with their offset of 32.
-static inline void UnpackQ6K(const std::uint8_t* block, std::uint8_t* q) {
-  for (int half = 0; half < 2; ++half) {
-    const std::uint8_t* low = block + 64 * half;
-    const std::uint8_t* high = block + 128 + 32 * half;
-    std::uint8_t* out = q + 128 * half;
-    for (int i = 0; i < 32; ++i) {
-      out[i] = static_cast<std::uint8_t>((low[i] & 15) | ((high[i] & 3) << 4));
-      out[i + 32] = static_cast<std::uint8_t>((low[i + 32] & 15) | (((high[i] >> 2) & 3) << 4));
-      out[i + 64] = static_cast<std::uint8_t>((low[i] >> 4) | (((high[i] >> 4) & 3) << 4));
-      out[i + 96] = static_cast<std::uint8_t>((low[i + 32] >> 4) | ((high[i] >> 6) << 4));
-    }
-  }
-}
-
-// One block to f32, values `stride` floats apart. Products d * q are exact in f32, so every order
-// of rounding agrees with GGUF's.
+// One block to f32, values `stride` floats apart; nothing for a type that has no blocks.
 static inline void DecodeBlock(DataType type, const std::uint8_t* block, float* out,
                                std::int64_t stride) {
-  switch (type) {
-    case DataType::kQ4_0: {
-      const float d = F16ToF32(LoadAs<std::uint16_t>(block));
-      for (int i = 0; i < 16; ++i) {
-        out[i * stride] = d * static_cast<float>((block[2 + i] & 15) - 8);
-        out[(i + 16) * stride] = d * static_cast<float>((block[2 + i] >> 4) - 8);
-      }
-      return;
-    }
-    case DataType::kQ4_1: {
-      const float d = F16ToF32(LoadAs<std::uint16_t>(block));
-      const float m = F16ToF32(LoadAs<std::uint16_t>(block + 2));
-      for (int i = 0; i < 16; ++i) {
-        out[i * stride] = d * static_cast<float>(block[4 + i] & 15) + m;
-        out[(i + 16) * stride] = d * static_cast<float>(block[4 + i] >> 4) + m;
-      }
-      return;
-    }
-    case DataType::kQ8_0: {
-      const float d = F16ToF32(LoadAs<std::uint16_t>(block));
-      for (int i = 0; i < 32; ++i)
-        out[i * stride] = d * static_cast<float>(static_cast<std::int8_t>(block[2 + i]));
-      return;
-    }
-    case DataType::kQ6_K: {
-      std::uint8_t q[kQ6_KElements];
-      UnpackQ6K(block, q);
-      const float d = F16ToF32(LoadAs<std::uint16_t>(block + 208));
-      for (int i = 0; i < kQ6_KElements; ++i) {
-        const float scale = d * static_cast<float>(static_cast<std::int8_t>(block[192 + i / 16]));
-        out[i * stride] = scale * static_cast<float>(static_cast<int>(q[i]) - 32);
-      }
-      return;
-    }
-    default:
-      return;
-  }
+  UnpackedBlock unpacked;
+  WithBlock(AllBlocks{}, type, [&]<class Block>() {
+    Unpack(LoadAs<Block>(block), unpacked);
+    ExpandBlock<Block>(unpacked, out, stride);
+  });
 }
 
 // Elements and bytes of a block format; 1 element for plain types (u4: two elements share a byte,
 // see DecodeRun).
 static inline int BlockElements(DataType type) {
-  switch (type) {
-    case DataType::kQ4_0:
-    case DataType::kQ4_1:
-    case DataType::kQ8_0:
-      return 32;
-    case DataType::kQ6_K:
-      return kQ6_KElements;
-    default:
-      return 1;
-  }
+  const BlockFormat* format = FindFormat(type);
+  return format != nullptr ? format->elements : 1;
 }
-static inline int BlockBytes(DataType type) {
-  switch (type) {
-    case DataType::kQ4_0:
-      return kQ4_0Bytes;
-    case DataType::kQ4_1:
-      return kQ4_1Bytes;
-    case DataType::kQ8_0:
-      return kQ8_0Bytes;
-    case DataType::kQ6_K:
-      return kQ6_KBytes;
-    case DataType::kF32:
-      return 4;
-    case DataType::kF64:
-      return 8;
-    case DataType::kF16:
-    case DataType::kBF16:
-      return 2;
-    default:
-      return 1;
-  }
-}
+static inline int BlockBytes(DataType type) { return GetTypeInfo(type).block_bytes; }
 
 // One value of a plain type at linear element `index` of `base`, without its outer scale.
 static inline float LoadElement(DataType type, const void* base, std::int64_t index) {

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/formats.h"
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
-#include "tilewright/stages.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
 namespace {
@@ -372,19 +373,22 @@ TEST_P(EveryKernel, RefusesAWorkspaceOneByteShort) {
 
 // Changes one field of a problem at random, within its enumeration.
 void Mutate(GemmDesc& d, Random& random) {
-  constexpr DataType kTypes[] = {DataType::kF32,    DataType::kF16,  DataType::kBF16,
-                                 DataType::kF8E4M3, DataType::kI8,   DataType::kU4,
-                                 DataType::kQ4_0,   DataType::kQ4_1, DataType::kQ8_0,
-                                 DataType::kQ6_K,   DataType::kNone};
+  std::vector<DataType> types = {DataType::kF32,    DataType::kF16, DataType::kBF16,
+                                 DataType::kF8E4M3, DataType::kI8,  DataType::kU4};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  const auto scale_type = [&] {
+    const auto at = random.Below(types.size() + 1);
+    return at < types.size() ? types[at] : DataType::kNone;
+  };
   switch (random.Below(20)) {
     case 0:
-      d.type_a = kTypes[random.Below(10)];
+      d.type_a = types[random.Below(types.size())];
       break;
     case 1:
-      d.type_b = kTypes[random.Below(10)];
+      d.type_b = types[random.Below(types.size())];
       break;
     case 2:
-      d.type_c = kTypes[random.Below(3)];
+      d.type_c = types[random.Below(3)];
       break;
     case 3:
       d.order_a = Flip(d.order_a);
@@ -425,10 +429,10 @@ void Mutate(GemmDesc& d, Random& random) {
                    static_cast<std::uint16_t>(16u << random.Below(5))};
       break;
     case 15:
-      d.type_u = kTypes[random.Below(11)];
+      d.type_u = scale_type();
       break;
     case 16:
-      d.type_v = kTypes[random.Below(11)];
+      d.type_v = scale_type();
       break;
     case 17:
       d.m = 1 + static_cast<int>(random.Below(40));

@@ -10,13 +10,11 @@
 #include <vector>
 
 #include "core/block_format.h"
+#include "core/tensor_access.h"
 #include "ops/gemm/formats.h"
 
 namespace tilewright {
 namespace {
-
-using gemm::BlockBytes;
-using gemm::BlockElements;
 
 constexpr int kCols = 16;  // columns of D per task
 
@@ -91,12 +89,11 @@ Line LineOf(const Operand& o, std::int64_t index, int group) {
 void DecodeLine(const Operand& o, std::int64_t index, int group, std::vector<double>& run,
                 double* out, std::int64_t stride) {
   const Line line = LineOf(o, index, group);
-  if (o.k_contiguous && BlockElements(o.type) > 1) {
+  if (GetTypeInfo(o.type).block_quantised) {
     run.resize(static_cast<std::size_t>(o.k));
-    const auto* bytes =
-        static_cast<const std::uint8_t*>(line.base) +
-        (line.first + line.index * line.ld) / BlockElements(o.type) * BlockBytes(o.type);
-    static_cast<void>(DecodeRow(o.type, bytes, o.k, run.data()));
+    const auto* bytes = static_cast<const std::uint8_t*>(line.base) +
+                        BytesOf(o.type, line.first + line.index * line.ld);
+    static_cast<void>(DecodeRow(o.type, bytes, o.k, run.data()));  // CheckOperand saw that it can
     for (std::int64_t i = 0; i < o.k; ++i) out[i * stride] = run[static_cast<std::size_t>(i)];
     return;
   }
@@ -146,6 +143,8 @@ Status CheckOperand(const Operand& o, std::string_view name) {
   if (!decodable)
     return Refuse(ErrorCode::kUnsupported, fmt::format("type {} of {}", info.name, name));
   if (!info.block_quantised) return {};
+  if (Status status = DecodeRow(o.type, nullptr, 0, static_cast<double*>(nullptr)); !status)
+    return status;
   if (!o.k_contiguous)
     return Refuse(ErrorCode::kInvalidArgument,
                   fmt::format("{}: blocks of {} must lie along k", name, info.name));
@@ -190,6 +189,10 @@ Result<Problem> MakeProblem(const GemmArgs& args, const GemmDesc& desc) {
   }
   if (Status ok = CheckOperand(p.a, "A"); !ok) return fail(ok);
   if (Status ok = CheckOperand(p.b, "B"); !ok) return fail(ok);
+  if (!IsFloatType(desc.type_c))
+    return fail(Refuse(
+        ErrorCode::kUnsupported,
+        fmt::format("D of type {}: must be f64, f32, f16 or bf16", DataTypeName(desc.type_c))));
   return p;
 }
 
@@ -424,6 +427,12 @@ double RoundingOf(DataType type) {
 
 }  // namespace
 
+Status CheckReference(const GemmArgs& args, const GemmDesc& desc) {
+  const Result<Problem> problem = MakeProblem(args, desc);
+  if (!problem) return Fail(problem.error());
+  return {};
+}
+
 Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* executor) {
   const Result<Problem> problem = MakeProblem(args, desc);
   if (!problem) return Fail(problem.error());
@@ -451,6 +460,7 @@ Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const Ge
   const int n = static_cast<int>(problem->gated ? problem->b.lines / 2 : problem->b.lines);
   const double tolerance = GemmTolerance(desc);
   GemmError worst;
+  double error2 = 0, want2 = 0, magnitude2 = 0;
   std::mutex mutex;
   Compute(*problem, Spread(static_cast<int>(problem->a.lines), check.max_rows),
           Spread(n, check.max_cols), {true, check.activations}, check.executor,
@@ -471,8 +481,18 @@ Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const Ge
             if (!std::isfinite(v.value) && !std::isfinite(got)) error = 0;
             if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
             const std::lock_guard<std::mutex> lock(mutex);
-            if (error > worst.worst) worst = {error, row, col, got, v.value};
+            ++worst.compared;
+            error2 += (got - v.value) * (got - v.value);
+            want2 += v.value * v.value;
+            magnitude2 += v.magnitude * v.magnitude;
+            if (error <= worst.worst) return;
+            worst.worst = error;
+            worst.row = row, worst.col = col;
+            worst.got = got, worst.want = v.value;
           });
+  worst.error_l2 = std::sqrt(error2);
+  worst.want_l2 = std::sqrt(want2);
+  worst.magnitude_l2 = std::sqrt(magnitude2);
   return worst;
 }
 

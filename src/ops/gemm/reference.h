@@ -17,6 +17,11 @@ namespace tilewright {
 /// contradicts itself. Thread-safe.
 Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* executor = nullptr);
 
+/// The oracle as the only kernel of a registry: what MakeReferenceDispatch runs.
+void AddReference(Registry& registry);
+/// What ReferenceGemm answers before it reads an element: by types and layouts alone.
+Status CheckReference(const GemmArgs& args, const GemmDesc& desc);
+
 /// What CheckGemm allows for f32 sums, as a part of an element's magnitude sum |alpha| * sum |a b|
 /// + |beta c|: a chain of k additions, each off by at most 2^-24 of a partial sum that is never
 /// larger than the magnitude sum. For roundings that fall either way as chance will, evenly spread,
@@ -30,6 +35,9 @@ struct GemmError {
                      ///< Infinity for a NaN out of place
   int row = 0, col = 0;  ///< where
   double got = 0, want = 0;
+  std::int64_t compared = 0;  ///< elements that were looked at
+  /// Roots of the sums of squares over them: of got - want, of want, and of the magnitude sums.
+  double error_l2 = 0, want_l2 = 0, magnitude_l2 = 0;
 };
 
 /// With max_rows or max_cols > 0 a check looks at that many rows and columns only, evenly spread,

@@ -30,6 +30,23 @@ TEST(Oracle, MultipliesByHandCheckedNumbers) {
   EXPECT_THAT(d, testing::ElementsAre(37, 43, 85, 99));
 }
 
+TEST(Oracle, TellsTheErrorOfTheWholeBesideThatOfTheWorstElement) {
+  const float a[] = {1, 2, 3, 4}, b[] = {1, 0, 0, -1};  // B column-major
+  float d[] = {1 + 3, -2, 3, -4 + 4};
+  GemmArgs args;
+  args.a = a, args.b = b, args.d = d;
+  args.a_layout = args.d_layout = {.rows = 2, .cols = 2, .ld = 2};
+  args.b_layout = {.order = Order::kColMajor, .rows = 2, .cols = 2, .ld = 2};
+  GemmDesc desc;
+  desc.m = desc.n = desc.k = 2;
+  const Result<GemmError> error = CheckGemm(args, desc, {});
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->compared, 4);
+  EXPECT_DOUBLE_EQ(error->error_l2, 5);
+  EXPECT_DOUBLE_EQ(error->want_l2, std::sqrt(30.0));
+  EXPECT_DOUBLE_EQ(error->magnitude_l2, std::sqrt(30.0));
+}
+
 TEST(Oracle, AppliesScalesAndZerosByTheirGroups) {
   // One row, k = 4 in two groups of u4: scale 2 zero 1, scale 0.5 zero 8; codes 3 4 9 15.
   const float a[] = {1, 10, 100, 1000};

@@ -6,28 +6,28 @@
 #include <vector>
 
 #include "core/test_util.h"
-#include "engine/op_stages.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::norm {
 namespace {
 
 class NormTest : public testing::Test {
  protected:
   NormTest() {
-    AddNorm(registry_);
+    AddKernels(registry_);
     device_ = DetectCpuCappedAt(Isa::kAmx);
   }
 
   /// Kernels that this processor can run on f32.
-  std::vector<const NormKernel*> Kernels() const {
-    std::vector<const NormKernel*> kernels;
-    for (const NormKernel* kernel : registry_.kernels()) {
+  std::vector<Kernel*> Kernels() const {
+    std::vector<Kernel*> kernels;
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
 
-  NormRegistry registry_;
+  Registry registry_;
   DeviceSpec device_;
 };
 
@@ -61,17 +61,17 @@ TEST_F(NormTest, EveryKernelAgreesWithTheOracle) {
     test::Guarded<float> weight(test::RandomFloats(static_cast<std::size_t>(c.cols), ++seed),
                                 c.misalign);
     std::vector<double> want(static_cast<std::size_t>(c.cols * c.rows));
-    NormArgs args{.in = Rows(in.data(), DataType::kF32, c.cols, c.rows, c.ld_in),
-                  .weight = Rows(weight.data(), DataType::kF32, c.cols, 1, c.cols),
-                  .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols),
-                  .epsilon = 1e-5f};
-    ASSERT_TRUE(ReferenceNorm(args));
-    for (const NormKernel* kernel : Kernels()) {
+    Args args{.in = Rows(in.data(), DataType::kF32, c.cols, c.rows, c.ld_in),
+              .weight = Rows(weight.data(), DataType::kF32, c.cols, 1, c.cols),
+              .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols),
+              .epsilon = 1e-5f};
+    ASSERT_TRUE(Reference(args));
+    for (Kernel* kernel : Kernels()) {
       SCOPED_TRACE(std::string(kernel->name()) + " cols " + std::to_string(c.cols) + " rows " +
                    std::to_string(c.rows));
       test::Guarded<float> out(static_cast<std::size_t>(c.ld_out * c.rows), c.misalign);
       args.out = Rows(out.data(), DataType::kF32, c.cols, c.rows, c.ld_out);
-      ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{pool.get()}));
       EXPECT_EQ(out.Damage(), "");
       for (std::int64_t r = 0; r < c.rows; ++r) {
         for (std::int64_t i = 0; i < c.ld_out; ++i) {
@@ -86,10 +86,10 @@ TEST_F(NormTest, EveryKernelAgreesWithTheOracle) {
       }
       // In place, on another number of threads: the same bits.
       test::Guarded<float> same(std::vector<float>(in.begin(), in.end()), 4);
-      NormArgs in_place = args;
+      Args in_place = args;
       in_place.in.data = same.data();
       in_place.out = in_place.in;
-      ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel, in_place, Stream{}));
       for (std::int64_t r = 0; r < c.rows; ++r) {
         ASSERT_TRUE(test::BitwiseEqual(same.data() + r * c.ld_in, out.data() + r * c.ld_out,
                                        static_cast<std::size_t>(c.cols) * sizeof(float)));
@@ -100,19 +100,20 @@ TEST_F(NormTest, EveryKernelAgreesWithTheOracle) {
 
 TEST_F(NormTest, TheOracleIsTheFormula) {
   double in[] = {3, 4}, weight[] = {1, 2}, out[2];
-  ASSERT_TRUE(ReferenceNorm({.in = Rows(in, DataType::kF64, 2, 1, 2),
-                             .weight = Rows(weight, DataType::kF64, 2, 1, 2),
-                             .out = Rows(out, DataType::kF64, 2, 1, 2),
-                             .epsilon = 0.0f}));
+  ASSERT_TRUE(Reference({.in = Rows(in, DataType::kF64, 2, 1, 2),
+                         .weight = Rows(weight, DataType::kF64, 2, 1, 2),
+                         .out = Rows(out, DataType::kF64, 2, 1, 2),
+                         .epsilon = 0.0f}));
   EXPECT_DOUBLE_EQ(out[0], 3 / std::sqrt(12.5));
   EXPECT_DOUBLE_EQ(out[1], 8 / std::sqrt(12.5));
 }
 
 TEST_F(NormTest, ARowOfZerosStaysFiniteAndANaNStaysInItsRow) {
-  for (const NormKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     std::vector<float> in(200, 0.0f), weight(100, 1.0f), out(200, 7.0f);
     in[150] = NAN;
-    ASSERT_TRUE(kernel->Launch({.in = Rows(in.data(), DataType::kF32, 100, 2, 100),
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                               {.in = Rows(in.data(), DataType::kF32, 100, 2, 100),
                                 .weight = Rows(weight.data(), DataType::kF32, 100, 1, 100),
                                 .out = Rows(out.data(), DataType::kF32, 100, 2, 100)},
                                Stream{}));
@@ -123,25 +124,25 @@ TEST_F(NormTest, ARowOfZerosStaysFiniteAndANaNStaysInItsRow) {
 
 TEST_F(NormTest, ViewsThatDoNotFitAreRefusedByName) {
   float data[8] = {};
-  NormArgs args{.in = Rows(data, DataType::kF32, 4, 2, 4),
-                .weight = Rows(data, DataType::kF32, 3, 1, 3),
-                .out = Rows(data, DataType::kF32, 4, 2, 4)};
-  Status status = registry_.kernels()[0]->Launch(args, Stream{});
+  Args args{.in = Rows(data, DataType::kF32, 4, 2, 4),
+            .weight = Rows(data, DataType::kF32, 3, 1, 3),
+            .out = Rows(data, DataType::kF32, 4, 2, 4)};
+  Status status = LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{});
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
   EXPECT_NE(status.error().message.find("weight"), std::string::npos);
   args.weight.shape[0] = 4;
   args.out.shape[1] = 1;
-  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{}));
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{}));
   args.out.shape[1] = 2;
   args.out.data = nullptr;
-  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{}));
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{}));
   args.out.data = data;
-  EXPECT_TRUE(registry_.kernels()[0]->Launch(args, Stream{}));
+  EXPECT_TRUE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{}));
 }
 
 TEST_F(NormTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
-  NormDesc desc{.rows = 4, .cols = 576, .threads = 2};
+  Desc desc{.rows = 4, .cols = 576, .threads = 2};
   for (const auto& [isa, features, name] :
        {std::tuple{Isa::kScalar, 0u, "norm.rms.f32.scalar"},
         std::tuple{Isa::kAvx2, std::uint32_t{kFeatureAvx2}, "norm.rms.f32.avx2"},
@@ -149,21 +150,23 @@ TEST_F(NormTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherType
     DeviceSpec device;
     device.isa = isa;
     device.features = features;
-    EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), name);
+    EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+              name);
   }
   desc.type_out = DataType::kBF16;
-  EXPECT_EQ(ChooseOp(desc, registry_, device_).value().kernel().name(), "norm.rms.any.reference");
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device_), nullptr).value().kernel().name(),
+            "norm.rms.any.reference");
   desc.type_out = DataType::kQ4_0;
-  const auto none = ChooseOp(desc, registry_, device_);
+  const auto none = Choose(Feasible(*Validate(desc), registry_, device_), nullptr);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::kUnsupported);
 }
 
 TEST_F(NormTest, EveryKernelHasAnIdAndAFingerprint) {
-  for (const NormKernel* kernel : registry_.kernels())
+  for (Kernel* kernel : registry_.kernels())
     EXPECT_FALSE(kernel->info().fingerprint.empty()) << kernel->name();
   EXPECT_EQ(registry_.kernels().size(), 4u);
 }
 
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::norm

@@ -4,10 +4,10 @@
 #include "core/text.h"
 #include "ops/norm/norm.h"
 
-namespace tilewright {
+namespace tilewright::norm {
 
-Status ReferenceNorm(const NormArgs& args) {
-  const Result<NormDesc> desc = DescOf(args, 1);
+Status Reference(const Args& args) {
+  const Result<Desc> desc = DescOf(args, CallTerms{});
   if (!desc) return Fail(desc.error());
   for (const DataType type : {desc->type_in, desc->type_weight, desc->type_out}) {
     if (!IsFloatType(type)) {
@@ -35,4 +35,4 @@ Status ReferenceNorm(const NormArgs& args) {
   return {};
 }
 
-}  // namespace tilewright
+}  // namespace tilewright::norm

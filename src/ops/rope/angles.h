@@ -2,15 +2,15 @@
 
 #include "ops/rope/rope.h"
 
-namespace tilewright {
+namespace tilewright::rope {
 
-/// Radians a position of pair `i`. Precondition: CheckRopeParams accepted the parameters.
-double RopeFrequency(const RopeParams& params, const float* factors, int i);
+/// Radians a position of pair `i`. Precondition: CheckParams accepted the parameters.
+double Frequency(const RopeParams& params, const float* factors, int i);
 
-/// The rules that RopeTable::Make documents.
-Status CheckRopeParams(const RopeParams& params, const float* factors);
+/// The rules that Table::Make documents.
+Status CheckParams(const RopeParams& params, const float* factors);
 
-/// 0 <= positions[r] for all rows; the error names the first that is not.
-Status CheckPositions(const RopeArgs& args);
+/// -1 <= positions[r] for all rows; the error names the first that is not.
+Status CheckPositions(const Args& args);
 
-}  // namespace tilewright
+}  // namespace tilewright::rope

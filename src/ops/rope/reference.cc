@@ -5,10 +5,10 @@
 #include "core/text.h"
 #include "ops/rope/angles.h"
 
-namespace tilewright {
+namespace tilewright::rope {
 
-Status ReferenceRope(const RopeArgs& args) {
-  const Result<RopeDesc> desc = DescOf(args, 1);
+Status Reference(const Args& args) {
+  const Result<Desc> desc = DescOf(args, CallTerms{});
   if (!desc) return Fail(desc.error());
   if (!IsFloatType(desc->type_in) || !IsFloatType(desc->type_out)) {
     return Fail(ErrorCode::kUnsupported,
@@ -16,13 +16,14 @@ Status ReferenceRope(const RopeArgs& args) {
                        DataTypeName(desc->type_in), DataTypeName(desc->type_out)));
   }
   const auto* factors = args.factors.as<const float>();
-  if (Status status = CheckRopeParams(args.params, factors); !status) return status;
+  if (Status status = CheckParams(args.params, factors); !status) return status;
   if (Status status = CheckPositions(args); !status) return status;
 
   const int half = desc->dims / 2;
   std::vector<double> head(static_cast<std::size_t>(desc->head_dim));
   for (std::int64_t row = 0; row < desc->rows; ++row) {
     const double position = args.positions.as<const std::int32_t>()[row];
+    if (position < 0) continue;  // padding
     for (std::int64_t h = 0; h < desc->heads; ++h) {
       const void* in = AddressOf(args.qk, h * args.qk.stride[1] + row * args.qk.stride[2]);
       void* out = MutableAddressOf(args.out, h * args.out.stride[1] + row * args.out.stride[2]);
@@ -33,7 +34,7 @@ Status ReferenceRope(const RopeArgs& args) {
         const bool adjacent = desc->mode == RopeMode::kInterleaved;
         double& x0 = head[static_cast<std::size_t>(adjacent ? 2 * i : i)];
         double& x1 = head[static_cast<std::size_t>(adjacent ? 2 * i + 1 : i + half)];
-        const double angle = position * RopeFrequency(args.params, factors, i);
+        const double angle = position * Frequency(args.params, factors, i);
         const double c = std::cos(angle), s = std::sin(angle);
         const double y0 = x0 * c - x1 * s;
         x1 = x0 * s + x1 * c;
@@ -47,4 +48,4 @@ Status ReferenceRope(const RopeArgs& args) {
   return {};
 }
 
-}  // namespace tilewright
+}  // namespace tilewright::rope

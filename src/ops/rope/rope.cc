@@ -8,17 +8,18 @@
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/function_kernel.h"
+#include "engine/stage_templates.h"
 #include "ops/rope/angles.h"
 #include "ops/rope/cpu/rope_cpu.h"
 
-namespace tilewright {
+namespace tilewright::rope {
 namespace {
 
-using CpuRope = FunctionKernel<RopeDesc, RopeArgs, RopeImpl>;
+using CpuRope = FunctionKernel<Op, RopeImpl>;
 
 constexpr std::int64_t kGrain = 16384;  // elements of a task, as in ops/norm
 
-std::optional<Rejection> Feasible(const RopeImpl&, const RopeDesc& desc) {
+std::optional<Rejection> Feasible(const RopeImpl&, const Desc& desc) {
   if (desc.type_in != DataType::kF32 || desc.type_out != DataType::kF32) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_in), DataTypeName(desc.type_out)),
@@ -27,7 +28,7 @@ std::optional<Rejection> Feasible(const RopeImpl&, const RopeDesc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const RopeImpl& impl, const RopeDesc& desc, const DeviceSpec&) {
+double EstimateUs(const RopeImpl& impl, const Desc& desc, const DeviceSpec&) {
   const double elements = static_cast<double>(desc.rows) * desc.heads * desc.head_dim;
   const double threads =
       std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
@@ -35,24 +36,25 @@ double EstimateUs(const RopeImpl& impl, const RopeDesc& desc, const DeviceSpec&)
 }
 
 /// Cosines and sines of one position without a table.
-void ComputeAngles(const RopeArgs& args, std::int64_t position, float* out) {
+void ComputeAngles(const Args& args, std::int64_t position, float* out) {
   if (args.table != nullptr) return args.table->Compute(position, out);
   const int half = args.params.dims / 2;
   for (int i = 0; i < half; ++i) {
-    const double angle = static_cast<double>(position) *
-                         RopeFrequency(args.params, args.factors.as<const float>(), i);
+    const double angle =
+        static_cast<double>(position) * Frequency(args.params, args.factors.as<const float>(), i);
     out[i] = static_cast<float>(std::cos(angle));
     out[half + i] = static_cast<float>(std::sin(angle));
   }
 }
 
-void RunRows(const RopeImpl& impl, const RopeArgs& args, std::int64_t begin, std::int64_t end) {
-  float computed[kMaxRopeDims];
+void RunRows(const RopeImpl& impl, const Args& args, std::int64_t begin, std::int64_t end) {
+  float computed[kMaxDims];
   const std::int64_t dims = args.params.dims, head_dim = args.qk.shape[0];
   const auto rotate =
       args.params.mode == RopeMode::kInterleaved ? impl.interleaved : impl.half_split;
   for (std::int64_t row = begin; row < end; ++row) {
     const std::int64_t position = args.positions.as<const std::int32_t>()[row];
+    if (position < 0) continue;  // padding
     const float* angles = computed;
     if (args.table != nullptr && position < args.table->positions()) {
       angles = args.table->Row(position);
@@ -69,15 +71,10 @@ void RunRows(const RopeImpl& impl, const RopeArgs& args, std::int64_t begin, std
   }
 }
 
-Status Launch(const RopeImpl& impl, const RopeArgs& args, Stream stream) {
-  const Result<RopeDesc> desc = DescOf(args, 1);
-  if (!desc) return Fail(desc.error());
-  if (auto no = Feasible(impl, *desc)) return Fail(ErrorCode::kUnsupported, no->ToString());
+Status Launch(const RopeImpl& impl, const Args& args, Stream stream) {
   if (args.table == nullptr) {
-    if (Status status = CheckRopeParams(args.params, args.factors.as<const float>()); !status)
+    if (Status status = CheckParams(args.params, args.factors.as<const float>()); !status)
       return status;
-  } else if (args.table->params() != args.params) {
-    return Fail(ErrorCode::kInvalidArgument, "rope: the table was made for other parameters");
   }
   if (Status status = CheckPositions(args); !status) return status;
   const std::int64_t row_elements = std::max<std::int64_t>(args.qk.shape[0] * args.qk.shape[1], 1);
@@ -86,39 +83,54 @@ Status Launch(const RopeImpl& impl, const RopeArgs& args, Stream stream) {
   return {};
 }
 
-class ReferenceKernel final : public RopeKernel {
- public:
-  ReferenceKernel() : RopeKernel(Info()) {}
-  std::optional<Rejection> IsFeasible(const RopeDesc& desc) const override {
-    if (IsFloatType(desc.type_in) && IsFloatType(desc.type_out)) return std::nullopt;
-    return Rejection{Reason::kType,
-                     Format("{} to {}", DataTypeName(desc.type_in), DataTypeName(desc.type_out)),
-                     "f64, f32, f16 or bf16"};
-  }
-  double EstimateUs(const RopeDesc& desc, const DeviceSpec&) const override {
-    return static_cast<double>(desc.rows) * desc.heads * desc.head_dim * 50e-3;
-  }
-  Status Launch(const RopeArgs& args, Stream) const override { return ReferenceRope(args); }
+std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
+  if (IsFloatType(desc.type_in) && IsFloatType(desc.type_out)) return std::nullopt;
+  return Rejection{Reason::kType,
+                   Format("{} to {}", DataTypeName(desc.type_in), DataTypeName(desc.type_out)),
+                   "f64, f32, f16 or bf16"};
+}
 
- private:
-  static KernelInfo Info() {
-    KernelInfo info = CpuKernelInfo("rope.any.reference", "", 0);
-    info.fingerprint = "reference";
-    info.reference = true;
-    return info;
+double ReferenceUs(const Desc& desc) {
+  return static_cast<double>(desc.rows) * desc.heads * desc.head_dim * 50e-3;
+}
+
+void CheckNode(const NodeView& node, NodeCheck& check) {
+  const RopeParams& rope = node.params.rope;
+  check.ExpectSameShape("inputs[0]", node.in(0), node.out);
+  check.ExpectType("inputs[0]", node.in(0).dtype, node.out.dtype);
+  check.ExpectRows("inputs[1].shape[0]", node.in(1), node.out.shape[2]);
+  if (rope.dims <= 0 || rope.dims % 2 != 0 || rope.dims > node.out.shape[0]) {
+    check.Fault(Format("rope.dims = {}, must be even, positive and at most head_dim = {}",
+                       rope.dims, node.out.shape[0]));
   }
-};
+  if (!(rope.base > 0)) check.Fault(Format("rope.base = {}, must be positive", rope.base));
+  if (!node.inputs[2].present) return;
+  check.ExpectType("inputs[2]", node.in(2).dtype, DataType::kF32);
+  check.Expect("inputs[2].shape[0]", node.in(2).shape[0], rope.dims / 2, "rope.dims / 2");
+}
+
+constexpr NodeRule kRules[] = {{.op = TensorOp::kRope,
+                                .name = "rope",
+                                .min_inputs = 2,
+                                .max_inputs = 3,
+                                .in_place = 1u << 0,
+                                .check = &CheckNode}};
 
 }  // namespace
 
-std::string KeyOf(const RopeDesc& desc) {
-  return Format("rope {}_{} {} rows={} heads={} head_dim={} dims={} threads={}",
-                DataTypeName(desc.type_in), DataTypeName(desc.type_out),
-                desc.mode == RopeMode::kInterleaved ? "interleaved" : "half_split", desc.rows,
-                desc.heads, desc.head_dim, desc.dims, desc.threads);
+std::span<const NodeRule> Op::NodeRules() { return kRules; }
+
+Args Op::ArgsOf(const NodeView& node) {
+  return {.qk = node.in(0),
+          .positions = node.in(1),
+          .factors = node.in(2),
+          .out = node.out,
+          .params = node.params.rope};
 }
 
-Result<RopeDesc> DescOf(const RopeArgs& args, int threads) {
+std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
+
+Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckView("rope: qk", args.qk); !s) return Fail(s.error());
   if (Status s = CheckView("rope: out", args.out); !s) return Fail(s.error());
   if (Status s = CheckSameShape("rope: out", args.out, "qk", args.qk); !s) return Fail(s.error());
@@ -130,10 +142,10 @@ Result<RopeDesc> DescOf(const RopeArgs& args, int threads) {
   if (Status s = CheckInts("rope: positions", args.positions, args.qk.shape[2]); !s)
     return Fail(s.error());
   const std::int32_t dims = args.params.dims;
-  if (dims < 2 || dims % 2 != 0 || dims > kMaxRopeDims || dims > args.qk.shape[0]) {
+  if (dims < 2 || dims % 2 != 0 || dims > kMaxDims || dims > args.qk.shape[0]) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("rope: dims = {}, must be even and at most head_dim = {} and {}", dims,
-                       args.qk.shape[0], kMaxRopeDims));
+                       args.qk.shape[0], kMaxDims));
   }
   if (args.factors.data != nullptr &&
       (args.factors.dtype != DataType::kF32 || args.factors.shape[0] < dims / 2 ||
@@ -142,34 +154,62 @@ Result<RopeDesc> DescOf(const RopeArgs& args, int threads) {
                 Format("rope: factors {} {}, must be {} adjacent f32",
                        DataTypeName(args.factors.dtype), ShapeText(args.factors), dims / 2));
   }
-  return RopeDesc{.type_in = args.qk.dtype,
-                  .type_out = args.out.dtype,
-                  .mode = args.params.mode,
-                  .rows = static_cast<std::int32_t>(args.qk.shape[2]),
-                  .heads = static_cast<std::int32_t>(args.qk.shape[1]),
-                  .head_dim = static_cast<std::int32_t>(args.qk.shape[0]),
-                  .dims = dims,
-                  .threads = threads};
+  if (args.table != nullptr && args.table->params() != args.params)
+    return Fail(ErrorCode::kInvalidArgument, "rope: the table was made for other parameters");
+  return Desc{.type_in = args.qk.dtype,
+              .type_out = args.out.dtype,
+              .mode = args.params.mode,
+              .rows = static_cast<std::int32_t>(args.qk.shape[2]),
+              .heads = static_cast<std::int32_t>(args.qk.shape[1]),
+              .head_dim = static_cast<std::int32_t>(args.qk.shape[0]),
+              .dims = dims,
+              .threads = terms.threads,
+              .guarantee = terms.guarantee};
 }
 
-Status CheckPositions(const RopeArgs& args) {
+Result<Checked<Op>> Validate(const Desc& desc) {
+  if (desc.rows < 1 || desc.heads < 1 || desc.head_dim < 1) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("rope: rows = {}, heads = {}, head_dim = {}: each must be at least 1",
+                       desc.rows, desc.heads, desc.head_dim));
+  }
+  if (desc.dims < 2 || desc.dims % 2 != 0 || desc.dims > kMaxDims || desc.dims > desc.head_dim) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("rope: dims = {}, must be even and at most head_dim = {} and {}", desc.dims,
+                       desc.head_dim, kMaxDims));
+  }
+  return Stages<Op>::MarkValidated(desc);
+}
+
+Status CheckPositions(const Args& args) {
   const auto* positions = args.positions.as<const std::int32_t>();
   for (std::int64_t row = 0; row < args.qk.shape[2]; ++row) {
-    if (positions[row] < 0) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  Format("rope: positions[{}] = {}, must be 0 or more", row, positions[row]));
+    if (positions[row] < -1) {
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          Format("rope: positions[{}] = {}, must be -1 (padding) or more", row, positions[row]));
     }
   }
   return {};
 }
 
-void AddRope(RopeRegistry& registry) {
+void AddReference(Registry& registry) {
+  static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
+      "rope.any.reference",
+      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
+}
+
+void AddKernels(Registry& registry) {
   const CpuRope::Shared shared{&Feasible, &EstimateUs, &Launch};
   for (const RopeImpl* impl : {&kRopeScalar, &kRopeAvx2, &kRopeAvx512}) {
     static_cast<void>(registry.Add(std::make_unique<CpuRope>(
         CpuKernelInfo(Format("rope.f32.{}", impl->isa), impl->tu, impl->features), *impl, shared)));
   }
-  static_cast<void>(registry.Add(std::make_unique<ReferenceKernel>()));
+  AddReference(registry);
 }
 
+}  // namespace tilewright::rope
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_STAGES(rope::Op);
 }  // namespace tilewright

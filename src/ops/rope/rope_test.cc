@@ -6,25 +6,26 @@
 #include <vector>
 
 #include "core/test_util.h"
-#include "engine/op_stages.h"
+#include "engine/desc_test_util.h"
+#include "engine/launch_once.h"
 
-namespace tilewright {
+namespace tilewright::rope {
 namespace {
 
 class RopeTest : public testing::Test {
  protected:
   RopeTest() {
-    AddRope(registry_);
+    AddKernels(registry_);
     device_ = DetectCpuCappedAt(Isa::kAmx);
   }
-  std::vector<const RopeKernel*> Kernels() const {
-    std::vector<const RopeKernel*> kernels;
-    for (const RopeKernel* kernel : registry_.kernels()) {
+  std::vector<Kernel*> Kernels() const {
+    std::vector<Kernel*> kernels;
+    for (Kernel* kernel : registry_.kernels()) {
       if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
     }
     return kernels;
   }
-  RopeRegistry registry_;
+  Registry registry_;
   DeviceSpec device_;
 };
 
@@ -70,22 +71,22 @@ TEST_F(RopeTest, EveryKernelAgreesWithTheOracleWithAndWithoutATable) {
       TensorView view = Heads(nullptr, DataType::kF32, c.head_dim, c.heads, c.rows, c.pad);
       test::Guarded<float> in(test::RandomFloats(Size(view), ++seed), 4);
       std::vector<double> want(Size(view), 0.0);
-      RopeArgs args{
+      Args args{
           .qk = view, .positions = Ints(positions), .factors = {}, .out = view, .params = params};
       args.qk.data = in.data();
       args.out.data = want.data();
       args.out.dtype = DataType::kF64;
-      ASSERT_TRUE(ReferenceRope(args));
+      ASSERT_TRUE(Reference(args));
       args.out.dtype = DataType::kF32;
-      const RopeTable table = RopeTable::Make(params, nullptr, 150).value();
+      const Table table = Table::Make(params, nullptr, 150).value();
 
-      for (const RopeKernel* kernel : Kernels()) {
+      for (Kernel* kernel : Kernels()) {
         SCOPED_TRACE(std::string(kernel->name()) + " head_dim " + std::to_string(c.head_dim) +
                      " dims " + std::to_string(c.dims) + " seed " + std::to_string(seed));
         test::Guarded<float> out(Size(view), 8);
         args.out.data = out.data();
         args.table = &table;
-        ASSERT_TRUE(kernel->Launch(args, Stream{pool.get()}));
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{pool.get()}));
         EXPECT_EQ(out.Damage(), "");
         for (std::int64_t r = 0; r < c.rows; ++r) {
           for (std::int64_t h = 0; h < c.heads; ++h) {
@@ -104,10 +105,10 @@ TEST_F(RopeTest, EveryKernelAgreesWithTheOracleWithAndWithoutATable) {
         }
         // In place, without a table, on one thread: the same bits.
         test::Guarded<float> same(std::vector<float>(in.begin(), in.end()));
-        RopeArgs in_place = args;
+        Args in_place = args;
         in_place.table = nullptr;
         in_place.qk.data = in_place.out.data = same.data();
-        ASSERT_TRUE(kernel->Launch(in_place, Stream{}));
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, in_place, Stream{}));
         for (std::int64_t r = 0; r < c.rows; ++r) {
           for (std::int64_t h = 0; h < c.heads; ++h) {
             const auto at = r * view.stride[2] + h * view.stride[1];
@@ -123,18 +124,18 @@ TEST_F(RopeTest, EveryKernelAgreesWithTheOracleWithAndWithoutATable) {
 TEST_F(RopeTest, TheOracleTurnsPairsByTheAngleOfTheFormula) {
   std::vector<std::int32_t> positions = {3};
   double in[] = {1, 0, 1, 0}, out[4];
-  RopeArgs args{.qk = Contiguous(in, DataType::kF64, {4, 1, 1, 1}),
-                .positions = Ints(positions),
-                .factors = {},
-                .out = Contiguous(out, DataType::kF64, {4, 1, 1, 1}),
-                .params = {.mode = RopeMode::kInterleaved, .dims = 4, .base = 100.0f}};
-  ASSERT_TRUE(ReferenceRope(args));
+  Args args{.qk = Contiguous(in, DataType::kF64, {4, 1, 1, 1}),
+            .positions = Ints(positions),
+            .factors = {},
+            .out = Contiguous(out, DataType::kF64, {4, 1, 1, 1}),
+            .params = {.mode = RopeMode::kInterleaved, .dims = 4, .base = 100.0f}};
+  ASSERT_TRUE(Reference(args));
   EXPECT_NEAR(out[0], std::cos(3.0), 1e-15);
   EXPECT_NEAR(out[1], std::sin(3.0), 1e-15);
   EXPECT_NEAR(out[2], std::cos(0.3), 1e-15);
   EXPECT_NEAR(out[3], std::sin(0.3), 1e-15);
   args.params.mode = RopeMode::kHalfSplit;
-  ASSERT_TRUE(ReferenceRope(args));
+  ASSERT_TRUE(Reference(args));
   EXPECT_NEAR(out[0], std::cos(3.0) - std::sin(3.0), 1e-15);
   EXPECT_NEAR(out[2], std::sin(3.0) + std::cos(3.0), 1e-15);
   EXPECT_EQ(out[1], 0);
@@ -149,8 +150,8 @@ TEST_F(RopeTest, Llama3ScalingKeepsShortWavesAndSlowsLongOnes) {
                           .original_context = 8192};
   RopeParams plain = params;
   plain.scaling_factor = 0;
-  const auto scaled = RopeTable::Make(params, nullptr, 0).value().frequencies();
-  const auto original = RopeTable::Make(plain, nullptr, 0).value().frequencies();
+  const auto scaled = Table::Make(params, nullptr, 0).value().frequencies();
+  const auto original = Table::Make(plain, nullptr, 0).value().frequencies();
   int kept = 0, slowed = 0, between = 0;
   for (std::size_t i = 0; i < 64; ++i) {
     const double wavelength = 2 * M_PI / original[i];
@@ -174,76 +175,146 @@ TEST_F(RopeTest, Llama3ScalingKeepsShortWavesAndSlowsLongOnes) {
   std::vector<float> factors;
   for (std::size_t i = 0; i < 64; ++i)
     factors.push_back(static_cast<float>(original[i] / scaled[i]));
-  const auto by_factor = RopeTable::Make(plain, factors.data(), 0).value().frequencies();
+  const auto by_factor = Table::Make(plain, factors.data(), 0).value().frequencies();
   for (std::size_t i = 0; i < 64; ++i) EXPECT_NEAR(by_factor[i] / scaled[i], 1, 1e-7);
 }
 
 TEST_F(RopeTest, ExplicitFactorsDivideTheAngles) {
   std::vector<std::int32_t> positions = {5};
   std::vector<float> in = {1, 0, 1, 0}, factors = {2, 5};
-  for (const RopeKernel* kernel : Kernels()) {
+  for (Kernel* kernel : Kernels()) {
     std::vector<float> out(4);
-    RopeArgs args{.qk = Contiguous(in.data(), DataType::kF32, {4, 1, 1, 1}),
-                  .positions = Ints(positions),
-                  .factors = Contiguous(factors.data(), DataType::kF32, {2, 1, 1, 1}),
-                  .out = Contiguous(out.data(), DataType::kF32, {4, 1, 1, 1}),
-                  .params = {.dims = 4, .base = 100.0f}};
-    ASSERT_TRUE(kernel->Launch(args, Stream{}));
+    Args args{.qk = Contiguous(in.data(), DataType::kF32, {4, 1, 1, 1}),
+              .positions = Ints(positions),
+              .factors = Contiguous(factors.data(), DataType::kF32, {2, 1, 1, 1}),
+              .out = Contiguous(out.data(), DataType::kF32, {4, 1, 1, 1}),
+              .params = {.dims = 4, .base = 100.0f}};
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
     EXPECT_FLOAT_EQ(out[0], std::cos(2.5f));
     EXPECT_FLOAT_EQ(out[2], std::cos(0.1f));
   }
 }
 
-TEST_F(RopeTest, ANegativePositionIsRefusedBeforeAnythingIsWritten) {
-  std::vector<std::int32_t> positions = {0, 1, -1};
+TEST_F(RopeTest, APositionBelowPaddingIsRefusedBeforeAnythingIsWritten) {
+  std::vector<std::int32_t> positions = {0, 1, -2};
   std::vector<float> data(12, 1.0f);
-  RopeArgs args{.qk = Contiguous(data.data(), DataType::kF32, {4, 1, 3, 1}),
-                .positions = Ints(positions),
-                .factors = {},
-                .out = Contiguous(data.data(), DataType::kF32, {4, 1, 3, 1}),
-                .params = {.dims = 4}};
-  for (const RopeKernel* kernel : Kernels()) {
-    const Status status = kernel->Launch(args, Stream{});
+  Args args{.qk = Contiguous(data.data(), DataType::kF32, {4, 1, 3, 1}),
+            .positions = Ints(positions),
+            .factors = {},
+            .out = Contiguous(data.data(), DataType::kF32, {4, 1, 3, 1}),
+            .params = {.dims = 4}};
+  for (Kernel* kernel : Kernels()) {
+    const Status status = LaunchOnce<Op>(*kernel, args, Stream{});
     ASSERT_FALSE(status);
-    EXPECT_NE(status.error().message.find("positions[2] = -1"), std::string::npos)
+    EXPECT_NE(status.error().message.find("positions[2] = -2"), std::string::npos)
         << status.error().message;
     EXPECT_EQ(data, std::vector<float>(12, 1.0f));
   }
 }
 
 TEST_F(RopeTest, BadParametersAreRefusedByName) {
-  EXPECT_FALSE(RopeTable::Make({.dims = 3}, nullptr, 1));
-  EXPECT_FALSE(RopeTable::Make({.dims = 0}, nullptr, 1));
-  EXPECT_FALSE(RopeTable::Make({.dims = 2048}, nullptr, 1));
-  EXPECT_FALSE(RopeTable::Make({.dims = 4, .base = 0}, nullptr, 1));
-  EXPECT_FALSE(RopeTable::Make(
+  EXPECT_FALSE(Table::Make({.dims = 3}, nullptr, 1));
+  EXPECT_FALSE(Table::Make({.dims = 0}, nullptr, 1));
+  EXPECT_FALSE(Table::Make({.dims = 2048}, nullptr, 1));
+  EXPECT_FALSE(Table::Make({.dims = 4, .base = 0}, nullptr, 1));
+  EXPECT_FALSE(Table::Make(
       {.dims = 4, .scaling_factor = 8, .low_freq_factor = 4, .high_freq_factor = 4}, nullptr, 1));
   const float zero[] = {1, 0};
-  EXPECT_FALSE(RopeTable::Make({.dims = 4}, zero, 1));
+  EXPECT_FALSE(Table::Make({.dims = 4}, zero, 1));
   std::vector<std::int32_t> positions = {0};
   std::vector<float> data(4);
-  RopeArgs args{.qk = Contiguous(data.data(), DataType::kF32, {4, 1, 1, 1}),
-                .positions = Ints(positions),
-                .factors = {},
-                .out = Contiguous(data.data(), DataType::kF32, {4, 1, 1, 1}),
-                .params = {.dims = 6}};
-  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{})) << "dims above head_dim";
+  Args args{.qk = Contiguous(data.data(), DataType::kF32, {4, 1, 1, 1}),
+            .positions = Ints(positions),
+            .factors = {},
+            .out = Contiguous(data.data(), DataType::kF32, {4, 1, 1, 1}),
+            .params = {.dims = 6}};
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{})) << "dims above head_dim";
   args.params.dims = 4;
-  const RopeTable other = RopeTable::Make({.dims = 4, .base = 5}, nullptr, 4).value();
+  const Table other = Table::Make({.dims = 4, .base = 5}, nullptr, 4).value();
   args.table = &other;
-  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{})) << "a table of other parameters";
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{}))
+      << "a table of other parameters";
   args.table = nullptr;
   args.positions.shape[0] = 0;
-  EXPECT_FALSE(registry_.kernels()[0]->Launch(args, Stream{})) << "too few positions";
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{})) << "too few positions";
 }
 
 TEST_F(RopeTest, TheWidestKernelOfTheDeviceIsChosen) {
-  const RopeDesc desc{.rows = 1, .heads = 9, .head_dim = 64, .dims = 64};
-  EXPECT_EQ(ChooseOp(desc, registry_, DeviceSpec{}).value().kernel().name(), "rope.f32.scalar");
+  const Desc desc{.rows = 1, .heads = 9, .head_dim = 64, .dims = 64};
+  EXPECT_EQ(
+      Choose(Feasible(*Validate(desc), registry_, DeviceSpec{}), nullptr).value().kernel().name(),
+      "rope.f32.scalar");
   DeviceSpec device;
   device.features = kFeatureAvx2 | kFeatureAvx512;
-  EXPECT_EQ(ChooseOp(desc, registry_, device).value().kernel().name(), "rope.f32.avx512");
+  EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
+            "rope.f32.avx512");
+}
+
+TEST_F(RopeTest, ARowOfPaddingIsLeftAsItIs) {
+  std::vector<std::int32_t> positions = {3, -1, 3};
+  std::vector<float> in(12);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 4 + 1);
+  const Table table = Table::Make({.dims = 4}, nullptr, 8).value();
+  for (Kernel* kernel : Kernels()) {
+    for (const Table* with : {static_cast<const Table*>(nullptr), &table}) {
+      std::vector<float> out(12, 7.0f);
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                 {.qk = Contiguous(in.data(), DataType::kF32, {4, 1, 3, 1}),
+                                  .positions = Ints(positions),
+                                  .factors = {},
+                                  .out = Contiguous(out.data(), DataType::kF32, {4, 1, 3, 1}),
+                                  .params = {.dims = 4},
+                                  .table = with},
+                                 Stream{}));
+      for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(out[4 + i], 7.0f) << kernel->name();
+        EXPECT_NE(out[i], 7.0f);
+        EXPECT_EQ(out[8 + i], out[i]);
+      }
+    }
+  }
+}
+
+TEST_F(RopeTest, TablesAreSharedByParametersAndFactorValuesAndNeverReplaced) {
+  Tables tables;
+  std::vector<float> factors = {2, 5}, same = {2, 5}, others = {2, 6};
+  const auto prepared = [&](std::vector<float>* values, float base, std::int64_t positions) {
+    Args args{
+        .qk = {}, .positions = {}, .factors = {}, .out = {}, .params = {.dims = 4, .base = base}};
+    if (values != nullptr) args.factors = Contiguous(values->data(), DataType::kF32, {2, 1, 1, 1});
+    EXPECT_TRUE(tables.Prepare(args, HostDevice(), Stream{}, positions));
+    return args.table;
+  };
+  const Table* first = prepared(&factors, 100, 10);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first->positions(), 10);
+  EXPECT_EQ(prepared(&same, 100, 10), first) << "equal values elsewhere in memory";
+  EXPECT_EQ(prepared(&same, 100, 0), first) << "a call that asks for less";
+  EXPECT_NE(prepared(&others, 100, 10), first);
+  EXPECT_NE(prepared(nullptr, 100, 10), first);
+  EXPECT_NE(prepared(&factors, 50, 10), first);
+  const Table* longer = prepared(&factors, 100, 20);
+  EXPECT_NE(longer, first);
+  EXPECT_EQ(longer->positions(), 20);
+  EXPECT_EQ(first->positions(), 10) << "bound steps still point to it";
+  for (std::int64_t p = 0; p < 10; ++p)
+    EXPECT_TRUE(test::BitwiseEqual(first->Row(p), longer->Row(p), 4 * sizeof(float)));
+  factors[0] = 3;
+  EXPECT_NE(prepared(&factors, 100, 10), first) << "another model's factors at the same address";
+  factors[0] = 0;
+  Args bad{.qk = {},
+           .positions = {},
+           .factors = Contiguous(factors.data(), DataType::kF32, {2, 1, 1, 1}),
+           .out = {},
+           .params = {.dims = 4}};
+  EXPECT_FALSE(tables.Prepare(bad, HostDevice(), Stream{}, 10));
+  bad.params.dims = 4000;
+  EXPECT_FALSE(tables.Prepare(bad, HostDevice(), Stream{}, 10));
+}
+
+TEST_F(RopeTest, EveryFieldOfTheProblemIsInItsKey) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .heads = 9, .threads = 2});
 }
 
 }  // namespace
-}  // namespace tilewright
+}  // namespace tilewright::rope

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/text.h"
 #include "ops/rope/angles.h"
 
-namespace tilewright {
+namespace tilewright::rope {
 namespace {
 
 constexpr double kTwoPi = 6.283185307179586476925;
@@ -23,19 +25,19 @@ double ScaleLlama3(const RopeParams& p, double frequency) {
 
 }  // namespace
 
-double RopeFrequency(const RopeParams& params, const float* factors, int i) {
+double Frequency(const RopeParams& params, const float* factors, int i) {
   double frequency = std::pow(static_cast<double>(params.base), -2.0 * i / params.dims);
   if (factors != nullptr) frequency /= static_cast<double>(factors[i]);
   if (params.scaling_factor > 0) frequency = ScaleLlama3(params, frequency);
   return frequency * static_cast<double>(params.freq_scale);
 }
 
-Status CheckRopeParams(const RopeParams& params, const float* factors) {
+Status CheckParams(const RopeParams& params, const float* factors) {
   const auto refuse = [](std::string message) {
     return Fail(ErrorCode::kInvalidArgument, "rope: " + message);
   };
-  if (params.dims < 2 || params.dims % 2 != 0 || params.dims > kMaxRopeDims) {
-    return refuse(Format("dims = {}, must be even, 2 to {}", params.dims, kMaxRopeDims));
+  if (params.dims < 2 || params.dims % 2 != 0 || params.dims > kMaxDims) {
+    return refuse(Format("dims = {}, must be even, 2 to {}", params.dims, kMaxDims));
   }
   if (!(params.base > 0) || !std::isfinite(params.base))
     return refuse(Format("base = {}, must be above 0", params.base));
@@ -58,23 +60,39 @@ Status CheckRopeParams(const RopeParams& params, const float* factors) {
   return {};
 }
 
-Result<RopeTable> RopeTable::Make(const RopeParams& params, const float* factors,
-                                  std::int64_t positions) {
-  if (Status status = CheckRopeParams(params, factors); !status) return Fail(status.error());
+Result<Table> Table::Make(const RopeParams& params, const float* factors, std::int64_t positions) {
+  return Make(params, factors, positions, HostDevice(), HostDevice().default_stream());
+}
+
+Result<Table> Table::Make(const RopeParams& params, const float* factors, std::int64_t positions,
+                          Device& device, Stream stream) {
+  if (Status status = CheckParams(params, factors); !status) return Fail(status.error());
   if (positions < 0)
     return Fail(ErrorCode::kInvalidArgument, Format("rope: a table of {} positions", positions));
-  RopeTable table;
+  Table table;
   table.params_ = params;
   table.positions_ = positions;
   for (int i = 0; i < params.dims / 2; ++i)
-    table.frequencies_.push_back(RopeFrequency(params, factors, i));
-  table.rows_.resize(static_cast<std::size_t>(positions * params.dims));
-  for (std::int64_t p = 0; p < positions; ++p)
-    table.Compute(p, table.rows_.data() + p * params.dims);
+    table.frequencies_.push_back(Frequency(params, factors, i));
+  const auto floats = static_cast<std::size_t>(positions * params.dims);
+  Result<DeviceMemory> rows = device.Allocate(floats * sizeof(float));
+  if (!rows) return Fail(rows.error());
+  table.rows_ = std::move(*rows);
+  if (floats == 0) return table;
+  std::vector<float> staged(device.host_accessible() ? 0 : floats);
+  float* out = device.host_accessible() ? table.rows_.as<float>() : staged.data();
+  for (std::int64_t p = 0; p < positions; ++p) table.Compute(p, out + p * params.dims);
+  if (device.host_accessible()) return table;
+  if (Status status =
+          device.Upload(table.rows_.data(), staged.data(), floats * sizeof(float), stream);
+      !status) {
+    return Fail(status.error());
+  }
+  if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
   return table;
 }
 
-void RopeTable::Compute(std::int64_t position, float* out) const {
+void Table::Compute(std::int64_t position, float* out) const {
   const std::size_t half = frequencies_.size();
   for (std::size_t i = 0; i < half; ++i) {
     const double angle = static_cast<double>(position) * frequencies_[i];
@@ -83,4 +101,33 @@ void RopeTable::Compute(std::int64_t position, float* out) const {
   }
 }
 
-}  // namespace tilewright
+Status Tables::Prepare(Args& args, Device& device, Stream stream, std::int64_t positions) {
+  const std::int32_t dims = args.params.dims;
+  if (dims < 2 || dims > kMaxDims) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("rope: dims = {}, must be 2 to {}", dims, kMaxDims));
+  }
+  const auto half = static_cast<std::size_t>(dims / 2);
+  float values[kMaxDims / 2];
+  const std::span<const float> factors(values, args.factors.data != nullptr ? half : 0);
+  if (!factors.empty()) {
+    if (Status s = device.Download(values, args.factors.data, factors.size_bytes(), stream); !s)
+      return s;
+    if (Status s = device.Synchronize(stream); !s) return s;
+  }
+  for (const Entry& known : entries_) {
+    if (known.device == &device && known.table.params() == args.params &&
+        known.table.positions() >= positions && std::ranges::equal(known.factors, factors)) {
+      args.table = &known.table;
+      return {};
+    }
+  }
+  Result<Table> table =
+      Table::Make(args.params, factors.empty() ? nullptr : values, positions, device, stream);
+  if (!table) return Fail(table.error());
+  entries_.push_back({&device, {factors.begin(), factors.end()}, std::move(*table)});
+  args.table = &entries_.back().table;
+  return {};
+}
+
+}  // namespace tilewright::rope

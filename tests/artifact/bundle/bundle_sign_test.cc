@@ -153,7 +153,7 @@ TEST_F(SignedBundle, IsRefusedByWhoTrustsAnother) {
   const auto bundle = Open(signed_, {theirs_.open});
   ASSERT_FALSE(bundle);
   EXPECT_EQ(bundle.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(bundle.error().message, HasSubstr("none of the 1 trusted keys"));
+  EXPECT_THAT(bundle.error().message, HasSubstr("not one of the 1 trusted keys"));
 }
 
 TEST_F(SignedBundle, AnUnsignedOneIsRefusedWhereATrustedKeyIsDemanded) {

@@ -357,31 +357,6 @@ TEST(BundleFile, WhatIsNoBundleFileIsRefusedWithItsPath) {
   EXPECT_THAT(unsupported.message, HasSubstr("format: the bundle has 2.0, here is 1.0"));
 }
 
-TEST(BundleFile, TruncatedWhileMappedIsAnErrorNotASignal) {
-  SomeArtifacts some;
-  TempFolder folder;
-  SomeArtifacts::Choice large;
-  large.cubin_bytes = 100000;
-  std::vector<ArtifactData> artifacts;
-  for (int i = 0; i < 4; ++i) artifacts.push_back(some.Make(i, large));
-  const std::string path = folder.Write("k.twb", Encode(artifacts));
-  const auto bundle = Bundle::Open(path);
-  ASSERT_TRUE(bundle);
-  ASSERT_TRUE((*bundle)->Load(0));  // checked while it was whole
-  ASSERT_EQ(::truncate(path.c_str(), 100), 0);
-  for (const ArtifactData& artifact : artifacts) {
-    const auto i = (*bundle)->Find(artifact.request);
-    ASSERT_TRUE(i);
-    const Result<ArtifactData> data = (*bundle)->Load(*i);
-    ASSERT_FALSE(data);
-    EXPECT_EQ(data.error().code, ErrorCode::kCorrupt);
-    EXPECT_THAT(data.error().message, HasSubstr("it has 100 bytes now"));
-    EXPECT_EQ((*bundle)->Check(*i, {})->field, "payload_digest");
-  }
-  EXPECT_EQ((*bundle)->Verify().good, 0u);
-  EXPECT_EQ((*bundle)->Verify().troubles.size(), 1u);
-}
-
 TEST(BundleFile, ReplacedByRenamingServesTheOldContentToWhoHasItOpen) {
   SomeArtifacts some;
   TempFolder folder;

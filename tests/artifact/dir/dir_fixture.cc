@@ -16,8 +16,8 @@
 #include <mutex>
 #include <utility>
 
-#include "core/random.h"
 #include "artifact/build.h"
+#include "core/random.h"
 
 namespace tilewright::test {
 namespace {
@@ -78,6 +78,7 @@ Entry NewTestEntry(int number, std::size_t cubin_bytes) {
   for (char& byte : output.cubin) byte = static_cast<char>(random.Next());
   output.ptx = "// ptx";
   output.resources.registers = 32;
+  output.resources.spill_store_bytes = output.resources.spill_load_bytes = 0;
   output.compile_ms = 100;
   auto bytes = MakeEntry(*input, kMaker.compiler, output);
   if (!bytes) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "artifact/dir/store_dir.h"
-#include "faulty_filesystem.h"
+#include "core/faulty_filesystem.h"
 
 /// Helpers for tests only.
 

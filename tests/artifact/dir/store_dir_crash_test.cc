@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
+#include "core/faulty_filesystem.h"
 #include "dir_fixture.h"
-#include "faulty_filesystem.h"
 
 /// kill -9 instead of every single system call of every operation, and in the middle of every
 /// write: whatever is left, the store opens, holds no damaged entry, and goes on.

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
+#include "core/faulty_filesystem.h"
 #include "dir_fixture.h"
-#include "faulty_filesystem.h"
 
 /// Every error that a system call can give, at every call of every operation: nothing crashes,
 /// nothing wrong is served or left, and only what lasts makes the folder read only.
@@ -175,7 +175,9 @@ void RunAll(Fault::Kind kind, bool lasting, const std::vector<int>& errors) {
 TEST(StoreDirFaults, EachErrorOnceAtEachCall) { RunAll(Fault::kError, false, kErrors); }
 TEST(StoreDirFaults, EachErrorFromEachCallOn) { RunAll(Fault::kError, true, kLastingErrors); }
 
-TEST(StoreDirFaults, ALostReply) { RunAll(Fault::kErrorAfter, false, {EIO}); }
+TEST(StoreDirFaults, ALostReply) {
+  RunAll(Fault::kErrorAfter, false, {EIO, ESTALE, EEXIST, ENOENT});
+}
 
 TEST(StoreDirFaults, ShortReadsAndWritesAreContinued) {
   Scene scene;

@@ -3,22 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-
 #include "core/random.h"
-#include "core/sha256.h"
 #include "dir_fixture.h"
 #include "entry_count.h"
 
 namespace tilewright::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double MicrosecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
 
 TEST(StoreDirProcesses, TheCapsHoldWhileManyWriteAndSomeAreKilled) {
   const TempFolder folder(TempFolder::Place::kMemory);
@@ -99,63 +89,57 @@ TEST(StoreDirProcesses, OfManyThatPublishOneKeyOneIsFirst) {
   EXPECT_EQ(counters[1], static_cast<std::uint64_t>(kKeys) * (kWriters - 1));
 }
 
-/// The best of fifty, which other work on the machine does not reach; the numbers proper are in
-/// docs/artifact_store.md.
-TEST(StoreDirSpeed, OpeningAThousandEntriesAndAHitOfA150KiBFile) {
-  const TempFolder folder;
+TEST(StoreDirCosts, OpeningLooksAtNoEntryAndAHitReadsItsFileOnce) {
+  const TempFolder folder(TempFolder::Place::kMemory);
   const std::string root = folder.Sub("s");
-  const Entry large = MakeTestEntry(5000, 150 << 10);
-  {
-    const auto dir = StoreDir::Open(root, {});
-    for (int i = 0; i < 1000; ++i) {
-      const Entry entry = MakeTestEntry(i);
-      ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
-    }
-    ASSERT_EQ(dir->Publish(large.action, large.bytes), StoreDir::Published::kNew);
-  }
+  FaultyFilesystem files;
   StoreDir::Options options;
   options.max_entries = 20000;
   options.max_bytes = std::uint64_t{2} << 30;
-  std::vector<double> open_us, find_us, digest_us, count_us, lock_us, publish_us;
-  for (int i = 0; i < 50; ++i) {
-    auto start = Clock::now();
-    const auto dir = StoreDir::Open(root, options);
-    open_us.push_back(MicrosecondsSince(start));
-    start = Clock::now();
-    const auto lookup = dir->Find(large.action);
-    find_us.push_back(MicrosecondsSince(start));
-    ASSERT_TRUE(lookup.found);
-    start = Clock::now();
-    ASSERT_TRUE(Sha256(large.bytes));
-    digest_us.push_back(MicrosecondsSince(start));
-    start = Clock::now();
-    for (int k = 0; k < 100; ++k) dir->Count(0, 1);
-    count_us.push_back(MicrosecondsSince(start) / 100);
-    StoreDir::KeyLock lock;
-    (void)dir->TryLock(large.action, lock);
-    lock = StoreDir::KeyLock();
-    start = Clock::now();
-    (void)dir->TryLock(large.action, lock);
-    lock = StoreDir::KeyLock();
-    lock_us.push_back(MicrosecondsSince(start));
-    const Entry fresh = MakeTestEntry(6000 + i, 150 << 10);
-    start = Clock::now();
-    ASSERT_EQ(dir->Publish(fresh.action, fresh.bytes), StoreDir::Published::kNew);
-    publish_us.push_back(MicrosecondsSince(start));
-  }
-  const auto best = [](const std::vector<double>& values) {
-    return *std::min_element(values.begin(), values.end());
+  options.files = &files;
+  const auto calls = [&](const auto& work) {
+    const std::int64_t before = files.calls();
+    work();
+    return files.calls() - before;
   };
-  std::printf(
-      "open %.0f us, find %.0f us (SHA-256 of it %.0f us), publish %.0f us, count %.2f us, "
-      "lock %.2f us (best of 50)\n",
-      best(open_us), best(find_us), best(digest_us), best(publish_us), best(count_us),
-      best(lock_us));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LE(best(open_us), 5000);
-  // 200 us where the processor has instructions for SHA-256; without them that alone takes longer.
-  EXPECT_LE(best(find_us), best(digest_us) + 200);
-#endif
+  const auto fill = [&](int from, int to) {
+    const auto dir = StoreDir::Open(root, {});
+    for (int i = from; i < to; ++i) {
+      const Entry entry = MakeTestEntry(i);
+      ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
+    }
+  };
+  fill(0, 1);
+  const auto opening = [&] { ASSERT_TRUE(StoreDir::Open(root, options)); };
+  const std::int64_t with_one = calls(opening);
+  fill(1, 1500);
+  const std::int64_t with_many = calls(opening);
+  // A look at each shard, of which there are 256.
+  EXPECT_LE(with_one, 60);
+  EXPECT_LE(with_many, with_one + 256);
+
+  const auto dir = StoreDir::Open(root, options);
+  const Entry first = MakeTestEntry(4999);  // which counts all there are, once
+  ASSERT_EQ(dir->Publish(first.action, first.bytes), StoreDir::Published::kNew);
+  for (const std::size_t bytes : {std::size_t{1} << 10, std::size_t{150} << 10}) {
+    const Entry entry = MakeTestEntry(5000 + static_cast<int>(bytes), bytes);
+    EXPECT_LE(calls([&] {
+                ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
+              }),
+              30);
+    const std::int64_t read = files.bytes_read();
+    EXPECT_LE(calls([&] { EXPECT_EQ(Look(*dir, entry), "hit"); }), 6);
+    EXPECT_EQ(files.bytes_read() - read, static_cast<std::int64_t>(entry.bytes.size()));
+  }
+  EXPECT_EQ(calls([&] { dir->Count(0, 1); }), 1) << "a look whether the file is still whole";
+  StoreDir::KeyLock lock;
+  (void)dir->TryLock(MakeTestEntry(0).action, lock);
+  lock = StoreDir::KeyLock();
+  EXPECT_LE(calls([&] {
+              (void)dir->TryLock(MakeTestEntry(0).action, lock);
+              lock = StoreDir::KeyLock();
+            }),
+            4);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
+#include "core/faulty_filesystem.h"
 #include "dir_fixture.h"
-#include "faulty_filesystem.h"
 
 namespace tilewright::test {
 namespace {

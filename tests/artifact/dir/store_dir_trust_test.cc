@@ -43,7 +43,7 @@ TEST_F(StoreDirTest, AFolderOfAnotherUserIsRefusedUnlessItIsASite) {
   EXPECT_EQ(dir->reason(), root_ + ": owner is uid " + std::to_string(geteuid() + 1) + ", not " +
                                std::to_string(geteuid()));
   options.access = StoreDir::Access::kReadOnly;
-  options.trusted = StoreDir::Trusted::kAnybody;
+  options.trusted = StoreDir::Trusted::kOwner;
   dir = OpenFaulty(options);
   EXPECT_EQ(dir->state(), StoreDir::State::kReadOnly);
   EXPECT_EQ(dir->reason(), "");
@@ -71,7 +71,7 @@ TEST_F(StoreDirTest, SymbolicLinksAreNotFollowed) {
   // A site's folder may be a link to the release that is in use.
   StoreDir::Options site;
   site.access = StoreDir::Access::kReadOnly;
-  site.trusted = StoreDir::Trusted::kAnybody;
+  site.trusted = StoreDir::Trusted::kOwner;
   EXPECT_EQ(Look(*StoreDir::Open(link, site), entry), "hit");
 
   const std::string shard = fs::path(EntryPath(root_, entry.action)).parent_path();

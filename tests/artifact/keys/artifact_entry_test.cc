@@ -10,10 +10,10 @@
 #include <limits>
 #include <sstream>
 
-#include "core/random.h"
-#include "core/sha256.h"
 #include "artifact/entry_format.h"
 #include "artifact/field_codec.h"
+#include "core/random.h"
+#include "core/sha256.h"
 #include "entry_seal.h"
 #include "key_inputs.h"
 #include "tilewright/artifact.h"
@@ -161,7 +161,48 @@ TEST(ArtifactEntry, OfAnotherKeySchemaIsUnsupportedAndSaysSo) {
   other.replace(kEntryRequestAt, 32, std::string(key->begin(), key->end()));
   test::SealEntry(other);
   EXPECT_EQ(CodeOf(other), ErrorCode::kUnsupported);
-  EXPECT_THAT(MessageOf(other), HasSubstr("schema 9, this version knows 1"));
+  EXPECT_THAT(MessageOf(other), HasSubstr("schema 9, this version knows 2"));
+}
+
+TEST(ArtifactEntry, OfTheFirstKeySchemaIsUnsupportedNotCorrupt) {
+  // As the version before this schema wrote it: launch shape and limits were not in its key.
+  const std::string file = ReadFile(TILEWRIGHT_TEST_DATA "/artifacts/entry_schema1.bin");
+  EXPECT_EQ(CodeOf(file), ErrorCode::kUnsupported);
+  EXPECT_THAT(MessageOf(file), HasSubstr("schema 1, this version knows 2"));
+}
+
+TEST(ArtifactEntry, OfAnotherLaunchShapeThanItsKeyIsRefused) {
+  const std::string file = SmallEntry();
+  for (const int member : {0, 1}) {
+    ArtifactData data = *DecodeArtifact(file);
+    ++(member == 0 ? data.launch.threads : data.launch.dynamic_smem_bytes);
+    const auto written = EncodeArtifact(data);
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(written.error().message, HasSubstr("the request record has"));
+    // And one that somebody sealed all the same.
+    std::string metadata = MetadataOf(file);
+    std::string field, other;
+    const auto value = member == 0 ? data.launch.threads : data.launch.dynamic_smem_bytes;
+    const auto tag = static_cast<std::uint16_t>(member == 0 ? kMetaThreads : kMetaDynamicSmem);
+    FieldWriter(field).U32(tag, value - 1);
+    FieldWriter(other).U32(tag, value);
+    const std::size_t at = metadata.find(field, metadata.find("tw_keys_"));
+    ASSERT_NE(at, std::string::npos);
+    metadata.replace(at, field.size(), other);
+    EXPECT_EQ(CodeOf(WithMetadata(file, metadata)), ErrorCode::kCorrupt);
+  }
+}
+
+TEST(ArtifactEntry, UnknownSpillsStayUnknown) {
+  const std::string known = SmallEntry();
+  ArtifactData data = *DecodeArtifact(known);
+  data.resources.spill_load_bytes = std::nullopt;
+  const std::string file = *EncodeArtifact(data);
+  const auto read = DecodeArtifact(file);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->resources, data.resources);
+  EXPECT_EQ(read->resources.SpillBytes(), std::nullopt);
 }
 
 TEST(ArtifactEntry, EverySingleBitFlipIsRefused) {
@@ -549,29 +590,22 @@ TEST(ArtifactEntry, TwentyThousandMutationsOfARealisticFileAreRefusedOrHarmless)
   EXPECT_GT(sealed_and_read, 1000) << "mutations should also reach what lies behind the digests";
 }
 
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(ArtifactEntry, IsReadAndCheckedInLessThanAFileHitMayTake) {
+TEST(ArtifactEntry, ReadingItCostsLittleMoreThanItsDigest) {
   using Clock = std::chrono::steady_clock;
   const std::string file = RealisticEntry();
-  const auto us_since = [](Clock::time_point start) {
-    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-  };
-  // SHA-256 alone is 80 us with the processor's instructions for it, three times that without. By
-  // turns, and the best of each: what slows the machine down for a while slows both.
-  double best_us = 1e9, digest_us = 1e9;
+  // By turns, and the best of each: what slows the machine down for a while slows both. Measured:
+  // 1.1 times; hashing anything twice would be twice.
+  auto best = Clock::duration::max(), digest = Clock::duration::max();
   for (int i = 0; i < 300; ++i) {
     auto start = Clock::now();
     ASSERT_TRUE(DecodeArtifact(file));
-    best_us = std::min(best_us, us_since(start));
+    best = std::min(best, Clock::now() - start);
     start = Clock::now();
     ASSERT_TRUE(Sha256(file));
-    digest_us = std::min(digest_us, us_since(start));
+    digest = std::min(digest, Clock::now() - start);
   }
-  RecordProperty("decode_us", std::to_string(best_us));
-  RecordProperty("digest_us", std::to_string(digest_us));
-  EXPECT_LE(best_us, 1.5 * digest_us + 20.0);
+  EXPECT_LE(best, 4 * digest);
 }
-#endif
 
 }  // namespace
 }  // namespace tilewright

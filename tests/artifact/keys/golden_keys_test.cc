@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <set>
 #include <sstream>
 
-#include "core/sha256.h"
 #include "artifact/key_record.h"
 #include "artifact/render.h"
+#include "core/sha256.h"
 #include "key_inputs.h"
 
 namespace tilewright {
@@ -175,31 +174,6 @@ TEST(MinDriver, IsTheCompilersVersion) {
   EXPECT_EQ(of(""), 0u);
   EXPECT_EQ(of("4294967295.9"), 0u);
 }
-
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(RequestRecord, TakesAtMostTwentyMicroseconds) {
-  using Clock = std::chrono::steady_clock;
-  const test::InputFamily family(test::FixedInputs());
-  KernelFamilies families;
-  ASSERT_TRUE(families.Add(family.get()));
-  const auto sources = KernelSources::Make(families);
-  ASSERT_TRUE(sources);
-  const KernelSpec spec = test::FixedSpecs()[0];
-  double best_us = 1e9;  // other processes slow single batches down, not all of them
-  for (int batch = 0; batch < 200; ++batch) {
-    constexpr int kCalls = 10;
-    const auto start = Clock::now();
-    for (int i = 0; i < kCalls; ++i) {
-      const auto request = MakeRequestRecord(spec, family.get(), *sources);
-      ASSERT_TRUE(request);
-    }
-    const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-    best_us = std::min(best_us, us / kCalls);
-  }
-  RecordProperty("request_record_us", std::to_string(best_us));
-  EXPECT_LE(best_us, 20.0);
-}
-#endif
 
 }  // namespace
 }  // namespace tilewright

@@ -96,10 +96,8 @@ InputFamily::InputFamily(const KeyInputs& inputs) : inputs_(inputs) {
     if (spec.tile_m != 13) return std::nullopt;
     return Rejection{Reason::kShape, "tile_m = 13", "another"};
   };
-  family_.launch = [](const KernelSpec& spec) {
-    return KernelLaunchShape{32u * spec.warps, 1024u * spec.stages};
-  };
-  family_.limits = [](const KernelSpec&) { return ResourceLimits{}; };
+  family_.launch = inputs_.launch;
+  family_.limits = inputs_.limits;
   family_.catalog = [](CudaArch) { return FixedSpecs(); };
 }
 

@@ -18,6 +18,10 @@ struct KeyInputs {
   KernelSpec spec;
   std::uint32_t revision = 3;
   std::uint32_t launch_abi = 2;
+  KernelLaunchShape (*launch)(const KernelSpec&) = [](const KernelSpec& spec) {
+    return KernelLaunchShape{32u * spec.warps, 1024u * spec.stages};
+  };
+  ResourceLimits (*limits)(const KernelSpec&) = [](const KernelSpec&) { return ResourceLimits{}; };
   std::string source = "keys/unit.cu";
   std::map<std::string, std::string> files;  ///< by virtual name
   std::vector<std::pair<std::string, std::string>> options;

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <set>
 
-#include "core/random.h"
 #include "artifact/key_record.h"
+#include "core/random.h"
 #include "key_inputs.h"
 
 namespace tilewright {
@@ -58,7 +58,8 @@ TEST(SpecFields, HaveDistinctNames) {
 }
 
 TEST(KeyMutation, EverySpecFieldChangesBothKeysAndIsNamedInTheDifference) {
-  const test::KeyInputs base = test::FixedInputs();
+  test::KeyInputs base = test::FixedInputs();
+  base.launch = [](const KernelSpec&) { return KernelLaunchShape{128, 4096}; };  // of any spec
   const auto base_record = test::RequestOf(base);
   const auto base_action = ActionKey(base);
   std::set<ArtifactKey> keys = {base_record->key};
@@ -102,6 +103,35 @@ TEST(KeyMutation, EveryOtherInputOfARequestChangesIt) {
   } changes[] = {
       {"revision", [](test::KeyInputs& in) { ++in.revision; }, "revision"},
       {"launch ABI", [](test::KeyInputs& in) { ++in.launch_abi; }, "launch_abi"},
+      {"threads of a CTA",
+       [](test::KeyInputs& in) {
+         in.launch = [](const KernelSpec& spec) {
+           return KernelLaunchShape{32u * spec.warps + 32, 1024u * spec.stages};
+         };
+       },
+       "threads"},
+      {"dynamic shared memory",
+       [](test::KeyInputs& in) {
+         in.launch = [](const KernelSpec& spec) {
+           return KernelLaunchShape{32u * spec.warps, 1024u * spec.stages + 16};
+         };
+       },
+       "dynamic_smem_bytes"},
+      {"the limit on registers",
+       [](test::KeyInputs& in) {
+         in.limits = [](const KernelSpec&) { return ResourceLimits{.max_registers = 168}; };
+       },
+       "max_registers"},
+      {"the limit on spills",
+       [](test::KeyInputs& in) {
+         in.limits = [](const KernelSpec&) { return ResourceLimits{.max_spill_bytes = 1}; };
+       },
+       "max_spill_bytes"},
+      {"the limit on the stack",
+       [](test::KeyInputs& in) {
+         in.limits = [](const KernelSpec&) { return ResourceLimits{.max_stack_bytes = 1}; };
+       },
+       "max_stack_bytes"},
       {"the unit's text", [](test::KeyInputs& in) { in.files["keys/unit.cu"] += " "; },
        "source_digest"},
       {"the unit's name",
@@ -140,6 +170,24 @@ TEST(KeyMutation, EveryOtherInputOfARequestChangesIt) {
     ASSERT_EQ(differences->size(), 1u) << change.what;
     EXPECT_EQ(differences->front().field, change.field);
   }
+}
+
+TEST(KeyMutation, ALaunchShapeOrLimitThatIsAddedMustBeDecidedOn) {
+  // Each member is a field of the request record; one more does not compile here.
+  [[maybe_unused]] const auto& [threads, dynamic_smem_bytes] = KernelLaunchShape();
+  [[maybe_unused]] const auto& [registers, spill_bytes, stack_bytes] = ResourceLimits();
+}
+
+TEST(KeyMutation, ASpecThatTheFamilyRefusesHasNoKey) {
+  test::KeyInputs inputs = test::FixedInputs();
+  inputs.spec.tile_m = 13;
+  inputs.launch = [](const KernelSpec& spec) {
+    if (spec.tile_m == 13) ADD_FAILURE() << "asked for a spec that `check` refuses";
+    return KernelLaunchShape{};
+  };
+  const auto record = test::RequestOf(inputs);
+  ASSERT_FALSE(record);
+  EXPECT_EQ(record.error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(KeyMutation, AHeaderMoreIsADifferenceWithNothingOnOneSide) {

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "artifact/field_codec.h"
 #include "core/random.h"
 #include "core/sha256.h"
-#include "artifact/field_codec.h"
 #include "key_inputs.h"
 
 namespace tilewright {
@@ -44,6 +44,8 @@ void Randomise(Random& random, std::int32_t& v) {
 struct Owned {
   KernelSpec spec;
   std::uint32_t revision = 1, render_revision = 1, launch_abi = 1;
+  KernelLaunchShape launch;
+  ResourceLimits limits;
   std::string source;
   FileDigest digest{};
   std::map<std::string, FileDigest> headers;
@@ -51,7 +53,8 @@ struct Owned {
 
   bool operator==(const Owned&) const = default;
   RequestFields Fields() const {
-    RequestFields fields{spec, revision, render_revision, launch_abi, {source, digest}, {}, {}};
+    RequestFields fields{
+        spec, revision, render_revision, launch_abi, launch, limits, {source, digest}, {}, {}};
     for (const auto& [name, value] : headers) fields.headers.push_back({name, value});
     std::vector<CompileOption> given;
     for (const auto& [flag, value] : options) given.push_back({flag, value});
@@ -65,6 +68,8 @@ Owned OwnedOf(const RequestFields& fields) {
             fields.revision,
             fields.render_revision,
             fields.launch_abi,
+            fields.launch,
+            fields.limits,
             std::string(fields.source.name),
             fields.source.digest,
             {},
@@ -81,11 +86,15 @@ FileDigest RandomDigest(Random& random) {
   return digest;
 }
 
+std::uint32_t Number(Random& random) { return static_cast<std::uint32_t>(Below(random, 3)); }
+
 Owned RandomFields(Random& random) {
   Owned out;
   ForEachSpecField(out.spec, [&](std::string_view, auto& field) { Randomise(random, field); });
   out.revision = static_cast<std::uint32_t>(Below(random, 3));
   out.launch_abi = static_cast<std::uint32_t>(Below(random, 3));
+  out.launch = {Number(random), Number(random)};
+  out.limits = {Number(random), Number(random), Number(random)};
   out.source = RandomWord(random, 6);
   out.digest = RandomDigest(random);
   for (std::uint64_t n = Below(random, 4); n > 0; --n) {
@@ -101,7 +110,7 @@ Owned RandomFields(Random& random) {
 Owned Neighbour(Random& random, const Owned& of) {
   Owned out = of;
   const Owned other = RandomFields(random);
-  switch (Below(random, 10)) {
+  switch (Below(random, 12)) {
     case 0:
       break;
     case 1:
@@ -121,6 +130,12 @@ Owned Neighbour(Random& random, const Owned& of) {
       break;
     case 6:
       out.options = other.options;
+      break;
+    case 7:
+      out.launch = other.launch;
+      break;
+    case 8:
+      out.limits = other.limits;
       break;
     default: {
       const std::uint64_t changed = Below(random, 21);
@@ -191,7 +206,7 @@ TEST(KeyRecords, AreShownFieldByField) {
     }
     return std::string("absent");
   };
-  EXPECT_EQ(value("schema"), "1");
+  EXPECT_EQ(value("schema"), "2");
   EXPECT_EQ(value("record"), "request");
   EXPECT_EQ(value("family"), "keys");
   EXPECT_EQ(value("arch"), "sm_80");
@@ -202,6 +217,11 @@ TEST(KeyRecords, AreShownFieldByField) {
   EXPECT_EQ(value("tile_m"), "128");
   EXPECT_EQ(value("revision"), "3");
   EXPECT_EQ(value("launch_abi"), "2");
+  EXPECT_EQ(value("threads"), "128");
+  EXPECT_EQ(value("dynamic_smem_bytes"), "4096");
+  EXPECT_EQ(value("max_registers"), "255");
+  EXPECT_EQ(value("max_spill_bytes"), "0");
+  EXPECT_EQ(value("max_stack_bytes"), "0");
   EXPECT_EQ(value("source"), "keys/unit.cu");
   EXPECT_EQ(value("source_digest"), *Sha256Hex(test::FixedInputs().files["keys/unit.cu"]));
   EXPECT_EQ(value("header keys/deep.cuh"), *Sha256Hex(test::FixedInputs().files["keys/deep.cuh"]));
@@ -269,9 +289,13 @@ std::string Replaced(std::string_view from, std::string_view to) {
 
 TEST(KeyRecords, OfAnotherSchemaOrWithUnknownWordsAreUnsupportedNotCorrupt) {
   std::string newer = test::RequestOf(test::FixedInputs())->bytes;
-  newer[kFieldHeaderBytes] = 2;
-  EXPECT_EQ(DecodeKeyRecord(newer).error().code, ErrorCode::kUnsupported);
-  EXPECT_NE(DecodeKeyRecord(newer).error().message.find("schema 2"), std::string::npos);
+  for (const char schema : {1, 3}) {
+    newer[kFieldHeaderBytes] = schema;
+    EXPECT_EQ(DecodeKeyRecord(newer).error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(DecodeKeyRecord(newer).error().message.find("schema " +
+                                                          std::to_string(static_cast<int>(schema))),
+              std::string::npos);
+  }
   EXPECT_EQ(DecodeKeyRecord(Replaced("bf16", "bf17")).error().code, ErrorCode::kUnsupported);
   EXPECT_EQ(DecodeKeyRecord(Replaced("row_major", "hilbert_c")).error().code,
             ErrorCode::kUnsupported);

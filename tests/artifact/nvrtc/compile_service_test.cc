@@ -58,6 +58,14 @@ KernelSpec Spec(int number, int spill = 0) {
   return spec;
 }
 
+ResourceUsage Uses(std::uint32_t registers, std::uint32_t stack = 0, std::uint32_t stores = 0,
+                   std::uint32_t loads = 0) {
+  return {.registers = registers,
+          .stack_bytes = stack,
+          .spill_store_bytes = stores,
+          .spill_load_bytes = loads};
+}
+
 /// Calls the test's function and counts how many run at once.
 class FakeCompiler : public KernelCompiler {
  public:
@@ -80,7 +88,7 @@ class FakeCompiler : public KernelCompiler {
     --inside_;
     return result;
   }
-  static CompileOutput Output(const ResourceUsage& resources = {.registers = 40}) {
+  static CompileOutput Output(const ResourceUsage& resources = Uses(40)) {
     CompileOutput output;
     output.cubin =
         "\x7f"
@@ -148,11 +156,10 @@ TEST_F(CompileServiceTest, AKernelOverItsLimitsIsADeterministicErrorThatNamesThe
     const char* words;
   };
   for (const Case& one :
-       {Case{{.registers = 40, .spill_store_bytes = 8, .spill_load_bytes = 4},
+       {Case{Uses(40, 0, 8, 4),
              "spills 12 bytes a thread (stores and loads), at most 0 are allowed"},
-        Case{{.registers = 169}, "uses 169 registers a thread, at most 168 are allowed"},
-        Case{{.registers = 40, .stack_bytes = 24},
-             "uses 24 bytes of stack a thread, at most 16 are allowed"}}) {
+        Case{Uses(169), "uses 169 registers a thread, at most 168 are allowed"},
+        Case{Uses(40, 24), "uses 24 bytes of stack a thread, at most 16 are allowed"}}) {
     const FakeCompiler compiler(
         [&](const CompileJob&, const CancelFn&) { return FakeCompiler::Output(one.used); });
     const auto kernel = Build(service, Spec(8), compiler);
@@ -165,9 +172,27 @@ TEST_F(CompileServiceTest, AKernelOverItsLimitsIsADeterministicErrorThatNamesThe
     EXPECT_EQ(kernel.error().log, std::string(one.words) + "\nlog");
   }
   const FakeCompiler compiler([](const CompileJob&, const CancelFn&) {
-    return FakeCompiler::Output({.registers = 168, .stack_bytes = 16, .spill_load_bytes = 12});
+    return FakeCompiler::Output(Uses(168, 16, 0, 12));
   });
   EXPECT_TRUE(Build(service, Spec(8, 12), compiler)) << "exactly at the limits";
+}
+
+TEST_F(CompileServiceTest, SpillsThatNobodyKnowsDoNotPassAndAreNotRemembered) {
+  CompileService service({.threads = 1});
+  for (const ResourceUsage& used :
+       {ResourceUsage{.registers = 40}, ResourceUsage{.registers = 40, .spill_store_bytes = 0},
+        ResourceUsage{.registers = 40, .spill_load_bytes = 0}}) {
+    const FakeCompiler compiler(
+        [&](const CompileJob&, const CancelFn&) { return FakeCompiler::Output(used); });
+    const auto kernel = Build(service, Spec(8, 1000), compiler);
+    ASSERT_FALSE(kernel);
+    EXPECT_FALSE(kernel.error().deterministic);
+    EXPECT_EQ(kernel.error().error.code, ErrorCode::kUnsupported);
+    EXPECT_THAT(
+        kernel.error().error.message,
+        HasSubstr("spills an unknown amount (the compiler's log is not understood), at most "
+                  "1000 bytes are allowed"));
+  }
 }
 
 TEST_F(CompileServiceTest, SpillsThatOverflowTogetherAreStillTooMany) {

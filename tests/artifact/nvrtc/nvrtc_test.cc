@@ -138,7 +138,11 @@ TEST_F(NvrtcTest, WithoutItsLogTheCubinTells) {
     ASSERT_TRUE(silent && told);
     EXPECT_EQ(silent->log, "");
     ResourceUsage expected = told->resources;
-    expected.barriers = expected.spill_load_bytes = expected.spill_store_bytes = 0;
+    expected.barriers = 0;
+    // Nothing is spilled without a frame; how much of a frame is spills only the log tells.
+    if (expected.stack_bytes != 0) {
+      expected.spill_load_bytes = expected.spill_store_bytes = std::nullopt;
+    }
     EXPECT_EQ(silent->resources, expected) << kernel.name;
   }
 }
@@ -147,8 +151,9 @@ TEST_F(NvrtcTest, SpillsAreSeen) {
   const auto made = Compile(test::kSpilling);
   ASSERT_TRUE(made) << made.error().error.message;
   EXPECT_EQ(made->resources.registers, 32U);
-  EXPECT_GE(made->resources.spill_store_bytes, 64U);
-  EXPECT_GE(made->resources.spill_load_bytes, 64U);
+  ASSERT_TRUE(made->resources.SpillBytes());
+  EXPECT_GE(*made->resources.spill_store_bytes, 64U);
+  EXPECT_GE(*made->resources.spill_load_bytes, 64U);
   EXPECT_GT(made->resources.stack_bytes, 0U);
 }
 

@@ -117,6 +117,44 @@ TEST(ResourceLog, ALogWithoutTheKernelTellsNothing) {
   EXPECT_FALSE(ResourcesOfLog("ptxas info : Compiling entry function 'k", "k").has_value());
 }
 
+std::string Replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out(text);
+  std::size_t found = 0;
+  for (std::size_t at = out.find(from); at != std::string::npos;
+       at = out.find(from, at + to.size()), ++found) {
+    out.replace(at, from.size(), to);
+  }
+  EXPECT_NE(found, 0U) << from;
+  return out;
+}
+
+TEST(ResourceLog, SpillsInOtherWordsAreUnknownAndNeverZero) {
+  // Of the kernel, of what it calls, of both; the registers are still understood.
+  for (const auto& [from, to] : {
+           std::pair("684 bytes spill stores", "684 bytes stored for want of registers"),
+           std::pair("688 bytes spill loads", "688 octets relus"),
+           std::pair("684 bytes spill stores", "many bytes spill stores"),
+           std::pair("684 bytes spill stores", "99999999999 bytes spill stores"),
+           std::pair("32 bytes spill stores", "32 B spilled"),
+           std::pair("512 bytes stack frame, 684", "512 octets de pile, 684"),
+           std::pair("0 bytes stack frame, 32", "0 octets de pile, 32"),
+           std::pair("Function properties for k\n", "Proprietes de la fonction k\n"),
+       }) {
+    const auto usage = ResourcesOfLog(Replaced(kLog, from, to), "k");
+    ASSERT_TRUE(usage.has_value()) << from;
+    EXPECT_EQ(usage->registers, 32U) << from;
+    EXPECT_FALSE(usage->SpillBytes().has_value()) << to;
+  }
+  EXPECT_EQ(ResourcesOfLog(kLog, "k")->SpillBytes(), 684U + 32U + 688U + 28U);
+  const auto foreign = ResourcesOfLog(Replaced(kLog, "8 bytes stack frame, 4", "8 octets, 4"), "k");
+  EXPECT_TRUE(foreign->SpillBytes().has_value()) << "another kernel's line does not matter";
+}
+
+TEST(ResourceLog, ARegisterCountThatIsNotUnderstoodIsNoCount) {
+  EXPECT_FALSE(ResourcesOfLog(Replaced(kLog, "Used 32 registers", "32 registres"), "k"));
+  EXPECT_FALSE(ResourcesOfLog(Replaced(kLog, "Used 32 registers", "Used some registers"), "k"));
+}
+
 TEST(ResourceLog, TimesAreLeftOutAndTheRestKept) {
   const std::string stable = StableLog(kLog);
   EXPECT_EQ(stable.find("Compile time"), std::string::npos);
@@ -168,7 +206,7 @@ TEST(Diagnosis, TooMuchStaticSharedMemoryShowsInTheAmountOnly) {
 
 /// An ELF file with the sections that ResourcesOfCubin reads: a kernel "k" with 40 registers, a
 /// frame of 24 bytes, 512 bytes of shared and 0x230 + 64 of constant memory.
-std::string Cubin() {
+std::string Cubin(std::uint32_t frame = 24, std::uint32_t other_frame = 0) {
   const auto pair = [](char code, std::uint32_t symbol, std::uint32_t value) {
     return std::string("\x04", 1) + code + std::string("\x08\0", 2) + Word(symbol) + Word(value);
   };
@@ -188,7 +226,8 @@ std::string Cubin() {
       {".strtab", std::string("\0other\0k\0", 9), SHT_STRTAB, 0, 0},
       {".symtab", symbol(0) + symbol(1) + symbol(7), SHT_SYMTAB, 2, 0},
       {".nv.info",
-       std::string("\x03\x37\x7d\0", 4) + pair(0x2f, 1, 99) + pair(0x2f, 2, 40) + pair(0x11, 2, 24),
+       std::string("\x03\x37\x7d\0", 4) + pair(0x2f, 1, 99) + pair(0x11, 1, other_frame) +
+           pair(0x2f, 2, 40) + pair(0x11, 2, frame),
        SHT_LOPROC, 0, 0},
       {".nv.shared.k", "", SHT_NOBITS, 0, 512},
       {".nv.shared.other", "", SHT_NOBITS, 0, 4096},
@@ -229,7 +268,27 @@ TEST(ResourceCubin, TellsWhatTheLogMayNot) {
   EXPECT_EQ(usage.stack_bytes, 24U);
   EXPECT_EQ(usage.static_smem_bytes, 512U);
   EXPECT_EQ(usage.constant_bytes, 0x230U + 64U);
+  EXPECT_EQ(usage.SpillBytes(), std::nullopt) << "some of the frame may be spills";
   EXPECT_EQ(ResourcesOfCubin(Cubin(), "absent"), ResourceUsage());
+}
+
+TEST(ResourceCubin, WithoutAFrameNothingIsSpilled) {
+  EXPECT_EQ(ResourcesOfCubin(Cubin(0), "k").SpillBytes(), 0U);
+  EXPECT_EQ(ResourcesOfCubin(Cubin(0, 8), "k").SpillBytes(), std::nullopt) << "what it calls";
+  EXPECT_EQ(ResourcesOfCubin("not a cubin", "k").SpillBytes(), std::nullopt);
+}
+
+TEST(Resources, OfALogInOtherWordsAreTheCubins) {
+  const std::string log = Replaced(kLog, "spill", "rebut");
+  EXPECT_EQ(ResourcesOf(log, Cubin(0), "k").SpillBytes(), 0U);
+  EXPECT_EQ(ResourcesOf(log, Cubin(0), "k").stack_bytes, 640U);
+  EXPECT_EQ(ResourcesOf(log, Cubin(24), "k").SpillBytes(), std::nullopt);
+  EXPECT_EQ(ResourcesOf("entirely different", Cubin(0), "k").registers, 40U);
+  EXPECT_EQ(ResourcesOf("entirely different", Cubin(0), "k").SpillBytes(), 0U);
+  EXPECT_EQ(ResourcesOf("entirely different", "and no cubin", "k").SpillBytes(), std::nullopt);
+  EXPECT_EQ(ResourcesOf(kLog, Cubin(24), "k").SpillBytes(), 684U + 32U + 688U + 28U)
+      << "what the log tells counts";
+  EXPECT_EQ(ResourcesOf(kLog, Cubin(24), "k").constant_bytes, 0x230U + 64U);
 }
 
 TEST(ResourceCubin, DamagedFilesAreReadWithinTheirBounds) {

@@ -77,6 +77,7 @@ tl::expected<CompileOutput, CompileFailure> FakeCompiler::Compile(const CompileJ
   output.ptx = "// ptx of " + job.symbol + " " + std::to_string(seed) + "\n";
   output.log = "info: used 32 registers\n";
   output.resources.registers = 32;
+  output.resources.spill_store_bytes = output.resources.spill_load_bytes = 0;
   output.compile_ms = options_.reported_ms;
   return output;
 }

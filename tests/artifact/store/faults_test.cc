@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "artifact/dir/faulty_filesystem.h"
 #include "artifact/store/fake_compiler.h"
 #include "artifact/store/store_impl.h"
+#include "core/faulty_filesystem.h"
 
 namespace tilewright::test {
 namespace {

@@ -15,11 +15,7 @@
 // arrival does. Stores by TMA happen as late as they may, when they are waited for, so a missing
 // wait shows. No clusters: one CTA runs at a time. A tensor map is a HostTensorMap.
 
-#define gridDim (::tw::emulation::grid)
-
 namespace tw::emulation {
-
-inline Index grid;
 
 struct Barrier {
   int arrivals = 0;  // of a phase
@@ -193,7 +189,7 @@ float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
                       : static_cast<u32>(row / 8) * field(32);
   const int within = transposed != 0 ? k % 8 * 128 + row % 64 * 2 : row % 8 * 128 + k * 2;
   const u32 at = emulation::Swizzled(field(0) + lines + static_cast<u32>(within));
-  if (at + 2 > sizeof emulation::smem) {
+  if (at + 2 > emulation::smem_bytes) {
     emulation::fault = true;
     return 0.0f;
   }

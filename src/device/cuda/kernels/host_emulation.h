@@ -10,8 +10,9 @@
 
 // For tests only: runs the very source of a kernel on the CPU, thread by thread, so that its index
 // arithmetic and its numbers are checked where there is no GPU. Include this file before any .cuh.
-// It stands for the built-ins that our kernels use: threadIdx and blockIdx, shared variables,
-// __syncthreads, __shfl_xor_sync over all lanes, atomicMax.
+// It stands for the built-ins that our kernels use: threadIdx, blockIdx and gridDim, shared
+// variables, __syncthreads, __shfl_xor_sync over all lanes, atomicMax. launch_emulation.h runs a
+// launch as the launcher of an operation room made it.
 //
 // The threads of a CTA are fibers of one OS thread; each runs to its next barrier or shuffle, then
 // the next one does. What it cannot show: races, memory order, warps that diverge at a shuffle.
@@ -37,9 +38,15 @@ struct Cta {
   std::size_t current = 0;
   ucontext_t scheduler;
   std::function<void()> body;
-  Index thread, block;
+  Index thread, block, grid;
 };
 inline Cta cta;
+
+/// Dynamic shared memory of the running CTA, and how much of it there is.
+alignas(1024) inline unsigned char smem[232448];
+inline std::size_t smem_bytes = sizeof smem;
+/// An access that a GPU would refuse: misaligned, or outside of shared memory.
+inline bool fault = false;
 
 /// Ends the turn of the running thread.
 inline void Yield() {
@@ -57,6 +64,7 @@ inline void FiberMain() {
 inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
   constexpr std::size_t kStack = 256 * 1024;
   cta.body = std::move(body);
+  cta.grid = grid;
   cta.fibers = std::vector<Cta::Fiber>(threads);
   for (Cta::Fiber& fiber : cta.fibers) fiber.stack = std::make_unique<std::byte[]>(kStack);
   bool converged = true;
@@ -94,6 +102,7 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
 
 #define threadIdx (::tw::emulation::cta.thread)
 #define blockIdx (::tw::emulation::cta.block)
+#define gridDim (::tw::emulation::cta.grid)
 
 // The names are CUDA's.
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)

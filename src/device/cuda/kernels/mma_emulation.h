@@ -11,11 +11,6 @@
 
 namespace tw::emulation {
 
-/// Shared memory of the running CTA; addresses are offsets into it.
-alignas(1024) inline u8 smem[232448];
-/// An access that a GPU would refuse: misaligned or outside of shared memory.
-inline bool fault = false;
-
 /// Where CpAsync16 may read global memory; anywhere while null. A read elsewhere is a fault.
 inline const u8* readable_begin = nullptr;
 inline const u8* readable_end = nullptr;
@@ -44,9 +39,9 @@ inline bool Legal(u64 address, std::size_t bytes) {
   fault = fault || !legal;
   return legal;
 }
-/// `bytes` bytes of shared memory, at a multiple of as many.
+/// `bytes` bytes of shared memory, at a multiple of as many. Addresses are offsets into it.
 inline u8* Shared(u32 address, std::size_t bytes) {
-  if (!Legal(address, bytes) || address + bytes > sizeof smem) {
+  if (!Legal(address, bytes) || address + bytes > smem_bytes) {
     fault = true;
     return smem;
   }

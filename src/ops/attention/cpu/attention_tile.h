@@ -95,9 +95,32 @@ inline void SmallGemm(const float* a, int lda, const float* b, int ldb, int rows
 /// Where a sequence's keys or values of one head lie.
 struct CacheHead {
   DataType type;
-  const unsigned char* base;  // position 0
+  const unsigned char* base;  // position 0; with pages, row 0 of physical page 0
   std::size_t row_bytes;      // from one position to the next
+  const std::int32_t* pages;  // nullptr: the positions follow each other
+  int page_size;
+  std::size_t page_bytes;
 };
+
+/// Converts positions from .. from + count to rows of f32, `row_ld` apart.
+inline void ConvertRows(const CacheHead& cache, int from, int count, int hd, float* rows,
+                        int row_ld) {
+  for (int done = 0; done < count;) {
+    const int position = from + done;
+    const unsigned char* at = cache.base;
+    int run = count - done;  // positions that lie in one piece
+    if (cache.pages == nullptr) {
+      at += static_cast<std::size_t>(position) * cache.row_bytes;
+    } else {
+      const int page = position / cache.page_size, row = position % cache.page_size;
+      at += static_cast<std::size_t>(cache.pages[page]) * cache.page_bytes +
+            static_cast<std::size_t>(row) * cache.row_bytes;
+      run = run < cache.page_size - row ? run : cache.page_size - row;
+    }
+    for (const int end = done + run; done < end; ++done, at += cache.row_bytes)
+      ConvertRow(cache.type, at, hd, rows + done * row_ld);
+  }
+}
 
 /// Positions are handled sixteen at a time: one vector of the widest instruction set.
 inline int RoundUp16(int count) { return (count + 15) / 16 * 16; }
@@ -109,10 +132,7 @@ inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from,
   for (int piece = 0; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
     const int padded = RoundUp16(in_piece);
-    for (int p = 0; p < in_piece; ++p) {
-      ConvertRow(keys.type, keys.base + static_cast<std::size_t>(from + piece + p) * keys.row_bytes,
-                 hd, s.rows32 + p * s.hd_padded);
-    }
+    ConvertRows(keys, from + piece, in_piece, hd, s.rows32, s.hd_padded);
     for (int p = in_piece; p < padded; ++p) {
       for (int d = 0; d < hd; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
@@ -159,10 +179,8 @@ inline void WeightedValues(const AttentionBlock& block, const CacheHead& values,
   const int hd = block.head_dim;
   for (int piece = 0; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
+    ConvertRows(values, from + piece, in_piece, hd, s.rows32, s.hd_padded);
     for (int p = 0; p < in_piece; ++p) {
-      ConvertRow(values.type,
-                 values.base + static_cast<std::size_t>(from + piece + p) * values.row_bytes, hd,
-                 s.rows32 + p * s.hd_padded);
       for (int d = hd; d < s.hd_padded; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
     if (piece == 0) {
@@ -177,9 +195,12 @@ inline void WeightedValues(const AttentionBlock& block, const CacheHead& values,
 
 /// One split of one block: fills split_max, split_sum, split_out of the scratch.
 void ComputeSplit(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
-  Scores(block, {block.kv_type, block.keys, block.kv_row_bytes}, from, count, s);
+  CacheHead cache{block.kv_type, block.keys,      block.kv_row_bytes,
+                  block.pages,   block.page_size, block.page_bytes};
+  Scores(block, cache, from, count, s);
   Softmax(block, from, count, s);
-  WeightedValues(block, {block.kv_type, block.values, block.kv_row_bytes}, from, count, s);
+  cache.base = block.values;
+  WeightedValues(block, cache, from, count, s);
 }
 
 /// Folds a split into the running result of `vectors` rows. The first split finds max = -inf and

@@ -20,9 +20,13 @@ struct AttentionBlock {
   int group = 1;    ///< query heads that share the KV head
   int head_dim = 0;
   DataType kv_type = DataType::kF32;
-  const unsigned char* keys = nullptr;  ///< position 0 of this slot and head
+  /// This head's position 0 of the sequence; with pages, row 0 of physical page 0.
+  const unsigned char* keys = nullptr;
   const unsigned char* values = nullptr;
   std::size_t kv_row_bytes = 0;         ///< between positions
+  const std::int32_t* pages = nullptr;  ///< of the sequence; nullptr: its positions follow another
+  int page_size = 0;                    ///< positions of a page
+  std::size_t page_bytes = 0;           ///< between physical pages
   const std::int32_t* limit = nullptr;  ///< [rows]: positions that the row sees, its own included
 };
 

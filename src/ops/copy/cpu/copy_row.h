@@ -41,9 +41,9 @@ void Convert(const void* source, void* target, std::int64_t n) {
 void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
   const auto* in = static_cast<const float*>(source);
   auto* out = static_cast<unsigned char*>(target);
-  for (std::int64_t i = 0; i < n; i += kBlock32, out += sizeof(BlockQ8_0)) {
+  for (std::int64_t i = 0; i < n; i += BlockQ8_0::kFormat.elements, out += sizeof(BlockQ8_0)) {
     F32Vec largest_lanes = {};
-    for (int j = 0; j < kBlock32; j += kLanes) {
+    for (int j = 0; j < BlockQ8_0::kFormat.elements; j += kLanes) {
       F32Vec x = LoadVec(in + i + j);
       x = SelectVec(x < Splat(0.0f), -x, x);
       largest_lanes = SelectVec(x > largest_lanes, x, largest_lanes);
@@ -57,7 +57,7 @@ void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
     const std::uint16_t stored = F32ToF16(d);
     const float inverse = stored != 0 ? 1.0f / d : 0.0f;
     __builtin_memcpy(out, &stored, sizeof stored);
-    for (int j = 0; j < kBlock32; j += kLanes) {
+    for (int j = 0; j < BlockQ8_0::kFormat.elements; j += kLanes) {
       const F32Vec shifted = LoadVec(in + i + j) * inverse + 12582912.0f;
       I32Vec bits;
       __builtin_memcpy(&bits, &shifted, sizeof bits);

@@ -8,12 +8,6 @@ const EmbeddingImpl kEmbeddingAvx2{.isa = "avx2",
                                    .tu = TILEWRIGHT_TU,
                                    .features = kFeatureAvx2,
                                    .ns_per_element = 0.15,
-                                   .f32 = &DecodeF32,
-                                   .f16 = &DecodeF16,
-                                   .bf16 = &DecodeBF16,
-                                   .q4_0 = &DecodeQ4_0,
-                                   .q4_1 = &DecodeQ4_1,
-                                   .q8_0 = &DecodeQ8_0,
-                                   .q6_k = &DecodeQ6K};
+                                   .decoders = kDecoders};
 
 }  // namespace tilewright

@@ -2,18 +2,25 @@
 
 #include <cstdint>
 
+#include "core/formats/formats.h"
+
 namespace tilewright {
 
 /// Decodes one row of `n` values, a multiple of the format's block, to the bits that DecodeRow
 /// gives. `row` needs no alignment.
 using DecodeFunction = void (*)(const void* row, float* out, std::int64_t n);
 
+struct EmbeddingDecoders {
+  DecodeFunction f32, f16, bf16;
+  DecodeFunction blocks[kFormatCount];  ///< in the order of the list of formats
+};
+
 struct EmbeddingImpl {
   const char* isa;
   const char* tu;
   std::uint32_t features;
   double ns_per_element;  ///< one thread, data in the L2
-  DecodeFunction f32, f16, bf16, q4_0, q4_1, q8_0, q6_k;
+  EmbeddingDecoders decoders;
 };
 
 extern const EmbeddingImpl kEmbeddingScalar;

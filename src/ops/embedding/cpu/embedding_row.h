@@ -1,7 +1,8 @@
 #pragma once
 
-#include "core/block_format.h"
+#include "core/formats/formats.h"
 #include "core/simd.h"
+#include "ops/embedding/cpu/embedding_cpu.h"
 
 namespace tilewright {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file, see core/simd.h
@@ -24,60 +25,54 @@ void DecodeBF16(const void* row, float* out, std::int64_t n) {
   for (; i < n; ++i) out[i] = BF16ToF32(in[i]);
 }
 
-void DecodeQ4_0(const void* row, float* out, std::int64_t n) {
-  const auto* block = static_cast<const BlockQ4_0*>(row);
-  for (std::int64_t i = 0; i < n; i += kBlock32, ++block) {
-    const float d = F16ToF32(block->d);
-    for (int j = 0; j < 16; j += kLanes) {
-      const I32Vec bytes = LoadU8(block->qs + j);
-      StoreVec(out + i + j, (FloatOf(bytes & 15) - 8.0f) * d);
-      StoreVec(out + i + j + 16, (FloatOf(bytes >> 4) - 8.0f) * d);
+template <class Block>
+void ExpandVectors(const UnpackedBlock& unpacked, float* out) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  static_assert(kFormat.sub_block % kLanes == 0, "a vector lies within one sub-block");
+  const float scale = F16ToF32(unpacked.scale);
+  const float min = kFormat.min == Factor::kNone ? 0 : F16ToF32(unpacked.min);
+  for (int s = 0; s < kFormat.sub_blocks(); ++s) {
+    float step = scale, offset = min;
+    if constexpr (kFormat.scale == Factor::kF16TimesInt)
+      step *= static_cast<float>(unpacked.scales[s]);
+    if constexpr (kFormat.min == Factor::kF16TimesInt)
+      offset *= static_cast<float>(unpacked.mins[s]);
+    for (int i = s * kFormat.sub_block; i < (s + 1) * kFormat.sub_block; i += kLanes) {
+      F32Vec value = FloatOf(LoadU8(unpacked.codes + i) - kFormat.zero) * step;
+      if constexpr (kFormat.min != Factor::kNone) value = value + offset;
+      StoreVec(out + i, value);
     }
   }
 }
 
-void DecodeQ4_1(const void* row, float* out, std::int64_t n) {
-  const auto* block = static_cast<const BlockQ4_1*>(row);
-  for (std::int64_t i = 0; i < n; i += kBlock32, ++block) {
-    const float d = F16ToF32(block->d), m = F16ToF32(block->m);
-    for (int j = 0; j < 16; j += kLanes) {
-      const I32Vec bytes = LoadU8(block->qs + j);
-      StoreVec(out + i + j, FloatOf(bytes & 15) * d + m);
-      StoreVec(out + i + j + 16, FloatOf(bytes >> 4) * d + m);
-    }
-  }
-}
-
-void DecodeQ8_0(const void* row, float* out, std::int64_t n) {
-  const auto* block = static_cast<const BlockQ8_0*>(row);
-  for (std::int64_t i = 0; i < n; i += kBlock32, ++block) {
-    const float d = F16ToF32(block->d);
-    for (int j = 0; j < kBlock32; j += kLanes) {
-      StoreVec(out + i + j, FloatOf(LoadI8(block->qs + j)) * d);
-    }
-  }
-}
-
-/// See BlockQ6_K for the places of the bits. kLanes divides 16, so a vector has one scale.
-void DecodeQ6K(const void* row, float* out, std::int64_t n) {
-  const auto* block = static_cast<const BlockQ6_K*>(row);
-  for (std::int64_t i = 0; i < n; i += kBlock256, ++block) {
-    const float d = F16ToF32(block->d);
-    for (int half = 0; half < 2; ++half) {
-      for (int l = 0; l < 32; l += kLanes) {
-        const I32Vec high = LoadU8(block->qh + 32 * half + l);
-        const I32Vec low[2] = {LoadU8(block->ql + 64 * half + l),
-                               LoadU8(block->ql + 64 * half + 32 + l)};
-        for (int s = 0; s < 4; ++s) {
-          const I32Vec nibble = s < 2 ? low[s & 1] & 15 : low[s & 1] >> 4;
-          const I32Vec code = nibble | ((high >> (2 * s)) & 3) << 4;
-          const float scale = d * static_cast<float>(block->scales[8 * half + 2 * s + l / 16]);
-          StoreVec(out + i + 128 * half + 32 * s + l, (FloatOf(code) - 32.0f) * scale);
-        }
+/// Several small blocks are unpacked before the first is expanded: codes that were just written as
+/// wide vectors are slow to read in narrow ones.
+template <class Block>
+void DecodeBlocks(const void* row, float* out, std::int64_t n) {
+  constexpr int kElements = Block::kFormat.elements, kBatch = kMaxBlockElements / kElements;
+  const auto* block = static_cast<const Block*>(row);
+  UnpackedBlock unpacked[kBatch];
+  for (std::int64_t left = n / kElements; left > 0; left -= kBatch) {
+    const int count = left < kBatch ? static_cast<int>(left) : kBatch;
+    for (int i = 0; i < count; ++i, ++block) Unpack(*block, unpacked[i]);
+    for (int i = 0; i < count; ++i, out += kElements) {
+      if constexpr (Block::kFormat.values != nullptr) {
+        ExpandBlock<Block>(unpacked[i], out, 1);
+      } else {
+        ExpandVectors<Block>(unpacked[i], out);
       }
     }
   }
 }
+
+template <class... Blocks>
+constexpr EmbeddingDecoders MakeDecoders(BlockList<Blocks...>) {
+  return {.f32 = &DecodeF32,
+          .f16 = &DecodeF16,
+          .bf16 = &DecodeBF16,
+          .blocks = {&DecodeBlocks<Blocks>...}};
+}
+constexpr EmbeddingDecoders kDecoders = MakeDecoders(AllBlocks{});
 
 }  // namespace
 }  // namespace tilewright

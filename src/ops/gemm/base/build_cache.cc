@@ -1,44 +1,9 @@
-#include <algorithm>
-#include <cmath>
 #include <map>
+#include <optional>
 
-#include "tilewright/stages.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
-namespace {
-
-// A candidate that no session decided for replaces the decided one only beyond doubt: intervals
-// apart and this much faster.
-constexpr double kOvertakeGain = 0.01;
-
-// The decision of the latest session, unless a candidate measured since (by another process, on
-// another board of the class) is better beyond doubt; without any decision the least median.
-// What the deciding session itself measured is in its decision already: it raced candidates in
-// pairs, and those that it dropped early have a few samples, whose interval may be as narrow as it
-// is wrong. `combined` is sorted, so equal times fall to the first name.
-const CombinedRecord* Pick(std::span<const CombinedRecord> combined) {
-  const CombinedRecord* decided = nullptr;
-  for (const CombinedRecord& one : combined) {
-    if (one.samples == 0 || one.chosen_unix_ms == 0) continue;
-    if (decided == nullptr || one.chosen_unix_ms > decided->chosen_unix_ms ||
-        (one.chosen_unix_ms == decided->chosen_unix_ms && one.chosen_id > decided->chosen_id)) {
-      decided = &one;
-    }
-  }
-  const CombinedRecord* fastest = nullptr;
-  for (const CombinedRecord& one : combined) {
-    if (one.samples == 0) continue;
-    if (decided != nullptr && one.last_unix_ms <= decided->chosen_unix_ms) continue;
-    if (fastest == nullptr || one.median_us < fastest->median_us) fastest = &one;
-  }
-  if (decided == nullptr || fastest == nullptr) return decided != nullptr ? decided : fastest;
-  const bool beyond_doubt = fastest->high_us < decided->low_us &&
-                            fastest->median_us < (1 - kOvertakeGain) * decided->median_us;
-  return beyond_doubt ? fastest : decided;
-}
-
-}  // namespace
-
 DispatchCache BuildCache(std::span<const Record> records, const Registry& registry,
                          const RecordScope& scope, BuildReport* report) {
   BuildReport counts;
@@ -62,7 +27,8 @@ DispatchCache BuildCache(std::span<const Record> records, const Registry& regist
   }
   const Quarantine quarantine = BuildQuarantine(records, scope);
   const auto kernels = registry.kernels();
-  DispatchCache cache(std::vector<Kernel*>(kernels.begin(), kernels.end()), scope.device);
+  DispatchCache cache(std::vector<Kernel*>(kernels.begin(), kernels.end()), scope.device,
+                      scope.policy);
   for (auto& [key, rows] : by_problem) {
     const auto desc = ParseKey(key);
     if (!desc || !Validate(*desc)) {
@@ -82,9 +48,8 @@ DispatchCache BuildCache(std::span<const Record> records, const Registry& regist
       }
       return false;
     });
-    const std::vector<CombinedRecord> combined = Combine(rows);
-    const CombinedRecord* pick = Pick(combined);
-    if (pick == nullptr) continue;
+    const std::optional<CombinedRecord> pick = Decide(rows);
+    if (!pick) continue;
     counts.measurements += static_cast<int>(rows.size());
     auto spec = ParseSpec(pick->spec, registry.Find(pick->kernel));
     spec->measured_us = static_cast<float>(pick->median_us);

@@ -5,7 +5,7 @@
 
 #include "core/text.h"
 #include "ops/gemm/base/gemm_op.h"
-#include "tilewright/stages.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
 namespace {
@@ -20,7 +20,8 @@ struct LayoutTime {
 };
 
 // What each layout's best kernel takes at one batch size.
-std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates, const DispatchCache* records) {
+std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates,
+                                   const TunedSpecs<GemmOp>* records) {
   std::map<Pack, LayoutTime> times;
   for (const GemmCandidate& candidate : candidates.all()) {
     if (!candidate.feasible()) continue;
@@ -72,7 +73,7 @@ double ModelScale(const std::map<Pack, LayoutTime>& times) {
 
 Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeight> batches,
                               const Registry& registry, const DeviceSpec& device,
-                              const FeasibleOptions& options, const DispatchCache* records) {
+                              const FeasibleOptions& options, const TunedSpecs<GemmOp>* records) {
   if (batches.empty())
     return Fail(ErrorCode::kInvalidArgument, "no batch sizes to choose a layout for");
   GemmDesc problem = weights;

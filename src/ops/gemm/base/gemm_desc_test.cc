@@ -6,7 +6,7 @@
 #include "core/test_util.h"
 #include "ops/gemm/base/fake_kernel.h"
 #include "ops/gemm/base/packs.h"
-#include "tilewright/stages.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
 namespace {
@@ -76,12 +76,14 @@ TEST(GemmKey, RefusesWhatItDoesNotKnowByName) {
     const auto parsed = ParseKey(key);
     return parsed ? std::string("accepted") : parsed.error().message;
   };
-  EXPECT_EQ(message("m=1 n=2 k=3 color=red"), "'color': no such field in a GEMM key");
-  EXPECT_EQ(message("m=1 n=2 k=3 type_a=f31"), "type_a = 'f31': not a value of this field");
-  EXPECT_EQ(message("m=1 n=2 k=99999999999"), "k = '99999999999': not a value of this field");
-  EXPECT_EQ(message("m=1 m=2 n=2 k=3"), "m: given twice in a GEMM key");
-  EXPECT_EQ(message("m=1 n=2"), "a GEMM key must give m, n and k");
-  EXPECT_EQ(message("m"), "'m' in a GEMM key: must be name=value");
+  EXPECT_EQ(message("m=1 n=2 k=3 color=red"), "'color': no such field in a key of gemm");
+  EXPECT_EQ(message("m=1 n=2 k=3 type_a=f31"),
+            "type_a = 'f31': not a value of this field in a key of gemm");
+  EXPECT_EQ(message("m=1 n=2 k=99999999999"),
+            "k = '99999999999': not a value of this field in a key of gemm");
+  EXPECT_EQ(message("m=1 m=2 n=2 k=3"), "m: given twice in a key of gemm");
+  EXPECT_EQ(message("m=1 n=2"), "a key of gemm must give m, n and k");
+  EXPECT_EQ(message("m"), "'m': must be name=value in a key of gemm");
   for (const char* bad :
        {"m= n=1 k=1", "m=1x n=1 k=1", "m=1 n=1 k=1 quant_b=k/0", "m=1 n=1 k=1 quant_b=x/3",
         "m=1 n=1 k=1 pack_b=pack", "m=1 n=1 k=1 threads=70000", "m=1 n=1 k=1 group_axis=300"}) {
@@ -109,8 +111,8 @@ TEST(GemmKey, PackNamesAreDistinctAndReadBack) {
   std::set<std::string> names;
   std::set<Pack> packs;
   for (const PackRow& row : kPackTable) {
-    EXPECT_TRUE(names.insert(std::string(row.name)).second) << row.name;
-    EXPECT_TRUE(packs.insert(row.pack).second) << row.name;
+    EXPECT_TRUE(names.insert(row.name()).second) << row.name();
+    EXPECT_TRUE(packs.insert(row.pack).second) << row.name();
   }
   GemmDesc desc = F32Problem(1);
   desc.pack_b = 0x8123;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/formats/formats.h"
 #include "core/text.h"
 #include "tilewright/gemm.h"
 
@@ -28,7 +29,7 @@ std::string MaskText(std::uint32_t mask, const std::string_view (&words)[N]) {
 
 std::string TypeMaskText(std::uint32_t mask) {
   std::string text;
-  for (unsigned i = 0; i <= static_cast<unsigned>(DataType::kQ4_K); ++i) {
+  for (int i = 0; i < kDataTypeCount; ++i) {
     if ((mask >> i & 1u) == 0) continue;
     if (!text.empty()) text += " or ";
     text += DataTypeName(static_cast<DataType>(i));
@@ -147,6 +148,36 @@ std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
 int Kernel::GetMaxSwizzle(const GemmShape&) const { return 0; }
 int Kernel::GetMaxSplits(const GemmShape&, int, std::size_t, std::size_t) const { return 1; }
 std::size_t Kernel::PartialsBytes(const GemmDesc&, const LaunchSpec&) const { return 0; }
+WorkspaceSize Kernel::WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec) const {
+  return {.partials = PartialsBytes(problem, spec)};
+}
+
+std::vector<LaunchSpec> Kernel::Specs(const GemmDesc& problem, const DeviceSpec&,
+                                      const LaunchLimits& limits) const {
+  // Split counts between the powers of two matter when tiles do not divide among the workers;
+  // beyond these few the times of neighbours cannot be told apart.
+  constexpr int kSplitLadder[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+  const GemmShape shape{problem.m, problem.n, problem.k, problem.num};
+  const int max_swizzle = std::max(0, GetMaxSwizzle(shape));
+  const auto max_splits = [&](int swizzle) {
+    const int most = GetMaxSplits(shape, swizzle, limits.barriers_bytes, limits.partials_bytes);
+    return std::clamp(most, 1, std::max(1, limits.max_splits));
+  };
+  const int most_splits = max_splits(0);
+  std::vector<LaunchSpec> specs;
+  for (const int splits : kSplitLadder) {
+    if (splits > most_splits) break;
+    for (int swizzle = 0; swizzle <= max_swizzle; ++swizzle) {
+      if (splits > 1 && splits > max_splits(swizzle)) continue;
+      LaunchSpec spec;
+      spec.swizzle = swizzle;
+      spec.splits = splits;
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
 std::size_t Kernel::PackedBytes(const MatrixLayout&) const { return 0; }
 
 Status Kernel::PackB(const void*, const MatrixLayout&, void*, Stream) const {
@@ -208,8 +239,22 @@ class TransposedKernel final : public Kernel {
                    std::size_t partials_size) const override {
     return inner_.GetMaxSplits(Flipped(shape), swizzle, barriers_size, partials_size);
   }
+  std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                const LaunchLimits& limits) const override {
+    return inner_.Specs(tilewright::Transpose(problem), device, limits);
+  }
+  std::span<const ConfigField> ConfigFields() const override { return inner_.ConfigFields(); }
+  std::string ConfigText(const LaunchConfig& config) const override {
+    return inner_.ConfigText(config);
+  }
+  std::optional<LaunchConfig> ParseConfig(std::string_view text) const override {
+    return inner_.ParseConfig(text);
+  }
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override {
     return inner_.PartialsBytes(tilewright::Transpose(problem), InnerSpec(spec));
+  }
+  WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec) const override {
+    return inner_.WorkspaceFor(tilewright::Transpose(problem), InnerSpec(spec));
   }
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                     const DeviceSpec& device) const override {
@@ -268,27 +313,6 @@ std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs,
     }
   }
   return clusters;
-}
-
-Status Registry::Add(std::unique_ptr<Kernel> kernel) {
-  if (kernel == nullptr)
-    return Fail(ErrorCode::kInvalidArgument, "a registry takes no null kernel");
-  if (kernel->name().empty())
-    return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
-  if (Find(kernel->name()) != nullptr) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("kernel {} is registered twice", kernel->name()));
-  }
-  view_.push_back(kernel.get());
-  owned_.push_back(std::move(kernel));
-  return {};
-}
-
-Kernel* Registry::Find(std::string_view name) const {
-  for (Kernel* kernel : view_) {
-    if (kernel->name() == name) return kernel;
-  }
-  return nullptr;
 }
 
 }  // namespace tilewright

@@ -1,28 +1,31 @@
 #pragma once
 
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "engine/stage_templates.h"
-#include "tilewright/stages.h"
+#include "engine/op_traits.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
 
-/// GEMM as the stages see it.
+/// GEMM as the stages see it: weights whose layout is still open, and arguments with layouts of
+/// their own.
 template <>
 struct OpTraits<GemmOp> {
-  static std::string FamilyKey(const GemmDesc& problem);
-  static std::optional<Rejection> IsFeasible(const Kernel& kernel, const GemmDesc& problem);
-  static std::vector<LaunchSpec> Specs(Kernel& kernel, const GemmDesc& problem,
-                                       const FeasibleOptions& options,
-                                       std::optional<Rejection>& rejection);
-  static double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
-                           const DeviceSpec& device);
+  static std::string FamilyKey(const GemmDesc& problem) { return FamilyKeyOf(problem); }
+  static Result<GemmDesc> ParseKey(std::string_view key) { return tilewright::ParseKey(key); }
+  /// `problem` with pack_b replaced by the layout that `kernel` reads, where the problem leaves it
+  /// open.
+  static GemmDesc Resolve(const GemmDesc& problem, const Kernel& kernel);
+  /// One problem for each layout that feasible kernels read.
+  static std::vector<GemmDesc> LookupKeys(const GemmCandidates& candidates);
+  static bool Fits(const GemmPlan& plan, const GemmArgs& args, const Workspace& workspace);
+  static Status Mismatch(const GemmPlan& plan, const GemmArgs& args, const Workspace& workspace);
 };
 
-/// `problem` with pack_b replaced by the layout that `kernel` reads, where the problem leaves it
-/// open.
-GemmDesc Packed(const GemmDesc& problem, const Kernel& kernel);
+inline GemmDesc Packed(const GemmDesc& problem, const Kernel& kernel) {
+  return OpTraits<GemmOp>::Resolve(problem, kernel);
+}
 
 }  // namespace tilewright

@@ -1,3 +1,5 @@
+#include "tilewright/gemm_stages.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -5,7 +7,6 @@
 
 #include "core/test_util.h"
 #include "ops/gemm/base/fake_kernel.h"
-#include "tilewright/stages.h"
 
 namespace tilewright {
 namespace {
@@ -195,7 +196,8 @@ TEST_F(StagesTest, SpecsCoverSwizzlesAndSplitsThatFitTheWorkspace) {
             "swizzle=1 splits=3; swizzle=0 splits=4; swizzle=1 splits=4; ");
   FeasibleOptions small;
   small.partials_bytes = 1500;
-  EXPECT_EQ(CandidatesOf(F32Problem(8), small).all()[0].specs.size(), 4u);
+  const auto fewer = CandidatesOf(F32Problem(8), small);
+  EXPECT_EQ(fewer.all()[0].specs.size(), 4u);
 }
 
 TEST_F(StagesTest, RejectionsCarryTheirReason) {
@@ -215,7 +217,7 @@ TEST_F(StagesTest, RejectionsCarryTheirReason) {
   EXPECT_EQ(
       choice.error().message,
       "no kernel can run this problem:\n"
-      "  gemm.vnni: device: features none, needs vnni\n"
+      "  gemm.vnni: device: features none, needs avx512vnni\n"
       "  gemm.vendor: provider: provider vendor is excluded\n"
       "  gemm.small: shape: m = 8, needs m <= 4\n"
       "  gemm.bad: quarantined: crash: signal 11, needs a changed kernel, or the record removed");
@@ -252,7 +254,7 @@ TEST_F(StagesTest, TheOrderIsPinnedMeasuredInterpolatedModelDefault) {
   EXPECT_FALSE(at(20).wants_measurement());
 
   Pins pins;
-  pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.pinned", 0, 1};
+  pins.by_problem[{"gemm", KeyOf(F32Problem(8))}] = {"gemm.pinned", "swizzle=0 splits=1"};
   EXPECT_EQ(at(8, &pins).kernel().name(), "gemm.pinned");
   EXPECT_EQ(at(8, &pins).provenance(), Provenance::kPinned);
   EXPECT_EQ(cache.size(), 2u);  // choosing writes nothing
@@ -262,14 +264,14 @@ TEST_F(StagesTest, APinThatCannotRunIsAnErrorNotAFallback) {
   Add("gemm.small", 1, [](FakeKernel::Setup& s) { s.desc.max_m = 4; });
   Add("gemm.any", 2);
   Pins pins;
-  pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.small", 0, 1};
+  pins.by_problem[{"gemm", KeyOf(F32Problem(8))}] = {"gemm.small", "swizzle=0 splits=1"};
   auto choice = Choose(CandidatesOf(F32Problem(8)), nullptr, &pins);
   ASSERT_FALSE(choice);
   EXPECT_TRUE(choice.error().message.starts_with("pinned kernel gemm.small cannot run m=8"))
       << choice.error().message;
-  pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.gone", 0, 1};
+  pins.by_problem[{"gemm", KeyOf(F32Problem(8))}] = {"gemm.gone", "swizzle=0 splits=1"};
   EXPECT_EQ(Choose(CandidatesOf(F32Problem(8)), nullptr, &pins).error().code, ErrorCode::kNotFound);
-  pins.by_problem[KeyOf(F32Problem(8))] = {"gemm.any", 0, 3};
+  pins.by_problem[{"gemm", KeyOf(F32Problem(8))}] = {"gemm.any", "swizzle=0 splits=3"};
   EXPECT_FALSE(Choose(CandidatesOf(F32Problem(8)), nullptr, &pins));
 }
 
@@ -531,7 +533,7 @@ TEST_F(StagesTest, NoLayoutForAllSizesIsAnErrorWithReasons) {
 }
 
 Record MeasuredRecord(const GemmDesc& desc, const Kernel& kernel, double us, bool chosen = false,
-                      std::int64_t when = 1) {
+                      std::int64_t generation = 1) {
   Record record;
   record.op = "gemm";
   record.problem = KeyOf(desc);
@@ -541,8 +543,8 @@ Record MeasuredRecord(const GemmDesc& desc, const Kernel& kernel, double us, boo
   record.samples = 10;
   record.median_us = us, record.low_us = us * 0.99, record.high_us = us * 1.01;
   record.chosen = chosen;
-  record.unix_ms = when;
-  record.id = std::string(kernel.name()) + std::to_string(when);
+  record.generation = generation, record.session = "s" + std::to_string(generation);
+  record.id = std::string(kernel.name()) + record.session;
   return record;
 }
 
@@ -559,11 +561,17 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
                               MeasuredRecord(F32Problem(32), *a, 30.0),
                               MeasuredRecord(F32Problem(32), *b, 29.0)};
   Record stale = records[0], foreign = records[0], unknown = records[0], odd = records[0],
-         warm = records[0];
+         warm = records[0], libraries = records[0];
   stale.fingerprint = "old", foreign.scope.device = "cpu/else", unknown.kernel = "gemm.gone",
   odd.spec = "tiles=3";
   warm.scope.policy = MeasurePolicy::kWarm;
-  records.insert(records.end(), {stale, foreign, unknown, odd, warm});
+  libraries.scope.libraries = "onednn-9";
+  // Taken for records of this scope, these would win everywhere.
+  for (Record* other : {&foreign, &warm, &libraries}) {
+    other->kernel = b->info().name, other->generation = 9, other->session = "other";
+    other->median_us = 0.1, other->low_us = 0.099, other->high_us = 0.101;
+  }
+  records.insert(records.end(), {stale, foreign, unknown, odd, warm, libraries});
   BuildReport report;
   const DispatchCache cache = BuildCache(records, registry_, scope, &report);
   EXPECT_EQ(cache.Find(F32Problem(8))->kernel,
@@ -575,7 +583,7 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   EXPECT_EQ(report.problems, 4);
   EXPECT_EQ(report.measurements, 8);
   EXPECT_EQ(report.stale, 1);
-  EXPECT_EQ(report.foreign, 2);
+  EXPECT_EQ(report.foreign, 3);
   EXPECT_EQ(report.unknown_kernel, 1);
   EXPECT_EQ(report.unreadable, 1);
 
@@ -633,13 +641,15 @@ TEST_F(StagesTest, ExplainRanksEveryCandidateAndWordsEveryRejection) {
   EXPECT_EQ(rows[3].reason, "shape: m = 8, needs m <= 4");
 }
 
-TEST(SpecText, RoundTripsAndRefusesNonsense) {
-  LaunchSpec spec;
+TEST_F(StagesTest, SpecTextRoundTripsAndRefusesNonsense) {
+  Add("gemm.any", 1);
+  Kernel* kernel = registry_.kernels()[0];
+  LaunchSpec spec{kernel};
   spec.swizzle = 3, spec.splits = 12;
-  EXPECT_EQ(*ParseSpec(SpecText(spec), nullptr), spec);
+  EXPECT_EQ(*ParseSpec(SpecText(spec), kernel), spec);
   for (const char* bad : {"", "swizzle=1", "swizzle=1 splits=0", "swizzle=-1 splits=1",
                           "swizzle=1 splits=2 x", "splits=1 swizzle=1"}) {
-    EXPECT_FALSE(ParseSpec(bad, nullptr)) << bad;
+    EXPECT_FALSE(ParseSpec(bad, kernel)) << bad;
   }
 }
 

@@ -1,10 +1,11 @@
 #include <cstdint>
 #include <span>
 
+#include "core/formats/formats.h"
 #include "core/text.h"
 #include "engine/stage_templates.h"
 #include "ops/gemm/base/gemm_op.h"
-#include "tilewright/stages.h"
+#include "tilewright/gemm_stages.h"
 
 namespace tilewright {
 namespace {
@@ -21,9 +22,10 @@ bool InRange(E value, E last) {
 }
 
 Status CheckEnums(const GemmDesc& p) {
-  bool fine = InRange(p.type_a, DataType::kQ4_K) && InRange(p.type_b, DataType::kQ4_K) &&
-              InRange(p.type_c, DataType::kQ4_K) && InRange(p.type_u, DataType::kQ4_K) &&
-              InRange(p.type_v, DataType::kQ4_K);
+  constexpr auto kLastType = static_cast<DataType>(kDataTypeCount - 1);
+  bool fine = InRange(p.type_a, kLastType) && InRange(p.type_b, kLastType) &&
+              InRange(p.type_c, kLastType) && InRange(p.type_u, kLastType) &&
+              InRange(p.type_v, kLastType);
   fine = fine && InRange(p.order_a, Order::kRowMajor) && InRange(p.order_b, Order::kRowMajor) &&
          InRange(p.order_c, Order::kRowMajor);
   fine = fine && InRange(p.striding_a, Striding::kIndexed) &&
@@ -263,7 +265,7 @@ Status CheckArgs(const GemmDesc& p, const GemmArgs& args) {
 
 Result<CheckedGemm> Validate(const GemmDesc& desc) {
   if (auto s = CheckDesc(desc); !s) return Fail(std::move(s.error()));
-  return Stages<GemmOp>::Pass(desc);
+  return Stages<GemmOp>::MarkValidated(desc);
 }
 
 Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
@@ -297,7 +299,7 @@ Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
         p.pack_b == kPackPlain && args.b_layout.ld > 0 ? AlignmentOf(args.b, args.b_layout) : 6;
     p.align_c = AlignmentOf(args.d, args.d_layout);
   }
-  return Stages<GemmOp>::Pass(p);
+  return Stages<GemmOp>::MarkValidated(p);
 }
 
 }  // namespace tilewright

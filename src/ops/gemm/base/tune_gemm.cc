@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/text.h"
+#include "engine/stage_templates.h"
 #include "ops/gemm/base/gemm_op.h"
 #include "tilewright/tuner.h"
 
@@ -33,7 +34,7 @@ bool IsRecorded(const Known& known, const GemmDesc& desc, const LaunchSpec& spec
   return std::any_of(rows->second.begin(), rows->second.end(), [&](const Record& row) {
     return row.kernel == spec.kernel->name() && row.spec == text &&
            row.fingerprint == spec.kernel->info().fingerprint && row.scope == scope &&
-           (row.samples > 0 || row.verdict != Verdict::kOk);
+           ((row.samples > 0 && row.finished) || row.verdict != Verdict::kOk);
   });
 }
 
@@ -276,6 +277,16 @@ class Session {
     return winners;
   }
 
+  // Of this scope; what was known when the session began.
+  std::vector<Record> KnownOf(const std::string& problem) const {
+    std::vector<Record> rows;
+    const auto at = known_.find(problem);
+    if (at == known_.end()) return rows;
+    std::copy_if(at->second.begin(), at->second.end(), std::back_inserter(rows),
+                 [this](const Record& row) { return row.scope == options_.scope; });
+    return rows;
+  }
+
   void Store(TuneRow& row, const Race& race, Tuner& tuner) {
     tuner.Stop();  // settles the estimates where it was stopped early
     const std::set<int> winners = Winners(race, tuner);
@@ -301,11 +312,15 @@ class Session {
       record.high_us = result.high_us;
       record.predicted_us = spec.predicted_us;
       record.chosen = winners.contains(static_cast<int>(i));
+      record.finished = tuner.conclusive();
+      record.generation = NextGeneration(KnownOf(record.problem));
       rows.push_back(std::move(record));
     }
     const auto stored = records_.Append(rows);
     if (!stored) row.trouble = stored.error().message;
     row.conclusive = tuner.conclusive();
+    row.inconclusive = tuner.inconclusive();
+    row.gain = tuner.gain();
     if (const auto best = tuner.Best()) {
       const LaunchSpec& spec = race.specs[static_cast<std::size_t>(*best)];
       row.kernel = std::string(spec.kernel->name());

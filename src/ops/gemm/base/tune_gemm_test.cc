@@ -229,6 +229,48 @@ TEST_F(TuneGemmTest, AStopKeepsWhatWasFinishedAndWhatWasMeasured) {
   EXPECT_EQ(Cache().size(), 2u);
 }
 
+TEST_F(TuneGemmTest, AnUnfinishedProblemIsGoneOnWithNotTakenAsFinal) {
+  Add("gemm.a", 10, 5);
+  Add("gemm.b", 7, 8);
+  std::atomic<bool> cancel{false};
+  options_.cancel = &cancel;
+  measurer_.cancel = &cancel;
+  measurer_.cancel_after = 7;
+  const TuneReport stopped = Tune({{F32Problem(4), 1}});
+  EXPECT_FALSE(stopped.rows[0].conclusive);
+  ASSERT_EQ(records_.Load().size(), 2u);
+  for (const Record& row : records_.Load()) {
+    EXPECT_GT(row.samples, 0);
+    EXPECT_FALSE(row.finished);
+  }
+  cancel.store(false);
+  measurer_.cancel_after = 1 << 30;
+  const int before = measurer_.timings;
+  const TuneReport report = Tune({{F32Problem(4), 1}});
+  EXPECT_EQ(report.skipped, 0);
+  EXPECT_GT(measurer_.timings, before);
+  EXPECT_TRUE(report.rows[0].conclusive);
+  EXPECT_EQ(report.rows[0].kernel, "gemm.b");
+  EXPECT_EQ(Cache().Find(F32Problem(4))->kernel->name(), "gemm.b");
+  EXPECT_EQ(Tune({{F32Problem(4), 1}}).skipped, 1);
+}
+
+TEST_F(TuneGemmTest, ALaterDecisionStandsThoughAnEarlierClockRanAhead) {
+  FakeKernel* a = Add("gemm.a", 10, 5);
+  Add("gemm.b", 10.2, 8);
+  Record ahead;
+  ahead.op = "gemm", ahead.problem = KeyOf(F32Problem(4)), ahead.scope = options_.scope;
+  ahead.kernel = a->info().name, ahead.fingerprint = a->info().fingerprint;
+  ahead.spec = "swizzle=0 splits=1";
+  ahead.samples = 20, ahead.median_us = 40, ahead.low_us = 39, ahead.high_us = 41;
+  ahead.chosen = true, ahead.unix_ms = 9'000'000'000'000;
+  ASSERT_TRUE(records_.Append(std::vector<Record>{ahead}));
+  measurer_.us["gemm.a"] = 12, measurer_.us["gemm.b"] = 10;  // twenty percent is no doubt
+  options_.remeasure = true;
+  EXPECT_EQ(Tune({{F32Problem(4), 1}}).rows[0].kernel, "gemm.b");
+  EXPECT_EQ(Cache().Find(F32Problem(4))->kernel->name(), "gemm.b");
+}
+
 TEST_F(TuneGemmTest, TheBudgetGoesToTheHeavyProblemsFirst) {
   Add("gemm.a", 10, 5);
   Add("gemm.b", 7, 8);

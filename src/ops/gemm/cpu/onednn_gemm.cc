@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "ops/gemm/cpu/common.h"
 #include "tilewright/device.h"
@@ -179,6 +182,33 @@ double OneDnnGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&,
   const double compute_us = 2.0 * p.m * p.n * p.k / (0.7 * device.f32_gflop_s * workers) * 1e-3;
   const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
   return (compute_us > memory_us ? compute_us : memory_us) + 5.0 + 0.5 * pieces;  // setting up
+}
+
+Result<std::shared_ptr<const BoundLaunch<GemmOp>>> OneDnnGemm::BindLaunch(const GemmDesc& p,
+                                                                          const LaunchSpec&,
+                                                                          Device&) const {
+  // Which of its kernels oneDNN compiles depends on the rows and columns of a piece, not on k: a
+  // piece of this problem, cut short along k, and the smallest product, which tails are made of.
+  constexpr std::int64_t kMostLines = 512, kMostDepth = 256, kSmallest = 16;
+  const bool row_major = p.order_c == Order::kRowMajor;
+  std::int64_t rows = row_major ? p.m : p.n, cols = row_major ? p.n : p.m;
+  const Pieces pieces = PiecesOf(rows, cols);
+  std::int64_t& side = pieces.along_rows ? rows : cols;
+  side = std::min(side, pieces.step);
+  const OneOpenMpThread alone;
+  for (const auto& [m, n, k] : {std::array{std::min(rows, kMostLines), std::min(cols, kMostLines),
+                                           std::min<std::int64_t>(p.k, kMostDepth)},
+                                std::array{kSmallest, kSmallest, kSmallest}}) {
+    const std::vector<float> x(static_cast<std::size_t>(m * k)), y(static_cast<std::size_t>(k * n));
+    std::vector<float> z(static_cast<std::size_t>(m * n));
+    const dnnl_status_t status =
+        dnnl_sgemm('N', 'T', m, n, k, 1.0f, x.data(), k, y.data(), k, 0.0f, z.data(), n);
+    if (status != dnnl_success) {
+      return Fail(ErrorCode::kInternal,
+                  fmt::format("{}: oneDNN returned status {}", name(), static_cast<int>(status)));
+    }
+  }
+  return std::shared_ptr<const BoundLaunch<GemmOp>>();
 }
 
 Status OneDnnGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,

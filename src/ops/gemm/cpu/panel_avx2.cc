@@ -78,14 +78,17 @@ template <int kBias>
 inline V16 LowNibble(I16 x) {
   return {NibbleHalf<kBias>(x.lo), NibbleHalf<kBias>(x.hi)};
 }
-inline __m256 SixBitHalf(__m256i low, __m256i top) {
+template <int kMask, int kZero>
+inline __m256 LowNibbleOrHalf(__m256i low, __m256i top) {
   const __m256i bits = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)),
-                                       _mm256_and_si256(top, _mm256_set1_epi32(48)));
-  return _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(32)));
+                                       _mm256_and_si256(top, _mm256_set1_epi32(kMask)));
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(kZero)));
 }
-// float(((low & 15) | (top & 48)) - 32)
-inline V16 SixBit(I16 low, I16 top) {
-  return {SixBitHalf(low.lo, top.lo), SixBitHalf(low.hi, top.hi)};
+// float(((low & 15) | (top & kMask)) - kZero)
+template <int kMask, int kZero>
+inline V16 LowNibbleOr(I16 low, I16 top) {
+  return {LowNibbleOrHalf<kMask, kZero>(low.lo, top.lo),
+          LowNibbleOrHalf<kMask, kZero>(low.hi, top.hi)};
 }
 inline I16 RoundToInt(V16 x) { return {_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)}; }
 inline V16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }

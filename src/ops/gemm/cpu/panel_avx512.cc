@@ -69,11 +69,12 @@ inline V16 LowNibble(I16 x) {
       7 - kBias, 6 - kBias, 5 - kBias, 4 - kBias, 3 - kBias, 2 - kBias, 1 - kBias, 0 - kBias);
   return {_mm512_permutexvar_ps(x.v, table)};
 }
-// float(((low & 15) | (top & 48)) - 32)
-inline V16 SixBit(I16 low, I16 top) {
+// float(((low & 15) | (top & kMask)) - kZero)
+template <int kMask, int kZero>
+inline V16 LowNibbleOr(I16 low, I16 top) {
   const __m512i bits = _mm512_or_si512(_mm512_and_si512(low.v, _mm512_set1_epi32(15)),
-                                       _mm512_and_si512(top.v, _mm512_set1_epi32(48)));
-  return {_mm512_cvtepi32_ps(_mm512_sub_epi32(bits, _mm512_set1_epi32(32)))};
+                                       _mm512_and_si512(top.v, _mm512_set1_epi32(kMask)));
+  return {_mm512_cvtepi32_ps(_mm512_sub_epi32(bits, _mm512_set1_epi32(kZero)))};
 }
 inline I16 RoundToInt(V16 x) { return {_mm512_cvtps_epi32(x.v)}; }
 inline V16 ToFloat(I16 x) { return {_mm512_cvtepi32_ps(x.v)}; }

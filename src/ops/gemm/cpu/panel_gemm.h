@@ -67,7 +67,4 @@ class PanelGemv : public Kernel {
   PanelConfig config_;
 };
 
-/// Index of `type` in kPanelFormats.
-int PanelFormatIndex(DataType type);
-
 }  // namespace tilewright::gemm

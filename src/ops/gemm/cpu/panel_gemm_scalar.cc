@@ -122,13 +122,6 @@ KernelDesc DescOf(const PanelConfig& config) {
 
 }  // namespace
 
-int PanelFormatIndex(DataType type) {
-  for (int i = 0; i < kPanelFormatCount; ++i) {
-    if (kPanelFormats[i] == type) return i;
-  }
-  return 0;
-}
-
 struct PanelGemm::Plan {
   int m = 0, n = 0, k = 0, splits = 1;
   int stage_rows = 0;                                               // rows staged at a time
@@ -210,7 +203,8 @@ double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double weights = static_cast<double>(plan.pairs) * kPairCols * p.k;
   // A decoded weight costs about as much as multiplying it with this many rows; a plain one is
   // scattered element by element.
-  double decode_rows = p.type_b == DataType::kQ6_K ? 4 : 2.5;
+  const BlockFormat* format = FindFormat(p.type_b);
+  double decode_rows = format != nullptr && HasTopBits(*format) ? 4 : 2.5;
   if (config_.pack == kPackF32x16) decode_rows = 0;
   if (config_.pack == kPackPlain) decode_rows = 24;
   const double flops = 2 * weights * (0.85 * p.m + 0.15 * rows + blocks * decode_rows);

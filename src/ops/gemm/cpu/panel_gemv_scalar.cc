@@ -7,7 +7,6 @@
 namespace tilewright::gemm {
 namespace {
 
-constexpr int kSumLength = 32;  // k of one partial sum of A, the block of q4_1
 constexpr int kTasksPerWorker = 4;
 
 int Min(int a, int b) { return a < b ? a : b; }
@@ -19,9 +18,9 @@ struct Scratch {
 };
 
 // Rows of A, contiguous, then their sums over blocks of k.
-Scratch ScratchOf(int m, int k) {
+Scratch ScratchOf(int m, int k, DataType type_b) {
   Scratch s{};
-  s.ld_sums = CeilDiv(k, kSumLength);
+  s.ld_sums = CeilDiv(k, SumLength(type_b));
   s.staged_bytes = AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(k) * 4);
   s.total_bytes = s.staged_bytes +
                   AlignUp(static_cast<std::size_t>(m) * static_cast<std::size_t>(s.ld_sums) * 4);
@@ -39,8 +38,10 @@ float SumOf(const float* a, int count) {
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, float* staged,
-               float* sums) {
+void StageRows(const GemmArgs& args, const BlockFormat* format, const Scratch& scratch,
+               float* staged, float* sums) {
+  const bool sums_wanted = format != nullptr && format->min != Factor::kNone;
+  const int length = sums_wanted ? format->sub_block : 0;
   const int m = args.a_layout.rows;
   const int k = args.a_layout.cols;
   for (int r = 0; r < m; ++r) {
@@ -48,8 +49,8 @@ void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, f
     __builtin_memcpy(row, static_cast<const std::uint8_t*>(args.a) + 4 * r * args.a_layout.ld,
                      4 * static_cast<std::size_t>(k));
     if (!sums_wanted) continue;
-    for (int i = 0; i < k; i += kSumLength) {
-      sums[r * scratch.ld_sums + i / kSumLength] = SumOf(row + i, Min(kSumLength, k - i));
+    for (int i = 0; i < k; i += length) {
+      sums[r * scratch.ld_sums + i / length] = SumOf(row + i, Min(length, k - i));
     }
   }
 }
@@ -57,17 +58,11 @@ void StageRows(const GemmArgs& args, bool sums_wanted, const Scratch& scratch, f
 // Time to unpack and multiply one k of a panel with `rows` rows, in full-rate vector fmas, as
 // measured with weights in the cache (EPYC, family 25 model 17, 2026-11-21).
 double CyclesPerVector(DataType type, int rows) {
-  switch (type) {
-    case DataType::kF32:
-      return 1.0 + 0.5 * (rows - 1);
-    case DataType::kQ4_0:
-    case DataType::kQ4_1:
-      return 1.9 + 0.6 * (rows - 1);
-    case DataType::kQ6_K:
-      return 3.4 + 0.5 * (rows - 1);
-    default:
-      return 1.6 + 0.5 * (rows - 1);
-  }
+  const BlockFormat* format = FindFormat(type);
+  if (type == DataType::kF32) return 1.0 + 0.5 * (rows - 1);
+  if (format != nullptr && HasTopBits(*format)) return 3.4 + 0.5 * (rows - 1);
+  if (format != nullptr && PanelCodeBits(*format) == 4) return 1.9 + 0.6 * (rows - 1);
+  return 1.6 + 0.5 * (rows - 1);
 }
 
 KernelInfo InfoOf(const PanelConfig& config, std::string_view driver_tu) {
@@ -109,7 +104,7 @@ std::optional<Rejection> PanelGemv::IsFeasible(const GemmDesc& p) const {
 }
 
 std::size_t PanelGemv::PartialsBytes(const GemmDesc& p, const LaunchSpec&) const {
-  return ScratchOf(p.m, p.k).total_bytes;
+  return ScratchOf(p.m, p.k, p.type_b).total_bytes;
 }
 
 double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceSpec& device) const {
@@ -135,7 +130,7 @@ Status PanelGemv::PackB(const void* plain, const MatrixLayout& b, void* packed,
 Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                          Stream stream) {
   const GemmShape shape = ShapeOf(args);
-  const Scratch scratch = ScratchOf(shape.m, shape.k);
+  const Scratch scratch = ScratchOf(shape.m, shape.k, config_.type_b);
   if (Status ok = CheckLaunch(*this, spec, shape, workspace, scratch.total_bytes); !ok) return ok;
   if (shape.m > kGemvMaxRows) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -144,7 +139,7 @@ Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace
   auto* staged = static_cast<float*>(workspace.partials);
   auto* sums = reinterpret_cast<float*>(static_cast<std::uint8_t*>(workspace.partials) +
                                         scratch.staged_bytes);
-  StageRows(args, config_.type_b == DataType::kQ4_1, scratch, staged, sums);
+  StageRows(args, FindFormat(config_.type_b), scratch, staged, sums);
 
   const auto gemv = config_.ops->gemv[PanelFormatIndex(config_.type_b)][shape.m - 1];
   const std::int64_t panel_bytes = PanelBytes(config_.type_b, shape.k);

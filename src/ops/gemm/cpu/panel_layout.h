@@ -2,39 +2,69 @@
 
 #include <cstdint>
 
+#include "core/formats/formats.h"
 #include "ops/gemm/formats.h"
 #include "tilewright/types.h"
 
 namespace tilewright::gemm {
 
-// A panel holds 16 columns of B. Plain types: [k][16]. Block formats keep every bit of the original
-// blocks, per block of k:
-//   q4_0   f16 d[16] | u8 q[16 pairs of k][16]                      even k in the low nibble
-//   q4_1   f16 d[16] | f16 m[16] | u8 q[16 pairs of k][16]
-//   q8_0   f16 d[16] | i8 q[32][16]
-//   q6_k   f16 d[16] | i8 scale[16][16] | u8 low[128 pairs of k][16] | u8 high[64 quads of k][16]
-//   lowest k in the lowest bits
-// so a panel takes exactly 16 times the bytes of a column.
+// A panel holds 16 columns of B. Plain types: [k][16]. Block formats keep every code and factor,
+// per block of k:
+//   f16 scale[16] | f16 min[16] | i8 scale[sub-block][16] | i8 min[sub-block][16] | codes
+// of which a format has what its factors need. Codes of
+//   8 bits        i8 code - 128 [k][16]
+//   4 bits        u8 [pair of k][16], even k in the low nibble
+//   5, 6 bits     the low four bits so, then u8 [8 or 4 k][16] with the other bits, lowest k in the
+//                 lowest bits
+// so that panels of most formats take exactly 16 times the bytes of a column.
 constexpr int kPanelCols = 16;
 constexpr int kPairCols =
     2 * kPanelCols;  // a tile spans two panels: also one gate/up pair of Epilogue::kGatedSilu
 
-static inline std::int64_t PanelBytes(DataType type, std::int64_t k) {
-  return k / BlockElements(type) * BlockBytes(type) * kPanelCols;
+// Whether a block format has panels, and so kernels that read them packed.
+static inline constexpr bool HasPanels(const BlockFormat& format) {
+  return format.values == nullptr && (PanelCodeBits(format) < 8 || format.zero == 128);
 }
 
-// Formats in the order of the tables in PanelOps.
-constexpr DataType kPanelFormats[] = {DataType::kF32,  DataType::kF16,  DataType::kBF16,
-                                      DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
-                                      DataType::kQ6_K};
-constexpr int kPanelFormatCount = 7;
+// Codes of which some bits lie apart: the dearest to unpack.
+static inline constexpr bool HasTopBits(const BlockFormat& format) {
+  return PanelCodeBits(format) == 5 || PanelCodeBits(format) == 6;
+}
+
+// Bytes of one block of one column.
+static inline constexpr int PanelBlockBytes(const BlockFormat& format) {
+  int factors = format.min == Factor::kNone ? 2 : 4;
+  if (format.scale == Factor::kF16TimesInt) factors += format.sub_blocks();
+  if (format.min == Factor::kF16TimesInt) factors += format.sub_blocks();
+  return factors + format.elements * PanelCodeBits(format) / 8;
+}
+
+static inline std::int64_t PanelBytes(DataType type, std::int64_t k) {
+  const BlockFormat* format = FindFormat(type);
+  if (format == nullptr) return k * BlockBytes(type) * kPanelCols;
+  return k / format->elements * PanelBlockBytes(*format) * kPanelCols;
+}
+
+// Order of the tables in PanelOps: f32, f16, bf16, then the list of formats.
+constexpr int kPanelFormatCount = 3 + kFormatCount;
+static inline constexpr int PanelFormatIndex(DataType type) {
+  const int format = static_cast<int>(type) - kFirstFormat;
+  return format >= 0 ? 3 + format : static_cast<int>(type) - static_cast<int>(DataType::kF32);
+}
+static_assert(PanelFormatIndex(DataType::kF16) == 1 && PanelFormatIndex(DataType::kBF16) == 2);
+
+// Consecutive k of one sum of activations, for formats that add a minimum.
+static inline constexpr int SumLength(DataType type) {
+  const BlockFormat* format = FindFormat(type);
+  return format != nullptr && format->min != Factor::kNone ? format->sub_block : 32;
+}
 
 struct GemvArgs {
   const std::uint8_t* panel;
   int k;
   const float* a;  // [rows][lda]
   std::int64_t lda;
-  const float* sums;  // [rows][ld_sums]: sums of 32 consecutive a; read for q4_1 only
+  const float* sums;  // [rows][ld_sums]: sums of SumLength a; read for formats with a minimum
   std::int64_t ld_sums;
   float* out;  // [rows][kPairCols], the first 16 of each written
 };
@@ -51,7 +81,7 @@ struct PanelOps {
   void (*tile)(int rows, int panels, const float* a, const float* b, std::int64_t b_stride, int k,
                float* acc, bool accumulate);
   // out[k][16] = values k0 .. k0 + k of a packed panel; k0 and k in whole blocks. nullptr for f32,
-  // used as it lies.
+  // used as it lies, and, with gemv, for formats without panels.
   void (*decode[kPanelFormatCount])(const std::uint8_t* panel, int k0, int k, float* out);
   void (*gemv[kPanelFormatCount][kGemvMaxRows])(const GemvArgs& args);
   // acc[r][0..16] = silu(alpha * acc[r][0..16]) * (alpha * acc[r][16..32]).

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "core/block_format.h"
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/panel_layout.h"
 #include "ops/gemm/cpu/panel_pack.h"
@@ -32,81 +31,92 @@ void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
   }
 }
 
-// Value i of a block of 16 low and 16 high nibbles.
-std::uint8_t NibbleAt(const std::uint8_t* qs, int i) {
-  return static_cast<std::uint8_t>(i < 16 ? qs[i] & 15 : qs[i - 16] >> 4);
-}
+// Bytes of one column of one block of a panel beside its f16 factors.
+template <class Block>
+constexpr int kColumnBytes = PanelBlockBytes(Block::kFormat) -
+                             (Block::kFormat.min == Factor::kNone ? 2 : 4);
 
-// q4_0 and q4_1: `head` bytes of f16 members, then the nibbles.
-void PackNibbles(const Columns& columns, int head, int k, std::uint8_t* out) {
-  const int block_bytes = head + 16;
-  for (int block = 0; block < k / 32; ++block, out += block_bytes * kPanelCols) {
-    std::uint8_t* nibbles = out + head * kPanelCols;
-    for (int c = 0; c < columns.count; ++c) {
-      const std::uint8_t* source = columns.At(c, static_cast<std::int64_t>(block) * block_bytes);
-      for (int member = 0; member < head; member += 2) {
-        __builtin_memcpy(out + member * kPanelCols + 2 * c, source + member, 2);
-      }
-      for (int i = 0; i < 32; i += 2) {
-        nibbles[i / 2 * kPanelCols + c] = static_cast<std::uint8_t>(
-            NibbleAt(source + head, i) | (NibbleAt(source + head, i + 1) << 4));
-      }
+// Those bytes, in their order: integers, then codes.
+template <class Block>
+void PackColumn(const UnpackedBlock& __restrict block, std::uint8_t* __restrict out) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr int kElements = kFormat.elements, kBits = PanelCodeBits(kFormat);
+  const std::uint8_t* codes = block.codes;
+  const auto put_integers = [&](const std::int16_t* integers) {
+    for (int s = 0; s < kFormat.sub_blocks(); ++s) *out++ = static_cast<std::uint8_t>(integers[s]);
+  };
+  if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(block.scales);
+  if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(block.mins);
+  // Four bytes at a time, as Transpose reads them.
+  if constexpr (kBits == 8) {
+    for (int i = 0; i < kElements; i += 4)
+      StoreAs<std::uint32_t>(out + i, LoadAs<std::uint32_t>(codes + i) ^ 0x80808080u);
+    return;
+  }
+  for (int i = 0; i < kElements; i += 8) {
+    std::uint64_t word = LoadAs<std::uint64_t>(codes + i) & 0x0f0f0f0f0f0f0f0fu;
+    word = (word | word >> 4) & 0x00ff00ff00ff00ffu;
+    word = (word | word >> 8) & 0x0000ffff0000ffffu;
+    StoreAs<std::uint32_t>(out + i / 2, static_cast<std::uint32_t>(word | word >> 16));
+  }
+  if constexpr (kBits == 5 || kBits == 6) {
+    constexpr int kTop = kBits - 4, kPerByte = 8 / kTop;
+    out += kElements / 2;
+    for (int i = 0; i < kElements / kPerByte; ++i) {
+      int byte = 0;
+      for (int j = 0; j < kPerByte; ++j) byte |= codes[kPerByte * i + j] >> 4 << (kTop * j);
+      out[i] = static_cast<std::uint8_t>(byte);
     }
   }
 }
 
-void PackQ8(const Columns& columns, int k, std::uint8_t* out) {
-  for (int block = 0; block < k / 32; ++block, out += kQ8_0Bytes * kPanelCols) {
-    for (int c = 0; c < columns.count; ++c) {
-      const std::uint8_t* source = columns.At(c, static_cast<std::int64_t>(block) * kQ8_0Bytes);
-      __builtin_memcpy(out + 2 * c, source, 2);
-      for (int i = 0; i < 32; ++i) out[(2 + i) * kPanelCols + c] = source[2 + i];
+// out[i][16] = columns[c][i], four by four bytes at a time.
+template <int kBytes>
+void Transpose(const std::uint8_t (&columns)[kPanelCols][kBytes], std::uint8_t* out) {
+  constexpr int kWhole = kBytes / 4 * 4;
+  for (int i = 0; i < kWhole; i += 4) {
+    for (int c = 0; c < kPanelCols; c += 4) {
+      std::uint32_t w[4];
+      for (int j = 0; j < 4; ++j) w[j] = LoadAs<std::uint32_t>(columns[c + j] + i);
+      for (int r = 0; r < 4; ++r) {
+        const std::uint32_t row = (w[0] >> 8 * r & 255) | (w[1] >> 8 * r & 255) << 8 |
+                                  (w[2] >> 8 * r & 255) << 16 | w[3] >> 8 * r << 24;
+        StoreAs<std::uint32_t>(out + (i + r) * kPanelCols + c, row);
+      }
     }
+  }
+  for (int i = kWhole; i < kBytes; ++i) {
+    for (int c = 0; c < kPanelCols; ++c) out[i * kPanelCols + c] = columns[c][i];
   }
 }
 
-void PackQ6K(const Columns& columns, int k, std::uint8_t* out) {
-  std::uint8_t q[kQ6_KElements];
-  for (int block = 0; block < k / kQ6_KElements; ++block, out += kQ6_KBytes * kPanelCols) {
-    std::uint8_t* scales = out + 2 * kPanelCols;
-    std::uint8_t* low = scales + 16 * kPanelCols;
-    std::uint8_t* high = low + 128 * kPanelCols;
+template <class Block>
+void PackBlocks(const Columns& columns, int k, std::uint8_t* out) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  std::uint8_t bytes[kPanelCols][kColumnBytes<Block>] = {};
+  UnpackedBlock block;
+  for (int i = 0; i < k; i += kFormat.elements) {
+    const std::int64_t offset = static_cast<std::int64_t>(i / kFormat.elements) * kFormat.bytes;
     for (int c = 0; c < columns.count; ++c) {
-      const std::uint8_t* source = columns.At(c, static_cast<std::int64_t>(block) * kQ6_KBytes);
-      __builtin_memcpy(out + 2 * c, source + 208, 2);
-      for (int i = 0; i < 16; ++i) scales[i * kPanelCols + c] = source[192 + i];
-      UnpackQ6K(source, q);
-      for (int i = 0; i < 128; ++i) {
-        low[i * kPanelCols + c] =
-            static_cast<std::uint8_t>((q[2 * i] & 15) | ((q[2 * i + 1] & 15) << 4));
-      }
-      for (int i = 0; i < 64; ++i) {
-        const std::uint8_t* quad = q + 4 * i;
-        high[i * kPanelCols + c] = static_cast<std::uint8_t>(
-            (quad[0] >> 4) | ((quad[1] >> 4) << 2) | ((quad[2] >> 4) << 4) | ((quad[3] >> 4) << 6));
-      }
+      Unpack(LoadAs<Block>(columns.At(c, offset)), block);
+      StoreAs<std::uint16_t>(out + 2 * c, block.scale);
+      if constexpr (kFormat.min != Factor::kNone)
+        StoreAs<std::uint16_t>(out + 2 * (kPanelCols + c), block.min);
+      PackColumn<Block>(block, bytes[c]);
     }
+    Transpose(bytes, out + (PanelBlockBytes(kFormat) - kColumnBytes<Block>)*kPanelCols);
+    out += PanelBlockBytes(kFormat) * kPanelCols;
   }
 }
 
 void PackPanel(DataType type, const Columns& columns, int k, std::uint8_t* out) {
-  // Zero d, m and scales make the missing columns decode to zero whatever their codes.
+  // Zero factors make the missing columns decode to zero whatever their codes.
   if (columns.count < kPanelCols)
     std::memset(out, 0, static_cast<std::size_t>(PanelBytes(type, k)));
-  switch (type) {
-    case DataType::kQ4_0:
-      return PackNibbles(columns, 2, k, out);
-    case DataType::kQ4_1:
-      return PackNibbles(columns, 4, k, out);
-    case DataType::kQ8_0:
-      return PackQ8(columns, k, out);
-    case DataType::kQ6_K:
-      return PackQ6K(columns, k, out);
-    case DataType::kF32:
-      return PackPlain<std::uint32_t>(columns, k, out);
-    default:
-      return PackPlain<std::uint16_t>(columns, k, out);
-  }
+  if (WithBlock(AllBlocks{}, type, [&]<class Block>() { PackBlocks<Block>(columns, k, out); }))
+    return;
+  if (type == DataType::kF32) return PackPlain<std::uint32_t>(columns, k, out);
+  return PackPlain<std::uint16_t>(columns, k, out);
 }
 
 }  // namespace

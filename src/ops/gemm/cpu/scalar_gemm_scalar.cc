@@ -16,8 +16,11 @@ int Min(int a, int b) { return a < b ? a : b; }
 int Max(int a, int b) { return a > b ? a : b; }
 
 constexpr std::uint32_t kFloats = Bit(DataType::kF32) | Bit(DataType::kF16) | Bit(DataType::kBF16);
-constexpr std::uint32_t kBlocks =
-    Bit(DataType::kQ4_0) | Bit(DataType::kQ4_1) | Bit(DataType::kQ8_0) | Bit(DataType::kQ6_K);
+constexpr std::uint32_t kBlocks = [] {
+  std::uint32_t bits = 0;
+  for (const BlockFormat& format : kFormats) bits |= Bit(format.type);
+  return bits;
+}();
 constexpr std::uint32_t kBothOrders = Bit(Order::kRowMajor) | Bit(Order::kColMajor);
 constexpr std::uint32_t kInGroups = Bit(Striding::kBlocked) | Bit(Striding::kIndexed);
 

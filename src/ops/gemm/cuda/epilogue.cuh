@@ -4,8 +4,8 @@
 #include "device/cuda/kernels/predicated.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/types.cuh"
-#include "ops/gemm/cuda/gemm_params.h"
 #include "ops/gemm/cuda/tile_layout.h"
+#include "tilewright/cuda/gemm_params.h"
 
 // From accumulators to global memory, by way of shared memory: each warp stages what it has
 // computed, already as elements of D, and whole lines are stored from there. mma.sync m16n8 and
@@ -16,6 +16,8 @@
 // kept to a few instructions, since compile time is theirs. All else is a loop.
 
 namespace tw {
+
+using tilewright::cuda::GemmOutput;
 
 /// Whether lines of D can be stored 16 bytes at a time.
 template <Type kTypeD>

@@ -6,8 +6,8 @@
 #include "device/cuda/kernels/tma.cuh"
 #include "device/cuda/kernels/wgmma.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
-#include "ops/gemm/cuda/gemm_params.h"
 #include "ops/gemm/cuda/tile_layout.h"
+#include "tilewright/cuda/gemm_params.h"
 
 // GEMM on TMA and wgmma (sm_90a). A CTA is one warpgroup that loads and one or two that multiply;
 // CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
@@ -16,6 +16,8 @@
 // of B each, for both.
 
 namespace tw {
+
+using tilewright::cuda::GemmHopperParams;
 
 // One CTA. Spec has the constants of spec.cuh under better names (gemm_hopper.cu).
 template <class Spec>

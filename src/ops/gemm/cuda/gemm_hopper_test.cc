@@ -1,15 +1,17 @@
 #include "device/cuda/kernels/hopper_emulation.h"
+#include "device/cuda/kernels/launch_emulation.h"
 // After it: the kernel uses its built-ins.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
-#include <iterator>
 
+#include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_hopper_kernel.cuh"
+#include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/kernel_test_util.h"
 
-// The source of the kernel, run on the CPU: tiles, ring, barriers, descriptors and stores. The
+// The source of the kernel, run on the CPU as GemmHopperLaunch launches it: tiles, ring, barriers,
+// descriptors and stores. The
 // emulated copy engine and wgmma are written from their documentation, not from a GPU.
 
 namespace tilewright {
@@ -33,35 +35,42 @@ struct Spec {
   static constexpr int kBand = 2;
 };
 
-/// In boxes of `box_lines` lines of 128 bytes.
-tw::TensorMap Map(TestMatrix& matrix, int box_lines) {
-  const int element = static_cast<int>(BytesOf(matrix.type, 1));
-  const tw::HostTensorMap map{static_cast<tw::u8*>(static_cast<void*>(matrix.bytes.data())),
-                              {matrix.width, matrix.lines},
-                              matrix.ld,
-                              {128 / element, box_lines},
-                              element};
-  static_assert(sizeof map <= sizeof(tw::TensorMap));
-  tw::TensorMap bytes{};
-  std::memcpy(&bytes, &map, sizeof map);
-  return bytes;
+/// A tensor map of the emulated copy engine instead of the driver's.
+Status EncodeForHost(const cuda::TensorMapDesc& desc,
+                     std::span<std::byte, cuda::kTensorMapBytes> out) {
+  const auto bytes = static_cast<int>(BytesOf(desc.type, 1));
+  const tw::HostTensorMap map{
+      reinterpret_cast<tw::u8*>(desc.address),
+      {static_cast<tw::i64>(desc.dims[0]), static_cast<tw::i64>(desc.dims[1])},
+      static_cast<tw::i64>(desc.strides[0]) / bytes,
+      {static_cast<int>(desc.box[0]), static_cast<int>(desc.box[1])},
+      bytes};
+  static_assert(sizeof map <= cuda::kTensorMapBytes);
+  std::memcpy(out.data(), &map, sizeof map);
+  return {};
 }
 
-/// By `ctas` CTAs, each of which takes every ctas-th output tile.
+/// On a device with room for `ctas` CTAs, each of which takes every ctas-th output tile.
 template <class S>
-void ExpectProduct(const TestShape& shape, unsigned int ctas) {
+void ExpectProduct(const TestShape& shape, int ctas) {
   TestProduct<S> product(shape);
-  const tw::GemmHopperParams params{Map(product.a, S::kRowMajorA ? S::kTileM : 64),
-                                    Map(product.b, S::kRowMajorB ? 64 : S::kTileN),
-                                    Map(product.d, 64), product.Output()};
-  tw::emulation::fault = false;
+  KernelSpec spec = SpecOf<S>("gemm_hopper", {90, 'a'});
+  spec.tile_k = 64;
+  spec.params = {S::kBand, 1, 0, 0};
+  ASSERT_EQ(GemmHopperFamily().check(spec), std::nullopt) << SpecName(spec);
+  DeviceSpec device;
+  device.sm_count = ctas;
+  cuda::LaunchResult launch = GemmHopperLaunch(spec, product.Args(), device);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
   tw::emulation::barriers.clear();
   tw::emulation::store_groups.clear();
-  tw::emulation::grid = {std::min(ctas, product.Tiles(S::kTileM, S::kTileN)), 1, 1};
-  std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
-  // Warps finish at different times: what Run returns does not matter here.
-  tw::emulation::Run(tw::emulation::grid, 32 * S::kWarps,
-                     [&] { tw::GemmHopper<S>::Run(params, tw::emulation::smem); });
+  EXPECT_EQ(launch->block[0], 32u * S::kWarps);
+  // Warps finish at different times: what RunLaunch returns does not matter here.
+  tw::emulation::RunLaunch<tw::GemmHopperParams>(
+      *launch, 32 * S::kWarps, [](const tw::GemmHopperParams& params) {
+        tw::GemmHopper<S>::Run(params, tw::emulation::smem);
+      });
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
   product.Expect();
 }

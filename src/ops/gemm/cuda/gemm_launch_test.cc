@@ -1,11 +1,18 @@
 #include "ops/gemm/cuda/gemm_launch.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <string>
+
 #include "ops/gemm/cuda/families.h"
+#include "tilewright/cuda/gemm_params.h"
 
 namespace tilewright {
 namespace {
+
+using Extents = std::array<std::uint32_t, 3>;
 
 constexpr CudaArch kHopper{90, 'a'};
 
@@ -16,125 +23,271 @@ KernelSpec HopperPair() {
   spec.cluster_m = 2;
   return spec;
 }
+/// The same with another epilogue, C of the type of D.
+KernelSpec Adding(KernelSpec spec) {
+  spec.epilogue = SpecEpilogue::kAdd;
+  spec.type_c = spec.type_d;
+  return spec;
+}
 
-GemmLaunch Problem(std::int32_t m, std::int32_t n, std::int32_t k) {
-  return {
-      .m = m, .n = n, .k = k, .lda = k, .ldb = k, .ldd = n, .a = 0x1000, .b = 0x2000, .d = 0x3000};
+void* At(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+/// Dense operands of `spec` at addresses that nobody reads.
+GemmArgs Problem(const KernelSpec& spec, std::int32_t m, std::int32_t n, std::int32_t k) {
+  const auto layout = [](DataType type, Order order, std::int32_t rows, std::int32_t cols) {
+    return MatrixLayout{.type = type,
+                        .order = order,
+                        .rows = rows,
+                        .cols = cols,
+                        .ld = order == Order::kRowMajor ? cols : rows};
+  };
+  GemmArgs args;
+  args.a = At(0x1000);
+  args.b = At(0x2000);
+  args.c = At(0x4000);
+  args.d = At(0x3000);
+  args.a_layout = layout(spec.type_a, spec.order_a, m, k);
+  args.b_layout = layout(spec.type_b, spec.order_b, k, n);
+  args.c_layout = layout(spec.type_c, Order::kRowMajor, m, n);
+  args.d_layout = layout(spec.type_d, Order::kRowMajor, m, n);
+  return args;
+}
+
+DeviceSpec Device(int sm_count) {
+  DeviceSpec device;
+  device.kind = DeviceKind::kCuda;
+  device.sm_count = sm_count;
+  return device;
+}
+
+cuda::LaunchResult LaunchOf(const KernelSpec& spec, const GemmArgs& args) {
+  return spec.family == FamilyName("gemm_mma") ? GemmMmaLaunch(spec, args)
+                                               : GemmHopperLaunch(spec, args, Device(132));
+}
+
+/// "" when the launcher takes the arguments, else what it says.
+std::string Refusal(const KernelSpec& spec, const GemmArgs& args) {
+  const cuda::LaunchResult launch = LaunchOf(spec, args);
+  return launch ? "" : launch.error().ToString();
 }
 
 TEST(GemmLaunchTest, TakesAnyShapeWithMma) {
-  GemmLaunch odd = Problem(1, 3, 5);
-  odd.a = 0x1002;
-  odd.lda = 7;
-  EXPECT_EQ(CheckGemmLaunch(Mma(), odd), std::nullopt);
-  EXPECT_TRUE(CheckGemmLaunch(Mma(), Problem(0, 3, 5)));
-  EXPECT_TRUE(CheckGemmLaunch(Mma(), Problem(1, 3, 0)));
-  EXPECT_TRUE(CheckGemmLaunch(Mma(), Problem(2147483647, 1, 1)));
-  EXPECT_TRUE(CheckGemmLaunch(Mma(), Problem(2147480000, 2147480000, 1)));
+  GemmArgs odd = Problem(Mma(), 1, 3, 5);
+  odd.a = At(0x1002);
+  odd.a_layout.ld = 7;
+  EXPECT_EQ(Refusal(Mma(), odd), "");
+  EXPECT_NE(Refusal(Mma(), Problem(Mma(), 0, 3, 5)), "");
+  EXPECT_NE(Refusal(Mma(), Problem(Mma(), 1, 3, 0)), "");
+  EXPECT_NE(Refusal(Mma(), Problem(Mma(), 2147483647, 1, 1)), "");
+  EXPECT_NE(Refusal(Mma(), Problem(Mma(), 2147480000, 2147480000, 1)), "");
 }
 
 TEST(GemmLaunchTest, RefusesLinesShorterThanTheirContents) {
-  for (const KernelSpec& base : GemmMmaFamily().catalog({80, 0})) {
-    GemmLaunch launch{.m = 10, .n = 20, .k = 30, .ldd = 20};
-    launch.lda = base.order_a == Order::kRowMajor ? 30 : 10;
-    launch.ldb = base.order_b == Order::kColMajor ? 30 : 20;
-    EXPECT_EQ(CheckGemmLaunch(base, launch), std::nullopt) << SpecName(base);
-    for (std::int64_t GemmLaunch::*ld : {&GemmLaunch::lda, &GemmLaunch::ldb, &GemmLaunch::ldd}) {
-      GemmLaunch shorter = launch;
-      shorter.*ld -= 1;
-      const std::optional<Rejection> no = CheckGemmLaunch(base, shorter);
-      ASSERT_TRUE(no) << SpecName(base);
-      EXPECT_EQ(no->reason, Reason::kShape);
+  for (const KernelSpec& spec : GemmMmaFamily().catalog({80, 0})) {
+    const GemmArgs args = Problem(spec, 10, 20, 30);
+    EXPECT_EQ(Refusal(spec, args), "") << SpecName(spec);
+    for (MatrixLayout GemmArgs::*layout :
+         {&GemmArgs::a_layout, &GemmArgs::b_layout, &GemmArgs::d_layout}) {
+      GemmArgs shorter = args;
+      (shorter.*layout).ld -= 1;
+      EXPECT_THAT(Refusal(spec, shorter), testing::HasSubstr("at least")) << SpecName(spec);
     }
   }
 }
 
+TEST(GemmLaunchTest, RefusesOperandsThatAreNotTheSpecs) {
+  const KernelSpec spec = Mma();
+  const auto refused = [&](auto change, const char* words) {
+    GemmArgs args = Problem(spec, 10, 20, 30);
+    change(args);
+    EXPECT_THAT(Refusal(spec, args), testing::HasSubstr(words));
+  };
+  refused([](GemmArgs& a) { a.a_layout.type = DataType::kF32; }, "A f32, needs bf16");
+  refused([](GemmArgs& a) { a.d_layout.type = DataType::kF32; }, "D f32, needs bf16");
+  refused([](GemmArgs& a) { a.b_layout.order = Order::kRowMajor; }, "B row-major");
+  refused([](GemmArgs& a) { a.d_layout.order = Order::kColMajor; }, "D column-major");
+  refused([](GemmArgs& a) { a.b_layout.rows = 29; }, "B 29 x 20, needs 30 x 20");
+  refused([](GemmArgs& a) { a.b_layout.pack = 1; }, "B in packing 1");
+  refused([](GemmArgs& a) { a.a_layout.num = 2; }, "A grouped or indexed");
+  refused([](GemmArgs& a) { a.v = At(0x5000); }, "scales beside an operand");
+  refused([](GemmArgs& a) { a.b = nullptr; }, "B is null");
+  refused([](GemmArgs& a) { a.a = At(0x1001); }, "A at 0x1001");
+  refused([](GemmArgs& a) { a.beta = 0.5f; }, "beta = 0.5");
+  const KernelSpec other = Hopper();
+  EXPECT_THAT(GemmMmaLaunch(other, Problem(other, 10, 20, 30)).error().ToString(),
+              testing::HasSubstr("a kernel of gemm_hopper"));
+}
+
+TEST(GemmLaunchTest, LooksAtCOnlyWhereItIsRead) {
+  const KernelSpec spec = Adding(Mma());
+  GemmArgs args = Problem(spec, 10, 20, 30);
+  args.c = nullptr;
+  args.c_layout = {};
+  EXPECT_EQ(Refusal(spec, args), "");
+  args.beta = 1;
+  EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("C f32, needs bf16"));
+  args = Problem(spec, 10, 20, 30);
+  args.beta = 1;
+  EXPECT_EQ(Refusal(spec, args), "");
+  args.c = args.d;
+  EXPECT_EQ(Refusal(spec, args), "");
+  args.c_layout.ld += 1;
+  EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("C in the place of D"));
+  args.c = nullptr;
+  EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("C is null"));
+}
+
 TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
-  GemmLaunch launch = Problem(100, 200, 60);
-  launch.lda = launch.ldb = 64;
-  EXPECT_EQ(CheckGemmLaunch(Hopper(), launch), std::nullopt) << "any k, with aligned lines";
-  launch.lda = 60;
-  std::optional<Rejection> no = CheckGemmLaunch(Hopper(), launch);
-  ASSERT_TRUE(no);
-  EXPECT_EQ(no->reason, Reason::kAlignment);
-  EXPECT_EQ(no->have, "lda = 60");
-  launch.lda = 64;
-  launch.b = 0x2008;
-  no = CheckGemmLaunch(Hopper(), launch);
-  ASSERT_TRUE(no);
-  EXPECT_EQ(no->have, "b at 0x2008");
+  GemmArgs args = Problem(Hopper(), 100, 200, 60);
+  args.a_layout.ld = args.b_layout.ld = 64;
+  EXPECT_EQ(Refusal(Hopper(), args), "") << "any k, with aligned lines";
+  args.a_layout.ld = 60;
+  cuda::LaunchResult no = GemmHopperLaunch(Hopper(), args, Device(132));
+  ASSERT_FALSE(no);
+  EXPECT_EQ(no.error().reason, Reason::kAlignment);
+  EXPECT_EQ(no.error().have, "A: lines of 120 bytes");
+  args.a_layout.ld = 64;
+  args.b = At(0x2008);
+  no = GemmHopperLaunch(Hopper(), args, Device(132));
+  ASSERT_FALSE(no);
+  EXPECT_EQ(no.error().reason, Reason::kAlignment);
+  EXPECT_EQ(no.error().have, "B at 0x2008");
+  args.b = At(0x2000);
+  KernelSpec high = Hopper();
+  high.tile_m = 512;  // no kernel of the family is: a box of 512 rows
+  no = GemmHopperLaunch(high, args, Device(132));
+  ASSERT_FALSE(no);
+  EXPECT_EQ(no.error().have, "A: box 1 = 512");
+}
+
+Extents GridOf(const KernelSpec& spec, std::int32_t m, std::int32_t n, int sm_count) {
+  const GemmArgs args = Problem(spec, m, n, 64);
+  const cuda::LaunchResult launch = spec.family == FamilyName("gemm_mma")
+                                        ? GemmMmaLaunch(spec, args)
+                                        : GemmHopperLaunch(spec, args, Device(sm_count));
+  EXPECT_TRUE(launch) << launch.error().ToString();
+  return launch ? launch->grid : Extents{};
 }
 
 TEST(GemmLaunchTest, GridCoversTheOutput) {
-  EXPECT_EQ(GemmGrid(Mma(), 129, 128, 132), 2u);
-  EXPECT_EQ(GemmGrid(Mma(), 4096, 4096, 132), 1024u);
+  EXPECT_EQ(GridOf(Mma(), 129, 128, 132), (Extents{2, 1, 1}));
+  EXPECT_EQ(GridOf(Mma(), 4096, 4096, 132), (Extents{1024, 1, 1}));
   // Persistent: never more than fit at once, never more than there are tiles.
-  EXPECT_EQ(GemmGrid(Hopper(), 4096, 4096, 132), 132u);
-  EXPECT_EQ(GemmGrid(Hopper(), 129, 256, 132), 2u);
-  EXPECT_EQ(GemmGrid(HopperPair(), 129, 256, 132), 2u);
-  EXPECT_EQ(GemmGrid(HopperPair(), 1, 1, 132), 2u) << "both CTAs of a cluster, though one is idle";
-  EXPECT_EQ(GemmGrid(HopperPair(), 4096, 4096, 133), 132u);
+  EXPECT_EQ(GridOf(Hopper(), 4096, 4096, 132), (Extents{132, 1, 1}));
+  EXPECT_EQ(GridOf(Hopper(), 129, 256, 132), (Extents{2, 1, 1}));
+  EXPECT_EQ(GridOf(HopperPair(), 129, 256, 132), (Extents{2, 1, 1}));
+  EXPECT_EQ(GridOf(HopperPair(), 1, 1, 132), (Extents{2, 1, 1}))
+      << "both CTAs of a cluster, though one is idle";
+  EXPECT_EQ(GridOf(HopperPair(), 4096, 4096, 133), (Extents{132, 1, 1}));
 }
 
+TEST(GemmLaunchTest, IsCompleteForEveryKernelOfTheCatalog) {
+  for (const KernelFamily& family : {GemmMmaFamily(), GemmHopperFamily()}) {
+    for (const KernelSpec& spec : family.catalog(kHopper)) {
+      SCOPED_TRACE(SpecName(spec));
+      const cuda::LaunchResult launch = LaunchOf(spec, Problem(spec, 136, 264, 64));
+      ASSERT_TRUE(launch) << launch.error().ToString();
+      EXPECT_EQ(launch->block, (Extents{family.launch(spec).threads, 1, 1}));
+      EXPECT_EQ(launch->cluster, (Extents{1, 1, 1})) << "the cluster is part of the kernel";
+      EXPECT_EQ(launch->dynamic_smem_bytes, family.launch(spec).dynamic_smem_bytes);
+      EXPECT_EQ(launch->workspace.bytes, 0u);
+      EXPECT_EQ(launch->workspace.zeroing, cuda::Zeroing::kNone);
+      const bool maps = spec.family == FamilyName("gemm_hopper");
+      EXPECT_EQ(launch->map_count, maps ? 3u : 0u);
+      EXPECT_EQ(launch->params.size(),
+                maps ? sizeof(cuda::GemmHopperParams) : sizeof(cuda::GemmMmaParams));
+    }
+  }
+}
+
+TEST(GemmLaunchTest, PassesTheArgumentsOn) {
+  const KernelSpec spec = Adding(Mma());
+  GemmArgs args = Problem(spec, 10, 20, 30);
+  args.alpha = 0.5f;
+  args.beta = 2;
+  args.a_layout.ld = 31;
+  args.b_layout.ld = 32;
+  args.c_layout.ld = 33;
+  args.d_layout.ld = 34;
+  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  const auto p = launch->params.As<cuda::GemmMmaParams>();
+  ASSERT_TRUE(p);
+  EXPECT_EQ(p->a, args.a);
+  EXPECT_EQ(p->b, args.b);
+  EXPECT_EQ(p->out.c, args.c);
+  EXPECT_EQ(p->out.d, args.d);
+  EXPECT_EQ(p->lda, 31);
+  EXPECT_EQ(p->ldb, 32);
+  EXPECT_EQ(p->out.ldc, 33);
+  EXPECT_EQ(p->out.ldd, 34);
+  EXPECT_EQ(p->out.m, 10);
+  EXPECT_EQ(p->out.n, 20);
+  EXPECT_EQ(p->out.k, 30);
+  EXPECT_EQ(p->out.alpha, 0.5f);
+  EXPECT_EQ(p->out.beta, 2.0f);
+}
+
+/// The tensor map of an operand: its size, bytes from line to line, and box.
+cuda::TensorMapDesc Map(DataType type, std::uint64_t address, std::array<std::uint64_t, 2> size,
+                        std::uint64_t stride, std::array<std::uint32_t, 2> box) {
+  cuda::TensorMapDesc desc{.type = type, .address = address};
+  desc.dims = {size[0], size[1]};
+  desc.strides = {stride};
+  desc.box = {box[0], box[1]};
+  return desc;
+}
+
+/// The maps of a launch by the operand they describe; those of none have rank 0.
+struct Maps {
+  Maps(const KernelSpec& spec, const GemmArgs& args) {
+    const cuda::LaunchResult launch = GemmHopperLaunch(spec, args, Device(132));
+    EXPECT_TRUE(launch) << launch.error().ToString();
+    if (!launch) return;
+    for (const cuda::TensorMapSlot& slot : launch->maps()) {
+      (slot.offset == offsetof(cuda::GemmHopperParams, a)   ? a
+       : slot.offset == offsetof(cuda::GemmHopperParams, b) ? b
+                                                            : d) = slot.desc;
+    }
+  }
+  cuda::TensorMapDesc a{.rank = 0}, b{.rank = 0}, d{.rank = 0};
+};
+
 TEST(GemmLaunchTest, DescribesOperandsToTma) {
-  GemmLaunch launch = Problem(100, 200, 60);
-  launch.lda = 64;
-  launch.ldb = 72;
-  GemmTensorMaps maps = GemmHopperMaps(Hopper(), launch);
-  EXPECT_EQ(maps.a, (TmaDesc{.type = DataType::kBF16,
-                             .address = 0x1000,
-                             .size = {60, 100},
-                             .stride_bytes = 128,
-                             .box = {64, 128}}));
-  EXPECT_EQ(maps.b, (TmaDesc{.type = DataType::kBF16,
-                             .address = 0x2000,
-                             .size = {60, 200},
-                             .stride_bytes = 144,
-                             .box = {64, 256}}));
-  EXPECT_EQ(maps.d, (TmaDesc{.type = DataType::kBF16,
-                             .address = 0x3000,
-                             .size = {200, 100},
-                             .stride_bytes = 400,
-                             .box = {64, 64}}));
-  EXPECT_EQ(GemmHopperMaps(HopperPair(), launch).b.box, (std::array<std::uint32_t, 2>{64, 128}));
+  GemmArgs args = Problem(Hopper(), 100, 200, 60);
+  args.a_layout.ld = 64;
+  args.b_layout.ld = 72;
+  const Maps maps(Hopper(), args);
+  EXPECT_EQ(maps.a, Map(DataType::kBF16, 0x1000, {60, 100}, 128, {64, 128}));
+  EXPECT_EQ(maps.b, Map(DataType::kBF16, 0x2000, {60, 200}, 144, {64, 256}));
+  EXPECT_EQ(maps.d, Map(DataType::kBF16, 0x3000, {200, 100}, 400, {64, 64}));
+  EXPECT_EQ(Maps(HopperPair(), args).b.box[1], 128u);
 
   KernelSpec nt = Hopper();
   nt.order_a = Order::kColMajor;
   nt.order_b = Order::kRowMajor;
-  launch.lda = 104;
-  launch.ldb = 200;
-  maps = GemmHopperMaps(nt, launch);
-  EXPECT_EQ(maps.a, (TmaDesc{.type = DataType::kBF16,
-                             .address = 0x1000,
-                             .size = {100, 60},
-                             .stride_bytes = 208,
-                             .box = {64, 64}}));
-  EXPECT_EQ(maps.b, (TmaDesc{.type = DataType::kBF16,
-                             .address = 0x2000,
-                             .size = {200, 60},
-                             .stride_bytes = 400,
-                             .box = {64, 64}}));
+  args = Problem(nt, 100, 200, 60);
+  args.a_layout.ld = 104;
+  const Maps other(nt, args);
+  EXPECT_EQ(other.a, Map(DataType::kBF16, 0x1000, {100, 60}, 208, {64, 64}));
+  EXPECT_EQ(other.b, Map(DataType::kBF16, 0x2000, {200, 60}, 400, {64, 64}));
 }
 
 TEST(GemmLaunchTest, DescribesTheResultToTmaWhereItCanBeStoredSo) {
-  KernelSpec spec = Hopper();
-  GemmLaunch launch = Problem(100, 200, 64);
-  spec.type_d = DataType::kF32;
-  launch.ldd = 204;
-  EXPECT_EQ(GemmHopperMaps(spec, launch).d, (TmaDesc{.type = DataType::kF32,
-                                                     .address = 0x3000,
-                                                     .size = {200, 100},
-                                                     .stride_bytes = 816,
-                                                     .box = {32, 64}}));
-  spec.type_d = DataType::kBF16;
-  EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt) << "lines of 408 bytes";
-  launch.ldd = 208;
-  launch.n = 201;
-  EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt)
-      << "the last chunk of a line is not whole";
-  launch.n = 200;
-  launch.d = 0x3008;
-  EXPECT_EQ(GemmHopperMaps(spec, launch).d, std::nullopt) << "an address of 8 mod 16";
+  KernelSpec f32 = Hopper();
+  f32.type_d = DataType::kF32;
+  GemmArgs args = Problem(f32, 100, 200, 64);
+  args.d_layout.ld = 204;
+  EXPECT_EQ(Maps(f32, args).d, Map(DataType::kF32, 0x3000, {200, 100}, 816, {32, 64}));
+  args = Problem(Hopper(), 100, 200, 64);
+  args.d_layout.ld = 204;
+  EXPECT_EQ(Maps(Hopper(), args).d.rank, 0u) << "lines of 408 bytes";
+  args = Problem(Hopper(), 100, 201, 64);
+  args.d_layout.ld = 208;
+  EXPECT_EQ(Maps(Hopper(), args).d.rank, 0u) << "the last chunk of a line is not whole";
+  args = Problem(Hopper(), 100, 200, 64);
+  args.d = At(0x3008);
+  EXPECT_EQ(Maps(Hopper(), args).d.rank, 0u) << "an address of 8 mod 16";
 }
 
 }  // namespace

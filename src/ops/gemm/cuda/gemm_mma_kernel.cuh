@@ -6,15 +6,17 @@
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
-#include "ops/gemm/cuda/gemm_params.h"
 #include "ops/gemm/cuda/sum_tile.cuh"
 #include "ops/gemm/cuda/tile_layout.h"
+#include "tilewright/cuda/gemm_params.h"
 
 // Tiled GEMM on mma.sync, for sm_80 and newer: one CTA per output tile, a ring of kStages tiles of
 // A and B in shared memory filled by cp.async, swizzled against bank conflicts and read by
 // ldmatrix. Any m, n, k and leading dimension: what lies outside of A and B is filled with zeros.
 
 namespace tw {
+
+using tilewright::cuda::GemmMmaParams;
 
 // Elements [0, count) at `from`, one by one, and zeros up to eight; count <= 0 reads nothing.
 TW_DEVICE void CopyElements(u32 smem, const u16* from, int count) {

@@ -1,15 +1,16 @@
+#include "device/cuda/kernels/launch_emulation.h"
 #include "device/cuda/kernels/mma_emulation.h"
 // After it: the kernel uses its built-ins.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <iterator>
 #include <vector>
 
+#include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/gemm_mma_kernel.cuh"
 #include "ops/gemm/cuda/kernel_test_util.h"
 
-// The source of the kernel, run on the CPU.
+// The source of the kernel, run on the CPU as GemmMmaLaunch launches it.
 
 namespace tilewright {
 namespace {
@@ -34,16 +35,26 @@ struct Spec {
   static constexpr int kBand = 2;
 };
 
+/// Launches the kernel of `S`.
+template <class S>
+void Launch(const GemmArgs& args) {
+  KernelSpec spec = SpecOf<S>("gemm_mma", {80, 0});
+  spec.tile_k = S::kTileK;
+  spec.params = {S::kWarpsM, S::kBand, 0, 0};
+  ASSERT_EQ(GemmMmaFamily().check(spec), std::nullopt) << SpecName(spec);
+  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  const bool ran = tw::emulation::RunLaunch<tw::GemmMmaParams>(
+      *launch, 32 * S::kWarps,
+      [](const tw::GemmMmaParams& params) { tw::GemmMma<S>(params, tw::emulation::smem); });
+  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
+  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
+}
+
 template <class S>
 void ExpectProduct(const TestShape& shape) {
   TestProduct<S> product(shape);
-  const tw::GemmMmaParams params{product.a.bytes.data(), product.b.bytes.data(), product.a.ld,
-                                 product.b.ld, product.Output()};
-  tw::emulation::fault = false;
-  std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
-  EXPECT_TRUE(tw::emulation::Run({product.Tiles(S::kTileM, S::kTileN), 1, 1}, 32 * S::kWarps,
-                                 [&] { tw::GemmMma<S>(params, tw::emulation::smem); }));
-  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
+  Launch<S>(product.Args());
   product.Expect();
 }
 
@@ -102,13 +113,15 @@ TEST(GemmMmaKernel, DoesNotReadCWhenBetaIsZero) {
       d(Type::kBF16, 16, 16, 16, 0);
   a.Fill(1);
   b.Fill(2);
-  const tw::GemmMmaParams params{a.bytes.data(),
-                                 b.bytes.data(),
-                                 32,
-                                 32,
-                                 {nullptr, d.bytes.data(), 0, 16, 16, 16, 32, 1.0f, 0.0f, 0}};
-  EXPECT_TRUE(
-      tw::emulation::Run({1, 1, 1}, 32, [&] { tw::GemmMma<S>(params, tw::emulation::smem); }));
+  GemmArgs args;
+  args.a = a.bytes.data();
+  args.b = b.bytes.data();
+  args.d = d.bytes.data();
+  args.a_layout = {.type = DataType::kBF16, .rows = 16, .cols = 32, .ld = 32};
+  args.b_layout = {
+      .type = DataType::kBF16, .order = Order::kColMajor, .rows = 32, .cols = 16, .ld = 32};
+  args.d_layout = {.type = DataType::kBF16, .rows = 16, .cols = 16, .ld = 16};
+  Launch<S>(args);
   const std::vector<double> x = a.Decode();
   const std::vector<double> y = b.Decode();
   double sum = 0;

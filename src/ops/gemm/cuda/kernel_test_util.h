@@ -9,7 +9,8 @@
 #include "core/block_format.h"
 #include "core/test_util.h"
 #include "device/cuda/kernels/numeric.cuh"
-#include "ops/gemm/cuda/gemm_params.h"
+#include "tilewright/gemm.h"
+#include "tilewright/kernel_spec.h"
 
 // Products that a kernel run on the CPU must compute exactly: operands are small whole numbers, so
 // that every order of summation agrees.
@@ -56,6 +57,27 @@ struct TestShape {
   bool odd_d = false;     ///< as odd, for C and D only
 };
 
+/// The spec whose kernel is the template with `S`; tile_k, cluster and the family's own parameters
+/// are left to the caller.
+template <class S>
+KernelSpec SpecOf(FamilyName family, CudaArch arch) {
+  const auto order = [](bool row_major) { return row_major ? Order::kRowMajor : Order::kColMajor; };
+  KernelSpec spec;
+  spec.family = family;
+  spec.arch = arch;
+  spec.type_a = spec.type_b = static_cast<DataType>(S::kTypeA);
+  spec.type_c = static_cast<DataType>(S::kTypeC);
+  spec.type_d = static_cast<DataType>(S::kTypeD);
+  spec.order_a = order(S::kRowMajorA);
+  spec.order_b = order(S::kRowMajorB);
+  spec.epilogue = S::kTypeC == tw::Type::kNone ? SpecEpilogue::kNone : SpecEpilogue::kAdd;
+  spec.stages = S::kStages;
+  spec.tile_m = S::kTileM;
+  spec.tile_n = S::kTileN;
+  spec.warps = S::kWarps;
+  return spec;
+}
+
 /// Operands and result of one product with the types and orders of `S` (a Spec as the kernels take
 /// it), and what it must be.
 template <class S>
@@ -82,21 +104,26 @@ struct TestProduct {
     const int ld = odd ? width | 1 : (width + 7) / 8 * 8 + shape.pad;
     return TestMatrix(type, lines, width, ld, odd ? 1 : 0);
   }
-  tw::GemmOutput Output() {
-    return {shape.in_place ? d.bytes.data() : c.bytes.data(),
-            d.bytes.data(),
-            c.ld,
-            d.ld,
-            shape.m,
-            shape.n,
-            shape.k,
-            kAlpha,
-            kAdds ? kBeta : 0.0f,
-            0};
-  }
-  unsigned int Tiles(int tile_m, int tile_n) const {
-    return static_cast<unsigned int>((shape.m + tile_m - 1) / tile_m *
-                                     ((shape.n + tile_n - 1) / tile_n));
+  GemmArgs Args() {
+    const auto layout = [](const TestMatrix& matrix, bool row_major, int rows, int cols) {
+      return MatrixLayout{.type = matrix.type,
+                          .order = row_major ? Order::kRowMajor : Order::kColMajor,
+                          .rows = rows,
+                          .cols = cols,
+                          .ld = matrix.ld};
+    };
+    GemmArgs args;
+    args.alpha = kAlpha;
+    args.beta = kAdds ? kBeta : 0.0f;
+    args.a = a.bytes.data();
+    args.b = b.bytes.data();
+    args.c = shape.in_place ? d.bytes.data() : c.bytes.data();
+    args.d = d.bytes.data();
+    args.a_layout = layout(a, S::kRowMajorA, shape.m, shape.k);
+    args.b_layout = layout(b, S::kRowMajorB, shape.k, shape.n);
+    args.c_layout = layout(shape.in_place ? d : c, true, shape.m, shape.n);
+    args.d_layout = layout(d, true, shape.m, shape.n);
+    return args;
   }
 
   /// D holds the product, and nothing beside it was written.

@@ -4,13 +4,15 @@
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
-#include "ops/gemm/cuda/gemm_params.h"
 #include "ops/gemm/cuda/tile_layout.h"
+#include "tilewright/cuda/gemm_params.h"
 
 // The other end of an epilogue with C, for kernels that have room for the whole tile in f32: a loop
 // over the tile instead of code for each accumulator.
 
 namespace tw {
+
+using tilewright::cuda::GemmOutput;
 
 /// Four columns of a row of D from `column` on: value += beta * C, where C is read; of `left`
 /// columns (any number) that are there. `packs`: C and D are aligned for four at a time.

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "ops/gemm/reference.h"
+#include "ops/gemm/tune/busy_watch.h"
 #include "ops/gemm/tune/operands.h"
 #include "tilewright/tuner.h"
 
@@ -200,16 +201,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return &copies_.front();
   }
 
-  // What the weights rotate over. A measured cache is what was left of it while others used it, and
-  // a later moment may leave more: twice the reported size as well, unless that is so large that
-  // hardly all of it is ours.
+  // What the weights rotate over.
   std::int64_t ColdBytes() {
-    if (options_.llc_bytes > 0) return 3 * options_.llc_bytes;
+    if (options_.llc_bytes > 0) return ColdWeightBytes(options_.llc_bytes, 0);
     if (cold_bytes_ == 0) {
-      constexpr std::int64_t kOursAtMost = std::int64_t{64} << 20;
-      const std::int64_t reported = DetectCpuCappedAt(Isa::kScalar).llc_bytes;
-      cold_bytes_ = std::max(3 * MeasureLlcBytes(executor_),
-                             reported <= kOursAtMost ? 2 * reported : std::int64_t{0});
+      cold_bytes_ =
+          ColdWeightBytes(MeasureLlcBytes(executor_), DetectCpuCappedAt(Isa::kScalar).llc_bytes);
     }
     return cold_bytes_;
   }
@@ -356,8 +353,10 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       const auto* at = bytes + static_cast<std::size_t>(i) * BytesOf(args.d_layout.type, length);
       if (!DecodeRow(args.d_layout.type, at, length, line.data())) return "D cannot be decoded";
       for (std::int64_t j = 0; j < length; ++j) {
-        if (!std::isfinite(line[static_cast<std::size_t>(j)]))
-          return Format("line {} element {} of D is {}", i, j, line[static_cast<std::size_t>(j)]);
+        const float value = line[static_cast<std::size_t>(j)];
+        if (std::isfinite(value)) continue;
+        // The sign of a NaN says nothing.
+        return Format("line {} element {} of D is {}", i, j, std::isnan(value) ? NAN : value);
       }
     }
     return {};
@@ -384,12 +383,14 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (reps > 1) {
       if (auto s = launch(); !s) return Bad(s.error());
     }
+    busy_.Begin();
     const auto begin = Clock::now();
     for (int i = 0; i < reps; ++i) {
       if (auto s = launch(); !s) return Bad(s.error());
     }
     Tuner::Outcome outcome;
     outcome.us = MicrosSince(begin) / reps;
+    outcome.disturbed = busy_.Disturbed();
     return outcome;
   }
 
@@ -404,6 +405,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   std::list<Copies> copies_;  // last used first
   int next_copy_ = 0;
   std::int64_t cold_bytes_ = 0;  // 0 = not worked out yet
+  BusyWatch busy_;
 };
 
 }  // namespace

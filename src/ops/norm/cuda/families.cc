@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "core/text.h"
 #include "artifact/spec_checks.h"
+#include "core/text.h"
+#include "tilewright/cuda/rmsnorm_params.h"
 
 namespace tilewright {
 namespace {
@@ -54,7 +55,7 @@ constexpr std::array kShapes = {Shape{1, 1}, Shape{1, 2}, Shape{2, 2},  Shape{4,
 
 Shape ShapeFor(int width, bool f32_input) {
   for (const Shape& shape : kShapes) {
-    if (tw::RmsNormCapacity(shape.warps, shape.packs, f32_input) >= width) return shape;
+    if (cuda::RmsNormCapacity(shape.warps, shape.packs, f32_input) >= width) return shape;
   }
   return f32_input ? kShapes.back() : kShapes[kShapes.size() - 2];
 }
@@ -87,16 +88,18 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 }  // namespace
 
-Status AddNormFamilies(KernelFamilies& families) {
-  return families.Add({.name = "rmsnorm",
-                       .source = "ops/norm/cuda/rmsnorm.cu",
-                       .files = {},
-                       .options = {},
-                       .check = &Check,
-                       .launch = &LaunchRowKernel,
-                       .limits = &LimitRowKernel,
-                       .catalog = &Catalog});
+KernelFamily RmsNormFamily() {
+  return {.name = "rmsnorm",
+          .source = "ops/norm/cuda/rmsnorm.cu",
+          .files = {},
+          .options = {},
+          .check = &Check,
+          .launch = &LaunchRowKernel,
+          .limits = &LimitRowKernel,
+          .catalog = &Catalog};
 }
+
+Status AddNormFamilies(KernelFamilies& families) { return families.Add(RmsNormFamily()); }
 
 std::vector<KernelSpec> NormSpecs(int width, CudaArch arch) {
   std::vector<KernelSpec> specs;

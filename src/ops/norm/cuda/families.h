@@ -2,13 +2,14 @@
 
 #include <vector>
 
-#include "ops/norm/cuda/rmsnorm_params.h"
 #include "tilewright/kernel_family.h"
 
 /// Family `rmsnorm`: RMS normalisation, with the addition of a residual before it on request.
 /// README.md of the room names the fields of its specs.
 
 namespace tilewright {
+
+KernelFamily RmsNormFamily();
 
 /// kInvalidArgument if the name is taken.
 Status AddNormFamilies(KernelFamilies& families);

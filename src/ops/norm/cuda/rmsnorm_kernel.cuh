@@ -4,13 +4,16 @@
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
-#include "ops/norm/cuda/rmsnorm_params.h"
+#include "tilewright/cuda/rmsnorm_params.h"
 
 // One CTA a row. Its threads read the row in packs of 16 bytes, keep it in registers while the
 // squares are summed, and write the result: one read and one write of memory. A row wider than the
 // registers hold is read again.
 
 namespace tw {
+
+using tilewright::cuda::RmsNormCapacity;
+using tilewright::cuda::RmsNormParams;
 
 /// Types: in, weight, residual and sum (kNone without a residual), out. kPacks packs of a thread
 /// are kept in registers.

@@ -1,5 +1,6 @@
-#include "device/cuda/kernels/host_emulation.h"
+#include "device/cuda/kernels/launch_emulation.h"
 // After it: the kernel uses its built-ins.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +11,9 @@
 #include "core/test_util.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/norm/cuda/rmsnorm_kernel.cuh"
+#include "ops/norm/cuda/rmsnorm_launch.h"
 
-// The source of the kernel, run on the CPU against float64.
+// The source of the kernel, run on the CPU as RmsNormLaunch launches it, against float64.
 
 namespace tilewright {
 namespace {
@@ -34,6 +36,11 @@ struct Matrix {
   }
   unsigned char* At(std::size_t row) {
     return static_cast<unsigned char*>(bytes.data()) + row * stride * kBytes;
+  }
+  TensorView View() {
+    const auto n = [](std::size_t value) { return static_cast<std::int64_t>(value); };
+    const std::size_t rows = bytes.size() / kBytes / stride;
+    return {At(0), {n(width), n(rows), 1, 1}, {1, n(stride), 0, 0}, DataTypeOf(kType)};
   }
   std::vector<float> Row(std::size_t row, std::size_t count) {
     std::vector<float> values(count);
@@ -69,22 +76,29 @@ void ExpectNorm(std::size_t rows, std::size_t width, std::size_t pad = 0, std::s
     for (std::size_t c = 0; c < width; ++c) sums[r][c] = tw::RoundTo<kSum>(sums[r][c] + other[c]);
   }
 
-  tw::RmsNormParams p{};
-  p.in = in.At(0);
-  p.weight = weight.At(0);
-  p.residual = residual.At(0);
-  p.sum = residual.At(0);  // in place, as a residual stream is
-  p.out = out.At(0);
-  p.in_stride = p.residual_stride = p.sum_stride = p.out_stride =
-      static_cast<long long>(width + pad);
-  p.rows = static_cast<int>(rows);
-  p.width = static_cast<int>(width);
-  p.epsilon = epsilon;
-  const bool converged = tw::emulation::Run({tw::RmsNormGrid(p.rows), 1}, kWarps * 32, [&] {
+  KernelSpec spec;
+  spec.family = "rmsnorm";
+  spec.arch = {90, 'a'};
+  spec.type_a = DataTypeOf(kA);
+  spec.type_b = DataTypeOf(kB);
+  spec.type_c = DataTypeOf(kC);
+  spec.type_d = DataTypeOf(kD);
+  spec.order_a = spec.order_b = Order::kRowMajor;
+  spec.epilogue = kAdds ? SpecEpilogue::kAdd : SpecEpilogue::kScale;
+  spec.warps = kWarps;
+  spec.params = {kPacks, 0, 0, 0};
+  ASSERT_EQ(RmsNormFamily().check(spec), std::nullopt) << SpecName(spec);
+  AddNormArgs args;
+  args.norm = {.in = in.View(), .weight = weight.View(), .out = out.View(), .epsilon = epsilon};
+  if (kAdds) args.residual = args.sum = residual.View();  // in place, as a residual stream is
+  const cuda::LaunchResult launch = RmsNormLaunch(spec, args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  const bool ran = tw::emulation::RunLaunch<
+      tw::RmsNormParams>(*launch, kWarps * 32, [](const tw::RmsNormParams& p) {
     __shared__ float scratch[kWarps];
     tw::RmsNorm<kA, kB, kC, kD, kWarps, kPacks>{p, static_cast<tw::i64>(blockIdx.x), scratch}.Run();
   });
-  EXPECT_TRUE(converged);
+  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_EQ(out.bytes.Damage() + residual.bytes.Damage() + in.bytes.Damage(), "");
   const std::vector<float> weights = weight.Row(0, width);
   for (std::size_t r = 0; r < rows; ++r) {
@@ -135,6 +149,52 @@ TEST(RmsNormKernelTest, TheSumOfAResidualIsRoundedWrittenAndNormalised) {
   ExpectNorm<Type::kBF16, Type::kF32, Type::kF32, Type::kBF16, 2, 2>(3, 512);
 }
 
+TEST(RmsNormLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
+  float memory[64] = {};
+  const KernelSpec plain = NormSpecs(16, {90, 'a'}).front();
+  KernelSpec adds = plain;
+  adds.epilogue = SpecEpilogue::kAdd;
+  adds.type_c = DataType::kF32;
+  AddNormArgs good;
+  good.norm.in = good.norm.out = Contiguous(memory, DataType::kF32, {16, 2, 2, 1});
+  good.norm.weight = Contiguous(memory, DataType::kF32, {16, 1, 1, 1});
+  const cuda::LaunchResult launch = RmsNormLaunch(plain, good);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{4, 1, 1}));
+  EXPECT_EQ(launch->block[0], 32u * plain.warps);
+  const auto refused = [](const KernelSpec& spec, AddNormArgs args, auto change,
+                          const char* words) {
+    change(args);
+    const cuda::LaunchResult no = RmsNormLaunch(spec, args);
+    ASSERT_FALSE(no) << words;
+    EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
+  };
+  refused(
+      plain, good, [](AddNormArgs& a) { a.norm.in.dtype = DataType::kBF16; }, "in bf16, needs f32");
+  refused(
+      plain, good, [](AddNormArgs& a) { a.norm.weight.shape[0] = 15; }, "weight of 1 rows of 15");
+  refused(
+      plain, good, [](AddNormArgs& a) { a.norm.out.stride[2] = 40; }, "several distances");
+  refused(
+      plain, good, [](AddNormArgs& a) { a.norm.in.stride[0] = 2; }, "adjacent elements");
+  refused(
+      plain, good, [](AddNormArgs& a) { a.norm.out.data = nullptr; }, "out is null");
+  refused(
+      plain, good, [](AddNormArgs& a) { a.norm.in.shape[1] = 0; }, "0 rows of 16");
+  refused(
+      plain, good,
+      [](AddNormArgs& a) { a.norm.in.data = reinterpret_cast<char*>(a.norm.in.data) + 2; },
+      "a multiple of its element");
+  refused(
+      plain, good, [](AddNormArgs& a) { a.sum = a.residual = a.norm.in; }, "a residual");
+  refused(
+      adds, good, [](AddNormArgs&) {}, "residual");
+  KernelSpec other = plain;
+  other.family = "rope_kv";
+  refused(
+      other, good, [](AddNormArgs&) {}, "a kernel of rope_kv");
+}
+
 TEST(RmsNormFamilyTest, EverySpecPassesItsCheckAndKeepsTheRowWhereItCan) {
   KernelFamilies families;
   ASSERT_TRUE(AddNormFamilies(families));
@@ -149,7 +209,7 @@ TEST(RmsNormFamilyTest, EverySpecPassesItsCheckAndKeepsTheRowWhereItCan) {
       ASSERT_EQ(specs.size(), 2u + 4u + 4u);
       for (const KernelSpec& spec : specs) {
         EXPECT_FALSE(family.check(spec).has_value());
-        EXPECT_GE(tw::RmsNormCapacity(spec.warps, spec.params[0], spec.type_a == DataType::kF32),
+        EXPECT_GE(cuda::RmsNormCapacity(spec.warps, spec.params[0], spec.type_a == DataType::kF32),
                   width);
         EXPECT_EQ(std::count(specs.begin(), specs.end(), spec), 1);
       }

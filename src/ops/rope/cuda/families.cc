@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/text.h"
 #include "artifact/spec_checks.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -51,16 +51,18 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 }  // namespace
 
-Status AddRopeFamilies(KernelFamilies& families) {
-  return families.Add({.name = "rope_kv",
-                       .source = "ops/rope/cuda/rope_kv.cu",
-                       .files = {},
-                       .options = {},
-                       .check = &Check,
-                       .launch = &LaunchRowKernel,
-                       .limits = &LimitRowKernel,
-                       .catalog = &Catalog});
+KernelFamily RopeKvFamily() {
+  return {.name = "rope_kv",
+          .source = "ops/rope/cuda/rope_kv.cu",
+          .files = {},
+          .options = {},
+          .check = &Check,
+          .launch = &LaunchRowKernel,
+          .limits = &LimitRowKernel,
+          .catalog = &Catalog};
 }
+
+Status AddRopeFamilies(KernelFamilies& families) { return families.Add(RopeKvFamily()); }
 
 std::vector<KernelSpec> RopeSpecs(int head_dim, bool neox, CudaArch arch) {
   std::vector<KernelSpec> specs;
@@ -96,24 +98,6 @@ std::vector<std::uint64_t> RopeTurns(std::span<const double> frequencies) {
     turns.push_back(fraction < 1 ? static_cast<std::uint64_t>(std::ldexp(fraction, 64)) : 0);
   }
   return turns;
-}
-
-std::optional<Rejection> CheckRopeKvParams(const KernelSpec& spec, const tw::RopeKvParams& params) {
-  if (params.rows < 1 || params.heads < 0 || params.kv_heads < 0 ||
-      params.heads + params.kv_heads < 1) {
-    return Reject(Reason::kShape,
-                  Format("{} rows, {} and {} heads", params.rows, params.heads, params.kv_heads),
-                  "a row and a head or more");
-  }
-  if (params.dims < 2 || params.dims % 2 != 0 || params.dims > spec.params[0]) {
-    return Reject(Reason::kShape, Format("dims = {}", params.dims),
-                  Format("even, 2 to the head dimension {}", spec.params[0]));
-  }
-  if (params.positions == nullptr || params.turns == nullptr ||
-      (params.kv_heads > 0 && params.slots == nullptr)) {
-    return Reject(Reason::kShape, "a null table", "positions, turns and slots");
-  }
-  return std::nullopt;
 }
 
 }  // namespace tilewright

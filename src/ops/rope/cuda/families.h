@@ -4,13 +4,14 @@
 #include <span>
 #include <vector>
 
-#include "ops/rope/cuda/rope_kv_params.h"
 #include "tilewright/kernel_family.h"
 
 /// Family `rope_kv`: rotary embedding of q and k with the scatter of k and v into the KV cache.
 /// README.md of the room names the fields of its specs.
 
 namespace tilewright {
+
+KernelFamily RopeKvFamily();
 
 /// kInvalidArgument if the name is taken.
 Status AddRopeFamilies(KernelFamilies& families);
@@ -20,11 +21,8 @@ Status AddRopeFamilies(KernelFamilies& families);
 /// type, caches of f32, f16 and bf16. Empty for an odd head_dim or one outside of 2 .. 1024.
 std::vector<KernelSpec> RopeSpecs(int head_dim, bool neox, CudaArch arch);
 
-/// RopeTable::frequencies() (radians a position) as the kernel takes them: fractions of a turn in
+/// rope::Table::frequencies() (radians a position) as the kernel takes them: fractions of a turn in
 /// units of 2^-64, whole turns dropped. All the kinds of scaling are in the frequencies.
 std::vector<std::uint64_t> RopeTurns(std::span<const double> frequencies);
-
-/// nullopt when `params` may be launched with the kernel of `spec`. Looks at no device memory.
-std::optional<Rejection> CheckRopeKvParams(const KernelSpec& spec, const tw::RopeKvParams& params);
 
 }  // namespace tilewright

@@ -4,13 +4,15 @@
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "ops/rope/cuda/rope_angle.cuh"
-#include "ops/rope/cuda/rope_kv_params.h"
+#include "tilewright/cuda/rope_kv_params.h"
 
 // Rotary embedding of q and k and the scatter of k and v into the cache in one pass over memory. A
 // CTA has one row and kTileN of its heads (q's, then k's, then v's): it computes the row's sines
 // and cosines once, into shared memory, and its threads take eight elements at a time.
 
 namespace tw {
+
+using tilewright::cuda::RopeKvParams;
 
 template <int kHeadDim>
 struct alignas(16) RopeAngles {

@@ -1,5 +1,6 @@
-#include "device/cuda/kernels/host_emulation.h"
+#include "device/cuda/kernels/launch_emulation.h"
 // After it: the kernel uses its built-ins.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,9 +12,11 @@
 #include "core/test_util.h"
 #include "ops/rope/cuda/families.h"
 #include "ops/rope/cuda/rope_kv_kernel.cuh"
+#include "ops/rope/cuda/rope_kv_launch.h"
 #include "ops/rope/rope.h"
 
-// The source of the kernel, run on the CPU against the float64 oracle of the room.
+// The source of the kernel, run on the CPU as RopeKvLaunch launches it, against the float64 oracle
+// of the room.
 
 namespace tilewright {
 namespace {
@@ -24,7 +27,7 @@ constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
 
 TEST(RopeAngleTest, SinesAndCosinesAreRightAtEveryPosition) {
   const RopeParams params{.dims = 128, .base = 500000.0f, .scaling_factor = 8.0f};
-  const RopeTable table = RopeTable::Make(params, nullptr, 0).value();
+  const rope::Table table = rope::Table::Make(params, nullptr, 0).value();
   const std::vector<std::uint64_t> turns = RopeTurns(table.frequencies());
   double worst = 0;
   for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -89,10 +92,10 @@ std::vector<double> Turned(const Heads& h, std::vector<double> values, const Rop
                         {h.head_dim, h.heads, h.rows, 1},
                         {1, h.head_stride, h.row_stride, h.size()},
                         DataType::kF64};
-  RopeArgs args{.qk = view, .positions = {}, .factors = {}, .out = view, .params = params};
+  rope::Args args{.qk = view, .positions = {}, .factors = {}, .out = view, .params = params};
   args.positions =
       TensorView{positions.data(), {h.rows, 1, 1, 1}, {1, h.rows, h.rows, h.rows}, DataType::kI32};
-  EXPECT_TRUE(ReferenceRope(args));
+  EXPECT_TRUE(rope::Reference(args));
   return values;
 }
 
@@ -105,6 +108,15 @@ struct Case {
   std::int32_t heads = 5, kv_heads = 2;
 };
 
+/// A kernel of the family for heads of `head_dim`; tile_n and warps of the catalog.
+KernelSpec SpecOf(DataType in, DataType cache, int head_dim, bool half_split) {
+  KernelSpec spec = RopeSpecs(head_dim, half_split, {90, 'a'}).front();
+  spec.type_a = spec.type_d = in;
+  spec.type_c = cache;
+  EXPECT_EQ(RopeKvFamily().check(spec), std::nullopt) << SpecName(spec);
+  return spec;
+}
+
 template <Type kIn, Type kCache, int kHeadDim, bool kHalfSplit>
 void ExpectRopeKv(const Case& q) {
   SCOPED_TRACE(testing::Message() << "head_dim " << kHeadDim << " dims " << q.dims << " gap "
@@ -115,9 +127,8 @@ void ExpectRopeKv(const Case& q) {
                           .dims = q.dims,
                           .base = 10000.0f,
                           .freq_scale = 0.5f};
-  const std::vector<std::uint64_t> own_turns =
-      RopeTurns(RopeTable::Make(params, nullptr, 0).value().frequencies());
-  const std::vector<unsigned long long> turns(own_turns.begin(), own_turns.end());
+  const std::vector<std::uint64_t> turns =
+      RopeTurns(rope::Table::Make(params, nullptr, 0).value().frequencies());
   const std::vector<std::int32_t> positions = {6, 0, 3, 6}, slots = {1, 2, 1, 0};
   const Heads qh = MakeHeads(kHeadDim, q.heads, kRows, q.gap);
   const Heads kh = MakeHeads(kHeadDim, q.kv_heads, kRows, q.gap);
@@ -131,37 +142,46 @@ void ExpectRopeKv(const Case& q) {
   test::GuardedBytes k_cache(BytesOf(cache, cache_slot * kSlots));
   test::GuardedBytes v_cache(BytesOf(cache, cache_slot * kSlots));
 
-  tw::RopeKvParams p{};
-  p.q = p.q_out = q_in.bytes.data();  // in place
-  p.k = k_in.bytes.data();
-  p.v = v_in.bytes.data();
-  p.k_cache = k_cache.data();
-  p.v_cache = v_cache.data();
-  p.positions = positions.data();
-  p.slots = slots.data();
-  p.turns = turns.data();
-  p.q_head = p.q_out_head = qh.head_stride;
-  p.q_row = p.q_out_row = qh.row_stride;
-  p.k_head = p.v_head = kh.head_stride;
-  p.k_row = p.v_row = kh.row_stride;
-  p.k_cache_head = p.v_cache_head = cache_head;
-  p.k_cache_position = p.v_cache_position = cache_position;
-  p.k_cache_slot = p.v_cache_slot = cache_slot;
-  p.rows = kRows;
-  p.heads = q.heads;
-  p.kv_heads = q.kv_heads;
-  p.dims = q.dims;
-  p.context = kContext;
-  p.slot_count = kSlots;
-  const bool converged =
-      tw::emulation::Run({kRows, tw::RopeKvGridY(q.heads, q.kv_heads, kTileN)}, kWarps * 32, [&] {
+  const auto vector = [](const std::vector<std::int32_t>& values) {
+    return TensorView{
+        const_cast<std::int32_t*>(values.data()), {kRows, 1, 1, 1}, {1, 0, 0, 0}, DataType::kI32};
+  };
+  const auto heads = [&](Values& values, const Heads& h) {
+    return TensorView{h.heads > 0 ? values.bytes.data() : nullptr,
+                      {h.head_dim, h.heads, h.rows, 1},
+                      {1, h.head_stride, h.row_stride, 0},
+                      in};
+  };
+  const auto cached = [&](test::GuardedBytes& bytes) {
+    return TensorView{bytes.data(),
+                      {kHeadDim, q.kv_heads, kContext, kSlots},
+                      {1, cache_head, cache_position, cache_slot},
+                      cache};
+  };
+  RopeKvArgs args;
+  args.q = args.q_out = heads(q_in, qh);  // in place
+  args.k = heads(k_in, kh);
+  args.v = heads(v_in, kh);
+  args.k_cache = cached(k_cache);
+  args.v_cache = cached(v_cache);
+  args.positions = vector(positions);
+  args.slots = vector(slots);
+  args.turns = turns.data();
+  args.params = params;
+  KernelSpec spec = SpecOf(in, cache, kHeadDim, kHalfSplit);
+  spec.tile_n = kTileN;
+  spec.warps = kWarps;
+  const cuda::LaunchResult launch = RopeKvLaunch(spec, args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  const bool ran = tw::emulation::RunLaunch<tw::RopeKvParams>(
+      *launch, kWarps * 32, [](const tw::RopeKvParams& p) {
         __shared__ tw::RopeAngles<kHeadDim> angles;
         const int row = static_cast<int>(blockIdx.x);
         tw::RopeKv<kIn, kCache, kIn, kHeadDim, kHalfSplit, kTileN, kWarps>{
-            p, angles, row, p.positions[row], p.slots[row]}
+            p, angles, row, p.positions[row], p.kv_heads > 0 ? p.slots[row] : 0}
             .Run();
       });
-  EXPECT_TRUE(converged);
+  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_EQ(q_in.bytes.Damage() + k_cache.Damage() + v_cache.Damage(), "");
 
   std::vector<double> got(q_want.size());
@@ -219,44 +239,63 @@ TEST(RopeKvKernelTest, QueriesOrKeysMayBeAbsent) {
   ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0, .heads = 0, .kv_heads = 3});
 }
 
-TEST(RopeKvKernelTest, ARowWithoutAPlaceIsLeftAloneAndReported) {
-  constexpr int kHeadDim = 8;
-  const std::vector<std::int32_t> positions = {0, -1, 4, 1}, slots = {2, 0, 0, 0};
-  const std::vector<unsigned long long> turns(kHeadDim / 2, 1ull << 61);
-  std::vector<float> q(4 * kHeadDim, 1.0f), k(4 * kHeadDim, 2.0f), v(4 * kHeadDim, 3.0f);
-  std::vector<float> k_cache(4 * 2 * kHeadDim, 0.0f), v_cache = k_cache;  // 4 positions, 2 slots
+/// One head of eight elements in four rows, a cache of four positions and two slots.
+struct SmallRope {
+  static constexpr int kHeadDim = 8;
+  SmallRope() {
+    const auto heads = [](std::vector<float>& values) {
+      return TensorView{
+          values.data(), {kHeadDim, 1, 4, 1}, {1, kHeadDim, kHeadDim, 0}, DataType::kF32};
+    };
+    const auto cached = [](std::vector<float>& values) {
+      return Contiguous(values.data(), DataType::kF32, {kHeadDim, 1, 4, 2});
+    };
+    const auto vector = [](std::vector<std::int32_t>& values) {
+      return Contiguous(values.data(), DataType::kI32, {4, 1, 1, 1});
+    };
+    args.q = args.q_out = heads(q);
+    args.k = heads(k);
+    args.v = heads(v);
+    args.k_cache = cached(k_cache);
+    args.v_cache = cached(v_cache);
+    args.positions = vector(positions);
+    args.slots = vector(slots);
+    args.turns = turns.data();
+    args.fault = &fault;
+    args.params = {.mode = RopeMode::kHalfSplit, .dims = kHeadDim};
+  }
+  std::vector<std::int32_t> positions = {0, -1, 4, 1}, slots = {2, 0, 0, 0};
+  std::vector<std::uint64_t> turns = std::vector<std::uint64_t>(kHeadDim / 2, 1ull << 61);
+  std::vector<float> q = std::vector<float>(4 * kHeadDim, 1.0f);
+  std::vector<float> k = std::vector<float>(4 * kHeadDim, 2.0f);
+  std::vector<float> v = std::vector<float>(4 * kHeadDim, 3.0f);
+  std::vector<float> k_cache = std::vector<float>(4 * 2 * kHeadDim, 0.0f), v_cache = k_cache;
   int fault = 0;
-  tw::RopeKvParams p{};
-  p.q = p.q_out = q.data();
-  p.k = k.data();
-  p.v = v.data();
-  p.k_cache = k_cache.data();
-  p.v_cache = v_cache.data();
-  p.positions = positions.data();
-  p.slots = slots.data();
-  p.turns = turns.data();
-  p.fault = &fault;
-  p.q_head = p.q_row = p.q_out_head = p.q_out_row = kHeadDim;
-  p.k_head = p.k_row = p.v_head = p.v_row = kHeadDim;
-  p.k_cache_head = p.v_cache_head = p.k_cache_position = p.v_cache_position = kHeadDim;
-  p.k_cache_slot = p.v_cache_slot = 4 * kHeadDim;
-  p.rows = 4;
-  p.heads = p.kv_heads = 1;
-  p.dims = kHeadDim;
-  p.context = 4;
-  p.slot_count = 2;
-  ASSERT_TRUE(tw::emulation::Run({4, 1}, 32, [&] {
-    __shared__ tw::RopeAngles<kHeadDim> angles;
-    const int row = static_cast<int>(blockIdx.x);
-    tw::RopeKv<Type::kF32, Type::kF32, Type::kF32, kHeadDim, true, 4, 1>{
-        p, angles, row, p.positions[row], p.slots[row]}
-        .Run();
-  }));
-  EXPECT_EQ(fault, 3) << "the last bad row, counted from 1";
-  for (std::size_t i = 0; i < 3 * kHeadDim; ++i) EXPECT_EQ(q[i], 1.0f) << i;
-  EXPECT_NE(q[3 * kHeadDim], 1.0f);
-  for (std::size_t i = 0; i < v_cache.size(); ++i) {
-    EXPECT_EQ(v_cache[i], i / kHeadDim == 1 ? 3.0f : 0.0f) << "only position 1 of slot 0, at " << i;
+  RopeKvArgs args;
+  KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32, kHeadDim, true);
+};
+
+TEST(RopeKvKernelTest, ARowWithoutAPlaceIsLeftAloneAndReported) {
+  constexpr int kHeadDim = SmallRope::kHeadDim;
+  SmallRope rope;
+  rope.spec.tile_n = 4;
+  rope.spec.warps = 1;
+  const cuda::LaunchResult launch = RopeKvLaunch(rope.spec, rope.args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  ASSERT_TRUE(
+      tw::emulation::RunLaunch<tw::RopeKvParams>(*launch, 32, [](const tw::RopeKvParams& p) {
+        __shared__ tw::RopeAngles<kHeadDim> angles;
+        const int row = static_cast<int>(blockIdx.x);
+        tw::RopeKv<Type::kF32, Type::kF32, Type::kF32, kHeadDim, true, 4, 1>{
+            p, angles, row, p.positions[row], p.slots[row]}
+            .Run();
+      }));
+  EXPECT_EQ(rope.fault, 3) << "the last bad row, counted from 1";
+  for (std::size_t i = 0; i < 3 * kHeadDim; ++i) EXPECT_EQ(rope.q[i], 1.0f) << i;
+  EXPECT_NE(rope.q[3 * kHeadDim], 1.0f);
+  for (std::size_t i = 0; i < rope.v_cache.size(); ++i) {
+    EXPECT_EQ(rope.v_cache[i], i / kHeadDim == 1 ? 3.0f : 0.0f)
+        << "only position 1 of slot 0, at " << i;
   }
 }
 
@@ -298,11 +337,37 @@ TEST(RopeFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.params[1] = 2; }, "param1 = 2");
   refused([](KernelSpec& s) { s.tile_n = 0; }, "tile_n = 0");
   refused([](KernelSpec& s) { s.stages = 1; }, "stages");
+}
 
-  tw::RopeKvParams p{};
-  p.rows = p.heads = 1;
-  p.dims = 66;
-  EXPECT_EQ(CheckRopeKvParams(good, p)->reason, Reason::kShape);
+TEST(RopeKvLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
+  {
+    SmallRope rope;
+    const cuda::LaunchResult launch = RopeKvLaunch(rope.spec, rope.args);
+    ASSERT_TRUE(launch) << launch.error().ToString();
+    EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{4, 1, 1}));
+    EXPECT_EQ(launch->block[0], 32u * rope.spec.warps);
+  }
+  const auto refused = [](auto change, const char* words) {
+    SmallRope rope;
+    change(rope);
+    const cuda::LaunchResult no = RopeKvLaunch(rope.spec, rope.args);
+    ASSERT_FALSE(no) << words;
+    EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
+  };
+  refused([](SmallRope& r) { r.args.params.dims = 10; }, "dims = 10");
+  refused([](SmallRope& r) { r.args.params.mode = RopeMode::kInterleaved; }, "the other mode");
+  refused([](SmallRope& r) { r.args.q.dtype = DataType::kBF16; }, "q bf16, needs f32");
+  refused([](SmallRope& r) { r.args.v.shape[2] = 3; }, "v [8, 1, 3, 1], needs [8, 1, 4, 1]");
+  refused([](SmallRope& r) { r.args.v_cache.shape[3] = 1; }, "v_cache [8, 1, 4, 1]");
+  refused([](SmallRope& r) { r.args.k.stride[0] = 2; }, "k: elements 2 apart");
+  refused([](SmallRope& r) { r.args.slots.data = nullptr; }, "slots is null");
+  refused([](SmallRope& r) { r.args.turns = nullptr; }, "turns is null");
+  refused([](SmallRope& r) { r.args.q_out.data = nullptr; }, "q_out is null");
+  refused([](SmallRope& r) { r.args.q.data = r.args.k.data = nullptr; }, "0 and 0 heads");
+  refused([](SmallRope& r) { r.spec.family = "rmsnorm"; }, "a kernel of rmsnorm");
+  // 65,536 CTAs along y are one more than there can be.
+  refused([](SmallRope& r) { r.args.q.shape[1] = r.args.q_out.shape[1] = 65535 * r.spec.tile_n; },
+          "65536 CTAs along y");
 }
 
 }  // namespace

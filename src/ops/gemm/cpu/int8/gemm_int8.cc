@@ -14,18 +14,12 @@
 namespace tilewright::gemm_int8 {
 namespace {
 
-struct FormatTraits {
-  DataType type;
-  Pack pack;
-  double block_cost;  ///< cycles of a row and block over those of its eight dot products
-};
-constexpr FormatTraits kTraits[kFormats] = {
-    {DataType::kQ4_0, kPackQ4_0x16x4, 1.28},
-    {DataType::kQ4_1, kPackQ4_1x16x4, 1.42},
-    {DataType::kQ8_0, kPackQ8_0x16x4, 1.30},
-    {DataType::kQ6_K, kPackQ6_Kx16x4, 1.52},
-};
-constexpr const FormatTraits& TraitsOf(Format format) { return kTraits[static_cast<int>(format)]; }
+/// Cycles of a row and block over those of its eight dot products.
+double BlockCost(const BlockFormat& format) {
+  if (format.sub_block < kBlock) return 1.52;
+  if (format.min != Factor::kNone) return 1.42;
+  return PanelCodeBits(format) == 8 ? 1.30 : 1.28;
+}
 
 /// Packed weights of a task that are to stay in the L2 while row tiles pass.
 constexpr std::size_t kChunkBytes = 256 << 10;
@@ -36,12 +30,10 @@ constexpr double kRegionUs = 1.0;  ///< a parallel region on spinning workers
 
 int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 
-KernelInfo InfoOf(const IsaConfig& isa, Format format) {
-  const FormatTraits& traits = TraitsOf(format);
+KernelInfo InfoOf(const IsaConfig& isa, const BlockFormat& format) {
   KernelInfo info;
-  info.name =
-      fmt::format("gemm.f32_{}_f32.tn.{}.{}x16x{}.{}.i8", DataTypeName(traits.type), isa.word,
-                  isa.ops->tile_rows[static_cast<int>(format)], kBlock, PackName(traits.pack));
+  info.name = fmt::format("gemm.f32_{}_f32.tn.{}.{}x16x{}.{}.i8", format.name, isa.word,
+                          isa.ops->tile_rows[IndexOf(format)], kBlock, PackName(Int8Pack(format)));
   info.fingerprint = fmt::format("{}{}", TuFingerprint(isa.tu).substr(0, 16),
                                  TuFingerprint("ops/gemm/cpu/int8/pack.cc").substr(0, 16));
   info.features = isa.features;
@@ -50,18 +42,17 @@ KernelInfo InfoOf(const IsaConfig& isa, Format format) {
   return info;
 }
 
-KernelDesc DescOf(const IsaConfig& isa, Format format) {
-  const FormatTraits& traits = TraitsOf(format);
+KernelDesc DescOf(const IsaConfig& isa, const BlockFormat& format) {
   KernelDesc desc;
   desc.type_a = desc.type_c = Bit(DataType::kF32);
-  desc.type_b = Bit(traits.type);
+  desc.type_b = Bit(format.type);
   desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
-  desc.pack_b = traits.pack;
+  desc.pack_b = Int8Pack(format);
   desc.activations = Precision::kI8;
-  desc.tile_m = isa.ops->tile_rows[static_cast<int>(format)];
+  desc.tile_m = isa.ops->tile_rows[IndexOf(format)];
   desc.tile_n = kPanelColumns;
   desc.tile_k = kBlock;
-  desc.align_k = BlockOf(format);
+  desc.align_k = format.elements;
   return desc;
 }
 
@@ -96,7 +87,7 @@ struct GemmInt8::Plan {
   int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
 };
 
-GemmInt8::GemmInt8(const IsaConfig& isa, Format format)
+GemmInt8::GemmInt8(const IsaConfig& isa, const BlockFormat& format)
     : Kernel(InfoOf(isa, format), DescOf(isa, format)), isa_(isa), format_(format) {}
 
 std::optional<Rejection> GemmInt8::IsFeasible(const GemmDesc& problem) const {
@@ -122,20 +113,20 @@ std::size_t GemmInt8::PackedBytes(const MatrixLayout& b) const {
 
 Status GemmInt8::PackB(const void* plain, const MatrixLayout& b, void* packed,
                        Stream stream) const {
-  const DataType type = TraitsOf(format_).type;
+  const DataType type = format_.type;
   if (b.type != type || b.order != Order::kColMajor || b.pack != kPackPlain || b.num != 1) {
     return Fail(
         ErrorCode::kInvalidArgument,
         fmt::format("{} packs one plain column-major {} matrix, got {}, pack {}, {} matrices",
                     name(), DataTypeName(type), DataTypeName(b.type), PackName(b.pack), b.num));
   }
-  if (b.rows <= 0 || b.rows % BlockOf(format_) != 0 || b.cols <= 0 || b.ld < b.rows ||
-      b.ld % BlockOf(format_) != 0) {
+  if (b.rows <= 0 || b.rows % format_.elements != 0 || b.cols <= 0 || b.ld < b.rows ||
+      b.ld % format_.elements != 0) {
     return Fail(
         ErrorCode::kInvalidArgument,
         fmt::format(
             "{}: k = {}, ld = {}, n = {}: k and ld >= k must be multiples of {}, n positive",
-            name(), b.rows, b.ld, b.cols, BlockOf(format_)));
+            name(), b.rows, b.ld, b.cols, format_.elements));
   }
   PackPanels(format_, plain, b.cols, b.rows, BytesOf(type, b.ld), packed, stream);
   return {};
@@ -148,7 +139,7 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec&,
   const int tiles = CeilDiv(problem.m, tile_rows);
   const double rows = static_cast<double>(problem.m) / tiles;
   // Unpacking a block costs about as much as half a row of it, once for all rows of a tile.
-  const double cost = TraitsOf(format_).block_cost * (rows + 0.6) / rows;
+  const double cost = BlockCost(format_) * (rows + 0.6) / rows;
   const double gop = 2e-9 * problem.m * problem.n * problem.k * cost;
   const double compute_us = gop / (device.i8_gop_s * isa_.relative_rate * workers) * 1e6;
   const double bytes = static_cast<double>(PackedSize(format_, problem.n, problem.k));
@@ -187,7 +178,7 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
 
 void GemmInt8::Quantise(const Plan& plan, const float* a, std::int64_t lda, std::uint8_t* scratch,
                         Executor& executor) const {
-  const auto quantise = isa_.ops->quantise[static_cast<int>(format_)];
+  const auto quantise = isa_.ops->quantise[IndexOf(format_)];
   const auto run = [&](int tile, int) {
     const int row = plan.FirstRow(tile);
     quantise(a + row * lda, lda, plan.FirstRow(tile + 1) - row, plan.blocks,
@@ -212,10 +203,10 @@ Status GemmInt8::CheckCall(const GemmArgs& args, const LaunchSpec& spec,
                 fmt::format("{}: B is packed as {}, must be {}", name(),
                             PackName(args.b_layout.pack), PackName(desc_.pack_b)));
   }
-  if (args.a_layout.cols <= 0 || args.a_layout.cols % BlockOf(format_) != 0) {
+  if (args.a_layout.cols <= 0 || args.a_layout.cols % format_.elements != 0) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: k = {}: must be a multiple of {}", name(), args.a_layout.cols,
-                            BlockOf(format_)));
+                            format_.elements));
   }
   const std::size_t needed = static_cast<std::size_t>(args.a_layout.rows) *
                              static_cast<std::size_t>(args.a_layout.cols / kBlock) *
@@ -241,7 +232,7 @@ Status GemmInt8::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace&
   auto* scratch = static_cast<std::uint8_t*>(workspace.partials);
   Quantise(plan, static_cast<const float*>(args.a), args.a_layout.ld, scratch, executor);
 
-  const auto compute = isa_.ops->compute[static_cast<int>(format_)];
+  const auto compute = isa_.ops->compute[IndexOf(format_)];
   executor.Run(plan.tasks(), [&](int task, int) {
     const int first_panel = plan.FirstPanel(task);
     const int first_tile = plan.FirstTile(task);
@@ -288,9 +279,9 @@ void AddGemmInt8(Registry& registry) {
       {"scalar", "ops/gemm/cpu/int8/int8_scalar.cc", 0, 0.012, &OpsScalar()},
   };
   for (const IsaConfig& isa : catalog) {
-    for (int format = 0; format < kFormats; ++format) {
+    for (const BlockFormat& format : kFormats) {
       // Names are distinct by construction; a registry that already has them keeps its own.
-      static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, static_cast<Format>(format))));
+      if (HasInt8(format)) static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, format)));
     }
   }
 }

@@ -27,7 +27,8 @@ struct IsaConfig {
 /// threads, each with its own workspace.
 class GemmInt8 final : public Kernel {
  public:
-  GemmInt8(const IsaConfig& isa, Format format);
+  /// `format`: of the list of formats, with HasInt8.
+  GemmInt8(const IsaConfig& isa, const BlockFormat& format);
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
@@ -47,7 +48,7 @@ class GemmInt8 final : public Kernel {
   Status CheckCall(const GemmArgs& args, const LaunchSpec& spec, const Workspace& workspace) const;
 
   IsaConfig isa_;
-  Format format_;
+  const BlockFormat& format_;
 };
 
 }  // namespace tilewright::gemm_int8

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/formats/formats.h"
+
 /// The memory layouts that packing, quantisation and the kernels of every instruction set share.
 /// Plain constants and static functions only: this header is compiled into kernel files.
 ///
@@ -11,59 +13,82 @@
 /// then their scales:
 ///
 ///   codes of a block   a 64-byte line holds, for each of the 16 columns, one byte for each of 4
-///   consecutive k (a "quad"):
-///                      line[4 * column + i] belongs to k = 4 * quad + i. That is what one vpdpbusd
-///                      multiplies.
-///     q4_0, q4_1       4 lines; line l: quad l in the low nibbles, quad l + 4 in the high ones
-///     q8_0             8 lines; line l: quad l, stored as value + 128
-///     q6_k             4 lines of low nibbles as in q4_0, then 2 lines of high bits; line h holds
-///     quads 2 h, 2 h + 1, 2 h + 4,
-///                      2 h + 5 in its bits 0-1, 2-3, 4-5, 6-7
-///   scales of a block  q4_0, q8_0: d[16] as f16. q4_1: d[16], m[16] as f16. q6_k: int8
-///   scale[2][16], for k 0..15 and 16..31;
-///                      and after the scales of every 8 blocks d[16] as f16.
+///   consecutive k (a "quad"): line[4 * column + i] belongs to k = 4 * quad + i. That is what one
+///   vpdpbusd multiplies.
+///     4 bits           4 lines; line l: quad l in the low nibbles, quad l + 4 in the high ones
+///     6 bits           4 lines of low nibbles so, then 2 lines of high bits; line h holds quads
+///                      2 h, 2 h + 1, 2 h + 4, 2 h + 5 in its bits 0-1, 2-3, 4-5, 6-7
+///     8 bits           8 lines; line l: quad l
+///   factors of a block
+///     Factor::kF16     f16 scale[16], then f16 min[16] where the format has one
+///     kF16TimesInt     int8 scale[sub-block][16], then int8 min[sub-block][16]; the f16 follow
+///                      after the integers of every block of the file
 ///
 /// Quantised activations. `rows` rows make a tile; a tile is a sequence of records, one for each
 /// block of 32 k:
 ///
-///   int8 q[rows][32]; float d[rows]; Correction c[rows or 2 * rows]
+///   int8 q[rows][32]; float d[rows]; Correction c[sub-blocks of 32 k][rows]
 ///
-/// The correction makes unsigned codes signed: q4_0: int32 -8 * sum(q); q8_0: int32 -128 * sum(q);
-/// q6_k: int32 -32 * sum(q) for either half of the block, [2][rows]; q4_1: float d * sum(q), the
-/// factor of m.
+/// The correction of a format without a minimum makes unsigned codes signed: int32 -zero * sum(q)
+/// of the sub-block. That of a format with one is its factor: float d * sum(q).
 
 namespace tilewright::gemm_int8 {
 
-enum class Format : int { kQ4_0 = 0, kQ4_1 = 1, kQ8_0 = 2, kQ6_K = 3 };
-constexpr int kFormats = 4;
 constexpr int kPanelColumns = 16;
 constexpr int kBlock = 32;
 constexpr int kMaxTileRows = 12;
 
-/// Values of k that a multiple of is needed: the block of the file format.
-static constexpr int BlockOf(Format format) { return format == Format::kQ6_K ? 256 : 32; }
-
-/// Bytes of the codes of one block of a panel.
-static constexpr int CodeBytes(Format format) {
-  return format == Format::kQ8_0 ? 512 : format == Format::kQ6_K ? 384 : 256;
+/// Whether there are kernels for a format: those of micro_kernel.h, told by the width of the code.
+static inline constexpr bool HasInt8(const BlockFormat& f) {
+  if (f.values != nullptr) return false;
+  switch (PanelCodeBits(f)) {
+    case 4:
+      return f.sub_block == kBlock;
+    case 6:
+      return f.sub_block == kBlock / 2 && f.scale == Factor::kF16TimesInt && f.min == Factor::kNone;
+    case 8:
+      return f.sub_block == kBlock && f.scale == Factor::kF16 && f.min == Factor::kNone &&
+             f.zero == 128;
+    default:
+      return false;
+  }
 }
 
-/// Bytes of the scales of `blocks` blocks of a panel.
-static constexpr std::size_t ScaleBytes(Format format, int blocks) {
-  const auto count = static_cast<std::size_t>(blocks);
-  if (format == Format::kQ4_1) return count * 64;
-  if (format == Format::kQ6_K) return count * 36;  // 8 * 32 + 32 for each 8 blocks
-  return count * 32;
+/// Place of a format in the tables of IsaOps.
+static inline constexpr int IndexOf(const BlockFormat& f) {
+  return static_cast<int>(f.type) - kFirstFormat;
 }
 
-static constexpr std::size_t PanelBytes(Format format, int blocks) {
-  const std::size_t codes =
-      static_cast<std::size_t>(CodeBytes(format)) * static_cast<std::size_t>(blocks);
-  return (codes + ScaleBytes(format, blocks) + 63) / 64 * 64;
+/// Bytes of the codes of one block of 32 k of a panel.
+static inline constexpr int CodeBytes(const BlockFormat& f) {
+  return kPanelColumns * kBlock * PanelCodeBits(f) / 8;
+}
+
+/// Bytes of the integer factors of one block of 32 k of a panel.
+static inline constexpr int IntegerBytes(const BlockFormat& f) {
+  const int each = kPanelColumns * kBlock / f.sub_block;
+  return (f.scale == Factor::kF16TimesInt ? each : 0) + (f.min == Factor::kF16TimesInt ? each : 0);
+}
+/// Bytes of the f16 factors of one block of the file, for a panel.
+static inline constexpr int HalfBytes(const BlockFormat& f) {
+  return kPanelColumns * (f.min == Factor::kNone ? 2 : 4);
+}
+/// Bytes of the factors of one block of 32 k of a panel, on average.
+static inline constexpr int FactorBytes(const BlockFormat& f) {
+  return IntegerBytes(f) + HalfBytes(f) * kBlock / f.elements;
+}
+
+static inline constexpr std::size_t PanelBytes(const BlockFormat& f, int blocks) {
+  return (static_cast<std::size_t>(CodeBytes(f) + FactorBytes(f)) *
+              static_cast<std::size_t>(blocks) +
+          63) /
+         64 * 64;
 }
 
 /// Bytes of one row of one record of a tile.
-static constexpr int RecordBytes(Format format) { return format == Format::kQ6_K ? 44 : 40; }
+static inline constexpr int RecordBytes(const BlockFormat& f) {
+  return kBlock + 4 + 4 * (kBlock / f.sub_block);
+}
 
 /// A row tile against a range of panels.
 struct TileArgs {
@@ -83,13 +108,13 @@ struct TileArgs {
   int columns = 0;  ///< output columns of the range that exist
 };
 
-/// What one kernel file offers.
+/// What one kernel file offers: by IndexOf, 0 and null for formats that have no kernels.
 struct IsaOps {
-  int tile_rows[kFormats];  ///< rows of a full tile
+  int tile_rows[kFormatCount];  ///< rows of a full tile
   /// Quantises `rows` rows of `blocks` * 32 floats into a tile (rows * blocks * RecordBytes bytes).
-  void (*quantise[kFormats])(const float* a, std::int64_t lda, int rows, int blocks,
-                             std::uint8_t* tile);
-  void (*compute[kFormats])(const TileArgs& args);
+  void (*quantise[kFormatCount])(const float* a, std::int64_t lda, int rows, int blocks,
+                                 std::uint8_t* tile);
+  void (*compute[kFormatCount])(const TileArgs& args);
 };
 
 const IsaOps& OpsScalar();

@@ -41,9 +41,9 @@ constexpr int kPrefetchBlocks = 40;
 /// Blocks of more than five lines do it in two parts: bursts of four or five lines stream fastest
 /// (q8_0, one core, GB/s: nine at once 22, five and four 27, one by one 14, seventeen every other
 /// block 17).
-template <Format kFormat, int kPart, int kParts>
+template <class Block, int kPart, int kParts>
 inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
-  constexpr int kBytes = CodeBytes(kFormat) + static_cast<int>(ScaleBytes(kFormat, 1));
+  constexpr int kBytes = CodeBytes(Block::kFormat) + FactorBytes(Block::kFormat);
   constexpr int kLines = (kBytes + 63) / 64;
   constexpr int kEach = (kLines + kParts - 1) / kParts;
   TILEWRIGHT_UNROLL
@@ -61,52 +61,56 @@ inline __attribute__((always_inline)) void DotQuad4(I (&sum)[R], I codes, const 
     sum[r] = Vec::Dot4(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
 }
 
-template <Format kFormat, int R>
-inline __attribute__((always_inline)) void BlockQ4(const PanelCursor& at, const std::uint8_t* x,
-                                                   F (&acc)[R]) {
-  Prefetch<kFormat, 0, 1>(at.ahead);
-  const auto* d = reinterpret_cast<const float*>(x + 32 * R);
-  const auto* correction = d + R;
+/// `d` and `m`: factors of the file's block around the block, where its sub-blocks have integers.
+template <class Block, int R>
+inline __attribute__((always_inline)) void Codes4(const PanelCursor& at, F d, F m,
+                                                  const std::uint8_t* x, F (&acc)[R]) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr bool kHasMin = kFormat.min != Factor::kNone;
+  constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
+  Prefetch<Block, 0, 1>(at.ahead);
+  const auto* dx = reinterpret_cast<const float*>(x + 32 * R);
+  const auto* correction = dx + R;
   I sum[R];
   TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) {
-    sum[r] = kFormat == Format::kQ4_0 ? Vec::Start4(correction + r) : Vec::Zero();
-  }
+  for (int r = 0; r < R; ++r) sum[r] = kHasMin ? Vec::Zero() : Vec::Start4(correction + r);
   TILEWRIGHT_UNROLL
   for (int line = 0; line < 4; ++line) {
     const I raw = Vec::Load(at.codes + 64 * line);
     DotQuad4<R>(sum, Vec::Low4(raw), x, line);
     DotQuad4<R>(sum, Vec::High4(raw), x, line + 4);
   }
-  const F dw = Vec::LoadHalf(at.scales);
-  if constexpr (kFormat == Format::kQ4_0) {
+  // Scale times integer is exact in f32: 11 bits by 8.
+  const F dw = kIntegers ? Vec::Mul(d, Vec::LoadInt8(at.scales)) : Vec::LoadHalf(at.scales);
+  if constexpr (!kHasMin) {
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {
-      const F scale = Vec::Mul(dw, Vec::BroadcastF(d + r));
+      const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
       acc[r] = Vec::Fma(Vec::ToFloat(Vec::Finish4(sum[r], correction + r)), scale, acc[r]);
     }
   } else {
-    const F mw = Vec::LoadHalf(at.scales + 32);
+    const F mw = kIntegers ? Vec::Mul(m, Vec::LoadInt8(at.scales + kPanelColumns))
+                           : Vec::LoadHalf(at.scales + 2 * kPanelColumns);
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {
-      const F scale = Vec::Mul(dw, Vec::BroadcastF(d + r));
+      const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
       acc[r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[r]);
       acc[r] = Vec::Fma(Vec::ToFloat(Vec::Finish4(sum[r])), scale, acc[r]);
     }
   }
 }
 
-template <int R>
-inline __attribute__((always_inline)) void BlockQ8(const PanelCursor& at, const std::uint8_t* x,
-                                                   F (&acc)[R]) {
+template <class Block, int R>
+inline __attribute__((always_inline)) void Codes8(const PanelCursor& at, const std::uint8_t* x,
+                                                  F (&acc)[R]) {
   const auto* d = reinterpret_cast<const float*>(x + 32 * R);
   I sum[R];
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) sum[r] = Vec::Start8(d + R + r);
   TILEWRIGHT_UNROLL
   for (int quad = 0; quad < 8; ++quad) {
-    if (quad == 0) Prefetch<Format::kQ8_0, 0, 2>(at.ahead);
-    if (quad == 4) Prefetch<Format::kQ8_0, 1, 2>(at.ahead);
+    if (quad == 0) Prefetch<Block, 0, 2>(at.ahead);
+    if (quad == 4) Prefetch<Block, 1, 2>(at.ahead);
     const I codes = Vec::Load(at.codes + 64 * quad);
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r)
@@ -120,18 +124,18 @@ inline __attribute__((always_inline)) void BlockQ8(const PanelCursor& at, const 
   }
 }
 
-/// `dw` is the scale of the 256 values around the block.
-template <int R>
-inline __attribute__((always_inline)) void BlockQ6(const PanelCursor& at, F dw,
-                                                   const std::uint8_t* x, F (&acc)[R]) {
+/// `dw` is the scale of the file's block around the block.
+template <class Block, int R>
+inline __attribute__((always_inline)) void Codes6(const PanelCursor& at, F dw,
+                                                  const std::uint8_t* x, F (&acc)[R]) {
   const auto* d = reinterpret_cast<const float*>(x + 32 * R);
   F first[R];
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) first[r] = Vec::ZeroF();
   TILEWRIGHT_UNROLL
   for (int half = 0; half < 2; ++half) {
-    if (half == 0) Prefetch<Format::kQ6_K, 0, 2>(at.ahead);
-    if (half == 1) Prefetch<Format::kQ6_K, 1, 2>(at.ahead);
+    if (half == 0) Prefetch<Block, 0, 2>(at.ahead);
+    if (half == 1) Prefetch<Block, 1, 2>(at.ahead);
     I sum[R];
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) sum[r] = Vec::Start6(d + R + half * R + r);
@@ -162,43 +166,55 @@ inline __attribute__((always_inline)) void BlockQ6(const PanelCursor& at, F dw,
 
 /// acc[r] = row r of the tile times the columns of one vector. `lane` is the vector's number inside
 /// the panel.
-template <Format kFormat, int R>
+template <class Block, int R>
 inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
                                                     int lane, F (&acc)[R]) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr int kBits = PanelCodeBits(kFormat);
+  constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) acc[r] = Vec::ZeroF();
   constexpr int kRecord = R * RecordBytes(kFormat);
+  constexpr int kAhead = CodeBytes(kFormat) + FactorBytes(kFormat);
   const std::uint8_t* x = args.a;
   PanelCursor at;
   at.codes = panel + lane * 4 * Vec::kColumns;
   at.scales = panel +
               static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
-              lane * Vec::kColumns * (kFormat == Format::kQ6_K ? 1 : 2);
-  at.ahead = panel + kPrefetchBlocks * (CodeBytes(kFormat) + ScaleBytes(kFormat, 1));
-  if constexpr (kFormat == Format::kQ6_K) {
+              lane * Vec::kColumns * (kIntegers ? 1 : 2);
+  at.ahead = panel + kPrefetchBlocks * kAhead;
+  if constexpr (kIntegers) {
+    constexpr int kInside = kFormat.elements / kBlock;
     const int lane_extra = lane * Vec::kColumns;  // f16 lanes are twice as wide as int8 ones
-    for (int super = 0; super < args.blocks; super += 8) {
-      const F dw = Vec::LoadHalf(at.scales + 256 + lane_extra);
-      for (int block = 0; block < 8; ++block) {
-        BlockQ6<R>(at, dw, x, acc);
+    for (int outer = 0; outer < args.blocks; outer += kInside) {
+      const std::uint8_t* halves = at.scales + kInside * IntegerBytes(kFormat) + lane_extra;
+      const F d = Vec::LoadHalf(halves);
+      F m = d;
+      if constexpr (kFormat.min != Factor::kNone) m = Vec::LoadHalf(halves + 2 * kPanelColumns);
+      for (int block = 0; block < kInside; ++block) {
+        if constexpr (kBits == 6) {
+          Codes6<Block, R>(at, d, x, acc);
+        } else {
+          Codes4<Block, R>(at, d, m, x, acc);
+        }
         x += kRecord;
         at.codes += CodeBytes(kFormat);
-        at.ahead += CodeBytes(kFormat) + ScaleBytes(kFormat, 1);
-        at.scales += 32;
+        at.ahead += kAhead;
+        at.scales += IntegerBytes(kFormat);
       }
-      at.scales += 32;
+      at.scales += HalfBytes(kFormat);
     }
   } else {
     for (int block = 0; block < args.blocks; ++block) {
-      if constexpr (kFormat == Format::kQ8_0) {
-        BlockQ8<R>(at, x, acc);
+      if constexpr (kBits == 8) {
+        Codes8<Block, R>(at, x, acc);
       } else {
-        BlockQ4<kFormat, R>(at, x, acc);
+        Codes4<Block, R>(at, Vec::ZeroF(), Vec::ZeroF(), x, acc);
       }
       x += kRecord;
       at.codes += CodeBytes(kFormat);
-      at.ahead += CodeBytes(kFormat) + ScaleBytes(kFormat, 1);
-      at.scales += ScaleBytes(kFormat, 1);
+      at.ahead += kAhead;
+      at.scales += HalfBytes(kFormat);
     }
   }
 }
@@ -238,7 +254,7 @@ inline void Store(const TileArgs& args, int row, int column, F value) {
   Vec::StorePart(args.d + row * args.ldd + column, value, count);
 }
 
-template <Format kFormat, int R>
+template <class Block, int R>
 __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   const F alpha = Vec::Set(args.alpha);
   const int step = args.gated ? 2 : 1;
@@ -247,11 +263,11 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
     const int column = panel / step * kPanelColumns;
     for (int lane = 0; lane < kPanelColumns / Vec::kColumns; ++lane) {
       F acc[R];
-      RunPanel<kFormat, R>(args, b, lane, acc);
+      RunPanel<Block, R>(args, b, lane, acc);
       F gate[R];
       if (args.gated) {
         for (int r = 0; r < R; ++r) gate[r] = acc[r];
-        RunPanel<kFormat, R>(args, b + args.panel_bytes, lane, acc);
+        RunPanel<Block, R>(args, b + args.panel_bytes, lane, acc);
         for (int r = 0; r < R; ++r)
           acc[r] = Vec::Mul(Silu(Vec::Mul(gate[r], alpha)), Vec::Mul(acc[r], alpha));
       } else {
@@ -263,17 +279,17 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   }
 }
 
-/// Two sums of 16 k live at once for q6_k, so its full tiles are lower: with 12 rows they spill, a
-/// third slower.
-template <Format kFormat>
-constexpr int kTileRows = kFormat == Format::kQ6_K&& Vec::kRows > 8 ? 8 : Vec::kRows;
+/// Two sums of 16 k live at once for codes of 6 bits, so their full tiles are lower: with 12 rows
+/// they spill, a third slower.
+template <class Block>
+constexpr int kTileRows = PanelCodeBits(Block::kFormat) == 6 && Vec::kRows > 8 ? 8 : Vec::kRows;
 
-template <Format kFormat>
+template <class Block>
 void Compute(const TileArgs& args) {
   static_assert(Vec::kRows <= kMaxTileRows);
-#define TILEWRIGHT_ROWS(R)                                                       \
-  case R:                                                                        \
-    if constexpr (R <= kTileRows<kFormat>) return ComputeRows<kFormat, R>(args); \
+#define TILEWRIGHT_ROWS(R)                                                   \
+  case R:                                                                    \
+    if constexpr (R <= kTileRows<Block>) return ComputeRows<Block, R>(args); \
     break;
   switch (args.rows) {
     TILEWRIGHT_ROWS(1)
@@ -316,27 +332,26 @@ struct Quantised4 {
 };
 
 /// Writes what belongs to row r of one record beside its codes.
-template <Format kFormat>
+template <class Block>
 inline void PutRecord(const Quantised4& from, int index, int rows, int r, std::uint8_t* x) {
+  constexpr BlockFormat kFormat = Block::kFormat;
   auto* d = reinterpret_cast<float*>(x + 32 * rows);
   auto* correction = reinterpret_cast<std::int32_t*>(d + rows);
   const std::int32_t low = from.low[index], high = from.high[index];
   d[r] = from.d[index];
-  if constexpr (kFormat == Format::kQ4_0) {
-    correction[r] = -8 * (low + high);
-  } else if constexpr (kFormat == Format::kQ8_0) {
-    correction[r] = -128 * (low + high);
-  } else if constexpr (kFormat == Format::kQ4_1) {
+  if constexpr (kFormat.sub_block < kBlock) {
+    correction[r] = -kFormat.zero * low;
+    correction[rows + r] = -kFormat.zero * high;
+  } else if constexpr (kFormat.min != Factor::kNone) {
     reinterpret_cast<float*>(correction)[r] = d[r] * static_cast<float>(low + high);
   } else {
-    correction[r] = -32 * low;
-    correction[rows + r] = -32 * high;
+    correction[r] = -kFormat.zero * (low + high);
   }
 }
 
-template <Format kFormat, class V = Vec>  // a parameter, so that `if constexpr` discards
+template <class Block, class V = Vec>  // a parameter, so that `if constexpr` discards
 void Quantise(const float* a, std::int64_t lda, int rows, int blocks, std::uint8_t* tile) {
-  const int record = rows * RecordBytes(kFormat);
+  const int record = rows * RecordBytes(Block::kFormat);
   for (int r = 0; r < rows; ++r) {
     const float* source = a + r * lda;
     std::uint8_t* x = tile;
@@ -345,26 +360,34 @@ void Quantise(const float* a, std::int64_t lda, int rows, int blocks, std::uint8
     if constexpr (V::kFourBlocks) {
       for (; block + 4 <= blocks; block += 4, source += 4 * kBlock) {
         V::FourBlocks(source, x + 32 * r, record, result.d, result.low, result.high);
-        for (int i = 0; i < 4; ++i, x += record) PutRecord<kFormat>(result, i, rows, r, x);
+        for (int i = 0; i < 4; ++i, x += record) PutRecord<Block>(result, i, rows, r, x);
       }
     }
     for (; block < blocks; ++block, source += kBlock, x += record) {
       float inverse;
       BlockScale(Vec::Magnitude(source), result.d[0], inverse);
       Vec::Round(source, inverse, x + 32 * r, result.low[0], result.high[0]);
-      PutRecord<kFormat>(result, 0, rows, r, x);
+      PutRecord<Block>(result, 0, rows, r, x);
     }
   }
 }
 
-constexpr IsaOps kOps = {
-    {kTileRows<Format::kQ4_0>, kTileRows<Format::kQ4_1>, kTileRows<Format::kQ8_0>,
-     kTileRows<Format::kQ6_K>},
-    {Quantise<Format::kQ4_0>, Quantise<Format::kQ4_1>, Quantise<Format::kQ8_0>,
-     Quantise<Format::kQ6_K>},
-    {Compute<Format::kQ4_0>, Compute<Format::kQ4_1>, Compute<Format::kQ8_0>,
-     Compute<Format::kQ6_K>},
-};
+template <class Block>
+constexpr void PutOps(IsaOps& ops) {
+  if constexpr (HasInt8(Block::kFormat)) {
+    constexpr int kIndex = IndexOf(Block::kFormat);
+    ops.tile_rows[kIndex] = kTileRows<Block>;
+    ops.quantise[kIndex] = &Quantise<Block>;
+    ops.compute[kIndex] = &Compute<Block>;
+  }
+}
+template <class... Blocks>
+constexpr IsaOps MakeOps(BlockList<Blocks...>) {
+  IsaOps ops = {};
+  (PutOps<Blocks>(ops), ...);
+  return ops;
+}
+constexpr IsaOps kOps = MakeOps(AllBlocks{});
 
 }  // namespace
 }  // namespace tilewright::gemm_int8

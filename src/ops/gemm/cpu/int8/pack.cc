@@ -2,115 +2,101 @@
 
 #include <cstring>
 
-#include "core/block_format.h"
+#include "core/formats/formats.h"
 
 namespace tilewright::gemm_int8 {
 namespace {
 
-/// Byte of value (column, k) in a block whose quads lie one to a line.
-constexpr std::size_t ByteOf(int column, int k) {
-  return static_cast<std::size_t>(64 * (k / 4) + 4 * column + k % 4);
+/// Four codes of consecutive k, the lowest in the lowest byte.
+std::uint32_t Quad(const std::uint8_t* codes, int quad) {
+  std::uint32_t value;
+  std::memcpy(&value, codes + 4 * quad, sizeof value);
+  return value;
+}
+void PutQuad(std::uint8_t* line, int column, std::uint32_t value) {
+  std::memcpy(line + 4 * column, &value, sizeof value);
 }
 
-struct Panel {
-  std::uint8_t* codes;
-  std::uint8_t* scales;
-};
-
-void PutHalf(std::uint8_t* scales, int column, std::uint16_t value) {
-  std::memcpy(scales + 2 * column, &value, 2);
+/// The 32 codes of one column of a block.
+template <int kBits>
+void PackCodes(const std::uint8_t* codes, int column, std::uint8_t* out) {
+  if constexpr (kBits == 8) {
+    for (int line = 0; line < 8; ++line) PutQuad(out + 64 * line, column, Quad(codes, line));
+    return;
+  }
+  const auto low = [codes](int quad) { return Quad(codes, quad) & 0x0f0f0f0fu; };
+  for (int line = 0; line < 4; ++line)
+    PutQuad(out + 64 * line, column, low(line) | low(line + 4) << 4);
+  if constexpr (kBits == 6) {
+    const auto top = [codes](int quad) { return Quad(codes, quad) >> 4 & 0x03030303u; };
+    for (int line = 0; line < 2; ++line) {
+      PutQuad(
+          out + 256 + 64 * line, column,
+          top(2 * line) | top(2 * line + 1) << 2 | top(2 * line + 4) << 4 | top(2 * line + 5) << 6);
+    }
+  }
 }
 
-/// File byte j holds k = j and k = j + 16, just as line j / 4 holds quad j / 4 and quad j / 4 + 4.
+/// One column of the panel at `out`: `blocks` blocks of 32 k of the file's `row`.
 template <class Block>
-void PackQ4(const std::uint8_t* row, int column, int blocks, const Panel& panel) {
-  constexpr Format kFormat = sizeof(Block) == sizeof(BlockQ4_1) ? Format::kQ4_1 : Format::kQ4_0;
-  for (int b = 0; b < blocks; ++b) {
+void PackColumn(const std::uint8_t* row, int column, int blocks, std::uint8_t* out) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr int kInside = kFormat.elements / kBlock;
+  std::uint8_t* codes = out;
+  std::uint8_t* factors =
+      out + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(blocks);
+  const auto put_integers = [&](const std::int16_t* integers) {
+    for (int s = 0; s < kBlock / kFormat.sub_block; ++s, factors += kPanelColumns)
+      factors[column] = static_cast<std::uint8_t>(integers[s]);
+  };
+  const auto put_half = [&](std::uint16_t half) {
+    std::memcpy(factors + 2 * column, &half, sizeof half);
+    factors += 2 * kPanelColumns;
+  };
+  for (int done = 0; done < blocks; done += kInside, row += sizeof(Block)) {
     Block block;
-    std::memcpy(&block, row + static_cast<std::size_t>(b) * sizeof block, sizeof block);
-    std::uint8_t* codes = panel.codes + static_cast<std::size_t>(b) * CodeBytes(kFormat);
-    for (int j = 0; j < 16; ++j) codes[ByteOf(column, j)] = block.qs[j];
-    std::uint8_t* scales = panel.scales + static_cast<std::size_t>(b) * ScaleBytes(kFormat, 1);
-    PutHalf(scales, column, block.d);
-    if constexpr (kFormat == Format::kQ4_1) PutHalf(scales + 32, column, block.m);
+    std::memcpy(&block, row, sizeof block);
+    UnpackedBlock unpacked;
+    Unpack(block, unpacked);
+    for (int b = 0; b < kInside; ++b, codes += CodeBytes(kFormat)) {
+      PackCodes<PanelCodeBits(kFormat)>(unpacked.codes + kBlock * b, column, codes);
+      const int s = b * kBlock / kFormat.sub_block;
+      if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(unpacked.scales + s);
+      if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(unpacked.mins + s);
+    }
+    put_half(unpacked.scale);
+    if constexpr (kFormat.min != Factor::kNone) put_half(unpacked.min);
   }
 }
 
-void PackQ8(const std::uint8_t* row, int column, int blocks, const Panel& panel) {
-  for (int b = 0; b < blocks; ++b) {
-    BlockQ8_0 block;
-    std::memcpy(&block, row + static_cast<std::size_t>(b) * sizeof block, sizeof block);
-    std::uint8_t* codes = panel.codes + static_cast<std::size_t>(b) * CodeBytes(Format::kQ8_0);
-    for (int j = 0; j < 32; ++j) {
-      codes[ByteOf(column, j)] = static_cast<std::uint8_t>(block.qs[j] + 128);
-    }
-    PutHalf(panel.scales + static_cast<std::size_t>(b) * ScaleBytes(Format::kQ8_0, 1), column,
-            block.d);
-  }
-}
+using PackFunction = void (*)(const std::uint8_t* row, int column, int blocks, std::uint8_t* out);
 
-void PackQ6(const std::uint8_t* row, int column, int blocks, const Panel& panel) {
-  for (int super = 0; super < blocks / 8; ++super) {
-    BlockQ6_K block;
-    std::memcpy(&block, row + static_cast<std::size_t>(super) * sizeof block, sizeof block);
-    std::uint8_t* scales =
-        panel.scales + static_cast<std::size_t>(super) * ScaleBytes(Format::kQ6_K, 8);
-    for (int b = 0; b < 8; ++b) {
-      std::uint8_t* codes =
-          panel.codes + static_cast<std::size_t>(8 * super + b) * CodeBytes(Format::kQ6_K);
-      const int half = b / 4, s = b % 4;
-      for (int l = 0; l < 32; ++l) {
-        const int low = block.ql[64 * half + 32 * (s & 1) + l] >> (s < 2 ? 0 : 4) & 0x0f;
-        const int high = block.qh[32 * half + l] >> (2 * s) & 3;
-        const int quad = l / 4;
-        const int line = quad % 4;
-        std::uint8_t& low_byte = codes[ByteOf(column, l % 16)];
-        low_byte = static_cast<std::uint8_t>(low_byte | low << (quad < 4 ? 0 : 4));
-        // Quad `line` (+ 4) lies in line line / 2 of the high bits, in field line % 2 (+ 2).
-        std::uint8_t& high_byte = codes[256 + 64 * (line / 2) + 4 * column + l % 4];
-        high_byte =
-            static_cast<std::uint8_t>(high_byte | high << (2 * (line % 2) + (quad < 4 ? 0 : 4)));
-      }
-      for (int i = 0; i < 2; ++i) {
-        scales[32 * b + 16 * i + column] = static_cast<std::uint8_t>(block.scales[2 * b + i]);
-      }
-    }
-    PutHalf(scales + 256, column, block.d);
-  }
+PackFunction PackFunctionOf(DataType type) {
+  PackFunction function = nullptr;
+  WithBlock(AllBlocks{}, type, [&function]<class Block>() {
+    if constexpr (HasInt8(Block::kFormat)) function = &PackColumn<Block>;
+  });
+  return function;
 }
 
 }  // namespace
 
-void PackPanels(Format format, const void* plain, std::int64_t n, std::int64_t k,
+void PackPanels(const BlockFormat& format, const void* plain, std::int64_t n, std::int64_t k,
                 std::size_t row_bytes, void* packed, Stream stream) {
   const int blocks = static_cast<int>(k / kBlock);
   const std::size_t panel_bytes = PanelBytes(format, blocks);
   const auto panels = static_cast<int>((n + kPanelColumns - 1) / kPanelColumns);
+  const PackFunction pack = PackFunctionOf(format.type);
   stream.exec().Run(panels, [&](int index, int) {
     auto* start =
         static_cast<std::uint8_t*>(packed) + static_cast<std::size_t>(index) * panel_bytes;
     std::memset(start, 0, panel_bytes);
-    const Panel panel{start, start + static_cast<std::size_t>(CodeBytes(format)) *
-                                         static_cast<std::size_t>(blocks)};
     for (int column = 0; column < kPanelColumns; ++column) {
       const std::int64_t row_index = static_cast<std::int64_t>(index) * kPanelColumns + column;
       if (row_index >= n) break;
       const auto* row =
           static_cast<const std::uint8_t*>(plain) + static_cast<std::size_t>(row_index) * row_bytes;
-      switch (format) {
-        case Format::kQ4_0:
-          PackQ4<BlockQ4_0>(row, column, blocks, panel);
-          break;
-        case Format::kQ4_1:
-          PackQ4<BlockQ4_1>(row, column, blocks, panel);
-          break;
-        case Format::kQ8_0:
-          PackQ8(row, column, blocks, panel);
-          break;
-        case Format::kQ6_K:
-          PackQ6(row, column, blocks, panel);
-          break;
-      }
+      pack(row, column, blocks, start);
     }
   });
 }

@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "core/block_format.h"
+#include "core/formats/random_blocks.h"
 #include "core/random.h"
 #include "device/cuda/kernels/numeric.cuh"
 #include "ops/gemm/cuda/gemv/gemv_codes.cuh"
-#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "ops/gemm/cuda/gemv/segment.h"
 
 namespace tilewright {
 namespace {
@@ -46,27 +47,20 @@ void CollectValues(const typename F::Row& row, int t, std::vector<Value>& values
   if constexpr (kI + 1 < 4) CollectValues<F, kI + 1>(row, t, values);
 }
 
-/// Random blocks with finite scales at every place within 16 bytes that `alignment` allows. Codes
-/// are exact, so that a value is off by the roundings of its scale and offset only.
-template <tw::Type kType>
-void ExpectValuesOfTheFormat(DataType type, std::vector<int> scale_offsets, int alignment) {
-  using F = tw::Codes<kType>;
-  ASSERT_EQ(GetTypeInfo(type).block_bytes, F::kBytes);
-  ASSERT_EQ(GetTypeInfo(type).block_elements, F::kBlock);
+/// Random blocks at every place within 16 bytes that their alignment allows. Codes are exact, so
+/// that a value is off by the roundings of its scale and offset only.
+template <class Block>
+void ExpectValuesOfTheFormat() {
+  constexpr DataType type = Block::kFormat.type;
+  using F = tw::Codes<static_cast<tw::Type>(type)>;
+  constexpr int alignment = tw::GemvRowAlignment(F::kBytes);
   constexpr int kBlocks = tw::kGemvSpan / F::kBlock;
   Random random(static_cast<std::uint64_t>(type));
   alignas(16) unsigned char memory[kBlocks * F::kBytes + 32] = {};
   for (int trial = 0; trial < 400; ++trial) {
     const int skip = trial * alignment % 16;
     unsigned char* span = memory + skip;
-    for (int i = 0; i < kBlocks * F::kBytes; ++i)
-      span[i] = static_cast<unsigned char>(random.Next());
-    for (int block = 0; block < kBlocks; ++block) {
-      for (const int offset : scale_offsets) {
-        const auto scale = static_cast<std::uint16_t>(random.Next() & 0xbbff);  // finite
-        std::memcpy(span + block * F::kBytes + offset, &scale, sizeof scale);
-      }
-    }
+    RandomBlocks(type, kBlocks, random, span);
     std::vector<Value> got(tw::kGemvSpan);
     const auto row = F::Row::At(memory, skip);
     for (int t = 0; t < 4; ++t) CollectValues<F>(row, t, got);
@@ -80,21 +74,21 @@ void ExpectValuesOfTheFormat(DataType type, std::vector<int> scale_offsets, int 
   }
 }
 
-TEST(GemvCodesTest, Q4KSpansHaveTheValuesOfTheFormat) {
-  ExpectValuesOfTheFormat<tw::Type::kQ4_K>(DataType::kQ4_K, {0, 2}, 16);
+template <class... Blocks>
+int ExpectAllFormats(BlockList<Blocks...>) {
+  int tested = 0;
+  const auto expect = [&tested]<class Block>(const Block*) {
+    if constexpr (requires { tw::Codes<static_cast<tw::Type>(Block::kFormat.type)>::kBytes; }) {
+      SCOPED_TRACE(Block::kFormat.name);
+      ExpectValuesOfTheFormat<Block>();
+      ++tested;
+    }
+  };
+  (expect(static_cast<const Blocks*>(nullptr)), ...);
+  return tested;
 }
-TEST(GemvCodesTest, Q40SpansHaveTheValuesOfTheFormat) {
-  ExpectValuesOfTheFormat<tw::Type::kQ4_0>(DataType::kQ4_0, {0}, 2);
-}
-TEST(GemvCodesTest, Q41SpansHaveTheValuesOfTheFormat) {
-  ExpectValuesOfTheFormat<tw::Type::kQ4_1>(DataType::kQ4_1, {0, 2}, 4);
-}
-TEST(GemvCodesTest, Q80SpansHaveTheValuesOfTheFormat) {
-  ExpectValuesOfTheFormat<tw::Type::kQ8_0>(DataType::kQ8_0, {0}, 2);
-}
-TEST(GemvCodesTest, Q6KSpansHaveTheValuesOfTheFormat) {
-  ExpectValuesOfTheFormat<tw::Type::kQ6_K>(DataType::kQ6_K, {208}, 2);
-}
+
+TEST(GemvCodesTest, SpansHaveTheValuesOfTheFormat) { EXPECT_GE(ExpectAllFormats(AllBlocks{}), 5); }
 
 TEST(GemvCodesTest, EveryNibbleAndSignedByteIsExact) {
   for (tw::u32 code = 0; code < 16; ++code) {

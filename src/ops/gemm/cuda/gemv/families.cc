@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "core/text.h"
 #include "artifact/spec_checks.h"
+#include "core/formats/formats.h"
+#include "core/text.h"
+#include "ops/gemm/cuda/gemv/gemv_codes.cuh"
+#include "ops/gemm/cuda/gemv/segment.h"
 
 namespace tilewright {
 namespace {
@@ -16,18 +19,38 @@ constexpr int kRegistersOfSm = 65536;
 
 bool IsActivation(DataType type) { return type == DataType::kF32 || type == DataType::kBF16; }
 bool IsPlain(DataType type) { return type == DataType::kBF16 || type == DataType::kF16; }
-bool IsBlock(DataType type) {
-  switch (type) {
-    case DataType::kQ4_0:
-    case DataType::kQ4_1:
-    case DataType::kQ8_0:
-    case DataType::kQ6_K:
-    case DataType::kQ4_K:
-      return true;
-    default:
-      return false;
+
+/// What gemv_codes.cuh makes of a format.
+struct BlockWeight {
+  DataType type = DataType::kNone;
+  bool served = false;  ///< there is a Codes<type>
+  int scales = 0;       ///< of a sub-block of 32 values
+};
+template <class Block>
+constexpr BlockWeight WeightOf() {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr auto kType = static_cast<tw::Type>(kFormat.type);
+  if constexpr (requires { tw::Codes<kType>::kBytes; }) {
+    using Codes = tw::Codes<kType>;
+    static_assert(Codes::kBlock == kFormat.elements && Codes::kBytes == kFormat.bytes);
+    static_assert(Codes::kScales == (kFormat.sub_block < 32 ? 32 / kFormat.sub_block : 1));
+    static_assert(Codes::kHasOffset || kFormat.min == Factor::kNone);
+    return {kFormat.type, true, Codes::kScales};
+  } else {
+    return {kFormat.type};
   }
 }
+template <class... Blocks>
+constexpr std::array<BlockWeight, sizeof...(Blocks)> WeightsOf(BlockList<Blocks...>) {
+  return {WeightOf<Blocks>()...};
+}
+constexpr auto kBlockWeights = WeightsOf(AllBlocks{});
+
+const BlockWeight* FindBlock(DataType type) {
+  const auto* weight = std::ranges::find(kBlockWeights, type, &BlockWeight::type);
+  return weight != kBlockWeights.end() && weight->served ? weight : nullptr;
+}
+bool IsBlock(DataType type) { return FindBlock(type) != nullptr; }
 
 int SplitOf(const KernelSpec& spec) { return spec.params[0]; }
 int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
@@ -102,7 +125,7 @@ std::uint32_t RingBytes(const KernelSpec& s) {
 }
 
 std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
-  if (auto no = CheckTypes(s, &IsBlock, "q4_0, q4_1, q8_0, q6_k or q4_k")) return no;
+  if (auto no = CheckTypes(s, &IsBlock, "a block format with Codes in gemv_codes.cuh")) return no;
   if (auto no = CheckTile(s)) return no;
   if (auto no = CheckRange("stages", s.stages, 2, 8)) return no;
   const int groups = s.warps / SplitOf(s);
@@ -163,9 +186,10 @@ constexpr std::array kBlockShapes = {
 constexpr Shape kPlainAdd = {1, 4, 4, 4, 4, 5};
 constexpr Shape kBlockAdd = {1, 16, 8, 8, 2, 3};
 
-/// Blocks whose kernels hold more: three parts of an x in f32, two scales of a sub-block of q6_k.
+/// Blocks whose kernels hold more: three parts of an x in f32, two scales of 32 values.
 bool IsWide(DataType x, DataType weight) {
-  return IsBlock(weight) && (x == DataType::kF32 || weight == DataType::kQ6_K);
+  const BlockWeight* block = FindBlock(weight);
+  return block != nullptr && (x == DataType::kF32 || block->scales > 1);
 }
 
 KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& shape) {
@@ -187,7 +211,7 @@ KernelSpec MakeSpec(DataType x, DataType weight, CudaArch arch, const Shape& sha
   return spec;
 }
 
-std::vector<KernelSpec> Catalog(CudaArch arch, std::initializer_list<DataType> weights) {
+std::vector<KernelSpec> Catalog(CudaArch arch, const std::vector<DataType>& weights) {
   std::vector<KernelSpec> specs;
   for (const DataType weight : weights) {
     const std::vector<KernelSpec> own = GemvSpecsForWeight(weight, arch);
@@ -199,29 +223,42 @@ std::vector<KernelSpec> PlainCatalog(CudaArch arch) {
   return Catalog(arch, {DataType::kBF16, DataType::kF16});
 }
 std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
-  return Catalog(
-      arch, {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K});
+  std::vector<DataType> weights;
+  for (const BlockWeight& weight : kBlockWeights) {
+    if (weight.served) weights.push_back(weight.type);
+  }
+  return Catalog(arch, weights);
 }
 
 }  // namespace
 
+KernelFamily GemvBf16Family() {
+  return {.name = "gemv_bf16",
+          .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
+          .files = {},
+          .options = {},
+          .check = &CheckPlain,
+          .launch = &LaunchPlain,
+          .limits = &Limits,
+          .catalog = &PlainCatalog};
+}
+
+KernelFamily GemvQuantisedFamily() {
+  return {.name = "gemv_q",
+          .source = "ops/gemm/cuda/gemv/gemv_q.cu",
+          .files = {},
+          .options = {},
+          .check = &CheckBlocks,
+          .launch = &LaunchBlocks,
+          .limits = &Limits,
+          .catalog = &BlockCatalog};
+}
+
 Status AddGemvFamilies(KernelFamilies& families) {
-  KernelFamily plain{.name = "gemv_bf16",
-                     .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
-                     .files = {},
-                     .options = {},
-                     .check = &CheckPlain,
-                     .launch = &LaunchPlain,
-                     .limits = &Limits,
-                     .catalog = &PlainCatalog};
-  if (Status status = families.Add(plain); !status) return status;
-  KernelFamily blocks = plain;
-  blocks.name = "gemv_q";
-  blocks.source = "ops/gemm/cuda/gemv/gemv_q.cu";
-  blocks.check = &CheckBlocks;
-  blocks.launch = &LaunchBlocks;
-  blocks.catalog = &BlockCatalog;
-  return families.Add(blocks);
+  for (const KernelFamily& family : {GemvBf16Family(), GemvQuantisedFamily()}) {
+    if (Status added = families.Add(family); !added) return added;
+  }
+  return {};
 }
 
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
@@ -244,42 +281,6 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   // Rings that an architecture has no room for.
   if (!plain) std::erase_if(specs, [](const KernelSpec& s) { return CheckBlocks(s).has_value(); });
   return specs;
-}
-
-std::optional<Rejection> CheckGemvParams(const KernelSpec& spec, const tw::GemvParams& params) {
-  if (params.m < 1 || params.n < 1 || params.k < 1) {
-    return Reject(Reason::kShape, Format("{} x {} x {}", params.m, params.n, params.k),
-                  "m, n, k of 1 or more");
-  }
-  if (params.ldx < params.k || params.ldx > tw::kGemvMaxLdx) {
-    return Reject(Reason::kShape, Format("ldx = {}, k = {}", params.ldx, params.k),
-                  Format("k to {}", tw::kGemvMaxLdx));
-  }
-  const TypeInfo& weight = GetTypeInfo(spec.type_b);
-  if (params.k % weight.block_elements != 0) {
-    return Reject(Reason::kShape, Format("k = {}", params.k),
-                  Format("a multiple of {} for {}", weight.block_elements, weight.name));
-  }
-  if (spec.epilogue == SpecEpilogue::kAdd && params.c == nullptr && params.beta != 0)
-    return Reject(Reason::kEpilogue, "no addend", "c, or beta = 0");
-  const auto misaligned = [](const void* base, long long stride, std::uint64_t alignment) {
-    return (reinterpret_cast<std::uintptr_t>(base) | static_cast<std::uint64_t>(stride)) %
-               alignment !=
-           0;
-  };
-  if (!weight.block_quantised) return std::nullopt;
-  const int align_w = tw::GemvRowAlignment(weight.block_bytes);
-  if (misaligned(params.w, params.w_row_bytes, static_cast<std::uint64_t>(align_w))) {
-    return Reject(Reason::kAlignment,
-                  Format("W at {}, rows of {} bytes", params.w, params.w_row_bytes),
-                  Format("multiples of {}", align_w));
-  }
-  const int bytes_x = GetTypeInfo(spec.type_a).block_bytes;
-  if (misaligned(params.x, params.ldx * bytes_x, static_cast<std::uint64_t>(4 * bytes_x))) {
-    return Reject(Reason::kAlignment, Format("x at {}, ldx = {}", params.x, params.ldx),
-                  "rows aligned to four elements");
-  }
-  return std::nullopt;
 }
 
 }  // namespace tilewright

@@ -2,16 +2,18 @@
 
 #include <vector>
 
-#include "ops/gemm/cuda/gemv/gemv_params.h"
 #include "tilewright/kernel_family.h"
 
-/// Families `gemv_bf16` (weights of bf16 and f16) and `gemv_q` (q4_0, q4_1, q8_0, q6_k, q4_k in
-/// blocks as GGUF has them): few rows of activations times a matrix. README.md names the fields of
-/// their specs.
+/// Families `gemv_bf16` (weights of bf16 and f16) and `gemv_q` (block
+/// formats that gemv_codes.cuh has Codes for, as GGUF has them): few rows of activations times a
+/// matrix. README.md names the fields of their specs.
 
 namespace tilewright {
 
-/// kInvalidArgument if a name is taken.
+KernelFamily GemvBf16Family();
+KernelFamily GemvQuantisedFamily();
+
+/// Adds both. kInvalidArgument if a name is taken.
 Status AddGemvFamilies(KernelFamilies& families);
 
 /// The kernels for weights of one type on one architecture, for activations of f32 and bf16 and 1,
@@ -20,9 +22,5 @@ Status AddGemvFamilies(KernelFamilies& families);
 /// and, for one row, of 16, with deeper rings and with more rows of W. Empty for other types.
 /// Deterministic order, each once.
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch);
-
-/// nullopt when `params` may be launched with the kernel of `spec`: sizes positive, k whole blocks,
-/// rows aligned as gemv_params.h says, the addend there. Looks at addresses, not behind them.
-std::optional<Rejection> CheckGemvParams(const KernelSpec& spec, const tw::GemvParams& params);
 
 }  // namespace tilewright

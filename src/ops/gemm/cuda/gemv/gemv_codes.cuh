@@ -3,7 +3,7 @@
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 
-// Weights in GGUF blocks (core/block_format.h) as operands of mma.sync: the integer codes become
+// Weights in GGUF blocks (core/formats/) as operands of mma.sync: the integer codes become
 // pairs of bf16, exactly; what scales them is applied to sums of 32 (or 16) products. Codes<type>
 // describes one row of a span of kGemvSpan values, sub-blocks of 32, that lies in shared memory
 //   kBlock, kBytes        values and bytes of a block

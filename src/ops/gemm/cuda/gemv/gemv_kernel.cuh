@@ -5,7 +5,6 @@
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/gemm/cuda/gemv/gemv_output.cuh"
-#include "ops/gemm/cuda/gemv/gemv_params.h"
 
 // Few rows of x times a matrix of bf16 or f16 weights: bound by reading the weights once. A warp
 // owns kRows rows of W, or shares them with kSplit - 1 others that take other parts of k; its lanes

@@ -3,11 +3,13 @@
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
-#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "tilewright/cuda/gemv_params.h"
 
 // What the kernels of this room have in common: the sums of warps that share rows of W become y.
 
 namespace tw {
+
+using tilewright::cuda::GemvParams;
 
 /// Adds the parts of k of every row of the CTA, in the order of its warps, and stores. `partial`:
 /// shared, [kWarps][kTileM][rows of a group]; all threads call it, behind a barrier.

@@ -8,7 +8,7 @@
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/gemm/cuda/gemv/gemv_codes.cuh"
 #include "ops/gemm/cuda/gemv/gemv_output.cuh"
-#include "ops/gemm/cuda/gemv/gemv_params.h"
+#include "ops/gemm/cuda/gemv/segment.h"
 
 // Few rows of x times a matrix of weights in blocks, bound by reading the weights once. The tensor
 // cores multiply: codes of 16 rows of W are the A of mma.sync, exact in bf16, x is B, the sums are

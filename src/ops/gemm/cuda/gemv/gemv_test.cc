@@ -1,22 +1,26 @@
+#include "device/cuda/kernels/launch_emulation.h"
 #include "device/cuda/kernels/mma_emulation.h"
 // After it: the kernels use its built-ins.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <vector>
 
 #include "core/block_format.h"
 #include "core/test_util.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
+#include "ops/gemm/cuda/gemv/gemv_launch.h"
 #include "ops/gemm/cuda/gemv/gemv_q_kernel.cuh"
 
-// The source of the kernels, run on the CPU against float64.
+// The source of the kernels, run on the CPU as GemvLaunch launches them, against float64.
 
 namespace tilewright {
 namespace {
+
+constexpr CudaArch kHopper{90, 'a'};
 
 constexpr DataType DataTypeOf(tw::Type type) { return static_cast<DataType>(type); }
 static_assert(DataTypeOf(tw::Type::kF32) == DataType::kF32 &&
@@ -32,10 +36,10 @@ std::vector<float> Decoded(DataType type, const void* data, std::size_t count) {
 
 struct Problem {
   int m, n, k;
-  int pad_x = 0;        ///< elements between rows of x
-  int pad_w_bytes = 0;  ///< bytes between rows of W
-  int shift = 0;        ///< elements that x and plain W start off their alignment
-  int shift_w = 0;      ///< bytes that W in blocks starts behind a multiple of 16
+  int pad_x = 0;    ///< elements between rows of x
+  int pad_w = 0;    ///< values between rows of W; blocks: whole ones
+  int shift = 0;    ///< elements that x and plain W start off their alignment
+  int shift_w = 0;  ///< bytes that W in blocks starts behind a multiple of 16
   float alpha = 1, beta = 0;
 };
 
@@ -50,7 +54,7 @@ void ExpectProduct(const Problem& q) {
   const std::size_t m = static_cast<std::size_t>(q.m), n = static_cast<std::size_t>(q.n),
                     k = static_cast<std::size_t>(q.k);
   const std::size_t ldx = k + static_cast<std::size_t>(q.pad_x);
-  const std::size_t row_bytes = BytesOf(type_w, q.k) + static_cast<std::size_t>(q.pad_w_bytes);
+  const std::size_t row_bytes = BytesOf(type_w, q.k + q.pad_w);
   const bool blocks = GetTypeInfo(type_w).block_quantised;
   const auto shift_w = static_cast<std::size_t>(blocks ? q.shift_w : q.shift * 2);
 
@@ -76,26 +80,41 @@ void ExpectProduct(const Problem& q) {
   test::Guarded<float> y(m * ldy);
   test::Guarded<float> c(test::RandomFloats(m * n, 9));
 
-  tw::GemvParams p{};
-  p.x = x.data();
-  p.w = w.data();
-  p.c = c.data();
-  p.y = y.data();
-  p.ldx = static_cast<long long>(ldx);
-  p.ldc = q.n;
-  p.ldy = static_cast<long long>(ldy);
-  p.w_row_bytes = static_cast<long long>(row_bytes);
-  p.m = q.m;
-  p.n = q.n;
-  p.k = q.k;
-  p.alpha = q.alpha;
-  p.beta = q.beta;
-  tw::emulation::fault = false;
+  // Some of these have fewer warps than the family ships, which is quicker to emulate.
+  KernelSpec spec;
+  spec.family = blocks ? "gemv_q" : "gemv_bf16";
+  spec.arch = kHopper;
+  spec.type_a = type_x;
+  spec.type_b = type_w;
+  spec.type_c = DataTypeOf(kC);
+  spec.type_d = DataType::kF32;
+  spec.order_a = Order::kRowMajor;
+  spec.order_b = Order::kColMajor;
+  spec.epilogue = kC == tw::Type::kNone ? SpecEpilogue::kNone : SpecEpilogue::kAdd;
+  spec.stages = kStages;
+  spec.tile_m = kTileM;
+  spec.tile_n = kTileN;
+  spec.warps = kWarps;
+  spec.params = {kSplit, 1, 0, 0};
+  GemmArgs args;
+  args.alpha = q.alpha;
+  args.beta = q.beta;
+  args.a = x.data();
+  args.b = w.data();
+  args.c = c.data();
+  args.d = y.data();
+  args.a_layout = {.type = type_x, .rows = q.m, .cols = q.k, .ld = static_cast<std::int64_t>(ldx)};
+  args.b_layout = {
+      .type = type_w, .order = Order::kColMajor, .rows = q.k, .cols = q.n, .ld = q.k + q.pad_w};
+  args.c_layout = {.type = DataType::kF32, .rows = q.m, .cols = q.n, .ld = q.n};
+  args.d_layout = {
+      .type = DataType::kF32, .rows = q.m, .cols = q.n, .ld = static_cast<std::int64_t>(ldy)};
+  const cuda::LaunchResult launch = GemvLaunch(spec, args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
   tw::emulation::readable_begin = static_cast<const unsigned char*>(w.data());
   tw::emulation::readable_end = tw::emulation::readable_begin + w.size();
-  std::fill(std::begin(tw::emulation::smem), std::end(tw::emulation::smem), tw::u8{0xff});
-  const bool converged = tw::emulation::Run(
-      {tw::GemvGridX(q.n, kTileN), tw::GemvGridY(q.m, kTileM)}, kWarps * 32, [&] {
+  const bool ran =
+      tw::emulation::RunLaunch<tw::GemvParams>(*launch, kWarps * 32, [](const tw::GemvParams& p) {
         if constexpr (kW == tw::Type::kBF16 || kW == tw::Type::kF16) {
           tw::Gemv<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(p);
         } else {
@@ -104,7 +123,7 @@ void ExpectProduct(const Problem& q) {
         }
       });
   tw::emulation::readable_begin = nullptr;
-  EXPECT_TRUE(converged);
+  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of W";
   EXPECT_EQ(y.Damage(), "");
   EXPECT_EQ(x.Damage() + w.Damage(), "");
@@ -140,9 +159,9 @@ using tw::Type;
 TEST(GemvTest, PlainWeightsOfEveryLengthOfATailAndAnyNumberOfRows) {
   for (const int k : {1, 7, 8, 9, 255, 256, 257, 1000, 2056}) {
     ExpectProduct<Type::kF32, Type::kBF16, 1, 8, 4, 1, 4>(
-        {.m = 1, .n = 11, .k = k, .pad_x = 8 - k % 8, .pad_w_bytes = 16 - 2 * k % 16});
+        {.m = 1, .n = 11, .k = k, .pad_x = 8 - k % 8, .pad_w = 8 - k % 8});
     ExpectProduct<Type::kBF16, Type::kBF16, 2, 4, 4, 4, 2>(
-        {.m = 3, .n = 5, .k = k, .pad_x = 8 - k % 8, .pad_w_bytes = 16 - 2 * k % 16});
+        {.m = 3, .n = 5, .k = k, .pad_x = 8 - k % 8, .pad_w = 8 - k % 8});
   }
   ExpectProduct<Type::kF32, Type::kF16, 8, 2, 4, 4, 2>({.m = 13, .n = 3, .k = 776});
 }
@@ -188,10 +207,11 @@ TEST(GemvTest, BlocksOf256OfEveryNumberOfBlocks) {
 // Copies are of 16 aligned bytes wherever rows begin, and read nothing outside of the matrix.
 template <Type kType>
 void ExpectShiftedRows(int alignment, int k) {
+  const int block = GetTypeInfo(DataTypeOf(kType)).block_elements;
   for (int shift = 0; shift < 16; shift += alignment) {
-    for (const int pad : {0, alignment, 16}) {
+    for (const int pad : {0, 1, 3}) {  // blocks: rows at other residues of 16 bytes
       ExpectProduct<Type::kBF16, kType, 1, 16, 2, 2, 2>(
-          {.m = 1, .n = 18, .k = k, .pad_w_bytes = pad, .shift_w = shift});
+          {.m = 1, .n = 18, .k = k, .pad_w = pad * block, .shift_w = shift});
     }
   }
 }
@@ -204,8 +224,6 @@ TEST(GemvTest, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ6_K>(2, 768);
   ExpectShiftedRows<Type::kQ4_K>(16, 768);
 }
-
-constexpr CudaArch kHopper{90, 'a'};
 
 TEST(GemvFamiliesTest, EverySpecOfTheCatalogsPassesItsCheckOnce) {
   KernelFamilies families;
@@ -269,26 +287,65 @@ TEST(GemvFamiliesTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.order_b = Order::kRowMajor; }, "order");
 }
 
-TEST(GemvFamiliesTest, ALaunchOfMisalignedBlocksIsRefused) {
-  const KernelSpec spec = GemvSpecsForWeight(DataType::kQ4_K, kHopper).front();
-  alignas(16) unsigned char memory[64];
-  tw::GemvParams p{};
-  p.x = memory;
-  p.w = memory;
-  p.y = memory;
-  p.ldx = p.k = 256;
-  p.w_row_bytes = 144;
-  p.m = p.n = 1;
-  EXPECT_FALSE(CheckGemvParams(spec, p).has_value());
-  tw::GemvParams bad = p;
-  bad.w = memory + 8;
-  EXPECT_EQ(CheckGemvParams(spec, bad)->reason, Reason::kAlignment);
-  bad = p;
-  bad.x = memory + 4;
-  EXPECT_EQ(CheckGemvParams(spec, bad)->reason, Reason::kAlignment);
-  bad = p;
-  bad.k = 255;
-  EXPECT_EQ(CheckGemvParams(spec, bad)->reason, Reason::kShape);
+/// One row and column of the first kernel for q4_K.
+struct Refusals {
+  Refusals() {
+    args.a = args.b = memory;
+    args.d = memory;
+    args.a_layout = {.type = spec.type_a, .rows = 1, .cols = 256, .ld = 256};
+    args.b_layout = {
+        .type = spec.type_b, .order = Order::kColMajor, .rows = 256, .cols = 1, .ld = 256};
+    args.d_layout = {.type = spec.type_d, .rows = 1, .cols = 1, .ld = 1};
+  }
+  /// What is said of the arguments after a change of them.
+  template <class Change>
+  std::string After(Change change) const {
+    Refusals changed = *this;
+    change(changed);
+    const cuda::LaunchResult launch = GemvLaunch(changed.spec, changed.args);
+    return launch ? "" : launch.error().ToString();
+  }
+  alignas(16) static inline unsigned char memory[64];
+  KernelSpec spec = GemvSpecsForWeight(DataType::kQ4_K, kHopper).front();
+  GemmArgs args;
+};
+
+TEST(GemvLaunchTest, RefusesWhatTheKernelCannotRead) {
+  const Refusals good;
+  EXPECT_EQ(good.After([](Refusals&) {}), "");
+  const auto refused = [&](auto change, const char* words) {
+    EXPECT_THAT(good.After(change), testing::HasSubstr(words));
+  };
+  refused([](Refusals& r) { r.args.b = Refusals::memory + 8; }, "multiples of 16");
+  refused([](Refusals& r) { r.args.a = Refusals::memory + 4; }, "rows aligned to four elements");
+  refused([](Refusals& r) { r.args.a_layout.ld = 257; }, "rows aligned to four elements");
+  refused([](Refusals& r) { r.args.a_layout.cols = r.args.b_layout.rows = 255; }, "k = 255");
+  refused([](Refusals& r) { r.args.b_layout.ld = 300; }, "a multiple of 256 for q4_k");
+  refused([](Refusals& r) { r.args.a_layout.ld = std::int64_t{1} << 28; }, "ld of A = 268435456");
+  refused([](Refusals& r) { r.args.b_layout.type = DataType::kQ8_0; }, "B q8_0, needs q4_k");
+  refused([](Refusals& r) { r.args.beta = 1; }, "beta = 1");
+  refused([](Refusals& r) { r.spec.family = "gemv_bf16"; }, "a kernel of gemv_bf16");
+  // 65,536 CTAs along y are one more than there can be.
+  refused([](Refusals& r) { r.args.a_layout.rows = r.args.d_layout.rows = 65536 * r.spec.tile_m; },
+          "65536 CTAs along y");
+}
+
+TEST(GemvLaunchTest, GridAndMemoryAreThoseOfTheSpec) {
+  Refusals r;
+  r.args.a_layout.rows = r.args.d_layout.rows = 3 * r.spec.tile_m + 1;
+  r.args.b_layout.cols = r.args.d_layout.cols = r.args.d_layout.ld = 5 * r.spec.tile_n;
+  const cuda::LaunchResult launch = GemvLaunch(r.spec, r.args);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{5, 4, 1}));
+  EXPECT_EQ(launch->block, (std::array<std::uint32_t, 3>{32u * r.spec.warps, 1, 1}));
+  EXPECT_EQ(launch->dynamic_smem_bytes, GemvQuantisedFamily().launch(r.spec).dynamic_smem_bytes);
+  EXPECT_GT(launch->dynamic_smem_bytes, 0u);
+  EXPECT_EQ(launch->workspace.bytes, 0u);
+  EXPECT_EQ(launch->workspace.zeroing, cuda::Zeroing::kNone);
+  const auto params = launch->params.As<cuda::GemvParams>();
+  ASSERT_TRUE(params);
+  EXPECT_EQ(params->w_row_bytes, 144);
+  EXPECT_EQ(params->ldx, 256);
 }
 
 }  // namespace

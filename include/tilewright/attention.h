@@ -1,0 +1,84 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tilewright/operation.h"
+#include "tilewright/stages.h"
+#include "tilewright/tensor.h"
+#include "tilewright/tensor_op.h"
+
+namespace tilewright::attention {
+
+/// Causal attention of new rows over a KV cache of many sequences. The key of a choice: counts, not
+/// contents.
+struct Desc {
+  DataType type_q = DataType::kF32;   ///< q and out
+  DataType type_kv = DataType::kF32;  ///< caches
+  std::int32_t rows = 1;              ///< of all sequences together
+  std::int32_t sequences = 1;         ///< that the cache has places for
+  std::int32_t context = 1;           ///< positions of a sequence that it has places for
+  std::int32_t page_size = 0;         ///< positions of a page; 0: the cache is contiguous
+  std::int32_t window = 0;            ///< a row sees its last `window` positions; 0: all
+  std::int32_t heads = 1, kv_heads = 1, head_dim = 64;
+  std::int32_t threads = 1;  ///< workers of the executor
+  Guarantee guarantee = Guarantee::kFastest;
+
+  auto operator<=>(const Desc&) const = default;
+};
+template <class D, class F>
+void ForEachField(D& desc, F&& f) {
+  f("rows", desc.rows), f("sequences", desc.sequences), f("context", desc.context);
+  f("page_size", desc.page_size), f("window", desc.window);
+  f("heads", desc.heads), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
+  f("type_q", desc.type_q), f("type_kv", desc.type_kv);
+  f("guarantee", desc.guarantee), f("threads", desc.threads);
+}
+std::string KeyOf(const Desc& desc);
+
+/// q [head_dim, heads, m] with any head and row strides, out [head_dim * heads, m] with any row
+/// stride; positions and slots m int32. Row r reads positions 0 .. positions[r] (the last `window`
+/// of them) of sequence slots[r], whose keys and values are already there, its own included. A row
+/// of padding, with position -1, becomes zeros.
+///
+/// Without `pages`, the caches are [head_dim, kv_heads, context, slots]. With pages, int32 [pages
+/// of a sequence, slots], they are [head_dim, kv_heads, page_size, physical pages], and position p
+/// of slot s lies in row p % page_size of physical page pages[p / page_size, s]; only the pages
+/// that some row reads need an entry. Dimension 0 is adjacent; both caches have the same layout.
+///
+/// A position below -1 or beyond the context, a slot or a physical page out of range is
+/// kInvalidArgument, found before anything is written.
+struct Args {
+  TensorView q, k_cache, v_cache, positions, slots, out;
+  TensorView pages = {};  ///< no data: the caches are contiguous
+  float scale = 1.0f;
+  std::int32_t window = 0;
+};
+
+struct Op;
+using Kernel = OpKernel<Op>;
+using Registry = OpRegistry<Op>;
+
+struct Op {
+  using Desc = attention::Desc;
+  using Args = attention::Args;
+  using KernelType = Kernel;
+  using Spec = BasicLaunchSpec<Kernel>;
+  static constexpr std::string_view kName = "attention";
+
+  static std::span<const NodeRule> NodeRules();
+  static Args ArgsOf(const NodeView& node);
+};
+
+/// The problem of a call; kInvalidArgument, naming the view and the field, if the views do not fit
+/// together.
+Result<Desc> DescOf(const Args& args, const CallTerms& terms);
+
+/// kInvalidArgument names a size below 1, heads that kv_heads does not divide, or a head that is
+/// not whole blocks of the cache's type.
+Result<Checked<Op>> Validate(const Desc& desc);
+
+}  // namespace tilewright::attention

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tilewright/device.h"
+#include "tilewright/kernel_dispatch.h"
+#include "tilewright/kernels.h"
+#include "tilewright/model.h"
+#include "tilewright/prepared_graph.h"
+#include "tilewright/stages.h"
+
+namespace tilewright {
+
+struct DispatchOptions {
+  Precision activations = Precision::kAuto;
+  Guarantee guarantee = Guarantee::kFastest;
+  DispatchPolicy policy = DispatchPolicy::kDefault;
+  FeasibleOptions feasible;
+  TunedKernels tuned;          ///< what was measured. Must outlive the dispatch
+  const Pins* pins = nullptr;  ///< must outlive the dispatch
+  bool strict = false;         ///< a GEMM that neither records nor pins answer is an error
+};
+
+/// A GEMM problem as it was decided.
+struct DecidedGemm {
+  GemmPlan plan;
+  std::string why;
+};
+
+/// Runs graphs on one device with the kernels it is given, each chosen by the stages of
+/// tilewright/stages.h. Also the packer of a model's weights: their layout is chosen with the
+/// kernels that will read it.
+///
+/// The way to run a graph is PrepareGraph (prepared_graph.h), which asks this dispatch to bind
+/// every node once. The named calls of KernelDispatch find or make the plan of their problem first:
+/// they are for engines of one's own and for decorators. One thread at a time; several instances
+/// may share kernels, device and records.
+class DeviceDispatch final : public KernelDispatch, public WeightPacker {
+ public:
+  DeviceDispatch(const Kernels& kernels, Device& device, const DispatchOptions& options);
+  ~DeviceDispatch() override;
+
+  std::string_view name() const override;
+  Device* device() const override;
+  std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override;
+  Status Prepare(const Graph& graph) override;
+  Result<BoundSteps> BindSteps(const Graph& graph) override;
+
+  /// Forgets every decision: problems are decided anew, and graphs prepared before are stale. For
+  /// after tuning.
+  void Forget();
+
+  Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
+                        const TensorView& out, std::int64_t m, std::int64_t n,
+                        std::int64_t k) override;
+  Status DispatchRmsNorm(const TensorNode& node, const TensorView& in, const TensorView& weight,
+                         const TensorView& out, std::int64_t hidden, std::int64_t m,
+                         float epsilon) override;
+  Status DispatchAdd(const TensorNode& node, const TensorView& a, const TensorView& b,
+                     const TensorView& out, std::int64_t n) override;
+  using KernelDispatch::DispatchRope;
+  Status DispatchRope(const TensorNode& node, const TensorView& qk, const TensorView& positions,
+                      const TensorView& factors, const TensorView& out, std::int64_t head_dim,
+                      std::int64_t num_heads) override;
+  Status DispatchAttention(const TensorNode& node, const TensorView& q, const TensorView& k_cache,
+                           const TensorView& v_cache, const TensorView& positions,
+                           const TensorView& slots, const TensorView& out, std::int64_t m,
+                           std::int64_t num_heads, std::int64_t layer) override;
+  Status DispatchCopy(const TensorNode& node, const TensorView& src,
+                      const TensorView& dst) override;
+  Status DispatchMul(const TensorNode& node, const TensorView& a, const TensorView& b,
+                     const TensorView& out, std::int64_t n) override;
+  Status DispatchSilu(const TensorNode& node, const TensorView& in, const TensorView& out,
+                      std::int64_t n) override;
+  Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
+                       const TensorView& out) override;
+
+  Result<WeightPacker::Plan> PlanWeight(const WeightSpec& spec) override;
+  Status PackWeight(const WeightSpec& spec, const WeightPacker::Plan& plan, const void* plain,
+                    void* packed) override;
+
+  /// The GEMM problem that a kMulMat, kMulMatAdd or kMulMatSwiGlu node poses here.
+  GemmDesc ProblemOf(const Graph& graph, const TensorNode& node) const;
+  /// Every distinct GEMM problem of a graph, in order of appearance.
+  std::vector<GemmDesc> ProblemsOf(const Graph& graph) const;
+  /// What was decided so far, of GEMM.
+  std::vector<DecidedGemm> Decisions() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The oracle: every operation computed in float64 on tensors of f64, f32, f16 or bf16; weights,
+/// caches and tables of any type that decodes to floats, weights plain. Slow; allocates as it goes.
+/// Host memory only.
+std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Executor* executor = nullptr);
+
+}  // namespace tilewright

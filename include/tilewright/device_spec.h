@@ -1,0 +1,81 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tilewright/executor.h"
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
+/// Instruction-set levels of the CPU device, each containing those before it. kAvx512 means F, BW,
+/// DQ, VL and CD; VNNI and BF16 are separate feature bits that come with it where the processor has
+/// them.
+enum class Isa : std::uint8_t { kScalar, kAvx2, kAvx512, kAmx };
+std::string_view IsaName(Isa isa);
+
+/// Feature bits a kernel may require (KernelInfo::features). A bit is set only if CPUID has it
+/// *and* XCR0 saves its registers.
+enum Feature : std::uint32_t {
+  kFeatureAvx2 = 1u << 0,  ///< AVX2, FMA, F16C, BMI2
+  kFeatureAvx512 = 1u << 1,
+  kFeatureAvx512Vnni = 1u << 2,
+  kFeatureAvx512Bf16 = 1u << 3,
+  kFeatureAmxTile = 1u << 4,
+  kFeatureAmxInt8 = 1u << 5,
+  kFeatureAmxBf16 = 1u << 6,
+};
+
+/// A device as a value: every decision is a function of this, so a decision for a machine that is
+/// not here can be made and tested anywhere. Sizes in bytes, rates in GB/s (1e9) and GFLOP/s.
+/// Fields of the other kind stay zero.
+struct DeviceSpec {
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string name;  ///< processor or board name as the system reports it
+  std::uint32_t features = 0;
+  Isa isa = Isa::kScalar;  ///< highest level in `features` after the cap of TILEWRIGHT_ISA
+  int cores = 1;           ///< threads this process may use
+  std::int64_t l1d_bytes = 32 << 10;
+  std::int64_t l2_bytes = 1 << 20;
+  std::int64_t llc_bytes =
+      8 << 20;            ///< last-level cache as reported; a virtual machine may not get all of it
+  double read_gb_s = 12;  ///< memory read bandwidth with all threads (calibrated, or this default)
+  double f32_gflop_s = 50;     ///< f32 FMA rate of one thread
+  double i8_gop_s = 100;       ///< int8 dot-product rate of one thread
+  int compute_capability = 0;  ///< CUDA: major * 10 + minor
+  int sm_count = 0;
+  std::int64_t smem_bytes = 0;  ///< CUDA: opt-in shared memory of a block
+  std::string driver;           ///< CUDA: driver version
+  std::string amx_refusal;  ///< CPU: why the system does not let us use an AMX unit that is there;
+                            ///< not part of the class
+
+  /// Device class for the key of a record: everything a measurement depends on, nothing that varies
+  /// between identical machines. Example: "cpu/AMD EPYC 9R14/avx512+vnni+bf16/2 threads/l2
+  /// 1024K/llc 32768K".
+  std::string ClassId() const;
+  bool Has(std::uint32_t wanted) const { return (features & wanted) == wanted; }
+};
+
+/// The CPU this runs on. TILEWRIGHT_ISA=scalar|avx2|avx512|amx caps the level; a word that is none
+/// of these, or a level that this processor lacks, is ErrorCode::kUnavailable with a message naming
+/// both. Reads CPUID, XCR0, affinity and sysfs; about 1 ms.
+Result<DeviceSpec> DetectCpu();
+
+/// As DetectCpu without looking at the environment: `cap` limits the level.
+DeviceSpec DetectCpuCappedAt(Isa cap);
+
+/// Last-level cache that this process really gets, by timing dependent sweeps over growing sets:
+/// the largest of three attempts, since others on the machine only ever take away (about 0.3 s);
+/// never more than reported, never less than the L2. The cold policy of the tuner rotates weights
+/// over at least three times this.
+std::int64_t MeasureLlcBytes(Executor& executor);
+
+/// Sustained read bandwidth in GB/s over a set far beyond the caches, all workers of `executor`
+/// (about 100 ms).
+double MeasureReadBandwidth(Executor& executor);
+
+}  // namespace tilewright

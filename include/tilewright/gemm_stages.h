@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tilewright/dispatch_cache.h"
+#include "tilewright/gemm.h"
+#include "tilewright/records.h"
+#include "tilewright/stages.h"
+
+namespace tilewright {
+
+// The stages of tilewright/stages.h for GEMM, and what GEMM has beside them: layouts of weights.
+
+using CheckedGemm = Checked<GemmOp>;
+using GemmCandidate = Candidate<GemmOp>;
+using GemmCandidates = Candidates<GemmOp>;
+using GemmChoice = Choice<GemmOp>;
+using GemmPlan = Plan<GemmOp>;
+
+/// Refuses what no kernel could take: sizes below 1, k that does not divide into blocks or groups,
+/// fields that contradict each other, operands beyond 2^40 elements. The message names value and
+/// limit.
+Result<CheckedGemm> Validate(const GemmDesc& desc);
+
+struct ValidateOptions {
+  int threads = 1;  ///< workers of the executor it will run on
+  bool promise_alignment =
+      false;  ///< put the alignment that the pointers happen to have into the key
+};
+/// The problem of a call: as above, and the pointers, leading dimensions, offsets and indices of
+/// `args` are looked at (the offsets are read; the operands are not).
+Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
+                             const ValidateOptions& options = {});
+
+/// Which packed layout weights should get at load.
+struct BatchWeight {
+  std::int32_t batch = 1;
+  double weight = 1;  ///< calls of this batch size, relative to each other
+};
+struct PackChoice {
+  Pack pack = kPackPlain;
+  Kernel* packer = nullptr;  ///< a kernel of this layout: PackedBytes and PackB are its
+  double weighted_us = 0;    ///< what the weights cost in this layout
+  Provenance provenance = Provenance::kModel;  ///< kMeasured only if every batch size was
+  struct Row {
+    Pack pack;
+    double weighted_us;
+    int measured;  ///< batch sizes whose time was measured
+  };
+  std::vector<Row> layouts;  ///< all that can serve every batch size, best first
+};
+/// Picks the layout whose best kernels take the least time over `batches`. `weights` is a problem
+/// with pack_b == kPackAny; its batch is ignored. Times come from records where there are any, else
+/// from the model scaled to the records of that batch size. A layout that cannot serve all batch
+/// sizes is not considered; the plain layout counts as one.
+Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeight> batches,
+                              const Registry& registry, const DeviceSpec& device,
+                              const FeasibleOptions& options, const TunedSpecs<GemmOp>* records);
+
+/// The winners of all records of this scope whose kernel is live and unchanged: the session that
+/// decided last stands unless another candidate is faster beyond doubt (intervals apart, and more
+/// than 1 %). Pure: the same set of records gives the same cache.
+struct BuildReport {
+  int problems = 0;      ///< entries made
+  int measurements = 0;  ///< records used
+  int stale = 0;         ///< of a kernel whose fingerprint changed
+  int foreign = 0;       ///< of another device class, library version or policy
+  int unknown_kernel = 0;
+  int unreadable = 0;  ///< problem or spec that this version does not understand
+  int quarantined = 0;
+};
+DispatchCache BuildCache(std::span<const Record> records, const Registry& registry,
+                         const RecordScope& scope, BuildReport* report = nullptr);
+/// The kernels that failed here before. Device and libraries must agree; the policy does not
+/// matter.
+Quarantine BuildQuarantine(std::span<const Record> records, const RecordScope& scope);
+/// KeyOf with the batch dimension set to 1 and pack_b to `any`: what a quarantine covers.
+std::string FamilyKeyOf(const GemmDesc& desc);
+
+}  // namespace tilewright

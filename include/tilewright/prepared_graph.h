@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/device.h"
+#include "tilewright/graph.h"
+#include "tilewright/kernel.h"
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+class KernelDispatch;
+
+/// Counts the changes of something that prepared graphs stand on: memory that moved, choices that
+/// were made anew. Changed and read by one thread at a time.
+class Epoch {
+ public:
+  std::uint64_t now() const { return now_; }
+  void Advance() { ++now_; }
+
+ private:
+  std::uint64_t now_ = 0;
+};
+
+/// Device memory that grows, shared by graphs that do not run at the same time: intermediates, and
+/// the scratch memory of kernels. Growing moves it, which makes every graph stale that was prepared
+/// before. One thread at a time.
+class Arena {
+ public:
+  explicit Arena(Device& device) : device_(device) {}
+
+  /// At least `bytes`; what was there is lost when it grows. kOutOfMemory leaves the old memory as
+  /// it is.
+  Status Reserve(std::size_t bytes);
+  void* data() const { return memory_.data(); }
+  std::size_t size() const { return memory_.size(); }
+  Device& device() const { return device_; }
+  const Epoch& epoch() const { return epoch_; }
+
+ private:
+  Device& device_;
+  DeviceMemory memory_;
+  Epoch epoch_;
+};
+
+/// One bound operation of a prepared graph: kernel, launch parameters, arguments and workspace are
+/// resolved. Run launches and does nothing else.
+class PreparedStep {
+ public:
+  virtual ~PreparedStep() = default;
+  virtual Status Run(Stream stream) const = 0;
+
+  NodeId node = kNoNode;
+  std::string kernel;  ///< "" where a foreign dispatch runs the node
+  std::string spec;    ///< SpecText
+  std::string why;     ///< Choice::why
+};
+
+/// A graph that is ready to run: verified, its memory planned and bound, a kernel bound to every
+/// node. It owns the graph and its steps; device, dispatch, arena and the memory of the leaves must
+/// outlive it. One thread at a time. Running allocates nothing, locks nothing, hashes nothing and
+/// looks nothing up (own kernels; what a library allocates in its own call is the library's).
+class PreparedGraph {
+ public:
+  /// Launches every step on `stream`, in order; stops at the first error, which names the node. The
+  /// work is done when the stream has come there: on the CPU when Run returns. kInvalidArgument
+  /// when stale().
+  Status Run(Stream stream) const;
+
+  /// Whether something that this graph stands on has changed since it was prepared: its arena or
+  /// the workspace moved, or the dispatch decides anew. Prepare it again then.
+  bool stale() const;
+
+  const Graph& graph() const { return graph_; }
+  std::span<const std::unique_ptr<PreparedStep>> steps() const { return steps_; }
+  const MemoryPlan& memory() const { return memory_; }
+
+ private:
+  friend Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph, KernelDispatch&, Arena&);
+  PreparedGraph() = default;
+  struct Watched {
+    const Epoch* epoch;
+    std::uint64_t seen;
+  };
+  Graph graph_;
+  MemoryPlan memory_;
+  std::vector<std::unique_ptr<PreparedStep>> steps_;
+  std::vector<Watched> watched_;
+};
+
+/// What a dispatch returns when it is asked to bind a graph: its steps, and what they stand on.
+struct BoundSteps {
+  std::vector<std::unique_ptr<PreparedStep>> steps;
+  std::vector<const Epoch*> epochs;
+};
+
+/// Verifies `graph`, gives every intermediate its place in `arena` (which grows if it must), and
+/// has `dispatch` bind every node. Errors: VerifyGraph's; kOutOfMemory; and for a node that nothing
+/// can run kUnsupported with every kernel's reason. Everything that can stall (compiling,
+/// allocating, deciding) happens here.
+Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch& dispatch,
+                                                    Arena& arena);
+
+}  // namespace tilewright

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/device.h"
+#include "tilewright/operation.h"
+#include "tilewright/stages.h"
+#include "tilewright/tensor.h"
+#include "tilewright/tensor_op.h"
+
+namespace tilewright {
+
+inline constexpr std::string_view kRopeModeWords[] = {"interleaved", "half_split"};
+constexpr std::span<const std::string_view> WordsOf(RopeMode) { return kRopeModeWords; }
+
+namespace rope {
+
+/// Rotary embedding of `rows` rows of `heads` heads: the key of a choice.
+struct Desc {
+  DataType type_in = DataType::kF32;
+  DataType type_out = DataType::kF32;
+  RopeMode mode = RopeMode::kInterleaved;
+  std::int32_t rows = 1;
+  std::int32_t heads = 1;
+  std::int32_t head_dim = 64;
+  std::int32_t dims = 64;    ///< rotated elements of a head; the rest pass through
+  std::int32_t threads = 1;  ///< workers of the executor
+  Guarantee guarantee = Guarantee::kFastest;
+
+  auto operator<=>(const Desc&) const = default;
+};
+template <class D, class F>
+void ForEachField(D& desc, F&& f) {
+  f("mode", desc.mode), f("rows", desc.rows), f("heads", desc.heads);
+  f("head_dim", desc.head_dim), f("dims", desc.dims);
+  f("type_in", desc.type_in), f("type_out", desc.type_out);
+  f("guarantee", desc.guarantee), f("threads", desc.threads);
+}
+std::string KeyOf(const Desc& desc);
+
+inline constexpr std::int32_t kMaxDims = 1024;
+
+/// Cosines and sines of positions 0 .. positions() - 1 as f32, each the rounded cosine of the
+/// float64 angle
+///   position * freq_scale * base^(-2 i / dims) / factor[i],
+/// where factor comes from GGUF's rope_freqs.weight, or from Llama-3's frequency scaling
+/// (params.scaling_factor > 0), or is 1. Immutable after construction; any thread. Takes 4 * dims
+/// bytes of device memory a position and about 40 ns a pair to build.
+class Table {
+ public:
+  /// `factors`: dims / 2 divisors in host memory, or nullptr. The rows are in the memory of
+  /// `device`, which must outlive the table, when Make returns. kInvalidArgument for dims odd,
+  /// below 2 or above kMaxDims, base <= 0, a factor that is zero or not finite, or both kinds of
+  /// scaling at once; else what the device fails with. positions == 0 holds frequencies only.
+  static Result<Table> Make(const RopeParams& params, const float* factors, std::int64_t positions,
+                            Device& device, Stream stream);
+  /// In host memory.
+  static Result<Table> Make(const RopeParams& params, const float* factors, std::int64_t positions);
+
+  const RopeParams& params() const { return params_; }
+  std::int64_t positions() const { return positions_; }
+  /// dims / 2 cosines, then dims / 2 sines, in the memory of the device.
+  const float* Row(std::int64_t position) const {
+    return rows_.as<const float>() + position * params_.dims;
+  }
+  /// The same into host memory for any position >= 0: what a position beyond the table costs.
+  void Compute(std::int64_t position, float* out) const;
+  /// Radians a position, dims / 2 of them, in float64.
+  const std::vector<double>& frequencies() const { return frequencies_; }
+
+ private:
+  RopeParams params_;
+  std::int64_t positions_ = 0;
+  std::vector<double> frequencies_;
+  DeviceMemory rows_;
+};
+
+/// Pairs (x0, x1) of each head become (x0 cos - x1 sin, x0 sin + x1 cos); which elements pair up
+/// says params.mode. qk and out [head_dim, heads, m], any head and row strides; out may be qk.
+/// positions: m int32, checked before anything is written; a row of padding, with position -1, is
+/// left as it is, a position below that is kInvalidArgument. factors [dims / 2] f32 or without
+/// data.
+struct Args {
+  TensorView qk, positions, factors, out;
+  RopeParams params;
+  /// Made from the same params and factors (params are compared). Optional: without it every row
+  /// computes its own powers, cosines and sines, some microseconds each.
+  const Table* table = nullptr;
+};
+
+/// The tables of the models that one dispatch runs, found by their parameters and the values of the
+/// factors. One thread at a time.
+class Tables {
+ public:
+  /// Sets args.table to a table of at least `positions` rows in the memory of `device`, made now
+  /// if there is none; it lives as long as this object. Reads the factors of `args` from device
+  /// memory and waits for `stream`. Fails as Table::Make does.
+  Status Prepare(Args& args, Device& device, Stream stream, std::int64_t positions);
+
+ private:
+  struct Entry {
+    const Device* device;
+    std::vector<float> factors;
+    Table table;
+  };
+  std::list<Entry> entries_;  // bound steps point to the tables: none is ever replaced
+};
+
+struct Op;
+using Kernel = OpKernel<Op>;
+using Registry = OpRegistry<Op>;
+
+struct Op {
+  using Desc = rope::Desc;
+  using Args = rope::Args;
+  using KernelType = Kernel;
+  using Spec = BasicLaunchSpec<Kernel>;
+  using Prepared = Tables;  ///< what completes the arguments before they are bound
+  static constexpr std::string_view kName = "rope";
+
+  static std::span<const NodeRule> NodeRules();
+  static Args ArgsOf(const NodeView& node);
+};
+
+/// The problem of a call; kInvalidArgument, naming the view and the field, if the views do not fit
+/// together or the table was made for other parameters.
+Result<Desc> DescOf(const Args& args, const CallTerms& terms);
+
+/// kInvalidArgument names a size below 1, or dims that are odd or more than head_dim or kMaxDims.
+Result<Checked<Op>> Validate(const Desc& desc);
+
+}  // namespace rope
+}  // namespace tilewright

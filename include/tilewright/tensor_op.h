@@ -1,0 +1,127 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tilewright/kernel.h"
+#include "tilewright/tensor.h"
+
+namespace tilewright {
+
+// The vocabulary of graphs: what a node computes, its parameters, and how an operation tells the
+// graph which nodes it serves. The rooms of the operations stand above this header, the graph above
+// them.
+
+/// What a node computes. The first eight and kKvScatter are all that an unfused layer uses.
+enum class TensorOp : std::uint8_t {
+  kNone,     ///< a leaf: weight, input or KV cache
+  kMulMat,   ///< (x [k, m], w [k, n]) -> [n, m]; w may be quantised and packed
+  kRmsNorm,  ///< (x [hidden, m], weight [hidden]) -> [hidden, m]
+  kAdd,      ///< (a, b) -> a + b, equal shapes
+  kRope,  ///< (x [head_dim, heads, m], positions [m], frequency factors [rope_dims / 2] or none) ->
+          ///< as x
+  kAttention,  ///< (q [head_dim, heads, m], k cache, v cache, positions [m], slots [m]) ->
+               ///< [head_dim * heads, m]
+  kCopy,       ///< (x) -> x, converting the type
+  kMul,        ///< (a, b) -> a * b
+  kSilu,       ///< (x) -> x / (1 + exp(-x))
+  // Through DispatchExtra:
+  kKvScatter,  ///< (x [head_dim, kv_heads, m], cache, positions [m], slots [m]) -> the cache,
+               ///< written in place
+  kEmbedding,  ///< (table [hidden, rows], ids [m]) -> [hidden, m]: row ids[i] of the table
+  kMulMatAdd,  ///< fused kMulMat + kAdd: (x, w, residual [n, m]) -> [n, m]; may be in place on the
+               ///< residual
+  kMulMatSwiGlu,  ///< fused gate and up projection: (x, w [k, 2 * n], rows paired by kGatedBlock)
+                  ///< -> silu(gate) * up, [n, m]
+  kSwiGlu,        ///< fused kSilu + kMul: (gate, up) -> silu(gate) * up
+  kView,          ///< part of another tensor, no computation
+};
+std::string_view TensorOpName(TensorOp op);
+
+/// What a leaf is for; decides who owns the memory and whether it may be written.
+enum class LeafKind : std::uint8_t { kNotLeaf, kWeight, kInput, kCache };
+
+enum class RopeMode : std::uint8_t {
+  kInterleaved,  ///< pairs (2i, 2i + 1): GGUF's llama
+  kHalfSplit,    ///< pairs (i, i + dims / 2): NeoX, Qwen
+};
+
+/// Rotary embedding: angle(i, position) = position * freq_scale * base^(-2 i / dims) / factor[i].
+struct RopeParams {
+  RopeMode mode = RopeMode::kInterleaved;
+  std::int32_t dims = 0;  ///< rotated elements of a head, even, <= head_dim; the rest pass through
+  float base = 10000.0f;
+  float freq_scale = 1.0f;
+  /// Llama-3 frequency scaling, off when scaling_factor == 0: wavelengths beyond original_context /
+  /// low_freq_factor are slowed by scaling_factor, those below original_context / high_freq_factor
+  /// kept, smoothly in between.
+  float scaling_factor = 0.0f, low_freq_factor = 1.0f, high_freq_factor = 4.0f;
+  std::int32_t original_context = 8192;
+  auto operator<=>(const RopeParams&) const = default;
+};
+
+/// Parameters of the operation; a node uses those of its op.
+struct OpParams {
+  float epsilon = 1e-5f;         ///< kRmsNorm
+  RopeParams rope;               ///< kRope
+  float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
+  std::int32_t layer = -1;       ///< kAttention, kKvScatter: for messages and profiles
+  std::int64_t view_offset = 0;  ///< kView: elements into the source
+};
+
+/// A node with the views of its inputs, as the operations see it.
+struct NodeView {
+  static constexpr std::size_t kMaxInputs = 8;
+  struct Input {
+    TensorView view;                        ///< no data and no type where the input is absent
+    Pack pack = kPackPlain;                 ///< of a weight
+    LeafKind storage = LeafKind::kNotLeaf;  ///< of the leaf whose memory it lies in
+    bool present = false;
+  };
+  TensorOp op = TensorOp::kNone;
+  std::array<Input, kMaxInputs> inputs;
+  std::size_t input_count = 0;
+  TensorView out;
+  Pack pack = kPackPlain;
+  OpParams params;
+  int overwrites = -1;  ///< index of the input whose memory the result takes; -1: memory of its own
+
+  const TensorView& in(std::size_t i) const { return inputs[i].view; }
+};
+
+/// Collects what is wrong with a node: the first fault stands. Messages read
+/// "inputs[1].shape[0] = 1536, expected k = 576".
+class NodeCheck {
+ public:
+  bool ok() const { return fault_.empty(); }
+  const std::string& fault() const { return fault_; }
+  void Fault(std::string what) {
+    if (ok()) fault_ = std::move(what);
+  }
+  void Expect(std::string_view field, std::int64_t have, std::int64_t want, std::string_view what);
+  void ExpectType(std::string_view field, DataType have, DataType want);
+  void ExpectFloat(std::string_view field, DataType have);
+  void ExpectSameShape(std::string_view field, const TensorView& have, const TensorView& want);
+  /// An int32 vector with an element for each of `rows` rows.
+  void ExpectRows(std::string_view field, const TensorView& have, std::int64_t rows);
+
+ private:
+  std::string fault_;
+};
+
+/// What an operation declares of one kind of node: its name, how many inputs it takes, which of
+/// them the result may overwrite, and the check of types and shapes.
+struct NodeRule {
+  TensorOp op = TensorOp::kNone;
+  std::string_view name;
+  std::uint8_t min_inputs = 0, max_inputs = 0;
+  std::uint32_t in_place = 0;  ///< bit i: the result may take the memory of inputs[i]
+  void (*check)(const NodeView& node, NodeCheck& check) = nullptr;
+};
+
+}  // namespace tilewright

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/problem_key.h"
+#include "tilewright/stages.h"
+
+namespace tilewright {
+
+/// The number of rows of a problem: the dimension that varies from call to call.
+template <class Desc>
+requires requires(const Desc& desc) { desc.rows; }
+std::int32_t BatchOf(const Desc& desc) { return static_cast<std::int32_t>(desc.rows); }
+template <class Desc>
+requires requires(const Desc& desc) { desc.rows; }
+void SetBatch(Desc& desc, std::int32_t batch) { desc.rows = batch; }
+
+/// What the stages need to know of an operation beyond its types. The primary template serves every
+/// operation whose layouts are fixed by its problem; its room declares, beside Desc and Args,
+/// ForEachField, KeyOf and `Result<Desc> DescOf(const Args&, const CallTerms&)`. GEMM specialises
+/// it.
+template <class Op>
+struct OpTraits {
+  using Desc = typename Op::Desc;
+
+  /// Of the quarantine: one key for all problems that differ only in the batch.
+  static std::string FamilyKey(const Desc& problem) {
+    Desc family = problem;
+    SetBatch(family, 1);
+    return KeyOf(family);
+  }
+  static Result<Desc> ParseKey(std::string_view key) { return ParseFields<Desc>(key, Op::kName); }
+
+  /// `problem` with every layout that it leaves open as `kernel` wants it.
+  static Desc Resolve(const Desc& problem, const typename Op::KernelType&) { return problem; }
+
+  /// The problems under which records may answer for the candidates: one for each open layout.
+  static std::vector<Desc> LookupKeys(const Candidates<Op>& candidates) {
+    return {candidates.problem()};
+  }
+
+  /// Whether `args` and `workspace` are what the plan was made for. Mismatch words the difference.
+  static bool Fits(const Plan<Op>& plan, const typename Op::Args& args,
+                   const Workspace& workspace) {
+    const Result<Desc> desc = DescOf(args, TermsOf(plan.problem()));
+    return desc && *desc == plan.problem() &&
+           workspace.partials_size >= plan.workspace().partials &&
+           workspace.barriers_size >= plan.workspace().barriers;
+  }
+  [[gnu::cold]] static Status Mismatch(const Plan<Op>& plan, const typename Op::Args& args,
+                                       const Workspace& workspace) {
+    const Result<Desc> desc = DescOf(args, TermsOf(plan.problem()));
+    if (!desc) return Fail(desc.error());
+    if (*desc != plan.problem()) {
+      return Fail(ErrorCode::kInvalidArgument, "the arguments are of " + KeyOf(*desc) +
+                                                   ", the plan is for " + KeyOf(plan.problem()));
+    }
+    return Fail(ErrorCode::kInvalidArgument,
+                "workspace of " + std::to_string(workspace.partials_size) + " bytes of partials: " +
+                    "the plan needs " + std::to_string(plan.workspace().partials));
+  }
+
+ private:
+  /// What the arguments cannot tell, they cannot contradict.
+  static CallTerms TermsOf(const Desc& desc) {
+    CallTerms terms;
+    if constexpr (requires { desc.threads; }) terms.threads = desc.threads;
+    if constexpr (requires { desc.guarantee; }) terms.guarantee = desc.guarantee;
+    return terms;
+  }
+};
+
+}  // namespace tilewright

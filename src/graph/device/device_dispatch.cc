@@ -1,0 +1,398 @@
+#include "tilewright/device_dispatch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "graph/device/bound_step.h"
+#include "graph/node_view.h"
+
+namespace tilewright {
+namespace {
+
+/// Batch sizes that the layout of a weight is chosen for: a prompt of 512 tokens, then 128 tokens
+/// one by one; a few rows at once must work too.
+constexpr std::array<BatchWeight, 3> kLayoutBatches = {{{1, 128.0}, {8, 1.0}, {512, 1.0}}};
+
+/// Positions for which tables are prepared (rotations); a longer sequence computes the rest as it
+/// goes.
+constexpr std::int64_t kTablePositions = 8192;
+
+bool IsMatMul(TensorOp op) {
+  return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
+}
+
+/// Tensors of a graph whose memory is not bound yet have no data; the operations refuse that,
+/// though nobody reads it where a node is only asked about.
+void PretendMemory(NodeView& node) {
+  static std::byte nowhere;
+  for (NodeView::Input& input : node.inputs) {
+    if (input.present && input.view.data == nullptr) input.view.data = &nowhere;
+  }
+  if (node.out.data == nullptr) node.out.data = &nowhere;
+}
+
+/// WeightPacker has a Plan of its own.
+template <class Op>
+using PlanOf = Plan<Op>;
+
+/// What a dispatch keeps of one operation: every problem is decided once, then found by its value.
+template <class Op>
+struct Slot {
+  std::map<typename Op::Desc, Plan<Op>> plans;
+  PreparedOf<Op> prepared;
+};
+
+template <class List>
+struct SlotsOf;
+template <class... Ops>
+struct SlotsOf<OperationList<Ops...>> {
+  std::tuple<Slot<Ops>...> slots;
+  template <class Op>
+  Slot<Op>& of() {
+    return std::get<Slot<Op>>(slots);
+  }
+};
+
+}  // namespace
+
+struct DeviceDispatch::Impl {
+  Impl(const Kernels& all, Device& on, const DispatchOptions& opts)
+      : kernels(all),
+        device(on),
+        options(opts),
+        stream(on.default_stream()),
+        scratch(on),
+        barriers(on) {}
+
+  const Kernels& kernels;
+  Device& device;
+  DispatchOptions options;
+  Stream stream;
+  SlotsOf<AllOperations> slots;
+  std::vector<GemmDesc> gemm_order;
+  Arena scratch, barriers;
+  Workspace workspace;
+  Epoch decisions;
+
+  CallTerms Terms() const {
+    return {.threads = stream.exec().workers(),
+            .activations = options.activations,
+            .guarantee = options.guarantee};
+  }
+
+  Status Reserve(const WorkspaceSize& size) {
+    if (size.partials > scratch.size()) {
+      if (Status status = scratch.Reserve(size.partials); !status) return status;
+      workspace.partials = scratch.data(), workspace.partials_size = scratch.size();
+    }
+    if (size.barriers > barriers.size()) {
+      if (Status status = barriers.Reserve(size.barriers); !status) return status;
+      workspace.barriers = barriers.data(), workspace.barriers_size = barriers.size();
+      return device.Fill(barriers.data(), 0, barriers.size(), stream);
+    }
+    return {};
+  }
+
+  template <class Op>
+  Result<PlanOf<Op>> Decide(const typename Op::Desc& desc) const {
+    Result<Checked<Op>> checked = Validate(desc);
+    if (!checked) return Fail(checked.error());
+    const Candidates<Op> candidates =
+        Feasible(*checked, kernels.of<Op>(), device.spec(), options.feasible);
+    Result<Choice<Op>> choice =
+        Choose(candidates, options.tuned.of<Op>(), options.pins, options.policy);
+    if (!choice) return Fail(choice.error());
+    // Only products have records enough to insist on.
+    if (std::is_same_v<Op, GemmOp> && options.strict &&
+        choice->provenance() > Provenance::kInterpolated) {
+      return Fail(ErrorCode::kNotFound,
+                  fmt::format("strict mode: no record answers for {} (best guess {})", KeyOf(desc),
+                              choice->kernel().name()));
+    }
+    return Bind(*choice, device);
+  }
+
+  template <class Op>
+  Result<const PlanOf<Op>*> PlanFor(const typename Op::Desc& desc) {
+    auto& plans = slots.of<Op>().plans;
+    if (auto it = plans.find(desc); it != plans.end()) return &it->second;
+    Result<PlanOf<Op>> plan = Decide<Op>(desc);
+    if (!plan) return Fail(plan.error());
+    if (Status status = Reserve(plan->workspace()); !status) return Fail(status.error());
+    if constexpr (std::is_same_v<Op, GemmOp>) gemm_order.push_back(desc);
+    return &plans.emplace(desc, std::move(*plan)).first->second;
+  }
+
+  /// The arguments of a node and the plan for them.
+  template <class Op>
+  struct Resolved {
+    typename Op::Args args;
+    const PlanOf<Op>* plan = nullptr;
+  };
+  template <class Op>
+  Result<Resolved<Op>> Resolve(const NodeView& node) {
+    Resolved<Op> resolved{.args = Op::ArgsOf(node)};
+    Result<typename Op::Desc> desc = DescOf(resolved.args, Terms());
+    if (!desc) return Fail(desc.error());
+    Result<const PlanOf<Op>*> plan = PlanFor<Op>(*desc);
+    if (!plan) return Fail(plan.error());
+    resolved.plan = *plan;
+    return resolved;
+  }
+
+  /// f.template operator()<Op>() for the operation that serves `op`; unsupported when none does.
+  template <class F>
+  static Status Visit(TensorOp op, F&& f) {
+    Status status =
+        Fail(ErrorCode::kUnsupported, fmt::format("no operation serves {}", TensorOpName(op)));
+    ForEachOperation([&]<class Op>() {
+      for (const NodeRule& rule : Op::NodeRules()) {
+        if (rule.op == op) status = f.template operator()<Op>();
+      }
+    });
+    return status;
+  }
+
+  /// Decides for a node as its call will pose the problem.
+  Status Answer(NodeView node) {
+    PretendMemory(node);
+    return Visit(node.op, [&]<class Op>() -> Status {
+      if (auto resolved = Resolve<Op>(node); !resolved) return Fail(resolved.error());
+      return {};
+    });
+  }
+
+  /// A call with views of its own: decided the first time, checked each time, launched.
+  Status Call(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out) {
+    const NodeView view = ViewOf(node, inputs, out);
+    return Visit(node.op, [&]<class Op>() -> Status {
+      Result<Resolved<Op>> resolved = Resolve<Op>(view);
+      if (!resolved) return Fail(resolved.error());
+      if (Status status = slots.of<Op>().prepared.Prepare(resolved->args, device, stream, 0);
+          !status)
+        return status;
+      return tilewright::Run(*resolved->plan, resolved->args, workspace, stream);
+    });
+  }
+
+  Status BindNode(const Graph& graph, const TensorNode& node, std::int64_t positions,
+                  std::vector<std::unique_ptr<PreparedStep>>& steps) {
+    const NodeView view = ViewOf(graph, node);
+    return Visit(node.op, [&]<class Op>() -> Status {
+      Result<Resolved<Op>> resolved = Resolve<Op>(view);
+      if (!resolved) return Fail(resolved.error());
+      if (Status status =
+              slots.of<Op>().prepared.Prepare(resolved->args, device, stream, positions);
+          !status) {
+        return status;
+      }
+      steps.push_back(
+          std::make_unique<BoundStep<Op>>(node.id, *resolved->plan, resolved->args, workspace));
+      return {};
+    });
+  }
+};
+
+namespace {
+
+tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error) {
+  return Fail(error.code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
+                                      TensorOpName(node.op), error.message));
+}
+
+bool Computes(const TensorNode& node) {
+  return node.op != TensorOp::kNone && node.op != TensorOp::kView;
+}
+
+/// Positions that the caches of a graph hold: how far tables are worth preparing.
+std::int64_t PositionsOf(const Graph& graph) {
+  std::int64_t positions = 0;
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op != TensorOp::kAttention) continue;
+    const NodeView view = ViewOf(graph, node);
+    const attention::Args args = attention::Op::ArgsOf(view);
+    const bool paged = args.pages.data != nullptr;
+    positions = std::max(positions, args.k_cache.shape[2] * (paged ? args.pages.shape[0] : 1));
+  }
+  return std::min(positions, kTablePositions);
+}
+
+}  // namespace
+
+DeviceDispatch::DeviceDispatch(const Kernels& kernels, Device& device,
+                               const DispatchOptions& options)
+    : impl_(std::make_unique<Impl>(kernels, device, options)) {}
+DeviceDispatch::~DeviceDispatch() = default;
+
+std::string_view DeviceDispatch::name() const {
+  return impl_->device.spec().kind == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+Device* DeviceDispatch::device() const { return &impl_->device; }
+
+std::optional<Rejection> DeviceDispatch::Supports(const Graph& graph,
+                                                  const TensorNode& node) const {
+  if (!Computes(node)) return std::nullopt;
+  const Status status = impl_->Answer(ViewOf(graph, node));
+  if (status) return std::nullopt;
+  return Rejection{Reason::kType, status.error().message, ""};
+}
+
+Status DeviceDispatch::Prepare(const Graph& graph) {
+  for (const TensorNode& node : graph.nodes()) {
+    if (!Computes(node)) continue;
+    if (Status status = impl_->Answer(ViewOf(graph, node)); !status)
+      return AtNode(node, status.error());
+  }
+  return {};
+}
+
+Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
+  BoundSteps bound;
+  const std::int64_t positions = PositionsOf(graph);
+  for (const TensorNode& node : graph.nodes()) {
+    if (!Computes(node)) continue;
+    if (Status status = impl_->BindNode(graph, node, positions, bound.steps); !status)
+      return AtNode(node, status.error());
+  }
+  bound.epochs = {&impl_->decisions, &impl_->scratch.epoch(), &impl_->barriers.epoch()};
+  return bound;
+}
+
+void DeviceDispatch::Forget() {
+  ForEachOperation([&]<class Op>() { impl_->slots.of<Op>().plans.clear(); });
+  impl_->gemm_order.clear();
+  impl_->decisions.Advance();
+}
+
+Status DeviceDispatch::DispatchMulMat(const TensorNode& node, const TensorView& x,
+                                      const TensorView& w, const TensorView& out, std::int64_t,
+                                      std::int64_t, std::int64_t) {
+  const TensorView inputs[] = {x, w};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchRmsNorm(const TensorNode& node, const TensorView& in,
+                                       const TensorView& weight, const TensorView& out,
+                                       std::int64_t, std::int64_t, float) {
+  const TensorView inputs[] = {in, weight};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchAdd(const TensorNode& node, const TensorView& a, const TensorView& b,
+                                   const TensorView& out, std::int64_t) {
+  const TensorView inputs[] = {a, b};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchMul(const TensorNode& node, const TensorView& a, const TensorView& b,
+                                   const TensorView& out, std::int64_t) {
+  const TensorView inputs[] = {a, b};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchSilu(const TensorNode& node, const TensorView& in,
+                                    const TensorView& out, std::int64_t) {
+  const TensorView inputs[] = {in};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchRope(const TensorNode& node, const TensorView& qk,
+                                    const TensorView& positions, const TensorView& factors,
+                                    const TensorView& out, std::int64_t, std::int64_t) {
+  const TensorView inputs[] = {qk, positions, factors};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchAttention(const TensorNode& node, const TensorView& q,
+                                         const TensorView& k_cache, const TensorView& v_cache,
+                                         const TensorView& positions, const TensorView& slots,
+                                         const TensorView& out, std::int64_t, std::int64_t,
+                                         std::int64_t) {
+  const TensorView inputs[] = {q, k_cache, v_cache, positions, slots};
+  return impl_->Call(node, inputs, out);
+}
+Status DeviceDispatch::DispatchCopy(const TensorNode& node, const TensorView& src,
+                                    const TensorView& dst) {
+  const TensorView inputs[] = {src};
+  return impl_->Call(node, inputs, dst);
+}
+Status DeviceDispatch::DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
+                                     const TensorView& out) {
+  return impl_->Call(node, inputs, out);
+}
+
+Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
+  GemmArgs args;
+  args.a_layout = {.type = DataType::kF32,
+                   .order = Order::kRowMajor,
+                   .rows = 1,
+                   .cols = static_cast<std::int32_t>(spec.k),
+                   .ld = spec.k};
+  args.b_layout = {.type = spec.type,
+                   .order = Order::kColMajor,
+                   .rows = static_cast<std::int32_t>(spec.k),
+                   .cols = static_cast<std::int32_t>(spec.n),
+                   .ld = spec.k,
+                   .pack = kPackAny};
+  args.d_layout = {.type = DataType::kF32,
+                   .order = Order::kRowMajor,
+                   .rows = 1,
+                   .cols = static_cast<std::int32_t>(spec.n),
+                   .ld = spec.n};
+  if (spec.op == TensorOp::kMulMatAdd) args.beta = 1.0f;
+  if (spec.op == TensorOp::kMulMatSwiGlu) {
+    args.epilogue = Epilogue::kGatedSilu;
+    args.d_layout.cols /= 2;
+  }
+  const Result<GemmDesc> desc = DescOf(args, impl_->Terms());
+  if (!desc) return Fail(desc.error());
+  Result<PackChoice> choice =
+      ChoosePack(*desc, kLayoutBatches, impl_->kernels.gemm(), impl_->device.spec(),
+                 impl_->options.feasible, impl_->options.tuned.of<GemmOp>());
+  if (!choice) return Fail(choice.error());
+  WeightPacker::Plan plan;
+  plan.pack = choice->pack;
+  plan.packer = choice->packer;
+  MatrixLayout plain = args.b_layout;
+  plain.pack = kPackPlain;
+  if (plan.pack != kPackPlain) plan.bytes = plan.packer->PackedBytes(plain);
+  return plan;
+}
+
+Status DeviceDispatch::PackWeight(const WeightSpec& spec, const WeightPacker::Plan& plan,
+                                  const void* plain, void* packed) {
+  const MatrixLayout layout{.type = spec.type,
+                            .order = Order::kColMajor,
+                            .rows = static_cast<std::int32_t>(spec.k),
+                            .cols = static_cast<std::int32_t>(spec.n),
+                            .ld = spec.k};
+  return plan.packer->PackB(plain, layout, packed, Stream{impl_->stream.executor});
+}
+
+GemmDesc DeviceDispatch::ProblemOf(const Graph& graph, const TensorNode& node) const {
+  NodeView view = ViewOf(graph, node);
+  PretendMemory(view);
+  return DescOf(GemmOp::ArgsOf(view), impl_->Terms()).value_or(GemmDesc{});
+}
+
+std::vector<GemmDesc> DeviceDispatch::ProblemsOf(const Graph& graph) const {
+  std::vector<GemmDesc> problems;
+  for (const TensorNode& node : graph.nodes()) {
+    if (!IsMatMul(node.op)) continue;
+    const GemmDesc desc = ProblemOf(graph, node);
+    if (std::find(problems.begin(), problems.end(), desc) == problems.end())
+      problems.push_back(desc);
+  }
+  return problems;
+}
+
+std::vector<DecidedGemm> DeviceDispatch::Decisions() const {
+  std::vector<DecidedGemm> decided;
+  for (const GemmDesc& desc : impl_->gemm_order) {
+    const GemmPlan& plan = impl_->slots.of<GemmOp>().plans.at(desc);
+    decided.push_back({plan, plan.why()});
+  }
+  return decided;
+}
+
+}  // namespace tilewright

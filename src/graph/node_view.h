@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+
+#include "tilewright/graph.h"
+
+namespace tilewright {
+
+/// A node of a graph with the views of its inputs.
+NodeView ViewOf(const Graph& graph, const TensorNode& node);
+
+/// The same for a call that brings its own views: a foreign engine, or a decorator.
+NodeView ViewOf(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out);
+
+/// What the operations' rooms declare of `op`; nullptr for leaves and views, which no room serves.
+const NodeRule* RuleOf(TensorOp op);
+
+}  // namespace tilewright

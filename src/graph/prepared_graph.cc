@@ -1,0 +1,95 @@
+#include "tilewright/prepared_graph.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tilewright/kernel_dispatch.h"
+
+namespace tilewright {
+namespace {
+
+/// "node 17 'blk.0.ffn_down' (mul_mat): ..."
+tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error) {
+  return Fail(error.code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
+                                      TensorOpName(node.op), error.message));
+}
+
+/// A node that a dispatch runs by its named call: how engines of one's own and decorators are
+/// driven.
+class CalledStep final : public PreparedStep {
+ public:
+  CalledStep(const Graph& graph, NodeId id, KernelDispatch& dispatch)
+      : graph_(graph), dispatch_(dispatch) {
+    node = id;
+  }
+  Status Run(Stream) const override { return DispatchNode(graph_, graph_.node(node), dispatch_); }
+
+ private:
+  const Graph& graph_;
+  KernelDispatch& dispatch_;
+};
+
+}  // namespace
+
+Status Arena::Reserve(std::size_t bytes) {
+  if (bytes <= memory_.size()) return {};
+  Result<DeviceMemory> larger = device_.Allocate(bytes);
+  if (!larger) return Fail(larger.error());
+  memory_ = std::move(*larger);
+  epoch_.Advance();
+  return {};
+}
+
+Result<BoundSteps> KernelDispatch::BindSteps(const Graph& graph) {
+  if (Status status = Prepare(graph); !status) return Fail(status.error());
+  BoundSteps bound;
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
+    if (auto no = Supports(graph, node))
+      return AtNode(node, Error{ErrorCode::kUnsupported, no->ToString()});
+    bound.steps.push_back(std::make_unique<CalledStep>(graph, node.id, *this));
+  }
+  return bound;
+}
+
+Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch& dispatch,
+                                                    Arena& arena) {
+  if (Status status = VerifyGraph(graph); !status) return Fail(status.error());
+  std::unique_ptr<PreparedGraph> prepared(new PreparedGraph);
+  prepared->graph_ = std::move(graph);
+  prepared->memory_ = PlanMemory(prepared->graph_);
+  if (Status status = arena.Reserve(prepared->memory_.bytes); !status) {
+    return Fail(status.error().code,
+                "the activations of a pass: " + std::move(status.error().message));
+  }
+  BindMemory(prepared->graph_, prepared->memory_, arena.data());
+  Result<BoundSteps> bound = dispatch.BindSteps(prepared->graph_);
+  if (!bound) return Fail(bound.error());
+  prepared->steps_ = std::move(bound->steps);
+  prepared->watched_.push_back({&arena.epoch(), arena.epoch().now()});
+  for (const Epoch* epoch : bound->epochs) prepared->watched_.push_back({epoch, epoch->now()});
+  return prepared;
+}
+
+bool PreparedGraph::stale() const {
+  for (const Watched& watched : watched_) {
+    if (watched.epoch->now() != watched.seen) return true;
+  }
+  return false;
+}
+
+Status PreparedGraph::Run(Stream stream) const {
+  if (stale()) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "this graph was prepared for memory or choices that have changed: prepare it again");
+  }
+  for (const std::unique_ptr<PreparedStep>& step : steps_) {
+    if (Status status = step->Run(stream); !status) [[unlikely]]
+      return AtNode(graph_.node(step->node), status.error());
+  }
+  return {};
+}
+
+}  // namespace tilewright

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tilewright/model.h"
+#include "tilewright/synth.h"
+
+namespace tilewright {
+
+class Hyperparameters;
+
+/// An extent of a tensor in terms of the hyperparameters.
+enum class Extent : std::uint8_t {
+  kOne,
+  kHidden,
+  kVocab,
+  kQueries,  ///< heads * head_dim
+  kKeys,     ///< kv_heads * head_dim
+  kHeadDim,
+  kFfn,
+  kRopePairs,  ///< half of the rotated elements of a head
+};
+std::int64_t ExtentOf(Extent extent, const ModelConfig& config);
+
+enum class Presence : std::uint8_t {
+  kRequired,
+  kOptional,
+  kTied,  ///< where the file lacks it, the token embedding takes its place
+};
+
+/// A tensor of the file: [k, n], or a vector of k elements where n is kOne.
+struct TensorRule {
+  std::string_view name;  ///< "{}" stands for the number of the block: "blk.{}.attn_q.weight"
+  WeightRole role;
+  Extent k, n = Extent::kOne;
+  Presence presence = Presence::kRequired;
+
+  bool OfBlock() const { return name.find("{}") != std::string_view::npos; }
+  bool IsVector() const { return n == Extent::kOne; }
+  std::string NameIn(std::int32_t block) const;
+};
+
+/// Matrices of one k and type that may become one, so that one product serves them all.
+struct MergeRule {
+  WeightRole into;
+  std::span<const WeightRole> parts;
+  std::int64_t group = 0;  ///< rows are taken in turn, so many at a time; 0: part after part
+};
+
+enum class Activation : std::uint8_t { kSilu, kGelu };
+
+/// What a block computes, beyond what its tensors say: norms before and after attention and
+/// feed-forward, norms of query and key heads and biases are there where the file has them.
+struct BlockSpec {
+  RopeParams rope;
+  float attention_scale = 1.0f;
+  std::int32_t window = 0;      ///< positions that a row attends to, itself included; 0: all
+  float attention_softcap = 0;  ///< c: scores become c * tanh(score / c); 0: as they are
+  Activation activation = Activation::kSilu;  ///< of the gate
+  std::int32_t experts = 0;                   ///< 0: a dense feed-forward
+};
+
+/// What a model family computes, as data. One file each in this folder; the loader, the check of
+/// names, the builder of passes, synthetic models and the bandwidth floor all work from it.
+struct Architecture {
+  std::string_view name;  ///< `general.architecture`, and the prefix of the metadata keys
+  RopeMode rope = RopeMode::kHalfSplit;
+  /// Reads the hyperparameters; what is wrong is kept in the reader.
+  void (*read)(Hyperparameters& from, ModelConfig& config) = nullptr;
+  BlockSpec (*block)(const ModelConfig& config, std::int32_t index) = nullptr;
+  std::span<const TensorRule> tensors;  ///< in the order in which a synthetic file has them
+  std::span<const MergeRule> merges;
+  std::span<const SynthShape> presets;  ///< shapes of published models
+};
+
+/// Every architecture that this version runs.
+std::span<const Architecture* const> Architectures();
+/// nullptr where there is none of the name.
+const Architecture* FindArchitecture(std::string_view name);
+/// Of the file's `general.architecture`. Errors: kNotFound without the key; kUnsupported lists what
+/// there is.
+Result<const Architecture*> ArchitectureOf(const GgufFile& file);
+
+/// ReadModelConfig for a file of `architecture`, whatever its metadata says.
+Result<ModelConfig> ReadModelConfig(const GgufFile& file, const Architecture& architecture);
+
+/// kUnsupported, naming architecture, block and feature, for a block that no operation can compute
+/// yet.
+Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block);
+
+/// Tensors that no rule names would be ignored, and the result be another one: kUnsupported names
+/// the first.
+Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
+                        const ModelConfig& config);
+
+/// A dense block with full attention, scaled by 1 / sqrt(head_dim), whose RoPE is that of `config`.
+BlockSpec DenseBlock(const ModelConfig& config, std::int32_t index);
+
+inline constexpr WeightRole kQkvParts[] = {WeightRole::kQ, WeightRole::kK, WeightRole::kV};
+inline constexpr WeightRole kGateUpParts[] = {WeightRole::kGate, WeightRole::kUp};
+inline constexpr MergeRule kDenseMerges[] = {
+    {.into = WeightRole::kQkv, .parts = kQkvParts},
+    {.into = WeightRole::kGateUp, .parts = kGateUpParts, .group = kGatedBlock},
+};
+
+}  // namespace tilewright

@@ -1,0 +1,163 @@
+#include "model/arch/hyperparameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::uint32_t kMaxCount = 1u << 24;
+
+/// Llama-3 files carry their scaling as the tensor rope_freqs.weight; old files a linear factor
+/// without a type.
+void ReadRopeScaling(Hyperparameters& from, RopeParams& rope) {
+  const std::string scaling = from.Text("rope.scaling.type");
+  const float factor = from.Float("rope.scaling.factor", from.Float("rope.scale_linear", 0.0f));
+  if (scaling.empty() || scaling == "linear") {
+    if (factor > 0) rope.freq_scale = 1.0f / factor;
+  } else if (scaling == "llama3") {
+    rope.scaling_factor = factor;
+    if (!(factor > 0)) {
+      from.Refuse(ErrorCode::kCorrupt, "rope.scaling.factor",
+                  Format(" = {}, must be positive for scaling llama3", factor));
+    }
+    rope.low_freq_factor = from.Float("rope.scaling.low_freq_factor", 1.0f);
+    rope.high_freq_factor = from.Float("rope.scaling.high_freq_factor", 4.0f);
+    rope.original_context = from.Count("rope.scaling.original_context_length", 8192);
+    if (!(rope.high_freq_factor > rope.low_freq_factor) || !(rope.low_freq_factor > 0)) {
+      from.Refuse(ErrorCode::kCorrupt, "rope.scaling",
+                  Format(": low_freq_factor = {} must be positive and below high_freq_factor = {}",
+                         rope.low_freq_factor, rope.high_freq_factor));
+    }
+  } else if (scaling != "none") {
+    from.Refuse(ErrorCode::kUnsupported, "rope.scaling.type",
+                Format(" is '{}'; supported are none, linear and llama3", Printable(scaling)));
+  }
+}
+
+void ReadRope(Hyperparameters& from, ModelConfig& config) {
+  RopeParams& rope = config.rope;
+  rope.dims = from.Count("rope.dimension_count", config.head_dim);
+  rope.base = from.Float("rope.freq_base", 10000.0f);
+  if (!(rope.base > 0)) {
+    from.Refuse(ErrorCode::kCorrupt, "rope.freq_base",
+                Format(" = {}, must be positive", rope.base));
+  }
+  if (rope.dims % 2 != 0 || rope.dims > config.head_dim) {
+    from.Refuse(
+        ErrorCode::kCorrupt, "rope.dimension_count",
+        Format(" = {}, must be even and at most head_dim = {}", rope.dims, config.head_dim));
+  }
+  ReadRopeScaling(from, rope);
+}
+
+void ReadHeads(Hyperparameters& from, ModelConfig& config) {
+  config.heads = from.Count("attention.head_count");
+  config.kv_heads = from.Count("attention.head_count_kv", config.heads);
+  if (config.hidden % config.heads != 0 && !from.Has("attention.key_length")) {
+    from.Refuse(ErrorCode::kCorrupt, "embedding_length",
+                Format(" = {} is no multiple of {} = {}", config.hidden,
+                       from.Key("attention.head_count"), config.heads));
+  }
+  config.head_dim = from.Count("attention.key_length", std::max(1, config.hidden / config.heads));
+  if (from.Count("attention.value_length", config.head_dim) != config.head_dim) {
+    from.Refuse(ErrorCode::kUnsupported, "attention.value_length", " differs from key_length");
+  }
+  if (config.heads % config.kv_heads != 0) {
+    from.Refuse(
+        ErrorCode::kCorrupt, "attention.head_count",
+        Format(" = {} is no multiple of head_count_kv = {}", config.heads, config.kv_heads));
+  }
+}
+
+}  // namespace
+
+std::int32_t Hyperparameters::Count(std::string_view key) {
+  Result<std::uint32_t> value = file_.U32(Key(key));
+  if (!value) return Keep(value.error()), 1;
+  if (*value == 0 || *value > kMaxCount) {
+    Refuse(ErrorCode::kCorrupt, key, Format(" = {}, must be 1 to {}", *value, kMaxCount));
+    return 1;
+  }
+  return static_cast<std::int32_t>(*value);
+}
+
+std::int32_t Hyperparameters::Count(std::string_view key, std::int32_t absent) {
+  return Has(key) ? Count(key) : absent;
+}
+
+float Hyperparameters::Float(std::string_view key, std::optional<float> absent) {
+  Result<float> value = absent ? file_.F32(Key(key), *absent) : file_.F32(Key(key));
+  if (!value) return Keep(value.error()), absent.value_or(1.0f);
+  if (!std::isfinite(*value))
+    Refuse(ErrorCode::kCorrupt, key, Format(" = {}, must be finite", *value));
+  return *value;
+}
+
+std::string Hyperparameters::Text(std::string_view key) {
+  Result<std::string_view> value = file_.String(Key(key), "");
+  if (!value) return Keep(value.error()), "";
+  return std::string(*value);
+}
+
+void Hyperparameters::Refuse(ErrorCode code, std::string_view key, std::string_view what) {
+  Keep({code, Key(key) + std::string(what)});
+}
+
+void Hyperparameters::Keep(Error error) {
+  if (!error_) error_ = std::move(error);
+}
+
+void ReadTransformer(Hyperparameters& from, ModelConfig& config) {
+  config.layers = from.Count("block_count");
+  // Each block has tensors of its own: a larger count is refused before anything is made for it.
+  const std::size_t tensors = from.file().tensors().size();
+  if (static_cast<std::size_t>(config.layers) > tensors) {
+    from.Refuse(ErrorCode::kCorrupt, "block_count",
+                Format(" = {}, but the file has {} tensors", config.layers, tensors));
+  }
+  config.hidden = from.Count("embedding_length");
+  config.ffn = from.Count("feed_forward_length");
+  config.context = from.Count("context_length");
+  config.epsilon = from.Float("attention.layer_norm_rms_epsilon");
+  if (!(config.epsilon >= 0)) {
+    from.Refuse(ErrorCode::kCorrupt, "attention.layer_norm_rms_epsilon",
+                Format(" = {}, must be >= 0", config.epsilon));
+  }
+  ReadHeads(from, config);
+  ReadRope(from, config);
+}
+
+void RefuseExperts(Hyperparameters& from) {
+  if (from.Has("expert_count") && from.file().U32(from.Key("expert_count"), 0).value_or(2) > 1) {
+    from.Refuse(ErrorCode::kUnsupported, "expert_count",
+                " > 1: mixtures of experts are not supported");
+  }
+}
+
+void WriteTransformer(const ModelConfig& config, GgufWriter& writer) {
+  const auto key = [&config](std::string_view name) {
+    return Format("{}.{}", config.architecture, name);
+  };
+  const auto count = [&](std::string_view name, std::int32_t value) {
+    writer.SetU32(key(name), static_cast<std::uint32_t>(value));
+  };
+  count("block_count", config.layers);
+  count("context_length", config.context);
+  count("embedding_length", config.hidden);
+  count("feed_forward_length", config.ffn);
+  count("attention.head_count", config.heads);
+  count("attention.head_count_kv", config.kv_heads);
+  if (std::int64_t{config.heads} * config.head_dim != config.hidden) {
+    count("attention.key_length", config.head_dim);
+    count("attention.value_length", config.head_dim);
+  }
+  writer.SetF32(key("attention.layer_norm_rms_epsilon"), config.epsilon);
+  count("rope.dimension_count", config.rope.dims);
+  writer.SetF32(key("rope.freq_base"), config.rope.base);
+  count("vocab_size", config.vocab);
+}
+
+}  // namespace tilewright

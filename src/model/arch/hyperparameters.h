@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tilewright/gguf.h"
+#include "tilewright/model.h"
+
+namespace tilewright {
+
+/// Reads the metadata keys of one architecture and keeps the first error, so that reading code
+/// stays a list of fields: after an error, values are whatever lets it go on.
+class Hyperparameters {
+ public:
+  Hyperparameters(const GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  /// "ARCHITECTURE.block_count" for "block_count".
+  std::string Key(std::string_view key) const { return prefix_ + std::string(key); }
+  bool Has(std::string_view key) const { return file_.Has(Key(key)); }
+
+  /// 1 to 2^24.
+  std::int32_t Count(std::string_view key);
+  std::int32_t Count(std::string_view key, std::int32_t absent);
+  /// Finite.
+  float Float(std::string_view key, std::optional<float> absent = std::nullopt);
+  std::string Text(std::string_view key);
+
+  /// The message is `key` in full followed by `what`, such as " = -1, must be positive".
+  void Refuse(ErrorCode code, std::string_view key, std::string_view what);
+  void Keep(Error error);
+  const std::optional<Error>& error() const { return error_; }
+  const GgufFile& file() const { return file_; }
+
+ private:
+  const GgufFile& file_;
+  std::string prefix_;
+  std::optional<Error> error_;
+};
+
+/// The keys that decoder-only transformers share: block_count, embedding_length, attention.*,
+/// rope.*. Sets everything of `config` but architecture, name, rope.mode and what tensors tell.
+void ReadTransformer(Hyperparameters& from, ModelConfig& config);
+/// Refuses a file with more than one expert.
+void RefuseExperts(Hyperparameters& from);
+
+/// The same keys, as ReadTransformer wants them; scaled RoPE is left to the tensor of factors.
+void WriteTransformer(const ModelConfig& config, GgufWriter& writer);
+
+}  // namespace tilewright

@@ -1,0 +1,29 @@
+#include "core/text.h"
+#include "model/arch/architecture.h"
+#include "model/arch/list.h"
+
+namespace tilewright {
+
+std::span<const Architecture* const> Architectures() { return kArchitectures; }
+
+const Architecture* FindArchitecture(std::string_view name) {
+  for (const Architecture* architecture : Architectures()) {
+    if (architecture->name == name) return architecture;
+  }
+  return nullptr;
+}
+
+Result<const Architecture*> ArchitectureOf(const GgufFile& file) {
+  Result<std::string_view> name = file.String("general.architecture");
+  if (!name) return Fail(name.error());
+  if (const Architecture* found = FindArchitecture(*name)) return found;
+  std::string known;
+  for (const Architecture* architecture : Architectures()) {
+    known += Format("{}{}", known.empty() ? "" : ", ", architecture->name);
+  }
+  return Fail(
+      ErrorCode::kUnsupported,
+      Format("architecture '{}' is not supported; this version runs: {}", Printable(*name), known));
+}
+
+}  // namespace tilewright

@@ -1,0 +1,84 @@
+#include <cmath>
+#include <set>
+
+#include "core/text.h"
+#include "model/arch/architecture.h"
+
+namespace tilewright {
+namespace {
+
+/// Why a tensor that no rule names matters; by what other architectures call their tensors.
+std::string WhyNot(std::string_view name, const Architecture& architecture,
+                   const ModelConfig& config) {
+  if (name.ends_with(".bias")) return "biases";
+  if (name.find("_exps") != std::string_view::npos ||
+      name.find("ffn_gate_inp") != std::string_view::npos) {
+    return "mixtures of experts";
+  }
+  return Format("with {}.block_count = {} there is no such tensor", architecture.name,
+                config.layers);
+}
+
+}  // namespace
+
+std::int64_t ExtentOf(Extent extent, const ModelConfig& config) {
+  switch (extent) {
+    case Extent::kOne:
+      return 1;
+    case Extent::kHidden:
+      return config.hidden;
+    case Extent::kVocab:
+      return config.vocab;
+    case Extent::kQueries:
+      return std::int64_t{config.heads} * config.head_dim;
+    case Extent::kKeys:
+      return std::int64_t{config.kv_heads} * config.head_dim;
+    case Extent::kHeadDim:
+      return config.head_dim;
+    case Extent::kFfn:
+      return config.ffn;
+    case Extent::kRopePairs:
+      return config.rope.dims / 2;
+  }
+  return 0;
+}
+
+std::string TensorRule::NameIn(std::int32_t block) const {
+  const std::size_t at = name.find("{}");
+  if (at == std::string_view::npos) return std::string(name);
+  return Format("{}{}{}", name.substr(0, at), block, name.substr(at + 2));
+}
+
+Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block) {
+  const char* lacking = nullptr;
+  if (block.window > 0) lacking = "attention in a window";
+  if (block.attention_softcap > 0) lacking = "soft caps of attention scores";
+  if (block.activation != Activation::kSilu) lacking = "an activation other than SiLU";
+  if (block.experts > 0) lacking = "mixtures of experts";
+  if (lacking == nullptr) return {};
+  return Fail(ErrorCode::kUnsupported, Format("block {} of architecture {} needs {}: not supported",
+                                              index, architecture.name, lacking));
+}
+
+Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
+                        const ModelConfig& config) {
+  std::set<std::string, std::less<>> known;
+  for (const TensorRule& rule : architecture.tensors) {
+    const std::int32_t count = rule.OfBlock() ? config.layers : 1;
+    for (std::int32_t block = 0; block < count; ++block) known.insert(rule.NameIn(block));
+  }
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (known.find(tensor.name) != known.end()) continue;
+    return Fail(ErrorCode::kUnsupported,
+                Format("tensor {} is not supported in architecture {}: {}", Printable(tensor.name),
+                       architecture.name, WhyNot(tensor.name, architecture, config)));
+  }
+  return {};
+}
+
+BlockSpec DenseBlock(const ModelConfig& config, std::int32_t) {
+  return {.rope = config.rope,
+          .attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+}
+
+}  // namespace tilewright

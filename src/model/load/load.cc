@@ -1,0 +1,358 @@
+#include "model/load/load.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/memory.h"
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+/// A matrix to be made: one or several tensors of the file with equal k and type, their rows taken
+/// in turn `group` at a time. `group` 0 puts whole tensors after each other.
+struct Recipe {
+  Weight* target = nullptr;
+  std::vector<const GgufTensor*> parts;
+  std::int64_t group = 0;
+  WeightSpec spec{};
+  WeightPacker::Plan plan{};
+};
+
+constexpr std::size_t kWeightAlignment = 64;
+
+std::size_t AlignUp(std::size_t bytes) {
+  return (bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+}
+
+}  // namespace
+
+/// Finds and checks every tensor that the architecture's rules name, plans the layouts, allocates
+/// once, then packs weight by weight.
+class ModelLoader {
+ public:
+  ModelLoader(Model& model, const ModelOptions& options)
+      : model_(model),
+        file_(model.file_),
+        options_(options),
+        device_(options.device != nullptr ? *options.device : HostDevice()) {}
+
+  static Result<std::unique_ptr<Model>> Load(GgufFile file, const Architecture& architecture,
+                                             const ModelOptions& options) {
+    std::unique_ptr<Model> model(new Model(std::move(file)));
+    if (Status status = ModelLoader(*model, options).Run(architecture); !status)
+      return Fail(status.error());
+    return model;
+  }
+
+ private:
+  /// The matrices of the file that one set of weights is made of, by role.
+  using Matrices = std::array<const GgufTensor*, kWeightRoles>;
+
+  Status Run(const Architecture& architecture) {
+    Result<ModelConfig> config = ReadModelConfig(file_, architecture);
+    if (!config) return Fail(config.error());
+    model_.config_ = *config;
+    model_.architecture_ = &architecture;
+    for (std::int32_t i = 0; i < config->layers; ++i) {
+      if (Status s = CheckBlock(architecture, i, architecture.block(*config, i)); !s) return s;
+    }
+    if (Status status = CheckTensorNames(file_, architecture, *config); !status) return status;
+    if (Status status = CollectAll(); !status) return status;
+    if (Status status = PlanAll(); !status) return status;
+    if (Status status = Allocate(); !status) return status;
+    return PackAll();
+  }
+
+  Result<const GgufTensor*> Find(const TensorRule& rule, const std::string& name) {
+    Result<const GgufTensor*> found = file_.Tensor(name);
+    if (!found) return found;
+    const std::int64_t k = ExtentOf(rule.k, model_.config_), n = ExtentOf(rule.n, model_.config_);
+    const GgufTensor& tensor = **found;
+    if (tensor.shape != std::array<std::int64_t, 4>{k, n, 1, 1}) {
+      return Fail(
+          ErrorCode::kCorrupt,
+          fmt::format("tensor {} has shape [{}, {}, {}, {}], expected [{}, {}]", name,
+                      tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3], k, n));
+    }
+    if (Result<TensorView> view = file_.View(tensor); !view) return Fail(view.error());
+    model_.parameters_ += k * n;
+    return found;
+  }
+
+  /// A tensor that is read as the file has it: where it lies, if the device can read it there.
+  void UsePlain(const GgufTensor& tensor, Weight& target) {
+    target.view = *file_.View(tensor);
+    if (!device_.host_accessible()) plain_.push_back({&target, &tensor});
+  }
+
+  Status UseVector(const GgufTensor& tensor, Weight& target) {
+    if (tensor.dtype != DataType::kF32) {
+      return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, expected f32",
+                                                       tensor.name, DataTypeName(tensor.dtype)));
+    }
+    UsePlain(tensor, target);
+    model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes);
+    return {};
+  }
+
+  /// Of a decoded token one row is read.
+  void UseTable(const GgufTensor& tensor, Weight& target) {
+    UsePlain(tensor, target);
+    model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes) / model_.config_.vocab;
+  }
+
+  /// The product that a matrix serves: the projections back to the residual add it as they go,
+  /// unless a norm stands between.
+  TensorOp OpOf(WeightRole role, const WeightSet& set) const {
+    const bool added =
+        (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr) ||
+        (role == WeightRole::kDown && set.Find(WeightRole::kFfnPostNorm) == nullptr);
+    if (role == WeightRole::kGateUp) return TensorOp::kMulMatSwiGlu;
+    return added && options_.fuse ? TensorOp::kMulMatAdd : TensorOp::kMulMat;
+  }
+
+  void AddRecipe(std::vector<const GgufTensor*> parts, WeightRole role, std::int64_t group,
+                 WeightSet& set) {
+    Recipe recipe{.target = &set[role], .parts = std::move(parts), .group = group};
+    for (const GgufTensor* part : recipe.parts) recipe.spec.n += part->shape[1];
+    recipe.spec.k = recipe.parts[0]->shape[0];
+    recipe.spec.type = recipe.parts[0]->dtype;
+    recipe.spec.op = recipe.target->op = OpOf(role, set);
+    recipes_.push_back(std::move(recipe));
+  }
+
+  /// Whether the parts are there, alike, and of whole groups of rows.
+  static bool CanMerge(const MergeRule& rule, const Matrices& matrices) {
+    const GgufTensor* first = matrices[static_cast<std::size_t>(rule.parts[0])];
+    for (const WeightRole role : rule.parts) {
+      const GgufTensor* part = matrices[static_cast<std::size_t>(role)];
+      if (part == nullptr || part->type_id != first->type_id) return false;
+      if (rule.group != 0 && part->shape[1] % rule.group != 0) return false;
+    }
+    return true;
+  }
+
+  void AddRecipes(Matrices& matrices, WeightSet& set) {
+    for (const MergeRule& rule : model_.architecture_->merges) {
+      if (!options_.fuse || !CanMerge(rule, matrices)) continue;
+      std::vector<const GgufTensor*> parts;
+      for (const WeightRole role : rule.parts) {
+        parts.push_back(std::exchange(matrices[static_cast<std::size_t>(role)], nullptr));
+      }
+      AddRecipe(std::move(parts), rule.into, rule.group, set);
+    }
+    for (std::size_t i = 0; i < kWeightRoles; ++i) {
+      if (matrices[i] != nullptr) AddRecipe({matrices[i]}, static_cast<WeightRole>(i), 0, set);
+    }
+  }
+
+  /// The weights of block `block`, or with -1 those of no block.
+  Status Collect(std::int32_t block, WeightSet& set) {
+    Matrices matrices{};
+    const GgufTensor* table = nullptr;
+    for (const TensorRule& rule : model_.architecture_->tensors) {
+      if (rule.OfBlock() != (block >= 0)) continue;
+      const std::string name = rule.NameIn(block);
+      if (rule.presence != Presence::kRequired && file_.FindTensor(name) == nullptr) {
+        if (rule.presence == Presence::kTied) matrices[static_cast<std::size_t>(rule.role)] = table;
+        continue;
+      }
+      Result<const GgufTensor*> tensor = Find(rule, name);
+      if (!tensor) return Fail(tensor.error());
+      if (rule.role == WeightRole::kEmbedding) {
+        table = *tensor;
+        UseTable(*table, set[rule.role]);
+      } else if (rule.IsVector()) {
+        if (Status s = UseVector(**tensor, set[rule.role]); !s) return s;
+      } else {
+        matrices[static_cast<std::size_t>(rule.role)] = *tensor;
+      }
+    }
+    AddRecipes(matrices, set);
+    return {};
+  }
+
+  Status CollectAll() {
+    if (Status status = Collect(-1, model_.globals_); !status) return status;
+    model_.blocks_.resize(static_cast<std::size_t>(model_.config_.layers));
+    for (std::int32_t i = 0; i < model_.config_.layers; ++i) {
+      if (Status s = Collect(i, model_.blocks_[static_cast<std::size_t>(i)]); !s) return s;
+    }
+    return {};
+  }
+
+  /// Merged weights need memory even when no kernel wants a packed layout, and a device of its own
+  /// memory needs all of them there.
+  bool NeedsCopy(const Recipe& recipe) const {
+    return recipe.parts.size() > 1 || recipe.plan.pack != kPackPlain || !device_.host_accessible();
+  }
+
+  static std::size_t TargetBytes(const Recipe& recipe) {
+    if (recipe.plan.pack != kPackPlain) return recipe.plan.bytes;
+    return BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k);
+  }
+
+  Status PlanAll() {
+    for (Recipe& recipe : recipes_) {
+      if (options_.packer != nullptr) {
+        Result<WeightPacker::Plan> plan = options_.packer->PlanWeight(recipe.spec);
+        if (!plan) {
+          return Fail(plan.error().code,
+                      fmt::format("tensor {}: {}", recipe.parts[0]->name, plan.error().message));
+        }
+        recipe.plan = *plan;
+      }
+      model_.bytes_per_token_ +=
+          static_cast<std::int64_t>(BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
+    }
+    return {};
+  }
+
+  /// One block of device memory for all weights that are not used where they lie, and host memory
+  /// for the largest one on its way there: `assembly_` for merged rows that will be packed,
+  /// `packed_` for what the device cannot be given directly.
+  Status Allocate() {
+    const bool direct = device_.host_accessible();
+    std::size_t bytes = 0, assembly = 0, largest = 0;
+    for (const Plain& plain : plain_) {
+      bytes += AlignUp(plain.tensor->bytes);
+    }
+    for (const Recipe& recipe : recipes_) {
+      if (!NeedsCopy(recipe)) continue;
+      bytes += AlignUp(TargetBytes(recipe));
+      if (!direct) largest = std::max(largest, TargetBytes(recipe));
+      if (recipe.parts.size() > 1 && recipe.plan.pack != kPackPlain)
+        assembly = std::max(assembly, BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
+    }
+    if (bytes == 0) return {};
+    const std::size_t on_host = assembly + largest + (direct ? bytes : 0);
+    const std::size_t available = AvailableMemoryBytes();
+    const auto refuse = [&](std::string_view why) {
+      return Fail(
+          ErrorCode::kOutOfMemory,
+          fmt::format("the weights need {}, {}", HumanBytes(bytes + assembly + largest), why));
+    };
+    const std::string there_is = fmt::format("{} of memory are available", HumanBytes(available));
+    if (on_host > available) return refuse(there_is);
+    Result<DeviceMemory> weights = device_.Allocate(bytes);
+    if (!weights) return refuse(direct ? there_is : weights.error().message);
+    weights_ = std::move(*weights);
+    for (const auto& [memory, size] : {std::pair(&assembly_, assembly), {&packed_, largest}}) {
+      if (size == 0) continue;
+      Result<DeviceMemory> staging = device_.AllocateStaging(size);
+      if (!staging) return refuse(there_is);
+      *memory = std::move(*staging);
+    }
+    return {};
+  }
+
+  /// The rows of a merged weight in their final order.
+  const std::byte* Assemble(const Recipe& recipe, std::byte* into) const {
+    const std::size_t row_bytes = BytesOf(recipe.spec.type, recipe.spec.k);
+    if (recipe.group == 0) {
+      std::byte* at = into;
+      for (const GgufTensor* part : recipe.parts) {
+        std::memcpy(at, file_.Bytes(*part).data(), part->bytes);
+        at += part->bytes;
+      }
+      return into;
+    }
+    const std::size_t group_bytes = row_bytes * static_cast<std::size_t>(recipe.group);
+    std::byte* at = into;
+    for (std::size_t from = 0; from < recipe.parts[0]->bytes; from += group_bytes) {
+      for (const GgufTensor* part : recipe.parts) {
+        std::memcpy(at, file_.Bytes(*part).data() + from, group_bytes);
+        at += group_bytes;
+      }
+    }
+    return into;
+  }
+
+  /// Copies host memory to its place on the device; `from` may be used again afterwards.
+  Status Send(std::byte* into, const std::byte* from, std::size_t bytes) {
+    const Stream stream = device_.default_stream();
+    if (Status s = device_.Upload(into, from, bytes, stream); !s) return s;
+    return device_.Synchronize(stream);
+  }
+
+  Status PackOne(const Recipe& recipe, std::byte* into) {
+    Weight& weight = *recipe.target;
+    if (!NeedsCopy(recipe)) {
+      weight.view = *file_.View(*recipe.parts[0]);
+      return {};
+    }
+    const bool direct = device_.host_accessible();
+    const bool packed = recipe.plan.pack != kPackPlain;
+    std::byte* const made = direct ? into : packed_.as<std::byte>();
+    const std::byte* plain = file_.Bytes(*recipe.parts[0]).data();
+    if (recipe.parts.size() > 1)
+      plain = Assemble(recipe, packed ? assembly_.as<std::byte>() : made);
+    if (packed) {
+      if (Status s = options_.packer->PackWeight(recipe.spec, recipe.plan, plain, made); !s) {
+        return Fail(s.error().code,
+                    fmt::format("tensor {}: {}", recipe.parts[0]->name, s.error().message));
+      }
+    }
+    if (!direct) {
+      if (Status s = Send(into, packed ? made : plain, TargetBytes(recipe)); !s) return s;
+    }
+    weight.view = Contiguous(into, recipe.spec.type, {recipe.spec.k, recipe.spec.n, 1, 1});
+    weight.pack = recipe.plan.pack;
+    for (const GgufTensor* part : recipe.parts) file_.Release(*part);
+    return {};
+  }
+
+  Status PackAll() {
+    std::byte* at = weights_.as<std::byte>();
+    for (const Plain& plain : plain_) {
+      const std::span<const std::byte> bytes = file_.Bytes(*plain.tensor);
+      if (Status s = Send(at, bytes.data(), bytes.size()); !s) return s;
+      plain.target->view.data = at;
+      at += AlignUp(bytes.size());
+    }
+    std::size_t done = 0;
+    for (const Recipe& recipe : recipes_) {
+      if (Status s = PackOne(recipe, at); !s) return s;
+      if (NeedsCopy(recipe)) at += AlignUp(TargetBytes(recipe));
+      ++done;
+      if (options_.progress &&
+          !options_.progress(static_cast<double>(done) / static_cast<double>(recipes_.size()))) {
+        return Fail(ErrorCode::kCancelled, "loading was cancelled");
+      }
+    }
+    model_.weights_ = std::move(weights_);
+    return {};
+  }
+
+  /// A tensor that goes to the device as it is.
+  struct Plain {
+    Weight* target;
+    const GgufTensor* tensor;
+  };
+
+  Model& model_;
+  const GgufFile& file_;
+  const ModelOptions& options_;
+  Device& device_;
+  std::vector<Plain> plain_;
+  std::vector<Recipe> recipes_;
+  DeviceMemory weights_, assembly_, packed_;
+};
+
+Result<std::unique_ptr<Model>> LoadModel(GgufFile file, const Architecture& architecture,
+                                         const ModelOptions& options) {
+  return ModelLoader::Load(std::move(file), architecture, options);
+}
+
+Result<std::unique_ptr<Model>> Model::Load(const std::string& path, const ModelOptions& options) {
+  Result<GgufFile> file = GgufFile::Open(path);
+  if (!file) return Fail(file.error());
+  Result<const Architecture*> architecture = ArchitectureOf(*file);
+  if (!architecture) return Fail(architecture.error());
+  return ModelLoader::Load(std::move(*file), **architecture, options);
+}
+
+}  // namespace tilewright

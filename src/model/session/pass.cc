@@ -1,0 +1,240 @@
+#include "model/session/pass.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "model/arch/architecture.h"
+
+namespace tilewright {
+namespace {
+
+class Builder {
+ public:
+  Builder(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
+          std::int32_t rows, DataType type)
+      : model_(model), config_(model.config()), cache_(cache), rows_(rows), type_(type) {
+    tokens_ = Ints("tokens", inputs.tokens, rows);
+    positions_ = Ints("positions", inputs.positions, rows);
+    slots_ = Ints("slots", inputs.slots, rows);
+    pages_ = graph_.AddLeaf("pages", LeafKind::kInput,
+                            Contiguous(inputs.pages, DataType::kI32,
+                                       {cache.pages_per_slot(), cache.shape().slots, 1, 1}));
+    if (const Weight* factors = model.globals().Find(WeightRole::kRopeFactors))
+      factors_ = graph_.AddLeaf("rope_freqs", LeafKind::kWeight, factors->view);
+  }
+
+  NodeId Embed() {
+    const NodeId table = Leaf("token_embd", model_.globals()[WeightRole::kEmbedding]);
+    return Op(TensorOp::kEmbedding, "embedding", {table, tokens_}, {config_.hidden, rows_, 1, 1});
+  }
+
+  NodeId Block(std::int32_t index, NodeId x) {
+    weights_ = &model_.blocks()[static_cast<std::size_t>(index)];
+    block_ = model_.architecture().block(config_, index);
+    prefix_ = fmt::format("blk.{}.", index);
+    x = AddToResidual("attn_output", WeightRole::kAttnOutput, WeightRole::kAttnPostNorm,
+                      Attention(index, Norm("attn_norm", WeightRole::kAttnNorm, x)), x);
+    return AddToResidual("ffn_down", WeightRole::kDown, WeightRole::kFfnPostNorm,
+                         FeedForward(Norm("ffn_norm", WeightRole::kFfnNorm, x)), x);
+  }
+
+  /// `wanted` is nullptr where all rows are.
+  NodeId Logits(NodeId x, std::int32_t* wanted, std::int32_t logits_rows) {
+    prefix_.clear();
+    weights_ = &model_.globals();
+    if (wanted != nullptr) {
+      const NodeId picked = Ints("wanted", wanted, logits_rows);
+      x = Op(TensorOp::kEmbedding, "pick_rows", {x, picked}, {config_.hidden, logits_rows, 1, 1});
+    }
+    x = Norm("output_norm", WeightRole::kOutputNorm, x);
+    x = MulMat("output", x, (*weights_)[WeightRole::kOutput]);
+    graph_.node(x).keep = true;
+    return x;
+  }
+
+  Graph Take() { return std::move(graph_); }
+
+ private:
+  using Shape = std::array<std::int64_t, 4>;
+
+  NodeId Ints(const char* name, std::int32_t* data, std::int32_t count) {
+    return graph_.AddLeaf(name, LeafKind::kInput,
+                          Contiguous(data, DataType::kI32, {count, 1, 1, 1}));
+  }
+  NodeId Leaf(const std::string& name, const Weight& weight) {
+    return graph_.AddLeaf(prefix_ + name + ".weight", LeafKind::kWeight, weight.view, weight.pack);
+  }
+  NodeId Op(TensorOp op, const std::string& name, std::vector<NodeId> inputs, Shape shape,
+            OpParams params = {}) {
+    return graph_.AddOp(op, prefix_ + name, std::move(inputs), type_, shape, params);
+  }
+  /// x itself where the block has no such norm.
+  NodeId Norm(const char* name, WeightRole role, NodeId x) {
+    const Weight* weight = weights_->Find(role);
+    if (weight == nullptr) return x;
+    OpParams params;
+    params.epsilon = config_.epsilon;
+    return Op(TensorOp::kRmsNorm, name, {x, Leaf(name, *weight)}, graph_.node(x).out.shape, params);
+  }
+  /// A node that multiplies by `weight` says in its own pack how the weight lies.
+  NodeId Multiply(TensorOp op, const std::string& name, std::vector<NodeId> inputs,
+                  const Weight& weight, Shape shape) {
+    const NodeId id = Op(op, name, std::move(inputs), shape);
+    graph_.node(id).pack = weight.pack;
+    return id;
+  }
+  NodeId MulMat(const char* name, NodeId x, const Weight& weight) {
+    return Multiply(TensorOp::kMulMat, name, {x, Leaf(name, weight)}, weight,
+                    {weight.view.shape[1], x_rows(x), 1, 1});
+  }
+  std::int64_t x_rows(NodeId x) const { return graph_.node(x).out.shape[1]; }
+
+  /// x * w + residual; fused it is one node, in place on the residual (unless that is a tensor
+  /// somebody still needs). `norm` is applied to the product first, where the block has it.
+  NodeId AddToResidual(const char* name, WeightRole role, WeightRole norm, NodeId x,
+                       NodeId residual) {
+    const Weight& weight = (*weights_)[role];
+    const Shape shape{config_.hidden, rows_, 1, 1};
+    if (weight.op != TensorOp::kMulMatAdd) {
+      const std::string text(name);
+      const NodeId product = Norm((text + "_norm").c_str(), norm, MulMat(name, x, weight));
+      return Op(TensorOp::kAdd, text + "_add", {product, residual}, shape);
+    }
+    const NodeId sum =
+        Multiply(TensorOp::kMulMatAdd, name, {x, Leaf(name, weight), residual}, weight, shape);
+    graph_.node(sum).alias_of = residual;
+    return sum;
+  }
+
+  /// A window of heads into rows of `source`.
+  NodeId Heads(const char* name, NodeId source, std::int64_t first_column, std::int32_t heads) {
+    const std::int64_t row = graph_.node(source).out.shape[0];
+    return graph_.AddView(prefix_ + name, source, first_column, {config_.head_dim, heads, rows_, 1},
+                          {1, config_.head_dim, row, 0});
+  }
+
+  /// In place on `heads`, with its strides.
+  NodeId InPlace(TensorOp op, const std::string& name, NodeId heads, std::vector<NodeId> inputs,
+                 OpParams params = {}) {
+    const TensorView view = graph_.node(heads).out;
+    const NodeId id = Op(op, name, std::move(inputs), view.shape, params);
+    graph_.node(id).alias_of = heads;
+    graph_.node(id).out.stride = view.stride;
+    return id;
+  }
+
+  /// heads + the bias of each, the same in every row; `heads` itself where the block has none.
+  NodeId Bias(const char* name, WeightRole role, NodeId heads) {
+    const Weight* weight = weights_->Find(role);
+    if (weight == nullptr) return heads;
+    const std::int64_t size = weight->view.shape[0];
+    NodeId bias = graph_.AddLeaf(prefix_ + name, LeafKind::kWeight, weight->view);
+    if (weight->view.dtype != type_)
+      bias = Op(TensorOp::kCopy, std::string(name) + "_as", {bias}, {size, 1, 1, 1});
+    bias = graph_.AddView(prefix_ + name + "_rows", bias, 0, graph_.node(heads).out.shape,
+                          {1, config_.head_dim, 0, 0});
+    return InPlace(TensorOp::kAdd, std::string(name) + "_add", heads, {heads, bias});
+  }
+
+  NodeId Rope(const char* name, NodeId heads) {
+    OpParams params;
+    params.rope = block_.rope;
+    return InPlace(TensorOp::kRope, name, heads, {heads, positions_, factors_}, params);
+  }
+
+  NodeId Scatter(const char* name, NodeId heads, const TensorView& cache, std::int32_t layer) {
+    OpParams params;
+    params.layer = layer;
+    const NodeId leaf = graph_.AddLeaf(prefix_ + name + ".cache", LeafKind::kCache, cache);
+    const NodeId id =
+        graph_.AddOp(TensorOp::kKvScatter, prefix_ + name,
+                     {heads, leaf, positions_, slots_, pages_}, cache.dtype, cache.shape, params);
+    graph_.node(id).alias_of = leaf;
+    return id;
+  }
+
+  struct Projections {
+    NodeId q = kNoNode, k = kNoNode, v = kNoNode;
+  };
+  /// Heads of queries, keys and values, with their biases and norms.
+  Projections Project(NodeId normed) {
+    const std::int64_t q_size = std::int64_t{config_.heads} * config_.head_dim;
+    const std::int64_t kv_size = std::int64_t{config_.kv_heads} * config_.head_dim;
+    Projections heads;
+    if (const Weight* merged = weights_->Find(WeightRole::kQkv)) {
+      const NodeId qkv = MulMat("attn_qkv", normed, *merged);
+      heads.q = Heads("q", qkv, 0, config_.heads);
+      heads.k = Heads("k", qkv, q_size, config_.kv_heads);
+      heads.v = Heads("v", qkv, q_size + kv_size, config_.kv_heads);
+    } else {
+      const auto each = [&](const char* name, const char* weight, WeightRole role,
+                            std::int32_t count) {
+        return Heads(name, MulMat(weight, normed, (*weights_)[role]), 0, count);
+      };
+      heads.q = each("q", "attn_q", WeightRole::kQ, config_.heads);
+      heads.k = each("k", "attn_k", WeightRole::kK, config_.kv_heads);
+      heads.v = each("v", "attn_v", WeightRole::kV, config_.kv_heads);
+    }
+    heads.q = Bias("q_bias", WeightRole::kQBias, heads.q);
+    heads.k = Bias("k_bias", WeightRole::kKBias, heads.k);
+    heads.v = Bias("v_bias", WeightRole::kVBias, heads.v);
+    heads.q = Norm("q_norm", WeightRole::kQNorm, heads.q);
+    heads.k = Norm("k_norm", WeightRole::kKNorm, heads.k);
+    return heads;
+  }
+
+  NodeId Attention(std::int32_t layer, NodeId normed) {
+    const KvLayer& cache = cache_.layers()[static_cast<std::size_t>(layer)];
+    const Projections heads = Project(normed);
+    const NodeId q = Rope("rope_q", heads.q);
+    const NodeId k = Rope("rope_k", heads.k);
+    const NodeId keys = Scatter("k_scatter", k, cache.k, layer);
+    const NodeId values = Scatter("v_scatter", heads.v, cache.v, layer);
+    OpParams params;
+    params.layer = layer;
+    params.attention_scale = block_.attention_scale;
+    return Op(TensorOp::kAttention, "attention", {q, keys, values, positions_, slots_, pages_},
+              {std::int64_t{config_.heads} * config_.head_dim, rows_, 1, 1}, params);
+  }
+
+  NodeId FeedForward(NodeId normed) {
+    const Shape shape{config_.ffn, rows_, 1, 1};
+    if (const Weight* merged = weights_->Find(WeightRole::kGateUp)) {
+      return Multiply(TensorOp::kMulMatSwiGlu, "ffn_gate_up",
+                      {normed, Leaf("ffn_gate_up", *merged)}, *merged, shape);
+    }
+    const NodeId gate = MulMat("ffn_gate", normed, (*weights_)[WeightRole::kGate]);
+    const NodeId up = MulMat("ffn_up", normed, (*weights_)[WeightRole::kUp]);
+    return Op(TensorOp::kMul, "ffn_mul", {Op(TensorOp::kSilu, "ffn_silu", {gate}, shape), up},
+              shape);
+  }
+
+  const Model& model_;
+  const ModelConfig& config_;
+  const KvCache& cache_;
+  const std::int32_t rows_;
+  const DataType type_;
+  Graph graph_;
+  std::string prefix_;                  ///< "blk.3.": of the names of nodes
+  const WeightSet* weights_ = nullptr;  ///< of the block
+  BlockSpec block_;
+  NodeId tokens_ = kNoNode, positions_ = kNoNode, slots_ = kNoNode, pages_ = kNoNode,
+         factors_ = kNoNode;
+};
+
+}  // namespace
+
+PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
+                    const PassShape& shape, DataType activations) {
+  Builder builder(model, cache, inputs, shape.rows, activations);
+  NodeId x = builder.Embed();
+  for (std::int32_t i = 0; i < model.config().layers; ++i) x = builder.Block(i, x);
+  PassGraph result;
+  if (shape.logits_rows > 0)
+    result.logits = builder.Logits(x, shape.pick ? inputs.wanted : nullptr, shape.logits_rows);
+  result.graph = builder.Take();
+  return result;
+}
+
+}  // namespace tilewright

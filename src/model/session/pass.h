@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/session/kv_cache.h"
+#include "model/session/pass_inputs.h"
+#include "tilewright/model.h"
+
+namespace tilewright {
+
+/// What a pass is made for.
+struct PassShape {
+  std::int32_t rows = 0;
+  std::int32_t logits_rows = 0;  ///< rows of the logits
+  bool pick = false;  ///< the logits are those of the rows that PassInputs::wanted names; else of
+                      ///< the first ones
+};
+
+struct PassGraph {
+  Graph graph;
+  NodeId logits = kNoNode;  ///< [vocab, logits_rows]; kNoNode when no row wants logits
+};
+
+/// One forward pass over the whole model, as its architecture describes each block and its weights
+/// lie: a block of an unfused model uses the eight operations and kKvScatter only. The cache is the
+/// one that `cache` has now: a move of it makes the graph stale. `activations` is the type of every
+/// tensor between operations.
+PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
+                    const PassShape& shape, DataType activations);
+
+}  // namespace tilewright

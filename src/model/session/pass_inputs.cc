@@ -1,0 +1,37 @@
+#include "model/session/pass_inputs.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tilewright {
+
+Result<PassInputs> PassInputs::Create(Device& device, std::int32_t max_rows, std::size_t entries) {
+  PassInputs inputs(device, max_rows, entries);
+  const std::size_t count = 4 * inputs.max_rows_ + entries;
+  Result<DeviceMemory> memory = device.Allocate(count * sizeof(std::int32_t));
+  if (!memory) return Fail(std::move(memory.error()));
+  inputs.memory_ = std::move(*memory);
+  if (!device.host_accessible()) {
+    Result<DeviceMemory> staging = device.AllocateStaging(count * sizeof(std::int32_t));
+    if (!staging) return Fail(std::move(staging.error()));
+    inputs.staging_ = std::move(*staging);
+  }
+  std::fill_n(inputs.host().tokens, count, 0);
+  return inputs;
+}
+
+Status PassInputs::Send(std::int32_t rows, bool with_pages, Stream stream) {
+  if (!staging_) return {};
+  const Places from = host(), to = device();
+  const std::size_t bytes = static_cast<std::size_t>(rows) * sizeof(std::int32_t);
+  const auto send = [&](std::int32_t* target, const std::int32_t* source, std::size_t size) {
+    return device_->Upload(target, source, size, stream);
+  };
+  if (Status s = send(to.tokens, from.tokens, bytes); !s) return s;
+  if (Status s = send(to.positions, from.positions, bytes); !s) return s;
+  if (Status s = send(to.slots, from.slots, bytes); !s) return s;
+  if (Status s = send(to.wanted, from.wanted, bytes); !s) return s;
+  return with_pages ? send(to.pages, from.pages, entries_ * sizeof(std::int32_t)) : Status();
+}
+
+}  // namespace tilewright

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tilewright/device.h"
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+/// The integers that passes read: written by the host, then brought to device memory that stays in
+/// place. Where the host can touch device memory both are one. One thread at a time.
+class PassInputs {
+ public:
+  /// For passes of up to `max_rows` rows over a page table of `entries`.
+  static Result<PassInputs> Create(Device& device, std::int32_t max_rows, std::size_t entries);
+
+  /// In device memory.
+  struct Places {
+    std::int32_t* tokens = nullptr;     ///< [max_rows]
+    std::int32_t* positions = nullptr;  ///< [max_rows]
+    std::int32_t* slots = nullptr;      ///< [max_rows]
+    std::int32_t* wanted = nullptr;     ///< [max_rows]: rows whose logits are asked for
+    std::int32_t* pages = nullptr;      ///< [entries]
+  };
+  Places device() const { return PlacesIn(memory_.as<std::int32_t>()); }
+
+  /// For the host to write. What a pass still reads must not be written: Send is done with it when
+  /// its stream has been waited for.
+  Places host() {
+    return PlacesIn(staging_ ? staging_.as<std::int32_t>() : memory_.as<std::int32_t>());
+  }
+
+  /// Brings what the host wrote for `rows` rows, and the page table where it has changed, to the
+  /// device.
+  Status Send(std::int32_t rows, bool with_pages, Stream stream);
+
+ private:
+  PassInputs(Device& device, std::int32_t max_rows, std::size_t entries)
+      : device_(&device), max_rows_(static_cast<std::size_t>(max_rows)), entries_(entries) {}
+  Places PlacesIn(std::int32_t* base) const {
+    return {base, base + max_rows_, base + 2 * max_rows_, base + 3 * max_rows_,
+            base + 4 * max_rows_};
+  }
+
+  Device* device_;
+  std::size_t max_rows_, entries_;
+  DeviceMemory memory_;
+  DeviceMemory staging_;  ///< empty where the host can touch device memory
+};
+
+}  // namespace tilewright

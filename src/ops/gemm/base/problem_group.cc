@@ -1,0 +1,82 @@
+#include "ops/gemm/base/problem_group.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/hash.h"
+#include "tilewright/gemm.h"
+
+namespace tilewright {
+namespace {
+
+// Field names in the order in which KeyOf writes them, from a key of it.
+const std::vector<std::string>& FieldNames() {
+  static const auto* const kNames = [] {
+    auto* names = new std::vector<std::string>;
+    const std::string key = KeyOf(GemmDesc{});
+    for (std::size_t at = 0; at < key.size();) {
+      const std::size_t equals = key.find('=', at);
+      names->push_back(key.substr(at, equals + 1 - at));
+      const std::size_t end = key.find(' ', equals);
+      at = end == std::string::npos ? key.size() : end + 1;
+    }
+    return names;
+  }();
+  return *kNames;
+}
+
+// The fields behind m, n and k: whether they are this version's, in its order, and which dimension
+// is the batch.
+struct Tail {
+  std::string text;
+  bool canonical = false, by_m = true;
+};
+Tail ReadTail(std::string_view text) {
+  Tail tail{std::string(text), false, true};
+  const auto& names = FieldNames();
+  for (std::size_t field = 3; field < names.size(); ++field) {
+    if (!text.starts_with(names[field])) return tail;
+    const std::string_view value =
+        text.substr(names[field].size(), text.find(' ') - names[field].size());
+    if (names[field] == "batch_dim=") tail.by_m = value == "m";
+    text.remove_prefix(names[field].size() + value.size());
+    const bool last = field + 1 == names.size();
+    if (last != text.empty()) return tail;
+    if (!last) text.remove_prefix(1);
+  }
+  tail.canonical = true;
+  return tail;
+}
+
+// Takes "name=value " off the front of `key`; nullopt where it is not there.
+std::optional<std::string_view> TakeField(std::string_view& key, std::string_view name) {
+  const std::size_t space = key.find(' ');
+  if (!key.starts_with(name) || space == std::string_view::npos) return std::nullopt;
+  const std::string_view value = key.substr(name.size(), space - name.size());
+  key.remove_prefix(space + 1);
+  return value;
+}
+
+// nullopt where `key` does not list exactly the fields of this version, in their order.
+std::optional<std::uint64_t> GroupOfCanonical(std::string_view key) {
+  const auto m = TakeField(key, "m="), n = TakeField(key, "n=");
+  const std::string_view after_sizes = key;
+  if (!m || !n || !TakeField(key, "k=")) return std::nullopt;
+  // Most rows of a file have one tail.
+  thread_local Tail tail;
+  if (tail.text != key) tail = ReadTail(key);
+  if (!tail.canonical) return std::nullopt;
+  return Hash64(after_sizes, Hash64(tail.by_m ? *n : *m, tail.by_m ? 1 : 2));
+}
+
+}  // namespace
+
+std::uint64_t GroupOfProblem(std::string_view key) {
+  if (const auto group = GroupOfCanonical(key)) return *group;
+  const auto desc = ParseKey(key);
+  const auto group = desc ? GroupOfCanonical(KeyOf(*desc)) : std::nullopt;
+  return group ? *group : Hash64(key);
+}
+
+}  // namespace tilewright

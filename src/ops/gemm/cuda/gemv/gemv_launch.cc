@@ -1,0 +1,84 @@
+#include "ops/gemm/cuda/gemv/gemv_launch.h"
+
+#include <cstdint>
+#include <optional>
+
+#include "artifact/spec_checks.h"
+#include "core/text.h"
+#include "ops/gemm/cuda/gemm_args.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "tilewright/cuda/gemv_params.h"
+
+namespace tilewright {
+namespace {
+
+bool Misaligned(const void* base, std::int64_t stride_bytes, std::int64_t alignment) {
+  const auto bits =
+      reinterpret_cast<std::uintptr_t>(base) | static_cast<std::uint64_t>(stride_bytes);
+  return bits % static_cast<std::uint64_t>(alignment) != 0;
+}
+
+/// What blocks of weights need beyond CheckGemmArgs.
+std::optional<Rejection> CheckBlocks(const KernelSpec& spec, const GemmArgs& args) {
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  const std::int32_t k = args.a_layout.cols;
+  if (k % weight.block_elements != 0) {
+    return Reject(Reason::kShape, Format("k = {}", k),
+                  Format("a multiple of {} for {}", weight.block_elements, weight.name));
+  }
+  const auto row_bytes = static_cast<std::int64_t>(BytesOf(spec.type_b, args.b_layout.ld));
+  const int align_w = cuda::GemvRowAlignment(weight.block_bytes);
+  if (Misaligned(args.b, row_bytes, align_w)) {
+    return Reject(Reason::kAlignment, Format("B at {}, rows of {} bytes", args.b, row_bytes),
+                  Format("multiples of {}", align_w));
+  }
+  const int bytes_x = GetTypeInfo(spec.type_a).block_bytes;
+  if (Misaligned(args.a, args.a_layout.ld * bytes_x, 4 * bytes_x)) {
+    return Reject(Reason::kAlignment, Format("A at {}, ld = {}", args.a, args.a_layout.ld),
+                  "rows aligned to four elements");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args) {
+  const KernelFamily family =
+      GetTypeInfo(spec.type_b).block_quantised ? GemvQuantisedFamily() : GemvBf16Family();
+  if (spec.family != family.name) {
+    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
+                                  Format("one of {}", family.name.view())));
+  }
+  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+  if (args.a_layout.ld > cuda::kGemvMaxLdx) {
+    return tl::unexpected(*Reject(Reason::kShape, Format("ld of A = {}", args.a_layout.ld),
+                                  Format("at most {}", cuda::kGemvMaxLdx)));
+  }
+  if (GetTypeInfo(spec.type_b).block_quantised) {
+    if (auto no = CheckBlocks(spec, args)) return tl::unexpected(*std::move(no));
+  }
+  const GemmShape shape = ShapeOf(args);
+  const KernelLaunchShape compiled = family.launch(spec);
+  cuda::CudaLaunch launch;
+  launch.grid = {cuda::GemvGridX(shape.n, spec.tile_n), cuda::GemvGridY(shape.m, spec.tile_m), 1};
+  launch.block = {compiled.threads, 1, 1};
+  launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
+  launch.params = cuda::KernelParams(cuda::GemvParams{
+      .x = args.a,
+      .w = args.b,
+      .c = args.c,
+      .y = args.d,
+      .ldx = args.a_layout.ld,
+      .ldc = args.c_layout.ld,
+      .ldy = args.d_layout.ld,
+      .w_row_bytes = static_cast<long long>(BytesOf(spec.type_b, args.b_layout.ld)),
+      .m = shape.m,
+      .n = shape.n,
+      .k = shape.k,
+      .alpha = args.alpha,
+      .beta = args.beta,
+  });
+  return cuda::CheckedLaunch(launch);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "device/cuda/launch.h"
+#include "tilewright/gemm.h"
+#include "tilewright/kernel_spec.h"
+
+namespace tilewright {
+
+/// The launch of a gemv_bf16 or gemv_q kernel: x is A, W is B, y is D. `spec` passed the family's
+/// check; pointers of `args` are the device's. Refused are the arguments that CheckGemmArgs
+/// refuses; a k that is not whole blocks, rows of blocks that are not aligned as
+/// tilewright/cuda/gemv_params.h says, an ldx beyond kGemvMaxLdx, and more rows than the grid has
+/// room for. No workspace, no atomics: the same launch gives the same bits.
+cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args);
+
+}  // namespace tilewright

@@ -1,0 +1,309 @@
+#include "one_node.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace tilewright::test {
+namespace {
+
+// Every block format divides these; three rows make the guards of a wrong row count show.
+constexpr std::int64_t kK = 256, kRows = 3;
+constexpr std::int64_t kHeadDim = 256, kHeads = 2, kKvHeads = 1, kContext = 4, kSlots = 2;
+constexpr std::int64_t kRopeDims = 512, kEntries = 5;
+
+const std::vector<std::int32_t> kPositions = {0, 2, 3}, kSlotOf = {1, 0, 1}, kIds = {4, 0, 2};
+
+/// Random values of any type. Those that nothing encodes to are small whole numbers.
+void Fill(DataType type, std::int64_t count, std::uint64_t seed, void* out) {
+  static const std::vector<float> pool = RandomFloats(1 << 18, 1, 0.5);
+  const auto room = pool.size() - static_cast<std::size_t>(count);
+  if (EncodeRow(type, pool.data() + seed * 251 % room, count, out)) return;
+  Random random(seed);
+  auto* bytes = static_cast<unsigned char*>(out);
+  for (std::size_t i = 0; i < BytesOf(type, count); ++i) {
+    const bool low_byte =
+        type == DataType::kI32 ? i % 4 == 0 : type != DataType::kI64 || i % 8 == 0;
+    bytes[i] = low_byte ? static_cast<unsigned char>(random.Between(0, 15)) : 0;
+  }
+}
+
+std::vector<double> Decoded(DataType type, const void* bytes, std::int64_t count) {
+  std::vector<double> values(static_cast<std::size_t>(count));
+  EXPECT_TRUE(DecodeRow(type, bytes, count, values.data()));
+  return values;
+}
+
+double Silu(double x) { return x / (1 + std::exp(-x)); }
+
+std::size_t At(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+std::array<bool, 3> FreeTypes(TensorOp op) {
+  switch (op) {
+    case TensorOp::kSilu:
+    case TensorOp::kEmbedding:
+    case TensorOp::kCopy:
+      return {true, false, true};
+    case TensorOp::kKvScatter:
+      return {true, true, false};
+    default:
+      return {true, true, true};
+  }
+}
+
+NodeId OneNode::Leaf(const char* name, LeafKind kind, DataType type,
+                     std::array<std::int64_t, 4> shape) {
+  Tensor tensor;
+  const std::int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
+  tensor.bytes = std::make_unique<GuardedBytes>(BytesOf(type, count));
+  Fill(type, count, ++seed_, tensor.bytes->data());
+  tensor.values = Decoded(type, tensor.bytes->data(), count);
+  const NodeId id = graph_.AddLeaf(name, kind, Contiguous(tensor.bytes->data(), type, shape));
+  tensors_.push_back(std::move(tensor));
+  return inputs_.emplace_back(id);
+}
+
+NodeId OneNode::Ints(const char* name, std::vector<std::int32_t> values) {
+  const NodeId id = Leaf(name, LeafKind::kInput, DataType::kI32,
+                         {static_cast<std::int64_t>(values.size()), 1, 1, 1});
+  Tensor& tensor = tensors_.back();
+  std::memcpy(tensor.bytes->data(), values.data(), values.size() * sizeof(std::int32_t));
+  tensor.values.assign(values.begin(), values.end());
+  return id;
+}
+
+NodeId OneNode::Op(DataType type, std::array<std::int64_t, 4> shape, OpParams params) {
+  result_ = graph_.AddOp(op_, "node", inputs_, type, shape, params);
+  Tensor tensor;
+  tensor.bytes =
+      std::make_unique<GuardedBytes>(BytesOf(type, shape[0] * shape[1] * shape[2] * shape[3]));
+  graph_.node(result_).out.data = tensor.bytes->data();
+  graph_.node(result_).keep = true;
+  tensors_.push_back(std::move(tensor));
+  return result_;
+}
+
+void OneNode::BuildProduct(NodeTypes types) {
+  const std::int64_t n = std::max<std::int64_t>(32, GetTypeInfo(types.out).block_elements);
+  Leaf("x", LeafKind::kInput, types.first, {kK, kRows, 1, 1});
+  Leaf("w", LeafKind::kWeight, types.second,
+       {kK, op_ == TensorOp::kMulMatSwiGlu ? 2 * n : n, 1, 1});
+  if (op_ == TensorOp::kMulMatAdd) Leaf("residual", LeafKind::kInput, types.out, {n, kRows, 1, 1});
+  Op(types.out, {n, kRows, 1, 1});
+}
+
+void OneNode::BuildAttention(NodeTypes types) {
+  Leaf("q", LeafKind::kInput, types.first, {kHeadDim, kHeads, kRows, 1});
+  for (const char* name : {"k", "v"})
+    Leaf(name, LeafKind::kCache, types.second, {kHeadDim, kKvHeads, kContext, kSlots});
+  Ints("positions", kPositions);
+  Ints("slots", kSlotOf);
+  OpParams params;
+  params.attention_scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
+  Op(types.out, {kHeadDim * kHeads, kRows, 1, 1}, params);
+}
+
+void OneNode::BuildScatter(NodeTypes types) {
+  Leaf("x", LeafKind::kInput, types.first, {kHeadDim, kKvHeads, kRows, 1});
+  const NodeId cache =
+      Leaf("cache", LeafKind::kCache, types.second, {kHeadDim, kKvHeads, kContext, kSlots});
+  Ints("positions", kPositions);
+  Ints("slots", kSlotOf);
+  result_ = graph_.AddOp(op_, "node", inputs_, types.second, graph_.node(cache).out.shape);
+  graph_.node(result_).alias_of = cache;
+  graph_.node(result_).out.data = graph_.node(cache).out.data;
+  graph_.node(result_).keep = true;
+}
+
+OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), seed_(seed) {
+  const std::array<std::int64_t, 4> rows = {kK, kRows, 1, 1};
+  switch (op) {
+    case TensorOp::kMulMat:
+    case TensorOp::kMulMatAdd:
+    case TensorOp::kMulMatSwiGlu:
+      BuildProduct(types);
+      break;
+    case TensorOp::kAttention:
+      BuildAttention(types);
+      break;
+    case TensorOp::kKvScatter:
+      BuildScatter(types);
+      break;
+    case TensorOp::kRope: {
+      Leaf("x", LeafKind::kInput, types.first, {kRopeDims, kHeads, kRows, 1});
+      Ints("positions", kPositions);
+      Leaf("factors", LeafKind::kWeight, types.second, {kRopeDims / 2, 1, 1, 1});
+      OpParams params;
+      params.rope.dims = kRopeDims;
+      Op(types.out, {kRopeDims, kHeads, kRows, 1}, params);
+      break;
+    }
+    case TensorOp::kEmbedding:
+      Leaf("table", LeafKind::kWeight, types.first, {kK, kEntries, 1, 1});
+      Ints("ids", kIds);
+      Op(types.out, rows);
+      break;
+    case TensorOp::kRmsNorm:
+      Leaf("x", LeafKind::kInput, types.first, rows);
+      Leaf("weight", LeafKind::kWeight, types.second, {kK, 1, 1, 1});
+      Op(types.out, rows);
+      break;
+    default:
+      Leaf("a", LeafKind::kInput, types.first, rows);
+      if (FreeTypes(op)[1]) Leaf("b", LeafKind::kInput, types.second, rows);
+      Op(types.out, rows);
+  }
+  const TensorView& out = node().out;
+  const auto* bytes = static_cast<const std::byte*>(out.data);
+  before_.assign(bytes, bytes + BytesOf(out.dtype, out.elements()));
+  name_ = std::string(TensorOpName(op)) + " (";
+  for (const NodeId input : inputs_)
+    name_ += std::string(DataTypeName(graph_.node(input).out.dtype)) + " ";
+  name_ += "-> " + std::string(DataTypeName(out.dtype)) + ")";
+}
+
+std::vector<double> OneNode::ExpectedProduct() const {
+  const std::vector<double>&x = in(0), &w = in(1);
+  const std::int64_t n = node().out.shape[0];
+  const auto dot = [&](std::int64_t row, std::int64_t col) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < kK; ++i) sum += x[At(row * kK + i)] * w[At(col * kK + i)];
+    return sum;
+  };
+  std::vector<double> want;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t col = 0; col < n; ++col) {
+      if (op_ == TensorOp::kMulMatSwiGlu) {
+        const std::int64_t gate = col / kGatedBlock * 2 * kGatedBlock + col % kGatedBlock;
+        want.push_back(Silu(dot(row, gate)) * dot(row, gate + kGatedBlock));
+      } else {
+        const double residual = op_ == TensorOp::kMulMatAdd ? in(2)[At(row * n + col)] : 0;
+        want.push_back(dot(row, col) + residual);
+      }
+    }
+  }
+  return want;
+}
+
+std::vector<double> OneNode::ExpectedRope() const {
+  std::vector<double> want = in(0);
+  const RopeParams& rope = node().params.rope;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t head = 0; head < kHeads; ++head) {
+      for (std::int64_t i = 0; i < kRopeDims / 2; ++i) {
+        double& x0 = want[At((row * kHeads + head) * kRopeDims + 2 * i)];
+        double& x1 = want[At((row * kHeads + head) * kRopeDims + 2 * i + 1)];
+        const double angle =
+            in(1)[At(row)] *
+            std::pow(static_cast<double>(rope.base), -2.0 * static_cast<double>(i) / kRopeDims) /
+            in(2)[At(i)];
+        const double y0 = x0 * std::cos(angle) - x1 * std::sin(angle);
+        x1 = x0 * std::sin(angle) + x1 * std::cos(angle);
+        x0 = y0;
+      }
+    }
+  }
+  return want;
+}
+
+std::vector<double> OneNode::ExpectedAttention() const {
+  std::vector<double> want;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const std::int64_t first = kSlotOf[At(row)] * kContext * kHeadDim,
+                       seen = kPositions[At(row)] + 1;
+    for (std::int64_t head = 0; head < kHeads; ++head) {
+      std::vector<double> weights;
+      double sum = 0;
+      for (std::int64_t p = 0; p < seen; ++p) {
+        double dot = 0;
+        for (std::int64_t d = 0; d < kHeadDim; ++d)
+          dot +=
+              in(0)[At((row * kHeads + head) * kHeadDim + d)] * in(1)[At(first + p * kHeadDim + d)];
+        sum += weights.emplace_back(
+            std::exp(dot * static_cast<double>(node().params.attention_scale)));
+      }
+      for (std::int64_t d = 0; d < kHeadDim; ++d) {
+        double value = 0;
+        for (std::int64_t p = 0; p < seen; ++p)
+          value += weights[At(p)] / sum * in(2)[At(first + p * kHeadDim + d)];
+        want.push_back(value);
+      }
+    }
+  }
+  return want;
+}
+
+std::vector<double> OneNode::Expected() const {
+  std::vector<double> want;
+  switch (op_) {
+    case TensorOp::kMulMat:
+    case TensorOp::kMulMatAdd:
+    case TensorOp::kMulMatSwiGlu:
+      return ExpectedProduct();
+    case TensorOp::kRope:
+      return ExpectedRope();
+    case TensorOp::kAttention:
+      return ExpectedAttention();
+    case TensorOp::kEmbedding:
+      for (const std::int32_t id : kIds)
+        want.insert(want.end(), in(0).begin() + id * kK, in(0).begin() + (id + 1) * kK);
+      return want;
+    case TensorOp::kRmsNorm:
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        double squares = 0;
+        for (std::int64_t i = 0; i < kK; ++i) squares += std::pow(in(0)[At(row * kK + i)], 2);
+        const double scale =
+            1 / std::sqrt(squares / kK + static_cast<double>(node().params.epsilon));
+        for (std::int64_t i = 0; i < kK; ++i)
+          want.push_back(in(0)[At(row * kK + i)] * scale * in(1)[At(i)]);
+      }
+      return want;
+    default:
+      for (std::size_t i = 0; i < in(0).size(); ++i) {
+        const double a = in(0)[i],
+                     b = FreeTypes(op_)[1] && op_ != TensorOp::kKvScatter ? in(1)[i] : 0;
+        want.push_back(op_ == TensorOp::kAdd      ? a + b
+                       : op_ == TensorOp::kMul    ? a * b
+                       : op_ == TensorOp::kSilu   ? Silu(a)
+                       : op_ == TensorOp::kSwiGlu ? Silu(a) * b
+                                                  : a);
+      }
+      return want;
+  }
+}
+
+std::vector<double> OneNode::Result() const {
+  const TensorView& out = node().out;
+  const std::vector<double> all = Decoded(out.dtype, out.data, out.elements());
+  if (op_ != TensorOp::kKvScatter) return all;
+  std::vector<double> written;
+  for (std::size_t row = 0; row < kPositions.size(); ++row) {
+    const auto first = (kSlotOf[row] * kContext + kPositions[row]) * kHeadDim;
+    written.insert(written.end(), all.begin() + first, all.begin() + first + kHeadDim);
+  }
+  return written;
+}
+
+std::vector<std::byte> OneNode::ResultBytes() const {
+  const auto* bytes = static_cast<const std::byte*>(node().out.data);
+  return {bytes, bytes + before_.size()};
+}
+
+void OneNode::Reset() { std::memcpy(node().out.data, before_.data(), before_.size()); }
+
+bool OneNode::Untouched() const {
+  return std::memcmp(node().out.data, before_.data(), before_.size()) == 0;
+}
+
+std::string OneNode::Damage() const {
+  for (const Tensor& tensor : tensors_) {
+    if (std::string damage = tensor.bytes->Damage(); !damage.empty()) return damage;
+  }
+  return {};
+}
+
+}  // namespace tilewright::test

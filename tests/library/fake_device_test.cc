@@ -1,0 +1,93 @@
+// A whole model on a device whose memory the host cannot touch and whose work is done late, in any
+// order that its streams allow: bitwise what the CPU gives.
+#include "device/fake/fake_device.h"
+
+#include <gmock/gmock.h>
+
+#include "graph/fake/async_kernels.h"
+#include "models.h"
+
+namespace tilewright {
+namespace {
+
+using test::LogitsOf;
+using test::RandomTokens;
+using test::Runner;
+using test::WriteTiny;
+
+struct Case {
+  const char* name;
+  DataType quant;
+  Precision activations;
+  DataType kv;
+  bool fuse;
+};
+constexpr Case kCases[] = {
+    {"q4_1", DataType::kQ4_1, Precision::kAuto, DataType::kF16, true},
+    {"q8_0 unfused", DataType::kQ8_0, Precision::kI8, DataType::kQ8_0, false},
+    {"f32", DataType::kF32, Precision::kF32, DataType::kF32, true},
+};
+
+/// Passes over two sequences that grow, go back and interleave.
+std::vector<float> Talk(Session& session, int vocab) {
+  const std::vector<TokenId> tokens = RandomTokens(100, vocab, 3);
+  std::vector<float> all = LogitsOf(session, std::span(tokens).first(40), 0, 0, 13);
+  const auto add = [&](const std::vector<float>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  add(LogitsOf(session, std::span(tokens).first(70), 1, 0, 32));
+  add(LogitsOf(session, std::span(tokens).subspan(30), 0, 30, 16));
+  for (std::int32_t i = 0; i < 20; ++i) {
+    const std::vector<Row> rows = {{i, 100 + i, 0, i % 2 == 0}, {i + 1, 70 + i, 1, true}};
+    const auto logits = session.Forward(rows);
+    if (!logits) ADD_FAILURE() << logits.error().message;
+    if (logits) all.insert(all.end(), logits->begin(), logits->end());
+  }
+  return all;
+}
+
+TEST(FakeDeviceModel, gives_the_bits_of_the_cpu_whatever_order_its_streams_advance_in) {
+  test::TempDir folder;
+  SynthShape shape = test::WideShape();
+  shape.rope_factor = 8;
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.name);
+    const std::string path = WriteTiny(folder, c.name, shape, c.quant);
+    const SessionOptions session_options{.kv = c.kv,
+                                         .context = 256,
+                                         .slots = 2,
+                                         .max_rows = 32,
+                                         .page_size = 64,
+                                         .buckets = RowBuckets::kPowersOfTwo};
+    auto runner = Runner::Make(
+        path, {.activations = c.activations, .fuse = c.fuse, .threads = 1, .vendor = false});
+    ASSERT_NE(runner, nullptr);
+    auto on_cpu = Session::Create(*runner->model, *runner->cpu, session_options);
+    ASSERT_TRUE(on_cpu) << on_cpu.error().message;
+    const std::vector<float> want = Talk(**on_cpu, shape.vocab);
+
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      auto device = FakeDevice::Create(runner->context->device_spec(), {.seed = seed});
+      ASSERT_TRUE(device) << device.error().message;
+      const std::unique_ptr<Kernels> kernels =
+          MakeAsyncKernels(runner->context->kernels(), **device);
+      DispatchOptions options;
+      options.activations = c.activations;
+      options.feasible = runner->context->feasible_options();
+      DeviceDispatch dispatch(*kernels, **device, options);
+      ModelOptions model_options;
+      model_options.device = device->get();
+      model_options.packer = &dispatch;
+      model_options.fuse = c.fuse;
+      auto model = Model::Load(path, model_options);
+      ASSERT_TRUE(model) << model.error().message;
+      auto session = Session::Create(**model, dispatch, session_options);
+      ASSERT_TRUE(session) << session.error().message;
+      EXPECT_EQ(Talk(**session, shape.vocab), want) << "seed " << seed;
+      EXPECT_EQ((*device)->pending(), 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewright

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Says how many of some tests the last run of ctest skipped, and why what they need is not there.
+
+Usage: skipped_tests.py BUILD_FOLDER FILE_OF_NAMES WHAT REASON_FILE
+
+Reads tests.xml (ctest --output-junit) and the log of the run. Prints one line, "N tests skipped because WHAT could not be fetched
+(reason)", or nothing. A test of several cases counts by the cases that GoogleTest shows as skipped, any other as one.
+"""
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree
+
+
+def skipped_cases(log, name):
+    """How many cases of a test the log shows as skipped."""
+    start = log.find(f' Test: {name}\n')
+    block = log[start:log.find('\n<end of output>', start)] if start >= 0 else ''
+    return len(re.findall(r'^\[  SKIPPED \] \S+ \(\d+ ms\)$', block, re.MULTILINE))
+
+
+def main():
+    build, names_file, what, reason_file = sys.argv[1:5]
+    names = set(pathlib.Path(names_file).read_text().splitlines())
+    report = pathlib.Path(build, 'tests.xml')
+    if not report.exists():
+        return
+    skipped = {case.get('name') for case in xml.etree.ElementTree.parse(report).iter('testcase') if case.find('skipped') is not None}
+    log = pathlib.Path(build, 'Testing/Temporary/LastTest.log').read_text(errors='replace')
+    count = sum(skipped_cases(log, name) or 1 for name in skipped & names)
+    if count == 0:
+        return
+    reason = pathlib.Path(reason_file)
+    lines = '; '.join(reason.read_text().splitlines()) if reason.exists() else ''
+    why = f' ({lines})' if lines else ''
+    print(f'-- {count} {"test" if count == 1 else "tests"} skipped because {what} could not be fetched{why}')
+
+
+if __name__ == '__main__':
+    main()
