@@ -7,6 +7,30 @@
 namespace tilewright::cli {
 namespace {
 
+/// `explain OP PROBLEM`; the fields of a problem are those of its key.
+template <class Op>
+void AddExplainOp(CLI::App& explain, int& exit_code) {
+  const std::string name(Op::kName);
+  auto o = std::make_shared<ExplainOptions>();
+  o->op = name;
+  CLI::App* verb = explain.add_subcommand(name, "The operation " + name);
+  typename Op::Desc plain;
+  std::string fields;
+  ForEachField(plain, [&](std::string_view field, const auto&) {
+    fields.append(fields.empty() ? "" : ", ").append(field);
+  });
+  verb->add_option("problem", o->problem, "Fields of the problem, as \"" + KeyOf(plain) + "\"")
+      ->required()
+      ->type_name("PROBLEM");
+  verb->add_option("--device-spec", o->device_spec, "Decide for the device in this JSON file")
+      ->type_name("FILE");
+  verb->add_flag("--all", o->all, "Every launch parameter of every kernel");
+  AddCommon(*verb, o->common);
+  verb->footer("\nFields: " + fields + "; those left out have the values of the example.");
+  OnGiven(
+      *verb, [o] { return ExplainOp(*o); }, exit_code);
+}
+
 void AddExplain(CLI::App& app, int& exit_code) {
   CLI::App* explain = app.add_subcommand("explain", "Why a kernel was chosen");
   explain->require_subcommand(1);
@@ -48,6 +72,9 @@ void AddExplain(CLI::App& app, int& exit_code) {
       "--json");
   OnGiven(
       *verb, [o] { return ExplainGemm(*o); }, exit_code);
+  ForEachOperation([&]<class Op>() {
+    if constexpr (!std::is_same_v<Op, GemmOp>) AddExplainOp<Op>(*explain, exit_code);
+  });
 }
 
 void AddKernels(CLI::App& app, int& exit_code) {

@@ -61,10 +61,12 @@ struct GemmWords {
 struct ExplainOptions {
   CommonOptions common;
   GemmWords gemm;
+  std::string op, problem;  ///< of an operation other than GEMM: "rows=8 cols=576"
   std::string device_spec;
   bool all = false;
 };
 int ExplainGemm(const ExplainOptions& options);
+int ExplainOp(const ExplainOptions& options);
 
 struct KernelsOptions {
   CommonOptions common;

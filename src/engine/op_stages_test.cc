@@ -297,6 +297,76 @@ TEST(OpStages, APlanRunsWithWhatItWasBoundToAndRefusesOtherArguments) {
   EXPECT_FALSE(tilewright::Run(*plan, {{1, 8}, &log}, workspace, Stream{}));
 }
 
+Result<Checked<BlurOp>> Validate(const BlurDesc& desc) {
+  return Stages<BlurOp>::MarkValidated(desc);
+}
+
+Record Measured(const BlurDesc& desc, std::string kernel, std::string spec, double us) {
+  Record record;
+  record.op = "fake";
+  record.problem = KeyOf(desc);
+  record.scope = RecordScope{"here", "", MeasurePolicy::kCold};
+  record.kernel = std::move(kernel);
+  record.spec = std::move(spec);
+  record.samples = 20;
+  record.median_us = us, record.low_us = us * 0.99, record.high_us = us * 1.01;
+  record.chosen = true;
+  record.unix_ms = 1, record.id = KeyOf(desc) + record.kernel + record.spec;
+  return record;
+}
+
+TEST(Records, DecideForAnyOperationExactlyAndByTheNextBatch) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  const RecordScope here{"here", "", MeasurePolicy::kCold};
+  const std::string two = "swizzle=0 splits=1 rows=16 threads=2";
+  std::vector<Record> records = {Measured({8, 50}, "blur.tiled", two, 1.5)};
+  const auto pick = [&](const BlurDesc& desc) {
+    const auto tuned = BuildTuned<BlurOp>(records, registry, here);
+    return *Choose(Look<BlurOp>(desc, registry, DeviceSpec{}), tuned.get());
+  };
+  EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kMeasured);
+  EXPECT_EQ(SpecText(pick({8, 50}).spec()), two);
+  EXPECT_EQ(pick({5, 50}).provenance(), Provenance::kInterpolated);
+  EXPECT_EQ(pick({5, 50}).source_batch(), 8);
+  EXPECT_EQ(pick({9, 50}).provenance(), Provenance::kModel);  // nothing at or above
+  EXPECT_EQ(pick({8, 51}).provenance(), Provenance::kModel);  // another problem
+  records[0].scope.libraries = "other";
+  EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kModel);
+  records[0].scope = here;
+  records[0].fingerprint = "changed";
+  EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kModel);
+  records[0].fingerprint = "";
+  records[0].spec = "swizzle=0 splits=1 rows=16 threads=99";
+  EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kModel);
+}
+
+TEST(Records, AFailureOfAnyOperationQuarantinesItsFamily) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  const RecordScope here{"here", "", MeasurePolicy::kCold};
+  Record failure = Measured({8, 50}, "blur.tiled", "swizzle=0 splits=1 rows=16 threads=2", 0);
+  failure.verdict = Verdict::kCrash, failure.evidence = "signal 11";
+  Quarantine quarantine;
+  AddToQuarantine<BlurOp>(quarantine, std::span(&failure, 1), here);
+  FeasibleOptions options;
+  options.quarantine = &quarantine;
+  const auto other_batch = Look<BlurOp>({3, 50}, registry, DeviceSpec{}, options);
+  ASSERT_FALSE(other_batch.Find("blur.tiled")->feasible());
+  EXPECT_EQ(other_batch.Find("blur.tiled")->rejection->have, "crash: signal 11");
+  const auto other_family = Look<BlurOp>({3, 51}, registry, DeviceSpec{}, options);
+  EXPECT_TRUE(other_family.Find("blur.tiled")->feasible());
+}
+
+TEST(Problems, ParseFromTheirKeysAndRefuseWhatTheyDoNotKnow) {
+  const auto desc = ParseProblem<BlurOp>("width=7 rows=3 guarantee=deterministic");
+  ASSERT_TRUE(desc);
+  EXPECT_EQ(*desc, (BlurDesc{3, 7, Guarantee::kDeterministic}));
+  EXPECT_EQ(*ParseProblem<BlurOp>(KeyOf(*desc)), *desc);
+  EXPECT_EQ(ParseProblem<BlurOp>("widht=7").error().message,
+            "'widht': no such field in a key of fake");
+  EXPECT_FALSE(ParseProblem<BlurOp>("width=7 width=8"));
+  EXPECT_FALSE(ParseProblem<BlurOp>("guarantee=none"));
+}
+
 // The types on the right of an arrow cannot be made elsewhere.
 static_assert(!std::is_default_constructible_v<Checked<BlurOp>>);
 static_assert(!std::is_constructible_v<Checked<BlurOp>, BlurDesc>);

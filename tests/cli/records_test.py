@@ -378,5 +378,29 @@ class Looking(WithCache):
         self.assertIn('not built', self.ok('doctor', env=self.env).text)
 
 
+
+class ExplainOperations(CliTest):
+
+    def test_every_operation_is_explained_by_the_fields_of_its_problem(self):
+        for op, problem, chosen in (
+                ('norm', 'rows=8 cols=576', 'norm.rms.'), ('rope', 'rows=4 heads=9 head_dim=64 dims=64', 'rope.'),
+                ('elementwise', 'function=swiglu rows=4 cols=100', 'elementwise.'), ('copy', 'rows=4 cols=100', 'copy.'),
+                ('kv_scatter', 'rows=4 kv_heads=3 head_dim=64 type_cache=f16', 'kv_scatter.'),
+                ('embedding', 'rows=4 hidden=576 type_table=q8_0', 'embedding.'),
+                ('attention', 'rows=1 heads=9 kv_heads=3 head_dim=64 context=512 type_kv=q8_0', 'attention.')):
+            said = self.ok('explain', op, problem, '--json').json()
+            self.assertTrue(said['chosen'].startswith(chosen), said['chosen'])
+            self.assertEqual(said['provenance'], 'model')
+            for field in problem.split():
+                self.assertIn(field, said['problem'].split())
+            self.assertGreater(len(said['candidates']), 2)
+
+    def test_a_problem_that_is_none_is_refused_with_its_field(self):
+        self.fails(2, 'explain', 'norm', 'rows=8 colz=5', saying="'colz': no such field")
+        self.fails(1, 'explain', 'norm', 'rows=0 cols=5', saying='rows = 0')
+        self.fails(2, 'explain', 'convolution', 'rows=8')
+        self.assertIsNone(self.run_cli('explain', 'copy', 'type_src=q4_0 type_dst=f32', '--json').json()['chosen'])
+
+
 if __name__ == '__main__':
     unittest.main()

@@ -65,14 +65,7 @@ DispatchCache BuildCache(std::span<const Record> records, const Registry& regist
 
 Quarantine BuildQuarantine(std::span<const Record> records, const RecordScope& scope) {
   Quarantine quarantine;
-  for (const Record& record : records) {
-    if (record.op != "gemm" || record.verdict == Verdict::kOk) continue;
-    if (record.scope.device != scope.device || record.scope.libraries != scope.libraries) continue;
-    const auto desc = ParseKey(record.problem);
-    if (!desc) continue;
-    quarantine.Add(record.kernel, record.fingerprint, FamilyKeyOf(*desc),
-                   std::string(VerdictName(record.verdict)) + ": " + record.evidence);
-  }
+  AddToQuarantine<GemmOp>(quarantine, records, scope);
   return quarantine;
 }
 
