@@ -90,7 +90,7 @@ static_assert(std::has_unique_object_representations_v<GemmDesc>);
 /// Calls f(name, field reference) for every field, in key order. `Desc` is GemmDesc or const
 /// GemmDesc.
 template <class Desc, class F>
-  requires std::is_same_v<std::remove_const_t<Desc>, GemmDesc>
+requires std::is_same_v<std::remove_const_t<Desc>, GemmDesc>
 void ForEachField(Desc& desc, F&& f) {
   f("m", desc.m), f("n", desc.n), f("k", desc.k), f("num", desc.num);
   f("type_a", desc.type_a), f("type_b", desc.type_b), f("type_c", desc.type_c);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/text.h"
 #include "artifact/spec_words.h"
+#include "core/text.h"
 #include "tilewright/artifact_key.h"
 
 namespace tilewright {

@@ -1,8 +1,8 @@
 #include "tilewright/kernel_family.h"
 
-#include "core/text.h"
 #include "artifact/render.h"
 #include "artifact/spec_words.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {

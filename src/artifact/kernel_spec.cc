@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/text.h"
 #include "artifact/spec_words.h"
+#include "core/text.h"
 
 namespace tilewright {
 namespace {

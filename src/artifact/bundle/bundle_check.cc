@@ -120,7 +120,7 @@ Status Bundle::Impl::CheckEntry(std::size_t i, const std::vector<bool>& good) co
   if (record.format != bundle_format::kEntryFormat) return {};
   const Blob place = index.BlobAt(record.description);
   std::string description(place.size, '\0');
-  if (const Status read = Read(place.offset, description); !read) return read;
+  if (Status read = Read(place.offset, description); !read) return read;
   const Result<ArtifactData> data = Decode(i, {.description = description});
   return data ? Status() : Fail(data.error());
 }

@@ -68,17 +68,17 @@ Status Bundle::Impl::OpenFile(const OpenOptions& options) {
   file_bytes = static_cast<std::uint64_t>(info.st_size);
 
   std::string head(std::min<std::uint64_t>(file_bytes, kHeaderBytes), '\0');
-  if (const Status read = Read(0, head); !read) return read;
+  if (Status read = Read(0, head); !read) return read;
   Result<Header> parsed = bundle_format::ParseHeader(head, file_bytes);
   if (!parsed) return Fail(parsed.error());
   header = *parsed;
   owned = std::move(head);
   owned.resize(header.payload_offset);
-  if (const Status read = Read(kHeaderBytes, std::span(owned).subspan(kHeaderBytes)); !read) {
+  if (Status read = Read(kHeaderBytes, std::span(owned).subspan(kHeaderBytes)); !read) {
     return read;
   }
   std::string signature(header.signature_bytes, '\0');
-  if (const Status read = Read(header.content_bytes, signature); !read) return read;
+  if (Status read = Read(header.content_bytes, signature); !read) return read;
   return Adopt(owned, signature, options);
 }
 

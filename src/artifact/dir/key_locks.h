@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "core/filesystem.h"
 #include "artifact/dir/dir_layout.h"
+#include "core/filesystem.h"
 
 namespace tilewright {
 

@@ -3,9 +3,9 @@
 #include <array>
 #include <utility>
 
+#include "artifact/field_codec.h"
 #include "core/sha256.h"
 #include "core/text.h"
-#include "artifact/field_codec.h"
 
 namespace tilewright {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/hash.h"
 #include "artifact/dir/store_dir.h"
+#include "core/hash.h"
 #include "tilewright/artifact.h"
 
 namespace tilewright {

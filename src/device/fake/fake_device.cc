@@ -164,7 +164,7 @@ class Fake final : public FakeDevice {
   }
   Status Wait(Stream stream, const DeviceEvent& event) override {
     const auto& fake = static_cast<const FakeEvent&>(event);
-    QueueOf(stream).work.push_back({.wait = &fake, .wait_for = fake.recorded});
+    QueueOf(stream).work.push_back({{}, &fake, fake.recorded});
     return {};
   }
   Status WaitOnHost(const DeviceEvent& event) override {
@@ -180,7 +180,7 @@ class Fake final : public FakeDevice {
   }
 
   void Submit(Stream stream, std::function<Status()> work) override {
-    QueueOf(stream).work.push_back({.run = std::move(work)});
+    QueueOf(stream).work.push_back({std::move(work), nullptr, 0});
   }
   std::size_t pending() const override {
     std::size_t count = 0;

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/random.h"
 #include "artifact/bundle/bundle_format.h"
 #include "artifact/bundle/bundle_test_util.h"
+#include "core/random.h"
 
 namespace tilewright {
 namespace {

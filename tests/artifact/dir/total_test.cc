@@ -9,8 +9,8 @@
 #include <cstring>
 #include <limits>
 
-#include "dir_fixture.h"
 #include "artifact/dir/counters_file.h"
+#include "dir_fixture.h"
 
 namespace tilewright::test {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/sha256.h"
 #include "artifact/entry_format.h"
 #include "artifact/field_codec.h"
+#include "core/sha256.h"
 
 namespace tilewright::test {
 namespace {
