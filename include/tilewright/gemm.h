@@ -215,6 +215,13 @@ struct GemmOp {
 /// with an Operation looks at those.
 Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms);
 
+/// The arguments of the commonest product, D[m][n] = A[m][k] * W[n][k]^T: f32 activations and result,
+/// row after row; weights of `type` as GGUF and PyTorch store them. kInvalidArgument names a size
+/// below 1, a k that does not divide into blocks, and a span that is shorter than its matrix. The
+/// memory must outlive the call that uses them.
+Result<GemmArgs> DenseGemm(std::span<const float> a, DataType type, std::span<const std::byte> w,
+                           std::span<float> d, const GemmShape& shape);
+
 /// One GEMM implementation on one device.
 class Kernel : public OpKernel<GemmOp> {
  public:

@@ -244,6 +244,19 @@ template <class Op>
 Status Run(const Plan<Op>& plan, const std::type_identity_t<typename Op::Args>& args,
            Workspace& workspace, Stream stream);
 
+/// The workspace of a plan in the memory of a device, barriers zeroed. For callers who keep none of
+/// their own.
+class OwnedWorkspace {
+ public:
+  static Result<OwnedWorkspace> Make(const WorkspaceSize& size, Device& device);
+  Workspace& get() { return workspace_; }
+
+ private:
+  OwnedWorkspace() = default;
+  DeviceMemory barriers_, partials_;
+  Workspace workspace_;
+};
+
 /// One row of `explain`.
 struct CandidateReport {
   std::string kernel;

@@ -134,4 +134,35 @@ Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms) {
   return desc;
 }
 
+Result<GemmArgs> DenseGemm(std::span<const float> a, DataType type, std::span<const std::byte> w,
+                           std::span<float> d, const GemmShape& shape) {
+  const auto [m, n, k, num] = shape;
+  if (m < 1 || n < 1 || k < 1 || num != 1) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("gemm: m = {}, n = {}, k = {}, num = {}: must be at least 1, and num 1", m,
+                       n, k, num));
+  }
+  const int block = GetTypeInfo(type).block_elements;
+  if (block < 1 || k % block != 0) {
+    return Fail(ErrorCode::kInvalidArgument, Format("gemm: k = {}: must be a multiple of {} for {}",
+                                                    k, block, DataTypeName(type)));
+  }
+  const auto area = [](std::int32_t rows, std::int32_t cols) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+  };
+  const std::size_t w_bytes = static_cast<std::size_t>(n) * BytesOf(type, k);
+  if (a.size() < area(m, k) || w.size() < w_bytes || d.size() < area(m, n)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("gemm: A, W and D hold {} floats, {} bytes and {} floats: {}, {} and {} are "
+                       "needed",
+                       a.size(), w.size(), d.size(), area(m, k), w_bytes, area(m, n)));
+  }
+  GemmArgs args;
+  args.a = a.data(), args.b = w.data(), args.d = d.data();
+  args.a_layout = {.order = Order::kRowMajor, .rows = m, .cols = k, .ld = k};
+  args.b_layout = {.type = type, .order = Order::kColMajor, .rows = k, .cols = n, .ld = k};
+  args.d_layout = {.order = Order::kRowMajor, .rows = m, .cols = n, .ld = n};
+  return args;
+}
+
 }  // namespace tilewright
