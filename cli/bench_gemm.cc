@@ -7,7 +7,7 @@
 #include "peak.h"
 #include "report.h"
 #include "shapes.h"
-#include "tilewright/tuner.h"
+#include "tilewright/tune_gemm.h"
 #include "verbs.h"
 
 namespace tilewright::cli {

@@ -8,7 +8,7 @@
 #include "gemm_words.h"
 #include "report.h"
 #include "shapes.h"
-#include "tilewright/tuner.h"
+#include "tilewright/tune_gemm.h"
 #include "verbs.h"
 
 namespace tilewright::cli {

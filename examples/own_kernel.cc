@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tilewright/tilewright.h"
-#include "tilewright/tuner.h"
+#include "tilewright/tune_gemm.h"
 
 namespace tw = tilewright;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,7 +11,6 @@
 #include <tl/expected.hpp>
 #include <vector>
 
-#include "tilewright/kernel_family.h"
 #include "tilewright/result.h"
 
 namespace tilewright {
@@ -51,6 +51,13 @@ struct ResourceUsage {
     if (!spill_store_bytes || !spill_load_bytes) return std::nullopt;
     return std::uint64_t{*spill_store_bytes} + *spill_load_bytes;
   }
+};
+
+/// A source file as data: CUDA C++ that the compiler is given under a virtual name. Views into
+/// memory that outlives every user (the embedded sources are static).
+struct SourceFile {
+  std::string_view name;  ///< "ops/gemm/cuda/gemm_mma.cu": what #include says; no real path
+  std::string_view text;
 };
 
 /// One translation unit to compile.

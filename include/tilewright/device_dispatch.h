@@ -9,9 +9,9 @@
 #include "tilewright/device.h"
 #include "tilewright/kernel_dispatch.h"
 #include "tilewright/kernels.h"
-#include "tilewright/model.h"
 #include "tilewright/prepared_graph.h"
 #include "tilewright/stages.h"
+#include "tilewright/weight_packer.h"
 
 namespace tilewright {
 

@@ -8,17 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tilewright/compiler.h"
 #include "tilewright/kernel_spec.h"
 #include "tilewright/rejection.h"
 
 namespace tilewright {
-
-/// A source file as data: CUDA C++ that the compiler is given under a virtual name. Views into
-/// memory that outlives every user (the embedded sources are static).
-struct SourceFile {
-  std::string_view name;  ///< "ops/gemm/cuda/gemm_mma.cu": what #include says; no real path
-  std::string_view text;
-};
 
 /// The CUDA sources and device headers of this library, embedded by the build, sorted by name.
 std::span<const SourceFile> EmbeddedSources();

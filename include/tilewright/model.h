@@ -17,6 +17,7 @@
 #include "tilewright/kernel_dispatch.h"
 #include "tilewright/result.h"
 #include "tilewright/tokenizer.h"
+#include "tilewright/weight_packer.h"
 
 namespace tilewright {
 
@@ -37,28 +38,6 @@ struct ModelConfig {
 /// Errors name the key or tensor: a missing key, an unknown architecture (the message lists those
 /// this version runs), heads that do not divide.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
-
-/// One weight as the kernels of a dispatch will read it.
-struct WeightSpec {
-  DataType type = DataType::kF32;
-  std::int64_t n = 0, k = 0;
-  TensorOp op = TensorOp::kMulMat;  ///< kMulMat, kMulMatAdd or kMulMatSwiGlu
-};
-
-/// Decides the layout of weights at load. The CPU dispatch is one; a null packer leaves weights as
-/// the file has them.
-class WeightPacker {
- public:
-  virtual ~WeightPacker() = default;
-  struct Plan {
-    Pack pack = kPackPlain;
-    std::size_t bytes = 0;  ///< packed; 0 for kPackPlain
-    const Kernel* packer = nullptr;
-  };
-  virtual Result<Plan> PlanWeight(const WeightSpec& spec) = 0;
-  virtual Status PackWeight(const WeightSpec& spec, const Plan& plan, const void* plain,
-                            void* packed) = 0;
-};
 
 /// What a weight is to the computation. Those from kAttnNorm on belong to a block.
 enum class WeightRole : std::uint8_t {

@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
-#include "tilewright/kernel.h"
 #include "tilewright/kernel_family.h"
 #include "tilewright/kernel_spec.h"
+#include "tilewright/rejection.h"
 #include "tilewright/types.h"
 
 // What the check functions of kernel families say their refusals with.

@@ -1,3 +1,5 @@
+#include "tilewright/tune_gemm.h"
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -7,7 +9,6 @@
 #include "core/text.h"
 #include "engine/stage_templates.h"
 #include "ops/gemm/base/gemm_op.h"
-#include "tilewright/tuner.h"
 
 namespace tilewright {
 namespace {

@@ -1,3 +1,5 @@
+#include "tilewright/tune_gemm.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -5,7 +7,6 @@
 #include <sstream>
 
 #include "ops/gemm/base/fake_kernel.h"
-#include "tilewright/tuner.h"
 
 namespace tilewright {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "artifact/spec_checks.h"
-#include "tilewright/kernel.h"
 #include "tilewright/kernel_spec.h"
+#include "tilewright/rejection.h"
 
 // What the two families share.
 

@@ -10,7 +10,7 @@
 #include "ops/gemm/reference.h"
 #include "ops/gemm/tune/busy_watch.h"
 #include "ops/gemm/tune/operands.h"
-#include "tilewright/tuner.h"
+#include "tilewright/tune_gemm.h"
 
 namespace tilewright {
 namespace {

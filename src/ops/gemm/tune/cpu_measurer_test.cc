@@ -11,7 +11,7 @@
 #include "ops/gemm/reference.h"
 #include "ops/gemm/register.h"
 #include "ops/gemm/tune/operands.h"
-#include "tilewright/tuner.h"
+#include "tilewright/tune_gemm.h"
 
 namespace tilewright {
 namespace {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tilewright/gemm.h"
+#include "tilewright/result.h"
+#include "tilewright/tensor_op.h"
+#include "tilewright/types.h"
+
+namespace tilewright {
+
+/// One weight as the kernels of a dispatch will read it.
+struct WeightSpec {
+  DataType type = DataType::kF32;
+  std::int64_t n = 0, k = 0;
+  TensorOp op = TensorOp::kMulMat;  ///< kMulMat, kMulMatAdd or kMulMatSwiGlu
+};
+
+/// Decides the layout of weights at load. The CPU dispatch is one; a null packer leaves weights as
+/// the file has them.
+class WeightPacker {
+ public:
+  virtual ~WeightPacker() = default;
+  struct Plan {
+    Pack pack = kPackPlain;
+    std::size_t bytes = 0;  ///< packed; 0 for kPackPlain
+    const Kernel* packer = nullptr;
+  };
+  virtual Result<Plan> PlanWeight(const WeightSpec& spec) = 0;
+  virtual Status PackWeight(const WeightSpec& spec, const Plan& plan, const void* plain,
+                            void* packed) = 0;
+};
+
+}  // namespace tilewright
