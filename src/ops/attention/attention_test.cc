@@ -438,9 +438,9 @@ TEST_F(AttentionKernels, refuse_a_stream_with_more_workers_than_the_plan_has_scr
                                  nullptr))
                         .value();
   ASSERT_FALSE(plan.kernel().info().reference);
-  OwnedWorkspace owned(plan.workspace());
+  OwnedWorkspace owned = OwnedWorkspace::Make(plan.workspace(), HostDevice()).value();
   const auto pool = MakeThreadPool(3);
-  const Status status = tilewright::Run(plan, args, owned.workspace(), Stream{pool.get()});
+  const Status status = tilewright::Run(plan, args, owned.get(), Stream{pool.get()});
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("3 workers need"), std::string::npos)
       << status.error().message;
