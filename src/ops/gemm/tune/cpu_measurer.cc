@@ -355,8 +355,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       for (std::int64_t j = 0; j < length; ++j) {
         const float value = line[static_cast<std::size_t>(j)];
         if (std::isfinite(value)) continue;
-        // The sign of a NaN says nothing.
-        return Format("line {} element {} of D is {}", i, j, std::isnan(value) ? NAN : value);
+        return Format("line {} element {} of D is {}", i, j, value);
       }
     }
     return {};
