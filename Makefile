@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 PROMPT ?= Once upon a time
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check fmt bench build install asan tsan fuzz deps clean
+.PHONY: help demo test test-full check fmt bench record build install asan tsan fuzz deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -46,6 +46,12 @@ fmt:  ## format what changed (ALL=1: everything)
 bench: build  ## run the benchmarks on the small model
 	@tools/get_model.sh $(BUILD)/models
 	@$(TILEWRIGHT) bench model $(MODEL) -p 512 -n 128
+
+record: build  ## make every number of the README again, into bench/results/ (a quiet machine, 20 minutes)
+	@tools/get_model.sh $(BUILD)/models
+	@tools/get_nvrtc.sh $(BUILD)/nvrtc
+	@[ -x $(BUILD)/llama/bin/llama-bench ] || tools/baseline/build_llama_cpp.sh $(BUILD)/llama --no-venv
+	@bench/record/record_all.sh $(BUILD) $(MODEL)
 
 install: build  ## install headers, library and command to PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -20,10 +20,12 @@ struct Row {
   std::string kernel, provenance;
 };
 
+std::int64_t WeightBytes(const GemmDesc& d) { return BytesOf(d.type_b, std::int64_t{d.n} * d.k); }
+
 /// Bound by reading the weights once, and by the arithmetic. Activations are taken to be in the
 /// caches.
 double FloorUs(const GemmDesc& d, double read_gb_s, const Peak& peak) {
-  const double bytes = static_cast<double>(BytesOf(d.type_b, std::int64_t{d.n} * d.k));
+  const double bytes = static_cast<double>(WeightBytes(d));
   const double ops = 2.0 * d.m * d.n * d.k;
   return std::max(bytes / (read_gb_s * 1e3), ops / (peak.giga_ops * 1e3));
 }
@@ -160,7 +162,8 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
     const GemmDesc& d = row.desc;
     Report line;
     line.Set("name", row.name).Set("m", d.m).Set("n", d.n).Set("k", d.k);
-    line.Set("type", DataTypeName(d.type_b)).Set("us_median", row.us);
+    line.Set("type", DataTypeName(d.type_b)).Set("weight_bytes", WeightBytes(d));
+    line.Set("us_median", row.us);
     if (row.baseline_us > 0) {
       line.Set("baseline_us_median", row.baseline_us);
     } else {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Records everything that this machine can tell about the small model, about 4 minutes when quiet.
+# Records every number of the README that this machine can give: the small model beside llama.cpp, startup,
+# GEMM, records and the artifact store; with a GPU also every CUDA kernel. About 15 minutes when quiet.
 # Usage: bench/record/record_all.sh [BUILD [MODEL [LLAMA...]]]
 #   BUILD   build folder with cli/tilewright and bench/ (default: the repository's build/)
 #   MODEL   GGUF file (default: BUILD/models/SmolLM2-135M-Instruct.Q4_1.gguf)
@@ -32,3 +33,12 @@ else
   "$tilewright" bench model "$model" -p 512 -n 128
 fi
 python3 "$here"/record_gemm.py --tilewright "$tilewright"
+python3 "$here"/record_records.py --tilewright now="$tilewright" --model "$model"
+if [[ -x $build/bench/artifact/artifact_bench ]]; then
+  python3 "$here"/record_artifact.py --tilewright "$tilewright" --bench "$build/bench/artifact/artifact_bench"
+fi
+if command -v nvidia-smi >/dev/null; then
+  "$here"/../gpu/record.sh "$build"
+else
+  echo "no GPU here: bench/results/gpu_kernels_* stay as they are" >&2
+fi

@@ -8,7 +8,7 @@ measured with the rows of --m and the weight types of --types. Ours is what `til
 chooses after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
 packed in oneDNN's own layout. Both rotate over copies of the weights beyond the last-level cache.
 
-Block formats (q4_0, q4_1, q8_0, q6_k) multiply in int8 and are set beside oneDNN's u8 x s8 matmul,
+Block formats multiply in int8 and are set beside oneDNN's u8 x s8 matmul,
 which knows no scales of blocks and reads 8 bits a weight: neither the same work nor the same bytes,
 so that column is a yardstick, not a race.
 
@@ -34,7 +34,6 @@ from typing import Any
 
 import common
 
-BYTES = {"f32": 4, "f16": 2, "bf16": 2, "q4_0": 18 / 32, "q4_1": 20 / 32, "q8_0": 34 / 32, "q6_k": 210 / 256}
 BASELINE = {"f32": "f32", "bf16": "bf16"}  # others: int8
 
 Key = tuple[str, int, int, int]  # type, m, n, k
@@ -100,7 +99,7 @@ class Recording:
         us = common.summarize(self.ours[key])
         peak = "f32" if type_name in ("f32", "f16", "bf16") else "int8"
         gop_s = 2e-3 * m * n * k / us["median"]
-        gb_s = 1e-3 * n * k * BYTES[type_name] / us["median"]
+        gb_s = 1e-3 * row["weight_bytes"] / us["median"]
         report = {"name": row["name"], "type": type_name, "m": m, "n": n, "k": k, "us": us}
         report |= {
             "gop_s": round(gop_s, 1),
@@ -163,7 +162,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="our binary")
     parser.add_argument("--onednn", type=Path, help="onednn_bench (default: beside the binary, ../bench/; none if absent)")
     parser.add_argument("--m", default="1,16,512", help="numbers of rows")
-    parser.add_argument("--types", default="f32,q4_1,q8_0", help=", ".join(BYTES))
+    parser.add_argument("--types", default="f32,q4_1,q8_0", help="weight types, commas between")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--samples", type=int, default=5, help="of each row in a round")
     parser.add_argument("--rounds", type=int, default=3)
@@ -176,8 +175,6 @@ def parse() -> argparse.Namespace:
     for path in (arguments.tilewright, arguments.shapes):
         if not path.exists():
             parser.error(f"no such file: {path}")
-    if unknown := [word for word in arguments.types.split(",") if word not in BYTES]:
-        parser.error(f"unknown type {unknown[0]}; known are {', '.join(BYTES)}")
     return arguments
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import shutil
 import sqlite3
 import struct
@@ -154,18 +153,14 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report = {"provenance": common.provenance(newest, explained["device"]), "quiet": quiet.report(), "results": results}
-    common.RESULTS.mkdir(exist_ok=True)
-    (common.RESULTS / f"{arguments.name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    lines = ["| binary | what | records | s, median (least .. most) | more than with none | limit |",
-             "|---|---|---|---|---|---|"]
-    for row in results:
-        seconds = row["seconds"]
-        lines.append(f"| {row['binary']} | {row['what'].replace('_', ' ')} | {row['rows']} | {seconds['median']} "
-                     f"({seconds['min']} .. {seconds['max']}) | {row['more_seconds']} | {row['limit'] or '-'} |")
-    table = "\n".join(lines) + "\n"
-    (common.RESULTS / f"{arguments.name}.md").write_text(table, encoding="utf-8")
-    print(table)
-    common.warn_if_busy(report["quiet"])
+    rows = []
+    for result in results:
+        seconds = result["seconds"]
+        rows.append([result["binary"], result["what"].replace("_", " "), f"{result['rows']:,}",
+                     f"{seconds['median']} ({seconds['min']}-{seconds['max']})", str(result["more_seconds"]),
+                     str(result["limit"] or "-")])
+    header = ["binary", "what", "records", "s, median (lowest-highest)", "more than with none", "limit"]
+    common.write(arguments.name, report, common.table(header, rows, left=(0, 1)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record what comes before the steady state: first byte of output, resident memory, lookup time.
+"""Record what comes before the kernels: first byte of output, resident memory, lookup and call time.
 
     record_startup.py --tilewright build/cli/tilewright --model MODEL.gguf --lookup build/bench/lookup_bench
 
@@ -12,7 +12,8 @@ of their own. The limits are those of the project: 1.3 times the file + KV cache
 load, 2.2 times the file + KV cache + 80 MiB at the peak; the KV cache counts as it is allocated
 (--context positions in f16), and for comparison as far as it was touched.
 
-Lookup: what bench/lookup_bench prints, 0 allocations.
+Lookup: what bench/lookup_bench prints, 0 allocations. Call: what bench/prepared_bench prints, the
+cost of a prepared product over the bare kernel, 0 allocations.
 
 Written are bench/results/NAME.json and NAME.md. About 20 s.
 """
@@ -33,7 +34,7 @@ import common
 MIB = 1 << 20
 PROMPT = "The capital of France is the city of"
 PROMPT_TOKENS = 8
-LIMITS = {"first_byte_ms": 500, "lookup_ns": 100, "lookup_allocations": 0}
+LIMITS = {"first_byte_ms": 500, "lookup_ns": 100, "lookup_allocations": 0, "prepared_over_ns": 100}
 
 
 def start(arguments: argparse.Namespace, count: int) -> tuple[subprocess.Popen[bytes], float]:
@@ -76,10 +77,10 @@ def memory_of(pid: int) -> dict[str, int]:
     return fields
 
 
-def measure_memory(arguments: argparse.Namespace) -> list[dict[str, int]]:
+def measure_memory(arguments: argparse.Namespace, runs: int = 3) -> list[dict[str, int]]:
     """Return the memory after the load of a few processes."""
     samples = []
-    for _ in range(3):
+    for _ in range(runs):
         process, _ = start(arguments, arguments.context // 2)
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(0.02)
@@ -181,6 +182,10 @@ def make_table(arguments: argparse.Namespace, report: dict[str, Any]) -> str:
             ns, made = lookup[key]["ns_median"], lookup[key]["allocations"]
             good = ns <= LIMITS["lookup_ns"] and made == LIMITS["lookup_allocations"]
             rows.append(row(f"lookup, {key}", f"{ns:.0f} ns, {made} allocations", "100 ns, 0", good))
+    call = report["prepared"]
+    over, made = call["over_ns"]["median"], call["allocations"]
+    good = over <= LIMITS["prepared_over_ns"] and made == 0
+    rows.append(row("prepared product over the kernel", f"{over:.0f} ns, {made} allocations", "100 ns, 0", good))
     title = f"{arguments.model.name}, prompt of {PROMPT_TOKENS} tokens, context {arguments.context}, {arguments.runs} runs"
     return f"{title}, {arguments.threads} threads\n\n{common.table(['what', 'measured', 'limit', 'kept'], rows)}"
 
@@ -193,6 +198,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="our binary")
     parser.add_argument("--model", type=Path, default=model, help="GGUF file")
     parser.add_argument("--lookup", type=Path, help="lookup_bench (default: beside the binary, ../bench/)")
+    parser.add_argument("--prepared", type=Path, help="prepared_bench (default: beside lookup_bench)")
     parser.add_argument("--prompt", default=PROMPT, help=f"a text of {PROMPT_TOKENS} tokens")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--context", type=int, default=2048, help="positions of the KV cache")
@@ -202,8 +208,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--name", help="of the result (default: startup-FILE)")
     arguments = parser.parse_args()
     arguments.lookup = arguments.lookup or arguments.tilewright.absolute().parents[1] / "bench" / "lookup_bench"
+    arguments.prepared = arguments.prepared or arguments.lookup.with_name("prepared_bench")
     arguments.name = arguments.name or "startup-" + arguments.model.stem.lower().replace(".", "-")
-    for path in (arguments.tilewright, arguments.model, arguments.lookup):
+    for path in (arguments.tilewright, arguments.model, arguments.lookup, arguments.prepared):
         if not path.exists():
             parser.error(f"no such file: {path}")
     return arguments
@@ -221,6 +228,7 @@ def main() -> None:
         "first_byte_ms": measure_first_byte(arguments),
         "memory": memory_report(arguments),
         "lookup": common.run_json([arguments.lookup]),
+        "prepared": common.run_json([arguments.prepared]),
         "limits": LIMITS,
         "model": common.model_identity(arguments.model),
         "tuned": tuned,

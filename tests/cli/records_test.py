@@ -114,7 +114,7 @@ class Tuning(WithCache):
                        env=self.env).json()['rows']
         self.assertEqual([(row['name'], row['m']) for row in rows], [('a', 1), ('a', 4), ('b', 1), ('b', 4)])
         for row in rows:
-            self.has_keys(row, 'name', 'm', 'n', 'k', 'type', 'us_median', 'baseline_us_median', 'floor_us', 'kernel', 'provenance')
+            self.has_keys(row, 'name', 'm', 'n', 'k', 'type', 'weight_bytes', 'us_median', 'baseline_us_median', 'floor_us', 'kernel', 'provenance')
             self.assertGreater(row['us_median'], 0)
         self.fails(2, 'bench', 'gemm', '--shapes', path, '--baseline', 'cublaslt', saying='not built')
         path.write_text('name,n\na,64\n')

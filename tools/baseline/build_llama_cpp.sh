@@ -2,7 +2,8 @@
 # Build llama.cpp, the baseline, as fast as it can be on this machine's CPU.
 #
 #   build_llama_cpp.sh DEST [--compiler clang|gcc] [--openmp ON|OFF] [--native ON|OFF]
-#                           [--blas ON|OFF] [--variant NAME] [--no-venv] [-- extra CMake arguments]
+#                           [--blas ON|OFF] [--amx ON|OFF] [--variant NAME] [--no-venv]
+#                           [-- extra CMake arguments]
 #
 # The source is the archive of llama-cpp-python on PyPI, which carries llama.cpp whole. DEST gets
 #   bin/llama-bench, bin/*.so   the build (bin/ of the chosen variant)
@@ -15,7 +16,8 @@
 # A CPU with AMX needs clang: g++ 12 drops stores to the AMX tile configuration and the build
 # crashes at its first matmul. clang 14 spells the feature macros differently from what ggml asks
 # for, so they are given by hand; without them AMX is left out silently and a prompt takes five
-# times as long. The script fails if an AMX build does not report AMX.
+# times as long. The script fails if an AMX build does not report AMX. --amx says whether to build for
+# AMX when the build is for another machine (default: what this CPU has).
 #
 # A CPU without AMX gets OpenBLAS (f32) for prompts: it is twice as fast there as ggml's own int8
 # kernels for Q4_1. With AMX it is left out (--blas ON overrides that).
@@ -44,13 +46,14 @@ die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 [[ $# -ge 1 && $1 != -h && $1 != --help ]] || { usage; exit 0; }
 dest=$1; shift
-compiler=clang; openmp=ON; native=OFF; blas=; variant=; make_venv=1; extra=()
+compiler=clang; openmp=ON; native=OFF; blas=; amx=; variant=; make_venv=1; extra=()
 while (($#)); do
   case $1 in
     --compiler) compiler=$2; shift 2 ;;
     --openmp) openmp=$2; shift 2 ;;
     --native) native=$2; shift 2 ;;
     --blas) blas=$2; shift 2 ;;
+    --amx) amx=$2; shift 2 ;;
     --variant) variant=$2; shift 2 ;;
     --no-venv) make_venv=0; shift ;;
     --) shift; extra=("$@"); break ;;
@@ -92,8 +95,11 @@ if [[ $native == OFF ]]; then
   option GGML_AVX512_VNNI avx512_vnni
   option GGML_AVX512_BF16 avx512_bf16
   has avx512_vnni || option GGML_AVX_VNNI avx_vnni
-  if has amx_tile && has amx_int8 && has amx_bf16; then
-    [[ $compiler == clang ]] || die "this CPU has AMX, which g++ 12 miscompiles here: use clang"
+  if [[ -z $amx ]]; then
+    if has amx_tile && has amx_int8 && has amx_bf16; then amx=ON; else amx=OFF; fi
+  fi
+  if [[ $amx == ON ]]; then
+    [[ $compiler == clang ]] || die "g++ 12 miscompiles AMX: use clang"
     cmake_args+=(-DGGML_AMX_TILE=ON -DGGML_AMX_INT8=ON -DGGML_AMX_BF16=ON)
     macros="-D__AMX_TILE__=1 -D__AMX_INT8__=1 -D__AMX_BF16__=1"
   fi
