@@ -112,14 +112,16 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   Result<Precision> activations = ParsePrecision(arguments.activations);
   Result<Guarantee> guarantee = ParseGuarantee(arguments.guarantee);
   Result<DataType> kv = ParseKv(arguments.kv);
+  Result<FusionSet> fusions = FusionSet::Parse(arguments.fusions);
   if (!activations) return Fail(activations.error());
   if (!guarantee) return Fail(guarantee.error());
   if (!kv) return Fail(kv.error());
+  if (!fusions) return Fail(fusions.error());
   loaded.dispatch = loaded.context->MakeDispatch(*activations, *guarantee);
 
   Progress bar("loading");
   ModelOptions model_options;
-  model_options.fuse = arguments.fuse;
+  model_options.fusions = *fusions;
   model_options.packer = loaded.dispatch.get();
   model_options.executor = &loaded.context->executor();
   model_options.device = &loaded.context->device();

@@ -30,7 +30,7 @@ struct ModelArguments {
   std::string kv = "auto";
   int context = 0;
   int batch_rows = 512;
-  bool fuse = true;
+  std::string fusions = "all";
 };
 
 /// Sets up the log and checks the device; prints the context's warnings.

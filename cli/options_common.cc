@@ -79,9 +79,22 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->capture_default_str()
       ->check(Quiet(CLI::Range(1, 1 << 16)))
       ->type_name("N");
+  CLI::Option* fusions =
+      verb.add_option("--fusions", model.fusions,
+                      "What is computed at once: all, none, or some of merge-qkv, merge-gate-up, "
+                      "residual, swiglu, mul-mat-swiglu with commas between")
+          ->capture_default_str()
+          ->check(CLI::Validator(
+              [](const std::string& text) {
+                const Result<FusionSet> set = FusionSet::Parse(text);
+                return set ? std::string() : set.error().message;
+              },
+              ""))
+          ->type_name("LIST");
   verb.add_flag_callback(
-      "--no-fuse", [&model] { model.fuse = false; },
-      "One kernel for each operation: slower, for comparison");
+          "--no-fuse", [&model] { model.fusions = "none"; },
+          "One kernel for each operation: slower, for comparison. As --fusions none")
+      ->excludes(fusions);
 }
 
 void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code) {

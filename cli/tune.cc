@@ -79,9 +79,11 @@ Status AddModelProblems(const TuneArguments& options, Context& context, Problems
   Result<Precision> activations = ParsePrecision(options.model.activations);
   Result<Guarantee> guarantee = ParseGuarantee(options.model.guarantee);
   Result<DataType> kv = ParseKv(options.model.kv);
+  Result<FusionSet> fusions = FusionSet::Parse(options.model.fusions);
   if (!activations) return Fail(activations.error());
   if (!guarantee) return Fail(guarantee.error());
   if (!kv) return Fail(kv.error());
+  if (!fusions) return Fail(fusions.error());
   std::vector<std::int32_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   if (!options.rows.empty()) {
     Result<std::vector<std::int32_t>> given = ParseIntegers(options.rows, "--m", 1);
@@ -90,7 +92,7 @@ Status AddModelProblems(const TuneArguments& options, Context& context, Problems
   }
   const std::unique_ptr<DeviceDispatch> dispatch = context.MakeDispatch(*activations, *guarantee);
   ModelOptions model_options;
-  model_options.fuse = options.model.fuse;
+  model_options.fusions = *fusions;
   model_options.executor = &context.executor();
   model_options.device = &context.device();
   Result<std::unique_ptr<Model>> model = Model::Load(options.model.path, model_options);

@@ -12,6 +12,7 @@
 
 #include "tilewright/device.h"
 #include "tilewright/executor.h"
+#include "tilewright/fusion.h"
 #include "tilewright/gguf.h"
 #include "tilewright/graph.h"
 #include "tilewright/kernel_dispatch.h"
@@ -93,7 +94,10 @@ class WeightSet {
 struct Architecture;
 
 struct ModelOptions {
-  bool fuse = true;  ///< merge q, k, v and gate, up; fold the residual add into the projections
+  bool fuse = true;  ///< false: as fusions = FusionSet::None()
+  /// What is computed at once: the weights are laid out for it, and the sessions of the model fuse
+  /// their graphs so, as far as their dispatch can run that.
+  FusionSet fusions = FusionSet::All();
   WeightPacker* packer = nullptr;
   Executor* executor = nullptr;  ///< for packing
   Device* device = nullptr;      ///< that holds the weights; nullptr: HostDevice()
@@ -117,6 +121,8 @@ class Model {
   /// Embedding, output norm and projection, RoPE factors.
   const WeightSet& globals() const { return globals_; }
   std::span<const WeightSet> blocks() const { return blocks_; }
+  /// As it was loaded with.
+  FusionSet fusions() const { return fusions_; }
   /// Bytes of weights that one token of decode reads: all but the embedding table, plus one of its
   /// rows.
   std::int64_t bytes_per_token() const { return bytes_per_token_; }
@@ -129,6 +135,7 @@ class Model {
   GgufFile file_;
   const Architecture* architecture_ = nullptr;
   ModelConfig config_;
+  FusionSet fusions_;
   DeviceMemory weights_;
   WeightSet globals_;
   std::vector<WeightSet> blocks_;

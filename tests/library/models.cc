@@ -179,6 +179,7 @@ std::unique_ptr<Runner> Runner::Make(const std::string& path, const RunnerOption
   if (options.float64) runner->reference = MakeReferenceDispatch(&runner->context->executor());
   ModelOptions model_options;
   model_options.fuse = options.fuse;
+  model_options.fusions = options.fusions;
   model_options.packer = options.float64 || !options.pack ? nullptr : runner->cpu.get();
   model_options.executor = &runner->context->executor();
   Result<std::unique_ptr<Model>> model = Model::Load(path, model_options);

@@ -88,6 +88,7 @@ struct RunnerOptions {
   Guarantee guarantee = Guarantee::kFastest;
   DataType kv = DataType::kF32;
   bool fuse = true;
+  FusionSet fusions = FusionSet::All();
   bool pack = true;      ///< let the CPU dispatch choose layouts; else weights stay plain
   bool float64 = false;  ///< the reference dispatch on f64 tensors, weights plain
   int context = 128;

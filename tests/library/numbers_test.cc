@@ -94,6 +94,33 @@ TEST_F(Numbers, fusing_changes_nothing_in_float64) {
   EXPECT_LE(WorstRow(fused, unfused, static_cast<std::size_t>(WideShape().vocab)), 1e-7);
 }
 
+TEST_F(Numbers, every_fusion_is_right_alone_and_absent) {
+  const std::string path = WriteTiny(folder_, "q4_1", WideShape(), DataType::kQ4_1);
+  const std::vector<float> want = Reference(path);
+  for (int i = 0; i < kFusions; ++i) {
+    const auto fusion = static_cast<Fusion>(i);
+    for (const FusionSet set : {FusionSet::Of(fusion), FusionSet::All().Without(fusion)}) {
+      SCOPED_TRACE(set.ToString());
+      auto exact = Runner::Make(path, {.fusions = set, .float64 = true});
+      ASSERT_NE(exact, nullptr);
+      const auto graph = exact->session->GraphFor(4, 1);
+      ASSERT_TRUE(graph) << graph.error().message;
+      const auto has = [&](TensorOp op) {
+        const auto nodes = (*graph)->nodes();
+        return std::any_of(nodes.begin(), nodes.end(), [&](const auto& n) { return n.op == op; });
+      };
+      EXPECT_EQ(has(TensorOp::kMulMatAdd), set.Has(Fusion::kResidual));
+      EXPECT_EQ(has(TensorOp::kMulMatSwiGlu),
+                set.Has(Fusion::kMergeGateUp) && set.Has(Fusion::kMulMatSwiGlu));
+      EXPECT_EQ(has(TensorOp::kSwiGlu), set.Has(Fusion::kSwiGlu) && !has(TensorOp::kMulMatSwiGlu));
+      for (const Precision precision : kPrecisions) {
+        Check(path, WideShape(), want, {.activations = precision, .fusions = set},
+              set.ToString() + " " + NameOf(precision));
+      }
+    }
+  }
+}
+
 TEST_F(Numbers, every_type_of_kv_cache_is_right) {
   const std::string path = WriteTiny(folder_, "q8_0", WideShape(), DataType::kQ8_0);
   const std::vector<float> want = Reference(path);

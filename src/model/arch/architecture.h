@@ -48,6 +48,7 @@ struct MergeRule {
   WeightRole into;
   std::span<const WeightRole> parts;
   std::int64_t group = 0;  ///< rows are taken in turn, so many at a time; 0: part after part
+  Fusion fusion = Fusion::kMergeQkv;  ///< its switch
 };
 
 enum class Activation : std::uint8_t { kSilu, kGelu };
@@ -102,8 +103,11 @@ BlockSpec DenseBlock(const ModelConfig& config, std::int32_t index);
 inline constexpr WeightRole kQkvParts[] = {WeightRole::kQ, WeightRole::kK, WeightRole::kV};
 inline constexpr WeightRole kGateUpParts[] = {WeightRole::kGate, WeightRole::kUp};
 inline constexpr MergeRule kDenseMerges[] = {
-    {.into = WeightRole::kQkv, .parts = kQkvParts},
-    {.into = WeightRole::kGateUp, .parts = kGateUpParts, .group = kGatedBlock},
+    {.into = WeightRole::kQkv, .parts = kQkvParts, .fusion = Fusion::kMergeQkv},
+    {.into = WeightRole::kGateUp,
+     .parts = kGateUpParts,
+     .group = kGatedBlock,
+     .fusion = Fusion::kMergeGateUp},
 };
 
 }  // namespace tilewright

@@ -56,6 +56,7 @@ class ModelLoader {
     if (!config) return Fail(config.error());
     model_.config_ = *config;
     model_.architecture_ = &architecture;
+    model_.fusions_ = options_.fuse ? options_.fusions : FusionSet::None();
     for (std::int32_t i = 0; i < config->layers; ++i) {
       if (Status s = CheckBlock(architecture, i, architecture.block(*config, i)); !s) return s;
     }
@@ -104,14 +105,16 @@ class ModelLoader {
     model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes) / model_.config_.vocab;
   }
 
-  /// The product that a matrix serves: the projections back to the residual add it as they go,
-  /// unless a norm stands between.
+  /// The product that a matrix will serve where passes are fused: the projections back to the
+  /// residual add it as they go, unless a norm stands between.
   TensorOp OpOf(WeightRole role, const WeightSet& set) const {
     const bool added =
         (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr) ||
         (role == WeightRole::kDown && set.Find(WeightRole::kFfnPostNorm) == nullptr);
-    if (role == WeightRole::kGateUp) return TensorOp::kMulMatSwiGlu;
-    return added && options_.fuse ? TensorOp::kMulMatAdd : TensorOp::kMulMat;
+    if (role == WeightRole::kGateUp && model_.fusions_.Has(Fusion::kMulMatSwiGlu))
+      return TensorOp::kMulMatSwiGlu;
+    return added && model_.fusions_.Has(Fusion::kResidual) ? TensorOp::kMulMatAdd
+                                                           : TensorOp::kMulMat;
   }
 
   void AddRecipe(std::vector<const GgufTensor*> parts, WeightRole role, std::int64_t group,
@@ -137,7 +140,7 @@ class ModelLoader {
 
   void AddRecipes(Matrices& matrices, WeightSet& set) {
     for (const MergeRule& rule : model_.architecture_->merges) {
-      if (!options_.fuse || !CanMerge(rule, matrices)) continue;
+      if (!model_.fusions_.Has(rule.fusion) || !CanMerge(rule, matrices)) continue;
       std::vector<const GgufTensor*> parts;
       for (const WeightRole role : rule.parts) {
         parts.push_back(std::exchange(matrices[static_cast<std::size_t>(role)], nullptr));

@@ -78,33 +78,22 @@ class Builder {
     return Op(TensorOp::kRmsNorm, name, {x, Leaf(name, *weight)}, graph_.node(x).out.shape, params);
   }
   /// A node that multiplies by `weight` says in its own pack how the weight lies.
-  NodeId Multiply(TensorOp op, const std::string& name, std::vector<NodeId> inputs,
-                  const Weight& weight, Shape shape) {
-    const NodeId id = Op(op, name, std::move(inputs), shape);
+  NodeId MulMat(const char* name, NodeId x, const Weight& weight) {
+    const NodeId id = Op(TensorOp::kMulMat, name, {x, Leaf(name, weight)},
+                         {weight.view.shape[1], x_rows(x), 1, 1});
     graph_.node(id).pack = weight.pack;
     return id;
   }
-  NodeId MulMat(const char* name, NodeId x, const Weight& weight) {
-    return Multiply(TensorOp::kMulMat, name, {x, Leaf(name, weight)}, weight,
-                    {weight.view.shape[1], x_rows(x), 1, 1});
-  }
   std::int64_t x_rows(NodeId x) const { return graph_.node(x).out.shape[1]; }
 
-  /// x * w + residual; fused it is one node, in place on the residual (unless that is a tensor
-  /// somebody still needs). `norm` is applied to the product first, where the block has it.
+  /// x * w + residual. `norm` is applied to the product first, where the block has it.
   NodeId AddToResidual(const char* name, WeightRole role, WeightRole norm, NodeId x,
                        NodeId residual) {
-    const Weight& weight = (*weights_)[role];
-    const Shape shape{config_.hidden, rows_, 1, 1};
-    if (weight.op != TensorOp::kMulMatAdd) {
-      const std::string text(name);
-      const NodeId product = Norm((text + "_norm").c_str(), norm, MulMat(name, x, weight));
-      return Op(TensorOp::kAdd, text + "_add", {product, residual}, shape);
-    }
-    const NodeId sum =
-        Multiply(TensorOp::kMulMatAdd, name, {x, Leaf(name, weight), residual}, weight, shape);
-    graph_.node(sum).alias_of = residual;
-    return sum;
+    const std::string text(name);
+    const NodeId product = MulMat(name, x, (*weights_)[role]);
+    return Op(TensorOp::kAdd, text + "_add",
+              {Norm((text + "_norm").c_str(), norm, product), residual},
+              {config_.hidden, rows_, 1, 1});
   }
 
   /// A window of heads into rows of `source`.
@@ -199,15 +188,31 @@ class Builder {
   }
 
   NodeId FeedForward(NodeId normed) {
-    const Shape shape{config_.ffn, rows_, 1, 1};
     if (const Weight* merged = weights_->Find(WeightRole::kGateUp)) {
-      return Multiply(TensorOp::kMulMatSwiGlu, "ffn_gate_up",
-                      {normed, Leaf("ffn_gate_up", *merged)}, *merged, shape);
+      const NodeId both = MulMat("ffn_gate_up", normed, *merged);
+      const NodeId gate = GatedHalf("ffn_gate", both, 0), up = GatedHalf("ffn_up", both, 1);
+      const NodeId gated = Gated(gate, up);
+      return graph_.AddView(prefix_ + "ffn_rows", gated, 0, {config_.ffn, rows_, 1, 1},
+                            {1, config_.ffn, 0, 0});
     }
     const NodeId gate = MulMat("ffn_gate", normed, (*weights_)[WeightRole::kGate]);
     const NodeId up = MulMat("ffn_up", normed, (*weights_)[WeightRole::kUp]);
+    return Gated(gate, up);
+  }
+
+  /// silu(gate) * up.
+  NodeId Gated(NodeId gate, NodeId up) {
+    const Shape shape = graph_.node(gate).out.shape;
     return Op(TensorOp::kMul, "ffn_mul", {Op(TensorOp::kSilu, "ffn_silu", {gate}, shape), up},
               shape);
+  }
+
+  /// Gate (`half` 0) or up (1) in a product of merged weights: every other block of kGatedBlock
+  /// columns, [kGatedBlock, blocks, rows].
+  NodeId GatedHalf(const char* name, NodeId both, std::int64_t half) {
+    return graph_.AddView(prefix_ + name, both, half * kGatedBlock,
+                          {kGatedBlock, config_.ffn / kGatedBlock, rows_, 1},
+                          {1, 2 * kGatedBlock, 2 * config_.ffn, 0});
   }
 
   const Model& model_;

@@ -22,7 +22,7 @@ struct PassGraph {
 };
 
 /// One forward pass over the whole model, as its architecture describes each block and its weights
-/// lie: a block of an unfused model uses the eight operations and kKvScatter only. The cache is the
+/// lie, with nothing fused: a block uses the eight operations and kKvScatter only. The cache is the
 /// one that `cache` has now: a move of it makes the graph stale. `activations` is the type of every
 /// tensor between operations.
 PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,

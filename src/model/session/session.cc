@@ -10,6 +10,7 @@
 #include "model/session/kv_cache.h"
 #include "model/session/pass.h"
 #include "model/session/pass_inputs.h"
+#include "tilewright/fusion.h"
 #include "tilewright/model.h"
 #include "tilewright/prepared_graph.h"
 
@@ -101,9 +102,15 @@ Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logi
   if (Status status = cache.Reserve(1); !status) return Fail(status.error());
   PassGraph built =
       BuildPass(model, cache, inputs.device(), {rows, logits_rows, pick}, options.activations);
-  PreparedPass pass{rows, logits_rows, pick, cache.moves(), built.logits, nullptr};
+  FusedGraph fused = Fuse(built.graph, model.fusions(), [this](const Graph& in, const auto& node) {
+    return !dispatch.Supports(in, node);
+  });
+  // The logits are kept, so fusing leaves them a node.
+  const NodeId logits =
+      built.logits == kNoNode ? kNoNode : fused.id_of[static_cast<std::size_t>(built.logits)];
+  PreparedPass pass{rows, logits_rows, pick, cache.moves(), logits, nullptr};
   Result<std::unique_ptr<PreparedGraph>> graph =
-      PrepareGraph(std::move(built.graph), dispatch, arena);
+      PrepareGraph(std::move(fused.graph), dispatch, arena);
   if (!graph) return Fail(graph.error());
   pass.graph = std::move(*graph);
   if (Status status = ReserveLogits(pass); !status) return Fail(status.error());

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/graph.h"
+#include "tilewright/result.h"
+
+namespace tilewright {
+
+/// What may be computed at once instead of one operation after the other. Each is a switch of its
+/// own. The first two decide how weights are laid out and take effect when a model is loaded; the
+/// others rewrite a graph and take effect in Fuse. docs/fusion.md describes each.
+enum class Fusion : std::uint8_t {
+  kMergeQkv,      ///< "merge-qkv": q, k and v are one product
+  kMergeGateUp,   ///< "merge-gate-up": gate and up are one product, rows paired by kGatedBlock
+  kResidual,      ///< "residual": kMulMat, kAdd -> kMulMatAdd
+  kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu
+  kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
+};
+inline constexpr int kFusions = static_cast<int>(Fusion::kMulMatSwiGlu) + 1;
+std::string_view FusionName(Fusion fusion);
+
+/// A set of fusions. A value.
+class FusionSet {
+ public:
+  constexpr FusionSet() = default;  ///< none
+  static constexpr FusionSet None() { return {}; }
+  static constexpr FusionSet All() { return FusionSet((1u << kFusions) - 1); }
+  static constexpr FusionSet Of(Fusion fusion) { return FusionSet(Bit(fusion)); }
+  /// "all", "none", or names with commas between: "residual,swiglu". kInvalidArgument names the
+  /// word that is no fusion and lists those there are.
+  static Result<FusionSet> Parse(std::string_view text);
+
+  constexpr bool Has(Fusion fusion) const { return (mask_ & Bit(fusion)) != 0; }
+  constexpr FusionSet With(Fusion fusion) const { return FusionSet(mask_ | Bit(fusion)); }
+  constexpr FusionSet Without(Fusion fusion) const { return FusionSet(mask_ & ~Bit(fusion)); }
+  /// What Parse reads.
+  std::string ToString() const;
+  bool operator==(const FusionSet&) const = default;
+
+ private:
+  explicit constexpr FusionSet(std::uint32_t mask) : mask_(mask) {}
+  static constexpr std::uint32_t Bit(Fusion f) { return 1u << static_cast<unsigned>(f); }
+  std::uint32_t mask_ = 0;
+};
+
+/// A graph after Fuse, and what became of the nodes of the one before.
+struct FusedGraph {
+  Graph graph;
+  /// By id of the graph before: its id in `graph`, or kNoNode where the node is computed within
+  /// another one.
+  std::vector<NodeId> id_of;
+};
+
+/// Whether something can run `node` of `graph`: usually KernelDispatch::Supports.
+using SupportsNode = std::function<bool(const Graph& graph, const TensorNode& node)>;
+
+/// `graph` with the patterns of `fusions` replaced, each by one node that computes the same. A
+/// pattern is replaced only where nobody else reads what lies between its nodes, none of it is
+/// kept, and `supports` accepts the node that would take its place; everything else stays as it is.
+/// A residual sum takes the memory of the residual where nothing reads that afterwards. Pure; the
+/// result passes VerifyGraph. Precondition: VerifyGraph accepted `graph`.
+FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports);
+
+}  // namespace tilewright

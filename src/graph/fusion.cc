@@ -1,0 +1,141 @@
+#include "graph/fusion.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "graph/liveness.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::array<std::string_view, kFusions> kNames = {"merge-qkv", "merge-gate-up", "residual",
+                                                           "swiglu", "mul-mat-swiglu"};
+
+std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
+
+/// Whether types and shapes are such as the operation takes.
+bool IsLegal(const Graph& graph, const TensorNode& node) {
+  NodeCheck check;
+  RuleOf(node.op)->check(ViewOf(graph, node), check);
+  return check.ok();
+}
+
+}  // namespace
+
+std::string_view FusionName(Fusion fusion) { return kNames[static_cast<std::size_t>(fusion)]; }
+
+Result<FusionSet> FusionSet::Parse(std::string_view text) {
+  if (text == "all") return All();
+  if (text == "none") return None();
+  FusionSet set;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t to = std::min(text.find(',', from), text.size());
+    const std::string_view word = text.substr(from, to - from);
+    const auto found = std::find(kNames.begin(), kNames.end(), word);
+    if (found == kNames.end()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is no fusion: must be all, none, or some of {}", word,
+                              fmt::join(kNames, ", ")));
+    }
+    set = set.With(static_cast<Fusion>(found - kNames.begin()));
+    from = to + 1;
+  }
+  return set;
+}
+
+std::string FusionSet::ToString() const {
+  if (*this == All()) return "all";
+  if (*this == None()) return "none";
+  std::string text;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (!Has(static_cast<Fusion>(i))) continue;
+    if (!text.empty()) text += ',';
+    text += kNames[i];
+  }
+  return text;
+}
+
+FusionGraph::FusionGraph(const Graph& graph)
+    : graph_(graph), dead_(graph.size(), false), reads_(graph.size(), 0) {
+  for (const TensorNode& node : graph_.nodes()) CountReads(node, 1);
+}
+
+void FusionGraph::CountReads(const TensorNode& node, int change) {
+  for (const NodeId input : node.inputs) {
+    if (input != kNoNode) reads_[Index(input)] += change;
+  }
+}
+
+bool FusionGraph::ReadBy(NodeId id, int inputs) const {
+  return reads_[Index(id)] == inputs && !node(id).keep;
+}
+
+bool FusionGraph::FreeAfter(NodeId id, NodeId after) const {
+  const NodeId storage = StorageOf(graph_, id);
+  if (node(storage).op == TensorOp::kNone) return false;
+  for (const TensorNode& other : graph_.nodes()) {
+    if (dead(other.id)) continue;
+    if (other.keep && StorageOf(graph_, other.id) == storage) return false;
+    if (other.id <= after) continue;
+    for (const NodeId input : other.inputs) {
+      if (input != kNoNode && StorageOf(graph_, input) == storage) return false;
+    }
+  }
+  return true;
+}
+
+bool FusionGraph::UnchangedBetween(NodeId id, NodeId from, NodeId to) const {
+  const NodeId storage = StorageOf(graph_, id);
+  for (NodeId between = from + 1; between < to; ++between) {
+    const TensorNode& other = node(between);
+    if (dead(between) || other.alias_of == kNoNode || other.op == TensorOp::kView) continue;
+    if (StorageOf(graph_, between) == storage) return false;
+  }
+  return true;
+}
+
+void FusionGraph::Replace(const TensorNode& fused, std::span<const NodeId> absorbed) {
+  CountReads(node(fused.id), -1);
+  for (const NodeId id : absorbed) {
+    CountReads(node(id), -1);
+    dead_[Index(id)] = true;
+  }
+  graph_.node(fused.id) = fused;
+  CountReads(fused, 1);
+}
+
+FusedGraph FusionGraph::Take() const {
+  FusedGraph result;
+  result.id_of.assign(graph_.size(), kNoNode);
+  const auto renamed = [&](NodeId id) { return id == kNoNode ? id : result.id_of[Index(id)]; };
+  for (const TensorNode& node : graph_.nodes()) {
+    if (dead(node.id)) continue;
+    const NodeId id = result.graph.AddLeaf({}, node.leaf, node.out);
+    result.id_of[Index(node.id)] = id;
+    TensorNode& copy = result.graph.node(id);
+    copy = node;  // all of it, whether it is a leaf, an operation or a view
+    copy.id = id;
+    copy.alias_of = renamed(node.alias_of);
+    for (NodeId& input : copy.inputs) input = renamed(input);
+  }
+  return result;
+}
+
+FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports) {
+  FusionGraph work(graph);
+  for (const FusionPattern& pattern : FusionPatterns()) {
+    if (!fusions.Has(pattern.fusion)) continue;
+    for (NodeId id = 0; id < static_cast<NodeId>(graph.size()); ++id) {
+      if (work.dead(id) || work.node(id).op != pattern.last) continue;
+      const std::optional<FusionMatch> match = pattern.match(work, work.node(id));
+      if (!match || !IsLegal(work.graph(), match->fused) || !supports(work.graph(), match->fused))
+        continue;
+      work.Replace(match->fused, match->absorbed);
+    }
+  }
+  return work.Take();
+}
+
+}  // namespace tilewright

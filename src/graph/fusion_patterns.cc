@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <array>
+
+#include "graph/fusion.h"
+#include "graph/liveness.h"
+
+namespace tilewright {
+namespace {
+
+/// Whether the elements of `view` lie as strides [1, stride1, stride2] say; the stride of a
+/// dimension of one element says nothing.
+bool LiesAs(const TensorView& view, std::array<std::int64_t, 3> stride) {
+  for (std::size_t d = 0; d < 3; ++d) {
+    if (view.shape[d] != 1 && view.stride[d] != stride[d]) return false;
+  }
+  return view.shape[3] == 1;
+}
+
+/// A product is read as rows of n contiguous elements.
+bool IsPlainMatrix(const TensorView& view) {
+  return view.shape[2] == 1 && view.shape[3] == 1 &&
+         LiesAs(view, {1, std::max(view.stride[1], view.shape[0]), 0});
+}
+
+/// Whether the operands of a product may be read where `to` runs.
+bool ProductMovesTo(const FusionGraph& graph, const TensorNode& product, NodeId to) {
+  return std::all_of(product.inputs.begin(), product.inputs.end(),
+                     [&](NodeId input) { return graph.UnchangedBetween(input, product.id, to); });
+}
+
+/// `last`, named and multiplying as `product` does.
+TensorNode AsProduct(const TensorNode& last, const TensorNode& product, TensorOp op) {
+  TensorNode fused = last;
+  fused.op = op;
+  fused.name = product.name;
+  fused.inputs = product.inputs;
+  fused.pack = product.pack;
+  fused.params = product.params;
+  return fused;
+}
+
+/// A sum whose operand `i` is a product that nobody else reads.
+std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode& sum,
+                                      std::size_t i) {
+  const TensorNode& product = graph.node(sum.inputs[i]);
+  const TensorNode& residual = graph.node(sum.inputs[1 - i]);
+  if (product.op != TensorOp::kMulMat || !graph.ReadOnce(product.id)) return std::nullopt;
+  if (!IsPlainMatrix(sum.out) || !IsPlainMatrix(residual.out)) return std::nullopt;
+  if (!ProductMovesTo(graph, product, sum.id)) return std::nullopt;
+  // A kernel writes the sum while it still reads the operands of the product.
+  const NodeId storage = StorageOf(graph.graph(), residual.id);
+  const bool apart = std::none_of(product.inputs.begin(), product.inputs.end(), [&](NodeId input) {
+    return StorageOf(graph.graph(), input) == storage;
+  });
+  if (sum.alias_of == residual.id && !apart) return std::nullopt;
+  TensorNode fused = AsProduct(sum, product, TensorOp::kMulMatAdd);
+  fused.inputs.push_back(residual.id);
+  if (fused.alias_of == product.id) fused.alias_of = kNoNode;
+  if (fused.alias_of == kNoNode && apart && residual.out.stride == sum.out.stride &&
+      graph.FreeAfter(residual.id, sum.id))
+    fused.alias_of = residual.id;
+  return FusionMatch{std::move(fused), {product.id}};
+}
+
+std::optional<FusionMatch> MatchResidual(const FusionGraph& graph, const TensorNode& sum) {
+  std::optional<FusionMatch> match = ResidualAt(graph, sum, 0);
+  return match ? match : ResidualAt(graph, sum, 1);
+}
+
+/// silu(gate) * up as kMul of a kSilu that nobody else reads; `silu` is kNoNode where one node
+/// computes both already.
+struct GatedPair {
+  NodeId gate = kNoNode, up = kNoNode, silu = kNoNode;
+};
+std::optional<GatedPair> GatedPairOf(const FusionGraph& graph, const TensorNode& node) {
+  if (node.op == TensorOp::kSwiGlu) return GatedPair{node.inputs[0], node.inputs[1], kNoNode};
+  if (node.op != TensorOp::kMul) return std::nullopt;
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+    const TensorNode& silu = graph.node(node.inputs[i]);
+    if (silu.op == TensorOp::kSilu && graph.ReadOnce(silu.id))
+      return GatedPair{silu.inputs[0], node.inputs[1 - i], silu.id};
+  }
+  return std::nullopt;
+}
+
+std::optional<FusionMatch> MatchSwiGlu(const FusionGraph& graph, const TensorNode& mul) {
+  const std::optional<GatedPair> pair = GatedPairOf(graph, mul);
+  if (!pair || !graph.UnchangedBetween(pair->gate, pair->silu, mul.id)) return std::nullopt;
+  TensorNode fused = mul;
+  fused.op = TensorOp::kSwiGlu;
+  fused.inputs = {pair->gate, pair->up};
+  if (fused.alias_of == pair->silu) fused.alias_of = graph.node(pair->silu).alias_of;
+  // In place on one operand while it still reads the other from the same memory, elsewhere in it.
+  if (fused.alias_of != kNoNode && pair->gate != pair->up &&
+      StorageOf(graph.graph(), pair->gate) == StorageOf(graph.graph(), pair->up))
+    return std::nullopt;
+  return FusionMatch{std::move(fused), {pair->silu}};
+}
+
+/// Whether `id` is the half of a merged product that starts at row `first` of each pair of blocks:
+/// [kGatedBlock, n / kGatedBlock, m], read once.
+bool IsHalf(const FusionGraph& graph, NodeId id, std::int64_t first) {
+  const TensorNode& half = graph.node(id);
+  if (half.op != TensorOp::kView || half.params.view_offset != first) return false;
+  const TensorView& product = graph.node(half.inputs[0]).out;
+  return half.out.shape[0] == kGatedBlock &&
+         2 * kGatedBlock * half.out.shape[1] == product.shape[0] &&
+         half.out.shape[2] == product.shape[1] &&
+         LiesAs(half.out, {1, 2 * kGatedBlock, product.shape[0]}) && graph.ReadOnce(id);
+}
+
+/// Ends with the view that reads the blocks of the result as rows again.
+std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const TensorNode& rows) {
+  const TensorNode& gated = graph.node(rows.inputs[0]);
+  const std::optional<GatedPair> pair = GatedPairOf(graph, gated);
+  if (!pair || !graph.ReadOnce(gated.id)) return std::nullopt;
+  if (!IsHalf(graph, pair->gate, 0) || !IsHalf(graph, pair->up, kGatedBlock)) return std::nullopt;
+  const TensorNode& product = graph.node(graph.node(pair->gate).inputs[0]);
+  if (product.op != TensorOp::kMulMat || graph.node(pair->up).inputs[0] != product.id ||
+      !graph.ReadBy(product.id, 2) || !IsPlainMatrix(product.out))
+    return std::nullopt;
+  const std::int64_t n = product.out.shape[0] / 2, m = product.out.shape[1];
+  const std::array<std::int64_t, 4> shape{n, m, 1, 1};
+  if (rows.params.view_offset != 0 || rows.out.shape != shape || !LiesAs(rows.out, {1, n, 0}) ||
+      !LiesAs(gated.out, {1, kGatedBlock, n}) || gated.out.dtype != product.out.dtype)
+    return std::nullopt;
+  if (!ProductMovesTo(graph, product, rows.id)) return std::nullopt;
+  TensorNode fused = AsProduct(rows, product, TensorOp::kMulMatSwiGlu);
+  fused.alias_of = kNoNode;
+  fused.out.stride = {1, n, n * m, n * m};
+  FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}};
+  if (pair->silu != kNoNode) match.absorbed.push_back(pair->silu);
+  return match;
+}
+
+/// A merged product comes before the pair of elementwise operations that is a part of it.
+constexpr FusionPattern kPatterns[] = {
+    {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
+    {Fusion::kSwiGlu, TensorOp::kMul, &MatchSwiGlu},
+    {Fusion::kResidual, TensorOp::kAdd, &MatchResidual},
+};
+
+}  // namespace
+
+std::span<const FusionPattern> FusionPatterns() { return kPatterns; }
+
+}  // namespace tilewright

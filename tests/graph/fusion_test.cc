@@ -1,0 +1,385 @@
+// Every row of the table of fusions, on graphs made by hand: the same bits as its unfused twin, and
+// only where it may be.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "core/block_format.h"
+#include "core/test_util.h"
+#include "tilewright/tilewright.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::int64_t kK = 64, kN = 32, kRows = 3;
+using Shape = std::array<std::int64_t, 4>;
+
+/// A graph with the memory of its leaves.
+struct Made {
+  Graph graph;
+  std::vector<NodeId> between;  ///< what lies between the nodes of the pattern
+  NodeId result = kNoNode;
+  std::deque<std::vector<std::byte>> memory;
+
+  NodeId Leaf(const char* name, LeafKind kind, Shape shape, DataType type = DataType::kF32) {
+    const std::int64_t count = shape[0] * shape[1] * shape[2];
+    const auto values = test::RandomFloats(static_cast<std::size_t>(count), memory.size() + 1, 0.5);
+    memory.emplace_back(BytesOf(type, count) + 64);
+    auto* at = reinterpret_cast<std::byte*>(
+        (reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64);
+    EXPECT_TRUE(EncodeRow(type, values.data(), count, at));
+    return graph.AddLeaf(name, kind, Contiguous(at, type, shape));
+  }
+  NodeId Op(TensorOp op, const char* name, std::vector<NodeId> inputs, Shape shape) {
+    return graph.AddOp(op, name, std::move(inputs), DataType::kF32, shape);
+  }
+  NodeId Product(NodeId x, std::int64_t n, DataType weights) {
+    const NodeId w = Leaf("w", LeafKind::kWeight, {kK, n, 1, 1}, weights);
+    return Op(TensorOp::kMulMat, "product", {x, w}, {n, kRows, 1, 1});
+  }
+  NodeId Input(std::int64_t n) { return Leaf("x", LeafKind::kInput, {n, kRows, 1, 1}); }
+};
+
+Made Residual(DataType weights) {
+  Made made;
+  const Shape shape{kN, kRows, 1, 1};
+  const NodeId residual = made.Op(TensorOp::kSilu, "residual", {made.Input(kN)}, shape);
+  const NodeId product = made.Product(made.Input(kK), kN, weights);
+  made.between = {product};
+  made.result = made.Op(TensorOp::kAdd, "sum", {product, residual}, shape);
+  return made;
+}
+
+Made SwiGlu(DataType) {
+  Made made;
+  const Shape shape{kN, kRows, 1, 1};
+  const NodeId gate = made.Input(kN), up = made.Input(kN);
+  const NodeId silu = made.Op(TensorOp::kSilu, "silu", {gate}, shape);
+  made.between = {silu};
+  made.result = made.Op(TensorOp::kMul, "mul", {silu, up}, shape);
+  return made;
+}
+
+Made MulMatSwiGlu(DataType weights) {
+  Made made;
+  const Shape half{kGatedBlock, kN / kGatedBlock, kRows, 1};
+  const NodeId product = made.Product(made.Input(kK), 2 * kN, weights);
+  const Shape stride{1, 2 * kGatedBlock, 2 * kN, 0};
+  const NodeId gate = made.graph.AddView("gate", product, 0, half, stride);
+  const NodeId up = made.graph.AddView("up", product, kGatedBlock, half, stride);
+  const NodeId silu = made.Op(TensorOp::kSilu, "silu", {gate}, half);
+  const NodeId mul = made.Op(TensorOp::kMul, "mul", {silu, up}, half);
+  made.between = {product, gate, up, silu, mul};
+  made.result = made.graph.AddView("rows", mul, 0, {kN, kRows, 1, 1}, {1, kN, 0, 0});
+  return made;
+}
+
+struct Pattern {
+  Fusion fusion;
+  TensorOp op;
+  Made (*make)(DataType weights);
+  /// Bound on |fused - unfused| / |unfused| of an element; 0: the bits are equal.
+  float tolerance = 0;
+};
+constexpr Pattern kPatterns[] = {
+    {Fusion::kResidual, TensorOp::kMulMatAdd, &Residual},
+    {Fusion::kSwiGlu, TensorOp::kSwiGlu, &SwiGlu},
+    // The epilogue of a product and the elementwise silu evaluate e^x differently: some units in
+    // the last place.
+    {Fusion::kMulMatSwiGlu, TensorOp::kMulMatSwiGlu, &MulMatSwiGlu, 8 * 0x1p-24f},
+};
+
+bool Always(const Graph&, const TensorNode&) { return true; }
+
+std::vector<TensorOp> OpsOf(const Graph& graph) {
+  std::vector<TensorOp> ops;
+  for (const TensorNode& node : graph.nodes()) {
+    if (node.op != TensorOp::kNone) ops.push_back(node.op);
+  }
+  return ops;
+}
+bool Has(const Graph& graph, TensorOp op) {
+  const std::vector<TensorOp> ops = OpsOf(graph);
+  return std::find(ops.begin(), ops.end(), op) != ops.end();
+}
+
+void ExpectValid(const Graph& graph) {
+  const Status status = VerifyGraph(graph);
+  EXPECT_TRUE(status) << status.error().message;
+}
+
+/// Same nodes in the same order with the same references.
+void ExpectSame(const Graph& have, const Graph& want) {
+  ASSERT_EQ(have.size(), want.size());
+  for (const TensorNode& node : want.nodes()) {
+    EXPECT_EQ(have.node(node.id).op, node.op) << node.name;
+    EXPECT_EQ(have.node(node.id).name, node.name);
+    EXPECT_EQ(have.node(node.id).inputs, node.inputs) << node.name;
+    EXPECT_EQ(have.node(node.id).alias_of, node.alias_of) << node.name;
+    EXPECT_EQ(have.node(node.id).keep, node.keep) << node.name;
+    EXPECT_EQ(have.node(node.id).out.stride, node.out.stride) << node.name;
+  }
+}
+
+std::vector<std::byte> BitsOf(const Graph& graph, NodeId result, KernelDispatch& dispatch) {
+  Arena arena(*dispatch.device());
+  auto prepared = PrepareGraph(graph, dispatch, arena);
+  EXPECT_TRUE(prepared) << prepared.error().message;
+  if (!prepared) return {};
+  const Status status = (*prepared)->Run(dispatch.device()->default_stream());
+  EXPECT_TRUE(status) << status.error().message;
+  const TensorView& out = (*prepared)->graph().node(result).out;
+  std::vector<std::byte> bytes(BytesOf(out.dtype, out.elements()));
+  std::memcpy(bytes.data(), out.data, bytes.size());
+  return bytes;
+}
+
+NodeId At(const FusedGraph& fused, NodeId id) { return fused.id_of[static_cast<std::size_t>(id)]; }
+
+class Cpu {
+ public:
+  explicit Cpu(Precision activations) {
+    DispatchOptions options;
+    options.activations = activations;
+    options.feasible.providers = Bit(Provider::kOwn);
+    dispatch_ = std::make_unique<DeviceDispatch>(*kernels_, *device_, options);
+  }
+  KernelDispatch& dispatch() { return *dispatch_; }
+
+ private:
+  std::unique_ptr<Kernels> kernels_ = MakeCpuKernels();
+  std::unique_ptr<Device> device_ = MakeCpuDevice(DetectCpuCappedAt(Isa::kAmx));
+  std::unique_ptr<DeviceDispatch> dispatch_;
+};
+
+/// To the pattern's tolerance, and by fewer nodes.
+void ExpectEqualsTwin(const Pattern& pattern, DataType weights, Precision activations) {
+  SCOPED_TRACE(std::string(FusionName(pattern.fusion)) + " " + std::string(DataTypeName(weights)));
+  Cpu cpu(activations);
+  Made made = pattern.make(weights);
+  made.graph.node(made.result).keep = true;
+  ExpectValid(made.graph);
+  const FusedGraph fused = Fuse(
+      made.graph, FusionSet::Of(pattern.fusion),
+      [&](const Graph& graph, const auto& node) { return !cpu.dispatch().Supports(graph, node); });
+  ExpectValid(fused.graph);
+  ASSERT_NE(At(fused, made.result), kNoNode);
+  EXPECT_EQ(fused.graph.node(At(fused, made.result)).op, pattern.op);
+  EXPECT_TRUE(fused.graph.node(At(fused, made.result)).keep);
+  for (const NodeId gone : made.between) EXPECT_EQ(At(fused, gone), kNoNode);
+  EXPECT_EQ(fused.graph.size(), made.graph.size() - made.between.size());
+  const std::vector<std::byte> want = BitsOf(made.graph, made.result, cpu.dispatch());
+  const std::vector<std::byte> have = BitsOf(fused.graph, At(fused, made.result), cpu.dispatch());
+  ASSERT_FALSE(want.empty());
+  if (pattern.tolerance == 0) {
+    EXPECT_EQ(have, want);
+    return;
+  }
+  ASSERT_EQ(have.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); i += sizeof(float)) {
+    float fused_value, value;
+    std::memcpy(&fused_value, have.data() + i, sizeof value);
+    std::memcpy(&value, want.data() + i, sizeof value);
+    EXPECT_LE(std::abs(fused_value - value), pattern.tolerance * std::abs(value)) << i;
+  }
+}
+
+TEST(Fusion, gives_what_its_unfused_twin_gives) {
+  for (const Pattern& pattern : kPatterns) {
+    ExpectEqualsTwin(pattern, DataType::kF32, Precision::kF32);
+    ExpectEqualsTwin(pattern, DataType::kQ8_0, Precision::kF32);
+    ExpectEqualsTwin(pattern, DataType::kQ8_0, Precision::kI8);
+  }
+}
+
+TEST(Fusion, a_switch_that_is_off_leaves_the_graph_as_it_is) {
+  for (const Pattern& pattern : kPatterns) {
+    SCOPED_TRACE(FusionName(pattern.fusion));
+    const Made made = pattern.make(DataType::kF32);
+    ExpectSame(Fuse(made.graph, FusionSet::None(), &Always).graph, made.graph);
+    for (const Pattern& other : kPatterns) {
+      const FusedGraph fused = Fuse(made.graph, FusionSet::All().Without(other.fusion), &Always);
+      ExpectValid(fused.graph);
+      EXPECT_EQ(Has(fused.graph, pattern.op), other.fusion != pattern.fusion);
+    }
+  }
+}
+
+TEST(Fusion, is_not_done_where_nothing_runs_the_fused_node) {
+  for (const Pattern& pattern : kPatterns) {
+    SCOPED_TRACE(FusionName(pattern.fusion));
+    const Made made = pattern.make(DataType::kF32);
+    int asked = 0;
+    const auto refuse = [&](const Graph&, const TensorNode& node) {
+      EXPECT_EQ(node.op, pattern.op);
+      ++asked;
+      return false;
+    };
+    ExpectSame(Fuse(made.graph, FusionSet::Of(pattern.fusion), refuse).graph, made.graph);
+    EXPECT_EQ(asked, 1);
+  }
+}
+
+TEST(Fusion, is_not_done_where_another_node_reads_what_lies_between) {
+  for (const Pattern& pattern : kPatterns) {
+    const std::size_t between = pattern.make(DataType::kF32).between.size();
+    for (std::size_t i = 0; i < between; ++i) {
+      Made made = pattern.make(DataType::kF32);
+      const TensorView view = made.graph.node(made.between[i]).out;
+      const NodeId reader = made.Op(TensorOp::kSilu, "reader", {made.between[i]}, view.shape);
+      made.graph.node(reader).keep = true;
+      SCOPED_TRACE(made.graph.node(made.between[i]).name);
+      ExpectValid(made.graph);
+      ExpectSame(Fuse(made.graph, FusionSet::Of(pattern.fusion), &Always).graph, made.graph);
+    }
+  }
+}
+
+TEST(Fusion, is_not_done_where_what_lies_between_is_kept) {
+  for (const Pattern& pattern : kPatterns) {
+    const std::size_t between = pattern.make(DataType::kF32).between.size();
+    for (std::size_t i = 0; i < between; ++i) {
+      Made made = pattern.make(DataType::kF32);
+      made.graph.node(made.between[i]).keep = true;
+      SCOPED_TRACE(made.graph.node(made.between[i]).name);
+      ExpectSame(Fuse(made.graph, FusionSet::Of(pattern.fusion), &Always).graph, made.graph);
+    }
+  }
+}
+
+TEST(Fusion, an_operand_that_is_overwritten_before_the_sum_keeps_its_product_apart) {
+  Made made;
+  const Shape shape{kK, kRows, 1, 1};
+  const NodeId x = made.Op(TensorOp::kSilu, "x", {made.Input(kK)}, shape);
+  const NodeId product = made.Product(x, kK, DataType::kF32);
+  const NodeId over = made.Op(TensorOp::kSilu, "over", {x}, shape);
+  made.graph.node(over).alias_of = x;
+  const NodeId sum = made.Op(TensorOp::kAdd, "sum", {product, over}, shape);
+  made.graph.node(sum).keep = true;
+  ExpectValid(made.graph);
+  ExpectSame(Fuse(made.graph, FusionSet::All(), &Always).graph, made.graph);
+}
+
+/// The only sum of a graph that was fused.
+const TensorNode& SumOf(const FusedGraph& fused) {
+  const auto nodes = fused.graph.nodes();
+  const auto at = std::find_if(nodes.begin(), nodes.end(), [](const TensorNode& node) {
+    return node.op == TensorOp::kMulMatAdd;
+  });
+  EXPECT_NE(at, nodes.end());
+  return *at;
+}
+
+TEST(FusedResidual, takes_the_memory_of_the_residual_where_nothing_reads_that_later) {
+  const Made made = Residual(DataType::kF32);
+  const FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+  const TensorNode& sum = SumOf(fused);
+  EXPECT_EQ(sum.alias_of, sum.inputs[2]);
+  EXPECT_EQ(sum.name, "product");
+
+  Made read_later = Residual(DataType::kF32);
+  const NodeId residual = read_later.graph.node(read_later.result).inputs[1];
+  read_later.Op(TensorOp::kMul, "later", {residual, read_later.result}, {kN, kRows, 1, 1});
+  EXPECT_EQ(SumOf(Fuse(read_later.graph, FusionSet::All(), &Always)).alias_of, kNoNode);
+
+  Made kept = Residual(DataType::kF32);
+  kept.graph.node(kept.graph.node(kept.result).inputs[1]).keep = true;
+  EXPECT_EQ(SumOf(Fuse(kept.graph, FusionSet::All(), &Always)).alias_of, kNoNode);
+}
+
+TEST(FusedResidual, never_takes_the_memory_of_a_leaf_or_of_the_product_operand) {
+  Made leaf;
+  const NodeId product = leaf.Product(leaf.Input(kK), kN, DataType::kF32);
+  leaf.Op(TensorOp::kAdd, "sum", {leaf.Input(kN), product}, {kN, kRows, 1, 1});
+  const FusedGraph of_leaf = Fuse(leaf.graph, FusionSet::All(), &Always);
+  ExpectValid(of_leaf.graph);
+  EXPECT_EQ(SumOf(of_leaf).alias_of, kNoNode);
+
+  Made same;
+  const NodeId x = same.Op(TensorOp::kSilu, "x", {same.Input(kK)}, {kK, kRows, 1, 1});
+  const NodeId squared = same.Product(x, kK, DataType::kF32);
+  const NodeId sum = same.Op(TensorOp::kAdd, "sum", {squared, x}, {kK, kRows, 1, 1});
+  EXPECT_EQ(SumOf(Fuse(same.graph, FusionSet::All(), &Always)).alias_of, kNoNode);
+  same.graph.node(sum).alias_of = x;
+  ExpectValid(same.graph);
+  ExpectSame(Fuse(same.graph, FusionSet::All(), &Always).graph, same.graph);
+}
+
+TEST(FusedResidual, a_residual_whose_rows_are_one_row_stays_a_sum) {
+  Made made;
+  const NodeId product = made.Product(made.Input(kK), kN, DataType::kF32);
+  const NodeId bias = made.Leaf("bias", LeafKind::kWeight, {kN, 1, 1, 1});
+  const NodeId rows = made.graph.AddView("rows", bias, 0, {kN, kRows, 1, 1}, {1, 0, 0, 0});
+  made.Op(TensorOp::kAdd, "sum", {product, rows}, {kN, kRows, 1, 1});
+  ExpectValid(made.graph);
+  ExpectSame(Fuse(made.graph, FusionSet::All(), &Always).graph, made.graph);
+}
+
+TEST(FusedResidual, a_chain_of_sums_runs_in_one_place_with_the_bits_of_its_twin) {
+  Cpu cpu(Precision::kF32);
+  Made made = Residual(DataType::kF32);
+  const NodeId first = made.result;
+  const NodeId second = made.Product(made.Input(kK), kN, DataType::kF32);
+  const NodeId sum = made.Op(TensorOp::kAdd, "sum2", {second, first}, {kN, kRows, 1, 1});
+  made.graph.node(sum).keep = true;
+  const FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+  ExpectValid(fused.graph);
+  EXPECT_EQ(fused.graph.node(At(fused, sum)).alias_of, At(fused, first));
+  EXPECT_NE(fused.graph.node(At(fused, first)).alias_of, kNoNode);
+  EXPECT_EQ(BitsOf(fused.graph, At(fused, sum), cpu.dispatch()),
+            BitsOf(made.graph, sum, cpu.dispatch()));
+}
+
+TEST(FusedMulMatSwiGlu, halves_that_lie_otherwise_are_not_taken_for_gate_and_up) {
+  for (const bool swapped : {true, false}) {
+    Made made = MulMatSwiGlu(DataType::kF32);
+    TensorNode& gate = made.graph.node(made.between[1]);
+    TensorNode& up = made.graph.node(made.between[2]);
+    if (swapped) {
+      std::swap(gate.params.view_offset, up.params.view_offset);
+    } else {  // all of gate, then all of up
+      gate.out.stride[1] = up.out.stride[1] = kGatedBlock;
+      up.params.view_offset = kN;
+    }
+    ExpectValid(made.graph);
+    const FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+    EXPECT_FALSE(Has(fused.graph, TensorOp::kMulMatSwiGlu)) << swapped;
+    EXPECT_TRUE(Has(fused.graph, TensorOp::kSwiGlu)) << swapped;
+  }
+}
+
+TEST(FusedMulMatSwiGlu, takes_a_pair_that_is_one_node_already) {
+  const Made made = MulMatSwiGlu(DataType::kF32);
+  const FusedGraph once = Fuse(made.graph, FusionSet::Of(Fusion::kSwiGlu), &Always);
+  ASSERT_TRUE(Has(once.graph, TensorOp::kSwiGlu));
+  const FusedGraph twice = Fuse(once.graph, FusionSet::Of(Fusion::kMulMatSwiGlu), &Always);
+  ExpectValid(twice.graph);
+  EXPECT_EQ(OpsOf(twice.graph), std::vector<TensorOp>{TensorOp::kMulMatSwiGlu});
+}
+
+TEST(FusionSet, reads_what_it_writes_and_names_a_word_it_does_not_know) {
+  for (int i = 0; i < kFusions; ++i) {
+    const FusionSet one = FusionSet::Of(static_cast<Fusion>(i));
+    EXPECT_EQ(one.ToString(), FusionName(static_cast<Fusion>(i)));
+    for (const FusionSet set : {one, FusionSet::All().Without(static_cast<Fusion>(i))})
+      EXPECT_EQ(FusionSet::Parse(set.ToString()).value(), set) << set.ToString();
+  }
+  EXPECT_EQ(FusionSet::Parse("all").value(), FusionSet::All());
+  EXPECT_EQ(FusionSet::Parse("none").value(), FusionSet::None());
+  EXPECT_EQ(FusionSet::Parse("residual,swiglu").value(),
+            FusionSet::Of(Fusion::kResidual).With(Fusion::kSwiGlu));
+  for (const char* wrong : {"", "residual,", "swigloo", "residual,all"}) {
+    const auto set = FusionSet::Parse(wrong);
+    ASSERT_FALSE(set) << wrong;
+    EXPECT_EQ(set.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(set.error().message.find("mul-mat-swiglu"), std::string::npos) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace tilewright
