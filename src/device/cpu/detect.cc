@@ -26,6 +26,7 @@ DeviceSpec DetectCpuCappedAt(Isa cap) {
     if (!spec.amx_refusal.empty()) spec.features = CapFeatures(spec.features, Isa::kAvx512);
   }
   spec.isa = IsaOf(spec.features);
+  static_cast<DeviceRates&>(spec) = DefaultRates(spec.features);
   spec.cores = DefaultThreads();
   const CacheSizes caches = DetectCaches();
   if (caches.l1d > 0) spec.l1d_bytes = caches.l1d;

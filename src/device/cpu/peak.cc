@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "device/cpu/peak_loops.h"
+#include "tilewright/device_spec.h"
+
+namespace tilewright {
+namespace {
+
+struct Loop {
+  ArithmeticUnit unit;
+  std::uint32_t features;
+  std::string_view instruction;
+  void (*run)(int rounds);
+  int rounds;
+  double ops;  // of one round on one worker; a multiplication and an addition are two
+};
+
+constexpr int kRounds = 100'000;
+constexpr int kTileRounds = kRounds / 10;  // a tile instruction takes 16 cycles
+constexpr double kTileProducts = 4 * 16 * 16;
+// Best first.
+constexpr Loop kLoops[] = {
+    {ArithmeticUnit::kF32, kFeatureAvx512, "vfmadd zmm", PeakF32Avx512, kRounds,
+     kPeakSums * 2.0 * 16},
+    {ArithmeticUnit::kF32, kFeatureAvx2, "vfmadd ymm", PeakF32Avx2, kRounds, kPeakSums * 2.0 * 8},
+    {ArithmeticUnit::kBF16, kFeatureAvx512Bf16, "vdpbf16ps", PeakBF16Avx512Bf16, kRounds,
+     kPeakSums * 2.0 * 32},
+    {ArithmeticUnit::kI8, kFeatureAvx512Vnni, "vpdpbusd", PeakI8Avx512Vnni, kRounds,
+     kPeakSums * 2.0 * 64},
+    {ArithmeticUnit::kI8, kFeatureAvx512, "vpmaddubsw zmm", PeakI8Avx512, kRounds,
+     kPeakSums / 2 * 2.0 * 64},
+    {ArithmeticUnit::kI8, kFeatureAvx2, "vpmaddubsw ymm", PeakI8Avx2, kRounds,
+     kPeakSums / 2 * 2.0 * 32},
+    {ArithmeticUnit::kAmxBF16, kFeatureAmxTile | kFeatureAmxBf16, "tdpbf16ps", PeakBF16Amx,
+     kTileRounds, kTileProducts * 2 * 32},
+    {ArithmeticUnit::kAmxI8, kFeatureAmxTile | kFeatureAmxInt8, "tdpbssd", PeakI8Amx, kTileRounds,
+     kTileProducts * 2 * 64},
+};
+
+double GigaOps(const Loop& loop, Executor& executor) {
+  constexpr int kRepeats = 8;
+  const int workers = executor.workers();
+  double best = 0;  // others on the machine only ever take away
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    executor.Run(workers, [&](int, int) { loop.run(loop.rounds); });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::max(best, loop.ops * loop.rounds * workers / took.count() * 1e-9);
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<PeakRate> MeasurePeak(const DeviceSpec& device, Executor& executor,
+                                    ArithmeticUnit unit) {
+  if (device.kind != DeviceKind::kCpu) return std::nullopt;
+  for (const Loop& loop : kLoops) {
+    if (loop.unit == unit && device.Has(loop.features))
+      return PeakRate{GigaOps(loop, executor), loop.instruction};
+  }
+  return std::nullopt;
+}
+
+DeviceRates CalibrateRates(const DeviceSpec& device, Executor& executor) {
+  DeviceRates rates = device;
+  if (device.kind != DeviceKind::kCpu) return rates;
+  if (const double read = MeasureReadBandwidth(executor); read > 0) rates.read_gb_s = read;
+  const std::pair<ArithmeticUnit, double*> units[] = {
+      {ArithmeticUnit::kF32, &rates.f32_gflop_s},
+      {ArithmeticUnit::kBF16, &rates.bf16_gflop_s},
+      {ArithmeticUnit::kI8, &rates.i8_gop_s},
+      {ArithmeticUnit::kAmxBF16, &rates.amx_bf16_gflop_s},
+      {ArithmeticUnit::kAmxI8, &rates.amx_i8_gop_s}};
+  for (const auto& [unit, rate] : units) {
+    if (const auto peak = MeasurePeak(device, executor, unit))
+      *rate = peak->giga_ops / executor.workers();
+  }
+  return rates;
+}
+
+}  // namespace tilewright
