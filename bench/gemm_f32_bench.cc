@@ -101,7 +101,6 @@ void Measure(Kernel& kernel, const Options& o, int m, const DeviceSpec& device, 
   d.m = m, d.n = o.n, d.k = o.k;
   d.type_b = o.type;
   d.pack_b = kernel.desc().pack_b;
-  d.threads = static_cast<std::uint16_t>(executor.workers());
   if (kernel.IsFeasible(d) || kernel.CheckDevice(device)) return;
 
   MatrixLayout b{.type = o.type, .order = Order::kColMajor, .rows = o.k, .cols = o.n, .ld = o.k};
@@ -126,7 +125,7 @@ void Measure(Kernel& kernel, const Options& o, int m, const DeviceSpec& device, 
   }
   LaunchSpec spec;
   spec.kernel = &kernel;
-  Buffer partials = Buffer::Make(std::max<std::size_t>(64, kernel.PartialsBytes(d, spec)));
+  Buffer partials = Buffer::Make(std::max<std::size_t>(64, kernel.PartialsBytes(d, spec, device)));
   Workspace workspace;
   workspace.partials = partials.data(), workspace.partials_size = partials.size();
   GemmArgs args;

@@ -122,7 +122,9 @@ void RunCase(Kernel& kernel, const Case& c, const Options& options, const Floors
   GemmDesc problem;
   problem.m = c.m, problem.n = c.n, problem.k = c.k;
   const LaunchSpec spec{.kernel = &kernel};
-  const Buffer scratch = Buffer::Make(kernel.PartialsBytes(problem, spec));
+  DeviceSpec device;
+  device.cores = executor.workers();
+  const Buffer scratch = Buffer::Make(kernel.PartialsBytes(problem, spec, device));
   Workspace workspace{.partials = scratch.data(), .partials_size = scratch.size()};
   GemmArgs args;
   args.a = a.data(), args.d = d.data();

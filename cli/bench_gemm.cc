@@ -50,7 +50,7 @@ class GemmBench {
     words.k = fmt::format("{}", shape.k);
     words.type_b = shape.type.empty() ? options_.type : shape.type;
     words.precision = options_.precision;
-    Result<GemmDesc> desc = MakeGemm(words, context_.executor().workers());
+    Result<GemmDesc> desc = MakeGemm(words);
     if (!desc) return Fail(desc.error());
     Result<CheckedGemm> checked = Validate(*desc);
     if (!checked) return Fail(checked.error());

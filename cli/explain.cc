@@ -18,7 +18,7 @@ std::string TuneCommand(const GemmDesc& desc) {
   GemmWords plain;
   plain.m = plain.n = plain.k = "1";
   plain.type_b = "none";
-  const Result<GemmDesc> usual = MakeGemm(plain, desc.threads);
+  const Result<GemmDesc> usual = MakeGemm(plain);
   std::vector<std::string> usual_fields;
   std::stringstream usual_key(usual ? KeyOf(*usual) : "");
   for (std::string field; usual_key >> field;) usual_fields.push_back(field);
@@ -40,11 +40,11 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
     Result<DeviceSpec> device = ReadDeviceSpec(options.device_spec);
     if (!device) return Fail(device.error());
     look.device = std::move(*device);
+    if (options.common.threads > 0) look.device.cores = options.common.threads;
     look.scope.device = look.device.ClassId();
     look.here = false;
   }
-  const int threads = options.common.threads > 0 ? options.common.threads : look.device.cores;
-  Result<GemmDesc> desc = MakeGemm(options.gemm, threads);
+  Result<GemmDesc> desc = MakeGemm(options.gemm);
   if (!desc) return Fail(desc.error());
   look.problem = KeyOf(*desc);
   Result<CheckedGemm> checked = Validate(*desc);
@@ -87,7 +87,7 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
 }  // namespace
 
 int ExplainGemm(const ExplainOptions& options) {
-  if (Result<GemmDesc> desc = MakeGemm(options.gemm, 1); !desc) {
+  if (Result<GemmDesc> desc = MakeGemm(options.gemm); !desc) {
     return Usage(desc.error().message, "explain gemm");
   }
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);

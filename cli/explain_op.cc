@@ -16,15 +16,12 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
     Result<DeviceSpec> device = ReadDeviceSpec(options.device_spec);
     if (!device) return Fail(device.error());
     look.device = std::move(*device);
+    if (options.common.threads > 0) look.device.cores = options.common.threads;
     look.scope.device = look.device.ClassId();
     look.here = false;
   }
   Result<typename Op::Desc> desc = ParseProblem<Op>(options.problem);
   if (!desc) return Fail(desc.error());
-  const bool threads_given = options.problem.find("threads=") != std::string::npos;
-  if (!threads_given) {
-    desc->threads = options.common.threads > 0 ? options.common.threads : look.device.cores;
-  }
   look.problem = KeyOf(*desc);
   const Result<Checked<Op>> checked = Validate(*desc);
   if (!checked) return Fail(checked.error());

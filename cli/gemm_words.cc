@@ -27,7 +27,7 @@ bool Has(std::string_view key, std::string_view name) {
 
 }  // namespace
 
-Result<GemmDesc> MakeGemm(const GemmWords& words, int threads) {
+Result<GemmDesc> MakeGemm(const GemmWords& words) {
   std::string set;
   for (const std::string& word : words.set) {
     if (!set.empty()) set += ' ';
@@ -52,11 +52,10 @@ Result<GemmDesc> MakeGemm(const GemmWords& words, int threads) {
   for (const auto& [name, word] : fields) {
     if (!Has(set, name)) Append(key, name, *word);
   }
-  if (!Has(set, "threads")) Append(key, "threads", fmt::format("{}", threads));
   return ParseKey(key);
 }
 
-Result<GemmDesc> ParseGemm(std::string_view text, int threads) {
+Result<GemmDesc> ParseGemm(std::string_view text) {
   GemmWords words;
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find_first_of(", "));
@@ -71,7 +70,7 @@ Result<GemmDesc> ParseGemm(std::string_view text, int threads) {
     if (name == "type") name = "type_b";
     words.set.push_back(name + "=" + KeyWord(name, std::string(item.substr(equals + 1))));
   }
-  return MakeGemm(words, threads);
+  return MakeGemm(words);
 }
 
 std::string ShortGemm(const GemmDesc& desc) {

@@ -8,11 +8,11 @@
 
 namespace tilewright::cli {
 
-/// The problem that the words give; `threads` of the executor it will run on. Errors name the word.
-Result<GemmDesc> MakeGemm(const GemmWords& words, int threads);
+/// The problem that the words give. Errors name the word.
+Result<GemmDesc> MakeGemm(const GemmWords& words);
 
 /// "m=1,n=576,k=576,type=q4_1" -> the problem; any field of KeyOf, "type" for "type_b".
-Result<GemmDesc> ParseGemm(std::string_view text, int threads);
+Result<GemmDesc> ParseGemm(std::string_view text);
 
 /// A device from a JSON object with the fields of DeviceSpec; an unknown or mistyped key is an
 /// error that names it (docs/cli.md lists the keys).

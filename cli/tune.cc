@@ -113,7 +113,7 @@ Status AddModelProblems(const TuneArguments& options, Context& context, Problems
   return {};
 }
 
-Status AddShapes(const TuneArguments& options, int threads, Problems& problems) {
+Status AddShapes(const TuneArguments& options, Problems& problems) {
   Result<std::vector<ShapeRow>> shapes = ReadShapes(options.shapes);
   if (!shapes) return Fail(shapes.error());
   Result<std::vector<std::int32_t>> rows =
@@ -130,7 +130,7 @@ Status AddShapes(const TuneArguments& options, int threads, Problems& problems) 
       words.type_b = shape.type.empty() ? options.type : shape.type;
       words.precision = options.model.activations;
       words.guarantee = options.model.guarantee;
-      Result<GemmDesc> desc = MakeGemm(words, threads);
+      Result<GemmDesc> desc = MakeGemm(words);
       if (!desc) {
         return Fail(desc.error().code, fmt::format("{}: {}", shape.name, desc.error().message));
       }
@@ -142,14 +142,13 @@ Status AddShapes(const TuneArguments& options, int threads, Problems& problems) 
 
 Result<Problems> Collect(const TuneArguments& options, Context& context) {
   Problems problems;
-  const int threads = context.executor().workers();
   for (const std::string& text : options.gemms) {
-    Result<GemmDesc> desc = ParseGemm(text, threads);
+    Result<GemmDesc> desc = ParseGemm(text);
     if (!desc) return Fail(desc.error());
     problems.Add(*desc, 1);
   }
   if (!options.shapes.empty()) {
-    if (Status status = AddShapes(options, threads, problems); !status) return Fail(status.error());
+    if (Status status = AddShapes(options, problems); !status) return Fail(status.error());
   }
   if (!options.model.path.empty()) {
     if (Status status = AddModelProblems(options, context, problems); !status) {
@@ -353,7 +352,7 @@ int Tune(const TuneArguments& options) {
     return Usage("nothing to tune: give a MODEL, --gemm or --shapes", "tune");
   }
   for (const std::string& text : options.gemms) {
-    if (Result<GemmDesc> desc = ParseGemm(text, 1); !desc) {
+    if (Result<GemmDesc> desc = ParseGemm(text); !desc) {
       return Usage("--gemm: " + desc.error().message, "tune");
     }
   }

@@ -60,7 +60,6 @@ int main() {
   problem.type_c = tw::DataType::kF32;   // the result, [m][n]
   problem.pack_b = tw::kPackAny;         // we have not packed the weights yet: any layout will do
   problem.precision = tw::Precision::kF32;  // do not round the activations to int8
-  problem.threads = static_cast<std::uint16_t>(threads->workers());
   const auto checked = tw::Validate(problem);
   if (Failed(checked)) return 1;
 

@@ -10,7 +10,7 @@ tw::Status Multiply(tw::Context& context, const std::vector<float>& a, const std
                     std::vector<float>& d) {
   auto args = tw::DenseGemm(a, tw::DataType::kF32, std::as_bytes(std::span(w)), d, {3, 48, 256});
   if (!args) return tw::Fail(args.error());
-  const auto desc = tw::DescOf(*args, {.threads = context.executor().workers()});
+  const auto desc = tw::DescOf(*args, {});
   if (!desc) return tw::Fail(desc.error());
   const auto checked = tw::Validate(*desc);
   if (!checked) return tw::Fail(checked.error());

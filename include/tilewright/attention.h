@@ -24,7 +24,6 @@ struct Desc {
   std::int32_t page_size = 0;         ///< positions of a page; 0: the cache is contiguous
   std::int32_t window = 0;            ///< a row sees its last `window` positions; 0: all
   std::int32_t heads = 1, kv_heads = 1, head_dim = 64;
-  std::int32_t threads = 1;  ///< workers of the executor
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -35,7 +34,7 @@ void ForEachField(D& desc, F&& f) {
   f("page_size", desc.page_size), f("window", desc.window);
   f("heads", desc.heads), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
   f("type_q", desc.type_q), f("type_kv", desc.type_kv);
-  f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
 

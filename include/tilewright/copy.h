@@ -19,8 +19,7 @@ struct Desc {
   DataType type_dst = DataType::kF32;
   std::int64_t rows = 1;
   std::int32_t cols = 1;
-  bool adjacent = true;      ///< dimension 0 of both views has stride 1
-  std::int32_t threads = 1;  ///< workers of the executor
+  bool adjacent = true;  ///< dimension 0 of both views has stride 1
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -29,7 +28,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("cols", desc.cols);
   f("type_src", desc.type_src), f("type_dst", desc.type_dst), f("adjacent", desc.adjacent);
-  f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
 

@@ -67,7 +67,7 @@ struct DeviceSpec : DeviceRates {
   std::string name;  ///< processor or board name as the system reports it
   std::uint32_t features = 0;
   Isa isa = Isa::kScalar;  ///< highest level in `features` after the cap of TILEWRIGHT_ISA
-  int cores = 1;           ///< threads this process may use
+  int cores = 1;           ///< threads this process may use: the workers that launches may take
   std::int64_t l1d_bytes = 32 << 10;
   std::int64_t l2_bytes = 1 << 20;
   /// Last-level cache as reported; a virtual machine may not get all of it.

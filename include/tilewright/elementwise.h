@@ -30,7 +30,6 @@ struct Desc {
   DataType type_out = DataType::kF32;
   std::int64_t rows = 1;
   std::int32_t cols = 1;
-  std::int32_t threads = 1;  ///< workers of the executor
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -39,7 +38,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("function", desc.function), f("rows", desc.rows), f("cols", desc.cols);
   f("type_a", desc.type_a), f("type_b", desc.type_b), f("type_out", desc.type_out);
-  f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
 

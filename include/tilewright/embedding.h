@@ -19,7 +19,6 @@ struct Desc {
   DataType type_out = DataType::kF32;
   std::int32_t rows = 1;
   std::int32_t hidden = 1;
-  std::int32_t threads = 1;  ///< workers of the executor
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -28,7 +27,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("hidden", desc.hidden);
   f("type_table", desc.type_table), f("type_out", desc.type_out);
-  f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
 

@@ -28,7 +28,31 @@ class Executor {
         },
         const_cast<void*>(static_cast<const void*>(&f)));
   }
+
+  /// As Run, on at most `limit` workers: `worker` is below `limit`.
+  template <class F>
+  void RunOn(int limit, int count, F&& f);
 };
+
+/// At most `limit` workers of another executor, as an executor: tasks take indices from a counter in
+/// at most `limit` jobs of the other, so that it works on any. With a limit of 1, everything runs on
+/// the calling thread. Allocates nothing; the other executor must outlive it.
+class LimitedExecutor final : public Executor {
+ public:
+  /// A limit below 1 counts as 1, one beyond inner.workers() as that.
+  LimitedExecutor(Executor& inner, int limit);
+  int workers() const override { return workers_; }
+  void ParallelFor(int count, Task task, void* context) override;
+
+ private:
+  Executor& inner_;
+  int workers_;
+};
+
+template <class F>
+void Executor::RunOn(int limit, int count, F&& f) {
+  LimitedExecutor(*this, limit).Run(count, f);
+}
 
 /// Runs everything on the calling thread. Starts no thread.
 Executor& SerialExecutor();

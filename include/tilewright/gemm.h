@@ -67,7 +67,6 @@ struct GemmDesc {
       1;  ///< groups; with num > 1 the batch dimension counts the rows of all groups together
   Quant quant_a, quant_b;
   Pack pack_a = kPackPlain, pack_b = kPackPlain;
-  std::uint16_t threads = 1;  ///< workers of the executor it will run on
   DataType type_a = DataType::kF32, type_b = DataType::kF32,
            type_c = DataType::kF32;                             ///< D has C's type
   DataType type_u = DataType::kNone, type_v = DataType::kNone;  ///< scales of A and B
@@ -81,7 +80,6 @@ struct GemmDesc {
   Guarantee guarantee = Guarantee::kFastest;
   std::uint8_t align_a = 0, align_b = 0,
                align_c = 0;  ///< log2 bytes that base address and ld share, 0 = nothing promised
-  std::uint8_t reserved[6] = {};
 
   auto operator<=>(const GemmDesc&) const = default;
 };
@@ -102,7 +100,7 @@ void ForEachField(Desc& desc, F&& f) {
   f("pack_a", desc.pack_a), f("pack_b", desc.pack_b);
   f("epilogue", desc.epilogue), f("scaling", desc.scaling);
   f("batch_dim", desc.batch_dim), f("group_axis", desc.group_axis);
-  f("precision", desc.precision), f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("precision", desc.precision), f("guarantee", desc.guarantee);
   f("align_a", desc.align_a), f("align_b", desc.align_b), f("align_c", desc.align_c);
 }
 
@@ -246,8 +244,10 @@ class Kernel : public OpKernel<GemmOp> {
 
   /// Bytes of Workspace::partials that Launch needs for `problem` with `spec`; what WorkspaceFor
   /// says unless that is overridden too.
-  virtual std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const;
-  WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  virtual std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                                    const DeviceSpec& device) const;
+  WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec,
+                             const DeviceSpec& device) const override;
 
   /// Bytes of B packed as desc().pack_b; 0 when that is kPackPlain. `b` is the plain layout (rows
   /// k, cols n, column-major).

@@ -26,7 +26,6 @@ using GemmPlan = Plan<GemmOp>;
 Result<CheckedGemm> Validate(const GemmDesc& desc);
 
 struct ValidateOptions {
-  int threads = 1;  ///< workers of the executor it will run on
   bool promise_alignment =
       false;  ///< put the alignment that the pointers happen to have into the key
 };

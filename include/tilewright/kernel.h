@@ -83,6 +83,7 @@ struct LaunchConfig {
 struct ConfigField {
   std::string_view name;
   std::int64_t least = 0, most = 0;
+  bool optional = false;  ///< 0 is allowed too, and left out of the text
 };
 
 /// Base of every kernel of every operation. Immutable after construction; all const members may be

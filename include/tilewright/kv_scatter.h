@@ -21,7 +21,6 @@ struct Desc {
   std::int32_t kv_heads = 1;
   std::int32_t head_dim = 64;
   std::int32_t page_size = 0;  ///< positions of a page; 0: the cache is contiguous
-  std::int32_t threads = 1;    ///< workers of the executor
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -30,7 +29,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
   f("type_x", desc.type_x), f("type_cache", desc.type_cache), f("page_size", desc.page_size);
-  f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
 

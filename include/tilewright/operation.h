@@ -117,7 +117,6 @@ class BoundLaunch {
 
 /// What the caller of an operation says beside the arguments.
 struct CallTerms {
-  int threads = 1;  ///< workers of the executor
   Precision activations = Precision::kAuto;
   Guarantee guarantee = Guarantee::kFastest;
 };
@@ -147,9 +146,11 @@ class OpKernel : public KernelBase {
   /// Predicted time in microseconds on `device`; only the order matters when nothing was measured.
   virtual double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const = 0;
 
-  /// What Launch needs for `desc` with `spec`.
-  virtual WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec) const {
-    static_cast<void>(desc), static_cast<void>(spec);
+  /// What Launch needs for `desc` with `spec` on `device`: on the CPU, with an executor of at most
+  /// DeviceSpec::cores workers.
+  virtual WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
+                                     const DeviceSpec& device) const {
+    static_cast<void>(desc), static_cast<void>(spec), static_cast<void>(device);
     return {};
   }
 

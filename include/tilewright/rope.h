@@ -29,8 +29,7 @@ struct Desc {
   std::int32_t rows = 1;
   std::int32_t heads = 1;
   std::int32_t head_dim = 64;
-  std::int32_t dims = 64;    ///< rotated elements of a head; the rest pass through
-  std::int32_t threads = 1;  ///< workers of the executor
+  std::int32_t dims = 64;  ///< rotated elements of a head; the rest pass through
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -40,7 +39,7 @@ void ForEachField(D& desc, F&& f) {
   f("mode", desc.mode), f("rows", desc.rows), f("heads", desc.heads);
   f("head_dim", desc.head_dim), f("dims", desc.dims);
   f("type_in", desc.type_in), f("type_out", desc.type_out);
-  f("guarantee", desc.guarantee), f("threads", desc.threads);
+  f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
 

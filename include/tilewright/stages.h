@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -136,18 +137,29 @@ class Plan {
   const WorkspaceSize& workspace() const { return workspace_; }
   std::size_t partials_bytes() const { return workspace_.partials; }
 
-  /// Launches without looking at the arguments: they are known to be of the plan's problem.
+  /// Launches without looking at the arguments: they are known to be of the plan's problem. An
+  /// executor with more workers than the device has cores lends as many as it has: the workspace is
+  /// for these.
   Status Launch(const typename Op::Args& args, Workspace& workspace, Stream stream) const {
-    if (bound_ != nullptr) return bound_->Launch(args, workspace, stream);
-    return spec_.kernel->Launch(args, spec_, workspace, stream);
+    if (stream.executor != nullptr && stream.executor->workers() > most_workers_) [[unlikely]] {
+      LimitedExecutor limited(*stream.executor, most_workers_);
+      return LaunchAll(args, workspace, {&limited, stream.native});
+    }
+    return LaunchAll(args, workspace, stream);
   }
 
  private:
   friend struct Stages<Op>;
   Plan() = default;
+  Status LaunchAll(const typename Op::Args& args, Workspace& workspace, Stream stream) const {
+    if (bound_ != nullptr) return bound_->Launch(args, workspace, stream);
+    return spec_.kernel->Launch(args, spec_, workspace, stream);
+  }
+
   typename Op::Desc problem_;
   typename Op::Spec spec_;
   WorkspaceSize workspace_;
+  int most_workers_ = std::numeric_limits<int>::max();
   std::shared_ptr<const BoundLaunch<Op>> bound_;
   Provenance provenance_ = Provenance::kDefault;
   std::string why_;

@@ -1,10 +1,17 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tilewright/executor.h"
 
 namespace tilewright {
+
+/// How many of `workers` have something to do when `work` is cut into pieces of `grain`, as a share:
+/// at least 1.
+inline double BusyWorkers(double work, std::int64_t grain, int workers) {
+  return std::clamp(work / static_cast<double>(grain), 1.0, static_cast<double>(workers));
+}
 
 /// Cuts [0, total) into consecutive ranges of at least `grain` (the last may be shorter, and there
 /// are at most four a worker) and runs f(begin, end) on the executor. With one worker, or a total

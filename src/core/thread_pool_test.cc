@@ -1,12 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <new>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "core/test_executor.h"
 #include "tilewright/executor.h"
 
 namespace {
@@ -141,6 +146,75 @@ TEST(ThreadPoolTest, TwoPoolsMayNest) {
 TEST(ThreadPoolTest, FewerThanOneThreadMeansOne) {
   EXPECT_EQ(MakeThreadPool(0)->workers(), 1);
   EXPECT_EQ(MakeThreadPool(-3)->workers(), 1);
+}
+
+/// Runs on `limit` workers of `executor`: every task once, and how many workers and threads took any.
+struct Taken {
+  std::set<int> workers;
+  std::set<std::thread::id> threads;
+};
+Taken RunLimited(Executor& executor, int limit, int count) {
+  std::vector<std::atomic<int>> runs(static_cast<std::size_t>(count));
+  std::vector<std::atomic<int>> inside(static_cast<std::size_t>(std::max(limit, 1)));
+  std::mutex mutex;
+  Taken taken;
+  executor.RunOn(limit, count, [&](int task, int worker) {
+    ASSERT_TRUE(worker >= 0 && worker < std::max(limit, 1)) << worker;
+    EXPECT_EQ(inside[static_cast<std::size_t>(worker)].fetch_add(1), 0) << "two tasks at once";
+    ++runs[static_cast<std::size_t>(task)];
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      taken.workers.insert(worker);
+      taken.threads.insert(std::this_thread::get_id());
+    }
+    inside[static_cast<std::size_t>(worker)].fetch_sub(1);
+  });
+  for (const auto& n : runs) EXPECT_EQ(n, 1);
+  return taken;
+}
+
+TEST(LimitedExecutorTest, UsesNoMoreWorkersThanAskedForOnAnyExecutor) {
+  const auto pool = MakeThreadPool(5);
+  test::ForeignExecutor foreign(5);
+  for (Executor* executor : {pool.get(), static_cast<Executor*>(&foreign), &SerialExecutor()}) {
+    for (const int limit : {-1, 0, 1, 2, 3, 5, 9}) {
+      for (const int count : {0, 1, 2, 3, 64}) {
+        SCOPED_TRACE(std::to_string(limit) + " workers, " + std::to_string(count) + " tasks");
+        const auto most = static_cast<std::size_t>(std::min({std::max(limit, 1), count, 5}));
+        const Taken taken = RunLimited(*executor, limit, count);
+        EXPECT_LE(taken.workers.size(), most);
+        EXPECT_LE(taken.threads.size(), most);
+      }
+    }
+    EXPECT_EQ(RunLimited(*executor, 1, 8).threads, std::set{std::this_thread::get_id()});
+  }
+  foreign.RunOn(3, 64, [](int, int) {});
+  EXPECT_EQ(LimitedExecutor(foreign, 3).workers(), 3);
+  EXPECT_EQ(LimitedExecutor(foreign, 9).workers(), 5);
+  EXPECT_EQ(LimitedExecutor(foreign, 0).workers(), 1);
+}
+
+TEST(LimitedExecutorTest, HasAsManyAtWorkAsItMay) {
+  const auto pool = MakeThreadPool(5);
+  test::ForeignExecutor foreign(5);
+  for (Executor* executor : {pool.get(), static_cast<Executor*>(&foreign)}) {
+    std::atomic<int> met{0};
+    // Each task waits for the other two: they end only if three workers run at once.
+    executor->RunOn(3, 3, [&](int, int) {
+      ++met;
+      while (met < 3) std::this_thread::yield();
+    });
+    EXPECT_EQ(met, 3);
+  }
+}
+
+TEST(LimitedExecutorTest, AllocatesNothing) {
+  const auto pool = MakeThreadPool(3);
+  std::atomic<int> sum{0};
+  const long before = allocations.load();
+  for (int i = 0; i < 100; ++i) pool->RunOn(2, 8, [&](int, int) { ++sum; });
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(sum, 800);
 }
 
 TEST(SerialExecutorTest, RunsInOrderOnTheCaller) {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/fingerprint.h"
+#include "engine/cpu_threads.h"
 #include "tilewright/operation.h"
 
 namespace tilewright {
@@ -43,7 +46,7 @@ class FunctionKernel final : public OpKernel<Op> {
   using typename OpKernel<Op>::Spec;
   struct Shared {
     std::optional<Rejection> (*feasible)(const Impl&, const Desc&);
-    double (*estimate_us)(const Impl&, const Desc&, const DeviceSpec&);
+    double (*estimate_us)(const Impl&, const Desc&, int workers);
     Status (*launch)(const Impl&, const Args&, Stream);
   };
 
@@ -53,11 +56,24 @@ class FunctionKernel final : public OpKernel<Op> {
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
     return shared_.feasible(impl_, desc);
   }
-  double EstimateUs(const Desc& desc, const Spec&, const DeviceSpec& device) const override {
-    return shared_.estimate_us(impl_, desc, device);
+  std::span<const ConfigField> ConfigFields() const override { return kThreadsField; }
+  /// Fewer threads only where they do less at once than all: a small problem is not cut at all.
+  std::vector<Spec> Specs(const Desc& desc, const DeviceSpec& device,
+                          const LaunchLimits&) const override {
+    std::vector<Spec> specs(1);
+    const double all_us = EstimateUs(desc, specs[0], device);
+    ForFewerThreads(device.cores, all_us, [&](int threads) {
+      if (shared_.estimate_us(impl_, desc, threads) > all_us)
+        specs.emplace_back().config = ThreadsConfig(threads);
+    });
+    return specs;
   }
-  Status Launch(const Args& args, const Spec&, Workspace&, Stream stream) override {
-    return shared_.launch(impl_, args, stream);
+  double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const override {
+    return shared_.estimate_us(impl_, desc, WorkersOf(spec.config, device.cores));
+  }
+  Status Launch(const Args& args, const Spec& spec, Workspace&, Stream stream) override {
+    return LaunchOnThreads(spec.config, stream,
+                           [&](Stream limited) { return shared_.launch(impl_, args, limited); });
   }
 
  private:

@@ -96,8 +96,10 @@ std::string KernelBase::ConfigText(const LaunchConfig& config) const {
   std::string text;
   std::size_t i = 0;
   for (const ConfigField& field : ConfigFields()) {
+    const std::int64_t value = config.words[i++];
+    if (field.optional && value == 0) continue;
     if (!text.empty()) text += ' ';
-    text.append(field.name).append("=").append(std::to_string(config.words[i++]));
+    text.append(field.name).append("=").append(std::to_string(value));
   }
   return text;
 }
@@ -107,8 +109,9 @@ std::optional<LaunchConfig> KernelBase::ParseConfig(std::string_view text) const
   std::size_t i = 0;
   for (const ConfigField& field : ConfigFields()) {
     std::int64_t& value = config.words[i++];
-    if (!TakeNumber(text, field.name, value) || value < field.least || value > field.most)
-      return std::nullopt;
+    const bool given = TakeNumber(text, field.name, value);
+    if (field.optional && value == 0) continue;
+    if (!given || value < field.least || value > field.most) return std::nullopt;
   }
   if (!text.empty()) return std::nullopt;
   return config;

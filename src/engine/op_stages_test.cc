@@ -85,7 +85,7 @@ class Fake final : public OpKernel<Op> {
     if (!configurable_) return {};
     return TypedConfig<Tiles>::kFields;
   }
-  WorkspaceSize WorkspaceFor(const Desc&, const Spec& spec) const override {
+  WorkspaceSize WorkspaceFor(const Desc&, const Spec& spec, const DeviceSpec&) const override {
     const auto threads = static_cast<std::size_t>(spec.config.words[1]);
     return {.partials = 1024 * threads};
   }

@@ -66,7 +66,6 @@ struct OpTraits {
   /// What the arguments cannot tell, they cannot contradict.
   static CallTerms TermsOf(const Desc& desc) {
     CallTerms terms;
-    if constexpr (requires { desc.threads; }) terms.threads = desc.threads;
     if constexpr (requires { desc.guarantee; }) terms.guarantee = desc.guarantee;
     return terms;
   }

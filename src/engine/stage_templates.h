@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -80,7 +81,8 @@ struct Stages {
       return Fail(ErrorCode::kInternal, "chosen kernel " + std::string(choice.kernel().name()) +
                                             " refuses the problem: " + no->ToString());
     }
-    plan.workspace_ = choice.kernel().WorkspaceFor(plan.problem_, plan.spec_);
+    plan.workspace_ = choice.kernel().WorkspaceFor(plan.problem_, plan.spec_, device.spec());
+    if (device.host_accessible()) plan.most_workers_ = std::max(1, device.spec().cores);
     auto bound = choice.kernel().BindLaunch(plan.problem_, plan.spec_, device);
     if (!bound) {
       return Fail(bound.error().code,
@@ -149,7 +151,7 @@ struct Stages {
     WorkspaceSize needed;
     for (Spec& spec : candidate.kernel->Specs(resolved, device, options)) {
       spec.kernel = candidate.kernel;
-      needed = candidate.kernel->WorkspaceFor(resolved, spec);
+      needed = candidate.kernel->WorkspaceFor(resolved, spec, device);
       if (needed.partials > options.partials_bytes || needed.barriers > options.barriers_bytes)
         continue;
       const double us = candidate.kernel->EstimateUs(resolved, spec, device);

@@ -395,6 +395,17 @@ class ExplainOperations(CliTest):
                 self.assertIn(field, said['problem'].split())
             self.assertGreater(len(said['candidates']), 2)
 
+    def test_threads_are_a_launch_parameter_of_short_work(self):
+        path = self.folder / 'laptop.json'
+        path.write_text(json.dumps({'name': 'laptop', 'features': ['avx2'], 'cores': 8}))
+        for words in (('norm', 'rows=300 cols=576'), ('gemm', '--m', 1, '--n', 64, '--k', 64, '--type-b', 'q4_1')):
+            said = self.ok('explain', *words, '--json', '--device-spec', path).json()
+            specs = [c['spec'] for c in said['candidates'] if c['kernel'] == said['chosen']]
+            self.assertEqual(said['chosen_spec'], 'swizzle=0 splits=1')
+            self.assertEqual(sorted(specs), [said['chosen_spec'] + tail for tail in ('', ' threads=1', ' threads=2', ' threads=4')])
+            self.assertNotIn('threads', said['problem'])
+        self.fails(2, 'explain', 'norm', 'rows=8 cols=576 threads=2', saying="'threads': no such field")
+
     def test_a_problem_that_is_none_is_refused_with_its_field(self):
         self.fails(2, 'explain', 'norm', 'rows=8 colz=5', saying="'colz': no such field")
         self.fails(1, 'explain', 'norm', 'rows=0 cols=5', saying='rows = 0')

@@ -44,7 +44,7 @@ std::vector<float> FirstRow(const GemmDesc& desc, const LaunchSpec& spec,
   args.c_layout = args.d_layout;
   GemmDesc bound = desc;
   bound.pack_b = kernel.desc().pack_b;
-  Buffer scratch = Buffer::Make(kernel.PartialsBytes(bound, spec) + 64);
+  Buffer scratch = Buffer::Make(kernel.PartialsBytes(bound, spec, DeviceSpec{}) + 64);
   Workspace workspace;
   workspace.partials = scratch.data(), workspace.partials_size = scratch.size();
   const Status status = kernel.Launch(args, spec, workspace, {});

@@ -122,8 +122,7 @@ TEST(Threads, two_run_one_plan_with_two_workspaces) {
   const DeviceSpec device = DetectCpu().value();
   for (const DataType type : {DataType::kF32, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K}) {
     GemmDesc desc;
-    desc.m = 32, desc.n = 96, desc.k = 512, desc.threads = 2, desc.type_b = type,
-    desc.pack_b = kPackAny;
+    desc.m = 32, desc.n = 96, desc.k = 512, desc.type_b = type, desc.pack_b = kPackAny;
     FeasibleOptions own;
     own.providers = Bit(Provider::kOwn);
     const GemmCandidates candidates =

@@ -124,7 +124,7 @@ TEST_F(SteadyPath, a_plan_runs_without_allocating) {
   auto pool = MakeThreadPool(2);
   for (const int m : {1, 5, 64}) {
     GemmDesc desc;
-    desc.m = m, desc.n = 192, desc.k = 256, desc.threads = 2;
+    desc.m = m, desc.n = 192, desc.k = 256;
     desc.type_b = DataType::kQ8_0;
     desc.pack_b = kPackAny;
     FeasibleOptions own;

@@ -81,9 +81,7 @@ struct DeviceDispatch::Impl {
   Epoch decisions;
 
   CallTerms Terms() const {
-    return {.threads = stream.exec().workers(),
-            .activations = options.activations,
-            .guarantee = options.guarantee};
+    return {.activations = options.activations, .guarantee = options.guarantee};
   }
 
   Status Reserve(const WorkspaceSize& size) {

@@ -52,8 +52,9 @@ class AsyncKernel : public Base {
   double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const override {
     return inner_.EstimateUs(desc, InnerSpec<Op>(spec, inner_), device);
   }
-  WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec) const override {
-    return inner_.WorkspaceFor(desc, InnerSpec<Op>(spec, inner_));
+  WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
+                             const DeviceSpec& device) const override {
+    return inner_.WorkspaceFor(desc, InnerSpec<Op>(spec, inner_), device);
   }
   std::span<const ConfigField> ConfigFields() const override { return inner_.ConfigFields(); }
   std::string ConfigText(const LaunchConfig& config) const override {
@@ -90,8 +91,9 @@ class AsyncGemm final : public AsyncKernel<GemmOp, Kernel> {
                    std::size_t partials_size) const override {
     return inner_.GetMaxSplits(shape, swizzle, barriers_size, partials_size);
   }
-  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override {
-    return inner_.PartialsBytes(problem, InnerSpec<GemmOp>(spec, inner_));
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override {
+    return inner_.PartialsBytes(problem, InnerSpec<GemmOp>(spec, inner_), device);
   }
   std::size_t PackedBytes(const MatrixLayout& b) const override { return inner_.PackedBytes(b); }
   Status PackB(const void* plain, const MatrixLayout& b, void* packed,

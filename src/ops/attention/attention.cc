@@ -119,7 +119,6 @@ Desc ShapeOf(const Args& args, const CallTerms& terms) {
               .heads = static_cast<std::int32_t>(args.q.shape[1]),
               .kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]),
               .head_dim = static_cast<std::int32_t>(args.q.shape[0]),
-              .threads = terms.threads,
               .guarantee = terms.guarantee};
 }
 

@@ -13,6 +13,7 @@
 #include "core/test_util.h"
 #include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
+#include "engine/threads_test_util.h"
 
 namespace tilewright::attention {
 namespace {
@@ -156,13 +157,14 @@ class Problem {
   /// Runs the stages with a workspace of just the size that the plan asks for.
   static void RunGuarded(Kernel& kernel, const attention::Args& args, int threads) {
     using S = Stages<Op>;
-    const auto checked = Validate(DescOf(args, {.threads = threads}).value());
+    const auto checked = Validate(DescOf(args, {}).value());
     ASSERT_TRUE(checked) << checked.error().message;
     Kernel* const kernels[] = {&kernel};
-    const auto choice = S::Choose(S::Feasible(*checked, kernels, HostDevice().spec(), {}), nullptr,
+    const auto device = test::CpuWithCores(threads);
+    const auto choice = S::Choose(S::Feasible(*checked, kernels, device->spec(), {}), nullptr,
                                   nullptr, DispatchPolicy::kDefault);
     ASSERT_TRUE(choice) << choice.error().message;
-    const Plan<Op> plan = Bind(*choice).value();
+    const Plan<Op> plan = Bind(*choice, *device).value();
     test::GuardedBytes partials(plan.workspace().partials);
     Workspace workspace;
     workspace.partials = partials.data(), workspace.partials_size = partials.size();
@@ -428,23 +430,41 @@ TEST_F(AttentionKernels, stay_within_the_workspace_when_most_of_a_batch_is_paddi
     EXPECT_EQ(nothing.Launch(*kernel, 3), std::vector<float>(400 * 64, 0.0f)) << kernel->name();
 }
 
-TEST_F(AttentionKernels, refuse_a_stream_with_more_workers_than_the_plan_has_scratch_for) {
-  Case c{DataType::kF32, 2, 1, 32, 64, 1, {5}, {0}, 1};
+TEST_F(AttentionKernels, give_the_same_bits_on_every_number_of_threads) {
+  Case few{DataType::kF16, 6, 2, 64, 1400, 1, {1300}, {0}, 1};  // splits are divided
+  Case many{DataType::kF32, 3, 3, 32, 400, 1, std::vector<std::int32_t>(200), {}, 1};
+  std::iota(many.positions.begin(), many.positions.end(), 100);
+  many.slot_of.assign(200, 0);
+  for (const Case& c : {few, many}) {
+    Problem problem(c, 5);
+    std::vector<float> out(c.positions.size() * static_cast<std::size_t>(c.heads * c.head_dim));
+    const attention::Args args = problem.Args(out.data(), c.heads * c.head_dim);
+    for (Kernel* kernel : Runnable())
+      test::ExpectSameBitsOnAnyThreads<Op>(*kernel, args, out.data(), out.size() * sizeof(float));
+  }
+}
+
+TEST_F(AttentionKernels, get_no_more_workers_than_the_plan_has_scratch_for) {
+  Case c{DataType::kF32, 2, 2, 32, 1200, 1, {900, 1100}, {0, 0}, 1};
   Problem problem(c, 3);
-  std::vector<float> out(64, -7.0f);
+  std::vector<float> out(2 * 64, -7.0f);
   const attention::Args args = problem.Args(out.data(), 64);
-  const auto plan = Bind(*Choose(Feasible(*Validate(DescOf(args, {.threads = 1}).value()),
-                                          registry_, HostDevice().spec()),
-                                 nullptr))
-                        .value();
+  const auto one_core = test::CpuWithCores(1);
+  const auto checked = Validate(DescOf(args, {}).value());
+  const auto plan =
+      Bind(*Choose(Feasible(*checked, registry_, one_core->spec()), nullptr), *one_core).value();
   ASSERT_FALSE(plan.kernel().info().reference);
-  OwnedWorkspace owned = OwnedWorkspace::Make(plan.workspace(), HostDevice()).value();
-  const auto pool = MakeThreadPool(3);
-  const Status status = tilewright::Run(plan, args, owned.get(), Stream{pool.get()});
+  OwnedWorkspace owned = OwnedWorkspace::Make(plan.workspace(), *one_core).value();
+  test::ForeignExecutor three(3);
+  // The kernel by itself would take them all, and says what it lacks before it writes.
+  const Status status = plan.kernel().Launch(args, plan.spec(), owned.get(), Stream{&three});
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("3 workers need"), std::string::npos)
       << status.error().message;
   EXPECT_EQ(out[0], -7.0f);
+  ASSERT_TRUE(tilewright::Run(plan, args, owned.get(), Stream{&three}));
+  EXPECT_EQ(three.most_tasks(), 0) << "one worker, the caller, needs nobody";
+  EXPECT_EQ(out, problem.Launch(plan.kernel(), 3)) << "the same bits";
 }
 
 TEST_F(AttentionKernels, the_oracle_sees_the_last_positions_of_a_window) {
@@ -495,7 +515,7 @@ TEST_F(AttentionKernels, the_oracle_reads_and_writes_halves_within_their_memory)
 }
 
 TEST_F(AttentionKernels, have_problems_that_say_every_count) {
-  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .heads = 9, .kv_heads = 3, .threads = 2});
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .heads = 9, .kv_heads = 3});
   EXPECT_FALSE(Validate(Desc{.rows = 0}));
   EXPECT_FALSE(Validate(Desc{.context = 0}));
   EXPECT_FALSE(Validate(Desc{.window = -1}));
@@ -513,15 +533,14 @@ TEST_F(AttentionKernels, read_the_counts_of_a_paged_and_of_a_contiguous_cache) {
                   .sequences = 3,
                   .context = 400,
                   .heads = 6,
-                  .kv_heads = 2,
-                  .threads = 4};
+                  .kv_heads = 2};
   EXPECT_EQ(DescOf(problem.Args(nullptr, 384), {}).error().code, ErrorCode::kInvalidArgument);
   std::vector<float> out(2 * 384);
-  EXPECT_EQ(DescOf(problem.Args(out.data(), 384), {.threads = 4}).value(), flat);
+  EXPECT_EQ(DescOf(problem.Args(out.data(), 384), {}).value(), flat);
   problem.Page(64, 1);
   Desc paged = flat;
   paged.page_size = 64, paged.context = 448;
-  EXPECT_EQ(DescOf(problem.Args(out.data(), 384), {.threads = 4}).value(), paged);
+  EXPECT_EQ(DescOf(problem.Args(out.data(), 384), {}).value(), paged);
   attention::Args args = problem.Args(out.data(), 384);
   args.v_cache.stride[2] += 64;
   EXPECT_NE(DescOf(args, {}).error().message.find("must be laid out as k_cache"),

@@ -37,11 +37,9 @@ std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const CopyImpl& impl, const Desc& desc, const DeviceSpec&) {
+double EstimateUs(const CopyImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
-  return elements * impl.ns_per_element * 1e-3 / threads;
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers);
 }
 
 /// `n` elements at element offsets `from` and `to`; multiples of the block for block types.
@@ -145,7 +143,6 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
               .rows = RowCount(args.src),
               .cols = static_cast<std::int32_t>(args.src.cols()),
               .adjacent = adjacent,
-              .threads = terms.threads,
               .guarantee = terms.guarantee};
 }
 

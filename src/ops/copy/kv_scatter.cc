@@ -29,11 +29,9 @@ std::optional<Rejection> Feasible(const CopyImpl&, const Desc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const CopyImpl& impl, const Desc& desc, const DeviceSpec&) {
+double EstimateUs(const CopyImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.kv_heads * desc.head_dim;
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
-  return elements * impl.ns_per_element * 1e-3 / threads;
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers);
 }
 
 /// `n` adjacent elements; multiples of 32 for q8_0.
@@ -175,7 +173,6 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
       .kv_heads = static_cast<std::int32_t>(args.x.shape[1]),
       .head_dim = static_cast<std::int32_t>(args.x.shape[0]),
       .page_size = args.pages.data != nullptr ? static_cast<std::int32_t>(args.cache.shape[2]) : 0,
-      .threads = terms.threads,
       .guarantee = terms.guarantee};
 }
 

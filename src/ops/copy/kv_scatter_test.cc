@@ -11,6 +11,7 @@
 #include "core/test_util.h"
 #include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
+#include "engine/threads_test_util.h"
 
 namespace tilewright::kv_scatter {
 namespace {
@@ -35,6 +36,21 @@ class KvScatterTest : public testing::Test {
 TensorView Ints(std::vector<std::int32_t>& values) {
   return Contiguous(values.data(), DataType::kI32,
                     {static_cast<std::int64_t>(values.size()), 1, 1, 1});
+}
+
+TEST_F(KvScatterTest, EveryNumberOfThreadsGivesTheSameBits) {
+  constexpr std::int64_t kRows = 1200, kPlace = 192;
+  std::vector<std::int32_t> positions(kRows), slots(kRows, 0);
+  std::iota(positions.begin(), positions.end(), 0);
+  std::vector<float> x = test::RandomFloats(kRows * kPlace, 7);
+  for (const DataType type : {DataType::kF16, DataType::kQ8_0}) {
+    std::vector<unsigned char> memory(BytesOf(type, kRows * kPlace));
+    const Args args{Contiguous(x.data(), DataType::kF32, {64, 3, kRows, 1}),
+                    Contiguous(memory.data(), type, {64, 3, kRows, 1}), Ints(positions),
+                    Ints(slots)};
+    for (Kernel* kernel : Kernels())
+      test::ExpectSameBitsOnAnyThreads<Op>(*kernel, args, memory.data(), memory.size());
+  }
 }
 
 TEST_F(KvScatterTest, EveryRowLandsInItsPlaceAndNothingElseChanges) {
@@ -241,7 +257,7 @@ TEST_F(KvScatterTest, APhysicalPageOutOfRangeIsRefusedByNameBeforeAnythingIsWrit
 }
 
 TEST_F(KvScatterTest, EveryFieldOfTheProblemIsInItsKey) {
-  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .kv_heads = 2, .page_size = 16, .threads = 2});
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .kv_heads = 2, .page_size = 16});
 }
 
 }  // namespace

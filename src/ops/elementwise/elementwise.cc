@@ -40,12 +40,11 @@ std::optional<Rejection> Feasible(const ElementwiseImpl&, const Desc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const ElementwiseImpl& impl, const Desc& desc, const DeviceSpec&) {
+double EstimateUs(const ElementwiseImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
   const bool has_exp = desc.function == Function::kSilu || desc.function == Function::kSwiGlu;
-  return elements * (has_exp ? impl.ns_silu : impl.ns_add) * 1e-3 / threads;
+  return elements * (has_exp ? impl.ns_silu : impl.ns_add) * 1e-3 /
+         BusyWorkers(elements, kGrain, workers);
 }
 
 Status Launch(const ElementwiseImpl& impl, const Args& args, Stream stream) {
@@ -163,7 +162,6 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
               .type_out = args.out.dtype,
               .rows = RowCount(args.out),
               .cols = static_cast<std::int32_t>(args.out.cols()),
-              .threads = terms.threads,
               .guarantee = terms.guarantee};
 }
 

@@ -42,11 +42,10 @@ std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const Desc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const EmbeddingImpl& impl, const Desc& desc, const DeviceSpec&) {
+double EstimateUs(const EmbeddingImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.hidden;
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
-  return elements * impl.ns_per_element * 1e-3 / threads + desc.rows * 0.1;
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
+         desc.rows * 0.1;
 }
 
 Status Launch(const EmbeddingImpl& impl, const Args& args, Stream stream) {
@@ -124,7 +123,6 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
               .type_out = args.out.dtype,
               .rows = static_cast<std::int32_t>(args.out.shape[1]),
               .hidden = static_cast<std::int32_t>(args.out.shape[0]),
-              .threads = terms.threads,
               .guarantee = terms.guarantee};
 }
 

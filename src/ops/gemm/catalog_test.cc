@@ -160,7 +160,7 @@ TEST(PackedWeights, DecodeToTheBitForEveryCodePoint) {
       problem.m = m, problem.n = n, problem.k = k, problem.type_b = type,
       problem.pack_b = desc.pack_b;
       LaunchSpec spec;
-      test::GuardedBytes partials(kernel->PartialsBytes(problem, spec));
+      test::GuardedBytes partials(kernel->PartialsBytes(problem, spec, DeviceSpec{}));
       Workspace workspace;
       workspace.partials = partials.data(), workspace.partials_size = partials.size();
       ASSERT_TRUE(kernel->Launch(args, spec, workspace, {}));

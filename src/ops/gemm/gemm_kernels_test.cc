@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/formats/formats.h"
+#include "core/test_executor.h"
+#include "engine/cpu_threads.h"
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
@@ -243,6 +245,16 @@ TEST_P(EveryKernel, GivesTheSameBitsOnAnyNumberOfThreads) {
     ASSERT_EQ(problem.Run(kernel(), {}, Pool(threads)), "");
     EXPECT_EQ(problem.ResultBytes(), first) << threads << " threads, " << problem.Repro();
   }
+  for (const int threads : {1, 2, 3, 4, 5}) {
+    test::ForeignExecutor five(5);
+    LaunchSpec spec;
+    spec.config = ThreadsConfig(threads);
+    ASSERT_EQ(problem.Run(kernel(), spec, five), "");
+    // Packing takes all workers: it is not part of the launch.
+    if (kernel().desc().pack_b == kPackPlain && threads < 5)
+      EXPECT_LE(five.most_tasks(), threads == 1 ? 0 : threads);
+    EXPECT_EQ(problem.ResultBytes(), first) << "threads=" << threads << ", " << problem.Repro();
+  }
 }
 
 TEST_P(EveryKernel, GivesARowTheSameBitsInAnyBatchIfItSaysSo) {
@@ -310,7 +322,7 @@ TEST_P(EveryKernel, IsRightForEverySwizzleAndSplitAndRefusesMore) {
     EXPECT_EQ(kernel().GetMaxSplits(shape, 0, 0, 0), 1);
     LaunchSpec all;
     all.splits = max_splits;
-    const std::size_t needed = kernel().PartialsBytes(WithPack(d), all);
+    const std::size_t needed = kernel().PartialsBytes(WithPack(d), all, DeviceSpec{});
     EXPECT_GE(kernel().GetMaxSplits(shape, 0, plenty, needed), max_splits);
     EXPECT_LT(kernel().GetMaxSplits(shape, 0, plenty, needed - 1), max_splits);
     EXPECT_LT(kernel().GetMaxSplits(shape, 0, plenty, needed / 2), max_splits);
@@ -349,7 +361,7 @@ TEST_P(EveryKernel, RefusesAWorkspaceOneByteShort) {
   TestProblem problem(d, o);
   LaunchSpec spec;
   spec.kernel = &kernel();
-  const std::size_t needed = kernel().PartialsBytes(WithPack(d), spec);
+  const std::size_t needed = kernel().PartialsBytes(WithPack(d), spec, DeviceSpec{});
   if (needed == 0) GTEST_SKIP() << "needs no workspace";
   GemmArgs args = problem.args();
   std::vector<unsigned char> packed(

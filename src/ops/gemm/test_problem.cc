@@ -220,7 +220,6 @@ std::string TestProblem::Run(Kernel& kernel, const LaunchSpec& spec, Executor& e
   }
   GemmDesc problem = desc_;
   problem.pack_b = call.b_layout.pack;
-  problem.threads = static_cast<std::uint16_t>(executor.workers());
   std::unique_ptr<Kernel> wrapper;
   LaunchSpec launch = spec;
   launch.kernel = &kernel;
@@ -231,7 +230,9 @@ std::string TestProblem::Run(Kernel& kernel, const LaunchSpec& spec, Executor& e
     call = TransposeArgs(call);
   }
   if (auto no = launch.kernel->IsFeasible(problem); no) return "IsFeasible: " + no->ToString();
-  GuardedBytes partials(launch.kernel->PartialsBytes(problem, launch));
+  DeviceSpec device;
+  device.cores = executor.workers();
+  GuardedBytes partials(launch.kernel->PartialsBytes(problem, launch, device));
   Workspace workspace;
   workspace.partials = partials.data();
   workspace.partials_size = partials.size();

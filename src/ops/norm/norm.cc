@@ -29,11 +29,10 @@ std::optional<Rejection> Feasible(const NormImpl&, const Desc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const NormImpl& impl, const Desc& desc, const DeviceSpec&) {
+double EstimateUs(const NormImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
-  return elements * impl.ns_per_element * 1e-3 / threads + desc.rows * 0.01;
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
+         desc.rows * 0.01;
 }
 
 Status Launch(const NormImpl& impl, const Args& args, Stream stream) {
@@ -105,7 +104,6 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
               .type_out = args.out.dtype,
               .rows = static_cast<std::int32_t>(RowCount(args.in)),
               .cols = static_cast<std::int32_t>(args.in.cols()),
-              .threads = terms.threads,
               .guarantee = terms.guarantee};
 }
 

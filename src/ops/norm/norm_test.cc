@@ -7,6 +7,7 @@
 
 #include "core/test_util.h"
 #include "engine/launch_once.h"
+#include "engine/threads_test_util.h"
 
 namespace tilewright::norm {
 namespace {
@@ -98,6 +99,60 @@ TEST_F(NormTest, EveryKernelAgreesWithTheOracle) {
   }
 }
 
+TEST_F(NormTest, EveryNumberOfThreadsGivesTheSameBits) {
+  std::vector<float> in = test::RandomFloats(576 * 300, 7), weight = test::RandomFloats(576, 8),
+                     out(in.size());
+  const Args args{.in = Rows(in.data(), DataType::kF32, 576, 300, 576),
+                  .weight = Rows(weight.data(), DataType::kF32, 576, 1, 576),
+                  .out = Rows(out.data(), DataType::kF32, 576, 300, 576)};
+  for (Kernel* kernel : Kernels())
+    test::ExpectSameBitsOnAnyThreads<Op>(*kernel, args, out.data(), out.size() * sizeof(float));
+}
+
+TEST_F(NormTest, ThreadsAreALaunchParameterThatIsOfferedWhereTheWorkIsShortButCut) {
+  const auto device = test::CpuWithCores(8);
+  const auto specs_of = [&](std::int32_t rows) {
+    std::vector<std::string> texts;
+    const Desc desc{.rows = rows, .cols = 576};
+    const auto candidates = Feasible(*Validate(desc), registry_, device->spec());
+    for (const auto& spec : candidates.Find("norm.rms.f32.avx2")->specs)
+      texts.push_back(SpecText(spec));
+    EXPECT_EQ(SpecText(Choose(candidates, nullptr)->spec()), "swizzle=0 splits=1") << rows;
+    return texts;
+  };
+  const std::string all = "swizzle=0 splits=1";
+  EXPECT_EQ(specs_of(4), std::vector{all}) << "one piece";
+  EXPECT_EQ(specs_of(100), (std::vector{all, all + " threads=2", all + " threads=1"}));
+  EXPECT_EQ(specs_of(300),
+            (std::vector{all, all + " threads=4", all + " threads=2", all + " threads=1"}));
+  EXPECT_EQ(specs_of(100000), std::vector{all}) << "long enough for everybody";
+}
+
+TEST_F(NormTest, APinOfOneThreadRunsOnOneWorker) {
+  const auto device = test::CpuWithCores(4);
+  std::vector<float> in = test::RandomFloats(576 * 300, 9), weight(576, 1.0f), out(in.size());
+  const Args args{.in = Rows(in.data(), DataType::kF32, 576, 300, 576),
+                  .weight = Rows(weight.data(), DataType::kF32, 576, 1, 576),
+                  .out = Rows(out.data(), DataType::kF32, 576, 300, 576)};
+  const Desc desc = DescOf(args, {}).value();
+  const auto tasks_with = [&](const Pins& pins) {
+    const auto choice =
+        Choose(Feasible(*Validate(desc), registry_, device->spec()), nullptr, &pins);
+    const auto plan = Bind(choice.value(), *device).value();
+    Workspace none;
+    test::ForeignExecutor executor(4);
+    EXPECT_TRUE(tilewright::Run(plan, args, none, Stream{&executor}));
+    return executor.most_tasks();
+  };
+  EXPECT_GT(tasks_with({}), 4);
+  Pins pins;
+  for (const auto& [threads, tasks] : {std::pair{"1", 0}, {"2", 2}}) {
+    pins.by_problem[{"norm", KeyOf(desc)}] = {"norm.rms.f32.scalar",
+                                              std::string("swizzle=0 splits=1 threads=") + threads};
+    EXPECT_EQ(tasks_with(pins), tasks) << threads;
+  }
+}
+
 TEST_F(NormTest, TheOracleIsTheFormula) {
   double in[] = {3, 4}, weight[] = {1, 2}, out[2];
   ASSERT_TRUE(Reference({.in = Rows(in, DataType::kF64, 2, 1, 2),
@@ -142,7 +197,7 @@ TEST_F(NormTest, ViewsThatDoNotFitAreRefusedByName) {
 }
 
 TEST_F(NormTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherTypes) {
-  Desc desc{.rows = 4, .cols = 576, .threads = 2};
+  Desc desc{.rows = 4, .cols = 576};
   for (const auto& [isa, features, name] :
        {std::tuple{Isa::kScalar, 0u, "norm.rms.f32.scalar"},
         std::tuple{Isa::kAvx2, std::uint32_t{kFeatureAvx2}, "norm.rms.f32.avx2"},

@@ -28,11 +28,10 @@ std::optional<Rejection> Feasible(const RopeImpl&, const Desc& desc) {
   return std::nullopt;
 }
 
-double EstimateUs(const RopeImpl& impl, const Desc& desc, const DeviceSpec&) {
+double EstimateUs(const RopeImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.heads * desc.head_dim;
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
-  return elements * impl.ns_per_element * 1e-3 / threads + desc.rows * 0.01;
+  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
+         desc.rows * 0.01;
 }
 
 /// Cosines and sines of one position without a table.
@@ -163,7 +162,6 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
               .heads = static_cast<std::int32_t>(args.qk.shape[1]),
               .head_dim = static_cast<std::int32_t>(args.qk.shape[0]),
               .dims = dims,
-              .threads = terms.threads,
               .guarantee = terms.guarantee};
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "core/paged_cache.h"
 #include "core/text.h"
@@ -264,12 +266,12 @@ class TiledRun {
 };
 
 /// Bytes of workspace for any contents of positions.
-std::size_t WorkspaceBytes(const Desc& desc) {
+std::size_t WorkspaceBytes(const Desc& desc, int worker_count) {
   const auto rows = static_cast<std::size_t>(desc.rows);
-  const auto workers = static_cast<std::size_t>(std::max(1, desc.threads));
+  const auto workers = static_cast<std::size_t>(worker_count);
   std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(rows * sizeof(std::int32_t)) +
                       workers * ScratchBytes(desc);
-  if (DividesSplits(FewestBlocks(desc.rows), desc.kv_heads, desc.threads)) {
+  if (DividesSplits(FewestBlocks(desc.rows), desc.kv_heads, worker_count)) {
     const std::size_t most_tasks =
         std::min(rows * static_cast<std::size_t>(desc.kv_heads), kTasksPerWorker * workers);
     const auto splits = static_cast<std::size_t>((desc.context + kSplit - 1) / kSplit);
@@ -303,27 +305,41 @@ class TiledAttention final : public Kernel {
     return std::nullopt;
   }
 
-  double EstimateUs(const Desc& desc, const Spec&, const DeviceSpec& device) const override {
+  std::span<const ConfigField> ConfigFields() const override { return kThreadsField; }
+  std::vector<Spec> Specs(const Desc& desc, const DeviceSpec& device,
+                          const LaunchLimits&) const override {
+    std::vector<Spec> specs(1);
+    ForFewerThreads(device.cores, EstimateUs(desc, specs[0], device),
+                    [&](int threads) { specs.emplace_back().config = ThreadsConfig(threads); });
+    return specs;
+  }
+
+  double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const override {
     // Nobody knows the lengths when choosing; the order of the kernels does not depend on them.
     const double flops = 4.0 * desc.rows * desc.heads * desc.head_dim * 512;
-    return flops / (device.f32_gflop_s * gflop_share_ * 1e3 * std::max(1, desc.threads));
+    return flops / (device.f32_gflop_s * gflop_share_ * 1e3 * WorkersOf(spec.config, device.cores));
   }
 
-  WorkspaceSize WorkspaceFor(const Desc& desc, const Spec&) const override {
-    return {.partials = WorkspaceBytes(desc)};
+  WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
+                             const DeviceSpec& device) const override {
+    return {.partials = WorkspaceBytes(desc, WorkersOf(spec.config, device.cores))};
   }
 
-  Status Launch(const Args& args, const Spec&, Workspace& workspace, Stream stream) override {
+  Status Launch(const Args& args, const Spec& spec, Workspace& workspace, Stream stream) override {
     if (Status status = CheckRows(args); !status) return status;
-    const Desc desc = ShapeOf(args, {.threads = stream.exec().workers()});
-    // The plan's problem may have had fewer workers than this stream.
-    if (const std::size_t needed = WorkspaceBytes(desc); workspace.partials_size < needed) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  Format("workspace of {} bytes of partials: {} workers need {}",
-                         workspace.partials_size, desc.threads, needed));
-    }
-    TiledRun(functions_, desc, args, workspace.partials, stream.exec()).Execute();
-    return {};
+    return LaunchOnThreads(spec.config, stream, [&](Stream limited) -> Status {
+      const Desc desc = ShapeOf(args, {});
+      const int workers = limited.exec().workers();
+      // The workspace may be of a device with fewer cores than this stream has workers.
+      if (const std::size_t needed = WorkspaceBytes(desc, workers);
+          workspace.partials_size < needed) {
+        return Fail(ErrorCode::kInvalidArgument,
+                    Format("workspace of {} bytes of partials: {} workers need {}",
+                           workspace.partials_size, workers, needed));
+      }
+      TiledRun(functions_, desc, args, workspace.partials, limited.exec()).Execute();
+      return {};
+    });
   }
 
  private:

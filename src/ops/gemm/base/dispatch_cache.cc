@@ -109,7 +109,7 @@ struct DispatchCache::Impl {
     const bool better = evidence(spec) < evidence(standing);
     // Everything that a line holds takes part, so that any order of lines ends with the same one.
     const auto rank = [](const LaunchSpec& s, const std::string& more) {
-      return std::tuple(s.kernel->name(), s.swizzle, s.splits, s.predicted_us,
+      return std::tuple(s.kernel->name(), s.swizzle, s.splits, s.config, s.predicted_us,
                         std::string_view(more));
     };
     const auto mine = rank(spec, extra), theirs = rank(standing, family.extra[i]);
@@ -202,6 +202,7 @@ std::optional<LaunchSpec> DispatchCache::FloorBound(const GemmDesc& desc) const 
 bool DispatchCache::Insert(const GemmDesc& desc, const LaunchSpec& spec) {
   if (!impl_->Owns(spec.kernel) || !InRange(spec.swizzle, spec.splits, spec.measured_us))
     return false;
+  if (spec.kernel->ParseConfig(spec.kernel->ConfigText(spec.config)) != spec.config) return false;
   if (!Validate(desc) || spec.kernel->IsFeasible(desc)) return false;
   LaunchSpec entry = spec;
   if (!IsTime(entry.predicted_us)) entry.predicted_us = 0;
@@ -283,6 +284,8 @@ std::string DispatchCache::Impl::EntryLine(const GemmDesc& desc, const LaunchSpe
   object["fingerprint"] = spec.kernel->info().fingerprint;
   object["swizzle"] = spec.swizzle;
   object["splits"] = spec.splits;
+  if (const std::string config = spec.kernel->ConfigText(spec.config); !config.empty())
+    object["config"] = config;
   object["measured_us"] = IsTime(spec.measured_us) ? spec.measured_us : 0.0f;
   object["predicted_us"] = IsTime(spec.predicted_us) ? spec.predicted_us : 0.0f;
   return Seal(object);
@@ -350,15 +353,20 @@ DispatchCache::Impl::Line DispatchCache::Impl::Take(const std::string& text, int
   if (!desc || !Validate(*desc)) return Line::kCorrupt;
   if (kernel->second->IsFeasible(*desc)) return keep_aside(Line::kInfeasible);
 
+  const auto config = object->contains("config") ? StringMember(*object, "config") : std::string();
+  const auto launch = config ? kernel->second->ParseConfig(*config) : std::nullopt;
+  if (!launch) return Line::kCorrupt;
+
   LaunchSpec spec;
   spec.kernel = kernel->second;
+  spec.config = *launch;
   spec.swizzle = static_cast<std::int32_t>(*swizzle);
   spec.splits = static_cast<std::int32_t>(*splits);
   spec.measured_us = static_cast<float>(*measured);
   spec.predicted_us = static_cast<float>(predicted.value_or(0));
   if (!IsTime(spec.predicted_us)) spec.predicted_us = 0;
   for (const char* known : {"schema", "problem", "kernel", "device", "policy", "fingerprint",
-                            "swizzle", "splits", "measured_us", "predicted_us"}) {
+                            "swizzle", "splits", "config", "measured_us", "predicted_us"}) {
     object->erase(known);
   }
   const Inserted inserted = Insert(*desc, spec, object->empty() ? std::string() : object->dump());

@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "core/random.h"
+#include "engine/cpu_threads.h"
 #include "ops/gemm/base/fake_kernel.h"
 #include "tilewright/gemm_stages.h"
 
@@ -204,6 +205,35 @@ TEST_F(DispatchCacheTest, EverythingThatIsExportedIsImportedAgain) {
   EXPECT_EQ(Import(copy, text), static_cast<int>(cache.size()));
   EXPECT_TRUE(copy.last_import().messages.empty());
   EXPECT_EQ(Export(copy), text);
+}
+
+TEST_F(DispatchCacheTest, AConfigurationOfTheKernelsOwnIsExportedAndNonsenseIsNotTaken) {
+  auto setup = F32Setup("gemm.c");
+  setup.config_fields = kThreadsField;
+  FakeKernel c(setup);
+  DispatchCache cache({&c}, "cpu/test");
+  const auto on = [&c](int threads) {
+    LaunchSpec spec{&c, 0, 1, 2.0f, 0};
+    spec.config = ThreadsConfig(threads);
+    return spec;
+  };
+  ASSERT_TRUE(cache.Insert(F32Problem(8), on(0)));
+  ASSERT_TRUE(cache.Insert(F32Problem(16), on(2)));
+  EXPECT_FALSE(cache.Insert(F32Problem(24), on(-1)));
+  EXPECT_FALSE(cache.Insert(F32Problem(24), on(5000)));
+  const std::string text = Export(cache);
+  EXPECT_NE(text.find("\"config\":\"threads=2\""), std::string::npos);
+  EXPECT_EQ(text.find("\"config\":\"\""), std::string::npos);
+  DispatchCache copy({&c}, "cpu/test");
+  ASSERT_EQ(Import(copy, text), 2);
+  EXPECT_EQ(*copy.Find(F32Problem(8)), on(0));
+  EXPECT_EQ(*copy.Find(F32Problem(16)), on(2));
+  EXPECT_EQ(Export(copy), text);
+  setup.config_fields = {};
+  FakeKernel plain(setup);  // of the same fingerprint, but it has no such word
+  DispatchCache other({&plain}, "cpu/test");
+  EXPECT_EQ(Import(other, text), 1);
+  EXPECT_EQ(other.last_import().corrupt, 1);
 }
 
 TEST_F(DispatchCacheTest, AnEntryWhoseKernelRefusesTheProblemIsKeptAsideAndSaidSo) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,7 @@ class FakeKernel : public Kernel {
     bool batch_invariant = false;
     Provider provider = Provider::kOwn;
     std::uint32_t features = 0;
+    std::span<const ConfigField> config_fields = {};
     std::function<double(const GemmDesc&, const LaunchSpec&)> estimate =
         [](const GemmDesc&, const LaunchSpec&) { return 1.0; };
     std::function<Status(const GemmArgs&, const LaunchSpec&)> launch;  ///< replaces the computation
@@ -32,6 +34,7 @@ class FakeKernel : public Kernel {
 
   explicit FakeKernel(Setup setup) : Kernel(InfoOf(setup), setup.desc), setup_(std::move(setup)) {}
 
+  std::span<const ConfigField> ConfigFields() const override { return setup_.config_fields; }
   int GetMaxSwizzle(const GemmShape&) const override { return setup_.max_swizzle; }
   int GetMaxSplits(const GemmShape&, int, std::size_t, std::size_t partials_size) const override {
     int splits = setup_.max_splits;
@@ -40,7 +43,8 @@ class FakeKernel : public Kernel {
       --splits;
     return splits;
   }
-  std::size_t PartialsBytes(const GemmDesc&, const LaunchSpec& spec) const override {
+  std::size_t PartialsBytes(const GemmDesc&, const LaunchSpec& spec,
+                            const DeviceSpec&) const override {
     return setup_.partials_bytes * static_cast<std::size_t>(spec.splits - 1);
   }
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,

@@ -34,8 +34,7 @@ std::optional<Pack> ParsePack(std::string_view text) {
   return std::nullopt;
 }
 
-/// Beside the plain fields: quantisation, and packs. A field is a pack only by its name: Pack is a
-/// plain 16-bit integer, as the number of threads is.
+/// Beside the plain fields: quantisation, and packs, which are the 16-bit integers.
 struct GemmCodec : FieldCodec {
   using FieldCodec::Append;
   using FieldCodec::Parse;
@@ -48,12 +47,8 @@ struct GemmCodec : FieldCodec {
     out += value.type == QuantType::kK ? "k/" : "b/";
     AppendNumber(value.group, out);
   }
-  static void Append(std::string_view name, const std::uint16_t& value, std::string& out) {
-    if (name.starts_with("pack_")) {
-      out += PackName(value);
-    } else {
-      AppendNumber(value, out);
-    }
+  static void Append(std::string_view, const Pack& value, std::string& out) {
+    out += PackName(value);
   }
 
   static bool Parse(std::string_view, std::string_view text, Quant& value) {
@@ -64,8 +59,7 @@ struct GemmCodec : FieldCodec {
     return value.type != QuantType::kNone && ParseNumber(text.substr(2), value.group) &&
            value.group > 0;
   }
-  static bool Parse(std::string_view name, std::string_view text, std::uint16_t& value) {
-    if (!name.starts_with("pack_")) return ParseNumber(text, value);
+  static bool Parse(std::string_view, std::string_view text, Pack& value) {
     const auto pack = ParsePack(text);
     if (pack) value = *pack;
     return pack.has_value();

@@ -147,9 +147,12 @@ std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
 
 int Kernel::GetMaxSwizzle(const GemmShape&) const { return 0; }
 int Kernel::GetMaxSplits(const GemmShape&, int, std::size_t, std::size_t) const { return 1; }
-std::size_t Kernel::PartialsBytes(const GemmDesc&, const LaunchSpec&) const { return 0; }
-WorkspaceSize Kernel::WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec) const {
-  return {.partials = PartialsBytes(problem, spec)};
+std::size_t Kernel::PartialsBytes(const GemmDesc&, const LaunchSpec&, const DeviceSpec&) const {
+  return 0;
+}
+WorkspaceSize Kernel::WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec,
+                                   const DeviceSpec& device) const {
+  return {.partials = PartialsBytes(problem, spec, device)};
 }
 
 std::vector<LaunchSpec> Kernel::Specs(const GemmDesc& problem, const DeviceSpec&,
@@ -250,11 +253,13 @@ class TransposedKernel final : public Kernel {
   std::optional<LaunchConfig> ParseConfig(std::string_view text) const override {
     return inner_.ParseConfig(text);
   }
-  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override {
-    return inner_.PartialsBytes(tilewright::Transpose(problem), InnerSpec(spec));
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override {
+    return inner_.PartialsBytes(tilewright::Transpose(problem), InnerSpec(spec), device);
   }
-  WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec) const override {
-    return inner_.WorkspaceFor(tilewright::Transpose(problem), InnerSpec(spec));
+  WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec,
+                             const DeviceSpec& device) const override {
+    return inner_.WorkspaceFor(tilewright::Transpose(problem), InnerSpec(spec), device);
   }
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                     const DeviceSpec& device) const override {

@@ -126,7 +126,6 @@ Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms) {
   desc.type_a = a.type, desc.type_b = b.type, desc.type_c = d.type;
   desc.order_a = a.order, desc.order_b = b.order, desc.order_c = d.order;
   desc.pack_a = a.pack, desc.pack_b = b.pack;
-  desc.threads = static_cast<std::uint16_t>(terms.threads);
   desc.precision = terms.activations;
   desc.guarantee = terms.guarantee;
   desc.scaling = ScalingOf(args);

@@ -40,8 +40,7 @@ TEST(GemmNode, EveryProductIsPosedAsItIsLaunched) {
     Scaling scaling;
     Epilogue epilogue;
   };
-  const CallTerms terms{
-      .threads = 5, .activations = Precision::kI8, .guarantee = Guarantee::kDeterministic};
+  const CallTerms terms{.activations = Precision::kI8, .guarantee = Guarantee::kDeterministic};
   for (const Case& c : {Case{TensorOp::kMulMat, Scaling::kOneZero, Epilogue::kNone},
                         Case{TensorOp::kMulMatAdd, Scaling::kOneOne, Epilogue::kNone},
                         Case{TensorOp::kMulMatSwiGlu, Scaling::kOneZero, Epilogue::kGatedSilu}}) {
@@ -58,7 +57,6 @@ TEST(GemmNode, EveryProductIsPosedAsItIsLaunched) {
     want.m = 3, want.n = 32, want.k = 64;
     want.type_b = DataType::kQ4_1;
     want.pack_b = 7;
-    want.threads = 5;
     want.precision = Precision::kI8;
     want.guarantee = Guarantee::kDeterministic;
     want.scaling = c.scaling;

@@ -35,9 +35,6 @@ Status CheckEnums(const GemmDesc& p) {
          InRange(p.guarantee, Guarantee::kBatchInvariant) &&
          InRange(p.quant_a.type, QuantType::kB) && InRange(p.quant_b.type, QuantType::kB);
   if (!fine) return Bad("a field of the problem holds a number that is none of its values");
-  for (const std::uint8_t byte : p.reserved) {
-    if (byte != 0) return Bad("reserved bytes of the problem must be 0");
-  }
   if (p.quant_a.reserved != 0 || p.quant_b.reserved != 0)
     return Bad("reserved bytes of quant must be 0");
   return {};
@@ -52,7 +49,6 @@ Status CheckSizes(const GemmDesc& p) {
   if (auto s = at_least_one("n", p.n); !s) return s;
   if (auto s = at_least_one("k", p.k); !s) return s;
   if (auto s = at_least_one("num", p.num); !s) return s;
-  if (auto s = at_least_one("threads", p.threads); !s) return s;
   const auto bounded = [](std::string_view name, std::int64_t x, std::int64_t y,
                           std::int64_t count) -> Status {
     if (x <= kMaxElements / y && x * y <= kMaxElements / count) return {};
@@ -270,9 +266,6 @@ Result<CheckedGemm> Validate(const GemmDesc& desc) {
 
 Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
                              const ValidateOptions& options) {
-  if (options.threads < 1 || options.threads > 0xffff) {
-    return Bad(Format("threads = {}: must lie in 1..65535", options.threads));
-  }
   GemmDesc p;
   p.m = args.a_layout.rows, p.n = args.b_layout.cols, p.k = args.a_layout.cols;
   p.num = args.a_layout.num;
@@ -284,7 +277,6 @@ Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
   if (p.quant_a.type != QuantType::kNone) p.type_u = args.u_layout.type;
   if (p.quant_b.type != QuantType::kNone) p.type_v = args.v_layout.type;
   p.pack_a = args.a_layout.pack, p.pack_b = args.b_layout.pack;
-  p.threads = static_cast<std::uint16_t>(options.threads);
   p.epilogue = operation.epilogue;
   p.scaling = ScalingOf(args.alpha, args.beta);
   p.batch_dim = operation.batch_dim;

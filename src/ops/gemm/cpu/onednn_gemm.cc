@@ -165,17 +165,17 @@ class OneOpenMpThread {
 
 }  // namespace
 
-OneDnnGemm::OneDnnGemm() : Kernel(OneDnnInfo(), OneDnnDesc()) {}
+OneDnnGemm::OneDnnGemm() : CpuKernel(OneDnnInfo(), OneDnnDesc()) {}
 
 std::optional<Rejection> OneDnnGemm::IsFeasible(const GemmDesc& p) const {
   if (auto no = Kernel::IsFeasible(p)) return no;
   return CheckDense(p);
 }
 
-double OneDnnGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&,
+double OneDnnGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                               const DeviceSpec& device) const {
   const int pieces = PiecesOf(p.m, p.n).count;
-  double workers = p.threads < 1 ? 1 : p.threads < device.cores ? p.threads : device.cores;
+  double workers = WorkersOf(spec.config, device.cores);
   if (workers > pieces) workers = pieces;
   const double bytes = 4.0 * (static_cast<double>(p.n) * p.k + static_cast<double>(p.m) * p.k +
                               static_cast<double>(p.m) * p.n);
@@ -211,8 +211,8 @@ Result<std::shared_ptr<const BoundLaunch<GemmOp>>> OneDnnGemm::BindLaunch(const 
   return std::shared_ptr<const BoundLaunch<GemmOp>>();
 }
 
-Status OneDnnGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                          Stream stream) {
+Status OneDnnGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                            Stream stream) {
   const GemmShape shape = ShapeOf(args);
   if (Status ok = CheckLaunch(*this, spec, shape, workspace, 0); !ok) return ok;
   if (args.beta != 0.0f && args.c != args.d) CopyC(args);

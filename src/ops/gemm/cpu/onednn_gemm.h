@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/gemm/base/cpu_kernel.h"
 #include "tilewright/gemm.h"
 
 namespace tilewright::gemm {
@@ -10,7 +11,7 @@ namespace tilewright::gemm {
 /// before after the call. oneDNN compiles its code at the first call of a kind: BindLaunch makes
 /// that call. Needs the whole instruction-set level of this machine, whatever TILEWRIGHT_ISA says:
 /// oneDNN would use it.
-class OneDnnGemm : public Kernel {
+class OneDnnGemm : public CpuKernel {
  public:
   OneDnnGemm();
 
@@ -20,8 +21,10 @@ class OneDnnGemm : public Kernel {
   Result<std::shared_ptr<const BoundLaunch<GemmOp>>> BindLaunch(const GemmDesc& problem,
                                                                 const LaunchSpec& spec,
                                                                 Device& device) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                Stream stream) override;
+
+ private:
+  Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                  Stream stream) override;
 };
 
 }  // namespace tilewright::gemm

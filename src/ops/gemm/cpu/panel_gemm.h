@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/panel_layout.h"
 #include "tilewright/gemm.h"
@@ -24,7 +25,7 @@ struct PanelConfig {
 /// compressed panels are decoded a k chunk at a time into scratch that stays in the L2, once for
 /// all rows of a block. Every element is one fma chain over ascending k, so results do not depend
 /// on tiling, swizzle or threads; with split-K, splits are summed in ascending order.
-class PanelGemm : public Kernel {
+class PanelGemm : public CpuKernel {
  public:
   explicit PanelGemm(const PanelConfig& config);
 
@@ -32,16 +33,17 @@ class PanelGemm : public Kernel {
   int GetMaxSwizzle(const GemmShape& shape) const override;
   int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
                    std::size_t partials_size) const override;
-  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override;
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                     const DeviceSpec& device) const override;
   std::size_t PackedBytes(const MatrixLayout& b) const override;
   Status PackB(const void* plain, const MatrixLayout& b, void* packed,
                Stream stream) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                Stream stream) override;
 
  private:
+  Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                  Stream stream) override;
   struct Plan;
   Plan MakePlan(const GemmShape& shape, int workers, int splits) const;
 
@@ -49,21 +51,22 @@ class PanelGemm : public Kernel {
 };
 
 /// As PanelGemm for one to three rows: reads the packed panels once, straight into registers.
-class PanelGemv : public Kernel {
+class PanelGemv : public CpuKernel {
  public:
   explicit PanelGemv(const PanelConfig& config);
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
-  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override;
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                     const DeviceSpec& device) const override;
   std::size_t PackedBytes(const MatrixLayout& b) const override;
   Status PackB(const void* plain, const MatrixLayout& b, void* packed,
                Stream stream) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                Stream stream) override;
 
  private:
+  Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                  Stream stream) override;
   PanelConfig config_;
 };
 

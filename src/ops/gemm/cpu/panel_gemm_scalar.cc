@@ -133,9 +133,9 @@ struct PanelGemm::Plan {
 };
 
 PanelGemm::PanelGemm(const PanelConfig& config)
-    : Kernel(InfoOf(config, fmt::format("{}x{}", config.ops->tile_rows, kPairCols),
-                    PackName(config.pack), TILEWRIGHT_TU),
-             DescOf(config)),
+    : CpuKernel(InfoOf(config, fmt::format("{}x{}", config.ops->tile_rows, kPairCols),
+                       PackName(config.pack), TILEWRIGHT_TU),
+                DescOf(config)),
       config_(config) {}
 
 // Everything but `splits` and the workers' scratch depends on the shape alone.
@@ -190,8 +190,10 @@ int PanelGemm::GetMaxSplits(const GemmShape& shape, int, std::size_t,
   return Max(splits, 1);
 }
 
-std::size_t PanelGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec) const {
-  return MakePlan({p.m, p.n, p.k, p.num}, Max(p.threads, 1), spec.splits).total_bytes;
+std::size_t PanelGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
+                                     const DeviceSpec& device) const {
+  const int workers = WorkersOf(spec.config, device.cores);
+  return MakePlan({p.m, p.n, p.k, p.num}, workers, spec.splits).total_bytes;
 }
 
 double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
@@ -208,7 +210,7 @@ double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   if (config_.pack == kPackF32x16) decode_rows = 0;
   if (config_.pack == kPackPlain) decode_rows = 24;
   const double flops = 2 * weights * (0.85 * p.m + 0.15 * rows + blocks * decode_rows);
-  const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
+  const double workers = WorkersOf(spec.config, device.cores);
   const double busy =
       Min(static_cast<int>(workers), plan.pairs * static_cast<int>(blocks) * plan.splits);
   const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b) +
@@ -369,8 +371,8 @@ void Reduce(const Run& run, const Cell& cell) {
 
 }  // namespace
 
-Status PanelGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                         Stream stream) {
+Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                           Stream stream) {
   const GemmShape shape = ShapeOf(args);
   const int workers = Workers(stream);
   const Plan plan = MakePlan(shape, workers, spec.splits);

@@ -10,7 +10,6 @@ namespace {
 constexpr int kTasksPerWorker = 4;
 
 int Min(int a, int b) { return a < b ? a : b; }
-int Max(int a, int b) { return a > b ? a : b; }
 
 struct Scratch {
   std::int64_t ld_sums;
@@ -96,22 +95,24 @@ KernelDesc DescOf(const PanelConfig& config) {
 }  // namespace
 
 PanelGemv::PanelGemv(const PanelConfig& config)
-    : Kernel(InfoOf(config, TILEWRIGHT_TU), DescOf(config)), config_(config) {}
+    : CpuKernel(InfoOf(config, TILEWRIGHT_TU), DescOf(config)), config_(config) {}
 
 std::optional<Rejection> PanelGemv::IsFeasible(const GemmDesc& p) const {
   if (auto no = Kernel::IsFeasible(p)) return no;
   return CheckDense(p);
 }
 
-std::size_t PanelGemv::PartialsBytes(const GemmDesc& p, const LaunchSpec&) const {
+std::size_t PanelGemv::PartialsBytes(const GemmDesc& p, const LaunchSpec&,
+                                     const DeviceSpec&) const {
   return ScratchOf(p.m, p.k, p.type_b).total_bytes;
 }
 
-double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec&, const DeviceSpec& device) const {
+double PanelGemv::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
+                             const DeviceSpec& device) const {
   const double pairs = CeilDiv(p.n, kPairCols);
   const double weights = pairs * kPairCols * p.k;
   const double bytes = weights / BlockElements(p.type_b) * BlockBytes(p.type_b);
-  const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
+  const double workers = WorkersOf(spec.config, device.cores);
   const double flops = 2 * weights * CyclesPerVector(p.type_b, p.m);
   const double busy = workers < pairs ? workers : pairs;
   const double compute_us =
@@ -127,8 +128,8 @@ Status PanelGemv::PackB(const void* plain, const MatrixLayout& b, void* packed,
   return PackPanels(plain, b, packed, stream);
 }
 
-Status PanelGemv::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                         Stream stream) {
+Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                           Stream stream) {
   const GemmShape shape = ShapeOf(args);
   const Scratch scratch = ScratchOf(shape.m, shape.k, config_.type_b);
   if (Status ok = CheckLaunch(*this, spec, shape, workspace, scratch.total_bytes); !ok) return ok;

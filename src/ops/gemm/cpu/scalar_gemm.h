@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/common.h"
 #include "tilewright/gemm.h"
 
@@ -18,18 +19,19 @@ enum class ScalarKind : std::uint8_t {
 
 /// Portable GEMM with f32 sums: decodes A once into workspace, then 16 columns of B at a time. Any
 /// m, n, k, leading dimension and alignment, both orders of every matrix, any alpha and beta.
-class ScalarGemm : public Kernel {
+class ScalarGemm : public CpuKernel {
  public:
   explicit ScalarGemm(ScalarKind kind);
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
-  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override;
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                     const DeviceSpec& device) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                Stream stream) override;
 
  private:
+  Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                  Stream stream) override;
   ScalarKind kind_;
 };
 

@@ -235,7 +235,7 @@ void LaunchGroup(const Problem& p, int stage_rows, float* staged, float* columns
 
 }  // namespace
 
-ScalarGemm::ScalarGemm(ScalarKind kind) : Kernel(InfoOf(kind), DescOf(kind)), kind_(kind) {}
+ScalarGemm::ScalarGemm(ScalarKind kind) : CpuKernel(InfoOf(kind), DescOf(kind)), kind_(kind) {}
 
 std::optional<Rejection> ScalarGemm::IsFeasible(const GemmDesc& p) const {
   if (auto no = Kernel::IsFeasible(p)) return no;
@@ -263,21 +263,22 @@ std::optional<Rejection> ScalarGemm::IsFeasible(const GemmDesc& p) const {
   return std::nullopt;
 }
 
-std::size_t ScalarGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec&) const {
-  return Bytes(p.m, p.k, p.epilogue == Epilogue::kGatedSilu, Max(p.threads, 1));
+std::size_t ScalarGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
+                                      const DeviceSpec& device) const {
+  return Bytes(p.m, p.k, p.epilogue == Epilogue::kGatedSilu, WorkersOf(spec.config, device.cores));
 }
 
-double ScalarGemm::EstimateUs(const GemmDesc& p, const LaunchSpec&,
+double ScalarGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                               const DeviceSpec& device) const {
   // SSE without fma: a tenth of the rate at best, and every weight is decoded in tens of cycles.
-  const double workers = Min(Max(p.threads, 1), Max(device.cores, 1));
+  const double workers = WorkersOf(spec.config, device.cores);
   const double products = 2.0 * p.m * p.n * p.k / (0.1 * device.f32_gflop_s);
   const double decoding = 4.0 * (static_cast<double>(p.n) * p.k + static_cast<double>(p.m) * p.k);
   return (products + decoding) * 1e-3 / workers + 5.0;
 }
 
-Status ScalarGemm::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                          Stream stream) {
+Status ScalarGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                            Stream stream) {
   const GemmShape shape = ShapeOf(args);
   const int workers = Workers(stream);
   const bool gated = IsGated(args);

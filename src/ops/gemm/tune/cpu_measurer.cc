@@ -35,6 +35,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
  public:
   CpuGemmMeasurer(Executor& executor, const CpuMeasurerOptions& options)
       : executor_(executor), options_(options) {
+    device_.cores = executor.workers();
     if (options_.max_bytes <= 0)
       options_.max_bytes = static_cast<std::int64_t>(AvailableMemoryBytes() / 4);
   }
@@ -246,7 +247,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   Status MakeWorkspace(const LaunchSpec& spec, const Copies& copies) {
     GemmDesc packed = problem_;
     packed.pack_b = copies.pack;
-    const std::size_t partials = spec.kernel->PartialsBytes(packed, spec);
+    const std::size_t partials = spec.kernel->PartialsBytes(packed, spec, device_);
     if (partials > partials_.size()) partials_ = Buffer::Make(partials);
     if (partials > partials_.size())
       return Fail(ErrorCode::kOutOfMemory, Format("no memory for partials: {} bytes", partials));
@@ -394,6 +395,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   }
 
   Executor& executor_;
+  DeviceSpec device_;  // sizes the workspaces: its cores are the workers of the executor
   CpuMeasurerOptions options_;
   GemmDesc problem_;
   bool ready_ = false;

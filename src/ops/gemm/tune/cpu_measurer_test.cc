@@ -224,7 +224,6 @@ TEST_F(CpuMeasurerTest, EveryKernelOfTheLibraryPassesTheGate) {
       GemmDesc desc = F32Problem(m, 96, 512);
       desc.type_b = type;
       desc.pack_b = kPackAny;
-      desc.threads = 2;
       desc.precision = type == kF32 ? Precision::kBF16 : Precision::kI8;
       desc.scaling = m == 5 ? Scaling::kOneOne : (m == 40 ? Scaling::kAny : Scaling::kOneZero);
       ASSERT_TRUE(measurer->Prepare(desc));
@@ -257,7 +256,6 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   GemmDesc desc = F32Problem(1, 576, 576);
   desc.type_b = DataType::kQ4_1;
   desc.pack_b = kPackAny;
-  desc.threads = 2;
   TuneOptions options;
   options.scope = {device->ClassId(), "", MeasurePolicy::kCold};
   const TuneProblem problems[] = {{desc, 1}};

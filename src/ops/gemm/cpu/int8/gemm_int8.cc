@@ -88,7 +88,7 @@ struct GemmInt8::Plan {
 };
 
 GemmInt8::GemmInt8(const IsaConfig& isa, const BlockFormat& format)
-    : Kernel(InfoOf(isa, format), DescOf(isa, format)), isa_(isa), format_(format) {}
+    : CpuKernel(InfoOf(isa, format), DescOf(isa, format)), isa_(isa), format_(format) {}
 
 std::optional<Rejection> GemmInt8::IsFeasible(const GemmDesc& problem) const {
   if (auto no = Kernel::IsFeasible(problem)) return no;
@@ -102,7 +102,8 @@ std::optional<Rejection> GemmInt8::IsFeasible(const GemmDesc& problem) const {
   return std::nullopt;
 }
 
-std::size_t GemmInt8::PartialsBytes(const GemmDesc& problem, const LaunchSpec&) const {
+std::size_t GemmInt8::PartialsBytes(const GemmDesc& problem, const LaunchSpec&,
+                                    const DeviceSpec&) const {
   return static_cast<std::size_t>(problem.m) * static_cast<std::size_t>(problem.k / kBlock) *
          static_cast<std::size_t>(RecordBytes(format_));
 }
@@ -132,9 +133,9 @@ Status GemmInt8::PackB(const void* plain, const MatrixLayout& b, void* packed,
   return {};
 }
 
-double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec&,
+double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                             const DeviceSpec& device) const {
-  const double workers = std::max(1, std::min<int>(problem.threads, device.cores));
+  const double workers = WorkersOf(spec.config, device.cores);
   const int tile_rows = desc_.tile_m;
   const int tiles = CeilDiv(problem.m, tile_rows);
   const double rows = static_cast<double>(problem.m) / tiles;
@@ -220,8 +221,8 @@ Status GemmInt8::CheckCall(const GemmArgs& args, const LaunchSpec& spec,
   return {};
 }
 
-Status GemmInt8::Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                        Stream stream) {
+Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                          Stream stream) {
   if (Status status = CheckCall(args, spec, workspace); !status) return status;
   const int n = args.b_layout.cols;
   // Whether the call is gated is told by D, whose width is n / 2 then.

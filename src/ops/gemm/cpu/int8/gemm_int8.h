@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/int8/layout.h"
 #include "tilewright/gemm.h"
 
@@ -25,22 +26,23 @@ struct IsaConfig {
 ///
 /// The tasks are (chunk of panels) x (chunk of row tiles). Immutable; Launch may run on many
 /// threads, each with its own workspace.
-class GemmInt8 final : public Kernel {
+class GemmInt8 final : public gemm::CpuKernel {
  public:
   /// `format`: of the list of formats, with HasInt8.
   GemmInt8(const IsaConfig& isa, const BlockFormat& format);
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
-  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override;
   double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                     const DeviceSpec& device) const override;
   std::size_t PackedBytes(const MatrixLayout& b) const override;
   Status PackB(const void* plain, const MatrixLayout& b, void* packed,
                Stream stream) const override;
-  Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                Stream stream) override;
 
  private:
+  Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                  Stream stream) override;
   struct Plan;
   Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
   void Quantise(const Plan& plan, const float* a, std::int64_t lda, std::uint8_t* scratch,

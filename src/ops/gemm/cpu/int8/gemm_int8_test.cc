@@ -132,7 +132,7 @@ Output Multiply(Kernel& kernel, const Weights& w, const std::vector<float>& a,
   const auto rejection = kernel.IsFeasible(problem);
   EXPECT_FALSE(rejection) << rejection->ToString();
   LaunchSpec spec{.kernel = &kernel};
-  test::GuardedBytes scratch(kernel.PartialsBytes(problem, spec));
+  test::GuardedBytes scratch(kernel.PartialsBytes(problem, spec, DeviceSpec{}));
   Workspace workspace{.partials = scratch.data(), .partials_size = scratch.size()};
 
   GemmArgs args;
@@ -672,7 +672,7 @@ TEST(GemmInt8Model, PredictsMoreTimeForMoreWorkAndPrefersTheFasterInstructionSet
   device.cores = 2;
   for (const DataType type : Types()) {
     GemmDesc p;
-    p.m = 64, p.n = 960, p.k = 768, p.type_b = type, p.threads = 2;
+    p.m = 64, p.n = 960, p.k = 768, p.type_b = type;
     double last = 0;
     for (Kernel* kernel : Kernels().kernels()) {
       if ((kernel->desc().type_b & Bit(type)) == 0) continue;
