@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "device/cuda/rates.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -197,6 +198,7 @@ Result<DeviceSpec> CudaDriver::Describe(int ordinal) const {
   const auto get = [&](int& value, CUdevice_attribute attribute) {
     return api_.cuDeviceGetAttribute(&value, attribute, device);
   };
+  BoardClocks clocks;
   CUresult result = api_.cuDeviceGet(&device, ordinal);
   if (result == CUDA_SUCCESS) result = api_.cuDeviceGetName(name, sizeof name, device);
   if (result == CUDA_SUCCESS) result = get(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
@@ -208,6 +210,13 @@ Result<DeviceSpec> CudaDriver::Describe(int ordinal) const {
     result = get(smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   }
   if (result == CUDA_SUCCESS) result = get(l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+  if (result == CUDA_SUCCESS) result = get(clocks.sm_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+  if (result == CUDA_SUCCESS) {
+    result = get(clocks.memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+  }
+  if (result == CUDA_SUCCESS) {
+    result = get(clocks.bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+  }
   if (Status ok = Check(result, "cuDeviceGetAttribute"); !ok) return Fail(ok.error());
   spec.kind = DeviceKind::kCuda;
   spec.name = name;
@@ -216,6 +225,7 @@ Result<DeviceSpec> CudaDriver::Describe(int ordinal) const {
   spec.l2_bytes = l2;
   spec.llc_bytes = l2;
   spec.driver = VersionText();
+  static_cast<DeviceRates&>(spec) = BoardRates(spec, clocks);
   return spec;
 }
 

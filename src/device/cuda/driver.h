@@ -26,7 +26,7 @@ class CudaDriver {
   static Result<const CudaDriver*> Load(const std::string& path = "");
 
   /// A driver of these functions, which are not initialised: for tests without a GPU.
-  explicit CudaDriver(const DriverApi& api) : api_(api) {}
+  explicit CudaDriver(const DriverApi& api, int version = 13020) : api_(api), version_(version) {}
 
   const DriverApi& api() const { return api_; }
   int version() const { return version_; }  ///< cuDriverGetVersion: 13000
@@ -111,6 +111,7 @@ class Context {
 
   const CudaDriver& driver() const { return primary_.driver(); }
   CUdevice device() const { return primary_.get(); }
+  CUcontext get() const { return context_; }
   Status MakeCurrent() const;
   /// Waits for everything; where a kernel's fault shows.
   Status Synchronize() const;
@@ -170,11 +171,16 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
+/// Queues a launch whose tensor maps are encoded. The parameter block is copied before this
+/// returns.
+CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch& launch,
+                     CUstream stream);
+
 /// A kernel of a Module; valid while that lives.
 class Function {
  public:
-  /// Queues a launch whose tensor maps are encoded. The parameter block is copied before this
-  /// returns. Errors of the launch itself; a fault while it runs shows at the next synchronisation.
+  /// QueueLaunch. Errors of the launch itself; a fault while it runs shows at the next
+  /// synchronisation.
   Status Launch(const CudaLaunch& launch, const StreamHandle& stream) const;
   /// Lets launches ask for this much dynamic shared memory; needed beyond 48 KiB.
   Status AllowDynamicSmem(std::uint32_t bytes) const;
@@ -187,6 +193,10 @@ class Function {
   const CudaDriver* driver_ = nullptr;
   CUfunction function_ = nullptr;
 };
+
+/// kInvalidArgument for what is no ELF image that ends within `cubin`: the driver is given no
+/// length and reads as far as the header says.
+Status CheckCubin(std::string_view cubin);
 
 /// Machine code loaded into a context.
 class Module {
@@ -221,8 +231,8 @@ class Graph {
   UniqueHandle<CUgraphExec, ReleaseGraph> graph_;
 };
 
-/// cuTensorMapEncodeTiled: the 128 bytes of a tensor map. kInvalidArgument with the desc where the
-/// driver refuses it.
+/// cuTensorMapEncodeTiled: the 128 bytes of a tensor map, with what drivers before CUDA 13.2 get
+/// wrong of small tensors put right. kInvalidArgument with the desc where the driver refuses it.
 Status EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc,
                        std::span<std::byte, kTensorMapBytes> out);
 

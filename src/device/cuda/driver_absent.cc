@@ -15,5 +15,8 @@ Error Absent() {
 bool BuiltWithDriver() { return false; }
 Result<int> CudaDeviceCount() { return Fail(Absent()); }
 Result<DeviceSpec> CudaDeviceSpec(int /*ordinal*/) { return Fail(Absent()); }
+Result<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) {
+  return Fail(Absent());
+}
 
 }  // namespace tilewright::cuda

@@ -12,6 +12,7 @@ TEST(CudaProbe, SaysThatTheBuildHasNoCudaDevice) {
   EXPECT_EQ(count.error().code, ErrorCode::kUnavailable);
   EXPECT_NE(count.error().message.find("cuda.h"), std::string::npos);
   EXPECT_FALSE(CudaDeviceSpec(0));
+  EXPECT_FALSE(MakeCudaDevice(0));
 }
 
 }  // namespace

@@ -19,10 +19,13 @@ namespace tilewright::cuda {
   X(cuDevicePrimaryCtxRetain)                    \
   X(cuDevicePrimaryCtxRelease)                   \
   X(cuCtxSetCurrent)                             \
+  X(cuCtxGetCurrent)                             \
   X(cuCtxSynchronize)                            \
   X(cuMemAlloc)                                  \
   X(cuMemFree)                                   \
   X(cuMemGetInfo)                                \
+  X(cuMemHostAlloc)                              \
+  X(cuMemFreeHost)                               \
   X(cuMemcpyHtoDAsync)                           \
   X(cuMemcpyDtoHAsync)                           \
   X(cuMemcpyDtoDAsync)                           \
@@ -37,6 +40,7 @@ namespace tilewright::cuda {
   X(cuStreamCreate)                              \
   X(cuStreamDestroy)                             \
   X(cuStreamSynchronize)                         \
+  X(cuStreamWaitEvent)                           \
   X(cuStreamBeginCapture)                        \
   X(cuStreamEndCapture)                          \
   X(cuEventCreate)                               \

@@ -1,3 +1,5 @@
+#include <elf.h>
+
 #include <array>
 #include <cstring>
 #include <utility>
@@ -127,7 +129,8 @@ Status DeviceBuffer::Fill(std::uint8_t value, const StreamHandle& stream) const 
   return {};
 }
 
-Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) const {
+CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch& launch,
+                     CUstream stream) {
   CUlaunchConfig config{};
   config.gridDimX = launch.grid[0];
   config.gridDimY = launch.grid[1];
@@ -136,7 +139,7 @@ Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) co
   config.blockDimY = launch.block[1];
   config.blockDimZ = launch.block[2];
   config.sharedMemBytes = launch.dynamic_smem_bytes;
-  config.hStream = stream.get();
+  config.hStream = stream;
   CUlaunchAttribute cluster{};
   cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   cluster.value.clusterDim.x = launch.cluster[0];
@@ -148,8 +151,12 @@ Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) co
   }
   // The driver reads the block only; its interface has no const.
   void* arguments[] = {const_cast<std::byte*>(launch.params.data())};
-  TILEWRIGHT_CU(*driver_, cuLaunchKernelEx, &config, function_, arguments, nullptr);
-  return {};
+  return api.cuLaunchKernelEx(&config, function, arguments, nullptr);
+}
+
+Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) const {
+  return driver_->Check(QueueLaunch(driver_->api(), function_, launch, stream.get()),
+                        "cuLaunchKernelEx");
 }
 
 Status Function::AllowDynamicSmem(std::uint32_t bytes) const {
@@ -177,12 +184,27 @@ Result<int> Function::Occupancy(int threads, std::size_t dynamic_smem_bytes) con
   return blocks;
 }
 
-Result<Module> Module::Load(const Context& context, std::string_view cubin) {
-  // cuModuleLoadDataEx is given no length and reads what the ELF header says.
-  if (cubin.size() < 64 || cubin.substr(0, 4) != "\177ELF") {
+Status CheckCubin(std::string_view cubin) {
+  if (cubin.size() < sizeof(Elf64_Ehdr) || cubin.substr(0, SELFMAG) != ELFMAG) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("{} bytes that are no cubin: no ELF header", cubin.size()));
   }
+  Elf64_Ehdr header;
+  std::memcpy(&header, cubin.data(), sizeof header);
+  const std::size_t sections = std::size_t{header.e_shnum} * header.e_shentsize;
+  const std::size_t segments = std::size_t{header.e_phnum} * header.e_phentsize;
+  const auto beyond = [&](std::uint64_t offset, std::size_t bytes) {
+    return bytes > cubin.size() || offset > cubin.size() - bytes;
+  };
+  if (beyond(header.e_shoff, sections) || beyond(header.e_phoff, segments)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("{} bytes that are no whole cubin: its tables end beyond", cubin.size()));
+  }
+  return {};
+}
+
+Result<Module> Module::Load(const Context& context, std::string_view cubin) {
+  if (Status whole = CheckCubin(cubin); !whole) return Fail(whole.error());
   CUmodule made = nullptr;
   TILEWRIGHT_CU(context.driver(), cuModuleLoadDataEx, &made, cubin.data(), 0, nullptr, nullptr);
   Module module;
@@ -225,6 +247,27 @@ Status Graph::Launch(const StreamHandle& stream) const {
   return {};
 }
 
+namespace {
+
+/// Bytes from the first element of a tensor to the end of its last.
+std::uint64_t ExtentBytes(const TensorMapDesc& desc) {
+  std::uint64_t bytes = desc.dims[0] * BytesOf(desc.type, 1);
+  for (std::uint32_t i = 1; i < desc.rank; ++i) bytes += (desc.dims[i] - 1) * desc.strides[i - 1];
+  return bytes;
+}
+
+/// Drivers before CUDA 13.2 set this bit of every map, which says that the tensor is not small, and
+/// the copy engine then computes wrong addresses at the edges of one that is.
+void ClearLargeBit(const CudaDriver& driver, const TensorMapDesc& desc, CUtensorMap& map) {
+  constexpr int kMendedDriver = 13020;
+  constexpr std::uint64_t kSmallBytes = 128 << 10;
+  if (driver.version() < kMendedDriver && ExtentBytes(desc) < kSmallBytes) {
+    map.opaque[1] &= ~(cuuint64_t{1} << 21);
+  }
+}
+
+}  // namespace
+
 Status EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc,
                        std::span<std::byte, kTensorMapBytes> out) {
   CUtensorMap map{};
@@ -244,6 +287,7 @@ Status EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc,
                        ok.error().message, DataTypeName(desc.type), desc.dims[0], desc.dims[1],
                        desc.strides[0], desc.box[0], desc.box[1], desc.address));
   }
+  ClearLargeBit(driver, desc, map);
   std::memcpy(out.data(), &map, sizeof map);
   return {};
 }

@@ -255,5 +255,34 @@ TEST_F(DriverObjects, ATensorMapIsEncodedAsDescribed) {
   EXPECT_THAT(refused.error().message, HasSubstr("bf16, 200x100 elements, 816 bytes a row"));
 }
 
+TEST(TensorMap, OfASmallTensorIsNotSaidToBeLargeByOldDrivers) {
+  DriverApi api = FakeApi();
+  api.cuTensorMapEncodeTiled = [](CUtensorMap* out, CUtensorMapDataType, cuuint32_t, void*,
+                                  const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                                  const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                  CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+    std::memset(out, 0xff, sizeof *out);
+    return CUDA_SUCCESS;
+  };
+  // Whether the bit is set, for `rows` lines of 1,024 bytes of which 1,000 count.
+  const auto large = [&](int version, std::uint64_t rows) {
+    TensorMapDesc desc{.type = DataType::kBF16, .address = 0x2000};
+    desc.dims = {500, rows};
+    desc.strides = {1024};
+    desc.box = {64, 64};
+    std::array<std::byte, kTensorMapBytes> out{};
+    EXPECT_TRUE(EncodeTensorMap(CudaDriver(api, version), desc, out));
+    std::array<std::uint64_t, kTensorMapBytes / 8> words{};
+    std::memcpy(words.data(), out.data(), sizeof words);
+    const bool set = (words[1] >> 21 & 1) != 0;
+    words[1] |= std::uint64_t{1} << 21;
+    for (const std::uint64_t word : words) EXPECT_EQ(word, ~std::uint64_t{0});
+    return set;
+  };
+  EXPECT_FALSE(large(13010, 128));  // 127 lines and 1,000 bytes: less than 128 KiB
+  EXPECT_TRUE(large(13010, 129));
+  EXPECT_TRUE(large(13020, 128));
+}
+
 }  // namespace
 }  // namespace tilewright::cuda

@@ -3,9 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -96,7 +98,7 @@ class HiddenMemory {
   std::map<std::size_t, std::size_t> taken_;
 };
 
-/// One thread at a time drives a device, whichever thread synchronises.
+/// One thread at a time drives the device, whichever thread synchronises; the others wait for it.
 class Fake final : public FakeDevice {
  public:
   Fake(DeviceSpec spec, const Options& options)
@@ -114,6 +116,7 @@ class Fake final : public FakeDevice {
 
   Result<DeviceMemory> Allocate(std::size_t bytes) override {
     if (bytes == 0) return DeviceMemory();
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     void* data = memory_.Allocate(bytes);
     if (data == nullptr) {
       return Fail(ErrorCode::kOutOfMemory,
@@ -154,6 +157,7 @@ class Fake final : public FakeDevice {
     return std::unique_ptr<DeviceEvent>(std::make_unique<FakeEvent>());
   }
   Status Record(DeviceEvent& event, Stream stream) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     auto& fake = static_cast<FakeEvent&>(event);
     const std::uint64_t count = ++fake.recorded;
     Submit(stream, [&fake, count]() -> Status {
@@ -163,16 +167,19 @@ class Fake final : public FakeDevice {
     return {};
   }
   Status Wait(Stream stream, const DeviceEvent& event) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     const auto& fake = static_cast<const FakeEvent&>(event);
     QueueOf(stream).work.push_back({{}, &fake, fake.recorded});
     return {};
   }
   Status WaitOnHost(const DeviceEvent& event) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     const auto& fake = static_cast<const FakeEvent&>(event);
     const std::uint64_t wanted = fake.recorded;
     return Drive([&] { return fake.happened >= wanted; });
   }
   Status Synchronize(Stream stream) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     Queue& queue = QueueOf(stream);
     if (Status status = Drive([&] { return queue.work.empty(); }); !status) return status;
     if (!queue.error) return {};
@@ -180,17 +187,23 @@ class Fake final : public FakeDevice {
   }
 
   void Submit(Stream stream, std::function<Status()> work) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     QueueOf(stream).work.push_back({std::move(work), nullptr, 0});
   }
   std::size_t pending() const override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     std::size_t count = 0;
     for (const Queue* queue : queues_) count += queue->work.size();
     return count;
   }
   bool accessible() const override { return accessible_; }
 
-  void Add(Queue& queue) { queues_.push_back(&queue); }
+  void Add(Queue& queue) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    queues_.push_back(&queue);
+  }
   void Remove(Queue& queue) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
     static_cast<void>(Drive([&] { return queue.work.empty(); }));
     queues_.erase(std::find(queues_.begin(), queues_.end(), &queue));
   }
@@ -241,7 +254,10 @@ class Fake final : public FakeDevice {
     if (!status && !queue.error) queue.error = status.error();
   }
 
-  void Free(void* data, std::size_t) override { memory_.Free(data); }
+  void Free(void* data, std::size_t) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    memory_.Free(data);
+  }
   void FreeStaging(void* data, std::size_t bytes) override { DefaultAllocator().Free(data, bytes); }
 
   DeviceSpec spec_;
@@ -249,7 +265,8 @@ class Fake final : public FakeDevice {
   HiddenMemory memory_;
   Random random_;
   std::vector<Queue*> queues_;
-  bool accessible_ = false;
+  mutable std::recursive_mutex mutex_;    // guards all above
+  std::atomic<bool> accessible_ = false;  // kernels ask from the executor's threads
   std::unique_ptr<FakeStream> default_stream_;
 };
 

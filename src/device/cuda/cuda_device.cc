@@ -1,0 +1,338 @@
+#include "device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "core/sha256.h"
+#include "core/text.h"
+#include "device/cuda/context_scope.h"
+#include "device/cuda/device_health.h"
+#include "device/cuda/driver.h"
+#include "device/cuda/tensor_map_cache.h"
+#include "tilewright/cuda_device.h"
+
+namespace tilewright::cuda {
+namespace {
+
+CUstream Native(Stream stream) { return static_cast<CUstream>(stream.native); }
+CUdeviceptr Address(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
+
+/// Calls of the driver, in the context of one GPU and as long as that works.
+class Gpu {
+ public:
+  Gpu(Context context, std::string name)
+      : context_(std::move(context)), health_(context_.driver(), std::move(name)) {}
+
+  const CudaDriver& driver() const { return context_.driver(); }
+  Status Alive(std::string_view call) const { return health_.Alive(call); }
+
+  /// `f(api)`, which is a call of `name`.
+  template <class F>
+  Status Call(std::string_view name, F&& f) {
+    if (Status alive = health_.Alive(name); !alive) return alive;
+    const ContextScope scope(driver().api(), context_.get());
+    if (scope.result() != CUDA_SUCCESS) return health_.Check(scope.result(), name);
+    return health_.Check(f(driver().api()), name);
+  }
+  /// A call that releases something. Of a lost context nothing is left to release.
+  template <class F>
+  void Release(std::string_view name, F&& f) {
+    static_cast<void>(Call(name, std::forward<F>(f)));
+  }
+
+ private:
+  Context context_;
+  DeviceHealth health_;
+};
+
+class GpuStream final : public DeviceStream {
+ public:
+  GpuStream(Gpu& gpu, CUstream stream, Executor* executor)
+      : gpu_(gpu), stream_(stream), executor_(executor) {}
+  ~GpuStream() override {
+    gpu_.Release("cuStreamSynchronize",
+                 [&](const DriverApi& api) { return api.cuStreamSynchronize(stream_); });
+    gpu_.Release("cuStreamDestroy",
+                 [&](const DriverApi& api) { return api.cuStreamDestroy(stream_); });
+  }
+  Stream stream() const override { return Stream{executor_, stream_}; }
+
+ private:
+  Gpu& gpu_;
+  CUstream stream_;
+  Executor* executor_;
+};
+
+class GpuEvent final : public DeviceEvent {
+ public:
+  GpuEvent(Gpu& gpu, CUevent event) : gpu_(gpu), event_(event) {}
+  ~GpuEvent() override {
+    gpu_.Release("cuEventDestroy",
+                 [&](const DriverApi& api) { return api.cuEventDestroy(event_); });
+  }
+  CUevent get() const { return event_; }
+
+ private:
+  Gpu& gpu_;
+  CUevent event_;
+};
+
+/// Refers to a module of the device's cache.
+class GpuModule final : public DeviceModule {
+ public:
+  GpuModule(Gpu& gpu, CUmodule module) : gpu_(gpu), module_(module) {}
+  Result<void*> Function(const char* name) const override {
+    CUfunction function = nullptr;
+    CUresult result = CUDA_SUCCESS;
+    Status found = gpu_.Call("cuModuleGetFunction", [&](const DriverApi& api) {
+      return result = api.cuModuleGetFunction(&function, module_, name);
+    });
+    if (found) return static_cast<void*>(function);
+    const ErrorCode code =
+        result == CUDA_ERROR_NOT_FOUND ? ErrorCode::kNotFound : found.error().code;
+    return Fail(code, Format("{} (function {})", found.error().message, name));
+  }
+
+ private:
+  Gpu& gpu_;
+  CUmodule module_;
+};
+
+/// The modules of a context by digest of their image. They stay until the device goes: loading one
+/// takes a millisecond and may wait for the GPU, keeping it takes 0.1 MB, and a kernel of it may
+/// still run when the last plan that knew it is gone.
+class ModuleCache {
+ public:
+  explicit ModuleCache(Gpu& gpu) : gpu_(gpu) {}
+  ModuleCache(const ModuleCache&) = delete;
+  ModuleCache& operator=(const ModuleCache&) = delete;
+  ~ModuleCache() {
+    for (const auto& [digest, module] : modules_) {
+      gpu_.Release("cuModuleUnload",
+                   [&](const DriverApi& api) { return api.cuModuleUnload(module); });
+    }
+  }
+
+  Result<CUmodule> Load(std::string_view image) {
+    if (Status whole = CheckCubin(image); !whole) return Fail(whole.error());
+    const Result<Sha256Digest> digest = Sha256(image);
+    if (!digest) return Fail(digest.error());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = modules_.find(*digest);
+    if (known != modules_.end()) return known->second;
+    CUmodule module = nullptr;
+    Status loaded = gpu_.Call("cuModuleLoadDataEx", [&](const DriverApi& api) {
+      return api.cuModuleLoadDataEx(&module, image.data(), 0, nullptr, nullptr);
+    });
+    if (!loaded) return Fail(loaded.error());
+    modules_.emplace(*digest, module);
+    return module;
+  }
+
+ private:
+  Gpu& gpu_;
+  std::mutex mutex_;
+  std::map<Sha256Digest, CUmodule> modules_;
+};
+
+class CudaDeviceImpl final : public CudaDevice {
+ public:
+  CudaDeviceImpl(Context context, DeviceSpec spec, std::string name, Executor* executor)
+      : spec_(std::move(spec)),
+        executor_(executor),
+        gpu_(std::move(context), std::move(name)),
+        modules_(gpu_) {}
+
+  /// To be called once, before anything else.
+  Status Start() {
+    Result<std::unique_ptr<DeviceStream>> made = CreateStream();
+    if (!made) return Fail(made.error());
+    default_stream_ = std::move(*made);
+    return {};
+  }
+
+  const DeviceSpec& spec() const override { return spec_; }
+  bool host_accessible() const override { return false; }
+
+  Result<DeviceMemory> Allocate(std::size_t bytes) override;
+  Result<DeviceMemory> AllocateStaging(std::size_t bytes) override;
+
+  Status Upload(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    return Move("cuMemcpyHtoDAsync", bytes, [&](const DriverApi& api) {
+      return api.cuMemcpyHtoDAsync(Address(to), from, bytes, Native(stream));
+    });
+  }
+  Status Download(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    return Move("cuMemcpyDtoHAsync", bytes, [&](const DriverApi& api) {
+      return api.cuMemcpyDtoHAsync(to, Address(from), bytes, Native(stream));
+    });
+  }
+  Status Copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    return Move("cuMemcpyDtoDAsync", bytes, [&](const DriverApi& api) {
+      return api.cuMemcpyDtoDAsync(Address(to), Address(from), bytes, Native(stream));
+    });
+  }
+  Status Fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) override {
+    return Move("cuMemsetD8Async", bytes, [&](const DriverApi& api) {
+      return api.cuMemsetD8Async(Address(to), value, bytes, Native(stream));
+    });
+  }
+
+  Stream default_stream() override { return default_stream_->stream(); }
+  Result<std::unique_ptr<DeviceStream>> CreateStream() override;
+  Result<std::unique_ptr<DeviceEvent>> CreateEvent() override;
+  Status Record(DeviceEvent& event, Stream stream) override {
+    return gpu_.Call("cuEventRecord", [&](const DriverApi& api) {
+      return api.cuEventRecord(Of(event), Native(stream));
+    });
+  }
+  Status Wait(Stream stream, const DeviceEvent& event) override {
+    return gpu_.Call("cuStreamWaitEvent", [&](const DriverApi& api) {
+      return api.cuStreamWaitEvent(Native(stream), Of(event), CU_EVENT_WAIT_DEFAULT);
+    });
+  }
+  Status WaitOnHost(const DeviceEvent& event) override {
+    return gpu_.Call("cuEventSynchronize",
+                     [&](const DriverApi& api) { return api.cuEventSynchronize(Of(event)); });
+  }
+  Status Synchronize(Stream stream) override {
+    return gpu_.Call("cuStreamSynchronize",
+                     [&](const DriverApi& api) { return api.cuStreamSynchronize(Native(stream)); });
+  }
+
+  Result<std::unique_ptr<DeviceModule>> LoadModule(std::span<const std::byte> image) override {
+    const std::string_view bytes(reinterpret_cast<const char*>(image.data()), image.size());
+    const Result<CUmodule> module = modules_.Load(bytes);
+    if (!module) return Fail(module.error());
+    return std::unique_ptr<DeviceModule>(std::make_unique<GpuModule>(gpu_, *module));
+  }
+  Status AllowDynamicSmem(void* function, std::uint32_t bytes) override;
+  Status Launch(void* function, CudaLaunch& launch, Stream stream) override;
+
+ private:
+  static CUevent Of(const DeviceEvent& event) { return static_cast<const GpuEvent&>(event).get(); }
+
+  /// A copy or fill; of nothing, none, since there may be no addresses either.
+  template <class F>
+  Status Move(std::string_view name, std::size_t bytes, F&& f) {
+    Status moved =
+        gpu_.Call(name, [&](const DriverApi& api) { return bytes > 0 ? f(api) : CUDA_SUCCESS; });
+    if (moved) return {};
+    return Fail(moved.error().code, Format("{} ({})", moved.error().message, HumanBytes(bytes)));
+  }
+
+  // No pool in the order of a stream: memory is allocated when something is prepared, never in a
+  // pass, and may have been used in any stream when it is freed, which cuMemFree waits for.
+  void Free(void* data, std::size_t) override {
+    gpu_.Release("cuMemFree", [&](const DriverApi& api) { return api.cuMemFree(Address(data)); });
+  }
+  void FreeStaging(void* data, std::size_t) override {
+    gpu_.Release("cuMemFreeHost", [&](const DriverApi& api) { return api.cuMemFreeHost(data); });
+  }
+
+  DeviceSpec spec_;
+  Executor* executor_;
+  Gpu gpu_;
+  ModuleCache modules_;
+  TensorMapCache maps_;
+  std::unique_ptr<DeviceStream> default_stream_;
+};
+
+Result<DeviceMemory> CudaDeviceImpl::Allocate(std::size_t bytes) {
+  if (bytes == 0) return DeviceMemory();
+  CUdeviceptr made = 0;
+  const Status allocated =
+      gpu_.Call("cuMemAlloc", [&](const DriverApi& api) { return api.cuMemAlloc(&made, bytes); });
+  if (allocated) return DeviceMemory(*this, reinterpret_cast<void*>(made), bytes, false);
+  const Error& error = allocated.error();
+  if (error.code != ErrorCode::kOutOfMemory) return Fail(error);
+  std::size_t free = 0, total = 0;
+  const Status asked = gpu_.Call(
+      "cuMemGetInfo", [&](const DriverApi& api) { return api.cuMemGetInfo(&free, &total); });
+  if (!asked) return Fail(error.code, Format("{} ({})", error.message, HumanBytes(bytes)));
+  return Fail(error.code, Format("{} ({}; {} of {} are free)", error.message, HumanBytes(bytes),
+                                 HumanBytes(free), HumanBytes(total)));
+}
+
+Result<DeviceMemory> CudaDeviceImpl::AllocateStaging(std::size_t bytes) {
+  if (bytes == 0) return DeviceMemory();
+  void* made = nullptr;
+  const Status allocated = gpu_.Call("cuMemHostAlloc", [&](const DriverApi& api) {
+    return api.cuMemHostAlloc(&made, bytes, CU_MEMHOSTALLOC_PORTABLE);
+  });
+  if (!allocated) {
+    return Fail(allocated.error().code, Format("{} ({} of pinned host memory)",
+                                               allocated.error().message, HumanBytes(bytes)));
+  }
+  return DeviceMemory(*this, made, bytes, true);
+}
+
+Result<std::unique_ptr<DeviceStream>> CudaDeviceImpl::CreateStream() {
+  CUstream made = nullptr;
+  const Status created = gpu_.Call("cuStreamCreate", [&](const DriverApi& api) {
+    return api.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
+  });
+  if (!created) return Fail(created.error());
+  return std::unique_ptr<DeviceStream>(std::make_unique<GpuStream>(gpu_, made, executor_));
+}
+
+Result<std::unique_ptr<DeviceEvent>> CudaDeviceImpl::CreateEvent() {
+  CUevent made = nullptr;
+  const Status created = gpu_.Call("cuEventCreate", [&](const DriverApi& api) {
+    return api.cuEventCreate(&made, CU_EVENT_DISABLE_TIMING);
+  });
+  if (!created) return Fail(created.error());
+  return std::unique_ptr<DeviceEvent>(std::make_unique<GpuEvent>(gpu_, made));
+}
+
+Status CudaDeviceImpl::AllowDynamicSmem(void* function, std::uint32_t bytes) {
+  Status allowed = gpu_.Call("cuFuncSetAttribute", [&](const DriverApi& api) {
+    return api.cuFuncSetAttribute(static_cast<CUfunction>(function),
+                                  CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                  static_cast<int>(bytes));
+  });
+  if (allowed) return {};
+  return Fail(allowed.error().code,
+              Format("{} ({} bytes of dynamic shared memory)", allowed.error().message, bytes));
+}
+
+Status CudaDeviceImpl::Launch(void* function, CudaLaunch& launch, Stream stream) {
+  if (Status alive = gpu_.Alive("cuLaunchKernelEx"); !alive) return alive;
+  for (const TensorMapSlot& slot : launch.maps()) {
+    const std::span<std::byte, kTensorMapBytes> out(launch.params.data() + slot.offset,
+                                                    kTensorMapBytes);
+    if (const TensorMapCache::Map* known = maps_.Find(slot.desc)) {
+      std::copy(known->begin(), known->end(), out.begin());
+      continue;
+    }
+    if (Status encoded = EncodeTensorMap(gpu_.driver(), slot.desc, out); !encoded) return encoded;
+    TensorMapCache::Map map;
+    std::copy(out.begin(), out.end(), map.begin());
+    maps_.Insert(slot.desc, map);
+  }
+  return gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
+    return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream));
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal, const CudaDeviceOptions& options) {
+  const Result<const CudaDriver*> driver = CudaDriver::Load(options.library);
+  if (!driver) return Fail(driver.error());
+  Result<DeviceSpec> spec = (*driver)->Describe(ordinal);
+  if (!spec) return Fail(spec.error());
+  // Retaining a context makes it current; the caller's comes back.
+  const ContextScope caller((*driver)->api());
+  Result<Context> context = Context::Retain(**driver, ordinal);
+  std::string name = Format("GPU {} ({})", ordinal, spec->name);
+  if (!context) return Fail(context.error().code, name + ": " + context.error().message);
+  auto device = std::make_unique<CudaDeviceImpl>(std::move(*context), std::move(*spec),
+                                                 std::move(name), options.executor);
+  if (Status started = device->Start(); !started) return Fail(started.error());
+  return std::unique_ptr<Device>(std::move(device));
+}
+
+}  // namespace tilewright::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tilewright::cuda {
+
+/// A libcuda without a GPU, for tests: a shared object with the functions that the library calls.
+/// It is as lazy as CUDA may be: work that is given to a stream is done when somebody waits for it,
+/// and then only what that wait needs. Handles are checked as the driver does, contexts among them.
+/// Access beyond an allocation is an illegal address, which ends the context.
+///
+/// Two GPUs, H200s by their attributes, of 1 GiB. Any thread.
+class FakeCuda {
+ public:
+  virtual ~FakeCuda() = default;
+
+  /// What was launched, when it runs. `params` is the block of the only argument, of which more
+  /// bytes than any block has are copied.
+  struct Launch {
+    std::string symbol;
+    std::array<unsigned, 3> grid{}, block{}, cluster{};
+    unsigned dynamic_smem_bytes = 0;
+    std::array<std::byte, 512> params{};
+    std::uintptr_t stream = 0;
+  };
+  /// Does the work of the kernels; returns a CUresult. By default nothing is done.
+  virtual void SetKernels(std::function<int(const Launch& launch)> run) = 0;
+
+  /// Calls of the driver since the last StartCounting; what only describes a board or puts an error
+  /// into words does not count.
+  virtual void StartCounting() = 0;
+  virtual std::size_t calls() const = 0;
+  virtual std::size_t calls(const std::string& function) const = 0;
+  /// Objects that were made and not released, as "2 streams, 1 memory"; "" when there are none. The
+  /// contexts are counted once for each time one was retained.
+  virtual std::string alive() const = 0;
+  /// Pieces of work that were given and not done.
+  virtual std::size_t pending() const = 0;
+
+  /// The next call of `function` answers this CUresult, and does nothing.
+  virtual void AnswerNext(const std::string& function, int result) = 0;
+  /// What cuInit and cuDriverGetVersion answer from now on.
+  virtual void SetDriver(int init, int version) = 0;
+};
+
+/// Exported by the shared object as "fake_cuda".
+using FakeCudaFunction = FakeCuda* (*)();
+
+/// The shared object at `path`, loaded for good; it is what CudaDriver::Load(path) gets.
+FakeCuda& LoadFakeCuda(const std::string& path);
+
+}  // namespace tilewright::cuda
