@@ -1,4 +1,5 @@
 // What was prepared runs without allocating, locking or reading the environment, on any thread.
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -203,7 +204,13 @@ TEST_F(SteadyPath, the_first_launch_of_a_vendor_kernel_allocates_no_more_than_la
     EXPECT_LE(allocations[1], 64) << "m = " << m;
     EXPECT_EQ(d[0], 256.0f);
   }
-  if (tried == 0) GTEST_SKIP() << "no vendor kernel here";
+  // None may be feasible at a capped level of instruction sets; that is no test left out.
+  const auto is_vendor = [](const Kernel* k) { return k->info().provider == Provider::kVendor; };
+  if (std::ranges::none_of(kernels->gemm().kernels(), is_vendor))
+    GTEST_SKIP() << "built without a vendor library";
+  if (device->isa >= Isa::kAvx512) {
+    EXPECT_GT(tried, 0);
+  }
 }
 
 }  // namespace
