@@ -18,7 +18,7 @@
 
 #include "core/random.h"
 #include "ops/gemm/register.h"
-#include "tilewright/dispatch_cache.h"
+#include "tilewright/gemm_stages.h"
 
 namespace {
 std::atomic<long> g_allocations{0};

@@ -7,7 +7,7 @@
 
 #include "cache.h"
 #include "console.h"
-#include "gemm_words.h"
+#include "problem_words.h"
 
 namespace tilewright::cli {
 namespace {
@@ -17,16 +17,21 @@ std::string StateOf(const Record& record, const Context& context) {
   if (record.scope.device != context.scope().device) return "other machine";
   if (record.scope.libraries != context.scope().libraries) return "other libraries";
   if (record.scope.policy != context.scope().policy) return "other policy";
-  const Kernel* kernel = context.kernels().gemm().Find(record.kernel);
+  const KernelBase* kernel = nullptr;
+  ForEachOperation([&]<class Op>() {
+    if (Op::kName == record.op) kernel = context.kernels().of<Op>().Find(record.kernel);
+  });
   if (kernel == nullptr) return "unknown kernel";
   if (kernel->info().fingerprint != record.fingerprint) return "stale";
   return "used";
 }
 
-std::string ShortProblem(const std::string& key) {
-  Result<GemmDesc> desc = ParseKey(key);
-  if (!desc) return key;
-  return fmt::format("{} [{}]", ShortGemm(*desc), PackName(desc->pack_b));
+/// With the layout of the weights, which a product's records are of.
+std::string ProblemOf(const Record& record) {
+  std::string text = ShortProblem(record.op, record.problem);
+  if (const auto desc = ParseKey(record.problem); desc && record.op == GemmOp::kName)
+    text += fmt::format(" [{}]", PackName(desc->pack_b));
+  return text;
 }
 
 std::vector<Record> Wanted(const CacheOptions& options, const Context& context,
@@ -35,7 +40,7 @@ std::vector<Record> Wanted(const CacheOptions& options, const Context& context,
   const auto unwanted = [&](const Record& record) {
     if (options.quarantine && record.verdict == Verdict::kOk) return true;
     if (options.filter.empty()) return false;
-    for (const std::string& text : {record.problem, record.kernel, ShortProblem(record.problem),
+    for (const std::string& text : {record.problem, record.kernel, ProblemOf(record),
                                     StateOf(record, context), record.scope.device}) {
       if (text.find(options.filter) != std::string::npos) return false;
     }
@@ -82,7 +87,7 @@ int ShowRecords(const CacheOptions& options, Context& context, CacheOutput& out)
     const std::string state = StateOf(record, context);
     report.Append("records", Describe(record, state));
     const bool timed = record.samples > 0;
-    table.Row({ShortProblem(record.problem), record.kernel, record.spec,
+    table.Row({ProblemOf(record), record.kernel, record.spec,
                timed ? fmt::format("{:.2f}", record.median_us) : "-",
                timed ? fmt::format("{:.2f} .. {:.2f}", record.low_us, record.high_us) : "-",
                fmt::format("{}", record.samples), record.chosen ? "yes" : "",
@@ -119,7 +124,8 @@ int ListRecords(const CacheOptions& options, Context& context, CacheOutput& out)
     }
     const std::string state = StateOf(chosen != nullptr ? *chosen : records.front(), context);
     Report row;
-    row.Set("problem", std::get<1>(key))
+    row.Set("op", records.front().op)
+        .Set("problem", std::get<1>(key))
         .Set("device", std::get<0>(key))
         .Set("policy", std::get<2>(key))
         .Set("kernel", chosen != nullptr ? chosen->kernel : "")
@@ -128,7 +134,7 @@ int ListRecords(const CacheOptions& options, Context& context, CacheOutput& out)
         .Set("measurements", static_cast<std::int64_t>(records.size()))
         .Set("state", state);
     report.Append("problems", std::move(row));
-    table.Row({ShortProblem(std::get<1>(key)), chosen != nullptr ? chosen->kernel : "-",
+    table.Row({ProblemOf(records.front()), chosen != nullptr ? chosen->kernel : "-",
                chosen != nullptr ? chosen->spec : "-",
                chosen != nullptr ? fmt::format("{:.2f}", chosen->median_us) : "-",
                fmt::format("{}", records.size()), state});

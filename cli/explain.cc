@@ -1,85 +1,89 @@
 #include <fmt/format.h>
 
-#include <iterator>
+#include <memory>
 #include <optional>
-#include <set>
-#include <sstream>
 
 #include "console.h"
 #include "explain_report.h"
 #include "gemm_words.h"
+#include "problem_words.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
 namespace {
 
-/// The fields that differ from a plain f32 problem, as tune --gemm takes them.
+/// The command that measures a problem.
 std::string TuneCommand(const GemmDesc& desc) {
   GemmWords plain;
   plain.m = plain.n = plain.k = "1";
   plain.type_b = "none";
   const Result<GemmDesc> usual = MakeGemm(plain);
-  std::vector<std::string> usual_fields;
-  std::stringstream usual_key(usual ? KeyOf(*usual) : "");
-  for (std::string field; usual_key >> field;) usual_fields.push_back(field);
-  std::string text;
-  std::stringstream key(KeyOf(desc));
-  std::size_t at = 0;
-  for (std::string field; key >> field; ++at) {
-    if (at >= 3 && at < usual_fields.size() && usual_fields[at] == field) continue;
-    text += (text.empty() ? "" : ",") + field;
+  return fmt::format("tilewright tune --gemm \"{}\"",
+                     FieldsThatDiffer(KeyOf(desc), usual ? KeyOf(*usual) : "", 3, ","));
+}
+template <class Op>
+std::string TuneCommand(const typename Op::Desc& desc) {
+  if constexpr (std::is_same_v<Op, GemmOp>) {
+    return TuneCommand(desc);
+  } else {
+    return fmt::format("tilewright tune --op \"{} {}\"", Op::kName,
+                       FieldsThatDiffer(KeyOf(desc), KeyOf(typename Op::Desc{}), 1, " "));
   }
-  return fmt::format("tilewright tune --gemm \"{}\"", text);
 }
 
-Result<Explained> Look(const ExplainOptions& options, Context& context) {
-  Explained look;
+/// What the records say of the device that is asked about: of another one, as --device-spec names
+/// it, they are looked for in the same file.
+struct Known {
+  Known(Context& context, const Explained& look) {
+    if (!look.here)
+      elsewhere = DispatchCaches::Over(context.records(), context.kernels(), look.scope);
+    caches = look.here ? &context.caches() : elsewhere.get();
+  }
+  std::unique_ptr<const DispatchCaches> elsewhere;
+  const DispatchCaches* caches = nullptr;
+};
+
+Status SetDevice(const ExplainOptions& options, const Context& context, Explained& look) {
   look.device = context.device_spec();
   look.scope = context.scope();
-  if (!options.device_spec.empty()) {
-    Result<DeviceSpec> device = ReadDeviceSpec(options.device_spec);
-    if (!device) return Fail(device.error());
-    look.device = std::move(*device);
-    if (options.common.threads > 0) look.device.cores = options.common.threads;
-    look.scope.device = look.device.ClassId();
-    look.here = false;
-  }
-  Result<GemmDesc> desc = MakeGemm(options.gemm);
-  if (!desc) return Fail(desc.error());
-  look.problem = KeyOf(*desc);
-  Result<CheckedGemm> checked = Validate(*desc);
+  if (options.device_spec.empty()) return {};
+  Result<DeviceSpec> device = ReadDeviceSpec(options.device_spec);
+  if (!device) return Fail(device.error());
+  look.device = std::move(*device);
+  if (options.common.threads > 0) look.device.cores = options.common.threads;
+  look.scope.device = look.device.ClassId();
+  look.here = false;
+  return {};
+}
+
+template <class Op>
+Result<Explained> Look(const ExplainOptions& options, Context& context,
+                       const typename Op::Desc& desc) {
+  Explained look;
+  if (Status status = SetDevice(options, context, look); !status) return Fail(status.error());
+  look.problem = KeyOf(desc);
+  Result<Checked<Op>> checked = Validate(desc);
   if (!checked) return Fail(checked.error());
 
-  const Registry& registry = context.kernels().gemm();
-  // Records of another machine, as --device names it, are looked for in the same file.
-  std::optional<DispatchCache> elsewhere;
-  if (!look.here) elsewhere = DispatchCache::Over(context.records(), registry, look.scope);
-  const DispatchCache& cache = look.here ? context.cache() : *elsewhere;
+  const Known known(context, look);
+  const DispatchCacheOf<Op>& cache = known.caches->template of<Op>();
+  const bool times_count = context.cache_mode() != CacheMode::kRefresh;
   FeasibleOptions feasible = context.feasible_options();
-  if (!look.here) feasible.quarantine = &elsewhere->quarantine();
-  const GemmCandidates candidates = Feasible(*checked, registry, look.device, feasible);
-  Result<GemmChoice> choice =
-      Choose(candidates, context.cache_mode() == CacheMode::kRefresh ? nullptr : &cache);
+  feasible.quarantine = &known.caches->quarantine();
+  const Candidates<Op> candidates =
+      Feasible(*checked, context.kernels().template of<Op>(), look.device, feasible);
+  Result<Choice<Op>> choice = Choose(candidates, times_count ? &cache : nullptr);
   if (choice) {
     look.choice = Chosen{std::string(choice->kernel().name()), SpecText(choice->spec()),
                          choice->provenance(), choice->source_batch(), choice->why()};
-    look.measuring = TuneCommand(*desc);
+    look.measuring = TuneCommand<Op>(desc);
   } else if (choice.error().code == ErrorCode::kUnsupported) {
-    look.no_choice = fmt::format("no kernel can run {}", ShortGemm(*desc));
+    look.no_choice = fmt::format("no kernel can run {}", ShortProblem(Op::kName, look.problem));
   } else {
     return Fail(choice.error());
   }
   std::vector<Record> records;
-  std::set<Pack> packs;  // every kernel has records of its own layout
-  for (const GemmCandidate& candidate : candidates.all()) {
-    GemmDesc packed = *desc;
-    if (packed.pack_b == kPackAny) packed.pack_b = candidate.kernel->desc().pack_b;
-    if (context.cache_mode() == CacheMode::kRefresh) break;
-    if (!packs.insert(packed.pack_b).second) continue;
-    std::vector<Record> rows = cache.RecordsOf(packed);
-    records.insert(records.end(), std::make_move_iterator(rows.begin()),
-                   std::make_move_iterator(rows.end()));
-  }
+  if (times_count) records = cache.RecordsOf(candidates);
   look.rows = Explain(candidates, choice ? &*choice : nullptr, records, look.scope);
   return look;
 }
@@ -87,14 +91,31 @@ Result<Explained> Look(const ExplainOptions& options, Context& context) {
 }  // namespace
 
 int ExplainGemm(const ExplainOptions& options) {
-  if (Result<GemmDesc> desc = MakeGemm(options.gemm); !desc) {
-    return Usage(desc.error().message, "explain gemm");
-  }
+  Result<GemmDesc> desc = MakeGemm(options.gemm);
+  if (!desc) return Usage(desc.error().message, "explain gemm");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
-  Result<Explained> look = Look(options, **context);
+  Result<Explained> look = Look<GemmOp>(options, **context, *desc);
   if (!look) return ExitFor(look.error());
   return PrintExplained(*look, options);
+}
+
+int ExplainOp(const ExplainOptions& options) {
+  int exit_code = kExitUsage;
+  ForEachOperation([&]<class Op>() {
+    if (Op::kName != options.op) return;
+    const auto explain = [&]() -> int {
+      const auto desc = ParseProblem<Op>(options.problem);
+      if (!desc) return Usage(desc.error().message, "explain " + options.op);
+      Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+      if (!context) return ExitFor(context.error());
+      Result<Explained> look = Look<Op>(options, **context, *desc);
+      if (!look) return ExitFor(look.error());
+      return PrintExplained(*look, options);
+    };
+    exit_code = explain();
+  });
+  return exit_code;
 }
 
 }  // namespace tilewright::cli

@@ -131,6 +131,11 @@ void AddTune(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   verb->add_option("--gemm", o->gemms, "A problem, as m=1,n=576,k=576,type=q4_1; may be repeated")
       ->type_name("PROBLEM");
+  verb->add_option("--op", o->problems,
+                   "A problem of any operation, as \"norm rows=8 cols=576\"; may be repeated")
+      ->type_name("PROBLEM");
+  verb->add_option("--ops", o->ops, "Only these operations of a model; without it all")
+      ->type_name("gemm,norm");
   verb->add_option("--shapes", o->shapes,
                    "CSV file with the columns name, n, k and perhaps m, type")
       ->type_name("FILE");
@@ -155,6 +160,7 @@ void AddTune(CLI::App& app, int& exit_code) {
       "\nExamples:\n"
       "  tilewright tune model.gguf --budget 60s\n"
       "  tilewright tune --gemm \"m=1,n=1536,k=576,type=q4_1\"\n"
+      "  tilewright tune --op \"attention rows=1 heads=32 kv_heads=8 head_dim=128 context=4096\"\n"
       "  tilewright tune --shapes shapes.csv --m 1,16 --type q8_0");
   OnGiven(
       *verb, [o] { return Tune(*o); }, exit_code);

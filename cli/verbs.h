@@ -92,7 +92,9 @@ struct TuneArguments {
   ModelArguments model;  ///< path may be empty
   std::string shapes;
   std::vector<std::string> gemms;
-  std::string rows;  ///< "": as the verb thinks best
+  std::vector<std::string> problems;  ///< "norm rows=8 cols=576"
+  std::string ops;                    ///< of a model: "gemm,norm"; "": all
+  std::string rows;                   ///< "": as the verb thinks best
   std::string type = "q4_1";
   std::string budget = "60s";
   std::string report;

@@ -95,14 +95,14 @@ int main() {
   // (Records::DefaultPath).
   tw::Records records = tw::Records::Open("");
   const tw::RecordScope scope{device->ClassId(), "", tw::MeasurePolicy::kWarm};
-  tw::CpuMeasurerOptions measure;
+  tw::MeasurerOptions measure;
   measure.policy = scope.policy;
   const auto measurer = tw::MakeCpuGemmMeasurer(tw::SerialExecutor(), measure);
   tw::TuneOptions options;
   options.scope = scope;
   options.budget_seconds = 5;
   const tw::TuneProblem problems[] = {{problem, 1}};
-  const auto report = tw::TuneGemm(problems, registry, *device, records, *measurer, options);
+  const auto report = tw::Tune(problems, registry, *device, records, *measurer, options);
   if (!report) return std::printf("%s\n", report.error().message.c_str()), 1;
   const tw::TuneRow& row = report->rows[0];
   std::printf("%d candidates, %d timed: %s wins with %.2f us\n", row.candidates, row.timed,

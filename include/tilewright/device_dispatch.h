@@ -83,14 +83,22 @@ class DeviceDispatch final : public KernelDispatch, public WeightPacker {
   Status PackWeight(const WeightSpec& spec, const WeightPacker::Plan& plan, const void* plain,
                     void* packed) override;
 
-  /// The GEMM problem that a kMulMat, kMulMatAdd or kMulMatSwiGlu node poses here.
-  GemmDesc ProblemOf(const Graph& graph, const TensorNode& node) const;
-  /// Every distinct GEMM problem of a graph, in order of appearance.
-  std::vector<GemmDesc> ProblemsOf(const Graph& graph) const;
+  /// The problem that a node poses here; nullopt for a node of another operation, or one that its
+  /// operation refuses. For every operation of AllOperations.
+  template <class Op>
+  std::optional<typename Op::Desc> ProblemOf(const Graph& graph, const TensorNode& node) const {
+    typename Op::Desc desc;
+    if (!PosesProblem(graph, node, Op::kName, &desc)) return std::nullopt;
+    return desc;
+  }
   /// What was decided so far, of GEMM.
   std::vector<DecidedGemm> Decisions() const;
 
  private:
+  /// `desc` is the Desc of the operation named `op`.
+  bool PosesProblem(const Graph& graph, const TensorNode& node, std::string_view op,
+                    void* desc) const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -19,6 +19,7 @@ using GemmCandidate = Candidate<GemmOp>;
 using GemmCandidates = Candidates<GemmOp>;
 using GemmChoice = Choice<GemmOp>;
 using GemmPlan = Plan<GemmOp>;
+using DispatchCache = DispatchCacheOf<GemmOp>;
 
 /// Refuses what no kernel could take: sizes below 1, k that does not divide into blocks or groups,
 /// fields that contradict each other, operands beyond 2^40 elements. The message names value and
@@ -58,25 +59,5 @@ struct PackChoice {
 Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeight> batches,
                               const Registry& registry, const DeviceSpec& device,
                               const FeasibleOptions& options, const TunedSpecs<GemmOp>* records);
-
-/// The winners of all records of this scope whose kernel is live and unchanged: the session that
-/// decided last stands unless another candidate is faster beyond doubt (intervals apart, and more
-/// than 1 %). Pure: the same set of records gives the same cache.
-struct BuildReport {
-  int problems = 0;      ///< entries made
-  int measurements = 0;  ///< records used
-  int stale = 0;         ///< of a kernel whose fingerprint changed
-  int foreign = 0;       ///< of another device class, library version or policy
-  int unknown_kernel = 0;
-  int unreadable = 0;  ///< problem or spec that this version does not understand
-  int quarantined = 0;
-};
-DispatchCache BuildCache(std::span<const Record> records, const Registry& registry,
-                         const RecordScope& scope, BuildReport* report = nullptr);
-/// The kernels that failed here before. Device and libraries must agree; the policy does not
-/// matter.
-Quarantine BuildQuarantine(std::span<const Record> records, const RecordScope& scope);
-/// KeyOf with the batch dimension set to 1 and pack_b to `any`: what a quarantine covers.
-std::string FamilyKeyOf(const GemmDesc& desc);
 
 }  // namespace tilewright

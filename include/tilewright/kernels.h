@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <tuple>
 
 #include "tilewright/attention.h"
 #include "tilewright/copy.h"
+#include "tilewright/dispatch_cache.h"
 #include "tilewright/elementwise.h"
 #include "tilewright/embedding.h"
 #include "tilewright/gemm_stages.h"
@@ -30,6 +33,7 @@ template <class... Ops>
 struct PerOperation<OperationList<Ops...>> {
   using Registries = std::tuple<OpRegistry<Ops>...>;
   using Tuned = std::tuple<const TunedSpecs<Ops>*...>;
+  using Caches = std::tuple<std::optional<DispatchCacheOf<Ops>>...>;
   template <class F>
   static void ForEach(F&& f) {
     (f.template operator()<Ops>(), ...);
@@ -85,5 +89,33 @@ class TunedKernels {
  private:
   internal::PerOperation<AllOperations>::Tuned tuned_{};
 };
+
+/// The dispatch caches of all operations over the records of one scope. Made in one pass over the
+/// file; what concerns a problem is read when it is first asked for, as DispatchCacheOf::Over says.
+class DispatchCaches {
+ public:
+  /// `records` and `kernels` must outlive it.
+  static std::unique_ptr<const DispatchCaches> Over(const Records& records, const Kernels& kernels,
+                                                    const RecordScope& scope);
+  DispatchCaches(const DispatchCaches&) = delete;
+
+  template <class Op>
+  const DispatchCacheOf<Op>& of() const {
+    return *std::get<std::optional<DispatchCacheOf<Op>>>(caches_);
+  }
+  /// For a dispatch: the caches of those operations that have records.
+  const TunedKernels& tuned() const { return tuned_; }
+  /// The kernels of all operations that failed.
+  const Quarantine& quarantine() const { return quarantine_; }
+
+ private:
+  DispatchCaches() = default;
+  internal::PerOperation<AllOperations>::Caches caches_;
+  TunedKernels tuned_;
+  Quarantine quarantine_;
+};
+
+/// BuildCache's counts over the records of all operations.
+BuildReport CountRecords(const Records& records, const Kernels& kernels, const RecordScope& scope);
 
 }  // namespace tilewright

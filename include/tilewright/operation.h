@@ -100,8 +100,9 @@ template <class KernelT>
 std::optional<BasicLaunchSpec<KernelT>> ParseSpec(std::string_view text, KernelT* kernel) {
   const std::optional<LaunchWords> words = ParseLaunch(text, *kernel);
   if (!words) return std::nullopt;
-  BasicLaunchSpec<KernelT> spec{kernel, words->swizzle, words->splits};
-  spec.config = words->config;
+  BasicLaunchSpec<KernelT> spec;
+  spec.kernel = kernel;
+  spec.swizzle = words->swizzle, spec.splits = words->splits, spec.config = words->config;
   return spec;
 }
 

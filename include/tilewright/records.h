@@ -133,12 +133,13 @@ class Records {
   std::vector<Record> Load(const Filter& filter) const;
   std::vector<Record> Load() const { return Load(Filter{}); }
 
-  /// Where the rows of one operation and scope are, by groups of problems: a few of very many can
-  /// then be read. Rows appended later are not in it. A value; holds no connection.
+  /// Where the rows of one scope are, by groups of problems: a few of very many can then be read.
+  /// Rows appended later are not in it. A value; holds no connection.
   class Index;
-  /// Which group a problem belongs to. Called once for each row.
-  using GroupOf = std::function<std::uint64_t(std::string_view problem)>;
-  /// One pass that reads no measurement and no checksum, below a microsecond a row.
+  /// Which group a problem of an operation belongs to. Called once for each row.
+  using GroupOf = std::function<std::uint64_t(std::string_view op, std::string_view problem)>;
+  /// One pass that reads no measurement and no checksum, below a microsecond a row. `op` "" = every
+  /// operation.
   Index MakeIndex(std::string_view op, const RecordScope& scope, GroupOf group) const;
   /// The rows of one group with verdict kOk, as Load gives them: ordered by id, checksums verified.
   std::vector<Record> LoadGroup(const Index& index, std::uint64_t group) const;
@@ -186,6 +187,8 @@ class Records::Index {
   Index(Index&&) noexcept;
   Index& operator=(Index&&) noexcept;
   ~Index();
+  /// Whether there was a row of this operation, of whatever verdict and policy.
+  bool Has(std::string_view op) const;
 
  private:
   friend class Records;

@@ -203,20 +203,6 @@ struct Pins {
 template <class Op>
 Result<typename Op::Desc> ParseProblem(std::string_view key);
 
-/// The decisions of the records of this scope whose kernel is live, unchanged and not quarantined.
-/// Pure: the same set of records gives the same table. (GEMM has a cache of its own beside it, which
-/// reads lazily and can be exported: dispatch_cache.h.) `registry` must outlive it.
-template <class Op>
-std::unique_ptr<const TunedSpecs<Op>> BuildTuned(
-    std::span<const Record> records, const std::type_identity_t<OpRegistry<Op>>& registry,
-    const RecordScope& scope);
-
-/// Adds the kernels that failed here before. Device and libraries must agree; the policy does not
-/// matter.
-template <class Op>
-void AddToQuarantine(Quarantine& quarantine, std::span<const Record> records,
-                     const RecordScope& scope);
-
 /// Every kernel of the registry, with its launch specs or its reason for no.
 template <class Op>
 Candidates<Op> Feasible(const Checked<Op>& problem,

@@ -112,8 +112,12 @@ class Context {
   const Kernels& kernels() const;
   Executor& executor() const;
   Records& records();
+  /// What the records say of every operation, in the mode that ignores their times too: explain and
+  /// quarantine() ask it.
+  const DispatchCaches& caches() const;
+  /// Of GEMM; empty in the mode that ignores the records' times.
   const DispatchCache& cache() const;
-  /// Everything tuned, by operation: cache() is its GEMM part.
+  /// What dispatches choose by: the operations that have records, none in that mode.
   TunedKernels tuned() const;
   const Quarantine& quarantine() const;
   const RecordScope& scope() const;
@@ -122,7 +126,7 @@ class Context {
   std::span<const std::string> warnings() const;
   CacheMode cache_mode() const;
 
-  /// Rebuilds cache() and quarantine() from the records, after tuning. No dispatch made before may
+  /// Rebuilds caches() from the records, after tuning. No dispatch made before may
   /// be in use.
   void RefreshCache();
 

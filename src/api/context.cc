@@ -56,16 +56,14 @@ struct Context::Impl {
   Records records;
   RecordScope scope;
   std::mutex reading;  // guards all below: they are made when first asked for
-  std::unique_ptr<DispatchCache> cache;
+  std::unique_ptr<const DispatchCaches> caches;
   std::optional<BuildReport> report;
 
   // What the records say, and in the mode that ignores their times what they say of failures.
-  const DispatchCache& Cache() {
+  const DispatchCaches& Caches() {
     const std::lock_guard<std::mutex> lock(reading);
-    if (cache == nullptr) {
-      cache = std::make_unique<DispatchCache>(DispatchCache::Over(records, kernels->gemm(), scope));
-    }
-    return *cache;
+    if (caches == nullptr) caches = DispatchCaches::Over(records, *kernels, scope);
+    return *caches;
   }
   std::vector<std::string> warnings;
 };
@@ -112,26 +110,23 @@ Kernels& Context::kernels() { return *impl_->kernels; }
 const Kernels& Context::kernels() const { return *impl_->kernels; }
 Executor& Context::executor() const { return *impl_->executor; }
 Records& Context::records() { return impl_->records; }
+const DispatchCaches& Context::caches() const { return impl_->Caches(); }
 const DispatchCache& Context::cache() const {
-  return impl_->options.cache_mode == CacheMode::kRefresh ? impl_->ignored : impl_->Cache();
+  return impl_->options.cache_mode == CacheMode::kRefresh ? impl_->ignored
+                                                          : impl_->Caches().of<GemmOp>();
 }
 TunedKernels Context::tuned() const {
-  TunedKernels tuned;
-  tuned.Set<GemmOp>(&cache());
-  return tuned;
+  return impl_->options.cache_mode == CacheMode::kRefresh ? TunedKernels() : caches().tuned();
 }
 // A kernel that failed here stays out in every mode: refresh measures times again, not crashes.
-const Quarantine& Context::quarantine() const { return impl_->Cache().quarantine(); }
+const Quarantine& Context::quarantine() const { return caches().quarantine(); }
 const RecordScope& Context::scope() const { return impl_->scope; }
 const BuildReport& Context::cache_report() const {
   const std::lock_guard<std::mutex> lock(impl_->reading);
   if (!impl_->report) {
     impl_->report.emplace();
-    Records::Filter filter;
-    filter.op = "gemm";
-    std::vector<Record> records;
-    if (impl_->options.cache_mode != CacheMode::kRefresh) records = impl_->records.Load(filter);
-    static_cast<void>(BuildCache(records, impl_->kernels->gemm(), impl_->scope, &*impl_->report));
+    if (impl_->options.cache_mode != CacheMode::kRefresh)
+      impl_->report = CountRecords(impl_->records, *impl_->kernels, impl_->scope);
   }
   return *impl_->report;
 }
@@ -147,7 +142,7 @@ FeasibleOptions Context::feasible_options() const {
 
 void Context::RefreshCache() {
   const std::lock_guard<std::mutex> lock(impl_->reading);
-  impl_->cache.reset();
+  impl_->caches.reset();
   impl_->report.reset();
 }
 

@@ -2,114 +2,21 @@
 
 #include <cmath>
 
-#include "engine/stage_templates.h"
+#include "engine/cache/dispatch_cache_template.h"
+#include "engine/fake_operation.h"
 
 namespace tilewright {
 namespace {
 
-// Two operations that the engine has never heard of.
-struct BlurDesc {
-  std::int32_t rows = 0;
-  std::int32_t width = 0;
-  Guarantee guarantee = Guarantee::kFastest;
-  auto operator<=>(const BlurDesc&) const = default;
-};
-template <class D, class F>
-requires std::is_same_v<std::remove_const_t<D>, BlurDesc>
-void ForEachField(D& desc, F&& f) {
-  f("rows", desc.rows), f("width", desc.width), f("guarantee", desc.guarantee);
-}
-std::string KeyOf(const BlurDesc& desc) { return FieldsKey(desc); }
-
-struct HashDesc {
-  std::int32_t rows = 0;
-  auto operator<=>(const HashDesc&) const = default;
-};
-template <class D, class F>
-requires std::is_same_v<std::remove_const_t<D>, HashDesc>
-void ForEachField(D& desc, F&& f) { f("rows", desc.rows); }
-std::string KeyOf(const HashDesc& desc) { return FieldsKey(desc); }
-
-template <class D>
-struct FakeOp {
-  using Desc = D;
-  struct Args {
-    Desc of;
-    std::string* log = nullptr;
-  };
-  using KernelType = OpKernel<FakeOp>;
-  using Spec = BasicLaunchSpec<KernelType>;
-  static constexpr std::string_view kName = "fake";
-};
-using BlurOp = FakeOp<BlurDesc>;
-using HashOp = FakeOp<HashDesc>;
-Result<BlurDesc> DescOf(const BlurOp::Args& args, const CallTerms&) { return args.of; }
-
-/// What a fake kernel may be configured by.
-struct Tiles {
-  std::int64_t rows = 4, threads = 1;
-  static constexpr auto kMembers =
-      std::tuple{ConfigMember<Tiles>{"rows", &Tiles::rows, 1, 64},
-                 ConfigMember<Tiles>{"threads", &Tiles::threads, 1, 8}};
-};
-
-template <class Op>
-class Fake final : public OpKernel<Op> {
- public:
-  using typename OpKernel<Op>::Desc;
-  using typename OpKernel<Op>::Spec;
-  using typename OpKernel<Op>::Args;
-  Fake(KernelInfo info, double us, int limit, bool configurable = false)
-      : OpKernel<Op>(std::move(info)), us_(us), limit_(limit), configurable_(configurable) {}
-  std::optional<Rejection> IsFeasible(const Desc& desc) const override {
-    if constexpr (requires { desc.width; }) {
-      if (desc.width > limit_) {
-        return Rejection{Reason::kShape, "width = " + std::to_string(desc.width),
-                         "width <= " + std::to_string(limit_)};
-      }
-    }
-    return std::nullopt;
-  }
-  std::vector<Spec> Specs(const Desc& desc, const DeviceSpec& device,
-                          const LaunchLimits& limits) const override {
-    if (!configurable_) return OpKernel<Op>::Specs(desc, device, limits);
-    std::vector<Spec> specs;
-    for (const std::int64_t threads : {1, 2, 8}) {
-      Spec spec;
-      spec.config = TypedConfig<Tiles>::Pack({.rows = 16, .threads = threads});
-      specs.push_back(spec);
-    }
-    return specs;
-  }
-  std::span<const ConfigField> ConfigFields() const override {
-    if (!configurable_) return {};
-    return TypedConfig<Tiles>::kFields;
-  }
-  WorkspaceSize WorkspaceFor(const Desc&, const Spec& spec, const DeviceSpec&) const override {
-    const auto threads = static_cast<std::size_t>(spec.config.words[1]);
-    return {.partials = 1024 * threads};
-  }
-  double EstimateUs(const Desc&, const Spec& spec, const DeviceSpec&) const override {
-    return configurable_ ? us_ / static_cast<double>(spec.config.words[1]) : us_;
-  }
-  Status Launch(const Args& args, const Spec& spec, Workspace&, Stream) override {
-    if (args.log != nullptr) *args.log += SpecText(spec);
-    return {};
-  }
-
- private:
-  double us_;
-  int limit_;
-  bool configurable_;
-};
-
-KernelInfo Info(std::string name) {
-  KernelInfo info;
-  info.name = std::move(name);
-  return info;
-}
-
-using Blur = Fake<BlurOp>;
+using test::Blur;
+using test::BlurDesc;
+using test::BlurOp;
+using test::Configurable;
+using test::Fake;
+using test::HashDesc;
+using test::HashOp;
+using test::Info;
+using test::Tiles;
 
 template <class Op>
 Candidates<Op> Look(const typename Op::Desc& desc, const OpRegistry<Op>& registry,
@@ -227,13 +134,6 @@ TEST(OpStages, ADeviceOfAnotherKindRefuses) {
   EXPECT_NE(choice.error().message.find("device: device is cpu, needs cuda"), std::string::npos);
 }
 
-OpRegistry<BlurOp> Configurable() {
-  OpRegistry<BlurOp> registry;
-  EXPECT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.tiled"), 8.0, 100, true)));
-  EXPECT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.plain"), 3.0, 100)));
-  return registry;
-}
-
 TEST(LaunchConfigs, AreTriedRankedPrintedAndPinned) {
   const OpRegistry<BlurOp> registry = Configurable();
   const auto choice = Pick({1, 8}, registry, DeviceSpec{});
@@ -297,10 +197,6 @@ TEST(OpStages, APlanRunsWithWhatItWasBoundToAndRefusesOtherArguments) {
   EXPECT_FALSE(tilewright::Run(*plan, {{1, 8}, &log}, workspace, Stream{}));
 }
 
-Result<Checked<BlurOp>> Validate(const BlurDesc& desc) {
-  return Stages<BlurOp>::MarkValidated(desc);
-}
-
 Record Measured(const BlurDesc& desc, std::string kernel, std::string spec, double us) {
   Record record;
   record.op = "fake";
@@ -321,8 +217,8 @@ TEST(Records, DecideForAnyOperationExactlyAndByTheNextBatch) {
   const std::string two = "swizzle=0 splits=1 rows=16 threads=2";
   std::vector<Record> records = {Measured({8, 50}, "blur.tiled", two, 1.5)};
   const auto pick = [&](const BlurDesc& desc) {
-    const auto tuned = BuildTuned<BlurOp>(records, registry, here);
-    return *Choose(Look<BlurOp>(desc, registry, DeviceSpec{}), tuned.get());
+    const auto tuned = BuildCache<BlurOp>(records, registry, here);
+    return *Choose(Look<BlurOp>(desc, registry, DeviceSpec{}), &tuned);
   };
   EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kMeasured);
   EXPECT_EQ(SpecText(pick({8, 50}).spec()), two);

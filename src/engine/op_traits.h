@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/hash.h"
+#include "engine/cache/problem_group.h"
 #include "engine/problem_key.h"
 #include "tilewright/stages.h"
 
@@ -32,6 +34,25 @@ struct OpTraits {
     return KeyOf(family);
   }
   static Result<Desc> ParseKey(std::string_view key) { return ParseFields<Desc>(key, Op::kName); }
+
+  /// The same number for the keys of one family, and hardly ever for others. A key in another order
+  /// of fields, or without some, is brought to the usual form first.
+  static std::uint64_t GroupOfKey(std::string_view key) {
+    static const auto* const kNames = new std::vector<std::string>(FieldNamesOf(KeyOf(Desc{})));
+    if (const auto group = GroupOfCanonicalKey(key, *kNames, "rows=")) return *group;
+    const Result<Desc> desc = ParseKey(key);
+    const auto group = desc ? GroupOfCanonicalKey(KeyOf(*desc), *kNames, "rows=") : std::nullopt;
+    return group ? *group : Hash64(key);
+  }
+
+  /// A number for each layout that kernels may ask for: the winner of each is worth recording.
+  static int LayoutOf(const typename Op::KernelType&) { return 0; }
+  /// Beside `specs`: candidates of different groups are too different for the model to compare.
+  static std::vector<int> GroupsOf(std::span<const typename Op::Spec> specs) {
+    return std::vector<int>(specs.size(), 0);
+  }
+  /// The time of a problem's only candidate decides nothing and is not taken.
+  static constexpr bool kTimesOnlyCandidate = false;
 
   /// `problem` with every layout that it leaves open as `kernel` wants it.
   static Desc Resolve(const Desc& problem, const typename Op::KernelType&) { return problem; }
@@ -70,5 +91,24 @@ struct OpTraits {
     return terms;
   }
 };
+
+/// What most operations need before their arguments are complete: nothing.
+template <class Op>
+struct NothingToPrepare {
+  Status Prepare(typename Op::Args&, Device&, Stream, std::int64_t) { return {}; }
+};
+
+/// Op::Prepared where the operation declares one (rope: tables of rotations).
+template <class Op>
+struct PreparedType {
+  using type = NothingToPrepare<Op>;
+};
+template <class Op>
+requires requires { typename Op::Prepared; }
+struct PreparedType<Op> {
+  using type = typename Op::Prepared;
+};
+template <class Op>
+using PreparedOf = typename PreparedType<Op>::type;
 
 }  // namespace tilewright

@@ -51,11 +51,11 @@ constexpr char kSelectRow[] = TILEWRIGHT_ROW "WHERE rowid = ?1";
 #undef TILEWRIGHT_ROW
 
 constexpr char kScan[] =
-    "SELECT rowid, problem, policy, verdict FROM measurement NOT INDEXED "
-    "WHERE op = ?1 AND device = ?2 AND libraries = ?3";
+    "SELECT rowid, op, problem, policy, verdict FROM measurement NOT INDEXED "
+    "WHERE (?1 = '' OR op = ?1) AND device = ?2 AND libraries = ?3";
 constexpr char kScanExtra[] =
-    "SELECT rowid, problem, policy, verdict, extra FROM measurement NOT INDEXED "
-    "WHERE op = ?1 AND device = ?2 AND libraries = ?3";
+    "SELECT rowid, op, problem, policy, verdict, extra FROM measurement NOT INDEXED "
+    "WHERE (?1 = '' OR op = ?1) AND device = ?2 AND libraries = ?3";
 
 /// SQLite gives some findings on several lines; a message of ours has one.
 std::string OneLine(std::string_view text) {
@@ -460,8 +460,9 @@ RecordDb::Loaded RecordDb::Scan(std::string_view op, const RecordScope& scope, C
   for (; code == SQLITE_ROW; code = scan.Step()) {
     Place place;
     place.rowid = scan.Integer(0);
-    place.problem = scan.View(1), place.policy = scan.View(2), place.verdict = scan.View(3);
-    if (with_extra) place.extra = scan.View(4);
+    place.op = scan.View(1), place.problem = scan.View(2);
+    place.policy = scan.View(3), place.verdict = scan.View(4);
+    if (with_extra) place.extra = scan.View(5);
     visit(place);
   }
   if (code != SQLITE_DONE) Stopped("read", result);

@@ -62,11 +62,11 @@ class RecordDb {
   Loaded Load(const Records::Filter& filter) const;
   Loaded LoadRows(std::span<const std::int64_t> rowids) const;
 
-  /// Where the rows of one operation, device and set of libraries are; reads as little of each as
-  /// it can and checks nothing.
+  /// Where the rows of one operation ("": of all), device and set of libraries are; reads as little
+  /// of each as it can and checks nothing.
   struct Place {
     std::int64_t rowid = 0;
-    std::string_view problem, policy, verdict;
+    std::string_view op, problem, policy, verdict;
     std::string_view extra;  ///< only where asked for
   };
   enum class Columns { kPlace, kPlaceAndExtra };

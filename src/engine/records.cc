@@ -54,6 +54,9 @@ Records::Index::Index() = default;
 Records::Index::Index(Index&&) noexcept = default;
 Records::Index& Records::Index::operator=(Index&&) noexcept = default;
 Records::Index::~Index() = default;
+bool Records::Index::Has(std::string_view op) const {
+  return rows_ != nullptr && rows_->ops.contains(op);
+}
 
 Records::Index Records::MakeIndex(std::string_view op, const RecordScope& scope,
                                   GroupOf group) const {
@@ -62,14 +65,17 @@ Records::Index Records::MakeIndex(std::string_view op, const RecordScope& scope,
   Index::Rows& rows = *index.rows_;
   rows.group_of = std::move(group), rows.op = op, rows.scope = scope;
   const std::lock_guard<std::mutex> lock(impl_->mutex);
+  for (const Record& record : impl_->memory) rows.ops.insert(record.op);
   const RecordDb* db = impl_->Db();
   if (db == nullptr) return index;
+  const std::string* last = nullptr;  // neighbours are mostly of one operation
   const std::string_view policy = MeasurePolicyName(scope.policy), ok = VerdictName(Verdict::kOk);
   impl_->Account(db->Scan(op, scope, RecordDb::Columns::kPlace, [&](const RecordDb::Place& place) {
+    if (last == nullptr || *last != place.op) last = &*rows.ops.emplace(place.op).first;
     if (place.verdict != ok) {
       rows.failures.push_back(place.rowid);
     } else if (place.policy == policy) {
-      rows.groups.emplace_back(rows.group_of(place.problem), place.rowid);
+      rows.groups.emplace_back(rows.group_of(place.op, place.problem), place.rowid);
     }
   }));
   std::sort(rows.groups.begin(), rows.groups.end());
@@ -80,8 +86,8 @@ std::vector<Record> Records::LoadGroup(const Index& index, std::uint64_t group) 
   if (index.rows_ == nullptr) return {};
   const Index::Rows& rows = *index.rows_;
   const auto belongs = [&](const Record& record) {
-    return record.op == rows.op && record.scope == rows.scope && record.verdict == Verdict::kOk &&
-           rows.group_of(record.problem) == group;
+    return rows.Covers(record) && record.scope == rows.scope && record.verdict == Verdict::kOk &&
+           rows.group_of(record.op, record.problem) == group;
   };
   std::vector<std::int64_t> rowids;
   for (auto at =
@@ -103,7 +109,7 @@ std::vector<Record> Records::LoadFailures(const Index& index) const {
   if (index.rows_ == nullptr) return {};
   const Index::Rows& rows = *index.rows_;
   const auto belongs = [&](const Record& record) {
-    return record.op == rows.op && record.scope.device == rows.scope.device &&
+    return rows.Covers(record) && record.scope.device == rows.scope.device &&
            record.scope.libraries == rows.scope.libraries && record.verdict != Verdict::kOk;
   };
   const std::lock_guard<std::mutex> lock(impl_->mutex);

@@ -65,10 +65,13 @@ struct Records::Impl {
 
 struct Records::Index::Rows {
   GroupOf group_of;
-  std::string op;
+  std::string op;                          // "" = every operation
+  std::set<std::string, std::less<>> ops;  // those that have rows
   RecordScope scope;
   std::vector<std::pair<std::uint64_t, std::int64_t>> groups;  // group, rowid; sorted
   std::vector<std::int64_t> failures;                          // rowids
+
+  bool Covers(const Record& record) const { return op.empty() || record.op == op; }
 };
 
 /// By id, each once.

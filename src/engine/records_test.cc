@@ -179,7 +179,7 @@ TEST_F(RecordsTest, WhatASessionSaidOfItselfSurvivesTheFileAndTheExport) {
 
 TEST_F(RecordsTest, AnIndexFindsTheRowsOfAGroupAndEveryFailure) {
   const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
-  const auto last_digit = [](std::string_view problem) {
+  const auto last_digit = [](std::string_view, std::string_view problem) {
     return static_cast<std::uint64_t>(problem.back());
   };
   for (const std::string& path : {path_, std::string()}) {
@@ -228,7 +228,7 @@ TEST_F(RecordsTest, ARowOfAGroupIsCheckedBeforeItIsUsed) {
   ASSERT_TRUE(records.Append(Samples(7)));
   Sql("UPDATE measurement SET median_us = 0.001 WHERE unix_ms = 1002");
   Sql("UPDATE measurement SET verdict = 'wrong' WHERE unix_ms = 1003");
-  const auto all = [](std::string_view) { return std::uint64_t{1}; };
+  const auto all = [](std::string_view, std::string_view) { return std::uint64_t{1}; };
   const Records::Index index =
       records.MakeIndex("gemm", {"cpu/test", "", MeasurePolicy::kCold}, all);
   EXPECT_EQ(records.LoadGroup(index, 1).size(), 5u);

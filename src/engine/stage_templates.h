@@ -13,7 +13,6 @@
 
 #include "engine/explain_template.h"
 #include "engine/op_traits.h"
-#include "engine/tuned_table.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {
@@ -288,6 +287,11 @@ struct Stages {
 };
 
 template <class Op>
+Result<typename Op::Desc> ParseProblem(std::string_view key) {
+  return OpTraits<Op>::ParseKey(key);
+}
+
+template <class Op>
 Candidates<Op> Feasible(const Checked<Op>& problem,
                         const std::type_identity_t<OpRegistry<Op>>& registry,
                         const DeviceSpec& device, const FeasibleOptions& options) {
@@ -320,19 +324,16 @@ Status Run(const Plan<Op>& plan, const std::type_identity_t<typename Op::Args>& 
 }
 
 /// In one .cc file of the operation's room.
-#define TILEWRIGHT_INSTANTIATE_STAGES(OP)                                                      \
-  template Result<OP::Desc> ParseProblem<OP>(std::string_view);                                \
-  template std::unique_ptr<const TunedSpecs<OP>> BuildTuned<OP>(                               \
-      std::span<const Record>, const OpRegistry<OP>&, const RecordScope&);                     \
-  template void AddToQuarantine<OP>(Quarantine&, std::span<const Record>, const RecordScope&); \
-  template Candidates<OP> Feasible<OP>(const Checked<OP>&, const OpRegistry<OP>&,              \
-                                       const DeviceSpec&, const FeasibleOptions&);             \
-  template Result<Choice<OP>> Choose<OP>(const Candidates<OP>&, const TunedSpecs<OP>*,         \
-                                         const Pins*, DispatchPolicy);                         \
-  template Result<Plan<OP>> Bind<OP>(const Choice<OP>&, Device&);                              \
-  template Result<Plan<OP>> Bind<OP>(const Choice<OP>&);                                       \
-  template Status Run<OP>(const Plan<OP>&, const OP::Args&, Workspace&, Stream);               \
-  template std::vector<CandidateReport> Explain<OP>(const Candidates<OP>&, const Choice<OP>*,  \
+#define TILEWRIGHT_INSTANTIATE_STAGES(OP)                                                     \
+  template Result<OP::Desc> ParseProblem<OP>(std::string_view);                               \
+  template Candidates<OP> Feasible<OP>(const Checked<OP>&, const OpRegistry<OP>&,             \
+                                       const DeviceSpec&, const FeasibleOptions&);            \
+  template Result<Choice<OP>> Choose<OP>(const Candidates<OP>&, const TunedSpecs<OP>*,        \
+                                         const Pins*, DispatchPolicy);                        \
+  template Result<Plan<OP>> Bind<OP>(const Choice<OP>&, Device&);                             \
+  template Result<Plan<OP>> Bind<OP>(const Choice<OP>&);                                      \
+  template Status Run<OP>(const Plan<OP>&, const OP::Args&, Workspace&, Stream);              \
+  template std::vector<CandidateReport> Explain<OP>(const Candidates<OP>&, const Choice<OP>*, \
                                                     std::span<const Record>, const RecordScope&)
 
 }  // namespace tilewright

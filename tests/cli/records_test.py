@@ -105,6 +105,44 @@ class Tuning(WithCache):
         self.assertIn('measured', tuned.err)
         self.assertEqual(len(before['generated_tokens']), 4)
 
+    def test_every_operation_of_a_model_is_tuned_and_explained_from_the_records(self):
+        report = self.ok('tune', self.tiny, '--budget', 0, '--m', '1,4', '--json', env=self.env).json()
+        rows = [row for row in report['rows'] if row['timed']]
+        self.assertEqual(report['failed'], 0)
+        self.assertEqual(report['tuned'], len(rows))
+        # Where one kernel is all there is (TILEWRIGHT_ISA=scalar), only products are timed.
+        found = {row['op'] for row in report['rows']}
+        self.assertLessEqual({'gemm', 'norm', 'rope', 'attention', 'kv_scatter', 'embedding'}, found)
+        for row in rows:
+            self.has_keys(row, 'op', 'problem', 'kernel', 'spec', 'us', 'before', 'gain', 'conclusive')
+            self.assertEqual(row['quarantined'], 0, row)
+            self.assertGreater(row['us'], 0, row)
+        for row in rows:
+            if row['op'] == 'gemm':
+                continue
+            said = self.ok('explain', row['op'], row['problem'], '--json', env=self.env).json()
+            self.assertEqual(said['provenance'], 'measured', row)
+            self.assertEqual((said['chosen'], said['chosen_spec']), (row['kernel'], row['spec']))
+            self.assertGreater(max(c['measured_us'] or 0 for c in said['candidates']), 0)
+        shown = self.ok('cache', 'show', '--json', env=self.env).json()['records']
+        self.assertEqual({record['op'] for record in shown}, {row['op'] for row in rows})
+        self.assertEqual({record['state'] for record in shown}, {'used'})
+        again = self.ok('tune', self.tiny, '--budget', 0, '--m', '1,4', '--json', env=self.env).json()
+        # Known already, or gone on with where the machine was too busy to tell.
+        self.assertLessEqual(sum(row['conclusive'] for row in rows), again['skipped'])
+
+    def test_operations_and_problems_are_named(self):
+        report = self.ok('tune', self.tiny, '--budget', 0, '--m', '4', '--ops', 'norm,rope', '--json', env=self.env).json()
+        self.assertEqual({row['op'] for row in report['rows']}, {'norm', 'rope'})
+        said = self.ok('explain', 'norm', 'rows=7 cols=96', env=self.env).text
+        problem = said.split('tilewright tune --op "')[1].split('"')[0]
+        self.assertEqual(problem, 'norm rows=7 cols=96')
+        rows = self.ok('tune', '--op', problem, '--op', 'copy rows=9 cols=100', '--budget', 0, '--json', env=self.env).json()['rows']
+        self.assertEqual([row['op'] for row in rows], ['norm', 'copy'])
+        self.assertTrue(all(row['only'] or row['us'] > 0 for row in rows))
+        table = self.ok('tune', '--op', problem, env=self.env).text
+        self.assertIn('one candidate' if rows[0]['only'] else 'norm rows=7 cols=96', table)
+
     def test_shapes_come_from_a_file(self):
         path = self.folder / 'shapes.csv'
         path.write_text('# comment\nname,n,k\na,64,64\n\nb,96,64\n')

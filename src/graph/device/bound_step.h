@@ -27,23 +27,4 @@ class BoundStep final : public PreparedStep {
   Workspace& workspace_;  // the dispatch's; moves make the graph stale
 };
 
-/// What most operations need before their arguments are complete: nothing.
-template <class Op>
-struct NothingToPrepare {
-  Status Prepare(typename Op::Args&, Device&, Stream, std::int64_t) { return {}; }
-};
-
-/// Op::Prepared where the operation declares one (rope: tables of rotations).
-template <class Op>
-struct PreparedType {
-  using type = NothingToPrepare<Op>;
-};
-template <class Op>
-requires requires { typename Op::Prepared; }
-struct PreparedType<Op> {
-  using type = typename Op::Prepared;
-};
-template <class Op>
-using PreparedOf = typename PreparedType<Op>::type;
-
 }  // namespace tilewright

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/op_traits.h"
 #include "graph/device/bound_step.h"
 #include "graph/node_view.h"
 
@@ -22,10 +23,6 @@ constexpr std::array<BatchWeight, 3> kLayoutBatches = {{{1, 128.0}, {8, 1.0}, {5
 /// Positions for which tables are prepared (rotations); a longer sequence computes the rest as it
 /// goes.
 constexpr std::int64_t kTablePositions = 8192;
-
-bool IsMatMul(TensorOp op) {
-  return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
-}
 
 /// Tensors of a graph whose memory is not bound yet have no data; the operations refuse that,
 /// though nobody reads it where a node is only asked about.
@@ -367,21 +364,18 @@ Status DeviceDispatch::PackWeight(const WeightSpec& spec, const WeightPacker::Pl
   return plan.packer->PackB(plain, layout, packed, Stream{impl_->stream.executor});
 }
 
-GemmDesc DeviceDispatch::ProblemOf(const Graph& graph, const TensorNode& node) const {
+bool DeviceDispatch::PosesProblem(const Graph& graph, const TensorNode& node, std::string_view op,
+                                  void* desc) const {
   NodeView view = ViewOf(graph, node);
   PretendMemory(view);
-  return DescOf(GemmOp::ArgsOf(view), impl_->Terms()).value_or(GemmDesc{});
-}
-
-std::vector<GemmDesc> DeviceDispatch::ProblemsOf(const Graph& graph) const {
-  std::vector<GemmDesc> problems;
-  for (const TensorNode& node : graph.nodes()) {
-    if (!IsMatMul(node.op)) continue;
-    const GemmDesc desc = ProblemOf(graph, node);
-    if (std::find(problems.begin(), problems.end(), desc) == problems.end())
-      problems.push_back(desc);
-  }
-  return problems;
+  const Status posed = Impl::Visit(node.op, [&]<class Op>() -> Status {
+    if (Op::kName != op) return Fail(ErrorCode::kNotFound, "of another operation");
+    Result<typename Op::Desc> problem = DescOf(Op::ArgsOf(view), impl_->Terms());
+    if (!problem) return Fail(problem.error());
+    *static_cast<typename Op::Desc*>(desc) = *problem;
+    return {};
+  });
+  return posed.has_value();
 }
 
 std::vector<DecidedGemm> DeviceDispatch::Decisions() const {

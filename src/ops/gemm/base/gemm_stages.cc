@@ -8,7 +8,7 @@
 
 namespace tilewright {
 
-std::string FamilyKeyOf(const GemmDesc& desc) {
+std::string OpTraits<GemmOp>::FamilyKey(const GemmDesc& desc) {
   GemmDesc family = desc;
   SetBatch(family, 1);
   family.pack_b = kPackAny;
@@ -30,6 +30,20 @@ std::vector<GemmDesc> OpTraits<GemmOp>::LookupKeys(const GemmCandidates& candida
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   }
   return keys;
+}
+
+std::vector<int> OpTraits<GemmOp>::GroupsOf(std::span<const LaunchSpec> specs) {
+  ClusteringParam by_layout;
+  by_layout.tile = by_layout.splits = false;
+  const auto clusters = Cluster(specs, by_layout);
+  std::vector<int> groups(specs.size(), 0);
+  for (std::size_t g = 0; g < clusters.size(); ++g) {
+    for (const LaunchSpec& spec : clusters[g]) {
+      const auto at = std::find(specs.begin(), specs.end(), spec);
+      groups[static_cast<std::size_t>(at - specs.begin())] = static_cast<int>(g);
+    }
+  }
+  return groups;
 }
 
 namespace {

@@ -7,6 +7,7 @@
 
 #include "core/test_util.h"
 #include "ops/gemm/base/fake_kernel.h"
+#include "ops/gemm/base/gemm_op.h"
 
 namespace tilewright {
 namespace {
@@ -198,7 +199,7 @@ TEST_F(StagesTest, RejectionsCarryTheirReason) {
   Add("gemm.small", 1, [](FakeKernel::Setup& s) { s.desc.max_m = 4; });
   Add("gemm.bad", 1);
   Quarantine quarantine;
-  quarantine.Add("gemm.bad", "f1", FamilyKeyOf(F32Problem(1)), "crash: signal 11");
+  quarantine.Add("gemm.bad", "f1", OpTraits<GemmOp>::FamilyKey(F32Problem(1)), "crash: signal 11");
   FeasibleOptions options;
   options.providers = Bit(Provider::kOwn);
   options.quarantine = &quarantine;
@@ -596,7 +597,8 @@ TEST_F(StagesTest, AKernelThatWasWrongOnceIsOutForItsFamily) {
   wrong.verdict = Verdict::kWrong, wrong.evidence = "d[2, 7] = nan";
   records.push_back(wrong);
   EXPECT_EQ(BuildCache(records, registry_, scope).Find(F32Problem(8))->kernel, b);
-  const Quarantine quarantine = BuildQuarantine(records, scope);
+  Quarantine quarantine;
+  AddToQuarantine<GemmOp>(quarantine, records, scope);
   EXPECT_EQ(quarantine.size(), 1u);
   FeasibleOptions options;
   options.quarantine = &quarantine;

@@ -71,7 +71,7 @@ class TuneGemmTest : public testing::Test {
     return AddFake(registry_, setup);
   }
   TuneReport Tune(std::vector<TuneProblem> problems) {
-    auto report = TuneGemm(problems, registry_, device_, records_, measurer_, options_);
+    auto report = tilewright::Tune(problems, registry_, device_, records_, measurer_, options_);
     EXPECT_TRUE(report) << report.error().message;
     return *report;
   }
@@ -169,7 +169,8 @@ TEST_F(TuneGemmTest, AllWrongLeavesTheReferenceAndNegativeRecords) {
   const TuneReport report = Tune({{F32Problem(4), 1}});
   EXPECT_EQ(report.failed, 1);
   EXPECT_EQ(report.rows[0].trouble, "no candidate passed and was timed");
-  const Quarantine quarantine = BuildQuarantine(records_.Load(), options_.scope);
+  Quarantine quarantine;
+  AddToQuarantine<GemmOp>(quarantine, records_.Load(), options_.scope);
   FeasibleOptions feasible;
   feasible.quarantine = &quarantine;
   const DispatchCache cache = Cache();
@@ -226,7 +227,7 @@ TEST_F(TuneGemmTest, AStopKeepsWhatWasFinishedAndWhatWasMeasured) {
   // Seven samples are not enough to depart from what the model would have run.
   EXPECT_EQ(report.rows[1].kernel, "gemm.a");
   EXPECT_EQ(report.not_reached, 1);
-  EXPECT_EQ(report.rows[2].desc, problems[2].desc);
+  EXPECT_EQ(report.rows[2].problem, KeyOf(problems[2].desc));
   EXPECT_EQ(Cache().size(), 2u);
 }
 
@@ -295,7 +296,8 @@ TEST_F(TuneGemmTest, ProgressReachesOneAndNamesTheBest) {
   options_.progress = [&](const TuneProgress& p) {
     EXPECT_GE(p.fraction, last);
     EXPECT_EQ(p.problems, 2);
-    ASSERT_NE(p.desc, nullptr);
+    EXPECT_EQ(p.op, "gemm");
+    EXPECT_TRUE(ParseKey(p.key));
     last = p.fraction;
     finished += p.finished ? 1 : 0;
     best = p.best;
@@ -320,7 +322,7 @@ TEST_F(TuneGemmTest, TroubleOfOneProblemStopsNoOther) {
 TEST_F(TuneGemmTest, AnInvalidProblemFailsBeforeAnythingIsMeasured) {
   Add("gemm.a", 10, 5);
   const std::vector<TuneProblem> problems{{F32Problem(4), 1}, {F32Problem(0), 1}};
-  const auto report = TuneGemm(problems, registry_, device_, records_, measurer_, options_);
+  const auto report = tilewright::Tune(problems, registry_, device_, records_, measurer_, options_);
   ASSERT_FALSE(report);
   EXPECT_TRUE(report.error().message.starts_with("m = 0: must be at least 1 in m=0"))
       << report.error().message;
@@ -333,9 +335,9 @@ TEST_F(TuneGemmTest, TwoTuningProcessesEndWithTheSameChoice) {
   Records one = Records::Open(""), two = Records::Open("");
   const std::vector<TuneProblem> first{{F32Problem(4), 1}, {F32Problem(8), 1}},
       second{{F32Problem(8), 1}, {F32Problem(16), 1}};
-  ASSERT_TRUE(TuneGemm(first, registry_, device_, one, measurer_, options_));
+  ASSERT_TRUE(tilewright::Tune(first, registry_, device_, one, measurer_, options_));
   measurer_.us["gemm.a"] = 6.99;  // the other board sees them nearly equal
-  ASSERT_TRUE(TuneGemm(second, registry_, device_, two, measurer_, options_));
+  ASSERT_TRUE(tilewright::Tune(second, registry_, device_, two, measurer_, options_));
   std::ostringstream from_one, from_two, cache_one, cache_two;
   one.Export(from_one), two.Export(from_two);
   std::istringstream to_one(from_two.str()), to_two(from_one.str());
@@ -361,7 +363,7 @@ TEST_F(TuneGemmTest, AChangedKernelIsMeasuredAgainAndOnlyIt) {
   measurer_.us["gemm.a"] = 3;
   measurer_.checks.clear();
   const std::vector<TuneProblem> problems{{F32Problem(4), 1}};
-  const auto report = TuneGemm(problems, edited, device_, records_, measurer_, options_);
+  const auto report = tilewright::Tune(problems, edited, device_, records_, measurer_, options_);
   ASSERT_TRUE(report);
   EXPECT_EQ(report->rows[0].kernel, "gemm.a");
   BuildReport built;

@@ -1,24 +1,17 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <list>
 
 #include "core/block_format.h"
-#include "core/memory.h"
 #include "core/text.h"
+#include "engine/tune/measuring.h"
 #include "ops/gemm/reference.h"
-#include "ops/gemm/tune/busy_watch.h"
 #include "ops/gemm/tune/operands.h"
 #include "tilewright/tune_gemm.h"
 
 namespace tilewright {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double MicrosSince(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
 
 std::size_t RoundUp(std::size_t value, std::size_t to) { return (value + to - 1) / to * to; }
 
@@ -33,11 +26,9 @@ struct Copies {
 
 class CpuGemmMeasurer final : public GemmMeasurer {
  public:
-  CpuGemmMeasurer(Executor& executor, const CpuMeasurerOptions& options)
-      : executor_(executor), options_(options) {
+  CpuGemmMeasurer(Executor& executor, const MeasurerOptions& options)
+      : executor_(executor), cold_(options, executor) {
     device_.cores = executor.workers();
-    if (options_.max_bytes <= 0)
-      options_.max_bytes = static_cast<std::int64_t>(AvailableMemoryBytes() / 4);
   }
 
   Status Prepare(const GemmDesc& problem) override {
@@ -65,17 +56,10 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   }
 
   Tuner::Outcome Check(const LaunchSpec& spec) override {
-    const auto begin = Clock::now();
-    Tuner::Outcome outcome = CheckAll(spec);
-    outcome.cost_us = MicrosSince(begin);
-    return outcome;
+    return WithCost([&] { return CheckAll(spec); });
   }
-
   Tuner::Outcome Time(const LaunchSpec& spec, int reps) override {
-    const auto begin = Clock::now();
-    Tuner::Outcome outcome = TimeAll(spec, reps);
-    outcome.cost_us = MicrosSince(begin);
-    return outcome;
+    return WithCost([&] { return TimeAll(spec, reps); });
   }
 
  private:
@@ -171,15 +155,11 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     copies.pack = pack;
     copies.scales_at = RoundUp(bytes, 64);
     copies.stride = copies.scales_at + RoundUp(v_.size(), 64);
-    const auto stride = static_cast<std::int64_t>(copies.stride);
-    const std::int64_t wanted =
-        options_.policy == MeasurePolicy::kWarm ? 1 : (ColdBytes() + stride - 1) / stride + 1;
-    copies.count = static_cast<int>(std::clamp<std::int64_t>(
-        wanted, 1, std::max<std::int64_t>(1, options_.max_bytes / stride)));
+    copies.count = cold_.CountFor(copies.stride);
     const std::size_t total = copies.stride * static_cast<std::size_t>(copies.count);
     std::size_t held = total;
     for (const Copies& other : copies_) held += other.memory.size();
-    while (!copies_.empty() && held > static_cast<std::size_t>(options_.max_bytes)) {
+    while (!copies_.empty() && held > cold_.max_bytes()) {
       held -= copies_.back().memory.size();
       copies_.pop_back();
     }
@@ -200,16 +180,6 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     });
     copies_.push_front(std::move(copies));
     return &copies_.front();
-  }
-
-  // What the weights rotate over.
-  std::int64_t ColdBytes() {
-    if (options_.llc_bytes > 0) return ColdWeightBytes(options_.llc_bytes, 0);
-    if (cold_bytes_ == 0) {
-      cold_bytes_ =
-          ColdWeightBytes(MeasureLlcBytes(executor_), DetectCpuCappedAt(Isa::kScalar).llc_bytes);
-    }
-    return cold_bytes_;
   }
 
   GemmArgs Args(const Copies& copies, int copy, Activations kind) const {
@@ -262,27 +232,14 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return {};
   }
 
-  static Tuner::Outcome Bad(Verdict verdict, std::string evidence) {
-    Tuner::Outcome outcome;
-    outcome.verdict = verdict;
-    outcome.evidence = std::move(evidence);
-    return outcome;
-  }
-  // Too little memory says nothing about the kernel; any other error does.
-  static Tuner::Outcome Bad(const Error& error) {
-    Tuner::Outcome outcome = Bad(Verdict::kError, error.message);
-    outcome.skipped = error.code == ErrorCode::kOutOfMemory;
-    return outcome;
-  }
-
   Tuner::Outcome CheckAll(const LaunchSpec& spec) {
-    if (!ready_) return Bad(Verdict::kError, "no problem was prepared");
+    if (!ready_) return Failed(Verdict::kError, "no problem was prepared");
     const auto copies = CopiesFor(*spec.kernel);
-    if (!copies) return Bad(copies.error());
-    if (auto s = MakeWorkspace(spec, **copies); !s) return Bad(s.error());
-    Clock::time_point begin;
+    if (!copies) return Failed(copies.error());
+    if (auto s = MakeWorkspace(spec, **copies); !s) return Failed(s.error());
+    MeasureClock::time_point begin;
     for (const Activations kind : {Activations::kWholeNumbers, Activations::kRandom}) {
-      begin = Clock::now();
+      begin = MeasureClock::now();
       Tuner::Outcome outcome = CheckOne(spec, **copies, kind);
       if (outcome.verdict != Verdict::kOk) return outcome;
     }
@@ -296,8 +253,8 @@ class CpuGemmMeasurer final : public GemmMeasurer {
         again.verdict != Verdict::kOk)
       return again;
     if (std::memcmp(first.data(), d_.data(), first.size()) != 0) {
-      return Bad(Verdict::kWrong,
-                 "two runs differ, but the kernel declares that it is deterministic");
+      return Failed(Verdict::kWrong,
+                    "two runs differ, but the kernel declares that it is deterministic");
     }
     return {};
   }
@@ -310,9 +267,9 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     // weights.
     const GemmArgs args = Args(copies, copies.count - 1, kind);
     if (auto s = spec.kernel->Launch(args, spec, workspace_, Stream{&executor_}); !s) {
-      return Bad(s.error());
+      return Failed(s.error());
     }
-    if (!d_.Intact()) return Bad(Verdict::kGuard, "wrote outside D");
+    if (!d_.Intact()) return Failed(Verdict::kGuard, "wrote outside D");
     return {};
   }
 
@@ -320,7 +277,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (Tuner::Outcome launched = CheckLaunch(spec, copies, kind); launched.verdict != Verdict::kOk)
       return launched;
     GemmArgs args = Args(copies, copies.count - 1, kind);
-    if (auto missing = Unwritten(args); !missing.empty()) return Bad(Verdict::kWrong, missing);
+    if (auto missing = Unwritten(args); !missing.empty()) return Failed(Verdict::kWrong, missing);
     args.b = plain_b_.data();
     args.b_layout = PlainB();
     if (v_) args.v = v_.data();
@@ -336,11 +293,11 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     if (static_cast<double>(problem_.m) * problem_.n * problem_.k > kWholeCheck)
       check.max_rows = 12, check.max_cols = 96;
     const auto error = CheckGemm(args, plain, check);
-    if (!error) return Bad(error.error());
+    if (!error) return Failed(error.error());
     if (error->worst <= 1) return {};
-    return Bad(Verdict::kWrong,
-               Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance",
-                      error->row, error->col, error->got, error->want, error->worst));
+    return Failed(Verdict::kWrong,
+                  Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance",
+                         error->row, error->col, error->got, error->want, error->worst));
   }
 
   // Finite operands give finite results, so that what still is NaN was never written.
@@ -363,10 +320,10 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   }
 
   Tuner::Outcome TimeAll(const LaunchSpec& spec, int reps) {
-    if (!ready_) return Bad(Verdict::kError, "no problem was prepared");
+    if (!ready_) return Failed(Verdict::kError, "no problem was prepared");
     const auto copies = CopiesFor(*spec.kernel);
-    if (!copies) return Bad(copies.error());
-    if (auto s = MakeWorkspace(spec, **copies); !s) return Bad(s.error());
+    if (!copies) return Failed(copies.error());
+    if (auto s = MakeWorkspace(spec, **copies); !s) return Failed(s.error());
     const Copies& weights = **copies;
     const Stream stream{&executor_};
     GemmArgs args = Args(weights, 0, Activations::kRandom);
@@ -378,25 +335,12 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       if (v_) args.v = at + weights.scales_at;
       return spec.kernel->Launch(args, spec, workspace_, stream);
     };
-    // One launch ahead wakes the workers and loads the code; not worth it where a launch takes
-    // milliseconds.
-    if (reps > 1) {
-      if (auto s = launch(); !s) return Bad(s.error());
-    }
-    busy_.Begin();
-    const auto begin = Clock::now();
-    for (int i = 0; i < reps; ++i) {
-      if (auto s = launch(); !s) return Bad(s.error());
-    }
-    Tuner::Outcome outcome;
-    outcome.us = MicrosSince(begin) / reps;
-    outcome.disturbed = busy_.Disturbed();
-    return outcome;
+    return TimeLaunches(busy_, reps, launch, [] { return Status(); });
   }
 
   Executor& executor_;
   DeviceSpec device_;  // sizes the workspaces: its cores are the workers of the executor
-  CpuMeasurerOptions options_;
+  ColdCopies cold_;
   GemmDesc problem_;
   bool ready_ = false;
   Buffer plain_b_, v_, u_, c_, partials_, barriers_;
@@ -405,15 +349,19 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   Workspace workspace_;
   std::list<Copies> copies_;  // last used first
   int next_copy_ = 0;
-  std::int64_t cold_bytes_ = 0;  // 0 = not worked out yet
   BusyWatch busy_;
 };
 
 }  // namespace
 
 std::unique_ptr<GemmMeasurer> MakeCpuGemmMeasurer(Executor& executor,
-                                                  const CpuMeasurerOptions& options) {
+                                                  const MeasurerOptions& options) {
   return std::make_unique<CpuGemmMeasurer>(executor, options);
+}
+
+template <>
+std::unique_ptr<GemmMeasurer> MakeMeasurer<GemmOp>(Device& device, const MeasurerOptions& options) {
+  return MakeCpuGemmMeasurer(device.default_stream().exec(), options);
 }
 
 }  // namespace tilewright

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/formats/formats.h"
+#include "engine/tune/measuring.h"
 #include "ops/gemm/base/fake_kernel.h"
 #include "ops/gemm/reference.h"
 #include "ops/gemm/register.h"
@@ -23,8 +24,8 @@ using test::FakeKernel;
 
 class CpuMeasurerTest : public testing::Test {
  protected:
-  static CpuMeasurerOptions Small() {
-    CpuMeasurerOptions options;
+  static MeasurerOptions Small() {
+    MeasurerOptions options;
     options.llc_bytes = 256 << 10;
     return options;
   }
@@ -171,7 +172,7 @@ TEST_F(CpuMeasurerTest, ColdOutrunsTwiceTheReportedCacheHoweverSmallItWasMeasure
   FakeKernel spy(setup);
   LaunchSpec spec;
   spec.kernel = &spy;
-  CpuMeasurerOptions options;
+  MeasurerOptions options;
   options.max_bytes = 1024 * kMiB;
   const auto measurer = MakeCpuGemmMeasurer(SerialExecutor(), options);
   ASSERT_TRUE(measurer->Prepare(F32Problem(1, 256, 256)));
@@ -249,7 +250,7 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   const auto device = DetectCpu();
   ASSERT_TRUE(device);
   const auto pool = MakeThreadPool(2);
-  CpuMeasurerOptions measure;
+  MeasurerOptions measure;
   measure.llc_bytes = 4 << 20;
   const auto measurer = MakeCpuGemmMeasurer(*pool, measure);
   Records records = Records::Open("");
@@ -259,7 +260,7 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   TuneOptions options;
   options.scope = {device->ClassId(), "", MeasurePolicy::kCold};
   const TuneProblem problems[] = {{desc, 1}};
-  const auto report = TuneGemm(problems, registry, *device, records, *measurer, options);
+  const auto report = Tune(problems, registry, *device, records, *measurer, options);
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(report->tuned, 1);
   EXPECT_EQ(report->rows[0].quarantined, 0);
@@ -278,7 +279,7 @@ TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {
   }
   EXPECT_THAT(winners, testing::Contains(report->rows[0].kernel));
   EXPECT_THAT(winners, testing::Contains(std::string(choice.kernel().name())));
-  const auto again = TuneGemm(problems, registry, *device, records, *measurer, options);
+  const auto again = Tune(problems, registry, *device, records, *measurer, options);
   // Known already, or gone on with where the machine was too busy to tell.
   EXPECT_EQ(again->skipped, report->rows[0].conclusive ? 1 : 0) << report->rows[0].inconclusive;
 }

@@ -109,9 +109,4 @@ Status FillScales(DataType type, std::int64_t count, double center, bool pairs, 
   return EncodeRow(type, values.data(), static_cast<std::int64_t>(values.size()), data);
 }
 
-std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc) {
-  constexpr std::int64_t kOursAtMost = std::int64_t{64} << 20;
-  return std::max(3 * measured_llc, reported_llc <= kOursAtMost ? 2 * reported_llc : 0);
-}
-
 }  // namespace tilewright

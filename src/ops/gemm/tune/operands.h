@@ -46,10 +46,4 @@ Status FillWeights(DataType type, std::int64_t lines, std::int64_t length, std::
 Status FillScales(DataType type, std::int64_t count, double center, bool pairs, std::uint64_t seed,
                   void* data);
 
-/// What weights must rotate over so that none is in a cache when its turn comes: three times the
-/// last level as measured. That is what was left of it while others used it, and a later moment may
-/// leave more: twice the reported size as well, unless that is so large that hardly all of it is
-/// ours.
-std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc);
-
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-#include "ops/gemm/tune/busy_watch.h"
+#include "engine/tune/busy_watch.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,48 +1,43 @@
-#include "tilewright/tune_gemm.h"
+#pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "core/text.h"
+#include "engine/cache/build_cache_template.h"
 #include "engine/stage_templates.h"
-#include "ops/gemm/base/gemm_op.h"
+#include "engine/tune/known_records.h"
+#include "tilewright/tune.h"
 
 namespace tilewright {
-namespace {
 
-using Known = std::map<std::string, std::vector<Record>, std::less<>>;  // by problem
-
-// Everything about one problem's race but the race itself.
+/// Everything about one problem's race but the race itself.
+template <class Op>
 struct Race {
-  GemmDesc desc;
-  std::vector<LaunchSpec> specs;
-  std::vector<Tuner::Candidate> candidates;  // beside `specs`
-  bool needed = false;                       // a candidate the model would keep has no record
+  typename Op::Desc desc;
+  std::vector<typename Op::Spec> specs;
+  std::vector<Tuner::Candidate> candidates;  ///< beside `specs`
+  int offered = 0;                           ///< candidates there are, recorded or not
+  bool needed = false;                       ///< one that the model would keep has no record
 };
 
-std::string NameOf(const LaunchSpec& spec) {
-  return std::string(spec.kernel->name()) + " " + SpecText(spec);
-}
-
-bool IsRecorded(const Known& known, const GemmDesc& desc, const LaunchSpec& spec,
-                const RecordScope& scope) {
-  const auto rows = known.find(KeyOf(Packed(desc, *spec.kernel)));
-  if (rows == known.end()) return false;
-  const std::string text = SpecText(spec);
-  return std::any_of(rows->second.begin(), rows->second.end(), [&](const Record& row) {
-    return row.kernel == spec.kernel->name() && row.spec == text &&
-           row.fingerprint == spec.kernel->info().fingerprint && row.scope == scope &&
-           ((row.samples > 0 && row.finished) || row.verdict != Verdict::kOk);
-  });
-}
-
-class Session {
+/// One call of Tune.
+template <class Op>
+class TuneSession {
  public:
-  Session(std::span<const TuneProblem> problems, const Registry& registry, const DeviceSpec& device,
-          Records& records, GemmMeasurer& measurer, const TuneOptions& options)
+  using Desc = typename Op::Desc;
+  using Spec = typename Op::Spec;
+  using Traits = OpTraits<Op>;
+
+  TuneSession(std::span<const TuneProblemOf<Op>> problems, const OpRegistry<Op>& registry,
+              const DeviceSpec& device, Records& records, Measurer<Op>& measurer,
+              const TuneOptions& options)
       : problems_(problems),
         registry_(registry),
         device_(device),
@@ -51,7 +46,7 @@ class Session {
         options_(options) {}
 
   Result<TuneReport> Run() {
-    for (const TuneProblem& problem : problems_) {
+    for (const auto& problem : problems_) {
       const auto checked = Validate(problem.desc);
       if (!checked) {
         return Fail(ErrorCode::kInvalidArgument,
@@ -63,12 +58,13 @@ class Session {
     const std::vector<std::size_t> order = Order();
     for (done_ = 0; done_ < order.size(); ++done_) {
       TuneRow& row = report_.rows[order[done_]];
-      row.desc = problems_[order[done_]].desc;
+      const Desc& desc = problems_[order[done_]].desc;
+      row.op = Op::kName, row.problem = KeyOf(desc);
       if (Cancelled() || OutOfBudget()) {
         ++report_.not_reached;
         continue;
       }
-      TuneOne(row, order.size() - done_);
+      TuneOne(desc, row, order.size() - done_);
     }
     report_.cancelled = Cancelled();
     report_.out_of_budget = OutOfBudget();
@@ -84,14 +80,14 @@ class Session {
   }
 
   void LoadKnown() {
-    known_.clear();
     Records::Filter filter;
-    filter.op = "gemm";
+    filter.op = Op::kName;
     filter.device = options_.scope.device;
     const std::vector<Record> rows = records_.Load(filter);
-    cache_.emplace(BuildCache(rows, registry_, options_.scope));
-    quarantine_ = BuildQuarantine(rows, options_.scope);
-    for (const Record& row : rows) known_[row.problem].push_back(row);
+    cache_.emplace(BuildCache<Op>(rows, registry_, options_.scope));
+    quarantine_ = {};
+    AddToQuarantine<Op>(quarantine_, rows, options_.scope);
+    known_ = KnownRecords(rows, options_.scope);
   }
 
   // Heavy problems first: calls times the time the model expects. Equals stay in the caller's
@@ -101,9 +97,9 @@ class Session {
     std::iota(order.begin(), order.end(), std::size_t{0});
     if (options_.budget_seconds <= 0) return order;
     std::vector<double> load;
-    for (const TuneProblem& problem : problems_) {
-      const GemmCandidates candidates = CandidatesOf(problem.desc);
-      const LaunchSpec* best = Stages<GemmOp>::Fastest(candidates, false);
+    for (const auto& problem : problems_) {
+      const Candidates<Op> candidates = CandidatesOf(problem.desc);
+      const Spec* best = Stages<Op>::Fastest(candidates, false);
       load.push_back(best != nullptr && std::isfinite(best->predicted_us)
                          ? problem.weight * best->predicted_us
                          : 0);
@@ -113,7 +109,7 @@ class Session {
     return order;
   }
 
-  GemmCandidates CandidatesOf(const GemmDesc& desc) const {
+  Candidates<Op> CandidatesOf(const Desc& desc) const {
     FeasibleOptions feasible = options_.feasible;
     feasible.quarantine = &quarantine_;
     return Feasible(*Validate(desc), registry_, device_, feasible);
@@ -121,45 +117,38 @@ class Session {
 
   // The specs that race: those without a record of this scope (all with `remeasure`), the incumbent
   // and the model's first choice.
-  Race MakeRace(const GemmCandidates& candidates) const {
-    Race race;
+  Race<Op> MakeRace(const Candidates<Op>& candidates) const {
+    Race<Op> race;
     race.desc = candidates.problem();
-    std::vector<LaunchSpec> all;
-    const LaunchSpec* fallback = Stages<GemmOp>::Fastest(candidates, false);
+    const Spec* fallback = Stages<Op>::Fastest(candidates, false);
     const bool reference_only = fallback == nullptr;
-    if (reference_only) fallback = Stages<GemmOp>::Fastest(candidates, true);
-    for (const GemmCandidate& candidate : candidates.all()) {
+    if (reference_only) fallback = Stages<Op>::Fastest(candidates, true);
+    std::vector<Spec> all;
+    for (const Candidate<Op>& candidate : candidates.all()) {
       // The reference never competes: it is there for what nothing else can do, and slow enough to
       // hold everything up.
       if (!candidate.feasible() || candidate.kernel->info().reference != reference_only) continue;
       all.insert(all.end(), candidate.specs.begin(), candidate.specs.end());
     }
+    race.offered = static_cast<int>(all.size());
     if (fallback == nullptr) return race;
     const auto incumbent = Choose(candidates, &*cache_);
     const bool stands = incumbent && incumbent->provenance() == Provenance::kMeasured;
-    ClusteringParam by_layout;
-    by_layout.tile = by_layout.splits = false;
-    const auto groups = Cluster(all, by_layout);
-
+    const std::vector<int> groups = Traits::GroupsOf(all);
     std::vector<Tuner::Candidate> list;
-    for (const LaunchSpec& spec : all) {
-      Tuner::Candidate entry;
-      entry.name = NameOf(spec);
-      entry.predicted_us = spec.predicted_us;
-      entry.incumbent = stands && spec == incumbent->spec();
-      entry.fallback = spec == *fallback;
-      for (std::size_t g = 0; g < groups.size(); ++g) {
-        if (std::find(groups[g].begin(), groups[g].end(), spec) != groups[g].end())
-          entry.group = static_cast<int>(g);
-      }
-      list.push_back(std::move(entry));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      list.push_back({.name = std::string(all[i].kernel->name()) + " " + SpecText(all[i]),
+                      .predicted_us = all[i].predicted_us,
+                      .group = groups[i],
+                      .incumbent = stands && all[i] == incumbent->spec(),
+                      .fallback = all[i] == *fallback});
     }
     // Which of them the model would keep is the tuner's rule; asking it what it would check first
     // needs no measurement.
-    const std::set<int> kept = KeptBy(list);
+    const std::set<int> kept = FirstChecked(list, options_.tuner);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool recorded = IsRecorded(known_, race.desc, all[i], options_.scope);
-      const bool wanted = kept.contains(static_cast<int>(i)) && (options_.remeasure || !recorded);
+      const bool wanted =
+          kept.contains(static_cast<int>(i)) && (options_.remeasure || !IsRecorded(race, all[i]));
       race.needed = race.needed || wanted;
       if (!wanted && !list[i].incumbent) continue;
       race.specs.push_back(all[i]);
@@ -168,23 +157,17 @@ class Session {
     return race;
   }
 
-  std::set<int> KeptBy(const std::vector<Tuner::Candidate>& list) const {
-    Tuner dry(list, options_.tuner);
-    std::set<int> kept;
-    while (const auto ask = dry.Next()) {
-      if (ask->action != Tuner::Action::kCheck) break;
-      kept.insert(ask->candidate);
-      dry.Notify({});
-    }
-    return kept;
+  bool IsRecorded(const Race<Op>& race, const Spec& spec) const {
+    return known_.Has(KeyOf(Traits::Resolve(race.desc, *spec.kernel)), spec.kernel->info(),
+                      SpecText(spec));
   }
 
-  void Report(const TuneRow& row, const Tuner* tuner, const Race& race, bool finished) const {
+  void Report(const TuneRow& row, const Tuner* tuner, const Race<Op>& race, bool finished) const {
     if (!options_.progress) return;
     TuneProgress progress;
     progress.problem = static_cast<int>(done_);
     progress.problems = static_cast<int>(problems_.size());
-    progress.desc = &row.desc;
+    progress.op = row.op, progress.key = row.problem;
     const double part = finished || tuner == nullptr ? 1.0 : tuner->progress();
     progress.fraction = (static_cast<double>(done_) + part) / static_cast<double>(problems_.size());
     progress.device_seconds =
@@ -205,23 +188,24 @@ class Session {
     return std::max(1.0, std::min(left, 2 * left / static_cast<double>(problems_left)) * 1e6);
   }
 
-  void TuneOne(TuneRow& row, std::size_t problems_left) {
-    const GemmCandidates candidates = CandidatesOf(row.desc);
+  void TuneOne(const Desc& desc, TuneRow& row, std::size_t problems_left) {
+    const Candidates<Op> candidates = CandidatesOf(desc);
     if (candidates.feasible_count() == 0) {
       row.trouble = "no kernel can run it:\n" + candidates.RejectionText();
       ++report_.failed;
       return;
     }
-    const Race race = MakeRace(candidates);
+    const Race<Op> race = MakeRace(candidates);
     DescribeBefore(row, candidates);
-    if (!race.needed) {
-      row.skipped = true;
+    row.only = race.offered == 1 && !Traits::kTimesOnlyCandidate;
+    if (row.only || !race.needed) {
+      row.skipped = !row.only;
       row.conclusive = true;
-      ++report_.skipped;
+      ++(row.only ? report_.only : report_.skipped);
       Report(row, nullptr, race, true);
       return;
     }
-    if (const auto prepared = measurer_.Prepare(row.desc); !prepared) {
+    if (const auto prepared = measurer_.Prepare(desc); !prepared) {
       row.trouble = prepared.error().message;
       ++report_.failed;
       return;
@@ -230,7 +214,7 @@ class Session {
     options.budget_us = BudgetUs(problems_left);
     Tuner tuner(race.candidates, options);
     while (const auto ask = tuner.Next()) {
-      const LaunchSpec& spec = race.specs[static_cast<std::size_t>(ask->candidate)];
+      const Spec& spec = race.specs[static_cast<std::size_t>(ask->candidate)];
       tuner.Notify(ask->action == Tuner::Action::kCheck ? measurer_.Check(spec)
                                                         : measurer_.Time(spec, ask->reps));
       Report(row, &tuner, race, false);
@@ -241,7 +225,7 @@ class Session {
     Report(row, &tuner, race, true);
   }
 
-  void DescribeBefore(TuneRow& row, const GemmCandidates& candidates) const {
+  void DescribeBefore(TuneRow& row, const Candidates<Op>& candidates) const {
     const auto before = Choose(candidates, &*cache_);
     if (!before) return;
     row.before = std::string(before->kernel().name());
@@ -254,68 +238,57 @@ class Session {
 
   // Marks the best of every layout, so that the decision holds for whichever layout the weights
   // will have.
-  std::set<int> Winners(const Race& race, const Tuner& tuner) const {
-    std::set<int> winners;
+  std::set<int> Winners(const Race<Op>& race, const Tuner& tuner) const {
     const auto best = tuner.Best();
-    if (!best) return winners;
-    winners.insert(*best);
-    std::map<Pack, int> by_pack{
-        {race.specs[static_cast<std::size_t>(*best)].kernel->desc().pack_b, *best}};
+    if (!best) return {};
+    std::set<int> winners = {*best};
+    const int winning = Traits::LayoutOf(*race.specs[static_cast<std::size_t>(*best)].kernel);
+    std::map<int, int> by_layout{{winning, *best}};
     for (std::size_t i = 0; i < race.specs.size(); ++i) {
       const Tuner::Result& result = tuner.result(static_cast<int>(i));
       if (result.verdict != Verdict::kOk || result.samples == 0) continue;
-      const Pack pack = race.specs[i].kernel->desc().pack_b;
-      if (pack == race.specs[static_cast<std::size_t>(*best)].kernel->desc().pack_b) continue;
+      const int layout = Traits::LayoutOf(*race.specs[i].kernel);
+      if (layout == winning) continue;
       // A layout with records of its own keeps its decision: only part of its kernels raced now.
-      GemmDesc packed = race.desc;
-      packed.pack_b = pack;
-      if (cache_->Find(packed)) continue;
-      const auto [at, first] = by_pack.try_emplace(pack, static_cast<int>(i));
+      if (cache_->Find(Traits::Resolve(race.desc, *race.specs[i].kernel))) continue;
+      const auto [at, first] = by_layout.try_emplace(layout, static_cast<int>(i));
       if (!first && result.median_us < tuner.result(at->second).median_us)
         at->second = static_cast<int>(i);
     }
-    for (const auto& [pack, index] : by_pack) winners.insert(index);
+    for (const auto& [layout, index] : by_layout) winners.insert(index);
     return winners;
   }
 
-  // Of this scope; what was known when the session began.
-  std::vector<Record> KnownOf(const std::string& problem) const {
-    std::vector<Record> rows;
-    const auto at = known_.find(problem);
-    if (at == known_.end()) return rows;
-    std::copy_if(at->second.begin(), at->second.end(), std::back_inserter(rows),
-                 [this](const Record& row) { return row.scope == options_.scope; });
-    return rows;
+  Record RecordOf(const Race<Op>& race, const Spec& spec, const Tuner::Result& result) const {
+    Record record;
+    record.op = Op::kName;
+    record.problem = KeyOf(Traits::Resolve(race.desc, *spec.kernel));
+    record.scope = options_.scope;
+    record.kernel = spec.kernel->info().name, record.fingerprint = spec.kernel->info().fingerprint;
+    record.spec = SpecText(spec);
+    record.verdict = result.verdict, record.evidence = result.evidence;
+    record.samples = result.verdict == Verdict::kOk ? result.samples : 0;
+    record.median_us = result.median_us, record.low_us = result.low_us,
+    record.high_us = result.high_us;
+    record.predicted_us = spec.predicted_us;
+    record.generation = NextGeneration(known_.Of(record.problem));
+    return record;
   }
 
-  void Store(TuneRow& row, const Race& race, Tuner& tuner) {
+  void Store(TuneRow& row, const Race<Op>& race, Tuner& tuner) {
     tuner.Stop();  // settles the estimates where it was stopped early
     const std::set<int> winners = Winners(race, tuner);
     std::vector<Record> rows;
     for (std::size_t i = 0; i < race.specs.size(); ++i) {
       const Tuner::Result& result = tuner.result(static_cast<int>(i));
-      const LaunchSpec& spec = race.specs[i];
       ++row.candidates;
       if (result.verdict != Verdict::kOk) ++row.quarantined;
       if (result.samples > 0) ++row.timed;
       if (race.candidates[i].fallback && row.before_us == 0) row.before_us = result.median_us;
       if (result.verdict == Verdict::kOk && result.samples == 0) continue;
-      Record record;
-      record.op = "gemm";
-      record.problem = KeyOf(Packed(race.desc, *spec.kernel));
-      record.scope = options_.scope;
-      record.kernel = spec.kernel->info().name,
-      record.fingerprint = spec.kernel->info().fingerprint;
-      record.spec = SpecText(spec);
-      record.verdict = result.verdict, record.evidence = result.evidence;
-      record.samples = result.verdict == Verdict::kOk ? result.samples : 0;
-      record.median_us = result.median_us, record.low_us = result.low_us,
-      record.high_us = result.high_us;
-      record.predicted_us = spec.predicted_us;
-      record.chosen = winners.contains(static_cast<int>(i));
-      record.finished = tuner.conclusive();
-      record.generation = NextGeneration(KnownOf(record.problem));
-      rows.push_back(std::move(record));
+      rows.push_back(RecordOf(race, race.specs[i], result));
+      rows.back().chosen = winners.contains(static_cast<int>(i));
+      rows.back().finished = tuner.conclusive();
     }
     const auto stored = records_.Append(rows);
     if (!stored) row.trouble = stored.error().message;
@@ -323,7 +296,7 @@ class Session {
     row.inconclusive = tuner.inconclusive();
     row.gain = tuner.gain();
     if (const auto best = tuner.Best()) {
-      const LaunchSpec& spec = race.specs[static_cast<std::size_t>(*best)];
+      const Spec& spec = race.specs[static_cast<std::size_t>(*best)];
       row.kernel = std::string(spec.kernel->name());
       row.spec = SpecText(spec);
       row.us = tuner.result(*best).median_us;
@@ -338,25 +311,30 @@ class Session {
     if (row.quarantined > 0) LoadKnown();
   }
 
-  std::span<const TuneProblem> problems_;
-  const Registry& registry_;
+  std::span<const TuneProblemOf<Op>> problems_;
+  const OpRegistry<Op>& registry_;
   const DeviceSpec& device_;
   Records& records_;
-  GemmMeasurer& measurer_;
+  Measurer<Op>& measurer_;
   const TuneOptions& options_;
-  Known known_;
-  std::optional<DispatchCache> cache_;
+  KnownRecords known_;
+  std::optional<DispatchCacheOf<Op>> cache_;
   Quarantine quarantine_;
   TuneReport report_;
   std::size_t done_ = 0;
 };
 
-}  // namespace
-
-Result<TuneReport> TuneGemm(std::span<const TuneProblem> problems, const Registry& registry,
-                            const DeviceSpec& device, Records& records, GemmMeasurer& measurer,
-                            const TuneOptions& options) {
-  return Session(problems, registry, device, records, measurer, options).Run();
+template <class Op>
+Result<TuneReport> Tune(std::type_identity_t<std::span<const TuneProblemOf<Op>>> problems,
+                        const OpRegistry<Op>& registry, const DeviceSpec& device, Records& records,
+                        std::type_identity_t<Measurer<Op>>& measurer, const TuneOptions& options) {
+  return TuneSession<Op>(problems, registry, device, records, measurer, options).Run();
 }
+
+/// In one .cc file of the operation's room.
+#define TILEWRIGHT_INSTANTIATE_TUNE(OP)                                                           \
+  template Result<TuneReport> Tune<OP>(std::span<const TuneProblemOf<OP>>, const OpRegistry<OP>&, \
+                                       const DeviceSpec&, Records&, Measurer<OP>&,                \
+                                       const TuneOptions&)
 
 }  // namespace tilewright

@@ -1,0 +1,182 @@
+#include "tune_problems.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "gemm_words.h"
+#include "problem_words.h"
+#include "shapes.h"
+
+namespace tilewright::cli {
+namespace {
+
+/// Passes of a batch size relative to each other, in a use that is mostly one sequence: a prompt in
+/// passes of 512 rows, then some hundred tokens one by one.
+double PassesOf(std::int32_t rows) {
+  if (rows == 1) return 128;
+  return rows >= 512 ? 2 : 0.25;
+}
+
+/// Batch sizes whose every row also wants logits: several sequences decode at once.
+constexpr std::int32_t kMaxDecodeRows = 64;
+
+/// The operations that --ops names; all where it names none.
+bool IsWanted(const TuneArguments& options, std::string_view op) {
+  std::stringstream words(options.ops);
+  bool any = false;
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == op) return true;
+    any = any || !word.empty();
+  }
+  return !any;
+}
+
+Status AddGraph(Session& session, const DeviceDispatch& dispatch, const TuneArguments& options,
+                std::int32_t rows, std::int32_t logits_rows, TuneProblems& problems) {
+  Result<const Graph*> graph = session.GraphFor(rows, logits_rows);
+  if (!graph) return Fail(graph.error());
+  ForEachOperation([&]<class Op>() {
+    if (!IsWanted(options, Op::kName)) return;
+    for (const TensorNode& node : (*graph)->nodes()) {
+      auto desc = dispatch.ProblemOf<Op>(**graph, node);
+      if (!desc) continue;
+      // The layout of the weights is what tuning is to decide.
+      if constexpr (std::is_same_v<Op, GemmOp>) desc->pack_b = kPackAny;
+      problems.of<Op>().Add(*desc, PassesOf(rows));
+    }
+  });
+  return {};
+}
+
+/// Every problem that the model poses. Weights stay as the file has them: nothing is packed.
+Status AddModelProblems(const TuneArguments& options, Context& context, TuneProblems& problems) {
+  Result<Precision> activations = ParsePrecision(options.model.activations);
+  Result<Guarantee> guarantee = ParseGuarantee(options.model.guarantee);
+  Result<DataType> kv = ParseKv(options.model.kv);
+  Result<FusionSet> fusions = FusionSet::Parse(options.model.fusions);
+  if (!activations) return Fail(activations.error());
+  if (!guarantee) return Fail(guarantee.error());
+  if (!kv) return Fail(kv.error());
+  if (!fusions) return Fail(fusions.error());
+  std::vector<std::int32_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  if (!options.rows.empty()) {
+    Result<std::vector<std::int32_t>> given = ParseIntegers(options.rows, "--m", 1);
+    if (!given) return Fail(given.error());
+    rows = std::move(*given);
+  }
+  const std::unique_ptr<DeviceDispatch> dispatch = context.MakeDispatch(*activations, *guarantee);
+  ModelOptions model_options;
+  model_options.fusions = *fusions;
+  model_options.executor = &context.executor();
+  model_options.device = &context.device();
+  Result<std::unique_ptr<Model>> model = Model::Load(options.model.path, model_options);
+  if (!model) return Fail(model.error());
+  SessionOptions session_options;
+  session_options.kv = *kv;
+  session_options.max_rows = *std::max_element(rows.begin(), rows.end());
+  // As many positions as a run has: they are part of the problem that attention poses.
+  const int context_wanted = options.model.context;
+  session_options.context = std::max(
+      session_options.max_rows, context_wanted > 0 ? context_wanted : (*model)->config().context);
+  Result<std::unique_ptr<Session>> session = Session::Create(**model, *dispatch, session_options);
+  if (!session) return Fail(session.error());
+  for (std::int32_t count : rows) {
+    Status status = AddGraph(**session, *dispatch, options, count, 1, problems);
+    if (status && count > 1 && count <= kMaxDecodeRows) {
+      status = AddGraph(**session, *dispatch, options, count, count, problems);
+    }
+    if (!status) return status;
+  }
+  return {};
+}
+
+Status AddShapes(const TuneArguments& options, TuneProblems& problems) {
+  Result<std::vector<ShapeRow>> shapes = ReadShapes(options.shapes);
+  if (!shapes) return Fail(shapes.error());
+  Result<std::vector<std::int32_t>> rows =
+      ParseIntegers(options.rows.empty() ? "1,16,512" : options.rows, "--m", 1);
+  if (!rows) return Fail(rows.error());
+  Result<Precision> precision = ParsePrecision(options.model.activations);
+  if (!precision) return Fail(precision.error());
+  for (const ShapeRow& shape : *shapes) {
+    for (std::int32_t m : shape.m > 0 ? std::vector<std::int32_t>{shape.m} : *rows) {
+      GemmWords words;
+      words.m = fmt::format("{}", m);
+      words.n = fmt::format("{}", shape.n);
+      words.k = fmt::format("{}", shape.k);
+      words.type_b = shape.type.empty() ? options.type : shape.type;
+      words.precision = options.model.activations;
+      words.guarantee = options.model.guarantee;
+      Result<GemmDesc> desc = MakeGemm(words);
+      if (!desc) {
+        return Fail(desc.error().code, fmt::format("{}: {}", shape.name, desc.error().message));
+      }
+      problems.of<GemmOp>().Add(*desc, 1);
+    }
+  }
+  return {};
+}
+
+Status AddOp(const std::string& text, TuneProblems& problems) {
+  const std::size_t space = std::min(text.find(' '), text.size());
+  const std::string op = text.substr(0, space), fields = text.substr(space);
+  Status status = Fail(ErrorCode::kInvalidArgument,
+                       fmt::format("--op '{}': must be an operation ({}) and the fields of a "
+                                   "problem, as \"norm rows=8 cols=576\"",
+                                   text, OperationNames()));
+  ForEachOperation([&]<class Op>() {
+    if (Op::kName != op) return;
+    const auto desc = ParseProblem<Op>(fields);
+    if (desc) problems.of<Op>().Add(*desc, 1);
+    status =
+        desc ? Status() : Fail(desc.error().code, fmt::format("--op: {}", desc.error().message));
+  });
+  return status;
+}
+
+}  // namespace
+
+Status CheckProblemWords(const TuneArguments& options) {
+  TuneProblems unused;
+  for (const std::string& text : options.gemms) {
+    if (Result<GemmDesc> desc = ParseGemm(text); !desc)
+      return Fail(desc.error().code, "--gemm: " + desc.error().message);
+  }
+  for (const std::string& text : options.problems) {
+    if (Status status = AddOp(text, unused); !status) return status;
+  }
+  std::stringstream words(options.ops);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (!IsOperation(word)) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--ops '{}': must be some of {}", word, OperationNames()));
+    }
+  }
+  if (options.rows.empty()) return {};
+  if (auto rows = ParseIntegers(options.rows, "--m", 1); !rows) return Fail(rows.error());
+  return {};
+}
+
+Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context) {
+  TuneProblems problems;
+  for (const std::string& text : options.gemms) {
+    Result<GemmDesc> desc = ParseGemm(text);
+    if (!desc) return Fail(desc.error());
+    problems.of<GemmOp>().Add(*desc, 1);
+  }
+  for (const std::string& text : options.problems) {
+    if (Status status = AddOp(text, problems); !status) return Fail(status.error());
+  }
+  if (!options.shapes.empty()) {
+    if (Status status = AddShapes(options, problems); !status) return Fail(status.error());
+  }
+  if (!options.model.path.empty()) {
+    if (Status status = AddModelProblems(options, context, problems); !status)
+      return Fail(status.error());
+  }
+  return problems;
+}
+
+}  // namespace tilewright::cli

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "tilewright/device.h"
+#include "tilewright/records.h"
+#include "tilewright/result.h"
+#include "tilewright/stages.h"
+#include "tilewright/tuner.h"
+
+namespace tilewright {
+
+/// Runs the candidates of an operation for the tuner on some device, real, recorded or simulated.
+template <class Op>
+class Measurer {
+ public:
+  virtual ~Measurer() = default;
+  /// Makes the operands of `problem` (a layout may be open: every kernel gets its own). The
+  /// following calls are about it.
+  virtual Status Prepare(const typename Op::Desc& problem) = 0;
+  /// Launches into poisoned, guarded memory and compares with the oracle. A launch that returns an
+  /// error is Verdict::kError.
+  virtual Tuner::Outcome Check(const typename Op::Spec& spec) = 0;
+  /// Launches `reps` times in a row.
+  virtual Tuner::Outcome Time(const typename Op::Spec& spec, int reps) = 0;
+};
+
+struct MeasurerOptions {
+  MeasurePolicy policy = MeasurePolicy::kCold;
+  std::int64_t llc_bytes = 0;  ///< the last-level cache to outrun; 0 = MeasureLlcBytes on first
+                               ///< use, and what the system reports
+  std::int64_t max_bytes =
+      0;  ///< of operands held at once; 0 = a quarter of the memory that is available
+};
+/// Measures on `device`, which must outlive it, with its default stream. Cold: what a pass reads
+/// from memory (weights, tables, caches; not the activations that the operation before has just
+/// written) rotates over copies of at least three times the last-level cache together (and twice
+/// the reported one, where that is 64 MiB or less; as many as `max_bytes` allows).
+///
+/// The check runs on random operands of a fixed seed, rows of padding among them: into poison
+/// between guard bands, compared with the float64 oracle within the tolerance of the types, again
+/// in place where the operation may run so, and once more bit by bit for kernels that claim to be
+/// deterministic. Where the oracle takes too long for all rows, some are compared and the others
+/// must be finite. An exception that leaves Launch is Verdict::kCrash.
+///
+/// For every operation of this library; GEMM's is that of tune_gemm.h on the device's executor.
+template <class Op>
+std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions& options = {});
+
+template <class Op>
+struct TuneProblemOf {
+  typename Op::Desc desc;  ///< a layout may be open: candidates of every layout race, each is
+                           ///< recorded under its own
+  double weight =
+      1;  ///< calls, relative to each other: when the budget is short, heavy problems come first
+};
+
+struct TuneProgress {
+  int problem = 0, problems = 0;  ///< `problem` is 0-based, in the order of tuning
+  std::string_view op, key;       ///< of the problem: Op::kName and KeyOf
+  double fraction = 0;            ///< of all, 0..1
+  double device_seconds = 0;
+  std::string best;       ///< kernel that leads, "" at first
+  double best_us = 0;     ///< when finished
+  bool finished = false;  ///< this problem
+};
+
+struct TuneOptions {
+  FeasibleOptions feasible;
+  RecordScope scope;
+  Tuner::Options tuner;       ///< budget_us is per problem here; 0 = shared out of `budget_seconds`
+  double budget_seconds = 0;  ///< of device time for all problems; 0 = none
+  bool remeasure = false;     ///< also problems whose candidates are all recorded
+  const std::atomic<bool>* cancel =
+      nullptr;  ///< set it from a signal handler; looked at between samples
+  std::function<void(const TuneProgress&)> progress;
+};
+
+struct TuneRow {
+  std::string op, problem;   ///< Op::kName and KeyOf
+  std::string kernel, spec;  ///< the winner; "" when nothing could be measured
+  double us = 0;
+  std::string before;    ///< what would have run: the incumbent, else the model's pick
+  double before_us = 0;  ///< 0 = not timed
+  Tuner::Gain gain;      ///< over `before`
+  bool skipped = false;  ///< everything was recorded already
+  bool only = false;     ///< one candidate, hence nothing to decide and nothing timed
+  bool conclusive = false;
+  std::string inconclusive;  ///< why not
+  int candidates = 0, timed = 0, quarantined = 0;
+  std::string trouble;  ///< why there is no winner, or the records could not be written
+};
+struct TuneReport {
+  std::vector<TuneRow> rows;  ///< in the caller's order
+  int tuned = 0, skipped = 0, only = 0, failed = 0, not_reached = 0;
+  bool cancelled = false, out_of_budget = false;
+  double device_seconds = 0;
+};
+
+/// Tunes every problem and appends what was measured to `records`, problem by problem, so that a
+/// stop at any time loses at most the problem at hand (a cancel keeps even that). All candidates
+/// are recorded, winners marked; failures are quarantined with their evidence. Candidates that
+/// records know already (same fingerprint, same scope) are not measured again, but for the
+/// incumbent, which races newcomers. A problem with one candidate is left out, except for GEMM,
+/// whose layouts are chosen by such times. Fails only for a problem that is invalid, before
+/// anything is measured.
+template <class Op>
+Result<TuneReport> Tune(std::type_identity_t<std::span<const TuneProblemOf<Op>>> problems,
+                        const OpRegistry<Op>& registry, const DeviceSpec& device, Records& records,
+                        std::type_identity_t<Measurer<Op>>& measurer, const TuneOptions& options);
+
+}  // namespace tilewright

@@ -1,0 +1,234 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "engine/op_traits.h"
+#include "engine/tune/measuring.h"
+#include "engine/tune/trial.h"
+#include "engine/tune/trial_memory.h"
+#include "engine/tune/trial_oracle.h"
+#include "tilewright/tune.h"
+
+namespace tilewright {
+
+/// Measures any operation whose room declares its trial (trial.h).
+template <class Op>
+class OpMeasurer final : public Measurer<Op> {
+ public:
+  using Desc = typename Op::Desc;
+  using Spec = typename Op::Spec;
+  using Args = typename Op::Args;
+
+  OpMeasurer(Device& device, const MeasurerOptions& options)
+      : device_(device),
+        stream_(device.default_stream()),
+        cold_(options, stream_.exec()),
+        memory_(device, stream_),
+        workspace_(device) {}
+
+  Status Prepare(const Desc& problem) override {
+    ready_ = false;
+    bound_.clear();
+    desc_ = problem;
+    Result<Trial<Op>> trial = MakeTrial(problem);
+    if (!trial) return Fail(trial.error());
+    trial_ = std::move(*trial);
+    oracle_ready_ = false;
+    if (Status s = memory_.Place(trial_.tensors, cold_); !s) return s;
+    views_.assign(memory_.guarded().begin(), memory_.guarded().end());
+    ready_ = true;
+    return {};
+  }
+
+  Tuner::Outcome Check(const Spec& spec) override {
+    return WithCost([&] { return CheckAll(spec); });
+  }
+  Tuner::Outcome Time(const Spec& spec, int reps) override {
+    return WithCost([&] { return TimeAll(spec, reps); });
+  }
+
+ private:
+  /// Inputs beyond this are too dear to compare after every launch.
+  static constexpr std::size_t kComparedInput = std::size_t{16} << 20;
+
+  /// What Bind would have made of the spec.
+  using Bound = std::shared_ptr<const BoundLaunch<Op>>;
+
+  Result<Bound> BindSpec(const Spec& spec) {
+    if (Status s =
+            workspace_.Reserve(spec.kernel->WorkspaceFor(desc_, spec, device_.spec()), stream_);
+        !s)
+      return Fail(s.error());
+    for (const auto& [known, bound] : bound_) {
+      if (known == spec) return bound;
+    }
+    Result<Bound> bound = spec.kernel->BindLaunch(desc_, spec, device_);
+    if (bound) bound_.emplace_back(spec, *bound);
+    return bound;
+  }
+
+  Status Launch(const Args& args, const Spec& spec, const BoundLaunch<Op>* bound) {
+    if (bound != nullptr) return bound->Launch(args, workspace_.get(), stream_);
+    return spec.kernel->Launch(args, spec, workspace_.get(), stream_);
+  }
+
+  /// The call over `views`, completed as a dispatch completes it.
+  Result<Args> ArgsOver(std::span<const TensorView> views) {
+    Args args = trial_.args(desc_, views);
+    if (Status s = prepared_.Prepare(args, device_, stream_, trial_.positions); !s)
+      return Fail(s.error());
+    return args;
+  }
+
+  Tuner::Outcome CheckAll(const Spec& spec) {
+    if (!ready_) return Failed(Verdict::kError, "no problem was prepared");
+    if (!oracle_ready_) {
+      if (Status s = oracle_.Compute(trial_, desc_); !s) return Unmeasurable(s.error());
+      oracle_ready_ = true;
+    }
+    const Result<Bound> bound = BindSpec(spec);
+    if (!bound) return Failed(bound.error());
+    std::vector<std::byte> first;
+    if (Tuner::Outcome bad = CheckOnce(spec, bound->get(), false, first);
+        bad.verdict != Verdict::kOk || bad.skipped) {
+      return bad;
+    }
+    std::vector<std::byte> second;
+    if (trial_.in_place >= 0) {
+      if (Tuner::Outcome bad = CheckOnce(spec, bound->get(), true, second);
+          bad.verdict != Verdict::kOk || bad.skipped) {
+        bad.evidence += " (in place)";
+        return bad;
+      }
+    }
+    if (!spec.kernel->info().deterministic) return {};
+    if (Tuner::Outcome bad = CheckOnce(spec, bound->get(), false, second);
+        bad.verdict != Verdict::kOk || bad.skipped) {
+      return bad;
+    }
+    if (first == second) return {};
+    return Failed(Verdict::kWrong,
+                  "two runs differ, but the kernel declares that it is deterministic");
+  }
+
+  /// Launches into poison and looks at all that may and may not have been written.
+  Tuner::Outcome CheckOnce(const Spec& spec, const BoundLaunch<Op>* bound, bool in_place,
+                           std::vector<std::byte>& got) {
+    const TrialTensor& out = trial_.tensors[trial_.output];
+    const std::vector<std::byte>& content =
+        in_place ? trial_.tensors[static_cast<std::size_t>(trial_.in_place)].content : out.content;
+    Status s = memory_.Write(trial_.output, content);
+    if (s) s = workspace_.Poison(stream_);
+    if (!s) return Unmeasurable(s.error());
+    std::vector<TensorView> views(memory_.guarded().begin(), memory_.guarded().end());
+    if (in_place) views[static_cast<std::size_t>(trial_.in_place)] = views[trial_.output];
+    const Result<Args> args = ArgsOver(views);
+    if (!args) return Unmeasurable(args.error());
+    try {
+      s = Launch(*args, spec, bound);
+    } catch (const std::exception& thrown) {
+      return Failed(Verdict::kCrash, Format("Launch threw: {}", thrown.what()));
+    } catch (...) {
+      return Failed(Verdict::kCrash, "Launch threw");
+    }
+    if (s) s = device_.Synchronize(stream_);
+    if (!s) return Failed(s.error());
+    return Judge(content, got);
+  }
+
+  Tuner::Outcome Judge(const std::vector<std::byte>& content, std::vector<std::byte>& got) {
+    const Result<std::string> damaged = memory_.DamagedGuard(trial_.tensors);
+    if (!damaged) return Unmeasurable(damaged.error());
+    if (!damaged->empty()) return Outside("wrote outside " + *damaged);
+    for (std::size_t i = 0; i < trial_.tensors.size(); ++i) {
+      const TrialTensor& tensor = trial_.tensors[i];
+      if (i == trial_.output || tensor.content.size() > kComparedInput) continue;
+      const Result<std::vector<std::byte>> input = memory_.Read(i);
+      if (!input) return Unmeasurable(input.error());
+      if (*input != tensor.content)
+        return Outside(Format("wrote to {}, which it only reads", tensor.name));
+    }
+    Result<std::vector<std::byte>> output = memory_.Read(trial_.output);
+    if (!output) return Unmeasurable(output.error());
+    got = std::move(*output);
+    std::vector<std::byte> before = content;
+    before.resize(got.size(), std::byte{0xff});
+    const std::string wrong = oracle_.Difference(trial_, got, before);
+    return wrong.empty() ? Tuner::Outcome() : Failed(Verdict::kWrong, wrong);
+  }
+
+  /// Whatever was written where it must not be is put right for the next candidate.
+  Tuner::Outcome Outside(std::string evidence) {
+    for (std::size_t i = 0; i < trial_.tensors.size(); ++i) {
+      if (Status s = memory_.Write(i, trial_.tensors[i].content); !s)
+        return Unmeasurable(s.error());
+    }
+    return Failed(Verdict::kGuard, std::move(evidence));
+  }
+
+  /// Trouble that is not the candidate's.
+  static Tuner::Outcome Unmeasurable(const Error& error) {
+    Tuner::Outcome outcome = Failed(Verdict::kError, error.message);
+    outcome.skipped = true;
+    return outcome;
+  }
+
+  Tuner::Outcome TimeAll(const Spec& spec, int reps) {
+    if (!ready_) return Failed(Verdict::kError, "no problem was prepared");
+    const Result<Bound> bound = BindSpec(spec);
+    if (!bound) return Failed(bound.error());
+    Result<Args> args = ArgsOver(views_);
+    if (!args) return Unmeasurable(args.error());
+    const auto finish = [this] { return device_.Synchronize(stream_); };
+    const auto launch = [&]() -> Status {
+      if (memory_.copies() > 1) {
+        next_copy_ = next_copy_ + 1 < memory_.copies() ? next_copy_ + 1 : 0;
+        memory_.UseCopy(next_copy_, views_);
+        *args = trial_.args(desc_, views_);
+        if constexpr (requires { typename Op::Prepared; }) {
+          if (Status s = prepared_.Prepare(*args, device_, stream_, trial_.positions); !s) return s;
+        }
+      }
+      return Launch(*args, spec, bound->get());
+    };
+    try {
+      return TimeLaunches(busy_, reps, launch, finish);
+    } catch (const std::exception& thrown) {
+      return Failed(Verdict::kCrash, Format("Launch threw: {}", thrown.what()));
+    } catch (...) {
+      return Failed(Verdict::kCrash, "Launch threw");
+    }
+  }
+
+  Device& device_;
+  Stream stream_;
+  ColdCopies cold_;
+  Desc desc_;
+  Trial<Op> trial_;
+  bool ready_ = false, oracle_ready_ = false;
+  TrialMemory memory_;
+  TrialWorkspace workspace_;
+  TrialOracle<Op> oracle_;
+  PreparedOf<Op> prepared_;
+  std::vector<std::pair<Spec, Bound>> bound_;  // of this problem
+  std::vector<TensorView> views_;              // of the call that is timed
+  int next_copy_ = 0;
+  BusyWatch busy_;
+};
+
+template <class Op>
+std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions& options) {
+  return std::make_unique<OpMeasurer<Op>>(device, options);
+}
+
+/// In one .cc file of the operation's room.
+#define TILEWRIGHT_INSTANTIATE_MEASURER(OP) \
+  template std::unique_ptr<Measurer<OP>> MakeMeasurer<OP>(Device&, const MeasurerOptions&)
+
+}  // namespace tilewright

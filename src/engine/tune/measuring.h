@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "engine/tune/busy_watch.h"
+#include "tilewright/executor.h"
+#include "tilewright/tune.h"
+
+namespace tilewright {
+
+// What the measurers of all operations share.
+
+using MeasureClock = std::chrono::steady_clock;
+inline double MicrosSince(MeasureClock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(MeasureClock::now() - begin).count();
+}
+
+Tuner::Outcome Failed(Verdict verdict, std::string evidence);
+/// Too little memory says nothing about the kernel; any other error does.
+Tuner::Outcome Failed(const Error& error);
+
+/// What memory must rotate over so that none of it is in a cache when its turn comes: three times
+/// the last level as measured. That is what was left of it while others used it, and a later moment
+/// may leave more: twice the reported size as well, unless that is so large that hardly all of it
+/// is ours.
+std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc);
+
+/// How many copies of what a launch reads from memory stand behind each other.
+class ColdCopies {
+ public:
+  ColdCopies(const MeasurerOptions& options, Executor& executor);
+
+  /// Of `stride` bytes each: 1 when warm, else as many as outrun the last-level cache and `max_bytes`
+  /// allows.
+  int CountFor(std::size_t stride);
+  std::size_t max_bytes() const { return static_cast<std::size_t>(max_bytes_); }
+
+ private:
+  std::int64_t ColdBytes();
+
+  MeasurePolicy policy_;
+  std::int64_t llc_bytes_, max_bytes_;
+  Executor& executor_;
+};
+
+/// Times `reps` calls of `launch`, which gives a Status, and of `finish` behind the last.
+template <class Launch, class Finish>
+Tuner::Outcome TimeLaunches(BusyWatch& busy, int reps, const Launch& launch, const Finish& finish) {
+  // One launch ahead wakes the workers and loads the code; not worth it where a launch takes
+  // milliseconds.
+  if (reps > 1) {
+    if (Status s = launch(); !s) return Failed(s.error());
+    if (Status s = finish(); !s) return Failed(s.error());
+  }
+  busy.Begin();
+  const auto begin = MeasureClock::now();
+  for (int i = 0; i < reps; ++i) {
+    if (Status s = launch(); !s) return Failed(s.error());
+  }
+  if (Status s = finish(); !s) return Failed(s.error());
+  Tuner::Outcome outcome;
+  outcome.us = MicrosSince(begin) / reps;
+  outcome.disturbed = busy.Disturbed();
+  return outcome;
+}
+
+/// `measure` with what it took as its cost.
+template <class Measure>
+Tuner::Outcome WithCost(const Measure& measure) {
+  const auto begin = MeasureClock::now();
+  Tuner::Outcome outcome = measure();
+  outcome.cost_us = MicrosSince(begin);
+  return outcome;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,136 @@
+#include "engine/tune/trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/block_format.h"
+#include "core/random.h"
+#include "core/tensor_access.h"
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+bool IsInteger(DataType type) {
+  return type == DataType::kI8 || type == DataType::kU8 || type == DataType::kU4 ||
+         type == DataType::kI32 || type == DataType::kI64;
+}
+
+bool AllOnes(const std::byte* bytes, std::size_t count) {
+  return std::all_of(bytes, bytes + count, [](std::byte b) { return b == std::byte{0xff}; });
+}
+
+Status FillRow(DataType type, std::int64_t length, Random& random, std::vector<float>& values,
+               std::byte* out) {
+  if (IsInteger(type)) {
+    for (std::size_t i = 0; i < BytesOf(type, length); ++i)
+      out[i] = static_cast<std::byte>(random.Next() >> 56);
+    return {};
+  }
+  for (float& value : values) value = static_cast<float>(random.Normal());
+  return EncodeRow(type, values.data(), length, out);
+}
+
+}  // namespace
+
+std::size_t BytesOf(const TensorView& contiguous) {
+  return BytesOf(contiguous.dtype, contiguous.elements());
+}
+
+Result<TrialTensor> RandomTensor(std::string_view name, TrialRole role, DataType type,
+                                 std::array<std::int64_t, 4> shape, std::uint64_t seed) {
+  constexpr std::int64_t kDistinct = 251;
+  TrialTensor tensor{name, role, Contiguous(nullptr, type, shape), {}};
+  try {
+    tensor.content.resize(BytesOf(tensor.view));
+  } catch (const std::bad_alloc&) {
+    return Fail(ErrorCode::kOutOfMemory,
+                Format("no memory for {}: {} bytes", name, BytesOf(tensor.view)));
+  }
+  Random random(seed);
+  const std::size_t row_bytes = BytesOf(type, shape[0]);
+  std::vector<float> values(static_cast<std::size_t>(shape[0]));
+  for (std::int64_t row = 0; row < RowCount(tensor.view); ++row) {
+    std::byte* out = tensor.content.data() + static_cast<std::size_t>(row) * row_bytes;
+    if (row >= kDistinct) {
+      const auto from = static_cast<std::size_t>(random.Below(kDistinct));
+      std::memcpy(out, tensor.content.data() + from * row_bytes, row_bytes);
+    } else if (Status s = FillRow(type, shape[0], random, values, out); !s) {
+      return Fail(s.error().code, Format("{}: {}", name, s.error().message));
+    }
+  }
+  return tensor;
+}
+
+TrialTensor IntegerTensor(std::string_view name, std::span<const std::int32_t> values,
+                          std::array<std::int64_t, 4> shape) {
+  TrialTensor tensor{name, TrialRole::kRecent, Contiguous(nullptr, DataType::kI32, shape), {}};
+  tensor.content.resize(values.size_bytes());
+  std::memcpy(tensor.content.data(), values.data(), values.size_bytes());
+  return tensor;
+}
+
+TrialTensor OutputTensor(std::string_view name, DataType type, std::array<std::int64_t, 4> shape) {
+  return {name, TrialRole::kOutput, Contiguous(nullptr, type, shape), {}};
+}
+
+TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count) {
+  if (view.data == nullptr) return view;
+  TensorView part = view;
+  const auto d = static_cast<std::size_t>(dim);
+  part.data = MutableAddressOf(view, begin * view.stride[d]);
+  part.shape[d] = count;
+  return part;
+}
+
+double EpsilonOf(DataType type) {
+  switch (type) {
+    case DataType::kF64:
+      return 0x1p-52;
+    case DataType::kF16:
+      return 0x1p-10;
+    case DataType::kBF16:
+      return 0x1p-7;
+    default:
+      return 0x1p-23;
+  }
+}
+
+std::string DifferenceOf(std::string_view name, std::int64_t row, DataType type, std::int64_t count,
+                         const std::byte* got, const std::byte* want, const std::byte* before,
+                         const Tolerance& tolerance) {
+  const bool exact = tolerance.relative == 0 && tolerance.absolute == 0;
+  const int block = GetTypeInfo(type).block_elements;
+  const std::size_t size = BytesOf(type, block);
+  std::vector<double> have(static_cast<std::size_t>(block)), oracle(have.size());
+  for (std::int64_t i = 0; i < count; i += block) {
+    const std::size_t at = static_cast<std::size_t>(i / block) * size;
+    const std::byte* right = AllOnes(want + at, size) ? before + at : want + at;
+    if (std::memcmp(got + at, right, size) == 0) continue;
+    if (!DecodeRow(type, got + at, block, have.data()) ||
+        !DecodeRow(type, right, block, oracle.data())) {
+      return Format("{}[{}, {}] differs from what the oracle has", name, row, i);
+    }
+    std::size_t j = 0;  // of the first value that differs, where codes of equal values do
+    while (j + 1 < have.size() && have[j] == oracle[j]) ++j;
+    const double allowed = tolerance.relative * std::fabs(oracle[j]) + tolerance.absolute;
+    if (!exact && std::fabs(have[j] - oracle[j]) <= allowed) continue;
+    return Format("{}[{}, {}] = {} where the oracle has {}", name, row,
+                  i + static_cast<std::int64_t>(j), have[j], oracle[j]);
+  }
+  return {};
+}
+
+std::string UnwrittenIn(std::string_view name, std::int64_t row, DataType type, std::int64_t count,
+                        const std::byte* got) {
+  if (!IsFloatType(type)) return {};
+  std::vector<double> values(static_cast<std::size_t>(count));
+  if (!DecodeRow(type, got, count, values.data())) return {};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) return Format("{}[{}, {}] is {}", name, row, i, values[i]);
+  }
+  return {};
+}
+
+}  // namespace tilewright

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tilewright/result.h"
+#include "tilewright/tensor.h"
+
+namespace tilewright {
+
+// What a room declares so that its operation can be measured (engine/tune/measurer_template.h),
+// beside the oracle `Status Reference(const Args&)`:
+//
+//   Result<Trial<Op>> MakeTrial(const Desc& desc);  // operands, made up, of a fixed seed
+//   Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count);
+
+/// Where a tensor is when an operation of a model runs.
+enum class TrialRole : std::uint8_t {
+  kRecent,   ///< an input that the operation before has just written
+  kStored,   ///< weights, tables, caches: read from memory under the cold policy
+  kUpdated,  ///< a cache that the operation writes in part
+  kOutput,   ///< written whole
+};
+
+/// A tensor of a trial. Its memory is the measurer's, on the device and for the oracle on the host.
+struct TrialTensor {
+  std::string_view name;
+  TrialRole role = TrialRole::kRecent;
+  TensorView view;                 ///< contiguous, without memory
+  std::vector<std::byte> content;  ///< nothing for an output: it is poisoned
+};
+
+/// How far a result may be from the oracle's: `relative` times its magnitude, plus `absolute`. Both
+/// 0: the same bytes.
+struct Tolerance {
+  double relative = 0, absolute = 0;
+};
+
+template <class Op>
+struct Trial {
+  std::vector<TrialTensor> tensors;
+  std::size_t output = 0;  ///< which of them is compared
+  std::int64_t rows = 1;   ///< of the output, outermost; RowsOf cuts them. 1: compared as a whole
+  int in_place = -1;       ///< the input whose memory the output may take
+  std::int64_t positions = 0;  ///< to prepare for (Op::Prepared)
+  Tolerance tolerance;
+  /// The call over tensors that have memory, in the order of `tensors`.
+  typename Op::Args (*args)(const typename Op::Desc& desc,
+                            std::span<const TensorView> placed) = nullptr;
+};
+
+/// Normal values of deviation 1 in any type that values can be encoded in; uniform bytes in the
+/// other integer types. Large tensors repeat some hundred rows in an irregular order: making each
+/// anew would take longer than measuring.
+Result<TrialTensor> RandomTensor(std::string_view name, TrialRole role, DataType type,
+                                 std::array<std::int64_t, 4> shape, std::uint64_t seed);
+TrialTensor IntegerTensor(std::string_view name, std::span<const std::int32_t> values,
+                          std::array<std::int64_t, 4> shape);
+TrialTensor OutputTensor(std::string_view name, DataType type, std::array<std::int64_t, 4> shape);
+std::size_t BytesOf(const TensorView& contiguous);
+
+/// `count` of dimension `dim` from `begin` on; nothing of a view without memory.
+TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);
+
+/// Units in the last place of a float type, relative to 1: 2^-23 for f32.
+double EpsilonOf(DataType type);
+
+/// Compares `count` adjacent values. An element that the oracle left as it was, all ones, must be
+/// what `before` holds there. The message is "out[row, index] = x where the oracle has y", "" when
+/// all agree.
+std::string DifferenceOf(std::string_view name, std::int64_t row, DataType type, std::int64_t count,
+                         const std::byte* got, const std::byte* want, const std::byte* before,
+                         const Tolerance& tolerance);
+/// "" when all values are finite; for types without values always.
+std::string UnwrittenIn(std::string_view name, std::int64_t row, DataType type, std::int64_t count,
+                        const std::byte* got);
+
+}  // namespace tilewright

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/tuner_stats.h"
+#include "tilewright/tuner.h"
+
+namespace tilewright {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Blocks of single launches at the start: the first pays for page faults and cold code, the second
+/// for nobody.
+constexpr int kFirstBlocks = 2;
+
+/// One-sided limits of the race are looked at after 6, 12, 24 ... blocks, for several rivals at
+/// once: 2.6 standard errors keep the chance of throwing out the best below one in a hundred over
+/// all looks.
+constexpr double kRaceZ = 2.6;
+
+/// The state of a session. tuner.cc has the questions and the pruning, tuner_blocks.cc what all
+/// phases share and their order, tuner_race.cc the halving and the race, tuner_verify.cc the end.
+///
+/// Candidates are sorted by name inside, so that the list's order cannot matter; `arm_of` leads back
+/// from the caller's indices.
+struct Tuner::Impl {
+  enum class Phase { kCheck, kFirst, kHalve, kRace, kRecheck, kVerify, kDone };
+
+  struct Arm {
+    Candidate candidate;
+    int index = 0;  ///< the caller's
+    bool kept = false, alive = false;
+    int reps = 1;
+    std::map<int, double> log_us;    ///< by block
+    std::map<int, double> fresh_us;  ///< taken after the selection, by block
+    Result result;
+  };
+
+  Options options;
+  std::vector<Arm> arms;
+  std::vector<int> arm_of;  ///< caller's index -> arm
+  Phase phase = Phase::kCheck;
+  std::vector<int> queue;  ///< arms still to be asked in this block, from the back
+  int asked = -1;
+  int block = 0;  ///< running number; samples of one block are comparable
+  int round = 0, passes_left = 0;
+  int race_begin = 0;  ///< first block of the race
+  int verify_begin = 0;
+  int winner = -1, rival = -1;  ///< of the verification
+  int control_of = -1;          ///< whose hidden copy runs; in the queue the copy is Copy()
+  std::map<int, double> control_log_us;
+  bool disturbed = false;  ///< a sample of this block was
+  int dropped = 0;
+  bool conclusive = false;
+  bool untrusted = false;  ///< the machine was too busy: nothing is replaced
+  std::string inconclusive;
+  Gain gain;
+  double spent = 0, progress = 0;
+  std::uint64_t random_state = 0;
+
+  Impl(std::vector<Candidate> candidates, const Options& given);
+  int Count() const { return static_cast<int>(arms.size()); }
+  int Copy() const { return Count(); }
+  int Real(int a) const { return a == Copy() ? control_of : a; }
+  Arm& At(int a) { return arms[static_cast<std::size_t>(a)]; }
+  const Arm& At(int a) const { return arms[static_cast<std::size_t>(a)]; }
+  static double Predicted(const Arm& arm);
+  void Prune();
+  int AliveCount() const;
+  // The next block: every arm that is alive, in fresh random order (Fisher and Yates).
+  void FillQueue();
+  void Shuffle();
+  // The race's copy is of who leads; when that one is out, of who leads then.
+  void KeepControl();
+  void CopyOf(int arm);
+  // Whom a challenger has to beat: the incumbent, else what would run without any record. -1 for
+  // none.
+  int Defender() const;
+  // The queue's end is asked first: wherever the session is stopped, nothing was timed before the
+  // defender.
+  void DefenderFirst();
+  // Median over the blocks from `begin` on of log t, less the block's own median: the drift of the
+  // blocks falls out.
+  double RelativeTime(const Arm& arm, int begin) const;
+  // Alive arms from fast to slow; equals stay in the order of their names.
+  std::vector<int> Ranking(int begin) const;
+  static PairedDifference Paired(const std::map<int, double>& one,
+                                 const std::map<int, double>& against, int begin);
+  static PairedDifference Paired(const Arm& arm, const Arm& against, int begin);
+  // What two candidates that are one differ by; `none` where that was not looked at enough.
+  std::optional<PairedDifference> ControlDifference() const;
+  bool ControlDiffers() const;
+  void Distrust(std::string why);
+  // A block in which the machine did something else is taken again: none of its samples stands.
+  bool DropBlock();
+  void Kill(Arm& arm, Verdict verdict, std::string evidence);
+  // What a phase does when its block is through; fills the queue or moves on until there is
+  // something to ask.
+  void Advance();
+  // All that were still in it broke: those that had only been too slow race among themselves.
+  bool Revive();
+  static double Quickest(const Arm& arm);
+  double QuickestAlive() const;
+  // A launch of milliseconds averages over its own spikes: twice the limit is hopeless at the first
+  // sight.
+  void DropSlowest();
+  // Sizes the samples and throws out the hopeless, by the better of two launches: one alone may
+  // have met a spike.
+  void AfterFirst();
+  void StartRound();
+  // Odd, so that the median of a round is one of its samples: a spike among two would decide.
+  int Passes() const { return 3 + 2 * round; }
+  void AfterRound();
+  void AfterRaceBlock();
+  // The winner so far, and whom it has to beat on fresh samples: the incumbent, else what would run
+  // without any tuning.
+  void Select();
+  void DistrustControl();
+  // Winner, rival and the winner's copy in random order, so that none always follows another.
+  void FillVerify();
+  void AfterVerify();
+  void Finish(bool by_evidence);
+  void StopFor(std::string why);
+  void TakeTime(Arm& arm, double us);
+  void AfterFailure(int a);
+  std::optional<int> BestArm() const;
+};
+
+}  // namespace tilewright

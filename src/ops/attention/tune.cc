@@ -1,0 +1,101 @@
+// What attention is measured with.
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/tune/instantiate.h"
+#include "ops/attention/attention.h"
+
+namespace tilewright::attention {
+namespace {
+
+/// Rows of as many sequences as there may be, evenly, each at the end of what its sequence holds:
+/// about a thousand positions, as many as a conversation has, or all that the cache has places for.
+struct Batch {
+  explicit Batch(const Desc& desc)
+      : sequences(std::min(desc.sequences, desc.rows)),
+        rows_each((desc.rows + sequences - 1) / sequences),
+        filled(std::min(desc.context, std::max(kUsual, rows_each))) {
+    for (std::int32_t r = 0; r < desc.rows; ++r) {
+      slots.push_back(r / rows_each);
+      positions.push_back(std::max(0, filled - rows_each + r % rows_each));
+    }
+    if (desc.rows > 1) positions.back() = -1;  // padding
+  }
+  static constexpr std::int32_t kUsual = 1024;
+  std::int32_t sequences, rows_each, filled;
+  std::vector<std::int32_t> positions, slots;
+};
+
+/// Caches and page table, the pages of the sequences in turn; contiguous without pages.
+Status AddCaches(const Desc& desc, const Batch& batch, std::vector<TrialTensor>& tensors) {
+  const bool paged = desc.page_size > 0;
+  const std::int32_t held = paged ? (batch.filled - 1) / desc.page_size + 1 : 0;  // pages of each
+  const std::array<std::int64_t, 4> shape = {
+      desc.head_dim, desc.kv_heads, paged ? desc.page_size : desc.context,
+      paged ? std::int64_t{held} * batch.sequences : std::int64_t{desc.sequences}};
+  for (const char* name : {"k_cache", "v_cache"}) {
+    auto cache = RandomTensor(name, TrialRole::kStored, desc.type_kv, shape, tensors.size() + 1);
+    if (!cache) return Fail(cache.error());
+    tensors.push_back(std::move(*cache));
+  }
+  if (!paged) return {};
+  const std::int32_t entries = (desc.context - 1) / desc.page_size + 1;
+  std::vector<std::int32_t> table(
+      static_cast<std::size_t>(entries) * static_cast<std::size_t>(desc.sequences), -1);
+  for (std::int32_t s = 0; s < batch.sequences; ++s) {
+    for (std::int32_t p = 0; p < held; ++p)
+      table[static_cast<std::size_t>(s) * static_cast<std::size_t>(entries) +
+            static_cast<std::size_t>(p)] = p * batch.sequences + s;
+  }
+  tensors.push_back(IntegerTensor("pages", table, {entries, desc.sequences, 1, 1}));
+  return {};
+}
+
+}  // namespace
+
+static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
+  Args rows = args;
+  rows.q = Slice(args.q, 2, begin, count);
+  rows.positions = Slice(args.positions, 0, begin, count);
+  rows.slots = Slice(args.slots, 0, begin, count);
+  rows.out = Slice(args.out, 1, begin, count);
+  return rows;
+}
+
+static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  Trial<Op> trial;
+  const Batch batch(desc);
+  auto q = RandomTensor("q", TrialRole::kRecent, desc.type_q,
+                        {desc.head_dim, desc.heads, desc.rows, 1}, 1);
+  if (!q) return Fail(q.error());
+  trial.tensors = {std::move(*q), IntegerTensor("positions", batch.positions, {desc.rows, 1, 1, 1}),
+                   IntegerTensor("slots", batch.slots, {desc.rows, 1, 1, 1}),
+                   OutputTensor("out", desc.type_q,
+                                {std::int64_t{desc.head_dim} * desc.heads, desc.rows, 1, 1})};
+  if (Status s = AddCaches(desc, batch, trial.tensors); !s) return Fail(s.error());
+  trial.output = 3;
+  trial.rows = desc.rows;
+  // Each score is a sum of head_dim products, which its weight follows; the sums over the positions
+  // are of one sign or weigh as much as the values, which are below 6.
+  trial.tolerance.relative = 0x1p-24 * batch.filled + EpsilonOf(desc.type_q);
+  trial.tolerance.absolute = 6 * 0x1p-24 * (desc.head_dim + 64);
+  trial.args = [](const Desc& d, std::span<const TensorView> t) {
+    return Args{.q = t[0],
+                .k_cache = t[4],
+                .v_cache = t[5],
+                .positions = t[1],
+                .slots = t[2],
+                .out = t[3],
+                .pages = t.size() > 6 ? t[6] : TensorView{},
+                .scale = 1.0f / std::sqrt(static_cast<float>(d.head_dim)),
+                .window = d.window};
+  };
+  return trial;
+}
+
+}  // namespace tilewright::attention
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_TUNING(attention::Op);
+}  // namespace tilewright

@@ -1,0 +1,36 @@
+// What a copy is measured with.
+
+#include "engine/tune/instantiate.h"
+#include "ops/copy/copy.h"
+
+namespace tilewright::copy {
+
+static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
+  return {.src = Slice(args.src, 1, begin, count), .dst = Slice(args.dst, 1, begin, count)};
+}
+
+static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  if (!desc.adjacent && GetTypeInfo(desc.type_src).block_elements > 1)
+    return Fail(ErrorCode::kUnsupported, "values of a block are adjacent");
+  Trial<Op> trial;
+  const std::int64_t cols = std::int64_t{desc.cols} * (desc.adjacent ? 1 : 2);
+  auto src = RandomTensor("src", TrialRole::kRecent, desc.type_src, {cols, desc.rows, 1, 1}, 1);
+  if (!src) return Fail(src.error());
+  trial.tensors = {std::move(*src),
+                   OutputTensor("dst", desc.type_dst, {desc.cols, desc.rows, 1, 1})};
+  trial.output = 1;
+  trial.rows = desc.rows;
+  trial.args = [](const Desc& d, std::span<const TensorView> t) {
+    Args args{.src = t[0], .dst = t[1]};
+    args.src.shape[0] = d.cols;
+    if (!d.adjacent) args.src.stride[0] = 2;
+    return args;
+  };
+  return trial;
+}
+
+}  // namespace tilewright::copy
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_TUNING(copy::Op);
+}  // namespace tilewright

@@ -1,0 +1,42 @@
+// What an elementwise function is measured with.
+
+#include "engine/tune/instantiate.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace tilewright::elementwise {
+
+static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
+  return {.function = args.function,
+          .a = Slice(args.a, 1, begin, count),
+          .b = Slice(args.b, 1, begin, count),
+          .out = Slice(args.out, 1, begin, count)};
+}
+
+static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  Trial<Op> trial;
+  const std::array<std::int64_t, 4> shape = {desc.cols, desc.rows, 1, 1};
+  auto a = RandomTensor("a", TrialRole::kRecent, desc.type_a, shape, 1);
+  if (!a) return Fail(a.error());
+  trial.tensors = {OutputTensor("out", desc.type_out, shape), std::move(*a)};
+  if (desc.function != Function::kSilu) {
+    auto b = RandomTensor("b", TrialRole::kRecent, desc.type_b, shape, 2);
+    if (!b) return Fail(b.error());
+    trial.tensors.push_back(std::move(*b));
+  }
+  trial.rows = desc.rows;
+  if (desc.type_a == desc.type_out) trial.in_place = 1;
+  // An exponential in f32 is good to a few units in the last place.
+  const bool has_exp = desc.function == Function::kSilu || desc.function == Function::kSwiGlu;
+  trial.tolerance.relative = (has_exp ? 16 * 0x1p-23 : 0) + EpsilonOf(desc.type_out);
+  trial.args = [](const Desc& d, std::span<const TensorView> t) {
+    return Args{
+        .function = d.function, .a = t[1], .b = t.size() > 2 ? t[2] : TensorView{}, .out = t[0]};
+  };
+  return trial;
+}
+
+}  // namespace tilewright::elementwise
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_TUNING(elementwise::Op);
+}  // namespace tilewright

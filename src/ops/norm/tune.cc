@@ -1,0 +1,40 @@
+// What a norm is measured with.
+
+#include "engine/tune/instantiate.h"
+#include "ops/norm/norm.h"
+
+namespace tilewright::norm {
+
+static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
+  Args rows = args;
+  rows.in = Slice(args.in, 1, begin, count);
+  rows.out = Slice(args.out, 1, begin, count);
+  return rows;
+}
+
+static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  Trial<Op> trial;
+  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, {desc.cols, desc.rows, 1, 1}, 1);
+  if (!in) return Fail(in.error());
+  auto weight =
+      RandomTensor("weight", TrialRole::kStored, desc.type_weight, {desc.cols, 1, 1, 1}, 2);
+  if (!weight) return Fail(weight.error());
+  trial.tensors = {std::move(*in), std::move(*weight),
+                   OutputTensor("out", desc.type_out, {desc.cols, desc.rows, 1, 1})};
+  trial.output = 2;
+  trial.rows = desc.rows;
+  if (desc.type_in == desc.type_out) trial.in_place = 0;
+  // A sum of `cols` positive squares in f32, whatever the order, is off by cols / 2 rounding errors
+  // of its value at most; the root halves that.
+  trial.tolerance.relative = 0x1p-24 * (desc.cols / 2.0 + 8) + EpsilonOf(desc.type_out);
+  trial.args = [](const Desc&, std::span<const TensorView> t) {
+    return Args{.in = t[0], .weight = t[1], .out = t[2]};
+  };
+  return trial;
+}
+
+}  // namespace tilewright::norm
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_TUNING(norm::Op);
+}  // namespace tilewright

@@ -1,0 +1,45 @@
+// What a rotary embedding is measured with.
+
+#include "engine/tune/instantiate.h"
+#include "ops/rope/rope.h"
+
+namespace tilewright::rope {
+
+static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
+  Args rows = args;
+  rows.qk = Slice(args.qk, 2, begin, count);
+  rows.positions = Slice(args.positions, 0, begin, count);
+  rows.out = Slice(args.out, 2, begin, count);
+  return rows;
+}
+
+static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  constexpr std::int32_t kFirst = 100;  // a sequence that goes on
+  Trial<Op> trial;
+  const std::array<std::int64_t, 4> shape = {desc.head_dim, desc.heads, desc.rows, 1};
+  auto qk = RandomTensor("qk", TrialRole::kRecent, desc.type_in, shape, 1);
+  if (!qk) return Fail(qk.error());
+  std::vector<std::int32_t> positions;
+  for (std::int32_t r = 0; r < desc.rows; ++r) positions.push_back(kFirst + r);
+  if (desc.rows > 1) positions.back() = -1;  // padding
+  trial.tensors = {std::move(*qk), IntegerTensor("positions", positions, {desc.rows, 1, 1, 1}),
+                   OutputTensor("out", desc.type_out, shape)};
+  trial.output = 2;
+  trial.rows = desc.rows;
+  trial.positions = kFirst + desc.rows;
+  if (desc.type_in == desc.type_out) trial.in_place = 0;
+  // Two products with a cosine and a sine that are rounded themselves; no value is beyond 6.
+  trial.tolerance = {.relative = EpsilonOf(desc.type_out), .absolute = 2 * 6 * 0x1p-22};
+  trial.args = [](const Desc& d, std::span<const TensorView> t) {
+    Args args{.qk = t[0], .positions = t[1], .out = t[2]};
+    args.params.mode = d.mode, args.params.dims = d.dims;
+    return args;
+  };
+  return trial;
+}
+
+}  // namespace tilewright::rope
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_TUNING(rope::Op);
+}  // namespace tilewright
