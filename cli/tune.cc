@@ -363,7 +363,7 @@ int Tune(const TuneArguments& options) {
   }
   Result<double> budget = ParseSeconds(options.budget);
   if (!budget) return Usage(budget.error().message, "tune");
-  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+  Result<std::unique_ptr<Context>> context = MakeContext(options.common, Calibration::kMissing);
   if (!context) return ExitFor(context.error());
   Result<Problems> problems = Collect(options, **context);
   if (!problems) return ExitFor(problems.error());
