@@ -12,7 +12,6 @@
 // bandwidth  predicted us
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -45,39 +44,6 @@ struct Options {
   double seconds = 0.2;
   bool cold = false;
 };
-
-/// Twelve independent chains of 16-lane fma: the ceiling of every f32 kernel. 32 operations an
-/// instruction.
-__attribute__((target("avx512f"))) float FmaLoop(long iterations) {
-  const __m512 w = _mm512_set1_ps(1.0f), x = _mm512_set1_ps(1e-9f);
-  __m512 a0 = w, a1 = w, a2 = w, a3 = w, a4 = w, a5 = w, a6 = w, a7 = w, a8 = w, a9 = w, a10 = w,
-         a11 = w;
-  for (long i = 0; i < iterations; ++i) {
-    asm volatile(
-        "vfmadd231ps %12, %13, %0\n\tvfmadd231ps %12, %13, %1\n\tvfmadd231ps %12, %13, %2\n\t"
-        "vfmadd231ps %12, %13, %3\n\tvfmadd231ps %12, %13, %4\n\tvfmadd231ps %12, %13, %5\n\t"
-        "vfmadd231ps %12, %13, %6\n\tvfmadd231ps %12, %13, %7\n\tvfmadd231ps %12, %13, %8\n\t"
-        "vfmadd231ps %12, %13, %9\n\tvfmadd231ps %12, %13, %10\n\tvfmadd231ps %12, %13, %11"
-        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7), "+v"(a8),
-          "+v"(a9), "+v"(a10), "+v"(a11)
-        : "v"(w), "v"(x));
-  }
-  return _mm512_cvtss_f32(_mm512_add_ps(a0, a11));
-}
-
-double FmaPeakGflops(Executor& executor) {
-  constexpr long kIterations = 100000;
-  double best = 0;
-  for (int repeat = 0; repeat < 30; ++repeat) {
-    const double start = Now();
-    executor.Run(executor.workers(), [](int, int) {
-      volatile float sink = FmaLoop(kIterations);
-      static_cast<void>(sink);
-    });
-    best = std::max(best, 32.0 * 12 * kIterations * executor.workers() / (Now() - start) * 1e-9);
-  }
-  return best;
-}
 
 struct Floor {
   double gflop_s = 0, gb_s = 0;
@@ -199,12 +165,10 @@ int Main(int argc, char** argv) {
   DeviceSpec device = *detected;
   const auto executor = MakeThreadPool(o.threads);
   Floor floor;
-  if (device.Has(kFeatureAvx512)) floor.gflop_s = FmaPeakGflops(*executor);
-  floor.gb_s = MeasureReadBandwidth(*executor);
-  device.f32_gflop_s = floor.gflop_s / o.threads;
-  device.read_gb_s = floor.gb_s;
-  device.i8_gop_s = (device.Has(kFeatureAvx512Vnni) ? 4 : 1) * device.f32_gflop_s;
   device.cores = o.threads;
+  static_cast<DeviceRates&>(device) = CalibrateRates(device, *executor);
+  floor.gflop_s = device.f32_gflop_s * o.threads;
+  floor.gb_s = device.read_gb_s;
   fmt::print("{}: {} threads, fma peak {:.1f} GFLOP/s, read {:.1f} GB/s\n", device.ClassId(),
              o.threads, floor.gflop_s, floor.gb_s);
   Registry registry;

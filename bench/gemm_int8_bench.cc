@@ -7,7 +7,6 @@
 //   % of peak  GB/s  % of bandwidth
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <chrono>
@@ -42,42 +41,6 @@ std::vector<std::string> Split(const char* text) {
   std::istringstream stream(text);
   for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
   return parts;
-}
-
-/// Twelve independent chains of vpdpbusd: the ceiling of every VNNI kernel. 128 operations an
-/// instruction.
-__attribute__((target("avx512f,avx512vnni"))) int DotLoop(long iterations) {
-  const __m512i w = _mm512_set1_epi32(static_cast<int>(iterations));
-  const __m512i x = _mm512_set1_epi32(static_cast<int>(iterations) + 1);
-  __m512i a0 = w, a1 = w, a2 = w, a3 = w, a4 = w, a5 = w, a6 = w, a7 = w, a8 = w, a9 = w, a10 = w,
-          a11 = w;
-  for (long i = 0; i < iterations; ++i) {
-    asm volatile(
-        "vpdpbusd %12, %13, %0\n\tvpdpbusd %12, %13, %1\n\tvpdpbusd %12, %13, %2\n\t"
-        "vpdpbusd %12, %13, %3\n\tvpdpbusd %12, %13, %4\n\tvpdpbusd %12, %13, %5\n\t"
-        "vpdpbusd %12, %13, %6\n\tvpdpbusd %12, %13, %7\n\tvpdpbusd %12, %13, %8\n\t"
-        "vpdpbusd %12, %13, %9\n\tvpdpbusd %12, %13, %10\n\tvpdpbusd %12, %13, %11"
-        : "+v"(a0), "+v"(a1), "+v"(a2), "+v"(a3), "+v"(a4), "+v"(a5), "+v"(a6), "+v"(a7), "+v"(a8),
-          "+v"(a9), "+v"(a10), "+v"(a11)
-        : "v"(w), "v"(x));
-  }
-  alignas(64) int lanes[16];
-  _mm512_store_si512(lanes, _mm512_add_epi32(a0, a11));
-  return lanes[0];
-}
-
-double DotPeakGops(Executor& executor) {
-  constexpr long kIterations = 100000;
-  double best = 0;
-  for (int repeat = 0; repeat < 60; ++repeat) {
-    const double start = Now();
-    executor.Run(executor.workers(), [](int, int) {
-      volatile int sink = DotLoop(kIterations);
-      static_cast<void>(sink);
-    });
-    best = std::max(best, 128.0 * 12 * kIterations * executor.workers() / (Now() - start) * 1e-9);
-  }
-  return best;
 }
 
 struct Case {
@@ -173,10 +136,11 @@ int Main(int argc, char** argv) {
   const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
   const auto executor = MakeThreadPool(options.threads);
   Floors floors{1, MeasureReadBandwidth(*executor), device.llc_bytes};
-  if (device.Has(kFeatureAvx512Vnni)) floors.peak_gops = DotPeakGops(*executor);
-  fmt::print("{} threads {} peak {:.0f} GOP/s (vpdpbusd), read {:.1f} GB/s, llc {} KiB\n",
-             device.ClassId(), options.threads, floors.peak_gops, floors.read_gb_s,
-             floors.llc_bytes >> 10);
+  const auto peak = MeasurePeak(device, *executor, ArithmeticUnit::kI8);
+  if (peak) floors.peak_gops = peak->giga_ops;
+  fmt::print("{} threads {} peak {:.0f} GOP/s ({}), read {:.1f} GB/s, llc {} KiB\n",
+             device.ClassId(), options.threads, floors.peak_gops,
+             peak ? peak->instruction : "assumed", floors.read_gb_s, floors.llc_bytes >> 10);
   Registry registry;
   AddGemmInt8(registry);
   for (const std::string& type_name : options.types) {

@@ -24,7 +24,7 @@ std::int64_t WeightBytes(const GemmDesc& d) { return BytesOf(d.type_b, std::int6
 
 /// Bound by reading the weights once, and by the arithmetic. Activations are taken to be in the
 /// caches.
-double FloorUs(const GemmDesc& d, double read_gb_s, const Peak& peak) {
+double FloorUs(const GemmDesc& d, double read_gb_s, const PeakRate& peak) {
   const double bytes = static_cast<double>(WeightBytes(d));
   const double ops = 2.0 * d.m * d.n * d.k;
   return std::max(bytes / (read_gb_s * 1e3), ops / (peak.giga_ops * 1e3));
@@ -38,8 +38,7 @@ class GemmBench {
         measurer_(MakeCpuGemmMeasurer(context.executor())),
         read_gb_s_(MeasureReadBandwidth(context.executor())) {
     for (Precision p : {Precision::kI8, Precision::kBF16, Precision::kF32}) {
-      peaks_[static_cast<std::size_t>(p)] =
-          MeasurePeak(context.device_spec(), context.executor(), p);
+      peaks_[static_cast<std::size_t>(p)] = BestPeak(context.device_spec(), context.executor(), p);
     }
   }
 
@@ -74,10 +73,10 @@ class GemmBench {
   }
 
   double read_gb_s() const { return read_gb_s_; }
-  const Peak& peak(Precision p) const { return peaks_[static_cast<std::size_t>(p)]; }
+  const PeakRate& peak(Precision p) const { return peaks_[static_cast<std::size_t>(p)]; }
 
  private:
-  const Peak& PeakFor(const GemmDesc& d) const {
+  const PeakRate& PeakFor(const GemmDesc& d) const {
     Precision p = d.precision;
     if (p == Precision::kAuto) {
       p = GetTypeInfo(d.type_b).block_quantised ? Precision::kI8
@@ -140,7 +139,7 @@ class GemmBench {
   Context& context_;
   std::unique_ptr<GemmMeasurer> measurer_;
   double read_gb_s_;
-  std::array<Peak, 4> peaks_;
+  std::array<PeakRate, 4> peaks_;
 };
 
 void Print(const BenchGemmOptions& options, const Context& context, const GemmBench& bench,

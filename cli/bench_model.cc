@@ -29,7 +29,7 @@ Result<Lists> ParseLists(const BenchModelOptions& options) {
 /// What one row of a forward pass costs at least.
 struct Floor {
   double read_gb_s = 0;
-  Peak peak;
+  PeakRate peak;
   double weight_bytes = 0;       ///< that a pass reads
   double row_ops = 0;            ///< of the layers, for one row
   double logits_ops = 0;         ///< of the output projection, for one row
@@ -76,9 +76,9 @@ Precision PeakPrecision(const Model& model, Precision activations) {
 void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
   Executor& executor = loaded.context->executor();
   floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
-  Peak peak = MeasurePeak(loaded.context->device_spec(), executor,
-                          PeakPrecision(*loaded.model, activations));
-  if (peak.giga_ops > floor.peak.giga_ops) floor.peak = std::move(peak);
+  const PeakRate peak =
+      BestPeak(loaded.context->device_spec(), executor, PeakPrecision(*loaded.model, activations));
+  if (peak.giga_ops > floor.peak.giga_ops) floor.peak = peak;
 }
 
 Floor MakeFloor(const LoadedModel& loaded) {
@@ -202,7 +202,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Set("threads", loaded.context->executor().workers())
       .Set("read_gb_s", floor.read_gb_s)
       .Set("peak_gop_s", floor.peak.giga_ops)
-      .Set("peak_instruction", floor.peak.how)
+      .Set("peak_instruction", floor.peak.instruction)
       .Set("repeat", options.repeat)
       .Array("rows");
   Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
@@ -231,7 +231,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                   device.ClassId(), loaded.context->executor().workers()));
   Out(table.Text());
   Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, measured in this run\n",
-                  floor.read_gb_s, floor.peak.giga_ops, floor.peak.how));
+                  floor.read_gb_s, floor.peak.giga_ops, floor.peak.instruction));
 }
 
 }  // namespace

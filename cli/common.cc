@@ -85,11 +85,12 @@ Result<DataType> ParseKv(const std::string& word) {
   return Fail(ErrorCode::kInvalidArgument, fmt::format("KV type '{}' is unknown", word));
 }
 
-Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common) {
+Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibration calibration) {
   SetUpLog(common);
   if (Status device = CheckDevice(common.device); !device) return Fail(device.error());
   ContextOptions options;
   options.threads = common.threads;
+  options.calibration = calibration;
   if (common.providers == "own") options.providers = Bit(Provider::kOwn);
   if (common.providers == "vendor") options.providers = Bit(Provider::kVendor);
   Result<CacheMode> mode = ParseCacheMode(common.cache_mode);

@@ -34,7 +34,8 @@ struct ModelArguments {
 };
 
 /// Sets up the log and checks the device; prints the context's warnings.
-Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common);
+Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common,
+                                             Calibration calibration = Calibration::kStored);
 /// Sets up the log, for verbs that need no context.
 void SetUpLog(const CommonOptions& common);
 Result<Precision> ParsePrecision(const std::string& word);

@@ -40,6 +40,20 @@ Status ReadIsa(const std::string& path, const Json& value, DeviceSpec& spec) {
   return Fail(Wrong(path, "isa", "scalar, avx2, avx512 or amx"));
 }
 
+Status ReadRate(const std::string& path, const std::string& key, const Json& value, double& rate) {
+  // What every device has must be positive; a unit that some lack, whose default is 0, may be 0.
+  bool needed = false;
+  constexpr DeviceRates kDefaults;
+  ForEachRate(kDefaults, [&](std::string_view name, double value_of_default) {
+    if (key == name) needed = value_of_default > 0;
+  });
+  const double given = value.is_number() ? value.get<double>() : -1;
+  if (!(given >= 0) || (needed && given == 0))
+    return Fail(Wrong(path, key, needed ? "a number above 0" : "a number of 0 or more"));
+  rate = given;
+  return {};
+}
+
 Status ReadField(const std::string& path, const std::string& key, const Json& value,
                  DeviceSpec& spec) {
   const std::pair<std::string_view, std::string*> texts[] = {{"name", &spec.name},
@@ -52,9 +66,6 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
                                                               {"l2_bytes", &spec.l2_bytes},
                                                               {"llc_bytes", &spec.llc_bytes},
                                                               {"smem_bytes", &spec.smem_bytes}};
-  const std::pair<std::string_view, double*> rates[] = {{"read_gb_s", &spec.read_gb_s},
-                                                        {"f32_gflop_s", &spec.f32_gflop_s},
-                                                        {"i8_gop_s", &spec.i8_gop_s}};
   if (key == "features") return ReadFeatures(path, value, spec);
   if (key == "isa") return ReadIsa(path, value, spec);
   if (key == "kind") {
@@ -85,14 +96,11 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
     *field = value.get<std::int64_t>();
     return {};
   }
-  for (const auto& [name, field] : rates) {
-    if (key != name) continue;
-    if (!value.is_number() || !(value.get<double>() > 0)) {
-      return Fail(Wrong(path, key, "a number above 0"));
-    }
-    *field = value.get<double>();
-    return {};
-  }
+  double* rate = nullptr;
+  ForEachRate(spec, [&](std::string_view name, double& field) {
+    if (key == name) rate = &field;
+  });
+  if (rate != nullptr) return ReadRate(path, key, value, *rate);
   return Fail(ErrorCode::kInvalidArgument,
               fmt::format("{}: \"{}\" is no field of a device", path, key));
 }
@@ -110,6 +118,10 @@ Result<DeviceSpec> ReadDeviceSpec(const std::string& path) {
   for (const auto& [key, value] : json.items()) {
     if (Status status = ReadField(path, key, value, spec); !status) return Fail(status.error());
   }
+  static_cast<DeviceRates&>(spec) = DefaultRates(spec.features);
+  ForEachRate(spec, [&](const char* name, double& rate) {
+    if (json.contains(name)) rate = json[name].get<double>();
+  });
   if (!json.contains("isa")) {
     if (spec.Has(kFeatureAvx2)) spec.isa = Isa::kAvx2;
     if (spec.Has(kFeatureAvx512)) spec.isa = Isa::kAvx512;

@@ -76,11 +76,11 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
                            HumanBytes(static_cast<double>(llc))));
   const double read = MeasureReadBandwidth(executor);
   findings.Add(Health::kGood, "memory read", fmt::format("{:.1f} GB/s", read));
-  const Peak i8 = MeasurePeak(device, executor, Precision::kI8);
-  const Peak f32 = MeasurePeak(device, executor, Precision::kF32);
+  const PeakRate i8 = BestPeak(device, executor, Precision::kI8);
+  const PeakRate f32 = BestPeak(device, executor, Precision::kF32);
   findings.Add(Health::kGood, "arithmetic",
-               fmt::format("int8 {:.0f} Gop/s ({}), f32 {:.0f} GFLOP/s ({})", i8.giga_ops, i8.how,
-                           f32.giga_ops, f32.how));
+               fmt::format("int8 {:.0f} Gop/s ({}), f32 {:.0f} GFLOP/s ({})", i8.giga_ops,
+                           i8.instruction, f32.giga_ops, f32.instruction));
   findings.report()
       .Set("device", device.ClassId())
       .Set("isa", IsaName(device.isa))
@@ -90,6 +90,20 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
       .Set("read_gb_s", read)
       .Set("i8_gop_s", i8.giga_ops)
       .Set("f32_gflop_s", f32.giga_ops);
+}
+
+/// The rates that times are predicted from, and where they come from.
+void AddRates(const Context& context, Findings& findings) {
+  std::string text;
+  Report rates;
+  ForEachRate(context.device_spec(), [&](const char* name, double rate) {
+    if (rate > 0) text += fmt::format("{}{} {:.4g}", text.empty() ? "" : ", ", name, rate);
+    rates.Set(name, rate);
+  });
+  const char* source =
+      context.calibrated() ? "measured" : "assumed; tune and doctor --calibrate measure them";
+  findings.Add(Health::kGood, "rates of the model", fmt::format("{} ({})", text, source));
+  findings.report().Set("calibrated", context.calibrated()).Set("rates", std::move(rates));
 }
 
 void AddMemory(Findings& findings) {
@@ -208,10 +222,15 @@ void AddLibraries(Context& context, Findings& findings) {
 }  // namespace
 
 int Doctor(const DoctorOptions& options) {
-  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+  const std::string& mode = options.common.cache_mode;
+  if (options.calibrate && (mode == "readonly" || mode == "offline" || mode == "strict"))
+    return Usage(fmt::format("--calibrate: --cache-mode {} stores nothing", mode), "doctor");
+  Result<std::unique_ptr<Context>> context =
+      MakeContext(options.common, options.calibrate ? Calibration::kAlways : Calibration::kStored);
   if (!context) return ExitFor(context.error());
   Findings findings;
   AddDevice((*context)->device_spec(), (*context)->executor(), findings);
+  AddRates(**context, findings);
   AddMemory(findings);
   AddCache(**context, findings);
   AddLibraries(**context, findings);

@@ -90,6 +90,8 @@ void AddKernels(CLI::App& app, int& exit_code) {
 void AddDoctor(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* verb = app.add_subcommand("doctor", "This machine, and what is missing");
+  verb->add_flag("--calibrate", o->calibrate,
+                 "Measure the rates that kernels' times are predicted from, and keep them");
   AddCommon(*verb, o->common);
   verb->footer("\nExits with 1 if something is wrong.\n\nExample:\n  tilewright doctor");
   OnGiven(

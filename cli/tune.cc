@@ -274,7 +274,7 @@ int Tune(const TuneArguments& options) {
     return Usage(words.error().message, "tune");
   Result<double> budget = ParseSeconds(options.budget);
   if (!budget) return Usage(budget.error().message, "tune");
-  Result<std::unique_ptr<Context>> context = MakeContext(options.common);
+  Result<std::unique_ptr<Context>> context = MakeContext(options.common, Calibration::kMissing);
   if (!context) return ExitFor(context.error());
   Result<TuneProblems> problems = CollectProblems(options, **context);
   if (!problems) return ExitFor(problems.error());

@@ -84,6 +84,7 @@ int Synth(const SynthCommand& options);
 
 struct DoctorOptions {
   CommonOptions common;
+  bool calibrate = false;
 };
 int Doctor(const DoctorOptions& options);
 

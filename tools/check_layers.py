@@ -22,9 +22,10 @@ ALLOWED = {
     'artifact': ['core', 'device'],
     'engine': ['core', 'device', 'artifact'],
     'ops': ['core', 'device', 'artifact', 'engine'],
-    'graph': ['core', 'device', 'artifact', 'engine', 'ops'],
-    'model': ['core', 'device', 'artifact', 'engine', 'ops', 'graph'],
-    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'graph', 'model'],
+    'sequence': ['core', 'device', 'artifact', 'engine', 'ops'],
+    'graph': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence'],
+    'model': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph'],
+    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph', 'model'],
 }
 # Room -> the public headers it owns, below include/tilewright/. To include one is to include its room.
 PUBLIC = {

@@ -34,6 +34,13 @@ struct LibraryVersion {
 };
 std::vector<LibraryVersion> LibraryVersions();
 
+/// What Context::Create does about the rates of the device (DeviceRates).
+enum class Calibration : std::uint8_t {
+  kStored,   ///< uses what is stored for this device class, else the defaults; measures nothing
+  kMissing,  ///< measures and stores them unless they are stored: about 0.2 s, once
+  kAlways,   ///< measures and stores them
+};
+
 struct ContextOptions {
   /// "auto", "cpu" or "cuda:N". "auto" takes the best device that models can run on.
   std::string device = "auto";
@@ -44,6 +51,9 @@ struct ContextOptions {
   CacheMode cache_mode = CacheMode::kNormal;
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
+  /// Has no effect in the cache modes that write nothing (kReadonly, kOffline, kStrict). kRefresh
+  /// takes stored rates for missing.
+  Calibration calibration = Calibration::kStored;
 };
 
 /// Every kernel family of this library that is compiled at run time, to open an ArtifactStore with;
@@ -108,6 +118,8 @@ class Context {
 
   Device& device() const;
   const DeviceSpec& device_spec() const;
+  /// Whether the rates of device_spec() were measured, now or earlier.
+  bool calibrated() const;
   Kernels& kernels();
   const Kernels& kernels() const;
   Executor& executor() const;

@@ -3,15 +3,36 @@
 #include <set>
 #include <utility>
 
+#include "core/paths.h"
 #include "core/text.h"
+#include "engine/rates_file.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
 namespace {
 
-Result<std::string> RecordsPath(const std::string& cache_dir) {
-  if (!cache_dir.empty()) return cache_dir + "/records.sqlite";
-  return Records::DefaultPath();
+bool WritesNothing(CacheMode mode) {
+  return mode == CacheMode::kReadonly || mode == CacheMode::kOffline || mode == CacheMode::kStrict;
+}
+
+/// Sets the rates of `spec` from the cache folder, or measures them where `options` says so.
+/// Whether they were measured; `warnings` tells when they could not be kept.
+bool Calibrate(const ContextOptions& options, const std::string& folder, Executor& executor,
+               DeviceSpec& spec, std::vector<std::string>& warnings) {
+  const bool ignores =
+      options.calibration == Calibration::kAlways || options.cache_mode == CacheMode::kRefresh;
+  if (!ignores) {
+    if (const auto stored = LoadRates(folder, spec.ClassId())) {
+      static_cast<DeviceRates&>(spec) = *stored;
+      return true;
+    }
+  }
+  if (options.calibration == Calibration::kStored || WritesNothing(options.cache_mode))
+    return false;
+  static_cast<DeviceRates&>(spec) = CalibrateRates(spec, executor);
+  if (Status saved = SaveRates(folder, spec.ClassId(), spec); !saved)
+    warnings.push_back("the measured rates of this device are not kept: " + saved.error().message);
+  return true;
 }
 
 /// What vendor kernels call, each library once: "onednn-2.6.3-...". Their fingerprints say it.
@@ -53,6 +74,7 @@ struct Context::Impl {
   std::unique_ptr<Executor> pool;
   Executor* executor = nullptr;
   std::unique_ptr<Device> device;
+  bool calibrated = false;
   Records records;
   RecordScope scope;
   std::mutex reading;  // guards all below: they are made when first asked for
@@ -77,13 +99,13 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
                 Format("threads = {}, must be 0 to 4096", options.threads));
   }
   std::vector<std::string> warnings;
-  Result<std::string> path = RecordsPath(options.cache_dir);
-  if (!path) warnings.push_back(path.error().message);
+  const Result<std::string> folder =
+      options.cache_dir.empty() ? CacheDir() : Result<std::string>(options.cache_dir);
+  if (!folder) warnings.push_back(folder.error().message);
   Records::Options records_options;
-  records_options.read_only = options.cache_mode == CacheMode::kReadonly ||
-                              options.cache_mode == CacheMode::kOffline ||
-                              options.cache_mode == CacheMode::kStrict;
-  auto impl = std::make_unique<Impl>(Records::Open(path ? *path : "", records_options));
+  records_options.read_only = WritesNothing(options.cache_mode);
+  auto impl = std::make_unique<Impl>(
+      Records::Open(folder ? *folder + "/records.sqlite" : "", records_options));
   impl->options = options;
   impl->executor = options.executor;
   if (impl->executor == nullptr) {
@@ -92,6 +114,7 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
     impl->executor = impl->pool.get();
   }
   spec->cores = impl->executor->workers();
+  if (folder) impl->calibrated = Calibrate(options, *folder, *impl->executor, *spec, warnings);
   impl->scope =
       RecordScope{spec->ClassId(), VendorLibraries(impl->kernels->gemm()), options.policy};
   impl->device = MakeCpuDevice(std::move(*spec), {.executor = impl->executor});
@@ -106,6 +129,7 @@ Context::~Context() = default;
 
 Device& Context::device() const { return *impl_->device; }
 const DeviceSpec& Context::device_spec() const { return impl_->device->spec(); }
+bool Context::calibrated() const { return impl_->calibrated; }
 Kernels& Context::kernels() { return *impl_->kernels; }
 const Kernels& Context::kernels() const { return *impl_->kernels; }
 Executor& Context::executor() const { return *impl_->executor; }

@@ -9,6 +9,7 @@
 #include "ops/gemm/register.h"
 #include "ops/norm/norm.h"
 #include "ops/rope/rope.h"
+#include "sequence/sequences.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
@@ -25,6 +26,7 @@ std::unique_ptr<Kernels> MakeCpuKernels() {
   kv_scatter::AddKernels(kernels->of<kv_scatter::Op>());
   embedding::AddKernels(kernels->of<embedding::Op>());
   attention::AddKernels(kernels->of<attention::Op>());
+  AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
 }
 

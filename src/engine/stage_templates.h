@@ -71,21 +71,29 @@ struct Stages {
   }
 
   static Result<Plan<Op>> Bind(const Choice<Op>& choice, Device& device) {
+    Result<Plan<Op>> plan = BindSpec(choice.problem(), choice.spec(), device);
+    if (!plan) return plan;
+    plan->provenance_ = choice.provenance();
+    plan->why_ = choice.why();
+    return plan;
+  }
+
+  /// The plan of a launch that was decided elsewhere, for a problem that has been validated: a step
+  /// of a sequence.
+  static Result<Plan<Op>> BindSpec(const Desc& problem, const Spec& spec, Device& device) {
+    const KernelType& kernel = *spec.kernel;
     Plan<Op> plan;
-    plan.problem_ = Traits::Resolve(choice.problem(), choice.kernel());
-    plan.spec_ = choice.spec();
-    plan.provenance_ = choice.provenance();
-    plan.why_ = choice.why();
-    if (auto no = choice.kernel().IsFeasible(plan.problem_)) {
-      return Fail(ErrorCode::kInternal, "chosen kernel " + std::string(choice.kernel().name()) +
+    plan.problem_ = Traits::Resolve(problem, kernel);
+    plan.spec_ = spec;
+    if (auto no = kernel.IsFeasible(plan.problem_)) {
+      return Fail(ErrorCode::kInternal, "chosen kernel " + std::string(kernel.name()) +
                                             " refuses the problem: " + no->ToString());
     }
-    plan.workspace_ = choice.kernel().WorkspaceFor(plan.problem_, plan.spec_, device.spec());
+    plan.workspace_ = kernel.WorkspaceFor(plan.problem_, plan.spec_, device.spec());
     if (device.host_accessible()) plan.most_workers_ = std::max(1, device.spec().cores);
-    auto bound = choice.kernel().BindLaunch(plan.problem_, plan.spec_, device);
+    auto bound = kernel.BindLaunch(plan.problem_, plan.spec_, device);
     if (!bound) {
-      return Fail(bound.error().code,
-                  std::string(choice.kernel().name()) + ": " + bound.error().message);
+      return Fail(bound.error().code, std::string(kernel.name()) + ": " + bound.error().message);
     }
     plan.bound_ = std::move(*bound);
     return plan;

@@ -408,6 +408,41 @@ class Looking(WithCache):
         self.assertEqual({k['op'] for k in value['kernels']},
                          {'gemm', 'norm', 'rope', 'elementwise', 'copy', 'kv_scatter', 'embedding', 'attention'})
 
+    def test_rates_are_measured_once_and_kept_for_the_device_class(self):
+        def doctor(*words, **options):
+            return self.ok('doctor', '--json', *words, env=dict(self.env, **options)).json()
+
+        def stored():
+            return {path: path.read_text() for path in (self.cache / 'rates').glob('*.json')}
+
+        before = doctor()
+        self.assertFalse(before['calibrated'])
+        self.assertEqual(stored(), {})
+        self.tune(SMALL)
+        first = stored()
+        self.assertEqual(len(first), 1)
+        after = doctor()
+        self.assertTrue(after['calibrated'])
+        self.assertNotEqual(after['rates'], before['rates'])
+        self.assertEqual(after['device'], before['device'])
+        self.tune(OTHER)
+        self.assertEqual(stored(), first)
+        self.assertEqual(doctor('--cache-mode', 'refresh')['rates'], before['rates'])
+        self.assertTrue(doctor('--calibrate')['calibrated'])
+        self.assertNotEqual(stored(), first)
+        # Another class has its own; a damaged file is none, and is replaced.
+        self.assertFalse(doctor(TILEWRIGHT_ISA='scalar')['calibrated'])
+        for path in stored():
+            path.write_text('{}')
+        self.assertFalse(doctor()['calibrated'])
+        self.ok('tune', '--gemm', SMALL, '--budget', 0, '--cache-mode', 'readonly', env=self.env)
+        self.assertFalse(doctor()['calibrated'])
+        self.tune(SMALL)
+        self.assertTrue(doctor()['calibrated'])
+
+    def test_a_calibration_that_cannot_be_kept_is_refused(self):
+        self.fails(2, 'doctor', '--calibrate', '--cache-mode', 'readonly', env=self.env, saying='readonly')
+
     def test_doctor_tells_device_libraries_and_what_is_missing(self):
         value = self.ok('doctor', '--json', env=self.env).json()
         self.has_keys(value, 'findings', 'device', 'read_gb_s', 'llc_bytes_measured')

@@ -1,5 +1,6 @@
 """Words: help, versions, and what happens to wrong ones."""
 
+import json
 import pathlib
 import unittest
 
@@ -55,8 +56,9 @@ class Usage(CliTest):
 
     def test_a_device_file_with_impossible_numbers_names_the_key(self):
         path = self.folder / 'device.json'
-        for key, value in (('cores', 0), ('cores', 65536), ('read_gb_s', 0), ('i8_gop_s', -1), ('llc_bytes', -1)):
-            path.write_text(f'{{"{key}": {value}}}')
+        for key, value in (('cores', 0), ('cores', 65536), ('read_gb_s', 0), ('i8_gop_s', -1), ('llc_bytes', -1),
+                           ('amx_i8_gop_s', -1), ('bf16_gflop_s', 'fast')):
+            path.write_text(json.dumps({key: value}))
             self.fails(1, 'explain', 'gemm', '--m', 1, '--n', 32, '--k', 32, '--device-spec', path, saying=key)
 
     def test_a_standard_error_that_takes_nothing_changes_no_exit_code(self):

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "sequence/sequences.h"
+
 namespace tilewright {
 namespace {
 
@@ -124,9 +126,12 @@ std::unique_ptr<typename Op::KernelType> Wrap(typename Op::KernelType& inner, Fa
 std::unique_ptr<Kernels> MakeAsyncKernels(const Kernels& inner, FakeDevice& device) {
   auto kernels = std::make_unique<Kernels>();
   ForEachOperation([&]<class Op>() {
-    for (auto* kernel : inner.of<Op>().kernels())
-      static_cast<void>(kernels->of<Op>().Add(Wrap<Op>(*kernel, device)));
+    for (auto* kernel : inner.of<Op>().kernels()) {
+      if (!IsSequence(kernel->info()))
+        static_cast<void>(kernels->of<Op>().Add(Wrap<Op>(*kernel, device)));
+    }
   });
+  AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
 }
 

@@ -21,6 +21,8 @@ constexpr std::int64_t kGrain =
 
 /// nullptr where the pair needs no conversion or is not this kernel's.
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
+  if (const BlockFormat* format = FindFormat(src); format != nullptr && dst == DataType::kF32)
+    return impl.unpack[static_cast<std::size_t>(format - kFormats.data())];
   const int from = CopyTypeIndex(src), to = CopyTypeIndex(dst);
   return from < 0 || to < 0 ? nullptr : impl.convert[from][to];
 }
@@ -29,7 +31,7 @@ std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
   if (desc.type_src != desc.type_dst && Converter(impl, desc.type_src, desc.type_dst) == nullptr) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
-                     "equal types, or f32, f16 and bf16"};
+                     "equal types, f32, f16 and bf16, or a block format to f32"};
   }
   if (desc.type_src == DataType::kNone) return Rejection{Reason::kType, "type none", "a type"};
   if (!desc.adjacent)
@@ -39,7 +41,14 @@ std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
 
 double EstimateUs(const CopyImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
+<<<<<<< HEAD
   return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers);
+=======
+  const double threads =
+      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
+  const bool unpacks = desc.type_src != desc.type_dst && FindFormat(desc.type_src) != nullptr;
+  return elements * (unpacks ? impl.ns_per_unpacked : impl.ns_per_element) * 1e-3 / threads;
+>>>>>>> 2efad65 (sequence: two kernels one after the other are a candidate like one: unpack then GEMM, GEMM then add)
 }
 
 /// `n` elements at element offsets `from` and `to`; multiples of the block for block types.
@@ -83,7 +92,7 @@ std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
   if (CanConvert(desc.type_src, desc.type_dst)) return std::nullopt;
   return Rejection{Reason::kType,
                    Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
-                   "equal types, or f64, f32, f16 and bf16"};
+                   "equal types, f64, f32, f16 and bf16, or a block format to f32"};
 }
 
 double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 5e-3; }
@@ -111,7 +120,8 @@ Status CheckStrided(std::string_view what, TensorView view) {
 
 bool CanConvert(DataType src, DataType dst) {
   if (src == DataType::kNone || dst == DataType::kNone) return false;
-  return src == dst || (IsFloatType(src) && IsFloatType(dst));
+  const bool unpacks = FindFormat(src) != nullptr && dst == DataType::kF32;
+  return src == dst || unpacks || (IsFloatType(src) && IsFloatType(dst));
 }
 
 std::span<const NodeRule> Op::NodeRules() { return kRules; }
@@ -124,15 +134,15 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckStrided("copy: src", args.src); !s) return Fail(s.error());
   if (Status s = CheckStrided("copy: dst", args.dst); !s) return Fail(s.error());
   if (Status s = CheckSameShape("copy: dst", args.dst, "src", args.src); !s) return Fail(s.error());
-  const int block = GetTypeInfo(args.src.dtype).block_elements;
   for (const TensorView* view : {&args.src, &args.dst}) {
+    const int block = GetTypeInfo(view->dtype).block_elements;
     for (int d = 0; d < 4 && block > 1; ++d) {
       const bool whole = d == 0 ? view->shape[0] % block == 0
                                 : view->shape[d] <= 1 || view->stride[d] % block == 0;
       if (!whole) {
         return Fail(ErrorCode::kInvalidArgument,
                     Format("copy: dimension {} does not divide into {} blocks of {}", d,
-                           DataTypeName(args.src.dtype), block));
+                           DataTypeName(view->dtype), block));
       }
     }
   }
@@ -151,6 +161,12 @@ Result<Checked<Op>> Validate(const Desc& desc) {
     return Fail(
         ErrorCode::kInvalidArgument,
         Format("copy: rows = {}, cols = {}: each must be at least 1", desc.rows, desc.cols));
+  }
+  if (const int block = GetTypeInfo(desc.type_src).block_elements;
+      block > 1 && desc.cols % block != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("copy: cols = {}: must be a multiple of {} for {}", desc.cols, block,
+                       DataTypeName(desc.type_src)));
   }
   return Stages<Op>::MarkValidated(desc);
 }

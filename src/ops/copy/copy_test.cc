@@ -148,6 +148,42 @@ TEST_F(CopyTest, AnyTypeCopiesItsBytes) {
   }
 }
 
+TEST_F(CopyTest, EveryKernelUnpacksEveryBlockFormatToTheBitsOfDecodeRow) {
+  const auto pool = MakeThreadPool(3);
+  std::uint64_t seed = 700;
+  for (const BlockFormat& format : kFormats) {
+    for (const auto& [blocks, rows, pad] :
+         {std::tuple{1, 1, 0}, {1, 3, 1}, {3, 5, 0}, {9, 3, 2}, {8, 600, 0}}) {
+      const int cols = blocks * format.elements;
+      const test::RandomMatrix src(format.type, rows, cols, ++seed, 1.0,
+                                   cols + pad * format.elements);
+      const std::int64_t ld = cols + 3 * pad;  // of f32: any
+      for (Kernel* kernel : Kernels()) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(format.type)) +
+                     " cols " + std::to_string(cols));
+        test::GuardedBytes dst(BytesOf(DataType::kF32, ld * rows), 4);
+        ASSERT_TRUE(
+            LaunchOnce<Op>(*kernel,
+                           {Rows(const_cast<void*>(static_cast<const void*>(src.bytes.data())),
+                                 format.type, cols, rows, src.ld),
+                            Rows(dst.data(), DataType::kF32, cols, rows, ld)},
+                           Stream{pool.get()}));
+        EXPECT_EQ(dst.Damage(), "");
+        std::vector<float> want(static_cast<std::size_t>(cols));
+        for (std::int64_t r = 0; r < rows; ++r) {
+          const auto* row = static_cast<const unsigned char*>(src.bytes.data()) +
+                            BytesOf(format.type, src.ld * r);
+          ASSERT_TRUE(DecodeRow(format.type, row, cols, want.data()));
+          const auto* got = static_cast<const float*>(dst.data()) + ld * r;
+          ASSERT_TRUE(test::BitwiseEqual(got, want.data(), want.size() * 4)) << r;
+          for (std::int64_t i = cols; i < ld; ++i)
+            ASSERT_EQ(BitsOfF32(got[i]), 0xffffffffu) << "padding was written";
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CopyTest, ATransposeFallsToTheKernelThatTakesAnyStride) {
   std::vector<float> src = {1, 2, 3, 4, 5, 6}, dst(6);
   const Args args{TensorView{src.data(), {2, 3, 1, 1}, {3, 1, 6, 6}, DataType::kF32},
@@ -181,6 +217,10 @@ TEST_F(CopyTest, ImpossibleCopiesAreRefused) {
           .error()
           .code,
       ErrorCode::kUnsupported);
+  EXPECT_FALSE(Validate(Desc{.type_src = DataType::kQ8_0, .cols = 33}));
+  EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kQ4_0, 32, 2, 40),
+                           Rows(data.data(), DataType::kF32, 32, 2, 32)},
+                      CallTerms{}));
   EXPECT_FALSE(DescOf(
       Args{Rows(data.data(), DataType::kF32, 4, 2, 4), Rows(data.data(), DataType::kF32, 4, 3, 4)},
       CallTerms{}));

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "core/block_format.h"
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "ops/copy/copy.h"
@@ -20,8 +21,8 @@ Status Reference(const Args& args) {
   if (!desc) return Fail(desc.error());
   if (!CanConvert(desc->type_src, desc->type_dst)) {
     return Fail(ErrorCode::kUnsupported,
-                Format("copy of {} to {}: only floats convert", DataTypeName(desc->type_src),
-                       DataTypeName(desc->type_dst)));
+                Format("copy of {} to {}: floats convert into each other, blocks to f32",
+                       DataTypeName(desc->type_src), DataTypeName(desc->type_dst)));
   }
   const int step = GetTypeInfo(desc->type_src).block_elements;
   for (std::int64_t row = 0; row < desc->rows; ++row) {
@@ -30,6 +31,12 @@ Status Reference(const Args& args) {
       const std::int64_t at = from + c * args.src.stride[0], put = to + c * args.dst.stride[0];
       if (desc->type_src == desc->type_dst) {
         CopyBytes(args, at, put);
+      } else if (step > 1) {
+        double values[kMaxBlockElements];
+        if (Status s = DecodeRow(desc->type_src, AddressOf(args.src, at), step, values); !s)
+          return s;
+        for (int i = 0; i < step; ++i)
+          WriteF64(args.dst.dtype, args.dst.data, put + i * args.dst.stride[0], values[i]);
       } else {
         WriteF64(args.dst.dtype, args.dst.data, put, ReadF64(args.src.dtype, args.src.data, at));
       }

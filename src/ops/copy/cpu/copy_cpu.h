@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "core/formats/formats.h"
 #include "tilewright/types.h"
 
 namespace tilewright {
@@ -31,6 +33,8 @@ struct CopyImpl {
   double ns_per_element;     ///< one thread, data in the L2
   ConvertRow convert[3][3];  ///< [from][to] by CopyTypeIndex; nullptr on the diagonal
   ConvertRow encode_q8_0;    ///< f32 to q8_0, n a multiple of 32, the bits of EncodeRow
+  double ns_per_unpacked;    ///< as ns_per_element, from a block format to f32
+  std::array<ConvertRow, kFormatCount> unpack;  ///< to f32, in the order of the list of formats
 };
 
 extern const CopyImpl kCopyScalar;

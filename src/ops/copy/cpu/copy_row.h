@@ -1,7 +1,9 @@
 #pragma once
 
 #include "core/block_format.h"
+#include "core/formats/decode_blocks.h"
 #include "core/simd.h"
+#include "ops/copy/cpu/copy_cpu.h"
 
 namespace tilewright {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file, see core/simd.h
@@ -34,6 +36,15 @@ void Convert(const void* source, void* target, std::int64_t n) {
   for (std::int64_t j = i; j < n; ++j) in_lanes[j - i] = in[j];
   To::Store(out_lanes, From::Load(in_lanes));
   for (std::int64_t j = i; j < n; ++j) out[j] = out_lanes[j - i];
+}
+
+template <class Block>
+void UnpackRow(const void* source, void* target, std::int64_t n) {
+  DecodeBlocks<Block>(source, static_cast<float*>(target), n);
+}
+template <class... Blocks>
+constexpr std::array<ConvertRow, kFormatCount> UnpackRows(BlockList<Blocks...>) {
+  return {&UnpackRow<Blocks>...};
 }
 
 /// Blocks of 32: d = max|x| / 127, codes x / d to nearest even by the magic addition of

@@ -11,6 +11,8 @@ const CopyImpl kCopyScalar{"scalar",
                            {{nullptr, &Convert<AsF32, AsF16>, &Convert<AsF32, AsBF16>},
                             {&Convert<AsF16, AsF32>, nullptr, &Convert<AsF16, AsBF16>},
                             {&Convert<AsBF16, AsF32>, &Convert<AsBF16, AsF16>, nullptr}},
-                           &EncodeQ8_0};
+                           &EncodeQ8_0,
+                           0.8,
+                           UnpackRows(AllBlocks{})};
 
 }  // namespace tilewright

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+
+#include "tilewright/copy.h"
+#include "tilewright/elementwise.h"
+#include "tilewright/gemm.h"
+
+namespace tilewright {
+
+/// Adds the sequences to `gemm`, made of the kernels that are in the registries now: our own, but
+/// for the reference kernels. Call it last; the kernels must outlive `gemm`.
+void AddSequences(Registry& gemm, const copy::Registry& copies,
+                  const elementwise::Registry& elementwise);
+
+/// By the name: docs/kernel_ids.md.
+bool IsSequence(const KernelInfo& kernel);
+
+namespace sequence {
+
+// `gemm` takes the sequence; the others are the kernels that its steps may be run by. A list
+// without a suitable kernel adds nothing.
+
+/// Block weights as the file has them are unpacked to f32, then multiplied: the weights are
+/// decoded once, however many rows there are.
+void AddUnpackGemm(Registry& gemm, std::span<Kernel* const> products,
+                   std::span<copy::Kernel* const> copies);
+
+/// The product without the residual, then the sum: what the fused residual is worth. One for each
+/// layout of the weights.
+void AddGemmAdd(Registry& gemm, std::span<Kernel* const> products,
+                std::span<elementwise::Kernel* const> adders);
+
+}  // namespace sequence
+}  // namespace tilewright
