@@ -23,8 +23,8 @@ constexpr std::int64_t kGrain =
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
   if (const BlockFormat* format = FindFormat(src); format != nullptr && dst == DataType::kF32)
     return impl.unpack[static_cast<std::size_t>(format - kFormats.data())];
-  const int from = CopyTypeIndex(src), to = CopyTypeIndex(dst);
-  return from < 0 || to < 0 ? nullptr : impl.convert[from][to];
+  const int from = RowTypeIndex(src), to = RowTypeIndex(dst);
+  return from < 0 || to < 0 ? nullptr : impl.rows.between[from][to];
 }
 
 std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
@@ -41,14 +41,9 @@ std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
 
 double EstimateUs(const CopyImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
-<<<<<<< HEAD
-  return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers);
-=======
-  const double threads =
-      std::clamp(elements / static_cast<double>(kGrain), 1.0, static_cast<double>(desc.threads));
   const bool unpacks = desc.type_src != desc.type_dst && FindFormat(desc.type_src) != nullptr;
-  return elements * (unpacks ? impl.ns_per_unpacked : impl.ns_per_element) * 1e-3 / threads;
->>>>>>> 2efad65 (sequence: two kernels one after the other are a candidate like one: unpack then GEMM, GEMM then add)
+  return elements * (unpacks ? impl.ns_per_unpacked : impl.ns_per_element) * 1e-3 /
+         BusyWorkers(elements, kGrain, workers);
 }
 
 /// `n` elements at element offsets `from` and `to`; multiples of the block for block types.
