@@ -20,8 +20,10 @@ enum class Fusion : std::uint8_t {
   kResidual,      ///< "residual": kMulMat, kAdd -> kMulMatAdd
   kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu
   kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
+  kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
+  kAddNorm,       ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
 };
-inline constexpr int kFusions = static_cast<int>(Fusion::kMulMatSwiGlu) + 1;
+inline constexpr int kFusions = static_cast<int>(Fusion::kAddNorm) + 1;
 std::string_view FusionName(Fusion fusion);
 
 /// A set of fusions. A value.
@@ -51,8 +53,8 @@ class FusionSet {
 /// A graph after Fuse, and what became of the nodes of the one before.
 struct FusedGraph {
   Graph graph;
-  /// By id of the graph before: its id in `graph`, or kNoNode where the node is computed within
-  /// another one.
+  /// By id of the graph before: the id in `graph` of the node that has its result, or kNoNode where
+  /// the result is never in memory.
   std::vector<NodeId> id_of;
 };
 
@@ -60,8 +62,10 @@ struct FusedGraph {
 using SupportsNode = std::function<bool(const Graph& graph, const TensorNode& node)>;
 
 /// `graph` with the patterns of `fusions` replaced, each by one node that computes the same. A
-/// pattern is replaced only where nobody else reads what lies between its nodes, none of it is
-/// kept, and `supports` accepts the node that would take its place; everything else stays as it is.
+/// pattern is replaced only where nobody else reads what lies between its nodes and none of it is
+/// kept (the sum of kAddNorm, which has memory of its own, excepted), where it is not rounded to
+/// less than f32, and where `supports` accepts the node that would take its place; everything else
+/// stays as it is.
 /// A residual sum takes the memory of the residual where nothing reads that afterwards. Pure; the
 /// result passes VerifyGraph. Precondition: VerifyGraph accepted `graph`.
 FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports);

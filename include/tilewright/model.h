@@ -155,6 +155,9 @@ struct SessionOptions {
   DataType kv = DataType::kF16;  ///< f32, f16, bf16, q8_0; f64 for the reference dispatch
   DataType activations =
       DataType::kF32;  ///< type of the tensors between operations; f64 for the reference dispatch
+  /// Types of their own for what the norms give to products, and for the logits: f32, f16 or bf16.
+  /// kNone: that of the activations. A kernel must take them with the weights as they lie.
+  DataType normed = DataType::kNone, logits = DataType::kNone;
   std::int32_t context = 0;     ///< positions of one sequence; 0: the model's
   std::int32_t slots = 1;       ///< sequences held at once
   std::int32_t max_rows = 512;  ///< rows of one pass; longer prompts go in several

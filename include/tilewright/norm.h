@@ -17,6 +17,7 @@ struct Desc {
   DataType type_in = DataType::kF32;
   DataType type_weight = DataType::kF32;
   DataType type_out = DataType::kF32;
+  DataType type_sum = DataType::kNone;  ///< of residual and sum; kNone: nothing is added
   std::int32_t rows = 1;
   std::int32_t cols = 1;
   Guarantee guarantee = Guarantee::kFastest;
@@ -27,6 +28,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("cols", desc.cols);
   f("type_in", desc.type_in), f("type_weight", desc.type_weight), f("type_out", desc.type_out);
+  f("type_sum", desc.type_sum);
   f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
@@ -34,9 +36,13 @@ std::string KeyOf(const Desc& desc);
 /// out[r, c] = in[r, c] / sqrt(mean over c of in[r, c]^2 + epsilon) * weight[c].
 /// in and out [cols, rows...] with any row strides (dimension 0 adjacent); weight [cols]. out may
 /// be in; otherwise they do not overlap.
+///
+/// With a residual, what is normalised is sum = in + residual, rounded to the type of both, which is
+/// written too: both of the shape of in; sum may be residual or, of its type, in, and not out.
 struct Args {
   TensorView in, weight, out;
   float epsilon = 1e-5f;
+  TensorView residual = {}, sum = {};
 };
 
 struct Op;

@@ -24,12 +24,14 @@ namespace rope {
 /// Rotary embedding of `rows` rows of `heads` heads: the key of a choice.
 struct Desc {
   DataType type_in = DataType::kF32;
-  DataType type_out = DataType::kF32;
+  DataType type_out = DataType::kF32;  ///< of the cache where the rows go into one
   RopeMode mode = RopeMode::kInterleaved;
   std::int32_t rows = 1;
   std::int32_t heads = 1;
   std::int32_t head_dim = 64;
-  std::int32_t dims = 64;  ///< rotated elements of a head; the rest pass through
+  std::int32_t dims = 64;      ///< rotated elements of a head; the rest pass through
+  bool scatter = false;        ///< into a KV cache
+  std::int32_t page_size = 0;  ///< positions of a page of the cache; 0: contiguous, or no cache
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -39,6 +41,7 @@ void ForEachField(D& desc, F&& f) {
   f("mode", desc.mode), f("rows", desc.rows), f("heads", desc.heads);
   f("head_dim", desc.head_dim), f("dims", desc.dims);
   f("type_in", desc.type_in), f("type_out", desc.type_out);
+  f("scatter", desc.scatter), f("page_size", desc.page_size);
   f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
@@ -85,9 +88,14 @@ class Table {
 /// positions: m int32, checked before anything is written; a row of padding, with position -1, is
 /// left as it is, a position below that is kInvalidArgument. factors [dims / 2] f32 or without
 /// data.
+///
+/// With a cache, the rotated heads go there and not to `out`, which then has no data: cache, slots
+/// and pages, with what they may hold and its errors, are those of kv_scatter::Args, and so is the
+/// result, bit for bit, of a rotation in f32 and a scatter after it.
 struct Args {
   TensorView qk, positions, factors, out;
   RopeParams params;
+  TensorView cache = {}, slots = {}, pages = {};
   /// Made from the same params and factors (params are compared). Optional: without it every row
   /// computes its own powers, cosines and sines, some microseconds each.
   const Table* table = nullptr;

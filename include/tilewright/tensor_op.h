@@ -39,9 +39,24 @@ enum class TensorOp : std::uint8_t {
   kMulMatSwiGlu,  ///< fused gate and up projection: (x, w [k, 2 * n], rows paired by kGatedBlock)
                   ///< -> silu(gate) * up, [n, m]
   kSwiGlu,        ///< fused kSilu + kMul: (gate, up) -> silu(gate) * up
-  kView,          ///< part of another tensor, no computation
+  kRopeScatter,   ///< fused kRope + kKvScatter: (x [head_dim, kv_heads, m], cache, positions [m],
+                  ///< slots [m], pages or none, frequency factors or none) -> the cache
+  kAddRmsNorm,    ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
+                  ///< which is written to `sum`, a kBuffer
+  // No computation:
+  kView,    ///< part of another tensor
+  kBuffer,  ///< memory for the second result of a later node, which has it as an input
 };
 std::string_view TensorOpName(TensorOp op);
+
+/// Whether a node of this kind is run: it is neither a leaf nor a name for memory.
+constexpr bool Computes(TensorOp op) {
+  return op != TensorOp::kNone && op != TensorOp::kView && op != TensorOp::kBuffer;
+}
+/// Whether a node of this kind writes rows of a cache and leaves the rest of it as it is.
+constexpr bool WritesCache(TensorOp op) {
+  return op == TensorOp::kKvScatter || op == TensorOp::kRopeScatter;
+}
 
 /// What a leaf is for; decides who owns the memory and whether it may be written.
 enum class LeafKind : std::uint8_t { kNotLeaf, kWeight, kInput, kCache };
@@ -67,10 +82,10 @@ struct RopeParams {
 
 /// Parameters of the operation; a node uses those of its op.
 struct OpParams {
-  float epsilon = 1e-5f;         ///< kRmsNorm
-  RopeParams rope;               ///< kRope
+  float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm
+  RopeParams rope;               ///< kRope, kRopeScatter
   float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
-  std::int32_t layer = -1;       ///< kAttention, kKvScatter: for messages and profiles
+  std::int32_t layer = -1;       ///< of the cache's users: for messages and profiles
   std::int64_t view_offset = 0;  ///< kView: elements into the source
 };
 
@@ -109,6 +124,9 @@ class NodeCheck {
   void ExpectSameShape(std::string_view field, const TensorView& have, const TensorView& want);
   /// An int32 vector with an element for each of `rows` rows.
   void ExpectRows(std::string_view field, const TensorView& have, std::int64_t rows);
+  /// inputs: x [head_dim, kv_heads, m], the cache, which the result is, positions [m], slots [m]
+  /// and, where it is paged, its page table.
+  void ExpectCacheWrite(const NodeView& node);
 
  private:
   std::string fault_;
@@ -121,6 +139,7 @@ struct NodeRule {
   std::string_view name;
   std::uint8_t min_inputs = 0, max_inputs = 0;
   std::uint32_t in_place = 0;  ///< bit i: the result may take the memory of inputs[i]
+  std::uint32_t writes = 0;    ///< bit i: inputs[i] is a kBuffer that the node writes
   void (*check)(const NodeView& node, NodeCheck& check) = nullptr;
 };
 

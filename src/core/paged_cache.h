@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
+#include "tilewright/result.h"
 #include "tilewright/tensor.h"
 
 namespace tilewright {
@@ -39,5 +41,21 @@ class CachePlaces {
   const std::int32_t* table_;
   std::int64_t page_size_, context_, slots_, physical_, row_stride_, page_stride_, table_stride_;
 };
+
+// Checks of an operation that writes rows into a cache; their messages begin with `what`.
+
+/// The page table, where there is one, is int32 [pages of a sequence, slots].
+Status CheckPageTable(std::string_view what, const TensorView& pages);
+
+/// x [head_dim, kv_heads, rows] fits the cache, whose heads and strides are whole blocks.
+Status CheckRowsFitCache(std::string_view what, const TensorView& x, const TensorView& cache);
+
+/// Each of `rows` rows is padding, with position -1, or has a place: kInvalidArgument for a
+/// position below -1 and for a slot or a physical page that does not exist, kExhausted for a
+/// position beyond the context.
+struct CacheRows {
+  TensorView cache, pages, positions, slots;
+};
+Status CheckPlaces(std::string_view what, const CacheRows& where, std::int64_t rows);
 
 }  // namespace tilewright

@@ -83,6 +83,20 @@ class Guarded {
   GuardedBytes bytes_;
 };
 
+/// `values` as `type` holds them, and back: what a kernel reads or writes of another type than f32.
+inline GuardedBytes Encoded(DataType type, std::span<const float> values) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  GuardedBytes bytes(BytesOf(type, n));
+  static_cast<void>(EncodeRow(type, values.data(), n, bytes.data()));
+  return bytes;
+}
+inline std::vector<float> Decoded(DataType type, const GuardedBytes& bytes, std::int64_t n) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  static_cast<void>(DecodeRow(type, bytes.data(), n, values.data()));
+  return values;
+}
+inline constexpr DataType kFloatTypes[] = {DataType::kF32, DataType::kF16, DataType::kBF16};
+
 inline std::vector<float> RandomFloats(std::size_t count, std::uint64_t seed, double scale = 1.0) {
   Random random(seed);
   std::vector<float> values(count);

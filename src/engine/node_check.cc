@@ -32,4 +32,18 @@ void NodeCheck::ExpectRows(std::string_view field, const TensorView& have, std::
   Expect(field, have.shape[0], rows, "rows");
 }
 
+void NodeCheck::ExpectCacheWrite(const NodeView& node) {
+  const TensorView& x = node.in(0);
+  ExpectFloat("inputs[0]", x.dtype);
+  Expect("inputs[1].shape[0]", node.in(1).shape[0], x.shape[0], "head_dim");
+  Expect("inputs[1].shape[1]", node.in(1).shape[1], x.shape[1], "kv_heads");
+  ExpectSameShape("out", node.out, node.in(1));
+  ExpectType("out", node.out.dtype, node.in(1).dtype);
+  ExpectRows("inputs[2].shape[0]", node.in(2), x.shape[2]);
+  ExpectRows("inputs[3].shape[0]", node.in(3), x.shape[2]);
+  if (node.inputs[4].present) ExpectType("inputs[4]", node.in(4).dtype, DataType::kI32);
+  if (node.inputs[1].storage != LeafKind::kCache) Fault("inputs[1] is not a cache");
+  if (node.overwrites != 1) Fault("alias_of: must be the cache, inputs[1]");
+}
+
 }  // namespace tilewright

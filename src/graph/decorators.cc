@@ -161,8 +161,7 @@ class CompareDispatch final : public ForwardingDispatch {
             for (std::size_t d = 0; d < 4; ++d) at += i[d] * second.stride[d];
             const double a = LoadElement(first, at), b = LoadElement(second, at);
             // Positions of a cache that nobody has written yet may hold anything.
-            if (node.op == TensorOp::kKvScatter && SameBits(a, b) &&
-                SameBits(a, LoadElement(before, at)))
+            if (WritesCache(node.op) && SameBits(a, b) && SameBits(a, LoadElement(before, at)))
               continue;
             difference += (a - b) * (a - b);
             norm += b * b;

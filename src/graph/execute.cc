@@ -16,7 +16,7 @@ tl::unexpected<Error> Unsupported(const KernelDispatch& dispatch, const TensorNo
 
 Status KernelDispatch::Prepare(const Graph& graph) {
   for (const TensorNode& node : graph.nodes()) {
-    if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
+    if (!Computes(node.op)) continue;
     if (const std::optional<Rejection> no = Supports(graph, node)) {
       return Fail(ErrorCode::kUnsupported,
                   fmt::format("node {} '{}' ({}): the {} dispatch: {}", node.id, node.name,
@@ -93,6 +93,7 @@ Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& 
   switch (node.op) {
     case TensorOp::kNone:
     case TensorOp::kView:
+    case TensorOp::kBuffer:
       return {};
     case TensorOp::kMulMat:
       return dispatch.DispatchMulMat(node, in[0], in[1], out, in[0].shape[1], out.shape[0],
@@ -121,6 +122,8 @@ Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& 
     case TensorOp::kMulMatAdd:
     case TensorOp::kMulMatSwiGlu:
     case TensorOp::kSwiGlu:
+    case TensorOp::kRopeScatter:
+    case TensorOp::kAddRmsNorm:
       return dispatch.DispatchExtra(node, std::span<const TensorView>(in.data(), count), out);
   }
   return Fail(ErrorCode::kInternal, "unknown operation");
@@ -129,7 +132,7 @@ Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& 
 Result<std::int64_t> ExecuteGraph(const Graph& graph, KernelDispatch& dispatch) {
   std::int64_t calls = 0;
   for (const TensorNode& node : graph.nodes()) {
-    if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
+    if (!Computes(node.op)) continue;
     if (Status status = DispatchNode(graph, node, dispatch); !status) {
       return Fail(status.error().code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
                                                    TensorOpName(node.op), status.error().message));

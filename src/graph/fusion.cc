@@ -10,8 +10,9 @@
 namespace tilewright {
 namespace {
 
-constexpr std::array<std::string_view, kFusions> kNames = {"merge-qkv", "merge-gate-up", "residual",
-                                                           "swiglu", "mul-mat-swiglu"};
+constexpr std::array<std::string_view, kFusions> kNames = {
+    "merge-qkv",      "merge-gate-up", "residual", "swiglu",
+    "mul-mat-swiglu", "rope-scatter",  "add-norm"};
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 
@@ -96,14 +97,30 @@ bool FusionGraph::UnchangedBetween(NodeId id, NodeId from, NodeId to) const {
   return true;
 }
 
-void FusionGraph::Replace(const TensorNode& fused, std::span<const NodeId> absorbed) {
-  CountReads(node(fused.id), -1);
-  for (const NodeId id : absorbed) {
+bool FusionGraph::ReadBetween(NodeId id, NodeId from, NodeId to) const {
+  const NodeId storage = StorageOf(graph_, id);
+  for (NodeId between = from + 1; between < to; ++between) {
+    if (dead(between)) continue;
+    for (const NodeId input : node(between).inputs) {
+      if (input != kNoNode && StorageOf(graph_, input) == storage) return true;
+    }
+  }
+  return false;
+}
+
+void FusionGraph::Put(const TensorNode& fresh) {
+  CountReads(node(fresh.id), -1);
+  graph_.node(fresh.id) = fresh;
+  CountReads(fresh, 1);
+}
+
+void FusionGraph::Replace(const FusionMatch& match) {
+  for (const NodeId id : match.absorbed) {
     CountReads(node(id), -1);
     dead_[Index(id)] = true;
   }
-  graph_.node(fused.id) = fused;
-  CountReads(fused, 1);
+  if (match.buffer) Put(*match.buffer);
+  Put(match.fused);
 }
 
 FusedGraph FusionGraph::Take() const {
@@ -132,7 +149,7 @@ FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& suppo
       const std::optional<FusionMatch> match = pattern.match(work, work.node(id));
       if (!match || !IsLegal(work.graph(), match->fused) || !supports(work.graph(), match->fused))
         continue;
-      work.Replace(match->fused, match->absorbed);
+      work.Replace(*match);
     }
   }
   return work.Take();

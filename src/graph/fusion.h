@@ -9,6 +9,13 @@
 
 namespace tilewright {
 
+/// What a pattern found: the node that may take the place of its last one, and the others.
+struct FusionMatch {
+  TensorNode fused;
+  std::vector<NodeId> absorbed;      ///< computed within `fused` alone
+  std::optional<TensorNode> buffer;  ///< what takes the place of a node that `fused` computes too
+};
+
 /// The graph while patterns are replaced: node ids stay, nodes that were absorbed are dead until
 /// Take removes them.
 class FusionGraph {
@@ -28,22 +35,19 @@ class FusionGraph {
   /// runs: nothing between them writes in place over its memory.
   bool UnchangedBetween(NodeId id, NodeId from, NodeId to) const;
 
-  /// Puts `fused` in the place of node fused.id; `absorbed` are the other nodes that it replaces.
-  void Replace(const TensorNode& fused, std::span<const NodeId> absorbed);
+  /// Whether a node between the two reads the memory that `id` lies in.
+  bool ReadBetween(NodeId id, NodeId from, NodeId to) const;
+
+  void Replace(const FusionMatch& match);
   FusedGraph Take() const;
 
  private:
+  void Put(const TensorNode& fresh);
   void CountReads(const TensorNode& node, int change);
 
   Graph graph_;
   std::vector<bool> dead_;
   std::vector<int> reads_;  ///< inputs of living nodes that name the node
-};
-
-/// What a pattern found: the node that may take the place of its last one, and the others.
-struct FusionMatch {
-  TensorNode fused;
-  std::vector<NodeId> absorbed;
 };
 
 /// A row of the one table of patterns, which every device shares: the operations are the same

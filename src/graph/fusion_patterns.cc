@@ -22,6 +22,11 @@ bool IsPlainMatrix(const TensorView& view) {
          LiesAs(view, {1, std::max(view.stride[1], view.shape[0]), 0});
 }
 
+/// A fused operation does not round what lies between; nor may the operations that it replaces.
+bool IsUnrounded(const TensorNode& between) {
+  return between.out.dtype == DataType::kF32 || between.out.dtype == DataType::kF64;
+}
+
 /// Whether the operands of a product may be read where `to` runs.
 bool ProductMovesTo(const FusionGraph& graph, const TensorNode& product, NodeId to) {
   return std::all_of(product.inputs.begin(), product.inputs.end(),
@@ -44,7 +49,8 @@ std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode
                                       std::size_t i) {
   const TensorNode& product = graph.node(sum.inputs[i]);
   const TensorNode& residual = graph.node(sum.inputs[1 - i]);
-  if (product.op != TensorOp::kMulMat || !graph.ReadOnce(product.id)) return std::nullopt;
+  if (product.op != TensorOp::kMulMat || !IsUnrounded(product) || !graph.ReadOnce(product.id))
+    return std::nullopt;
   if (!IsPlainMatrix(sum.out) || !IsPlainMatrix(residual.out)) return std::nullopt;
   if (!ProductMovesTo(graph, product, sum.id)) return std::nullopt;
   // A kernel writes the sum while it still reads the operands of the product.
@@ -59,7 +65,7 @@ std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode
   if (fused.alias_of == kNoNode && apart && residual.out.stride == sum.out.stride &&
       graph.FreeAfter(residual.id, sum.id))
     fused.alias_of = residual.id;
-  return FusionMatch{std::move(fused), {product.id}};
+  return FusionMatch{std::move(fused), {product.id}, {}};
 }
 
 std::optional<FusionMatch> MatchResidual(const FusionGraph& graph, const TensorNode& sum) {
@@ -77,7 +83,7 @@ std::optional<GatedPair> GatedPairOf(const FusionGraph& graph, const TensorNode&
   if (node.op != TensorOp::kMul) return std::nullopt;
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     const TensorNode& silu = graph.node(node.inputs[i]);
-    if (silu.op == TensorOp::kSilu && graph.ReadOnce(silu.id))
+    if (silu.op == TensorOp::kSilu && IsUnrounded(silu) && graph.ReadOnce(silu.id))
       return GatedPair{silu.inputs[0], node.inputs[1 - i], silu.id};
   }
   return std::nullopt;
@@ -94,7 +100,7 @@ std::optional<FusionMatch> MatchSwiGlu(const FusionGraph& graph, const TensorNod
   if (fused.alias_of != kNoNode && pair->gate != pair->up &&
       StorageOf(graph.graph(), pair->gate) == StorageOf(graph.graph(), pair->up))
     return std::nullopt;
-  return FusionMatch{std::move(fused), {pair->silu}};
+  return FusionMatch{std::move(fused), {pair->silu}, {}};
 }
 
 /// Whether `id` is the half of a merged product that starts at row `first` of each pair of blocks:
@@ -117,7 +123,7 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
   if (!IsHalf(graph, pair->gate, 0) || !IsHalf(graph, pair->up, kGatedBlock)) return std::nullopt;
   const TensorNode& product = graph.node(graph.node(pair->gate).inputs[0]);
   if (product.op != TensorOp::kMulMat || graph.node(pair->up).inputs[0] != product.id ||
-      !graph.ReadBy(product.id, 2) || !IsPlainMatrix(product.out))
+      !IsUnrounded(product) || !graph.ReadBy(product.id, 2) || !IsPlainMatrix(product.out))
     return std::nullopt;
   const std::int64_t n = product.out.shape[0] / 2, m = product.out.shape[1];
   const std::array<std::int64_t, 4> shape{n, m, 1, 1};
@@ -128,16 +134,50 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
   TensorNode fused = AsProduct(rows, product, TensorOp::kMulMatSwiGlu);
   fused.alias_of = kNoNode;
   fused.out.stride = {1, n, n * m, n * m};
-  FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}};
+  FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}, {}};
   if (pair->silu != kNoNode) match.absorbed.push_back(pair->silu);
   return match;
 }
 
-/// A merged product comes before the pair of elementwise operations that is a part of it.
+std::optional<FusionMatch> MatchRopeScatter(const FusionGraph& graph, const TensorNode& scatter) {
+  const TensorNode& rope = graph.node(scatter.inputs[0]);
+  if (rope.op != TensorOp::kRope || !IsUnrounded(rope) || !graph.ReadOnce(rope.id) ||
+      rope.inputs[1] != scatter.inputs[2] ||
+      !graph.UnchangedBetween(rope.inputs[0], rope.id, scatter.id))
+    return std::nullopt;
+  TensorNode fused = scatter;
+  fused.op = TensorOp::kRopeScatter;
+  fused.inputs[0] = rope.inputs[0];
+  fused.inputs.resize(5, kNoNode);  // without a page table
+  fused.inputs.push_back(rope.inputs.size() > 2 ? rope.inputs[2] : kNoNode);
+  fused.params.rope = rope.params.rope;
+  return FusionMatch{std::move(fused), {rope.id}, {}};
+}
+
+/// The sum keeps its node, which becomes the memory that the norm writes it to.
+std::optional<FusionMatch> MatchAddNorm(const FusionGraph& graph, const TensorNode& norm) {
+  const TensorNode& sum = graph.node(norm.inputs[0]);
+  if (sum.op != TensorOp::kAdd || sum.alias_of != kNoNode || norm.alias_of != kNoNode ||
+      graph.ReadBetween(sum.id, sum.id, norm.id) ||
+      !graph.UnchangedBetween(sum.inputs[0], sum.id, norm.id) ||
+      !graph.UnchangedBetween(sum.inputs[1], sum.id, norm.id))
+    return std::nullopt;
+  TensorNode fused = norm, buffer = sum;
+  fused.op = TensorOp::kAddRmsNorm;
+  fused.inputs = {sum.inputs[0], sum.inputs[1], norm.inputs[1], sum.id};
+  buffer.op = TensorOp::kBuffer;
+  buffer.inputs.clear();
+  return FusionMatch{std::move(fused), {}, std::move(buffer)};
+}
+
+/// A merged product comes before the pair of elementwise operations that is a part of it, a product
+/// with its residual before the sum that is.
 constexpr FusionPattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
     {Fusion::kSwiGlu, TensorOp::kMul, &MatchSwiGlu},
     {Fusion::kResidual, TensorOp::kAdd, &MatchResidual},
+    {Fusion::kAddNorm, TensorOp::kRmsNorm, &MatchAddNorm},
+    {Fusion::kRopeScatter, TensorOp::kKvScatter, &MatchRopeScatter},
 };
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(VerifyGraph, names_the_node_and_the_field) {
        "'sum' (add): 1 inputs, expected 2"},
       {[](SmallGraph& g) { g.graph.node(g.sum).inputs[1] = kNoNode; }, "inputs[1] is absent"},
       {[](SmallGraph& g) { g.graph.node(g.x).out.dtype = DataType::kI32; },
-       "inputs[0] is i32, expected f32"},
+       "inputs[0] is i32, expected a float type"},
       {[](SmallGraph& g) { g.graph.node(g.x).out.data = nullptr; },
        "node 0 'x' (leaf): out.data is null"},
       {[](SmallGraph& g) { g.graph.node(g.x).out.shape[1] = 0; },

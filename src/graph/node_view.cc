@@ -51,6 +51,7 @@ const NodeRule* RuleOf(TensorOp op) {
 std::string_view TensorOpName(TensorOp op) {
   if (op == TensorOp::kNone) return "leaf";
   if (op == TensorOp::kView) return "view";
+  if (op == TensorOp::kBuffer) return "buffer";
   const NodeRule* rule = RuleOf(op);
   return rule != nullptr ? rule->name : "unknown";
 }

@@ -45,7 +45,7 @@ Result<BoundSteps> KernelDispatch::BindSteps(const Graph& graph) {
   if (Status status = Prepare(graph); !status) return Fail(status.error());
   BoundSteps bound;
   for (const TensorNode& node : graph.nodes()) {
-    if (node.op == TensorOp::kNone || node.op == TensorOp::kView) continue;
+    if (!Computes(node.op)) continue;
     if (auto no = Supports(graph, node))
       return AtNode(node, Error{ErrorCode::kUnsupported, no->ToString()});
     bound.steps.push_back(std::make_unique<CalledStep>(graph, node.id, *this));

@@ -80,13 +80,12 @@ class NodeChecker {
       : graph_(graph), node_(node), rule_(RuleOf(node.op)) {}
 
   Status Run() {
-    const bool known =
-        node_.op == TensorOp::kNone || node_.op == TensorOp::kView || rule_ != nullptr;
-    if (!known) Fault("no operation serves it");
+    if (Computes(node_.op) && rule_ == nullptr) Fault("no operation serves it");
     if (ok()) CheckReferences();
     if (ok()) CheckShape();
     if (ok()) CheckStrides();
-    if (ok() && node_.op != TensorOp::kNone) CheckOp();
+    if (ok() && node_.op == TensorOp::kView) CheckView();
+    if (ok() && Computes(node_.op)) CheckOp();
     if (ok()) CheckAlias();
     if (ok()) return {};
     return Fail(
@@ -126,7 +125,7 @@ class NodeChecker {
 
   /// Least and most inputs.
   std::pair<std::size_t, std::size_t> Arity() const {
-    if (node_.op == TensorOp::kNone) return {0, 0};
+    if (node_.op == TensorOp::kNone || node_.op == TensorOp::kBuffer) return {0, 0};
     if (node_.op == TensorOp::kView) return {1, 1};
     return {rule_->min_inputs, rule_->max_inputs};
   }
@@ -181,7 +180,10 @@ class NodeChecker {
   }
 
   void CheckOp() {
-    if (node_.op == TensorOp::kView) return CheckView();
+    for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
+      if (((rule_->writes >> i) & 1) != 0 && graph_.node(node_.inputs[i]).op != TensorOp::kBuffer)
+        return Fault("inputs[{}] = node {}, expected a buffer", i, node_.inputs[i]);
+    }
     NodeCheck check;
     rule_->check(ViewOf(graph_, node_), check);
     if (!check.ok()) Fault("{}", check.fault());
@@ -207,8 +209,9 @@ class NodeChecker {
   void CheckAlias() {
     if (node_.alias_of == kNoNode || node_.op == TensorOp::kNone || node_.op == TensorOp::kView)
       return;
-    if (rule_->in_place == 0)
-      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of, rule_->name);
+    if (rule_ == nullptr || rule_->in_place == 0)
+      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of,
+                   TensorOpName(node_.op));
     bool may_overwrite = false;
     for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
       may_overwrite =
@@ -282,7 +285,7 @@ Status CheckStaleReads(const Graph& graph) {
       if (input == kNoNode) continue;
       for (NodeId write : writes) {
         if (write <= input || write == node.id) continue;
-        if (graph.node(write).op == TensorOp::kKvScatter) {
+        if (WritesCache(graph.node(write).op)) {
           // A later scatter into the same cache may rename it again; reading the older name would
           // skip the newer rows.
           if (StorageOf(graph, input) != StorageOf(graph, write)) continue;
@@ -302,6 +305,29 @@ Status CheckStaleReads(const Graph& graph) {
   return {};
 }
 
+/// A buffer is written by one node, and read by later ones only.
+Status CheckBuffers(const Graph& graph) {
+  std::vector<bool> written(graph.size(), false);
+  for (const TensorNode& node : graph.nodes()) {
+    const NodeRule* rule = RuleOf(node.op);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const NodeId input = node.inputs[i];
+      if (input == kNoNode || graph.node(input).op != TensorOp::kBuffer) continue;
+      const auto at = static_cast<std::size_t>(input);
+      const bool writes = rule != nullptr && ((rule->writes >> i) & 1) != 0;
+      if (writes == written[at]) {
+        return Fail(
+            ErrorCode::kInvalidArgument,
+            fmt::format("node {} '{}' ({}): inputs[{}] = node {} '{}', a buffer that {}", node.id,
+                        node.name, TensorOpName(node.op), i, input, graph.node(input).name,
+                        writes ? "an earlier node wrote" : "no earlier node wrote"));
+      }
+      written[at] = true;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status VerifyGraph(const Graph& graph) {
@@ -309,6 +335,7 @@ Status VerifyGraph(const Graph& graph) {
     const TensorNode& node = graph.node(static_cast<NodeId>(i));
     if (Status status = NodeChecker(graph, node).Run(); !status) return status;
   }
+  if (Status status = CheckBuffers(graph); !status) return status;
   return CheckStaleReads(graph);
 }
 

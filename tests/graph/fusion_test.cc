@@ -24,10 +24,11 @@ struct Made {
   Graph graph;
   std::vector<NodeId> between;  ///< what lies between the nodes of the pattern
   NodeId result = kNoNode;
+  std::vector<NodeId> more;  ///< other results that the fused node gives
   std::deque<std::vector<std::byte>> memory;
 
   NodeId Leaf(const char* name, LeafKind kind, Shape shape, DataType type = DataType::kF32) {
-    const std::int64_t count = shape[0] * shape[1] * shape[2];
+    const std::int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
     const auto values = test::RandomFloats(static_cast<std::size_t>(count), memory.size() + 1, 0.5);
     memory.emplace_back(BytesOf(type, count) + 64);
     auto* at = reinterpret_cast<std::byte*>(
@@ -35,8 +36,15 @@ struct Made {
     EXPECT_TRUE(EncodeRow(type, values.data(), count, at));
     return graph.AddLeaf(name, kind, Contiguous(at, type, shape));
   }
-  NodeId Op(TensorOp op, const char* name, std::vector<NodeId> inputs, Shape shape) {
-    return graph.AddOp(op, name, std::move(inputs), DataType::kF32, shape);
+  NodeId Ints(const char* name, std::vector<std::int32_t> values, Shape shape) {
+    memory.emplace_back(values.size() * sizeof(std::int32_t));
+    std::memcpy(memory.back().data(), values.data(), memory.back().size());
+    return graph.AddLeaf(name, LeafKind::kInput,
+                         Contiguous(memory.back().data(), DataType::kI32, shape));
+  }
+  NodeId Op(TensorOp op, const char* name, std::vector<NodeId> inputs, Shape shape,
+            OpParams params = {}) {
+    return graph.AddOp(op, name, std::move(inputs), DataType::kF32, shape, params);
   }
   NodeId Product(NodeId x, std::int64_t n, DataType weights) {
     const NodeId w = Leaf("w", LeafKind::kWeight, {kK, n, 1, 1}, weights);
@@ -79,6 +87,48 @@ Made MulMatSwiGlu(DataType weights) {
   return made;
 }
 
+/// Keys of three rows, one of them padding, into a cache of two slots; in two pages each where
+/// `paged`, with frequency factors.
+Made RopeScatter(DataType type, bool paged) {
+  constexpr std::int64_t kHeadDim = 32, kHeads = 2, kPage = 4, kPages = 2, kSlots = 2;
+  Made made;
+  OpParams params;
+  params.rope.dims = kHeadDim / 2;
+  const NodeId x = made.Leaf("k", LeafKind::kInput, {kHeadDim, kHeads, kRows, 1});
+  const NodeId positions = made.Ints("positions", {0, 6, -1}, {kRows, 1, 1, 1});
+  const NodeId slots = made.Ints("slots", {1, 0, 0}, {kRows, 1, 1, 1});
+  std::vector<NodeId> turn = {x, positions};
+  if (paged)
+    turn.push_back(made.Leaf("factors", LeafKind::kWeight, {params.rope.dims / 2, 1, 1, 1}));
+  const Shape shape = paged ? Shape{kHeadDim, kHeads, kPage, kPages * kSlots}
+                            : Shape{kHeadDim, kHeads, kPage * kPages, kSlots};
+  const NodeId cache = made.Leaf("cache", LeafKind::kCache, shape, type);
+  const NodeId rope = made.Op(TensorOp::kRope, "rope", turn, {kHeadDim, kHeads, kRows, 1}, params);
+  made.between = {rope};
+  std::vector<NodeId> put = {rope, cache, positions, slots};
+  if (paged) put.push_back(made.Ints("pages", {2, 0, 3, 1}, {kPages, kSlots, 1, 1}));
+  made.result = made.graph.AddOp(TensorOp::kKvScatter, "scatter", put, type, shape);
+  made.graph.node(made.result).alias_of = cache;
+  return made;
+}
+Made RopeScatterPaged(DataType type) { return RopeScatter(type, true); }
+Made RopeScatterWhole(DataType type) { return RopeScatter(type, false); }
+
+/// A sum that is normalised and read again later. The norm narrows where the other patterns have
+/// quantised weights.
+Made AddNorm(DataType type) {
+  Made made;
+  const Shape shape{kN, kRows, 1, 1};
+  const NodeId a = made.Input(kN), b = made.Op(TensorOp::kSilu, "b", {made.Input(kN)}, shape);
+  const NodeId sum = made.Op(TensorOp::kAdd, "sum", {a, b}, shape);
+  const NodeId weight = made.Leaf("weight", LeafKind::kWeight, {kN, 1, 1, 1});
+  made.result = made.Op(TensorOp::kRmsNorm, "norm", {sum, weight}, shape);
+  if (type != DataType::kF32) made.graph.node(made.result).out.dtype = DataType::kBF16;
+  made.graph.node(made.Op(TensorOp::kMul, "later", {sum, made.result}, shape)).keep = true;
+  made.more = {sum};
+  return made;
+}
+
 struct Pattern {
   Fusion fusion;
   TensorOp op;
@@ -92,6 +142,9 @@ constexpr Pattern kPatterns[] = {
     // The epilogue of a product and the elementwise silu evaluate e^x differently: some units in
     // the last place.
     {Fusion::kMulMatSwiGlu, TensorOp::kMulMatSwiGlu, &MulMatSwiGlu, 8 * 0x1p-24f},
+    {Fusion::kRopeScatter, TensorOp::kRopeScatter, &RopeScatterPaged},
+    {Fusion::kRopeScatter, TensorOp::kRopeScatter, &RopeScatterWhole},
+    {Fusion::kAddNorm, TensorOp::kAddRmsNorm, &AddNorm},
 };
 
 bool Always(const Graph&, const TensorNode&) { return true; }
@@ -131,6 +184,10 @@ std::vector<std::byte> BitsOf(const Graph& graph, NodeId result, KernelDispatch&
   auto prepared = PrepareGraph(graph, dispatch, arena);
   EXPECT_TRUE(prepared) << prepared.error().message;
   if (!prepared) return {};
+  for (const TensorNode& node : graph.nodes()) {  // what an earlier run wrote is no result of ours
+    if (node.leaf == LeafKind::kCache)
+      std::memset(node.out.data, 0, BytesOf(node.out.dtype, node.out.elements()));
+  }
   const Status status = (*prepared)->Run(dispatch.device()->default_stream());
   EXPECT_TRUE(status) << status.error().message;
   const TensorView& out = (*prepared)->graph().node(result).out;
@@ -163,6 +220,7 @@ void ExpectEqualsTwin(const Pattern& pattern, DataType weights, Precision activa
   Cpu cpu(activations);
   Made made = pattern.make(weights);
   made.graph.node(made.result).keep = true;
+  for (const NodeId id : made.more) made.graph.node(id).keep = true;
   ExpectValid(made.graph);
   const FusedGraph fused = Fuse(
       made.graph, FusionSet::Of(pattern.fusion),
@@ -176,6 +234,9 @@ void ExpectEqualsTwin(const Pattern& pattern, DataType weights, Precision activa
   const std::vector<std::byte> want = BitsOf(made.graph, made.result, cpu.dispatch());
   const std::vector<std::byte> have = BitsOf(fused.graph, At(fused, made.result), cpu.dispatch());
   ASSERT_FALSE(want.empty());
+  for (const NodeId id : made.more)
+    EXPECT_EQ(BitsOf(fused.graph, At(fused, id), cpu.dispatch()),
+              BitsOf(made.graph, id, cpu.dispatch()));
   if (pattern.tolerance == 0) {
     EXPECT_EQ(have, want);
     return;
@@ -247,6 +308,25 @@ TEST(Fusion, is_not_done_where_what_lies_between_is_kept) {
       Made made = pattern.make(DataType::kF32);
       made.graph.node(made.between[i]).keep = true;
       SCOPED_TRACE(made.graph.node(made.between[i]).name);
+      ExpectSame(Fuse(made.graph, FusionSet::Of(pattern.fusion), &Always).graph, made.graph);
+    }
+  }
+}
+
+TEST(Fusion, is_not_done_where_what_lies_between_is_rounded) {
+  for (const Pattern& pattern : kPatterns) {
+    const std::size_t between = pattern.make(DataType::kF32).between.size();
+    for (std::size_t i = 0; i < between; ++i) {
+      Made made = pattern.make(DataType::kF32);
+      const NodeId rounded = made.between[i];
+      if (made.graph.node(rounded).op == TensorOp::kView) continue;
+      for (std::size_t id = 0; id < made.graph.size(); ++id) {
+        TensorNode& node = made.graph.node(static_cast<NodeId>(id));
+        const bool view = node.op == TensorOp::kView && node.inputs[0] == rounded;
+        if (node.id == rounded || view) node.out.dtype = DataType::kBF16;
+      }
+      SCOPED_TRACE(made.graph.node(rounded).name);
+      ExpectValid(made.graph);
       ExpectSame(Fuse(made.graph, FusionSet::Of(pattern.fusion), &Always).graph, made.graph);
     }
   }
@@ -360,6 +440,56 @@ TEST(FusedMulMatSwiGlu, takes_a_pair_that_is_one_node_already) {
   const FusedGraph twice = Fuse(once.graph, FusionSet::Of(Fusion::kMulMatSwiGlu), &Always);
   ExpectValid(twice.graph);
   EXPECT_EQ(OpsOf(twice.graph), std::vector<TensorOp>{TensorOp::kMulMatSwiGlu});
+}
+
+TEST(FusedRopeScatter, rows_that_are_placed_by_other_positions_are_turned_first) {
+  Made made = RopeScatterWhole(DataType::kF32);
+  ASSERT_TRUE(Has(Fuse(made.graph, FusionSet::All(), &Always).graph, TensorOp::kRopeScatter));
+  // The slots are a list of as many integers.
+  TensorNode& scatter = made.graph.node(made.result);
+  scatter.inputs[2] = scatter.inputs[3];
+  ExpectValid(made.graph);
+  ExpectSame(Fuse(made.graph, FusionSet::All(), &Always).graph, made.graph);
+}
+
+TEST(FusedAddNorm, a_sum_that_is_read_or_overwritten_before_its_norm_stays_a_sum) {
+  const Shape shape{kN, kRows, 1, 1};
+  for (const bool reads : {true, false}) {
+    Made made;
+    const NodeId a = made.Op(TensorOp::kSilu, "a", {made.Input(kN)}, shape);
+    const NodeId sum = made.Op(TensorOp::kAdd, "sum", {a, made.Input(kN)}, shape);
+    const NodeId other = made.Op(TensorOp::kSilu, "other", {reads ? sum : a}, shape);
+    if (!reads) made.graph.node(other).alias_of = a;
+    const NodeId weight = made.Leaf("weight", LeafKind::kWeight, {kN, 1, 1, 1});
+    made.graph.node(made.Op(TensorOp::kRmsNorm, "norm", {sum, weight}, shape)).keep = true;
+    ExpectValid(made.graph);
+    ExpectSame(Fuse(made.graph, FusionSet::All(), &Always).graph, made.graph);
+  }
+}
+
+TEST(FusedAddNorm, the_verifier_refuses_a_buffer_that_is_read_before_it_is_written) {
+  const Made made = AddNorm(DataType::kF32);
+  FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+  ExpectValid(fused.graph);
+  const NodeId sum = At(fused, made.more[0]), norm = At(fused, made.result);
+  ASSERT_EQ(fused.graph.node(sum).op, TensorOp::kBuffer);
+  Graph early = fused.graph;
+  early.node(norm).inputs[0] = sum;
+  Status status = VerifyGraph(early);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("no earlier node wrote"), std::string::npos);
+  Graph twice = fused.graph;
+  TensorNode again = twice.node(norm);
+  twice.node(twice.AddOp(again.op, "again", again.inputs, again.out.dtype, again.out.shape)).keep =
+      true;
+  status = VerifyGraph(twice);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("an earlier node wrote"), std::string::npos);
+  Graph nowhere = fused.graph;
+  nowhere.node(norm).inputs[3] = nowhere.node(norm).inputs[0];
+  status = VerifyGraph(nowhere);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("expected a buffer"), std::string::npos);
 }
 
 TEST(FusionSet, reads_what_it_writes_and_names_a_word_it_does_not_know) {

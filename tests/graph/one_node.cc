@@ -49,6 +49,7 @@ std::array<bool, 3> FreeTypes(TensorOp op) {
     case TensorOp::kCopy:
       return {true, false, true};
     case TensorOp::kKvScatter:
+    case TensorOp::kRopeScatter:
       return {true, true, false};
     default:
       return {true, true, true};
@@ -74,6 +75,16 @@ NodeId OneNode::Ints(const char* name, std::vector<std::int32_t> values) {
   std::memcpy(tensor.bytes->data(), values.data(), values.size() * sizeof(std::int32_t));
   tensor.values.assign(values.begin(), values.end());
   return id;
+}
+
+NodeId OneNode::Buffer(DataType type, std::array<std::int64_t, 4> shape) {
+  const NodeId id = graph_.AddOp(TensorOp::kBuffer, "sum", {}, type, shape);
+  Tensor tensor;
+  tensor.bytes =
+      std::make_unique<GuardedBytes>(BytesOf(type, shape[0] * shape[1] * shape[2] * shape[3]));
+  graph_.node(id).out.data = tensor.bytes->data();
+  tensors_.push_back(std::move(tensor));
+  return inputs_.emplace_back(id);
 }
 
 NodeId OneNode::Op(DataType type, std::array<std::int64_t, 4> shape, OpParams params) {
@@ -113,7 +124,9 @@ void OneNode::BuildScatter(NodeTypes types) {
       Leaf("cache", LeafKind::kCache, types.second, {kHeadDim, kKvHeads, kContext, kSlots});
   Ints("positions", kPositions);
   Ints("slots", kSlotOf);
-  result_ = graph_.AddOp(op_, "node", inputs_, types.second, graph_.node(cache).out.shape);
+  OpParams params;
+  params.rope.dims = kHeadDim;
+  result_ = graph_.AddOp(op_, "node", inputs_, types.second, graph_.node(cache).out.shape, params);
   graph_.node(result_).alias_of = cache;
   graph_.node(result_).out.data = graph_.node(cache).out.data;
   graph_.node(result_).keep = true;
@@ -131,6 +144,7 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
       BuildAttention(types);
       break;
     case TensorOp::kKvScatter:
+    case TensorOp::kRopeScatter:
       BuildScatter(types);
       break;
     case TensorOp::kRope: {
@@ -150,6 +164,13 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
     case TensorOp::kRmsNorm:
       Leaf("x", LeafKind::kInput, types.first, rows);
       Leaf("weight", LeafKind::kWeight, types.second, {kK, 1, 1, 1});
+      Op(types.out, rows);
+      break;
+    case TensorOp::kAddRmsNorm:
+      Leaf("a", LeafKind::kInput, types.first, rows);
+      Leaf("b", LeafKind::kInput, types.second, rows);
+      Leaf("weight", LeafKind::kWeight, DataType::kF32, {kK, 1, 1, 1});
+      Buffer(types.second, rows);
       Op(types.out, rows);
       break;
     default:
@@ -189,23 +210,49 @@ std::vector<double> OneNode::ExpectedProduct() const {
   return want;
 }
 
-std::vector<double> OneNode::ExpectedRope() const {
+std::vector<double> OneNode::ExpectedRope(const Heads& heads, const std::vector<double>& positions,
+                                          const std::vector<double>* factors) const {
   std::vector<double> want = in(0);
   const RopeParams& rope = node().params.rope;
+  const auto dims = static_cast<double>(rope.dims);
   for (std::int64_t row = 0; row < kRows; ++row) {
-    for (std::int64_t head = 0; head < kHeads; ++head) {
-      for (std::int64_t i = 0; i < kRopeDims / 2; ++i) {
-        double& x0 = want[At((row * kHeads + head) * kRopeDims + 2 * i)];
-        double& x1 = want[At((row * kHeads + head) * kRopeDims + 2 * i + 1)];
+    for (std::int64_t head = 0; head < heads.count; ++head) {
+      for (std::int64_t i = 0; i < rope.dims / 2; ++i) {
+        double& x0 = want[At((row * heads.count + head) * heads.dim + 2 * i)];
+        double& x1 = want[At((row * heads.count + head) * heads.dim + 2 * i + 1)];
         const double angle =
-            in(1)[At(row)] *
-            std::pow(static_cast<double>(rope.base), -2.0 * static_cast<double>(i) / kRopeDims) /
-            in(2)[At(i)];
+            positions[At(row)] *
+            std::pow(static_cast<double>(rope.base), -2.0 * static_cast<double>(i) / dims) /
+            (factors != nullptr ? (*factors)[At(i)] : 1);
         const double y0 = x0 * std::cos(angle) - x1 * std::sin(angle);
         x1 = x0 * std::sin(angle) + x1 * std::cos(angle);
         x0 = y0;
       }
     }
+  }
+  return want;
+}
+
+/// Of x, or of the sum a + b as it is rounded to the type of b.
+std::vector<double> OneNode::ExpectedNorm() const {
+  std::vector<double> x = in(0), want;
+  const bool adds = op_ == TensorOp::kAddRmsNorm;
+  if (adds) {
+    const DataType type = graph_.node(node().inputs[3]).out.dtype;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] += in(1)[i];
+    if (type != DataType::kF64) {
+      const std::vector<float> sum(x.begin(), x.end());
+      std::vector<std::byte> rounded(BytesOf(type, kK * kRows));
+      EXPECT_TRUE(EncodeRow(type, sum.data(), kK * kRows, rounded.data()));
+      x = Decoded(type, rounded.data(), kK * kRows);
+    }
+  }
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < kK; ++i) squares += std::pow(x[At(row * kK + i)], 2);
+    const double scale = 1 / std::sqrt(squares / kK + static_cast<double>(node().params.epsilon));
+    for (std::int64_t i = 0; i < kK; ++i)
+      want.push_back(x[At(row * kK + i)] * scale * in(adds ? 2 : 1)[At(i)]);
   }
   return want;
 }
@@ -245,7 +292,9 @@ std::vector<double> OneNode::Expected() const {
     case TensorOp::kMulMatSwiGlu:
       return ExpectedProduct();
     case TensorOp::kRope:
-      return ExpectedRope();
+      return ExpectedRope({kRopeDims, kHeads}, in(1), &in(2));
+    case TensorOp::kRopeScatter:
+      return ExpectedRope({kHeadDim, kKvHeads}, in(2), nullptr);
     case TensorOp::kAttention:
       return ExpectedAttention();
     case TensorOp::kEmbedding:
@@ -253,15 +302,8 @@ std::vector<double> OneNode::Expected() const {
         want.insert(want.end(), in(0).begin() + id * kK, in(0).begin() + (id + 1) * kK);
       return want;
     case TensorOp::kRmsNorm:
-      for (std::int64_t row = 0; row < kRows; ++row) {
-        double squares = 0;
-        for (std::int64_t i = 0; i < kK; ++i) squares += std::pow(in(0)[At(row * kK + i)], 2);
-        const double scale =
-            1 / std::sqrt(squares / kK + static_cast<double>(node().params.epsilon));
-        for (std::int64_t i = 0; i < kK; ++i)
-          want.push_back(in(0)[At(row * kK + i)] * scale * in(1)[At(i)]);
-      }
-      return want;
+    case TensorOp::kAddRmsNorm:
+      return ExpectedNorm();
     default:
       for (std::size_t i = 0; i < in(0).size(); ++i) {
         const double a = in(0)[i],
@@ -279,7 +321,7 @@ std::vector<double> OneNode::Expected() const {
 std::vector<double> OneNode::Result() const {
   const TensorView& out = node().out;
   const std::vector<double> all = Decoded(out.dtype, out.data, out.elements());
-  if (op_ != TensorOp::kKvScatter) return all;
+  if (!WritesCache(op_)) return all;
   std::vector<double> written;
   for (std::size_t row = 0; row < kPositions.size(); ++row) {
     const auto first = (kSlotOf[row] * kContext + kPositions[row]) * kHeadDim;

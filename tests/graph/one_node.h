@@ -54,6 +54,8 @@ class OneNode {
   };
   NodeId Leaf(const char* name, LeafKind kind, DataType type, std::array<std::int64_t, 4> shape);
   NodeId Ints(const char* name, std::vector<std::int32_t> values);
+  /// Memory for a second result.
+  NodeId Buffer(DataType type, std::array<std::int64_t, 4> shape);
   NodeId Op(DataType type, std::array<std::int64_t, 4> shape, OpParams params = {});
   void BuildProduct(NodeTypes types);
   void BuildAttention(NodeTypes types);
@@ -62,7 +64,13 @@ class OneNode {
     return tensors_[static_cast<std::size_t>(node().inputs[i])].values;
   }
   std::vector<double> ExpectedProduct() const;
-  std::vector<double> ExpectedRope() const;
+  struct Heads {
+    std::int64_t dim, count;
+  };
+  /// `factors`: nullptr without.
+  std::vector<double> ExpectedRope(const Heads& heads, const std::vector<double>& positions,
+                                   const std::vector<double>* factors) const;
+  std::vector<double> ExpectedNorm() const;
   std::vector<double> ExpectedAttention() const;
 
   TensorOp op_;

@@ -21,11 +21,13 @@ struct Case {
   Precision activations;
   DataType kv;
   bool fuse;
+  DataType edges = DataType::kNone;  ///< of norms and logits; no packed layout takes another type
 };
 constexpr Case kCases[] = {
     {"q4_1", DataType::kQ4_1, Precision::kAuto, DataType::kF16, true},
     {"q8_0 unfused", DataType::kQ8_0, Precision::kI8, DataType::kQ8_0, false},
     {"f32", DataType::kF32, Precision::kF32, DataType::kF32, true},
+    {"bf16 norms", DataType::kQ8_0, Precision::kF32, DataType::kF16, true, DataType::kBF16},
 };
 
 /// Passes over two sequences that grow, go back and interleave.
@@ -53,14 +55,20 @@ TEST(FakeDeviceModel, gives_the_bits_of_the_cpu_whatever_order_its_streams_advan
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     const std::string path = WriteTiny(folder, c.name, shape, c.quant);
+    const bool pack = c.edges == DataType::kNone;
     const SessionOptions session_options{.kv = c.kv,
+                                         .normed = c.edges,
+                                         .logits = c.edges,
                                          .context = 256,
                                          .slots = 2,
                                          .max_rows = 32,
                                          .page_size = 64,
                                          .buckets = RowBuckets::kPowersOfTwo};
-    auto runner = Runner::Make(
-        path, {.activations = c.activations, .fuse = c.fuse, .threads = 1, .vendor = false});
+    auto runner = Runner::Make(path, {.activations = c.activations,
+                                      .fuse = c.fuse,
+                                      .pack = pack,
+                                      .threads = 1,
+                                      .vendor = false});
     ASSERT_NE(runner, nullptr);
     auto on_cpu = Session::Create(*runner->model, *runner->cpu, session_options);
     ASSERT_TRUE(on_cpu) << on_cpu.error().message;
@@ -77,7 +85,7 @@ TEST(FakeDeviceModel, gives_the_bits_of_the_cpu_whatever_order_its_streams_advan
       DeviceDispatch dispatch(*kernels, **device, options);
       ModelOptions model_options;
       model_options.device = device->get();
-      model_options.packer = &dispatch;
+      model_options.packer = pack ? &dispatch : nullptr;
       model_options.fuse = c.fuse;
       auto model = Model::Load(path, model_options);
       ASSERT_TRUE(model) << model.error().message;

@@ -188,6 +188,8 @@ std::unique_ptr<Runner> Runner::Make(const std::string& path, const RunnerOption
   SessionOptions session_options;
   session_options.kv = options.float64 ? DataType::kF64 : options.kv;
   session_options.activations = options.float64 ? DataType::kF64 : DataType::kF32;
+  session_options.normed = options.normed;
+  session_options.logits = options.logits;
   session_options.context = options.context;
   session_options.slots = options.slots;
   session_options.max_rows = options.max_rows;

@@ -89,6 +89,7 @@ struct RunnerOptions {
   DataType kv = DataType::kF32;
   bool fuse = true;
   FusionSet fusions = FusionSet::All();
+  DataType normed = DataType::kNone, logits = DataType::kNone;  ///< SessionOptions
   bool pack = true;      ///< let the CPU dispatch choose layouts; else weights stay plain
   bool float64 = false;  ///< the reference dispatch on f64 tensors, weights plain
   int context = 128;

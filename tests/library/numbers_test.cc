@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "core/numeric.h"
 #include "models.h"
 
 namespace tilewright {
@@ -113,12 +114,57 @@ TEST_F(Numbers, every_fusion_is_right_alone_and_absent) {
       EXPECT_EQ(has(TensorOp::kMulMatSwiGlu),
                 set.Has(Fusion::kMergeGateUp) && set.Has(Fusion::kMulMatSwiGlu));
       EXPECT_EQ(has(TensorOp::kSwiGlu), set.Has(Fusion::kSwiGlu) && !has(TensorOp::kMulMatSwiGlu));
+      EXPECT_EQ(has(TensorOp::kRopeScatter), set.Has(Fusion::kRopeScatter));
+      EXPECT_EQ(has(TensorOp::kAddRmsNorm),
+                set.Has(Fusion::kAddNorm) && !set.Has(Fusion::kResidual));
       for (const Precision precision : kPrecisions) {
         Check(path, WideShape(), want, {.activations = precision, .fusions = set},
               set.ToString() + " " + NameOf(precision));
       }
     }
   }
+}
+
+TEST_F(Numbers, rope_scatter_and_add_norm_change_no_bit) {
+  const std::string path = WriteTiny(folder_, "q4_1", WideShape(), DataType::kQ4_1);
+  for (const DataType kv : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ8_0}) {
+    const auto logits = [&](FusionSet set) {
+      auto runner = Runner::Make(path, {.kv = kv, .fusions = set});
+      return runner ? Run(*runner->session, WideShape().vocab) : std::vector<float>();
+    };
+    const std::vector<float> want = logits(FusionSet::None());
+    ASSERT_FALSE(want.empty());
+    EXPECT_EQ(logits(FusionSet::Of(Fusion::kRopeScatter)), want) << DataTypeName(kv);
+    EXPECT_EQ(logits(FusionSet::Of(Fusion::kAddNorm)), want) << DataTypeName(kv);
+  }
+}
+
+TEST_F(Numbers, norms_and_logits_may_have_types_of_their_own) {
+  const std::string path = WriteTiny(folder_, "f32", WideShape(), DataType::kF32);
+  const std::vector<float> want = Reference(path);
+  const auto vocab = static_cast<std::size_t>(WideShape().vocab);
+  const RunnerOptions options{
+      .normed = DataType::kBF16, .logits = DataType::kBF16, .pack = false, .vendor = false};
+  auto runner = Runner::Make(path, options);
+  ASSERT_NE(runner, nullptr);
+  const auto graph = runner->session->GraphFor(4, 4);
+  ASSERT_TRUE(graph) << graph.error().message;
+  int normed = 0, logits = 0, others = 0;
+  for (const TensorNode& node : (*graph)->nodes()) {
+    if (!Computes(node.op) || WritesCache(node.op)) continue;
+    const bool norm = node.op == TensorOp::kRmsNorm, last = node.name == "output";
+    EXPECT_EQ(node.out.dtype, norm || last ? DataType::kBF16 : DataType::kF32) << node.name;
+    ++(norm ? normed : last ? logits : others);
+  }
+  EXPECT_EQ(normed, 2 * WideShape().layers + 1);
+  EXPECT_EQ(logits, 1);
+  EXPECT_GT(others, 0);
+  const std::vector<float> got = Run(*runner->session, WideShape().vocab);
+  for (const float value : got)
+    ASSERT_EQ(BF16ToF32(F32ToBF16(value)), value) << "the logits were rounded to bf16";
+  const double worst = WorstRow(got, want, vocab);
+  EXPECT_LE(worst, LogitBound(WideShape(), Precision::kBF16, DataType::kF32) + 0x1p-8);
+  EXPECT_GT(worst, 0x1p-12);
 }
 
 TEST_F(Numbers, every_type_of_kv_cache_is_right) {
@@ -274,10 +320,8 @@ TEST_F(Numbers, each_node_stays_within_the_rounding_of_its_operation) {
     ASSERT_FALSE(LogitsOf(**session, tokens, 0, first, count).empty());
   }
   const Graph* graph = (*session)->GraphFor(1, 1).value();
-  const auto nodes =
-      std::count_if(graph->nodes().begin(), graph->nodes().end(), [](const TensorNode& node) {
-        return node.op != TensorOp::kNone && node.op != TensorOp::kView;
-      });
+  const auto nodes = std::count_if(graph->nodes().begin(), graph->nodes().end(),
+                                   [](const TensorNode& node) { return Computes(node.op); });
   EXPECT_EQ(reports, 2 * nodes);
   for (const TensorOp op : {TensorOp::kMulMat, TensorOp::kRmsNorm, TensorOp::kAdd, TensorOp::kRope,
                             TensorOp::kAttention, TensorOp::kMul, TensorOp::kSilu,

@@ -201,10 +201,6 @@ tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error) {
                                       TensorOpName(node.op), error.message));
 }
 
-bool Computes(const TensorNode& node) {
-  return node.op != TensorOp::kNone && node.op != TensorOp::kView;
-}
-
 /// Positions that the caches of a graph hold: how far tables are worth preparing.
 std::int64_t PositionsOf(const Graph& graph) {
   std::int64_t positions = 0;
@@ -232,7 +228,7 @@ Device* DeviceDispatch::device() const { return &impl_->device; }
 
 std::optional<Rejection> DeviceDispatch::Supports(const Graph& graph,
                                                   const TensorNode& node) const {
-  if (!Computes(node)) return std::nullopt;
+  if (!Computes(node.op)) return std::nullopt;
   const Status status = impl_->Answer(ViewOf(graph, node));
   if (status) return std::nullopt;
   return Rejection{Reason::kType, status.error().message, ""};
@@ -240,7 +236,7 @@ std::optional<Rejection> DeviceDispatch::Supports(const Graph& graph,
 
 Status DeviceDispatch::Prepare(const Graph& graph) {
   for (const TensorNode& node : graph.nodes()) {
-    if (!Computes(node)) continue;
+    if (!Computes(node.op)) continue;
     if (Status status = impl_->Answer(ViewOf(graph, node)); !status)
       return AtNode(node, status.error());
   }
@@ -251,7 +247,7 @@ Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
   BoundSteps bound;
   const std::int64_t positions = PositionsOf(graph);
   for (const TensorNode& node : graph.nodes()) {
-    if (!Computes(node)) continue;
+    if (!Computes(node.op)) continue;
     if (Status status = impl_->BindNode(graph, node, positions, bound.steps); !status)
       return AtNode(node, status.error());
   }

@@ -12,8 +12,8 @@ namespace {
 class Builder {
  public:
   Builder(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
-          std::int32_t rows, DataType type)
-      : model_(model), config_(model.config()), cache_(cache), rows_(rows), type_(type) {
+          std::int32_t rows, const PassTypes& types)
+      : model_(model), config_(model.config()), cache_(cache), rows_(rows), types_(types) {
     tokens_ = Ints("tokens", inputs.tokens, rows);
     positions_ = Ints("positions", inputs.positions, rows);
     slots_ = Ints("slots", inputs.slots, rows);
@@ -34,9 +34,9 @@ class Builder {
     block_ = model_.architecture().block(config_, index);
     prefix_ = fmt::format("blk.{}.", index);
     x = AddToResidual("attn_output", WeightRole::kAttnOutput, WeightRole::kAttnPostNorm,
-                      Attention(index, Norm("attn_norm", WeightRole::kAttnNorm, x)), x);
+                      Attention(index, ForProducts("attn_norm", WeightRole::kAttnNorm, x)), x);
     return AddToResidual("ffn_down", WeightRole::kDown, WeightRole::kFfnPostNorm,
-                         FeedForward(Norm("ffn_norm", WeightRole::kFfnNorm, x)), x);
+                         FeedForward(ForProducts("ffn_norm", WeightRole::kFfnNorm, x)), x);
   }
 
   /// `wanted` is nullptr where all rows are.
@@ -47,8 +47,9 @@ class Builder {
       const NodeId picked = Ints("wanted", wanted, logits_rows);
       x = Op(TensorOp::kEmbedding, "pick_rows", {x, picked}, {config_.hidden, logits_rows, 1, 1});
     }
-    x = Norm("output_norm", WeightRole::kOutputNorm, x);
+    x = ForProducts("output_norm", WeightRole::kOutputNorm, x);
     x = MulMat("output", x, (*weights_)[WeightRole::kOutput]);
+    graph_.node(x).out.dtype = types_.logits;
     graph_.node(x).keep = true;
     return x;
   }
@@ -67,7 +68,7 @@ class Builder {
   }
   NodeId Op(TensorOp op, const std::string& name, std::vector<NodeId> inputs, Shape shape,
             OpParams params = {}) {
-    return graph_.AddOp(op, prefix_ + name, std::move(inputs), type_, shape, params);
+    return graph_.AddOp(op, prefix_ + name, std::move(inputs), types_.activations, shape, params);
   }
   /// x itself where the block has no such norm.
   NodeId Norm(const char* name, WeightRole role, NodeId x) {
@@ -76,6 +77,12 @@ class Builder {
     OpParams params;
     params.epsilon = config_.epsilon;
     return Op(TensorOp::kRmsNorm, name, {x, Leaf(name, *weight)}, graph_.node(x).out.shape, params);
+  }
+  /// A norm whose result only products read.
+  NodeId ForProducts(const char* name, WeightRole role, NodeId x) {
+    const NodeId normed = Norm(name, role, x);
+    if (normed != x) graph_.node(normed).out.dtype = types_.normed;
+    return normed;
   }
   /// A node that multiplies by `weight` says in its own pack how the weight lies.
   NodeId MulMat(const char* name, NodeId x, const Weight& weight) {
@@ -119,7 +126,7 @@ class Builder {
     if (weight == nullptr) return heads;
     const std::int64_t size = weight->view.shape[0];
     NodeId bias = graph_.AddLeaf(prefix_ + name, LeafKind::kWeight, weight->view);
-    if (weight->view.dtype != type_)
+    if (weight->view.dtype != types_.activations)
       bias = Op(TensorOp::kCopy, std::string(name) + "_as", {bias}, {size, 1, 1, 1});
     bias = graph_.AddView(prefix_ + name + "_rows", bias, 0, graph_.node(heads).out.shape,
                           {1, config_.head_dim, 0, 0});
@@ -219,7 +226,7 @@ class Builder {
   const ModelConfig& config_;
   const KvCache& cache_;
   const std::int32_t rows_;
-  const DataType type_;
+  const PassTypes types_;
   Graph graph_;
   std::string prefix_;                  ///< "blk.3.": of the names of nodes
   const WeightSet* weights_ = nullptr;  ///< of the block
@@ -231,8 +238,8 @@ class Builder {
 }  // namespace
 
 PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
-                    const PassShape& shape, DataType activations) {
-  Builder builder(model, cache, inputs, shape.rows, activations);
+                    const PassShape& shape, const PassTypes& types) {
+  Builder builder(model, cache, inputs, shape.rows, types);
   NodeId x = builder.Embed();
   for (std::int32_t i = 0; i < model.config().layers; ++i) x = builder.Block(i, x);
   PassGraph result;

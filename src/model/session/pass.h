@@ -16,6 +16,11 @@ struct PassShape {
                       ///< the first ones
 };
 
+/// Types of the tensors between operations: what the norms give to products, the logits, the rest.
+struct PassTypes {
+  DataType activations = DataType::kF32, normed = DataType::kF32, logits = DataType::kF32;
+};
+
 struct PassGraph {
   Graph graph;
   NodeId logits = kNoNode;  ///< [vocab, logits_rows]; kNoNode when no row wants logits
@@ -23,9 +28,8 @@ struct PassGraph {
 
 /// One forward pass over the whole model, as its architecture describes each block and its weights
 /// lie, with nothing fused: a block uses the eight operations and kKvScatter only. The cache is the
-/// one that `cache` has now: a move of it makes the graph stale. `activations` is the type of every
-/// tensor between operations.
+/// one that `cache` has now: a move of it makes the graph stale.
 PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::Places& inputs,
-                    const PassShape& shape, DataType activations);
+                    const PassShape& shape, const PassTypes& types);
 
 }  // namespace tilewright

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <list>
 
+#include "core/block_format.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "model/session/kv_cache.h"
@@ -45,6 +46,13 @@ KvCache::Shape CacheShape(const ModelConfig& config, const SessionOptions& optio
           .page_size = std::min(options.page_size, whole)};
 }
 
+PassTypes TypesOf(const SessionOptions& options) {
+  const auto or_activations = [&](DataType type) {
+    return type == DataType::kNone ? options.activations : type;
+  };
+  return {options.activations, or_activations(options.normed), or_activations(options.logits)};
+}
+
 }  // namespace
 
 struct Session::Impl {
@@ -72,6 +80,7 @@ struct Session::Impl {
   std::list<PreparedPass> passes;    // most recently used first
   std::int64_t table_sent = -1;      // of the cache's table_changes
   DeviceMemory host_logits;          // where the host cannot touch those of the device
+  std::vector<float> as_floats;      // logits of another type than f32, as the caller reads them
   std::vector<std::int32_t> filled;  // [slots]: positions 0 .. filled - 1 hold keys and values
   std::vector<std::int32_t> next;    // [slots]: where a pass continues a slot, -1 if it does not
 
@@ -101,7 +110,7 @@ Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logi
   // Shapes and addresses of the cache are part of a graph, so some of it must be there.
   if (Status status = cache.Reserve(1); !status) return Fail(status.error());
   PassGraph built =
-      BuildPass(model, cache, inputs.device(), {rows, logits_rows, pick}, options.activations);
+      BuildPass(model, cache, inputs.device(), {rows, logits_rows, pick}, TypesOf(options));
   FusedGraph fused = Fuse(built.graph, model.fusions(), [this](const Graph& in, const auto& node) {
     return !dispatch.Supports(in, node);
   });
@@ -122,12 +131,15 @@ Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logi
   return pass;
 }
 
-/// Room on the host for the logits of a pass, where it cannot touch those of the device.
+/// Room on the host for the logits of a pass, where it cannot touch those of the device, and where
+/// they are no floats.
 Status Session::Impl::ReserveLogits(const PreparedPass& pass) {
-  if (device.host_accessible() || pass.logits == kNoNode) return {};
+  if (pass.logits == kNoNode) return {};
   const TensorView& view = pass.graph->graph().node(pass.logits).out;
+  const auto elements = static_cast<std::size_t>(view.elements());
+  if (view.dtype != DataType::kF32 && as_floats.size() < elements) as_floats.resize(elements);
   const std::size_t bytes = BytesOf(view.dtype, view.elements());
-  if (bytes <= host_logits.size()) return {};
+  if (device.host_accessible() || bytes <= host_logits.size()) return {};
   Result<DeviceMemory> larger = device.AllocateStaging(bytes);
   if (!larger) return Fail(larger.error());
   host_logits = std::move(*larger);
@@ -203,15 +215,10 @@ Result<std::span<const float>> Session::Impl::ReadLogits(const PreparedPass& pas
       return Fail(s.error());
   }
   if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
-  if (view.dtype == DataType::kF64) {
-    // The caller reads floats; narrowing in place is safe from the front, since each float ends
-    // before its double does.
-    const auto* wide = static_cast<const double*>(data);
-    auto* narrow = static_cast<float*>(data);
-    for (std::int64_t i = 0; i < elements; ++i) {
-      const auto value = static_cast<float>(wide[i]);
-      std::memcpy(narrow + i, &value, sizeof value);
-    }
+  if (view.dtype != DataType::kF32) {
+    if (Status s = DecodeRow(view.dtype, data, elements, as_floats.data()); !s)
+      return Fail(s.error());
+    data = as_floats.data();
   }
   return std::span<const float>(static_cast<const float*>(data),
                                 static_cast<std::size_t>(elements));

@@ -63,7 +63,7 @@ tl::unexpected<Error> Refuse(std::string message) {
 
 /// The caches and their page table fit each other and q.
 Status CheckCaches(const Args& args) {
-  const TensorView &q = args.q, &keys = args.k_cache, &values = args.v_cache, &pages = args.pages;
+  const TensorView &q = args.q, &keys = args.k_cache, &values = args.v_cache;
   if (keys.shape[0] != q.shape[0] || keys.shape[1] < 1 || q.shape[1] % keys.shape[1] != 0) {
     return Refuse(
         Format("q {} over k_cache {}: head_dim must agree, heads be a multiple of kv_heads",
@@ -81,13 +81,7 @@ Status CheckCaches(const Args& args) {
           Format("k_cache.stride[{}] = {}, must be a multiple of {}", d, keys.stride[d], block));
     }
   }
-  if (pages.data == nullptr) return {};
-  if (pages.dtype == DataType::kI32 && pages.shape[2] == 1 && pages.shape[3] == 1 &&
-      pages.stride[0] == 1 && pages.stride[1] >= 0) {
-    return {};
-  }
-  return Refuse(Format("pages {} {}, must be i32 [pages of a sequence, slots]",
-                       DataTypeName(pages.dtype), ShapeText(pages)));
+  return CheckPageTable("attention", args.pages);
 }
 
 }  // namespace

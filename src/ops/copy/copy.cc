@@ -23,8 +23,8 @@ constexpr std::int64_t kGrain =
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
   if (const BlockFormat* format = FindFormat(src); format != nullptr && dst == DataType::kF32)
     return impl.unpack[static_cast<std::size_t>(format - kFormats.data())];
-  const int from = CopyTypeIndex(src), to = CopyTypeIndex(dst);
-  return from < 0 || to < 0 ? nullptr : impl.convert[from][to];
+  const int from = RowTypeIndex(src), to = RowTypeIndex(dst);
+  return from < 0 || to < 0 ? nullptr : impl.rows.between[from][to];
 }
 
 std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {

@@ -20,11 +20,12 @@ using CpuKvScatter = FunctionKernel<Op, CopyImpl>;
 constexpr std::int64_t kGrain = 32768;  // elements of a task
 
 std::optional<Rejection> Feasible(const CopyImpl&, const Desc& desc) {
-  const bool cache_ok = CopyTypeIndex(desc.type_cache) >= 0 || desc.type_cache == DataType::kQ8_0;
-  if (desc.type_x != DataType::kF32 || !cache_ok) {
+  const bool blocks = desc.type_x == DataType::kF32 && desc.type_cache == DataType::kQ8_0;
+  const bool floats = RowTypeIndex(desc.type_x) >= 0 && RowTypeIndex(desc.type_cache) >= 0;
+  if (!blocks && !floats) {
     return Rejection{Reason::kType,
                      Format("{} into {}", DataTypeName(desc.type_x), DataTypeName(desc.type_cache)),
-                     "f32 into f32, f16, bf16 or q8_0"};
+                     "f32, f16 or bf16 into any of them, or f32 into q8_0"};
   }
   return std::nullopt;
 }
@@ -37,19 +38,18 @@ double EstimateUs(const CopyImpl& impl, const Desc& desc, int workers) {
 /// `n` adjacent elements; multiples of 32 for q8_0.
 void Put(const CopyImpl& impl, const Args& args, std::int64_t from, std::int64_t to,
          std::int64_t n) {
-  const float* src = args.x.as<const float>() + from;
+  const unsigned char* src = AddressOf(args.x, from);
   unsigned char* dst = MutableAddressOf(args.cache, to);
-  if (args.cache.dtype == DataType::kQ8_0) {
-    impl.encode_q8_0(src, dst, n);
-  } else if (args.cache.dtype == DataType::kF32) {
-    std::memcpy(dst, src, static_cast<std::size_t>(n) * sizeof(float));
+  if (const ConvertRow convert = impl.rows.Find(args.x.dtype, args.cache.dtype)) {
+    convert(src, dst, n);
   } else {
-    impl.convert[CopyTypeIndex(DataType::kF32)][CopyTypeIndex(args.cache.dtype)](src, dst, n);
+    std::memcpy(dst, src, BytesOf(args.x.dtype, n));
   }
 }
 
 Status Launch(const CopyImpl& impl, const Args& args, Stream stream) {
-  if (Status status = CheckPlaces(args); !status) return status;
+  const CacheRows where{args.cache, args.pages, args.positions, args.slots};
+  if (Status s = CheckPlaces("kv scatter", where, args.x.shape[2]); !s) return s;
   const std::int64_t head_dim = args.x.shape[0], heads = args.x.shape[1];
   const bool one_run =
       heads == 1 || (args.x.stride[1] == head_dim && args.cache.stride[1] == head_dim);
@@ -89,19 +89,7 @@ double ReferenceUs(const Desc& desc) {
   return static_cast<double>(desc.rows) * desc.kv_heads * desc.head_dim * 5e-3;
 }
 
-void CheckNode(const NodeView& node, NodeCheck& check) {
-  const TensorView& x = node.in(0);
-  check.ExpectFloat("inputs[0]", x.dtype);
-  check.Expect("inputs[1].shape[0]", node.in(1).shape[0], x.shape[0], "head_dim");
-  check.Expect("inputs[1].shape[1]", node.in(1).shape[1], x.shape[1], "kv_heads");
-  check.ExpectSameShape("out", node.out, node.in(1));
-  check.ExpectType("out", node.out.dtype, node.in(1).dtype);
-  check.ExpectRows("inputs[2].shape[0]", node.in(2), x.shape[2]);
-  check.ExpectRows("inputs[3].shape[0]", node.in(3), x.shape[2]);
-  if (node.inputs[4].present) check.ExpectType("inputs[4]", node.in(4).dtype, DataType::kI32);
-  if (node.inputs[1].storage != LeafKind::kCache) check.Fault("inputs[1] is not a cache");
-  if (node.overwrites != 1) check.Fault("alias_of: must be the cache, inputs[1]");
-}
+void CheckNode(const NodeView& node, NodeCheck& check) { check.ExpectCacheWrite(node); }
 
 constexpr NodeRule kRules[] = {{.op = TensorOp::kKvScatter,
                                 .name = "kv_scatter",
@@ -109,19 +97,6 @@ constexpr NodeRule kRules[] = {{.op = TensorOp::kKvScatter,
                                 .max_inputs = 5,
                                 .in_place = 1u << 1,
                                 .check = &CheckNode}};
-
-/// The page table fits the cache; nothing to say where there is none.
-Status CheckPageTable(const Args& args) {
-  const TensorView& pages = args.pages;
-  if (pages.data == nullptr) return {};
-  if (pages.dtype == DataType::kI32 && pages.shape[2] == 1 && pages.shape[3] == 1 &&
-      pages.stride[0] == 1 && pages.stride[1] >= 0) {
-    return {};
-  }
-  return Fail(ErrorCode::kInvalidArgument,
-              Format("kv scatter: pages {} {}, must be i32 [pages of a sequence, slots]",
-                     DataTypeName(pages.dtype), ShapeText(pages)));
-}
 
 }  // namespace
 
@@ -140,32 +115,12 @@ std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
 Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckView("kv scatter: x", args.x); !s) return Fail(s.error());
   if (Status s = CheckView("kv scatter: cache", args.cache); !s) return Fail(s.error());
-  if (args.x.shape[3] != 1 || args.cache.shape[0] != args.x.shape[0] ||
-      args.cache.shape[1] != args.x.shape[1]) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("kv scatter: x {} into cache {}: must be [head_dim, kv_heads, rows] into "
-                       "[head_dim, kv_heads, "
-                       "context, slots]",
-                       ShapeText(args.x), ShapeText(args.cache)));
-  }
+  if (Status s = CheckRowsFitCache("kv scatter", args.x, args.cache); !s) return Fail(s.error());
   if (Status s = CheckInts("kv scatter: positions", args.positions, args.x.shape[2]); !s)
     return Fail(s.error());
   if (Status s = CheckInts("kv scatter: slots", args.slots, args.x.shape[2]); !s)
     return Fail(s.error());
-  if (Status s = CheckPageTable(args); !s) return Fail(s.error());
-  const int block = GetTypeInfo(args.cache.dtype).block_elements;
-  if (args.cache.shape[0] % block != 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("kv scatter: head_dim = {}, must be a multiple of {} for a cache of {}",
-                       args.cache.shape[0], block, DataTypeName(args.cache.dtype)));
-  }
-  for (int d = 1; d < 4; ++d) {
-    if (args.cache.shape[d] > 1 && args.cache.stride[d] % block != 0) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  Format("kv scatter: cache.stride[{}] = {}, must be a multiple of {}", d,
-                         args.cache.stride[d], block));
-    }
-  }
+  if (Status s = CheckPageTable("kv scatter", args.pages); !s) return Fail(s.error());
   return Desc{
       .type_x = args.x.dtype,
       .type_cache = args.cache.dtype,
@@ -190,34 +145,6 @@ Result<Checked<Op>> Validate(const Desc& desc) {
                        desc.head_dim, block, DataTypeName(desc.type_cache)));
   }
   return Stages<Op>::MarkValidated(desc);
-}
-
-Status CheckPlaces(const Args& args) {
-  const CachePlaces places(args.cache, args.pages);
-  const auto* positions = args.positions.as<const std::int32_t>();
-  const auto* slots = args.slots.as<const std::int32_t>();
-  for (std::int64_t r = 0; r < args.x.shape[2]; ++r) {
-    if (positions[r] == -1) continue;  // padding
-    if (slots[r] < 0 || slots[r] >= places.slots()) {
-      return Fail(
-          ErrorCode::kInvalidArgument,
-          Format("kv scatter: slots[{}] = {}, the cache has {}", r, slots[r], places.slots()));
-    }
-    if (positions[r] < 0 || positions[r] >= places.context()) {
-      const ErrorCode code = positions[r] < 0 ? ErrorCode::kInvalidArgument : ErrorCode::kExhausted;
-      return Fail(code, Format("kv scatter: positions[{}] = {}, the context has {}", r,
-                               positions[r], places.context()));
-    }
-    if (!places.paged()) continue;
-    const std::int64_t logical = positions[r] / args.cache.shape[2];
-    const std::int32_t page = places.PagesOf(slots[r])[logical];
-    if (page < 0 || page >= places.physical_pages()) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  Format("kv scatter: pages[{}, {}] = {}, the cache has {}", logical, slots[r],
-                         page, places.physical_pages()));
-    }
-  }
-  return {};
 }
 
 void AddReference(Registry& registry) {

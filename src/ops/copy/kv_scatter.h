@@ -12,7 +12,4 @@ void AddReference(Registry& registry);
 /// The oracle: element by element through float64. Single thread; allocates for q8_0.
 Status Reference(const Args& args);
 
-/// Every row of `args` is padding or has a place in the cache.
-Status CheckPlaces(const Args& args);
-
 }  // namespace tilewright::kv_scatter

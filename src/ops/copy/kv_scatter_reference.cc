@@ -17,7 +17,8 @@ Status Reference(const Args& args) {
                 Format("kv scatter of {} into a cache of {}", DataTypeName(desc->type_x),
                        DataTypeName(desc->type_cache)));
   }
-  if (Status status = CheckPlaces(args); !status) return status;
+  const CacheRows where{args.cache, args.pages, args.positions, args.slots};
+  if (Status s = CheckPlaces("kv scatter", where, desc->rows); !s) return s;
   const CachePlaces places(args.cache, args.pages);
   std::vector<float> head(static_cast<std::size_t>(desc->head_dim));
   for (std::int64_t r = 0; r < desc->rows; ++r) {

@@ -34,8 +34,8 @@ ElementwiseRow RowFunction(const ElementwiseImpl& impl, Function function) {
 std::optional<Rejection> Feasible(const ElementwiseImpl&, const Desc& desc) {
   const bool unary = desc.function == Function::kSilu;
   for (const DataType type : {desc.type_a, unary ? DataType::kF32 : desc.type_b, desc.type_out}) {
-    if (type != DataType::kF32)
-      return Rejection{Reason::kType, Format("type {}", DataTypeName(type)), "f32"};
+    if (RowTypeIndex(type) < 0)
+      return Rejection{Reason::kType, Format("type {}", DataTypeName(type)), "f32, f16 or bf16"};
   }
   return std::nullopt;
 }
@@ -47,19 +47,59 @@ double EstimateUs(const ElementwiseImpl& impl, const Desc& desc, int workers) {
          BusyWorkers(elements, kGrain, workers);
 }
 
+constexpr std::int64_t kChunk = 256;  // elements converted at a time: all three stay in the L1
+
+/// The function on some adjacent elements, through buffers of f32 where the types are others.
+class Elements {
+ public:
+  Elements(const ElementwiseImpl& impl, const Args& args)
+      : function_(RowFunction(impl, args.function)),
+        a_(args.a),
+        b_(args.function == Function::kSilu ? args.a : args.b),  // unread by silu
+        out_(args.out),
+        read_a_(impl.rows.Find(a_.dtype, DataType::kF32)),
+        read_b_(impl.rows.Find(b_.dtype, DataType::kF32)),
+        write_(impl.rows.Find(DataType::kF32, out_.dtype)) {}
+
+  const TensorView& b() const { return b_; }
+
+  /// Offsets into the views, in elements.
+  void Run(std::int64_t a, std::int64_t b, std::int64_t out, std::int64_t n) const {
+    if (read_a_ == nullptr && read_b_ == nullptr && write_ == nullptr) {
+      return function_(a_.as<const float>() + a, b_.as<const float>() + b, out_.as<float>() + out,
+                       n);
+    }
+    for (std::int64_t i = 0; i < n; i += kChunk)
+      Convert(a + i, b + i, out + i, std::min(kChunk, n - i));
+  }
+
+ private:
+  static const float* Read(ConvertRow convert, const TensorView& view, std::int64_t at,
+                           float* buffer, std::int64_t n) {
+    if (convert == nullptr) return view.as<const float>() + at;
+    convert(AddressOf(view, at), buffer, n);
+    return buffer;
+  }
+  void Convert(std::int64_t a, std::int64_t b, std::int64_t out, std::int64_t n) const {
+    float from_a[kChunk], from_b[kChunk], result[kChunk];
+    function_(Read(read_a_, a_, a, from_a, n), Read(read_b_, b_, b, from_b, n),
+              write_ != nullptr ? result : out_.as<float>() + out, n);
+    if (write_ != nullptr) write_(result, MutableAddressOf(out_, out), n);
+  }
+
+  const ElementwiseRow function_;
+  const TensorView &a_, &b_, &out_;
+  const ConvertRow read_a_, read_b_, write_;  // nullptr: f32
+};
+
 Status Launch(const ElementwiseImpl& impl, const Args& args, Stream stream) {
-  const ElementwiseRow row_function = RowFunction(impl, args.function);
-  const bool unary = args.function == Function::kSilu;
-  const auto* a = args.a.as<const float>();
-  const auto* b = unary ? a : args.b.as<const float>();  // unread
-  auto* out = args.out.as<float>();
-  const TensorView& b_view = unary ? args.a : args.b;
-  if (IsContiguous(args.a) && IsContiguous(b_view) && IsContiguous(args.out)) {
+  const Elements elements(impl, args);
+  if (IsContiguous(args.a) && IsContiguous(elements.b()) && IsContiguous(args.out)) {
     // One long row, which may be cut anywhere: an element's result does not depend on its
     // neighbours.
     ParallelRanges(stream.exec(), args.out.elements(), kGrain,
                    [&](std::int64_t begin, std::int64_t end) {
-                     row_function(a + begin, b + begin, out + begin, end - begin);
+                     elements.Run(begin, begin, begin, end - begin);
                    });
     return {};
   }
@@ -67,8 +107,8 @@ Status Launch(const ElementwiseImpl& impl, const Args& args, Stream stream) {
   ParallelRanges(stream.exec(), RowCount(args.out), kGrain / std::max<std::int64_t>(cols, 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
-                     row_function(a + RowOffset(args.a, row), b + RowOffset(b_view, row),
-                                  out + RowOffset(args.out, row), cols);
+                     elements.Run(RowOffset(args.a, row), RowOffset(elements.b(), row),
+                                  RowOffset(args.out, row), cols);
                    }
                  });
   return {};
@@ -91,13 +131,15 @@ void CheckBinary(const NodeView& node, NodeCheck& check) {
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string_view name = i == 0 ? "inputs[0]" : "inputs[1]";
     check.ExpectSameShape(name, node.in(i), node.out);
-    check.ExpectType(name, node.in(i).dtype, node.out.dtype);
+    check.ExpectFloat(name, node.in(i).dtype);
   }
+  check.ExpectFloat("out", node.out.dtype);
 }
 
 void CheckUnary(const NodeView& node, NodeCheck& check) {
-  check.ExpectType("inputs[0]", node.in(0).dtype, node.out.dtype);
+  check.ExpectFloat("inputs[0]", node.in(0).dtype);
   check.ExpectSameShape("inputs[0]", node.in(0), node.out);
+  check.ExpectFloat("out", node.out.dtype);
 }
 
 constexpr NodeRule BinaryRule(TensorOp op, std::string_view name) {

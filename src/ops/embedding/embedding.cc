@@ -1,6 +1,7 @@
 #include "ops/embedding/embedding.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "core/parallel.h"
@@ -34,10 +35,10 @@ DecodeFunction Decoder(const EmbeddingImpl& impl, DataType type) {
 }
 
 std::optional<Rejection> Feasible(const EmbeddingImpl& impl, const Desc& desc) {
-  if (desc.type_out != DataType::kF32 || Decoder(impl, desc.type_table) == nullptr) {
+  if (RowTypeIndex(desc.type_out) < 0 || Decoder(impl, desc.type_table) == nullptr) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_table), DataTypeName(desc.type_out)),
-                     "f32, f16, bf16 or a block format to f32"};
+                     "f32, f16, bf16 or a block format to f32, f16 or bf16"};
   }
   return std::nullopt;
 }
@@ -48,21 +49,36 @@ double EstimateUs(const EmbeddingImpl& impl, const Desc& desc, int workers) {
          desc.rows * 0.1;
 }
 
+constexpr std::int64_t kChunk = kMaxBlockElements;  // elements converted at a time: whole blocks
+
+/// One row of the table, or zeros, to a row of the result.
+void PutRow(const EmbeddingImpl& impl, const Args& args, std::int32_t id, std::int64_t to) {
+  const DecodeFunction decode = Decoder(impl, args.table.dtype);
+  const ConvertRow convert = impl.rows.Find(DataType::kF32, args.out.dtype);
+  const std::int64_t hidden = args.out.shape[0], from = id * args.table.stride[1];
+  unsigned char* out = MutableAddressOf(args.out, to);
+  if (id < 0) {
+    std::memset(out, 0, BytesOf(args.out.dtype, hidden));
+  } else if (convert == nullptr) {
+    decode(AddressOf(args.table, from), reinterpret_cast<float*>(out), hidden);
+  } else {
+    float values[kChunk];
+    for (std::int64_t i = 0; i < hidden; i += kChunk) {
+      const std::int64_t n = std::min(kChunk, hidden - i);
+      decode(AddressOf(args.table, from + i), values, n);
+      convert(values, MutableAddressOf(args.out, to + i), n);
+    }
+  }
+}
+
 Status Launch(const EmbeddingImpl& impl, const Args& args, Stream stream) {
   if (Status status = CheckIds(args); !status) return status;
-  const DecodeFunction decode = Decoder(impl, args.table.dtype);
-  const std::int64_t hidden = args.out.shape[0];
   const auto* ids = args.ids.as<const std::int32_t>();
-  ParallelRanges(stream.exec(), args.out.shape[1], kGrain / std::max<std::int64_t>(hidden, 1),
+  ParallelRanges(stream.exec(), args.out.shape[1],
+                 kGrain / std::max<std::int64_t>(args.out.shape[0], 1),
                  [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t r = begin; r < end; ++r) {
-                     float* out = args.out.as<float>() + r * args.out.stride[1];
-                     if (ids[r] < 0) {
-                       std::fill(out, out + hidden, 0.0f);
-                     } else {
-                       decode(AddressOf(args.table, ids[r] * args.table.stride[1]), out, hidden);
-                     }
-                   }
+                   for (std::int64_t r = begin; r < end; ++r)
+                     PutRow(impl, args, ids[r], r * args.out.stride[1]);
                  });
   return {};
 }

@@ -96,6 +96,32 @@ TEST_F(EmbeddingTest, EveryKernelGathersEveryTypeExactly) {
   }
 }
 
+TEST_F(EmbeddingTest, ResultsOfOtherTypesAreRoundedOnce) {
+  std::vector<std::int32_t> ids = {2, -1, 0};
+  for (const DataType type : Types()) {
+    const std::int64_t block = GetTypeInfo(type).block_elements;
+    const std::int64_t hidden = block == 1 ? 300 : block < 100 ? 9 * block : 2 * block;
+    test::RandomMatrix table(type, 3, hidden, 450, 1.0, hidden);
+    for (Kernel* kernel : Kernels()) {
+      if (kernel->info().reference) continue;  // rounds from f64
+      for (const DataType out : test::kFloatTypes) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(type)) + " to " +
+                     std::string(DataTypeName(out)));
+        std::vector<float> result(static_cast<std::size_t>(3 * hidden));
+        test::GuardedBytes got(BytesOf(out, 3 * hidden));
+        Args args{Rows(table.bytes.data(), type, hidden, 3, hidden), Ints(ids),
+                  Rows(result.data(), DataType::kF32, hidden, 3, hidden)};
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+        args.out = Rows(got.data(), out, hidden, 3, hidden);
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+        const test::GuardedBytes want = test::Encoded(out, result);
+        EXPECT_TRUE(test::BitwiseEqual(got.data(), want.data(), want.size()));
+        EXPECT_EQ(got.Damage(), "");
+      }
+    }
+  }
+}
+
 TEST_F(EmbeddingTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
   // Every code, every scale bit pattern sooner or later, NaN and infinite scales among them.
   Random random(9);

@@ -20,11 +20,16 @@ using CpuNorm = FunctionKernel<Op, NormImpl>;
 constexpr std::int64_t kGrain = 16384;
 
 std::optional<Rejection> Feasible(const NormImpl&, const Desc& desc) {
-  for (const DataType type : {desc.type_in, desc.type_weight, desc.type_out}) {
-    if (type != DataType::kF32) {
-      return Rejection{Reason::kType, Format("type {}", DataTypeName(type)),
-                       "f32 input, weight and output"};
-    }
+  const bool adds = desc.type_sum != DataType::kNone;
+  const auto no = [](DataType type, const char* need) {
+    return Rejection{Reason::kType, Format("type {}", DataTypeName(type)), need};
+  };
+  for (const DataType type : {desc.type_in, desc.type_out}) {
+    if (RowTypeIndex(type) < 0) return no(type, "input and output of f32, f16 or bf16");
+  }
+  if (desc.type_weight != DataType::kF32) return no(desc.type_weight, "a weight of f32");
+  for (const DataType type : {desc.type_in, desc.type_sum}) {
+    if (adds && type != DataType::kF32) return no(type, "input, residual and sum of f32");
   }
   return std::nullopt;
 }
@@ -37,20 +42,27 @@ double EstimateUs(const NormImpl& impl, const Desc& desc, int workers) {
 
 Status Launch(const NormImpl& impl, const Args& args, Stream stream) {
   const std::int64_t cols = args.in.cols();
-  ParallelRanges(stream.exec(), RowCount(args.in), kGrain / std::max<std::int64_t>(cols, 1),
+  const bool adds = args.residual.data != nullptr;
+  const TensorView& in = adds ? args.sum : args.in;
+  const NormRowFunction norm = impl.rows[RowTypeIndex(in.dtype)][RowTypeIndex(args.out.dtype)];
+  ParallelRanges(stream.exec(), RowCount(in), kGrain / std::max<std::int64_t>(cols, 1),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
-                     impl.row(args.in.as<const float>() + RowOffset(args.in, row),
-                              args.weight.as<const float>(),
-                              args.out.as<float>() + RowOffset(args.out, row), cols, args.epsilon);
+                     if (adds) {
+                       impl.add(args.in.as<const float>() + RowOffset(args.in, row),
+                                args.residual.as<const float>() + RowOffset(args.residual, row),
+                                args.sum.as<float>() + RowOffset(args.sum, row), cols);
+                     }
+                     norm(AddressOf(in, RowOffset(in, row)), args.weight.as<const float>(),
+                          MutableAddressOf(args.out, RowOffset(args.out, row)), cols, args.epsilon);
                    }
                  });
   return {};
 }
 
 std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
-  for (const DataType type : {desc.type_in, desc.type_weight, desc.type_out}) {
-    if (!IsFloatType(type)) {
+  for (const DataType type : {desc.type_in, desc.type_weight, desc.type_out, desc.type_sum}) {
+    if (!IsFloatType(type) && type != DataType::kNone) {
       return Rejection{Reason::kType, Format("type {}", DataTypeName(type)),
                        "f64, f32, f16 or bf16"};
     }
@@ -60,12 +72,24 @@ std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
 
 double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 10e-3; }
 
-void CheckNode(const NodeView& node, NodeCheck& check) {
+void CheckRows(const NodeView& node, std::size_t weight, NodeCheck& check) {
   check.ExpectSameShape("inputs[0]", node.in(0), node.out);
-  check.Expect("inputs[1].shape[0]", node.in(1).shape[0], node.out.shape[0], "hidden");
-  check.ExpectType("inputs[0]", node.in(0).dtype, node.out.dtype);
+  check.Expect(Format("inputs[{}].shape[0]", weight), node.in(weight).shape[0], node.out.shape[0],
+               "hidden");
+  check.ExpectFloat("inputs[0]", node.in(0).dtype);
+  check.ExpectFloat("out", node.out.dtype);
   if (!(node.params.epsilon >= 0.0f))
     check.Fault(Format("epsilon = {}, must be >= 0", node.params.epsilon));
+}
+
+void CheckNorm(const NodeView& node, NodeCheck& check) { CheckRows(node, 1, check); }
+
+void CheckAddNorm(const NodeView& node, NodeCheck& check) {
+  CheckRows(node, 2, check);
+  check.ExpectSameShape("inputs[1]", node.in(1), node.out);
+  check.ExpectSameShape("inputs[3]", node.in(3), node.out);
+  check.ExpectFloat("inputs[3]", node.in(3).dtype);
+  check.ExpectType("inputs[1]", node.in(1).dtype, node.in(3).dtype);
 }
 
 constexpr NodeRule kRules[] = {{.op = TensorOp::kRmsNorm,
@@ -73,13 +97,27 @@ constexpr NodeRule kRules[] = {{.op = TensorOp::kRmsNorm,
                                 .min_inputs = 2,
                                 .max_inputs = 2,
                                 .in_place = 1u << 0,
-                                .check = &CheckNode}};
+                                .check = &CheckNorm},
+                               {.op = TensorOp::kAddRmsNorm,
+                                .name = "add_rms_norm",
+                                .min_inputs = 4,
+                                .max_inputs = 4,
+                                .writes = 1u << 3,
+                                .check = &CheckAddNorm}};
 
 }  // namespace
 
 std::span<const NodeRule> Op::NodeRules() { return kRules; }
 
 Args Op::ArgsOf(const NodeView& node) {
+  if (node.op == TensorOp::kAddRmsNorm) {
+    return {.in = node.in(0),
+            .weight = node.in(2),
+            .out = node.out,
+            .epsilon = node.params.epsilon,
+            .residual = node.in(1),
+            .sum = node.in(3)};
+  }
   return {.in = node.in(0), .weight = node.in(1), .out = node.out, .epsilon = node.params.epsilon};
 }
 
@@ -99,9 +137,23 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("norm: epsilon = {}, must be 0 or more", args.epsilon));
   }
+  const bool adds = args.residual.data != nullptr;
+  if (adds) {
+    for (const auto& [name, view] :
+         {std::pair{"norm: residual", &args.residual}, {"norm: sum", &args.sum}}) {
+      if (Status s = CheckView(name, *view); !s) return Fail(s.error());
+      if (Status s = CheckSameShape(name, *view, "in", args.in); !s) return Fail(s.error());
+    }
+    if (args.residual.dtype != args.sum.dtype) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  Format("norm: sum is {}, must be {} as the residual",
+                         DataTypeName(args.sum.dtype), DataTypeName(args.residual.dtype)));
+    }
+  }
   return Desc{.type_in = args.in.dtype,
               .type_weight = args.weight.dtype,
               .type_out = args.out.dtype,
+              .type_sum = adds ? args.sum.dtype : DataType::kNone,
               .rows = static_cast<std::int32_t>(RowCount(args.in)),
               .cols = static_cast<std::int32_t>(args.in.cols()),
               .guarantee = terms.guarantee};

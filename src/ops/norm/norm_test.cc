@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/test_util.h"
+#include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
 #include "engine/threads_test_util.h"
 
@@ -153,6 +154,78 @@ TEST_F(NormTest, APinOfOneThreadRunsOnOneWorker) {
   }
 }
 
+TEST_F(NormTest, OtherTypesAreReadExactlyAndRoundedOnce) {
+  constexpr std::int64_t kRows = 3;
+  std::uint64_t seed = 50;
+  for (const std::int64_t cols : {1, 15, 64, 577}) {
+    const std::int64_t n = cols * kRows;
+    const auto weight = test::RandomFloats(static_cast<std::size_t>(cols), ++seed);
+    const auto values = test::RandomFloats(static_cast<std::size_t>(n), ++seed, 3.0);
+    for (Kernel* kernel : Kernels()) {
+      if (kernel->info().reference) continue;  // rounds from f64
+      for (const DataType in : test::kFloatTypes) {
+        for (const DataType out : test::kFloatTypes) {
+          SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(in)) + " to " +
+                       std::string(DataTypeName(out)) + " cols " + std::to_string(cols));
+          test::GuardedBytes source = test::Encoded(in, values), got(BytesOf(out, n));
+          std::vector<float> exact = test::Decoded(in, source, n), result(values.size());
+          Args args{
+              .in = Rows(exact.data(), DataType::kF32, cols, kRows, cols),
+              .weight = Rows(const_cast<float*>(weight.data()), DataType::kF32, cols, 1, cols),
+              .out = Rows(result.data(), DataType::kF32, cols, kRows, cols)};
+          ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+          args.in = Rows(source.data(), in, cols, kRows, cols);
+          args.out = Rows(got.data(), out, cols, kRows, cols);
+          ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+          const test::GuardedBytes want = test::Encoded(out, result);
+          EXPECT_TRUE(test::BitwiseEqual(got.data(), want.data(), want.size()));
+          EXPECT_EQ(got.Damage(), "");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(NormTest, ASumIsWrittenAndNormalisedAsAnAdditionAndANormWouldDo) {
+  constexpr std::int64_t kCols = 100, kRows = 400, kLd = 103;
+  const auto pool = MakeThreadPool(3);
+  const auto a = test::RandomFloats(kLd * kRows, 60), b = test::RandomFloats(kCols * kRows, 61);
+  auto weight = test::RandomFloats(kCols, 62);
+  for (Kernel* kernel : Kernels()) {
+    SCOPED_TRACE(kernel->name());
+    test::Guarded<float> in(a), residual(b), sum(kCols * kRows), out(kCols * kRows);
+    Args args{.in = Rows(in.data(), DataType::kF32, kCols, kRows, kLd),
+              .weight = Rows(weight.data(), DataType::kF32, kCols, 1, kCols),
+              .out = Rows(out.data(), DataType::kF32, kCols, kRows, kCols),
+              .residual = Rows(residual.data(), DataType::kF32, kCols, kRows, kCols),
+              .sum = Rows(sum.data(), DataType::kF32, kCols, kRows, kCols)};
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{pool.get()}));
+    EXPECT_EQ(out.Damage() + sum.Damage(), "");
+    std::vector<float> added(b), normed(b.size());
+    for (std::size_t i = 0; i < b.size(); ++i) added[i] += a[i / kCols * kLd + i % kCols];
+    EXPECT_TRUE(test::BitwiseEqual(sum.data(), added.data(), added.size() * sizeof(float)));
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                               {.in = Rows(added.data(), DataType::kF32, kCols, kRows, kCols),
+                                .weight = args.weight,
+                                .out = Rows(normed.data(), DataType::kF32, kCols, kRows, kCols)},
+                               Stream{}));
+    EXPECT_TRUE(test::BitwiseEqual(out.data(), normed.data(), normed.size() * sizeof(float)));
+    // The sum over the residual.
+    args.sum = args.residual;
+    ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+    EXPECT_TRUE(test::BitwiseEqual(residual.data(), added.data(), added.size() * sizeof(float)));
+    EXPECT_TRUE(test::BitwiseEqual(out.data(), normed.data(), normed.size() * sizeof(float)));
+    args.sum.dtype = DataType::kBF16;
+    const Status status = LaunchOnce<Op>(*kernel, args, Stream{});
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("sum is bf16, must be f32"), std::string::npos);
+  }
+}
+
+TEST_F(NormTest, EveryFieldOfTheProblemIsInItsKey) {
+  test::ExpectEveryFieldInTheKey<Op>(Desc{.rows = 3, .cols = 576});
+}
+
 TEST_F(NormTest, TheOracleIsTheFormula) {
   double in[] = {3, 4}, weight[] = {1, 2}, out[2];
   ASSERT_TRUE(Reference({.in = Rows(in, DataType::kF64, 2, 1, 2),
@@ -208,7 +281,7 @@ TEST_F(NormTest, TheWidestKernelOfTheDeviceIsChosenAndTheReferenceTakesOtherType
     EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device), nullptr).value().kernel().name(),
               name);
   }
-  desc.type_out = DataType::kBF16;
+  desc.type_out = DataType::kF64;
   EXPECT_EQ(Choose(Feasible(*Validate(desc), registry_, device_), nullptr).value().kernel().name(),
             "norm.rms.any.reference");
   desc.type_out = DataType::kQ4_0;

@@ -10,7 +10,9 @@ double Frequency(const RopeParams& params, const float* factors, int i);
 /// The rules that Table::Make documents.
 Status CheckParams(const RopeParams& params, const float* factors);
 
-/// -1 <= positions[r] for all rows; the error names the first that is not.
-Status CheckPositions(const Args& args);
+inline bool IntoCache(const Args& args) { return args.cache.data != nullptr; }
+/// Every row is padding, or has a position and, where there is a cache, a place there; the error
+/// names the first that has not.
+Status CheckRows(const Args& args);
 
 }  // namespace tilewright::rope

@@ -138,6 +138,68 @@ TEST_F(RopeTest, EveryKernelAgreesWithTheOracleWithAndWithoutATable) {
   }
 }
 
+TEST_F(RopeTest, OtherTypesAreReadExactlyAndRoundedOnce) {
+  constexpr std::int64_t kHeadDim = 20, kHeads = 3, kRows = 2, kCount = kHeadDim * kHeads * kRows;
+  std::vector<std::int32_t> positions = {5, 70};
+  const auto values = test::RandomFloats(kCount, 300, 3.0);
+  const auto view = [](void* data, DataType type) {
+    return Contiguous(data, type, {kHeadDim, kHeads, kRows, 1});
+  };
+  for (Kernel* kernel : Kernels()) {
+    if (kernel->info().reference) continue;  // rounds from f64
+    for (const DataType in : test::kFloatTypes) {
+      for (const DataType out : test::kFloatTypes) {
+        SCOPED_TRACE(std::string(kernel->name()) + " " + std::string(DataTypeName(in)) + " to " +
+                     std::string(DataTypeName(out)));
+        test::GuardedBytes source = test::Encoded(in, values), got(BytesOf(out, kCount));
+        std::vector<float> exact = test::Decoded(in, source, kCount), result(values.size());
+        Args args{.qk = view(exact.data(), DataType::kF32),
+                  .positions = Ints(positions),
+                  .factors = {},
+                  .out = view(result.data(), DataType::kF32),
+                  .params = {.dims = 12}};
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+        args.qk = view(source.data(), in), args.out = view(got.data(), out);
+        ASSERT_TRUE(LaunchOnce<Op>(*kernel, args, Stream{}));
+        const test::GuardedBytes want = test::Encoded(out, result);
+        EXPECT_TRUE(test::BitwiseEqual(got.data(), want.data(), want.size()));
+        EXPECT_EQ(got.Damage(), "");
+      }
+    }
+  }
+}
+
+TEST_F(RopeTest, ARowWithoutAPlaceInTheCacheIsRefusedByNameBeforeAnythingIsWritten) {
+  std::vector<std::int32_t> positions = {0, 8}, slots = {0, 0}, pages = {1, 0};
+  std::vector<float> in(8, 1.0f), cache(32, 7.0f);
+  Args args{.qk = Contiguous(in.data(), DataType::kF32, {4, 1, 2, 1}),
+            .positions = Ints(positions),
+            .factors = {},
+            .out = {},
+            .params = {.dims = 4},
+            .cache = Contiguous(cache.data(), DataType::kF32, {4, 1, 4, 2}),
+            .slots = Ints(slots),
+            .pages = Contiguous(pages.data(), DataType::kI32, {2, 1, 1, 1})};
+  const auto refused = [&](Kernel& kernel, ErrorCode code, const char* text) {
+    const Status status = LaunchOnce<Op>(kernel, args, Stream{});
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, code);
+    EXPECT_NE(status.error().message.find(text), std::string::npos) << status.error().message;
+    EXPECT_EQ(cache, std::vector<float>(32, 7.0f));
+  };
+  for (Kernel* kernel : Kernels()) {
+    SCOPED_TRACE(kernel->name());
+    refused(*kernel, ErrorCode::kExhausted, "positions[1] = 8, the context has 8");
+    positions[1] = 7, slots[1] = 1;
+    refused(*kernel, ErrorCode::kInvalidArgument, "slots[1] = 1, the cache has 1");
+    slots[1] = 0, pages[1] = 2;
+    refused(*kernel, ErrorCode::kInvalidArgument, "pages[1, 0] = 2, the cache has 2");
+    positions[1] = 8, pages[1] = 0;
+  }
+  args.out = args.qk;
+  EXPECT_FALSE(LaunchOnce<Op>(*registry_.kernels()[0], args, Stream{})) << "out and a cache";
+}
+
 TEST_F(RopeTest, TheOracleTurnsPairsByTheAngleOfTheFormula) {
   std::vector<std::int32_t> positions = {3};
   double in[] = {1, 0, 1, 0}, out[4];

@@ -4,15 +4,7 @@
 
 namespace tilewright {
 
-const CopyImpl kCopyAvx2{"avx2",
-                         TILEWRIGHT_TU,
-                         kFeatureAvx2,
-                         0.10,
-                         {{nullptr, &Convert<AsF32, AsF16>, &Convert<AsF32, AsBF16>},
-                          {&Convert<AsF16, AsF32>, nullptr, &Convert<AsF16, AsBF16>},
-                          {&Convert<AsBF16, AsF32>, &Convert<AsBF16, AsF16>, nullptr}},
-                         &EncodeQ8_0,
-                         0.15,
-                         UnpackRows(AllBlocks{})};
+const CopyImpl kCopyAvx2{"avx2",          TILEWRIGHT_TU, kFeatureAvx2,           0.10,
+                         kRowConversions, 0.15,          UnpackRows(AllBlocks{})};
 
 }  // namespace tilewright

@@ -4,15 +4,7 @@
 
 namespace tilewright {
 
-const CopyImpl kCopyAvx512{"avx512",
-                           TILEWRIGHT_TU,
-                           kFeatureAvx512,
-                           0.08,
-                           {{nullptr, &Convert<AsF32, AsF16>, &Convert<AsF32, AsBF16>},
-                            {&Convert<AsF16, AsF32>, nullptr, &Convert<AsF16, AsBF16>},
-                            {&Convert<AsBF16, AsF32>, &Convert<AsBF16, AsF16>, nullptr}},
-                           &EncodeQ8_0,
-                           0.10,
-                           UnpackRows(AllBlocks{})};
+const CopyImpl kCopyAvx512{"avx512",        TILEWRIGHT_TU, kFeatureAvx512,         0.08,
+                           kRowConversions, 0.10,          UnpackRows(AllBlocks{})};
 
 }  // namespace tilewright

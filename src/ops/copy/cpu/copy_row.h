@@ -1,42 +1,11 @@
 #pragma once
 
-#include "core/block_format.h"
+#include "core/convert_row.h"
 #include "core/formats/decode_blocks.h"
-#include "core/simd.h"
 #include "ops/copy/cpu/copy_cpu.h"
 
 namespace tilewright {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file, see core/simd.h
-
-struct AsF32 {
-  typedef float Type;
-  static F32Vec Load(const float* p) { return LoadVec(p); }
-  static void Store(float* p, F32Vec v) { StoreVec(p, v); }
-};
-struct AsF16 {
-  typedef std::uint16_t Type;
-  static F32Vec Load(const std::uint16_t* p) { return LoadF16(p); }
-  static void Store(std::uint16_t* p, F32Vec v) { StoreF16(p, v); }
-};
-struct AsBF16 {
-  typedef std::uint16_t Type;
-  static F32Vec Load(const std::uint16_t* p) { return LoadBF16(p); }
-  static void Store(std::uint16_t* p, F32Vec v) { StoreBF16(p, v); }
-};
-
-template <class From, class To>
-void Convert(const void* source, void* target, std::int64_t n) {
-  const auto* in = static_cast<const typename From::Type*>(source);
-  auto* out = static_cast<typename To::Type*>(target);
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) To::Store(out + i, From::Load(in + i));
-  if (i == n) return;
-  typename From::Type in_lanes[kLanes] = {};
-  typename To::Type out_lanes[kLanes];
-  for (std::int64_t j = i; j < n; ++j) in_lanes[j - i] = in[j];
-  To::Store(out_lanes, From::Load(in_lanes));
-  for (std::int64_t j = i; j < n; ++j) out[j] = out_lanes[j - i];
-}
 
 template <class Block>
 void UnpackRow(const void* source, void* target, std::int64_t n) {
@@ -45,36 +14,6 @@ void UnpackRow(const void* source, void* target, std::int64_t n) {
 template <class... Blocks>
 constexpr std::array<ConvertRow, kFormatCount> UnpackRows(BlockList<Blocks...>) {
   return {&UnpackRow<Blocks>...};
-}
-
-/// Blocks of 32: d = max|x| / 127, codes x / d to nearest even by the magic addition of
-/// ExpNonPositive.
-void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
-  const auto* in = static_cast<const float*>(source);
-  auto* out = static_cast<unsigned char*>(target);
-  for (std::int64_t i = 0; i < n; i += BlockQ8_0::kFormat.elements, out += sizeof(BlockQ8_0)) {
-    F32Vec largest_lanes = {};
-    for (int j = 0; j < BlockQ8_0::kFormat.elements; j += kLanes) {
-      F32Vec x = LoadVec(in + i + j);
-      x = SelectVec(x < Splat(0.0f), -x, x);
-      largest_lanes = SelectVec(x > largest_lanes, x, largest_lanes);
-    }
-    float lanes[kLanes];
-    StoreVec(lanes, largest_lanes);
-    float largest = 0;
-    for (int l = 0; l < kLanes; ++l) largest = lanes[l] > largest ? lanes[l] : largest;
-
-    const float d = largest / 127;
-    const std::uint16_t stored = F32ToF16(d);
-    const float inverse = stored != 0 ? 1.0f / d : 0.0f;
-    __builtin_memcpy(out, &stored, sizeof stored);
-    for (int j = 0; j < BlockQ8_0::kFormat.elements; j += kLanes) {
-      const F32Vec shifted = LoadVec(in + i + j) * inverse + 12582912.0f;
-      I32Vec bits;
-      __builtin_memcpy(&bits, &shifted, sizeof bits);
-      StoreI8(out + 2 + j, bits - 0x4b400000);
-    }
-  }
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "core/convert_row.h"
 #include "ops/elementwise/cpu/elementwise_cpu.h"
 #include "ops/elementwise/cpu/elementwise_row.h"
 #include "tilewright/device.h"
@@ -5,7 +6,7 @@
 namespace tilewright {
 
 const ElementwiseImpl kElementwiseAvx2{
-    "avx2",          TILEWRIGHT_TU,    kFeatureAvx2,      0.10, 0.8, &ForEach<AddOf>,
-    &ForEach<MulOf>, &ForEach<SiluOf>, &ForEach<SwiGluOf>};
+    "avx2",          TILEWRIGHT_TU,    kFeatureAvx2,       0.10,           0.8, &ForEach<AddOf>,
+    &ForEach<MulOf>, &ForEach<SiluOf>, &ForEach<SwiGluOf>, kRowConversions};
 
 }  // namespace tilewright

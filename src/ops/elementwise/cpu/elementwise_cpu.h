@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/row_conversions.h"
+
 namespace tilewright {
 
 /// `n` elements; `out` may be `a` or `b`; touches exactly n elements of each, no alignment needed.
@@ -15,6 +17,7 @@ struct ElementwiseImpl {
   double ns_add;   ///< an element of add or mul, one thread, data in the L2
   double ns_silu;  ///< an element of silu or swiglu
   ElementwiseRow add, mul, silu, swiglu;
+  RowConversions rows;  ///< for operands of other types than f32
 };
 
 extern const ElementwiseImpl kElementwiseScalar;

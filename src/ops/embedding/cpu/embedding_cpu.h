@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/formats/formats.h"
+#include "core/row_conversions.h"
 
 namespace tilewright {
 
@@ -21,6 +22,7 @@ struct EmbeddingImpl {
   std::uint32_t features;
   double ns_per_element;  ///< one thread, data in the L2
   EmbeddingDecoders decoders;
+  RowConversions rows;  ///< for results of other types than f32
 };
 
 extern const EmbeddingImpl kEmbeddingScalar;

@@ -4,6 +4,6 @@
 
 namespace tilewright {
 
-const NormImpl kNormAvx2{"avx2", TILEWRIGHT_TU, kFeatureAvx2, 0.10, &NormRow};
+const NormImpl kNormAvx2 = MakeNorm("avx2", TILEWRIGHT_TU, kFeatureAvx2, 0.10);
 
 }  // namespace tilewright

@@ -4,6 +4,6 @@
 
 namespace tilewright {
 
-const NormImpl kNormAvx512{"avx512", TILEWRIGHT_TU, kFeatureAvx512, 0.07, &NormRow};
+const NormImpl kNormAvx512 = MakeNorm("avx512", TILEWRIGHT_TU, kFeatureAvx512, 0.07);
 
 }  // namespace tilewright

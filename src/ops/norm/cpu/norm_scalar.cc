@@ -4,6 +4,6 @@
 
 namespace tilewright {
 
-const NormImpl kNormScalar{"scalar", TILEWRIGHT_TU, 0, 0.25, &NormRow};
+const NormImpl kNormScalar = MakeNorm("scalar", TILEWRIGHT_TU, 0, 0.25);
 
 }  // namespace tilewright

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "core/row_conversions.h"
+
 namespace tilewright {
 
 /// Rotates `half` pairs of one head by the angles whose cosines and sines are given; `out` may be
@@ -16,6 +18,7 @@ struct RopeImpl {
   double ns_per_element;  ///< one thread, data in the L2
   RotateHead interleaved;
   RotateHead half_split;
+  RowConversions rows;  ///< for heads of other types than f32
 };
 
 extern const RopeImpl kRopeScalar;
