@@ -8,12 +8,13 @@
 
 namespace tilewright::cuda {
 
-/// Whether this build can drive a GPU: cuda.h was found when it was configured. Without it every
-/// function here is kUnavailable.
+/// Whether this build can use a GPU, that is, cuda.h was found at configuration time. Without it
+/// every function here returns kUnavailable.
 bool BuiltWithDriver();
 
-/// GPUs of this process; 0 where the driver is loaded and sees none. kUnavailable where there is no
-/// driver (libcuda.so.1), or a toolkit's stub of it, with what was tried. Any thread.
+/// The number of GPUs visible to this process; 0 if the driver is loaded but sees none.
+/// kUnavailable, listing what was tried, if there is no driver (libcuda.so.1) or only a toolkit's
+/// stub of it. Any thread.
 Result<int> CudaDeviceCount();
 
 /// The GPU `ordinal` as a value: name, compute capability, multiprocessors, opt-in shared memory of
