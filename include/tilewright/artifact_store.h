@@ -109,8 +109,7 @@ struct ArtifactStoreOptions {
   /// Caps of the user's folder, counting entries and files set aside as damaged; 0: no cap.
   std::uint64_t max_bytes = std::uint64_t{2} << 30;
   std::uint64_t max_entries = 20000;
-  std::int64_t negative_ttl_s = 24 * 3600;  ///< how long a rejection by the compiler is remembered;
-                                            ///< 0: not at all
+  std::int64_t negative_ttl_s = 24 * 3600;  ///< lifetime of remembered failures; 0: none is kept
   std::int64_t lock_wait_ms = 120000;       ///< wait for another process compiling the same kernel
   int compile_threads = 0;  ///< 0: the smaller of DefaultThreads() and what memory allows
   std::uint64_t compile_memory_bytes = std::uint64_t{512} << 20;  ///< budget of one compilation
