@@ -15,7 +15,7 @@ struct SamplerOptions {
   double temperature = 0.8;  ///< 0 or below: always the best token
   std::int32_t top_k = 40;   ///< only the k best; 0: all
   double top_p = 0.95;       ///< only the best that together have this probability; 1: all
-  double min_p = 0.05;       ///< only those above this fraction of the best probability; 0: all
+  double min_p = 0.05;       ///< only those with at least this fraction of the best's; 0: all
   /// Positive logits of recent tokens are divided by it, negative ones multiplied; 1: off.
   double repeat_penalty = 1.0;
   std::int32_t repeat_window = 64;  ///< recent tokens that are penalised; 0: none, -1: all
