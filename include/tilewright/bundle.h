@@ -59,10 +59,11 @@ struct BundleNeeds {
 
 /// Why an entry of a bundle cannot be used.
 struct BundleRefusal {
-  std::string field;             ///< "format", "launch_abi", "arch", "min_driver", "payload_digest"
-  std::string have;              ///< the entry's
-  std::string need;              ///< the process's
-  std::string ToString() const;  ///< "min_driver: the entry needs 13000, here is 12080"
+  std::string field;  ///< "format", "launch_abi", "arch", "min_driver", "payload_digest"
+  std::string have;   ///< the entry's
+  std::string need;   ///< the process's
+  std::string ToString()
+      const;  ///< "min_driver: the entry needs 13000, but this process has 12080"
 };
 
 /// What the entries of a bundle require, taken together: the file's compatibility block.

@@ -289,7 +289,7 @@ TEST_F(StoreBundles, AStrippedArtifactServesUnlessWholeOnesAreAskedFor) {
     const auto handle = OpenFake(strict)->Compile(GemmSpec());
     ASSERT_FALSE(handle);
     EXPECT_EQ(handle.error().code, ErrorCode::kNotFound);
-    EXPECT_THAT(handle.error().message, HasSubstr("ptx: left out"));
+    EXPECT_THAT(handle.error().message, HasSubstr("ptx: omitted"));
   }
   options.bundles = {folder / "stripped.twb"};
   {
