@@ -18,7 +18,8 @@ Result<GemmDesc> ParseGemm(std::string_view text);
 /// error that names it (docs/cli.md lists the keys).
 Result<DeviceSpec> ReadDeviceSpec(const std::string& path);
 
-/// "2048 x 576 x 1536 q4_1": m, n, k, weights, and what else differs from the usual.
+/// "2048 x 576 x 1536 q4_1": m, n, k, weights, and any other fields that differ from their
+/// defaults.
 std::string ShortGemm(const GemmDesc& desc);
 
 }  // namespace tilewright::cli
