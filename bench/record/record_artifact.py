@@ -65,7 +65,7 @@ def quantiles(kernels: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def limits_table(report: dict[str, Any]) -> str:
-    """Return every figure that has a limit, beside it."""
+    """Return every figure that has a limit, together with the limit."""
     cold, key, find = report["cold"]["summary"]["all"], report["key"]["key_us"], report["find"]
     herd = report["herd"]
 
@@ -159,7 +159,7 @@ def main() -> None:
     arguments = parse()
     common.warn_if_loaded()
     device = common.run_json([arguments.tilewright, "doctor", "--json"])["device"]
-    # What is measured must not meet, or fill, the user's own store.
+    # The measurements must neither use nor fill the user's store.
     os.environ.pop("TILEWRIGHT_CACHE_DIR", None)
     quiet = common.Quiet()
     report: dict[str, Any] = {verb: measure(arguments, verb) for verb in ("key", "find", "file", "open", "bundle")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record the GEMM kernels that the library chooses beside oneDNN, in one run, turn by turn.
+"""Record the GEMM kernels that the library chooses and oneDNN's, alternating in one run.
 
     record_gemm.py [SHAPES.csv] --tilewright build/cli/tilewright --onednn build/bench/onednn_bench
 
@@ -162,9 +162,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="our binary")
     parser.add_argument("--onednn", type=Path, help="onednn_bench (default: beside the binary, ../bench/; none if absent)")
     parser.add_argument("--m", default="1,16,512", help="numbers of rows")
-    parser.add_argument("--types", default="f32,q4_1,q8_0", help="weight types, commas between")
+    parser.add_argument("--types", default="f32,q4_1,q8_0", help="weight types, separated by commas")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--samples", type=int, default=5, help="of each row in a round")
+    parser.add_argument("--samples", type=int, default=5, help="samples of each row per round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=40, help="seconds after which no new round begins")
     common.add_tuning(parser, "8s")
@@ -220,7 +220,7 @@ def main() -> None:
 
 
 def first_of(types: list[str], baseline: str) -> str:
-    """Return the first type that is set beside `baseline`, which is measured once a round."""
+    """Return the first type that is compared with `baseline`, which is measured once per round."""
     return next(name for name in types if BASELINE.get(name, "int8") == baseline)
 
 

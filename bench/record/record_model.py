@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record the speed of a model beside llama.cpp's, in one run, turn by turn.
+"""Record the speed of a model and llama.cpp's, alternating in one run.
 
     record_model.py --tilewright build/cli/tilewright --model MODEL.gguf --llama DEST
 
@@ -36,7 +36,7 @@ KINDS = ("prompt", "decode")
 
 
 class Baseline:
-    """One build of llama.cpp, perhaps with environment variables of its own."""
+    """One build of llama.cpp, optionally with its own environment variables."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Baseline:
             record = json.loads(line)
             self.commit = record["build_commit"]
             kind = "prompt" if record["n_prompt"] else "decode"
-            # Newer versions write on, off or auto where older ones wrote a number.
+            # Newer versions write on, off or auto; older ones wrote a number.
             on = str(record["flash_attn"]).lower() in ("1", "on", "true", "enabled")
             self.samples[kind]["fa_on" if on else "fa_off"] += record["samples_ts"]
 
