@@ -101,14 +101,14 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
 }
 
 void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code) {
-  CLI::App* verb = app.add_subcommand(name, what + " (not available in this version)");
+  CLI::App* verb = app.add_subcommand(name, what + " (not built yet in this version)");
   verb->allow_extras();
   verb->callback([verb, &exit_code] {
     std::string path;
     for (const CLI::App* at = verb; at->get_parent() != nullptr; at = at->get_parent()) {
       path = path.empty() ? at->get_name() : at->get_name() + " " + path;
     }
-    Complain(fmt::format("'{}' is not available in this version", path));
+    Complain(fmt::format("'{}' is not built yet in this version", path));
     exit_code = kExitUsage;
   });
 }

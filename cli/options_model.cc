@@ -154,8 +154,8 @@ void AddTune(CLI::App& app, int& exit_code) {
   verb->add_option("--seed", o->seed, "Seed of the tuner's order")
       ->capture_default_str()
       ->type_name("N");
-  verb->add_flag("--check", o->check, "Compare with tilewright.lock (not available yet)");
-  verb->add_option("--report", o->report, "Write a report (not available yet)")->type_name("FILE");
+  verb->add_flag("--check", o->check, "Compare with tilewright.lock (not built yet)");
+  verb->add_option("--report", o->report, "Write a report (not built yet)")->type_name("FILE");
   AddModel(*verb, o->model);
   AddCommon(*verb, o->common);
   verb->footer(
