@@ -8,7 +8,7 @@
 
 namespace tilewright::cli {
 
-/// The problem that the words give. Errors name the word.
+/// The problem given by the words. Errors name the word.
 Result<GemmDesc> MakeGemm(const GemmWords& words);
 
 /// "m=1,n=576,k=576,type=q4_1" -> the problem; any field of KeyOf, "type" for "type_b".

@@ -150,8 +150,8 @@ class OpKernel : public KernelBase {
   /// Predicted time on `device`, in microseconds. It ranks kernels that were not measured.
   virtual double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const = 0;
 
-  /// What Launch needs for `desc` with `spec` on `device`: on the CPU, with an executor of at most
-  /// DeviceSpec::cores workers.
+  /// The workspace that Launch needs for `desc` with `spec` on `device`; on the CPU, with an
+  /// executor of at most DeviceSpec::cores workers.
   virtual WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
                                      const DeviceSpec& device) const {
     static_cast<void>(desc), static_cast<void>(spec), static_cast<void>(device);

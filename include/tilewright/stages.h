@@ -137,9 +137,9 @@ class Plan {
   const WorkspaceSize& workspace() const { return workspace_; }
   std::size_t partials_bytes() const { return workspace_.partials; }
 
-  /// Launches without looking at the arguments: they are known to be of the plan's problem. An
-  /// executor with more workers than the device has cores lends as many as it has: the workspace is
-  /// for these.
+  /// Launches without checking the arguments, which must match the plan's problem. If the executor
+  /// has more workers than the device has cores, only that many are used, since the workspace is
+  /// sized for them.
   Status Launch(const typename Op::Args& args, Workspace& workspace, Stream stream) const {
     if (stream.executor != nullptr && stream.executor->workers() > most_workers_) [[unlikely]] {
       LimitedExecutor limited(*stream.executor, most_workers_);
