@@ -5,10 +5,10 @@
 
 Each build tunes into a folder of its own first (--tune 0: not). Then each round measures prompt and
 decode speed, the time from exec to the first byte of output, and memory right after that byte, once
-for each build, in an order that turns with the round. Lookup times come last, from the lookup_bench
-beside each binary.
+for each build, in an order that rotates with the round. Lookup times come last, from the lookup_bench
+next to each binary.
 
-A ratio above 1 says that the new build is better; below --least, 0.98, the row says NO. Written are
+A ratio above 1 means that the new build is better; below --least, 0.98, the row says NO. Writes
 bench/results/NAME.json and NAME.md.
 """
 
