@@ -8,16 +8,16 @@ measured with the rows of --m and the weight types of --types. Ours is what `til
 chooses after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
 packed in oneDNN's own layout. Both rotate over copies of the weights beyond the last-level cache.
 
-Block formats multiply in int8 and are set beside oneDNN's u8 x s8 matmul,
-which knows no scales of blocks and reads 8 bits a weight: neither the same work nor the same bytes,
-so that column is a yardstick, not a race.
+Block formats multiply in int8 and are compared with oneDNN's u8 x s8 matmul, which has no block
+scales and reads 8 bits per weight: neither the same work nor the same bytes, so that column is a
+yardstick, not a race.
 
 Percent of peak: multiplications and additions against a loop over registers (int8 for block
 formats); percent of bandwidth: bytes of the weights against reading memory; both measured in each
 round. More than 100 % of the bandwidth means that the weights stayed in the cache.
 
-Written are bench/results/NAME.json and NAME.md. About a minute; --budget ends it after the round
-that passes it.
+Writes bench/results/NAME.json and NAME.md. Takes about a minute; --budget ends it after the round
+that exceeds it.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ inline constexpr std::size_t kIdDigits = 32;
 /// A row as stored in the file, before its checksum is verified.
 struct StoredRow {
   std::string_view id;
-  std::array<std::string_view, 10> texts;  ///< op, problem, device, libraries, policy, kernel,
-                                           ///< fingerprint, spec, verdict, evidence
+  /// op, problem, device, libraries, policy, kernel, fingerprint, spec, verdict, evidence
+  std::array<std::string_view, 10> texts;
   std::int64_t samples = 0;
   std::array<double, 4> times = {};  ///< median, low, high, predicted
   std::int64_t chosen = 0;

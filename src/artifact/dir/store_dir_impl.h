@@ -17,12 +17,11 @@
 
 namespace tilewright {
 
-inline constexpr std::int64_t kStampSeconds = 3600;  ///< resolution of recency stamps
-inline constexpr std::int64_t kYoungSeconds = 600;   ///< not evicted if used within this time
-inline constexpr std::int64_t kTrimSeconds = 60;     ///< minimum time between two trims
-inline constexpr std::int64_t kSweepSeconds = 3600;  ///< between two sweeps by Publish
-inline constexpr std::int64_t kTemporarySeconds =
-    86400;  ///< after this, a temporary file is abandoned
+inline constexpr std::int64_t kStampSeconds = 3600;       ///< resolution of recency stamps
+inline constexpr std::int64_t kYoungSeconds = 600;        ///< not evicted if used within this time
+inline constexpr std::int64_t kTrimSeconds = 60;          ///< minimum time between two trims
+inline constexpr std::int64_t kSweepSeconds = 3600;       ///< between two sweeps by Publish
+inline constexpr std::int64_t kTemporarySeconds = 86400;  ///< age of an abandoned temporary file
 inline constexpr std::int64_t kQuarantineSeconds = 7 * 86400;
 inline constexpr std::size_t kQuarantineFiles = 64;
 inline constexpr std::size_t kNegativeFiles = 4096;

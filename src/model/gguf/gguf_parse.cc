@@ -16,11 +16,11 @@ namespace {
 
 // Smallest encodings, which bound every count by the number of bytes left.
 constexpr std::uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;  // key length, one character, type, u8
-constexpr std::uint64_t kMinTensorBytes =
-    8 + 1 + 4 + 4 + 8;  // name length, one character, dims, type, offset
+// Name length, one character, dims, type, offset.
+constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;
 constexpr std::uint64_t kArrayHeaderBytes = 4 + 8;
-constexpr std::uint64_t kMaxRecords = 1u
-                                      << 24;  // of entries or tensors; the indices are 32 bits wide
+// Limit of entries and of tensors; the indices are 32 bits wide.
+constexpr std::uint64_t kMaxRecords = 1u << 24;
 
 template <class... Args>
 tl::unexpected<Error> Corrupt(fmt::format_string<Args...> format, Args&&... args) {

@@ -19,9 +19,9 @@ class PreSplitter {
   struct Family {
     std::string_view name;
     std::string_view pattern;
-    bool whole_words_first;  ///< a word that is a token needs no merges to be found (llama.cpp:
-                             ///< ignore_merges)
-    bool add_bos;            ///< if the file does not say
+    /// A word that is a token is looked up without merges (llama.cpp: ignore_merges).
+    bool whole_words_first;
+    bool add_bos;  ///< if the file does not say
   };
 
   struct Options {

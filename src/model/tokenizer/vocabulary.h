@@ -36,8 +36,8 @@ class MergeTable {
   }
 
  private:
-  static constexpr std::uint64_t kEmpty =
-      ~std::uint64_t{0};  // the key of (-1, -1), which is not a pair
+  // The key of (-1, -1), which is not a pair.
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
   struct Slot {
     std::uint64_t key = kEmpty;
     Merge merge;
@@ -79,8 +79,8 @@ class Vocabulary {
 
  private:
   struct Slot {
-    std::uint32_t tag =
-        0;  // high bits of the hash, so that most lookups of absent texts read no text
+    // High bits of the hash, so that most lookups of absent texts read no text.
+    std::uint32_t tag = 0;
     TokenId id = kNoToken;
   };
 
