@@ -1,5 +1,5 @@
-// No damage passes: it is refused by opening, by loading, or by Verify, and nothing crashes (CI
-// runs these under ASan and UBSan).
+// No damage goes undetected: it is rejected on opening, on loading, or by Verify, and nothing
+// crashes (CI runs these under ASan and UBSan).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -270,8 +270,8 @@ TEST(BundleDamage, TwentyThousandMutationsOfARealSizeAreFound) {
   EXPECT_LT(unchanged, 4000u);
 }
 
-// With digests made right again a change can be a sound bundle of another content. Then it is what
-// EncodeBundle would have written: there is one form.
+// If the digests are corrected after a change, the result can be a valid bundle with other content.
+// Then it is what EncodeBundle would have written, since the format is canonical.
 TEST(BundleDamage, WhatVerifiesAfterResealingIsWhatWouldBeWritten) {
   const std::string sound = Small();
   Random random(7);

@@ -1,4 +1,4 @@
-// A folder that several users of a group share: asked for by name, added to, never mended.
+// A folder that several users of a group share: read by name, added to, never repaired.
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A site's folder: its owner is believed, and nobody else, wherever he could write.
+// A site's folder: only its owner is trusted, and nobody else, wherever they can write.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// What of a folder is believed, and what is left alone.
+// What in a folder is trusted, and what is left alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// An entry file is read as it was written or refused with the reason: whatever its bytes.
+// An entry file is read as it was written or rejected with the reason, whatever its bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
-// Places, memory, cancellation and the gate on resources, with a compiler that does what the test
-// says.
+// Places, memory, cancellation and resource limits, with a compiler controlled by the test.
 
 #include "artifact/store/compile_service.h"
 

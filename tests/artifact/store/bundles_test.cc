@@ -1,5 +1,5 @@
-// The facade over bundles: they serve where no compiler is, and what does not fit is refused by
-// field.
+// The facade over bundles: they can be used without a compiler, and entries that do not fit are
+// refused by field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
