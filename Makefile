@@ -1,4 +1,4 @@
-# Wishes, one a target. `make help` lists them. CMake does the work (CMakePresets.json); this only knows the order.
+# Common tasks; `make help` lists them. CMake does the work (CMakePresets.json); this file only knows the order.
 BUILD := build
 JOBS ?= $(shell nproc)
 MODEL := $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -13,7 +13,7 @@ help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' $(MAKEFILE_LIST)
 
-deps:  ## install what this machine lacks (apt-get, as root or with sudo)
+deps:  ## install missing packages (apt-get, as root or with sudo)
 	@tools/install_deps.sh build
 
 $(BUILD)/build.ninja: | deps
@@ -29,17 +29,17 @@ demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this ma
 	@tools/get_model.sh $(BUILD)/models
 	@tools/demo.sh $(TILEWRIGHT) $(MODEL) "$(PROMPT)"
 
-test: build  ## build and run the tests, of CUDA kernels one architecture
+test: build  ## build and run the tests, with CUDA kernels for one architecture
 	@tools/run_tests.sh $(BUILD) -j $(JOBS) -LE '^full$$'
 
-test-full: build  ## all of them: also every CUDA kernel for every architecture
+test-full: build  ## run all tests, including every CUDA kernel for every architecture
 	@tools/run_tests.sh $(BUILD) -j $(JOBS) -C full
 
-check: deps  ## format, layers and clang-tidy over what changed (ALL=1: over everything)
+check: deps  ## check format, layers and clang-tidy of changed files (ALL=1: of all files)
 	@tools/install_deps.sh check
 	@tools/check.sh $(if $(ALL),--all)
 
-fmt:  ## format what changed (ALL=1: everything)
+fmt:  ## format changed files (ALL=1: all files)
 	@tools/install_deps.sh check
 	@tools/fmt.sh $(if $(ALL),--all)
 
@@ -47,7 +47,7 @@ bench: build  ## run the benchmarks on the small model
 	@tools/get_model.sh $(BUILD)/models
 	@$(TILEWRIGHT) bench model $(MODEL) -p 512 -n 128
 
-record: build  ## make every number of the README again, into bench/results/ (a quiet machine, 20 minutes)
+record: build  ## measure every number in the README again, into bench/results/ (needs a quiet machine, 20 minutes)
 	@tools/get_model.sh $(BUILD)/models
 	@tools/get_nvrtc.sh $(BUILD)/nvrtc
 	@[ -x $(BUILD)/llama/bin/llama-bench ] || tools/baseline/build_llama_cpp.sh $(BUILD)/llama --no-venv
@@ -56,10 +56,10 @@ record: build  ## make every number of the README again, into bench/results/ (a 
 install: build  ## install headers, library and command to PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
-asan: deps  ## tests that parse or pack, under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: deps  ## run tests that parse or pack under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/sanitize.sh asan parse
 
-tsan: deps  ## tests of records and threads, under ThreadSanitizer
+tsan: deps  ## run tests of records and threads under ThreadSanitizer
 	@tools/sanitize.sh tsan tsan
 
 fuzz: deps  ## run every fuzz target for FUZZ_SECONDS (default 60)

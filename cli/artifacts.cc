@@ -24,7 +24,7 @@ Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common
   options.compile_threads = arguments.jobs;
   options.nvrtc.path = arguments.nvrtc;
   options.whole_artifacts = arguments.whole;
-  // What is wrong with a layer comes through the log.
+  // Problems with a layer are reported through the log.
   return ArtifactStore::Open(AllKernelFamilies(), std::move(options));
 }
 

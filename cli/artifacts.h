@@ -19,11 +19,10 @@ struct ArtifactArguments {
   bool shared_by_group = false;
   std::string nvrtc;
   int jobs = 0;
-  bool whole = false;  ///< only artifacts with PTX and source serve
+  bool whole = false;  ///< use only artifacts with PTX and source
 };
 
-/// The store of this user with the library's kernels. `mode` overrides
-/// --cache-mode where it is given.
+/// The store of this user with the library's kernels. `mode`, if given, overrides --cache-mode.
 Result<std::unique_ptr<ArtifactStore>> OpenArtifacts(const CommonOptions& common,
                                                      const ArtifactArguments& arguments,
                                                      const CacheMode* mode = nullptr);
@@ -42,7 +41,7 @@ class CompileBar {
 
 /// "40 registers, 16 KiB shared, no spills"
 std::string Describe(const ResourceUsage& resources);
-/// "spill_bytes": stores plus loads, null where unknown.
+/// Sets "spill_bytes": stores plus loads, null if unknown.
 void SetSpills(const ResourceUsage& resources, Report& report);
 
 }  // namespace tilewright::cli

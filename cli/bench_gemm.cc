@@ -86,7 +86,7 @@ class GemmBench {
     return peak(p);
   }
 
-  /// The vendor's best by the model.
+  /// The vendor's best launch according to the model.
   static const LaunchSpec* Vendor(const GemmCandidates& candidates) {
     const LaunchSpec* best = nullptr;
     for (const GemmCandidate& candidate : candidates.all()) {
@@ -98,7 +98,7 @@ class GemmBench {
     return best;
   }
 
-  /// Samples of the two alternate, so that a change of the clock meets both.
+  /// Samples of the two alternate, so that clock changes affect both.
   Result<double> Time(const LaunchSpec& spec, const LaunchSpec* baseline, double& baseline_us) {
     std::vector<double> ours, theirs;
     const auto sample = [&](const LaunchSpec& s, std::vector<double>& times, int reps) -> Status {

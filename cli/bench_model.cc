@@ -26,7 +26,7 @@ Result<Lists> ParseLists(const BenchModelOptions& options) {
   return Lists{std::move(*prompts), std::move(*generated), std::move(*batches)};
 }
 
-/// What one row of a forward pass costs at least.
+/// The minimum cost of a forward pass.
 struct Floor {
   double read_gb_s = 0;
   PeakRate peak;
@@ -35,16 +35,16 @@ struct Floor {
   double logits_ops = 0;         ///< of the output projection, for one row
   double kv_bytes_position = 0;  ///< of one position of one sequence
 
-  /// Tokens a second of `batch` prompts, each of `tokens`: no faster than the arithmetic of the
-  /// projections (attention's own is left out) and than reading the weights once a prompt.
+  /// Tokens per second for `batch` prompts of `tokens` tokens each, limited by the arithmetic of
+  /// the projections (without attention) and by reading the weights once per prompt.
   double Prompt(int tokens, int batch) const {
     const double ops = batch * (row_ops * tokens + logits_ops);
     const double seconds =
         std::max(ops / (peak.giga_ops * 1e9), batch * weight_bytes / (read_gb_s * 1e9));
     return seconds > 0 ? batch * tokens / seconds : 0;
   }
-  /// Tokens a second of `batch` sequences that grow from 0 to `tokens`: weights once a step, the KV
-  /// cache of every sequence at its average length.
+  /// Tokens per second for `batch` sequences that grow from 0 to `tokens`: each step reads the
+  /// weights once and the KV cache of every sequence at its average length.
   double Decode(int tokens, int batch) const {
     const double bytes = weight_bytes + batch * kv_bytes_position * (tokens + 1) / 2.0;
     const double ops = batch * (row_ops + logits_ops);
@@ -53,7 +53,7 @@ struct Floor {
   }
 };
 
-/// Multiplications and additions of a row with all matrices of the set.
+/// Multiplications and additions for one row with all matrices of the set.
 double RowOps(const WeightSet& weights) {
   double elements = 0;
   for (const Weight& weight : weights.all()) {
@@ -62,7 +62,7 @@ double RowOps(const WeightSet& weights) {
   return 2 * elements;
 }
 
-/// The multiplier that the precision allows for these weights.
+/// The precision of the multiplications that `activations` allows for these weights.
 Precision PeakPrecision(const Model& model, Precision activations) {
   if (activations != Precision::kAuto) return activations;
   const DataType type =
@@ -96,7 +96,7 @@ class Bench {
   Bench(const LoadedModel& loaded, int repeat)
       : session_(*loaded.session), vocab_(loaded.model->config().vocab), repeat_(repeat) {}
 
-  /// Tokens a second of every repetition, after one that does not count.
+  /// Tokens per second of each repetition, after one for warming up.
   Result<std::vector<double>> Prompt(int tokens, int batch) {
     return Repeat([&]() -> Result<double> {
       for (int slot = 0; slot < batch; ++slot) {

@@ -31,8 +31,8 @@ Result<std::vector<CudaArch>> ParseArchs(const std::string& text) {
   return archs;
 }
 
-/// The kernels of a list, for the architectures asked for: a kernel whose instructions one of them
-/// lacks is left out there, and is an error where it is left out everywhere.
+/// The kernels of a list, for the requested architectures. A kernel is omitted for an architecture
+/// that lacks its instructions; if it is omitted for all of them, that is an error.
 Result<std::vector<KernelSpec>> FromList(const std::string& file,
                                          const std::vector<CudaArch>& archs,
                                          const KernelFamilies& families) {
@@ -41,7 +41,7 @@ Result<std::vector<KernelSpec>> FromList(const std::string& file,
   const std::string name = file == "-" ? "standard input" : file;
   Result<std::vector<KernelSpec>> listed = ParseSpecList(*text, name);
   if (listed && listed->empty()) {
-    return Fail(ErrorCode::kInvalidArgument, name + " lists no kernel");
+    return Fail(ErrorCode::kInvalidArgument, name + " lists no kernels");
   }
   if (!listed || archs.empty()) return listed;
   std::vector<KernelSpec> specs;
@@ -63,7 +63,7 @@ Result<std::vector<KernelSpec>> FromList(const std::string& file,
     }
     if (made == 0) {
       return Fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} can be made for none of the architectures: {}", name,
+                  fmt::format("{}: {} cannot be built for any of the architectures: {}", name,
                               SpecName(line), reason));
     }
   }
@@ -94,7 +94,7 @@ Result<std::vector<KernelSpec>> WantedKernels(const BundleBuildOptions& options,
     }
     if (more.empty() && options.list.empty()) {
       return Fail(ErrorCode::kUnsupported,
-                  fmt::format("no kernel is made for {}", arch.ToString()));
+                  fmt::format("there are no kernels for {}", arch.ToString()));
     }
     specs.insert(specs.end(), more.begin(), more.end());
   }
@@ -155,8 +155,7 @@ int BuildBundle(const BundleBuildOptions& options) {
     return Usage("name the kernels: --model FILE, --list FILE or --all", "bundle build");
   }
   if (options.output == "-") {
-    return Usage("-o -: a bundle is a file, which its readers map; it has no stream form",
-                 "bundle build");
+    return Usage("-o -: a bundle must be written to a file", "bundle build");
   }
   std::vector<CudaArch> archs;
   if (options.archs_given) {
@@ -167,7 +166,7 @@ int BuildBundle(const BundleBuildOptions& options) {
     return Usage("name the architectures: --arch sm_90a,sm_80 (only a --list has its own)",
                  "bundle build");
   }
-  // A bundle's bytes depend on the kernels and the compiler, not on what a store happens to hold.
+  // A bundle's bytes depend on the kernels and the compiler, not on the contents of a store.
   ArtifactArguments artifacts = options.artifacts;
   artifacts.whole = options.with_ptx || options.with_source;
   Result<std::unique_ptr<ArtifactStore>> store = OpenArtifacts(options.common, artifacts);
@@ -255,7 +254,7 @@ int VerifyBundle(const BundleFileOptions& options) {
     const std::optional<BundleRefusal> refusal = bundle.Check(i, needs);
     if (!refusal && artifact) ++serves;
     if (!refusal || refusal->field == "payload_digest") continue;  // damage: among the troubles
-    // What an entry of a newer format says of itself is not known here, but for its key.
+    // Of an entry in a newer format, only the key is known.
     const std::string spec = artifact ? SpecName(artifact->spec) : "";
     const std::string request = bundle.entry(i).request.Hex();
     Report row;

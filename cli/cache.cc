@@ -20,7 +20,7 @@ constexpr Action kActions[] = {
     {"explain", ExplainRecords, ExplainArtifact}, {"gc", CollectStaleRecords, CollectArtifacts},
 };
 
-/// Whether what follows `cache explain` is a compiled kernel, or meant as one: no problem contains
+/// Whether the argument of `cache explain` is or is meant as a compiled kernel: no problem contains
 /// the text.
 bool MeansKernel(const CacheOptions& options) {
   return ParseSpecName(options.filter).has_value() ||
@@ -46,7 +46,7 @@ int Look(const Action& action, CacheOptions options) {
   return code;
 }
 
-/// export, import and merge: which of the two a file is for, its name or its first bytes say.
+/// export, import and merge: the file's name or its first bytes say which of the two it is for.
 int Move(const CacheOptions& options) {
   const bool exports = options.action == "export";
   const bool kernels = options.only == "artifacts" ||
@@ -68,8 +68,9 @@ int Cache(const CacheOptions& options) {
   for (const Action& action : kActions) {
     if (options.action != action.name) continue;
     if (!options.dump.empty() && (options.common.json || options.only == "records")) {
-      return Usage("--dump prints one part of a compiled kernel, without --json or --only records",
-                   "cache show");
+      return Usage(
+          "--dump prints a part of one compiled kernel; it excludes --json and --only records",
+          "cache show");
     }
     return Finish(options.dump.empty() ? Look(action, options) : DumpArtifact(options));
   }

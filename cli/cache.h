@@ -8,14 +8,14 @@
 
 namespace tilewright::cli {
 
-/// What an action of `cache` has to say, from the tuning records and from the compiled kernels: one
-/// JSON object, or the lines.
+/// The output of an action of `cache` for the tuning records and the compiled kernels: one JSON
+/// object, or text.
 struct CacheOutput {
   Report report;
   std::string text;
 };
 
-// The actions, each for the records of tuning ...
+// The actions, each for the tuning records ...
 int ListRecords(const CacheOptions& options, Context& context, CacheOutput& out);
 int ShowRecords(const CacheOptions& options, Context& context, CacheOutput& out);
 int RecordStat(const CacheOptions& options, Context& context, CacheOutput& out);

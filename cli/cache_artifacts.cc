@@ -37,7 +37,7 @@ std::string StateOf(const ArtifactStore::EntryInfo& entry) {
 
 std::string CountText(std::size_t kernels, std::size_t refused) {
   return fmt::format("{}{}\n", Counted(kernels, "compiled kernel"),
-                     refused > 0 ? fmt::format(", {} refused by the compiler", refused) : "");
+                     refused > 0 ? fmt::format(", {} rejected by the compiler", refused) : "");
 }
 
 bool Matches(const ArtifactStore::EntryInfo& entry, const std::string& filter) {
@@ -216,7 +216,7 @@ int ArtifactStat(const CacheOptions& options, CacheOutput& out) {
       .Set("path", (*store)->root());
   out.report.Set("artifacts", std::move(artifacts));
   out.text += fmt::format(
-      "artifacts  {}\n           {} kernels, {}; {} refused by the compiler, {} quarantined\n"
+      "artifacts  {}\n           {} kernels, {}; {} rejected by the compiler, {} quarantined\n"
       "           {} hits, {} misses, {} compiled in {:.0f} ms; {:.0f} ms saved\n",
       (*store)->root(), totals.entries, HumanBytes(static_cast<double>(totals.bytes)),
       totals.negative, totals.quarantined, hits, counters.requests_missed, counters.compiles,
@@ -246,15 +246,15 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
     if (!options.common.json) Complain(trouble);
   }
   out.report.Set("artifacts", std::move(artifacts));
-  out.text += fmt::format("{} compiled kernels are whole, {} are damaged", verified.good,
+  out.text += fmt::format("{} compiled kernels are intact, {} are damaged", verified.good,
                           verified.troubles.size());
   if (options.recompile) {
-    out.text += fmt::format("; {} compiled again, {} differ; {} of other sources or compilers",
+    out.text += fmt::format("; {} compiled again, {} differ; {} from other sources or compilers",
                             verified.recompiled, verified.differ, verified.not_ours);
   }
   out.text += "\n";
   if (verified.cancelled) {
-    Complain("interrupted: this is of what was looked at before");
+    Complain("interrupted: the numbers cover only what was checked before");
     return ExitInterrupted();
   }
   if (verified.not_recompiled > 0) {
@@ -268,11 +268,11 @@ int VerifyArtifacts(const CacheOptions& options, CacheOutput& out) {
 
 int ExplainArtifact(const CacheOptions& options, CacheOutput& out) {
   if (options.filter.empty()) {
-    return Usage("name the compiled kernel: its spec, as 'cache ls' writes it", "cache explain");
+    return Usage("name the compiled kernel by its spec, as 'cache ls' prints it", "cache explain");
   }
   Result<KernelSpec> spec = ParseSpecName(options.filter);
   if (!spec) return ExitFor(spec.error());
-  // Told for the mode that was asked for; but not even an empty folder is made for it.
+  // Explained for the requested mode, but without creating even an empty folder.
   const CacheMode* const mode = options.common.cache_mode == "refresh" ? nullptr : &kLook;
   Result<std::unique_ptr<ArtifactStore>> store =
       OpenArtifacts(options.common, options.artifacts, mode);
@@ -332,7 +332,7 @@ int CollectArtifacts(const CacheOptions& options, CacheOutput& out) {
       .Set("note", gone.note);
   out.report.Set("artifacts", std::move(artifacts));
   out.text += fmt::format(
-      "{} compiled kernels ({}), {} refusals, {} temporary and {} quarantined files{}\n",
+      "{} compiled kernels ({}), {} remembered failures, {} temporary and {} quarantined files{}\n",
       gone.removed_entries, HumanBytes(static_cast<double>(gone.removed_bytes)),
       gone.removed_negative, gone.removed_temporaries, gone.removed_quarantined,
       options.dry_run ? " would be removed" : " removed");
@@ -361,7 +361,7 @@ int ExportToBundle(const CacheOptions& options) {
   Note(fmt::format(
       "{} written to {}{}", Counted(written->kernels, "kernel"), options.file,
       written->left_out > 0
-          ? fmt::format("; {} older ones of the same kernels left out", written->left_out)
+          ? fmt::format("; {} older versions of the same kernels omitted", written->left_out)
           : ""));
   return kExitOk;
 }
@@ -382,13 +382,13 @@ int ImportFromFile(const CacheOptions& options) {
         .Set("corrupt", static_cast<std::int64_t>(read->troubles.size()));
     Out(report.Text() + "\n");
   } else {
-    Out(fmt::format("{} added, {} known already\n", Counted(read->added, "kernel"), read->known));
+    Out(fmt::format("{} added, {} already present\n", Counted(read->added, "kernel"), read->known));
   }
   return read->troubles.empty() ? kExitOk : kExitFailed;
 }
 
 bool IsArtifactFile(const std::string& path) {
-  // Looking into a pipe would take from it.
+  // Reading from a pipe would consume its data.
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
   std::ifstream file(path, std::ios::binary);

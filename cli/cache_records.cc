@@ -12,7 +12,7 @@
 namespace tilewright::cli {
 namespace {
 
-/// Whether the records of a kernel count here, in words.
+/// Whether the records of a kernel are used on this machine, as text.
 std::string StateOf(const Record& record, const Context& context) {
   if (record.scope.device != context.scope().device) return "other machine";
   if (record.scope.libraries != context.scope().libraries) return "other libraries";
@@ -168,7 +168,7 @@ int VerifyRecords(const CacheOptions&, Context& context, CacheOutput& out) {
   out.report.Set("good", static_cast<std::int64_t>(good)).Set("corrupt", stat.corrupt);
   out.report.Array("troubles");
   for (const std::string& trouble : troubles) out.report.Append("troubles", trouble);
-  out.text += fmt::format("{} records are whole, {} are damaged\n", good, stat.corrupt);
+  out.text += fmt::format("{} records are intact, {} are damaged\n", good, stat.corrupt);
   return stat.corrupt > 0 || !troubles.empty() ? kExitFailed : kExitOk;
 }
 
@@ -186,13 +186,13 @@ int ExplainRecords(const CacheOptions& options, Context& context, CacheOutput& o
   out.text += fmt::format("this machine  {}\npolicy        {}\n\n", context.scope().device,
                           MeasurePolicyName(context.scope().policy));
   const std::pair<const char*, const char*> words[] = {
-      {"used", "count here"},
-      {"stale", "of a kernel that has changed since; 'cache gc' removes them"},
-      {"unknown kernel", "of a kernel that this version does not have"},
-      {"other machine", "of another device class"},
-      {"other libraries", "made with other versions of vendor libraries"},
+      {"used", "used on this machine"},
+      {"stale", "measured with an older version of the kernel; 'cache gc' removes them"},
+      {"unknown kernel", "for a kernel that this version does not have"},
+      {"other machine", "measured on another device class"},
+      {"other libraries", "measured with other versions of vendor libraries"},
       {"other policy", "timed under another cache policy"},
-      {"quarantined", "failed; the kernel is not tried again for that problem"}};
+      {"quarantined", "the kernel failed and is not tried again for that problem"}};
   Table table({"measurements", "state", "meaning"}, {false, true, true});
   for (const auto& [state, meaning] : words) {
     const auto at = counts.find(state);
@@ -226,9 +226,8 @@ int ImportRecords(const CacheOptions& options, Context& context) {
   if (!text) return ExitFor(text.error());
   if (text->starts_with("SQLite format 3")) {
     if (options.action == "import") {
-      return ExitFor(
-          {ErrorCode::kInvalidArgument,
-           fmt::format("{}: is a database; use 'tilewright cache merge'", options.file)});
+      return ExitFor({ErrorCode::kInvalidArgument,
+                      fmt::format("{} is a database; use 'tilewright cache merge'", options.file)});
     }
     Records::Options read_only;
     read_only.read_only = true;
@@ -239,13 +238,13 @@ int ImportRecords(const CacheOptions& options, Context& context) {
     *text = lines.str();
   }
   if (!context.records().persistent()) {
-    return ExitFor({ErrorCode::kIo, "the records of this user cannot be written"});
+    return ExitFor({ErrorCode::kIo, "the user's records cannot be written"});
   }
   std::istringstream stream(*text);
   Result<Records::ImportResult> result = context.records().Import(stream);
   if (!result) return ExitFor(result.error());
   if (result->corrupt > 0) {
-    Warn(fmt::format("{} lines are damaged and were left out; the first: {}", result->corrupt,
+    Warn(fmt::format("{} lines are damaged and were skipped; the first: {}", result->corrupt,
                      result->first_trouble));
   }
   if (options.common.json) {
@@ -253,7 +252,7 @@ int ImportRecords(const CacheOptions& options, Context& context) {
     report.Set("added", result->added).Set("known", result->known).Set("corrupt", result->corrupt);
     Out(report.Text() + "\n");
   } else {
-    Out(fmt::format("{} records added, {} were known\n", result->added, result->known));
+    Out(fmt::format("{} records added, {} already present\n", result->added, result->known));
   }
   return result->corrupt > 0 && result->added + result->known == 0 ? kExitFailed : kExitOk;
 }

@@ -23,7 +23,7 @@ void OnSignal(int signal) {
   g_signal.store(signal);
 }
 
-/// Display width, near enough: code points.
+/// Approximate display width: code points.
 std::size_t Width(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
@@ -50,7 +50,7 @@ Status FlushOutput() {
   return Fail(ErrorCode::kIo, fmt::format("standard output: {}", std::strerror(g_output_errno)));
 }
 
-// Not fmt::print, which throws where the text cannot be written.
+// Not fmt::print, which throws if the text cannot be written.
 void Err(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
 
 void Complain(std::string_view message) {
@@ -88,7 +88,7 @@ int ExitInterrupted() { return 128 + g_signal.load(); }
 
 void SetUpProcess() {
   for (int fd = 0; fd <= 2; ++fd) {
-    // The wrong direction on purpose: reading nothing or writing nowhere fails, as it did before.
+    // Opened in the wrong direction on purpose, so that reading or writing still fails.
     if (fcntl(fd, F_GETFD) == -1) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
   }
   struct sigaction action {};

@@ -17,46 +17,45 @@ constexpr int kExitUsage = 2;
 
 /// Writes to standard output. A failure (a full disk) is remembered and reported by FlushOutput.
 void Out(std::string_view text);
-/// Flushes; an error, if any write to standard output failed.
+/// Flushes; returns an error if any write to standard output failed.
 Status FlushOutput();
 
-/// Writes to standard error. A failure (closed, a full disk) cannot be reported and changes no
-/// exit code.
+/// Writes to standard error. A failure (closed, a full disk) cannot be reported and does not change
+/// the exit code.
 void Err(std::string_view text);
 /// One line on standard error: "tilewright: ...".
 void Complain(std::string_view message);
 void Warn(std::string_view message);  ///< "tilewright: warning: ..."
-void Note(std::string_view message);  ///< as Complain, where nothing went wrong
+void Note(std::string_view message);  ///< as Complain, but for information only
 
-/// Prints the error and gives the exit code: kUnavailable, which is a question of this machine and
-/// the words used, is a usage error; what a signal stopped is ExitInterrupted(); everything else
-/// failed.
+/// Prints the error and returns the exit code: kExitUsage for kUnavailable, which depends on the
+/// machine and the arguments; ExitInterrupted() if a signal stopped the program; else kExitFailed.
 int ExitFor(const Error& error);
-/// A wrong word on the command line: prints it and where to read more, gives kExitUsage.
+/// Reports a usage error and where to read more; returns kExitUsage.
 int Usage(std::string_view message, std::string_view verb);
-/// Flushes standard output; `exit_code`, or kExitFailed when the output could not be written.
+/// Flushes standard output; returns `exit_code`, or kExitFailed if the output could not be written.
 int Finish(int exit_code);
 
 /// SIGINT and SIGTERM set this; a second one ends the program.
 const std::atomic<bool>& Interrupted();
-/// 128 + the signal that came, as shells count.
+/// 128 + the signal's number, as in shells.
 int ExitInterrupted();
-/// Signals as above; SIGPIPE ends the program, as it does for every filter, even where the parent
-/// ignored it. Standard descriptors that are closed are filled, so that no file the program opens
-/// can become its standard output.
+/// Sets up signals as above; SIGPIPE ends the program, as for any filter, even if the parent
+/// ignored it. Opens standard descriptors that are closed, so that no file opened later can become
+/// standard output.
 void SetUpProcess();
 
 bool StderrIsTerminal();
 
-/// A bar on standard error, drawn at most ten times a second, only where that is a terminal; erases
-/// itself when it ends.
+/// A progress bar on standard error, if that is a terminal, drawn at most ten times a second;
+/// erases itself at the end.
 class Progress {
  public:
   explicit Progress(std::string label);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// `fraction` in [0, 1]; `note` stands behind the bar.
+  /// `fraction` in [0, 1]; `note` is shown after the bar.
   void Show(double fraction, std::string_view note = {});
 
  private:

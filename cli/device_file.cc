@@ -71,7 +71,7 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
   if (key == "kind") {
     if (value == "cpu") return {};
     return Fail(ErrorCode::kUnavailable,
-                fmt::format("{}: \"kind\" must be cpu; other devices are not built yet in this "
+                fmt::format("{}: \"kind\" must be cpu; other devices are not supported yet in this "
                             "version",
                             path));
   }
@@ -84,7 +84,7 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
   for (const auto& [name, field] : counts) {
     if (key != name) continue;
     const std::int64_t number = value.is_number_integer() ? value.get<std::int64_t>() : -1;
-    if (number < 0 || number > 65535) return Fail(Wrong(path, key, "a number of 0 to 65535"));
+    if (number < 0 || number > 65535) return Fail(Wrong(path, key, "a number from 0 to 65535"));
     *field = static_cast<int>(number);
     return {};
   }
@@ -102,7 +102,7 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
   });
   if (rate != nullptr) return ReadRate(path, key, value, *rate);
   return Fail(ErrorCode::kInvalidArgument,
-              fmt::format("{}: \"{}\" is no field of a device", path, key));
+              fmt::format("{}: \"{}\" is not a field of a device", path, key));
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ Result<DeviceSpec> ReadDeviceSpec(const std::string& path) {
   if (!text) return Fail(text.error());
   const Json json = Json::parse(*text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) {
-    return Fail(ErrorCode::kCorrupt, fmt::format("{}: is no JSON object", path));
+    return Fail(ErrorCode::kCorrupt, fmt::format("{}: not a JSON object", path));
   }
   DeviceSpec spec;
   for (const auto& [key, value] : json.items()) {

@@ -27,7 +27,7 @@ class Findings {
     constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
     const auto index = static_cast<std::size_t>(health);
     text_ += fmt::format("{}  {:<22}", kMarks[index], what);
-    // A list of places stands under its first line.
+    // A list of places is printed below its first line.
     for (const char c : value)
       text_ += c == '\n' ? std::string("\n") + std::string(28, ' ') : std::string(1, c);
     text_ += "\n";
@@ -58,7 +58,7 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
           device.Has(kFeatureAmxInt8) ? ", AMX" : "",
           cap != nullptr ? fmt::format(" (capped by TILEWRIGHT_ISA={})", cap) : std::string()));
   if (device.Has(kFeatureAmxTile)) {
-    findings.Add(Health::kGood, "AMX", "there, and the system lets us use it");
+    findings.Add(Health::kGood, "AMX", "available, and the system permits its use");
   } else {
     findings.Add(Health::kNote, "AMX",
                  device.amx_refusal.empty() ? "this processor has none, or it is capped"
@@ -118,7 +118,7 @@ void AddMemory(Findings& findings) {
   }
 }
 
-/// Whether the folder of `path`, or the nearest parent that is there, lets us write.
+/// Whether the folder of `path`, or its nearest existing parent, is writable.
 void AddCache(Context& context, Findings& findings) {
   Result<std::string> path = Records::DefaultPath();
   if (!path) {
@@ -136,20 +136,20 @@ void AddCache(Context& context, Findings& findings) {
   findings.Add(
       folder_here ? Health::kGood : Health::kBad, "cache folder",
       folder_here ? fmt::format("{} ({})", folder, there == folder ? "writable" : "will be created")
-                  : fmt::format("{}: {} is not a folder we can write to", folder, there));
+                  : fmt::format("{}: {} is not a writable folder", folder, there));
   const Records::Stat stat_of = context.records().GetStat();
   const bool kept = stat_of.persistent || context.cache_mode() != CacheMode::kNormal;
   findings.Add(kept ? Health::kGood : Health::kBad, "tuning records",
                fmt::format("{} problems, {} measurements, {} quarantined{}", stat_of.problems,
                            stat_of.measurements, stat_of.quarantined,
-                           kept ? "" : "; what is tuned now is NOT kept"));
+                           kept ? "" : "; new tuning results are NOT kept"));
   if (stat_of.corrupt > 0) {
-    findings.Add(Health::kNote, "damaged records", fmt::format("{}, left out", stat_of.corrupt));
+    findings.Add(Health::kNote, "damaged records", fmt::format("{}, ignored", stat_of.corrupt));
   }
   const BuildReport& built = context.cache_report();
   findings.Add(Health::kGood, "usable here",
-               fmt::format("{} problems from {} measurements; {} of changed kernels, {} of other "
-                           "machines or libraries, {} of unknown kernels",
+               fmt::format("{} problems from {} measurements; {} of older kernel versions, {} of "
+                           "other machines or libraries, {} of unknown kernels",
                            built.problems, built.measurements, built.stale, built.foreign,
                            built.unknown_kernel));
   for (const std::string& warning : context.warnings()) {
@@ -164,7 +164,7 @@ void AddGpus(Findings& findings) {
     findings.Add(Health::kNote, "GPU", count.error().message);
     return;
   }
-  if (*count == 0) findings.Add(Health::kNote, "GPU", "the driver is here and sees none");
+  if (*count == 0) findings.Add(Health::kNote, "GPU", "the driver is installed, but sees none");
   for (int i = 0; i < *count; ++i) {
     Result<DeviceSpec> gpu = cuda::CudaDeviceSpec(i);
     findings.Add(gpu ? Health::kGood : Health::kNote, fmt::format("GPU {}", i),
@@ -175,8 +175,8 @@ void AddGpus(Findings& findings) {
   }
 }
 
-/// The compiler of CUDA kernels, and what it has compiled. Neither is needed on the CPU: nothing
-/// here is bad.
+/// The compiler of CUDA kernels, and what it has compiled. Neither is needed on the CPU, so a
+/// missing one is not a problem.
 void AddCompiler(const CommonOptions& common, Findings& findings) {
   Result<std::shared_ptr<const KernelCompiler>> nvrtc = LoadNvrtc();
   if (nvrtc) {
@@ -212,7 +212,7 @@ void AddLibraries(Context& context, Findings& findings) {
   });
   findings.Add(Health::kGood, "kernels", fmt::format("{}, {} can run here", total, here));
   if (vendor == 0) {
-    findings.Add(Health::kNote, "oneDNN", "its kernels are not built in this version");
+    findings.Add(Health::kNote, "oneDNN", "its kernels are not included in this build");
   }
   findings.Add(Health::kNote, "CUDA",
                "kernels can be compiled and bundled; running models on a GPU is not built yet in "

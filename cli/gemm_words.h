@@ -8,7 +8,7 @@
 
 namespace tilewright::cli {
 
-/// The problem that the words give. Errors name the word.
+/// The problem given by the words. Errors name the word.
 Result<GemmDesc> MakeGemm(const GemmWords& words);
 
 /// "m=1,n=576,k=576,type=q4_1" -> the problem; any field of KeyOf, "type" for "type_b".
@@ -18,7 +18,8 @@ Result<GemmDesc> ParseGemm(std::string_view text);
 /// error that names it (docs/cli.md lists the keys).
 Result<DeviceSpec> ReadDeviceSpec(const std::string& path);
 
-/// "2048 x 576 x 1536 q4_1": m, n, k, weights, and what else differs from the usual.
+/// "2048 x 576 x 1536 q4_1": m, n, k, weights, and any other fields that differ from their
+/// defaults.
 std::string ShortGemm(const GemmDesc& desc);
 
 }  // namespace tilewright::cli

@@ -42,7 +42,7 @@ std::string Limits(const KernelDesc& desc) {
   return text.empty() ? "-" : text;
 }
 
-/// Why the device or --providers excludes it; empty when it may run.
+/// Why the device or --providers excludes a kernel; "" if it may run.
 std::string WhyNot(const KernelBase& kernel, const DeviceSpec& device, std::uint32_t providers) {
   if ((providers & Bit(kernel.info().provider)) == 0) return "provider: excluded by --providers";
   const auto rejection = kernel.CheckDevice(device);

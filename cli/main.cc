@@ -10,8 +10,7 @@
 int main(int argc, char** argv) {
   using tilewright::cli::Complain, tilewright::cli::ParseAndRun, tilewright::cli::SetUpProcess;
   SetUpProcess();
-  // The library lets no exception out; the parser, the standard library and a thread that cannot be
-  // started may.
+  // The library throws no exceptions, but the parser, the standard library and thread creation may.
   try {
     return ParseAndRun(argc, argv);
   } catch (const std::bad_alloc&) {

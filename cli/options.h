@@ -11,16 +11,16 @@ class App;
 
 namespace tilewright::cli {
 
-/// Adds verbs to `app`; the callback of the one that was given stores its exit code in `exit_code`,
-/// which outlives the parse.
+/// Adds verbs to `app`; the callback of the verb given stores its exit code in `exit_code`, which
+/// must outlive the parse.
 void AddModelVerbs(CLI::App& app, int& exit_code);   ///< run, perplexity, synth, tune
 void AddEngineVerbs(CLI::App& app, int& exit_code);  ///< explain, kernels, cache, doctor, bundle
 void AddBench(CLI::App& app, int& exit_code);        ///< bench model, gemm, op, record, tuner
 
-/// Runs `run` when `verb` was given.
+/// Calls `run` if `verb` was given.
 void OnGiven(CLI::App& verb, std::function<int()> run, int& exit_code);
 
-// Options that many verbs take.
+// Options shared by many verbs.
 void AddJson(CLI::App& verb, CommonOptions& common);
 void AddDevice(CLI::App& verb, CommonOptions& common);    ///< --device, --threads
 void AddChoosing(CLI::App& verb, CommonOptions& common);  ///< --providers, --cache-mode
@@ -28,7 +28,7 @@ void AddLog(CLI::App& verb, CommonOptions& common);       ///< --log
 void AddCommon(CLI::App& verb, CommonOptions& common);    ///< all of these
 void AddModel(CLI::App& verb, ModelArguments& model);
 
-/// A verb of the design that this version lacks: says so and exits 2.
+/// A planned verb that this version lacks: says so and exits with 2.
 void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what, int& exit_code);
 
 }  // namespace tilewright::cli

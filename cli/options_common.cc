@@ -33,8 +33,9 @@ void AddChoosing(CLI::App& verb, CommonOptions& common) {
       ->capture_default_str()
       ->check(Quiet(CLI::IsMember({"own", "vendor", "all"})))
       ->type_name("WHICH");
-  verb.add_option("--cache-mode", common.cache_mode,
-                  "Use of earlier results: normal, readonly, offline, strict, verify or refresh")
+  verb.add_option(
+          "--cache-mode", common.cache_mode,
+          "How to use earlier results: normal, readonly, offline, strict, verify or refresh")
       ->capture_default_str()
       ->check(
           Quiet(CLI::IsMember({"normal", "readonly", "offline", "strict", "verify", "refresh"})))
@@ -61,8 +62,9 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->capture_default_str()
       ->check(Quiet(CLI::IsMember({"fastest", "deterministic", "batch-invariant"})))
       ->type_name("WHICH");
-  verb.add_option("--activations", model.activations,
-                  "What kernels may round activations to: auto, f32 (not at all), bf16 or int8")
+  verb.add_option(
+          "--activations", model.activations,
+          "Precision to which kernels may round activations: auto, f32 (no rounding), bf16 or int8")
       ->capture_default_str()
       ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
       ->type_name("TYPE");
@@ -71,7 +73,7 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0"})))
       ->type_name("TYPE");
   verb.add_option("-c,--context", model.context,
-                  "Positions that a sequence may have; 0: as the model was trained")
+                  "Maximum positions of a sequence; 0: as the model was trained")
       ->capture_default_str()
       ->check(Quiet(CLI::Range(0, 1 << 24)))
       ->type_name("N");
@@ -94,7 +96,7 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
           ->type_name("LIST");
   verb.add_flag_callback(
           "--no-fuse", [&model] { model.fusions = "none"; },
-          "One kernel for each operation: slower, for comparison. As --fusions none")
+          "One kernel for each operation; slower, for comparison. Same as --fusions none")
       ->excludes(fusions);
 }
 
@@ -113,7 +115,7 @@ void AddNotBuilt(CLI::App& app, const std::string& name, const std::string& what
 
 namespace {
 
-/// Edits that lead from one word to the other, at most `limit`.
+/// Edit distance between two words, at most `limit`.
 std::size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -129,7 +131,7 @@ std::size_t Distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-/// "unknown verb 'rnu'; did you mean 'run'?" for the first word that names no verb of `app`.
+/// "unknown verb 'rnu'; did you mean 'run'?" for the first word that is not a verb of `app`.
 std::string UnknownVerb(const CLI::App& app, const std::string& word) {
   std::string nearest;
   std::size_t best = 3;
@@ -143,7 +145,7 @@ std::string UnknownVerb(const CLI::App& app, const std::string& word) {
                      nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
 }
 
-/// The verb as far as it was understood, "bench model".
+/// The verb as far as it was recognised, such as "bench model".
 std::string PathOf(const CLI::App& app, const CLI::App** last) {
   std::string path;
   const CLI::App* at = &app;
@@ -162,7 +164,7 @@ int ReportWrongWords(const CLI::App& app, const CLI::ParseError& error, int argc
   const std::string path = PathOf(app, &last);
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
-  // Where a verb was due, the word that stood there says more than the parser does.
+  // If a verb was expected, the word found there is more informative than the parser's message.
   const auto depth = path.empty() ? 0 : 1 + std::count(path.begin(), path.end(), ' ');
   const bool verb_due = !last->get_subcommands([](const CLI::App*) { return true; }).empty();
   const int at = static_cast<int>(depth) + 1;
@@ -176,8 +178,8 @@ int ReportWrongWords(const CLI::App& app, const CLI::ParseError& error, int argc
 
 int ParseAndRun(int argc, char** argv) {
   CLI::App app(
-      "Runs language models through kernels that are tuned for this machine, and explains why "
-      "each was chosen.");
+      "Runs language models with kernels tuned for this machine, and explains why each was "
+      "chosen.");
   app.name("tilewright");
   app.set_version_flag("--version", fmt::format("tilewright {}", Version()));
   app.require_subcommand(1);

@@ -24,9 +24,9 @@ void AddExplainOp(CLI::App& explain, int& exit_code) {
       ->type_name("PROBLEM");
   verb->add_option("--device-spec", o->device_spec, "Decide for the device in this JSON file")
       ->type_name("FILE");
-  verb->add_flag("--all", o->all, "Every launch parameter of every kernel");
+  verb->add_flag("--all", o->all, "Show every launch parameter of every kernel");
   AddCommon(*verb, o->common);
-  verb->footer("\nFields: " + fields + "; those left out have the values of the example.");
+  verb->footer("\nFields: " + fields + "; omitted fields have the values of the example.");
   OnGiven(
       *verb, [o] { return ExplainOp(*o); }, exit_code);
 }
@@ -49,8 +49,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
   word("--type-b,--type", words.type_b, "Weights: f32, bf16, f16, q4_0, q8_0, ...")
       ->type_name("TYPE");
   word("--type-c", words.type_c, "Result")->type_name("TYPE");
-  word("--type-u", words.type_u, "Scales of A, where they lie beside it")->type_name("TYPE");
-  word("--type-v", words.type_v, "Scales of B, where they lie beside it")->type_name("TYPE");
+  word("--type-u", words.type_u, "Scales of A, if stored separately")->type_name("TYPE");
+  word("--type-v", words.type_v, "Scales of B, if stored separately")->type_name("TYPE");
   word("--scaling", words.scaling, "one-zero, one-one (adds C) or any alpha and beta")
       ->type_name("WHICH");
   word("--epilogue", words.epilogue, "none or gated-silu")->type_name("WHICH");
@@ -63,7 +63,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
       ->type_name("FIELD=VALUE");
   verb->add_option("--device-spec", o->device_spec, "Decide for the device in this JSON file")
       ->type_name("FILE");
-  verb->add_flag("--all", o->all, "Every launch parameter of every kernel");
+  verb->add_flag("--all", o->all, "Show every launch parameter of every kernel");
   AddCommon(*verb, o->common);
   verb->footer(
       "\nExamples:\n"
@@ -79,8 +79,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
 
 void AddKernels(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<KernelsOptions>();
-  CLI::App* verb = app.add_subcommand("kernels", "Every kernel, and whether it can run here");
-  verb->add_flag("--feasible", o->feasible_only, "Only those that can");
+  CLI::App* verb = app.add_subcommand("kernels", "List every kernel, and whether it can run here");
+  verb->add_flag("--feasible", o->feasible_only, "Only kernels that can run here");
   AddCommon(*verb, o->common);
   verb->footer("\nExample:\n  TILEWRIGHT_ISA=avx2 tilewright kernels --feasible");
   OnGiven(
@@ -99,31 +99,32 @@ void AddDoctor(CLI::App& app, int& exit_code) {
 }
 
 void AddArtifacts(CLI::App& verb, ArtifactArguments& artifacts, bool compiles) {
-  verb.add_option("--bundle", artifacts.bundles, "Also ask this bundle; may be repeated")
+  verb.add_option("--bundle", artifacts.bundles, "Also search this bundle; may be repeated")
       ->allow_extra_args(false)
       ->check(Named())
       ->type_name("FILE");
   CLI::Option* const site = verb.add_option("--site", artifacts.site_dirs,
-                                            "Also ask this store, read only; may be repeated")
+                                            "Also search this store, read-only; may be repeated")
                                 ->allow_extra_args(false)
                                 ->check(Named())
                                 ->type_name("FOLDER");
   verb.add_flag("--site-by-group", artifacts.site_by_group,
-                "Believe such stores although their group may write them")
+                "Trust such stores even if their group can write to them")
       ->needs(site);
   CLI::Option* const shared =
-      verb.add_option("--shared", artifacts.shared_dir, "Also ask and fill this store")
+      verb.add_option("--shared", artifacts.shared_dir, "Also search this store, and add to it")
           ->check(Named())
           ->type_name("FOLDER");
   verb.add_flag("--shared-by-group", artifacts.shared_by_group,
-                "Trust that store even if another user owns it or its group may write to it")
+                "Trust that store even if another user owns it or its group can write to it")
       ->needs(shared);
   verb.add_option("--nvrtc", artifacts.nvrtc,
                   "The compiler: libnvrtc or its folder (also TILEWRIGHT_NVRTC)")
       ->check(Named())
       ->type_name("PATH");
   if (compiles) {
-    verb.add_option("-j,--jobs", artifacts.jobs, "Compile so many at a time; 0: what memory allows")
+    verb.add_option("-j,--jobs", artifacts.jobs,
+                    "Compile this many kernels at a time; 0: as many as memory allows")
         ->capture_default_str()
         ->check(Quiet(CLI::Range(0, 1024)))
         ->type_name("N");
@@ -144,18 +145,18 @@ struct CacheAction {
   const char* example;
 };
 constexpr CacheAction kCacheActions[] = {
-    {"ls", "Problems and what was chosen; compiled kernels", "ls q4_1"},
-    {"show", "Every measurement and every compiled kernel", "show \"m=1 n=576\""},
+    {"ls", "List problems and the chosen kernels; compiled kernels", "ls q4_1"},
+    {"show", "Show every measurement and every compiled kernel", "show \"m=1 n=576\""},
     {"verify", "Check every record and every compiled kernel", "verify --recompile"},
-    {"stat", "Numbers", "stat --json"},
-    {"explain", "Why records are used or not; why a kernel must be compiled",
+    {"stat", "Print statistics", "stat --json"},
+    {"explain", "Explain why records are used or not; why a kernel must be compiled",
      "explain rmsnorm.bf16-bf16-none-bf16.tt.sm_90a.0x0x0.w4.s0.k0.c0x0.scale.p2_0_0_0"},
     {"export", "Write records as JSON Lines, or compiled kernels as a bundle (FILE.twb)",
      "export kernels.twb"},
     {"import", "Read records from JSON Lines, or compiled kernels from a bundle or entry",
      "import kernels.twb"},
-    {"merge", "Take the records of another store", "merge other/records.sqlite"},
-    {"gc", "Remove what is stale and trim to the limits", "gc --dry-run"},
+    {"merge", "Add the records of another store", "merge other/records.sqlite"},
+    {"gc", "Remove stale entries and trim to the limits", "gc --dry-run"},
 };
 
 void AddCacheAction(CLI::App& cache, const CacheAction& action, int& exit_code) {
@@ -178,21 +179,21 @@ void AddCacheAction(CLI::App& cache, const CacheAction& action, int& exit_code) 
     verb->add_option("FILTER", o->filter,
                      name == "explain"
                          ? "Only problems that contain this text; or a compiled kernel's whole "
-                           "spec: which layer has it, or what the nearest stored one differs in"
+                           "spec: which layer has it, or how the nearest stored one differs"
                          : "Only problems and kernels that contain this text")
         ->type_name("TEXT");
   }
   if (name == "show") {
-    verb->add_flag("--quarantine", o->quarantine, "Kernels that failed here");
+    verb->add_flag("--quarantine", o->quarantine, "Only kernels that failed here");
     verb->add_option("--dump", o->dump,
                      "Print ptx, source, log or cubin of the one compiled kernel that matches")
         ->check(Quiet(CLI::IsMember({"ptx", "source", "log", "cubin"})))
         ->type_name("WHAT");
   }
   if (name == "gc") {
-    verb->add_flag("--dry-run", o->dry_run, "Only count them");
+    verb->add_flag("--dry-run", o->dry_run, "Only count what would be removed");
     verb->add_flag("--unreachable", o->unreachable,
-                   "Also kernels of older sources or other compilers");
+                   "Also remove kernels of older sources or other compilers");
   }
   if (name == "verify") {
     verb->add_flag("--recompile", o->recompile, "Compile every kernel again and compare the bytes");
@@ -217,16 +218,17 @@ void AddBundleBuild(CLI::App& bundle, int& exit_code) {
   CLI::Option* archs =
       verb->add_option("--arch", o->archs, "Architectures: sm_80, sm_90a, ...; several with commas")
           ->type_name("ARCHS");
-  verb->add_option("--model", o->model, "The kernels that this model needs")
+  verb->add_option("--model", o->model, "Include the kernels that this model needs")
       ->check(Named())
       ->type_name("FILE");
   verb->add_option("--list", o->list,
-                   "The kernels of this list, one spec a line; --arch replaces theirs; -: standard "
+                   "Include the kernels of this list, one spec per line; --arch replaces theirs; "
+                   "-: standard "
                    "input")
       ->check(Named())
       ->type_name("FILE");
-  verb->add_flag("--all", o->all, "Every kernel of the registry");
-  verb->add_option("-o,--output", o->output, "The bundle")
+  verb->add_flag("--all", o->all, "Include every kernel of the registry");
+  verb->add_option("-o,--output", o->output, "The bundle to write")
       ->required()
       ->check(Named())
       ->type_name("FILE");
@@ -234,11 +236,12 @@ void AddBundleBuild(CLI::App& bundle, int& exit_code) {
       ->check(Named())
       ->type_name("FILE");
   verb->add_flag_callback(
-      "--no-ptx", [o] { o->with_ptx = false; }, "Leave out the PTX");
+      "--no-ptx", [o] { o->with_ptx = false; }, "Omit the PTX");
   verb->add_flag_callback(
-      "--no-source", [o] { o->with_source = false; }, "Leave out the sources");
-  verb->add_option("--cache-mode", o->common.cache_mode,
-                   "Use of earlier results: normal, readonly, offline, strict, verify or refresh")
+      "--no-source", [o] { o->with_source = false; }, "Omit the sources");
+  verb->add_option(
+          "--cache-mode", o->common.cache_mode,
+          "How to use earlier results: normal, readonly, offline, strict, verify or refresh")
       ->capture_default_str()
       ->check(
           Quiet(CLI::IsMember({"normal", "readonly", "offline", "strict", "verify", "refresh"})))
@@ -260,8 +263,8 @@ void AddBundleBuild(CLI::App& bundle, int& exit_code) {
 }
 
 void AddBundle(CLI::App& app, int& exit_code) {
-  CLI::App* bundle =
-      app.add_subcommand("bundle", "Compiled kernels in one file that can be shipped");
+  CLI::App* bundle = app.add_subcommand(
+      "bundle", "Build and check bundles: compiled kernels in one file that can be shipped");
   bundle->require_subcommand(1);
   bundle->footer(
       "\nExamples:\n  tilewright bundle build --arch sm_90a --all -o kernels.twb\n"
@@ -269,16 +272,17 @@ void AddBundle(CLI::App& app, int& exit_code) {
   AddBundleBuild(*bundle, exit_code);
   for (const bool verifies : {false, true}) {
     auto o = std::make_shared<BundleFileOptions>();
-    CLI::App* verb = verifies ? bundle->add_subcommand("verify", "Check every byte and signature")
-                              : bundle->add_subcommand("show", "What a bundle holds");
+    CLI::App* verb = verifies
+                         ? bundle->add_subcommand("verify", "Check every byte and the signature")
+                         : bundle->add_subcommand("show", "Show the contents of a bundle");
     verb->add_option("FILE", o->file, "The bundle")->required()->check(Named())->type_name("FILE");
     AddKeys(*verb, o->keys);
     if (verifies) {
-      verb->add_option("--driver", o->driver, "Would it serve this CUDA driver: 12080, 13000, ...")
+      verb->add_option("--driver", o->driver, "Check against this CUDA driver: 12080, 13000, ...")
           ->check(Quiet(CLI::Range(1, 1 << 20)))
           ->type_name("VERSION");
       verb->add_option("--compute-capability", o->compute_capability,
-                       "Would it serve this device: 80, 90, ...")
+                       "Check against this compute capability: 80, 90, ...")
           ->check(Quiet(CLI::Range(1, 999)))
           ->type_name("CC");
     }
@@ -296,7 +300,7 @@ void AddBundle(CLI::App& app, int& exit_code) {
 void AddEngineVerbs(CLI::App& app, int& exit_code) {
   AddExplain(app, exit_code);
   AddKernels(app, exit_code);
-  CLI::App* cache = app.add_subcommand("cache", "Tuning records and compiled kernels");
+  CLI::App* cache = app.add_subcommand("cache", "Inspect tuning records and compiled kernels");
   cache->require_subcommand(1);
   cache->footer(
       "\nExamples:\n  tilewright cache stat\n  tilewright cache export records.jsonl\n"

@@ -13,12 +13,12 @@ void AddModelFile(CLI::App& verb, ModelArguments& model) {
 }
 
 void AddSampling(CLI::App& verb, RunOptions& o) {
-  verb.add_option("-n,--predict", o.count, "Tokens to generate; -1: until the model ends")
+  verb.add_option("-n,--predict", o.count, "Tokens to generate; -1: until the model stops")
       ->capture_default_str()
       ->check(Quiet(CLI::Range(-1, 1 << 30)))
       ->type_name("N")
       ->each([&o](const std::string&) { o.count_given = true; });
-  verb.add_option("--temp", o.temperature, "Temperature; 0: the best token, always")
+  verb.add_option("--temp", o.temperature, "Temperature; 0: always the best token")
       ->capture_default_str()
       ->type_name("T");
   verb.add_option("--top-k", o.top_k, "Only the K best tokens; 0: all")
@@ -27,27 +27,29 @@ void AddSampling(CLI::App& verb, RunOptions& o) {
   verb.add_option("--top-p", o.top_p, "Only the best that together have this probability; 1: all")
       ->capture_default_str()
       ->type_name("P");
-  verb.add_option("--min-p", o.min_p, "Only those with this part of the best one's probability")
+  verb.add_option("--min-p", o.min_p,
+                  "Only tokens with at least this fraction of the best one's probability")
       ->capture_default_str()
       ->type_name("P");
   verb.add_option("--repeat-penalty", o.repeat_penalty,
-                  "Recent tokens are made less likely; 1: off")
+                  "Penalty that makes recent tokens less likely; 1: off")
       ->capture_default_str()
       ->type_name("X");
-  verb.add_option("--repeat-last-n", o.repeat_window, "Tokens that the penalty looks at; -1: all")
+  verb.add_option("--repeat-last-n", o.repeat_window,
+                  "Recent tokens that the penalty applies to; -1: all")
       ->capture_default_str()
       ->type_name("N");
-  verb.add_option("--seed", o.seed, "Seed of the random picks; without it each run differs")
+  verb.add_option("--seed", o.seed, "Seed of the random choices; without it each run differs")
       ->type_name("N")
       ->each([&o](const std::string&) { o.seed_given = true; });
-  verb.add_flag("--ignore-eos", o.ignore_end, "Go on where the model would end");
+  verb.add_flag("--ignore-eos", o.ignore_end, "Continue when the model would stop");
 }
 
 void AddRun(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand("run", "Generate text with a model");
   AddModelFile(*verb, o->model);
-  verb->add_option("-p,--prompt", o->prompt, "The prompt, taken as it is")
+  verb->add_option("-p,--prompt", o->prompt, "The prompt, used verbatim")
       ->type_name("TEXT")
       ->each([options = o.get()](const std::string&) { options->has_prompt = true; });
   verb->add_option("-f,--file", o->file, "The prompt from a file; -: from standard input")
@@ -56,7 +58,7 @@ void AddRun(CLI::App& app, int& exit_code) {
       ->type_name("1,2,3");
   verb->add_flag("--chat", o->chat, "The prompt is a user's message in the model's chat template");
   verb->add_option("--chat-template", o->chat_template,
-                   "chatml or llama3, for a model whose own template is missing or not known")
+                   "chatml or llama3, for a model whose template is missing or not recognised")
       ->check(Quiet(CLI::IsMember({"chatml", "llama3"})))
       ->type_name("NAME");
   verb->add_option("--system", o->system, "The system message of --chat")->type_name("TEXT");
@@ -87,7 +89,8 @@ void AddPerplexity(CLI::App& app, int& exit_code) {
   verb->add_option("-f,--file", o->file, "The text; -: from standard input")
       ->required()
       ->type_name("FILE");
-  verb->add_option("--window", o->window, "Tokens of a window, each from an empty cache")
+  verb->add_option("--window", o->window,
+                   "Tokens per window; each window starts with an empty cache")
       ->capture_default_str()
       ->type_name("N");
   AddModel(*verb, o->model);
@@ -104,12 +107,12 @@ void AddSynth(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<SynthCommand>();
   CLI::App* verb =
       app.add_subcommand("synth", "Write a model of a known shape with random weights");
-  verb->add_option("--preset", o->preset, "The shape; list: print those known")
+  verb->add_option("--preset", o->preset, "The shape of the model; list: print all presets")
       ->required()
       ->type_name("NAME");
   verb->add_option("--quant", o->quant, SynthTypes())->capture_default_str()->type_name("TYPE");
   verb->add_option("-o,--output", o->output, "The file to write")->type_name("FILE");
-  verb->add_option("--seed", o->seed, "Another seed, other weights")
+  verb->add_option("--seed", o->seed, "Seed of the random weights")
       ->capture_default_str()
       ->type_name("N");
   verb->add_flag("--dry-run", o->dry_run, "Only report what would be written");
@@ -125,8 +128,8 @@ void AddSynth(CLI::App& app, int& exit_code) {
 
 void AddTune(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<TuneArguments>();
-  CLI::App* verb =
-      app.add_subcommand("tune", "Measure which kernels are fastest here, and remember it");
+  CLI::App* verb = app.add_subcommand(
+      "tune", "Measure which kernels are fastest on this machine, and record it");
   verb->add_option("MODEL", o->model.path, "GGUF file: tune every problem that it meets")
       ->type_name("FILE");
   verb->add_option("--gemm", o->gemms, "A problem, as m=1,n=576,k=576,type=q4_1; may be repeated")
@@ -144,10 +147,10 @@ void AddTune(CLI::App& app, int& exit_code) {
   verb->add_option("--type", o->type, "Weights of --shapes without the column type")
       ->capture_default_str()
       ->type_name("TYPE");
-  verb->add_option("--budget", o->budget, "Device time for all, as 500ms, 60s or 2m; 0: no limit")
+  verb->add_option("--budget", o->budget, "Total device time, as 500ms, 60s or 2m; 0: no limit")
       ->capture_default_str()
       ->type_name("TIME");
-  verb->add_flag("--remeasure", o->remeasure, "Also what was measured before");
+  verb->add_flag("--remeasure", o->remeasure, "Measure again what was measured before");
   verb->add_option("--seed", o->seed, "Seed of the tuner's order")
       ->capture_default_str()
       ->type_name("N");
@@ -156,7 +159,7 @@ void AddTune(CLI::App& app, int& exit_code) {
   AddModel(*verb, o->model);
   AddCommon(*verb, o->common);
   verb->footer(
-      "\nEvery measurement is kept, also when Ctrl-C (exit 130) or the budget ends the tuning.\n"
+      "\nEvery measurement is kept, even if Ctrl-C (exit 130) or the budget ends the tuning.\n"
       "\nExamples:\n"
       "  tilewright tune model.gguf --budget 60s\n"
       "  tilewright tune --gemm \"m=1,n=1536,k=576,type=q4_1\"\n"
@@ -176,7 +179,7 @@ void AddModelVerbs(CLI::App& app, int& exit_code) {
 }
 
 void AddBench(CLI::App& app, int& exit_code) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed beside the floor");
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed and compare it with the floor");
   bench->require_subcommand(1);
   bench->footer(
       "\nExamples:\n"
@@ -184,7 +187,7 @@ void AddBench(CLI::App& app, int& exit_code) {
       "  tilewright bench gemm --shapes shapes.csv --m 1,16,64 --type q4_1");
   {
     auto o = std::make_shared<BenchModelOptions>();
-    CLI::App* verb = bench->add_subcommand("model", "Speed of prompt and generation");
+    CLI::App* verb = bench->add_subcommand("model", "Speed of prompt processing and generation");
     AddModelFile(*verb, o->model);
     verb->add_option("-p,--prompt", o->prompts, "Lengths of prompts; 0: none")
         ->capture_default_str()
@@ -192,18 +195,19 @@ void AddBench(CLI::App& app, int& exit_code) {
     verb->add_option("-n,--generate", o->generated, "Numbers of tokens to generate; 0: none")
         ->capture_default_str()
         ->type_name("128");
-    verb->add_option("--batch", o->batches, "Sequences at once")
+    verb->add_option("--batch", o->batches, "Sequences processed together")
         ->capture_default_str()
         ->type_name("1,8");
-    verb->add_option("--repeat", o->repeat, "Repetitions after one that does not count")
+    verb->add_option("--repeat", o->repeat, "Repetitions, after one for warming up")
         ->capture_default_str()
         ->check(Quiet(CLI::Range(1, 1000)))
         ->type_name("N");
     AddModel(*verb, o->model);
     AddCommon(*verb, o->common);
     verb->footer(
-        "\nThe floor is what the memory's bandwidth and the best multiplier, both measured in the "
-        "same run,\nwould allow. tgN decodes from position 0 to N.\n"
+        "\nThe floor is the speed that memory bandwidth and peak arithmetic, both measured in the "
+        "same "
+        "run,\nwould allow. tgN decodes from position 0 to N.\n"
         "\nExample:\n  tilewright bench model model.gguf -p 512 -n 128 --json");
     OnGiven(
         *verb, [o] { return BenchModel(*o); }, exit_code);
@@ -229,7 +233,7 @@ void AddBench(CLI::App& app, int& exit_code) {
         ->capture_default_str()
         ->check(Quiet(CLI::IsMember({"none", "onednn", "cublaslt"})))
         ->type_name("WHICH");
-    verb->add_option("--repeat", o->repeat, "Samples of each")
+    verb->add_option("--repeat", o->repeat, "Samples per shape")
         ->capture_default_str()
         ->check(Quiet(CLI::Range(1, 10000)))
         ->type_name("N");

@@ -1,6 +1,6 @@
 #pragma once
 
-// The option parser, which costs seconds in every file that includes it: for options_*.cc only.
+// The option parser. Include it in options_*.cc only: it adds seconds to the compilation of a file.
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -9,14 +9,14 @@
 
 namespace tilewright::cli {
 
-/// A check whose rule the help does not repeat: the description of the option says it in words.
+/// A check whose rule is not shown in the help, since the option's description gives it.
 template <class Check>
 CLI::Validator Quiet(const Check& check) {
   return check.description("");
 }
 
-/// A check of files and folders: an empty name is what a script passes whose variable is not set,
-/// and does not mean "none".
+/// A check of files and folders. An empty name usually comes from an unset variable in a script; it
+/// does not mean "none".
 inline CLI::Validator Named() {
   return {[](const std::string& name) { return name.empty() ? "the name is empty" : ""; }, ""};
 }

@@ -39,7 +39,7 @@ int RunPerplexity(const PerplexityOptions& options) {
     Out(report.Text() + "\n");
   } else {
     Out(fmt::format(
-        "perplexity {:.4f} over {} tokens (nll {:.5f} a token, window {}, {:.0f} tok/s)\n",
+        "perplexity {:.4f} over {} tokens (nll {:.5f} per token, window {}, {:.0f} tok/s)\n",
         result->perplexity, result->tokens, result->nll_mean, options.window, rate));
   }
   return Finish(kExitOk);

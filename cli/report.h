@@ -9,8 +9,8 @@
 
 namespace tilewright::cli {
 
-/// A JSON object being built; hides the JSON library, which costs seconds in every file that
-/// includes it. Keys keep their order.
+/// Builds a JSON object. Hides the JSON library, which would add seconds to the compilation of
+/// every file that includes it. Keys keep their order.
 class Report {
  public:
   Report();
@@ -34,7 +34,7 @@ class Report {
   /// Appends an object to the array at `key`.
   Report& Append(std::string_view key, Report row);
   Report& Append(std::string_view key, std::string_view text);
-  /// The array at `key` exists, if only empty.
+  /// Creates an empty array at `key` unless there is one.
   Report& Array(std::string_view key);
 
   /// `indent` < 0: on one line. Text that is not UTF-8 is repaired with U+FFFD.

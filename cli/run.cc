@@ -12,8 +12,8 @@
 namespace tilewright::cli {
 namespace {
 
-/// What goes into the model, and what turns its tokens into text (absent where the file has no
-/// tokenizer that we know and the prompt is given as tokens).
+/// The input of the model, and the tokenizer that turns its tokens into text (absent if the file's
+/// tokenizer is missing or unknown and the prompt is given as tokens).
 struct Prompt {
   std::vector<TokenId> tokens;
   std::optional<Tokenizer> tokenizer;
@@ -59,14 +59,14 @@ Result<Prompt> MakePrompt(const RunOptions& options, const std::string& text,
   return prompt;
 }
 
-/// Prints text as it comes, and keeps it.
+/// Prints text as it is generated, and keeps it.
 class Printer {
  public:
   Printer(const Prompt& prompt, bool quiet) : quiet_(quiet) {
     if (prompt.tokenizer) decoder_.emplace(*prompt.tokenizer);
   }
 
-  /// False when standard output takes no more.
+  /// False if standard output cannot be written any more.
   bool Push(TokenId token) {
     if (decoder_) {
       Result<std::string> piece = decoder_->Push(token);
@@ -140,7 +140,7 @@ void PrintJson(const LoadedModel& loaded, const Prompt& prompt, const GenerateRe
   Out(report.Text() + "\n");
 }
 
-/// What was picked for the model's GEMMs, one line each, fewest rows first.
+/// Prints the kernels chosen for the model's GEMMs, one line each, fewest rows first.
 void NoteDecisions(const DeviceDispatch& dispatch) {
   Table table({"m", "n", "k", "weights", "kernel", "why"}, {false, false, false, true, true, true});
   for (const DecidedGemm& decided : dispatch.Decisions()) {
@@ -166,7 +166,7 @@ Result<std::vector<float>> PromptLogits(Session& session, std::span<const TokenI
   if (prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
   if (prompt.size() > static_cast<std::size_t>(session.context())) {
     return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("the prompt has {} tokens, the context holds {}", prompt.size(),
+                fmt::format("the prompt has {} tokens, but the context holds {}", prompt.size(),
                             session.context()));
   }
   Result<std::span<const float>> logits = session.Prefill(prompt, 0, 0);
@@ -175,7 +175,7 @@ Result<std::vector<float>> PromptLogits(Session& session, std::span<const TokenI
   return std::vector<float>(logits->begin(), logits->end());
 }
 
-/// `options.count` with the default of --logits alone: no token.
+/// Sets the default of `options.count` for --logits alone: no tokens.
 RunOptions WithDefaults(RunOptions options) {
   if (options.logits && !options.count_given) options.count = 0;
   return options;
@@ -216,9 +216,9 @@ int Run(const RunOptions& given) {
   const RunOptions options = WithDefaults(given);
   const int sources = (options.has_prompt ? 1 : 0) + (options.tokens.empty() ? 0 : 1) +
                       (options.file.empty() ? 0 : 1);
-  if (sources != 1) return Usage("give the prompt by one of -p, -f and --tokens", "run");
+  if (sources != 1) return Usage("give the prompt with exactly one of -p, -f and --tokens", "run");
   if (!options.chat && !(options.system.empty() && options.chat_template.empty())) {
-    return Usage("--system and --chat-template belong to --chat", "run");
+    return Usage("--system and --chat-template require --chat", "run");
   }
   if (options.chat && !options.tokens.empty()) {
     return Usage("--chat needs text, not --tokens", "run");

@@ -54,7 +54,7 @@ Result<std::vector<ShapeRow>> ReadShapes(const std::string& path) {
       continue;
     }
     if (cells.size() != columns.size()) {
-      return wrong(fmt::format("{} cells, the header has {}", cells.size(), columns.size()));
+      return wrong(fmt::format("{} cells, but the header has {}", cells.size(), columns.size()));
     }
     ShapeRow row;
     for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -63,7 +63,7 @@ Result<std::vector<ShapeRow>> ReadShapes(const std::string& path) {
                            : columns[i] == "k" ? &row.k
                                                : nullptr;
       if (size != nullptr && !ParseSize(cells[i], *size)) {
-        return wrong(fmt::format("{} = '{}', must be a number of 1 or more", columns[i], cells[i]));
+        return wrong(fmt::format("{} = '{}': must be a number >= 1", columns[i], cells[i]));
       }
       if (columns[i] == "name") row.name = cells[i];
       if (columns[i] == "type") row.type = cells[i];

@@ -15,7 +15,7 @@ struct ShapeRow {
   std::string type;  ///< "": not stated
 };
 
-/// Reads CSV: '#' begins a comment, the first line names the columns: n and k, and perhaps name, m
+/// Reads CSV: '#' starts a comment; the first line names the columns: n and k, optionally name, m
 /// and type; others are ignored. Errors name the file and the line.
 Result<std::vector<ShapeRow>> ReadShapes(const std::string& path);
 

@@ -50,7 +50,7 @@ int Synth(const SynthCommand& options) {
   if (!shape) return Usage(shape.error().message, "synth");
   const auto quant = ParseDataType(options.quant);
   if (!quant) {
-    return Usage(fmt::format("--quant {}: unknown; known are {}", options.quant, SynthTypes()),
+    return Usage(fmt::format("--quant {}: unknown type; known are {}", options.quant, SynthTypes()),
                  "synth");
   }
   SynthOptions synth;

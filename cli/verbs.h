@@ -9,14 +9,14 @@
 
 namespace tilewright::cli {
 
-// Each verb: its options as the user wrote them, and the function that does the work and returns
-// the exit code (console.h). options*.cc are the only files that know the option parser.
+// For each verb, its options as the user gave them, and the function that does the work and returns
+// the exit code (console.h). Only options*.cc use the option parser.
 
 struct RunOptions {
   CommonOptions common;
   ModelArguments model;
   std::string prompt, tokens, file;  ///< one of them
-  bool has_prompt = false;           ///< -p was given, if only as an empty text
+  bool has_prompt = false;           ///< -p was given, perhaps with an empty text
   bool chat = false;
   std::string system, chat_template;
   int count = -1;
@@ -61,7 +61,7 @@ struct GemmWords {
 struct ExplainOptions {
   CommonOptions common;
   GemmWords gemm;
-  std::string op, problem;  ///< of an operation other than GEMM: "rows=8 cols=576"
+  std::string op, problem;  ///< for an operation other than GEMM: "rows=8 cols=576"
   std::string device_spec;
   bool all = false;
 };
@@ -116,11 +116,11 @@ struct CacheOptions {
   CommonOptions common;
   ArtifactArguments artifacts;
   std::string action;  ///< "ls", "show", ...
-  std::string file;    ///< of export, import and merge
-  std::string filter;  ///< part of a problem or kernel; of explain also a kernel's whole spec
+  std::string file;    ///< for export, import and merge
+  std::string filter;  ///< part of a problem or kernel; for explain also a kernel's whole spec
   std::string only;    ///< "records", "artifacts" or "" for both
   std::string dump;    ///< show: "ptx", "source", "log" or "cubin" of the one kernel that matches
-  std::vector<std::string> keys;  ///< import: of whom a bundle must be signed
+  std::vector<std::string> keys;  ///< import: public keys, one of which must have signed a bundle
   bool quarantine = false;
   bool dry_run = false;
   bool recompile = false;    ///< verify

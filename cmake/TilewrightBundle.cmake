@@ -4,14 +4,14 @@
 #   tilewright_add_bundle(target ARCHS sm_90a [LIST file] [MODEL file.gguf] [ALL] [OUTPUT name.twb] [SIGN key.pem]
 #                         [NO_PTX] [NO_SOURCE] [INSTALL_DESTINATION folder])
 #
-# Builds a bundle of the kernels that LIST (names as `tilewright cache ls` and strict mode write them), MODEL (what the model
-# runs) or ALL (every kernel we ship) ask for, for every architecture of ARCHS; at least one of the three. No GPU is needed; a
-# compiler (NVRTC) is, on the machine that builds. The bundle is built again when the list, the model, the key or the command
-# changes, lies beside the target's own file as OUTPUT (default: the target's name and .twb), and goes to INSTALL_DESTINATION,
-# where there is one, with `cmake --install`. The target's property TILEWRIGHT_BUNDLES lists the files in the build folder; the
-# target NAME_bundles builds the bundles alone.
+# Builds a bundle of the kernels given by LIST (names as written by `tilewright cache ls` and strict mode), MODEL (the kernels
+# that the model needs) or ALL (every predefined kernel), at least one of the three, for every architecture of ARCHS. The build
+# machine needs a compiler (NVRTC), but no GPU. The bundle is built again when the list, the model, the key or the command
+# changes. It is placed next to the target's own file as OUTPUT (default: the target's name and .twb), and installed to
+# INSTALL_DESTINATION, if given, by `cmake --install`. The target's property TILEWRIGHT_BUNDLES lists the files in the build
+# folder; the target NAME_bundles builds only the bundles.
 #
-# The command is Tilewright's own, of this build or of the installed package; TILEWRIGHT_COMMAND names another, for instance
+# The tilewright command is that of this build or of the installed package; TILEWRIGHT_COMMAND names another, for instance
 # that of the host when cross-compiling.
 include_guard(GLOBAL)
 cmake_policy(PUSH)
@@ -21,17 +21,17 @@ function(tilewright_add_bundle target)
   cmake_parse_arguments(PARSE_ARGV 1 B "ALL;NO_PTX;NO_SOURCE" "LIST;MODEL;OUTPUT;SIGN;INSTALL_DESTINATION" "ARCHS")
   set(where "tilewright_add_bundle(${target})")
   if(B_UNPARSED_ARGUMENTS OR B_KEYWORDS_MISSING_VALUES)
-    message(FATAL_ERROR "${where}: unknown or without a value: ${B_UNPARSED_ARGUMENTS} ${B_KEYWORDS_MISSING_VALUES}")
+    message(FATAL_ERROR "${where}: unknown argument or missing value: ${B_UNPARSED_ARGUMENTS} ${B_KEYWORDS_MISSING_VALUES}")
   endif()
   if(NOT TARGET ${target})
-    message(FATAL_ERROR "${where}: there is no target ${target}")
+    message(FATAL_ERROR "${where}: no target ${target}")
   endif()
   if(NOT B_ARCHS)
     message(FATAL_ERROR "${where}: ARCHS names no architecture, for instance sm_90a")
   endif()
   foreach(arch ${B_ARCHS})
     if(NOT arch MATCHES "^sm_[0-9]+[af]?$")
-      message(FATAL_ERROR "${where}: ARCHS: '${arch}' is no architecture; one is named as in sm_80 or sm_90a")
+      message(FATAL_ERROR "${where}: ARCHS: '${arch}' is not an architecture; expected a name such as sm_80 or sm_90a")
     endif()
   endforeach()
   if(NOT B_LIST AND NOT B_MODEL AND NOT B_ALL)
@@ -40,14 +40,14 @@ function(tilewright_add_bundle target)
   if(NOT B_OUTPUT)
     set(B_OUTPUT ${target}.twb)
   elseif(NOT B_OUTPUT MATCHES "^[^/]+$")
-    message(FATAL_ERROR "${where}: OUTPUT ${B_OUTPUT} is a path; it is the name of a file beside the target's")
+    message(FATAL_ERROR "${where}: OUTPUT ${B_OUTPUT} is a path; expected a file name, since the bundle is placed next to the target's file")
   endif()
   string(MAKE_C_IDENTIFIER ${B_OUTPUT} name)
   if(TARGET ${target}_bundle_${name})
-    message(FATAL_ERROR "${where}: OUTPUT ${B_OUTPUT}: the target has a bundle of this name, or of one that differs in punctuation only")
+    message(FATAL_ERROR "${where}: OUTPUT ${B_OUTPUT}: the target already has a bundle of this name, or of one that differs only in punctuation")
   endif()
 
-  # The command: a path that was named, ours in this build, or that of the installed package.
+  # The command: the path given, that of this build, or that of the installed package.
   if(TILEWRIGHT_COMMAND)
     set(command ${TILEWRIGHT_COMMAND})
     set(depends ${TILEWRIGHT_COMMAND})
@@ -87,8 +87,8 @@ function(tilewright_add_bundle target)
     DEPENDS ${depends}
     COMMENT "Compiling the kernels of ${B_OUTPUT}" VERBATIM)
 
-  # Not a step of the target's own: that would run only when the target is linked again, not when the list changes. And not of
-  # a target without an output: that would run in every build.
+  # Not a build step of the target, which would run only when the target is linked again, not when the list changes. Nor a
+  # target without an output, which would run in every build.
   set(done ${bundle})
   get_target_property(type ${target} TYPE)
   if(type MATCHES "^(EXECUTABLE|(STATIC|SHARED|MODULE)_LIBRARY)$")
@@ -103,7 +103,7 @@ function(tilewright_add_bundle target)
   add_custom_target(${target}_bundle_${name} ALL DEPENDS ${done})
   if(NOT TARGET ${target}_bundles)
     add_custom_target(${target}_bundles)
-    # In the build of Tilewright itself the command would otherwise wait for the bundle that it makes.
+    # In the build of Tilewright itself, the command would otherwise depend on the bundle that it makes.
     if(NOT target STREQUAL "tilewright_cli")
       add_dependencies(${target} ${target}_bundles)
     endif()

@@ -1,4 +1,4 @@
-# Libraries the project stands on. Each is linked where it is needed, never through a public header.
+# Libraries that the project depends on. Each is linked where it is needed, never through a public header.
 find_package(Threads REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(fmt REQUIRED)
@@ -9,7 +9,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 include(TilewrightDnnl)
 if(dnnl_FOUND AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # To tell oneDNN's team its number of threads. Not with clang: its own OpenMP would be a second runtime beside oneDNN's.
+  # To set oneDNN's number of threads. Not with clang, whose OpenMP would be a second runtime besides oneDNN's.
   find_package(OpenMP QUIET COMPONENTS CXX)
 endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)  # kernel fingerprints

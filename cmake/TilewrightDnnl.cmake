@@ -1,5 +1,5 @@
-# Imports oneDNN as DNNL::dnnl where it is installed and sets dnnl_FOUND. Not its own CMake package: Debian's demands OpenCL's
-# development files, of which the CPU part needs nothing. Installed beside TilewrightConfig.cmake.
+# Imports oneDNN as DNNL::dnnl if it is installed, and sets dnnl_FOUND. Does not use its CMake package, since Debian's requires
+# OpenCL's development files, which the CPU part does not need. Installed next to TilewrightConfig.cmake.
 if(NOT TARGET DNNL::dnnl)
   find_path(DNNL_INCLUDE_DIR dnnl.hpp)
   find_library(DNNL_LIBRARY dnnl)

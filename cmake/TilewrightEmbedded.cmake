@@ -1,5 +1,5 @@
-# The CUDA sources and device headers of every room as text (tools/embed_sources.py), compiled into tw_embedded: the library
-# needs no file at run time, and the digests of kernels no path.
+# The CUDA sources and device headers of every room as text (tools/embed_sources.py), compiled into tw_embedded, so that the
+# library needs no files at run time and the digests of kernels contain no paths.
 
 get_property(names GLOBAL PROPERTY TILEWRIGHT_CUDA_SOURCES)
 get_property(headers GLOBAL PROPERTY TILEWRIGHT_CUDA_HEADERS)

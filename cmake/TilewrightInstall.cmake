@@ -1,5 +1,5 @@
-# Headers, library and a CMake package (the command installs itself): find_package(Tilewright) then link Tilewright::tilewright;
-# tilewright_add_bundle compiles kernels into a package of the user's own, with the command Tilewright::tilewright_cli.
+# Headers, library and a CMake package (the command has its own install rule): call find_package(Tilewright), then link
+# Tilewright::tilewright; tilewright_add_bundle compiles kernels for the user's package with Tilewright::tilewright_cli.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,7 +16,7 @@ endif()
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/TilewrightBundle.cmake DESTINATION ${package_dir})
 install(EXPORT TilewrightTargets NAMESPACE Tilewright:: DESTINATION ${package_dir})
 
-# A static library leaves its own libraries to be found by its user.
+# The user of a static library must find the libraries that it depends on.
 get_target_property(linked tilewright LINK_LIBRARIES)
 set(TILEWRIGHT_FIND_DEPENDENCIES "")
 if(NOT BUILD_SHARED_LIBS)
@@ -41,7 +41,7 @@ endif()
 ]])
   endif()
 endif()
-# Every kernel we ship, compiled for TILEWRIGHT_BUNDLE_ARCHS: a machine without a compiler opens the store with it.
+# Every predefined kernel, compiled for TILEWRIGHT_BUNDLE_ARCHS, for machines without a compiler.
 set(TILEWRIGHT_BUNDLE_ARCHS "" CACHE STRING
   "Install a bundle of all kernels for these architectures (sm_90a;sm_80); needs NVRTC to build, \"\" installs none")
 set(bundle_file ${CMAKE_INSTALL_DATADIR}/tilewright/tilewright.twb)

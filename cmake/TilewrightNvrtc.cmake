@@ -1,5 +1,5 @@
-# The NVRTC of the tests, told to them in TILEWRIGHT_NVRTC: a toolkit's, else the one that tools/get_nvrtc.sh puts into the
-# build folder (which may come after this runs). TILEWRIGHT_NVRTC_OTHER is one of another version. Neither is needed to build.
+# The NVRTC for the tests, passed to them in TILEWRIGHT_NVRTC: a toolkit's, else the one that tools/get_nvrtc.sh puts into the
+# build folder (perhaps after this has run). TILEWRIGHT_NVRTC_OTHER is one of another version. Neither is needed to build.
 find_file(TILEWRIGHT_TOOLKIT_NVRTC NAMES libnvrtc.so.13 libnvrtc.so.12
   PATHS $ENV{CUDA_HOME}/lib64 $ENV{CUDA_PATH}/lib64 /usr/local/cuda/lib64 NO_DEFAULT_PATH)
 mark_as_advanced(TILEWRIGHT_TOOLKIT_NVRTC)

@@ -1,4 +1,4 @@
-# A room is one folder under src/ with its own library, tests beside the code, and a written list of what it may use.
+# A room is a folder under src/ with its own library, tests beside the code, and an explicit list of what it may use.
 #
 #   tilewright_room(ops_norm
 #     SOURCES norm.cc reference.cc
@@ -11,7 +11,7 @@
 #
 # Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), slow, full (only `make test-full` runs it), parse (CI
 # runs it under ASan and UBSan), tsan (CI runs it under TSan).
-# The target tests_LABEL builds every test of a label. SERIAL is for tests that measure time: ctest runs nothing beside them.
+# The target tests_LABEL builds every test of a label. SERIAL is for tests that measure time: ctest runs no other test meanwhile.
 
 add_library(tilewright_options INTERFACE)
 # GCC 12 warns inside its own AVX-512 headers (uninitialized) and std::string (restrict): false alarms, off.
@@ -19,7 +19,7 @@ target_compile_options(tilewright_options INTERFACE -Wall -Wextra -Wno-psabi
   $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized;-Wno-restrict>
   $<$<BOOL:${TILEWRIGHT_WERROR}>:-Werror>)
 
-# Sanitizers are flags of the whole tree, not of a target: whatever links instrumented objects must be linked with them.
+# Sanitizers are flags of the whole tree, not of a target, since everything that links instrumented objects must use them.
 if(TILEWRIGHT_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "TILEWRIGHT_FUZZ needs clang (libFuzzer); the compiler is ${CMAKE_CXX_COMPILER_ID}")
@@ -140,16 +140,16 @@ function(tilewright_test name)
   endforeach()
 endfunction()
 
-# What every test gets, also one added by add_test: labels, the model's path in TILEWRIGHT_MODEL, two compilers of different
-# versions in TILEWRIGHT_NVRTC and TILEWRIGHT_NVRTC_OTHER, and a cache of its own so that no test reads or writes the user's.
+# Properties of every test, including those added by add_test: labels, the model's path in TILEWRIGHT_MODEL, two compilers of
+# different versions in TILEWRIGHT_NVRTC and TILEWRIGHT_NVRTC_OTHER, and a separate cache so that no test uses the user's.
 function(tilewright_test_properties name)
   cmake_parse_arguments(P "" "" "LABELS;ENVIRONMENT" ${ARGN})
   set(environment TILEWRIGHT_MODEL=${TILEWRIGHT_MODEL} TILEWRIGHT_NVRTC=${TILEWRIGHT_TEST_NVRTC}
     TILEWRIGHT_NVRTC_OTHER=${TILEWRIGHT_TEST_NVRTC_OTHER} XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache/${name} ${P_ENVIRONMENT})
   set_tests_properties(${name} PROPERTIES LABELS "${P_LABELS}" ENVIRONMENT "${environment}")
   if("model" IN_LIST P_LABELS OR "nvrtc" IN_LIST P_LABELS OR "full" IN_LIST P_LABELS)
-    # GoogleTest ends with its list of skipped cases unless a case failed: without the model or the compiler a test shows as
-    # skipped, and a failure stays one.
+    # GoogleTest ends with its list of skipped cases unless a case failed. So without the model or the compiler a test counts as
+    # skipped, but a failure remains a failure.
     set_tests_properties(${name} PROPERTIES
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endif()

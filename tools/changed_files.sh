@@ -1,4 +1,4 @@
-# Sourced: sets `sources` to the C++ and CUDA files to look at. --all: every tracked or new one; otherwise those that differ from the
+# Sourced: sets `sources` to the C++ and CUDA files to check. --all: every tracked or new one; otherwise those that differ from the
 # last commit but one.
 list() { git ls-files --cached --others --exclude-standard -- "$@"; }
 patterns=('include/*.h' '*.cc' '*.h' '*.cu' '*.cuh')

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Format, layers and clang-tidy, over the files that changed since the last commit but one or, with --all, over all.
+# Checks format, layers and clang-tidy of the files that changed since the last commit but one or, with --all, of all files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source tools/changed_files.sh "$@"
 failed=0
 
 if ! clang_format=$(tools/fmt.sh --which); then
-  echo "-- format: skipped, there is no clang-format 14 here and other versions format otherwise"
+  echo "-- format: skipped, since clang-format 14 is missing and other versions format differently"
 else
   echo "-- format: ${#sources[@]} files"
   unformatted=$([[ ${#sources[@]} -eq 0 ]] || "$clang_format" --dry-run "${sources[@]}" 2>&1 \
     | sed -n 's/^\([^:]*\):[0-9]*:.*clang-format-violations.*/\1/p' | sort -u)
   if [[ $unformatted ]]; then
-    printf 'not formatted (make fmt%s mends it):\n%s\n' "${1:+ ALL=1}" "$unformatted"
+    printf 'not formatted (make fmt%s fixes it):\n%s\n' "${1:+ ALL=1}" "$unformatted"
     failed=1
   fi
 fi
@@ -22,7 +22,7 @@ python3 -B tools/check_layers.py || failed=1
 
 units=()
 for file in "${sources[@]}"; do
-  # Not the tests: half of the time would go into GoogleTest's headers, and the compiler's warnings hold for them as well.
+  # Not the tests: half of the time would be spent in GoogleTest's headers, and the compiler's warnings cover them too.
   [[ $file == *.cc && $file != *_test.cc && $file != tests/* ]] && units+=("$file")
 done
 echo "-- clang-tidy: ${#units[@]} files"
@@ -33,7 +33,7 @@ if [[ ${#units[@]} -gt 0 ]]; then
     cat "$log"
     exit 1
   fi
-  # Kernel files are compiled with g++'s flags; clang need not know all of them.
+  # Kernel files are compiled with g++'s flags, and clang does not know all of them.
   if ! printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build-tidy \
       --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument >"$log" 2>/dev/null; then
     cat "$log"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds every #include, and every room's DEPS, to the layers of the design.
+"""Checks every #include, and every room's DEPS, against the layers of the design.
 
 A room includes itself and lower rooms, never a neighbour operation; every public header belongs to a room and is held to the
 same rule, whoever includes it; only device/cuda and ops/*/cuda name CUDA; the command, the examples and the bindings see the
 public headers only; a public header includes the standard library, tl/expected and other public headers. A room's CMake DEPS
 name lower rooms, and every room that its files include. Prints one line per violation and exits 1 if there is one.
 
---touched A..B prints the rooms and files that differ between two revisions instead: what a change cost.
+--touched A..B instead prints the rooms and files that differ between two revisions, to see what a change affected.
 """
 
 import argparse
@@ -15,7 +15,8 @@ import re
 import subprocess
 import sys
 
-# Room -> rooms it may include besides itself. Higher layers list lower ones; `ops` stands for every operation room.
+# Room (a folder of src/ with a library of its own) -> rooms it may include besides itself. Higher layers list lower ones; `ops`
+# means every operation room.
 ALLOWED = {
     'core': [],
     'device': ['core'],
@@ -45,14 +46,14 @@ PUBLIC = {
     'api': ['tilewright.h'],
 }
 PUBLIC_ONLY = ('cli', 'examples', 'bindings')
-# tests/ and bench/ may look inside every room.
+# tests/ and bench/ may include headers of every room.
 CHECKED = ('include', 'src') + PUBLIC_ONLY
 SOURCES = {'.h', '.cc', '.cu', '.cuh', '.hpp', '.cpp', '.inc'}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 CUDA = re.compile(r'^(cuda(_\w+)?\.hp?p?|cuda/.*|cuda[A-Z]\w*\.h|cuda_\w+\.hpp|cublas\w*\.h|nvrtc\.h|nvml\.h|nccl\.h|cudnn\w*\.h|'
                   r'cooperative_groups\.h|cooperative_groups/.*|nv\w+\.cuh|cute/.*|cutlass/.*)$')
-# What a standard header is called: lower case, no folder, no extension; and the C ones a public header could need.
+# The form of a standard header's name: lower case, no folder, no extension; and the C headers that a public header could need.
 STANDARD = re.compile(r'^[a-z_0-9]+$')
 
 
@@ -66,7 +67,7 @@ def room_of(parts):
 
 
 def refusal(own, target):
-    """Why the room `own` may not stand on the room `target`; None if it may."""
+    """Why the room `own` may not depend on the room `target`; None if it may."""
     if target is None or own is None or target == own:
         return None
     if own[0] not in ALLOWED:
@@ -183,7 +184,7 @@ class Checker:
         return found
 
     def check_owners(self):
-        """The table names no header that is not there."""
+        """Checks that every header in the table exists."""
         return [f'tools/check_layers.py: {"/".join(room)} owns {header}, which include/tilewright/ does not have'
                 for header, room in sorted(self.owners.items())
                 if not (self.root / 'include/tilewright' / header).is_file()]
@@ -214,7 +215,7 @@ class Checker:
         return names
 
     def check_deps(self):
-        """DEPS name rooms that exist and may be stood on."""
+        """Checks that DEPS name rooms that exist and that may be used."""
         found = []
         for room in self.rooms.values():
             place = f'src/{room.folder}/CMakeLists.txt:{room.line}: tilewright_room({room.name})'
@@ -228,7 +229,7 @@ class Checker:
         return found
 
     def check_included(self):
-        """What the files of a library include, its DEPS reach. Tests name their rooms themselves."""
+        """Checks that DEPS cover everything that a library's files include. Tests name their rooms themselves."""
         found = set()
         for path in sorted((self.root / 'src').rglob('*')):
             file = path.relative_to(self.root / 'src')
@@ -246,7 +247,7 @@ class Checker:
         return sorted(found)
 
     def missing_dep(self, path, name, reached):
-        """The library or room of `#include "name"` that is not among `reached`; None where all is well."""
+        """The library or room of `#include "name"` that is not among `reached`; None if there is none."""
         if name.startswith('tilewright/'):
             room = self.owner(name)
             known = room is None or any(self.rooms[other].room == room for other in reached if other in self.rooms)

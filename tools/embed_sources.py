@@ -11,7 +11,7 @@ import sys
 
 
 def literal(data):
-    """`data` as adjacent ordinary string literals, one a line of source."""
+    """`data` as adjacent ordinary string literals, one per line of source."""
     return '\n'.join('    ' + quoted(line) for line in data.splitlines(keepends=True)) or '    ""'
 
 
@@ -68,7 +68,7 @@ std::span<const SourceFile> EmbeddedSources() {{ return kFiles; }}
 def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--root', required=True, action='append', type=pathlib.Path,
-                        help='folder that names are relative to; where there are several, the first that has a file')
+                        help='folder that names are relative to; of several, the first that has the file is used')
     parser.add_argument('--output', required=True, type=pathlib.Path)
     parser.add_argument('names', nargs='*')
     options = parser.parse_args(argv)

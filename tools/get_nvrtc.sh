@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fetches with pip the NVRTC libraries that the tests need: 13.5.37 always (the "other" compiler), 13.0.88 where the machine has
-# none of a CUDA toolkit. Usage: tools/get_nvrtc.sh [FOLDER]     (default: build/nvrtc; FOLDER/VERSION/libnvrtc.so.13)
-# TILEWRIGHT_IGNORE_TOOLKIT=1 fetches both whatever is installed. Says nothing when all is there. Where a version cannot be had,
-# tests that need it are skipped: prints a warning, leaves the reason in FOLDER/missing, and exits 75 where the package index
-# cannot be reached from here, 1 where it can and the download is broken all the same (which fails CI).
+# Fetches with pip the NVRTC libraries that the tests need: 13.5.37 always (the "other" compiler), 13.0.88 if the machine has
+# no CUDA toolkit with one. Usage: tools/get_nvrtc.sh [FOLDER]     (default: build/nvrtc; FOLDER/VERSION/libnvrtc.so.13)
+# TILEWRIGHT_IGNORE_TOOLKIT=1 fetches both whatever is installed. Prints nothing if everything is there. If a version is not available,
+# tests that need it are skipped: prints a warning, writes the reason to FOLDER/missing, and exits with 75 if the package index
+# cannot be reached, or 1 if it can but the download is broken (which fails CI).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build/nvrtc}
@@ -11,8 +11,8 @@ status=0
 scratches=()
 trap 'rm -rf "${scratches[@]}"' EXIT
 
-# Whether the tests have a compiler of a toolkit: what cmake/TilewrightNvrtc.cmake decided when the build folder was configured,
-# else what it would find.
+# Whether the tests have a toolkit's compiler: as cmake/TilewrightNvrtc.cmake decided when the build folder was configured,
+# else as it would decide now.
 has_toolkit() {
   [[ ${TILEWRIGHT_IGNORE_TOOLKIT:-} ]] && return 1
   local chosen place
@@ -27,10 +27,10 @@ has_toolkit() {
   return 1
 }
 
-# A version is there when both of its libraries are: they take their place together, by one rename.
+# A version is present if both of its libraries are; they are put in place together, by one rename.
 there() { compgen -G "$folder/$1/libnvrtc.so.*" >/dev/null && compgen -G "$folder/$1/libnvrtc-builtins.so.*" >/dev/null; }
 
-# warn TEXT STATUS: remembers the worst.
+# warn TEXT STATUS: keeps the worst status.
 warn() {
   echo "warning: no NVRTC $1. Tests that need it are skipped." >&2
   mkdir -p "$folder"
@@ -38,7 +38,7 @@ warn() {
   [[ $status -eq 1 ]] || status=$2
 }
 
-# Whether the package index answers at all, by the address and through the proxy that pip would take.
+# Whether the package index answers at all, with the address and proxy that pip would use.
 index_answers() {
   python3 - <<'PY'
 import os, subprocess, sys, urllib.request
@@ -64,7 +64,7 @@ fetch() {
   echo "-- fetching NVRTC $version ($2 MB, Python package ${package%%=*})"
   [[ -t 1 ]] && progress=on
   for attempt in 1 2 3; do
-    # pip download needs no environment of its own and changes none.
+    # pip download needs no virtual environment and changes none.
     if python3 -m pip download --quiet --no-deps --only-binary :all: --disable-pip-version-check --no-cache-dir \
         --retries 2 --timeout 60 --progress-bar "$progress" --dest "$scratch" "$package" 2>"$scratch/log"; then
       break
@@ -94,7 +94,7 @@ with zipfile.ZipFile(next(scratch.glob('*.whl'))) as wheel:
 sys.exit(0 if len(list(libraries.iterdir())) == 2 else 1)
 PY
   chmod 755 "$scratch/libraries"
-  # Somebody else may have been first; theirs is as good.
+  # Another process may have been first; its copy is equally good.
   mv -T "$scratch/libraries" "$folder/$version" 2>/dev/null || there "$version" || { warn "$version: $folder/$version is in the way" 1; return; }
   rm -rf "$scratch"
 }

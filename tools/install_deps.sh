@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs by apt-get what this project needs and this machine lacks; says nothing and takes no time when all is there.
+# Installs with apt-get what this project needs and this machine lacks; prints nothing and takes no time if nothing is missing.
 # Usage: tools/install_deps.sh [build] [model] [check]     (default: build)
 #   build  compiler, CMake and the libraries      model  pip, which fetches the demonstration model
 #   check  clang, clang-format and clang-tidy, for make check, make fmt and make fuzz
-# "a|b" stands for the first of several names that this distribution has. A name that ends in ? may be missing.
+# "a|b": the first of several names that this distribution has. A name that ends in ? is optional.
 set -euo pipefail
 
 build_packages=(
@@ -24,11 +24,11 @@ for group in "${@:-build}"; do
 done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "install_deps.sh: no apt-get here; install by hand what is missing of: ${wanted[*]//\?/}" >&2
+  echo "install_deps.sh: apt-get not found; install by hand what is missing of: ${wanted[*]//\?/}" >&2
   exit 0
 fi
 
-# Prints the wanted entries of which no alternative is installed.
+# Prints the requested entries of which no alternative is installed.
 missing_entries() {
   local installed entry names name found
   installed=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ')"
@@ -39,7 +39,7 @@ missing_entries() {
       case "$name" in *CLANG*) [[ $installed =~ \ ${name/CLANG/[0-9]+}\  ]] && found=1 ;; esac
       [[ $installed == *" $name "* ]] && found=1
     done
-    # pip may have come with a Python that is not the distribution's.
+    # pip may belong to a Python that is not the distribution's.
     [[ $names == python3-pip ]] && python3 -m pip --version >/dev/null 2>&1 && found=1
     [[ $found ]] || printf '%s\n' "$entry"
   done
@@ -47,7 +47,7 @@ missing_entries() {
 
 available() { apt-cache show --no-all-versions "$1" >/dev/null 2>&1; }
 
-# Sets `packages` to what to install for the given entries; fails if a required one has no name here.
+# Sets `packages` to what to install for the given entries; fails if the distribution has no package for a required one.
 resolve() {
   local entry names name chosen clang
   packages=()
@@ -83,7 +83,7 @@ if [[ $(id -u) -ne 0 ]]; then
   elif [[ ${#required[@]} -eq 0 ]]; then
     exit 0
   else
-    echo "install_deps.sh: these packages are missing, and neither root nor sudo is here to install them:" >&2
+    echo "install_deps.sh: these packages are missing, and installing them requires root or sudo:" >&2
     printf '  %s\n' "${required[@]}" >&2
     exit 1
   fi
@@ -92,7 +92,7 @@ fi
 apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 "$@"; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Quiet while it works, everything it printed when it does not.
+# Prints nothing on success, and the command's whole output on failure.
 quietly() { "$@" >"$log" 2>&1 || { cat "$log" >&2; return 1; }; }
 
 updated=
@@ -112,7 +112,7 @@ fi
 [[ ${#packages[@]} -eq 0 ]] && exit 0
 echo "-- installing ${packages[*]}"
 if ! apt install --no-install-recommends "${packages[@]}" >"$log" 2>&1; then
-  # Package lists that are out of date name files which the mirror no longer has.
+  # Outdated package lists name files that the mirror no longer has.
   update || { cat "$log" >&2; exit 1; }
   resolve "${missing[@]}" || true
   quietly apt install --no-install-recommends "${packages[@]}"

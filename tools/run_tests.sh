@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches what tests need and may lack, runs ctest, and says last what was skipped for want of it.
+# Fetches what tests need, runs ctest, and finally reports which tests were skipped because something was missing.
 # Usage: tools/run_tests.sh BUILD_FOLDER CTEST_ARGUMENT...        The exit status is ctest's.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -7,7 +7,7 @@ build=$1
 shift
 tools/get_model.sh "$build/models" || true
 tools/get_nvrtc.sh "$build/nvrtc" || true
-# Before the run: it overwrites the log of the last one.
+# Before the run, since this overwrites the log of the last one.
 ctest --test-dir "$build" -N -L '^nvrtc$' | sed -n 's/^ *Test *#[0-9]*: //p' > "$build/nvrtc_tests.txt"
 ctest --test-dir "$build" --output-on-failure --output-junit tests.xml "$@"
 result=$?

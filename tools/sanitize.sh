@@ -11,8 +11,8 @@ run=(ctest --test-dir "build-$preset" --output-on-failure -L "^$label\$" --no-te
 export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/tsan_suppressions.txt"
 if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
-  # A kernel with more random bits for mmap than this ThreadSanitizer expects ends the program at its start. (Some containers
-  # forbid to ask for less.)
+  # If the kernel uses more random bits for mmap than this ThreadSanitizer expects, the program ends at startup. (Some containers
+  # do not allow reducing them.)
   run=(setarch "$(uname -m)" -R "${run[@]}")
 fi
 "${run[@]}"

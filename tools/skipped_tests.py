@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says how many of some tests the last run of ctest skipped, and why what they need is not there.
+"""Reports how many of some tests the last run of ctest skipped, and why what they need is missing.
 
 Usage: skipped_tests.py BUILD_FOLDER FILE_OF_NAMES WHAT REASON_FILE
 

@@ -1,4 +1,4 @@
-"""What every recording carries: where it ran, on what, how it was built, and how quiet it was."""
+"""Common to all recordings: where and on what it ran, how it was built, and how quiet the machine was."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
 
-# A recording with more than this much of a core taken by others is marked as busy.
+# A recording is marked as busy if others used more than this much of a core.
 FOREIGN_CORES_LIMIT = 0.15
 
 
 def fail(message: str) -> None:
-    """End with one line that says what is wrong."""
+    """Exit with a one-line error message."""
     sys.exit(f"{Path(sys.argv[0]).name}: {message}")
 
 
 def shown(path: str | Path) -> str:
-    """Return `path` as a result file names it: inside the repository as it is, else its last part."""
+    """Return `path` as shown in result files: relative to the repository if inside it, else the last part."""
     resolved = Path(os.path.abspath(path))
     return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else resolved.name
 
@@ -45,7 +45,7 @@ def shown_command(command: list[str]) -> str:
 
 
 def run(command: list[str], env: dict[str, str] | None = None, timeout: float = 300) -> str:
-    """Run a command and return its standard output; end with its error if it fails."""
+    """Run a command and return its standard output; exit with its error if it fails."""
     words = [str(word) for word in command]
     try:
         result = subprocess.run(
@@ -77,7 +77,7 @@ def summarize(samples: list[float], digits: int = 2) -> dict[str, Any]:
 
 
 class Quiet:
-    """Tells how much of the machine others took while this process and its children measured."""
+    """Reports how much of the machine others used while this process and its children measured."""
 
     def __init__(self) -> None:
         self.load_before = os.getloadavg()[0]
@@ -118,7 +118,7 @@ class Quiet:
 
 
 def warn_if_busy(quiet: dict[str, Any]) -> None:
-    """Say on standard error that the figures are not to be trusted, if so."""
+    """Warn on standard error if the figures cannot be trusted."""
     if quiet["busy"]:
         taken = quiet["cores_taken_by_others"] + quiet["cores_taken_by_host"]
         print(
@@ -129,7 +129,7 @@ def warn_if_busy(quiet: dict[str, Any]) -> None:
 
 
 def warn_if_loaded() -> None:
-    """Say before a measurement that the machine does something else."""
+    """Warn before a measurement if the machine is busy."""
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"warning: load average {load:.2f} before the start: the machine may be busy", file=sys.stderr)
@@ -141,7 +141,7 @@ def _git(*words: str) -> str:
 
 
 def cpu_model() -> str:
-    """Return the processor's name as the system tells it."""
+    """Return the processor's name as reported by the system."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -151,14 +151,14 @@ def cpu_model() -> str:
 
 
 def provenance(tilewright: Path, device_class: str) -> dict[str, Any]:
-    """Return what a reader needs to judge and to repeat the figures."""
+    """Return what a reader needs to judge and reproduce the figures."""
     changed = _git("status", "--porcelain", "--", "src", "include", "cli", "cmake", "CMakeLists.txt", "bench")
-    # A recording must not call itself dirty for the results that stand beside it.
+    # Other results in the tree must not make a recording count as dirty.
     dirty = [line for line in changed.splitlines() if "bench/results/" not in line]
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": "python3 " + shown_command(sys.argv),
-        # A machine that got a copy of the tree without its history is told the commit.
+        # The commit is passed in if the machine has a copy of the tree without its history.
         "commit": _git("rev-parse", "HEAD") or os.environ.get("TILEWRIGHT_COMMIT", "unknown"),
         "dirty": bool(dirty),
         "version": run([str(tilewright), "--version"]).strip(),
@@ -184,12 +184,12 @@ def model_identity(model: Path) -> dict[str, Any]:
 
 def add_tuning(parser: argparse.ArgumentParser, budget: str) -> None:
     """Add the options of tune()."""
-    parser.add_argument("--tune", default=budget, help="budget of the tuning before, of each weight type; 0: none")
+    parser.add_argument("--tune", default=budget, help="budget of the preceding tuning, per weight type; 0: none")
     parser.add_argument("--cache", type=Path, help="folder of tuning records (default: a fresh one)")
 
 
 def tune(arguments: argparse.Namespace, problems: list[list[Any]]) -> dict[str, Any]:
-    """Tune before a recording, once for each list of words, and return what came of it.
+    """Tune before a recording, once for each list of words, and return the results.
 
     The records are in a folder of their own, so that neither what an earlier, busier hour measured
     nor what others tuned meanwhile is recorded. All that this process starts later uses it.

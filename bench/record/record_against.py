@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Record what a change costs or gains: two builds of tilewright, in one run, turn by turn.
+"""Record what a change costs or gains: two builds of tilewright, alternating in one run.
 
     record_against.py --before OLD/cli/tilewright --tilewright build/cli/tilewright --model MODEL.gguf
 
 Each build tunes into a folder of its own first (--tune 0: not). Then each round measures prompt and
 decode speed, the time from exec to the first byte of output, and memory right after that byte, once
-for each build, in an order that turns with the round. Lookup times come last, from the lookup_bench
-beside each binary.
+for each build, in an order that rotates with the round. Lookup times come last, from the lookup_bench
+next to each binary.
 
-A ratio above 1 says that the new build is better; below --least, 0.98, the row says NO. Written are
+A ratio above 1 means that the new build is better; below --least, 0.98, the row says NO. Writes
 bench/results/NAME.json and NAME.md.
 """
 
@@ -52,7 +52,7 @@ class Build:
         self.memory += record_startup.measure_memory(self.startup, 1)
 
     def measure_lookup(self) -> None:
-        """Run lookup_bench, where the build has one."""
+        """Run lookup_bench, if the build has it."""
         program = self.arguments.tilewright.parents[1] / "bench" / "lookup_bench"
         if program.exists():
             self.lookup = common.run_json([program])
@@ -99,7 +99,7 @@ def parse() -> argparse.Namespace:
     build = common.ROOT / "build"
     model = build / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     parser.add_argument("--before", type=Path, required=True, help="binary of the build to compare with")
-    parser.add_argument("--before-commit", default="unknown", help="its commit, to be recorded")
+    parser.add_argument("--before-commit", default="unknown", help="the commit of that build, for the recording")
     parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="the new binary")
     parser.add_argument("--model", type=Path, default=model, help="GGUF file")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -108,8 +108,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--context", type=int, default=2048, help="positions of the KV cache, for first byte and memory")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--budget", type=float, default=240, help="seconds after which no new round begins")
-    parser.add_argument("--tune", default="20s", help="budget of the tuning before; 0: none")
-    parser.add_argument("--least", type=float, default=0.98, help="the ratio that counts as kept")
+    parser.add_argument("--tune", default="20s", help="budget of the preceding tuning; 0: none")
+    parser.add_argument("--least", type=float, default=0.98, help="the lowest ratio that counts as no loss")
     parser.add_argument("--name", help="of the result (default: against-FILE)")
     parser.add_argument("tilewright_arguments", nargs="*", help="after --: for `tilewright bench model`")
     arguments = parser.parse_args()

@@ -7,10 +7,10 @@ Cold: every kernel of the catalog of --arch, each compiled in a fresh process by
 cache off and without precompiled headers: the time from loading NVRTC to the finished image. Keys,
 handles, files, bundles and the opening of a store are measured inside one process, many times; see
 bench/artifact/artifact_bench.cc. Layouts: the first use of a kernel in a new process, from each
-place that may have it. Herd: 16 processes of 8 threads that all want the same 50 cold kernels.
+place that may have it. Herd: 16 processes of 8 threads that all request the same 50 cold kernels.
 
-NVRTC is found as the library finds it; TILEWRIGHT_NVRTC names another one. Written are
-bench/results/NAME.json and NAME.md. About 2 minutes.
+NVRTC is found as by the library; TILEWRIGHT_NVRTC names another one. Writes
+bench/results/NAME.json and NAME.md. Takes about 2 minutes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def quantiles(kernels: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def limits_table(report: dict[str, Any]) -> str:
-    """Return every figure that has a limit, beside it."""
+    """Return every figure that has a limit, together with the limit."""
     cold, key, find = report["cold"]["summary"]["all"], report["key"]["key_us"], report["find"]
     herd = report["herd"]
 
@@ -159,7 +159,7 @@ def main() -> None:
     arguments = parse()
     common.warn_if_loaded()
     device = common.run_json([arguments.tilewright, "doctor", "--json"])["device"]
-    # What is measured must not meet, or fill, the user's own store.
+    # The measurements must neither use nor fill the user's store.
     os.environ.pop("TILEWRIGHT_CACHE_DIR", None)
     quiet = common.Quiet()
     report: dict[str, Any] = {verb: measure(arguments, verb) for verb in ("key", "find", "file", "open", "bundle")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Record the GEMM kernels that the library chooses beside oneDNN, in one run, turn by turn.
+"""Record the GEMM kernels that the library chooses and oneDNN's, alternating in one run.
 
     record_gemm.py [SHAPES.csv] --tilewright build/cli/tilewright --onednn build/bench/onednn_bench
 
@@ -8,16 +8,16 @@ measured with the rows of --m and the weight types of --types. Ours is what `til
 chooses after `tilewright tune` (--tune 0: without), oneDNN is bench/onednn_bench: matmul with weights
 packed in oneDNN's own layout. Both rotate over copies of the weights beyond the last-level cache.
 
-Block formats multiply in int8 and are set beside oneDNN's u8 x s8 matmul,
-which knows no scales of blocks and reads 8 bits a weight: neither the same work nor the same bytes,
-so that column is a yardstick, not a race.
+Block formats multiply in int8 and are compared with oneDNN's u8 x s8 matmul, which has no block
+scales and reads 8 bits per weight: neither the same work nor the same bytes, so that column is a
+yardstick, not a race.
 
 Percent of peak: multiplications and additions against a loop over registers (int8 for block
 formats); percent of bandwidth: bytes of the weights against reading memory; both measured in each
 round. More than 100 % of the bandwidth means that the weights stayed in the cache.
 
-Written are bench/results/NAME.json and NAME.md. About a minute; --budget ends it after the round
-that passes it.
+Writes bench/results/NAME.json and NAME.md. Takes about a minute; --budget ends it after the round
+that exceeds it.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tilewright", type=Path, default=build / "cli" / "tilewright", help="our binary")
     parser.add_argument("--onednn", type=Path, help="onednn_bench (default: beside the binary, ../bench/; none if absent)")
     parser.add_argument("--m", default="1,16,512", help="numbers of rows")
-    parser.add_argument("--types", default="f32,q4_1,q8_0", help="weight types, commas between")
+    parser.add_argument("--types", default="f32,q4_1,q8_0", help="weight types, separated by commas")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--samples", type=int, default=5, help="of each row in a round")
+    parser.add_argument("--samples", type=int, default=5, help="samples of each row per round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=40, help="seconds after which no new round begins")
     common.add_tuning(parser, "8s")
@@ -220,7 +220,7 @@ def main() -> None:
 
 
 def first_of(types: list[str], baseline: str) -> str:
-    """Return the first type that is set beside `baseline`, which is measured once a round."""
+    """Return the first type that is compared with `baseline`, which is measured once per round."""
     return next(name for name in types if BASELINE.get(name, "int8") == baseline)
 
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Record the speed of a model beside llama.cpp's, in one run, turn by turn.
+"""Record the speed of a model and llama.cpp's, alternating in one run.
 
     record_model.py --tilewright build/cli/tilewright --model MODEL.gguf --llama DEST
 
-DEST is what tools/baseline/build_llama_cpp.sh built (or DEST/variant-NAME). --llama may be given again
+DEST is what tools/baseline/build_llama_cpp.sh built (or DEST/variant-NAME). --llama may be repeated
 for other builds; FOLDER,NAME=VALUE sets an environment variable (--llama DEST,KMP_BLOCKTIME=0). All take
 part with flash attention off and on; the baseline is the best median of them all, for prompt and
 decode separately.
 
 First `tilewright tune` fills the records (--tune 0: not). Then each round measures ours once and
-each baseline once, in an order that turns with the round, so that a change of the machine's clock or
-a busy neighbour meets all. The first repetition of each does not count. Ours measures the memory's
-read bandwidth and the multiplier's peak in each round: the floor beside the figures.
+each baseline once, in an order that rotates with the round, so that clock changes and busy
+neighbours affect all. The first repetition of each is a warm-up. Ours also measures memory read
+bandwidth and peak arithmetic in each round, which give the floor.
 
-Written are bench/results/NAME.json (all samples, provenance, how busy the machine was) and NAME.md.
-About 2 minutes; --budget ends it after the round that passes it.
+Writes bench/results/NAME.json (all samples, provenance, how busy the machine was) and NAME.md.
+Takes about 2 minutes; --budget ends it after the round that exceeds it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS = ("prompt", "decode")
 
 
 class Baseline:
-    """One build of llama.cpp, perhaps with environment variables of its own."""
+    """One build of llama.cpp, optionally with its own environment variables."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Baseline:
             record = json.loads(line)
             self.commit = record["build_commit"]
             kind = "prompt" if record["n_prompt"] else "decode"
-            # Newer versions write on, off or auto where older ones wrote a number.
+            # Newer versions write on, off or auto; older ones wrote a number.
             on = str(record["flash_attn"]).lower() in ("1", "on", "true", "enabled")
             self.samples[kind]["fa_on" if on else "fa_off"] += record["samples_ts"]
 

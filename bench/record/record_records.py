@@ -4,10 +4,10 @@
     record_records.py --tilewright before=OLD/cli/tilewright --tilewright after=build/cli/tilewright \\
         --model MODEL.gguf --rows 0,100000,1000000
 
-The rows are made by the formula of docs/records.md, without the program that is measured: of this
-machine's scope and of kernels that it has, over problems of the type that is asked for and, one row
-in ten, of the very family. Each binary and size takes turns, --runs times; the file's pages are
-warm. Written are bench/results/records.json and records.md. About 3 minutes for a million rows, and
+The rows are made by the formula of docs/records.md, without the measured program: for this
+machine's scope and existing kernels, over problems of the requested type and, one row in ten, of
+the same family. Each binary and size takes turns, --runs times; the file's pages are
+warm. Writes bench/results/records.json and records.md. Takes about 3 minutes for a million rows, and
 some 800 MB in the temporary folder.
 """
 

@@ -4,18 +4,18 @@
     record_startup.py --tilewright build/cli/tilewright --model MODEL.gguf --lookup build/bench/lookup_bench
 
 First byte: `tilewright run` with a prompt of 8 tokens is started --runs times; the time from just
-before the process is made to the first byte on its standard output. The file's pages and the caches
-of tuning records are warm: `tilewright tune` (--tune 0: not) and runs that do not count come first.
+before the process is created to the first byte on its standard output. The file's pages and the caches
+of tuning records are warm: `tilewright tune` (--tune 0: skip) and warm-up runs come first.
 
-Memory: right after the first byte the process is stopped and its VmRSS and VmHWM are read, in runs
-of their own. The limits are those of the project: 1.3 times the file + KV cache + 80 MiB after the
+Memory: right after the first byte the process is stopped and its VmRSS and VmHWM are read, in separate
+runs. The limits are those of the project: 1.3 times the file + KV cache + 80 MiB after the
 load, 2.2 times the file + KV cache + 80 MiB at the peak; the KV cache counts as it is allocated
 (--context positions in f16), and for comparison as far as it was touched.
 
 Lookup: what bench/lookup_bench prints, 0 allocations. Call: what bench/prepared_bench prints, the
 cost of a prepared product over the bare kernel, 0 allocations.
 
-Written are bench/results/NAME.json and NAME.md. About 20 s.
+Writes bench/results/NAME.json and NAME.md. Takes about 20 s.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@
 
 namespace tilewright {
 
-/// A compiled kernel with everything there is to know of it. Immutable; shared by handles. The
-/// views point into the artifact (or the bundle it came from) and live as long as it.
+/// A compiled kernel with everything known about it. Immutable; shared by handles. The views point
+/// into the artifact (or the bundle it came from) and live as long as it does.
 struct ArtifactData {
   KernelSpec spec;
   ArtifactKey request;
@@ -26,7 +26,7 @@ struct ArtifactData {
   KernelLaunchShape launch;
   std::uint32_t launch_abi = 0;
   ResourceUsage resources;
-  std::uint32_t min_driver = 0;  ///< CUDA driver version * 1000 as cuDriverGetVersion counts: 13000
+  std::uint32_t min_driver = 0;  ///< CUDA driver version as cuDriverGetVersion gives it: 13000
   double compile_ms = 0;         ///< 0 where unknown (in bundles)
   std::string_view cubin;
   std::string_view ptx;     ///< may be empty (bundles without it)
@@ -34,21 +34,21 @@ struct ArtifactData {
   std::string_view log;
 };
 
-/// The entry file's bytes for these data (docs/artifact_entry.md): self-describing, checksummed,
+/// The bytes of the entry file for `data` (docs/artifact_entry.md): self-describing, checksummed,
 /// little endian. `spec`, `request`, `action` and `compiler` are taken from the records. Equal data
-/// give equal bytes. kInvalidArgument for what DecodeArtifact would refuse: records that do not
-/// decode or belong together, an empty cubin, another symbol or launch ABI than the request's.
+/// give equal bytes. kInvalidArgument for anything that DecodeArtifact would refuse: records that
+/// do not decode or do not belong together, an empty cubin, a symbol or launch ABI that differs
+/// from the request's.
 Result<std::string> EncodeArtifact(const ArtifactData& data);
 
-/// The inverse. Total: whatever the bytes, returns data or kCorrupt with the reason ("cubin digest
-/// differs", "header length 4096 beyond the file's 1200 bytes"), kUnsupported for another major
-/// version, key schema, or part that a reader must know. Checks the digest of everything, both
-/// records against their keys, and that the records agree with the header. Views point into
-/// `bytes`.
+/// The inverse of EncodeArtifact, safe for arbitrary bytes: returns the data; kCorrupt with the
+/// reason ("cubin digest differs", "header length 4096 beyond the file's 1200 bytes"); or
+/// kUnsupported for another major version or key schema, or an unknown part that is marked as
+/// required. Checks every digest, both records against their keys, and that the records agree with
+/// the header. The views point into `bytes`.
 Result<ArtifactData> DecodeArtifact(std::string_view bytes);
 
-/// Whether a file that begins with these bytes (4 are enough) is meant as an entry file, sound or
-/// not.
+/// Whether a file that begins with these bytes (4 are enough) is an entry file, intact or not.
 bool IsEntryFile(std::string_view bytes);
 
 }  // namespace tilewright

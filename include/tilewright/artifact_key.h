@@ -13,7 +13,7 @@
 
 namespace tilewright {
 
-/// A SHA-256 of a canonical record.
+/// The SHA-256 of a canonical record.
 struct ArtifactKey {
   std::array<std::uint8_t, 32> bytes{};
 
@@ -30,21 +30,23 @@ struct KeyRecord {
 };
 
 /// The request record: schema, family and its revision, the fields of the spec, digests of the
-/// source and of every header it reaches under their virtual names, options, architecture, launch
-/// ABI, launch shape and resource limits. Nothing of this machine, process or moment. Pure; about 2
-/// us, since source digests are made once per family and kept by `KernelSources`. Any thread.
-/// Errors: kInvalidArgument for a spec of another family, with a value that no type names, or that
-/// the family's `check` refuses (in its words), for a family that `sources` does not have, or an
-/// option that is not allowed, each by name.
+/// source and of every header it includes (directly or not) under their virtual names, options,
+/// architecture, launch ABI, launch shape and resource limits. Contains nothing specific to this
+/// machine, process or time. Pure; takes about 2 us, since `KernelSources` computes the source
+/// digests once per family. Any thread.
+///
+/// kInvalidArgument, naming the culprit: a spec of another family, with an enumerator out of range,
+/// or that the family's `check` rejects (with its reason); a family that `sources` lacks; an option
+/// that is not allowed.
 class KernelSources;
 Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& family,
                                     const KernelSources& sources);
 
 /// The action record: the request key and the compiler's identity. kInvalidArgument for an identity
-/// without backend, version or build_id: two compilers could share a key.
+/// without backend, version or build_id, because two compilers could then share a key.
 Result<KeyRecord> MakeActionRecord(const ArtifactKey& request, const CompilerIdentity& compiler);
 
-/// Digests of the source and header closure of each family, made once. Const after Make.
+/// Digests of the source and header closure of each family, computed once. Immutable after Make.
 class KernelSources {
  public:
   struct File {
@@ -57,8 +59,8 @@ class KernelSources {
   };
 
   /// Follows every #include from each family's source (docs/artifact_key.md, "Headers"). Views
-  /// point into the families' files, which must outlive this. kInvalidArgument for an include that
-  /// is in no file, or that cannot be followed, with its includer.
+  /// point into the families' files, which must outlive this. kInvalidArgument, naming the
+  /// includer, for an include that matches no file or that cannot be followed.
   static Result<KernelSources> Make(const KernelFamilies& families);
   const Unit* Find(const FamilyName& family) const;
 
@@ -66,32 +68,33 @@ class KernelSources {
   std::vector<Unit> units_;
 };
 
-/// A field of a record, for people: name as in the schema, value as text.
+/// A field of a record in readable form: name as in the schema, value as text.
 struct KeyField {
   std::string name;
   std::string value;
   bool operator==(const KeyField&) const = default;
 };
-/// Fields of a request or action record. kCorrupt for bytes that are not a canonical record: only
-/// what MakeRequestRecord or MakeActionRecord could have written is accepted. kUnsupported for
-/// another schema, or a word that only another version knows.
+/// The fields of a request or action record. Only what MakeRequestRecord or MakeActionRecord could
+/// have written is accepted: kCorrupt for anything else, kUnsupported for another schema or a word
+/// that only another version knows.
 Result<std::vector<KeyField>> DecodeKeyRecord(std::string_view bytes);
-/// The spec a request record was made of. kCorrupt as above.
+/// The spec that a request record was made from. kCorrupt as above.
 Result<KernelSpec> SpecOfRequestRecord(std::string_view bytes);
 
-/// A field in which two records differ; "" where one lacks it. Errors as DecodeKeyRecord.
+/// A field in which two records differ; "" where one lacks it.
 struct KeyDifference {
   std::string field;
   std::string wanted;
   std::string stored;
 };
+/// Errors as DecodeKeyRecord.
 Result<std::vector<KeyDifference>> DiffKeyRecords(std::string_view wanted, std::string_view stored);
 
-/// Symbol of the kernel made for a request: "tw_" family "_" first 16 hex digits of the key.
+/// Symbol of the kernel compiled for a request: "tw_" family "_" first 16 hex digits of the key.
 std::string KernelSymbol(const KernelSpec& spec, const ArtifactKey& request);
 
-/// All options for the compiler, in order: those of every kernel, the family's, the architecture,
-/// the random seed from the key. docs/artifact_key.md lists them.
+/// All options for the compiler, in order: those common to all kernels, the family's, the
+/// architecture, and the random seed derived from the key. docs/artifact_key.md lists them.
 Result<std::vector<std::string>> CompilerOptions(const KernelSpec& spec, const KernelFamily& family,
                                                  const ArtifactKey& request);
 

@@ -7,15 +7,16 @@
 
 namespace tilewright {
 
-/// What may be done with what earlier runs left: tuning records and compiled artifacts.
+/// How the results of earlier runs (tuning records and compiled artifacts) may be used.
 enum class CacheMode : std::uint8_t {
   kNormal,    ///< read and write
-  kReadonly,  ///< read; compile what is missing, but keep it in memory
-  kOffline,   ///< as kNormal, but touch no layer that may be on another machine (the shared folder)
-  kStrict,    ///< read; a problem without a record, or a kernel that would have to be compiled, is
-              ///< an error, and is noted on the list of what is missing
-  kVerify,    ///< do it again and report what differs
-  kRefresh,   ///< write without reading: as if nothing had been kept
+  kReadonly,  ///< read; compile what is missing, but keep it in memory only
+  kOffline,   ///< as kNormal, but skip layers that may be on another machine (the shared folder)
+  /// Read; a problem without a record, or a kernel that would have to be compiled, is an error and
+  /// is added to the list of what is missing.
+  kStrict,
+  kVerify,   ///< do the work again and report what differs
+  kRefresh,  ///< write without reading: as if nothing had been stored
 };
 std::string_view CacheModeName(CacheMode mode);
 Result<CacheMode> ParseCacheMode(std::string_view word);

@@ -15,11 +15,11 @@
 
 namespace tilewright {
 
-/// Exactly which compiler it is: two installations with equal identities produce equal bytes.
+/// The exact identity of a compiler: two installations with equal identities produce equal bytes.
 struct CompilerIdentity {
   std::string backend;   ///< "nvrtc"
   std::string version;   ///< "13.0"
-  std::string build_id;  ///< of the library, hex: its ELF build id, else "sha256:..." of the file
+  std::string build_id;  ///< the library's ELF build id in hex, else "sha256:..." of the file
   std::string builtins_version;   ///< of libnvrtc-builtins, from its file name: "13.0"
   std::string builtins_build_id;  ///< as build_id
 
@@ -34,8 +34,9 @@ struct CompilerIdentity {
   }
 };
 
-/// What the compiler reported, all of one thread or one CTA. Spills are known only where its words
-/// were understood or the machine code rules them out: what is not known is never taken for 0.
+/// Resource usage as the compiler reported it, per thread or per CTA. Spills are known only where
+/// the compiler's log could be parsed or the machine code rules them out; an unknown count is never
+/// taken to be 0.
 struct ResourceUsage {
   std::uint32_t registers = 0;
   std::uint32_t static_smem_bytes = 0;
@@ -53,39 +54,39 @@ struct ResourceUsage {
   }
 };
 
-/// A source file as data: CUDA C++ that the compiler is given under a virtual name. Views into
-/// memory that outlives every user (the embedded sources are static).
+/// A source file as data: CUDA C++ passed to the compiler under a virtual name. The views must
+/// outlive every user (the embedded sources are static).
 struct SourceFile {
-  std::string_view name;  ///< "ops/gemm/cuda/gemm_mma.cu": what #include says; no real path
+  std::string_view name;  ///< "ops/gemm/cuda/gemm_mma.cu": as #include spells it; not a real path
   std::string_view text;
 };
 
 /// One translation unit to compile.
 struct CompileJob {
-  std::string name;  ///< virtual name of the unit: the same everywhere
+  std::string name;  ///< virtual name of the unit, the same on every machine
   std::string_view source;
   std::span<const SourceFile> headers;   ///< by virtual name
   std::span<const std::string> options;  ///< complete: "--gpu-architecture=sm_90a", ...
-  std::string symbol;                    ///< the kernel to report resources of
+  std::string symbol;                    ///< the kernel whose resources are reported
 };
 
 struct CompileOutput {
   std::string cubin;
   std::string ptx;  ///< without the trailing NUL
-  std::string log;  ///< warnings and resources; without times, so that it is the same every time
+  std::string log;  ///< warnings and resources; contains no times, so it is reproducible
   ResourceUsage resources;
   double compile_ms = 0;
 };
 
-/// Why there is no output. Only a deterministic failure (the compiler read the source and refused
-/// it) may be remembered; a crash, an exhausted resource or a cancellation may not.
+/// Why a compilation produced no output. Only a deterministic failure (the compiler read the source
+/// and rejected it) may be remembered; a crash, an exhausted resource or a cancellation may not.
 struct CompileFailure {
   bool deterministic = false;
-  Error error;      ///< kUnsupported for a refused source, kCancelled, kOutOfMemory, kInternal ...
-  std::string log;  ///< the compiler's own words
+  Error error;      ///< kUnsupported for a rejected source, kCancelled, kOutOfMemory, kInternal ...
+  std::string log;  ///< the compiler's log, verbatim
 };
 
-/// Asked now and then while compiling, by one thread at a time; true stops it.
+/// Polled while compiling, by one thread at a time; returning true cancels.
 using CancelFn = std::function<bool()>;
 
 /// A compiler for CUDA C++. Implementations are safe to call from several threads.
@@ -93,27 +94,27 @@ class KernelCompiler {
  public:
   virtual ~KernelCompiler() = default;
   virtual const CompilerIdentity& identity() const = 0;
-  /// Touches no file, reads no environment, depends on nothing but `job`.
+  /// Depends on nothing but `job`: touches no file and reads no environment variable.
   virtual tl::expected<CompileOutput, CompileFailure> Compile(const CompileJob& job,
                                                               const CancelFn& cancelled) const = 0;
 };
 
-/// Where NVRTC is looked for.
+/// Where to look for NVRTC.
 struct NvrtcSearch {
-  /// A file, or a folder that holds libnvrtc.so.*; "" means the search below.
+  /// A file, or a folder that holds libnvrtc.so.*; "" means the search order of LoadNvrtc.
   std::string path;
 };
 
-/// Loads NVRTC 12.9 or newer by dlopen, once a process for one file and for good; nothing is
-/// compiled. Looked for in this order: `search.path`; $TILEWRIGHT_NVRTC (file or folder); the
+/// Loads NVRTC 12.9 or newer with dlopen; a given file is loaded once per process and never
+/// unloaded. Compiles nothing. Search order: `search.path`; $TILEWRIGHT_NVRTC (file or folder); the
 /// loader's own path; $CUDA_HOME and $CUDA_PATH (lib64, lib); /usr/local/cuda and
 /// /usr/local/cuda-*, newest first; the wheels nvidia-cuda-nvrtc and nvidia-cuda-nvrtc-cu12 of a
 /// Python installation (site-packages/nvidia/*/lib). A `search.path` or $TILEWRIGHT_NVRTC that does
-/// not lead to NVRTC is an error, not skipped. kUnavailable lists every place that was looked at
-/// and why it was not that. Reads the environment: not beside a thread that calls setenv.
+/// not lead to NVRTC is an error; it is not skipped. kUnavailable lists every place that was tried
+/// and why it was rejected. Reads the environment, so no other thread may call setenv meanwhile.
 ///
-/// Several versions can be loaded side by side. Compile refuses (kUnavailable) while one of the
-/// undocumented variables is set by which NVRTC changes its output, such as NVRTC_APPEND_FLAGS.
+/// Several versions can be loaded side by side. Compile fails (kUnavailable) while an undocumented
+/// environment variable that changes NVRTC's output, such as NVRTC_APPEND_FLAGS, is set.
 Result<std::shared_ptr<const KernelCompiler>> LoadNvrtc(const NvrtcSearch& search = {});
 
 }  // namespace tilewright

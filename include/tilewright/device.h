@@ -12,9 +12,9 @@
 
 namespace tilewright {
 
-/// Ordered execution on a device. For the CPU: the executor that the kernels of this call may use.
-/// For the others: also the device's own stream. A value; what it refers to must outlive every call
-/// made with it.
+/// Ordered execution on a device: the executor that host code of the call may use, and on devices
+/// other than the CPU also the device's own stream. A value; what it refers to must outlive every
+/// call made with it.
 struct Stream {
   Executor* executor = nullptr;  ///< nullptr means SerialExecutor()
   void* native = nullptr;        ///< CUstream, or a stream of the fake device
@@ -24,8 +24,8 @@ struct Stream {
 
 class Device;
 
-/// Memory of a device, or pinned memory of the host: owned, movable, freed with the object. The
-/// device must outlive it.
+/// Owns device memory, or pinned host memory. Movable; frees the memory when destroyed. The device
+/// must outlive it.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -50,7 +50,7 @@ class DeviceMemory {
   bool staging_ = false;
 };
 
-/// A stream of a device. Destroying it waits for the work that was given to it.
+/// A stream of a device. Its destructor waits for the work that was submitted to it.
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
@@ -63,21 +63,20 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 };
 
-/// A compiled module that was loaded into a device. Its functions live as long as it does.
+/// A compiled module loaded into a device. Its functions live as long as the module.
 class DeviceModule {
  public:
   virtual ~DeviceModule() = default;
-  /// The handle of a function by its symbol; kNotFound names it.
+  /// The handle of the function with symbol `name`. kNotFound names it.
   virtual Result<void*> Function(const char* name) const = 0;
 };
 
 /// A device that runs kernels: it owns memory, streams, events and loaded modules. Nothing above
 /// this interface assumes that the host can touch device memory, or that work is done when a call
-/// returns: Upload, Fill, Download and every kernel launch are ordered within their stream and
-/// complete by Synchronize or WaitOnHost at the latest.
+/// returns: Upload, Download, Copy, Fill and every kernel launch are ordered within their stream
+/// and complete by the next Synchronize or WaitOnHost at the latest.
 ///
-/// Members may be called from many threads; the work of one stream is given by one thread at a
-/// time.
+/// Members may be called from many threads; only one thread at a time may submit work to a stream.
 class Device {
  public:
   virtual ~Device() = default;
@@ -85,42 +84,41 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  /// What decisions are made by.
+  /// The description that kernels are chosen by.
   virtual const DeviceSpec& spec() const = 0;
-  /// True where device addresses are host addresses and work is done when a call returns, so that
-  /// copies may be left out.
+  /// True where device addresses are host addresses and work is done when a call returns, so copies
+  /// may be omitted.
   virtual bool host_accessible() const = 0;
 
   /// At least `bytes` of device memory, 64-byte aligned, contents undefined; an empty object for
-  /// 0 bytes. kOutOfMemory tells how much was asked for.
+  /// 0 bytes. The message of kOutOfMemory gives the requested size.
   virtual Result<DeviceMemory> Allocate(std::size_t bytes) = 0;
-  /// Host memory that the device can copy from and to without a detour ("pinned").
+  /// Host memory that the device copies from and to directly ("pinned").
   virtual Result<DeviceMemory> AllocateStaging(std::size_t bytes) = 0;
 
-  /// Copies host memory into device memory. `from` must stay as it is until the stream has come
-  /// there.
+  /// Copies host memory into device memory. `from` must stay unchanged until the copy has run.
   virtual Status Upload(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
-  /// Copies device memory into host memory; `to` holds it once the stream has come there.
+  /// Copies device memory into host memory; `to` is valid once the copy has run.
   virtual Status Download(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
-  /// Copies within the device. The ranges do not overlap.
+  /// Copies within the device. The ranges must not overlap.
   virtual Status Copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   /// Sets every byte to `value`.
   virtual Status Fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) = 0;
 
-  /// The stream for work that needs no other; ordered like any.
+  /// The stream used where the caller has none of its own; ordered like any other.
   virtual Stream default_stream() = 0;
   virtual Result<std::unique_ptr<DeviceStream>> CreateStream() = 0;
   virtual Result<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
-  /// `event` happens when the work given to `stream` so far is done.
+  /// `event` completes when the work submitted to `stream` so far is done.
   virtual Status Record(DeviceEvent& event, Stream stream) = 0;
-  /// What is given to `stream` from now on waits for the last Record of `event`; an event that was
-  /// never recorded holds nobody up.
+  /// Work submitted to `stream` from now on waits for the last Record of `event`. An event that was
+  /// never recorded delays nothing.
   virtual Status Wait(Stream stream, const DeviceEvent& event) = 0;
   virtual Status WaitOnHost(const DeviceEvent& event) = 0;
-  /// Returns when the work given to `stream` is done; its first error, if it had one.
+  /// Returns when the work submitted to `stream` is done; the first error of that work, if any.
   virtual Status Synchronize(Stream stream) = 0;
 
-  /// Loads a compiled image (a cubin). The default is kUnsupported: the device runs no such code.
+  /// Loads a compiled image (a cubin). The default returns kUnsupported.
   virtual Result<std::unique_ptr<DeviceModule>> LoadModule(std::span<const std::byte> image);
 
  private:
@@ -133,11 +131,11 @@ struct CpuDeviceOptions {
   Executor* executor = nullptr;    ///< of the default stream; nullptr: SerialExecutor()
   Allocator* allocator = nullptr;  ///< nullptr: DefaultAllocator()
 };
-/// The CPU as a device: memory is the host's, every call is done when it returns. `spec` is
-/// DetectCpu's, or any other that the kernels shall be chosen by.
+/// The CPU as a device: its memory is host memory, and every call is complete when it returns.
+/// `spec`, usually that of DetectCpu, is what kernels are chosen by.
 std::unique_ptr<Device> MakeCpuDevice(DeviceSpec spec, const CpuDeviceOptions& options = {});
 
-/// The CPU this runs on, with the calling thread as executor. Detected once, at the first call.
+/// The CPU of this machine, with the calling thread as executor. Detected once, at the first call.
 Device& HostDevice();
 
 }  // namespace tilewright

@@ -20,25 +20,27 @@ struct DispatchOptions {
   Guarantee guarantee = Guarantee::kFastest;
   DispatchPolicy policy = DispatchPolicy::kDefault;
   FeasibleOptions feasible;
-  TunedKernels tuned;          ///< what was measured. Must outlive the dispatch
+  TunedKernels tuned;          ///< tuning results; must outlive the dispatch
   const Pins* pins = nullptr;  ///< must outlive the dispatch
-  bool strict = false;         ///< a GEMM that neither records nor pins answer is an error
+  bool strict = false;         ///< a GEMM without a record or pin is an error
 };
 
-/// A GEMM problem as it was decided.
+/// A GEMM problem and the decision that was made for it.
 struct DecidedGemm {
   GemmPlan plan;
   std::string why;
 };
 
-/// Runs graphs on one device with the kernels it is given, each chosen by the stages of
-/// tilewright/stages.h. Also the packer of a model's weights: their layout is chosen with the
+/// Runs graphs on one device with the given kernels, each chosen by the stages of
+/// tilewright/stages.h. Also packs a model's weights, since their layout is chosen together with
+/// the
 /// kernels that will read it.
 ///
-/// The way to run a graph is PrepareGraph (prepared_graph.h), which asks this dispatch to bind
-/// every node once. The named calls of KernelDispatch find or make the plan of their problem first:
-/// they are for engines of one's own and for decorators. One thread at a time; several instances
-/// may share kernels, device and records.
+/// To run a graph, use PrepareGraph (prepared_graph.h), which asks this dispatch to bind every node
+/// once. The named calls of KernelDispatch, meant for other engines and for decorators, look up or
+/// make the plan for their problem first. One thread at a time; several instances may share
+/// kernels,
+/// device and records.
 class DeviceDispatch final : public KernelDispatch, public WeightPacker {
  public:
   DeviceDispatch(const Kernels& kernels, Device& device, const DispatchOptions& options);
@@ -50,8 +52,8 @@ class DeviceDispatch final : public KernelDispatch, public WeightPacker {
   Status Prepare(const Graph& graph) override;
   Result<BoundSteps> BindSteps(const Graph& graph) override;
 
-  /// Forgets every decision: problems are decided anew, and graphs prepared before are stale. For
-  /// after tuning.
+  /// Forgets every decision, for use after tuning: problems are decided anew, and graphs prepared
+  /// before become stale.
   void Forget();
 
   Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
@@ -103,9 +105,9 @@ class DeviceDispatch final : public KernelDispatch, public WeightPacker {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The oracle: every operation computed in float64 on tensors of f64, f32, f16 or bf16; weights,
-/// caches and tables of any type that decodes to floats, weights plain. Slow; allocates as it goes.
-/// Host memory only.
+/// The oracle: computes every operation in float64 on tensors of f64, f32, f16 or bf16. Weights,
+/// caches and tables may have any type that decodes to floats; weights must not be packed. Slow,
+/// allocates while running, host memory only.
 std::unique_ptr<KernelDispatch> MakeReferenceDispatch(Executor* executor = nullptr);
 
 }  // namespace tilewright

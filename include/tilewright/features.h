@@ -9,16 +9,16 @@
 
 namespace tilewright {
 
-/// A Feature by name. The names are the same everywhere: in listings, rejections and device files.
+/// The name of a Feature, the same in listings, rejections and device files.
 struct FeatureName {
-  std::string_view name;  ///< "avx2", "avx512", "avx512vnni", "avx512bf16", "amx-tile", "amx-int8",
-                          ///< "amx-bf16"
+  /// "avx2", "avx512", "avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"
+  std::string_view name;
   std::uint32_t bit = 0;
 };
-/// Every feature, by rising bit.
+/// Every feature, lowest bit first.
 std::span<const FeatureName> FeatureNames();
 
-/// The names in a mask of Feature bits with '+' between them; "none" for 0.
+/// The names of the Feature bits in a mask, joined by '+'; "none" for 0.
 std::string FeatureList(std::uint32_t features);
 
 }  // namespace tilewright

@@ -11,9 +11,9 @@
 
 namespace tilewright {
 
-/// What may be computed at once instead of one operation after the other. Each is a switch of its
-/// own. The first two decide how weights are laid out and take effect when a model is loaded; the
-/// others rewrite a graph and take effect in Fuse. docs/fusion.md describes each.
+/// Operations that may be computed together instead of one after the other; each can be switched on
+/// its own. The first two decide how weights are laid out and take effect when a model is loaded;
+/// the others rewrite a graph and take effect in Fuse. docs/fusion.md describes each.
 enum class Fusion : std::uint8_t {
   kMergeQkv,      ///< "merge-qkv": q, k and v are one product
   kMergeGateUp,   ///< "merge-gate-up": gate and up are one product, rows paired by kGatedBlock
@@ -33,14 +33,14 @@ class FusionSet {
   static constexpr FusionSet None() { return {}; }
   static constexpr FusionSet All() { return FusionSet((1u << kFusions) - 1); }
   static constexpr FusionSet Of(Fusion fusion) { return FusionSet(Bit(fusion)); }
-  /// "all", "none", or names with commas between: "residual,swiglu". kInvalidArgument names the
-  /// word that is no fusion and lists those there are.
+  /// "all", "none", or names separated by commas: "residual,swiglu". kInvalidArgument names a word
+  /// that is not a fusion and lists the valid ones.
   static Result<FusionSet> Parse(std::string_view text);
 
   constexpr bool Has(Fusion fusion) const { return (mask_ & Bit(fusion)) != 0; }
   constexpr FusionSet With(Fusion fusion) const { return FusionSet(mask_ | Bit(fusion)); }
   constexpr FusionSet Without(Fusion fusion) const { return FusionSet(mask_ & ~Bit(fusion)); }
-  /// What Parse reads.
+  /// The inverse of Parse.
   std::string ToString() const;
   bool operator==(const FusionSet&) const = default;
 
@@ -50,7 +50,7 @@ class FusionSet {
   std::uint32_t mask_ = 0;
 };
 
-/// A graph after Fuse, and what became of the nodes of the one before.
+/// A fused graph, and how its nodes correspond to those of the original.
 struct FusedGraph {
   Graph graph;
   /// By id of the graph before: the id in `graph` of the node that has its result, or kNoNode where
@@ -58,7 +58,7 @@ struct FusedGraph {
   std::vector<NodeId> id_of;
 };
 
-/// Whether something can run `node` of `graph`: usually KernelDispatch::Supports.
+/// Whether `node` of `graph` can be run; usually KernelDispatch::Supports.
 using SupportsNode = std::function<bool(const Graph& graph, const TensorNode& node)>;
 
 /// `graph` with the patterns of `fusions` replaced, each by one node that computes the same. A

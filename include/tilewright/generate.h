@@ -14,9 +14,9 @@ namespace tilewright {
 
 enum class StopReason {
   kLength,       ///< max_tokens were generated
-  kEndOfText,    ///< the model ended its turn; the token is not among the result
+  kEndOfText,    ///< the model ended its turn; the result does not include that token
   kContextFull,  ///< no position is left
-  kCancelled,    ///< the callback or `cancel` said so
+  kCancelled,    ///< by the callback or `cancel`
 };
 std::string_view StopReasonName(StopReason reason);
 
@@ -26,7 +26,7 @@ struct GenerateOptions {
   bool ignore_end_of_text = false;
   std::int32_t slot = 0;
   const std::atomic<bool>* cancel = nullptr;
-  /// Called with every token as it is picked; false stops.
+  /// Called with each token when it is picked; returning false stops.
   std::function<bool(TokenId)> on_token;
 };
 
@@ -48,23 +48,25 @@ struct GenerateResult {
   }
 };
 
-/// Feeds `prompt` to the session's slot from position 0 and generates. Errors: kInvalidArgument for
-/// an empty prompt or one longer than the context (both lengths named); kNumeric where the logits
-/// are not numbers; those of Session::Forward. `end_of_text`: tokens that end the generation
-/// (Tokenizer::end_of_generation).
+/// Feeds `prompt` to the session's slot from position 0 and generates until one of the tokens
+/// `end_of_text` (Tokenizer::end_of_generation) or another limit. Errors: kInvalidArgument for an
+/// empty prompt or one longer than the context (naming both lengths); kNumeric if logits are not
+/// finite; those of Session::Forward.
 Result<GenerateResult> Generate(Session& session, std::span<const TokenId> prompt,
                                 std::span<const TokenId> end_of_text,
                                 const GenerateOptions& options);
 
 struct PerplexityResult {
-  std::int64_t tokens = 0;  ///< predicted
-  double nll_mean = 0;      ///< natural logarithm, a token
+  std::int64_t tokens = 0;  ///< number of predicted tokens
+  double nll_mean = 0;      ///< negative log-likelihood per token, natural logarithm
   double perplexity = 0;
 };
 
-/// Cross-entropy over `tokens`, cut into windows of `window` (at most the context) that each start
-/// from an empty cache: every token of a window but its first is predicted from those before it. A
-/// last window of one token predicts nothing. `progress` gets the fraction done; false cancels.
+/// Cross-entropy over `tokens`, split into windows of `window` tokens (at most the context) that
+/// each start with an empty cache. Every token of a window but its first is predicted from those
+/// before it, so a last window of one token predicts nothing. `progress` receives the fraction
+/// done;
+/// returning false cancels.
 Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> tokens,
                                     std::int32_t window,
                                     const std::function<bool(double)>& progress = {});

@@ -17,7 +17,7 @@
 
 namespace tilewright {
 
-/// Type of a metadata value. The numbers are those of the file format.
+/// Type of a metadata value, numbered as in the file format.
 enum class GgufType : std::uint32_t {
   kU8 = 0,
   kI8 = 1,
@@ -36,46 +36,47 @@ enum class GgufType : std::uint32_t {
 /// "u8", "string", "array", ...
 std::string_view GgufTypeName(GgufType type);
 
-/// A tensor type of the file format. Types that Tilewright only knows by name have `dtype` kNone.
+/// A tensor type of the file format. Types that Tilewright knows only by name have `dtype` kNone.
 struct GgmlTypeInfo {
   std::uint32_t id;       ///< the number in the file
   std::string_view name;  ///< "q4_k", "iq4_xs", ...
-  int block_elements;  ///< 0 for a type that was withdrawn from the format: its size is not known
+  int block_elements;     ///< 0 for a type that was removed from the format: its size is unknown
   int block_bytes;
-  DataType dtype;  ///< kNone: this version does not run it
+  DataType dtype;  ///< kNone: not supported
 };
-/// The entry of `id`, or nullptr for a number that this version has never heard of.
+/// The type with this id, or nullptr if the id is unknown.
 const GgmlTypeInfo* FindGgmlType(std::uint32_t id);
-/// The entry of a type that a GGUF file can hold, or nullptr (kNone, kU4, kF8E4M3, kU8).
+/// The file's type for `dtype`, or nullptr if GGUF has none (kNone, kU4, kF8E4M3, kU8).
 const GgmlTypeInfo* FindGgmlType(DataType dtype);
 
-/// A metadata value inside a file: a view, valid while the file's memory is. Its bytes were checked
-/// when the file was opened.
+/// A metadata value inside a file: a view that is valid as long as the file's memory. Its bytes
+/// were
+/// checked when the file was opened.
 class GgufValue {
  public:
   GgufValue() = default;
-  /// For the reader. `bytes` is the payload: the scalar, the characters, or the packed elements of
-  /// an array.
+  /// Used by the reader. `bytes` is the payload: the scalar, the characters, or the packed elements
+  /// of an array.
   GgufValue(GgufType type, GgufType element_type, std::uint64_t count,
             std::span<const std::byte> bytes)
       : type_(type), element_type_(element_type), count_(count), bytes_(bytes) {}
 
   GgufType type() const { return type_; }
-  /// Arrays: type and number of the elements. Others: type() and 1.
+  /// For arrays, type and number of the elements; for others, type() and 1.
   GgufType element_type() const { return element_type_; }
   std::uint64_t count() const { return count_; }
   std::span<const std::byte> bytes() const { return bytes_; }
   /// "u32", "array of string", ...
   std::string TypeText() const;
 
-  /// Any integer type; nothing if this is not an integer or does not fit.
+  /// The value of any integer type; nullopt if this is not an integer or does not fit.
   std::optional<std::int64_t> Signed() const;
   std::optional<std::uint64_t> Unsigned() const;
-  /// f32 or f64; nothing for other types (an integer is not silently taken for a float).
+  /// The value of f32 or f64; nullopt for other types (integers are not converted).
   std::optional<double> Float() const;
   std::optional<bool> Bool() const;
   std::optional<std::string_view> String() const;
-  /// The elements of an array (of any type, arrays too), in order; empty for a value that is no
+  /// The elements of an array (of any type, including arrays), in order; empty if this is not an
   /// array.
   std::vector<GgufValue> Elements() const;
 
@@ -91,40 +92,43 @@ struct GgufEntry {
   GgufValue value;
 };
 
-/// A tensor of a file. `offset` counts from the start of the file and was checked: [offset, offset
-/// + bytes) lies in the file and in no other tensor.
+/// A tensor of a file. `offset` counts from the start of the file. The range [offset, offset +
+/// bytes) was checked: it lies within the file and overlaps no other tensor.
 struct GgufTensor {
   std::string_view name;
-  std::array<std::int64_t, 4> shape{
-      1, 1, 1, 1};  ///< innermost first; a weight [n][k] has shape {k, n, 1, 1}
+  /// Innermost first; a weight [n][k] has shape {k, n, 1, 1}.
+  std::array<std::int64_t, 4> shape{1, 1, 1, 1};
   int dims = 0;
   std::uint32_t type_id = 0;
-  DataType dtype = DataType::kNone;  ///< kNone: a type that this version does not run
+  DataType dtype = DataType::kNone;  ///< kNone: a type that is not supported
   std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;  ///< 0 if the size of the type is not known
+  std::uint64_t bytes = 0;  ///< 0 if the size of the type is unknown
 };
 
-/// A GGUF file (version 2 or 3, little endian), mapped into memory and read only.
+/// A GGUF file (version 2 or 3, little endian), mapped into memory read-only.
 ///
 /// Every length, count and offset is checked before it is used, so a damaged or hostile file gives
-/// an Error (kCorrupt, or kUnsupported where the file is fine but not for us), never a crash and
-/// never an allocation larger than a small multiple of the file. A tensor of a type that this
-/// version does not run is no error at Open, so that metadata can be read and listed; it is one in
-/// View() and in Validate().
+/// an error (kCorrupt, or kUnsupported for a valid file that Tilewright cannot use), never a crash
+/// and never an allocation larger than a small multiple of the file. A tensor of an unsupported
+/// type
+/// is not an error at Open, so that metadata can be read and listed; it is one in View() and
+/// Validate().
 ///
-/// The mapping is shared with whoever else has the file open. A file that is shortened afterwards
-/// makes the system raise SIGBUS when a lost page is touched; CheckUnchanged() tells whether that
-/// happened so far, and writers that replace a file by rename (as GgufWriter does) never cause it.
+/// The mapping is shared with other processes that have the file open. If the file is shortened
+/// later, the system raises SIGBUS when a lost page is accessed; CheckUnchanged() reports whether
+/// the file has changed so far. Writers that replace the file by rename (as GgufWriter does) never
+/// cause this.
 ///
 /// Threads: const functions may be called from any number of threads.
 class GgufFile {
  public:
-  /// Maps `path` and checks all of its structure; reads no tensor data. Costs 2 to 15 ms for a
+  /// Maps `path` and checks its entire structure; reads no tensor data. Takes 2 to 15 ms for a
   /// vocabulary of 128k tokens. Errors: kNotFound, kIo, kInvalidArgument (not a regular file),
   /// kCorrupt, kUnsupported (version, byte order, split files).
   static Result<GgufFile> Open(const std::string& path);
-  /// As Open over bytes that the caller keeps alive; `name` stands in messages. For View(), `bytes`
-  /// should start at a multiple of 64.
+  /// As Open, for bytes that the caller keeps alive; `name` appears in messages. For View(),
+  /// `bytes`
+  /// should be aligned to 64.
   static Result<GgufFile> Parse(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;
@@ -143,8 +147,8 @@ class GgufFile {
   const GgufValue* Find(std::string_view key) const;
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
-  /// The value of `key`: kNotFound if absent, kCorrupt if it is of another type or does not fit;
-  /// both name the key and the types. An integer of any width and sign is taken if its value fits.
+  /// The value of `key`: kNotFound if absent, kCorrupt if it has another type or does not fit; both
+  /// name the key and the types. Integers of any width and sign are accepted if the value fits.
   Result<std::uint32_t> U32(std::string_view key) const;
   Result<std::uint64_t> U64(std::string_view key) const;
   Result<std::int32_t> I32(std::string_view key) const;
@@ -152,8 +156,8 @@ class GgufFile {
   Result<float> F32(std::string_view key) const;
   Result<bool> Bool(std::string_view key) const;
   Result<std::string_view> String(std::string_view key) const;
-  /// As above; `absent` where the key is not there. A value of the wrong type is an error all the
-  /// same.
+  /// As above, but returns `absent` if the key is missing. A value of the wrong type is still an
+  /// error.
   Result<std::uint32_t> U32(std::string_view key, std::uint32_t absent) const;
   Result<float> F32(std::string_view key, float absent) const;
   Result<bool> Bool(std::string_view key, bool absent) const;
@@ -166,29 +170,29 @@ class GgufFile {
 
   /// Tensors in the order of the file.
   std::span<const GgufTensor> tensors() const { return tensors_; }
-  /// nullptr if there is none of this name.
+  /// nullptr if there is no tensor of this name.
   const GgufTensor* FindTensor(std::string_view name) const;
   /// As FindTensor; kNotFound names the tensor.
   Result<const GgufTensor*> Tensor(std::string_view name) const;
-  /// The raw bytes of a tensor of this file; empty if its type's size is not known.
+  /// The raw bytes of a tensor of this file; empty if the size of its type is unknown.
   std::span<const std::byte> Bytes(const GgufTensor& tensor) const;
-  /// A view for kernels. The memory is read-only: writing through it faults. kUnsupported for a
-  /// type this version does not run, naming tensor and type.
+  /// A view for kernels. The memory is read-only: writing through it faults. kUnsupported, naming
+  /// tensor and type, if the type is not supported.
   Result<TensorView> View(const GgufTensor& tensor) const;
   Result<TensorView> View(std::string_view name) const;
-  /// Ok if every tensor can be viewed; else the first one that cannot, and how many more there are.
+  /// Ok if every tensor can be viewed; else names the first that cannot and the number of others.
   Status Validate() const;
 
-  /// kIo if the file has another size or modification time than when it was opened. Always Ok for
-  /// Parse().
+  /// kIo if the size or modification time of the file has changed since it was opened. Always Ok
+  /// after Parse().
   Status CheckUnchanged() const;
 
   /// Tells the system that a tensor's pages are not needed for now (after its weights were packed):
-  /// they leave this process's resident set and come back from the page cache or the disk when
-  /// touched. No effect for Parse().
+  /// they leave this process's resident set and are read again from the page cache or the disk when
+  /// accessed. No effect after Parse().
   void Release(const GgufTensor& tensor) const;
   void ReleaseAll() const;
-  /// Asks the system to read a tensor's pages ahead.
+  /// Asks the system to read a tensor's pages in advance.
   void WillNeed(const GgufTensor& tensor) const;
 
  private:
@@ -214,7 +218,7 @@ class GgufFile {
   std::vector<std::uint32_t> tensor_order_;  // indices of tensors_ sorted by name
 };
 
-/// A tensor to be written.
+/// A tensor to write.
 struct GgufTensorSpec {
   std::string name;
   DataType dtype = DataType::kNone;
@@ -226,15 +230,15 @@ struct GgufTensorSpec {
 /// One thread at a time.
 class GgufWriter {
  public:
-  /// Takes the next bytes of the tensor that is being written.
+  /// Receives the next bytes of the tensor that is being written.
   using Sink = std::function<Status(std::span<const std::byte>)>;
-  /// Hands all bytes of tensor `index` to `sink`, in any number of pieces (each is one write, so
-  /// not tiny ones); called once for each tensor, in the order of AddTensor. An error ends the
-  /// writing and is passed on.
+  /// Passes all bytes of tensor `index` to `sink`, in any number of pieces (each is one write, so
+  /// avoid tiny ones). Called once for each tensor, in the order of AddTensor. An error stops the
+  /// writing and is returned by Write().
   using Source = std::function<Status(std::size_t index, const Sink& sink)>;
 
-  /// Metadata, in the order of the calls. A key that was set before, an empty one and
-  /// general.alignment are errors that Write() reports.
+  /// Metadata, in the order of the calls. A key that is empty, was set before or is
+  /// general.alignment is an error, which Write() reports.
   void SetU32(std::string_view key, std::uint32_t value);
   void SetU64(std::string_view key, std::uint64_t value);
   void SetI32(std::string_view key, std::int32_t value);
@@ -247,17 +251,17 @@ class GgufWriter {
   /// A value read from another file, of any type.
   void SetValue(std::string_view key, const GgufValue& value);
 
-  /// kInvalidArgument for a name that is empty, too long or taken, a shape below 1 or not a
+  /// kInvalidArgument for a name that is empty, too long or taken, a dimension below 1 or not a
   /// multiple of the block, or a type that the format does not have.
   Status AddTensor(GgufTensorSpec spec);
   std::span<const GgufTensorSpec> tensors() const { return tensors_; }
-  /// Size that the file will have.
+  /// The size that the file will have.
   std::uint64_t file_bytes() const;
 
-  /// Writes to a temporary file beside `path`, syncs it, and renames it: `path` is either the whole
-  /// new file or what it was before. A symbolic link stays and the file it names is replaced; what
-  /// is no regular file is refused (kInvalidArgument). On any error (no space, no permission, a
-  /// source that fails or gives another number of bytes than its shape says) the temporary file is
+  /// Writes to a temporary file beside `path`, syncs it, and renames it, so `path` is either the
+  /// complete new file or what it was before. If `path` is a symbolic link, its target is replaced;
+  /// anything but a regular file is refused (kInvalidArgument). On any error (no space, no
+  /// permission, a source that fails or provides the wrong number of bytes), the temporary file is
   /// removed.
   Status Write(const std::string& path, const Source& source) const;
 

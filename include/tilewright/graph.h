@@ -22,19 +22,21 @@ struct TensorNode {
   LeafKind leaf = LeafKind::kNotLeaf;
   NodeId id = kNoNode;
   std::string name;  ///< "blk.3.attn_q", shown in errors, traces and profiles
-  TensorView out;    ///< type, shape and stride of the result; `out.data` is set by the caller
-                     ///< (leaves) or the plan
-  Pack pack = kPackPlain;  ///< weights: layout of the bytes at out.data; kMulMat and its kin: of
-                           ///< the weight they read
+  /// Type, shape and stride of the result; `out.data` is set by the caller (leaves) or by
+  /// BindMemory.
+  TensorView out;
+  /// Weights: layout of the bytes at out.data. kMulMat and its fused forms: layout of the weight
+  /// that they read.
+  Pack pack = kPackPlain;
   std::vector<NodeId> inputs;  ///< kNoNode for an absent optional one
   OpParams params;
-  NodeId alias_of = kNoNode;  ///< the result lives in this node's memory (views, in-place
-                              ///< operations, cache writes)
-  bool keep = false;          ///< read by the caller after the run: its memory is not reused
+  /// The result lives in the memory of this node (views, in-place operations, cache writes).
+  NodeId alias_of = kNoNode;
+  bool keep = false;  ///< read by the caller after the run, so its memory is not reused
 };
 
-/// A computation over tensors, nodes in the order they run. A value; owns no tensor memory. Adding
-/// is cheap and unchecked; VerifyGraph checks everything at once.
+/// A computation over tensors; nodes are in execution order. A value; owns no tensor memory. Adding
+/// a node is cheap and unchecked; VerifyGraph checks everything at once.
 class Graph {
  public:
   NodeId AddLeaf(std::string name, LeafKind kind, const TensorView& view, Pack pack = kPackPlain);
@@ -59,17 +61,16 @@ class Graph {
 /// in-place result over memory that a later node still reads is an error too.
 Status VerifyGraph(const Graph& graph);
 
-/// Where every intermediate lives in one arena, by liveness: tensors whose lives do not overlap
-/// share bytes.
+/// Where each intermediate lives in one arena: tensors whose lifetimes do not overlap share bytes.
 struct MemoryPlan {
   std::vector<std::int64_t> offset;  ///< by node id; -1 for leaves and aliases
-  std::size_t bytes = 0;             ///< of the arena
-  std::size_t unshared_bytes = 0;    ///< what it would take without sharing
+  std::size_t bytes = 0;             ///< size of the arena
+  std::size_t unshared_bytes = 0;    ///< its size without sharing
 };
 /// Pure. Precondition: VerifyGraph accepted the graph.
 MemoryPlan PlanMemory(const Graph& graph, std::size_t alignment = 64);
 
-/// Sets out.data of every intermediate and alias; `arena` holds plan.bytes.
+/// Sets out.data of every intermediate and alias; `arena` must hold plan.bytes.
 void BindMemory(Graph& graph, const MemoryPlan& plan, void* arena);
 
 }  // namespace tilewright

@@ -16,40 +16,42 @@
 
 namespace tilewright {
 
-/// The interface between a tensor graph and the kernels. Parameters that belong to the operation
-/// live on the node; sizes are explicit, so that an engine of one's own may call with views of its
-/// own graph. Implement it to plug in another engine, or call an implementation of ours from your
-/// graph.
+/// The interface between a tensor graph and the kernels. Parameters of the operation are taken from
+/// the node; sizes are passed explicitly, so that another engine can call with views of its own
+/// graph. Implement this interface to plug in your own kernels, or call one of the implementations
+/// here from your own graph.
 ///
-/// An implementation says in Supports what it can run, and overrides the calls behind that. The
-/// defaults answer "unsupported", never Ok: an operation that nobody implements fails when the
-/// graph is prepared. One instance serves one thread at a time. Positions, lengths and slots are
-/// int32 tensors in the device's memory.
+/// An implementation reports in Supports what it can run, and overrides the calls for those
+/// operations. The defaults return kUnsupported, never Ok, so an operation that is not implemented
+/// fails when the graph is prepared. An instance may be used by one thread at a time. Positions,
+/// lengths and slots are int32 tensors in device memory.
 class KernelDispatch {
  public:
   virtual ~KernelDispatch() = default;
   virtual std::string_view name() const = 0;
 
-  /// nullopt when `node` of `graph` can be dispatched, else why not: the answer that Prepare and
-  /// the run give too, as far as types, shapes and packs tell. Memory need not be bound, and no
-  /// element is read. Leaves and views are always supported. Precondition: VerifyGraph accepted the
-  /// graph.
+  /// nullopt if `node` of `graph` can be dispatched, else why not. Prepare and the run agree with
+  /// this, as far as types, shapes and packs are concerned. Memory need not be bound, and no
+  /// element
+  /// is read. Leaves and views are always supported. Precondition: VerifyGraph accepted the graph.
   virtual std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const = 0;
 
-  /// Chooses kernels and reserves workspace for every node, so that the run allocates, locks and
-  /// decides nothing. Optional: a call that was not prepared prepares itself the first time. The
-  /// default fails with kUnsupported, naming the node, for the first that Supports rejects.
+  /// Chooses kernels and reserves workspace for every node, so that the run allocates nothing,
+  /// locks
+  /// nothing and decides nothing. Optional: a call that was not prepared is prepared on first use.
+  /// The default fails with kUnsupported for the first node that Supports rejects, naming it.
   virtual Status Prepare(const Graph& graph);
 
-  /// Binds every node of a verified graph whose memory is bound: what PrepareGraph asks for. The
-  /// default calls Prepare and makes a step of each node that runs it by the calls below: how
-  /// engines of one's own and decorators are driven.
+  /// Binds every node of a verified graph whose memory is bound; called by PrepareGraph. The
+  /// default
+  /// calls Prepare and returns steps that run each node through the calls below. That suits other
+  /// engines and decorators.
   virtual Result<BoundSteps> BindSteps(const Graph& graph);
 
   /// The device whose memory the views point to; HostDevice() unless overridden.
   virtual Device* device() const { return &HostDevice(); }
 
-  /// out [n, m] = x [k, m] times w [k, n]; w has node-given type and pack.
+  /// out [n, m] = x [k, m] times w [k, n]; the node gives the type and pack of w.
   virtual Status DispatchMulMat(const TensorNode& node, const TensorView& x, const TensorView& w,
                                 const TensorView& out, std::int64_t m, std::int64_t n,
                                 std::int64_t k);
@@ -76,20 +78,20 @@ class KernelDispatch {
                              const TensorView& out, std::int64_t n);
   virtual Status DispatchSilu(const TensorNode& node, const TensorView& in, const TensorView& out,
                               std::int64_t n);
-  /// Embedding, KV scatter, attention over a cache in pages, and every fused node; inputs in the
+  /// Embedding, KV scatter, attention over a paged cache, and every fused node; `inputs` are in the
   /// node's order.
   virtual Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
                                const TensorView& out);
 
-  /// As DispatchRope with positions in host memory: copied into the dispatch's own buffer first, so
-  /// not for use inside capture.
+  /// As DispatchRope, with positions in host memory. They are first copied into a buffer of the
+  /// dispatch, so this must not be used while a graph is captured.
   Status DispatchRope(const TensorNode& node, const TensorView& qk,
                       std::span<const std::int32_t> positions, const TensorView& factors,
                       const TensorView& out, std::int64_t head_dim, std::int64_t num_heads);
 
  protected:
-  /// Brings host integers into memory the kernels can read. The default serves host devices: it
-  /// keeps a copy.
+  /// Brings host integers into memory that kernels can read. The default keeps a host copy, which
+  /// suits devices that are host-accessible.
   virtual Result<TensorView> StageInts(std::span<const std::int32_t> values);
 
  private:
@@ -100,17 +102,17 @@ class KernelDispatch {
 /// made (leaves and views make none). Stops at the first error, which names the node.
 Result<std::int64_t> ExecuteGraph(const Graph& graph, KernelDispatch& dispatch);
 
-/// One call of ExecuteGraph on one node: for decorators.
+/// The call that ExecuteGraph makes for one node; for decorators.
 Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& dispatch);
 
 // Decorators. Each forwards to `inner`, which must outlive it.
 
-/// Writes one line for every call to `sink`: "17 blk.0.ffn_down mul_mat [576, 1] <- [1536, 1]
-/// [1536, 576] q4_1 8.1 us".
+/// Passes one line per call to `sink`, such as
+/// "17 blk.0.ffn_down mul_mat [576, 1] <- [1536, 1] [1536, 576] q4_1 8.1 us".
 std::unique_ptr<KernelDispatch> MakeTraceDispatch(KernelDispatch& inner,
                                                   std::function<void(std::string_view)> sink);
 
-/// Times every call.
+/// One timed call.
 struct ProfileEvent {
   std::string name;
   TensorOp op = TensorOp::kNone;
@@ -121,19 +123,21 @@ class ProfileSink {
   virtual ~ProfileSink() = default;
   virtual void Record(const ProfileEvent& event) = 0;
 };
+/// Times every call and passes the event to `sink`, which must outlive the decorator.
 std::unique_ptr<KernelDispatch> MakeProfileDispatch(KernelDispatch& inner, ProfileSink& sink);
-/// Chrome trace event format ("chrome://tracing", Perfetto).
+/// Writes the Chrome trace event format (chrome://tracing, Perfetto).
 void WriteChromeTrace(std::span<const ProfileEvent> events, std::ostream& out);
 
-/// Runs every node on both, each time from the inputs of `inner`; reports the relative L2 distance
-/// of the outputs.
+/// How far the outputs of two dispatches differ for one node.
 struct NodeComparison {
   NodeId node = kNoNode;
   std::string name;
   TensorOp op = TensorOp::kNone;
-  double relative_l2 = 0;
-  double max_abs = 0;
+  double relative_l2 = 0;  ///< L2 norm of the difference, relative to that of `other`'s output
+  double max_abs = 0;      ///< largest absolute difference
 };
+/// Runs every node on both dispatches, each time with the inputs that `inner` computed, and reports
+/// the difference of the outputs.
 std::unique_ptr<KernelDispatch> MakeCompareDispatch(
     KernelDispatch& inner, KernelDispatch& other,
     std::function<void(const NodeComparison&)> report);

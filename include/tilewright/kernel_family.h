@@ -14,67 +14,71 @@
 
 namespace tilewright {
 
-/// The CUDA sources and device headers of this library, embedded by the build, sorted by name.
+/// The library's CUDA sources and device headers, embedded at build time, sorted by name.
 std::span<const SourceFile> EmbeddedSources();
 
-/// What the launch side must know of a spec beside the parameter block.
+/// What a launch needs to know about a spec besides the parameter block.
 struct KernelLaunchShape {
-  std::uint32_t threads = 0;             ///< of a CTA
-  std::uint32_t dynamic_smem_bytes = 0;  ///< to ask for at launch
+  std::uint32_t threads = 0;             ///< per CTA
+  std::uint32_t dynamic_smem_bytes = 0;  ///< to request at launch
 
   auto operator<=>(const KernelLaunchShape&) const = default;
 };
 
-/// What the compiler may use before a build counts as failed. A build of which the spills are
-/// unknown has failed too, whatever the limit.
+/// What a kernel may use before its build counts as failed. A build whose spills are unknown fails
+/// too, whatever the limit.
 struct ResourceLimits {
   std::uint32_t max_registers = 255;
-  std::uint32_t max_spill_bytes = 0;  ///< stores plus loads, bytes a thread
+  std::uint32_t max_spill_bytes = 0;  ///< stores plus loads, bytes per thread
   std::uint32_t max_stack_bytes = 0;
 
   auto operator<=>(const ResourceLimits&) const = default;
 };
 
-/// A compiler option. Allowed are those of the table in docs/artifact_key.md; another is an error
-/// when the key is made.
+/// A compiler option. Only those in the table of docs/artifact_key.md are allowed; any other is an
+/// error when the key is computed.
 struct CompileOption {
   std::string_view flag;   ///< "--fmad"
-  std::string_view value;  ///< "false"; empty for none
+  std::string_view value;  ///< "false"; empty if the flag has no value
 };
 
-/// One family of kernels compiled at run time: a source, and pure functions of a spec. A plain
-/// value of static lifetime; copyable, no state. Own families of a user are added beside ours.
+/// A family of kernels compiled at run time: a source and pure functions of a spec. A plain,
+/// copyable value without state; everything it points to has static lifetime. Users can add
+/// families
+/// of their own.
 ///
-/// The source is one translation unit `source`, which includes "spec.cuh", a header written by
-/// RenderSpec with the fields of the spec as constants, and defines
+/// The translation unit `source` includes "spec.cuh", a header that RenderSpec generates with the
+/// fields of the spec as constants, and defines
 ///   extern "C" __global__ void TILEWRIGHT_KERNEL(const Params params)
 /// (docs/artifact_key.md, "What the compiler sees").
 struct KernelFamily {
   FamilyName name;
-  /// Of what the kernel promises its callers beyond its source, launch shape and limits, which are
-  /// in the key themselves; bump it when that changes.
+  /// Version of what callers may rely on beyond the source, launch shape and limits, which are in
+  /// the key themselves. Increase it when that changes.
   std::uint32_t revision = 1;
-  /// Layout of the parameter block; a change makes every older artifact unusable.
+  /// Version of the parameter block's layout; changing it makes every older artifact unusable.
   std::uint32_t launch_abi = 1;
   std::string_view source;  ///< virtual name of the translation unit
-  /// Where it and its headers are looked for, before EmbeddedSources().
+  /// Searched for the source and its headers before EmbeddedSources().
   std::span<const SourceFile> files;
-  std::span<const CompileOption> options;  ///< beside those every kernel has
-  /// Why no kernel can be made of this spec: a field out of range, an instruction the architecture
-  /// lacks. nullopt when it can.
+  std::span<const CompileOption> options;  ///< in addition to those of every kernel
+  /// Why no kernel can be built from this spec (a field out of range, an instruction that the
+  /// architecture lacks), or nullopt if one can.
   std::optional<Rejection> (*check)(const KernelSpec& spec) = nullptr;
-  /// Both are asked only for specs that `check` accepts, and their answers are part of the key.
+  /// `launch` and `limits` are called only for specs that `check` accepts; their results are part
+  /// of
+  /// the key.
   KernelLaunchShape (*launch)(const KernelSpec& spec) = nullptr;
   ResourceLimits (*limits)(const KernelSpec& spec) = nullptr;
-  /// The specs we ship for an architecture, in a fixed order, each accepted by `check`; empty where
-  /// the instructions do not exist.
+  /// The predefined specs for an architecture, in a fixed order, each accepted by `check`; empty if
+  /// the architecture lacks the instructions.
   std::vector<KernelSpec> (*catalog)(CudaArch arch) = nullptr;
 };
 
-/// The families a store knows. Filled once, then const and shared between threads.
+/// The families that a store knows. Filled once, then const and shared between threads.
 class KernelFamilies {
  public:
-  /// kInvalidArgument for an invalid name or one that is taken, a missing function or source.
+  /// kInvalidArgument for a name that is invalid or taken, or a missing function or source.
   Status Add(const KernelFamily& family);
   const KernelFamily* Find(const FamilyName& name) const;
   std::span<const KernelFamily> all() const { return families_; }
@@ -88,7 +92,7 @@ class KernelFamilies {
 /// The header "spec.cuh" of a spec: `namespace tw::spec` with every field as a constant
 /// (`inline constexpr int kTileM = 128;`, `kTypeA = Type::kBF16` ...) and macros for what the
 /// preprocessor must see: TW_ARCH (90), TW_ARCH_SUFFIX_A (0 or 1), TILEWRIGHT_KERNEL (the symbol).
-/// A pure function of its arguments. docs/artifact_key.md shows one.
+/// A pure function of its arguments. docs/artifact_key.md shows an example.
 std::string RenderSpec(const KernelSpec& spec, std::string_view symbol);
 
 }  // namespace tilewright

@@ -12,40 +12,41 @@
 
 namespace tilewright {
 
-/// An NVIDIA architecture as the compiler names it: sm_80, sm_90a, sm_100f. The suffix belongs to
-/// the identity: code for sm_90a runs on nothing but compute capability 9.0, code for sm_80 on 8.x.
+/// An NVIDIA architecture as the compiler names it: sm_80, sm_90a, sm_100f. The suffix is part of
+/// the identity: code for sm_90a runs only on compute capability 9.0, code for sm_80 on 8.x.
 struct CudaArch {
   std::uint16_t number = 0;  ///< major * 10 + minor: 90, 120
-  std::uint16_t suffix = 0;  ///< 0, 'a' (this chip only) or 'f' (this family)
+  std::uint16_t suffix = 0;  ///< 0, 'a' (this chip only) or 'f' (this family of chips)
 
   auto operator<=>(const CudaArch&) const = default;
 
   std::string ToString() const;  ///< "sm_90a"
   int major() const { return number / 10; }
   int minor() const { return number % 10; }
-  /// Whether code built for this runs on a device of compute capability `number`: without suffix
-  /// the same major and a minor not below; with 'a' exactly this one; with 'f' the same major and a
-  /// minor not below.
+  /// Whether code built for this architecture runs on a device of compute capability `number` (as
+  /// major * 10 + minor): with 'a' only if they are equal, else if the majors are equal and the
+  /// device's minor is not lower.
   bool RunsOn(int compute_capability) const;
 };
 /// "sm_90a" -> {90, 'a'}. kInvalidArgument with the accepted form.
 Result<CudaArch> ParseCudaArch(std::string_view text);
 
-/// Name of a kernel family: 1 to 23 lower-case letters, digits and underscores, zero padded. A
-/// value, so that a KernelSpec is one too.
+/// Name of a kernel family: 1 to 23 lower-case letters, digits and underscores, zero padded. Stored
+/// inline, so that KernelSpec is a plain value.
 struct FamilyName {
   std::array<char, 24> chars{};
 
   constexpr FamilyName() = default;
-  /// A longer name fills all of `chars`, without a zero, and so is no name: ParseSpecName and
-  /// KernelFamilies::Add refuse it. Implicit, so that a table of specs reads `.family =
-  /// "gemm_mma"`.
+  /// A longer name fills all of `chars` without a terminating zero and is invalid: ParseSpecName
+  /// and
+  /// KernelFamilies::Add reject it. Implicit, so that a table of specs reads
+  /// `.family = "gemm_mma"`.
   constexpr FamilyName(std::string_view name) {  // NOLINT(google-explicit-constructor)
     for (std::size_t i = 0; i < name.size() && i < chars.size(); ++i) chars[i] = name[i];
   }
   constexpr FamilyName(const char* name)  // NOLINT(google-explicit-constructor)
       : FamilyName(std::string_view(name)) {}
-  /// Up to the first zero, whatever `chars` holds.
+  /// The characters up to the first zero.
   constexpr std::string_view view() const {
     std::size_t n = 0;
     while (n < chars.size() && chars[n] != '\0') ++n;
@@ -54,7 +55,7 @@ struct FamilyName {
   auto operator<=>(const FamilyName&) const = default;
 };
 
-/// What a kernel does to the accumulator before it stores.
+/// What a kernel does to the accumulator before storing it.
 enum class SpecEpilogue : std::uint8_t {
   kNone,   ///< d = alpha * acc
   kAdd,    ///< d = alpha * acc + beta * c
@@ -64,8 +65,9 @@ std::string_view SpecEpilogueName(SpecEpilogue epilogue);
 
 /// One instantiation of one kernel family for one architecture: everything that decides the machine
 /// code, and nothing else. A plain value of 64 bytes without padding or pointers; equal values have
-/// equal bytes, so it is hashed and compared as it stands. Fields that a family does not use are
-/// zero (KernelFamily::check refuses others), so that one kernel has one spec.
+/// equal bytes, so it is hashed and compared as raw bytes. Fields that a family does not use must
+/// be
+/// zero (KernelFamily::check rejects other values), so that each kernel has exactly one spec.
 struct KernelSpec {
   FamilyName family;
   CudaArch arch;
@@ -77,19 +79,19 @@ struct KernelSpec {
   Order order_b = Order::kColMajor;   ///< of B [k][n]: column-major ("n") has k contiguous
   SpecEpilogue epilogue = SpecEpilogue::kNone;
   std::uint8_t stages = 0;                           ///< shared-memory buffers in flight
-  std::uint16_t tile_m = 0, tile_n = 0, tile_k = 0;  ///< of one CTA, elements
-  std::uint16_t warps = 0;                           ///< of one CTA
-  std::uint16_t split_k = 0;                  ///< CTAs that share one output tile; 0 or 1: none
-  std::uint8_t cluster_m = 0, cluster_n = 0;  ///< CTAs of a cluster; 0: no cluster
-  std::array<std::int32_t, 4> params{};       ///< the family's own, named in its README
+  std::uint16_t tile_m = 0, tile_n = 0, tile_k = 0;  ///< per CTA, in elements
+  std::uint16_t warps = 0;                           ///< per CTA
+  std::uint16_t split_k = 0;                  ///< CTAs that share an output tile; 0 or 1: no split
+  std::uint8_t cluster_m = 0, cluster_n = 0;  ///< CTAs in a cluster; 0: no cluster
+  std::array<std::int32_t, 4> params{};       ///< specific to the family, see its README
 
   auto operator<=>(const KernelSpec&) const = default;
 };
 static_assert(sizeof(KernelSpec) == 64);
 
 /// Calls `visit(name, value)` with every field of `spec` in the order of the key schema
-/// (docs/artifact_key.md); `Spec` is KernelSpec or const KernelSpec. The one list that keys, names,
-/// rendering, differences and the mutation test are made from.
+/// (docs/artifact_key.md); `Spec` is KernelSpec or const KernelSpec. Keys, names, rendering,
+/// differences and the mutation test are all generated from this list.
 template <class Spec, class Visit>
 void ForEachSpecField(Spec& spec, Visit&& visit) {
   visit("family", spec.family);
@@ -115,15 +117,16 @@ void ForEachSpecField(Spec& spec, Visit&& visit) {
   visit("param3", spec.params[3]);
 }
 
-/// The spec as one word, for lists, logs and people; ParseSpecName is its inverse. Every segment is
-/// always there:
+/// The spec as one readable word, for lists and logs; ParseSpecName is its inverse. Every segment
+/// is
+/// always present:
 ///   family "." a "-" b "-" c "-" d "." orders "." arch "." m "x" n "x" k ".w" warps ".s" stages
 ///   ".k" split ".c" cm "x" cn "." epilogue ".p" p0 "_" p1 "_" p2 "_" p3
 /// orders: the letters of docs/kernel_ids.md, `t` row-major, `n` column-major. Example:
 ///   gemm_mma.bf16-bf16-none-bf16.tn.sm_80.128x128x32.w4.s4.k0.c0x0.none.p0_0_0_0
 /// Never part of a key.
 std::string SpecName(const KernelSpec& spec);
-/// kInvalidArgument naming the segment and what it should look like.
+/// The inverse of SpecName. kInvalidArgument names the segment and its expected form.
 Result<KernelSpec> ParseSpecName(std::string_view text);
 
 }  // namespace tilewright

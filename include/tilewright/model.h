@@ -22,7 +22,7 @@
 
 namespace tilewright {
 
-/// Shape of a model, from GGUF metadata.
+/// The shape of a model, from GGUF metadata.
 struct ModelConfig {
   std::string architecture;  ///< `general.architecture`
   std::string name;
@@ -31,16 +31,16 @@ struct ModelConfig {
   std::int32_t ffn = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int32_t vocab = 0;
-  std::int32_t context = 0;  ///< that the model was trained for
+  std::int32_t context = 0;  ///< context length that the model was trained with
   float epsilon = 1e-5f;
   RopeParams rope;
   bool tied = false;  ///< the output projection is the embedding table
 };
-/// Errors name the key or tensor: a missing key, an unknown architecture (the message lists those
-/// this version runs), heads that do not divide.
+/// Errors name the key or tensor: a missing key, an unknown architecture (the message lists the
+/// supported ones), heads that do not divide evenly.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file);
 
-/// What a weight is to the computation. Those from kAttnNorm on belong to a block.
+/// The role of a weight in the model. Those from kAttnNorm on belong to a block.
 enum class WeightRole : std::uint8_t {
   kEmbedding,
   kOutputNorm,
@@ -50,41 +50,41 @@ enum class WeightRole : std::uint8_t {
   kQ,
   kK,
   kV,
-  kQkv,  ///< fused: the rows of q, k and v after each other
+  kQkv,  ///< merged: the rows of q, then k, then v
   kQBias,
   kKBias,
   kVBias,
-  kQNorm,  ///< of each head
+  kQNorm,  ///< applied to each head
   kKNorm,
   kAttnOutput,
-  kAttnPostNorm,  ///< of what attention adds to the residual
+  kAttnPostNorm,  ///< applied to what attention adds to the residual
   kFfnNorm,
   kGate,
   kUp,
-  kGateUp,  ///< fused: the rows of gate and up paired by kGatedBlock
+  kGateUp,  ///< merged: the rows of gate and up paired by kGatedBlock
   kDown,
   kFfnPostNorm,
 };
 inline constexpr std::size_t kWeightRoles = static_cast<std::size_t>(WeightRole::kFfnPostNorm) + 1;
 
-/// A loaded weight: w [k, n]; a vector has n = 1.
+/// A loaded weight w [k, n]; a vector has n = 1.
 struct Weight {
   TensorView view;
   Pack pack = kPackPlain;
-  TensorOp op = TensorOp::kNone;  ///< of the product it was laid out for; kNone: not multiplied
+  TensorOp op = TensorOp::kNone;  ///< the product it was laid out for; kNone: not multiplied
 };
 
-/// The weights of a model that no block has, or those of one block.
+/// The weights of one block, or those of a model that belong to no block.
 class WeightSet {
  public:
-  /// nullptr where the model has none of that role, or has merged it with others.
+  /// nullptr if the model has no weight of that role, or has merged it with others.
   const Weight* Find(WeightRole role) const {
     const Weight& weight = (*this)[role];
     return weight.view.data != nullptr ? &weight : nullptr;
   }
   const Weight& operator[](WeightRole role) const { return all_[static_cast<std::size_t>(role)]; }
   Weight& operator[](WeightRole role) { return all_[static_cast<std::size_t>(role)]; }
-  /// Of every role; those that are absent have no data.
+  /// One for every role; those that are absent have no data.
   std::span<const Weight> all() const { return all_; }
 
  private:
@@ -94,13 +94,13 @@ class WeightSet {
 struct Architecture;
 
 struct ModelOptions {
-  bool fuse = true;  ///< false: as fusions = FusionSet::None()
-  /// What is computed at once: the weights are laid out for it, and the sessions of the model fuse
-  /// their graphs so, as far as their dispatch can run that.
+  bool fuse = true;  ///< false: same as fusions = FusionSet::None()
+  /// Fusions for which weights are laid out and which sessions of the model apply to their graphs,
+  /// as far as their dispatch supports them.
   FusionSet fusions = FusionSet::All();
   WeightPacker* packer = nullptr;
   Executor* executor = nullptr;  ///< for packing
-  Device* device = nullptr;      ///< that holds the weights; nullptr: HostDevice()
+  Device* device = nullptr;      ///< holds the weights; nullptr: HostDevice()
   /// Called with the fraction done; returning false cancels the load (ErrorCode::kCancelled).
   std::function<bool(double)> progress;
 };
@@ -108,11 +108,11 @@ struct ModelOptions {
 /// A model's weights, packed and read-only. Any number of sessions on any threads may share one.
 class Model {
  public:
-  /// Maps, checks and packs. The file's pages are given back as they are packed, except those of
-  /// the embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kCorrupt and
-  /// kNotFound name a tensor of a wrong shape and one that is missing; kUnsupported names a tensor
-  /// whose type this version does not run or that the architecture does not have; kOutOfMemory
-  /// tells how much was needed and how much there is.
+  /// Maps, checks and packs. The file's pages are released once packed, except those of the
+  /// embedding table. Errors: those of GgufFile::Open and ReadModelConfig; kCorrupt names a tensor
+  /// of the wrong shape, kNotFound one that is missing, and kUnsupported one whose type is not
+  /// supported or that the architecture does not have; kOutOfMemory says how much memory was needed
+  /// and how much is available.
   static Result<std::unique_ptr<Model>> Load(const std::string& path, const ModelOptions& options);
 
   const ModelConfig& config() const { return config_; }
@@ -121,7 +121,7 @@ class Model {
   /// Embedding, output norm and projection, RoPE factors.
   const WeightSet& globals() const { return globals_; }
   std::span<const WeightSet> blocks() const { return blocks_; }
-  /// As it was loaded with.
+  /// The fusions that the model was loaded with.
   FusionSet fusions() const { return fusions_; }
   /// Bytes of weights that one token of decode reads: all but the embedding table, plus one of its
   /// rows.
@@ -143,10 +143,10 @@ class Model {
   std::int64_t parameters_ = 0;
 };
 
-/// Numbers of rows that passes are prepared for. Rows beyond those asked for are padding, which
-/// every operation ignores.
+/// The numbers of rows that passes are prepared for. Extra rows are padding, which every operation
+/// ignores.
 enum class RowBuckets : std::uint8_t {
-  kAuto,         ///< kExact where the host runs the kernels, else kPowersOfTwo
+  kAuto,         ///< kExact if the host runs the kernels, else kPowersOfTwo
   kExact,        ///< a graph for each number of rows
   kPowersOfTwo,  ///< few graphs for any number of rows
 };
@@ -159,9 +159,9 @@ struct SessionOptions {
   /// kNone: that of the activations. A kernel must take them with the weights as they lie.
   DataType normed = DataType::kNone, logits = DataType::kNone;
   std::int32_t context = 0;     ///< positions of one sequence; 0: the model's
-  std::int32_t slots = 1;       ///< sequences held at once
-  std::int32_t max_rows = 512;  ///< rows of one pass; longer prompts go in several
-  /// Positions of a page of the KV cache, a multiple of 64: the cache takes memory page by page.
+  std::int32_t slots = 1;       ///< sequences held at the same time
+  std::int32_t max_rows = 512;  ///< rows per pass; longer prompts are split into several passes
+  /// Positions per page of the KV cache, a multiple of 64. The cache allocates memory by the page.
   std::int32_t page_size = 256;
   RowBuckets buckets = RowBuckets::kAuto;
 };
@@ -171,46 +171,50 @@ struct Row {
   TokenId token = 0;
   std::int32_t position = 0;
   std::int32_t slot = 0;
-  bool logits = false;  ///< wanted for this row
+  bool logits = false;  ///< compute the logits of this row
 };
 
-/// KV cache, graphs and activations for running a model, in the memory of the dispatch's device, on
-/// its default stream; the model's weights must be on that device. One thread at a time; `model`
+/// KV cache, graphs and activations for running a model, in the memory of the dispatch's device and
+/// on its default stream; the model's weights must be on that device. One thread at a time; `model`
 /// and `dispatch` must outlive it.
 ///
-/// The KV cache takes memory as positions come and keeps it; what a sequence that goes back gives
-/// up serves the others. Graphs that were prepared are prepared again when the cache has moved.
+/// The KV cache grows as positions are filled and never shrinks; pages that a sequence gives up
+/// when
+/// it goes back are reused by other sequences. When the cache moves, graphs are prepared again.
 class Session {
  public:
   static Result<std::unique_ptr<Session>> Create(const Model& model, KernelDispatch& dispatch,
                                                  const SessionOptions& options);
   ~Session();
 
-  /// Runs the rows and returns logits [rows that asked][vocab], valid until the next call.
-  /// A slot is filled from position 0 without gaps: its first row in a pass has a position of at
-  /// most the number the slot holds (a smaller one goes back: what lay from there on is forgotten),
-  /// its next rows in the pass follow by one each. Rows of several slots may interleave. A pass
-  /// that was not refused and fails forgets what lay from its rows on. Errors, of which the first
-  /// two refuse a pass: kInvalidArgument names the row, the value and the limit (token, slot,
-  /// position, more than max_rows rows); kExhausted, a position that the context does not hold;
-  /// kOutOfMemory, no memory for more pages of the cache.
+  /// Runs the rows and returns logits [rows with `logits` set][vocab], valid until the next call.
+  ///
+  /// A slot is filled from position 0 without gaps. The position of its first row in a pass may be
+  /// at most the number of positions that the slot holds; a smaller one goes back, discarding what
+  /// lay from there on. Each further row of the slot in that pass follows by one. Rows of different
+  /// slots may interleave.
+  ///
+  /// Errors: kInvalidArgument names the row, the value and the limit (token, slot, position, more
+  /// than max_rows rows); kExhausted, a position beyond the context; kOutOfMemory, no memory for
+  /// more pages of the cache. The first two reject the pass and change nothing; after any other
+  /// error, the positions from the pass's rows on are discarded.
   Result<std::span<const float>> Forward(std::span<const Row> rows);
 
   /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
-  /// the last one.
+  /// the last token.
   Result<std::span<const float>> Prefill(std::span<const TokenId> tokens, std::int32_t slot,
                                          std::int32_t position);
 
-  /// The graph for a number of rows and of rows that want logits: built, verified, planned and
+  /// The graph for `rows` rows of which `logits_rows` compute logits; built, verified, planned and
   /// prepared once.
   Result<const Graph*> GraphFor(std::int32_t rows, std::int32_t logits_rows);
 
   std::int32_t context() const;
-  /// Rows that one pass takes: as asked for, at most context * slots.
+  /// Rows that a pass may have: as requested, at most context * slots.
   std::int32_t max_rows() const;
-  std::int64_t kv_bytes() const;               ///< of the pages taken so far
-  std::int64_t kv_bytes_per_position() const;  ///< of one position of one sequence
-  std::int64_t kv_pages_held() const;          ///< by positions that the slots hold
+  std::int64_t kv_bytes() const;               ///< allocated for pages so far
+  std::int64_t kv_bytes_per_position() const;  ///< for one position of one sequence
+  std::int64_t kv_pages_held() const;          ///< pages with positions that slots hold
 
  private:
   struct Impl;

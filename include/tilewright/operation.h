@@ -19,35 +19,35 @@
 
 namespace tilewright {
 
-// What an operation is made of. An operation is a struct that names its parts,
+// An operation is a struct that names its parts,
 //
 //   struct Op {
 //     using Desc = ...;        // the problem: a plain aggregate, the key of every cache and record
 //     using Args = ...;        // pointers and views of one call
 //     using KernelType = ...;  // OpKernel<Op>, or a class derived from it
 //     using Spec = BasicLaunchSpec<KernelType>;
-//     static constexpr std::string_view kName = "norm";  // in records, pins and on the command
-//     line
+//     static constexpr std::string_view kName = "norm";  // in records, pins and commands
 //   };
 //
-// and beside it, found by argument-dependent lookup, ForEachField(Desc&, f). GEMM, attention, norm,
-// RoPE, elementwise, copy, KV scatter and embedding are such operations; tilewright/stages.h holds
-// what is done with one.
+// together with ForEachField(Desc&, f), which is found by argument-dependent lookup. GEMM,
+// attention, norm, RoPE, elementwise, copy, KV scatter and embedding are such operations;
+// tilewright/stages.h has the functions that work on them.
 
-/// Scratch memory of a launch, in the device's memory. Buffers may be larger than needed; two
-/// threads may run one plan with two workspaces.
+/// Scratch memory of a launch, in device memory. Buffers may be larger than needed. Two threads may
+/// run the same plan if each has its own workspace.
 struct Workspace {
   void* barriers = nullptr;  ///< zero before the first launch; every launch leaves them zero
   std::size_t barriers_size = 0;
-  void* partials = nullptr;  ///< f32 split-K partials, quantised activations: 64-byte aligned
+  void* partials = nullptr;  ///< f32 split-K partials, quantised activations; 64-byte aligned
   std::size_t partials_size = 0;
   void* tensormaps = nullptr;  ///< 64-byte aligned, written by the launch itself
   std::size_t tensormaps_size = 0;
   int* flags = nullptr;
 };
 
-/// Bytes of each part of a Workspace that a launch needs. The caller zeroes `barriers` once, when
-/// it allocates them, and nothing else.
+/// How many bytes of each part of a Workspace a launch needs. The caller zeroes only `barriers`,
+/// and
+/// only once, after allocating them.
 struct WorkspaceSize {
   std::size_t barriers = 0;
   std::size_t partials = 0;
@@ -57,14 +57,14 @@ struct WorkspaceSize {
   bool operator==(const WorkspaceSize&) const = default;
 };
 
-/// How much of each part the caller is ready to give, and how many k splits are worth trying.
+/// How much of each part the caller can provide, and the largest number of k splits to try.
 struct LaunchLimits {
   std::size_t barriers_bytes = std::size_t{1} << 20;
   std::size_t partials_bytes = std::size_t{32} << 20;
   int max_splits = 16;  ///< split counts tried: 1, 2, 3, 4, 6, 8, 12, 16 up to this
 };
 
-/// A kernel with its launch parameters: what the tuner measures and the records store.
+/// A kernel with its launch parameters. This is what the tuner measures and the records store.
 template <class KernelT>
 struct BasicLaunchSpec {
   KernelT* kernel = nullptr;
@@ -72,14 +72,15 @@ struct BasicLaunchSpec {
   std::int32_t splits = 1;
   float measured_us = 0;  ///< median; 0 = never measured
   float predicted_us = 0;
-  LaunchConfig config;  ///< whatever else the kernel lets one choose; all zero = nothing
+  LaunchConfig config;  ///< the kernel's own parameters; all zero where it has none
 
   bool operator==(const BasicLaunchSpec& o) const {
     return kernel == o.kernel && swizzle == o.swizzle && splits == o.splits && config == o.config;
   }
 };
 
-/// "swizzle=1 splits=2 threads=8": swizzle, splits, then the kernel's own configuration.
+/// Launch parameters as text: swizzle, splits, then the kernel's own configuration, such as
+/// "swizzle=1 splits=2 threads=8".
 std::string LaunchText(const KernelBase& kernel, std::int32_t swizzle, std::int32_t splits,
                        const LaunchConfig& config);
 template <class KernelT>
@@ -89,8 +90,8 @@ std::string SpecText(const BasicLaunchSpec<KernelT>& spec) {
   return "swizzle=" + std::to_string(spec.swizzle) + " splits=" + std::to_string(spec.splits);
 }
 
-/// The inverse of LaunchText; nullopt for anything else: other words, swizzle outside 0..30, splits
-/// outside 1..4096, a configuration that `kernel` does not parse.
+/// The inverse of LaunchText; nullopt for any other text: unknown words, swizzle outside 0..30,
+/// splits outside 1..4096, or a configuration that `kernel` does not parse.
 struct LaunchWords {
   std::int32_t swizzle = 0, splits = 1;
   LaunchConfig config;
@@ -106,8 +107,10 @@ std::optional<BasicLaunchSpec<KernelT>> ParseSpec(std::string_view text, KernelT
   return spec;
 }
 
-/// A launch with everything resolved that can be before the operands are known: a loaded function
-/// and its grid, a library's primitive. Immutable; any number of threads, each with a workspace.
+/// A launch in which everything that does not depend on the operands is resolved: a loaded function
+/// and its grid, or a library's primitive. Immutable; any number of threads may launch it, each
+/// with
+/// its own workspace.
 template <class Op>
 class BoundLaunch {
  public:
@@ -116,7 +119,7 @@ class BoundLaunch {
                         Stream stream) const = 0;
 };
 
-/// What the caller of an operation says beside the arguments.
+/// What the caller of an operation specifies besides the arguments.
 struct CallTerms {
   Precision activations = Precision::kAuto;
   Guarantee guarantee = Guarantee::kFastest;
@@ -132,31 +135,31 @@ class OpKernel : public KernelBase {
   using Spec = typename Op::Spec;
   using KernelBase::KernelBase;
 
-  /// nullopt when Launch will take this problem, exactly; else the first reason for no.
+  /// nullopt exactly if Launch supports this problem; else the first reason why it does not.
   virtual std::optional<Rejection> IsFeasible(const Desc& desc) const = 0;
 
-  /// Launch parameters worth trying for a feasible problem, by rising splits, then swizzle; the
-  /// `kernel` of each may be left null. Those that need more workspace than `limits` are left out
-  /// by the caller. The default offers one.
+  /// Launch parameters worth trying for a feasible problem, in ascending order of splits, then of
+  /// swizzle; `kernel` may be left null. The caller drops those that need more workspace than
+  /// `limits`. The default returns one.
   virtual std::vector<Spec> Specs(const Desc& desc, const DeviceSpec& device,
                                   const LaunchLimits& limits) const {
     static_cast<void>(desc), static_cast<void>(device), static_cast<void>(limits);
     return {Spec{}};
   }
 
-  /// Predicted time in microseconds on `device`; only the order matters when nothing was measured.
+  /// Predicted time on `device`, in microseconds. It ranks kernels that were not measured.
   virtual double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const = 0;
 
-  /// What Launch needs for `desc` with `spec` on `device`: on the CPU, with an executor of at most
-  /// DeviceSpec::cores workers.
+  /// The workspace that Launch needs for `desc` with `spec` on `device`; on the CPU, with an
+  /// executor of at most DeviceSpec::cores workers.
   virtual WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
                                      const DeviceSpec& device) const {
     static_cast<void>(desc), static_cast<void>(spec), static_cast<void>(device);
     return {};
   }
 
-  /// Whatever can be made before the operands are known. The default, nullptr, says that Launch
-  /// needs nothing of the kind. May allocate, compile and load; called once for each plan.
+  /// Prepares everything that does not depend on the operands. May allocate, compile and load;
+  /// called once per plan. The default returns nullptr: nothing to prepare, the plan calls Launch.
   virtual Result<std::shared_ptr<const BoundLaunch<Op>>> BindLaunch(const Desc& desc,
                                                                     const Spec& spec,
                                                                     Device& device) const {
@@ -164,21 +167,22 @@ class OpKernel : public KernelBase {
     return std::shared_ptr<const BoundLaunch<Op>>();
   }
 
-  /// Computes, or enqueues the computation on `stream`. Preconditions: IsFeasible on the problem of
-  /// `args` said nothing, and the workspace holds WorkspaceFor. Allocates nothing, locks nothing.
+  /// Computes, or enqueues the computation on `stream`. Preconditions: IsFeasible returned nullopt
+  /// for the problem of `args`, and the workspace is at least as large as WorkspaceFor says.
+  /// Allocates nothing, locks nothing.
   virtual Status Launch(const Args& args, const Spec& spec, Workspace& workspace,
                         Stream stream) = 0;
 };
 
-/// All kernels of one operation in a process. Build it once, add your own beside ours, then share
-/// it read-only.
+/// The kernels of one operation. Fill it once, adding your own kernels if you like, then share it
+/// read-only.
 template <class Op>
 class OpRegistry {
  public:
   using KernelType = typename Op::KernelType;
 
-  /// Takes ownership. A null kernel, one without a name and a second one of the same name are
-  /// ErrorCode::kInvalidArgument.
+  /// Takes ownership. kInvalidArgument for a null kernel, one without a name, or one whose name is
+  /// taken.
   Status Add(std::unique_ptr<KernelType> kernel) {
     const KernelBase* base = kernel.get();
     if (Status status = CheckNewKernel(base, base != nullptr ? Find(base->name()) : nullptr);
@@ -190,7 +194,8 @@ class OpRegistry {
     return {};
   }
   std::span<KernelType* const> kernels() const { return view_; }
-  KernelType* Find(std::string_view name) const {  ///< nullptr when absent
+  /// nullptr if there is no kernel of that name.
+  KernelType* Find(std::string_view name) const {
     for (KernelType* kernel : view_) {
       if (kernel->name() == name) return kernel;
     }
@@ -206,13 +211,13 @@ class OpRegistry {
 ///
 ///   struct Tiles {
 ///     std::int64_t rows = 4, threads = 1;
-///     static constexpr auto kMembers = std::tuple{ConfigMember{"rows", &Tiles::rows, 1, 64},
-///                                                 ConfigMember{"threads", &Tiles::threads, 1,
-///                                                 512}};
+///     static constexpr auto kMembers = std::tuple{
+///         ConfigMember{"rows", &Tiles::rows, 1, 64},
+///         ConfigMember{"threads", &Tiles::threads, 1, 512}};
 ///   };
 ///
-/// and TypedConfig<Tiles> turns it into a LaunchConfig and back; kFields is what
-/// KernelBase::ConfigFields returns.
+/// and TypedConfig<Tiles> converts it to a LaunchConfig and back. KernelBase::ConfigFields returns
+/// kFields.
 template <class Config>
 struct ConfigMember {
   std::string_view name;
@@ -222,7 +227,7 @@ struct ConfigMember {
 template <class Config>
 class TypedConfig {
   static constexpr std::size_t kCount = std::tuple_size_v<decltype(Config::kMembers)>;
-  static_assert(kCount <= LaunchConfig::kWords, "a launch configuration has 8 fields at most");
+  static_assert(kCount <= LaunchConfig::kWords, "a launch configuration has at most 8 fields");
 
  public:
   static constexpr std::array<ConfigField, kCount> kFields = [] {

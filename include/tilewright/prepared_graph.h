@@ -17,8 +17,8 @@ namespace tilewright {
 
 class KernelDispatch;
 
-/// Counts the changes of something that prepared graphs stand on: memory that moved, choices that
-/// were made anew. Changed and read by one thread at a time.
+/// Counts changes of something that prepared graphs depend on: memory that moved, choices that were
+/// made anew. Used by one thread at a time.
 class Epoch {
  public:
   std::uint64_t now() const { return now_; }
@@ -28,15 +28,15 @@ class Epoch {
   std::uint64_t now_ = 0;
 };
 
-/// Device memory that grows, shared by graphs that do not run at the same time: intermediates, and
-/// the scratch memory of kernels. Growing moves it, which makes every graph stale that was prepared
-/// before. One thread at a time.
+/// Growable device memory for intermediates and for the scratch memory of kernels, shared by graphs
+/// that do not run at the same time. Growing moves it, which makes every graph prepared before
+/// stale. One thread at a time.
 class Arena {
  public:
   explicit Arena(Device& device) : device_(device) {}
 
-  /// At least `bytes`; what was there is lost when it grows. kOutOfMemory leaves the old memory as
-  /// it is.
+  /// Makes size() at least `bytes`; growing discards the contents. kOutOfMemory leaves the old
+  /// memory as it is.
   Status Reserve(std::size_t bytes);
   void* data() const { return memory_.data(); }
   std::size_t size() const { return memory_.size(); }
@@ -49,15 +49,15 @@ class Arena {
   Epoch epoch_;
 };
 
-/// One bound operation of a prepared graph: kernel, launch parameters, arguments and workspace are
-/// resolved. Run launches and does nothing else.
+/// One bound operation of a prepared graph, with kernel, launch parameters, arguments and workspace
+/// resolved. Run only launches.
 class PreparedStep {
  public:
   virtual ~PreparedStep() = default;
   virtual Status Run(Stream stream) const = 0;
 
   NodeId node = kNoNode;
-  std::string kernel;  ///< "" where a foreign dispatch runs the node
+  std::string kernel;  ///< "" if a dispatch other than DeviceDispatch runs the node
   std::string spec;    ///< SpecText
   std::string why;     ///< Choice::why
 };
@@ -65,16 +65,15 @@ class PreparedStep {
 /// A graph that is ready to run: verified, its memory planned and bound, a kernel bound to every
 /// node. It owns the graph and its steps; device, dispatch, arena and the memory of the leaves must
 /// outlive it. One thread at a time. Running allocates nothing, locks nothing, hashes nothing and
-/// looks nothing up (own kernels; what a library allocates in its own call is the library's).
+/// looks nothing up (except what a vendor library does inside its own calls).
 class PreparedGraph {
  public:
   /// Launches every step on `stream`, in order; stops at the first error, which names the node. The
-  /// work is done when the stream has come there: on the CPU when Run returns. kInvalidArgument
-  /// when stale().
+  /// work completes in stream order; on the CPU, before Run returns. kInvalidArgument if stale().
   Status Run(Stream stream) const;
 
-  /// Whether something that this graph stands on has changed since it was prepared: its arena or
-  /// the workspace moved, or the dispatch decides anew. Prepare it again then.
+  /// Whether something that this graph depends on has changed since it was prepared: its arena or
+  /// the workspace moved, or the dispatch forgot its decisions. If so, prepare it again.
   bool stale() const;
 
   const Graph& graph() const { return graph_; }
@@ -94,15 +93,15 @@ class PreparedGraph {
   std::vector<Watched> watched_;
 };
 
-/// What a dispatch returns when it is asked to bind a graph: its steps, and what they stand on.
+/// What a dispatch returns when it binds a graph: the steps, and the epochs they depend on.
 struct BoundSteps {
   std::vector<std::unique_ptr<PreparedStep>> steps;
   std::vector<const Epoch*> epochs;
 };
 
-/// Verifies `graph`, gives every intermediate its place in `arena` (which grows if it must), and
-/// has `dispatch` bind every node. Errors: VerifyGraph's; kOutOfMemory; and for a node that nothing
-/// can run kUnsupported with every kernel's reason. Everything that can stall (compiling,
+/// Verifies `graph`, assigns every intermediate a place in `arena` (which grows if needed), and has
+/// `dispatch` bind every node. Errors: VerifyGraph's; kOutOfMemory; and for a node that no kernel
+/// can run, kUnsupported with every kernel's reason. Everything that can stall (compiling,
 /// allocating, deciding) happens here.
 Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch& dispatch,
                                                     Arena& arena);

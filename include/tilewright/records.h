@@ -17,68 +17,70 @@
 
 namespace tilewright {
 
-/// Whether the operands came from memory or from the caches while a candidate was timed. Part of
-/// every record's identity: the same kernel differs by a factor between the two.
+/// Whether operands came from memory or from the caches while a candidate was timed. Part of every
+/// record's identity, since the times can differ several-fold between the two.
 enum class MeasurePolicy : std::uint8_t {
-  kCold,  ///< weights rotate over more than the last-level cache, as between two layers of a model
-  kWarm,  ///< the same operands again and again
+  kCold,  ///< weights rotate through more than the last-level cache, as across a model's layers
+  kWarm,  ///< the same operands every time
 };
 std::string_view MeasurePolicyName(MeasurePolicy policy);
 
-/// What became of a candidate. Everything but kOk is a quarantine: never tried again while kernel
-/// and fingerprint are the same.
+/// The outcome for a candidate. Any verdict but kOk quarantines it: it is not tried again until the
+/// kernel's fingerprint changes.
 enum class Verdict : std::uint8_t {
   kOk,
   kWrong,  ///< differs from the oracle, or left part of the output unwritten
   kGuard,  ///< wrote outside its output
-  kError,  ///< Launch returned an error for a problem that IsFeasible had accepted
-  kCrash,  ///< ended the process that tried it
+  kError,  ///< Launch returned an error for a problem that IsFeasible accepted
+  kCrash,  ///< crashed the process that tried it
   kHang,   ///< did not return in time
 };
 std::string_view VerdictName(Verdict verdict);
 
-/// Under what a measurement holds. Records of another scope are neither used nor lost.
+/// The conditions under which a measurement is valid. Records of other scopes are kept but not
+/// used.
 struct RecordScope {
   std::string device;     ///< DeviceSpec::ClassId()
-  std::string libraries;  ///< versions of the vendor libraries that kernels call, "" when none
+  std::string libraries;  ///< versions of the vendor libraries that kernels call; "" if none
   MeasurePolicy policy = MeasurePolicy::kCold;
 
   bool operator==(const RecordScope&) const = default;
 };
 
-/// One candidate of one problem, as one tuning session saw it. Times in microseconds.
+/// One candidate for one problem, as measured in one tuning session. Times in microseconds.
 struct Record {
   std::string op;       ///< "gemm"
-  std::string problem;  ///< KeyOf(desc), with pack_b the layout this kernel reads
+  std::string problem;  ///< KeyOf(desc), where pack_b is the layout that this kernel reads
   RecordScope scope;
   std::string kernel, fingerprint;
   std::string spec;  ///< launch parameters, "swizzle=0 splits=2"
   Verdict verdict = Verdict::kOk;
-  std::string evidence;      ///< of a verdict other than kOk: what was seen
-  std::int64_t samples = 0;  ///< behind the median; 0 when it was never timed
+  std::string evidence;      ///< for a verdict other than kOk: what was observed
+  std::int64_t samples = 0;  ///< number of samples of the median; 0 if it was never timed
   double median_us = 0;
   double low_us = 0, high_us = 0;  ///< 95 % interval of the median
-  double predicted_us = 0;         ///< what the model had said
-  bool chosen = false;             ///< the session decided for it
-  bool finished = true;  ///< false: the session ended without evidence for a decision (stopped, out
-                         ///< of budget, too much noise); the next one goes on
-  /// Which decision about this problem the session came to: one more than the greatest that it knew
-  /// of. Orders decisions; sessions of one generation did not know of each other. 0 = of a version
-  /// that did not count.
+  double predicted_us = 0;         ///< the model's prediction
+  bool chosen = false;             ///< the session chose this candidate
+  /// False if the session ended without evidence for a decision (stopped, out of budget, too much
+  /// noise); the next session continues it.
+  bool finished = true;
+  /// Number of the session's decision about this problem: one more than the greatest that it knew
+  /// of. Orders decisions; sessions of the same generation did not know of each other. 0 = written
+  /// by a version without generations.
   std::int64_t generation = 0;
-  std::string session;       ///< equal in all rows of one session, and in no others
-  std::int64_t unix_ms = 0;  ///< when, for people: it decides nothing. 0 in Append: a new row
-  std::string id;     ///< digest of the content; set by Append. The same record twice is one record
+  std::string session;       ///< the same in all rows of a session, and in no others
+  std::int64_t unix_ms = 0;  ///< time of writing; informational only. 0 in Append: a new row
+  std::string id;     ///< digest of the content, set by Append; equal records are stored once
   std::string extra;  ///< fields of a later version, as a JSON object; kept, never read
 };
 
-/// Kernels that must not run a family of problems (those that differ in the batch dimension only),
-/// with the evidence.
+/// Kernels that must not run a family of problems (problems that differ only in the batch
+/// dimension), with the evidence.
 class Quarantine {
  public:
   void Add(std::string_view kernel, std::string_view fingerprint, std::string_view family,
            std::string evidence);
-  /// nullptr when the kernel may run. An entry of another fingerprint does not count.
+  /// The evidence, or nullptr if the kernel may run. Entries of another fingerprint do not count.
   const std::string* Find(const KernelInfo& kernel, std::string_view family) const;
   std::size_t size() const { return entries_.size(); }
 
@@ -89,24 +91,27 @@ class Quarantine {
 /// The tuning database: every measured candidate, append-only, in one SQLite file that many
 /// processes may use at once.
 ///
-/// Open never fails: where the file cannot be used (unwritable folder, newer schema, foreign or
-/// damaged content) the object works in memory and says so once in warnings(). A damaged file is
-/// moved aside, never deleted; a file of a newer schema is not touched. Damage inside a file shows
+/// Open never fails: if the file cannot be used (unwritable folder, newer schema, foreign or
+/// damaged
+/// content), the object works in memory and reports that once in warnings(). A damaged file is
+/// moved
+/// aside, never deleted; a file of a newer schema is not touched. Damage inside a file is detected
 /// when the damaged part is read, at the latest before the first write.
 ///
 /// All members may be called from many threads. fork() waits for calls in progress and closes the
-/// connection; parent and child open their own when they next need one. A child made by clone()
-/// without the C library's fork handlers keeps to its memory.
+/// connection; parent and child open their own when they next need one. A child created by clone(),
+/// which bypasses the C library's fork handlers, works in memory only.
 class Records {
  public:
   struct Options {
-    bool read_only = false;       ///< write nothing to disk; what is appended lives in memory
-    int busy_timeout_ms = 10000;  ///< how long to wait for another process' transaction
-    std::int64_t max_pages =
-        0;  ///< of 4 KiB; 0 = unlimited. A file at its limit behaves as on a full disk
+    bool read_only = false;       ///< write nothing to disk; appended records stay in memory
+    int busy_timeout_ms = 10000;  ///< how long to wait for another process's transaction
+    /// Limit of the file in pages of 4 KiB; 0 = unlimited. At the limit, writes fail as on a full
+    /// disk.
+    std::int64_t max_pages = 0;
   };
 
-  /// `path` "" keeps everything in memory. Creates the folder when it is missing.
+  /// `path` "" keeps everything in memory. Creates the folder if it is missing.
   static Records Open(const std::string& path, const Options& options);
   static Records Open(const std::string& path) { return Open(path, Options{}); }
   /// <cache folder>/records.sqlite.
@@ -116,10 +121,10 @@ class Records {
   Records& operator=(Records&&) noexcept;
   ~Records();
 
-  /// Stores all or none of them in the file, in one transaction, on the disk when it returns. Rows
-  /// whose `unix_ms` is 0 are new: they get the time, one session of their own, and where
-  /// `generation` is 0 one more than the greatest of their problem and scope. On an error (full
-  /// disk, lock held too long) the earlier content is intact and these records stay visible to this
+  /// Stores all of the records or none, in one transaction, which is on the disk when this returns.
+  /// Rows whose `unix_ms` is 0 are new: they get the current time, a common new session, and where
+  /// `generation` is 0, one more than the greatest of their problem and scope. On an error (full
+  /// disk, lock held too long) the earlier content is intact, and these records are visible to this
   /// object only.
   Status Append(std::span<const Record> records);
 
@@ -128,8 +133,8 @@ class Records {
     std::string problem;  ///< "" = every problem
     std::string device;   ///< "" = every device class
   };
-  /// Everything stored, and what this object holds in memory, ordered by id: one content, one
-  /// order. Rows that fail their checksum are left out and counted.
+  /// Everything stored on disk or held in memory by this object, ordered by id, so that equal
+  /// content has one order. Rows that fail their checksum are skipped and counted.
   std::vector<Record> Load(const Filter& filter) const;
   std::vector<Record> Load() const { return Load(Filter{}); }
 
@@ -141,38 +146,41 @@ class Records {
   /// One pass that reads no measurement and no checksum, below a microsecond a row. `op` "" = every
   /// operation.
   Index MakeIndex(std::string_view op, const RecordScope& scope, GroupOf group) const;
-  /// The rows of one group with verdict kOk, as Load gives them: ordered by id, checksums verified.
+  /// The rows of one group with verdict kOk, as Load returns them: ordered by id, checksums
+  /// verified.
   std::vector<Record> LoadGroup(const Index& index, std::uint64_t group) const;
-  /// The rows of every other verdict, of any policy.
+  /// The rows with any other verdict, whatever their policy.
   std::vector<Record> LoadFailures(const Index& index) const;
 
-  /// Writes / reads JSON Lines, docs/records.md; return the number of records. Import takes every
-  /// record whose checksum holds, whatever device it is of, once.
+  /// Writes JSON Lines (docs/records.md); returns the number of records.
   int Export(std::ostream& out) const;
-  /// Export to a file, which afterwards is the whole new one, or on an error what it was. A
-  /// symbolic link is followed; a device, a named pipe or /dev/stdout is written as it is. The
-  /// error names the path and the system's reason.
+  /// Export to a file, atomically: on an error the file is what it was. A symbolic link is
+  /// followed;
+  /// a device, a named pipe or /dev/stdout is written directly. The error names the path and the
+  /// system's reason.
   Result<int> ExportFile(const std::string& path) const;
   struct ImportResult {
     int added = 0, known = 0, corrupt = 0;
     std::string first_trouble;
   };
+  /// Reads JSON Lines. Adds every record whose checksum is valid, of whatever device, unless it is
+  /// known already.
   Result<ImportResult> Import(std::istream& in);
 
-  /// Removes records that `drop` lists by id; returns how many there were.
+  /// Removes the records whose ids are in `drop`; returns how many were removed.
   Result<int> Remove(std::span<const std::string> drop);
 
   struct Stat {
     std::int64_t problems = 0, measurements = 0, quarantined = 0, corrupt = 0;
-    bool persistent = false;  ///< what is appended reaches the disk
+    bool persistent = false;  ///< see persistent()
     std::string path;
   };
   Stat GetStat() const;
 
-  /// What is appended reaches the disk.
+  /// Whether appended records reach the disk.
   bool persistent() const;
 
-  /// One line for each trouble since Open, each kind once.
+  /// One line per kind of trouble since Open.
   std::vector<std::string> warnings() const;
 
  private:
@@ -196,36 +204,37 @@ class Records::Index {
   std::unique_ptr<Rows> rows_;
 };
 
-/// All sessions' measurements of one candidate taken together, as a random-effects model of the
-/// times' logarithms does (DerSimonian and Laird, Controlled Clinical Trials 7, 1986): sessions
-/// differ among each other by more than the noise inside one (another clock, neighbour, memory
-/// layout), so their medians are weighted by 1 / (own variance + variance between sessions). From
-/// two sessions on the interval is the one in which the next session's median is expected (Higgins,
-/// Thompson and Spiegelhalter, JRSS A 172, 2009): it does not shrink below what sessions differ by,
-/// however many there are. A pure function of the set: the order does not matter.
+/// The measurements of one candidate, combined over all sessions by a random-effects model of the
+/// logarithms of the times (DerSimonian and Laird, Controlled Clinical Trials 7, 1986). Sessions
+/// differ from each other by more than the noise within one (clock, neighbours, memory layout), so
+/// their medians are weighted by 1 / (own variance + variance between sessions). From two sessions
+/// on, the interval is the one in which the next session's median is expected (Higgins, Thompson
+/// and
+/// Spiegelhalter, JRSS A 172, 2009): it does not shrink below the spread between sessions, however
+/// many there are.
 struct CombinedRecord {
   std::string kernel, fingerprint, spec;
-  int sessions = 0;  ///< behind the numbers
+  int sessions = 0;  ///< number of sessions combined
   std::int64_t samples = 0;
   double median_us = 0, low_us = 0, high_us = 0;
-  bool finished = false;  ///< by a session that came to its end; unfinished ones count only where
-                          ///< there is none such
+  /// From sessions that finished; unfinished ones are used only if there is no finished one.
+  bool finished = false;
 };
-/// `records` are of one problem and one scope; those with a verdict other than kOk are left out.
-/// Sorted by kernel and spec.
+/// Combines records of one problem and scope; those with a verdict other than kOk are skipped.
+/// Sorted by kernel and spec. Pure; the order of `records` does not matter.
 std::vector<CombinedRecord> Combine(std::span<const Record> records);
 
-/// What the records of one problem and scope decide for; nullopt when nothing in them was timed.
+/// The candidate that the records of one problem and scope decide for; nullopt if none was timed.
 ///
-/// The candidate of the latest decision, by generation; of several of one generation (sessions that
-/// did not know of each other) the one with the least median, equals by name. It stands unless
-/// another session of its generation or a later one, finished, measured a candidate that is faster
-/// beyond doubt: intervals apart and more than 1 %. Decisions of unfinished sessions count where
-/// there is no other, and where there is none at all the least median wins. Wall-clock time takes
-/// no part; the order of the records does not matter.
+/// It is the candidate of the latest decision, by generation; among several of one generation
+/// (sessions that did not know of each other), the one with the lowest median, ties broken by name.
+/// That decision holds unless another finished session of the same or a later generation measured a
+/// candidate that is clearly faster: the intervals do not overlap and the gain exceeds 1 %.
+/// Decisions of unfinished sessions count only if there is no other; without any decision, the
+/// lowest median wins. Neither wall-clock time nor the order of the records matters.
 std::optional<CombinedRecord> Decide(std::span<const Record> records);
 
-/// The generation of a session that knows `records`, which are of one problem and scope.
+/// The generation of a new session that knows `records`, which are of one problem and scope.
 std::int64_t NextGeneration(std::span<const Record> records);
 
 }  // namespace tilewright

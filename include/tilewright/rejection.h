@@ -6,7 +6,7 @@
 
 namespace tilewright {
 
-/// Why a kernel cannot run a problem. Not an error: the next kernel may.
+/// Why a kernel cannot run a problem. Not an error: another kernel may be able to.
 enum class Reason : std::uint8_t {
   kDevice,  ///< the device lacks an instruction set or resource
   kType,
@@ -18,11 +18,11 @@ enum class Reason : std::uint8_t {
   kAlignment,
   kEpilogue,
   kScaling,    ///< alpha or beta
-  kPrecision,  ///< it rounds activations further than the problem allows
-  kGuarantee,  ///< it cannot promise determinism or batch invariance
+  kPrecision,  ///< rounds activations further than the problem allows
+  kGuarantee,  ///< does not guarantee determinism or batch invariance
   kWorkspace,
   kProvider,     ///< excluded by --providers
-  kQuarantined,  ///< crashed, hung or returned wrong numbers here before
+  kQuarantined,  ///< crashed, hung or returned wrong numbers on this device before
 };
 std::string_view ReasonName(Reason reason);
 

@@ -6,19 +6,19 @@
 
 namespace tilewright {
 
-/// What kind of thing went wrong. The message says the rest: the value, the limit, and what to do.
+/// The kind of an error. Its message gives the rest: the value, the limit, and what to do.
 enum class ErrorCode {
   kInvalidArgument,  ///< the caller passed something no kernel could accept
-  kUnsupported,      ///< well formed, but nothing here can do it
+  kUnsupported,      ///< well formed, but nothing here can handle it
   kNotFound,         ///< a file, key or entry is absent
   kCorrupt,          ///< bytes that do not parse or fail their checksum
   kIo,               ///< the operating system refused a read or a write
-  kOutOfMemory,      ///< an allocation failed or would exceed the memory there is
+  kOutOfMemory,      ///< an allocation failed or would exceed the available memory
   kExhausted,        ///< a bounded resource is full: context, cache slots, budget
   kCancelled,        ///< the caller or a signal asked to stop
-  kUnavailable,      ///< a device, library or instruction set is not here
+  kUnavailable,      ///< a device, library or instruction set is missing
   kNumeric,          ///< NaN or infinity where a finite number was needed
-  kInternal,         ///< a fault of ours
+  kInternal,         ///< a bug in Tilewright
 };
 
 /// Lower-case word for a code: "invalid argument", "corrupt", ...

@@ -12,30 +12,29 @@ namespace tilewright {
 /// How the next token is picked. The defaults are those of llama.cpp; `{.temperature = 0}` is
 /// greedy.
 struct SamplerOptions {
-  double temperature = 0.8;  ///< 0 or below: the best token, always
+  double temperature = 0.8;  ///< 0 or below: always the best token
   std::int32_t top_k = 40;   ///< only the k best; 0: all
   double top_p = 0.95;       ///< only the best that together have this probability; 1: all
-  double min_p =
-      0.05;  ///< only those with at least this part of the best one's probability; 0: all
-  double repeat_penalty = 1.0;  ///< positive logits of recent tokens are divided by it, negative
-                                ///< ones multiplied; 1: off
-  std::int32_t repeat_window = 64;  ///< how many recent tokens that looks at; 0: none, -1: all
+  double min_p = 0.05;       ///< only those with at least this fraction of the best's; 0: all
+  /// Positive logits of recent tokens are divided by it, negative ones multiplied; 1: off.
+  double repeat_penalty = 1.0;
+  std::int32_t repeat_window = 64;  ///< recent tokens that are penalised; 0: none, -1: all
   std::uint64_t seed = 0;
 };
 
 /// Ok, or kInvalidArgument naming the field, its value and its range.
 Status ValidateSamplerOptions(const SamplerOptions& options);
 
-/// Picks tokens from logits, in this order, which is that of llama.cpp's default chain: repetition
-/// penalty, top-k, top-p, min-p, temperature, then at random. Top-p and min-p thus look at
-/// probabilities at temperature 1. At temperature 0 the best token after the penalty is taken and
-/// nothing else matters.
+/// Picks tokens from logits. The steps, in the order of llama.cpp's default chain: repetition
+/// penalty, top-k, top-p, min-p, temperature, random draw. Top-p and min-p therefore use
+/// probabilities at temperature 1. At temperature 0 the best token after the penalty is picked and
+/// no other option matters.
 ///
-/// Equal logits are ordered by id, the lowest first. The same options, tokens and logits give the
-/// same picks on every machine: the generator is Random (core/random.h) and exponentials are
-/// computed here, not by the C library, whose last bit varies.
+/// Equal logits are ordered by id, lowest first. The same options, tokens and logits give the same
+/// picks on every machine: the sampler has its own random generator and exponential function, since
+/// those of the C library differ in the last bit.
 ///
-/// One thread at a time. Allocates only while its buffers grow to the size of the vocabulary.
+/// One thread at a time. Allocates only until its buffers have reached the size of the vocabulary.
 class Sampler {
  public:
   /// Errors: as ValidateSamplerOptions.
@@ -45,17 +44,17 @@ class Sampler {
   Sampler& operator=(Sampler&&) noexcept;
   ~Sampler();
 
-  /// Records a token of the prompt or of the generation for the repetition penalty. Sample does not
-  /// do it by itself. Tokens below 0 are ignored.
+  /// Records a token of the prompt or of the generated text for the repetition penalty; Sample does
+  /// not do this. Tokens below 0 are ignored.
   void Accept(TokenId token);
 
-  /// The next token. Minus infinity forbids a token.
-  /// Errors: kNumeric for NaN or plus infinity, naming the token and how many were accepted before,
-  /// and where every token is forbidden; kInvalidArgument for no logits. Cost: O(vocabulary); top-p
-  /// without top-k sorts as many tokens as it keeps.
+  /// The next token. A logit of minus infinity excludes a token. Errors: kNumeric for NaN or plus
+  /// infinity, naming the token and how many were accepted before, and if every token is excluded;
+  /// kInvalidArgument for no logits. Cost: O(vocabulary); top-p without top-k sorts as many tokens
+  /// as it keeps.
   Result<TokenId> Sample(std::span<const float> logits);
 
-  /// Forgets accepted tokens and begins the random numbers again.
+  /// Forgets accepted tokens and restarts the random number sequence.
   void Reset();
 
   const SamplerOptions& options() const;

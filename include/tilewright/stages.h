@@ -18,21 +18,20 @@
 
 namespace tilewright {
 
-// The path of an operation, one function for each arrow; the type on the right of an arrow can only
-// be made there:
+// The path of an operation. Each arrow is one function, the only one that can make the type on its
+// right:
 //
 //   Desc --Validate--> Checked --Feasible--> Candidates --Choose--> Choice --Bind--> Plan --Run
 //
-// Everything up to Choice is a pure function of values, the device among them: a decision for a
-// machine that is not here can be made anywhere. Run is the only hot one: it allocates nothing,
-// locks nothing and reads nothing but its arguments. The functions are templates over the operation
+// Everything up to Choice is a pure function of values, including the device, so a decision for
+// another machine can be made anywhere. Only Run is on the hot path: it allocates nothing, locks
+// nothing and reads nothing but its arguments. The functions are templates over the operation
 // (operation.h), instantiated for every operation of this library.
 
 template <class Op>
 struct Stages;  // src/engine/stage_templates.h: the functions behind every operation's stages
 
-/// A problem that some kernel might take: every field is in range and the fields agree with each
-/// other.
+/// A valid problem: every field is in range and the fields are consistent with each other.
 template <class Op>
 class Checked {
  public:
@@ -44,24 +43,25 @@ class Checked {
   typename Op::Desc problem_;
 };
 
-/// One kernel of the registry, looked at for one problem.
+/// One kernel of the registry, considered for one problem.
 template <class Op>
 struct Candidate {
   typename Op::KernelType* kernel = nullptr;
-  std::optional<Rejection> rejection;    ///< why not; nullopt = feasible
-  std::vector<typename Op::Spec> specs;  ///< launch parameters worth trying, by rising splits, then
-                                         ///< swizzle; predicted_us filled in
+  std::optional<Rejection> rejection;  ///< nullopt = feasible
+  /// Launch parameters worth trying, in ascending order of splits, then of swizzle, with
+  /// predicted_us filled in.
+  std::vector<typename Op::Spec> specs;
 
   bool feasible() const { return !rejection.has_value(); }
 };
 
-/// All kernels of a registry for one problem on one device, in the registry's order.
+/// All kernels of a registry, considered for one problem on one device, in the registry's order.
 template <class Op>
 class Candidates {
  public:
   const typename Op::Desc& problem() const { return problem_; }
   std::span<const Candidate<Op>> all() const& { return all_; }
-  std::span<const Candidate<Op>> all() const&& = delete;  // would outlive what it looks into
+  std::span<const Candidate<Op>> all() const&& = delete;  // the span would dangle
   const Candidate<Op>* Find(std::string_view kernel) const {
     for (const Candidate<Op>& candidate : all_) {
       if (candidate.kernel->name() == kernel) return &candidate;
@@ -73,7 +73,7 @@ class Candidates {
     for (const Candidate<Op>& candidate : all_) count += candidate.feasible() ? 1 : 0;
     return count;
   }
-  /// One line for each kernel that cannot, "name: reason".
+  /// One line "name: reason" for each rejected kernel.
   std::string RejectionText() const {
     std::string text;
     for (const Candidate<Op>& candidate : all_) {
@@ -94,7 +94,7 @@ class Candidates {
   std::vector<Candidate<Op>> all_;
 };
 
-/// The kernel that will run a problem, and who said so.
+/// The kernel that will run a problem, and how it was chosen.
 template <class Op>
 class Choice {
  public:
@@ -102,9 +102,9 @@ class Choice {
   const typename Op::Spec& spec() const { return spec_; }
   typename Op::KernelType& kernel() const { return *spec_.kernel; }
   Provenance provenance() const { return provenance_; }
-  /// Interpolated: the batch size that was measured; else 0.
+  /// If interpolated, the batch size that was measured; else 0.
   std::int32_t source_batch() const { return source_batch_; }
-  /// The policy wants this problem measured and no exact record exists.
+  /// Whether the policy asks for a measurement of this problem and no exact record exists.
   bool wants_measurement() const { return wants_measurement_; }
   /// "measured", "interpolated from batch 16", ...
   const std::string& why() const { return why_; }
@@ -120,26 +120,26 @@ class Choice {
   std::string why_;
 };
 
-/// Ready to run: the kernel, its parameters, what was loaded for it and what the arguments must
-/// look like. Copied freely; refers to the kernel and to the device it was bound to, which must
-/// outlive it.
+/// Ready to run: the kernel, its parameters, what was loaded for it, and the problem that the
+/// arguments must match. Cheap to copy; refers to the kernel and to the device that it was bound
+/// to,
+/// which must outlive it.
 template <class Op>
 class Plan {
  public:
-  const typename Op::Desc& problem() const {
-    return problem_;
-  }  ///< layouts are the kernel's own now
+  /// The problem with open layouts replaced by those of the kernel.
+  const typename Op::Desc& problem() const { return problem_; }
   const typename Op::Spec& spec() const { return spec_; }
   typename Op::KernelType& kernel() const { return *spec_.kernel; }
   Provenance provenance() const { return provenance_; }
   const std::string& why() const { return why_; }  ///< Choice::why
-  /// What Run needs: see WorkspaceSize for who zeroes what.
+  /// The workspace that Run needs; see WorkspaceSize for what must be zeroed.
   const WorkspaceSize& workspace() const { return workspace_; }
   std::size_t partials_bytes() const { return workspace_.partials; }
 
-  /// Launches without looking at the arguments: they are known to be of the plan's problem. An
-  /// executor with more workers than the device has cores lends as many as it has: the workspace is
-  /// for these.
+  /// Launches without checking the arguments, which must match the plan's problem. If the executor
+  /// has more workers than the device has cores, only that many are used, since the workspace is
+  /// sized for them.
   Status Launch(const typename Op::Args& args, Workspace& workspace, Stream stream) const {
     if (stream.executor != nullptr && stream.executor->workers() > most_workers_) [[unlikely]] {
       LimitedExecutor limited(*stream.executor, most_workers_);
@@ -165,8 +165,9 @@ class Plan {
   std::string why_;
 };
 
-/// What was tuned, as Choose asks for it. Implementations answer from any number of threads and
-/// allocate nothing on a hit.
+/// Tuning results, as Choose looks them up. Implementations may be called from any number of
+/// threads
+/// and allocate nothing on a hit.
 template <class Op>
 class TunedSpecs {
  public:
@@ -188,8 +189,8 @@ struct FeasibleOptions : LaunchLimits {
   const Quarantine* quarantine = nullptr;
 };
 
-/// Kernels fixed by a lock file or an option, by operation and problem. A pinned kernel that cannot
-/// run is an error, not a fallback.
+/// Kernels fixed by a lock file or an option, by operation and problem. If a pinned kernel cannot
+/// run, that is an error; nothing else is tried.
 struct Pins {
   struct Pin {
     std::string kernel;
@@ -199,7 +200,7 @@ struct Pins {
   std::map<Key, Pin, std::less<>> by_problem;
 };
 
-/// The inverse of KeyOf(desc). kInvalidArgument names what is wrong.
+/// The inverse of KeyOf(desc). kInvalidArgument names the fault.
 template <class Op>
 Result<typename Op::Desc> ParseProblem(std::string_view key);
 
@@ -211,39 +212,45 @@ Candidates<Op> Feasible(const Checked<Op>& problem,
 
 /// Decides: pinned, else measured, else interpolated, else the model, else the reference kernel.
 /// `records` and `pins` may be nullptr. Interpolated means the spec of the smallest tuned batch
-/// above the request (LowerBound), whatever the model says, feasible at the exact shape and cut to
-/// the splits and swizzle offered there; source_batch() names it. Where a layout is still open, the
-/// nearest batch of all layouts counts, of equal ones the faster. Equal times fall to the first
-/// name. Nothing feasible is ErrorCode::kUnsupported with every kernel's reason.
+/// above the request (LowerBound), whatever the model predicts; it must be feasible at the exact
+/// shape, and its splits and swizzle are limited to those offered there. source_batch() names it.
+/// If
+/// a layout is still open, the nearest batch over all layouts is used; among equally near ones, the
+/// faster. Ties in time are broken by name. If nothing is feasible, the error is kUnsupported with
+/// every kernel's reason.
 ///
-/// Policies: kDefault and kAppend as above; kReuse also takes the largest tuned batch (FloorBound)
-/// when the request lies above all of them; kMeasure takes exact records only. kMeasure and kAppend
-/// set wants_measurement().
+/// Policies: kDefault and kAppend as above; kReuse also uses the largest tuned batch (FloorBound)
+/// if
+/// the request lies above all of them; kMeasure uses exact records only. kMeasure and kAppend set
+/// wants_measurement().
 template <class Op>
 Result<Choice<Op>> Choose(const Candidates<Op>& candidates,
                           const std::type_identity_t<TunedSpecs<Op>>* records,
                           const Pins* pins = nullptr,
                           DispatchPolicy policy = DispatchPolicy::kDefault);
 
-/// Resolves everything a launch on `device` needs but its operands: the layout, the workspace, and
-/// what the kernel makes or loads beforehand (OpKernel::BindLaunch). May allocate, compile and
-/// load; whatever the kernel fails with is the error.
+/// Resolves everything that a launch on `device` needs except its operands: the layout, the
+/// workspace, and what the kernel prepares or loads in advance (OpKernel::BindLaunch). May
+/// allocate,
+/// compile and load; fails with the kernel's error.
 template <class Op>
 Result<Plan<Op>> Bind(const Choice<Op>& choice, Device& device);
-/// On HostDevice().
+/// Binds to HostDevice().
 template <class Op>
 Result<Plan<Op>> Bind(const Choice<Op>& choice);
 
-/// Launches. `args` must be of the plan's problem: sizes, types, layouts, null pointers and scalars
-/// are compared, some forty integers; contents are the kernel's business. `workspace` must hold
-/// plan.workspace(). Two threads may run one plan with two workspaces. Allocates only to word an
-/// error.
+/// Launches. `args` must match the plan's problem: sizes, types, layouts, null pointers and
+/// scalars,
+/// about forty integers, are compared; the contents of tensors are not. `workspace` must be at
+/// least
+/// plan.workspace(). Two threads may run the same plan if each has its own workspace. Allocates
+/// only
+/// to build an error message.
 template <class Op>
 Status Run(const Plan<Op>& plan, const std::type_identity_t<typename Op::Args>& args,
            Workspace& workspace, Stream stream);
 
-/// The workspace of a plan in the memory of a device, barriers zeroed. For callers who keep none of
-/// their own.
+/// A workspace allocated on a device, barriers zeroed. For callers that do not manage their own.
 class OwnedWorkspace {
  public:
   static Result<OwnedWorkspace> Make(const WorkspaceSize& size, Device& device);
@@ -260,19 +267,19 @@ struct CandidateReport {
   std::string kernel;
   std::string spec;  ///< "swizzle=0 splits=1"; "" for a rejected kernel
   bool feasible = false;
-  std::string reason;  ///< of a rejection
+  std::string reason;  ///< of the rejection
   double predicted_us = 0;
   double measured_us = 0;  ///< 0 = never measured
   double low_us = 0, high_us = 0;
   std::int64_t samples = 0;
-  Provenance provenance =
-      Provenance::kModel;  ///< kMeasured where measured_us is; of the choice in the chosen row
-  int rank = 0;            ///< 1 = first; rejected kernels have 0
+  /// kMeasured if measured_us is set; in the chosen row, the choice's.
+  Provenance provenance = Provenance::kModel;
+  int rank = 0;  ///< 1 = first; rejected kernels have 0
   bool chosen = false;
 };
 /// Every spec of every feasible kernel, ranked (the chosen one first, then by measured, then by
-/// predicted time), then the rejected kernels. `records` may hold records of anything; those of
-/// this problem and `scope` count.
+/// predicted time), then the rejected kernels. `records` may hold any records; only those of this
+/// problem and `scope` are used.
 template <class Op>
 std::vector<CandidateReport> Explain(const Candidates<Op>& candidates,
                                      const std::type_identity_t<Choice<Op>>* choice,

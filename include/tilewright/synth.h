@@ -12,20 +12,24 @@
 
 namespace tilewright {
 
-/// Which vocabulary a synthetic model gets: byte-level BPE with made-up merges over printable
-/// ASCII, and the special tokens of the family at their usual places.
+/// The vocabulary of a synthetic model: byte-level BPE with made-up merges over printable ASCII,
+/// and
+/// the special tokens of the model family in their usual places.
 enum class SynthVocab : std::uint8_t {
-  kSmolLm,  ///< pre-tokenizer "smollm"; <|endoftext|>, <|im_start|> (bos), <|im_end|> (eos) first;
-            ///< no BOS added
-  kLlama3,  ///< pre-tokenizer "llama-bpe"; 256 special tokens last, <|begin_of_text|> first of
-            ///< them; BOS added
-  kGpt2,  ///< pre-tokenizer "gpt-2"; <unk>, <s>, </s> first; BOS added. Stands in for SentencePiece
-          ///< vocabularies.
+  /// Pre-tokenizer "smollm"; <|endoftext|>, <|im_start|> (bos), <|im_end|> (eos) first; no BOS
+  /// added.
+  kSmolLm,
+  /// Pre-tokenizer "llama-bpe"; 256 special tokens last, the first of them <|begin_of_text|>; BOS
+  /// added.
+  kLlama3,
+  /// Pre-tokenizer "gpt-2"; <unk>, <s>, </s> first; BOS added. Used in place of SentencePiece
+  /// vocabularies.
+  kGpt2,
 };
 
 /// The shape of a model.
 struct SynthShape {
-  /// `general.architecture`; "": the one that this version runs, or the first of several.
+  /// `general.architecture`; "": the first architecture that this version supports.
   std::string_view architecture;
   std::string_view name;  ///< the preset's name
   int layers = 0;
@@ -37,53 +41,54 @@ struct SynthShape {
   int vocab = 0;
   int context = 0;
   float rope_base = 10000;
-  float rope_factor =
-      0;  ///< > 0: Llama-3 frequency scaling by this factor, as a rope_freqs.weight tensor
-  bool tied = false;  ///< the output projection is the embedding
+  float rope_factor = 0;  ///< > 0: Llama-3 frequency scaling, as a rope_freqs.weight tensor
+  bool tied = false;      ///< the output projection is the embedding
   SynthVocab tokens = SynthVocab::kGpt2;
   float norm_epsilon = 1e-5f;
 };
 
-/// The shapes that `synth --preset` knows: smollm2-135m, smollm2-360m, tinyllama-1.1b,
+/// The presets of `synth --preset`: smollm2-135m, smollm2-360m, tinyllama-1.1b,
 /// llama-3.2-1b, llama-3.2-3b, mistral-7b, llama-3.1-8b, llama-3.1-70b, and tiny-test (for tests: 2
 /// layers, 64 hidden).
 std::span<const SynthShape> SynthPresets();
-/// kNotFound for another name; the message lists the presets.
+/// kNotFound for any other name; the message lists the presets.
 Result<SynthShape> FindSynthPreset(std::string_view name);
 
 struct SynthOptions {
   SynthShape shape;
-  /// Type of the weight matrices, one of SynthTypes. As llama.cpp's quantizer does: norms are f32;
-  /// for a type of less than 6 bits the output projection (or the embedding, where that is tied) is
-  /// q6_k; a matrix whose rows are no whole blocks of 256 becomes q8_0.
+  /// Type of the weight matrices, one of SynthTypes. As with llama.cpp's quantizer, norms are f32;
+  /// with a type below 6 bits, the output projection (or the embedding, if tied) is q6_k; a matrix
+  /// whose rows are not whole blocks of 256 becomes q8_0.
   DataType quant = DataType::kQ4_0;
   std::uint64_t seed = 0;
 };
 
-/// The types a model can be made of: "f32, f16, bf16, q4_0, ...".
+/// The types that SynthOptions::quant accepts: "f32, f16, bf16, q4_0, ...".
 std::string SynthTypes();
 
 struct SynthReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t parameters = 0;
-  /// How many matrices have which type, most first: "q4_0: 210, q8_0: 1".
+  /// How many matrices have which type, most frequent first: "q4_0: 210, q8_0: 1".
   std::string types;
-  /// Empty, or one line saying which matrices got another type than was asked for, and why.
+  /// Empty, or one line saying which matrices got a type other than the requested one, and why.
   std::string note;
 };
 
-/// What WriteSynthetic would write; writes nothing. kInvalidArgument for a shape or type that
-/// cannot be, naming the field; kUnsupported for an unknown architecture.
+/// What WriteSynthetic would write; writes nothing. kInvalidArgument for an impossible shape or
+/// type, naming the field; kUnsupported for an unknown architecture.
 Result<SynthReport> PlanSynthetic(const SynthOptions& options);
 
-/// Told after each piece; `false` stops the writing (kCancelled).
+/// Called after each piece; returning false stops the writing (kCancelled).
 using SynthProgress = std::function<bool(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
-/// Writes a GGUF model of random weights that llama.cpp and Tilewright can load and run. A matrix
-/// of rows of K values gets about N(0, 1 / K), so activations stay finite at any depth; what such a
-/// model says is noise. The same options give the same bytes. Streams: holds the vocabulary and
-/// about 2 MiB, never the model. 0.3 (f16) to 0.9 GB/s on one thread, or what the disk takes.
-/// Errors as PlanSynthetic and GgufWriter::Write, which also leaves no partial file.
+/// Writes a GGUF model with random weights that llama.cpp and Tilewright can load and run. The
+/// values of a matrix with rows of K values are about N(0, 1 / K), so activations stay finite at
+/// any
+/// depth; the text such a model generates is noise. The same options give the same bytes. Streams:
+/// holds the vocabulary and about 2 MiB in memory, never the model. Writes 0.3 (f16) to 0.9 GB/s on
+/// one thread, unless the disk is slower. Errors as PlanSynthetic and GgufWriter::Write; no partial
+/// file is left behind.
 Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::string& path,
                                    const SynthProgress& progress = nullptr);
 

@@ -7,9 +7,9 @@
 
 namespace tilewright {
 
-/// A non-owning, strided view. Dimension 0 is the innermost one (GGML's order): a [rows][cols]
-/// matrix has shape {cols, rows, 1, 1}. Strides are in elements; for block formats stride[0] is 1
-/// and stride[1] a multiple of the block.
+/// A non-owning, strided view. Dimension 0 is the innermost (GGML's order): a [rows][cols] matrix
+/// has shape {cols, rows, 1, 1}. Strides are in elements; for block formats stride[0] is 1 and
+/// stride[1] is a multiple of the block.
 struct TensorView {
   void* data = nullptr;
   std::array<std::int64_t, 4> shape{0, 1, 1, 1};

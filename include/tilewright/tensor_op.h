@@ -13,26 +13,26 @@
 
 namespace tilewright {
 
-// The vocabulary of graphs: what a node computes, its parameters, and how an operation tells the
-// graph which nodes it serves. The rooms of the operations stand above this header, the graph above
-// them.
+// The vocabulary of graphs: what a node computes, its parameters, and how an operation declares
+// which nodes it implements.
 
-/// What a node computes. The first eight and kKvScatter are all that an unfused layer uses.
+/// What a node computes. The first eight operations and kKvScatter are all that an unfused layer
+/// uses.
 enum class TensorOp : std::uint8_t {
   kNone,     ///< a leaf: weight, input or KV cache
   kMulMat,   ///< (x [k, m], w [k, n]) -> [n, m]; w may be quantised and packed
   kRmsNorm,  ///< (x [hidden, m], weight [hidden]) -> [hidden, m]
   kAdd,      ///< (a, b) -> a + b, equal shapes
-  kRope,  ///< (x [head_dim, heads, m], positions [m], frequency factors [rope_dims / 2] or none) ->
-          ///< as x
-  kAttention,  ///< (q [head_dim, heads, m], k cache, v cache, positions [m], slots [m]) ->
-               ///< [head_dim * heads, m]
-  kCopy,       ///< (x) -> x, converting the type
-  kMul,        ///< (a, b) -> a * b
-  kSilu,       ///< (x) -> x / (1 + exp(-x))
+  /// (x [head_dim, heads, m], positions [m], frequency factors [rope_dims / 2] or none) -> as x
+  kRope,
+  /// (q [head_dim, heads, m], k cache, v cache, positions [m], slots [m]) -> [head_dim * heads, m]
+  kAttention,
+  kCopy,  ///< (x) -> x, converting the type
+  kMul,   ///< (a, b) -> a * b
+  kSilu,  ///< (x) -> x / (1 + exp(-x))
   // Through DispatchExtra:
-  kKvScatter,  ///< (x [head_dim, kv_heads, m], cache, positions [m], slots [m]) -> the cache,
-               ///< written in place
+  /// (x [head_dim, kv_heads, m], cache, positions [m], slots [m]) -> the cache, written in place
+  kKvScatter,
   kEmbedding,  ///< (table [hidden, rows], ids [m]) -> [hidden, m]: row ids[i] of the table
   kMulMatAdd,  ///< fused kMulMat + kAdd: (x, w, residual [n, m]) -> [n, m]; may be in place on the
                ///< residual
@@ -69,18 +69,18 @@ enum class RopeMode : std::uint8_t {
 /// Rotary embedding: angle(i, position) = position * freq_scale * base^(-2 i / dims) / factor[i].
 struct RopeParams {
   RopeMode mode = RopeMode::kInterleaved;
-  std::int32_t dims = 0;  ///< rotated elements of a head, even, <= head_dim; the rest pass through
+  std::int32_t dims = 0;  ///< rotated elements of a head, even, <= head_dim; the rest are copied
   float base = 10000.0f;
   float freq_scale = 1.0f;
-  /// Llama-3 frequency scaling, off when scaling_factor == 0: wavelengths beyond original_context /
-  /// low_freq_factor are slowed by scaling_factor, those below original_context / high_freq_factor
-  /// kept, smoothly in between.
+  /// Llama-3 frequency scaling, off if scaling_factor == 0. Frequencies of wavelengths above
+  /// original_context / low_freq_factor are divided by scaling_factor, those below original_context
+  /// / high_freq_factor are kept, and those in between are interpolated.
   float scaling_factor = 0.0f, low_freq_factor = 1.0f, high_freq_factor = 4.0f;
   std::int32_t original_context = 8192;
   auto operator<=>(const RopeParams&) const = default;
 };
 
-/// Parameters of the operation; a node uses those of its op.
+/// Parameters of a node; each op uses only its own.
 struct OpParams {
   float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm
   RopeParams rope;               ///< kRope, kRopeScatter
@@ -89,13 +89,13 @@ struct OpParams {
   std::int64_t view_offset = 0;  ///< kView: elements into the source
 };
 
-/// A node with the views of its inputs, as the operations see it.
+/// A node with the views of its inputs, as operations see it.
 struct NodeView {
   static constexpr std::size_t kMaxInputs = 8;
   struct Input {
-    TensorView view;                        ///< no data and no type where the input is absent
+    TensorView view;                        ///< no data and no type if the input is absent
     Pack pack = kPackPlain;                 ///< of a weight
-    LeafKind storage = LeafKind::kNotLeaf;  ///< of the leaf whose memory it lies in
+    LeafKind storage = LeafKind::kNotLeaf;  ///< kind of the leaf whose memory it occupies
     bool present = false;
   };
   TensorOp op = TensorOp::kNone;
@@ -104,13 +104,12 @@ struct NodeView {
   TensorView out;
   Pack pack = kPackPlain;
   OpParams params;
-  int overwrites = -1;  ///< index of the input whose memory the result takes; -1: memory of its own
+  int overwrites = -1;  ///< index of the input that the result overwrites; -1: none
 
   const TensorView& in(std::size_t i) const { return inputs[i].view; }
 };
 
-/// Collects what is wrong with a node: the first fault stands. Messages read
-/// "inputs[1].shape[0] = 1536, expected k = 576".
+/// Keeps the first fault of a node. Messages read "inputs[1].shape[0] = 1536, expected k = 576".
 class NodeCheck {
  public:
   bool ok() const { return fault_.empty(); }
@@ -122,7 +121,7 @@ class NodeCheck {
   void ExpectType(std::string_view field, DataType have, DataType want);
   void ExpectFloat(std::string_view field, DataType have);
   void ExpectSameShape(std::string_view field, const TensorView& have, const TensorView& want);
-  /// An int32 vector with an element for each of `rows` rows.
+  /// Expects an int32 vector with one element for each of `rows` rows.
   void ExpectRows(std::string_view field, const TensorView& have, std::int64_t rows);
   /// inputs: x [head_dim, kv_heads, m], the cache, which the result is, positions [m], slots [m]
   /// and, where it is paged, its page table.
@@ -132,8 +131,8 @@ class NodeCheck {
   std::string fault_;
 };
 
-/// What an operation declares of one kind of node: its name, how many inputs it takes, which of
-/// them the result may overwrite, and the check of types and shapes.
+/// What an operation declares about one kind of node: its name, the number of its inputs, which of
+/// them the result may overwrite, and a check of types and shapes.
 struct NodeRule {
   TensorOp op = TensorOp::kNone;
   std::string_view name;

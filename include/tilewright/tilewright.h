@@ -21,14 +21,13 @@ namespace tilewright {
 /// "0.1.0"
 std::string_view Version();
 
-/// Adds every GEMM kernel of this library to `registry`; add your own beside them with
-/// Registry::Add.
+/// Adds every GEMM kernel of this library to `registry`; add your own with Registry::Add.
 void AddAllGemm(Registry& registry);
 
-/// Every kernel of the CPU device. Costs some microseconds; share one, after adding your own to it.
+/// Every kernel of the CPU device. Takes a few microseconds; add your own kernels, then share it.
 std::unique_ptr<Kernels> MakeCpuKernels();
 
-/// A library this one stands on, with the version that is loaded now.
+/// A library that this one depends on, with the version that is loaded now.
 struct LibraryVersion {
   std::string name, version;
 };
@@ -42,12 +41,12 @@ enum class Calibration : std::uint8_t {
 };
 
 struct ContextOptions {
-  /// "auto", "cpu" or "cuda:N". "auto" takes the best device that models can run on.
+  /// "auto", "cpu" or "cuda:N". "auto" is the best device that models can run on.
   std::string device = "auto";
-  int threads = 0;               ///< 0: DefaultThreads(). Used when `executor` is null
+  int threads = 0;               ///< 0: DefaultThreads(). Used only if `executor` is null
   Executor* executor = nullptr;  ///< the caller's own threads
-  std::string cache_dir;         ///< "": TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else
-                                 ///< ~/.cache/tilewright
+  /// "": $TILEWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright
+  std::string cache_dir;
   CacheMode cache_mode = CacheMode::kNormal;
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
@@ -56,63 +55,65 @@ struct ContextOptions {
   Calibration calibration = Calibration::kStored;
 };
 
-/// Every kernel family of this library that is compiled at run time, to open an ArtifactStore with;
-/// add your own with KernelFamilies::Add.
+/// Every kernel family of this library that is compiled at run time, for ArtifactStore::Open; add
+/// your own with KernelFamilies::Add.
 KernelFamilies AllKernelFamilies();
 
-/// The kernels that running this model on `arch` needs, in a fixed order without repetitions: for
-/// every weight type its products with one row and with many, the norms of its width, RoPE with KV
-/// scatter for its heads. A weight type, width or head size that no family serves is left out and
-/// named in `unserved`.
-/// kUnsupported for a file that is no model, or an architecture no kernel is made for.
+/// The kernels that a model needs.
 struct ModelKernels {
   std::vector<KernelSpec> specs;
   std::vector<std::string> unserved;  ///< "q6_k: 1 tensor"
 };
+/// The kernels needed to run this model on `arch`, in a fixed order without repetitions: for every
+/// weight type its products with one row and with many, the norms of the model's width, and RoPE
+/// with KV scatter for its heads. A weight type, width or head size that no family supports is
+/// omitted and listed in `unserved`. kUnsupported for a file that is not a model, or an
+/// architecture
+/// for which there are no kernels.
 Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch);
 
 /// What was written.
 struct BundleReport {
   std::size_t kernels = 0;
-  std::size_t compiled = 0;  ///< of them, now; the others were in the store
-  std::size_t left_out = 0;  ///< older artifacts of a kernel that is in the bundle
+  std::size_t compiled = 0;  ///< of `kernels`, compiled now; the others were in the store
+  std::size_t left_out = 0;  ///< older artifacts of kernels that are in the bundle
   std::uint64_t bytes = 0;
   std::string digest;  ///< Bundle::Digest
 };
 
-/// Has every kernel compiled (or finds it in the store) and writes them as one bundle file, in one
-/// step at the end. Nothing is written where a kernel fails: the error names the first and says how
-/// many failed.
+/// Compiles every kernel (or finds it in the store) and writes them as one bundle file, atomically
+/// at the end. If a kernel fails, nothing is written; the error names the first and gives the
+/// number
+/// of failures.
 Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpec> specs,
                                  const std::string& path, const BundleWriteOptions& options,
                                  const CompileControl& control = {});
 
-/// Writes what the user's folder holds as a bundle; of several artifacts of one kernel (made by
-/// different compilers) the one used last.
+/// Writes the contents of the user's folder as a bundle. If there are several artifacts of one
+/// kernel (made by different compilers), only the one used last is written.
 Result<BundleReport> ExportArtifacts(const ArtifactStore& store, const std::string& path,
                                      const BundleWriteOptions& options);
 
 struct ArtifactImport {
   std::size_t added = 0, known = 0;
-  std::vector<std::string> troubles;  ///< of a bundle: what was left out, and why
+  std::vector<std::string> troubles;  ///< for a bundle: what was omitted, and why
 };
 /// Puts the artifacts of a bundle, or of one entry file, into the user's folder. With
-/// `trusted_keys` only of a bundle that one of them signed: an entry has no signature. Errors: what
-/// is wrong with the file as a whole, as Bundle::Open and DecodeArtifact tell it;
-/// kInvalidArgument for a file that is neither.
+/// `trusted_keys`, accepts only a bundle signed by one of them, since an entry has no signature.
+/// Errors: those of Bundle::Open and DecodeArtifact; kInvalidArgument for a file that is neither.
 Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& path,
                                        const Bundle::OpenOptions& options = {});
 
-/// What a program usually needs, put together for one device: the device, its kernels, the records
-/// of earlier tuning and the cache made of them. A process may have several. Trouble with the
-/// records (unreadable, read-only, of a newer version) leaves the context without them and is
-/// reported once in warnings(). Const after Create, but for RefreshCache; share it between threads
-/// that each make their own dispatch.
+/// What a program usually needs for one device: the device, its kernels, the records of earlier
+/// tuning and the cache built from them. A process may have several. If the records cannot be used
+/// (unreadable, read-only, of a newer version), the context works without them and reports it once
+/// in warnings(). Immutable after Create, except for RefreshCache; share it between threads that
+/// each make their own dispatch.
 class Context {
  public:
-  /// Errors: kInvalidArgument for a device that is none of "auto", "cpu" and "cuda:N"; kUnavailable
-  /// for a device that is not here or cannot run models, and for a TILEWRIGHT_ISA this machine
-  /// lacks.
+  /// Errors: kInvalidArgument for a device other than "auto", "cpu" and "cuda:N"; kUnavailable for
+  /// a
+  /// device that is missing or cannot run models, and for a TILEWRIGHT_ISA that this machine lacks.
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options);
   ~Context();
 
@@ -142,7 +143,7 @@ class Context {
   /// be in use.
   void RefreshCache();
 
-  /// A dispatch over this context's device, kernels and records; the context must outlive it.
+  /// A dispatch with this context's device, kernels and records; the context must outlive it.
   std::unique_ptr<DeviceDispatch> MakeDispatch(Precision activations = Precision::kAuto,
                                                Guarantee guarantee = Guarantee::kFastest,
                                                const Pins* pins = nullptr) const;

@@ -14,65 +14,68 @@ namespace tilewright {
 ///
 /// The path of one problem: prune by the model -> check every candidate against the oracle -> halve
 /// with interleaved passes -> race the rest in paired blocks against the leader -> verify winner
-/// and incumbent on fresh samples. Times are compared inside blocks only, so that a drift of the
-/// clock or a neighbour on the host shifts all candidates alike. The incumbent stays unless a
-/// challenger is faster by more than the noise and more than `min_gain`. Whenever it is stopped,
-/// Best() is valid.
+/// and incumbent on fresh samples. Times are compared only within blocks, so that clock drift or a
+/// neighbour on the host affects all candidates alike. The incumbent stays unless a challenger is
+/// faster by more than the noise and by more than `min_gain`. Best() is valid whenever the session
+/// is stopped.
 ///
-/// Two guards against a machine that does something else as well. A block with a disturbed sample
-/// (Outcome::disturbed) is dropped and taken again, until too many were. And a hidden copy of the
-/// leader runs in the race and in the verification as one more candidate: what it differs by is
-/// noise, whatever the error estimate says. Where blocks had to be kept though disturbed, or leader
-/// and copy differ, the session is inconclusive and whatever would have run before stays.
+/// Two guards against a busy machine: a block with a disturbed sample (Outcome::disturbed) is
+/// dropped and measured again, up to `max_dropped` times. And a hidden copy of the leader takes
+/// part
+/// in the race and in the verification: any difference between the two is noise, whatever the error
+/// estimate says. If disturbed blocks had to be kept, or leader and copy differ, the session is
+/// inconclusive and the previous choice stays.
 ///
 /// The same candidates, options and outcomes give the same questions and the same answer, whatever
-/// order the candidates came in. Not thread-safe.
+/// the order of the candidates. Not thread-safe.
 class Tuner {
  public:
   struct Candidate {
-    std::string name;         ///< unique; orders equals
+    std::string name;         ///< unique; breaks ties
     double predicted_us = 0;  ///< by the model; 0 or less = unknown, sorted last
-    int group = 0;  ///< of Cluster(): the first by the model of every group is always measured
-    bool incumbent = false;  ///< what earlier records chose
+    int group = 0;  ///< from Cluster(); each group's best candidate by the model is always measured
+    bool incumbent = false;  ///< the choice of earlier records
     bool fallback = false;   ///< what would run without any record; always measured
   };
   struct Options {
-    int top_k = 16;  ///< candidates kept by the model, beside group leaders, incumbent and fallback
-    double max_predicted = 8;  ///< times the second best prediction: slower ones are not tried
-    double give_up = 3;        ///< times the best first sample: slower ones are not timed again
+    int top_k = 16;  ///< candidates kept by the model, besides group leaders, incumbent, fallback
+    double max_predicted = 8;  ///< not tried: above this multiple of the second best prediction
+    double give_up = 3;        ///< not timed again: above this multiple of the best first sample
     int finalists = 6;         ///< halving stops at this many
     int max_blocks = 24;       ///< of the race
     int verify_blocks = 8;
-    double epsilon = 0.005;   ///< candidates closer than this are equals
+    double epsilon = 0.005;   ///< candidates closer than this are considered equal
     double min_gain = 0.005;  ///< what a challenger must gain to replace the incumbent
-    double slow_us = 5000;    ///< launches longer than this get fewer candidates and fewer blocks
-    double sample_us = 500;   ///< launches are repeated until a sample takes about this
+    double slow_us = 5000;    ///< problems with longer launches get fewer candidates and blocks
+    double sample_us = 500;   ///< launches are repeated until a sample takes about this long
     int max_reps = 2000;
-    double budget_us = 0;  ///< of device time, 0 = none
-    int max_dropped =
-        24;  ///< disturbed blocks taken again; later ones count, and nothing is decided
+    double budget_us = 0;  ///< of device time; 0 = unlimited
+    int max_dropped = 24;  ///< disturbed blocks measured again; with more it is inconclusive
     std::uint64_t seed = 1;
   };
 
   enum class Action : std::uint8_t {
     kCheck,  ///< launch once into poisoned memory and compare with the oracle
-    kTime,   ///< launch `reps` times in a row and tell the mean
+    kTime,   ///< launch `reps` times in a row and report the mean
   };
   struct Ask {
     Action action = Action::kCheck;
     int candidate = 0;  ///< index into the constructor's list
     int reps = 1;
   };
-  /// What came of the last Ask.
+  /// The result of the last Ask.
   struct Outcome {
     Verdict verdict = Verdict::kOk;
-    std::string evidence;    ///< of a verdict other than kOk
-    double us = 0;           ///< kTime: of one launch
-    double cost_us = 0;      ///< of device time, to the budget; 0 = us * reps
-    bool disturbed = false;  ///< kTime: the machine did something else meanwhile (the workers lost
-                             ///< their processors, the host took time)
-    bool skipped = false;    ///< could not be tried for a reason that is not the candidate's (no
-                             ///< memory): out of this session, no verdict
+    std::string evidence;  ///< for a verdict other than kOk
+    double us = 0;         ///< kTime: time of one launch
+    double cost_us = 0;    ///< device time charged to the budget; 0 = us * reps
+    /// kTime: the machine was busy with something else (workers lost their processors, the host
+    /// stole time).
+    bool disturbed = false;
+    /// Could not be tried for a reason unrelated to the candidate (no memory): it leaves the
+    /// session
+    /// without a verdict.
+    bool skipped = false;
   };
 
   Tuner(std::vector<Candidate> candidates, const Options& options);
@@ -80,32 +83,33 @@ class Tuner {
   Tuner(Tuner&&) noexcept;
   Tuner& operator=(Tuner&&) noexcept;
 
-  /// The next question; nullopt when decided, out of budget, or stopped. Every answer must be
-  /// followed by one Notify.
+  /// The next question; nullopt once decided, out of budget, or stopped. Each question must be
+  /// answered by one Notify.
   std::optional<Ask> Next();
   void Notify(const Outcome& outcome);
   /// Ends the session: Next returns nullopt from now on.
   void Stop();
 
-  /// Index of the best candidate as far as is known: the incumbent unless beaten; nullopt when none
-  /// has a time.
+  /// Index of the best candidate known so far: the incumbent unless beaten; nullopt if none has a
+  /// time.
   std::optional<int> Best() const;
-  /// True when decided by evidence, false when budget or Stop came first or the machine was too
-  /// busy to tell.
+  /// True if decided by evidence; false if the budget ran out, Stop was called, or the machine was
+  /// too busy to tell.
   bool conclusive() const;
-  /// Why it is not conclusive, for people; "" when it is, or while it runs.
+  /// Why the session is not conclusive, as text; "" if it is, or while it runs.
   const std::string& inconclusive() const;
-  /// Disturbed blocks that were dropped.
+  /// Number of disturbed blocks that were dropped.
   int dropped() const;
-  /// How many times faster Best() is than what it had to beat, the incumbent or fallback, by paired
-  /// blocks of fresh samples; with a 95 % interval. 0 where there was no such comparison: Best() is
-  /// what would have run, or the verification was not reached.
+  /// How many times faster Best() is than what it had to beat (the incumbent or fallback), by
+  /// paired
+  /// blocks of fresh samples, with a 95 % interval. 0 if there was no such comparison, because
+  /// Best() is what would have run anyway or the verification was not reached.
   struct Gain {
     double ratio = 0, low = 0, high = 0;
   };
   Gain gain() const;
   double spent_us() const;
-  /// 0..1, for a progress bar; never falls.
+  /// 0..1, for a progress bar; never decreases.
   double progress() const;
 
   /// What is known of a candidate.
@@ -114,8 +118,8 @@ class Tuner {
     Verdict verdict = Verdict::kOk;
     std::string evidence;
     int samples = 0;
-    double median_us = 0, low_us = 0,
-           high_us = 0;  ///< the winner's and incumbent's from samples taken after the selection
+    /// For the winner and the incumbent, from samples taken after the selection.
+    double median_us = 0, low_us = 0, high_us = 0;
   };
   const Result& result(int candidate) const;
 

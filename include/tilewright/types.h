@@ -7,7 +7,7 @@
 
 namespace tilewright {
 
-/// Element and block formats. The numbers are ours and are written to no file; names are
+/// Element and block formats. The enumerators' values are never stored; files hold the names
 /// (DataTypeName).
 enum class DataType : std::uint8_t {
   kNone = 0,
@@ -15,49 +15,50 @@ enum class DataType : std::uint8_t {
   kF16,
   kBF16,
   kF64,
-  kF8E4M3,  ///< one byte: 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinities; 0x7f and
-            ///< 0xff are NaN
+  /// One byte: 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinities; 0x7f and 0xff are NaN.
+  kF8E4M3,
   kI8,
   kI32,
   kI64,
   kU8,
-  kU4,    ///< two unsigned 4-bit values in a byte, the lower index in the low nibble; scales and
-          ///< zeros come apart (U, V)
+  /// Two unsigned 4-bit values in a byte, the lower index in the low nibble; scales and zeros are
+  /// operands of their own (U, V).
+  kU4,
   kQ4_0,  ///< GGUF: 32 values, f16 d, 16 bytes; value = d * (q - 8)
   kQ4_1,  ///< GGUF: 32 values, f16 d, f16 m, 16 bytes; value = d * q + m
   kQ8_0,  ///< GGUF: 32 values, f16 d, 32 int8; value = d * q
   kQ6_K,  ///< GGUF: 256 values, 128 bytes low nibbles, 64 bytes high pairs, 16 int8 scales, f16 d
-  kQ4_K,  ///< GGUF: 256 values, f16 d, f16 dmin, 12 bytes of 6-bit scales and mins, 128 bytes;
-          ///< value = d * scale * q - dmin * min
+  /// GGUF: 256 values, f16 d, f16 dmin, 12 bytes of 6-bit scales and mins, 128 bytes;
+  /// value = d * scale * q - dmin * min
+  kQ4_K,
 };
 
 struct TypeInfo {
-  std::string_view
-      name;              ///< "f32", "q4_1", ...: the word used in ids, keys and on the command line
-  int block_elements;    ///< values in a block; 1 for plain types, 2 for u4
-  int block_bytes;       ///< bytes of a block
-  bool block_quantised;  ///< true for the GGUF block formats
+  std::string_view name;  ///< "f32", "q4_1", ...: as in ids, keys and on the command line
+  int block_elements;     ///< values in a block; 1 for plain types, 2 for u4
+  int block_bytes;        ///< bytes of a block
+  bool block_quantised;   ///< true for the GGUF block formats
 };
 
 const TypeInfo& GetTypeInfo(DataType type);
 inline std::string_view DataTypeName(DataType type) { return GetTypeInfo(type).name; }
 std::optional<DataType> ParseDataType(std::string_view name);
 
-/// Bytes that `elements` consecutive values take. `elements` must be a multiple of the block.
+/// Bytes that `elements` consecutive values occupy. `elements` must be a multiple of the block.
 inline std::size_t BytesOf(DataType type, std::int64_t elements) {
   const TypeInfo& info = GetTypeInfo(type);
   return static_cast<std::size_t>(elements / info.block_elements) *
          static_cast<std::size_t>(info.block_bytes);
 }
 
-/// Layout of a packed operand. Values below 0x8000 belong to Tilewright (names in PackName), the
-/// rest to the user's kernels.
+/// Layout of a packed operand. Values below 0x8000 are reserved for Tilewright (PackName names
+/// them), the rest are for users' kernels.
 using Pack = std::uint16_t;
 constexpr Pack kPackPlain = 0;
-/// In a problem: the weights may still be packed as the chosen kernel likes.
+/// In a problem: the weights are not packed yet, so each kernel may ask for its own layout.
 constexpr Pack kPackAny = 0xffff;
 
-/// The bit of an enumerator in a mask.
+/// The mask bit of an enumerator.
 template <class E>
 constexpr std::uint32_t Bit(E value) {
   return 1u << static_cast<unsigned>(value);
@@ -68,12 +69,13 @@ constexpr Order Flip(Order order) {
   return order == Order::kColMajor ? Order::kRowMajor : Order::kColMajor;
 }
 
-/// How the matrices of a grouped problem (num > 1) are found.
+/// How the matrices of a grouped problem (num > 1) are located.
 enum class Striding : std::uint8_t {
-  kFlat,     ///< one matrix at `data` (num == 1)
-  kBlocked,  ///< num matrices; group g holds rows offsets[g] .. offsets[g + 1] of the batch
-             ///< dimension, or matrix g of the weights
-  kIndexed,  ///< as blocked, and row r of the operand is row idxs[r] of the memory at `data`
+  kFlat,  ///< one matrix at `data` (num == 1)
+  /// num matrices; group g holds rows offsets[g] .. offsets[g + 1] of the batch dimension, or
+  /// matrix g of the weights
+  kBlocked,
+  kIndexed,  ///< as kBlocked, and row r of the operand is row idxs[r] of the memory at `data`
 };
 
 }  // namespace tilewright

@@ -10,21 +10,21 @@
 
 namespace tilewright {
 
-/// One weight as the kernels of a dispatch will read it.
+/// A weight to be packed.
 struct WeightSpec {
   DataType type = DataType::kF32;
   std::int64_t n = 0, k = 0;
-  TensorOp op = TensorOp::kMulMat;  ///< kMulMat, kMulMatAdd or kMulMatSwiGlu
+  TensorOp op = TensorOp::kMulMat;  ///< that reads it: kMulMat, kMulMatAdd or kMulMatSwiGlu
 };
 
-/// Decides the layout of weights at load. The CPU dispatch is one; a null packer leaves weights as
-/// the file has them.
+/// Decides the layout of weights when a model is loaded. DeviceDispatch implements it; without a
+/// packer, weights keep the layout of the file.
 class WeightPacker {
  public:
   virtual ~WeightPacker() = default;
   struct Plan {
     Pack pack = kPackPlain;
-    std::size_t bytes = 0;  ///< packed; 0 for kPackPlain
+    std::size_t bytes = 0;  ///< size when packed; 0 for kPackPlain
     const Kernel* packer = nullptr;
   };
   virtual Result<Plan> PlanWeight(const WeightSpec& spec) = 0;

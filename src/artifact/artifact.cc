@@ -63,36 +63,36 @@ std::string EncodeMetadata(const ArtifactData& data) {
 
 bool IsTime(double ms) { return std::isfinite(ms) && !std::signbit(ms); }
 
-/// What must hold between the records and the rest, the same for writer and reader; the reader's
-/// message is the writer's.
+/// How the records disagree with the rest, or nullopt. Writer and reader make the same checks and
+/// give the same message.
 std::optional<std::string> Disagreement(const ArtifactData& data, const RequestFields& request,
                                         const ActionFields& action) {
   if (action.request != data.request) {
-    return Format("the action record is of request {}, the request record's key is {}",
+    return Format("the action record is for request {}, but the request record's key is {}",
                   action.request.Hex(), data.request.Hex());
   }
   if (data.launch_abi != request.launch_abi) {
-    return Format("launch_abi = {}, the request record has {}", data.launch_abi,
+    return Format("launch_abi = {}, but the request record has {}", data.launch_abi,
                   request.launch_abi);
   }
   if (data.launch != request.launch) {
     return Format(
-        "{} threads and {} bytes of dynamic shared memory, the request record has {} and {}",
+        "{} threads and {} bytes of dynamic shared memory, but the request record has {} and {}",
         data.launch.threads, data.launch.dynamic_smem_bytes, request.launch.threads,
         request.launch.dynamic_smem_bytes);
   }
   if (const std::string symbol = KernelSymbol(request.spec, data.request); data.symbol != symbol) {
-    return Format("the symbol is \"{}\", the request's is \"{}\"", data.symbol.substr(0, 80),
+    return Format("the symbol is \"{}\", but the request's is \"{}\"", data.symbol.substr(0, 80),
                   symbol);
   }
   if (!IsTime(data.compile_ms)) {
-    return Format("compile_ms = {}: must be a number not below 0", data.compile_ms);
+    return Format("compile_ms = {}: must be a number >= 0", data.compile_ms);
   }
   if (data.cubin.empty()) return "the cubin is empty";
   return std::nullopt;
 }
 
-/// Total reader of one entry. Members are set as the checks proceed.
+/// Reads one entry, whatever its bytes. Members are set as the checks proceed.
 class EntryReader {
  public:
   explicit EntryReader(std::string_view file) : file_(file) {}
@@ -119,14 +119,14 @@ class EntryReader {
     return bytes.find_first_not_of('\0') == std::string_view::npos;
   }
 
-  /// The fixed part and the digest of the head, which covers all but the sections.
+  /// Reads the fixed part and checks the digest of the head, which covers all but the sections.
   Status ReadHead() {
     if (file_.size() < kEntryTableAt + kEntryDigestBytes) {
       return Corrupt(Format("{} bytes are too few for a header", file_.size()));
     }
     if (file_.substr(0, kEntryMagic.size()) != kEntryMagic) return Corrupt("no magic number");
     if (const auto major = At(kEntryMajorAt, 2); major != kEntryMajor) {
-      return Unsupported(Format("format {}.{}, this version reads {}.x", major,
+      return Unsupported(Format("format {}.{}; this version reads {}.x", major,
                                 At(kEntryMinorAt, 2), kEntryMajor));
     }
     const std::uint64_t file_bytes = At(kEntryFileBytesAt, 8);
@@ -143,7 +143,7 @@ class EntryReader {
     }
     sections_ = At(kEntrySectionCountAt, 4);
     metadata_bytes_ = At(kEntryMetadataBytesAt, 4);
-    // No sum overflows: all terms are below 2^32.
+    // No overflow: all terms are below 2^32.
     const std::uint64_t need =
         kEntryTableAt + sections_ * kEntryRowBytes + metadata_bytes_ + kEntryDigestBytes;
     if (head_bytes_ > kMaxEntryHeadBytes || sections_ > kMaxEntrySections ||
@@ -156,7 +156,7 @@ class EntryReader {
       return status;
     }
     if (const auto flags = At(kEntryFlagsAt, 4); flags != 0) {
-      return Unsupported(Format("flags {:#x}, none is known to this version", flags));
+      return Unsupported(Format("flags {:#x} are not known to this version", flags));
     }
     const std::size_t end = kEntryTableAt + sections_ * kEntryRowBytes + metadata_bytes_;
     if (At(kEntryReservedAt, 4) != 0 || !AllZero(file_.substr(end, covered - end))) {
@@ -185,8 +185,9 @@ class EntryReader {
       last_tag = tag;
       if (At(row + 4, 4) != 0) return Corrupt("reserved bytes of the section table are not zero");
       if (offset != AlignEntry(end) || offset > file_.size() || bytes > file_.size() - offset) {
-        return Corrupt(Format("section {} at {} with {} bytes lies wrong or beyond the file's {}",
-                              SectionName(tag), offset, bytes, file_.size()));
+        return Corrupt(
+            Format("section {} at {} with {} bytes is misplaced or extends beyond the file's {}",
+                   SectionName(tag), offset, bytes, file_.size()));
       }
       if (!AllZero(file_.substr(end, offset - end))) {
         return Corrupt(Format("bytes before section {} are not zero", SectionName(tag)));
@@ -198,7 +199,7 @@ class EntryReader {
     }
     if (seen_sections_ != kEntrySections) return Corrupt("a section is missing");
     if (AlignEntry(end) != file_.size() || !AllZero(file_.substr(end))) {
-      return Corrupt(Format("{} bytes behind the last section", file_.size() - end));
+      return Corrupt(Format("{} bytes after the last section", file_.size() - end));
     }
     return {};
   }
@@ -235,7 +236,7 @@ class EntryReader {
     return {};
   }
 
-  /// False for a field of the wrong type. Tags are those up to kMetaCompileMs.
+  /// False for a field of the wrong type. Its tag must be at most kMetaCompileMs.
   bool TakeMetadata(const Field& field) {
     const auto text = [&](auto& out) {
       if (field.type == FieldType::kText) out = field.value;
@@ -289,7 +290,7 @@ class EntryReader {
     }
   }
 
-  /// The records hash to the keys of the head and say what the head says.
+  /// Checks that the records hash to the keys of the head and agree with it.
   Status ReadRecords() {
     if (Status status = CheckDigest(data_.request_record, kEntryRequestAt, "request record");
         !status) {
@@ -336,7 +337,7 @@ Status PutDigest(std::string& out, std::size_t offset, std::string_view of) {
   return {};
 }
 
-/// The file, once everything is known to be right.
+/// Writes the file; everything has been checked.
 Result<std::string> WriteEntry(const ArtifactData& data) {
   const Section sections[kEntrySections] = {{kSectionCubin, data.cubin},
                                             {kSectionPtx, data.ptx},
@@ -410,7 +411,8 @@ Result<std::string> EncodeArtifact(const ArtifactData& data) {
 Result<ArtifactData> DecodeArtifact(std::string_view bytes) { return EntryReader(bytes).Read(); }
 
 bool IsEntryFile(std::string_view bytes) {
-  // What stands behind these is broken by a conversion of line ends, of which DecodeArtifact tells.
+  // Checks the part of the magic number before its line ends. A file whose line ends were converted
+  // is still recognised, and DecodeArtifact reports the damage.
   constexpr std::size_t kName = 4;
   return bytes.substr(0, kName) == kEntryMagic.substr(0, kName);
 }

@@ -16,7 +16,7 @@
 namespace tilewright {
 namespace {
 
-/// A file as the key sees it; families share most of their headers, so each is read once.
+/// A scanned file. Families share most of their headers, so each is scanned once.
 struct Scanned {
   FileDigest digest{};
   std::vector<std::string> includes;
@@ -51,17 +51,18 @@ const SourceFile* FindFile(std::span<const SourceFile> files, std::string_view n
   return nullptr;
 }
 
-/// A file of the family, else an embedded one.
+/// A file of the family, else an embedded file.
 const SourceFile* FindFile(const KernelFamily& family, std::string_view name) {
   const SourceFile* file = FindFile(family.files, name);
   return file != nullptr ? file : FindFile(EmbeddedSources(), name);
 }
 
-/// The translation unit and everything it reaches, spec.cuh's own include with it.
+/// The translation unit and every header that it includes, directly or not, also by way of
+/// spec.cuh.
 Result<KernelSources::Unit> MakeUnit(const KernelFamily& family, Scans& scans) {
   if (family.source == kSpecHeader) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("kernel family \"{}\": the source may not be \"{}\", which is written for "
+                Format("kernel family \"{}\": the source may not be \"{}\", which is generated for "
                        "each spec",
                        family.name.view(), kSpecHeader));
   }
@@ -82,8 +83,8 @@ Result<KernelSources::Unit> MakeUnit(const KernelFamily& family, Scans& scans) {
       return Fail(ErrorCode::kInvalidArgument,
                   Format("kernel family \"{}\": {} \"{}\" {}{}", family.name.view(),
                          next.by.empty() ? "source" : "include", next.name,
-                         file == nullptr ? "is in no embedded file"
-                                         : "is no virtual name (relative, printable, no \"..\")",
+                         file == nullptr ? "matches no embedded file"
+                                         : "is not a virtual name (relative, printable, no \"..\")",
                          next.by.empty() ? "" : Format(", included by {}", next.by)));
     }
     const Result<const Scanned*> scanned = scans.Get(*file);
@@ -206,10 +207,10 @@ Result<KeyRecord> MakeRequestRecord(const KernelSpec& spec, const KernelFamily& 
                                     const KernelSources& sources) {
   if (Status status = CheckSpecValues(spec); !status) return Fail(status.error());
   if (spec.family != family.name) {
-    return Fail(ErrorCode::kInvalidArgument, Format("the spec is of family \"{}\", not of \"{}\"",
+    return Fail(ErrorCode::kInvalidArgument, Format("the spec is of family \"{}\", not \"{}\"",
                                                     spec.family.view(), family.name.view()));
   }
-  // `launch` and `limits` answer only for specs that `check` accepts.
+  // `launch` and `limits` may be called only for specs that `check` accepts.
   if (const auto rejection = family.check(spec)) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("{}: {}", SpecName(spec), rejection->ToString()));
@@ -251,7 +252,7 @@ Result<std::vector<KeyField>> DecodeKeyRecord(std::string_view bytes) {
   if (request) return ListRequest(*request);
   const Result<ActionFields> action = DecodeActionFields(bytes);
   if (action) return ListAction(*action);
-  // Which of the two it was meant to be shows in the "record" field at a fixed place.
+  // The "record" field, at a fixed place, says which of the two kinds it is.
   constexpr std::string_view kAction = "action";
   const bool is_action = bytes.size() > 24 && bytes.substr(18, kAction.size()) == kAction;
   return Fail(is_action ? action.error() : request.error());

@@ -11,9 +11,9 @@
 
 namespace tilewright {
 
-/// Everything a compiler needs to make one kernel, and everything its entry says beside what the
-/// compiler returns. Copies and moves freely; `unit` and `headers` point into the sources it was
-/// made of and into `spec_header`.
+/// Everything that a compiler needs to compile one kernel, and everything in its entry besides what
+/// the compiler returns. May be copied and moved; `unit` and `headers` point into the sources that
+/// it was made from and into `spec_header`.
 struct CompileInput {
   KernelSpec spec;
   KeyRecord request;
@@ -26,21 +26,21 @@ struct CompileInput {
   ResourceLimits limits;
   std::uint32_t launch_abi = 0;
 
-  /// Views into this object.
+  /// The job; its views point into this object.
   CompileJob Job() const;
 };
 
-/// Errors: kInvalidArgument where the family refuses the spec (with its words), and those of
+/// Errors: kInvalidArgument if the family rejects the spec (with its reason), and those of
 /// MakeRequestRecord.
 Result<CompileInput> PrepareCompile(const KernelSpec& spec, const KernelFamily& family,
                                     const KernelSources& sources);
 
-/// The oldest driver that loads what this compiler makes, as cuDriverGetVersion counts: "13.0" is
+/// The oldest driver that loads this compiler's output, as cuDriverGetVersion gives it: "13.0" is
 /// 13000. 0 for a version that does not start with two numbers.
 std::uint32_t MinDriver(const CompilerIdentity& compiler);
 
 /// The entry file's bytes (EncodeArtifact). kInvalidArgument for an output without a cubin or an
-/// identity that does not tell compilers apart.
+/// identity that does not distinguish compilers.
 Result<std::string> MakeEntry(const CompileInput& input, const CompilerIdentity& compiler,
                               const CompileOutput& output);
 

@@ -12,8 +12,8 @@ namespace {
 
 enum class Role {
   kEvery,    ///< given for every kernel, affects the output: in the request record
-  kFamily,   ///< a family may give it, affects the output: in the request record
-  kDerived,  ///< made of what is in the record already (architecture) or of its digest (seed)
+  kFamily,   ///< may be given by a family, affects the output: in the request record
+  kDerived,  ///< derived from the record (architecture) or from its digest (seed)
   kIgnored,  ///< given for every kernel, cannot affect the output
 };
 
@@ -26,9 +26,9 @@ struct Rule {
   std::string_view value;  ///< of Role::kEvery and kIgnored
 };
 
-// Every option that reaches the compiler, in the order in which it does; docs/artifact_key.md says
-// why. What is not here is an error: an option may not slip into a build without anybody having
-// thought about whether it belongs to the key.
+// Every option that is passed to the compiler, in that order; docs/artifact_key.md explains them.
+// Any other option is an error, so that none can get into a build without a decision about whether
+// it belongs in the key.
 constexpr Rule kRules[] = {
     {"--std", Role::kEvery, Form::kFixed, "c++17"},
     {"-default-device", Role::kEvery, Form::kNone, ""},
@@ -52,7 +52,7 @@ const Rule* FindRule(std::string_view flag) {
   return nullptr;
 }
 
-/// `-fmad=false` and {"--fmad", "false"} are one option.
+/// `-fmad=false` and {"--fmad", "false"} are the same option.
 NormalOption Spell(const CompileOption& option) {
   NormalOption normal{std::string(option.flag), std::string(option.value)};
   const std::size_t equals = normal.flag.find('=');
@@ -66,7 +66,7 @@ NormalOption Spell(const CompileOption& option) {
   return normal;
 }
 
-/// The value in its one spelling ("064" is "64"); why not, else.
+/// Brings the value into its canonical spelling ("064" becomes "64"), or says why it is invalid.
 Status NormaliseValue(const Rule& rule, std::string& value) {
   const auto fail = [&](std::string_view need) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -82,7 +82,7 @@ Status NormaliseValue(const Rule& rule, std::string& value) {
       const char* last = value.data() + value.size();
       const auto [end, error] = std::from_chars(value.data(), last, count);
       if (error != std::errc() || end != last || count < 1 || count > 255) {
-        return fail("a number of 1 to 255");
+        return fail("a number from 1 to 255");
       }
       value = Format("{}", count);
       return {};
@@ -100,11 +100,12 @@ Result<NormalOption> FamilyOption(const CompileOption& option) {
     return Fail(ErrorCode::kInvalidArgument, Format("compiler option {}: {}", option.flag, why));
   };
   if (rule == nullptr) {
-    return fail("not on the list of options that a family may give (docs/artifact_key.md)");
+    return fail("not one of the options that a family may give (docs/artifact_key.md)");
   }
   if (rule->role == Role::kDerived)
-    return fail("is derived from the spec; a family may not give it");
-  if (rule->role != Role::kFamily) return fail("is given for every kernel; a family may not");
+    return fail("is derived from the spec, so a family may not give it");
+  if (rule->role != Role::kFamily)
+    return fail("is given for every kernel, so a family may not give it");
   if (Status status = NormaliseValue(*rule, normal.value); !status) return Fail(status.error());
   return normal;
 }
@@ -147,7 +148,7 @@ Result<std::vector<CompileOption>> FamilyOptionsOf(std::span<const NormalOption>
   if (!again) return Fail(ErrorCode::kUnsupported, again.error().message);
   if (!std::equal(again->begin(), again->end(), recorded.begin(), recorded.end())) {
     return Fail(ErrorCode::kUnsupported,
-                "the compiler options are not those that this version gives every kernel");
+                "the compiler options are not those that this version uses for every kernel");
   }
   return of_family;
 }

@@ -8,7 +8,7 @@
 
 namespace tilewright {
 
-/// An option in the one spelling that keys and the compiler see: two dashes, no "=".
+/// An option in the canonical spelling, used in keys and for the compiler: two dashes, no "=".
 struct NormalOption {
   std::string flag;   ///< "--fmad"
   std::string value;  ///< "false"; "" where the option takes none
@@ -17,13 +17,13 @@ struct NormalOption {
 };
 
 /// The options that a request record holds: those of every kernel that affect its bytes, and the
-/// given ones; sorted by flag, each flag once. The order of the allowed options means nothing to
-/// the compiler. kInvalidArgument, by name, for an option that no rule allows a family to give, a
-/// invalid value, or a flag given twice.
+/// given ones; sorted by flag, each flag once. (The order of these options does not matter to the
+/// compiler.) kInvalidArgument names an option that families may not give, that has an invalid
+/// value, or that is given twice.
 Result<std::vector<NormalOption>> RecordedOptions(std::span<const CompileOption> of_family);
 
-/// What RecordedOptions was given, from what it made. kUnsupported where these were made by another
-/// version, with other rules.
+/// The inverse of RecordedOptions. kUnsupported if the options were recorded by another version
+/// with other rules.
 Result<std::vector<CompileOption>> FamilyOptionsOf(std::span<const NormalOption> recorded);
 
 /// "--fmad=false", "--restrict".

@@ -6,14 +6,14 @@
 
 namespace tilewright {
 
-// The entry file of docs/artifact_entry.md: numbers that writer and reader share.
+// The constants of the entry file (docs/artifact_entry.md), shared by writer and reader.
 
-/// Not text, and broken by anything that converts line ends.
+/// Binary, and damaged by any conversion of line ends.
 inline constexpr std::string_view kEntryMagic = "\x89TWA\r\n\x1a\n";
 inline constexpr std::uint16_t kEntryMajor = 1;
 inline constexpr std::uint16_t kEntryMinor = 0;
 
-// Offsets in the fixed part of the head.
+// Offsets in the fixed part of the header.
 inline constexpr std::size_t kEntryMajorAt = 8;
 inline constexpr std::size_t kEntryMinorAt = 10;
 inline constexpr std::size_t kEntryHeadBytesAt = 12;
@@ -31,13 +31,12 @@ inline constexpr std::size_t kEntryRowBytes = 56;
 inline constexpr std::size_t kEntryAlignment = 64;
 inline constexpr std::size_t kEntryDigestBytes = 32;
 
-// Bounds, all far above what a kernel needs.
+// Limits, all far above what a kernel needs.
 inline constexpr std::uint64_t kMaxEntryBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint32_t kMaxEntryHeadBytes = 1 << 20;
 inline constexpr std::uint32_t kMaxEntrySections = 64;
 
-/// A section or metadata tag with this bit may be skipped by a reader that does not know it; one
-/// without it may not.
+/// A reader may skip an unknown section or metadata tag only if this bit is set.
 inline constexpr std::uint32_t kOptionalSection = 0x80000000;
 inline constexpr std::uint16_t kOptionalMetadata = 0x8000;
 

@@ -7,10 +7,10 @@
 
 namespace tilewright {
 
-/// Tagged, typed, length-prefixed fields, one after the other: what key records and the metadata of
-/// entry files are made of (docs/artifact_key.md, "Fields"). A field is
+/// A sequence of tagged, typed, length-prefixed fields, as in key records and the metadata of entry
+/// files (docs/artifact_key.md, "Fields"). A field is
 ///   u16 tag | u8 type | u32 length | length bytes of value      (integers little endian)
-/// so that no value can run into the next, and a reader that does not know a tag can step over it.
+/// so that values are delimited, and a reader can skip a field whose tag it does not know.
 enum class FieldType : std::uint8_t {
   kU32 = 1,     ///< 4 bytes
   kI32 = 2,     ///< 4 bytes, two's complement
@@ -24,7 +24,7 @@ inline constexpr std::size_t kFieldHeaderBytes = 7;
 inline void AppendLittleEndian(std::string& out, std::uint64_t value, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
 }
-/// `bytes` (at most 8) at `data`, which must be there.
+/// Reads `bytes` (at most 8) at `data`, which must be readable.
 inline std::uint64_t LoadLittleEndian(const char* data, std::size_t bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -33,7 +33,7 @@ inline std::uint64_t LoadLittleEndian(const char* data, std::size_t bytes) {
   return value;
 }
 
-/// Spill bytes in files: the largest number stands for "the compiler did not say".
+/// In files, this number of spill bytes means that the compiler did not report it.
 inline constexpr std::uint32_t kUnknownBytes = 0xffffffff;
 inline std::uint32_t EncodeKnown(std::optional<std::uint32_t> bytes) {
   return bytes.value_or(kUnknownBytes);
@@ -50,7 +50,7 @@ class FieldWriter {
     Integer(tag, FieldType::kI32, static_cast<std::uint32_t>(value), 4);
   }
   void U64(std::uint16_t tag, std::uint64_t value) { Integer(tag, FieldType::kU64, value, 8); }
-  /// At most 4 GiB: callers cap what they write far below.
+  /// At most 4 GiB; callers' own limits are far lower.
   void Text(std::uint16_t tag, std::string_view value) { Bytes(tag, FieldType::kText, value); }
   template <class Digest>
   void Digest32(std::uint16_t tag, const Digest& digest) {
@@ -82,12 +82,12 @@ struct Field {
   std::string_view value;
 };
 
-/// Steps over the fields of `bytes`; never reads outside, whatever they hold.
+/// Iterates over the fields of `bytes`; never reads outside them, whatever they contain.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : left_(bytes) {}
   bool AtEnd() const { return left_.empty(); }
-  /// nullopt where no whole field of a known type and its length follows.
+  /// nullopt if no complete field of a known type with a valid length follows.
   std::optional<Field> Next() {
     if (left_.size() < kFieldHeaderBytes) return std::nullopt;
     Field field;

@@ -16,14 +16,14 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsWordPart(char c) { return IsWordStart(c) || IsDigit(c); }
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\v' || c == '\f' || c == '\r'; }
 
-/// `text` without spliced line ends (backslash, newline). Raw string literals, in which a splice
-/// does not count, lose theirs too: only their contents change, which nobody reads here.
+/// `text` without spliced line ends (backslash, newline). They are removed from raw string literals
+/// too, where they are not splices, but that changes only their contents, which do not matter here.
 std::string Unsplice(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\') {
-      // With blanks between them NVRTC sees no splice.
+      // NVRTC does not treat them as a splice if there are blanks between them.
       std::size_t end = i + 1;
       while (end < text.size() && text[end] == '\r') ++end;
       if (end < text.size() && text[end] == '\n') {
@@ -36,7 +36,7 @@ std::string Unsplice(std::string_view text) {
   return out;
 }
 
-/// Steps over the tokens of a text and stops at directives.
+/// Skips the tokens of a text and stops at directives.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -50,7 +50,7 @@ class Scanner {
       } else if (IsBlank(c)) {
         ++at_;
       } else if (SkipComment()) {
-        // A comment before a directive leaves the line's start where it was.
+        // A directive may follow a comment on the same line.
       } else if (line_start_ && SkipHash()) {
         if (Status status = Directive(); !status) return Fail(status.error());
         line_start_ = false;
@@ -109,7 +109,9 @@ class Scanner {
     if (word == "include_next" || word == "import" || word == "embed") {
       return Fail(
           ErrorCode::kInvalidArgument,
-          Format("#{} is not allowed in a kernel source: what it reads cannot be known", word));
+          Format(
+              "#{} is not allowed in a kernel source: the file that it reads cannot be determined",
+              word));
     }
     if (word == "ifdef" || word == "ifndef") SkipName();
     if (word != "include") return {};
@@ -162,7 +164,7 @@ class Scanner {
     return {};
   }
 
-  /// Steps over the name that only is asked for: "X", "(X)", "( X )" up to the last parenthesis.
+  /// Skips a name that is only tested for: "X", "(X)", "( X )" up to the last parenthesis.
   void SkipName() {
     SkipBlanksAndComments();
     if (StartsWith("(")) ++at_;
@@ -170,7 +172,7 @@ class Scanner {
     (void)Word();
   }
 
-  /// NVRTC looks for what has a real path among the files of this machine.
+  /// For anything but a virtual name, NVRTC would look among the files of this machine.
   Status HasInclude(std::string_view word) {
     SkipBlanksAndComments();
     if (word == "__has_include" && StartsWith("(")) {
@@ -186,7 +188,7 @@ class Scanner {
       }
     }
     return Fail(ErrorCode::kInvalidArgument,
-                Format("{} may only ask for the virtual name of a file (relative, printable, no "
+                Format("{} may only test for the virtual name of a file (relative, printable, no "
                        "\"..\"): it could find files of this machine",
                        word));
   }

@@ -8,12 +8,12 @@
 
 namespace tilewright {
 
-/// The names that `#include` directives of a C++ text name, in order, "x" and <x> alike, also those
-/// that a condition would skip: a file too many in a key costs a compilation, one too few would
-/// serve stale code. Comments, string and character literals (raw ones too) and spliced lines are
-/// understood. kInvalidArgument where a directive's file cannot be known here: an include of a
-/// macro, #include_next, #import, #embed; or where the text names the moment of its
-/// compilation: __DATE__, __TIME__, __TIMESTAMP__.
+/// The names in the `#include` directives of a C++ text, in order, whether "x" or <x>, including
+/// those that a condition would skip: an extra file in a key costs a compilation, but a missing one
+/// would serve stale code. Comments, string and character literals (raw ones too) and spliced lines
+/// are understood. kInvalidArgument if a directive's file cannot be determined (an include of a
+/// macro, #include_next, #import, #embed), or if the text uses the time of its compilation:
+/// __DATE__, __TIME__, __TIMESTAMP__.
 Result<std::vector<std::string>> ScanIncludes(std::string_view text);
 
 /// Whether `name` can be a virtual name: relative, of printable ASCII without quotes, brackets and

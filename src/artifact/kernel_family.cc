@@ -7,11 +7,12 @@
 namespace tilewright {
 namespace {
 
-/// The enumerator of device/cuda/kernels/types.cuh: "q4_1" is kQ4_1, "bf16" is kBF16. It follows
-/// from the name, so that a type added to both lists needs nothing here.
+/// The enumerator of device/cuda/kernels/types.cuh: "q4_1" is kQ4_1, "bf16" is kBF16. Derived from
+/// the name, so that adding a type to both lists needs no change here.
 std::string DeviceTypeName(DataType type) {
   if (type == DataType::kNone) return "kNone";
-  if (type == DataType::kF8E4M3) return "kF8E4M3";  // the one name with an underscore too many
+  if (type == DataType::kF8E4M3)
+    return "kF8E4M3";  // the exception: the name has one more underscore
   std::string name = "k";
   for (const char c : DataTypeName(type)) {
     name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
@@ -42,7 +43,7 @@ Status KernelFamilies::Add(const KernelFamily& family) {
     return fail("the name must be 1 to 23 lower-case letters, digits and underscores");
   }
   if (Find(family.name) != nullptr) return fail("the name is taken");
-  if (family.source.empty()) return fail("no source is named");
+  if (family.source.empty()) return fail("the source is missing");
   if (family.check == nullptr) return fail("the function `check` is missing");
   if (family.launch == nullptr) return fail("the function `launch` is missing");
   if (family.limits == nullptr) return fail("the function `limits` is missing");

@@ -33,7 +33,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   }
 }
 
-/// Numbers of one segment: "w4", "128x128x32", "p0_-1_0_0".
+/// The numbers of one segment: "w4", "128x128x32", "p0_-1_0_0".
 template <class... T>
 bool ParseNumbers(std::string_view segment, std::string_view prefix, char separator, T&... out) {
   if (segment.substr(0, prefix.size()) != prefix) return false;
@@ -88,10 +88,11 @@ bool CudaArch::RunsOn(int compute_capability) const {
 Result<CudaArch> ParseCudaArch(std::string_view text) {
   constexpr std::string_view kPrefix = "sm_";
   const auto fail = [&] {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("architecture \"{}\": must be sm_ and a number, then a or f or nothing, as "
-                       "in sm_80, sm_90a, sm_100f",
-                       Printable(text)));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("architecture \"{}\": must be sm_ and a number, optionally followed by a or f, as "
+               "in sm_80, sm_90a, sm_100f",
+               Printable(text)));
   };
   if (text.substr(0, kPrefix.size()) != kPrefix) return fail();
   std::string_view digits = text.substr(kPrefix.size());
@@ -159,13 +160,13 @@ Result<KernelSpec> ParseSpecName(std::string_view text) {
   if (!arch) return fail(parts[3], "architecture", "as in sm_80 or sm_90a");
   spec.arch = *arch;
   if (!ParseNumbers(parts[4], "", 'x', spec.tile_m, spec.tile_n, spec.tile_k)) {
-    return fail(parts[4], "tile", "three numbers of 0 to 65535, as in 128x128x32");
+    return fail(parts[4], "tile", "three numbers from 0 to 65535, as in 128x128x32");
   }
   if (!ParseNumbers(parts[5], "w", '_', spec.warps)) return fail(parts[5], "warps", "as in w4");
   if (!ParseNumbers(parts[6], "s", '_', spec.stages)) return fail(parts[6], "stages", "as in s4");
   if (!ParseNumbers(parts[7], "k", '_', spec.split_k)) return fail(parts[7], "split", "as in k0");
   if (!ParseNumbers(parts[8], "c", 'x', spec.cluster_m, spec.cluster_n)) {
-    return fail(parts[8], "cluster", "two numbers of 0 to 255, as in c2x1");
+    return fail(parts[8], "cluster", "two numbers from 0 to 255, as in c2x1");
   }
   const auto epilogue = ParseSpecEpilogue(parts[9]);
   if (!epilogue) return fail(parts[9], "epilogue", "none, add or scale");

@@ -51,7 +51,7 @@ std::string_view OrderName(Order order) {
   return order == Order::kRowMajor ? "row_major" : "col_major";
 }
 
-/// Writes spec fields in turn. Enumerations by name: their numbers are free to change.
+/// Writes spec fields in turn; enumerations by name, since their numbers may change.
 struct SpecWriter {
   FieldWriter& out;
   std::uint16_t tag = kTagSpec;
@@ -66,8 +66,8 @@ struct SpecWriter {
   void operator()(std::string_view, std::int32_t v) { out.I32(tag++, v); }
 };
 
-/// Reads fields that must come with these tags and types, one after the other. Keeps the first
-/// error; after one, everything read is empty.
+/// Reads fields, which must have the expected tags and types in order. Keeps the first error; after
+/// one, everything read is empty.
 class Decoder {
  public:
   Decoder(std::string_view bytes, std::string_view what) : reader_(bytes), what_(what) {}
@@ -108,13 +108,13 @@ class Decoder {
     const std::uint32_t schema = U32(kTagSchema, "schema");
     if (status_ && schema != kKeySchema) {
       Set(ErrorCode::kUnsupported,
-          Format("has schema {}, this version knows {}", schema, kKeySchema));
+          Format("has schema {}; this version knows {}", schema, kKeySchema));
     }
     const std::string_view kind = Text(kTagRecord, "record");
     if (status_ && kind != record) Corrupt("is of another kind");
   }
   void End() {
-    if (status_ && !reader_.AtEnd()) Corrupt("has bytes behind its last field");
+    if (status_ && !reader_.AtEnd()) Corrupt("has bytes after its last field");
   }
 
   void Corrupt(std::string_view why) { Set(ErrorCode::kCorrupt, why); }
@@ -140,12 +140,12 @@ struct SpecReader {
       v = *parsed;
     } else {
       in.Set(ErrorCode::kUnsupported,
-             Format("has {} \"{}\", unknown here", name, text.substr(0, 40)));
+             Format("has {} \"{}\", unknown to this version", name, text.substr(0, 40)));
     }
   }
   void operator()(std::string_view name, FamilyName& v) {
     const std::string_view text = in.Text(tag++, name);
-    if (in.status() && !IsFamilyName(text)) in.Corrupt("has a family that is no name");
+    if (in.status() && !IsFamilyName(text)) in.Corrupt("has an invalid family name");
     v = FamilyName(text);
   }
   void operator()(std::string_view name, CudaArch& v) {
@@ -182,14 +182,14 @@ struct SpecReader {
 };
 
 void ReadHeaders(Decoder& in, RequestFields& fields) {
-  // Every turn consumes fields or stops: the count allocates nothing.
+  // Each iteration consumes fields or stops, so a large count allocates nothing.
   const std::uint32_t count = in.U32(kTagHeaderCount, "header_count");
   for (std::uint32_t i = 0; i < count && in.status(); ++i) {
     RequestFields::File file;
     file.name = in.Text(kTagHeader, "header");
     file.digest = in.Digest(kTagHeaderDigest, "header_digest");
     if (!in.status()) return;
-    if (!IsVirtualName(file.name)) return in.Corrupt("has a header that is no virtual name");
+    if (!IsVirtualName(file.name)) return in.Corrupt("has a header that is not a virtual name");
     if (i != 0 && fields.headers.back().name >= file.name) {
       return in.Corrupt("has headers out of order");
     }
@@ -271,7 +271,7 @@ Status CheckCompilerIdentity(const CompilerIdentity& compiler) {
       {"backend", compiler.backend, true},
       {"version", compiler.version, true},
       {"build_id", compiler.build_id, true},
-      {"builtins_version", compiler.builtins_version, false},  // a backend may have none
+      {"builtins_version", compiler.builtins_version, false},  // may be empty
       {"builtins_build_id", compiler.builtins_build_id, false},
   };
   for (const auto& part : parts) {
@@ -296,7 +296,7 @@ Result<RequestFields> DecodeRequestFields(std::string_view bytes) {
   }
   in.Start(kRequest);
   const std::string_view kind = in.Text(kTagKind, "kind");
-  if (in.status() && kind != kKind) in.Set(ErrorCode::kUnsupported, "is of no cubin");
+  if (in.status() && kind != kKind) in.Set(ErrorCode::kUnsupported, "is not for a cubin");
   SpecReader spec_reader{in};
   ForEachSpecField(fields.spec, spec_reader);
   fields.revision = in.U32(kTagRevision, "revision");
@@ -310,7 +310,7 @@ Result<RequestFields> DecodeRequestFields(std::string_view bytes) {
   fields.source.name = in.Text(kTagSource, "source");
   fields.source.digest = in.Digest(kTagSourceDigest, "source_digest");
   if (in.status() && !IsVirtualName(fields.source.name)) {
-    in.Corrupt("has a source that is no virtual name");
+    in.Corrupt("has a source that is not a virtual name");
   }
   ReadHeaders(in, fields);
   ReadOptions(in, fields);

@@ -12,14 +12,14 @@
 
 namespace tilewright {
 
-/// Of the records below; docs/artifact_key.md is the schema.
+/// Version of the schema, docs/artifact_key.md, of the records below.
 inline constexpr std::uint32_t kKeySchema = 2;
-/// Larger records are refused: no family comes near it.
+/// Larger records are rejected; real ones are far smaller.
 inline constexpr std::size_t kMaxRecordBytes = 256 * 1024;
 
 using FileDigest = std::array<std::uint8_t, 32>;
 
-/// What a request record says. Views point into what it was made or decoded from.
+/// The contents of a request record. Views point into what it was made or decoded from.
 struct RequestFields {
   struct File {
     std::string_view name;
@@ -44,7 +44,7 @@ struct ActionFields {
 /// The canonical bytes. Pure; the fields must be valid (Check...).
 std::string EncodeRequestFields(const RequestFields& fields);
 std::string EncodeActionFields(const ActionFields& fields);
-/// kInvalidArgument for an identity that does not tell compilers apart.
+/// kInvalidArgument for an identity that does not distinguish compilers.
 Status CheckCompilerIdentity(const CompilerIdentity& compiler);
 
 /// The inverses. kCorrupt for bytes that the encoder cannot have written, kUnsupported for another

@@ -5,8 +5,8 @@
 
 namespace tilewright {
 
-/// Of the text that RenderSpec writes. It is part of every request key: bump it whenever the text
-/// of any spec changes (a golden digest in tests/artifact/keys notices).
+/// Version of the text that RenderSpec writes. It is part of every request key: increase it
+/// whenever the text of any spec changes (a golden digest in tests/artifact/keys detects that).
 inline constexpr std::uint32_t kRenderRevision = 1;
 
 /// The virtual name of the rendered header, and what it includes.

@@ -9,16 +9,15 @@ namespace tilewright {
 
 /// 1 to 23 lower-case letters, digits and underscores.
 bool IsFamilyName(std::string_view name);
-/// And nothing but zeros behind it.
+/// As above, and the rest of `name` is zero.
 bool IsFamilyName(const FamilyName& name);
 
-/// As ParseDataType, and "none".
+/// As ParseDataType, but also accepts "none".
 std::optional<DataType> ParseSpecType(std::string_view name);
 std::optional<SpecEpilogue> ParseSpecEpilogue(std::string_view name);
 
-/// Whether every field of `spec` has a value that its type names, so that it can be written down.
-/// What a family makes of the values is the family's business (KernelFamily::check).
-/// kInvalidArgument names the field.
+/// Checks that the fields of `spec` are valid values of their types and can be written to a record.
+/// Whether a family supports them is up to KernelFamily::check. kInvalidArgument names the field.
 Status CheckSpecValues(const KernelSpec& spec);
 
 }  // namespace tilewright

@@ -13,21 +13,22 @@ namespace tilewright {
 class Filesystem;
 Filesystem& SystemFilesystem();
 
-/// A file that is written piece by piece and takes its place at the end: a reader, or the next run
-/// after a crash, sees the old file or the new one, never a part. The pieces go to a temporary file
-/// beside it, which Publish syncs and renames (then it syncs the folder); until then, and on any
-/// error, the old file is as it was, and the temporary file goes away with the object. A symbolic
-/// link stays one: the file that it names is replaced. The new file has the mode of the one it
-/// replaces, else 0666 less the umask. Errors name the path and the system's reason. Safe for
-/// several processes and threads that write one path: the last rename wins.
+/// Writes a file atomically: a reader, or the next run after a crash, sees the old file or the new
+/// one, never a part. The bytes go to a temporary file beside it, which Publish syncs and renames
+/// (then it syncs the folder); until then, and on any error, the old file is unchanged, and the
+/// destructor removes the temporary file. If the path is a symbolic link, its target is replaced.
+/// The new file has the mode of the one it replaces, else 0666 less the umask. Errors name the path
+/// and the system's reason. Several processes and threads may write the same path: the last rename
+/// wins.
 class AtomicFile {
  public:
   /// What to do with a path that names a device, a pipe or an open descriptor (/dev/stdout), which
   /// cannot be replaced.
   enum class Special { kRefuse, kWriteDirectly };
 
-  /// kNotFound where its folder is missing; kInvalidArgument for what `special` refuses; kIo for a
-  /// folder, or where the file system has less than `expected_bytes` free.
+  /// kNotFound if its folder is missing; kInvalidArgument for a path that `special` refuses; kIo
+  /// for
+  /// a folder, or if the file system has less than `expected_bytes` free.
   static Result<AtomicFile> Create(const std::string& path, Special special = Special::kRefuse,
                                    std::uint64_t expected_bytes = 0,
                                    Filesystem& files = SystemFilesystem());
@@ -43,7 +44,7 @@ class AtomicFile {
   explicit AtomicFile(Filesystem& files) : files_(&files) {}
 
   Filesystem* files_;
-  std::string path_;       // as the caller named it
+  std::string path_;       // as given by the caller
   std::string target_;     // what it resolves to
   std::string temporary_;  // empty when written directly or published
   int fd_ = -1;

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::size_t kSmallFile = 64 << 10;
 
-/// The first number of `text`, or -1 where there is none ("max").
+/// The first number of `text`, or -1 if there is none ("max").
 double Number(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   return end == text.c_str() ? -1 : value;
 }
 
-/// Quota of one v2 folder from "max 100000" or "150000 100000"; 0 for none.
+/// Quota of one v2 folder, from "max 100000" or "150000 100000"; 0 if there is none.
 double QuotaV2(const std::string& folder) {
   const Result<std::string> text = ReadFile(folder + "/cpu.max", kSmallFile);
   if (!text) return 0;
@@ -40,9 +40,10 @@ double QuotaV1(const std::string& folder) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/// Smallest quota of `path` below `mount` and of its parents. Inside a container the path may name
-/// folders of the host that are not here; those read as unlimited and the mount's own folder, which
-/// then is the container's group, decides.
+/// Smallest quota of `path` below `mount` and of its parents. Inside a container, the path may name
+/// folders of the host that do not exist here. Those count as unlimited, and the mount's own
+/// folder,
+/// which is then the container's group, decides.
 double SmallestQuota(const std::string& mount, std::string path,
                      double (*quota_of)(const std::string&)) {
   double smallest = 0;
@@ -115,8 +116,8 @@ int DefaultThreads() {
   int threads = AffinityThreads();
   const Result<std::string> groups = ReadFile("/proc/self/cgroup", kSmallFile);
   const double quota = groups ? CgroupCpuQuota(*groups, "/sys/fs/cgroup") : 0;
-  // Rounded down: one thread too many is throttled in the middle of an operation, and all the
-  // others wait for it.
+  // Rounded down: one thread too many would be throttled in the middle of an operation while all
+  // the others wait for it.
   if (quota > 0 && quota < threads) threads = static_cast<int>(quota);
   return threads < 1 ? 1 : threads;
 }

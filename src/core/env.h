@@ -5,9 +5,9 @@
 
 namespace tilewright {
 
-/// The value of an environment variable; nothing when unset or empty. The one place in the library
-/// that reads the environment, called only while preparing, never on the launch path. Not safe
-/// beside a thread that calls setenv.
+/// The value of an environment variable; nullopt if it is unset or empty. The only place where the
+/// library reads the environment; called during preparation only, never on the launch path. Not
+/// safe while another thread calls setenv.
 std::optional<std::string> GetEnv(const char* name);
 
 }  // namespace tilewright

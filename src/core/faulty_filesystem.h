@@ -21,15 +21,15 @@
 
 namespace tilewright::test {
 
-/// The write that is about to be made, for a kill in the middle of it.
+/// The write that is about to be made, so that the process can be killed in the middle of it.
 struct PendingWrite {
   int fd = -1;
   const void* data = nullptr;
   std::size_t bytes = 0;
 };
 
-/// A Filesystem that counts its calls and lets one of them, or all from one on, go wrong. Faults
-/// are set while no other thread uses it; the calls themselves are safe from any thread.
+/// A Filesystem that counts its calls and makes one of them, or all from a given one on, fail. Arm
+/// it while no other thread uses it; the calls themselves are safe from any thread.
 ///
 ///   FaultyFilesystem files;
 ///   files.Arm({.kind = Fault::kError, .step = 3, .error = ENOSPC});   // the third call from now
@@ -62,18 +62,18 @@ class FaultyFilesystem final : public Filesystem {
     enum Kind {
       kNone,
       kError,        ///< the call is not made and fails with `error`
-      kErrorAfter,   ///< the call is made, and its success reported as `error` (a lost reply)
-      kShort,        ///< reads and writes do one byte, other calls are made
+      kErrorAfter,   ///< the call is made, but its success is reported as `error` (a lost reply)
+      kShort,        ///< reads and writes transfer one byte, other calls are made normally
       kKill,         ///< the process gets SIGKILL instead of the call
-      kKillHalfway,  ///< a write does half its bytes first
+      kKillHalfway,  ///< as kKill, but a write writes half its bytes first
       kHook,         ///< `hook` is called before the call is made
     };
     Kind kind = kNone;
-    std::int64_t step = 1;          ///< of the calls that match, from 1
+    std::int64_t step = 1;          ///< number of the matching call, from 1
     int error = EIO;                ///< positive
     bool lasting = false;           ///< this call and all later ones that match
-    std::optional<Call> only = {};  ///< calls of one kind
-    std::string path_part = {};     ///< calls whose (first) path contains this
+    std::optional<Call> only = {};  ///< match calls of this kind only
+    std::string path_part = {};     ///< match calls whose (first) path contains this
     std::function<void()> hook = {};
   };
 
@@ -91,13 +91,13 @@ class FaultyFilesystem final : public Filesystem {
   std::int64_t calls() const { return calls_; }  ///< of any kind, ever
   std::int64_t bytes_read() const { return bytes_read_; }
 
-  /// One call that was made and succeeded.
+  /// A call that was made and succeeded.
   struct Event {
     Call call;
-    std::string path;  ///< of a descriptor, that it was opened by
-    std::string to;    ///< of a rename
+    std::string path;  ///< for a descriptor, the path that it was opened with
+    std::string to;    ///< target of a rename
   };
-  /// Keeps a list of the calls that change what a disk holds, and of syncs and closes, from now on.
+  /// From now on, keeps a list of syncs, closes and the calls that change what is on disk.
   void Record() {
     const std::lock_guard lock(record_mutex_);
     recording_ = true;
@@ -108,7 +108,7 @@ class FaultyFilesystem final : public Filesystem {
     return events_;
   }
 
-  /// What the clock shows; 0: the system's.
+  /// Sets the clock; 0: the system's.
   void SetNow(std::int64_t now) { now_ = now; }
   /// Changes what StatPath and StatFd report.
   std::function<void(Stat&)> stat_filter;
@@ -121,7 +121,7 @@ class FaultyFilesystem final : public Filesystem {
     return fd;
   }
   int Close(int fd) override {
-    // As the system does it: a close that fails has closed the descriptor all the same.
+    // As in Linux, a close that fails has closed the descriptor nevertheless.
     const int error = Before(Call::kClose, "");
     Note(error, Call::kClose, PathOf(fd));
     const int result = base_.Close(fd);
@@ -207,7 +207,7 @@ class FaultyFilesystem final : public Filesystem {
            path.find(fault_.path_part) != std::string_view::npos;
   }
 
-  /// 0, or the error that the call is to give. Sets short_ for this thread's call.
+  /// 0, or the error that the call must return. Sets short_ for this thread's call.
   int Before(Call call, std::string_view path) {
     ++calls_;
     short_ = false;
@@ -235,7 +235,7 @@ class FaultyFilesystem final : public Filesystem {
         pause();
         return 0;
       case Fault::kHook: {
-        armed_ = false;  // what the hook does is no step
+        armed_ = false;  // calls made by the hook do not count
         fault_.hook();
         armed_ = true;
         return 0;
@@ -266,7 +266,7 @@ class FaultyFilesystem final : public Filesystem {
   template <class Make, class Undo>
   int Do(Call call, std::string_view path, Make make, Undo undo) {
     if (const int error = Before(call, path); error != 0) return error;
-    const int after = after_;  // `make` may be another of this class
+    const int after = after_;  // `make` may call this function again
     const int result = make();
     if (result < 0 || after == 0) return result;
     undo(result);
@@ -289,8 +289,8 @@ class FaultyFilesystem final : public Filesystem {
 
 using Fault = FaultyFilesystem::Fault;
 
-/// The place, from `first` on, of the first such call with `part` in its path (of a rename: in
-/// where it goes); events.size() where there is none.
+/// The index, from `first` on, of the first such call with `part` in its path (for a rename, in its
+/// target); events.size() if there is none.
 inline std::size_t PlaceOf(const std::vector<FaultyFilesystem::Event>& events,
                            FaultyFilesystem::Call call, std::string_view part,
                            std::size_t first = 0) {

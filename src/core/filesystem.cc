@@ -17,7 +17,7 @@ namespace {
 
 int OrError(int result) { return result < 0 ? -errno : result; }
 
-/// Calls until the answer is anything but "interrupted".
+/// Repeats the call until it is not interrupted.
 template <class Call>
 auto Uninterrupted(Call call) {
   auto result = call();
@@ -97,10 +97,10 @@ class System final : public Filesystem {
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return -errno;
     struct stat info {};
     if (lstat(from, &info) != 0) return -errno;
-    // Folders have no hard links; those that are moved (into quarantine) get names of their own.
+    // Folders cannot have hard links; those that are moved (into quarantine) get unique names.
     if (!S_ISDIR(info.st_mode)) {
       if (link(from, to) == 0) {
-        // What stays where this fails is a second name in tmp/, which the sweep removes.
+        // If this fails, a second name stays in tmp/, which the sweep removes.
         unlink(from);
         return 0;
       }
@@ -125,7 +125,7 @@ class System final : public Filesystem {
 
   int List(const char* path, std::vector<std::string>& names) override {
     names.clear();
-    // Not opendir: a folder that was swapped for a symbolic link is not followed.
+    // Not opendir, which would follow a symbolic link that has replaced the folder.
     const int fd = Open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
     if (fd < 0) return fd;
     DIR* const folder = fdopendir(fd);

@@ -9,9 +9,9 @@
 
 namespace tilewright {
 
-/// The system calls that the artifact store makes, one virtual function each, so that a test can
-/// make any one of them fail, write short, or be the last thing a process does. Functions return
-/// what the call returns, and -errno on failure (never -1 with errno). Stateless; any thread.
+/// The system calls of the artifact store, one virtual function each, so that a test can make any
+/// of them fail, write short, or be the last thing that a process does. Functions return what the
+/// call returns, or -errno on failure (never -1 with errno). Stateless; any thread.
 class Filesystem {
  public:
   struct Stat {
@@ -26,7 +26,7 @@ class Filesystem {
   virtual ~Filesystem() = default;
   virtual int Open(const char* path, int flags, mode_t mode) = 0;  ///< O_CLOEXEC is added
   virtual int Close(int fd) = 0;
-  /// May read or write less than `bytes`; reading at the end gives 0.
+  /// May read or write fewer than `bytes`; reading at the end returns 0.
   virtual ssize_t Read(int fd, void* data, std::size_t bytes, std::int64_t offset) = 0;
   virtual ssize_t Write(int fd, const void* data, std::size_t bytes) = 0;
   virtual int Sync(int fd) = 0;
@@ -34,9 +34,9 @@ class Filesystem {
   virtual int StatPath(const char* path, Stat& out) = 0;  ///< does not follow a symbolic link
   virtual int MakeDir(const char* path, mode_t mode) = 0;
   virtual int RemoveDir(const char* path) = 0;
-  /// Fails with -EEXIST where `to` exists. renameat2(RENAME_NOREPLACE); where the file system lacks
-  /// it, link and unlink; where it lacks hard links too, a look and a rename (two processes may
-  /// then both succeed, and the later file stays).
+  /// Fails with -EEXIST if `to` exists. Uses renameat2(RENAME_NOREPLACE); if the file system lacks
+  /// it, link and unlink; if it lacks hard links too, a check and a rename (two processes may then
+  /// both succeed, and the later file stays).
   virtual int RenameNoReplace(const char* from, const char* to) = 0;
   virtual int Rename(const char* from, const char* to) = 0;
   virtual int Unlink(const char* path) = 0;
@@ -45,15 +45,17 @@ class Filesystem {
   virtual int List(const char* path, std::vector<std::string>& names) = 0;  ///< without . and ..
   virtual void* Map(int fd, std::size_t bytes, bool writable, int& error) = 0;  ///< shared
   virtual int Unmap(void* data, std::size_t bytes) = 0;
-  /// An exclusive open-file-description lock on bytes [start, start + 1): 0, or -EAGAIN when held
-  /// by another open file description (never by this one: the caller keeps its own list). Released
-  /// by UnlockRange, by closing the last descriptor of it, or by the kernel when the process ends.
+  /// Takes an exclusive open-file-description lock on bytes [start, start + 1): 0, or -EAGAIN if
+  /// another open file description holds it (never this one: the caller keeps its own list).
+  /// Released by UnlockRange, by closing the last descriptor of the open file, or by the kernel
+  /// when
+  /// the process ends.
   virtual int TryLockRange(int fd, std::uint64_t start) = 0;
   virtual int UnlockRange(int fd, std::uint64_t start) = 0;
   virtual std::int64_t NowUnixSeconds() = 0;
 };
 
-/// The system's own.
+/// The real system calls.
 Filesystem& SystemFilesystem();
 
 }  // namespace tilewright

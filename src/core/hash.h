@@ -9,12 +9,13 @@
 
 namespace tilewright {
 
-/// Fast hashes for tables in memory: a 64-byte struct takes a few nanoseconds. Not cryptographic,
-/// and free to change between versions: written to no file (files use core/sha256.h).
+/// Fast hashes for in-memory tables: a 64-byte struct takes a few nanoseconds. Not cryptographic,
+/// and may change between versions, so never written to a file (files use core/sha256.h).
 ///
-/// Method: 16 bytes a step, the two words xor-ed with constants and the state, multiplied to 128
-/// bits, halves folded (the multiply-fold of the wyhash family, public domain idea; constants are
-/// the leading bits of pi).
+/// Method: in steps of 16 bytes, the two words are xor-ed with constants and the state, multiplied
+/// to 128 bits, and the halves folded (the multiply-fold of the wyhash family, a public domain
+/// idea;
+/// the constants are the leading bits of pi).
 namespace hash_internal {
 
 inline constexpr std::uint64_t kPi0 = 0x243f6a8885a308d3u;
@@ -33,7 +34,8 @@ inline std::uint64_t Load64(const unsigned char* p) {
   return v;
 }
 
-/// The last 0..16 bytes as two words; the length mixed in at the end tells "a" from "a\0".
+/// The last 0..16 bytes as two words. The length that is mixed in at the end distinguishes "a" from
+/// "a\0".
 inline void LoadTail(const unsigned char* p, std::size_t n, std::uint64_t& a, std::uint64_t& b) {
   unsigned char padded[16] = {};
   std::memcpy(padded, p, n);

@@ -15,8 +15,8 @@ struct State {
 };
 
 State& TheState() {
-  // Never destroyed: a message may come while the process shuts down. Held around a fork: the child
-  // of one that came while another thread logged could never log.
+  // Never destroyed, since messages may arrive while the process shuts down. The lock is held
+  // around fork: the child of a fork during another thread's Log could otherwise never log.
   static State& state = *[] {
     auto* const made = new State;
     pthread_atfork([] { TheState().mutex.lock(); }, [] { TheState().mutex.unlock(); },

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
-/// First number of a file, or kUnlimited for "max", an absent file and anything else.
+/// The first number in a file, or kUnlimited for "max", an absent file and anything else.
 std::uint64_t FirstNumber(const char* path) {
   std::ifstream file(path);
   std::uint64_t value = 0;

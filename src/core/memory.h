@@ -4,8 +4,8 @@
 
 namespace tilewright {
 
-/// Bytes that this process can still take without swapping or hitting a limit: the least of
-/// MemAvailable, what its cgroup leaves and what RLIMIT_AS leaves. Reads a few small files; for
+/// How many more bytes this process can allocate without swapping or hitting a limit: the least of
+/// MemAvailable and what its cgroup and RLIMIT_AS leave. Reads a few small files; meant for
 /// decisions at load time.
 std::uint64_t AvailableMemoryBytes();
 

@@ -8,8 +8,8 @@
 
 namespace tilewright {
 
-/// Where the rows of a KV cache lie. Contiguous: [head_dim, kv_heads, context, slots]. In pages,
-/// when `pages` (int32 [pages of a sequence, slots]) has data: [head_dim, kv_heads, page_size,
+/// Where the rows of a KV cache are in memory. Contiguous: [head_dim, kv_heads, context, slots].
+/// Paged, if `pages` (int32 [pages per sequence, slots]) has data: [head_dim, kv_heads, page_size,
 /// physical pages].
 class CachePlaces {
  public:
@@ -27,10 +27,10 @@ class CachePlaces {
   std::int64_t context() const { return context_; }  ///< positions of a sequence
   std::int64_t slots() const { return slots_; }
   std::int64_t physical_pages() const { return physical_; }
-  /// The physical pages of one sequence; only when paged().
+  /// The physical pages of one sequence; only if paged().
   const std::int32_t* PagesOf(std::int64_t slot) const { return table_ + slot * table_stride_; }
 
-  /// Elements from the start of the cache to head 0 of a position, which is in range.
+  /// Offset in elements of head 0 at a position, which must be in range.
   std::int64_t Offset(std::int64_t slot, std::int64_t position) const {
     if (table_ == nullptr) return position * row_stride_ + slot * page_stride_;
     return position % page_size_ * row_stride_ +

@@ -7,16 +7,16 @@
 
 namespace tilewright {
 
-/// How many of `workers` have something to do when `work` is cut into pieces of `grain`, as a share:
-/// at least 1.
+/// How many of `workers` have something to do if `work` is split into pieces of `grain`; at least
+/// 1, possibly fractional.
 inline double BusyWorkers(double work, std::int64_t grain, int workers) {
   return std::clamp(work / static_cast<double>(grain), 1.0, static_cast<double>(workers));
 }
 
-/// Cuts [0, total) into consecutive ranges of at least `grain` (the last may be shorter, and there
-/// are at most four a worker) and runs f(begin, end) on the executor. With one worker, or a total
-/// below two grains, f runs once on the calling thread: an operation of a microsecond must not wake
-/// anybody. Allocates nothing.
+/// Splits [0, total) into consecutive ranges of at least `grain` (the last may be shorter; at most
+/// four per worker) and runs f(begin, end) on the executor. With one worker, or a total below two
+/// grains, f runs once on the calling thread: an operation of a microsecond must not wake other
+/// threads. Allocates nothing.
 template <class F>
 void ParallelRanges(Executor& executor, std::int64_t total, std::int64_t grain, F&& f) {
   if (total <= 0) return;

@@ -28,8 +28,8 @@ Status MakeDirs(const std::string& path) {
     const std::string part = path.substr(0, end);
     if (mkdir(part.c_str(), 0700) == 0) continue;
     const int reason = errno;
-    // A parent on a read-only or unsearchable place answers EROFS or EACCES even where it exists,
-    // so look before giving up.
+    // On a read-only or unsearchable file system mkdir returns EROFS or EACCES even for a folder
+    // that exists, so check before giving up.
     struct stat info {};
     if (stat(part.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) continue;
     return Fail(ErrorCode::kIo, Format("cannot create folder {}: {}", part, std::strerror(reason)));

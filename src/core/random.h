@@ -6,7 +6,7 @@
 
 namespace tilewright {
 
-/// One step of SplitMix64 (Steele, Lea, Flood 2014): advances `state` and returns 64 well mixed
+/// One step of SplitMix64 (Steele, Lea, Flood 2014): advances `state` and returns 64 well-mixed
 /// bits.
 constexpr std::uint64_t SplitMix64(std::uint64_t& state) {
   state += 0x9e3779b97f4a7c15u;
@@ -46,8 +46,8 @@ class Random {
   constexpr double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
   /// In [low, high).
   constexpr double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
-  /// In [0, limit); limit > 0. The bias, limit / 2^64, is far below anything a test or a sampler
-  /// could see.
+  /// In [0, limit); limit > 0. The bias, limit / 2^64, is too small for a test or a sampler to
+  /// notice.
   constexpr std::uint64_t Below(std::uint64_t limit) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(Next()) * limit) >> 64);

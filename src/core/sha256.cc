@@ -8,7 +8,7 @@ namespace tilewright {
 
 namespace {
 
-// Looking the algorithm up costs as much as hashing a kilobyte: once for the process.
+// Looking up the algorithm costs as much as hashing a kilobyte, so it is done once per process.
 const EVP_MD* Algorithm() {
   static const EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return kAlgorithm;

@@ -12,8 +12,8 @@ namespace tilewright {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
 
-/// SHA-256 of the parts one after the other (no separators: put lengths or separators in where the
-/// parts vary). Fails with kInternal only if libcrypto cannot provide the digest. Thread-safe.
+/// SHA-256 of the concatenated parts (there are no separators: add lengths or separators if the
+/// parts vary in length). Fails with kInternal only if libcrypto lacks the digest. Thread-safe.
 Result<Sha256Digest> Sha256(std::initializer_list<std::string_view> parts);
 inline Result<Sha256Digest> Sha256(std::string_view bytes) { return Sha256({bytes}); }
 

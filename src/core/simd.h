@@ -8,13 +8,14 @@
 #include <immintrin.h>
 #endif
 
-/// Vectors as wide as the instruction set this file is compiled for, by the compilers' vector
-/// extension: one kernel source, built by *_scalar.cc (baseline x86-64: 4 lanes), *_avx2.cc (8) and
-/// *_avx512.cc (16). For kernel files only, each of which keeps its own copy: everything is in an
-/// unnamed namespace, so that no function compiled for AVX-512 can be linked into code for less.
+/// Vectors as wide as those of the instruction set that this file is compiled for, using the
+/// compilers' vector extension: one kernel source, built by *_scalar.cc (baseline x86-64: 4 lanes),
+/// *_avx2.cc (8) and *_avx512.cc (16). For kernel files only, each of which keeps its own copy:
+/// everything is in an unnamed namespace, so that no function compiled for AVX-512 can be linked
+/// into code for an older instruction set.
 
 namespace tilewright {
-namespace {  // NOLINT(google-build-namespaces): the point, see above
+namespace {  // NOLINT(google-build-namespaces): intended, see above
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
@@ -51,8 +52,8 @@ inline void StoreVecPart(float* p, F32Vec v, std::int64_t n) {
 /// x in every lane. (0 - x would lose the sign of -0; x - 0 keeps it.)
 inline F32Vec Splat(float x) { return x - F32Vec{}; }
 
-/// kLanes adjacent bytes, widened. (Written out: GCC takes eight bytes apart one by one for the
-/// vector extension's conversion.)
+/// kLanes adjacent bytes, widened. (Written with intrinsics because GCC converts vectors of eight
+/// bytes one by one.)
 inline I32Vec LoadU8(const std::uint8_t* p) {
 #if defined(__AVX512F__)
   return (I32Vec)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -75,7 +76,7 @@ inline I32Vec LoadI8(const std::int8_t* p) {
   return v;
 #endif
 }
-/// Stores lanes that are within [-128, 127].
+/// Stores lanes, which must be within [-128, 127].
 inline void StoreI8(void* p, I32Vec v) {
 #if defined(__AVX512F__)
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm512_cvtepi32_epi8((__m512i)v));
@@ -91,7 +92,7 @@ inline void StoreI8(void* p, I32Vec v) {
 }
 inline F32Vec FloatOf(I32Vec v) { return __builtin_convertvector(v, F32Vec); }
 
-/// Sum of the lanes by halves: a fixed order.
+/// Sum of the lanes, added by halves in a fixed order.
 inline float SumLanes(F32Vec v) {
   float lanes[kLanes];
   StoreVec(lanes, v);
@@ -144,10 +145,10 @@ inline void StoreBF16(std::uint16_t* p, F32Vec v) {
   __builtin_memcpy(p, &narrow, sizeof narrow);
 }
 
-/// e^x for x <= 0 within 1.5 units of the last place down to -87.3; smaller x give e^-87.3
-/// (1.2e-38). NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts of which the
-/// first has 10 bits, so that n times it is exact (Cody and Waite); the Taylor series to r^7, whose
-/// remainder is 5e-9.
+/// e^x for x <= 0, within 1.5 units in the last place down to -87.3; smaller x give e^-87.3
+/// (1.2e-38). NaN stays NaN. x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is split in two parts
+/// of which the first has 10 bits, so that n times it is exact (Cody and Waite); then the Taylor
+/// series to r^7, whose remainder is 5e-9.
 inline F32Vec ExpNonPositive(F32Vec x) {
   const F32Vec lowest = Splat(-87.3f);
   x = SelectVec(x < lowest, lowest, x);

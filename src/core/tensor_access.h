@@ -8,8 +8,8 @@
 #include "tilewright/result.h"
 #include "tilewright/tensor.h"
 
-/// Addressing and checking of TensorViews for the code around kernels (not for kernel files: these
-/// functions are shared inline).
+/// Addressing and checking of TensorViews for the code around kernels. Not for kernel files, since
+/// these inline functions are shared between translation units.
 
 namespace tilewright {
 
@@ -18,12 +18,12 @@ inline bool IsFloatType(DataType type) {
          type == DataType::kF64;
 }
 
-/// Rows of a view: everything but dimension 0.
+/// Number of rows of a view: the product of all dimensions but dimension 0.
 inline std::int64_t RowCount(const TensorView& view) {
   return view.shape[1] * view.shape[2] * view.shape[3];
 }
 
-/// Elements from the start of the view to its row `row`, counted with dimension 1 innermost.
+/// Offset in elements of row `row`, where rows are counted with dimension 1 innermost.
 inline std::int64_t RowOffset(const TensorView& view, std::int64_t row) {
   if (view.shape[2] == 1 && view.shape[3] == 1) return row * view.stride[1];
   const std::int64_t i1 = row % view.shape[1];
@@ -43,7 +43,7 @@ inline unsigned char* MutableAddressOf(const TensorView& view, std::int64_t offs
   return const_cast<unsigned char*>(AddressOf(view, offset));
 }
 
-/// Every element follows the one before it.
+/// Whether the elements are adjacent in memory, in order.
 inline bool IsContiguous(const TensorView& view) {
   std::int64_t next = 1;
   for (int d = 0; d < 4; ++d) {
@@ -53,9 +53,9 @@ inline bool IsContiguous(const TensorView& view) {
   return true;
 }
 
-/// Element `index` of memory of a float type (IsFloatType) or i32, as f64.
+/// Element `index` as f64. Float types (IsFloatType) and i32 only.
 double ReadF64(DataType type, const void* data, std::int64_t index);
-/// Stores with round to nearest even. Float types only.
+/// Stores an element, rounding to nearest even. Float types only.
 void WriteF64(DataType type, void* data, std::int64_t index, double value);
 
 /// "[576, 12, 1, 1]".
@@ -69,7 +69,7 @@ Status CheckView(std::string_view what, const TensorView& view);
 Status CheckSameShape(std::string_view what, const TensorView& view, std::string_view like_what,
                       const TensorView& like);
 
-/// An int32 vector of at least `count` adjacent elements.
+/// kInvalidArgument unless `view` is an int32 vector of at least `count` adjacent elements.
 Status CheckInts(std::string_view what, const TensorView& view, std::int64_t count);
 
 }  // namespace tilewright

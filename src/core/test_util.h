@@ -18,8 +18,9 @@
 namespace tilewright::test {
 
 /// `bytes` of memory between two guard bands, filled with 0xff, which is NaN in every float format
-/// we have. `misalign` shifts the start off its 64-byte alignment, in bytes. Guards hold NaN as
-/// well: a kernel that reads beyond its operand and uses what it read shows in its result.
+/// used here. `misalign` shifts the start from 64-byte alignment by that many bytes. The guards
+/// hold
+/// NaN too, so if a kernel reads beyond its operand and uses the values, its result shows it.
 class GuardedBytes {
  public:
   explicit GuardedBytes(std::size_t bytes, std::size_t misalign = 0)
@@ -37,7 +38,7 @@ class GuardedBytes {
   std::size_t size() const { return bytes_; }
   void Poison() { std::memset(data(), 0xff, bytes_); }
 
-  /// Empty when nothing outside the buffer was written, else the offset of the first byte that was.
+  /// "" if nothing outside the buffer was written, else names the first byte that was.
   std::string Damage() const {
     for (std::size_t i = 0; i < memory_.size(); ++i) {
       if (i >= offset_ && i < offset_ + bytes_) continue;
@@ -104,8 +105,8 @@ inline std::vector<float> RandomFloats(std::size_t count, std::uint64_t seed, do
   return values;
 }
 
-/// Whole numbers in [-limit, limit]: sums of their products are exact in f32 while below 2^24, so
-/// any order agrees bitwise.
+/// Whole numbers in [-limit, limit]. Sums of their products are exact in f32 as long as they stay
+/// below 2^24, so any summation order gives the same bits.
 inline std::vector<float> RandomIntegers(std::size_t count, std::uint64_t seed, int limit = 4) {
   Random random(seed);
   std::vector<float> values(count);
@@ -113,9 +114,12 @@ inline std::vector<float> RandomIntegers(std::size_t count, std::uint64_t seed, 
   return values;
 }
 
-/// A row-major [rows][cols] matrix of any type (rows of `ld` >= cols elements; 0 means cols; both
-/// multiples of the block) with normal values of deviation `scale`, and its exact values
-/// [rows][cols] in f64. Bytes between cols and ld are 0xff. Integer types get uniform codes.
+/// A row-major [rows][cols] matrix of any type with normally distributed values of deviation
+/// `scale`, and its exact values [rows][cols] in f64. Rows have `ld` >= cols elements (0 means
+/// cols;
+/// both are multiples of the block). Bytes between cols and ld are 0xff. Integer types get
+/// uniformly
+/// distributed codes.
 struct RandomMatrix {
   RandomMatrix(DataType dtype, std::int64_t row_count, std::int64_t col_count, std::uint64_t seed,
                double scale = 1.0, std::int64_t leading = 0)
@@ -187,7 +191,7 @@ inline double UlpError(float got, double want) {
   return std::fabs(static_cast<double>(got) - want) / ulp;
 }
 
-/// Equal bytes: tells -0 from 0 and compares NaNs by their bits.
+/// Whether the bytes are equal: distinguishes -0 from 0 and compares NaNs by their bits.
 inline bool BitwiseEqual(const void* a, const void* b, std::size_t bytes) {
   return std::memcmp(a, b, bytes) == 0;
 }

@@ -9,15 +9,16 @@
 
 namespace tilewright {
 
-/// Text from a format string checked at compile time. Include this header in .cc files only: fmt is
-/// slow to compile.
+/// Formats text; the format string is checked at compile time. Include this header in .cc files
+/// only: fmt is slow to compile.
 template <class... A>
 std::string Format(fmt::format_string<A...> format, A&&... args) {
   return fmt::format(format, std::forward<A>(args)...);
 }
 
-/// What a user gave us, fit for a message: control characters and bytes above ASCII as \xNN, cut
-/// after `limit` characters with "...".
+/// Makes untrusted text fit for a message: control characters and bytes above ASCII become \xNN,
+/// and
+/// text beyond `limit` characters is cut off with "...".
 std::string Printable(std::string_view text, std::size_t limit = 200);
 
 /// "512 B", "1.5 KiB", "105.4 MiB": three significant digits, powers of 1024.

@@ -20,7 +20,7 @@ DeviceMemory::~DeviceMemory() {
 }
 
 Result<std::unique_ptr<DeviceModule>> Device::LoadModule(std::span<const std::byte>) {
-  return Fail(ErrorCode::kUnsupported, "this device loads no modules: " + spec().ClassId());
+  return Fail(ErrorCode::kUnsupported, "this device cannot load modules: " + spec().ClassId());
 }
 
 }  // namespace tilewright

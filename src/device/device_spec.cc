@@ -17,7 +17,8 @@ constexpr FeatureName kFeatureNames[] = {
     {"amx-bf16", kFeatureAmxBf16},
 };
 
-/// What ClassId says beyond the level, in this order. Records are kept under it: these words stay.
+/// What ClassId adds to the level, in this order. Records are stored under the class id, so these
+/// words must not change.
 constexpr FeatureName kClassSuffixes[] = {
     {"+vnni", kFeatureAvx512Vnni},
     {"+bf16", kFeatureAvx512Bf16},

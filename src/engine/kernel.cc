@@ -117,12 +117,12 @@ std::optional<LaunchConfig> KernelBase::ParseConfig(std::string_view text) const
   return config;
 }
 
-Status CheckNewKernel(const KernelBase* kernel, const KernelBase* standing) {
+Status CheckNewKernel(const KernelBase* kernel, const KernelBase* existing) {
   if (kernel == nullptr)
-    return Fail(ErrorCode::kInvalidArgument, "a registry takes no null kernel");
+    return Fail(ErrorCode::kInvalidArgument, "a null kernel cannot be registered");
   if (kernel->name().empty())
     return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
-  if (standing != nullptr) {
+  if (existing != nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
                 "kernel " + std::string(kernel->name()) + " is registered twice");
   }

@@ -57,7 +57,7 @@ constexpr char kScanExtra[] =
     "SELECT rowid, op, problem, policy, verdict, extra FROM measurement NOT INDEXED "
     "WHERE (?1 = '' OR op = ?1) AND device = ?2 AND libraries = ?3";
 
-/// SQLite gives some findings on several lines; a message of ours has one.
+/// SQLite reports some findings on several lines; our messages have one.
 std::string OneLine(std::string_view text) {
   std::string line;
   for (const char c : text) {
@@ -104,7 +104,7 @@ class Statement {
   int code_ = SQLITE_OK;
 };
 
-// The one number a pragma answers; nullopt on any error, which `code` tells.
+// The number that a pragma returns; nullopt on any error, which is stored in `code`.
 std::optional<std::int64_t> PragmaNumber(sqlite3* db, const char* sql, int& code) {
   Statement statement(db, sql);
   code = statement.Step();
@@ -116,7 +116,7 @@ bool MeansDamaged(int code) {
   return (code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT;
 }
 
-// File systems whose locks and shared memory WAL cannot rely on.
+// Whether the file system's locks and shared memory are unreliable for WAL.
 bool OnNetwork(const std::string& path) {
   struct statfs info;
   const std::string folder = path.substr(0, path.rfind('/') + 1);
@@ -153,8 +153,8 @@ bool Exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
-// Held while a damaged file is moved, so that of several processes that find it one moves it and
-// none moves its successor.
+// Held while a damaged file is moved, so that of several processes that find it, only one moves it
+// and none moves its successor.
 class RecoveryLock {
  public:
   explicit RecoveryLock(const std::string& path)
@@ -200,8 +200,8 @@ RecordDb::Opened RecordDb::Open(const std::string& path, const Records::Options&
   if (options.read_only && !Exists(path)) return {State::kAbsent, {}, nullptr};
   Opened opened = OpenWith(path, options, false, depth);
   if (opened.state != State::kUnusable || !Exists(path)) return opened;
-  // A file in WAL mode where nothing can be written cannot be opened plainly: its shared memory has
-  // nowhere to live. Nobody else writes there either, so it is a snapshot.
+  // A file in WAL mode in a read-only place cannot be opened normally, since its shared-memory file
+  // cannot be created. Nobody else can write there either, so it is a snapshot.
   Records::Options read_only = options;
   read_only.read_only = true;
   Opened snapshot = OpenWith(path, read_only, true, depth);
@@ -230,11 +230,11 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
   if (opened != SQLITE_OK) return answer(State::kUnusable, sqlite3_errmsg(raw));
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, options.busy_timeout_ms);
-  // Until the file is known to be ours, closing must not fold its WAL into it.
+  // Until the file is known to be ours, closing must not checkpoint its WAL.
   sqlite3_db_config(raw, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
 
-  // One read transaction: another process may be making the tables at this moment, and its schema
-  // must be seen whole or not at all.
+  // One read transaction: another process may be creating the tables right now, and its schema must
+  // be seen completely or not at all.
   int code = sqlite3_exec(raw, "BEGIN", nullptr, nullptr, nullptr);
   const auto tables = PragmaNumber(raw, "SELECT count(*) FROM sqlite_master", code);
   if (!tables) {
@@ -250,7 +250,7 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
   if (!fresh && *application != kApplicationId)
     return answer(State::kForeign, "not a file of tuning records");
   if (*version > kSchema)
-    return answer(State::kNewer, Format("schema {}, this version reads {}", *version, kSchema));
+    return answer(State::kNewer, Format("schema {}; this version reads {}", *version, kSchema));
   if (!fresh && depth == Depth::kDeep) {
     if (const std::string finding = db->Check(); !finding.empty())
       return answer(State::kDamaged, finding);
@@ -269,13 +269,13 @@ RecordDb::Opened RecordDb::OpenWith(const std::string& path, const Records::Opti
 }
 
 Status RecordDb::Setup(const Records::Options& options) {
-  // WAL lets readers go on while one writes. Where it is refused SQLite stays with its rollback
-  // journal and says so; either is safe.
+  // WAL lets readers continue while one process writes. If it is refused, SQLite keeps its rollback
+  // journal and says so; both are safe.
   if (!OnNetwork(path_)) {
     Statement wal(db_, "PRAGMA journal_mode=WAL");
     static_cast<void>(wal.Step());
   }
-  // What Append acknowledges outlives a power cut too; tuning writes a few rows a second.
+  // What Append has acknowledged survives even a power cut; tuning writes only a few rows a second.
   if (auto s = Exec("PRAGMA synchronous=FULL"); !s) return s;
   if (options.max_pages > 0) {
     if (auto s = Exec(Format("PRAGMA max_page_count={}", options.max_pages).c_str()); !s) return s;
@@ -297,8 +297,7 @@ Result<std::string> RecordDb::MoveAside(const std::string& path, const Records::
   const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::system_clock::now().time_since_epoch());
   const std::string target = Format("{}.damaged-{}-{}", path, now.count(), getpid());
-  // The journals first: one left behind would be replayed into the file that comes next, and once
-  // that file exists they are its.
+  // Move the journals first: one left behind would be replayed into the next file of that name.
   for (const char* suffix : {"-wal", "-shm", "-journal"}) {
     static_cast<void>(std::rename((path + suffix).c_str(), (target + suffix).c_str()));
   }
@@ -362,7 +361,7 @@ StoredRow StoredAt(const Statement& select) {
   return row;
 }
 
-// False where the row is not what its id says.
+// False if the row does not match its id.
 bool ToRecord(const StoredRow& row, std::string& scratch, Record& r) {
   const auto policy = ParseMeasurePolicy(row.texts[4]);
   const auto verdict = ParseVerdict(row.texts[8]);

@@ -18,38 +18,39 @@ namespace tilewright {
 /// describes the tables.
 class RecordDb {
  public:
-  /// How a file answered an attempt to open it.
+  /// The outcome of opening a file.
   enum class State {
     kReady,
     kReadOnly,  ///< readable, not writable
     kAbsent,    ///< read-only mode and no file
-    kDamaged,   ///< no SQLite file, or one whose check fails
-    kNewer,     ///< of a later schema: not touched
-    kForeign,   ///< a sound SQLite file that is not ours: not touched
+    kDamaged,   ///< not a SQLite file, or one whose check fails
+    kNewer,     ///< newer schema: not touched
+    kForeign,   ///< an intact SQLite file that is not ours: not touched
     kUnusable,  ///< neither readable nor creatable, or locked for too long
   };
-  /// `deep` reads the whole file (Check); otherwise damage inside it shows when that part is read.
+  /// kDeep reads the whole file (Check); otherwise damage is detected when the damaged part is
+  /// read.
   enum class Depth { kShallow, kDeep };
   struct Opened {
     State state = State::kUnusable;
-    std::string detail;            ///< what the system or SQLite said
+    std::string detail;            ///< the message of the system or SQLite
     std::unique_ptr<RecordDb> db;  ///< in kReady and kReadOnly
   };
   static Opened Open(const std::string& path, const Records::Options& options, Depth depth);
 
   /// Moves a damaged file (and its journal) aside, unless another process did so first. Returns the
-  /// new name, "" if the file is sound by now; kIo when it cannot be moved.
+  /// new name, "" if the file is intact by now; kIo if it cannot be moved.
   static Result<std::string> MoveAside(const std::string& path, const Records::Options& options);
 
   ~RecordDb();
   RecordDb(const RecordDb&) = delete;
   RecordDb& operator=(const RecordDb&) = delete;
 
-  /// The connection came into this process without a fork that closes it: forgets it without
-  /// closing it, since its locks are the parent's.
+  /// Forgets a connection that this process inherited without a fork handler closing it. Does not
+  /// close it, since its locks are the parent's.
   void Abandon() { db_ = nullptr; }
 
-  /// SQLite's own check of the whole file, one read of it: "" when sound, else its first finding.
+  /// SQLite's check of the whole file, which reads it once: "" if intact, else the first finding.
   std::string Check() const;
 
   Status Append(std::span<const Record> records);
@@ -57,7 +58,7 @@ class RecordDb {
     std::vector<Record> records;
     int corrupt = 0;       ///< rows that fail their checksum
     bool damaged = false;  ///< the file, not only a row
-    std::string trouble;   ///< SQLite's words when reading stopped early
+    std::string trouble;   ///< SQLite's message if reading stopped early
   };
   Loaded Load(const Records::Filter& filter) const;
   Loaded LoadRows(std::span<const std::int64_t> rowids) const;
@@ -70,7 +71,7 @@ class RecordDb {
     std::string_view extra;  ///< only where asked for
   };
   enum class Columns { kPlace, kPlaceAndExtra };
-  /// Empty words when all were seen, else as in Loaded.
+  /// `trouble` is "" if all rows were read, else as in Loaded.
   Loaded Scan(std::string_view op, const RecordScope& scope, Columns columns,
               const std::function<void(const Place&)>& visit) const;
   Result<int> Remove(std::span<const std::string> ids);

@@ -8,7 +8,7 @@
 namespace tilewright {
 namespace {
 
-// Never destroyed: a fork may come at any time, also while the process ends.
+// Never destroyed: a fork may happen at any time, even while the process ends.
 struct Sentries {
   std::mutex mutex;
   std::vector<ForkSentry*> all;
@@ -40,7 +40,7 @@ ForkSentry::ForkSentry(std::mutex& mutex, void (*close)(void*), void* context)
     : mutex_(mutex), close_(close), context_(context) {
   static const int kInstalled =
       pthread_atfork(&ForkHandlers::Prepare, &ForkHandlers::Release, &ForkHandlers::Release);
-  static_cast<void>(kInstalled);  // fails without memory only: then forks are as without us
+  static_cast<void>(kInstalled);  // fails only without memory; then forks are not guarded
   Sentries& sentries = TheSentries();
   const std::lock_guard<std::mutex> lock(sentries.mutex);
   sentries.all.push_back(this);

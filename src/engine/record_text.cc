@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int kSchema = 1;
 
-// Lengths go in before the bytes, so that no two lists of fields read alike.
+// Lengths precede the bytes, so that different lists of fields never give the same text.
 void Add(std::string& out, std::string_view text) {
   char digits[24];
   const auto end = std::to_chars(digits, digits + sizeof digits, text.size()).ptr;
@@ -75,8 +75,8 @@ std::string StoredExtra(const Record& record) {
 
 namespace {
 
-// Takes the members that are fields of Record out of `object`. False where one is not what
-// StoredExtra writes.
+// Moves the members that are fields of Record out of `object`. False if one is not as StoredExtra
+// writes it.
 bool TakeSessionMembers(json& object, Record& record) {
   bool fine = true;
   if (const auto at = object.find("finished"); at != object.end()) {
@@ -99,8 +99,8 @@ bool TakeSessionMembers(json& object, Record& record) {
   return fine;
 }
 
-// What StoredExtra writes for nearly every row, {"generation":3,"session":"0123456789abcdef"},
-// without a parser: false for anything else.
+// Reads what StoredExtra writes for nearly every row,
+// {"generation":3,"session":"0123456789abcdef"}, without a parser; false for anything else.
 bool TakePlainSession(std::string_view text, Record& record) {
   constexpr std::string_view kFirst = "{\"generation\":", kSecond = ",\"session\":\"", kEnd = "\"}";
   if (!text.starts_with(kFirst) || !text.ends_with(kEnd)) return false;
@@ -155,8 +155,8 @@ std::string RecordId(const Record& r) {
 void Normalise(Record& record) {
   for (double* value : {&record.median_us, &record.low_us, &record.high_us, &record.predicted_us})
     *value = Finite(*value);
-  // Texts go through JSON: what is no UTF-8 (a crashed kernel's last words) is replaced now, or the
-  // id would not survive.
+  // Texts are exported as JSON: anything that is not UTF-8 (a crashed kernel's output) is replaced
+  // now, or the id would not match later.
   for (std::string* text :
        {&record.op, &record.problem, &record.scope.device, &record.scope.libraries, &record.kernel,
         &record.fingerprint, &record.spec, &record.evidence, &record.session}) {

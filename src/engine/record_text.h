@@ -12,16 +12,16 @@
 
 namespace tilewright {
 
-/// Generations stay exact where numbers are doubles (JSON).
+/// Generations up to this are exact as doubles (JSON).
 inline constexpr std::int64_t kMaxGeneration = std::int64_t{1} << 53;
 
 inline constexpr std::size_t kIdDigits = 32;
 
-/// A row as it lies in the file, before it is known to be whole.
+/// A row as stored in the file, before its checksum is verified.
 struct StoredRow {
   std::string_view id;
-  std::array<std::string_view, 10> texts;  ///< op, problem, device, libraries, policy, kernel,
-                                           ///< fingerprint, spec, verdict, evidence
+  /// op, problem, device, libraries, policy, kernel, fingerprint, spec, verdict, evidence
+  std::array<std::string_view, 10> texts;
   std::int64_t samples = 0;
   std::array<double, 4> times = {};  ///< median, low, high, predicted
   std::int64_t chosen = 0;
@@ -36,22 +36,22 @@ bool DigestMatches(const StoredRow& row, std::string& scratch);
 /// The column `extra`: finished, generation and session where they are not the default, and
 /// Record::extra, as one JSON object with sorted members; "" when there is none.
 std::string StoredExtra(const Record& record);
-/// Its inverse; false for what StoredExtra does not write.
+/// The inverse; false for anything that StoredExtra does not write.
 bool TakeStoredExtra(std::string_view text, Record& record);
 
-/// Digest of everything a record says (all fields but `id`): identity and checksum in one. 32
+/// Digest of all fields of a record but `id`, which is both its identity and its checksum. 32
 /// hexadecimal digits.
 std::string RecordId(const Record& record);
 
-/// Times that are no numbers become 0 and `extra` becomes "" unless it is a JSON object: what is
-/// stored can be read back.
+/// Makes a record storable: times that are not finite become 0, and `extra` becomes "" unless it is
+/// a JSON object.
 void Normalise(Record& record);
 
 std::optional<Verdict> ParseVerdict(std::string_view word);
 std::optional<MeasurePolicy> ParseMeasurePolicy(std::string_view word);
 
-/// One line of docs/records.md and back; nullopt for a line that is no record of this schema or
-/// fails its checksum.
+/// A record as a line of docs/records.md, and back; nullopt for a line that is not a record of this
+/// schema or fails its checksum.
 std::string RecordLine(const Record& record);
 std::optional<Record> ParseRecord(const nlohmann::json& object);
 

@@ -98,7 +98,7 @@ std::vector<Record> Records::LoadGroup(const Index& index, std::uint64_t group) 
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   std::vector<Record> records;
   if (!rowids.empty()) records = impl_->LoadRows(rowids);
-  // A row may have been removed and its place taken since the index was made.
+  // A row may have been removed, and its rowid reused, since the index was made.
   std::erase_if(records, [&](const Record& record) { return !belongs(record); });
   std::copy_if(impl_->memory.begin(), impl_->memory.end(), std::back_inserter(records), belongs);
   SortById(records);
@@ -127,7 +127,7 @@ int Records::Export(std::ostream& out) const {
     out << Seal(nlohmann::json{{"format", kFormat}, {"schema", 1}}) << '\n';
     for (const Record& record : records) out << RecordLine(record) << '\n';
     out.flush();
-  } catch (...) {  // a stream with exceptions switched on: the caller sees -1 either way
+  } catch (...) {  // a stream with exceptions enabled: the caller sees -1 either way
     return -1;
   }
   return out ? static_cast<int>(records.size()) : -1;
@@ -163,7 +163,7 @@ Result<Records::ImportResult> Records::Import(std::istream& in) {
         fresh.push_back(std::move(*record));
       }
     }
-  } catch (...) {  // a stream with exceptions switched on: what was read counts
+  } catch (...) {  // a stream with exceptions enabled: keep what was read
     if (result.first_trouble.empty()) result.first_trouble = "reading stopped early";
   }
   result.added = static_cast<int>(fresh.size());

@@ -40,7 +40,7 @@ ScopedProblem ProblemOf(const Record& r) {
 
 }  // namespace
 
-// By their places: a record is half a kilobyte to move.
+// Sorts pointers, since moving a record moves half a kilobyte.
 void SortById(std::vector<Record>& records) {
   std::vector<std::size_t> order(records.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -124,14 +124,14 @@ void Records::Impl::Adopt(RecordDb::Opened opened) {
       }
       return;
     case State::kNewer:
-      Warn("newer", Format("{} is of a newer version ({}): left as it is, tuning records are "
-                           "neither read nor written",
+      Warn("newer", Format("{} is of a newer version ({}): it is not changed, and tuning records "
+                           "are neither read nor written",
                            path, opened.detail));
       return;
     case State::kForeign:
       Warn("foreign",
-           Format("{} is {}: left as it is, tuning records of this run are kept in memory", path,
-                  opened.detail));
+           Format("{} is {}: it is not changed, and tuning records of this run are kept in memory",
+                  path, opened.detail));
       return;
     case State::kDamaged:
       Warn("damaged",
@@ -155,8 +155,8 @@ void Records::Impl::Replace(const std::string& detail) {
 RecordDb* Records::Impl::Db() {
   if (closed_for_fork_) Open(RecordDb::Depth::kShallow);
   if (owner_ != getpid()) {
-    // Not forked through the C library, or CloseForFork would have run: the locks are the parent's,
-    // and SQLite believes that they are ours.
+    // Not forked through the C library, or CloseForFork would have run. The locks are the parent's,
+    // but SQLite believes that they are ours.
     if (db_ != nullptr) {
       db_->Abandon();
       db_.reset();
@@ -237,7 +237,7 @@ void Records::Impl::Stamp(std::vector<Record>& rows) {
     const RecordDb* db = Db();
     if (db == nullptr) break;
     const RecordScope scope{device, libraries, MeasurePolicy::kCold};
-    // Damage that this meets is met again by the write, which answers for it.
+    // If this meets damage, so does the write, which reports it.
     static_cast<void>(db->Scan(
         op, scope, RecordDb::Columns::kPlaceAndExtra, [&, &op = op](const RecordDb::Place& place) {
           Record known;
@@ -259,7 +259,7 @@ Status Records::Impl::Store(std::vector<Record> records) {
     stored = db->Append(records);
     if (stored) return {};
     Warn("write",
-         stored.error().message + "; these records are kept in memory, earlier ones are intact");
+         stored.error().message + "; these records are kept in memory; earlier ones are intact");
   }
   memory.insert(memory.end(), std::make_move_iterator(records.begin()),
                 std::make_move_iterator(records.end()));

@@ -15,8 +15,8 @@
 
 namespace tilewright {
 
-/// The file, what it would not take, and what went wrong. Everything but the constructor needs
-/// `mutex` held.
+/// The file, the records that could not be stored in it, and warnings. Everything but the
+/// constructor requires `mutex` to be held.
 struct Records::Impl {
   Impl(std::string file, const Options& given);
   ~Impl();
@@ -24,25 +24,25 @@ struct Records::Impl {
   const std::string path;
   const Options options;
   mutable std::mutex mutex;
-  std::vector<Record> memory;  // what the file would not take
+  std::vector<Record> memory;  // records that are not in the file
   std::vector<std::string> warnings;
-  int corrupt = 0;  // rows that failed their checksum, the most seen at once
+  int corrupt = 0;  // rows that failed their checksum, the most seen in one read
 
-  /// The connection, opened if need be; nullptr where there is none to be had.
+  /// The connection, opened if necessary; nullptr if it cannot be opened.
   RecordDb* Db();
-  /// The same, for writing: nullptr where the file takes nothing. Checks the file once.
+  /// The same, for writing: nullptr if the file cannot be written. Checks the file once.
   RecordDb* WritableDb();
-  /// What is appended reaches the file.
+  /// Whether appended records reach the file.
   bool writable();
 
   std::vector<Record> Load(const Filter& filter);
   std::vector<Record> LoadRows(std::span<const std::int64_t> rowids);
   Status Store(std::vector<Record> records);
-  /// Session, time and generation for the rows that are new.
+  /// Sets session, time and generation of new rows.
   void Stamp(std::vector<Record>& rows);
 
   void Warn(const std::string& kind, std::string text);
-  /// Warns about what reading met; moves a damaged file aside. Returns the rows.
+  /// Warns about problems found while reading; moves a damaged file aside. Returns the rows.
   std::vector<Record> Account(RecordDb::Loaded loaded);
 
  private:
@@ -55,12 +55,12 @@ struct Records::Impl {
 
   std::unique_ptr<RecordDb> db_;
   bool writable_ = false;
-  bool checked_ = false;  // the whole file, since it was opened first
+  bool checked_ = false;  // the whole file was checked since it was first opened
   bool closed_for_fork_ = false;
   pid_t owner_ = 0;
   std::set<std::string> warned_;
-  std::int64_t appended_ms_ = 0;  // by the last Append
-  ForkSentry sentry_;             // last: nothing may be closed before all is there
+  std::int64_t appended_ms_ = 0;  // time of the last Append
+  ForkSentry sentry_;             // last: its handler uses the other members
 };
 
 struct Records::Index::Rows {

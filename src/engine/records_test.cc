@@ -411,7 +411,7 @@ TEST_F(RecordsTest, AFileOfANewerSchemaIsNeitherReadNorTouched) {
     ASSERT_TRUE(records.Append(Samples(2)));
     EXPECT_EQ(records.Load().size(), 2u);  // in memory
     ASSERT_EQ(records.warnings().size(), 1u);
-    EXPECT_NE(records.warnings()[0].find("newer version (schema 99, this version reads 1)"),
+    EXPECT_NE(records.warnings()[0].find("newer version (schema 99; this version reads 1)"),
               std::string::npos)
         << records.warnings()[0];
   }

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr std::size_t kMaxLine = 64 << 10;
 constexpr int kMaxDepth = 16;
 
-// The parser does not recurse but dump does: a hostile line of brackets must not reach it.
+// The parser does not recurse, but dump does, so a hostile line of brackets must not reach it.
 bool TooDeep(std::string_view line) {
   int depth = 0, deepest = 0;
   for (const char c : line) {
@@ -24,8 +24,8 @@ bool TooDeep(std::string_view line) {
   return deepest > kMaxDepth;
 }
 
-// Strings that are no UTF-8 are replaced rather than thrown over: the input came through the
-// parser, which refuses them, so only our own evidence texts can hold any.
+// Replaces text that is not UTF-8 instead of throwing. The parser rejects it in input, so only our
+// own evidence texts can contain any.
 std::string Dump(const json& object) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -16,7 +16,7 @@ namespace {
 using bundle_format::Blob;
 using bundle_format::Record;
 
-// As aligned as in the file, so that the driver is handed a cubin as it lies.
+// Aligned as in the file, so that a cubin can be passed to the driver in place.
 struct FreeCopy {
   void operator()(char* bytes) const {
     ::operator delete (bytes, std::align_val_t{bundle_format::kAlignment});
@@ -122,7 +122,8 @@ Result<ArtifactData> Bundle::Impl::Decode(std::size_t i, const Parts& parts) con
   data.action_record = description->action_record;
   const Result<Sha256Digest> request = Sha256(data.request_record);
   if (!request) return Fail(request.error());
-  if (*request != data.request.bytes) return corrupt("its request record has another digest");
+  if (*request != data.request.bytes)
+    return corrupt("the digest of its request record does not match");
   const Result<RequestFields> fields = DecodeRequestFields(data.request_record);
   if (!fields) {
     return Fail(EntryError(i, fields.error().code, "request record: " + fields.error().message));
@@ -132,7 +133,7 @@ Result<ArtifactData> Bundle::Impl::Decode(std::size_t i, const Parts& parts) con
   Result<KeyRecord> action = MakeActionRecord(data.request, data.compiler);
   if (!action) return corrupt("compiler: " + action.error().message);
   if (action->bytes != data.action_record) {
-    return corrupt("its action record is not of this request and compiler");
+    return corrupt("its action record is for another request or compiler");
   }
   data.action = action->key;
   if (fields->launch_abi != record.launch_abi || description->launch_abi != record.launch_abi ||
@@ -202,8 +203,8 @@ Result<ArtifactData> Bundle::Load(std::size_t i) const {
   const Record record = impl_->index.RecordAt(i);
   if (record.format != bundle_format::kEntryFormat) {
     return Fail(impl_->EntryError(i, ErrorCode::kUnsupported,
-                                  Format("format: the entry has {}, here is {}", record.format,
-                                         bundle_format::kEntryFormat)));
+                                  Format("format: the entry has {}, this version reads {}",
+                                         record.format, bundle_format::kEntryFormat)));
   }
   if (const Status length = impl_->CheckLength(); !length) {
     return Fail(impl_->EntryError(i, length.error().code, length.error().message));

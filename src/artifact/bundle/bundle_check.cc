@@ -1,4 +1,4 @@
-// Which entries of a bundle serve a process, and whether all of it is as it was written.
+// Which entries of a bundle a process can use, and whether the whole bundle is intact.
 
 #include <set>
 #include <utility>
@@ -35,8 +35,8 @@ std::string BundleRefusal::ToString() const {
   if (field == "payload_digest") {
     return Format("{}: the entry has {}, its index says {}", field, have, need);
   }
-  return Format("{}: the entry {} {}, here is {}", field, field == "min_driver" ? "needs" : "has",
-                have, need);
+  return Format("{}: the entry {} {}, but this process has {}", field,
+                field == "min_driver" ? "needs" : "has", have, need);
 }
 
 std::optional<BundleRefusal> Bundle::Check(const ArtifactData& artifact, const BundleNeeds& needs) {
@@ -73,13 +73,13 @@ Status Bundle::Impl::CheckOneForm() const {
                 index.compat.compilers[record.compiler]);
   }
   if (bundle_format::EncodeCompat(builder.Take()) != bundle_format::EncodeCompat(index.compat)) {
-    return Fail(ErrorCode::kCorrupt, "the compat block names what no entry has");
+    return Fail(ErrorCode::kCorrupt, "the compat block lists something that no entry has");
   }
   std::set<Sha256Digest> digests;
   for (std::size_t k = 0; k < header.blob_count; ++k) {
     const Blob blob = index.BlobAt(k);
     if (!digests.insert(blob.digest).second) {
-      return Fail(ErrorCode::kCorrupt, Format("the payload at {} is there twice", blob.offset));
+      return Fail(ErrorCode::kCorrupt, Format("the payload at {} is stored twice", blob.offset));
     }
   }
   return {};
@@ -116,7 +116,7 @@ Status Bundle::Impl::CheckEntry(std::size_t i, const std::vector<bool>& good) co
     if (blob == bundle_format::kNoBlob || good[blob]) continue;
     return Fail(PartError(i, name, {ErrorCode::kCorrupt, "digest differs"}));
   }
-  // What the description of a newer entry must say is not known here.
+  // This version does not know what the description of a newer entry must contain.
   if (record.format != bundle_format::kEntryFormat) return {};
   const Blob place = index.BlobAt(record.description);
   std::string description(place.size, '\0');

@@ -25,20 +25,20 @@ tl::unexpected<Error> Bad(const ArtifactData& artifact, std::string_view why) {
               Format("artifact {} ({}): {}", artifact.request.Hex(), SpecName(artifact.spec), why));
 }
 
-/// A bundle tells an artifact by what its records say; what they do not say must not be in it.
+/// A bundle identifies an artifact by its records, so the artifact must agree with them.
 Status CheckArtifact(const ArtifactData& artifact) {
-  if (artifact.cubin.empty()) return Bad(artifact, "there is no cubin");
+  if (artifact.cubin.empty()) return Bad(artifact, "it has no cubin");
   const Result<Sha256Digest> request = Sha256(artifact.request_record);
   if (!request) return Fail(request.error());
   if (*request != artifact.request.bytes) {
-    return Bad(artifact, "the request record has another digest than the request key");
+    return Bad(artifact, "the digest of the request record is not the request key");
   }
   const Result<RequestFields> fields = DecodeRequestFields(artifact.request_record);
   if (!fields) return Bad(artifact, "request record: " + fields.error().message);
-  if (fields->spec != artifact.spec) return Bad(artifact, "the request record is of another spec");
+  if (fields->spec != artifact.spec) return Bad(artifact, "the request record is for another spec");
   if (fields->launch_abi != artifact.launch_abi) {
-    return Bad(artifact, Format("launch ABI {}, its request record says {}", artifact.launch_abi,
-                                fields->launch_abi));
+    return Bad(artifact, Format("launch ABI {}, but its request record says {}",
+                                artifact.launch_abi, fields->launch_abi));
   }
   if (artifact.launch != fields->launch) {
     return Bad(artifact,
@@ -48,19 +48,18 @@ Status CheckArtifact(const ArtifactData& artifact) {
                       fields->launch.threads, fields->launch.dynamic_smem_bytes));
   }
   if (artifact.symbol != KernelSymbol(artifact.spec, artifact.request)) {
-    return Bad(artifact, Format("the symbol is \"{}\", its request's is \"{}\"", artifact.symbol,
-                                KernelSymbol(artifact.spec, artifact.request)));
+    return Bad(artifact, Format("the symbol is \"{}\", but its request's is \"{}\"",
+                                artifact.symbol, KernelSymbol(artifact.spec, artifact.request)));
   }
   const Result<KeyRecord> action = MakeActionRecord(artifact.request, artifact.compiler);
   if (!action) return Bad(artifact, "compiler: " + action.error().message);
   if (action->bytes != artifact.action_record || action->key != artifact.action) {
-    return Bad(artifact, "the action record is not of this request key and compiler");
+    return Bad(artifact, "the action record is for another request key or compiler");
   }
   return {};
 }
 
-/// The payload region in the making: what has been put in keeps its place, and what is put in
-/// again gets the same number.
+/// Builds the payload region. Blobs keep their order, and equal blobs get the same number.
 class Blobs {
  public:
   Result<std::uint32_t> Put(std::string_view bytes) {
@@ -183,7 +182,7 @@ Result<std::string> EncodeBundle(std::span<const ArtifactData> artifacts,
                                  const BundleWriteOptions& options) {
   if (artifacts.size() > std::numeric_limits<std::uint32_t>::max() / 4) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("{} artifacts: a bundle holds up to 2^30", artifacts.size()));
+                Format("{} artifacts: a bundle can hold at most 2^30", artifacts.size()));
   }
   std::vector<std::size_t> order(artifacts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -193,7 +192,7 @@ Result<std::string> EncodeBundle(std::span<const ArtifactData> artifacts,
   for (std::size_t i = 0; i < order.size(); ++i) {
     const ArtifactData& artifact = artifacts[order[i]];
     if (i > 0 && artifacts[order[i - 1]].request == artifact.request) {
-      return Bad(artifact, "two artifacts of one request key; a bundle holds one");
+      return Bad(artifact, "two artifacts with the same request key; a bundle can hold only one");
     }
     if (const Status sound = CheckArtifact(artifact); !sound) return Fail(sound.error());
   }

@@ -25,7 +25,7 @@ Sha256Digest DigestAt(std::string_view bytes, std::size_t offset) {
   return digest;
 }
 
-/// Takes values off the front of `left`; once one does not fit, `good` stays false and zeros come.
+/// Reads values from the front of `left`; once one does not fit, good() is false and zeros follow.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : left_(bytes) {}
@@ -43,7 +43,7 @@ class Reader {
     left_.remove_prefix(size);
     return text;
   }
-  /// A count of things that take at least `each` bytes: what cannot fit is refused before anything
+  /// A count of items of at least `each` bytes; a count that cannot fit is rejected before anything
   /// is allocated for it.
   std::uint32_t Count(std::size_t each) {
     const auto count = Number<std::uint32_t>();
@@ -91,7 +91,7 @@ Result<BundleCompat> ParseCompat(std::string_view bytes) {
     }
   }
   if (!in.good() || in.left().size() >= 8 || !AllZero(in.left())) {
-    return Corrupt("compat block: its lists do not fill it");
+    return Corrupt("compat block: its size does not match its lists");
   }
   if (!StrictlyAscending(compat.archs) || !StrictlyAscending(compat.launch_abis) ||
       !StrictlyAscending(compat.compilers)) {
@@ -100,8 +100,8 @@ Result<BundleCompat> ParseCompat(std::string_view bytes) {
   return compat;
 }
 
-/// Records against the compat block and the number of blobs; blobs are numbered in the order in
-/// which the records name them first.
+/// Checks the records against the compat block and the number of blobs; blobs are numbered in the
+/// order in which the records first refer to them.
 Status CheckRecords(const Header& header, const Index& index) {
   const BundleCompat& compat = index.compat;
   std::uint32_t next = 0;
@@ -130,7 +130,7 @@ Status CheckRecords(const Header& header, const Index& index) {
     }
     for (const std::uint32_t blob : {record.description, record.cubin, record.ptx, record.source}) {
       if (blob == kNoBlob) continue;
-      if (blob > next) return Corrupt(Format("index: entry {}: blob {} is out of turn", i, blob));
+      if (blob > next) return Corrupt(Format("index: entry {}: blob {} is out of order", i, blob));
       if (blob == next) ++next;
     }
   }
@@ -144,12 +144,13 @@ Status CheckBlobs(const Header& header, const Index& index) {
   std::uint64_t end = header.payload_offset;
   for (std::size_t k = 0; k < header.blob_count; ++k) {
     const Blob blob = index.BlobAt(k);
-    // `end` is at most content_bytes here, which the file's size bounds: no sum can overflow.
+    // `end` is at most content_bytes here, which is limited by the file's size, so sums cannot
+    // overflow.
     if (blob.offset != AlignUp(end) || blob.size == 0 || blob.offset > header.content_bytes ||
         blob.size > header.content_bytes - blob.offset) {
       return Corrupt(
           Format("index: blob {} of {} bytes at {} does not follow the one before it, "
-                 "which ends at {}, or passes the content's end at {}",
+                 "which ends at {}, or extends beyond the content's end at {}",
                  k, blob.size, blob.offset, end, header.content_bytes));
     }
     end = blob.offset + blob.size;
@@ -180,8 +181,9 @@ Result<Header> ParseHeader(std::string_view bytes, std::uint64_t file_bytes) {
   header.minor = Load<std::uint32_t>(bytes.data() + 12);
   // Before everything else: another major version may have another layout and other digests.
   if (header.major != kMajor) {
-    return Fail(ErrorCode::kUnsupported, Format("format: the bundle has {}.{}, here is {}.{}",
-                                                header.major, header.minor, kMajor, kMinor));
+    return Fail(ErrorCode::kUnsupported,
+                Format("format: the bundle has {}.{}, this version reads {}.{}", header.major,
+                       header.minor, kMajor, kMinor));
   }
   header.content_bytes = Load<std::uint64_t>(bytes.data() + kContentBytesAt);
   header.index_bytes = Load<std::uint64_t>(bytes.data() + kIndexBytesAt);
@@ -206,7 +208,7 @@ Result<Header> ParseHeader(std::string_view bytes, std::uint64_t file_bytes) {
   }
   if (header.content_bytes > file_bytes ||
       file_bytes - header.content_bytes != header.signature_bytes) {
-    return Corrupt(Format("{} bytes, where the header says {} and {} of signature", file_bytes,
+    return Corrupt(Format("{} bytes, but the header says {} and {} of signature", file_bytes,
                           header.content_bytes, header.signature_bytes));
   }
   // 32-bit counts: the sum stays far below 2^64.
@@ -389,7 +391,7 @@ Result<Description> ParseDescription(std::string_view bytes) {
   for (std::string_view* text : {&description.request_record, &description.action_record}) {
     *text = in.Text(in.Number<std::uint32_t>());
   }
-  if (!in.good() || !in.left().empty()) return Corrupt("its texts do not fill it");
+  if (!in.good() || !in.left().empty()) return Corrupt("its size does not match its texts");
   return description;
 }
 

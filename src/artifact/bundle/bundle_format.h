@@ -37,12 +37,12 @@ inline constexpr std::size_t kEntryCountAt = 40;
 inline constexpr std::size_t kBlobCountAt = 44;
 inline constexpr std::size_t kCompatBytesAt = 48;
 inline constexpr std::size_t kIndexDigestAt = 64;
-inline constexpr std::size_t kManifestDigestAt = 96;  // covers what stands before it
+inline constexpr std::size_t kManifestDigestAt = 96;  // covers everything before it
 inline constexpr std::size_t kSignatureBytesAt = 128;
 
 inline constexpr std::uint32_t kNoBlob = 0xffffffffu;
 
-// Little endian, whatever the machine: byte by byte, which compilers turn into one move.
+// Little endian on any machine: written byte by byte, which compilers turn into one move.
 template <class T>
 T Load(const char* p) {
   T value = 0;
@@ -83,7 +83,7 @@ Result<Header> ParseHeader(std::string_view bytes, std::uint64_t file_bytes);
 /// SHA-256 of the domain prefix and header bytes [0, kManifestDigestAt).
 Result<Sha256Digest> ManifestDigest(std::string_view header);
 
-/// What the index says of an entry.
+/// What the index says about an entry.
 struct Record {
   std::uint32_t format = 0;
   CudaArch arch;
@@ -96,7 +96,7 @@ struct Blob {
   Sha256Digest digest{};
 };
 
-/// A checked index: views into its bytes, which outlive it.
+/// A checked index: views into its bytes, which must outlive it.
 struct Index {
   BundleCompat compat;
   std::string_view keys, records, blobs;
@@ -106,13 +106,13 @@ struct Index {
   Blob BlobAt(std::size_t k) const;
 };
 
-/// Checks the digest of the index, the order of keys, every record, and that the blobs lie one
-/// after the other at multiples of 64 in the order in which the records name them first, up to the
-/// end of the content: nothing overlaps, nothing is unused. `bytes` are header.index_bytes and the
+/// Checks the digest of the index, the order of keys, every record, and that the blobs follow each
+/// other at multiples of 64, in the order in which the records first refer to them, up to the end
+/// of the content: nothing overlaps, nothing is unused. `bytes` are header.index_bytes and the
 /// zeros up to the payload.
 Result<Index> ParseIndex(const Header& header, std::string_view bytes);
 
-/// The compat block of a set of entries; one form for one set.
+/// Builds the compat block of a set of entries, in canonical form.
 class CompatBuilder {
  public:
   void Add(CudaArch arch, std::uint32_t launch_abi, std::uint32_t min_driver,
@@ -130,8 +130,8 @@ std::string EncodeCompat(const BundleCompat& compat);
 void AppendRecord(std::string& out, const Record& record);
 void AppendBlob(std::string& out, const Blob& blob);
 
-/// What an entry needs beside its payloads; a blob of its own. Spec, compiler and symbol follow
-/// from the records.
+/// What an entry needs in addition to its payloads, stored as a separate blob. Spec, compiler and
+/// symbol follow from the records.
 struct Description {
   KernelLaunchShape launch;
   std::uint32_t launch_abi = 0, min_driver = 0;

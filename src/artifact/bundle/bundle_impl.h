@@ -14,7 +14,7 @@
 
 namespace tilewright {
 
-/// The error, after the file's path where there is one.
+/// The error, prefixed by the file's path if there is one.
 Error AtBundle(const std::string& path, Error error);
 
 struct Bundle::Impl {
@@ -28,15 +28,15 @@ struct Bundle::Impl {
   /// Takes header, index and signature.
   Status Adopt(std::string_view head_and_index, std::string_view signature,
                const OpenOptions& options);
-  /// kCorrupt if the file is not as long as it was: it is another one by now.
+  /// kCorrupt if the length of the file has changed since it was opened.
   Status CheckLength() const;
 
-  /// Reads `bytes.size()` bytes from `offset`. kCorrupt where the file ends before.
+  /// Reads `bytes.size()` bytes from `offset`. kCorrupt if the file ends before.
   Status Read(std::uint64_t offset, std::span<char> bytes) const;
-  /// A payload whose digest is right, in memory that nobody else writes: of a file a copy, read
-  /// when it is first asked for and kept, so that what happens to the file later touches nothing
-  /// that was served. Empty for kNoBlob. kCorrupt, with `found` the digest of what is there where
-  /// all of it could be read; kIo, kOutOfMemory.
+  /// A payload whose digest was checked, in memory that nobody else writes: for a file, a copy that
+  /// is read when first requested and kept, so that later changes of the file do not affect what
+  /// was served. Empty for kNoBlob. kCorrupt, with `found` the actual digest if the whole payload
+  /// could be read; kIo, kOutOfMemory.
   Result<std::string_view> Payload(std::uint32_t blob,
                                    std::optional<Sha256Digest>* found = nullptr) const;
   /// The payloads of an entry.
@@ -46,14 +46,14 @@ struct Bundle::Impl {
   /// kCorrupt names the first payload of entry `i` whose digest differs.
   Result<Parts> Payloads(std::size_t i) const;
   Error PartError(std::size_t i, std::string_view part, const Error& error) const;
-  /// The artifact of payloads whose digests are known to be right.
+  /// The artifact made of payloads whose digests were checked.
   Result<ArtifactData> Decode(std::size_t i, const Parts& parts) const;
-  /// Verify's, which keeps nothing of what it reads: the padding before each payload and its
-  /// digest; for each whether it is good.
+  /// For Verify, which keeps nothing of what it reads: checks the padding before each payload and
+  /// its digest; returns for each payload whether it is intact.
   Result<std::vector<bool>> CheckBlobs(std::vector<std::string>& troubles) const;
   Status CheckEntry(std::size_t i, const std::vector<bool>& good) const;
-  /// kCorrupt unless EncodeBundle would have written this: the compat block has what entries have
-  /// and no more, and no payload is there twice.
+  /// kCorrupt unless EncodeBundle could have written this: the compat block lists exactly what the
+  /// entries have, and no payload is stored twice.
   Status CheckOneForm() const;
 
   ArtifactKey KeyAt(std::size_t i) const;
@@ -63,12 +63,12 @@ struct Bundle::Impl {
   int fd = -1;
   std::uint64_t file_bytes = 0;
   std::string owned;        ///< header and index of an opened file
-  std::string_view memory;  ///< all of it where it was given as bytes
+  std::string_view memory;  ///< the whole bundle, if given as bytes
   bundle_format::Header header;
   bundle_format::Index index;
   std::optional<Ed25519Public> signer;
-  /// Of each blob its checked bytes, null until they were asked for. Threads that come together may
-  /// each read it; the first one's copy stays.
+  /// The checked bytes of each blob, null until first requested. Several threads may read a blob at
+  /// the same time; the first one's copy is kept.
   std::unique_ptr<std::atomic<const char*>[]> payloads;
 };
 

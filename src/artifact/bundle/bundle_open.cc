@@ -1,4 +1,4 @@
-// From a file, or bytes in memory, to a bundle whose index and signature are checked.
+// Makes a bundle with checked index and signature from a file or from bytes in memory.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -42,7 +42,7 @@ Status Bundle::Impl::Read(std::uint64_t offset, std::span<char> bytes) const {
     std::memcpy(bytes.data(), memory.data() + offset, bytes.size());
     return {};
   }
-  // By read, not from a mapping: a file that shrinks meanwhile is an error, not a signal.
+  // By read, not mmap: if the file shrinks meanwhile, that is an error, not a signal.
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t got =
@@ -50,7 +50,7 @@ Status Bundle::Impl::Read(std::uint64_t offset, std::span<char> bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Fail(IoError("cannot read"));
     if (got == 0) {
-      return Fail(ErrorCode::kCorrupt, Format("it ends at {}, {} bytes from {} are needed",
+      return Fail(ErrorCode::kCorrupt, Format("it ends at {}, but {} bytes from {} are needed",
                                               offset + done, bytes.size(), offset));
     }
     done += static_cast<std::size_t>(got);
@@ -59,7 +59,7 @@ Status Bundle::Impl::Read(std::uint64_t offset, std::span<char> bytes) const {
 }
 
 Status Bundle::Impl::OpenFile(const OpenOptions& options) {
-  // O_NONBLOCK: a pipe put in its place must not hang us.
+  // O_NONBLOCK: a pipe in its place must not block.
   fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0) return Fail(IoError("cannot open"));
   struct stat info {};

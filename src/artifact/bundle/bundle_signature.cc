@@ -9,7 +9,7 @@ namespace tilewright {
 namespace {
 
 constexpr std::string_view kScheme{"ed25519\0", 8};
-// Keeps a signature made for anything else from passing as one of a bundle.
+// Prevents a signature made for another purpose from being accepted for a bundle.
 constexpr std::string_view kDomain = "tilewright bundle signature 1\n";
 
 std::string Message(const Sha256Digest& manifest) {
@@ -35,14 +35,14 @@ Status AppendSignature(std::string& bundle, const std::string& sign_key_file) {
 Result<Ed25519Public> CheckSignature(std::string_view block, const Sha256Digest& manifest) {
   if (block.size() != bundle_format::kSignatureBytes ||
       block.substr(0, kScheme.size()) != kScheme) {
-    return Fail(ErrorCode::kCorrupt, "signature: not of the kind ed25519");
+    return Fail(ErrorCode::kCorrupt, "signature: its kind is not ed25519");
   }
   Ed25519Public key;
   Ed25519Signature signature;
   std::memcpy(key.data(), block.data() + kScheme.size(), key.size());
   std::memcpy(signature.data(), block.data() + kScheme.size() + key.size(), signature.size());
   if (!VerifyEd25519(key, signature, Message(manifest))) {
-    return Fail(ErrorCode::kCorrupt, "signature: it is not that of its key " + PublicKeyText(key));
+    return Fail(ErrorCode::kCorrupt, "signature: invalid for its key " + PublicKeyText(key));
   }
   return key;
 }
@@ -57,11 +57,11 @@ Status CheckTrust(const std::optional<Ed25519Public>& signer,
     found = found || (signer && *signer == *key);
   }
   if (found) return {};
-  return Fail(
-      ErrorCode::kInvalidArgument,
-      signer ? Format("signed by {}, which is not one of the {} trusted keys",
-                      PublicKeyText(*signer), trusted_keys.size())
-             : Format("not signed, and one of {} trusted keys is demanded", trusted_keys.size()));
+  return Fail(ErrorCode::kInvalidArgument,
+              signer ? Format("signed by {}, which is not one of the {} trusted keys",
+                              PublicKeyText(*signer), trusted_keys.size())
+                     : Format("not signed, but a signature by one of {} trusted keys is required",
+                              trusted_keys.size()));
 }
 
 }  // namespace tilewright

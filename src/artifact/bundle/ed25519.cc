@@ -23,10 +23,10 @@ struct FreeOpenssl {
 template <class T>
 using Owned = std::unique_ptr<T, FreeOpenssl>;
 
-// A key file is a few hundred bytes; anything large is another file named by mistake.
+// A key file has a few hundred bytes; a large file was named by mistake.
 constexpr std::size_t kMaxPemBytes = 1 << 16;
 
-// Refuses to ask: by default OpenSSL prompts on the terminal for the password of an encrypted key.
+// Never prompts: by default OpenSSL asks on the terminal for the password of an encrypted key.
 int NoPassword(char*, int, int, void* asked) {
   *static_cast<bool*>(asked) = true;
   return -1;
@@ -45,7 +45,7 @@ Result<Owned<EVP_PKEY>> ReadKey(const std::string& file, ReadPem read, std::stri
   const Owned<BIO> bio(BIO_new_mem_buf(pem->data(), static_cast<int>(pem->size())));
   bool asked = false;
   Owned<EVP_PKEY> key(bio ? read(bio.get(), nullptr, NoPassword, &asked) : nullptr);
-  ERR_clear_error();  // the queue belongs to the caller's thread: leave nothing of ours in it
+  ERR_clear_error();  // the queue belongs to the caller's thread: leave no errors of ours in it
   if (asked) {
     return Fail(
         ErrorCode::kInvalidArgument,
@@ -68,7 +68,7 @@ Result<Ed25519Public> PublicOf(EVP_PKEY* key) {
   std::size_t size = raw.size();
   if (EVP_PKEY_get_raw_public_key(key, raw.data(), &size) != 1 || size != raw.size()) {
     ERR_clear_error();
-    return Fail(ErrorCode::kInternal, "libcrypto gives no raw Ed25519 public key");
+    return Fail(ErrorCode::kInternal, "libcrypto cannot export a raw Ed25519 public key");
   }
   return raw;
 }
@@ -95,7 +95,7 @@ Result<Ed25519Signed> SignEd25519(const std::string& pem_file, std::string_view 
   Ed25519Signed out{*own, {}};
   const Owned<EVP_MD_CTX> context(EVP_MD_CTX_new());
   std::size_t size = out.signature.size();
-  // Ed25519 hashes the message itself: no digest is named.
+  // Ed25519 hashes the message itself, so no digest is given.
   const bool done =
       context && EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key->get()) == 1 &&
       EVP_DigestSign(context.get(), out.signature.data(), &size, Bytes(message), message.size()) ==

@@ -45,7 +45,7 @@ int CountersFile::Open() {
 
 int CountersFile::OpenLocked() const {
   int error = -EIO;
-  // Twice over: another process may make or move the file between two steps.
+  // Several attempts, since another process may create or move the file between two steps.
   for (int attempt = 0; attempt < 3; ++attempt) {
     error = OpenExisting();
     if (error != -ENOENT) break;
@@ -53,17 +53,17 @@ int CountersFile::OpenLocked() const {
     words[0] = kMagic;
     words[1] = kShape;
     words[2] = static_cast<std::uint64_t>(files_.NowUnixSeconds());
-    // Every byte is written, so that the disk cannot be full later, when only memory is touched.
+    // Write every byte now, so that the disk cannot turn out full later, on a mere memory access.
     error = folder_.create(
         path_, std::string_view(reinterpret_cast<const char*>(words.data()), sizeof words));
     if (error != 0 && error != -EEXIST) break;
   }
-  if (error == 0 && mapped_ == nullptr) error = -EIO;  // made three times, and gone each time
+  if (error == 0 && mapped_ == nullptr) error = -EIO;  // created three times, and gone each time
   if (error != 0) failed_unix_s_ = files_.NowUnixSeconds();
   return error;
 }
 
-/// -ENOENT where there is none, or none any more.
+/// -ENOENT if there is none, or no longer one.
 int CountersFile::OpenExisting() const {
   Filesystem::Stat stat;
   int error = files_.StatPath(path_.c_str(), stat);
@@ -75,7 +75,7 @@ int CountersFile::OpenExisting() const {
     std::array<std::uint64_t, 2> head{};
     const ssize_t got = files_.Read(file.fd(), head.data(), sizeof head, 0);
     if (got < 0) return static_cast<int>(got);
-    if (got != sizeof head) return -EIO;  // of a file that is long enough: nothing is known of it
+    if (got != sizeof head) return -EIO;  // the file is long enough, so this says nothing about it
     sound = head[0] == kMagic && head[1] == kShape;
     if (sound) {
       void* const data = files_.Map(file.fd(), kBytes, true, error);
@@ -104,7 +104,7 @@ CountersFile::Words& CountersFile::Current() const {
   }
   if (OpenLocked() != 0) return memory_;
   failed_unix_s_ = 0;
-  // What was counted in memory meanwhile. Not the header: totals start unknown.
+  // Add what was counted in memory meanwhile, but not the header: totals start unknown.
   for (std::size_t i = kSlot0; i < memory_.size(); ++i) {
     const std::uint64_t amount = memory_[i].exchange(0);
     if (amount != 0) (*mapped_)[i].fetch_add(amount);
@@ -142,7 +142,7 @@ void CountersFile::GetSlots(std::uint64_t* values, std::size_t count) const {
   for (std::size_t i = 0; i < count; ++i) values[i] += stored[kSlot0 + i];
 }
 
-/// What a file that may not be written holds; false where there is none, or none that is sound.
+/// The content of a file that cannot be written; false if there is none or it is damaged.
 bool CountersFile::ReadStored(std::array<std::uint64_t, kBytes / 8>& words) const {
   Filesystem::Stat stat;
   if (files_.StatPath(path_.c_str(), stat) != 0) return false;

@@ -46,14 +46,14 @@ FileReader::Outcome FileReader::Read(Filesystem& files, const std::string& path,
 
 FileReader::Outcome FileReader::ReadOnce(Filesystem& files, const std::string& path,
                                          const Trust& trust, std::uint64_t max_bytes, bool& again) {
-  // Looked at before it is opened: opening a device or a pipe can do something.
+  // Checked before it is opened, since opening a device or a pipe can have side effects.
   error = files.StatPath(path.c_str(), stat);
   if (error == -ENOENT || error == -ENOTDIR) return Outcome::kAbsent;
   if (error != 0) return Failed("inspect", path, error, again);
   const auto foreign = [&] {
     detail = stat.IsRegular() ? trust.Complaint(stat) : "not a regular file";
     if (detail.empty() && stat.size > max_bytes) {
-      detail = Format("{} bytes, more than {}", stat.size, max_bytes);
+      detail = Format("{} bytes, at most {} are allowed", stat.size, max_bytes);
     }
     return !detail.empty();
   };
@@ -61,7 +61,7 @@ FileReader::Outcome FileReader::ReadOnce(Filesystem& files, const std::string& p
   file =
       OpenFile(files, files.Open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0));
   if (file.fd() < 0) return Failed("open", path, file.fd(), again);
-  // The name may have come to mean another file since: what counts is the one that is open.
+  // The name may refer to another file by now, so judge the one that is open.
   error = files.StatFd(file.fd(), stat);
   if (error != 0) return Failed("inspect", path, error, again);
   if (foreign()) return Outcome::kForeign;
@@ -73,7 +73,7 @@ FileReader::Outcome FileReader::ReadOnce(Filesystem& files, const std::string& p
     const ssize_t got = files.Read(file.fd(), bytes.data_.get() + done, stat.size - done,
                                    static_cast<std::int64_t>(done));
     if (got < 0) return Failed("read", path, static_cast<int>(got), again);
-    if (got == 0) break;  // somebody truncated it; the digest will tell
+    if (got == 0) break;  // truncated meanwhile; the digest will not match
     done += static_cast<std::size_t>(got);
   }
   bytes.bytes_ = done;
@@ -91,7 +91,7 @@ int TemporaryFile::Write(const std::string& path, const Contents& contents, cons
     Remove();
     return error;
   };
-  // Where a file system has no modes, its mount says who may read.
+  // On a file system without modes, the mount options decide who may read.
   if ((contents.mode & 077) != 0) (void)files_.SetMode(file.fd(), contents.mode);
   step = "write";
   for (std::string_view rest = contents.bytes; !rest.empty();) {
@@ -102,13 +102,13 @@ int TemporaryFile::Write(const std::string& path, const Contents& contents, cons
   Filesystem::Stat stat;
   identity_.reset();
   if (files_.StatFd(file.fd(), stat) == 0) identity_ = stat;
-  // The stamp is by our clock, not by that of a file server. Without it the file is as good.
+  // The stamp is taken from our clock, not from a file server's. The file is usable without it.
   (void)files_.SetTime(file.fd(), contents.stamp_s);
   if (contents.durable) {
     step = "sync";
     if (const int error = files_.Sync(file.fd()); error != 0) return fail(error);
   }
-  step = "close";  // where network file systems tell of failed writes
+  step = "close";  // network file systems report failed writes here
   const int error = file.Close();
   return error == 0 ? 0 : fail(error);
 }

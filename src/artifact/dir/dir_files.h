@@ -21,7 +21,7 @@ class OpenFile {
   ~OpenFile() { (void)Close(); }
 
   int fd() const { return fd_; }
-  /// What closing answers; 0 where nothing is open.
+  /// The result of closing; 0 if nothing is open.
   int Close();
 
  private:
@@ -29,23 +29,23 @@ class OpenFile {
   int fd_ = -1;  // negative: nothing
 };
 
-/// A file read whole, with what it takes to judge it.
+/// A file read in full, with what is needed to judge it.
 class FileReader {
  public:
   enum class Outcome {
     kRead,
     kAbsent,
-    kForeign,  ///< not a regular file, or one of somebody else: `detail`
-    kFailed,   ///< the system would not: `detail`
+    kForeign,  ///< not a regular file, or not trusted: `detail` says why
+    kFailed,   ///< a system call failed: `detail` says which
   };
 
-  /// Reads at most `max_bytes`; a larger file is foreign. What vanishes or goes stale while it is
-  /// read (network file systems) is tried again a few times.
+  /// Reads at most `max_bytes`; a larger file is foreign. Tries a few times if the file vanishes or
+  /// its handle goes stale (network file systems).
   Outcome Read(Filesystem& files, const std::string& path, const Trust& trust,
                std::uint64_t max_bytes);
 
   FileBytes bytes;
-  Filesystem::Stat stat;  ///< of what was read, or is foreign
+  Filesystem::Stat stat;  ///< of the file that was read or is foreign
   std::string detail;
   int error = 0;  ///< of kFailed, negative
   OpenFile file;  ///< still open, for its time stamp
@@ -56,7 +56,7 @@ class FileReader {
   Outcome Failed(std::string_view step, const std::string& path, int failure, bool& again);
 };
 
-/// A complete file in tmp/ under a name of its own, until it is renamed; removed otherwise.
+/// A complete file in tmp/ under a unique name, until it is renamed; removed otherwise.
 class TemporaryFile {
  public:
   explicit TemporaryFile(Filesystem& files) : files_(files) {}
@@ -67,14 +67,14 @@ class TemporaryFile {
   struct Contents {
     std::string_view bytes;
     std::int64_t stamp_s = 0;
-    mode_t mode = 0600;  ///< more than the user's own: whatever the umask
+    mode_t mode = 0600;  ///< bits for group and others are set despite the umask
     bool durable = false;
   };
-  /// 0, or the error of the step that failed, which `step` names; then there is no file.
+  /// 0, or the error of the failed step, which `step` names; then no file is left.
   int Write(const std::string& path, const Contents& contents, const char*& step);
   const std::string& path() const { return path_; }
   bool exists() const { return !path_.empty(); }
-  /// Which file it is, whatever name it has by now; nullopt where the system did not tell.
+  /// Identifies the file, whatever its name is now; nullopt if the system did not report it.
   const std::optional<Filesystem::Stat>& identity() const { return identity_; }
   void Renamed() { path_.clear(); }
   void Remove();

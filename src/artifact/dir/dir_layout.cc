@@ -73,7 +73,7 @@ std::optional<ArtifactKey> KeyOfName(std::string_view shard, std::string_view na
   }
   const std::string hex = std::string(shard).append(name.substr(0, 62));
   const Result<ArtifactKey> key = ParseArtifactKey(hex);
-  // Only the spelling that this library writes: another one would be found by nobody.
+  // Only in the spelling that this library writes: no lookup would find any other.
   if (!key || key->Hex() != hex) return std::nullopt;
   return *key;
 }
@@ -82,7 +82,7 @@ std::string TemporaryName(const ProcessIdentity& process) {
   std::array<std::uint64_t, 2> random{};
   if (getrandom(random.data(), sizeof random, GRND_NONBLOCK) !=
       static_cast<ssize_t>(sizeof random)) {
-    // Before the pool is ready, or in a sandbox. O_EXCL turns a repeated name into a failure.
+    // No random numbers, early after boot or in a sandbox. O_EXCL makes a repeated name an error.
     static std::atomic<std::uint64_t> counter{0};
     std::uint64_t seed =
         static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -114,7 +114,7 @@ bool OwnerIsDead(std::string_view name, const ProcessIdentity& self) {
 
 std::string Trust::Complaint(const Filesystem::Stat& stat) const {
   const auto writable = [&](std::string_view by) {
-    return Format("mode is {:04o}: {} may write", stat.mode & 07777, by);
+    return Format("mode is {:04o}: {} can write it", stat.mode & 07777, by);
   };
   switch (trusted) {
     case StoreDir::Trusted::kUser:
@@ -151,8 +151,8 @@ ProcessIdentity ProcessIdentity::Current() {
   static const Machine machine = [] {
     std::array<char, 256> name{};
     if (gethostname(name.data(), name.size() - 1) != 0) name[0] = '\0';
-    // Two containers on one host have processes of the same numbers: the namespace tells them
-    // apart.
+    // Processes in two containers on one host may have the same id; the namespace distinguishes
+    // them.
     struct stat space {};
     const std::string pids =
         stat("/proc/self/ns/pid", &space) == 0 ? std::to_string(space.st_ino) : "";

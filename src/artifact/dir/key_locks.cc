@@ -20,7 +20,7 @@ struct ForkList {
   std::mutex mutex;
   std::vector<KeyLocks*> all;
 
-  /// Never destroyed: a fork may come while the process ends.
+  /// Never destroyed: a fork may happen while the process ends.
   static ForkList& Get() {
     static auto* const kList = new ForkList;
     return *kList;
@@ -73,7 +73,7 @@ int KeyLocks::Descriptor(int stripe, mode_t mode) {
   if (fd >= 0) return fd;
   const std::string path = layout_.LockPath(stripe);
   fd = files_.Open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, mode);
-  // For a group, whatever the umask; another member's file has its mode already.
+  // For a group, set the mode despite the umask; a file created by another member has it already.
   if (fd >= 0 && (mode & 077) != 0) (void)files_.SetMode(fd, mode);
   return fd;
 }
@@ -81,8 +81,7 @@ int KeyLocks::Descriptor(int stripe, mode_t mode) {
 int KeyLocks::TryLock(Range range, mode_t mode) {
   int fd = -1;
   {
-    // The descriptor is entered before the mutex is free: a fork never meets one that is not
-    // listed.
+    // The descriptor is listed before the mutex is released, so that a fork never misses one.
     const std::lock_guard lock(mutex_);
     if (!held_.insert(range).second) return -EAGAIN;
     fd = Descriptor(range.stripe, mode);
@@ -91,7 +90,7 @@ int KeyLocks::TryLock(Range range, mode_t mode) {
       return fd == -EAGAIN ? -EIO : fd;
     }
   }
-  // Without the mutex: on a network file system this is a message to the server.
+  // Without the mutex, since on a network file system this is a message to the server.
   const int result = files_.TryLockRange(fd, range.start);
   if (result != 0) {
     const std::lock_guard lock(mutex_);
@@ -107,7 +106,7 @@ void KeyLocks::Unlock(Range range, std::uint64_t generation) {
     if (generation != ForkGeneration() || !held_.contains(range)) return;
     fd = descriptors_[static_cast<std::size_t>(range.stripe)];
   }
-  // Unlocked before it is struck off: no thread may believe it has the range meanwhile.
+  // Unlocked before it is removed from the list, so that no thread takes the range in between.
   files_.UnlockRange(fd, range.start);
   const std::lock_guard lock(mutex_);
   held_.erase(range);

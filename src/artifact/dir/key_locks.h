@@ -12,14 +12,15 @@
 
 namespace tilewright {
 
-/// The locks of a store: byte ranges of 16 files that are made once and never removed, so that no
-/// number of keys costs more inodes, and no removal leaves two processes with locks on two files of
-/// one name. Range locks of open file descriptions do not tell the threads of a process apart:
-/// `held_` does.
+/// The locks of a store: byte ranges of 16 files that are created once and never removed. So the
+/// number of inodes does not depend on the number of keys, and two processes cannot lock two
+/// different files of the same name. Since the threads of a process share an open file description,
+/// `held_` keeps track of which ranges are locked.
 ///
-/// A child of fork shares the descriptions and would keep the parent's locks alive after its death:
-/// all descriptors are closed in the child, and it starts with no lock. The mutex is held around a
-/// fork, so that the child finds it free; whoever has it waits for nothing but short system calls.
+/// The child of a fork shares the descriptions and would keep the parent's locks alive after the
+/// parent's death, so all descriptors are closed in the child, which starts without locks. The
+/// mutex is held around a fork, so that it is free in the child; it is only ever held for short
+/// system calls.
 class KeyLocks {
  public:
   static constexpr int kStripes = 16;
@@ -29,7 +30,7 @@ class KeyLocks {
     auto operator<=>(const Range&) const = default;
   };
   static Range RangeOf(const ArtifactKey& key);
-  /// Beyond every key's.
+  /// Outside the ranges of all keys.
   static constexpr Range kTrimming{0, (std::uint64_t{1} << 62) + 1};
 
   KeyLocks(Filesystem& files, const DirLayout& layout);
@@ -37,13 +38,13 @@ class KeyLocks {
   KeyLocks& operator=(const KeyLocks&) = delete;
   ~KeyLocks();
 
-  /// 0; -EAGAIN where it is held, by whomever; another error where locks do not work.
+  /// 0; -EAGAIN if the range is held by anyone; another error if locks do not work.
   int TryLock(Range range, mode_t mode);
-  /// Nothing where `fork_generation` is that of a parent process.
+  /// Does nothing if `fork_generation` is that of a parent process.
   void Unlock(Range range, std::uint64_t fork_generation);
   static std::uint64_t ForkGeneration();
 
-  /// For what else must be consistent in the child of a fork.
+  /// Also protects other state that must be consistent in the child of a fork.
   std::mutex& mutex() const { return mutex_; }
 
  private:

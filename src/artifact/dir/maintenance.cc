@@ -44,7 +44,7 @@ void StoreDir::Impl::TakeOff(const Totals& before, std::uint64_t bytes) {
 }
 
 void StoreDir::Impl::DoubtTotals() {
-  AddTotals(0, 0);  // a count that is under way fails, and does not say that they are known
+  AddTotals(0, 0);  // makes a survey in progress fail, so that it does not mark them as known
   counters.Set(CountersFile::kTotalsKnown, 0);
 }
 
@@ -55,14 +55,14 @@ int StoreDir::Impl::RemoveCounted(const std::string& path, std::uint64_t bytes) 
   if (error == 0) {
     TakeOff(before, bytes);
   } else if (files.StatPath(path.c_str(), stat) == -ENOENT) {
-    DoubtTotals();  // gone all the same: by this request, or by a process that takes it off
+    DoubtTotals();  // gone nevertheless: removed by this call, or by a process that subtracts it
   }
   return error;
 }
 
 bool StoreDir::Impl::TotalsKnown() const {
-  // Below zero is what a damaged file says, or one whose folder was filled by hand: no room follows
-  // from it.
+  // Totals below zero come from a damaged file or from a folder that was filled by hand; they do
+  // not mean that there is room.
   const Totals totals = TotalsBefore();
   return counters.Get(CountersFile::kTotalsKnown) != 0 &&
          kEntriesFormat.Value(totals.entries) >= 0 && kBytesFormat.Value(totals.bytes) >= 0;
@@ -96,8 +96,9 @@ bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
   };
   const Totals totals = TotalsBefore();
   why = Format(
-      "{}: no room for {} bytes beside {} and {}: what could go was used less than 10 minutes ago, "
-      "or somebody trimmed less than a minute ago",
+      "{}: no room for {} bytes in addition to {} and {}: every entry was used less than 10 "
+      "minutes "
+      "ago, or the folder was trimmed less than a minute ago",
       layout.root, bytes,
       used(kEntriesFormat.Value(totals.entries), "entries", options.max_entries),
       used(kBytesFormat.Value(totals.bytes), "bytes", options.max_bytes));
@@ -105,8 +106,8 @@ bool StoreDir::Impl::MakeRoom(std::uint64_t bytes, std::string& why) {
 }
 
 std::vector<StoreDir::Impl::Counted> StoreDir::Impl::Survey() {
-  // A publisher counts its entry while it is in tmp/ and before it is renamed. So if nobody changed
-  // the totals between the first and the last line, every file counted is in tmp/ now or in
+  // A publisher counts its entry while it is in tmp/, before it is renamed. So if nobody changed
+  // the totals between the first and the last line, every counted file is seen in tmp/ now or in
   // entries/ later.
   const Totals before = TotalsBefore();
   std::int64_t entries = 0, bytes = 0;
@@ -129,7 +130,7 @@ std::vector<StoreDir::Impl::Counted> StoreDir::Impl::Survey() {
     bytes += static_cast<std::int64_t>(stat.size);
     found.push_back({path, stat, std::min(stat.mtime_s, now)});
   });
-  // One that was set aside between the two looks was counted already.
+  // A file that was set aside between the two listings was counted already.
   const std::vector<SetAside> set_aside = ListQuarantine();
   std::vector<std::uint64_t> counted;
   if (!set_aside.empty()) {
@@ -151,7 +152,7 @@ std::vector<StoreDir::Impl::Counted> StoreDir::Impl::Survey() {
   return found;
 }
 
-/// A stamp from the future would keep the entry until then.
+/// A stamp in the future would protect the entry until then.
 void StoreDir::Impl::Restamp(const Counted& entry, std::int64_t now) {
   const OpenFile file(files, files.Open(entry.path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0));
   if (file.fd() >= 0) (void)files.SetTime(file.fd(), now);
@@ -178,8 +179,8 @@ ArtifactStore::GcReport StoreDir::Impl::Trim(const TrimRequest& request) {
     const std::int64_t now = Now();
     if (last <= now && now - last < kTrimSeconds) return {};
   }
-  // Two that trim would each remove what brings the store to 80 %. Where locks do not work, the
-  // time of the last trim keeps most of them apart.
+  // Two processes that trim at once would each remove entries down to 80 %. Where locks do not
+  // work, the time of the last trim mostly prevents that.
   const std::uint64_t generation = KeyLocks::ForkGeneration();
   const int locked = writable() ? locks.TryLock(KeyLocks::kTrimming, file_mode) : -EROFS;
   if (locked == -EAGAIN && !request.force) return {};
@@ -212,13 +213,13 @@ ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
   };
   const std::int64_t entries_goal = goal(options.max_entries, entries, request.entries);
   const std::int64_t bytes_goal = goal(options.max_bytes, bytes, request.bytes);
-  // First what serves nobody, oldest first.
+  // First what is of no use to anyone, oldest first.
   for (const SetAside& file : set_aside) {
     if (entries <= entries_goal && bytes <= bytes_goal) break;
     if (!file.stat.IsRegular() || (!request.dry_run && !RemoveSetAside(file))) continue;
     --entries;
     bytes -= static_cast<std::int64_t>(file.stat.size);
-    // In a dry run the sweep has counted those that expired.
+    // In a dry run the sweep has already counted the expired ones.
     if (!request.dry_run || !file.expired) ++report.removed_quarantined;
   }
   std::sort(found.begin(), found.end(), [](const Counted& a, const Counted& b) {
@@ -237,7 +238,7 @@ ArtifactStore::GcReport StoreDir::Impl::TrimLocked(const TrimRequest& request) {
   return report;
 }
 
-/// Whether a file's stamp is so far from now, before or after, that nobody can be at work on it.
+/// Whether a file's stamp is so far from now, past or future, that nobody can still be writing it.
 bool StoreDir::Impl::OldFile(const Filesystem::Stat& stat, std::int64_t seconds,
                              std::int64_t now) const {
   return stat.mtime_s < now - seconds || stat.mtime_s > now + seconds;
@@ -300,7 +301,7 @@ void StoreDir::Impl::SweepIfDue() {
   const std::int64_t now = Now();
   if (last <= now && now - last < kSweepSeconds) return;
   (void)Sweep(false);
-  // Totals drift where files are removed by hand, or processes die at the wrong moment.
+  // Totals drift if files are removed by hand, or processes die at the wrong moment.
   if (capped()) (void)Survey();
 }
 

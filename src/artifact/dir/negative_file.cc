@@ -32,7 +32,8 @@ Result<std::string> EncodeNegative(const ArtifactKey& action, const StoreDir::Ne
                             negative.request_record.size() + log.size() + kDigestBytes;
   if (total > kMaxNegativeBytes) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("a refusal of {} bytes: at most {}", total, kMaxNegativeBytes));
+                Format("a compiler failure of {} bytes: at most {} can be stored", total,
+                       kMaxNegativeBytes));
   }
   std::string out;
   out.reserve(total);
@@ -53,7 +54,7 @@ Result<std::string> EncodeNegative(const ArtifactKey& action, const StoreDir::Ne
 Result<StoreDir::Negative> DecodeNegative(const ArtifactKey& action, std::string_view bytes) {
   const auto corrupt = [](std::string why) { return Fail(ErrorCode::kCorrupt, std::move(why)); };
   if (bytes.size() < kHeaderBytes + kDigestBytes || !bytes.starts_with(kMagic)) {
-    return corrupt(Format("{} bytes that are no refusal", bytes.size()));
+    return corrupt(Format("{} bytes that are not a stored failure", bytes.size()));
   }
   const std::string_view stored_digest = bytes.substr(bytes.size() - kDigestBytes);
   std::string_view rest = bytes.substr(0, bytes.size() - kDigestBytes);
@@ -62,7 +63,7 @@ Result<StoreDir::Negative> DecodeNegative(const ArtifactKey& action, std::string
   if (stored_digest != AsText(digest->data(), digest->size())) return corrupt("digest differs");
   rest.remove_prefix(kMagic.size());
   if (!rest.starts_with(AsText(action.bytes.data(), action.bytes.size()))) {
-    return corrupt("the refusal of another key");
+    return corrupt("the failure of another key");
   }
   rest.remove_prefix(action.bytes.size());
   StoreDir::Negative negative;
@@ -74,8 +75,8 @@ Result<StoreDir::Negative> DecodeNegative(const ArtifactKey& action, std::string
                           sizes[1], sizes[2]));
   }
   if (sizes[2] > kMaxNegativeLogBytes || bytes.size() > kMaxNegativeBytes) {
-    return corrupt(Format("{} bytes with a log of {}: at most {} and {}", bytes.size(), sizes[2],
-                          kMaxNegativeBytes, kMaxNegativeLogBytes));
+    return corrupt(Format("{} bytes with a log of {}: at most {} and {} are allowed", bytes.size(),
+                          sizes[2], kMaxNegativeBytes, kMaxNegativeLogBytes));
   }
   negative.action_record = rest.substr(0, sizes[0]);
   negative.request_record = rest.substr(sizes[0], sizes[1]);

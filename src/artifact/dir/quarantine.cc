@@ -1,4 +1,4 @@
-// What is damaged is set aside, and counts until it is removed.
+// Damaged files are set aside; they count against the caps until they are removed.
 
 #include <algorithm>
 #include <charconv>
@@ -31,12 +31,12 @@ bool StoreDir::Impl::Quarantine(const std::string& path, const Filesystem::Stat&
   if (error == -ENOENT && make_folder && EnsureFolder(layout.quarantine, true) == 0) {
     error = files.RenameNoReplace(path.c_str(), target.c_str());
   }
-  if (same(target)) return true;  // whatever the rename answered: a reply may be lost
+  if (same(target)) return true;  // whatever the rename returned: its reply may be lost
   if (error != 0) return false;
-  // Between the look and the rename somebody put another file there: it goes back, unless yet
-  // another one has come. Who counts all files meanwhile may miss it.
+  // Another file was put there between the check and the rename: move it back, unless there is yet
+  // another one. A survey may miss it meanwhile.
   (void)files.RenameNoReplace(target.c_str(), path.c_str());
-  if (make_folder) DoubtTotals();  // else the counters are the caller's, and locked
+  if (make_folder) DoubtTotals();  // else the caller holds the lock of the counters
   return false;
 }
 
@@ -58,8 +58,8 @@ std::vector<StoreDir::Impl::SetAside> StoreDir::Impl::ListQuarantine() const {
   const std::int64_t now = Now();
   for (const std::string& name : names) {
     SetAside file;
-    // When it came here is in its name; its own stamp may be as old as it likes. A name without is
-    // the oldest.
+    // The name says when the file was set aside; its time stamp may be much older. A name without a
+    // time counts as the oldest.
     (void)std::from_chars(name.data(), name.data() + name.size(), file.since_s);
     file.path = layout.quarantine + "/" + name;
     if (files.StatPath(file.path.c_str(), file.stat) == 0) files_there.push_back(std::move(file));

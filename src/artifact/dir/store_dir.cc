@@ -54,7 +54,7 @@ StoreDir::Lookup StoreDir::Impl::Find(const ArtifactKey& action, bool use) {
     lookup.detail = Reason();
     return lookup;
   }
-  // A site's or a group's folder that came after this was opened: nobody looked whose it is.
+  // A site's or a group's folder that appeared after Open: its owner was never checked.
   if (!root_checked && options.trusted != Trusted::kUser) {
     lookup.detail = Reason();
     return lookup;
@@ -84,12 +84,12 @@ void StoreDir::Impl::Stamp(const FileReader& reader) {
   if (!writable()) return;
   const std::int64_t now = Now();
   const std::int64_t stamp = reader.stat.mtime_s;
-  // Recency is only a hint: nothing depends on its being written.
+  // Recency is only a hint; nothing depends on this write.
   if (stamp > now || now - stamp >= kStampSeconds) (void)files.SetTime(reader.file.fd(), now);
 }
 
 void StoreDir::Impl::SyncFolder(const std::string& path) {
-  // What this cannot make durable is still there and whole; after a power failure it may be absent.
+  // If this fails, the file is still complete, but may be absent after a power failure.
   const OpenFile folder(files, files.Open(path.c_str(), O_RDONLY | O_DIRECTORY, 0));
   if (folder.fd() >= 0) (void)files.Sync(folder.fd());
 }
@@ -113,7 +113,7 @@ StoreDir::Published StoreDir::Impl::Publish(const ArtifactKey& action, std::stri
                                             std::string& why) {
   if (!writable()) {
     why = Reason();
-    if (why.empty()) why = Format("{}: opened for reading only", layout.root);
+    if (why.empty()) why = Format("{}: opened read-only", layout.root);
     return Published::kNot;
   }
   const Result<ArtifactData> data = DecodeArtifact(bytes);
@@ -160,12 +160,12 @@ StoreDir::Published StoreDir::Impl::Place(const ArtifactKey& action, std::string
       why = Failed("create", shard, error);
       return Published::kNot;
     }
-    // Counted before it is there, while its temporary file is: whoever counts files meanwhile sees
-    // one or the other, and a process that dies here leaves the totals too large, never too small.
+    // Counted while only the temporary file exists: a concurrent survey sees one of the two, and a
+    // process that dies here leaves the totals too large, never too small.
     AddTotals(1, size);
     if (!Fits(0, 0)) {
       AddTotals(-1, -size);
-      why = Format("{}: others filled the folder to its caps", layout.root);
+      why = Format("{}: other processes filled the folder to its caps", layout.root);
       return Published::kNot;
     }
     error = files.RenameNoReplace(temporary.path().c_str(), path.c_str());
@@ -185,7 +185,7 @@ StoreDir::Published StoreDir::Impl::Place(const ArtifactKey& action, std::string
       DoubtTotals();
     }
     if (error == -ENOENT || error == -ENOTDIR || error == -ESTALE) {
-      temporary.Remove();  // it, or the folder, was taken away: from the start
+      temporary.Remove();  // it or the folder was removed meanwhile: start again
       continue;
     }
     if (error != -EEXIST) {
@@ -197,13 +197,13 @@ StoreDir::Published StoreDir::Impl::Place(const ArtifactKey& action, std::string
     if (theirs.verdict == Judged::Verdict::kAbsent) continue;
     why = Format("{}: {}", path, theirs.detail);
     if (theirs.verdict == Judged::Verdict::kNewer) return Published::kNot;
-    // Nothing is known of one that could not be read this time (no descriptor left, a disk that is
-    // interrupted). Damaged, or closed to us: of no use to anybody who trusts this folder.
+    // An entry that could not be read this time (no descriptor left, an interrupted disk) may be
+    // fine. A damaged or inaccessible one is of no use to anyone who trusts this folder.
     const bool useless = theirs.verdict == Judged::Verdict::kDamaged ||
                          theirs.reader.error == -EACCES || theirs.reader.error == -EPERM;
     if (!useless || !Quarantine(path, theirs.reader.stat)) return Published::kNot;
   }
-  if (why.empty()) why = Format("{}: changes faster than it can be written", path);
+  if (why.empty()) why = Format("{}: the file changes faster than it can be written", path);
   return Published::kNot;
 }
 
@@ -311,8 +311,8 @@ std::optional<StoreDir::Negative> StoreDir::FindNegative(const ArtifactKey& acti
   if (impl_->EnsureFolder(ParentOf(path), false) != 0) return std::nullopt;
   std::optional<Negative> negative = impl_->ReadNegative(action, path);
   if (!negative) return std::nullopt;
-  // From the future: the clock was wrong, then or now, and to ask the compiler again is safe. A few
-  // minutes are what clocks of two hosts may differ by.
+  // From the future: the clock was wrong, then or now, and it is safe to ask the compiler again.
+  // The clocks of two hosts may differ by a few minutes.
   constexpr std::int64_t kSkewSeconds = 300;
   const std::int64_t now = impl_->Now();
   const bool fresh = negative->unix_s <= now + kSkewSeconds &&

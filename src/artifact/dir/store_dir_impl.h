@@ -17,11 +17,11 @@
 
 namespace tilewright {
 
-inline constexpr std::int64_t kStampSeconds = 3600;       ///< how exact recency is
-inline constexpr std::int64_t kYoungSeconds = 600;        ///< not evicted when used since
-inline constexpr std::int64_t kTrimSeconds = 60;          ///< between two looks at all entries
+inline constexpr std::int64_t kStampSeconds = 3600;       ///< resolution of recency stamps
+inline constexpr std::int64_t kYoungSeconds = 600;        ///< not evicted if used within this time
+inline constexpr std::int64_t kTrimSeconds = 60;          ///< minimum time between two trims
 inline constexpr std::int64_t kSweepSeconds = 3600;       ///< between two sweeps by Publish
-inline constexpr std::int64_t kTemporarySeconds = 86400;  ///< then nobody writes it any more
+inline constexpr std::int64_t kTemporarySeconds = 86400;  ///< age of an abandoned temporary file
 inline constexpr std::int64_t kQuarantineSeconds = 7 * 86400;
 inline constexpr std::size_t kQuarantineFiles = 64;
 inline constexpr std::size_t kNegativeFiles = 4096;
@@ -31,26 +31,26 @@ struct StoreDir::Impl {
 
   // --- opening, state (store_dir_open.cc)
   void Open();
-  /// Looks at the root and makes it where it may; false where it cannot be used.
+  /// Checks the root and creates it if allowed; false if it cannot be used.
   bool OpenRoot();
   bool CheckParent();
-  /// Makes the folders that are missing, the root included. 0, or the error; -EPERM after Refuse.
+  /// Creates missing folders, including the root. 0, or the error; -EPERM after Refuse.
   int EnsureTree();
-  /// One folder of ours: there, a folder, trusted; made where `create`.
+  /// Checks that one of our folders exists, is a folder and is trusted; creates it if `create`.
   int EnsureFolder(const std::string& path, bool create);
   int MakeDirs(const std::string& path);
-  /// Gives a folder that was just made the modes of a group's, which the umask may have withheld.
+  /// Gives a new folder the mode of a group's folder, which the umask may have restricted.
   void OpenToGroup(const std::string& path) const;
-  /// Whether the shards are what we made. Refuses the store where one is not.
+  /// Refuses the store if one of the shards is not a folder that this library created.
   void CheckShards(const std::string& folder);
   bool CheckFormat();
   int WriteSmallFile(const std::string& path, std::string_view text);
   bool writable() const { return state.load() == State::kReadWrite; }
-  /// Whether files may be moved and removed: only where nobody else may put a link in their path.
+  /// Whether files may be moved and removed: only if nobody else can put a link into their path.
   bool mends() const { return writable() && options.trusted == Trusted::kUser; }
   bool for_group() const { return options.trusted == Trusted::kGroup; }
   void Refuse(const std::string& why) { Leave(State::kRefused, why); }
-  /// Read only from now on, if the error is a lasting one. The text of it.
+  /// The text of the error. If it is a lasting one, makes the store read-only from now on.
   std::string Failed(std::string_view step, const std::string& path, int error);
   void Leave(State next, const std::string& why);
   std::string Reason() const;
@@ -66,13 +66,13 @@ struct StoreDir::Impl {
     std::string detail;
   };
   Judged Judge(const ArtifactKey& action, const std::string& path);
-  /// `use`: stamps a sound entry and moves a damaged one away.
+  /// `use`: stamps an intact entry and moves a damaged one away.
   Lookup Find(const ArtifactKey& action, bool use);
   void Stamp(const FileReader& reader);
   Published Publish(const ArtifactKey& action, std::string_view bytes, std::string& why);
   Published Place(const ArtifactKey& action, std::string_view bytes, std::string& why);
-  /// The temporary file with these bytes; makes the folders where they are gone. 0 or an error, of
-  /// which `why` tells.
+  /// Writes the temporary file with these bytes; creates missing folders. 0, or an error that `why`
+  /// describes.
   int WriteTemporary(TemporaryFile& temporary, std::string_view bytes, std::int64_t stamp_s,
                      std::string& why);
   Published PublishNegative(const ArtifactKey& action, const Negative& negative);
@@ -80,13 +80,13 @@ struct StoreDir::Impl {
   void SyncFolder(const std::string& path);
 
   // --- set aside (quarantine.cc)
-  /// Moves what `stat` was read of away; false where something else is there by now. What was
-  /// counted before is counted after.
+  /// Moves the file that `stat` describes to quarantine; false if another file is there now. The
+  /// totals do not change.
   bool Quarantine(const std::string& path, const Filesystem::Stat& stat, bool make_folder = true);
-  /// The same of a file that was not counted, a refusal: from now on it is.
+  /// The same for a file that was not counted (a remembered failure); from now on it is.
   void QuarantineUncounted(const std::string& path, const Filesystem::Stat& stat);
   std::uint64_t SweepQuarantine(bool dry_run);
-  /// What was set aside, oldest first.
+  /// A file that was set aside.
   struct SetAside {
     std::int64_t since_s = 0;
     std::string path;
@@ -95,17 +95,17 @@ struct StoreDir::Impl {
   };
   std::vector<SetAside> ListQuarantine() const;
   bool RemoveSetAside(const SetAside& file);
-  /// Removes what was not counted; a folder that was put in the place of a file only when empty.
+  /// Removes an uncounted file; a folder in its place is removed only if empty.
   bool Discard(const std::string& path, const Filesystem::Stat& stat);
-  /// Removes what was set aside, oldest first, until there is room for so much more.
+  /// Removes files that were set aside, oldest first, until there is room for this much more.
   void DropQuarantined(std::int64_t entries, std::int64_t bytes);
 
   // --- caps (maintenance.cc)
   bool capped() const { return options.max_bytes != 0 || options.max_entries != 0; }
-  /// The totals may be larger than what is there, never smaller, whoever dies or counts meanwhile:
-  /// what comes is added before, and taken off again where it did not come.
+  /// The totals may be larger than the real ones, never smaller, even if processes die or count
+  /// meanwhile: a file is added before it is stored, and subtracted again if that fails.
   void AddTotals(std::int64_t entries, std::int64_t bytes);
-  /// What goes is taken off after, if the totals were not counted anew since before.
+  /// A file is subtracted after its removal, unless the totals were recounted in between.
   struct Totals {
     std::uint64_t entries = 0, bytes = 0;  ///< words (total.h)
   };
@@ -113,20 +113,20 @@ struct StoreDir::Impl {
     return {counters.Get(CountersFile::kEntries), counters.Get(CountersFile::kEntryBytes)};
   }
   void TakeOff(const Totals& before, std::uint64_t bytes);
-  /// Has the totals counted anew before the next entry is stored: what they say may be too large
-  /// by now, and nobody knows by how much.
+  /// Makes the totals be recounted before the next entry is stored, because they may be too large
+  /// by an unknown amount.
   void DoubtTotals();
-  /// Whether `path` is the file that was to be renamed there, whatever the rename answered: replies
-  /// get lost on network file systems. kUnknown where the system does not tell.
+  /// Whether `path` is the file that was to be renamed there, whatever the rename returned: replies
+  /// get lost on network file systems. kUnknown if the system does not say.
   enum class Placed { kYes, kNo, kUnknown };
   Placed WasPlaced(const TemporaryFile& temporary, const std::string& path);
   /// Unlinks a file that was counted. 0 or the error.
   int RemoveCounted(const std::string& path, std::uint64_t bytes);
-  /// Whether the totals were counted, and are such as counting gives.
+  /// Whether the totals were counted and are plausible.
   bool TotalsKnown() const;
-  /// Whether the totals, with so much more, stay within the caps.
+  /// Whether the totals with this much more stay within the caps.
   bool Fits(std::int64_t more_entries, std::int64_t more_bytes) const;
-  /// Trims where there is no room for a file of that size; whether there is.
+  /// Trims if there is no room for a file of that size; returns whether there is room now.
   bool MakeRoom(std::uint64_t bytes, std::string& why);
   struct TrimRequest {
     std::int64_t entries = 0, bytes = 0;  ///< room wanted
@@ -134,7 +134,7 @@ struct StoreDir::Impl {
   };
   ArtifactStore::GcReport Trim(const TrimRequest& request);
   ArtifactStore::GcReport TrimLocked(const TrimRequest& request);
-  /// Looks at every entry and, where nobody changed the totals meanwhile, sets them right.
+  /// Counts every entry and, if nobody changed the totals meanwhile, corrects them.
   struct Counted {
     std::string path;
     Filesystem::Stat stat;
@@ -148,7 +148,7 @@ struct StoreDir::Impl {
   std::uint64_t SweepNegatives(bool dry_run);
   ArtifactStore::GcReport Sweep(bool dry_run);
   void SweepIfDue();
-  /// Every file of our naming below `folder`, in the order of keys.
+  /// Visits every file with a name of ours below `folder`, in the order of keys.
   using Visit = std::function<void(const ArtifactKey& key, const std::string& path)>;
   void Walk(const std::string& folder, std::string_view suffix, const Visit& visit) const;
 
@@ -156,7 +156,7 @@ struct StoreDir::Impl {
   Filesystem& files;
   const DirLayout layout;
   Trust trust;                // const after OpenRoot
-  bool root_checked = false;  // likewise: the root was there, and is trusted
+  bool root_checked = false;  // likewise: the root existed and is trusted
   mode_t file_mode = 0600, folder_mode = 0700;
   std::uint32_t group = 0;  // of the root
   std::atomic<State> state{State::kReadWrite};

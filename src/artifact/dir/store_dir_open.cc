@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kFormatWords = "tilewright artifacts ";
 constexpr std::string_view kFormat = "tilewright artifacts 1\n";
-// The first line is what makers of backups look for: bford.info/cachedir.
+// The first line tells backup tools to skip the folder: bford.info/cachedir.
 constexpr std::string_view kCacheDirTag =
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Compiled kernels of Tilewright. Everything here can be made again.\n";
@@ -28,7 +28,7 @@ std::string WithoutSlashes(std::string path) {
 
 StoreDir::Options Completed(StoreDir::Options options) {
   if (options.files == nullptr) options.files = &SystemFilesystem();
-  // Above this nothing can be counted (total.h), so a higher cap could not be enforced.
+  // Larger totals cannot be counted (total.h), so a higher cap could not be enforced.
   const auto limit = [](std::uint64_t cap, const TotalFormat& format) {
     return std::min(cap, static_cast<std::uint64_t>(format.Max()));
   };
@@ -50,7 +50,7 @@ StoreDir::Impl::Impl(const std::string& root, Options wanted)
       locks(files, layout),
       counters(files, layout.counters, trust,
                {[this](const std::string& path, std::string_view bytes) {
-                  // The mutex is held in both: nothing may be counted or refused.
+                  // Both run with the mutex held, so they must not count or refuse anything.
                   TemporaryFile temporary(files);
                   const char* step = "";
                   const std::string name = layout.temporaries + "/" + TemporaryName(Process());
@@ -66,7 +66,7 @@ StoreDir::Impl::Impl(const std::string& root, Options wanted)
                locks.mutex()) {}
 
 ProcessIdentity StoreDir::Impl::Process() const {
-  // Asked each time: in the child of a fork it is another one.
+  // Evaluated each time: the child of a fork has another identity.
   return options.process.host.empty() ? ProcessIdentity::Current() : options.process;
 }
 
@@ -85,8 +85,8 @@ void StoreDir::Impl::Leave(State next, const std::string& why) {
 std::string StoreDir::Impl::Failed(std::string_view step, const std::string& path, int error) {
   if (!writable()) return Reason();
   std::string text = Trouble(step, path, error);
-  // What one member of a group made may be closed to another, and the next file be open to him; but
-  // nothing goes without tmp/.
+  // A file of one group member may be inaccessible to another, who may still access the next one;
+  // but nothing works without tmp/.
   const bool one_file =
       for_group() && (error == -EACCES || error == -EPERM) && ParentOf(path) != layout.temporaries;
   if (IsLasting(error) && !one_file) Leave(State::kReadOnly, text);
@@ -95,7 +95,7 @@ std::string StoreDir::Impl::Failed(std::string_view step, const std::string& pat
 
 int StoreDir::Impl::MakeDirs(const std::string& path) {
   Filesystem::Stat stat;
-  // Looked at first: a parent on a read-only place answers EROFS even where it exists.
+  // Checked first: on a read-only file system mkdir returns EROFS even for a folder that exists.
   if (files.StatPath(path.c_str(), stat) == 0) return 0;
   int error = files.MakeDir(path.c_str(), 0700);
   const std::string parent = ParentOf(path);
@@ -134,8 +134,8 @@ bool StoreDir::Impl::OpenRoot() {
     Refuse(Format("{}: {}", root, stat.IsSymlink() ? "is a symbolic link" : "is not a folder"));
     return false;
   }
-  // Of a folder that need not be this user's nothing is known but where it lies: whoever could put
-  // another in its place would be believed instead.
+  // A folder that may belong to another user is known only by its path: anyone who could put
+  // another folder in its place would be trusted instead.
   if (options.trusted == Trusted::kUser) {
     trust.owner = trust.uid;
   } else {
@@ -150,7 +150,7 @@ bool StoreDir::Impl::OpenRoot() {
     return false;
   }
   if (for_group()) {
-    // Whom a folder that several users share is for, its own mode says.
+    // The mode of a folder that several users share says whom it is for.
     file_mode = (stat.mode & 0666) | 0600;
     folder_mode = (stat.mode & 02777) | 0700;
     group = stat.gid;
@@ -160,7 +160,7 @@ bool StoreDir::Impl::OpenRoot() {
   return true;
 }
 
-/// Whoever may rename entries of the parent could put another folder of this user's in place of
+/// Users who can rename entries of the parent could put another folder of this user in place of
 /// this one.
 bool StoreDir::Impl::CheckParent() {
   const std::string parent = ParentOf(layout.root);
@@ -172,7 +172,7 @@ bool StoreDir::Impl::CheckParent() {
     return false;
   }
   if ((stat.mode & S_IWOTH) == 0 || (stat.mode & S_ISVTX) != 0) return true;
-  Refuse(Format("{}: its folder {} has mode {:04o}: others may replace it", layout.root, parent,
+  Refuse(Format("{}: its folder {} has mode {:04o}: others can replace it", layout.root, parent,
                 stat.mode & 07777));
   return false;
 }
@@ -197,8 +197,8 @@ int StoreDir::Impl::EnsureFolder(const std::string& path, bool create) {
 }
 
 void StoreDir::Impl::OpenToGroup(const std::string& path) const {
-  // If somebody swapped it meanwhile, for a folder of ours that was never meant for this group or
-  // has something in it, its mode stays.
+  // If it was swapped meanwhile for a folder of ours that was never meant for this group, or that
+  // is not empty, keep its mode.
   const OpenFile folder(files, files.Open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0));
   Filesystem::Stat stat;
   std::vector<std::string> names;
@@ -223,7 +223,7 @@ int StoreDir::Impl::EnsureTree() {
 
 void StoreDir::Impl::CheckShards(const std::string& folder) {
   std::vector<std::string> shards;
-  if (files.List(folder.c_str(), shards) != 0) return;  // those who read a shard look again
+  if (files.List(folder.c_str(), shards) != 0) return;  // reading a shard checks it again
   for (const std::string& shard : shards) {
     if (state.load() == State::kRefused) return;
     if (shard.size() == 2) (void)EnsureFolder(folder + "/" + shard, false);
@@ -242,7 +242,7 @@ int StoreDir::Impl::WriteSmallFile(const std::string& path, std::string_view tex
   return error == -EEXIST ? 0 : error;
 }
 
-/// False where the store is of a newer version.
+/// False if the store is of a newer version.
 bool StoreDir::Impl::CheckFormat() {
   const std::string path = layout.base + "/format";
   FileReader reader;
@@ -253,12 +253,12 @@ bool StoreDir::Impl::CheckFormat() {
     unsigned version = 0;
     (void)std::from_chars(number.data(), number.data() + number.size(), version);
     if (version > 1) {
-      Refuse(Format("{}: format {}; this version knows format 1", path, version));
+      Refuse(Format("{}: format {}; this version supports format 1", path, version));
       return false;
     }
   }
   if (text == kFormat || !writable()) return true;
-  // Absent, or emptied by a power failure: it says nothing that the name of the folder does not.
+  // Absent, or emptied by a power failure: the folder's name already gives the format.
   for (const auto& [name, content] :
        {std::pair(path, kFormat), std::pair(layout.base + "/CACHEDIR.TAG", kCacheDirTag)}) {
     const int error = WriteSmallFile(name, content);
@@ -285,7 +285,7 @@ void StoreDir::Impl::Open() {
     CheckShards(layout.negatives);
   }
   if (state.load() == State::kRefused || !CheckFormat() || !writable()) return;
-  if (for_group()) return;  // who cuts off a file that is mapped ends the processes that map it
+  if (for_group()) return;  // another user who truncates a mapped file would kill this process
   error = counters.Open();
   if (error == -EROFS || error == -EACCES || error == -EPERM) {
     (void)Failed("open", layout.counters, error);

@@ -5,15 +5,15 @@
 
 namespace tilewright {
 
-/// How a total shares its 64-bit word with what guards it: from the lowest bit the value (two's
+/// How a total shares its 64-bit word with what guards it: from the lowest bit, the value (two's
 /// complement), the number of surveys (8 bits), and the number of changes, both modulo their size.
-/// A survey counts everything and sets the value, but only if the word is still what it was before
-/// the survey began: any change in between, also one and its opposite, leaves another word. And who
-/// removes something takes it off only if no survey ended since before the removal, for that survey
-/// may have missed it already.
+/// A survey counts everything and sets the value, but only if the word is what it was before the
+/// survey began; any change in between, even one followed by its opposite, gives a different word.
+/// A removal is subtracted only if no survey ended since before the removal, because that survey
+/// may not have counted the file any more.
 ///
-/// A total beyond its bits would come out too small, and caps would not hold. So it stops at Max(),
-/// and stays there, for nobody knows by how much it is larger, until a survey has counted anew.
+/// A total that overflows its bits would be too small, and caps would be exceeded. So it saturates
+/// at Max() and stays there until a survey has counted again.
 class TotalFormat {
  public:
   explicit constexpr TotalFormat(int value_bits) : value_bits_(value_bits) {}

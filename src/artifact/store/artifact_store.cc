@@ -14,13 +14,13 @@ namespace tilewright {
 
 namespace {
 
-/// Independent of a later change of the working directory.
+/// The absolute path, unaffected by later changes of the working directory.
 std::string Absolute(const std::string& path) {
   if (path.empty()) return path;
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
   if (error) return path;
-  // ".." after a symbolic link is not what it looks like.
+  // ".." after a symbolic link cannot be resolved textually.
   const bool plain = path.find("..") == std::string::npos;
   return (plain ? absolute.lexically_normal() : absolute).string();
 }
@@ -34,8 +34,7 @@ ArtifactStoreOptions WithAbsolutePaths(ArtifactStoreOptions options) {
   return options;
 }
 
-/// A list that was named and can never be written is a mistake to hear of now, not when the first
-/// kernel is missing.
+/// Reports a list that can never be written now, rather than when the first kernel is missing.
 Status CheckMissingList(const ArtifactStoreOptions& options) {
   if (options.mode != CacheMode::kStrict || options.missing_list.empty()) return {};
   const std::filesystem::path path = options.missing_list;
@@ -88,7 +87,7 @@ std::string_view MissReasonName(MissReason reason) {
   return "?";
 }
 
-// ---- Impl: what is around serving
+// ---- Impl: everything but serving
 
 ArtifactStore::Impl::Impl(const KernelFamilies& own_families, KernelSources own_sources,
                           ArtifactStoreOptions own_options, std::string own_root,
@@ -131,14 +130,14 @@ ArtifactStore::Impl::Active::Active(Runtime& runtime) : runtime_(runtime) {
 }
 
 ArtifactStore::Impl::Active::~Active() {
-  // Told with the lock held: the destructor that waits for this may destroy the runtime next.
+  // Notified with the lock held, since the waiting destructor may destroy the runtime next.
   const std::lock_guard lock(runtime_.active_mutex);
   if (--runtime_.active == 0) runtime_.idle.notify_all();
 }
 
 Result<std::shared_ptr<const KernelCompiler>> ArtifactStore::Impl::Compiler() {
-  // A failure is kept for a while, since looking everywhere again for every kernel would be slow;
-  // not for ever, since it may pass (no descriptor left, a toolkit that is being installed).
+  // A failure is remembered for a while, since searching everywhere again for every kernel would be
+  // slow; not for ever, since it may be temporary (no descriptor left, a toolkit being installed).
   constexpr std::int64_t kLookAgainSeconds = 10;
   const std::lock_guard lock(compiler_mutex);
   const std::int64_t now = files.NowUnixSeconds();
@@ -176,8 +175,7 @@ void ArtifactStore::Impl::ReportMisses(const KernelRequest& request) {
   for (const LayerMiss& miss : request.misses) {
     if (miss.detail.empty()) continue;
     const bool bundle = miss.layer == ArtifactLayer::kBundle;
-    // A folder's trouble is reported once, a bundle's once a kind: each refusal names another
-    // field.
+    // A folder's trouble is reported once, a bundle's once for each field that it was refused for.
     const std::string about = Format("{} {} {}", miss.place, MissReasonName(miss.reason),
                                      bundle ? miss.detail : std::string());
     warnings.Report(about, Format("{} {}: not used for {}: {}", ArtifactLayerName(miss.layer),
@@ -186,7 +184,7 @@ void ArtifactStore::Impl::ReportMisses(const KernelRequest& request) {
 }
 
 void ArtifactStore::Impl::BeforeFork() {
-  // What the child goes on using; folders see to themselves, and flights it starts anew (Runtime).
+  // Locks what the child will use. Folders handle forks themselves; flights start anew (Runtime).
   compiler_mutex.lock();
   warnings.mutex().lock();
   table.writer_mutex().lock();
@@ -275,19 +273,19 @@ Result<KernelHandle> ArtifactStore::Deserialize(std::string_view bytes) {
   auto request = impl_->Resolve(held->data.spec);
   if (!request) {
     return Fail(ErrorCode::kUnsupported,
-                Format("{} is no kernel of this store: {}", name, request.error().message));
+                Format("{} is not a kernel of this store: {}", name, request.error().message));
   }
   if (request->record.key != held->data.request) {
     const auto differences = DiffKeyRecords(request->record.bytes, held->data.request_record);
     std::string text;
     if (differences) {
       for (const KeyDifference& one : *differences) {
-        text += Format("{}{}: stored {}, here {}", text.empty() ? "" : "; ", one.field, one.stored,
-                       one.wanted);
+        text += Format("{}{}: stored {}, expected {}", text.empty() ? "" : "; ", one.field,
+                       one.stored, one.wanted);
       }
     }
     return Fail(ErrorCode::kUnsupported,
-                Format("{} is not what this store would make: {}", name, text));
+                Format("{} differs from what this store would produce: {}", name, text));
   }
   const std::string left_out = LeftOut(held->data);
   if (impl_->options.whole_artifacts && !left_out.empty()) {
@@ -331,7 +329,7 @@ Result<bool> ArtifactStore::Import(std::string_view bytes) {
   if (dir == nullptr || !impl_->Publishes()) {
     return Fail(ErrorCode::kUnavailable,
                 dir == nullptr
-                    ? "there is no user's folder to import into"
+                    ? "there is no user folder to import into"
                     : Format("{} is not written in {} mode", dir->root(), CacheModeName(mode())));
   }
   std::string why;

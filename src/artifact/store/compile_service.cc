@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How often a caller's CancelFn is asked, and memory looked at again.
+/// How often a caller's CancelFn is polled and available memory is checked.
 constexpr milliseconds kPoll{20};
 
 tl::unexpected<CompileFailure> Failed(Error error, std::string log = {},
@@ -42,9 +42,9 @@ tl::expected<CompileService::Kernel, CompileFailure> Make(const CompileInput& in
     return tl::unexpected<CompileFailure>(std::move(output.error()));
   }
   if (const std::string over = OverLimits(output->resources, input.limits); !over.empty()) {
-    // What was not understood is not remembered: another version of this library may understand it.
+    // Unknown spills are not remembered: another version of this library may understand the log.
     const bool known = output->resources.SpillBytes().has_value();
-    // First in the log as well: of a refusal that is remembered the log is all that is left.
+    // Also put first in the log, which is all that is kept of a remembered failure.
     return Failed({ErrorCode::kUnsupported, Format("{}: {}", SpecName(input.spec), over)},
                   Format("{}\n{}", over, output->log), known);
   }
@@ -57,7 +57,7 @@ tl::expected<CompileService::Kernel, CompileFailure> Make(const CompileInput& in
   return kernel;
 }
 
-/// Tasks of one Run: which comes next, and which have ended but are not reported yet.
+/// The tasks of one Run: which is next, and which have ended but are not reported yet.
 class TaskQueue {
  public:
   explicit TaskQueue(std::size_t count) : count_(count) {}
@@ -72,7 +72,7 @@ class TaskQueue {
     ended_.push_back(task);
     changed_.notify_one();
   }
-  /// Those that ended since the last call; waits for one, `longest` at most.
+  /// The tasks that ended since the last call; waits at most `longest` for one.
   std::vector<std::size_t> Ended(milliseconds longest) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, longest, [&] { return !ended_.empty(); });
@@ -127,8 +127,8 @@ CompileService::~CompileService() {
 bool CompileService::MayStart() const {
   if (running_ == 0) return true;
   if (running_ >= threads_) return false;
-  // Those that run may not have taken their part yet, so all of it is left to them: available
-  // memory is compared with the budget of every one and one more, without a product that wraps.
+  // Running compilations may not have allocated their share yet, so available memory is compared
+  // with the budgets of all of them and one more, by a division that cannot overflow.
   const std::uint64_t jobs = static_cast<std::uint64_t>(running_) + 1;
   return memory_bytes_ == 0 || available_memory_() / memory_bytes_ >= jobs;
 }
@@ -143,7 +143,7 @@ CompileService::Place CompileService::TryTake() {
 CompileService::Place CompileService::Take(milliseconds longest) {
   const auto until = std::chrono::steady_clock::now() + longest;
   std::unique_lock lock(mutex_);
-  // Memory comes free without anybody telling, so what waits for it looks again.
+  // Nobody is notified when memory becomes free, so check again from time to time.
   while (!closing_) {
     if (MayStart()) {
       ++running_;
@@ -159,7 +159,7 @@ CompileService::Place CompileService::Take(milliseconds longest) {
 void CompileService::Give() {
   const std::lock_guard lock(mutex_);
   if (running_ > 0) --running_;
-  // Under the lock: after it the object may be gone.
+  // Under the lock, since the object may be destroyed after it.
   given_.notify_all();
 }
 
@@ -198,7 +198,7 @@ tl::expected<CompileService::Kernel, CompileFailure> CompileService::Build(
     return Failed({ErrorCode::kInternal, Format("{}: {}", SpecName(spec), exception.what())});
   } catch (...) {
     return Failed({ErrorCode::kInternal,
-                   SpecName(spec) + ": the compiler threw something that is no std::exception"});
+                   SpecName(spec) + ": the compiler threw something other than a std::exception"});
   }
 }
 
@@ -241,22 +241,22 @@ void CompileService::Run(
 
 std::string OverLimits(const ResourceUsage& used, const ResourceLimits& limits) {
   if (used.registers > limits.max_registers) {
-    return Format("uses {} registers a thread, at most {} are allowed", used.registers,
+    return Format("uses {} registers per thread, at most {} are allowed", used.registers,
                   limits.max_registers);
   }
   const std::optional<std::uint64_t> spilled = used.SpillBytes();
   if (!spilled) {
     return Format(
-        "spills an unknown amount (the compiler's log is not understood), at most {} bytes "
+        "spills an unknown amount (the compiler's log could not be parsed), at most {} bytes "
         "are allowed",
         limits.max_spill_bytes);
   }
   if (*spilled > limits.max_spill_bytes) {
-    return Format("spills {} bytes a thread (stores and loads), at most {} are allowed", *spilled,
+    return Format("spills {} bytes per thread (stores and loads), at most {} are allowed", *spilled,
                   limits.max_spill_bytes);
   }
   if (used.stack_bytes > limits.max_stack_bytes) {
-    return Format("uses {} bytes of stack a thread, at most {} are allowed", used.stack_bytes,
+    return Format("uses {} bytes of stack per thread, at most {} are allowed", used.stack_bytes,
                   limits.max_stack_bytes);
   }
   return {};

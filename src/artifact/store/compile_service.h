@@ -17,28 +17,28 @@
 
 namespace tilewright {
 
-/// Turns specs into entry files: compiles, gates on resources, and bounds how many compilations of
-/// this process run at the same time. Knows no folder, no lock and no other process. Throws
-/// nothing. All functions from any thread.
+/// Turns specs into entry files: compiles, checks resource limits, and bounds how many compilations
+/// this process runs at the same time. Knows nothing of folders, locks and other processes. Throws
+/// nothing. All functions may be called from any thread.
 class CompileService {
  public:
   struct Options {
     int threads = 0;  ///< compilations at once; 0: DefaultThreads()
-    /// Budgeted for one compilation. One always runs; another starts only while what the machine,
-    /// the cgroup and the address-space limit leave holds it and all that run.
+    /// Budget of one compilation. One may always run; another starts only if the memory left by the
+    /// machine, the cgroup and the address-space limit suffices for it and all that are running.
     std::uint64_t memory_bytes = std::uint64_t{512} << 20;
     std::function<std::uint64_t()> available_memory{};  ///< empty: AvailableMemoryBytes
   };
   explicit CompileService(Options options);
-  /// Cancels what waits or compiles and waits for it to end.
+  /// Cancels waiting and running compilations and waits until they have ended.
   ~CompileService();
   CompileService(const CompileService&) = delete;
   CompileService& operator=(const CompileService&) = delete;
 
   int threads() const { return threads_; }
 
-  /// The right to compile, given back when it goes away. Build takes one by itself; this is for a
-  /// caller that must hold it before it decides to compile.
+  /// The right to compile, released by the destructor. Build acquires one itself; this is for
+  /// callers that must hold it before they decide to compile.
   class Place {
    public:
     Place() noexcept : service_(nullptr) {}
@@ -57,7 +57,7 @@ class CompileService {
     explicit Place(CompileService* service) : service_(service) {}
     CompileService* service_;
   };
-  /// An empty place where none is free now, or after waiting `longest`.
+  /// An empty place if none is free now, or after waiting `longest`.
   Place TryTake();
   Place Take(std::chrono::milliseconds longest);
 
@@ -66,11 +66,10 @@ class CompileService {
     double compile_ms = 0;
     ResourceUsage resources;
   };
-  /// One kernel on the calling thread. `place` holds a place, or is empty: then Build waits for
-  /// one. `cancelled` is asked about every 20 ms. Failures beyond the compiler's own: kUnsupported,
-  /// deterministic, for a kernel that uses more than `family.limits(spec)` ("spills 120 bytes ...,
-  /// at most 0 are allowed"), not deterministic for one of which the spills are unknown; those of
-  /// PrepareCompile.
+  /// Compiles one kernel on the calling thread. If `place` is empty, Build waits for one.
+  /// `cancelled` is polled about every 20 ms. Failures besides the compiler's own: kUnsupported for
+  /// a kernel that exceeds `family.limits(spec)` ("spills 120 bytes ..., at most 0 are allowed";
+  /// deterministic) or whose spills are unknown (not deterministic); those of PrepareCompile.
   tl::expected<Kernel, CompileFailure> Build(const KernelSpec& spec, const KernelFamily& family,
                                              const KernelSources& sources,
                                              const KernelCompiler& compiler,
@@ -78,14 +77,14 @@ class CompileService {
 
   /// What Run needs from its caller.
   struct RunControl {
-    CancelFn cancelled{};                     ///< asked about every 20 ms
+    CancelFn cancelled{};                     ///< polled about every 20 ms
     std::function<void(std::size_t)> done{};  ///< after task i
   };
   /// Calls `task(i, cancelled)` for i = 0 .. count - 1 in that order on up to threads() threads and
-  /// returns when all ended. The caller's thread runs no task: `control.done` and
-  /// `control.cancelled` are called from it alone, `done` once a task. After a cancellation the
-  /// remaining tasks are still called, with a CancelFn that is true: each tells its own outcome.
-  /// Where no thread can be started, the tasks run on the caller's.
+  /// returns when all have ended. The calling thread runs no task; it alone calls `control.done`,
+  /// once per task, and `control.cancelled`. After a cancellation the remaining tasks are still
+  /// called, with a CancelFn that returns true, so that each reports its own outcome. If no thread
+  /// can be started, the tasks run on the calling thread.
   void Run(std::size_t count,
            const std::function<void(std::size_t task, const CancelFn& cancelled)>& task,
            const RunControl& control);
@@ -123,8 +122,8 @@ class CompileService {
   std::atomic<bool> closing_{false};
 };
 
-/// The first way in which `used` is more than `limits` allows, "spills 120 bytes, at most 0 are
-/// allowed", or in which nobody can tell; empty when it is within them.
+/// The first respect in which `used` exceeds `limits` ("spills 120 bytes, at most 0 are allowed")
+/// or is unknown; "" if it is within them.
 std::string OverLimits(const ResourceUsage& used, const ResourceLimits& limits);
 
 }  // namespace tilewright

@@ -13,8 +13,8 @@
 
 namespace tilewright {
 
-/// ArtifactCounters is nothing but counters, so a counter's number in a file (StoreDir::Count) is
-/// its position in that struct. New ones go to the end of it; none is ever removed.
+/// ArtifactCounters holds only counters, so a counter's number in a file (StoreDir::Count) is its
+/// position in that struct. New ones are added at the end; none is ever removed.
 inline constexpr std::size_t kCounterCount = sizeof(ArtifactCounters) / sizeof(std::uint64_t);
 static_assert(std::is_trivially_copyable_v<ArtifactCounters>);
 static_assert(std::has_unique_object_representations_v<ArtifactCounters>);
@@ -34,8 +34,8 @@ inline std::size_t MissIndex(ArtifactLayer layer, MissReason reason) {
          static_cast<std::size_t>(reason);
 }
 
-/// The struct from numbers in order; missing ones are zero, further ones (of a newer version)
-/// unused.
+/// The struct made from numbers in order; missing ones are zero, extra ones (of a newer version)
+/// are ignored.
 inline ArtifactCounters CountersFrom(std::span<const std::uint64_t> numbers) {
   ArtifactCounters counters;
   std::memcpy(static_cast<void*>(&counters), numbers.data(),

@@ -6,8 +6,8 @@
 namespace tilewright {
 
 void Flights::Leader::End(std::optional<Outcome> outcome) {
-  // Out of the map first: whoever comes from now on starts anew, and finds what was made in the
-  // table, where it was put before.
+  // Remove it from the map first: later callers start anew, and find the artifact in the table,
+  // where it was inserted before.
   {
     const std::lock_guard lock(flights_->mutex_);
     const auto it = flights_->flights_.find(spec_);
@@ -36,7 +36,7 @@ Flights::Wait Flights::WaitFor(Flight& flight, const CancelFn& cancelled,
   while (!flight.over) {
     flight.changed.wait_for(lock, std::chrono::milliseconds(50));
     if (flight.over || !cancelled) continue;
-    // Unlocked: the caller's function may do anything.
+    // Without the lock, since the caller's function may do anything.
     lock.unlock();
     const bool stop = cancelled();
     lock.lock();

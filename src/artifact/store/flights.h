@@ -19,11 +19,11 @@ struct SpecHash {
   std::size_t operator()(const KernelSpec& spec) const { return HashValue(spec); }
 };
 
-/// One thread works on a spec while the others wait for what it finds. Any thread.
+/// Single flight: one thread works on a spec while the others wait for its result. Any thread.
 ///
-/// The leader's outcome, an artifact or an error, goes to everybody who waited; then the flight is
-/// gone, so that a later call tries again. A leader that gave up for reasons of its own (it was
-/// cancelled, threw, or wants to come back later) leaves no outcome, and one of the waiters leads.
+/// All waiters get the leader's outcome, an artifact or an error; then the flight is removed, so
+/// that a later call tries again. A leader that gives up (it was cancelled, threw, or will try
+/// later) leaves no outcome, and one of the waiters becomes the leader.
 class Flights {
  public:
   using Outcome = Result<const ArtifactData*>;
@@ -37,7 +37,7 @@ class Flights {
   };
 
  public:
-  /// The leader's hold on a flight; going away without Finish leaves no outcome.
+  /// The leader's hold on a flight; destroyed without Finish, it leaves no outcome.
   class Leader {
    public:
     Leader(Flights& flights, const KernelSpec& spec, std::shared_ptr<Flight> flight)
@@ -57,15 +57,15 @@ class Flights {
     std::shared_ptr<Flight> flight_;
   };
 
-  /// To lead, or to wait for somebody who does.
+  /// Either the right to lead or a flight to wait for.
   struct Joined {
     std::optional<Leader> leader;
-    std::shared_ptr<Flight> flight;  // where there is no leader
+    std::shared_ptr<Flight> flight;  // if `leader` is empty
   };
   Joined Join(const KernelSpec& spec);
 
   enum class Wait { kOutcome, kNoOutcome, kCancelled };
-  /// Waits for the leader; asks `cancelled` about every 50 ms.
+  /// Waits for the leader; polls `cancelled` about every 50 ms.
   static Wait WaitFor(Flight& flight, const CancelFn& cancelled, std::optional<Outcome>& outcome);
 
  private:

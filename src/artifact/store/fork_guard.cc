@@ -17,7 +17,7 @@ struct Registry {
   std::vector<ForkAware*> objects;
 };
 
-/// Never destroyed: a fork may come while the process ends.
+/// Never destroyed: a fork may happen while the process ends.
 Registry& TheRegistry() {
   static auto* const kRegistry = new Registry;
   return *kRegistry;
@@ -43,8 +43,8 @@ void InChild() {
 void ForkAware::Watch() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Handlers that come later lock earlier. A thread may log while it holds what Before wants, so
-    // the lock of the log has to be taken after it, its handler be there first.
+    // Handlers registered later lock earlier. A thread may log while it holds a lock that
+    // BeforeFork takes, so the log's lock must be taken last, and its handler be registered first.
     (void)LogEnabled(LogLevel::kError);
     pthread_atfork(Before, InParent, InChild);
   });

@@ -21,18 +21,18 @@ struct HeldArtifact {
   ArtifactData data;
 };
 
-/// Spec to artifact, open addressing with linear probing. Find from any number of threads, without
-/// lock or allocation, while one Insert at a time (they take turns by a mutex) adds to it: a slot
-/// is filled by one release store, and growing publishes a table that is complete. Nothing is ever
-/// removed: artifacts live as long as the object, and so do tables that were replaced (they add up
-/// to less than the newest one), so a reader needs no protection for what it walks.
+/// A hash table from spec to artifact, with open addressing and linear probing. Any number of
+/// threads may call Find, without lock or allocation, while one Insert at a time (serialised by a
+/// mutex) adds to it: a slot is filled by one release store, and growing publishes a complete
+/// table. Nothing is ever removed: artifacts live as long as the object, and so do replaced tables
+/// (together smaller than the newest one), so readers need no protection.
 class HandleTable {
  public:
   HandleTable();
   HandleTable(const HandleTable&) = delete;
   HandleTable& operator=(const HandleTable&) = delete;
 
-  /// Null where there is none.
+  /// nullptr if there is none.
   const ArtifactData* Find(const KernelSpec& spec) const noexcept {
     const Table& table = *current_.load(std::memory_order_acquire);
     const std::uint64_t hash = HashValue(spec);
@@ -40,17 +40,17 @@ class HandleTable {
       const Slot& slot = table.slots[i];
       const ArtifactData* const data = slot.data.load(std::memory_order_acquire);
       if (data == nullptr) return nullptr;
-      // The hash first: it stands in the slot, the spec is another cache line away.
+      // Compare the hash first: it is in the slot, while the spec is in another cache line.
       if (slot.hash == hash && data->spec == spec) return data;
     }
   }
 
-  /// The artifact of that spec: the one in `held`, or the one that was there before, which stays.
+  /// Returns the artifact of that spec: the one in `held`, or an earlier one, which is kept.
   const ArtifactData* Insert(std::unique_ptr<const HeldArtifact> held);
 
   std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
-  /// Held around a fork, so that the child finds no half-done Insert.
+  /// Held around a fork, so that the child never sees an unfinished Insert.
   std::mutex& writer_mutex() { return mutex_; }
 
  private:

@@ -15,7 +15,7 @@ double MicrosecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/// Whether two paths, of which the folders themselves are no links, lead to one folder.
+/// Whether two paths, whose last components are not links, lead to the same folder.
 bool SameFolder(Filesystem& files, const std::string& a, const std::string& b) {
   Filesystem::Stat one, other;
   return files.StatPath(a.c_str(), one) == 0 && files.StatPath(b.c_str(), other) == 0 &&
@@ -33,18 +33,18 @@ std::string DescribeMisses(const std::vector<LayerMiss>& misses) {
     text += ": ";
     text += miss.detail.empty() ? std::string(MissReasonName(miss.reason)) : miss.detail;
   }
-  return text.empty() ? "no layer to ask" : text;
+  return text.empty() ? "no layer to search" : text;
 }
 
 std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const BundleNeeds& needs) {
-  // The launch ABI is part of every key: what a key finds has the right one.
+  // The launch ABI is part of every key, so an artifact found by key has the right one.
   return Bundle::Check(artifact,
                        {.compute_capability = needs.compute_capability, .driver = needs.driver});
 }
 
 std::string LeftOut(const ArtifactData& artifact) {
-  if (artifact.ptx.empty()) return "ptx: left out";
-  return artifact.source.empty() ? "source: left out" : "";
+  if (artifact.ptx.empty()) return "ptx: omitted";
+  return artifact.source.empty() ? "source: omitted" : "";
 }
 
 Result<BundleLayer> BundleLayer::Open(const ArtifactStoreOptions& options) {
@@ -108,7 +108,7 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
   const bool strict = options.mode == CacheMode::kStrict;
   if (!root.empty()) {
     StoreDir::Options user = common;
-    // Strict mode publishes nothing, but it counts, and what it uses stays fresh.
+    // Strict mode publishes nothing, but updates counters and recency stamps.
     user.access = readonly ? StoreDir::Access::kReadOnly : StoreDir::Access::kReadWrite;
     user.max_bytes = options.max_bytes;
     user.max_entries = options.max_entries;
@@ -127,11 +127,11 @@ FolderLayers::FolderLayers(const std::string& root, const ArtifactStoreOptions& 
     shared.access = written ? StoreDir::Access::kReadWrite : StoreDir::Access::kReadOnly;
     shared.durable = true;
     if (options.shared_by_group) shared.trusted = StoreDir::Trusted::kGroup;
-    // Opened twice, each would wait for the other's lock of every kernel.
+    // If opened twice, each would wait for the other's lock of every kernel.
     if (user_ != nullptr && SameFolder(files, user_->root(), options.shared_dir)) {
-      warnings_.Report(
-          "shared is user's",
-          Format("shared folder {} is the user's folder: used once", options.shared_dir));
+      warnings_.Report("shared is user's",
+                       Format("shared folder {} is the user's folder and is used only once",
+                              options.shared_dir));
     } else {
       Add(ArtifactLayer::kShared, options.shared_dir, std::move(shared), written);
     }
@@ -147,18 +147,17 @@ void FolderLayers::Add(ArtifactLayer layer, const std::string& root, StoreDir::O
     warnings_.Report(
         "refused " + root,
         Format("{} folder {} is not used: {}{}", name, root, dir->reason(),
-               layer == ArtifactLayer::kUser ? "; kernels that are compiled are kept in memory only"
-                                             : ""));
+               layer == ArtifactLayer::kUser ? "; compiled kernels are kept in memory only" : ""));
     return;
   }
   if (wants_to_write && dir->state() == StoreDir::State::kReadOnly) {
     warnings_.Report("not writable " + root,
-                     Format("{} folder {} is only read: {}", name, root, dir->reason()));
+                     Format("{} folder {} is used read-only: {}", name, root, dir->reason()));
   }
-  // A user's folder that is not there yet is nothing to tell of; one that was named is.
+  // A user's folder that does not exist yet need not be reported; any other folder was named.
   if (!wants_to_write && layer != ArtifactLayer::kUser && !dir->reason().empty()) {
     warnings_.Report("absent " + root,
-                     Format("{} folder {} serves nothing: {}", name, root, dir->reason()));
+                     Format("{} folder {} has no kernels: {}", name, root, dir->reason()));
   }
   if (layer == ArtifactLayer::kUser) user_ = dir.get();
   if (written && dir->state() == StoreDir::State::kReadWrite) written_.push_back(dir.get());
@@ -210,7 +209,7 @@ bool FolderLayers::Publish(const ArtifactKey& action, std::string_view bytes, bo
   for (StoreDir* const dir : written_) {
     if (user_only && dir != user_) continue;
     if (replace) {
-      // Where the old entry cannot go, Publish finds it and says so.
+      // If the old entry cannot be removed, Publish finds it and reports that.
       (void)dir->Remove(action);
     }
     std::string why;

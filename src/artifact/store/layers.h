@@ -14,16 +14,16 @@
 
 namespace tilewright {
 
-/// A layer that did not answer, and why.
+/// Why a layer had no usable artifact.
 struct LayerMiss {
   ArtifactLayer layer = ArtifactLayer::kMemory;
   MissReason reason = MissReason::kAbsent;
-  std::string place;   ///< file or folder; "" for all of the layer
-  std::string detail;  ///< "" where the reason says it all
+  std::string place;   ///< file or folder; "" for the whole layer
+  std::string detail;  ///< "" if the reason says it all
   bool quarantined = false;
 };
 
-/// As text for an error: what each place said.
+/// As text for an error message: the reason for each place.
 std::string DescribeMisses(const std::vector<LayerMiss>& misses);
 
 struct LayerHit {
@@ -33,11 +33,10 @@ struct LayerHit {
   double load_us = 0;
 };
 
-/// Why an artifact cannot run on the device `needs` describes; nullopt when it can.
+/// Why an artifact cannot run on the device that `needs` describes; nullopt if it can.
 std::optional<BundleRefusal> DeviceRefusal(const ArtifactData& artifact, const BundleNeeds& needs);
 
-/// What a bundle left out of an artifact: "ptx: left out", "source: left out"; "" where it is
-/// whole.
+/// What a bundle omitted from an artifact: "ptx: omitted", "source: omitted"; "" if it is complete.
 std::string LeftOut(const ArtifactData& artifact);
 
 /// The bundles of a store. Const after Open; any thread.
@@ -45,8 +44,8 @@ class BundleLayer {
  public:
   static Result<BundleLayer> Open(const ArtifactStoreOptions& options);
 
-  /// The first bundle that serves `request`; what the others said is added to `misses`, one absent
-  /// for the layer where none of them has it.
+  /// The artifact from the first bundle that can serve `request`. The reasons of the others are
+  /// added to `misses`; if none of them has it, one kAbsent for the layer.
   std::optional<LayerHit> Find(const ArtifactKey& request, const BundleNeeds& needs,
                                std::vector<LayerMiss>& misses) const;
   const std::vector<std::shared_ptr<const Bundle>>& all() const { return bundles_; }
@@ -59,8 +58,8 @@ class BundleLayer {
 /// The folders of a store, by action key: the user's, the site's, the shared one. Any thread.
 class FolderLayers {
  public:
-  /// Never fails: a folder that cannot be used is reported in `warnings` and left out, or only
-  /// read.
+  /// Never fails: a folder that cannot be used is reported in `warnings` and skipped, or used
+  /// read-only.
   FolderLayers(const std::string& root, const ArtifactStoreOptions& options, Filesystem& files,
                const ProcessIdentity& process, Warnings& warnings);
 
@@ -70,7 +69,7 @@ class FolderLayers {
 
   /// Whether some folder can hold entries at all.
   bool any() const { return !folders_.empty(); }
-  /// Null where it does not exist or was refused.
+  /// nullptr if it does not exist or was refused.
   StoreDir* user() const { return user_; }
 
   struct Folder {
@@ -79,15 +78,14 @@ class FolderLayers {
   };
   const std::vector<Folder>& all() const { return folders_; }
 
-  /// Puts the entry into every folder that may be written (only the user's where `user_only`),
-  /// replacing what is there where `replace`, or where only whole artifacts serve and it is not
-  /// one. `count` is called with kNew or kLost for each. True if a
-  /// folder has the entry of another process.
+  /// Puts the entry into every writable folder (only the user's if `user_only`). Replaces an
+  /// existing entry if `replace`, or if complete artifacts are required and it is not one. Calls
+  /// `count` with kNew or kLost for each folder. True if a folder has the entry of another process.
   bool Publish(const ArtifactKey& action, std::string_view bytes, bool user_only, bool replace,
                const std::function<void(StoreDir::Published)>& count);
 
-  /// The locks of a key in all folders that are written, user's first, so that two processes never
-  /// hold one each. Empty where none is needed or works.
+  /// The locks of a key in all writable folders, the user's first, so that two processes never hold
+  /// one each. Empty if none is needed or works.
   struct Locks {
     std::vector<StoreDir::KeyLock> held;
   };
@@ -102,7 +100,7 @@ class FolderLayers {
 
   Warnings& warnings_;
   const bool whole_;
-  std::vector<Folder> folders_;  // in the order they are asked
+  std::vector<Folder> folders_;  // in the order they are searched
   std::vector<StoreDir*> written_;
   StoreDir* user_ = nullptr;
 };

@@ -7,7 +7,7 @@ namespace tilewright {
 
 namespace {
 
-/// The next line that is not blank, taken off `text`; empty at the end.
+/// Removes the next line that is not blank from `text` and returns it; empty at the end.
 std::string_view TakeLine(std::string_view& text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const std::size_t begin = text.find_first_not_of(kBlank);

@@ -8,13 +8,13 @@
 
 namespace tilewright {
 
-/// Lines joined with "; " (after a colon with a blank), without the blanks around them.
+/// The lines, trimmed and joined by "; ", or after a colon by a blank.
 std::string OneLine(std::string_view text);
 
-/// Of a compiler's log the first line that tells of an error, else the first.
+/// The first line of a compiler's log that reports an error, else the first line.
 std::string TellingLine(std::string_view log);
 
-/// The error as Compile gives it: one line that starts with the name of the spec.
+/// The error as Compile returns it: one line that starts with the name of the spec.
 Error NamedError(const KernelSpec& spec, Error error);
 
 }  // namespace tilewright

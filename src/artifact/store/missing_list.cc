@@ -17,8 +17,8 @@ namespace tilewright {
 
 namespace {
 
-/// Waits for other processes that write the list, at most a second: beyond that, and where locks do
-/// not work, a line twice does less harm than a process that hangs.
+/// Waits at most a second for other processes that write the list: after that, or where locks do
+/// not work, a duplicate line does less harm than a process that hangs.
 void LockBriefly(Filesystem& files, int fd) {
   for (int i = 0; i < 100; ++i) {
     if (files.TryLockRange(fd, 0) != -EAGAIN) return;
@@ -78,8 +78,8 @@ Status MissingList::Append(const std::string& spec_name) {
   std::string text;
   if (const int error = ReadAll(files_, file.fd(), text); error < 0) return fail("read", error);
   if (HasLine(text, spec_name)) return {};
-  // One write in append mode: another process's line stays whole. A process that was killed while
-  // it wrote may have left half a line, which must not swallow ours.
+  // One write in append mode keeps the lines of other processes whole. A process that was killed
+  // while writing may have left half a line, which must not be joined with ours.
   const std::string line = (text.empty() || text.back() == '\n' ? "" : "\n") + spec_name + "\n";
   std::size_t done = 0;
   while (done < line.size()) {

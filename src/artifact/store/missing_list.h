@@ -10,15 +10,15 @@
 
 namespace tilewright {
 
-/// The file on which strict mode notes what it had to refuse: one SpecName a line, each once,
-/// however many processes note it. ParseSpecList reads it. Any thread.
+/// The file in which strict mode lists missing kernels: one SpecName per line, each once, however
+/// many processes add it. ParseSpecList reads it. Any thread.
 class MissingList {
  public:
   MissingList(std::string path, Filesystem& files) : path_(std::move(path)), files_(files) {}
 
   const std::string& path() const { return path_; }
 
-  /// Puts `spec_name` on the list unless it is there. kIo names the file and the reason.
+  /// Adds `spec_name` unless it is listed already. kIo names the file and the reason.
   Status Note(const std::string& spec_name);
 
  private:

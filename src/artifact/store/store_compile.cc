@@ -1,4 +1,4 @@
-// What is asked of the compiler, and what becomes of what it answers.
+// Calling the compiler, and handling its results.
 
 #include <algorithm>
 #include <utility>
@@ -44,7 +44,7 @@ Flights::Outcome ArtifactStore::Impl::Adopt(KernelRequest& request, std::string 
   held->bytes = std::move(bytes);
   auto data = DecodeArtifact(held->bytes);
   if (!data) {
-    return Fail(ErrorCode::kInternal, Format("{}: the entry just made does not read: {}",
+    return Fail(ErrorCode::kInternal, Format("{}: the new entry cannot be read back: {}",
                                              SpecName(request.spec), data.error().message));
   }
   held->data = std::move(*data);
@@ -57,7 +57,7 @@ Flights::Outcome ArtifactStore::Impl::Adopt(KernelRequest& request, std::string 
                                  : &ArtifactCounters::publishes_lost));
         });
     CountEvictions();
-    // Another process was first: one kernel for both, whatever the compiler.
+    // Another process was first: use its kernel, so that both have the same.
     std::vector<LayerMiss> misses;
     if (lost && !refresh) {
       if (auto theirs = folders.Find(held->data.action, request.needs, misses)) {
@@ -68,7 +68,7 @@ Flights::Outcome ArtifactStore::Impl::Adopt(KernelRequest& request, std::string 
   return table.Insert(std::move(held));
 }
 
-/// Remembers a refusal of the compiler, here and in the user's folder.
+/// Remembers that the compiler rejected a kernel, here and in the user's folder.
 void ArtifactStore::Impl::Remember(const KernelRequest& request, const CompileFailure& failure) {
   const std::int64_t now = files.NowUnixSeconds();
   {
@@ -93,7 +93,7 @@ Result<std::string> ArtifactStore::Impl::CompareWithRecompiled(const KernelReque
                 Format("{}: verifying needs a compiler: {}", SpecName(request.spec),
                        request.no_compiler ? request.no_compiler->message : "there is none"));
   }
-  // Another compiler's bytes may differ, and be right: a bundle serves whoever asks.
+  // Another compiler's bytes may differ and still be right; bundles serve any compiler.
   if (data.action != request.action->key) return std::string();
   auto bytes = Build(request, {}, cancelled);
   if (!bytes) return Fail(std::move(bytes.error().error));

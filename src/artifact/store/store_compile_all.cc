@@ -1,4 +1,5 @@
-// Many kernels: on several threads of this process, and beside other processes with the same list.
+// Many kernels: on several threads of this process, sharing the work with other processes that have
+// the same list.
 
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// One of the specs, with the places it has on the caller's list.
+/// One of the specs, with its positions in the caller's list.
 struct Item {
   KernelSpec spec;
   std::vector<std::size_t> places;
@@ -29,13 +30,13 @@ struct Item {
   milliseconds pause{1};
 };
 
-/// What is left to do. A worker takes an item, and finishes it or puts it back.
+/// The remaining work. A worker takes an item, and finishes it or puts it back.
 class Queue {
  public:
   explicit Queue(std::vector<Item*> items) : waiting_(items.begin(), items.end()) {}
 
-  /// The next item that may be tried now; waits where all are being tried or have to rest. Null
-  /// when everything is finished.
+  /// The next item that may be tried now; waits if all are being tried or must wait. nullptr when
+  /// everything is finished.
   Item* Take() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -133,8 +134,8 @@ std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<cons
   std::vector<Item> items = Distinct(specs);
   Progress progress(specs.size(), control);
 
-  // Processes that start together begin at different places of the list, and pass over what
-  // somebody else is at; what that one makes is found stored when its turn comes again.
+  // Processes that start together begin at different places of the list and skip kernels that
+  // another one is compiling; those are found in the store when their turn comes again.
   std::vector<Item*> order;
   order.reserve(items.size());
   for (Item& item : items) order.push_back(&item);
@@ -157,7 +158,7 @@ std::vector<Result<KernelHandle>> ArtifactStore::Impl::CompileAll(std::span<cons
       if (!request) return {Fail(std::move(request.error())), false};
       item.request = std::move(*request);
     }
-    // Never waits for another thread: it may be one that waits for this list in its own.
+    // Never waits for another thread, which may itself be waiting for this call.
     Flights::Joined joined = runtime().flights.Join(item.spec);
     if (!joined.leader) return {};
     Attempt attempt = Try(*item.request, cancelled);

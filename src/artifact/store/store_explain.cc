@@ -1,4 +1,4 @@
-// Why a kernel is not served, and what is stored that comes nearest to it.
+// Why a kernel is not served, and which stored entry is nearest to it.
 
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@ class Nearest {
   Nearest(const KernelRequest& request, Explanation& explanation)
       : request_(request), explanation_(explanation) {}
 
-  /// `by_compiler`: of a layer that is asked by action key, where the compiler matters.
+  /// `by_compiler`: from a layer that is searched by action key, where the compiler matters.
   void Offer(const ArtifactData& data, const std::string& place, bool by_compiler) {
     auto differences = DiffKeyRecords(request_.record.bytes, data.request_record);
     if (!differences) return;
@@ -28,7 +28,7 @@ class Nearest {
       const auto action = DiffKeyRecords(request_.action->bytes, data.action_record);
       if (!action) return;
       for (const KeyDifference& one : *action) {
-        if (one.field == "request") continue;  // said field by field
+        if (one.field == "request") continue;  // reported field by field
         differences->push_back({"compiler " + one.field, one.wanted, one.stored});
       }
     } else if (by_compiler) {
@@ -48,10 +48,10 @@ class Nearest {
   std::size_t best_ = std::numeric_limits<std::size_t>::max();
 };
 
-/// How a store looks, beside what it looks for.
+/// How a store searches, apart from what it searches for.
 struct Look {
-  bool ignored = false;  ///< it does not
-  bool whole = false;    ///< for whole artifacts
+  bool ignored = false;  ///< it does not search
+  bool whole = false;    ///< for complete artifacts only
 };
 
 void ExplainBundles(const BundleLayer& bundles, const KernelRequest& request, Look look,

@@ -25,34 +25,34 @@
 
 namespace tilewright {
 
-/// What a test replaces.
+/// What a test can replace.
 struct StoreEnvironment {
   Filesystem* files = nullptr;             ///< null: SystemFilesystem()
   std::optional<ProcessIdentity> process;  ///< default: ProcessIdentity::Current()
 };
 
-/// ArtifactStore::Open in an environment of the caller's.
+/// ArtifactStore::Open in the given environment.
 Result<std::unique_ptr<ArtifactStore>> OpenArtifactStore(const KernelFamilies& families,
                                                          ArtifactStoreOptions options,
                                                          const StoreEnvironment& environment);
 
-/// One kernel asked for, and what was found out about it so far. Of one thread at a time.
+/// A requested kernel, and what is known about it so far. Used by one thread at a time.
 struct KernelRequest {
   KernelSpec spec;
   const KernelFamily* family = nullptr;
   KeyRecord record;
   BundleNeeds needs;
-  std::shared_ptr<const KernelCompiler> compiler;  // null where none was needed or there is none
+  std::shared_ptr<const KernelCompiler> compiler;  // nullptr if none was needed or found
   std::optional<Error> no_compiler;
   std::optional<KeyRecord> action;
   bool layers_asked = false;
   std::vector<LayerMiss> misses;
-  // Since when another process has been compiling it.
+  // When this request began to wait for another process that compiles it.
   std::optional<std::chrono::steady_clock::time_point> waiting_since;
   bool wait_is_over = false;
 };
 
-/// One go at a request: nullopt where somebody else is at it and the time to wait is not over.
+/// The outcome of one attempt: nullopt if another process is compiling and the wait is not over.
 struct Attempt {
   std::optional<Flights::Outcome> outcome;
   bool compiled = false;
@@ -63,15 +63,15 @@ struct ArtifactStore::Impl final : public ForkAware {
        std::string root, BundleLayer bundles, const StoreEnvironment& environment);
   ~Impl() override;
 
-  // What only threads know; the child of a fork starts with a new one (the old one stays, unused: a
-  // thread that is not in the child may have held any part of it).
+  // State of running threads. The child of a fork starts with a new one; the old one stays unused,
+  // since a thread that does not exist in the child may have held any part of it.
   struct Runtime {
     explicit Runtime(CompileService::Options compile) : service(std::move(compile)) {}
     Flights flights;
     CompileService service;
-    std::unique_ptr<MissingList> missing_list;  // strict mode's; null where there is no place
+    std::unique_ptr<MissingList> missing_list;  // strict mode's; nullptr if there is no file for it
     std::mutex refused_mutex;
-    // What the compiler refused in this process, for when it cannot be written down.
+    // What the compiler rejected in this process, in case it cannot be stored.
     std::unordered_map<KernelSpec, std::pair<Error, std::int64_t>, SpecHash> refused;
     std::mutex active_mutex;
     std::condition_variable idle;
@@ -88,8 +88,8 @@ struct ArtifactStore::Impl final : public ForkAware {
    private:
     Runtime& runtime_;
   };
-  /// This thread leads a flight, and perhaps holds the only place to compile: whoever it asks
-  /// whether to go on (CancelFn) must not wait for either.
+  /// Marks this thread as leading a flight, perhaps with the only place to compile: the CancelFn
+  /// that it calls must not wait for either.
   class Leading {
    public:
     explicit Leading(const Impl& store) : store_(store), outer_(std::exchange(innermost, this)) {}
@@ -117,7 +117,7 @@ struct ArtifactStore::Impl final : public ForkAware {
                                                const CompileControl& control);
   /// Checks the spec and makes its request record.
   Result<KernelRequest> Resolve(const KernelSpec& spec) const;
-  /// What `body` gives. What it throws, whatever the compiler does, becomes the kernel's failure.
+  /// Returns the result of `body`. Any exception becomes the kernel's failure.
   template <class Body>
   static Attempt Guarded(const KernelSpec& spec, const Body& body) noexcept {
     try {
@@ -134,7 +134,7 @@ struct ArtifactStore::Impl final : public ForkAware {
   Attempt TryUnguarded(KernelRequest& request, const CancelFn& cancelled);
   std::optional<Flights::Outcome> AskLayers(KernelRequest& request, const CancelFn& cancelled);
   std::optional<Flights::Outcome> AskFoldersAgain(KernelRequest& request);
-  /// Finds a compiler and makes the action record, unless the mode has no use for them.
+  /// Finds a compiler and makes the action record, unless the mode needs neither.
   void ResolveAction(KernelRequest& request);
   void ResolveActionNow(KernelRequest& request);
   std::optional<Error> Refused(KernelRequest& request, bool count);
@@ -152,20 +152,20 @@ struct ArtifactStore::Impl final : public ForkAware {
                                                   const CancelFn& cancelled);
   Flights::Outcome Adopt(KernelRequest& request, std::string bytes);
   void Remember(const KernelRequest& request, const CompileFailure& failure);
-  /// Recompiles; what differs from `data`, empty where nothing does.
+  /// Recompiles and says what differs from `data`; "" if nothing does.
   Result<std::string> CompareWithRecompiled(const KernelRequest& request, const ArtifactData& data,
                                             const CancelFn& cancelled);
-  /// The same for verification: only of what would be made here, and counted in `report`.
+  /// The same for verification: only for what this compiler would produce, and counted in `report`.
   void VerifyAgainstCompiler(const ArtifactData& data, const std::string& place,
                              const CancelFn& cancelled, VerifyReport& report);
 
-  // --- around
+  // --- the rest
   Result<std::shared_ptr<const KernelCompiler>> Compiler();
   void Count(std::size_t counter, std::uint64_t amount = 1);
-  /// What the user's folder removed for its caps since the last time.
+  /// Counts what the user's folder evicted since the last call.
   void CountEvictions();
   void CountMisses(const std::vector<LayerMiss>& misses);
-  /// Tells and logs what a layer that has the kernel said against it.
+  /// Reports and logs why layers that have the kernel did not serve it.
   void ReportMisses(const KernelRequest& request);
   std::unique_ptr<Runtime> NewRuntime() const;
   bool Publishes() const {
@@ -179,7 +179,7 @@ struct ArtifactStore::Impl final : public ForkAware {
   const KernelFamilies families;
   const KernelSources sources;
   const ArtifactStoreOptions options;
-  const std::string root;  // "" where no folder could be named
+  const std::string root;  // "" if there is no folder
   const BundleLayer bundles;
   Filesystem& files;
   const ProcessIdentity process;

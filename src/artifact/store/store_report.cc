@@ -1,4 +1,4 @@
-// What a store holds, and what of it may go.
+// What a store holds, and what can be removed from it.
 
 #include <utility>
 
@@ -53,7 +53,7 @@ std::vector<ArtifactStore::EntryInfo> ArtifactStore::List() const {
       if (lookup.found) {
         Describe(lookup.found->data, info);
       } else if (lookup.detail.empty()) {
-        continue;  // somebody removed it since
+        continue;  // removed meanwhile
       } else {
         info.trouble = lookup.detail;
       }
@@ -85,7 +85,7 @@ Result<std::string> ArtifactStore::ReadEntry(const EntryInfo& entry) const {
     return Fail(code, Format("{}: {}: {}", entry.place, entry.spec, why));
   };
   if (entry.negative) {
-    return fail(ErrorCode::kInvalidArgument, "a refusal of the compiler has no bytes");
+    return fail(ErrorCode::kInvalidArgument, "a remembered failure has no bytes");
   }
   for (const auto& bundle : impl_->bundles.all()) {
     if (entry.layer != ArtifactLayer::kBundle || bundle->path() != entry.place) continue;
@@ -99,13 +99,13 @@ Result<std::string> ArtifactStore::ReadEntry(const EntryInfo& entry) const {
     if (entry.layer != folder.layer || folder.dir->EntryPath(entry.action) != entry.place) continue;
     const StoreDir::Lookup lookup = folder.dir->Look(entry.action);
     if (lookup.found) return std::string(lookup.found->bytes.view());
-    if (lookup.detail.empty()) return fail(ErrorCode::kNotFound, "it is gone");
+    if (lookup.detail.empty()) return fail(ErrorCode::kNotFound, "it no longer exists");
     if (lookup.miss == MissReason::kAbsent) return fail(ErrorCode::kIo, lookup.detail);
     return fail(
         lookup.miss == MissReason::kIncompatible ? ErrorCode::kUnsupported : ErrorCode::kCorrupt,
         lookup.detail);
   }
-  return fail(ErrorCode::kInvalidArgument, "no entry of this store");
+  return fail(ErrorCode::kInvalidArgument, "not an entry of this store");
 }
 
 ArtifactStore::GcReport ArtifactStore::Gc(bool dry_run, bool unreachable) {
@@ -128,7 +128,7 @@ ArtifactStore::GcReport ArtifactStore::Gc(bool dry_run, bool unreachable) {
     }
     for (const StoreDir::EntryFile& file : dir->Entries()) {
       const StoreDir::Lookup lookup = dir->Look(file.action);
-      if (!lookup.found) continue;  // Verify's affair
+      if (!lookup.found) continue;  // left to Verify
       const ArtifactData& data = lookup.found->data;
       const auto request = impl_->Resolve(data.spec);
       const bool current = request && request->record.key == data.request &&

@@ -1,5 +1,5 @@
-// One kernel, from wherever it can be had: layers in their order, then the compiler, once among the
-// threads of this store (Flights) and once among processes (the key locks of the folders).
+// Serves one kernel: from the layers in their order, else by compiling it, once among the threads
+// of this store (Flights) and once among processes (the key locks of the folders).
 
 #include <algorithm>
 #include <exception>
@@ -35,7 +35,7 @@ Error CancelledError(const KernelSpec& spec) {
 
 bool Asked(const CancelFn& cancelled) { return cancelled && cancelled(); }
 
-/// Why what the compiler would make could not run here; known without compiling.
+/// Why the compiler's output could not run on the device; known without compiling.
 std::optional<BundleRefusal> RefusalOfTheCompiled(const KernelRequest& request) {
   ArtifactData made;
   made.spec = request.spec;
@@ -51,7 +51,7 @@ Result<KernelRequest> ArtifactStore::Impl::Resolve(const KernelSpec& spec) const
   request.family = families.Find(spec.family);
   if (request.family == nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("no kernel family \"{}\" here", spec.family.view()));
+                Format("no kernel family \"{}\" in this store", spec.family.view()));
   }
   auto record = MakeRequestRecord(spec, *request.family, sources);
   if (!record) return Fail(std::move(record.error()));
@@ -72,7 +72,7 @@ thread_local const ArtifactStore::Impl::Leading* ArtifactStore::Impl::Leading::i
 Error ArtifactStore::Impl::AskedWhileLeading(const KernelSpec& spec) {
   return {ErrorCode::kInvalidArgument,
           SpecName(spec) +
-              ": asked for by the CancelFn of a compilation of the same store, which "
+              ": requested by the CancelFn of a compilation of the same store, which "
               "would wait for itself"};
 }
 
@@ -99,13 +99,13 @@ Result<const ArtifactData*> ArtifactStore::Impl::Compile(const KernelSpec& spec,
           continue;
       }
     }
-    // This thread leads until there is an outcome; 1, 2, 4 ... 50 ms between looks at what another
-    // process is doing.
+    // This thread leads until there is an outcome; it checks on another process after 1, 2, 4 ...
+    // 50 ms.
     milliseconds pause(1);
     while (true) {
       Attempt attempt = Try(*request, cancelled);
       if (attempt.outcome) {
-        // Its own cancellation is no answer for others who wait: one of them leads next.
+        // Its own cancellation is not an outcome for the waiters: one of them leads next.
         const bool own_affair =
             !*attempt.outcome && attempt.outcome->error().code == ErrorCode::kCancelled;
         if (!own_affair) joined.leader->Finish(*attempt.outcome);
@@ -131,12 +131,12 @@ Attempt ArtifactStore::Impl::AttemptFromException(const KernelSpec& spec) {
   } catch (const std::exception& exception) {
     return failed(ErrorCode::kInternal, exception.what());
   } catch (...) {
-    return failed(ErrorCode::kInternal, "the compiler threw something that is no std::exception");
+    return failed(ErrorCode::kInternal, "the compiler threw something other than a std::exception");
   }
 }
 
 Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn& cancelled) {
-  // Somebody may have finished between the caller's look and its flight.
+  // Another thread may have finished between the caller's lookup and its flight.
   if (const ArtifactData* const data = CountedFind(request.spec)) return {data, false};
   if (!request.layers_asked) {
     request.layers_asked = true;
@@ -145,7 +145,7 @@ Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn
     if (!request.action) {
       Count(CounterIndex(&ArtifactCounters::requests_missed));
       return {Fail(ErrorCode::kUnavailable,
-                   Format("{}: no compiler ({}), and nothing stored serves it ({})",
+                   Format("{}: no compiler ({}), and no stored artifact can be used ({})",
                           SpecName(request.spec), request.no_compiler->message,
                           DescribeMisses(request.misses))),
               false};
@@ -166,25 +166,25 @@ Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn
     if (locks_used && !request.wait_is_over) {
       const bool mine = folders.TryLock(request.action->key, locks);
       if (!mine && !request.waiting_since) request.waiting_since = Clock::now();
-      // Also with the lock in hand: its last holder may have published since the first look.
+      // Also when the lock is held: its last holder may have published since the first lookup.
       if (auto outcome = AskFoldersAgain(request)) {
         EndWait(request);
         return {std::move(outcome), false};
       }
       if (!mine) {
-        // As numbers: the longest wait that can be asked for is too long for the clock.
+        // Compared as integers: the longest wait that can be requested would overflow the clock.
         if (MillisecondsSince(*request.waiting_since) < options.lock_wait_ms) return {};
         Count(CounterIndex(&ArtifactCounters::lock_timeouts));
         LogInfo(Format("{}: compiled here too, after {} ms of waiting for another process",
                        SpecName(request.spec), options.lock_wait_ms));
-        request.wait_is_over = true;  // the holder hangs, or is slower than anybody should wait for
+        request.wait_is_over = true;  // the holder hangs or is too slow
       }
       EndWait(request);
     }
     if (!place) place = service.TryTake();
     if (place) return CompileNow(request, std::move(place), cancelled);
-    // No core to compile on: another process that has one should not wait for this one, so the lock
-    // goes back while this thread waits.
+    // No free place to compile: release the lock while this thread waits, so that another process
+    // that has a place need not wait for this one.
     locks.held.clear();
     while (!place) {
       if (Asked(cancelled)) return {Fail(CancelledError(request.spec)), false};
@@ -193,7 +193,7 @@ Attempt ArtifactStore::Impl::TryUnguarded(KernelRequest& request, const CancelFn
   }
 }
 
-/// Ends the time this request has waited for another process, if it did.
+/// Records how long this request has waited for another process, if it did.
 void ArtifactStore::Impl::EndWait(KernelRequest& request) {
   if (!request.waiting_since) return;
   Count(CounterIndex(&ArtifactCounters::lock_waits));
@@ -202,7 +202,7 @@ void ArtifactStore::Impl::EndWait(KernelRequest& request) {
 }
 
 void ArtifactStore::Impl::ResolveAction(KernelRequest& request) {
-  // Strict mode has no use for a compiler but to name entries of folders.
+  // Strict mode needs a compiler only for the names of entries in folders.
   if (options.mode == CacheMode::kStrict && !folders.any()) return;
   ResolveActionNow(request);
 }
@@ -222,8 +222,8 @@ void ArtifactStore::Impl::ResolveActionNow(KernelRequest& request) {
   request.action = std::move(*action);
 }
 
-/// What the compiler said when it refused this very request before, if that still counts. What
-/// other processes were told does not where the mode is to do it again.
+/// The compiler's error for exactly this request, if remembered and still valid. Failures of other
+/// processes do not count if the mode is to do the work again.
 std::optional<Error> ArtifactStore::Impl::Refused(KernelRequest& request, bool count) {
   const auto miss = [&](ArtifactLayer layer) {
     if (!count) return;
@@ -251,7 +251,7 @@ std::optional<Error> ArtifactStore::Impl::Refused(KernelRequest& request, bool c
   miss(ArtifactLayer::kUser);
   return Error{
       ErrorCode::kUnsupported,
-      Format("{}: refused by the compiler before: {} (its whole log: {})", SpecName(request.spec),
+      Format("{}: rejected by the compiler before: {} (its whole log: {})", SpecName(request.spec),
              TellingLine(negative->log), dir->NegativePath(request.action->key))};
 }
 
@@ -288,11 +288,11 @@ std::optional<Flights::Outcome> ArtifactStore::Impl::AskLayers(KernelRequest& re
   return std::nullopt;
 }
 
-/// A second look, for what another process published or refused in the meantime.
+/// Searches again for what another process has published or recorded as failed in the meantime.
 std::optional<Flights::Outcome> ArtifactStore::Impl::AskFoldersAgain(KernelRequest& request) {
   std::vector<LayerMiss> misses;  // counted the first time
   if (auto hit = folders.Find(request.action->key, request.needs, misses)) {
-    // What another process compiled a moment ago needs no proof in verify mode.
+    // What another process has just compiled need not be verified.
     return Accept(request, std::move(*hit), nullptr);
   }
   for (const LayerMiss& miss : misses) {
@@ -313,8 +313,9 @@ Flights::Outcome ArtifactStore::Impl::Accept(KernelRequest& request, LayerHit hi
     if (!difference) return Fail(std::move(difference.error()));
     if (!difference->empty()) {
       Count(CounterIndex(&ArtifactCounters::verify_mismatches));
-      return Fail(ErrorCode::kCorrupt, Format("{}: compiled again, it is not what {} holds: {}",
-                                              SpecName(request.spec), hit.place, *difference));
+      return Fail(ErrorCode::kCorrupt,
+                  Format("{}: compiled again, it differs from what {} holds: {}",
+                         SpecName(request.spec), hit.place, *difference));
     }
   }
   Count(HitIndex(hit.layer));
@@ -335,23 +336,23 @@ Flights::Outcome ArtifactStore::Impl::Accept(KernelRequest& request, LayerHit hi
   return table.Insert(std::move(hit.held));
 }
 
-/// The error of strict mode; puts the spec on the list.
+/// The error of strict mode; adds the spec to the list.
 Flights::Outcome ArtifactStore::Impl::Missing(KernelRequest& request) {
   Count(CounterIndex(&ArtifactCounters::requests_missed));
   const std::string name = SpecName(request.spec);
   std::string text = Format("{} is not stored, and strict mode compiles nothing ({})", name,
                             DescribeMisses(request.misses));
   if (request.no_compiler) {
-    text += "; folders were not asked, since entries there are named by compiler: " +
+    text += "; folders were not searched, since their entries are named by compiler: " +
             request.no_compiler->message;
   }
   MissingList* const list = runtime().missing_list.get();
-  if (list == nullptr) return Fail(ErrorCode::kNotFound, text + "; there is no list to note it on");
+  if (list == nullptr) return Fail(ErrorCode::kNotFound, text + "; there is no list to add it to");
   if (const auto noted = list->Note(name); !noted) {
     warnings.Report("missing list", noted.error().message);
-    return Fail(ErrorCode::kNotFound, text + "; not noted: " + noted.error().message);
+    return Fail(ErrorCode::kNotFound, text + "; not added to the list: " + noted.error().message);
   }
-  return Fail(ErrorCode::kNotFound, text + "; noted in " + list->path());
+  return Fail(ErrorCode::kNotFound, text + "; added to " + list->path());
 }
 
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-// Whether what a store holds is sound, and what the compiler would make again.
+// Whether the contents of a store are intact and reproducible by the compiler.
 
 #include <new>
 #include <utility>
@@ -18,13 +18,13 @@ using Report = ArtifactStore::VerifyReport;
 struct Task {
   const StoreDir::EntryFile* file = nullptr;
   const Bundle* bundle = nullptr;
-  std::optional<std::size_t> index;  ///< of a bundle's entry; none: the bundle as a whole
-  std::size_t entries = 1;           ///< for which it stands in the progress
+  std::optional<std::size_t> index;  ///< of a bundle's entry; nullopt: the bundle as a whole
+  std::size_t entries = 1;           ///< that it counts for in the progress
 };
 
-/// What one step found. Of the thread that took it, until it has ended.
+/// What one step found. Belongs to the thread that runs the step, until it has ended.
 struct Finding {
-  Report report;  ///< `cancelled`: not looked at, or not to the end
+  Report report;  ///< `cancelled`: not checked, or not completely
   KernelSpec spec;
 };
 
@@ -59,8 +59,7 @@ void Add(Report&& part, Report& sum) {
 void ArtifactStore::Impl::VerifyAgainstCompiler(const ArtifactData& data, const std::string& place,
                                                 const CancelFn& cancelled, VerifyReport& report) {
   auto request = Resolve(data.spec);
-  // What another library version or another compiler made is sound as it is, and is not what would
-  // be made here.
+  // Made by another library version or another compiler: intact, but not reproducible here.
   if (!request || request->record.key != data.request) {
     ++report.not_ours;
     return;
@@ -99,15 +98,15 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     Report& report = finding.report;
     if (task.file != nullptr) {
       StoreDir::Lookup lookup = dir->Look(task.file->action);
-      // Find looks again, and moves what is damaged out of the way.
+      // Find checks again, and moves a damaged file out of the way.
       if (!lookup.found) lookup = dir->Find(task.file->action);
       if (lookup.quarantined) impl_->Count(CounterIndex(&ArtifactCounters::quarantined));
       if (!lookup.found) {
         if (lookup.miss == MissReason::kIncompatible) {
-          ++report.not_ours;  // another version's, which may share this folder
+          ++report.not_ours;  // of another version, which may share this folder
           return;
         }
-        // Without a word about it, it went meanwhile: another process trims, which is no damage.
+        // Without a detail, another process has removed it meanwhile, which is not damage.
         if (!lookup.detail.empty()) {
           report.troubles.push_back(Format("{}: {}", task.file->path, lookup.detail));
         }
@@ -135,7 +134,7 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     try {
       look(tasks[i], finding, cancelled);
     } catch (const std::bad_alloc&) {
-      // Nothing is known against it.
+      // Nothing is known to be wrong with it.
       ++finding.report.not_recompiled;
       finding.report.why_not = "out of memory";
     }
@@ -153,7 +152,7 @@ ArtifactStore::VerifyReport ArtifactStore::Verify(bool recompile, const CompileC
     progress.last = finding.spec;
     if (control.progress) control.progress(progress);
   };
-  // Asked before anything is done: looking at a few files may take less time than asking once does.
+  // Polled before anything is done, since checking a few files may be faster than the first poll.
   if (!tasks.empty() && control.cancelled && control.cancelled()) {
     Report none;
     none.cancelled = true;

@@ -9,11 +9,11 @@
 
 namespace tilewright {
 
-/// What the user should know, each thing once; also logged. Any thread.
+/// Messages for the user, each reported once; also logged. Any thread.
 class Warnings {
  public:
-  /// Does nothing where `about` was reported before: the same trouble with other numbers in its
-  /// text is not reported again.
+  /// Does nothing if `about` was reported before, even if `text` differs (in numbers, for
+  /// instance).
   void Report(const std::string& about, const std::string& text) {
     {
       const std::lock_guard lock(mutex_);

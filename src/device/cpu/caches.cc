@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kSmallFile = 4096;
 
-/// Keeps `bytes` of a data or unified cache of `level`; `llc_level` is the highest level so far.
+/// Records the size of a data or unified cache of `level`; `llc_level` is the highest level so far.
 void Note(CacheSizes& sizes, int& llc_level, int level, std::int64_t bytes) {
   if (bytes <= 0) return;
   if (level == 1) sizes.l1d = bytes;

@@ -5,7 +5,7 @@
 
 namespace tilewright {
 
-/// Data cache sizes in bytes; 0 where unknown. The last level is the largest level that there is.
+/// Data cache sizes in bytes; 0 if unknown. The last level is the highest one that exists.
 struct CacheSizes {
   std::int64_t l1d = 0;
   std::int64_t l2 = 0;

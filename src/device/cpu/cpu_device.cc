@@ -16,7 +16,7 @@ class CpuStream final : public DeviceStream {
   Stream stream_;
 };
 
-/// Work is done when it is given, so an event has always happened.
+/// Work is complete as soon as it is submitted, so an event has always happened.
 class CpuEvent final : public DeviceEvent {};
 
 class CpuDevice final : public Device {
@@ -85,7 +85,7 @@ std::unique_ptr<Device> MakeCpuDevice(DeviceSpec spec, const CpuDeviceOptions& o
 }
 
 Device& HostDevice() {
-  // An invalid TILEWRIGHT_ISA is reported where a context is made; here the processor decides.
+  // An invalid TILEWRIGHT_ISA is reported when a context is created; here it is ignored.
   static const std::unique_ptr<Device> device =
       MakeCpuDevice(DetectCpu().value_or(DetectCpuCappedAt(Isa::kAmx)));
   return *device;

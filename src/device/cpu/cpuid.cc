@@ -39,7 +39,7 @@ std::string ReadBrand() {
     }
     std::memcpy(text + 16 * leaf, registers, sizeof registers);
   }
-  // Vendors pad on either side and inside.
+  // Vendors pad the string on both sides and inside.
   std::string brand;
   for (const char* p = text; *p != '\0'; ++p) {
     if (*p == ' ' && (brand.empty() || brand.back() == ' ')) continue;

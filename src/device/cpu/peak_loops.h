@@ -2,8 +2,8 @@
 
 namespace tilewright {
 
-// Loops in registers, one instruction each: no operand is loaded, and as many independent sums are
-// kept as cover its latency. One file an instruction set.
+// Loops over one instruction that use registers only: no operand is loaded, and enough independent
+// sums are kept to hide its latency. One file per instruction set.
 
 constexpr int kPeakSums = 12;  ///< covers two units at four cycles with room to spare
 

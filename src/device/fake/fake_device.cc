@@ -83,7 +83,7 @@ class HiddenMemory {
   void Free(void* data) {
     const auto at = static_cast<std::size_t>(static_cast<std::byte*>(data) - base_);
     const auto found = taken_.find(at);
-    // The next owner of these pages shall find nothing of the last one.
+    // The next owner of these pages must not see the old contents.
     madvise(base_ + at, found->second, MADV_DONTNEED);
     taken_.erase(found);
   }
@@ -225,7 +225,7 @@ class Fake final : public FakeDevice {
     return next.wait == nullptr || next.wait->happened >= next.wait_for;
   }
 
-  /// Runs ready work, one piece at a time from a stream drawn by chance, until `done`.
+  /// Runs ready work, one piece at a time from a randomly chosen stream, until `done`.
   template <class Done>
   Status Drive(Done&& done) {
     while (!done()) {
@@ -235,7 +235,7 @@ class Fake final : public FakeDevice {
       }
       if (ready.empty()) {
         return Fail(ErrorCode::kInternal,
-                    "the streams of the fake device wait for events that nobody records");
+                    "the streams of the fake device wait for events that are never recorded");
       }
       RunNext(*ready[random_.Below(ready.size())]);
     }

@@ -28,12 +28,12 @@ std::int64_t ExtentOf(Extent extent, const ModelConfig& config);
 enum class Presence : std::uint8_t {
   kRequired,
   kOptional,
-  kTied,  ///< where the file lacks it, the token embedding takes its place
+  kTied,  ///< if the file lacks it, the token embedding is used instead
 };
 
-/// A tensor of the file: [k, n], or a vector of k elements where n is kOne.
+/// A tensor of the file: [k, n], or a vector of k elements if n is kOne.
 struct TensorRule {
-  std::string_view name;  ///< "{}" stands for the number of the block: "blk.{}.attn_q.weight"
+  std::string_view name;  ///< "{}" is replaced by the block's number: "blk.{}.attn_q.weight"
   WeightRole role;
   Extent k, n = Extent::kOne;
   Presence presence = Presence::kRequired;
@@ -43,33 +43,33 @@ struct TensorRule {
   std::string NameIn(std::int32_t block) const;
 };
 
-/// Matrices of one k and type that may become one, so that one product serves them all.
+/// Matrices of the same k and type that may be merged, so that one product computes them all.
 struct MergeRule {
   WeightRole into;
   std::span<const WeightRole> parts;
-  std::int64_t group = 0;  ///< rows are taken in turn, so many at a time; 0: part after part
-  Fusion fusion = Fusion::kMergeQkv;  ///< its switch
+  std::int64_t group = 0;             ///< rows alternate in groups of this many; 0: part after part
+  Fusion fusion = Fusion::kMergeQkv;  ///< enables it
 };
 
 enum class Activation : std::uint8_t { kSilu, kGelu };
 
-/// What a block computes, beyond what its tensors say: norms before and after attention and
-/// feed-forward, norms of query and key heads and biases are there where the file has them.
+/// What a block computes beyond what its tensors imply. Norms before and after attention and
+/// feed-forward, norms of query and key heads, and biases are used if the file has them.
 struct BlockSpec {
   RopeParams rope;
   float attention_scale = 1.0f;
   std::int32_t window = 0;      ///< positions that a row attends to, itself included; 0: all
-  float attention_softcap = 0;  ///< c: scores become c * tanh(score / c); 0: as they are
+  float attention_softcap = 0;  ///< c: scores become c * tanh(score / c); 0: unchanged
   Activation activation = Activation::kSilu;  ///< of the gate
   std::int32_t experts = 0;                   ///< 0: a dense feed-forward
 };
 
-/// What a model family computes, as data. One file each in this folder; the loader, the check of
-/// names, the builder of passes, synthetic models and the bandwidth floor all work from it.
+/// What an architecture computes, as data; one file each in this folder. The loader, the check of
+/// names, the builder of passes, synthetic models and the bandwidth floor all use it.
 struct Architecture {
   std::string_view name;  ///< `general.architecture`, and the prefix of the metadata keys
   RopeMode rope = RopeMode::kHalfSplit;
-  /// Reads the hyperparameters; what is wrong is kept in the reader.
+  /// Reads the hyperparameters; the reader keeps the first error.
   void (*read)(Hyperparameters& from, ModelConfig& config) = nullptr;
   BlockSpec (*block)(const ModelConfig& config, std::int32_t index) = nullptr;
   std::span<const TensorRule> tensors;  ///< in the order in which a synthetic file has them
@@ -77,23 +77,22 @@ struct Architecture {
   std::span<const SynthShape> presets;  ///< shapes of published models
 };
 
-/// Every architecture that this version runs.
+/// Every supported architecture.
 std::span<const Architecture* const> Architectures();
-/// nullptr where there is none of the name.
+/// nullptr if there is none of that name.
 const Architecture* FindArchitecture(std::string_view name);
-/// Of the file's `general.architecture`. Errors: kNotFound without the key; kUnsupported lists what
-/// there is.
+/// The architecture named by the file's `general.architecture`. Errors: kNotFound without the key;
+/// kUnsupported lists the supported ones.
 Result<const Architecture*> ArchitectureOf(const GgufFile& file);
 
-/// ReadModelConfig for a file of `architecture`, whatever its metadata says.
+/// As ReadModelConfig, but with a given architecture, whatever the file's metadata says.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file, const Architecture& architecture);
 
 /// kUnsupported, naming architecture, block and feature, for a block that no operation can compute
 /// yet.
 Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block);
 
-/// Tensors that no rule names would be ignored, and the result be another one: kUnsupported names
-/// the first.
+/// kUnsupported names the first tensor that no rule names. Ignoring it would change the results.
 Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
                         const ModelConfig& config);
 

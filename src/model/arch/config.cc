@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::int32_t kMaxVocab = 1 << 24;
 
-/// What the tensors tell: tokens, and whether the output projection is the embedding.
+/// Reads what only the tensors say: the number of tokens, and whether the output projection is the
+/// embedding.
 Status ReadVocabulary(const GgufFile& file, const Architecture& architecture, ModelConfig& config) {
   for (const TensorRule& rule : architecture.tensors) {
     if (rule.role == WeightRole::kOutput) config.tied = file.FindTensor(rule.name) == nullptr;

@@ -58,7 +58,7 @@ void ReadHeads(Hyperparameters& from, ModelConfig& config) {
   config.kv_heads = from.Count("attention.head_count_kv", config.heads);
   if (config.hidden % config.heads != 0 && !from.Has("attention.key_length")) {
     from.Refuse(ErrorCode::kCorrupt, "embedding_length",
-                Format(" = {} is no multiple of {} = {}", config.hidden,
+                Format(" = {} is not a multiple of {} = {}", config.hidden,
                        from.Key("attention.head_count"), config.heads));
   }
   config.head_dim = from.Count("attention.key_length", std::max(1, config.hidden / config.heads));
@@ -68,7 +68,7 @@ void ReadHeads(Hyperparameters& from, ModelConfig& config) {
   if (config.heads % config.kv_heads != 0) {
     from.Refuse(
         ErrorCode::kCorrupt, "attention.head_count",
-        Format(" = {} is no multiple of head_count_kv = {}", config.heads, config.kv_heads));
+        Format(" = {} is not a multiple of head_count_kv = {}", config.heads, config.kv_heads));
   }
 }
 
@@ -112,7 +112,7 @@ void Hyperparameters::Keep(Error error) {
 
 void ReadTransformer(Hyperparameters& from, ModelConfig& config) {
   config.layers = from.Count("block_count");
-  // Each block has tensors of its own: a larger count is refused before anything is made for it.
+  // Each block has tensors, so a larger count is rejected before anything is allocated for it.
   const std::size_t tensors = from.file().tensors().size();
   if (static_cast<std::size_t>(config.layers) > tensors) {
     from.Refuse(ErrorCode::kCorrupt, "block_count",

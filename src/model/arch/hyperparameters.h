@@ -10,8 +10,8 @@
 
 namespace tilewright {
 
-/// Reads the metadata keys of one architecture and keeps the first error, so that reading code
-/// stays a list of fields: after an error, values are whatever lets it go on.
+/// Reads the metadata keys of one architecture and keeps the first error, so that the reading code
+/// can be a plain list of fields; after an error, values are harmless defaults.
 class Hyperparameters {
  public:
   Hyperparameters(const GgufFile& file, std::string_view architecture)
@@ -21,10 +21,10 @@ class Hyperparameters {
   std::string Key(std::string_view key) const { return prefix_ + std::string(key); }
   bool Has(std::string_view key) const { return file_.Has(Key(key)); }
 
-  /// 1 to 2^24.
+  /// A count from 1 to 2^24.
   std::int32_t Count(std::string_view key);
   std::int32_t Count(std::string_view key, std::int32_t absent);
-  /// Finite.
+  /// A finite number.
   float Float(std::string_view key, std::optional<float> absent = std::nullopt);
   std::string Text(std::string_view key);
 
@@ -41,12 +41,12 @@ class Hyperparameters {
 };
 
 /// The keys that decoder-only transformers share: block_count, embedding_length, attention.*,
-/// rope.*. Sets everything of `config` but architecture, name, rope.mode and what tensors tell.
+/// rope.*. Sets all of `config` except architecture, name, rope.mode and what only tensors say.
 void ReadTransformer(Hyperparameters& from, ModelConfig& config);
-/// Refuses a file with more than one expert.
+/// Rejects a file with more than one expert.
 void RefuseExperts(Hyperparameters& from);
 
-/// The same keys, as ReadTransformer wants them; scaled RoPE is left to the tensor of factors.
+/// Writes the same keys for ReadTransformer; scaled RoPE is expressed by the tensor of factors.
 void WriteTransformer(const ModelConfig& config, GgufWriter& writer);
 
 }  // namespace tilewright

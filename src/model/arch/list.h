@@ -4,7 +4,7 @@
 
 namespace tilewright {
 
-// The one list of architectures: one for each file.
+// The one list of architectures, one for each file.
 extern const Architecture kLlama;
 
 inline constexpr const Architecture* kArchitectures[] = {&kLlama};

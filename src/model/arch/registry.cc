@@ -23,7 +23,7 @@ Result<const Architecture*> ArchitectureOf(const GgufFile& file) {
   }
   return Fail(
       ErrorCode::kUnsupported,
-      Format("architecture '{}' is not supported; this version runs: {}", Printable(*name), known));
+      Format("architecture '{}' is not supported; supported are: {}", Printable(*name), known));
 }
 
 }  // namespace tilewright

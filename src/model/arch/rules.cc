@@ -7,7 +7,7 @@
 namespace tilewright {
 namespace {
 
-/// Why a tensor that no rule names matters; by what other architectures call their tensors.
+/// What an unknown tensor is for, judging by the names that other architectures use.
 std::string WhyNot(std::string_view name, const Architecture& architecture,
                    const ModelConfig& config) {
   if (name.ends_with(".bias")) return "biases";
@@ -51,13 +51,14 @@ std::string TensorRule::NameIn(std::int32_t block) const {
 
 Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block) {
   const char* lacking = nullptr;
-  if (block.window > 0) lacking = "attention in a window";
-  if (block.attention_softcap > 0) lacking = "soft caps of attention scores";
+  if (block.window > 0) lacking = "sliding-window attention";
+  if (block.attention_softcap > 0) lacking = "soft capping of attention scores";
   if (block.activation != Activation::kSilu) lacking = "an activation other than SiLU";
   if (block.experts > 0) lacking = "mixtures of experts";
   if (lacking == nullptr) return {};
-  return Fail(ErrorCode::kUnsupported, Format("block {} of architecture {} needs {}: not supported",
-                                              index, architecture.name, lacking));
+  return Fail(ErrorCode::kUnsupported,
+              Format("block {} of architecture {} needs {}, which is not supported", index,
+                     architecture.name, lacking));
 }
 
 Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,

@@ -35,9 +35,9 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
   if (prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
   if (prompt_tokens > session.context()) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        Format("the prompt has {} tokens, the context holds {}", prompt_tokens, session.context()));
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("the prompt has {} tokens, but the context holds {}", prompt_tokens,
+                       session.context()));
   }
   Result<Sampler> sampler = Sampler::Create(options.sampler);
   if (!sampler) return Fail(sampler.error());
@@ -46,7 +46,7 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
   GenerateResult result;
   result.prompt_tokens = static_cast<std::int32_t>(prompt_tokens);
   if (options.max_tokens > 0) {
-    // No more than the context can hold: a caller may ask for INT_MAX to say "all".
+    // At most what the context can hold: a caller may pass INT_MAX to mean "all".
     result.tokens.reserve(
         static_cast<std::size_t>(std::min(options.max_tokens, session.context())) + 1);
   }

@@ -15,7 +15,7 @@ double NegativeLogLikelihood(std::span<const float> logits, TokenId target) {
   return std::log(sum) + max - static_cast<double>(logits[static_cast<std::size_t>(target)]);
 }
 
-/// Rows of logits at once: a vocabulary of 128k takes 64 MB for 128 rows.
+/// Rows of logits computed at once; 128 rows of a vocabulary of 128k would take 64 MB.
 constexpr std::size_t kRowsAtOnce = 64;
 
 }  // namespace
@@ -24,12 +24,13 @@ Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> t
                                     std::int32_t window,
                                     const std::function<bool(double)>& progress) {
   if (window < 2 || window > session.context()) {
-    return Fail(ErrorCode::kInvalidArgument,
-                Format("window = {}, must be 2 to the context of {}", window, session.context()));
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        Format("window = {}, must be from 2 to the context of {}", window, session.context()));
   }
   if (tokens.size() < 2)
     return Fail(ErrorCode::kInvalidArgument,
-                Format("{} tokens of text, at least 2 are needed", tokens.size()));
+                Format("{} tokens of text; at least 2 are needed", tokens.size()));
   PerplexityResult result;
   double sum = 0;
   std::vector<Row> rows;

@@ -17,7 +17,7 @@ using gguf::Quoted;
 
 namespace {
 
-// "model-00002-of-00005.gguf" -> {2, 5}; nothing for other names.
+// "model-00002-of-00005.gguf" -> {2, 5}; nullopt for other names.
 struct SplitName {
   unsigned part;
   unsigned count;
@@ -56,12 +56,12 @@ Result<GgufFile> GgufFile::Open(const std::string& path) {
   file.bytes_ = file.mapping_->bytes();
   if (auto status = file.Load(); !status) return Fail(status.error());
   if (const auto split = ParseSplitName(path); split && split->count > 1) {
-    return Fail(ErrorCode::kUnsupported, Format("{}: is part {} of a model split into {} files; "
-                                                "split models are not read, merge the parts first",
-                                                path, split->part, split->count));
+    return Fail(ErrorCode::kUnsupported,
+                Format("{}: is part {} of a model split into {} files; "
+                       "split models are not supported, merge the parts first",
+                       path, split->part, split->count));
   }
-  // A file that is being written or cut while it is parsed is caught here rather than in the middle
-  // of a kernel.
+  // Detects a file that is written or truncated while it is parsed here, rather than in a kernel.
   if (auto status = file.CheckUnchanged(); !status) return Fail(status.error());
   return file;
 }
@@ -94,10 +94,11 @@ Status GgufFile::Load() {
       count != nullptr && count->Unsigned().value_or(0) > 1) {
     const GgufValue* number = Find("split.no");
     const std::uint64_t part = number != nullptr ? number->Unsigned().value_or(0) : 0;
-    return Fail(ErrorCode::kUnsupported, Format("{}: is part {} of a model split into {} files "
-                                                "(split.no = {}); split models are not read, merge "
-                                                "the parts first",
-                                                path_, part + 1, *count->Unsigned(), part));
+    return Fail(ErrorCode::kUnsupported,
+                Format("{}: is part {} of a model split into {} files "
+                       "(split.no = {}); split models are not supported, merge "
+                       "the parts first",
+                       path_, part + 1, *count->Unsigned(), part));
   }
   return {};
 }
@@ -130,7 +131,7 @@ Error GgufFile::TypeError(std::string_view key, const GgufValue& value,
   if (const auto number = value.Unsigned(); number && !value.Signed())
     found += Format(" of value {}", *number);
   return Error{ErrorCode::kCorrupt,
-               Format("{}: key {} must be {} and is {}", path_, Quoted(key), wanted, found)};
+               Format("{}: key {} must be {}, but is {}", path_, Quoted(key), wanted, found)};
 }
 
 namespace {
@@ -312,12 +313,12 @@ Error GgufFile::Unsupported(const GgufTensor& tensor) const {
   const GgmlTypeInfo* type = FindGgmlType(tensor.type_id);
   std::string text;
   if (type == nullptr) {
-    text = Format("type number {}, which this version does not know", tensor.type_id);
+    text = Format("unknown type number {}", tensor.type_id);
   } else if (type->block_elements == 0) {
     text =
-        Format("type {}, which was withdrawn from the format; convert the model again", type->name);
+        Format("type {}, which was removed from the format; convert the model again", type->name);
   } else {
-    text = Format("type {}, which this version does not run", type->name);
+    text = Format("type {}, which is not supported", type->name);
   }
   return Error{ErrorCode::kUnsupported,
                Format("{}: tensor {} has {}", path_, Quoted(tensor.name), text)};
@@ -348,7 +349,7 @@ Status GgufFile::Validate() const {
   }
   if (first == nullptr) return {};
   Error error = Unsupported(*first);
-  if (more > 0) error.message += Format(" (and {} more tensors of such types)", more);
+  if (more > 0) error.message += Format(" (and {} more tensors with such types)", more);
   return Fail(std::move(error));
 }
 

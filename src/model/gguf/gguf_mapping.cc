@@ -17,7 +17,7 @@ Result<std::unique_ptr<GgufFile::Mapping>> GgufFile::Mapping::Open(const std::st
   const auto fail = [&path](ErrorCode code, std::string_view what) {
     return Fail(code, Format("{}: {}", path, what));
   };
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
+  // Non-blocking, so that a named pipe is rejected below instead of blocking here.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const int error = errno;
@@ -66,7 +66,7 @@ void GgufFile::Mapping::Advise(std::uint64_t offset, std::uint64_t size, int adv
   const std::uint64_t begin = offset / page * page;
   const std::uint64_t end =
       std::min<std::uint64_t>((offset + size + page - 1) / page * page, bytes_.size());
-  // Advice only: a refusal leaves the pages where they are.
+  // Advice only: on failure the pages stay where they are.
   (void)::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, advice);
 }
 

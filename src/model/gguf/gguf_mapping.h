@@ -10,7 +10,7 @@
 namespace tilewright {
 
 /// Owns the descriptor and the mapping of an opened file. The descriptor stays open, so that
-/// CheckUnchanged asks about this very file, whatever stands under its name by then.
+/// CheckUnchanged examines this file even if another has taken its name.
 class GgufFile::Mapping {
  public:
   static Result<std::unique_ptr<Mapping>> Open(const std::string& path);
@@ -21,7 +21,7 @@ class GgufFile::Mapping {
   std::span<const std::byte> bytes() const { return bytes_; }
   Status CheckUnchanged(const std::string& path) const;
   /// madvise over the whole pages around [offset, offset + size). Rounding outward is harmless: the
-  /// mapping is private and never written, so a dropped page comes back as it was.
+  /// mapping is private and never written, so a dropped page is read again unchanged.
   void Advise(std::uint64_t offset, std::uint64_t size, int advice) const;
 
  private:

@@ -14,20 +14,20 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are read i
 
 namespace {
 
-// Smallest encodings, which bound every count by the bytes that are left.
+// Smallest encodings, which bound every count by the number of bytes left.
 constexpr std::uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;  // key length, one character, type, u8
-constexpr std::uint64_t kMinTensorBytes =
-    8 + 1 + 4 + 4 + 8;  // name length, one character, dims, type, offset
+// Name length, one character, dims, type, offset.
+constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 4 + 8;
 constexpr std::uint64_t kArrayHeaderBytes = 4 + 8;
-constexpr std::uint64_t kMaxRecords = 1u
-                                      << 24;  // of entries or tensors; the indices are 32 bits wide
+// Limit of entries and of tensors; the indices are 32 bits wide.
+constexpr std::uint64_t kMaxRecords = 1u << 24;
 
 template <class... Args>
 tl::unexpected<Error> Corrupt(fmt::format_string<Args...> format, Args&&... args) {
   return Fail(ErrorCode::kCorrupt, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Takes values off the front of the bytes; never past the end.
+// Reads values from the front of the bytes, never past the end.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -165,7 +165,7 @@ Result<Header> TakeHeader(Cursor& cursor) {
   const std::string_view magic = Text(*magic_bytes);
   if (magic == "FUGG") {
     return Fail(ErrorCode::kUnsupported,
-                "this is a big-endian GGUF file; only little-endian ones are read");
+                "this is a big-endian GGUF file; only little-endian files are supported");
   }
   for (const std::string_view old : {"lmgg", "fmgg", "tjgg", "algg"}) {
     if (magic == old) {
@@ -175,17 +175,18 @@ Result<Header> TakeHeader(Cursor& cursor) {
     }
   }
   if (magic != "GGUF")
-    return Corrupt("this is no GGUF file: it starts with {} and not with \"GGUF\"", Quoted(magic));
+    return Corrupt("not a GGUF file: it starts with {} instead of \"GGUF\"", Quoted(magic));
 
   const auto version = cursor.Take<std::uint32_t>();
   if (!version) return Corrupt("the file ends before its version");
   if (*version != 0 && (*version & 0xffffu) == 0) {
     return Fail(ErrorCode::kUnsupported,
-                "this is a big-endian GGUF file; only little-endian ones are read");
+                "this is a big-endian GGUF file; only little-endian files are supported");
   }
   if (*version < 2 || *version > kNewestVersion) {
     return Fail(ErrorCode::kUnsupported,
-                Format("GGUF version {} is not supported: 2 and {} are", *version, kNewestVersion));
+                Format("GGUF version {} is not supported; supported are 2 and {}", *version,
+                       kNewestVersion));
   }
   const auto tensors = cursor.Take<std::uint64_t>();
   const auto entries = cursor.Take<std::uint64_t>();
@@ -202,7 +203,7 @@ Result<Header> TakeHeader(Cursor& cursor) {
   return Header{*version, *tensors, *entries};
 }
 
-// Indices of `count` items sorted by name(i), or the first name that stands twice.
+// Indices of `count` items sorted by name(i); an error names the first duplicate.
 template <class Name>
 Result<std::vector<std::uint32_t>> UniqueOrder(std::size_t count, std::string_view what,
                                                Name name) {
@@ -212,7 +213,7 @@ Result<std::vector<std::uint32_t>> UniqueOrder(std::size_t count, std::string_vi
             [&](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); });
   for (std::size_t i = 1; i < order.size(); ++i) {
     if (name(order[i]) == name(order[i - 1]))
-      return Corrupt("{} {} stands twice", what, Quoted(name(order[i])));
+      return Corrupt("{} {} occurs twice", what, Quoted(name(order[i])));
   }
   return order;
 }
@@ -240,7 +241,7 @@ Status FindAlignment(Contents& contents) {
   for (const GgufEntry& entry : contents.entries) {
     if (entry.key != kAlignmentKey) continue;
     if (entry.value.type() != GgufType::kU32) {
-      return Corrupt("key \"{}\" must be u32 and is {}", kAlignmentKey, entry.value.TypeText());
+      return Corrupt("key \"{}\" must be u32, but is {}", kAlignmentKey, entry.value.TypeText());
     }
     contents.alignment = *entry.value.Unsigned();
     if (contents.alignment < 8 || contents.alignment > kMaxAlignment ||
@@ -258,8 +259,7 @@ Status MeasureTensor(GgufTensor& tensor) {
   std::int64_t elements = 1;
   for (int d = 0; d < tensor.dims; ++d) {
     if (tensor.shape[d] < 1) {
-      return Corrupt("tensor {}: dimension {} is {}; at least 1 is allowed", name, d,
-                     tensor.shape[d]);
+      return Corrupt("tensor {}: dimension {} is {}; must be at least 1", name, d, tensor.shape[d]);
     }
     if (__builtin_mul_overflow(elements, tensor.shape[d], &elements)) {
       return Corrupt("tensor {}: shape {} has more than 2^63 elements", name,
@@ -329,7 +329,7 @@ Status PlaceTensors(std::uint64_t header_bytes, std::uint64_t file_bytes, Conten
         __builtin_add_overflow(tensor.offset, tensor.bytes, &end) || end > file_bytes) {
       return Corrupt(
           "tensor {}: its {} bytes start at byte {} of the file, which has only {}: the file is "
-          "cut off or damaged",
+          "truncated or damaged",
           Quoted(tensor.name), tensor.bytes, tensor.offset, file_bytes);
     }
   }

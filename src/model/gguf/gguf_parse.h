@@ -16,12 +16,12 @@ inline constexpr std::uint32_t kNewestVersion = 3;
 inline constexpr std::uint64_t kDefaultAlignment = 32;
 inline constexpr std::uint64_t kMaxAlignment = 1u << 20;
 inline constexpr std::size_t kMaxKeyBytes = 65535;  // the format's own limit
-inline constexpr std::size_t kMaxTensorNameBytes =
-    255;  // the format says 64; some writers do not keep to it
+// The format says 64, but some writers exceed that.
+inline constexpr std::size_t kMaxTensorNameBytes = 255;
 inline constexpr int kMaxArrayDepth = 8;
 inline constexpr std::string_view kAlignmentKey = "general.alignment";
 
-/// Everything that stands before the tensor data. Views point into the parsed bytes.
+/// Everything before the tensor data. Views point into the parsed bytes.
 struct Contents {
   std::uint32_t version = 0;
   std::uint64_t alignment = kDefaultAlignment;

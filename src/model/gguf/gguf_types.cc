@@ -12,9 +12,8 @@ constexpr std::array<std::string_view, 13> kTypeNames = {
 
 using GgmlTypes = std::array<GgmlTypeInfo, 43>;
 
-// Every type number that was ever given out, in order. The withdrawn ones (block 0) keep their
-// names, for the message. The nameless ones are block formats that are run: their descriptors say
-// the rest.
+// Every type number that was ever assigned, in order. Removed ones (block 0) keep their names, for
+// messages. Those without a name are supported block formats, described by their descriptors.
 constexpr GgmlTypes kNumbers = {{
     {0, "f32", 1, 4, DataType::kF32},
     {1, "f16", 1, 2, DataType::kF16},
@@ -70,7 +69,7 @@ constexpr GgmlTypes WithFormats(GgmlTypes types) {
 }
 constexpr GgmlTypes kGgmlTypes = WithFormats(kNumbers);
 
-// A number that was only known by name and size before keeps them as a format that is run.
+// A supported format has the name and size that its number had before it was supported.
 constexpr bool FormatsAreAsNumbered() {
   for (const BlockFormat& format : kFormats) {
     const GgmlTypeInfo& known = kNumbers[format.gguf_type];

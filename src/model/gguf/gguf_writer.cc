@@ -198,7 +198,7 @@ Status GgufWriter::Write(const std::string& path, const Source& source) const {
     std::uint64_t written = 0;
     const Sink sink = [&](std::span<const std::byte> bytes) -> Status {
       written += bytes.size();
-      if (written > wanted) return {};  // told apart below, without filling the disk
+      if (written > wanted) return {};  // reported below, without filling the disk
       return file->Append(bytes);
     };
     if (auto status = source(i, sink); !status) return status;

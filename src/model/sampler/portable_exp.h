@@ -10,11 +10,11 @@ namespace tilewright {
 /// another routine where the CPU has FMA), and compilers can run it for several values at once. The
 /// file that includes it must be compiled without contraction (-ffp-contract=off).
 ///
-/// x = k ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor polynomial of degree 9, 2^k by writing
-/// the exponent.
+/// x = k ln 2 + r with |r| <= ln(2) / 2; e^r is computed by its Taylor polynomial of degree 9, 2^k
+/// by setting the exponent.
 inline double PortableExp(double x) {
-  constexpr double kRound =
-      0x1.8p52;  // adding it leaves the integer nearest to x / ln 2 in the low bits
+  // Adding it leaves the integer nearest to x / ln 2 in the low bits.
+  constexpr double kRound = 0x1.8p52;
   const double shifted = x * 0x1.71547652b82fep+0 + kRound;
   const double k = shifted - kRound;
   const double r = (x - k * 0x1.62e42fefa3800p-1) - k * 0x1.ef35793c76730p-45;

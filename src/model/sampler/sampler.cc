@@ -27,11 +27,10 @@ bool Better(const Candidate& a, const Candidate& b) {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// Below e^-700 a weight is as good as nothing beside the best one's, which is 1.
+/// Weights below e^-700 are negligible compared to the best one's, which is 1.
 constexpr double kLowest = -700.0;
 
-/// The largest value; minus infinity for none. Eight at a time, which compilers turn into vector
-/// instructions.
+/// The largest value; minus infinity if there is none. Eight at a time, which compilers vectorise.
 float Highest(std::span<const float> values) {
   std::array<float, 8> best;
   best.fill(-kInfinity);
@@ -53,7 +52,7 @@ void Weigh(std::span<const float> logits, float best, double scale, std::vector<
   }
 }
 
-/// In a fixed order, four sums side by side.
+/// Adds the values in a fixed order, as four interleaved sums.
 double Sum(std::span<const double> values) {
   std::array<double, 4> sums{};
   std::size_t i = 0;
@@ -64,12 +63,12 @@ double Sum(std::span<const double> values) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/// A weight such that the weights from it on up reach `wanted`, and not many more than needed.
-/// Saves sorting the tokens that are far too unlikely to be kept, nearly all of a vocabulary.
-/// Weights are at most 1 and fall into classes, four for each power of two, by the leading bits of
+/// A threshold such that the weights at or above it sum to at least `wanted`, but not to much more.
+/// This avoids sorting the tokens that are far too unlikely to be kept, nearly all of a vocabulary.
+/// Weights are at most 1 and are counted in classes, four per power of two, by the leading bits of
 /// the number.
 double FloorFor(std::span<const double> weights, double wanted) {
-  constexpr std::size_t kClasses = 512;  // the last takes all that is below 2^-127
+  constexpr std::size_t kClasses = 512;  // the last has everything below 2^-127
   constexpr int kShift = 50;
   constexpr std::uint64_t kOne = std::bit_cast<std::uint64_t>(1.0);
   std::array<double, kClasses> sums{};
@@ -80,8 +79,8 @@ double FloorFor(std::span<const double> weights, double wanted) {
   double reached = 0;
   for (std::size_t i = 0; i + 1 < kClasses; ++i) {
     reached += sums[i];
-    // A little more than wanted: the same weights are added up in another order later, and rounded
-    // otherwise.
+    // A little more than wanted: the same weights are added in another order later and round
+    // differently.
     if (reached >= wanted * (1 + 1e-9))
       return std::bit_cast<double>(kOne - ((i + 1) << kShift) + 1);
   }
@@ -170,13 +169,13 @@ Status Sampler::Impl::Check(std::span<const float> values) const {
   if (values.empty()) return Fail(ErrorCode::kInvalidArgument, "no logits to sample from");
   bool bad = false;
   for (const float value : values)
-    bad |= !(value < kInfinity);  // NaN too; no branch, so that it is done for many at once
+    bad |= !(value < kInfinity);  // NaN too; branch-free, so that it is vectorised
   if (!bad) return {};
   std::size_t i = 0;
   while (values[i] < kInfinity) ++i;
   return Fail(
       ErrorCode::kNumeric,
-      fmt::format("logit {} of {} is {}, at position {}: the model's numbers have gone wrong", i,
+      fmt::format("logit {} of {} is {}, at position {}: the model computed invalid numbers", i,
                   values.size(), std::isnan(values[i]) ? "NaN" : "infinite", accepted));
 }
 
@@ -193,19 +192,19 @@ std::span<const float> Sampler::Impl::WithPenalty(std::span<const float> values)
     if (static_cast<std::size_t>(id) >= logits.size()) break;
     float& logit = logits[static_cast<std::size_t>(id)];
     logit = logit > 0 ? logit / penalty : logit * penalty;
-    // A penalty below 1 may push a large logit over the end of the numbers.
+    // A penalty below 1 may make a large logit overflow.
     logit = std::min(logit, std::numeric_limits<float>::max());
   }
   return logits;
 }
 
-/// Fills the candidates with the best top_k tokens that are not forbidden.
+/// Fills the candidates with the best top_k tokens that are not excluded.
 void Sampler::Impl::CollectTopK(std::span<const float> values) {
   candidates.clear();
   const auto count = static_cast<TokenId>(values.size());
   const auto k = static_cast<std::size_t>(options.top_k);
-  // A heap of k, the worst on top, is the fastest while few tokens get into it; for a large k
-  // selecting from all is.
+  // A heap of k, with the worst on top, is fastest while few tokens enter it; for a large k,
+  // selecting from all tokens is faster.
   const bool select = k > values.size() / 16;
   for (TokenId id = 0; id < count; ++id) {
     const Candidate candidate{values[static_cast<std::size_t>(id)], id};
@@ -215,7 +214,7 @@ void Sampler::Impl::CollectTopK(std::span<const float> values) {
       if (!select && candidates.size() == k)
         std::make_heap(candidates.begin(), candidates.end(), Better);
     } else if (candidate.logit >
-               candidates.front().logit) {  // an equal one has a higher id, so it is worse
+               candidates.front().logit) {  // an equal one has a higher id, so it ranks lower
       std::pop_heap(candidates.begin(), candidates.end(), Better);
       candidates.back() = candidate;
       std::push_heap(candidates.begin(), candidates.end(), Better);
@@ -235,7 +234,7 @@ void Sampler::Impl::SortCandidates() {
   for (const Candidate& candidate : candidates) candidate_logits.push_back(candidate.logit);
 }
 
-/// Fills the candidates with the tokens that top-p and min-p keep of all.
+/// Fills the candidates with those of all tokens that top-p and min-p keep.
 void Sampler::Impl::CollectLikely(std::span<const float> values) {
   Weigh(values, Highest(values), 1.0, weights);
   const double wanted = options.top_p * Sum(weights);
@@ -250,7 +249,7 @@ void Sampler::Impl::CollectLikely(std::span<const float> values) {
   Cut(wanted);
 }
 
-/// Top-p and min-p of the candidates.
+/// Applies top-p and min-p to the candidates.
 void Sampler::Impl::FilterCandidates() {
   Weigh(candidate_logits, candidate_logits.front(), 1.0, weights);
   Cut(options.top_p * Sum(weights));
@@ -280,7 +279,7 @@ std::size_t Sampler::Impl::DrawIndex(std::span<const float> logits) {
     if (point < reached) return i;
     if (weights[i] > 0) last = i;
   }
-  return last;  // the sums were rounded differently
+  return last;  // the sums may round differently
 }
 
 Result<TokenId> Sampler::Sample(std::span<const float> values) {
@@ -293,7 +292,7 @@ Result<TokenId> Sampler::Sample(std::span<const float> values) {
     return Fail(ErrorCode::kNumeric, fmt::format("all {} logits are minus infinity, at position {}",
                                                  values.size(), impl.accepted));
   }
-  // Of a temperature below the normal numbers the inverse would be infinite.
+  // The inverse of a subnormal temperature would be infinite.
   if (options.temperature < std::numeric_limits<double>::min()) {
     return static_cast<TokenId>(std::find(logits.begin(), logits.end(), best) - logits.begin());
   }

@@ -22,7 +22,7 @@ Result<SynthShape> FindSynthPreset(std::string_view name) {
     names += Format("{}{}", names.empty() ? "" : ", ", preset.name);
   }
   return Fail(ErrorCode::kNotFound,
-              Format("preset \"{}\" is not known; there are {}", name, names));
+              Format("preset \"{}\" is not known; known are {}", name, names));
 }
 
 }  // namespace tilewright

@@ -23,11 +23,11 @@ constexpr std::size_t kPieceBytes = 1 << 20;
 
 struct Plan {
   GgufWriter writer;
-  std::vector<WeightRole> roles;  // of writer.tensors()
+  std::vector<WeightRole> roles;  // by index in writer.tensors()
   SynthReport report;
 };
 
-// The number that llama.cpp keeps for "mostly this type".
+// llama.cpp's number for "mostly this type".
 std::uint32_t FileTypeNumber(DataType type) {
   if (const BlockFormat* format = FindFormat(type)) return format->gguf_file_type;
   return type == DataType::kF32 ? 0 : type == DataType::kF16 ? 1 : 32;  // 32: bf16
@@ -58,8 +58,9 @@ Status CheckShape(const SynthShape& shape) {
   return {};
 }
 
-// Correction of each frequency by Llama 3's rule: waves shorter than a quarter of the original
-// context stay, waves longer than it are stretched by `factor`, and those between blend.
+// The correction of each frequency by Llama 3's rule: wavelengths shorter than a quarter of the
+// original context are kept, longer ones than the context are stretched by `factor`, and those in
+// between are interpolated.
 std::vector<float> RopeFactors(const SynthShape& shape) {
   constexpr double kLowFactor = 1, kHighFactor = 4, kOriginalContext = 8192;
   std::vector<float> factors;
@@ -119,12 +120,12 @@ void DescribeModel(const SynthOptions& options, const ModelConfig& config, GgufW
   writer.SetBool("tokenizer.ggml.add_space_prefix", false);
 }
 
-// Adds the tensors to a plan and keeps count of their types.
+// Adds tensors to a plan and counts their types.
 class TensorList {
  public:
   TensorList(const SynthOptions& options, Plan& plan) : options_(options), plan_(plan) {}
 
-  // `is_output`: it makes the logits, alone or as the embedding of a tied model too.
+  // `is_output`: it computes the logits, perhaps as the embedding of a tied model.
   void Matrix(std::string name, WeightRole role, std::int64_t cols, std::int64_t rows,
               bool is_output) {
     const DataType quant = options_.quant;
@@ -146,7 +147,7 @@ class TensorList {
     Add(std::move(name), DataType::kF32, size, 1, role);
   }
 
-  // The first error, else the report is complete.
+  // Returns the first error, else completes the report.
   Status Finish() {
     if (!status_) return status_;
     std::vector<std::pair<int, DataType>> counts;
@@ -162,10 +163,10 @@ class TensorList {
                  total_matrices(), count == 1 ? "is" : "are", DataTypeName(type));
       if (type == DataType::kQ8_0) {
         plan_.report.note +=
-            Format(" (rows of {} are no multiple of 256, the block of {})",
+            Format(" (rows of {} are not a multiple of 256, the block of {})",
                    fmt::join(fallback_cols_, " and "), fmt::join(fallback_types_, " and "));
       } else {
-        plan_.report.note += " (the output projection, kept finer as is usual)";
+        plan_.report.note += " (the output projection, kept more precise, as is usual)";
       }
     }
     plan_.report.file_bytes = plan_.writer.file_bytes();
@@ -194,9 +195,9 @@ class TensorList {
   Plan& plan_;
   Status status_;
   std::map<DataType, int> types_;
-  std::map<DataType, int> others_;  // types that were not asked for
+  std::map<DataType, int> others_;  // types that were not requested
   std::set<std::int64_t> fallback_cols_;
-  std::set<std::string_view> fallback_types_;  // that those rows cannot be
+  std::set<std::string_view> fallback_types_;  // that those rows cannot have
 };
 
 Result<const Architecture*> ArchitectureFor(const SynthShape& shape) {
@@ -225,7 +226,7 @@ void AddTensor(const TensorRule& rule, std::int32_t block, const ModelConfig& co
 Result<Plan> MakePlan(const SynthOptions& options) {
   const SynthShape& shape = options.shape;
   if (!synth::WeightMaker::Supports(options.quant)) {
-    return Fail(ErrorCode::kUnsupported, Format("type {} cannot be synthesised; {} can",
+    return Fail(ErrorCode::kUnsupported, Format("type {} cannot be synthesised; supported are {}",
                                                 DataTypeName(options.quant), SynthTypes()));
   }
   if (auto status = CheckShape(shape); !status) return Fail(status.error());

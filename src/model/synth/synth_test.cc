@@ -157,7 +157,7 @@ TEST(Synth, RowsThatQ6KCannotHoldBecomeQ80AndTheReportSaysSo) {
   ASSERT_TRUE(report);
   EXPECT_EQ(report->types, "q8_0: 15");
   EXPECT_THAT(report->note, HasSubstr("15 of 15 matrices are q8_0"));
-  EXPECT_THAT(report->note, HasSubstr("rows of 64 and 192 are no multiple of 256"));
+  EXPECT_THAT(report->note, HasSubstr("rows of 64 and 192 are not a multiple of 256"));
 
   const auto smollm =
       PlanSynthetic({.shape = FindSynthPreset("smollm2-135m").value(), .quant = DataType::kQ4_1});

@@ -8,7 +8,7 @@ namespace {
 constexpr std::int32_t kNormal = 1;
 constexpr std::int32_t kControl = 3;
 constexpr int kBytes = 256;
-// Characters of the merges, the commonest of English first: with these, 96 * 96 pairs.
+// Characters of the merges, the most common in English first: 96 * 96 pairs.
 constexpr std::string_view kCharacters =
     " etaoinsrhldcumfpgwybvkxjqz\n.,ETAOINSRHLDCUMFPGWYBVKXJQZ0123456789'\"-()_:;=/"
     "*<>[]{}!?+#$%&@\\^`|~";
@@ -26,8 +26,8 @@ void AppendUtf8(std::string& out, int code) {
   out += static_cast<char>(0x80 | (code & 0x3f));
 }
 
-// The printable stand-in of each byte, as GPT-2 defined it: printable Latin-1 characters stand for
-// themselves, the others, in order, for the code points from 256.
+// The printable character for each byte, as defined by GPT-2: printable Latin-1 characters
+// represent themselves; the other bytes get the code points from 256, in order.
 std::array<std::string, kBytes> ByteSpellings() {
   std::array<std::string, kBytes> spellings;
   int next = 256;
@@ -76,8 +76,8 @@ class Builder {
     };
     const int size = static_cast<int>(kCharacters.size());
     std::vector<std::string> pairs;
-    // Growing squares: after (n + 1)^2 pairs, all pairs of the n + 1 commonest characters are
-    // there.
+    // In growing squares: after (n + 1)^2 pairs, all pairs of the n + 1 most common characters
+    // exist.
     for (int n = 0; n < size; ++n) {
       for (int i = 0; i < 2 * n + 1; ++i) {
         if (count == 0) return;

@@ -8,8 +8,8 @@
 
 namespace tilewright::synth {
 
-/// A byte-level BPE vocabulary. Every token is a special one, one of the 256 bytes, or made by
-/// exactly one merge.
+/// A byte-level BPE vocabulary. Every token is a special token, one of the 256 bytes, or the result
+/// of exactly one merge.
 struct Vocabulary {
   std::vector<std::string> tokens;  ///< in the GPT-2 spelling: each byte is one printable character
   std::vector<std::int32_t> types;  ///< GGUF token types: 1 normal, 3 control
@@ -20,16 +20,16 @@ struct Vocabulary {
   bool add_bos = false;
 };
 
-/// Sizes that MakeVocabulary can serve, both included.
+/// The range of sizes that MakeVocabulary supports, inclusive.
 struct VocabularyLimits {
   int least;
   int most;
 };
 VocabularyLimits LimitsOf(SynthVocab style);
 
-/// `size` tokens; must be within the limits. Merges are pairs of printable ASCII characters in the
-/// order of how common they are in English, then triples, so that text falls into pieces of two or
-/// three characters.
+/// Makes a vocabulary of `size` tokens, which must be within the limits. Merges are pairs of
+/// printable ASCII characters, by how common they are in English, then triples, so that text is
+/// split into pieces of two or three characters.
 Vocabulary MakeVocabulary(SynthVocab style, int size);
 
 }  // namespace tilewright::synth

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTable = 1 << 16;
 
-// Normal values that the blocks of a pool are made of.
+// Number of normal values from which the blocks of a pool are made.
 constexpr int kPoolValues = 1 << 17;
 
 // About N(0, 1) and within +-6: the sum of twelve uniform values has variance 1.

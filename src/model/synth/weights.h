@@ -11,18 +11,18 @@
 
 namespace tilewright::synth {
 
-/// Makes random weights of one type, about as fast as memory. Plain types: 16 random bits pick an
-/// entry of a table of normal values (sums of twelve uniform ones, in integers, so that every
-/// machine gets the same bytes); for f32 there are thus 65,536 distinct values in a matrix. Block
-/// formats: random bits pick a block of a pool of such values, encoded once, and its f16 factors
-/// are multiplied by the deviation, which varies by a quarter from block to block.
+/// Makes random weights of one type, about as fast as memory. Plain types: 16 random bits select an
+/// entry from a table of normal values (sums of twelve uniform ones, in integers, so that every
+/// machine gets the same bytes), so an f32 matrix has at most 65,536 distinct values. Block
+/// formats: random bits select a block from a pool of such values, encoded once, and its f16
+/// factors are multiplied by the deviation, which varies by a quarter from block to block.
 class WeightMaker {
  public:
-  /// A type that is supported. `seed` fixes the table or pool.
+  /// `type` must be supported. `seed` determines the table or pool.
   WeightMaker(DataType type, std::uint64_t seed);
 
   /// Fills `out` (whole blocks; any alignment) with values of mean `mean` and standard deviation
-  /// `deviation`. A mean other than 0 is for f32 only. `random` carries on from call to call.
+  /// `deviation`. A mean other than 0 is for f32 only. `random` continues from call to call.
   void Fill(Random& random, float mean, float deviation, std::span<std::byte> out) const;
 
   /// f32, f16, bf16 and every block format.

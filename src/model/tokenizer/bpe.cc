@@ -82,7 +82,7 @@ void WordEncoder::EncodeLong(std::string_view word, std::vector<TokenId>& out) {
     heap_.pop_back();
     const auto at = static_cast<std::int32_t>(order & 0xffffffff);
     // Entries are not removed when a neighbour merges. A rank belongs to one pair of tokens, so an
-    // entry whose pair is gone is known by the rank of the pair that stands here now.
+    // entry is stale if the pair that is here now has another rank.
     const Merge merge = MergeAt(at);
     if (!merge.exists() || merge.rank != order >> 32) continue;
     Symbol& left = symbols_[static_cast<std::size_t>(at)];

@@ -9,14 +9,14 @@
 
 namespace tilewright {
 
-/// Merges the bytes of one word into tokens, the earliest learned pair first and among equals the
-/// leftmost one, until no pair merges. Holds scratch memory that is reused from word to word: one
+/// Merges the bytes of one word into tokens, the pair with the lowest rank first, the leftmost
+/// among equals, until no pair merges. Holds scratch memory that is reused from word to word: one
 /// thread at a time.
 class WordEncoder {
  public:
   explicit WordEncoder(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
 
-  /// Appends the tokens of `word`. Bytes without a token are left out.
+  /// Appends the tokens of `word`. Bytes without a token are dropped.
   /// Cost: words up to kShortWord bytes by scanning for the best pair, O(n^2) with a tiny constant;
   /// longer ones O(n log n).
   void Encode(std::string_view word, std::vector<TokenId>& out);

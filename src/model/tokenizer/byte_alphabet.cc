@@ -3,7 +3,7 @@
 namespace tilewright {
 namespace {
 
-constexpr int kAlphabetEnd = 0x144;  // the last of the 68 unprintable bytes stands at U+0143
+constexpr int kAlphabetEnd = 0x144;  // the last of the 68 unprintable bytes is U+0143
 
 constexpr bool StandsForItself(int byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -26,7 +26,7 @@ constexpr std::array<ByteSymbol, 256> MakeSymbols() {
   return symbols;
 }
 
-/// By character: the byte it stands for, or -1.
+/// For each character the byte that it represents, or -1.
 constexpr std::array<std::int16_t, kAlphabetEnd> MakeBytes() {
   std::array<std::int16_t, kAlphabetEnd> bytes{};
   for (std::int16_t& byte : bytes) byte = -1;
@@ -60,8 +60,8 @@ void AppendBytesOfSymbols(std::string_view text, std::string& out) {
         size = 2;
       }
     }
-    // A lone byte above 0x7f is no character and must not be taken for the Latin-1 one of that
-    // number.
+    // A lone byte above 0x7f is not a character and must not be taken for the Latin-1 character of
+    // that number.
     const bool in_alphabet =
         (size == 2 || lead < 0x80) && character < kBytes.size() && kBytes[character] >= 0;
     if (in_alphabet) {

@@ -27,7 +27,7 @@ class ByteLevelBpe final : public TextModel {
   PreSplitter splitter_;
 };
 
-/// Words first, as the vocabulary's pattern cuts them; then merges inside each.
+/// Splits the text into words by the vocabulary's pattern; then merges inside each.
 class BpeEncoder final : public TextModel::Encoder {
  public:
   explicit BpeEncoder(const ByteLevelBpe& model) : model_(model), words_(model.vocabulary()) {}
@@ -46,7 +46,7 @@ class BpeEncoder final : public TextModel::Encoder {
   }
 
  private:
-  /// Of families that look for whole words first: the token of `word`, if there is one.
+  /// For families that look up whole words first: appends the token of `word`, if there is one.
   bool AppendWhole(std::string_view word, std::vector<TokenId>& out) {
     const Vocabulary& vocabulary = model_.vocabulary();
     if (!model_.splitter().family().whole_words_first || word.size() > vocabulary.longest_token())

@@ -14,8 +14,8 @@ bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-/// The string literal of Jinja that begins at source[at] with a quote, with its escapes resolved;
-/// nothing if it does not end.
+/// The Jinja string literal that begins at source[at] with a quote, with its escapes resolved;
+/// nullopt if it does not end.
 std::optional<std::string> Literal(std::string_view source, std::size_t at) {
   const char quote = source[at];
   std::string out;
@@ -31,8 +31,8 @@ std::optional<std::string> Literal(std::string_view source, std::size_t at) {
   return std::nullopt;
 }
 
-/// The first system message that a ChatML template has in full, not put together from a message:
-/// the one for conversations that bring none.
+/// The first system message that a ChatML template spells out in full, not built from a message:
+/// the default for conversations without one.
 std::optional<std::string> DefaultSystem(std::string_view source) {
   for (std::size_t at = source.find(kSystemTurn); at != std::string_view::npos;
        at = source.find(kSystemTurn, at + 1)) {
@@ -51,9 +51,9 @@ std::optional<std::string> DefaultSystem(std::string_view source) {
   return std::nullopt;
 }
 
-/// What templates of Llama 3.1 and later put before the system message. They ask for today's date
-/// where they can; the date they fall back to is taken instead, so that the same conversation gives
-/// the same prompt every day.
+/// What templates of Llama 3.1 and later put before the system message. They use today's date if it
+/// is available; this uses their fallback date instead, so that the same conversation gives the
+/// same prompt every day.
 std::string SystemPreamble(std::string_view source) {
   constexpr std::string_view kCutting = "\"Cutting Knowledge Date: ";
   constexpr std::string_view kDate = "date_string = \"";
@@ -104,8 +104,8 @@ std::string_view ChatFormatName(ChatFormat format) {
 Result<ChatTemplate> DetectChatTemplate(std::string_view source) {
   if (source.empty()) {
     return Fail(ErrorCode::kNotFound,
-                "tokenizer.chat_template is missing: this may be no chat model; name a form "
-                "(chatml or llama3) to chat with it");
+                "tokenizer.chat_template is missing: this may not be a chat model; name a format "
+                "(chatml or llama3) to chat with it anyway");
   }
   ChatTemplate chat_template;
   if (source == "chatml") return chat_template;
@@ -126,9 +126,9 @@ Result<ChatTemplate> DetectChatTemplate(std::string_view source) {
   std::string start(source.substr(0, 60));
   for (char& c : start) c = static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   return Fail(ErrorCode::kUnsupported,
-              fmt::format("tokenizer.chat_template ('{}...') is neither of the form ChatML nor of "
-                          "Llama 3: write the prompt "
-                          "yourself, or name a form (chatml or llama3)",
+              fmt::format("tokenizer.chat_template ('{}...') is neither in ChatML nor in "
+                          "Llama 3 format: write the prompt "
+                          "yourself, or name a format (chatml or llama3)",
                           start));
 }
 

@@ -9,7 +9,7 @@
 namespace tilewright {
 namespace {
 
-/// Sets `out` from `result`, where absence is no error.
+/// Sets `out` from `result`; absence is not an error.
 template <class T, class Out>
 Status Optional(Result<T> result, Out& out) {
   if (result) {
@@ -55,9 +55,9 @@ Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
   };
   for (const auto& [key, id] : ids) {
     read(Optional(file.I32(key), *id), status);
-    // In memory -1 means that there is none; in a file it is an id out of range.
+    // In memory, -1 means that there is no such token; in a file it is an id out of range.
     if (status && *id < 0 && file.Has(key))
-      status = Fail(ErrorCode::kCorrupt, fmt::format("{} = {}: no token id", key, *id));
+      status = Fail(ErrorCode::kCorrupt, fmt::format("{} = {}: not a token id", key, *id));
   }
   read(Optional(file.Bool("tokenizer.ggml.add_bos_token"), spec.add_bos), status);
   read(Optional(file.Bool("tokenizer.ggml.add_eos_token"), spec.add_eos), status);

@@ -24,9 +24,9 @@ namespace {
 #define TW_OTHER \
   "[^" TW_SPACE TW_LETTER TW_NUMBER "]"  // punctuation, symbols, marks, controls, unassigned
 
-// The published patterns, equal in what they match, arranged for speed: ASCII, which a bitmap
-// decides, is tried first and the Unicode classes take over where it ends; repetition is possessive
-// where backing off cannot help.
+// The published patterns, rearranged for speed but with the same matches: ASCII, which is decided
+// by a bitmap, is tried first, then the Unicode classes; repetition is possessive where
+// backtracking cannot help.
 #define TW_LETTERS "(?: ?[A-Za-z]++[" TW_LETTER "]*+| ?[" TW_LETTER "]++)"
 #define TW_ASCII_OTHER R"([!-/:-@\[-`{-~])"
 #define TW_OTHERS "(?: ?" TW_ASCII_OTHER "++" TW_OTHER "*+| ?" TW_OTHER "++)"
@@ -127,9 +127,8 @@ Result<PreSplitter> PreSplitter::Create(std::string_view pre, Options options) {
   program->limits.reset(pcre2_match_context_create(nullptr));
   if (!program->limits)
     return Fail(ErrorCode::kOutOfMemory, "PCRE2: no memory for a match context");
-  // PCRE2 gives up by default after ten million steps, which a run of ten million spaces reaches.
-  // These patterns take time in proportion to the text, whatever it is, so there is nothing to be
-  // protected from.
+  // By default PCRE2 gives up after ten million steps, which a run of ten million spaces reaches.
+  // The time these patterns take is always proportional to the text, so no limit is needed.
   pcre2_set_match_limit(program->limits.get(), std::numeric_limits<std::uint32_t>::max());
   program->jit = options.jit && pcre2_jit_compile(program->code.get(), PCRE2_JIT_COMPLETE) == 0;
   return PreSplitter(family, std::move(program));
@@ -152,7 +151,7 @@ Result<bool> PreSplitter::Cursor::Next() {
   begin_ = end_;
   if (begin_ == state.text.size()) return false;
   if (!state.match) return Fail(ErrorCode::kOutOfMemory, "PCRE2: no memory for match data");
-  // No pattern looks behind, so the rest of the text may be handed over as a text of its own.
+  // No pattern looks behind, so the rest of the text can be passed as a separate text.
   const auto* rest = reinterpret_cast<PCRE2_SPTR>(state.text.data()) + begin_;
   const std::size_t size = state.text.size() - begin_;
   const Program& program = *state.program;
@@ -160,8 +159,8 @@ Result<bool> PreSplitter::Cursor::Next() {
   if (program.jit)
     count = pcre2_jit_match(program.code.get(), rest, size, 0, 0, state.match.get(),
                             program.limits.get());
-  // Without JIT, or where its fixed stack does not do: the interpreter takes what memory it needs
-  // from the heap.
+  // Without JIT, or if its fixed stack is too small, use the interpreter, which allocates from the
+  // heap.
   if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
     count = pcre2_match(program.code.get(), rest, size, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         state.match.get(), program.limits.get());

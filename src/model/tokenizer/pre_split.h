@@ -9,27 +9,27 @@
 
 namespace tilewright {
 
-/// Cuts text into the words inside which merges happen, as the vocabulary's pre-tokenizer says. One
-/// regular expression each, run by PCRE2. Classes of characters are those of Unicode 15.1 whatever
-/// version PCRE2 has (14 or later), and white space is the property White_Space: what llama.cpp
-/// uses.
+/// Splits text into the words within which merges happen, as the vocabulary's pre-tokenizer defines
+/// them: by one regular expression, run by PCRE2. Character classes are those of Unicode 15.1,
+/// whatever version PCRE2 has (14 or later), and white space is the property White_Space, as in
+/// llama.cpp.
 class PreSplitter {
  public:
   /// What a family of vocabularies has in common.
   struct Family {
     std::string_view name;
     std::string_view pattern;
-    bool whole_words_first;  ///< a word that is a token needs no merges to be found (llama.cpp:
-                             ///< ignore_merges)
-    bool add_bos;            ///< where the file does not say
+    /// A word that is a token is looked up without merges (llama.cpp: ignore_merges).
+    bool whole_words_first;
+    bool add_bos;  ///< if the file does not say
   };
 
   struct Options {
-    bool jit = true;  ///< off, or where the system forbids it: PCRE2's interpreter
+    bool jit = true;  ///< if off, or forbidden by the system: PCRE2's interpreter
   };
 
-  /// `pre` is the value of tokenizer.ggml.pre. kUnsupported for an unknown one, with the list of
-  /// the known.
+  /// `pre` is the value of tokenizer.ggml.pre. kUnsupported for an unknown one, listing the known
+  /// ones.
   static Result<PreSplitter> Create(std::string_view pre, Options options);
   static Result<PreSplitter> Create(std::string_view pre) { return Create(pre, Options()); }
 
@@ -39,8 +39,8 @@ class PreSplitter {
 
   const Family& family() const { return *family_; }
 
-  /// One walk over one text. The text must be well-formed UTF-8 and outlive the walk, as must the
-  /// splitter. One thread a cursor; any number of cursors.
+  /// Iterates over the words of a text, which must be well-formed UTF-8. Text and splitter must
+  /// outlive the cursor. One thread per cursor; any number of cursors.
   class Cursor {
    public:
     Cursor(const PreSplitter& splitter, std::string_view text);

@@ -21,8 +21,8 @@ void SpecialTokenFinder::Build(const Vocabulary& vocabulary, bool only_user_defi
 
 void SpecialTokenFinder::AppendMatchesAt(std::string_view text, std::size_t at,
                                          std::vector<Match>& out) const {
-  // [first, last) are the entries that agree with the text so far. They are sorted, so those that
-  // agree in one more byte stand together, and one that ends here stands in front.
+  // [first, last) are the entries that match the text so far. They are sorted, so those that match
+  // one more byte are adjacent, and an entry that ends here comes first.
   auto first = entries_.begin();
   auto last = entries_.end();
   for (std::size_t length = 0; first != last; ++length) {
@@ -53,7 +53,7 @@ void SpecialTokenFinder::KeepWinners(std::vector<Match>& cluster, std::vector<Ma
   std::sort(cluster.begin(), cluster.end(), [](const Match& a, const Match& b) {
     return std::tuple(b.end - b.begin, a.id, a.begin) < std::tuple(a.end - a.begin, b.id, b.begin);
   });
-  // Matches taken before are at least as long as this one, so if one overlaps it, it covers its
+  // Matches selected before are at least as long as this one, so any that overlaps it covers its
   // first or its last byte.
   std::vector<bool> covered(end - base, false);
   const std::size_t before = out.size();

@@ -23,8 +23,8 @@ class SpecialTokenFinder {
   /// All control, unknown and user-defined tokens, or with `only_user_defined` those alone.
   void Build(const Vocabulary& vocabulary, bool only_user_defined);
 
-  /// The matches from left to right; they do not overlap. Where tokens overlap in the text, the
-  /// longer one wins, then the lower id, then the one further left. O(text + what lies under
+  /// The matches from left to right; they do not overlap. If tokens overlap in the text, the longer
+  /// one wins, then the one with the lower id, then the one further left. O(text + length of
   /// overlapping matches).
   std::vector<Match> FindAll(std::string_view text) const;
 

@@ -11,29 +11,28 @@
 
 namespace tilewright {
 
-/// How a family of vocabularies makes tokens of text and text of tokens. Special tokens, BOS and
-/// EOS are not its business: Tokenizer finds and adds them. Const once the tokenizer is made; any
-/// number of threads.
+/// How a family of vocabularies converts between text and tokens. Tokenizer handles special tokens,
+/// BOS and EOS. Const once the tokenizer is made; any number of threads.
 class TextModel {
  public:
   virtual ~TextModel() = default;
   Vocabulary& vocabulary() { return vocabulary_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
-  /// Whether BOS is added where the file does not say.
+  /// Whether BOS is added if the file does not say.
   virtual bool adds_bos() const = 0;
 
-  /// Turns pieces of one text into tokens, with scratch memory that is reused from piece to piece.
+  /// Converts pieces of a text to tokens, with scratch memory that is reused from piece to piece.
   /// One thread at a time.
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    /// Appends the tokens of `text`, which holds no special tokens.
+    /// Appends the tokens of `text`, which contains no special tokens.
     virtual Status Encode(std::string_view text, std::vector<TokenId>& out) = 0;
   };
   virtual std::unique_ptr<Encoder> MakeEncoder() const = 0;
 
-  /// Appends the bytes that a normal token stands for, by its spelling in the file.
+  /// Appends the bytes that a normal token represents, given its spelling in the file.
   virtual void AppendBytes(std::string_view spelling, std::string& out) const = 0;
 
  protected:
@@ -43,17 +42,17 @@ class TextModel {
   Vocabulary vocabulary_;
 };
 
-/// One family, by the word in `tokenizer.ggml.model`.
+/// A family, named by `tokenizer.ggml.model`.
 struct TextModelFamily {
   std::string_view model;
   std::string_view name;
-  /// Reads the keys that only this family has.
+  /// Reads the keys that are specific to this family.
   Status (*read)(const GgufFile& file, TokenizerSpec& spec);
   /// Errors as Tokenizer::Create.
   Result<std::unique_ptr<TextModel>> (*create)(const TokenizerSpec& spec);
 };
 
-/// kUnsupported names `model` and lists the families there are.
+/// kUnsupported names `model` and lists the known families.
 Result<const TextModelFamily*> FindTextModel(std::string_view model);
 
 // One for each file of a family; text_models.cc lists them.

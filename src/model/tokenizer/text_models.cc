@@ -18,9 +18,9 @@ Result<const TextModelFamily*> FindTextModel(std::string_view model) {
     if (family->model == model) return family;
     known += fmt::format("{}'{}' ({})", known.empty() ? "" : ", ", family->model, family->name);
   }
-  return Fail(ErrorCode::kUnsupported,
-              fmt::format("tokenizer.ggml.model = '{}': not supported; this version knows {}",
-                          model, known));
+  return Fail(
+      ErrorCode::kUnsupported,
+      fmt::format("tokenizer.ggml.model = '{}': not supported; supported are {}", model, known));
 }
 
 }  // namespace tilewright

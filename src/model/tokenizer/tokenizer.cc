@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t kMaxText = std::size_t{1} << 30;
 
-// Names by which models in circulation are known to mark the end of a turn, message or text. Many
-// files have only one of their ids in the metadata, or give these tokens the type of ordinary text;
-// llama.cpp goes by the names too.
+// Names of tokens that published models use to mark the end of a turn, message or text. Many files
+// have only one of their ids in the metadata, or give these tokens the type of ordinary text;
+// llama.cpp recognises them by name too.
 constexpr std::array<std::string_view, 22> kEndNames = {
     "<|eot_id|>",
     "<|im_end|>",
@@ -44,8 +44,8 @@ constexpr std::array<std::string_view, 22> kEndNames = {
     "[e~[",
 };
 
-// Tokens of fill-in-the-middle prompts that a model writes when it goes on to another file: of each
-// group the first one that the vocabulary has ends the generation.
+// Tokens of fill-in-the-middle prompts that a model writes when it continues with another file: the
+// first one of each group that the vocabulary has ends the generation.
 constexpr std::array<std::array<std::string_view, 5>, 3> kFileNames = {{
     {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"},
     {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"},
@@ -171,7 +171,7 @@ Result<Tokenizer> Tokenizer::FromGguf(const GgufFile& file) {
 Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
   if (text.size() > kMaxText) {
     return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("text of {} bytes: at most {}", text.size(), kMaxText));
+                fmt::format("text of {} bytes: at most {} are allowed", text.size(), kMaxText));
   }
   const Impl& impl = *impl_;
   std::vector<TokenId> out;

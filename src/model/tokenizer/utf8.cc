@@ -13,8 +13,8 @@ std::uint8_t ByteAt(std::string_view text, std::size_t i) {
 bool IsContinuation(std::uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
 /// Length of the well-formed character at the front of `text` (Unicode 15, table 3-7), or 0.
-/// `prefix` is then how many bytes could begin one (at least 1), and `cut_short` whether only the
-/// end of the text is in the way.
+/// If 0, `prefix` is the number of bytes that could begin one (at least 1), and `cut_short` says
+/// whether it is incomplete only because the text ends.
 struct Character {
   std::size_t size;
   std::size_t prefix;
@@ -86,8 +86,8 @@ void AppendCodePoint(std::uint32_t code, std::string& out) {
   }
 }
 
-/// Reads a character by the bit patterns alone, so overlong forms and surrogates pass. Returns its
-/// length, or 0.
+/// Reads a character by its bit pattern alone, so overlong forms and surrogates are accepted.
+/// Returns its length, or 0.
 std::size_t ReadLeniently(std::string_view text, std::uint32_t& code) {
   const std::uint8_t lead = ByteAt(text, 0);
   std::size_t size = 0;

@@ -14,7 +14,7 @@
 namespace tilewright {
 namespace {
 
-// Far above any vocabulary there is; keeps sizes in 32 bits and the hash tables of a hostile file
+// Far above any real vocabulary; keeps sizes within 32 bits and the hash tables of a hostile file
 // small.
 constexpr std::size_t kMaxTokens = std::size_t{1} << 24;
 constexpr std::size_t kMaxMerges = std::size_t{1} << 26;
@@ -39,7 +39,7 @@ std::uint64_t Hash(std::string_view text) {
   return Mix(hash, word);
 }
 
-/// Halves of a merge on their way to being looked up.
+/// The two parts of a merge whose lookup is pending.
 struct MergeText {
   std::string_view left;
   std::string_view right;
@@ -52,7 +52,7 @@ bool IsJoined(std::string_view whole, std::string_view left, std::string_view ri
          whole.ends_with(right);
 }
 
-/// Text for a message: control characters would garble it, and tokens can be long.
+/// Makes a token fit for a message: without control characters, and shortened.
 std::string Shown(std::string_view text) {
   std::string shown;
   for (const char c : text.substr(0, 40))
@@ -104,8 +104,9 @@ Status Vocabulary::AddTokens(const TokenizerSpec& spec) {
   const std::size_t count = spec.tokens.size();
   if (count == 0) return Fail(ErrorCode::kCorrupt, "tokenizer.ggml.tokens: no tokens");
   if (count > kMaxTokens) {
-    return Fail(ErrorCode::kCorrupt,
-                fmt::format("tokenizer.ggml.tokens: {} tokens; at most {}", count, kMaxTokens));
+    return Fail(
+        ErrorCode::kCorrupt,
+        fmt::format("tokenizer.ggml.tokens: {} tokens; at most {} are allowed", count, kMaxTokens));
   }
   if (!spec.token_types.empty() && spec.token_types.size() != count) {
     return Fail(ErrorCode::kCorrupt,
@@ -115,8 +116,9 @@ Status Vocabulary::AddTokens(const TokenizerSpec& spec) {
   std::size_t bytes = 0;
   for (const std::string_view token : spec.tokens) bytes += token.size() + (token.empty() ? 20 : 0);
   if (bytes > std::numeric_limits<std::uint32_t>::max()) {
-    return Fail(ErrorCode::kCorrupt,
-                fmt::format("tokenizer.ggml.tokens: {} bytes of text; at most 4 GiB", bytes));
+    return Fail(
+        ErrorCode::kCorrupt,
+        fmt::format("tokenizer.ggml.tokens: {} bytes of text; at most 4 GiB are allowed", bytes));
   }
   arena_.reserve(bytes);
   ends_.reserve(count + 1);
@@ -157,8 +159,8 @@ Status Vocabulary::AddMerges(const TokenizerSpec& spec) {
                                                  spec.merges.size(), kMaxMerges));
   }
   merges_.Reserve(spec.merges.size());
-  // The work is waiting for memory: texts are hashed and their slots fetched some merges ahead of
-  // the look-up.
+  // Memory latency dominates, so texts are hashed and their slots prefetched some merges ahead of
+  // the lookup.
   constexpr std::size_t kBlock = 32;
   std::array<MergeText, kBlock> block{};
   std::string joined;
@@ -171,7 +173,7 @@ Status Vocabulary::AddMerges(const TokenizerSpec& spec) {
       if (space == std::string_view::npos || space + 1 == merge.size()) {
         return Fail(
             ErrorCode::kCorrupt,
-            fmt::format("tokenizer.ggml.merges[{}] = '{}': not two tokens with a space between",
+            fmt::format("tokenizer.ggml.merges[{}] = '{}': not two tokens separated by a space",
                         first + k, Shown(merge)));
       }
       block[k].left = merge.substr(0, space);
@@ -186,7 +188,7 @@ Status Vocabulary::AddMerges(const TokenizerSpec& spec) {
       const TokenId left = slots_[Locate(merge.left, merge.left_hash)].id;
       const TokenId right = slots_[Locate(merge.right, merge.right_hash)].id;
       // Trained vocabularies number their tokens in the order of the merges, so the result is
-      // mostly the token after the last one, or that one again.
+      // usually the token after the last one, or that one again.
       TokenId result = kNoToken;
       for (const TokenId id : {guess + 1, guess}) {
         if (result == kNoToken && Contains(id) && IsJoined(text(id), merge.left, merge.right))

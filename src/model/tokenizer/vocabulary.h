@@ -13,19 +13,19 @@
 
 namespace tilewright {
 
-/// A merge: what `left right` becomes and how early it was learned.
+/// A merge: the result of `left right`, and its rank.
 struct Merge {
   std::uint32_t rank = 0xffffffff;  ///< lower goes first; all ones: the pair does not merge
   TokenId result = kNoToken;
   bool exists() const { return result != kNoToken; }
 };
 
-/// Pairs of tokens to their merge: open addressing in one array, one cache line a look-up. Const
-/// after it is filled.
+/// A hash table from pairs of tokens to their merge, with open addressing in one array: one cache
+/// line per lookup. Const once filled.
 class MergeTable {
  public:
   void Reserve(std::size_t merges);
-  /// Keeps the earlier merge where a pair comes twice, as llama.cpp does.
+  /// Keeps the earlier merge if a pair occurs twice, as llama.cpp does.
   void Insert(TokenId left, TokenId right, Merge merge);
   Merge Find(TokenId left, TokenId right) const {
     const std::uint64_t key = Key(left, right);
@@ -36,8 +36,8 @@ class MergeTable {
   }
 
  private:
-  static constexpr std::uint64_t kEmpty =
-      ~std::uint64_t{0};  // the key of (-1, -1), which is no pair
+  // The key of (-1, -1), which is not a pair.
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
   struct Slot {
     std::uint64_t key = kEmpty;
     Merge merge;
@@ -73,14 +73,14 @@ class Vocabulary {
   /// The token of exactly this text, or kNoToken.
   TokenId Find(std::string_view text) const;
   const MergeTable& merges() const { return merges_; }
-  /// By byte: the token that is only that byte, or kNoToken.
+  /// For each byte the token that is just that byte, or kNoToken.
   std::span<const TokenId, 256> byte_tokens() const { return byte_tokens_; }
   std::size_t longest_token() const { return longest_token_; }
 
  private:
   struct Slot {
-    std::uint32_t tag =
-        0;  // high bits of the hash: most look-ups of absent texts end without reading any text
+    // High bits of the hash, so that most lookups of absent texts read no text.
+    std::uint32_t tag = 0;
     TokenId id = kNoToken;
   };
 

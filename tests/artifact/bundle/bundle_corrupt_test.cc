@@ -1,5 +1,5 @@
-// No damage passes: it is refused by opening, by loading, or by Verify, and nothing crashes (CI
-// runs these under ASan and UBSan).
+// No damage goes undetected: it is rejected on opening, on loading, or by Verify, and nothing
+// crashes (CI runs these under ASan and UBSan).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -112,7 +112,8 @@ TEST(BundleDamage, TheFirstThingWrongIsNamed) {
   EXPECT_THAT(first(payload, false), HasSubstr("payload digest of its description"));
   EXPECT_THAT(first(BlobsAt(bytes) + 16, false), HasSubstr("index: its digest"));
   // The key of an entry is that of its request record, whatever the digests say.
-  EXPECT_THAT(first(KeysAt(bytes) + 31, true), HasSubstr("request record has another digest"));
+  EXPECT_THAT(first(KeysAt(bytes) + 31, true),
+              HasSubstr("digest of its request record does not match"));
 }
 
 TEST(BundleDamage, EntriesOutOfOrderAndDuplicatesAreRefused) {
@@ -190,7 +191,7 @@ TEST(BundleDamage, RecordsThatPointNowhereAreRefused) {
   EXPECT_THAT(with(8, 4), HasSubstr("compat block"));
   EXPECT_THAT(with(12, 12000), HasSubstr("compat block"));
   EXPECT_THAT(with(20, f::kNoBlob), HasSubstr("no description"));
-  EXPECT_THAT(with(24, 99), HasSubstr("out of turn"));
+  EXPECT_THAT(with(24, 99), HasSubstr("out of order"));
   EXPECT_THAT(with(24, f::kNoBlob), HasSubstr("no cubin"));
   // Parts exchanged: the description of an entry is no cubin.
   EXPECT_NE(with(24, 0), "");
@@ -205,7 +206,7 @@ TEST(BundleDamage, ACompatBlockThatClaimsTooMuchIsFoundByVerify) {
   ASSERT_EQ(Get<std::uint32_t>(bytes, lowest), 13000u);
   Put<std::uint32_t>(bytes, lowest, 11000);
   test::Reseal(bytes);
-  EXPECT_THAT(Trouble(bytes), HasSubstr("compat block names what no entry has"));
+  EXPECT_THAT(Trouble(bytes), HasSubstr("compat block lists something that no entry has"));
 }
 
 TEST(BundleDamage, NonZeroPaddingIsFound) {
@@ -269,8 +270,8 @@ TEST(BundleDamage, TwentyThousandMutationsOfARealSizeAreFound) {
   EXPECT_LT(unchanged, 4000u);
 }
 
-// With digests made right again a change can be a sound bundle of another content. Then it is what
-// EncodeBundle would have written: there is one form.
+// If the digests are corrected after a change, the result can be a valid bundle with other content.
+// Then it is what EncodeBundle would have written, since the format is canonical.
 TEST(BundleDamage, WhatVerifiesAfterResealingIsWhatWouldBeWritten) {
   const std::string sound = Small();
   Random random(7);

@@ -1,5 +1,5 @@
-// What becomes of the file while a bundle is open touches nothing that was served, and nothing
-// wrong is served after it.
+// Changes of the file while a bundle is open do not affect what was served, and nothing wrong is
+// served afterwards.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

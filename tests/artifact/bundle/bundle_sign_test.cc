@@ -191,7 +191,7 @@ TEST_F(SignedBundle, ASignatureOfAnotherBundleDoesNotServe) {
   }
 }
 
-// Whoever changes the content and makes all digests right again still lacks the key.
+// Somebody who changes the content and corrects all digests still lacks the key.
 TEST_F(SignedBundle, AChangedAndResealedContentFailsTheSignature) {
   std::string forged = signed_;
   forged[(*Open(signed_, {}))->entry(0).offset] ^= 1;

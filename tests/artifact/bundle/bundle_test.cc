@@ -236,13 +236,14 @@ TEST(Bundle, EachEntryIsCheckedForItselfAndTheFieldIsNamed) {
   };
   EXPECT_EQ(field(h, {}), "serves");
   EXPECT_EQ(field(h, {.launch_abi = 3, .compute_capability = 90, .driver = 13000}), "serves");
-  EXPECT_EQ(field(h, {.launch_abi = 4}), "launch_abi: the entry has 3, here is 4");
+  EXPECT_EQ(field(h, {.launch_abi = 4}), "launch_abi: the entry has 3, but this process has 4");
   EXPECT_EQ(field(h, {.compute_capability = 86}),
-            "arch: the entry has sm_90a, here is compute capability 8.6");
+            "arch: the entry has sm_90a, but this process has compute capability 8.6");
   EXPECT_EQ(field(a, {.compute_capability = 86}), "serves");
   EXPECT_EQ(field(a, {.compute_capability = 90}),
-            "arch: the entry has sm_80, here is compute capability 9.0");
-  EXPECT_EQ(field(h, {.driver = 12080}), "min_driver: the entry needs 13000, here is 12080");
+            "arch: the entry has sm_80, but this process has compute capability 9.0");
+  EXPECT_EQ(field(h, {.driver = 12080}),
+            "min_driver: the entry needs 13000, but this process has 12080");
   EXPECT_EQ(field(a, {.driver = 12080}), "serves");
 }
 
@@ -256,7 +257,7 @@ TEST(Bundle, AnEntryOfANewerFormatIsRefusedAndOthersServe) {
   bytes[record] = 2;  // of entry 1
   test::Reseal(bytes);
   const auto bundle = Parse(bytes);
-  EXPECT_EQ(bundle->Check(1, {})->ToString(), "format: the entry has 2, here is 1");
+  EXPECT_EQ(bundle->Check(1, {})->ToString(), "format: the entry has 2, but this process has 1");
   EXPECT_EQ(bundle->Load(1).error().code, ErrorCode::kUnsupported);
   EXPECT_TRUE(bundle->Load(0));
   EXPECT_FALSE(bundle->Check(2, {}));
@@ -354,7 +355,7 @@ TEST(BundleFile, WhatIsNoBundleFileIsRefusedWithItsPath) {
   newer[8] = 2;
   const Error unsupported = refusal(folder.Write("newer", newer));
   EXPECT_EQ(unsupported.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(unsupported.message, HasSubstr("format: the bundle has 2.0, here is 1.0"));
+  EXPECT_THAT(unsupported.message, HasSubstr("format: the bundle has 2.0, this version reads 1.0"));
 }
 
 TEST(BundleFile, ReplacedByRenamingServesTheOldContentToWhoHasItOpen) {

@@ -10,7 +10,7 @@
 
 namespace tilewright::test {
 
-/// A folder of its own, removed with the object.
+/// A temporary folder, removed with the object.
 class TempFolder {
  public:
   TempFolder() {

@@ -17,7 +17,7 @@
 
 namespace tilewright::test {
 
-/// A folder of its own, removed with all it holds.
+/// A temporary folder, removed with its contents.
 class TempFolder {
  public:
   /// kMemory: on a file system in memory where there is one, for tests that make thousands of
@@ -69,7 +69,7 @@ bool EndedWell(int status);
 /// "hit", or what the lookup said instead.
 std::string Look(StoreDir& dir, const Entry& entry);
 
-/// A root that is not there yet, and a file system in which calls can be made to fail.
+/// A root that does not exist yet, and a file system in which calls can be made to fail.
 class StoreDirTest : public testing::Test {
  protected:
   std::unique_ptr<StoreDir> Open() const { return Open(root_); }

@@ -7,11 +7,11 @@
 
 namespace tilewright::test {
 
-/// How many entries a folder of a store holds, and at most held since this was made. Reading the
-/// folders could not tell while others write: an entry that goes while the first is read and one
-/// that comes before the last is read are both seen. So the kernel's list of what happened is
-/// replayed (inotify). Where the system has none, or no watches left, trouble() says so, and a test
-/// checks what it can without and then shows as skipped. One thread.
+/// How many entries a folder of a store holds, and the most it held since this was made. Listing
+/// the folders is not reliable while others write: an entry that is removed while the first is read
+/// and one that is added before the last is read would both be seen. So the kernel's events
+/// (inotify) are replayed. If the system has no inotify, or no watches left, trouble() says so, and
+/// a test checks what it can without them and counts as skipped. One thread.
 class EntryCount {
  public:
   /// Makes every shard of `root`, whose store has been opened, and counts from there.
@@ -25,7 +25,7 @@ class EntryCount {
   void Update();
   std::int64_t now() const { return now_; }
   std::int64_t most() const { return most_; }
-  /// Why the numbers are not to be trusted; "" where they are.
+  /// Why the numbers are not reliable; "" if they are.
   const std::string& trouble() const { return trouble_; }
 
  private:

@@ -5,8 +5,8 @@
 #include "core/faulty_filesystem.h"
 #include "dir_fixture.h"
 
-/// kill -9 instead of every single system call of every operation, and in the middle of every
-/// write: whatever is left, the store opens, holds no damaged entry, and goes on.
+/// kill -9 in place of every single system call of every operation, and in the middle of every
+/// write: whatever is left, the store opens, holds no damaged entry, and continues to work.
 
 namespace tilewright::test {
 namespace {

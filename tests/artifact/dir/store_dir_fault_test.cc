@@ -5,8 +5,8 @@
 #include "core/faulty_filesystem.h"
 #include "dir_fixture.h"
 
-/// Every error that a system call can give, at every call of every operation: nothing crashes,
-/// nothing wrong is served or left, and only what lasts makes the folder read only.
+/// Every error that a system call can return, at every call of every operation: nothing crashes,
+/// nothing wrong is served or left behind, and only lasting errors make the folder read-only.
 
 namespace tilewright::test {
 namespace {

@@ -1,4 +1,4 @@
-// A folder that several users of a group share: asked for by name, added to, never mended.
+// A folder that several users of a group share: read by name, added to, never repaired.
 #include <gmock/gmock.h>
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -177,7 +177,7 @@ TEST_F(StoreDirGroup, WhatEverybodyMayWriteIsNotBelievedEvenWhenAsked) {
     chmod(folder.c_str(), 02777);
     const auto dir = OpenForGroup(root_);
     EXPECT_EQ(dir->state(), StoreDir::State::kRefused) << folder;
-    EXPECT_THAT(dir->reason(), HasSubstr(folder + ": mode is 2777: everybody may write"));
+    EXPECT_THAT(dir->reason(), HasSubstr(folder + ": mode is 2777: everybody can write it"));
     chmod(folder.c_str(), mode);
   }
   chmod(EntryPath(root_, entry.action).c_str(), 0666);

@@ -1,4 +1,4 @@
-// What reaches the disk before what, and what the totals say after replies that were lost.
+// The order in which things reach the disk, and the totals after lost replies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What the compiler refused, and what is counted: the other files of a folder.
+// The other files of a folder: remembered failures and counters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

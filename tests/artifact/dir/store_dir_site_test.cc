@@ -1,4 +1,4 @@
-// A site's folder: its owner is believed, and nobody else, wherever he could write.
+// A site's folder: only its owner is trusted, and nobody else, wherever they can write.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -68,23 +68,23 @@ TEST_F(StoreDirSite, WhatOthersMayWriteIsRefusedAtEveryLevel) {
   for (const std::string& place : {site_, site_ + "/v1", site_ + "/v1/entries"}) {
     const mode_t mode = ModeOf(place);
     chmod(place.c_str(), 0777);
-    ExpectRefused(site_, place + ": mode is 0777: everybody may write");
-    ExpectRefused(site_, place + ": mode is 0777: everybody may write", true);
+    ExpectRefused(site_, place + ": mode is 0777: everybody can write it");
+    ExpectRefused(site_, place + ": mode is 0777: everybody can write it", true);
     chmod(place.c_str(), 0775);
     ExpectRefused(site_,
-                  place + ": mode is 0775: its group may write (accepted with site_by_group)");
+                  place + ": mode is 0775: its group can write it (accepted with site_by_group)");
     ExpectServes(site_, true);
     chmod(place.c_str(), mode);
   }
   chmod(shard.c_str(), 0777);
-  EXPECT_THAT(Look(*Open(site_), entry_), HasSubstr("mode is 0777: everybody may write"));
+  EXPECT_THAT(Look(*Open(site_), entry_), HasSubstr("mode is 0777: everybody can write it"));
   chmod(shard.c_str(), 0700);
   const std::string file = EntryPath(site_, entry_.action);
   chmod(file.c_str(), 0666);
   EXPECT_EQ(Open(site_)->Find(entry_.action).miss, MissReason::kCorrupt);
-  EXPECT_THAT(Look(*Open(site_), entry_), HasSubstr("mode is 0666: everybody may write"));
+  EXPECT_THAT(Look(*Open(site_), entry_), HasSubstr("mode is 0666: everybody can write it"));
   chmod(file.c_str(), 0660);
-  EXPECT_THAT(Look(*Open(site_), entry_), HasSubstr("mode is 0660: its group may write"));
+  EXPECT_THAT(Look(*Open(site_), entry_), HasSubstr("mode is 0660: its group can write it"));
   EXPECT_EQ(Look(*Open(site_, true), entry_), "hit");
   EXPECT_TRUE(fs::exists(file)) << "nothing of a site is moved";
 }
@@ -92,11 +92,11 @@ TEST_F(StoreDirSite, WhatOthersMayWriteIsRefusedAtEveryLevel) {
 TEST_F(StoreDirSite, WhoMayWriteAFolderAboveCouldReplaceIt) {
   for (const std::string& place : {above_, folder_.Sub("a")}) {
     chmod(place.c_str(), 0777);
-    ExpectRefused(site_, "its folder " + place + " has mode 0777: others may replace it");
-    ExpectRefused(site_, "its folder " + place + " has mode 0777: others may replace it", true);
+    ExpectRefused(site_, "its folder " + place + " has mode 0777: others can replace it");
+    ExpectRefused(site_, "its folder " + place + " has mode 0777: others can replace it", true);
     chmod(place.c_str(), 0775);
     ExpectRefused(site_, "its folder " + place +
-                             " has mode 0775: its group may replace it (accepted with "
+                             " has mode 0775: its group can replace it (accepted with "
                              "site_by_group)");
     ExpectServes(site_, true);
     chmod(place.c_str(), 01777);
@@ -112,7 +112,7 @@ TEST_F(StoreDirSite, ItMayBelongToAnybodyButNotBeInTheHandsOfAThird) {
   Give(above_, kOwner);
   ExpectServes(site_);
   Give(above_, kOther);
-  ExpectRefused(site_, "its folder " + above_ + " belongs to uid 50002, who may replace it");
+  ExpectRefused(site_, "its folder " + above_ + " belongs to uid 50002, who can replace it");
   Give(above_, 0);
   Give(site_ + "/v1", kOther);
   ExpectRefused(site_, site_ + "/v1: owner is uid 50002, not that of the folder, 50001");
@@ -127,7 +127,7 @@ TEST_F(StoreDirSite, WhereAnybodyMayTakeANameItMustBeOurs) {
   chmod(above_.c_str(), 01777);
   ExpectServes(site_);
   GiveSite(kOwner);
-  ExpectRefused(site_, "belongs to uid 50001 in " + above_ + ", where anybody may put it");
+  ExpectRefused(site_, "belongs to uid 50001 in " + above_ + ", where anybody can create it");
 }
 
 TEST_F(StoreDirSite, ALinkToItMustNotBeReplaceableEither) {
@@ -137,11 +137,11 @@ TEST_F(StoreDirSite, ALinkToItMustNotBeReplaceableEither) {
   fs::create_symlink(site_, link);
   ExpectServes(link);
   chmod(links.c_str(), 0777);
-  ExpectRefused(link, "its folder " + links + " has mode 0777: others may replace it");
+  ExpectRefused(link, "its folder " + links + " has mode 0777: others can replace it");
   chmod(links.c_str(), 0755);
   // Where it leads counts as well, and a link on the way.
   chmod(above_.c_str(), 0777);
-  ExpectRefused(link, "has mode 0777: others may replace it");
+  ExpectRefused(link, "has mode 0777: others can replace it");
   chmod(above_.c_str(), 0755);
   const std::string way = folder_.Sub("way");
   fs::create_symlink(above_, way);

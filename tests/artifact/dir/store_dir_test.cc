@@ -145,7 +145,7 @@ std::vector<Planted> Plants() {
          fs::remove(path);
          fs::create_symlink("/nowhere", path);
        }},
-      {"others may write", [](const std::string& path) { chmod(path.c_str(), 0666); }},
+      {"others can write it", [](const std::string& path) { chmod(path.c_str(), 0666); }},
       {"sparse giant",
        [](const std::string& path) { fs::resize_file(path, std::uint64_t{3} << 30); }},
   };

@@ -1,4 +1,4 @@
-// What of a folder is believed, and what is left alone.
+// What in a folder is trusted, and what is left alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,8 +21,8 @@ TEST_F(StoreDirTest, ARootThatOthersMayWriteIsRefused) {
     chmod(root_.c_str(), mode);
     const auto dir = Open();
     EXPECT_EQ(dir->state(), StoreDir::State::kRefused);
-    EXPECT_THAT(dir->reason(), HasSubstr("others may write"));
-    EXPECT_THAT(Look(*dir, entry), HasSubstr("others may write")) << "and says why";
+    EXPECT_THAT(dir->reason(), HasSubstr("others can write it"));
+    EXPECT_THAT(Look(*dir, entry), HasSubstr("others can write it")) << "and says why";
     EXPECT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNot);
     EXPECT_FALSE(dir->Remove(entry.action));
     EXPECT_EQ(dir->GetTotals().entries, 0u);
@@ -100,7 +100,7 @@ TEST_F(StoreDirTest, AParentThatAnybodyMayWriteIsRefusedUnlessSticky) {
   fs::create_directory(parent);
   chmod(parent.c_str(), 0777);
   EXPECT_EQ(Open(parent + "/s")->state(), StoreDir::State::kRefused);
-  EXPECT_THAT(Open(parent + "/s")->reason(), HasSubstr("may replace it"));
+  EXPECT_THAT(Open(parent + "/s")->reason(), HasSubstr("can replace it"));
   chmod(parent.c_str(), 01777);
   EXPECT_EQ(Open(parent + "/s")->state(), StoreDir::State::kReadWrite);
 }
@@ -135,7 +135,7 @@ TEST_F(StoreDirTest, ReadOnlyMakesNothing) {
   EXPECT_EQ(dir->Counters()[0], 5u);
   std::string why;
   EXPECT_EQ(dir->Publish(entry.action, entry.bytes, &why), StoreDir::Published::kNot);
-  EXPECT_THAT(why, HasSubstr("reading only"));
+  EXPECT_THAT(why, HasSubstr("read-only"));
   EXPECT_EQ(dir->PublishNegative(entry.action, {}), StoreDir::Published::kNot);
   EXPECT_EQ(dir->Sweep(false).removed_quarantined, 0u);
   EXPECT_EQ(StampOf(EntryPath(root_, entry.action)), 1000);

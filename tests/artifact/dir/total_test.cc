@@ -1,5 +1,5 @@
-// The packed totals that the caps of a folder rest on, at the ends of their ranges, and what a
-// folder makes of a file that holds such.
+// The packed totals behind the caps of a folder, at the ends of their ranges, and how a folder
+// handles a file that contains them.
 #include "artifact/dir/total.h"
 
 #include <gtest/gtest.h>

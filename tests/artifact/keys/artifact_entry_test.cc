@@ -1,4 +1,4 @@
-// An entry file is read as it was written or refused with the reason: whatever its bytes.
+// An entry file is read as it was written or rejected with the reason, whatever its bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -161,14 +161,14 @@ TEST(ArtifactEntry, OfAnotherKeySchemaIsUnsupportedAndSaysSo) {
   other.replace(kEntryRequestAt, 32, std::string(key->begin(), key->end()));
   test::SealEntry(other);
   EXPECT_EQ(CodeOf(other), ErrorCode::kUnsupported);
-  EXPECT_THAT(MessageOf(other), HasSubstr("schema 9, this version knows 2"));
+  EXPECT_THAT(MessageOf(other), HasSubstr("schema 9; this version knows 2"));
 }
 
 TEST(ArtifactEntry, OfTheFirstKeySchemaIsUnsupportedNotCorrupt) {
   // As the version before this schema wrote it: launch shape and limits were not in its key.
   const std::string file = ReadFile(TILEWRIGHT_TEST_DATA "/artifacts/entry_schema1.bin");
   EXPECT_EQ(CodeOf(file), ErrorCode::kUnsupported);
-  EXPECT_THAT(MessageOf(file), HasSubstr("schema 1, this version knows 2"));
+  EXPECT_THAT(MessageOf(file), HasSubstr("schema 1; this version knows 2"));
 }
 
 TEST(ArtifactEntry, OfAnotherLaunchShapeThanItsKeyIsRefused) {

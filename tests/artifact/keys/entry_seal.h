@@ -4,9 +4,9 @@
 
 namespace tilewright::test {
 
-/// Makes the digests of an entry file right again after it was changed, as far as its header still
-/// says where they are: what somebody who writes wrong entries on purpose would do. What is left to
-/// stop him is the parser.
+/// Corrects the digests of an entry file after it was changed, as far as its header still says
+/// where they are, as an attacker who writes wrong entries on purpose would. Then only the parser
+/// can detect the change.
 void SealEntry(std::string& file);
 
 }  // namespace tilewright::test

@@ -1,5 +1,5 @@
-// Keys that were given out are kept for ever: a change of any line of golden_keys.txt makes every
-// stored artifact unreachable, so it must come with a bump of the schema (docs/artifact_key.md).
+// Published keys never change: a change of any line of golden_keys.txt makes every stored artifact
+// unreachable, so it requires a new schema number (docs/artifact_key.md).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The same keys, symbols, options, sources and entry bytes from every process, wherever and however
-// it runs. (A cache that did not hold this recompiled on every second run.)
+// it runs. (A cache without this property recompiled on every second run.)
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/personality.h>

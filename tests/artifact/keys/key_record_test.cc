@@ -313,7 +313,7 @@ TEST(KeyRecords, NamesAndOrderAreHeldToTheRules) {
             ErrorCode::kCorrupt)
       << "headers out of order";
   EXPECT_EQ(DecodeKeyRecord(Replaced("keys\x01", "KEYS\x01")).error().code, ErrorCode::kCorrupt)
-      << "a family that is no name";
+      << "an invalid family name";
 }
 
 TEST(FieldReader, NeverLeavesItsBytes) {

@@ -1,5 +1,4 @@
-// Places, memory, cancellation and the gate on resources, with a compiler that does what the test
-// says.
+// Places, memory, cancellation and resource limits, with a compiler controlled by the test.
 
 #include "artifact/store/compile_service.h"
 
@@ -157,9 +156,9 @@ TEST_F(CompileServiceTest, AKernelOverItsLimitsIsADeterministicErrorThatNamesThe
   };
   for (const Case& one :
        {Case{Uses(40, 0, 8, 4),
-             "spills 12 bytes a thread (stores and loads), at most 0 are allowed"},
-        Case{Uses(169), "uses 169 registers a thread, at most 168 are allowed"},
-        Case{Uses(40, 24), "uses 24 bytes of stack a thread, at most 16 are allowed"}}) {
+             "spills 12 bytes per thread (stores and loads), at most 0 are allowed"},
+        Case{Uses(169), "uses 169 registers per thread, at most 168 are allowed"},
+        Case{Uses(40, 24), "uses 24 bytes of stack per thread, at most 16 are allowed"}}) {
     const FakeCompiler compiler(
         [&](const CompileJob&, const CancelFn&) { return FakeCompiler::Output(one.used); });
     const auto kernel = Build(service, Spec(8), compiler);
@@ -190,7 +189,7 @@ TEST_F(CompileServiceTest, SpillsThatNobodyKnowsDoNotPassAndAreNotRemembered) {
     EXPECT_EQ(kernel.error().error.code, ErrorCode::kUnsupported);
     EXPECT_THAT(
         kernel.error().error.message,
-        HasSubstr("spills an unknown amount (the compiler's log is not understood), at most "
+        HasSubstr("spills an unknown amount (the compiler's log could not be parsed), at most "
                   "1000 bytes are allowed"));
   }
 }

@@ -1,5 +1,5 @@
-// A library with NVRTC's functions that compiles nothing: what it answers stands in the source it
-// is given, in its first line.
+// A library with NVRTC's functions that compiles nothing: the first line of the source says what it
+// returns.
 //   fake: result N    nvrtcCompileProgram returns N, with a log
 //   fake: refuses     nvrtcCompileProgram returns 6, with the lines that follow for a log
 //   fake: hang        returns when the flow callback says so (after 20 s in any case)

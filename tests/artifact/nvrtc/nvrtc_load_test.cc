@@ -1,5 +1,5 @@
-// Finding NVRTC, telling which one it is, and what becomes of its answers: with libraries that only
-// look like it (fake_nvrtc.cc).
+// Finding and identifying NVRTC, and handling its results, with libraries that only look like it
+// (fake_nvrtc.cc).
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The real NVRTC: what it makes is a pure function of the job, in any process and surroundings; its
-// words are understood; it can be stopped; it leaves nothing behind. Skips where there is none.
+// The real NVRTC: its output is a pure function of the job, in any process and environment; its log
+// is understood; it can be stopped; it leaves nothing behind. Skipped if there is none.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What NVRTC and the ELF files around it say, read from bytes: logs, cubins, notes.
+// Parsing of NVRTC's logs, of cubins and of ELF notes.
 
 #include <elf.h>
 #include <gtest/gtest.h>

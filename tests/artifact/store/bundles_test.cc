@@ -1,5 +1,5 @@
-// The facade over bundles: they serve where no compiler is, and what does not fit is refused by
-// field.
+// The facade over bundles: they can be used without a compiler, and entries that do not fit are
+// refused by field.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -289,7 +289,7 @@ TEST_F(StoreBundles, AStrippedArtifactServesUnlessWholeOnesAreAskedFor) {
     const auto handle = OpenFake(strict)->Compile(GemmSpec());
     ASSERT_FALSE(handle);
     EXPECT_EQ(handle.error().code, ErrorCode::kNotFound);
-    EXPECT_THAT(handle.error().message, HasSubstr("ptx: left out"));
+    EXPECT_THAT(handle.error().message, HasSubstr("ptx: omitted"));
   }
   options.bundles = {folder / "stripped.twb"};
   {

@@ -1,4 +1,4 @@
-// What holds for every call of the facade: paths, messages, warnings, refused arguments.
+// What holds for every call of the facade: paths, messages, warnings, rejected arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -497,7 +497,7 @@ TEST_F(StoreTest, ASharedFolderThatAGroupMayWriteIsUsedOnlyWhenAsked) {
   ASSERT_EQ(chmod(options.shared_dir.c_str(), 0770), 0);
   {
     const auto store = OpenFake(options);
-    EXPECT_THAT(store->warnings(), Contains(HasSubstr("mode is 0770: others may write")));
+    EXPECT_THAT(store->warnings(), Contains(HasSubstr("mode is 0770: others can write it")));
     ASSERT_TRUE(store->Compile(GemmSpec(0)));
     EXPECT_THAT(FilesUnder(options.shared_dir), IsEmpty());
   }
@@ -653,7 +653,7 @@ TEST_F(StoreTest, ForeignBytesAreRefusedByTheFieldThatDiffers) {
   EXPECT_THAT(header.message, HasSubstr("header fake/tile.cuh"));
   const Error abi = refuse(FakeFamilies({}, 2));
   EXPECT_EQ(abi.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(abi.message, HasSubstr("launch_abi: stored 1, here 2"));
+  EXPECT_THAT(abi.message, HasSubstr("launch_abi: stored 1, expected 2"));
   const Error family = refuse(KernelFamilies());
   EXPECT_EQ(family.code, ErrorCode::kUnsupported);
   EXPECT_THAT(family.message, HasSubstr("fake_gemm"));

@@ -113,10 +113,10 @@ TEST_F(StoreTest, ASiteThatOthersMayWriteServesNothingAndNothingOfItIsCopied) {
     ASSERT_EQ(chmod(place.c_str(), before), 0);
   };
   ASSERT_EQ(chmod((folder / "above").c_str(), 0755), 0);
-  expect_ignored(site.root, 0777, "mode is 0777: everybody may write");
-  expect_ignored(site.root, 0770, "its group may write (accepted with site_by_group)");
-  expect_ignored(folder / "above", 0777, "has mode 0777: others may replace it");
-  expect_ignored(site.root + "/v1/entries", 0777, "mode is 0777: everybody may write");
+  expect_ignored(site.root, 0777, "mode is 0777: everybody can write it");
+  expect_ignored(site.root, 0770, "its group can write it (accepted with site_by_group)");
+  expect_ignored(folder / "above", 0777, "has mode 0777: others can replace it");
+  expect_ignored(site.root + "/v1/entries", 0777, "mode is 0777: everybody can write it");
 
   ASSERT_EQ(chmod(site.root.c_str(), 0770), 0);
   options.root = folder / "asked";
