@@ -44,22 +44,22 @@ std::string FolderOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Where writing to a path has to go.
+/// Where a write to a path actually goes.
 struct Target {
   std::string path;
-  bool special = false;             // a device, a pipe or a descriptor: nothing to replace
-  std::optional<mode_t> mode = {};  // of the file that is there
+  bool special = false;             // a device, a pipe or a descriptor: cannot be replaced
+  std::optional<mode_t> mode = {};  // of the existing file
 };
 
-/// Follows the last component of `path` through symbolic links, also to a file that does not exist
-/// yet. A link below /proc is a descriptor of a process: what it reads as is no path.
+/// Follows the last component of `path` through symbolic links, even to a file that does not exist
+/// yet. A link below /proc is a descriptor of a process: its text is not a path.
 Result<Target> Resolve(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the system's own limit
+  constexpr int kMostLinks = 40;  // Linux's limit
   Target target{path};
   for (int links = 0; links <= kMostLinks; ++links) {
     struct stat info {};
     if (lstat(target.path.c_str(), &info) != 0) {
-      if (errno == ENOENT) return target;  // of a missing folder Create tells
+      if (errno == ENOENT) return target;  // if the folder is missing, Create reports it
       return IoError("inspect", path, errno);
     }
     if (S_ISDIR(info.st_mode)) {
@@ -110,8 +110,8 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path, Special special,
   file.target_ = std::move(target->path);
   std::string temporary;
   do {
-    // One that is there was left by a process that was killed and had our number, as the first of
-    // every container has.
+    // An existing one was left by a killed process with the same pid; the first process of every
+    // container has the same one.
     temporary = Format("{}.{}.{}.tmp", file.target_, getpid(), counter.fetch_add(1));
     file.fd_ = files.Open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
   } while (file.fd_ == -EEXIST);
@@ -161,8 +161,8 @@ Status AtomicFile::Publish() {
     return IoError("rename into place", path_, -error);
   }
   temporary_.clear();
-  // The rename is done; without this sync a power cut may still bring the old file back, which is
-  // consistent too, so a file system that cannot sync folders is no error.
+  // The rename is done. Without this sync, a power cut may bring the old file back, which is
+  // consistent too, so a file system that cannot sync folders is not an error.
   const int folder = files_->Open(FolderOf(target_).c_str(), O_RDONLY | O_DIRECTORY, 0);
   if (folder < 0) return {};
   (void)files_->Sync(folder);

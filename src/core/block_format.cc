@@ -33,7 +33,7 @@ void DecodePlain(const unsigned char* p, std::int64_t n, Out* out, Convert conve
 
 Status CheckLength(DataType type, std::int64_t n) {
   const TypeInfo& info = GetTypeInfo(type);
-  if (type == DataType::kNone) return Fail(ErrorCode::kUnsupported, "type none holds no values");
+  if (type == DataType::kNone) return Fail(ErrorCode::kUnsupported, "type none has no values");
   if (n < 0 || n % info.block_elements != 0) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("{} values of type {}: must be a multiple of its block of {}", n, info.name,

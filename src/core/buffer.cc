@@ -17,8 +17,8 @@ std::size_t RoundUp(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Blocks of 2 MiB and more come straight from mmap: untouched pages cost nothing, and Free gives
-/// them back at once.
+/// Blocks of 2 MiB and more come directly from mmap: untouched pages cost nothing, and Free returns
+/// them to the system at once.
 class MmapAllocator final : public Allocator {
  public:
   void* Allocate(std::size_t bytes, std::size_t alignment) override {
@@ -44,8 +44,7 @@ class MmapAllocator final : public Allocator {
 
  private:
   static void* Map(std::size_t bytes, std::size_t alignment) {
-    // Map more than needed and give the ends back, which is how one gets an aligned range from
-    // mmap.
+    // To get an aligned range from mmap, map more than needed and unmap the ends.
     void* raw = mmap(nullptr, bytes + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) return nullptr;
@@ -55,7 +54,7 @@ class MmapAllocator final : public Allocator {
     const std::uintptr_t end = start + bytes + alignment;
     if (aligned + bytes != end)
       munmap(reinterpret_cast<void*>(aligned + bytes), end - (aligned + bytes));
-    // A hint: where huge pages are off the block works as well, with more TLB misses.
+    // A hint: without huge pages the block still works, with more TLB misses.
     madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE);
     return reinterpret_cast<void*>(aligned);
   }

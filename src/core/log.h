@@ -7,12 +7,12 @@
 
 namespace tilewright {
 
-/// True if a message of this level would reach a sink: ask before building an expensive one. One
-/// relaxed load.
+/// Whether a message of this level would reach a sink; check before building an expensive message.
+/// One relaxed load.
 bool LogEnabled(LogLevel level);
 
-/// Hands the message to the sink, if there is one and it wants the level. Not for the launch path:
-/// takes a lock.
+/// Passes the message to the sink, if there is one and it accepts the level. Not for the launch
+/// path: takes a lock.
 void Log(LogLevel level, std::string_view message);
 
 inline void LogDebug(std::string_view message) { Log(LogLevel::kDebug, message); }

@@ -34,8 +34,8 @@ void FutexWake(std::atomic<std::uint32_t>& word, int threads) {
           nullptr, 0);
 }
 
-/// Spins until `done()` or until `limit` has passed; true if done. The clock is read every 64
-/// turns.
+/// Spins until `done()` or until `limit` has passed; true if done. Reads the clock every 64
+/// iterations.
 template <class Done>
 bool SpinUntil(std::chrono::microseconds limit, Done done) {
   for (int i = 0; i < 64; ++i) {
@@ -62,15 +62,16 @@ class SerialExecutorImpl final : public Executor {
 
 class ThreadPool;
 
-/// Which pool's task this thread is inside of, and as which worker.
+/// The pool whose task this thread is executing, and its worker number there.
 thread_local const ThreadPool* current_pool = nullptr;
 thread_local int current_worker = 0;
 
-/// One job at a time. `epoch_` is odd while a job is open. A worker that sees an odd epoch enters
-/// (active_ + 1) and looks at the epoch again: if it is unchanged, the caller cannot have found
-/// active_ at zero after closing, so the job's fields stay as they are until the worker leaves
-/// (active_ - 1). A worker that comes too late touches nothing. So the caller never waits for a
-/// worker that is asleep or not scheduled, only for those that hold a task.
+/// Runs one job at a time. `epoch_` is odd while a job is open. A worker that sees an odd epoch
+/// enters (active_ + 1) and checks the epoch again: if it is unchanged, the caller cannot have
+/// found
+/// active_ at zero after closing, so the job's fields stay unchanged until the worker leaves
+/// (active_ - 1). A worker that is too late touches nothing. So the caller never waits for a worker
+/// that is asleep or not scheduled, only for those that hold a task.
 class ThreadPool final : public Executor {
  public:
   ThreadPool(int threads, int spin_us) : spin_(spin_us < 0 ? 0 : spin_us) {
@@ -79,7 +80,7 @@ class ThreadPool final : public Executor {
       try {
         threads_.emplace_back([this, worker] { WorkerLoop(worker); });
       } catch (const std::system_error&) {
-        break;  // the process may have no more threads; the pool works with those it got
+        break;  // the process may not create more threads; the pool works with those it has
       }
     }
   }
@@ -96,8 +97,8 @@ class ThreadPool final : public Executor {
   void ParallelFor(int count, Task task, void* context) override {
     if (count <= 0) return;
     if (current_pool == this) {
-      // From inside a task: every other worker may be waiting for this one, so do it here, as the
-      // worker we are.
+      // Called from inside a task: the other workers may all be waiting for this one, so run it
+      // here, as the current worker.
       for (int i = 0; i < count; ++i) task(context, i, current_worker);
       return;
     }
@@ -122,8 +123,8 @@ class ThreadPool final : public Executor {
     count_ = count;
     next_.store(0, std::memory_order_relaxed);
     epoch_.fetch_add(1, std::memory_order_seq_cst);  // open: publishes the fields above
-    // A worker counts itself in sleepers_ before it looks at the epoch for the last time, so one of
-    // us sees the other.
+    // A worker increments sleepers_ before it checks the epoch for the last time, so either it sees
+    // the new epoch or we see the sleeper.
     if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWake(epoch_, count - 1);
     TakeTasks(0);
     epoch_.fetch_add(1, std::memory_order_seq_cst);  // closed: no worker enters from here on
@@ -144,7 +145,7 @@ class ThreadPool final : public Executor {
   void WaitForWorkers() {
     const auto idle = [this] { return active_.load(std::memory_order_seq_cst) == 0; };
     if (SpinUntil(spin_, idle)) return;
-    // A long task, or a worker that lost its processor: give ours away.
+    // A long task, or a worker that lost its processor: sleep.
     caller_waits_.store(1, std::memory_order_seq_cst);
     for (;;) {
       const std::uint32_t active = active_.load(std::memory_order_seq_cst);
@@ -186,8 +187,8 @@ class ThreadPool final : public Executor {
   void* context_ = nullptr;
   int count_ = 0;
 
-  // Each on its own cache line: `next_` is fought over while tasks run, `epoch_` is what idle
-  // workers spin on.
+  // Each on its own cache line: `next_` is contended while tasks run, and idle workers spin on
+  // `epoch_`.
   alignas(64) std::atomic<int> next_{0};
   alignas(64) std::atomic<std::uint32_t> epoch_{0};
   alignas(64) std::atomic<std::uint32_t> active_{0};

@@ -6,17 +6,18 @@
 #include "core/numeric.h"
 #include "tilewright/types.h"
 
-/// What a block format of weights is made of. A format is one header of this folder: the bytes of
-/// its block (a packed struct), its descriptor (`Block::kFormat`) and two functions, Unpack and
-/// Encode. formats.h lists them; everything else about a format (TypeInfo, GGUF type numbers,
-/// decoding, packing for kernels, synthetic weights, random test blocks, the table of
-/// docs/formats.md) follows from the descriptor and Unpack.
+/// What defines a block format of weights. A format is one header of this folder: the bytes of its
+/// block (a packed struct), its descriptor (`Block::kFormat`) and two functions, Unpack and Encode.
+/// formats.h lists them; everything else about a format (TypeInfo, GGUF type numbers, decoding,
+/// packing for kernels, synthetic weights, random test blocks, the table of docs/formats.md) is
+/// derived from the descriptor and Unpack.
 ///
-/// Functions are `static inline`: kernel files compiled for an instruction set keep their own copy.
+/// Functions are `static inline`, so that each kernel file, compiled for an instruction set, keeps
+/// its own copy.
 
 namespace tilewright {
 
-/// How a factor of a block is stored: the scale of its codes, or the minimum added to them.
+/// How a factor of a block (the scale of its codes, or the minimum added to them) is stored.
 enum class Factor : std::uint8_t {
   kNone,
   kF16,          ///< one f16 for the block
@@ -24,14 +25,14 @@ enum class Factor : std::uint8_t {
 };
 
 /// Value i of a block, with s = i / sub_block, is scale(s) * (code(i) - zero) + min(s), or
-/// scale(s) * values[code(i)] + min(s) where there is a lookup table.
+/// scale(s) * values[code(i)] + min(s) if there is a lookup table.
 struct BlockFormat {
   DataType type = DataType::kNone;
   std::string_view name;             ///< as in TypeInfo
   std::uint32_t gguf_type = 0;       ///< type number of a tensor in a GGUF file
-  std::uint32_t gguf_file_type = 0;  ///< general.file_type of a model that is mostly this
-  int elements = 0;                  ///< values of a block
-  int bytes = 0;                     ///< bytes of a block
+  std::uint32_t gguf_file_type = 0;  ///< general.file_type of a model that is mostly this type
+  int elements = 0;                  ///< values per block
+  int bytes = 0;                     ///< bytes per block
   int code_bits = 0;
   int zero = 0;       ///< the code of the value 0; 0 with a lookup table
   int sub_block = 0;  ///< consecutive values that share a scale and a minimum
@@ -47,23 +48,24 @@ struct BlockFormat {
 inline constexpr int kMaxBlockElements = 256;
 inline constexpr int kMaxSubBlocks = 16;
 
-/// A block taken apart. Integers of a factor that has none stay unset.
+/// The parts of a block. The integers of a factor are set only if it is kF16TimesInt.
 struct UnpackedBlock {
   std::uint16_t scale;                                ///< f16 bits
-  std::uint16_t min;                                  ///< f16 bits, of a factor that is added
+  std::uint16_t min;                                  ///< f16 bits; minima are added
   std::int16_t scales[kMaxSubBlocks];                 ///< kF16TimesInt: times `scale`
   std::int16_t mins[kMaxSubBlocks];                   ///< kF16TimesInt: times `min`
   alignas(64) std::uint8_t codes[kMaxBlockElements];  ///< value i has code i
 };
 
-/// The format with the smallest codes that a kernel can hold in panels of bytes, nibbles or nibbles
-/// with one or two bits beside them: 4, 5, 6 or 8 bits.
+/// The smallest code width that kernels' panels support (nibbles, nibbles with one or two separate
+/// bits, or bytes: 4, 5, 6 or 8 bits) and that holds the codes of `format`.
 static inline constexpr int PanelCodeBits(const BlockFormat& format) {
   return format.code_bits <= 4 ? 4 : format.code_bits <= 6 ? format.code_bits : 8;
 }
 
-/// The low nibbles of 16 bytes to low[16], the high ones to high[16]. By the compilers' vector
-/// extension: a loop of bytes is unrolled to single bytes, and a vector read back from those waits.
+/// Writes the low nibbles of 16 bytes to low[16], the high ones to high[16]. Uses the compilers'
+/// vector extension: a loop over bytes is unrolled into single-byte stores, and a vector load of
+/// what they wrote stalls.
 static inline void SplitNibbles(const std::uint8_t* bytes, std::uint8_t* low, std::uint8_t* high) {
   typedef std::uint8_t Bytes __attribute__((vector_size(16)));
   Bytes both;
@@ -73,8 +75,9 @@ static inline void SplitNibbles(const std::uint8_t* bytes, std::uint8_t* low, st
   __builtin_memcpy(high, &second, sizeof second);
 }
 
-/// Block::kFormat.elements values, `stride` apart. In f32 they are exact, but for the addition of a
-/// minimum, which rounds once; in f64 they are exact.
+/// Decodes Block::kFormat.elements values, `stride` apart. In f32 they are exact, except that
+/// adding
+/// a minimum rounds once; in f64 they are exact.
 template <class Block, class Out>
 static inline void ExpandBlock(const UnpackedBlock& block, Out* out, std::int64_t stride) {
   constexpr BlockFormat kFormat = Block::kFormat;
@@ -87,7 +90,7 @@ static inline void ExpandBlock(const UnpackedBlock& block, Out* out, std::int64_
     for (int i = s * kFormat.sub_block; i < (s + 1) * kFormat.sub_block; ++i) {
       int code = static_cast<int>(block.codes[i]) - kFormat.zero;
       if constexpr (kFormat.values != nullptr) code = kFormat.values[block.codes[i]];
-      // Not `+ 0` without a minimum: it would turn -0 into 0.
+      // Without a minimum nothing is added: `+ 0` would turn -0 into 0.
       if constexpr (kFormat.min == Factor::kNone) {
         out[i * stride] = step * static_cast<Out>(code);
       } else {

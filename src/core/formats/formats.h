@@ -17,7 +17,7 @@ struct BlockList {
   static constexpr std::array<BlockFormat, sizeof...(Blocks)> kFormats = {Blocks::kFormat...};
 };
 
-/// Every block format, in the order of DataType: the one list.
+/// The one list of block formats, in the order of DataType.
 using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_K>;
 
 inline constexpr auto& kFormats = AllBlocks::kFormats;
@@ -46,8 +46,8 @@ static inline constexpr const BlockFormat* FindFormat(DataType type) {
   return index >= 0 && index < kFormatCount ? &kFormats[static_cast<std::size_t>(index)] : nullptr;
 }
 
-/// Calls function.template operator()<Block>() for the format of `type`; false where the list has
-/// none.
+/// Calls function.template operator()<Block>() for the format of `type`; false if `type` is not a
+/// block format.
 template <class Function, class... Blocks>
 static inline bool WithBlock(BlockList<Blocks...>, DataType type, Function&& function) {
   return ((Blocks::kFormat.type == type && (function.template operator()<Blocks>(), true)) || ...);

@@ -48,14 +48,14 @@ static inline void Unpack(const BlockQ4_K& __restrict block, UnpackedBlock& __re
   }
 }
 
-/// Scale (max - min) / 15 and min = min(0, smallest) of each 32 values, without a search.
+/// For each 32 values, min = min(0, smallest) and scale = (max - min) / 15, without a search.
 static inline void Encode(const float* x, BlockQ4_K& block) {
   block = {};
   float steps[8], mins[8];
   float largest_step = 0, largest_min = 0;
   for (int s = 0; s < 8; ++s) {
     const auto [low, high] = std::minmax_element(x + 32 * s, x + 32 * s + 32);
-    mins[s] = std::max(0.0f, -*low);  // a min only lowers values: codes start at 0 or below
+    mins[s] = std::max(0.0f, -*low);  // subtracted: it cannot raise values
     steps[s] = (std::max(0.0f, *high) + mins[s]) / 15;
     largest_step = std::max(largest_step, steps[s]);
     largest_min = std::max(largest_min, mins[s]);

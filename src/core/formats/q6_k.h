@@ -44,9 +44,10 @@ static inline void Unpack(const BlockQ6_K& __restrict block, UnpackedBlock& __re
   }
 }
 
-/// Scale for 16 values quantised to [-32, 31]: of 19 steps around extreme / -32, the least-squares
-/// scale of the best one. The values are weighted by their squares, since a large weight's error
-/// costs more than a small one's.
+/// The scale for 16 values quantised to [-32, 31]: tries 19 scales around extreme / -32 and returns
+/// the least-squares scale for the best codes. Values are weighted by their squares, since the
+/// error
+/// of a large weight costs more than that of a small one.
 static inline float BestScale16(const float* x) {
   float extreme = 0;
   for (int j = 0; j < 16; ++j) {
@@ -73,7 +74,7 @@ static inline float BestScale16(const float* x) {
   return best_scale;
 }
 
-/// Searches the scale of each 16 values for the least squared error.
+/// Searches for the scale of each 16 values with the least squared error.
 static inline void Encode(const float* x, BlockQ6_K& block) {
   block = {};
   float scales[16];

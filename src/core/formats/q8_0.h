@@ -27,13 +27,13 @@ static inline void Unpack(const BlockQ8_0& __restrict block, UnpackedBlock& __re
   for (int j = 0; j < 32; ++j) out.codes[j] = static_cast<std::uint8_t>(block.qs[j] + 128);
 }
 
-/// d = max|x| / 127, codes to nearest even.
+/// d = max|x| / 127; codes round to nearest even.
 static inline void Encode(const float* x, BlockQ8_0& block) {
   float largest = 0;
   for (int j = 0; j < 32; ++j) largest = std::max(largest, std::fabs(x[j]));
   const float d = largest / 127;
   block.d = F32ToF16(d);
-  // A scale that vanishes in f16 decodes to zeros whatever the codes; its inverse may not be
+  // A scale that underflows to 0 in f16 decodes to zeros whatever the codes; its inverse may not be
   // finite.
   const float inverse = block.d != 0 ? 1.0f / d : 0.0f;
   for (int j = 0; j < 32; ++j)

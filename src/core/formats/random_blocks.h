@@ -7,7 +7,7 @@
 
 namespace tilewright {
 
-/// `count` valid blocks of any bits: every code and every integer factor turns up, every f16 is
+/// Writes `count` random valid blocks: every code and every integer factor may occur, every f16 is
 /// finite. `out` needs no alignment. `type` must be a block format.
 inline void RandomBlocks(DataType type, std::int64_t count, Random& random, void* out) {
   const BlockFormat& format = *FindFormat(type);
