@@ -22,8 +22,8 @@ struct Row {
 
 std::int64_t WeightBytes(const GemmDesc& d) { return BytesOf(d.type_b, std::int64_t{d.n} * d.k); }
 
-/// Bound by reading the weights once, and by the arithmetic. Activations are taken to be in the
-/// caches.
+/// The time needed to read the weights once, or for the arithmetic if that takes longer.
+/// Activations are assumed to be in the caches.
 double FloorUs(const GemmDesc& d, double read_gb_s, const PeakRate& peak) {
   const double bytes = static_cast<double>(WeightBytes(d));
   const double ops = 2.0 * d.m * d.n * d.k;

@@ -30,7 +30,7 @@ Result<Lists> ParseLists(const BenchModelOptions& options) {
 struct Floor {
   double read_gb_s = 0;
   PeakRate peak;
-  double weight_bytes = 0;       ///< that a pass reads
+  double weight_bytes = 0;       ///< read by a pass
   double row_ops = 0;            ///< of the layers, for one row
   double logits_ops = 0;         ///< of the output projection, for one row
   double kv_bytes_position = 0;  ///< of one position of one sequence

@@ -89,9 +89,9 @@ void AddKernels(CLI::App& app, int& exit_code) {
 
 void AddDoctor(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<DoctorOptions>();
-  CLI::App* verb = app.add_subcommand("doctor", "This machine, and what is missing");
+  CLI::App* verb = app.add_subcommand("doctor", "Check this machine, and report what is missing");
   verb->add_flag("--calibrate", o->calibrate,
-                 "Measure the rates that kernels' times are predicted from, and keep them");
+                 "Measure the rates from which kernels' times are predicted, and store them");
   AddCommon(*verb, o->common);
   verb->footer("\nExits with 1 if something is wrong.\n\nExample:\n  tilewright doctor");
   OnGiven(

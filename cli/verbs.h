@@ -94,8 +94,8 @@ struct TuneArguments {
   std::string shapes;
   std::vector<std::string> gemms;
   std::vector<std::string> problems;  ///< "norm rows=8 cols=576"
-  std::string ops;                    ///< of a model: "gemm,norm"; "": all
-  std::string rows;                   ///< "": as the verb thinks best
+  std::string ops;                    ///< for a model: "gemm,norm"; "": all
+  std::string rows;                   ///< "": the verb's default
   std::string type = "q4_1";
   std::string budget = "60s";
   std::string report;

@@ -85,15 +85,15 @@ class DeviceDispatch final : public KernelDispatch, public WeightPacker {
   Status PackWeight(const WeightSpec& spec, const WeightPacker::Plan& plan, const void* plain,
                     void* packed) override;
 
-  /// The problem that a node poses here; nullopt for a node of another operation, or one that its
-  /// operation refuses. For every operation of AllOperations.
+  /// The problem of a node under the options given; nullopt for a node of another operation, or one
+  /// that its operation rejects. For every operation of AllOperations.
   template <class Op>
   std::optional<typename Op::Desc> ProblemOf(const Graph& graph, const TensorNode& node) const {
     typename Op::Desc desc;
     if (!PosesProblem(graph, node, Op::kName, &desc)) return std::nullopt;
     return desc;
   }
-  /// What was decided so far, of GEMM.
+  /// The GEMM decisions made so far.
   std::vector<DecidedGemm> Decisions() const;
 
  private:

@@ -138,13 +138,13 @@ class Records {
   std::vector<Record> Load(const Filter& filter) const;
   std::vector<Record> Load() const { return Load(Filter{}); }
 
-  /// Where the rows of one scope are, by groups of problems: a few of very many can then be read.
-  /// Rows appended later are not in it. A value; holds no connection.
+  /// Locates the rows of one scope by groups of problems, so that a few out of very many can be
+  /// read. Rows appended later are not in it. A value; holds no connection.
   class Index;
-  /// Which group a problem of an operation belongs to. Called once for each row.
+  /// Which group a problem of an operation belongs to. Called once per row.
   using GroupOf = std::function<std::uint64_t(std::string_view op, std::string_view problem)>;
-  /// One pass that reads no measurement and no checksum, below a microsecond a row. `op` "" = every
-  /// operation.
+  /// One pass that reads no measurement and no checksum; takes less than a microsecond per row.
+  /// `op` "" = every operation.
   Index MakeIndex(std::string_view op, const RecordScope& scope, GroupOf group) const;
   /// The rows of one group with verdict kOk, as Load returns them: ordered by id, checksums
   /// verified.

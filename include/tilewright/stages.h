@@ -204,7 +204,7 @@ struct Pins {
 template <class Op>
 Result<typename Op::Desc> ParseProblem(std::string_view key);
 
-/// Every kernel of the registry, with its launch specs or its reason for no.
+/// Every kernel of the registry, with its launch specs or the reason why it is rejected.
 template <class Op>
 Candidates<Op> Feasible(const Checked<Op>& problem,
                         const std::type_identity_t<OpRegistry<Op>>& registry,

@@ -130,7 +130,8 @@ class Context {
   const DispatchCaches& caches() const;
   /// Of GEMM; empty in the mode that ignores the records' times.
   const DispatchCache& cache() const;
-  /// What dispatches choose by: the operations that have records, none in that mode.
+  /// The tuning results that dispatches use: for the operations that have records, none in that
+  /// mode.
   TunedKernels tuned() const;
   const Quarantine& quarantine() const;
   const RecordScope& scope() const;

@@ -63,12 +63,12 @@ class RecordDb {
   Loaded Load(const Records::Filter& filter) const;
   Loaded LoadRows(std::span<const std::int64_t> rowids) const;
 
-  /// Where the rows of one operation ("": of all), device and set of libraries are; reads as little
-  /// of each as it can and checks nothing.
+  /// Locates the rows of one operation ("": of all), device and set of libraries; reads as little
+  /// of each as possible and checks nothing.
   struct Place {
     std::int64_t rowid = 0;
     std::string_view op, problem, policy, verdict;
-    std::string_view extra;  ///< only where asked for
+    std::string_view extra;  ///< only if requested
   };
   enum class Columns { kPlace, kPlaceAndExtra };
   /// `trouble` is "" if all rows were read, else as in Loaded.
