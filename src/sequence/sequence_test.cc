@@ -263,14 +263,14 @@ TEST_F(SequenceTest, ItIsChosenWherePinnedAndWhereMeasuredFastest) {
   record.kernel = unpack.name(), record.fingerprint = unpack.info().fingerprint;
   record.spec = SpecText(spec), record.chosen = true, record.id = "1";
   record.samples = 20, record.median_us = 5, record.low_us = 4.9, record.high_us = 5.1;
-  const auto tuned = BuildTuned<GemmOp>(std::span(&record, 1), gemm_, record.scope);
-  const auto measured = Choose(candidates, tuned.get());
+  const DispatchCache tuned = BuildCache(std::span(&record, 1), gemm_, record.scope);
+  const auto measured = Choose(candidates, &tuned);
   ASSERT_TRUE(measured) << measured.error().message;
   EXPECT_EQ(measured->provenance(), Provenance::kMeasured);
   EXPECT_EQ(measured->spec(), spec);
   record.fingerprint = "of another build";
-  const auto stale = BuildTuned<GemmOp>(std::span(&record, 1), gemm_, record.scope);
-  EXPECT_EQ(Choose(candidates, stale.get())->provenance(), Provenance::kModel);
+  const DispatchCache stale = BuildCache(std::span(&record, 1), gemm_, record.scope);
+  EXPECT_EQ(Choose(candidates, &stale)->provenance(), Provenance::kModel);
 
   const auto plan = Bind(*pinned);
   ASSERT_TRUE(plan) << plan.error().message;

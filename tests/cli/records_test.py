@@ -138,10 +138,11 @@ class Tuning(WithCache):
         problem = said.split('tilewright tune --op "')[1].split('"')[0]
         self.assertEqual(problem, 'norm rows=7 cols=96')
         rows = self.ok('tune', '--op', problem, '--op', 'copy rows=9 cols=100', '--budget', 0, '--json', env=self.env).json()['rows']
-        self.assertEqual([row['op'] for row in rows], ['norm', 'copy'])
+        self.assertCountEqual([row['op'] for row in rows], ['norm', 'copy'])
         self.assertTrue(all(row['only'] or row['us'] > 0 for row in rows))
         table = self.ok('tune', '--op', problem, env=self.env).text
-        self.assertIn('one candidate' if rows[0]['only'] else 'norm rows=7 cols=96', table)
+        only = next(row['only'] for row in rows if row['op'] == 'norm')
+        self.assertIn('one candidate' if only else 'norm rows=7 cols=96', table)
 
     def test_shapes_come_from_a_file(self):
         path = self.folder / 'shapes.csv'
@@ -317,7 +318,7 @@ class Trouble(WithCache):
         for extra in ('-wal', '-shm'):
             pathlib.Path(str(path) + extra).unlink(missing_ok=True)
         self.runs(1, env=self.env)
-        kept = [p for p in self.cache.iterdir() if p.read_bytes().startswith(b'this was a database once')]
+        kept = [p for p in self.cache.iterdir() if p.is_file() and p.read_bytes().startswith(b'this was a database once')]
         self.assertEqual(len(kept), 1, list(self.cache.iterdir()))
         self.tune(SMALL)
         self.assertGreater(self.stat()['records']['measurements'], 0)
@@ -483,7 +484,7 @@ class ExplainOperations(CliTest):
         self.fails(2, 'explain', 'norm', 'rows=8 colz=5', saying="'colz': no such field")
         self.fails(1, 'explain', 'norm', 'rows=0 cols=5', saying='rows = 0')
         self.fails(2, 'explain', 'convolution', 'rows=8')
-        self.assertIsNone(self.run_cli('explain', 'copy', 'type_src=q4_0 type_dst=f32', '--json').json()['chosen'])
+        self.assertIsNone(self.run_cli('explain', 'copy', 'type_src=q4_0 type_dst=q8_0', '--json').json()['chosen'])
 
 
 if __name__ == '__main__':

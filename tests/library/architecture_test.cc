@@ -341,7 +341,7 @@ TEST_F(ArchitectureTest, a_block_that_no_operation_computes_is_refused_by_its_fe
                                      HasSubstr(std::string(architecture.name))));
   };
   refused([](BlockSpec& b) { b.window = 4096; }, "window");
-  refused([](BlockSpec& b) { b.attention_softcap = 50; }, "soft caps");
+  refused([](BlockSpec& b) { b.attention_softcap = 50; }, "soft capping");
   refused([](BlockSpec& b) { b.activation = Activation::kGelu; }, "activation");
   refused([](BlockSpec& b) { b.experts = 8; }, "experts");
 }

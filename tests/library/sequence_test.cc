@@ -24,7 +24,10 @@ constexpr Precision kPrecision = Precision::kF32;
 /// last word.
 void PinSequences(const DeviceDispatch& dispatch, const Graph& graph, const Registry& gemm,
                   const DeviceSpec& device, Pins& pins, std::map<std::string, int>& pinned) {
-  for (const GemmDesc& desc : dispatch.ProblemsOf(graph)) {
+  for (const TensorNode& node : graph.nodes()) {
+    const std::optional<GemmDesc> problem = dispatch.ProblemOf<GemmOp>(graph, node);
+    if (!problem || pins.by_problem.contains({"gemm", KeyOf(*problem)})) continue;
+    const GemmDesc& desc = *problem;
     const auto candidates = Feasible(Validate(desc).value(), gemm, device);
     for (const GemmCandidate& candidate : candidates.all()) {
       const std::string name(candidate.kernel->name());
