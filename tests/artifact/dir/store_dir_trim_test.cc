@@ -92,7 +92,7 @@ TEST_F(StoreDirTrim, WhatWasJustUsedStaysUnlessForced) {
   const Entry seventh = MakeTestEntry(6);
   std::string why;
   EXPECT_EQ(dir->Publish(seventh.action, seventh.bytes, &why), StoreDir::Published::kNot);
-  EXPECT_NE(why.find("beside 6 entries of at most 2 and " +
+  EXPECT_NE(why.find("in addition to 6 entries of at most 2 and " +
                      std::to_string(6 * MakeTestEntry(0).bytes.size()) + " bytes: "),
             std::string::npos)
       << why;
