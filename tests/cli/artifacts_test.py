@@ -256,7 +256,7 @@ class ArtifactsTest(ArtifactsCase):
         bad.write_bytes(entry.replace(b'\r\n', b'\n', 1))
         self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: magic number')
         bad.write_bytes(bundle.read_bytes()[:-1])
-        self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: bytes, where the header says')
+        self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: bytes, but the header says')
         bad.write_text('neither')
         self.fails(1, 'cache', 'import', '--only', 'artifacts', bad, env=there, saying='neither a bundle nor an entry')
         value = self.ok('cache', 'import', '--only', 'artifacts', '-', '--json', env=there, input=entry).json()
