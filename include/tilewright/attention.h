@@ -14,7 +14,8 @@
 namespace tilewright::attention {
 
 /// Causal attention of new rows over a KV cache of many sequences. The key of a choice: counts, not
-/// contents.
+/// contents. `rows` counts the rows of all sequences together: how many belong to each is content,
+/// the slots, and one prepared pass serves a prompt of 8 rows as it does 8 sequences of one.
 struct Desc {
   DataType type_q = DataType::kF32;   ///< q and out
   DataType type_kv = DataType::kF32;  ///< caches
@@ -54,7 +55,7 @@ struct Args {
   TensorView q, k_cache, v_cache, positions, slots, out;
   TensorView pages = {};  ///< no data: the caches are contiguous
   float scale = 1.0f;
-  std::int32_t window = 0;
+  std::int32_t window = 0;  ///< as Desc::window
 };
 
 struct Op;

@@ -85,6 +85,8 @@ struct OpParams {
   float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm
   RopeParams rope;               ///< kRope, kRopeScatter
   float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
+  /// kAttention: number of positions that a row sees, its own being the last; 0: all.
+  std::int32_t attention_window = 0;
   std::int32_t layer = -1;       ///< of the cache's users: for messages and profiles
   std::int64_t view_offset = 0;  ///< kView: elements into the source
 };

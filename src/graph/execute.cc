@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "graph/node_view.h"
 #include "tilewright/kernel_dispatch.h"
 
 namespace tilewright {
@@ -18,9 +19,8 @@ Status KernelDispatch::Prepare(const Graph& graph) {
   for (const TensorNode& node : graph.nodes()) {
     if (!Computes(node.op)) continue;
     if (const std::optional<Rejection> no = Supports(graph, node)) {
-      return Fail(ErrorCode::kUnsupported,
-                  fmt::format("node {} '{}' ({}): the {} dispatch: {}", node.id, node.name,
-                              TensorOpName(node.op), name(), no->ToString()));
+      return AtNode(node, {ErrorCode::kUnsupported,
+                           fmt::format("the {} dispatch: {}", name(), no->ToString())});
     }
   }
   return {};
@@ -133,10 +133,8 @@ Result<std::int64_t> ExecuteGraph(const Graph& graph, KernelDispatch& dispatch) 
   std::int64_t calls = 0;
   for (const TensorNode& node : graph.nodes()) {
     if (!Computes(node.op)) continue;
-    if (Status status = DispatchNode(graph, node, dispatch); !status) {
-      return Fail(status.error().code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
-                                                   TensorOpName(node.op), status.error().message));
-    }
+    if (Status status = DispatchNode(graph, node, dispatch); !status)
+      return AtNode(node, status.error());
     ++calls;
   }
   return calls;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/text.h"
 #include "graph/liveness.h"
 #include "tilewright/kernels.h"
 
@@ -36,6 +37,11 @@ NodeView ViewOf(const TensorNode& node, std::span<const TensorView> inputs, cons
   for (std::size_t i = 0; i < view.input_count; ++i)
     view.inputs[i] = {.view = inputs[i], .present = inputs[i].data != nullptr};
   return view;
+}
+
+tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error) {
+  return Fail(error.code, Format("node {} '{}' ({}): {}", node.id, node.name, TensorOpName(node.op),
+                                 error.message));
 }
 
 const NodeRule* RuleOf(TensorOp op) {

@@ -12,6 +12,9 @@ NodeView ViewOf(const Graph& graph, const TensorNode& node);
 /// The same for a call that brings its own views: a foreign engine, or a decorator.
 NodeView ViewOf(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out);
 
+/// The error with its node in front: "node 17 'blk.0.ffn_down' (mul_mat): ...".
+tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error);
+
 /// What the operations' rooms declare of `op`; nullptr for leaves and views, which no room serves.
 const NodeRule* RuleOf(TensorOp op);
 

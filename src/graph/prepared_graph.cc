@@ -1,19 +1,12 @@
 #include "tilewright/prepared_graph.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
+#include "graph/node_view.h"
 #include "tilewright/kernel_dispatch.h"
 
 namespace tilewright {
 namespace {
-
-/// "node 17 'blk.0.ffn_down' (mul_mat): ..."
-tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error) {
-  return Fail(error.code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
-                                      TensorOpName(node.op), error.message));
-}
 
 /// A node that a dispatch runs by its named call: how engines of one's own and decorators are
 /// driven.

@@ -88,9 +88,7 @@ class NodeChecker {
     if (ok() && Computes(node_.op)) CheckOp();
     if (ok()) CheckAlias();
     if (ok()) return {};
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("node {} '{}' ({}): {}", node_.id, node_.name, TensorOpName(node_.op), fault_));
+    return AtNode(node_, {ErrorCode::kInvalidArgument, fault_});
   }
 
  private:

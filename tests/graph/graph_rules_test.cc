@@ -102,9 +102,10 @@ struct CacheGraph {
     graph.node(id).alias_of = cache;
     return id;
   }
-  NodeId Attention(NodeId keys, NodeId values, float scale = 0.25f) {
+  NodeId Attention(NodeId keys, NodeId values, float scale = 0.25f, std::int32_t window = 0) {
     OpParams params;
     params.attention_scale = scale;
+    params.attention_window = window;
     return graph.AddOp(TensorOp::kAttention, "attention", {x, keys, values, positions, slots},
                        DataType::kF32, {32, 3, 1, 1}, params);
   }
@@ -120,7 +121,8 @@ TEST(VerifyGraph, a_cache_is_read_under_the_name_of_its_last_scatter) {
               HasSubstr("inputs[1] = node 1 'k' was overwritten by node 5 'k1'"));
 }
 
-TEST(VerifyGraph, attention_needs_caches_of_one_type_and_shape_and_a_positive_scale) {
+TEST(VerifyGraph,
+     attention_needs_caches_of_one_type_and_shape_a_positive_scale_and_no_negative_window) {
   CacheGraph type;
   type.graph.node(type.v).out.dtype = DataType::kF16;
   type.Attention(type.k1, type.v);
@@ -132,6 +134,9 @@ TEST(VerifyGraph, attention_needs_caches_of_one_type_and_shape_and_a_positive_sc
   CacheGraph scale;
   scale.Attention(scale.k1, scale.v, 0);
   EXPECT_THAT(FaultOf(scale.graph), HasSubstr("attention_scale = 0, must be positive"));
+  CacheGraph window;
+  window.Attention(window.k1, window.Scatter("v1", window.v), 0.25f, -1);
+  EXPECT_THAT(FaultOf(window.graph), HasSubstr("attention_window = -1, must be 0 or more"));
   CacheGraph input;
   input.Attention(input.k1, input.graph.AddLeaf("w", LeafKind::kWeight, View({16, 2, 8, 1})));
   EXPECT_THAT(FaultOf(input.graph), HasSubstr("inputs[2] is not a cache"));

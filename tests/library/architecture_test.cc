@@ -26,17 +26,21 @@ using ::testing::HasSubstr;
 using Vector = std::vector<double>;
 
 constexpr float kSecondBase = 500;
+constexpr std::int32_t kSecondWindow = 3;
 
-BlockSpec AnotherBaseInTheSecondBlock(const ModelConfig& config, std::int32_t index) {
+template <bool kBase, bool kWindow>
+BlockSpec WithAnotherSecondBlock(const ModelConfig& config, std::int32_t index) {
   BlockSpec block = DenseBlock(config, index);
-  if (index == 1) block.rope.base = kSecondBase;
+  if (kBase && index == 1) block.rope.base = kSecondBase;
+  if (kWindow && index == 1) block.window = kSecondWindow;
   return block;
 }
 
 /// An architecture with all that the tests add to the first one of the registry.
 struct Variant {
   const char* what = "";
-  bool biases = false, head_norms = false, post_norms = false, half_split = false, bases = false;
+  bool biases = false, head_norms = false, post_norms = false, half_split = false, bases = false,
+       windows = false;
 
   std::vector<TensorRule> Rules() const {
     const Architecture& base = *Architectures().front();
@@ -62,7 +66,9 @@ struct Variant {
     Architecture made = *Architectures().front();
     made.tensors = rules;
     if (half_split) made.rope = RopeMode::kHalfSplit;
-    if (bases) made.block = &AnotherBaseInTheSecondBlock;
+    if (bases) made.block = &WithAnotherSecondBlock<true, false>;
+    if (windows) made.block = &WithAnotherSecondBlock<false, true>;
+    if (bases && windows) made.block = &WithAnotherSecondBlock<true, true>;
     return made;
   }
 };
@@ -74,12 +80,14 @@ constexpr Variant kVariants[] = {
     {.what = "norms after", .post_norms = true},
     {.what = "RoPE of halves", .half_split = true},
     {.what = "another base in a block", .bases = true},
+    {.what = "a window in a block", .windows = true},
     {.what = "all",
      .biases = true,
      .head_norms = true,
      .post_norms = true,
      .half_split = true,
-     .bases = true},
+     .bases = true,
+     .windows = true},
 };
 
 /// The model in float64, one token after the other, as the papers have it.
@@ -177,11 +185,14 @@ class Oracle {
   }
 
   Vector Attend(const Vector& q, int block, std::size_t kv_head) {
-    std::vector<double> weights;
+    const std::size_t seen = keys_[block].size();
+    const std::size_t window = variant_.windows && block == 1 ? kSecondWindow : seen;
+    std::vector<double> weights(seen, -HUGE_VAL);
     double most = -HUGE_VAL, sum = 0;
-    for (const auto& keys : keys_[block]) {
-      weights.push_back(Dot(q, keys[kv_head]) / std::sqrt(static_cast<double>(shape_.head_dim)));
-      most = std::max(most, weights.back());
+    for (std::size_t at = seen - std::min(window, seen); at < seen; ++at) {
+      weights[at] =
+          Dot(q, keys_[block][at][kv_head]) / std::sqrt(static_cast<double>(shape_.head_dim));
+      most = std::max(most, weights[at]);
     }
     for (double& weight : weights) sum += weight = std::exp(weight - most);
     Vector out(q.size());
@@ -340,7 +351,6 @@ TEST_F(ArchitectureTest, a_block_that_no_operation_computes_is_refused_by_its_fe
     EXPECT_THAT(error.message, AllOf(HasSubstr("block 1"), HasSubstr(word),
                                      HasSubstr(std::string(architecture.name))));
   };
-  refused([](BlockSpec& b) { b.window = 4096; }, "window");
   refused([](BlockSpec& b) { b.attention_softcap = 50; }, "soft capping");
   refused([](BlockSpec& b) { b.activation = Activation::kGelu; }, "activation");
   refused([](BlockSpec& b) { b.experts = 8; }, "experts");

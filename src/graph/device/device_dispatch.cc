@@ -196,11 +196,6 @@ struct DeviceDispatch::Impl {
 
 namespace {
 
-tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error) {
-  return Fail(error.code, fmt::format("node {} '{}' ({}): {}", node.id, node.name,
-                                      TensorOpName(node.op), error.message));
-}
-
 /// Positions that the caches of a graph hold: how far tables are worth preparing.
 std::int64_t PositionsOf(const Graph& graph) {
   std::int64_t positions = 0;

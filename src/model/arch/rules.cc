@@ -51,7 +51,6 @@ std::string TensorRule::NameIn(std::int32_t block) const {
 
 Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block) {
   const char* lacking = nullptr;
-  if (block.window > 0) lacking = "sliding-window attention";
   if (block.attention_softcap > 0) lacking = "soft capping of attention scores";
   if (block.activation != Activation::kSilu) lacking = "an activation other than SiLU";
   if (block.experts > 0) lacking = "mixtures of experts";

@@ -190,6 +190,7 @@ class Builder {
     OpParams params;
     params.layer = layer;
     params.attention_scale = block_.attention_scale;
+    params.attention_window = block_.window;
     return Op(TensorOp::kAttention, "attention", {q, keys, values, positions_, slots_, pages_},
               {std::int64_t{config_.heads} * config_.head_dim, rows_, 1, 1}, params);
   }

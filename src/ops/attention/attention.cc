@@ -48,6 +48,9 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
   }
   if (!(node.params.attention_scale > 0))
     check.Fault(Format("attention_scale = {}, must be positive", node.params.attention_scale));
+  if (node.params.attention_window < 0) {
+    check.Fault(Format("attention_window = {}, must be 0 or more", node.params.attention_window));
+  }
   if (node.inputs[5].present) check.ExpectType("inputs[5]", node.in(5).dtype, DataType::kI32);
 }
 
@@ -96,7 +99,8 @@ Args Op::ArgsOf(const NodeView& node) {
           .slots = node.in(4),
           .out = node.out,
           .pages = node.in(5),
-          .scale = node.params.attention_scale};
+          .scale = node.params.attention_scale,
+          .window = node.params.attention_window};
 }
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
@@ -162,9 +166,9 @@ Status CheckRows(const Args& args) {
   const CachePlaces places(args.k_cache, args.pages);
   const auto* positions = args.positions.as<const std::int32_t>();
   const auto* slots = args.slots.as<const std::int32_t>();
-  std::int64_t checked = 0;  // pages of the sequence of the row before, from the first
+  std::int64_t first = 0, checked = 0;  // pages of the sequence of the row before that are fine
   for (std::int64_t r = 0; r < args.q.shape[2]; ++r) {
-    if (r > 0 && slots[r] != slots[r - 1]) checked = 0;
+    if (r > 0 && slots[r] != slots[r - 1]) first = checked = 0;
     if (positions[r] == -1) continue;  // padding
     if (positions[r] < 0 || positions[r] >= places.context()) {
       return Fail(ErrorCode::kInvalidArgument, Format("positions[{}] = {}, must be 0 to {}", r,
@@ -176,8 +180,8 @@ Status CheckRows(const Args& args) {
     }
     if (!places.paged()) continue;
     const std::int64_t page_size = args.k_cache.shape[2];
-    if (args.window > 0)
-      checked = std::max<std::int64_t>(checked, (positions[r] - args.window + 1) / page_size);
+    const std::int64_t from = FirstSeen(positions[r], args.window) / page_size;
+    if (from < first || from > checked) first = checked = from;
     for (; checked <= positions[r] / page_size; ++checked) {
       const std::int32_t page = places.PagesOf(slots[r])[checked];
       if (page < 0 || page >= places.physical_pages()) {

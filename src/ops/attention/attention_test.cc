@@ -1,212 +1,8 @@
-#include "ops/attention/attention.h"
-
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <numeric>
-#include <string>
-#include <vector>
-
-#include "core/block_format.h"
-#include "core/random.h"
-#include "core/test_util.h"
 #include "engine/desc_test_util.h"
-#include "engine/launch_once.h"
-#include "engine/threads_test_util.h"
+#include "ops/attention/test_problem.h"
 
 namespace tilewright::attention {
 namespace {
-
-struct Case {
-  DataType kv = DataType::kF32;
-  int heads = 3, kv_heads = 1, head_dim = 64, context = 64, slots = 1;
-  std::vector<std::int32_t> positions, slot_of;
-  int threads = 1;
-};
-
-std::string Describe(const Case& c) {
-  return std::string(DataTypeName(c.kv)) + " heads " + std::to_string(c.heads) + "/" +
-         std::to_string(c.kv_heads) + " head_dim " + std::to_string(c.head_dim) + " rows " +
-         std::to_string(c.positions.size()) + " first position " + std::to_string(c.positions[0]) +
-         " threads " + std::to_string(c.threads);
-}
-
-/// Operands of a case; cache positions nobody may see hold NaN, rows of q and out have a gap of NaN
-/// between them.
-class Problem {
- public:
-  Problem(const Case& c, std::uint64_t seed)
-      : c_(c),
-        rows_(static_cast<int>(c.positions.size())),
-        q_row_(c.heads * c.head_dim + 5),
-        q_(static_cast<std::size_t>(rows_ * q_row_), 4),
-        k_(CacheBytes()),
-        v_(CacheBytes()) {
-    Random rng(seed);
-    for (int r = 0; r < rows_; ++r)
-      for (int i = 0; i < c.heads * c.head_dim; ++i)
-        q_[static_cast<std::size_t>(r * q_row_ + i)] = static_cast<float>(rng.Uniform(-1, 1));
-    const std::int64_t row = std::int64_t{c.kv_heads} * c.head_dim;
-    for (int s = 0; s < c.slots; ++s) {
-      int seen = 0;
-      for (int r = 0; r < rows_; ++r)
-        if (c.slot_of[static_cast<std::size_t>(r)] == s)
-          seen = std::max(seen, c.positions[static_cast<std::size_t>(r)] + 1);
-      for (int p = 0; p < seen; ++p) {
-        std::vector<float> values(static_cast<std::size_t>(row));
-        for (auto* cache : {&k_, &v_}) {
-          for (float& x : values) x = static_cast<float>(rng.Uniform(-2, 2));
-          auto* at = static_cast<unsigned char*>(cache->data()) +
-                     BytesOf(c.kv, (std::int64_t{s} * c.context + p) * row);
-          EXPECT_TRUE(EncodeRow(c.kv, values.data(), row, at));
-        }
-      }
-    }
-  }
-
-  attention::Args Args(float* out, std::int64_t out_row) {
-    attention::Args args;
-    const std::int64_t hd = c_.head_dim;
-    args.q = TensorView{q_.data(), {hd, c_.heads, rows_, 1}, {1, hd, q_row_, 0}, DataType::kF32};
-    args.k_cache = Contiguous(k_.data(), c_.kv, {hd, c_.kv_heads, c_.context, c_.slots});
-    args.v_cache = Contiguous(v_.data(), c_.kv, {hd, c_.kv_heads, c_.context, c_.slots});
-    args.positions = Contiguous(c_.positions.data(), DataType::kI32, {rows_, 1, 1, 1});
-    args.slots = Contiguous(c_.slot_of.data(), DataType::kI32, {rows_, 1, 1, 1});
-    args.out = TensorView{out, {hd * c_.heads, rows_, 1, 1}, {1, out_row, 0, 0}, DataType::kF32};
-    args.scale = 1.0f / std::sqrt(static_cast<float>(hd));
-    if (page_size_ == 0) return args;
-    const std::int64_t physical = std::int64_t{per_sequence_} * c_.slots;
-    args.k_cache = Contiguous(k_paged_.data(), c_.kv, {hd, c_.kv_heads, page_size_, physical});
-    args.v_cache = Contiguous(v_paged_.data(), c_.kv, {hd, c_.kv_heads, page_size_, physical});
-    args.pages = Contiguous(pages_.data(), DataType::kI32, {per_sequence_, c_.slots, 1, 1});
-    return args;
-  }
-
-  /// [rows][heads * head_dim]
-  std::vector<float> Launch(Kernel& kernel, int threads) {
-    const int width = c_.heads * c_.head_dim, stride = width + 3;
-    test::Guarded<float> out(static_cast<std::size_t>(rows_ * stride));
-    RunGuarded(kernel, Args(out.data(), stride), threads);
-    EXPECT_EQ(out.Damage(), "");
-    std::vector<float> result;
-    for (int r = 0; r < rows_; ++r) {
-      for (int i = 0; i < width; ++i)
-        result.push_back(out[static_cast<std::size_t>(r * stride + i)]);
-      for (int i = width; i < stride; ++i)
-        EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(r * stride + i)]));
-    }
-    return result;
-  }
-
-  /// Moves both caches to pages of `page_size` positions in random order. Pages that no row reads
-  /// have no memory; memory that belongs to no position is poisoned.
-  void Page(int page_size, std::uint64_t seed) {
-    const std::int64_t row = std::int64_t{c_.kv_heads} * c_.head_dim;
-    const int per_sequence = (c_.context + page_size - 1) / page_size;
-    std::vector<int> seen(static_cast<std::size_t>(c_.slots), 0);
-    for (int r = 0; r < rows_; ++r) {
-      int& of_slot = seen[static_cast<std::size_t>(c_.slot_of[static_cast<std::size_t>(r)])];
-      of_slot = std::max(of_slot, c_.positions[static_cast<std::size_t>(r)] + 1);
-    }
-    std::vector<std::int32_t> physical(static_cast<std::size_t>(per_sequence * c_.slots));
-    std::iota(physical.begin(), physical.end(), 0);
-    Random random(seed);
-    for (std::size_t i = physical.size() - 1; i > 0; --i)
-      std::swap(physical[i], physical[static_cast<std::size_t>(random.Below(i + 1))]);
-    pages_ = physical;
-    test::GuardedBytes k(BytesOf(c_.kv, row * page_size * per_sequence * c_.slots)), v(k.size());
-    k.Poison(), v.Poison();
-    const std::size_t bytes = BytesOf(c_.kv, row);
-    for (int s = 0; s < c_.slots; ++s) {
-      for (int page = 0; page < per_sequence; ++page) {
-        std::int32_t& entry = pages_[static_cast<std::size_t>(s * per_sequence + page)];
-        for (int i = 0; i < page_size; ++i) {
-          const int position = page * page_size + i;
-          if (position >= seen[static_cast<std::size_t>(s)]) break;
-          const auto from = static_cast<std::size_t>(s * c_.context + position) * bytes;
-          const auto to = static_cast<std::size_t>(entry * page_size + i) * bytes;
-          std::memcpy(static_cast<unsigned char*>(k.data()) + to,
-                      static_cast<unsigned char*>(k_.data()) + from, bytes);
-          std::memcpy(static_cast<unsigned char*>(v.data()) + to,
-                      static_cast<unsigned char*>(v_.data()) + from, bytes);
-        }
-        if (page * page_size >= seen[static_cast<std::size_t>(s)]) entry = -1;
-      }
-    }
-    page_size_ = page_size;
-    per_sequence_ = per_sequence;
-    k_paged_ = std::move(k), v_paged_ = std::move(v);
-  }
-  /// Takes the caches of a problem with the same places and its rows of q, one after the other for
-  /// each of `positions` that is not padding.
-  void CopyFrom(Problem& other, const std::vector<std::int32_t>& positions) {
-    std::memcpy(k_.data(), other.k_.data(), k_.size());
-    std::memcpy(v_.data(), other.v_.data(), v_.size());
-    std::size_t from = 0;
-    const auto row = static_cast<std::size_t>(q_row_);
-    for (std::size_t r = 0; r < positions.size(); ++r) {
-      if (positions[r] < 0) continue;
-      std::copy(other.q_.begin() + from * row, other.q_.begin() + (from + 1) * row,
-                q_.begin() + r * row);
-      ++from;
-    }
-  }
-  std::vector<std::int32_t>& pages() { return pages_; }
-
-  /// Runs the stages with a workspace of just the size that the plan asks for.
-  static void RunGuarded(Kernel& kernel, const attention::Args& args, int threads) {
-    using S = Stages<Op>;
-    const auto checked = Validate(DescOf(args, {}).value());
-    ASSERT_TRUE(checked) << checked.error().message;
-    Kernel* const kernels[] = {&kernel};
-    const auto device = test::CpuWithCores(threads);
-    const auto choice = S::Choose(S::Feasible(*checked, kernels, device->spec(), {}), nullptr,
-                                  nullptr, DispatchPolicy::kDefault);
-    ASSERT_TRUE(choice) << choice.error().message;
-    const Plan<Op> plan = Bind(*choice, *device).value();
-    test::GuardedBytes partials(plan.workspace().partials);
-    Workspace workspace;
-    workspace.partials = partials.data(), workspace.partials_size = partials.size();
-    const auto pool = MakeThreadPool(threads);
-    const Status status = Run(plan, args, workspace, Stream{pool.get()});
-    EXPECT_TRUE(status) << status.error().message;
-    EXPECT_EQ(partials.Damage(), "");
-  }
-
-  std::vector<float> Reference() {
-    std::vector<float> out(static_cast<std::size_t>(rows_ * c_.heads * c_.head_dim));
-    EXPECT_TRUE(attention::Reference(Args(out.data(), c_.heads * c_.head_dim)));
-    return out;
-  }
-
- private:
-  std::size_t CacheBytes() const {
-    return BytesOf(c_.kv, std::int64_t{c_.head_dim} * c_.kv_heads * c_.context * c_.slots);
-  }
-  Case c_;
-  int rows_, q_row_;
-  test::Guarded<float> q_;
-  test::GuardedBytes k_, v_;
-  int page_size_ = 0, per_sequence_ = 0;  // 0: contiguous
-  test::GuardedBytes k_paged_{0}, v_paged_{0};
-  std::vector<std::int32_t> pages_;
-};
-
-double RelativeL2(const std::vector<float>& a, const std::vector<float>& b) {
-  double diff = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    diff += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    norm += double{b[i]} * b[i];
-  }
-  return std::sqrt(diff / norm);
-}
-
-std::vector<std::int32_t> Range(int from, int count) {
-  std::vector<std::int32_t> v;
-  for (int i = 0; i < count; ++i) v.push_back(from + i);
-  return v;
-}
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -231,20 +27,6 @@ std::vector<Case> Cases() {
   add(DataType::kF16, 6, 2, 64, 400, 3, {5, 399, 0, 1, 2, 260, 261}, {0, 1, 2, 2, 2, 0, 0});
   return cases;
 }
-
-class AttentionKernels : public ::testing::Test {
- protected:
-  AttentionKernels() { AddKernels(registry_); }
-  std::vector<Kernel*> Runnable() const {
-    std::vector<Kernel*> kernels;
-    const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
-    for (Kernel* kernel : registry_.kernels()) {
-      if (!kernel->CheckDevice(device)) kernels.push_back(kernel);
-    }
-    return kernels;
-  }
-  Registry registry_;
-};
 
 TEST_F(AttentionKernels, agree_with_the_float64_oracle_and_do_not_depend_on_the_threads) {
   std::uint64_t seed = 1;
@@ -323,7 +105,6 @@ TEST_F(AttentionKernels, say_what_they_cannot_do) {
     if (kernel->info().reference) continue;
     EXPECT_EQ(kernel->IsFeasible(desc)->need, "f32, f16, bf16 or q8_0");
     EXPECT_EQ(kernel->IsFeasible(Desc{.type_q = DataType::kF16})->need, "f32");
-    EXPECT_EQ(kernel->IsFeasible(Desc{.window = 8})->have, "window = 8");
   }
 }
 
@@ -465,28 +246,6 @@ TEST_F(AttentionKernels, get_no_more_workers_than_the_plan_has_scratch_for) {
   ASSERT_TRUE(tilewright::Run(plan, args, owned.get(), Stream{&three}));
   EXPECT_EQ(three.most_tasks(), 0) << "one worker, the caller, needs nobody";
   EXPECT_EQ(out, problem.Launch(plan.kernel(), 3)) << "the same bits";
-}
-
-TEST_F(AttentionKernels, the_oracle_sees_the_last_positions_of_a_window) {
-  // With the values of positions 0 to 3 as 0, 1, 2, 3 and equal keys, attention is their mean.
-  std::vector<float> q = {1}, keys(4, 1.0f), values = {0, 1, 2, 3}, out(1);
-  std::vector<std::int32_t> position = {3}, slot = {0};
-  attention::Args args;
-  args.q = Contiguous(q.data(), DataType::kF32, {1, 1, 1, 1});
-  args.k_cache = Contiguous(keys.data(), DataType::kF32, {1, 1, 4, 1});
-  args.v_cache = Contiguous(values.data(), DataType::kF32, {1, 1, 4, 1});
-  args.positions = Contiguous(position.data(), DataType::kI32, {1, 1, 1, 1});
-  args.slots = Contiguous(slot.data(), DataType::kI32, {1, 1, 1, 1});
-  args.out = Contiguous(out.data(), DataType::kF32, {1, 1, 1, 1});
-  for (const auto& [window, mean] : {std::pair{0, 1.5f}, {1, 3.0f}, {2, 2.5f}, {9, 1.5f}}) {
-    args.window = window;
-    ASSERT_TRUE(attention::Reference(args));
-    EXPECT_FLOAT_EQ(out[0], mean) << window;
-  }
-  args.window = 2;
-  const auto choice = Choose(
-      Feasible(*Validate(DescOf(args, {}).value()), registry_, HostDevice().spec()), nullptr);
-  EXPECT_EQ(choice.value().kernel().name(), "attention.any.reference");
 }
 
 TEST_F(AttentionKernels, the_oracle_reads_and_writes_halves_within_their_memory) {

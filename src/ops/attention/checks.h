@@ -7,6 +7,11 @@ namespace tilewright::attention {
 /// Every row is padding, or its slot, its position and the pages that it reads are in range.
 Status CheckRows(const Args& args);
 
+/// The first position that a row at `position` sees.
+inline std::int32_t FirstSeen(std::int32_t position, std::int32_t window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
 /// The problem of arguments that fit together.
 Desc ShapeOf(const Args& args, const CallTerms& terms);
 

@@ -64,7 +64,7 @@ Status Reference(const Args& args) {
   std::vector<double> out(static_cast<std::size_t>(head_dim));
   for (std::int64_t r = 0; r < args.q.shape[2]; ++r) {
     const std::int64_t end = args.positions.as<const std::int32_t>()[r] + 1;
-    const std::int64_t from = args.window > 0 ? std::max<std::int64_t>(0, end - args.window) : 0;
+    const std::int64_t from = FirstSeen(static_cast<std::int32_t>(end - 1), args.window);
     for (std::int64_t h = 0; h < heads; ++h) {
       if (end == 0) {
         std::fill(out.begin(), out.end(), 0.0);  // padding

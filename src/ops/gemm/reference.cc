@@ -427,12 +427,6 @@ double RoundingOf(DataType type) {
 
 }  // namespace
 
-Status CheckReference(const GemmArgs& args, const GemmDesc& desc) {
-  const Result<Problem> problem = MakeProblem(args, desc);
-  if (!problem) return Fail(problem.error());
-  return {};
-}
-
 Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* executor) {
   const Result<Problem> problem = MakeProblem(args, desc);
   if (!problem) return Fail(problem.error());

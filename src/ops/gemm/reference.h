@@ -19,8 +19,6 @@ Status ReferenceGemm(const GemmArgs& args, const GemmDesc& desc, Executor* execu
 
 /// The oracle as the only kernel of a registry: what MakeReferenceDispatch runs.
 void AddReference(Registry& registry);
-/// What ReferenceGemm answers before it reads an element: by types and layouts alone.
-Status CheckReference(const GemmArgs& args, const GemmDesc& desc);
 
 /// What CheckGemm allows for f32 sums, as a part of an element's magnitude sum |alpha| * sum |a b|
 /// + |beta c|: a chain of k additions, each off by at most 2^-24 of a partial sum that is never

@@ -125,14 +125,29 @@ inline void ConvertRows(const CacheHead& cache, int from, int count, int hd, flo
 /// Positions are handled sixteen at a time: one vector of the widest instruction set.
 inline int RoundUp16(int count) { return (count + 15) / 16 * 16; }
 
-/// S[rows][kSplit] = q[rows][hd] . keys from..from+count, masked by each row's limit.
+/// Positions of the split at `from` that no row of the block sees, at its start.
+inline int Unseen(const AttentionBlock& block, int from) {
+  return block.from > from ? block.from - from : 0;
+}
+
+/// As ConvertRows into rows32, with zeros for the first `unseen` positions, which are not read.
+inline void LoadPiece(const CacheHead& cache, int from, int count, int unseen, int hd,
+                      const AttentionScratch& s) {
+  unseen = unseen > 0 ? unseen : 0;
+  for (int i = 0; i < unseen * s.hd_padded; ++i) s.rows32[i] = 0.0f;
+  ConvertRows(cache, from + unseen, count - unseen, hd, s.rows32 + unseen * s.hd_padded,
+              s.hd_padded);
+}
+
+/// S[rows][kSplit] = q[rows][hd] . keys from..from+count; Softmax masks them. Whole pieces that no
+/// row sees are left out: they would add zeros.
 inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from, int count,
                    const AttentionScratch& s) {
-  const int hd = block.head_dim;
-  for (int piece = 0; piece < count; piece += kPiece) {
+  const int hd = block.head_dim, unseen = Unseen(block, from);
+  for (int piece = unseen / kPiece * kPiece; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
     const int padded = RoundUp16(in_piece);
-    ConvertRows(keys, from + piece, in_piece, hd, s.rows32, s.hd_padded);
+    LoadPiece(keys, from + piece, in_piece, unseen - piece, hd, s);
     for (int p = in_piece; p < padded; ++p) {
       for (int d = 0; d < hd; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
@@ -142,8 +157,8 @@ inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from,
   }
 }
 
-/// Turns scores into weights; max and sum of each row to state. Positions past the row's own weigh
-/// exactly zero.
+/// Turns scores into weights; max and sum of each row to state. Positions that the row does not see
+/// weigh exactly zero.
 inline void Softmax(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
   const int padded = RoundUp16(count);
   for (int r = 0; r < block.vectors; ++r) {
@@ -151,12 +166,15 @@ inline void Softmax(const AttentionBlock& block, int from, int count, const Atte
     int valid =
         block.limit[r / block.group] - from;  // positions of this split that the row may see
     valid = valid > count ? count : valid;
-    if (valid <= 0) {
+    int first = block.first[r / block.group] - from;  // and where they begin
+    first = first < 0 ? 0 : first;
+    if (valid <= first) {
       for (int p = 0; p < padded; ++p) row[p] = 0.0f;
       s.split_max[r] = -__builtin_inff();
       s.split_sum[r] = 0.0f;
       continue;
     }
+    for (int p = 0; p < first; ++p) row[p] = -__builtin_inff();
     for (int p = valid; p < padded; ++p) row[p] = -__builtin_inff();
     V vmax = V::Load(row);
     for (int p = V::kWidth; p < padded; p += V::kWidth) vmax = V::Max(vmax, V::Load(row + p));
@@ -176,15 +194,16 @@ inline void Softmax(const AttentionBlock& block, int from, int count, const Atte
 /// split_out[rows][hd] = weights * values.
 inline void WeightedValues(const AttentionBlock& block, const CacheHead& values, int from,
                            int count, const AttentionScratch& s) {
-  const int hd = block.head_dim;
-  for (int piece = 0; piece < count; piece += kPiece) {
+  const int hd = block.head_dim, unseen = Unseen(block, from);
+  const int first_piece = unseen / kPiece * kPiece;
+  for (int piece = first_piece; piece < count; piece += kPiece) {
     const int in_piece = count - piece < kPiece ? count - piece : kPiece;
-    ConvertRows(values, from + piece, in_piece, hd, s.rows32, s.hd_padded);
+    LoadPiece(values, from + piece, in_piece, unseen - piece, hd, s);
     for (int p = 0; p < in_piece; ++p) {
       for (int d = hd; d < s.hd_padded; ++d) s.rows32[p * s.hd_padded + d] = 0.0f;
     }
-    if (piece == 0) {
-      SmallGemm<false>(s.scores, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded,
+    if (piece == first_piece) {
+      SmallGemm<false>(s.scores + piece, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded,
                        in_piece, s.split_out, s.hd_padded);
     } else {
       SmallGemm<true>(s.scores + piece, kSplit, s.rows32, s.hd_padded, block.vectors, s.hd_padded,

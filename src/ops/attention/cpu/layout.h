@@ -27,7 +27,10 @@ struct AttentionBlock {
   const std::int32_t* pages = nullptr;  ///< of the sequence; nullptr: its positions follow another
   int page_size = 0;                    ///< positions of a page
   std::size_t page_bytes = 0;           ///< between physical pages
-  const std::int32_t* limit = nullptr;  ///< [rows]: positions that the row sees, its own included
+  const std::int32_t* limit = nullptr;  ///< [rows]: the row sees positions below, its own the last,
+  const std::int32_t* first = nullptr;  ///< [rows]: and from here on
+  std::int32_t from =
+      0;  ///< least of `first`: what lies before is not read, its pages may not exist
 };
 
 /// Memory of one worker. head_dim is padded to a multiple of 16 with zeros.

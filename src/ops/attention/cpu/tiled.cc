@@ -21,7 +21,7 @@ int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 /// Rows of one sequence in a run of the batch that are handled together.
 struct RowBlock {
   std::int32_t first_row, rows;
-  std::int32_t seen;  // positions that the longest row sees
+  std::int32_t from, seen;  // its rows see the positions from .. seen - 1 between them
 };
 
 /// Bytes of one worker's scratch.
@@ -88,7 +88,8 @@ class TiledRun {
     blocks_ = reinterpret_cast<RowBlock*>(at);
     at += AlignUp(static_cast<std::size_t>(desc.rows) * sizeof(RowBlock));
     limits_ = reinterpret_cast<std::int32_t*>(at);
-    at += AlignUp(static_cast<std::size_t>(desc.rows) * sizeof(std::int32_t));
+    firsts_ = limits_ + desc.rows;
+    at += AlignUp(2 * static_cast<std::size_t>(desc.rows) * sizeof(std::int32_t));
     scratch_ = at;
     at += ScratchBytes(desc) * static_cast<std::size_t>(executor.workers());
     partials_ = reinterpret_cast<float*>(at);
@@ -118,6 +119,7 @@ class TiledRun {
     bool open = false;  // the last block may take another row
     for (std::int32_t r = 0; r < desc_.rows; ++r) {
       limits_[r] = positions[r] + 1;
+      firsts_[r] = FirstSeen(positions[r], desc_.window);
       if (limits_[r] == 0) {  // padding
         float* out = args_.out.as<float>() + r * args_.out.stride[1];
         std::fill(out, out + std::int64_t{desc_.heads} * desc_.head_dim, 0.0f);
@@ -127,13 +129,16 @@ class TiledRun {
       longest = std::max(longest, limits_[r]);
       if (open) {
         RowBlock& last = blocks_[block_count_ - 1];
-        if (last.rows < kBlockRows && slots[last.first_row] == slots[r]) {
+        // What the rows of a block see has no gap: pages that nobody sees may not exist.
+        const bool meets = firsts_[r] <= last.seen && limits_[r] >= last.from;
+        if (last.rows < kBlockRows && slots[last.first_row] == slots[r] && meets) {
           ++last.rows;
+          last.from = std::min(last.from, firsts_[r]);
           last.seen = std::max(last.seen, limits_[r]);
           continue;
         }
       }
-      blocks_[block_count_++] = {r, 1, limits_[r]};
+      blocks_[block_count_++] = {r, 1, firsts_[r], limits_[r]};
       open = true;
     }
     splits_ = (longest + kSplit - 1) / kSplit;
@@ -150,6 +155,8 @@ class TiledRun {
     block.head_dim = desc_.head_dim;
     block.kv_type = desc_.type_kv;
     block.limit = limits_ + rows.first_row;
+    block.first = firsts_ + rows.first_row;
+    block.from = rows.from;
     const TensorView& cache = args_.k_cache;
     const std::int32_t slot = args_.slots.as<const std::int32_t>()[rows.first_row];
     std::int64_t offset = std::int64_t{kv_head} * cache.stride[1];
@@ -210,7 +217,7 @@ class TiledRun {
     const AttentionBlock block = Block(rows, kv_head);
     LoadQueries(rows, kv_head, s);
     StartMerge(block.vectors, s);
-    for (int split = 0; split * kSplit < rows.seen; ++split) {
+    for (int split = rows.from / kSplit; split * kSplit < rows.seen; ++split) {
       functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
       functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out,
                              s.max, s.sum, s.out);
@@ -226,7 +233,7 @@ class TiledRun {
 
   void SplitTask(int task, int split, int worker) const {
     const RowBlock& rows = blocks_[task / desc_.kv_heads];
-    if (split * kSplit >= rows.seen) return;
+    if (split < rows.from / kSplit || split * kSplit >= rows.seen) return;
     const int kv_head = task % desc_.kv_heads;
     AttentionScratch s = Scratch(worker);
     const AttentionBlock block = Block(rows, kv_head);
@@ -243,7 +250,7 @@ class TiledRun {
     const AttentionScratch s = Scratch(worker);
     const int vectors = rows.rows * group_;
     StartMerge(vectors, s);
-    for (int split = 0; split * kSplit < rows.seen; ++split) {
+    for (int split = rows.from / kSplit; split * kSplit < rows.seen; ++split) {
       const float* partial = Partial(task, split, s.hd_padded);
       functions_.merge_split(vectors, s.hd_padded, partial, partial + vectors,
                              partial + 2 * vectors, s.max, s.sum, s.out);
@@ -258,7 +265,8 @@ class TiledRun {
   const CachePlaces places_;
   const int group_;
   RowBlock* blocks_ = nullptr;
-  std::int32_t* limits_ = nullptr;
+  std::int32_t* limits_ = nullptr;  ///< AttentionBlock::limit of every row
+  std::int32_t* firsts_ = nullptr;  ///< AttentionBlock::first
   std::byte* scratch_ = nullptr;
   float* partials_ = nullptr;
   int block_count_ = 0;
@@ -269,7 +277,7 @@ class TiledRun {
 std::size_t WorkspaceBytes(const Desc& desc, int worker_count) {
   const auto rows = static_cast<std::size_t>(desc.rows);
   const auto workers = static_cast<std::size_t>(worker_count);
-  std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(rows * sizeof(std::int32_t)) +
+  std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(2 * rows * sizeof(std::int32_t)) +
                       workers * ScratchBytes(desc);
   if (DividesSplits(FewestBlocks(desc.rows), desc.kv_heads, worker_count)) {
     const std::size_t most_tasks =
@@ -300,8 +308,6 @@ class TiledAttention final : public Kernel {
       return Rejection{Reason::kType, Format("a cache of {}", DataTypeName(desc.type_kv)),
                        "f32, f16, bf16 or q8_0"};
     }
-    if (desc.window != 0)
-      return Rejection{Reason::kShape, Format("window = {}", desc.window), "none"};
     return std::nullopt;
   }
 
@@ -316,7 +322,8 @@ class TiledAttention final : public Kernel {
 
   double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const override {
     // Nobody knows the lengths when choosing; the order of the kernels does not depend on them.
-    const double flops = 4.0 * desc.rows * desc.heads * desc.head_dim * 512;
+    const double seen = desc.window > 0 ? std::min(desc.window, 512) : 512;
+    const double flops = 4.0 * desc.rows * desc.heads * desc.head_dim * seen;
     return flops / (device.f32_gflop_s * gflop_share_ * 1e3 * WorkersOf(spec.config, device.cores));
   }
 
