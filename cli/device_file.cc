@@ -69,11 +69,9 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
   if (key == "features") return ReadFeatures(path, value, spec);
   if (key == "isa") return ReadIsa(path, value, spec);
   if (key == "kind") {
-    if (value == "cpu") return {};
-    return Fail(ErrorCode::kUnavailable,
-                fmt::format("{}: \"kind\" must be cpu; other devices are not supported yet in this "
-                            "version",
-                            path));
+    if (value != "cpu" && value != "cuda") return Fail(Wrong(path, key, "cpu or cuda"));
+    spec.kind = value == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+    return {};
   }
   for (const auto& [name, field] : texts) {
     if (key != name) continue;
@@ -105,6 +103,15 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
               fmt::format("{}: \"{}\" is not a field of a device", path, key));
 }
 
+/// What a decision for a GPU cannot do without: no default is near any of them.
+Status CheckGpu(const std::string& path, const Json& json) {
+  for (const char* key :
+       {"compute_capability", "sm_count", "read_gb_s", "f32_gflop_s", "bf16_gflop_s"}) {
+    if (!json.contains(key)) return Fail(Wrong(path, key, "given for a cuda device"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<DeviceSpec> ReadDeviceSpec(const std::string& path) {
@@ -118,7 +125,10 @@ Result<DeviceSpec> ReadDeviceSpec(const std::string& path) {
   for (const auto& [key, value] : json.items()) {
     if (Status status = ReadField(path, key, value, spec); !status) return Fail(status.error());
   }
-  static_cast<DeviceRates&>(spec) = DefaultRates(spec.features);
+  const bool gpu = spec.kind == DeviceKind::kCuda;
+  if (Status status = gpu ? CheckGpu(path, json) : Status(); !status) return Fail(status.error());
+  constexpr DeviceRates kUnknown{.read_gb_s = 0, .f32_gflop_s = 0, .i8_gop_s = 0};
+  static_cast<DeviceRates&>(spec) = gpu ? kUnknown : DefaultRates(spec.features);
   ForEachRate(spec, [&](const char* name, double& rate) {
     if (json.contains(name)) rate = json[name].get<double>();
   });

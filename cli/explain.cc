@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <memory>
 #include <optional>
 
 #include "console.h"
+#include "device_kernels.h"
 #include "explain_report.h"
 #include "gemm_words.h"
 #include "problem_words.h"
@@ -34,9 +37,8 @@ std::string TuneCommand(const typename Op::Desc& desc) {
 /// What the records say of the device that is asked about: of another one, as --device-spec names
 /// it, they are looked for in the same file.
 struct Known {
-  Known(Context& context, const Explained& look) {
-    if (!look.here)
-      elsewhere = DispatchCaches::Over(context.records(), context.kernels(), look.scope);
+  Known(Context& context, const Kernels& kernels, const Explained& look) {
+    if (!look.here) elsewhere = DispatchCaches::Over(context.records(), kernels, look.scope);
     caches = look.here ? &context.caches() : elsewhere.get();
   }
   std::unique_ptr<const DispatchCaches> elsewhere;
@@ -56,22 +58,41 @@ Status SetDevice(const ExplainOptions& options, const Context& context, Explaine
   return {};
 }
 
+/// Where the user promised nothing: what a GPU's buffers have, whose memory is aligned to 16 bytes
+/// and whose lines are dense.
+void PromiseAlignment(GemmDesc& desc) {
+  if (desc.align_a != 0 || desc.align_b != 0 || desc.align_c != 0) return;
+  const auto log2_of = [](DataType type, std::int64_t line) {
+    constexpr int kBufferLog2 = 4;
+    const TypeInfo& info = GetTypeInfo(type);
+    const auto bytes = static_cast<std::uint64_t>(line / info.block_elements * info.block_bytes);
+    return static_cast<std::uint8_t>(std::min(std::countr_zero(bytes), kBufferLog2));
+  };
+  desc.align_a = log2_of(desc.type_a, desc.order_a == Order::kRowMajor ? desc.k : desc.m);
+  desc.align_b = log2_of(desc.type_b, desc.order_b == Order::kColMajor ? desc.k : desc.n);
+  desc.align_c = log2_of(desc.type_c, desc.order_c == Order::kRowMajor ? desc.n : desc.m);
+}
+
 template <class Op>
-Result<Explained> Look(const ExplainOptions& options, Context& context,
-                       const typename Op::Desc& desc) {
+Result<Explained> Look(const ExplainOptions& options, Context& context, typename Op::Desc desc) {
   Explained look;
   if (Status status = SetDevice(options, context, look); !status) return Fail(status.error());
+  if constexpr (std::is_same_v<Op, GemmOp>) {
+    if (look.device.kind == DeviceKind::kCuda) PromiseAlignment(desc);
+  }
+  const Result<DeviceKernels> kernels = DeviceKernels::For(look.device, context, options.common);
+  if (!kernels) return Fail(kernels.error());
   look.problem = KeyOf(desc);
   Result<Checked<Op>> checked = Validate(desc);
   if (!checked) return Fail(checked.error());
 
-  const Known known(context, look);
+  const Known known(context, **kernels, look);
   const DispatchCacheOf<Op>& cache = known.caches->template of<Op>();
   const bool times_count = context.cache_mode() != CacheMode::kRefresh;
   FeasibleOptions feasible = context.feasible_options();
   feasible.quarantine = &known.caches->quarantine();
   const Candidates<Op> candidates =
-      Feasible(*checked, context.kernels().template of<Op>(), look.device, feasible);
+      Feasible(*checked, (**kernels).template of<Op>(), look.device, feasible);
   Result<Choice<Op>> choice = Choose(candidates, times_count ? &cache : nullptr);
   if (choice) {
     look.choice = Chosen{std::string(choice->kernel().name()), SpecText(choice->spec()),

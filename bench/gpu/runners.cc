@@ -30,16 +30,4 @@ RunFamily FindRunner(std::string_view family) {
   return nullptr;
 }
 
-CudaArch NativeArch(int compute_capability) {
-  const auto number = static_cast<std::uint16_t>(compute_capability);
-  // The architectures we ship kernels for, by what their instructions need.
-  switch (compute_capability) {
-    case 90:
-    case 100:
-      return {number, 'a'};
-    default:
-      return {number, 0};
-  }
-}
-
 }  // namespace tilewright::gpu_check

@@ -13,10 +13,6 @@ Result<KernelFamilies> CheckedFamilies();
 /// The runner of a family, or nullptr.
 RunFamily FindRunner(std::string_view family);
 
-/// The architecture whose catalog suits a device: with suffix where the chip has instructions of
-/// its own that our kernels use (sm_90a, sm_100a), plain elsewhere.
-CudaArch NativeArch(int compute_capability);
-
 void RunGemmMma(const Job& job, KernelReport& report);
 void RunGemmHopper(const Job& job, KernelReport& report);
 void RunGemvBf16(const Job& job, KernelReport& report);

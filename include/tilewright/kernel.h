@@ -96,8 +96,8 @@ class KernelBase {
   const KernelInfo& info() const { return info_; }
   std::string_view name() const { return info_.name; }
 
-  /// nullopt if `device` can run the kernel.
-  std::optional<Rejection> CheckDevice(const DeviceSpec& device) const;
+  /// nullopt if `device` can run the kernel. Override to add to it, calling the base first.
+  virtual std::optional<Rejection> CheckDevice(const DeviceSpec& device) const;
 
   /// nullopt if the kernel provides `guarantee`.
   std::optional<Rejection> CheckGuarantee(Guarantee guarantee) const;

@@ -28,6 +28,9 @@ struct CudaArch {
   /// device's minor is not lower.
   bool RunsOn(int compute_capability) const;
 };
+/// The architecture that kernels are compiled for to run on a GPU of this compute capability
+/// (major * 10 + minor): with the suffix 'a' where there are kernels for that very chip.
+CudaArch NativeArch(int compute_capability);
 /// "sm_90a" -> {90, 'a'}. kInvalidArgument with the accepted form.
 Result<CudaArch> ParseCudaArch(std::string_view text);
 

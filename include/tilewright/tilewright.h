@@ -27,6 +27,13 @@ void AddAllGemm(Registry& registry);
 /// Every kernel of the CPU device. Takes a few microseconds; add your own kernels, then share it.
 std::unique_ptr<Kernels> MakeCpuKernels();
 
+/// The kernels that are compiled at run time as candidates, one for each spec of the catalogs for
+/// `arch` (NativeArch of the GPU's compute capability) that an operation can use: products and norms
+/// so far. Nothing is compiled before a kernel is bound; feasibility, predictions and `explain` need
+/// no GPU and no compiler. `store` must have been opened with AllKernelFamilies and outlive the
+/// kernels. kUnsupported for an architecture that no kernel is made for.
+Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch);
+
 /// A library that this one depends on, with the version that is loaded now.
 struct LibraryVersion {
   std::string name, version;

@@ -1,12 +1,16 @@
 // The one place where kernels are gathered, operation by operation (the list itself:
 // tilewright/kernels.h).
 
+#include "ops/gemm/cuda/kernels/kernels.h"
+
+#include "core/text.h"
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
 #include "ops/copy/kv_scatter.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/register.h"
+#include "ops/norm/cuda/kernels.h"
 #include "ops/norm/norm.h"
 #include "ops/rope/rope.h"
 #include "sequence/sequences.h"
@@ -27,6 +31,20 @@ std::unique_ptr<Kernels> MakeCpuKernels() {
   embedding::AddKernels(kernels->of<embedding::Op>());
   attention::AddKernels(kernels->of<attention::Op>());
   AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
+  return kernels;
+}
+
+Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch) {
+  if (store.families().Catalog(arch).empty()) {
+    return Fail(ErrorCode::kUnsupported, Format("no kernel is made for {}", arch.ToString()));
+  }
+  auto kernels = std::make_unique<Kernels>();
+  if (Status added = AddCudaGemm(kernels->of<GemmOp>(), store, arch); !added) {
+    return Fail(added.error());
+  }
+  if (Status added = norm::AddCudaKernels(kernels->of<norm::Op>(), store, arch); !added) {
+    return Fail(added.error());
+  }
   return kernels;
 }
 

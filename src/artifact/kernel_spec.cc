@@ -85,6 +85,13 @@ bool CudaArch::RunsOn(int compute_capability) const {
   return compute_capability / 10 == major() && compute_capability % 10 >= minor();
 }
 
+CudaArch NativeArch(int compute_capability) {
+  const auto number = static_cast<std::uint16_t>(compute_capability);
+  // Chips with instructions of their own that kernels of ours use.
+  const bool own = compute_capability == 90 || compute_capability == 100;
+  return {number, static_cast<std::uint16_t>(own ? 'a' : 0)};
+}
+
 Result<CudaArch> ParseCudaArch(std::string_view text) {
   constexpr std::string_view kPrefix = "sm_";
   const auto fail = [&] {

@@ -393,6 +393,33 @@ class Looking(WithCache):
             path.write_text(text)
             self.fails(1, *words, env=self.env, saying=saying)
 
+    def test_explain_for_a_gpu_that_is_not_here(self):
+        path = self.folder / 'h200.json'
+        h200 = {'kind': 'cuda', 'name': 'NVIDIA H200', 'compute_capability': 90, 'sm_count': 132, 'smem_bytes': 232448,
+                'l2_bytes': 60 << 20, 'driver': '13.0', 'read_gb_s': 4917, 'f32_gflop_s': 66908, 'bf16_gflop_s': 1070530}
+        path.write_text(json.dumps(h200))
+        gemm = ('explain', 'gemm', '--k', 4096, '--n', 4096, '--type-a', 'bf16', '--type-b', 'bf16', '--type-c', 'bf16', '--json',
+                '--device-spec', path)
+        few = self.ok(*gemm, '--m', 1, env=self.env).json()
+        self.assertIn('cuda/NVIDIA H200/sm_90', few['device'])
+        self.assertTrue(few['chosen'].startswith('gemv_bf16.'), few['chosen'])
+        many = self.ok(*gemm, '--m', 2048, env=self.env).json()
+        self.assertTrue(many['chosen'].startswith('gemm_hopper.'), many['chosen'])
+        families = {c['kernel'].split('.')[0] for c in many['candidates'] if c['feasible']}
+        self.assertEqual(families, {'gemm_mma', 'gemm_hopper', 'gemv_bf16'})
+        odd = self.ok(*gemm, '--m', 2048, '--set', 'align_a=1', env=self.env).json()
+        self.assertTrue(any(c['kernel'].startswith('gemm_hopper') and c['reason'].startswith('alignment') for c in odd['candidates']))
+        norm = self.ok('explain', 'norm', 'rows=1 cols=4096 type_in=bf16 type_out=bf16', '--json', '--device-spec', path,
+                       env=self.env).json()
+        self.assertTrue(norm['chosen'].startswith('rmsnorm.'), norm['chosen'])
+        for key in ('compute_capability', 'sm_count', 'read_gb_s', 'f32_gflop_s', 'bf16_gflop_s'):
+            path.write_text(json.dumps({k: v for k, v in h200.items() if k != key}))
+            self.fails(1, *gemm, '--m', 1, env=self.env, saying=key)
+        path.write_text(json.dumps(dict(h200, compute_capability=75)))
+        self.fails(1, *gemm, '--m', 1, env=self.env, saying='sm_75')
+        path.write_text(json.dumps(dict(h200, kind='tpu')))
+        self.fails(1, *gemm, '--m', 1, env=self.env, saying='cpu or cuda')
+
     def test_a_problem_that_no_kernel_takes(self):
         self.fails(1, 'explain', 'gemm', '--m', 1, '--n', 64, '--k', 33, '--type-b', 'q4_0', env=self.env, saying='33 32')
         result = self.run_cli('explain', 'gemm', '--m', 1, '--n', 64, '--k', 64, '--type-a', 'i32', '--json', env=self.env)

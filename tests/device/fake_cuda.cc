@@ -121,6 +121,10 @@ CUresult cuCtxSetCurrent(CUcontext context) {
   });
 }
 CUresult cuCtxGetCurrent(CUcontext* context) {
+  if (TheState().mute) {
+    *context = reinterpret_cast<CUcontext>(State::current);
+    return CUDA_SUCCESS;
+  }
   return TheState().Enter("cuCtxGetCurrent", [&] {
     *context = reinterpret_cast<CUcontext>(State::current);
     return CUDA_SUCCESS;
@@ -248,6 +252,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, in
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
                           void**) {
+  if (TheState().mute) return CUDA_SUCCESS;
   return TheState().InContext("cuLaunchKernelEx", [&](Ctx& ctx) {
     const auto* fn = reinterpret_cast<Fn*>(function);
     if (config->sharedMemBytes > fn->smem_limit) return CUDA_ERROR_INVALID_VALUE;

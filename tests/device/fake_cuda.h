@@ -31,6 +31,10 @@ class FakeCuda {
   /// Does the work of the kernels; returns a CUresult. By default nothing is done.
   virtual void SetKernels(std::function<int(const Launch& launch)> run) = 0;
 
+  /// While mute, launches are dropped, and neither they nor looking for the current context count,
+  /// lock or allocate: for counting what the library does.
+  virtual void SetMute(bool mute) = 0;
+
   /// Calls of the driver since the last StartCounting; what only describes a board or puts an error
   /// into words does not count.
   virtual void StartCounting() = 0;

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -61,6 +62,7 @@ class State final : public FakeCuda {
   static constexpr unsigned kMaxSmem = 232448;
 
   void SetKernels(std::function<int(const Launch&)> run) override;
+  void SetMute(bool on) override { mute = on; }
   void StartCounting() override;
   std::size_t calls() const override;
   std::size_t calls(const std::string& function) const override;
@@ -105,6 +107,7 @@ class State final : public FakeCuda {
   static thread_local Ctx* current;
   std::array<Ctx, kGpus> gpus;
   std::set<Jobs*> graphs;
+  std::atomic<bool> mute = false;
   int init = CUDA_SUCCESS, version = 13000;
   std::function<int(const Launch&)> kernels;
 

@@ -56,12 +56,10 @@ std::optional<Rejection> CheckView(const char* name, const TensorView& view, Dat
 
 std::optional<Rejection> CheckViews(const KernelSpec& spec, const AddNormArgs& args) {
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
-  // A turn of all threads, 8 elements each, is added to a column's number.
-  constexpr std::int64_t kMaxCols = kMax - 1024 * 8;
   const std::int64_t cols = args.norm.in.cols(), rows = RowsOf(args.norm.in);
-  if (rows < 1 || rows > kMax || cols < 1 || cols > kMaxCols) {
+  if (rows < 1 || rows > kMax || cols < 1 || cols > kMaxRmsNormCols) {
     return Reject(Reason::kShape, Format("{} rows of {}", rows, cols),
-                  Format("1 to {} rows of 1 to {}", kMax, kMaxCols));
+                  Format("1 to {} rows of 1 to {}", kMax, kMaxRmsNormCols));
   }
   if (auto no = CheckView("in", args.norm.in, spec.type_a, cols, rows)) return no;
   if (auto no = CheckView("weight", args.norm.weight, spec.type_b, cols, 1)) return no;
@@ -77,6 +75,8 @@ std::optional<Rejection> CheckViews(const KernelSpec& spec, const AddNormArgs& a
 }
 
 }  // namespace
+
+bool RowsAtOneDistance(const TensorView& view) { return RowStride(view).has_value(); }
 
 cuda::LaunchResult RmsNormLaunch(const KernelSpec& spec, const AddNormArgs& args) {
   const KernelFamily family = RmsNormFamily();

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <limits>
+
 #include "device/cuda/launch.h"
 #include "ops/norm/norm.h"
 #include "tilewright/kernel_spec.h"
@@ -13,6 +16,12 @@ struct AddNormArgs {
   norm::Args norm;
   TensorView residual, sum;
 };
+
+/// The widest row: a turn of all threads, 8 elements each, is added to a column's number.
+inline constexpr std::int64_t kMaxRmsNormCols = std::numeric_limits<std::int32_t>::max() - 1024 * 8;
+
+/// Whether the rows of a view, however many dimensions count them, lie at one distance.
+bool RowsAtOneDistance(const TensorView& view);
 
 /// The launch of an rmsnorm kernel: a CTA for each row. `spec` passed the family's check; pointers
 /// are the device's. Refused are views of other types than the spec's, shapes that do not fit

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "engine/compiled/loaded_kernel.h"
+#include "tilewright/operation.h"
+
+namespace tilewright {
+
+/// What the kernels of one family have in common as candidates of `Op`: pure functions of a spec.
+template <class Op>
+struct CompiledFamily {
+  /// Beyond types, orders and the like that a GEMM's KernelDesc says: nullopt when `launch` will
+  /// take any arguments of this problem.
+  std::optional<Rejection> (*feasible)(const KernelSpec&, const typename Op::Desc&);
+  double (*estimate_us)(const KernelSpec&, const typename Op::Desc&, const DeviceSpec&);
+  /// Queues the launch, or the launches, of the arguments.
+  Status (*launch)(const KernelSpec&, const typename Op::Args&, const LoadedKernel&, Stream);
+};
+
+/// The kernel of one spec as a candidate. Its name is the spec's and its fingerprint the request
+/// key: changed sources are another kernel. It is compiled, or found in the store, when it is bound.
+/// `store` must outlive it. Immutable; any thread.
+template <class Op>
+class CompiledKernel final : public Op::KernelType {
+ public:
+  using Base = typename Op::KernelType;
+  using Desc = typename Op::Desc;
+  using Args = typename Op::Args;
+  using Spec = typename Op::Spec;
+
+  /// `base`: what Op::KernelType is made of beside KernelInfo.
+  template <class... BaseArgs>
+  CompiledKernel(const KernelSpec& spec, const ArtifactKey& request,
+                 const CompiledFamily<Op>& family, ArtifactStore& store, BaseArgs&&... base)
+      : Base(InfoOf(spec, request, store), std::forward<BaseArgs>(base)...),
+        spec_(spec),
+        family_(family),
+        store_(store) {}
+
+  std::optional<Rejection> CheckDevice(const DeviceSpec& device) const override {
+    if (auto no = Base::CheckDevice(device)) return no;
+    if (spec_.arch.RunsOn(device.compute_capability)) return std::nullopt;
+    return Rejection{Reason::kDevice,
+                     "compute capability " + std::to_string(device.compute_capability / 10) + "." +
+                         std::to_string(device.compute_capability % 10),
+                     "one that runs code for " + spec_.arch.ToString()};
+  }
+  std::optional<Rejection> IsFeasible(const Desc& desc) const override {
+    if constexpr (!std::is_same_v<Base, OpKernel<Op>>) {
+      if (auto no = Base::IsFeasible(desc)) return no;
+    }
+    return family_.feasible(spec_, desc);
+  }
+  double EstimateUs(const Desc& desc, const Spec&, const DeviceSpec& device) const override {
+    return family_.estimate_us(spec_, desc, device);
+  }
+
+  Result<std::shared_ptr<const BoundLaunch<Op>>> BindLaunch(const Desc& desc, const Spec&,
+                                                            Device& device) const override {
+    Result<LoadedKernel> loaded = LoadedKernel::Load(store_, spec_, device);
+    if (!loaded) return Fail(loaded.error());
+    return std::shared_ptr<const BoundLaunch<Op>>(
+        std::make_shared<Bound>(*this, desc, std::move(*loaded)));
+  }
+  Status Launch(const Args&, const Spec&, Workspace&, Stream) override {
+    return Fail(ErrorCode::kInternal,
+                std::string(this->name()) + ": only Bind loads what it launches");
+  }
+
+ private:
+  class Bound final : public BoundLaunch<Op> {
+   public:
+    Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
+        : kernel_(kernel), desc_(desc), loaded_(std::move(loaded)) {}
+    Status Launch(const Args& args, Workspace&, Stream stream) const override {
+      Status launched = kernel_.family_.launch(kernel_.spec_, args, loaded_, stream);
+      if (launched) [[likely]]
+        return launched;
+      return Fail(launched.error().code, std::string(kernel_.name()) + " for " + KeyOf(desc_) +
+                                             ": " + launched.error().message);
+    }
+
+   private:
+    const CompiledKernel& kernel_;
+    Desc desc_;
+    LoadedKernel loaded_;
+  };
+
+  static KernelInfo InfoOf(const KernelSpec& spec, const ArtifactKey& request,
+                           const ArtifactStore& store) {
+    KernelInfo info;
+    info.name = SpecName(spec);
+    info.fingerprint = request.Hex();
+    info.device = DeviceKind::kCuda;
+    if (const KernelFamily* family = store.families().Find(spec.family)) {
+      info.smem_bytes = family->launch(spec).dynamic_smem_bytes;
+    }
+    return info;
+  }
+
+  KernelSpec spec_;
+  CompiledFamily<Op> family_;
+  ArtifactStore& store_;
+};
+
+/// Adds the kernels of a family's catalog for `arch` that `make(spec, request)` makes candidates of;
+/// it may return nullptr for one that the operation cannot use yet. kInvalidArgument where the store
+/// does not have the family; else as MakeRequestRecord.
+template <class Op, class Make>
+Status AddCompiled(OpRegistry<Op>& registry, const ArtifactStore& store, const FamilyName& name,
+                   CudaArch arch, Make&& make) {
+  const KernelFamily* family = store.families().Find(name);
+  if (family == nullptr) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the artifact store was opened without the family " + std::string(name.view()));
+  }
+  KernelFamilies alone;
+  if (Status added = alone.Add(*family); !added) return added;
+  const Result<KernelSources> sources = KernelSources::Make(alone);
+  if (!sources) return Fail(sources.error());
+  for (const KernelSpec& spec : family->catalog(arch)) {
+    const Result<KeyRecord> request = MakeRequestRecord(spec, *family, *sources);
+    if (!request) return Fail(request.error());
+    std::unique_ptr<typename Op::KernelType> kernel = make(spec, request->key);
+    if (kernel == nullptr) continue;
+    if (Status added = registry.Add(std::move(kernel)); !added) return added;
+  }
+  return {};
+}
+
+}  // namespace tilewright

@@ -1,0 +1,39 @@
+#include "engine/compiled/loaded_kernel.h"
+
+#include <utility>
+
+#include "core/text.h"
+
+namespace tilewright {
+
+Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& spec,
+                                        Device& device) {
+  cuda::CudaDevice* const cuda = cuda::CudaDevice::Of(device);
+  if (cuda == nullptr) {
+    return Fail(ErrorCode::kUnsupported, Format("compiled for {}: {} cannot run it",
+                                                spec.arch.ToString(), device.spec().ClassId()));
+  }
+  const Result<KernelHandle> compiled = store.Compile(spec);
+  if (!compiled) return Fail(compiled.error());
+  const ArtifactData& artifact = **compiled;
+  Result<std::unique_ptr<DeviceModule>> module =
+      device.LoadModule(std::as_bytes(std::span(artifact.cubin)));
+  if (!module) return Fail(module.error());
+  const Result<void*> function = (*module)->Function(artifact.symbol.c_str());
+  if (!function) return Fail(function.error());
+  // What every kernel may have without being asked.
+  constexpr std::uint32_t kAlwaysAllowed = 48 << 10;
+  if (artifact.launch.dynamic_smem_bytes > kAlwaysAllowed) {
+    Status allowed = cuda->AllowDynamicSmem(*function, artifact.launch.dynamic_smem_bytes);
+    if (!allowed) return Fail(allowed.error());
+  }
+  return LoadedKernel(*cuda, std::move(*module), *function);
+}
+
+Status LoadedKernel::Launch(cuda::LaunchResult launch, Stream stream) const {
+  if (!launch) [[unlikely]]
+    return Fail(ErrorCode::kInvalidArgument, launch.error().ToString());
+  return device_->Launch(function_, *launch, stream);
+}
+
+}  // namespace tilewright

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+#include "device/cuda/cuda_device.h"
+#include "tilewright/artifact_store.h"
+
+namespace tilewright {
+
+/// A compiled kernel in the memory of a CUDA device. Refers to the device, which must outlive it.
+/// Any thread.
+class LoadedKernel {
+ public:
+  /// Has `spec` found or compiled, and loaded into `device`. kUnsupported for a device of another
+  /// kind; else what ArtifactStore::Compile and Device::LoadModule fail with.
+  static Result<LoadedKernel> Load(ArtifactStore& store, const KernelSpec& spec, Device& device);
+
+  /// Queues a launch. What the launcher refuses, such as an address, is kInvalidArgument: the
+  /// arguments are not those of the plan's problem. Allocates only to word an error.
+  Status Launch(cuda::LaunchResult launch, Stream stream) const;
+  const DeviceSpec& device() const { return device_->spec(); }
+
+ private:
+  LoadedKernel(cuda::CudaDevice& device, std::unique_ptr<DeviceModule> module, void* function)
+      : device_(&device), module_(std::move(module)), function_(function) {}
+
+  cuda::CudaDevice* device_;
+  std::unique_ptr<DeviceModule> module_;
+  void* function_;
+};
+
+}  // namespace tilewright

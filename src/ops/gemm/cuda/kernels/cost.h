@@ -1,0 +1,14 @@
+#pragma once
+
+#include "engine/compiled/launch_cost.h"
+#include "tilewright/gemm.h"
+#include "tilewright/kernel_spec.h"
+
+namespace tilewright {
+
+/// Predicted microseconds of a product on tiles (gemm_mma, gemm_hopper) and of a few rows times a
+/// matrix (gemv_bf16, gemv_q).
+double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device);
+double EstimateGemv(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device);
+
+}  // namespace tilewright

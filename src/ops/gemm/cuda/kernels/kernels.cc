@@ -1,0 +1,130 @@
+#include "ops/gemm/cuda/kernels/kernels.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/text.h"
+#include "engine/compiled/compiled_kernel.h"
+#include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_launch.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "ops/gemm/cuda/gemv/gemv_launch.h"
+#include "ops/gemm/cuda/kernels/cost.h"
+#include "tilewright/cuda/gemm_params.h"
+#include "tilewright/cuda/gemv_params.h"
+
+namespace tilewright {
+namespace {
+
+/// What the problem promises of an operand's address and lines, against what a kernel needs.
+std::optional<Rejection> CheckAlignment(const char* operand, std::uint8_t promised_log2, int need) {
+  const int promised = 1 << promised_log2;
+  if (promised >= need) return std::nullopt;
+  return Rejection{Reason::kAlignment,
+                   Format("{} aligned to {} bytes that the problem promises", operand, promised),
+                   Format("{} bytes", need)};
+}
+
+std::optional<Rejection> CheckExtents(const GemmDesc& desc) {
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max() - 1024;
+  for (const auto& [name, extent] : {std::pair{"m", desc.m}, {"n", desc.n}, {"k", desc.k}}) {
+    if (extent > kMost) {
+      return Rejection{Reason::kShape, Format("{} = {}", name, extent), Format("at most {}", kMost)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> MmaFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = CheckExtents(desc)) return no;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() - 1024;
+  const int cluster = std::max<int>(spec.cluster_m, 1);
+  const std::int64_t tiles =
+      cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n) * cluster;
+  if (tiles <= kMost) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} output tiles", tiles), Format("at most {}", kMost)};
+}
+
+/// TMA reads A and B; D it writes where that is aligned, and threads do elsewhere.
+std::optional<Rejection> HopperFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  constexpr int kMapAlignment = 16;
+  if (auto no = CheckAlignment("A", desc.align_a, kMapAlignment)) return no;
+  if (auto no = CheckAlignment("B", desc.align_b, kMapAlignment)) return no;
+  return MmaFeasible(spec, desc);
+}
+
+std::optional<Rejection> GemvFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = CheckExtents(desc)) return no;
+  constexpr std::int64_t kMostRows = 65535;  // of CTAs in the grid
+  const std::int64_t most = kMostRows * spec.tile_m;
+  if (desc.m > most) {
+    return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", most)};
+  }
+  if (desc.k > cuda::kGemvMaxLdx) {
+    return Rejection{Reason::kShape, Format("k = {}", desc.k),
+                     Format("at most {}", cuda::kGemvMaxLdx)};
+  }
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  if (!weight.block_quantised) return std::nullopt;
+  if (auto no = CheckAlignment("A", desc.align_a, 4 * GetTypeInfo(spec.type_a).block_bytes)) {
+    return no;
+  }
+  return CheckAlignment("B", desc.align_b, cuda::GemvRowAlignment(weight.block_bytes));
+}
+
+Status LaunchMma(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                 Stream stream) {
+  return kernel.Launch(GemmMmaLaunch(spec, args), stream);
+}
+Status LaunchHopper(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                    Stream stream) {
+  return kernel.Launch(GemmHopperLaunch(spec, args, kernel.device()), stream);
+}
+Status LaunchGemv(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                  Stream stream) {
+  return kernel.Launch(GemvLaunch(spec, args), stream);
+}
+
+/// What the kernel of a spec computes. Without the epilogue add there is no C; with it D has C's
+/// type, or C cannot be had from a GemmDesc.
+KernelDesc DescOf(const KernelSpec& spec) {
+  KernelDesc desc;
+  desc.type_a = Bit(spec.type_a);
+  desc.type_b = Bit(spec.type_b);
+  desc.type_c = Bit(spec.type_d);
+  desc.order_a = Bit(spec.order_a);
+  desc.order_b = Bit(spec.order_b);
+  desc.scaling = Bit(Scaling::kOneZero);
+  if (spec.epilogue == SpecEpilogue::kAdd && spec.type_c == spec.type_d) {
+    desc.scaling |= Bit(Scaling::kOneOne) | Bit(Scaling::kAny);
+  }
+  desc.tile_m = std::max<std::int32_t>(spec.tile_m, 1);
+  desc.tile_n = std::max<std::int32_t>(spec.tile_n, 1);
+  desc.tile_k = std::max<std::int32_t>(spec.tile_k, 1);
+  desc.align_k = GetTypeInfo(spec.type_b).block_elements;
+  desc.stages = std::max<int>(spec.stages, 1);
+  return desc;
+}
+
+}  // namespace
+
+Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
+  const CompiledFamily<GemmOp> gemv{&GemvFeasible, &EstimateGemv, &LaunchGemv};
+  const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
+      {GemmMmaFamily(), {&MmaFeasible, &EstimateTiles, &LaunchMma}},
+      {GemmHopperFamily(), {&HopperFeasible, &EstimateTiles, &LaunchHopper}},
+      {GemvBf16Family(), gemv},
+      {GemvQuantisedFamily(), gemv}};
+  for (const auto& [compiled, functions] : families) {
+    const auto make = [&store, &functions = functions](const KernelSpec& spec,
+                                                       const ArtifactKey& request) {
+      return std::make_unique<CompiledKernel<GemmOp>>(spec, request, functions, store, DescOf(spec));
+    };
+    if (Status added = AddCompiled<GemmOp>(registry, store, compiled.name, arch, make); !added) {
+      return added;
+    }
+  }
+  return {};
+}
+
+}  // namespace tilewright

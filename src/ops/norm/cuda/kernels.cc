@@ -1,0 +1,99 @@
+#include "ops/norm/cuda/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
+#include "engine/compiled/compiled_kernel.h"
+#include "engine/compiled/launch_cost.h"
+#include "ops/norm/cuda/families.h"
+#include "ops/norm/cuda/rmsnorm_launch.h"
+#include "tilewright/cuda/rmsnorm_params.h"
+
+namespace tilewright::norm {
+namespace {
+
+std::optional<Rejection> WrongType(const char* field, DataType have, DataType need) {
+  return Rejection{Reason::kType, Format("{} = {}", field, DataTypeName(have)),
+                   std::string(DataTypeName(need))};
+}
+
+std::optional<Rejection> Feasible(const KernelSpec& spec, const Desc& desc) {
+  if (desc.type_in != spec.type_a) return WrongType("type_in", desc.type_in, spec.type_a);
+  if (desc.type_weight != spec.type_b) {
+    return WrongType("type_weight", desc.type_weight, spec.type_b);
+  }
+  if (desc.type_out != spec.type_d) return WrongType("type_out", desc.type_out, spec.type_d);
+  if (desc.cols > kMaxRmsNormCols) {
+    return Rejection{Reason::kShape, Format("cols = {}", desc.cols),
+                     Format("at most {}", kMaxRmsNormCols)};
+  }
+  return std::nullopt;
+}
+
+/// A CTA a row. What does not fit its registers it reads again, and it waits for the memory once a
+/// turn of all its threads.
+double EstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  const bool f32 = spec.type_a == DataType::kF32;
+  const double kept = cuda::RmsNormCapacity(spec.warps, spec.params[0], f32);
+  const double turns = std::ceil(desc.cols / kept);
+  const double rows = desc.rows, cols = desc.cols;
+  const double in = rows * cols * static_cast<double>(BytesOf(spec.type_a, 1));
+  LaunchCost cost;
+  cost.memory_bytes = in + rows * cols * static_cast<double>(BytesOf(spec.type_d, 1)) +
+                      cols * static_cast<double>(BytesOf(spec.type_b, 1));
+  cost.cache_bytes = turns > 1 ? in : 0;
+  cost.in_flight_bytes = std::min(kept, cols) * static_cast<double>(BytesOf(spec.type_a, 1));
+  // Two exchanges among the warps, and a wait of each turn, twice where the row is read again.
+  constexpr double kWaitUs = 0.6, kExchangeUs = 0.05;
+  cost.ctas_per_sm = std::clamp(64 / std::max<int>(spec.warps, 1), 1, 32);
+  const double waits = turns > 1 ? 2 * turns : 1;
+  cost.cta_us = (waits * kWaitUs + kExchangeUs * spec.warps) / cost.ctas_per_sm;
+  cost.ctas = desc.rows;
+  return PredictUs(cost, device);
+}
+
+/// The rows of `view` under one index of its last two dimensions.
+TensorView Slice(const TensorView& view, std::int64_t i, std::int64_t j) {
+  TensorView slice = view;
+  slice.data = view.as<std::byte>() + (i * view.stride[2] + j * view.stride[3]) *
+                                          static_cast<std::int64_t>(BytesOf(view.dtype, 1));
+  slice.shape[2] = slice.shape[3] = 1;
+  return slice;
+}
+
+/// One launch where all rows lie at one distance; else, as with the heads of a merged projection,
+/// one for each group of rows that do.
+Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel, Stream stream) {
+  if (RowsAtOneDistance(args.in) && RowsAtOneDistance(args.out)) {
+    return kernel.Launch(RmsNormLaunch(spec, {args, {}, {}}), stream);
+  }
+  for (std::int64_t j = 0; j < args.in.shape[3]; ++j) {
+    for (std::int64_t i = 0; i < args.in.shape[2]; ++i) {
+      Args part = args;
+      part.in = Slice(args.in, i, j);
+      part.out = Slice(args.out, i, j);
+      if (Status launched = kernel.Launch(RmsNormLaunch(spec, {part, {}, {}}), stream); !launched) {
+        return launched;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
+  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch};
+  return AddCompiled<Op>(registry, store, RmsNormFamily().name, arch,
+                         [&](const KernelSpec& spec, const ArtifactKey& request) {
+                           std::unique_ptr<Kernel> kernel;
+                           if (spec.epilogue != SpecEpilogue::kAdd) {
+                             kernel =
+                                 std::make_unique<CompiledKernel<Op>>(spec, request, family, store);
+                           }
+                           return kernel;
+                         });
+}
+
+}  // namespace tilewright::norm

@@ -1,0 +1,333 @@
+// The CUDA device and the compiled kernels on a GPU, through the stages: every candidate of a
+// problem against float64. Skipped where there is no GPU; kernels come from NVRTC or from the bundle
+// that TILEWRIGHT_GPU_BUNDLE names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "core/block_format.h"
+#include "core/formats/random_blocks.h"
+#include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "ops/gemm/cuda/kernels/kernels.h"
+#include "ops/norm/cuda/families.h"
+#include "ops/norm/cuda/kernels.h"
+#include "tilewright/cuda_device.h"
+#include "tilewright/gemm_stages.h"
+#include "tilewright/norm.h"
+
+namespace tilewright::cuda {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// What all tests share: a GPU, a store, the kernels.
+struct Machine {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<ArtifactStore> store;
+  Registry gemm;
+  norm::Registry norm;
+  std::string why_not;  ///< there is no such machine here
+
+  Machine() {
+    Result<std::unique_ptr<Device>> made = MakeCudaDevice(0);
+    if (!made) {
+      why_not = made.error().message;
+      return;
+    }
+    device = std::move(*made);
+    KernelFamilies families;
+    EXPECT_TRUE(AddGemmFamilies(families));
+    EXPECT_TRUE(AddGemvFamilies(families));
+    EXPECT_TRUE(AddNormFamilies(families));
+    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
+    ArtifactStoreOptions options;
+    options.root = mkdtemp(folder);
+    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
+    store = ArtifactStore::Open(families, options).value();
+    const CudaArch arch = NativeArch(device->spec().compute_capability);
+    EXPECT_TRUE(AddCudaGemm(gemm, *store, arch));
+    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch));
+    if (!options.bundles.empty()) return;
+    const Result<CompilerIdentity> compiler = store->Compiler();
+    if (!compiler) why_not = compiler.error().message;
+  }
+  ~Machine() {
+    if (store != nullptr) std::filesystem::remove_all(store->root());
+  }
+};
+
+class GpuTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { machine_ = new Machine(); }
+  static void TearDownTestSuite() { delete machine_; }
+  void SetUp() override {
+    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
+  }
+  static Device& device() { return *machine_->device; }
+  static Stream stream() { return device().default_stream(); }
+
+  static DeviceMemory Upload(const std::vector<std::byte>& bytes) {
+    DeviceMemory memory = device().Allocate(bytes.size()).value();
+    EXPECT_TRUE(device().Upload(memory.data(), bytes.data(), bytes.size(), stream()));
+    EXPECT_TRUE(device().Synchronize(stream()));
+    return memory;
+  }
+  static inline Machine* machine_ = nullptr;
+};
+
+/// Values of a type, encoded and exactly decoded.
+struct Data {
+  std::vector<std::byte> bytes;
+  std::vector<double> values;
+};
+Data RandomData(DataType type, std::int64_t count, std::uint64_t seed) {
+  Random random(seed);
+  Data data;
+  data.bytes.resize(BytesOf(type, count));
+  data.values.resize(static_cast<std::size_t>(count));
+  if (GetTypeInfo(type).block_quantised) {
+    RandomBlocks(type, count / GetTypeInfo(type).block_elements, random, data.bytes.data());
+  } else {
+    std::vector<float> floats(data.values.size());
+    for (float& value : floats) value = static_cast<float>(random.Below(2001)) / 1000 - 1;
+    EXPECT_TRUE(EncodeRow(type, floats.data(), count, data.bytes.data()));
+  }
+  EXPECT_TRUE(DecodeRow(type, data.bytes.data(), count, data.values.data()));
+  return data;
+}
+
+/// Memory of the device full of NaN between two bands that nobody may write.
+class Output {
+ public:
+  Output(Device& device, std::size_t bytes)
+      : device_(device), bytes_(bytes), memory_(device.Allocate(bytes + 2 * kBand).value()) {
+    EXPECT_TRUE(device.Fill(memory_.data(), 0xff, memory_.size(), device.default_stream()));
+  }
+  void* data() const { return memory_.as<std::byte>() + kBand; }
+  /// What was written; fails the test where it was beyond.
+  std::vector<std::byte> Read() const {
+    std::vector<std::byte> all(memory_.size());
+    const Stream stream = device_.default_stream();
+    EXPECT_TRUE(device_.Download(all.data(), memory_.data(), all.size(), stream));
+    const Status done = device_.Synchronize(stream);
+    EXPECT_TRUE(done) << done.error().message;
+    const auto untouched = [](std::byte byte) { return byte == std::byte{0xff}; };
+    EXPECT_TRUE(std::all_of(all.begin(), all.begin() + kBand, untouched));
+    EXPECT_TRUE(std::all_of(all.end() - kBand, all.end(), untouched));
+    return {all.begin() + kBand, all.begin() + kBand + static_cast<std::ptrdiff_t>(bytes_)};
+  }
+
+ private:
+  static constexpr std::size_t kBand = 4096;
+  Device& device_;
+  std::size_t bytes_;
+  DeviceMemory memory_;
+};
+
+double Roundoff(DataType type) {
+  return type == DataType::kF32 ? 0x1p-24 : type == DataType::kF16 ? 0x1p-11 : 0x1p-9;
+}
+
+/// Every element is `want`, but for one rounding and for sums of f32 over `magnitude`.
+void ExpectNear(const std::vector<std::byte>& got, DataType type, const std::vector<double>& want,
+                const std::vector<double>& magnitude, std::string_view kernel) {
+  std::vector<double> values(want.size());
+  ASSERT_TRUE(DecodeRow(type, got.data(), static_cast<std::int64_t>(want.size()), values.data()));
+  constexpr double kSums = 2e-6;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double allowed = 1.01 * Roundoff(type) * std::abs(want[i]) + kSums * magnitude[i];
+    ASSERT_LE(std::abs(values[i] - want[i]), allowed)
+        << kernel << ": element " << i << " is " << values[i] << ", not " << want[i];
+  }
+}
+
+/// Runs every feasible candidate twice; how many there were.
+int CheckProducts(Machine& machine, const GemmDesc& desc) {
+  Device& device = *machine.device;
+  const Data a = RandomData(desc.type_a, std::int64_t{1} * desc.m * desc.k, 1);
+  const Data b = RandomData(desc.type_b, std::int64_t{1} * desc.n * desc.k, 2);
+  const auto upload = [&](const Data& data) {
+    DeviceMemory memory = device.Allocate(data.bytes.size()).value();
+    EXPECT_TRUE(device.Upload(memory.data(), data.bytes.data(), data.bytes.size(),
+                              device.default_stream()));
+    EXPECT_TRUE(device.Synchronize(device.default_stream()));
+    return memory;
+  };
+  const DeviceMemory dev_a = upload(a), dev_b = upload(b);
+  const auto count = static_cast<std::size_t>(desc.m) * static_cast<std::size_t>(desc.n);
+  std::vector<double> want(count), magnitude(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double* row = a.values.data() + i / static_cast<std::size_t>(desc.n) * desc.k;
+    const double* col = b.values.data() + i % static_cast<std::size_t>(desc.n) * desc.k;
+    for (int l = 0; l < desc.k; ++l) {
+      want[i] += row[l] * col[l];
+      magnitude[i] += std::abs(row[l] * col[l]);
+    }
+  }
+  GemmArgs args{.a = dev_a.data(), .b = dev_b.data()};
+  args.a_layout = {desc.type_a, Order::kRowMajor, desc.m, desc.k, desc.k};
+  args.b_layout = {desc.type_b, Order::kColMajor, desc.k, desc.n, desc.k};
+  args.d_layout = {desc.type_c, Order::kRowMajor, desc.m, desc.n, desc.n};
+  int ran = 0;
+  const GemmCandidates all = Feasible(Validate(desc).value(), machine.gemm, device.spec());
+  for (const auto& candidate : all.all()) {
+    if (!candidate.feasible()) continue;
+    const std::string name(candidate.kernel->name());
+    Pins pins;
+    pins.by_problem[{"gemm", KeyOf(desc)}] = {name, SpecText(candidate.specs[0])};
+    const auto plan = Bind(Choose(all, nullptr, &pins).value(), device);
+    EXPECT_TRUE(plan) << plan.error().message;
+    if (!plan) continue;
+    const Output first(device, BytesOf(desc.type_c, static_cast<std::int64_t>(count)));
+    const Output second(device, BytesOf(desc.type_c, static_cast<std::int64_t>(count)));
+    Workspace none;
+    for (const Output* output : {&first, &second}) {
+      args.d = output->data();
+      const Status launched = tilewright::Run(*plan, args, none, device.default_stream());
+      EXPECT_TRUE(launched) << launched.error().message;
+    }
+    const std::vector<std::byte> got = first.Read();
+    ExpectNear(got, desc.type_c, want, magnitude, name);
+    EXPECT_EQ(got, second.Read()) << name << " gives other bits the second time";
+    ++ran;
+  }
+  return ran;
+}
+
+GemmDesc Problem(int m, int n, int k, DataType a, DataType b, DataType d) {
+  GemmDesc desc;
+  desc.m = m, desc.n = n, desc.k = k;
+  desc.type_a = a, desc.type_b = b, desc.type_c = d;
+  desc.align_a = desc.align_b = desc.align_c = 4;
+  return desc;
+}
+
+TEST_F(GpuTest, EveryProductOfPlainWeightsIsRight) {
+  const auto kBF16 = DataType::kBF16;
+  for (const int m : {1, 7, 64, 200}) {
+    EXPECT_GT(CheckProducts(*machine_, Problem(m, 328, 520, kBF16, kBF16, kBF16)), 10) << m;
+  }
+  EXPECT_GT(CheckProducts(*machine_, Problem(3, 328, 520, DataType::kF32, kBF16, DataType::kF32)),
+            5);
+  EXPECT_GT(CheckProducts(*machine_, Problem(65, 328, 520, kBF16, kBF16, DataType::kF32)), 2);
+  EXPECT_GT(CheckProducts(*machine_,
+                          Problem(65, 328, 520, DataType::kF16, DataType::kF16, DataType::kF16)),
+            2);
+}
+
+TEST_F(GpuTest, EveryProductOfBlocksIsRight) {
+  for (const DataType type :
+       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+    GemmDesc desc = Problem(3, 100, 2048, DataType::kF32, type, DataType::kF32);
+    // Rows of 2,048 values are multiples of 16 bytes in all of these formats.
+    EXPECT_GT(CheckProducts(*machine_, desc), 5) << DataTypeName(type);
+    desc.type_a = desc.type_c = DataType::kBF16;
+    EXPECT_GT(CheckProducts(*machine_, desc), 5) << DataTypeName(type);
+  }
+}
+
+TEST_F(GpuTest, EveryNormIsRightAlsoOfHeadsAmongOtherColumns) {
+  constexpr std::int64_t kHeads = 5, kRows = 3, kLine = 40000;
+  constexpr float kEpsilon = 1e-5f;
+  for (const DataType type : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+    for (const std::int64_t cols : {64, 576, 4096, 7000}) {
+      for (const bool strided : {false, true}) {
+        const std::int64_t line = strided ? kLine : cols * kHeads;
+        const Data in = RandomData(type, kRows * line, 3), weight = RandomData(type, cols, 4);
+        const DeviceMemory dev_in = Upload(in.bytes), dev_weight = Upload(weight.bytes);
+        norm::Args args{.epsilon = kEpsilon};
+        args.in = Contiguous(dev_in.data(), type, {cols, kHeads, kRows, 1});
+        args.in.stride = {1, cols, line, line * kRows};
+        args.weight = Contiguous(dev_weight.data(), type, {cols, 1, 1, 1});
+        std::vector<double> want, magnitude;
+        for (std::int64_t r = 0; r < kHeads * kRows; ++r) {
+          const double* row = in.values.data() + r / kHeads * line + r % kHeads * cols;
+          double squares = 0;
+          for (std::int64_t c = 0; c < cols; ++c) squares += row[c] * row[c];
+          const double scale = 1 / std::sqrt(squares / static_cast<double>(cols) + kEpsilon);
+          for (std::int64_t c = 0; c < cols; ++c) {
+            want.push_back(row[c] * scale * weight.values[static_cast<std::size_t>(c)]);
+            magnitude.push_back(std::abs(want.back()));
+          }
+        }
+        args.out = args.in;
+        const Output output(device(), BytesOf(type, kHeads * kRows * cols));
+        args.out = Contiguous(output.data(), type, {cols, kHeads, kRows, 1});
+        const norm::Desc desc = norm::DescOf(args, {}).value();
+        const auto all = Feasible(norm::Validate(desc).value(), machine_->norm, device().spec());
+        EXPECT_GT(all.feasible_count(), 0);
+        for (const auto& candidate : all.all()) {
+          if (!candidate.feasible()) continue;
+          Pins pins;
+          pins.by_problem[{"norm", norm::KeyOf(desc)}] = {std::string(candidate.kernel->name()),
+                                                          SpecText(candidate.specs[0])};
+          const auto plan = Bind(Choose(all, nullptr, &pins).value(), device());
+          ASSERT_TRUE(plan) << plan.error().message;
+          Workspace none;
+          const Status launched = tilewright::Run(*plan, args, none, stream());
+          ASSERT_TRUE(launched) << launched.error().message;
+          ExpectNear(output.Read(), type, want, magnitude, candidate.kernel->name());
+          ASSERT_TRUE(
+              device().Fill(output.data(), 0xff, BytesOf(type, kHeads * kRows * cols), stream()));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuTest, TwoDevicesOnOneGpuDoNotDisturbEachOther) {
+  const auto other = MakeCudaDevice(0).value();
+  const DeviceMemory a = device().Allocate(1 << 20).value(), b = other->Allocate(1 << 20).value();
+  std::vector<std::uint8_t> of_a(1 << 20), of_b(1 << 20);
+  for (std::uint8_t round = 1; round < 20; ++round) {
+    ASSERT_TRUE(device().Fill(a.data(), round, a.size(), stream()));
+    ASSERT_TRUE(other->Fill(b.data(), round + 100, b.size(), other->default_stream()));
+    ASSERT_TRUE(device().Download(of_a.data(), a.data(), a.size(), stream()));
+    ASSERT_TRUE(other->Download(of_b.data(), b.data(), b.size(), other->default_stream()));
+    ASSERT_TRUE(device().Synchronize(stream()));
+    ASSERT_TRUE(other->Synchronize(other->default_stream()));
+    EXPECT_EQ(std::count(of_a.begin(), of_a.end(), round), 1 << 20);
+    EXPECT_EQ(std::count(of_b.begin(), of_b.end(), round + 100), 1 << 20);
+  }
+}
+
+TEST_F(GpuTest, MemoryRunsOutWithAWordOnWhatIsFree) {
+  const auto refused = device().Allocate(std::size_t{1} << 42);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(refused.error().message, HasSubstr("are free"));
+  EXPECT_TRUE(device().Allocate(1 << 20));
+}
+
+// The last: nothing runs in the context afterwards.
+TEST_F(GpuTest, ZAKernelThatFaultsLosesTheDeviceAndIsReportedOnce) {
+  norm::Args args;
+  const DeviceMemory memory = device().Allocate(1 << 16).value();
+  args.in = Contiguous(reinterpret_cast<void*>(0x1000), DataType::kF32, {4096, 1, 1, 1});
+  args.weight = args.out = Contiguous(memory.data(), DataType::kF32, {4096, 1, 1, 1});
+  const norm::Desc desc = norm::DescOf(args, {}).value();
+  const auto all = Feasible(norm::Validate(desc).value(), machine_->norm, device().spec());
+  const auto plan = Bind(Choose(all, nullptr).value(), device()).value();
+  Workspace none;
+  ASSERT_TRUE(tilewright::Run(plan, args, none, stream()));
+  const Status report = device().Synchronize(stream());
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::kInternal);
+  EXPECT_THAT(report.error().message, HasSubstr("is lost, nothing runs on it any more"));
+  EXPECT_THAT(report.error().message, HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS (700)"));
+  const Status later = tilewright::Run(plan, args, none, stream());
+  ASSERT_FALSE(later);
+  EXPECT_EQ(later.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(later.error().message, HasSubstr("is lost since cuStreamSynchronize"));
+  RecordProperty("report", report.error().message);
+}
+
+}  // namespace
+}  // namespace tilewright::cuda
