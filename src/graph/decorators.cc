@@ -7,6 +7,7 @@
 
 #include "core/numeric.h"
 #include "graph/forwarding_dispatch.h"
+#include "graph/node_view.h"
 #include "tilewright/kernel_dispatch.h"
 
 namespace tilewright {
@@ -109,23 +110,38 @@ class CompareDispatch final : public ForwardingDispatch {
   }
 
  protected:
-  Status Around(const TensorNode& node, std::span<const TensorView>, const TensorView& out,
+  Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out,
                 Call call) override {
     const std::size_t bytes = SpanBytes(out);
     if (Status status = Fetch(out.data, bytes, before_); !status) return status;
     if (Status status = call(inner()); !status) return status;
     if (Status status = Fetch(out.data, bytes, first_); !status) return status;
+    if (Status status = KeepBuffers(node, inputs); !status) return status;
     if (Status status = Put(out.data, before_); !status) return status;
-    if (Status status = call(other_); !status) {
-      static_cast<void>(Put(out.data, first_));
-      return status;
+    const Status second = call(other_);
+    if (second) {
+      if (Status status = Fetch(out.data, bytes, second_); !status) return status;
+      Report(node, out);
     }
-    if (Status status = Fetch(out.data, bytes, second_); !status) return status;
-    Report(node, out);
-    return Put(out.data, first_);
+    for (const auto& [data, content] : buffers_) {
+      if (Status status = Put(data, content); !status) return status;
+    }
+    if (Status status = Put(out.data, first_); !status) return status;
+    return second;
   }
 
  private:
+  /// What the first call wrote beside its result.
+  Status KeepBuffers(const TensorNode& node, std::span<const TensorView> inputs) {
+    buffers_.clear();
+    const NodeRule* rule = RuleOf(node.op);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (rule == nullptr || ((rule->writes >> i) & 1) == 0) continue;
+      auto& [data, content] = buffers_.emplace_back(inputs[i].data, std::vector<std::byte>());
+      if (Status status = Fetch(data, SpanBytes(inputs[i]), content); !status) return status;
+    }
+    return {};
+  }
   static bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
   Status Fetch(const void* from, std::size_t bytes, std::vector<std::byte>& into) {
@@ -174,6 +190,7 @@ class CompareDispatch final : public ForwardingDispatch {
   KernelDispatch& other_;
   std::function<void(const NodeComparison&)> report_;
   std::vector<std::byte> before_, first_, second_;
+  std::vector<std::pair<void*, std::vector<std::byte>>> buffers_;
 };
 
 std::string JsonEscaped(std::string_view text) {

@@ -360,5 +360,44 @@ TEST(Decorators, compare_reports_the_distance_and_leaves_the_first_result) {
   EXPECT_EQ(g.graph.node(g.sum).out.as<float>()[0], 1.0f);
 }
 
+TEST(Decorators, compare_leaves_the_second_result_of_the_first_dispatch_too) {
+  /// Writes its value to both results of kAddRmsNorm.
+  class Constant : public KernelDispatch {
+   public:
+    explicit Constant(float value) : value_(value) {}
+    std::string_view name() const override { return "constant"; }
+    std::optional<Rejection> Supports(const Graph&, const TensorNode&) const override {
+      return std::nullopt;
+    }
+    Status DispatchExtra(const TensorNode&, std::span<const TensorView> inputs,
+                         const TensorView& out) override {
+      for (const TensorView* view : {&inputs[3], &out})
+        std::fill(view->as<float>(), view->as<float>() + view->elements(), value_);
+      return {};
+    }
+
+   private:
+    float value_;
+  };
+  std::vector<float> values(8);
+  const TensorView view = Contiguous(values.data(), DataType::kF32, {4, 2, 1, 1});
+  Graph graph;
+  const NodeId x = graph.AddLeaf("x", LeafKind::kInput, view);
+  const NodeId weight = graph.AddLeaf("weight", LeafKind::kWeight,
+                                      Contiguous(values.data(), DataType::kF32, {4, 1, 1, 1}));
+  const NodeId sum = graph.AddOp(TensorOp::kBuffer, "sum", {}, DataType::kF32, view.shape);
+  const NodeId norm =
+      graph.AddOp(TensorOp::kAddRmsNorm, "norm", {x, x, weight, sum}, DataType::kF32, view.shape);
+  graph.node(sum).keep = graph.node(norm).keep = true;
+  ASSERT_TRUE(VerifyGraph(graph));
+  std::vector<std::byte> arena(PlanMemory(graph).bytes);
+  BindMemory(graph, PlanMemory(graph), arena.data());
+  Constant one(1), two(2);
+  auto compare = MakeCompareDispatch(one, two, [](const NodeComparison&) {});
+  ASSERT_TRUE(ExecuteGraph(graph, *compare));
+  EXPECT_EQ(graph.node(sum).out.as<float>()[0], 1.0f);
+  EXPECT_EQ(graph.node(norm).out.as<float>()[0], 1.0f);
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -320,17 +320,28 @@ template <class Op>
 std::vector<const char*> ProblemsToTune();
 template <>
 std::vector<const char*> ProblemsToTune<norm::Op>() {
-  return {"rows=5 cols=576", "rows=1 cols=64", "rows=300 cols=33", "rows=2 cols=4096"};
+  return {"rows=5 cols=576",
+          "rows=1 cols=64",
+          "rows=300 cols=33",
+          "rows=2 cols=4096",
+          "rows=5 cols=576 type_sum=f32",
+          "rows=300 cols=33 type_sum=f32 type_out=bf16",
+          "rows=4 cols=65 type_in=bf16 type_out=f16"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<rope::Op>() {
   return {"mode=half_split rows=7 heads=3 head_dim=64 dims=48",
-          "mode=interleaved rows=1 heads=9 head_dim=64 dims=64", "rows=600 heads=2 dims=64"};
+          "mode=interleaved rows=1 heads=9 head_dim=64 dims=64",
+          "rows=600 heads=2 dims=64",
+          "rows=5 heads=3 head_dim=64 dims=48 scatter=yes type_out=f16",
+          "rows=70 heads=2 head_dim=64 dims=64 scatter=yes type_out=q8_0 page_size=64",
+          "rows=4 heads=2 head_dim=20 dims=12 type_in=bf16 type_out=f16"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<elementwise::Op>() {
   return {"function=add rows=5 cols=100", "function=mul rows=3 cols=77",
-          "function=silu rows=4 cols=65 type_b=none", "function=swiglu rows=300 cols=128"};
+          "function=silu rows=4 cols=65 type_b=none", "function=swiglu rows=300 cols=128",
+          "function=add rows=3 cols=300 type_a=bf16 type_out=f16"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<copy::Op>() {
@@ -348,7 +359,7 @@ template <>
 std::vector<const char*> ProblemsToTune<embedding::Op>() {
   return {"rows=5 hidden=256 type_table=q6_k", "rows=1 hidden=512 type_table=f32",
           "rows=9 hidden=256 type_table=q4_k", "rows=300 hidden=64 type_table=q4_1",
-          "rows=3 hidden=96 type_table=bf16"};
+          "rows=3 hidden=96 type_table=bf16",  "rows=3 hidden=288 type_table=q8_0 type_out=bf16"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<attention::Op>() {

@@ -75,6 +75,19 @@ TrialTensor OutputTensor(std::string_view name, DataType type, std::array<std::i
   return {name, TrialRole::kOutput, Contiguous(nullptr, type, shape), {}};
 }
 
+TrialPlaces PlacesInCache(std::int32_t rows, std::int32_t page_size) {
+  const std::int32_t first = page_size / 2;
+  TrialPlaces places;
+  places.held = page_size > 0 ? page_size : rows + 1;
+  places.page_count = page_size > 0 ? (first + rows - 1) / page_size + 1 : 1;
+  for (std::int32_t r = 0; r < rows; ++r) places.positions.push_back(first + r);
+  if (rows > 1) places.positions.back() = -1;  // padding
+  places.slots.assign(places.positions.size(), 0);
+  const auto last = static_cast<std::int32_t>(places.page_count - 1);
+  for (std::int32_t p = 0; page_size > 0 && p <= last; ++p) places.pages.push_back(last - p);
+  return places;
+}
+
 TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count) {
   if (view.data == nullptr) return view;
   TensorView part = view;

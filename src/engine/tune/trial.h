@@ -64,6 +64,16 @@ TrialTensor IntegerTensor(std::string_view name, std::span<const std::int32_t> v
 TrialTensor OutputTensor(std::string_view name, DataType type, std::array<std::int64_t, 4> shape);
 std::size_t BytesOf(const TensorView& contiguous);
 
+/// Where the rows of a trial lie in a KV cache: consecutive positions of one sequence, in pages from
+/// the middle of one on, which lie in falling order; the last of several rows is padding.
+struct TrialPlaces {
+  std::vector<std::int32_t> positions, slots;
+  std::vector<std::int32_t> pages;  ///< empty: the cache is contiguous
+  std::int64_t held = 0;            ///< positions of a page, or of the cache
+  std::int64_t page_count = 1;
+};
+TrialPlaces PlacesInCache(std::int32_t rows, std::int32_t page_size);
+
 /// `count` of dimension `dim` from `begin` on; nothing of a view without memory.
 TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);
 

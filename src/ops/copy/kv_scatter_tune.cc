@@ -13,27 +13,20 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
-/// Consecutive rows of one sequence from the middle of a page on, its pages in falling order.
 static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   Trial<Op> trial;
-  const std::int32_t first = desc.page_size / 2;
-  const std::int32_t pages = desc.page_size > 0 ? (first + desc.rows - 1) / desc.page_size + 1 : 1;
-  const std::int32_t held = desc.page_size > 0 ? desc.page_size : desc.rows + 1;
-  std::vector<std::int32_t> positions, table;
-  for (std::int32_t r = 0; r < desc.rows; ++r) positions.push_back(first + r);
-  if (desc.rows > 1) positions.back() = -1;  // padding
-  for (std::int32_t p = 0; p < pages; ++p) table.push_back(pages - 1 - p);
+  const TrialPlaces places = PlacesInCache(desc.rows, desc.page_size);
   auto x = RandomTensor("x", TrialRole::kRecent, desc.type_x,
                         {desc.head_dim, desc.kv_heads, desc.rows, 1}, 1);
   if (!x) return Fail(x.error());
   auto cache = RandomTensor("cache", TrialRole::kUpdated, desc.type_cache,
-                            {desc.head_dim, desc.kv_heads, held, pages}, 2);
+                            {desc.head_dim, desc.kv_heads, places.held, places.page_count}, 2);
   if (!cache) return Fail(cache.error());
-  const std::vector<std::int32_t> slots(positions.size(), 0);
   trial.tensors = {std::move(*x), std::move(*cache),
-                   IntegerTensor("positions", positions, {desc.rows, 1, 1, 1}),
-                   IntegerTensor("slots", slots, {desc.rows, 1, 1, 1})};
-  if (desc.page_size > 0) trial.tensors.push_back(IntegerTensor("pages", table, {pages, 1, 1, 1}));
+                   IntegerTensor("positions", places.positions, {desc.rows, 1, 1, 1}),
+                   IntegerTensor("slots", places.slots, {desc.rows, 1, 1, 1})};
+  if (desc.page_size > 0)
+    trial.tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
   trial.output = 1;
   trial.args = [](const Desc&, std::span<const TensorView> t) {
     return Args{.x = t[0],

@@ -13,7 +13,40 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
+/// Into a KV cache: compared as a whole, since a row may lie anywhere in it.
+static Result<Trial<Op>> MakeScatterTrial(const Desc& desc) {
+  Trial<Op> trial;
+  const TrialPlaces places = PlacesInCache(desc.rows, desc.page_size);
+  auto qk = RandomTensor("qk", TrialRole::kRecent, desc.type_in,
+                         {desc.head_dim, desc.heads, desc.rows, 1}, 1);
+  if (!qk) return Fail(qk.error());
+  auto cache = RandomTensor("cache", TrialRole::kUpdated, desc.type_out,
+                            {desc.head_dim, desc.heads, places.held, places.page_count}, 2);
+  if (!cache) return Fail(cache.error());
+  trial.tensors = {std::move(*qk), std::move(*cache),
+                   IntegerTensor("positions", places.positions, {desc.rows, 1, 1, 1}),
+                   IntegerTensor("slots", places.slots, {desc.rows, 1, 1, 1})};
+  if (desc.page_size > 0)
+    trial.tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
+  trial.output = 1;
+  trial.positions = desc.page_size / 2 + desc.rows;
+  const bool blocks = GetTypeInfo(desc.type_out).block_quantised;
+  // As below; in blocks, a value at the border of two codes may become either, 1/127 of the largest
+  // value apart, which is below 6 * sqrt(2).
+  trial.tolerance = {.relative = blocks ? 0x1p-10 : EpsilonOf(desc.type_out),
+                     .absolute = blocks ? 6 * 1.42 / 127 : 2 * 6 * 0x1p-22};
+  trial.args = [](const Desc& d, std::span<const TensorView> t) {
+    Args args{.qk = t[0], .positions = t[2]};
+    args.cache = t[1], args.slots = t[3];
+    if (t.size() > 4) args.pages = t[4];
+    args.params.mode = d.mode, args.params.dims = d.dims;
+    return args;
+  };
+  return trial;
+}
+
 static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  if (desc.scatter) return MakeScatterTrial(desc);
   constexpr std::int32_t kFirst = 100;  // a sequence that goes on
   Trial<Op> trial;
   const std::array<std::int64_t, 4> shape = {desc.head_dim, desc.heads, desc.rows, 1};
