@@ -295,7 +295,7 @@ class ArtifactsTest(ArtifactsCase):
         row, = value['refused']
         self.assertEqual((row['field'], row['have'], row['need']), ('format', '2', '1'))
         text = self.ok('bundle', 'verify', bundle, env=self.env).text
-        self.assertIn(f'entry {row["request"]}: format: the entry has 2, this version reads 1', text)
+        self.assertIn(f'entry {row["request"]}: format: the entry has 2, but this process has 1', text)
 
     def test_explain_of_a_kernel_is_about_that_kernel(self):
         self.ok('bundle', 'build', '--list', self.listed(), '-o', self.folder / 'x.twb', env=self.env)

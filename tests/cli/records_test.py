@@ -511,7 +511,7 @@ class ExplainOperations(CliTest):
         self.fails(2, 'explain', 'norm', 'rows=8 colz=5', saying="'colz': no such field")
         self.fails(1, 'explain', 'norm', 'rows=0 cols=5', saying='rows = 0')
         self.fails(2, 'explain', 'convolution', 'rows=8')
-        self.assertIsNone(self.run_cli('explain', 'copy', 'type_src=q4_0 type_dst=q8_0', '--json').json()['chosen'])
+        self.assertIsNone(self.run_cli('explain', 'copy', 'type_src=i32 type_dst=f32', '--json').json()['chosen'])
 
 
 if __name__ == '__main__':
