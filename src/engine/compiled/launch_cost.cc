@@ -4,6 +4,15 @@
 #include <cmath>
 
 namespace tilewright {
+namespace {
+
+constexpr double kLaunchUs = 2.5;
+constexpr double kRoundUs = 1.5;          // to fill and drain the pipeline of a CTA
+constexpr double kReachedOfMemory = 0.8;  // of the peak rate
+constexpr double kLatencyUs = 1;          // of the memory under load: what must be on its way
+constexpr double kEnoughWarps = 8;        // on a multiprocessor
+
+}  // namespace
 
 double SmUs(double operations, double giga_rate, const DeviceSpec& device) {
   const double sms = std::max(device.sm_count, 1);
@@ -11,25 +20,24 @@ double SmUs(double operations, double giga_rate, const DeviceSpec& device) {
 }
 
 double PredictUs(const LaunchCost& cost, const DeviceSpec& device) {
-  constexpr double kLaunchUs = 2.0, kLatencyUs = 0.6;
-  // As measured on H100 and H200: twice and more of what the memory gives.
-  constexpr double kCacheOverMemory = 2.2;
-  const double bytes_a_us = std::max(device.read_gb_s, 1.0) * 1e3;
+  const double peak_bytes_a_us = std::max(device.read_gb_s, 1.0) * 1e3;
+  const double bytes_a_us = kReachedOfMemory * peak_bytes_a_us;
   const double sms = std::max(device.sm_count, 1);
-  const double slots = sms * std::max(cost.ctas_per_sm, 1);
+  const double held = std::max(cost.ctas_per_sm, 1);
   const double ctas = static_cast<double>(cost.ctas);
 
-  double share = 1;  // of the bus that is filled
-  if (cost.in_flight_bytes > 0) {
-    const double in_flight = std::min(ctas, slots) * cost.in_flight_bytes;
-    share = std::min(1.0, in_flight / (bytes_a_us * kLatencyUs));
-  }
-  const double memory_us = cost.memory_bytes / (bytes_a_us * share);
-  const double cache_us = (cost.memory_bytes + cost.cache_bytes) / (bytes_a_us * kCacheOverMemory);
+  const double warps = cost.warps * std::min(held, ctas / sms);
+  const double busy = cost.warps > 0 ? std::min(1.0, warps / kEnoughWarps) : 1;
+  const double in_flight = std::min(ctas, sms * held) * cost.in_flight_bytes;
+  const double filled =
+      cost.in_flight_bytes > 0 ? std::min(1.0, in_flight / (bytes_a_us * kLatencyUs)) : 1;
+  const double memory_us = cost.memory_bytes / (bytes_a_us * filled * busy);
+  const double cache_us =
+      (cost.memory_bytes + cost.cache_bytes) / (kCacheOverMemory * peak_bytes_a_us);
   // CTAs beside each other share what their multiprocessor can do.
-  const double rounds = std::ceil(ctas / slots);
-  const double beside = std::min<double>(std::max(cost.ctas_per_sm, 1), std::ceil(ctas / sms));
-  const double compute_us = cost.cta_us * rounds * beside;
+  const double rounds = std::ceil(ctas / (sms * held));
+  const double beside = std::min(held, std::ceil(ctas / sms));
+  const double compute_us = rounds * (kRoundUs + cost.cta_us * beside / busy);
   return kLaunchUs + std::max({memory_us, cache_us, compute_us});
 }
 

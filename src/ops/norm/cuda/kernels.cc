@@ -38,16 +38,18 @@ double EstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& de
   const double kept = cuda::RmsNormCapacity(spec.warps, spec.params[0], f32);
   const double turns = std::ceil(desc.cols / kept);
   const double rows = desc.rows, cols = desc.cols;
-  const double in = rows * cols * static_cast<double>(BytesOf(spec.type_a, 1));
+  const auto in_bytes = static_cast<double>(BytesOf(spec.type_a, 1));
+  const auto out_bytes = static_cast<double>(BytesOf(spec.type_d, 1));
+  const auto weight_bytes = static_cast<double>(BytesOf(spec.type_b, 1));
   LaunchCost cost;
-  cost.memory_bytes = in + rows * cols * static_cast<double>(BytesOf(spec.type_d, 1)) +
-                      cols * static_cast<double>(BytesOf(spec.type_b, 1));
-  cost.cache_bytes = turns > 1 ? in : 0;
-  cost.in_flight_bytes = std::min(kept, cols) * static_cast<double>(BytesOf(spec.type_a, 1));
-  // Two exchanges among the warps, and a wait of each turn, twice where the row is read again.
+  cost.memory_bytes = rows * cols * (in_bytes + out_bytes) + cols * weight_bytes;
+  cost.cache_bytes = turns > 1 ? rows * cols * in_bytes : 0;
+  cost.in_flight_bytes = std::min(kept, cols) * (in_bytes + out_bytes + weight_bytes);
+  // Two exchanges among the warps, and a wait for every turn after the first, whose wait is that of
+  // any round; all turns are waited for twice where the row is read again.
   constexpr double kWaitUs = 0.6, kExchangeUs = 0.05;
   cost.ctas_per_sm = std::clamp(64 / std::max<int>(spec.warps, 1), 1, 32);
-  const double waits = turns > 1 ? 2 * turns : 1;
+  const double waits = turns > 1 ? 2 * turns - 1 : 0;
   cost.cta_us = (waits * kWaitUs + kExchangeUs * spec.warps) / cost.ctas_per_sm;
   cost.ctas = desc.rows;
   return PredictUs(cost, device);

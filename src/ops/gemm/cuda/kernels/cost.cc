@@ -23,6 +23,13 @@ double LeastBytes(const KernelSpec& spec, const GemmDesc& desc) {
          Bytes(spec.type_d, m * n * (adds ? 2 : 1));
 }
 
+/// CTAs of a gemm_mma kernel whose shared memory a multiprocessor has room for.
+int CtasBySmem(const KernelSpec& spec, const DeviceSpec& device) {
+  const std::int64_t smem = GemmMmaFamily().launch(spec).dynamic_smem_bytes;
+  return static_cast<int>(
+      std::max<std::int64_t>(device.smem_bytes / std::max<std::int64_t>(smem, 1), 1));
+}
+
 double CeilOf(double count, double size) {
   const auto whole = static_cast<std::int64_t>(size);
   return static_cast<double>((static_cast<std::int64_t>(count) + whole - 1) / whole);
@@ -33,22 +40,23 @@ double CeilOf(double count, double size) {
 double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
   const bool hopper = spec.family == FamilyName(kGemmHopper);
   const int cluster = std::max<int>(spec.cluster_m, 1);
-  // What was reached of the board's rate on large products of an H200: the tensor cores of Hopper
-  // give two thirds of it to mma.sync, which Ampere's and Ada's were made for.
+  // What is reached of the board's rate: Hopper's tensor cores give mma.sync, which Ampere's and
+  // Ada's were made for, half of what they give wgmma.
   const bool native = hopper || device.compute_capability < 90;
-  const double reached = native ? 0.85 : 0.55;
+  const double reached = native ? 0.8 : 0.4;
   LaunchCost cost;
   cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n) * cluster;
-  cost.ctas_per_sm = spec.params[1] > 2 || spec.params[1] < 1 ? 1 : spec.params[1];
+  cost.ctas_per_sm = hopper ? spec.params[1] : CtasBySmem(spec, device);
   const double depth = CeilOf(desc.k, spec.tile_k) * spec.tile_k;
-  const double products = SmUs(2.0 * spec.tile_m * spec.tile_n * depth,
-                               reached * device.bf16_gflop_s, device);
+  const double products =
+      SmUs(2.0 * spec.tile_m * spec.tile_n * depth, reached * device.bf16_gflop_s, device);
   // A tile is fed from the L2: A and B of it once for every step of k.
   const double fed_bytes = Bytes(spec.type_a, (spec.tile_m + spec.tile_n) * depth);
-  const double fed_us = SmUs(fed_bytes, 2.2 * device.read_gb_s, device);
+  const double fed_us = SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
   cost.cta_us = std::max(products, fed_us);
   cost.memory_bytes = LeastBytes(spec, desc);
-  cost.in_flight_bytes = Bytes(spec.type_a, spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k);
+  cost.in_flight_bytes =
+      Bytes(spec.type_a, spec.stages * (spec.tile_m + spec.tile_n) * spec.tile_k);
   return PredictUs(cost, device);
 }
 
@@ -68,10 +76,13 @@ double EstimateGemv(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
           ? double{1} * spec.stages * spec.tile_n *
                 tw::GemvSegmentBytes(split, weight.block_bytes, weight.block_elements)
           : double{16} * 32 * spec.stages * spec.tile_n * split;
-  // Instructions a weight, four lanes' worth of a float operation each: blocks are decoded once for
-  // all rows of x, plain weights are multiplied for each.
-  const double instructions = weight.block_quantised ? 4 : 1.5 + spec.tile_m;
-  cost.cta_us = SmUs(2.0 * instructions * spec.tile_n * desc.k, device.f32_gflop_s, device);
+  cost.warps = spec.warps;
+  // Instructions a weight: blocks are decoded once for all rows of x, and an x of f32 is multiplied
+  // in three parts; plain weights are multiplied for each row.
+  const double decoding = spec.type_a == DataType::kF32 ? 8 : 5;
+  const double instructions =
+      weight.block_quantised ? decoding + 0.75 * spec.tile_m : 2 + 2.0 * spec.tile_m;
+  cost.cta_us = SmUs(2 * instructions * spec.tile_n * desc.k, device.f32_gflop_s, device);
   return PredictUs(cost, device);
 }
 

@@ -29,7 +29,8 @@ std::optional<Rejection> CheckExtents(const GemmDesc& desc) {
   constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max() - 1024;
   for (const auto& [name, extent] : {std::pair{"m", desc.m}, {"n", desc.n}, {"k", desc.k}}) {
     if (extent > kMost) {
-      return Rejection{Reason::kShape, Format("{} = {}", name, extent), Format("at most {}", kMost)};
+      return Rejection{Reason::kShape, Format("{} = {}", name, extent),
+                       Format("at most {}", kMost)};
     }
   }
   return std::nullopt;
@@ -118,7 +119,8 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
   for (const auto& [compiled, functions] : families) {
     const auto make = [&store, &functions = functions](const KernelSpec& spec,
                                                        const ArtifactKey& request) {
-      return std::make_unique<CompiledKernel<GemmOp>>(spec, request, functions, store, DescOf(spec));
+      return std::make_unique<CompiledKernel<GemmOp>>(spec, request, functions, store,
+                                                      DescOf(spec));
     };
     if (Status added = AddCompiled<GemmOp>(registry, store, compiled.name, arch, make); !added) {
       return added;
