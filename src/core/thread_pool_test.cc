@@ -198,13 +198,15 @@ TEST(LimitedExecutorTest, HasAsManyAtWorkAsItMay) {
   const auto pool = MakeThreadPool(5);
   test::ForeignExecutor foreign(5);
   for (Executor* executor : {pool.get(), static_cast<Executor*>(&foreign)}) {
-    std::atomic<int> met{0};
+    std::atomic<int> met{0}, workers{0};
     // Each task waits for the other two: they end only if three workers run at once.
-    executor->RunOn(3, 3, [&](int, int) {
+    executor->RunOn(3, 3, [&](int, int worker) {
+      workers |= 1 << worker;
       ++met;
       while (met < 3) std::this_thread::yield();
     });
     EXPECT_EQ(met, 3);
+    EXPECT_EQ(workers, 0b111) << "each has a number of its own";
   }
 }
 

@@ -11,7 +11,8 @@ std::vector<Case> WindowCases() {
   for (const DataType kv : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ8_0}) {
     for (const std::int32_t window : {1, 2, 63, 64, 65, 256, 257, 5000}) {
       Case c{kv, 3, 1, 64, 900, 2, {}, {}, 1, window};
-      c.positions = {-1, 700, 701, 702, 850, 10, 0, 1, -1, 62, 63, 64, 65, 255, 256, 257, 300, -1};
+      c.positions = {-1, 700, 701, 702, 850, 10,  0,   1,  -1,  62,
+                     63, 64,  65,  255, 256, 257, 300, -1, 403, 402};
       c.slot_of.assign(c.positions.size(), 1);
       c.slot_of[4] = 0;
       for (const std::int32_t p : Range(500, 20)) c.positions.push_back(p), c.slot_of.push_back(0);
