@@ -9,6 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "device/fake/fake_device.h"
+#include "graph/fake/async_kernels.h"
 #include "tilewright/tilewright.h"
 #include "tilewright/tune.h"
 
@@ -53,11 +55,9 @@ class OwnNorm final : public norm::Kernel {
 };
 
 Status Right(const norm::Args&, const std::function<Status()>& compute) { return compute(); }
-/// Right, and as slow as eight.
+/// Right, and as slow as two.
 Status Slow(const norm::Args&, const std::function<Status()>& compute) {
-  for (int i = 0; i < 7; ++i) {
-    if (Status status = compute(); !status) return status;
-  }
+  if (Status status = compute(); !status) return status;
   return compute();
 }
 float& Out(const norm::Args& args, std::int64_t index) { return args.out.as<float>()[index]; }
@@ -184,7 +184,7 @@ TEST_F(TuningTest, AFasterKernelOfTheUsersOwnWinsAndRunsInTheNextProcess) {
     EXPECT_EQ(report.rows[0].kernel, "norm.user.fast");
     EXPECT_EQ(report.rows[0].before, "norm.user.slow");
     EXPECT_TRUE(report.rows[0].conclusive) << report.rows[0].inconclusive;
-    EXPECT_GT(report.rows[0].gain.ratio, 2);
+    EXPECT_GT(report.rows[0].gain.ratio, 1.3);
     context->RefreshCache();
     EXPECT_EQ(BoundNorm(*context, 8, 512).first, "norm.user.fast");
   }
@@ -202,7 +202,7 @@ TEST_F(TuningTest, AFasterKernelOfTheUsersOwnWinsAndRunsInTheNextProcess) {
               context->scope());
   EXPECT_EQ(rows[0].kernel, "norm.user.fast");
   EXPECT_GT(rows[0].measured_us, 0);
-  EXPECT_GT(rows[1].measured_us, 2 * rows[0].measured_us);
+  EXPECT_GT(rows[1].measured_us, 1.3 * rows[0].measured_us);
 }
 
 struct Fault {
@@ -326,7 +326,9 @@ std::vector<const char*> ProblemsToTune<norm::Op>() {
           "rows=2 cols=4096",
           "rows=5 cols=576 type_sum=f32",
           "rows=300 cols=33 type_sum=f32 type_out=bf16",
-          "rows=4 cols=65 type_in=bf16 type_out=f16"};
+          "rows=4 cols=65 type_in=bf16 type_out=f16",
+          "rows=6 cols=96 type_sum=f32",
+          "rows=3 cols=64 type_in=bf16 type_sum=bf16 type_out=f16"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<rope::Op>() {
@@ -335,7 +337,9 @@ std::vector<const char*> ProblemsToTune<rope::Op>() {
           "rows=600 heads=2 dims=64",
           "rows=5 heads=3 head_dim=64 dims=48 scatter=yes type_out=f16",
           "rows=70 heads=2 head_dim=64 dims=64 scatter=yes type_out=q8_0 page_size=64",
-          "rows=4 heads=2 head_dim=20 dims=12 type_in=bf16 type_out=f16"};
+          "rows=4 heads=2 head_dim=20 dims=12 type_in=bf16 type_out=f16",
+          "rows=9 heads=3 type_out=f16 scatter=yes",
+          "rows=70 heads=2 type_out=q8_0 scatter=yes page_size=64"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<elementwise::Op>() {
@@ -345,9 +349,12 @@ std::vector<const char*> ProblemsToTune<elementwise::Op>() {
 }
 template <>
 std::vector<const char*> ProblemsToTune<copy::Op>() {
-  return {"rows=5 cols=100", "rows=3 cols=65 type_src=f32 type_dst=f16",
-          "rows=4 cols=96 type_src=bf16 type_dst=f32", "rows=2 cols=64 type_src=q4_0 type_dst=q4_0",
-          "rows=3 cols=40 type_src=i32 type_dst=i32"};
+  return {"rows=5 cols=100",
+          "rows=3 cols=65 type_src=f32 type_dst=f16",
+          "rows=4 cols=96 type_src=bf16 type_dst=f32",
+          "rows=2 cols=64 type_src=q4_0 type_dst=q4_0",
+          "rows=3 cols=40 type_src=i32 type_dst=i32",
+          "rows=2 cols=512 type_src=q4_k type_dst=f32"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<kv_scatter::Op>() {
@@ -408,6 +415,33 @@ TYPED_TEST(EveryOperation, KernelsOfTheLibraryPassTheCheckAndAreTimed) {
     }
   }
   EXPECT_GE(checked, 4 * static_cast<int>(ProblemsToTune<Op>().size()));  // the oracle and one more
+}
+
+TYPED_TEST(EveryOperation, IsMeasuredOnADeviceWhoseMemoryTheHostCannotTouch) {
+  using Op = TypeParam;
+  const auto context = this->Start();
+  auto device = FakeDevice::Create(context->device_spec(), {.seed = 5});
+  ASSERT_TRUE(device) << device.error().message;
+  const auto kernels = MakeAsyncKernels(context->kernels(), **device);
+  const auto measurer = MakeMeasurer<Op>(**device, {.llc_bytes = 64 << 10});
+  int checked = 0;
+  for (const char* text : ProblemsToTune<Op>()) {
+    const auto desc = Parse<Op>(text);
+    const Status prepared = measurer->Prepare(desc);
+    ASSERT_TRUE(prepared) << text << ": " << prepared.error().message;
+    const auto candidates =
+        Feasible(*Validate(desc), kernels->template of<Op>(), (*device)->spec(), FeasibleOptions{});
+    for (const Candidate<Op>& candidate : candidates.all()) {
+      if (!candidate.feasible()) continue;
+      const Tuner::Outcome outcome = measurer->Check(candidate.specs[0]);
+      EXPECT_EQ(outcome.verdict, Verdict::kOk)
+          << candidate.kernel->name() << " on " << KeyOf(desc) << ": " << outcome.evidence;
+      EXPECT_FALSE(outcome.skipped) << outcome.evidence;
+      EXPECT_GT(measurer->Time(candidate.specs[0], 3).us, 0);
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 0);
 }
 
 TYPED_TEST(EveryOperation, WhatWasTunedDecidesInTheNextProcess) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -57,6 +58,8 @@ class OpMeasurer final : public Measurer<Op> {
   /// Inputs beyond this are too dear to compare after every launch.
   static constexpr std::size_t kComparedInput = std::size_t{16} << 20;
 
+  using Contents = std::vector<std::vector<std::byte>>;  // of the outputs
+
   /// What Bind would have made of the spec.
   using Bound = std::shared_ptr<const BoundLaunch<Op>>;
 
@@ -94,13 +97,13 @@ class OpMeasurer final : public Measurer<Op> {
     }
     const Result<Bound> bound = BindSpec(spec);
     if (!bound) return Failed(bound.error());
-    std::vector<std::byte> first;
+    Contents first;
     if (Tuner::Outcome bad = CheckOnce(spec, bound->get(), false, first);
         bad.verdict != Verdict::kOk || bad.skipped) {
       return bad;
     }
-    std::vector<std::byte> second;
-    if (trial_.in_place >= 0) {
+    Contents second;
+    if (trial_.in_place) {
       if (Tuner::Outcome bad = CheckOnce(spec, bound->get(), true, second);
           bad.verdict != Verdict::kOk || bad.skipped) {
         bad.evidence += " (in place)";
@@ -119,15 +122,14 @@ class OpMeasurer final : public Measurer<Op> {
 
   /// Launches into poison and looks at all that may and may not have been written.
   Tuner::Outcome CheckOnce(const Spec& spec, const BoundLaunch<Op>* bound, bool in_place,
-                           std::vector<std::byte>& got) {
-    const TrialTensor& out = trial_.tensors[trial_.output];
-    const std::vector<std::byte>& content =
-        in_place ? trial_.tensors[static_cast<std::size_t>(trial_.in_place)].content : out.content;
-    Status s = memory_.Write(trial_.output, content);
-    if (s) s = workspace_.Poison(stream_);
+                           Contents& got) {
+    Status s = workspace_.Poison(stream_);
+    for (const std::size_t output : trial_.outputs) {
+      if (s) s = memory_.Write(output, ContentOf(output, in_place));
+    }
     if (!s) return Unmeasurable(s.error());
     std::vector<TensorView> views(memory_.guarded().begin(), memory_.guarded().end());
-    if (in_place) views[static_cast<std::size_t>(trial_.in_place)] = views[trial_.output];
+    if (in_place) views[trial_.in_place->first] = views[trial_.in_place->second];
     const Result<Args> args = ArgsOver(views);
     if (!args) return Unmeasurable(args.error());
     try {
@@ -139,28 +141,41 @@ class OpMeasurer final : public Measurer<Op> {
     }
     if (s) s = device_.Synchronize(stream_);
     if (!s) return Failed(s.error());
-    return Judge(content, got);
+    return Judge(in_place, got);
   }
 
-  Tuner::Outcome Judge(const std::vector<std::byte>& content, std::vector<std::byte>& got) {
+  /// What an output holds before a launch.
+  const std::vector<std::byte>& ContentOf(std::size_t output, bool in_place) const {
+    const bool shared = in_place && trial_.in_place->second == output;
+    return trial_.tensors[shared ? trial_.in_place->first : output].content;
+  }
+  bool IsOutput(std::size_t tensor) const {
+    return std::find(trial_.outputs.begin(), trial_.outputs.end(), tensor) != trial_.outputs.end();
+  }
+
+  Tuner::Outcome Judge(bool in_place, Contents& got) {
     const Result<std::string> damaged = memory_.DamagedGuard(trial_.tensors);
     if (!damaged) return Unmeasurable(damaged.error());
     if (!damaged->empty()) return Outside("wrote outside " + *damaged);
     for (std::size_t i = 0; i < trial_.tensors.size(); ++i) {
       const TrialTensor& tensor = trial_.tensors[i];
-      if (i == trial_.output || tensor.content.size() > kComparedInput) continue;
+      if (IsOutput(i) || tensor.content.size() > kComparedInput) continue;
       const Result<std::vector<std::byte>> input = memory_.Read(i);
       if (!input) return Unmeasurable(input.error());
       if (*input != tensor.content)
         return Outside(Format("wrote to {}, which it only reads", tensor.name));
     }
-    Result<std::vector<std::byte>> output = memory_.Read(trial_.output);
-    if (!output) return Unmeasurable(output.error());
-    got = std::move(*output);
-    std::vector<std::byte> before = content;
-    before.resize(got.size(), std::byte{0xff});
-    const std::string wrong = oracle_.Difference(trial_, got, before);
-    return wrong.empty() ? Tuner::Outcome() : Failed(Verdict::kWrong, wrong);
+    got.clear();
+    for (std::size_t i = 0; i < trial_.outputs.size(); ++i) {
+      Result<std::vector<std::byte>> output = memory_.Read(trial_.outputs[i]);
+      if (!output) return Unmeasurable(output.error());
+      std::vector<std::byte> before = ContentOf(trial_.outputs[i], in_place);
+      before.resize(output->size(), std::byte{0xff});
+      const std::string wrong = oracle_.Difference(trial_, i, *output, before);
+      if (!wrong.empty()) return Failed(Verdict::kWrong, wrong);
+      got.push_back(std::move(*output));
+    }
+    return {};
   }
 
   /// Whatever was written where it must not be is put right for the next candidate.

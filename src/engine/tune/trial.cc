@@ -125,12 +125,13 @@ std::string DifferenceOf(std::string_view name, std::int64_t row, DataType type,
         !DecodeRow(type, right, block, oracle.data())) {
       return Format("{}[{}, {}] differs from what the oracle has", name, row, i);
     }
-    std::size_t j = 0;  // of the first value that differs, where codes of equal values do
-    while (j + 1 < have.size() && have[j] == oracle[j]) ++j;
-    const double allowed = tolerance.relative * std::fabs(oracle[j]) + tolerance.absolute;
-    if (!exact && std::fabs(have[j] - oracle[j]) <= allowed) continue;
-    return Format("{}[{}, {}] = {} where the oracle has {}", name, row,
-                  i + static_cast<std::int64_t>(j), have[j], oracle[j]);
+    for (std::size_t j = 0; j < have.size(); ++j) {
+      const double allowed = tolerance.relative * std::fabs(oracle[j]) + tolerance.absolute;
+      if (exact ? have[j] == oracle[j] : std::fabs(have[j] - oracle[j]) <= allowed) continue;
+      return Format("{}[{}, {}] = {} where the oracle has {}", name, row,
+                    i + static_cast<std::int64_t>(j), have[j], oracle[j]);
+    }
+    if (exact) return Format("{}[{}, {}] has other bytes than the oracle's", name, row, i);
   }
   return {};
 }

@@ -3,9 +3,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tilewright/result.h"
@@ -44,9 +46,10 @@ struct Tolerance {
 template <class Op>
 struct Trial {
   std::vector<TrialTensor> tensors;
-  std::size_t output = 0;  ///< which of them is compared
-  std::int64_t rows = 1;   ///< of the output, outermost; RowsOf cuts them. 1: compared as a whole
-  int in_place = -1;       ///< the input whose memory the output may take
+  std::vector<std::size_t> outputs;  ///< those that are compared
+  std::int64_t rows = 1;  ///< of the outputs, outermost; RowsOf cuts them. 1: compared as a whole
+  /// An input, and the output that may take its memory.
+  std::optional<std::pair<std::size_t, std::size_t>> in_place;
   std::int64_t positions = 0;  ///< to prepare for (Op::Prepared)
   Tolerance tolerance;
   /// The call over tensors that have memory, in the order of `tensors`.

@@ -26,7 +26,6 @@ class TrialOracle {
       placed.push_back(tensor.view);
       placed.back().data = memory_.back().data();
     }
-    expected_ = memory_[trial.output];
     const typename Op::Args args = trial.args(desc, placed);
     block_ = std::max<std::int64_t>(1, trial.rows / kBlocks);
     const std::int64_t blocks = (trial.rows + block_ - 1) / block_;
@@ -43,15 +42,16 @@ class TrialOracle {
       if (Status s = Reference(part); !s) return s;
       compared_[static_cast<std::size_t>(b)] = true;
     }
-    expected_ = memory_[trial.output];
+    expected_.clear();
+    for (const std::size_t output : trial.outputs) expected_.push_back(std::move(memory_[output]));
     memory_.clear();
     return {};
   }
 
-  /// "" where `got`, in which `before` was, is what the oracle has.
-  std::string Difference(const Trial<Op>& trial, const std::vector<std::byte>& got,
+  /// "" where `got`, in which `before` was, is what the oracle has in output `i` of the trial.
+  std::string Difference(const Trial<Op>& trial, std::size_t i, const std::vector<std::byte>& got,
                          const std::vector<std::byte>& before) const {
-    const TrialTensor& out = trial.tensors[trial.output];
+    const TrialTensor& out = trial.tensors[trial.outputs[i]];
     const std::size_t row_bytes = got.size() / static_cast<std::size_t>(trial.rows);
     const std::int64_t length = out.view.elements() / trial.rows;
     for (std::int64_t row = 0; row < trial.rows; ++row) {
@@ -59,7 +59,7 @@ class TrialOracle {
       std::string wrong =
           compared_[static_cast<std::size_t>(row / block_)]
               ? DifferenceOf(out.name, row, out.view.dtype, length, got.data() + at,
-                             expected_.data() + at, before.data() + at, trial.tolerance)
+                             expected_[i].data() + at, before.data() + at, trial.tolerance)
               : UnwrittenIn(out.name, row, out.view.dtype, length, got.data() + at);
       if (!wrong.empty()) return wrong;
     }
@@ -79,9 +79,9 @@ class TrialOracle {
   }
 
   std::vector<std::vector<std::byte>> memory_;
-  std::vector<std::byte> expected_;
-  std::vector<bool> compared_;  // by block
-  std::int64_t block_ = 1;      // rows
+  std::vector<std::vector<std::byte>> expected_;  // by output
+  std::vector<bool> compared_;                    // by block
+  std::int64_t block_ = 1;                        // rows
 };
 
 }  // namespace tilewright

@@ -74,7 +74,7 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
                    OutputTensor("out", desc.type_q,
                                 {std::int64_t{desc.head_dim} * desc.heads, desc.rows, 1, 1})};
   if (Status s = AddCaches(desc, batch, trial.tensors); !s) return Fail(s.error());
-  trial.output = 3;
+  trial.outputs = {3};
   trial.rows = desc.rows;
   // Each score is a sum of head_dim products, which its weight follows; the sums over the positions
   // are of one sign or weigh as much as the values, which are below 6.

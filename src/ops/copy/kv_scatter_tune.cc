@@ -27,7 +27,7 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
                    IntegerTensor("slots", places.slots, {desc.rows, 1, 1, 1})};
   if (desc.page_size > 0)
     trial.tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
-  trial.output = 1;
+  trial.outputs = {1};
   trial.args = [](const Desc&, std::span<const TensorView> t) {
     return Args{.x = t[0],
                 .cache = t[1],

@@ -18,7 +18,7 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   if (!src) return Fail(src.error());
   trial.tensors = {std::move(*src),
                    OutputTensor("dst", desc.type_dst, {desc.cols, desc.rows, 1, 1})};
-  trial.output = 1;
+  trial.outputs = {1};
   trial.rows = desc.rows;
   trial.args = [](const Desc& d, std::span<const TensorView> t) {
     Args args{.src = t[0], .dst = t[1]};

@@ -23,8 +23,9 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
     if (!b) return Fail(b.error());
     trial.tensors.push_back(std::move(*b));
   }
+  trial.outputs = {0};
   trial.rows = desc.rows;
-  if (desc.type_a == desc.type_out) trial.in_place = 1;
+  if (desc.type_a == desc.type_out) trial.in_place = {1, 0};
   // An exponential in f32 is good to a few units in the last place.
   const bool has_exp = desc.function == Function::kSilu || desc.function == Function::kSwiGlu;
   trial.tolerance.relative = (has_exp ? 16 * 0x1p-23 : 0) + EpsilonOf(desc.type_out);

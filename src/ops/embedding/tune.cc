@@ -29,7 +29,7 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   if (desc.rows > 1) ids.back() = -1;  // padding
   trial.tensors = {std::move(*table), IntegerTensor("ids", ids, {desc.rows, 1, 1, 1}),
                    OutputTensor("out", desc.type_out, {desc.hidden, desc.rows, 1, 1})};
-  trial.output = 2;
+  trial.outputs = {2};
   trial.rows = desc.rows;
   // A code times a scale is exact; where a minimum is added it rounds once, of values below 8.
   trial.tolerance = {.relative = EpsilonOf(desc.type_out), .absolute = 8 * 0x1p-23};

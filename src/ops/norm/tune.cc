@@ -16,26 +16,28 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
 
 static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   Trial<Op> trial;
-  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, {desc.cols, desc.rows, 1, 1}, 1);
+  const std::array<std::int64_t, 4> shape = {desc.cols, desc.rows, 1, 1};
+  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, shape, 1);
   if (!in) return Fail(in.error());
   auto weight =
       RandomTensor("weight", TrialRole::kStored, desc.type_weight, {desc.cols, 1, 1, 1}, 2);
   if (!weight) return Fail(weight.error());
-  trial.tensors = {std::move(*in), std::move(*weight),
-                   OutputTensor("out", desc.type_out, {desc.cols, desc.rows, 1, 1})};
-  trial.output = 2;
+  trial.tensors = {std::move(*in), std::move(*weight), OutputTensor("out", desc.type_out, shape)};
+  trial.outputs = {2};
   trial.rows = desc.rows;
-  if (desc.type_in == desc.type_out) trial.in_place = 0;
+  if (desc.type_in == desc.type_out) trial.in_place = {0, 2};
+  // A sum of `cols` positive squares in f32, whatever the order, is off by cols / 2 rounding errors
+  // of its value at most; the root halves that.
+  trial.tolerance.relative = 0x1p-24 * (desc.cols / 2.0 + 8) + EpsilonOf(desc.type_out);
   if (desc.type_sum != DataType::kNone) {
-    const std::array<std::int64_t, 4> shape = {desc.cols, desc.rows, 1, 1};
     auto residual = RandomTensor("residual", TrialRole::kRecent, desc.type_sum, shape, 3);
     if (!residual) return Fail(residual.error());
     trial.tensors.push_back(std::move(*residual));
     trial.tensors.push_back(OutputTensor("sum", desc.type_sum, shape));
+    trial.outputs.push_back(4);
+    trial.in_place = {3, 4};
+    trial.tolerance.relative += EpsilonOf(desc.type_sum);  // what is normalised is rounded first
   }
-  // A sum of `cols` positive squares in f32, whatever the order, is off by cols / 2 rounding errors
-  // of its value at most; the root halves that.
-  trial.tolerance.relative = 0x1p-24 * (desc.cols / 2.0 + 8) + EpsilonOf(desc.type_out);
   trial.args = [](const Desc&, std::span<const TensorView> t) {
     Args args{.in = t[0], .weight = t[1], .out = t[2]};
     if (t.size() > 3) args.residual = t[3], args.sum = t[4];

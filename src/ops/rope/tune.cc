@@ -28,7 +28,7 @@ static Result<Trial<Op>> MakeScatterTrial(const Desc& desc) {
                    IntegerTensor("slots", places.slots, {desc.rows, 1, 1, 1})};
   if (desc.page_size > 0)
     trial.tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
-  trial.output = 1;
+  trial.outputs = {1};
   trial.positions = desc.page_size / 2 + desc.rows;
   const bool blocks = GetTypeInfo(desc.type_out).block_quantised;
   // As below; in blocks, a value at the border of two codes may become either, 1/127 of the largest
@@ -57,10 +57,10 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   if (desc.rows > 1) positions.back() = -1;  // padding
   trial.tensors = {std::move(*qk), IntegerTensor("positions", positions, {desc.rows, 1, 1, 1}),
                    OutputTensor("out", desc.type_out, shape)};
-  trial.output = 2;
+  trial.outputs = {2};
   trial.rows = desc.rows;
   trial.positions = kFirst + desc.rows;
-  if (desc.type_in == desc.type_out) trial.in_place = 0;
+  if (desc.type_in == desc.type_out) trial.in_place = {0, 2};
   // Two products with a cosine and a sine that are rounded themselves; no value is beyond 6.
   trial.tolerance = {.relative = EpsilonOf(desc.type_out), .absolute = 2 * 6 * 0x1p-22};
   trial.args = [](const Desc& d, std::span<const TensorView> t) {
