@@ -236,6 +236,22 @@ TEST(Records, DecideForAnyOperationExactlyAndByTheNextBatch) {
   EXPECT_EQ(pick({8, 50}).provenance(), Provenance::kModel);
 }
 
+TEST(Records, TheDecisionStandsThoughAnotherCandidateWasMeasuredAHairFaster) {
+  const OpRegistry<BlurOp> registry = Configurable();
+  const RecordScope here{"here", "", MeasurePolicy::kCold};
+  const std::string decided = "swizzle=0 splits=1 rows=16 threads=2";
+  Record other = Measured({8, 50}, "blur.tiled", "swizzle=0 splits=1 rows=8 threads=1", 1.49);
+  other.chosen = false;
+  std::vector<Record> records = {Measured({8, 50}, "blur.tiled", decided, 1.5), other};
+  for (int turn = 0; turn < 2; ++turn, std::swap(records[0], records[1])) {
+    const auto tuned = BuildCache<BlurOp>(records, registry, here);
+    const auto choice = Choose(Look<BlurOp>({8, 50}, registry, DeviceSpec{}), &tuned);
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(choice->provenance(), Provenance::kMeasured);
+    EXPECT_EQ(SpecText(choice->spec()), decided);
+  }
+}
+
 TEST(Records, AFailureOfAnyOperationQuarantinesItsFamily) {
   const OpRegistry<BlurOp> registry = Configurable();
   const RecordScope here{"here", "", MeasurePolicy::kCold};
@@ -250,6 +266,16 @@ TEST(Records, AFailureOfAnyOperationQuarantinesItsFamily) {
   EXPECT_EQ(other_batch.Find("blur.tiled")->rejection->have, "crash: signal 11");
   const auto other_family = Look<BlurOp>({3, 51}, registry, DeviceSpec{}, options);
   EXPECT_TRUE(other_family.Find("blur.tiled")->feasible());
+
+  // What fails on another device, or with another version of a library, may be right here.
+  for (const RecordScope& elsewhere : {RecordScope{"there", "", MeasurePolicy::kCold},
+                                       RecordScope{"here", "other", MeasurePolicy::kCold}}) {
+    Quarantine none;
+    AddToQuarantine<BlurOp>(none, std::span(&failure, 1), elsewhere);
+    options.quarantine = &none;
+    const auto same = Look<BlurOp>({8, 50}, registry, DeviceSpec{}, options);
+    EXPECT_TRUE(same.Find("blur.tiled")->feasible()) << elsewhere.device << elsewhere.libraries;
+  }
 }
 
 TEST(Problems, ParseFromTheirKeysAndRefuseWhatTheyDoNotKnow) {

@@ -122,6 +122,9 @@ struct Tuner::Impl {
   // The winner so far, and whom it has to beat on fresh samples: the incumbent, else what would run
   // without any tuning.
   void Select();
+  // What would run without any tuning is timed once more even where it was thrown out for being
+  // slow: the gain over it is to be told. Not where a launch takes milliseconds, nor where it failed.
+  bool CanReturn(const Arm& arm) const;
   void DistrustControl();
   // Winner, rival and the winner's copy in random order, so that none always follows another.
   void FillVerify();

@@ -346,6 +346,23 @@ TEST(Tuner, BlocksInWhichTheMachineWasBusyAreTakenAgain) {
   }
 }
 
+TEST(Tuner, TheGainOverWhatWouldHaveRunIsToldHoweverEarlyThatWasThrownOut) {
+  // 1.2 is out in the race, 2 in the halving or the race, 8 at the first sight.
+  for (const double slower : {1.2, 2.0, 8.0}) {
+    std::map<std::string, Arm> arms{{"model's pick", {100 * slower}}};
+    for (int i = 0; i < 9; ++i) arms["other " + std::to_string(i)] = {100.0 + i};
+    arms["model's pick"].fallback = true;
+    FakeMachine machine(arms, {.jitter = 0.005}, 7);
+    const auto list = machine.Candidates();
+    Tuner tuner(list, {});
+    EXPECT_EQ(machine.Play(tuner, list), "other 0");
+    EXPECT_TRUE(tuner.conclusive()) << tuner.inconclusive();
+    EXPECT_NEAR(tuner.gain().ratio, slower, 0.02 * slower);
+    EXPECT_LT(tuner.gain().low, tuner.gain().ratio);
+    EXPECT_GT(tuner.gain().high, tuner.gain().ratio);
+  }
+}
+
 TEST(Tuner, ABusyMachineReplacesNothingAndSaysSo) {
   for (const bool incumbent : {true, false}) {
     for (std::uint64_t seed = 0; seed < 30; ++seed) {

@@ -24,13 +24,17 @@ void Tuner::Impl::Select() {
     if (At(a).alive && At(a).candidate.incumbent) rival = a;
   }
   for (int a = 0; rival < 0 && a < Count(); ++a) {
-    if (At(a).alive && At(a).candidate.fallback) rival = a;
+    if (At(a).candidate.fallback && CanReturn(At(a))) At(a).alive = true, rival = a;
   }
   if (rival == winner) rival = -1;
   CopyOf(winner);
   phase = Phase::kRecheck;
   queue.assign(1, winner);
   progress = std::max(progress, 0.8);
+}
+
+bool Tuner::Impl::CanReturn(const Arm& arm) const {
+  return arm.kept && arm.result.verdict == Verdict::kOk && Quickest(arm) <= options.slow_us;
 }
 
 void Tuner::Impl::FillVerify() {

@@ -338,8 +338,7 @@ std::vector<const char*> ProblemsToTune<rope::Op>() {
           "rows=5 heads=3 head_dim=64 dims=48 scatter=yes type_out=f16",
           "rows=70 heads=2 head_dim=64 dims=64 scatter=yes type_out=q8_0 page_size=64",
           "rows=4 heads=2 head_dim=20 dims=12 type_in=bf16 type_out=f16",
-          "rows=9 heads=3 type_out=f16 scatter=yes",
-          "rows=70 heads=2 type_out=q8_0 scatter=yes page_size=64"};
+          "rows=9 heads=3 type_out=f16 scatter=yes"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<elementwise::Op>() {
