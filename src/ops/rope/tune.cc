@@ -36,7 +36,8 @@ static Result<Trial<Op>> MakeScatterTrial(const Desc& desc) {
   trial.tolerance = {.relative = blocks ? 0x1p-10 : EpsilonOf(desc.type_out),
                      .absolute = blocks ? 6 * 1.42 / 127 : 2 * 6 * 0x1p-22};
   trial.args = [](const Desc& d, std::span<const TensorView> t) {
-    Args args{.qk = t[0], .positions = t[2]};
+    Args args;
+    args.qk = t[0], args.positions = t[2];
     args.cache = t[1], args.slots = t[3];
     if (t.size() > 4) args.pages = t[4];
     args.params.mode = d.mode, args.params.dims = d.dims;
@@ -64,7 +65,8 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   // Two products with a cosine and a sine that are rounded themselves; no value is beyond 6.
   trial.tolerance = {.relative = EpsilonOf(desc.type_out), .absolute = 2 * 6 * 0x1p-22};
   trial.args = [](const Desc& d, std::span<const TensorView> t) {
-    Args args{.qk = t[0], .positions = t[1], .out = t[2]};
+    Args args;
+    args.qk = t[0], args.positions = t[1], args.out = t[2];
     args.params.mode = d.mode, args.params.dims = d.dims;
     return args;
   };
