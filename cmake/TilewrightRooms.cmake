@@ -9,7 +9,7 @@
 #     LIBRARIES SQLite::SQLite3)
 #   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [TIMEOUT seconds])
 #
-# Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), slow, full (only `make test-full` runs it), parse (CI
+# Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), cuda (needs a GPU), slow, full (only `make test-full` runs it), parse (CI
 # runs it under ASan and UBSan), tsan (CI runs it under TSan).
 # The target tests_LABEL builds every test of a label. SERIAL is for tests that measure time: ctest runs no other test meanwhile.
 
@@ -147,9 +147,9 @@ function(tilewright_test_properties name)
   set(environment TILEWRIGHT_MODEL=${TILEWRIGHT_MODEL} TILEWRIGHT_NVRTC=${TILEWRIGHT_TEST_NVRTC}
     TILEWRIGHT_NVRTC_OTHER=${TILEWRIGHT_TEST_NVRTC_OTHER} XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/test-cache/${name} ${P_ENVIRONMENT})
   set_tests_properties(${name} PROPERTIES LABELS "${P_LABELS}" ENVIRONMENT "${environment}")
-  if("model" IN_LIST P_LABELS OR "nvrtc" IN_LIST P_LABELS OR "full" IN_LIST P_LABELS)
-    # GoogleTest ends with its list of skipped cases unless a case failed. So without the model or the compiler a test counts as
-    # skipped, but a failure remains a failure.
+  if("model" IN_LIST P_LABELS OR "nvrtc" IN_LIST P_LABELS OR "cuda" IN_LIST P_LABELS OR "full" IN_LIST P_LABELS)
+    # GoogleTest ends with its list of skipped cases unless a case failed. So without the model, the compiler or a GPU a test
+    # counts as skipped, but a failure remains a failure.
     set_tests_properties(${name} PROPERTIES
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endif()

@@ -242,7 +242,8 @@ TEST_F(GpuTest, EveryNormIsRightAlsoOfHeadsAmongOtherColumns) {
         const std::int64_t line = strided ? kLine : cols * kHeads;
         const Data in = RandomData(type, kRows * line, 3), weight = RandomData(type, cols, 4);
         const DeviceMemory dev_in = Upload(in.bytes), dev_weight = Upload(weight.bytes);
-        norm::Args args{.epsilon = kEpsilon};
+        norm::Args args;
+        args.epsilon = kEpsilon;
         args.in = Contiguous(dev_in.data(), type, {cols, kHeads, kRows, 1});
         args.in.stride = {1, cols, line, line * kRows};
         args.weight = Contiguous(dev_weight.data(), type, {cols, 1, 1, 1});

@@ -65,15 +65,21 @@ Operand Mapped(const Map& map, DataType type) {
 
 void Norm(const HostKernels& types, const RmsNormParams& p) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
-    double squares = 0;
-    for (int c = 0; c < p.width; ++c) {
-      const double value = Get(p.in, r * p.in_stride + c, types.a);
-      squares += value * value;
+    const void* row = p.in;
+    std::int64_t at = r * p.in_stride;
+    if (p.residual != nullptr) {  // of the type of in
+      for (int c = 0; c < p.width; ++c) {
+        Put(p.sum, r * p.sum_stride + c, types.a,
+            Get(p.in, at + c, types.a) + Get(p.residual, r * p.residual_stride + c, types.a));
+      }
+      row = p.sum, at = r * p.sum_stride;
     }
+    double squares = 0;
+    for (int c = 0; c < p.width; ++c) squares += std::pow(Get(row, at + c, types.a), 2);
     const double scale = 1 / std::sqrt(squares / p.width + p.epsilon);
     for (int c = 0; c < p.width; ++c) {
       Put(p.out, r * p.out_stride + c, types.d,
-          Get(p.in, r * p.in_stride + c, types.a) * scale * Get(p.weight, c, types.b));
+          Get(row, at + c, types.a) * scale * Get(p.weight, c, types.b));
     }
   }
 }

@@ -108,9 +108,8 @@ class CompiledKernel final : public Op::KernelType {
   ArtifactStore& store_;
 };
 
-/// Adds the kernels of a family's catalog for `arch` that `make(spec, request)` makes candidates of;
-/// it may return nullptr for one that the operation cannot use yet. kInvalidArgument where the store
-/// does not have the family; else as MakeRequestRecord.
+/// Adds what `make(spec, request)` makes of the specs of a family's catalog for `arch`.
+/// kInvalidArgument where the store does not have the family; else as MakeRequestRecord.
 template <class Op, class Make>
 Status AddCompiled(OpRegistry<Op>& registry, const ArtifactStore& store, const FamilyName& name,
                    CudaArch arch, Make&& make) {
@@ -126,9 +125,7 @@ Status AddCompiled(OpRegistry<Op>& registry, const ArtifactStore& store, const F
   for (const KernelSpec& spec : family->catalog(arch)) {
     const Result<KeyRecord> request = MakeRequestRecord(spec, *family, *sources);
     if (!request) return Fail(request.error());
-    std::unique_ptr<typename Op::KernelType> kernel = make(spec, request->key);
-    if (kernel == nullptr) continue;
-    if (Status added = registry.Add(std::move(kernel)); !added) return added;
+    if (Status added = registry.Add(make(spec, request->key)); !added) return added;
   }
   return {};
 }

@@ -24,6 +24,7 @@ std::optional<Rejection> Feasible(const KernelSpec& spec, const Desc& desc) {
     return WrongType("type_weight", desc.type_weight, spec.type_b);
   }
   if (desc.type_out != spec.type_d) return WrongType("type_out", desc.type_out, spec.type_d);
+  if (desc.type_sum != spec.type_c) return WrongType("type_sum", desc.type_sum, spec.type_c);
   if (desc.cols > kMaxRmsNormCols) {
     return Rejection{Reason::kShape, Format("cols = {}", desc.cols),
                      Format("at most {}", kMaxRmsNormCols)};
@@ -41,8 +42,10 @@ double EstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& de
   const auto in_bytes = static_cast<double>(BytesOf(spec.type_a, 1));
   const auto out_bytes = static_cast<double>(BytesOf(spec.type_d, 1));
   const auto weight_bytes = static_cast<double>(BytesOf(spec.type_b, 1));
+  const double sum_bytes =
+      spec.type_c != DataType::kNone ? 2 * static_cast<double>(BytesOf(spec.type_c, 1)) : 0;
   LaunchCost cost;
-  cost.memory_bytes = rows * cols * (in_bytes + out_bytes) + cols * weight_bytes;
+  cost.memory_bytes = rows * cols * (in_bytes + out_bytes + sum_bytes) + cols * weight_bytes;
   cost.cache_bytes = turns > 1 ? rows * cols * in_bytes : 0;
   cost.in_flight_bytes = std::min(kept, cols) * (in_bytes + out_bytes + weight_bytes);
   // Two exchanges among the warps, and a wait for every turn after the first, whose wait is that of
@@ -67,17 +70,20 @@ TensorView Slice(const TensorView& view, std::int64_t i, std::int64_t j) {
 /// One launch where all rows lie at one distance; else, as with the heads of a merged projection,
 /// one for each group of rows that do.
 Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel, Stream stream) {
-  if (RowsAtOneDistance(args.in) && RowsAtOneDistance(args.out)) {
-    return kernel.Launch(RmsNormLaunch(spec, {args, {}, {}}), stream);
+  const bool adds = args.residual.data != nullptr;
+  if (RowsAtOneDistance(args.in) && RowsAtOneDistance(args.out) &&
+      (!adds || (RowsAtOneDistance(args.residual) && RowsAtOneDistance(args.sum)))) {
+    return kernel.Launch(RmsNormLaunch(spec, {args, args.residual, args.sum}), stream);
   }
   for (std::int64_t j = 0; j < args.in.shape[3]; ++j) {
     for (std::int64_t i = 0; i < args.in.shape[2]; ++i) {
       Args part = args;
-      part.in = Slice(args.in, i, j);
-      part.out = Slice(args.out, i, j);
-      if (Status launched = kernel.Launch(RmsNormLaunch(spec, {part, {}, {}}), stream); !launched) {
-        return launched;
+      for (TensorView* view : {&part.in, &part.out}) *view = Slice(*view, i, j);
+      if (adds) {
+        for (TensorView* view : {&part.residual, &part.sum}) *view = Slice(*view, i, j);
       }
+      Status launched = kernel.Launch(RmsNormLaunch(spec, {part, part.residual, part.sum}), stream);
+      if (!launched) return launched;
     }
   }
   return {};
@@ -89,12 +95,8 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
   const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch};
   return AddCompiled<Op>(registry, store, RmsNormFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           std::unique_ptr<Kernel> kernel;
-                           if (spec.epilogue != SpecEpilogue::kAdd) {
-                             kernel =
-                                 std::make_unique<CompiledKernel<Op>>(spec, request, family, store);
-                           }
-                           return kernel;
+                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
+                                                                       store);
                          });
 }
 
