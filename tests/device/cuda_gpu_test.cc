@@ -132,7 +132,7 @@ class Output {
 };
 
 double Roundoff(DataType type) {
-  return type == DataType::kF32 ? 0x1p-24 : type == DataType::kF16 ? 0x1p-11 : 0x1p-9;
+  return type == DataType::kF32 ? 0x1p-24 : type == DataType::kF16 ? 0x1p-11 : 0x1p-8;
 }
 
 /// Every element is `want`, but for one rounding and for sums of f32 over `magnitude`.
