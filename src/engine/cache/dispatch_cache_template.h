@@ -74,12 +74,12 @@ struct DispatchCacheOf<Op>::Impl {
     if (i == family.batches.size() || family.batches[i] != batch) {
       const auto at = static_cast<std::ptrdiff_t>(i);
       family.batches.insert(family.batches.begin() + at, batch);
-      family.specs.insert(family.specs.begin() + at, spec);
+      family.specs.Insert(i, spec);
       family.extra.insert(family.extra.begin() + at, std::move(extra));
       ++entries;
       return Inserted::kNew;
     }
-    Spec& standing = family.specs[i];
+    const Spec standing = family.specs[i];
     const auto evidence = [](const Spec& s) {
       return IsTime(s.measured_us) ? s.measured_us : std::numeric_limits<float>::infinity();
     };
@@ -93,7 +93,7 @@ struct DispatchCacheOf<Op>::Impl {
     const auto mine = rank(spec, extra), theirs = rank(standing, family.extra[i]);
     if (!better && mine == theirs) return Inserted::kSame;
     if (better || mine < theirs) {
-      standing = spec;
+      family.specs.Set(i, spec);
       family.extra[i] = std::move(extra);
     }
     return better ? Inserted::kReplaced : Inserted::kEqual;
@@ -103,7 +103,7 @@ struct DispatchCacheOf<Op>::Impl {
   static void EraseAt(Family<Op>& family, std::size_t i) {
     const auto at = static_cast<std::ptrdiff_t>(i);
     family.batches.erase(family.batches.begin() + at);
-    family.specs.erase(family.specs.begin() + at);
+    family.specs.Erase(i);
     family.extra.erase(family.extra.begin() + at);
   }
 
@@ -198,46 +198,65 @@ auto DispatchCacheOf<Op>::Find(const Desc& desc) const -> std::optional<Spec> {
   });
 }
 
+/// Entry `i` of a family as an answer for `desc`: exact, or feasible there.
+template <class Op>
+bool Answers(const Family<Op>& family, std::size_t i, const typename Op::Desc& desc) {
+  return family.batches[i] == BatchOf(desc) || !family.specs.KernelAt(i)->IsFeasible(desc);
+}
+template <class Op>
+std::optional<std::size_t> AtOrAbove(const Family<Op>* family, const typename Op::Desc& desc) {
+  if (family == nullptr) return std::nullopt;
+  const std::size_t i = family->LowerBound(BatchOf(desc));
+  if (i == family->batches.size() || !Answers(*family, i, desc)) return std::nullopt;
+  return i;
+}
+template <class Op>
+std::optional<std::size_t> AtOrBelow(const Family<Op>* family, const typename Op::Desc& desc) {
+  if (family == nullptr) return std::nullopt;
+  const std::int32_t batch = BatchOf(desc);
+  std::size_t i = family->LowerBound(batch);
+  if (i == family->batches.size() || family->batches[i] != batch) {
+    if (i == 0) return std::nullopt;
+    --i;
+  }
+  if (!Answers(*family, i, desc)) return std::nullopt;
+  return i;
+}
+
 template <class Op>
 auto DispatchCacheOf<Op>::LowerBoundHit(const Desc& desc) const -> std::optional<Hit> {
   return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Hit> {
-    if (family == nullptr) return std::nullopt;
-    const std::int32_t batch = BatchOf(desc);
-    const std::size_t i = family->LowerBound(batch);
-    if (i == family->batches.size()) return std::nullopt;
-    const Hit hit{family->specs[i], family->batches[i]};
-    if (hit.batch != batch && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
-    return hit;
+    const auto i = AtOrAbove(family, desc);
+    if (!i) return std::nullopt;
+    return Hit{family->specs[*i], family->batches[*i]};
   });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::FloorBoundHit(const Desc& desc) const -> std::optional<Hit> {
   return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Hit> {
-    if (family == nullptr) return std::nullopt;
-    const std::int32_t batch = BatchOf(desc);
-    std::size_t i = family->LowerBound(batch);
-    const bool exact = i < family->batches.size() && family->batches[i] == batch;
-    if (!exact && i == 0) return std::nullopt;
-    if (!exact) --i;
-    const Hit hit{family->specs[i], family->batches[i]};
-    if (!exact && hit.spec.kernel->IsFeasible(desc)) return std::nullopt;
-    return hit;
+    const auto i = AtOrBelow(family, desc);
+    if (!i) return std::nullopt;
+    return Hit{family->specs[*i], family->batches[*i]};
   });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::LowerBound(const Desc& desc) const -> std::optional<Spec> {
-  const auto hit = LowerBoundHit(desc);
-  if (!hit) return std::nullopt;
-  return hit->spec;
+  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
+    const auto i = AtOrAbove(family, desc);
+    if (!i) return std::nullopt;
+    return family->specs[*i];
+  });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::FloorBound(const Desc& desc) const -> std::optional<Spec> {
-  const auto hit = FloorBoundHit(desc);
-  if (!hit) return std::nullopt;
-  return hit->spec;
+  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
+    const auto i = AtOrBelow(family, desc);
+    if (!i) return std::nullopt;
+    return family->specs[*i];
+  });
 }
 
 template <class Op>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -11,14 +12,56 @@
 
 namespace tilewright {
 
+/// Launch specs in a third of their size: hardly any has a configuration, which takes the most
+/// memory, and lookups wait for memory.
+template <class Spec>
+class SpecList {
+ public:
+  Spec operator[](std::size_t i) const {
+    const Entry& entry = entries_[i];
+    Spec spec;
+    spec.kernel = entry.kernel, spec.swizzle = entry.swizzle, spec.splits = entry.splits;
+    spec.measured_us = entry.measured_us, spec.predicted_us = entry.predicted_us;
+    if (entry.config != 0) spec.config = configs_[entry.config - 1];
+    return spec;
+  }
+  auto* KernelAt(std::size_t i) const { return entries_[i].kernel; }
+  void Set(std::size_t i, const Spec& spec) { entries_[i] = EntryOf(spec); }
+  void Insert(std::size_t at, const Spec& spec) {
+    entries_.insert(entries_.begin() + static_cast<std::ptrdiff_t>(at), EntryOf(spec));
+  }
+  void Erase(std::size_t at) { entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at)); }
+
+ private:
+  struct Entry {
+    decltype(Spec::kernel) kernel;
+    std::int32_t swizzle, splits;
+    float measured_us, predicted_us;
+    std::uint32_t config;  ///< index + 1 in `configs_`; 0: all zero
+  };
+
+  Entry EntryOf(const Spec& spec) {
+    std::uint32_t config = 0;
+    if (spec.config != LaunchConfig{}) {
+      const auto found = std::find(configs_.begin(), configs_.end(), spec.config);
+      config = static_cast<std::uint32_t>(found - configs_.begin()) + 1;
+      if (found == configs_.end()) configs_.push_back(spec.config);
+    }
+    return {spec.kernel, spec.swizzle, spec.splits, spec.measured_us, spec.predicted_us, config};
+  }
+
+  std::vector<Entry> entries_;
+  std::vector<LaunchConfig> configs_;  ///< each once; none is ever taken out
+};
+
 /// Problems that differ in the batch dimension only, sorted by it.
 template <class Op>
 struct Family {
   typename Op::Desc key;  ///< batch 0
   std::vector<std::int32_t> batches;
-  std::vector<typename Op::Spec> specs;  ///< beside `batches`
-  std::vector<std::string> extra;  ///< beside `batches`: members of an imported line that this
-                                   ///< version does not know, as JSON
+  SpecList<typename Op::Spec> specs;  ///< beside `batches`
+  std::vector<std::string> extra;     ///< beside `batches`: members of an imported line that this
+                                      ///< version does not know, as JSON
 
   /// Index of the first batch >= the given one; batches.size() when there is none.
   std::size_t LowerBound(std::int32_t batch) const {
@@ -68,7 +111,7 @@ class FamilyTable {
     std::uint32_t family = 0;  ///< index + 1; 0 = empty
   };
 
-  // A problem without padding is hashed as the bytes it is.
+  // A problem without padding is hashed, and compared, as the bytes it is.
   static std::uint64_t HashOf(const Desc& key) {
     if constexpr (std::has_unique_object_representations_v<Desc>) {
       return HashValue(key);
@@ -81,12 +124,20 @@ class FamilyTable {
     }
   }
 
+  static bool Same(const Desc& a, const Desc& b) {
+    if constexpr (std::has_unique_object_representations_v<Desc>) {
+      return std::memcmp(&a, &b, sizeof(Desc)) == 0;
+    } else {
+      return a == b;
+    }
+  }
+
   // The slot of `key`, or the empty one where it would go.
   const Slot* Probe(const Desc& key, std::uint64_t hash) const {
     const std::size_t mask = slots_.size() - 1;
     for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
       const Slot& slot = slots_[i];
-      if (slot.family == 0 || (slot.hash == hash && families_[slot.family - 1].key == key))
+      if (slot.family == 0 || (slot.hash == hash && Same(families_[slot.family - 1].key, key)))
         return &slot;
     }
   }
