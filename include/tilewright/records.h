@@ -147,8 +147,9 @@ class Records {
   /// `op` "" = every operation.
   Index MakeIndex(std::string_view op, const RecordScope& scope, GroupOf group) const;
   /// The rows of one group with verdict kOk, as Load returns them: ordered by id, checksums
-  /// verified.
-  std::vector<Record> LoadGroup(const Index& index, std::uint64_t group) const;
+  /// verified. With `problem`, only the rows of that one.
+  std::vector<Record> LoadGroup(const Index& index, std::uint64_t group,
+                                std::string_view problem = {}) const;
   /// The rows with any other verdict, whatever their policy.
   std::vector<Record> LoadFailures(const Index& index) const;
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/hash.h"
 #include "core/paths.h"
 #include "core/text.h"
 #include "engine/record_text.h"
@@ -75,25 +76,29 @@ Records::Index Records::MakeIndex(std::string_view op, const RecordScope& scope,
     if (place.verdict != ok) {
       rows.failures.push_back(place.rowid);
     } else if (place.policy == policy) {
-      rows.groups.emplace_back(rows.group_of(place.op, place.problem), place.rowid);
+      rows.groups.push_back(
+          {rows.group_of(place.op, place.problem), place.rowid, Hash64(place.problem)});
     }
   }));
   std::sort(rows.groups.begin(), rows.groups.end());
   return index;
 }
 
-std::vector<Record> Records::LoadGroup(const Index& index, std::uint64_t group) const {
+std::vector<Record> Records::LoadGroup(const Index& index, std::uint64_t group,
+                                       std::string_view problem) const {
   if (index.rows_ == nullptr) return {};
   const Index::Rows& rows = *index.rows_;
   const auto belongs = [&](const Record& record) {
     return rows.Covers(record) && record.scope == rows.scope && record.verdict == Verdict::kOk &&
+           (problem.empty() || record.problem == problem) &&
            rows.group_of(record.op, record.problem) == group;
   };
   std::vector<std::int64_t> rowids;
-  for (auto at =
-           std::lower_bound(rows.groups.begin(), rows.groups.end(), std::pair{group, INT64_MIN});
-       at != rows.groups.end() && at->first == group; ++at) {
-    rowids.push_back(at->second);
+  const std::uint64_t wanted = Hash64(problem);
+  for (auto at = std::lower_bound(rows.groups.begin(), rows.groups.end(),
+                                  Index::Rows::Place{group, INT64_MIN, 0});
+       at != rows.groups.end() && at->group == group; ++at) {
+    if (problem.empty() || at->problem == wanted) rowids.push_back(at->rowid);
   }
   const std::lock_guard<std::mutex> lock(impl_->mutex);
   std::vector<Record> records;

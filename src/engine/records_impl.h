@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <compare>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -68,8 +69,14 @@ struct Records::Index::Rows {
   std::string op;                          // "" = every operation
   std::set<std::string, std::less<>> ops;  // those that have rows
   RecordScope scope;
-  std::vector<std::pair<std::uint64_t, std::int64_t>> groups;  // group, rowid; sorted
-  std::vector<std::int64_t> failures;                          // rowids
+  struct Place {
+    std::uint64_t group = 0;
+    std::int64_t rowid = 0;
+    std::uint64_t problem = 0;  // its hash
+    auto operator<=>(const Place&) const = default;
+  };
+  std::vector<Place> groups;           // sorted
+  std::vector<std::int64_t> failures;  // rowids
 
   bool Covers(const Record& record) const { return op.empty() || record.op == op; }
 };

@@ -27,7 +27,8 @@ struct DispatchCacheOf<Op>::Impl {
   std::unordered_map<std::string_view, KernelType*> by_name;  // views into the kernels' own names
   FamilyTable<Op> table;
   std::size_t entries = 0;
-  std::function<std::vector<Record>(const Desc&)> read;  // of a family; none: all is here
+  // Records of a family, or of one problem of it; none: all is here.
+  std::function<std::vector<Record>(const Desc&, bool whole_family)> read;
   std::function<DispatchCacheOf(std::vector<Record>)> build;
   Quarantine quarantine;
   mutable std::shared_mutex reading;  // only with `read`: guards table and entries
@@ -55,7 +56,7 @@ struct DispatchCacheOf<Op>::Impl {
   // A family without records is noted as well, empty.
   void Read(const Desc& desc) {
     table.FindOrAdd(desc);
-    build(read(desc)).ForEach([&](const Desc& found, const Spec& spec) {
+    build(read(desc, true)).ForEach([&](const Desc& found, const Spec& spec) {
       if (FamilyTable<Op>::KeyFor(found) == FamilyTable<Op>::KeyFor(desc)) Insert(found, spec, {});
     });
   }
@@ -308,8 +309,9 @@ DispatchCacheOf<Op> DispatchCacheOf<Op>::Over(const Records& records,
   const auto kernels = registry.kernels();
   DispatchCacheOf cache({kernels.begin(), kernels.end()}, scope.device, scope.policy);
   AddToQuarantine<Op>(cache.impl_->quarantine, failures, scope);
-  cache.impl_->read = [&records, index](const Desc& desc) {
-    return records.LoadGroup(*index, GroupOf(KeyOf(desc)));
+  cache.impl_->read = [&records, index](const Desc& desc, bool whole_family) {
+    const std::string key = KeyOf(desc);
+    return records.LoadGroup(*index, GroupOf(key), whole_family ? std::string_view() : key);
   };
   std::vector<Record> failed;
   for (const Record& row : failures) {
@@ -329,14 +331,14 @@ const Quarantine& DispatchCacheOf<Op>::quarantine() const {
 
 template <class Op>
 std::vector<Record> DispatchCacheOf<Op>::RecordsOf(const Desc& desc) const {
-  return impl_->read ? impl_->read(desc) : std::vector<Record>();
+  return impl_->read ? impl_->read(desc, true) : std::vector<Record>();
 }
 
 template <class Op>
 std::vector<Record> DispatchCacheOf<Op>::RecordsOf(const Candidates<Op>& candidates) const {
   std::vector<Record> all;
   for (const Desc& key : OpTraits<Op>::LookupKeys(candidates)) {
-    std::vector<Record> rows = RecordsOf(key);
+    std::vector<Record> rows = impl_->read ? impl_->read(key, false) : std::vector<Record>();
     all.insert(all.end(), std::make_move_iterator(rows.begin()),
                std::make_move_iterator(rows.end()));
   }

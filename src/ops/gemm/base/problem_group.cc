@@ -1,5 +1,6 @@
 #include "ops/gemm/base/problem_group.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,9 +32,11 @@ const std::vector<std::string>& FieldNames() {
 struct Tail {
   std::string text;
   bool canonical = false, by_m = true;
+  std::uint64_t hash = 0;
 };
 Tail ReadTail(std::string_view text) {
-  Tail tail{std::string(text), false, true};
+  Tail tail;
+  tail.text = text;
   const auto& names = FieldNames();
   for (std::size_t field = 3; field < names.size(); ++field) {
     if (!text.starts_with(names[field])) return tail;
@@ -63,9 +66,12 @@ std::optional<std::uint64_t> GroupOfCanonical(std::string_view key) {
   const auto m = TakeField(key, "m="), n = TakeField(key, "n=");
   const std::string_view after_sizes = key;
   if (!m || !n || !TakeField(key, "k=")) return std::nullopt;
-  // Most rows of a file have one tail.
-  thread_local Tail tail;
-  if (tail.text != key) tail = ReadTail(key);
+  // A file has few tails: one for each type and layout.
+  thread_local std::array<Tail, 64> tails;
+  const std::uint64_t hash = Hash64(key);
+  Tail& tail = tails[hash % tails.size()];
+  if (tail.hash != hash || tail.text != key) tail = ReadTail(key);
+  tail.hash = hash;
   if (!tail.canonical) return std::nullopt;
   return Hash64(after_sizes, Hash64(tail.by_m ? *n : *m, tail.by_m ? 1 : 2));
 }
