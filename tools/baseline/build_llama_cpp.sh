@@ -151,6 +151,13 @@ if [[ $blas == ON ]]; then cp "$blas_dir"/lib/libscipy_openblas.so "$out/bin/"; 
 if [[ -n $macros ]]; then
   grep -q amx "$out/bin/libggml-cpu.so" || die "the build has no AMX code"
 fi
+# What the library says of itself: "CPU : SSE3 = 1 | ... AMX_INT8 = 1 | ...".
+python3 - "$out/bin/libllama.so" <<'PY' | tee -a "$out/build_info.txt"
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.llama_print_system_info.restype = ctypes.c_char_p
+print(library.llama_print_system_info().decode())
+PY
 [[ -z $variant && $make_venv == 1 ]] || exit 0
 
 # --- Python ------------------------------------------------------------------------------------
@@ -165,5 +172,3 @@ cat >"$dest/env.sh" <<ENV
 export TILEWRIGHT_LLAMA_DIR="$dest"
 export LLAMA_CPP_LIB_PATH="$dest/bin"
 ENV
-LLAMA_CPP_LIB_PATH=$dest/bin "$dest/venv/bin/python" -c \
-  'import llama_cpp; print(llama_cpp.llama_print_system_info().decode())' | tee -a "$dest/build_info.txt"
