@@ -39,7 +39,8 @@ def shown_command(command: list[str]) -> str:
     """Return the command line without the folders of this machine."""
 
     def part(word: str) -> str:
-        return shown(word) if os.sep in word and Path(word).exists() else word
+        name, separator, path = word.rpartition("=")
+        return name + separator + shown(path) if os.sep in path and Path(path).exists() else word
 
     return " ".join(",".join(part(piece) for piece in word.split(",")) for word in command)
 
