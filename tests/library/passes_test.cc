@@ -192,5 +192,42 @@ TEST_F(Passes, a_pass_whose_memory_has_moved_is_prepared_again_and_never_run_as_
   EXPECT_EQ(addresses.prepared, prepared);
 }
 
+TEST(PreparedGraphTest, IsStaleOnceItsDispatchForgetsOrItsArenaMovesAndRefusesToRun) {
+  Device& device = HostDevice();
+  const std::unique_ptr<Kernels> kernels = MakeCpuKernels();
+  DeviceDispatch dispatch(*kernels, device, {});
+  Arena arena(device);
+  std::vector<float> a(64, 1.0f), b(64, 2.0f);
+  const auto prepare = [&] {
+    Graph graph;
+    const auto leaf = [&](const char* name, std::vector<float>& data) {
+      return graph.AddLeaf(name, LeafKind::kInput,
+                           Contiguous(data.data(), DataType::kF32, {64, 1, 1, 1}));
+    };
+    const NodeId x = leaf("a", a), y = leaf("b", b);
+    const NodeId sum = graph.AddOp(TensorOp::kAdd, "sum", {x, y}, DataType::kF32, {64, 1, 1, 1});
+    graph.node(sum).keep = true;
+    return PrepareGraph(std::move(graph), dispatch, arena).value();
+  };
+  const Stream stream = device.default_stream();
+
+  auto prepared = prepare();
+  EXPECT_FALSE(prepared->stale());
+  EXPECT_TRUE(prepared->Run(stream));
+  dispatch.Forget();
+  EXPECT_TRUE(prepared->stale());
+  const Status refused = prepared->Run(stream);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("prepare it again"));
+
+  prepared = prepare();
+  EXPECT_TRUE(prepared->Run(stream));
+  ASSERT_TRUE(arena.Reserve(arena.size() + 4096));
+  EXPECT_TRUE(prepared->stale());
+  EXPECT_FALSE(prepared->Run(stream));
+  EXPECT_TRUE(prepare()->Run(stream));
+}
+
 }  // namespace
 }  // namespace tilewright
