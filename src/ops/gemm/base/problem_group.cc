@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/hash.h"
+#include "engine/cache/problem_group.h"
 #include "tilewright/gemm.h"
 
 namespace tilewright {
@@ -13,17 +14,7 @@ namespace {
 
 // Field names in the order in which KeyOf writes them, from a key of it.
 const std::vector<std::string>& FieldNames() {
-  static const auto* const kNames = [] {
-    auto* names = new std::vector<std::string>;
-    const std::string key = KeyOf(GemmDesc{});
-    for (std::size_t at = 0; at < key.size();) {
-      const std::size_t equals = key.find('=', at);
-      names->push_back(key.substr(at, equals + 1 - at));
-      const std::size_t end = key.find(' ', equals);
-      at = end == std::string::npos ? key.size() : end + 1;
-    }
-    return names;
-  }();
+  static const auto* const kNames = new std::vector<std::string>(FieldNamesOf(KeyOf(GemmDesc{})));
   return *kNames;
 }
 
