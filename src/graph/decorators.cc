@@ -118,7 +118,7 @@ class CompareDispatch final : public ForwardingDispatch {
     if (Status status = Fetch(out.data, bytes, first_); !status) return status;
     if (Status status = KeepBuffers(node, inputs); !status) return status;
     if (Status status = Put(out.data, before_); !status) return status;
-    const Status second = call(other_);
+    Status second = call(other_);
     if (second) {
       if (Status status = Fetch(out.data, bytes, second_); !status) return status;
       Report(node, out);

@@ -109,9 +109,9 @@ class ModuleCache {
   ModuleCache(const ModuleCache&) = delete;
   ModuleCache& operator=(const ModuleCache&) = delete;
   ~ModuleCache() {
-    for (const auto& [digest, module] : modules_) {
+    for (const auto& entry : modules_) {
       gpu_.Release("cuModuleUnload",
-                   [&](const DriverApi& api) { return api.cuModuleUnload(module); });
+                   [&](const DriverApi& api) { return api.cuModuleUnload(entry.second); });
     }
   }
 

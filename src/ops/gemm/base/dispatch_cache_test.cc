@@ -1,5 +1,3 @@
-#include "tilewright/gemm_stages.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include "core/random.h"
 #include "engine/cpu_threads.h"
 #include "ops/gemm/base/fake_kernel.h"
+#include "tilewright/gemm_stages.h"
 
 namespace {
 std::atomic<long> g_allocations{0};
