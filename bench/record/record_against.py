@@ -4,9 +4,9 @@
     record_against.py --before OLD/cli/tilewright --tilewright build/cli/tilewright --model MODEL.gguf
 
 Each build tunes into a folder of its own first (--tune 0: not). Then each round measures prompt and
-decode speed, the time from exec to the first byte of output, and memory right after that byte, once
-for each build, in an order that rotates with the round. Lookup times come last, from the lookup_bench
-next to each binary.
+decode speed, the time from exec to the first byte of output, memory right after that byte, and lookup
+times (from the lookup_bench next to each binary), once for each build, in an order that rotates with
+the round.
 
 A ratio above 1 means that the new build is better; below --least, 0.98, the row says NO. Writes
 bench/results/NAME.json and NAME.md.
@@ -39,7 +39,7 @@ class Build:
         self.speed = record_model.Ours()
         self.first_byte_ms: list[float] = []
         self.memory: list[dict[str, int]] = []
-        self.lookup: dict[str, Any] = {}
+        self.lookup: dict[str, list[float]] = {"find": [], "lower_bound": [], "floor_bound": []}
 
     def measure(self) -> None:
         """Run one round."""
@@ -50,12 +50,11 @@ class Build:
             process.communicate()
             self.first_byte_ms.append(took)
         self.memory += record_startup.measure_memory(self.startup, 1)
-
-    def measure_lookup(self) -> None:
-        """Run lookup_bench, if the build has it."""
         program = self.arguments.tilewright.parents[1] / "bench" / "lookup_bench"
         if program.exists():
-            self.lookup = common.run_json([program])
+            measured = common.run_json([program])
+            for key, samples in self.lookup.items():
+                samples.append(measured[key]["ns_median"])
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Return every figure with its samples."""
@@ -66,9 +65,9 @@ class Build:
         }
         for name, key in (("memory after load, MiB", "VmRSS"), ("peak memory, MiB", "VmHWM")):
             figures[name] = common.summarize([sample[key] / MIB for sample in self.memory])
-        for key in ("find", "lower_bound", "floor_bound"):
-            if key in self.lookup:
-                figures[f"lookup {key}, ns"] = {"median": round(self.lookup[key]["ns_median"], 1)}
+        for key, samples in self.lookup.items():
+            if samples:
+                figures[f"lookup {key}, ns"] = common.summarize(samples)
         return figures
 
 
@@ -88,8 +87,6 @@ def compare(before: Build, after: Build, least: float) -> list[dict[str, Any]]:
 
 def shown_figure(figure: dict[str, Any]) -> str:
     """Return median and spread."""
-    if "min" not in figure:
-        return f"{figure['median']}"
     return f"{figure['median']:.1f} ({figure['min']:.1f}-{figure['max']:.1f})"
 
 
@@ -136,8 +133,6 @@ def main() -> None:
         print(f"round {rounds} of {arguments.rounds}, {time.monotonic() - start:.0f} s", file=sys.stderr)
         if time.monotonic() - start > arguments.budget:
             break
-    for build in builds:
-        build.measure_lookup()
     rows = compare(builds[0], builds[1], arguments.least)
     report = {
         "provenance": common.provenance(arguments.tilewright, builds[1].speed.device_class),
