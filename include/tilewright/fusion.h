@@ -22,8 +22,10 @@ enum class Fusion : std::uint8_t {
   kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
   kAddNorm,       ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
+  /// "quantise-once": activations that several int8 products read are rounded to i8x32 before them
+  kQuantiseOnce,
 };
-inline constexpr int kFusions = static_cast<int>(Fusion::kAddNorm) + 1;
+inline constexpr int kFusions = static_cast<int>(Fusion::kQuantiseOnce) + 1;
 std::string_view FusionName(Fusion fusion);
 
 /// A set of fusions. A value.
@@ -61,8 +63,8 @@ struct FusedGraph {
 /// Whether `node` of `graph` can be run; usually KernelDispatch::Supports.
 using SupportsNode = std::function<bool(const Graph& graph, const TensorNode& node)>;
 
-/// `graph` with the patterns of `fusions` replaced, each by one node that computes the same. A
-/// pattern is replaced only where nobody else reads what lies between its nodes and none of it is
+/// `graph` with the patterns of `fusions` replaced, each by one node that computes the same
+/// (kQuantiseOnce, which adds a node that others read, excepted). A pattern is replaced only where nobody else reads what lies between its nodes and none of it is
 /// kept (the sum of kAddNorm, which has memory of its own, excepted), where it is not rounded to
 /// less than f32, and where `supports` accepts the node that would take its place; everything else
 /// stays as it is.

@@ -31,13 +31,16 @@ enum class DataType : std::uint8_t {
   /// GGUF: 256 values, f16 d, f16 dmin, 12 bytes of 6-bit scales and mins, 128 bytes;
   /// value = d * scale * q - dmin * min
   kQ4_K,
+  /// Activations: blocks of f32 d, 32 int8 (36 bytes); value = d * q. What a copy of f32 gives to
+  /// several int8 products, so that each need not round them again.
+  kI8x32,
 };
 
 struct TypeInfo {
   std::string_view name;  ///< "f32", "q4_1", ...: as in ids, keys and on the command line
   int block_elements;     ///< values in a block; 1 for plain types, 2 for u4
   int block_bytes;        ///< bytes of a block
-  bool block_quantised;   ///< true for the GGUF block formats
+  bool block_quantised;   ///< true for the GGUF block formats and i8x32
 };
 
 const TypeInfo& GetTypeInfo(DataType type);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/i8x32.h"
 #include "core/numeric.h"
 #include "core/text.h"
 
@@ -21,6 +22,15 @@ void DecodeBlocks(const unsigned char* p, std::int64_t n, Out* out) {
   for (std::int64_t i = 0; i < n; i += Block::kFormat.elements, p += sizeof(Block)) {
     Unpack(LoadAs<Block>(p), unpacked);
     ExpandBlock<Block>(unpacked, out + i, 1);
+  }
+}
+
+template <class Out>
+void DecodeI8x32(const unsigned char* p, std::int64_t n, Out* out) {
+  for (std::int64_t i = 0; i < n; i += BlockI8x32::kElements, p += sizeof(BlockI8x32)) {
+    const auto block = LoadAs<BlockI8x32>(p);
+    for (int j = 0; j < BlockI8x32::kElements; ++j)
+      out[i + j] = static_cast<Out>(block.d) * block.q[j];
   }
 }
 
@@ -80,6 +90,9 @@ Status Decode(DataType type, const void* source, std::int64_t n, Out* out) {
     case DataType::kU4:
       for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<Out>(p[i / 2] >> (i % 2 * 4) & 15);
       break;
+    case DataType::kI8x32:
+      DecodeI8x32(p, n, out);
+      break;
     default:
       WithBlock(AllBlocks{}, type, [&]<class Block>() { DecodeBlocks<Block>(p, n, out); });
       break;
@@ -88,8 +101,9 @@ Status Decode(DataType type, const void* source, std::int64_t n, Out* out) {
 }
 
 template <class Block>
-void EncodeBlocks(const float* source, std::int64_t n, unsigned char* out) {
-  for (std::int64_t i = 0; i < n; i += Block::kFormat.elements, out += sizeof(Block)) {
+void EncodeBlocks(DataType type, const float* source, std::int64_t n, unsigned char* out) {
+  const std::int64_t elements = GetTypeInfo(type).block_elements;
+  for (std::int64_t i = 0; i < n; i += elements, out += sizeof(Block)) {
     Block block;
     Encode(source + i, block);
     std::memcpy(out, &block, sizeof block);
@@ -134,8 +148,12 @@ Status EncodeRow(DataType type, const float* source, std::int64_t n, void* out) 
     case DataType::kF8E4M3:
       EncodePlain<std::uint8_t>(source, n, p, F32ToE4M3);
       break;
+    case DataType::kI8x32:
+      EncodeBlocks<BlockI8x32>(type, source, n, p);
+      break;
     default:
-      if (WithBlock(AllBlocks{}, type, [&]<class Block>() { EncodeBlocks<Block>(source, n, p); }))
+      if (WithBlock(AllBlocks{}, type,
+                    [&]<class Block>() { EncodeBlocks<Block>(type, source, n, p); }))
         break;
       return Fail(ErrorCode::kUnsupported,
                   Format("floats cannot be encoded as {}", DataTypeName(type)));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/block_format.h"
+#include "core/i8x32.h"
 #include "core/row_conversions.h"
 #include "core/simd.h"
 
@@ -45,8 +46,17 @@ void Convert(const void* source, void* target, std::int64_t n) {
   for (std::int64_t j = i; j < n; ++j) out[j] = out_lanes[j - i];
 }
 
-/// Blocks of 32: d = max|x| / 127, codes x / d to nearest even by the magic addition of
-/// ExpNonPositive.
+/// out[32] = x * inverse to nearest even, by the magic addition of ExpNonPositive.
+inline void PutCodes32(const float* x, float inverse, unsigned char* out) {
+  for (int j = 0; j < 32; j += kLanes) {
+    const F32Vec shifted = LoadVec(x + j) * inverse + 12582912.0f;
+    I32Vec bits;
+    __builtin_memcpy(&bits, &shifted, sizeof bits);
+    StoreI8(out + j, bits - 0x4b400000);
+  }
+}
+
+/// Blocks of 32: d = max|x| / 127.
 void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
   const auto* in = static_cast<const float*>(source);
   auto* out = static_cast<unsigned char*>(target);
@@ -66,11 +76,32 @@ void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
     const std::uint16_t stored = F32ToF16(d);
     const float inverse = stored != 0 ? 1.0f / d : 0.0f;
     __builtin_memcpy(out, &stored, sizeof stored);
-    for (int j = 0; j < BlockQ8_0::kFormat.elements; j += kLanes) {
-      const F32Vec shifted = LoadVec(in + i + j) * inverse + 12582912.0f;
+    PutCodes32(in + i, inverse, out + 2);
+  }
+}
+
+/// Encode of core/i8x32.h.
+void EncodeI8x32(const void* source, void* target, std::int64_t n) {
+  const auto* in = static_cast<const float*>(source);
+  auto* out = static_cast<unsigned char*>(target);
+  for (std::int64_t i = 0; i < n; i += BlockI8x32::kElements, out += sizeof(BlockI8x32)) {
+    I32Vec largest = {};
+    for (int j = 0; j < BlockI8x32::kElements; j += kLanes) {
       I32Vec bits;
-      __builtin_memcpy(&bits, &shifted, sizeof bits);
-      StoreI8(out + 2 + j, bits - 0x4b400000);
+      __builtin_memcpy(&bits, in + i + j, sizeof bits);
+      bits &= 0x7fffffff;
+      largest = bits > largest ? bits : largest;
+    }
+    std::int32_t lanes[kLanes], magnitude = 0;
+    __builtin_memcpy(lanes, &largest, sizeof lanes);
+    for (int l = 0; l < kLanes; ++l) magnitude = lanes[l] > magnitude ? lanes[l] : magnitude;
+    float d, inverse;
+    ScaleOfI8x32(static_cast<std::uint32_t>(magnitude), d, inverse);
+    __builtin_memcpy(out, &d, sizeof d);
+    if (inverse != 0.0f) {
+      PutCodes32(in + i, inverse, out + sizeof d);
+    } else {
+      __builtin_memset(out + sizeof d, 0, BlockI8x32::kElements);
     }
   }
 }
@@ -79,7 +110,8 @@ constexpr RowConversions kRowConversions{
     {{nullptr, &Convert<AsF32, AsF16>, &Convert<AsF32, AsBF16>},
      {&Convert<AsF16, AsF32>, nullptr, &Convert<AsF16, AsBF16>},
      {&Convert<AsBF16, AsF32>, &Convert<AsBF16, AsF16>, nullptr}},
-    &EncodeQ8_0};
+    &EncodeQ8_0,
+    &EncodeI8x32};
 
 }  // namespace
 }  // namespace tilewright

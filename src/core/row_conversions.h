@@ -29,10 +29,12 @@ constexpr int RowTypeIndex(DataType type) {
 struct RowConversions {
   ConvertRow between[3][3];  ///< [from][to] by RowTypeIndex; nullptr on the diagonal
   ConvertRow encode_q8_0;    ///< f32 to q8_0, n a multiple of 32
+  ConvertRow encode_i8x32;   ///< f32 to i8x32, n a multiple of 32
 
   /// nullptr where nothing is to convert or no row of the table does it.
   ConvertRow Find(DataType from, DataType to) const {
     if (from == DataType::kF32 && to == DataType::kQ8_0) return encode_q8_0;
+    if (from == DataType::kF32 && to == DataType::kI8x32) return encode_i8x32;
     const int row = RowTypeIndex(from), column = RowTypeIndex(to);
     return row < 0 || column < 0 ? nullptr : between[row][column];
   }

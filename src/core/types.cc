@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/formats/formats.h"
+#include "core/i8x32.h"
 
 namespace tilewright {
 namespace {
@@ -28,6 +29,7 @@ constexpr Types MakeTypes() {
     types[static_cast<std::size_t>(format.type)] = {format.name, format.elements, format.bytes,
                                                     true};
   }
+  types.back() = {"i8x32", BlockI8x32::kElements, sizeof(BlockI8x32), true};
   return types;
 }
 constexpr Types kTypes = MakeTypes();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "graph/liveness.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, kFusions> kNames = {
     "merge-qkv",      "merge-gate-up", "residual", "swiglu",
-    "mul-mat-swiglu", "rope-scatter",  "add-norm"};
+    "mul-mat-swiglu", "rope-scatter",  "add-norm", "quantise-once"};
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 
@@ -59,7 +60,7 @@ std::string FusionSet::ToString() const {
 }
 
 FusionGraph::FusionGraph(const Graph& graph)
-    : graph_(graph), dead_(graph.size(), false), reads_(graph.size(), 0) {
+    : graph_(graph), original_(graph.size()), dead_(graph.size(), false), reads_(graph.size(), 0) {
   for (const TensorNode& node : graph_.nodes()) CountReads(node, 1);
 }
 
@@ -123,12 +124,42 @@ void FusionGraph::Replace(const FusionMatch& match) {
   Put(match.fused);
 }
 
+void FusionGraph::Insert(const FusionMatch& match,
+                         const std::function<bool(const TensorNode&)>& runs) {
+  const NodeId id = graph_.AddLeaf({}, LeafKind::kNotLeaf, match.fused.out);
+  graph_.node(id) = match.fused;
+  dead_.push_back(false), reads_.push_back(0), before_.push_back(kNoNode);
+  std::vector<TensorNode> readers;
+  std::copy_if(match.readers.begin(), match.readers.end(), std::back_inserter(readers), runs);
+  if (readers.size() < 2) {
+    dead_.back() = true;
+    return;
+  }
+  CountReads(match.fused, 1);
+  before_.back() = readers.front().id;
+  for (const TensorNode& reader : readers) {
+    before_.back() = std::min(before_.back(), reader.id);
+    Put(reader);
+  }
+}
+
+std::vector<NodeId> FusionGraph::Order() const {
+  std::vector<NodeId> order;
+  for (NodeId id = 0; id < static_cast<NodeId>(original_); ++id) {
+    for (std::size_t fresh = 0; fresh < before_.size(); ++fresh) {
+      if (before_[fresh] == id) order.push_back(static_cast<NodeId>(original_ + fresh));
+    }
+    if (!dead(id)) order.push_back(id);
+  }
+  return order;
+}
+
 FusedGraph FusionGraph::Take() const {
   FusedGraph result;
   result.id_of.assign(graph_.size(), kNoNode);
   const auto renamed = [&](NodeId id) { return id == kNoNode ? id : result.id_of[Index(id)]; };
-  for (const TensorNode& node : graph_.nodes()) {
-    if (dead(node.id)) continue;
+  for (const NodeId from : Order()) {
+    const TensorNode& node = this->node(from);
     const NodeId id = result.graph.AddLeaf({}, node.leaf, node.out);
     result.id_of[Index(node.id)] = id;
     TensorNode& copy = result.graph.node(id);
@@ -137,19 +168,26 @@ FusedGraph FusionGraph::Take() const {
     copy.alias_of = renamed(node.alias_of);
     for (NodeId& input : copy.inputs) input = renamed(input);
   }
+  result.id_of.resize(original_);
   return result;
 }
 
 FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports) {
   FusionGraph work(graph);
+  const auto runs = [&](const TensorNode& node) {
+    return IsLegal(work.graph(), node) && supports(work.graph(), node);
+  };
   for (const FusionPattern& pattern : FusionPatterns()) {
     if (!fusions.Has(pattern.fusion)) continue;
     for (NodeId id = 0; id < static_cast<NodeId>(graph.size()); ++id) {
       if (work.dead(id) || work.node(id).op != pattern.last) continue;
       const std::optional<FusionMatch> match = pattern.match(work, work.node(id));
-      if (!match || !IsLegal(work.graph(), match->fused) || !supports(work.graph(), match->fused))
-        continue;
-      work.Replace(*match);
+      if (!match || !runs(match->fused)) continue;
+      if (match->readers.empty()) {
+        work.Replace(*match);
+      } else {
+        work.Insert(*match, runs);
+      }
     }
   }
   return work.Take();

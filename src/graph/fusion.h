@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,10 +15,14 @@ struct FusionMatch {
   TensorNode fused;
   std::vector<NodeId> absorbed;      ///< computed within `fused` alone
   std::optional<TensorNode> buffer;  ///< what takes the place of a node that `fused` computes too
+  /// Where not empty, `fused` takes no node's place: it is a new node in front of the first of
+  /// these, and these are nodes as they would be if they read it. Those that can run so do, if they
+  /// are at least two.
+  std::vector<TensorNode> readers;
 };
 
 /// The graph while patterns are replaced: node ids stay, nodes that were absorbed are dead until
-/// Take removes them.
+/// Take removes them, and new ones stand behind all others until Take puts them where they belong.
 class FusionGraph {
  public:
   explicit FusionGraph(const Graph& graph);
@@ -38,14 +43,23 @@ class FusionGraph {
   /// Whether a node between the two reads the memory that `id` lies in.
   bool ReadBetween(NodeId id, NodeId from, NodeId to) const;
 
+  /// The id of the next new node.
+  NodeId next_id() const { return static_cast<NodeId>(graph_.size()); }
+
   void Replace(const FusionMatch& match);
+  /// For a match with readers; `runs` says which of them can run.
+  void Insert(const FusionMatch& match, const std::function<bool(const TensorNode&)>& runs);
   FusedGraph Take() const;
 
  private:
   void Put(const TensorNode& fresh);
+  /// The living nodes in the order of execution.
+  std::vector<NodeId> Order() const;
   void CountReads(const TensorNode& node, int change);
 
   Graph graph_;
+  std::size_t original_ = 0;    ///< nodes of the graph before; later ones are new
+  std::vector<NodeId> before_;  ///< of each new node: which node it goes in front of
   std::vector<bool> dead_;
   std::vector<int> reads_;  ///< inputs of living nodes that name the node
 };
@@ -57,7 +71,8 @@ struct FusionPattern {
   TensorOp last;  ///< operation of the node that the pattern ends with
   std::optional<FusionMatch> (*match)(const FusionGraph& graph, const TensorNode& last);
 };
-/// In the order in which they are tried, over the whole graph each.
+/// In the order in which they are tried, over the whole graph each. Those that insert nodes are last:
+/// to the others the order of ids is the order of execution.
 std::span<const FusionPattern> FusionPatterns();
 
 }  // namespace tilewright

@@ -170,6 +170,35 @@ std::optional<FusionMatch> MatchAddNorm(const FusionGraph& graph, const TensorNo
   return FusionMatch{std::move(fused), {}, std::move(buffer)};
 }
 
+bool IsProduct(TensorOp op) {
+  return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
+}
+
+/// Activations that several products read. `first` must be the first of them. Only a product whose
+/// weights are packed is asked for: which layout it is tells whether its kernels round activations
+/// to i8x32 anyway (no others take them), while an oracle multiplies anything by plain weights.
+std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const TensorNode& first) {
+  const TensorNode& x = graph.node(first.inputs[0]);
+  if (x.out.dtype != DataType::kF32 || !IsPlainMatrix(x.out) ||
+      x.out.shape[0] % GetTypeInfo(DataType::kI8x32).block_elements != 0)
+    return std::nullopt;
+  FusionMatch match;
+  for (const TensorNode& node : graph.graph().nodes()) {
+    if (graph.dead(node.id) || !IsProduct(node.op) || node.inputs[0] != x.id) continue;
+    if (node.id < first.id) return std::nullopt;
+    if (node.pack == kPackPlain || !graph.UnchangedBetween(x.id, first.id, node.id)) continue;
+    match.readers.push_back(node);
+    match.readers.back().inputs[0] = graph.next_id();
+  }
+  if (match.readers.size() < 2) return std::nullopt;
+  match.fused.op = TensorOp::kCopy;
+  match.fused.id = graph.next_id();
+  match.fused.name = x.name + ".i8x32";
+  match.fused.inputs = {x.id};
+  match.fused.out = Contiguous(nullptr, DataType::kI8x32, x.out.shape);
+  return match;
+}
+
 /// A merged product comes before the pair of elementwise operations that is a part of it, a product
 /// with its residual before the sum that is.
 constexpr FusionPattern kPatterns[] = {
@@ -178,6 +207,9 @@ constexpr FusionPattern kPatterns[] = {
     {Fusion::kResidual, TensorOp::kAdd, &MatchResidual},
     {Fusion::kAddNorm, TensorOp::kRmsNorm, &MatchAddNorm},
     {Fusion::kRopeScatter, TensorOp::kKvScatter, &MatchRopeScatter},
+    {Fusion::kQuantiseOnce, TensorOp::kMulMat, &MatchQuantiseOnce},
+    {Fusion::kQuantiseOnce, TensorOp::kMulMatAdd, &MatchQuantiseOnce},
+    {Fusion::kQuantiseOnce, TensorOp::kMulMatSwiGlu, &MatchQuantiseOnce},
 };
 
 }  // namespace

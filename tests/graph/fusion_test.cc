@@ -27,12 +27,16 @@ struct Made {
   std::vector<NodeId> more;  ///< other results that the fused node gives
   std::deque<std::vector<std::byte>> memory;
 
+  /// Aligned to 64 bytes.
+  void* Memory(std::size_t bytes) {
+    memory.emplace_back(bytes + 64);
+    return reinterpret_cast<std::byte*>(
+        (reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64);
+  }
   NodeId Leaf(const char* name, LeafKind kind, Shape shape, DataType type = DataType::kF32) {
     const std::int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
     const auto values = test::RandomFloats(static_cast<std::size_t>(count), memory.size() + 1, 0.5);
-    memory.emplace_back(BytesOf(type, count) + 64);
-    auto* at = reinterpret_cast<std::byte*>(
-        (reinterpret_cast<std::uintptr_t>(memory.back().data()) + 63) / 64 * 64);
+    void* at = Memory(BytesOf(type, count));
     EXPECT_TRUE(EncodeRow(type, values.data(), count, at));
     return graph.AddLeaf(name, kind, Contiguous(at, type, shape));
   }
@@ -207,6 +211,29 @@ class Cpu {
     dispatch_ = std::make_unique<DeviceDispatch>(*kernels_, *device_, options);
   }
   KernelDispatch& dispatch() { return *dispatch_; }
+
+  /// `weight`, a leaf of `made`, in the layout of the kernels that round activations to int8.
+  void Pack(Made& made, NodeId weight) const {
+    TensorNode& leaf = made.graph.node(weight);
+    const auto kernels = kernels_->gemm().kernels();
+    const auto at = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel* kernel) {
+      return kernel->desc().type_a == Bit(DataType::kI8x32) &&
+             kernel->desc().type_b == Bit(leaf.out.dtype) && !kernel->CheckDevice(device_->spec());
+    });
+    ASSERT_NE(at, kernels.end());
+    const auto k = static_cast<std::int32_t>(leaf.out.shape[0]),
+               n = static_cast<std::int32_t>(leaf.out.shape[1]);
+    const MatrixLayout plain{
+        .type = leaf.out.dtype, .order = Order::kColMajor, .rows = k, .cols = n, .ld = k};
+    void* packed = made.Memory((*at)->PackedBytes(plain));
+    ASSERT_TRUE((*at)->PackB(leaf.out.data, plain, packed, {}));
+    leaf.out.data = packed;
+    leaf.pack = (*at)->desc().pack_b;
+    for (std::size_t id = 0; id < made.graph.size(); ++id) {
+      TensorNode& reader = made.graph.node(static_cast<NodeId>(id));
+      if (reader.inputs.size() > 1 && reader.inputs[1] == weight) reader.pack = leaf.pack;
+    }
+  }
 
  private:
   std::unique_ptr<Kernels> kernels_ = MakeCpuKernels();
@@ -490,6 +517,123 @@ TEST(FusedAddNorm, the_verifier_refuses_a_buffer_that_is_read_before_it_is_writt
   status = VerifyGraph(nowhere);
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find("expected a buffer"), std::string::npos);
+}
+
+/// Products of `x` by weights of int8 layouts: plain, with a residual, gated.
+struct Consumers {
+  Made made;
+  NodeId x = kNoNode;
+  std::vector<NodeId> products;
+};
+Consumers MakeConsumers(const Cpu& cpu, DataType x_type = DataType::kF32) {
+  Consumers c;
+  Made& made = c.made;
+  c.x = made.Op(TensorOp::kSilu, "x", {made.Input(kK)}, {kK, kRows, 1, 1});
+  made.graph.node(c.x).out.dtype = x_type;
+  const NodeId residual = made.Input(kN);
+  const auto product = [&](TensorOp op, DataType type, std::int64_t rows, std::int64_t n) {
+    const NodeId w = made.Leaf("w", LeafKind::kWeight, {kK, rows, 1, 1}, type);
+    std::vector<NodeId> inputs = {c.x, w};
+    if (op == TensorOp::kMulMatAdd) inputs.push_back(residual);
+    c.products.push_back(made.Op(op, "product", std::move(inputs), {n, kRows, 1, 1}));
+    made.graph.node(c.products.back()).keep = true;
+    cpu.Pack(made, w);
+  };
+  product(TensorOp::kMulMat, DataType::kQ8_0, kN, kN);
+  product(TensorOp::kMulMatAdd, DataType::kQ4_1, kN, kN);
+  product(TensorOp::kMulMatSwiGlu, DataType::kQ4_0, 2 * kN, kN);
+  return c;
+}
+
+SupportsNode On(Cpu& cpu) {
+  return [&](const Graph& graph, const TensorNode& node) {
+    return !cpu.dispatch().Supports(graph, node);
+  };
+}
+
+TEST(FusedQuantiseOnce, int8_products_of_the_same_rows_give_the_bits_of_their_twins) {
+  Cpu cpu(Precision::kI8);
+  Consumers c = MakeConsumers(cpu);
+  // Readers that want the values themselves.
+  const NodeId plain = c.made.Product(c.x, kN, DataType::kF32);
+  const NodeId sum = c.made.Op(TensorOp::kMul, "mul", {c.x, c.x}, {kK, kRows, 1, 1});
+  c.made.graph.node(plain).keep = c.made.graph.node(sum).keep = true;
+  ExpectValid(c.made.graph);
+  const FusedGraph fused = Fuse(c.made.graph, FusionSet::Of(Fusion::kQuantiseOnce), On(cpu));
+  ExpectValid(fused.graph);
+  EXPECT_EQ(fused.graph.size(), c.made.graph.size() + 1);
+  EXPECT_EQ(fused.id_of.size(), c.made.graph.size());
+  const NodeId rounded = fused.graph.node(At(fused, c.products[0])).inputs[0];
+  EXPECT_EQ(fused.graph.node(rounded).op, TensorOp::kCopy);
+  EXPECT_EQ(fused.graph.node(rounded).out.dtype, DataType::kI8x32);
+  EXPECT_EQ(fused.graph.node(rounded).inputs, std::vector<NodeId>{At(fused, c.x)});
+  for (const NodeId id : c.products) {
+    EXPECT_EQ(fused.graph.node(At(fused, id)).inputs[0], rounded);
+    EXPECT_EQ(BitsOf(fused.graph, At(fused, id), cpu.dispatch()),
+              BitsOf(c.made.graph, id, cpu.dispatch()));
+  }
+  EXPECT_EQ(fused.graph.node(At(fused, plain)).inputs[0], At(fused, c.x));
+  EXPECT_EQ(fused.graph.node(At(fused, sum)).inputs[0], At(fused, c.x));
+  ExpectSame(Fuse(c.made.graph, FusionSet::All().Without(Fusion::kQuantiseOnce), On(cpu)).graph,
+             c.made.graph);
+}
+
+TEST(FusedQuantiseOnce, takes_two_products_that_can_read_what_was_rounded) {
+  Cpu cpu(Precision::kI8);
+  const Consumers c = MakeConsumers(cpu);
+  const auto without = [&](std::vector<NodeId> refused) {
+    return Fuse(c.made.graph, FusionSet::All(), [&, refused](const Graph&, const TensorNode& node) {
+      return std::find(refused.begin(), refused.end(), node.id) == refused.end();
+    });
+  };
+  const FusedGraph two = without({c.products[0]});
+  ExpectValid(two.graph);
+  EXPECT_EQ(two.graph.node(At(two, c.products[0])).inputs[0], At(two, c.x));
+  const NodeId rounded = two.graph.node(At(two, c.products[1])).inputs[0];
+  EXPECT_EQ(two.graph.node(rounded).op, TensorOp::kCopy);
+  EXPECT_EQ(two.graph.node(At(two, c.products[2])).inputs[0], rounded);
+  ExpectSame(without({c.products[0], c.products[2]}).graph, c.made.graph);
+  // The node that would be new is refused.
+  ExpectSame(without({static_cast<NodeId>(c.made.graph.size())}).graph, c.made.graph);
+}
+
+TEST(FusedQuantiseOnce,
+     rows_that_are_overwritten_before_a_product_are_not_those_that_were_rounded) {
+  Cpu cpu(Precision::kI8);
+  Made made;
+  const Shape shape{kK, kRows, 1, 1};
+  const NodeId x = made.Op(TensorOp::kSilu, "x", {made.Input(kK)}, shape);
+  const NodeId first = made.Product(x, kN, DataType::kQ8_0);
+  const NodeId second = made.Product(x, kN, DataType::kQ8_0);
+  const NodeId over = made.Op(TensorOp::kSilu, "over", {x}, shape);
+  made.graph.node(over).alias_of = x;
+  const NodeId third = made.Product(over, kN, DataType::kQ8_0);
+  for (const NodeId id : {first, second, third}) {
+    made.graph.node(id).keep = true;
+    cpu.Pack(made, made.graph.node(id).inputs[1]);
+  }
+  ExpectValid(made.graph);
+  const FusedGraph fused = Fuse(made.graph, FusionSet::All(), On(cpu));
+  ExpectValid(fused.graph);
+  EXPECT_EQ(fused.graph.size(), made.graph.size() + 1);
+  EXPECT_EQ(fused.graph.node(At(fused, third)).inputs[0], At(fused, over));
+  for (const NodeId id : {first, second, third})
+    EXPECT_EQ(BitsOf(fused.graph, At(fused, id), cpu.dispatch()),
+              BitsOf(made.graph, id, cpu.dispatch()));
+}
+
+TEST(FusedQuantiseOnce, rows_of_another_type_stay_as_they_are) {
+  Cpu cpu(Precision::kI8);
+  const Consumers c = MakeConsumers(cpu, DataType::kBF16);
+  ExpectSame(Fuse(c.made.graph, FusionSet::All(), &Always).graph, c.made.graph);
+}
+
+TEST(FusedQuantiseOnce, an_oracle_is_not_asked_for_int8) {
+  Made made;
+  const NodeId x = made.Op(TensorOp::kSilu, "x", {made.Input(kK)}, {kK, kRows, 1, 1});
+  for (int i = 0; i < 2; ++i) made.graph.node(made.Product(x, kN, DataType::kQ8_0)).keep = true;
+  ExpectValid(made.graph);
+  ExpectSame(Fuse(made.graph, FusionSet::All(), &Always).graph, made.graph);
 }
 
 TEST(FusionSet, reads_what_it_writes_and_names_a_word_it_does_not_know) {

@@ -139,6 +139,23 @@ TEST_F(Numbers, rope_scatter_and_add_norm_change_no_bit) {
   }
 }
 
+TEST_F(Numbers, quantising_once_changes_no_bit) {
+  for (const DataType quant : {DataType::kQ4_1, DataType::kQ8_0}) {
+    const std::string path =
+        WriteTiny(folder_, std::string(DataTypeName(quant)), WideShape(), quant);
+    const FusionSet apart =
+        FusionSet::All().Without(Fusion::kMergeQkv).Without(Fusion::kMergeGateUp);
+    const auto logits = [&](FusionSet set) {
+      auto runner = Runner::Make(path, {.activations = Precision::kI8, .fusions = set});
+      return runner ? Run(*runner->session, WideShape().vocab) : std::vector<float>();
+    };
+    const std::vector<float> want = logits(apart.Without(Fusion::kQuantiseOnce));
+    ASSERT_FALSE(want.empty());
+    EXPECT_EQ(logits(apart), want) << DataTypeName(quant);
+    EXPECT_EQ(logits(FusionSet::Of(Fusion::kQuantiseOnce)), logits(FusionSet::None()));
+  }
+}
+
 TEST_F(Numbers, norms_and_logits_may_have_types_of_their_own) {
   const std::string path = WriteTiny(folder_, "f32", WideShape(), DataType::kF32);
   const std::vector<float> want = Reference(path);

@@ -23,7 +23,7 @@ using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_
 inline constexpr auto& kFormats = AllBlocks::kFormats;
 inline constexpr int kFormatCount = AllBlocks::kCount;
 inline constexpr int kFirstFormat = static_cast<int>(DataType::kU4) + 1;  ///< as a DataType
-inline constexpr int kDataTypeCount = kFirstFormat + kFormatCount;
+inline constexpr int kDataTypeCount = kFirstFormat + kFormatCount + 1;
 
 namespace formats_detail {
 template <class... Blocks>
@@ -37,6 +37,7 @@ static inline constexpr bool Sound(BlockList<Blocks...>) {
   };
   return (sound(Blocks::kFormat, sizeof(Blocks)) && ...);
 }
+static_assert(static_cast<int>(DataType::kI8x32) == kDataTypeCount - 1);
 static_assert(Sound(AllBlocks{}), "a descriptor contradicts its struct, its place or a limit");
 }  // namespace formats_detail
 

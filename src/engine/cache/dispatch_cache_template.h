@@ -43,8 +43,11 @@ struct DispatchCacheOf<Op>::Impl {
 
   // Calls `use` with the family of `desc`, nullptr for none, reading it if it was not yet.
   template <class Use>
-  auto WithFamily(const Desc& desc, const Use& use) {
-    if (!read) return use(table.Find(desc));
+  [[gnu::always_inline]] auto WithFamily(const Desc& desc, const Use& use) {
+    return read ? WithReadFamily(desc, use) : use(table.Find(desc));
+  }
+  template <class Use>
+  [[gnu::noinline]] auto WithReadFamily(const Desc& desc, const Use& use) {
     {
       const std::shared_lock lock(reading);
       if (const Family<Op>* family = table.Find(desc)) return use(family);
@@ -191,28 +194,33 @@ DispatchCacheOf<Op>& DispatchCacheOf<Op>::operator=(DispatchCacheOf&&) noexcept 
 template <class Op>
 auto DispatchCacheOf<Op>::Find(const Desc& desc) const -> std::optional<Spec> {
   return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
-    if (family == nullptr) return std::nullopt;
+    std::optional<Spec> found;
+    if (family == nullptr) return found;
     const std::int32_t batch = BatchOf(desc);
     const std::size_t i = family->LowerBound(batch);
-    if (i == family->batches.size() || family->batches[i] != batch) return std::nullopt;
-    return family->specs[i];
+    if (i < family->batches.size() && family->batches[i] == batch)
+      family->specs.Fill(found.emplace(), i);
+    return found;
   });
 }
 
 /// Entry `i` of a family as an answer for `desc`: exact, or feasible there.
 template <class Op>
-bool Answers(const Family<Op>& family, std::size_t i, const typename Op::Desc& desc) {
+[[gnu::always_inline]] inline bool Answers(const Family<Op>& family, std::size_t i,
+                                           const typename Op::Desc& desc) {
   return family.batches[i] == BatchOf(desc) || !family.specs.KernelAt(i)->IsFeasible(desc);
 }
 template <class Op>
-std::optional<std::size_t> AtOrAbove(const Family<Op>* family, const typename Op::Desc& desc) {
+[[gnu::always_inline]] inline std::optional<std::size_t> AtOrAbove(const Family<Op>* family,
+                                                                   const typename Op::Desc& desc) {
   if (family == nullptr) return std::nullopt;
   const std::size_t i = family->LowerBound(BatchOf(desc));
   if (i == family->batches.size() || !Answers(*family, i, desc)) return std::nullopt;
   return i;
 }
 template <class Op>
-std::optional<std::size_t> AtOrBelow(const Family<Op>* family, const typename Op::Desc& desc) {
+[[gnu::always_inline]] inline std::optional<std::size_t> AtOrBelow(const Family<Op>* family,
+                                                                   const typename Op::Desc& desc) {
   if (family == nullptr) return std::nullopt;
   const std::int32_t batch = BatchOf(desc);
   std::size_t i = family->LowerBound(batch);
@@ -245,18 +253,18 @@ auto DispatchCacheOf<Op>::FloorBoundHit(const Desc& desc) const -> std::optional
 template <class Op>
 auto DispatchCacheOf<Op>::LowerBound(const Desc& desc) const -> std::optional<Spec> {
   return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
-    const auto i = AtOrAbove(family, desc);
-    if (!i) return std::nullopt;
-    return family->specs[*i];
+    std::optional<Spec> found;
+    if (const auto i = AtOrAbove(family, desc)) family->specs.Fill(found.emplace(), *i);
+    return found;
   });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::FloorBound(const Desc& desc) const -> std::optional<Spec> {
   return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
-    const auto i = AtOrBelow(family, desc);
-    if (!i) return std::nullopt;
-    return family->specs[*i];
+    std::optional<Spec> found;
+    if (const auto i = AtOrBelow(family, desc)) family->specs.Fill(found.emplace(), *i);
+    return found;
   });
 }
 

@@ -38,10 +38,12 @@ void PretendMemory(NodeView& node) {
 template <class Op>
 using PlanOf = Plan<Op>;
 
-/// What a dispatch keeps of one operation: every problem is decided once, then found by its value.
+/// What a dispatch keeps of one operation: every problem is decided once, then found by its value;
+/// also that no kernel takes it, which a fusion asks again in every layer.
 template <class Op>
 struct Slot {
   std::map<typename Op::Desc, Plan<Op>> plans;
+  std::map<typename Op::Desc, Error> refused;
   PreparedOf<Op> prepared;
 };
 
@@ -115,10 +117,14 @@ struct DeviceDispatch::Impl {
 
   template <class Op>
   Result<const PlanOf<Op>*> PlanFor(const typename Op::Desc& desc) {
-    auto& plans = slots.of<Op>().plans;
+    auto& [plans, refused, prepared] = slots.of<Op>();
     if (auto it = plans.find(desc); it != plans.end()) return &it->second;
+    if (auto it = refused.find(desc); it != refused.end()) return Fail(it->second);
     Result<PlanOf<Op>> plan = Decide<Op>(desc);
-    if (!plan) return Fail(plan.error());
+    if (!plan) {
+      if (plan.error().code == ErrorCode::kUnsupported) refused.emplace(desc, plan.error());
+      return Fail(plan.error());
+    }
     if (Status status = Reserve(plan->workspace()); !status) return Fail(status.error());
     if constexpr (std::is_same_v<Op, GemmOp>) gemm_order.push_back(desc);
     return &plans.emplace(desc, std::move(*plan)).first->second;
@@ -251,7 +257,10 @@ Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
 }
 
 void DeviceDispatch::Forget() {
-  ForEachOperation([&]<class Op>() { impl_->slots.of<Op>().plans.clear(); });
+  ForEachOperation([&]<class Op>() {
+    impl_->slots.of<Op>().plans.clear();
+    impl_->slots.of<Op>().refused.clear();
+  });
   impl_->gemm_order.clear();
   impl_->decisions.Advance();
 }

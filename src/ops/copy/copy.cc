@@ -23,15 +23,14 @@ constexpr std::int64_t kGrain =
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
   if (const BlockFormat* format = FindFormat(src); format != nullptr && dst == DataType::kF32)
     return impl.unpack[static_cast<std::size_t>(format - kFormats.data())];
-  const int from = RowTypeIndex(src), to = RowTypeIndex(dst);
-  return from < 0 || to < 0 ? nullptr : impl.rows.between[from][to];
+  return IsFloatType(dst) || dst == DataType::kI8x32 ? impl.rows.Find(src, dst) : nullptr;
 }
 
 std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
   if (desc.type_src != desc.type_dst && Converter(impl, desc.type_src, desc.type_dst) == nullptr) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
-                     "equal types, f32, f16 and bf16, or a block format to f32"};
+                     "equal types, f32, f16 and bf16, a block format to f32, or f32 to i8x32"};
   }
   if (desc.type_src == DataType::kNone) return Rejection{Reason::kType, "type none", "a type"};
   if (!desc.adjacent)
@@ -63,7 +62,8 @@ Status Launch(const CopyImpl& impl, const Args& args, Stream stream) {
   const ConvertRow convert = from == to ? nullptr : Converter(impl, from, to);
   if (args.src.data == args.dst.data && convert == nullptr && args.src.stride == args.dst.stride)
     return {};
-  const std::int64_t block = GetTypeInfo(from).block_elements;
+  const std::int64_t block =
+      std::max(GetTypeInfo(from).block_elements, GetTypeInfo(to).block_elements);
   if (IsContiguous(args.src) && IsContiguous(args.dst)) {
     // One long row, cut at whole blocks.
     ParallelRanges(stream.exec(), args.src.elements() / block, kGrain / block,
@@ -87,7 +87,7 @@ std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
   if (CanConvert(desc.type_src, desc.type_dst)) return std::nullopt;
   return Rejection{Reason::kType,
                    Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
-                   "equal types, f64, f32, f16 and bf16, or a block format to f32"};
+                   "equal types, f64, f32, f16 and bf16, a block format to f32, or f32 to i8x32"};
 }
 
 double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 5e-3; }
@@ -95,7 +95,7 @@ double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * d
 void CheckNode(const NodeView& node, NodeCheck& check) {
   check.ExpectSameShape("inputs[0]", node.in(0), node.out);
   check.ExpectFloat("inputs[0]", node.in(0).dtype);
-  check.ExpectFloat("out", node.out.dtype);
+  if (node.out.dtype != DataType::kI8x32) check.ExpectFloat("out", node.out.dtype);
 }
 
 constexpr NodeRule kRules[] = {
@@ -116,7 +116,8 @@ Status CheckStrided(std::string_view what, TensorView view) {
 bool CanConvert(DataType src, DataType dst) {
   if (src == DataType::kNone || dst == DataType::kNone) return false;
   const bool unpacks = FindFormat(src) != nullptr && dst == DataType::kF32;
-  return src == dst || unpacks || (IsFloatType(src) && IsFloatType(dst));
+  const bool quantises = src == DataType::kF32 && dst == DataType::kI8x32;
+  return src == dst || unpacks || quantises || (IsFloatType(src) && IsFloatType(dst));
 }
 
 std::span<const NodeRule> Op::NodeRules() { return kRules; }
@@ -157,11 +158,12 @@ Result<Checked<Op>> Validate(const Desc& desc) {
         ErrorCode::kInvalidArgument,
         Format("copy: rows = {}, cols = {}: each must be at least 1", desc.rows, desc.cols));
   }
-  if (const int block = GetTypeInfo(desc.type_src).block_elements;
-      block > 1 && desc.cols % block != 0) {
+  for (const DataType type : {desc.type_src, desc.type_dst}) {
+    const int block = GetTypeInfo(type).block_elements;
+    if (desc.cols % block == 0) continue;
     return Fail(ErrorCode::kInvalidArgument,
                 Format("copy: cols = {}: must be a multiple of {} for {}", desc.cols, block,
-                       DataTypeName(desc.type_src)));
+                       DataTypeName(type)));
   }
   return Stages<Op>::MarkValidated(desc);
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/block_format.h"
@@ -82,6 +83,53 @@ TEST_F(CopyTest, EveryKernelConvertsEveryPairOfFloatsToTheSameBits) {
               ASSERT_EQ(got[i], 0xff) << "padding was written";
           }
         }
+      }
+    }
+  }
+}
+
+TEST_F(CopyTest, EveryKernelRoundsRowsToI8x32AsTheScalarFunctionDoes) {
+  const auto pool = MakeThreadPool(3);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const auto& [cols, rows, pad] :
+       {std::tuple{32, 1, 0}, {64, 5, 3}, {96, 400, 0}, {4096, 40, 1}}) {
+    const std::int64_t from_ld = cols + 7 * pad, ld = cols + 32 * pad;
+    auto src = test::RandomFloats(static_cast<std::size_t>(from_ld * rows), 41, 3.0);
+    // A block each of ties, of values that are not finite, of tiny ones and of zeros.
+    for (int j = 0; j < 32; ++j) src[static_cast<std::size_t>(j)] = static_cast<float>(j) + 0.5f;
+    src[31] = 127.0f;
+    if (cols >= 64) src[40] = -kInf;
+    if (rows >= 5) {
+      src[static_cast<std::size_t>(from_ld) + 1] = kNan;
+      for (std::int64_t j = 0; j < 32; ++j) {
+        src[static_cast<std::size_t>(2 * from_ld + j)] = 0x1p-101f * static_cast<float>(j % 2);
+        src[static_cast<std::size_t>(3 * from_ld + j)] = -0.0f;
+        src[static_cast<std::size_t>(4 * from_ld + j)] = 0x1p-100f;
+      }
+    }
+    const std::size_t row_bytes = BytesOf(DataType::kI8x32, cols);
+    std::vector<unsigned char> want(row_bytes * static_cast<std::size_t>(rows));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      ASSERT_TRUE(EncodeRow(DataType::kI8x32, src.data() + r * from_ld, cols,
+                            want.data() + static_cast<std::size_t>(r) * row_bytes));
+    }
+    for (Kernel* kernel : Kernels()) {
+      SCOPED_TRACE(std::string(kernel->name()) + " cols " + std::to_string(cols));
+      test::GuardedBytes dst(BytesOf(DataType::kI8x32, ld * rows), 4);
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                 {Rows(src.data(), DataType::kF32, cols, rows, from_ld),
+                                  Rows(dst.data(), DataType::kI8x32, cols, rows, ld)},
+                                 Stream{pool.get()}));
+      EXPECT_EQ(dst.Damage(), "");
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto* got =
+            static_cast<const unsigned char*>(dst.data()) + BytesOf(DataType::kI8x32, ld * r);
+        ASSERT_TRUE(test::BitwiseEqual(got, want.data() + static_cast<std::size_t>(r) * row_bytes,
+                                       row_bytes))
+            << r;
+        for (std::size_t i = row_bytes; i < BytesOf(DataType::kI8x32, ld); ++i)
+          ASSERT_EQ(got[i], 0xff) << "padding was written";
       }
     }
   }
@@ -213,11 +261,13 @@ TEST_F(CopyTest, ImpossibleCopiesAreRefused) {
           .code,
       ErrorCode::kUnsupported);
   EXPECT_EQ(
-      Choose(Feasible(*Validate(Desc{.type_dst = DataType::kQ8_0}), registry_, device_), nullptr)
+      Choose(Feasible(*Validate(Desc{.type_dst = DataType::kQ8_0, .cols = 32}), registry_, device_),
+             nullptr)
           .error()
           .code,
       ErrorCode::kUnsupported);
   EXPECT_FALSE(Validate(Desc{.type_src = DataType::kQ8_0, .cols = 33}));
+  EXPECT_FALSE(Validate(Desc{.type_dst = DataType::kI8x32, .cols = 33}));
   EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kQ4_0, 32, 2, 40),
                            Rows(data.data(), DataType::kF32, 32, 2, 32)},
                       CallTerms{}));

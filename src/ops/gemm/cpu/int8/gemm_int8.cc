@@ -8,6 +8,7 @@
 
 #include "core/fingerprint.h"
 #include "ops/gemm/base/packs.h"
+#include "ops/gemm/cpu/int8/arrange.h"
 #include "ops/gemm/cpu/int8/pack.h"
 #include "ops/gemm/cpu/int8/register.h"
 
@@ -27,28 +28,34 @@ constexpr std::size_t kChunkBytes = 256 << 10;
 /// us.
 constexpr std::int64_t kSerialQuantise = 8 << 10;
 constexpr double kRegionUs = 1.0;  ///< a parallel region on spinning workers
+constexpr double kQuantiseUs = 1.8e-4,
+                 kArrangeUs = 0.9e-4;  ///< an element into a tile, from f32 and from i8x32
 
 int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 
-KernelInfo InfoOf(const IsaConfig& isa, const BlockFormat& format) {
+KernelInfo InfoOf(const IsaConfig& isa, DataType activations, const BlockFormat& format) {
   KernelInfo info;
-  info.name = fmt::format("gemm.f32_{}_f32.tn.{}.{}x16x{}.{}.i8", format.name, isa.word,
-                          isa.ops->tile_rows[IndexOf(format)], kBlock, PackName(Int8Pack(format)));
+  info.name = fmt::format("gemm.{}_{}_f32.tn.{}.{}x16x{}.{}.i8", DataTypeName(activations),
+                          format.name, isa.word, isa.ops->tile_rows[IndexOf(format)], kBlock,
+                          PackName(Int8Pack(format)));
   info.fingerprint = fmt::format("{}{}", TuFingerprint(isa.tu).substr(0, 16),
                                  TuFingerprint("ops/gemm/cpu/int8/pack.cc").substr(0, 16));
+  if (activations == DataType::kI8x32)
+    info.fingerprint += TuFingerprint("ops/gemm/cpu/int8/arrange.cc").substr(0, 16);
   info.features = isa.features;
   info.deterministic = true;
   info.batch_invariant = true;
   return info;
 }
 
-KernelDesc DescOf(const IsaConfig& isa, const BlockFormat& format) {
+KernelDesc DescOf(const IsaConfig& isa, DataType activations, const BlockFormat& format) {
   KernelDesc desc;
-  desc.type_a = desc.type_c = Bit(DataType::kF32);
+  desc.type_a = Bit(activations), desc.type_c = Bit(DataType::kF32);
   desc.type_b = Bit(format.type);
   desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
   desc.pack_b = Int8Pack(format);
-  desc.activations = Precision::kI8;
+  // What was rounded before is multiplied as it is.
+  desc.activations = activations == DataType::kI8x32 ? Precision::kF32 : Precision::kI8;
   desc.tile_m = isa.ops->tile_rows[IndexOf(format)];
   desc.tile_n = kPanelColumns;
   desc.tile_k = kBlock;
@@ -87,8 +94,10 @@ struct GemmInt8::Plan {
   int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
 };
 
-GemmInt8::GemmInt8(const IsaConfig& isa, const BlockFormat& format)
-    : CpuKernel(InfoOf(isa, format), DescOf(isa, format)), isa_(isa), format_(format) {}
+GemmInt8::GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format)
+    : CpuKernel(InfoOf(isa, activations, format), DescOf(isa, activations, format)),
+      isa_(isa),
+      format_(format) {}
 
 std::optional<Rejection> GemmInt8::IsFeasible(const GemmDesc& problem) const {
   if (auto no = Kernel::IsFeasible(problem)) return no;
@@ -149,7 +158,8 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
   const double memory_us = bytes / read_gb_s * 1e-3;
   const std::int64_t elements = static_cast<std::int64_t>(problem.m) * problem.k;
   const bool serial = elements <= kSerialQuantise;
-  const double quantise_us = static_cast<double>(elements) * 1.8e-4 / (serial ? 1 : workers);
+  const double element_us = problem.type_a == DataType::kI8x32 ? kArrangeUs : kQuantiseUs;
+  const double quantise_us = static_cast<double>(elements) * element_us / (serial ? 1 : workers);
   return std::max(compute_us, memory_us) + quantise_us + (serial ? 1 : 2) * kRegionUs;
 }
 
@@ -177,13 +187,22 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   return plan;
 }
 
-void GemmInt8::Quantise(const Plan& plan, const float* a, std::int64_t lda, std::uint8_t* scratch,
-                        Executor& executor) const {
+void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* scratch,
+                         Executor& executor) const {
+  const bool rounded = args.a_layout.type == DataType::kI8x32;
   const auto quantise = isa_.ops->quantise[IndexOf(format_)];
+  const ArrangeFunction arrange = rounded ? ArrangeFunctionOf(format_.type) : nullptr;
+  const std::int64_t lda = args.a_layout.ld;
+  const std::size_t row_bytes = BytesOf(args.a_layout.type, lda);
   const auto run = [&](int tile, int) {
-    const int row = plan.FirstRow(tile);
-    quantise(a + row * lda, lda, plan.FirstRow(tile + 1) - row, plan.blocks,
-             scratch + static_cast<std::size_t>(row) * plan.row_bytes);
+    const int row = plan.FirstRow(tile), rows = plan.FirstRow(tile + 1) - row;
+    std::uint8_t* to = scratch + static_cast<std::size_t>(row) * plan.row_bytes;
+    if (rounded) {
+      const auto* a = static_cast<const std::uint8_t*>(args.a);
+      arrange(a + static_cast<std::size_t>(row) * row_bytes, row_bytes, rows, plan.blocks, to);
+    } else {
+      quantise(static_cast<const float*>(args.a) + row * lda, lda, rows, plan.blocks, to);
+    }
   };
   if (static_cast<std::int64_t>(plan.m) * plan.blocks * kBlock <= kSerialQuantise) {
     for (int tile = 0; tile < plan.tiles; ++tile) run(tile, 0);
@@ -231,7 +250,7 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
   const Plan plan = MakePlan({args.a_layout.rows, n, args.a_layout.cols, 1}, gated,
                              std::max(1, executor.workers()));
   auto* scratch = static_cast<std::uint8_t*>(workspace.partials);
-  Quantise(plan, static_cast<const float*>(args.a), args.a_layout.ld, scratch, executor);
+  FillTiles(plan, args, scratch, executor);
 
   const auto compute = isa_.ops->compute[IndexOf(format_)];
   executor.Run(plan.tasks(), [&](int task, int) {
@@ -281,8 +300,10 @@ void AddGemmInt8(Registry& registry) {
   };
   for (const IsaConfig& isa : catalog) {
     for (const BlockFormat& format : kFormats) {
+      if (!HasInt8(format)) continue;
       // Names are distinct by construction; a registry that already has them keeps its own.
-      if (HasInt8(format)) static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, format)));
+      for (const DataType activations : {DataType::kF32, DataType::kI8x32})
+        static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, activations, format)));
     }
   }
 }

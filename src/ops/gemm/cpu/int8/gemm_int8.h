@@ -18,8 +18,9 @@ struct IsaConfig {
   const IsaOps* ops = nullptr;
 };
 
-/// GEMM and GEMV of f32 activations by block-quantised weights, through int8: every block of 32
-/// activations of a row is rounded to int8 with an f32 scale, then multiplied in integers. Any m.
+/// GEMM and GEMV of activations by block-quantised weights, through int8: every block of 32
+/// activations of a row is rounded to int8 with an f32 scale (f32 activations) or was rounded so
+/// before (i8x32), then multiplied in integers; both give the same bits. Any m.
 /// All instruction sets, tile heights and thread counts give the same bits, so does any batch: see
 /// micro_kernel.h. A block of activations with a NaN or an infinity makes its whole row of D NaN;
 /// a block whose magnitudes are all below 2^-100 counts as zero.
@@ -28,8 +29,8 @@ struct IsaConfig {
 /// threads, each with its own workspace.
 class GemmInt8 final : public gemm::CpuKernel {
  public:
-  /// `format`: of the list of formats, with HasInt8.
-  GemmInt8(const IsaConfig& isa, const BlockFormat& format);
+  /// `activations`: f32 or i8x32. `format`: of the list of formats, with HasInt8.
+  GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format);
 
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
@@ -45,8 +46,8 @@ class GemmInt8 final : public gemm::CpuKernel {
                   Stream stream) override;
   struct Plan;
   Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
-  void Quantise(const Plan& plan, const float* a, std::int64_t lda, std::uint8_t* scratch,
-                Executor& executor) const;
+  void FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* scratch,
+                 Executor& executor) const;
   Status CheckCall(const GemmArgs& args, const LaunchSpec& spec, const Workspace& workspace) const;
 
   IsaConfig isa_;

@@ -100,6 +100,24 @@ struct Output {
   std::vector<float> d;  // [m][columns]
 };
 
+/// Activations as a kernel takes them: f32 rows, or the same rounded to i8x32.
+struct Rows {
+  test::GuardedBytes bytes;
+  MatrixLayout layout;
+};
+Rows RowsFor(const Kernel& kernel, const std::vector<float>& a, int m, int k, int extra) {
+  const bool rounded = kernel.desc().type_a == Bit(DataType::kI8x32);
+  const DataType type = rounded ? DataType::kI8x32 : DataType::kF32;
+  const int lda = k + (rounded ? 32 * extra : extra);
+  Rows rows{test::GuardedBytes(BytesOf(type, std::int64_t{m} * lda), 4),
+            {.type = type, .rows = m, .cols = k, .ld = lda}};
+  for (int i = 0; i < m; ++i) {
+    auto* row = static_cast<std::byte*>(rows.bytes.data()) + BytesOf(type, std::int64_t{i} * lda);
+    EXPECT_TRUE(EncodeRow(type, a.data() + static_cast<std::ptrdiff_t>(i) * k, k, row));
+  }
+  return rows;
+}
+
 /// Packs into guarded memory, launches into a poisoned, guarded D whose rows are `ldd_extra` apart,
 /// and checks that nothing but D was written.
 Output Multiply(Kernel& kernel, const Weights& w, const std::vector<float>& a,
@@ -113,19 +131,18 @@ Output Multiply(Kernel& kernel, const Weights& w, const std::vector<float>& a,
   EXPECT_TRUE(kernel.PackB(w.bytes.data(), plain, packed.data(), Stream{&Pool(call.threads)}));
   EXPECT_EQ(packed.Damage(), "");
 
-  const int lda = w.k + call.lda_extra, ldd = columns + call.ldd_extra;
-  test::Guarded<float> a_memory(static_cast<std::size_t>(call.m) * lda, 4);
+  const int ldd = columns + call.ldd_extra;
+  const Rows rows = RowsFor(kernel, a, call.m, w.k, call.lda_extra);
   test::Guarded<float> d_memory(static_cast<std::size_t>(call.m) * ldd, 4),
       c_memory(d_memory.size(), 4);
   for (int i = 0; i < call.m; ++i) {
-    std::copy_n(a.begin() + static_cast<std::ptrdiff_t>(i) * w.k, w.k, a_memory.data() + i * lda);
     if (call.beta == 0) continue;
     float* target = (call.in_place ? d_memory : c_memory).data() + i * ldd;
     std::copy_n(c.begin() + static_cast<std::ptrdiff_t>(i) * columns, columns, target);
   }
   GemmDesc problem;
   problem.m = call.m, problem.n = w.n, problem.k = w.k;
-  problem.type_b = w.type;
+  problem.type_a = rows.layout.type, problem.type_b = w.type;
   problem.pack_b = kPackAny;
   problem.epilogue = call.epilogue;
   problem.scaling = Scaling::kAny;
@@ -137,8 +154,8 @@ Output Multiply(Kernel& kernel, const Weights& w, const std::vector<float>& a,
 
   GemmArgs args;
   args.alpha = call.alpha, args.beta = call.beta;
-  args.a = a_memory.data(), args.b = packed.data(), args.d = d_memory.data();
-  args.a_layout = {.rows = call.m, .cols = w.k, .ld = lda};
+  args.a = rows.bytes.data(), args.b = packed.data(), args.d = d_memory.data();
+  args.a_layout = rows.layout;
   args.b_layout = plain;
   args.b_layout.pack = kernel.desc().pack_b;
   args.d_layout = {.rows = call.m, .cols = columns, .ld = ldd};
@@ -296,7 +313,7 @@ TEST_P(GemmInt8, EveryInstructionSetOffersAKernel) {
   int all = 0;
   for (Kernel* kernel : Kernels().kernels())
     all += (kernel->desc().type_b & Bit(type())) != 0 ? 1 : 0;
-  EXPECT_EQ(all, 4);
+  EXPECT_EQ(all, 2 * 4) << "for f32 and for i8x32 activations";
   EXPECT_GE(Runnable(type()).size(), 1u);
 }
 
@@ -626,8 +643,25 @@ TEST_P(GemmInt8, RefusesWhatItCannotDo) {
   EXPECT_EQ(reason([](GemmDesc& q) { q.guarantee = Guarantee::kBatchInvariant; }), "feasible");
   EXPECT_EQ(reason([](GemmDesc& q) { q.pack_b = kPackPlain; }), "pack");
   EXPECT_EQ(reason([](GemmDesc& q) { q.type_a = DataType::kBF16; }), "type");
+  EXPECT_EQ(reason([](GemmDesc& q) { q.type_a = DataType::kI8x32; }), "type");
   EXPECT_EQ(reason([](GemmDesc& q) { q.order_c = Order::kColMajor; }), "order");
   EXPECT_EQ(reason([](GemmDesc& q) { q.n = 48, q.epilogue = Epilogue::kGatedSilu; }), "shape");
+}
+
+/// What was rounded to int8 before loses nothing here, whatever precision the caller asks for.
+TEST_P(GemmInt8, TakesRoundedActivationsUnderEveryPrecision) {
+  for (Kernel* kernel : Runnable(type())) {
+    if (kernel->desc().type_a != Bit(DataType::kI8x32)) continue;
+    GemmDesc p;
+    p.m = 3, p.n = 32, p.k = k(2), p.type_a = DataType::kI8x32, p.type_b = type();
+    p.pack_b = kPackAny;
+    for (const Precision precision : {Precision::kAuto, Precision::kF32, Precision::kI8}) {
+      p.precision = precision;
+      EXPECT_FALSE(kernel->IsFeasible(p)) << kernel->name();
+    }
+    p.type_a = DataType::kF32;
+    EXPECT_TRUE(kernel->IsFeasible(p)) << kernel->name();
+  }
 }
 
 TEST_P(GemmInt8, LaunchNamesWhatIsWrongWithTheCall) {
@@ -675,7 +709,7 @@ TEST(GemmInt8Model, PredictsMoreTimeForMoreWorkAndPrefersTheFasterInstructionSet
     p.m = 64, p.n = 960, p.k = 768, p.type_b = type;
     double last = 0;
     for (Kernel* kernel : Kernels().kernels()) {
-      if ((kernel->desc().type_b & Bit(type)) == 0) continue;
+      if (kernel->desc().type_a != Bit(p.type_a) || kernel->desc().type_b != Bit(type)) continue;
       const double us = kernel->EstimateUs(p, {.kernel = kernel}, device);
       EXPECT_GT(us, last) << kernel->name() << ": kernels are registered fastest first";
       last = us;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/formats/formats.h"
+#include "core/i8x32.h"
 
 /// The memory layouts that packing, quantisation and the kernels of every instruction set share.
 /// Plain constants and static functions only: this header is compiled into kernel files.
@@ -35,7 +36,7 @@
 namespace tilewright::gemm_int8 {
 
 constexpr int kPanelColumns = 16;
-constexpr int kBlock = 32;
+constexpr int kBlock = BlockI8x32::kElements;
 constexpr int kMaxTileRows = 12;
 
 /// Whether there are kernels for a format: those of micro_kernel.h, told by the width of the code.
@@ -88,6 +89,25 @@ static inline constexpr std::size_t PanelBytes(const BlockFormat& f, int blocks)
 /// Bytes of one row of one record of a tile.
 static inline constexpr int RecordBytes(const BlockFormat& f) {
   return kBlock + 4 + 4 * (kBlock / f.sub_block);
+}
+
+/// Writes what belongs to row r of a record beside its codes: the scale, and what follows from the
+/// sums of the codes over k 0..15 and 16..31.
+template <class Block>
+static inline void PutRecord(float scale, std::int32_t low, std::int32_t high, int rows, int r,
+                             std::uint8_t* x) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  auto* d = reinterpret_cast<float*>(x + kBlock * rows);
+  auto* correction = reinterpret_cast<std::int32_t*>(d + rows);
+  d[r] = scale;
+  if constexpr (kFormat.sub_block < kBlock) {
+    correction[r] = -kFormat.zero * low;
+    correction[rows + r] = -kFormat.zero * high;
+  } else if constexpr (kFormat.min != Factor::kNone) {
+    reinterpret_cast<float*>(correction)[r] = scale * static_cast<float>(low + high);
+  } else {
+    correction[r] = -kFormat.zero * (low + high);
+  }
 }
 
 /// A row tile against a range of panels.

@@ -308,47 +308,6 @@ void Compute(const TileArgs& args) {
 #undef TILEWRIGHT_ROWS
 }
 
-/// Scale of a block from the bits of its largest magnitude (compared as integers, so that NaN beats
-/// infinity beats all): d = amax / 127 and 127 / amax. Not finite: d = NaN, which reaches every
-/// output of the row. Below 2^-100 the block counts as zero, because 127 / amax would overflow.
-inline void BlockScale(std::uint32_t magnitude, float& d, float& inverse) {
-  const float amax = __builtin_bit_cast(float, magnitude);
-  if (magnitude >= 0x7f800000u) {
-    d = __builtin_nanf("");
-    inverse = 0.0f;
-  } else if (amax < 0x1p-100f) {
-    d = 0.0f;
-    inverse = 0.0f;
-  } else {
-    d = amax / 127.0f;
-    inverse = 127.0f / amax;
-  }
-}
-
-/// Scale and sums of four blocks; `low` over k 0..15, `high` over k 16..31.
-struct Quantised4 {
-  float d[4];
-  std::int32_t low[4], high[4];
-};
-
-/// Writes what belongs to row r of one record beside its codes.
-template <class Block>
-inline void PutRecord(const Quantised4& from, int index, int rows, int r, std::uint8_t* x) {
-  constexpr BlockFormat kFormat = Block::kFormat;
-  auto* d = reinterpret_cast<float*>(x + 32 * rows);
-  auto* correction = reinterpret_cast<std::int32_t*>(d + rows);
-  const std::int32_t low = from.low[index], high = from.high[index];
-  d[r] = from.d[index];
-  if constexpr (kFormat.sub_block < kBlock) {
-    correction[r] = -kFormat.zero * low;
-    correction[rows + r] = -kFormat.zero * high;
-  } else if constexpr (kFormat.min != Factor::kNone) {
-    reinterpret_cast<float*>(correction)[r] = d[r] * static_cast<float>(low + high);
-  } else {
-    correction[r] = -kFormat.zero * (low + high);
-  }
-}
-
 template <class Block, class V = Vec>  // a parameter, so that `if constexpr` discards
 void Quantise(const float* a, std::int64_t lda, int rows, int blocks, std::uint8_t* tile) {
   const int record = rows * RecordBytes(Block::kFormat);
@@ -356,18 +315,20 @@ void Quantise(const float* a, std::int64_t lda, int rows, int blocks, std::uint8
     const float* source = a + r * lda;
     std::uint8_t* x = tile;
     int block = 0;
-    Quantised4 result;
+    float d[4];
+    std::int32_t low[4], high[4];
     if constexpr (V::kFourBlocks) {
       for (; block + 4 <= blocks; block += 4, source += 4 * kBlock) {
-        V::FourBlocks(source, x + 32 * r, record, result.d, result.low, result.high);
-        for (int i = 0; i < 4; ++i, x += record) PutRecord<Block>(result, i, rows, r, x);
+        V::FourBlocks(source, x + 32 * r, record, d, low, high);
+        for (int i = 0; i < 4; ++i, x += record)
+          PutRecord<Block>(d[i], low[i], high[i], rows, r, x);
       }
     }
     for (; block < blocks; ++block, source += kBlock, x += record) {
       float inverse;
-      BlockScale(Vec::Magnitude(source), result.d[0], inverse);
-      Vec::Round(source, inverse, x + 32 * r, result.low[0], result.high[0]);
-      PutRecord<Block>(result, 0, rows, r, x);
+      ScaleOfI8x32(Vec::Magnitude(source), d[0], inverse);
+      Vec::Round(source, inverse, x + 32 * r, low[0], high[0]);
+      PutRecord<Block>(d[0], low[0], high[0], rows, r, x);
     }
   }
 }

@@ -119,7 +119,7 @@ struct Vec512 {
         _mm256_max_epu32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
     const __m128i most =
         _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    // BlockScale, four at a time: NaN where not finite, zero where tiny.
+    // ScaleOfI8x32, four at a time: NaN where not finite, zero where tiny.
     const __m128 amax = _mm_castsi128_ps(most);
     const __mmask8 infinite = _mm_cmpge_epu32_mask(most, _mm_set1_epi32(0x7f800000));
     const __mmask8 usable = _mm_cmp_ps_mask(amax, _mm_set1_ps(0x1p-100f), _CMP_GE_OQ) & ~infinite;

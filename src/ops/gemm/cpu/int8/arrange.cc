@@ -1,0 +1,45 @@
+#include "ops/gemm/cpu/int8/arrange.h"
+
+#include <emmintrin.h>
+
+#include <cstring>
+
+namespace tilewright::gemm_int8 {
+namespace {
+
+/// Sum of 16 codes. psadbw adds unsigned bytes, so 128 is added to each and taken
+/// off again.
+std::int32_t Sum16(const std::int8_t* q) {
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+  const __m128i raised = _mm_xor_si128(codes, _mm_set1_epi8(static_cast<char>(0x80)));
+  const __m128i halves = _mm_sad_epu8(raised, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_add_epi32(halves, _mm_srli_si128(halves, 8))) - 16 * 128;
+}
+
+template <class Block>
+void Arrange(const void* a, std::size_t row_bytes, int rows, int blocks, std::uint8_t* tile) {
+  for (int r = 0; r < rows; ++r) {
+    const auto* from =
+        static_cast<const std::uint8_t*>(a) + static_cast<std::size_t>(r) * row_bytes;
+    std::uint8_t* x = tile;
+    for (int b = 0; b < blocks; ++b, from += sizeof(BlockI8x32)) {
+      BlockI8x32 block;
+      std::memcpy(&block, from, sizeof block);
+      std::memcpy(x + kBlock * r, block.q, sizeof block.q);
+      PutRecord<Block>(block.d, Sum16(block.q), Sum16(block.q + kBlock / 2), rows, r, x);
+      x += rows * RecordBytes(Block::kFormat);
+    }
+  }
+}
+
+}  // namespace
+
+ArrangeFunction ArrangeFunctionOf(DataType weights) {
+  ArrangeFunction function = nullptr;
+  WithBlock(AllBlocks{}, weights, [&function]<class Block>() {
+    if constexpr (HasInt8(Block::kFormat)) function = &Arrange<Block>;
+  });
+  return function;
+}
+
+}  // namespace tilewright::gemm_int8
