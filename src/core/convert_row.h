@@ -92,11 +92,8 @@ void EncodeI8x32(const void* source, void* target, std::int64_t n) {
       bits &= 0x7fffffff;
       largest = bits > largest ? bits : largest;
     }
-    std::int32_t lanes[kLanes], magnitude = 0;
-    __builtin_memcpy(lanes, &largest, sizeof lanes);
-    for (int l = 0; l < kLanes; ++l) magnitude = lanes[l] > magnitude ? lanes[l] : magnitude;
     float d, inverse;
-    ScaleOfI8x32(static_cast<std::uint32_t>(magnitude), d, inverse);
+    ScaleOfI8x32(static_cast<std::uint32_t>(MaxLane(largest)), d, inverse);
     __builtin_memcpy(out, &d, sizeof d);
     if (inverse != 0.0f) {
       PutCodes32(in + i, inverse, out + sizeof d);

@@ -102,6 +102,26 @@ inline float SumLanes(F32Vec v) {
   return lanes[0];
 }
 
+/// The largest lane; none is negative.
+inline std::int32_t MaxLane(I32Vec v) {
+#if defined(__AVX512F__)
+  const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256((__m512i)v),
+                                        _mm512_extracti64x4_epi64((__m512i)v, 1));
+#elif defined(__AVX2__)
+  const __m256i half = (__m256i)v;
+#else
+  std::int32_t most = 0;
+  for (int i = 0; i < kLanes; ++i) most = v[i] > most ? v[i] : most;
+  return most;
+#endif
+#if defined(__AVX2__)
+  __m128i x = _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+  return _mm_cvtsi128_si32(x);
+#endif
+}
+
 inline F32Vec SelectVec(I32Vec mask, F32Vec yes, F32Vec no) { return mask ? yes : no; }
 
 /// kLanes adjacent elements of another format, exactly as core/numeric.h converts them.
