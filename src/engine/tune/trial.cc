@@ -88,6 +88,24 @@ TrialPlaces PlacesInCache(std::int32_t rows, std::int32_t page_size) {
   return places;
 }
 
+Result<std::vector<TrialTensor>> ScatterTensors(std::string_view rows_name,
+                                                const TrialScatter& scatter) {
+  const TrialPlaces places = PlacesInCache(scatter.rows, scatter.page_size);
+  auto rows = RandomTensor(rows_name, TrialRole::kRecent, scatter.type_rows,
+                           {scatter.head_dim, scatter.heads, scatter.rows, 1}, 1);
+  if (!rows) return Fail(rows.error());
+  auto cache = RandomTensor("cache", TrialRole::kUpdated, scatter.type_cache,
+                            {scatter.head_dim, scatter.heads, places.held, places.page_count}, 2);
+  if (!cache) return Fail(cache.error());
+  std::vector<TrialTensor> tensors = {
+      std::move(*rows), std::move(*cache),
+      IntegerTensor("positions", places.positions, {scatter.rows, 1, 1, 1}),
+      IntegerTensor("slots", places.slots, {scatter.rows, 1, 1, 1})};
+  if (scatter.page_size > 0)
+    tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
+  return tensors;
+}
+
 TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count) {
   if (view.data == nullptr) return view;
   TensorView part = view;

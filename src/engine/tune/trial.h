@@ -77,6 +77,15 @@ struct TrialPlaces {
 };
 TrialPlaces PlacesInCache(std::int32_t rows, std::int32_t page_size);
 
+/// The tensors of a scatter into a KV cache, where PlacesInCache says: the rows [head_dim, heads,
+/// rows], the cache, positions, slots and, with pages, their table; in this order.
+struct TrialScatter {
+  DataType type_rows, type_cache;
+  std::int32_t head_dim, heads, rows, page_size;
+};
+Result<std::vector<TrialTensor>> ScatterTensors(std::string_view rows_name,
+                                                const TrialScatter& scatter);
+
 /// `count` of dimension `dim` from `begin` on; nothing of a view without memory.
 TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);
 

@@ -14,19 +14,11 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
 }
 
 static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+  auto tensors = ScatterTensors(
+      "x", {desc.type_x, desc.type_cache, desc.head_dim, desc.kv_heads, desc.rows, desc.page_size});
+  if (!tensors) return Fail(tensors.error());
   Trial<Op> trial;
-  const TrialPlaces places = PlacesInCache(desc.rows, desc.page_size);
-  auto x = RandomTensor("x", TrialRole::kRecent, desc.type_x,
-                        {desc.head_dim, desc.kv_heads, desc.rows, 1}, 1);
-  if (!x) return Fail(x.error());
-  auto cache = RandomTensor("cache", TrialRole::kUpdated, desc.type_cache,
-                            {desc.head_dim, desc.kv_heads, places.held, places.page_count}, 2);
-  if (!cache) return Fail(cache.error());
-  trial.tensors = {std::move(*x), std::move(*cache),
-                   IntegerTensor("positions", places.positions, {desc.rows, 1, 1, 1}),
-                   IntegerTensor("slots", places.slots, {desc.rows, 1, 1, 1})};
-  if (desc.page_size > 0)
-    trial.tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
+  trial.tensors = std::move(*tensors);
   trial.outputs = {1};
   trial.args = [](const Desc&, std::span<const TensorView> t) {
     return Args{.x = t[0],

@@ -15,19 +15,11 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
 
 /// Into a KV cache: compared as a whole, since a row may lie anywhere in it.
 static Result<Trial<Op>> MakeScatterTrial(const Desc& desc) {
+  auto tensors = ScatterTensors(
+      "qk", {desc.type_in, desc.type_out, desc.head_dim, desc.heads, desc.rows, desc.page_size});
+  if (!tensors) return Fail(tensors.error());
   Trial<Op> trial;
-  const TrialPlaces places = PlacesInCache(desc.rows, desc.page_size);
-  auto qk = RandomTensor("qk", TrialRole::kRecent, desc.type_in,
-                         {desc.head_dim, desc.heads, desc.rows, 1}, 1);
-  if (!qk) return Fail(qk.error());
-  auto cache = RandomTensor("cache", TrialRole::kUpdated, desc.type_out,
-                            {desc.head_dim, desc.heads, places.held, places.page_count}, 2);
-  if (!cache) return Fail(cache.error());
-  trial.tensors = {std::move(*qk), std::move(*cache),
-                   IntegerTensor("positions", places.positions, {desc.rows, 1, 1, 1}),
-                   IntegerTensor("slots", places.slots, {desc.rows, 1, 1, 1})};
-  if (desc.page_size > 0)
-    trial.tensors.push_back(IntegerTensor("pages", places.pages, {places.page_count, 1, 1, 1}));
+  trial.tensors = std::move(*tensors);
   trial.outputs = {1};
   trial.positions = desc.page_size / 2 + desc.rows;
   const bool blocks = GetTypeInfo(desc.type_out).block_quantised;
