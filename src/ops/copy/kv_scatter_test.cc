@@ -11,27 +11,13 @@
 #include "core/test_util.h"
 #include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
+#include "engine/op_test_util.h"
 #include "engine/threads_test_util.h"
 
 namespace tilewright::kv_scatter {
 namespace {
 
-class KvScatterTest : public testing::Test {
- protected:
-  KvScatterTest() {
-    AddKernels(registry_);
-    device_ = DetectCpuCappedAt(Isa::kAmx);
-  }
-  std::vector<Kernel*> Kernels() const {
-    std::vector<Kernel*> kernels;
-    for (Kernel* kernel : registry_.kernels()) {
-      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
-    }
-    return kernels;
-  }
-  Registry registry_;
-  DeviceSpec device_;
-};
+using KvScatterTest = test::OpTest<Op>;
 
 TensorView Ints(std::vector<std::int32_t>& values) {
   return Contiguous(values.data(), DataType::kI32,

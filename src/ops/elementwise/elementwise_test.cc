@@ -9,6 +9,7 @@
 #include "core/test_util.h"
 #include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
+#include "engine/op_test_util.h"
 #include "engine/threads_test_util.h"
 
 namespace tilewright::elementwise {
@@ -17,26 +18,8 @@ namespace {
 constexpr Function kFunctions[] = {Function::kAdd, Function::kMul, Function::kSilu,
                                    Function::kSwiGlu};
 
-class ElementwiseTest : public testing::Test {
- protected:
-  ElementwiseTest() {
-    AddKernels(registry_);
-    device_ = DetectCpuCappedAt(Isa::kAmx);
-  }
-  std::vector<Kernel*> Kernels() const {
-    std::vector<Kernel*> kernels;
-    for (Kernel* kernel : registry_.kernels()) {
-      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
-    }
-    return kernels;
-  }
-  Registry registry_;
-  DeviceSpec device_;
-};
-
-TensorView Rows(void* data, DataType type, std::int64_t cols, std::int64_t rows, std::int64_t ld) {
-  return TensorView{data, {cols, rows, 1, 1}, {1, ld, ld * rows, ld * rows}, type};
-}
+using ElementwiseTest = test::OpTest<Op>;
+using test::Rows;
 
 /// silu loses a place in each of exp, the product, the sum and the quotient; the others round once
 /// (swiglu once more than silu).

@@ -9,31 +9,14 @@
 #include "core/test_util.h"
 #include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
+#include "engine/op_test_util.h"
 #include "engine/threads_test_util.h"
 
 namespace tilewright::embedding {
 namespace {
 
-class EmbeddingTest : public testing::Test {
- protected:
-  EmbeddingTest() {
-    AddKernels(registry_);
-    device_ = DetectCpuCappedAt(Isa::kAmx);
-  }
-  std::vector<Kernel*> Kernels() const {
-    std::vector<Kernel*> kernels;
-    for (Kernel* kernel : registry_.kernels()) {
-      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
-    }
-    return kernels;
-  }
-  Registry registry_;
-  DeviceSpec device_;
-};
-
-TensorView Rows(void* data, DataType type, std::int64_t cols, std::int64_t rows, std::int64_t ld) {
-  return TensorView{data, {cols, rows, 1, 1}, {1, ld, ld * rows, ld * rows}, type};
-}
+using EmbeddingTest = test::OpTest<Op>;
+using test::Rows;
 TensorView Ints(std::vector<std::int32_t>& values) {
   return Contiguous(values.data(), DataType::kI32,
                     {static_cast<std::int64_t>(values.size()), 1, 1, 1});

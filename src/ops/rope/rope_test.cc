@@ -9,27 +9,13 @@
 #include "core/test_util.h"
 #include "engine/desc_test_util.h"
 #include "engine/launch_once.h"
+#include "engine/op_test_util.h"
 #include "engine/threads_test_util.h"
 
 namespace tilewright::rope {
 namespace {
 
-class RopeTest : public testing::Test {
- protected:
-  RopeTest() {
-    AddKernels(registry_);
-    device_ = DetectCpuCappedAt(Isa::kAmx);
-  }
-  std::vector<Kernel*> Kernels() const {
-    std::vector<Kernel*> kernels;
-    for (Kernel* kernel : registry_.kernels()) {
-      if (!kernel->CheckDevice(device_)) kernels.push_back(kernel);
-    }
-    return kernels;
-  }
-  Registry registry_;
-  DeviceSpec device_;
-};
+using RopeTest = test::OpTest<Op>;
 
 /// [head_dim, heads, rows] with `pad` elements after each head and each row.
 TensorView Heads(void* data, DataType type, std::int64_t head_dim, std::int64_t heads,
