@@ -31,6 +31,16 @@ enum class DataType : std::uint8_t {
   /// GGUF: 256 values, f16 d, f16 dmin, 12 bytes of 6-bit scales and mins, 128 bytes;
   /// value = d * scale * q - dmin * min
   kQ4_K,
+  kQ5_0,  ///< GGUF: 32 values, f16 d, 4 bytes of fifth bits, 16 bytes; value = d * (q - 16)
+  kQ5_K,  ///< GGUF: as kQ4_K with 32 bytes of fifth bits
+  /// GGUF: 256 values, 16 bytes of 4-bit scales and mins, 64 bytes, f16 d, f16 dmin;
+  /// value = d * scale * q - dmin * min
+  kQ2_K,
+  /// GGUF: 256 values, 32 bytes of third bits, 64 bytes, 12 bytes of 6-bit scales, f16 d;
+  /// value = d * (scale - 32) * (q - 4)
+  kQ3_K,
+  kIQ4_NL,  ///< GGUF: 32 values, f16 d, 16 bytes; value = d * table[q]
+  kIQ4_XS,  ///< GGUF: 256 values, f16 d, 6 bytes of 6-bit scales, 128 bytes; table as kIQ4_NL's
   /// Activations: blocks of f32 d, 32 int8 (36 bytes); value = d * q. What a copy of f32 gives to
   /// several int8 products, so that each need not round them again.
   kI8x32,

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -166,15 +168,20 @@ TEST(BlockFormatTest, BlocksDecodeAndEncodeAsTheReferenceOfTheFormatDoes) {
   std::ifstream file(std::string(TILEWRIGHT_TEST_DATA) + "/goldens/blocks.txt");
   std::string what, name, from, to;
   int cases = 0;
+  std::set<DataType> types;
   while (file >> what >> name >> from >> to) {
     SCOPED_TRACE(what + " " + name + " case " + std::to_string(++cases));
     const DataType type = ParseDataType(name).value();
+    types.insert(type);
     const std::vector<unsigned char> source = FromHex(from), want = FromHex(to);
     std::vector<unsigned char> got(want.size());
     const int n = GetTypeInfo(type).block_elements;
     if (what == "decode") {
       std::vector<float> values(static_cast<std::size_t>(n));
       ASSERT_TRUE(DecodeRow(type, source.data(), n, values.data()));
+      for (float& value : values) {
+        if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
+      }
       std::memcpy(got.data(), values.data(), got.size());
     } else {
       std::vector<float> values(static_cast<std::size_t>(n));
@@ -183,7 +190,9 @@ TEST(BlockFormatTest, BlocksDecodeAndEncodeAsTheReferenceOfTheFormatDoes) {
     }
     EXPECT_EQ(got, want);
   }
-  EXPECT_EQ(cases, 5 * 8 + 3 * 6);
+  EXPECT_EQ(cases, 7 * 8 + 4 * 2 + 4 * 6 + 11 * 3);
+  for (const BlockFormat& format : kFormats)
+    EXPECT_TRUE(types.contains(format.type)) << format.name;
 }
 
 TEST(BlockFormatTest, LengthsAndTypesAreChecked) {
@@ -231,6 +240,17 @@ TEST(BlockFormatTest, EncodingStaysWithinHalfAStep) {
   // q4_k: half a step of (max - min) / 15, plus half a 63rd of the largest min and 15 half 63rds of
   // the largest step: at most twice the largest value, over the largest of its own 256.
   EXPECT_LT(RoundTripError(DataType::kQ4_K, 256, 9), 0.5 * 2 / 15 + 0.5 / 63 + 0.5 * 2 / 63 + 2e-3);
+  // As q4_0, q4_1 and q4_k with twice the codes.
+  EXPECT_LT(RoundTripError(DataType::kQ5_0, 32, 10), 0.063);
+  EXPECT_LT(RoundTripError(DataType::kQ5_K, 256, 12),
+            0.5 * 2 / 31 + 0.5 / 63 + 0.5 * 2 / 63 + 2e-3);
+  // As q4_k with 4 codes and integers up to 15.
+  EXPECT_LT(RoundTripError(DataType::kQ2_K, 256, 13), 0.5 * 2 / 3 + 0.5 / 15 + 0.5 * 2 / 15 + 2e-3);
+  // As q6_k with 8 codes; the scale of 16 values is off by half a 32nd of the largest one.
+  EXPECT_LT(RoundTripError(DataType::kQ3_K, 256, 14), 1.1 / 4 + 0.5 / 32 + 2e-3);
+  // Half of the widest gap of the table, 24 of 127, but a value near 127 gets 113.
+  EXPECT_LT(RoundTripError(DataType::kIQ4_NL, 32, 15), 1.3 * 14 / 127);
+  EXPECT_LT(RoundTripError(DataType::kIQ4_XS, 256, 16), 1.3 * 14 / 127 + 0.5 / 32);
   EXPECT_LT(RoundTripError(DataType::kF16, 32, 5), 0x1p-11);
   EXPECT_LT(RoundTripError(DataType::kBF16, 32, 6), 0x1p-8);
   EXPECT_LT(RoundTripError(DataType::kF8E4M3, 32, 7), 0x1p-4);
@@ -251,8 +271,9 @@ TEST(BlockFormatTest, TheAverageErrorOfQ6KIsThatOfSixBits) {
 }
 
 TEST(BlockFormatTest, AllZeroAndExtremeBlocksEncodeToFiniteValues) {
-  for (const DataType type :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K}) {
+  for (const BlockFormat& format : kFormats) {
+    const DataType type = format.type;
+    SCOPED_TRACE(format.name);
     std::vector<float> x(256, 0.0f), y(256);
     std::vector<unsigned char> bytes(BytesOf(type, 256));
     ASSERT_TRUE(EncodeRow(type, x.data(), 256, bytes.data()));

@@ -145,8 +145,8 @@ class BadModels(CliTest):
     def test_an_unsupported_type_is_named(self):
         file = Gguf(self.tiny.read_bytes())
         type_at, _ = file.tensors['blk.0.ffn_down.weight']
-        struct.pack_into('<I', file.data, type_at, 20)  # iq4_nl: 18 bytes for 32, as q4_0
-        self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight iq4_nl')
+        struct.pack_into('<I', file.data, type_at, 40)  # nvfp4: 36 bytes for 64, as q4_0
+        self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight nvfp4')
         struct.pack_into('<I', file.data, type_at, 9999)
         self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight 9999')
 

@@ -3,10 +3,11 @@
 
 Writes text, one case a line, bytes as hexadecimal, f32 little endian:
 
-    decode TYPE BLOCK VALUES     the values that BLOCK holds
-    encode TYPE VALUES BLOCK     the block that VALUES become (gguf-py cannot encode q6_k and q4_k)
+    decode TYPE BLOCK VALUES     the values that BLOCK holds; a NaN is written as 0x7fc00000
+    encode TYPE VALUES BLOCK     the block that VALUES become (gguf-py encodes only the types of ENCODES)
 
-Blocks to decode are random bits under finite random scales, and all-ones and all-zero codes. Deterministic.
+Blocks to decode are random bits, in which every code occurs, under finite random scales, and all-ones and all-zero
+codes; then random bits under scales that are NaN, the smallest and the largest subnormal. Deterministic.
 
     make_blocks.py tests/data/goldens/blocks.txt
 """
@@ -25,10 +26,24 @@ TYPES = {
     "q8_0": gguf.GGMLQuantizationType.Q8_0,
     "q6_k": gguf.GGMLQuantizationType.Q6_K,
     "q4_k": gguf.GGMLQuantizationType.Q4_K,
+    "q5_0": gguf.GGMLQuantizationType.Q5_0,
+    "q5_k": gguf.GGMLQuantizationType.Q5_K,
+    "q2_k": gguf.GGMLQuantizationType.Q2_K,
+    "q3_k": gguf.GGMLQuantizationType.Q3_K,
+    "iq4_nl": gguf.GGMLQuantizationType.IQ4_NL,
+    "iq4_xs": gguf.GGMLQuantizationType.IQ4_XS,
 }
 # Byte offsets of the f16 fields of a block.
-SCALES = {"q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208], "q4_k": [0, 2]}
+SCALES = {
+    "q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208], "q4_k": [0, 2], "q5_0": [0], "q5_k": [0, 2],
+    "q2_k": [80, 82], "q3_k": [108], "iq4_nl": [0], "iq4_xs": [0],
+}
+ENCODES = ["q4_0", "q4_1", "q8_0", "q5_0"]
 CASES = 6
+# Long blocks hold every code several times: two say what six say.
+FEW = ["q5_k", "q2_k", "q3_k", "iq4_xs"]
+FEW_CASES = 2
+SPECIAL_SCALES = [0x7E00, 0x0001, 0x83FF]
 
 
 def random_block(rng: np.random.Generator, name: str, fill: int | None) -> np.ndarray:
@@ -40,6 +55,14 @@ def random_block(rng: np.random.Generator, name: str, fill: int | None) -> np.nd
     return block
 
 
+def decode_line(name: str, block: np.ndarray) -> str:
+    """What `block` holds, in every bit but those of a NaN."""
+    with np.errstate(invalid="ignore"):
+        values = gguf.dequantize(block, TYPES[name]).astype("<f4")
+    values[np.isnan(values)] = np.frombuffer(np.uint32(0x7FC00000).tobytes(), dtype="<f4")[0]
+    return f"decode {name} {block.tobytes().hex()} {values.tobytes().hex()}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
@@ -47,16 +70,21 @@ def main() -> None:
     rng = np.random.default_rng(20261121)
     lines = []
     for name, kind in TYPES.items():
-        for fill in [None] * CASES + [0x00, 0xFF]:
-            block = random_block(rng, name, fill)
-            values = gguf.dequantize(block, kind).astype("<f4")
-            lines.append(f"decode {name} {block.tobytes().hex()} {values.tobytes().hex()}")
-        if name in ("q6_k", "q4_k"):
+        fills = [None] * FEW_CASES if name in FEW else [None] * CASES + [0x00, 0xFF]
+        lines += [decode_line(name, random_block(rng, name, fill)) for fill in fills]
+        if name not in ENCODES:
             continue
         for scale in [1.0, 0.02, 1e-4] * (CASES // 3):
             values = rng.normal(0, scale, 32).astype("<f4")
             block = gguf.quantize(values, kind)
             lines.append(f"encode {name} {values.tobytes().hex()} {block.tobytes().hex()}")
+    rng = np.random.default_rng(20261122)
+    for name in TYPES:
+        for scale in SPECIAL_SCALES:
+            block = random_block(rng, name, None)
+            for offset in SCALES[name]:
+                block[offset:offset + 2] = np.frombuffer(np.uint16(scale).tobytes(), dtype=np.uint8)
+            lines.append(decode_line(name, block))
     arguments.output.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 

@@ -34,8 +34,9 @@ struct BlockFormat {
   int elements = 0;                  ///< values per block
   int bytes = 0;                     ///< bytes per block
   int code_bits = 0;
-  int zero = 0;       ///< the code of the value 0; 0 with a lookup table
-  int sub_block = 0;  ///< consecutive values that share a scale and a minimum
+  int zero = 0;          ///< the code of the value 0; 0 with a lookup table
+  int sub_block = 0;     ///< consecutive values that share a scale and a minimum
+  int integer_bits = 8;  ///< of each integer of a kF16TimesInt, as the file stores it
   Factor scale = Factor::kF16;
   Factor min = Factor::kNone;
   int scale_at = 0;                     ///< byte offset of the f16 of the scales
@@ -43,6 +44,10 @@ struct BlockFormat {
   const std::int8_t* values = nullptr;  ///< [1 << code_bits], or null
 
   constexpr int sub_blocks() const { return elements / sub_block; }
+  /// Whether a scale and a minimum fit in a byte, as unsigned integers: panels keep them so.
+  constexpr bool PairsIntegers() const {
+    return scale == Factor::kF16TimesInt && min == Factor::kF16TimesInt && integer_bits <= 4;
+  }
 };
 
 inline constexpr int kMaxBlockElements = 256;
@@ -57,22 +62,46 @@ struct UnpackedBlock {
   alignas(64) std::uint8_t codes[kMaxBlockElements];  ///< value i has code i
 };
 
-/// The smallest code width that kernels' panels support (nibbles, nibbles with one or two separate
-/// bits, or bytes: 4, 5, 6 or 8 bits) and that holds the codes of `format`.
+/// The smallest code width that kernels' panels support (2 bits, nibbles, either with one or two
+/// separate bits, or bytes: 2, 3, 4, 5, 6 or 8 bits) and that holds the codes of `format`.
 static inline constexpr int PanelCodeBits(const BlockFormat& format) {
-  return format.code_bits <= 4 ? 4 : format.code_bits <= 6 ? format.code_bits : 8;
+  return format.code_bits <= 2 ? 2 : format.code_bits <= 6 ? format.code_bits : 8;
 }
 
-/// Writes the low nibbles of 16 bytes to low[16], the high ones to high[16]. Uses the compilers'
-/// vector extension: a loop over bytes is unrolled into single-byte stores, and a vector load of
-/// what they wrote stalls.
+/// Sixteen codes in the compilers' vector extension: a loop over bytes is unrolled into single-byte
+/// stores, and a vector load of what they wrote stalls.
+typedef std::uint8_t CodeVec __attribute__((vector_size(16)));
+
+static inline CodeVec LoadCodes(const std::uint8_t* p) {
+  CodeVec codes;
+  __builtin_memcpy(&codes, p, sizeof codes);
+  return codes;
+}
+static inline void StoreCodes(std::uint8_t* p, CodeVec codes) {
+  __builtin_memcpy(p, &codes, sizeof codes);
+}
+
+/// Writes the low nibbles of 16 bytes to low[16], the high ones to high[16].
 static inline void SplitNibbles(const std::uint8_t* bytes, std::uint8_t* low, std::uint8_t* high) {
-  typedef std::uint8_t Bytes __attribute__((vector_size(16)));
-  Bytes both;
-  __builtin_memcpy(&both, bytes, sizeof both);
-  const Bytes first = both & 15, second = both >> 4;
-  __builtin_memcpy(low, &first, sizeof first);
-  __builtin_memcpy(high, &second, sizeof second);
+  const CodeVec both = LoadCodes(bytes);
+  StoreCodes(low, both & 15);
+  StoreCodes(high, both >> 4);
+}
+
+/// Byte i is 1 if bit i of `bits` is set, else 0.
+static inline std::uint64_t SpreadBits(std::uint8_t bits) {
+  const std::uint64_t apart = bits * 0x0101010101010101u & 0x8040201008040201u;
+  return (apart + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+}
+
+/// Adds bit 4 to the codes of 32 values from `bits`, of which bit i % 8 of byte i / 8 is value i's.
+static inline void AddFifthBits(const std::uint8_t (&bits)[4], std::uint8_t* codes) {
+  for (int i = 0; i < 4; ++i) {
+    std::uint64_t eight;
+    __builtin_memcpy(&eight, codes + 8 * i, sizeof eight);
+    eight |= SpreadBits(bits[i]) << 4;
+    __builtin_memcpy(codes + 8 * i, &eight, sizeof eight);
+  }
 }
 
 /// Decodes Block::kFormat.elements values, `stride` apart. In f32 they are exact, except that

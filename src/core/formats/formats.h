@@ -3,9 +3,15 @@
 #include <array>
 #include <cstddef>
 
+#include "core/formats/iq4_nl.h"
+#include "core/formats/iq4_xs.h"
+#include "core/formats/q2_k.h"
+#include "core/formats/q3_k.h"
 #include "core/formats/q4_0.h"
 #include "core/formats/q4_1.h"
 #include "core/formats/q4_k.h"
+#include "core/formats/q5_0.h"
+#include "core/formats/q5_k.h"
 #include "core/formats/q6_k.h"
 #include "core/formats/q8_0.h"
 
@@ -18,7 +24,8 @@ struct BlockList {
 };
 
 /// The one list of block formats, in the order of DataType.
-using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_K>;
+using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_K, BlockQ5_0,
+                            BlockQ5_K, BlockQ2_K, BlockQ3_K, BlockIq4Nl, BlockIq4Xs>;
 
 inline constexpr auto& kFormats = AllBlocks::kFormats;
 inline constexpr int kFormatCount = AllBlocks::kCount;
@@ -33,7 +40,8 @@ static inline constexpr bool Sound(BlockList<Blocks...>) {
     return static_cast<int>(f.type) == next++ && static_cast<std::size_t>(f.bytes) == size &&
            f.elements <= kMaxBlockElements && f.elements % f.sub_block == 0 &&
            f.sub_blocks() <= kMaxSubBlocks && f.sub_block % 16 == 0 && f.code_bits <= 8 &&
-           f.scale != Factor::kNone && (f.min == Factor::kNone) == (f.min_at < 0);
+           f.scale != Factor::kNone && (f.min == Factor::kNone) == (f.min_at < 0) &&
+           f.integer_bits <= 8 && (f.values == nullptr || (f.code_bits == 4 && f.zero == 0));
   };
   return (sound(Blocks::kFormat, sizeof(Blocks)) && ...);
 }

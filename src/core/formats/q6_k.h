@@ -44,59 +44,17 @@ static inline void Unpack(const BlockQ6_K& __restrict block, UnpackedBlock& __re
   }
 }
 
-/// The scale for 16 values quantised to [-32, 31]: tries 19 scales around extreme / -32 and returns
-/// the least-squares scale for the best codes. Values are weighted by their squares, since the
-/// error
-/// of a large weight costs more than that of a small one.
-static inline float BestScale16(const float* x) {
-  float extreme = 0;
-  for (int j = 0; j < 16; ++j) {
-    if (std::fabs(x[j]) > std::fabs(extreme)) extreme = x[j];
-  }
-  if (extreme == 0) return 0;
-  float best_scale = extreme / -32, best_gain = 0;
-  for (int step = -9; step <= 9; ++step) {
-    const float inverse = -(32.0f + 0.1f * static_cast<float>(step)) / extreme;
-    float xq = 0, qq = 0;
-    for (int j = 0; j < 16; ++j) {
-      const float q = static_cast<float>(RoundClamped(x[j] * inverse, -32, 31));
-      const float weight = x[j] * x[j];
-      xq += weight * x[j] * q;
-      qq += weight * q * q;
-    }
-    // With scale xq / qq the weighted squared error is (sum of w x^2) - xq^2 / qq: the largest gain
-    // has the least error.
-    if (qq > 0 && xq * xq > best_gain * qq) {
-      best_gain = xq * xq / qq;
-      best_scale = xq / qq;
-    }
-  }
-  return best_scale;
-}
-
-/// Searches for the scale of each 16 values with the least squared error.
 static inline void Encode(const float* x, BlockQ6_K& block) {
+  SymmetricFit fit;
+  FitSymmetric(x, 32, 128, fit);
   block = {};
-  float scales[16];
-  float extreme = 0;
-  for (int s = 0; s < 16; ++s) {
-    scales[s] = BestScale16(x + 16 * s);
-    if (std::fabs(scales[s]) > std::fabs(extreme)) extreme = scales[s];
-  }
-  const float d = extreme / -128;
-  block.d = F32ToF16(d);
-  const float stored_d = F16ToF32(block.d);
-  const float inverse = Inverse(d);
-  for (int s = 0; s < 16; ++s) {
-    block.scales[s] = static_cast<std::int8_t>(RoundClamped(scales[s] * inverse, -128, 127));
-    const float step = stored_d * static_cast<float>(block.scales[s]);
-    for (int i = 16 * s; i < 16 * s + 16; ++i) {
-      const int code = RoundClamped(x[i] * Inverse(step), -32, 31) + 32;
-      const int half = i / 128, t = i % 128 / 32, l = i % 32;
-      block.ql[64 * half + 32 * (t & 1) + l] |=
-          static_cast<std::uint8_t>((code & 15) << (t < 2 ? 0 : 4));
-      block.qh[32 * half + l] |= static_cast<std::uint8_t>(code >> 4 << (2 * t));
-    }
+  block.d = fit.d;
+  for (int s = 0; s < 16; ++s) block.scales[s] = static_cast<std::int8_t>(fit.scales[s]);
+  for (int i = 0; i < 256; ++i) {
+    const int code = fit.codes[i], half = i / 128, t = i % 128 / 32, l = i % 32;
+    block.ql[64 * half + 32 * (t & 1) + l] |=
+        static_cast<std::uint8_t>((code & 15) << (t < 2 ? 0 : 4));
+    block.qh[32 * half + l] |= static_cast<std::uint8_t>(code >> 4 << (2 * t));
   }
 }
 

@@ -137,7 +137,7 @@ inline Bytes SampleFile() {
   raw.Tensor("norm", {8}, 0, 0);          // f32, 32 bytes
   raw.Tensor("weight", {64, 2}, 2, 32);   // q4_0, 72 bytes
   raw.Tensor("half", {3, 2, 2}, 1, 128);  // f16, 24 bytes
-  raw.Tensor("later", {32}, 20, 160);     // iq4_nl, 18 bytes: known by name only
+  raw.Tensor("later", {64}, 42, 160);     // q2_0, 18 bytes: known by name only
   raw.Data(178);
   return raw.bytes;
 }

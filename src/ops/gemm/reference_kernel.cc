@@ -65,7 +65,7 @@ class ReferenceGemmKernel final : public Kernel {
   }
   static KernelDesc Takes() {
     KernelDesc takes;
-    takes.type_a = takes.type_b = AllUpTo(DataType::kQ4_K) & ~Bit(DataType::kNone) &
+    takes.type_a = takes.type_b = AllUpTo(kFormats.back().type) & ~Bit(DataType::kNone) &
                                   ~Bit(DataType::kI32) & ~Bit(DataType::kI64);
     takes.type_c = kFloats;
     takes.order_a = takes.order_b = takes.order_c = AllUpTo(Order::kRowMajor);

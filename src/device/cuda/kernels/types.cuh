@@ -34,6 +34,12 @@ enum class Type : u8 {
   kQ8_0,
   kQ6_K,
   kQ4_K,
+  kQ5_0,
+  kQ5_K,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kIQ4_XS,
 };
 
 // As SpecEpilogue of tilewright/kernel_spec.h.

@@ -67,28 +67,42 @@ template <int kBits>
 inline I16 ShiftLeft(I16 x) {
   return {_mm256_slli_epi32(x.lo, kBits), _mm256_slli_epi32(x.hi, kBits)};
 }
-template <int kBias>
-inline __m256 NibbleHalf(__m256i x) {
-  __m256i q = _mm256_and_si256(x, _mm256_set1_epi32(15));
-  if constexpr (kBias != 0) q = _mm256_sub_epi32(q, _mm256_set1_epi32(kBias));
-  return _mm256_cvtepi32_ps(q);
+template <class Block>
+inline __m256 LowCodeHalf(__m256i x) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  if constexpr (kFormat.values != nullptr) {
+    // A permute looks at the low three bits; the fourth selects between two.
+    static constexpr LowCodes kCodes = LowCodesOf(kFormat);
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_load_ps(kCodes.value), x);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_load_ps(kCodes.value + 8), x);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(x, 28)));
+  } else {
+    __m256i q = _mm256_and_si256(x, _mm256_set1_epi32((1 << LowBits(kFormat)) - 1));
+    if constexpr (kFormat.zero != 0) q = _mm256_sub_epi32(q, _mm256_set1_epi32(kFormat.zero));
+    return _mm256_cvtepi32_ps(q);
+  }
 }
-// float((x & 15) - kBias)
-template <int kBias>
-inline V16 LowNibble(I16 x) {
-  return {NibbleHalf<kBias>(x.lo), NibbleHalf<kBias>(x.hi)};
+// LowCodes of the low bits of x.
+template <class Block>
+inline V16 LowCode(I16 x) {
+  return {LowCodeHalf<Block>(x.lo), LowCodeHalf<Block>(x.hi)};
 }
-template <int kMask, int kZero>
-inline __m256 LowNibbleOrHalf(__m256i low, __m256i top) {
-  const __m256i bits = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)),
+template <int kLow, int kMask, int kZero>
+inline __m256 LowBitsOrHalf(__m256i low, __m256i top) {
+  const __m256i bits = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(kLow)),
                                        _mm256_and_si256(top, _mm256_set1_epi32(kMask)));
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(bits, _mm256_set1_epi32(kZero)));
 }
-// float(((low & 15) | (top & kMask)) - kZero)
-template <int kMask, int kZero>
-inline V16 LowNibbleOr(I16 low, I16 top) {
-  return {LowNibbleOrHalf<kMask, kZero>(low.lo, top.lo),
-          LowNibbleOrHalf<kMask, kZero>(low.hi, top.hi)};
+// float(((low & kLow) | (top & kMask)) - kZero)
+template <int kLow, int kMask, int kZero>
+inline V16 LowBitsOr(I16 low, I16 top) {
+  return {LowBitsOrHalf<kLow, kMask, kZero>(low.lo, top.lo),
+          LowBitsOrHalf<kLow, kMask, kZero>(low.hi, top.hi)};
+}
+inline V16 LowNibble(I16 x) {
+  const __m256i mask = _mm256_set1_epi32(15);
+  return {_mm256_cvtepi32_ps(_mm256_and_si256(x.lo, mask)),
+          _mm256_cvtepi32_ps(_mm256_and_si256(x.hi, mask))};
 }
 inline I16 RoundToInt(V16 x) { return {_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi)}; }
 inline V16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }

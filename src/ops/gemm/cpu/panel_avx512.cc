@@ -61,20 +61,21 @@ template <int kBits>
 inline I16 ShiftLeft(I16 x) {
   return {_mm512_slli_epi32(x.v, kBits)};
 }
-// float((x & 15) - kBias): the permute looks at the low four bits only.
-template <int kBias>
-inline V16 LowNibble(I16 x) {
-  const __m512 table = _mm512_set_ps(
-      15 - kBias, 14 - kBias, 13 - kBias, 12 - kBias, 11 - kBias, 10 - kBias, 9 - kBias, 8 - kBias,
-      7 - kBias, 6 - kBias, 5 - kBias, 4 - kBias, 3 - kBias, 2 - kBias, 1 - kBias, 0 - kBias);
-  return {_mm512_permutexvar_ps(x.v, table)};
+// LowCodes of the low bits of x: the permute looks at the low four bits only.
+template <class Block>
+inline V16 LowCode(I16 x) {
+  static constexpr LowCodes kCodes = LowCodesOf(Block::kFormat);
+  return {_mm512_permutexvar_ps(x.v, _mm512_load_ps(kCodes.value))};
 }
-// float(((low & 15) | (top & kMask)) - kZero)
-template <int kMask, int kZero>
-inline V16 LowNibbleOr(I16 low, I16 top) {
-  const __m512i bits = _mm512_or_si512(_mm512_and_si512(low.v, _mm512_set1_epi32(15)),
+// float(((low & kLow) | (top & kMask)) - kZero)
+template <int kLow, int kMask, int kZero>
+inline V16 LowBitsOr(I16 low, I16 top) {
+  const __m512i bits = _mm512_or_si512(_mm512_and_si512(low.v, _mm512_set1_epi32(kLow)),
                                        _mm512_and_si512(top.v, _mm512_set1_epi32(kMask)));
   return {_mm512_cvtepi32_ps(_mm512_sub_epi32(bits, _mm512_set1_epi32(kZero)))};
+}
+inline V16 LowNibble(I16 x) {
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(x.v, _mm512_set1_epi32(15)))};
 }
 inline I16 RoundToInt(V16 x) { return {_mm512_cvtps_epi32(x.v)}; }
 inline V16 ToFloat(I16 x) { return {_mm512_cvtepi32_ps(x.v)}; }

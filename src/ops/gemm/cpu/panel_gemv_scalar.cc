@@ -60,7 +60,7 @@ double CyclesPerVector(DataType type, int rows) {
   const BlockFormat* format = FindFormat(type);
   if (type == DataType::kF32) return 1.0 + 0.5 * (rows - 1);
   if (format != nullptr && HasTopBits(*format)) return 3.4 + 0.5 * (rows - 1);
-  if (format != nullptr && PanelCodeBits(*format) == 4) return 1.9 + 0.6 * (rows - 1);
+  if (format != nullptr && PanelCodeBits(*format) <= 4) return 1.9 + 0.6 * (rows - 1);
   return 1.6 + 0.5 * (rows - 1);
 }
 

@@ -11,32 +11,57 @@ namespace tilewright::gemm {
 // A panel holds 16 columns of B. Plain types: [k][16]. Block formats keep every code and factor,
 // per block of k:
 //   f16 scale[16] | f16 min[16] | i8 scale[sub-block][16] | i8 min[sub-block][16] | codes
-// of which a format has what its factors need. Codes of
+// of which a format has what its factors need; a scale and a minimum of 4 bits share a byte,
+// u8 scale | min << 4 [sub-block][16]. Codes of
 //   8 bits        i8 code - 128 [k][16]
 //   4 bits        u8 [pair of k][16], even k in the low nibble
 //   5, 6 bits     the low four bits so, then u8 [8 or 4 k][16] with the other bits, lowest k in the
 //                 lowest bits
+//   2 bits        u8 [4 k][16], lowest k in the lowest bits
+//   3 bits        the low two bits so, then u8 [8 k][16] with the third ones
 // so that panels of most formats take exactly 16 times the bytes of a column.
 constexpr int kPanelCols = 16;
 constexpr int kPairCols =
     2 * kPanelCols;  // a tile spans two panels: also one gate/up pair of Epilogue::kGatedSilu
 
-// Whether a block format has panels, and so kernels that read them packed.
+// Whether a block format has panels, and so kernels that read them packed: a lookup table is for
+// nibbles.
 static inline constexpr bool HasPanels(const BlockFormat& format) {
-  return format.values == nullptr && (PanelCodeBits(format) < 8 || format.zero == 128);
+  return format.values != nullptr ? PanelCodeBits(format) == 4
+                                  : PanelCodeBits(format) < 8 || format.zero == 128;
+}
+
+// How many low bits of its codes lie together in a byte: all, or those below the top bits.
+static inline constexpr int LowBits(const BlockFormat& format) {
+  const int bits = PanelCodeBits(format);
+  return bits == 8 ? 8 : bits >= 4 ? 4 : 2;
 }
 
 // Codes of which some bits lie apart: the dearest to unpack.
 static inline constexpr bool HasTopBits(const BlockFormat& format) {
-  return PanelCodeBits(format) == 5 || PanelCodeBits(format) == 6;
+  return PanelCodeBits(format) != LowBits(format);
 }
 
 // Bytes of one block of one column.
 static inline constexpr int PanelBlockBytes(const BlockFormat& format) {
   int factors = format.min == Factor::kNone ? 2 : 4;
   if (format.scale == Factor::kF16TimesInt) factors += format.sub_blocks();
-  if (format.min == Factor::kF16TimesInt) factors += format.sub_blocks();
+  if (format.min == Factor::kF16TimesInt && !format.PairsIntegers()) factors += format.sub_blocks();
   return factors + format.elements * PanelCodeBits(format) / 8;
+}
+
+// What four bits whose low LowBits are a code stand for, less the format's zero.
+struct LowCodes {
+  alignas(64) float value[16];
+};
+static inline constexpr LowCodes LowCodesOf(const BlockFormat& format) {
+  LowCodes codes = {};
+  for (int i = 0; i < 16; ++i) {
+    const int code = i & ((1 << LowBits(format)) - 1);
+    codes.value[i] =
+        static_cast<float>(format.values != nullptr ? format.values[code] : code - format.zero);
+  }
+  return codes;
 }
 
 static inline std::int64_t PanelBytes(DataType type, std::int64_t k) {

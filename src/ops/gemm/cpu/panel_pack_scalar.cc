@@ -41,12 +41,18 @@ template <class Block>
 void PackColumn(const UnpackedBlock& __restrict block, std::uint8_t* __restrict out) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr int kElements = kFormat.elements, kBits = PanelCodeBits(kFormat);
+  constexpr int kLow = LowBits(kFormat), kTop = kBits - kLow;
   const std::uint8_t* codes = block.codes;
   const auto put_integers = [&](const std::int16_t* integers) {
     for (int s = 0; s < kFormat.sub_blocks(); ++s) *out++ = static_cast<std::uint8_t>(integers[s]);
   };
-  if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(block.scales);
-  if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(block.mins);
+  if constexpr (kFormat.PairsIntegers()) {
+    for (int s = 0; s < kFormat.sub_blocks(); ++s)
+      *out++ = static_cast<std::uint8_t>(block.scales[s] | block.mins[s] << 4);
+  } else {
+    if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(block.scales);
+    if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(block.mins);
+  }
   // Four bytes at a time, as Transpose reads them.
   if constexpr (kBits == 8) {
     for (int i = 0; i < kElements; i += 4)
@@ -54,17 +60,25 @@ void PackColumn(const UnpackedBlock& __restrict block, std::uint8_t* __restrict 
     return;
   }
   for (int i = 0; i < kElements; i += 8) {
-    std::uint64_t word = LoadAs<std::uint64_t>(codes + i) & 0x0f0f0f0f0f0f0f0fu;
-    word = (word | word >> 4) & 0x00ff00ff00ff00ffu;
-    word = (word | word >> 8) & 0x0000ffff0000ffffu;
-    StoreAs<std::uint32_t>(out + i / 2, static_cast<std::uint32_t>(word | word >> 16));
+    std::uint64_t word = LoadAs<std::uint64_t>(codes + i);
+    if constexpr (kLow == 4) {
+      word &= 0x0f0f0f0f0f0f0f0fu;
+      word = (word | word >> 4) & 0x00ff00ff00ff00ffu;
+      word = (word | word >> 8) & 0x0000ffff0000ffffu;
+      StoreAs<std::uint32_t>(out + i / 2, static_cast<std::uint32_t>(word | word >> 16));
+    } else {
+      word &= 0x0303030303030303u;
+      word = (word | word >> 6) & 0x000f000f000f000fu;
+      word = (word | word >> 12) & 0x000000ff000000ffu;
+      StoreAs<std::uint16_t>(out + i / 4, static_cast<std::uint16_t>(word | word >> 24));
+    }
   }
-  if constexpr (kBits == 5 || kBits == 6) {
-    constexpr int kTop = kBits - 4, kPerByte = 8 / kTop;
-    out += kElements / 2;
+  if constexpr (kTop > 0) {
+    constexpr int kPerByte = 8 / kTop;
+    out += kElements * kLow / 8;
     for (int i = 0; i < kElements / kPerByte; ++i) {
       int byte = 0;
-      for (int j = 0; j < kPerByte; ++j) byte |= codes[kPerByte * i + j] >> 4 << (kTop * j);
+      for (int j = 0; j < kPerByte; ++j) byte |= codes[kPerByte * i + j] >> kLow << (kTop * j);
       out[i] = static_cast<std::uint8_t>(byte);
     }
   }

@@ -22,6 +22,11 @@ struct Vec {
     __builtin_memcpy(&word, p, 4);
     return _mm256_set1_epi32(word);
   }
+  static I ShiftLeft(I x, int by) {
+    typedef std::uint32_t Words __attribute__((vector_size(32)));
+    const Words words = reinterpret_cast<Words>(x);
+    return reinterpret_cast<I>(by >= 0 ? words << by : words >> -by);
+  }
   static I Low4(I raw) { return _mm256_and_si256(raw, _mm256_set1_epi8(0x0f)); }
   static I High4(I raw) { return Low4(_mm256_srli_epi32(raw, 4)); }
   static I Join6(I low, I high, int field) {
@@ -30,6 +35,17 @@ struct Vec {
                     : field == 2 ? high
                                  : _mm256_srli_epi32(high, 2);
     return _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
+  }
+  static I Field2(I raw, int field) {
+    return _mm256_and_si256(ShiftLeft(raw, -2 * field), _mm256_set1_epi8(0x03));
+  }
+  static I JoinBit(I low, I bits, int bit, int at) {
+    return _mm256_or_si256(low, _mm256_and_si256(ShiftLeft(bits, at - bit),
+                                                 _mm256_set1_epi8(static_cast<char>(1 << at))));
+  }
+  static I Lookup(const std::uint8_t (&table)[16], I codes) {
+    const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), codes);
   }
 
   static I Ones() { return _mm256_set1_epi16(1); }
@@ -61,6 +77,15 @@ struct Vec {
   static F LoadInt8(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F LoadLowNibbles(const std::uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_and_si256(LoadBytes(p), _mm256_set1_epi32(15)));
+  }
+  static F LoadHighNibbles(const std::uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_srli_epi32(LoadBytes(p), 4));
+  }
+  static I LoadBytes(const std::uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
   static F ToFloat(I x) { return _mm256_cvtepi32_ps(x); }
   static F Mul(F a, F b) { return _mm256_mul_ps(a, b); }

@@ -45,6 +45,20 @@ struct Vec {
   static I Join6(const I& low, const I& high, int field) {
     return Each<I>([&](int i) { return low.v[i] | ((high.v[i] >> 2 * field & 0x03030303u) << 4); });
   }
+  static I Field2(const I& raw, int field) {
+    return Each<I>([&](int i) { return raw.v[i] >> 2 * field & 0x03030303u; });
+  }
+  static I JoinBit(const I& low, const I& bits, int bit, int at) {
+    return Each<I>([&](int i) { return low.v[i] | (bits.v[i] >> bit & 0x01010101u) << at; });
+  }
+  static I Lookup(const std::uint8_t (&table)[16], const I& codes) {
+    return Each<I>([&](int i) {
+      std::uint32_t values = 0;
+      for (int byte = 0; byte < 32; byte += 8)
+        values |= std::uint32_t{table[codes.v[i] >> byte & 0x0fu]} << byte;
+      return values;
+    });
+  }
 
   static std::uint32_t Dot(std::uint32_t sum, std::uint32_t codes, std::uint32_t x) {
     for (int byte = 0; byte < 32; byte += 8) {
@@ -75,6 +89,12 @@ struct Vec {
   }
   static F LoadInt8(const std::uint8_t* p) {
     return Each<F>([=](int i) { return static_cast<float>(static_cast<std::int8_t>(p[i])); });
+  }
+  static F LoadLowNibbles(const std::uint8_t* p) {
+    return Each<F>([=](int i) { return static_cast<float>(p[i] & 15); });
+  }
+  static F LoadHighNibbles(const std::uint8_t* p) {
+    return Each<F>([=](int i) { return static_cast<float>(p[i] >> 4); });
   }
   static F ToFloat(const I& x) {
     return Each<F>([&](int i) { return static_cast<float>(static_cast<std::int32_t>(x.v[i])); });

@@ -17,13 +17,17 @@
 ///   consecutive k (a "quad"): line[4 * column + i] belongs to k = 4 * quad + i. That is what one
 ///   vpdpbusd multiplies.
 ///     4 bits           4 lines; line l: quad l in the low nibbles, quad l + 4 in the high ones
+///     5 bits           4 lines of low nibbles so, then 1 line of fifth bits: bit q for quad q
 ///     6 bits           4 lines of low nibbles so, then 2 lines of high bits; line h holds quads
 ///                      2 h, 2 h + 1, 2 h + 4, 2 h + 5 in its bits 0-1, 2-3, 4-5, 6-7
 ///     8 bits           8 lines; line l: quad l
+///     2 bits           2 lines, laid out as the high bits of 6 bits
+///     3 bits           2 lines of low bits so, then 1 line of third bits: bit q for quad q
 ///   factors of a block
 ///     Factor::kF16     f16 scale[16], then f16 min[16] where the format has one
-///     kF16TimesInt     int8 scale[sub-block][16], then int8 min[sub-block][16]; the f16 follow
-///                      after the integers of every block of the file
+///     kF16TimesInt     int8 scale[sub-block][16], then int8 min[sub-block][16] (of 4 bits each:
+///                      uint8 scale | min << 4 [sub-block][16]); the f16 follow after the integers
+///                      of every block of the file
 ///
 /// Quantised activations. `rows` rows make a tile; a tile is a sequence of records, one for each
 /// block of 32 k:
@@ -41,18 +45,44 @@ constexpr int kMaxTileRows = 12;
 
 /// Whether there are kernels for a format: those of micro_kernel.h, told by the width of the code.
 static inline constexpr bool HasInt8(const BlockFormat& f) {
-  if (f.values != nullptr) return false;
+  const bool integers = f.scale == Factor::kF16TimesInt;
+  if (f.values != nullptr) {
+    return PanelCodeBits(f) == 4 && f.sub_block == kBlock && f.min == Factor::kNone;
+  }
   switch (PanelCodeBits(f)) {
+    case 2:
+    case 3:
+      return f.sub_block == kBlock / 2 && integers &&
+             (f.min == Factor::kNone || f.min == Factor::kF16TimesInt);
     case 4:
+    case 5:
       return f.sub_block == kBlock;
     case 6:
-      return f.sub_block == kBlock / 2 && f.scale == Factor::kF16TimesInt && f.min == Factor::kNone;
+      return f.sub_block == kBlock / 2 && integers && f.min == Factor::kNone;
     case 8:
       return f.sub_block == kBlock && f.scale == Factor::kF16 && f.min == Factor::kNone &&
              f.zero == 128;
     default:
       return false;
   }
+}
+
+/// What kernels multiply is a value of a lookup table plus this, unsigned.
+constexpr int kTableZero = 128;
+
+/// What kernels multiply for the value 0.
+static inline constexpr int ZeroOf(const BlockFormat& f) {
+  return f.values != nullptr ? kTableZero : f.zero;
+}
+
+/// A lookup table as bytes of what kernels multiply.
+struct CodeTable {
+  alignas(16) std::uint8_t value[16];
+};
+static inline constexpr CodeTable TableOf(const BlockFormat& f) {
+  CodeTable table = {};
+  for (int i = 0; i < 16; ++i) table.value[i] = static_cast<std::uint8_t>(f.values[i] + kTableZero);
+  return table;
 }
 
 /// Place of a format in the tables of IsaOps.
@@ -68,6 +98,7 @@ static inline constexpr int CodeBytes(const BlockFormat& f) {
 /// Bytes of the integer factors of one block of 32 k of a panel.
 static inline constexpr int IntegerBytes(const BlockFormat& f) {
   const int each = kPanelColumns * kBlock / f.sub_block;
+  if (f.PairsIntegers()) return each;
   return (f.scale == Factor::kF16TimesInt ? each : 0) + (f.min == Factor::kF16TimesInt ? each : 0);
 }
 /// Bytes of the f16 factors of one block of the file, for a panel.
@@ -100,13 +131,19 @@ static inline void PutRecord(float scale, std::int32_t low, std::int32_t high, i
   auto* d = reinterpret_cast<float*>(x + kBlock * rows);
   auto* correction = reinterpret_cast<std::int32_t*>(d + rows);
   d[r] = scale;
+  const auto put = [&](int sub_block, std::int32_t sum) {
+    std::int32_t* at = correction + sub_block * rows + r;
+    if constexpr (kFormat.min != Factor::kNone) {
+      *reinterpret_cast<float*>(at) = scale * static_cast<float>(sum);
+    } else {
+      *at = -ZeroOf(kFormat) * sum;
+    }
+  };
   if constexpr (kFormat.sub_block < kBlock) {
-    correction[r] = -kFormat.zero * low;
-    correction[rows + r] = -kFormat.zero * high;
-  } else if constexpr (kFormat.min != Factor::kNone) {
-    reinterpret_cast<float*>(correction)[r] = scale * static_cast<float>(low + high);
+    put(0, low);
+    put(1, high);
   } else {
-    correction[r] = -kFormat.zero * (low + high);
+    put(0, low + high);
   }
 }
 

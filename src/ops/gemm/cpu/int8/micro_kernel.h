@@ -52,33 +52,78 @@ inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
   }
 }
 
-/// Sums of one block for R rows: out[r] += code . q[r] over quads; `x` is the record of the block.
-template <int R>
-inline __attribute__((always_inline)) void DotQuad4(I (&sum)[R], I codes, const std::uint8_t* x,
-                                                    int quad) {
-  TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r)
-    sum[r] = Vec::Dot4(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
+/// The width of what is multiplied, for which each instruction set has a way to sum products without
+/// saturation: codes of 4 bits or less, of 6 or less, or bytes, of which a lookup table makes some.
+template <class Block>
+constexpr int kProductBits = Block::kFormat.values != nullptr     ? 8
+                             : PanelCodeBits(Block::kFormat) <= 4 ? 4
+                             : PanelCodeBits(Block::kFormat) <= 6 ? 6
+                                                                  : 8;
+
+template <class Block>
+inline __attribute__((always_inline)) I StartAt(const void* correction) {
+  if constexpr (kProductBits<Block> == 4) return Vec::Start4(correction);
+  if constexpr (kProductBits<Block> == 6) return Vec::Start6(correction);
+  if constexpr (kProductBits<Block> == 8) return Vec::Start8(correction);
+}
+template <class Block>
+inline __attribute__((always_inline)) I DotOf(I sum, I codes, I x) {
+  if constexpr (kProductBits<Block> == 4) return Vec::Dot4(sum, codes, x);
+  if constexpr (kProductBits<Block> == 6) return Vec::Dot6(sum, codes, x);
+  if constexpr (kProductBits<Block> == 8) return Vec::Dot8(sum, codes, x);
+}
+/// The sum that began at StartAt(correction), or at zero for a format with a minimum.
+template <class Block>
+inline __attribute__((always_inline)) I SumOf(I sum, const void* correction) {
+  if constexpr (kProductBits<Block> != 4) return sum;
+  if constexpr (Block::kFormat.min != Factor::kNone) return Vec::Finish4(sum);
+  return Vec::Finish4(sum, correction);
 }
 
-/// `d` and `m`: factors of the file's block around the block, where its sub-blocks have integers.
+/// Sums of one block for R rows: out[r] += code . q[r] over quads; `x` is the record of the block.
 template <class Block, int R>
-inline __attribute__((always_inline)) void Codes4(const PanelCursor& at, F d, F m,
-                                                  const std::uint8_t* x, F (&acc)[R]) {
+inline __attribute__((always_inline)) void DotQuad(I (&sum)[R], I codes, const std::uint8_t* x,
+                                                   int quad) {
+  TILEWRIGHT_UNROLL
+  for (int r = 0; r < R; ++r)
+    sum[r] = DotOf<Block>(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
+}
+
+/// The codes of a quad from their nibbles; `top` is the line of fifth bits.
+template <class Block>
+inline __attribute__((always_inline)) I WholeCodes(I nibbles, I top, int quad) {
+  if constexpr (Block::kFormat.values != nullptr) {
+    static constexpr CodeTable kTable = TableOf(Block::kFormat);
+    return Vec::Lookup(kTable.value, nibbles);
+  } else if constexpr (PanelCodeBits(Block::kFormat) == 5) {
+    return Vec::JoinBit(nibbles, top, quad, 4);
+  } else {
+    return nibbles;
+  }
+}
+
+/// A block that is one sub-block, of codes of 4 or 5 bits. `d` and `m`: factors of the file's block
+/// around the block, where its sub-blocks have integers.
+template <class Block, int R>
+inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, F d, F m,
+                                                       const std::uint8_t* x, F (&acc)[R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kHasMin = kFormat.min != Factor::kNone;
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
-  Prefetch<Block, 0, 1>(at.ahead);
+  constexpr int kParts = PanelCodeBits(kFormat) == 5 ? 2 : 1;
+  Prefetch<Block, 0, kParts>(at.ahead);
   const auto* dx = reinterpret_cast<const float*>(x + 32 * R);
   const auto* correction = dx + R;
   I sum[R];
   TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) sum[r] = kHasMin ? Vec::Zero() : Vec::Start4(correction + r);
+  for (int r = 0; r < R; ++r) sum[r] = kHasMin ? Vec::Zero() : StartAt<Block>(correction + r);
+  const I top = PanelCodeBits(kFormat) == 5 ? Vec::Load(at.codes + 256) : Vec::Zero();
   TILEWRIGHT_UNROLL
   for (int line = 0; line < 4; ++line) {
+    if (kParts == 2 && line == 2) Prefetch<Block, 1, 2>(at.ahead);
     const I raw = Vec::Load(at.codes + 64 * line);
-    DotQuad4<R>(sum, Vec::Low4(raw), x, line);
-    DotQuad4<R>(sum, Vec::High4(raw), x, line + 4);
+    DotQuad<Block, R>(sum, WholeCodes<Block>(Vec::Low4(raw), top, line), x, line);
+    DotQuad<Block, R>(sum, WholeCodes<Block>(Vec::High4(raw), top, line + 4), x, line + 4);
   }
   // Scale times integer is exact in f32: 11 bits by 8.
   const F dw = kIntegers ? Vec::Mul(d, Vec::LoadInt8(at.scales)) : Vec::LoadHalf(at.scales);
@@ -86,7 +131,7 @@ inline __attribute__((always_inline)) void Codes4(const PanelCursor& at, F d, F 
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {
       const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
-      acc[r] = Vec::Fma(Vec::ToFloat(Vec::Finish4(sum[r], correction + r)), scale, acc[r]);
+      acc[r] = Vec::Fma(Vec::ToFloat(SumOf<Block>(sum[r], correction + r)), scale, acc[r]);
     }
   } else {
     const F mw = kIntegers ? Vec::Mul(m, Vec::LoadInt8(at.scales + kPanelColumns))
@@ -95,7 +140,7 @@ inline __attribute__((always_inline)) void Codes4(const PanelCursor& at, F d, F 
     for (int r = 0; r < R; ++r) {
       const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
       acc[r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[r]);
-      acc[r] = Vec::Fma(Vec::ToFloat(Vec::Finish4(sum[r])), scale, acc[r]);
+      acc[r] = Vec::Fma(Vec::ToFloat(SumOf<Block>(sum[r], nullptr)), scale, acc[r]);
     }
   }
 }
@@ -124,37 +169,60 @@ inline __attribute__((always_inline)) void Codes8(const PanelCursor& at, const s
   }
 }
 
-/// `dw` is the scale of the file's block around the block.
+/// The codes of quad line + 4 * half, of 2, 3 or 6 bits.
+template <class Block>
+inline __attribute__((always_inline)) I HalfCodes(const PanelCursor& at, int half, int line) {
+  constexpr int kBits = PanelCodeBits(Block::kFormat);
+  const int field = 2 * half + (line & 1);
+  if constexpr (kBits == 6) {
+    const I raw = Vec::Load(at.codes + 64 * line);
+    const I high = Vec::Load(at.codes + 256 + 64 * (line >> 1));
+    const I low = half == 0 ? Vec::Low4(raw) : Vec::High4(raw);
+    return Vec::Join6(low, high, field);
+  } else {
+    const I low = Vec::Field2(Vec::Load(at.codes + 64 * (line >> 1)), field);
+    if constexpr (kBits == 3)
+      return Vec::JoinBit(low, Vec::Load(at.codes + 128), line + 4 * half, 2);
+    return low;
+  }
+}
+
+/// A block of two sub-blocks. `dw` and `m` are the factors of the file's block around the block.
 template <class Block, int R>
-inline __attribute__((always_inline)) void Codes6(const PanelCursor& at, F dw,
-                                                  const std::uint8_t* x, F (&acc)[R]) {
+inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, F dw, F m,
+                                                        const std::uint8_t* x, F (&acc)[R]) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr bool kHasMin = kFormat.min != Factor::kNone;
+  constexpr int kParts = PanelCodeBits(kFormat) == 6 ? 2 : 1;
   const auto* d = reinterpret_cast<const float*>(x + 32 * R);
   F first[R];
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) first[r] = Vec::ZeroF();
   TILEWRIGHT_UNROLL
   for (int half = 0; half < 2; ++half) {
-    if (half == 0) Prefetch<Block, 0, 2>(at.ahead);
-    if (half == 1) Prefetch<Block, 1, 2>(at.ahead);
+    if (half == 0) Prefetch<Block, 0, kParts>(at.ahead);
+    if (kParts == 2 && half == 1) Prefetch<Block, 1, 2>(at.ahead);
+    const float* correction = d + R + half * R;
     I sum[R];
     TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) sum[r] = Vec::Start6(d + R + half * R + r);
+    for (int r = 0; r < R; ++r) sum[r] = kHasMin ? Vec::Zero() : StartAt<Block>(correction + r);
     TILEWRIGHT_UNROLL
-    for (int line = 0; line < 4; ++line) {
-      const I raw = Vec::Load(at.codes + 64 * line);
-      const I high = Vec::Load(at.codes + 256 + 64 * (line >> 1));
-      const I low = half == 0 ? Vec::Low4(raw) : Vec::High4(raw);
-      const I codes = Vec::Join6(low, high, 2 * half + (line & 1));
-      TILEWRIGHT_UNROLL
-      for (int r = 0; r < R; ++r) {
-        sum[r] = Vec::Dot6(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * (line + 4 * half)));
-      }
-    }
+    for (int line = 0; line < 4; ++line)
+      DotQuad<Block, R>(sum, HalfCodes<Block>(at, half, line), x, line + 4 * half);
     // d * scale is exact in f32: 11 bits by 8.
-    const F scale = Vec::Mul(dw, Vec::LoadInt8(at.scales + 16 * half));
+    const std::uint8_t* integers = at.scales + kPanelColumns * half;
+    const F scale = Vec::Mul(
+        dw, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
+    if constexpr (kHasMin) {
+      const F mw =
+          Vec::Mul(m, kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers)
+                                              : Vec::LoadInt8(integers + 2 * kPanelColumns));
+      TILEWRIGHT_UNROLL
+      for (int r = 0; r < R; ++r) acc[r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[r]);
+    }
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {
-      const F value = Vec::ToFloat(sum[r]);
+      const F value = Vec::ToFloat(SumOf<Block>(sum[r], correction + r));
       if (half == 0) {
         first[r] = Vec::Mul(value, scale);
       } else {
@@ -170,7 +238,6 @@ template <class Block, int R>
 inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
                                                     int lane, F (&acc)[R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
-  constexpr int kBits = PanelCodeBits(kFormat);
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
   TILEWRIGHT_UNROLL
   for (int r = 0; r < R; ++r) acc[r] = Vec::ZeroF();
@@ -192,10 +259,10 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
       F m = d;
       if constexpr (kFormat.min != Factor::kNone) m = Vec::LoadHalf(halves + 2 * kPanelColumns);
       for (int block = 0; block < kInside; ++block) {
-        if constexpr (kBits == 6) {
-          Codes6<Block, R>(at, d, x, acc);
+        if constexpr (kFormat.sub_block < kBlock) {
+          TwoSubBlocks<Block, R>(at, d, m, x, acc);
         } else {
-          Codes4<Block, R>(at, d, m, x, acc);
+          OneSubBlock<Block, R>(at, d, m, x, acc);
         }
         x += kRecord;
         at.codes += CodeBytes(kFormat);
@@ -206,10 +273,10 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
     }
   } else {
     for (int block = 0; block < args.blocks; ++block) {
-      if constexpr (kBits == 8) {
+      if constexpr (PanelCodeBits(kFormat) == 8) {
         Codes8<Block, R>(at, x, acc);
       } else {
-        Codes4<Block, R>(at, Vec::ZeroF(), Vec::ZeroF(), x, acc);
+        OneSubBlock<Block, R>(at, Vec::ZeroF(), Vec::ZeroF(), x, acc);
       }
       x += kRecord;
       at.codes += CodeBytes(kFormat);
@@ -279,10 +346,10 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   }
 }
 
-/// Two sums of 16 k live at once for codes of 6 bits, so their full tiles are lower: with 12 rows
-/// they spill, a third slower.
+/// Two sums of 16 k live at once for blocks of two sub-blocks, so their full tiles are lower: with 12
+/// rows they spill, a third slower.
 template <class Block>
-constexpr int kTileRows = PanelCodeBits(Block::kFormat) == 6 && Vec::kRows > 8 ? 8 : Vec::kRows;
+constexpr int kTileRows = Block::kFormat.sub_block<kBlock && Vec::kRows> 8 ? 8 : Vec::kRows;
 
 template <class Block>
 void Compute(const TileArgs& args) {

@@ -24,16 +24,26 @@ void PackCodes(const std::uint8_t* codes, int column, std::uint8_t* out) {
     for (int line = 0; line < 8; ++line) PutQuad(out + 64 * line, column, Quad(codes, line));
     return;
   }
-  const auto low = [codes](int quad) { return Quad(codes, quad) & 0x0f0f0f0fu; };
-  for (int line = 0; line < 4; ++line)
-    PutQuad(out + 64 * line, column, low(line) | low(line + 4) << 4);
-  if constexpr (kBits == 6) {
-    const auto top = [codes](int quad) { return Quad(codes, quad) >> 4 & 0x03030303u; };
-    for (int line = 0; line < 2; ++line) {
+  std::uint8_t* rest = out;
+  if constexpr (kBits >= 4) {
+    const auto low = [codes](int quad) { return Quad(codes, quad) & 0x0f0f0f0fu; };
+    for (int line = 0; line < 4; ++line, rest += 64)
+      PutQuad(rest, column, low(line) | low(line + 4) << 4);
+  }
+  if constexpr (kBits == 6 || kBits < 4) {
+    constexpr int kFrom = kBits == 6 ? 4 : 0;
+    const auto two = [codes](int quad) { return Quad(codes, quad) >> kFrom & 0x03030303u; };
+    for (int line = 0; line < 2; ++line, rest += 64) {
       PutQuad(
-          out + 256 + 64 * line, column,
-          top(2 * line) | top(2 * line + 1) << 2 | top(2 * line + 4) << 4 | top(2 * line + 5) << 6);
+          rest, column,
+          two(2 * line) | two(2 * line + 1) << 2 | two(2 * line + 4) << 4 | two(2 * line + 5) << 6);
     }
+  }
+  if constexpr (kBits == 5 || kBits == 3) {
+    std::uint32_t bits = 0;
+    for (int quad = 0; quad < 8; ++quad)
+      bits |= (Quad(codes, quad) >> (kBits - 1) & 0x01010101u) << quad;
+    PutQuad(rest, column, bits);
   }
 }
 
@@ -61,8 +71,15 @@ void PackColumn(const std::uint8_t* row, int column, int blocks, std::uint8_t* o
     for (int b = 0; b < kInside; ++b, codes += CodeBytes(kFormat)) {
       PackCodes<PanelCodeBits(kFormat)>(unpacked.codes + kBlock * b, column, codes);
       const int s = b * kBlock / kFormat.sub_block;
-      if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(unpacked.scales + s);
-      if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(unpacked.mins + s);
+      if constexpr (kFormat.PairsIntegers()) {
+        for (int i = s; i < s + kBlock / kFormat.sub_block; ++i)
+          unpacked.scales[i] =
+              static_cast<std::int16_t>(unpacked.scales[i] | unpacked.mins[i] << 4);
+        put_integers(unpacked.scales + s);
+      } else {
+        if constexpr (kFormat.scale == Factor::kF16TimesInt) put_integers(unpacked.scales + s);
+        if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(unpacked.mins + s);
+      }
     }
     put_half(unpacked.scale);
     if constexpr (kFormat.min != Factor::kNone) put_half(unpacked.min);

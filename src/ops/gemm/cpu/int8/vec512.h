@@ -30,6 +30,13 @@ struct Vec512 {
     __builtin_memcpy(&word, p, 4);
     return _mm512_set1_epi32(word);
   }
+  /// 32-bit lanes shifted by `by` bits, to the right if it is negative. (The vector extension takes
+  /// a variable, which is a constant once loops are unrolled.)
+  static I ShiftLeft(I x, int by) {
+    typedef std::uint32_t Words __attribute__((vector_size(64)));
+    const Words words = reinterpret_cast<Words>(x);
+    return reinterpret_cast<I>(by >= 0 ? words << by : words >> -by);
+  }
   static I Low4(I raw) { return _mm512_and_si512(raw, _mm512_set1_epi8(0x0f)); }
   static I High4(I raw) { return Low4(_mm512_srli_epi32(raw, 4)); }
   /// Low four bits from `low`, the next two from field `field` (bits 2 * field) of `high`.
@@ -41,6 +48,20 @@ struct Vec512 {
     return _mm512_ternarylogic_epi32(moved, _mm512_set1_epi8(0x30), low,
                                      0xea);  // (moved & 0x30) | low
   }
+  /// Field `field` (two bits, from bit 2 * field) of every byte.
+  static I Field2(I raw, int field) {
+    return _mm512_and_si512(ShiftLeft(raw, -2 * field), _mm512_set1_epi8(0x03));
+  }
+  /// `low` with bit `bit` of every byte of `bits` as its bit `at`.
+  static I JoinBit(I low, I bits, int bit, int at) {
+    return _mm512_ternarylogic_epi32(ShiftLeft(bits, at - bit),
+                                     _mm512_set1_epi8(static_cast<char>(1 << at)), low, 0xea);
+  }
+  /// table[code] for every byte of `codes`, below 16.
+  static I Lookup(const std::uint8_t (&table)[16], I codes) {
+    const __m128i values = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), codes);
+  }
 
   static F ZeroF() { return _mm512_setzero_ps(); }
   static F Set(float value) { return _mm512_set1_ps(value); }
@@ -51,6 +72,15 @@ struct Vec512 {
   static F LoadInt8(const std::uint8_t* p) {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static F LoadLowNibbles(const std::uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_and_si512(LoadBytes(p), _mm512_set1_epi32(15)));
+  }
+  static F LoadHighNibbles(const std::uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_srli_epi32(LoadBytes(p), 4));
+  }
+  static I LoadBytes(const std::uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static F ToFloat(I x) { return _mm512_cvtepi32_ps(x); }
   static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
