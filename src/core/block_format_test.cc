@@ -190,7 +190,7 @@ TEST(BlockFormatTest, BlocksDecodeAndEncodeAsTheReferenceOfTheFormatDoes) {
     }
     EXPECT_EQ(got, want);
   }
-  EXPECT_EQ(cases, 7 * 8 + 4 * 2 + 4 * 6 + 11 * 3);
+  EXPECT_EQ(cases, 8 * 8 + 4 * 2 + 5 * 6 + 12 * 3);
   for (const BlockFormat& format : kFormats)
     EXPECT_TRUE(types.contains(format.type)) << format.name;
 }
@@ -242,6 +242,7 @@ TEST(BlockFormatTest, EncodingStaysWithinHalfAStep) {
   EXPECT_LT(RoundTripError(DataType::kQ4_K, 256, 9), 0.5 * 2 / 15 + 0.5 / 63 + 0.5 * 2 / 63 + 2e-3);
   // As q4_0, q4_1 and q4_k with twice the codes.
   EXPECT_LT(RoundTripError(DataType::kQ5_0, 32, 10), 0.063);
+  EXPECT_LT(RoundTripError(DataType::kQ5_1, 32, 11), 0.5 * 2 / 31 + 2e-3);
   EXPECT_LT(RoundTripError(DataType::kQ5_K, 256, 12),
             0.5 * 2 / 31 + 0.5 / 63 + 0.5 * 2 / 63 + 2e-3);
   // As q4_k with 4 codes and integers up to 15.

@@ -32,13 +32,14 @@ TYPES = {
     "q3_k": gguf.GGMLQuantizationType.Q3_K,
     "iq4_nl": gguf.GGMLQuantizationType.IQ4_NL,
     "iq4_xs": gguf.GGMLQuantizationType.IQ4_XS,
+    "q5_1": gguf.GGMLQuantizationType.Q5_1,
 }
 # Byte offsets of the f16 fields of a block.
 SCALES = {
-    "q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208], "q4_k": [0, 2], "q5_0": [0], "q5_k": [0, 2],
+    "q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208], "q4_k": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q5_k": [0, 2],
     "q2_k": [80, 82], "q3_k": [108], "iq4_nl": [0], "iq4_xs": [0],
 }
-ENCODES = ["q4_0", "q4_1", "q8_0", "q5_0"]
+ENCODES = ["q4_0", "q4_1", "q8_0", "q5_0", "q5_1"]
 CASES = 6
 # Long blocks hold every code several times: two say what six say.
 FEW = ["q5_k", "q2_k", "q3_k", "iq4_xs"]

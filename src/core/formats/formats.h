@@ -11,6 +11,7 @@
 #include "core/formats/q4_1.h"
 #include "core/formats/q4_k.h"
 #include "core/formats/q5_0.h"
+#include "core/formats/q5_1.h"
 #include "core/formats/q5_k.h"
 #include "core/formats/q6_k.h"
 #include "core/formats/q8_0.h"
@@ -25,7 +26,7 @@ struct BlockList {
 
 /// The one list of block formats, in the order of DataType.
 using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_K, BlockQ5_0,
-                            BlockQ5_K, BlockQ2_K, BlockQ3_K, BlockIq4Nl, BlockIq4Xs>;
+                            BlockQ5_K, BlockQ2_K, BlockQ3_K, BlockIq4Nl, BlockIq4Xs, BlockQ5_1>;
 
 inline constexpr auto& kFormats = AllBlocks::kFormats;
 inline constexpr int kFormatCount = AllBlocks::kCount;

@@ -40,6 +40,7 @@ enum class Type : u8 {
   kQ3_K,
   kIQ4_NL,
   kIQ4_XS,
+  kQ5_1,
 };
 
 // As SpecEpilogue of tilewright/kernel_spec.h.
