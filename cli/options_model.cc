@@ -110,7 +110,9 @@ void AddSynth(CLI::App& app, int& exit_code) {
   verb->add_option("--preset", o->preset, "The shape of the model; list: print all presets")
       ->required()
       ->type_name("NAME");
-  verb->add_option("--quant", o->quant, SynthTypes())->capture_default_str()->type_name("TYPE");
+  verb->add_option("--quant", o->quant, SynthTypes() + "; or a mix of types: " + SynthMixes())
+      ->capture_default_str()
+      ->type_name("TYPE");
   verb->add_option("-o,--output", o->output, "The file to write")->type_name("FILE");
   verb->add_option("--seed", o->seed, "Seed of the random weights")
       ->capture_default_str()
@@ -121,7 +123,7 @@ void AddSynth(CLI::App& app, int& exit_code) {
   verb->footer(
       "\nExamples:\n"
       "  tilewright synth --preset list\n"
-      "  tilewright synth --preset llama-3.2-1b --quant q4_0 -o llama-1b.gguf");
+      "  tilewright synth --preset llama-3.2-1b --quant q4_k_m -o llama-1b.gguf");
   OnGiven(
       *verb, [o] { return Synth(*o); }, exit_code);
 }

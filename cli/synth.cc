@@ -48,14 +48,10 @@ int Synth(const SynthCommand& options) {
   }
   Result<SynthShape> shape = FindSynthPreset(options.preset);
   if (!shape) return Usage(shape.error().message, "synth");
-  const auto quant = ParseDataType(options.quant);
-  if (!quant) {
-    return Usage(fmt::format("--quant {}: unknown type; known are {}", options.quant, SynthTypes()),
-                 "synth");
-  }
   SynthOptions synth;
   synth.shape = *shape;
-  synth.quant = *quant;
+  if (Status known = SetSynthQuant(options.quant, synth); !known)
+    return Usage(fmt::format("--quant {}", known.error().message), "synth");
   synth.seed = options.seed;
   Result<SynthReport> written = [&]() -> Result<SynthReport> {
     if (options.dry_run) return PlanSynthetic(synth);

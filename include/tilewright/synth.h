@@ -60,11 +60,20 @@ struct SynthOptions {
   /// with a type below 6 bits, the output projection (or the embedding, if tied) is q6_k; a matrix
   /// whose rows are not whole blocks of 256 becomes q8_0.
   DataType quant = DataType::kQ4_0;
+  /// Empty, or one of SynthMixes: then matrices have the types that llama.cpp's quantizer gives
+  /// them in a file of that kind, and `quant` is not used. Rows that are not whole blocks of 256
+  /// become q5_0 (for q4_k), q5_1 (q5_k), q8_0 (q6_k) or iq4_nl.
+  std::string mix;
   std::uint64_t seed = 0;
 };
 
 /// The types that SynthOptions::quant accepts: "f32, f16, bf16, q4_0, ...".
 std::string SynthTypes();
+/// The mixes that SynthOptions::mix accepts: "q2_k, q3_k_m, q4_k_m, ...".
+std::string SynthMixes();
+/// Sets `mix` or else `quant` by name; where a mix is called as its main type (q2_k), the mix.
+/// kInvalidArgument for any other name; the message lists both.
+Status SetSynthQuant(std::string_view name, SynthOptions& options);
 
 struct SynthReport {
   std::uint64_t file_bytes = 0;

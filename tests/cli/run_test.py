@@ -266,6 +266,7 @@ class Others(CliTest):
         self.assertEqual(again.read_bytes(), self.tiny.read_bytes())
         self.ok('synth', '--preset', 'tiny-test', '-o', again, '--seed', 2)
         self.assertNotEqual(again.read_bytes(), self.tiny.read_bytes())
+        self.assertIn('q6_k', self.ok('synth', '--preset', 'llama-3.1-8b', '--quant', 'q5_k_m', '--dry-run').text)
         value = self.ok('synth', '--preset', 'llama-3.1-8b', '--dry-run', '--json').json()
         self.assertGreater(value['parameters'], 7e9)
         nowhere = self.folder / 'no' / 'such' / 'folder.gguf'

@@ -80,6 +80,12 @@ std::string WriteTiny(const TempDir& folder, const std::string& name, const Synt
   return path;
 }
 
+std::string WriteMix(const TempDir& folder, const SynthShape& shape, const std::string& mix) {
+  const std::string path = folder / (mix + ".gguf");
+  Made(WriteSynthetic({.shape = shape, .mix = mix, .seed = 1}, path));
+  return path;
+}
+
 SynthShape WideShape() {
   SynthShape shape = TinyShape();
   shape.hidden = 256;

@@ -43,6 +43,9 @@ SynthShape WideShape();
 std::string WriteTiny(const TempDir& folder, const std::string& name, const SynthShape& shape,
                       DataType quant, std::uint64_t seed = 1);
 
+/// As WriteTiny, of one of SynthMixes; the name is the mix's.
+std::string WriteMix(const TempDir& folder, const SynthShape& shape, const std::string& mix);
+
 /// A model file taken apart, to be changed and written again.
 class EditedModel {
  public:

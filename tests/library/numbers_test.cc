@@ -82,6 +82,21 @@ TEST_F(Numbers, every_weight_type_fused_and_unfused_with_every_activation_type_i
   }
 }
 
+/// In the second shape rows are not whole blocks of 256, so that the types are those of the
+/// smaller blocks.
+TEST_F(Numbers, files_of_mixed_types_are_right) {
+  SynthShape wide = WideShape(), narrow = TinyShape();
+  wide.layers = 3;  // blocks 0 and 1 of one type, block 2 of another
+  for (const char* mix : {"q2_k", "q3_k_m", "q4_k_m", "q5_k_m", "iq4_xs"}) {
+    for (const SynthShape& shape : {wide, narrow}) {
+      const std::string path = WriteMix(folder_, shape, mix);
+      const std::vector<float> want = Reference(path);
+      for (const Precision precision : {Precision::kF32, Precision::kI8})
+        Check(path, shape, want, {.activations = precision}, std::string(mix) + NameOf(precision));
+    }
+  }
+}
+
 TEST_F(Numbers, plain_weights_are_right_too) {
   for (const DataType quant : kQuants) {
     const SynthShape shape = WideShape();

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "model/arch/architecture.h"
 #include "model/arch/hyperparameters.h"
+#include "model/synth/mixes.h"
 #include "model/synth/vocabulary.h"
 #include "model/synth/weights.h"
 #include "tilewright/gguf.h"
@@ -28,7 +29,9 @@ struct Plan {
 };
 
 // llama.cpp's number for "mostly this type".
-std::uint32_t FileTypeNumber(DataType type) {
+std::uint32_t FileTypeNumber(const SynthOptions& options) {
+  if (const synth::Mix* mix = synth::FindMix(options.mix)) return mix->file_type;
+  const DataType type = options.quant;
   if (const BlockFormat* format = FindFormat(type)) return format->gguf_file_type;
   return type == DataType::kF32 ? 0 : type == DataType::kF16 ? 1 : 32;  // 32: bf16
 }
@@ -104,7 +107,7 @@ void DescribeModel(const SynthOptions& options, const ModelConfig& config, GgufW
   writer.SetString("general.type", "model");
   writer.SetString("general.name",
                    Format("{} shape, random weights, seed {}", shape.name, options.seed));
-  writer.SetU32("general.file_type", FileTypeNumber(options.quant));
+  writer.SetU32("general.file_type", FileTypeNumber(options));
   writer.SetU32("general.quantization_version", 2);
   WriteTransformer(config, writer);
 
@@ -123,25 +126,27 @@ void DescribeModel(const SynthOptions& options, const ModelConfig& config, GgufW
 // Adds tensors to a plan and counts their types.
 class TensorList {
  public:
-  TensorList(const SynthOptions& options, Plan& plan) : options_(options), plan_(plan) {}
+  TensorList(const SynthOptions& options, const ModelConfig& config, Plan& plan)
+      : options_(options), config_(config), plan_(plan) {}
 
-  // `is_output`: it computes the logits, perhaps as the embedding of a tied model.
-  void Matrix(std::string name, WeightRole role, std::int64_t cols, std::int64_t rows,
-              bool is_output) {
-    const DataType quant = options_.quant;
-    DataType type = quant;
-    const BlockFormat* format = FindFormat(quant);
-    if (is_output && format != nullptr && format->code_bits < BlockQ6_K::kFormat.code_bits)
-      type = DataType::kQ6_K;
-    const int block = GetTypeInfo(type).block_elements;
-    if (block > BlockQ8_0::kFormat.elements && cols % block != 0) {
-      fallback_cols_.insert(cols);
-      fallback_types_.insert(DataTypeName(type));
-      type = DataType::kQ8_0;
+  void Matrix(const TensorRule& rule, std::int32_t block, std::int64_t cols, std::int64_t rows) {
+    const synth::Mix* mix = synth::FindMix(options_.mix);
+    const DataType wanted =
+        mix != nullptr ? synth::TypeIn(*mix, rule.role, block, config_) : TypeOf(rule.role);
+    DataType type = wanted;
+    const int elements = GetTypeInfo(wanted).block_elements;
+    if (elements > BlockQ8_0::kFormat.elements && cols % elements != 0)
+      type = mix != nullptr ? synth::NarrowType(wanted) : DataType::kQ8_0;
+    if (type != wanted) {
+      Other& other = others_[type];
+      ++other.count;
+      other.cols.insert(cols);
+      other.wanted.insert(DataTypeName(wanted));
+    } else if (mix == nullptr && type != options_.quant) {
+      ++others_[type].count;
     }
-    if (type != quant) ++others_[type];
     ++types_[type];
-    Add(std::move(name), type, cols, rows, role);
+    Add(rule.NameIn(block), type, cols, rows, rule.role);
   }
   void Vector(std::string name, WeightRole role, std::int64_t size) {
     Add(std::move(name), DataType::kF32, size, 1, role);
@@ -157,14 +162,14 @@ class TensorList {
       plan_.report.types +=
           Format("{}{}: {}", plan_.report.types.empty() ? "" : ", ", DataTypeName(type), -count);
     }
-    for (const auto& [type, count] : others_) {
+    for (const auto& [type, other] : others_) {
       plan_.report.note +=
-          Format("{}{} of {} matrices {} {}", plan_.report.note.empty() ? "" : "; ", count,
-                 total_matrices(), count == 1 ? "is" : "are", DataTypeName(type));
-      if (type == DataType::kQ8_0) {
+          Format("{}{} of {} matrices {} {}", plan_.report.note.empty() ? "" : "; ", other.count,
+                 total_matrices(), other.count == 1 ? "is" : "are", DataTypeName(type));
+      if (!other.cols.empty()) {
         plan_.report.note +=
             Format(" (rows of {} are not a multiple of 256, the block of {})",
-                   fmt::join(fallback_cols_, " and "), fmt::join(fallback_types_, " and "));
+                   fmt::join(other.cols, " and "), fmt::join(other.wanted, " and "));
       } else {
         plan_.report.note += " (the output projection, kept more precise, as is usual)";
       }
@@ -174,6 +179,23 @@ class TensorList {
   }
 
  private:
+  // Matrices of a type that was not requested.
+  struct Other {
+    int count = 0;
+    // Where the rows do not fit the type that was: their lengths, and it.
+    std::set<std::int64_t> cols;
+    std::set<std::string_view> wanted;
+  };
+
+  // Without a mix. The matrix that computes the logits, perhaps the embedding of a tied model, is
+  // kept more precise.
+  DataType TypeOf(WeightRole role) const {
+    const BlockFormat* format = FindFormat(options_.quant);
+    const bool is_output =
+        role == WeightRole::kOutput || (role == WeightRole::kEmbedding && config_.tied);
+    const bool coarse = format != nullptr && format->code_bits < BlockQ6_K::kFormat.code_bits;
+    return is_output && coarse ? DataType::kQ6_K : options_.quant;
+  }
   int total_matrices() const {
     int total = 0;
     for (const auto& [type, count] : types_) total += count;
@@ -192,12 +214,11 @@ class TensorList {
   }
 
   const SynthOptions& options_;
+  const ModelConfig& config_;
   Plan& plan_;
   Status status_;
   std::map<DataType, int> types_;
-  std::map<DataType, int> others_;  // types that were not requested
-  std::set<std::int64_t> fallback_cols_;
-  std::set<std::string_view> fallback_types_;  // that those rows cannot have
+  std::map<DataType, Other> others_;
 };
 
 Result<const Architecture*> ArchitectureFor(const SynthShape& shape) {
@@ -218,9 +239,7 @@ void AddTensor(const TensorRule& rule, std::int32_t block, const ModelConfig& co
                TensorList& list) {
   const std::int64_t k = ExtentOf(rule.k, config), n = ExtentOf(rule.n, config);
   if (rule.IsVector()) return list.Vector(rule.NameIn(block), rule.role, k);
-  const bool is_output =
-      rule.role == WeightRole::kOutput || (rule.role == WeightRole::kEmbedding && config.tied);
-  list.Matrix(rule.NameIn(block), rule.role, k, n, is_output);
+  list.Matrix(rule, block, k, n);
 }
 
 Result<Plan> MakePlan(const SynthOptions& options) {
@@ -228,6 +247,10 @@ Result<Plan> MakePlan(const SynthOptions& options) {
   if (!synth::WeightMaker::Supports(options.quant)) {
     return Fail(ErrorCode::kUnsupported, Format("type {} cannot be synthesised; supported are {}",
                                                 DataTypeName(options.quant), SynthTypes()));
+  }
+  if (!options.mix.empty() && synth::FindMix(options.mix) == nullptr) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("mix '{}' is not known; known are {}", options.mix, SynthMixes()));
   }
   if (auto status = CheckShape(shape); !status) return Fail(status.error());
 
@@ -237,7 +260,7 @@ Result<Plan> MakePlan(const SynthOptions& options) {
   Plan plan;
   const ModelConfig config = ConfigOf(shape, **architecture);
   DescribeModel(options, config, plan.writer);
-  TensorList list(options, plan);
+  TensorList list(options, config, plan);
   for (const TensorRule& rule : (*architecture)->tensors) {
     if (!rule.OfBlock() && Wanted(rule, shape)) AddTensor(rule, -1, config, list);
   }
@@ -315,6 +338,29 @@ std::string SynthTypes() {
     names += DataTypeName(type);
   }
   return names;
+}
+
+std::string SynthMixes() {
+  std::string names;
+  for (const synth::Mix& mix : synth::Mixes())
+    names.append(names.empty() ? "" : ", ").append(mix.name);
+  return names;
+}
+
+Status SetSynthQuant(std::string_view name, SynthOptions& options) {
+  if (synth::FindMix(name) != nullptr) {
+    options.mix = name;
+    return {};
+  }
+  const auto type = ParseDataType(name);
+  if (!type) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("'{}' is not a type or a mix of types; types are {}; mixes are {}", name,
+                       SynthTypes(), SynthMixes()));
+  }
+  options.mix.clear();
+  options.quant = *type;
+  return {};
 }
 
 Result<SynthReport> PlanSynthetic(const SynthOptions& options) {

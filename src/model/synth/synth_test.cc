@@ -176,6 +176,114 @@ TEST(Synth, RowsThatQ6KCannotHoldBecomeQ80AndTheReportSaysSo) {
   EXPECT_EQ(plain->note, "");
 }
 
+/// The types of the matrices of a mix whose names hold `role`, in a model of 16 blocks.
+std::string TypesOf(const std::string& mix, const char* role, int kv_heads = 2, int hidden = 256) {
+  const test::TemporaryFolder folder;
+  SynthOptions options = Tiny(DataType::kQ4_0);
+  options.mix = mix;
+  options.shape.layers = 16;
+  options.shape.hidden = hidden;
+  options.shape.kv_heads = kv_heads;
+  options.shape.head_dim = 64;
+  options.shape.ffn = 256;
+  options.shape.tied = false;
+  EXPECT_TRUE(WriteSynthetic(options, folder.File("m")));
+  const auto file = GgufFile::Open(folder.File("m"));
+  if (!file) return file.error().message;
+  std::string types;
+  for (const GgufTensor& tensor : file->tensors()) {
+    if (tensor.dims < 2 || tensor.name.find(role) == std::string_view::npos) continue;
+    const std::string_view type = DataTypeName(tensor.dtype);
+    types += (types.empty() ? "" : " ") + std::string(type);
+  }
+  return types;
+}
+
+std::string Repeat(int count, const std::string& word) {
+  std::string words;
+  for (int i = 0; i < count; ++i) words += (i == 0 ? "" : " ") + word;
+  return words;
+}
+
+// Blocks with more bits in llama.cpp's *_m files of 16 blocks: 0, 1, 4, 7, 10, 13, 14, 15.
+TEST(SynthMix, MatricesHaveTheTypesOfLlamaCppsFiles) {
+  const auto spread = [](const std::string& fine, const std::string& base) {
+    std::string types;
+    for (int i = 0; i < 16; ++i) {
+      const bool more = i < 2 || i >= 14 || (i - 2) % 3 == 2;
+      types += (i == 0 ? "" : " ") + (more ? fine : base);
+    }
+    return types;
+  };
+  for (const std::string& base : {"q4_k", "q5_k"}) {
+    EXPECT_EQ(TypesOf(base + "_m", "attn_v"), spread("q6_k", base));
+    EXPECT_EQ(TypesOf(base + "_m", "ffn_down"), spread("q6_k", base));
+    EXPECT_EQ(TypesOf(base + "_m", "attn_k"), Repeat(16, base));
+    EXPECT_EQ(TypesOf(base + "_m", "token_embd"), base);
+  }
+  EXPECT_EQ(TypesOf("q4_k_s", "attn_v"), Repeat(4, "q5_k") + " " + Repeat(12, "q4_k"));
+  EXPECT_EQ(TypesOf("q4_k_s", "ffn_down"), Repeat(2, "q5_k") + " " + Repeat(14, "q4_k"));
+  EXPECT_EQ(TypesOf("q5_k_s", "ffn_down"), Repeat(16, "q5_k"));
+  EXPECT_EQ(TypesOf("q3_k_s", "attn_v"), Repeat(16, "q3_k"));
+  EXPECT_EQ(TypesOf("q3_k_m", "attn_v"), "q5_k q5_k " + Repeat(14, "q4_k"));
+  EXPECT_EQ(TypesOf("q3_k_m", "ffn_down"), "q5_k " + Repeat(15, "q4_k"));
+  EXPECT_EQ(TypesOf("q3_k_m", "attn_output"), Repeat(16, "q4_k"));
+  EXPECT_EQ(TypesOf("q3_k_m", "ffn_up"), Repeat(16, "q3_k"));
+  EXPECT_EQ(TypesOf("q3_k_l", "attn_output"), Repeat(16, "q5_k"));
+  EXPECT_EQ(TypesOf("q2_k", "attn_v"), Repeat(16, "q3_k"));
+  EXPECT_EQ(TypesOf("q2_k", "attn_v", 1), Repeat(16, "q4_k"));  // four query heads to a key head
+  EXPECT_EQ(TypesOf("q2_k", "ffn_down"), Repeat(16, "q3_k"));
+  EXPECT_EQ(TypesOf("q2_k_s", "ffn_down"), Repeat(2, "q4_k") + " " + Repeat(14, "q2_k"));
+  EXPECT_EQ(TypesOf("iq4_nl", "attn_v", 1), Repeat(16, "q5_k"));
+  EXPECT_EQ(TypesOf("iq4_xs", "ffn_down"), Repeat(2, "q5_k") + " " + Repeat(14, "iq4_xs"));
+  for (const char* mix : {"q2_k", "q3_k_m", "q4_k_s", "q4_k_m", "q5_k_m", "iq4_xs"})
+    EXPECT_EQ(TypesOf(mix, "output.weight").substr(0, 4), "q6_k") << mix;
+}
+
+TEST(SynthMix, RowsThatDoNotFitGetASmallerBlockAndTheReportSaysSo) {
+  const auto narrow = [](const std::string& mix, const char* role) {
+    return TypesOf(mix, role, 2, 96).substr(0, 6);
+  };
+  EXPECT_EQ(narrow("q4_k_m", "attn_k"), "q5_0 q");
+  EXPECT_EQ(narrow("q5_k_m", "attn_k"), "q5_1 q");
+  EXPECT_EQ(narrow("q4_k_m", "attn_v"), "q8_0 q");
+  EXPECT_EQ(narrow("q4_k_m", "output.weight"), "q8_0 q");
+  EXPECT_EQ(narrow("q3_k_s", "attn_k"), "iq4_nl");
+  EXPECT_EQ(narrow("q4_k_m", "ffn_down"), "q6_k q");  // rows of 256
+
+  SynthOptions options{.shape = FindSynthPreset("smollm2-135m").value()};
+  ASSERT_TRUE(SetSynthQuant("q4_k_m", options));
+  const auto report = PlanSynthetic(options);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->types, "q5_0: 166, q4_k: 16, q8_0: 15, q6_k: 14");
+  EXPECT_THAT(report->note, HasSubstr("166 of 211 matrices are q5_0 (rows of 576 are not a "
+                                      "multiple of 256, the block of q4_k)"));
+  const auto whole =
+      PlanSynthetic({.shape = FindSynthPreset("llama-3.2-1b").value(), .mix = "q4_k_m"});
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->note, "");
+}
+
+TEST(SynthMix, NamesAreThoseOfMixesThenOfTypes) {
+  SynthOptions options;
+  ASSERT_TRUE(SetSynthQuant("q5_k_s", options));
+  EXPECT_EQ(options.mix, "q5_k_s");
+  ASSERT_TRUE(SetSynthQuant("q5_k", options));
+  EXPECT_EQ(options.mix, "");
+  EXPECT_EQ(options.quant, DataType::kQ5_K);
+  ASSERT_TRUE(SetSynthQuant("q2_k", options));
+  EXPECT_EQ(options.mix, "q2_k");
+  const Status unknown = SetSynthQuant("q9", options);
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().message, HasSubstr("'q9'"));
+  EXPECT_THAT(unknown.error().message, HasSubstr("q4_k_m"));
+  options.shape = FindSynthPreset("tiny-test").value();
+  options.mix = "q4_k_xl";
+  const auto report = PlanSynthetic(options);
+  ASSERT_FALSE(report);
+  EXPECT_THAT(report.error().message, HasSubstr("'q4_k_xl'"));
+}
+
 TEST(Synth, RopeFactorsFollowLlama3) {
   const test::TemporaryFolder folder;
   SynthOptions options = Tiny(DataType::kF32);

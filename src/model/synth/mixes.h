@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "tilewright/model.h"
+#include "tilewright/types.h"
+
+/// Mixes of types as llama.cpp's quantizer lays them out, without an importance matrix: most
+/// matrices have one type, and those that quantisation harms most have a finer one.
+
+namespace tilewright::synth {
+
+/// Blocks of a model of n blocks.
+enum class Part : std::uint8_t {
+  kAll,
+  kFirstTwo,
+  kFirstFour,
+  kFirstSixteenth,
+  kFirstEighth,
+  kSpread,  ///< the first and the last eighth, and every third of those between
+};
+
+/// In the blocks of `part`, matrices of `role` are of `type`.
+struct MixRule {
+  WeightRole role;
+  DataType type;
+  Part part = Part::kAll;
+  int least_group = 1;  ///< holds for models with that many query heads to a key head, or more
+};
+
+struct Mix {
+  std::string_view name;
+  std::uint32_t file_type = 0;  ///< general.file_type
+  DataType base = DataType::kNone;
+  std::span<const MixRule> rules;  ///< the first that holds decides
+};
+
+std::span<const Mix> Mixes();
+/// nullptr if there is none of that name.
+const Mix* FindMix(std::string_view name);
+
+/// The type of the matrix of `role` in `block`; -1 for one outside of the blocks. The output
+/// projection is always q6_k.
+DataType TypeIn(const Mix& mix, WeightRole role, std::int32_t block, const ModelConfig& config);
+
+/// The type that takes the place of a type with blocks of 256 where rows are not a multiple of 256.
+DataType NarrowType(DataType type);
+
+}  // namespace tilewright::synth
