@@ -32,27 +32,36 @@ enum class TokenType : std::int32_t {
 /// Everything a tokenizer is made from. The views must be valid only until Tokenizer::Create
 /// returns.
 struct TokenizerSpec {
-  std::vector<std::string_view> tokens;   ///< by id; normal ones in GPT-2's byte alphabet ("Ġthe")
+  /// By id. Normal ones are spelled in GPT-2's byte alphabet ("Ġthe") or as in SentencePiece
+  /// ("▁the").
+  std::vector<std::string_view> tokens;
   std::vector<std::int32_t> token_types;  ///< a TokenType for each token; empty: all normal
-  std::vector<std::string_view> merges;   ///< "left right", highest priority first
-  std::string model = "gpt2";  ///< `tokenizer.ggml.model`: the family; "gpt2" is byte-level BPE
-  std::string pre;             ///< `tokenizer.ggml.pre`: how text is split before merging
+  std::vector<std::string_view> merges;   ///< byte-level BPE: "left right", highest priority first
+  std::vector<float> scores;  ///< SentencePiece: one for each token; higher ones go first
+  /// `tokenizer.ggml.model`: the family; "gpt2" is byte-level BPE, "llama" SentencePiece BPE.
+  std::string model = "gpt2";
+  std::string pre;  ///< `tokenizer.ggml.pre`: how byte-level BPE splits text before merging
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
   TokenId eot = kNoToken;
   TokenId eom = kNoToken;
   TokenId unk = kNoToken;
   TokenId pad = kNoToken;
-  std::optional<bool> add_bos;    ///< absent: as the pre-tokenizer's family (Llama-3: yes, else no)
-  std::optional<bool> add_eos;    ///< absent: no
-  bool add_space_prefix = false;  ///< informational: byte-level BPE never adds a space
-  std::string chat_template;      ///< Jinja source, or empty
+  /// Absent: yes for SentencePiece, Llama 3 and Tekken, else no.
+  std::optional<bool> add_bos;
+  std::optional<bool> add_eos;  ///< absent: no
+  /// Whether text is encoded as if a space preceded it. Absent: yes for SentencePiece. Byte-level
+  /// BPE never does.
+  std::optional<bool> add_space_prefix;
+  /// SentencePiece: spaces at the ends of text are dropped and several in a row count as one.
+  bool remove_extra_whitespaces = false;
+  std::string chat_template;  ///< Jinja source, or empty
 };
 
 /// Reads the keys `tokenizer.*` of a GGUF file. The views point into the file's mapping. Errors
-/// name
-/// the key: kNotFound if tokens, merges, model or pre is missing; kCorrupt for a value of the wrong
-/// type; kUnsupported for an unknown model, listing the known ones.
+/// name the key: kNotFound if model, tokens, or what its family needs (pre and merges, or scores)
+/// is missing; kCorrupt for a value of the wrong type, and if there are not as many tokens as
+/// token_embd.weight has rows; kUnsupported for an unknown model, listing the known ones.
 Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file);
 
 struct EncodeOptions {
@@ -61,11 +70,13 @@ struct EncodeOptions {
   bool parse_special = true;
 };
 
-/// Byte-level BPE that produces the same ids as llama.cpp.
+/// Byte-level or SentencePiece BPE that produces the same ids as llama.cpp.
 ///
-/// Text is bytes. Each byte that is not part of well-formed UTF-8 counts as U+FFFD (three bytes);
-/// overlong encodings are shortened first, surrogates are kept as they are. Bytes that a vocabulary
-/// lacks are dropped, as in llama.cpp.
+/// Text is bytes. In byte-level BPE each byte that is not part of well-formed UTF-8 counts as
+/// U+FFFD (three bytes); overlong encodings are shortened first, surrogates are kept as they are.
+/// Bytes that a vocabulary lacks are dropped, as in llama.cpp. In SentencePiece, characters that
+/// the vocabulary lacks and bytes that are no characters become byte tokens ("<0xE2>"): none is
+/// lost.
 ///
 /// Special tokens are recognised in the raw text before anything else: longer ones first, then from
 /// left to right; of two with the same length, the one with the lower id first.
@@ -76,8 +87,9 @@ class Tokenizer {
  public:
   /// Copies what it needs from `spec`. Takes about 10 ms for 49k tokens, 40 ms for 128k. Errors:
   /// kUnsupported (model or pre unknown: the message lists the known ones), kCorrupt (lengths that
-  /// disagree, ids out of range, a duplicate token, a merge that is not a pair of tokens or whose
-  /// result is not a token; the message names the key and the index).
+  /// disagree, ids or token types out of range, a duplicate token, a merge that is not a pair of
+  /// tokens or whose result is not a token, a score that is not a number, a byte for which
+  /// SentencePiece has no token; the message names the key and the index).
   static Result<Tokenizer> Create(const TokenizerSpec& spec);
   /// TokenizerSpecFromGguf and Create.
   static Result<Tokenizer> FromGguf(const GgufFile& file);
@@ -86,15 +98,17 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Ids of `text`, in O(n log n). Errors: kInvalidArgument for texts over 1 GiB; kInternal if
+  /// Ids of `text`, in O(n log n) at most. Errors: kInvalidArgument for texts over 1 GiB; kInternal if
   /// PCRE2 fails, with its message.
   Result<std::vector<TokenId>> Encode(std::string_view text, EncodeOptions options = {}) const;
 
   /// The exact bytes of `ids`, not necessarily valid UTF-8, since a character may span several
-  /// tokens. `special`: whether control and unknown tokens are spelled out or omitted. Error:
-  /// kInvalidArgument for an id out of range.
+  /// tokens. `special`: whether control and unknown tokens are spelled out or omitted. The space
+  /// that Encode adds where the vocabulary says so, at the start and after special tokens, is left
+  /// out again: the ids of a whole text give that text, those of a continuation are for
+  /// StreamDecoder. Error: kInvalidArgument for an id out of range.
   Result<std::string> Decode(std::span<const TokenId> ids, bool special = false) const;
-  /// Appends the bytes of one token to `out`, as Decode.
+  /// Appends the bytes of one token to `out`, with every space.
   Status AppendPiece(TokenId id, bool special, std::string& out) const;
 
   int vocab_size() const;
@@ -128,8 +142,9 @@ class Tokenizer {
   std::unique_ptr<const Impl> impl_;
 };
 
-/// Turns a stream of tokens into text piece by piece and never emits part of a character: bytes
-/// that may still become one are held back. Its output is always well-formed UTF-8: bytes that
+/// Turns a stream of tokens, the continuation of a text, into text piece by piece and never emits
+/// part of a character: bytes that may still become one are held back. A space that a token begins
+/// with stays. Its output is always well-formed UTF-8: bytes that
 /// cannot be part of a character become U+FFFD, one for each maximal prefix of a character, as in
 /// browsers. One thread at a time. The tokenizer must outlive it.
 class StreamDecoder {

@@ -16,11 +16,12 @@ goldens/generation.json        greedy continuations with f32 weights and f32 KV 
     after the last prompt token), greedy_text (for the reader; invalid UTF-8 replaced)
 goldens/tokenizer_NAME.json    `vocabulary` (file it belongs to), `bos`, `eos`, `add_special_prefix`,
     `add_special_suffix` (ids that add_special puts around a text), `end_of_generation` (ids) and
-    `cases`, each: name, text (base64), plain (ids with parse_special off), special (ids with it on),
-    plain_bytes and special_bytes (base64: their concatenated pieces, special tokens spelled out),
-    and, only where llama_detokenize gives something else than the pieces, plain_detokenized,
-    special_detokenized. Both lists are without BOS and EOS.
-vocab_NAME.gguf                tiny vocabularies for the pre-tokenizers gpt-2, llama-bpe and smollm
+    `cases`, each: name, text (base64), plain (ids with parse_special off), special (ids with it on; left
+    out if they are the same), plain_bytes and special_bytes (base64: their concatenated pieces, special
+    tokens spelled out; left out where they are the text), and, only where llama_detokenize gives
+    something else than the pieces, plain_detokenized, special_detokenized. Both lists are without BOS and
+    EOS. (Those of smollm2, gpt-2, llama-bpe and smollm were made when nothing was left out.)
+vocab_NAME.gguf                tiny vocabularies, one for each pre-tokenizer and two of SentencePiece
 goldens/perplexity.json        of perplexity.txt; `procedure` says how; `f32` and `quantized` hold
     mean_nll, perplexity, windows ([start, length, sum of nll]); nll (f32): of each predicted token
 goldens/chat.json              `conversations`, each: name, messages ([role, content]) and `renderings`:
@@ -98,6 +99,7 @@ class Maker:
         self.f32: Path = arguments.f32
         self.data: Path = arguments.output
         self.threads: int = arguments.threads
+        self.vocabularies: list[str] | None = arguments.vocabularies
         self._made_by = {
             "tool": "tools/goldens/make_goldens.py",
             "llama_cpp_python": llama.version(),
@@ -171,11 +173,20 @@ class Maker:
 
     def tokenizer(self) -> None:
         """The tokenizer of SmolLM2, and the tiny vocabularies with theirs."""
-        self._tokenizer_goldens(self.quantized, "smollm2")
-        for spec in tiny_vocab.SPECS:
+
+        def wanted(name: str) -> bool:
+            return self.vocabularies is None or name in self.vocabularies
+
+        if wanted("smollm2"):
+            self._tokenizer_goldens(self.quantized, "smollm2")
+        for spec in filter(lambda spec: wanted(spec.pre), tiny_vocab.SPECS):
             path = self.data / f"vocab_{spec.pre}.gguf"
             tiny_vocab.write_vocab(spec, corpus.TRAINING_TEXT, path)
             self._tokenizer_goldens(path, spec.pre)
+        for spec in filter(lambda spec: wanted(spec.name), tiny_vocab.PIECE_SPECS):
+            path = self.data / f"vocab_{spec.name}.gguf"
+            tiny_vocab.write_pieces(spec, corpus.TRAINING_TEXT, path)
+            self._tokenizer_goldens(path, spec.name)
 
     def _tokenizer_goldens(self, path: Path, name: str) -> None:
         model = llama.Model(path, vocab_only=True)
@@ -186,16 +197,19 @@ class Maker:
                 "plain": model.tokenize(text, add_special=False, parse_special=False),
                 "special": model.tokenize(text, add_special=False, parse_special=True),
             }
+            if lists["special"] == lists["plain"]:
+                del lists["special"]
             case |= lists
             for key, ids in lists.items():
                 pieces, detokenized = model.pieces(ids), model.detokenize(ids)
-                case[f"{key}_bytes"] = to_base64(pieces)
+                if pieces != text:
+                    case[f"{key}_bytes"] = to_base64(pieces)
                 if detokenized != pieces:
                     case[f"{key}_detokenized"] = to_base64(detokenized)
             cases.append(case)
-        # "a" is one token in every byte-level vocabulary.
         around = model.tokenize(b"a", add_special=True, parse_special=False)
-        position = around.index(model.tokenize(b"a", add_special=False, parse_special=False)[0])
+        inside = model.tokenize(b"a", add_special=False, parse_special=False)
+        position = around.index(inside[0])
         bos, eos = model.bos_eos()
         document = {
             "made_by": self.made_by(path),
@@ -203,7 +217,7 @@ class Maker:
             "bos": bos,
             "eos": eos,
             "add_special_prefix": around[:position],
-            "add_special_suffix": around[position + 1 :],
+            "add_special_suffix": around[position + len(inside) :],
             "end_of_generation": model.end_of_generation_ids(),
             "cases": cases,
         }
@@ -307,6 +321,7 @@ def main() -> None:
     parser.add_argument("--f32", type=Path, required=True, help="its f32 expansion; made if it does not exist")
     parser.add_argument("--output", type=Path, required=True, help="the folder tests/data")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to make (default: all)")
+    parser.add_argument("--vocabularies", nargs="+", metavar="NAME", help="of the part `tokenizer` (default: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--date", default=today, help="date to record")
     arguments = parser.parse_args()

@@ -28,6 +28,17 @@ Status Needed(Result<T> result, Out& out) {
   return {};
 }
 
+/// Ids are rows of the embedding, so there must be as many tokens.
+Status CheckEmbedding(const GgufFile& file, const TokenizerSpec& spec) {
+  constexpr std::string_view kEmbedding = "token_embd.weight";
+  const GgufTensor* table = file.FindTensor(kEmbedding);
+  const auto tokens = static_cast<std::int64_t>(spec.tokens.size());
+  if (table == nullptr || table->shape[1] == tokens) return {};
+  return Fail(ErrorCode::kCorrupt,
+              fmt::format("tokenizer.ggml.tokens: {} tokens, but {} has {} rows", tokens,
+                          kEmbedding, table->shape[1]));
+}
+
 }  // namespace
 
 Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
@@ -45,6 +56,13 @@ Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
   if (file.Has("tokenizer.ggml.token_type")) {
     read(Needed(file.I32s("tokenizer.ggml.token_type"), spec.token_types), status);
   }
+  if (status) status = CheckEmbedding(file, spec);
+  const auto fallback = [&](TokenId id) {
+    return id < static_cast<std::int64_t>(spec.tokens.size()) ? id : kNoToken;
+  };
+  spec.bos = fallback((*family)->bos);
+  spec.eos = fallback((*family)->eos);
+  spec.unk = fallback((*family)->unk);
   const std::pair<const char*, TokenId*> ids[] = {
       {"tokenizer.ggml.bos_token_id", &spec.bos},
       {"tokenizer.ggml.eos_token_id", &spec.eos},

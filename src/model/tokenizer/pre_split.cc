@@ -7,70 +7,10 @@
 #include <array>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace tilewright {
 namespace {
-
-// Contents of character classes. PCRE2 10.42, the one in Debian 12 and Ubuntu 24.04, knows Unicode
-// 14; the ranges are what versions 15.0 and 15.1 added. White space is spelled out because PCRE2
-// also counts U+180E.
-#define TW_SPACE \
-  R"(\x09-\x0d\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"
-#define TW_LETTER                                                                                         \
-  R"(\p{L}\x{1123f}\x{11240}\x{11f02}\x{11f04}-\x{11f10}\x{11f12}-\x{11f33}\x{1342f}\x{13441}-\x{13446})" \
-  R"(\x{1b132}\x{1b155}\x{1df25}-\x{1df2a}\x{1e030}-\x{1e06d}\x{1e4d0}-\x{1e4eb}\x{2b739})"               \
-  R"(\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})"
-#define TW_NUMBER R"(\p{N}\x{11f50}-\x{11f59}\x{1d2c0}-\x{1d2d3}\x{1e4f0}-\x{1e4f9})"
-#define TW_OTHER \
-  "[^" TW_SPACE TW_LETTER TW_NUMBER "]"  // punctuation, symbols, marks, controls, unassigned
-
-// The published patterns, rearranged for speed but with the same matches: ASCII, which is decided
-// by a bitmap, is tried first, then the Unicode classes; repetition is possessive where
-// backtracking cannot help.
-#define TW_LETTERS "(?: ?[A-Za-z]++[" TW_LETTER "]*+| ?[" TW_LETTER "]++)"
-#define TW_ASCII_OTHER R"([!-/:-@\[-`{-~])"
-#define TW_OTHERS "(?: ?" TW_ASCII_OTHER "++" TW_OTHER "*+| ?" TW_OTHER "++)"
-#define TW_SPACES "[" TW_SPACE "]+(?![^" TW_SPACE "])|[" TW_SPACE "]+"
-
-// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-constexpr std::string_view kGpt2Pattern =
-    "'(?:[stmd]|re|ve|ll)|" TW_LETTERS "| ?[" TW_NUMBER "]++|" TW_OTHERS "|" TW_SPACES;
-
-// The same after every number was cut out by itself: no number has a space before it, and for the
-// white space before a number the text ends there, so that it stays whole.
-constexpr std::string_view kDigitsPattern =
-    "'(?:[stmd]|re|ve|ll)|" TW_LETTERS "|[" TW_NUMBER "]|" TW_OTHERS "|[" TW_SPACE
-    "]+(?![^" TW_SPACE TW_NUMBER "])|[" TW_SPACE "]+";
-
-// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
-//   |\s*[\r\n]+|\s+(?!\S)|\s+
-// The contractions are spelled out: (?i) would take U+017F for an s.
-constexpr std::string_view kLlama3Pattern =
-    "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|"
-    " ?[A-Za-z]++[" TW_LETTER "]*+|[^\\r\\n" TW_LETTER TW_NUMBER "]?[" TW_LETTER "]++|[" TW_NUMBER
-    "]{1,3}+|" TW_OTHERS "[\\r\\n]*+|[" TW_SPACE "]*[\\r\\n]++|" TW_SPACES;
-
-constexpr std::array<PreSplitter::Family, 3> kFamilies = {{
-    {"gpt-2", kGpt2Pattern, false, false},
-    {"llama-bpe", kLlama3Pattern, true, true},
-    {"smollm", kDigitsPattern, false, false},
-}};
-
-struct Alias {
-  std::string_view pre;
-  int family;
-};
-
-// Values of tokenizer.ggml.pre for which llama.cpp runs the same splits with the same defaults.
-constexpr std::array kAliases = {
-    Alias{"gpt-2", 0},      Alias{"phi-2", 0},     Alias{"mpt", 0},       Alias{"olmo", 0},
-    Alias{"jais", 0},       Alias{"trillion", 0},  Alias{"gigachat", 0},  Alias{"mellum", 0},
-    Alias{"exaone4", 0},    Alias{"a.x-4.0", 0},   Alias{"llama-bpe", 1}, Alias{"llama3", 1},
-    Alias{"llama-v3", 1},   Alias{"falcon3", 1},   Alias{"falcon-h1", 1}, Alias{"pixtral", 1},
-    Alias{"midm-2.0", 1},   Alias{"lfm2", 1},      Alias{"smollm", 2},    Alias{"starcoder", 2},
-    Alias{"refact", 2},     Alias{"command-r", 2}, Alias{"codeshell", 2}, Alias{"exaone", 2},
-    Alias{"minerva-7b", 2},
-};
 
 std::string Pcre2Message(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -88,12 +28,33 @@ struct MatchDataDeleter {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
 };
 
+struct CompiledStage {
+  std::unique_ptr<pcre2_code, CodeDeleter> code;
+  bool jit = false;
+  bool covers = false;
+};
+
+Result<CompiledStage> Compile(const PreSplitFamily& family, const PreSplitStage& stage, bool jit) {
+  CompiledStage compiled;
+  compiled.covers = stage.covers;
+  const std::uint32_t options = PCRE2_UTF | PCRE2_UCP | (stage.covers ? PCRE2_ANCHORED : 0);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  compiled.code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(stage.pattern.data()),
+                                    stage.pattern.size(), options, &error, &offset, nullptr));
+  if (!compiled.code) {
+    return Fail(ErrorCode::kInternal, fmt::format("PCRE2 rejects the pattern of '{}' at {}: {}",
+                                                  family.name, offset, Pcre2Message(error)));
+  }
+  compiled.jit = jit && pcre2_jit_compile(compiled.code.get(), PCRE2_JIT_COMPLETE) == 0;
+  return compiled;
+}
+
 }  // namespace
 
 struct PreSplitter::Program {
-  std::unique_ptr<pcre2_code, CodeDeleter> code;
+  std::vector<CompiledStage> stages;
   std::unique_ptr<pcre2_match_context, MatchContextDeleter> limits;
-  bool jit = false;
 };
 
 PreSplitter::PreSplitter(const Family* family, std::unique_ptr<const Program> program)
@@ -103,26 +64,17 @@ PreSplitter& PreSplitter::operator=(PreSplitter&&) noexcept = default;
 PreSplitter::~PreSplitter() = default;
 
 Result<PreSplitter> PreSplitter::Create(std::string_view pre, Options options) {
-  const Family* family = nullptr;
-  for (const Alias& alias : kAliases) {
-    if (alias.pre == pre) family = &kFamilies[static_cast<std::size_t>(alias.family)];
-  }
+  const Family* family = FindPreSplitFamily(pre);
   if (family == nullptr) {
-    std::string known;
-    for (const Alias& alias : kAliases) known.append(known.empty() ? "" : ", ").append(alias.pre);
-    return Fail(
-        ErrorCode::kUnsupported,
-        fmt::format("tokenizer.ggml.pre = '{}': unknown pre-tokenizer; known are {}", pre, known));
+    return Fail(ErrorCode::kUnsupported,
+                fmt::format("tokenizer.ggml.pre = '{}': unknown pre-tokenizer; known are {}", pre,
+                            KnownPreSplits()));
   }
   auto program = std::make_unique<Program>();
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  program->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->pattern.data()),
-                                    family->pattern.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED,
-                                    &error, &offset, nullptr));
-  if (!program->code) {
-    return Fail(ErrorCode::kInternal, fmt::format("PCRE2 rejects the pattern of '{}' at {}: {}",
-                                                  family->name, offset, Pcre2Message(error)));
+  for (const PreSplitStage& stage : family->stages) {
+    Result<CompiledStage> compiled = Compile(*family, stage, options.jit);
+    if (!compiled) return Fail(std::move(compiled.error()));
+    program->stages.push_back(std::move(*compiled));
   }
   program->limits.reset(pcre2_match_context_create(nullptr));
   if (!program->limits)
@@ -130,47 +82,102 @@ Result<PreSplitter> PreSplitter::Create(std::string_view pre, Options options) {
   // By default PCRE2 gives up after ten million steps, which a run of ten million spaces reaches.
   // The time these patterns take is always proportional to the text, so no limit is needed.
   pcre2_set_match_limit(program->limits.get(), std::numeric_limits<std::uint32_t>::max());
-  program->jit = options.jit && pcre2_jit_compile(program->code.get(), PCRE2_JIT_COMPLETE) == 0;
   return PreSplitter(family, std::move(program));
 }
 
 struct PreSplitter::Cursor::State {
+  /// What a stage works on.
+  struct Level {
+    std::size_t begin = 0;  ///< of the piece that the stage before made
+    std::size_t end = 0;
+    std::size_t at = 0;         ///< what lies before was passed on
+    std::size_t match_end = 0;  ///< above `at`: the match that begins at `at` ends here
+  };
+
+  /// Finds the next match of the stage in its piece, from `at` on. False if there is none.
+  Result<bool> Match(std::size_t stage, std::size_t& begin, std::size_t& end);
+  /// Moves the level's `at` to the end of its next piece.
+  Status Advance(std::size_t stage);
+
   const Program* program;
   std::string_view text;
   std::unique_ptr<pcre2_match_data, MatchDataDeleter> match;
+  std::vector<Level> levels;  ///< one for each stage
+  std::size_t depth = 0;      ///< of the stage that made the last word, or the last before it
 };
 
+Result<bool> PreSplitter::Cursor::State::Match(std::size_t stage, std::size_t& begin,
+                                               std::size_t& end) {
+  const CompiledStage& compiled = program->stages[stage];
+  const Level& level = levels[stage];
+  // A pattern may look back as far as its piece goes; those that cover the text never do.
+  const std::size_t base = compiled.covers ? level.at : level.begin;
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data()) + base;
+  const std::size_t size = level.end - base;
+  const std::size_t start = level.at - base;
+  int count = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (compiled.jit) {
+    count = pcre2_jit_match(compiled.code.get(), subject, size, start, 0, match.get(),
+                            program->limits.get());
+  }
+  // Without JIT, or if its fixed stack is too small, use the interpreter, which allocates from the
+  // heap.
+  if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
+    count = pcre2_match(compiled.code.get(), subject, size, start,
+                        PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match.get(), program->limits.get());
+  }
+  if (count == PCRE2_ERROR_NOMATCH && !compiled.covers) return false;
+  if (count < 1) {
+    return Fail(ErrorCode::kInternal,
+                fmt::format("splitting text at byte {}: PCRE2: {}", level.at, Pcre2Message(count)));
+  }
+  const PCRE2_SIZE* found = pcre2_get_ovector_pointer(match.get());
+  begin = base + found[0];
+  end = base + found[1];
+  return true;
+}
+
+Status PreSplitter::Cursor::State::Advance(std::size_t stage) {
+  Level& level = levels[stage];
+  if (level.match_end > level.at) {
+    level.at = level.match_end;
+    return {};
+  }
+  std::size_t begin = level.end;
+  std::size_t end = level.end;
+  const Result<bool> found = Match(stage, begin, end);
+  if (!found) return Fail(found.error());
+  // What precedes the match is a piece, and then the match is the next.
+  level.match_end = end;
+  level.at = begin > level.at ? begin : end;
+  return {};
+}
+
 PreSplitter::Cursor::Cursor(const PreSplitter& splitter, std::string_view text)
-    : state_(new State{splitter.program_.get(), text, nullptr}) {
+    : state_(new State{splitter.program_.get(), text, nullptr, {}, 0}) {
   state_->match.reset(pcre2_match_data_create(1, nullptr));
+  state_->levels.resize(splitter.program_->stages.size());
+  state_->levels[0].end = text.size();
 }
 PreSplitter::Cursor::~Cursor() = default;
 
 Result<bool> PreSplitter::Cursor::Next() {
-  const State& state = *state_;
+  State& state = *state_;
   begin_ = end_;
   if (begin_ == state.text.size()) return false;
   if (!state.match) return Fail(ErrorCode::kOutOfMemory, "PCRE2: no memory for match data");
-  // No pattern looks behind, so the rest of the text can be passed as a separate text.
-  const auto* rest = reinterpret_cast<PCRE2_SPTR>(state.text.data()) + begin_;
-  const std::size_t size = state.text.size() - begin_;
-  const Program& program = *state.program;
-  int count = PCRE2_ERROR_JIT_STACKLIMIT;
-  if (program.jit)
-    count = pcre2_jit_match(program.code.get(), rest, size, 0, 0, state.match.get(),
-                            program.limits.get());
-  // Without JIT, or if its fixed stack is too small, use the interpreter, which allocates from the
-  // heap.
-  if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
-    count = pcre2_match(program.code.get(), rest, size, 0, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                        state.match.get(), program.limits.get());
+  // The last stage that has text left cuts a piece off it, which goes through the stages after it.
+  while (state.levels[state.depth].at == state.levels[state.depth].end) --state.depth;
+  while (true) {
+    State::Level& level = state.levels[state.depth];
+    const std::size_t begin = level.at;
+    if (Status status = state.Advance(state.depth); !status) return Fail(std::move(status.error()));
+    if (state.depth + 1 == state.levels.size()) {
+      end_ = level.at;
+      return true;
+    }
+    state.levels[++state.depth] = {begin, level.at, begin, begin};
   }
-  if (count < 1) {
-    return Fail(ErrorCode::kInternal,
-                fmt::format("splitting text at byte {}: PCRE2: {}", begin_, Pcre2Message(count)));
-  }
-  end_ = begin_ + pcre2_get_ovector_pointer(state.match.get())[1];
-  return true;
 }
 
 }  // namespace tilewright

@@ -5,24 +5,18 @@
 #include <string>
 #include <string_view>
 
+#include "model/tokenizer/pre_split_families.h"
 #include "tilewright/result.h"
 
 namespace tilewright {
 
 /// Splits text into the words within which merges happen, as the vocabulary's pre-tokenizer defines
-/// them: by one regular expression, run by PCRE2. Character classes are those of Unicode 15.1,
+/// them: by a sequence of regular expressions, run by PCRE2. Character classes are those of Unicode 15.1,
 /// whatever version PCRE2 has (14 or later), and white space is the property White_Space, as in
 /// llama.cpp.
 class PreSplitter {
  public:
-  /// What a family of vocabularies has in common.
-  struct Family {
-    std::string_view name;
-    std::string_view pattern;
-    /// A word that is a token is looked up without merges (llama.cpp: ignore_merges).
-    bool whole_words_first;
-    bool add_bos;  ///< if the file does not say
-  };
+  using Family = PreSplitFamily;
 
   struct Options {
     bool jit = true;  ///< if off, or forbidden by the system: PCRE2's interpreter

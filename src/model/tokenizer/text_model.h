@@ -21,13 +21,16 @@ class TextModel {
 
   /// Whether BOS is added if the file does not say.
   virtual bool adds_bos() const = 0;
+  /// Whether text is encoded as if a space preceded it, at the start and after special tokens.
+  virtual bool adds_space_prefix() const { return false; }
 
   /// Converts pieces of a text to tokens, with scratch memory that is reused from piece to piece.
   /// One thread at a time.
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    /// Appends the tokens of `text`, which contains no special tokens.
+    /// Appends the tokens of `text`, which contains no special tokens. What precedes it is the start
+    /// of the whole text or a special token.
     virtual Status Encode(std::string_view text, std::vector<TokenId>& out) = 0;
   };
   virtual std::unique_ptr<Encoder> MakeEncoder() const = 0;
@@ -50,6 +53,10 @@ struct TextModelFamily {
   Status (*read)(const GgufFile& file, TokenizerSpec& spec);
   /// Errors as Tokenizer::Create.
   Result<std::unique_ptr<TextModel>> (*create)(const TokenizerSpec& spec);
+  // Ids of the tokens that a file does not name, where the vocabulary has them.
+  TokenId bos = kNoToken;
+  TokenId eos = kNoToken;
+  TokenId unk = kNoToken;
 };
 
 /// kUnsupported names `model` and lists the known families.
@@ -57,5 +64,6 @@ Result<const TextModelFamily*> FindTextModel(std::string_view model);
 
 // One for each file of a family; text_models.cc lists them.
 extern const TextModelFamily kByteLevelBpe;
+extern const TextModelFamily kSentencePiece;
 
 }  // namespace tilewright

@@ -8,7 +8,7 @@
 namespace tilewright {
 namespace {
 
-constexpr std::array<const TextModelFamily*, 1> kFamilies = {&kByteLevelBpe};
+constexpr std::array<const TextModelFamily*, 2> kFamilies = {&kByteLevelBpe, &kSentencePiece};
 
 }  // namespace
 

@@ -53,11 +53,42 @@ constexpr std::array<std::array<std::string_view, 5>, 3> kFileNames = {{
 }};
 
 // Further fill-in-the-middle tokens, which are control tokens whatever the file says.
-constexpr std::array<std::string_view, 14> kMiddleNames = {
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "<|code_prefix|>",
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "<|code_suffix|>",
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>",
+constexpr std::array<std::string_view, 24> kMiddleNames = {
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<PRE>",
+    "<|code_prefix|>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<SUF>",
+    "<|code_suffix|>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<MID>",
+    "<|code_middle|>",
+    "<|middle|>",
+    "<\xef\xbd\x9c"
+    "fim\xe2\x96\x81"
+    "begin\xef\xbd\x9c>",
+    "<\xef\xbd\x9c"
+    "fim\xe2\x96\x81"
+    "hole\xef\xbd\x9c>",
+    "<\xef\xbd\x9c"
+    "fim\xe2\x96\x81"
+    "end\xef\xbd\x9c>",
+    "\xe2\x96\x81<PRE>",
+    "\xe2\x96\x81<SUF>",
+    "\xe2\x96\x81<MID>",
+    "<|prefix|>",
+    "<|suffix|>",
 };
+
+// Structure of gpt-oss's channels, which is always recognised and shown.
+constexpr std::array<std::string_view, 4> kChannelNames = {"<|start|>", "<|channel|>",
+                                                           "<|constrain|>", "<|message|>"};
 
 }  // namespace
 
@@ -67,6 +98,7 @@ struct Tokenizer::Impl {
   const Vocabulary& vocabulary() const { return text_model->vocabulary(); }
   Status CheckIds(const TokenizerSpec& spec) const;
   void MarkByName();
+  bool EndsMessagesOnly() const;
 
   std::unique_ptr<TextModel> text_model;
   SpecialTokenFinder all_special;
@@ -108,6 +140,14 @@ Status Tokenizer::Impl::CheckIds(const TokenizerSpec& spec) const {
   return {};
 }
 
+/// Whether "<|end|>" ends a message but not the turn, as in gpt-oss, where a turn has several, and
+/// in Solar.
+bool Tokenizer::Impl::EndsMessagesOnly() const {
+  const auto has = [this](std::string_view name) { return vocabulary().Find(name) != kNoToken; };
+  return has("<|end|>") && (has("<|call|>") || has("<|calls|>")) &&
+         (has("<|return|>") || has("<|flush|>"));
+}
+
 /// Finds the tokens that end a generation, and makes those that are known by name control tokens.
 void Tokenizer::Impl::MarkByName() {
   const auto control = [this](TokenId id) {
@@ -127,6 +167,15 @@ void Tokenizer::Impl::MarkByName() {
     }
   }
   for (const std::string_view name : kMiddleNames) control(vocabulary().Find(name));
+  const auto user_defined = [this](TokenId id) {
+    if (id != kNoToken) text_model->vocabulary().set_type(id, TokenType::kUserDefined);
+  };
+  for (const std::string_view name : kChannelNames) user_defined(vocabulary().Find(name));
+  if (EndsMessagesOnly()) {
+    const TokenId end = vocabulary().Find("<|end|>");
+    user_defined(end);
+    std::erase(ends, end);
+  }
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
@@ -232,9 +281,19 @@ Status Tokenizer::AppendPiece(TokenId id, bool special, std::string& out) const 
 
 Result<std::string> Tokenizer::Decode(std::span<const TokenId> ids, bool special) const {
   std::string out;
+  const bool prefixed = impl_->text_model->adds_space_prefix();
+  bool after_special = true;
   for (const TokenId id : ids) {
+    const std::size_t before = out.size();
     if (Status status = AppendPiece(id, special, out); !status)
       return Fail(std::move(status.error()));
+    const TokenType type = impl_->vocabulary().type(id);
+    // The space that Encode put there.
+    if (prefixed && after_special && type == TokenType::kNormal && before < out.size() &&
+        out[before] == ' ')
+      out.erase(before, 1);
+    after_special = type == TokenType::kControl || type == TokenType::kUnknown ||
+                    type == TokenType::kUserDefined;
   }
   return out;
 }

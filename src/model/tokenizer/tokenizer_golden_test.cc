@@ -1,5 +1,6 @@
 // Ids and bytes against those of llama.cpp, in tests/data/goldens/tokenizer_*.json (see
-// tools/goldens).
+// tools/goldens), and any number of random texts, where TILEWRIGHT_TOKENIZER_CASES says
+// (tools/goldens/make_random_cases.py).
 
 #include <gtest/gtest.h>
 
@@ -44,6 +45,27 @@ nlohmann::json Goldens(const std::string& name) {
   return nlohmann::json::parse(file);
 }
 
+/// The ids under `key`; "special" is left out where it is the same as "plain".
+Ids IdsOf(const nlohmann::json& entry, const std::string& key) {
+  return entry[entry.contains(key) ? key : "plain"].get<Ids>();
+}
+
+/// The bytes of the pieces of IdsOf; left out where they are the text.
+std::string BytesOf(const nlohmann::json& entry, const std::string& key) {
+  const std::string of = entry.contains(key) ? key : "plain";
+  const auto bytes = entry.find(of + "_bytes");
+  return FromBase64((bytes == entry.end() ? entry["text"] : *bytes).get<std::string>());
+}
+
+std::string Pieces(const Tokenizer& tokenizer, const Ids& ids) {
+  std::string out;
+  for (const TokenId id : ids) {
+    const Status status = tokenizer.AppendPiece(id, true, out);
+    EXPECT_TRUE(status) << status.error().message;
+  }
+  return out;
+}
+
 /// The SmolLM2 model, where TILEWRIGHT_MODEL says.
 std::optional<std::string> ModelPath() {
   const char* path = std::getenv("TILEWRIGHT_MODEL");
@@ -86,9 +108,9 @@ TEST_P(TokenizerGoldenTest, EveryTextGivesTheIdsOfLlamaCpp) {
   ASSERT_GT(goldens_["cases"].size(), 100u);
   for (const auto& entry : goldens_["cases"]) {
     const std::string text = FromBase64(entry["text"].get<std::string>());
-    EXPECT_EQ(Encode(text, false, false), entry["plain"].get<Ids>())
+    EXPECT_EQ(Encode(text, false, false), IdsOf(entry, "plain"))
         << entry["name"] << ", special tokens as text";
-    EXPECT_EQ(Encode(text, false, true), entry["special"].get<Ids>())
+    EXPECT_EQ(Encode(text, false, true), IdsOf(entry, "special"))
         << entry["name"] << ", special tokens parsed";
   }
 }
@@ -96,12 +118,27 @@ TEST_P(TokenizerGoldenTest, EveryTextGivesTheIdsOfLlamaCpp) {
 TEST_P(TokenizerGoldenTest, IdsDecodeToTheBytesOfLlamaCppsPieces) {
   for (const auto& entry : goldens_["cases"]) {
     for (const std::string key : {"plain", "special"}) {
-      const Result<std::string> bytes = tokenizer_->Decode(entry[key].get<Ids>(), true);
-      ASSERT_TRUE(bytes) << bytes.error().message;
-      EXPECT_EQ(*bytes, FromBase64(entry[key + "_bytes"].get<std::string>()))
+      EXPECT_EQ(Pieces(*tokenizer_, IdsOf(entry, key)), BytesOf(entry, key))
           << entry["name"] << ", " << key;
     }
   }
+}
+
+TEST_P(TokenizerGoldenTest, TextsThatTheVocabularyCanSpellSurviveEncodingAndDecoding) {
+  int whole = 0;
+  for (const auto& entry : goldens_["cases"]) {
+    const std::string text = FromBase64(entry["text"].get<std::string>());
+    NormalizeBuffer buffer;
+    const bool well_formed = Normalize(text, buffer).bytes.data() == text.data();
+    // The pieces show whether bytes are lost, but for the space in front.
+    const std::string bytes = BytesOf(entry, "plain");
+    if (!well_formed || text.find("\xe2\x96\x81") != std::string::npos) continue;
+    if (bytes != text && bytes != " " + text) continue;
+    EXPECT_EQ(tokenizer_->Decode(IdsOf(entry, "plain"), true).value(), text) << entry["name"];
+    EXPECT_EQ(tokenizer_->Decode(IdsOf(entry, "special"), true).value(), text) << entry["name"];
+    ++whole;
+  }
+  EXPECT_GT(whole, 150);
 }
 
 TEST_P(TokenizerGoldenTest, BosEosAndTheEndsOfGenerationAreThoseOfLlamaCpp) {
@@ -120,7 +157,7 @@ TEST_P(TokenizerGoldenTest, BosEosAndTheEndsOfGenerationAreThoseOfLlamaCpp) {
 
 TEST_P(TokenizerGoldenTest, StreamingGivesWholeCharactersAndLosesNothing) {
   for (const auto& entry : goldens_["cases"]) {
-    const Ids ids = entry["special"].get<Ids>();
+    const Ids ids = IdsOf(entry, "special");
     StreamDecoder decoder(*tokenizer_, true);
     std::string streamed;
     for (const TokenId id : ids) {
@@ -140,7 +177,7 @@ TEST_P(TokenizerGoldenTest, StreamingGivesWholeCharactersAndLosesNothing) {
       streamed += *text;
     }
     streamed += decoder.Flush();
-    std::string bytes = *tokenizer_->Decode(ids, true);
+    std::string bytes = Pieces(*tokenizer_, ids);
     std::string whole;
     TakeCompleteCharacters(bytes, whole);
     if (!bytes.empty()) whole += kReplacement;
@@ -149,12 +186,74 @@ TEST_P(TokenizerGoldenTest, StreamingGivesWholeCharactersAndLosesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, TokenizerGoldenTest,
-                         ::testing::Values("gpt-2", "llama-bpe", "smollm", "smollm2"),
+                         ::testing::Values("gpt-2", "llama-bpe", "smollm", "smollm2", "qwen2",
+                                           "dbrx", "tekken", "gpt-4o", "falcon", "deepseek-llm",
+                                           "deepseek-coder", "deepseek-v3", "spm", "spm-noprefix"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
                            return name;
                          });
+
+/// Reads little-endian numbers and bytes from a file of random cases.
+class CaseReader {
+ public:
+  explicit CaseReader(const std::filesystem::path& path) : file_(path, std::ios::binary) {}
+  std::optional<std::uint32_t> Number() {
+    std::uint32_t value = 0;
+    if (!file_.read(reinterpret_cast<char*>(&value), sizeof value)) return std::nullopt;
+    return value;
+  }
+  std::string Bytes(std::size_t size) {
+    std::string bytes(size, '\0');
+    file_.read(bytes.data(), static_cast<std::streamsize>(size));
+    return bytes;
+  }
+  Ids Tokens(std::size_t size) {
+    Ids ids(size);
+    file_.read(reinterpret_cast<char*>(ids.data()),
+               static_cast<std::streamsize>(size * sizeof(TokenId)));
+    return ids;
+  }
+
+ private:
+  std::ifstream file_;
+};
+
+TEST(TokenizerRandomCases, GiveTheIdsOfLlamaCpp) {
+  const char* folder = std::getenv("TILEWRIGHT_TOKENIZER_CASES");
+  if (folder == nullptr) GTEST_SKIP() << "set TILEWRIGHT_TOKENIZER_CASES to a folder of cases";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".cases") continue;
+    const std::string name = entry.path().stem().string();
+    std::filesystem::path vocabulary = entry.path();
+    Result<GgufFile> file = GgufFile::Open(vocabulary.replace_extension(".gguf").string());
+    ASSERT_TRUE(file) << file.error().message;
+    const Result<Tokenizer> tokenizer = Tokenizer::FromGguf(*file);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    CaseReader reader(entry.path());
+    int count = 0;
+    int wrong = 0;
+    while (const std::optional<std::uint32_t> size = reader.Number()) {
+      const std::string text = reader.Bytes(*size);
+      const bool parse = reader.Number().value() != 0;
+      const Ids expected = reader.Tokens(reader.Number().value());
+      ++count;
+      const Ids ids =
+          tokenizer->Encode(text, {.add_special = false, .parse_special = parse}).value();
+      if (ids == expected) continue;
+      ++wrong;
+      if (wrong <= 3) {
+        ADD_FAILURE() << name << ", text " << ::testing::PrintToString(text) << ": "
+                      << ::testing::PrintToString(ids) << ", llama.cpp "
+                      << ::testing::PrintToString(expected);
+      }
+    }
+    EXPECT_EQ(wrong, 0) << name;
+    EXPECT_GT(count, 0) << name;
+    std::printf("%s: %d texts, %d differ\n", name.c_str(), count, wrong);
+  }
+}
 
 }  // namespace
 }  // namespace tilewright

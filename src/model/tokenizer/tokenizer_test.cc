@@ -24,6 +24,10 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
+constexpr const char* kPres[] = {"gpt-2",        "llama-bpe",      "smollm",     "qwen2",
+                                 "dbrx",         "tekken",         "gpt-4o",     "falcon",
+                                 "deepseek-llm", "deepseek-coder", "deepseek-v3"};
+
 /// A vocabulary of all 256 bytes (ids 0 to 255, by byte) and what a test adds. Owns the texts that
 /// the spec views.
 class SpecBuilder {
@@ -281,6 +285,21 @@ TEST(TokenizerTest, EndsOfGenerationAreKnownByIdAndByName) {
   EXPECT_EQ(Encode(tokenizer, "<|im_end|>"), (Ids{named}));
 }
 
+TEST(TokenizerTest, InGptOssAMessageEndsWithoutEndingTheTurn) {
+  SpecBuilder builder;
+  const TokenId end = builder.AddText("<|end|>", TokenType::kControl);
+  const TokenId channel = builder.AddText("<|channel|>", TokenType::kControl);
+  EXPECT_TRUE(builder.Build().IsEndOfGeneration(end));
+  EXPECT_EQ(builder.Build().type(channel), TokenType::kUserDefined);
+  const TokenId call = builder.AddText("<|call|>", TokenType::kControl);
+  const TokenId done = builder.AddText("<|return|>", TokenType::kControl);
+  const Tokenizer tokenizer = builder.Build();
+  EXPECT_FALSE(tokenizer.IsEndOfGeneration(end));
+  EXPECT_EQ(tokenizer.type(end), TokenType::kUserDefined);
+  EXPECT_TRUE(tokenizer.IsEndOfGeneration(call));
+  EXPECT_TRUE(tokenizer.IsEndOfGeneration(done));
+}
+
 TEST(TokenizerTest, PiecesAreShownHiddenOrSpelledByType) {
   SpecBuilder builder;
   const TokenId word = builder.AddWord(" h\xc3\xa9");
@@ -325,7 +344,7 @@ TEST(TokenizerTest, AllBytesSurviveEncodingWhereTheyAreText) {
            static_cast<char>(0x80 | (code & 0x3f))};
     }
   }
-  for (const char* pre : {"gpt-2", "llama-bpe", "smollm"}) {
+  for (const char* pre : kPres) {
     SpecBuilder builder;
     builder.spec.pre = pre;
     builder.spec.add_bos = false;
@@ -478,7 +497,7 @@ TEST(PreSplitTest, InterpreterAndCompilerCutAlike) {
                                           "\xf0\x9f\x98\x80",
                                           "\xe3\x80\x80",
                                           std::string(1, '\0')};
-  for (const char* pre : {"gpt-2", "llama-bpe", "smollm"}) {
+  for (const char* pre : kPres) {
     const PreSplitter fast = PreSplitter::Create(pre, {.jit = true}).value();
     const PreSplitter slow = PreSplitter::Create(pre, {.jit = false}).value();
     Random random(7);
@@ -505,12 +524,55 @@ TEST(PreSplitTest, TenMillionSpacesAreTwoWords) {
   }
 }
 
+TEST(PreSplitTest, LongRunsOfOneKindNeverExhaustPcre2) {
+  for (const char* pre : kPres) {
+    for (const bool jit : {true, false}) {
+      const PreSplitter splitter = PreSplitter::Create(pre, {.jit = jit}).value();
+      for (const char* unit : {"A", "a", "\xc3\x89", "A\xc3\x89", "!", "1", "\n", " \n", "\xcc\x81",
+                               "\xe4\xb8\x80", " ", " 1", "  \x01"}) {
+        std::string text;
+        while (text.size() < 50'000) text += unit;
+        text += "?";
+        EXPECT_FALSE(Split(splitter, text).empty()) << pre << ", " << unit;
+      }
+    }
+  }
+}
+
+TEST(PreSplitTest, UpperAndLowerCaseMakeWords) {
+  const PreSplitter tekken = PreSplitter::Create("tekken").value();
+  const PreSplitter gpt4o = PreSplitter::Create("gpt-4o").value();
+  const std::string e = "\xc3\x89";  // É, which counts as both cases
+  EXPECT_EQ(Split(gpt4o, "HTTPServer fooBar XYZ"), (Words{"HTTPServer", " foo", "Bar", " XYZ"}));
+  EXPECT_EQ(Split(gpt4o, "AB" + e + "CD"), (Words{"AB" + e, "CD"}));
+  EXPECT_EQ(Split(gpt4o, "ab" + e + "CDe"), (Words{"ab" + e, "CDe"}));
+  EXPECT_EQ(Split(gpt4o, "it's I'LL 'tis 12345/\n/x"),
+            (Words{"it's", " I'LL", " '", "tis", " ", "123", "45", "/\n/", "x"}));
+  EXPECT_EQ(Split(tekken, "it's 12/\n/x"), (Words{"it", "'s", " ", "1", "2", "/\n/", "x"}));
+}
+
+TEST(PreSplitTest, ASequenceOfSplitsCutsThePiecesOfTheOneBefore) {
+  const PreSplitter falcon = PreSplitter::Create("falcon").value();
+  EXPECT_EQ(Split(falcon, "a $+b 1234567"), (Words{"a", " ", "$+", "b", " ", "123", "456", "7"}));
+  const PreSplitter llm = PreSplitter::Create("deepseek-llm").value();
+  EXPECT_EQ(Split(llm, "ab\n\n c1, 23  "),
+            (Words{"ab", "\n", "\n", " c", "1", ",", " ", "23", "  "}));
+  EXPECT_EQ(Split(llm, "  1  \xe4\xb8\x80"), (Words{"  ", "1", "  ", "\xe4\xb8\x80"}));
+  const PreSplitter coder = PreSplitter::Create("deepseek-coder").value();
+  EXPECT_EQ(Split(coder, "\xd0\x96 ,12\n"), (Words{"\xd0\x96", " ,", "1", "2", "\n"}));
+  const PreSplitter v3 = PreSplitter::Create("deepseek-v3").value();
+  EXPECT_EQ(Split(v3, "12345 (abc  \xe4\xb8\x80.\n"),
+            (Words{"123", "45", " (", "abc", "  ", "\xe4\xb8\x80", ".\n"}));
+}
+
 TEST(PreSplitTest, UnknownPreTokenizerIsNamedBesideTheKnownOnes) {
   SpecBuilder builder;
   builder.spec.pre = "sundial";
   const Error error = builder.Refused();
   EXPECT_EQ(error.code, ErrorCode::kUnsupported);
-  for (const char* part : {"tokenizer.ggml.pre", "'sundial'", "gpt-2", "llama-bpe", "smollm"}) {
+  for (const char* part :
+       {"tokenizer.ggml.pre", "'sundial'", "gpt-2", "llama-bpe", "smollm", "qwen2",
+        "deepseek-r1-qwen", "deepseek-coder", "gpt-4o", "tekken", "falcon", "starcoder"}) {
     EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
   }
 }
@@ -599,9 +661,15 @@ TEST(TokenizerSpecTest, WrongLengthsIdsAndMergesAreErrorsThatNameTheKey) {
   }
   {
     SpecBuilder builder;
-    builder.spec.model = "llama";
+    builder.spec.model = "rwkv";
     ExpectMessage(builder.Refused(), ErrorCode::kUnsupported,
-                  {"tokenizer.ggml.model", "'llama'", "'gpt2'"});
+                  {"tokenizer.ggml.model", "'rwkv'", "'gpt2'", "'llama'"});
+  }
+  for (const std::int32_t type : {-1, 7}) {
+    SpecBuilder builder;
+    builder.spec.token_types[17] = type;
+    ExpectMessage(builder.Refused(), ErrorCode::kCorrupt,
+                  {"tokenizer.ggml.token_type[17]", std::to_string(type), "from 0 to 6"});
   }
   ExpectMessage(
       [] {

@@ -135,7 +135,12 @@ Status Vocabulary::AddTokens(const TokenizerSpec& spec) {
     }
     ends_.push_back(static_cast<std::uint32_t>(arena_.size()));
     const std::int32_t type = spec.token_types.empty() ? 1 : spec.token_types[i];
-    types_.push_back(type >= 1 && type <= 6 ? static_cast<TokenType>(type) : TokenType::kUndefined);
+    if (type < 0 || type > static_cast<std::int32_t>(TokenType::kByte)) {
+      return Fail(ErrorCode::kCorrupt,
+                  fmt::format("tokenizer.ggml.token_type[{}] = {}: types are from 0 to {}", i, type,
+                              static_cast<std::int32_t>(TokenType::kByte)));
+    }
+    types_.push_back(static_cast<TokenType>(type));
     const auto id = static_cast<TokenId>(i);
     const std::string_view stored = text(id);
     longest_token_ = std::max(longest_token_, stored.size());
