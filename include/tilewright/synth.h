@@ -12,9 +12,8 @@
 
 namespace tilewright {
 
-/// The vocabulary of a synthetic model: byte-level BPE with made-up merges over printable ASCII,
-/// and
-/// the special tokens of the model family in their usual places.
+/// The vocabulary of a synthetic model: made-up merges over printable ASCII, and the special tokens
+/// of the model family in their usual places. Byte-level BPE, but for kSentencePiece.
 enum class SynthVocab : std::uint8_t {
   /// Pre-tokenizer "smollm"; <|endoftext|>, <|im_start|> (bos), <|im_end|> (eos) first; no BOS
   /// added.
@@ -22,9 +21,11 @@ enum class SynthVocab : std::uint8_t {
   /// Pre-tokenizer "llama-bpe"; 256 special tokens last, the first of them <|begin_of_text|>; BOS
   /// added.
   kLlama3,
-  /// Pre-tokenizer "gpt-2"; <unk>, <s>, </s> first; BOS added. Used in place of SentencePiece
-  /// vocabularies.
+  /// Pre-tokenizer "gpt-2"; <unk>, <s>, </s> first; BOS added.
   kGpt2,
+  /// SentencePiece: <unk>, <s>, </s> and the 256 byte tokens first, the characters last; BOS and a
+  /// space in front added.
+  kSentencePiece,
 };
 
 /// The shape of a model.
@@ -48,8 +49,8 @@ struct SynthShape {
 };
 
 /// The presets of `synth --preset`: smollm2-135m, smollm2-360m, tinyllama-1.1b,
-/// llama-3.2-1b, llama-3.2-3b, mistral-7b, llama-3.1-8b, llama-3.1-70b, and tiny-test (for tests: 2
-/// layers, 64 hidden).
+/// llama-3.2-1b, llama-3.2-3b, mistral-7b, llama-3.1-8b, llama-3.1-70b, and tiny-test and
+/// tiny-test-pieces (for tests: 2 layers, 64 hidden; the latter with a SentencePiece vocabulary).
 std::span<const SynthShape> SynthPresets();
 /// kNotFound for any other name; the message lists the presets.
 Result<SynthShape> FindSynthPreset(std::string_view name);

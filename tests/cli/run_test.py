@@ -259,6 +259,18 @@ class Others(CliTest):
                            'batch-invariant', '--json').json()['nll_mean'] for rows in (5, 512)]
         self.assertEqual(results[0], results[1])
 
+    def test_a_model_with_a_sentencepiece_vocabulary_runs(self):
+        pieces = self.folder / 'pieces.gguf'
+        self.ok('synth', '--preset', 'tiny-test-pieces', '-o', pieces)
+        value = self.ok('run', pieces, '-p', 'the \u00e9', '-n', 4, '--temp', 0, '--json').json()
+        bos, *ids = value['prompt_tokens']
+        self.assertEqual(bos, 1)
+        self.assertEqual(ids[-2:], [3 + 0xC3, 3 + 0xA9])  # no token holds it: its bytes
+        self.assertEqual(len(value['generated_tokens']), 4)
+        again = self.ok('run', pieces, '--tokens', ','.join(map(str, value['prompt_tokens'])), '-n', 4, '--temp', 0,
+                        '--json').json()
+        self.assertEqual(again['generated_tokens'], value['generated_tokens'])
+
     def test_synth_repeats_itself_and_cleans_up(self):
         self.assertIn('llama-3.1-8b', self.ok('synth', '--preset', 'list').text)
         again = self.folder / 'again.gguf'

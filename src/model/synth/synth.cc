@@ -112,15 +112,21 @@ void DescribeModel(const SynthOptions& options, const ModelConfig& config, GgufW
   WriteTransformer(config, writer);
 
   const synth::Vocabulary vocabulary = synth::MakeVocabulary(shape.tokens, shape.vocab);
-  writer.SetString("tokenizer.ggml.model", "gpt2");
+  writer.SetString("tokenizer.ggml.model", vocabulary.model);
   writer.SetString("tokenizer.ggml.pre", vocabulary.pre);
   writer.SetStrings("tokenizer.ggml.tokens", vocabulary.tokens);
   writer.SetI32s("tokenizer.ggml.token_type", vocabulary.types);
-  writer.SetStrings("tokenizer.ggml.merges", vocabulary.merges);
+  const bool pieces = !vocabulary.scores.empty();
+  if (pieces) {
+    writer.SetF32s("tokenizer.ggml.scores", vocabulary.scores);
+    writer.SetU32("tokenizer.ggml.unknown_token_id", 0);
+  } else {
+    writer.SetStrings("tokenizer.ggml.merges", vocabulary.merges);
+  }
   writer.SetU32("tokenizer.ggml.bos_token_id", vocabulary.bos);
   writer.SetU32("tokenizer.ggml.eos_token_id", vocabulary.eos);
   writer.SetBool("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
-  writer.SetBool("tokenizer.ggml.add_space_prefix", false);
+  writer.SetBool("tokenizer.ggml.add_space_prefix", pieces);
 }
 
 // Adds tensors to a plan and counts their types.

@@ -60,7 +60,7 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
     EXPECT_NEAR(static_cast<double>(report->parameters) * 1e-6, parameters, 0.05) << name;
     EXPECT_GT(report->file_bytes, 2 * report->parameters);
   }
-  EXPECT_EQ(SynthPresets().size(), 9u);
+  EXPECT_EQ(SynthPresets().size(), 10u);
 }
 
 TEST(Synth, UnknownNamesListWhatThereIs) {
@@ -370,6 +370,37 @@ TEST(SynthVocabulary, EveryTokenIsDistinctAndMergesMakeKnownTokens) {
                   known.count(left + right) == 1)
           << merge;
       ASSERT_TRUE(made.insert(left + right).second) << merge;
+    }
+  }
+}
+
+TEST(SynthVocabulary, PiecesAreDistinctAndMadeOfTwoOthers) {
+  for (const int size : {400, 1003, 32000, 32768}) {
+    SCOPED_TRACE(size);
+    const synth::Vocabulary vocabulary = synth::MakeVocabulary(SynthVocab::kSentencePiece, size);
+    const auto count = static_cast<std::size_t>(size);
+    ASSERT_EQ(vocabulary.tokens.size(), count);
+    ASSERT_EQ(vocabulary.types.size(), count);
+    ASSERT_EQ(vocabulary.scores.size(), count);
+    EXPECT_TRUE(vocabulary.merges.empty());
+    const std::set<std::string> known(vocabulary.tokens.begin(), vocabulary.tokens.end());
+    EXPECT_EQ(known.size(), count);
+    EXPECT_EQ(std::count(vocabulary.types.begin(), vocabulary.types.end(), 6), 256);
+    EXPECT_EQ(vocabulary.tokens[3 + 'A'], "<0x41>");
+    const std::string space = "\xe2\x96\x81";
+    for (std::size_t i = 3 + 256; i < count; ++i) {
+      const std::string& token = vocabulary.tokens[i];
+      EXPECT_EQ(vocabulary.types[i], 1);
+      if (i > 3 + 256) {
+        EXPECT_LT(vocabulary.scores[i], vocabulary.scores[i - 1]);
+      }
+      if (token.size() == 1 || token == space) continue;
+      const std::size_t first = token.starts_with(space) ? space.size() : 1;
+      const std::size_t second = token.substr(first).starts_with(space) ? space.size() : 1;
+      const bool pair = first + second == token.size();
+      EXPECT_TRUE(known.count(token.substr(0, pair ? first : first + second)) == 1 &&
+                  known.count(token.substr(pair ? first : first + second)) == 1)
+          << token;
     }
   }
 }

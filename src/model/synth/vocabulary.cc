@@ -1,12 +1,15 @@
 #include "model/synth/vocabulary.h"
 
 #include <array>
+#include <utility>
 
 namespace tilewright::synth {
 namespace {
 
 constexpr std::int32_t kNormal = 1;
+constexpr std::int32_t kUnknown = 2;
 constexpr std::int32_t kControl = 3;
+constexpr std::int32_t kByte = 6;
 constexpr int kBytes = 256;
 // Characters of the merges, the most common in English first: 96 * 96 pairs.
 constexpr std::string_view kCharacters =
@@ -44,6 +47,7 @@ std::vector<std::string> SpecialTokens(SynthVocab style) {
     case SynthVocab::kSmolLm:
       return {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     case SynthVocab::kGpt2:
+    case SynthVocab::kSentencePiece:
       return {"<unk>", "<s>", "</s>"};
     case SynthVocab::kLlama3:
       break;
@@ -102,14 +106,82 @@ class Builder {
   Vocabulary out;
 };
 
+// Pieces of two and three characters, the most common in English first. A space stands only in front
+// or beside spaces, and a line end has no piece, so that text falls into words as in trained
+// vocabularies. At most `most`.
+std::vector<std::string> Pieces(std::size_t most) {
+  const auto spell = [](char c) {
+    return c == ' ' ? std::string("\xe2\x96\x81") : std::string(1, c);
+  };
+  const auto joins = [](char left, char right) {
+    return left != '\n' && right != '\n' && (right != ' ' || left == ' ');
+  };
+  std::vector<std::pair<char, char>> pairs;
+  std::vector<std::string> pieces;
+  for (std::size_t n = 0; n < kCharacters.size(); ++n) {
+    for (std::size_t i = 0; i < 2 * n + 1; ++i) {
+      const char left = kCharacters[i < n ? i : n];
+      const char right = kCharacters[i < n ? n : i - n];
+      if (!joins(left, right)) continue;
+      if (pieces.size() == most) return pieces;
+      pairs.emplace_back(left, right);
+      pieces.push_back(spell(left) + spell(right));
+    }
+  }
+  for (const auto& [left, right] : pairs) {
+    for (const char third : kCharacters.substr(0, kThirds)) {
+      if (!joins(right, third) || (third == ' ' && left != ' ')) continue;
+      if (pieces.size() == most) return pieces;
+      pieces.push_back(spell(left) + spell(right) + spell(third));
+    }
+  }
+  return pieces;
+}
+
+constexpr std::size_t kCharacterPieces = kCharacters.size() - 1;  // all but the line end
+
+Vocabulary MakePieces(int size) {
+  Vocabulary out;
+  const auto add = [&out](std::string token, std::int32_t type, float score) {
+    out.tokens.push_back(std::move(token));
+    out.types.push_back(type);
+    out.scores.push_back(score);
+  };
+  for (const std::string& token : SpecialTokens(SynthVocab::kSentencePiece))
+    add(token, out.tokens.empty() ? kUnknown : kControl, 0);
+  for (int byte = 0; byte < kBytes; ++byte) {
+    constexpr std::string_view kHex = "0123456789ABCDEF";
+    const auto digit = [&](int i) { return kHex[static_cast<std::size_t>(i)]; };
+    add(std::string("<0x") + digit(byte / 16) + digit(byte % 16) + ">", kByte, 0);
+  }
+  float score = 0;
+  const std::size_t rest = static_cast<std::size_t>(size) - out.tokens.size();
+  for (const std::string& piece : Pieces(rest - kCharacterPieces)) add(piece, kNormal, score--);
+  for (const char c : kCharacters) {
+    if (c != '\n') add(c == ' ' ? "\xe2\x96\x81" : std::string(1, c), kNormal, score--);
+  }
+  out.model = "llama";
+  out.pre = "default";
+  out.bos = 1;
+  out.eos = 2;
+  out.add_bos = true;
+  return out;
+}
+
 }  // namespace
 
 VocabularyLimits LimitsOf(SynthVocab style) {
+  if (style == SynthVocab::kSentencePiece) {
+    const auto fixed = static_cast<int>(kBytes + SpecialTokens(style).size() + kCharacterPieces);
+    static const auto pieces = static_cast<int>(Pieces(std::size_t{1} << 20).size());
+    return {fixed, fixed + pieces};
+  }
   const int fixed = kBytes + static_cast<int>(SpecialTokens(style).size());
   return {fixed, fixed + kPairs + kPairs * kThirds};
 }
 
 Vocabulary MakeVocabulary(SynthVocab style, int size) {
+  if (style == SynthVocab::kSentencePiece) return MakePieces(size);
   const std::vector<std::string> special = SpecialTokens(style);
   const int merged = size - kBytes - static_cast<int>(special.size());
   const bool special_last = style == SynthVocab::kLlama3;
@@ -124,6 +196,7 @@ Vocabulary MakeVocabulary(SynthVocab style, int size) {
   if (special_last) add_special();
 
   Vocabulary vocabulary = std::move(builder.out);
+  vocabulary.model = "gpt2";
   switch (style) {
     case SynthVocab::kSmolLm:
     case SynthVocab::kGpt2:
@@ -137,6 +210,8 @@ Vocabulary MakeVocabulary(SynthVocab style, int size) {
       vocabulary.bos = static_cast<std::uint32_t>(size - kLlama3Special);
       vocabulary.eos = vocabulary.bos + 9;
       vocabulary.add_bos = true;
+      break;
+    case SynthVocab::kSentencePiece:
       break;
   }
   return vocabulary;

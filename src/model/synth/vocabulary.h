@@ -8,12 +8,15 @@
 
 namespace tilewright::synth {
 
-/// A byte-level BPE vocabulary. Every token is a special token, one of the 256 bytes, or the result
-/// of exactly one merge.
+/// A vocabulary. In byte-level BPE every token is a special token, one of the 256 bytes, or the
+/// result of exactly one merge; in SentencePiece a special token, a byte, a character, or two tokens
+/// side by side.
 struct Vocabulary {
-  std::vector<std::string> tokens;  ///< in the GPT-2 spelling: each byte is one printable character
-  std::vector<std::int32_t> types;  ///< GGUF token types: 1 normal, 3 control
-  std::vector<std::string> merges;  ///< "left right", first ones first
+  std::string_view model;           ///< `tokenizer.ggml.model`: "gpt2" or "llama"
+  std::vector<std::string> tokens;  ///< as the model spells them
+  std::vector<std::int32_t> types;  ///< GGUF token types: 1 normal, 2 unknown, 3 control, 6 byte
+  std::vector<std::string> merges;  ///< byte-level BPE: "left right", first ones first
+  std::vector<float> scores;        ///< SentencePiece: one for each token
   std::string_view pre;             ///< name of the pre-tokenizer
   std::uint32_t bos = 0;
   std::uint32_t eos = 0;
@@ -29,7 +32,7 @@ VocabularyLimits LimitsOf(SynthVocab style);
 
 /// Makes a vocabulary of `size` tokens, which must be within the limits. Merges are pairs of
 /// printable ASCII characters, by how common they are in English, then triples, so that text is
-/// split into pieces of two or three characters.
+/// split into pieces of two or three characters. In SentencePiece, a space only begins a piece.
 Vocabulary MakeVocabulary(SynthVocab style, int size);
 
 }  // namespace tilewright::synth
