@@ -539,6 +539,24 @@ TEST(PreSplitTest, LongRunsOfOneKindNeverExhaustPcre2) {
   }
 }
 
+TEST(PreSplitTest, ARunOfSpacesThatEndsNothingTakesTimeInProportion) {
+  const auto seconds = [](const PreSplitter& splitter, std::size_t size) {
+    const std::string text = std::string(size, ' ') + "1";
+    // Of the processor, which other processes do not add to.
+    const std::clock_t start = std::clock();
+    for (int i = 0; i < 4; ++i) EXPECT_LE(Split(splitter, text).size(), 3u);
+    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  };
+  for (const char* pre : kPres) {
+    for (const bool jit : {true, false}) {  // PCRE2's compiler finds a way out, its interpreter not
+      const PreSplitter splitter = PreSplitter::Create(pre, {.jit = jit}).value();
+      const double small = seconds(splitter, 3'000);
+      const double large = seconds(splitter, 16 * 3'000);
+      EXPECT_LT(large, 100 * small) << pre << (jit ? "" : " without JIT");  // n^2 is 256
+    }
+  }
+}
+
 TEST(PreSplitTest, UpperAndLowerCaseMakeWords) {
   const PreSplitter tekken = PreSplitter::Create("tekken").value();
   const PreSplitter gpt4o = PreSplitter::Create("gpt-4o").value();
