@@ -55,6 +55,9 @@ struct TokenizerSpec {
   std::optional<bool> add_space_prefix;
   /// SentencePiece: spaces at the ends of text are dropped and several in a row count as one.
   bool remove_extra_whitespaces = false;
+  /// White space after special tokens is dropped, but for <unk>, <s> and <|endoftext|>. In a file,
+  /// `general.name` contains "phi-3" or "phi3": llama.cpp goes by that name.
+  bool strip_after_special = false;
   std::string chat_template;  ///< Jinja source, or empty
 };
 

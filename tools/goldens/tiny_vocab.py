@@ -243,6 +243,17 @@ PIECE_SPECS = (
         missing_characters="ü山ы",
         missing_bytes=b"A!z",
     ),
+    # By this name llama.cpp drops white space after special tokens.
+    PieceSpec(
+        name="spm-phi-3",
+        seed=6,
+        specials=(("<|endoftext|>", CONTROL), *_EXTRAS, ("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL)),
+        add_space_prefix=None,
+        add_bos=None,
+        add_eos=None,
+        tied_scores=False,
+        missing_characters="éß好",
+    ),
 )
 
 

@@ -28,6 +28,15 @@ Status Needed(Result<T> result, Out& out) {
   return {};
 }
 
+/// Whether the model is named Phi-3, in any case.
+bool IsPhi3(const GgufFile& file) {
+  const Result<std::string_view> name = file.String("general.name");
+  if (!name) return false;
+  std::string lower(*name);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  return lower.find("phi-3") != std::string::npos || lower.find("phi3") != std::string::npos;
+}
+
 /// Ids are rows of the embedding, so there must be as many tokens.
 Status CheckEmbedding(const GgufFile& file, const TokenizerSpec& spec) {
   constexpr std::string_view kEmbedding = "token_embd.weight";
@@ -57,6 +66,7 @@ Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
     read(Needed(file.I32s("tokenizer.ggml.token_type"), spec.token_types), status);
   }
   if (status) status = CheckEmbedding(file, spec);
+  spec.strip_after_special = IsPhi3(file);
   const auto fallback = [&](TokenId id) {
     return id < static_cast<std::int64_t>(spec.tokens.size()) ? id : kNoToken;
   };

@@ -147,6 +147,26 @@ TEST(SentencePieceTest, WithoutASpacePrefixTextIsEncodedAsItIs) {
   EXPECT_EQ(tokenizer.Decode(Ids{word}).value(), " a");
 }
 
+TEST(SentencePieceTest, Phi3DropsWhiteSpaceAfterMostSpecialTokens) {
+  PieceBuilder builder;
+  builder.spec.strip_after_special = true;
+  builder.spec.add_space_prefix = true;
+  const TokenId word = builder.Add(
+                    "\xe2\x96\x81"
+                    "a",
+                    -1),
+                space = builder.Add("\xe2\x96\x81", -2);
+  const TokenId user = builder.Add("<|user|>", 0, TokenType::kUserDefined);
+  const TokenId end = builder.Add("<|end|>", 0, TokenType::kControl);
+  const Tokenizer tokenizer = builder.Build();
+  EXPECT_EQ(Encode(tokenizer, "<|user|>\n a<|end|>\r\n\t <|user|> \n"),
+            (Ids{user, word, end, user}));
+  EXPECT_EQ(Encode(tokenizer, "<s> a<|end|> a"), (Ids{PieceBuilder::kBos, space, word, end, word}));
+  EXPECT_EQ(Encode(tokenizer, "<|end|> a", {.parse_special = false}).back(), word);
+  builder.spec.strip_after_special = false;
+  EXPECT_EQ(Encode(builder.Build(), "<|end|> a"), (Ids{end, space, word}));
+}
+
 TEST(SentencePieceTest, ExtraSpacesGoWhereTheVocabularySaysSo) {
   PieceBuilder builder;
   builder.spec.remove_extra_whitespaces = true;

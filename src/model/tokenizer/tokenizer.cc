@@ -99,11 +99,15 @@ struct Tokenizer::Impl {
   Status CheckIds(const TokenizerSpec& spec) const;
   void MarkByName();
   bool EndsMessagesOnly() const;
+  /// Where the text goes on after the special token that ends at text[end].
+  std::size_t SkipSpaceAfter(TokenId special, std::string_view text, std::size_t end) const;
 
   std::unique_ptr<TextModel> text_model;
   SpecialTokenFinder all_special;
   SpecialTokenFinder user_defined;
-  std::vector<TokenId> ends;  // ascending
+  std::vector<TokenId> ends;         // ascending
+  std::vector<TokenId> keeps_space;  // special tokens after which no white space is dropped
+  bool strip_after_special = false;
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
   TokenId eot = kNoToken;
@@ -180,6 +184,15 @@ void Tokenizer::Impl::MarkByName() {
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
 
+std::size_t Tokenizer::Impl::SkipSpaceAfter(TokenId special, std::string_view text,
+                                            std::size_t end) const {
+  constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+  if (!strip_after_special ||
+      std::find(keeps_space.begin(), keeps_space.end(), special) != keeps_space.end())
+    return end;
+  return std::min(text.find_first_not_of(kWhiteSpace, end), text.size());
+}
+
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
@@ -206,6 +219,9 @@ Result<Tokenizer> Tokenizer::Create(const TokenizerSpec& spec) {
     if (id != kNoToken) impl->ends.push_back(id);
   }
   impl->MarkByName();
+  impl->strip_after_special = spec.strip_after_special;
+  for (const std::string_view name : {"<unk>", "<s>", "<|endoftext|>"})
+    impl->keeps_space.push_back(impl->vocabulary().Find(name));
   impl->all_special.Build(impl->vocabulary(), false);
   impl->user_defined.Build(impl->vocabulary(), true);
   return Tokenizer(std::move(impl));
@@ -235,7 +251,7 @@ Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, EncodeOpti
        (options.parse_special ? impl.all_special : impl.user_defined).FindAll(text)) {
     if (Status status = encode_until(match.begin); !status) return Fail(std::move(status.error()));
     out.push_back(match.id);
-    done = match.end;
+    done = impl.SkipSpaceAfter(match.id, text, match.end);
   }
   if (Status status = encode_until(text.size()); !status) return Fail(std::move(status.error()));
   if (options.add_special && impl.add_eos) out.push_back(impl.eos);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -134,8 +136,17 @@ TEST_P(TokenizerGoldenTest, TextsThatTheVocabularyCanSpellSurviveEncodingAndDeco
     const std::string bytes = BytesOf(entry, "plain");
     if (!well_formed || text.find("\xe2\x96\x81") != std::string::npos) continue;
     if (bytes != text && bytes != " " + text) continue;
-    EXPECT_EQ(tokenizer_->Decode(IdsOf(entry, "plain"), true).value(), text) << entry["name"];
-    EXPECT_EQ(tokenizer_->Decode(IdsOf(entry, "special"), true).value(), text) << entry["name"];
+    for (const std::string key : {"plain", "special"}) {
+      const Ids ids = IdsOf(entry, key);
+      const bool special = std::any_of(ids.begin(), ids.end(), [this](TokenId id) {
+        const TokenType type = tokenizer_->type(id);
+        return type == TokenType::kControl || type == TokenType::kUserDefined ||
+               type == TokenType::kUnknown;
+      });
+      // Phi-3 drops white space after those.
+      if (special && std::string(GetParam()) == "spm-phi-3") continue;
+      EXPECT_EQ(tokenizer_->Decode(ids, true).value(), text) << entry["name"] << ", " << key;
+    }
     ++whole;
   }
   EXPECT_GT(whole, 150);
@@ -188,7 +199,8 @@ TEST_P(TokenizerGoldenTest, StreamingGivesWholeCharactersAndLosesNothing) {
 INSTANTIATE_TEST_SUITE_P(Vocabularies, TokenizerGoldenTest,
                          ::testing::Values("gpt-2", "llama-bpe", "smollm", "smollm2", "qwen2",
                                            "dbrx", "tekken", "gpt-4o", "falcon", "deepseek-llm",
-                                           "deepseek-coder", "deepseek-v3", "spm", "spm-noprefix"),
+                                           "deepseek-coder", "deepseek-v3", "spm", "spm-noprefix",
+                                           "spm-phi-3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
