@@ -44,7 +44,7 @@ enum class DataType : std::uint8_t {
   kQ5_1,    ///< GGUF: 32 values, f16 d, f16 m, then as kQ5_0; value = d * q + m
   /// Activations: blocks of f32 d, 32 int8 (36 bytes); value = d * q. What a copy of f32 gives to
   /// several int8 products, so that each need not round them again.
-  kI8x32,
+  kI8X32,
 };
 
 struct TypeInfo {

@@ -47,7 +47,7 @@ TEST(TypesTest, NamesRoundTripAndSizesFollowTheBlocks) {
   EXPECT_FALSE(ParseDataType("q4_7"));
   EXPECT_EQ(BytesOf(DataType::kQ4_1, 64), 40u);
   EXPECT_EQ(BytesOf(DataType::kU4, 64), 32u);
-  EXPECT_EQ(BytesOf(DataType::kI8x32, 64), 72u);
+  EXPECT_EQ(BytesOf(DataType::kI8X32, 64), 72u);
   EXPECT_EQ(GetTypeInfo(static_cast<DataType>(200)).name, "none");
 }
 

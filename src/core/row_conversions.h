@@ -34,7 +34,7 @@ struct RowConversions {
   /// nullptr where nothing is to convert or no row of the table does it.
   ConvertRow Find(DataType from, DataType to) const {
     if (from == DataType::kF32 && to == DataType::kQ8_0) return encode_q8_0;
-    if (from == DataType::kF32 && to == DataType::kI8x32) return encode_i8x32;
+    if (from == DataType::kF32 && to == DataType::kI8X32) return encode_i8x32;
     const int row = RowTypeIndex(from), column = RowTypeIndex(to);
     return row < 0 || column < 0 ? nullptr : between[row][column];
   }

@@ -180,7 +180,7 @@ bool IsProduct(TensorOp op) {
 std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const TensorNode& first) {
   const TensorNode& x = graph.node(first.inputs[0]);
   if (x.out.dtype != DataType::kF32 || !IsPlainMatrix(x.out) ||
-      x.out.shape[0] % GetTypeInfo(DataType::kI8x32).block_elements != 0)
+      x.out.shape[0] % GetTypeInfo(DataType::kI8X32).block_elements != 0)
     return std::nullopt;
   FusionMatch match;
   for (const TensorNode& node : graph.graph().nodes()) {
@@ -195,7 +195,7 @@ std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const Ten
   match.fused.id = graph.next_id();
   match.fused.name = x.name + ".i8x32";
   match.fused.inputs = {x.id};
-  match.fused.out = Contiguous(nullptr, DataType::kI8x32, x.out.shape);
+  match.fused.out = Contiguous(nullptr, DataType::kI8X32, x.out.shape);
   return match;
 }
 

@@ -46,7 +46,7 @@ double Tolerance(const OneNode& node, Precision activations) {
     case DataType::kF16:
       return 0x1p-10;
     case DataType::kQ8_0:
-    case DataType::kI8x32:
+    case DataType::kI8X32:
       return 1e-2;
     case DataType::kBF16:
       return 0x1p-7;

@@ -217,7 +217,7 @@ class Cpu {
     TensorNode& leaf = made.graph.node(weight);
     const auto kernels = kernels_->gemm().kernels();
     const auto at = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel* kernel) {
-      return kernel->desc().type_a == Bit(DataType::kI8x32) &&
+      return kernel->desc().type_a == Bit(DataType::kI8X32) &&
              kernel->desc().type_b == Bit(leaf.out.dtype) && !kernel->CheckDevice(device_->spec());
     });
     ASSERT_NE(at, kernels.end());
@@ -565,7 +565,7 @@ TEST(FusedQuantiseOnce, int8_products_of_the_same_rows_give_the_bits_of_their_tw
   EXPECT_EQ(fused.id_of.size(), c.made.graph.size());
   const NodeId rounded = fused.graph.node(At(fused, c.products[0])).inputs[0];
   EXPECT_EQ(fused.graph.node(rounded).op, TensorOp::kCopy);
-  EXPECT_EQ(fused.graph.node(rounded).out.dtype, DataType::kI8x32);
+  EXPECT_EQ(fused.graph.node(rounded).out.dtype, DataType::kI8X32);
   EXPECT_EQ(fused.graph.node(rounded).inputs, std::vector<NodeId>{At(fused, c.x)});
   for (const NodeId id : c.products) {
     EXPECT_EQ(fused.graph.node(At(fused, id)).inputs[0], rounded);

@@ -46,7 +46,7 @@ static inline constexpr bool Sound(BlockList<Blocks...>) {
   };
   return (sound(Blocks::kFormat, sizeof(Blocks)) && ...);
 }
-static_assert(static_cast<int>(DataType::kI8x32) == kDataTypeCount - 1);
+static_assert(static_cast<int>(DataType::kI8X32) == kDataTypeCount - 1);
 static_assert(Sound(AllBlocks{}), "a descriptor contradicts its struct, its place or a limit");
 }  // namespace formats_detail
 

@@ -23,7 +23,7 @@ constexpr std::int64_t kGrain =
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
   if (const BlockFormat* format = FindFormat(src); format != nullptr && dst == DataType::kF32)
     return impl.unpack[static_cast<std::size_t>(format - kFormats.data())];
-  return IsFloatType(dst) || dst == DataType::kI8x32 ? impl.rows.Find(src, dst) : nullptr;
+  return IsFloatType(dst) || dst == DataType::kI8X32 ? impl.rows.Find(src, dst) : nullptr;
 }
 
 std::optional<Rejection> Feasible(const CopyImpl& impl, const Desc& desc) {
@@ -95,7 +95,7 @@ double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * d
 void CheckNode(const NodeView& node, NodeCheck& check) {
   check.ExpectSameShape("inputs[0]", node.in(0), node.out);
   check.ExpectFloat("inputs[0]", node.in(0).dtype);
-  if (node.out.dtype != DataType::kI8x32) check.ExpectFloat("out", node.out.dtype);
+  if (node.out.dtype != DataType::kI8X32) check.ExpectFloat("out", node.out.dtype);
 }
 
 constexpr NodeRule kRules[] = {
@@ -116,7 +116,7 @@ Status CheckStrided(std::string_view what, TensorView view) {
 bool CanConvert(DataType src, DataType dst) {
   if (src == DataType::kNone || dst == DataType::kNone) return false;
   const bool unpacks = FindFormat(src) != nullptr && dst == DataType::kF32;
-  const bool quantises = src == DataType::kF32 && dst == DataType::kI8x32;
+  const bool quantises = src == DataType::kF32 && dst == DataType::kI8X32;
   return src == dst || unpacks || quantises || (IsFloatType(src) && IsFloatType(dst));
 }
 

@@ -91,27 +91,27 @@ TEST_F(CopyTest, EveryKernelRoundsRowsToI8x32AsTheScalarFunctionDoes) {
         src[static_cast<std::size_t>(4 * from_ld + j)] = 0x1p-100f;
       }
     }
-    const std::size_t row_bytes = BytesOf(DataType::kI8x32, cols);
+    const std::size_t row_bytes = BytesOf(DataType::kI8X32, cols);
     std::vector<unsigned char> want(row_bytes * static_cast<std::size_t>(rows));
     for (std::int64_t r = 0; r < rows; ++r) {
-      ASSERT_TRUE(EncodeRow(DataType::kI8x32, src.data() + r * from_ld, cols,
+      ASSERT_TRUE(EncodeRow(DataType::kI8X32, src.data() + r * from_ld, cols,
                             want.data() + static_cast<std::size_t>(r) * row_bytes));
     }
     for (Kernel* kernel : Kernels()) {
       SCOPED_TRACE(std::string(kernel->name()) + " cols " + std::to_string(cols));
-      test::GuardedBytes dst(BytesOf(DataType::kI8x32, ld * rows), 4);
+      test::GuardedBytes dst(BytesOf(DataType::kI8X32, ld * rows), 4);
       ASSERT_TRUE(LaunchOnce<Op>(*kernel,
                                  {Rows(src.data(), DataType::kF32, cols, rows, from_ld),
-                                  Rows(dst.data(), DataType::kI8x32, cols, rows, ld)},
+                                  Rows(dst.data(), DataType::kI8X32, cols, rows, ld)},
                                  Stream{pool.get()}));
       EXPECT_EQ(dst.Damage(), "");
       for (std::int64_t r = 0; r < rows; ++r) {
         const auto* got =
-            static_cast<const unsigned char*>(dst.data()) + BytesOf(DataType::kI8x32, ld * r);
+            static_cast<const unsigned char*>(dst.data()) + BytesOf(DataType::kI8X32, ld * r);
         ASSERT_TRUE(test::BitwiseEqual(got, want.data() + static_cast<std::size_t>(r) * row_bytes,
                                        row_bytes))
             << r;
-        for (std::size_t i = row_bytes; i < BytesOf(DataType::kI8x32, ld); ++i)
+        for (std::size_t i = row_bytes; i < BytesOf(DataType::kI8X32, ld); ++i)
           ASSERT_EQ(got[i], 0xff) << "padding was written";
       }
     }
@@ -250,7 +250,7 @@ TEST_F(CopyTest, ImpossibleCopiesAreRefused) {
           .code,
       ErrorCode::kUnsupported);
   EXPECT_FALSE(Validate(Desc{.type_src = DataType::kQ8_0, .cols = 33}));
-  EXPECT_FALSE(Validate(Desc{.type_dst = DataType::kI8x32, .cols = 33}));
+  EXPECT_FALSE(Validate(Desc{.type_dst = DataType::kI8X32, .cols = 33}));
   EXPECT_FALSE(DescOf(Args{Rows(data.data(), DataType::kQ4_0, 32, 2, 40),
                            Rows(data.data(), DataType::kF32, 32, 2, 32)},
                       CallTerms{}));

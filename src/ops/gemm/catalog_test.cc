@@ -107,7 +107,7 @@ TEST(PackedWeights, DecodeToTheBitForEveryCodePoint) {
     const KernelDesc& desc = kernel->desc();
     // int8 is near 1, not 1; gemm_int8_test reads those weights back.
     const bool exact =
-        desc.activations == Precision::kF32 && (desc.type_a & Bit(DataType::kI8x32)) == 0;
+        desc.activations == Precision::kF32 && (desc.type_a & Bit(DataType::kI8X32)) == 0;
     if (!exact || desc.pack_b == kPackPlain || kernel->CheckDevice(Device())) continue;
     const auto type = First<DataType>(desc.type_b);
     const TypeInfo& info = GetTypeInfo(type);

@@ -8,7 +8,7 @@ namespace {
 void CheckProduct(const NodeView& node, std::int64_t n, NodeCheck& check) {
   const TensorView& x = node.in(0);
   const TensorView& w = node.in(1);
-  if (x.dtype != DataType::kI8x32) check.ExpectFloat("inputs[0]", x.dtype);
+  if (x.dtype != DataType::kI8X32) check.ExpectFloat("inputs[0]", x.dtype);
   check.Expect("inputs[1].shape[0]", w.shape[0], x.shape[0], "k");
   check.Expect("inputs[1].shape[1]", w.shape[1], n, "n");
   check.Expect("out.shape[1]", node.out.shape[1], x.shape[1], "m");

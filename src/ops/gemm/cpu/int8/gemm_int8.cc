@@ -40,7 +40,7 @@ KernelInfo InfoOf(const IsaConfig& isa, DataType activations, const BlockFormat&
                           PackName(Int8Pack(format)));
   info.fingerprint = fmt::format("{}{}", TuFingerprint(isa.tu).substr(0, 16),
                                  TuFingerprint("ops/gemm/cpu/int8/pack.cc").substr(0, 16));
-  if (activations == DataType::kI8x32)
+  if (activations == DataType::kI8X32)
     info.fingerprint += TuFingerprint("ops/gemm/cpu/int8/arrange.cc").substr(0, 16);
   info.features = isa.features;
   info.deterministic = true;
@@ -55,7 +55,7 @@ KernelDesc DescOf(const IsaConfig& isa, DataType activations, const BlockFormat&
   desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
   desc.pack_b = Int8Pack(format);
   // What was rounded before is multiplied as it is.
-  desc.activations = activations == DataType::kI8x32 ? Precision::kF32 : Precision::kI8;
+  desc.activations = activations == DataType::kI8X32 ? Precision::kF32 : Precision::kI8;
   desc.tile_m = isa.ops->tile_rows[IndexOf(format)];
   desc.tile_n = kPanelColumns;
   desc.tile_k = kBlock;
@@ -158,7 +158,7 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
   const double memory_us = bytes / read_gb_s * 1e-3;
   const std::int64_t elements = static_cast<std::int64_t>(problem.m) * problem.k;
   const bool serial = elements <= kSerialQuantise;
-  const double element_us = problem.type_a == DataType::kI8x32 ? kArrangeUs : kQuantiseUs;
+  const double element_us = problem.type_a == DataType::kI8X32 ? kArrangeUs : kQuantiseUs;
   const double quantise_us = static_cast<double>(elements) * element_us / (serial ? 1 : workers);
   return std::max(compute_us, memory_us) + quantise_us + (serial ? 1 : 2) * kRegionUs;
 }
@@ -189,7 +189,7 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
 
 void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* scratch,
                          Executor& executor) const {
-  const bool rounded = args.a_layout.type == DataType::kI8x32;
+  const bool rounded = args.a_layout.type == DataType::kI8X32;
   const auto quantise = isa_.ops->quantise[IndexOf(format_)];
   const ArrangeFunction arrange = rounded ? ArrangeFunctionOf(format_.type) : nullptr;
   const std::int64_t lda = args.a_layout.ld;
@@ -302,7 +302,7 @@ void AddGemmInt8(Registry& registry) {
     for (const BlockFormat& format : kFormats) {
       if (!HasInt8(format)) continue;
       // Names are distinct by construction; a registry that already has them keeps its own.
-      for (const DataType activations : {DataType::kF32, DataType::kI8x32})
+      for (const DataType activations : {DataType::kF32, DataType::kI8X32})
         static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, activations, format)));
     }
   }

@@ -106,8 +106,8 @@ struct Rows {
   MatrixLayout layout;
 };
 Rows RowsFor(const Kernel& kernel, const std::vector<float>& a, int m, int k, int extra) {
-  const bool rounded = kernel.desc().type_a == Bit(DataType::kI8x32);
-  const DataType type = rounded ? DataType::kI8x32 : DataType::kF32;
+  const bool rounded = kernel.desc().type_a == Bit(DataType::kI8X32);
+  const DataType type = rounded ? DataType::kI8X32 : DataType::kF32;
   const int lda = k + (rounded ? 32 * extra : extra);
   Rows rows{test::GuardedBytes(BytesOf(type, std::int64_t{m} * lda), 4),
             {.type = type, .rows = m, .cols = k, .ld = lda}};
@@ -650,7 +650,7 @@ TEST_P(GemmInt8, RefusesWhatItCannotDo) {
   EXPECT_EQ(reason([](GemmDesc& q) { q.guarantee = Guarantee::kBatchInvariant; }), "feasible");
   EXPECT_EQ(reason([](GemmDesc& q) { q.pack_b = kPackPlain; }), "pack");
   EXPECT_EQ(reason([](GemmDesc& q) { q.type_a = DataType::kBF16; }), "type");
-  EXPECT_EQ(reason([](GemmDesc& q) { q.type_a = DataType::kI8x32; }), "type");
+  EXPECT_EQ(reason([](GemmDesc& q) { q.type_a = DataType::kI8X32; }), "type");
   EXPECT_EQ(reason([](GemmDesc& q) { q.order_c = Order::kColMajor; }), "order");
   EXPECT_EQ(reason([](GemmDesc& q) { q.n = 48, q.epilogue = Epilogue::kGatedSilu; }), "shape");
 }
@@ -658,9 +658,9 @@ TEST_P(GemmInt8, RefusesWhatItCannotDo) {
 /// What was rounded to int8 before loses nothing here, whatever precision the caller asks for.
 TEST_P(GemmInt8, TakesRoundedActivationsUnderEveryPrecision) {
   for (Kernel* kernel : Runnable(type())) {
-    if (kernel->desc().type_a != Bit(DataType::kI8x32)) continue;
+    if (kernel->desc().type_a != Bit(DataType::kI8X32)) continue;
     GemmDesc p;
-    p.m = 3, p.n = 32, p.k = k(2), p.type_a = DataType::kI8x32, p.type_b = type();
+    p.m = 3, p.n = 32, p.k = k(2), p.type_a = DataType::kI8X32, p.type_b = type();
     p.pack_b = kPackAny;
     for (const Precision precision : {Precision::kAuto, Precision::kF32, Precision::kI8}) {
       p.precision = precision;
