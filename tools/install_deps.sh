@@ -11,7 +11,7 @@ build_packages=(
   libexpected-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libpcre2-dev
   'libdnnl-dev|libonednn-dev?' libgtest-dev 'libgmock-dev|libgtest-dev' libbenchmark-dev)
 model_packages=(python3-pip)
-check_packages=(clang 'clang-format-14|clang-format' clang-tidy 'libclang-rt-CLANG-dev?')
+check_packages=(clang 'clang-format-14|clang-format' clang-tidy 'libclang-rt-CLANG-dev?' 'libomp-CLANG-dev?')
 
 wanted=()
 for group in "${@:-build}"; do
