@@ -7,6 +7,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ARCHITECTURES = ROOT / 'src' / 'model' / 'arch'
 NAME = re.compile(r'kName = "([^"]+)"')
+# tokenizer.ggml.model calls SentencePiece vocabularies "llama", whatever the architecture; comments may say so.
+TOKENIZER_FAMILY = re.compile(r'\.model = "')
 
 
 def named_architectures():
@@ -36,7 +38,11 @@ class ArchitectureNames(unittest.TestCase):
             for path in sources():
                 if path != home:
                     lines = path.read_text(encoding='utf-8').splitlines()
-                    hits = [f'{path.relative_to(ROOT)}:{i}: {line.strip()}' for i, line in enumerate(lines, 1) if literal.search(line)]
+                    hits = [
+                        f'{path.relative_to(ROOT)}:{i}: {line.strip()}'
+                        for i, line in enumerate(lines, 1)
+                        if literal.search(line.split('//')[0]) and not TOKENIZER_FAMILY.search(line)
+                    ]
                     self.assertEqual(hits, [])
 
     def test_every_file_is_in_the_list(self):
