@@ -38,7 +38,7 @@ void DecodeBlocks(const void* row, float* out, std::int64_t n) {
     const int count = left < kBatch ? static_cast<int>(left) : kBatch;
     for (int i = 0; i < count; ++i, ++block) Unpack(*block, unpacked[i]);
     for (int i = 0; i < count; ++i, out += kElements) {
-      if constexpr (Block::kFormat.values != nullptr) {
+      if constexpr (Block::kFormat.has_table) {
         ExpandBlock<Block>(unpacked[i], out, 1);
       } else {
         ExpandVectors<Block>(unpacked[i], out);

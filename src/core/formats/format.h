@@ -39,9 +39,12 @@ struct BlockFormat {
   int integer_bits = 8;  ///< of each integer of a kF16TimesInt, as the file stores it
   Factor scale = Factor::kF16;
   Factor min = Factor::kNone;
-  int scale_at = 0;                     ///< byte offset of the f16 of the scales
-  int min_at = -1;                      ///< byte offset of the f16 of the minima, or -1
-  const std::int8_t* values = nullptr;  ///< [1 << code_bits], or null
+  int scale_at = 0;  ///< byte offset of the f16 of the scales
+  int min_at = -1;   ///< byte offset of the f16 of the minima, or -1
+  /// Whether codes are looked up in `values`. (With a sanitizer, g++ does not compare pointers in
+  /// constant expressions.)
+  bool has_table = false;
+  const std::int8_t* values = nullptr;  ///< [1 << code_bits], if has_table
 
   constexpr int sub_blocks() const { return elements / sub_block; }
   /// Whether a scale and a minimum fit in a byte, as unsigned integers: panels keep them so.
@@ -118,7 +121,7 @@ static inline void ExpandBlock(const UnpackedBlock& block, Out* out, std::int64_
     if constexpr (kFormat.min == Factor::kF16TimesInt) offset *= static_cast<Out>(block.mins[s]);
     for (int i = s * kFormat.sub_block; i < (s + 1) * kFormat.sub_block; ++i) {
       int code = static_cast<int>(block.codes[i]) - kFormat.zero;
-      if constexpr (kFormat.values != nullptr) code = kFormat.values[block.codes[i]];
+      if constexpr (kFormat.has_table) code = kFormat.values[block.codes[i]];
       // Without a minimum nothing is added: `+ 0` would turn -0 into 0.
       if constexpr (kFormat.min == Factor::kNone) {
         out[i * stride] = step * static_cast<Out>(code);

@@ -42,7 +42,7 @@ static inline constexpr bool Sound(BlockList<Blocks...>) {
            f.elements <= kMaxBlockElements && f.elements % f.sub_block == 0 &&
            f.sub_blocks() <= kMaxSubBlocks && f.sub_block % 16 == 0 && f.code_bits <= 8 &&
            f.scale != Factor::kNone && (f.min == Factor::kNone) == (f.min_at < 0) &&
-           f.integer_bits <= 8 && (f.values == nullptr || (f.code_bits == 4 && f.zero == 0));
+           f.integer_bits <= 8 && (!f.has_table || (f.code_bits == 4 && f.zero == 0));
   };
   return (sound(Blocks::kFormat, sizeof(Blocks)) && ...);
 }

@@ -99,6 +99,7 @@ struct BlockLookup {
                                        .code_bits = 2,
                                        .sub_block = 16,
                                        .scale = Factor::kF16TimesInt,
+                                       .has_table = true,
                                        .values = kValues};
 };
 
@@ -135,7 +136,7 @@ std::string TableOfFormats() {
   for (const BlockFormat& f : kFormats) {
     table += Format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", f.name, f.gguf_type,
                     f.elements, f.bytes, 8.0 * f.bytes / f.elements, Format("{} bits", f.code_bits),
-                    f.values != nullptr ? std::string("table") : std::to_string(f.zero),
+                    f.has_table ? std::string("table") : std::to_string(f.zero),
                     FactorText(f.scale), FactorText(f.min), f.sub_block);
   }
   return table;

@@ -22,6 +22,7 @@ struct BlockIq4Nl {
                                        .bytes = 18,
                                        .code_bits = 4,
                                        .sub_block = 32,
+                                       .has_table = true,
                                        .values = kNonLinearValues};
 } __attribute__((packed));
 

@@ -25,6 +25,7 @@ struct BlockIq4Xs {
                                        .sub_block = 32,
                                        .integer_bits = 6,
                                        .scale = Factor::kF16TimesInt,
+                                       .has_table = true,
                                        .values = kNonLinearValues};
 } __attribute__((packed));
 

@@ -70,7 +70,7 @@ inline I16 ShiftLeft(I16 x) {
 template <class Block>
 inline __m256 LowCodeHalf(__m256i x) {
   constexpr BlockFormat kFormat = Block::kFormat;
-  if constexpr (kFormat.values != nullptr) {
+  if constexpr (kFormat.has_table) {
     // A permute looks at the low three bits; the fourth selects between two.
     static constexpr LowCodes kCodes = LowCodesOf(kFormat);
     const __m256 low = _mm256_permutevar8x32_ps(_mm256_load_ps(kCodes.value), x);

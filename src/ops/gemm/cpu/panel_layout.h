@@ -27,8 +27,8 @@ constexpr int kPairCols =
 // Whether a block format has panels, and so kernels that read them packed: a lookup table is for
 // nibbles.
 static inline constexpr bool HasPanels(const BlockFormat& format) {
-  return format.values != nullptr ? PanelCodeBits(format) == 4
-                                  : PanelCodeBits(format) < 8 || format.zero == 128;
+  return format.has_table ? PanelCodeBits(format) == 4
+                          : PanelCodeBits(format) < 8 || format.zero == 128;
 }
 
 // How many low bits of its codes lie together in a byte: all, or those below the top bits.
@@ -59,7 +59,7 @@ static inline constexpr LowCodes LowCodesOf(const BlockFormat& format) {
   for (int i = 0; i < 16; ++i) {
     const int code = i & ((1 << LowBits(format)) - 1);
     codes.value[i] =
-        static_cast<float>(format.values != nullptr ? format.values[code] : code - format.zero);
+        static_cast<float>(format.has_table ? format.values[code] : code - format.zero);
   }
   return codes;
 }

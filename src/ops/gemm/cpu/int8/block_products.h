@@ -49,7 +49,7 @@ inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
 /// The width of what is multiplied, for which each instruction set has a way to sum products without
 /// saturation: codes of 4 bits or less, of 6 or less, or bytes, of which a lookup table makes some.
 template <class Block>
-constexpr int kProductBits = Block::kFormat.values != nullptr     ? 8
+constexpr int kProductBits = Block::kFormat.has_table             ? 8
                              : PanelCodeBits(Block::kFormat) <= 4 ? 4
                              : PanelCodeBits(Block::kFormat) <= 6 ? 6
                                                                   : 8;
@@ -86,7 +86,7 @@ inline __attribute__((always_inline)) void DotQuad(I (&sum)[R], I codes, const s
 /// The codes of a quad from their nibbles; `top` is the line of fifth bits.
 template <class Block>
 inline __attribute__((always_inline)) I WholeCodes(I nibbles, I top, int quad) {
-  if constexpr (Block::kFormat.values != nullptr) {
+  if constexpr (Block::kFormat.has_table) {
     static constexpr CodeTable kTable = TableOf(Block::kFormat);
     return Vec::Lookup(kTable.value, nibbles);
   } else if constexpr (PanelCodeBits(Block::kFormat) == 5) {

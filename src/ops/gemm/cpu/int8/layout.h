@@ -46,7 +46,7 @@ constexpr int kMaxTileRows = 12;
 /// Whether there are kernels for a format: those of micro_kernel.h, told by the width of the code.
 static inline constexpr bool HasInt8(const BlockFormat& f) {
   const bool integers = f.scale == Factor::kF16TimesInt;
-  if (f.values != nullptr) {
+  if (f.has_table) {
     return PanelCodeBits(f) == 4 && f.sub_block == kBlock && f.min == Factor::kNone;
   }
   switch (PanelCodeBits(f)) {
@@ -72,7 +72,7 @@ constexpr int kTableZero = 128;
 
 /// What kernels multiply for the value 0.
 static inline constexpr int ZeroOf(const BlockFormat& f) {
-  return f.values != nullptr ? kTableZero : f.zero;
+  return f.has_table ? kTableZero : f.zero;
 }
 
 /// A lookup table as bytes of what kernels multiply.
