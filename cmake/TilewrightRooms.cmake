@@ -80,7 +80,11 @@ function(tilewright_room name)
     if(isa MATCHES "avx|amx" AND NOT DEFINED TILEWRIGHT_ISA_FLAGS_${isa})
       message(FATAL_ERROR "${source}: the suffixes that set flags are _avx2, _avx512, _avx512vnni, _avx512bf16 and _amx")
     endif()
-    set(flags -O3 -ffp-contract=off ${TILEWRIGHT_ISA_FLAGS_${isa}})
+    set(level -O3)
+    if(TILEWRIGHT_SANITIZE)
+      set(level -O1)  # the unrolled templates of one file would take ten minutes at -O3
+    endif()
+    set(flags ${level} -ffp-contract=off ${TILEWRIGHT_ISA_FLAGS_${isa}})
     file(RELATIVE_PATH tu ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/${source})
     set_source_files_properties(${source} PROPERTIES
       COMPILE_OPTIONS "${flags}" COMPILE_DEFINITIONS "TILEWRIGHT_TU=\"${tu}\"")
