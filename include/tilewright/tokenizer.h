@@ -101,8 +101,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  /// Ids of `text`, in O(n log n) at most. Errors: kInvalidArgument for texts over 1 GiB; kInternal if
-  /// PCRE2 fails, with its message.
+  /// Ids of `text`, in O(n log n) at most. Errors: kInvalidArgument for texts over 1 GiB; kInternal
+  /// if PCRE2 fails, with its message.
   Result<std::vector<TokenId>> Encode(std::string_view text, EncodeOptions options = {}) const;
 
   /// The exact bytes of `ids`, not necessarily valid UTF-8, since a character may span several

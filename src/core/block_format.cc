@@ -27,9 +27,9 @@ void DecodeBlocks(const unsigned char* p, std::int64_t n, Out* out) {
 
 template <class Out>
 void DecodeI8x32(const unsigned char* p, std::int64_t n, Out* out) {
-  for (std::int64_t i = 0; i < n; i += BlockI8X32::kElements, p += sizeof(BlockI8X32)) {
-    const auto block = LoadAs<BlockI8X32>(p);
-    for (int j = 0; j < BlockI8X32::kElements; ++j)
+  for (std::int64_t i = 0; i < n; i += BlockI8x32::kElements, p += sizeof(BlockI8x32)) {
+    const auto block = LoadAs<BlockI8x32>(p);
+    for (int j = 0; j < BlockI8x32::kElements; ++j)
       out[i + j] = static_cast<Out>(block.d) * block.q[j];
   }
 }
@@ -149,7 +149,7 @@ Status EncodeRow(DataType type, const float* source, std::int64_t n, void* out) 
       EncodePlain<std::uint8_t>(source, n, p, F32ToE4M3);
       break;
     case DataType::kI8X32:
-      EncodeBlocks<BlockI8X32>(type, source, n, p);
+      EncodeBlocks<BlockI8x32>(type, source, n, p);
       break;
     default:
       if (WithBlock(AllBlocks{}, type,

@@ -84,9 +84,9 @@ void EncodeQ8_0(const void* source, void* target, std::int64_t n) {
 void EncodeI8x32(const void* source, void* target, std::int64_t n) {
   const auto* in = static_cast<const float*>(source);
   auto* out = static_cast<unsigned char*>(target);
-  for (std::int64_t i = 0; i < n; i += BlockI8X32::kElements, out += sizeof(BlockI8X32)) {
+  for (std::int64_t i = 0; i < n; i += BlockI8x32::kElements, out += sizeof(BlockI8x32)) {
     I32Vec largest = {};
-    for (int j = 0; j < BlockI8X32::kElements; j += kLanes) {
+    for (int j = 0; j < BlockI8x32::kElements; j += kLanes) {
       I32Vec bits;
       __builtin_memcpy(&bits, in + i + j, sizeof bits);
       bits &= 0x7fffffff;
@@ -98,7 +98,7 @@ void EncodeI8x32(const void* source, void* target, std::int64_t n) {
     if (inverse != 0.0f) {
       PutCodes32(in + i, inverse, out + sizeof d);
     } else {
-      __builtin_memset(out + sizeof d, 0, BlockI8X32::kElements);
+      __builtin_memset(out + sizeof d, 0, BlockI8x32::kElements);
     }
   }
 }

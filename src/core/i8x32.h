@@ -11,13 +11,13 @@
 
 namespace tilewright {
 
-struct BlockI8X32 {
+struct BlockI8x32 {
   static constexpr int kElements = 32;
 
   float d;  ///< value = d * q; NaN where a value of the block is not finite
   std::int8_t q[kElements];
 };
-static_assert(sizeof(BlockI8X32) == 36);
+static_assert(sizeof(BlockI8x32) == 36);
 
 /// Scale of a block from the bits of its largest magnitude (compared as integers, so that NaN beats
 /// infinity beats all): d = amax / 127 and 127 / amax. Not finite: d = NaN, which reaches every
@@ -38,15 +38,15 @@ static inline void ScaleOfI8x32(std::uint32_t magnitude, float& d, float& invers
 }
 
 /// Rounds 32 values; codes to nearest, ties to even.
-static inline void Encode(const float* x, BlockI8X32& block) {
+static inline void Encode(const float* x, BlockI8x32& block) {
   std::uint32_t magnitude = 0;
-  for (int i = 0; i < BlockI8X32::kElements; ++i) {
+  for (int i = 0; i < BlockI8x32::kElements; ++i) {
     const std::uint32_t bits = BitsOfF32(x[i]) & 0x7fffffffu;
     if (bits > magnitude) magnitude = bits;
   }
   float inverse;
   ScaleOfI8x32(magnitude, block.d, inverse);
-  for (int i = 0; i < BlockI8X32::kElements; ++i) {
+  for (int i = 0; i < BlockI8x32::kElements; ++i) {
     // Adding 1.5 * 2^23 leaves no fraction bits, so the addition rounds to nearest even.
     const float value = inverse != 0.0f ? x[i] * inverse : 0.0f;
     block.q[i] = static_cast<std::int8_t>((value + 0x1.8p23f) - 0x1.8p23f);

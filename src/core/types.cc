@@ -29,7 +29,7 @@ constexpr Types MakeTypes() {
     types[static_cast<std::size_t>(format.type)] = {format.name, format.elements, format.bytes,
                                                     true};
   }
-  types.back() = {"i8x32", BlockI8X32::kElements, sizeof(BlockI8X32), true};
+  types.back() = {"i8x32", BlockI8x32::kElements, sizeof(BlockI8x32), true};
   return types;
 }
 constexpr Types kTypes = MakeTypes();

@@ -22,14 +22,14 @@ void Arrange(const void* a, std::size_t row_bytes, int rows, int blocks, std::ui
     const auto* from =
         static_cast<const std::uint8_t*>(a) + static_cast<std::size_t>(r) * row_bytes;
     std::uint8_t* x = tile;
-    for (int b = 0; b < blocks; ++b, from += sizeof(BlockI8X32)) {
-      const auto* codes = reinterpret_cast<const __m128i*>(from + offsetof(BlockI8X32, q));
+    for (int b = 0; b < blocks; ++b, from += sizeof(BlockI8x32)) {
+      const auto* codes = reinterpret_cast<const __m128i*>(from + offsetof(BlockI8x32, q));
       auto* to = reinterpret_cast<__m128i*>(x + kBlock * r);
       const __m128i low = _mm_loadu_si128(codes), high = _mm_loadu_si128(codes + 1);
       _mm_storeu_si128(to, low);
       _mm_storeu_si128(to + 1, high);
       float d;
-      std::memcpy(&d, from + offsetof(BlockI8X32, d), sizeof d);
+      std::memcpy(&d, from + offsetof(BlockI8x32, d), sizeof d);
       PutRecord<Block>(d, Sum16(low), Sum16(high), rows, r, x);
       x += rows * RecordBytes(Block::kFormat);
     }

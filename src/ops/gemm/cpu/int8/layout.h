@@ -40,7 +40,7 @@
 namespace tilewright::gemm_int8 {
 
 constexpr int kPanelColumns = 16;
-constexpr int kBlock = BlockI8X32::kElements;
+constexpr int kBlock = BlockI8x32::kElements;
 constexpr int kMaxTileRows = 12;
 
 /// Whether there are kernels for a format: those of micro_kernel.h, told by the width of the code.
