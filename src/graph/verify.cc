@@ -276,13 +276,14 @@ bool Overlaps(const Graph& graph, NodeId a, NodeId b) {
 
 /// No node after an in-place write may read the overwritten tensor under its old name.
 Status CheckStaleReads(const Graph& graph) {
-  std::vector<NodeId> writes;
+  std::vector<NodeId> writes;  // ascending
   for (const TensorNode& node : graph.nodes()) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const NodeId input = node.inputs[i];
       if (input == kNoNode) continue;
-      for (NodeId write : writes) {
-        if (write <= input || write == node.id) continue;
+      for (auto it = std::upper_bound(writes.begin(), writes.end(), input); it != writes.end();
+           ++it) {
+        const NodeId write = *it;
         if (WritesCache(graph.node(write).op)) {
           // A later scatter into the same cache may rename it again; reading the older name would
           // skip the newer rows.

@@ -74,6 +74,7 @@ struct DeviceDispatch::Impl {
   DispatchOptions options;
   Stream stream;
   SlotsOf<AllOperations> slots;
+  std::map<GemmDesc, PackChoice> layouts;  ///< of the weights of a product; layers share them
   std::vector<GemmDesc> gemm_order;
   Arena scratch, barriers;
   Workspace workspace;
@@ -128,6 +129,14 @@ struct DeviceDispatch::Impl {
     if (Status status = Reserve(plan->workspace()); !status) return Fail(status.error());
     if constexpr (std::is_same_v<Op, GemmOp>) gemm_order.push_back(desc);
     return &plans.emplace(desc, std::move(*plan)).first->second;
+  }
+
+  Result<const PackChoice*> LayoutFor(const GemmDesc& weights) {
+    if (auto it = layouts.find(weights); it != layouts.end()) return &it->second;
+    Result<PackChoice> choice = ChoosePack(weights, kLayoutBatches, kernels.gemm(), device.spec(),
+                                           options.feasible, options.tuned.of<GemmOp>());
+    if (!choice) return Fail(choice.error());
+    return &layouts.emplace(weights, std::move(*choice)).first->second;
   }
 
   /// The arguments of a node and the plan for them.
@@ -261,6 +270,7 @@ void DeviceDispatch::Forget() {
     impl_->slots.of<Op>().plans.clear();
     impl_->slots.of<Op>().refused.clear();
   });
+  impl_->layouts.clear();
   impl_->gemm_order.clear();
   impl_->decisions.Advance();
 }
@@ -341,13 +351,11 @@ Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
   }
   const Result<GemmDesc> desc = DescOf(args, impl_->Terms());
   if (!desc) return Fail(desc.error());
-  Result<PackChoice> choice =
-      ChoosePack(*desc, kLayoutBatches, impl_->kernels.gemm(), impl_->device.spec(),
-                 impl_->options.feasible, impl_->options.tuned.of<GemmOp>());
+  const Result<const PackChoice*> choice = impl_->LayoutFor(*desc);
   if (!choice) return Fail(choice.error());
   WeightPacker::Plan plan;
-  plan.pack = choice->pack;
-  plan.packer = choice->packer;
+  plan.pack = (*choice)->pack;
+  plan.packer = (*choice)->packer;
   MatrixLayout plain = args.b_layout;
   plain.pack = kPackPlain;
   if (plan.pack != kPackPlain) plan.bytes = plan.packer->PackedBytes(plain);
