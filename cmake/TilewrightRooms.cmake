@@ -7,11 +7,12 @@
 #     CUDA_HEADERS tilewright/cuda/rmsnorm_params.h   # public headers that those include, embedded as well
 #     DEPS engine device
 #     LIBRARIES SQLite::SQLite3)
-#   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [TIMEOUT seconds])
+#   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [DATA] [TIMEOUT seconds])
 #
 # Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), cuda (needs a GPU), slow, full (only `make test-full` runs it), parse (CI
 # runs it under ASan and UBSan), tsan (CI runs it under TSan).
-# The target tests_LABEL builds every test of a label. SERIAL is for tests that measure time: ctest runs no other test meanwhile.
+# The target tests_LABEL builds every test of a label. DATA defines TILEWRIGHT_TEST_DATA, the path of tests/data: only for those that
+# read it, since a path keeps a compiler cache from answering for another checkout. SERIAL is for tests that measure time: ctest runs no other test meanwhile.
 
 add_library(tilewright_options INTERFACE)
 # GCC 12 warns inside its own AVX-512 headers (uninitialized) and std::string (restrict): false alarms, off.
@@ -113,7 +114,7 @@ function(tilewright_test name)
   if(NOT TILEWRIGHT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(T "NO_MAIN;SERIAL" "TIMEOUT" "SOURCES;ROOMS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(T "NO_MAIN;SERIAL;DATA" "TIMEOUT" "SOURCES;ROOMS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(T_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tilewright_test(${name}): unknown arguments ${T_UNPARSED_ARGUMENTS}")
   endif()
@@ -125,8 +126,9 @@ function(tilewright_test name)
   if(NOT T_NO_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gmock_main)
   endif()
-  target_compile_definitions(${name} PRIVATE
-    TILEWRIGHT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  if(T_DATA)
+    target_compile_definitions(${name} PRIVATE TILEWRIGHT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 600)
   endif()
