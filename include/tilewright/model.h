@@ -179,8 +179,8 @@ struct Row {
 /// and `dispatch` must outlive it.
 ///
 /// The KV cache grows as positions are filled and never shrinks; pages that a sequence gives up
-/// when
-/// it goes back are reused by other sequences. When the cache moves, graphs are prepared again.
+/// when it goes back are reused by other sequences. When the cache moves, graphs are prepared
+/// again.
 class Session {
  public:
   static Result<std::unique_ptr<Session>> Create(const Model& model, KernelDispatch& dispatch,

@@ -46,8 +46,7 @@ struct Workspace {
 };
 
 /// How many bytes of each part of a Workspace a launch needs. The caller zeroes only `barriers`,
-/// and
-/// only once, after allocating them.
+/// and only once, after allocating them.
 struct WorkspaceSize {
   std::size_t barriers = 0;
   std::size_t partials = 0;
@@ -109,8 +108,7 @@ std::optional<BasicLaunchSpec<KernelT>> ParseSpec(std::string_view text, KernelT
 
 /// A launch in which everything that does not depend on the operands is resolved: a loaded function
 /// and its grid, or a library's primitive. Immutable; any number of threads may launch it, each
-/// with
-/// its own workspace.
+/// with its own workspace.
 template <class Op>
 class BoundLaunch {
  public:

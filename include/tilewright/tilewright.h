@@ -75,8 +75,7 @@ struct ModelKernels {
 /// weight type its products with one row and with many, the norms of the model's width, and RoPE
 /// with KV scatter for its heads. A weight type, width or head size that no family supports is
 /// omitted and listed in `unserved`. kUnsupported for a file that is not a model, or an
-/// architecture
-/// for which there are no kernels.
+/// architecture for which there are no kernels.
 Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch);
 
 /// What was written.
@@ -90,8 +89,7 @@ struct BundleReport {
 
 /// Compiles every kernel (or finds it in the store) and writes them as one bundle file, atomically
 /// at the end. If a kernel fails, nothing is written; the error names the first and gives the
-/// number
-/// of failures.
+/// number of failures.
 Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpec> specs,
                                  const std::string& path, const BundleWriteOptions& options,
                                  const CompileControl& control = {});
@@ -119,8 +117,8 @@ Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& 
 class Context {
  public:
   /// Errors: kInvalidArgument for a device other than "auto", "cpu" and "cuda:N"; kUnavailable for
-  /// a
-  /// device that is missing or cannot run models, and for a TILEWRIGHT_ISA that this machine lacks.
+  /// a device that is missing or cannot run models, and for a TILEWRIGHT_ISA that this machine
+  /// lacks.
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options);
   ~Context();
 
@@ -147,8 +145,7 @@ class Context {
   std::span<const std::string> warnings() const;
   CacheMode cache_mode() const;
 
-  /// Rebuilds caches() from the records, after tuning. No dispatch made before may
-  /// be in use.
+  /// Rebuilds caches() from the records, after tuning. No dispatch made before may be in use.
   void RefreshCache();
 
   /// A dispatch with this context's device, kernels and records; the context must outlive it.
