@@ -74,14 +74,15 @@ struct Record {
   std::string extra;  ///< fields of a later version, as a JSON object; kept, never read
 };
 
-/// Kernels that must not run a family of problems (problems that differ only in the batch
-/// dimension), with the evidence.
+/// Kernels that must not run certain problems, with the evidence. `problems` is the key of the
+/// problem with those fields at their defaults that do not matter: the batch, and for a product the
+/// layout of the weights.
 class Quarantine {
  public:
-  void Add(std::string_view kernel, std::string_view fingerprint, std::string_view family,
+  void Add(std::string_view kernel, std::string_view fingerprint, std::string_view problems,
            std::string evidence);
   /// The evidence, or nullptr if the kernel may run. Entries of another fingerprint do not count.
-  const std::string* Find(const KernelInfo& kernel, std::string_view family) const;
+  const std::string* Find(const KernelInfo& kernel, std::string_view problems) const;
   std::size_t size() const { return entries_.size(); }
 
  private:

@@ -23,9 +23,9 @@ inline int WorkersOf(const LaunchConfig& config, int all) {
   return config.words[0] > 0 && config.words[0] < all ? static_cast<int>(config.words[0]) : all;
 }
 
-/// Calls f(threads) for the numbers below `workers` that are worth a try, half of them, a quarter,
-/// ... 1, where the model says that all together take `us`. Workers that one launch leaves asleep or
-/// spinning cost the next some microseconds; beside a longer launch that does not count.
+/// Calls f(threads) for the numbers below `workers` that are worth trying, half of them, a quarter,
+/// ... 1, where the model says that all together take `us`. Workers that one launch leaves asleep
+/// or spinning cost the next some microseconds; beside a longer launch that does not count.
 template <class F>
 void ForFewerThreads(int workers, double us, F&& f) {
   constexpr double kShortUs = 20;

@@ -63,7 +63,7 @@ void Tuner::Impl::AfterFirst() {
 }
 
 void Tuner::Impl::StartRound() {
-  if (AliveCount() == 1) {  // nobody to race: only its time is wanted
+  if (AliveCount() == 1) {  // no rival: only its time is needed
     race_begin = 0;
     Select();
     return;
@@ -88,7 +88,7 @@ void Tuner::Impl::AfterRound() {
   }
   ++round;
   progress = std::max(progress, 0.4);
-  // An incumbent kept beyond the limit must not hold the rounds up for ever.
+  // An incumbent kept beyond the limit must not delay the rounds forever.
   if (AliveCount() > options.finalists + 1) {
     StartRound();
   } else {

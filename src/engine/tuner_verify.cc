@@ -58,7 +58,7 @@ void Tuner::Impl::AfterVerify() {
     if (apart && kControlMargin * nothing >= -d.mean) DistrustControl();
     const bool faster = apart && !untrusted;
     const bool incumbent = At(rival).candidate.incumbent;
-    // A fallback is nobody's choice yet: against it the better mean is enough.
+    // A fallback has not been chosen by any record: against it the better mean is enough.
     if (incumbent ? !faster : d.mean > 0 || untrusted) {
       std::swap(winner, rival);
     } else {

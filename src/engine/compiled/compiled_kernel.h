@@ -23,8 +23,8 @@ struct CompiledFamily {
 };
 
 /// The kernel of one spec as a candidate. Its name is the spec's and its fingerprint the request
-/// key: changed sources are another kernel. It is compiled, or found in the store, when it is bound.
-/// `store` must outlive it. Immutable; any thread.
+/// key: changed sources are another kernel. It is compiled, or found in the store, when it is
+/// bound. `store` must outlive it. Immutable; any thread.
 template <class Op>
 class CompiledKernel final : public Op::KernelType {
  public:

@@ -6,7 +6,7 @@
 
 namespace tilewright {
 
-/// Tells whether the processors did something else while a sample was taken: the threads of this
+/// Detects whether the processors did something else while a sample was taken: the threads of this
 /// process lost one to others (involuntary context switches), or the host of a virtual machine took
 /// time (steal). One thread at a time.
 class BusyWatch {

@@ -67,8 +67,9 @@ TrialTensor IntegerTensor(std::string_view name, std::span<const std::int32_t> v
 TrialTensor OutputTensor(std::string_view name, DataType type, std::array<std::int64_t, 4> shape);
 std::size_t BytesOf(const TensorView& contiguous);
 
-/// Where the rows of a trial lie in a KV cache: consecutive positions of one sequence, in pages from
-/// the middle of one on, which lie in falling order; the last of several rows is padding.
+/// Where the rows of a trial are in a KV cache: consecutive positions of one sequence that begin in
+/// the middle of a page; the pages are in descending order. If there are several rows, the last is
+/// padding.
 struct TrialPlaces {
   std::vector<std::int32_t> positions, slots;
   std::vector<std::int32_t> pages;  ///< empty: the cache is contiguous

@@ -307,7 +307,7 @@ class TuneSession {
             Cancelled() ? "stopped before anything was timed" : "no candidate passed and was timed";
       ++report_.failed;
     }
-    // A kernel that failed here is out for the problem's whole family at once.
+    // A kernel that failed here is out for every batch size of the problem at once.
     if (row.quarantined > 0) LoadKnown();
   }
 

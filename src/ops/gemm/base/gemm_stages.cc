@@ -8,11 +8,11 @@
 
 namespace tilewright {
 
-std::string OpTraits<GemmOp>::FamilyKey(const GemmDesc& desc) {
-  GemmDesc family = desc;
-  SetBatch(family, 1);
-  family.pack_b = kPackAny;
-  return KeyOf(family);
+std::string OpTraits<GemmOp>::QuarantineKey(const GemmDesc& desc) {
+  GemmDesc any_batch = desc;
+  SetBatch(any_batch, 1);
+  any_batch.pack_b = kPackAny;
+  return KeyOf(any_batch);
 }
 
 GemmDesc OpTraits<GemmOp>::Resolve(const GemmDesc& problem, const Kernel& kernel) {
