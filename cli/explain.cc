@@ -34,8 +34,8 @@ std::string TuneCommand(const typename Op::Desc& desc) {
   }
 }
 
-/// What the records say of the device that is asked about: of another one, as --device-spec names
-/// it, they are looked for in the same file.
+/// What the records say about the device in question. Those of another device (--device-spec) are
+/// looked up in the same file.
 struct Known {
   Known(Context& context, const Kernels& kernels, const Explained& look) {
     if (!look.here) elsewhere = DispatchCaches::Over(context.records(), kernels, look.scope);

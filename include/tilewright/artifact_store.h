@@ -122,7 +122,7 @@ struct ArtifactStoreOptions {
   std::string missing_list;  ///< where strict mode lists missing kernels; "": root + "/missing.txt"
 };
 
-struct StoreEnvironment;  // for tests: src/artifact/store/store_impl.h
+struct StoreEnvironment;  // for the library's own tests
 
 /// Compiled kernels, each compiled at most once. A kernel is requested by its spec and taken from
 /// memory, bundles, the user's folder, site folders or a shared folder; if none has it, it is

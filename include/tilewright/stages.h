@@ -29,7 +29,7 @@ namespace tilewright {
 // (operation.h), instantiated for every operation of this library.
 
 template <class Op>
-struct Stages;  // src/engine/stage_templates.h: the functions behind every operation's stages
+struct Stages;  // the library's own: only it makes the types below
 
 /// A valid problem: every field is in range and the fields are consistent with each other.
 template <class Op>

@@ -18,8 +18,8 @@ namespace tilewright::sequence {
 
 /// A product and one more operation, one after the other, in place of one kernel that does both: a
 /// GEMM kernel like any other, whose launch names the kernels of its steps. The intermediate matrix
-/// and what the steps need lie in the workspace's partials; the steps are launched on one stream,
-/// so nobody waits between them.
+/// and what the steps need are in the workspace's partials; the steps are launched on one stream,
+/// without a wait between them.
 ///
 /// `Sequence` derives from it and has, all static:
 ///   GemmDesc GemmProblem(const GemmDesc&)                  // of the product within

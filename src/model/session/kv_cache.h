@@ -37,9 +37,9 @@ class KvCache {
 
   /// Counts the moves of the memory: views that were taken before the last one are stale.
   std::int64_t moves() const { return moves_; }
-  /// Pages are there for as many positions, though nobody holds them yet.
+  /// Makes pages for that many positions available without assigning them to a sequence.
   Status Reserve(std::int32_t positions);
-  /// Of each layer; without data as long as nothing was held or reserved.
+  /// The cache of each layer; without data as long as nothing was held or reserved.
   std::span<const KvLayer> layers() const { return layers_; }
 
   /// [pages_per_slot, slots]: the page that holds positions i * page_size and on of a slot; -1:

@@ -106,8 +106,8 @@ class Builder {
   Vocabulary out;
 };
 
-// Pieces of two and three characters, the most common in English first. A space stands only in front
-// or beside spaces, and a line end has no piece, so that text falls into words as in trained
+// Pieces of two and three characters, the most common in English first. A space stands only in
+// front or beside spaces, and a line end has no piece, so that text falls into words as in trained
 // vocabularies. At most `most`.
 std::vector<std::string> Pieces(std::size_t most) {
   const auto spell = [](char c) {

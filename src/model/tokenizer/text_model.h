@@ -29,8 +29,8 @@ class TextModel {
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    /// Appends the tokens of `text`, which contains no special tokens. What precedes it is the start
-    /// of the whole text or a special token.
+    /// Appends the tokens of `text`, which contains no special tokens. What precedes it is the
+    /// start of the whole text or a special token.
     virtual Status Encode(std::string_view text, std::vector<TokenId>& out) = 0;
   };
   virtual std::unique_ptr<Encoder> MakeEncoder() const = 0;

@@ -16,8 +16,8 @@ namespace {
 
 using CpuCopy = FunctionKernel<Op, CopyImpl>;
 
-constexpr std::int64_t kGrain =
-    65536;  // elements of a task: memory speed, so twice a lone core's worth before a wake pays
+// Elements of a task: many, since copies run at memory speed and waking another core pays off late.
+constexpr std::int64_t kGrain = 65536;
 
 /// nullptr where the pair needs no conversion or is not this kernel's.
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
