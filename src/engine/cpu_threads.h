@@ -7,7 +7,7 @@
 namespace tilewright {
 
 /// How many workers of the executor a CPU kernel uses is its launch configuration, not part of the
-/// problem: "threads=N", word 0 of LaunchConfig; nothing said, 0, means all.
+/// problem: "threads=N", word 0 of LaunchConfig; 0, the default, means all.
 inline constexpr ConfigField kThreadsField[] = {
     {.name = "threads", .least = 1, .most = 4096, .optional = true}};
 

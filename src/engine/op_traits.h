@@ -52,7 +52,7 @@ struct OpTraits {
   static std::vector<int> GroupsOf(std::span<const typename Op::Spec> specs) {
     return std::vector<int>(specs.size(), 0);
   }
-  /// The time of a problem's only candidate decides nothing and is not taken.
+  /// A problem's only candidate is not timed, since there is nothing to decide.
   static constexpr bool kTimesOnlyCandidate = false;
 
   /// `problem` with every open layout set to the one that `kernel` wants.
@@ -63,7 +63,8 @@ struct OpTraits {
     return {candidates.problem()};
   }
 
-  /// Whether `args` and `workspace` are what the plan was made for. Mismatch words the difference.
+  /// Whether `args` and `workspace` are what the plan was made for. Mismatch describes the
+  /// difference.
   static bool Fits(const Plan<Op>& plan, const typename Op::Args& args,
                    const Workspace& workspace) {
     const Result<Desc> desc = DescOf(args, TermsOf(plan.problem()));
@@ -85,7 +86,7 @@ struct OpTraits {
   }
 
  private:
-  /// What the arguments cannot tell, they cannot contradict.
+  /// Fields that the arguments do not determine cannot differ.
   static CallTerms TermsOf(const Desc& desc) {
     CallTerms terms;
     if constexpr (requires { desc.guarantee; }) terms.guarantee = desc.guarantee;

@@ -27,7 +27,7 @@ struct Stages {
   using KernelType = typename Op::KernelType;
   using Traits = OpTraits<Op>;
 
-  /// To be called where `problem` has been validated, and nowhere else.
+  /// To be called only after `problem` has been validated.
   static Checked<Op> MarkValidated(const Desc& problem) { return Checked<Op>(problem); }
 
   static Candidates<Op> Feasible(const Checked<Op>& checked, std::span<KernelType* const> kernels,
@@ -162,7 +162,7 @@ struct Stages {
       if (needed.partials > options.partials_bytes || needed.barriers > options.barriers_bytes)
         continue;
       const double us = candidate.kernel->EstimateUs(resolved, spec, device);
-      // A model that fails must not win: NaN and negative times sort behind every other.
+      // A model that fails must not win: NaN and negative times are sorted last.
       spec.predicted_us = us >= 0 ? static_cast<float>(us) : std::numeric_limits<float>::infinity();
       candidate.specs.push_back(spec);
     }

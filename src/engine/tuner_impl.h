@@ -20,9 +20,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// does not.
 constexpr int kFirstBlocks = 2;
 
-/// One-sided limits of the race are looked at after 6, 12, 24 ... blocks, for several rivals at
-/// once: 2.6 standard errors keep the chance of throwing out the best below one in a hundred over
-/// all looks.
+/// One-sided limits of the race are checked after 6, 12, 24 ... blocks, for several rivals at once:
+/// 2.6 standard errors keep the chance of dropping the best below one in a hundred over all checks.
 constexpr double kRaceZ = 2.6;
 
 /// The state of a session. tuner.cc has the questions and the pruning, tuner_blocks.cc what all

@@ -200,8 +200,8 @@ std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const Ten
   return match;
 }
 
-/// A merged product comes before the pair of elementwise operations that is a part of it, a product
-/// with its residual before the sum that is.
+/// A pattern comes before those that are part of it: a merged product before its pair of
+/// elementwise operations, a product with its residual before the sum.
 constexpr FusionPattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
     {Fusion::kSwiGlu, TensorOp::kMul, &MatchSwiGlu},

@@ -236,8 +236,8 @@ class GemmSequence : public Kernel {
   Step<HelperOp> helper_;
 };
 
-/// What a sequence says of itself. Its fingerprint is made of its own file and of all kernels that
-/// may be its steps: a change of any is a change of the sequence.
+/// The description of a sequence. Its fingerprint covers its own file and all kernels that may be
+/// its steps, so a change of any of them is a change of the sequence.
 template <class HelperOp>
 KernelInfo InfoOf(std::string name, std::string_view tu, std::span<Kernel* const> gemm,
                   std::span<typename HelperOp::KernelType* const> helper) {

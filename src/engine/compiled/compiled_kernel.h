@@ -14,8 +14,8 @@ namespace tilewright {
 /// What the kernels of one family have in common as candidates of `Op`: pure functions of a spec.
 template <class Op>
 struct CompiledFamily {
-  /// Beyond types, orders and the like that a GEMM's KernelDesc says: nullopt when `launch` will
-  /// take any arguments of this problem.
+  /// Checks what a GEMM's KernelDesc (types, orders and so on) does not: nullopt if `launch`
+  /// accepts any arguments of this problem.
   std::optional<Rejection> (*feasible)(const KernelSpec&, const typename Op::Desc&);
   double (*estimate_us)(const KernelSpec&, const typename Op::Desc&, const DeviceSpec&);
   /// Queues the launch, or the launches, of the arguments.

@@ -16,7 +16,7 @@ class BusyWatch {
 
   void Begin();
   /// Since Begin. Kernel threads take a processor for microseconds now and then: one switch for
-  /// every kQuietUs of processor time does not disturb.
+  /// every kQuietUs of processor time is not counted as a disturbance.
   bool Disturbed();
 
   static constexpr double kQuietUs = 10000;

@@ -93,7 +93,7 @@ TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64
 /// Units in the last place of a float type, relative to 1: 2^-23 for f32.
 double EpsilonOf(DataType type);
 
-/// Compares `count` adjacent values. An element that the oracle left as it was, all ones, must be
+/// Compares `count` adjacent values. An element that the oracle did not write (all ones) must equal
 /// what `before` holds there. The message is "out[row, index] = x where the oracle has y", "" when
 /// all agree.
 std::string DifferenceOf(std::string_view name, std::int64_t row, DataType type, std::int64_t count,

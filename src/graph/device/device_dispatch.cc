@@ -156,7 +156,7 @@ struct DeviceDispatch::Impl {
     return resolved;
   }
 
-  /// f.template operator()<Op>() for the operation that serves `op`; unsupported when none does.
+  /// f.template operator()<Op>() for the operation that implements `op`; kUnsupported if none does.
   template <class F>
   static Status Visit(TensorOp op, F&& f) {
     Status status =

@@ -1,5 +1,5 @@
-// Apart from the tests that use it: where new and delete are inlined next to each other, the
-// compiler takes malloc and free inside them for a mismatch.
+// In a file apart from the tests that use it: where new and delete are inlined next to each other,
+// the compiler warns that malloc and free do not match them.
 #include "model/gguf/allocation_probe.h"
 
 #include <cstdlib>

@@ -14,9 +14,9 @@ struct KvLayer {
   TensorView k, v;
 };
 
-/// Keys and values of many sequences, in pages of a fixed number of positions. Memory is taken as
-/// positions come and pages that a sequence gives back serve the next one that needs some; a
-/// sequence's whole context is never reserved. One thread at a time.
+/// Keys and values of many sequences, in pages of a fixed number of positions. Memory is allocated
+/// as positions come, and pages that a sequence gives back are reused by the next one that needs
+/// some; the whole context of a sequence is never reserved. One thread at a time.
 class KvCache {
  public:
   struct Shape {

@@ -95,8 +95,9 @@ struct Session::Impl {
   Result<std::span<const float>> ReadLogits(const PreparedPass& pass, std::int32_t rows);
 };
 
-/// Rows of the pass that serves `rows`. A graph that is captured or bound at some cost serves many
-/// numbers of rows; where work is the dearer part, it has exactly the rows there are.
+/// Rows of the pass that serves `rows`. Where capturing or binding a graph is expensive, one graph
+/// serves many numbers of rows; where the work itself is, a graph has exactly the rows that there
+/// are.
 std::int32_t Session::Impl::Bucket(std::int32_t rows) const {
   const bool pad = options.buckets == RowBuckets::kPowersOfTwo ||
                    (options.buckets == RowBuckets::kAuto && !device.host_accessible());

@@ -62,7 +62,7 @@ struct TextModelFamily {
 /// kUnsupported names `model` and lists the known families.
 Result<const TextModelFamily*> FindTextModel(std::string_view model);
 
-// One for each file of a family; text_models.cc lists them.
+// Each family has one file; text_models.cc lists them.
 extern const TextModelFamily kByteLevelBpe;
 extern const TextModelFamily kSentencePiece;
 
