@@ -588,6 +588,14 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   EXPECT_EQ(first.str(), second.str());
 }
 
+// The span of a temporary's candidates would dangle, so it does not compile.
+template <class T>
+concept GivesCandidates = requires(T&& candidates) {
+  std::forward<T>(candidates).all();
+};
+static_assert(GivesCandidates<GemmCandidates&> && GivesCandidates<const GemmCandidates&>);
+static_assert(!GivesCandidates<GemmCandidates> && !GivesCandidates<const GemmCandidates>);
+
 TEST_F(StagesTest, AKernelThatWasWrongOnceIsOutForEveryBatch) {
   FakeKernel* a = Add("gemm.a", 1);
   FakeKernel* b = Add("gemm.b", 2);
