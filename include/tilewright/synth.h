@@ -64,7 +64,7 @@ struct SynthOptions {
   /// Empty, or one of SynthMixes: then matrices have the types that llama.cpp's quantizer gives
   /// them in a file of that kind, and `quant` is not used. Rows that are not whole blocks of 256
   /// become q5_0 (for q4_k), q5_1 (q5_k), q8_0 (q6_k) or iq4_nl.
-  std::string mix;
+  std::string mix{};
   std::uint64_t seed = 0;
 };
 
