@@ -71,8 +71,8 @@ Precision PeakPrecision(const Model& model, Precision activations) {
   return type == DataType::kBF16 ? Precision::kBF16 : Precision::kF32;
 }
 
-/// What this machine can do now. Taken before and after the runs, of which the better counts: a
-/// neighbour on the host may have had its share.
+/// What this machine can do now. Taken before and after the runs, and the better of the two counts,
+/// since a neighbour on the host may have taken a share.
 void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
   Executor& executor = loaded.context->executor();
   floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));

@@ -26,7 +26,7 @@ std::string StateOf(const Record& record, const Context& context) {
   return "used";
 }
 
-/// With the layout of the weights, which a product's records are of.
+/// A product's records name the layout of its weights.
 std::string ProblemOf(const Record& record) {
   std::string text = ShortProblem(record.op, record.problem);
   if (const auto desc = ParseKey(record.problem); desc && record.op == GemmOp::kName)

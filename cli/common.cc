@@ -31,10 +31,9 @@ void PrintMessage(void*, LogLevel level, std::string_view message) {
 Status CheckDevice(const std::string& device) {
   if (device == "cpu") return {};
   if (device.rfind("cuda", 0) == 0) {
-    return Fail(ErrorCode::kUnavailable,
-                fmt::format("--device {}: the CUDA device is not built yet in this version; use "
-                            "--device cpu",
-                            device));
+    return Fail(
+        ErrorCode::kUnavailable,
+        fmt::format("--device {}: models do not run on a GPU yet; use --device cpu", device));
   }
   return Fail(ErrorCode::kUnavailable,
               fmt::format("--device {}: unknown; known are cpu and cuda:N", device));

@@ -103,7 +103,7 @@ Status ReadField(const std::string& path, const std::string& key, const Json& va
               fmt::format("{}: \"{}\" is not a field of a device", path, key));
 }
 
-/// What a decision for a GPU cannot do without: no default is near any of them.
+/// Required for a decision for a GPU: no default is close to any of them.
 Status CheckGpu(const std::string& path, const Json& json) {
   for (const char* key :
        {"compute_capability", "sm_count", "read_gb_s", "f32_gflop_s", "bf16_gflop_s"}) {

@@ -215,8 +215,7 @@ void AddLibraries(Context& context, Findings& findings) {
     findings.Add(Health::kNote, "oneDNN", "its kernels are not included in this build");
   }
   findings.Add(Health::kNote, "CUDA",
-               "kernels can be compiled and bundled; running models on a GPU is not built yet in "
-               "this version");
+               "kernels can be compiled and bundled; models do not run on a GPU yet");
 }
 
 }  // namespace

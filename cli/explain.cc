@@ -34,8 +34,8 @@ std::string TuneCommand(const typename Op::Desc& desc) {
   }
 }
 
-/// What the records say of the device that is asked about: of another one, as --device-spec names
-/// it, they are looked for in the same file.
+/// What the records say about the device in question. Those of another device (--device-spec) are
+/// looked up in the same file.
 struct Known {
   Known(Context& context, const Kernels& kernels, const Explained& look) {
     if (!look.here) elsewhere = DispatchCaches::Over(context.records(), kernels, look.scope);
@@ -58,8 +58,8 @@ Status SetDevice(const ExplainOptions& options, const Context& context, Explaine
   return {};
 }
 
-/// Where the user promised nothing: what a GPU's buffers have, whose memory is aligned to 16 bytes
-/// and whose lines are dense.
+/// Alignment that the user did not state: that of a GPU's buffers, which are aligned to 16 bytes
+/// and have dense lines.
 void PromiseAlignment(GemmDesc& desc) {
   if (desc.align_a != 0 || desc.align_b != 0 || desc.align_c != 0) return;
   const auto log2_of = [](DataType type, std::int64_t line) {

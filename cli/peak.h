@@ -7,8 +7,8 @@
 
 namespace tilewright::cli {
 
-/// The best unit of `device` for products of `precision` (kAuto: as kI8), measured now. Where there
-/// is nothing to measure with, its rates and "assumed".
+/// The best unit of `device` for products of `precision` (kAuto: as kI8), measured now. If it
+/// cannot be measured, the rates of `device` and "assumed".
 PeakRate BestPeak(const DeviceSpec& device, Executor& executor, Precision precision);
 
 }  // namespace tilewright::cli

@@ -9,8 +9,8 @@
 
 namespace tilewright::cli {
 
-/// For people: "2048 x 576 x 1536 q4_1" for a product, else the operation and the fields that are
-/// not what they are when nothing is said, "norm rows=8 cols=576". `key` is KeyOf.
+/// For people: "2048 x 576 x 1536 q4_1" for a product, else the operation and the fields that
+/// differ from their defaults, "norm rows=8 cols=576". `key` is KeyOf.
 std::string ShortProblem(std::string_view op, const std::string& key);
 
 /// The fields of `key` that differ from those of `usual`, after the first `always`.

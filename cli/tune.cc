@@ -33,7 +33,7 @@ Result<double> ParseSeconds(const std::string& text) {
 /// The budget goes to what one sequence needs first (batch 1 and the largest), then to the rest.
 constexpr double kFirstShare = 0.6;
 
-/// Of that, what other operations than products may take before them; they are soon done.
+/// Of that, the share of operations other than products, which come first and need little.
 constexpr double kOtherShare = 0.15;
 
 /// The problems of one operation in two groups, those that one sequence needs first.
@@ -115,13 +115,13 @@ class Session {
   TuneReport result_;
 };
 
-/// A problem that the budget ended before anything was timed: no fault of its own.
+/// A problem for which the budget ended before anything was timed, which is not a failure.
 bool IsUnfinished(const TuneRow& row) {
   return row.kernel.empty() && row.candidates > 0 && row.timed == 0 && row.quarantined == 0;
 }
 
-/// One group: first the operations beside products, within their share of the time and evenly, what
-/// one leaves going to the next; then products.
+/// One group: first the operations other than products, which divide their share of the time evenly
+/// and pass on what they leave; then products.
 Status MeasureGroup(Session& session, const TuneProblems& problems, std::size_t group,
                     std::optional<double> seconds) {
   const std::int64_t largest = LargestBatch(problems);

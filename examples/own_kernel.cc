@@ -64,8 +64,7 @@ class DotKernel final : public tw::Kernel {
   static tw::KernelInfo Info() {
     tw::KernelInfo info;
     info.name = "acme.dot.f32";
-    info.fingerprint =
-        "1";  // change it with the code: records made with another one are no longer believed
+    info.fingerprint = "1";  // change it with the code: records of another one are ignored
     info.provider = tw::Provider::kUser;
     info.batch_invariant = true;
     return info;

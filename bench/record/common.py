@@ -225,7 +225,11 @@ def table(header: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)
 
 
 def write(name: str, report: dict[str, Any], text: str) -> None:
-    """Write bench/results/NAME.json and NAME.md, and print the table."""
+    """Write bench/results/NAME.json and NAME.md, and print the table.
+
+    TILEWRIGHT_RECORD_SUFFIX is appended to the name, so that recordings of several machines can stand beside each other.
+    """
+    name += os.environ.get("TILEWRIGHT_RECORD_SUFFIX", "")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     source, quiet = report["provenance"], report["quiet"]

@@ -6,7 +6,7 @@
 
 The rows are made by the formula of docs/records.md, without the measured program: for this
 machine's scope and existing kernels, over problems of the requested type and, one row in ten, of
-the same family. Each binary and size takes turns, --runs times; the file's pages are
+the same group. Each binary and size takes turns, --runs times; the file's pages are
 warm. Writes bench/results/records.json and records.md. Takes about 3 minutes for a million rows, and
 some 800 MB in the temporary folder.
 """
@@ -61,7 +61,7 @@ def make_rows(count: int, problem: str, scope: dict[str, str], kernels: list[dic
     rest = problem.split(" ", 3)[3]
     for i in range(count):
         kernel = kernels[i % len(kernels)]
-        # One in ten is of the family asked for, the others of ten thousands of families.
+        # One in ten is of the group asked for, the others of tens of thousands of groups.
         n, k = (ASKED["n"], ASKED["k"]) if i % 10 == 0 else (64 + 32 * (i // 512 % 997), 32 * (1 + i // 7 % 41))
         median = 1.0 + i % 1000
         row = {

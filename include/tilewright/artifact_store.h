@@ -33,8 +33,7 @@ enum class MissReason : std::uint8_t {
 std::string_view MissReasonName(MissReason reason);
 
 /// A prepared kernel: just a pointer. Copy it freely and keep it at the call site; it is valid
-/// while
-/// its store lives.
+/// while its store lives.
 class KernelHandle {
  public:
   KernelHandle() = default;
@@ -123,7 +122,7 @@ struct ArtifactStoreOptions {
   std::string missing_list;  ///< where strict mode lists missing kernels; "": root + "/missing.txt"
 };
 
-struct StoreEnvironment;  // for tests: src/artifact/store/store_impl.h
+struct StoreEnvironment;  // for the library's own tests
 
 /// Compiled kernels, each compiled at most once. A kernel is requested by its spec and taken from
 /// memory, bundles, the user's folder, site folders or a shared folder; if none has it, it is
@@ -135,8 +134,8 @@ struct StoreEnvironment;  // for tests: src/artifact/store/store_impl.h
 /// compiler.
 ///
 /// The child of a fork may keep using the store, whatever other threads were doing; their
-/// unfinished
-/// work is abandoned in the child. (Whether NVRTC can compile in such a child is up to NVRTC.)
+/// unfinished work is abandoned in the child. (Whether NVRTC can compile in such a child is up to
+/// NVRTC.)
 class ArtifactStore {
  public:
   /// Keeps its own copy of `families`. Relative paths are resolved against the current working
@@ -163,8 +162,7 @@ class ArtifactStore {
   Result<KernelHandle> Compile(const KernelSpec& spec, const CompileControl& control = {});
 
   /// Compile for each spec, on compile_threads threads, in an order that lets several processes
-  /// with
-  /// the same list share the work. Continues after a failure; returns one result per spec.
+  /// with the same list share the work. Continues after a failure; returns one result per spec.
   std::vector<Result<KernelHandle>> CompileAll(std::span<const KernelSpec> specs,
                                                const CompileControl& control = {});
 
@@ -205,11 +203,9 @@ class ArtifactStore {
   /// intact: about 0.2 ms for an entry of 60 KB. Changes no time stamps and moves nothing.
   std::vector<EntryInfo> List() const;
   /// The bytes of an entry that List returned, for Import elsewhere, with the checks that apply
-  /// when
-  /// it is used (owner, mode, digests, key); for an entry of a bundle, EncodeArtifact of its
+  /// when it is used (owner, mode, digests, key); for an entry of a bundle, EncodeArtifact of its
   /// artifact. kNotFound if it no longer exists; kCorrupt and kUnsupported as DecodeArtifact; kIo
-  /// if
-  /// it cannot be read; kInvalidArgument for a remembered failure or an entry of another store.
+  /// if it cannot be read; kInvalidArgument for a remembered failure or an entry of another store.
   Result<std::string> ReadEntry(const EntryInfo& entry) const;
 
   struct Totals {
@@ -246,8 +242,7 @@ class ArtifactStore {
     std::string note;  ///< what could not be judged: without a compiler, entries of other compilers
   };
   /// Trims the user's folder to its caps, removes what dead processes left behind, and drops
-  /// expired
-  /// failures; with `unreachable` also entries of older sources or other compilers.
+  /// expired failures; with `unreachable` also entries of older sources or other compilers.
   GcReport Gc(bool dry_run, bool unreachable);
 
   struct MissExplanation {

@@ -32,8 +32,7 @@ struct BundleWriteOptions {
 
 /// The bytes of a bundle file with these artifacts (docs/bundle.md). Entries are sorted by request
 /// key, equal payloads are stored once, and nothing specific to this machine or time is included
-/// (no
-/// compile times, no compiler logs): equal artifacts give equal bytes, whatever their order.
+/// (no compile times, no compiler logs): equal artifacts give equal bytes, whatever their order.
 /// kInvalidArgument, naming the artifact: two with the same request key; one without a cubin, or
 /// whose records do not match its keys, spec or compiler. Also the errors of reading the key file.
 Result<std::string> EncodeBundle(std::span<const ArtifactData> artifacts,
@@ -78,9 +77,8 @@ struct BundleCompat {
 /// An open bundle. Immutable; usable from any thread. Views into it live as long as the object.
 ///
 /// The file is not mapped. Open reads the index; the payloads of an entry are read into memory
-/// owned
-/// by the bundle when first requested, checked there, and kept until the bundle is destroyed. So
-/// whatever happens to the file later, what was served does not change and nothing unchecked is
+/// owned by the bundle when first requested, checked there, and kept until the bundle is destroyed.
+/// So whatever happens to the file later, what was served does not change and nothing unchecked is
 /// served. Replace a bundle by renaming another file over it, as WriteBundleFile does: processes
 /// that have the old one open keep it. A bundle that is changed in place serves only payloads that
 /// still match their digests, and none at all if its length changed.
@@ -98,16 +96,14 @@ class Bundle {
   };
   struct OpenOptions {
     /// Accept only a bundle signed by one of these keys (PEM public key files); empty: accept any.
-    /// A
-    /// signature that is present must be valid in either case.
+    /// A signature that is present must be valid in either case.
     std::vector<std::string> trusted_keys;
   };
 
   /// Opens the file and checks header, index, index digest and signature. Payloads are checked when
   /// first used, or all at once by Verify. kNotFound, kIo; kCorrupt with the place; kUnsupported
-  /// for
-  /// a newer format; kInvalidArgument if a trusted key is required and the signature is missing or
-  /// made by another key, and for a key file that holds no public key.
+  /// for a newer format; kInvalidArgument if a trusted key is required and the signature is missing
+  /// or made by another key, and for a key file that holds no public key.
   static Result<std::shared_ptr<const Bundle>> Open(const std::string& path,
                                                     const OpenOptions& options);
   static Result<std::shared_ptr<const Bundle>> Open(const std::string& path) {

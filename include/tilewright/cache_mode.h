@@ -11,7 +11,9 @@ namespace tilewright {
 enum class CacheMode : std::uint8_t {
   kNormal,    ///< read and write
   kReadonly,  ///< read; compile what is missing, but keep it in memory only
-  kOffline,   ///< as kNormal, but skip layers that may be on another machine (the shared folder)
+  /// Compiled kernels as kNormal, but skip layers that may be on another machine (the shared
+  /// folder); records as kReadonly.
+  kOffline,
   /// Read; a problem without a record, or a kernel that would have to be compiled, is an error and
   /// is added to the list of what is missing.
   kStrict,

@@ -44,9 +44,8 @@ struct ChatTemplate {
 /// Llama 3 to 3.3. Not rendered: tools, switches for thinking, and text computed by a template.
 ///
 /// Errors: kNotFound if `source` is empty (the file has no template; callers may let the user
-/// choose
-/// a ChatTemplate instead), kUnsupported for a template of another form; the message says what to
-/// do.
+/// choose a ChatTemplate instead), kUnsupported for a template of another form; the message says
+/// what to do.
 Result<ChatTemplate> DetectChatTemplate(std::string_view source);
 
 /// The prompt for `messages`, to be encoded with `parse_special`. It contains no BOS:

@@ -40,10 +40,10 @@ struct CompilerIdentity {
 struct ResourceUsage {
   std::uint32_t registers = 0;
   std::uint32_t static_smem_bytes = 0;
-  std::uint32_t constant_bytes = 0;                ///< parameters included
-  std::uint32_t stack_bytes = 0;                   ///< with everything it calls
-  std::optional<std::uint32_t> spill_store_bytes;  ///< with the functions that were not inlined
-  std::optional<std::uint32_t> spill_load_bytes;
+  std::uint32_t constant_bytes = 0;                  ///< parameters included
+  std::uint32_t stack_bytes = 0;                     ///< with everything it calls
+  std::optional<std::uint32_t> spill_store_bytes{};  ///< with the functions that were not inlined
+  std::optional<std::uint32_t> spill_load_bytes{};
   std::uint32_t barriers = 0;
 
   auto operator<=>(const ResourceUsage&) const = default;

@@ -33,14 +33,12 @@ struct DecidedGemm {
 
 /// Runs graphs on one device with the given kernels, each chosen by the stages of
 /// tilewright/stages.h. Also packs a model's weights, since their layout is chosen together with
-/// the
-/// kernels that will read it.
+/// the kernels that will read it.
 ///
 /// To run a graph, use PrepareGraph (prepared_graph.h), which asks this dispatch to bind every node
 /// once. The named calls of KernelDispatch, meant for other engines and for decorators, look up or
 /// make the plan for their problem first. One thread at a time; several instances may share
-/// kernels,
-/// device and records.
+/// kernels, device and records.
 class DeviceDispatch final : public KernelDispatch, public WeightPacker {
  public:
   DeviceDispatch(const Kernels& kernels, Device& device, const DispatchOptions& options);

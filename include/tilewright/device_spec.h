@@ -35,7 +35,7 @@ enum Feature : std::uint32_t {
 /// Gop/s; a multiplication and the addition that follows count as two. Arithmetic of a CPU is that
 /// of one thread while all of them work, with the best instruction of its level; that of a GPU is
 /// of the whole board. 0 means that the device has no such unit, or may not use it. The values
-/// given here hold until the device is calibrated.
+/// given here apply until the device is calibrated.
 struct DeviceRates {
   double read_gb_s = 12;        ///< memory reads by all threads together
   double f32_gflop_s = 50;      ///< f32 FMA
@@ -76,44 +76,44 @@ struct DeviceSpec : DeviceRates {
   int sm_count = 0;
   std::int64_t smem_bytes = 0;  ///< CUDA: opt-in shared memory of a block
   std::string driver;           ///< CUDA: driver version
-  std::string amx_refusal;  ///< CPU: why the system does not let us use an AMX unit that is there;
-                            ///< not part of the class
+  /// CPU: why the system does not let us use an AMX unit that is there; not part of the class.
+  std::string amx_refusal;
 
   /// Device class for the key of a record: everything a measurement depends on, nothing that varies
-  /// between identical machines, hence no rates. Example: "cpu/AMD EPYC 9R14/avx512+vnni+bf16/2 threads/l2
-  /// 1024K/llc 32768K".
+  /// between identical machines, hence no rates. Example:
+  /// "cpu/AMD EPYC 9R14/avx512+vnni+bf16/2 threads/l2 1024K/llc 32768K".
   std::string ClassId() const;
   bool Has(std::uint32_t wanted) const { return (features & wanted) == wanted; }
 };
 
-/// The CPU this runs on. TILEWRIGHT_ISA=scalar|avx2|avx512|amx caps the level; a word that is none
-/// of these, or a level that this processor lacks, is ErrorCode::kUnavailable with a message naming
-/// both. Reads CPUID, XCR0, affinity and sysfs; about 1 ms.
+/// The CPU this runs on. TILEWRIGHT_ISA=scalar|avx2|avx512|amx caps the level; any other word, or a
+/// level that this processor lacks, is ErrorCode::kUnavailable with a message naming both. Reads
+/// CPUID, XCR0, affinity and sysfs; about 1 ms.
 Result<DeviceSpec> DetectCpu();
 
 /// As DetectCpu without looking at the environment: `cap` limits the level.
 DeviceSpec DetectCpuCappedAt(Isa cap);
 
-/// Last-level cache that this process really gets, by timing dependent sweeps over growing sets:
-/// the largest of three attempts, since others on the machine only ever take away (about 0.3 s);
-/// never more than reported, never less than the L2. The cold policy of the tuner rotates weights
-/// over at least three times this.
+/// Size of the last-level cache that this process really gets, measured by timing dependent sweeps
+/// over growing sets (about 0.3 s). The largest of three attempts counts, since other processes can
+/// only reduce it; never more than reported, never less than the L2. The tuner's cold policy
+/// rotates weights over at least three times this size.
 std::int64_t MeasureLlcBytes(Executor& executor);
 
-/// Sustained read bandwidth in GB/s over a set far beyond the caches, all workers of `executor`
-/// (about 100 ms).
+/// Sustained read bandwidth in GB/s of all workers of `executor`, over a set far larger than the
+/// caches (about 100 ms).
 double MeasureReadBandwidth(Executor& executor);
 
 /// The units of a CPU whose arithmetic can be measured.
 enum class ArithmeticUnit : std::uint8_t { kF32, kBF16, kI8, kAmxBF16, kAmxI8 };
 
-/// The most that all workers together can do, in 1e9 operations a second.
+/// The highest rate of all workers together, in 1e9 operations a second.
 struct PeakRate {
   double giga_ops = 0;
   std::string_view instruction;  ///< what it was measured with, "vpdpbusd"
 };
-/// Times a loop in registers, a bound that no kernel can pass, with the best instruction that
-/// `device` has for `unit` (about 10 ms). nullopt where it has none, or only scalar instructions.
+/// Times a loop in registers with the best instruction that `device` has for `unit` (about 10 ms):
+/// a bound that no kernel can exceed. nullopt where it has none, or only scalar instructions.
 std::optional<PeakRate> MeasurePeak(const DeviceSpec& device, Executor& executor,
                                     ArithmeticUnit unit);
 

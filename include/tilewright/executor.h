@@ -8,8 +8,8 @@ namespace tilewright {
 
 /// Runs `count` independent tasks, on the caller's threads. Implement it to run Tilewright inside
 /// your own thread pool. ParallelFor returns when every task has run; it may be entered by one
-/// thread at a time. Tasks must not throw and do not nest. `worker` is in [0, workers()) and no two
-/// tasks with one worker number run at once, so it indexes scratch memory.
+/// thread at a time. Tasks must not throw and do not nest. `worker` is in [0, workers()), and two
+/// tasks with the same worker number never run at the same time, so it can index scratch memory.
 class Executor {
  public:
   using Task = void (*)(void* context, int task, int worker);
@@ -34,12 +34,13 @@ class Executor {
   void RunOn(int limit, int count, F&& f);
 };
 
-/// At most `limit` workers of another executor, as an executor: tasks take indices from a counter in
-/// at most `limit` jobs of the other, so that it works on any. With a limit of 1, everything runs on
-/// the calling thread. Allocates nothing; the other executor must outlive it.
+/// At most `limit` workers of another executor, as an executor. It runs at most `limit` tasks on
+/// the other, each of which takes indices from a shared counter, so it works with any executor.
+/// With a limit of 1, everything runs on the calling thread. Allocates nothing; the other executor
+/// must outlive it.
 class LimitedExecutor final : public Executor {
  public:
-  /// A limit below 1 counts as 1, one beyond inner.workers() as that.
+  /// `limit` is clamped to 1 .. inner.workers().
   LimitedExecutor(Executor& inner, int limit);
   int workers() const override { return workers_; }
   void ParallelFor(int count, Task task, void* context) override;
@@ -58,15 +59,16 @@ void Executor::RunOn(int limit, int count, F&& f) {
 Executor& SerialExecutor();
 
 /// A pool of `threads` - 1 threads beside the caller; starts them now, joins them on destruction.
-/// Workers spin for `spin_us` microseconds after a task before they sleep: between the operations
-/// of one token a futex wake would cost more than the work.
+/// Workers spin for `spin_us` microseconds after a task before they sleep, since waking them
+/// between the operations of one token would cost more than the work.
 std::unique_ptr<Executor> MakeThreadPool(int threads, int spin_us = 200);
 
-/// Threads this process may use: the smaller of its CPU affinity and its cgroup quota, at least 1.
+/// Number of threads this process may use: the smaller of what its CPU affinity and its cgroup
+/// quota allow, at least 1.
 int DefaultThreads();
 
-/// Where the library takes its own buffers from (packed weights, KV cache, arenas). Thread-safe
-/// implementations only.
+/// Supplies the library's own buffers (packed weights, KV caches, arenas). Implementations must be
+/// thread-safe.
 class Allocator {
  public:
   virtual ~Allocator() = default;
@@ -75,7 +77,7 @@ class Allocator {
   virtual void Free(void* memory, std::size_t bytes) = 0;
 };
 
-/// mmap for large blocks (transparent huge pages asked for), aligned new for small ones.
+/// Uses mmap for large blocks (and requests transparent huge pages), aligned new for small ones.
 Allocator& DefaultAllocator();
 
 /// An owning, aligned buffer from an Allocator. Movable; empty when default constructed or when

@@ -65,11 +65,10 @@ using SupportsNode = std::function<bool(const Graph& graph, const TensorNode& no
 
 /// `graph` with the patterns of `fusions` replaced, each by one node that computes the same
 /// (kQuantiseOnce, which adds a node that others read, excepted). A pattern is replaced only where
-/// nobody else reads what lies between its nodes and none of it is kept (the sum of kAddNorm, which
-/// has memory of its own, excepted), where it is not rounded to
-/// less than f32, and where `supports` accepts the node that would take its place; everything else
-/// stays as it is.
-/// A residual sum takes the memory of the residual where nothing reads that afterwards. Pure; the
+/// no other node reads what lies between its nodes and none of it is kept (the sum of kAddNorm,
+/// which has memory of its own, excepted), where it is not rounded to less than f32, and where
+/// `supports` accepts the node that would take its place; everything else stays as it is. A
+/// residual sum takes the memory of the residual where nothing reads that afterwards. Pure; the
 /// result passes VerifyGraph. Precondition: VerifyGraph accepted `graph`.
 FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports);
 

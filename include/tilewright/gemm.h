@@ -38,8 +38,9 @@ struct Quant {
   auto operator<=>(const Quant&) const = default;
 };
 
-std::string PackName(Pack pack);  ///< "plain", "any", a name of the table in ops/gemm/base/packs.h,
-                                  ///< or "pack<number>"
+/// "plain", "any", the name of one of the library's own layouts as in kernel ids
+/// (docs/kernel_ids.md), or "pack<number>".
+std::string PackName(Pack pack);
 
 enum class Epilogue : std::uint8_t {
   kNone = 0,
@@ -63,12 +64,12 @@ enum class BatchDim : std::uint8_t { kM = 0, kN = 1 };
 /// is here; the one list of fields is ForEachField below. No pointers, no padding.
 struct GemmDesc {
   std::int32_t m = 0, n = 0, k = 0;
-  std::int32_t num =
-      1;  ///< groups; with num > 1 the batch dimension counts the rows of all groups together
+  /// Groups; with num > 1 the batch dimension counts the rows of all groups together.
+  std::int32_t num = 1;
   Quant quant_a, quant_b;
   Pack pack_a = kPackPlain, pack_b = kPackPlain;
-  DataType type_a = DataType::kF32, type_b = DataType::kF32,
-           type_c = DataType::kF32;                             ///< D has C's type
+  DataType type_a = DataType::kF32, type_b = DataType::kF32;
+  DataType type_c = DataType::kF32;                             ///< D has C's type
   DataType type_u = DataType::kNone, type_v = DataType::kNone;  ///< scales of A and B
   Order order_a = Order::kRowMajor, order_b = Order::kColMajor, order_c = Order::kRowMajor;
   Striding striding_a = Striding::kFlat, striding_b = Striding::kFlat, striding_c = Striding::kFlat;
@@ -78,8 +79,8 @@ struct GemmDesc {
   std::int8_t group_axis = -1;  ///< -1 dense; else the dimension (0 m, 1 n) that the groups divide
   Precision precision = Precision::kAuto;
   Guarantee guarantee = Guarantee::kFastest;
-  std::uint8_t align_a = 0, align_b = 0,
-               align_c = 0;  ///< log2 bytes that base address and ld share, 0 = nothing promised
+  /// log2 of the bytes to which base address and ld are both aligned; 0 = nothing promised.
+  std::uint8_t align_a = 0, align_b = 0, align_c = 0;
 
   auto operator<=>(const GemmDesc&) const = default;
 };
@@ -115,8 +116,8 @@ inline void SetBatch(GemmDesc& d, std::int32_t batch) {
   (d.batch_dim == BatchDim::kM ? d.m : d.n) = batch;
 }
 
-/// The transposed problem, D^T = B^T A^T: A and B, U and V, m and n change places, orders flip,
-/// batch_dim flips.
+/// The transposed problem, D^T = B^T A^T: A and B, U and V, m and n are exchanged; the orders and
+/// batch_dim flip.
 GemmDesc Transpose(const GemmDesc& desc);
 
 /// One matrix of a problem.
@@ -155,7 +156,7 @@ struct GemmArgs {
   const void* v = nullptr;
   const void* c = nullptr;
   void* d = nullptr;
-  MatrixLayout a_layout, u_layout, b_layout, v_layout, c_layout, d_layout;
+  MatrixLayout a_layout{}, u_layout{}, b_layout{}, v_layout{}, c_layout{}, d_layout{};
   Epilogue epilogue = Epilogue::kNone;  ///< what DescOf puts into the problem; a plan has its own
 };
 
@@ -184,9 +185,9 @@ struct KernelDesc {
   std::uint32_t epilogue = Bit(Epilogue::kNone);
   std::uint32_t scaling = Bit(Scaling::kOneZero) | Bit(Scaling::kOneOne) | Bit(Scaling::kAny);
   Pack pack_a = kPackPlain, pack_b = kPackPlain;  ///< the layout it wants its operands in
-  Precision activations = Precision::kF32;        ///< what it rounds A to: kF32 = not at all
+  Precision activations = Precision::kF32;        ///< what it rounds A to; kF32 = not at all
   std::int32_t tile_m = 1, tile_n = 1, tile_k = 1;
-  std::int32_t max_m = 0;                 ///< 0 = any; a GEMV serves up to this many rows
+  std::int32_t max_m = 0;                 ///< most rows that a GEMV accepts; 0 = any number
   std::int32_t align_n = 1, align_k = 1;  ///< n and k must be multiples
   int stages = 1;
   bool split_k = false;
@@ -209,14 +210,14 @@ struct GemmOp {
 };
 
 /// The problem of a dense call: sizes, types, orders, packs and epilogue from the layouts, scaling
-/// from alpha and beta. Quantisation beside the operands and groups are not seen here: Validate
-/// with an Operation looks at those.
+/// from alpha and beta. Groups and scales beside the operands are ignored here: Validate with an
+/// Operation handles those.
 Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms);
 
-/// The arguments of the commonest product, D[m][n] = A[m][k] * W[n][k]^T: f32 activations and result,
-/// row after row; weights of `type` as GGUF and PyTorch store them. kInvalidArgument names a size
-/// below 1, a k that does not divide into blocks, and a span that is shorter than its matrix. The
-/// memory must outlive the call that uses them.
+/// The arguments of the most common product, D[m][n] = A[m][k] * W[n][k]^T: activations and result
+/// are f32, row-major and dense; weights of `type` are as GGUF and PyTorch store them.
+/// kInvalidArgument names a size below 1, a k that does not divide into blocks, or a span that is
+/// shorter than its matrix. The memory must outlive the call that uses the arguments.
 Result<GemmArgs> DenseGemm(std::span<const float> a, DataType type, std::span<const std::byte> w,
                            std::span<float> d, const GemmShape& shape);
 
@@ -226,8 +227,8 @@ class Kernel : public OpKernel<GemmOp> {
   Kernel(KernelInfo info, KernelDesc desc) : OpKernel(std::move(info)), desc_(desc) {}
   const KernelDesc& desc() const { return desc_; }
 
-  /// The base compares every field of the problem with desc(); override to add to it, calling the
-  /// base first. A problem with pack_b == kPackAny stands for "packed as this kernel wants".
+  /// The base compares every field of the problem with desc(). An override calls the base first.
+  /// pack_b == kPackAny in a problem means "packed as this kernel wants".
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
 
   /// Every swizzle up to GetMaxSwizzle with each of some split counts up to GetMaxSplits.
@@ -242,8 +243,8 @@ class Kernel : public OpKernel<GemmOp> {
   virtual int GetMaxSplits(const GemmShape& shape, int swizzle, std::size_t barriers_size,
                            std::size_t partials_size) const;
 
-  /// Bytes of Workspace::partials that Launch needs for `problem` with `spec`; what WorkspaceFor
-  /// says unless that is overridden too.
+  /// Bytes of Workspace::partials that Launch needs for `problem` with `spec`. WorkspaceFor returns
+  /// this, unless that is overridden too.
   virtual std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
                                     const DeviceSpec& device) const;
   WorkspaceSize WorkspaceFor(const GemmDesc& problem, const LaunchSpec& spec,
@@ -256,15 +257,16 @@ class Kernel : public OpKernel<GemmOp> {
   /// Packs plain weights into `packed` (PackedBytes(b) bytes, 64-byte aligned). Done once, at load.
   virtual Status PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const;
 
-  // Launch: a spec with more splits or swizzle than the maxima is ErrorCode::kInvalidArgument,
-  // never silently lowered.
+  // Launch fails with ErrorCode::kInvalidArgument for a spec with more splits or swizzle than the
+  // maxima; it never lowers them silently.
 
  protected:
   KernelDesc desc_;
 };
 
-/// A kernel serving D^T = B^T A^T through `kernel`: bitwise what `kernel` gives for the transposed
-/// problem. Refuses Epilogue::kGatedSilu, whose pairs run along n. `kernel` must outlive it.
+/// A kernel that computes D^T = B^T A^T with `kernel`: bitwise what `kernel` gives for the
+/// transposed problem. Rejects Epilogue::kGatedSilu, whose pairs run along n. `kernel` must outlive
+/// it.
 std::unique_ptr<Kernel> Transpose(Kernel& kernel);
 
 /// Groups specs whose kernels agree in the chosen properties; the tuner measures one leader of each
@@ -281,8 +283,8 @@ std::vector<std::vector<LaunchSpec>> Cluster(std::span<const LaunchSpec> specs,
 /// All GEMM kernels of a process.
 using Registry = OpRegistry<GemmOp>;
 
-// The stages have a specialisation for GEMM (ops/gemm/base/gemm_op.h); declared here, so that nobody
-// instantiates the general template in its place.
+// The library's stages have a specialisation for GEMM. It is declared here so that the general
+// template is never instantiated in its place.
 template <class Op>
 struct OpTraits;
 template <>

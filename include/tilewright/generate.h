@@ -65,8 +65,7 @@ struct PerplexityResult {
 /// Cross-entropy over `tokens`, split into windows of `window` tokens (at most the context) that
 /// each start with an empty cache. Every token of a window but its first is predicted from those
 /// before it, so a last window of one token predicts nothing. `progress` receives the fraction
-/// done;
-/// returning false cancels.
+/// done; returning false cancels.
 Result<PerplexityResult> Perplexity(Session& session, std::span<const TokenId> tokens,
                                     std::int32_t window,
                                     const std::function<bool(double)>& progress = {});

@@ -50,8 +50,7 @@ const GgmlTypeInfo* FindGgmlType(std::uint32_t id);
 const GgmlTypeInfo* FindGgmlType(DataType dtype);
 
 /// A metadata value inside a file: a view that is valid as long as the file's memory. Its bytes
-/// were
-/// checked when the file was opened.
+/// were checked when the file was opened.
 class GgufValue {
  public:
   GgufValue() = default;
@@ -110,8 +109,7 @@ struct GgufTensor {
 /// Every length, count and offset is checked before it is used, so a damaged or hostile file gives
 /// an error (kCorrupt, or kUnsupported for a valid file that Tilewright cannot use), never a crash
 /// and never an allocation larger than a small multiple of the file. A tensor of an unsupported
-/// type
-/// is not an error at Open, so that metadata can be read and listed; it is one in View() and
+/// type is not an error at Open, so that metadata can be read and listed; it is one in View() and
 /// Validate().
 ///
 /// The mapping is shared with other processes that have the file open. If the file is shortened
@@ -127,8 +125,7 @@ class GgufFile {
   /// kCorrupt, kUnsupported (version, byte order, split files).
   static Result<GgufFile> Open(const std::string& path);
   /// As Open, for bytes that the caller keeps alive; `name` appears in messages. For View(),
-  /// `bytes`
-  /// should be aligned to 64.
+  /// `bytes` should be aligned to 64.
   static Result<GgufFile> Parse(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;

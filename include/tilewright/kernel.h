@@ -88,8 +88,7 @@ struct ConfigField {
 };
 
 /// Base class of the kernels of every operation. Immutable after construction; all const members
-/// may
-/// be called from many threads.
+/// may be called from many threads.
 class KernelBase {
  public:
   virtual ~KernelBase() = default;

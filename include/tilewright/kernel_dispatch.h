@@ -32,20 +32,18 @@ class KernelDispatch {
 
   /// nullopt if `node` of `graph` can be dispatched, else why not. Prepare and the run agree with
   /// this, as far as types, shapes and packs are concerned. Memory need not be bound, and no
-  /// element
-  /// is read. Leaves and views are always supported. Precondition: VerifyGraph accepted the graph.
+  /// element is read. Leaves and views are always supported. Precondition: VerifyGraph accepted the
+  /// graph.
   virtual std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const = 0;
 
   /// Chooses kernels and reserves workspace for every node, so that the run allocates nothing,
-  /// locks
-  /// nothing and decides nothing. Optional: a call that was not prepared is prepared on first use.
-  /// The default fails with kUnsupported for the first node that Supports rejects, naming it.
+  /// locks nothing and decides nothing. Optional: a call that was not prepared is prepared on first
+  /// use. The default fails with kUnsupported for the first node that Supports rejects, naming it.
   virtual Status Prepare(const Graph& graph);
 
   /// Binds every node of a verified graph whose memory is bound; called by PrepareGraph. The
-  /// default
-  /// calls Prepare and returns steps that run each node through the calls below. That suits other
-  /// engines and decorators.
+  /// default calls Prepare and returns steps that run each node through the calls below. That suits
+  /// other engines and decorators.
   virtual Result<BoundSteps> BindSteps(const Graph& graph);
 
   /// The device whose memory the views point to; HostDevice() unless overridden.

@@ -44,8 +44,7 @@ struct CompileOption {
 
 /// A family of kernels compiled at run time: a source and pure functions of a spec. A plain,
 /// copyable value without state; everything it points to has static lifetime. Users can add
-/// families
-/// of their own.
+/// families of their own.
 ///
 /// The translation unit `source` includes "spec.cuh", a header that RenderSpec generates with the
 /// fields of the spec as constants, and defines
@@ -66,8 +65,7 @@ struct KernelFamily {
   /// architecture lacks), or nullopt if one can.
   std::optional<Rejection> (*check)(const KernelSpec& spec) = nullptr;
   /// `launch` and `limits` are called only for specs that `check` accepts; their results are part
-  /// of
-  /// the key.
+  /// of the key.
   KernelLaunchShape (*launch)(const KernelSpec& spec) = nullptr;
   ResourceLimits (*limits)(const KernelSpec& spec) = nullptr;
   /// The predefined specs for an architecture, in a fixed order, each accepted by `check`; empty if

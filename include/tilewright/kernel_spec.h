@@ -41,8 +41,7 @@ struct FamilyName {
 
   constexpr FamilyName() = default;
   /// A longer name fills all of `chars` without a terminating zero and is invalid: ParseSpecName
-  /// and
-  /// KernelFamilies::Add reject it. Implicit, so that a table of specs reads
+  /// and KernelFamilies::Add reject it. Implicit, so that a table of specs reads
   /// `.family = "gemm_mma"`.
   constexpr FamilyName(std::string_view name) {  // NOLINT(google-explicit-constructor)
     for (std::size_t i = 0; i < name.size() && i < chars.size(); ++i) chars[i] = name[i];
@@ -69,8 +68,7 @@ std::string_view SpecEpilogueName(SpecEpilogue epilogue);
 /// One instantiation of one kernel family for one architecture: everything that decides the machine
 /// code, and nothing else. A plain value of 64 bytes without padding or pointers; equal values have
 /// equal bytes, so it is hashed and compared as raw bytes. Fields that a family does not use must
-/// be
-/// zero (KernelFamily::check rejects other values), so that each kernel has exactly one spec.
+/// be zero (KernelFamily::check rejects other values), so that each kernel has exactly one spec.
 struct KernelSpec {
   FamilyName family;
   CudaArch arch;
@@ -121,8 +119,7 @@ void ForEachSpecField(Spec& spec, Visit&& visit) {
 }
 
 /// The spec as one readable word, for lists and logs; ParseSpecName is its inverse. Every segment
-/// is
-/// always present:
+/// is always present:
 ///   family "." a "-" b "-" c "-" d "." orders "." arch "." m "x" n "x" k ".w" warps ".s" stages
 ///   ".k" split ".c" cm "x" cn "." epilogue ".p" p0 "_" p1 "_" p2 "_" p3
 /// orders: the letters of docs/kernel_ids.md, `t` row-major, `n` column-major. Example:

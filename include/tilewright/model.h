@@ -153,8 +153,8 @@ enum class RowBuckets : std::uint8_t {
 
 struct SessionOptions {
   DataType kv = DataType::kF16;  ///< f32, f16, bf16, q8_0; f64 for the reference dispatch
-  DataType activations =
-      DataType::kF32;  ///< type of the tensors between operations; f64 for the reference dispatch
+  /// Type of the tensors between operations; f64 for the reference dispatch.
+  DataType activations = DataType::kF32;
   /// Types of their own for what the norms give to products, and for the logits: f32, f16 or bf16.
   /// kNone: that of the activations. A kernel must take them with the weights as they lie.
   DataType normed = DataType::kNone, logits = DataType::kNone;
@@ -179,8 +179,8 @@ struct Row {
 /// and `dispatch` must outlive it.
 ///
 /// The KV cache grows as positions are filled and never shrinks; pages that a sequence gives up
-/// when
-/// it goes back are reused by other sequences. When the cache moves, graphs are prepared again.
+/// when it goes back are reused by other sequences. When the cache moves, graphs are prepared
+/// again.
 class Session {
  public:
   static Result<std::unique_ptr<Session>> Create(const Model& model, KernelDispatch& dispatch,

@@ -37,8 +37,9 @@ std::string KeyOf(const Desc& desc);
 /// in and out [cols, rows...] with any row strides (dimension 0 adjacent); weight [cols]. out may
 /// be in; otherwise they do not overlap.
 ///
-/// With a residual, what is normalised is sum = in + residual, rounded to the type of both, which is
-/// written too: both of the shape of in; sum may be residual or, of its type, in, and not out.
+/// With a residual, sum = in + residual is rounded to the type of both, written, and then
+/// normalised. residual and sum have the shape of in. sum may be residual, or in if the types are
+/// equal, but not out.
 struct Args {
   TensorView in, weight, out;
   float epsilon = 1e-5f;

@@ -46,8 +46,7 @@ struct Workspace {
 };
 
 /// How many bytes of each part of a Workspace a launch needs. The caller zeroes only `barriers`,
-/// and
-/// only once, after allocating them.
+/// and only once, after allocating them.
 struct WorkspaceSize {
   std::size_t barriers = 0;
   std::size_t partials = 0;
@@ -72,7 +71,7 @@ struct BasicLaunchSpec {
   std::int32_t splits = 1;
   float measured_us = 0;  ///< median; 0 = never measured
   float predicted_us = 0;
-  LaunchConfig config;  ///< the kernel's own parameters; all zero where it has none
+  LaunchConfig config{};  ///< the kernel's own parameters; all zero if it has none
 
   bool operator==(const BasicLaunchSpec& o) const {
     return kernel == o.kernel && swizzle == o.swizzle && splits == o.splits && config == o.config;
@@ -109,8 +108,7 @@ std::optional<BasicLaunchSpec<KernelT>> ParseSpec(std::string_view text, KernelT
 
 /// A launch in which everything that does not depend on the operands is resolved: a loaded function
 /// and its grid, or a library's primitive. Immutable; any number of threads may launch it, each
-/// with
-/// its own workspace.
+/// with its own workspace.
 template <class Op>
 class BoundLaunch {
  public:

@@ -74,14 +74,15 @@ struct Record {
   std::string extra;  ///< fields of a later version, as a JSON object; kept, never read
 };
 
-/// Kernels that must not run a family of problems (problems that differ only in the batch
-/// dimension), with the evidence.
+/// Kernels that must not run certain problems, with the evidence. `problems` is the key of the
+/// problem with those fields at their defaults that do not matter: the batch, and for a product the
+/// layout of the weights.
 class Quarantine {
  public:
-  void Add(std::string_view kernel, std::string_view fingerprint, std::string_view family,
+  void Add(std::string_view kernel, std::string_view fingerprint, std::string_view problems,
            std::string evidence);
   /// The evidence, or nullptr if the kernel may run. Entries of another fingerprint do not count.
-  const std::string* Find(const KernelInfo& kernel, std::string_view family) const;
+  const std::string* Find(const KernelInfo& kernel, std::string_view problems) const;
   std::size_t size() const { return entries_.size(); }
 
  private:
@@ -92,11 +93,9 @@ class Quarantine {
 /// processes may use at once.
 ///
 /// Open never fails: if the file cannot be used (unwritable folder, newer schema, foreign or
-/// damaged
-/// content), the object works in memory and reports that once in warnings(). A damaged file is
-/// moved
-/// aside, never deleted; a file of a newer schema is not touched. Damage inside a file is detected
-/// when the damaged part is read, at the latest before the first write.
+/// damaged content), the object works in memory and reports that once in warnings(). A damaged file
+/// is moved aside, never deleted; a file of a newer schema is not touched. Damage inside a file is
+/// detected when the damaged part is read, at the latest before the first write.
 ///
 /// All members may be called from many threads. fork() waits for calls in progress and closes the
 /// connection; parent and child open their own when they next need one. A child created by clone(),
@@ -156,9 +155,8 @@ class Records {
   /// Writes JSON Lines (docs/records.md); returns the number of records.
   int Export(std::ostream& out) const;
   /// Export to a file, atomically: on an error the file is what it was. A symbolic link is
-  /// followed;
-  /// a device, a named pipe or /dev/stdout is written directly. The error names the path and the
-  /// system's reason.
+  /// followed; a device, a named pipe or /dev/stdout is written directly. The error names the path
+  /// and the system's reason.
   Result<int> ExportFile(const std::string& path) const;
   struct ImportResult {
     int added = 0, known = 0, corrupt = 0;

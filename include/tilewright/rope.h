@@ -71,7 +71,7 @@ class Table {
   const float* Row(std::int64_t position) const {
     return rows_.as<const float>() + position * params_.dims;
   }
-  /// The same into host memory for any position >= 0: what a position beyond the table costs.
+  /// Computes the same into host memory, for any position >= 0, also one beyond the table.
   void Compute(std::int64_t position, float* out) const;
   /// Radians a position, dims / 2 of them, in float64.
   const std::vector<double>& frequencies() const { return frequencies_; }
@@ -83,15 +83,15 @@ class Table {
   DeviceMemory rows_;
 };
 
-/// Pairs (x0, x1) of each head become (x0 cos - x1 sin, x0 sin + x1 cos); which elements pair up
-/// says params.mode. qk and out [head_dim, heads, m], any head and row strides; out may be qk.
-/// positions: m int32, checked before anything is written; a row of padding, with position -1, is
-/// left as it is, a position below that is kInvalidArgument. factors [dims / 2] f32 or without
-/// data.
+/// Pairs (x0, x1) of each head become (x0 cos - x1 sin, x0 sin + x1 cos); params.mode
+/// says which elements form a pair. qk and out [head_dim, heads, m], any head and row strides; out
+/// may be qk. positions: m int32, checked before anything is written; a row of padding, with
+/// position -1, is left as it is, a position below that is kInvalidArgument. factors [dims / 2] f32
+/// or without data.
 ///
-/// With a cache, the rotated heads go there and not to `out`, which then has no data: cache, slots
-/// and pages, with what they may hold and its errors, are those of kv_scatter::Args, and so is the
-/// result, bit for bit, of a rotation in f32 and a scatter after it.
+/// With a cache, the rotated heads go there and not to `out`, which then has no data. cache, slots
+/// and pages are those of kv_scatter::Args, with the same requirements and errors. The result
+/// equals, bit for bit, that of a rotation in f32 followed by a scatter.
 struct Args {
   TensorView qk, positions, factors, out;
   RopeParams params;

@@ -29,7 +29,7 @@ namespace tilewright {
 // (operation.h), instantiated for every operation of this library.
 
 template <class Op>
-struct Stages;  // src/engine/stage_templates.h: the functions behind every operation's stages
+struct Stages;  // the library's own: only it makes the types below
 
 /// A valid problem: every field is in range and the fields are consistent with each other.
 template <class Op>
@@ -122,8 +122,7 @@ class Choice {
 
 /// Ready to run: the kernel, its parameters, what was loaded for it, and the problem that the
 /// arguments must match. Cheap to copy; refers to the kernel and to the device that it was bound
-/// to,
-/// which must outlive it.
+/// to, which must outlive it.
 template <class Op>
 class Plan {
  public:
@@ -166,8 +165,7 @@ class Plan {
 };
 
 /// Tuning results, as Choose looks them up. Implementations may be called from any number of
-/// threads
-/// and allocate nothing on a hit.
+/// threads and allocate nothing on a hit.
 template <class Op>
 class TunedSpecs {
  public:
@@ -214,15 +212,13 @@ Candidates<Op> Feasible(const Checked<Op>& problem,
 /// `records` and `pins` may be nullptr. Interpolated means the spec of the smallest tuned batch
 /// above the request (LowerBound), whatever the model predicts; it must be feasible at the exact
 /// shape, and its splits and swizzle are limited to those offered there. source_batch() names it.
-/// If
-/// a layout is still open, the nearest batch over all layouts is used; among equally near ones, the
-/// faster. Ties in time are broken by name. If nothing is feasible, the error is kUnsupported with
-/// every kernel's reason.
+/// If a layout is still open, the nearest batch over all layouts is used; among equally near ones,
+/// the faster. Ties in time are broken by name. If nothing is feasible, the error is kUnsupported
+/// with every kernel's reason.
 ///
 /// Policies: kDefault and kAppend as above; kReuse also uses the largest tuned batch (FloorBound)
-/// if
-/// the request lies above all of them; kMeasure uses exact records only. kMeasure and kAppend set
-/// wants_measurement().
+/// if the request lies above all of them; kMeasure uses exact records only. kMeasure and kAppend
+/// set wants_measurement().
 template <class Op>
 Result<Choice<Op>> Choose(const Candidates<Op>& candidates,
                           const std::type_identity_t<TunedSpecs<Op>>* records,
@@ -231,8 +227,7 @@ Result<Choice<Op>> Choose(const Candidates<Op>& candidates,
 
 /// Resolves everything that a launch on `device` needs except its operands: the layout, the
 /// workspace, and what the kernel prepares or loads in advance (OpKernel::BindLaunch). May
-/// allocate,
-/// compile and load; fails with the kernel's error.
+/// allocate, compile and load; fails with the kernel's error.
 template <class Op>
 Result<Plan<Op>> Bind(const Choice<Op>& choice, Device& device);
 /// Binds to HostDevice().
@@ -240,12 +235,9 @@ template <class Op>
 Result<Plan<Op>> Bind(const Choice<Op>& choice);
 
 /// Launches. `args` must match the plan's problem: sizes, types, layouts, null pointers and
-/// scalars,
-/// about forty integers, are compared; the contents of tensors are not. `workspace` must be at
-/// least
-/// plan.workspace(). Two threads may run the same plan if each has its own workspace. Allocates
-/// only
-/// to build an error message.
+/// scalars, about forty integers, are compared; the contents of tensors are not. `workspace` must
+/// be at least plan.workspace(). Two threads may run the same plan if each has its own workspace.
+/// Allocates only to build an error message.
 template <class Op>
 Status Run(const Plan<Op>& plan, const std::type_identity_t<typename Op::Args>& args,
            Workspace& workspace, Stream stream);

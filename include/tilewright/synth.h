@@ -64,7 +64,7 @@ struct SynthOptions {
   /// Empty, or one of SynthMixes: then matrices have the types that llama.cpp's quantizer gives
   /// them in a file of that kind, and `quant` is not used. Rows that are not whole blocks of 256
   /// become q5_0 (for q4_k), q5_1 (q5_k), q8_0 (q6_k) or iq4_nl.
-  std::string mix;
+  std::string mix{};
   std::uint64_t seed = 0;
 };
 
@@ -94,11 +94,10 @@ using SynthProgress = std::function<bool(std::uint64_t bytes_done, std::uint64_t
 
 /// Writes a GGUF model with random weights that llama.cpp and Tilewright can load and run. The
 /// values of a matrix with rows of K values are about N(0, 1 / K), so activations stay finite at
-/// any
-/// depth; the text such a model generates is noise. The same options give the same bytes. Streams:
-/// holds the vocabulary and about 2 MiB in memory, never the model. Writes 0.3 (f16) to 0.9 GB/s on
-/// one thread, unless the disk is slower. Errors as PlanSynthetic and GgufWriter::Write; no partial
-/// file is left behind.
+/// any depth; the text such a model generates is noise. The same options give the same bytes.
+/// Streams: holds the vocabulary and about 2 MiB in memory, never the model. Writes 0.3 (f16) to
+/// 0.9 GB/s on one thread, unless the disk is slower. Errors as PlanSynthetic and
+/// GgufWriter::Write; no partial file is left behind.
 Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::string& path,
                                    const SynthProgress& progress = nullptr);
 

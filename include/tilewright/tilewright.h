@@ -27,11 +27,12 @@ void AddAllGemm(Registry& registry);
 /// Every kernel of the CPU device. Takes a few microseconds; add your own kernels, then share it.
 std::unique_ptr<Kernels> MakeCpuKernels();
 
-/// The kernels that are compiled at run time as candidates, one for each spec of the catalogs for
-/// `arch` (NativeArch of the GPU's compute capability) that an operation can use: products and norms
-/// so far. Nothing is compiled before a kernel is bound; feasibility, predictions and `explain` need
-/// no GPU and no compiler. `store` must have been opened with AllKernelFamilies and outlive the
-/// kernels. kUnsupported for an architecture that no kernel is made for.
+/// The kernels that are compiled at run time, as candidates: one for each spec of the catalogs for
+/// `arch` (NativeArch of the GPU's compute capability) that an operation can use, which are
+/// products and norms so far. Nothing is compiled before a kernel is bound; feasibility,
+/// predictions and `explain` need no GPU and no compiler. `store` must have been opened with
+/// AllKernelFamilies and must outlive the kernels. kUnsupported for an architecture without
+/// kernels.
 Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch);
 
 /// A library that this one depends on, with the version that is loaded now.
@@ -58,7 +59,7 @@ struct ContextOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
   /// Has no effect in the cache modes that write nothing (kReadonly, kOffline, kStrict). kRefresh
-  /// takes stored rates for missing.
+  /// treats stored rates as missing.
   Calibration calibration = Calibration::kStored;
 };
 
@@ -75,8 +76,7 @@ struct ModelKernels {
 /// weight type its products with one row and with many, the norms of the model's width, and RoPE
 /// with KV scatter for its heads. A weight type, width or head size that no family supports is
 /// omitted and listed in `unserved`. kUnsupported for a file that is not a model, or an
-/// architecture
-/// for which there are no kernels.
+/// architecture for which there are no kernels.
 Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch);
 
 /// What was written.
@@ -90,8 +90,7 @@ struct BundleReport {
 
 /// Compiles every kernel (or finds it in the store) and writes them as one bundle file, atomically
 /// at the end. If a kernel fails, nothing is written; the error names the first and gives the
-/// number
-/// of failures.
+/// number of failures.
 Result<BundleReport> WriteBundle(ArtifactStore& store, std::span<const KernelSpec> specs,
                                  const std::string& path, const BundleWriteOptions& options,
                                  const CompileControl& control = {});
@@ -119,8 +118,8 @@ Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& 
 class Context {
  public:
   /// Errors: kInvalidArgument for a device other than "auto", "cpu" and "cuda:N"; kUnavailable for
-  /// a
-  /// device that is missing or cannot run models, and for a TILEWRIGHT_ISA that this machine lacks.
+  /// a device that is missing or cannot run models, and for a TILEWRIGHT_ISA that this machine
+  /// lacks.
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options);
   ~Context();
 
@@ -132,13 +131,13 @@ class Context {
   const Kernels& kernels() const;
   Executor& executor() const;
   Records& records();
-  /// What the records say of every operation, in the mode that ignores their times too: explain and
-  /// quarantine() ask it.
+  /// What the records say about every operation, also in CacheMode::kRefresh. Used by explain and
+  /// quarantine().
   const DispatchCaches& caches() const;
-  /// Of GEMM; empty in the mode that ignores the records' times.
+  /// The tuned GEMMs; empty in CacheMode::kRefresh, which ignores recorded times.
   const DispatchCache& cache() const;
-  /// The tuning results that dispatches use: for the operations that have records, none in that
-  /// mode.
+  /// The tuning results that dispatches use: those of the operations that have records; none in
+  /// CacheMode::kRefresh.
   TunedKernels tuned() const;
   const Quarantine& quarantine() const;
   const RecordScope& scope() const;
@@ -147,8 +146,7 @@ class Context {
   std::span<const std::string> warnings() const;
   CacheMode cache_mode() const;
 
-  /// Rebuilds caches() from the records, after tuning. No dispatch made before may
-  /// be in use.
+  /// Rebuilds caches() from the records, after tuning. No dispatch made before may be in use.
   void RefreshCache();
 
   /// A dispatch with this context's device, kernels and records; the context must outlive it.

@@ -147,9 +147,9 @@ class Tokenizer {
 
 /// Turns a stream of tokens, the continuation of a text, into text piece by piece and never emits
 /// part of a character: bytes that may still become one are held back. A space that a token begins
-/// with stays. Its output is always well-formed UTF-8: bytes that
-/// cannot be part of a character become U+FFFD, one for each maximal prefix of a character, as in
-/// browsers. One thread at a time. The tokenizer must outlive it.
+/// with stays. Its output is always well-formed UTF-8: bytes that cannot be part of a character
+/// become U+FFFD, one for each maximal prefix of a character, as in browsers. One thread at a time.
+/// The tokenizer must outlive it.
 class StreamDecoder {
  public:
   /// `special`: whether control and unknown tokens are spelled out or omitted.
@@ -160,8 +160,7 @@ class StreamDecoder {
   /// Tokenizer::Decode.
   Result<std::string> Push(TokenId id);
   /// Ends the stream: returns U+FFFD if a character was incomplete, else "". The decoder can then
-  /// be
-  /// used for another stream.
+  /// be used for another stream.
   std::string Flush();
 
  private:

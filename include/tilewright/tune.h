@@ -35,32 +35,33 @@ class Measurer {
 
 struct MeasurerOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
-  std::int64_t llc_bytes = 0;  ///< the last-level cache to outrun; 0 = MeasureLlcBytes on first
-                               ///< use, and what the system reports
-  std::int64_t max_bytes =
-      0;  ///< of operands held at once; 0 = a quarter of the memory that is available
+  /// The last-level cache to exceed; 0 = MeasureLlcBytes on first use, and what the system reports.
+  std::int64_t llc_bytes = 0;
+  /// Limit on the operands held at once; 0 = a quarter of the available memory.
+  std::int64_t max_bytes = 0;
 };
 /// Measures on `device`, which must outlive it, with its default stream. Cold: what a pass reads
 /// from memory (weights, tables, caches; not the activations that the operation before has just
 /// written) rotates over copies of at least three times the last-level cache together (and twice
 /// the reported one, where that is 64 MiB or less; as many as `max_bytes` allows).
 ///
-/// The check runs on random operands of a fixed seed, rows of padding among them: into poison
-/// between guard bands, compared with the float64 oracle within the tolerance of the types, again
-/// in place where the operation may run so, and once more bit by bit for kernels that claim to be
-/// deterministic. Where the oracle takes too long for all rows, some are compared and the others
-/// must be finite. An exception that leaves Launch is Verdict::kCrash.
+/// The check uses random operands of a fixed seed, with padding rows among them. A kernel writes
+/// into poisoned memory between guard bands, and its output is compared with the float64 oracle
+/// within the tolerance of the types; it runs again in place where the operation allows that, and
+/// once more for a bitwise comparison if it claims to be deterministic. Where the oracle would take
+/// too long for all rows, some are compared and the others must be finite. An exception that leaves
+/// Launch is Verdict::kCrash.
 ///
-/// For every operation of this library; GEMM's is that of tune_gemm.h on the device's executor.
+/// For every operation of this library. For GEMM it is MakeCpuGemmMeasurer (tune_gemm.h) on the
+/// device's executor.
 template <class Op>
 std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions& options = {});
 
 template <class Op>
 struct TuneProblemOf {
-  typename Op::Desc desc;  ///< a layout may be open: candidates of every layout race, each is
-                           ///< recorded under its own
-  double weight =
-      1;  ///< calls, relative to each other: when the budget is short, heavy problems come first
+  /// A layout may be open: candidates of every layout race, each is recorded under its own.
+  typename Op::Desc desc;
+  double weight = 1;  ///< relative number of calls; with a short budget, heavy problems come first
 };
 
 struct TuneProgress {
@@ -68,7 +69,7 @@ struct TuneProgress {
   std::string_view op, key;       ///< of the problem: Op::kName and KeyOf
   double fraction = 0;            ///< of all, 0..1
   double device_seconds = 0;
-  std::string best;       ///< kernel that leads, "" at first
+  std::string best;       ///< the leading kernel, "" at first
   double best_us = 0;     ///< when finished
   bool finished = false;  ///< this problem
 };
@@ -79,8 +80,7 @@ struct TuneOptions {
   Tuner::Options tuner;       ///< budget_us is per problem here; 0 = shared out of `budget_seconds`
   double budget_seconds = 0;  ///< of device time for all problems; 0 = none
   bool remeasure = false;     ///< also problems whose candidates are all recorded
-  const std::atomic<bool>* cancel =
-      nullptr;  ///< set it from a signal handler; looked at between samples
+  const std::atomic<bool>* cancel = nullptr;  ///< may be set by a signal handler; read often
   std::function<void(const TuneProgress&)> progress;
 };
 
@@ -106,12 +106,12 @@ struct TuneReport {
 };
 
 /// Tunes every problem and appends what was measured to `records`, problem by problem, so that a
-/// stop at any time loses at most the problem at hand (a cancel keeps even that). All candidates
-/// are recorded, winners marked; failures are quarantined with their evidence. Candidates that
-/// records know already (same fingerprint, same scope) are not measured again, but for the
-/// incumbent, which races newcomers. A problem with one candidate is left out, except for GEMM,
-/// whose layouts are chosen by such times. Fails only for a problem that is invalid, before
-/// anything is measured.
+/// stop at any time loses at most the problem in progress (a cancel keeps even that). All
+/// candidates are recorded and the winners marked; failures are quarantined with their evidence.
+/// Candidates that are recorded already (same fingerprint, same scope) are not measured again,
+/// except for the incumbent, which races new candidates. A problem with one candidate is left out,
+/// except for GEMM, whose layouts are chosen by such times. Fails only for an invalid problem,
+/// before anything is measured.
 template <class Op>
 Result<TuneReport> Tune(std::type_identity_t<std::span<const TuneProblemOf<Op>>> problems,
                         const OpRegistry<Op>& registry, const DeviceSpec& device, Records& records,

@@ -21,10 +21,9 @@ namespace tilewright {
 ///
 /// Two guards against a busy machine: a block with a disturbed sample (Outcome::disturbed) is
 /// dropped and measured again, up to `max_dropped` times. And a hidden copy of the leader takes
-/// part
-/// in the race and in the verification: any difference between the two is noise, whatever the error
-/// estimate says. If disturbed blocks had to be kept, or leader and copy differ, the session is
-/// inconclusive and the previous choice stays.
+/// part in the race and in the verification: any difference between the two is noise, whatever the
+/// error estimate says. If disturbed blocks had to be kept, or leader and copy differ, the session
+/// is inconclusive and the previous choice stays.
 ///
 /// The same candidates, options and outcomes give the same questions and the same answer, whatever
 /// the order of the candidates. Not thread-safe.
@@ -73,8 +72,7 @@ class Tuner {
     /// stole time).
     bool disturbed = false;
     /// Could not be tried for a reason unrelated to the candidate (no memory): it leaves the
-    /// session
-    /// without a verdict.
+    /// session without a verdict.
     bool skipped = false;
   };
 
@@ -101,9 +99,8 @@ class Tuner {
   /// Number of disturbed blocks that were dropped.
   int dropped() const;
   /// How many times faster Best() is than what it had to beat (the incumbent or fallback), by
-  /// paired
-  /// blocks of fresh samples, with a 95 % interval. 0 if there was no such comparison, because
-  /// Best() is what would have run anyway or the verification was not reached.
+  /// paired blocks of fresh samples, with a 95 % interval. 0 if there was no such comparison,
+  /// because Best() is what would have run anyway or the verification was not reached.
   struct Gain {
     double ratio = 0, low = 0, high = 0;
   };

@@ -16,7 +16,7 @@ bool WritesNothing(CacheMode mode) {
 }
 
 /// Sets the rates of `spec` from the cache folder, or measures them where `options` says so.
-/// Whether they were measured; `warnings` tells when they could not be kept.
+/// Returns whether they were measured; adds a warning if they could not be stored.
 bool Calibrate(const ContextOptions& options, const std::string& folder, Executor& executor,
                DeviceSpec& spec, std::vector<std::string>& warnings) {
   const bool ignores =

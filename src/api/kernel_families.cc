@@ -41,8 +41,8 @@ std::map<std::string_view, int> WeightTypes(const GgufFile& file) {
 
 KernelFamilies AllKernelFamilies() {
   KernelFamilies families;
-  // Names are constants of ours, each added once: tests/artifact/kernels holds that none is
-  // refused.
+  // Names are constants of ours, each added once: tests/artifact/kernels checks that none is
+  // rejected.
   (void)AddGemmFamilies(families);
   (void)AddGemvFamilies(families);
   (void)AddNormFamilies(families);
@@ -83,7 +83,7 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
       Fits(*width) ? NormSpecs(static_cast<int>(*width), arch) : std::vector<KernelSpec>();
   if (norms.empty()) kernels.unserved.push_back(Format("norms of width {}", *width));
   Append(kernels.specs, norms);
-  // Most architectures that use RoPE rotate halves, so those that are not known here are taken to.
+  // Most architectures that use RoPE rotate halves, so unknown ones are assumed to.
   const Architecture* known = FindArchitecture(name);
   const bool neox = known == nullptr || known->rope == RopeMode::kHalfSplit;
   const std::vector<KernelSpec> ropes = Fits(head_dim)

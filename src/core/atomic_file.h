@@ -27,8 +27,7 @@ class AtomicFile {
   enum class Special { kRefuse, kWriteDirectly };
 
   /// kNotFound if its folder is missing; kInvalidArgument for a path that `special` refuses; kIo
-  /// for
-  /// a folder, or if the file system has less than `expected_bytes` free.
+  /// for a folder, or if the file system has less than `expected_bytes` free.
   static Result<AtomicFile> Create(const std::string& path, Special special = Special::kRefuse,
                                    std::uint64_t expected_bytes = 0,
                                    Filesystem& files = SystemFilesystem());

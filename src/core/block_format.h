@@ -11,9 +11,9 @@ namespace tilewright {
 /// Decodes `n` consecutive elements of any DataType. f32 results are exact for every code of every
 /// block format, except that adding a minimum rounds once (so that every order of operations, fused
 /// or not, gives the same bits); i8x32, whose scale is f32, rounds once too. f64 results are always
-/// exact.
-/// kInvalidArgument if n is not a multiple of the block, kUnsupported for kNone. Scalar: this is
-/// the reference that kernels are checked against. `source` needs no alignment. Thread-safe.
+/// exact. kInvalidArgument if n is not a multiple of the block, kUnsupported for kNone. Scalar:
+/// this is the reference that kernels are checked against. `source` needs no alignment.
+/// Thread-safe.
 Status DecodeRow(DataType type, const void* source, std::int64_t n, float* out);
 Status DecodeRow(DataType type, const void* source, std::int64_t n, double* out);
 

@@ -8,8 +8,8 @@
 namespace tilewright {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file, see core/simd.h
 
-/// Elements of a type in memory, kLanes or one at a time, as f32: what a kernel that is written once
-/// for several types takes as a template argument.
+/// Elements of a type in memory, kLanes or one at a time, as f32: what a kernel that is written
+/// once for several types takes as a template argument.
 struct AsF32 {
   typedef float Type;
   static F32Vec Load(const float* p) { return LoadVec(p); }

@@ -42,8 +42,7 @@ double QuotaV1(const std::string& folder) {
 
 /// Smallest quota of `path` below `mount` and of its parents. Inside a container, the path may name
 /// folders of the host that do not exist here. Those count as unlimited, and the mount's own
-/// folder,
-/// which is then the container's group, decides.
+/// folder, which is then the container's group, decides.
 double SmallestQuota(const std::string& mount, std::string path,
                      double (*quota_of)(const std::string&)) {
   double smallest = 0;

@@ -48,8 +48,7 @@ class Filesystem {
   /// Takes an exclusive open-file-description lock on bytes [start, start + 1): 0, or -EAGAIN if
   /// another open file description holds it (never this one: the caller keeps its own list).
   /// Released by UnlockRange, by closing the last descriptor of the open file, or by the kernel
-  /// when
-  /// the process ends.
+  /// when the process ends.
   virtual int TryLockRange(int fd, std::uint64_t start) = 0;
   virtual int UnlockRange(int fd, std::uint64_t start) = 0;
   virtual std::int64_t NowUnixSeconds() = 0;

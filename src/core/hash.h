@@ -14,8 +14,7 @@ namespace tilewright {
 ///
 /// Method: in steps of 16 bytes, the two words are xor-ed with constants and the state, multiplied
 /// to 128 bits, and the halves folded (the multiply-fold of the wyhash family, a public domain
-/// idea;
-/// the constants are the leading bits of pi).
+/// idea; the constants are the leading bits of pi).
 namespace hash_internal {
 
 inline constexpr std::uint64_t kPi0 = 0x243f6a8885a308d3u;

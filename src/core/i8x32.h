@@ -4,9 +4,9 @@
 
 #include "core/numeric.h"
 
-/// DataType::kI8X32: activations rounded to int8, 32 of a row with a scale of their own, as the
-/// int8 products round them. One definition for everything that rounds: a row has the same codes
-/// and scales whoever made them. Functions are `static inline`, so that each kernel file, compiled
+/// DataType::kI8X32: activations rounded to int8, with a scale for each 32 of a row, as the int8
+/// products round them. Everything that rounds uses this one definition, so a row gets the same
+/// codes and scales everywhere. Functions are `static inline`, so that each kernel file, compiled
 /// for an instruction set, keeps its own copy.
 
 namespace tilewright {

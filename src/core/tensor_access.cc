@@ -27,8 +27,7 @@ void WriteF64(DataType type, void* data, std::int64_t index, double value) {
       static_cast<float*>(data)[index] = static_cast<float>(value);
       break;
     // Via f32: rounding twice differs from rounding once by less than 2^-29 units in the last
-    // place,
-    // and only near ties.
+    // place, and only near ties.
     case DataType::kF16:
       static_cast<std::uint16_t*>(data)[index] = F32ToF16(static_cast<float>(value));
       break;

@@ -116,10 +116,8 @@ inline std::vector<float> RandomIntegers(std::size_t count, std::uint64_t seed, 
 
 /// A row-major [rows][cols] matrix of any type with normally distributed values of deviation
 /// `scale`, and its exact values [rows][cols] in f64. Rows have `ld` >= cols elements (0 means
-/// cols;
-/// both are multiples of the block). Bytes between cols and ld are 0xff. Integer types get
-/// uniformly
-/// distributed codes.
+/// cols; both are multiples of the block). Bytes between cols and ld are 0xff. Integer types get
+/// uniformly distributed codes.
 struct RandomMatrix {
   RandomMatrix(DataType dtype, std::int64_t row_count, std::int64_t col_count, std::uint64_t seed,
                double scale = 1.0, std::int64_t leading = 0)

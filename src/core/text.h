@@ -17,8 +17,7 @@ std::string Format(fmt::format_string<A...> format, A&&... args) {
 }
 
 /// Makes untrusted text fit for a message: control characters and bytes above ASCII become \xNN,
-/// and
-/// text beyond `limit` characters is cut off with "...".
+/// and text beyond `limit` characters is cut off with "...".
 std::string Printable(std::string_view text, std::size_t limit = 200);
 
 /// "512 B", "1.5 KiB", "105.4 MiB": three significant digits, powers of 1024.

@@ -68,8 +68,7 @@ thread_local int current_worker = 0;
 
 /// Runs one job at a time. `epoch_` is odd while a job is open. A worker that sees an odd epoch
 /// enters (active_ + 1) and checks the epoch again: if it is unchanged, the caller cannot have
-/// found
-/// active_ at zero after closing, so the job's fields stay unchanged until the worker leaves
+/// found active_ at zero after closing, so the job's fields stay unchanged until the worker leaves
 /// (active_ - 1). A worker that is too late touches nothing. So the caller never waits for a worker
 /// that is asleep or not scheduled, only for those that hold a task.
 class ThreadPool final : public Executor {

@@ -148,7 +148,8 @@ TEST(ThreadPoolTest, FewerThanOneThreadMeansOne) {
   EXPECT_EQ(MakeThreadPool(-3)->workers(), 1);
 }
 
-/// Runs on `limit` workers of `executor`: every task once, and how many workers and threads took any.
+/// Runs on `limit` workers of `executor`: every task once, and how many workers and threads took
+/// any.
 struct Taken {
   std::set<int> workers;
   std::set<std::thread::id> threads;

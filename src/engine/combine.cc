@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kDeviations = 1.96;  // of a 95 % interval
 
-// Sessions of one machine differ by at least this (one standard deviation of the logarithm), even
-// where the few at hand agree by chance.
+// Sessions of one machine are taken to differ by at least this (one standard deviation of the
+// logarithm), even if the few available ones agree by chance.
 constexpr double kLeastBetween = 0.005;
 
 // One session's median in the logarithm, with its own variance.
@@ -30,8 +30,8 @@ bool IsTimed(const Record& row) {
          std::isfinite(row.median_us);
 }
 
-// Half the interval in the logarithm stands for 1.96 standard errors; a row without a sane one is
-// taken as good to a tenth.
+// Half the interval in the logarithm is 1.96 standard errors; a row without a valid interval is
+// assumed to be accurate to a tenth.
 Effect EffectOf(const Record& row) {
   const bool sane = row.low_us > 0 && row.high_us >= row.low_us && std::isfinite(row.high_us);
   const double half = sane ? std::max(0.5 * std::log(row.high_us / row.low_us), 1e-4) : 0.1;

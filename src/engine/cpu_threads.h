@@ -7,7 +7,7 @@
 namespace tilewright {
 
 /// How many workers of the executor a CPU kernel uses is its launch configuration, not part of the
-/// problem: "threads=N", word 0 of LaunchConfig; nothing said, 0, means all.
+/// problem: "threads=N", word 0 of LaunchConfig; 0, the default, means all.
 inline constexpr ConfigField kThreadsField[] = {
     {.name = "threads", .least = 1, .most = 4096, .optional = true}};
 
@@ -23,9 +23,9 @@ inline int WorkersOf(const LaunchConfig& config, int all) {
   return config.words[0] > 0 && config.words[0] < all ? static_cast<int>(config.words[0]) : all;
 }
 
-/// Calls f(threads) for the numbers below `workers` that are worth a try, half of them, a quarter,
-/// ... 1, where the model says that all together take `us`. Workers that one launch leaves asleep or
-/// spinning cost the next some microseconds; beside a longer launch that does not count.
+/// Calls f(threads) for the numbers below `workers` that are worth trying, half of them, a quarter,
+/// ... 1, where the model says that all together take `us`. Workers that one launch leaves asleep
+/// or spinning cost the next some microseconds; beside a longer launch that does not count.
 template <class F>
 void ForFewerThreads(int workers, double us, F&& f) {
   constexpr double kShortUs = 20;

@@ -58,7 +58,8 @@ Decided LatestDecision(std::span<const CombinedRecord> combined, std::span<const
 
 // What the deciding session itself measured is in its decision already: it raced candidates in
 // pairs, and those that it dropped early have a few samples, whose interval may be as narrow as it
-// is wrong. Only what others measured, who knew of the decision or might not have, can overturn it.
+// is wrong. Only measurements of other sessions, whether they knew of the decision or not, can
+// overturn it.
 const CombinedRecord* Challenger(std::span<const CombinedRecord> combined,
                                  std::span<const Record> records, const Decided& decided) {
   std::set<std::string> deciders;

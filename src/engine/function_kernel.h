@@ -13,7 +13,7 @@
 
 namespace tilewright {
 
-/// What every CPU kernel of ours says of itself. Each row of these operations is computed on its
+/// The description that all our CPU kernels share. Each row of these operations is computed on its
 /// own, in a fixed order: the result depends neither on the threads nor on the other rows.
 inline KernelInfo CpuKernelInfo(std::string name, std::string_view tu, std::uint32_t features) {
   KernelInfo info;
@@ -24,8 +24,8 @@ inline KernelInfo CpuKernelInfo(std::string name, std::string_view tu, std::uint
   return info;
 }
 
-/// What the float64 oracle says of itself where it is registered as a kernel: it takes every type
-/// and is chosen only when nothing else can run.
+/// The description of the float64 oracle as a kernel: it accepts every type and is chosen only when
+/// nothing else can run.
 inline KernelInfo ReferenceKernelInfo(std::string name) {
   KernelInfo info;
   info.name = std::move(name);
@@ -57,7 +57,8 @@ class FunctionKernel final : public OpKernel<Op> {
     return shared_.feasible(impl_, desc);
   }
   std::span<const ConfigField> ConfigFields() const override { return kThreadsField; }
-  /// Fewer threads only where they do less at once than all: a small problem is not cut at all.
+  /// Fewer threads are tried only where they would use fewer workers than all: a small problem is
+  /// not divided anyway.
   std::vector<Spec> Specs(const Desc& desc, const DeviceSpec& device,
                           const LaunchLimits&) const override {
     std::vector<Spec> specs(1);

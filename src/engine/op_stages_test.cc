@@ -252,7 +252,7 @@ TEST(Records, TheDecisionStandsThoughAnotherCandidateWasMeasuredAHairFaster) {
   }
 }
 
-TEST(Records, AFailureOfAnyOperationQuarantinesItsFamily) {
+TEST(Records, AFailureOfAnyOperationQuarantinesItForEveryBatch) {
   const OpRegistry<BlurOp> registry = Configurable();
   const RecordScope here{"here", "", MeasurePolicy::kCold};
   Record failure = Measured({8, 50}, "blur.tiled", "swizzle=0 splits=1 rows=16 threads=2", 0);
@@ -264,8 +264,8 @@ TEST(Records, AFailureOfAnyOperationQuarantinesItsFamily) {
   const auto other_batch = Look<BlurOp>({3, 50}, registry, DeviceSpec{}, options);
   ASSERT_FALSE(other_batch.Find("blur.tiled")->feasible());
   EXPECT_EQ(other_batch.Find("blur.tiled")->rejection->have, "crash: signal 11");
-  const auto other_family = Look<BlurOp>({3, 51}, registry, DeviceSpec{}, options);
-  EXPECT_TRUE(other_family.Find("blur.tiled")->feasible());
+  const auto other_group = Look<BlurOp>({3, 51}, registry, DeviceSpec{}, options);
+  EXPECT_TRUE(other_group.Find("blur.tiled")->feasible());
 
   // What fails on another device, or with another version of a library, may be right here.
   for (const RecordScope& elsewhere : {RecordScope{"there", "", MeasurePolicy::kCold},

@@ -27,16 +27,17 @@ template <class Op>
 struct OpTraits {
   using Desc = typename Op::Desc;
 
-  /// Of the quarantine: one key for all problems that differ only in the batch.
-  static std::string FamilyKey(const Desc& problem) {
-    Desc family = problem;
-    SetBatch(family, 1);
-    return KeyOf(family);
+  /// Key of the quarantine: equal for all problems that differ only in the batch.
+  static std::string QuarantineKey(const Desc& problem) {
+    Desc any_batch = problem;
+    SetBatch(any_batch, 1);
+    return KeyOf(any_batch);
   }
   static Result<Desc> ParseKey(std::string_view key) { return ParseFields<Desc>(key, Op::kName); }
 
-  /// The same number for the keys of one family, and hardly ever for others. A key in another order
-  /// of fields, or without some, is brought to the usual form first.
+  /// A number for the group of a problem (those that differ only in the batch): equal within a
+  /// group, almost certainly different between groups. A key in another order of fields, or without
+  /// some, is brought to the usual form first.
   static std::uint64_t GroupOfKey(std::string_view key) {
     static const auto* const kNames = new std::vector<std::string>(FieldNamesOf(KeyOf(Desc{})));
     if (const auto group = GroupOfCanonicalKey(key, *kNames, "rows=")) return *group;
@@ -47,14 +48,14 @@ struct OpTraits {
 
   /// A number for each layout that kernels may ask for: the winner of each is worth recording.
   static int LayoutOf(const typename Op::KernelType&) { return 0; }
-  /// Beside `specs`: candidates of different groups are too different for the model to compare.
+  /// One group for each of `specs`: the model cannot compare candidates of different groups.
   static std::vector<int> GroupsOf(std::span<const typename Op::Spec> specs) {
     return std::vector<int>(specs.size(), 0);
   }
-  /// The time of a problem's only candidate decides nothing and is not taken.
+  /// A problem's only candidate is not timed, since there is nothing to decide.
   static constexpr bool kTimesOnlyCandidate = false;
 
-  /// `problem` with every layout that it leaves open as `kernel` wants it.
+  /// `problem` with every open layout set to the one that `kernel` wants.
   static Desc Resolve(const Desc& problem, const typename Op::KernelType&) { return problem; }
 
   /// The problems under which records may answer for the candidates: one for each open layout.
@@ -62,7 +63,8 @@ struct OpTraits {
     return {candidates.problem()};
   }
 
-  /// Whether `args` and `workspace` are what the plan was made for. Mismatch words the difference.
+  /// Whether `args` and `workspace` are what the plan was made for. Mismatch describes the
+  /// difference.
   static bool Fits(const Plan<Op>& plan, const typename Op::Args& args,
                    const Workspace& workspace) {
     const Result<Desc> desc = DescOf(args, TermsOf(plan.problem()));
@@ -84,7 +86,7 @@ struct OpTraits {
   }
 
  private:
-  /// What the arguments cannot tell, they cannot contradict.
+  /// Fields that the arguments do not determine cannot differ.
   static CallTerms TermsOf(const Desc& desc) {
     CallTerms terms;
     if constexpr (requires { desc.guarantee; }) terms.guarantee = desc.guarantee;

@@ -6,22 +6,22 @@ namespace tilewright {
 namespace {
 
 std::string EntryKey(std::string_view kernel, std::string_view fingerprint,
-                     std::string_view family) {
+                     std::string_view problems) {
   std::string key(kernel);
-  key.append(1, '\n').append(fingerprint).append(1, '\n').append(family);
+  key.append(1, '\n').append(fingerprint).append(1, '\n').append(problems);
   return key;
 }
 
 }  // namespace
 
-void Quarantine::Add(std::string_view kernel, std::string_view fingerprint, std::string_view family,
-                     std::string evidence) {
-  entries_.try_emplace(EntryKey(kernel, fingerprint, family), std::move(evidence));
+void Quarantine::Add(std::string_view kernel, std::string_view fingerprint,
+                     std::string_view problems, std::string evidence) {
+  entries_.try_emplace(EntryKey(kernel, fingerprint, problems), std::move(evidence));
 }
 
-const std::string* Quarantine::Find(const KernelInfo& kernel, std::string_view family) const {
+const std::string* Quarantine::Find(const KernelInfo& kernel, std::string_view problems) const {
   if (entries_.empty()) return nullptr;
-  const auto found = entries_.find(EntryKey(kernel.name, kernel.fingerprint, family));
+  const auto found = entries_.find(EntryKey(kernel.name, kernel.fingerprint, problems));
   return found == entries_.end() ? nullptr : &found->second;
 }
 

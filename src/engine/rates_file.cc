@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxBytes = 64 << 10;
 constexpr std::size_t kNameDigits = 16;
 
-/// What every device has: a predicted time divides by it.
+/// The rates that every device has: predicted times are divided by them.
 bool IsUsable(const DeviceRates& rates) {
   bool usable = rates.read_gb_s > 0 && rates.f32_gflop_s > 0 && rates.i8_gop_s > 0;
   ForEachRate(rates, [&](const char*, double rate) {

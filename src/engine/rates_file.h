@@ -9,8 +9,8 @@
 namespace tilewright {
 
 // The rates that were measured on a device class, in a file of its own in the cache folder
-// (docs/device_rates.md): machines of several classes that share the folder do not meet. Safe for
-// any number of processes; the last one that writes wins.
+// (docs/device_rates.md): machines of different classes that share the folder do not interfere.
+// Safe for any number of processes; the last one that writes wins.
 
 /// <folder>/rates/<16 digits>.json. kUnavailable if no digest can be computed.
 Result<std::string> RatesPath(const std::string& folder, const std::string& class_id);

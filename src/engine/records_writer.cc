@@ -1,6 +1,6 @@
 // Helper of records_test: writes batches of eight records to a file, as a tuning process would.
 // Usage: PATH NAME BATCHES ACK_FD. The number of each committed batch goes to ACK_FD, an int32
-// each; -1 = to nobody.
+// each; -1 = not reported.
 #include <unistd.h>
 
 #include <cstdint>

@@ -27,20 +27,20 @@ struct Stages {
   using KernelType = typename Op::KernelType;
   using Traits = OpTraits<Op>;
 
-  /// To be called where `problem` has been validated, and nowhere else.
+  /// To be called only after `problem` has been validated.
   static Checked<Op> MarkValidated(const Desc& problem) { return Checked<Op>(problem); }
 
   static Candidates<Op> Feasible(const Checked<Op>& checked, std::span<KernelType* const> kernels,
                                  const DeviceSpec& device, const FeasibleOptions& options) {
     Candidates<Op> result;
     result.problem_ = checked.problem();
-    const std::string family =
-        options.quarantine != nullptr ? Traits::FamilyKey(checked.problem()) : std::string();
+    const std::string quarantine_key =
+        options.quarantine != nullptr ? Traits::QuarantineKey(checked.problem()) : std::string();
     result.all_.reserve(kernels.size());
     for (KernelType* kernel : kernels) {
       Candidate<Op> candidate;
       candidate.kernel = kernel;
-      candidate.rejection = Reject(*kernel, checked.problem(), device, options, family);
+      candidate.rejection = Reject(*kernel, checked.problem(), device, options, quarantine_key);
       if (!candidate.rejection) FillSpecs(candidate, checked.problem(), device, options);
       result.all_.push_back(std::move(candidate));
     }
@@ -99,8 +99,8 @@ struct Stages {
     return plan;
   }
 
-  /// Least predicted time; equal times fall to the first name, then to the first spec. nullptr when
-  /// there is none of the kind.
+  /// The spec with the least predicted time; ties go to the first name, then to the first spec.
+  /// nullptr if there is no such kernel.
   static const Spec* Fastest(const Candidates<Op>& candidates, bool reference) {
     const Spec* best = nullptr;
     for (const Candidate<Op>& candidate : candidates.all()) {
@@ -132,7 +132,7 @@ struct Stages {
 
   static std::optional<Rejection> Reject(const KernelType& kernel, const Desc& problem,
                                          const DeviceSpec& device, const FeasibleOptions& options,
-                                         std::string_view family) {
+                                         std::string_view quarantine_key) {
     const KernelInfo& info = kernel.info();
     if ((options.providers & Bit(info.provider)) == 0) {
       return Rejection{Reason::kProvider,
@@ -140,7 +140,7 @@ struct Stages {
     }
     if (auto no = kernel.CheckDevice(device)) return no;
     if (options.quarantine != nullptr) {
-      if (const std::string* evidence = options.quarantine->Find(info, family)) {
+      if (const std::string* evidence = options.quarantine->Find(info, quarantine_key)) {
         return Rejection{Reason::kQuarantined, *evidence,
                          "a changed kernel, or the record removed"};
       }
@@ -162,7 +162,7 @@ struct Stages {
       if (needed.partials > options.partials_bytes || needed.barriers > options.barriers_bytes)
         continue;
       const double us = candidate.kernel->EstimateUs(resolved, spec, device);
-      // A model that fails must not win: NaN and negative times sort behind every other.
+      // A model that fails must not win: NaN and negative times are sorted last.
       spec.predicted_us = us >= 0 ? static_cast<float>(us) : std::numeric_limits<float>::infinity();
       candidate.specs.push_back(spec);
     }
@@ -213,7 +213,7 @@ struct Stages {
   }
 
   /// The smallest tuned batch above, over all layouts. Taking the largest below where the scaled
-  /// model promises more was tried: less regret on average, but a choice that nobody can foresee
+  /// model promises more was tried: less regret on average, but the choice could not be predicted
   /// from the cache.
   static std::optional<Hit> Interpolated(const Candidates<Op>& candidates,
                                          const TunedSpecs<Op>* records, DispatchPolicy policy) {
@@ -251,8 +251,8 @@ struct Stages {
     return Hit{spec, hit->batch};
   }
 
-  /// A recorded spec may ask for more splits or swizzle than this shape has; the nearest one
-  /// offered stands for it, of the same configuration where there is one.
+  /// A recorded spec may have more splits or swizzle than this shape allows; the nearest one
+  /// offered replaces it, with the same configuration if possible.
   static const Spec* Nearest(const Candidate<Op>& candidate, const Spec& wanted) {
     const Spec* best = nullptr;
     const auto rank = [&wanted](const Spec& spec) {

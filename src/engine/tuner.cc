@@ -9,8 +9,8 @@
 namespace tilewright {
 namespace {
 
-// Problems whose launches take milliseconds get by with fewer candidates: their samples are long,
-// hence quiet, and dear.
+// Problems whose launches take milliseconds get fewer candidates: their samples are long, hence
+// less noisy, and expensive.
 constexpr int kSlowTopK = 6;
 
 }  // namespace
@@ -107,7 +107,7 @@ void Tuner::Notify(const Outcome& outcome) {
     t.Kill(arm, outcome.verdict, outcome.evidence);
     t.AfterFailure(a);
   } else if (!check) {
-    // A time of nothing is a measurement that did not happen, whatever the reason.
+    // A time of 0 or less means that nothing was measured, whatever the reason.
     if (outcome.us > 0 && std::isfinite(outcome.us)) {
       t.disturbed = t.disturbed || outcome.disturbed;
       if (asked == t.Copy()) {

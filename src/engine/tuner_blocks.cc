@@ -136,7 +136,7 @@ void Tuner::Impl::TakeTime(Arm& arm, double us) {
 void Tuner::Impl::AfterFailure(int a) {
   if (a == control_of) std::erase(queue, Copy());
   if (phase == Phase::kRecheck || phase == Phase::kVerify) {
-    // The winner broke when it was about to win: the next in the ranking takes its place.
+    // The winner failed at the end: the next in the ranking takes its place.
     if (a == rival) {
       rival = -1;
       return;

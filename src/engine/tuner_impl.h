@@ -17,19 +17,18 @@ namespace tilewright {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Blocks of single launches at the start: the first pays for page faults and cold code, the second
-/// for nobody.
+/// does not.
 constexpr int kFirstBlocks = 2;
 
-/// One-sided limits of the race are looked at after 6, 12, 24 ... blocks, for several rivals at
-/// once: 2.6 standard errors keep the chance of throwing out the best below one in a hundred over
-/// all looks.
+/// One-sided limits of the race are checked after 6, 12, 24 ... blocks, for several rivals at once:
+/// 2.6 standard errors keep the chance of dropping the best below one in a hundred over all checks.
 constexpr double kRaceZ = 2.6;
 
 /// The state of a session. tuner.cc has the questions and the pruning, tuner_blocks.cc what all
 /// phases share and their order, tuner_race.cc the halving and the race, tuner_verify.cc the end.
 ///
-/// Candidates are sorted by name inside, so that the list's order cannot matter; `arm_of` leads back
-/// from the caller's indices.
+/// Candidates are sorted by name inside, so that the list's order cannot matter; `arm_of` leads
+/// back from the caller's indices.
 struct Tuner::Impl {
   enum class Phase { kCheck, kFirst, kHalve, kRace, kRecheck, kVerify, kDone };
 
@@ -77,53 +76,52 @@ struct Tuner::Impl {
   // The next block: every arm that is alive, in fresh random order (Fisher and Yates).
   void FillQueue();
   void Shuffle();
-  // The race's copy is of who leads; when that one is out, of who leads then.
+  // The race's hidden copy is one of the leader; if that drops out, of the new leader.
   void KeepControl();
   void CopyOf(int arm);
-  // Whom a challenger has to beat: the incumbent, else what would run without any record. -1 for
-  // none.
+  // What a challenger has to beat: the incumbent, else what would run without any record. -1: none.
   int Defender() const;
-  // The queue's end is asked first: wherever the session is stopped, nothing was timed before the
-  // defender.
+  // Moves the defender to where it is timed first, so that a session stopped at any point has timed
+  // it.
   void DefenderFirst();
-  // Median over the blocks from `begin` on of log t, less the block's own median: the drift of the
-  // blocks falls out.
+  // Median over the blocks from `begin` on of log t, less the block's own median, which removes the
+  // drift between blocks.
   double RelativeTime(const Arm& arm, int begin) const;
   // Alive arms from fast to slow; equals stay in the order of their names.
   std::vector<int> Ranking(int begin) const;
   static PairedDifference Paired(const std::map<int, double>& one,
                                  const std::map<int, double>& against, int begin);
   static PairedDifference Paired(const Arm& arm, const Arm& against, int begin);
-  // What two candidates that are one differ by; `none` where that was not looked at enough.
+  // How much the leader and its copy differ; nullopt if there are too few blocks to say.
   std::optional<PairedDifference> ControlDifference() const;
   bool ControlDiffers() const;
   void Distrust(std::string why);
-  // A block in which the machine did something else is taken again: none of its samples stands.
+  // A block in which the machine did something else is measured again; its samples are dropped.
   bool DropBlock();
   void Kill(Arm& arm, Verdict verdict, std::string evidence);
-  // What a phase does when its block is through; fills the queue or moves on until there is
-  // something to ask.
+  // What a phase does at the end of its block; fills the queue or moves on until there is something
+  // to ask.
   void Advance();
-  // All that were still in it broke: those that had only been too slow race among themselves.
+  // If all remaining candidates have failed, those that had only been too slow race each other.
   bool Revive();
   static double Quickest(const Arm& arm);
   double QuickestAlive() const;
-  // A launch of milliseconds averages over its own spikes: twice the limit is hopeless at the first
-  // sight.
+  // A launch of milliseconds averages over its own spikes, so one sample above twice the limit is
+  // enough to drop it.
   void DropSlowest();
-  // Sizes the samples and throws out the hopeless, by the better of two launches: one alone may
-  // have met a spike.
+  // Sizes the samples and drops hopeless candidates, by the better of two launches, since one alone
+  // may have met a spike.
   void AfterFirst();
   void StartRound();
   // Odd, so that the median of a round is one of its samples: a spike among two would decide.
   int Passes() const { return 3 + 2 * round; }
   void AfterRound();
   void AfterRaceBlock();
-  // The winner so far, and whom it has to beat on fresh samples: the incumbent, else what would run
+  // The winner so far, and what it has to beat on fresh samples: the incumbent, else what would run
   // without any tuning.
   void Select();
-  // What would run without any tuning is timed once more even where it was thrown out for being
-  // slow: the gain over it is to be told. Not where a launch takes milliseconds, nor where it failed.
+  // What would run without any tuning is timed once more even if it was dropped for being slow,
+  // since the gain over it is reported. Not if a launch takes milliseconds, and not if it failed.
   bool CanReturn(const Arm& arm) const;
   void DistrustControl();
   // Winner, rival and the winner's copy in random order, so that none always follows another.

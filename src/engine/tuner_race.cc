@@ -6,13 +6,13 @@
 namespace tilewright {
 namespace {
 
-// Problems whose launches take milliseconds get by with less: their samples are long, hence quiet,
-// and dear.
+// Problems whose launches take milliseconds get less: their samples are long, hence less noisy, and
+// expensive.
 constexpr int kSlowFinalists = 3, kSlowMaxBlocks = 8, kSlowVerifyBlocks = 4;
 
 // Leader and copy of the same code differ when the difference is this many standard errors: about
-// Student's t with blocks - 1 degrees of freedom, two in ten thousand. Chance hardly ever does it,
-// over all looks.
+// Student's t with blocks - 1 degrees of freedom, two in ten thousand. Over all comparisons, chance
+// hardly ever causes that.
 double ControlZ(std::size_t blocks) { return 3.7 * (1 + 6.0 / static_cast<double>(blocks)); }
 
 constexpr int kLeastControlBlocks = 4;  // fewer say nothing about the copy
@@ -63,7 +63,7 @@ void Tuner::Impl::AfterFirst() {
 }
 
 void Tuner::Impl::StartRound() {
-  if (AliveCount() == 1) {  // nobody to race: only its time is wanted
+  if (AliveCount() == 1) {  // no rival: only its time is needed
     race_begin = 0;
     Select();
     return;
@@ -88,7 +88,7 @@ void Tuner::Impl::AfterRound() {
   }
   ++round;
   progress = std::max(progress, 0.4);
-  // An incumbent kept beyond the limit must not hold the rounds up for ever.
+  // An incumbent kept beyond the limit must not delay the rounds forever.
   if (AliveCount() > options.finalists + 1) {
     StartRound();
   } else {

@@ -51,14 +51,14 @@ void Tuner::Impl::AfterVerify() {
   if (ControlDiffers()) DistrustControl();
   if (rival >= 0 && At(rival).alive) {
     const PairedDifference d = Paired(At(winner), At(rival), verify_begin);
-    // The copy's difference is what this machine makes of nothing at all, now.
+    // The copy's difference is the noise of this machine now.
     const auto control = ControlDifference();
     const double nothing = control ? std::abs(control->mean) : 0;
     const bool apart = d.mean + kVerifyZ * d.error < -options.min_gain;
     if (apart && kControlMargin * nothing >= -d.mean) DistrustControl();
     const bool faster = apart && !untrusted;
     const bool incumbent = At(rival).candidate.incumbent;
-    // A fallback is nobody's choice yet: against it the better mean is enough.
+    // A fallback has not been chosen by any record: against it the better mean is enough.
     if (incumbent ? !faster : d.mean > 0 || untrusted) {
       std::swap(winner, rival);
     } else {
@@ -77,7 +77,7 @@ void Tuner::Impl::Finish(bool by_evidence) {
     inconclusive = by_evidence ? "no candidate is left" : "it was stopped";
   progress = 1;
   for (Arm& arm : arms) {
-    // One sample out of two or more is the first one, which paid for what is only paid once.
+    // If there are several samples, the first one is left out: it includes one-time costs.
     std::vector<double> us;
     for (const auto& [b, log_us] : arm.log_us) us.push_back(std::exp(log_us));
     if (us.size() > 1) us.erase(us.begin());

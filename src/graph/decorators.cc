@@ -176,7 +176,7 @@ class CompareDispatch final : public ForwardingDispatch {
             std::int64_t at = 0;
             for (std::size_t d = 0; d < 4; ++d) at += i[d] * second.stride[d];
             const double a = LoadElement(first, at), b = LoadElement(second, at);
-            // Positions of a cache that nobody has written yet may hold anything.
+            // Positions of a cache that were not written yet may hold anything.
             if (WritesCache(node.op) && SameBits(a, b) && SameBits(a, LoadElement(before, at)))
               continue;
             difference += (a - b) * (a - b);

@@ -112,7 +112,7 @@ Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& 
     case TensorOp::kRope:
       return dispatch.DispatchRope(node, in[0], in[1], in[2], out, out.shape[0], out.shape[1]);
     case TensorOp::kAttention:
-      // The named call is of a contiguous cache.
+      // The named call supports contiguous caches only.
       if (in[5].data != nullptr)
         return dispatch.DispatchExtra(node, std::span<const TensorView>(in.data(), count), out);
       return dispatch.DispatchAttention(node, in[0], in[1], in[2], in[3], in[4], out,

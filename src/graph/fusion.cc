@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, kFusions> kNames = {
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 
-/// Whether types and shapes are such as the operation takes.
+/// Whether the operation accepts these types and shapes.
 bool IsLegal(const Graph& graph, const TensorNode& node) {
   NodeCheck check;
   RuleOf(node.op)->check(ViewOf(graph, node), check);

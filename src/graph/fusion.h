@@ -13,7 +13,7 @@ namespace tilewright {
 /// What a pattern found: the node that may take the place of its last one, and the others.
 struct FusionMatch {
   TensorNode fused;
-  std::vector<NodeId> absorbed;      ///< computed within `fused` alone
+  std::vector<NodeId> absorbed;      ///< computed only inside `fused`
   std::optional<TensorNode> buffer;  ///< what takes the place of a node that `fused` computes too
   /// Where not empty, `fused` takes no node's place: it is a new node in front of the first of
   /// these, and these are nodes as they would be if they read it. Those that can run so do, if they
@@ -30,7 +30,7 @@ class FusionGraph {
   const Graph& graph() const { return graph_; }
   const TensorNode& node(NodeId id) const { return graph_.node(id); }
   bool dead(NodeId id) const { return dead_[static_cast<std::size_t>(id)]; }
-  /// Whether so many inputs of nodes are all that reads `id`: the caller does not.
+  /// Whether exactly `inputs` inputs of nodes read `id`, and the caller does not.
   bool ReadBy(NodeId id, int inputs) const;
   bool ReadOnce(NodeId id) const { return ReadBy(id, 1); }
   /// Whether the memory that `id` lies in is free for another result once node `after` runs: an
@@ -71,8 +71,8 @@ struct FusionPattern {
   TensorOp last;  ///< operation of the node that the pattern ends with
   std::optional<FusionMatch> (*match)(const FusionGraph& graph, const TensorNode& last);
 };
-/// In the order in which they are tried, over the whole graph each. Those that insert nodes are last:
-/// to the others the order of ids is the order of execution.
+/// In the order in which they are tried, over the whole graph each. Those that insert nodes are
+/// last: to the others the order of ids is the order of execution.
 std::span<const FusionPattern> FusionPatterns();
 
 }  // namespace tilewright

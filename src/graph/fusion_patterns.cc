@@ -22,7 +22,8 @@ bool IsPlainMatrix(const TensorView& view) {
          LiesAs(view, {1, std::max(view.stride[1], view.shape[0]), 0});
 }
 
-/// A fused operation does not round what lies between; nor may the operations that it replaces.
+/// A fused operation does not round intermediate results, so the operations that it replaces must
+/// not either.
 bool IsUnrounded(const TensorNode& between) {
   return between.out.dtype == DataType::kF32 || between.out.dtype == DataType::kF64;
 }
@@ -44,7 +45,7 @@ TensorNode AsProduct(const TensorNode& last, const TensorNode& product, TensorOp
   return fused;
 }
 
-/// A sum whose operand `i` is a product that nobody else reads.
+/// A sum whose operand `i` is a product that no other node reads.
 std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode& sum,
                                       std::size_t i) {
   const TensorNode& product = graph.node(sum.inputs[i]);
@@ -73,7 +74,7 @@ std::optional<FusionMatch> MatchResidual(const FusionGraph& graph, const TensorN
   return match ? match : ResidualAt(graph, sum, 1);
 }
 
-/// silu(gate) * up as kMul of a kSilu that nobody else reads; `silu` is kNoNode where one node
+/// silu(gate) * up as kMul of a kSilu that no other node reads; `silu` is kNoNode where one node
 /// computes both already.
 struct GatedPair {
   NodeId gate = kNoNode, up = kNoNode, silu = kNoNode;
@@ -174,9 +175,9 @@ bool IsProduct(TensorOp op) {
   return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
 }
 
-/// Activations that several products read. `first` must be the first of them. Only a product whose
-/// weights are packed is asked for: which layout it is tells whether its kernels round activations
-/// to i8x32 anyway (no others take them), while an oracle multiplies anything by plain weights.
+/// Activations that several products read. `first` must be the first of them. Only products with
+/// packed weights count: their layout determines whether their kernels round activations to i8x32
+/// anyway (no others accept them), while an oracle multiplies anything by plain weights.
 std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const TensorNode& first) {
   const TensorNode& x = graph.node(first.inputs[0]);
   if (x.out.dtype != DataType::kF32 || !IsPlainMatrix(x.out) ||
@@ -199,8 +200,8 @@ std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const Ten
   return match;
 }
 
-/// A merged product comes before the pair of elementwise operations that is a part of it, a product
-/// with its residual before the sum that is.
+/// A pattern comes before those that are part of it: a merged product before its pair of
+/// elementwise operations, a product with its residual before the sum.
 constexpr FusionPattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
     {Fusion::kSwiGlu, TensorOp::kMul, &MatchSwiGlu},

@@ -15,7 +15,7 @@ NodeView ViewOf(const TensorNode& node, std::span<const TensorView> inputs, cons
 /// The error with its node in front: "node 17 'blk.0.ffn_down' (mul_mat): ...".
 tl::unexpected<Error> AtNode(const TensorNode& node, const Error& error);
 
-/// What the operations' rooms declare of `op`; nullptr for leaves and views, which no room serves.
+/// The rule that an operation declares for `op`; nullptr for leaves and views, which have none.
 const NodeRule* RuleOf(TensorOp op);
 
 }  // namespace tilewright

@@ -8,8 +8,7 @@
 namespace tilewright {
 namespace {
 
-/// A node that a dispatch runs by its named call: how engines of one's own and decorators are
-/// driven.
+/// A node that a dispatch runs by its named call: for users' engines and decorators.
 class CalledStep final : public PreparedStep {
  public:
   CalledStep(const Graph& graph, NodeId id, KernelDispatch& dispatch)

@@ -58,8 +58,8 @@ std::optional<std::int64_t> LastElement(const TensorView& view) {
   return last;
 }
 
-/// The dimension whose steps come to lie on elements of the dimensions with smaller strides; -1 if
-/// every index has an element of its own.
+/// The dimension whose steps land on elements of dimensions with smaller strides; -1 if every index
+/// has an element of its own.
 int OverlappingDimension(const TensorView& view) {
   std::array<std::size_t, 4> order{0, 1, 2, 3};
   std::sort(order.begin(), order.end(),
@@ -170,7 +170,7 @@ class NodeChecker {
       const auto at = static_cast<std::size_t>(d);
       return Fault("out.stride[{}] = {}: elements of the result share memory", d, out.stride[at]);
     }
-    // The plan gives a result that is nobody's alias the bytes of its elements and no more.
+    // The plan gives a result that is not an alias exactly the bytes of its elements.
     if (node_.op != TensorOp::kNone && node_.alias_of == kNoNode && *last >= out.elements()) {
       Fault("out.stride reaches element {}, but a result of its own has {} elements", *last,
             out.elements());

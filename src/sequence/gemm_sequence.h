@@ -18,8 +18,8 @@ namespace tilewright::sequence {
 
 /// A product and one more operation, one after the other, in place of one kernel that does both: a
 /// GEMM kernel like any other, whose launch names the kernels of its steps. The intermediate matrix
-/// and what the steps need lie in the workspace's partials; the steps are launched on one stream,
-/// so nobody waits between them.
+/// and what the steps need are in the workspace's partials; the steps are launched on one stream,
+/// without a wait between them.
 ///
 /// `Sequence` derives from it and has, all static:
 ///   GemmDesc GemmProblem(const GemmDesc&)                  // of the product within
@@ -236,8 +236,8 @@ class GemmSequence : public Kernel {
   Step<HelperOp> helper_;
 };
 
-/// What a sequence says of itself. Its fingerprint is made of its own file and of all kernels that
-/// may be its steps: a change of any is a change of the sequence.
+/// The description of a sequence. Its fingerprint covers its own file and all kernels that may be
+/// its steps, so a change of any of them is a change of the sequence.
 template <class HelperOp>
 KernelInfo InfoOf(std::string name, std::string_view tu, std::span<Kernel* const> gemm,
                   std::span<typename HelperOp::KernelType* const> helper) {

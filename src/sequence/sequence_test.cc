@@ -153,7 +153,9 @@ TEST_F(SequenceTest, TheStepsAreShownParsedAndNeverSequences) {
       }
     }
   }
-  if (device_.Has(kFeatureAvx2)) EXPECT_GE(looked_at, 6);
+  if (device_.Has(kFeatureAvx2)) {
+    EXPECT_GE(looked_at, 6);
+  }
 }
 
 TEST_F(SequenceTest, ItsPredictedTimeIsThatOfItsSteps) {

@@ -5,9 +5,9 @@
 namespace tilewright {
 namespace {
 
-/// What a sequence may be made of. Vendor kernels are left out, since who excludes a provider must
-/// not meet it in a sequence; so are the reference kernels, which are chosen only when nothing else
-/// can run.
+/// What a sequence may be made of. Vendor kernels are left out, since a provider that was excluded
+/// must not run as part of a sequence; so are the reference kernels, which are chosen only when
+/// nothing else can run.
 template <class Op>
 std::vector<typename Op::KernelType*> OwnKernels(const OpRegistry<Op>& registry) {
   std::vector<typename Op::KernelType*> kernels;

@@ -18,8 +18,8 @@ bool IsSequence(const KernelInfo& kernel);
 
 namespace sequence {
 
-// `gemm` takes the sequence; the others are the kernels that its steps may be run by. A list
-// without a suitable kernel adds nothing.
+// Each adds a sequence to `gemm`; the other lists are the kernels that its steps may use. Without a
+// suitable kernel in a list, nothing is added.
 
 /// Block weights as the file has them are unpacked to f32, then multiplied: the weights are
 /// decoded once, however many rows there are.

@@ -39,8 +39,7 @@ class Step {
     return std::find(kernels_.begin(), kernels_.end(), kernel) - kernels_.begin();
   }
 
-  /// nullopt if one of the kernels takes the problem, on whatever device; else the last one's
-  /// reason.
+  /// nullopt if one of the kernels can run the problem, on any device; else the last one's reason.
   std::optional<Rejection> IsFeasible(const Desc& desc) const {
     std::optional<Rejection> no = Rejection{Reason::kType, std::string(label_), "a kernel for it"};
     for (const KernelType* kernel : kernels_) {
@@ -50,7 +49,7 @@ class Step {
     return no;
   }
 
-  /// Every launch of every kernel that can run here; nothing for a problem that is none.
+  /// Every launch of every kernel that can run here; nullopt for an invalid problem.
   std::optional<Candidates<Op>> Feasible(const Desc& desc, const DeviceSpec& device) const {
     const Result<Checked<Op>> checked = Validate(desc);
     if (!checked) return std::nullopt;

@@ -80,7 +80,7 @@ class Tuning(WithCache):
         scope = self.ok('cache', 'explain', '--json', env=self.env).json()
         kernels = self.ok('kernels', '--json', env=self.env).json()['kernels']
         kernel = next(k for k in kernels if k['op'] == 'gemm' and k['kernel'] == before['chosen'])
-        # Another batch size: the quarantine covers the family, whatever the cache policy was.
+        # Another batch size: the quarantine covers every batch, whatever the cache policy was.
         problem = before['problem'].replace('m=1 ', 'm=7 ', 1).replace('pack_b=any', 'pack_b=' + kernel['pack_b'])
         texts = ['gemm', problem, scope['device'], scope['libraries'], 'warm', kernel['kernel'], kernel['fingerprint'],
                  'swizzle=0 splits=1', 'crash', 'signal 11']

@@ -82,7 +82,7 @@ class Usage(CliTest):
                       ['bench', 'tuner', '--replay', '--seed', '3'], ['tune', self.tiny, '--check'],
                       ['tune', self.tiny, '--report', 'x.html']):
             self.fails(2, *words, saying='not built')
-        self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'cuda:0', saying='CUDA not built')
+        self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'cuda:0', saying='cuda:0 models GPU')
         self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'tpu', saying='tpu')
 
     def test_an_isa_that_is_not_here_exits_2(self):

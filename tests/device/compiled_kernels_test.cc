@@ -1,6 +1,6 @@
-// Kernels that are compiled at run time as candidates: chosen, compiled, loaded and launched through
-// the stages. The compiler makes images without code, and the GPU is the fake one, which computes on
-// the host what a parameter block says (host_kernels.h).
+// Kernels that are compiled at run time as candidates: chosen, compiled, loaded and launched
+// through the stages. The compiler makes images without code, and the GPU is the fake one, which
+// computes on the host what a parameter block says (host_kernels.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -138,7 +138,9 @@ TEST_F(CompiledKernels, OfAnotherChipAreInfeasible) {
   const auto desc = Problem(64, 64, 64, DataType::kBF16, DataType::kBF16, DataType::kBF16);
   const GemmCandidates fewer = Look(gemm_, desc, small);
   for (const auto& candidate : fewer.all()) {
-    if (candidate.feasible()) EXPECT_LE(candidate.kernel->info().smem_bytes, 48 << 10);
+    if (candidate.feasible()) {
+      EXPECT_LE(candidate.kernel->info().smem_bytes, 48 << 10);
+    }
   }
 }
 
@@ -151,7 +153,9 @@ TEST_F(CompiledKernels, TakeNoProblemThatPromisesLessAlignmentThanTheyNeed) {
       if (candidate.feasible()) ++count;
       const bool aligned =
           !candidate.rejection || candidate.rejection->reason != Reason::kAlignment;
-      if (desc.align_a >= 4 && desc.align_b >= 4) EXPECT_TRUE(aligned);
+      if (desc.align_a >= 4 && desc.align_b >= 4) {
+        EXPECT_TRUE(aligned);
+      }
     }
     return count;
   };

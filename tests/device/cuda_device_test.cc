@@ -1,5 +1,5 @@
-// The CUDA device over a libcuda without a GPU: which functions it calls, in whose context, and what
-// it gives back. What it does with data is in device_contract_test.cc.
+// The CUDA device over a libcuda without a GPU: which functions it calls, in whose context, and
+// what it gives back. What it does with data is in device_contract_test.cc.
 #include "device/cuda/cuda_device.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // The CUDA device and the compiled kernels on a GPU, through the stages: every candidate of a
-// problem against float64. Skipped where there is no GPU; kernels come from NVRTC or from the bundle
-// that TILEWRIGHT_GPU_BUNDLE names.
+// problem against float64. Skipped where there is no GPU; kernels come from NVRTC or from the
+// bundle that TILEWRIGHT_GPU_BUNDLE names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

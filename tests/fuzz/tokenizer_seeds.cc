@@ -5,8 +5,8 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  // The first byte says what the rest is: 3 and 6 a vocabulary and a text, 4 a chat template, 5 text
-  // for SentencePiece, others text for byte-level BPE.
+  // The first byte says what the rest is: 3 and 6 a vocabulary and a text, 4 a chat template, 5
+  // text for SentencePiece, others text for byte-level BPE.
   const std::string texts[] = {
       "It's 12345  words, \xc3\xa9t\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80!\r\n\n  "
       "\tend",

@@ -68,7 +68,9 @@ void CheckNode(OneNode& one, const MakeDispatch& make, Precision activations, Ou
   EXPECT_EQ(no.has_value(), !prepared.has_value())
       << one.name() << ": " << (no ? no->ToString() : "supported")
       << "; prepare: " << (prepared ? "ok" : prepared.error().message);
-  if (!prepared) EXPECT_EQ(prepared.error().code, ErrorCode::kUnsupported) << one.name();
+  if (!prepared) {
+    EXPECT_EQ(prepared.error().code, ErrorCode::kUnsupported) << one.name();
+  }
   const auto run = ExecuteGraph(one.graph(), *dispatch);
   EXPECT_EQ(prepared.has_value(), run.has_value())
       << one.name() << ": prepare: " << (prepared ? "ok" : prepared.error().message)

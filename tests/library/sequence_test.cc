@@ -1,5 +1,5 @@
-// Sequences of kernels in a whole model: pinned for every product that they can run, on the CPU and on
-// a device whose memory the host cannot touch.
+// Sequences of kernels in a whole model: pinned for every product that they can run, on the CPU and
+// on a device whose memory the host cannot touch.
 #include <gmock/gmock.h>
 
 #include <map>

@@ -301,7 +301,7 @@ TEST_F(TuningTest, AKernelThatIsWrongInAnyWayIsQuarantinedWithItsEvidenceAndNeve
     ASSERT_NE(row, records.end()) << fault.name;
     EXPECT_EQ(row->verdict, fault.verdict) << fault.name << ": " << row->evidence;
     EXPECT_NE(row->evidence.find(fault.evidence), std::string::npos) << row->evidence;
-    for (const std::int32_t rows : {8, 3}) {  // its whole family
+    for (const std::int32_t rows : {8, 3}) {  // at any batch
       norm::Desc other = desc;
       other.rows = rows;
       const auto candidates = Look<norm::Op>(*context, other);
@@ -330,7 +330,8 @@ TEST_F(TuningTest, AProblemWithOneCandidateIsNotTimed) {
   EXPECT_TRUE(context->records().Load().empty());
 }
 
-/// Problems of every operation but GEMM, which has tests of its own: types, pages, windows, padding.
+/// Problems of every operation but GEMM, which has tests of its own: types, pages, windows,
+/// padding.
 template <class Op>
 std::vector<const char*> ProblemsToTune();
 template <>
@@ -478,8 +479,9 @@ TYPED_TEST(EveryOperation, WhatWasTunedDecidesInTheNextProcess) {
   const auto* tuned = context->tuned().template of<Op>();
   ASSERT_NE(tuned, nullptr);
   ForEachOperation([&]<class Other>() {
-    if constexpr (!std::is_same_v<Other, Op>)
+    if constexpr (!std::is_same_v<Other, Op>) {
       EXPECT_EQ(context->tuned().template of<Other>(), nullptr) << Other::kName;
+    }
   });
   const auto candidates = this->template Look<Op>(*context, desc);
   const auto choice = Choose(candidates, tuned);

@@ -41,7 +41,7 @@ struct Bundle::Impl {
                                    std::optional<Sha256Digest>* found = nullptr) const;
   /// The payloads of an entry.
   struct Parts {
-    std::string_view description, cubin, ptx, source;
+    std::string_view description{}, cubin{}, ptx{}, source{};
   };
   /// kCorrupt names the first payload of entry `i` whose digest differs.
   Result<Parts> Payloads(std::size_t i) const;

@@ -50,8 +50,8 @@ class CountersFile {
   /// Maps the file, creating it if it is missing. 0, or the error, after which it counts in memory.
   int Open();
 
-  std::uint64_t Add(std::size_t word,
-                    std::uint64_t amount);  ///< modulo 2^64; returns the new value
+  /// Modulo 2^64; returns the new value.
+  std::uint64_t Add(std::size_t word, std::uint64_t amount);
   std::uint64_t Get(std::size_t word) const;
   void Set(std::size_t word, std::uint64_t value);
   /// Atomically replaces the value by what `next` returns for it; `next` may be called several

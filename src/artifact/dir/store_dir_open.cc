@@ -150,7 +150,7 @@ bool StoreDir::Impl::OpenRoot() {
     return false;
   }
   if (for_group()) {
-    // The mode of a folder that several users share says whom it is for.
+    // If several users share the folder, its mode defines who has access.
     file_mode = (stat.mode & 0666) | 0600;
     folder_mode = (stat.mode & 02777) | 0700;
     group = stat.gid;

@@ -27,8 +27,8 @@ namespace tilewright {
 
 /// What a test can replace.
 struct StoreEnvironment {
-  Filesystem* files = nullptr;             ///< null: SystemFilesystem()
-  std::optional<ProcessIdentity> process;  ///< default: ProcessIdentity::Current()
+  Filesystem* files = nullptr;               ///< null: SystemFilesystem()
+  std::optional<ProcessIdentity> process{};  ///< default: ProcessIdentity::Current()
 };
 
 /// ArtifactStore::Open in the given environment.
@@ -126,8 +126,8 @@ struct ArtifactStore::Impl final : public ForkAware {
       return AttemptFromException(spec);
     }
   }
-  static Attempt AttemptFromException(
-      const KernelSpec& spec);  ///< of the exception that is being handled
+  /// From the exception that is being handled.
+  static Attempt AttemptFromException(const KernelSpec& spec);
   Attempt Try(KernelRequest& request, const CancelFn& cancelled) noexcept {
     return Guarded(request.spec, [&] { return TryUnguarded(request, cancelled); });
   }

@@ -118,22 +118,23 @@ struct SymmetricFit {
   std::uint8_t codes[256];
 };
 
-/// The scale for 16 values quantised to [-levels, levels - 1]: tries 19 scales around extreme /
-/// -levels and returns the least-squares scale for the best codes. Values are weighted by their
-/// squares, since the error of a large weight costs more than that of a small one.
-static inline float BestScale16(const float* x, int levels) {
+/// The scale for kCount values: tries those that bring the extreme value to numerator(step), for
+/// steps from -kSteps to kSteps, and returns the least-squares scale for the best codes, whose
+/// values nearest(x) gives. Values are weighted by their squares, since the error of a large weight
+/// costs more than that of a small one.
+template <int kCount, int kSteps, class Numerator, class Nearest>
+static inline float BestScale(const float* x, const Numerator& numerator, const Nearest& nearest) {
   float extreme = 0;
-  for (int j = 0; j < 16; ++j) {
+  for (int j = 0; j < kCount; ++j) {
     if (std::fabs(x[j]) > std::fabs(extreme)) extreme = x[j];
   }
   if (extreme == 0) return 0;
-  const float most = static_cast<float>(levels);
-  float best_scale = extreme / -most, best_gain = 0;
-  for (int step = -9; step <= 9; ++step) {
-    const float inverse = -(most + 0.1f * static_cast<float>(step)) / extreme;
+  float best_scale = extreme / numerator(0), best_gain = 0;
+  for (int step = -kSteps; step <= kSteps; ++step) {
+    const float inverse = numerator(step) / extreme;
     float xq = 0, qq = 0;
-    for (int j = 0; j < 16; ++j) {
-      const float q = static_cast<float>(RoundClamped(x[j] * inverse, -levels, levels - 1));
+    for (int j = 0; j < kCount; ++j) {
+      const auto q = static_cast<float>(nearest(x[j] * inverse));
       const float weight = x[j] * x[j];
       xq += weight * x[j] * q;
       qq += weight * q * q;
@@ -148,13 +149,16 @@ static inline float BestScale16(const float* x, int levels) {
   return best_scale;
 }
 
-/// Searches for the scale of each 16 values with the least squared error; integers are in
-/// [-most_integer, most_integer - 1].
+/// Searches for the scale of each 16 values with the least squared error: codes are in
+/// [-levels, levels - 1], integers in [-most_integer, most_integer - 1].
 static inline void FitSymmetric(const float* x, int levels, int most_integer, SymmetricFit& fit) {
   float scales[16];
   float extreme = 0;
   for (int s = 0; s < 16; ++s) {
-    scales[s] = BestScale16(x + 16 * s, levels);
+    scales[s] = BestScale<16, 9>(
+        x + 16 * s,
+        [&](int step) { return -(static_cast<float>(levels) + 0.1f * static_cast<float>(step)); },
+        [&](float value) { return RoundClamped(value, -levels, levels - 1); });
     if (std::fabs(scales[s]) > std::fabs(extreme)) extreme = scales[s];
   }
   const float d = extreme / static_cast<float>(-most_integer);

@@ -108,8 +108,7 @@ static inline void AddFifthBits(const std::uint8_t (&bits)[4], std::uint8_t* cod
 }
 
 /// Decodes Block::kFormat.elements values, `stride` apart. In f32 they are exact, except that
-/// adding
-/// a minimum rounds once; in f64 they are exact.
+/// adding a minimum rounds once; in f64 they are exact.
 template <class Block, class Out>
 static inline void ExpandBlock(const UnpackedBlock& block, Out* out, std::int64_t stride) {
   constexpr BlockFormat kFormat = Block::kFormat;

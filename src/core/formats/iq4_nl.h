@@ -40,29 +40,11 @@ static inline int NearestNonLinear(float x) {
   return code;
 }
 
-/// As BestScale16, for 32 values of kNonLinearValues: the extreme value gets one near -127.
+/// BestScale for 32 values of kNonLinearValues: the extreme value gets one near -127.
 static inline float BestNonLinearScale32(const float* x) {
-  float extreme = 0;
-  for (int j = 0; j < 32; ++j) {
-    if (std::fabs(x[j]) > std::fabs(extreme)) extreme = x[j];
-  }
-  if (extreme == 0) return 0;
-  float best_scale = extreme / -127, best_gain = 0;
-  for (int step = -7; step <= 7; ++step) {
-    const float inverse = static_cast<float>(2 * step - 127) / extreme;
-    float xq = 0, qq = 0;
-    for (int j = 0; j < 32; ++j) {
-      const auto q = static_cast<float>(kNonLinearValues[NearestNonLinear(x[j] * inverse)]);
-      const float weight = x[j] * x[j];
-      xq += weight * x[j] * q;
-      qq += weight * q * q;
-    }
-    if (qq > 0 && xq * xq > best_gain * qq) {
-      best_gain = xq * xq / qq;
-      best_scale = xq / qq;
-    }
-  }
-  return best_scale;
+  return BestScale<32, 7>(
+      x, [](int step) { return static_cast<float>(2 * step - 127); },
+      [](float value) { return kNonLinearValues[NearestNonLinear(value)]; });
 }
 
 /// Searches for the scale with the least squared error.

@@ -27,8 +27,7 @@ static inline void Unpack(const BlockQ4_0& __restrict block, UnpackedBlock& __re
 }
 
 /// d = max / -8, where max is the value of largest magnitude with its sign: -8 has a code but +8
-/// has
-/// not, so the extreme value gets the code of -8.
+/// has not, so the extreme value gets the code of -8.
 static inline void Encode(const float* x, BlockQ4_0& block) {
   float max = 0;
   for (int j = 0; j < 32; ++j) {

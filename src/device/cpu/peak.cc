@@ -40,9 +40,9 @@ constexpr Loop kLoops[] = {
      kTileProducts * 2 * 64},
 };
 
-/// Each task times itself, a tenth of a millisecond: on a busy machine most samples still run
-/// undisturbed, where a sample over all workers almost never does. The median, so that neither those
-/// count that were interrupted nor those that had the core of a sibling thread to themselves.
+/// Each task times itself for a tenth of a millisecond: on a busy machine most samples still run
+/// undisturbed, while a sample over all workers almost never does. The median ignores those that
+/// were interrupted as well as those whose sibling thread was idle.
 double GigaOps(const Loop& loop, Executor& executor) {
   constexpr int kRepeats = 41;
   const auto workers = static_cast<std::size_t>(executor.workers());

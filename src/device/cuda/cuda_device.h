@@ -7,21 +7,21 @@
 
 namespace tilewright::cuda {
 
-/// A CUDA device as the operation rooms see it: what Device has, and launches as values. It names no
-/// header of CUDA, so these rooms are built without a toolkit. Any thread; the work of one stream is
-/// given by one thread at a time.
+/// A CUDA device as the operation rooms see it: what Device has, and launches as values. It names
+/// no header of CUDA, so these rooms are built without a toolkit. Any thread; the work of one
+/// stream is given by one thread at a time.
 class CudaDevice : public Device {
  public:
   /// `device` as one of these; nullptr where it is another.
   static CudaDevice* Of(Device& device) { return dynamic_cast<CudaDevice*>(&device); }
 
-  /// Lets launches of `function` (of a DeviceModule of this device) ask for this much dynamic shared
-  /// memory.
+  /// Lets launches of `function` (of a DeviceModule of this device) ask for this much dynamic
+  /// shared memory.
   virtual Status AllowDynamicSmem(void* function, std::uint32_t bytes) = 0;
 
   /// Encodes the tensor maps of `launch` into its parameter block and queues it. Maps are encoded
-  /// once for every description and kept. Allocates and locks nothing once it has seen them. A fault
-  /// while the kernel runs shows at a later call.
+  /// once for every description and kept. Allocates and locks nothing once it has seen them. A
+  /// fault while the kernel runs shows at a later call.
   virtual Status Launch(void* function, CudaLaunch& launch, Stream stream) = 0;
 };
 

@@ -50,8 +50,8 @@ class CudaDriver {
   std::string path_;
 };
 
-/// Owner of a driver object. Moves; the destructor releases and drops the result, since after a
-/// fault in a kernel every call fails and there is nobody left to tell.
+/// Owns a driver object. Movable; the destructor releases it and ignores the result, since after a
+/// fault in a kernel every call fails.
 template <class Handle, class Release>
 class UniqueHandle {
  public:

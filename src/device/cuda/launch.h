@@ -20,9 +20,9 @@
 
 namespace tilewright::cuda {
 
-/// A dense tensor as the copy engine (TMA) is told about it, the input of cuTensorMapEncodeTiled.
-/// Dimension 0 is contiguous. What is not here is the same for all our kernels: interleave none,
-/// element strides 1, swizzle 128B, L2 promotion 256B, zeros outside of the tensor.
+/// A dense tensor as described to the copy engine (TMA): the input of cuTensorMapEncodeTiled.
+/// Dimension 0 is contiguous. What is missing here is the same for all our kernels: interleave
+/// none, element strides 1, swizzle 128B, L2 promotion 256B, zeros outside of the tensor.
 struct TensorMapDesc {
   DataType type = DataType::kNone;         ///< f32, f16 or bf16
   std::uint32_t rank = 2;                  ///< 1 to 5
@@ -72,9 +72,9 @@ class KernelParams {
   std::size_t size_ = 0;
 };
 
-/// Who makes memory zero that a kernel counts in.
+/// Who zeroes the memory that a kernel counts in.
 enum class Zeroing : std::uint8_t {
-  kNone,        ///< nobody: nothing is read that the launch did not write
+  kNone,        ///< no one: the launch reads only what it wrote itself
   kOnce,        ///< the caller, once: every launch leaves it zero again
   kEachLaunch,  ///< the caller, on the stream, before every launch
 };

@@ -19,8 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Variables by which NVRTC makes other code of the same source and options. The second and third
-/// were seen to do so (13.0, 13.5); the others are read and meant to. No key knows of them.
+/// Environment variables that make NVRTC generate different code from the same source and options.
+/// The second and third were seen to do so (13.0, 13.5); the others are read and intended to. They
+/// are not part of any key.
 constexpr const char* kVariables[] = {
     "NVRTC_APPEND_FLAGS",  "NV_NVVM_VERSION", "FINALIZER_USE_LEGACY_ELF_BUILDER",
     "NVRTC_PREPEND_FLAGS", "FINALIZER_CUBIE", "NVRTCWIZ",
@@ -32,9 +33,9 @@ tl::unexpected<CompileFailure> Failed(ErrorCode code, std::string message, std::
       CompileFailure{deterministic, Error{code, std::move(message)}, std::move(log)});
 }
 
-/// The compiler's question whether to go on: from any of its threads, hundreds of times a
-/// compilation, while `cancelled` is asked by one thread at a time, every 20 ms at most, and never
-/// again after it said yes.
+/// Answers the compiler's question whether to continue, which it asks from any of its threads,
+/// hundreds of times per compilation. `cancelled` is called by one thread at a time, at most every
+/// 20 ms, and never again once it has returned true.
 class Flow {
  public:
   explicit Flow(const CancelFn& cancelled) : cancelled_(cancelled) {}
@@ -67,13 +68,13 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   ~Program() {
-    // Its only failure is a program that is none.
+    // Fails only for an invalid program.
     if (program_ != nullptr) api_.DestroyProgram(&program_);
   }
   NvrtcProgram get() const { return program_; }
   NvrtcProgram* out() { return &program_; }
 
-  /// One of the texts that NVRTC tells the size of first; nullopt on any error.
+  /// One of the texts whose size NVRTC returns first; nullopt on any error.
   std::optional<std::string> Text(int (*size)(NvrtcProgram, std::size_t*),
                                   int (*get)(NvrtcProgram, char*)) const {
     std::size_t bytes = 0;
@@ -82,7 +83,7 @@ class Program {
     if (bytes != 0 && get(program_, text.data()) != kNvrtcSuccess) return std::nullopt;
     return text;
   }
-  /// nullopt where NVRTC does not tell, for want of memory.
+  /// nullopt if NVRTC cannot return it for lack of memory.
   std::optional<std::string> Log() const {
     const std::optional<std::string> log = Text(api_.GetProgramLogSize, api_.GetProgramLog);
     if (!log) return std::nullopt;
@@ -232,7 +233,7 @@ tl::expected<CompileOutput, CompileFailure> NvrtcCompiler::TryCompile(
   std::optional<std::string> told_log = program.Log();
   if (result != kNvrtcSuccess) return Failure(result, job, told_log.value_or(""));
   if (!told_log) {
-    // Spills are told by the log alone: without it nobody would see them.
+    // Only the log reports spills: without it they would go unnoticed.
     return Failed(ErrorCode::kOutOfMemory, Format("NVRTC {} compiled {} and does not give its log",
                                                   library_.identity.version, job.name));
   }

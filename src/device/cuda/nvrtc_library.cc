@@ -65,9 +65,9 @@ const char* ResolveAll(void* library, NvrtcApi& api) {
   return missing;
 }
 
-/// Loads the builtins of `library` before it does so itself, by a name without a folder, and tells
-/// which file that name leads to. The one beside NVRTC is given first; but where the process has
-/// one of this name already, NVRTC gets that, and so does the identity.
+/// Loads the builtins of `library` before NVRTC does so itself, by a name without a folder, and
+/// finds which file that name resolves to. The file beside NVRTC is tried first; but if the process
+/// has already loaded one of this name, NVRTC uses that one, and so does the identity.
 Status LoadBuiltins(NvrtcLibrary& library) {
   const std::string name = "libnvrtc-builtins.so." + library.identity.version;
   const std::size_t slash = library.path.rfind('/');

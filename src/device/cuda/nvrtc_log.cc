@@ -184,9 +184,9 @@ void ReadInfo(std::string_view info, std::uint32_t symbol, ResourceUsage& usage,
 std::optional<ResourceUsage> ResourcesOfLog(std::string_view log, std::string_view symbol) {
   ResourceUsage usage;
   bool registers_told = false, frame_told = false, spills_told = true;
-  bool awaited = false;  // the line about `function`, which may come in other words
+  bool awaited = false;  // the line about `function`, whose wording may differ
   std::uint32_t stores = 0, loads = 0;
-  std::string_view entry, function;  // whom the next lines are about
+  std::string_view entry, function;  // the functions that the next lines are about
   for (std::string_view rest = log; !rest.empty();) {
     const std::string_view line = NextLine(rest);
     if (const std::size_t at = line.find(kEntry); at != std::string_view::npos) {
@@ -244,7 +244,7 @@ ResourceUsage ResourcesOfCubin(std::string_view cubin, std::string_view symbol) 
                                     name[13] == '.' && name.substr(14) == symbol))
       usage.constant_bytes += static_cast<std::uint32_t>(header.sh_size);
   }
-  // What is spilled lies in the frame of the function that spills it.
+  // Spilled values are in the frame of the function that spills them.
   if (frames.told && frames.empty) usage.spill_store_bytes = usage.spill_load_bytes = 0;
   return usage;
 }

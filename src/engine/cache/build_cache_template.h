@@ -19,7 +19,7 @@ void AddToQuarantine(Quarantine& quarantine, std::span<const Record> records,
     if (record.scope.device != scope.device || record.scope.libraries != scope.libraries) continue;
     const auto desc = OpTraits<Op>::ParseKey(record.problem);
     if (!desc) continue;
-    quarantine.Add(record.kernel, record.fingerprint, OpTraits<Op>::FamilyKey(*desc),
+    quarantine.Add(record.kernel, record.fingerprint, OpTraits<Op>::QuarantineKey(*desc),
                    std::string(VerdictName(record.verdict)) + ": " + record.evidence);
   }
 }
@@ -66,10 +66,10 @@ DispatchCacheOf<Op> BuildCache(std::span<const Record> records, const OpRegistry
       counts.unreadable += static_cast<int>(rows.size());
       continue;
     }
-    const std::string family = OpTraits<Op>::FamilyKey(*desc);
+    const std::string quarantine_key = OpTraits<Op>::QuarantineKey(*desc);
     std::erase_if(rows, [&](const Record& row) {
       auto* kernel = registry.Find(row.kernel);
-      if (quarantine.Find(kernel->info(), family) != nullptr) {
+      if (quarantine.Find(kernel->info(), quarantine_key) != nullptr) {
         ++counts.quarantined;
         return true;
       }

@@ -13,7 +13,7 @@
 #include "core/hash.h"
 #include "engine/cache/build_cache_template.h"
 #include "engine/cache/cache_line.h"
-#include "engine/cache/family_table.h"
+#include "engine/cache/group_table.h"
 #include "tilewright/dispatch_cache.h"
 
 namespace tilewright {
@@ -25,14 +25,14 @@ struct DispatchCacheOf<Op>::Impl {
   std::string device;
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::unordered_map<std::string_view, KernelType*> by_name;  // views into the kernels' own names
-  FamilyTable<Op> table;
+  GroupTable<Op> table;
   std::size_t entries = 0;
-  // Records of a family, or of one problem of it; none: all is here.
-  std::function<std::vector<Record>(const Desc&, bool whole_family)> read;
+  // Records of a group, or of one problem of it; none: all is here.
+  std::function<std::vector<Record>(const Desc&, bool whole_group)> read;
   std::function<DispatchCacheOf(std::vector<Record>)> build;
   Quarantine quarantine;
   mutable std::shared_mutex reading;  // only with `read`: guards table and entries
-  std::set<std::string> aside;        // sealed lines that mean nothing here, kept for whom they do
+  std::set<std::string> aside;        // sealed lines that have no meaning here; exported again
   ImportReport report;
 
   bool Owns(const KernelType* kernel) const {
@@ -41,78 +41,78 @@ struct DispatchCacheOf<Op>::Impl {
     return found != by_name.end() && found->second == kernel;
   }
 
-  // Calls `use` with the family of `desc`, nullptr for none, reading it if it was not yet.
+  // Calls `use` with the group of `desc`, or nullptr if there is none, reading it first if needed.
   template <class Use>
-  [[gnu::always_inline]] auto WithFamily(const Desc& desc, const Use& use) {
-    return read ? WithReadFamily(desc, use) : use(table.Find(desc));
+  [[gnu::always_inline]] auto WithGroup(const Desc& desc, const Use& use) {
+    return read ? WithReadGroup(desc, use) : use(table.Find(desc));
   }
   template <class Use>
-  [[gnu::noinline]] auto WithReadFamily(const Desc& desc, const Use& use) {
+  [[gnu::noinline]] auto WithReadGroup(const Desc& desc, const Use& use) {
     {
       const std::shared_lock lock(reading);
-      if (const Family<Op>* family = table.Find(desc)) return use(family);
+      if (const ProblemGroup<Op>* group = table.Find(desc)) return use(group);
     }
     const std::unique_lock lock(reading);
     if (table.Find(desc) == nullptr) Read(desc);
     return use(table.Find(desc));
   }
-  // A family without records is noted as well, empty.
+  // A group without records is remembered as an empty one.
   void Read(const Desc& desc) {
     table.FindOrAdd(desc);
     build(read(desc, true)).ForEach([&](const Desc& found, const Spec& spec) {
-      if (FamilyTable<Op>::KeyFor(found) == FamilyTable<Op>::KeyFor(desc)) Insert(found, spec, {});
+      if (GroupTable<Op>::KeyFor(found) == GroupTable<Op>::KeyFor(desc)) Insert(found, spec, {});
     });
   }
 
   enum class Inserted {
-    kNew,       ///< nothing stood
-    kReplaced,  ///< what stood has less evidence
-    kSame,      ///< it stands already
-    kEqual,     ///< as good as what stands, or stood
+    kNew,       ///< there was no entry
+    kReplaced,  ///< the old entry had less evidence
+    kSame,      ///< it was there already
+    kEqual,     ///< as good as the old entry; one of the two is kept
     kWorse
   };
   Inserted Insert(const Desc& desc, const Spec& spec, std::string extra) {
     const std::int32_t batch = BatchOf(desc);
-    Family<Op>& family = table.FindOrAdd(desc);
-    const std::size_t i = family.LowerBound(batch);
-    if (i == family.batches.size() || family.batches[i] != batch) {
+    ProblemGroup<Op>& group = table.FindOrAdd(desc);
+    const std::size_t i = group.LowerBound(batch);
+    if (i == group.batches.size() || group.batches[i] != batch) {
       const auto at = static_cast<std::ptrdiff_t>(i);
-      family.batches.insert(family.batches.begin() + at, batch);
-      family.specs.Insert(i, spec);
-      family.extra.insert(family.extra.begin() + at, std::move(extra));
+      group.batches.insert(group.batches.begin() + at, batch);
+      group.specs.Insert(i, spec);
+      group.extra.insert(group.extra.begin() + at, std::move(extra));
       ++entries;
       return Inserted::kNew;
     }
-    const Spec standing = family.specs[i];
+    const Spec standing = group.specs[i];
     const auto evidence = [](const Spec& s) {
       return IsTime(s.measured_us) ? s.measured_us : std::numeric_limits<float>::infinity();
     };
     if (evidence(spec) > evidence(standing)) return Inserted::kWorse;
     const bool better = evidence(spec) < evidence(standing);
-    // Everything that a line holds takes part, so that any order of lines ends with the same one.
+    // Everything that a line holds is compared, so that the result does not depend on their order.
     const auto rank = [](const Spec& s, const std::string& more) {
       return std::tuple(s.kernel->name(), s.swizzle, s.splits, s.config, s.predicted_us,
                         std::string_view(more));
     };
-    const auto mine = rank(spec, extra), theirs = rank(standing, family.extra[i]);
+    const auto mine = rank(spec, extra), theirs = rank(standing, group.extra[i]);
     if (!better && mine == theirs) return Inserted::kSame;
     if (better || mine < theirs) {
-      family.specs.Set(i, spec);
-      family.extra[i] = std::move(extra);
+      group.specs.Set(i, spec);
+      group.extra[i] = std::move(extra);
     }
     return better ? Inserted::kReplaced : Inserted::kEqual;
   }
 
-  // The entry of batch `batch` and all its kind in `family`.
-  static void EraseAt(Family<Op>& family, std::size_t i) {
+  // Removes entry `i` of `group`.
+  static void EraseAt(ProblemGroup<Op>& group, std::size_t i) {
     const auto at = static_cast<std::ptrdiff_t>(i);
-    family.batches.erase(family.batches.begin() + at);
-    family.specs.Erase(i);
-    family.extra.erase(family.extra.begin() + at);
+    group.batches.erase(group.batches.begin() + at);
+    group.specs.Erase(i);
+    group.extra.erase(group.extra.begin() + at);
   }
 
-  // Lines of the import at hand that a problem owes what stands for it to: they turn worse when a
-  // faster one comes. Problems by key.
+  // For each problem (by key), the lines of the current import whose entry is in the cache: they
+  // count as worse once a faster one replaces it.
   using Standing = std::map<std::string, std::vector<int>>;
 
   ImportedLine Take(const std::string& text, int number, Standing& standing, ImportTally& tally) {
@@ -193,77 +193,77 @@ DispatchCacheOf<Op>& DispatchCacheOf<Op>::operator=(DispatchCacheOf&&) noexcept 
 
 template <class Op>
 auto DispatchCacheOf<Op>::Find(const Desc& desc) const -> std::optional<Spec> {
-  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
+  return impl_->WithGroup(desc, [&](const ProblemGroup<Op>* group) -> std::optional<Spec> {
     std::optional<Spec> found;
-    if (family == nullptr) return found;
+    if (group == nullptr) return found;
     const std::int32_t batch = BatchOf(desc);
-    const std::size_t i = family->LowerBound(batch);
-    if (i < family->batches.size() && family->batches[i] == batch)
-      family->specs.Fill(found.emplace(), i);
+    const std::size_t i = group->LowerBound(batch);
+    if (i < group->batches.size() && group->batches[i] == batch)
+      group->specs.Fill(found.emplace(), i);
     return found;
   });
 }
 
-/// Entry `i` of a family as an answer for `desc`: exact, or feasible there.
+/// Entry `i` of a group as an answer for `desc`: exact, or feasible there.
 template <class Op>
-[[gnu::always_inline]] inline bool Answers(const Family<Op>& family, std::size_t i,
+[[gnu::always_inline]] inline bool Answers(const ProblemGroup<Op>& group, std::size_t i,
                                            const typename Op::Desc& desc) {
-  return family.batches[i] == BatchOf(desc) || !family.specs.KernelAt(i)->IsFeasible(desc);
+  return group.batches[i] == BatchOf(desc) || !group.specs.KernelAt(i)->IsFeasible(desc);
 }
 template <class Op>
-[[gnu::always_inline]] inline std::optional<std::size_t> AtOrAbove(const Family<Op>* family,
+[[gnu::always_inline]] inline std::optional<std::size_t> AtOrAbove(const ProblemGroup<Op>* group,
                                                                    const typename Op::Desc& desc) {
-  if (family == nullptr) return std::nullopt;
-  const std::size_t i = family->LowerBound(BatchOf(desc));
-  if (i == family->batches.size() || !Answers(*family, i, desc)) return std::nullopt;
+  if (group == nullptr) return std::nullopt;
+  const std::size_t i = group->LowerBound(BatchOf(desc));
+  if (i == group->batches.size() || !Answers(*group, i, desc)) return std::nullopt;
   return i;
 }
 template <class Op>
-[[gnu::always_inline]] inline std::optional<std::size_t> AtOrBelow(const Family<Op>* family,
+[[gnu::always_inline]] inline std::optional<std::size_t> AtOrBelow(const ProblemGroup<Op>* group,
                                                                    const typename Op::Desc& desc) {
-  if (family == nullptr) return std::nullopt;
+  if (group == nullptr) return std::nullopt;
   const std::int32_t batch = BatchOf(desc);
-  std::size_t i = family->LowerBound(batch);
-  if (i == family->batches.size() || family->batches[i] != batch) {
+  std::size_t i = group->LowerBound(batch);
+  if (i == group->batches.size() || group->batches[i] != batch) {
     if (i == 0) return std::nullopt;
     --i;
   }
-  if (!Answers(*family, i, desc)) return std::nullopt;
+  if (!Answers(*group, i, desc)) return std::nullopt;
   return i;
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::LowerBoundHit(const Desc& desc) const -> std::optional<Hit> {
-  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Hit> {
-    const auto i = AtOrAbove(family, desc);
+  return impl_->WithGroup(desc, [&](const ProblemGroup<Op>* group) -> std::optional<Hit> {
+    const auto i = AtOrAbove(group, desc);
     if (!i) return std::nullopt;
-    return Hit{family->specs[*i], family->batches[*i]};
+    return Hit{group->specs[*i], group->batches[*i]};
   });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::FloorBoundHit(const Desc& desc) const -> std::optional<Hit> {
-  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Hit> {
-    const auto i = AtOrBelow(family, desc);
+  return impl_->WithGroup(desc, [&](const ProblemGroup<Op>* group) -> std::optional<Hit> {
+    const auto i = AtOrBelow(group, desc);
     if (!i) return std::nullopt;
-    return Hit{family->specs[*i], family->batches[*i]};
+    return Hit{group->specs[*i], group->batches[*i]};
   });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::LowerBound(const Desc& desc) const -> std::optional<Spec> {
-  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
+  return impl_->WithGroup(desc, [&](const ProblemGroup<Op>* group) -> std::optional<Spec> {
     std::optional<Spec> found;
-    if (const auto i = AtOrAbove(family, desc)) family->specs.Fill(found.emplace(), *i);
+    if (const auto i = AtOrAbove(group, desc)) group->specs.Fill(found.emplace(), *i);
     return found;
   });
 }
 
 template <class Op>
 auto DispatchCacheOf<Op>::FloorBound(const Desc& desc) const -> std::optional<Spec> {
-  return impl_->WithFamily(desc, [&](const Family<Op>* family) -> std::optional<Spec> {
+  return impl_->WithGroup(desc, [&](const ProblemGroup<Op>* group) -> std::optional<Spec> {
     std::optional<Spec> found;
-    if (const auto i = AtOrBelow(family, desc)) family->specs.Fill(found.emplace(), *i);
+    if (const auto i = AtOrBelow(group, desc)) group->specs.Fill(found.emplace(), *i);
     return found;
   });
 }
@@ -273,7 +273,7 @@ bool DispatchCacheOf<Op>::Insert(const Desc& desc, const Spec& spec) {
   if (!impl_->MayStand(desc, spec)) return false;
   Spec entry = spec;
   if (!IsTime(entry.predicted_us)) entry.predicted_us = 0;
-  // Unlike an import, which knows no order, an insertion comes after what stands.
+  // Unlike an import, where order does not matter, an insertion is later than what is there.
   if (const auto standing = Find(desc);
       standing && (!IsTime(spec.measured_us) ||
                    (IsTime(standing->measured_us) && standing->measured_us <= spec.measured_us))) {
@@ -285,11 +285,11 @@ bool DispatchCacheOf<Op>::Insert(const Desc& desc, const Spec& spec) {
 
 template <class Op>
 bool DispatchCacheOf<Op>::Erase(const Desc& desc) {
-  Family<Op>* family = impl_->table.FindMutable(desc);
-  if (family == nullptr) return false;
-  const std::size_t i = family->LowerBound(BatchOf(desc));
-  if (i == family->batches.size() || family->batches[i] != BatchOf(desc)) return false;
-  Impl::EraseAt(*family, i);
+  ProblemGroup<Op>* group = impl_->table.FindMutable(desc);
+  if (group == nullptr) return false;
+  const std::size_t i = group->LowerBound(BatchOf(desc));
+  if (i == group->batches.size() || group->batches[i] != BatchOf(desc)) return false;
+  Impl::EraseAt(*group, i);
   --impl_->entries;
   return true;
 }
@@ -317,9 +317,9 @@ DispatchCacheOf<Op> DispatchCacheOf<Op>::Over(const Records& records,
   const auto kernels = registry.kernels();
   DispatchCacheOf cache({kernels.begin(), kernels.end()}, scope.device, scope.policy);
   AddToQuarantine<Op>(cache.impl_->quarantine, failures, scope);
-  cache.impl_->read = [&records, index](const Desc& desc, bool whole_family) {
+  cache.impl_->read = [&records, index](const Desc& desc, bool whole_group) {
     const std::string key = KeyOf(desc);
-    return records.LoadGroup(*index, GroupOf(key), whole_family ? std::string_view() : key);
+    return records.LoadGroup(*index, GroupOf(key), whole_group ? std::string_view() : key);
   };
   std::vector<Record> failed;
   for (const Record& row : failures) {
@@ -365,15 +365,15 @@ const ImportReport& DispatchCacheOf<Op>::last_import() const {
 template <class Op>
 void DispatchCacheOf<Op>::ForEach(
     const std::function<void(const Desc&, const Spec&)>& visit) const {
-  std::vector<const Family<Op>*> families;
-  for (const Family<Op>& family : impl_->table.families()) families.push_back(&family);
-  std::sort(families.begin(), families.end(),
-            [](const Family<Op>* x, const Family<Op>* y) { return x->key < y->key; });
-  for (const Family<Op>* family : families) {
-    for (std::size_t i = 0; i < family->batches.size(); ++i) {
-      Desc desc = family->key;
-      SetBatch(desc, family->batches[i]);
-      visit(desc, family->specs[i]);
+  std::vector<const ProblemGroup<Op>*> groups;
+  for (const ProblemGroup<Op>& group : impl_->table.groups()) groups.push_back(&group);
+  std::sort(groups.begin(), groups.end(),
+            [](const ProblemGroup<Op>* x, const ProblemGroup<Op>* y) { return x->key < y->key; });
+  for (const ProblemGroup<Op>* group : groups) {
+    for (std::size_t i = 0; i < group->batches.size(); ++i) {
+      Desc desc = group->key;
+      SetBatch(desc, group->batches[i]);
+      visit(desc, group->specs[i]);
     }
   }
 }
@@ -382,11 +382,11 @@ template <class Op>
 int DispatchCacheOf<Op>::Export(std::ostream& out) const {
   try {
     std::set<std::string> lines = impl_->aside;
-    for (const Family<Op>& family : impl_->table.families()) {
-      for (std::size_t i = 0; i < family.batches.size(); ++i) {
-        Desc desc = family.key;
-        SetBatch(desc, family.batches[i]);
-        lines.insert(impl_->EntryLine(desc, family.specs[i], family.extra[i]));
+    for (const ProblemGroup<Op>& group : impl_->table.groups()) {
+      for (std::size_t i = 0; i < group.batches.size(); ++i) {
+        Desc desc = group.key;
+        SetBatch(desc, group.batches[i]);
+        lines.insert(impl_->EntryLine(desc, group.specs[i], group.extra[i]));
       }
     }
     out << CacheHeader(impl_->device) << '\n';

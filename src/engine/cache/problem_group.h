@@ -9,11 +9,11 @@
 
 namespace tilewright {
 
-/// "name=" of every field, in the order in which a key writes them, from any key of it.
+/// "name=" of every field of `key`, in the order of the key.
 std::vector<std::string> FieldNamesOf(std::string_view key);
 
-/// A hash of a key without the value of the field `batch` ("rows="): one for all problems of a
-/// family. nullopt where the key does not list exactly the fields `names`, in their order.
+/// A hash of a key without the value of the field `batch` ("rows="), equal for all problems of a
+/// group. nullopt if the key does not list exactly the fields `names`, in their order.
 std::optional<std::uint64_t> GroupOfCanonicalKey(std::string_view key,
                                                  std::span<const std::string> names,
                                                  std::string_view batch);

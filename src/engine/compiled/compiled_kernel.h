@@ -14,8 +14,8 @@ namespace tilewright {
 /// What the kernels of one family have in common as candidates of `Op`: pure functions of a spec.
 template <class Op>
 struct CompiledFamily {
-  /// Beyond types, orders and the like that a GEMM's KernelDesc says: nullopt when `launch` will
-  /// take any arguments of this problem.
+  /// Checks what a GEMM's KernelDesc (types, orders and so on) does not: nullopt if `launch`
+  /// accepts any arguments of this problem.
   std::optional<Rejection> (*feasible)(const KernelSpec&, const typename Op::Desc&);
   double (*estimate_us)(const KernelSpec&, const typename Op::Desc&, const DeviceSpec&);
   /// Queues the launch, or the launches, of the arguments.
@@ -23,8 +23,8 @@ struct CompiledFamily {
 };
 
 /// The kernel of one spec as a candidate. Its name is the spec's and its fingerprint the request
-/// key: changed sources are another kernel. It is compiled, or found in the store, when it is bound.
-/// `store` must outlive it. Immutable; any thread.
+/// key: changed sources are another kernel. It is compiled, or found in the store, when it is
+/// bound. `store` must outlive it. Immutable; any thread.
 template <class Op>
 class CompiledKernel final : public Op::KernelType {
  public:

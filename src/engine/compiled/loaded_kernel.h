@@ -11,12 +11,12 @@ namespace tilewright {
 /// Any thread.
 class LoadedKernel {
  public:
-  /// Has `spec` found or compiled, and loaded into `device`. kUnsupported for a device of another
+  /// Finds or compiles `spec` and loads it into `device`. kUnsupported for a device of another
   /// kind; else what ArtifactStore::Compile and Device::LoadModule fail with.
   static Result<LoadedKernel> Load(ArtifactStore& store, const KernelSpec& spec, Device& device);
 
-  /// Queues a launch. What the launcher refuses, such as an address, is kInvalidArgument: the
-  /// arguments are not those of the plan's problem. Allocates only to word an error.
+  /// Queues a launch. What the launcher rejects, such as an address, is kInvalidArgument: the
+  /// arguments do not match the plan's problem. Allocates only for an error message.
   Status Launch(cuda::LaunchResult launch, Stream stream) const;
   const DeviceSpec& device() const { return device_->spec(); }
 

@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The kernel adds steal up to whole ticks and takes a fraction of a millisecond to print them: more
-// often than this tells nothing more.
+// The kernel counts steal in whole ticks and takes a fraction of a millisecond to print it: reading
+// more often would give no more information.
 constexpr std::chrono::milliseconds kReadEvery{20};
 
 // Stolen time below this part of all processors' is what any shared host takes.

@@ -6,7 +6,7 @@
 
 namespace tilewright {
 
-/// Tells whether the processors did something else while a sample was taken: the threads of this
+/// Detects whether the processors did something else while a sample was taken: the threads of this
 /// process lost one to others (involuntary context switches), or the host of a virtual machine took
 /// time (steal). One thread at a time.
 class BusyWatch {
@@ -16,7 +16,7 @@ class BusyWatch {
 
   void Begin();
   /// Since Begin. Kernel threads take a processor for microseconds now and then: one switch for
-  /// every kQuietUs of processor time does not disturb.
+  /// every kQuietUs of processor time is not counted as a disturbance.
   bool Disturbed();
 
   static constexpr double kQuietUs = 10000;

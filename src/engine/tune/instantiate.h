@@ -4,8 +4,8 @@
 #include "engine/tune/measurer_template.h"
 #include "engine/tune/tune_template.h"
 
-/// All that records and tuning need of an operation whose room declares its trial (trial.h); in the
-/// .cc file that does.
+/// Everything that records and tuning need for an operation that declares a trial (trial.h); used
+/// in the .cc file that declares it.
 #define TILEWRIGHT_INSTANTIATE_TUNING(OP) \
   TILEWRIGHT_INSTANTIATE_CACHE(OP);       \
   TILEWRIGHT_INSTANTIATE_TUNE(OP);        \

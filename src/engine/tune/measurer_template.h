@@ -55,7 +55,7 @@ class OpMeasurer final : public Measurer<Op> {
   }
 
  private:
-  /// Inputs beyond this are too dear to compare after every launch.
+  /// Inputs larger than this take too long to compare after every launch.
   static constexpr std::size_t kComparedInput = std::size_t{16} << 20;
 
   using Contents = std::vector<std::vector<std::byte>>;  // of the outputs
@@ -120,7 +120,7 @@ class OpMeasurer final : public Measurer<Op> {
                   "two runs differ, but the kernel declares that it is deterministic");
   }
 
-  /// Launches into poison and looks at all that may and may not have been written.
+  /// Launches into poisoned memory and checks everything that may and may not be written.
   Tuner::Outcome CheckOnce(const Spec& spec, const BoundLaunch<Op>* bound, bool in_place,
                            Contents& got) {
     Status s = workspace_.Poison(stream_);
@@ -178,7 +178,7 @@ class OpMeasurer final : public Measurer<Op> {
     return {};
   }
 
-  /// Whatever was written where it must not be is put right for the next candidate.
+  /// Restores for the next candidate what was overwritten but must not be.
   Tuner::Outcome Outside(std::string evidence) {
     for (std::size_t i = 0; i < trial_.tensors.size(); ++i) {
       if (Status s = memory_.Write(i, trial_.tensors[i].content); !s)

@@ -21,19 +21,18 @@ Tuner::Outcome Failed(Verdict verdict, std::string evidence);
 /// Too little memory says nothing about the kernel; any other error does.
 Tuner::Outcome Failed(const Error& error);
 
-/// What memory must rotate over so that none of it is in a cache when its turn comes: three times
-/// the last level as measured. That is what was left of it while others used it, and a later moment
-/// may leave more: twice the reported size as well, unless that is so large that hardly all of it
-/// is ours.
+/// How many bytes memory must rotate over so that none of them is in a cache when its turn comes:
+/// three times the measured last level. That is what others left of it, and they may leave more
+/// later, so it is at least twice the reported size too, unless that is too large to be all ours.
 std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_llc);
 
-/// How many copies of what a launch reads from memory stand behind each other.
+/// How many consecutive copies there are of what a launch reads from memory.
 class ColdCopies {
  public:
   ColdCopies(const MeasurerOptions& options, Executor& executor);
 
-  /// Of `stride` bytes each: 1 when warm, else as many as outrun the last-level cache and `max_bytes`
-  /// allows.
+  /// Of `stride` bytes each: 1 when warm, else as many as exceed the last-level cache and
+  /// `max_bytes` allows.
   int CountFor(std::size_t stride);
   std::size_t max_bytes() const { return static_cast<std::size_t>(max_bytes_); }
 

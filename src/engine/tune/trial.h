@@ -67,8 +67,9 @@ TrialTensor IntegerTensor(std::string_view name, std::span<const std::int32_t> v
 TrialTensor OutputTensor(std::string_view name, DataType type, std::array<std::int64_t, 4> shape);
 std::size_t BytesOf(const TensorView& contiguous);
 
-/// Where the rows of a trial lie in a KV cache: consecutive positions of one sequence, in pages from
-/// the middle of one on, which lie in falling order; the last of several rows is padding.
+/// Where the rows of a trial are in a KV cache: consecutive positions of one sequence that begin in
+/// the middle of a page; the pages are in descending order. If there are several rows, the last is
+/// padding.
 struct TrialPlaces {
   std::vector<std::int32_t> positions, slots;
   std::vector<std::int32_t> pages;  ///< empty: the cache is contiguous
@@ -92,7 +93,7 @@ TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64
 /// Units in the last place of a float type, relative to 1: 2^-23 for f32.
 double EpsilonOf(DataType type);
 
-/// Compares `count` adjacent values. An element that the oracle left as it was, all ones, must be
+/// Compares `count` adjacent values. An element that the oracle did not write (all ones) must equal
 /// what `before` holds there. The message is "out[row, index] = x where the oracle has y", "" when
 /// all agree.
 std::string DifferenceOf(std::string_view name, std::int64_t row, DataType type, std::int64_t count,

@@ -47,7 +47,7 @@ class TrialMemory {
   int copies_ = 1;
 };
 
-/// Scratch memory of the candidates of one problem, grown as they ask.
+/// Scratch memory of the candidates of one problem, grown on demand.
 class TrialWorkspace {
  public:
   explicit TrialWorkspace(Device& device) : device_(device) {}

@@ -70,7 +70,7 @@ class TrialOracle {
   static constexpr std::int64_t kBlocks = 256;
   static constexpr double kSpendUs = 100000;
 
-  /// About 0.38 of the inner blocks, coprime to their number.
+  /// About 0.38 times the number of inner blocks, coprime to it.
   static std::int64_t Stride(std::int64_t blocks) {
     const std::int64_t inner = blocks - 2;
     std::int64_t stride = std::max<std::int64_t>(1, inner * 38 / 100);

@@ -17,7 +17,7 @@
 
 namespace tilewright {
 
-/// Everything about one problem's race but the race itself.
+/// Everything about one problem except the race itself.
 template <class Op>
 struct Race {
   typename Op::Desc desc;
@@ -125,7 +125,7 @@ class TuneSession {
     if (reference_only) fallback = Stages<Op>::Fastest(candidates, true);
     std::vector<Spec> all;
     for (const Candidate<Op>& candidate : candidates.all()) {
-      // The reference never competes: it is there for what nothing else can do, and slow enough to
+      // The reference never competes: it is only for what nothing else can run, and slow enough to
       // hold everything up.
       if (!candidate.feasible() || candidate.kernel->info().reference != reference_only) continue;
       all.insert(all.end(), candidate.specs.begin(), candidate.specs.end());
@@ -183,7 +183,7 @@ class TuneSession {
   double BudgetUs(std::size_t problems_left) const {
     if (options_.tuner.budget_us > 0 || options_.budget_seconds <= 0)
       return options_.tuner.budget_us;
-    // A problem may take twice its even share: the easy ones leave some over.
+    // A problem may take twice its even share, since easy ones take less.
     const double left = options_.budget_seconds - report_.device_seconds;
     return std::max(1.0, std::min(left, 2 * left / static_cast<double>(problems_left)) * 1e6);
   }
@@ -307,7 +307,7 @@ class TuneSession {
             Cancelled() ? "stopped before anything was timed" : "no candidate passed and was timed";
       ++report_.failed;
     }
-    // A kernel that failed here is out for the problem's whole family at once.
+    // A kernel that failed here is out for every batch size of the problem at once.
     if (row.quarantined > 0) LoadKnown();
   }
 

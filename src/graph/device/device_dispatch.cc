@@ -24,8 +24,8 @@ constexpr std::array<BatchWeight, 3> kLayoutBatches = {{{1, 128.0}, {8, 1.0}, {5
 /// goes.
 constexpr std::int64_t kTablePositions = 8192;
 
-/// Tensors of a graph whose memory is not bound yet have no data; the operations refuse that,
-/// though nobody reads it where a node is only asked about.
+/// Tensors of a graph whose memory is not bound yet have no data, which the operations reject.
+/// Gives them an address, which is never read when only the support of a node is asked for.
 void PretendMemory(NodeView& node) {
   static std::byte nowhere;
   for (NodeView::Input& input : node.inputs) {
@@ -38,8 +38,8 @@ void PretendMemory(NodeView& node) {
 template <class Op>
 using PlanOf = Plan<Op>;
 
-/// What a dispatch keeps of one operation: every problem is decided once, then found by its value;
-/// also that no kernel takes it, which a fusion asks again in every layer.
+/// What a dispatch keeps for one operation: every problem is decided once, then found by its value.
+/// That no kernel can run it is kept too, since a fusion asks again in every layer.
 template <class Op>
 struct Slot {
   std::map<typename Op::Desc, Plan<Op>> plans;
@@ -156,7 +156,7 @@ struct DeviceDispatch::Impl {
     return resolved;
   }
 
-  /// f.template operator()<Op>() for the operation that serves `op`; unsupported when none does.
+  /// f.template operator()<Op>() for the operation that implements `op`; kUnsupported if none does.
   template <class F>
   static Status Visit(TensorOp op, F&& f) {
     Status status =

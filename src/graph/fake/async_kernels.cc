@@ -14,7 +14,7 @@ typename Op::Spec InnerSpec(const typename Op::Spec& spec, typename Op::KernelTy
   return of_inner;
 }
 
-/// What a kernel bound, launched when the stream comes there.
+/// What a kernel bound, launched when the stream reaches it.
 template <class Op>
 class AsyncBound final : public BoundLaunch<Op> {
  public:

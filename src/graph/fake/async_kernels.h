@@ -8,8 +8,8 @@
 namespace tilewright {
 
 /// The kernels of `inner`, each of which computes on `device` what it computes on the CPU, when the
-/// device's stream comes there; sequences are made of these kernels, so each of their steps waits for itself.
-/// `inner` and `device` must outlive them.
+/// device's stream reaches it; sequences are made of these kernels, so each of their steps waits
+/// for itself. `inner` and `device` must outlive them.
 std::unique_ptr<Kernels> MakeAsyncKernels(const Kernels& inner, FakeDevice& device);
 
 }  // namespace tilewright

@@ -1,5 +1,5 @@
-// Apart from the tests that use it: where new and delete are inlined next to each other, the
-// compiler takes malloc and free inside them for a mismatch.
+// In a file apart from the tests that use it: where new and delete are inlined next to each other,
+// the compiler warns that malloc and free do not match them.
 #include "model/gguf/allocation_probe.h"
 
 #include <cstdlib>
@@ -20,5 +20,5 @@ void* operator new(std::size_t size) {
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

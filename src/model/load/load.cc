@@ -106,7 +106,7 @@ class ModelLoader {
   }
 
   /// The product that a matrix will serve where passes are fused: the projections back to the
-  /// residual add it as they go, unless a norm stands between.
+  /// residual add it, unless there is a norm in between.
   TensorOp OpOf(WeightRole role, const WeightSet& set) const {
     const bool added =
         (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr) ||

@@ -76,8 +76,8 @@ Status KvCache::Hold(std::int32_t slot, std::int32_t positions) {
 
 Status KvCache::Grow(std::int64_t least) {
   const std::int64_t most = std::int64_t{pages_per_slot_} * shape_.slots;
-  // Twice as many each time, so that a position is moved about once; and one more than the first
-  // prompt needs, so that its answer does not begin with a move.
+  // Doubles each time, so that a position is moved about once, and allocates one page more than the
+  // first prompt needs, so that its answer does not begin with a move.
   const std::int64_t roomy = std::min(std::max(least + 1, 2 * pages_), most);
   if (roomy > least && GrowTo(roomy)) return {};
   return GrowTo(least);
@@ -88,7 +88,8 @@ Status KvCache::GrowTo(std::int64_t pages) {
       static_cast<std::uint64_t>((pages - pages_) * shape_.layers * 2) * PageBytes();
   Status status;
   if (device_->host_accessible() && more > AvailableMemoryBytes()) {
-    // Memory that the system promises and does not have ends the process when it is touched.
+    // If the system promises memory that it does not have, the process is killed when it touches
+    // it.
     status = Fail(ErrorCode::kOutOfMemory,
                   Format("{} are available", HumanBytes(AvailableMemoryBytes())));
   }
@@ -123,7 +124,7 @@ Status KvCache::GrowLayer(std::size_t layer, std::int64_t pages) {
     const Stream stream = device_->default_stream();
     if (Status s = device_->Copy(k, views.k.data, kept, stream); !s) return s;
     if (Status s = device_->Copy(v, views.v.data, kept, stream); !s) return s;
-    // The old memory is given back below.
+    // The old memory is released below.
     if (Status s = device_->Synchronize(stream); !s) return s;
   }
   const std::array<std::int64_t, 4> shape{shape_.head_dim, shape_.kv_heads, shape_.page_size,

@@ -14,9 +14,9 @@ struct KvLayer {
   TensorView k, v;
 };
 
-/// Keys and values of many sequences, in pages of a fixed number of positions. Memory is taken as
-/// positions come and pages that a sequence gives back serve the next one that needs some; a
-/// sequence's whole context is never reserved. One thread at a time.
+/// Keys and values of many sequences, in pages of a fixed number of positions. Memory is allocated
+/// as positions come, and pages that a sequence gives back are reused by the next one that needs
+/// some; the whole context of a sequence is never reserved. One thread at a time.
 class KvCache {
  public:
   struct Shape {
@@ -37,9 +37,9 @@ class KvCache {
 
   /// Counts the moves of the memory: views that were taken before the last one are stale.
   std::int64_t moves() const { return moves_; }
-  /// Pages are there for as many positions, though nobody holds them yet.
+  /// Makes pages for that many positions available without assigning them to a sequence.
   Status Reserve(std::int32_t positions);
-  /// Of each layer; without data as long as nothing was held or reserved.
+  /// The cache of each layer; without data as long as nothing was held or reserved.
   std::span<const KvLayer> layers() const { return layers_; }
 
   /// [pages_per_slot, slots]: the page that holds positions i * page_size and on of a slot; -1:

@@ -12,8 +12,8 @@ namespace tilewright {
 struct PassShape {
   std::int32_t rows = 0;
   std::int32_t logits_rows = 0;  ///< rows of the logits
-  bool pick = false;  ///< the logits are those of the rows that PassInputs::wanted names; else of
-                      ///< the first ones
+  /// The logits are those of the rows that PassInputs::wanted names; else of the first ones.
+  bool pick = false;
 };
 
 /// Types of the tensors between operations: what the norms give to products, the logits, the rest.

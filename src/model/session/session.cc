@@ -18,13 +18,13 @@
 namespace tilewright {
 namespace {
 
-/// Graphs kept: decode runs one or two shapes for ever, prompts a handful.
+/// Graphs kept: decode runs one or two shapes forever, prompts a handful.
 constexpr std::size_t kGraphsKept = 8;
 
 /// Positions of a page are whole splits of attention.
 constexpr std::int32_t kPageGrain = 64;
 
-/// What a row of padding has for token, position and wanted row: every operation ignores it.
+/// Token, position and wanted row of a padding row, which every operation ignores.
 constexpr std::int32_t kPadding = -1;
 
 struct PreparedPass {
@@ -95,8 +95,9 @@ struct Session::Impl {
   Result<std::span<const float>> ReadLogits(const PreparedPass& pass, std::int32_t rows);
 };
 
-/// Rows of the pass that serves `rows`. A graph that is captured or bound at some cost serves many
-/// numbers of rows; where work is the dearer part, it has exactly the rows there are.
+/// Rows of the pass that serves `rows`. Where capturing or binding a graph is expensive, one graph
+/// serves many numbers of rows; where the work itself is, a graph has exactly the rows that there
+/// are.
 std::int32_t Session::Impl::Bucket(std::int32_t rows) const {
   const bool pad = options.buckets == RowBuckets::kPowersOfTwo ||
                    (options.buckets == RowBuckets::kAuto && !device.host_accessible());
@@ -146,8 +147,8 @@ Status Session::Impl::ReserveLogits(const PreparedPass& pass) {
   return {};
 }
 
-/// The pass that serves so many rows, `wanted` of them with logits; prepared again where something
-/// it stands on has moved.
+/// The pass for `rows` rows, `wanted` of them with logits; prepared again if something it depends
+/// on has moved.
 Result<PreparedPass*> Session::Impl::PassFor(std::int32_t rows, std::int32_t wanted) {
   const bool pick = wanted < rows && wanted > 0;
   const std::int32_t padded = Bucket(rows), logits_rows = Bucket(wanted);
@@ -199,7 +200,7 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
   return {};
 }
 
-/// Waits for the pass and gives what it made of `rows` rows.
+/// Waits for the pass and returns the logits of `rows` rows.
 Result<std::span<const float>> Session::Impl::ReadLogits(const PreparedPass& pass,
                                                          std::int32_t rows) {
   if (rows == 0) {

@@ -38,14 +38,14 @@ struct Mix {
 };
 
 std::span<const Mix> Mixes();
-/// nullptr if there is none of that name.
+/// nullptr if no mix has that name.
 const Mix* FindMix(std::string_view name);
 
 /// The type of the matrix of `role` in `block`; -1 for one outside of the blocks. The output
 /// projection is always q6_k.
 DataType TypeIn(const Mix& mix, WeightRole role, std::int32_t block, const ModelConfig& config);
 
-/// The type that takes the place of a type with blocks of 256 where rows are not a multiple of 256.
+/// The type that replaces a type with blocks of 256 if rows are not a multiple of 256.
 DataType NarrowType(DataType type);
 
 }  // namespace tilewright::synth

@@ -188,7 +188,7 @@ class TensorList {
   // Matrices of a type that was not requested.
   struct Other {
     int count = 0;
-    // Where the rows do not fit the type that was: their lengths, and it.
+    // If rows do not fit the requested type: their lengths, and the type.
     std::set<std::int64_t> cols;
     std::set<std::string_view> wanted;
   };

@@ -215,7 +215,7 @@ TEST(SynthMix, MatricesHaveTheTypesOfLlamaCppsFiles) {
     }
     return types;
   };
-  for (const std::string& base : {"q4_k", "q5_k"}) {
+  for (const std::string base : {"q4_k", "q5_k"}) {
     EXPECT_EQ(TypesOf(base + "_m", "attn_v"), spread("q6_k", base));
     EXPECT_EQ(TypesOf(base + "_m", "ffn_down"), spread("q6_k", base));
     EXPECT_EQ(TypesOf(base + "_m", "attn_k"), Repeat(16, base));

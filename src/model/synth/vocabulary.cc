@@ -80,8 +80,8 @@ class Builder {
     };
     const int size = static_cast<int>(kCharacters.size());
     std::vector<std::string> pairs;
-    // In growing squares: after (n + 1)^2 pairs, all pairs of the n + 1 most common characters
-    // exist.
+    // In growing squares: the first (n + 1)^2 pairs are all pairs of the n + 1 most common
+    // characters.
     for (int n = 0; n < size; ++n) {
       for (int i = 0; i < 2 * n + 1; ++i) {
         if (count == 0) return;
@@ -106,8 +106,8 @@ class Builder {
   Vocabulary out;
 };
 
-// Pieces of two and three characters, the most common in English first. A space stands only in front
-// or beside spaces, and a line end has no piece, so that text falls into words as in trained
+// Pieces of two and three characters, the most common in English first. A space stands only in
+// front or beside spaces, and a line end has no piece, so that text falls into words as in trained
 // vocabularies. At most `most`.
 std::vector<std::string> Pieces(std::size_t most) {
   const auto spell = [](char c) {

@@ -9,8 +9,8 @@
 namespace tilewright::synth {
 
 /// A vocabulary. In byte-level BPE every token is a special token, one of the 256 bytes, or the
-/// result of exactly one merge; in SentencePiece a special token, a byte, a character, or two tokens
-/// side by side.
+/// result of exactly one merge; in SentencePiece a special token, a byte, a character, or two
+/// tokens side by side.
 struct Vocabulary {
   std::string_view model;           ///< `tokenizer.ggml.model`: "gpt2" or "llama"
   std::vector<std::string> tokens;  ///< as the model spells them

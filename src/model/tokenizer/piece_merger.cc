@@ -86,7 +86,7 @@ void PieceMerger::EncodeStretch(std::string_view text, std::vector<TokenId>& out
     heap_.pop_back();
     const auto at = static_cast<std::int32_t>(order & 0xffffffff);
     // Entries are not removed when a neighbour merges. One is stale if the pair that is here now
-    // has another rank; with the same rank it is that pair's turn all the same.
+    // has another rank; a new pair with the same rank is due now as well.
     const TokenId pair = symbols_[static_cast<std::size_t>(at)].pair;
     if (pair != kNoToken && pieces_.rank(pair) == order >> 32) Merge(text, at);
   }

@@ -11,9 +11,9 @@
 namespace tilewright {
 
 /// Splits text into the words within which merges happen, as the vocabulary's pre-tokenizer defines
-/// them: by a sequence of regular expressions, run by PCRE2. Character classes are those of Unicode 15.1,
-/// whatever version PCRE2 has (14 or later), and white space is the property White_Space, as in
-/// llama.cpp.
+/// them: by a sequence of regular expressions, run by PCRE2. Character classes are those of Unicode
+/// 15.1, whatever version PCRE2 has (14 or later), and white space is the property White_Space, as
+/// in llama.cpp.
 class PreSplitter {
  public:
   using Family = PreSplitFamily;

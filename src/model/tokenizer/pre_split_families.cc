@@ -119,8 +119,8 @@ constexpr PreSplitStage kDeepSeekLlm[] = {
     {"[" TW_SPACE
      R"(]?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3001}\x{3002}]++)",
      false},
-    // \s+$. Only the start of a run is tried, else a long run that does not end the piece would take
-    // quadratic time.
+    // \s+$. Only the start of a run is tried, else a long run that does not end the piece would
+    // take quadratic time.
     {"(?<![" TW_SPACE "])[" TW_SPACE R"(]++\z)", false},
     kDeepSeekHan,
     {"[" TW_NUMBER "]++", false}};

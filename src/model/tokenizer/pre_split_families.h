@@ -17,8 +17,8 @@ struct PreSplitStage {
 /// What a family of vocabularies has in common.
 struct PreSplitFamily {
   std::string_view name;
-  /// Each splits the pieces of the one before it; a piece is a text of its own, in which neither
-  /// the end of the text nor looking around reaches into its neighbours.
+  /// Each splits the pieces of the one before it; a piece is a text of its own, so neither the end
+  /// of the text nor look-around sees its neighbours.
   std::span<const PreSplitStage> stages;
   /// A word that is a token is looked up without merges (llama.cpp: ignore_merges).
   bool whole_words_first;

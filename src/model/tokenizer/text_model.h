@@ -29,8 +29,8 @@ class TextModel {
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    /// Appends the tokens of `text`, which contains no special tokens. What precedes it is the start
-    /// of the whole text or a special token.
+    /// Appends the tokens of `text`, which contains no special tokens. What precedes it is the
+    /// start of the whole text or a special token.
     virtual Status Encode(std::string_view text, std::vector<TokenId>& out) = 0;
   };
   virtual std::unique_ptr<Encoder> MakeEncoder() const = 0;
@@ -62,7 +62,7 @@ struct TextModelFamily {
 /// kUnsupported names `model` and lists the known families.
 Result<const TextModelFamily*> FindTextModel(std::string_view model);
 
-// One for each file of a family; text_models.cc lists them.
+// Each family has one file; text_models.cc lists them.
 extern const TextModelFamily kByteLevelBpe;
 extern const TextModelFamily kSentencePiece;
 

@@ -4,7 +4,8 @@
 
 namespace tilewright::attention {
 
-/// Every row is padding, or its slot, its position and the pages that it reads are in range.
+/// Checks that every row is padding, or that its slot, its position and the pages that it reads are
+/// in range.
 Status CheckRows(const Args& args);
 
 /// The first position that a row at `position` sees.

@@ -9,8 +9,9 @@
 namespace tilewright::attention {
 namespace {
 
-/// Rows of as many sequences as there may be, evenly, each at the end of what its sequence holds:
-/// about a thousand positions, as many as a conversation has, or all that the cache has places for.
+/// Rows of as many sequences as the cache has, evenly distributed, each at the end of what its
+/// sequence holds: about a thousand positions, as in a conversation, or all that the cache has
+/// places for.
 struct Batch {
   explicit Batch(const Desc& desc)
       : sequences(std::min(desc.sequences, desc.rows)),

@@ -16,10 +16,10 @@ namespace {
 
 using CpuCopy = FunctionKernel<Op, CopyImpl>;
 
-constexpr std::int64_t kGrain =
-    65536;  // elements of a task: memory speed, so twice a lone core's worth before a wake pays
+// Elements of a task: many, since copies run at memory speed and waking another core pays off late.
+constexpr std::int64_t kGrain = 65536;
 
-/// nullptr where the pair needs no conversion or is not this kernel's.
+/// nullptr if the pair needs no conversion, or if this kernel does not support it.
 ConvertRow Converter(const CopyImpl& impl, DataType src, DataType dst) {
   if (const BlockFormat* format = FindFormat(src); format != nullptr && dst == DataType::kF32)
     return impl.unpack[static_cast<std::size_t>(format - kFormats.data())];

@@ -4,7 +4,7 @@
 
 namespace tilewright::embedding {
 
-/// Every id is -1 or names an entry of the table.
+/// Checks that every id is -1 or names an entry of the table.
 Status CheckIds(const Args& args);
 
 }  // namespace tilewright::embedding

@@ -251,8 +251,9 @@ TEST_P(EveryKernel, GivesTheSameBitsOnAnyNumberOfThreads) {
     spec.config = ThreadsConfig(threads);
     ASSERT_EQ(problem.Run(kernel(), spec, five), "");
     // Packing takes all workers: it is not part of the launch.
-    if (kernel().desc().pack_b == kPackPlain && threads < 5)
+    if (kernel().desc().pack_b == kPackPlain && threads < 5) {
       EXPECT_LE(five.most_tasks(), threads == 1 ? 0 : threads);
+    }
     EXPECT_EQ(problem.ResultBytes(), first) << "threads=" << threads << ", " << problem.Repro();
   }
 }

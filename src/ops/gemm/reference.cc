@@ -197,8 +197,7 @@ Result<Problem> MakeProblem(const GemmArgs& args, const GemmDesc& desc) {
 }
 
 // `count` (at most kRows) rows of A times up to 32 columns b[k][width]; with kMagnitude, of
-// absolute values. out[kRows][kOutCols],
-// of which the first `count` rows mean something.
+// absolute values. out[kRows][kOutCols], of which the first `count` rows mean something.
 constexpr int kRows = 4;
 constexpr int kOutCols = 2 * kCols;
 struct DotArgs {

@@ -16,12 +16,12 @@ namespace tilewright::test {
 struct CallOptions {
   float alpha = 1, beta = 0;
   bool c_is_d = false;
-  int pad_a = 0, pad_b = 0,
-      pad_c = 0;     ///< elements beyond the line, NaN; pad_a and pad_b count in blocks
+  /// Elements beyond the line, NaN; pad_a and pad_b count in blocks.
+  int pad_a = 0, pad_b = 0, pad_c = 0;
   int misalign = 0;  ///< elements that A, B, C and D start off their alignment
   std::uint64_t seed = 1;
-  std::vector<std::int32_t> offsets;  ///< num + 1, for grouped problems
-  bool strided_b = false;             ///< grouped weights as an array of StridedPtr
+  std::vector<std::int32_t> offsets{};  ///< num + 1, for grouped problems
+  bool strided_b = false;               ///< grouped weights as an array of StridedPtr
 };
 
 /// One of the matrices with guards around it and NaN in its padding.

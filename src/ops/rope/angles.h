@@ -11,8 +11,8 @@ double Frequency(const RopeParams& params, const float* factors, int i);
 Status CheckParams(const RopeParams& params, const float* factors);
 
 inline bool IntoCache(const Args& args) { return args.cache.data != nullptr; }
-/// Every row is padding, or has a position and, where there is a cache, a place there; the error
-/// names the first that has not.
+/// Checks that every row is padding, or has a valid position and, if there is a cache, a place in
+/// it; the error names the first that does not.
 Status CheckRows(const Args& args);
 
 }  // namespace tilewright::rope

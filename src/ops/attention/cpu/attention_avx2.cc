@@ -11,8 +11,8 @@ namespace {
 
 struct V {
   static constexpr int kWidth = 8;
-  static constexpr int kTileRows =
-      3;  // 3 rows x 4 vectors of accumulators, 4 of B, 1 broadcast: the 16 registers
+  // 3 rows x 4 vectors of accumulators, 4 of B, 1 broadcast: the 16 registers.
+  static constexpr int kTileRows = 3;
   __m256 x;
 
   static V Zero() { return {_mm256_setzero_ps()}; }

@@ -11,8 +11,8 @@ namespace {
 
 struct V {
   static constexpr int kWidth = 16;
-  static constexpr int kTileRows =
-      6;  // 6 x 4 accumulators, 4 of B, 1 broadcast: 29 of 32 registers
+  // 6 x 4 accumulators, 4 of B, 1 broadcast: 29 of 32 registers.
+  static constexpr int kTileRows = 6;
   __m512 x;
 
   static V Zero() { return {_mm512_setzero_ps()}; }

@@ -29,8 +29,8 @@ struct AttentionBlock {
   std::size_t page_bytes = 0;           ///< between physical pages
   const std::int32_t* limit = nullptr;  ///< [rows]: the row sees positions below, its own the last,
   const std::int32_t* first = nullptr;  ///< [rows]: and from here on
-  std::int32_t from =
-      0;  ///< least of `first`: what lies before is not read, its pages may not exist
+  /// Least of `first`: what lies before is not read, and its pages may not exist.
+  std::int32_t from = 0;
 };
 
 /// Memory of one worker. head_dim is padded to a multiple of 16 with zeros.

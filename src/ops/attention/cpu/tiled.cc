@@ -129,7 +129,7 @@ class TiledRun {
       longest = std::max(longest, limits_[r]);
       if (open) {
         RowBlock& last = blocks_[block_count_ - 1];
-        // What the rows of a block see has no gap: pages that nobody sees may not exist.
+        // What the rows of a block see has no gap, since pages that no row sees may not exist.
         const bool meets = firsts_[r] <= last.seen && limits_[r] >= last.from;
         if (last.rows < kBlockRows && slots[last.first_row] == slots[r] && meets) {
           ++last.rows;
@@ -321,7 +321,7 @@ class TiledAttention final : public Kernel {
   }
 
   double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const override {
-    // Nobody knows the lengths when choosing; the order of the kernels does not depend on them.
+    // The lengths are unknown when choosing; the order of the kernels does not depend on them.
     const double seen = desc.window > 0 ? std::min(desc.window, 512) : 512;
     const double flops = 4.0 * desc.rows * desc.heads * desc.head_dim * seen;
     return flops / (device.f32_gflop_s * gflop_share_ * 1e3 * WorkersOf(spec.config, device.cores));

@@ -19,7 +19,7 @@ struct LayoutTime {
   bool reference_only = true;
 };
 
-// What each layout's best kernel takes at one batch size.
+// The time of each layout's best kernel at one batch size.
 std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates,
                                    const TunedSpecs<GemmOp>* records) {
   std::map<Pack, LayoutTime> times;
@@ -56,7 +56,7 @@ std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates,
 }
 
 // How much slower than its model this machine is at this batch size, from the layouts that have
-// records: an unmeasured layout must not win only because models are optimists.
+// records: an unmeasured layout must not win only because models are optimistic.
 double ModelScale(const std::map<Pack, LayoutTime>& times) {
   double sum = 0;
   int count = 0;
@@ -114,7 +114,7 @@ Result<PackChoice> ChoosePack(const GemmDesc& weights, std::span<const BatchWeig
     return Fail(ErrorCode::kUnsupported,
                 "no layout of the weights serves every batch size:\n" + refused);
   }
-  // Equal costs fall to the lower number: plain weights need no copy.
+  // Of equal costs the lower number wins: plain weights need no copy.
   std::stable_sort(choice.layouts.begin(), choice.layouts.end(),
                    [](const auto& x, const auto& y) { return x.weighted_us < y.weighted_us; });
   const PackChoice::Row& best = choice.layouts.front();

@@ -15,8 +15,9 @@ class CpuKernel : public Kernel {
   using Kernel::Kernel;
   std::span<const ConfigField> ConfigFields() const override { return kThreadsField; }
 
-  /// All workers with every swizzle and number of splits; then, where that is short, fewer workers
-  /// with the first of these. More cuts for fewer workers would only ask the tuner for time.
+  /// All workers with every swizzle and number of splits; then, if that takes little time, fewer
+  /// workers with the first of these. More combinations for fewer workers would only cost the tuner
+  /// time.
   std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
                                 const LaunchLimits& limits) const override;
   Status Launch(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,

@@ -440,13 +440,13 @@ TEST_F(DispatchCacheTest, AStreamThatThrowsOrFailsIsReported) {
   EXPECT_EQ(cache.Import(throwing), 0);
 }
 
-/// `families` problems that differ in more than their batch, each at `batches` batch sizes, asked
+/// `groups` problems that differ in more than their batch, each at `batches` batch sizes, asked
 /// for in random order.
-std::vector<GemmDesc> ManyProblems(int families, int batches) {
+std::vector<GemmDesc> ManyProblems(int groups, int batches) {
   std::vector<GemmDesc> all;
-  for (int family = 0; family < families; ++family) {
+  for (int group = 0; group < groups; ++group) {
     for (int m = 1; m <= batches; ++m)
-      all.push_back(F32Problem(m * 8, 64 + family * 16, 32 + 32 * (family % 7)));
+      all.push_back(F32Problem(m * 8, 64 + group * 16, 32 + 32 * (group % 7)));
   }
   Random random(3);
   for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random.Below(i)]);
@@ -546,7 +546,7 @@ TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelAllocatesNothing) {
   EXPECT_EQ(idle->launches, 10000);
 }
 
-// Records of many families, some written by hand in another order of fields, some of failures.
+// Records of many groups, some written by hand in another order of fields, some of failures.
 class OverRecordsTest : public testing::Test {
  protected:
   OverRecordsTest() {
@@ -604,13 +604,19 @@ TEST_F(OverRecordsTest, AnswersAsACacheOfAllRecordsDoes) {
   ForEachProblem([&](const GemmDesc& desc) {
     const auto want = all.Find(desc), got = over.Find(desc);
     ASSERT_EQ(want, got) << KeyOf(desc);
-    if (want) EXPECT_EQ(want->measured_us, got->measured_us);
+    if (want) {
+      EXPECT_EQ(want->measured_us, got->measured_us);
+    }
     const auto above = all.LowerBoundHit(desc), above_got = over.LowerBoundHit(desc);
     ASSERT_EQ(above.has_value(), above_got.has_value()) << KeyOf(desc);
-    if (above) EXPECT_EQ(above->batch, above_got->batch);
+    if (above) {
+      EXPECT_EQ(above->batch, above_got->batch);
+    }
     const auto below = all.FloorBoundHit(desc), below_got = over.FloorBoundHit(desc);
     ASSERT_EQ(below.has_value(), below_got.has_value()) << KeyOf(desc);
-    if (below) EXPECT_EQ(below->spec, below_got->spec);
+    if (below) {
+      EXPECT_EQ(below->spec, below_got->spec);
+    }
     hits += want ? 1 : 0;
   });
   EXPECT_GT(hits, 30);

@@ -37,8 +37,8 @@ std::string TypeMaskText(std::uint32_t mask) {
   return text;
 }
 
-// Feasibility runs in every bounded cache lookup: the comparisons are inline, the words are built
-// apart, when one fails.
+// Feasibility runs in every bounded cache lookup: the comparisons are inline, and the text is built
+// in another function, only when one fails.
 template <class E>
 constexpr bool In(std::uint32_t mask, E value) {
   return (mask & Bit(value)) != 0;
@@ -65,8 +65,8 @@ template <class E, std::size_t N>
           Format("{} a multiple of {}", field, of)};
 }
 
-// Bits of relative precision that a step to `type` keeps; a kernel that rounds to no fewer than the
-// operand has loses nothing.
+// Bits of relative precision that a step to `type` keeps; a kernel that rounds to at least as many
+// as the operand has loses nothing.
 bool RoundsNothing(DataType type, Precision activations) {
   if (activations == Precision::kF32) return true;
   if (activations == Precision::kBF16) {

@@ -14,7 +14,7 @@ namespace tilewright {
 /// their own.
 template <>
 struct OpTraits<GemmOp> {
-  static std::string FamilyKey(const GemmDesc& problem);
+  static std::string QuarantineKey(const GemmDesc& problem);
   static Result<GemmDesc> ParseKey(std::string_view key) { return tilewright::ParseKey(key); }
   static std::uint64_t GroupOfKey(std::string_view key) { return GroupOfProblem(key); }
   /// `problem` with pack_b replaced by the layout that `kernel` reads, where the problem leaves it

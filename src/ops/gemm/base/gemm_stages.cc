@@ -8,11 +8,11 @@
 
 namespace tilewright {
 
-std::string OpTraits<GemmOp>::FamilyKey(const GemmDesc& desc) {
-  GemmDesc family = desc;
-  SetBatch(family, 1);
-  family.pack_b = kPackAny;
-  return KeyOf(family);
+std::string OpTraits<GemmOp>::QuarantineKey(const GemmDesc& desc) {
+  GemmDesc any_batch = desc;
+  SetBatch(any_batch, 1);
+  any_batch.pack_b = kPackAny;
+  return KeyOf(any_batch);
 }
 
 GemmDesc OpTraits<GemmOp>::Resolve(const GemmDesc& problem, const Kernel& kernel) {
@@ -53,7 +53,7 @@ bool ScalingAllows(Scaling scaling, float alpha, float beta) {
   return alpha == 1.0f && beta == (scaling == Scaling::kOneZero ? 0.0f : 1.0f);
 }
 
-// What a plan says of one matrix of its calls.
+// What a plan requires of one matrix of a call.
 struct Expected {
   DataType type;
   Order order;
@@ -88,7 +88,7 @@ bool PointersFit(const GemmDesc& p, const GemmArgs& args) {
          (p.quant_b.type == QuantType::kNone || args.v != nullptr);
 }
 
-// Rows of groups and their indices are only looked at for being there.
+// Offsets and indices of groups are only checked for presence.
 bool GroupsFit(const GemmDesc& p, const GemmArgs& args) {
   if (args.a_layout.num != p.num) return false;
   if (p.striding_a == Striding::kIndexed && args.a_layout.idxs == nullptr) return false;
@@ -96,12 +96,12 @@ bool GroupsFit(const GemmDesc& p, const GemmArgs& args) {
   return true;
 }
 
-// The cold functions stand apart from Fits, so that the hot path holds no text building.
+// The cold functions are separate from Fits, so that the hot path builds no text.
 [[gnu::cold, gnu::noinline]] Status Refuse(std::string message) {
   return Fail(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-// The layout does not fit: the first reason.
+// The first reason why the layout does not fit.
 [[gnu::cold, gnu::noinline]] Status WrongLayout(char name, const MatrixLayout& layout,
                                                 const Expected& want) {
   if (layout.pack != want.pack) {

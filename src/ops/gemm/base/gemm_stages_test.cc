@@ -56,7 +56,7 @@ TEST(ValidateProblem, NamesTheValueAndTheLimit) {
   EXPECT_EQ(WhyNot(p), "n = 48: gated_silu needs a multiple of 32");
   p = F32Problem(8);
   p.epilogue = static_cast<Epilogue>(9);
-  EXPECT_EQ(WhyNot(p), "a field of the problem holds a number that is none of its values");
+  EXPECT_EQ(WhyNot(p), "a field of the problem holds a value that its type does not have");
 }
 
 struct Call {
@@ -199,7 +199,8 @@ TEST_F(StagesTest, RejectionsCarryTheirReason) {
   Add("gemm.small", 1, [](FakeKernel::Setup& s) { s.desc.max_m = 4; });
   Add("gemm.bad", 1);
   Quarantine quarantine;
-  quarantine.Add("gemm.bad", "f1", OpTraits<GemmOp>::FamilyKey(F32Problem(1)), "crash: signal 11");
+  quarantine.Add("gemm.bad", "f1", OpTraits<GemmOp>::QuarantineKey(F32Problem(1)),
+                 "crash: signal 11");
   FeasibleOptions options;
   options.providers = Bit(Provider::kOwn);
   options.quarantine = &quarantine;
@@ -587,7 +588,15 @@ TEST_F(StagesTest, TheCacheIsAPureFunctionOfTheRecords) {
   EXPECT_EQ(first.str(), second.str());
 }
 
-TEST_F(StagesTest, AKernelThatWasWrongOnceIsOutForItsFamily) {
+// The span of a temporary's candidates would dangle, so it does not compile.
+template <class T>
+concept GivesCandidates = requires(T&& candidates) {
+  std::forward<T>(candidates).all();
+};
+static_assert(GivesCandidates<GemmCandidates&> && GivesCandidates<const GemmCandidates&>);
+static_assert(!GivesCandidates<GemmCandidates> && !GivesCandidates<const GemmCandidates>);
+
+TEST_F(StagesTest, AKernelThatWasWrongOnceIsOutForEveryBatch) {
   FakeKernel* a = Add("gemm.a", 1);
   FakeKernel* b = Add("gemm.b", 2);
   const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};

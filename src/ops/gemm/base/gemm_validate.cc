@@ -34,7 +34,7 @@ Status CheckEnums(const GemmDesc& p) {
          InRange(p.batch_dim, BatchDim::kN) && InRange(p.precision, Precision::kI8) &&
          InRange(p.guarantee, Guarantee::kBatchInvariant) &&
          InRange(p.quant_a.type, QuantType::kB) && InRange(p.quant_b.type, QuantType::kB);
-  if (!fine) return Bad("a field of the problem holds a number that is none of its values");
+  if (!fine) return Bad("a field of the problem holds a value that its type does not have");
   if (p.quant_a.reserved != 0 || p.quant_b.reserved != 0)
     return Bad("reserved bytes of quant must be 0");
   return {};
@@ -226,8 +226,8 @@ Status CheckArgs(const GemmDesc& p, const GemmArgs& args) {
   if (auto s = CheckPointers(p, args); !s) return s;
   const std::int64_t d_cols = p.epilogue == Epilogue::kGatedSilu ? p.n / 2 : p.n;
   if (auto s = CheckLayout("A", args.a_layout, p.m, p.k); !s) return s;
-  const bool grouped_pointers =
-      p.num > 1 && args.b_layout.ld == 0;  // b points to StridedPtr, each with its own ld
+  // b then points to StridedPtr, each with its own ld.
+  const bool grouped_pointers = p.num > 1 && args.b_layout.ld == 0;
   if (!grouped_pointers) {
     if (auto s = CheckLayout("B", args.b_layout, p.k, p.n); !s) return s;
   }

@@ -18,8 +18,8 @@ const std::vector<std::string>& FieldNames() {
   return *kNames;
 }
 
-// The fields behind m, n and k: whether they are this version's, in its order, and which dimension
-// is the batch.
+// The fields after m, n and k: whether they are those of this version, in its order, and which
+// dimension is the batch.
 struct Tail {
   std::string text;
   bool canonical = false, by_m = true;
@@ -43,7 +43,7 @@ Tail ReadTail(std::string_view text) {
   return tail;
 }
 
-// Takes "name=value " off the front of `key`; nullopt where it is not there.
+// Removes "name=value " from the front of `key`; nullopt if it is not there.
 std::optional<std::string_view> TakeField(std::string_view& key, std::string_view name) {
   const std::size_t space = key.find(' ');
   if (!key.starts_with(name) || space == std::string_view::npos) return std::nullopt;

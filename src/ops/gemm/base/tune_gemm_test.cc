@@ -146,14 +146,14 @@ TEST_F(TuneGemmTest, ACandidateOnAParWithTheIncumbentDoesNotReplaceIt) {
   EXPECT_EQ(Cache().Find(F32Problem(4))->kernel->name(), "gemm.b");
 }
 
-TEST_F(TuneGemmTest, AWrongKernelIsQuarantinedForItsFamily) {
+TEST_F(TuneGemmTest, AWrongKernelIsQuarantinedForEveryBatch) {
   Add("gemm.fast", 1, 1);
   Add("gemm.right", 10, 10);
   measurer_.wrong.insert("gemm.fast");
   const TuneReport report = Tune({{F32Problem(4), 1}, {F32Problem(8), 1}, {F32Problem(8, 96), 1}});
   for (const TuneRow& row : report.rows) EXPECT_EQ(row.kernel, "gemm.right");
   EXPECT_EQ(report.rows[0].quarantined, 1);
-  EXPECT_EQ(measurer_.checks["gemm.fast"], 2);  // once for each family
+  EXPECT_EQ(measurer_.checks["gemm.fast"], 2);  // once for each group
   const auto rows = records_.Load();
   const auto quarantined = std::find_if(
       rows.begin(), rows.end(), [](const Record& r) { return r.verdict == Verdict::kWrong; });

@@ -15,8 +15,8 @@ struct PanelConfig {
   IsaTraits isa;
   DataType type_b = DataType::kF32;
   Pack pack = kPackPlain;  ///< kPackPlain: B is read as it lies, in either order for plain types
-  Precision activations =
-      Precision::kF32;  ///< kBF16: A is rounded to bf16 as it is staged, then multiplied in f32
+  /// kBF16: A is rounded to bf16 as it is staged, then multiplied in f32.
+  Precision activations = Precision::kF32;
   bool split_k = false;
 };
 

@@ -21,8 +21,8 @@ namespace tilewright::gemm {
 //   3 bits        the low two bits so, then u8 [8 k][16] with the third ones
 // so that panels of most formats take exactly 16 times the bytes of a column.
 constexpr int kPanelCols = 16;
-constexpr int kPairCols =
-    2 * kPanelCols;  // a tile spans two panels: also one gate/up pair of Epilogue::kGatedSilu
+// A tile spans two panels, which are also one gate/up pair of Epilogue::kGatedSilu.
+constexpr int kPairCols = 2 * kPanelCols;
 
 // Whether a block format has panels, and so kernels that read them packed: a lookup table is for
 // nibbles.
@@ -50,7 +50,7 @@ static inline constexpr int PanelBlockBytes(const BlockFormat& format) {
   return factors + format.elements * PanelCodeBits(format) / 8;
 }
 
-// What four bits whose low LowBits are a code stand for, less the format's zero.
+// The values of four bits whose low LowBits are a code, minus the format's zero.
 struct LowCodes {
   alignas(64) float value[16];
 };

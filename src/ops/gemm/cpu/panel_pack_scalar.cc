@@ -20,7 +20,7 @@ struct Columns {
   }
 };
 
-// `T` stands for the bits of an element: a copy of a known size.
+// `T` is an integer of an element's size, so that copies have a known size.
 template <class T>
 void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
   for (int i = 0; i < k; ++i, out += sizeof(T) * kPanelCols) {

@@ -137,8 +137,8 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return FillActivations(p.type_c, p.m, d_cols, Activations::kRandom, 11, c_.data());
   }
 
-  // The weights of `kernel`'s layout, as many copies as the policy asks for. Layouts last used
-  // longest ago make room.
+  // The weights of `kernel`'s layout, as many copies as the policy asks for. The least recently
+  // used layouts are dropped to make room.
   Result<const Copies*> CopiesFor(const Kernel& kernel) {
     const Pack pack = problem_.pack_b == kPackAny ? kernel.desc().pack_b : problem_.pack_b;
     for (auto at = copies_.begin(); at != copies_.end(); ++at) {
@@ -259,12 +259,11 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     return {};
   }
 
-  // Launches into poison and looks at everything but the values.
+  // Launches into poisoned memory and checks everything except the values.
   Tuner::Outcome CheckLaunch(const LaunchSpec& spec, const Copies& copies, Activations kind) {
     d_.Poison();
     if (partials_) std::memset(partials_.data(), 0xff, partials_.size());
-    // The last copy: the packed first one alone would not show a kernel that looks beyond its
-    // weights.
+    // Uses the last copy: on the first, a kernel that reads beyond its weights would go unnoticed.
     const GemmArgs args = Args(copies, copies.count - 1, kind);
     if (auto s = spec.kernel->Launch(args, spec, workspace_, Stream{&executor_}); !s) {
       return Failed(s.error());
@@ -285,7 +284,8 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     plain.pack_b = kPackPlain;
     GemmCheck check;
     check.executor = &executor_;
-    // Scaled activations are rounded after scaling: whole numbers stay whole only without.
+    // Scaled activations are rounded after scaling, so whole numbers stay whole only without
+    // scales.
     const bool exact =
         kind == Activations::kWholeNumbers && problem_.quant_a.type == QuantType::kNone;
     check.activations = exact ? Precision::kF32 : spec.kernel->desc().activations;
@@ -300,7 +300,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
                          error->row, error->col, error->got, error->want, error->worst));
   }
 
-  // Finite operands give finite results, so that what still is NaN was never written.
+  // Finite operands give finite results, so what is still NaN was never written.
   std::string Unwritten(const GemmArgs& args) const {
     const std::int64_t length = args.d_layout.ld;
     const std::int64_t lines =

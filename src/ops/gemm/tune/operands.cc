@@ -30,7 +30,7 @@ bool GuardedBuffer::Intact() const {
 
 namespace {
 
-// Integer types have no encoding from floats: bytes as they come.
+// Integer types have no encoding from floats: they get random bytes.
 bool IsByteType(DataType type) {
   return type == DataType::kI8 || type == DataType::kU8 || type == DataType::kU4;
 }

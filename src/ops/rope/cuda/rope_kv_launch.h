@@ -9,8 +9,8 @@
 namespace tilewright {
 
 /// RoPE of q and of k with the scatter of k and v into the KV cache, in one pass over memory: what
-/// rope::Args of q, rope::Args of k and the KV scatter of k and of v do one after the other, except for
-/// rows without a place in the cache (RopeKvParams). All memory is the device's.
+/// rope::Args of q, rope::Args of k and the KV scatter of k and of v do one after the other, except
+/// for rows without a place in the cache (RopeKvParams). All memory is the device's.
 struct RopeKvArgs {
   TensorView q, q_out;                   ///< [head_dim, heads, rows]; without heads no data
   TensorView k, v;                       ///< [head_dim, kv_heads, rows]; without kv_heads no data

@@ -46,8 +46,9 @@ inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
   }
 }
 
-/// The width of what is multiplied, for which each instruction set has a way to sum products without
-/// saturation: codes of 4 bits or less, of 6 or less, or bytes, of which a lookup table makes some.
+/// The width of what is multiplied, for which each instruction set has a way to sum products
+/// without saturation: codes of 4 bits or less, of 6 or less, or bytes, of which a lookup table
+/// makes some.
 template <class Block>
 constexpr int kProductBits = Block::kFormat.has_table             ? 8
                              : PanelCodeBits(Block::kFormat) <= 4 ? 4

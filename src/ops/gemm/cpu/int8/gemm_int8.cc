@@ -28,8 +28,8 @@ constexpr std::size_t kChunkBytes = 256 << 10;
 /// us.
 constexpr std::int64_t kSerialQuantise = 8 << 10;
 constexpr double kRegionUs = 1.0;  ///< a parallel region on spinning workers
-constexpr double kQuantiseUs = 1.8e-4,
-                 kArrangeUs = 0.45e-4;  ///< an element into a tile, from f32 and from i8x32
+/// Time for an element to go into a tile, from f32 and from i8x32.
+constexpr double kQuantiseUs = 1.8e-4, kArrangeUs = 0.45e-4;
 
 int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 
@@ -244,7 +244,7 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
                           Stream stream) {
   if (Status status = CheckCall(args, spec, workspace); !status) return status;
   const int n = args.b_layout.cols;
-  // Whether the call is gated is told by D, whose width is n / 2 then.
+  // The call is gated if D has n / 2 columns.
   const bool gated = args.d_layout.cols != n;
   Executor& executor = stream.exec();
   const Plan plan = MakePlan({args.a_layout.rows, n, args.a_layout.cols, 1}, gated,

@@ -43,7 +43,8 @@ constexpr int kPanelColumns = 16;
 constexpr int kBlock = BlockI8x32::kElements;
 constexpr int kMaxTileRows = 12;
 
-/// Whether there are kernels for a format: those of micro_kernel.h, told by the width of the code.
+/// Whether there are kernels for a format: those of micro_kernel.h, chosen by the width of the
+/// code.
 static inline constexpr bool HasInt8(const BlockFormat& f) {
   const bool integers = f.scale == Factor::kF16TimesInt;
   if (f.has_table) {
@@ -157,8 +158,8 @@ struct TileArgs {
   int blocks = 0;  ///< k / 32
   bool gated = false;
   float alpha = 1.0f, beta = 0.0f;
-  const float* c =
-      nullptr;  ///< C at the first row and first output column of the range; unused when beta == 0
+  /// C at the first row and first output column of the range; unused when beta == 0.
+  const float* c = nullptr;
   std::int64_t ldc = 0;
   float* d = nullptr;  ///< D at the same place
   std::int64_t ldd = 0;

@@ -129,10 +129,10 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   }
 }
 
-/// Two sums of 16 k live at once for blocks of two sub-blocks, so their full tiles are lower: with 12
-/// rows they spill, a third slower.
+/// Two sums of 16 k live at once for blocks of two sub-blocks, so their full tiles are lower: with
+/// 12 rows they spill, a third slower.
 template <class Block>
-constexpr int kTileRows = Block::kFormat.sub_block<kBlock && Vec::kRows> 8 ? 8 : Vec::kRows;
+constexpr int kTileRows = (Block::kFormat.sub_block < kBlock) && (Vec::kRows > 8) ? 8 : Vec::kRows;
 
 template <class Block>
 void Compute(const TileArgs& args) {

@@ -4,9 +4,9 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Families `gemv_bf16` (weights of bf16 and f16) and `gemv_q` (block
-/// formats that gemv_codes.cuh has Codes for, as GGUF has them): few rows of activations times a
-/// matrix. README.md names the fields of their specs.
+/// Families `gemv_bf16` (weights of bf16 and f16) and `gemv_q` (block formats that gemv_codes.cuh
+/// has Codes for, as GGUF has them): few rows of activations times a matrix. README.md names the
+/// fields of their specs.
 
 namespace tilewright {
 

@@ -56,17 +56,17 @@ class SpecList {
   }
 
   std::vector<Entry> entries_;
-  std::vector<LaunchConfig> configs_;  ///< each once; none is ever taken out
+  std::vector<LaunchConfig> configs_;  ///< each once; none is ever removed
 };
 
 /// Problems that differ in the batch dimension only, sorted by it.
 template <class Op>
-struct Family {
+struct ProblemGroup {
   typename Op::Desc key;  ///< batch 0
   std::vector<std::int32_t> batches;
-  SpecList<typename Op::Spec> specs;  ///< beside `batches`
-  std::vector<std::string> extra;     ///< beside `batches`: members of an imported line that this
-                                      ///< version does not know, as JSON
+  SpecList<typename Op::Spec> specs;  ///< parallel to `batches`
+  /// Parallel to `batches`: members of an imported line that this version does not know, as JSON.
+  std::vector<std::string> extra;
 
   /// Index of the first batch >= the given one; batches.size() when there is none.
   std::size_t LowerBound(std::int32_t batch) const {
@@ -75,10 +75,10 @@ struct Family {
   }
 };
 
-/// Hash table of families: open addressing, linear probing, at most half full. Lookups allocate
-/// nothing, and are inlined whole: a call each for hash, probe and copy would be a tenth of one.
+/// Hash table of groups: open addressing, linear probing, at most half full. Lookups allocate
+/// nothing and are inlined entirely: separate calls for hash, probe and copy would add a tenth.
 template <class Op>
-class FamilyTable {
+class GroupTable {
  public:
   using Desc = typename Op::Desc;
 
@@ -88,32 +88,34 @@ class FamilyTable {
     return key;
   }
 
-  [[gnu::always_inline]] const Family<Op>* Find(const Desc& desc) const {
+  [[gnu::always_inline]] const ProblemGroup<Op>* Find(const Desc& desc) const {
     if (slots_.empty()) return nullptr;
     const Desc key = KeyFor(desc);
     const Slot* slot = Probe(key, HashOf(key));
-    return slot->family == 0 ? nullptr : &families_[slot->family - 1];
+    return slot->group == 0 ? nullptr : &groups_[slot->group - 1];
   }
 
-  Family<Op>& FindOrAdd(const Desc& desc) {
-    if (slots_.size() < 2 * (families_.size() + 1)) Grow();
+  ProblemGroup<Op>& FindOrAdd(const Desc& desc) {
+    if (slots_.size() < 2 * (groups_.size() + 1)) Grow();
     const Desc key = KeyFor(desc);
     const std::uint64_t hash = HashOf(key);
     Slot* slot = const_cast<Slot*>(Probe(key, hash));
-    if (slot->family == 0) {
-      families_.push_back(Family<Op>{key, {}, {}, {}});
-      *slot = Slot{hash, static_cast<std::uint32_t>(families_.size())};
+    if (slot->group == 0) {
+      groups_.push_back(ProblemGroup<Op>{key, {}, {}, {}});
+      *slot = Slot{hash, static_cast<std::uint32_t>(groups_.size())};
     }
-    return families_[slot->family - 1];
+    return groups_[slot->group - 1];
   }
 
-  Family<Op>* FindMutable(const Desc& desc) { return const_cast<Family<Op>*>(Find(desc)); }
-  const std::vector<Family<Op>>& families() const { return families_; }
+  ProblemGroup<Op>* FindMutable(const Desc& desc) {
+    return const_cast<ProblemGroup<Op>*>(Find(desc));
+  }
+  const std::vector<ProblemGroup<Op>>& groups() const { return groups_; }
 
  private:
   struct Slot {
     std::uint64_t hash = 0;
-    std::uint32_t family = 0;  ///< index + 1; 0 = empty
+    std::uint32_t group = 0;  ///< index + 1; 0 = empty
   };
 
   // A problem without padding is hashed, and compared, as the bytes it is.
@@ -142,7 +144,7 @@ class FamilyTable {
     const std::size_t mask = slots_.size() - 1;
     for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
       const Slot& slot = slots_[i];
-      if (slot.family == 0 || (slot.hash == hash && Same(families_[slot.family - 1].key, key)))
+      if (slot.group == 0 || (slot.hash == hash && Same(groups_[slot.group - 1].key, key)))
         return &slot;
     }
   }
@@ -152,14 +154,14 @@ class FamilyTable {
     old.swap(slots_);
     const std::size_t mask = slots_.size() - 1;
     for (const Slot& slot : old) {
-      if (slot.family == 0) continue;
+      if (slot.group == 0) continue;
       std::size_t i = slot.hash & mask;
-      while (slots_[i].family != 0) i = (i + 1) & mask;
+      while (slots_[i].group != 0) i = (i + 1) & mask;
       slots_[i] = slot;
     }
   }
 
-  std::vector<Family<Op>> families_;
+  std::vector<ProblemGroup<Op>> groups_;
   std::vector<Slot> slots_;
 };
 
