@@ -24,8 +24,8 @@ struct Stream {
 
 class Device;
 
-/// Owns device memory, or pinned host memory. Movable; frees the memory when destroyed. The device
-/// must outlive it.
+/// Owns device memory, or pinned host memory. Movable; frees the memory when destroyed, after the
+/// work that was submitted to the device before, which may use it. The device must outlive it.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -111,8 +111,9 @@ class Device {
   virtual Result<std::unique_ptr<DeviceEvent>> CreateEvent() = 0;
   /// `event` completes when the work submitted to `stream` so far is done.
   virtual Status Record(DeviceEvent& event, Stream stream) = 0;
-  /// Work submitted to `stream` from now on waits for the last Record of `event`. An event that was
-  /// never recorded delays nothing.
+  /// Work submitted to `stream` from now on waits for the last Record of `event` before this call;
+  /// the event may then be recorded again or destroyed. An event that was never recorded delays
+  /// nothing.
   virtual Status Wait(Stream stream, const DeviceEvent& event) = 0;
   virtual Status WaitOnHost(const DeviceEvent& event) = 0;
   /// Returns when the work submitted to `stream` is done; the first error of that work, if any.

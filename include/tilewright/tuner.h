@@ -30,7 +30,7 @@ namespace tilewright {
 class Tuner {
  public:
   struct Candidate {
-    std::string name;         ///< unique; breaks ties
+    std::string name;         ///< unique; breaks ties. The kernel's, up to the first space
     double predicted_us = 0;  ///< by the model; 0 or less = unknown, sorted last
     int group = 0;  ///< from Cluster(); each group's best candidate by the model is always measured
     bool incumbent = false;  ///< the choice of earlier records
@@ -38,10 +38,11 @@ class Tuner {
   };
   struct Options {
     int top_k = 16;  ///< candidates kept by the model, besides group leaders, incumbent, fallback
-    double max_predicted = 8;  ///< not tried: above this multiple of the second best prediction
-    double give_up = 3;        ///< not timed again: above this multiple of the best first sample
-    int finalists = 6;         ///< halving stops at this many
-    int max_blocks = 24;       ///< of the race
+    /// Not tried: above this multiple of the best prediction for another kernel than the first.
+    double max_predicted = 8;
+    double give_up = 3;   ///< not timed again: above this multiple of the best first sample
+    int finalists = 6;    ///< halving stops at this many
+    int max_blocks = 24;  ///< of the race
     int verify_blocks = 8;
     double epsilon = 0.005;   ///< candidates closer than this are considered equal
     double min_gain = 0.005;  ///< what a challenger must gain to replace the incumbent

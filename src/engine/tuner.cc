@@ -1,6 +1,7 @@
 #include "tilewright/tuner.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/hash.h"
 #include "core/random.h"
@@ -48,12 +49,16 @@ void Tuner::Impl::Prune() {
   for (int a = 0; a < Count(); ++a) ranked[static_cast<std::size_t>(a)] = a;
   std::stable_sort(ranked.begin(), ranked.end(),
                    [this](int x, int y) { return Predicted(At(x)) < Predicted(At(y)); });
-  // Measured against the second: one kernel whose model is far too hopeful must not shut out all
-  // others.
-  const double limit = ranked.empty()
-                           ? kInfinity
-                           : options.max_predicted *
-                                 Predicted(At(ranked[std::min<std::size_t>(1, ranked.size() - 1)]));
+  // Measured against the best of another kernel, or the second where there is but one: a kernel
+  // whose model is far too hopeful must not shut out all others, however many specs it has.
+  const auto kernel = [this](int a) {
+    const std::string_view name = At(a).candidate.name;
+    return name.substr(0, name.find(' '));
+  };
+  auto rival = std::find_if(ranked.begin(), ranked.end(),
+                            [&](int a) { return kernel(a) != kernel(ranked.front()); });
+  if (rival == ranked.end()) rival = ranked.begin() + (ranked.size() > 1 ? 1 : 0);
+  const double limit = ranked.empty() ? kInfinity : options.max_predicted * Predicted(At(*rival));
   const bool slow = !ranked.empty() && std::isfinite(Predicted(At(ranked.front()))) &&
                     Predicted(At(ranked.front())) > options.slow_us;
   const int top_k = slow ? std::min(options.top_k, kSlowTopK) : options.top_k;

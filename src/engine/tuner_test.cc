@@ -587,6 +587,18 @@ TEST(Tuner, TheModelPrunesButGroupLeadersIncumbentAndFallbackStay) {
   EXPECT_FALSE(tuner.result(20).tried);
 }
 
+TEST(Tuner, AKernelWithAHopefulModelShutsOutNoOtherHoweverManySpecsItHas) {
+  Tuner tuner({{"hopeful threads=1", 0.01}, {"hopeful threads=2", 0.01}, {"true", 10}, {"far", 90}},
+              {});
+  std::vector<int> checked;
+  while (const auto ask = tuner.Next()) {
+    if (ask->action != Tuner::Action::kCheck) break;
+    checked.push_back(ask->candidate);
+    tuner.Notify({});
+  }
+  EXPECT_EQ(checked, (std::vector<int>{0, 1, 2}));
+}
+
 TEST(Tuner, TheHopelessAreTimedNoMoreThanTwice) {
   std::map<std::string, Arm> arms{{"a", {100, 100}}, {"b", {110, 100}}, {"crawler", {4000, 100}}};
   FakeMachine machine(arms, {}, 1);

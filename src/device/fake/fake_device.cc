@@ -23,17 +23,22 @@ constexpr std::size_t RoundUp(std::size_t bytes) { return (bytes + kPage - 1) / 
 
 class Fake;
 
-/// How often an event was recorded, and how often that has happened in its stream.
+/// A place in a stream's work: whether the stream has come there.
+struct Mark {
+  bool happened = false;
+};
+
+/// Its last Record. Whoever waits keeps the mark that was the last then: the event may be recorded
+/// again, in another stream, or be destroyed before the wait is over.
 class FakeEvent final : public DeviceEvent {
  public:
-  std::uint64_t recorded = 0, happened = 0;
+  std::shared_ptr<Mark> mark;  ///< nullptr before the first Record
 };
 
 /// Work in a stream: something to do, or an event to wait for.
 struct Work {
   std::function<Status()> run;
-  const FakeEvent* wait = nullptr;
-  std::uint64_t wait_for = 0;
+  std::shared_ptr<const Mark> wait = nullptr;
 };
 
 struct Queue {
@@ -158,25 +163,24 @@ class Fake final : public FakeDevice {
   }
   Status Record(DeviceEvent& event, Stream stream) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    auto& fake = static_cast<FakeEvent&>(event);
-    const std::uint64_t count = ++fake.recorded;
-    Submit(stream, [&fake, count]() -> Status {
-      fake.happened = std::max(fake.happened, count);
+    const auto mark = std::make_shared<Mark>();
+    static_cast<FakeEvent&>(event).mark = mark;
+    Submit(stream, [mark]() -> Status {
+      mark->happened = true;
       return {};
     });
     return {};
   }
   Status Wait(Stream stream, const DeviceEvent& event) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    const auto& fake = static_cast<const FakeEvent&>(event);
-    QueueOf(stream).work.push_back({{}, &fake, fake.recorded});
+    const auto& mark = static_cast<const FakeEvent&>(event).mark;
+    if (mark != nullptr) QueueOf(stream).work.push_back({{}, mark});
     return {};
   }
   Status WaitOnHost(const DeviceEvent& event) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    const auto& fake = static_cast<const FakeEvent&>(event);
-    const std::uint64_t wanted = fake.recorded;
-    return Drive([&] { return fake.happened >= wanted; });
+    const auto mark = static_cast<const FakeEvent&>(event).mark;
+    return Drive([&] { return mark == nullptr || mark->happened; });
   }
   Status Synchronize(Stream stream) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -188,7 +192,7 @@ class Fake final : public FakeDevice {
 
   void Submit(Stream stream, std::function<Status()> work) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    QueueOf(stream).work.push_back({std::move(work), nullptr, 0});
+    QueueOf(stream).work.push_back({std::move(work), nullptr});
   }
   std::size_t pending() const override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -222,7 +226,7 @@ class Fake final : public FakeDevice {
   static bool Ready(const Queue& queue) {
     if (queue.work.empty()) return false;
     const Work& next = queue.work.front();
-    return next.wait == nullptr || next.wait->happened >= next.wait_for;
+    return next.wait == nullptr || next.wait->happened;
   }
 
   /// Runs ready work, one piece at a time from a randomly chosen stream, until `done`.
@@ -256,9 +260,22 @@ class Fake final : public FakeDevice {
 
   void Free(void* data, std::size_t) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    Finish();
     memory_.Free(data);
   }
-  void FreeStaging(void* data, std::size_t bytes) override { DefaultAllocator().Free(data, bytes); }
+  void FreeStaging(void* data, std::size_t bytes) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    Finish();
+    DefaultAllocator().Free(data, bytes);
+  }
+  /// Memory is freed once the work that was submitted before is done, as cuMemFree does.
+  void Finish() {
+    if (accessible_) return;  // within that work
+    static_cast<void>(Drive([&] {
+      return std::all_of(queues_.begin(), queues_.end(),
+                         [](const Queue* queue) { return queue->work.empty(); });
+    }));
+  }
 
   DeviceSpec spec_;
   Executor* executor_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string>
@@ -97,6 +98,43 @@ TEST(FakeDevice, AnEventIsWaitedForAcrossStreams) {
   ASSERT_TRUE(device->Wait(a->stream(), *one));
   ASSERT_TRUE(device->Record(*two, a->stream()));
   EXPECT_TRUE(device->WaitOnHost(*two));
+}
+
+TEST(FakeDevice, AWaitIsForTheRecordBeforeItWhateverBecomesOfTheEvent) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const auto device = Make(seed);
+    const auto a = device->CreateStream().value(), b = device->CreateStream().value(),
+               c = device->CreateStream().value();
+    auto event = device->CreateEvent().value();
+    std::string order;
+    const auto say = [&](Stream stream, char letter) {
+      device->Submit(stream, [&order, letter]() -> Status {
+        order += letter;
+        return {};
+      });
+    };
+    say(a->stream(), 'a');
+    ASSERT_TRUE(device->Record(*event, a->stream()));
+    ASSERT_TRUE(device->Wait(c->stream(), *event));
+    ASSERT_TRUE(device->Record(*event, b->stream()));
+    event.reset();
+    say(c->stream(), 'c');
+    ASSERT_TRUE(device->Synchronize(c->stream()));
+    EXPECT_EQ(order, "ac") << "seed " << seed;
+  }
+}
+
+TEST(FakeDevice, MemoryIsFreedAfterTheWorkThatUsesIt) {
+  const auto device = Make();
+  const auto stream = device->CreateStream().value();
+  DeviceMemory memory = device->Allocate(4).value(), staging = device->AllocateStaging(4).value();
+  std::array<char, 4> to{};
+  std::fill_n(staging.as<char>(), 4, 5);
+  ASSERT_TRUE(device->Upload(memory.data(), staging.data(), 4, stream->stream()));
+  ASSERT_TRUE(device->Download(to.data(), memory.data(), 4, stream->stream()));
+  staging = DeviceMemory();
+  memory = DeviceMemory();
+  EXPECT_EQ(to, (std::array<char, 4>{5, 5, 5, 5}));
 }
 
 TEST(FakeDevice, MemoryEndsAndComesBack) {
