@@ -53,7 +53,7 @@ inline constexpr std::int32_t kMaxDims = 1024;
 ///   position * freq_scale * base^(-2 i / dims) / factor[i],
 /// where factor comes from GGUF's rope_freqs.weight, or from Llama-3's frequency scaling
 /// (params.scaling_factor > 0), or is 1. Immutable after construction; any thread. Takes 4 * dims
-/// bytes of device memory a position and about 40 ns a pair to build.
+/// bytes of device memory for each position and once more, and about 40 ns a pair to build.
 class Table {
  public:
   /// `factors`: dims / 2 divisors in host memory, or nullptr. The rows are in the memory of
@@ -75,12 +75,15 @@ class Table {
   void Compute(std::int64_t position, float* out) const;
   /// Radians a position, dims / 2 of them, in float64.
   const std::vector<double>& frequencies() const { return frequencies_; }
+  /// The same as fractions of a turn in units of 2^-64, whole turns dropped, in the memory of the
+  /// device: what kernels compute the angles of any position from that have no float64.
+  const std::uint64_t* turns() const { return turns_.as<const std::uint64_t>(); }
 
  private:
   RopeParams params_;
   std::int64_t positions_ = 0;
   std::vector<double> frequencies_;
-  DeviceMemory rows_;
+  DeviceMemory rows_, turns_;
 };
 
 /// Pairs (x0, x1) of each head become (x0 cos - x1 sin, x0 sin + x1 cos); params.mode

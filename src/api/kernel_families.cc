@@ -7,6 +7,9 @@
 
 #include "core/text.h"
 #include "model/arch/architecture.h"
+#include "ops/copy/cuda/families.h"
+#include "ops/elementwise/cuda/families.h"
+#include "ops/embedding/cuda/families.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/norm/cuda/families.h"
@@ -37,6 +40,20 @@ std::map<std::string_view, int> WeightTypes(const GgufFile& file) {
   return types;
 }
 
+/// What no size and no type of weights decides: activations may be of any float type, and rows of
+/// theirs are picked.
+void AppendOfEveryModel(const KernelFamilies& families, CudaArch arch,
+                        std::vector<KernelSpec>& specs) {
+  for (const FamilyName name : {"elementwise", "rope", "kv_scatter", "copy", "embedding"}) {
+    const KernelFamily* family = families.Find(name);
+    if (family == nullptr) continue;
+    std::vector<KernelSpec> plain = family->catalog(arch);
+    std::erase_if(
+        plain, [](const KernelSpec& spec) { return GetTypeInfo(spec.type_a).block_elements > 1; });
+    Append(specs, plain);
+  }
+}
+
 }  // namespace
 
 KernelFamilies AllKernelFamilies() {
@@ -47,6 +64,9 @@ KernelFamilies AllKernelFamilies() {
   (void)AddGemvFamilies(families);
   (void)AddNormFamilies(families);
   (void)AddRopeFamilies(families);
+  (void)AddElementwiseFamilies(families);
+  (void)AddCopyFamilies(families);
+  (void)AddEmbeddingFamilies(families);
   return families;
 }
 
@@ -78,7 +98,10 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
       kernels.unserved.push_back(Format("{}: {} matrices", type_name, matrices));
     }
     Append(kernels.specs, products);
+    Append(kernels.specs, UnpackSpecs(type, arch));
+    Append(kernels.specs, EmbeddingSpecs(type, arch));  // any of them may be the table
   }
+  AppendOfEveryModel(families, arch, kernels.specs);
   const std::vector<KernelSpec> norms =
       Fits(*width) ? NormSpecs(static_cast<int>(*width), arch) : std::vector<KernelSpec>();
   if (norms.empty()) kernels.unserved.push_back(Format("norms of width {}", *width));

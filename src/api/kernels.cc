@@ -6,12 +6,16 @@
 #include "core/text.h"
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
+#include "ops/copy/cuda/kernels.h"
 #include "ops/copy/kv_scatter.h"
+#include "ops/elementwise/cuda/kernels.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/embedding/cuda/kernels.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/register.h"
 #include "ops/norm/cuda/kernels.h"
 #include "ops/norm/norm.h"
+#include "ops/rope/cuda/kernels.h"
 #include "ops/rope/rope.h"
 #include "sequence/sequences.h"
 #include "tilewright/tilewright.h"
@@ -42,8 +46,13 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
   if (Status added = AddCudaGemm(kernels->of<GemmOp>(), store, arch); !added) {
     return Fail(added.error());
   }
-  if (Status added = norm::AddCudaKernels(kernels->of<norm::Op>(), store, arch); !added) {
-    return Fail(added.error());
+  const auto add = [&]<class Op>(Status (*add_kernels)(OpRegistry<Op>&, ArtifactStore&, CudaArch)) {
+    return add_kernels(kernels->of<Op>(), store, arch);
+  };
+  for (const Status& added : {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels),
+                              add(&elementwise::AddCudaKernels), add(&copy::AddCudaKernels),
+                              add(&kv_scatter::AddCudaKernels), add(&embedding::AddCudaKernels)}) {
+    if (!added) return Fail(added.error());
   }
   return kernels;
 }

@@ -438,7 +438,11 @@ TEST_F(CompiledNorms, TakeTheirTypesOnly) {
   desc.type_in = desc.type_out = DataType::kBF16;
   EXPECT_GT(feasible(), 0);
   desc.type_out = DataType::kF32;
+  EXPECT_GT(feasible(), 0);
+  desc.type_out = DataType::kF16;
   EXPECT_EQ(feasible(), 0);
+  desc.type_out = DataType::kBF16, desc.type_sum = DataType::kF32;
+  EXPECT_GT(feasible(), 0) << "a residual stream of f32 beside activations of bf16";
   desc = {.rows = 2, .cols = 4096};
   const int plain = feasible();
   desc.type_sum = DataType::kF32;

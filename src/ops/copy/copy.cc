@@ -85,9 +85,10 @@ Status Launch(const CopyImpl& impl, const Args& args, Stream stream) {
 
 std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
   if (CanConvert(desc.type_src, desc.type_dst)) return std::nullopt;
-  return Rejection{Reason::kType,
-                   Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
-                   "equal types, f64, f32, f16 and bf16, a block format to f32, or f32 to i8x32"};
+  return Rejection{
+      Reason::kType, Format("{} to {}", DataTypeName(desc.type_src), DataTypeName(desc.type_dst)),
+      "equal types, f64, f32, f16 and bf16, a block format to f32, f16 or bf16, or f32 "
+      "to i8x32"};
 }
 
 double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 5e-3; }
@@ -115,7 +116,7 @@ Status CheckStrided(std::string_view what, TensorView view) {
 
 bool CanConvert(DataType src, DataType dst) {
   if (src == DataType::kNone || dst == DataType::kNone) return false;
-  const bool unpacks = FindFormat(src) != nullptr && dst == DataType::kF32;
+  const bool unpacks = FindFormat(src) != nullptr && RowTypeIndex(dst) >= 0;
   const bool quantises = src == DataType::kF32 && dst == DataType::kI8X32;
   return src == dst || unpacks || quantises || (IsFloatType(src) && IsFloatType(dst));
 }

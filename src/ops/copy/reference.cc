@@ -33,8 +33,10 @@ Status Reference(const Args& args) {
   if (!CanConvert(desc->type_src, desc->type_dst)) {
     return Fail(
         ErrorCode::kUnsupported,
-        Format("copy of {} to {}: floats convert into each other, blocks to f32, f32 to i8x32",
-               DataTypeName(desc->type_src), DataTypeName(desc->type_dst)));
+        Format(
+            "copy of {} to {}: floats convert into each other, blocks to f32, f16 or bf16, f32 to "
+            "i8x32",
+            DataTypeName(desc->type_src), DataTypeName(desc->type_dst)));
   }
   const int unpacked = GetTypeInfo(desc->type_src).block_elements,
             packed = GetTypeInfo(desc->type_dst).block_elements, step = std::max(unpacked, packed);

@@ -23,6 +23,16 @@ double ScaleLlama3(const RopeParams& p, double frequency) {
   return (1 - keep) * slow + keep * frequency;
 }
 
+/// The values are there when it returns.
+template <class T>
+Status Place(const std::vector<T>& values, const DeviceMemory& memory, Device& device,
+             Stream stream) {
+  const std::size_t bytes = values.size() * sizeof(T);
+  if (Status status = device.Upload(memory.data(), values.data(), bytes, stream); !status)
+    return status;
+  return device.Synchronize(stream);
+}
+
 }  // namespace
 
 double Frequency(const RopeParams& params, const float* factors, int i) {
@@ -30,6 +40,17 @@ double Frequency(const RopeParams& params, const float* factors, int i) {
   if (factors != nullptr) frequency /= static_cast<double>(factors[i]);
   if (params.scaling_factor > 0) frequency = ScaleLlama3(params, frequency);
   return frequency * static_cast<double>(params.freq_scale);
+}
+
+std::vector<std::uint64_t> TurnsOf(std::span<const double> frequencies) {
+  std::vector<std::uint64_t> turns;
+  turns.reserve(frequencies.size());
+  for (const double frequency : frequencies) {
+    const double whole = frequency / kTwoPi;
+    const double fraction = whole - std::floor(whole);  // 1 if `whole` is just below an integer
+    turns.push_back(fraction < 1 ? static_cast<std::uint64_t>(std::ldexp(fraction, 64)) : 0);
+  }
+  return turns;
 }
 
 Status CheckParams(const RopeParams& params, const float* factors) {
@@ -74,6 +95,12 @@ Result<Table> Table::Make(const RopeParams& params, const float* factors, std::i
   table.positions_ = positions;
   for (int i = 0; i < params.dims / 2; ++i)
     table.frequencies_.push_back(Frequency(params, factors, i));
+  const std::vector<std::uint64_t> turns = TurnsOf(table.frequencies_);
+  Result<DeviceMemory> fractions = device.Allocate(turns.size() * sizeof turns[0]);
+  if (!fractions) return Fail(fractions.error());
+  table.turns_ = std::move(*fractions);
+  if (Status status = Place(turns, table.turns_, device, stream); !status)
+    return Fail(status.error());
   const auto floats = static_cast<std::size_t>(positions * params.dims);
   Result<DeviceMemory> rows = device.Allocate(floats * sizeof(float));
   if (!rows) return Fail(rows.error());
@@ -83,12 +110,8 @@ Result<Table> Table::Make(const RopeParams& params, const float* factors, std::i
   float* out = device.host_accessible() ? table.rows_.as<float>() : staged.data();
   for (std::int64_t p = 0; p < positions; ++p) table.Compute(p, out + p * params.dims);
   if (device.host_accessible()) return table;
-  if (Status status =
-          device.Upload(table.rows_.data(), staged.data(), floats * sizeof(float), stream);
-      !status) {
+  if (Status status = Place(staged, table.rows_, device, stream); !status)
     return Fail(status.error());
-  }
-  if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
   return table;
 }
 

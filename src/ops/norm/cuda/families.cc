@@ -60,16 +60,20 @@ Shape ShapeFor(int width, bool f32_input) {
   return f32_input ? kShapes.back() : kShapes[kShapes.size() - 2];
 }
 
-KernelSpec MakeSpec(DataType in, DataType weight, const Shape& shape, CudaArch arch, bool adds) {
+struct Types {
+  DataType in, weight, sum, out;  ///< sum: kNone without a residual
+};
+
+KernelSpec MakeSpec(const Types& types, const Shape& shape, CudaArch arch) {
   KernelSpec spec;
   spec.family = "rmsnorm";
   spec.arch = arch;
-  spec.type_a = in;
-  spec.type_b = weight;
-  spec.type_c = adds ? in : DataType::kNone;
-  spec.type_d = in;
+  spec.type_a = types.in;
+  spec.type_b = types.weight;
+  spec.type_c = types.sum;
+  spec.type_d = types.out;
   spec.order_a = spec.order_b = Order::kRowMajor;
-  spec.epilogue = adds ? SpecEpilogue::kAdd : SpecEpilogue::kScale;
+  spec.epilogue = types.sum != DataType::kNone ? SpecEpilogue::kAdd : SpecEpilogue::kScale;
   spec.warps = static_cast<std::uint16_t>(shape.warps);
   spec.params[0] = shape.packs;
   return spec;
@@ -107,9 +111,20 @@ std::vector<KernelSpec> NormSpecs(int width, CudaArch arch) {
   for (const DataType in : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
     const Shape shape = ShapeFor(width, in == DataType::kF32);
     for (const DataType weight : {DataType::kF32, in}) {
-      for (const bool adds : {false, true}) {
-        const KernelSpec spec = MakeSpec(in, weight, shape, arch, adds);
+      for (const DataType sum : {DataType::kNone, in}) {
+        const KernelSpec spec = MakeSpec({in, weight, sum, in}, shape, arch);
         if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
+      }
+    }
+    // Activations of 16 bits beside a residual stream of f32.
+    for (const DataType narrow : {DataType::kBF16, DataType::kF16}) {
+      constexpr DataType kF32 = DataType::kF32;
+      if (in == kF32) {
+        specs.push_back(MakeSpec({kF32, kF32, DataType::kNone, narrow}, shape, arch));
+        specs.push_back(MakeSpec({kF32, kF32, kF32, narrow}, shape, arch));
+      } else if (in == narrow) {
+        specs.push_back(MakeSpec({narrow, kF32, DataType::kNone, kF32}, shape, arch));
+        specs.push_back(MakeSpec({narrow, kF32, kF32, narrow}, shape, arch));
       }
     }
   }

@@ -147,6 +147,8 @@ TEST(RmsNormKernelTest, TheSumOfAResidualIsRoundedWrittenAndNormalised) {
   ExpectNorm<Type::kF32, Type::kF32, Type::kF32, Type::kF32, 2, 2>(3, 512);
   ExpectNorm<Type::kBF16, Type::kF32, Type::kBF16, Type::kBF16, 2, 4>(3, 1600, 8);
   ExpectNorm<Type::kBF16, Type::kF32, Type::kF32, Type::kBF16, 2, 2>(3, 512);
+  ExpectNorm<Type::kF32, Type::kF32, Type::kF32, Type::kF16, 2, 1>(3, 1032);
+  ExpectNorm<Type::kF16, Type::kF32, Type::kF32, Type::kF16, 2, 1>(2, 1031, 3);
 }
 
 TEST(RmsNormLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
@@ -206,7 +208,7 @@ TEST(RmsNormFamilyTest, EverySpecPassesItsCheckAndKeepsTheRowWhereItCan) {
     }
     for (const int width : {1, 576, 4096, 8192, 16384}) {
       const std::vector<KernelSpec> specs = NormSpecs(width, arch);
-      ASSERT_EQ(specs.size(), 2u + 4u + 4u);
+      ASSERT_EQ(specs.size(), 2u + 4u + 4u + 4u + 2u + 2u);
       for (const KernelSpec& spec : specs) {
         EXPECT_FALSE(family.check(spec).has_value());
         EXPECT_GE(cuda::RmsNormCapacity(spec.warps, spec.params[0], spec.type_a == DataType::kF32),

@@ -1,10 +1,10 @@
 #include "ops/rope/cuda/families.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "ops/rope/angles.h"
 
 namespace tilewright {
 namespace {
@@ -62,7 +62,10 @@ KernelFamily RopeKvFamily() {
           .catalog = &Catalog};
 }
 
-Status AddRopeFamilies(KernelFamilies& families) { return families.Add(RopeKvFamily()); }
+Status AddRopeFamilies(KernelFamilies& families) {
+  if (Status added = families.Add(RopeKvFamily()); !added) return added;
+  return families.Add(RopeFamily());
+}
 
 std::vector<KernelSpec> RopeSpecs(int head_dim, bool neox, CudaArch arch) {
   std::vector<KernelSpec> specs;
@@ -89,15 +92,7 @@ std::vector<KernelSpec> RopeSpecs(int head_dim, bool neox, CudaArch arch) {
 }
 
 std::vector<std::uint64_t> RopeTurns(std::span<const double> frequencies) {
-  constexpr double kTwoPi = 6.283185307179586476925;
-  std::vector<std::uint64_t> turns;
-  turns.reserve(frequencies.size());
-  for (const double frequency : frequencies) {
-    const double whole = frequency / kTwoPi;
-    const double fraction = whole - std::floor(whole);  // 1 if `whole` is just below an integer
-    turns.push_back(fraction < 1 ? static_cast<std::uint64_t>(std::ldexp(fraction, 64)) : 0);
-  }
-  return turns;
+  return rope::TurnsOf(frequencies);
 }
 
 }  // namespace tilewright

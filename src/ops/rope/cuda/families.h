@@ -6,14 +6,16 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Family `rope_kv`: rotary embedding of q and k with the scatter of k and v into the KV cache.
-/// README.md of the room names the fields of its specs.
+/// Families `rope_kv`, rotary embedding of q and k with the scatter of k and v into the KV cache,
+/// and `rope`, that of heads in place, to another tensor or into a cache. README.md of the room
+/// names the fields of their specs.
 
 namespace tilewright {
 
 KernelFamily RopeKvFamily();
+KernelFamily RopeFamily();
 
-/// kInvalidArgument if the name is taken.
+/// kInvalidArgument if a name is taken.
 Status AddRopeFamilies(KernelFamilies& families);
 
 /// The kernels for heads of `head_dim` elements on one architecture; `neox`: pairs are half a head

@@ -304,7 +304,7 @@ TEST(RopeFamilyTest, EverySpecPassesItsCheckOnce) {
   ASSERT_TRUE(AddRopeFamilies(families));
   const KernelFamily& family = *families.Find("rope_kv");
   for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 'a'}, CudaArch{120, 0}}) {
-    const std::vector<KernelSpec> all = families.Catalog(arch);
+    const std::vector<KernelSpec> all = family.catalog(arch);
     EXPECT_EQ(all.size(), 24u);
     for (const KernelSpec& spec : all) {
       const auto no = family.check(spec);

@@ -1,0 +1,8 @@
+#include "ops/copy/cuda/kv_scatter_kernel.cuh"
+#include "spec.cuh"
+
+extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
+    TILEWRIGHT_KERNEL(const __grid_constant__ tw::KvScatterParams params) {
+  using namespace tw::spec;
+  tw::KvScatter<kTypeA, kTypeC, kWarps>{params, static_cast<int>(blockIdx.x)}.Run();
+}

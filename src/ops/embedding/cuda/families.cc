@@ -1,0 +1,87 @@
+#include "ops/embedding/cuda/families.h"
+
+#include <algorithm>
+#include <array>
+
+#include "artifact/spec_checks.h"
+#include "core/text.h"
+
+namespace tilewright {
+namespace {
+
+constexpr std::array kTables = {DataType::kF32,  DataType::kBF16, DataType::kF16,  DataType::kQ4_0,
+                                DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K};
+constexpr std::array kOutputs = {DataType::kF32, DataType::kBF16, DataType::kF16};
+
+/// Four: the row of one decoded token is then several CTAs, not one long one.
+constexpr int kWarps = 4;
+
+bool Reads(DataType type) {
+  return std::find(kTables.begin(), kTables.end(), type) != kTables.end();
+}
+
+std::optional<Rejection> Check(const KernelSpec& s) {
+  if (auto no = CheckRowKernel(s)) return no;
+  if (!Reads(s.type_a)) {
+    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)),
+                  "f32, bf16, f16, q4_0, q4_1, q8_0, q4_k or q6_k");
+  }
+  if (auto no = CheckPlainFloat("type_d", s.type_d)) return no;
+  if (s.type_b != DataType::kNone || s.type_c != DataType::kNone) {
+    return Reject(
+        Reason::kType,
+        Format("type_b = {}, type_c = {}", DataTypeName(s.type_b), DataTypeName(s.type_c)), "none");
+  }
+  KernelSpec plain;
+  plain.family = s.family, plain.arch = s.arch;
+  plain.type_a = s.type_a, plain.type_d = s.type_d;
+  plain.order_a = s.order_a, plain.order_b = s.order_b;
+  plain.warps = s.warps;
+  if (s != plain) {
+    return Reject(Reason::kShape, "a field that embedding does not use is set",
+                  "epilogue none, everything but types, orders and warps 0");
+  }
+  return std::nullopt;
+}
+
+std::vector<KernelSpec> Catalog(CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  for (const DataType table : kTables) {
+    const std::vector<KernelSpec> own = EmbeddingSpecs(table, arch);
+    specs.insert(specs.end(), own.begin(), own.end());
+  }
+  return specs;
+}
+
+}  // namespace
+
+KernelFamily EmbeddingFamily() {
+  return {.name = "embedding",
+          .source = "ops/embedding/cuda/embedding.cu",
+          .files = {},
+          .options = {},
+          .check = &Check,
+          .launch = &LaunchRowKernel,
+          .limits = &LimitRowKernel,
+          .catalog = &Catalog};
+}
+
+Status AddEmbeddingFamilies(KernelFamilies& families) { return families.Add(EmbeddingFamily()); }
+
+std::vector<KernelSpec> EmbeddingSpecs(DataType type, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  if (arch.number < 80 || !Reads(type)) return specs;
+  for (const DataType out : kOutputs) {
+    KernelSpec spec;
+    spec.family = "embedding";
+    spec.arch = arch;
+    spec.type_a = type;
+    spec.type_d = out;
+    spec.order_a = spec.order_b = Order::kRowMajor;
+    spec.warps = kWarps;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+}  // namespace tilewright

@@ -1,0 +1,9 @@
+#include "ops/rope/cuda/rope_kernel.cuh"
+#include "spec.cuh"
+
+extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
+    TILEWRIGHT_KERNEL(const __grid_constant__ tw::RopeHeadsParams params) {
+  using namespace tw::spec;
+  __shared__ tw::RopeTables tables;
+  tw::RopeHeads<kTypeA, kTypeD, kWarps>{params, tables, static_cast<int>(blockIdx.x)}.Run();
+}

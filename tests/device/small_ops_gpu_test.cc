@@ -1,0 +1,211 @@
+// The small operations of a model on a GPU, through the stages: every candidate of every problem
+// against the float64 oracle of its room, twice, guard bands and paddings included. Skipped where
+// there is no GPU; kernels come from NVRTC or from the bundle that TILEWRIGHT_GPU_BUNDLE names.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "op_on_device.h"
+#include "ops/copy/cuda/copy_cases.h"
+#include "ops/copy/cuda/families.h"
+#include "ops/copy/cuda/kernels.h"
+#include "ops/copy/cuda/kv_scatter_cases.h"
+#include "ops/elementwise/cuda/elementwise_cases.h"
+#include "ops/elementwise/cuda/families.h"
+#include "ops/elementwise/cuda/kernels.h"
+#include "ops/embedding/cuda/embedding_cases.h"
+#include "ops/embedding/cuda/families.h"
+#include "ops/embedding/cuda/kernels.h"
+#include "ops/norm/cuda/families.h"
+#include "ops/norm/cuda/kernels.h"
+#include "ops/norm/cuda/norm_cases.h"
+#include "ops/rope/cuda/families.h"
+#include "ops/rope/cuda/kernels.h"
+#include "ops/rope/cuda/rope_cases.h"
+#include "tilewright/cuda_device.h"
+
+namespace tilewright::cuda {
+namespace {
+
+/// What all tests share: a GPU, a store, the kernels.
+struct Machine {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<ArtifactStore> store;
+  norm::Registry norm;
+  rope::Registry rope;
+  elementwise::Registry elementwise;
+  copy::Registry copy;
+  kv_scatter::Registry kv_scatter;
+  embedding::Registry embedding;
+  std::string why_not;  ///< there is no such machine here
+
+  Machine() {
+    Result<std::unique_ptr<Device>> made = MakeCudaDevice(0);
+    if (!made) {
+      why_not = made.error().message;
+      return;
+    }
+    device = std::move(*made);
+    KernelFamilies families;
+    EXPECT_TRUE(AddNormFamilies(families) && AddRopeFamilies(families) &&
+                AddElementwiseFamilies(families) && AddCopyFamilies(families) &&
+                AddEmbeddingFamilies(families));
+    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
+    ArtifactStoreOptions options;
+    options.root = mkdtemp(folder);
+    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
+    store = ArtifactStore::Open(families, options).value();
+    const CudaArch arch = NativeArch(device->spec().compute_capability);
+    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch));
+    EXPECT_TRUE(rope::AddCudaKernels(rope, *store, arch));
+    EXPECT_TRUE(elementwise::AddCudaKernels(elementwise, *store, arch));
+    EXPECT_TRUE(copy::AddCudaKernels(copy, *store, arch));
+    EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch));
+    EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch));
+    if (!options.bundles.empty()) return;
+    const Result<CompilerIdentity> compiler = store->Compiler();
+    if (!compiler) why_not = compiler.error().message;
+  }
+  ~Machine() {
+    if (store != nullptr) std::filesystem::remove_all(store->root());
+  }
+};
+
+class SmallOpsGpuTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { machine_ = new Machine(); }
+  static void TearDownTestSuite() { delete machine_; }
+  void SetUp() override {
+    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
+  }
+
+  template <class Op>
+  static void ExpectRight(const OpRegistry<Op>& registry,
+                          const std::vector<test::ArenaCase<typename Op::Args>>& calls,
+                          Status (*oracle)(const typename Op::Args&)) {
+    for (const auto& call : calls)
+      test::ExpectRightOnDevice<Op>(registry, *machine_->device, call, oracle);
+  }
+
+  static inline Machine* machine_ = nullptr;
+};
+
+constexpr DataType kFloats[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
+constexpr DataType kBlocks[] = {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K,
+                                DataType::kQ6_K};
+
+TEST_F(SmallOpsGpuTest, EveryEmbeddingIsRight) {
+  for (const DataType out : kFloats) {
+    for (const DataType table : kFloats)
+      ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
+    for (const DataType table : kBlocks)
+      ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
+  }
+}
+
+TEST_F(SmallOpsGpuTest, EveryRotationIsRight) {
+  for (const DataType in : kFloats) {
+    for (const DataType out : kFloats)
+      ExpectRight(machine_->rope, rope::CudaCases(in, out), &rope::Reference);
+  }
+}
+
+TEST_F(SmallOpsGpuTest, EveryRowGetsItsPlaceInTheCache) {
+  for (const DataType x : kFloats) {
+    for (const DataType cache : kFloats) {
+      ExpectRight(machine_->kv_scatter, kv_scatter::CudaCases(x, cache), &kv_scatter::Reference);
+    }
+  }
+}
+
+TEST_F(SmallOpsGpuTest, EveryElementwiseFunctionIsRight) {
+  using elementwise::Function;
+  for (const Function function :
+       {Function::kAdd, Function::kMul, Function::kSilu, Function::kSwiGlu}) {
+    for (const DataType a : kFloats) {
+      for (const DataType b : kFloats) {
+        for (const DataType out : kFloats) {
+          if (function == Function::kSilu && a != b) continue;
+          ExpectRight(machine_->elementwise, elementwise::CudaCases(function, a, b, out),
+                      &elementwise::Reference);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SmallOpsGpuTest, EveryCopyIsRight) {
+  for (const DataType to : kFloats) {
+    for (const DataType from : kFloats)
+      ExpectRight(machine_->copy, copy::CudaCases(from, to), &copy::Reference);
+    for (const DataType from : kBlocks)
+      ExpectRight(machine_->copy, copy::CudaCases(from, to), &copy::Reference);
+  }
+  for (const DataType type : {DataType::kI32, DataType::kI8, DataType::kF64, DataType::kQ4_0,
+                              DataType::kQ4_K, DataType::kQ6_K}) {
+    ExpectRight(machine_->copy, copy::CudaCases(type, type), &copy::Reference);
+  }
+}
+
+TEST_F(SmallOpsGpuTest, EveryNormOfEveryTypeIsRight) {
+  constexpr DataType kF32 = DataType::kF32, kNone = DataType::kNone;
+  const auto expect = [](DataType in, DataType weight, DataType sum, DataType out) {
+    ExpectRight(machine_->norm, norm::CudaCases(in, weight, sum, out), &norm::Reference);
+  };
+  for (const DataType in : kFloats) {
+    for (const DataType sum : {kNone, in}) {
+      expect(in, kF32, sum, in);
+      expect(in, in, sum, in);
+    }
+  }
+  for (const DataType narrow : {DataType::kBF16, DataType::kF16}) {
+    expect(kF32, kF32, kNone, narrow);
+    expect(kF32, kF32, kF32, narrow);
+    expect(narrow, kF32, kNone, kF32);
+    expect(narrow, kF32, kF32, narrow);
+  }
+}
+
+/// `rows` adjacent rows of `cols` elements.
+struct Whole {
+  std::array<std::int64_t, 4> shape, stride;
+  Whole(std::int64_t cols, std::int64_t rows)
+      : shape{cols, rows, 1, 1}, stride{1, cols, cols * rows, cols * rows} {}
+};
+
+TEST_F(SmallOpsGpuTest, ManyCtasShareOutALargeTensor) {
+  constexpr std::int64_t kCols = 4096, kRows = 300;
+  const Whole whole(kCols, kRows);
+  constexpr DataType kBF16 = DataType::kBF16;
+  {
+    using elementwise::Args;
+    test::ArenaCase<Args> one{.name = "a large swiglu over its first operand",
+                              .arena = test::Arena(std::size_t{8} << 20),
+                              .args = {.function = elementwise::Function::kSwiGlu},
+                              .views = {&Args::a, &Args::b, &Args::out},
+                              .outputs = {&Args::out},
+                              .relative = 0x1p-7,
+                              .absolute = 1e-6};
+    one.args.a = one.args.out = one.arena.Random(kBF16, whole.shape, whole.stride, 1);
+    one.args.b = one.arena.Random(kBF16, whole.shape, whole.stride, 2);
+    test::ExpectRightOnDevice<elementwise::Op>(machine_->elementwise, *machine_->device, one,
+                                               &elementwise::Reference);
+  }
+  for (const DataType block : kBlocks) {
+    using copy::Args;
+    test::ArenaCase<Args> one{.name = Format("a large matrix of {}", DataTypeName(block)),
+                              .arena = test::Arena(std::size_t{8} << 20),
+                              .args = {},
+                              .views = {&Args::src, &Args::dst},
+                              .outputs = {&Args::dst},
+                              .relative = 0x1p-7,
+                              .absolute = 0x1p-24};
+    one.args.src = one.arena.Random(block, whole.shape, whole.stride, 3);
+    one.args.dst = one.arena.Add(kBF16, whole.shape, whole.stride);
+    test::ExpectRightOnDevice<copy::Op>(machine_->copy, *machine_->device, one, &copy::Reference);
+  }
+}
+
+}  // namespace
+}  // namespace tilewright::cuda
