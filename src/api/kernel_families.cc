@@ -7,6 +7,7 @@
 
 #include "core/text.h"
 #include "model/arch/architecture.h"
+#include "ops/attention/cuda/families.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/norm/cuda/families.h"
@@ -47,6 +48,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddGemvFamilies(families);
   (void)AddNormFamilies(families);
   (void)AddRopeFamilies(families);
+  (void)AddAttentionFamilies(families);
   return families;
 }
 

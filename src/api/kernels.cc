@@ -5,6 +5,7 @@
 
 #include "core/text.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/cuda/kernels.h"
 #include "ops/copy/copy.h"
 #include "ops/copy/kv_scatter.h"
 #include "ops/elementwise/elementwise.h"
@@ -43,6 +44,9 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
     return Fail(added.error());
   }
   if (Status added = norm::AddCudaKernels(kernels->of<norm::Op>(), store, arch); !added) {
+    return Fail(added.error());
+  }
+  if (Status added = attention::AddCudaKernels(kernels->of<attention::Op>(), store, arch); !added) {
     return Fail(added.error());
   }
   return kernels;
