@@ -7,6 +7,7 @@
 
 #include "core/text.h"
 #include "model/arch/architecture.h"
+#include "ops/attention/cuda/families.h"
 #include "ops/copy/cuda/families.h"
 #include "ops/elementwise/cuda/families.h"
 #include "ops/embedding/cuda/families.h"
@@ -67,6 +68,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddElementwiseFamilies(families);
   (void)AddCopyFamilies(families);
   (void)AddEmbeddingFamilies(families);
+  (void)AddAttentionFamilies(families);
   return families;
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/text.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/cuda/kernels.h"
 #include "ops/copy/copy.h"
 #include "ops/copy/cuda/kernels.h"
 #include "ops/copy/kv_scatter.h"
@@ -53,6 +54,9 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
                               add(&elementwise::AddCudaKernels), add(&copy::AddCudaKernels),
                               add(&kv_scatter::AddCudaKernels), add(&embedding::AddCudaKernels)}) {
     if (!added) return Fail(added.error());
+  }
+  if (Status added = attention::AddCudaKernels(kernels->of<attention::Op>(), store, arch); !added) {
+    return Fail(added.error());
   }
   return kernels;
 }

@@ -20,6 +20,13 @@ struct CompiledFamily {
   double (*estimate_us)(const KernelSpec&, const typename Op::Desc&, const DeviceSpec&);
   /// Queues the launch, or the launches, of the arguments.
   Status (*launch)(const KernelSpec&, const typename Op::Args&, const LoadedKernel&, Stream);
+  /// For kernels that need scratch memory: how much, and the launch with it instead of `launch`.
+  WorkspaceSize (*workspace)(const KernelSpec&, const typename Op::Desc&,
+                             const DeviceSpec&) = nullptr;
+  Status (*launch_within)(const KernelSpec&, const typename Op::Args&, const LoadedKernel&,
+                          const Workspace&, Stream) = nullptr;
+  /// Which kernels KernelInfo::batch_invariant is true of; null: none.
+  bool (*batch_invariant)(const KernelSpec&) = nullptr;
 };
 
 /// The kernel of one spec as a candidate. Its name is the spec's and its fingerprint the request
@@ -37,7 +44,7 @@ class CompiledKernel final : public Op::KernelType {
   template <class... BaseArgs>
   CompiledKernel(const KernelSpec& spec, const ArtifactKey& request,
                  const CompiledFamily<Op>& family, ArtifactStore& store, BaseArgs&&... base)
-      : Base(InfoOf(spec, request, store), std::forward<BaseArgs>(base)...),
+      : Base(InfoOf(spec, request, family, store), std::forward<BaseArgs>(base)...),
         spec_(spec),
         family_(family),
         store_(store) {}
@@ -59,6 +66,10 @@ class CompiledKernel final : public Op::KernelType {
   double EstimateUs(const Desc& desc, const Spec&, const DeviceSpec& device) const override {
     return family_.estimate_us(spec_, desc, device);
   }
+  WorkspaceSize WorkspaceFor(const Desc& desc, const Spec&,
+                             const DeviceSpec& device) const override {
+    return family_.workspace != nullptr ? family_.workspace(spec_, desc, device) : WorkspaceSize{};
+  }
 
   Result<std::shared_ptr<const BoundLaunch<Op>>> BindLaunch(const Desc& desc, const Spec&,
                                                             Device& device) const override {
@@ -77,8 +88,11 @@ class CompiledKernel final : public Op::KernelType {
    public:
     Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
         : kernel_(kernel), desc_(desc), loaded_(std::move(loaded)) {}
-    Status Launch(const Args& args, Workspace&, Stream stream) const override {
-      Status launched = kernel_.family_.launch(kernel_.spec_, args, loaded_, stream);
+    Status Launch(const Args& args, Workspace& workspace, Stream stream) const override {
+      const CompiledFamily<Op>& family = kernel_.family_;
+      Status launched = family.launch_within != nullptr
+                            ? family.launch_within(kernel_.spec_, args, loaded_, workspace, stream)
+                            : family.launch(kernel_.spec_, args, loaded_, stream);
       if (launched) [[likely]]
         return launched;
       return Fail(launched.error().code, std::string(kernel_.name()) + " for " + KeyOf(desc_) +
@@ -92,11 +106,12 @@ class CompiledKernel final : public Op::KernelType {
   };
 
   static KernelInfo InfoOf(const KernelSpec& spec, const ArtifactKey& request,
-                           const ArtifactStore& store) {
+                           const CompiledFamily<Op>& common, const ArtifactStore& store) {
     KernelInfo info;
     info.name = SpecName(spec);
     info.fingerprint = request.Hex();
     info.device = DeviceKind::kCuda;
+    info.batch_invariant = common.batch_invariant != nullptr && common.batch_invariant(spec);
     if (const KernelFamily* family = store.families().Find(spec.family)) {
       info.smem_bytes = family->launch(spec).dynamic_smem_bytes;
     }

@@ -1,0 +1,93 @@
+#pragma once
+
+// What a launch of a kernel of the families attention_split and attention_mma consists of. The
+// kernels include this very file, so it is plain C++ without any other header, seen by the host
+// compiler and by NVRTC.
+//
+// A launch has one parameter, the block by value; as many threads as ArtifactData::launch of the
+// compiled kernel says, and its dynamic shared memory or less: AttentionSplitSmem,
+// AttentionMmaSmem.
+//
+// Fields of a KernelSpec that the families name themselves:
+//
+//   attention_split                              attention_mma
+//   tile_m  most query heads of a CTA            query vectors of a CTA (rows times heads)
+//   tile_n  positions of a split                 positions of a tile of keys
+//   tile_k  positions of a tile of keys          0
+//   param0  head dimension                       head dimension
+//   param1, param2, param3  0
+//
+// attention_split runs on a grid of (AttentionSplitGridX, splits, 1) CTAs, attention_mma on one of
+// (AttentionMmaGridX, kv_heads, 1) and leaves `splits`, `partials` and `arrivals` alone.
+
+namespace tilewright::cuda {
+
+/// out[r, h, :] = sum over the positions p that row r sees of softmax(scale * q[r, h, :] . k[p]) *
+/// v[p], for key and value head h / (heads / kv_heads): positions max(0, positions[r] - window + 1)
+/// to positions[r] of sequence slots[r], from 0 where window is 0. A row with position -1 becomes
+/// zeros and reads no cache. A kernel cannot refuse a launch: a row whose position, slot or page
+/// does not exist becomes NaN, and nothing outside of the caches is read.
+///
+/// Strides are in elements; elements of a head are adjacent. Both caches have the same layout. With
+/// `pages`, position p lies in row p % page_size of physical page pages[slot * pages_slot + p /
+/// page_size]; without, in row p of page `slot`. 16-byte loads of the caches when their addresses
+/// and strides are multiples of 16 bytes; single elements else.
+struct AttentionParams {
+  const void* q;            ///< type_a
+  const void* k_cache;      ///< type_b
+  const void* v_cache;      ///< type_b
+  void* out;                ///< type_d
+  const int* positions;     ///< [rows]
+  const int* slots;         ///< [rows]
+  const int* pages;         ///< null: the caches are contiguous
+  float* partials;          ///< AttentionPartialBytes; not read where splits is 1
+  unsigned int* arrivals;   ///< [AttentionSplitGridX], zero; every launch leaves them zero
+  long long q_head, q_row;  ///< strides
+  long long out_row;
+  long long kv_head, kv_position, kv_page;
+  long long pages_slot;
+  int rows, heads, kv_heads;
+  int context;         ///< positions of a sequence
+  int sequences;       ///< slots that exist
+  int page_size;       ///< positions of a page
+  int physical_pages;  ///< that the caches have memory for
+  int window;          ///< 0: all
+  int splits;          ///< CTAs that share a row; 1: one computes it all, with the same bits
+  float scale;
+};
+
+/// CTAs that share the query heads of one key and value head.
+constexpr int AttentionHeadBlocks(int heads, int kv_heads, int tile_m) {
+  return (heads / kv_heads + tile_m - 1) / tile_m;
+}
+/// A CTA for each row, key and value head, and block of at most tile_m query heads.
+constexpr unsigned int AttentionSplitGridX(int rows, int heads, int kv_heads, int tile_m) {
+  return static_cast<unsigned int>(rows) * static_cast<unsigned int>(kv_heads) *
+         static_cast<unsigned int>(AttentionHeadBlocks(heads, kv_heads, tile_m));
+}
+/// Splits that a row can reach into: of all positions, or of a window that starts anywhere.
+constexpr int AttentionMostSplits(int context, int window, int tile_n) {
+  const int all = (context + tile_n - 1) / tile_n;
+  if (window <= 0) return all;
+  const int windowed = (window - 1) / tile_n + 2;
+  return windowed < all ? windowed : all;
+}
+/// Query heads of a CTA: all of a key and value head, if tile_m allows.
+constexpr int AttentionCtaHeads(int heads, int kv_heads, int tile_m) {
+  return heads / kv_heads < tile_m ? heads / kv_heads : tile_m;
+}
+/// Maximum, sum and head_dim sums for each row, query head and split.
+constexpr unsigned long long AttentionPartialBytes(unsigned int grid_x, int splits, int cta_heads,
+                                                   int head_dim) {
+  return 4ull * grid_x * static_cast<unsigned long long>(splits) *
+         static_cast<unsigned long long>(cta_heads) * static_cast<unsigned long long>(head_dim + 2);
+}
+/// Dynamic shared memory of attention_split: a tile of keys and one of values, and what each of
+/// `cta_heads` query heads needs. `element`: bytes of a cache's element.
+constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element, int threads,
+                                          int cta_heads) {
+  const int floats = 2 * head_dim + tile_k + threads * (16 / element) + 5;
+  return static_cast<unsigned int>(2 * tile_k * head_dim * element + 4 * cta_heads * floats + 16);
+}
+
+}  // namespace tilewright::cuda

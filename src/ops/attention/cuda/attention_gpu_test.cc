@@ -1,0 +1,301 @@
+// Every candidate of attention problems on a GPU, against float64. Skipped where there is no GPU;
+// kernels come from NVRTC or from the bundle that TILEWRIGHT_GPU_BUNDLE names.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "ops/attention/cuda/families.h"
+#include "ops/attention/cuda/kernels.h"
+#include "ops/attention/cuda/test_batch.h"
+#include "tilewright/cuda_device.h"
+
+namespace tilewright::attention {
+namespace {
+
+/// What all tests share: a GPU, a store, the kernels.
+struct Machine {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<ArtifactStore> store;
+  Registry kernels;
+  std::string why_not;  ///< there is no such machine here
+
+  Machine() {
+    Result<std::unique_ptr<Device>> made = cuda::MakeCudaDevice(0);
+    if (!made) {
+      why_not = made.error().message;
+      return;
+    }
+    device = std::move(*made);
+    KernelFamilies families;
+    EXPECT_TRUE(AddAttentionFamilies(families));
+    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
+    ArtifactStoreOptions options;
+    options.root = mkdtemp(folder);
+    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
+    store = ArtifactStore::Open(families, options).value();
+    EXPECT_TRUE(AddCudaKernels(kernels, *store, NativeArch(device->spec().compute_capability)));
+    if (!options.bundles.empty()) return;
+    const Result<CompilerIdentity> compiler = store->Compiler();
+    if (!compiler) why_not = compiler.error().message;
+  }
+  ~Machine() {
+    if (store != nullptr) std::filesystem::remove_all(store->root());
+  }
+};
+
+/// Memory of the device full of NaN between two bands that nobody may write.
+class Banded {
+ public:
+  Banded(Device& device, std::size_t bytes, std::size_t shift = 0)
+      : device_(device),
+        bytes_(bytes),
+        shift_(shift),
+        memory_(device.Allocate(bytes + 2 * kBand + shift).value()) {
+    EXPECT_TRUE(device.Fill(memory_.data(), 0xff, memory_.size(), device.default_stream()));
+  }
+  void* data() const { return memory_.as<std::byte>() + kBand + shift_; }
+  void Write(const void* from) {
+    if (bytes_ == 0) return;
+    EXPECT_TRUE(device_.Upload(data(), from, bytes_, device_.default_stream()));
+    EXPECT_TRUE(device_.Synchronize(device_.default_stream()));
+  }
+  /// What is there; fails the test where something was written beyond.
+  std::vector<std::byte> Read() const {
+    std::vector<std::byte> all(memory_.size());
+    EXPECT_TRUE(device_.Download(all.data(), memory_.data(), all.size(), device_.default_stream()));
+    const Status done = device_.Synchronize(device_.default_stream());
+    EXPECT_TRUE(done) << done.error().message;
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(kBand + shift_);
+    const auto end = begin + static_cast<std::ptrdiff_t>(bytes_);
+    const auto untouched = [](std::byte byte) { return byte == std::byte{0xff}; };
+    EXPECT_TRUE(std::all_of(all.begin(), begin, untouched));
+    EXPECT_TRUE(std::all_of(end, all.end(), untouched));
+    return {begin, end};
+  }
+
+ private:
+  static constexpr std::size_t kBand = 4096;
+  Device& device_;
+  std::size_t bytes_, shift_;
+  DeviceMemory memory_;
+};
+
+/// A batch's operands on the device.
+class OnDevice {
+ public:
+  OnDevice(Device& device, Batch& batch)
+      : batch_(batch),
+        q_(device, batch.q().size(), Shift(batch.its_case().q)),
+        k_(device, batch.k().size(), Shift(batch.its_case().kv)),
+        v_(device, batch.v().size(), Shift(batch.its_case().kv)),
+        positions_(device, batch.positions().size() * 4),
+        slots_(device, batch.slots().size() * 4),
+        pages_(device, batch.pages().size() * 4) {
+    q_.Write(batch.q().data());
+    k_.Write(batch.k().data());
+    v_.Write(batch.v().data());
+    positions_.Write(batch.positions().data());
+    slots_.Write(batch.slots().data());
+    pages_.Write(batch.pages().data());
+  }
+  Args To(const Banded& out) const {
+    return batch_.ArgsAt({q_.data(), k_.data(), v_.data(), positions_.data(), slots_.data(),
+                          pages_.data(), out.data()});
+  }
+  std::size_t Shift(DataType type) const { return batch_.its_case().odd ? BytesOf(type, 1) : 0; }
+
+ private:
+  Batch& batch_;
+  Banded q_, k_, v_, positions_, slots_, pages_;
+};
+
+class AttentionGpu : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { machine_ = new Machine(); }
+  static void TearDownTestSuite() { delete machine_; }
+  void SetUp() override {
+    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
+  }
+  static Device& device() { return *machine_->device; }
+
+  /// What a plan writes, and that it writes the same a second time.
+  static std::vector<double> RunTwice(const Plan<Op>& plan, Batch& batch) {
+    const OnDevice operands(device(), batch);
+    OwnedWorkspace workspace = OwnedWorkspace::Make(plan.workspace(), device()).value();
+    std::vector<std::byte> got[2];
+    for (std::vector<std::byte>& bytes : got) {
+      const Banded out(device(), batch.OutBytes(), operands.Shift(batch.its_case().q));
+      const Status launched =
+          tilewright::Run(plan, operands.To(out), workspace.get(), device().default_stream());
+      EXPECT_TRUE(launched) << launched.error().message;
+      bytes = out.Read();
+    }
+    EXPECT_EQ(got[0], got[1]) << plan.kernel().name() << " gives other bits the second time";
+    return batch.Result(got[0].data());
+  }
+
+  /// Every feasible candidate gives the oracle's result; how many there were.
+  static int Check(const BatchCase& c, std::uint64_t seed = 1) {
+    Batch batch(c, seed);
+    const std::vector<double> want = batch.Want();
+    const Desc desc = DescOf(batch.ArgsAt(batch.Host(batch.q().data())), {}).value();
+    const auto all = Feasible(Validate(desc).value(), machine_->kernels, device().spec());
+    int ran = 0;
+    for (const auto& candidate : all.all()) {
+      if (!candidate.feasible()) continue;
+      const std::string name(candidate.kernel->name());
+      SCOPED_TRACE(name);
+      Pins pins;
+      pins.by_problem[{"attention", KeyOf(desc)}] = {name, SpecText(candidate.specs[0])};
+      const auto plan = Bind(Choose(all, nullptr, &pins).value(), device());
+      EXPECT_TRUE(plan) << plan.error().message;
+      if (!plan) continue;
+      batch.ExpectNear(RunTwice(*plan, batch), want);
+      ++ran;
+    }
+    return ran;
+  }
+  static inline Machine* machine_ = nullptr;
+};
+
+constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
+
+TEST_F(AttentionGpu, EveryTypeAndHeadDimensionIsRight) {
+  for (const DataType q : kTypes) {
+    for (const DataType kv : kTypes) {
+      for (const int head_dim : {64, 128}) {
+        for (const int page_size : {0, 64, 256}) {
+          BatchCase c{.q = q, .kv = kv, .heads = 8, .kv_heads = 2, .head_dim = head_dim};
+          c.context = 520, c.sequences = 3, c.page_size = page_size;
+          c.positions = {300, -1, 0, 511}, c.slots = {1, 0, 2, 0};
+          AddRows(c, 1, 301, 40), AddRows(c, 2, 1, 130);
+          EXPECT_GE(Check(c), 1) << Describe(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionGpu, EveryLengthIsRight) {
+  for (const DataType type : {DataType::kBF16, DataType::kF32}) {
+    for (const int length : {1, 2, 7, 15, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 512}) {
+      BatchCase c{.q = type, .kv = DataType::kBF16, .heads = 3, .kv_heads = 1};
+      c.context = length, c.page_size = 64;
+      AddRows(c, 0, length - 1, 1);
+      EXPECT_GE(Check(c), 2) << "the last row of " << length;
+      c.positions.clear(), c.slots.clear();
+      AddRows(c, 0, 0, length);
+      EXPECT_GE(Check(c), 2) << "a prompt of " << length;
+    }
+    BatchCase c{.q = type, .kv = DataType::kBF16, .heads = 4, .kv_heads = 1, .head_dim = 128};
+    c.context = 2048, c.page_size = 256;
+    AddRows(c, 0, 2048 - 130, 130);
+    EXPECT_GE(Check(c), 2) << "the last rows of 2,048";
+  }
+}
+
+TEST_F(AttentionGpu, EveryWindowAndNumberOfHeadsIsRight) {
+  for (const int window : {1, 2, 63, 64, 65, 256, 257, 5000}) {
+    BatchCase c{.q = DataType::kBF16, .kv = DataType::kBF16, .heads = 6, .kv_heads = 2};
+    c.context = 900, c.sequences = 2, c.page_size = 64, c.window = window;
+    c.positions = {-1, 700, 702, 850, 10, 0, 62, 63, 64, 65, 256, 403, 402};
+    c.slots.assign(c.positions.size(), 1);
+    AddRows(c, 0, 500, 70);
+    EXPECT_GE(Check(c), 2) << "window " << window;
+  }
+  for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {5, 5}, {14, 2}, {9, 1}, {32, 2}}) {
+    BatchCase c{.q = DataType::kF16, .kv = DataType::kF16, .heads = heads, .kv_heads = kv_heads};
+    c.context = 300;
+    AddRows(c, 0, 290, 1), AddRows(c, 0, 100, 50);
+    EXPECT_GE(Check(c), 2) << heads << " heads over " << kv_heads;
+  }
+}
+
+TEST_F(AttentionGpu, AddressesAtAnyElementAreRight) {
+  for (const DataType q : kTypes) {
+    for (const DataType kv : kTypes) {
+      BatchCase c{.q = q, .kv = kv, .heads = 4, .kv_heads = 2, .odd = true};
+      c.page_size = 7;
+      AddRows(c, 0, 150, 30);
+      EXPECT_GE(Check(c), 1) << Describe(c);
+    }
+  }
+}
+
+TEST_F(AttentionGpu, WhatDoesNotExistBecomesNaN) {
+  BatchCase c{.q = DataType::kBF16, .kv = DataType::kBF16};
+  c.context = 256, c.sequences = 2, c.page_size = 64;
+  c.positions = {10, 200, 20, 30, 40}, c.slots = {0, 1, 0, 0, 0};
+  Batch batch(c, 5);
+  batch.positions()[2] = 256, batch.positions()[3] = -2;
+  batch.slots()[4] = 2;
+  batch.pages()[4 + 1] = 8;  // of slot 1; there are 8
+  const Desc desc = DescOf(batch.ArgsAt(batch.Host(batch.q().data())), {}).value();
+  const auto all = Feasible(Validate(desc).value(), machine_->kernels, device().spec());
+  for (const auto& candidate : all.all()) {
+    if (!candidate.feasible()) continue;
+    const std::string name(candidate.kernel->name());
+    Pins pins;
+    pins.by_problem[{"attention", KeyOf(desc)}] = {name, SpecText(candidate.specs[0])};
+    const Plan<Op> plan = Bind(Choose(all, nullptr, &pins).value(), device()).value();
+    const std::vector<double> got = RunTwice(plan, batch);
+    const auto width = static_cast<std::size_t>(batch.width());
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(std::isnan(got[i]), i >= width) << name << " row " << i / width;
+  }
+}
+
+/// 64 sequences of different lengths, some with several rows, in turn.
+BatchCase Many(DataType type) {
+  BatchCase c{.q = type, .kv = DataType::kBF16, .heads = 4, .kv_heads = 2};
+  c.context = 700, c.sequences = 64, c.page_size = 64, c.guarantee = Guarantee::kBatchInvariant;
+  for (int round = 0; round < 3; ++round) {
+    for (int s = 0; s < 64; ++s) {
+      if (s % 3 < round) continue;
+      AddRows(c, s, (s * 37) % 690 + round, 1);
+      if (s % 16 == 5) AddRows(c, 0, -1, 1);
+    }
+  }
+  return c;
+}
+
+TEST_F(AttentionGpu, ARowOfABatchInvariantChoiceHasItsBitsInEveryBatch) {
+  for (const DataType type : {DataType::kF32, DataType::kBF16}) {
+    const BatchCase c = Many(type);
+    Batch batch(c, 7);
+    const auto plan_of = [&](const Args& args) {
+      const Desc desc = DescOf(args, {.guarantee = c.guarantee}).value();
+      return Bind(Choose(Feasible(Validate(desc).value(), machine_->kernels, device().spec()),
+                         nullptr)
+                      .value(),
+                  device())
+          .value();
+    };
+    const Args host = batch.ArgsAt(batch.Host(batch.q().data()));
+    const std::vector<double> all = RunTwice(plan_of(host), batch);
+    batch.ExpectNear(all, batch.Want());
+    const OnDevice operands(device(), batch);
+    for (int r = 0; r < batch.rows(); r += 5) {
+      const Banded out(device(), BytesOf(c.q, batch.width()));
+      Args args = operands.To(out);
+      args.q.data = args.q.as<std::byte>() + BytesOf(c.q, r * args.q.stride[2]);
+      args.positions.data = args.positions.as<std::int32_t>() + r;
+      args.slots.data = args.slots.as<std::int32_t>() + r;
+      args.q.shape[2] = args.out.shape[1] = 1;
+      args.positions.shape[0] = args.slots.shape[0] = 1;
+      const Plan<Op> plan = plan_of(args);
+      OwnedWorkspace workspace = OwnedWorkspace::Make(plan.workspace(), device()).value();
+      ASSERT_TRUE(tilewright::Run(plan, args, workspace.get(), device().default_stream()));
+      std::vector<double> alone(static_cast<std::size_t>(batch.width()));
+      ASSERT_TRUE(DecodeRow(c.q, out.Read().data(), batch.width(), alone.data()));
+      EXPECT_TRUE(test::BitwiseEqual(alone.data(), all.data() + std::ptrdiff_t{r} * batch.width(),
+                                     alone.size() * sizeof(double)))
+          << "row " << r;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewright::attention

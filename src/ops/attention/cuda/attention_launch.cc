@@ -1,0 +1,139 @@
+#include "ops/attention/cuda/attention_launch.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "artifact/spec_checks.h"
+#include "core/paged_cache.h"
+#include "core/text.h"
+#include "ops/attention/checks.h"
+#include "ops/attention/cuda/families.h"
+#include "tilewright/cuda/attention_params.h"
+
+namespace tilewright::attention {
+namespace {
+
+using cuda::AttentionParams;
+
+std::optional<Rejection> CheckView(const char* name, const TensorView& view, DataType type) {
+  if (view.dtype != type) {
+    return Reject(Reason::kType, Format("{} {}", name, DataTypeName(view.dtype)),
+                  std::string(DataTypeName(type)));
+  }
+  if (view.stride[0] != 1) {
+    return Reject(Reason::kStriding, Format("{}: elements {} apart", name, view.stride[0]),
+                  "adjacent elements");
+  }
+  if (view.data == nullptr)
+    return Reject(Reason::kShape, Format("{} is null", name), "device memory");
+  if (reinterpret_cast<std::uintptr_t>(view.data) % BytesOf(type, 1) != 0) {
+    return Reject(Reason::kAlignment, Format("{} at {}", name, view.data),
+                  Format("a multiple of its element, {} bytes", BytesOf(type, 1)));
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> CheckArgs(const KernelSpec& spec, const KernelFamily& family,
+                                   const Args& args) {
+  if (spec.family != family.name) {
+    return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
+                  Format("one of {}", family.name.view()));
+  }
+  if (args.q.shape[0] != spec.params[0]) {
+    return Reject(Reason::kShape, Format("head_dim = {}", args.q.shape[0]),
+                  Format("{}", spec.params[0]));
+  }
+  if (auto no = CheckView("q", args.q, spec.type_a)) return no;
+  if (auto no = CheckView("k_cache", args.k_cache, spec.type_b)) return no;
+  if (auto no = CheckView("v_cache", args.v_cache, spec.type_b)) return no;
+  if (auto no = CheckView("positions", args.positions, DataType::kI32)) return no;
+  if (auto no = CheckView("slots", args.slots, DataType::kI32)) return no;
+  return CheckView("out", args.out, spec.type_d);
+}
+
+AttentionParams ParamsOf(const Args& args) {
+  const CachePlaces places(args.k_cache, args.pages);
+  AttentionParams p{};
+  p.q = args.q.data;
+  p.k_cache = args.k_cache.data;
+  p.v_cache = args.v_cache.data;
+  p.out = args.out.data;
+  p.positions = args.positions.as<const int>();
+  p.slots = args.slots.as<const int>();
+  p.pages = args.pages.as<const int>();
+  p.q_head = args.q.stride[1], p.q_row = args.q.stride[2];
+  p.out_row = args.out.stride[1];
+  p.kv_head = args.k_cache.stride[1];
+  p.kv_position = args.k_cache.stride[2];
+  p.kv_page = args.k_cache.stride[3];
+  p.pages_slot = args.pages.stride[1];
+  p.rows = static_cast<int>(args.q.shape[2]);
+  p.heads = static_cast<int>(args.q.shape[1]);
+  p.kv_heads = static_cast<int>(args.k_cache.shape[1]);
+  p.context = static_cast<int>(places.context());
+  p.sequences = static_cast<int>(places.slots());
+  p.page_size = static_cast<int>(args.k_cache.shape[2]);
+  p.physical_pages = static_cast<int>(places.physical_pages());
+  p.window = args.window;
+  p.splits = 1;
+  p.scale = args.scale;
+  return p;
+}
+
+unsigned int GridX(const KernelSpec& spec, const Desc& desc) {
+  return cuda::AttentionSplitGridX(desc.rows, desc.heads, desc.kv_heads, spec.tile_m);
+}
+
+unsigned long long PartialBytes(const KernelSpec& spec, const Desc& desc, int splits) {
+  return cuda::AttentionPartialBytes(
+      GridX(spec, desc), splits, cuda::AttentionCtaHeads(desc.heads, desc.kv_heads, spec.tile_m),
+      desc.head_dim);
+}
+
+}  // namespace
+
+int SplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  constexpr unsigned int kEnoughCtas = 4;  // of each multiprocessor
+  constexpr unsigned long long kMostPartialBytes = 16 << 20;
+  const int most = cuda::AttentionMostSplits(desc.context, desc.window, spec.tile_n);
+  const auto sms = static_cast<unsigned int>(std::max(device.sm_count, 1));
+  if (GridX(spec, desc) >= kEnoughCtas * sms) return 1;
+  return PartialBytes(spec, desc, most) <= kMostPartialBytes ? most : 1;
+}
+
+WorkspaceSize SplitWorkspace(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  const int splits = SplitsOf(spec, desc, device);
+  if (splits == 1) return {};
+  return {.barriers = GridX(spec, desc) * sizeof(std::uint32_t),
+          .partials = PartialBytes(spec, desc, splits)};
+}
+
+cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args,
+                                        const DeviceSpec& device, const Workspace& workspace) {
+  const KernelFamily family = AttentionSplitFamily();
+  if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
+  const Desc desc = ShapeOf(args, {});
+  AttentionParams params = ParamsOf(args);
+  params.splits = SplitsOf(spec, desc, device);
+  const WorkspaceSize needed = SplitWorkspace(spec, desc, device);
+  if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
+    return tl::unexpected(*Reject(Reason::kShape,
+                                  Format("a workspace of {} bytes of partials and {} of barriers",
+                                         workspace.partials_size, workspace.barriers_size),
+                                  Format("{} and {}", needed.partials, needed.barriers)));
+  }
+  params.partials = static_cast<float*>(workspace.partials);
+  params.arrivals = static_cast<unsigned int*>(workspace.barriers);
+  cuda::CudaLaunch launch;
+  launch.grid = {GridX(spec, desc), static_cast<std::uint32_t>(params.splits), 1};
+  launch.block = {family.launch(spec).threads, 1, 1};
+  launch.dynamic_smem_bytes = cuda::AttentionSplitSmem(
+      desc.head_dim, spec.tile_k, static_cast<int>(BytesOf(spec.type_b, 1)), 32 * spec.warps,
+      cuda::AttentionCtaHeads(desc.heads, desc.kv_heads, spec.tile_m));
+  launch.params = cuda::KernelParams(params);
+  launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
+  return cuda::CheckedLaunch(launch);
+}
+
+}  // namespace tilewright::attention

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "device/cuda/launch.h"
+#include "ops/attention/attention.h"
+#include "tilewright/kernel_spec.h"
+
+namespace tilewright::attention {
+
+/// CTAs that share a row in a launch of an attention_split kernel: one for each split that a row
+/// may reach into; or 1, where rows alone keep the multiprocessors of the device busy or the
+/// partial results would take more than 16 MiB. The bits of a row do not depend on it.
+int SplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device);
+
+/// Of that launch: partial results and counters; none where a CTA computes whole rows.
+WorkspaceSize SplitWorkspace(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device);
+
+/// The launch of an attention_split kernel for arguments that DescOf takes. `spec` passed the
+/// family's check; pointers are the device's, those of `workspace` too: as large as SplitWorkspace
+/// says. Refused are other types than the spec's, another head dimension, elements of a row of q or
+/// out that are not adjacent, and an address that is no multiple of its element.
+cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args,
+                                        const DeviceSpec& device, const Workspace& workspace);
+
+}  // namespace tilewright::attention

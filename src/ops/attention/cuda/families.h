@@ -1,0 +1,16 @@
+#pragma once
+
+#include "tilewright/kernel_family.h"
+
+/// Families `attention_split`, for few rows of each sequence and for anything else that must be
+/// right, and `attention_mma`, for many rows, on tensor cores. README.md of the room names the
+/// fields of their specs.
+
+namespace tilewright {
+
+KernelFamily AttentionSplitFamily();
+
+/// kInvalidArgument if a name is taken.
+Status AddAttentionFamilies(KernelFamilies& families);
+
+}  // namespace tilewright

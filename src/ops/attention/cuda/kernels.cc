@@ -1,0 +1,129 @@
+#include "ops/attention/cuda/kernels.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "engine/compiled/compiled_kernel.h"
+#include "engine/compiled/launch_cost.h"
+#include "ops/attention/cuda/attention_launch.h"
+#include "ops/attention/cuda/families.h"
+#include "tilewright/cuda/attention_params.h"
+
+namespace tilewright::attention {
+namespace {
+
+/// Extents up to here leave room for the kernels' own arithmetic.
+constexpr std::int64_t kMaxExtent = std::int64_t{1} << 30;
+
+std::optional<Rejection> WrongType(const char* field, DataType have, DataType need) {
+  return Rejection{Reason::kType, Format("{} = {}", field, DataTypeName(have)),
+                   std::string(DataTypeName(need))};
+}
+
+std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) {
+  if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
+  if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
+  if (desc.head_dim != spec.params[0]) {
+    return Rejection{Reason::kShape, Format("head_dim = {}", desc.head_dim),
+                     Format("{}", spec.params[0])};
+  }
+  if (desc.context > kMaxExtent || desc.window > kMaxExtent) {
+    return Rejection{Reason::kShape, Format("context = {}, window = {}", desc.context, desc.window),
+                     Format("at most {}", kMaxExtent)};
+  }
+  if (std::int64_t{desc.rows} * desc.heads > kMaxExtent) {
+    return Rejection{Reason::kShape, Format("{} rows of {} heads", desc.rows, desc.heads),
+                     Format("at most {} heads", kMaxExtent)};
+  }
+  return std::nullopt;
+}
+
+/// What a problem reads and computes, as far as it can be known: lengths are content. Sequences are
+/// taken to hold about as much as a conversation does, or all that there are places for.
+struct Load {
+  explicit Load(const Desc& desc)
+      : sequences(std::min(desc.sequences, desc.rows)),
+        rows_each(static_cast<double>(desc.rows) / sequences),
+        filled(std::min<double>(desc.context, std::max(1024.0, rows_each))) {
+    const double seen_by_middle = filled - (rows_each - 1) / 2;
+    seen = desc.window > 0 ? std::min<double>(desc.window, seen_by_middle) : seen_by_middle;
+    held = desc.window > 0 ? std::min(filled, desc.window + rows_each) : filled;
+    const double kv_bytes =
+        2.0 * desc.kv_heads * desc.head_dim * static_cast<double>(BytesOf(desc.type_kv, 1));
+    cache_bytes = sequences * held * kv_bytes;
+    row_bytes = seen * kv_bytes;
+    q_bytes =
+        2.0 * desc.rows * desc.heads * desc.head_dim * static_cast<double>(BytesOf(desc.type_q, 1));
+  }
+  double sequences, rows_each;
+  double filled;       ///< positions of a sequence
+  double seen;         ///< by a row, on average
+  double held;         ///< positions of a sequence that some row sees
+  double cache_bytes;  ///< of all that is seen
+  double row_bytes;    ///< of what one row sees
+  double q_bytes;      ///< q and out
+};
+
+std::optional<Rejection> SplitFeasible(const KernelSpec& spec, const Desc& desc) {
+  return CheckProblem(spec, desc);
+}
+
+/// Rows of one sequence each read its cache, one of them from memory.
+double SplitEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  const Load load(desc);
+  const int splits = SplitsOf(spec, desc, device);
+  const double rows = desc.rows;
+  const int heads = cuda::AttentionCtaHeads(desc.heads, desc.kv_heads, spec.tile_m);
+  const auto blocks = cuda::AttentionHeadBlocks(desc.heads, desc.kv_heads, spec.tile_m);
+  const double used = std::min<double>(splits, load.seen / spec.tile_n + 1);
+  const double partials = splits == 1 ? 0 : 4.0 * rows * desc.heads * used * (desc.head_dim + 2);
+  LaunchCost cost;
+  cost.memory_bytes = load.cache_bytes + load.q_bytes;
+  cost.cache_bytes = rows * blocks * load.row_bytes - load.cache_bytes + 2 * partials;
+  const std::uint32_t smem =
+      cuda::AttentionSplitSmem(desc.head_dim, spec.tile_k,
+                               static_cast<int>(BytesOf(spec.type_b, 1)), 32 * spec.warps, heads);
+  const auto smem_of_sm = static_cast<int>(227 * 1024 / (smem + 1024));
+  cost.ctas_per_sm = std::clamp(smem_of_sm, 1, 4);
+  cost.in_flight_bytes =
+      2.0 * spec.tile_k * desc.head_dim * static_cast<double>(BytesOf(spec.type_b, 1));
+  cost.ctas =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(rows * desc.kv_heads * blocks * used));
+  cost.warps = spec.warps;
+  // A product takes about two instructions with its conversion and load, and a tile waits for six
+  // barriers; the partial results are folded eight splits at a time.
+  constexpr double kTileUs = 0.7, kFoldUs = 0.8, kArriveUs = 1.5;
+  const double positions = splits == 1 ? load.seen : std::min<double>(load.seen, spec.tile_n);
+  const double tiles = std::max(1.0, positions / spec.tile_k);
+  const double operations = 2 * 4.0 * positions * heads * desc.head_dim;
+  cost.cta_us = SmUs(operations, device.f32_gflop_s, device) + tiles * kTileUs / cost.ctas_per_sm;
+  const double merging = splits == 1 ? 0 : kArriveUs + kFoldUs * used / 8;
+  // CTAs behind the end of a sequence leave at once, a few in a nanosecond.
+  const double idle = (splits - used) * rows * desc.kv_heads * blocks;
+  return PredictUs(cost, device) + merging + 5e-4 * std::max(0.0, idle);
+}
+
+Status SplitLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,
+                   const Workspace& workspace, Stream stream) {
+  return kernel.Launch(AttentionSplitLaunch(spec, args, kernel.device(), workspace), stream);
+}
+
+/// One length of splits for every problem, so that a choice for more rows is no other summation.
+bool SplitBatchInvariant(const KernelSpec& spec) { return spec.tile_n == 256; }
+
+}  // namespace
+
+Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
+  const CompiledFamily<Op> split{.feasible = &SplitFeasible,
+                                 .estimate_us = &SplitEstimateUs,
+                                 .launch = nullptr,
+                                 .workspace = &SplitWorkspace,
+                                 .launch_within = &SplitLaunch,
+                                 .batch_invariant = &SplitBatchInvariant};
+  return AddCompiled<Op>(registry, store, AttentionSplitFamily().name, arch,
+                         [&](const KernelSpec& spec, const ArtifactKey& request) {
+                           return std::make_unique<CompiledKernel<Op>>(spec, request, split, store);
+                         });
+}
+
+}  // namespace tilewright::attention

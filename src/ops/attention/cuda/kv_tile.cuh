@@ -1,0 +1,168 @@
+#pragma once
+
+#include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/shared_memory.cuh"
+#include "device/cuda/kernels/types.cuh"
+#include "tilewright/cuda/attention_params.h"
+
+// Tiles of a KV cache in shared memory: where the positions of a sequence lie, contiguous or in
+// pages, and copies of some of them.
+
+namespace tw {
+
+using tilewright::cuda::AttentionParams;
+
+/// Byte offset of the 16-byte chunk `chunk` of line `line` in a tile of lines of `chunks` chunks, a
+/// multiple of 8. Chunks are permuted so that eight consecutive lines have one chunk number in
+/// eight different groups of four banks: neither ldmatrix nor lanes that each read their own line
+/// meet a bank conflict.
+TW_DEVICE constexpr u32 KvOffset(int line, int chunk, int chunks) {
+  return static_cast<u32>(line * chunks + (chunk ^ (line & 7))) * 16;
+}
+
+/// The positions that a row sees: `first` to `limit` - 1.
+struct SeenRange {
+  int first, limit;
+};
+TW_DEVICE SeenRange SeenBy(int position, int window) {
+  return {window > 0 && position >= window ? position - window + 1 : 0, position + 1};
+}
+
+/// One key and value head of one sequence.
+struct SequenceCache {
+  const int* table;  ///< its physical pages; null: contiguous
+  i64 start;         ///< elements before the head's first in a page; of the sequence if contiguous
+  i64 position_stride, page_stride;
+  int page_size, physical_pages;
+
+  TW_DEVICE SequenceCache(const AttentionParams& p, int slot, int kv_head)
+      : table(p.pages != nullptr ? p.pages + slot * p.pages_slot : nullptr),
+        start(kv_head * p.kv_head + (p.pages != nullptr ? 0 : slot * p.kv_page)),
+        position_stride(p.kv_position),
+        page_stride(p.kv_page),
+        page_size(p.page_size),
+        physical_pages(p.physical_pages) {}
+
+  /// Sets `offset`, in elements, to where a position lies; false if its page does not exist.
+  TW_DEVICE bool Find(int position, i64& offset) const {
+    if (table == nullptr) {
+      offset = start + position * position_stride;
+      return true;
+    }
+    const int logical = position / page_size;
+    const int page = table[logical];
+    offset = start + page * page_stride + (position - logical * page_size) * position_stride;
+    return page >= 0 && page < physical_pages;
+  }
+};
+
+/// [kPositions] lines of a head, in 16-byte chunks by KvOffset, copied by kThreads threads.
+template <Type kType, int kHeadDim, int kPositions, int kThreads>
+struct KvTile {
+  static constexpr int kElement = FloatBytes<kType>();
+  static constexpr int kChunks = kHeadDim * kElement / 16;
+  static constexpr int kBytes = kPositions * kChunks * 16;
+  static constexpr int kStep = kThreads / kChunks;  // lines between a thread's chunks
+  static_assert(kChunks % 8 == 0 && kThreads % kChunks == 0 && kPositions % kStep == 0, "tile");
+
+  /// Whether 16-byte copies of both caches are aligned.
+  static TW_DEVICE bool Aligned(const AttentionParams& p) {
+    const u64 strides = static_cast<u64>(p.kv_head | p.kv_position | p.kv_page) * kElement;
+    return ((reinterpret_cast<u64>(p.k_cache) | reinterpret_cast<u64>(p.v_cache) | strides) % 16) ==
+           0;
+  }
+
+  /// A chunk at any address of an element.
+  static TW_DEVICE void CopyElements(u32 smem, const u8* from) {
+    u32 word[4];
+    TW_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kElement == 4) {
+        word[i] = reinterpret_cast<const u32*>(from)[i];
+      } else {
+        const u16* halves = reinterpret_cast<const u16*>(from);
+        word[i] = halves[2 * i] | static_cast<u32>(halves[2 * i + 1]) << 16;
+      }
+    }
+    StoreShared16(smem, word[0], word[1], word[2], word[3]);
+  }
+
+  /// Starts the copy of positions `from` and up to `smem`: zeros for those that are not seen, whose
+  /// pages nobody looks up, and NaN for those whose pages do not exist.
+  static TW_DEVICE void Copy(u32 smem, const void* cache, const SequenceCache& sequence, int from,
+                             const SeenRange& seen, bool aligned) {
+    const u8* base = static_cast<const u8*>(cache);
+    const int chunk = static_cast<int>(threadIdx.x) % kChunks;
+    const int first_line = static_cast<int>(threadIdx.x) / kChunks;
+    if (aligned) {
+      TW_UNROLL
+      for (int i = 0; i < kPositions / kStep; ++i) {
+        CopyChunk<true>(smem, base, sequence, from, first_line + i * kStep, chunk, seen);
+      }
+    } else {
+      TW_NO_UNROLL
+      for (int i = 0; i < kPositions / kStep; ++i) {
+        CopyChunk<false>(smem, base, sequence, from, first_line + i * kStep, chunk, seen);
+      }
+    }
+  }
+  template <bool kAligned>
+  static TW_DEVICE void CopyChunk(u32 smem, const u8* base, const SequenceCache& sequence, int from,
+                                  int line, int chunk, const SeenRange& seen) {
+    const u32 to = smem + KvOffset(line, chunk, kChunks);
+    const int position = from + line;
+    i64 offset = 0;
+    if (position < seen.first || position >= seen.limit) {
+      StoreShared16(to, 0, 0, 0, 0);
+    } else if (!sequence.Find(position, offset)) {
+      StoreShared16(to, ~0u, ~0u, ~0u, ~0u);
+    } else if constexpr (kAligned) {
+      CpAsync16(to, base + offset * kElement + 16 * chunk);
+    } else {
+      CopyElements(to, base + offset * kElement + 16 * chunk);
+    }
+  }
+
+  /// The elements of 16 bytes.
+  static constexpr int kPack = 16 / kElement;
+  static TW_DEVICE void Unpack(const u32 (&words)[4], float* out) {
+    TW_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kElement == 4) {
+        out[i] = FloatOf(words[i]);
+      } else {
+        out[2 * i] = LowToF32<kType>(words[i]);
+        out[2 * i + 1] = HighToF32<kType>(words[i]);
+      }
+    }
+  }
+};
+
+/// The larger; the other one if one is NaN.
+TW_DEVICE float LargerOf(float a, float b) {
+#if defined(__CUDACC__)
+  return fmaxf(a, b);
+#else
+  return __builtin_fmaxf(a, b);
+#endif
+}
+
+/// 2^x within 2 units in the last place; 0 for minus infinity.
+TW_DEVICE float Exp2(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return __builtin_exp2f(x);
+#endif
+}
+
+/// The exponent of a position that is not seen.
+TW_DEVICE float MinusInfinity() { return FloatOf(0xff800000u); }
+
+/// Scores are multiplied by it: powers of two are cheaper than those of e.
+inline constexpr float kLog2E = 1.44269504f;
+
+}  // namespace tw
