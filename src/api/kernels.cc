@@ -45,6 +45,7 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
   if (Status added = norm::AddCudaKernels(kernels->of<norm::Op>(), store, arch); !added) {
     return Fail(added.error());
   }
+  AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
 }
 
