@@ -4,10 +4,11 @@ JOBS ?= $(shell nproc)
 MODEL := $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 TILEWRIGHT := $(BUILD)/cli/tilewright
 PREFIX ?= /usr/local
+ARCHS ?= sm_80,sm_89,sm_90a,sm_100a,sm_120
 PROMPT ?= Once upon a time
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check fmt bench record build install asan tsan fuzz deps clean
+.PHONY: help demo test test-cuda bundle test-full check fmt bench record build install asan tsan fuzz deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -31,6 +32,14 @@ demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this ma
 
 test: build  ## build and run the tests, with CUDA kernels for one architecture
 	@tools/run_tests.sh $(BUILD) -j $(JOBS) -LE '^full$$'
+
+test-cuda: build  ## run the tests that need a GPU (without one, says how many were skipped)
+	@tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
+
+bundle: build  ## compile every CUDA kernel into the bundle that is found beside the command (needs NVRTC, no GPU)
+	@tools/get_nvrtc.sh $(BUILD)/nvrtc
+	@[ ! -d $(BUILD)/nvrtc/13.0.88 ] || export TILEWRIGHT_NVRTC=$(BUILD)/nvrtc/13.0.88; \
+	  $(TILEWRIGHT) bundle build --all --arch $(ARCHS) -o $(BUILD)/cli/tilewright.twb
 
 test-full: build  ## run all tests, including every CUDA kernel for every architecture
 	@tools/run_tests.sh $(BUILD) -j $(JOBS) -C full

@@ -212,6 +212,7 @@ int BenchGemm(const BenchGemmOptions& options) {
   if (!rows_of) return Usage(rows_of.error().message, "bench gemm");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
+  if (Status timed = CheckTimed(**context, "bench gemm"); !timed) return ExitFor(timed.error());
   if (options.baseline == "cublaslt" ||
       (options.baseline == "onednn" && !HasVendorKernels(**context))) {
     Complain(fmt::format("--baseline {}: is not built in this version; use --baseline none",

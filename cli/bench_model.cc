@@ -74,6 +74,13 @@ Precision PeakPrecision(const Model& model, Precision activations) {
 /// What this machine can do now. Taken before and after the runs, and the better of the two counts,
 /// since a neighbour on the host may have taken a share.
 void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
+  const DeviceSpec& device = loaded.context->device_spec();
+  if (device.kind == DeviceKind::kCuda) {
+    // Bound by what the board's clocks and units can do.
+    floor.read_gb_s = device.read_gb_s;
+    floor.peak = {device.bf16_gflop_s, "bf16 on tensor cores"};
+    return;
+  }
   Executor& executor = loaded.context->executor();
   floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
   const PeakRate peak =
@@ -230,8 +237,10 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
   Out(fmt::format("{} on {}, {} threads\n", name.empty() ? options.model.path : name,
                   device.ClassId(), loaded.context->executor().workers()));
   Out(table.Text());
-  Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, measured in this run\n",
-                  floor.read_gb_s, floor.peak.giga_ops, floor.peak.instruction));
+  const bool cpu = device.kind == DeviceKind::kCpu;
+  Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, {}\n", floor.read_gb_s,
+                  floor.peak.giga_ops, floor.peak.instruction,
+                  cpu ? "measured in this run" : "by the board's clocks"));
 }
 
 }  // namespace
@@ -248,12 +257,14 @@ int BenchModel(const BenchModelOptions& given) {
   options.model.batch_rows = std::max(options.model.batch_rows, slots);
   Result<LoadedModel> loaded = LoadModel(options.common, options.model, slots);
   if (!loaded) return ExitFor(loaded.error());
-  const Precision activations = *ParsePrecision(options.model.activations);
+  const Precision activations =
+      ParseActivations(options.model.activations, *loaded->context).value().precision;
   Floor floor = MakeFloor(*loaded);
   MeasureMachine(*loaded, activations, floor);
   Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options.repeat);
   if (!rows) return ExitFor(rows.error());
   MeasureMachine(*loaded, activations, floor);
+  loaded->compiling->Clear();
   Print(*loaded, *rows, floor, options);
   return Finish(kExitOk);
 }

@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "console.h"
 #include "tilewright/log.h"
@@ -26,17 +28,6 @@ void PrintMessage(void*, LogLevel level, std::string_view message) {
   } else {
     Note(message);
   }
-}
-
-Status CheckDevice(const std::string& device) {
-  if (device == "cpu") return {};
-  if (device.rfind("cuda", 0) == 0) {
-    return Fail(
-        ErrorCode::kUnavailable,
-        fmt::format("--device {}: models do not run on a GPU yet; use --device cpu", device));
-  }
-  return Fail(ErrorCode::kUnavailable,
-              fmt::format("--device {}: unknown; known are cpu and cuda:N", device));
 }
 
 }  // namespace
@@ -78,16 +69,44 @@ Result<Guarantee> ParseGuarantee(const std::string& word) {
                   word));
 }
 
-Result<DataType> ParseKv(const std::string& word) {
-  if (word == "auto") return DataType::kF16;
+Result<Activations> ParseActivations(const std::string& word, const Context& context) {
+  const bool cpu = context.device_spec().kind == DeviceKind::kCpu;
+  Activations activations{Precision::kAuto, context.DefaultSession().activations};
+  if (cpu) {
+    Result<Precision> precision = ParsePrecision(word);
+    if (!precision) return Fail(precision.error());
+    activations.precision = *precision;
+    return activations;
+  }
+  if (word == "auto") return activations;
+  const std::optional<DataType> type = ParseDataType(word);
+  if (type != DataType::kF32 && type != DataType::kF16 && type != DataType::kBF16) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("--activations {}: on {} they are auto (bf16), f32, f16 or bf16", word,
+                            context.device_name()));
+  }
+  activations.type = *type;
+  if (type == DataType::kF32) activations.precision = Precision::kF32;
+  return activations;
+}
+
+Result<DataType> ParseKv(const std::string& word, const Context& context) {
+  if (word == "auto") return context.DefaultSession().kv;
   if (auto type = ParseDataType(word)) return *type;
   return Fail(ErrorCode::kInvalidArgument, fmt::format("KV type '{}' is unknown", word));
 }
 
-Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibration calibration) {
+Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibration calibration,
+                                             CompileLine* compiling) {
   SetUpLog(common);
-  if (Status device = CheckDevice(common.device); !device) return Fail(device.error());
   ContextOptions options;
+  options.device = common.device;
+  options.artifacts.bundles = common.bundles;
+  if (compiling != nullptr) {
+    options.artifacts.on_compiled = [line = compiling](const KernelSpec& spec, double ms) {
+      line->Show(spec, ms);
+    };
+  }
   options.threads = common.threads;
   options.calibration = calibration;
   if (common.providers == "own") options.providers = Bit(Provider::kOwn);
@@ -96,28 +115,63 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibr
   if (!mode) return Fail(mode.error());
   options.cache_mode = *mode;
   Result<std::unique_ptr<Context>> context = Context::Create(options);
-  if (context) {
-    for (const std::string& warning : (*context)->warnings()) Warn(warning);
+  if (!context) {
+    // A GPU that cannot be used is a failure; what a processor lacks was asked for in error.
+    const Error& error = context.error();
+    const bool gpu = common.device != "cpu" && error.code == ErrorCode::kUnavailable;
+    return Fail(gpu ? ErrorCode::kNotFound : error.code, error.message);
   }
+  for (const std::string& warning : (*context)->warnings()) Warn(warning);
+  if (!(*context)->device_note().empty()) Note((*context)->device_note());
   return context;
+}
+
+Status CheckTimed(const Context& context, std::string_view verb) {
+  if (context.device_spec().kind == DeviceKind::kCpu) return {};
+  return Fail(ErrorCode::kUnsupported,
+              fmt::format("{} on {}: kernels of a GPU are chosen by the model and by records; they "
+                          "cannot be timed here in this version",
+                          verb, context.device_name()));
+}
+
+void CompileLine::Show(const KernelSpec& spec, double ms) {
+  ++kernels_;
+  seconds_ += ms / 1e3;
+  if (!StderrIsTerminal()) return;
+  shown_ = true;
+  Err(fmt::format("\r\x1b[Kcompiling kernels: {} so far, {}", kernels_, spec.family.view()));
+}
+
+void CompileLine::Clear() {
+  if (std::exchange(shown_, false)) Err("\r\x1b[K");
+}
+
+std::string CompileLine::Summary(const std::string& model) const {
+  if (kernels_ == 0) return "";
+  return fmt::format(
+      "compiled {} in {:.1f} s; they are kept for the next run, and for other machines a bundle "
+      "has them: tilewright bundle build --model {} --arch ARCH -o FILE.twb, then --bundle",
+      Counted(static_cast<std::uint64_t>(kernels_), "kernel"), seconds_, model);
 }
 
 Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments& arguments,
                               int slots) {
   const auto start = std::chrono::steady_clock::now();
   LoadedModel loaded;
-  Result<std::unique_ptr<Context>> context = MakeContext(common);
+  loaded.compiling = std::make_unique<CompileLine>();
+  Result<std::unique_ptr<Context>> context =
+      MakeContext(common, Calibration::kStored, loaded.compiling.get());
   if (!context) return Fail(context.error());
   loaded.context = std::move(*context);
-  Result<Precision> activations = ParsePrecision(arguments.activations);
+  Result<Activations> activations = ParseActivations(arguments.activations, *loaded.context);
   Result<Guarantee> guarantee = ParseGuarantee(arguments.guarantee);
-  Result<DataType> kv = ParseKv(arguments.kv);
+  Result<DataType> kv = ParseKv(arguments.kv, *loaded.context);
   Result<FusionSet> fusions = FusionSet::Parse(arguments.fusions);
   if (!activations) return Fail(activations.error());
   if (!guarantee) return Fail(guarantee.error());
   if (!kv) return Fail(kv.error());
   if (!fusions) return Fail(fusions.error());
-  loaded.dispatch = loaded.context->MakeDispatch(*activations, *guarantee);
+  loaded.dispatch = loaded.context->MakeDispatch(activations->precision, *guarantee);
 
   Progress bar("loading");
   ModelOptions model_options;
@@ -133,8 +187,9 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   if (!model) return Fail(model.error());
   loaded.model = std::move(*model);
 
-  SessionOptions session_options;
+  SessionOptions session_options = loaded.context->DefaultSession();
   session_options.kv = *kv;
+  session_options.activations = activations->type;
   session_options.context = arguments.context;
   session_options.max_rows = arguments.batch_rows;
   session_options.slots = slots;

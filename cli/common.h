@@ -19,6 +19,7 @@ struct CommonOptions {
   std::string providers = "all";
   std::string cache_mode = "normal";
   std::string device = "cpu";
+  std::vector<std::string> bundles;  ///< of compiled kernels
   std::string log;
 };
 
@@ -33,17 +34,45 @@ struct ModelArguments {
   std::string fusions = "all";
 };
 
-/// Sets up the log and checks the device; prints the context's warnings.
+/// What is said while the kernels of a GPU are compiled: on a terminal one line that is replaced.
+/// One thread at a time.
+class CompileLine {
+ public:
+  void Show(const KernelSpec& spec, double ms);
+  /// Removes the line, before something else is printed.
+  void Clear();
+  /// What was compiled, and the bundle that spares it the next machine; "" for nothing.
+  std::string Summary(const std::string& model) const;
+
+ private:
+  int kernels_ = 0;
+  double seconds_ = 0;
+  bool shown_ = false;
+};
+
+/// Sets up the log and opens the device; prints the context's warnings, and which device "auto" is.
+/// `compiling`, if given, must outlive the context.
 Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common,
-                                             Calibration calibration = Calibration::kStored);
+                                             Calibration calibration = Calibration::kStored,
+                                             CompileLine* compiling = nullptr);
 /// Sets up the log, for verbs that need no context.
 void SetUpLog(const CommonOptions& common);
+/// kUnsupported on a GPU, whose kernels `verb` cannot time: a candidate that hangs or writes where
+/// it must not takes the process with it.
+Status CheckTimed(const Context& context, std::string_view verb);
 Result<Precision> ParsePrecision(const std::string& word);
 Result<Guarantee> ParseGuarantee(const std::string& word);
-Result<DataType> ParseKv(const std::string& word);
+/// --activations: on the CPU how far kernels may round, on a GPU the type between operations.
+struct Activations {
+  Precision precision = Precision::kAuto;
+  DataType type = DataType::kF32;
+};
+Result<Activations> ParseActivations(const std::string& word, const Context& context);
+Result<DataType> ParseKv(const std::string& word, const Context& context);
 
 /// A model ready to run. Members are destroyed last to first.
 struct LoadedModel {
+  std::unique_ptr<CompileLine> compiling;
   std::unique_ptr<Context> context;
   std::unique_ptr<DeviceDispatch> dispatch;
   std::unique_ptr<Model> model;

@@ -11,6 +11,7 @@ namespace tilewright::cli {
 /// that would be compiled for it. Views live as long as this and the context.
 class DeviceKernels {
  public:
+  explicit DeviceKernels(const Kernels& kernels) : kernels_(&kernels) {}
   /// kUnsupported for a GPU that no kernel is made for.
   static Result<DeviceKernels> For(const DeviceSpec& device, const Context& context,
                                    const CommonOptions& common);

@@ -47,6 +47,19 @@ class Findings {
   bool bad_ = false;
 };
 
+void AddGpu(const Context& context, Findings& findings) {
+  const DeviceSpec& device = context.device_spec();
+  findings.Add(
+      Health::kGood, std::string(context.device_name()),
+      fmt::format("{}, compute capability {}.{}, {} multiprocessors, {} of shared memory a "
+                  "block, L2 {}",
+                  device.name, device.compute_capability / 10, device.compute_capability % 10,
+                  device.sm_count, HumanBytes(static_cast<double>(device.smem_bytes)),
+                  HumanBytes(static_cast<double>(device.l2_bytes))));
+  findings.Add(Health::kGood, "kernels' compiler", context.scope().libraries);
+  findings.report().Set("device", device.ClassId());
+}
+
 void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings) {
   findings.Add(Health::kGood, "processor", device.name);
   const char* cap = std::getenv("TILEWRIGHT_ISA");
@@ -100,8 +113,11 @@ void AddRates(const Context& context, Findings& findings) {
     if (rate > 0) text += fmt::format("{}{} {:.4g}", text.empty() ? "" : ", ", name, rate);
     rates.Set(name, rate);
   });
-  const char* source =
-      context.calibrated() ? "measured" : "assumed; tune and doctor --calibrate measure them";
+  const char* source = context.calibrated() ? "measured"
+                       : context.device_spec().kind == DeviceKind::kCuda
+                           ? "of the board's clocks and units"
+                           : "assumed; tune and doctor --calibrate "
+                             "measure them";
   findings.Add(Health::kGood, "rates of the model", fmt::format("{} ({})", text, source));
   findings.report().Set("calibrated", context.calibrated()).Set("rates", std::move(rates));
 }
@@ -214,8 +230,6 @@ void AddLibraries(Context& context, Findings& findings) {
   if (vendor == 0) {
     findings.Add(Health::kNote, "oneDNN", "its kernels are not included in this build");
   }
-  findings.Add(Health::kNote, "CUDA",
-               "kernels can be compiled and bundled; models do not run on a GPU yet");
 }
 
 }  // namespace
@@ -228,7 +242,11 @@ int Doctor(const DoctorOptions& options) {
       MakeContext(options.common, options.calibrate ? Calibration::kAlways : Calibration::kStored);
   if (!context) return ExitFor(context.error());
   Findings findings;
-  AddDevice((*context)->device_spec(), (*context)->executor(), findings);
+  if ((*context)->device_spec().kind == DeviceKind::kCuda) {
+    AddGpu(**context, findings);
+  } else {
+    AddDevice((*context)->device_spec(), (*context)->executor(), findings);
+  }
   AddRates(**context, findings);
   AddMemory(findings);
   AddCache(**context, findings);

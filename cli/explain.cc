@@ -80,7 +80,9 @@ Result<Explained> Look(const ExplainOptions& options, Context& context, typename
   if constexpr (std::is_same_v<Op, GemmOp>) {
     if (look.device.kind == DeviceKind::kCuda) PromiseAlignment(desc);
   }
-  const Result<DeviceKernels> kernels = DeviceKernels::For(look.device, context, options.common);
+  const Result<DeviceKernels> kernels =
+      look.here ? DeviceKernels(context.kernels())
+                : DeviceKernels::For(look.device, context, options.common);
   if (!kernels) return Fail(kernels.error());
   look.problem = KeyOf(desc);
   Result<Checked<Op>> checked = Validate(desc);

@@ -19,9 +19,23 @@ void AddJson(CLI::App& verb, CommonOptions& common) {
 }
 
 void AddDevice(CLI::App& verb, CommonOptions& common) {
-  verb.add_option("--device", common.device, "cpu, or cuda:N")
+  verb.add_option("--device", common.device,
+                  "cpu, cuda:N, or auto: the first GPU that works, else the CPU")
       ->capture_default_str()
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            const bool gpu = name.starts_with("cuda:") && name.size() > 5 && name.size() < 9 &&
+                             name.find_first_not_of("0123456789", 5) == std::string::npos;
+            return gpu || name == "cpu" || name == "auto"
+                       ? std::string()
+                       : fmt::format("'{}' is no device; known are cpu, cuda:N and auto", name);
+          },
+          ""))
       ->type_name("DEVICE");
+  verb.add_option("--bundle", common.bundles,
+                  "Take a GPU's kernels from this bundle; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
   verb.add_option("--threads", common.threads, "Threads to use; 0: what affinity and quota allow")
       ->capture_default_str()
       ->check(Quiet(CLI::Range(0, 4096)))
@@ -62,13 +76,15 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->capture_default_str()
       ->check(Quiet(CLI::IsMember({"fastest", "deterministic", "batch-invariant"})))
       ->type_name("WHICH");
-  verb.add_option(
-          "--activations", model.activations,
-          "Precision to which kernels may round activations: auto, f32 (no rounding), bf16 or int8")
+  verb.add_option("--activations", model.activations,
+                  "Precision to which kernels may round activations: auto, f32 (no rounding), bf16 "
+                  "or int8; "
+                  "on a GPU their type: auto (bf16), f32, f16 or bf16")
       ->capture_default_str()
-      ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
+      ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"})))
       ->type_name("TYPE");
-  verb.add_option("--kv", model.kv, "Type of the KV cache: auto (f16), f32, f16, bf16 or q8_0")
+  verb.add_option("--kv", model.kv,
+                  "Type of the KV cache: auto (f16; bf16 on a GPU), f32, f16, bf16 or q8_0")
       ->capture_default_str()
       ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "q8_0"})))
       ->type_name("TYPE");

@@ -62,7 +62,8 @@ Result<Prompt> MakePrompt(const RunOptions& options, const std::string& text,
 /// Prints text as it is generated, and keeps it.
 class Printer {
  public:
-  Printer(const Prompt& prompt, bool quiet) : quiet_(quiet) {
+  Printer(const Prompt& prompt, bool quiet, CompileLine& compiling)
+      : quiet_(quiet), compiling_(compiling) {
     if (prompt.tokenizer) decoder_.emplace(*prompt.tokenizer);
   }
 
@@ -84,12 +85,14 @@ class Printer {
  private:
   bool Emit(std::string_view piece) {
     text_ += piece;
+    compiling_.Clear();
     if (quiet_ || piece.empty()) return true;
     Out(piece);
     return FlushOutput().has_value();
   }
 
   bool quiet_;
+  CompileLine& compiling_;
   std::optional<StreamDecoder> decoder_;
   std::string text_;
 };
@@ -132,7 +135,7 @@ void PrintJson(const LoadedModel& loaded, const Prompt& prompt, const GenerateRe
       .Set("first_token_ms", result.first_token_seconds * 1e3)
       .Set("prompt_tok_s", result.prompt_tokens_per_second())
       .Set("decode_tok_s", result.decode_tokens_per_second())
-      .Set("device", "cpu")
+      .Set("device", loaded.context->device_name())
       .Set("device_class", loaded.context->device_spec().ClassId())
       .Set("threads", loaded.context->executor().workers())
       .Set("seed", static_cast<std::int64_t>(seed));
@@ -155,10 +158,13 @@ void NoteDecisions(const DeviceDispatch& dispatch) {
 void NoteSpeeds(const LoadedModel& loaded, const GenerateResult& result) {
   Err(fmt::format(
       "load {:.0f} ms | prompt {} tokens, {:.0f} tok/s | first token {:.1f} ms | {} tokens, "
-      "{:.1f} tok/s | {} threads | stopped: {}\n",
+      "{:.1f} tok/s | {}, {} threads | stopped: {}\n",
       loaded.load_ms, result.prompt_tokens, result.prompt_tokens_per_second(),
       result.first_token_seconds * 1e3, result.tokens.size(), result.decode_tokens_per_second(),
-      loaded.context->executor().workers(), StopReasonName(result.reason)));
+      loaded.context->device_name(), loaded.context->executor().workers(),
+      StopReasonName(result.reason)));
+  const std::string compiled = loaded.compiling->Summary(loaded.model->file().path());
+  if (!compiled.empty()) Note(compiled);
 }
 
 /// Logits after the prompt's last token, copied.
@@ -188,7 +194,7 @@ int Generate(const RunOptions& options, LoadedModel& loaded, const Prompt& promp
     if (!got) return ExitFor(got.error());
     logits = std::move(*got);
   }
-  Printer printer(prompt, options.common.json || options.count == 0);
+  Printer printer(prompt, options.common.json || options.count == 0, *loaded.compiling);
   const GenerateOptions generate = MakeGenerateOptions(options, printer);
   Result<GenerateResult> result = tilewright::Generate(
       *loaded.session, prompt.tokens,

@@ -276,6 +276,7 @@ int Tune(const TuneArguments& options) {
   if (!budget) return Usage(budget.error().message, "tune");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common, Calibration::kMissing);
   if (!context) return ExitFor(context.error());
+  if (Status timed = CheckTimed(**context, "tune"); !timed) return ExitFor(timed.error());
   Result<TuneProblems> problems = CollectProblems(options, **context);
   if (!problems) return ExitFor(problems.error());
   if (!(*context)->records().persistent()) {

@@ -52,9 +52,9 @@ Status AddGraph(Session& session, const DeviceDispatch& dispatch, const TuneArgu
 
 /// Every problem that the model poses. Weights stay as the file has them: nothing is packed.
 Status AddModelProblems(const TuneArguments& options, Context& context, TuneProblems& problems) {
-  Result<Precision> activations = ParsePrecision(options.model.activations);
+  Result<Activations> activations = ParseActivations(options.model.activations, context);
   Result<Guarantee> guarantee = ParseGuarantee(options.model.guarantee);
-  Result<DataType> kv = ParseKv(options.model.kv);
+  Result<DataType> kv = ParseKv(options.model.kv, context);
   Result<FusionSet> fusions = FusionSet::Parse(options.model.fusions);
   if (!activations) return Fail(activations.error());
   if (!guarantee) return Fail(guarantee.error());
@@ -66,15 +66,17 @@ Status AddModelProblems(const TuneArguments& options, Context& context, TuneProb
     if (!given) return Fail(given.error());
     rows = std::move(*given);
   }
-  const std::unique_ptr<DeviceDispatch> dispatch = context.MakeDispatch(*activations, *guarantee);
+  const std::unique_ptr<DeviceDispatch> dispatch =
+      context.MakeDispatch(activations->precision, *guarantee);
   ModelOptions model_options;
   model_options.fusions = *fusions;
   model_options.executor = &context.executor();
   model_options.device = &context.device();
   Result<std::unique_ptr<Model>> model = Model::Load(options.model.path, model_options);
   if (!model) return Fail(model.error());
-  SessionOptions session_options;
+  SessionOptions session_options = context.DefaultSession();
   session_options.kv = *kv;
+  session_options.activations = activations->type;
   session_options.max_rows = *std::max_element(rows.begin(), rows.end());
   // As many positions as a run has: they are part of the problem that attention poses.
   const int context_wanted = options.model.context;

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Reports how many of some tests the last run of ctest skipped, and why what they need is missing.
 
-Usage: skipped_tests.py BUILD_FOLDER FILE_OF_NAMES WHAT REASON_FILE
+Usage: skipped_tests.py BUILD_FOLDER FILE_OF_NAMES WHY [REASON_FILE]
 
-Reads tests.xml (ctest --output-junit) and the log of the run. Prints one line, "N tests skipped because WHAT could not be fetched
-(reason)", or nothing. A test of several cases counts by the cases that GoogleTest shows as skipped, any other as one.
+Reads tests.xml (ctest --output-junit) and the log of the run. Prints one line, "N tests skipped because WHY (reason)", or nothing. A test of several cases counts by the cases that GoogleTest shows as skipped, any other as one.
 """
 import pathlib
 import re
@@ -20,7 +19,7 @@ def skipped_cases(log, name):
 
 
 def main():
-    build, names_file, what, reason_file = sys.argv[1:5]
+    build, names_file, why = sys.argv[1:4]
     names = set(pathlib.Path(names_file).read_text().splitlines())
     report = pathlib.Path(build, 'tests.xml')
     if not report.exists():
@@ -30,10 +29,10 @@ def main():
     count = sum(skipped_cases(log, name) or 1 for name in skipped & names)
     if count == 0:
         return
-    reason = pathlib.Path(reason_file)
-    lines = '; '.join(reason.read_text().splitlines()) if reason.exists() else ''
-    why = f' ({lines})' if lines else ''
-    print(f'-- {count} {"test" if count == 1 else "tests"} skipped because {what} could not be fetched{why}')
+    reason = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 else None
+    lines = '; '.join(reason.read_text().splitlines()) if reason and reason.exists() else ''
+    more = f' ({lines})' if lines else ''
+    print(f'-- {count} {"test" if count == 1 else "tests"} skipped because {why}{more}')
 
 
 if __name__ == '__main__':

@@ -119,6 +119,9 @@ struct ArtifactStoreOptions {
   /// What artifacts must run on; by default nothing is compared. launch_abi comes from the
   /// families.
   BundleNeeds device;
+  /// Called after each kernel that this process compiled, on the thread that compiled it and for
+  /// one kernel at a time. It must not throw, nor ask this store for a kernel.
+  std::function<void(const KernelSpec& spec, double compile_ms)> on_compiled;
   std::string missing_list;  ///< where strict mode lists missing kernels; "": root + "/missing.txt"
 };
 

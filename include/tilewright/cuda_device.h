@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tilewright/device.h"
@@ -14,14 +15,14 @@ bool BuiltWithDriver();
 
 /// The number of GPUs visible to this process; 0 if the driver is loaded but sees none.
 /// kUnavailable, listing what was tried, if there is no driver (libcuda.so.1) or only a toolkit's
-/// stub of it. Any thread.
-Result<int> CudaDeviceCount();
+/// stub of it. `library`: as CudaDeviceOptions::library. Any thread.
+Result<int> CudaDeviceCount(const std::string& library = "");
 
 /// The GPU `ordinal` as a value: name, compute capability, multiprocessors, opt-in shared memory
 /// per block, L2 size (as l2_bytes and llc_bytes), peak rates from its clocks, and the driver's
 /// version ("13.0"). Creates no context. kUnavailable without a driver or GPU, kInvalidArgument
 /// beyond the last GPU.
-Result<DeviceSpec> CudaDeviceSpec(int ordinal);
+Result<DeviceSpec> CudaDeviceSpec(int ordinal, const std::string& library = "");
 
 struct CudaDeviceOptions {
   /// The driver's library; "": libcuda.so.1, found as by CudaDeviceCount.
@@ -29,6 +30,8 @@ struct CudaDeviceOptions {
   /// Executor of the device's streams, for work done on the host; nullptr: SerialExecutor(). Must
   /// outlive the device.
   Executor* executor = nullptr;
+  /// What predicted times are made of, where it is known better than from the board's clocks.
+  std::optional<DeviceRates> rates;
 };
 
 /// The GPU `ordinal` as a device, in its primary context, which is shared with other libraries in

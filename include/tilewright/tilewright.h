@@ -49,8 +49,9 @@ enum class Calibration : std::uint8_t {
 };
 
 struct ContextOptions {
-  /// "auto", "cpu" or "cuda:N". "auto" is the best device that models can run on.
-  std::string device = "auto";
+  /// "cpu", "cuda:N", or "auto": the first GPU that works, else the CPU (Context::device_note says
+  /// why).
+  std::string device = "cpu";
   int threads = 0;               ///< 0: DefaultThreads(). Used only if `executor` is null
   Executor* executor = nullptr;  ///< the caller's own threads
   /// "": $TILEWRIGHT_CACHE_DIR, else $XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright
@@ -59,8 +60,15 @@ struct ContextOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   std::uint32_t providers = FeasibleOptions{}.providers;  ///< mask of Bit(Provider)
   /// Has no effect in the cache modes that write nothing (kReadonly, kOffline, kStrict). kRefresh
-  /// treats stored rates as missing.
+  /// treats stored rates as missing. Nothing is measured on a GPU: without stored rates its rates
+  /// are computed from its clocks and units.
   Calibration calibration = Calibration::kStored;
+  /// Where the kernels of a GPU are looked for and kept. `mode` is cache_mode, `device` that of the
+  /// GPU; an empty `root` is cache_dir + "/artifacts". A bundle that is installed with the library,
+  /// or lies beside it or the program as tilewright.twb, is searched after `bundles`.
+  ArtifactStoreOptions artifacts;
+  /// The driver's library; "": libcuda.so.1 (CudaDeviceOptions::library).
+  std::string cuda_library;
 };
 
 /// Every kernel family of this library that is compiled at run time, for ArtifactStore::Open; add
@@ -117,13 +125,20 @@ Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& 
 /// each make their own dispatch.
 class Context {
  public:
-  /// Errors: kInvalidArgument for a device other than "auto", "cpu" and "cuda:N"; kUnavailable for
-  /// a device that is missing or cannot run models, and for a TILEWRIGHT_ISA that this machine
-  /// lacks.
+  /// Errors: kInvalidArgument for a device other than "auto", "cpu" and "cuda:N", and for a GPU
+  /// beyond the last; kUnavailable without a driver, with one that is too old, without a compiler
+  /// and a bundle for a GPU's kernels, and for a TILEWRIGHT_ISA that this machine lacks;
+  /// kUnsupported for a GPU that no kernel is made for.
   static Result<std::unique_ptr<Context>> Create(const ContextOptions& options);
   ~Context();
 
   Device& device() const;
+  /// "cpu", "cuda:0".
+  std::string_view device_name() const;
+  /// With the device "auto": which it is, and why no GPU before it; else "".
+  const std::string& device_note() const;
+  /// Where the kernels of a GPU come from; nullptr on the CPU.
+  ArtifactStore* artifacts() const;
   const DeviceSpec& device_spec() const;
   /// Whether the rates of device_spec() were measured, now or earlier.
   bool calibrated() const;
@@ -145,6 +160,10 @@ class Context {
   FeasibleOptions feasible_options() const;
   std::span<const std::string> warnings() const;
   CacheMode cache_mode() const;
+
+  /// What a session on this device has unless its user wants something else: activations and KV
+  /// cache of bf16 and logits of f32 on a GPU, SessionOptions{} on the CPU.
+  SessionOptions DefaultSession() const;
 
   /// Rebuilds caches() from the records, after tuning. No dispatch made before may be in use.
   void RefreshCache();

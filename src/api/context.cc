@@ -1,80 +1,22 @@
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 
+#include "api/open_device.h"
 #include "core/paths.h"
 #include "core/text.h"
-#include "engine/rates_file.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
-namespace {
-
-bool WritesNothing(CacheMode mode) {
-  return mode == CacheMode::kReadonly || mode == CacheMode::kOffline || mode == CacheMode::kStrict;
-}
-
-/// Sets the rates of `spec` from the cache folder, or measures them where `options` says so.
-/// Returns whether they were measured; adds a warning if they could not be stored.
-bool Calibrate(const ContextOptions& options, const std::string& folder, Executor& executor,
-               DeviceSpec& spec, std::vector<std::string>& warnings) {
-  const bool ignores =
-      options.calibration == Calibration::kAlways || options.cache_mode == CacheMode::kRefresh;
-  if (!ignores) {
-    if (const auto stored = LoadRates(folder, spec.ClassId())) {
-      static_cast<DeviceRates&>(spec) = *stored;
-      return true;
-    }
-  }
-  if (options.calibration == Calibration::kStored || WritesNothing(options.cache_mode))
-    return false;
-  static_cast<DeviceRates&>(spec) = CalibrateRates(spec, executor);
-  if (Status saved = SaveRates(folder, spec.ClassId(), spec); !saved)
-    warnings.push_back("the measured rates of this device are not kept: " + saved.error().message);
-  return true;
-}
-
-/// What vendor kernels call, each library once: "onednn-2.6.3-...". Their fingerprints say it.
-std::string VendorLibraries(const Registry& gemm) {
-  std::set<std::string> libraries;
-  for (const Kernel* kernel : gemm.kernels()) {
-    if (kernel->info().provider == Provider::kVendor) libraries.insert(kernel->info().fingerprint);
-  }
-  std::string text;
-  for (const std::string& library : libraries)
-    text.append(text.empty() ? "" : ", ").append(library);
-  return text;
-}
-
-/// The CPU for "auto" and "cpu"; models run on nothing else yet.
-Status CheckDeviceName(std::string_view name) {
-  if (name == "auto" || name == "cpu") return {};
-  std::string_view number = name;
-  const bool cuda = number.starts_with("cuda:");
-  if (cuda) number.remove_prefix(5);
-  const bool digits = !number.empty() && number.size() < 4 &&
-                      number.find_first_not_of("0123456789") == std::string_view::npos;
-  if (cuda && digits) {
-    return Fail(ErrorCode::kUnavailable,
-                Format("device {}: running models on a GPU is not supported yet; use cpu", name));
-  }
-  return Fail(ErrorCode::kInvalidArgument,
-              Format("device '{}': must be auto, cpu or cuda:N", Printable(name)));
-}
-
-}  // namespace
 
 struct Context::Impl {
-  explicit Impl(Records opened) : kernels(MakeCpuKernels()), records(std::move(opened)) {}
+  explicit Impl(Records opened) : records(std::move(opened)) {}
 
   ContextOptions options;
-  std::unique_ptr<Kernels> kernels;
-  DispatchCache ignored{std::vector<Kernel*>{}};  // what refresh sees of the times
   std::unique_ptr<Executor> pool;
   Executor* executor = nullptr;
-  std::unique_ptr<Device> device;
-  bool calibrated = false;
+  OpenedDevice opened;
+  DispatchCache ignored{std::vector<Kernel*>{}};  // what refresh sees of the times
   Records records;
   RecordScope scope;
   std::mutex reading;  // guards all below: they are made when first asked for
@@ -84,16 +26,13 @@ struct Context::Impl {
   // What the records say, and in the mode that ignores their times what they say of failures.
   const DispatchCaches& Caches() {
     const std::lock_guard<std::mutex> lock(reading);
-    if (caches == nullptr) caches = DispatchCaches::Over(records, *kernels, scope);
+    if (caches == nullptr) caches = DispatchCaches::Over(records, *opened.kernels, scope);
     return *caches;
   }
   std::vector<std::string> warnings;
 };
 
 Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) {
-  if (Status status = CheckDeviceName(options.device); !status) return Fail(status.error());
-  Result<DeviceSpec> spec = DetectCpu();
-  if (!spec) return Fail(spec.error());
   if (options.threads < 0 || options.threads > 4096) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("threads = {}, must be 0 to 4096", options.threads));
@@ -102,22 +41,24 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
   const Result<std::string> folder =
       options.cache_dir.empty() ? CacheDir() : Result<std::string>(options.cache_dir);
   if (!folder) warnings.push_back(folder.error().message);
+  std::unique_ptr<Executor> pool;
+  if (options.executor == nullptr)
+    pool = MakeThreadPool(options.threads > 0 ? options.threads : DefaultThreads());
+  Executor* const executor = pool != nullptr ? pool.get() : options.executor;
+  Result<OpenedDevice> opened =
+      OpenDevice(options, folder.value_or(std::string()), *executor, warnings);
+  if (!opened) return Fail(opened.error());
+
   Records::Options records_options;
   records_options.read_only = WritesNothing(options.cache_mode);
   auto impl = std::make_unique<Impl>(
       Records::Open(folder ? *folder + "/records.sqlite" : "", records_options));
   impl->options = options;
-  impl->executor = options.executor;
-  if (impl->executor == nullptr) {
-    const int threads = options.threads > 0 ? options.threads : DefaultThreads();
-    impl->pool = MakeThreadPool(threads);
-    impl->executor = impl->pool.get();
-  }
-  spec->cores = impl->executor->workers();
-  if (folder) impl->calibrated = Calibrate(options, *folder, *impl->executor, *spec, warnings);
+  impl->executor = executor;
+  impl->pool = std::move(pool);
+  impl->opened = std::move(*opened);
   impl->scope =
-      RecordScope{spec->ClassId(), VendorLibraries(impl->kernels->gemm()), options.policy};
-  impl->device = MakeCpuDevice(std::move(*spec), {.executor = impl->executor});
+      RecordScope{impl->opened.device->spec().ClassId(), impl->opened.libraries, options.policy};
   for (const std::string& warning : impl->records.warnings()) warnings.push_back(warning);
   impl->warnings = std::move(warnings);
   std::unique_ptr<Context> context(new Context(std::move(impl)));
@@ -127,11 +68,14 @@ Result<std::unique_ptr<Context>> Context::Create(const ContextOptions& options) 
 Context::Context(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Context::~Context() = default;
 
-Device& Context::device() const { return *impl_->device; }
-const DeviceSpec& Context::device_spec() const { return impl_->device->spec(); }
-bool Context::calibrated() const { return impl_->calibrated; }
-Kernels& Context::kernels() { return *impl_->kernels; }
-const Kernels& Context::kernels() const { return *impl_->kernels; }
+Device& Context::device() const { return *impl_->opened.device; }
+std::string_view Context::device_name() const { return impl_->opened.name; }
+const std::string& Context::device_note() const { return impl_->opened.note; }
+ArtifactStore* Context::artifacts() const { return impl_->opened.store.get(); }
+const DeviceSpec& Context::device_spec() const { return impl_->opened.device->spec(); }
+bool Context::calibrated() const { return impl_->opened.calibrated; }
+Kernels& Context::kernels() { return *impl_->opened.kernels; }
+const Kernels& Context::kernels() const { return *impl_->opened.kernels; }
 Executor& Context::executor() const { return *impl_->executor; }
 Records& Context::records() { return impl_->records; }
 const DispatchCaches& Context::caches() const { return impl_->Caches(); }
@@ -150,7 +94,7 @@ const BuildReport& Context::cache_report() const {
   if (!impl_->report) {
     impl_->report.emplace();
     if (impl_->options.cache_mode != CacheMode::kRefresh)
-      impl_->report = CountRecords(impl_->records, *impl_->kernels, impl_->scope);
+      impl_->report = CountRecords(impl_->records, *impl_->opened.kernels, impl_->scope);
   }
   return *impl_->report;
 }
@@ -161,6 +105,17 @@ FeasibleOptions Context::feasible_options() const {
   FeasibleOptions options;
   options.providers = impl_->options.providers;
   options.quarantine = &quarantine();
+  // Weights of a large model are unpacked as a whole: the largest, its output projection, takes 1
+  // GiB. A workspace is only as large as the kernels that were chosen need.
+  if (device_spec().kind == DeviceKind::kCuda) options.partials_bytes = std::size_t{1} << 30;
+  return options;
+}
+
+SessionOptions Context::DefaultSession() const {
+  SessionOptions options;
+  if (device_spec().kind == DeviceKind::kCpu) return options;
+  options.kv = options.activations = DataType::kBF16;
+  options.logits = DataType::kF32;
   return options;
 }
 
@@ -179,7 +134,7 @@ std::unique_ptr<DeviceDispatch> Context::MakeDispatch(Precision activations, Gua
   options.tuned = tuned();
   options.pins = pins;
   options.strict = impl_->options.cache_mode == CacheMode::kStrict;
-  return std::make_unique<DeviceDispatch>(*impl_->kernels, *impl_->device, options);
+  return std::make_unique<DeviceDispatch>(*impl_->opened.kernels, *impl_->opened.device, options);
 }
 
 }  // namespace tilewright

@@ -58,6 +58,7 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
   if (Status added = attention::AddCudaKernels(kernels->of<attention::Op>(), store, arch); !added) {
     return Fail(added.error());
   }
+  AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
 }
 

@@ -21,8 +21,8 @@ namespace sequence {
 // Each adds a sequence to `gemm`; the other lists are the kernels that its steps may use. Without a
 // suitable kernel in a list, nothing is added.
 
-/// Block weights as the file has them are unpacked to f32, then multiplied: the weights are
-/// decoded once, however many rows there are.
+/// Block weights as the file has them are unpacked to f32, for GPUs also to the 16-bit type of the
+/// activations, then multiplied: the weights are decoded once, however many rows there are.
 void AddUnpackGemm(Registry& gemm, std::span<Kernel* const> products,
                    std::span<copy::Kernel* const> copies);
 

@@ -82,8 +82,18 @@ class Usage(CliTest):
                       ['bench', 'tuner', '--replay', '--seed', '3'], ['tune', self.tiny, '--check'],
                       ['tune', self.tiny, '--report', 'x.html']):
             self.fails(2, *words, saying='not built')
-        self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'cuda:0', saying='cuda:0 models GPU')
-        self.fails(2, 'run', self.tiny, '-p', 'x', '--device', 'tpu', saying='tpu')
+
+    def test_a_device_that_is_not_here_is_one_line(self):
+        for device in ('tpu', 'cuda', 'cuda:', 'cuda:-1', 'cuda:1x', 'cuda:1000'):
+            self.fails(2, 'run', self.tiny, '-p', 'x', '--device', device, saying=device)
+        for words in (['run', self.tiny, '-p', 'x'], ['bench', 'model', self.tiny], ['kernels'], ['doctor'],
+                      ['explain', 'norm', 'rows=1 cols=64'], ['tune', self.tiny]):
+            self.fails(1, *words, '--device', 'cuda:999', saying='cuda:999')
+
+    def test_auto_takes_a_device_that_works_and_names_it(self):
+        result = self.run_cli('run', self.tiny, '--tokens', '1,2,3', '-n', 2, '--device', 'auto', '--json')
+        self.assertEqual(result.rc, 0, result.err)
+        self.assertIn(result.json()['device'], result.err.splitlines()[0])
 
     def test_an_isa_that_is_not_here_exits_2(self):
         self.fails(2, 'kernels', env=self.environment(TILEWRIGHT_ISA='mmx'), saying='mmx avx2')

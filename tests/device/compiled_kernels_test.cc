@@ -9,9 +9,9 @@
 #include <map>
 #include <random>
 
-#include "artifact/store/fake_compiler.h"
 #include "core/numeric.h"
 #include "cuda_device_fixture.h"
+#include "elf_compiler.h"
 #include "host_kernels.h"
 #include "library/probe.h"
 #include "ops/gemm/cuda/families.h"
@@ -25,24 +25,7 @@
 namespace tilewright::cuda {
 namespace {
 
-using test::FakeCompiler;
 using ::testing::HasSubstr;
-
-/// Images that are whole by their header.
-class ElfCompiler final : public KernelCompiler {
- public:
-  const CompilerIdentity& identity() const override { return fake_.identity(); }
-  tl::expected<CompileOutput, CompileFailure> Compile(const CompileJob& job,
-                                                      const CancelFn& cancelled) const override {
-    auto output = fake_.Compile(job, cancelled);
-    if (output) output->cubin = "\177ELF" + std::string(60, '\0') + output->cubin;
-    return output;
-  }
-  int compiles() const { return fake_.compiles(); }
-
- private:
-  FakeCompiler fake_;
-};
 
 constexpr CudaArch kHopper{90, 'a'};
 

@@ -92,7 +92,7 @@ int HostKernels::operator()(const FakeCuda::Launch& launch) const {
   };
   if (is("rmsnorm")) {
     Norm(*this, Of<RmsNormParams>(launch));
-  } else if (is("gemm_mma")) {
+  } else if (is("gemm_mma") || is("gemm_simt")) {
     const auto p = Of<GemmMmaParams>(launch);
     Product(*this, {p.a, p.lda}, {p.b, p.ldb}, p.out);
   } else if (is("gemm_hopper")) {

@@ -24,6 +24,10 @@ tl::expected<std::string, CompileFailure> ArtifactStore::Impl::Build(const Kerne
   if (LogEnabled(LogLevel::kInfo)) {
     LogInfo(Format("compiled {} in {:.0f} ms", SpecName(request.spec), made->compile_ms));
   }
+  if (options.on_compiled) {
+    const std::lock_guard lock(runtime().telling);
+    options.on_compiled(request.spec, made->compile_ms);
+  }
   return std::move(made->entry);
 }
 

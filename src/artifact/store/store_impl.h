@@ -76,6 +76,7 @@ struct ArtifactStore::Impl final : public ForkAware {
     std::mutex active_mutex;
     std::condition_variable idle;
     int active = 0;
+    std::mutex telling;  // of compiled kernels, one at a time
   };
   /// Counts a call that the destructor must wait for.
   class Active {

@@ -324,6 +324,7 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal, const CudaDeviceOpti
   if (!driver) return Fail(driver.error());
   Result<DeviceSpec> spec = (*driver)->Describe(ordinal);
   if (!spec) return Fail(spec.error());
+  if (options.rates) static_cast<DeviceRates&>(*spec) = *options.rates;
   // Retaining a context makes it current; the caller's comes back.
   const ContextScope caller((*driver)->api());
   Result<Context> context = Context::Retain(**driver, ordinal);

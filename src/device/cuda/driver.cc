@@ -229,14 +229,14 @@ Result<DeviceSpec> CudaDriver::Describe(int ordinal) const {
   return spec;
 }
 
-Result<int> CudaDeviceCount() {
-  Result<const CudaDriver*> driver = CudaDriver::Load();
+Result<int> CudaDeviceCount(const std::string& library) {
+  Result<const CudaDriver*> driver = CudaDriver::Load(library);
   if (!driver) return Fail(driver.error());
   return (*driver)->DeviceCount();
 }
 
-Result<DeviceSpec> CudaDeviceSpec(int ordinal) {
-  Result<const CudaDriver*> driver = CudaDriver::Load();
+Result<DeviceSpec> CudaDeviceSpec(int ordinal, const std::string& library) {
+  Result<const CudaDriver*> driver = CudaDriver::Load(library);
   if (!driver) return Fail(driver.error());
   return (*driver)->Describe(ordinal);
 }

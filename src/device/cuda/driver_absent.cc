@@ -13,8 +13,10 @@ Error Absent() {
 }  // namespace
 
 bool BuiltWithDriver() { return false; }
-Result<int> CudaDeviceCount() { return Fail(Absent()); }
-Result<DeviceSpec> CudaDeviceSpec(int /*ordinal*/) { return Fail(Absent()); }
+Result<int> CudaDeviceCount(const std::string& /*library*/) { return Fail(Absent()); }
+Result<DeviceSpec> CudaDeviceSpec(int /*ordinal*/, const std::string& /*library*/) {
+  return Fail(Absent());
+}
 Result<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) {
   return Fail(Absent());
 }

@@ -12,6 +12,8 @@
 #include "engine/op_traits.h"
 #include "graph/device/bound_step.h"
 #include "graph/node_view.h"
+#include "ops/gemm/base/alignment.h"
+#include "ops/gemm/base/gemm_op.h"
 
 namespace tilewright {
 namespace {
@@ -27,7 +29,7 @@ constexpr std::int64_t kTablePositions = 8192;
 /// Tensors of a graph whose memory is not bound yet have no data, which the operations reject.
 /// Gives them an address, which is never read when only the support of a node is asked for.
 void PretendMemory(NodeView& node) {
-  static std::byte nowhere;
+  alignas(64) static std::byte nowhere;  // as aligned as every tensor of an arena
   for (NodeView::Input& input : node.inputs) {
     if (input.present && input.view.data == nullptr) input.view.data = &nowhere;
   }
@@ -82,6 +84,17 @@ struct DeviceDispatch::Impl {
 
   CallTerms Terms() const {
     return {.activations = options.activations, .guarantee = options.guarantee};
+  }
+
+  /// The problem of a call. Kernels for GPUs read wide where the problem promises that they may;
+  /// those for CPUs do not ask, and what they do is kept under problems that promise nothing.
+  template <class Op>
+  Result<typename Op::Desc> Pose(const typename Op::Args& args) const {
+    Result<typename Op::Desc> desc = DescOf(args, Terms());
+    if constexpr (std::is_same_v<Op, GemmOp>) {
+      if (desc && device.spec().kind == DeviceKind::kCuda) PromiseAlignment(args, *desc);
+    }
+    return desc;
   }
 
   Status Reserve(const WorkspaceSize& size) {
@@ -148,7 +161,7 @@ struct DeviceDispatch::Impl {
   template <class Op>
   Result<Resolved<Op>> Resolve(const NodeView& node) {
     Resolved<Op> resolved{.args = Op::ArgsOf(node)};
-    Result<typename Op::Desc> desc = DescOf(resolved.args, Terms());
+    Result<typename Op::Desc> desc = Pose<Op>(resolved.args);
     if (!desc) return Fail(desc.error());
     Result<const PlanOf<Op>*> plan = PlanFor<Op>(*desc);
     if (!plan) return Fail(plan.error());
@@ -326,7 +339,10 @@ Status DeviceDispatch::DispatchExtra(const TensorNode& node, std::span<const Ten
   return impl_->Call(node, inputs, out);
 }
 
-Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
+namespace {
+
+/// A product of one row with the weight, whose layout is open.
+GemmArgs ProductWith(const WeightSpec& spec) {
   GemmArgs args;
   args.a_layout = {.type = DataType::kF32,
                    .order = Order::kRowMajor,
@@ -344,14 +360,31 @@ Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
                    .rows = 1,
                    .cols = static_cast<std::int32_t>(spec.n),
                    .ld = spec.n};
+  args.c_layout = args.d_layout;
   if (spec.op == TensorOp::kMulMatAdd) args.beta = 1.0f;
   if (spec.op == TensorOp::kMulMatSwiGlu) {
     args.epilogue = Epilogue::kGatedSilu;
     args.d_layout.cols /= 2;
   }
-  const Result<GemmDesc> desc = DescOf(args, impl_->Terms());
+  return args;
+}
+
+}  // namespace
+
+Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
+  GemmArgs args = ProductWith(spec);
+  Result<GemmDesc> desc = impl_->Pose<GemmOp>(args);
   if (!desc) return Fail(desc.error());
-  const Result<const PackChoice*> choice = impl_->LayoutFor(*desc);
+  Result<const PackChoice*> choice = impl_->LayoutFor(*desc);
+  if (!choice && choice.error().code == ErrorCode::kUnsupported && spec.op != TensorOp::kMulMat) {
+    // No kernel computes all of it at once, so passes will not be fused there either.
+    WeightSpec product = spec;
+    product.op = TensorOp::kMulMat;
+    args = ProductWith(product);
+    desc = impl_->Pose<GemmOp>(args);
+    if (!desc) return Fail(desc.error());
+    choice = impl_->LayoutFor(*desc);
+  }
   if (!choice) return Fail(choice.error());
   WeightPacker::Plan plan;
   plan.pack = (*choice)->pack;
@@ -378,7 +411,7 @@ bool DeviceDispatch::PosesProblem(const Graph& graph, const TensorNode& node, st
   PretendMemory(view);
   const Status posed = Impl::Visit(node.op, [&]<class Op>() -> Status {
     if (Op::kName != op) return Fail(ErrorCode::kNotFound, "of another operation");
-    Result<typename Op::Desc> problem = DescOf(Op::ArgsOf(view), impl_->Terms());
+    Result<typename Op::Desc> problem = impl_->Pose<Op>(Op::ArgsOf(view));
     if (!problem) return Fail(problem.error());
     *static_cast<typename Op::Desc*>(desc) = *problem;
     return {};

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "ops/gemm/cuda/family_checks.h"
+
 namespace tilewright {
 
 Status AddGemmFamilies(KernelFamilies& families) {
-  for (const KernelFamily& family : {GemmMmaFamily(), GemmHopperFamily()}) {
+  for (const KernelFamily& family : {GemmMmaFamily(), GemmHopperFamily(), GemmSimtFamily()}) {
     if (Status added = families.Add(family); !added) return added;
   }
   return {};
@@ -13,10 +15,13 @@ Status AddGemmFamilies(KernelFamilies& families) {
 
 std::vector<KernelSpec> GemmSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
-  for (const KernelFamily& family : {GemmHopperFamily(), GemmMmaFamily()}) {
+  for (const KernelFamily& family : {GemmHopperFamily(), GemmMmaFamily(), GemmSimtFamily()}) {
     for (const KernelSpec& spec : family.catalog(arch)) {
-      if (spec.type_b == weight && spec.epilogue == SpecEpilogue::kNone &&
-          spec.order_a == Order::kRowMajor && spec.order_b == Order::kColMajor) {
+      const bool simt = spec.family == FamilyName(kGemmSimt);
+      // Where tensor cores take the weights nothing else is worth having.
+      const bool wanted = simt ? weight == DataType::kF32 : spec.epilogue == SpecEpilogue::kNone;
+      if (spec.type_b == weight && wanted && spec.order_a == Order::kRowMajor &&
+          spec.order_b == Order::kColMajor) {
         specs.push_back(spec);
       }
     }

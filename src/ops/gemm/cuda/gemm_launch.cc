@@ -98,8 +98,11 @@ void AddMap(cuda::CudaLaunch& launch, std::size_t offset, const char* operand,
 
 }  // namespace
 
-cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args) {
-  const KernelFamily family = GemmMmaFamily();
+namespace {
+
+/// A CTA for each output tile.
+cuda::LaunchResult LaunchTiles(const KernelFamily& family, const KernelSpec& spec,
+                               const GemmArgs& args) {
   if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
@@ -114,6 +117,15 @@ cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args) {
       .out = OutputOf(args),
   });
   return cuda::CheckedLaunch(launch);
+}
+
+}  // namespace
+
+cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args) {
+  return LaunchTiles(GemmMmaFamily(), spec, args);
+}
+cuda::LaunchResult GemmSimtLaunch(const KernelSpec& spec, const GemmArgs& args) {
+  return LaunchTiles(GemmSimtFamily(), spec, args);
 }
 
 cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args,

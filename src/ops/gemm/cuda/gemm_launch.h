@@ -13,6 +13,9 @@ namespace tilewright {
 /// bits.
 cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args);
 
+/// The same of a gemm_simt kernel.
+cuda::LaunchResult GemmSimtLaunch(const KernelSpec& spec, const GemmArgs& args);
+
 /// The same of a gemm_hopper kernel: as many CTAs as the `sm_count` multiprocessors of `device`
 /// hold at once. Refused besides: operands that TMA cannot address. The launch has tensor maps of
 /// A, B and, where it is aligned for it, D: EncodeMaps before it is queued. A map depends on

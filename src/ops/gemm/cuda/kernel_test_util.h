@@ -57,6 +57,13 @@ struct TestShape {
   bool odd_d = false;     ///< as odd, for C and D only
 };
 
+/// The type of B: that of A where a Spec names none.
+template <class S>
+constexpr tw::Type TypeBOf() {
+  if constexpr (requires { S::kTypeB; }) return S::kTypeB;
+  return S::kTypeA;
+}
+
 /// The spec whose kernel is the template with `S`; tile_k, cluster and the family's own parameters
 /// are left to the caller.
 template <class S>
@@ -65,7 +72,8 @@ KernelSpec SpecOf(FamilyName family, CudaArch arch) {
   KernelSpec spec;
   spec.family = family;
   spec.arch = arch;
-  spec.type_a = spec.type_b = static_cast<DataType>(S::kTypeA);
+  spec.type_a = static_cast<DataType>(S::kTypeA);
+  spec.type_b = static_cast<DataType>(TypeBOf<S>());
   spec.type_c = static_cast<DataType>(S::kTypeC);
   spec.type_d = static_cast<DataType>(S::kTypeD);
   spec.order_a = order(S::kRowMajorA);
@@ -87,7 +95,7 @@ struct TestProduct {
   explicit TestProduct(const TestShape& shape_in)
       : shape(shape_in),
         a(Operand(S::kTypeA, S::kRowMajorA, shape.m, shape.k)),
-        b(Operand(S::kTypeA, S::kRowMajorB, shape.k, shape.n)),
+        b(Operand(TypeBOf<S>(), S::kRowMajorB, shape.k, shape.n)),
         c(Operand(kAdds ? S::kTypeC : tw::Type::kF32, true, shape.m, shape.n, shape.odd_d)),
         d(Operand(S::kTypeD, true, shape.m, shape.n, shape.odd_d)) {
     a.Fill(1);

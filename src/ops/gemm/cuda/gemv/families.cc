@@ -182,9 +182,10 @@ constexpr std::array kBlockShapes = {
     Shape{1, 16, 16, 16, 2, 2}, Shape{1, 32, 8, 8, 2, 2}, Shape{2, 16, 4, 4, 3, 4},
     Shape{2, 16, 8, 8, 2, 3},   Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 3},
     Shape{8, 16, 4, 4, 3, 4},   Shape{8, 16, 8, 8, 2, 3}, Shape{8, 32, 8, 8, 2, 1}};
-/// For the projections that end a residual block: y = x W^T + c.
-constexpr Shape kPlainAdd = {1, 4, 4, 4, 4, 5};
-constexpr Shape kBlockAdd = {1, 16, 8, 8, 2, 3};
+/// For the projections that end a residual block, y = x W^T + c, and for logits of f32 that
+/// activations of bf16 give: one row and a few.
+constexpr std::array kPlainFew = {Shape{1, 4, 4, 4, 4, 5}, Shape{8, 4, 4, 4, 1, 3}};
+constexpr std::array kBlockFew = {Shape{1, 16, 8, 8, 2, 3}, Shape{8, 16, 8, 8, 2, 3}};
 
 /// Blocks whose kernels hold more: three parts of an x in f32, two scales of 32 values.
 bool IsWide(DataType x, DataType weight) {
@@ -273,10 +274,18 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
       if (shape.tile_m == 8 && shape.rows == 32 && IsWide(x, weight)) continue;
       specs.push_back(MakeSpec(x, weight, arch, shape));
     }
-    KernelSpec add = MakeSpec(x, weight, arch, plain ? kPlainAdd : kBlockAdd);
-    add.epilogue = SpecEpilogue::kAdd;
-    add.type_c = x;
-    specs.push_back(add);
+    for (const Shape& shape : plain ? kPlainFew : kBlockFew) {
+      KernelSpec add = MakeSpec(x, weight, arch, shape);
+      add.epilogue = SpecEpilogue::kAdd;
+      add.type_c = x;
+      specs.push_back(add);
+    }
+    if (x == DataType::kF32) continue;
+    for (const Shape& shape : plain ? kPlainFew : kBlockFew) {
+      KernelSpec logits = MakeSpec(x, weight, arch, shape);
+      logits.type_d = DataType::kF32;
+      specs.push_back(logits);
+    }
   }
   // Rings that an architecture has no room for.
   if (!plain) std::erase_if(specs, [](const KernelSpec& s) { return CheckBlocks(s).has_value(); });

@@ -60,6 +60,30 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   return PredictUs(cost, device);
 }
 
+double EstimateSimt(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  LaunchCost cost;
+  cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m, spec.tile_n);
+  cost.ctas_per_sm = std::clamp(64 / std::max<int>(spec.warps, 1), 1, 6);
+  // For every step of k a thread multiplies what it reads from shared memory: the reads, and the
+  // loads that fill it, are instructions beside the products.
+  const double rows = spec.params[0], cols = spec.params[1];
+  const double threads = 32.0 * spec.warps;
+  const double loads = (spec.tile_m + spec.tile_n) / threads;
+  constexpr double kLoadInstructions = 12;  // address, bounds, conversion, store
+  const double instructions = rows * cols + rows + cols + kLoadInstructions * loads;
+  cost.cta_us = SmUs(2 * instructions * threads * desc.k, device.f32_gflop_s, device);
+  cost.memory_bytes = LeastBytes(spec, desc);
+  const double fed =
+      static_cast<double>(cost.ctas) * (Bytes(spec.type_a, double{1} * spec.tile_m * desc.k) +
+                                        Bytes(spec.type_b, double{1} * spec.tile_n * desc.k));
+  cost.cache_bytes = std::max(fed - cost.memory_bytes, 0.0);
+  // One tile on its way at a time.
+  cost.in_flight_bytes = Bytes(spec.type_a, double{1} * spec.tile_m * spec.tile_k) +
+                         Bytes(spec.type_b, double{1} * spec.tile_n * spec.tile_k);
+  cost.warps = spec.warps;
+  return PredictUs(cost, device);
+}
+
 double EstimateGemv(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
   const TypeInfo& weight = GetTypeInfo(spec.type_b);
   const int split = spec.params[0];

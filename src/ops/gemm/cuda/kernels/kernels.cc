@@ -77,6 +77,10 @@ Status LaunchMma(const KernelSpec& spec, const GemmArgs& args, const LoadedKerne
                  Stream stream) {
   return kernel.Launch(GemmMmaLaunch(spec, args), stream);
 }
+Status LaunchSimt(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                  Stream stream) {
+  return kernel.Launch(GemmSimtLaunch(spec, args), stream);
+}
 Status LaunchHopper(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                     Stream stream) {
   return kernel.Launch(GemmHopperLaunch(spec, args, kernel.device()), stream);
@@ -114,6 +118,7 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
   const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
       {GemmMmaFamily(), {&MmaFeasible, &EstimateTiles, &LaunchMma}},
       {GemmHopperFamily(), {&HopperFeasible, &EstimateTiles, &LaunchHopper}},
+      {GemmSimtFamily(), {&MmaFeasible, &EstimateSimt, &LaunchSimt}},
       {GemvBf16Family(), gemv},
       {GemvQuantisedFamily(), gemv}};
   for (const auto& [compiled, functions] : families) {

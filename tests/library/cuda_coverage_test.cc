@@ -1,0 +1,132 @@
+// What a Llama pass asks of a GPU has a kernel there, for every type of weights and activations: the
+// catalogs of this library against the problems of models, without a GPU and without compiling.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "models.h"
+
+namespace tilewright {
+namespace {
+
+using enum DataType;
+
+constexpr DataType kActivations[] = {kBF16, kF32, kF16};
+constexpr DataType kWeights[] = {kBF16, kF16, kF32, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K};
+
+DeviceSpec Hopper() {
+  DeviceSpec spec;
+  spec.kind = DeviceKind::kCuda;
+  spec.name = "NVIDIA H100 80GB HBM3";
+  spec.compute_capability = 90;
+  spec.sm_count = 132;
+  spec.smem_bytes = 232448;
+  spec.l2_bytes = spec.llc_bytes = 50 << 20;
+  spec.read_gb_s = 3350;
+  spec.f32_gflop_s = 66900;
+  spec.bf16_gflop_s = 989000;
+  spec.i8_gop_s = 1979000;
+  return spec;
+}
+
+class CudaCoverage : public testing::Test {
+ protected:
+  CudaCoverage() {
+    ArtifactStoreOptions options;
+    options.root = folder_ / "store";
+    options.mode = CacheMode::kReadonly;  // nothing is bound, so nothing is compiled
+    store_ = ArtifactStore::Open(AllKernelFamilies(), options).value();
+    kernels_ = MakeCudaKernels(*store_, {90, 'a'}).value();
+    limits_.partials_bytes = std::size_t{1} << 30;
+  }
+  /// "" where a kernel takes the problem, else the problem and every reason.
+  template <class Op>
+  std::string Lacking(const typename Op::Desc& desc) {
+    const Result<Checked<Op>> checked = Validate(desc);
+    if (!checked) return KeyOf(desc) + ": " + checked.error().message;
+    const Candidates<Op> candidates = Feasible(*checked, kernels_->of<Op>(), device_, limits_);
+    if (candidates.feasible_count() > 0) return "";
+    return std::string(Op::kName) + " " + KeyOf(desc) + "\n" + candidates.RejectionText();
+  }
+  std::string ChosenFor(const GemmDesc& desc) {
+    const auto candidates = Feasible(Validate(desc).value(), kernels_->gemm(), device_, limits_);
+    const auto choice = Choose(candidates, nullptr);
+    return choice ? std::string(choice->kernel().name()) : choice.error().message;
+  }
+
+  /// Blocks that are only multiplied after a copy has unpacked them, which needs a kernel.
+  bool NeedsUnpacking(DataType weight) const {
+    return GetTypeInfo(weight).block_quantised && kernels_->of<copy::Op>().kernels().empty();
+  }
+
+  test::TempDir folder_;
+  std::unique_ptr<ArtifactStore> store_;
+  std::unique_ptr<Kernels> kernels_;
+  DeviceSpec device_ = Hopper();
+  FeasibleOptions limits_;
+};
+
+/// x [m][k] times W [n][k], dense lines of memory that is aligned to 16 bytes.
+GemmDesc Product(DataType a, DataType w, DataType d, int m, int n, int k) {
+  GemmDesc desc;
+  desc.m = m, desc.n = n, desc.k = k;
+  desc.type_a = a, desc.type_b = w, desc.type_c = d;
+  const auto log2 = [](std::uint64_t line) {
+    return static_cast<std::uint8_t>(std::min(std::countr_zero(line), 4));
+  };
+  desc.align_a = log2(BytesOf(a, k));
+  desc.align_b = log2(BytesOf(w, k));
+  desc.align_c = log2(BytesOf(d, n));
+  return desc;
+}
+
+TEST_F(CudaCoverage, every_product_of_a_pass_has_a_kernel) {
+  constexpr int kShapes[][2] = {{576, 576}, {960, 576}, {576, 1536}, {49152, 576}, {6144, 4096}};
+  for (const DataType a : kActivations) {
+    for (const DataType w : kWeights) {
+      if (a == kF16 && NeedsUnpacking(w)) continue;
+      for (const auto [n, k] : kShapes) {
+        const int block = GetTypeInfo(w).block_elements;
+        const int whole = (k + block - 1) / block * block;
+        for (const int m : {1, 2, 3, 4, 8, 9, 64, 511, 512}) {
+          GemmDesc desc = Product(a, w, a, m, n, whole);
+          EXPECT_EQ(Lacking<GemmOp>(desc), "");
+          desc.scaling = Scaling::kOneOne;  // the residual
+          EXPECT_EQ(Lacking<GemmOp>(desc), "");
+          EXPECT_EQ(Lacking<GemmOp>(Product(a, w, kF32, m, n, whole)), "") << "logits";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaCoverage, so_have_products_of_odd_sizes) {
+  for (const DataType a : kActivations) {
+    for (const DataType w : kWeights) {
+      if (a == kF16 && NeedsUnpacking(w)) continue;
+      const int block = GetTypeInfo(w).block_elements;
+      for (const int k : {block, 3 * block, 33 * block}) {
+        for (const int n : {1, 7, 50257}) {
+          for (const int m : {1, 5, 333}) {
+            EXPECT_EQ(Lacking<GemmOp>(Product(a, w, a, m, n, k)), "");
+            EXPECT_EQ(Lacking<GemmOp>(Product(a, w, kF32, m, n, k)), "");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaCoverage, products_on_tensor_cores_are_chosen_where_there_are_many_rows) {
+  EXPECT_THAT(ChosenFor(Product(kBF16, kBF16, kBF16, 512, 4096, 4096)),
+              testing::StartsWith("gemm_hopper."));
+  EXPECT_THAT(ChosenFor(Product(kF16, kF16, kF16, 512, 4096, 4096)),
+              testing::StartsWith("gemm_hopper."));
+  EXPECT_THAT(ChosenFor(Product(kBF16, kQ8_0, kBF16, 1, 4096, 4096)),
+              testing::StartsWith("gemv_q."));
+}
+
+}  // namespace
+}  // namespace tilewright

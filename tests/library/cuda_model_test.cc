@@ -1,0 +1,282 @@
+// Whole models on a GPU: the logits of the float64 oracle within what the roundings allow, for every
+// type of weights and activations, and the text of the CPU. Skipped where no GPU can be used.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "models.h"
+
+namespace tilewright {
+namespace {
+
+using test::LogitsOf;
+using test::RandomTokens;
+using test::Runner;
+using test::TempDir;
+
+/// A model on cuda:0.
+struct OnGpu {
+  std::unique_ptr<DeviceDispatch> dispatch;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Session> session;
+};
+
+/// One context for all tests: kernels that one of them compiled serve the others.
+class CudaModel : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TempDir();
+    ContextOptions options;
+    options.device = "cuda:0";
+    options.threads = 2;
+    options.cache_dir = folder_->str() + "/cache";
+    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE"))
+      options.artifacts.bundles = {bundle};
+    Result<std::unique_ptr<Context>> context = Context::Create(options);
+    if (context) {
+      context_ = context->release();
+    } else {
+      why_not_ = context.error().message;
+    }
+  }
+  static void TearDownTestSuite() {
+    delete std::exchange(context_, nullptr);
+    delete folder_;
+  }
+  void SetUp() override {
+    if (context_ == nullptr) GTEST_SKIP() << why_not_;
+  }
+
+  static OnGpu Load(const std::string& path, const SessionOptions& options, bool fuse = true) {
+    OnGpu gpu;
+    const Precision precision =
+        options.activations == DataType::kF32 ? Precision::kF32 : Precision::kAuto;
+    gpu.dispatch = context_->MakeDispatch(precision);
+    ModelOptions model_options;
+    model_options.packer = gpu.dispatch.get();
+    model_options.executor = &context_->executor();
+    model_options.device = &context_->device();
+    model_options.fuse = fuse;
+    Result<std::unique_ptr<Model>> model = Model::Load(path, model_options);
+    if (!model) {
+      ADD_FAILURE() << model.error().message;
+      return gpu;
+    }
+    gpu.model = std::move(*model);
+    Result<std::unique_ptr<Session>> session = Session::Create(*gpu.model, *gpu.dispatch, options);
+    if (session) {
+      gpu.session = std::move(*session);
+    } else {
+      ADD_FAILURE() << session.error().message;
+    }
+    return gpu;
+  }
+  static SessionOptions Options(DataType activations, DataType kv) {
+    SessionOptions options = context_->DefaultSession();
+    options.activations = activations;
+    options.kv = kv;
+    options.context = 128;
+    options.page_size = 64;
+    return options;
+  }
+
+  static inline TempDir* folder_ = nullptr;
+  static inline Context* context_ = nullptr;
+  static inline std::string why_not_;
+};
+
+/// Half a unit in the last place.
+double Rounding(DataType type) {
+  switch (type) {
+    case DataType::kBF16:
+      return 0x1p-9;
+    case DataType::kF16:
+      return 0x1p-12;
+    default:
+      return 0x1p-25;
+  }
+}
+
+/// What may separate the logits from the oracle's, as test::LogitBound: between the operations of a
+/// block ten tensors are rounded, and the weights of its four products may be unpacked to the type
+/// of the activations; then embedding, last norm and output; keys and values; f32 sums.
+double Bound(const SynthShape& shape, DataType activations, DataType kv) {
+  const double products = 4 * shape.layers + 1;
+  const double squares =
+      (14 * shape.layers + 3) * std::pow(Rounding(activations), 2) +
+      2 * shape.layers * std::pow(Rounding(kv), 2) +
+      products * std::max(shape.hidden, shape.ffn) * std::pow(Rounding(DataType::kF32), 2);
+  return 3 * std::sqrt(squares);
+}
+
+/// A prompt in passes of 13 and 40 rows, then tokens one by one; the text is the same for all.
+std::vector<float> Talk(Session& session, int vocab) {
+  const std::vector<TokenId> tokens = RandomTokens(65, vocab, 3);
+  std::vector<float> all = LogitsOf(session, std::span(tokens).first(13), 0, 0, 13);
+  const auto add = [&](const std::vector<float>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  add(LogitsOf(session, std::span(tokens).subspan(13, 40), 0, 13, 40));
+  add(LogitsOf(session, std::span(tokens).subspan(53), 0, 53, 1));
+  return all;
+}
+
+std::size_t Best(std::span<const float> logits) {
+  return static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+/// Row by row the token with the largest logit is the same, or nearly as good: no further below the
+/// best than both errors together.
+void ExpectSameChoices(std::span<const float> got, std::span<const float> want, std::size_t vocab,
+                       double bound) {
+  for (std::size_t at = 0; at < want.size(); at += vocab) {
+    const auto wanted = want.subspan(at, vocab);
+    const std::size_t mine = Best(got.subspan(at, vocab)), theirs = Best(wanted);
+    if (mine == theirs) continue;
+    double norm = 0;
+    for (const float value : wanted) norm += static_cast<double>(value) * value;
+    const double apart = static_cast<double>(wanted[theirs]) - wanted[mine];
+    EXPECT_LE(apart, 2 * bound * std::sqrt(norm)) << "row " << at / vocab;
+  }
+}
+
+class CudaModelOfType : public CudaModel, public testing::WithParamInterface<DataType> {};
+
+TEST_P(CudaModelOfType, gives_the_logits_of_the_oracle_for_every_type_of_activations) {
+  const SynthShape shape = test::WideShape();
+  const std::string path =
+      test::WriteTiny(*folder_, std::string(DataTypeName(GetParam())), shape, GetParam());
+  const auto oracle = Runner::Make(path, {.float64 = true});
+  ASSERT_NE(oracle, nullptr);
+  const std::vector<float> want = Talk(*oracle->session, shape.vocab);
+  for (const auto& [activations, kv] : {std::pair{DataType::kBF16, DataType::kBF16},
+                                        {DataType::kF32, DataType::kF16},
+                                        {DataType::kF16, DataType::kF16}}) {
+    for (const bool fuse : {true, false}) {
+      SCOPED_TRACE(testing::Message() << "activations " << DataTypeName(activations)
+                                      << (fuse ? "" : ", nothing fused"));
+      const OnGpu gpu = Load(path, Options(activations, kv), fuse);
+      ASSERT_NE(gpu.session, nullptr);
+      const std::vector<float> got = Talk(*gpu.session, shape.vocab);
+      const double bound = Bound(shape, activations, kv);
+      EXPECT_LT(test::WorstRow(got, want, static_cast<std::size_t>(shape.vocab)), bound);
+      ExpectSameChoices(got, want, static_cast<std::size_t>(shape.vocab), bound);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, CudaModelOfType,
+                         testing::Values(DataType::kBF16, DataType::kF16, DataType::kF32,
+                                         DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
+                                         DataType::kQ4_K, DataType::kQ6_K),
+                         [](const auto& type) { return std::string(DataTypeName(type.param)); });
+
+TEST_F(CudaModel, sequences_in_one_pass_are_each_what_they_are_alone) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "batch", shape, DataType::kQ8_0);
+  SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+  const OnGpu alone = Load(path, options);
+  options.slots = 3;
+  const OnGpu together = Load(path, options);
+  ASSERT_NE(together.session, nullptr);
+  const std::vector<TokenId> tokens = RandomTokens(60, shape.vocab, 8);
+  std::vector<std::vector<float>> want(3);
+  for (int slot = 0; slot < 3; ++slot) {
+    const auto own = std::span(tokens).subspan(static_cast<std::size_t>(slot) * 7);
+    want[static_cast<std::size_t>(slot)] = LogitsOf(*alone.session, own.first(30), 0, 0, 1);
+  }
+  std::vector<std::vector<float>> got(3);
+  for (int position = 0; position < 30; ++position) {
+    std::vector<Row> rows;
+    for (int slot = 0; slot < 3; ++slot)
+      rows.push_back({tokens[static_cast<std::size_t>(slot * 7 + position)], position, slot, true});
+    const auto logits = together.session->Forward(rows);
+    ASSERT_TRUE(logits) << logits.error().message;
+    for (std::size_t slot = 0; slot < 3; ++slot) {
+      const auto row = logits->subspan(slot * static_cast<std::size_t>(shape.vocab),
+                                       static_cast<std::size_t>(shape.vocab));
+      got[slot].insert(got[slot].end(), row.begin(), row.end());
+    }
+  }
+  // Kernels for one row and for several add in different orders.
+  const double bound = Bound(shape, DataType::kBF16, DataType::kBF16);
+  for (std::size_t slot = 0; slot < 3; ++slot) {
+    EXPECT_LT(test::WorstRow(got[slot], want[slot], static_cast<std::size_t>(shape.vocab)), bound)
+        << "slot " << slot;
+  }
+}
+
+TEST_F(CudaModel, a_pass_run_again_gives_the_same_bits) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "again", shape, DataType::kQ4_K);
+  const OnGpu gpu = Load(path, Options(DataType::kBF16, DataType::kBF16));
+  ASSERT_NE(gpu.session, nullptr);
+  EXPECT_EQ(Talk(*gpu.session, shape.vocab), Talk(*gpu.session, shape.vocab));
+}
+
+TEST_F(CudaModel, two_contexts_in_one_process_share_nothing) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "two", shape, DataType::kQ8_0);
+  const SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+  const OnGpu first = Load(path, options);
+  ASSERT_NE(first.session, nullptr);
+  const std::vector<float> want = Talk(*first.session, shape.vocab);
+  {
+    ContextOptions other;
+    other.device = "cuda:0";
+    other.threads = 1;
+    other.cache_dir = folder_->str() + "/cache";
+    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE"))
+      other.artifacts.bundles = {bundle};
+    Result<std::unique_ptr<Context>> second = Context::Create(other);
+    ASSERT_TRUE(second) << second.error().message;
+    Context* const kept = std::exchange(context_, second->get());
+    const OnGpu again = Load(path, options);
+    context_ = kept;
+    ASSERT_NE(again.session, nullptr);
+    EXPECT_EQ(Talk(*again.session, shape.vocab), want);
+  }
+  EXPECT_EQ(Talk(*first.session, shape.vocab), want) << "after the other context has gone";
+}
+
+TEST_F(CudaModel, smollm2_says_what_it_says_on_the_cpu) {
+  const char* const path = std::getenv("TILEWRIGHT_MODEL");
+  if (path == nullptr || !std::filesystem::exists(path)) GTEST_SKIP() << "no SmolLM2 here";
+  const std::vector<TokenId> prompt = {504, 3575, 282, 4649, 314, 260, 1826, 282, 253, 2627};
+  constexpr int kTokens = 24;
+  const auto cpu = Runner::Make(path, {.kv = DataType::kF16, .context = 128});
+  ASSERT_NE(cpu, nullptr);
+  const auto vocab = static_cast<std::size_t>(cpu->model->config().vocab);
+  std::vector<TokenId> said = prompt;
+  std::vector<float> want = LogitsOf(*cpu->session, prompt, 0, 0, 64);
+  for (int i = 0; i < kTokens; ++i) {
+    said.push_back(static_cast<TokenId>(Best(std::span(want).last(vocab))));
+    const auto more =
+        LogitsOf(*cpu->session, std::span(said).last(1), 0, static_cast<int>(said.size()) - 1, 1);
+    want.insert(want.end(), more.begin(), more.end());
+  }
+  SynthShape shape;
+  shape.layers = cpu->model->config().layers;
+  shape.hidden = cpu->model->config().hidden, shape.ffn = cpu->model->config().ffn;
+  for (const auto& [activations, kv] :
+       {std::pair{DataType::kF32, DataType::kF16}, {DataType::kBF16, DataType::kBF16}}) {
+    SCOPED_TRACE(DataTypeName(activations));
+    const OnGpu gpu = Load(path, Options(activations, kv));
+    ASSERT_NE(gpu.session, nullptr);
+    // The CPU's text is fed, so that a near-tie does not end the comparison.
+    std::vector<float> got = LogitsOf(*gpu.session, prompt, 0, 0, 64);
+    const auto rest = LogitsOf(*gpu.session, std::span(said).subspan(prompt.size()), 0,
+                               static_cast<int>(prompt.size()), 1);
+    got.insert(got.end(), rest.begin(), rest.end());
+    const double bound = Bound(shape, activations, kv);
+    EXPECT_LT(test::WorstRow(got, want, vocab), bound);
+    ExpectSameChoices(got, want, vocab, bound);
+  }
+}
+
+}  // namespace
+}  // namespace tilewright
