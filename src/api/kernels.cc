@@ -50,13 +50,11 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
   const auto add = [&]<class Op>(Status (*add_kernels)(OpRegistry<Op>&, ArtifactStore&, CudaArch)) {
     return add_kernels(kernels->of<Op>(), store, arch);
   };
-  for (const Status& added : {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels),
-                              add(&elementwise::AddCudaKernels), add(&copy::AddCudaKernels),
-                              add(&kv_scatter::AddCudaKernels), add(&embedding::AddCudaKernels)}) {
+  for (const Status& added :
+       {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels), add(&elementwise::AddCudaKernels),
+        add(&copy::AddCudaKernels), add(&kv_scatter::AddCudaKernels),
+        add(&embedding::AddCudaKernels), add(&attention::AddCudaKernels)}) {
     if (!added) return Fail(added.error());
-  }
-  if (Status added = attention::AddCudaKernels(kernels->of<attention::Op>(), store, arch); !added) {
-    return Fail(added.error());
   }
   AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
