@@ -10,7 +10,8 @@ namespace {
 /// As the command line spells words: "batch-invariant" for "batch_invariant", "int8" for "i8".
 std::string KeyWord(std::string_view name, std::string word) {
   if (name == "precision" && word == "int8") return "i8";
-  std::replace(word.begin(), word.end(), '-', '_');
+  const bool number = word.find_first_not_of("-0123456789") == std::string::npos;
+  if (!number) std::replace(word.begin(), word.end(), '-', '_');
   return word;
 }
 

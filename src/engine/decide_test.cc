@@ -114,6 +114,9 @@ TEST(Combine, UnfinishedSessionsCountOnlyWhereThereIsNoOther) {
   EXPECT_NEAR(combined[0].median_us, 100, 1e-9);
   EXPECT_EQ(combined[0].samples, 20);
   EXPECT_TRUE(combined[0].finished);
+  combined = Combine(RecordsOf({{"k", 500, 1, "a", false, false}, {"k", 100, 2, "b"}}));
+  EXPECT_NEAR(combined[0].median_us, 100, 1e-9);
+  EXPECT_EQ(combined[0].samples, 20);
   combined = Combine(RecordsOf({{"k", 500, 2, "b", false, false}}));
   EXPECT_NEAR(combined[0].median_us, 500, 1e-9);
   EXPECT_FALSE(combined[0].finished);

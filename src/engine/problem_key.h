@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "core/text.h"
 #include "tilewright/kernel.h"
 #include "tilewright/result.h"
 #include "tilewright/types.h"
@@ -111,7 +112,7 @@ Result<Desc> ParseFields(std::string_view key, std::string_view op, std::uint64_
     key.remove_prefix(item.size());
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos)
-      return fail("'" + std::string(item) + "': must be name=value");
+      return fail("'" + Printable(item) + "': must be name=value");
     const std::string_view name = item.substr(0, equals), text = item.substr(equals + 1);
     bool known = false, parsed = false, repeated = false;
     int index = 0;
@@ -124,9 +125,9 @@ Result<Desc> ParseFields(std::string_view key, std::string_view op, std::uint64_
       }
       ++index;
     });
-    if (!known) return fail("'" + std::string(name) + "': no such field");
+    if (!known) return fail("'" + Printable(name) + "': no such field");
     if (!parsed)
-      return fail(std::string(name) + " = '" + std::string(text) + "': not a value of this field");
+      return fail(std::string(name) + " = '" + Printable(text) + "': not a value of this field");
     if (repeated) return fail(std::string(name) + ": given twice");
   }
   if (seen != nullptr) *seen = given;

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -148,6 +150,9 @@ TEST_F(RecordsTest, NewRowsGetOneSessionAndTheNextGenerationOfTheirProblem) {
   Records again = Records::Open(path_);
   ASSERT_TRUE(again.Append(std::vector<Record>{fresh("p")}));
   EXPECT_EQ(generations(again, "p"), (std::multiset<std::int64_t>{1, 5, 6, 7}));
+  Records memory = Records::Open("");
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(memory.Append(std::vector<Record>{fresh("p")}));
+  EXPECT_EQ(generations(memory, "p"), (std::multiset<std::int64_t>{1, 2, 3}));
 }
 
 TEST_F(RecordsTest, WhatASessionSaidOfItselfSurvivesTheFileAndTheExport) {
@@ -194,6 +199,7 @@ TEST_F(RecordsTest, AnIndexFindsTheRowsOfAGroupAndEveryFailure) {
       if (i % 15 == 4) row.scope.policy = MeasurePolicy::kWarm;
       if (i % 15 == 5) row.verdict = Verdict::kWrong;
       if (i % 15 == 6) row.verdict = Verdict::kCrash, row.scope.policy = MeasurePolicy::kWarm;
+      if (i % 15 == 7) row.verdict = Verdict::kWrong, row.scope.libraries = "lib-2";
       rows.push_back(row);
     }
     ASSERT_TRUE(records.Append(rows));
@@ -346,6 +352,39 @@ TEST_F(RecordsTest, ADamagedFileIsMovedAsideOnceAndWorkGoesOn) {
       EXPECT_EQ(Slurp(entry.path()), bytes);
     }
   }
+}
+
+// One process moves the file at a time: a second one would move its successor.
+TEST_F(RecordsTest, ADamagedFileIsMovedAsideUnderALock) {
+  Spill(path_, std::string(5000, 'z'));
+  const int lock = open((path_ + ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  ASSERT_GE(lock, 0);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  std::thread opener([&] { EXPECT_EQ(Records::Open(path_).warnings().size(), 1u); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(FilesLike(".damaged-"), 0);
+  close(lock);
+  opener.join();
+  EXPECT_EQ(FilesLike(".damaged-"), 1);
+}
+
+// Pages may be damaged that neither reading nor appending looks at until it is too late.
+TEST_F(RecordsTest, AFileWithHiddenDamageIsMovedAsideBeforeItIsWrittenTo) {
+  {
+    Records records = Records::Open(path_);
+    ASSERT_TRUE(records.Append(Samples(5)));
+  }
+  Sql("PRAGMA wal_checkpoint(TRUNCATE)");
+  std::string bytes = Slurp(path_);
+  bytes[39] = 5;  // free pages that are not there
+  Spill(path_, bytes);
+  Records records = Records::Open(path_);
+  EXPECT_EQ(records.Load().size(), 5u);
+  EXPECT_EQ(FilesLike(".damaged-"), 0);
+  ASSERT_TRUE(records.Append(Samples(1, "after")));
+  EXPECT_GE(FilesLike(".damaged-"), 1);  // the file, and its journal if there is one
+  EXPECT_EQ(records.Load().size(), 1u);
+  EXPECT_TRUE(records.GetStat().persistent);
 }
 
 TEST_F(RecordsTest, AnyDamagedByteGivesTrueRecordsOrNone) {

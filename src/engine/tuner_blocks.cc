@@ -134,6 +134,7 @@ void Tuner::Impl::TakeTime(Arm& arm, double us) {
 }
 
 void Tuner::Impl::AfterFailure(int a) {
+  std::erase(queue, a);  // where its copy broke first
   if (a == control_of) std::erase(queue, Copy());
   if (phase == Phase::kRecheck || phase == Phase::kVerify) {
     // The winner failed at the end: the next in the ranking takes its place.

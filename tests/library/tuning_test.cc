@@ -320,6 +320,66 @@ TEST_F(TuningTest, AKernelThatIsWrongInAnyWayIsQuarantinedWithItsEvidenceAndNeve
   EXPECT_EQ((*again)->quarantine().size(), Faults().size());
 }
 
+/// Right, and looks what its workspace holds when it is launched.
+class Scratch final : public norm::Kernel {
+ public:
+  Scratch() : norm::Kernel(Info()), library_(MakeCpuKernels()) {}
+  std::optional<Rejection> IsFeasible(const norm::Desc& desc) const override {
+    return Scalar().IsFeasible(desc);
+  }
+  double EstimateUs(const norm::Desc&, const Spec&, const DeviceSpec&) const override { return 1; }
+  WorkspaceSize WorkspaceFor(const norm::Desc&, const Spec&, const DeviceSpec&) const override {
+    return {.partials = kBytes};
+  }
+  Status Launch(const norm::Args& args, const Spec& spec, Workspace& workspace,
+                Stream stream) override {
+    auto* const bytes = static_cast<unsigned char*>(workspace.partials);
+    ++launches;
+    poisoned += std::count(bytes, bytes + kBytes, 0xff) == kBytes ? 1 : 0;
+    std::fill(bytes, bytes + kBytes, 0);  // what the next launch would take for its own
+    return Scalar().Launch(args, spec, workspace, stream);
+  }
+  int launches = 0, poisoned = 0;
+
+ private:
+  static constexpr std::ptrdiff_t kBytes = 256;
+  static KernelInfo Info() {
+    KernelInfo info;
+    info.name = "norm.user.scratch";
+    info.fingerprint = "1";
+    return info;
+  }
+  norm::Kernel& Scalar() const { return *library_->of<norm::Op>().Find("norm.rms.f32.scalar"); }
+  std::unique_ptr<Kernels> library_;
+};
+
+TEST_F(TuningTest, AKernelIsCheckedWithPoisonInItsWorkspace) {
+  const auto context = Start();
+  const auto measurer = MakeMeasurer<norm::Op>(context->device(), {});
+  ASSERT_TRUE(measurer->Prepare(NormOf(8, 64)));
+  Scratch kernel;
+  norm::Op::Spec spec;
+  spec.kernel = &kernel;
+  for (int check = 0; check < 2; ++check) EXPECT_EQ(measurer->Check(spec).verdict, Verdict::kOk);
+  EXPECT_GE(kernel.launches, 2);
+  EXPECT_EQ(kernel.poisoned, kernel.launches);
+}
+
+TEST_F(TuningTest, AModeThatWritesNothingLeavesTheFolderAsItWas) {
+  for (const CacheMode mode : {CacheMode::kReadonly, CacheMode::kOffline, CacheMode::kStrict}) {
+    ContextOptions options;
+    options.threads = 2, options.cache_dir = folder_, options.cache_mode = mode;
+    options.calibration = Calibration::kAlways;
+    const auto context = Context::Create(options);
+    ASSERT_TRUE(context) << context.error().message;
+    EXPECT_FALSE((*context)->calibrated());
+    Record record;
+    record.op = "norm", record.problem = "p", record.kernel = "k";
+    EXPECT_TRUE((*context)->records().Append(std::span(&record, 1)));
+    EXPECT_TRUE(std::filesystem::is_empty(folder_)) << CacheModeName(mode);
+  }
+}
+
 TEST_F(TuningTest, AProblemWithOneCandidateIsNotTimed) {
   Own("norm.user.only", 1, &Right);
   const auto context = Start(Bit(Provider::kUser));

@@ -38,10 +38,22 @@ std::size_t BytesOf(const TensorView& contiguous) {
   return BytesOf(contiguous.dtype, contiguous.elements());
 }
 
+namespace {
+/// More than any machine has, and no sum of bytes overflows.
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+}  // namespace
+
 Result<TrialTensor> RandomTensor(std::string_view name, TrialRole role, DataType type,
                                  std::array<std::int64_t, 4> shape, std::uint64_t seed) {
   constexpr std::int64_t kDistinct = 251;
   TrialTensor tensor{name, role, Contiguous(nullptr, type, shape), {}};
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape) {
+    if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements) {
+      return Fail(ErrorCode::kOutOfMemory, Format("no memory for {}: {} x {} x {} x {} elements",
+                                                  name, shape[0], shape[1], shape[2], shape[3]));
+    }
+  }
   try {
     tensor.content.resize(BytesOf(tensor.view));
   } catch (const std::bad_alloc&) {

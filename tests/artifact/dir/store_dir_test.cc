@@ -243,6 +243,23 @@ TEST_F(StoreDirTest, AnEntryThatReplacesADamagedOneMeanwhileIsNotQuarantined) {
   }
 }
 
+TEST_F(StoreDirTest, AnEntryIsTrustedByTheFileThatIsOpenNotByTheOneThatHadItsNameBefore) {
+  const Entry entry = MakeTestEntry(1);
+  const auto dir = OpenFaulty();
+  const std::string path = EntryPath(root_, entry.action);
+  ASSERT_EQ(dir->Publish(entry.action, entry.bytes), StoreDir::Published::kNew);
+  Fault fault;
+  fault.kind = Fault::kHook;
+  fault.only = FaultyFilesystem::Call::kOpen;
+  fault.path_part = ".twk";
+  fault.hook = [&] { chmod(path.c_str(), 0666); };
+  files_.Arm(fault);
+  const StoreDir::Lookup lookup = dir->Find(entry.action);
+  files_.Disarm();
+  EXPECT_EQ(files_.fired(), 1);
+  EXPECT_FALSE(lookup.found);
+}
+
 TEST_F(StoreDirTest, AnEntryThatVanishesOrGoesStaleIsAMissOrTriedAgain) {
   const Entry entry = MakeTestEntry(1);
   const auto dir = OpenFaulty();

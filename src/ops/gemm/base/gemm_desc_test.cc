@@ -82,6 +82,8 @@ TEST(GemmKey, RefusesWhatItDoesNotKnowByName) {
             "k = '99999999999': not a value of this field in a key of gemm");
   EXPECT_EQ(message("m=1 m=2 n=2 k=3"), "m: given twice in a key of gemm");
   EXPECT_EQ(message("m=1 n=2"), "a key of gemm must give m, n and k");
+  EXPECT_EQ(message("a\nb"), R"('a\x0ab': must be name=value in a key of gemm)");
+  EXPECT_LT(message("m=" + std::string(5000, 'x')).size(), 300u);
   EXPECT_EQ(message("m"), "'m': must be name=value in a key of gemm");
   for (const char* bad :
        {"m= n=1 k=1", "m=1x n=1 k=1", "m=1 n=1 k=1 quant_b=k/0", "m=1 n=1 k=1 quant_b=x/3",

@@ -237,6 +237,11 @@ TEST_F(StagesTest, TheOrderIsPinnedMeasuredInterpolatedModelDefault) {
   EXPECT_EQ(at(20).provenance(), Provenance::kInterpolated);
   EXPECT_EQ(at(20).source_batch(), 32);
   EXPECT_EQ(at(20).why(), "interpolated from batch 32");
+  // The model gives the shape of t(m), the record its level.
+  DispatchCache scaled = Cache();
+  ASSERT_TRUE(scaled.Insert(F32Problem(32), {near, 0, 1, 9.0f, 18.0f}));
+  const float unscaled = CandidatesOf(F32Problem(20)).Find("gemm.near")->specs[0].predicted_us;
+  EXPECT_FLOAT_EQ(Choose(CandidatesOf(F32Problem(20)), &scaled)->spec().predicted_us, unscaled / 2);
   EXPECT_EQ(at(33).kernel().name(), "gemm.model");
   EXPECT_EQ(at(33).provenance(), Provenance::kModel);
 
