@@ -114,8 +114,9 @@ class KernelBase {
   KernelInfo info_;
 };
 
-/// Whether a registry may add `kernel`: kInvalidArgument for a null kernel, one without a name, or
-/// one whose name is taken by `existing` (nullptr if there is none).
+/// Whether a registry may add `kernel`: kInvalidArgument for a null kernel, one without a name, one
+/// whose name is taken by `existing` (nullptr if there is none), or one with more ConfigFields than
+/// a LaunchConfig has words.
 Status CheckNewKernel(const KernelBase* kernel, const KernelBase* existing);
 
 }  // namespace tilewright

@@ -81,19 +81,19 @@ class KernelDispatch {
   virtual Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
                                const TensorView& out);
 
-  /// As DispatchRope, with positions in host memory. They are first copied into a buffer of the
-  /// dispatch, so this must not be used while a graph is captured.
+  /// As DispatchRope, with positions in host memory. They are first copied into memory of device(),
+  /// which is waited for, so this must not be used while a graph is captured.
   Status DispatchRope(const TensorNode& node, const TensorView& qk,
                       std::span<const std::int32_t> positions, const TensorView& factors,
                       const TensorView& out, std::int64_t head_dim, std::int64_t num_heads);
 
  protected:
-  /// Brings host integers into memory that kernels can read. The default keeps a host copy, which
-  /// suits devices that are host-accessible.
+  /// Brings host integers into memory that kernels can read. The default copies them into memory of
+  /// device(), in the order of its default stream; the next call overwrites them in that order.
   virtual Result<TensorView> StageInts(std::span<const std::int32_t> values);
 
  private:
-  std::vector<std::int32_t> staged_;
+  DeviceMemory staged_;
 };
 
 /// Runs a verified graph whose memory is bound, node by node; returns the number of dispatch calls
@@ -135,7 +135,8 @@ struct NodeComparison {
   double max_abs = 0;      ///< largest absolute difference
 };
 /// Runs every node on both dispatches, each time with the inputs that `inner` computed, and reports
-/// the difference of the outputs.
+/// the difference of the outputs. Both must run on one device, or both on host memory; otherwise
+/// every node is unsupported.
 std::unique_ptr<KernelDispatch> MakeCompareDispatch(
     KernelDispatch& inner, KernelDispatch& other,
     std::function<void(const NodeComparison&)> report);

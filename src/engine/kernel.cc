@@ -122,6 +122,12 @@ Status CheckNewKernel(const KernelBase* kernel, const KernelBase* existing) {
     return Fail(ErrorCode::kInvalidArgument, "a null kernel cannot be registered");
   if (kernel->name().empty())
     return Fail(ErrorCode::kInvalidArgument, "a kernel needs a name: records refer to it");
+  if (kernel->ConfigFields().size() > LaunchConfig::kWords) {
+    return Fail(ErrorCode::kInvalidArgument, "kernel " + std::string(kernel->name()) + ": " +
+                                                 std::to_string(kernel->ConfigFields().size()) +
+                                                 " fields of configuration, at most " +
+                                                 std::to_string(LaunchConfig::kWords));
+  }
   if (existing != nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
                 "kernel " + std::string(kernel->name()) + " is registered twice");
@@ -138,14 +144,18 @@ std::string LaunchText(const KernelBase& kernel, std::int32_t swizzle, std::int3
 }
 
 std::optional<LaunchWords> ParseLaunch(std::string_view text, const KernelBase& kernel) {
+  const std::string_view whole = text;
   std::int64_t swizzle = 0, splits = 0;
   if (!TakeNumber(text, "swizzle", swizzle) || !TakeNumber(text, "splits", splits))
     return std::nullopt;
   if (swizzle < 0 || swizzle > 30 || splits < 1 || splits > 4096) return std::nullopt;
   const std::optional<LaunchConfig> config = kernel.ParseConfig(text);
   if (!config) return std::nullopt;
-  return LaunchWords{static_cast<std::int32_t>(swizzle), static_cast<std::int32_t>(splits),
-                     *config};
+  const LaunchWords words{static_cast<std::int32_t>(swizzle), static_cast<std::int32_t>(splits),
+                          *config};
+  // Another spelling of the same launch ("splits=01", a space at the end) would be another record.
+  if (LaunchText(kernel, words.swizzle, words.splits, words.config) != whole) return std::nullopt;
+  return words;
 }
 
 }  // namespace tilewright

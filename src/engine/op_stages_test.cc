@@ -162,7 +162,9 @@ TEST(LaunchConfigs, AreParsedWithinTheirLimitsOnly) {
        {"swizzle=1 splits=2", "swizzle=1 splits=2 rows=16", "swizzle=1 splits=2 rows=65 threads=1",
         "swizzle=1 splits=2 rows=16 threads=8 more=1", "swizzle=1 splits=2 threads=8 rows=16",
         "swizzle=1 splits=0 rows=16 threads=8", "swizzle=31 splits=1 rows=16 threads=8",
-        "swizzle=1 splits=2 rows=16 threads=8x", "swizzle=1 splits=2 rows= threads=8", ""}) {
+        "swizzle=1 splits=2 rows=16 threads=8x", "swizzle=1 splits=2 rows= threads=8", "",
+        "swizzle=1 splits=2 rows=16 threads=8 ", "swizzle=1 splits=02 rows=16 threads=8",
+        "swizzle=-0 splits=2 rows=16 threads=8"}) {
     EXPECT_FALSE(ParseSpec(bad, kernel)) << bad;
   }
   EXPECT_TRUE(ParseSpec("swizzle=0 splits=1", registry.Find("blur.plain")));

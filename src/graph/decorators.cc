@@ -102,6 +102,8 @@ class CompareDispatch final : public ForwardingDispatch {
 
   std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override {
     if (auto no = ForwardingDispatch::Supports(graph, node)) return no;
+    if (Status status = CheckDevices(); !status)
+      return Rejection{Reason::kDevice, status.error().message, ""};
     return other_.Supports(graph, node);
   }
   Status Prepare(const Graph& graph) override {
@@ -112,6 +114,7 @@ class CompareDispatch final : public ForwardingDispatch {
  protected:
   Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out,
                 Call call) override {
+    if (Status status = CheckDevices(); !status) return status;
     const std::size_t bytes = SpanBytes(out);
     if (Status status = Fetch(out.data, bytes, before_); !status) return status;
     if (Status status = call(inner()); !status) return status;
@@ -131,6 +134,16 @@ class CompareDispatch final : public ForwardingDispatch {
   }
 
  private:
+  /// The same views are given to both.
+  Status CheckDevices() const {
+    const Device *one = device(), *two = other_.device();
+    if (one == two || (one->host_accessible() && two->host_accessible())) return {};
+    return Fail(
+        ErrorCode::kUnsupported,
+        fmt::format("compare: the dispatches {} and {} share no memory: their devices differ",
+                    inner().name(), other_.name()));
+  }
+
   /// What the first call wrote beside its result.
   Status KeepBuffers(const TensorNode& node, std::span<const TensorView> inputs) {
     buffers_.clear();

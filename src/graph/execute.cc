@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 #include "graph/node_view.h"
 #include "tilewright/kernel_dispatch.h"
@@ -66,7 +67,17 @@ Status KernelDispatch::DispatchExtra(const TensorNode& node, std::span<const Ten
 }
 
 Result<TensorView> KernelDispatch::StageInts(std::span<const std::int32_t> values) {
-  staged_.assign(values.begin(), values.end());
+  Device& on = *device();
+  if (staged_.size() < values.size_bytes()) {
+    Result<DeviceMemory> larger = on.Allocate(values.size_bytes());
+    if (!larger) return Fail(larger.error());
+    staged_ = std::move(*larger);
+  }
+  const Stream stream = on.default_stream();
+  if (Status s = on.Upload(staged_.data(), values.data(), values.size_bytes(), stream); !s)
+    return Fail(s.error());
+  // The caller's memory may be gone when this returns.
+  if (Status s = on.Synchronize(stream); !s) return Fail(s.error());
   return Contiguous(staged_.data(), DataType::kI32,
                     {static_cast<std::int64_t>(values.size()), 1, 1, 1});
 }

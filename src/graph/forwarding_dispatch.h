@@ -93,7 +93,7 @@ class ForwardingDispatch : public KernelDispatch {
 
   virtual Status Around(const TensorNode& node, std::span<const TensorView> inputs,
                         const TensorView& out, Call call) = 0;
-  KernelDispatch& inner() { return inner_; }
+  KernelDispatch& inner() const { return inner_; }
 
  private:
   template <std::size_t N, class F>

@@ -8,18 +8,40 @@
 namespace tilewright {
 namespace {
 
+/// The named calls work in the default stream of their device. Where a graph runs in another one,
+/// each call takes its place there by two events.
+struct Detour {
+  std::unique_ptr<DeviceEvent> before, after;
+};
+
 /// A node that a dispatch runs by its named call: for users' engines and decorators.
 class CalledStep final : public PreparedStep {
  public:
-  CalledStep(const Graph& graph, NodeId id, KernelDispatch& dispatch)
-      : graph_(graph), dispatch_(dispatch) {
+  CalledStep(const Graph& graph, NodeId id, KernelDispatch& dispatch,
+             std::shared_ptr<const Detour> detour)
+      : graph_(graph),
+        dispatch_(dispatch),
+        device_(*dispatch.device()),
+        detour_(std::move(detour)) {
     node = id;
   }
-  Status Run(Stream) const override { return DispatchNode(graph_, graph_.node(node), dispatch_); }
+  Status Run(Stream stream) const override {
+    const Stream of_calls = device_.default_stream();
+    if (stream.native == of_calls.native) return Call();
+    if (Status s = device_.Record(*detour_->before, stream); !s) return s;
+    if (Status s = device_.Wait(of_calls, *detour_->before); !s) return s;
+    if (Status s = Call(); !s) return s;
+    if (Status s = device_.Record(*detour_->after, of_calls); !s) return s;
+    return device_.Wait(stream, *detour_->after);
+  }
 
  private:
+  Status Call() const { return DispatchNode(graph_, graph_.node(node), dispatch_); }
+
   const Graph& graph_;
   KernelDispatch& dispatch_;
+  Device& device_;
+  std::shared_ptr<const Detour> detour_;
 };
 
 }  // namespace
@@ -35,12 +57,16 @@ Status Arena::Reserve(std::size_t bytes) {
 
 Result<BoundSteps> KernelDispatch::BindSteps(const Graph& graph) {
   if (Status status = Prepare(graph); !status) return Fail(status.error());
+  auto before = device()->CreateEvent(), after = device()->CreateEvent();
+  if (!before) return Fail(before.error());
+  if (!after) return Fail(after.error());
+  const auto detour = std::make_shared<const Detour>(Detour{std::move(*before), std::move(*after)});
   BoundSteps bound;
   for (const TensorNode& node : graph.nodes()) {
     if (!Computes(node.op)) continue;
     if (auto no = Supports(graph, node))
       return AtNode(node, Error{ErrorCode::kUnsupported, no->ToString()});
-    bound.steps.push_back(std::make_unique<CalledStep>(graph, node.id, *this));
+    bound.steps.push_back(std::make_unique<CalledStep>(graph, node.id, *this, detour));
   }
   return bound;
 }

@@ -97,5 +97,86 @@ TEST(FakeDeviceModel, gives_the_bits_of_the_cpu_whatever_order_its_streams_advan
   }
 }
 
+/// A dispatch with the kernels of the CPU on a fake device.
+struct OnFake {
+  explicit OnFake(std::uint64_t seed)
+      : device(FakeDevice::Create(HostDevice().spec(), {.seed = seed}).value()),
+        kernels(MakeAsyncKernels(*cpu, *device)),
+        dispatch(*kernels, *device, DispatchOptions{}) {}
+
+  std::unique_ptr<Kernels> cpu = MakeCpuKernels();
+  std::unique_ptr<FakeDevice> device;
+  std::unique_ptr<Kernels> kernels;
+  DeviceDispatch dispatch;
+};
+
+constexpr std::int64_t kCols = 64;
+TensorView Row(const DeviceMemory& memory) {
+  return Contiguous(memory.data(), DataType::kF32, {kCols, 1, 1, 1});
+}
+
+TEST(FakeDeviceCalls, positions_in_host_memory_are_those_of_their_own_call) {
+  OnFake fake(1);
+  Device& device = *fake.device;
+  const Stream stream = device.default_stream();
+  const std::vector<float> ones(kCols, 1.0f);
+  std::vector<float> got(kCols);
+  const DeviceMemory x = device.Allocate(kCols * sizeof(float)).value();
+  const DeviceMemory first = device.Allocate(kCols * sizeof(float)).value();
+  const DeviceMemory second = device.Allocate(kCols * sizeof(float)).value();
+  ASSERT_TRUE(device.Upload(x.data(), ones.data(), x.size(), stream));
+  TensorNode node;
+  node.op = TensorOp::kRope;
+  node.inputs = {0, 1};
+  node.params.rope.dims = kCols;
+  KernelDispatch& dispatch = fake.dispatch;
+  const std::int32_t start[] = {0}, later[] = {5};
+  ASSERT_TRUE(dispatch.DispatchRope(node, Row(x), std::span(start), {}, Row(first), kCols, 1));
+  ASSERT_TRUE(dispatch.DispatchRope(node, Row(x), std::span(later), {}, Row(second), kCols, 1));
+  ASSERT_TRUE(device.Download(got.data(), first.data(), first.size(), stream));
+  ASSERT_TRUE(device.Synchronize(stream));
+  EXPECT_EQ(got, ones) << "turned by the positions of the next call";
+}
+
+TEST(FakeDeviceCalls, a_graph_driven_by_a_decorator_runs_in_the_stream_it_is_given) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    OnFake fake(seed);
+    Device& device = *fake.device;
+    const auto own = device.CreateStream().value();
+    const Stream stream = own->stream();
+    const DeviceMemory x = device.Allocate(kCols * sizeof(float)).value();
+    Graph graph;
+    const NodeId leaf = graph.AddLeaf("x", LeafKind::kInput, Row(x));
+    const NodeId sum =
+        graph.AddOp(TensorOp::kAdd, "sum", {leaf, leaf}, DataType::kF32, {kCols, 1, 1, 1});
+    graph.node(sum).keep = true;
+    const auto trace = MakeTraceDispatch(fake.dispatch, [](std::string_view) {});
+    Arena arena(device);
+    const auto prepared = PrepareGraph(graph, *trace, arena).value();
+    const std::vector<float> ones(kCols, 1.0f);
+    std::vector<float> got(kCols);
+    ASSERT_TRUE(device.Upload(x.data(), ones.data(), x.size(), stream));
+    ASSERT_TRUE(prepared->Run(stream));
+    const void* data = prepared->graph().node(sum).out.data;
+    ASSERT_TRUE(device.Download(got.data(), data, x.size(), stream));
+    ASSERT_TRUE(device.Synchronize(stream));
+    EXPECT_EQ(got, std::vector<float>(kCols, 2.0f)) << "seed " << seed;
+  }
+}
+
+TEST(FakeDeviceCalls, a_comparison_with_a_dispatch_of_other_memory_is_refused) {
+  OnFake fake(1);
+  const DeviceMemory x = fake.device->Allocate(kCols * sizeof(float)).value();
+  const DeviceMemory out = fake.device->Allocate(kCols * sizeof(float)).value();
+  const auto reference = MakeReferenceDispatch();
+  const auto compare = MakeCompareDispatch(fake.dispatch, *reference, [](const NodeComparison&) {});
+  TensorNode node;
+  node.op = TensorOp::kSilu;
+  node.inputs = {0};
+  const Status status = compare->DispatchSilu(node, Row(x), Row(out), kCols);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace tilewright
