@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -71,6 +72,16 @@ class DeviceModule {
   virtual Result<void*> Function(const char* name) const = 0;
 };
 
+/// Work that was captured once and can be submitted again as a whole. What the work uses (memory,
+/// modules) must outlive it.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// Submits the work to `stream`, with the addresses it was captured with and whatever their memory
+  /// holds then. Waits for nothing; allocates nothing.
+  virtual Status Launch(Stream stream) = 0;
+};
+
 /// A device that runs kernels: it owns memory, streams, events and loaded modules. Nothing above
 /// this interface assumes that the host can touch device memory, or that work is done when a call
 /// returns: Upload, Download, Copy, Fill and every kernel launch are ordered within their stream
@@ -118,6 +129,14 @@ class Device {
   virtual Status WaitOnHost(const DeviceEvent& event) = 0;
   /// Returns when the work submitted to `stream` is done; the first error of that work, if any.
   virtual Status Synchronize(Stream stream) = 0;
+
+  /// Whether Capture is supported.
+  virtual bool can_capture() const { return false; }
+  /// Captures the work that `submit` submits to `stream`: none of it runs. `submit` must submit
+  /// kernels, copies and fills to that stream and do nothing else with the device; its error is
+  /// returned. The default returns kUnsupported.
+  virtual Result<std::unique_ptr<DeviceGraph>> Capture(Stream stream,
+                                                       const std::function<Status()>& submit);
 
   /// Loads a compiled image (a cubin). The default returns kUnsupported.
   virtual Result<std::unique_ptr<DeviceModule>> LoadModule(std::span<const std::byte> image);

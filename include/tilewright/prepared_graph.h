@@ -56,6 +56,10 @@ class PreparedStep {
   virtual ~PreparedStep() = default;
   virtual Status Run(Stream stream) const = 0;
 
+  /// Whether Run does nothing but submit work to the stream, so that a replay of that work may
+  /// stand for it.
+  virtual bool only_submits() const { return false; }
+
   NodeId node = kNoNode;
   std::string kernel;  ///< "" if a dispatch other than DeviceDispatch runs the node
   std::string spec;    ///< SpecText
@@ -72,6 +76,14 @@ class PreparedGraph {
   /// work completes in stream order; on the CPU, before Run returns. kInvalidArgument if stale().
   Status Run(Stream stream) const;
 
+  /// Captures the work of all steps, which Run submits as a whole from then on, with the same
+  /// results. Takes as long as some runs do, so it is for graphs that will run often. `stream` is of
+  /// `device`, which the graph was prepared for. kUnsupported, and Run stays as it was, where the
+  /// device cannot capture or a step needs the host, as the calls of a decorator do;
+  /// kInvalidArgument if stale().
+  Status Capture(Device& device, Stream stream);
+  bool captured() const { return captured_ != nullptr; }
+
   /// Whether something that this graph depends on has changed since it was prepared: its arena or
   /// the workspace moved, or the dispatch forgot its decisions. If so, prepare it again.
   bool stale() const;
@@ -83,6 +95,8 @@ class PreparedGraph {
  private:
   friend Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph, KernelDispatch&, Arena&);
   PreparedGraph() = default;
+  Status Fresh() const;
+  Status Submit(Stream stream) const;
   struct Watched {
     const Epoch* epoch;
     std::uint64_t seen;
@@ -91,6 +105,7 @@ class PreparedGraph {
   MemoryPlan memory_;
   std::vector<std::unique_ptr<PreparedStep>> steps_;
   std::vector<Watched> watched_;
+  std::unique_ptr<DeviceGraph> captured_;
 };
 
 /// What a dispatch returns when it binds a graph: the steps, and the epochs they depend on.

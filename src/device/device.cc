@@ -19,6 +19,10 @@ DeviceMemory::~DeviceMemory() {
   }
 }
 
+Result<std::unique_ptr<DeviceGraph>> Device::Capture(Stream, const std::function<Status()>&) {
+  return Fail(ErrorCode::kUnsupported, "this device cannot capture work: " + spec().ClassId());
+}
+
 Result<std::unique_ptr<DeviceModule>> Device::LoadModule(std::span<const std::byte>) {
   return Fail(ErrorCode::kUnsupported, "this device cannot load modules: " + spec().ClassId());
 }

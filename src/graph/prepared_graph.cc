@@ -97,12 +97,34 @@ bool PreparedGraph::stale() const {
   return false;
 }
 
-Status PreparedGraph::Run(Stream stream) const {
-  if (stale()) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        "this graph was prepared for memory or choices that have changed: prepare it again");
+Status PreparedGraph::Fresh() const {
+  if (!stale()) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "this graph was prepared for memory or choices that have changed: prepare it again");
+}
+
+Status PreparedGraph::Capture(Device& device, Stream stream) {
+  if (Status fresh = Fresh(); !fresh) return fresh;
+  if (captured()) return {};
+  for (const std::unique_ptr<PreparedStep>& step : steps_) {
+    if (step->only_submits()) continue;
+    return AtNode(graph_.node(step->node),
+                  Error{ErrorCode::kUnsupported, "needs the host each time and is not captured"});
   }
+  Result<std::unique_ptr<DeviceGraph>> made =
+      device.Capture(stream, [&] { return Submit(stream); });
+  if (!made) return Fail(made.error());
+  captured_ = std::move(*made);
+  return {};
+}
+
+Status PreparedGraph::Run(Stream stream) const {
+  if (Status fresh = Fresh(); !fresh) [[unlikely]]
+    return fresh;
+  return captured_ != nullptr ? captured_->Launch(stream) : Submit(stream);
+}
+
+Status PreparedGraph::Submit(Stream stream) const {
   for (const std::unique_ptr<PreparedStep>& step : steps_) {
     if (Status status = step->Run(stream); !status) [[unlikely]]
       return AtNode(graph_.node(step->node), status.error());

@@ -193,6 +193,48 @@ TEST_P(DeviceContract, WhatIsNoModuleIsRefused) {
   EXPECT_FALSE(device_->LoadModule({}));
 }
 
+TEST_P(DeviceContract, CapturedWorkRunsWhenItIsLaunchedWithWhatItsMemoryHoldsThen) {
+  constexpr std::size_t kSize = 4096;
+  const DeviceMemory from = Make(kSize), to = Make(kSize);
+  const auto copy = [&] { return device_->Copy(to.data(), from.data(), kSize, stream()); };
+  ASSERT_TRUE(device_->Fill(to.data(), 9, kSize, stream()));
+  auto graph = device_->Capture(stream(), copy);
+  if (!device_->can_capture()) {
+    ASSERT_FALSE(graph);
+    EXPECT_EQ(graph.error().code, ErrorCode::kUnsupported);
+    return;
+  }
+  ASSERT_TRUE(graph) << graph.error().message;
+  Bytes got(kSize);
+  ASSERT_TRUE(device_->Download(got.data(), to.data(), kSize, stream()));
+  ASSERT_TRUE(device_->Synchronize(stream()));
+  EXPECT_EQ(got, Bytes(kSize, 9)) << "captured work does not run";
+  for (const std::uint8_t value : {1, 2, 3}) {
+    ASSERT_TRUE(device_->Fill(from.data(), value, kSize, stream()));
+    ASSERT_TRUE((*graph)->Launch(stream()));
+    ASSERT_TRUE(device_->Download(got.data(), to.data(), kSize, stream()));
+    ASSERT_TRUE(device_->Synchronize(stream()));
+    EXPECT_EQ(got, Bytes(kSize, value));
+  }
+}
+
+TEST_P(DeviceContract, ACaptureThatFailsLeavesTheStreamAsItWas) {
+  if (!device_->can_capture()) GTEST_SKIP() << "this device captures nothing";
+  const DeviceMemory memory = Make(64);
+  const auto fail = [&]() -> Status {
+    EXPECT_TRUE(device_->Fill(memory.data(), 1, 64, stream()));
+    return Fail(ErrorCode::kInternal, "as the caller says");
+  };
+  const auto graph = device_->Capture(stream(), fail);
+  ASSERT_FALSE(graph);
+  EXPECT_THAT(graph.error().message, HasSubstr("as the caller says"));
+  Bytes got(64);
+  ASSERT_TRUE(device_->Fill(memory.data(), 2, 64, stream()));
+  ASSERT_TRUE(device_->Download(got.data(), memory.data(), 64, stream()));
+  ASSERT_TRUE(device_->Synchronize(stream()));
+  EXPECT_EQ(got, Bytes(64, 2));
+}
+
 TEST_P(DeviceContract, ThreadsWorkSideBySide) {
   constexpr int kThreads = 6, kRounds = 20;
   const auto work = [this](unsigned thread) {

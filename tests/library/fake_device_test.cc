@@ -138,6 +138,15 @@ TEST(FakeDeviceCalls, positions_in_host_memory_are_those_of_their_own_call) {
   EXPECT_EQ(got, ones) << "turned by the positions of the next call";
 }
 
+/// x + x in memory that outlives the graph.
+Graph Doubled(const DeviceMemory& x, NodeId& sum) {
+  Graph graph;
+  const NodeId leaf = graph.AddLeaf("x", LeafKind::kInput, Row(x));
+  sum = graph.AddOp(TensorOp::kAdd, "sum", {leaf, leaf}, DataType::kF32, {kCols, 1, 1, 1});
+  graph.node(sum).keep = true;
+  return graph;
+}
+
 TEST(FakeDeviceCalls, a_graph_driven_by_a_decorator_runs_in_the_stream_it_is_given) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     OnFake fake(seed);
@@ -145,14 +154,10 @@ TEST(FakeDeviceCalls, a_graph_driven_by_a_decorator_runs_in_the_stream_it_is_giv
     const auto own = device.CreateStream().value();
     const Stream stream = own->stream();
     const DeviceMemory x = device.Allocate(kCols * sizeof(float)).value();
-    Graph graph;
-    const NodeId leaf = graph.AddLeaf("x", LeafKind::kInput, Row(x));
-    const NodeId sum =
-        graph.AddOp(TensorOp::kAdd, "sum", {leaf, leaf}, DataType::kF32, {kCols, 1, 1, 1});
-    graph.node(sum).keep = true;
     const auto trace = MakeTraceDispatch(fake.dispatch, [](std::string_view) {});
     Arena arena(device);
-    const auto prepared = PrepareGraph(graph, *trace, arena).value();
+    NodeId sum = kNoNode;
+    const auto prepared = PrepareGraph(Doubled(x, sum), *trace, arena).value();
     const std::vector<float> ones(kCols, 1.0f);
     std::vector<float> got(kCols);
     ASSERT_TRUE(device.Upload(x.data(), ones.data(), x.size(), stream));
@@ -162,6 +167,52 @@ TEST(FakeDeviceCalls, a_graph_driven_by_a_decorator_runs_in_the_stream_it_is_giv
     ASSERT_TRUE(device.Synchronize(stream));
     EXPECT_EQ(got, std::vector<float>(kCols, 2.0f)) << "seed " << seed;
   }
+}
+
+TEST(FakeDeviceCalls, a_captured_graph_is_replayed_with_new_inputs_until_it_is_stale) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    OnFake fake(seed);
+    Device& device = *fake.device;
+    const Stream stream = device.default_stream();
+    const DeviceMemory x = device.Allocate(kCols * sizeof(float)).value();
+    Arena arena(device);
+    NodeId sum = kNoNode;
+    const auto prepared = PrepareGraph(Doubled(x, sum), fake.dispatch, arena).value();
+    ASSERT_TRUE(prepared->Capture(device, stream));
+    EXPECT_EQ(fake.device->pending(), 0u) << "nothing runs while it is captured";
+    ASSERT_TRUE(prepared->captured());
+    for (const float value : {1.0f, 2.0f, 3.0f}) {
+      const std::vector<float> in(kCols, value);
+      std::vector<float> got(kCols);
+      ASSERT_TRUE(device.Upload(x.data(), in.data(), x.size(), stream));
+      ASSERT_TRUE(prepared->Run(stream));
+      const void* data = prepared->graph().node(sum).out.data;
+      ASSERT_TRUE(device.Download(got.data(), data, x.size(), stream));
+      ASSERT_TRUE(device.Synchronize(stream));
+      EXPECT_EQ(got, std::vector<float>(kCols, 2 * value)) << "seed " << seed;
+    }
+    fake.dispatch.Forget();
+    EXPECT_FALSE(prepared->Run(stream)) << "the choices it was captured with are gone";
+    EXPECT_FALSE(prepared->Capture(device, stream));
+    EXPECT_EQ(fake.device->pending(), 0u);
+  }
+}
+
+TEST(FakeDeviceCalls, a_graph_that_a_decorator_drives_is_not_captured_and_still_runs) {
+  OnFake fake(1);
+  Device& device = *fake.device;
+  const DeviceMemory x = device.Allocate(kCols * sizeof(float)).value();
+  const auto trace = MakeTraceDispatch(fake.dispatch, [](std::string_view) {});
+  Arena arena(device);
+  NodeId sum = kNoNode;
+  const auto prepared = PrepareGraph(Doubled(x, sum), *trace, arena).value();
+  const Status captured = prepared->Capture(device, device.default_stream());
+  ASSERT_FALSE(captured);
+  EXPECT_EQ(captured.error().code, ErrorCode::kUnsupported) << captured.error().message;
+  EXPECT_FALSE(prepared->captured());
+  ASSERT_TRUE(device.Fill(x.data(), 0, x.size(), device.default_stream()));
+  EXPECT_TRUE(prepared->Run(device.default_stream()));
+  EXPECT_TRUE(device.Synchronize(device.default_stream()));
 }
 
 TEST(FakeDeviceCalls, a_comparison_with_a_dispatch_of_other_memory_is_refused) {

@@ -79,6 +79,24 @@ class GpuEvent final : public DeviceEvent {
   CUevent event_;
 };
 
+class GpuGraph final : public DeviceGraph {
+ public:
+  GpuGraph(Gpu& gpu, CUgraphExec graph) : gpu_(gpu), graph_(graph) {}
+  ~GpuGraph() override {
+    gpu_.Release("cuGraphExecDestroy",
+                 [&](const DriverApi& api) { return api.cuGraphExecDestroy(graph_); });
+  }
+  Status Launch(Stream stream) override {
+    return gpu_.Call("cuGraphLaunch", [&](const DriverApi& api) {
+      return api.cuGraphLaunch(graph_, Native(stream));
+    });
+  }
+
+ private:
+  Gpu& gpu_;
+  CUgraphExec graph_;
+};
+
 /// Refers to a module of the device's cache.
 class GpuModule final : public DeviceModule {
  public:
@@ -202,6 +220,10 @@ class CudaDeviceImpl final : public CudaDevice {
                      [&](const DriverApi& api) { return api.cuStreamSynchronize(Native(stream)); });
   }
 
+  bool can_capture() const override { return true; }
+  Result<std::unique_ptr<DeviceGraph>> Capture(Stream stream,
+                                               const std::function<Status()>& submit) override;
+
   Result<std::unique_ptr<DeviceModule>> LoadModule(std::span<const std::byte> image) override {
     const std::string_view bytes(reinterpret_cast<const char*>(image.data()), image.size());
     const Result<CUmodule> module = modules_.Load(bytes);
@@ -285,6 +307,35 @@ Result<std::unique_ptr<DeviceEvent>> CudaDeviceImpl::CreateEvent() {
   });
   if (!created) return Fail(created.error());
   return std::unique_ptr<DeviceEvent>(std::make_unique<GpuEvent>(gpu_, made));
+}
+
+/// Other threads go on using the driver meanwhile, so the capture is of this thread's calls alone.
+Result<std::unique_ptr<DeviceGraph>> CudaDeviceImpl::Capture(
+    Stream stream, const std::function<Status()>& submit) {
+  const Status begun = gpu_.Call("cuStreamBeginCapture", [&](const DriverApi& api) {
+    return api.cuStreamBeginCapture(Native(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  });
+  if (!begun) return Fail(begun.error());
+  const Status submitted = submit();
+  CUgraph captured = nullptr;
+  const Status ended = gpu_.Call("cuStreamEndCapture", [&](const DriverApi& api) {
+    return api.cuStreamEndCapture(Native(stream), &captured);
+  });
+  CUgraphExec made = nullptr;
+  Status instantiated;
+  if (submitted && ended) {
+    instantiated = gpu_.Call("cuGraphInstantiate", [&](const DriverApi& api) {
+      return api.cuGraphInstantiateWithFlags(&made, captured, 0);
+    });
+  }
+  if (captured != nullptr) {
+    gpu_.Release("cuGraphDestroy",
+                 [&](const DriverApi& api) { return api.cuGraphDestroy(captured); });
+  }
+  for (const Status* status : {&submitted, &ended, &instantiated}) {
+    if (!*status) return Fail(status->error());
+  }
+  return std::unique_ptr<DeviceGraph>(std::make_unique<GpuGraph>(gpu_, made));
 }
 
 Status CudaDeviceImpl::AllowDynamicSmem(void* function, std::uint32_t bytes) {

@@ -44,6 +44,8 @@ struct Work {
 struct Queue {
   std::deque<Work> work;
   std::optional<Error> error;
+  bool capturing = false;
+  std::vector<std::function<Status()>> captured;
 };
 
 class FakeStream final : public DeviceStream {
@@ -57,6 +59,21 @@ class FakeStream final : public DeviceStream {
   Fake& device_;
   Executor* executor_;
   std::unique_ptr<Queue> queue_;
+};
+
+/// Runs the captured work again each time, in the stream it is launched in.
+class FakeGraph final : public DeviceGraph {
+ public:
+  FakeGraph(FakeDevice& device, std::vector<std::function<Status()>> work)
+      : device_(device), work_(std::move(work)) {}
+  Status Launch(Stream stream) override {
+    for (const auto& work : work_) device_.Submit(stream, work);
+    return {};
+  }
+
+ private:
+  FakeDevice& device_;
+  std::vector<std::function<Status()>> work_;
 };
 
 /// Address space without access; allocations are whole pages in it, first fit.
@@ -190,9 +207,27 @@ class Fake final : public FakeDevice {
     return Fail(*std::exchange(queue.error, std::nullopt));
   }
 
+  bool can_capture() const override { return true; }
+  Result<std::unique_ptr<DeviceGraph>> Capture(Stream stream,
+                                               const std::function<Status()>& submit) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    Queue& queue = QueueOf(stream);
+    queue.capturing = true;
+    const Status submitted = submit();
+    queue.capturing = false;
+    auto work = std::exchange(queue.captured, {});
+    if (!submitted) return Fail(submitted.error());
+    return std::unique_ptr<DeviceGraph>(std::make_unique<FakeGraph>(*this, std::move(work)));
+  }
+
   void Submit(Stream stream, std::function<Status()> work) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
-    QueueOf(stream).work.push_back({std::move(work), nullptr});
+    Queue& queue = QueueOf(stream);
+    if (queue.capturing) {
+      queue.captured.push_back(std::move(work));
+    } else {
+      queue.work.push_back({std::move(work), nullptr});
+    }
   }
   std::size_t pending() const override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);

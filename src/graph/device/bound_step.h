@@ -20,6 +20,7 @@ class BoundStep final : public PreparedStep {
     why = plan.why();
   }
   Status Run(Stream stream) const override { return plan_.Launch(args_, workspace_, stream); }
+  bool only_submits() const override { return true; }
 
  private:
   Plan<Op> plan_;

@@ -113,7 +113,8 @@ Status KvCache::GrowTo(std::int64_t pages) {
 /// One layer after the other, so that only one is in memory twice.
 Status KvCache::GrowLayer(std::size_t layer, std::int64_t pages) {
   const std::size_t bytes = static_cast<std::size_t>(pages) * PageBytes();
-  if (memory_[layer].size() >= 2 * bytes) return {};  // grown by an attempt that failed later
+  // Grown by an attempt that failed later.
+  if (memory_[layer] && layers_[layer].k.shape[3] >= pages) return {};
   Result<DeviceMemory> larger = device_->Allocate(2 * bytes);
   if (!larger) return Fail(std::move(larger.error()));
   auto* const k = larger->as<std::byte>();

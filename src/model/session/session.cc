@@ -33,6 +33,7 @@ struct PreparedPass {
   std::int64_t cache_moves = 0;            ///< of the cache when the pass was prepared
   NodeId logits = kNoNode;
   std::unique_ptr<PreparedGraph> graph;
+  std::int64_t runs = 0;
 };
 
 KvCache::Shape CacheShape(const ModelConfig& config, const SessionOptions& options) {
@@ -91,6 +92,7 @@ struct Session::Impl {
   Status CheckPosition(std::size_t index, const Row& row);
   Status ReserveLogits(const PreparedPass& pass);
   Status HoldPages();
+  Status RunPass(PreparedPass& pass);
   Status SendInputs(std::span<const Row> rows, const PreparedPass& pass);
   Result<std::span<const float>> ReadLogits(const PreparedPass& pass, std::int32_t rows);
 };
@@ -118,7 +120,7 @@ Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logi
   // The logits are kept, so fusing leaves them a node.
   const NodeId logits =
       built.logits == kNoNode ? kNoNode : fused.id_of[static_cast<std::size_t>(built.logits)];
-  PreparedPass pass{rows, logits_rows, pick, cache.moves(), logits, nullptr};
+  PreparedPass pass{rows, logits_rows, pick, cache.moves(), logits, nullptr, 0};
   Result<std::unique_ptr<PreparedGraph>> graph =
       PrepareGraph(std::move(fused.graph), dispatch, arena);
   if (!graph) return Fail(graph.error());
@@ -198,6 +200,15 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
   if (Status status = inputs.Send(pass.rows, changed, stream); !status) return status;
   table_sent = cache.table_changes();
   return {};
+}
+
+/// A pass that comes back is likely to be the one of decode: it is captured where that is possible.
+Status Session::Impl::RunPass(PreparedPass& pass) {
+  if (++pass.runs == 2 && device.can_capture()) {
+    const Status captured = pass.graph->Capture(device, stream);
+    if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
+  }
+  return pass.graph->Run(stream);
 }
 
 /// Waits for the pass and returns the logits of `rows` rows.
@@ -311,7 +322,7 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
   Result<PreparedPass*> pass = s.PassFor(count, wanted);
   if (!pass) return Fail(pass.error());
   if (Status status = s.SendInputs(rows, **pass); !status) return Fail(status.error());
-  if (Status status = (*pass)->graph->Run(s.stream); !status) return Fail(status.error());
+  if (Status status = s.RunPass(**pass); !status) return Fail(status.error());
   Result<std::span<const float>> logits = s.ReadLogits(**pass, wanted);
   if (!logits) return logits;
   for (std::size_t slot = 0; slot < s.filled.size(); ++slot) {
