@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -332,7 +333,8 @@ Result<std::unique_ptr<DeviceGraph>> CudaDeviceImpl::Capture(
     gpu_.Release("cuGraphDestroy",
                  [&](const DriverApi& api) { return api.cuGraphDestroy(captured); });
   }
-  for (const Status* status : {&submitted, &ended, &instantiated}) {
+  for (const Status* status :
+       std::initializer_list<const Status*>{&submitted, &ended, &instantiated}) {
     if (!*status) return Fail(status->error());
   }
   return std::unique_ptr<DeviceGraph>(std::make_unique<GpuGraph>(gpu_, made));
