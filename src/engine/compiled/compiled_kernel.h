@@ -5,8 +5,10 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "engine/compiled/loaded_kernel.h"
+#include "engine/ready_launch.h"
 #include "tilewright/operation.h"
 
 namespace tilewright {
@@ -73,7 +75,32 @@ class CompiledKernel final : public Op::KernelType {
   }
 
  private:
-  class Bound final : public BoundLaunch<Op> {
+  /// Launches as they were made for arguments, their tensor maps encoded.
+  class Prepared final : public ReadyLaunch {
+   public:
+    Prepared(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded,
+             std::vector<cuda::CudaLaunch> launches)
+        : kernel_(kernel),
+          desc_(desc),
+          loaded_(std::move(loaded)),
+          launches_(std::move(launches)) {}
+    Status Launch(Stream stream) const override {
+      for (const cuda::CudaLaunch& launch : launches_) {
+        Status launched = loaded_.Queue(launch, stream);
+        if (!launched) [[unlikely]]
+          return kernel_.Explained(desc_, launched.error());
+      }
+      return {};
+    }
+
+   private:
+    const CompiledKernel& kernel_;
+    Desc desc_;
+    LoadedKernel loaded_;
+    std::vector<cuda::CudaLaunch> launches_;
+  };
+
+  class Bound final : public BoundLaunch<Op>, public ArgumentBinder<Op> {
    public:
     Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
         : kernel_(kernel), desc_(desc), loaded_(std::move(loaded)) {}
@@ -81,8 +108,18 @@ class CompiledKernel final : public Op::KernelType {
       Status launched = kernel_.family_.launch(kernel_.spec_, args, loaded_, stream);
       if (launched) [[likely]]
         return launched;
-      return Fail(launched.error().code, std::string(kernel_.name()) + " for " + KeyOf(desc_) +
-                                             ": " + launched.error().message);
+      return kernel_.Explained(desc_, launched.error());
+    }
+    Result<std::unique_ptr<ReadyLaunch>> Ready(const Args& args, Workspace&) const override {
+      std::vector<cuda::CudaLaunch> launches;
+      const LoadedKernel recording = loaded_.Recording(launches);
+      Status made = kernel_.family_.launch(kernel_.spec_, args, recording, Stream{});
+      for (cuda::CudaLaunch& launch : launches) {
+        if (made) made = loaded_.Prepare(launch);
+      }
+      if (!made) return tl::unexpected(kernel_.Explained(desc_, made.error()).error());
+      return std::unique_ptr<ReadyLaunch>(
+          std::make_unique<Prepared>(kernel_, desc_, loaded_, std::move(launches)));
     }
 
    private:
@@ -90,6 +127,12 @@ class CompiledKernel final : public Op::KernelType {
     Desc desc_;
     LoadedKernel loaded_;
   };
+
+  /// An error of a launch, with kernel and problem.
+  Status Explained(const Desc& desc, const Error& error) const {
+    return Fail(error.code,
+                std::string(this->name()) + " for " + KeyOf(desc) + ": " + error.message);
+  }
 
   static KernelInfo InfoOf(const KernelSpec& spec, const ArtifactKey& request,
                            const ArtifactStore& store) {
