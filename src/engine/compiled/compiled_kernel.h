@@ -104,16 +104,16 @@ class CompiledKernel final : public Op::KernelType {
    public:
     Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
         : kernel_(kernel), desc_(desc), loaded_(std::move(loaded)) {}
-    Status Launch(const Args& args, Workspace&, Stream stream) const override {
-      Status launched = kernel_.family_.launch(kernel_.spec_, args, loaded_, stream);
+    Status Launch(const Args& args, Workspace& workspace, Stream stream) const override {
+      Status launched = LaunchOn(loaded_, args, workspace, stream);
       if (launched) [[likely]]
         return launched;
       return kernel_.Explained(desc_, launched.error());
     }
-    Result<std::unique_ptr<ReadyLaunch>> Ready(const Args& args, Workspace&) const override {
+    Result<std::unique_ptr<ReadyLaunch>> Ready(const Args& args,
+                                               Workspace& workspace) const override {
       std::vector<cuda::CudaLaunch> launches;
-      const LoadedKernel recording = loaded_.Recording(launches);
-      Status made = kernel_.family_.launch(kernel_.spec_, args, recording, Stream{});
+      Status made = LaunchOn(loaded_.Recording(launches), args, workspace, Stream{});
       for (cuda::CudaLaunch& launch : launches) {
         if (made) made = loaded_.Prepare(launch);
       }
@@ -123,6 +123,11 @@ class CompiledKernel final : public Op::KernelType {
     }
 
    private:
+    Status LaunchOn(const LoadedKernel& loaded, const Args& args, const Workspace&,
+                    Stream stream) const {
+      return kernel_.family_.launch(kernel_.spec_, args, loaded, stream);
+    }
+
     const CompiledKernel& kernel_;
     Desc desc_;
     LoadedKernel loaded_;
