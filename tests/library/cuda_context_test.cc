@@ -120,7 +120,17 @@ TEST_F(CudaContext, a_device_that_is_not_there_is_an_error_of_one_line) {
   bare.artifacts.compiler = nullptr;
   bare.artifacts.nvrtc.path = folder_ / "nowhere";
   expect(Refused(bare), ErrorCode::kUnavailable,
-         "device cuda:0: no bundle of compiled kernels is here, and no compiler for them");
+         "device cuda:0: no bundle has kernels for sm_90a, and there is no compiler for them");
+  // A bundle for another GPU does not help, and is named.
+  const auto families = AllKernelFamilies();
+  ArtifactStoreOptions elsewhere;
+  elsewhere.root = folder_ / "elsewhere";
+  elsewhere.compiler = compiler_;
+  const auto store = ArtifactStore::Open(families, elsewhere).value();
+  const std::vector<KernelSpec> ampere = families.Catalog({80, 0});
+  ASSERT_TRUE(WriteBundle(*store, std::span(ampere).first(2), folder_ / "ampere.twb", {}));
+  bare.artifacts.bundles = {folder_ / "ampere.twb"};
+  expect(Refused(bare), ErrorCode::kUnavailable, "ampere.twb has kernels for sm_80; ");
   ContextOptions no_bundle = Options();
   no_bundle.artifacts.bundles = {folder_ / "none.twb"};
   expect(Refused(no_bundle), ErrorCode::kInvalidArgument, "none.twb");
