@@ -121,6 +121,7 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibr
     const bool gpu = common.device != "cpu" && error.code == ErrorCode::kUnavailable;
     return Fail(gpu ? ErrorCode::kNotFound : error.code, error.message);
   }
+  if ((*context)->device_spec().kind == DeviceKind::kCuda) SetGpuWorks();
   for (const std::string& warning : (*context)->warnings()) Warn(warning);
   if (!(*context)->device_note().empty()) Note((*context)->device_note());
   return context;

@@ -60,13 +60,34 @@ void Complain(std::string_view message) {
 void Warn(std::string_view message) { Complain(fmt::format("warning: {}", message)); }
 void Note(std::string_view message) { Complain(message); }
 
+namespace {
+
+/// A problem that no kernel of a GPU takes has hundreds of reasons: the first ones, and how many
+/// there are.
+std::string Shortened(const std::string& message) {
+  constexpr std::size_t kLines = 20;
+  std::size_t end = 0, lines = 0;
+  for (; lines < kLines && end != std::string::npos; ++lines) end = message.find('\n', end + 1);
+  if (end == std::string::npos) return message;
+  const auto more =
+      std::count(message.begin() + static_cast<std::ptrdiff_t>(end), message.end(), '\n');
+  return message.substr(0, end) + fmt::format("\n  ... and {} more", more);
+}
+
+bool g_gpu_works = false;
+
+}  // namespace
+
+void SetGpuWorks() { g_gpu_works = true; }
+
 int ExitFor(const Error& error) {
   if (error.code == ErrorCode::kCancelled && Interrupted()) {
     Complain("interrupted");
     return ExitInterrupted();
   }
-  Complain(error.message);
-  return error.code == ErrorCode::kUnavailable ? kExitUsage : kExitFailed;
+  Complain(Shortened(error.message));
+  // A GPU that is lost on the way was there when it was asked for.
+  return error.code == ErrorCode::kUnavailable && !g_gpu_works ? kExitUsage : kExitFailed;
 }
 
 int Usage(std::string_view message, std::string_view verb) {

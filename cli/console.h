@@ -31,6 +31,8 @@ void Note(std::string_view message);  ///< as Complain, but for information only
 /// Prints the error and returns the exit code: kExitUsage for kUnavailable, which depends on the
 /// machine and the arguments; ExitInterrupted() if a signal stopped the program; else kExitFailed.
 int ExitFor(const Error& error);
+/// Once a GPU was opened that it is gone is a failure for ExitFor, no fault of the arguments.
+void SetGpuWorks();
 /// Reports a usage error and where to read more; returns kExitUsage.
 int Usage(std::string_view message, std::string_view verb);
 /// Flushes standard output; returns `exit_code`, or kExitFailed if the output could not be written.

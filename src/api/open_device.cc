@@ -97,20 +97,33 @@ Result<std::unique_ptr<ArtifactStore>> OpenStore(const ContextOptions& options,
   return ArtifactStore::Open(AllKernelFamilies(), as_asked);
 }
 
-/// What compiles the kernels: the compilers of the bundles, for which none is loaded, else the one
-/// that is here.
-Result<std::string> CompilerOf(const ArtifactStore& store, const ArtifactStoreOptions& artifacts) {
+/// What compiled or compiles the kernels of `spec`: the compiler of the first bundle that has some
+/// for it, for which none is loaded, else the one that is here.
+Result<std::string> CompilerOf(const ArtifactStore& store, const ArtifactStoreOptions& artifacts,
+                               const DeviceSpec& spec) {
   std::vector<std::string> bundles = artifacts.bundles;
   if (const std::string installed = InstalledBundle(); !installed.empty())
     bundles.push_back(installed);
+  std::string others;
   for (const std::string& path : bundles) {
     const auto bundle = Bundle::Open(path, artifacts.bundle_options);
-    if (bundle && !(*bundle)->compat().compilers.empty())
-      return (*bundle)->compat().compilers.back().ToString();
+    if (!bundle) continue;  // the store has said so
+    const BundleCompat& compat = (*bundle)->compat();
+    std::string archs;
+    bool serves = false;
+    for (const CudaArch& arch : compat.archs) {
+      serves = serves || arch.RunsOn(spec.compute_capability);
+      archs.append(archs.empty() ? "" : ", ").append(arch.ToString());
+    }
+    if (serves && !compat.compilers.empty()) return compat.compilers.back().ToString();
+    others += Format("bundle {} has kernels for {}; ", path, archs);
   }
   const Result<CompilerIdentity> compiler = store.Compiler();
-  if (!compiler) return Fail(compiler.error());
-  return compiler->ToString();
+  if (compiler) return compiler->ToString();
+  return Fail(
+      compiler.error().code,
+      Format("no bundle has kernels for {}, and there is no compiler for them: {}{}",
+             NativeArch(spec.compute_capability).ToString(), others, compiler.error().message));
 }
 
 Result<OpenedDevice> OpenGpu(int ordinal, const ContextOptions& options, const std::string& folder,
@@ -143,12 +156,8 @@ Result<OpenedDevice> OpenGpu(int ordinal, const ContextOptions& options, const s
       MakeCudaKernels(*opened.store, NativeArch(spec.compute_capability));
   if (!kernels) return fail(kernels.error());
   opened.kernels = std::move(*kernels);
-  Result<std::string> compiler = CompilerOf(*opened.store, options.artifacts);
-  if (!compiler) {
-    return fail({compiler.error().code,
-                 Format("no bundle of compiled kernels is here, and no compiler for them: {}",
-                        compiler.error().message)});
-  }
+  Result<std::string> compiler = CompilerOf(*opened.store, options.artifacts, spec);
+  if (!compiler) return fail(compiler.error());
   opened.libraries = std::move(*compiler);
   return opened;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "engine/explain_template.h"
 #include "engine/op_traits.h"
+#include "engine/ready_launch.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {
@@ -97,6 +99,16 @@ struct Stages {
     }
     plan.bound_ = std::move(*bound);
     return plan;
+  }
+
+  /// The launch of these arguments, which match the plan's problem; nullptr where the plan's kernel
+  /// prepares nothing for them.
+  static Result<std::unique_ptr<ReadyLaunch>> Ready(const Plan<Op>& plan,
+                                                    const typename Op::Args& args,
+                                                    Workspace& workspace) {
+    const auto* binder = dynamic_cast<const ArgumentBinder<Op>*>(plan.bound_.get());
+    if (binder == nullptr) return std::unique_ptr<ReadyLaunch>();
+    return binder->Ready(args, workspace);
   }
 
   /// The spec with the least predicted time; ties go to the first name, then to the first spec.

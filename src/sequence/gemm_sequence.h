@@ -156,7 +156,7 @@ class GemmSequence : public Kernel {
   };
 
   /// The plans of both steps.
-  class Bound final : public BoundLaunch<GemmOp> {
+  class Bound final : public BoundLaunch<GemmOp>, public ArgumentBinder<GemmOp> {
    public:
     Bound(Plan<GemmOp> gemm, Plan<HelperOp> helper)
         : gemm_(std::move(gemm)), helper_(std::move(helper)) {}
@@ -171,9 +171,44 @@ class GemmSequence : public Kernel {
           });
     }
 
+    /// nullptr unless both steps can be prepared.
+    Result<std::unique_ptr<ReadyLaunch>> Ready(const GemmArgs& args,
+                                               Workspace& workspace) const override {
+      auto both = std::make_unique<InTurn>();
+      bool complete = true;
+      const auto take = [&](Result<std::unique_ptr<ReadyLaunch>> step) -> Status {
+        if (!step) return Fail(step.error());
+        complete = complete && *step != nullptr;
+        both->steps.push_back(std::move(*step));
+        return {};
+      };
+      Status made = LaunchSteps(
+          args, workspace,
+          [&](const GemmArgs& inner, Workspace& scratch) {
+            return take(Stages<GemmOp>::Ready(gemm_, inner, scratch));
+          },
+          [&](const typename HelperOp::Args& inner, Workspace& scratch) {
+            return take(Stages<HelperOp>::Ready(helper_, inner, scratch));
+          });
+      if (!made) return Fail(made.error());
+      if (!complete) return std::unique_ptr<ReadyLaunch>();
+      return std::unique_ptr<ReadyLaunch>(std::move(both));
+    }
+
    private:
     Plan<GemmOp> gemm_;
     Plan<HelperOp> helper_;
+  };
+
+  /// The launches of both steps, in their order.
+  struct InTurn final : ReadyLaunch {
+    Status Launch(Stream stream) const override {
+      for (const std::unique_ptr<ReadyLaunch>& step : steps) {
+        if (Status launched = step->Launch(stream); !launched) return launched;
+      }
+      return {};
+    }
+    std::vector<std::unique_ptr<ReadyLaunch>> steps;
   };
 
   static std::size_t Intermediate(std::int64_t m, std::int64_t n, std::int64_t k) {

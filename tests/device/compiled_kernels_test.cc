@@ -12,8 +12,10 @@
 #include "core/numeric.h"
 #include "cuda_device_fixture.h"
 #include "elf_compiler.h"
+#include "engine/stage_templates.h"
 #include "host_kernels.h"
 #include "library/probe.h"
+#include "ops/gemm/base/gemm_op.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
@@ -308,6 +310,71 @@ TEST_F(CompiledKernels, ALaunchAllocatesAndLocksNothing) {
   check(Problem(64, 64, 64, kBF16, kBF16, kBF16), "gemm_mma");
   check(Problem(1, 64, 64, DataType::kF32, kBF16, DataType::kF32), "gemv_bf16");
   check(Problem(1, 64, 256, DataType::kF32, DataType::kQ4_K, DataType::kF32), "gemv_q");
+}
+
+TEST_F(CompiledKernels, ALaunchWhoseArgumentsAreBoundIsOnlyQueued) {
+  if (!test::ProbeWorks()) GTEST_SKIP() << "a sanitizer has its own malloc";
+  constexpr int kSize = 64;
+  const GemmDesc desc =
+      Problem(kSize, kSize, kSize, DataType::kBF16, DataType::kBF16, DataType::kF32);
+  const GemmCandidates all = Look(gemm_, desc, device_->spec());
+  int kinds = 0;
+  std::string family;
+  for (const auto& candidate : all.all()) {
+    const std::string name(candidate.kernel->name());
+    if (!candidate.feasible() || name.substr(0, name.find('.')) == family) continue;
+    family = name.substr(0, name.find('.'));
+    SCOPED_TRACE(name);
+    ++kinds;
+    Pins pins;
+    pins.by_problem[{"gemm", KeyOf(desc)}] = {name, SpecText(candidate.specs[0])};
+    const auto plan = Bind(Choose(all, nullptr, &pins).value(), *device_).value();
+    const auto values = Values(kSize * kSize, 1), weights = Values(kSize * kSize, 2);
+    const DeviceMemory a = Upload(values, DataType::kBF16), b = Upload(weights, DataType::kBF16);
+    const DeviceMemory direct = device_->Allocate(kSize * kSize * 4).value();
+    const DeviceMemory bound = device_->Allocate(kSize * kSize * 4).value();
+    GemmArgs args{.a = a.data(), .b = b.data(), .d = direct.data()};
+    args.a_layout = {DataType::kBF16, Order::kRowMajor, kSize, kSize, kSize};
+    args.b_layout = {DataType::kBF16, Order::kColMajor, kSize, kSize, kSize};
+    args.d_layout = {DataType::kF32, Order::kRowMajor, kSize, kSize, kSize};
+    Workspace none;
+    HostKernels types{DataType::kBF16, DataType::kBF16, DataType::kF32};
+    fake_.SetKernels(types);
+    ASSERT_TRUE(tilewright::Run(plan, args, none, stream()));
+    args.d = bound.data();
+    const auto ready = Stages<GemmOp>::Ready(plan, args, none);
+    ASSERT_TRUE(ready) << ready.error().message;
+    ASSERT_NE(*ready, nullptr);
+    fake_.StartCounting();
+    ASSERT_TRUE((*ready)->Launch(stream()));
+    EXPECT_EQ(fake_.calls("cuTensorMapEncodeTiled"), 0u);
+    EXPECT_EQ(fake_.calls("cuLaunchKernelEx"), 1u);
+    EXPECT_EQ(Download(bound, kSize * kSize), Download(direct, kSize * kSize));
+    fake_.SetMute(true);
+    test::StartProbe();
+    for (int i = 0; i < 10; ++i) static_cast<void>((*ready)->Launch(stream()));
+    const test::ProbeCounts counts = test::StopProbe();
+    fake_.SetMute(false);
+    EXPECT_EQ(counts.allocations, 0);
+    EXPECT_EQ(counts.locks, 0);
+  }
+  EXPECT_GE(kinds, 3) << "gemm_mma, gemm_hopper, gemm_simt and gemv_bf16 give f32";
+}
+
+TEST_F(CompiledKernels, ArgumentsThatBreakAPromiseAreRefusedWhenTheyAreBound) {
+  const GemmDesc desc = Problem(1, 64, 256, DataType::kF32, DataType::kQ4_K, DataType::kF32);
+  const auto plan =
+      Bind(Choose(Look(gemm_, desc, device_->spec()), nullptr).value(), *device_).value();
+  const DeviceMemory memory = device_->Allocate(1 << 16).value();
+  GemmArgs args{.a = memory.data(), .b = memory.as<char>() + 2, .d = memory.as<char>() + (1 << 15)};
+  args.a_layout = {DataType::kF32, Order::kRowMajor, 1, 256, 256};
+  args.b_layout = {DataType::kQ4_K, Order::kColMajor, 256, 64, 256};
+  args.d_layout = {DataType::kF32, Order::kRowMajor, 1, 64, 64};
+  Workspace none;
+  const auto refused = Stages<GemmOp>::Ready(plan, args, none);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("alignment: B at"));
 }
 
 /// The family that the model prefers on an H200.

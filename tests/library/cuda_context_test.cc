@@ -31,6 +31,15 @@ class CudaContext : public cuda::CudaDeviceTest {
     return context ? Error{} : context.error();
   }
 
+  /// Whether every operation of a pass has kernels for a GPU.
+  bool RunsModels() {
+    const auto context = Context::Create(Options());
+    if (!context) return false;
+    const Kernels& kernels = (*context)->kernels();
+    return !kernels.of<attention::Op>().kernels().empty() &&
+           !kernels.of<embedding::Op>().kernels().empty();
+  }
+
   test::TempDir folder_;
   std::shared_ptr<ElfCompiler> compiler_ = std::make_shared<ElfCompiler>();
 };
@@ -111,7 +120,17 @@ TEST_F(CudaContext, a_device_that_is_not_there_is_an_error_of_one_line) {
   bare.artifacts.compiler = nullptr;
   bare.artifacts.nvrtc.path = folder_ / "nowhere";
   expect(Refused(bare), ErrorCode::kUnavailable,
-         "device cuda:0: no bundle of compiled kernels is here, and no compiler for them");
+         "device cuda:0: no bundle has kernels for sm_90a, and there is no compiler for them");
+  // A bundle for another GPU does not help, and is named.
+  const auto families = AllKernelFamilies();
+  ArtifactStoreOptions elsewhere;
+  elsewhere.root = folder_ / "elsewhere";
+  elsewhere.compiler = compiler_;
+  const auto store = ArtifactStore::Open(families, elsewhere).value();
+  const std::vector<KernelSpec> ampere = families.Catalog({80, 0});
+  ASSERT_TRUE(WriteBundle(*store, std::span(ampere).first(2), folder_ / "ampere.twb", {}));
+  bare.artifacts.bundles = {folder_ / "ampere.twb"};
+  expect(Refused(bare), ErrorCode::kUnavailable, "ampere.twb has kernels for sm_80; ");
   ContextOptions no_bundle = Options();
   no_bundle.artifacts.bundles = {folder_ / "none.twb"};
   expect(Refused(no_bundle), ErrorCode::kInvalidArgument, "none.twb");
@@ -126,6 +145,141 @@ TEST_F(CudaContext, two_of_a_process_are_independent) {
   EXPECT_NE(&(*first)->device(), &(*second)->device());
   EXPECT_NE(&(*first)->kernels(), &(*second)->kernels());
   EXPECT_NE((*first)->artifacts(), (*second)->artifacts());
+}
+
+/// A session of a model on the fake GPU, where kernels are launched and compute nothing.
+struct OnFakeGpu {
+  std::unique_ptr<Context> context;
+  std::unique_ptr<DeviceDispatch> dispatch;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Session> session;
+};
+OnFakeGpu Open(const ContextOptions& context_options, const std::string& path,
+               const SessionOptions& options, bool fuse = true) {
+  OnFakeGpu gpu;
+  Result<std::unique_ptr<Context>> context = Context::Create(context_options);
+  if (!context) {
+    ADD_FAILURE() << context.error().message;
+    return gpu;
+  }
+  gpu.context = std::move(*context);
+  const bool f32 = options.activations == DataType::kF32;
+  gpu.dispatch = gpu.context->MakeDispatch(f32 ? Precision::kF32 : Precision::kAuto);
+  ModelOptions model_options;
+  model_options.packer = gpu.dispatch.get();
+  model_options.device = &gpu.context->device();
+  model_options.fuse = fuse;
+  Result<std::unique_ptr<Model>> model = Model::Load(path, model_options);
+  if (!model) {
+    ADD_FAILURE() << model.error().message;
+    return gpu;
+  }
+  gpu.model = std::move(*model);
+  Result<std::unique_ptr<Session>> session = Session::Create(*gpu.model, *gpu.dispatch, options);
+  if (session) gpu.session = std::move(*session);
+  EXPECT_TRUE(session) << session.error().message;
+  return gpu;
+}
+
+TEST_F(CudaContext, every_node_of_a_llama_pass_is_bound_to_a_kernel) {
+  if (!RunsModels()) GTEST_SKIP() << "an operation has no kernels for a GPU";
+  using enum DataType;
+  const SynthShape shape = test::WideShape();
+  for (const DataType quant : {kBF16, kF16, kF32, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K}) {
+    const std::string path =
+        test::WriteTiny(folder_, std::string(DataTypeName(quant)), shape, quant);
+    for (const DataType activations : {kBF16, kF32, kF16}) {
+      for (const bool fuse : {true, false}) {
+        SCOPED_TRACE(testing::Message() << DataTypeName(quant) << " " << DataTypeName(activations)
+                                        << (fuse ? "" : ", nothing fused"));
+        SessionOptions options;
+        options.activations = activations;
+        options.logits = kF32;
+        options.kv = activations == kBF16 ? kBF16 : kF16;
+        options.context = 128;
+        const OnFakeGpu gpu = Open(Options(), path, options, fuse);
+        ASSERT_NE(gpu.session, nullptr);
+        for (const auto& [rows, wanted] : {std::pair{1, 1}, {5, 5}, {64, 1}}) {
+          const auto graph = gpu.session->GraphFor(rows, wanted);
+          ASSERT_TRUE(graph) << graph.error().message;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaContext, a_pass_that_was_prepared_only_moves_its_inputs_and_launches) {
+  if (!RunsModels()) GTEST_SKIP() << "an operation has no kernels for a GPU";
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(folder_, "steady", shape, DataType::kQ4_K);
+  SessionOptions options{.kv = DataType::kBF16,
+                         .activations = DataType::kBF16,
+                         .logits = DataType::kF32,
+                         .context = 128};
+  const OnFakeGpu gpu = Open(Options(), path, options);
+  ASSERT_NE(gpu.session, nullptr);
+  const auto pass = [&](int position) {
+    const Row row{1, position, 0, true};
+    const auto logits = gpu.session->Forward(std::span(&row, 1));
+    ASSERT_TRUE(logits) << logits.error().message;
+    ASSERT_EQ(logits->size(), static_cast<std::size_t>(shape.vocab));
+  };
+  pass(0);
+  const int compiled = compiler_->compiles();
+  EXPECT_GT(compiled, 0);
+  std::size_t launches = 0;
+  for (int position = 1; position < 4; ++position) {
+    fake_.StartCounting();
+    pass(position);
+    if (launches == 0) launches = fake_.calls("cuLaunchKernelEx");
+    EXPECT_EQ(fake_.calls("cuLaunchKernelEx"), launches);
+    for (const char* rare : {"cuMemAlloc", "cuMemHostAlloc", "cuMemFree", "cuModuleLoadDataEx",
+                             "cuTensorMapEncodeTiled", "cuModuleGetFunction"}) {
+      EXPECT_EQ(fake_.calls(rare), 0u) << rare;
+    }
+    EXPECT_EQ(fake_.calls("cuStreamSynchronize"), 1u) << "for the logits";
+  }
+  EXPECT_GE(launches, static_cast<std::size_t>(8 * shape.layers));
+  EXPECT_EQ(compiler_->compiles(), compiled);
+}
+
+TEST_F(CudaContext, kernels_that_are_compiled_are_told_one_by_one) {
+  if (!RunsModels()) GTEST_SKIP() << "an operation has no kernels for a GPU";
+  const std::string path = test::WriteTiny(folder_, "told", test::WideShape(), DataType::kQ8_0);
+  ContextOptions options = Options();
+  int told = 0;
+  options.artifacts.on_compiled = [&told](const KernelSpec& spec, double ms) {
+    ++told;
+    EXPECT_EQ(spec.arch, (CudaArch{90, 'a'}));
+    EXPECT_GT(ms, 0);
+  };
+  SessionOptions session_options{.kv = DataType::kBF16,
+                                 .activations = DataType::kBF16,
+                                 .logits = DataType::kF32,
+                                 .context = 128};
+  for (const bool warm : {false, true}) {
+    const int before = told;
+    const OnFakeGpu gpu = Open(options, path, session_options);
+    ASSERT_NE(gpu.session, nullptr);
+    const auto graph = gpu.session->GraphFor(1, 1);
+    ASSERT_TRUE(graph) << graph.error().message;
+    EXPECT_EQ(told > before, !warm);
+    EXPECT_EQ(told, compiler_->compiles());
+  }
+}
+
+TEST_F(CudaContext, weights_that_do_not_fit_say_what_is_free) {
+  const std::string path = test::WriteTiny(folder_, "large", test::WideShape(), DataType::kF32);
+  const auto context = Context::Create(Options());
+  ASSERT_TRUE(context) << context.error().message;
+  ModelOptions options;
+  options.device = &(*context)->device();
+  fake_.AnswerNext("cuMemAlloc", 2);  // CUDA_ERROR_OUT_OF_MEMORY
+  const auto model = Model::Load(path, options);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(model.error().message, StartsWith("the weights need "));
+  EXPECT_THAT(model.error().message, HasSubstr(" are free"));
 }
 
 }  // namespace

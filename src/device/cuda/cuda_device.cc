@@ -232,7 +232,12 @@ class CudaDeviceImpl final : public CudaDevice {
     return std::unique_ptr<DeviceModule>(std::make_unique<GpuModule>(gpu_, *module));
   }
   Status AllowDynamicSmem(void* function, std::uint32_t bytes) override;
-  Status Launch(void* function, CudaLaunch& launch, Stream stream) override;
+  Status Launch(void* function, CudaLaunch& launch, Stream stream) override {
+    if (Status encoded = PrepareLaunch(launch); !encoded) return encoded;
+    return LaunchPrepared(function, launch, stream);
+  }
+  Status PrepareLaunch(CudaLaunch& launch) override;
+  Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) override;
 
  private:
   static CUevent Of(const DeviceEvent& event) { return static_cast<const GpuEvent&>(event).get(); }
@@ -351,7 +356,7 @@ Status CudaDeviceImpl::AllowDynamicSmem(void* function, std::uint32_t bytes) {
               Format("{} ({} bytes of dynamic shared memory)", allowed.error().message, bytes));
 }
 
-Status CudaDeviceImpl::Launch(void* function, CudaLaunch& launch, Stream stream) {
+Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {
   if (Status alive = gpu_.Alive("cuLaunchKernelEx"); !alive) return alive;
   for (const TensorMapSlot& slot : launch.maps()) {
     const std::span<std::byte, kTensorMapBytes> out(launch.params.data() + slot.offset,
@@ -365,6 +370,10 @@ Status CudaDeviceImpl::Launch(void* function, CudaLaunch& launch, Stream stream)
     std::copy(out.begin(), out.end(), map.begin());
     maps_.Insert(slot.desc, map);
   }
+  return {};
+}
+
+Status CudaDeviceImpl::LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) {
   return gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
     return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream));
   });

@@ -23,6 +23,11 @@ class CudaDevice : public Device {
   /// once for every description and kept. Allocates and locks nothing once it has seen them. A
   /// fault while the kernel runs shows at a later call.
   virtual Status Launch(void* function, CudaLaunch& launch, Stream stream) = 0;
+
+  /// Launch in two steps: encodes the tensor maps into the parameter block, and queues a launch of
+  /// which that was done, any number of times. The second allocates and locks nothing.
+  virtual Status PrepareLaunch(CudaLaunch& launch) = 0;
+  virtual Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) = 0;
 };
 
 }  // namespace tilewright::cuda

@@ -5,8 +5,10 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "engine/compiled/loaded_kernel.h"
+#include "engine/ready_launch.h"
 #include "tilewright/operation.h"
 
 namespace tilewright {
@@ -84,26 +86,72 @@ class CompiledKernel final : public Op::KernelType {
   }
 
  private:
-  class Bound final : public BoundLaunch<Op> {
+  /// Launches as they were made for arguments, their tensor maps encoded.
+  class Prepared final : public ReadyLaunch {
    public:
-    Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
-        : kernel_(kernel), desc_(desc), loaded_(std::move(loaded)) {}
-    Status Launch(const Args& args, Workspace& workspace, Stream stream) const override {
-      const CompiledFamily<Op>& family = kernel_.family_;
-      Status launched = family.launch_within != nullptr
-                            ? family.launch_within(kernel_.spec_, args, loaded_, workspace, stream)
-                            : family.launch(kernel_.spec_, args, loaded_, stream);
-      if (launched) [[likely]]
-        return launched;
-      return Fail(launched.error().code, std::string(kernel_.name()) + " for " + KeyOf(desc_) +
-                                             ": " + launched.error().message);
+    Prepared(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded,
+             std::vector<cuda::CudaLaunch> launches)
+        : kernel_(kernel),
+          desc_(desc),
+          loaded_(std::move(loaded)),
+          launches_(std::move(launches)) {}
+    Status Launch(Stream stream) const override {
+      for (const cuda::CudaLaunch& launch : launches_) {
+        Status launched = loaded_.Queue(launch, stream);
+        if (!launched) [[unlikely]]
+          return kernel_.Explained(desc_, launched.error());
+      }
+      return {};
     }
 
    private:
     const CompiledKernel& kernel_;
     Desc desc_;
     LoadedKernel loaded_;
+    std::vector<cuda::CudaLaunch> launches_;
   };
+
+  class Bound final : public BoundLaunch<Op>, public ArgumentBinder<Op> {
+   public:
+    Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
+        : kernel_(kernel), desc_(desc), loaded_(std::move(loaded)) {}
+    Status Launch(const Args& args, Workspace& workspace, Stream stream) const override {
+      Status launched = LaunchOn(loaded_, args, workspace, stream);
+      if (launched) [[likely]]
+        return launched;
+      return kernel_.Explained(desc_, launched.error());
+    }
+    Result<std::unique_ptr<ReadyLaunch>> Ready(const Args& args,
+                                               Workspace& workspace) const override {
+      std::vector<cuda::CudaLaunch> launches;
+      Status made = LaunchOn(loaded_.Recording(launches), args, workspace, Stream{});
+      for (cuda::CudaLaunch& launch : launches) {
+        if (made) made = loaded_.Prepare(launch);
+      }
+      if (!made) return tl::unexpected(kernel_.Explained(desc_, made.error()).error());
+      return std::unique_ptr<ReadyLaunch>(
+          std::make_unique<Prepared>(kernel_, desc_, loaded_, std::move(launches)));
+    }
+
+   private:
+    Status LaunchOn(const LoadedKernel& loaded, const Args& args, const Workspace& workspace,
+                    Stream stream) const {
+      const CompiledFamily<Op>& family = kernel_.family_;
+      if (family.launch_within != nullptr)
+        return family.launch_within(kernel_.spec_, args, loaded, workspace, stream);
+      return family.launch(kernel_.spec_, args, loaded, stream);
+    }
+
+    const CompiledKernel& kernel_;
+    Desc desc_;
+    LoadedKernel loaded_;
+  };
+
+  /// An error of a launch, with kernel and problem.
+  Status Explained(const Desc& desc, const Error& error) const {
+    return Fail(error.code,
+                std::string(this->name()) + " for " + KeyOf(desc) + ": " + error.message);
+  }
 
   static KernelInfo InfoOf(const KernelSpec& spec, const ArtifactKey& request,
                            const CompiledFamily<Op>& common, const ArtifactStore& store) {

@@ -33,7 +33,21 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
 Status LoadedKernel::Launch(cuda::LaunchResult launch, Stream stream) const {
   if (!launch) [[unlikely]]
     return Fail(ErrorCode::kInvalidArgument, launch.error().ToString());
+  if (record_ != nullptr) {
+    record_->push_back(*std::move(launch));
+    return {};
+  }
   return device_->Launch(function_, *launch, stream);
+}
+
+LoadedKernel LoadedKernel::Recording(std::vector<cuda::CudaLaunch>& launches) const {
+  LoadedKernel recording = *this;
+  recording.record_ = &launches;
+  return recording;
+}
+
+Status LoadedKernel::Prepare(cuda::CudaLaunch& launch) const {
+  return device_->PrepareLaunch(launch);
 }
 
 }  // namespace tilewright

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "device/cuda/cuda_device.h"
 #include "tilewright/artifact_store.h"
@@ -18,15 +19,25 @@ class LoadedKernel {
   /// Queues a launch. What the launcher rejects, such as an address, is kInvalidArgument: the
   /// arguments do not match the plan's problem. Allocates only for an error message.
   Status Launch(cuda::LaunchResult launch, Stream stream) const;
+  /// The same kernel, but Launch appends to `launches` what it would queue; `launches` must outlive
+  /// it.
+  LoadedKernel Recording(std::vector<cuda::CudaLaunch>& launches) const;
+  /// Encodes the tensor maps of a launch that was recorded: Queue then only queues.
+  Status Prepare(cuda::CudaLaunch& launch) const;
+  /// Queues a launch that was prepared. Neither allocates, locks nor encodes.
+  Status Queue(const cuda::CudaLaunch& launch, Stream stream) const {
+    return device_->LaunchPrepared(function_, launch, stream);
+  }
   const DeviceSpec& device() const { return device_->spec(); }
 
  private:
-  LoadedKernel(cuda::CudaDevice& device, std::unique_ptr<DeviceModule> module, void* function)
+  LoadedKernel(cuda::CudaDevice& device, std::shared_ptr<DeviceModule> module, void* function)
       : device_(&device), module_(std::move(module)), function_(function) {}
 
   cuda::CudaDevice* device_;
-  std::unique_ptr<DeviceModule> module_;
+  std::shared_ptr<DeviceModule> module_;
   void* function_;
+  std::vector<cuda::CudaLaunch>* record_ = nullptr;
 };
 
 }  // namespace tilewright

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "engine/stage_templates.h"
 #include "tilewright/prepared_graph.h"
 #include "tilewright/stages.h"
 
@@ -19,12 +22,24 @@ class BoundStep final : public PreparedStep {
     spec = SpecText(plan.spec());
     why = plan.why();
   }
-  Status Run(Stream stream) const override { return plan_.Launch(args_, workspace_, stream); }
+  /// Prepares what can be for arguments that stay the same. Once all plans of the graph have
+  /// reserved their workspace, which does not move any more.
+  Status Ready() {
+    Result<std::unique_ptr<ReadyLaunch>> ready = Stages<Op>::Ready(plan_, args_, workspace_);
+    if (!ready) return Fail(ready.error());
+    ready_ = std::move(*ready);
+    return {};
+  }
+  Status Run(Stream stream) const override {
+    if (ready_ != nullptr) return ready_->Launch(stream);
+    return plan_.Launch(args_, workspace_, stream);
+  }
   bool only_submits() const override { return true; }
 
  private:
   Plan<Op> plan_;
   typename Op::Args args_;
+  std::unique_ptr<const ReadyLaunch> ready_;
   Workspace& workspace_;  // the dispatch's; moves make the graph stale
 };
 

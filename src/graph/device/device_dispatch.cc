@@ -215,8 +215,10 @@ struct DeviceDispatch::Impl {
           !status) {
         return status;
       }
-      steps.push_back(
-          std::make_unique<BoundStep<Op>>(node.id, *resolved->plan, resolved->args, workspace));
+      auto step =
+          std::make_unique<BoundStep<Op>>(node.id, *resolved->plan, resolved->args, workspace);
+      if (Status status = step->Ready(); !status) return status;
+      steps.push_back(std::move(step));
       return {};
     });
   }
@@ -269,6 +271,8 @@ Status DeviceDispatch::Prepare(const Graph& graph) {
 Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
   BoundSteps bound;
   const std::int64_t positions = PositionsOf(graph);
+  // Every plan first: what they reserve moves the workspace, and steps take its address.
+  if (Status status = Prepare(graph); !status) return Fail(status.error());
   for (const TensorNode& node : graph.nodes()) {
     if (!Computes(node.op)) continue;
     if (Status status = impl_->BindNode(graph, node, positions, bound.steps); !status)
