@@ -180,13 +180,14 @@ TEST_F(SmallOpsGpuTest, ManyCtasShareOutALargeTensor) {
   constexpr DataType kBF16 = DataType::kBF16;
   {
     using elementwise::Args;
-    test::ArenaCase<Args> one{.name = "a large swiglu over its first operand",
-                              .arena = test::Arena(std::size_t{8} << 20),
-                              .args = {.function = elementwise::Function::kSwiGlu},
-                              .views = {&Args::a, &Args::b, &Args::out},
-                              .outputs = {&Args::out},
-                              .relative = 0x1p-7,
-                              .absolute = 1e-6};
+    test::ArenaCase<Args> one{
+        .name = "a large swiglu over its first operand",
+        .arena = test::Arena(std::size_t{8} << 20),
+        .args = {.function = elementwise::Function::kSwiGlu, .a = {}, .b = {}, .out = {}},
+        .views = {&Args::a, &Args::b, &Args::out},
+        .outputs = {&Args::out},
+        .relative = 0x1p-7,
+        .absolute = 1e-6};
     one.args.a = one.args.out = one.arena.Random(kBF16, whole.shape, whole.stride, 1);
     one.args.b = one.arena.Random(kBF16, whole.shape, whole.stride, 2);
     test::ExpectRightOnDevice<elementwise::Op>(machine_->elementwise, *machine_->device, one,

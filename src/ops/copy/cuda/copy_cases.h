@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "core/arena_test_util.h"
@@ -29,6 +30,7 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(DataType src, DataType dst) 
   std::vector<test::ArenaCase<Args>> cases;
   std::uint64_t seed = 70;
   for (Shape& s : shapes) {
+    if (s.shift != 0 && block == 1) s.shift = std::max(s.shift, BytesOf(src, 1));
     s.shape[0] *= block;
     for (std::size_t d = 1; d < 4; ++d) {
       s.from[d] *= block;

@@ -89,6 +89,24 @@ TEST(KvScatterKernelTest, ARowWithoutAPlaceIsLeftOut) {
   }
 }
 
+TEST(KvScatterLaunchTest, ReadsAndWritesWideWhereAddressesAllow) {
+  const KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32);
+  const auto wide = [&](auto change) {
+    SmallScatter small;
+    change(small.args);
+    const cuda::LaunchResult launch = KvScatterLaunch(spec, small.args);
+    EXPECT_TRUE(launch) << launch.error().ToString();
+    return launch ? launch->params.As<cuda::KvScatterParams>()->wide : -1;
+  };
+  using kv_scatter::Args;
+  EXPECT_EQ(wide([](Args&) {}), 1);
+  EXPECT_EQ(wide([](Args& a) { a.x.stride[2] = 9; }), 0);
+  EXPECT_EQ(wide([](Args& a) { a.x.data = a.x.as<float>() + 1; }), 0);
+  EXPECT_EQ(wide([](Args& a) { a.cache.stride[3] = 17; }), 0);
+  EXPECT_EQ(wide([](Args& a) { a.cache.data = a.cache.as<float>() + 2; }), 0);
+  EXPECT_EQ(wide([](Args& a) { a.x.shape[0] = a.cache.shape[0] = 7; }), 0);
+}
+
 TEST(KvScatterLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
   const KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32);
   {

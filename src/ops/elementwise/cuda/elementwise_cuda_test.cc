@@ -101,7 +101,7 @@ TEST(ElementwiseKernelTest, SiluKeepsNaNAndItsLimits) {
 TEST(ElementwiseLaunchTest, JoinsRowsAndReadsWideWhereAddressesAllow) {
   alignas(16) float memory[4096] = {};
   const KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32, DataType::kF32);
-  elementwise::Args args{.function = Function::kAdd};
+  elementwise::Args args{.function = Function::kAdd, .a = {}, .b = {}, .out = {}};
   args.a = args.b = args.out = Contiguous(memory, DataType::kF32, {12, 5, 2, 1});
   const auto params = [&] {
     const cuda::LaunchResult launch = ElementwiseLaunch(spec, args);
@@ -124,7 +124,7 @@ TEST(ElementwiseLaunchTest, JoinsRowsAndReadsWideWhereAddressesAllow) {
 TEST(ElementwiseLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
   alignas(16) float memory[64] = {};
   KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32, DataType::kF32);
-  elementwise::Args good{.function = Function::kAdd};
+  elementwise::Args good{.function = Function::kAdd, .a = {}, .b = {}, .out = {}};
   good.a = good.b = good.out = Contiguous(memory, DataType::kF32, {16, 2, 1, 1});
   ASSERT_TRUE(ElementwiseLaunch(spec, good));
   const auto refused = [&](auto change, const char* words) {

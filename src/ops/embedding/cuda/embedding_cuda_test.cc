@@ -126,6 +126,25 @@ TEST(EmbeddingKernelTest, AnIdThatNamesNoEntryGivesNaN) {
   }
 }
 
+TEST(EmbeddingLaunchTest, ReadsAndWritesWideWhereAddressesAllow) {
+  alignas(16) float memory[512] = {};
+  const auto wide = [&](DataType type, std::int64_t stride, std::int64_t out_stride, int shift) {
+    const embedding::Args args{
+        TensorView{memory, {32, 4, 1, 1}, {1, stride, 0, 0}, type},
+        Contiguous(memory, DataType::kI32, {3, 1, 1, 1}),
+        TensorView{memory + shift, {32, 3, 1, 1}, {1, out_stride, 0, 0}, DataType::kF32}};
+    const cuda::LaunchResult launch = EmbeddingLaunch(SpecOf(type, DataType::kF32), args);
+    EXPECT_TRUE(launch) << launch.error().ToString();
+    return launch ? launch->params.As<cuda::EmbeddingParams>()->wide : -1;
+  };
+  EXPECT_EQ(wide(DataType::kF32, 32, 32, 0), 1);
+  EXPECT_EQ(wide(DataType::kF32, 34, 32, 0), 0);
+  EXPECT_EQ(wide(DataType::kF32, 32, 34, 0), 0);
+  EXPECT_EQ(wide(DataType::kF32, 32, 32, 2), 0);
+  EXPECT_EQ(wide(DataType::kQ4_0, 32, 32, 0), 1) << "rows of 18 bytes are read by twos anyway";
+  EXPECT_EQ(wide(DataType::kQ4_0, 32, 32, 1), 0);
+}
+
 TEST(EmbeddingLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
   float memory[64] = {};
   const KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32);

@@ -108,6 +108,25 @@ TEST(RopeKernelTest, ARowWithoutAPlaceInTheCacheIsLeftOut) {
   EXPECT_EQ(small.x, std::vector<float>(16, 1.0f));
 }
 
+TEST(RopeLaunchTest, ReadsAndWritesWideWhereAddressesAllow) {
+  const KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32);
+  const auto wide = [&](auto change) {
+    SmallTurn small;
+    change(small);
+    const cuda::LaunchResult launch = RopeLaunch(spec, small.args);
+    EXPECT_TRUE(launch) << launch.error().ToString();
+    return launch ? launch->params.As<cuda::RopeHeadsParams>()->wide : -1;
+  };
+  EXPECT_EQ(wide([](SmallTurn&) {}), 1);
+  EXPECT_EQ(wide([](SmallTurn& s) { s.args.qk.stride[2] = 10; }), 0);
+  EXPECT_EQ(wide([](SmallTurn& s) { s.args.out.data = s.args.out.as<float>() + 1; }), 0);
+  EXPECT_EQ(wide([](SmallTurn& s) { s.args.qk.shape[0] = s.args.out.shape[0] = 10; }), 0);
+  EXPECT_EQ(wide([](SmallTurn& s) {
+              s.args.cache = Contiguous(s.cache.data() + 1, DataType::kF32, {8, 1, 4, 1});
+            }),
+            0);
+}
+
 TEST(RopeLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
   KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32);
   {
