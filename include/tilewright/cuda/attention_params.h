@@ -90,4 +90,17 @@ constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element,
   return static_cast<unsigned int>(2 * tile_k * head_dim * element + 4 * cta_heads * floats + 16);
 }
 
+/// A CTA for each tile of tile_m query vectors, each of a row and one of the query heads of a key
+/// and value head; there are at most tile_m such heads. Grid y: kv_heads.
+constexpr unsigned int AttentionMmaGridX(int rows, int heads, int kv_heads, int tile_m) {
+  const int rows_each = tile_m / (heads / kv_heads);
+  return static_cast<unsigned int>((rows + rows_each - 1) / rows_each);
+}
+/// Dynamic shared memory of attention_mma: a tile of keys and one of values, of 16-bit elements,
+/// both parts of queries of f32, and what each row sees.
+constexpr unsigned int AttentionMmaSmem(int head_dim, int tile_n, int tile_m, bool f32_queries) {
+  const int parts = f32_queries ? 2 * 2 * tile_m * head_dim : 0;
+  return static_cast<unsigned int>(4 * tile_n * head_dim + parts + 12 * tile_m);
+}
+
 }  // namespace tilewright::cuda

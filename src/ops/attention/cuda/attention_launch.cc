@@ -136,4 +136,23 @@ cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args
   return cuda::CheckedLaunch(launch);
 }
 
+cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args) {
+  const KernelFamily family = AttentionMmaFamily();
+  if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
+  const AttentionParams params = ParamsOf(args);
+  if (params.heads / params.kv_heads > spec.tile_m) {
+    return tl::unexpected(
+        *Reject(Reason::kShape, Format("{} heads over {}", params.heads, params.kv_heads),
+                Format("at most {} heads for each key and value head", spec.tile_m)));
+  }
+  const KernelLaunchShape compiled = family.launch(spec);
+  cuda::CudaLaunch launch;
+  launch.grid = {cuda::AttentionMmaGridX(params.rows, params.heads, params.kv_heads, spec.tile_m),
+                 static_cast<std::uint32_t>(params.kv_heads), 1};
+  launch.block = {compiled.threads, 1, 1};
+  launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
+  launch.params = cuda::KernelParams(params);
+  return cuda::CheckedLaunch(launch);
+}
+
 }  // namespace tilewright::attention

@@ -21,4 +21,8 @@ WorkspaceSize SplitWorkspace(const KernelSpec& spec, const Desc& desc, const Dev
 cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args,
                                         const DeviceSpec& device, const Workspace& workspace);
 
+/// The same for an attention_mma kernel, which needs no workspace; also refused are more query
+/// heads of a key and value head than the tile has vectors.
+cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args);
+
 }  // namespace tilewright::attention

@@ -362,7 +362,8 @@ struct AttentionSplit {
         Score(from, seen);
         __syncthreads();  // the scores are there, and the keys are read
       }
-      if (next < seen.limit) Tile::Copy(Keys(), p.k_cache, cache, next, seen, aligned);
+      if (next < seen.limit)
+        Tile::template Copy<true>(Keys(), p.k_cache, cache, next, seen, aligned);
       CpAsyncCommit();
       if (computes) {
         Weigh(fresh);
@@ -371,7 +372,8 @@ struct AttentionSplit {
         AddValues(fresh);
         __syncthreads();  // the values and the weights are read, the sums written
       }
-      if (next < seen.limit) Tile::Copy(Values(), p.v_cache, cache, next, seen, aligned);
+      if (next < seen.limit)
+        Tile::template Copy<false>(Values(), p.v_cache, cache, next, seen, aligned);
       CpAsyncCommit();
       if (!computes) {
         LoadQueries();

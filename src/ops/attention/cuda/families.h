@@ -9,6 +9,7 @@
 namespace tilewright {
 
 KernelFamily AttentionSplitFamily();
+KernelFamily AttentionMmaFamily();
 
 /// kInvalidArgument if a name is taken.
 Status AddAttentionFamilies(KernelFamilies& families);

@@ -1,6 +1,7 @@
 #include "ops/attention/cuda/kernels.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/text.h"
 #include "engine/compiled/compiled_kernel.h"
@@ -108,6 +109,47 @@ Status SplitLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel&
   return kernel.Launch(AttentionSplitLaunch(spec, args, kernel.device(), workspace), stream);
 }
 
+std::optional<Rejection> MmaFeasible(const KernelSpec& spec, const Desc& desc) {
+  if (auto no = CheckProblem(spec, desc)) return no;
+  if (desc.heads / desc.kv_heads > spec.tile_m) {
+    return Rejection{Reason::kShape, Format("{} heads over {}", desc.heads, desc.kv_heads),
+                     Format("at most {} heads for each key and value head", spec.tile_m)};
+  }
+  return std::nullopt;
+}
+
+/// The rows of a tile share what they read if they are of one sequence; else the tile walks over
+/// the positions of each.
+double MmaEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  const Load load(desc);
+  const int rows_each = spec.tile_m / (desc.heads / desc.kv_heads);
+  const double sequences = std::max(1.0, std::min<double>(rows_each, desc.rows) / load.rows_each);
+  const double positions = sequences * (load.seen + spec.tile_n);
+  LaunchCost cost;
+  cost.ctas = std::int64_t{desc.kv_heads} *
+              cuda::AttentionMmaGridX(desc.rows, desc.heads, desc.kv_heads, spec.tile_m);
+  cost.ctas_per_sm = 2;
+  cost.memory_bytes = load.cache_bytes + load.q_bytes;
+  const double line_bytes = 2.0 * desc.head_dim * static_cast<double>(BytesOf(spec.type_b, 1));
+  cost.cache_bytes =
+      std::max(0.0, static_cast<double>(cost.ctas) * positions * line_bytes - load.cache_bytes);
+  cost.in_flight_bytes = spec.tile_n * line_bytes;
+  // Queries of f32 are two factors, weights always. Hopper's tensor cores give mma.sync half of
+  // what they give wgmma, and exponentials take as long again as the products.
+  const double factors = (spec.type_a == DataType::kF32 ? 2 : 1) + 2;
+  const double reached = device.compute_capability < 90 ? 0.5 : 0.25;
+  const double operations = 2.0 * factors * spec.tile_m * positions * desc.head_dim;
+  constexpr double kTileUs = 0.6;  // the barriers of a tile of keys
+  cost.cta_us = SmUs(operations, reached * device.bf16_gflop_s, device) +
+                positions / spec.tile_n * kTileUs / cost.ctas_per_sm;
+  return PredictUs(cost, device);
+}
+
+Status MmaLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,
+                 Stream stream) {
+  return kernel.Launch(AttentionMmaLaunch(spec, args), stream);
+}
+
 /// One length of splits for every problem, so that a choice for more rows is no other summation.
 bool SplitBatchInvariant(const KernelSpec& spec) { return spec.tile_n == 256; }
 
@@ -120,10 +162,17 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                  .workspace = &SplitWorkspace,
                                  .launch_within = &SplitLaunch,
                                  .batch_invariant = &SplitBatchInvariant};
-  return AddCompiled<Op>(registry, store, AttentionSplitFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, split, store);
-                         });
+  const CompiledFamily<Op> mma{
+      .feasible = &MmaFeasible, .estimate_us = &MmaEstimateUs, .launch = &MmaLaunch};
+  for (const auto& [name, family] :
+       {std::pair{AttentionSplitFamily().name, &split}, {AttentionMmaFamily().name, &mma}}) {
+    Status added = AddCompiled<Op>(
+        registry, store, name, arch, [&](const KernelSpec& spec, const ArtifactKey& request) {
+          return std::make_unique<CompiledKernel<Op>>(spec, request, *family, store);
+        });
+    if (!added) return added;
+  }
+  return {};
 }
 
 }  // namespace tilewright::attention

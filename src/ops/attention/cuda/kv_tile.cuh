@@ -89,25 +89,35 @@ struct KvTile {
   }
 
   /// Starts the copy of positions `from` and up to `smem`: zeros for those that are not seen, whose
-  /// pages nobody looks up, and NaN for those whose pages do not exist.
+  /// pages nobody looks up, and for those whose pages do not exist zeros too, or NaN: of keys, whose
+  /// scores are then NaN for the rows that see them and for no other.
+  template <bool kNanIfMissing>
   static TW_DEVICE void Copy(u32 smem, const void* cache, const SequenceCache& sequence, int from,
                              const SeenRange& seen, bool aligned) {
     const u8* base = static_cast<const u8*>(cache);
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
     const int first_line = static_cast<int>(threadIdx.x) / kChunks;
+    constexpr int kLines = kPositions / kStep;
+    constexpr int kAtOnce = kLines < 4 ? kLines : 4;  // look-ups of pages under way
+    static_assert(kLines % kAtOnce == 0, "whole rounds");
     if (aligned) {
-      TW_UNROLL
-      for (int i = 0; i < kPositions / kStep; ++i) {
-        CopyChunk<true>(smem, base, sequence, from, first_line + i * kStep, chunk, seen);
+      TW_NO_UNROLL
+      for (int i = 0; i < kLines; i += kAtOnce) {
+        TW_UNROLL
+        for (int j = 0; j < kAtOnce; ++j) {
+          CopyChunk<true, kNanIfMissing>(smem, base, sequence, from, first_line + (i + j) * kStep,
+                                         chunk, seen);
+        }
       }
     } else {
       TW_NO_UNROLL
-      for (int i = 0; i < kPositions / kStep; ++i) {
-        CopyChunk<false>(smem, base, sequence, from, first_line + i * kStep, chunk, seen);
+      for (int i = 0; i < kLines; ++i) {
+        CopyChunk<false, kNanIfMissing>(smem, base, sequence, from, first_line + i * kStep, chunk,
+                                        seen);
       }
     }
   }
-  template <bool kAligned>
+  template <bool kAligned, bool kNanIfMissing>
   static TW_DEVICE void CopyChunk(u32 smem, const u8* base, const SequenceCache& sequence, int from,
                                   int line, int chunk, const SeenRange& seen) {
     const u32 to = smem + KvOffset(line, chunk, kChunks);
@@ -116,7 +126,8 @@ struct KvTile {
     if (position < seen.first || position >= seen.limit) {
       StoreShared16(to, 0, 0, 0, 0);
     } else if (!sequence.Find(position, offset)) {
-      StoreShared16(to, ~0u, ~0u, ~0u, ~0u);
+      constexpr u32 kMissing = kNanIfMissing ? ~0u : 0u;
+      StoreShared16(to, kMissing, kMissing, kMissing, kMissing);
     } else if constexpr (kAligned) {
       CpAsync16(to, base + offset * kElement + 16 * chunk);
     } else {

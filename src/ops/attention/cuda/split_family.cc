@@ -1,9 +1,7 @@
-#include <algorithm>
 #include <array>
 
 #include "artifact/spec_checks.h"
-#include "core/text.h"
-#include "ops/attention/cuda/families.h"
+#include "ops/attention/cuda/family_checks.h"
 #include "tilewright/cuda/attention_params.h"
 
 namespace tilewright {
@@ -12,9 +10,7 @@ namespace {
 constexpr int kMaxHeads = 8;  // of a CTA: of more, its shared memory leaves no room for a second
 
 std::optional<Rejection> CheckTile(const KernelSpec& s) {
-  constexpr std::array kHeadDims{64, 128};
   constexpr std::array kSplits{64, 128, 256, 512};
-  if (auto no = CheckOneOf("param0", s.params[0], kHeadDims)) return no;
   if (auto no = CheckRange("tile_m", s.tile_m, 1, kMaxHeads)) return no;
   if (auto no = CheckOneOf("tile_n", s.tile_n, kSplits)) return no;
   // As many threads share a position as make it four warps.
@@ -27,21 +23,8 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRowKernel(s)) return no;
   if (auto no = CheckPlainFloat("type_a", s.type_a)) return no;
   if (auto no = CheckPlainFloat("type_b", s.type_b)) return no;
-  if (s.type_c != DataType::kNone)
-    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)), "none");
-  if (s.type_d != s.type_a) {
-    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)),
-                  Format("{}, as type_a", DataTypeName(s.type_a)));
-  }
-  if (s.epilogue != SpecEpilogue::kNone)
-    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none");
   if (auto no = CheckTile(s)) return no;
-  if (s.stages != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[1] != 0 ||
-      s.params[2] != 0 || s.params[3] != 0) {
-    return Reject(Reason::kShape, "a field that attention_split does not use is set",
-                  "stages, split_k, clusters, param1, param2, param3 = 0");
-  }
-  return std::nullopt;
+  return CheckAttentionRest(s);
 }
 
 KernelLaunchShape LaunchShape(const KernelSpec& s) {
@@ -91,10 +74,6 @@ KernelFamily AttentionSplitFamily() {
           .launch = &LaunchShape,
           .limits = &LimitRowKernel,
           .catalog = &Catalog};
-}
-
-Status AddAttentionFamilies(KernelFamilies& families) {
-  return families.Add(AttentionSplitFamily());
 }
 
 }  // namespace tilewright

@@ -147,15 +147,13 @@ class Batch {
   }
 
   /// One rounding, and the sums in f32 that tune.cc allows: a score is one of head_dim products,
-  /// which its weight follows, and values are below 6; `more`: what a kernel rounds beyond that, of
-  /// every score and every weight.
-  void ExpectNear(const std::vector<double>& got, const std::vector<double>& want,
-                  double more = 0) const {
+  /// which its weight follows, and values are below 6.
+  void ExpectNear(const std::vector<double>& got, const std::vector<double>& want) const {
     const double roundoff = c_.q == DataType::kF32   ? 0x1p-24
                             : c_.q == DataType::kF16 ? 0x1p-11
                                                      : 0x1p-8;
     const double relative = 0x1p-24 * c_.context + roundoff;
-    const double absolute = 6 * (0x1p-24 * (c_.head_dim + 64) + more);
+    const double absolute = 6 * 0x1p-24 * (c_.head_dim + 64);
     int wrong = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
       const bool near = std::abs(got[i] - want[i]) <= relative * std::abs(want[i]) + absolute;

@@ -1,0 +1,36 @@
+#include "ops/attention/cuda/family_checks.h"
+
+#include <array>
+
+#include "artifact/spec_checks.h"
+#include "core/text.h"
+
+namespace tilewright {
+
+std::optional<Rejection> CheckAttentionRest(const KernelSpec& s) {
+  constexpr std::array kHeadDims{64, 128};
+  if (auto no = CheckOneOf("param0", s.params[0], kHeadDims)) return no;
+  if (s.type_c != DataType::kNone)
+    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)), "none");
+  if (s.type_d != s.type_a) {
+    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)),
+                  Format("{}, as type_a", DataTypeName(s.type_a)));
+  }
+  if (s.epilogue != SpecEpilogue::kNone)
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none");
+  if (s.stages != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[1] != 0 ||
+      s.params[2] != 0 || s.params[3] != 0) {
+    return Reject(Reason::kShape, "a field that attention does not use is set",
+                  "stages, split_k, clusters, param1, param2, param3 = 0");
+  }
+  return std::nullopt;
+}
+
+Status AddAttentionFamilies(KernelFamilies& families) {
+  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionMmaFamily()}) {
+    if (Status added = families.Add(family); !added) return added;
+  }
+  return {};
+}
+
+}  // namespace tilewright

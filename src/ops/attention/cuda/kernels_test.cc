@@ -1,0 +1,139 @@
+#include "ops/attention/cuda/kernels.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "ops/attention/cuda/families.h"
+
+// Which kernel an H200 gets for which problem: none is compiled for that, and no GPU is needed.
+
+namespace tilewright::attention {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class CudaAttention : public testing::Test {
+ protected:
+  CudaAttention() {
+    KernelFamilies families;
+    EXPECT_TRUE(AddAttentionFamilies(families));
+    char folder[] = "/tmp/tilewright-attention-XXXXXX";
+    ArtifactStoreOptions options;
+    options.root = mkdtemp(folder);
+    store_ = ArtifactStore::Open(families, options).value();
+    EXPECT_TRUE(AddCudaKernels(registry_, *store_, {90, 'a'}));
+    h200_.kind = DeviceKind::kCuda;
+    h200_.compute_capability = 90;
+    h200_.sm_count = 132;
+    h200_.smem_bytes = 227 * 1024;
+    h200_.read_gb_s = 4300;
+    h200_.f32_gflop_s = 60e3;
+    h200_.bf16_gflop_s = 800e3;
+  }
+  ~CudaAttention() override { std::filesystem::remove_all(store_->root()); }
+
+  Candidates<Op> Look(const Desc& desc) const {
+    return Feasible(Validate(desc).value(), registry_, h200_);
+  }
+  std::string Chosen(const Desc& desc) const {
+    const auto choice = Choose(Look(desc), nullptr);
+    EXPECT_TRUE(choice) << choice.error().message;
+    return choice ? std::string(choice->kernel().name()) : std::string();
+  }
+  /// As of Llama 3.1 8B.
+  static Desc Llama(int rows, int sequences) {
+    return {.type_q = DataType::kBF16,
+            .type_kv = DataType::kBF16,
+            .rows = rows,
+            .sequences = sequences,
+            .context = 4096,
+            .page_size = 64,
+            .heads = 32,
+            .kv_heads = 8,
+            .head_dim = 128};
+  }
+
+  std::unique_ptr<ArtifactStore> store_;
+  Registry registry_;
+  DeviceSpec h200_;
+};
+
+TEST_F(CudaAttention, DecodingDividesSequencesAndPromptsGoToTensorCores) {
+  EXPECT_THAT(Chosen(Llama(1, 1)), StartsWith("attention_split.bf16-bf16"));
+  EXPECT_THAT(Chosen(Llama(1, 64)), StartsWith("attention_split."));
+  EXPECT_THAT(Chosen(Llama(64, 64)), StartsWith("attention_split."));
+  EXPECT_THAT(Chosen(Llama(64, 1)), StartsWith("attention_mma."));
+  EXPECT_THAT(Chosen(Llama(2048, 1)), StartsWith("attention_mma.bf16-bf16-none-bf16.tt.sm_90a"));
+  EXPECT_THAT(Chosen(Llama(2048, 4)), StartsWith("attention_mma."));
+}
+
+TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
+  for (const DataType q : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+    for (const DataType kv : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+      for (const int head_dim : {64, 128}) {
+        for (const int rows : {1, 512}) {
+          Desc desc = Llama(rows, 1);
+          desc.type_q = q, desc.type_kv = kv, desc.head_dim = head_dim;
+          for (const int page_size : {0, 64, 256}) {
+            desc.page_size = page_size;
+            EXPECT_NE(Chosen(desc), "");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttention, AGuaranteeOfBatchInvarianceIsOneSummationForAllRows) {
+  std::set<std::string> names;
+  for (const int rows : {1, 7, 64, 2048}) {
+    for (const int sequences : {1, 64}) {
+      Desc desc = Llama(rows, sequences);
+      desc.guarantee = Guarantee::kBatchInvariant;
+      names.insert(Chosen(desc));
+    }
+  }
+  ASSERT_EQ(names.size(), 1u);
+  EXPECT_THAT(*names.begin(), HasSubstr(".8x256x64."));
+}
+
+TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
+  const auto reasons = [&](const Desc& desc) {
+    const Candidates<Op> all = Look(desc);
+    EXPECT_EQ(all.feasible_count(), 0);
+    std::string text;
+    for (const auto& candidate : all.all())
+      if (candidate.rejection) text += candidate.rejection->ToString() + "\n";
+    return text;
+  };
+  Desc desc = Llama(1, 1);
+  desc.head_dim = 80;
+  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 80, needs 128"));
+  desc = Llama(1, 1);
+  desc.type_kv = DataType::kQ8_0;
+  EXPECT_THAT(reasons(desc), HasSubstr("type_kv = q8_0"));
+  desc = Llama(1, 1);
+  desc.context = 2000000000;
+  EXPECT_THAT(reasons(desc), HasSubstr("context = 2000000000"));
+}
+
+TEST_F(CudaAttention, ALaunchThatDividesRowsAsksForItsWorkspaceAndNoOtherDoes) {
+  for (Kernel* kernel : registry_.kernels()) {
+    Desc desc = Llama(1, 1);
+    if (kernel->IsFeasible(desc)) continue;
+    const WorkspaceSize size = kernel->WorkspaceFor(desc, {}, h200_);
+    const bool divides = kernel->name().starts_with("attention_split");
+    EXPECT_EQ(size.barriers > 0, divides) << kernel->name();
+    EXPECT_EQ(size.partials > 0, divides) << kernel->name();
+    desc.rows = 2048;
+    EXPECT_EQ(kernel->WorkspaceFor(desc, {}, h200_), WorkspaceSize{}) << kernel->name();
+  }
+}
+
+}  // namespace
+}  // namespace tilewright::attention
