@@ -56,11 +56,15 @@ struct WorkspaceSize {
   bool operator==(const WorkspaceSize&) const = default;
 };
 
+class Quarantine;  // records.h
+
 /// How much of each part the caller can provide, and the largest number of k splits to try.
 struct LaunchLimits {
   std::size_t barriers_bytes = std::size_t{1} << 20;
   std::size_t partials_bytes = std::size_t{32} << 20;
   int max_splits = 16;  ///< split counts tried: 1, 2, 3, 4, 6, 8, 12, 16 up to this
+  /// Kernels that failed: they are not candidates, nor steps of a sequence that is one.
+  const Quarantine* quarantine = nullptr;
 };
 
 /// A kernel with its launch parameters. This is what the tuner measures and the records store.

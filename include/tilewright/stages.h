@@ -184,7 +184,6 @@ class TunedSpecs {
 
 struct FeasibleOptions : LaunchLimits {
   std::uint32_t providers = Bit(Provider::kOwn) | Bit(Provider::kVendor) | Bit(Provider::kUser);
-  const Quarantine* quarantine = nullptr;
 };
 
 /// Kernels fixed by a lock file or an option, by operation and problem. If a pinned kernel cannot

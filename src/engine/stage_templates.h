@@ -168,7 +168,13 @@ struct Stages {
                         const FeasibleOptions& options) {
     const Desc resolved = Traits::Resolve(problem, *candidate.kernel);
     WorkspaceSize needed;
-    for (Spec& spec : candidate.kernel->Specs(resolved, device, options)) {
+    std::vector<Spec> specs = candidate.kernel->Specs(resolved, device, options);
+    if (specs.empty()) {
+      candidate.rejection = Rejection{Reason::kDevice, "no launch spec",
+                                      "kernels for its steps that run here and have not failed"};
+      return;
+    }
+    for (Spec& spec : specs) {
       spec.kernel = candidate.kernel;
       needed = candidate.kernel->WorkspaceFor(resolved, spec, device);
       if (needed.partials > options.partials_bytes || needed.barriers > options.barriers_bytes)

@@ -49,8 +49,8 @@ class GemmSequence : public Kernel {
   std::vector<LaunchSpec> Specs(const GemmDesc& p, const DeviceSpec& device,
                                 const LaunchLimits& limits) const override {
     std::vector<LaunchSpec> specs;
-    const auto helper = helper_.Choose(Sequence::HelperProblem(p), device);
-    const auto products = gemm_.Feasible(Sequence::GemmProblem(p), device);
+    const auto helper = helper_.Choose(Sequence::HelperProblem(p), device, limits.quarantine);
+    const auto products = gemm_.Feasible(Sequence::GemmProblem(p), device, limits.quarantine);
     if (!helper || !products) return specs;
     for (const Candidate<GemmOp>& candidate : products->all()) {
       for (const LaunchSpec& inner : candidate.specs) {

@@ -10,6 +10,7 @@
 #include "ops/copy/copy.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/base/fake_kernel.h"
+#include "ops/gemm/base/gemm_op.h"
 #include "ops/gemm/register.h"
 #include "ops/gemm/test_problem.h"
 #include "sequence/sequences.h"
@@ -305,6 +306,39 @@ TEST_F(SequenceTest, ItsFingerprintIsMadeOfThoseOfAllItsSteps) {
   EXPECT_EQ(fingerprint_of("none"), standing);
   EXPECT_NE(fingerprint_of("gemm.one"), standing);
   EXPECT_NE(fingerprint_of("gemm.two"), standing);
+}
+
+TEST_F(SequenceTest, AKernelInQuarantineIsNoStepEither) {
+  const GemmDesc desc = Problem(DataType::kQ8_0, 64, 32, 64);
+  Kernel& sequence = *Sequences(".unpack").front();
+  const std::vector<LaunchSpec> all = SpecsOf(sequence, desc);
+  ASSERT_FALSE(all.empty());
+  GemmDesc inner = desc;  // the product of the unpacked weights
+  inner.type_b = DataType::kF32;
+  const std::string family = OpTraits<GemmOp>::QuarantineKey(inner);
+  Quarantine quarantine;
+  FeasibleOptions options;
+  options.quarantine = &quarantine;
+  const auto offered = [&] {
+    const auto candidates = Feasible(Validate(desc).value(), gemm_, device_, options);
+    return *candidates.Find(sequence.name());
+  };
+  EXPECT_EQ(offered().specs.size(), all.size());
+  const Kernel* failed = nullptr;
+  for (Kernel* kernel : without_.kernels()) {
+    if (SpecText(all.front()).find(std::string(kernel->name())) == std::string::npos) continue;
+    failed = kernel;
+    quarantine.Add(std::string(kernel->name()), kernel->info().fingerprint, family, "wrong");
+  }
+  ASSERT_NE(failed, nullptr);
+  const auto fewer = offered();
+  EXPECT_LT(fewer.specs.size(), all.size());
+  for (const LaunchSpec& spec : fewer.specs) {
+    EXPECT_THAT(SpecText(spec), Not(HasSubstr("gemm=" + std::string(failed->name()))));
+  }
+  for (Kernel* kernel : without_.kernels())
+    quarantine.Add(std::string(kernel->name()), kernel->info().fingerprint, family, "wrong");
+  EXPECT_FALSE(offered().feasible());
 }
 
 TEST_F(SequenceTest, AStepWhoseConfigurationDoesNotFitIsNotOffered) {

@@ -49,18 +49,22 @@ class Step {
     return no;
   }
 
-  /// Every launch of every kernel that can run here; nullopt for an invalid problem.
-  std::optional<Candidates<Op>> Feasible(const Desc& desc, const DeviceSpec& device) const {
+  /// Every launch of every kernel that can run here and is not in `quarantine`; nullopt for an
+  /// invalid problem.
+  std::optional<Candidates<Op>> Feasible(const Desc& desc, const DeviceSpec& device,
+                                         const Quarantine* quarantine) const {
     const Result<Checked<Op>> checked = Validate(desc);
     if (!checked) return std::nullopt;
     // What the steps need is counted with the rest of the sequence.
     FeasibleOptions options;
     options.partials_bytes = options.barriers_bytes = std::numeric_limits<std::size_t>::max();
+    options.quarantine = quarantine;
     return Stages<Op>::Feasible(*checked, kernels_, device, options);
   }
   /// The model's choice among them.
-  std::optional<Spec> Choose(const Desc& desc, const DeviceSpec& device) const {
-    const auto candidates = Feasible(desc, device);
+  std::optional<Spec> Choose(const Desc& desc, const DeviceSpec& device,
+                             const Quarantine* quarantine) const {
+    const auto candidates = Feasible(desc, device, quarantine);
     if (!candidates) return std::nullopt;
     const auto choice = Stages<Op>::Choose(*candidates, nullptr, nullptr, DispatchPolicy::kDefault);
     if (!choice || !Fits(choice->spec().config)) return std::nullopt;
