@@ -20,6 +20,7 @@ struct CompiledFamily {
   double (*estimate_us)(const KernelSpec&, const typename Op::Desc&, const DeviceSpec&);
   /// Queues the launch, or the launches, of the arguments.
   Status (*launch)(const KernelSpec&, const typename Op::Args&, const LoadedKernel&, Stream);
+  bool batch_invariant = false;  ///< KernelInfo's, of every kernel of the family
 };
 
 /// The kernel of one spec as a candidate. Its name is the spec's and its fingerprint the request
@@ -37,7 +38,7 @@ class CompiledKernel final : public Op::KernelType {
   template <class... BaseArgs>
   CompiledKernel(const KernelSpec& spec, const ArtifactKey& request,
                  const CompiledFamily<Op>& family, ArtifactStore& store, BaseArgs&&... base)
-      : Base(InfoOf(spec, request, store), std::forward<BaseArgs>(base)...),
+      : Base(InfoOf(spec, request, family, store), std::forward<BaseArgs>(base)...),
         spec_(spec),
         family_(family),
         store_(store) {}
@@ -92,11 +93,12 @@ class CompiledKernel final : public Op::KernelType {
   };
 
   static KernelInfo InfoOf(const KernelSpec& spec, const ArtifactKey& request,
-                           const ArtifactStore& store) {
+                           const CompiledFamily<Op>& of, const ArtifactStore& store) {
     KernelInfo info;
     info.name = SpecName(spec);
     info.fingerprint = request.Hex();
     info.device = DeviceKind::kCuda;
+    info.batch_invariant = of.batch_invariant;
     if (const KernelFamily* family = store.families().Find(spec.family)) {
       info.smem_bytes = family->launch(spec).dynamic_smem_bytes;
     }
