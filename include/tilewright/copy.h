@@ -34,8 +34,8 @@ std::string KeyOf(const Desc& desc);
 
 /// dst = src, element by element. Equal shapes, any strides >= 0 in every dimension (block types:
 /// dimension 0 adjacent). Equal types copy bytes, whatever the type; f64, f32, f16 and bf16 convert
-/// into each other, rounding to nearest even; block formats are unpacked to f32, f16 or bf16; f32 is
-/// rounded to i8x32. The views do not overlap, or are one.
+/// into each other, rounding to nearest even; block formats are unpacked to f32, f16 or bf16; f32
+/// is rounded to i8x32. The views do not overlap, or are one.
 struct Args {
   TensorView src, dst;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,8 +16,8 @@
 #include "tilewright/result.h"
 #include "tilewright/tensor.h"
 
-/// Helpers for tests only: calls of an operation whose tensors lie in one piece of memory, so that a
-/// device's copy of all of it is compared with the oracle's, guard bands and paddings included.
+/// Helpers for tests only: calls of an operation whose tensors lie in one piece of memory, so that
+/// a device's copy of all of it is compared with the oracle's, guard bands and paddings included.
 
 namespace tilewright::test {
 

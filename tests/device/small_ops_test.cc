@@ -188,6 +188,7 @@ TEST_F(SmallOps, TakeTheirProblemsOnly) {
   EXPECT_EQ(FeasibleCount(elementwise_, {.function = Function::kSilu, .type_b = DataType::kNone}),
             1);
   EXPECT_EQ(FeasibleCount(elementwise_, {.type_a = DataType::kF64}), 0);
+  EXPECT_EQ(FeasibleCount(elementwise_, {.guarantee = Guarantee::kBatchInvariant}), 1);
   EXPECT_EQ(FeasibleCount(elementwise_, {.rows = std::int64_t{1} << 32}), 0);
 
   EXPECT_EQ(FeasibleCount(copy_, {.type_src = DataType::kI64, .type_dst = DataType::kI64}), 1);

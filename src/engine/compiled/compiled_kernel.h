@@ -31,6 +31,9 @@ struct CompiledFamily {
   bool (*batch_invariant)(const KernelSpec&) = nullptr;
 };
 
+/// For families whose kernels all are.
+inline bool AlwaysBatchInvariant(const KernelSpec&) { return true; }
+
 /// The kernel of one spec as a candidate. Its name is the spec's and its fingerprint the request
 /// key: changed sources are another kernel. It is compiled, or found in the store, when it is
 /// bound. `store` must outlive it. Immutable; any thread.

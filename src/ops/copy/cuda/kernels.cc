@@ -67,7 +67,8 @@ Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kern
 }  // namespace
 
 Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
-  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch};
+  // An element of the result has its own operands only.
+  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch, true};
   return AddCompiled<Op>(registry, store, CopyFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
                            return std::make_unique<CompiledKernel<Op>>(spec, request, family,
@@ -105,7 +106,8 @@ Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kern
 }  // namespace
 
 Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
-  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch};
+  // An element of the result has its own operands only.
+  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch, true};
   return AddCompiled<Op>(registry, store, KvScatterFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
                            return std::make_unique<CompiledKernel<Op>>(spec, request, family,

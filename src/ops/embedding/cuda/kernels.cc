@@ -44,7 +44,8 @@ Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kern
 }  // namespace
 
 Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
-  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch};
+  // An element of the result has its own operands only.
+  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch, true};
   return AddCompiled<Op>(registry, store, EmbeddingFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
                            return std::make_unique<CompiledKernel<Op>>(spec, request, family,
