@@ -116,6 +116,12 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
                                             : std::vector<KernelSpec>();
   if (ropes.empty()) kernels.unserved.push_back(Format("heads of {}", head_dim));
   Append(kernels.specs, ropes);
+  const std::vector<KernelSpec> attentions =
+      Fits(head_dim) ? AttentionSpecs(static_cast<int>(head_dim), arch) : std::vector<KernelSpec>();
+  if (attentions.empty()) {
+    kernels.unserved.push_back(Format("attention with heads of {}", head_dim));
+  }
+  Append(kernels.specs, attentions);
   return kernels;
 }
 

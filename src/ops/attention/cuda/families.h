@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "tilewright/kernel_family.h"
 
 /// Families `attention_split`, for few rows of each sequence and for anything else that must be
@@ -13,5 +15,8 @@ KernelFamily AttentionMmaFamily();
 
 /// kInvalidArgument if a name is taken.
 Status AddAttentionFamilies(KernelFamilies& families);
+
+/// Those of both catalogs for heads of `head_dim` elements; none if it is neither 64 nor 128.
+std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch);
 
 }  // namespace tilewright

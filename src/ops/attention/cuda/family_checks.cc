@@ -33,4 +33,13 @@ Status AddAttentionFamilies(KernelFamilies& families) {
   return {};
 }
 
+std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionMmaFamily()}) {
+    for (const KernelSpec& spec : family.catalog(arch))
+      if (spec.params[0] == head_dim) specs.push_back(spec);
+  }
+  return specs;
+}
+
 }  // namespace tilewright

@@ -1,7 +1,6 @@
 #include "ops/attention/cuda/kernels.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/text.h"
 #include "engine/compiled/compiled_kernel.h"
@@ -164,15 +163,15 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                  .batch_invariant = &SplitBatchInvariant};
   const CompiledFamily<Op> mma{
       .feasible = &MmaFeasible, .estimate_us = &MmaEstimateUs, .launch = &MmaLaunch};
-  for (const auto& [name, family] :
-       {std::pair{AttentionSplitFamily().name, &split}, {AttentionMmaFamily().name, &mma}}) {
-    Status added = AddCompiled<Op>(
-        registry, store, name, arch, [&](const KernelSpec& spec, const ArtifactKey& request) {
-          return std::make_unique<CompiledKernel<Op>>(spec, request, *family, store);
-        });
-    if (!added) return added;
-  }
-  return {};
+  const auto add = [&](const KernelFamily& family, const CompiledFamily<Op>& common) {
+    return AddCompiled<Op>(registry, store, family.name, arch,
+                           [&](const KernelSpec& spec, const ArtifactKey& request) {
+                             return std::make_unique<CompiledKernel<Op>>(spec, request, common,
+                                                                         store);
+                           });
+  };
+  if (Status added = add(AttentionSplitFamily(), split); !added) return added;
+  return add(AttentionMmaFamily(), mma);
 }
 
 }  // namespace tilewright::attention
