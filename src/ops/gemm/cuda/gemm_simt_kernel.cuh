@@ -64,7 +64,7 @@ TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
     LoadSimtTile<S::kTypeA, kThreads, S::kTileM>(p.a, p.lda, m0, out.m, k0, out.k, a_tile);
     LoadSimtTile<S::kTypeB, kThreads, S::kTileN>(p.b, p.ldb, n0, out.n, k0, out.k, b_tile);
     __syncthreads();  // every thread reads what all have loaded
-    // All of a tile at once would take four times as long to compile, and twice the registers.
+    // In steps: the whole depth of a tile unrolled would be four times the code.
     TW_NO_UNROLL
     for (int first = 0; first < S::kTileK; first += kDepthAtOnce) {
       TW_UNROLL
