@@ -31,7 +31,7 @@ struct CudaDeviceOptions {
   /// outlive the device.
   Executor* executor = nullptr;
   /// What predicted times are made of, where it is known better than from the board's clocks.
-  std::optional<DeviceRates> rates;
+  std::optional<DeviceRates> rates = std::nullopt;
 };
 
 /// The GPU `ordinal` as a device, in its primary context, which is shared with other libraries in

@@ -101,13 +101,17 @@ const BuildReport& Context::cache_report() const {
 std::span<const std::string> Context::warnings() const { return impl_->warnings; }
 CacheMode Context::cache_mode() const { return impl_->options.cache_mode; }
 
+LaunchLimits WorkspaceLimits(const DeviceSpec& device) {
+  LaunchLimits limits;
+  if (device.kind == DeviceKind::kCuda) limits.partials_bytes = std::size_t{1} << 30;
+  return limits;
+}
+
 FeasibleOptions Context::feasible_options() const {
   FeasibleOptions options;
   options.providers = impl_->options.providers;
   options.quarantine = &quarantine();
-  // Weights of a large model are unpacked as a whole: the largest, its output projection, takes 1
-  // GiB. A workspace is only as large as the kernels that were chosen need.
-  if (device_spec().kind == DeviceKind::kCuda) options.partials_bytes = std::size_t{1} << 30;
+  static_cast<LaunchLimits&>(options) = WorkspaceLimits(device_spec());
   return options;
 }
 

@@ -165,8 +165,12 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
   };
   const DeviceMemory dev_a = upload(a), dev_b = upload(b);
   const auto count = static_cast<std::size_t>(desc.m) * static_cast<std::size_t>(desc.n);
+  const bool adds = desc.scaling != Scaling::kOneZero;
+  const Data c = RandomData(desc.type_c, static_cast<std::int64_t>(count), 3);
+  const DeviceMemory dev_c = upload(c);
   std::vector<double> want(count), magnitude(count);
   for (std::size_t i = 0; i < count; ++i) {
+    if (adds) want[i] = c.values[i], magnitude[i] = std::abs(want[i]);
     const double* row = a.values.data() + i / static_cast<std::size_t>(desc.n) * desc.k;
     const double* col = b.values.data() + i % static_cast<std::size_t>(desc.n) * desc.k;
     for (int l = 0; l < desc.k; ++l) {
@@ -178,6 +182,8 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
   args.a_layout = {desc.type_a, Order::kRowMajor, desc.m, desc.k, desc.k};
   args.b_layout = {desc.type_b, Order::kColMajor, desc.k, desc.n, desc.k};
   args.d_layout = {desc.type_c, Order::kRowMajor, desc.m, desc.n, desc.n};
+  args.c_layout = args.d_layout;
+  if (adds) args.beta = 1, args.c = dev_c.data();
   int ran = 0;
   const GemmCandidates all = Feasible(Validate(desc).value(), machine.gemm, device.spec());
   for (const auto& candidate : all.all()) {
@@ -223,6 +229,40 @@ TEST_F(GpuTest, EveryProductOfPlainWeightsIsRight) {
   EXPECT_GT(CheckProducts(*machine_,
                           Problem(65, 328, 520, DataType::kF16, DataType::kF16, DataType::kF16)),
             2);
+}
+
+TEST_F(GpuTest, EveryProductOfOddSizesAndPairsOfTypesIsRightAlsoWithASum) {
+  constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
+  for (const DataType a : kTypes) {
+    for (const DataType b : kTypes) {
+      for (const DataType d : {a, DataType::kF32}) {
+        for (const Scaling scaling : {Scaling::kOneZero, Scaling::kOneOne}) {
+          for (const int m : {1, 13, 130}) {
+            GemmDesc desc = Problem(m, 71, 333, a, b, d);
+            desc.align_a = desc.align_b = desc.align_c = 0;
+            desc.scaling = scaling;
+            EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuTest, EveryProductOfBlocksGivesF32AndAddsASum) {
+  for (const DataType type :
+       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+    for (const int m : {1, 9}) {
+      GemmDesc desc = Problem(m, 100, 2048, DataType::kBF16, type, DataType::kF32);
+      EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
+      for (const DataType x : {DataType::kBF16, DataType::kF32}) {
+        desc.type_a = desc.type_c = x;
+        desc.scaling = Scaling::kOneOne;
+        EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
+        desc.scaling = Scaling::kOneZero;
+      }
+    }
+  }
 }
 
 TEST_F(GpuTest, EveryProductOfBlocksIsRight) {

@@ -39,7 +39,7 @@ class CudaCoverage : public testing::Test {
     options.mode = CacheMode::kReadonly;  // nothing is bound, so nothing is compiled
     store_ = ArtifactStore::Open(AllKernelFamilies(), options).value();
     kernels_ = MakeCudaKernels(*store_, {90, 'a'}).value();
-    limits_.partials_bytes = std::size_t{1} << 30;
+    static_cast<LaunchLimits&>(limits_) = WorkspaceLimits(device_);
   }
   /// "" where a kernel takes the problem, else the problem and every reason.
   template <class Op>

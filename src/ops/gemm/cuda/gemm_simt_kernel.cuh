@@ -39,6 +39,8 @@ TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
   constexpr int kThreads = 32 * S::kWarps;
   // Threads along each side of the tile; a thread has every kAcross-th column and kDown-th row.
   constexpr int kAcross = S::kTileN / S::kCols, kDown = S::kTileM / S::kRows;
+  constexpr int kDepthAtOnce = 8;
+  static_assert(S::kTileK % kDepthAtOnce == 0, "whole steps");
   static_assert(kAcross * kDown == kThreads, "an output of the tile for every thread");
   __shared__ float a_tile[S::kTileK][S::kTileM + 1];
   __shared__ float b_tile[S::kTileK][S::kTileN + 1];
@@ -62,17 +64,22 @@ TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
     LoadSimtTile<S::kTypeA, kThreads, S::kTileM>(p.a, p.lda, m0, out.m, k0, out.k, a_tile);
     LoadSimtTile<S::kTypeB, kThreads, S::kTileN>(p.b, p.ldb, n0, out.n, k0, out.k, b_tile);
     __syncthreads();  // every thread reads what all have loaded
-    TW_UNROLL
-    for (int depth = 0; depth < S::kTileK; ++depth) {
-      float a[S::kRows], b[S::kCols];
+    // In steps: the whole depth of a tile unrolled would be four times the code.
+    TW_NO_UNROLL
+    for (int first = 0; first < S::kTileK; first += kDepthAtOnce) {
       TW_UNROLL
-      for (int i = 0; i < S::kRows; ++i) a[i] = a_tile[depth][down + i * kDown];
-      TW_UNROLL
-      for (int j = 0; j < S::kCols; ++j) b[j] = b_tile[depth][across + j * kAcross];
-      TW_UNROLL
-      for (int i = 0; i < S::kRows; ++i) {
+      for (int step = 0; step < kDepthAtOnce; ++step) {
+        const int depth = first + step;
+        float a[S::kRows], b[S::kCols];
         TW_UNROLL
-        for (int j = 0; j < S::kCols; ++j) acc[i][j] = Fma(a[i], b[j], acc[i][j]);
+        for (int i = 0; i < S::kRows; ++i) a[i] = a_tile[depth][down + i * kDown];
+        TW_UNROLL
+        for (int j = 0; j < S::kCols; ++j) b[j] = b_tile[depth][across + j * kAcross];
+        TW_UNROLL
+        for (int i = 0; i < S::kRows; ++i) {
+          TW_UNROLL
+          for (int j = 0; j < S::kCols; ++j) acc[i][j] = Fma(a[i], b[j], acc[i][j]);
+        }
       }
     }
     __syncthreads();  // all have read before the next tiles are loaded
