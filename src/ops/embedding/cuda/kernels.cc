@@ -45,7 +45,10 @@ Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kern
 
 Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
   // An element of the result has its own operands only.
-  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch, true};
+  const CompiledFamily<Op> family{.feasible = &Feasible,
+                                  .estimate_us = &EstimateUs,
+                                  .launch = &Launch,
+                                  .batch_invariant = &AlwaysBatchInvariant};
   return AddCompiled<Op>(registry, store, EmbeddingFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
                            return std::make_unique<CompiledKernel<Op>>(spec, request, family,

@@ -92,7 +92,10 @@ Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kern
 }  // namespace
 
 Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
-  const CompiledFamily<Op> family{&Feasible, &EstimateUs, &Launch};
+  const CompiledFamily<Op> family{.feasible = &Feasible,
+                                  .estimate_us = &EstimateUs,
+                                  .launch = &Launch,
+                                  .batch_invariant = &AlwaysBatchInvariant};
   return AddCompiled<Op>(registry, store, RmsNormFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
                            return std::make_unique<CompiledKernel<Op>>(spec, request, family,
