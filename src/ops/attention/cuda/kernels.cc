@@ -114,6 +114,11 @@ std::optional<Rejection> MmaFeasible(const KernelSpec& spec, const Desc& desc) {
     return Rejection{Reason::kShape, Format("{} heads over {}", desc.heads, desc.kv_heads),
                      Format("at most {} heads for each key and value head", spec.tile_m)};
   }
+  constexpr int kMaxGridY = 65535;
+  if (desc.kv_heads > kMaxGridY) {
+    return Rejection{Reason::kShape, Format("kv_heads = {}", desc.kv_heads),
+                     Format("at most {}", kMaxGridY)};
+  }
   return std::nullopt;
 }
 

@@ -120,6 +120,20 @@ TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
   desc = Llama(1, 1);
   desc.context = 2000000000;
   EXPECT_THAT(reasons(desc), HasSubstr("context = 2000000000"));
+  const auto mma = [&](const Desc& problem) {
+    const Candidates<Op> all = Look(problem);
+    std::string text;
+    for (const auto& candidate : all.all()) {
+      const bool is = candidate.kernel->name().starts_with("attention_mma.bf16-bf16");
+      if (is && candidate.rejection) text += candidate.rejection->ToString() + "\n";
+    }
+    return text;
+  };
+  desc = Llama(1, 1);
+  desc.heads = 65, desc.kv_heads = 1;
+  EXPECT_THAT(mma(desc), HasSubstr("65 heads over 1, needs at most 64"));
+  desc.heads = desc.kv_heads = 70000;
+  EXPECT_THAT(mma(desc), HasSubstr("kv_heads = 70000, needs at most 65535"));
 }
 
 TEST_F(CudaAttention, ALaunchThatDividesRowsAsksForItsWorkspaceAndNoOtherDoes) {
