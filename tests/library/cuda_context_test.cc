@@ -208,6 +208,26 @@ TEST_F(CudaContext, every_node_of_a_llama_pass_is_bound_to_a_kernel) {
   }
 }
 
+TEST_F(CudaContext, products_are_posed_with_the_alignment_that_their_kernels_need) {
+  if (!RunsModels()) GTEST_SKIP() << "an operation has no kernels for a GPU";
+  const std::string path = test::WriteTiny(folder_, "posed", test::WideShape(), DataType::kQ8_0);
+  SessionOptions options{.kv = DataType::kBF16,
+                         .activations = DataType::kBF16,
+                         .logits = DataType::kF32,
+                         .context = 128};
+  const OnFakeGpu gpu = Open(Options(), path, options);
+  ASSERT_NE(gpu.session, nullptr);
+  ASSERT_TRUE(gpu.session->GraphFor(1, 1));
+  const std::vector<DecidedGemm> decided = gpu.dispatch->Decisions();
+  EXPECT_FALSE(decided.empty());
+  for (const DecidedGemm& product : decided) {
+    // Lines of 8 and 16 blocks of 34 bytes.
+    EXPECT_EQ(product.plan.problem().align_a, 4) << KeyOf(product.plan.problem());
+    EXPECT_EQ(product.plan.problem().align_b, 4) << KeyOf(product.plan.problem());
+    EXPECT_THAT(std::string(product.plan.kernel().name()), StartsWith("gemv_q."));
+  }
+}
+
 TEST_F(CudaContext, a_pass_that_was_prepared_only_moves_its_inputs_and_launches) {
   if (!RunsModels()) GTEST_SKIP() << "an operation has no kernels for a GPU";
   const SynthShape shape = test::WideShape();
