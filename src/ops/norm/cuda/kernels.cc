@@ -92,10 +92,9 @@ Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kern
 }  // namespace
 
 Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
-  const CompiledFamily<Op> family{.feasible = &Feasible,
-                                  .estimate_us = &EstimateUs,
-                                  .launch = &Launch,
-                                  .batch_invariant = &AlwaysBatchInvariant};
+  // Not batch-invariant: the order of a sum depends on how the rows are aligned.
+  const CompiledFamily<Op> family{
+      .feasible = &Feasible, .estimate_us = &EstimateUs, .launch = &Launch};
   return AddCompiled<Op>(registry, store, RmsNormFamily().name, arch,
                          [&](const KernelSpec& spec, const ArtifactKey& request) {
                            return std::make_unique<CompiledKernel<Op>>(spec, request, family,
