@@ -56,11 +56,6 @@ class CudaCoverage : public testing::Test {
     return choice ? std::string(choice->kernel().name()) : choice.error().message;
   }
 
-  /// Blocks that are only multiplied after a copy has unpacked them, which needs a kernel.
-  bool NeedsUnpacking(DataType weight) const {
-    return GetTypeInfo(weight).block_quantised && kernels_->of<copy::Op>().kernels().empty();
-  }
-
   test::TempDir folder_;
   std::unique_ptr<ArtifactStore> store_;
   std::unique_ptr<Kernels> kernels_;
@@ -86,7 +81,6 @@ TEST_F(CudaCoverage, every_product_of_a_pass_has_a_kernel) {
   constexpr int kShapes[][2] = {{576, 576}, {960, 576}, {576, 1536}, {49152, 576}, {6144, 4096}};
   for (const DataType a : kActivations) {
     for (const DataType w : kWeights) {
-      if (a == kF16 && NeedsUnpacking(w)) continue;
       for (const auto [n, k] : kShapes) {
         const int block = GetTypeInfo(w).block_elements;
         const int whole = (k + block - 1) / block * block;
@@ -105,7 +99,6 @@ TEST_F(CudaCoverage, every_product_of_a_pass_has_a_kernel) {
 TEST_F(CudaCoverage, so_have_products_of_odd_sizes) {
   for (const DataType a : kActivations) {
     for (const DataType w : kWeights) {
-      if (a == kF16 && NeedsUnpacking(w)) continue;
       const int block = GetTypeInfo(w).block_elements;
       for (const int k : {block, 3 * block, 33 * block}) {
         for (const int n : {1, 7, 50257}) {
@@ -126,7 +119,6 @@ TEST_F(CudaCoverage, products_on_tensor_cores_are_chosen_where_there_are_many_ro
               testing::StartsWith("gemm_hopper."));
   EXPECT_THAT(ChosenFor(Product(kBF16, kQ8_0, kBF16, 1, 4096, 4096)),
               testing::StartsWith("gemv_q."));
-  if (NeedsUnpacking(kQ8_0)) return;
   for (const DataType w : {kQ4_0, kQ4_K, kQ6_K, kQ8_0}) {
     EXPECT_EQ(ChosenFor(Product(kBF16, w, kBF16, 512, 4096, 4096)),
               "gemm.bf16_any_bf16.xn.sequence.any.plain.unpack");
