@@ -22,9 +22,10 @@ namespace tilewright {
 /// here from your own graph.
 ///
 /// An implementation reports in Supports what it can run, and overrides the calls for those
-/// operations. The defaults return kUnsupported, never Ok, so an operation that is not implemented
-/// fails when the graph is prepared. An instance may be used by one thread at a time. Positions,
-/// lengths and slots are int32 tensors in device memory.
+/// operations. A graph with a node that Supports refuses is not prepared. Preparing believes what
+/// Supports says: a call that it promises and that is not overridden returns kUnsupported when the
+/// graph runs, never Ok. An instance may be used by one thread at a time. Positions, lengths and
+/// slots are int32 tensors in device memory.
 class KernelDispatch {
  public:
   virtual ~KernelDispatch() = default;
