@@ -18,7 +18,7 @@ struct FusionMatch {
   /// Where not empty, `fused` takes no node's place: it is a new node in front of the first of
   /// these, and these are nodes as they would be if they read it. Those that can run so do, if they
   /// are at least two.
-  std::vector<TensorNode> readers;
+  std::vector<TensorNode> readers = {};
 };
 
 /// The graph while patterns are replaced: node ids stay, nodes that were absorbed are dead until
