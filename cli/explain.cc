@@ -93,7 +93,7 @@ Result<Explained> Look(const ExplainOptions& options, Context& context, typename
   const bool times_count = context.cache_mode() != CacheMode::kRefresh;
   FeasibleOptions feasible = context.feasible_options();
   feasible.quarantine = &known.caches->quarantine();
-  static_cast<LaunchLimits&>(feasible) = WorkspaceLimits(look.device);
+  feasible.partials_bytes = PartialsLimit(look.device);
   const Candidates<Op> candidates =
       Feasible(*checked, (**kernels).template of<Op>(), look.device, feasible);
   Result<Choice<Op>> choice = Choose(candidates, times_count ? &cache : nullptr);

@@ -35,10 +35,10 @@ std::unique_ptr<Kernels> MakeCpuKernels();
 /// kernels.
 Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch);
 
-/// What a context lets the launches on `device` have of a workspace. Weights of a large model are
-/// unpacked as a whole on a GPU: the largest, its output projection, takes 1 GiB. A workspace is
-/// only as large as the kernels that were chosen need.
-LaunchLimits WorkspaceLimits(const DeviceSpec& device);
+/// How many bytes of partial results (WorkspaceSize::partials) a context lets a launch on `device`
+/// have. Weights of a large model are unpacked as a whole on a GPU: the largest, its output
+/// projection, takes 1 GiB. A workspace is only as large as the chosen kernels need.
+std::size_t PartialsLimit(const DeviceSpec& device);
 
 /// A library that this one depends on, with the version that is loaded now.
 struct LibraryVersion {

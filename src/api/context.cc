@@ -101,17 +101,15 @@ const BuildReport& Context::cache_report() const {
 std::span<const std::string> Context::warnings() const { return impl_->warnings; }
 CacheMode Context::cache_mode() const { return impl_->options.cache_mode; }
 
-LaunchLimits WorkspaceLimits(const DeviceSpec& device) {
-  LaunchLimits limits;
-  if (device.kind == DeviceKind::kCuda) limits.partials_bytes = std::size_t{1} << 30;
-  return limits;
+std::size_t PartialsLimit(const DeviceSpec& device) {
+  return device.kind == DeviceKind::kCuda ? std::size_t{1} << 30 : LaunchLimits{}.partials_bytes;
 }
 
 FeasibleOptions Context::feasible_options() const {
   FeasibleOptions options;
   options.providers = impl_->options.providers;
   options.quarantine = &quarantine();
-  static_cast<LaunchLimits&>(options) = WorkspaceLimits(device_spec());
+  options.partials_bytes = PartialsLimit(device_spec());
   return options;
 }
 

@@ -39,7 +39,7 @@ class CudaCoverage : public testing::Test {
     options.mode = CacheMode::kReadonly;  // nothing is bound, so nothing is compiled
     store_ = ArtifactStore::Open(AllKernelFamilies(), options).value();
     kernels_ = MakeCudaKernels(*store_, {90, 'a'}).value();
-    static_cast<LaunchLimits&>(limits_) = WorkspaceLimits(device_);
+    limits_.partials_bytes = PartialsLimit(device_);
   }
   /// "" where a kernel takes the problem, else the problem and every reason.
   template <class Op>
