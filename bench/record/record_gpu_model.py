@@ -48,6 +48,7 @@ def measure(arguments: argparse.Namespace, preset: str, quant: str, folder: Path
     words += ["--ubatch", arguments.ubatch, "--repeat", arguments.repeat, "--context", arguments.context]
     result = common.run_json([str(word) for word in words])
     file.unlink()
+    del result["model"]  # a temporary file
     return {"preset": preset, "quant": quant, **result, "board": board(arguments.device)}
 
 
