@@ -205,7 +205,7 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
 /// A pass that comes back is likely to be the one of decode: it is captured where that is possible.
 Status Session::Impl::RunPass(PreparedPass& pass) {
   if (++pass.runs == 2 && device.can_capture()) {
-    const Status captured = pass.graph->Capture(device, stream);
+    Status captured = pass.graph->Capture(device, stream);
     if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
   }
   return pass.graph->Run(stream);
