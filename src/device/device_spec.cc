@@ -10,20 +10,11 @@ constexpr std::string_view kIsaNames[] = {"scalar", "avx2", "avx512", "amx"};
 constexpr FeatureName kFeatureNames[] = {
     {"avx2", kFeatureAvx2},
     {"avx512", kFeatureAvx512},
-    {"avx512vnni", kFeatureAvx512Vnni},
-    {"avx512bf16", kFeatureAvx512Bf16},
+    {"avx512vnni", kFeatureAvx512Vnni, "+vnni"},
+    {"avx512bf16", kFeatureAvx512Bf16, "+bf16"},
     {"amx-tile", kFeatureAmxTile},
-    {"amx-int8", kFeatureAmxInt8},
-    {"amx-bf16", kFeatureAmxBf16},
-};
-
-/// What ClassId adds to the level, in this order. Records are stored under the class id, so these
-/// words must not change.
-constexpr FeatureName kClassSuffixes[] = {
-    {"+vnni", kFeatureAvx512Vnni},
-    {"+bf16", kFeatureAvx512Bf16},
-    {"+amx_int8", kFeatureAmxInt8},
-    {"+amx_bf16", kFeatureAmxBf16},
+    {"amx-int8", kFeatureAmxInt8, "+amx_int8"},
+    {"amx-bf16", kFeatureAmxBf16, "+amx_bf16"},
 };
 
 }  // namespace
@@ -61,8 +52,8 @@ std::string DeviceSpec::ClassId() const {
                   l2_bytes >> 10, driver);
   }
   std::string level(IsaName(isa));
-  for (const FeatureName& suffix : kClassSuffixes) {
-    if (Has(suffix.bit)) level += suffix.name;
+  for (const FeatureName& feature : kFeatureNames) {
+    if (Has(feature.bit)) level += feature.class_suffix;
   }
   return Format("cpu/{}/{}/{} threads/l2 {}K/llc {}K", name, level, cores, l2_bytes >> 10,
                 llc_bytes >> 10);
