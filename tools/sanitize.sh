@@ -7,7 +7,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cmake --preset "$preset" >"$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build "build-$preset" -j "$(nproc)" --target "tests_$label"
-run=(ctest --test-dir "build-$preset" --output-on-failure -L "^$label\$" --no-tests=error)
+run=(ctest --test-dir "build-$preset" -j "$(nproc)" --output-on-failure -L "^$label\$" --no-tests=error)
 export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/tsan_suppressions.txt"
 if [[ $preset == tsan ]] && setarch "$(uname -m)" -R true 2>/dev/null; then
