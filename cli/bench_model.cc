@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 
+#include "bench_profile.h"
 #include "console.h"
 #include "peak.h"
 #include "report.h"
@@ -27,9 +29,7 @@ Result<Lists> ParseLists(const BenchModelOptions& options) {
 }
 
 /// The minimum cost of a forward pass.
-struct Floor {
-  double read_gb_s = 0;
-  PeakRate peak;
+struct Floor : MachineRates {
   double weight_bytes = 0;       ///< read by a pass
   double row_ops = 0;            ///< of the layers, for one row
   double logits_ops = 0;         ///< of the output projection, for one row
@@ -43,10 +43,11 @@ struct Floor {
         std::max(ops / (peak.giga_ops * 1e9), batch * weight_bytes / (read_gb_s * 1e9));
     return seconds > 0 ? batch * tokens / seconds : 0;
   }
-  /// Tokens per second for `batch` sequences that grow from 0 to `tokens`: each step reads the
+  /// Tokens per second for `batch` sequences that grow from `depth` by `tokens`: each step reads the
   /// weights once and the KV cache of every sequence at its average length.
-  double Decode(int tokens, int batch) const {
-    const double bytes = weight_bytes + batch * kv_bytes_position * (tokens + 1) / 2.0;
+  double Decode(int depth, int tokens, int batch) const {
+    const double length = depth + (tokens + 1) / 2.0;
+    const double bytes = weight_bytes + batch * kv_bytes_position * length;
     const double ops = batch * (row_ops + logits_ops);
     const double seconds = std::max(bytes / (read_gb_s * 1e9), ops / (peak.giga_ops * 1e9));
     return seconds > 0 ? batch / seconds : 0;
@@ -100,15 +101,27 @@ Floor MakeFloor(const LoadedModel& loaded) {
 
 class Bench {
  public:
-  Bench(const LoadedModel& loaded, int repeat)
-      : session_(*loaded.session), vocab_(loaded.model->config().vocab), repeat_(repeat) {}
+  Bench(const LoadedModel& loaded, int depth, int repeat)
+      : session_(*loaded.session),
+        vocab_(loaded.model->config().vocab),
+        depth_(depth),
+        repeat_(repeat) {}
+
+  /// Fills the positions of `batch` sequences below the depth.
+  Status Fill(int batch) {
+    for (int slot = 0; slot < batch && depth_ > 0; ++slot) {
+      const auto filled = session_.Prefill(RandomTokens(depth_), slot, 0);
+      if (!filled) return Fail(filled.error());
+    }
+    return {};
+  }
 
   /// Tokens per second of each repetition, after one for warming up.
   Result<std::vector<double>> Prompt(int tokens, int batch) {
     return Repeat([&]() -> Result<double> {
       for (int slot = 0; slot < batch; ++slot) {
         const std::vector<TokenId> ids = RandomTokens(tokens);
-        Result<std::span<const float>> logits = session_.Prefill(ids, slot, 0);
+        Result<std::span<const float>> logits = session_.Prefill(ids, slot, depth_);
         if (!logits) return Fail(logits.error());
       }
       return static_cast<double>(tokens) * batch;
@@ -116,15 +129,9 @@ class Bench {
   }
 
   Result<std::vector<double>> Decode(int tokens, int batch) {
-    std::vector<Row> rows(static_cast<std::size_t>(batch));
     return Repeat([&]() -> Result<double> {
-      for (int position = 0; position < tokens; ++position) {
-        const std::vector<TokenId> ids = RandomTokens(batch);
-        for (int slot = 0; slot < batch; ++slot) {
-          const auto i = static_cast<std::size_t>(slot);
-          rows[i] = {ids[i], position, slot, true};
-        }
-        Result<std::span<const float>> logits = session_.Forward(rows);
+      for (int i = 0; i < tokens; ++i) {
+        Result<std::span<const float>> logits = session_.Forward(DecodeRows(batch, i));
         if (!logits) return Fail(logits.error());
         if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
       }
@@ -132,7 +139,28 @@ class Bench {
     });
   }
 
+  /// The steps of a pass of a prompt, or of a token of each sequence.
+  Result<StepTimes> Profile(int tokens, int batch, bool prompt) {
+    return session_.TimePass(
+        prompt ? PromptRows(std::min(tokens, session_.max_rows())) : DecodeRows(batch, 0), repeat_);
+  }
+
  private:
+  std::vector<Row> DecodeRows(int batch, int generated) {
+    std::vector<Row> rows;
+    int slot = 0;
+    for (const TokenId id : RandomTokens(batch))
+      rows.push_back({id, depth_ + generated, slot++, true});
+    return rows;
+  }
+  std::vector<Row> PromptRows(int tokens) {
+    std::vector<Row> rows;
+    int position = depth_;
+    for (const TokenId id : RandomTokens(tokens)) rows.push_back({id, position++, 0, false});
+    rows.back().logits = true;
+    return rows;
+  }
+
   std::vector<TokenId> RandomTokens(int count) {
     std::vector<TokenId> ids(static_cast<std::size_t>(count));
     for (TokenId& id : ids) id = static_cast<TokenId>(random_() % static_cast<unsigned>(vocab_));
@@ -156,38 +184,46 @@ class Bench {
 
   Session& session_;
   std::int32_t vocab_;
-  int repeat_;
+  int depth_, repeat_;
   std::mt19937 random_{1};
 };
 
 struct ResultRow {
   std::string test;
-  int tokens = 0, batch = 1;
+  int depth = 0, tokens = 0, batch = 1;
   bool prompt = false;
   std::vector<double> rates;
+  std::optional<StepTimes> steps;
 
   double FloorOf(const Floor& floor) const {
-    return prompt ? floor.Prompt(tokens, batch) : floor.Decode(tokens, batch);
+    return prompt ? floor.Prompt(tokens, batch) : floor.Decode(depth, tokens, batch);
   }
 };
 
-Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& lists, int repeat) {
-  Bench bench(loaded, repeat);
+Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& lists,
+                                      const BenchModelOptions& options) {
+  Bench bench(loaded, options.depth, options.repeat);
   std::vector<ResultRow> rows;
   const double total =
       static_cast<double>((lists.prompts.size() + lists.generated.size()) * lists.batches.size());
   Progress bar("measuring");
   const auto add = [&](const char* kind, int tokens, int batch, bool prompt) -> Status {
     if (tokens == 0) return {};
-    const std::string test = fmt::format("{}{}", kind, tokens);
+    std::string test = fmt::format("{}{}", kind, tokens);
+    if (options.depth > 0) test += fmt::format(" @ d{}", options.depth);
     bar.Show(static_cast<double>(rows.size()) / total, test);
     Result<std::vector<double>> rates =
         prompt ? bench.Prompt(tokens, batch) : bench.Decode(tokens, batch);
     if (!rates) return Fail(rates.error());
-    rows.push_back({test, tokens, batch, prompt, std::move(*rates)});
+    rows.push_back({test, options.depth, tokens, batch, prompt, std::move(*rates), std::nullopt});
+    if (!options.profile) return {};
+    Result<StepTimes> steps = bench.Profile(tokens, batch, prompt);
+    if (!steps) return Fail(steps.error());
+    rows.back().steps = std::move(*steps);
     return {};
   };
   for (int batch : lists.batches) {
+    if (Status filled = bench.Fill(batch); !filled) return Fail(filled.error());
     for (int tokens : lists.prompts) {
       if (Status status = add("pp", tokens, batch, true); !status) return Fail(status.error());
     }
@@ -210,6 +246,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Set("read_gb_s", floor.read_gb_s)
       .Set("peak_gop_s", floor.peak.giga_ops)
       .Set("peak_instruction", floor.peak.instruction)
+      .Set("depth", options.depth)
       .Set("repeat", options.repeat)
       .Array("rows");
   Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
@@ -223,6 +260,7 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
         .Set("tok_s_min", *min)
         .Set("tok_s_max", *max)
         .Set("floor_tok_s", row_floor);
+    if (row.steps) line.Set("steps", ReportSteps(*row.steps, floor));
     report.Append("rows", std::move(line));
     table.Row({row.test, fmt::format("{}", row.batch), fmt::format("{:.1f}", median),
                fmt::format("{:.1f}", *min), fmt::format("{:.1f}", *max),
@@ -241,6 +279,9 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
   Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, {}\n", floor.read_gb_s,
                   floor.peak.giga_ops, floor.peak.instruction,
                   cpu ? "measured in this run" : "by the board's clocks"));
+  for (const ResultRow& row : rows) {
+    if (row.steps) PrintSteps(row.test, row.batch, *row.steps, floor);
+  }
 }
 
 }  // namespace
@@ -252,7 +293,7 @@ int BenchModel(const BenchModelOptions& given) {
   std::int32_t longest = 1;
   for (std::int32_t tokens : lists->prompts) longest = std::max(longest, tokens);
   for (std::int32_t tokens : lists->generated) longest = std::max(longest, tokens);
-  if (options.model.context == 0) options.model.context = longest;
+  if (options.model.context == 0) options.model.context = options.depth + longest;
   const int slots = *std::max_element(lists->batches.begin(), lists->batches.end());
   options.model.batch_rows = std::max(options.model.batch_rows, slots);
   Result<LoadedModel> loaded = LoadModel(options.common, options.model, slots);
@@ -261,7 +302,7 @@ int BenchModel(const BenchModelOptions& given) {
       ParseActivations(options.model.activations, *loaded->context).value().precision;
   Floor floor = MakeFloor(*loaded);
   MeasureMachine(*loaded, activations, floor);
-  Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options.repeat);
+  Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options);
   if (!rows) return ExitFor(rows.error());
   MeasureMachine(*loaded, activations, floor);
   loaded->compiling->Clear();

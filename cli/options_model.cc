@@ -200,16 +200,22 @@ void AddBench(CLI::App& app, int& exit_code) {
     verb->add_option("--batch", o->batches, "Sequences processed together")
         ->capture_default_str()
         ->type_name("1,8");
+    verb->add_option("-d,--depth", o->depth, "Positions that a sequence holds before it is timed")
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(0, 1 << 24)))
+        ->type_name("N");
     verb->add_option("--repeat", o->repeat, "Repetitions, after one for warming up")
         ->capture_default_str()
         ->check(Quiet(CLI::Range(1, 1000)))
         ->type_name("N");
+    verb->add_flag("--profile", o->profile,
+                   "Also the time of every kind of step of a pass, against its floor");
     AddModel(*verb, o->model);
     AddCommon(*verb, o->common);
     verb->footer(
         "\nThe floor is the speed that memory bandwidth and peak arithmetic, both measured in the "
         "same "
-        "run,\nwould allow. tgN decodes from position 0 to N.\n"
+        "run,\nwould allow. tgN decodes N tokens of each sequence from position --depth on.\n"
         "\nExample:\n  tilewright bench model model.gguf -p 512 -n 128 --json");
     OnGiven(
         *verb, [o] { return BenchModel(*o); }, exit_code);

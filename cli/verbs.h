@@ -37,7 +37,9 @@ struct BenchModelOptions {
   std::string prompts = "512";
   std::string generated = "128";
   std::string batches = "1";
+  int depth = 0;
   int repeat = 5;
+  bool profile = false;
 };
 int BenchModel(const BenchModelOptions& options);
 

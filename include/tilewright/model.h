@@ -17,6 +17,7 @@
 #include "tilewright/graph.h"
 #include "tilewright/kernel_dispatch.h"
 #include "tilewright/result.h"
+#include "tilewright/step_times.h"
 #include "tilewright/tokenizer.h"
 #include "tilewright/weight_packer.h"
 
@@ -204,6 +205,11 @@ class Session {
   /// the last token.
   Result<std::span<const float>> Prefill(std::span<const TokenId> tokens, std::int32_t slot,
                                          std::int32_t position);
+
+  /// Runs `rows` as Forward does and times the steps of their pass (step_times.h); `repeat` samples
+  /// of each. The positions from those of `rows` on are discarded: the timing overwrites what the
+  /// steps work on. Errors: Forward's and TimeSteps'.
+  Result<StepTimes> TimePass(std::span<const Row> rows, int repeat);
 
   /// The graph for `rows` rows of which `logits_rows` compute logits; built, verified, planned and
   /// prepared once.

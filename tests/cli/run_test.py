@@ -239,6 +239,21 @@ class Others(CliTest):
         self.assertIn('pp8', table)
         self.assertNotIn('tg', table)
 
+    def test_bench_model_measures_at_a_depth_and_by_step(self):
+        words = ['bench', 'model', self.tiny, '-p', 8, '-n', 4, '-d', 16, '--batch', 2, '--repeat', 1, '--profile']
+        value = self.ok(*words, '--json').json()
+        self.assertEqual(value['depth'], 16)
+        self.assertEqual([row['test'] for row in value['rows']], ['pp8 @ d16', 'tg4 @ d16'])
+        for row in value['rows']:
+            groups = row['steps']['groups']
+            self.assertEqual({group['operation'] for group in groups} & {'attention', 'embedding', 'rms_norm'},
+                             {'attention', 'embedding', 'rms_norm'})
+            self.assertAlmostEqual(row['steps']['sum_us'], sum(group['count'] * group['us'] for group in groups), places=6)
+        shallow = self.ok('bench', 'model', self.tiny, '-p', 0, '-n', 4, '--repeat', 1, '--json').json()['rows'][0]
+        self.assertNotIn('steps', shallow)
+        self.assertRegex(self.ok(*words).text, r'(?s)tg4 @ d16, batch 2: a pass takes .* us.*mul_mat')
+        self.fails(2, 'bench', 'model', self.tiny, '-d', '-1', saying='--depth')
+
     def test_a_failure_prints_nothing_on_standard_output(self):
         refused = self.fails(1, 'run', self.tiny, '--tokens', '1,2,3', '-n', 2, '-c', 2, saying='3 tokens')
         self.assertEqual(refused.out, b'')

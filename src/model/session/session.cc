@@ -349,6 +349,23 @@ Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens,
   return logits;
 }
 
+Result<StepTimes> Session::TimePass(std::span<const Row> rows, int repeat) {
+  Impl& s = *impl_;
+  if (const auto logits = Forward(rows); !logits) return Fail(logits.error());
+  CacheLoad load;
+  load.bytes_per_position = static_cast<double>(kv_bytes_per_position()) / s.model.config().layers;
+  for (std::size_t slot = 0; slot < s.filled.size(); ++slot) {
+    if (s.next[slot] >= 0) load.positions_read += s.next[slot];
+  }
+  for (const Row& row : rows) {
+    load.positions_scored += row.position + 1;
+    std::int32_t& filled = s.filled[static_cast<std::size_t>(row.slot)];
+    filled = std::min(filled, row.position);
+  }
+  // The pass that ran last is the first of the list.
+  return TimeSteps(*s.passes.front().graph, s.device, s.stream, load, repeat);
+}
+
 Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_rows) {
   if (rows < 1 || rows > impl_->options.max_rows || logits_rows < 0 || logits_rows > rows) {
     return Fail(ErrorCode::kInvalidArgument,

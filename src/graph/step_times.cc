@@ -1,0 +1,176 @@
+#include "tilewright/step_times.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "core/text.h"
+#include "graph/node_view.h"
+
+namespace tilewright {
+namespace {
+
+using Steps = std::vector<const PreparedStep*>;
+
+/// Steps of a group that are timed together, at least.
+constexpr std::size_t kStepsTogether = 64;
+/// A sample takes at least as long, beside which starting and waiting for it is little.
+constexpr double kSampleUs = 2000;
+
+double BytesOfView(const TensorView& view) {
+  return static_cast<double>(BytesOf(view.dtype, view.elements()));
+}
+
+bool IsProduct(TensorOp op) {
+  return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
+}
+
+double LeastBytes(const NodeView& node, const CacheLoad& cache) {
+  double bytes = WritesCache(node.op) ? BytesOfView(node.in(0)) : BytesOfView(node.out);
+  if (node.op == TensorOp::kAttention) bytes += cache.bytes_per_position * cache.positions_read;
+  for (std::size_t i = 0; i < node.input_count; ++i) {
+    const NodeView::Input& input = node.inputs[i];
+    if (!input.present || input.storage == LeafKind::kCache) continue;
+    // Of a table only the rows that are asked for are read.
+    const bool table = node.op == TensorOp::kEmbedding && i == 0;
+    bytes += table ? static_cast<double>(BytesOf(input.view.dtype, node.out.elements()))
+                   : BytesOfView(input.view);
+  }
+  return bytes;
+}
+
+double Operations(const NodeView& node, const CacheLoad& cache) {
+  if (IsProduct(node.op)) {
+    const double both = node.op == TensorOp::kMulMatSwiGlu ? 2 : 1;
+    return 2 * both * static_cast<double>(node.in(0).shape[0]) *
+           static_cast<double>(node.out.elements());
+  }
+  if (node.op == TensorOp::kAttention) {
+    const TensorView& q = node.in(0);
+    return 4.0 * static_cast<double>(q.shape[0] * q.shape[1]) * cache.positions_scored;
+  }
+  return 0;
+}
+
+/// What the steps of a group have in common.
+using GroupKey = std::tuple<TensorOp, std::string, std::string, std::string>;
+
+GroupKey KeyOfStep(const PreparedStep& step, const NodeView& node) {
+  std::string shapes;
+  const auto add = [&](const TensorView& view) {
+    shapes += Format("{} {} {} {} {};", DataTypeName(view.dtype), view.shape[0], view.shape[1],
+                     view.shape[2], view.shape[3]);
+  };
+  add(node.out);
+  for (std::size_t i = 0; i < node.input_count; ++i) {
+    if (node.inputs[i].present) add(node.in(i));
+  }
+  return {node.op, step.kernel, step.spec, std::move(shapes)};
+}
+
+/// Runs of something in a stream, timed from the host. What runs is long enough for that.
+class Stopwatch {
+ public:
+  Stopwatch(Device& device, Stream stream, int repeat)
+      : device_(device), stream_(stream), repeat_(repeat) {}
+
+  /// Microseconds of one call of `run`, which submits work to the stream: the median of samples.
+  Result<double> Time(const std::function<Status()>& run) const {
+    Result<double> once = Sample(run, 1);  // for warming up
+    if (once) once = Sample(run, 1);
+    if (!once) return once;
+    const int calls = std::clamp(static_cast<int>(kSampleUs / std::max(*once, 1.0)), 1, 1000);
+    std::vector<double> samples;
+    for (int i = 0; i < repeat_; ++i) {
+      Result<double> sample = Sample(run, calls);
+      if (!sample) return sample;
+      samples.push_back(*sample);
+    }
+    std::sort(samples.begin(), samples.end());
+    return samples[samples.size() / 2];
+  }
+
+ private:
+  Result<double> Sample(const std::function<Status()>& run, int calls) const {
+    if (Status s = device_.Synchronize(stream_); !s) return Fail(s.error());
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) {
+      if (Status s = run(); !s) return Fail(s.error());
+    }
+    if (Status s = device_.Synchronize(stream_); !s) return Fail(s.error());
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+    return took.count() / calls;
+  }
+
+  Device& device_;
+  Stream stream_;
+  int repeat_;
+};
+
+/// One round of `steps` and more, until there are kStepsTogether of them.
+Result<double> TimeGroup(const Steps& steps, Device& device, Stream stream,
+                         const Stopwatch& watch) {
+  const std::size_t rounds = (kStepsTogether + steps.size() - 1) / steps.size();
+  const auto submit = [&]() -> Status {
+    for (std::size_t i = 0; i < rounds; ++i) {
+      for (const PreparedStep* step : steps) {
+        if (Status s = step->Run(stream); !s) return s;
+      }
+    }
+    return {};
+  };
+  const bool captures = device.can_capture() &&
+                        std::all_of(steps.begin(), steps.end(),
+                                    [](const PreparedStep* step) { return step->only_submits(); });
+  std::unique_ptr<DeviceGraph> captured;
+  if (captures) {
+    Result<std::unique_ptr<DeviceGraph>> made = device.Capture(stream, submit);
+    if (!made) return Fail(made.error());
+    captured = std::move(*made);
+  }
+  Result<double> round =
+      watch.Time([&] { return captured ? captured->Launch(stream) : submit(); });
+  if (!round) return round;
+  return *round / static_cast<double>(rounds * steps.size());
+}
+
+}  // namespace
+
+Result<StepTimes> TimeSteps(const PreparedGraph& graph, Device& device, Stream stream,
+                            const CacheLoad& cache, int repeat) {
+  if (repeat < 1) {
+    return Fail(ErrorCode::kInvalidArgument, Format("repeat = {}: must be at least 1", repeat));
+  }
+  StepTimes times;
+  std::vector<Steps> members;
+  std::map<GroupKey, std::size_t> known;
+  for (const std::unique_ptr<PreparedStep>& step : graph.steps()) {
+    const TensorNode& node = graph.graph().node(step->node);
+    const NodeView view = ViewOf(graph.graph(), node);
+    const auto [at, fresh] = known.emplace(KeyOfStep(*step, view), members.size());
+    if (fresh) {
+      members.emplace_back();
+      times.groups.push_back({node.op, node.name, step->kernel, step->spec, 0, 0,
+                              LeastBytes(view, cache), Operations(view, cache)});
+    }
+    members[at->second].push_back(step.get());
+    ++times.groups[at->second].count;
+  }
+  const Stopwatch watch(device, stream, repeat);
+  const Result<double> pass = watch.Time([&] { return graph.Run(stream); });
+  if (!pass) return Fail(pass.error());
+  times.pass_us = *pass;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Result<double> us = TimeGroup(members[i], device, stream, watch);
+    if (!us) return Fail(us.error());
+    times.groups[i].us = *us;
+  }
+  return times;
+}
+
+}  // namespace tilewright
