@@ -238,7 +238,8 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
            const BenchModelOptions& options) {
   const DeviceSpec& device = loaded.context->device_spec();
   Report report;
-  report.Set("model", options.model.path)
+  const ModelArguments& model = options.model;
+  report.Set("model", model.synth.empty() ? model.path : model.synth + " " + model.quant)
       .Set("name", loaded.model->config().name)
       .Set("parameters", loaded.model->parameters())
       .Set("device", device.ClassId())
@@ -290,6 +291,12 @@ int BenchModel(const BenchModelOptions& given) {
   BenchModelOptions options = given;
   Result<Lists> lists = ParseLists(options);
   if (!lists) return Usage(lists.error().message, "bench model");
+  if (options.model.path.empty() && options.model.synth.empty())
+    return Usage("give a GGUF file, or --synth and a preset", "bench model");
+  if (!options.model.synth.empty()) {
+    const auto synth = ParseSynth(options.model.synth, options.model.quant, options.model.seed);
+    if (!synth) return Usage(synth.error().message, "bench model");
+  }
   std::int32_t longest = 1;
   for (std::int32_t tokens : lists->prompts) longest = std::max(longest, tokens);
   for (std::int32_t tokens : lists->generated) longest = std::max(longest, tokens);

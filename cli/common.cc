@@ -155,6 +155,26 @@ std::string CompileLine::Summary(const std::string& model) const {
       Counted(static_cast<std::uint64_t>(kernels_), "kernel"), seconds_, model);
 }
 
+Result<SynthOptions> ParseSynth(const std::string& preset, const std::string& quant,
+                                std::uint64_t seed) {
+  Result<SynthShape> shape = FindSynthPreset(preset);
+  if (!shape) return Fail(shape.error());
+  SynthOptions options;
+  options.shape = *shape;
+  options.seed = seed;
+  if (Status known = SetSynthQuant(quant, options); !known)
+    return Fail(known.error().code, fmt::format("--quant {}", known.error().message));
+  return options;
+}
+
+/// The file of the arguments, or the random weights that they ask for instead of one.
+Result<GgufFile> OpenModel(const ModelArguments& arguments) {
+  if (arguments.synth.empty()) return GgufFile::Open(arguments.path);
+  const Result<SynthOptions> options = ParseSynth(arguments.synth, arguments.quant, arguments.seed);
+  if (!options) return Fail(options.error());
+  return GenerateSynthetic(*options);
+}
+
 Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments& arguments,
                               int slots) {
   const auto start = std::chrono::steady_clock::now();
@@ -184,7 +204,9 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
     bar.Show(fraction);
     return !Interrupted().load();
   };
-  Result<std::unique_ptr<Model>> model = Model::Load(arguments.path, model_options);
+  Result<GgufFile> file = OpenModel(arguments);
+  if (!file) return Fail(file.error());
+  Result<std::unique_ptr<Model>> model = Model::Load(std::move(*file), model_options);
   if (!model) return Fail(model.error());
   loaded.model = std::move(*model);
 

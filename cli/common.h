@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tilewright/generate.h"
+#include "tilewright/synth.h"
 #include "tilewright/tilewright.h"
 #include "tilewright/tokenizer.h"
 
@@ -26,6 +27,9 @@ struct CommonOptions {
 /// Options of verbs that run a model.
 struct ModelArguments {
   std::string path;
+  std::string synth;           ///< instead of a file: a preset, with random weights
+  std::string quant = "q4_0";  ///< of `synth`
+  std::uint64_t seed = 0;      ///< of `synth`
   std::string guarantee = "fastest";
   std::string activations = "auto";
   std::string kv = "auto";
@@ -69,6 +73,11 @@ struct Activations {
 };
 Result<Activations> ParseActivations(const std::string& word, const Context& context);
 Result<DataType> ParseKv(const std::string& word, const Context& context);
+
+/// A preset, and the type or mix of its random weights. kNotFound and kInvalidArgument list what
+/// there is.
+Result<SynthOptions> ParseSynth(const std::string& preset, const std::string& quant,
+                                std::uint64_t seed);
 
 /// A model ready to run. Members are destroyed last to first.
 struct LoadedModel {

@@ -12,6 +12,24 @@ void AddModelFile(CLI::App& verb, ModelArguments& model) {
   verb.add_option("MODEL", model.path, "GGUF file")->required()->type_name("FILE");
 }
 
+/// A file, or random weights that are made while they are loaded.
+void AddFileOrSynth(CLI::App& verb, ModelArguments& model) {
+  CLI::Option* file = verb.add_option("MODEL", model.path, "GGUF file")->type_name("FILE");
+  CLI::Option* synth =
+      verb.add_option("--synth", model.synth,
+                      "Instead of a file, random weights in the shape of a preset of `synth`")
+          ->excludes(file)
+          ->type_name("PRESET");
+  verb.add_option("--quant", model.quant, "With --synth: type, or mix of types, of the weights")
+      ->needs(synth)
+      ->capture_default_str()
+      ->type_name("TYPE");
+  verb.add_option("--seed", model.seed, "With --synth: seed of the weights")
+      ->needs(synth)
+      ->capture_default_str()
+      ->type_name("N");
+}
+
 void AddSampling(CLI::App& verb, RunOptions& o) {
   verb.add_option("-n,--predict", o.count, "Tokens to generate; -1: until the model stops")
       ->capture_default_str()
@@ -190,7 +208,7 @@ void AddBench(CLI::App& app, int& exit_code) {
   {
     auto o = std::make_shared<BenchModelOptions>();
     CLI::App* verb = bench->add_subcommand("model", "Speed of prompt processing and generation");
-    AddModelFile(*verb, o->model);
+    AddFileOrSynth(*verb, o->model);
     verb->add_option("-p,--prompt", o->prompts, "Lengths of prompts; 0: none")
         ->capture_default_str()
         ->type_name("512,2048");
@@ -216,7 +234,8 @@ void AddBench(CLI::App& app, int& exit_code) {
         "\nThe floor is the speed that memory bandwidth and peak arithmetic, both measured in the "
         "same "
         "run,\nwould allow. tgN decodes N tokens of each sequence from position --depth on.\n"
-        "\nExample:\n  tilewright bench model model.gguf -p 512 -n 128 --json");
+        "\nExamples:\n  tilewright bench model model.gguf -p 512 -n 128 --json\n"
+        "  tilewright bench model --synth llama-3.1-8b --quant q4_k_m --device cuda:0 -d 512");
     OnGiven(
         *verb, [o] { return BenchModel(*o); }, exit_code);
   }

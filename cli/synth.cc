@@ -46,17 +46,12 @@ int Synth(const SynthCommand& options) {
   if (options.output.empty() && !options.dry_run) {
     return Usage("give the file to write with -o", "synth");
   }
-  Result<SynthShape> shape = FindSynthPreset(options.preset);
-  if (!shape) return Usage(shape.error().message, "synth");
-  SynthOptions synth;
-  synth.shape = *shape;
-  if (Status known = SetSynthQuant(options.quant, synth); !known)
-    return Usage(fmt::format("--quant {}", known.error().message), "synth");
-  synth.seed = options.seed;
+  const Result<SynthOptions> synth = ParseSynth(options.preset, options.quant, options.seed);
+  if (!synth) return Usage(synth.error().message, "synth");
   Result<SynthReport> written = [&]() -> Result<SynthReport> {
-    if (options.dry_run) return PlanSynthetic(synth);
+    if (options.dry_run) return PlanSynthetic(*synth);
     Progress bar("writing");
-    return WriteSynthetic(synth, options.output, [&](std::uint64_t done, std::uint64_t total) {
+    return WriteSynthetic(*synth, options.output, [&](std::uint64_t done, std::uint64_t total) {
       bar.Show(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1);
       return !Interrupted().load();
     });

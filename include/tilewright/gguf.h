@@ -186,14 +186,20 @@ class GgufFile {
 
   /// Tells the system that a tensor's pages are not needed for now (after its weights were packed):
   /// they leave this process's resident set and are read again from the page cache or the disk when
-  /// accessed. No effect after Parse().
+  /// accessed. No effect after Parse(). In a file of GgufWriter::Generate it takes back one Fetch.
   void Release(const GgufTensor& tensor) const;
   void ReleaseAll() const;
   /// Asks the system to read a tensor's pages in advance.
   void WillNeed(const GgufTensor& tensor) const;
+  /// To be called before the bytes of a tensor are read: in a file of GgufWriter::Generate it makes
+  /// them, where they are not there, and they stay until every Fetch was taken back by a Release.
+  /// Returns the errors of the source. No effect on other files.
+  Status Fetch(const GgufTensor& tensor) const;
 
  private:
+  friend class GgufWriter;
   class Mapping;
+  class Generator;
   GgufFile();
   Status Load();
   Result<GgufValue> Need(std::string_view key) const;
@@ -206,6 +212,7 @@ class GgufFile {
 
   std::string path_;
   std::unique_ptr<Mapping> mapping_;
+  std::unique_ptr<Generator> generator_;
   std::span<const std::byte> bytes_;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
@@ -262,7 +269,13 @@ class GgufWriter {
   /// removed.
   Status Write(const std::string& path, const Source& source) const;
 
+  /// The same file without one: nothing is written, and GgufFile::Fetch calls `source` for a tensor,
+  /// in any order and again after a Release. `name` appears in messages. Errors: those of the
+  /// metadata; kOutOfMemory for lack of addresses.
+  Result<GgufFile> Generate(std::string name, Source source) const;
+
  private:
+  std::vector<std::byte> Header() const;
   void Key(std::string_view key, GgufType type);
   void Array(std::string_view key, GgufType element, std::uint64_t count);
 

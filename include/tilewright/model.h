@@ -115,6 +115,8 @@ class Model {
   /// supported or that the architecture does not have; kOutOfMemory says how much memory was needed
   /// and how much is available.
   static Result<std::unique_ptr<Model>> Load(const std::string& path, const ModelOptions& options);
+  /// The same for a file that is open, or that is none (GenerateSynthetic).
+  static Result<std::unique_ptr<Model>> Load(GgufFile file, const ModelOptions& options);
 
   const ModelConfig& config() const { return config_; }
   const Architecture& architecture() const { return *architecture_; }

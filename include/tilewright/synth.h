@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tilewright/gguf.h"
 #include "tilewright/result.h"
 #include "tilewright/types.h"
 
@@ -100,5 +101,9 @@ using SynthProgress = std::function<bool(std::uint64_t bytes_done, std::uint64_t
 /// GgufWriter::Write; no partial file is left behind.
 Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::string& path,
                                    const SynthProgress& progress = nullptr);
+
+/// The same model without a file: the tensors are made when they are fetched (GgufFile::Fetch), with
+/// the bytes that a file would have. Errors as PlanSynthetic.
+Result<GgufFile> GenerateSynthetic(const SynthOptions& options);
 
 }  // namespace tilewright

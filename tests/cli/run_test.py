@@ -254,6 +254,17 @@ class Others(CliTest):
         self.assertRegex(self.ok(*words).text, r'(?s)tg4 @ d16, batch 2: a pass takes .* us.*mul_mat')
         self.fails(2, 'bench', 'model', self.tiny, '-d', '-1', saying='--depth')
 
+    def test_bench_model_takes_random_weights_instead_of_a_file(self):
+        words = ['bench', 'model', '--synth', 'tiny-test', '--quant', 'q4_k_m', '-p', 8, '-n', 2, '--repeat', 1]
+        value = self.ok(*words, '--json').json()
+        self.assertEqual(value['model'], 'tiny-test q4_k_m')
+        self.assertEqual([row['test'] for row in value['rows']], ['pp8', 'tg2'])
+        self.fails(2, 'bench', 'model', '--synth', 'tiny-test', self.tiny, saying='--synth')
+        self.fails(2, 'bench', 'model', self.tiny, '--quant', 'q4_0', saying='--synth')
+        self.fails(2, 'bench', 'model', '--synth', 'llama-9', saying='llama-3.1-8b')
+        self.fails(2, 'bench', 'model', '--synth', 'tiny-test', '--quant', 'q9', saying='q4_k_m')
+        self.fails(2, 'bench', 'model', saying='--synth')
+
     def test_a_failure_prints_nothing_on_standard_output(self):
         refused = self.fails(1, 'run', self.tiny, '--tokens', '1,2,3', '-n', 2, '-c', 2, saying='3 tokens')
         self.assertEqual(refused.out, b'')

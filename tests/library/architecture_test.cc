@@ -332,6 +332,30 @@ TEST_F(ArchitectureTest, every_registered_architecture_runs_a_synthetic_model_of
   }
 }
 
+TEST_F(ArchitectureTest, a_model_that_is_in_no_file_gives_the_same_logits) {
+  for (const bool tied : {false, true}) {  // then two weights are made of one tensor
+    SynthShape shape = test::TinyShape();
+    shape.tied = tied;
+    const SynthOptions synth{.shape = shape, .quant = DataType::kQ8_0, .seed = 1};
+    const std::string name = tied ? "tied" : "untied";
+    auto runner = test::Runner::Make(test::WriteTiny(folder_, name, shape, DataType::kQ8_0), {});
+    ASSERT_NE(runner, nullptr);
+    Result<GgufFile> made = GenerateSynthetic(synth);
+    ASSERT_TRUE(made) << made.error().message;
+    ModelOptions options;
+    options.packer = runner->cpu.get();
+    const auto model = Model::Load(std::move(*made), options);
+    ASSERT_TRUE(model) << model.error().message;
+    const auto session =
+        Session::Create(**model, *runner->cpu, {.kv = DataType::kF32, .context = 128});
+    ASSERT_TRUE(session) << session.error().message;
+    const std::vector<TokenId> tokens = test::RandomTokens(9, shape.vocab, 1);
+    EXPECT_EQ(test::LogitsOf(**session, tokens, 0, 0, 9),
+              test::LogitsOf(*runner->session, tokens, 0, 0, 9))
+        << name;
+  }
+}
+
 TEST_F(ArchitectureTest, a_block_that_no_operation_computes_is_refused_by_its_feature) {
   static BlockSpec block;
   Architecture architecture = *Architectures().front();

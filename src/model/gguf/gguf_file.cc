@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "model/gguf/gguf_generator.h"
 #include "model/gguf/gguf_mapping.h"
 #include "model/gguf/gguf_parse.h"
 #include "tilewright/gguf.h"
@@ -359,6 +360,7 @@ Status GgufFile::CheckUnchanged() const {
 
 void GgufFile::Release(const GgufTensor& tensor) const {
   if (mapping_) mapping_->Advise(tensor.offset, tensor.bytes, MADV_DONTNEED);
+  if (generator_) generator_->Drop(static_cast<std::size_t>(&tensor - tensors_.data()), tensor);
 }
 
 void GgufFile::ReleaseAll() const {
@@ -367,6 +369,11 @@ void GgufFile::ReleaseAll() const {
 
 void GgufFile::WillNeed(const GgufTensor& tensor) const {
   if (mapping_) mapping_->Advise(tensor.offset, tensor.bytes, MADV_WILLNEED);
+}
+
+Status GgufFile::Fetch(const GgufTensor& tensor) const {
+  if (!generator_) return {};
+  return generator_->Fetch(static_cast<std::size_t>(&tensor - tensors_.data()), tensor);
 }
 
 }  // namespace tilewright

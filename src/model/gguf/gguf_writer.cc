@@ -4,6 +4,7 @@
 
 #include "core/atomic_file.h"
 #include "core/text.h"
+#include "model/gguf/gguf_generator.h"
 #include "model/gguf/gguf_parse.h"
 #include "tilewright/gguf.h"
 
@@ -19,8 +20,9 @@ std::uint64_t Padded(std::uint64_t bytes) {
 }
 
 void Append(std::vector<std::byte>& out, const void* data, std::size_t size) {
-  const auto* bytes = static_cast<const std::byte*>(data);
-  out.insert(out.end(), bytes, bytes + size);
+  const std::size_t at = out.size();
+  out.resize(at + size);
+  if (size > 0) std::memcpy(out.data() + at, data, size);
 }
 template <class T>
 void Append(std::vector<std::byte>& out, T value) {
@@ -169,16 +171,13 @@ std::uint64_t GgufWriter::file_bytes() const {
   return Padded(header) + data;
 }
 
-Status GgufWriter::Write(const std::string& path, const Source& source) const {
-  if (!first_error_.empty())
-    return Fail(ErrorCode::kInvalidArgument, Format("{}: {}", path, first_error_));
-
+std::vector<std::byte> GgufWriter::Header() const {
   std::vector<std::byte> header;
   Append(header, "GGUF", 4);
   Append(header, gguf::kNewestVersion);
   Append(header, static_cast<std::uint64_t>(tensors_.size()));
   Append(header, entries_);
-  header.insert(header.end(), metadata_.begin(), metadata_.end());
+  Append(header, metadata_.data(), metadata_.size());
   std::uint64_t offset = 0;
   for (const GgufTensorSpec& spec : tensors_) {
     AppendString(header, spec.name);
@@ -189,10 +188,16 @@ Status GgufWriter::Write(const std::string& path, const Source& source) const {
     offset += Padded(TensorBytes(spec));
   }
   header.resize(Padded(header.size()));
+  return header;
+}
+
+Status GgufWriter::Write(const std::string& path, const Source& source) const {
+  if (!first_error_.empty())
+    return Fail(ErrorCode::kInvalidArgument, Format("{}: {}", path, first_error_));
 
   Result<AtomicFile> file = AtomicFile::Create(path, AtomicFile::Special::kRefuse, file_bytes());
   if (!file) return Fail(file.error());
-  if (auto status = file->Append(header); !status) return status;
+  if (auto status = file->Append(Header()); !status) return status;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const std::uint64_t wanted = TensorBytes(tensors_[i]);
     std::uint64_t written = 0;
@@ -211,6 +216,19 @@ Status GgufWriter::Write(const std::string& path, const Source& source) const {
     if (auto status = file->Append({zeros, Padded(wanted) - wanted}); !status) return status;
   }
   return file->Publish();
+}
+
+Result<GgufFile> GgufWriter::Generate(std::string name, Source source) const {
+  if (!first_error_.empty())
+    return Fail(ErrorCode::kInvalidArgument, Format("{}: {}", name, first_error_));
+  auto generator = GgufFile::Generator::Create(Header(), file_bytes(), std::move(source));
+  if (!generator) return Fail(generator.error());
+  GgufFile file;
+  file.path_ = std::move(name);
+  file.generator_ = std::move(*generator);
+  file.bytes_ = file.generator_->bytes();
+  if (Status loaded = file.Load(); !loaded) return Fail(loaded.error());
+  return file;
 }
 
 }  // namespace tilewright

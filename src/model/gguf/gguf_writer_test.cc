@@ -253,5 +253,62 @@ TEST(GgufWriter, AFileThatCannotFitIsRefusedBeforeItIsWritten) {
   EXPECT_THAT(folder.List(), IsEmpty());
 }
 
+TEST(GgufWriter, WithoutAFileTheTensorsAreMadeWhenTheyAreFetched) {
+  const GgufWriter writer = Sample();
+  std::vector<int> calls(writer.tensors().size());
+  const auto source = [&](std::size_t index, const GgufWriter::Sink& sink) {
+    ++calls[index];
+    return Filled(writer)(index, sink);
+  };
+  const Result<GgufFile> file = writer.Generate("made", source);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->path(), "made");
+  EXPECT_EQ(file->U32("a.u32"), 7u);
+  EXPECT_EQ(file->file_bytes(), writer.file_bytes());
+  EXPECT_TRUE(file->CheckUnchanged());
+  EXPECT_THAT(calls, testing::Each(0)) << "nobody asked";
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const GgufTensor& tensor = file->tensors()[i];
+    const auto value = static_cast<std::byte>(i + 1);
+    ASSERT_TRUE(file->Fetch(tensor));
+    EXPECT_THAT(file->Bytes(tensor), testing::Each(value));
+    ASSERT_TRUE(file->Fetch(tensor));
+    file->Release(tensor);
+    EXPECT_THAT(file->Bytes(tensor), testing::Each(value)) << "fetched twice, released once";
+    EXPECT_EQ(calls[i], 1);
+    file->Release(tensor);
+    file->Release(tensor);  // once too often
+    ASSERT_TRUE(file->Fetch(tensor));
+    EXPECT_THAT(file->Bytes(tensor), testing::Each(value));
+    EXPECT_EQ(calls[i], 2);
+  }
+}
+
+TEST(GgufWriter, ASourceOfTheWrongSizeFailsTheFetch) {
+  const GgufWriter writer = Sample();
+  const std::vector<std::byte> bytes(19);  // tensor 0 takes 20
+  const auto made = [&](int pieces) {
+    return writer.Generate("made", [&bytes, pieces](std::size_t, const GgufWriter::Sink& sink) {
+      for (int i = 0; i < pieces; ++i) {
+        if (Status s = sink(bytes); !s) return s;
+      }
+      return Status();
+    });
+  };
+  for (const int pieces : {0, 1, 2}) {
+    const Result<GgufFile> file = made(pieces);
+    ASSERT_TRUE(file);
+    const Status fetched = file->Fetch(file->tensors()[0]);
+    ASSERT_FALSE(fetched) << pieces;
+    EXPECT_THAT(fetched.error().message, HasSubstr("tensor norm"));
+    EXPECT_THAT(fetched.error().message, HasSubstr("20"));
+  }
+  const Result<GgufFile> failing = writer.Generate("made", [](std::size_t, const auto&) -> Status {
+    return Fail(ErrorCode::kIo, "no source today");
+  });
+  ASSERT_TRUE(failing);
+  EXPECT_EQ(failing->Fetch(failing->tensors()[1]).error().message, "no source today");
+}
+
 }  // namespace
 }  // namespace tilewright

@@ -84,9 +84,11 @@ class ModelLoader {
   }
 
   /// A tensor that is read as the file has it: where it lies, if the device can read it there.
-  void UsePlain(const GgufTensor& tensor, Weight& target) {
+  Status UsePlain(const GgufTensor& tensor, Weight& target) {
     target.view = *file_.View(tensor);
-    if (!device_.host_accessible()) plain_.push_back({&target, &tensor});
+    if (device_.host_accessible()) return file_.Fetch(tensor);
+    plain_.push_back({&target, &tensor});
+    return {};
   }
 
   Status UseVector(const GgufTensor& tensor, Weight& target) {
@@ -94,15 +96,14 @@ class ModelLoader {
       return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, expected f32",
                                                        tensor.name, DataTypeName(tensor.dtype)));
     }
-    UsePlain(tensor, target);
     model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes);
-    return {};
+    return UsePlain(tensor, target);
   }
 
   /// Of a decoded token one row is read.
-  void UseTable(const GgufTensor& tensor, Weight& target) {
-    UsePlain(tensor, target);
+  Status UseTable(const GgufTensor& tensor, Weight& target) {
     model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes) / model_.config_.vocab;
+    return UsePlain(tensor, target);
   }
 
   /// The product that a matrix will serve where passes are fused: the projections back to the
@@ -167,7 +168,7 @@ class ModelLoader {
       if (!tensor) return Fail(tensor.error());
       if (rule.role == WeightRole::kEmbedding) {
         table = *tensor;
-        UseTable(*table, set[rule.role]);
+        if (Status s = UseTable(*table, set[rule.role]); !s) return s;
       } else if (rule.IsVector()) {
         if (Status s = UseVector(**tensor, set[rule.role]); !s) return s;
       } else {
@@ -283,6 +284,9 @@ class ModelLoader {
 
   Status PackOne(const Recipe& recipe, std::byte* into) {
     Weight& weight = *recipe.target;
+    for (const GgufTensor* part : recipe.parts) {
+      if (Status s = file_.Fetch(*part); !s) return s;
+    }
     if (!NeedsCopy(recipe)) {
       weight.view = *file_.View(*recipe.parts[0]);
       return {};
@@ -311,10 +315,12 @@ class ModelLoader {
   Status PackAll() {
     std::byte* at = weights_.as<std::byte>();
     for (const Plain& plain : plain_) {
+      if (Status s = file_.Fetch(*plain.tensor); !s) return s;
       const std::span<const std::byte> bytes = file_.Bytes(*plain.tensor);
       if (Status s = Send(at, bytes.data(), bytes.size()); !s) return s;
       plain.target->view.data = at;
       at += AlignUp(bytes.size());
+      file_.Release(*plain.tensor);
     }
     std::size_t done = 0;
     for (const Recipe& recipe : recipes_) {
@@ -350,12 +356,16 @@ Result<std::unique_ptr<Model>> LoadModel(GgufFile file, const Architecture& arch
   return ModelLoader::Load(std::move(file), architecture, options);
 }
 
+Result<std::unique_ptr<Model>> Model::Load(GgufFile file, const ModelOptions& options) {
+  Result<const Architecture*> architecture = ArchitectureOf(file);
+  if (!architecture) return Fail(architecture.error());
+  return ModelLoader::Load(std::move(file), **architecture, options);
+}
+
 Result<std::unique_ptr<Model>> Model::Load(const std::string& path, const ModelOptions& options) {
   Result<GgufFile> file = GgufFile::Open(path);
   if (!file) return Fail(file.error());
-  Result<const Architecture*> architecture = ArchitectureOf(*file);
-  if (!architecture) return Fail(architecture.error());
-  return ModelLoader::Load(std::move(*file), **architecture, options);
+  return Load(std::move(*file), options);
 }
 
 }  // namespace tilewright

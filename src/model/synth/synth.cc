@@ -333,6 +333,17 @@ class WeightSource {
   std::uint64_t done_ = 0;
 };
 
+/// A source with what it works with.
+struct GeneratedWeights {
+  GeneratedWeights(const SynthOptions& wanted, Plan made)
+      : options(wanted), plan(std::move(made)), source(options, plan, no_progress) {}
+
+  const SynthOptions options;
+  const Plan plan;
+  const SynthProgress no_progress;
+  WeightSource source;
+};
+
 }  // namespace
 
 std::string SynthTypes() {
@@ -385,6 +396,18 @@ Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::strin
   };
   if (auto status = plan->writer.Write(path, emit); !status) return Fail(status.error());
   return plan->report;
+}
+
+Result<GgufFile> GenerateSynthetic(const SynthOptions& options) {
+  auto plan = MakePlan(options);
+  if (!plan) return Fail(plan.error());
+  const auto made = std::make_shared<GeneratedWeights>(options, std::move(*plan));
+  return made->plan.writer.Generate(
+      Format("{} {}", options.shape.name,
+             options.mix.empty() ? DataTypeName(options.quant) : std::string_view(options.mix)),
+      [made](std::size_t index, const GgufWriter::Sink& sink) {
+        return made->source.Emit(index, sink);
+      });
 }
 
 }  // namespace tilewright

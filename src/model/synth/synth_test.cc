@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -414,6 +415,25 @@ TEST(SynthVocabulary, Llama3HasItsSpecialTokensAtTheirPlaces) {
   EXPECT_EQ(vocabulary.tokens[0], "\xC4\x80");  // byte 0 is spelled U+0100
   EXPECT_EQ(vocabulary.tokens[' '], "\xC4\xA0");
   EXPECT_EQ(vocabulary.tokens['A'], "A");
+}
+
+TEST(Synth, WithoutAFileTheWeightsAreTheSame) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.File("model");
+  const SynthOptions options = Tiny(DataType::kQ4_K, 7);
+  ASSERT_TRUE(WriteSynthetic(options, path));
+  const Result<GgufFile> written = GgufFile::Open(path), made = GenerateSynthetic(options);
+  ASSERT_TRUE(written && made);
+  EXPECT_EQ(made->path(), "tiny-test q4_k");
+  ASSERT_EQ(made->tensors().size(), written->tensors().size());
+  // In another order than the file's.
+  for (std::size_t i = made->tensors().size(); i-- > 0;) {
+    const GgufTensor &tensor = made->tensors()[i], &want = written->tensors()[i];
+    ASSERT_TRUE(made->Fetch(tensor));
+    ASSERT_EQ(tensor.name, want.name);
+    EXPECT_TRUE(std::ranges::equal(made->Bytes(tensor), written->Bytes(want))) << want.name;
+  }
+  EXPECT_FALSE(GenerateSynthetic(Tiny(DataType::kU4)));
 }
 
 }  // namespace
