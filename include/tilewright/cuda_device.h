@@ -32,6 +32,10 @@ struct CudaDeviceOptions {
   Executor* executor = nullptr;
   /// What predicted times are made of, where it is known better than from the board's clocks.
   std::optional<DeviceRates> rates = std::nullopt;
+  /// Whether kernels that wait by themselves for those before them may be started before these have
+  /// ended (programmatic dependent launch, compute capability 9.0 and newer). The results are the
+  /// same bits. The environment's TILEWRIGHT_PDL=0 forbids it too.
+  bool programmatic_launches = true;
 };
 
 /// The GPU `ordinal` as a device, in its primary context, which is shared with other libraries in

@@ -158,6 +158,9 @@ struct GemmArgs {
   void* d = nullptr;
   MatrixLayout a_layout{}, u_layout{}, b_layout{}, v_layout{}, c_layout{}, d_layout{};
   Epilogue epilogue = Epilogue::kNone;  ///< what DescOf puts into the problem; a plan has its own
+  /// B is not written by work that may still be queued, as a model's weights are not: kernels may
+  /// read it ahead of the work in front of them.
+  bool constant_b = false;
 };
 
 /// What the caller wants beyond the operands.

@@ -71,6 +71,11 @@ struct KernelFamily {
   /// The predefined specs for an architecture, in a fixed order, each accepted by `check`; empty if
   /// the architecture lacks the instructions.
   std::vector<KernelSpec> (*catalog)(CudaArch arch) = nullptr;
+  /// Whether the kernels, compiled for sm_90 and newer, may be started before the kernels in front
+  /// of them have ended (programmatic dependent launch): every CTA executes griddepcontrol.wait
+  /// before it touches what those write or read, and in any case before it ends. Before it, they
+  /// touch only what the launch's arguments call constant. No part of the key, as the source is.
+  bool waits_for_prerequisites = false;
 };
 
 /// The families that a store knows. Filled once, then const and shared between threads.

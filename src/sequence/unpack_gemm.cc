@@ -55,6 +55,7 @@ class UnpackGemm final : public GemmSequence<UnpackGemm<kType>, copy::Op> {
     if (Status done = copy(all); !done) return done;
     GemmArgs product = args;
     product.b = unpacked;
+    product.constant_b = false;  // the step before writes it
     product.b_layout.type = kType;
     product.b_layout.ld = b.rows;
     return gemm(product);

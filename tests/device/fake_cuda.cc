@@ -261,6 +261,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     launch.grid = {config->gridDimX, config->gridDimY, config->gridDimZ};
     launch.block = {config->blockDimX, config->blockDimY, config->blockDimZ};
     launch.dynamic_smem_bytes = config->sharedMemBytes;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const CUlaunchAttribute& attribute = config->attrs[i];
+      if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        launch.programmatic = attribute.value.programmaticStreamSerializationAllowed != 0;
+    }
     launch.stream = reinterpret_cast<std::uintptr_t>(config->hStream);
     std::memcpy(launch.params.data(), params[0], launch.params.size());
     return TheState().Give(ctx, config->hStream, {[launch = std::move(launch)] {

@@ -218,6 +218,35 @@ TEST_F(CudaModel, a_pass_run_again_gives_the_same_bits) {
   EXPECT_EQ(Talk(*gpu.session, shape.vocab), Talk(*gpu.session, shape.vocab));
 }
 
+TEST_F(CudaModel, kernels_that_start_early_give_the_bits_of_kernels_in_turn) {
+  const SynthShape shape = test::WideShape();
+  ASSERT_EQ(setenv("TILEWRIGHT_PDL", "0", 1), 0);
+  ContextOptions options;
+  options.device = "cuda:0";
+  options.threads = 1;
+  options.cache_dir = folder_->str() + "/cache";
+  if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE"))
+    options.artifacts.bundles = {bundle};
+  Result<std::unique_ptr<Context>> in_turn = Context::Create(options);
+  ASSERT_EQ(unsetenv("TILEWRIGHT_PDL"), 0);
+  ASSERT_TRUE(in_turn) << in_turn.error().message;
+  for (const DataType weights : {DataType::kBF16, DataType::kQ4_K}) {
+    const std::string path =
+        test::WriteTiny(*folder_, "early_" + std::string(DataTypeName(weights)), shape, weights);
+    for (const bool fuse : {true, false}) {
+      const auto talk = [&] {
+        const OnGpu gpu = Load(path, Options(DataType::kBF16, DataType::kBF16), fuse);
+        return gpu.session != nullptr ? Talk(*gpu.session, shape.vocab) : std::vector<float>();
+      };
+      Context* const early = std::exchange(context_, in_turn->get());
+      const std::vector<float> want = talk();
+      context_ = early;
+      ASSERT_FALSE(want.empty());
+      EXPECT_TRUE(talk() == want) << DataTypeName(weights) << (fuse ? "" : ", nothing fused");
+    }
+  }
+}
+
 TEST_F(CudaModel, two_contexts_in_one_process_share_nothing) {
   const SynthShape shape = test::WideShape();
   const std::string path = test::WriteTiny(*folder_, "two", shape, DataType::kQ8_0);

@@ -38,6 +38,8 @@ struct GemvParams {
   int n;
   int k;  ///< blocks: a multiple of the block
   float alpha, beta;
+  /// Not 0: W is not written by work that may still be queued, and is read ahead of it.
+  int w_constant;
 };
 
 /// Eight rows of x are addressed by 31 bits.

@@ -6,11 +6,13 @@
 #include <mutex>
 #include <utility>
 
+#include "core/env.h"
 #include "core/sha256.h"
 #include "core/text.h"
 #include "device/cuda/context_scope.h"
 #include "device/cuda/device_health.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/stream_tails.h"
 #include "device/cuda/tensor_map_cache.h"
 #include "tilewright/cuda_device.h"
 
@@ -50,9 +52,12 @@ class Gpu {
 
 class GpuStream final : public DeviceStream {
  public:
-  GpuStream(Gpu& gpu, CUstream stream, Executor* executor)
-      : gpu_(gpu), stream_(stream), executor_(executor) {}
+  GpuStream(Gpu& gpu, StreamTails& tails, CUstream stream, Executor* executor)
+      : gpu_(gpu), tails_(tails), stream_(stream), executor_(executor) {
+    tails_.Add(stream_);
+  }
   ~GpuStream() override {
+    tails_.Remove(stream_);
     gpu_.Release("cuStreamSynchronize",
                  [&](const DriverApi& api) { return api.cuStreamSynchronize(stream_); });
     gpu_.Release("cuStreamDestroy",
@@ -62,6 +67,7 @@ class GpuStream final : public DeviceStream {
 
  private:
   Gpu& gpu_;
+  StreamTails& tails_;
   CUstream stream_;
   Executor* executor_;
 };
@@ -82,12 +88,14 @@ class GpuEvent final : public DeviceEvent {
 
 class GpuGraph final : public DeviceGraph {
  public:
-  GpuGraph(Gpu& gpu, CUgraphExec graph) : gpu_(gpu), graph_(graph) {}
+  GpuGraph(Gpu& gpu, StreamTails& tails, CUgraphExec graph)
+      : gpu_(gpu), tails_(tails), graph_(graph) {}
   ~GpuGraph() override {
     gpu_.Release("cuGraphExecDestroy",
                  [&](const DriverApi& api) { return api.cuGraphExecDestroy(graph_); });
   }
   Status Launch(Stream stream) override {
+    tails_.Set(Native(stream), false);
     return gpu_.Call("cuGraphLaunch", [&](const DriverApi& api) {
       return api.cuGraphLaunch(graph_, Native(stream));
     });
@@ -95,6 +103,7 @@ class GpuGraph final : public DeviceGraph {
 
  private:
   Gpu& gpu_;
+  StreamTails& tails_;
   CUgraphExec graph_;
 };
 
@@ -158,9 +167,11 @@ class ModuleCache {
 
 class CudaDeviceImpl final : public CudaDevice {
  public:
-  CudaDeviceImpl(Context context, DeviceSpec spec, std::string name, Executor* executor)
+  CudaDeviceImpl(Context context, DeviceSpec spec, std::string name,
+                 const CudaDeviceOptions& options)
       : spec_(std::move(spec)),
-        executor_(executor),
+        executor_(options.executor),
+        programmatic_(options.programmatic_launches && GetEnv("TILEWRIGHT_PDL") != "0"),
         gpu_(std::move(context), std::move(name)),
         modules_(gpu_) {}
 
@@ -179,22 +190,22 @@ class CudaDeviceImpl final : public CudaDevice {
   Result<DeviceMemory> AllocateStaging(std::size_t bytes) override;
 
   Status Upload(void* to, const void* from, std::size_t bytes, Stream stream) override {
-    return Move("cuMemcpyHtoDAsync", bytes, [&](const DriverApi& api) {
+    return Move("cuMemcpyHtoDAsync", bytes, stream, [&](const DriverApi& api) {
       return api.cuMemcpyHtoDAsync(Address(to), from, bytes, Native(stream));
     });
   }
   Status Download(void* to, const void* from, std::size_t bytes, Stream stream) override {
-    return Move("cuMemcpyDtoHAsync", bytes, [&](const DriverApi& api) {
+    return Move("cuMemcpyDtoHAsync", bytes, stream, [&](const DriverApi& api) {
       return api.cuMemcpyDtoHAsync(to, Address(from), bytes, Native(stream));
     });
   }
   Status Copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
-    return Move("cuMemcpyDtoDAsync", bytes, [&](const DriverApi& api) {
+    return Move("cuMemcpyDtoDAsync", bytes, stream, [&](const DriverApi& api) {
       return api.cuMemcpyDtoDAsync(Address(to), Address(from), bytes, Native(stream));
     });
   }
   Status Fill(void* to, std::uint8_t value, std::size_t bytes, Stream stream) override {
-    return Move("cuMemsetD8Async", bytes, [&](const DriverApi& api) {
+    return Move("cuMemsetD8Async", bytes, stream, [&](const DriverApi& api) {
       return api.cuMemsetD8Async(Address(to), value, bytes, Native(stream));
     });
   }
@@ -203,11 +214,13 @@ class CudaDeviceImpl final : public CudaDevice {
   Result<std::unique_ptr<DeviceStream>> CreateStream() override;
   Result<std::unique_ptr<DeviceEvent>> CreateEvent() override;
   Status Record(DeviceEvent& event, Stream stream) override {
+    tails_.Set(Native(stream), false);
     return gpu_.Call("cuEventRecord", [&](const DriverApi& api) {
       return api.cuEventRecord(Of(event), Native(stream));
     });
   }
   Status Wait(Stream stream, const DeviceEvent& event) override {
+    tails_.Set(Native(stream), false);
     return gpu_.Call("cuStreamWaitEvent", [&](const DriverApi& api) {
       return api.cuStreamWaitEvent(Native(stream), Of(event), CU_EVENT_WAIT_DEFAULT);
     });
@@ -244,7 +257,8 @@ class CudaDeviceImpl final : public CudaDevice {
 
   /// A copy or fill; of nothing, none, since there may be no addresses either.
   template <class F>
-  Status Move(std::string_view name, std::size_t bytes, F&& f) {
+  Status Move(std::string_view name, std::size_t bytes, Stream stream, F&& f) {
+    tails_.Set(Native(stream), false);
     Status moved =
         gpu_.Call(name, [&](const DriverApi& api) { return bytes > 0 ? f(api) : CUDA_SUCCESS; });
     if (moved) return {};
@@ -262,9 +276,11 @@ class CudaDeviceImpl final : public CudaDevice {
 
   DeviceSpec spec_;
   Executor* executor_;
+  bool programmatic_;
   Gpu gpu_;
   ModuleCache modules_;
   TensorMapCache maps_;
+  StreamTails tails_;
   std::unique_ptr<DeviceStream> default_stream_;
 };
 
@@ -303,7 +319,7 @@ Result<std::unique_ptr<DeviceStream>> CudaDeviceImpl::CreateStream() {
     return api.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
   });
   if (!created) return Fail(created.error());
-  return std::unique_ptr<DeviceStream>(std::make_unique<GpuStream>(gpu_, made, executor_));
+  return std::unique_ptr<DeviceStream>(std::make_unique<GpuStream>(gpu_, tails_, made, executor_));
 }
 
 Result<std::unique_ptr<DeviceEvent>> CudaDeviceImpl::CreateEvent() {
@@ -322,7 +338,11 @@ Result<std::unique_ptr<DeviceGraph>> CudaDeviceImpl::Capture(
     return api.cuStreamBeginCapture(Native(stream), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   });
   if (!begun) return Fail(begun.error());
+  // The first kernel of the graph has nothing in front of it, and is to wait for all before the
+  // graph; nor is a captured kernel in front of what is given to the stream later.
+  tails_.Set(Native(stream), false);
   const Status submitted = submit();
+  tails_.Set(Native(stream), false);
   CUgraph captured = nullptr;
   const Status ended = gpu_.Call("cuStreamEndCapture", [&](const DriverApi& api) {
     return api.cuStreamEndCapture(Native(stream), &captured);
@@ -342,7 +362,7 @@ Result<std::unique_ptr<DeviceGraph>> CudaDeviceImpl::Capture(
        std::initializer_list<const Status*>{&submitted, &ended, &instantiated}) {
     if (!*status) return Fail(status->error());
   }
-  return std::unique_ptr<DeviceGraph>(std::make_unique<GpuGraph>(gpu_, made));
+  return std::unique_ptr<DeviceGraph>(std::make_unique<GpuGraph>(gpu_, tails_, made));
 }
 
 Status CudaDeviceImpl::AllowDynamicSmem(void* function, std::uint32_t bytes) {
@@ -374,9 +394,13 @@ Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {
 }
 
 Status CudaDeviceImpl::LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) {
-  return gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
-    return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream));
+  const bool programmatic = programmatic_ && launch.programmatic && tails_.IsKernel(Native(stream));
+  Status queued = gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
+    return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream),
+                       programmatic);
   });
+  tails_.Set(Native(stream), queued.has_value());
+  return queued;
 }
 
 }  // namespace
@@ -393,7 +417,7 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal, const CudaDeviceOpti
   std::string name = Format("GPU {} ({})", ordinal, spec->name);
   if (!context) return Fail(context.error().code, name + ": " + context.error().message);
   auto device = std::make_unique<CudaDeviceImpl>(std::move(*context), std::move(*spec),
-                                                 std::move(name), options.executor);
+                                                 std::move(name), options);
   if (Status started = device->Start(); !started) return Fail(started.error());
   return std::unique_ptr<Device>(std::move(device));
 }

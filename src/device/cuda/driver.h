@@ -172,15 +172,16 @@ class DeviceBuffer {
 };
 
 /// Queues a launch whose tensor maps are encoded. The parameter block is copied before this
-/// returns.
+/// returns. `programmatic` in place of the launch's own: with the attribute
+/// programmatic-stream-serialization.
 CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch& launch,
-                     CUstream stream);
+                     CUstream stream, bool programmatic);
 
 /// A kernel of a Module; valid while that lives.
 class Function {
  public:
-  /// QueueLaunch. Errors of the launch itself; a fault while it runs shows at the next
-  /// synchronisation.
+  /// QueueLaunch, programmatic where the launch is: the caller sees to what is in front of it.
+  /// Errors of the launch itself; a fault while it runs shows at the next synchronisation.
   Status Launch(const CudaLaunch& launch, const StreamHandle& stream) const;
   /// Lets launches ask for this much dynamic shared memory; needed beyond 48 KiB.
   Status AllowDynamicSmem(std::uint32_t bytes) const;

@@ -130,7 +130,7 @@ Status DeviceBuffer::Fill(std::uint8_t value, const StreamHandle& stream) const 
 }
 
 CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch& launch,
-                     CUstream stream) {
+                     CUstream stream, bool programmatic) {
   CUlaunchConfig config{};
   config.gridDimX = launch.grid[0];
   config.gridDimY = launch.grid[1];
@@ -140,14 +140,19 @@ CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch
   config.blockDimZ = launch.block[2];
   config.sharedMemBytes = launch.dynamic_smem_bytes;
   config.hStream = stream;
-  CUlaunchAttribute cluster{};
-  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  cluster.value.clusterDim.x = launch.cluster[0];
-  cluster.value.clusterDim.y = launch.cluster[1];
-  cluster.value.clusterDim.z = launch.cluster[2];
+  CUlaunchAttribute attributes[2]{};
+  config.attrs = attributes;
   if (launch.cluster != std::array<std::uint32_t, 3>{1, 1, 1}) {
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    CUlaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = launch.cluster[0];
+    cluster.value.clusterDim.y = launch.cluster[1];
+    cluster.value.clusterDim.z = launch.cluster[2];
+  }
+  if (programmatic) {
+    CUlaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    early.value.programmaticStreamSerializationAllowed = 1;
   }
   // The driver reads the block only; its interface has no const.
   void* arguments[] = {const_cast<std::byte*>(launch.params.data())};
@@ -155,8 +160,9 @@ CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch
 }
 
 Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) const {
-  return driver_->Check(QueueLaunch(driver_->api(), function_, launch, stream.get()),
-                        "cuLaunchKernelEx");
+  return driver_->Check(
+      QueueLaunch(driver_->api(), function_, launch, stream.get(), launch.programmatic),
+      "cuLaunchKernelEx");
 }
 
 Status Function::AllowDynamicSmem(std::uint32_t bytes) const {

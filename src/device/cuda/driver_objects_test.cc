@@ -220,6 +220,13 @@ TEST_F(DriverObjects, ALaunchIsPassedOnWhole) {
   EXPECT_EQ(calls.attributes[0].id, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
   EXPECT_EQ(calls.attributes[0].value.clusterDim.x, 2u);
 
+  launch.programmatic = true;
+  ASSERT_TRUE(function->Launch(launch, *stream));
+  ASSERT_EQ(calls.attributes.size(), 2u);
+  EXPECT_EQ(calls.attributes[0].id, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+  EXPECT_EQ(calls.attributes[1].id, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+  EXPECT_EQ(calls.attributes[1].value.programmaticStreamSerializationAllowed, 1);
+
   calls.answer = CUDA_ERROR_INVALID_VALUE;
   const Status refused = function->Launch(launch, *stream);
   ASSERT_FALSE(refused);

@@ -103,6 +103,10 @@ struct CudaLaunch {
   std::array<std::uint32_t, 3> block{1, 1, 1};    ///< threads
   std::array<std::uint32_t, 3> cluster{1, 1, 1};  ///< as a launch attribute; all ones: none
   std::uint32_t dynamic_smem_bytes = 0;
+  /// The kernel waits by itself for those before it (KernelFamily::waits_for_prerequisites), so it
+  /// may be started before they have ended: the launch has the attribute
+  /// programmatic-stream-serialization wherever the work in front of it is a kernel.
+  bool programmatic = false;
   KernelParams params;
   std::array<TensorMapSlot, kMaxTensorMaps> map_slots{};
   std::size_t map_count = 0;  ///< of map_slots

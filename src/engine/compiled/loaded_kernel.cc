@@ -27,12 +27,18 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
     Status allowed = cuda->AllowDynamicSmem(*function, artifact.launch.dynamic_smem_bytes);
     if (!allowed) return Fail(allowed.error());
   }
-  return LoadedKernel(*cuda, std::move(*module), *function);
+  // The instructions that such a kernel waits by are those of sm_90 and newer.
+  constexpr std::uint32_t kFirstToWait = 90;
+  const KernelFamily* family = store.families().Find(spec.family);
+  const bool waits =
+      family != nullptr && family->waits_for_prerequisites && spec.arch.number >= kFirstToWait;
+  return LoadedKernel(*cuda, std::move(*module), *function, waits);
 }
 
 Status LoadedKernel::Launch(cuda::LaunchResult launch, Stream stream) const {
   if (!launch) [[unlikely]]
     return Fail(ErrorCode::kInvalidArgument, launch.error().ToString());
+  launch->programmatic = waits_;
   if (record_ != nullptr) {
     record_->push_back(*std::move(launch));
     return {};

@@ -31,12 +31,14 @@ class LoadedKernel {
   const DeviceSpec& device() const { return device_->spec(); }
 
  private:
-  LoadedKernel(cuda::CudaDevice& device, std::shared_ptr<DeviceModule> module, void* function)
-      : device_(&device), module_(std::move(module)), function_(function) {}
+  LoadedKernel(cuda::CudaDevice& device, std::shared_ptr<DeviceModule> module, void* function,
+               bool waits)
+      : device_(&device), module_(std::move(module)), function_(function), waits_(waits) {}
 
   cuda::CudaDevice* device_;
   std::shared_ptr<DeviceModule> module_;
   void* function_;
+  bool waits_;  // by itself for the kernels before it: launches say so
   std::vector<cuda::CudaLaunch>* record_ = nullptr;
 };
 

@@ -22,6 +22,7 @@
 #include "artifact/build.h"
 #include "core/sha256.h"
 #include "cubin.h"
+#include "ptx_waits.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/compiler.h"
 #include "tilewright/tilewright.h"
@@ -252,6 +253,28 @@ TEST_F(CompileCatalogTest, TheCompilerWarnsOfNothing) {
     EXPECT_THAT(one.output.log, ::testing::Not(::testing::HasSubstr("serialized")))
         << SpecName(one.spec);
   }
+}
+
+TEST_F(CompileCatalogTest, WhatMayBeStartedEarlyWaitsBeforeItTouchesMemory) {
+  // Their weights, which the arguments call constant.
+  const std::set<std::string_view> reads_ahead{"gemv_bf16", "gemv_q"};
+  int waiting = 0;
+  for (const Compiled& one : *compiled_) {
+    const KernelFamily* family = catalog_->families().Find(one.spec.family);
+    if (!one.trouble.empty() || !family->waits_for_prerequisites) continue;
+    SCOPED_TRACE(SpecName(one.spec));
+    if (one.spec.arch.number < 90) {
+      EXPECT_EQ(one.output.ptx.find("griddepcontrol"), std::string::npos);
+      continue;
+    }
+    const bool ahead = reads_ahead.count(one.spec.family.view()) == 1;
+    EXPECT_EQ(test::PtxWaitTrouble(one.output.ptx,
+                                   ahead ? test::ReadsAhead::kConstants : test::ReadsAhead::kNever),
+              "");
+    EXPECT_NE(one.output.ptx.find("griddepcontrol.launch_dependents"), std::string::npos);
+    ++waiting;
+  }
+  EXPECT_GE(waiting, 100) << "kernels of sm_90a";
 }
 
 TEST_F(CompileCatalogTest, TheImageIsForItsArchitectureAndHasOneKernel) {

@@ -5,6 +5,9 @@
 
 // Wide loads and stores of global memory. Stream: data that one SM reads once (weights): not kept
 // in L1, 128 bytes fetched into L2 at a time. Cached: data that many warps read (activations).
+//
+// None goes by the read-only path (ld.global.nc) or may be moved by the compiler: in front of a wait
+// for earlier kernels (dependent_launch.cuh) it could read what they have yet to write.
 
 namespace tw {
 
@@ -19,46 +22,50 @@ struct alignas(16) U32x4 {
 #if defined(__CUDACC__)
 TW_DEVICE U32x4 LoadStream16(const void* p) {
   U32x4 r;
-  asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
-      : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
+               : "l"(p)
+               : "memory");
   return r;
 }
 /// Several instructions read one line here (the parts of a packed block): L1 keeps it meanwhile.
 TW_DEVICE U32x4 LoadOnce16(const void* p) {
   U32x4 r;
-  asm("ld.global.nc.L1::evict_first.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
-      : "l"(p));
+  asm volatile("ld.global.L1::evict_first.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
+               : "l"(p)
+               : "memory");
   return r;
 }
 TW_DEVICE U32x2 LoadOnce8(const void* p) {
   U32x2 r;
-  asm("ld.global.nc.L1::evict_first.L2::128B.v2.u32 {%0, %1}, [%2];"
-      : "=r"(r.v[0]), "=r"(r.v[1])
-      : "l"(p));
+  asm volatile("ld.global.L1::evict_first.L2::128B.v2.u32 {%0, %1}, [%2];"
+               : "=r"(r.v[0]), "=r"(r.v[1])
+               : "l"(p)
+               : "memory");
   return r;
 }
 TW_DEVICE u32 LoadOnce4(const void* p) {
   u32 r;
-  asm("ld.global.nc.L1::evict_first.L2::128B.u32 %0, [%1];" : "=r"(r) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.L2::128B.u32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
   return r;
 }
 TW_DEVICE u16 LoadOnce2(const void* p) {
   u16 r;
-  asm("ld.global.nc.L1::evict_first.L2::128B.u16 %0, [%1];" : "=h"(r) : "l"(p));
+  asm volatile("ld.global.L1::evict_first.L2::128B.u16 %0, [%1];" : "=h"(r) : "l"(p) : "memory");
   return r;
 }
 TW_DEVICE U32x4 LoadCached16(const void* p) {
   U32x4 r;
-  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
-      : "l"(p));
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
+               : "l"(p)
+               : "memory");
   return r;
 }
 TW_DEVICE U32x2 LoadCached8(const void* p) {
   U32x2 r;
-  asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(r.v[0]), "=r"(r.v[1]) : "l"(p));
+  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(r.v[0]), "=r"(r.v[1]) : "l"(p) : "memory");
   return r;
 }
 #else

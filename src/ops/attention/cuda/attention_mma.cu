@@ -1,5 +1,6 @@
 #include "spec.cuh"
 //
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/attention/cuda/attention_mma_kernel.cuh"
 
 namespace tw {
@@ -18,5 +19,6 @@ struct MmaSpec {
 extern "C" __global__ void __launch_bounds__(32 * tw::spec::kWarps, 1)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
   extern __shared__ __align__(128) tw::u8 smem[];
+  tw::StartAfterPrerequisites();
   tw::AttentionMma<tw::MmaSpec>(params, smem).Run();
 }

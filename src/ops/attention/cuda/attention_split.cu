@@ -1,5 +1,6 @@
 #include "spec.cuh"
 //
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/attention/cuda/attention_split_kernel.cuh"
 
 namespace tw {
@@ -21,5 +22,6 @@ struct SplitSpec {
 extern "C" __global__ void __launch_bounds__(32 * tw::spec::kWarps, 4)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
   extern __shared__ __align__(128) tw::u8 smem[];
+  tw::StartAfterPrerequisites();
   tw::AttentionSplit<tw::SplitSpec>(params, smem).Run();
 }

@@ -70,7 +70,8 @@ KernelFamily AttentionMmaFamily() {
           .check = &Check,
           .launch = &LaunchShape,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 }  // namespace tilewright

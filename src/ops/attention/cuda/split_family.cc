@@ -73,7 +73,8 @@ KernelFamily AttentionSplitFamily() {
           .check = &Check,
           .launch = &LaunchShape,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 }  // namespace tilewright

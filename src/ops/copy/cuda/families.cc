@@ -106,7 +106,8 @@ KernelFamily CopyFamily() {
           .check = &CheckCopy,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &CopyCatalog};
+          .catalog = &CopyCatalog,
+          .waits_for_prerequisites = true};
 }
 
 KernelFamily KvScatterFamily() {
@@ -117,7 +118,8 @@ KernelFamily KvScatterFamily() {
           .check = &CheckScatter,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &ScatterCatalog};
+          .catalog = &ScatterCatalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddCopyFamilies(KernelFamilies& families) {

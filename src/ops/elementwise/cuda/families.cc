@@ -58,7 +58,8 @@ KernelFamily ElementwiseFamily() {
           .check = &Check,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddElementwiseFamilies(KernelFamilies& families) {

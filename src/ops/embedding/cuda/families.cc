@@ -63,7 +63,8 @@ KernelFamily EmbeddingFamily() {
           .check = &Check,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddEmbeddingFamilies(KernelFamilies& families) { return families.Add(EmbeddingFamily()); }

@@ -269,6 +269,7 @@ class TransposedKernel final : public Kernel {
                 Stream stream) override {
     GemmArgs t = args;
     t.a = args.b, t.b = args.a;
+    t.constant_b = false;
     t.u = args.v, t.v = args.u;
     t.a_layout = Transposed(args.b_layout), t.b_layout = Transposed(args.a_layout);
     t.u_layout = Transposed(args.v_layout), t.v_layout = Transposed(args.u_layout);

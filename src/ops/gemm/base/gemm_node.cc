@@ -78,6 +78,7 @@ GemmArgs GemmOp::ArgsOf(const NodeView& node) {
   args.a = x.data;
   args.b = w.data;
   args.d = node.out.data;
+  args.constant_b = node.inputs[1].storage == LeafKind::kWeight;
   args.a_layout = {
       .type = x.dtype, .order = Order::kRowMajor, .rows = m, .cols = k, .ld = x.stride[1]};
   args.b_layout = {.type = w.dtype,

@@ -155,7 +155,8 @@ KernelFamily GemmHopperFamily() {
           .check = Check,
           .launch = Launch,
           .limits = Limits,
-          .catalog = Catalog};
+          .catalog = Catalog,
+          .waits_for_prerequisites = true};
 }
 
 }  // namespace tilewright

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/mbarrier.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
@@ -259,6 +260,7 @@ struct GemmHopper {
 
   // `smem`: shared, kBarriers + 16 kStages bytes from the next multiple of 1024 on.
   TW_DEVICE static void Run(const GemmHopperParams& params, const u8* smem) {
+    LaunchDependents();
     // The launch asks for 1023 bytes more than needed: the alignment of the window is not promised.
     const u32 ring = (SmemAddress(smem) + 1023) & ~1023u;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -284,6 +286,8 @@ struct GemmHopper {
     } else {
       __syncthreads();
     }
+    // Every thread: the producer reads A and B, the others may read C, and write D.
+    WaitForPrerequisites();
 
     if (warp < 4) {
       if constexpr (kConsumers > 1) RegistersLower<40>();

@@ -1,5 +1,6 @@
 #include "spec.cuh"
 //
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/gemm/cuda/gemm_mma_kernel.cuh"
 
 namespace tw {
@@ -26,5 +27,6 @@ struct MmaSpec {
 extern "C" __global__ void __launch_bounds__(32 * tw::spec::kWarps, 1)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemmMmaParams params) {
   extern __shared__ __align__(128) tw::u8 ring_bytes[];
+  tw::StartAfterPrerequisites();
   tw::GemmMma<tw::MmaSpec>(params, ring_bytes);
 }

@@ -148,7 +148,8 @@ KernelFamily GemmMmaFamily() {
           .check = Check,
           .launch = Launch,
           .limits = Limits,
-          .catalog = Catalog};
+          .catalog = Catalog,
+          .waits_for_prerequisites = true};
 }
 
 }  // namespace tilewright

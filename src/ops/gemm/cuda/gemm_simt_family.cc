@@ -115,7 +115,8 @@ KernelFamily GemmSimtFamily() {
           .check = Check,
           .launch = Launch,
           .limits = Limits,
-          .catalog = Catalog};
+          .catalog = Catalog,
+          .waits_for_prerequisites = true};
 }
 
 }  // namespace tilewright

@@ -100,7 +100,8 @@ KernelFamily RmsNormFamily() {
           .check = &Check,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddNormFamilies(KernelFamilies& families) { return families.Add(RmsNormFamily()); }

@@ -59,7 +59,8 @@ KernelFamily RopeKvFamily() {
           .check = &Check,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddRopeFamilies(KernelFamilies& families) {

@@ -1,3 +1,4 @@
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/rope/cuda/rope_kernel.cuh"
 #include "spec.cuh"
 
@@ -5,5 +6,8 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::RopeHeadsParams params) {
   using namespace tw::spec;
   __shared__ tw::RopeTables tables;
+  tw::LaunchDependents();
+  if (static_cast<int>(threadIdx.x) < params.dims / 2) tw::PrefetchToL2(params.turns + threadIdx.x);
+  tw::WaitForPrerequisites();
   tw::RopeHeads<kTypeA, kTypeD, kWarps>{params, tables, static_cast<int>(blockIdx.x)}.Run();
 }

@@ -60,7 +60,8 @@ KernelFamily RopeFamily() {
           .check = &Check,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 }  // namespace tilewright

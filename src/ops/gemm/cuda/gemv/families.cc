@@ -235,24 +235,28 @@ std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
 
 KernelFamily GemvBf16Family() {
   return {.name = "gemv_bf16",
+          .launch_abi = 2,
           .source = "ops/gemm/cuda/gemv/gemv_bf16.cu",
           .files = {},
           .options = {},
           .check = &CheckPlain,
           .launch = &LaunchPlain,
           .limits = &Limits,
-          .catalog = &PlainCatalog};
+          .catalog = &PlainCatalog,
+          .waits_for_prerequisites = true};
 }
 
 KernelFamily GemvQuantisedFamily() {
   return {.name = "gemv_q",
+          .launch_abi = 2,
           .source = "ops/gemm/cuda/gemv/gemv_q.cu",
           .files = {},
           .options = {},
           .check = &CheckBlocks,
           .launch = &LaunchBlocks,
           .limits = &Limits,
-          .catalog = &BlockCatalog};
+          .catalog = &BlockCatalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddGemvFamilies(KernelFamilies& families) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
@@ -41,6 +42,7 @@ struct GemvWarp {
   const u8* w[kRows];
   int packs;  // of a row
   int lane;
+  bool waits;  // for the kernels before this one, which write x, with its first loads under way
   float acc[kTileM][kRows];
 
   /// Spans `span` .. span + kUnroll - 1 of every row: all loads first, so that they are in flight
@@ -58,11 +60,17 @@ struct GemvWarp {
       TW_UNROLL
       for (int r = 0; r < kRows; ++r) raw[u][r] = LoadStream16(w[r] + at);
     }
+    Wait();
     TW_UNROLL
     for (int u = 0; u < kUnroll; ++u) {
       const int pack = first + u * kPacksPerSpan;
       if (pack < packs) Multiply(raw[u], pack);
     }
+  }
+
+  TW_DEVICE void Wait() {
+    if (waits) WaitForPrerequisites();
+    waits = false;
   }
 
   TW_DEVICE void Multiply(const U32x4 (&raw)[kRows], int pack) {
@@ -140,10 +148,14 @@ TW_DEVICE void Gemv(const GemvParams& p) {
     for (int r = 0; r < kRows; ++r) warp.acc[m][r] = 0.0f;
   }
 
+  warp.waits = true;
+  if (p.w_constant == 0) warp.Wait();
   const int split = warp_id % kSplit;
   const bool aligned = PacksAligned<kTypeX, 4>(p.x, p.ldx) &&
                        (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
   if (aligned) warp.template Run<kSplit, kUnroll>(split);
+  WaitForPrerequisites();  // also a warp without a part of k
+  LaunchDependents();
   // What is left: the k % 8 last elements, or all of them.
   const int begin = aligned ? p.k - p.k % Warp::kPack : 0;
   warp.RunElements(begin + split * 32 + warp.lane, p.k, 32 * kSplit);

@@ -77,6 +77,7 @@ cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args) {
       .k = shape.k,
       .alpha = args.alpha,
       .beta = args.beta,
+      .w_constant = args.constant_b ? 1 : 0,
   });
   return cuda::CheckedLaunch(launch);
 }

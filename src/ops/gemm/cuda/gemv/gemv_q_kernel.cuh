@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
@@ -261,11 +262,15 @@ struct GemvQWarp {
   /// All segments. All warps make the same number of turns.
   TW_DEVICE void Run() {
     const int turns = (k + kSplit * kGemvSpan - 1) / (kSplit * kGemvSpan);
-    LoadX(part * kGemvSpan);
     int read = 0, write = 0;  // bytes from the ring to a stage
     // One call of Copy serves the first segments too: its code is a good part of the kernel's.
     TW_NO_UNROLL
     for (int turn = 1 - kStages; turn < turns; ++turn) {
+      if (turn == 0) {
+        // The kernels before this one write x; of constant weights the ring is being filled.
+        WaitForPrerequisites();
+        LoadX(part * kGemvSpan);
+      }
       if (turn >= 0) {
         CpAsyncWait<kStages - 2>();  // this lane's part of the segment has landed
         // All parts have landed, and all warps have read the stage that is written next.
@@ -323,7 +328,10 @@ TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
   KeepAddress(warp.x);
   TW_UNROLL
   for (int i = 0; i < 4 * kStrips; ++i) warp.acc[i / 4][i % 4] = 0.0f;
+  if (p.w_constant == 0) WaitForPrerequisites();
   warp.Run();
+  WaitForPrerequisites();  // it has: for a reader of the PTX, who cannot know that turn 0 comes
+  LaunchDependents();
 
   TW_UNROLL
   for (int i = 0; i < 4 * kStrips; ++i) {
