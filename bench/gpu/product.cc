@@ -70,10 +70,11 @@ class Product {
         b_(RandomOperand(spec_.type_b, spec_.order_b, shape.k, shape.n,
                          {.pad = shape.pad_b, .skip = shape.skip, .periodic = job.time},
                          job.seed + 1)),
+        columns_(Gated() ? shape.n / 2 : shape.n),
         d_layout_{.type = spec_.type_d,
                   .rows = shape.m,
-                  .cols = shape.n,
-                  .ld = std::int64_t{shape.n} + shape.pad_d},
+                  .cols = columns_,
+                  .ld = std::int64_t{columns_} + shape.pad_d},
         device_a_(job.gpu, a_.bytes),
         device_d_(job.gpu, static_cast<std::size_t>(shape.m) * RowBytes()) {
     AddSets(1);
@@ -127,10 +128,12 @@ class Product {
   double FewestBytes() const {
     return static_cast<double>(BytesOf(spec_.type_a, std::int64_t{shape_.m} * shape_.k) +
                                BytesOf(spec_.type_b, std::int64_t{shape_.n} * shape_.k) +
-                               BytesOf(spec_.type_d, std::int64_t{shape_.m} * shape_.n));
+                               BytesOf(spec_.type_d, std::int64_t{shape_.m} * columns_));
   }
 
  private:
+  bool Gated() const { return spec_.epilogue == SpecEpilogue::kSwiGlu; }
+
   /// Layouts and factors without pointers.
   GemmArgs Problem() const {
     GemmArgs args;
@@ -147,13 +150,13 @@ class Product {
 
   /// What lies between the rows of D must be as it was.
   void CheckPadding(const std::vector<std::byte>& bytes, CaseReport& report) const {
-    const std::size_t dense = BytesOf(d_layout_.type, shape_.n);
+    const std::size_t dense = BytesOf(d_layout_.type, columns_);
     for (int row = 0; row < shape_.m; ++row) {
       for (std::size_t i = dense; i < RowBytes(); ++i) {
         // C in place has NaN there as well.
         if (bytes[static_cast<std::size_t>(row) * RowBytes() + i] == std::byte{0xff}) continue;
         report.trouble =
-            Format("row {}: byte {} beyond column {} was written", row, i - dense, shape_.n);
+            Format("row {}: byte {} beyond column {} was written", row, i - dense, columns_);
         return;
       }
     }
@@ -174,6 +177,7 @@ class Product {
     GemmDesc desc;
     desc.m = shape_.m, desc.n = shape_.n, desc.k = shape_.k;
     desc.type_a = spec_.type_a, desc.type_b = spec_.type_b, desc.type_c = spec_.type_d;
+    if (Gated()) desc.epilogue = Epilogue::kGatedSilu;
     const GemmError error =
         Must(CheckGemm(args, desc, {.executor = &Workers()}), "the oracle of the GEMM room");
     report.compared = error.compared;
@@ -197,10 +201,10 @@ class Product {
 
   /// The rows that were not sampled must at least hold numbers.
   void CheckFinite(const std::vector<std::byte>& bytes, CaseReport& report) const {
-    std::vector<double> values(static_cast<std::size_t>(shape_.n));
+    std::vector<double> values(static_cast<std::size_t>(columns_));
     for (int row = 0; row < shape_.m; ++row) {
       Must(DecodeRow(d_layout_.type, bytes.data() + static_cast<std::size_t>(row) * RowBytes(),
-                     shape_.n, values.data()),
+                     columns_, values.data()),
            "decode");
       const auto odd = std::find_if(values.begin(), values.end(),
                                     [](double value) { return !std::isfinite(value); });
@@ -233,6 +237,7 @@ class Product {
   const KernelSpec& spec_;
   ProductShape shape_;
   Operand a_, b_, c_;
+  std::int32_t columns_;  ///< of D
   MatrixLayout d_layout_;
   Guarded device_a_, device_d_;
   std::vector<std::unique_ptr<Guarded>> device_b_;
@@ -273,6 +278,10 @@ void TimeProducts(const Job& job, const std::vector<ProductShape>& shapes, bool 
     time.bytes = product.FewestBytes();
     time.flops = 2.0 * shape.m * shape.n * shape.k;
     time.unit = "bf16";
+    if (job.kernel.spec().epilogue == SpecEpilogue::kSwiGlu) {
+      report.times.push_back(time);
+      continue;
+    }
     if (const auto theirs =
             FastestCublasLt(job.gpu, sets, [&](int set) { return product.Args(set); })) {
       const Replay other(job.gpu, sets, theirs);

@@ -1,4 +1,4 @@
-// gemv_bf16 and gemv_q against float64.
+// gemv_bf16, gemv_q and gemv_stream against float64.
 #include "gpu/product.h"
 #include "gpu/runners.h"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
@@ -7,16 +7,39 @@
 namespace tilewright::gpu_check {
 namespace {
 
-cuda::LaunchResult Launch(const KernelSpec& spec, const GemmArgs& args, const DeviceSpec&) {
+cuda::LaunchResult Launch(const KernelSpec& spec, const GemmArgs& args, const DeviceSpec& device) {
+  if (spec.family == FamilyName("gemv_stream"))
+    return GemvStreamLaunch(spec, args, device.sm_count);
   return GemvLaunch(spec, args);
 }
 
-/// The kernel's own number of rows, and with an addend where it has one.
+/// The kernel's own number of rows; with one, the products of a decode step of SmolLM2-135M and of
+/// Llama-3.1-8B where k is whole blocks.
 std::vector<ProductShape> Timed(const KernelSpec& spec) {
-  return {{spec.tile_m, 4096, 4096}, {spec.tile_m, 14336, 4096}, {spec.tile_m, 4096, 14336}};
+  const bool gated = spec.epilogue == SpecEpilogue::kSwiGlu, one = spec.tile_m == 1;
+  std::vector<ProductShape> shapes;
+  if (one && !gated) {
+    shapes = {{1, 576, 576}, {1, 960, 576}, {1, 576, 1536}, {1, 49152, 576}, {1, 6144, 4096}};
+  }
+  if (one) shapes.insert(shapes.end(), {{1, 3072, 576}, {1, 28672, 4096}});
+  std::erase_if(shapes, [&](const ProductShape& shape) {
+    return shape.k % GetTypeInfo(spec.type_b).block_elements != 0;
+  });
+  if (gated) return shapes;
+  for (const auto& [n, k] : {std::pair{4096, 4096}, {14336, 4096}, {4096, 14336}})
+    shapes.push_back({spec.tile_m, n, k});
+  return shapes;
 }
 
-void Run(const Job& job, const std::vector<ProductShape>& shapes, KernelReport& report) {
+/// What a kernel of gate and up takes: whole pairs of blocks of rows, no addend.
+void KeepGated(const KernelSpec& spec, std::vector<ProductShape>& shapes) {
+  if (spec.epilogue != SpecEpilogue::kSwiGlu) return;
+  std::erase_if(shapes, [&](const ProductShape& s) { return s.n % 32 != 0 || s.m > spec.tile_m; });
+  shapes.push_back({.m = spec.tile_m, .n = 96, .k = 1024, .pad_d = 3});
+}
+
+void Run(const Job& job, std::vector<ProductShape> shapes, KernelReport& report) {
+  KeepGated(job.kernel.spec(), shapes);
   if (job.check) CheckProducts(job, shapes, &Launch, report);
   if (job.time) TimeProducts(job, Timed(job.kernel.spec()), true, &Launch, report);
 }
@@ -68,6 +91,15 @@ void RunGemvQuantised(const Job& job, KernelReport& report) {
                                    {m, 40000, block}};
   if (align > 4) shapes[shapes.size() - 2].skip = align;
   AddAddends(spec, 320, 1280, shapes);
+  Run(job, shapes, report);
+}
+
+void RunGemvStream(const Job& job, KernelReport& report) {
+  std::vector<ProductShape> shapes{
+      {1, 1, 8},       {1, 17, 24},    {1, 576, 576},
+      {1, 6144, 4096}, {3, 130, 1032}, {.m = 2, .n = 64, .k = 1024, .pad_a = 8, .pad_b = 8},
+      {1, 40000, 96},  {1, 96, 16384}};
+  AddAddends(job.kernel.spec(), 320, 1000, shapes);
   Run(job, shapes, report);
 }
 

@@ -17,6 +17,7 @@ void RunGemmMma(const Job& job, KernelReport& report);
 void RunGemmHopper(const Job& job, KernelReport& report);
 void RunGemvBf16(const Job& job, KernelReport& report);
 void RunGemvQuantised(const Job& job, KernelReport& report);
+void RunGemvStream(const Job& job, KernelReport& report);
 void RunRmsNorm(const Job& job, KernelReport& report);
 void RunRopeKv(const Job& job, KernelReport& report);
 

@@ -60,16 +60,25 @@ struct FusedGraph {
   std::vector<NodeId> id_of;
 };
 
+/// What becomes of the roundings to bf16 or f16 between operations that could be one.
+enum class BetweenFused : std::uint8_t {
+  kRounded,  ///< kept: such operations stay apart, and fusing changes no result
+  /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter): its
+  /// result is the nearer one. For devices whose activations are bf16 or f16 to save memory.
+  kUnrounded,
+};
+
 /// Whether `node` of `graph` can be run; usually KernelDispatch::Supports.
 using SupportsNode = std::function<bool(const Graph& graph, const TensorNode& node)>;
 
 /// `graph` with the patterns of `fusions` replaced, each by one node that computes the same
 /// (kQuantiseOnce, which adds a node that others read, excepted). A pattern is replaced only where
 /// no other node reads what lies between its nodes and none of it is kept (the sum of kAddNorm,
-/// which has memory of its own, excepted), where it is not rounded to less than f32, and where
-/// `supports` accepts the node that would take its place; everything else stays as it is. A
+/// which has memory of its own, excepted), where it is not rounded to less than f32 or `between`
+/// drops that, and where `supports` accepts the node that would take its place; everything else stays as it is. A
 /// residual sum takes the memory of the residual where nothing reads that afterwards. Pure; the
 /// result passes VerifyGraph. Precondition: VerifyGraph accepted `graph`.
-FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports);
+FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports,
+                BetweenFused between = BetweenFused::kRounded);
 
 }  // namespace tilewright

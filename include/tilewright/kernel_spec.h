@@ -62,6 +62,8 @@ enum class SpecEpilogue : std::uint8_t {
   kNone,   ///< d = alpha * acc
   kAdd,    ///< d = alpha * acc + beta * c
   kScale,  ///< d = acc * weight (norms)
+  /// d = silu(alpha * gate) * alpha * up, rows of B paired by kGatedBlock
+  kSwiGlu,
 };
 std::string_view SpecEpilogueName(SpecEpilogue epilogue);
 

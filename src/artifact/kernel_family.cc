@@ -28,6 +28,8 @@ std::string_view DeviceEpilogueName(SpecEpilogue epilogue) {
       return "kAdd";
     case SpecEpilogue::kScale:
       return "kScale";
+    case SpecEpilogue::kSwiGlu:
+      return "kSwiGlu";
   }
   return "kUnknown";
 }

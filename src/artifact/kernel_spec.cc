@@ -123,6 +123,8 @@ std::string_view SpecEpilogueName(SpecEpilogue epilogue) {
       return "add";
     case SpecEpilogue::kScale:
       return "scale";
+    case SpecEpilogue::kSwiGlu:
+      return "swiglu";
   }
   return "unknown";
 }
@@ -202,7 +204,8 @@ std::optional<DataType> ParseSpecType(std::string_view name) {
 }
 
 std::optional<SpecEpilogue> ParseSpecEpilogue(std::string_view name) {
-  for (const auto epilogue : {SpecEpilogue::kNone, SpecEpilogue::kAdd, SpecEpilogue::kScale}) {
+  for (const auto epilogue :
+       {SpecEpilogue::kNone, SpecEpilogue::kAdd, SpecEpilogue::kScale, SpecEpilogue::kSwiGlu}) {
     if (name == SpecEpilogueName(epilogue)) return epilogue;
   }
   return std::nullopt;

@@ -59,8 +59,12 @@ std::string FusionSet::ToString() const {
   return text;
 }
 
-FusionGraph::FusionGraph(const Graph& graph)
-    : graph_(graph), original_(graph.size()), dead_(graph.size(), false), reads_(graph.size(), 0) {
+FusionGraph::FusionGraph(const Graph& graph, BetweenFused between)
+    : graph_(graph),
+      between_(between),
+      original_(graph.size()),
+      dead_(graph.size(), false),
+      reads_(graph.size(), 0) {
   for (const TensorNode& node : graph_.nodes()) CountReads(node, 1);
 }
 
@@ -172,8 +176,9 @@ FusedGraph FusionGraph::Take() const {
   return result;
 }
 
-FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports) {
-  FusionGraph work(graph);
+FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& supports,
+                BetweenFused between) {
+  FusionGraph work(graph, between);
   const auto runs = [&](const TensorNode& node) {
     return IsLegal(work.graph(), node) && supports(work.graph(), node);
   };

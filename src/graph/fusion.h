@@ -25,10 +25,11 @@ struct FusionMatch {
 /// Take removes them, and new ones stand behind all others until Take puts them where they belong.
 class FusionGraph {
  public:
-  explicit FusionGraph(const Graph& graph);
+  FusionGraph(const Graph& graph, BetweenFused between);
 
   const Graph& graph() const { return graph_; }
   const TensorNode& node(NodeId id) const { return graph_.node(id); }
+  BetweenFused between() const { return between_; }
   bool dead(NodeId id) const { return dead_[static_cast<std::size_t>(id)]; }
   /// Whether exactly `inputs` inputs of nodes read `id`, and the caller does not.
   bool ReadBy(NodeId id, int inputs) const;
@@ -58,6 +59,7 @@ class FusionGraph {
   void CountReads(const TensorNode& node, int change);
 
   Graph graph_;
+  BetweenFused between_;
   std::size_t original_ = 0;    ///< nodes of the graph before; later ones are new
   std::vector<NodeId> before_;  ///< of each new node: which node it goes in front of
   std::vector<bool> dead_;

@@ -23,9 +23,18 @@ bool IsPlainMatrix(const TensorView& view) {
 }
 
 /// A fused operation does not round intermediate results, so the operations that it replaces must
-/// not either.
+/// not either, unless the caller has no use for their roundings. A product with its residual does
+/// not ask that: a sum that is fused with the norm behind it costs as many launches, and leaves the
+/// product to any kernel.
 bool IsUnrounded(const TensorNode& between) {
   return between.out.dtype == DataType::kF32 || between.out.dtype == DataType::kF64;
+}
+
+/// Whether a fused operation may leave out what rounds `between`.
+bool NeedsNoRounding(const FusionGraph& graph, const TensorNode& between) {
+  const DataType type = between.out.dtype;
+  return IsUnrounded(between) || (graph.between() == BetweenFused::kUnrounded &&
+                                  (type == DataType::kBF16 || type == DataType::kF16));
 }
 
 /// Whether the operands of a product may be read where `to` runs.
@@ -84,7 +93,7 @@ std::optional<GatedPair> GatedPairOf(const FusionGraph& graph, const TensorNode&
   if (node.op != TensorOp::kMul) return std::nullopt;
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
     const TensorNode& silu = graph.node(node.inputs[i]);
-    if (silu.op == TensorOp::kSilu && IsUnrounded(silu) && graph.ReadOnce(silu.id))
+    if (silu.op == TensorOp::kSilu && NeedsNoRounding(graph, silu) && graph.ReadOnce(silu.id))
       return GatedPair{silu.inputs[0], node.inputs[1 - i], silu.id};
   }
   return std::nullopt;
@@ -124,7 +133,8 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
   if (!IsHalf(graph, pair->gate, 0) || !IsHalf(graph, pair->up, kGatedBlock)) return std::nullopt;
   const TensorNode& product = graph.node(graph.node(pair->gate).inputs[0]);
   if (product.op != TensorOp::kMulMat || graph.node(pair->up).inputs[0] != product.id ||
-      !IsUnrounded(product) || !graph.ReadBy(product.id, 2) || !IsPlainMatrix(product.out))
+      !NeedsNoRounding(graph, product) || !graph.ReadBy(product.id, 2) ||
+      !IsPlainMatrix(product.out))
     return std::nullopt;
   const std::int64_t n = product.out.shape[0] / 2, m = product.out.shape[1];
   const std::array<std::int64_t, 4> shape{n, m, 1, 1};
@@ -142,7 +152,7 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
 
 std::optional<FusionMatch> MatchRopeScatter(const FusionGraph& graph, const TensorNode& scatter) {
   const TensorNode& rope = graph.node(scatter.inputs[0]);
-  if (rope.op != TensorOp::kRope || !IsUnrounded(rope) || !graph.ReadOnce(rope.id) ||
+  if (rope.op != TensorOp::kRope || !NeedsNoRounding(graph, rope) || !graph.ReadOnce(rope.id) ||
       rope.inputs[1] != scatter.inputs[2] ||
       !graph.UnchangedBetween(rope.inputs[0], rope.id, scatter.id))
     return std::nullopt;

@@ -309,6 +309,7 @@ TEST_F(CompiledKernels, ALaunchAllocatesAndLocksNothing) {
   check(Problem(64, 64, 64, kBF16, kBF16, kBF16), "gemm_hopper");
   check(Problem(64, 64, 64, kBF16, kBF16, kBF16), "gemm_mma");
   check(Problem(1, 64, 64, DataType::kF32, kBF16, DataType::kF32), "gemv_bf16");
+  check(Problem(1, 64, 64, kBF16, kBF16, kBF16), "gemv_stream");
   check(Problem(1, 64, 256, DataType::kF32, DataType::kQ4_K, DataType::kF32), "gemv_q");
 }
 
@@ -386,7 +387,7 @@ TEST_F(CompiledKernels, TheModelKnowsTheRegimes) {
     const std::string_view name = choice.kernel().name();
     return std::string(name.substr(0, name.find('.')));
   };
-  EXPECT_EQ(chosen(Problem(1, 4096, 4096, kBF16, kBF16, kBF16)), "gemv_bf16");
+  EXPECT_EQ(chosen(Problem(1, 4096, 4096, kBF16, kBF16, kBF16)), "gemv_stream");
   EXPECT_EQ(chosen(Problem(1, 4096, 14336, kF32, kQ4, kF32)), "gemv_q");
   EXPECT_EQ(chosen(Problem(2048, 4096, 4096, kBF16, kBF16, kBF16)), "gemm_hopper");
   EXPECT_EQ(chosen(Problem(8192, 8192, 8192, kBF16, kBF16, kBF16)), "gemm_hopper");

@@ -151,6 +151,24 @@ void ExpectNear(const std::vector<std::byte>& got, DataType type, const std::vec
   }
 }
 
+/// silu(gate) * up of the dot products of `m` rows of `n`, and what their errors carry into it.
+void Gate(int m, int n, std::vector<double>& dots, std::vector<double>& magnitude) {
+  std::vector<double> gated, carried;
+  for (int i = 0; i < m; ++i) {
+    for (int j = 0; j < n / 2; ++j) {
+      const auto gate =
+          static_cast<std::size_t>(i * n + j / kGatedBlock * 2 * kGatedBlock + j % kGatedBlock);
+      const std::size_t up = gate + kGatedBlock;
+      const double silu = dots[gate] / (1 + std::exp(-dots[gate]));
+      gated.push_back(silu * dots[up]);
+      // |silu'| <= 1.1
+      carried.push_back(1.1 * magnitude[gate] * std::abs(dots[up]) +
+                        std::abs(silu) * magnitude[up] + std::abs(gated.back()));
+    }
+  }
+  dots = gated, magnitude = carried;
+}
+
 /// Runs every feasible candidate twice; how many there were.
 int CheckProducts(Machine& machine, const GemmDesc& desc) {
   Device& device = *machine.device;
@@ -164,7 +182,7 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     return memory;
   };
   const DeviceMemory dev_a = upload(a), dev_b = upload(b);
-  const auto count = static_cast<std::size_t>(desc.m) * static_cast<std::size_t>(desc.n);
+  auto count = static_cast<std::size_t>(desc.m) * static_cast<std::size_t>(desc.n);
   const bool adds = desc.scaling != Scaling::kOneZero;
   const Data c = RandomData(desc.type_c, static_cast<std::int64_t>(count), 3);
   const DeviceMemory dev_c = upload(c);
@@ -178,11 +196,17 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
       magnitude[i] += std::abs(row[l] * col[l]);
     }
   }
+  int columns = desc.n;
+  if (desc.epilogue == Epilogue::kGatedSilu) {
+    Gate(desc.m, desc.n, want, magnitude);
+    columns /= 2, count /= 2;
+  }
   GemmArgs args{.a = dev_a.data(), .b = dev_b.data()};
   args.a_layout = {desc.type_a, Order::kRowMajor, desc.m, desc.k, desc.k};
   args.b_layout = {desc.type_b, Order::kColMajor, desc.k, desc.n, desc.k};
-  args.d_layout = {desc.type_c, Order::kRowMajor, desc.m, desc.n, desc.n};
+  args.d_layout = {desc.type_c, Order::kRowMajor, desc.m, columns, columns};
   args.c_layout = args.d_layout;
+  args.epilogue = desc.epilogue;
   if (adds) args.beta = 1, args.c = dev_c.data();
   int ran = 0;
   const GemmCandidates all = Feasible(Validate(desc).value(), machine.gemm, device.spec());
@@ -261,6 +285,29 @@ TEST_F(GpuTest, EveryProductOfBlocksGivesF32AndAddsASum) {
         EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
         desc.scaling = Scaling::kOneZero;
       }
+    }
+  }
+}
+
+TEST_F(GpuTest, GateAndUpOfOneRowBecomeOneElement) {
+  for (const DataType type : {DataType::kBF16, DataType::kF16, DataType::kQ4_0, DataType::kQ4_1,
+                              DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+    for (const DataType x : {DataType::kBF16, DataType::kF32}) {
+      for (const int n : {32, 96, 3072}) {
+        GemmDesc desc = Problem(1, n, 2304, x, type, x);
+        desc.epilogue = Epilogue::kGatedSilu;
+        EXPECT_GE(CheckProducts(*machine_, desc), 1) << KeyOf(desc);
+      }
+    }
+  }
+}
+
+TEST_F(GpuTest, OneRowStreamsPlainWeightsOfManyLengths) {
+  for (const int k : {8, 264, 1024, 1032, 14336}) {
+    for (const int n : {1, 131, 133, 2112, 4099}) {
+      if (n > 2000 && k > 10000) continue;
+      const GemmDesc desc = Problem(1, n, k, DataType::kBF16, DataType::kBF16, DataType::kBF16);
+      EXPECT_GT(CheckProducts(*machine_, desc), 5) << KeyOf(desc);
     }
   }
 }

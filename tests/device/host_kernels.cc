@@ -98,7 +98,7 @@ int HostKernels::operator()(const FakeCuda::Launch& launch) const {
   } else if (is("gemm_hopper")) {
     const auto p = Of<GemmHopperParams>(launch);
     Product(*this, Mapped(p.a, a), Mapped(p.b, b), p.out);
-  } else if (is("gemv_bf16")) {
+  } else if (is("gemv_bf16") || is("gemv_stream")) {
     const auto p = Of<GemvParams>(launch);
     const GemmOutput out{p.c, p.y, p.ldc, p.ldy, p.m, p.n, p.k, p.alpha, p.beta, 0};
     Product(*this, {p.x, p.ldx}, {p.w, p.w_row_bytes / 2}, out);

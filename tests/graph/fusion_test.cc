@@ -340,6 +340,33 @@ TEST(Fusion, is_not_done_where_what_lies_between_is_kept) {
   }
 }
 
+/// The result of `rounded` in bf16, also where views show it.
+void Round(Made& made, NodeId rounded) {
+  for (std::size_t id = 0; id < made.graph.size(); ++id) {
+    TensorNode& node = made.graph.node(static_cast<NodeId>(id));
+    const bool view = node.op == TensorOp::kView && node.inputs[0] == rounded;
+    if (node.id == rounded || view) node.out.dtype = DataType::kBF16;
+  }
+}
+
+TEST(Fusion, drops_the_roundings_between_for_a_caller_that_allows_it) {
+  for (const Pattern& pattern : kPatterns) {
+    Made made = pattern.make(DataType::kF32);
+    for (const NodeId between : made.between) {
+      if (made.graph.node(between).op != TensorOp::kView) Round(made, between);
+    }
+    SCOPED_TRACE(FusionName(pattern.fusion));
+    ExpectValid(made.graph);
+    const FusedGraph fused =
+        Fuse(made.graph, FusionSet::Of(pattern.fusion), &Always, BetweenFused::kUnrounded);
+    ExpectValid(fused.graph);
+    // A product with its residual takes as many launches as the sum with the norm behind it.
+    EXPECT_EQ(Has(fused.graph, pattern.op), pattern.fusion != Fusion::kResidual);
+    if (pattern.fusion != Fusion::kResidual) continue;
+    ExpectSame(fused.graph, made.graph);
+  }
+}
+
 TEST(Fusion, is_not_done_where_what_lies_between_is_rounded) {
   for (const Pattern& pattern : kPatterns) {
     const std::size_t between = pattern.make(DataType::kF32).between.size();
@@ -347,11 +374,7 @@ TEST(Fusion, is_not_done_where_what_lies_between_is_rounded) {
       Made made = pattern.make(DataType::kF32);
       const NodeId rounded = made.between[i];
       if (made.graph.node(rounded).op == TensorOp::kView) continue;
-      for (std::size_t id = 0; id < made.graph.size(); ++id) {
-        TensorNode& node = made.graph.node(static_cast<NodeId>(id));
-        const bool view = node.op == TensorOp::kView && node.inputs[0] == rounded;
-        if (node.id == rounded || view) node.out.dtype = DataType::kBF16;
-      }
+      Round(made, rounded);
       SCOPED_TRACE(made.graph.node(rounded).name);
       ExpectValid(made.graph);
       ExpectSame(Fuse(made.graph, FusionSet::Of(pattern.fusion), &Always).graph, made.graph);

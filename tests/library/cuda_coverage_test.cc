@@ -96,6 +96,32 @@ TEST_F(CudaCoverage, every_product_of_a_pass_has_a_kernel) {
   }
 }
 
+TEST_F(CudaCoverage, gate_and_up_of_one_row_become_one_element_in_the_product) {
+  for (const DataType a : {kBF16, kF32}) {
+    for (const DataType w : {kBF16, kF16, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K}) {
+      for (const int k : {768, 4096}) {
+        GemmDesc desc = Product(a, w, a, 1, 3072, k);
+        desc.epilogue = Epilogue::kGatedSilu;
+        EXPECT_EQ(Lacking<GemmOp>(desc), "");
+        desc.m = 512;
+        EXPECT_THAT(Lacking<GemmOp>(desc), testing::HasSubstr("m = 512"))
+            << "many rows take a product on tiles";
+      }
+    }
+  }
+}
+
+TEST_F(CudaCoverage, one_row_of_activations_streams_plain_weights) {
+  // Of Llama-3.1-8B.
+  constexpr int kShapes[][2] = {
+      {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}, {128256, 4096}};
+  for (const auto& [n, k] : kShapes) {
+    EXPECT_THAT(ChosenFor(Product(kBF16, kBF16, kBF16, 1, n, k)),
+                testing::StartsWith("gemv_stream."));
+    EXPECT_THAT(ChosenFor(Product(kBF16, kBF16, kBF16, 16, n, k)), testing::StartsWith("gemm_"));
+  }
+}
+
 TEST_F(CudaCoverage, so_have_products_of_odd_sizes) {
   for (const DataType a : kActivations) {
     for (const DataType w : kWeights) {

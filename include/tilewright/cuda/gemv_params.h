@@ -1,32 +1,34 @@
 #pragma once
 
-// What a launch of a kernel of the families gemv_bf16 and gemv_q consists of. The kernels include
-// this very file, so it is plain C++ without any other header, seen by the host compiler and by
-// NVRTC.
+// What a launch of a kernel of the families gemv_bf16, gemv_q and gemv_stream consists of. The
+// kernels include this very file, so it is plain C++ without any other header, seen by the host
+// compiler and by NVRTC.
 //
 // A launch has one parameter, the block by value; as many threads and as much dynamic shared memory
 // as ArtifactData::launch of the compiled kernel says (more than 48 KiB has to be allowed for the
-// function first); and (GemvGridX, GemvGridY, 1) CTAs. There is no workspace, nothing has to be
-// zeroed.
+// function first); and (GemvGridX, GemvGridY, 1) CTAs. gemv_stream: GemvStreamSmem bytes, which may
+// be fewer, and (GemvStreamGridX, m, 1) CTAs. There is no workspace, nothing has to be zeroed.
 //
 // Fields of a KernelSpec that the families name themselves:
 //
-//   param0  warps that share a row of W, each with a part of k; a divisor of `warps`
+//   param0  warps that share a row of W, each with a part of k; a divisor of `warps`; gemv_stream:
+//           spans of 256 values that a warp copies at a time
 //   param1  CTAs that a multiprocessor is to hold: bounds the registers
 //   param2  0
 //   param3  0
 //   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the
-//           ring in shared memory
+//           ring in shared memory; gemv_stream: of the ring of each warp
 
 namespace tilewright::cuda {
 
 /// y[m][n] = alpha * sum over k of x[m][k] * W[n][k], plus beta * c[m][n] where the spec's epilogue
-/// is SpecEpilogue::kAdd. All pointers are of device memory. Strides of x, c and y are in elements,
+/// is SpecEpilogue::kAdd. With SpecEpilogue::kSwiGlu the rows of W are kGemvGatedBlock of gate and
+/// as many of up in turn, and y has n / 2 columns: silu(gate) * up. All pointers are of device memory. Strides of x, c and y are in elements,
 /// of W in bytes. Grid of the launch: GemvGridX x GemvGridY x 1.
 struct GemvParams {
   /// [m][k], type_a. Weights in blocks: every row aligned to four elements. Plain weights: to one;
   /// fast when x is aligned to four elements and W to 16 bytes in every row, element by element
-  /// otherwise.
+  /// otherwise. gemv_stream: x and W aligned to 16 bytes in every row, k a multiple of eight.
   const void* x;
   const void* w;  ///< [n][k], type_b; blocks: every row aligned to GemvRowAlignment(block bytes)
   const void* c;  ///< [m][n], type_c, or null
@@ -45,11 +47,29 @@ struct GemvParams {
 /// Eight rows of x are addressed by 31 bits.
 inline constexpr long long kGemvMaxLdx = (1ll << 28) - 1;
 
+/// Rows of gate, then of up, with SpecEpilogue::kSwiGlu.
+inline constexpr int kGemvGatedBlock = 16;
+
 constexpr unsigned int GemvGridX(int n, int tile_n) {
   return static_cast<unsigned int>((n + tile_n - 1) / tile_n);
 }
 constexpr unsigned int GemvGridY(int m, int tile_m) {
   return static_cast<unsigned int>((m + tile_m - 1) / tile_m);
+}
+
+/// Values that gemv_stream copies at a time: k is a multiple.
+inline constexpr int kGemvStreamPack = 8;
+
+/// CTAs of gemv_stream: what the GPU holds at once, each with a part of the `columns` of y.
+constexpr unsigned int GemvStreamGridX(int columns, int sm_count, int ctas_per_sm) {
+  const int held = sm_count * ctas_per_sm;
+  return static_cast<unsigned int>(columns < held ? columns : held);
+}
+/// Dynamic shared memory of gemv_stream: the rings of all warps and a row of x, in whole segments.
+constexpr unsigned int GemvStreamSmem(int k, int x_bytes, int warps, int spans, int stages) {
+  const int segment = 256 * spans;
+  return static_cast<unsigned int>(warps * stages * segment * 2 +
+                                   (k + segment - 1) / segment * segment * x_bytes);
 }
 
 /// What the address of every row of W must be a multiple of, by the bytes of a block: 144 is q4_K,

@@ -114,9 +114,13 @@ Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logi
   if (Status status = cache.Reserve(1); !status) return Fail(status.error());
   PassGraph built =
       BuildPass(model, cache, inputs.device(), {rows, logits_rows, pick}, TypesOf(options));
-  FusedGraph fused = Fuse(built.graph, model.fusions(), [this](const Graph& in, const auto& node) {
+  const auto supports = [this](const Graph& in, const TensorNode& node) {
     return !dispatch.Supports(in, node);
-  });
+  };
+  // GPUs keep activations in 16 bits to move fewer bytes.
+  FusedGraph fused = Fuse(
+      built.graph, model.fusions(), supports,
+      device.spec().kind == DeviceKind::kCuda ? BetweenFused::kUnrounded : BetweenFused::kRounded);
   // The logits are kept, so fusing leaves them a node.
   const NodeId logits =
       built.logits == kNoNode ? kNoNode : fused.id_of[static_cast<std::size_t>(built.logits)];

@@ -45,6 +45,6 @@ enum class Type : u8 {
 };
 
 // As SpecEpilogue of tilewright/kernel_spec.h.
-enum class Epilogue : u8 { kNone, kAdd, kScale };
+enum class Epilogue : u8 { kNone, kAdd, kScale, kSwiGlu };
 
 }  // namespace tw

@@ -31,7 +31,9 @@ std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec) {
       }
       break;
     case SpecEpilogue::kScale:
-      return Rejection{Reason::kEpilogue, "epilogue scale", "none or add"};
+    case SpecEpilogue::kSwiGlu:
+      return Rejection{Reason::kEpilogue, Format("epilogue {}", SpecEpilogueName(spec.epilogue)),
+                       "none or add"};
   }
   return CheckRange("split_k", spec.split_k, 0, 0);
 }

@@ -83,7 +83,9 @@ std::optional<Rejection> CheckAddend(const KernelSpec& spec, const GemmArgs& arg
 }  // namespace
 
 std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& args) {
-  const std::int32_t m = args.d_layout.rows, n = args.d_layout.cols, k = args.a_layout.cols;
+  const bool gated = spec.epilogue == SpecEpilogue::kSwiGlu;
+  const std::int32_t m = args.d_layout.rows, k = args.a_layout.cols;
+  const std::int32_t n = gated ? args.b_layout.cols : args.d_layout.cols;
   if (m < 1 || n < 1 || k < 1) {
     return Reject(Reason::kShape, Format("{} x {} x {}", m, n, k), "m, n and k of at least 1");
   }
@@ -103,8 +105,13 @@ std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& a
   if (auto no = CheckOperand({"B", args.b, args.b_layout, spec.type_b, spec.order_b, k, n})) {
     return no;
   }
-  if (auto no = CheckOperand({"D", args.d, args.d_layout, spec.type_d, Order::kRowMajor, m, n})) {
+  if (auto no = CheckOperand(
+          {"D", args.d, args.d_layout, spec.type_d, Order::kRowMajor, m, gated ? n / 2 : n})) {
     return no;
+  }
+  if (gated && n % (2 * kGatedBlock) != 0) {
+    return Reject(Reason::kShape, Format("{} rows of gate and up", n),
+                  Format("pairs of {} rows", kGatedBlock));
   }
   return CheckAddend(spec, args);
 }

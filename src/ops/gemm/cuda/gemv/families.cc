@@ -8,16 +8,18 @@
 #include "artifact/spec_checks.h"
 #include "core/formats/formats.h"
 #include "core/text.h"
+#include "ops/gemm/cuda/gemv/gemv_checks.h"
 #include "ops/gemm/cuda/gemv/gemv_codes.cuh"
 #include "ops/gemm/cuda/gemv/segment.h"
+#include "tilewright/cuda/gemv_params.h"
 
 namespace tilewright {
 namespace {
 
 constexpr int kMaxTileM = 8, kMaxWarps = 16, kMaxCtas = 16;
 constexpr int kRegistersOfSm = 65536;
+constexpr int kGatedRows = cuda::kGemvGatedBlock;
 
-bool IsActivation(DataType type) { return type == DataType::kF32 || type == DataType::kBF16; }
 bool IsPlain(DataType type) { return type == DataType::kBF16 || type == DataType::kF16; }
 
 /// What gemv_codes.cuh makes of a format.
@@ -55,30 +57,6 @@ bool IsBlock(DataType type) { return FindBlock(type) != nullptr; }
 int SplitOf(const KernelSpec& spec) { return spec.params[0]; }
 int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
 
-std::optional<Rejection> CheckTypes(const KernelSpec& s, bool (*is_weight)(DataType),
-                                    const char* weights) {
-  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
-  if (!IsActivation(s.type_a)) {
-    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "f32 or bf16");
-  }
-  if (!is_weight(s.type_b))
-    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)), weights);
-  if (!IsActivation(s.type_d))
-    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "f32 or bf16");
-  const bool adds = s.epilogue == SpecEpilogue::kAdd;
-  if (!adds && s.epilogue != SpecEpilogue::kNone) {
-    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none or add");
-  }
-  if (adds ? !IsActivation(s.type_c) : s.type_c != DataType::kNone) {
-    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
-                  adds ? "f32 or bf16 with epilogue add" : "none without epilogue add");
-  }
-  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
-    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
-  }
-  return std::nullopt;
-}
-
 /// What both families ask of the fields of the tile.
 std::optional<Rejection> CheckTile(const KernelSpec& s) {
   if (auto no = CheckRange("tile_m", s.tile_m, 1, kMaxTileM)) return no;
@@ -101,7 +79,9 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
 }
 
 std::optional<Rejection> CheckPlain(const KernelSpec& s) {
-  if (auto no = CheckTypes(s, &IsPlain, "bf16 or f16")) return no;
+  if (auto no = CheckGemvTypes(s, &IsPlain, "bf16 or f16")) return no;
+  if (s.epilogue == SpecEpilogue::kSwiGlu)
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none or add");
   if (auto no = CheckTile(s)) return no;
   if (auto no = CheckRange("stages", s.stages, 1, 8)) return no;
   const int groups = s.warps / SplitOf(s);
@@ -125,7 +105,8 @@ std::uint32_t RingBytes(const KernelSpec& s) {
 }
 
 std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
-  if (auto no = CheckTypes(s, &IsBlock, "a block format with Codes in gemv_codes.cuh")) return no;
+  if (auto no = CheckGemvTypes(s, &IsBlock, "a block format with Codes in gemv_codes.cuh"))
+    return no;
   if (auto no = CheckTile(s)) return no;
   if (auto no = CheckRange("stages", s.stages, 2, 8)) return no;
   const int groups = s.warps / SplitOf(s);
@@ -137,6 +118,10 @@ std::optional<Rejection> CheckBlocks(const KernelSpec& s) {
   if (rows % SplitOf(s) != 0 || rows / SplitOf(s) > 4) {
     return Reject(Reason::kShape, Format("param0 = {}, {} rows for each group", SplitOf(s), rows),
                   "1 to 4 rows that each warp copies");
+  }
+  if (s.epilogue == SpecEpilogue::kSwiGlu && s.tile_n % (2 * kGatedRows) != 0) {
+    return Reject(Reason::kShape, Format("tile_n = {}", s.tile_n),
+                  Format("whole pairs of {} rows with the epilogue swiglu", kGatedRows));
   }
   // The sums of the warps are static, beside the rings.
   const std::uint32_t smem = RingBytes(s) + s.tile_m * s.tile_n * SplitOf(s) * 4u;
@@ -168,24 +153,26 @@ ResourceLimits Limits(const KernelSpec& spec) {
 /// A kernel for blocks: strips of 16 rows of W that a warp takes, and stages of its ring. Stages
 /// and warps together keep the bytes in flight; warps that share a row find work where W has few.
 /// On an H200 eight warps won at 4096 x 4096 and 4096 x 14336, four often at 14336 x 4096, 32 rows
-/// for eight rows of x at 14336 x 4096; one warp a strip (no split) never did.
+/// for eight rows of x at 14336 x 4096; one warp a strip (no split) and 16 never did.
 struct Shape {
   int tile_m, rows, warps, split, stages, ctas;
 };
-constexpr std::array kPlainShapes = {Shape{1, 2, 4, 1, 4, 8}, Shape{1, 2, 4, 4, 4, 8},
-                                     Shape{2, 4, 4, 1, 2, 5}, Shape{2, 4, 4, 4, 2, 5},
-                                     Shape{4, 4, 4, 1, 1, 4}, Shape{4, 4, 4, 4, 1, 4},
-                                     Shape{8, 4, 4, 1, 1, 3}, Shape{8, 4, 4, 4, 1, 3},
-                                     Shape{1, 4, 4, 1, 4, 5}, Shape{1, 4, 4, 4, 4, 5}};
+constexpr std::array kPlainShapes = {Shape{1, 2, 4, 4, 4, 8}, Shape{2, 4, 4, 4, 2, 5},
+                                     Shape{4, 4, 4, 4, 1, 4}, Shape{8, 4, 4, 4, 1, 3}};
 constexpr std::array kBlockShapes = {
-    Shape{1, 16, 4, 4, 3, 4},   Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 8, 8, 3, 3},
-    Shape{1, 16, 16, 16, 2, 2}, Shape{1, 32, 8, 8, 2, 2}, Shape{2, 16, 4, 4, 3, 4},
-    Shape{2, 16, 8, 8, 2, 3},   Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 3},
-    Shape{8, 16, 4, 4, 3, 4},   Shape{8, 16, 8, 8, 2, 3}, Shape{8, 32, 8, 8, 2, 1}};
+    Shape{1, 16, 4, 4, 3, 4}, Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 8, 8, 3, 3},
+    Shape{1, 32, 8, 8, 2, 2}, Shape{2, 16, 4, 4, 3, 4}, Shape{2, 16, 8, 8, 2, 3},
+    Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 3}, Shape{8, 16, 4, 4, 3, 4},
+    Shape{8, 16, 8, 8, 2, 3}, Shape{8, 32, 8, 8, 2, 1}};
 /// For the projections that end a residual block, y = x W^T + c, and for logits of f32 that
 /// activations of bf16 give: one row and a few.
-constexpr std::array kPlainFew = {Shape{1, 4, 4, 4, 4, 5}, Shape{8, 4, 4, 4, 1, 3}};
+constexpr std::array kPlainFew = {Shape{1, 2, 4, 4, 4, 8}, Shape{8, 4, 4, 4, 1, 3}};
 constexpr std::array kBlockFew = {Shape{1, 16, 8, 8, 2, 3}, Shape{8, 16, 8, 8, 2, 3}};
+/// Logits of small models are many rows of two or three spans.
+constexpr std::array kBlockLogits = {Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 4, 4, 3, 4},
+                                     Shape{8, 16, 8, 8, 2, 3}};
+/// For gate and up of one row: 16 rows of each in a CTA.
+constexpr std::array kBlockGated = {Shape{1, 16, 8, 4, 3, 2}, Shape{1, 16, 16, 8, 2, 1}};
 
 /// Blocks whose kernels hold more: three parts of an x in f32, two scales of 32 values.
 bool IsWide(DataType x, DataType weight) {
@@ -221,7 +208,9 @@ std::vector<KernelSpec> Catalog(CudaArch arch, const std::vector<DataType>& weig
   return specs;
 }
 std::vector<KernelSpec> PlainCatalog(CudaArch arch) {
-  return Catalog(arch, {DataType::kBF16, DataType::kF16});
+  std::vector<KernelSpec> specs = Catalog(arch, {DataType::kBF16, DataType::kF16});
+  std::erase_if(specs, [](const KernelSpec& s) { return s.family != FamilyName("gemv_bf16"); });
+  return specs;
 }
 std::vector<KernelSpec> BlockCatalog(CudaArch arch) {
   std::vector<DataType> weights;
@@ -260,7 +249,7 @@ KernelFamily GemvQuantisedFamily() {
 }
 
 Status AddGemvFamilies(KernelFamilies& families) {
-  for (const KernelFamily& family : {GemvBf16Family(), GemvQuantisedFamily()}) {
+  for (const KernelFamily& family : {GemvBf16Family(), GemvQuantisedFamily(), GemvStreamFamily()}) {
     if (Status added = families.Add(family); !added) return added;
   }
   return {};
@@ -284,12 +273,23 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
       add.type_c = x;
       specs.push_back(add);
     }
+    if (!plain) {
+      for (const Shape& shape : kBlockGated) {
+        KernelSpec gated = MakeSpec(x, weight, arch, shape);
+        gated.epilogue = SpecEpilogue::kSwiGlu;
+        specs.push_back(gated);
+      }
+    }
     if (x == DataType::kF32) continue;
-    for (const Shape& shape : plain ? kPlainFew : kBlockFew) {
+    for (const Shape& shape : plain ? std::span<const Shape>(kPlainFew) : kBlockLogits) {
       KernelSpec logits = MakeSpec(x, weight, arch, shape);
       logits.type_d = DataType::kF32;
       specs.push_back(logits);
     }
+  }
+  if (plain) {
+    const std::vector<KernelSpec> streams = GemvStreamSpecs(weight, arch);
+    specs.insert(specs.end(), streams.begin(), streams.end());
   }
   // Rings that an architecture has no room for.
   if (!plain) std::erase_if(specs, [](const KernelSpec& s) { return CheckBlocks(s).has_value(); });

@@ -40,6 +40,45 @@ std::optional<Rejection> CheckBlocks(const KernelSpec& spec, const GemmArgs& arg
   return std::nullopt;
 }
 
+/// What streams of whole lines need beyond CheckGemmArgs.
+std::optional<Rejection> CheckStream(const KernelSpec& spec, const GemmArgs& args) {
+  const std::int32_t k = args.a_layout.cols;
+  if (k % cuda::kGemvStreamPack != 0 || k > GemvStreamMaxK(spec)) {
+    return Reject(
+        Reason::kShape, Format("k = {}", k),
+        Format("a multiple of {}, at most {}", cuda::kGemvStreamPack, GemvStreamMaxK(spec)));
+  }
+  const auto line_a = static_cast<std::int64_t>(BytesOf(spec.type_a, args.a_layout.ld));
+  const auto line_b = static_cast<std::int64_t>(BytesOf(spec.type_b, args.b_layout.ld));
+  if (Misaligned(args.a, line_a, 16) || Misaligned(args.b, line_b, 16)) {
+    return Reject(Reason::kAlignment,
+                  Format("A at {}, rows of {} bytes, B at {}, rows of {} bytes", args.a, line_a,
+                         args.b, line_b),
+                  "multiples of 16");
+  }
+  return std::nullopt;
+}
+
+cuda::KernelParams ParamsOf(const KernelSpec& spec, const GemmArgs& args) {
+  const GemmShape shape = ShapeOf(args);
+  return cuda::KernelParams(cuda::GemvParams{
+      .x = args.a,
+      .w = args.b,
+      .c = args.c,
+      .y = args.d,
+      .ldx = args.a_layout.ld,
+      .ldc = args.c_layout.ld,
+      .ldy = args.d_layout.ld,
+      .w_row_bytes = static_cast<long long>(BytesOf(spec.type_b, args.b_layout.ld)),
+      .m = shape.m,
+      .n = shape.n,
+      .k = shape.k,
+      .alpha = args.alpha,
+      .beta = args.beta,
+      .w_constant = args.constant_b ? 1 : 0,
+  });
+}
+
 }  // namespace
 
 cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args) {
@@ -63,22 +102,26 @@ cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args) {
   launch.grid = {cuda::GemvGridX(shape.n, spec.tile_n), cuda::GemvGridY(shape.m, spec.tile_m), 1};
   launch.block = {compiled.threads, 1, 1};
   launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
-  launch.params = cuda::KernelParams(cuda::GemvParams{
-      .x = args.a,
-      .w = args.b,
-      .c = args.c,
-      .y = args.d,
-      .ldx = args.a_layout.ld,
-      .ldc = args.c_layout.ld,
-      .ldy = args.d_layout.ld,
-      .w_row_bytes = static_cast<long long>(BytesOf(spec.type_b, args.b_layout.ld)),
-      .m = shape.m,
-      .n = shape.n,
-      .k = shape.k,
-      .alpha = args.alpha,
-      .beta = args.beta,
-      .w_constant = args.constant_b ? 1 : 0,
-  });
+  launch.params = ParamsOf(spec, args);
+  return cuda::CheckedLaunch(launch);
+}
+
+cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args, int sm_count) {
+  const KernelFamily family = GemvStreamFamily();
+  if (spec.family != family.name) {
+    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
+                                  std::string(family.name.view())));
+  }
+  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckStream(spec, args)) return tl::unexpected(*std::move(no));
+  const GemmShape shape = ShapeOf(args);
+  cuda::CudaLaunch launch;
+  launch.grid = {cuda::GemvStreamGridX(args.d_layout.cols, sm_count, spec.params[1]),
+                 static_cast<std::uint32_t>(shape.m), 1};
+  launch.block = {family.launch(spec).threads, 1, 1};
+  launch.dynamic_smem_bytes = cuda::GemvStreamSmem(
+      shape.k, static_cast<int>(BytesOf(spec.type_a, 1)), spec.warps, spec.params[0], spec.stages);
+  launch.params = ParamsOf(spec, args);
   return cuda::CheckedLaunch(launch);
 }
 

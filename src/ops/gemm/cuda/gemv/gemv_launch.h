@@ -13,4 +13,9 @@ namespace tilewright {
 /// room for. No workspace, no atomics: the same launch gives the same bits.
 cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args);
 
+/// The same of a gemv_stream kernel, on a GPU of `sm_count` multiprocessors. Refused are a k that is
+/// no multiple of kGemvStreamPack or beyond GemvStreamMaxK, and rows that are not aligned to 16
+/// bytes. The bits do not depend on `sm_count`.
+cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args, int sm_count);
+
 }  // namespace tilewright

@@ -9,5 +9,6 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemvParams params) {
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 ring[];
-  tw::GemvQ<kTypeA, kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages>(params, ring);
+  tw::GemvQ<kTypeA, kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages, kEpilogue>(
+      params, ring);
 }

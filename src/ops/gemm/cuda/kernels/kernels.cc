@@ -73,6 +73,21 @@ std::optional<Rejection> GemvFeasible(const KernelSpec& spec, const GemmDesc& de
   return CheckAlignment("B", desc.align_b, cuda::GemvRowAlignment(weight.block_bytes));
 }
 
+std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = CheckExtents(desc)) return no;
+  constexpr std::int32_t kMostRows = 65535;  // of CTAs in the grid
+  if (desc.m > kMostRows) {
+    return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", kMostRows)};
+  }
+  if (desc.k % cuda::kGemvStreamPack != 0 || desc.k > GemvStreamMaxK(spec)) {
+    return Rejection{
+        Reason::kShape, Format("k = {}", desc.k),
+        Format("a multiple of {}, at most {}", cuda::kGemvStreamPack, GemvStreamMaxK(spec))};
+  }
+  if (auto no = CheckAlignment("A", desc.align_a, 16)) return no;
+  return CheckAlignment("B", desc.align_b, 16);
+}
+
 Status LaunchMma(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                  Stream stream) {
   return kernel.Launch(GemmMmaLaunch(spec, args), stream);
@@ -90,6 +105,11 @@ Status LaunchGemv(const KernelSpec& spec, const GemmArgs& args, const LoadedKern
   return kernel.Launch(GemvLaunch(spec, args), stream);
 }
 
+Status LaunchStream(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                    Stream stream) {
+  return kernel.Launch(GemvStreamLaunch(spec, args, std::max(kernel.device().sm_count, 1)), stream);
+}
+
 /// What the kernel of a spec computes. Without the epilogue add there is no C; with it D has C's
 /// type, or C cannot be had from a GemmDesc.
 KernelDesc DescOf(const KernelSpec& spec) {
@@ -102,6 +122,12 @@ KernelDesc DescOf(const KernelSpec& spec) {
   desc.scaling = Bit(Scaling::kOneZero);
   if (spec.epilogue == SpecEpilogue::kAdd && spec.type_c == spec.type_d) {
     desc.scaling |= Bit(Scaling::kOneOne) | Bit(Scaling::kAny);
+  }
+  if (spec.epilogue == SpecEpilogue::kSwiGlu) {
+    desc.epilogue = Bit(Epilogue::kGatedSilu);
+    // More rows read W again: a product on tiles and the function apart take less.
+    desc.max_m = spec.tile_m;
+    desc.align_n = 2 * kGatedBlock;
   }
   desc.tile_m = std::max<std::int32_t>(spec.tile_m, 1);
   desc.tile_n = std::max<std::int32_t>(spec.tile_n, 1);
@@ -120,7 +146,8 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
       {GemmHopperFamily(), {&HopperFeasible, &EstimateTiles, &LaunchHopper}},
       {GemmSimtFamily(), {&MmaFeasible, &EstimateSimt, &LaunchSimt}},
       {GemvBf16Family(), gemv},
-      {GemvQuantisedFamily(), gemv}};
+      {GemvQuantisedFamily(), gemv},
+      {GemvStreamFamily(), {&StreamFeasible, &EstimateStream, &LaunchStream}}};
   for (const auto& [compiled, functions] : families) {
     const auto make = [&store, &functions = functions](const KernelSpec& spec,
                                                        const ArtifactKey& request) {
