@@ -4,6 +4,7 @@
 
 #include "console.h"
 #include "gemm_words.h"
+#include "measuring.h"
 #include "peak.h"
 #include "report.h"
 #include "shapes.h"
@@ -16,7 +17,8 @@ namespace {
 struct Row {
   std::string name;
   GemmDesc desc;
-  double us = 0, baseline_us = 0, floor_us = 0;
+  double us = 0, baseline_us = 0, floor_us = 0, predicted_us = 0;
+  int rank = 1, candidates = 0;  ///< of the chosen one by the model's times
   std::string kernel, provenance;
 };
 
@@ -32,18 +34,24 @@ double FloorUs(const GemmDesc& d, double read_gb_s, const PeakRate& peak) {
 
 class GemmBench {
  public:
-  GemmBench(const BenchGemmOptions& options, Context& context)
-      : options_(options),
-        context_(context),
-        measurer_(MakeCpuGemmMeasurer(context.executor())),
-        read_gb_s_(MeasureReadBandwidth(context.executor())) {
+  GemmBench(const BenchGemmOptions& options, Context& context, const Measuring& measuring)
+      : options_(options), context_(context), measurer_(measuring.Make<GemmOp>()) {
+    const DeviceSpec& spec = context.device_spec();
+    if (spec.kind == DeviceKind::kCuda) {
+      // Weights are decoded and multiplied on the tensor cores, in blocks of codes or not.
+      read_gb_s_ = spec.read_gb_s;
+      peaks_.fill({spec.bf16_gflop_s, "tensor cores"});
+      peaks_[static_cast<std::size_t>(Precision::kF32)] = {spec.f32_gflop_s, "fma"};
+      return;
+    }
+    read_gb_s_ = MeasureReadBandwidth(context.executor());
     for (Precision p : {Precision::kI8, Precision::kBF16, Precision::kF32}) {
-      peaks_[static_cast<std::size_t>(p)] = BestPeak(context.device_spec(), context.executor(), p);
+      peaks_[static_cast<std::size_t>(p)] = BestPeak(spec, context.executor(), p);
     }
   }
 
   Result<Row> Measure(const ShapeRow& shape, std::int32_t m) {
-    GemmWords words;
+    GemmWords words = UsualWords(context_);
     words.m = fmt::format("{}", m);
     words.n = fmt::format("{}", shape.n);
     words.k = fmt::format("{}", shape.k);
@@ -51,6 +59,7 @@ class GemmBench {
     words.precision = options_.precision;
     Result<GemmDesc> desc = MakeGemm(words);
     if (!desc) return Fail(desc.error());
+    *desc = PosedOn(context_, *desc);
     Result<CheckedGemm> checked = Validate(*desc);
     if (!checked) return Fail(checked.error());
     const GemmCandidates candidates = Feasible(*checked, context_.kernels().gemm(),
@@ -65,6 +74,7 @@ class GemmBench {
     row.kernel = std::string(choice->kernel().name());
     row.provenance = std::string(ProvenanceName(choice->provenance()));
     row.floor_us = FloorUs(*desc, read_gb_s_, PeakFor(*desc));
+    DescribeModel(candidates, choice->spec(), row);
     const LaunchSpec* vendor = options_.baseline == "none" ? nullptr : Vendor(candidates);
     Result<double> us = Time(choice->spec(), vendor, row.baseline_us);
     if (!us) return Fail(us.error());
@@ -84,6 +94,23 @@ class GemmBench {
                                                 : Precision::kF32;
     }
     return peak(p);
+  }
+
+  /// What the model says of the chosen launch, and where that puts it among all.
+  static void DescribeModel(const GemmCandidates& candidates, const LaunchSpec& chosen, Row& row) {
+    for (const GemmCandidate& candidate : candidates.all()) {
+      if (!candidate.feasible()) continue;
+      for (const LaunchSpec& spec : candidate.specs) {
+        if (spec == chosen) row.predicted_us = spec.predicted_us;
+      }
+    }
+    for (const GemmCandidate& candidate : candidates.all()) {
+      if (!candidate.feasible() || candidate.kernel->info().reference) continue;
+      for (const LaunchSpec& spec : candidate.specs) {
+        ++row.candidates;
+        if (spec.predicted_us < row.predicted_us) ++row.rank;
+      }
+    }
   }
 
   /// The vendor's best launch according to the model.
@@ -138,7 +165,7 @@ class GemmBench {
   const BenchGemmOptions& options_;
   Context& context_;
   std::unique_ptr<GemmMeasurer> measurer_;
-  double read_gb_s_;
+  double read_gb_s_ = 0;
   std::array<PeakRate, 4> peaks_;
 };
 
@@ -153,10 +180,11 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
   const bool baseline = options.baseline != "none";
   Table table(
       baseline ? std::vector<std::string>{"name", "m", "n", "k", "type", "us", "floor", "of floor",
-                                          options.baseline, "gain", "kernel", "by"}
+                                          "model", "rank", options.baseline, "gain", "kernel", "by"}
                : std::vector<std::string>{"name", "m", "n", "k", "type", "us", "floor", "of floor",
-                                          "kernel", "by"},
-      {true, false, false, false, true, false, false, false, !baseline, !baseline, true, true});
+                                          "model", "rank", "kernel", "by"},
+      {true, false, false, false, true, false, false, false, false, false, !baseline, !baseline,
+       true, true});
   for (const Row& row : rows) {
     const GemmDesc& d = row.desc;
     Report line;
@@ -168,6 +196,9 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
     } else {
       line.SetNull("baseline_us_median");
     }
+    line.Set("predicted_us", row.predicted_us)
+        .Set("model_rank", row.rank)
+        .Set("candidates", row.candidates);
     line.Set("floor_us", row.floor_us).Set("kernel", row.kernel).Set("provenance", row.provenance);
     report.Append("rows", std::move(line));
     std::vector<std::string> cells = {row.name,
@@ -177,7 +208,9 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
                                       std::string(DataTypeName(d.type_b)),
                                       fmt::format("{:.2f}", row.us),
                                       fmt::format("{:.2f}", row.floor_us),
-                                      fmt::format("{:.0f} %", 100 * row.floor_us / row.us)};
+                                      fmt::format("{:.0f} %", 100 * row.floor_us / row.us),
+                                      fmt::format("{:.2f}", row.predicted_us),
+                                      fmt::format("{}/{}", row.rank, row.candidates)};
     if (baseline) {
       cells.push_back(row.baseline_us > 0 ? fmt::format("{:.2f}", row.baseline_us) : "-");
       cells.push_back(row.baseline_us > 0 ? fmt::format("{:.2f}x", row.baseline_us / row.us) : "-");
@@ -191,6 +224,11 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
     return;
   }
   Out(table.Text());
+  if (context.device_spec().kind == DeviceKind::kCuda) {
+    Out(fmt::format("weights cold; floor: {:.0f} GB/s read, bf16 {:.0f} TFLOP/s\n",
+                    bench.read_gb_s(), bench.peak(Precision::kBF16).giga_ops / 1e3));
+    return;
+  }
   Out(fmt::format("weights cold; floor: {:.1f} GB/s read, int8 {:.0f} Gop/s, f32 {:.0f} GFLOP/s\n",
                   bench.read_gb_s(), bench.peak(Precision::kI8).giga_ops,
                   bench.peak(Precision::kF32).giga_ops));
@@ -212,14 +250,15 @@ int BenchGemm(const BenchGemmOptions& options) {
   if (!rows_of) return Usage(rows_of.error().message, "bench gemm");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
-  if (Status timed = CheckTimed(**context, "bench gemm"); !timed) return ExitFor(timed.error());
   if (options.baseline == "cublaslt" ||
       (options.baseline == "onednn" && !HasVendorKernels(**context))) {
     Complain(fmt::format("--baseline {}: is not built in this version; use --baseline none",
                          options.baseline));
     return kExitUsage;
   }
-  GemmBench bench(options, **context);
+  Result<Measuring> measuring = Measuring::Start(**context, {}, "bench gemm");
+  if (!measuring) return ExitFor(measuring.error());
+  GemmBench bench(options, **context, *measuring);
   std::vector<Row> rows;
   {
     Progress bar("measuring");

@@ -127,14 +127,6 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibr
   return context;
 }
 
-Status CheckTimed(const Context& context, std::string_view verb) {
-  if (context.device_spec().kind == DeviceKind::kCpu) return {};
-  return Fail(ErrorCode::kUnsupported,
-              fmt::format("{} on {}: kernels of a GPU are chosen by the model and by records; they "
-                          "cannot be timed here in this version",
-                          verb, context.device_name()));
-}
-
 void CompileLine::Show(const KernelSpec& spec, double ms) {
   ++kernels_;
   seconds_ += ms / 1e3;

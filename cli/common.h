@@ -61,9 +61,6 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common,
                                              CompileLine* compiling = nullptr);
 /// Sets up the log, for verbs that need no context.
 void SetUpLog(const CommonOptions& common);
-/// kUnsupported on a GPU, whose kernels `verb` cannot time: a candidate that hangs or writes where
-/// it must not takes the process with it.
-Status CheckTimed(const Context& context, std::string_view verb);
 Result<Precision> ParsePrecision(const std::string& word);
 Result<Guarantee> ParseGuarantee(const std::string& word);
 /// --activations: on the CPU how far kernels may round, on a GPU the type between operations.

@@ -56,8 +56,7 @@ Result<GemmDesc> MakeGemm(const GemmWords& words) {
   return ParseKey(key);
 }
 
-Result<GemmDesc> ParseGemm(std::string_view text) {
-  GemmWords words;
+Result<GemmDesc> ParseGemm(std::string_view text, GemmWords words) {
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find_first_of(", "));
     text.remove_prefix(std::min(text.size(), item.size() + 1));

@@ -11,8 +11,9 @@ namespace tilewright::cli {
 /// The problem given by the words. Errors name the word.
 Result<GemmDesc> MakeGemm(const GemmWords& words);
 
-/// "m=1,n=576,k=576,type=q4_1" -> the problem; any field of KeyOf, "type" for "type_b".
-Result<GemmDesc> ParseGemm(std::string_view text);
+/// "m=1,n=576,k=576,type=q4_1" -> the problem; any field of KeyOf, "type" for "type_b". `words` has
+/// what is omitted.
+Result<GemmDesc> ParseGemm(std::string_view text, GemmWords words = {});
 
 /// A device from a JSON object with the fields of DeviceSpec; an unknown or mistyped key is an
 /// error that names it (docs/cli.md lists the keys).

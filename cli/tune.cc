@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "console.h"
+#include "measuring.h"
 #include "problem_words.h"
 #include "report.h"
 #include "tune_problems.h"
@@ -61,9 +62,8 @@ std::int64_t LargestBatch(const TuneProblems& problems) {
 /// Tunes groups of problems one after the other, with one progress bar.
 class Session {
  public:
-  Session(const TuneArguments& options, Context& context, int total)
-      : context_(context), total_(total), bar_("tuning") {
-    measure_.policy = context.scope().policy;
+  Session(const TuneArguments& options, Context& context, const Measuring& measuring, int total)
+      : context_(context), measuring_(measuring), total_(total), bar_("tuning") {
     tune_.feasible = context.feasible_options();
     tune_.scope = context.scope();
     tune_.tuner.seed = options.seed;
@@ -82,7 +82,7 @@ class Session {
       return {};
     }
     tune_.budget_seconds = seconds.value_or(0);
-    const auto measurer = MakeMeasurer<Op>(context_.device(), measure_);
+    const auto measurer = measuring_.Make<Op>();
     Result<TuneReport> part =
         tilewright::Tune<Op>(problems, context_.kernels().of<Op>(), context_.device_spec(),
                              context_.records(), *measurer, tune_);
@@ -107,10 +107,10 @@ class Session {
   }
 
   Context& context_;
+  const Measuring& measuring_;
   int total_;
   int done_ = 0;
   Progress bar_;
-  MeasurerOptions measure_;
   TuneOptions tune_;
   TuneReport result_;
 };
@@ -155,7 +155,11 @@ Result<TuneReport> Measure(const TuneArguments& options, Context& context,
   bool two_groups = false;
   ForEachOperation(
       [&]<class Op>() { two_groups = two_groups || !Split<Op>(problems, largest)[1].empty(); });
-  Session session(options, context, problems.size());
+  MeasurerOptions measure;
+  measure.policy = context.scope().policy;
+  Result<Measuring> measuring = Measuring::Start(context, measure, "tune");
+  if (!measuring) return Fail(measuring.error());
+  Session session(options, context, *measuring, problems.size());
   std::optional<double> seconds;
   if (budget_seconds > 0) seconds = two_groups ? kFirstShare * budget_seconds : budget_seconds;
   Status status = MeasureGroup(session, problems, 0, seconds);
@@ -276,7 +280,6 @@ int Tune(const TuneArguments& options) {
   if (!budget) return Usage(budget.error().message, "tune");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common, Calibration::kMissing);
   if (!context) return ExitFor(context.error());
-  if (Status timed = CheckTimed(**context, "tune"); !timed) return ExitFor(timed.error());
   Result<TuneProblems> problems = CollectProblems(options, **context);
   if (!problems) return ExitFor(problems.error());
   if (!(*context)->records().persistent()) {

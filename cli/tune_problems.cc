@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "gemm_words.h"
+#include "measuring.h"
 #include "problem_words.h"
 #include "shapes.h"
 
@@ -94,7 +95,7 @@ Status AddModelProblems(const TuneArguments& options, Context& context, TuneProb
   return {};
 }
 
-Status AddShapes(const TuneArguments& options, TuneProblems& problems) {
+Status AddShapes(const TuneArguments& options, const Context& context, TuneProblems& problems) {
   Result<std::vector<ShapeRow>> shapes = ReadShapes(options.shapes);
   if (!shapes) return Fail(shapes.error());
   Result<std::vector<std::int32_t>> rows =
@@ -104,7 +105,7 @@ Status AddShapes(const TuneArguments& options, TuneProblems& problems) {
   if (!precision) return Fail(precision.error());
   for (const ShapeRow& shape : *shapes) {
     for (std::int32_t m : shape.m > 0 ? std::vector<std::int32_t>{shape.m} : *rows) {
-      GemmWords words;
+      GemmWords words = UsualWords(context);
       words.m = fmt::format("{}", m);
       words.n = fmt::format("{}", shape.n);
       words.k = fmt::format("{}", shape.k);
@@ -115,7 +116,7 @@ Status AddShapes(const TuneArguments& options, TuneProblems& problems) {
       if (!desc) {
         return Fail(desc.error().code, fmt::format("{}: {}", shape.name, desc.error().message));
       }
-      problems.of<GemmOp>().Add(*desc, 1);
+      problems.of<GemmOp>().Add(PosedOn(context, *desc), 1);
     }
   }
   return {};
@@ -164,15 +165,15 @@ Status CheckProblemWords(const TuneArguments& options) {
 Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context) {
   TuneProblems problems;
   for (const std::string& text : options.gemms) {
-    Result<GemmDesc> desc = ParseGemm(text);
+    Result<GemmDesc> desc = ParseGemm(text, UsualWords(context));
     if (!desc) return Fail(desc.error());
-    problems.of<GemmOp>().Add(*desc, 1);
+    problems.of<GemmOp>().Add(PosedOn(context, *desc), 1);
   }
   for (const std::string& text : options.problems) {
     if (Status status = AddOp(text, problems); !status) return Fail(status.error());
   }
   if (!options.shapes.empty()) {
-    if (Status status = AddShapes(options, problems); !status) return Fail(status.error());
+    if (Status status = AddShapes(options, context, problems); !status) return Fail(status.error());
   }
   if (!options.model.path.empty()) {
     if (Status status = AddModelProblems(options, context, problems); !status)

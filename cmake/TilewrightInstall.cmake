@@ -12,6 +12,8 @@ if(TARGET tilewright_cli AND BUILD_SHARED_LIBS)
   # The build of a user's package runs the command from wherever it was installed to.
   file(RELATIVE_PATH to_library /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
   set_property(TARGET tilewright_cli APPEND PROPERTY INSTALL_RPATH $ORIGIN/${to_library})
+  file(RELATIVE_PATH to_library /${CMAKE_INSTALL_LIBEXECDIR}/tilewright /${CMAKE_INSTALL_LIBDIR})
+  set_property(TARGET tilewright_worker APPEND PROPERTY INSTALL_RPATH $ORIGIN/${to_library})
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/TilewrightBundle.cmake DESTINATION ${package_dir})
 install(EXPORT TilewrightTargets NAMESPACE Tilewright:: DESTINATION ${package_dir})

@@ -23,10 +23,11 @@ ALLOWED = {
     'artifact': ['core', 'device'],
     'engine': ['core', 'device', 'artifact'],
     'ops': ['core', 'device', 'artifact', 'engine'],
+    'worker': ['core', 'device', 'engine'],
     'sequence': ['core', 'device', 'artifact', 'engine', 'ops'],
     'graph': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence'],
     'model': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph'],
-    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph', 'model'],
+    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph', 'model', 'worker'],
 }
 # Room -> the public headers it owns, below include/tilewright/. To include one is to include its room.
 PUBLIC = {
@@ -43,6 +44,7 @@ PUBLIC = {
     'ops/rope': ['cuda/rope_kv_params.h', 'cuda/rope_params.h', 'rope.h'],
     'graph': ['device_dispatch.h', 'fusion.h', 'graph.h', 'kernel_dispatch.h', 'kernels.h', 'prepared_graph.h', 'step_times.h', 'weight_packer.h'],
     'model': ['chat.h', 'generate.h', 'gguf.h', 'model.h', 'sampler.h', 'synth.h', 'tokenizer.h'],
+    'worker': ['worker.h'],
     'api': ['tilewright.h'],
 }
 PUBLIC_ONLY = ('cli', 'examples', 'bindings')

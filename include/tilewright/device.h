@@ -130,6 +130,12 @@ class Device {
   /// Returns when the work submitted to `stream` is done; the first error of that work, if any.
   virtual Status Synchronize(Stream stream) = 0;
 
+  /// An event that also notes when it completes, on the device's clock. The default returns
+  /// kUnsupported.
+  virtual Result<std::unique_ptr<DeviceEvent>> CreateTimer();
+  /// Microseconds from the completion of one timer to that of another; both have completed.
+  virtual Result<double> MicrosBetween(const DeviceEvent& begin, const DeviceEvent& end);
+
   /// Whether Capture is supported.
   virtual bool can_capture() const { return false; }
   /// Captures the work that `submit` submits to `stream`: none of it runs. `submit` must submit

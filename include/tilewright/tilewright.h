@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "tilewright/kernels.h"
 #include "tilewright/model.h"
 #include "tilewright/records.h"
+#include "tilewright/worker.h"
 
 namespace tilewright {
 
@@ -173,6 +175,12 @@ class Context {
   /// Rebuilds caches() from the records, after tuning. No dispatch made before may be in use.
   void RefreshCache();
 
+  /// A worker process that measures on this context's device as MakeMeasurer would here, with as
+  /// many threads. Errors: kUnavailable if there is no worker program or it cannot be started;
+  /// kUnsupported, naming both builds, if it belongs to another build of this library.
+  Result<std::unique_ptr<MeasureWorker>> StartWorker(const MeasurerOptions& measure = {},
+                                                     const WorkerOptions& options = {}) const;
+
   /// A dispatch with this context's device, kernels and records; the context must outlive it.
   std::unique_ptr<DeviceDispatch> MakeDispatch(Precision activations = Precision::kAuto,
                                                Guarantee guarantee = Guarantee::kFastest,
@@ -183,5 +191,18 @@ class Context {
   explicit Context(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+struct MeasureServerOptions {
+  /// What the parent does not send: a compiler, options of bundles. The rest it overwrites.
+  ContextOptions context;
+  /// Kernels of your own, by the names and fingerprints that the parent has them under. A worker
+  /// without them leaves them to the parent, which then measures them in its own process.
+  std::function<Status(Kernels& kernels, Device& device)> add_kernels;
+};
+/// The main function of a worker program: answers the requests of Context::StartWorker on standard
+/// input and output until the parent closes them or dies. Returns the exit code; leave with _exit,
+/// since after a fault on a GPU the driver's exit handlers may hang. Takes over both files, dumps no
+/// core, and starts a thread that ends the process if it outlives its parent.
+int ServeMeasurements(const MeasureServerOptions& options = {});
 
 }  // namespace tilewright

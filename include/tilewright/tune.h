@@ -36,8 +36,9 @@ class Measurer {
 struct MeasurerOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   /// The last-level cache to exceed; 0 = MeasureLlcBytes on first use, and what the system reports.
+  /// On a GPU 0 = its L2.
   std::int64_t llc_bytes = 0;
-  /// Limit on the operands held at once; 0 = a quarter of the available memory.
+  /// Limit on the operands held at once; 0 = a quarter of the available memory, on a GPU 4 GiB.
   std::int64_t max_bytes = 0;
 };
 /// Measures on `device`, which must outlive it, with its default stream. Cold: what a pass reads
@@ -52,8 +53,12 @@ struct MeasurerOptions {
 /// too long for all rows, some are compared and the others must be finite. An exception that leaves
 /// Launch is Verdict::kCrash.
 ///
-/// For every operation of this library. For GEMM it is MakeCpuGemmMeasurer (tune_gemm.h) on the
-/// device's executor.
+/// On a device that captures work and has timers, launches are timed as a captured burst, by the
+/// device's clock: what the host takes to submit them is not in their times, as it is not when a
+/// model decodes.
+///
+/// For every operation of this library. For GEMM, whose weights are packed for each kernel, it is
+/// MakeCpuGemmMeasurer (tune_gemm.h) where the host can access the device's memory.
 template <class Op>
 std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions& options = {});
 

@@ -3,9 +3,11 @@
 #include <utility>
 
 #include "api/open_device.h"
+#include "api/worker_settings.h"
 #include "core/paths.h"
 #include "core/text.h"
 #include "tilewright/tilewright.h"
+#include "worker/session.h"
 
 namespace tilewright {
 
@@ -125,6 +127,17 @@ void Context::RefreshCache() {
   const std::lock_guard<std::mutex> lock(impl_->reading);
   impl_->caches.reset();
   impl_->report.reset();
+}
+
+Result<std::unique_ptr<MeasureWorker>> Context::StartWorker(const MeasurerOptions& measure,
+                                                            const WorkerOptions& options) const {
+  Result<std::string> build = BuildIdentity();
+  if (!build) return Fail(build.error());
+  WorkerSettings settings{impl_->options, measure};
+  settings.context.device = std::string(device_name());
+  settings.context.threads = executor().workers();
+  worker::Terms terms{std::move(*build), WordsOf(settings), device_spec().ClassId()};
+  return worker::StartWorker(options, std::move(terms));
 }
 
 std::unique_ptr<DeviceDispatch> Context::MakeDispatch(Precision activations, Guarantee guarantee,

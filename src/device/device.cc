@@ -19,6 +19,13 @@ DeviceMemory::~DeviceMemory() {
   }
 }
 
+Result<std::unique_ptr<DeviceEvent>> Device::CreateTimer() {
+  return Fail(ErrorCode::kUnsupported, "this device has no timers: " + spec().ClassId());
+}
+Result<double> Device::MicrosBetween(const DeviceEvent&, const DeviceEvent&) {
+  return Fail(ErrorCode::kUnsupported, "this device has no timers: " + spec().ClassId());
+}
+
 Result<std::unique_ptr<DeviceGraph>> Device::Capture(Stream, const std::function<Status()>&) {
   return Fail(ErrorCode::kUnsupported, "this device cannot capture work: " + spec().ClassId());
 }

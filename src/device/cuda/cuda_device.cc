@@ -212,7 +212,13 @@ class CudaDeviceImpl final : public CudaDevice {
 
   Stream default_stream() override { return default_stream_->stream(); }
   Result<std::unique_ptr<DeviceStream>> CreateStream() override;
-  Result<std::unique_ptr<DeviceEvent>> CreateEvent() override;
+  Result<std::unique_ptr<DeviceEvent>> CreateEvent() override {
+    return MakeEvent(CU_EVENT_DISABLE_TIMING);
+  }
+  Result<std::unique_ptr<DeviceEvent>> CreateTimer() override {
+    return MakeEvent(CU_EVENT_DEFAULT);
+  }
+  Result<double> MicrosBetween(const DeviceEvent& begin, const DeviceEvent& end) override;
   Status Record(DeviceEvent& event, Stream stream) override {
     tails_.Set(Native(stream), false);
     return gpu_.Call("cuEventRecord", [&](const DriverApi& api) {
@@ -253,6 +259,7 @@ class CudaDeviceImpl final : public CudaDevice {
   Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) override;
 
  private:
+  Result<std::unique_ptr<DeviceEvent>> MakeEvent(unsigned flags);
   static CUevent Of(const DeviceEvent& event) { return static_cast<const GpuEvent&>(event).get(); }
 
   /// A copy or fill; of nothing, none, since there may be no addresses either.
@@ -322,11 +329,19 @@ Result<std::unique_ptr<DeviceStream>> CudaDeviceImpl::CreateStream() {
   return std::unique_ptr<DeviceStream>(std::make_unique<GpuStream>(gpu_, tails_, made, executor_));
 }
 
-Result<std::unique_ptr<DeviceEvent>> CudaDeviceImpl::CreateEvent() {
-  CUevent made = nullptr;
-  const Status created = gpu_.Call("cuEventCreate", [&](const DriverApi& api) {
-    return api.cuEventCreate(&made, CU_EVENT_DISABLE_TIMING);
+Result<double> CudaDeviceImpl::MicrosBetween(const DeviceEvent& begin, const DeviceEvent& end) {
+  float ms = 0;
+  const Status asked = gpu_.Call("cuEventElapsedTime", [&](const DriverApi& api) {
+    return api.cuEventElapsedTime(&ms, Of(begin), Of(end));
   });
+  if (!asked) return Fail(asked.error());
+  return static_cast<double>(ms) * 1e3;
+}
+
+Result<std::unique_ptr<DeviceEvent>> CudaDeviceImpl::MakeEvent(unsigned flags) {
+  CUevent made = nullptr;
+  const Status created = gpu_.Call(
+      "cuEventCreate", [&](const DriverApi& api) { return api.cuEventCreate(&made, flags); });
   if (!created) return Fail(created.error());
   return std::unique_ptr<DeviceEvent>(std::make_unique<GpuEvent>(gpu_, made));
 }

@@ -16,7 +16,16 @@ Tuner::Outcome Failed(Verdict verdict, std::string evidence) {
 
 Tuner::Outcome Failed(const Error& error) {
   Tuner::Outcome outcome = Failed(Verdict::kError, error.message);
-  outcome.skipped = error.code == ErrorCode::kOutOfMemory;
+  switch (error.code) {
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kCancelled:
+      outcome.skipped = true;
+      break;
+    default:
+      break;
+  }
   return outcome;
 }
 
@@ -31,6 +40,14 @@ ColdCopies::ColdCopies(const MeasurerOptions& options, Executor& executor)
       max_bytes_(options.max_bytes > 0 ? options.max_bytes
                                        : static_cast<std::int64_t>(AvailableMemoryBytes() / 4)),
       executor_(executor) {}
+
+ColdCopies::ColdCopies(const MeasurerOptions& options, Device& device)
+    : ColdCopies(options, device.default_stream().exec()) {
+  if (device.spec().kind != DeviceKind::kCuda) return;
+  constexpr std::int64_t kOfGpu = std::int64_t{4} << 30;
+  if (llc_bytes_ == 0) llc_bytes_ = device.spec().llc_bytes;
+  if (options.max_bytes == 0) max_bytes_ = kOfGpu;
+}
 
 int ColdCopies::CountFor(std::size_t stride) {
   if (stride == 0) return 1;

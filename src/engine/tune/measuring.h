@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/tune/busy_watch.h"
+#include "tilewright/device.h"
 #include "tilewright/executor.h"
 #include "tilewright/tune.h"
 
@@ -18,7 +19,8 @@ inline double MicrosSince(MeasureClock::time_point begin) {
 }
 
 Tuner::Outcome Failed(Verdict verdict, std::string evidence);
-/// Too little memory says nothing about the kernel; any other error does.
+/// Too little memory says nothing about the kernel, nor does a device, a compiler or an artifact
+/// that is not there; any other error does.
 Tuner::Outcome Failed(const Error& error);
 
 /// How many bytes memory must rotate over so that none of them is in a cache when its turn comes:
@@ -30,11 +32,15 @@ std::int64_t ColdWeightBytes(std::int64_t measured_llc, std::int64_t reported_ll
 class ColdCopies {
  public:
   ColdCopies(const MeasurerOptions& options, Executor& executor);
+  /// On a GPU the cache is its L2, which needs no measuring, and the memory is the GPU's.
+  ColdCopies(const MeasurerOptions& options, Device& device);
 
   /// Of `stride` bytes each: 1 when warm, else as many as exceed the last-level cache and
   /// `max_bytes` allows.
   int CountFor(std::size_t stride);
   std::size_t max_bytes() const { return static_cast<std::size_t>(max_bytes_); }
+  /// What memory must rotate over to be cold; 0 when warm.
+  std::int64_t BytesWanted() { return policy_ == MeasurePolicy::kWarm ? 0 : ColdBytes(); }
 
  private:
   std::int64_t ColdBytes();

@@ -21,6 +21,8 @@ class TrialMemory {
   /// The guarded tensors.
   std::span<const TensorView> guarded() const { return views_; }
   int copies() const { return copies_; }
+  /// Bytes that one copy of what rotates takes.
+  std::size_t rotating_bytes() const { return stride_; }
   /// `views` with what rotates in copy `copy`.
   void UseCopy(int copy, std::span<TensorView> views) const;
 

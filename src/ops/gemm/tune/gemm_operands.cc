@@ -1,0 +1,204 @@
+#include "ops/gemm/tune/gemm_operands.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/block_format.h"
+#include "core/text.h"
+#include "engine/tune/measuring.h"
+#include "ops/gemm/reference.h"
+
+namespace tilewright {
+namespace {
+
+// All of the problem but the batch and what the caller does with the result.
+std::string WeightKey(const GemmDesc& problem) {
+  GemmDesc w;
+  w.m = 1, w.n = problem.n, w.k = problem.k;
+  w.type_b = problem.type_b, w.type_v = problem.type_v, w.order_b = problem.order_b,
+  w.quant_b = problem.quant_b;
+  return KeyOf(w);
+}
+
+// Finite operands give finite results, so what is still NaN was never written.
+std::string Unwritten(const GemmArgs& args) {
+  const std::int64_t length = args.d_layout.ld;
+  const std::int64_t lines =
+      args.d_layout.order == Order::kRowMajor ? args.d_layout.rows : args.d_layout.cols;
+  std::vector<float> line(static_cast<std::size_t>(length));
+  const auto* bytes = static_cast<const char*>(args.d);
+  for (std::int64_t i = 0; i < lines; ++i) {
+    const auto* at = bytes + static_cast<std::size_t>(i) * BytesOf(args.d_layout.type, length);
+    if (!DecodeRow(args.d_layout.type, at, length, line.data())) return "D cannot be decoded";
+    for (std::int64_t j = 0; j < length; ++j) {
+      const float value = line[static_cast<std::size_t>(j)];
+      if (std::isfinite(value)) continue;
+      return Format("line {} element {} of D is {}", i, j, value);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status GemmOperands::Make(const GemmDesc& problem) {
+  if (problem.num > 1 || problem.striding_a == Striding::kIndexed ||
+      problem.striding_c == Striding::kIndexed) {
+    return Fail(ErrorCode::kUnsupported,
+                Format("num = {}: grouped and indexed problems are not measured yet", problem.num));
+  }
+  if (problem.batch_dim != BatchDim::kM) {
+    return Fail(ErrorCode::kUnsupported, "batch_dim = n: measure the transposed problem");
+  }
+  if (problem.pack_a != kPackPlain)
+    return Fail(ErrorCode::kUnsupported, "pack_a: packed activations are not measured yet");
+  problem_ = problem;
+  std::string key = WeightKey(problem);
+  if (key != weight_key_) {
+    weight_key_.clear();
+    if (Status s = MakeWeights(); !s) return s;
+    weight_key_ = std::move(key);
+  }
+  return MakeActivations();
+}
+
+MatrixLayout GemmOperands::PlainB() const {
+  MatrixLayout b{problem_.type_b, problem_.order_b, problem_.k, problem_.n, problem_.k};
+  if (problem_.order_b == Order::kRowMajor) b.ld = problem_.n;
+  return b;
+}
+
+std::int64_t GemmOperands::ScalesOfB() const {
+  if (problem_.quant_b.type == QuantType::kNone) return 0;
+  const std::int64_t group = problem_.quant_b.group;
+  const std::int64_t cols =
+      problem_.quant_b.type == QuantType::kB ? (problem_.n + group - 1) / group : problem_.n;
+  return problem_.k / group * cols;
+}
+
+Status GemmOperands::MakeWeights() {
+  const MatrixLayout b = PlainB();
+  const bool columns = b.order == Order::kColMajor;
+  plain_b_ =
+      Buffer::Make(BytesOf(b.type, b.ld) * static_cast<std::size_t>(columns ? b.cols : b.rows));
+  if (!plain_b_)
+    return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} x {} weights", b.rows, b.cols));
+  if (auto s = FillWeights(b.type, columns ? b.cols : b.rows, b.ld, 7, plain_b_.data()); !s)
+    return s;
+  const std::int64_t scales = ScalesOfB();
+  v_ = Buffer();
+  if (scales == 0) return {};
+  v_ = Buffer::Make(BytesOf(problem_.type_v, scales * (Pairs() ? 2 : 1)));
+  if (!v_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} scales", scales));
+  return FillScales(problem_.type_v, scales, 0.02, Pairs(), 8, v_.data());
+}
+
+Status GemmOperands::MakeActivations() {
+  const GemmDesc& p = problem_;
+  const bool rows = p.order_a == Order::kRowMajor;
+  const std::int64_t lines = rows ? p.m : p.k, length = rows ? p.k : p.m;
+  const std::int64_t d_cols = p.epilogue == Epilogue::kGatedSilu ? p.n / 2 : p.n;
+  const std::size_t d_bytes = BytesOf(p.type_c, static_cast<std::int64_t>(p.m) * d_cols);
+  for (int kind = 0; kind < 2; ++kind) {
+    a_[kind] = Buffer::Make(BytesOf(p.type_a, length) * static_cast<std::size_t>(lines));
+    if (!a_[kind])
+      return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} x {} activations", p.m, p.k));
+    if (auto s = FillActivations(p.type_a, lines, length, static_cast<Activations>(kind), 9,
+                                 a_[kind].data());
+        !s)
+      return s;
+  }
+  u_ = Buffer();
+  if (p.quant_a.type != QuantType::kNone) {
+    const std::int64_t count = static_cast<std::int64_t>(p.m) * (p.k / p.quant_a.group);
+    u_ = Buffer::Make(BytesOf(p.type_u, count));
+    if (!u_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} scales", count));
+    if (auto s = FillScales(p.type_u, count, 1.0, false, 10, u_.data()); !s) return s;
+  }
+  result_bytes_ = d_bytes;
+  c_ = Buffer();
+  if (p.scaling == Scaling::kOneZero) return {};
+  c_ = Buffer::Make(d_bytes);
+  if (!c_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for C: {} bytes", d_bytes));
+  return FillActivations(p.type_c, p.m, d_cols, Activations::kRandom, 11, c_.data());
+}
+
+std::vector<Activations> GemmOperands::Kinds() const {
+  if (problem_.epilogue == Epilogue::kGatedSilu && problem_.type_c == DataType::kF16)
+    return {Activations::kRandom};
+  return {Activations::kWholeNumbers, Activations::kRandom};
+}
+
+GemmArgs GemmOperands::Args(Activations kind) const {
+  const GemmDesc& p = problem_;
+  GemmArgs args;
+  args.alpha = p.scaling == Scaling::kAny ? -0.5f : 1.0f;
+  args.beta =
+      p.scaling == Scaling::kOneZero ? 0.0f : (p.scaling == Scaling::kOneOne ? 1.0f : 0.25f);
+  args.a = a_[static_cast<int>(kind)].data();
+  args.a_layout = {p.type_a, p.order_a, p.m, p.k, p.order_a == Order::kRowMajor ? p.k : p.m};
+  if (u_) {
+    args.u = u_.data();
+    args.u_layout = {p.type_u, Order::kRowMajor, p.m, p.k / p.quant_a.group, p.k / p.quant_a.group};
+  }
+  args.b = plain_b_.data();
+  args.b_layout = PlainB();
+  if (v_) {
+    const std::int32_t groups = p.k / p.quant_b.group,
+                       width = static_cast<std::int32_t>(ScalesOfB() / groups);
+    args.v = v_.data();
+    args.v_layout = {p.type_v, Order::kRowMajor, groups, width, width};
+  }
+  const std::int32_t d_cols = p.epilogue == Epilogue::kGatedSilu ? p.n / 2 : p.n;
+  args.d_layout = {p.type_c, p.order_c, p.m, d_cols, p.order_c == Order::kRowMajor ? d_cols : p.m};
+  args.c_layout = args.d_layout;
+  args.c = c_ ? c_.data() : nullptr;
+  return args;
+}
+
+Tuner::Outcome GemmOperands::Judge(const Kernel& kernel, Activations kind, void* d,
+                                   Executor& executor) const {
+  GemmArgs args = Args(kind);
+  args.d = d;
+  if (std::string missing = Unwritten(args); !missing.empty())
+    return Failed(Verdict::kWrong, std::move(missing));
+  GemmDesc plain = problem_;
+  plain.pack_b = kPackPlain;
+  GemmCheck check;
+  check.executor = &executor;
+  // Scaled activations are rounded after scaling, so whole numbers stay whole only without
+  // scales.
+  const bool exact =
+      kind == Activations::kWholeNumbers && problem_.quant_a.type == QuantType::kNone;
+  check.activations = exact ? Precision::kF32 : kernel.desc().activations;
+  constexpr double kWholeCheck = 4e6;  // products; beyond, rows and columns are picked
+  if (static_cast<double>(problem_.m) * problem_.n * problem_.k > kWholeCheck)
+    check.max_rows = 12, check.max_cols = 96;
+  const auto error = CheckGemm(args, plain, check);
+  if (!error) return Failed(error.error());
+  if (error->worst <= 1) return {};
+  return Failed(Verdict::kWrong,
+                Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance",
+                       error->row, error->col, error->got, error->want, error->worst));
+}
+
+Pack LayoutFor(const GemmDesc& problem, const Kernel& kernel) {
+  return problem.pack_b == kPackAny ? kernel.desc().pack_b : problem.pack_b;
+}
+
+Result<std::size_t> PackedBytesFor(const GemmOperands& operands, const Kernel& kernel) {
+  if (LayoutFor(operands.problem(), kernel) == kPackPlain) return operands.plain_b().size();
+  const std::size_t bytes = kernel.PackedBytes(operands.PlainB());
+  if (bytes > 0) return bytes;
+  return Fail(ErrorCode::kInternal, Format("{} gives no size for packed weights", kernel.name()));
+}
+
+Status PackFor(const GemmOperands& operands, const Kernel& kernel, void* packed, Stream stream) {
+  const Buffer& plain = operands.plain_b();
+  if (LayoutFor(operands.problem(), kernel) != kPackPlain)
+    return kernel.PackB(plain.data(), operands.PlainB(), packed, stream);
+  std::memcpy(packed, plain.data(), plain.size());
+  return {};
+}
+
+}  // namespace tilewright

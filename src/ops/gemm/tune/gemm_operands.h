@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/gemm/tune/operands.h"
+#include "tilewright/gemm.h"
+#include "tilewright/tuner.h"
+
+namespace tilewright {
+
+/// The operands of a product that is measured, on the host with plain weights, and the comparison of
+/// a result with the oracle. Weights are kept from one problem to the next that has the same.
+class GemmOperands {
+ public:
+  /// kUnsupported for what cannot be made: groups, indexed rows, packed activations, batch_dim = n.
+  Status Make(const GemmDesc& problem);
+  /// What the weights depend on: a measurer keeps its copies of them while this is the same.
+  const std::string& weight_key() const { return weight_key_; }
+
+  const GemmDesc& problem() const { return problem_; }
+  MatrixLayout PlainB() const;
+  const Buffer& plain_b() const { return plain_b_; }
+  const Buffer& a(Activations kind) const { return a_[static_cast<int>(kind)]; }
+  const Buffer& c() const { return c_; }  ///< empty where C is not read
+  const Buffer& u() const { return u_; }  ///< scales, empty where there are none
+  const Buffer& v() const { return v_; }
+  std::size_t result_bytes() const { return result_bytes_; }
+
+  /// Which activations the check uses: both kinds, but no whole numbers where two large values are
+  /// multiplied into f16, which overflows.
+  std::vector<Activations> Kinds() const;
+  /// The call over the operands here; `d` is left to the caller.
+  GemmArgs Args(Activations kind) const;
+  /// The verdict on what a kernel left in `d`, which lies on the host.
+  Tuner::Outcome Judge(const Kernel& kernel, Activations kind, void* d, Executor& executor) const;
+
+ private:
+  Status MakeWeights();
+  Status MakeActivations();
+  std::int64_t ScalesOfB() const;
+  bool Pairs() const { return problem_.type_b == DataType::kU4; }
+
+  GemmDesc problem_;
+  std::string weight_key_;
+  Buffer plain_b_, v_, u_, c_;
+  Buffer a_[2];  // by Activations
+  std::size_t result_bytes_ = 0;
+};
+
+/// The weights of a product in the layout that a kernel reads: how many bytes, and packing them.
+/// kInternal where the kernel gives no size.
+Pack LayoutFor(const GemmDesc& problem, const Kernel& kernel);
+Result<std::size_t> PackedBytesFor(const GemmOperands& operands, const Kernel& kernel);
+Status PackFor(const GemmOperands& operands, const Kernel& kernel, void* packed, Stream stream);
+
+}  // namespace tilewright
