@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/silu.cuh"
@@ -150,8 +151,10 @@ struct GemvStream {
   TW_DEVICE void Run() const {
     Cursor copied{nullptr, begin + warp, 0, 0, 0};
     if (copied.unit < end) copied.row = RowOf(copied.unit, 0);
+    if (p.w_constant == 0) WaitForPrerequisites();
     TW_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) Copy(copied);
+    WaitForPrerequisites();  // of x, with the first part of W under way
     StageX();
     __syncthreads();  // all of x is there before any warp multiplies
     int stage = 0;
@@ -174,6 +177,7 @@ struct GemvStream {
       }
       if (unit < end && lane == 0) Store(unit, sums);
     }
+    LaunchDependents();
   }
 };
 

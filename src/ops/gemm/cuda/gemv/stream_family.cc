@@ -92,7 +92,8 @@ KernelFamily GemvStreamFamily() {
           .check = &Check,
           .launch = &LaunchShape,
           .limits = &Limits,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 std::vector<KernelSpec> GemvStreamSpecs(DataType weight, CudaArch arch) {
