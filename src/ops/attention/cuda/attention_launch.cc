@@ -116,6 +116,11 @@ cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args
   const Desc desc = ShapeOf(args, {});
   AttentionParams params = ParamsOf(args);
   params.splits = SplitsOf(spec, desc, device);
+  // A position has no memory beyond what all pages hold: as long as a cache that grows is small,
+  // the launch is too.
+  const long long held = static_cast<long long>(params.physical_pages) * params.page_size;
+  params.context = static_cast<int>(std::min<long long>(params.context, held));
+  const int held_splits = (params.context + spec.tile_n - 1) / spec.tile_n;
   const WorkspaceSize needed = SplitWorkspace(spec, desc, device);
   if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
     return tl::unexpected(*Reject(Reason::kShape,
@@ -126,7 +131,8 @@ cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args
   params.partials = static_cast<float*>(workspace.partials);
   params.arrivals = static_cast<unsigned int*>(workspace.barriers);
   cuda::CudaLaunch launch;
-  launch.grid = {GridX(spec, desc), static_cast<std::uint32_t>(params.splits), 1};
+  launch.grid = {GridX(spec, desc),
+                 static_cast<std::uint32_t>(std::clamp(held_splits, 1, params.splits)), 1};
   launch.block = {family.launch(spec).threads, 1, 1};
   launch.dynamic_smem_bytes = cuda::AttentionSplitSmem(
       desc.head_dim, spec.tile_k, static_cast<int>(BytesOf(spec.type_b, 1)), 32 * spec.warps,

@@ -277,6 +277,16 @@ struct AttentionSplit {
     for (int u = Thread(); u < heads * kUnits; u += kThreads) StoreOut(u / kUnits, u % kUnits, out);
   }
 
+  /// The only split of a row is its result: what Merge would make of its partial result, without
+  /// the way through memory.
+  TW_DEVICE void StoreOnly() const {
+    for (int u = Thread(); u < heads * kUnits; u += kThreads) {
+      Folded result = Folded::Nothing();
+      result.Fold(SplitResult(u / kUnits, u % kUnits));
+      Store(u / kUnits, u % kUnits, result);
+    }
+  }
+
   /// Number of this CTA's head in split `split` among all partial results.
   TW_DEVICE i64 PartialOf(int split, int head) const {
     const int most = p.heads / p.kv_heads;
@@ -403,6 +413,10 @@ struct AttentionSplit {
     const int split = whole ? 0 : static_cast<int>(blockIdx.y);
     if (split >= splits) return;
     Compute(cache, seen, first + split, whole ? first + splits : first + split + 1);
+    if (!whole && splits == 1) {
+      StoreOnly();
+      return;
+    }
     if (!whole) {
       StorePartial(split);
       if (ArriveLast(static_cast<u32>(splits))) Merge(splits);

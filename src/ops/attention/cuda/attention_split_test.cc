@@ -302,6 +302,35 @@ TEST(AttentionSplitLaunch, DividesRowsWhereTheyAreTooFewForTheDevice) {
   EXPECT_EQ(SplitsOf(spec, desc, board), 1);
 }
 
+TEST(AttentionSplitLaunch, HasCtasForThePositionsThatThePagesHold) {
+  using S = Spec<Type::kBF16, Type::kBF16, 64, 64>;
+  BatchCase c = S::Case();
+  c.context = 1024, c.sequences = 1, c.page_size = 64;
+  c.positions = {100}, c.slots = {0};
+  Batch batch(c, 5);
+  test::GuardedBytes out(batch.OutBytes(), 0);
+  Args args = batch.ArgsAt(batch.Host(out.data()));
+  const DeviceSpec board = Board(true);
+  const WorkspaceSize size = SplitWorkspace(S::Its(), DescOf(args, {}).value(), board);
+  std::vector<std::byte> memory(size.partials + size.barriers);
+  Workspace workspace;
+  workspace.partials = memory.data(), workspace.partials_size = size.partials;
+  workspace.barriers = memory.data() + size.partials, workspace.barriers_size = size.barriers;
+  const auto launch = [&](std::int64_t pages) {
+    args.k_cache.shape[3] = args.v_cache.shape[3] = pages;
+    return AttentionSplitLaunch(S::Its(), args, board, workspace);
+  };
+  for (const auto& [pages, ctas] : {std::pair{16, 16u}, {40, 16u}, {3, 3u}, {1, 1u}}) {
+    const cuda::LaunchResult made = launch(pages);
+    ASSERT_TRUE(made) << made.error().ToString();
+    EXPECT_EQ(made->grid[1], ctas);
+    const auto params = made->params.As<cuda::AttentionParams>();
+    ASSERT_TRUE(params);
+    EXPECT_EQ(params->splits, 16) << "where the parts lie does not change";
+    EXPECT_EQ(params->context, std::min(1024, 64 * pages));
+  }
+}
+
 TEST(AttentionSplitFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   KernelFamilies families;
   ASSERT_TRUE(AddAttentionFamilies(families));
