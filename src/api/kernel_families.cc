@@ -12,6 +12,7 @@
 #include "ops/elementwise/cuda/families.h"
 #include "ops/embedding/cuda/families.h"
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/rope/cuda/families.h"
@@ -63,6 +64,7 @@ KernelFamilies AllKernelFamilies() {
   // rejected.
   (void)AddGemmFamilies(families);
   (void)AddGemvFamilies(families);
+  (void)AddGemmQFamily(families);
   (void)AddNormFamilies(families);
   (void)AddRopeFamilies(families);
   (void)AddElementwiseFamilies(families);
@@ -95,6 +97,7 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
   for (const auto& [type_name, matrices] : WeightTypes(file)) {
     const DataType type = ParseDataType(type_name).value_or(DataType::kNone);
     std::vector<KernelSpec> products = GemvSpecsForWeight(type, arch);
+    Append(products, GemmQSpecsForWeight(type, arch));
     Append(products, GemmSpecsForWeight(type, arch));
     if (products.empty()) {
       kernels.unserved.push_back(Format("{}: {} matrices", type_name, matrices));

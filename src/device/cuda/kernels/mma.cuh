@@ -32,6 +32,25 @@ __device__ __forceinline__ void Mma16816(float* d, const u32 (&a)[4], u32 b0, u3
   }
 }
 
+/// d = a * b: the zero that it adds to takes no instruction.
+template <Type kType>
+__device__ __forceinline__ void Mma16816Zero(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
+  static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit inputs");
+  if constexpr (kType == Type::kBF16) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%10, %10, %10, %10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+  }
+}
+
 }  // namespace tw
 
 #endif

@@ -11,9 +11,18 @@
 
 namespace tw::emulation {
 
-/// Where CpAsync16 may read global memory; anywhere while null. A read elsewhere is a fault.
+/// Where CpAsync16 may read global memory, in either of two places; anywhere while the first is
+/// null. A read elsewhere is a fault.
 inline const u8* readable_begin = nullptr;
 inline const u8* readable_end = nullptr;
+inline const u8* other_readable_begin = nullptr;
+inline const u8* other_readable_end = nullptr;
+
+inline bool Readable(const u8* from, int bytes) {
+  if (readable_begin == nullptr) return true;
+  return (from >= readable_begin && from + bytes <= readable_end) ||
+         (from >= other_readable_begin && from + bytes <= other_readable_end);
+}
 
 /// What a lane shows to the others, in two places by the parity of the exchange: a lane may show
 /// the next one before its neighbours took this one.
@@ -69,8 +78,7 @@ inline void CpAsync16(u32 smem, const void* global, int bytes) {
   u8* to = emulation::Shared(smem, 16);
   if (bytes > 0 && !emulation::Legal(reinterpret_cast<u64>(global), 16)) return;
   const u8* from = static_cast<const u8*>(global);
-  if (bytes > 0 && emulation::readable_begin != nullptr &&
-      (from < emulation::readable_begin || from + bytes > emulation::readable_end)) {
+  if (bytes > 0 && !emulation::Readable(from, bytes)) {
     emulation::fault = true;
     return;
   }
@@ -120,6 +128,12 @@ void Mma16816(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
     }
     d[i] = sum;
   }
+}
+
+template <Type kType>
+void Mma16816Zero(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
+  for (int i = 0; i < 4; ++i) d[i] = 0.0f;
+  Mma16816<kType>(d, a, b0, b1);
 }
 
 }  // namespace tw

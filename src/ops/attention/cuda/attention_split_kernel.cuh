@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/arrive.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/attention/cuda/kv_tile.cuh"
@@ -15,21 +16,6 @@ namespace tw {
 struct alignas(16) F32x4 {
   float v[4];
 };
-
-/// Adds one to a counter of all CTAs; returns what it was. What this CTA wrote before a barrier is
-/// seen by who counts later.
-TW_DEVICE u32 Arrive(u32* counter) {
-#if defined(__CUDACC__)
-  u32 before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-               : "=r"(before)
-               : "l"(counter)
-               : "memory");
-  return before;
-#else
-  return (*counter)++;
-#endif
-}
 
 /// The result over some splits: maximum of the scores, sum of the weights relative to it, and four
 /// elements of the weighted sum of values.

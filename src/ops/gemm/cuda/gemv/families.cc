@@ -248,6 +248,8 @@ KernelFamily GemvQuantisedFamily() {
           .waits_for_prerequisites = true};
 }
 
+bool HasGemvCodes(DataType type) { return IsBlock(type); }
+
 Status AddGemvFamilies(KernelFamilies& families) {
   for (const KernelFamily& family : {GemvBf16Family(), GemvQuantisedFamily(), GemvStreamFamily()}) {
     if (Status added = families.Add(family); !added) return added;

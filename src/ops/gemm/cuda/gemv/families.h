@@ -15,6 +15,9 @@ KernelFamily GemvQuantisedFamily();
 /// One row, as fast as memory: persistent CTAs; lines aligned to 16 bytes and k a multiple of eight.
 KernelFamily GemvStreamFamily();
 
+/// Whether gemv_codes.cuh has Codes for weights of `type`.
+bool HasGemvCodes(DataType type);
+
 /// Adds them all. kInvalidArgument if a name is taken.
 Status AddGemvFamilies(KernelFamilies& families);
 

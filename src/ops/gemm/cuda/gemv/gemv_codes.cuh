@@ -11,7 +11,7 @@
 //   kHasOffset            whether a sub-block adds a multiple of the sum of its activations
 //   Row                   where a row lies; Row::At of a 16-byte chunk and the bytes to skip in it
 //   Pairs<i>(row, half, t, a)   a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block
-//                               4 half + i, as bf16
+//                               4 half + i, as bf16; Pairs<i, kAdjacent>, but for q6_k: {0, 1}, {2, 3}
 //   Head, LoadHead(row)   what the scales of a row have in common
 //   ScaleOf(row, head, s, h)
 // so that value i of sub-block s is scale * pair + offset. The file compiles on the host too, where
@@ -34,6 +34,7 @@ TW_DEVICE u32 LoadWord(const u8* p) { return *reinterpret_cast<const u32*>(p); }
 struct WordRow {
   const u8* data;
   TW_DEVICE static WordRow At(const u8* chunk, int skip) { return {chunk + skip}; }
+  TW_DEVICE WordRow Plus(int bytes) const { return {data + bytes}; }
 };
 
 /// A row at an even address. Words at offsets that are 0 and 2 modulo 4 are found by a base and a
@@ -47,6 +48,21 @@ struct EvenRow {
     const u8* aligned = chunk + (skip & ~3);
     return {chunk + skip, {aligned, aligned + (odd ? 4 : 0)}, {odd ? 16u : 0u, odd ? 0u : 16u}};
   }
+  /// A row that lies `bytes`, a multiple of four, behind this one.
+  TW_DEVICE EvenRow Plus(int bytes) const {
+    return {data + bytes, {base[0] + bytes, base[1] + bytes}, {shift[0], shift[1]}};
+  }
+  /// Bytes 0 and 1, and 2 and 3, of that word, as SplitBytes<kAdjacent> has them: it takes the bytes
+  /// from where they are.
+  template <int kAt>
+  TW_DEVICE void AdjacentBytes(int at, u32 (&pair)[2]) const {
+    constexpr int kOdd = kAt % 4 / 2;
+    const u8* p = base[kOdd] + (at + (kAt - 2 * kOdd));
+    const u32 low = LoadWord(p), high = LoadWord(p + 4);
+    const u32 step = shift[kOdd] / 16 * 0x2222u;
+    pair[0] = PermuteBytes(low, high, 0x1100u + step);
+    pair[1] = PermuteBytes(low, high, 0x3322u + step);
+  }
   /// The four bytes at kAt + at, a multiple of four; up to four bytes behind them are read.
   template <int kAt>
   TW_DEVICE u32 Word(int at) const {
@@ -56,14 +72,32 @@ struct EvenRow {
   }
 };
 
+/// Which two of four values are a pair: 0 and 2, 1 and 3, which takes a shift for both; or, for one
+/// instruction more, neighbours.
+inline constexpr bool kAlternate = false, kAdjacent = true;
+
+/// The bytes of a pair of `word`, in bytes 0 and 2; the others are any.
+template <bool kOrder>
+TW_DEVICE void SplitBytes(u32 word, u32 (&pair)[2]) {
+  pair[0] = kOrder == kAdjacent ? PermuteBytes(word, word, 0x1100u) : word;
+  pair[1] = kOrder == kAdjacent ? PermuteBytes(word, word, 0x3322u) : word >> 8;
+}
+
 /// Nibbles n as the bf16 16 + n = 0x4180 | n << 3: no conversion and no subtraction. A bias of 16
 /// costs two bits of the f32 sums where one of 128, without a shift, costs five.
 inline constexpr float kCodeBias = 16.0f;
-template <int kHigh>
+template <int kHigh, bool kOrder = kAlternate>
 TW_DEVICE void NibblePairs(u32 word, u32 (&pair)[2]) {
   constexpr u32 kMask = 0x00780078u, kBase = 0x41804180u;
-  pair[0] = AndOr(kHigh ? word >> 1 : word << 3, kMask, kBase);
-  pair[1] = AndOr(word >> (kHigh ? 9 : 5), kMask, kBase);
+  if constexpr (kOrder == kAdjacent) {
+    u32 bytes[2];
+    SplitBytes<kOrder>(word, bytes);
+    pair[0] = AndOr(kHigh ? bytes[0] >> 1 : bytes[0] << 3, kMask, kBase);
+    pair[1] = AndOr(kHigh ? bytes[1] >> 1 : bytes[1] << 3, kMask, kBase);
+  } else {
+    pair[0] = AndOr(kHigh ? word >> 1 : word << 3, kMask, kBase);
+    pair[1] = AndOr(word >> (kHigh ? 9 : 5), kMask, kBase);
+  }
 }
 
 inline constexpr u32 kOneBF16x2 = 0x3f803f80u;
@@ -97,12 +131,12 @@ struct Codes<Type::kQ4_K> {
     u32 scales[2], mins[2];  // six bits in each byte, of sub-blocks 0 .. 3 and 4 .. 7
     float d, dmin;
   };
-  template <int kI>
+  template <int kI, bool kOrder = kAlternate>
   TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
     TW_UNROLL
     for (int h = 0; h < 2; ++h)
-      NibblePairs<kI % 2>(LoadWord(row.data + (64 * half + 4 * t) + (16 + 32 * (kI / 2) + 16 * h)),
-                          a[h]);
+      NibblePairs<kI % 2, kOrder>(
+          LoadWord(row.data + (64 * half + 4 * t) + (16 + 32 * (kI / 2) + 16 * h)), a[h]);
   }
   TW_DEVICE static Head LoadHead(const Row& row) {
     const u32 factors = LoadWord(row.data), a = LoadWord(row.data + 4), b = LoadWord(row.data + 8),
@@ -113,12 +147,14 @@ struct Codes<Type::kQ4_K> {
             HighF16ToF32(factors)};
   }
   TW_DEVICE static CodeScale ScaleOf(const Row&, const Head& head, int s, int) {
-    const u32 i = static_cast<u32>(s) % 4;
-    const float scale = BytePlusMagic(s < 4 ? head.scales[0] : head.scales[1], i);
-    const float min = BytePlusMagic(s < 4 ? head.mins[0] : head.mins[1], i);
+    return Scaled(s < 4 ? head.scales[0] : head.scales[1], s < 4 ? head.mins[0] : head.mins[1],
+                  static_cast<u32>(s) % 4, head.d, head.dmin);
+  }
+  TW_DEVICE static CodeScale Scaled(u32 scales, u32 mins, u32 i, float factor, float min_factor) {
+    const float scale = BytePlusMagic(scales, i), min = BytePlusMagic(mins, i);
     // (2^23 + byte) * d - 2^23 * d: the fused operation rounds once, to what byte * d rounds to.
-    const float d = Fma(scale, head.d, -8388608.0f * head.d);
-    const float m = Fma(min, -head.dmin, 8388608.0f * head.dmin);
+    const float d = Fma(scale, factor, -8388608.0f * factor);
+    const float m = Fma(min, -min_factor, 8388608.0f * min_factor);
     return {d, Fma(d, -kCodeBias, m)};
   }
 };
@@ -136,11 +172,11 @@ struct Blocks32 {
 template <>
 struct Codes<Type::kQ4_0> : Blocks32<18, EvenRow> {
   static constexpr bool kHasOffset = true;
-  template <int kI>
+  template <int kI, bool kOrder = kAlternate>
   TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
     const u32 word = row.Word<kBytes * kI + 2>(4 * kBytes * half + 4 * t);
-    NibblePairs<0>(word, a[0]);
-    NibblePairs<1>(word, a[1]);
+    NibblePairs<0, kOrder>(word, a[0]);
+    NibblePairs<1, kOrder>(word, a[1]);
   }
   TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
     const float d = LowF16ToF32(Load16Bits(row.data + kBytes * s));
@@ -152,11 +188,11 @@ struct Codes<Type::kQ4_0> : Blocks32<18, EvenRow> {
 template <>
 struct Codes<Type::kQ4_1> : Blocks32<20, WordRow> {
   static constexpr bool kHasOffset = true;
-  template <int kI>
+  template <int kI, bool kOrder = kAlternate>
   TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
     const u32 word = LoadWord(row.data + 4 * (kBytes * half + t) + (kBytes * kI + 4));
-    NibblePairs<0>(word, a[0]);
-    NibblePairs<1>(word, a[1]);
+    NibblePairs<0, kOrder>(word, a[0]);
+    NibblePairs<1, kOrder>(word, a[1]);
   }
   TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
     const u32 head = LoadWord(row.data + kBytes * s);
@@ -169,10 +205,22 @@ struct Codes<Type::kQ4_1> : Blocks32<20, WordRow> {
 template <>
 struct Codes<Type::kQ8_0> : Blocks32<34, EvenRow> {
   static constexpr bool kHasOffset = false;
-  template <int kI>
+  template <int kI, bool kOrder = kAlternate>
   TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
-    SignedBytePairs(row.Word<kBytes * kI + 2>(4 * kBytes * half + 4 * t), a[0]);
-    SignedBytePairs(row.Word<kBytes * kI + 18>(4 * kBytes * half + 4 * t), a[1]);
+    const int at = 4 * kBytes * half + 4 * t;
+    if constexpr (kOrder == kAdjacent) {
+      u32 bytes[2];
+      TW_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        if (h == 0) row.template AdjacentBytes<kBytes * kI + 2>(at, bytes);
+        if (h == 1) row.template AdjacentBytes<kBytes * kI + 18>(at, bytes);
+        a[h][0] = SignedBytePair(bytes[0]);
+        a[h][1] = SignedBytePair(bytes[1]);
+      }
+    } else {
+      SignedBytePairs(row.Word<kBytes * kI + 2>(at), a[0]);
+      SignedBytePairs(row.Word<kBytes * kI + 18>(at), a[1]);
+    }
   }
   TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int) {
     return {LowF16ToF32(Load16Bits(row.data + kBytes * s)), 0.0f};
@@ -190,15 +238,18 @@ struct Codes<Type::kQ6_K> {
   struct Head {
     float d;
   };
+  /// Of bytes 0 and 2: 128 + code, less 160, exactly.
+  TW_DEVICE static u32 CodePair(u32 codes) {
+    return FmaBF16x2(AndOr(codes, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
+  }
   template <int kRun, int kAt>
   TW_DEVICE static void HalfPairs(const Row& row, int half, int t, u32 (&pair)[2]) {
     const u32 low = row.Word<32 * (kRun % 2) + kAt>(64 * half + 4 * t);
     const u32 high = row.Word<128 + kAt>(32 * half + 4 * t);
     const u32 codes = AndOr(kRun < 2 ? high << (4 - 2 * kRun) : high >> (2 * kRun - 4), 0x30303030u,
                             (kRun < 2 ? low : low >> 4) & 0x0f0f0f0fu);
-    // 128 + code, less 160, exactly.
-    pair[0] = FmaBF16x2(AndOr(codes, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
-    pair[1] = FmaBF16x2(AndOr(codes >> 8, 0x00ff00ffu, 0x43004300u), kOneBF16x2, 0xc320c320u);
+    pair[0] = CodePair(codes);
+    pair[1] = CodePair(codes >> 8);
   }
   template <int kI>
   TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {

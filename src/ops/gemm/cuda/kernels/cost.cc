@@ -5,8 +5,11 @@
 
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
+#include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
+#include "ops/gemm/cuda/gemm_q/layout.h"
 #include "ops/gemm/cuda/gemv/segment.h"
 #include "tilewright/cuda/gemm_params.h"
+#include "tilewright/cuda/gemm_q_params.h"
 
 namespace tilewright {
 namespace {
@@ -151,6 +154,30 @@ double EstimateStream(const KernelSpec& spec, const GemmDesc& desc, const Device
   cost.cta_us = SmUs(2 * kInstructions * rounds * spec.warps * desc.n / columns * desc.k,
                      device.f32_gflop_s, device);
   return PredictUs(cost, device);
+}
+
+double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  const int splits = GemmQSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
+  const double tiles_m = CeilOf(desc.m, spec.tile_m), tiles_n = CeilOf(desc.n, spec.tile_n);
+  const double depth = CeilOf(cuda::GemmQKTiles(desc.k), splits) * cuda::kGemmQTileK;
+  LaunchCost cost;
+  cost.ctas = static_cast<std::int64_t>(tiles_m * tiles_n) * splits;
+  cost.ctas_per_sm = spec.params[1];
+  cost.memory_bytes = LeastBytes(spec, desc);
+  // W again for every tile_m rows of x, x for every tile_n rows of W, sums of splits there and back.
+  const double sums = splits == 1 ? 0 : 8.0 * splits * desc.m * desc.n;
+  cost.cache_bytes = (tiles_m - 1) * Bytes(spec.type_b, double{1} * desc.n * desc.k) +
+                     tiles_n * Bytes(spec.type_a, double{1} * desc.m * desc.k) + sums;
+  cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
+                         tw::GemvSegmentBytes(1, weight.block_bytes, weight.block_elements);
+  cost.warps = spec.warps;
+  // Instructions a weight: its decoding, and for eight rows of x an mma, reads of x, and one or two
+  // scales of the sum.
+  const double instructions = 4 + 0.08 * spec.tile_m;
+  cost.cta_us = SmUs(2 * instructions * spec.tile_n * depth, device.f32_gflop_s, device);
+  constexpr double kMergeUs = 2;
+  return PredictUs(cost, device) + (splits == 1 ? 0 : kMergeUs);
 }
 
 }  // namespace tilewright

@@ -7,10 +7,13 @@
 #include "engine/compiled/compiled_kernel.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_launch.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
 #include "ops/gemm/cuda/kernels/cost.h"
 #include "tilewright/cuda/gemm_params.h"
+#include "tilewright/cuda/gemm_q_params.h"
 #include "tilewright/cuda/gemv_params.h"
 
 namespace tilewright {
@@ -88,6 +91,32 @@ std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& 
   return CheckAlignment("B", desc.align_b, 16);
 }
 
+GemmShape ShapeOf(const GemmDesc& desc) { return {.m = desc.m, .n = desc.n, .k = desc.k}; }
+
+std::optional<Rejection> GemmQFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = CheckExtents(desc)) return no;
+  // With the most splits that there can be.
+  constexpr std::int64_t kMostTiles = std::numeric_limits<std::int32_t>::max() / 16;
+  const std::int64_t tiles = cuda::GemmQTiles(desc.m, desc.n, spec.tile_m, spec.tile_n);
+  if (tiles > kMostTiles) {
+    return Rejection{Reason::kShape, Format("{} output tiles", tiles),
+                     Format("at most {}", kMostTiles)};
+  }
+  if (desc.k > cuda::kGemvMaxLdx) {
+    return Rejection{Reason::kShape, Format("k = {}", desc.k),
+                     Format("at most {}", cuda::kGemvMaxLdx)};
+  }
+  constexpr int kCopyAlignment = 16;
+  if (auto no = CheckAlignment("A", desc.align_a, kCopyAlignment)) return no;
+  return CheckAlignment("B", desc.align_b,
+                        cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes));
+}
+
+WorkspaceSize WorkspaceOfGemmQ(const KernelSpec& spec, const GemmDesc& desc,
+                               const DeviceSpec& device) {
+  return GemmQWorkspace(spec, ShapeOf(desc), device);
+}
+
 Status LaunchMma(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                  Stream stream) {
   return kernel.Launch(GemmMmaLaunch(spec, args), stream);
@@ -108,6 +137,11 @@ Status LaunchGemv(const KernelSpec& spec, const GemmArgs& args, const LoadedKern
 Status LaunchStream(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                     Stream stream) {
   return kernel.Launch(GemvStreamLaunch(spec, args, std::max(kernel.device().sm_count, 1)), stream);
+}
+
+Status LaunchGemmQ(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                   const Workspace& workspace, Stream stream) {
+  return kernel.Launch(GemmQLaunch(spec, args, kernel.device(), workspace), stream);
 }
 
 /// What the kernel of a spec computes. Without the epilogue add there is no C; with it D has C's
@@ -141,13 +175,19 @@ KernelDesc DescOf(const KernelSpec& spec) {
 
 Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
   const CompiledFamily<GemmOp> gemv{&GemvFeasible, &EstimateGemv, &LaunchGemv};
+  const CompiledFamily<GemmOp> gemm_q{.feasible = &GemmQFeasible,
+                                      .estimate_us = &EstimateGemmQ,
+                                      .launch = nullptr,
+                                      .workspace = &WorkspaceOfGemmQ,
+                                      .launch_within = &LaunchGemmQ};
   const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
       {GemmMmaFamily(), {&MmaFeasible, &EstimateTiles, &LaunchMma}},
       {GemmHopperFamily(), {&HopperFeasible, &EstimateTiles, &LaunchHopper}},
       {GemmSimtFamily(), {&MmaFeasible, &EstimateSimt, &LaunchSimt}},
       {GemvBf16Family(), gemv},
       {GemvQuantisedFamily(), gemv},
-      {GemvStreamFamily(), {&StreamFeasible, &EstimateStream, &LaunchStream}}};
+      {GemvStreamFamily(), {&StreamFeasible, &EstimateStream, &LaunchStream}},
+      {GemmQFamily(), gemm_q}};
   for (const auto& [compiled, functions] : families) {
     const auto make = [&store, &functions = functions](const KernelSpec& spec,
                                                        const ArtifactKey& request) {

@@ -5,8 +5,8 @@
 
 namespace tilewright {
 
-/// Adds the kernels of the catalogs of gemm_mma, gemm_hopper, gemm_simt, gemv_bf16,
-/// gemv_q and gemv_stream for `arch`. All
+/// Adds the kernels of the catalogs of gemm_mma, gemm_hopper, gemm_simt, gemv_bf16, gemv_q,
+/// gemv_stream and gemm_q for `arch`. All
 /// read plain weights. `store` must outlive the registry. kInvalidArgument where it lacks a family.
 Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch);
 
