@@ -13,14 +13,12 @@
 
 #include "core/block_format.h"
 #include "core/formats/random_blocks.h"
-#include "ops/gemm/cuda/families.h"
-#include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
-#include "ops/norm/cuda/families.h"
 #include "ops/norm/cuda/kernels.h"
 #include "tilewright/cuda_device.h"
 #include "tilewright/gemm_stages.h"
 #include "tilewright/norm.h"
+#include "tilewright/tilewright.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -42,10 +40,7 @@ struct Machine {
       return;
     }
     device = std::move(*made);
-    KernelFamilies families;
-    EXPECT_TRUE(AddGemmFamilies(families));
-    EXPECT_TRUE(AddGemvFamilies(families));
-    EXPECT_TRUE(AddNormFamilies(families));
+    const KernelFamilies families = AllKernelFamilies();
     char folder[] = "/tmp/tilewright-gpu-XXXXXX";
     ArtifactStoreOptions options;
     options.root = mkdtemp(folder);

@@ -13,30 +13,23 @@
 #include "core/formats/random_blocks.h"
 #include "late_writer.h"
 #include "op_on_device.h"
-#include "ops/attention/cuda/families.h"
 #include "ops/attention/cuda/kernels.h"
 #include "ops/attention/cuda/test_batch.h"
 #include "ops/copy/cuda/copy_cases.h"
-#include "ops/copy/cuda/families.h"
 #include "ops/copy/cuda/kernels.h"
 #include "ops/copy/cuda/kv_scatter_cases.h"
 #include "ops/elementwise/cuda/elementwise_cases.h"
-#include "ops/elementwise/cuda/families.h"
 #include "ops/elementwise/cuda/kernels.h"
 #include "ops/embedding/cuda/embedding_cases.h"
-#include "ops/embedding/cuda/families.h"
 #include "ops/embedding/cuda/kernels.h"
-#include "ops/gemm/cuda/families.h"
-#include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
-#include "ops/norm/cuda/families.h"
 #include "ops/norm/cuda/kernels.h"
 #include "ops/norm/cuda/norm_cases.h"
-#include "ops/rope/cuda/families.h"
 #include "ops/rope/cuda/kernels.h"
 #include "ops/rope/cuda/rope_cases.h"
 #include "tilewright/cuda_device.h"
 #include "tilewright/gemm_stages.h"
+#include "tilewright/tilewright.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -76,12 +69,8 @@ struct Machine {
     }
     if (early.device->spec().compute_capability < 90)
       return Fail(ErrorCode::kUnsupported, "compute capability below 9.0");
-    KernelFamilies families;
-    EXPECT_TRUE(families.Add(LateWriterFamily()) && AddGemmFamilies(families) &&
-                AddGemvFamilies(families) && AddNormFamilies(families) &&
-                AddRopeFamilies(families) && AddElementwiseFamilies(families) &&
-                AddCopyFamilies(families) && AddEmbeddingFamilies(families) &&
-                AddAttentionFamilies(families));
+    KernelFamilies families = AllKernelFamilies();
+    EXPECT_TRUE(families.Add(LateWriterFamily()));
     char folder[] = "/tmp/tilewright-gpu-XXXXXX";
     ArtifactStoreOptions options;
     options.root = mkdtemp(folder);
