@@ -28,6 +28,17 @@ TW_DEVICE void LaunchDependents() {
 #endif
 }
 
+/// The same, at the begin of a kernel that is over a while later, if it has no more CTAs than there
+/// are multiprocessors. Where it has more, those that end first would leave their multiprocessors to
+/// the next kernel, whose CTAs then crowd there: LaunchDependents at the end of the main loop.
+TW_DEVICE void LaunchDependentsIfSparse() {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  u32 multiprocessors;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(multiprocessors));
+  if (gridDim.x * gridDim.y <= multiprocessors) LaunchDependents();
+#endif
+}
+
 /// Returns when all kernels before this one have ended and what they wrote can be read. Of the
 /// calling thread only: others need a barrier behind it, or call it too.
 TW_DEVICE void WaitForPrerequisites() {

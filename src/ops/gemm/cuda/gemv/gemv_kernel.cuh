@@ -148,6 +148,7 @@ TW_DEVICE void Gemv(const GemvParams& p) {
     for (int r = 0; r < kRows; ++r) warp.acc[m][r] = 0.0f;
   }
 
+  LaunchDependentsIfSparse();
   warp.waits = true;
   if (p.w_constant == 0) warp.Wait();
   const int split = warp_id % kSplit;

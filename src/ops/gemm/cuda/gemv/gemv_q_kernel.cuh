@@ -328,6 +328,7 @@ TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
   KeepAddress(warp.x);
   TW_UNROLL
   for (int i = 0; i < 4 * kStrips; ++i) warp.acc[i / 4][i % 4] = 0.0f;
+  LaunchDependentsIfSparse();
   if (p.w_constant == 0) WaitForPrerequisites();
   warp.Run();
   WaitForPrerequisites();  // it has: for a reader of the PTX, who cannot know that turn 0 comes
