@@ -109,7 +109,7 @@ class Product {
     return args;
   }
 
-  CaseReport Check(ProductLauncher launcher) const {
+  CaseReport Check(const ProductLauncher& launcher) const {
     CaseReport report;
     report.shape = shape_.Name();
     const auto reset = [&] {
@@ -256,7 +256,7 @@ std::string ProductShape::Name() const {
 }
 
 void CheckProducts(const Job& job, const std::vector<ProductShape>& shapes,
-                   ProductLauncher launcher, KernelReport& report) {
+                   const ProductLauncher& launcher, KernelReport& report) {
   constexpr double kSmall = 1 << 24;
   for (const ProductShape& shape : shapes) {
     if (job.small && static_cast<double>(shape.m) * shape.n * shape.k > kSmall) continue;
@@ -265,7 +265,7 @@ void CheckProducts(const Job& job, const std::vector<ProductShape>& shapes,
 }
 
 void TimeProducts(const Job& job, const std::vector<ProductShape>& shapes, bool cold,
-                  ProductLauncher launcher, KernelReport& report) {
+                  const ProductLauncher& launcher, KernelReport& report) {
   for (const ProductShape& shape : shapes) {
     Product product(job, shape);
     const int sets = cold ? ColdSets(job.gpu, product.b_bytes()) : 1;

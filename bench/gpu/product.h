@@ -28,17 +28,17 @@ struct ProductShape {
 };
 
 /// How the room of the kernel's family launches `spec`.
-using ProductLauncher = cuda::LaunchResult (*)(const KernelSpec& spec, const GemmArgs& args,
-                                               const DeviceSpec& device);
+using ProductLauncher = std::function<cuda::LaunchResult(
+    const KernelSpec& spec, const GemmArgs& args, const DeviceSpec& device)>;
 
 /// Runs each shape with the kernel of the job and compares with the oracle of the GEMM room: all
 /// rows of small problems, of large ones the first and last, those beside edges of tiles, and some
 /// at random.
 void CheckProducts(const Job& job, const std::vector<ProductShape>& shapes,
-                   ProductLauncher launcher, KernelReport& report);
+                   const ProductLauncher& launcher, KernelReport& report);
 
 /// Times each shape. The weights B rotate through sets beyond the L2 where `cold`.
 void TimeProducts(const Job& job, const std::vector<ProductShape>& shapes, bool cold,
-                  ProductLauncher launcher, KernelReport& report);
+                  const ProductLauncher& launcher, KernelReport& report);
 
 }  // namespace tilewright::gpu_check

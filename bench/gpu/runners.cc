@@ -1,6 +1,7 @@
 #include "gpu/runners.h"
 
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/rope/cuda/families.h"
@@ -11,7 +12,7 @@ namespace tilewright::gpu_check {
 // kernels of the other small operations are held to their oracles by tests/device/small_ops_gpu_test.
 Result<KernelFamilies> CheckedFamilies() {
   KernelFamilies families;
-  for (const auto add : {&AddGemmFamilies, &AddGemvFamilies, &AddNormFamilies}) {
+  for (const auto add : {&AddGemmFamilies, &AddGemvFamilies, &AddGemmQFamily, &AddNormFamilies}) {
     if (Status added = add(families); !added) return Fail(added.error());
   }
   if (Status added = families.Add(RopeKvFamily()); !added) return Fail(added.error());
@@ -23,10 +24,10 @@ RunFamily FindRunner(std::string_view family) {
     std::string_view family;
     RunFamily run;
   };
-  constexpr Row kRows[] = {{"gemm_mma", &RunGemmMma},       {"gemm_hopper", &RunGemmHopper},
-                           {"gemv_bf16", &RunGemvBf16},     {"gemv_q", &RunGemvQuantised},
-                           {"gemv_stream", &RunGemvStream}, {"rmsnorm", &RunRmsNorm},
-                           {"rope_kv", &RunRopeKv}};
+  constexpr Row kRows[] = {{"gemm_mma", &RunGemmMma},     {"gemm_hopper", &RunGemmHopper},
+                           {"gemm_q", &RunGemmQ},         {"gemv_bf16", &RunGemvBf16},
+                           {"gemv_q", &RunGemvQuantised}, {"gemv_stream", &RunGemvStream},
+                           {"rmsnorm", &RunRmsNorm},      {"rope_kv", &RunRopeKv}};
   for (const Row& row : kRows) {
     if (row.family == family) return row.run;
   }

@@ -15,6 +15,7 @@ RunFamily FindRunner(std::string_view family);
 
 void RunGemmMma(const Job& job, KernelReport& report);
 void RunGemmHopper(const Job& job, KernelReport& report);
+void RunGemmQ(const Job& job, KernelReport& report);
 void RunGemvBf16(const Job& job, KernelReport& report);
 void RunGemvQuantised(const Job& job, KernelReport& report);
 void RunGemvStream(const Job& job, KernelReport& report);

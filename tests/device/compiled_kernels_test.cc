@@ -17,6 +17,7 @@
 #include "library/probe.h"
 #include "ops/gemm/base/gemm_op.h"
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/families.h"
@@ -37,6 +38,7 @@ class CompiledKernels : public CudaDeviceTest {
     KernelFamilies families;
     EXPECT_TRUE(AddGemmFamilies(families));
     EXPECT_TRUE(AddGemvFamilies(families));
+    EXPECT_TRUE(AddGemmQFamily(families));
     EXPECT_TRUE(AddNormFamilies(families));
     store_ = test::OpenFake(test::FakeOptions(folder_.path(), compiler_), families);
     EXPECT_TRUE(AddCudaGemm(gemm_, *store_, kHopper));

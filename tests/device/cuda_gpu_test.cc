@@ -215,12 +215,24 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     if (!plan) continue;
     const Output first(device, BytesOf(desc.type_c, static_cast<std::int64_t>(count)));
     const Output second(device, BytesOf(desc.type_c, static_cast<std::int64_t>(count)));
-    Workspace none;
+    const WorkspaceSize size = plan->workspace();
+    const Output partials(device, size.partials), barriers(device, size.barriers);
+    EXPECT_TRUE(device.Fill(barriers.data(), 0, size.barriers, device.default_stream()));
+    Workspace workspace;
+    workspace.partials = partials.data();
+    workspace.partials_size = size.partials;
+    workspace.barriers = barriers.data();
+    workspace.barriers_size = size.barriers;
     for (const Output* output : {&first, &second}) {
       args.d = output->data();
-      const Status launched = tilewright::Run(*plan, args, none, device.default_stream());
+      const Status launched = tilewright::Run(*plan, args, workspace, device.default_stream());
       EXPECT_TRUE(launched) << launched.error().message;
     }
+    static_cast<void>(partials.Read());
+    const std::vector<std::byte> counters = barriers.Read();
+    EXPECT_TRUE(std::all_of(counters.begin(), counters.end(),
+                            [](std::byte byte) { return byte == std::byte{0}; }))
+        << name << " leaves counters for the next launch";
     const std::vector<std::byte> got = first.Read();
     ExpectNear(got, desc.type_c, want, magnitude, name);
     EXPECT_EQ(got, second.Read()) << name << " gives other bits the second time";
@@ -315,6 +327,24 @@ TEST_F(GpuTest, EveryProductOfBlocksIsRight) {
     EXPECT_GT(CheckProducts(*machine_, desc), 5) << DataTypeName(type);
     desc.type_a = desc.type_c = DataType::kBF16;
     EXPECT_GT(CheckProducts(*machine_, desc), 5) << DataTypeName(type);
+  }
+}
+
+// Rows of W at all places that two bytes allow, tiles cut on all sides, and k in parts.
+TEST_F(GpuTest, EveryProductOfAFewDozenRowsTimesBlocksIsRight) {
+  constexpr DataType kBF16 = DataType::kBF16;
+  for (const DataType type :
+       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+    for (const int m : {2, 17, 70}) {
+      for (const DataType out : {kBF16, DataType::kF32}) {
+        GemmDesc desc = Problem(m, 200, 4096, kBF16, type, out);
+        EXPECT_GE(CheckProducts(*machine_, desc), 3) << KeyOf(desc);
+        desc.scaling = Scaling::kOneOne;
+        desc.n = 131, desc.k = 768;
+        desc.align_b = type == DataType::kQ4_K ? 4 : type == DataType::kQ4_1 ? 2 : 1;
+        EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
+      }
+    }
   }
 }
 

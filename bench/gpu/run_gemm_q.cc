@@ -1,0 +1,82 @@
+// gemm_q against float64.
+#include <algorithm>
+
+#include "gpu/product.h"
+#include "gpu/runners.h"
+#include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
+#include "tilewright/cuda/gemm_q_params.h"
+#include "tilewright/cuda/gemv_params.h"
+
+namespace tilewright::gpu_check {
+namespace {
+
+/// The tile's number of rows times the matrices of an 8B model; the highest tiles also with several
+/// tiles of rows.
+std::vector<ProductShape> Timed(const KernelSpec& spec) {
+  const int m = spec.tile_m;
+  std::vector<ProductShape> shapes{
+      {m, 4096, 4096}, {m, 6144, 4096}, {m, 14336, 4096}, {m, 4096, 14336}};
+  if (m == 64) {
+    shapes.push_back({2 * m, 14336, 4096});
+    shapes.push_back({4 * m, 14336, 4096});
+  }
+  return shapes;
+}
+
+std::vector<ProductShape> Checked(const KernelSpec& spec) {
+  const TypeInfo& type = GetTypeInfo(spec.type_b);
+  const int block = type.block_elements;
+  const int m = spec.tile_m, n = spec.tile_n;
+  // Bytes that W starts behind a multiple of 16.
+  const int skip = cuda::GemvRowAlignment(type.block_bytes);
+  std::vector<ProductShape> shapes{
+      {1, 1, block},
+      {m, n, cuda::kGemmQTileK},
+      {m - 1, n + 1, 3 * block},
+      {m, 576, 5 * block},
+      {m, 4096, 4096},
+      {3 * m + 1, 130, 1024},
+      {.m = m, .n = 77, .k = 9 * block, .pad_a = 8, .pad_b = block},
+      {.m = m, .n = 64, .k = 1024, .pad_b = 3 * block, .skip = std::max(8, skip)},
+      {m, 40000, block},
+      {.m = m, .n = 320, .k = 1280, .pad_d = 3, .alpha = 0.75f},
+      {.m = m, .n = 320, .k = 4096, .alpha = 0.75f, .addend = Addend::kSeparate},
+      {.m = m + 3, .n = 320, .k = 1280, .pad_d = 3, .addend = Addend::kInPlace}};
+  return shapes;
+}
+
+}  // namespace
+
+void RunGemmQ(const Job& job, KernelReport& report) {
+  const std::vector<ProductShape> checked = Checked(job.kernel.spec());
+  const std::vector<ProductShape> timed = Timed(job.kernel.spec());
+  // What any of the shapes needs. Counters are left zero by every launch.
+  WorkspaceSize most;
+  for (const auto* shapes : {&checked, &timed}) {
+    for (const ProductShape& shape : *shapes) {
+      const WorkspaceSize size = GemmQWorkspace(
+          job.kernel.spec(), {.m = shape.m, .n = shape.n, .k = shape.k}, job.gpu.spec);
+      most.partials = std::max(most.partials, size.partials);
+      most.barriers = std::max(most.barriers, size.barriers);
+    }
+  }
+  const Guarded partials(job.gpu, std::max<std::size_t>(most.partials, 16));
+  const Guarded barriers(job.gpu, std::max<std::size_t>(most.barriers, 16));
+  barriers.Zero();
+  Workspace workspace;
+  workspace.partials = reinterpret_cast<void*>(partials.address());
+  workspace.partials_size = most.partials;
+  workspace.barriers = reinterpret_cast<void*>(barriers.address());
+  workspace.barriers_size = most.barriers;
+  const ProductLauncher launcher = [&workspace](const KernelSpec& spec, const GemmArgs& args,
+                                                const DeviceSpec& device) {
+    return GemmQLaunch(spec, args, device, workspace);
+  };
+  if (job.check) CheckProducts(job, checked, launcher, report);
+  if (job.time) TimeProducts(job, timed, true, launcher, report);
+  if (report.cases.empty()) return;
+  report.cases.back().trouble += partials.GuardTrouble("the partial sums");
+  report.cases.back().trouble += barriers.GuardTrouble("the counters");
+}
+
+}  // namespace tilewright::gpu_check
