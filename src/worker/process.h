@@ -23,6 +23,8 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   pid_t pid() const { return pid_; }
+  /// Ends it without waiting for it to do so by itself.
+  void Kill() { static_cast<void>(End(true)); }
   /// False once it has ended or closed its side.
   bool alive() const;
 

@@ -57,6 +57,7 @@ class Session final : public MeasureWorker {
     const Message& hello = *answer.message;
     const bool known = hello.verb == "hello" && hello.words.size() >= 2;
     if (known && hello.words[0] == kProtocol && hello.words[1] == terms_.build) return {};
+    process_->Kill();
     process_.reset();
     if (!known) {
       return Fail(ErrorCode::kUnsupported, Format("{} is not a worker: it answered '{}'", program_,
