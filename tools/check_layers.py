@@ -42,6 +42,7 @@ PUBLIC = {
     'ops/gemm': ['cuda/gemm_params.h', 'cuda/gemm_q_params.h', 'cuda/gemv_params.h', 'gemm.h', 'gemm_stages.h', 'tune_gemm.h'],
     'ops/norm': ['cuda/rmsnorm_params.h', 'norm.h'],
     'ops/rope': ['cuda/rope_kv_params.h', 'cuda/rope_params.h', 'rope.h'],
+    'ops/top_k': ['cuda/top_k_params.h', 'top_k.h'],
     'graph': ['device_dispatch.h', 'fusion.h', 'graph.h', 'kernel_dispatch.h', 'kernels.h', 'prepared_graph.h', 'step_times.h', 'weight_packer.h'],
     'model': ['chat.h', 'generate.h', 'gguf.h', 'model.h', 'sampler.h', 'synth.h', 'tokenizer.h'],
     'worker': ['worker.h'],

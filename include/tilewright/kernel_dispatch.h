@@ -77,7 +77,7 @@ class KernelDispatch {
                              const TensorView& out, std::int64_t n);
   virtual Status DispatchSilu(const TensorNode& node, const TensorView& in, const TensorView& out,
                               std::int64_t n);
-  /// Embedding, KV scatter, attention over a paged cache, and every fused node; `inputs` are in the
+  /// Embedding, KV scatter, top-k, attention over a paged cache, and every fused node; `inputs` are in the
   /// node's order.
   virtual Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
                                const TensorView& out);

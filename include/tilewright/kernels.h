@@ -15,6 +15,7 @@
 #include "tilewright/kv_scatter.h"
 #include "tilewright/norm.h"
 #include "tilewright/rope.h"
+#include "tilewright/top_k.h"
 
 namespace tilewright {
 
@@ -24,7 +25,7 @@ struct OperationList {};
 /// The one list of all operations. Registries, dispatches, the verifier, records, tuning and the
 /// command line work from it: an operation that is added is added here.
 using AllOperations = OperationList<GemmOp, norm::Op, rope::Op, elementwise::Op, copy::Op,
-                                    kv_scatter::Op, embedding::Op, attention::Op>;
+                                    kv_scatter::Op, embedding::Op, attention::Op, top_k::Op>;
 
 namespace internal {
 template <class List>

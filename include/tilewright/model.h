@@ -177,6 +177,16 @@ struct Row {
   bool logits = false;  ///< compute the logits of this row
 };
 
+/// The best logits of the rows of a pass, best first, in the order of a sampler
+/// (tilewright/top_k.h).
+struct TopLogits {
+  std::int32_t k = 0;
+  /// [rows][k]. -1 behind the last token that is not excluded by minus infinity, and everywhere in
+  /// a row whose logits have NaN or plus infinity.
+  std::span<const TokenId> ids;
+  std::span<const float> logits;  ///< [rows][k]; empty for k = 1, where only ids are read back
+};
+
 /// KV cache, graphs and activations for running a model, in the memory of the dispatch's device and
 /// on its default stream; the model's weights must be on that device. One thread at a time; `model`
 /// and `dispatch` must outlive it.
@@ -202,6 +212,18 @@ class Session {
   /// more pages of the cache. The first two reject the pass and change nothing; after any other
   /// error, the positions from the pass's rows on are discarded.
   Result<std::span<const float>> Forward(std::span<const Row> rows);
+
+  /// As Forward, but the pass ends with finding the `k` best logits of each such row where they are
+  /// computed, and only these are read back. Valid until the next call that runs a pass.
+  ///
+  /// Errors: as Forward; kInvalidArgument for k below 1; kUnsupported, before anything runs, where
+  /// the dispatch has no kernel for it (those of this library find up to top_k::kMostK).
+  Result<TopLogits> ForwardTop(std::span<const Row> rows, std::int32_t k);
+
+  /// All logits of the last pass, as Forward would have returned them; for a row in which
+  /// ForwardTop found none. Must follow that pass before any other call. Empty where no row wanted
+  /// logits; kInvalidArgument where no pass ran.
+  Result<std::span<const float>> Logits();
 
   /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
   /// the last token.

@@ -54,6 +54,17 @@ class Sampler {
   /// as it keeps.
   Result<TokenId> Sample(std::span<const float> logits);
 
+  /// How many of the best of `vocab` logits decide what Sample picks: 1 for greedy decoding, top_k
+  /// where that is less than the vocabulary; 0, all of them, without such a limit and with a
+  /// repetition penalty.
+  std::int32_t TopNeeded(std::size_t vocab) const;
+
+  /// What Sample picks from all logits, from the best TopNeeded of them in the order that ids of
+  /// equal logits have there (Session::ForwardTop). Ids of -1 are no tokens. `logits` is not read
+  /// for one. Errors: kInvalidArgument for sizes that differ or are no TopNeeded; kNumeric where
+  /// the first id is -1: Sample says what is wrong with the logits.
+  Result<TokenId> SampleTop(std::span<const TokenId> ids, std::span<const float> logits);
+
   /// Forgets accepted tokens and restarts the random number sequence.
   void Reset();
 

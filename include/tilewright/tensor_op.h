@@ -43,6 +43,9 @@ enum class TensorOp : std::uint8_t {
                   ///< slots [m], pages or none, frequency factors or none) -> the cache
   kAddRmsNorm,    ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
                   ///< which is written to `sum`, a kBuffer
+  /// (x [n, m], values [k, m], a kBuffer, or none) -> ids of the k largest [k, m] i32, best first;
+  /// their values are written to `values`
+  kTopK,
   // No computation:
   kView,    ///< part of another tensor
   kBuffer,  ///< memory for the second result of a later node, which has it as an input

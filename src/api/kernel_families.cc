@@ -16,6 +16,7 @@
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/rope/cuda/families.h"
+#include "ops/top_k/cuda/families.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
@@ -46,7 +47,8 @@ std::map<std::string_view, int> WeightTypes(const GgufFile& file) {
 /// theirs are picked.
 void AppendOfEveryModel(const KernelFamilies& families, CudaArch arch,
                         std::vector<KernelSpec>& specs) {
-  for (const FamilyName name : {"elementwise", "rope", "kv_scatter", "copy", "embedding"}) {
+  for (const FamilyName name :
+       {"elementwise", "rope", "kv_scatter", "copy", "embedding", "top_k"}) {
     const KernelFamily* family = families.Find(name);
     if (family == nullptr) continue;
     std::vector<KernelSpec> plain = family->catalog(arch);
@@ -71,6 +73,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddCopyFamilies(families);
   (void)AddEmbeddingFamilies(families);
   (void)AddAttentionFamilies(families);
+  (void)AddTopKFamilies(families);
   return families;
 }
 

@@ -18,6 +18,8 @@
 #include "ops/norm/norm.h"
 #include "ops/rope/cuda/kernels.h"
 #include "ops/rope/rope.h"
+#include "ops/top_k/cuda/kernels.h"
+#include "ops/top_k/top_k.h"
 #include "sequence/sequences.h"
 #include "tilewright/tilewright.h"
 
@@ -35,6 +37,7 @@ std::unique_ptr<Kernels> MakeCpuKernels() {
   kv_scatter::AddKernels(kernels->of<kv_scatter::Op>());
   embedding::AddKernels(kernels->of<embedding::Op>());
   attention::AddKernels(kernels->of<attention::Op>());
+  top_k::AddKernels(kernels->of<top_k::Op>());
   AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
 }
@@ -50,10 +53,10 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
   const auto add = [&]<class Op>(Status (*add_kernels)(OpRegistry<Op>&, ArtifactStore&, CudaArch)) {
     return add_kernels(kernels->of<Op>(), store, arch);
   };
-  for (const Status& added :
-       {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels), add(&elementwise::AddCudaKernels),
-        add(&copy::AddCudaKernels), add(&kv_scatter::AddCudaKernels),
-        add(&embedding::AddCudaKernels), add(&attention::AddCudaKernels)}) {
+  for (const Status& added : {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels),
+                              add(&elementwise::AddCudaKernels), add(&copy::AddCudaKernels),
+                              add(&kv_scatter::AddCudaKernels), add(&embedding::AddCudaKernels),
+                              add(&attention::AddCudaKernels), add(&top_k::AddCudaKernels)}) {
     if (!added) return Fail(added.error());
   }
   AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());

@@ -86,6 +86,8 @@ double LoadElement(const TensorView& view, std::int64_t at) {
       return F16ToF32(view.as<std::uint16_t>()[at]);
     case DataType::kBF16:
       return BF16ToF32(view.as<std::uint16_t>()[at]);
+    case DataType::kI32:
+      return view.as<std::int32_t>()[at];
     default:
       return view.as<float>()[at];
   }

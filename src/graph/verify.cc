@@ -179,6 +179,7 @@ class NodeChecker {
 
   void CheckOp() {
     for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
+      if (node_.inputs[i] == kNoNode) continue;
       if (((rule_->writes >> i) & 1) != 0 && graph_.node(node_.inputs[i]).op != TensorOp::kBuffer)
         return Fault("inputs[{}] = node {}, expected a buffer", i, node_.inputs[i]);
     }

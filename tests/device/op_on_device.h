@@ -24,8 +24,9 @@ Status RunOnDevice(const Plan<Op>& plan, const ArenaCase<typename Op::Args>& cal
   constexpr std::int64_t kPositions = 4;  // fewer than the calls have: a table is no limit
   PreparedOf<Op> prepared;
   if (Status s = prepared.Prepare(args, device, stream, kPositions); !s) return s;
-  Workspace none;
-  if (Status s = Run(plan, args, none, stream); !s) return s;
+  Result<OwnedWorkspace> workspace = OwnedWorkspace::Make(plan.workspace(), device);
+  if (!workspace) return Fail(workspace.error());
+  if (Status s = Run(plan, args, workspace->get(), stream); !s) return s;
   if (Status s = device.Download(arena.base(), memory->data(), arena.size(), stream); !s) return s;
   return device.Synchronize(stream);
 }

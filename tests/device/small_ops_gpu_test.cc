@@ -23,6 +23,9 @@
 #include "ops/rope/cuda/families.h"
 #include "ops/rope/cuda/kernels.h"
 #include "ops/rope/cuda/rope_cases.h"
+#include "ops/top_k/cuda/families.h"
+#include "ops/top_k/cuda/kernels.h"
+#include "ops/top_k/cuda/top_k_cases.h"
 #include "tilewright/cuda_device.h"
 
 namespace tilewright::cuda {
@@ -38,6 +41,7 @@ struct Machine {
   copy::Registry copy;
   kv_scatter::Registry kv_scatter;
   embedding::Registry embedding;
+  top_k::Registry top_k;
   std::string why_not;  ///< there is no such machine here
 
   Machine() {
@@ -50,7 +54,7 @@ struct Machine {
     KernelFamilies families;
     EXPECT_TRUE(AddNormFamilies(families) && AddRopeFamilies(families) &&
                 AddElementwiseFamilies(families) && AddCopyFamilies(families) &&
-                AddEmbeddingFamilies(families));
+                AddEmbeddingFamilies(families) && AddTopKFamilies(families));
     char folder[] = "/tmp/tilewright-gpu-XXXXXX";
     ArtifactStoreOptions options;
     options.root = mkdtemp(folder);
@@ -63,6 +67,7 @@ struct Machine {
     EXPECT_TRUE(copy::AddCudaKernels(copy, *store, arch));
     EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch));
     EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch));
+    EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch));
     if (!options.bundles.empty()) return;
     const Result<CompilerIdentity> compiler = store->Compiler();
     if (!compiler) why_not = compiler.error().message;
@@ -164,6 +169,20 @@ TEST_F(SmallOpsGpuTest, EveryNormOfEveryTypeIsRight) {
     expect(kF32, kF32, kF32, narrow);
     expect(narrow, kF32, kNone, kF32);
     expect(narrow, kF32, kF32, narrow);
+  }
+}
+
+TEST_F(SmallOpsGpuTest, TheBestOfEveryRowAreFound) {
+  using top_k::CaseValues;
+  for (const DataType in : kFloats) {
+    ExpectRight(machine_->top_k, top_k::CudaCases(in), &top_k::Reference);
+    std::vector<test::ArenaCase<top_k::Args>> wide;
+    wide.push_back(top_k::MakeCase(in, {262144, 1, 64}, true, 1));
+    wide.push_back(top_k::MakeCase(in, {262144, 2, 1, CaseValues::kTies}, false, 2));
+    wide.push_back(top_k::MakeCase(in, {49152, 33, 40, CaseValues::kTies}, true, 3));
+    wide.push_back(top_k::MakeCase(in, {32000, 256, 1}, false, 4));
+    wide.push_back(top_k::MakeCase(in, {9001, 256, 20}, true, 5));
+    ExpectRight(machine_->top_k, wide, &top_k::Reference);
   }
 }
 

@@ -27,6 +27,10 @@
 #include "ops/rope/cuda/kernels.h"
 #include "ops/rope/cuda/rope_cases.h"
 #include "ops/rope/cuda/rope_kernel.cuh"
+#include "ops/top_k/cuda/families.h"
+#include "ops/top_k/cuda/kernels.h"
+#include "ops/top_k/cuda/top_k_cases.h"
+#include "ops/top_k/cuda/top_k_kernel.cuh"
 
 namespace tilewright::cuda {
 namespace {
@@ -49,31 +53,34 @@ class ElfCompiler final : public KernelCompiler {
 };
 
 constexpr CudaArch kHopper{90, 'a'};
-constexpr int kWarps = 4;  // of every kernel of these catalogs
+constexpr int kWarps = 4;      // of the kernels of these catalogs
+constexpr int kTopKWarps = 8;  // but for this one
 
 class SmallOps : public CudaDeviceTest {
  protected:
   SmallOps() {
     KernelFamilies families;
     EXPECT_TRUE(AddRopeFamilies(families) && AddElementwiseFamilies(families) &&
-                AddCopyFamilies(families) && AddEmbeddingFamilies(families));
+                AddCopyFamilies(families) && AddEmbeddingFamilies(families) &&
+                AddTopKFamilies(families));
     store_ = test::OpenFake(test::FakeOptions(folder_.path(), compiler_), families);
     EXPECT_TRUE(rope::AddCudaKernels(rope_, *store_, kHopper));
     EXPECT_TRUE(elementwise::AddCudaKernels(elementwise_, *store_, kHopper));
     EXPECT_TRUE(copy::AddCudaKernels(copy_, *store_, kHopper));
     EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter_, *store_, kHopper));
     EXPECT_TRUE(embedding::AddCudaKernels(embedding_, *store_, kHopper));
+    EXPECT_TRUE(top_k::AddCudaKernels(top_k_, *store_, kHopper));
     device_ = Make();
   }
 
   /// The GPU runs `kernel(params)` as every thread of every launch from now on.
-  template <class Params, class Kernel>
+  template <class Params, int kOwnWarps = kWarps, class Kernel>
   void SetKernel(Kernel kernel) {
     fake_.SetKernels([kernel](const FakeCuda::Launch& launch) {
       Params params;
       static_assert(sizeof params <= sizeof launch.params);
       std::memcpy(&params, launch.params.data(), sizeof params);
-      const bool ran = launch.block[0] == kWarps * 32 && launch.block[1] == 1 &&
+      const bool ran = launch.block[0] == kOwnWarps * 32 && launch.block[1] == 1 &&
                        launch.grid[2] == 1 &&
                        tw::emulation::Run({launch.grid[0], launch.grid[1], 1}, launch.block[0],
                                           [&] { kernel(params); });
@@ -102,6 +109,7 @@ class SmallOps : public CudaDeviceTest {
   copy::Registry copy_;
   kv_scatter::Registry kv_scatter_;
   embedding::Registry embedding_;
+  top_k::Registry top_k_;
   std::unique_ptr<Device> device_;
 };
 
@@ -115,7 +123,8 @@ TEST_F(SmallOps, AreTheCatalogByNameAndRequestKey) {
                                   static_cast<const KernelBase*>(elementwise_.Find(name)),
                                   static_cast<const KernelBase*>(copy_.Find(name)),
                                   static_cast<const KernelBase*>(kv_scatter_.Find(name)),
-                                  static_cast<const KernelBase*>(embedding_.Find(name))}) {
+                                  static_cast<const KernelBase*>(embedding_.Find(name)),
+                                  static_cast<const KernelBase*>(top_k_.Find(name))}) {
       if (one != nullptr) kernel = one;
     }
     ASSERT_NE(kernel, nullptr) << name;
@@ -123,7 +132,7 @@ TEST_F(SmallOps, AreTheCatalogByNameAndRequestKey) {
     EXPECT_EQ(kernel->info().device, DeviceKind::kCuda);
     ++found;
   }
-  EXPECT_EQ(found, 9 + 27 + 22 + 9 + 24);
+  EXPECT_EQ(found, 9 + 27 + 22 + 9 + 24 + 6);
 }
 
 TEST_F(SmallOps, RunWhatTheLauncherSays) {
@@ -155,6 +164,12 @@ TEST_F(SmallOps, RunWhatTheLauncherSays) {
     tw::Convert<Type::kF16, Type::kBF16>{p}.Run(blockIdx.x * (kWarps * 32u) + threadIdx.x);
   });
   ExpectRight(copy_, copy::CudaCases(DataType::kF16, DataType::kBF16), &copy::Reference);
+  SetKernel<tw::TopKParams, kTopKWarps>([](const tw::TopKParams& p) {
+    using Kernel = tw::TopK<Type::kF16, 64, kTopKWarps>;
+    __shared__ Kernel::Shared shared;
+    Kernel{p, shared, static_cast<int>(blockIdx.y)}.Run(static_cast<int>(blockIdx.x));
+  });
+  ExpectRight(top_k_, {top_k::MakeCase(DataType::kF16, {9000, 2, 40}, true, 1)}, &top_k::Reference);
 }
 
 TEST_F(SmallOps, ACopyOfAViewOntoItselfLaunchesNothing) {
@@ -174,6 +189,10 @@ TEST_F(SmallOps, TakeTheirProblemsOnly) {
   EXPECT_EQ(FeasibleCount(embedding_, {.type_table = DataType::kQ4_K, .hidden = 256}), 1);
   EXPECT_EQ(FeasibleCount(embedding_, {.type_table = DataType::kQ5_K, .hidden = 256}), 0);
   EXPECT_EQ(FeasibleCount(embedding_, {.hidden = 1 << 23}), 0);
+
+  EXPECT_EQ(FeasibleCount(top_k_, {.cols = 128256, .k = 1}), 1);
+  EXPECT_EQ(FeasibleCount(top_k_, {.type_in = DataType::kBF16, .cols = 128256, .k = 40}), 1);
+  EXPECT_EQ(FeasibleCount(top_k_, {.cols = 128256, .k = 65}), 0);
 
   EXPECT_EQ(FeasibleCount(rope_, {.type_in = DataType::kBF16, .scatter = true, .page_size = 16}),
             1);

@@ -12,7 +12,7 @@ namespace {
 // Every block format divides these; three rows make the guards of a wrong row count show.
 constexpr std::int64_t kK = 256, kRows = 3;
 constexpr std::int64_t kHeadDim = 256, kHeads = 2, kKvHeads = 1, kContext = 4, kSlots = 2;
-constexpr std::int64_t kRopeDims = 512, kEntries = 5;
+constexpr std::int64_t kRopeDims = 512, kEntries = 5, kTop = 32;
 
 const std::vector<std::int32_t> kPositions = {0, 2, 3}, kSlotOf = {1, 0, 1}, kIds = {4, 0, 2};
 
@@ -50,6 +50,7 @@ std::array<bool, 3> FreeTypes(TensorOp op) {
       return {true, false, true};
     case TensorOp::kKvScatter:
     case TensorOp::kRopeScatter:
+    case TensorOp::kTopK:
       return {true, true, false};
     default:
       return {true, true, true};
@@ -173,6 +174,11 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
       Buffer(types.second, rows);
       Op(types.out, rows);
       break;
+    case TensorOp::kTopK:
+      Leaf("x", LeafKind::kInput, types.first, rows);
+      Buffer(types.second, {kTop, kRows, 1, 1});
+      Op(DataType::kI32, {kTop, kRows, 1, 1});
+      break;
     default:
       Leaf("a", LeafKind::kInput, types.first, rows);
       if (FreeTypes(op)[1]) Leaf("b", LeafKind::kInput, types.second, rows);
@@ -284,6 +290,20 @@ std::vector<double> OneNode::ExpectedAttention() const {
   return want;
 }
 
+/// Ids by a stable sort.
+std::vector<double> OneNode::ExpectedTop() const {
+  std::vector<double> want;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    std::vector<std::int64_t> order;
+    for (std::int64_t i = 0; i < kK; ++i) order.push_back(i);
+    const auto at = [&](std::int64_t i) { return in(0)[At(row * kK + i)]; };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int64_t a, std::int64_t b) { return at(a) > at(b); });
+    for (std::int64_t i = 0; i < kTop; ++i) want.push_back(static_cast<double>(order[At(i)]));
+  }
+  return want;
+}
+
 std::vector<double> OneNode::Expected() const {
   std::vector<double> want;
   switch (op_) {
@@ -297,6 +317,8 @@ std::vector<double> OneNode::Expected() const {
       return ExpectedRope({kHeadDim, kKvHeads}, in(2), nullptr);
     case TensorOp::kAttention:
       return ExpectedAttention();
+    case TensorOp::kTopK:
+      return ExpectedTop();
     case TensorOp::kEmbedding:
       for (const std::int32_t id : kIds)
         want.insert(want.end(), in(0).begin() + id * kK, in(0).begin() + (id + 1) * kK);

@@ -72,6 +72,7 @@ class OneNode {
                                    const std::vector<double>* factors) const;
   std::vector<double> ExpectedNorm() const;
   std::vector<double> ExpectedAttention() const;
+  std::vector<double> ExpectedTop() const;
 
   TensorOp op_;
   Graph graph_;

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "models.h"
+#include "on_host.h"
+#include "serving.h"
 
 namespace tilewright {
 namespace {
@@ -51,13 +53,15 @@ class CudaModel : public testing::Test {
     if (context_ == nullptr) GTEST_SKIP() << why_not_;
   }
 
-  static OnGpu Load(const std::string& path, const SessionOptions& options, bool fuse = true) {
+  /// `pack`: let the dispatch choose how weights lie; else they stay as in the file.
+  static OnGpu Load(const std::string& path, const SessionOptions& options, bool fuse = true,
+                    bool pack = true) {
     OnGpu gpu;
     const Precision precision =
         options.activations == DataType::kF32 ? Precision::kF32 : Precision::kAuto;
     gpu.dispatch = context_->MakeDispatch(precision);
     ModelOptions model_options;
-    model_options.packer = gpu.dispatch.get();
+    if (pack) model_options.packer = gpu.dispatch.get();
     model_options.executor = &context_->executor();
     model_options.device = &context_->device();
     model_options.fuse = fuse;
@@ -175,6 +179,29 @@ INSTANTIATE_TEST_SUITE_P(Weights, CudaModelOfType,
                                          DataType::kQ4_K, DataType::kQ6_K),
                          [](const auto& type) { return std::string(DataTypeName(type.param)); });
 
+/// What may separate a node from the oracle's, with the same inputs: its result is rounded, the
+/// weights of a product may be unpacked to the type of the activations or its activations rounded
+/// to that, and attention rounds its weights.
+double NodeBound(DataType activations) {
+  return activations == DataType::kF32 ? 1e-4 : 4 * Rounding(activations);
+}
+
+TEST_P(CudaModelOfType, every_node_is_what_the_oracle_makes_of_its_inputs) {
+  const SynthShape shape = test::WideShape();
+  const std::string path =
+      test::WriteTiny(*folder_, std::string(DataTypeName(GetParam())), shape, GetParam());
+  for (const auto& [activations, kv] : {std::pair{DataType::kBF16, DataType::kBF16},
+                                        {DataType::kF32, DataType::kF16},
+                                        {DataType::kF16, DataType::kF16}}) {
+    SCOPED_TRACE(testing::Message() << "activations " << DataTypeName(activations));
+    const OnGpu gpu = Load(path, Options(activations, kv), true, false);
+    ASSERT_NE(gpu.session, nullptr);
+    const int nodes = test::ExpectNodesOfOracle(*gpu.model, *gpu.dispatch, Options(activations, kv),
+                                                NodeBound(activations));
+    EXPECT_GT(nodes, 50);
+  }
+}
+
 TEST_F(CudaModel, sequences_in_one_pass_are_each_what_they_are_alone) {
   const SynthShape shape = test::WideShape();
   const std::string path = test::WriteTiny(*folder_, "batch", shape, DataType::kQ8_0);
@@ -247,6 +274,84 @@ TEST_F(CudaModel, kernels_that_start_early_give_the_bits_of_kernels_in_turn) {
   }
 }
 
+TEST_F(CudaModel, many_sequences_that_come_and_go_are_each_what_they_are_alone) {
+  const SynthShape shape = test::WideShape();
+  const test::Sequences sequences = test::SequencesOf({}, shape.vocab);
+  for (const DataType quant : {DataType::kQ8_0, DataType::kBF16}) {
+    SCOPED_TRACE(DataTypeName(quant));
+    const std::string path =
+        test::WriteTiny(*folder_, "serve" + std::string(DataTypeName(quant)), shape, quant);
+    SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+    const OnGpu alone = Load(path, options);
+    options.slots = 16;
+    const OnGpu together = Load(path, options);
+    ASSERT_NE(together.session, nullptr);
+    const auto want = test::LogitsAlone(*alone.session, sequences);
+    const auto got = test::ServedLogits(*together.session, sequences, 16, shape.vocab);
+    ASSERT_EQ(got.size(), want.size());
+    // Kernels for one row and for several add in different orders.
+    const double bound = Bound(shape, DataType::kBF16, DataType::kBF16);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].size(), want[i].size());
+      EXPECT_LT(test::WorstRow(got[i], want[i], static_cast<std::size_t>(shape.vocab)), bound)
+          << "sequence " << i;
+    }
+  }
+}
+
+TEST_F(CudaModel, batches_of_every_size_are_padded_without_a_trace) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "batches", shape, DataType::kQ8_0);
+  SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+  options.slots = 256;
+  const OnGpu gpu = Load(path, options);
+  ASSERT_NE(gpu.session, nullptr);
+  test::ExpectBatchesOfEverySize(*gpu.session, shape.vocab,
+                                 Bound(shape, DataType::kBF16, DataType::kBF16));
+}
+
+/// Whatever makes a captured pass stale happens here: rows cross the edges of buckets, the cache
+/// grows and moves, sequences join and end. A decorator keeps the other session from capturing.
+TEST_F(CudaModel, replayed_passes_give_the_bits_of_those_launched_one_by_one) {
+  const SynthShape shape = test::WideShape();
+  const test::Sequences sequences =
+      test::SequencesOf({.sequences = 12, .slots = 6, .longest = 100}, shape.vocab);
+  for (const DataType quant : {DataType::kQ4_K, DataType::kBF16}) {
+    SCOPED_TRACE(DataTypeName(quant));
+    const std::string path =
+        test::WriteTiny(*folder_, "replay" + std::string(DataTypeName(quant)), shape, quant);
+    SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+    options.slots = 6;
+    const OnGpu gpu = Load(path, options);
+    ASSERT_NE(gpu.session, nullptr);
+    std::int64_t calls = 0;
+    const auto eager = MakeTraceDispatch(*gpu.dispatch, [&](std::string_view) { ++calls; });
+    auto launched = Session::Create(*gpu.model, *eager, options);
+    ASSERT_TRUE(launched) << launched.error().message;
+    const auto want = test::ServedLogits(**launched, sequences, 6, shape.vocab);
+    const std::int64_t of_one_by_one = calls;
+    EXPECT_GT(of_one_by_one, 0);
+    const std::int64_t pages = gpu.session->kv_bytes();
+    EXPECT_EQ(test::ServedLogits(*gpu.session, sequences, 6, shape.vocab), want);
+    EXPECT_GT(gpu.session->kv_bytes(), pages) << "the cache was to grow";
+    EXPECT_EQ(calls, of_one_by_one) << "the other session has no decorator";
+  }
+}
+
+TEST_F(CudaModel, the_best_logits_are_found_where_they_are_computed) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "best", shape, DataType::kQ8_0);
+  for (const DataType logits : {DataType::kF32, DataType::kBF16}) {
+    SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+    options.slots = 2;
+    options.logits = logits;
+    const OnGpu all = Load(path, options), best = Load(path, options);
+    ASSERT_NE(best.session, nullptr);
+    test::ExpectBestOfAllLogits(*all.session, *best.session, shape.vocab);
+    test::ExpectGeneratedAsSampled(*best.session, *all.session, shape.vocab);
+  }
+}
+
 TEST_F(CudaModel, two_contexts_in_one_process_share_nothing) {
   const SynthShape shape = test::WideShape();
   const std::string path = test::WriteTiny(*folder_, "two", shape, DataType::kQ8_0);
@@ -304,6 +409,11 @@ TEST_F(CudaModel, smollm2_says_what_it_says_on_the_cpu) {
     const double bound = Bound(shape, activations, kv);
     EXPECT_LT(test::WorstRow(got, want, vocab), bound);
     ExpectSameChoices(got, want, vocab, bound);
+    const OnGpu plain = Load(path, Options(activations, kv), true, false);
+    ASSERT_NE(plain.session, nullptr);
+    EXPECT_GT(test::ExpectNodesOfOracle(*plain.model, *plain.dispatch, Options(activations, kv),
+                                        NodeBound(activations)),
+              500);
   }
 }
 

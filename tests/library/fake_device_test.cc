@@ -6,6 +6,8 @@
 
 #include "graph/fake/async_kernels.h"
 #include "models.h"
+#include "on_host.h"
+#include "serving.h"
 
 namespace tilewright {
 namespace {
@@ -109,6 +111,120 @@ struct OnFake {
   std::unique_ptr<Kernels> kernels;
   DeviceDispatch dispatch;
 };
+
+/// A model on a fake device.
+struct ModelOnFake {
+  static std::unique_ptr<ModelOnFake> Make(const std::string& path, std::uint64_t seed,
+                                           Guarantee guarantee) {
+    auto made = std::make_unique<ModelOnFake>(seed, guarantee);
+    ModelOptions options;
+    options.device = made->fake.device.get();
+    options.packer = &made->dispatch;
+    auto model = Model::Load(path, options);
+    if (!model) {
+      ADD_FAILURE() << model.error().message;
+      return nullptr;
+    }
+    made->model = std::move(*model);
+    return made;
+  }
+  ModelOnFake(std::uint64_t seed, Guarantee guarantee)
+      : fake(seed), dispatch(*fake.kernels, *fake.device, OptionsOf(guarantee)) {}
+  static DispatchOptions OptionsOf(Guarantee guarantee) {
+    DispatchOptions options;
+    options.guarantee = guarantee;
+    return options;
+  }
+
+  std::unique_ptr<Session> NewSession(const SessionOptions& options,
+                                      KernelDispatch* decorated = nullptr) {
+    auto session = Session::Create(*model, decorated != nullptr ? *decorated : dispatch, options);
+    if (session) return std::move(*session);
+    ADD_FAILURE() << session.error().message;
+    return nullptr;
+  }
+
+  OnFake fake;
+  DeviceDispatch dispatch;
+  std::unique_ptr<Model> model;
+};
+
+class FakeServing : public testing::Test {
+ protected:
+  void SetUp() override {
+    on_fake_ = ModelOnFake::Make(WriteTiny(folder_, "q4_1", shape_, DataType::kQ4_1), 4,
+                                 Guarantee::kBatchInvariant);
+    ASSERT_NE(on_fake_, nullptr);
+  }
+  static SessionOptions Options(int slots) {
+    return {.context = 128, .slots = slots, .max_rows = 256, .page_size = 64};
+  }
+
+  test::TempDir folder_;
+  SynthShape shape_ = test::TinyShape();
+  std::unique_ptr<ModelOnFake> on_fake_;
+};
+
+TEST_F(FakeServing, many_sequences_that_come_and_go_are_each_bit_for_bit_what_they_are_alone) {
+  const test::Sequences sequences = test::SequencesOf({.longest = 20}, shape_.vocab);
+  const auto alone = on_fake_->NewSession(Options(1)), together = on_fake_->NewSession(Options(16));
+  ASSERT_TRUE(alone != nullptr && together != nullptr);
+  EXPECT_EQ(test::ServedLogits(*together, sequences, 16, shape_.vocab),
+            test::LogitsAlone(*alone, sequences));
+}
+
+TEST_F(FakeServing, batches_of_every_size_are_padded_without_a_trace) {
+  const auto session = on_fake_->NewSession(Options(256));
+  ASSERT_NE(session, nullptr);
+  test::ExpectBatchesOfEverySize(*session, shape_.vocab, 0);
+}
+
+/// What makes a captured pass stale happens here: rows cross the edges of buckets, the cache grows
+/// and moves, sequences join and end. A decorator keeps the other session from capturing.
+TEST_F(FakeServing, replayed_passes_give_the_bits_of_those_launched_one_by_one) {
+  const test::Sequences sequences =
+      test::SequencesOf({.sequences = 10, .slots = 5, .longest = 100}, shape_.vocab);
+  const auto eager = MakeTraceDispatch(on_fake_->dispatch, [](std::string_view) {});
+  const auto launched = on_fake_->NewSession(Options(5), eager.get());
+  const auto replayed = on_fake_->NewSession(Options(5));
+  ASSERT_TRUE(launched != nullptr && replayed != nullptr);
+  const std::int64_t before = replayed->kv_bytes();
+  EXPECT_EQ(test::ServedLogits(*replayed, sequences, 5, shape_.vocab),
+            test::ServedLogits(*launched, sequences, 5, shape_.vocab));
+  EXPECT_GT(replayed->kv_bytes(), before) << "the cache was to grow";
+}
+
+TEST_F(FakeServing, the_best_logits_are_found_where_they_are_computed) {
+  for (const DataType logits : {DataType::kF32, DataType::kBF16}) {
+    SessionOptions options = Options(2);
+    options.logits = logits;
+    if (logits != DataType::kF32) {  // no packed layout gives another type
+      ModelOptions plain;
+      plain.device = on_fake_->fake.device.get();
+      auto model = Model::Load(WriteTiny(folder_, "q4_1", shape_, DataType::kQ4_1), plain);
+      ASSERT_TRUE(model) << model.error().message;
+      on_fake_->model = std::move(*model);
+    }
+    const auto all = on_fake_->NewSession(options), best = on_fake_->NewSession(options);
+    ASSERT_TRUE(all != nullptr && best != nullptr);
+    test::ExpectBestOfAllLogits(*all, *best, shape_.vocab);
+    test::ExpectGeneratedAsSampled(*best, *all, shape_.vocab);
+  }
+}
+
+/// So a GPU is compared with the oracle; here the roundings are those of f32.
+TEST_F(FakeServing, every_node_is_what_the_oracle_makes_of_its_inputs) {
+  ModelOptions plain;
+  plain.device = on_fake_->fake.device.get();
+  const auto model = Model::Load(WriteTiny(folder_, "q4_1", shape_, DataType::kQ4_1), plain);
+  ASSERT_TRUE(model) << model.error().message;
+  DispatchOptions in_f32;
+  in_f32.activations = Precision::kF32;
+  DeviceDispatch dispatch(*on_fake_->fake.kernels, *on_fake_->fake.device, in_f32);
+  SessionOptions options = Options(2);
+  options.kv = DataType::kF32;
+  EXPECT_GT(test::ExpectNodesOfOracle(**model, dispatch, options, 4e-6), 50);
+}
 
 constexpr std::int64_t kCols = 64;
 TensorView Row(const DeviceMemory& memory) {

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "models.h"
+#include "serving.h"
 
 namespace tilewright {
 namespace {
@@ -184,6 +186,59 @@ TEST_F(GenerateTest, tokens_and_rows_out_of_range_are_named_and_leave_the_sessio
   EXPECT_FALSE(session.GraphFor(0, 0));
   EXPECT_FALSE(session.GraphFor(2, 3));
   EXPECT_EQ(Run(Greedy(4)).tokens, before);
+}
+
+TEST_F(GenerateTest, the_best_logits_decide_as_all_of_them_do) {
+  const SessionOptions options{.kv = DataType::kF32, .context = 64, .slots = 2};
+  auto all = Session::Create(*runner_->model, *runner_->cpu, options);
+  auto best = Session::Create(*runner_->model, *runner_->cpu, options);
+  ASSERT_TRUE(all && best);
+  test::ExpectBestOfAllLogits(**all, **best, vocab_);
+  test::ExpectGeneratedAsSampled(**best, **all, vocab_);
+}
+
+TEST_F(GenerateTest, a_row_without_an_order_has_no_best_and_all_its_logits_can_be_read) {
+  SynthShape shape = test::TinyShape();
+  shape.tied = false;  // so that the embedding of a token is no part of every token's logits
+  test::EditedModel edited(test::WriteTiny(folder_, "untied", shape, DataType::kF32));
+  auto& table = edited.tensor("token_embd.weight");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto hidden = static_cast<std::size_t>(table.spec.shape[0]);
+  ASSERT_EQ(table.spec.dtype, DataType::kF32);
+  std::memcpy(table.bytes.data() + 5 * hidden * sizeof nan, &nan, sizeof nan);  // of token 5
+  edited.Write(folder_ / "nan.gguf");
+  const auto runner = Runner::Make(folder_ / "nan.gguf", {.context = 64, .slots = 2});
+  ASSERT_NE(runner, nullptr);
+  Session& session = *runner->session;
+  EXPECT_FALSE(session.Logits()) << "no pass ran yet";
+  const std::vector<Row> rows = {{4, 0, 0, true}, {5, 0, 1, true}};
+  for (const std::int32_t k : {1, 3}) {
+    const auto best = session.ForwardTop(rows, k);
+    ASSERT_TRUE(best) << best.error().message;
+    EXPECT_GE(best->ids[0], 0);
+    EXPECT_EQ(best->ids[static_cast<std::size_t>(k)], -1);
+    const auto logits = session.Logits();
+    ASSERT_TRUE(logits) << logits.error().message;
+    ASSERT_EQ(logits->size(), 2 * static_cast<std::size_t>(vocab_));
+    EXPECT_TRUE(std::isfinite(logits->front()));
+    EXPECT_TRUE(std::isnan(logits->back()));
+  }
+  const auto refused = session.ForwardTop(rows, 0);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("k = 0"));
+  // A text that comes to such a token ends with what is wrong, as with all logits.
+  GenerateOptions options = Greedy(20);
+  const auto sound = Generate(session, std::vector<TokenId>{4}, {}, options);
+  ASSERT_TRUE(sound) << sound.error().message;
+  const auto at = static_cast<std::size_t>(sound->tokens.at(1)) * hidden * sizeof nan;
+  std::memcpy(table.bytes.data() + at, &nan, sizeof nan);
+  edited.Write(folder_ / "later.gguf");
+  const auto later = Runner::Make(folder_ / "later.gguf", {.context = 64});
+  ASSERT_NE(later, nullptr);
+  const auto broken = Generate(*later->session, std::vector<TokenId>{4}, {}, options);
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().code, ErrorCode::kNumeric);
+  EXPECT_THAT(broken.error().message, AllOf(HasSubstr("logit 0 of"), HasSubstr("is NaN")));
 }
 
 TEST_F(GenerateTest,

@@ -452,10 +452,16 @@ std::vector<const char*> ProblemsToTune<attention::Op>() {
           "rows=2 sequences=5 context=64 heads=1 kv_heads=1 head_dim=128 type_kv=bf16"};
 }
 
+template <>
+std::vector<const char*> ProblemsToTune<top_k::Op>() {
+  return {"rows=5 cols=3000 k=1", "rows=1 cols=32000 k=40 type_values=f32",
+          "rows=70 cols=300 k=64 type_in=bf16 type_values=f32", "rows=2 cols=5000 k=3 type_in=f16"};
+}
+
 template <class Op>
 class EveryOperation : public TuningTest {};
 using Operations = testing::Types<norm::Op, rope::Op, elementwise::Op, copy::Op, kv_scatter::Op,
-                                  embedding::Op, attention::Op>;
+                                  embedding::Op, attention::Op, top_k::Op>;
 TYPED_TEST_SUITE(EveryOperation, Operations);
 
 template <class Op>

@@ -7,6 +7,7 @@
 #include "ops/gemm/reference.h"
 #include "ops/norm/norm.h"
 #include "ops/rope/rope.h"
+#include "ops/top_k/top_k.h"
 #include "tilewright/device_dispatch.h"
 
 namespace tilewright {
@@ -24,6 +25,7 @@ struct ReferenceParts {
     kv_scatter::AddReference(kernels.of<kv_scatter::Op>());
     embedding::AddReference(kernels.of<embedding::Op>());
     attention::AddReference(kernels.of<attention::Op>());
+    top_k::AddReference(kernels.of<top_k::Op>());
     dispatch = std::make_unique<DeviceDispatch>(kernels, *device, DispatchOptions{});
   }
   Kernels kernels;

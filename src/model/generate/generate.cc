@@ -13,6 +13,51 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Runs passes and picks from what they leave: from the best logits where these decide, which are
+/// then found where they were computed; else from all.
+class Decoder {
+ public:
+  Decoder(Session& session, Sampler& sampler) : session_(session), sampler_(sampler) {}
+
+  Status Prefill(std::span<const TokenId> prompt, std::int32_t slot) {
+    Status read = Keep(session_.Prefill(prompt, slot, 0));
+    top_ = sampler_.TopNeeded(logits_.size());
+    return read;
+  }
+  Status Forward(const Row& row) {
+    const std::span<const Row> rows(&row, 1);
+    if (top_ == 0) return Keep(session_.Forward(rows));
+    Result<TopLogits> best = session_.ForwardTop(rows, top_);
+    if (best) {
+      best_ = *best;
+      return {};
+    }
+    if (best.error().code != ErrorCode::kUnsupported) return Fail(best.error());
+    top_ = 0;  // so many are found on the host only
+    return Keep(session_.Forward(rows));
+  }
+  Result<TokenId> Pick() {
+    if (best_.k == 0) return sampler_.Sample(logits_);
+    if (best_.ids[0] >= 0) return sampler_.SampleTop(best_.ids, best_.logits);
+    if (Status read = Keep(session_.Logits()); !read) return Fail(read.error());
+    return sampler_.Sample(logits_);  // which says what is wrong with them
+  }
+
+ private:
+  Status Keep(const Result<std::span<const float>>& logits) {
+    best_ = {};
+    if (!logits) return Fail(logits.error());
+    logits_ = *logits;
+    return {};
+  }
+
+  Session& session_;
+  Sampler& sampler_;
+  std::int32_t top_ = 0;  ///< of the best logits that decide; 0: all do
+  TopLogits best_;        ///< of the last pass; k = 0: `logits_` are
+  std::span<const float> logits_;
+};
+
 }  // namespace
 
 std::string_view StopReasonName(StopReason reason) {
@@ -54,12 +99,13 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
     return options.cancel != nullptr && options.cancel->load(std::memory_order_relaxed);
   };
   auto start = Clock::now();
-  Result<std::span<const float>> logits = session.Prefill(prompt, options.slot, 0);
+  Decoder decoder(session, *sampler);
+  Status ran = decoder.Prefill(prompt, options.slot);
   result.prompt_seconds = SecondsSince(start);
 
   Clock::time_point decode_start = start;
   for (std::int32_t position = result.prompt_tokens;; ++position) {
-    if (!logits) return Fail(logits.error());
+    if (!ran) return Fail(ran.error());
     if (options.max_tokens >= 0 &&
         static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens) {
       result.reason = StopReason::kLength;
@@ -69,7 +115,7 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
       result.reason = StopReason::kCancelled;
       break;
     }
-    Result<TokenId> token = sampler->Sample(*logits);
+    Result<TokenId> token = decoder.Pick();
     if (!token) return Fail(token.error());
     if (result.tokens.empty()) {
       result.first_token_seconds = SecondsSince(start);
@@ -93,8 +139,7 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
     if (options.max_tokens >= 0 &&
         static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens)
       continue;
-    const Row row{*token, position, options.slot, true};
-    logits = session.Forward(std::span<const Row>(&row, 1));
+    ran = decoder.Forward({*token, position, options.slot, true});
   }
   result.decode_seconds = SecondsSince(decode_start);
   return result;

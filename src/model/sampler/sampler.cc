@@ -112,6 +112,13 @@ Status ValidateSamplerOptions(const SamplerOptions& options) {
 struct Sampler::Impl {
   explicit Impl(const SamplerOptions& wanted) : options(wanted), random(wanted.seed) {}
 
+  bool greedy() const {
+    // The inverse of a subnormal temperature would be infinite.
+    return options.temperature < std::numeric_limits<double>::min();
+  }
+  bool filters() const { return options.top_p < 1 || options.min_p > 0; }
+  bool penalises() const { return options.repeat_penalty != 1.0 && options.repeat_window != 0; }
+
   Status Check(std::span<const float> values) const;
   std::span<const float> WithPenalty(std::span<const float> values);
   void CollectTopK(std::span<const float> values);
@@ -292,19 +299,51 @@ Result<TokenId> Sampler::Sample(std::span<const float> values) {
     return Fail(ErrorCode::kNumeric, fmt::format("all {} logits are minus infinity, at position {}",
                                                  values.size(), impl.accepted));
   }
-  // The inverse of a subnormal temperature would be infinite.
-  if (options.temperature < std::numeric_limits<double>::min()) {
+  if (impl.greedy()) {
     return static_cast<TokenId>(std::find(logits.begin(), logits.end(), best) - logits.begin());
   }
-  const bool filters = options.top_p < 1 || options.min_p > 0;
   if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < logits.size()) {
     impl.CollectTopK(logits);
-    if (filters) impl.FilterCandidates();
-  } else if (filters) {
+    if (impl.filters()) impl.FilterCandidates();
+  } else if (impl.filters()) {
     impl.CollectLikely(logits);
   } else {
     return static_cast<TokenId>(impl.DrawIndex(logits));
   }
+  return impl.candidates[impl.DrawIndex(impl.candidate_logits)].id;
+}
+
+std::int32_t Sampler::TopNeeded(std::size_t vocab) const {
+  if (impl_->penalises()) return 0;
+  if (impl_->greedy()) return 1;
+  const std::int32_t k = impl_->options.top_k;
+  return k > 0 && static_cast<std::size_t>(k) < vocab ? k : 0;
+}
+
+Result<TokenId> Sampler::SampleTop(std::span<const TokenId> ids, std::span<const float> logits) {
+  Impl& impl = *impl_;
+  const std::size_t needed =
+      impl.greedy() ? 1 : static_cast<std::size_t>(std::max(impl.options.top_k, 0));
+  if (impl.penalises() || needed == 0 || ids.size() != needed ||
+      (!impl.greedy() && logits.size() != needed)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} ids and {} of the best logits to sample from: must be {}",
+                            ids.size(), logits.size(),
+                            impl.penalises() || needed == 0 ? "all logits"
+                                                            : fmt::format("{} each", needed)));
+  }
+  if (ids[0] < 0) {
+    return Fail(ErrorCode::kNumeric,
+                fmt::format("no logit can be picked, at position {}", impl.accepted));
+  }
+  if (impl.greedy()) return ids[0];
+  impl.candidates.clear();
+  impl.candidate_logits.clear();
+  for (std::size_t i = 0; i < needed && ids[i] >= 0; ++i) {
+    impl.candidates.push_back({logits[i], ids[i]});
+    impl.candidate_logits.push_back(logits[i]);
+  }
+  if (impl.filters()) impl.FilterCandidates();
   return impl.candidates[impl.DrawIndex(impl.candidate_logits)].id;
 }
 

@@ -1,5 +1,6 @@
 #include "tilewright/sampler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -378,6 +379,88 @@ TEST(SamplerCostTest, ALargeVocabularyCostsLessThanSortingIt) {
     std::printf("%-18s %.3f ms, a sort %.3f ms\n", name, best, sorted);
     EXPECT_LT(best, sorted) << name;
   }
+}
+
+/// The best `k` in the order of top_k (tilewright/top_k.h).
+struct Best {
+  std::vector<TokenId> ids;
+  std::vector<float> logits;
+};
+Best BestOf(const std::vector<float>& logits, std::int32_t k) {
+  std::vector<TokenId> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return at(a) > at(b); });
+  Best best;
+  for (std::int32_t i = 0; i < k; ++i) {
+    const TokenId id = order[static_cast<std::size_t>(i)];
+    best.ids.push_back(at(id) == -kInfinity ? -1 : id);
+    best.logits.push_back(at(id));
+  }
+  return best;
+}
+
+TEST(SamplerTest, TheBestLogitsGiveTheTokensThatAllOfThemGive) {
+  const SamplerOptions cases[] = {
+      {.temperature = 0},
+      {.temperature = 0, .top_k = 0, .repeat_penalty = 1.5, .repeat_window = 0},
+      {.seed = 3},
+      {.temperature = 1, .top_k = 7, .top_p = 1, .min_p = 0, .seed = 4},
+      {.temperature = 3, .top_k = 64, .top_p = 0.5, .min_p = 0, .seed = 5},
+      {.temperature = 0.5, .top_k = 999, .seed = 6},
+  };
+  Random random(77);
+  for (const SamplerOptions& options : cases) {
+    Sampler all = Make(options), top = Make(options);
+    for (int i = 0; i < 200; ++i) {
+      std::vector<float> logits = RandomLogits(1000, random.Next());
+      for (float& logit : logits) {
+        if (i % 3 == 1) logit = std::round(logit);  // ties
+        if (i % 5 == 2 && logit < 6) logit = -kInfinity;
+        if (i % 4 == 3 && std::abs(logit) < 1) logit = std::copysign(0.0f, logit);
+      }
+      const std::int32_t k = top.TopNeeded(logits.size());
+      ASSERT_GT(k, 0);
+      const Best best = BestOf(logits, k);
+      const Result<TokenId> want = all.Sample(logits), got = top.SampleTop(best.ids, best.logits);
+      ASSERT_EQ(want.has_value(), got.has_value()) << "logits " << i;
+      if (want) ASSERT_EQ(*got, *want) << "top_k " << options.top_k << ", logits " << i;
+      all.Accept(want.value_or(0)), top.Accept(want.value_or(0));
+    }
+  }
+}
+
+TEST(SamplerTest, AllLogitsAreNeededWhereTheBestDoNotDecide) {
+  const auto needed = [](const SamplerOptions& options, std::size_t vocab = 1000) {
+    return Make(options).TopNeeded(vocab);
+  };
+  EXPECT_EQ(needed({.temperature = 0}), 1);
+  EXPECT_EQ(needed({.temperature = 1e-310}), 1);
+  EXPECT_EQ(needed({}), 40);
+  EXPECT_EQ(needed({}, 41), 40);
+  EXPECT_EQ(needed({}, 40), 0);
+  EXPECT_EQ(needed({.top_k = 0}), 0);
+  EXPECT_EQ(needed({.temperature = 0, .repeat_penalty = 1.1}), 0);
+  EXPECT_EQ(needed({.repeat_penalty = 1.1}), 0);
+  EXPECT_EQ(needed({.repeat_penalty = 1.1, .repeat_window = 0}), 40);
+}
+
+TEST(SamplerTest, BestLogitsOfAnotherNumberOrWithoutATokenAreRefused) {
+  Sampler greedy = Make({.temperature = 0}), top = Make({.top_k = 2});
+  const std::vector<TokenId> one = {5}, two = {5, 6}, none = {-1, -1};
+  const std::vector<float> values = {3, 2};
+  EXPECT_EQ(greedy.SampleTop(one, {}).value(), 5);
+  EXPECT_THAT(top.SampleTop(two, values).value_or(-1), testing::AnyOf(5, 6));
+  const auto code = [](const Result<TokenId>& result) {
+    return result ? ErrorCode::kInternal : result.error().code;
+  };
+  EXPECT_EQ(code(greedy.SampleTop(two, values)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(greedy.SampleTop({}, {})), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(top.SampleTop(one, values)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(top.SampleTop(two, {})), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(Make({.top_k = 0}).SampleTop(one, values)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(Make({.repeat_penalty = 2}).SampleTop(two, values)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(top.SampleTop(none, values)), ErrorCode::kNumeric);
 }
 
 }  // namespace

@@ -54,6 +54,19 @@ class Builder {
     return x;
   }
 
+  /// The `k` best of each row of the logits. One, the choice of greedy decoding, is its id only.
+  void Top(std::int32_t k, PassGraph& pass) {
+    const Shape shape = {k, graph_.node(pass.logits).out.shape[1], 1, 1};
+    std::vector<NodeId> inputs = {pass.logits};
+    if (k > 1) {
+      pass.top_values = graph_.AddOp(TensorOp::kBuffer, "top_values", {}, DataType::kF32, shape);
+      graph_.node(pass.top_values).keep = true;
+      inputs.push_back(pass.top_values);
+    }
+    pass.top_ids = graph_.AddOp(TensorOp::kTopK, "top_ids", inputs, DataType::kI32, shape);
+    graph_.node(pass.top_ids).keep = true;
+  }
+
   Graph Take() { return std::move(graph_); }
 
  private:
@@ -246,6 +259,7 @@ PassGraph BuildPass(const Model& model, const KvCache& cache, const PassInputs::
   PassGraph result;
   if (shape.logits_rows > 0)
     result.logits = builder.Logits(x, shape.pick ? inputs.wanted : nullptr, shape.logits_rows);
+  if (shape.top > 0) builder.Top(shape.top, result);
   result.graph = builder.Take();
   return result;
 }

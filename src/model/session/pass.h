@@ -14,6 +14,7 @@ struct PassShape {
   std::int32_t logits_rows = 0;  ///< rows of the logits
   /// The logits are those of the rows that PassInputs::wanted names; else of the first ones.
   bool pick = false;
+  std::int32_t top = 0;  ///< of the best logits of each row that the pass ends with; 0: none
 };
 
 /// Types of the tensors between operations: what the norms give to products, the logits, the rest.
@@ -23,7 +24,9 @@ struct PassTypes {
 
 struct PassGraph {
   Graph graph;
-  NodeId logits = kNoNode;  ///< [vocab, logits_rows]; kNoNode when no row wants logits
+  NodeId logits = kNoNode;      ///< [vocab, logits_rows]; kNoNode when no row wants logits
+  NodeId top_ids = kNoNode;     ///< [top, logits_rows] i32; kNoNode without
+  NodeId top_values = kNoNode;  ///< [top, logits_rows] f32; kNoNode for a top of 0 or 1
 };
 
 /// One forward pass over the whole model, as its architecture describes each block and its weights

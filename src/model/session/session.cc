@@ -5,12 +5,12 @@
 #include <cstring>
 #include <list>
 
-#include "core/block_format.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "model/session/kv_cache.h"
 #include "model/session/pass.h"
 #include "model/session/pass_inputs.h"
+#include "model/session/pass_results.h"
 #include "tilewright/fusion.h"
 #include "tilewright/model.h"
 #include "tilewright/prepared_graph.h"
@@ -30,10 +30,13 @@ constexpr std::int32_t kPadding = -1;
 struct PreparedPass {
   std::int32_t rows = 0, logits_rows = 0;  ///< padding included
   bool pick = false;                       ///< logits of some rows, not of all in their order
+  std::int32_t top = 0;                    ///< best logits of each row that it finds
   std::int64_t cache_moves = 0;            ///< of the cache when the pass was prepared
-  NodeId logits = kNoNode;
+  NodeId logits = kNoNode, top_ids = kNoNode, top_values = kNoNode;
   std::unique_ptr<PreparedGraph> graph;
   std::int64_t runs = 0;
+
+  const TensorView& View(NodeId id) const { return graph->graph().node(id).out; }
 };
 
 KvCache::Shape CacheShape(const ModelConfig& config, const SessionOptions& options) {
@@ -67,6 +70,7 @@ struct Session::Impl {
         cache(std::move(kv)),
         inputs(std::move(integers)),
         arena(device),
+        results(device),
         filled(static_cast<std::size_t>(wanted.slots), 0),
         next(static_cast<std::size_t>(wanted.slots), -1) {}
 
@@ -78,23 +82,26 @@ struct Session::Impl {
   KvCache cache;
   PassInputs inputs;
   Arena arena;
-  std::list<PreparedPass> passes;    // most recently used first
-  std::int64_t table_sent = -1;      // of the cache's table_changes
-  DeviceMemory host_logits;          // where the host cannot touch those of the device
-  std::vector<float> as_floats;      // logits of another type than f32, as the caller reads them
-  std::vector<std::int32_t> filled;  // [slots]: positions 0 .. filled - 1 hold keys and values
-  std::vector<std::int32_t> next;    // [slots]: where a pass continues a slot, -1 if it does not
+  std::list<PreparedPass> passes;  // most recently used first
+  std::int64_t table_sent = -1;    // of the cache's table_changes
+  PassResults results;
+  const PreparedPass* last = nullptr;  // the pass whose logits are there
+  std::int32_t last_wanted = 0;        // rows of them
+  std::vector<std::int32_t> filled;    // [slots]: positions 0 .. filled - 1 hold keys and values
+  std::vector<std::int32_t> next;      // [slots]: where a pass continues a slot, -1 if it does not
 
   std::int32_t Bucket(std::int32_t rows) const;
-  Result<PreparedPass*> PassFor(std::int32_t rows, std::int32_t wanted);
-  Result<PreparedPass> Prepare(std::int32_t rows, std::int32_t logits_rows, bool pick);
+  Result<PreparedPass*> PassFor(std::int32_t rows, std::int32_t wanted, std::int32_t top);
+  Result<PreparedPass> Prepare(const PassShape& shape);
   Status Check(std::span<const Row> rows);
   Status CheckPosition(std::size_t index, const Row& row);
-  Status ReserveLogits(const PreparedPass& pass);
   Status HoldPages();
   Status RunPass(PreparedPass& pass);
   Status SendInputs(std::span<const Row> rows, const PreparedPass& pass);
-  Result<std::span<const float>> ReadLogits(const PreparedPass& pass, std::int32_t rows);
+  Result<const PreparedPass*> Run(std::span<const Row> rows, std::int32_t top);
+  Result<std::span<const float>> ReadLogits(const PreparedPass& pass);
+  Result<TopLogits> ReadTop(const PreparedPass& pass);
+  void MarkFilled();
 };
 
 /// Rows of the pass that serves `rows`. Where capturing or binding a graph is expensive, one graph
@@ -108,12 +115,10 @@ std::int32_t Session::Impl::Bucket(std::int32_t rows) const {
                   options.max_rows);
 }
 
-Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logits_rows,
-                                            bool pick) {
+Result<PreparedPass> Session::Impl::Prepare(const PassShape& shape) {
   // Shapes and addresses of the cache are part of a graph, so some of it must be there.
   if (Status status = cache.Reserve(1); !status) return Fail(status.error());
-  PassGraph built =
-      BuildPass(model, cache, inputs.device(), {rows, logits_rows, pick}, TypesOf(options));
+  PassGraph built = BuildPass(model, cache, inputs.device(), shape, TypesOf(options));
   const auto supports = [this](const Graph& in, const TensorNode& node) {
     return !dispatch.Supports(in, node);
   };
@@ -121,45 +126,46 @@ Result<PreparedPass> Session::Impl::Prepare(std::int32_t rows, std::int32_t logi
   FusedGraph fused = Fuse(
       built.graph, model.fusions(), supports,
       device.spec().kind == DeviceKind::kCuda ? BetweenFused::kUnrounded : BetweenFused::kRounded);
-  // The logits are kept, so fusing leaves them a node.
-  const NodeId logits =
-      built.logits == kNoNode ? kNoNode : fused.id_of[static_cast<std::size_t>(built.logits)];
-  PreparedPass pass{rows, logits_rows, pick, cache.moves(), logits, nullptr, 0};
+  // Results are kept, so fusing leaves each a node.
+  const auto now = [&](NodeId id) {
+    return id == kNoNode ? kNoNode : fused.id_of[static_cast<std::size_t>(id)];
+  };
+  PreparedPass pass{.rows = shape.rows,
+                    .logits_rows = shape.logits_rows,
+                    .pick = shape.pick,
+                    .top = shape.top,
+                    .cache_moves = cache.moves(),
+                    .logits = now(built.logits),
+                    .top_ids = now(built.top_ids),
+                    .top_values = now(built.top_values)};
   Result<std::unique_ptr<PreparedGraph>> graph =
       PrepareGraph(std::move(fused.graph), dispatch, arena);
   if (!graph) return Fail(graph.error());
   pass.graph = std::move(*graph);
-  if (Status status = ReserveLogits(pass); !status) return Fail(status.error());
+  Status reserved;
+  if (pass.top > 0) {
+    reserved = results.ReserveTop(pass.View(pass.top_ids));
+  } else if (pass.logits != kNoNode) {
+    reserved = results.ReserveLogits(pass.View(pass.logits));
+  }
+  if (!reserved) return Fail(reserved.error());
   if (LogEnabled(LogLevel::kDebug)) {
     LogDebug(fmt::format("prepared a pass of {} rows, {} with logits: {} nodes, activations of {}",
-                         rows, logits_rows, pass.graph->graph().size(),
+                         shape.rows, shape.logits_rows, pass.graph->graph().size(),
                          HumanBytes(pass.graph->memory().bytes)));
   }
   return pass;
 }
 
-/// Room on the host for the logits of a pass, where it cannot touch those of the device, and where
-/// they are no floats.
-Status Session::Impl::ReserveLogits(const PreparedPass& pass) {
-  if (pass.logits == kNoNode) return {};
-  const TensorView& view = pass.graph->graph().node(pass.logits).out;
-  const auto elements = static_cast<std::size_t>(view.elements());
-  if (view.dtype != DataType::kF32 && as_floats.size() < elements) as_floats.resize(elements);
-  const std::size_t bytes = BytesOf(view.dtype, view.elements());
-  if (device.host_accessible() || bytes <= host_logits.size()) return {};
-  Result<DeviceMemory> larger = device.AllocateStaging(bytes);
-  if (!larger) return Fail(larger.error());
-  host_logits = std::move(*larger);
-  return {};
-}
-
-/// The pass for `rows` rows, `wanted` of them with logits; prepared again if something it depends
-/// on has moved.
-Result<PreparedPass*> Session::Impl::PassFor(std::int32_t rows, std::int32_t wanted) {
+/// The pass for `rows` rows, `wanted` of them with logits, of which it finds the `top` best;
+/// prepared again if something it depends on has moved.
+Result<PreparedPass*> Session::Impl::PassFor(std::int32_t rows, std::int32_t wanted,
+                                             std::int32_t top) {
   const bool pick = wanted < rows && wanted > 0;
   const std::int32_t padded = Bucket(rows), logits_rows = Bucket(wanted);
   for (auto it = passes.begin(); it != passes.end(); ++it) {
-    if (it->rows != padded || it->logits_rows != logits_rows || it->pick != pick) continue;
+    if (it->rows != padded || it->logits_rows != logits_rows || it->pick != pick || it->top != top)
+      continue;
     if (it->graph->stale() || it->cache_moves != cache.moves()) {
       passes.erase(it);
       break;
@@ -167,7 +173,7 @@ Result<PreparedPass*> Session::Impl::PassFor(std::int32_t rows, std::int32_t wan
     if (it != passes.begin()) passes.splice(passes.begin(), passes, it);
     return &passes.front();
   }
-  Result<PreparedPass> fresh = Prepare(padded, logits_rows, pick);
+  Result<PreparedPass> fresh = Prepare({padded, logits_rows, pick, top});
   if (!fresh) return Fail(fresh.error());
   passes.push_front(std::move(*fresh));
   if (passes.size() > kGraphsKept) passes.pop_back();
@@ -206,38 +212,16 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
   return {};
 }
 
-/// A pass that comes back is likely to be the one of decode: it is captured where that is possible.
+/// The passes of decode, in which every row wants logits, come back token after token: they are
+/// captured where that is possible. A prompt's length that comes twice may never come again, and
+/// its kernels take long enough to be launched meanwhile.
 Status Session::Impl::RunPass(PreparedPass& pass) {
-  if (++pass.runs == 2 && device.can_capture()) {
+  const bool decodes = !pass.pick && pass.logits_rows > 0;
+  if (++pass.runs == 2 && decodes && device.can_capture()) {
     Status captured = pass.graph->Capture(device, stream);
     if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
   }
   return pass.graph->Run(stream);
-}
-
-/// Waits for the pass and returns the logits of `rows` rows.
-Result<std::span<const float>> Session::Impl::ReadLogits(const PreparedPass& pass,
-                                                         std::int32_t rows) {
-  if (rows == 0) {
-    if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
-    return std::span<const float>();
-  }
-  const TensorView& view = pass.graph->graph().node(pass.logits).out;
-  const std::int64_t elements = view.shape[0] * rows;
-  void* data = view.data;
-  if (!device.host_accessible()) {
-    data = host_logits.data();
-    if (Status s = device.Download(data, view.data, BytesOf(view.dtype, elements), stream); !s)
-      return Fail(s.error());
-  }
-  if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
-  if (view.dtype != DataType::kF32) {
-    if (Status s = DecodeRow(view.dtype, data, elements, as_floats.data()); !s)
-      return Fail(s.error());
-    data = as_floats.data();
-  }
-  return std::span<const float>(static_cast<const float*>(data),
-                                static_cast<std::size_t>(elements));
 }
 
 /// Attention of a row reads every position before its own, so none of them may be unwritten; and a
@@ -311,28 +295,82 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
       std::make_unique<Impl>(model, dispatch, o, std::move(*cache), std::move(*inputs))));
 }
 
-Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
-  Impl& s = *impl_;
-  if (Status status = s.Check(rows); !status) return Fail(status.error());
+/// Checks the rows and queues their pass.
+Result<const PreparedPass*> Session::Impl::Run(std::span<const Row> rows, std::int32_t top) {
+  last = nullptr;
+  if (Status status = Check(rows); !status) return Fail(status.error());
   // A pass that fails, before it runs or half way, leaves nothing to rely on from its first row on.
   for (const Row& row : rows) {
-    std::int32_t& filled = s.filled[static_cast<std::size_t>(row.slot)];
-    filled = std::min(filled, row.position);
+    std::int32_t& held = filled[static_cast<std::size_t>(row.slot)];
+    held = std::min(held, row.position);
   }
-  if (Status status = s.HoldPages(); !status) return Fail(status.error());
+  if (Status status = HoldPages(); !status) return Fail(status.error());
   const auto count = static_cast<std::int32_t>(rows.size());
-  const auto wanted = static_cast<std::int32_t>(
+  last_wanted = static_cast<std::int32_t>(
       std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.logits; }));
-  Result<PreparedPass*> pass = s.PassFor(count, wanted);
+  Result<PreparedPass*> pass = PassFor(count, last_wanted, last_wanted > 0 ? top : 0);
   if (!pass) return Fail(pass.error());
-  if (Status status = s.SendInputs(rows, **pass); !status) return Fail(status.error());
-  if (Status status = s.RunPass(**pass); !status) return Fail(status.error());
-  Result<std::span<const float>> logits = s.ReadLogits(**pass, wanted);
-  if (!logits) return logits;
-  for (std::size_t slot = 0; slot < s.filled.size(); ++slot) {
-    if (s.next[slot] >= 0) s.filled[slot] = s.next[slot];
+  if (Status status = SendInputs(rows, **pass); !status) return Fail(status.error());
+  if (Status status = RunPass(**pass); !status) return Fail(status.error());
+  return *pass;
+}
+
+Result<std::span<const float>> Session::Impl::ReadLogits(const PreparedPass& pass) {
+  if (last_wanted > 0) return results.ReadLogits(pass.View(pass.logits), last_wanted, stream);
+  if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
+  return std::span<const float>();
+}
+
+Result<TopLogits> Session::Impl::ReadTop(const PreparedPass& pass) {
+  const bool values = pass.top_values != kNoNode;
+  return results.ReadTop(pass.View(pass.top_ids), values ? &pass.View(pass.top_values) : nullptr,
+                         last_wanted, stream);
+}
+
+/// After a pass was waited for: its rows are there.
+void Session::Impl::MarkFilled() {
+  for (std::size_t slot = 0; slot < filled.size(); ++slot) {
+    if (next[slot] >= 0) filled[slot] = next[slot];
   }
+}
+
+Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
+  Impl& s = *impl_;
+  Result<const PreparedPass*> pass = s.Run(rows, 0);
+  if (!pass) return Fail(pass.error());
+  Result<std::span<const float>> logits = s.ReadLogits(**pass);
+  if (!logits) return logits;
+  s.last = *pass;
+  s.MarkFilled();
   return logits;
+}
+
+Result<TopLogits> Session::ForwardTop(std::span<const Row> rows, std::int32_t k) {
+  if (k < 1) return Fail(ErrorCode::kInvalidArgument, fmt::format("k = {}: must be at least 1", k));
+  Impl& s = *impl_;
+  Result<const PreparedPass*> pass = s.Run(rows, k);
+  if (!pass) return Fail(pass.error());
+  Result<TopLogits> top = TopLogits{.k = k, .ids = {}, .logits = {}};
+  if (s.last_wanted > 0) {
+    top = s.ReadTop(**pass);
+  } else if (Status status = s.device.Synchronize(s.stream); !status) {
+    top = Fail(status.error());
+  }
+  if (!top) return top;
+  s.last = *pass;
+  s.MarkFilled();
+  return top;
+}
+
+Result<std::span<const float>> Session::Logits() {
+  Impl& s = *impl_;
+  if (s.last == nullptr)
+    return Fail(ErrorCode::kInvalidArgument, "no pass ran whose logits could be read");
+  if (s.last_wanted > 0) {
+    const TensorView& logits = s.last->View(s.last->logits);
+    if (Status status = s.results.ReserveLogits(logits); !status) return Fail(status.error());
+  }
+  return s.ReadLogits(*s.last);
 }
 
 Result<std::span<const float>> Session::Prefill(std::span<const TokenId> tokens, std::int32_t slot,
@@ -376,7 +414,8 @@ Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_ro
                 fmt::format("rows = {} (1 to {}), logits_rows = {} (0 to rows)", rows,
                             impl_->options.max_rows, logits_rows));
   }
-  Result<PreparedPass*> pass = impl_->PassFor(rows, logits_rows);
+  impl_->last = nullptr;  // preparing may move what the last pass left
+  Result<PreparedPass*> pass = impl_->PassFor(rows, logits_rows, 0);
   if (!pass) return Fail(pass.error());
   return &(*pass)->graph->graph();
 }

@@ -11,7 +11,7 @@
 // For tests only: runs the very source of a kernel on the CPU, thread by thread, so that its index
 // arithmetic and its numbers are checked where there is no GPU. Include this file before any .cuh.
 // It stands for the built-ins that our kernels use: threadIdx, blockIdx and gridDim, shared
-// variables, __syncthreads, __shfl_xor_sync over all lanes, atomicMax. launch_emulation.h runs a
+// variables, __syncthreads, __shfl_xor_sync over all lanes, atomicMax, atomicAdd. launch_emulation.h runs a
 // launch as the launcher of an operation room made it.
 //
 // The threads of a CTA are fibers of one OS thread; each runs to its next barrier or shuffle, then
@@ -122,6 +122,12 @@ inline float __shfl_xor_sync(unsigned int, float value, int lanes) {
 inline int atomicMax(int* address, int value) {
   const int old = *address;
   *address = std::max(old, value);
+  return old;
+}
+
+inline int atomicAdd(int* address, int value) {
+  const int old = *address;
+  *address = old + value;
   return old;
 }
 // NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)

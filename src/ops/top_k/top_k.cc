@@ -1,0 +1,182 @@
+#include "ops/top_k/top_k.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "core/parallel.h"
+#include "core/tensor_access.h"
+#include "core/text.h"
+#include "engine/function_kernel.h"
+#include "engine/stage_templates.h"
+#include "ops/top_k/cpu/top_k_cpu.h"
+
+namespace tilewright::top_k {
+namespace {
+
+using CpuTopK = FunctionKernel<Op, TopKImpl>;
+
+constexpr std::int64_t kGrain = 65536;  // elements of a task
+
+std::optional<Rejection> Feasible(const TopKImpl&, const Desc& desc) {
+  if (RowTypeIndex(desc.type_in) < 0) {
+    return Rejection{Reason::kType, Format("type_in {}", DataTypeName(desc.type_in)),
+                     "f32, f16 or bf16"};
+  }
+  if (desc.type_values != DataType::kNone && desc.type_values != DataType::kF32) {
+    return Rejection{Reason::kType, Format("type_values {}", DataTypeName(desc.type_values)),
+                     "f32, or none"};
+  }
+  if (desc.k > kMostK) {
+    return Rejection{Reason::kShape, Format("k = {}", desc.k), Format("at most {}", kMostK)};
+  }
+  return std::nullopt;
+}
+
+double EstimateUs(const TopKImpl& impl, const Desc& desc, int workers) {
+  const double cols = desc.cols, k = desc.k;
+  const double elements = desc.rows * cols;
+  // Each value that enters the list has its block looked at again, and moves half of the list.
+  const double entering = desc.rows * k * std::log(1 + cols / k);
+  const double us = elements * impl.ns_per_element * 1e-3 + entering * (0.05 + k * 0.5e-3);
+  return us / BusyWorkers(elements, kGrain, workers) + desc.rows * 0.05;
+}
+
+/// The list of a row, and what stands behind its end.
+void PutRow(const Args& args, std::int64_t row, int found, const float* values,
+            const std::int32_t* ids) {
+  const auto k = static_cast<int>(args.ids.cols());
+  auto* out_ids = args.ids.as<std::int32_t>() + RowOffset(args.ids, row);
+  for (int i = 0; i < k; ++i) out_ids[i] = i < found ? ids[i] : -1;
+  if (args.values.data == nullptr) return;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float none = found < 0 ? std::numeric_limits<float>::quiet_NaN() : -kInfinity;
+  auto* out_values = args.values.as<float>() + RowOffset(args.values, row);
+  for (int i = 0; i < k; ++i) out_values[i] = i < found ? values[i] : none;
+}
+
+Status Launch(const TopKImpl& impl, const Args& args, Stream stream) {
+  const std::int64_t cols = args.in.cols();
+  const auto k = static_cast<int>(args.ids.cols());
+  const TopKRowFunction top = impl.rows[RowTypeIndex(args.in.dtype)];
+  ParallelRanges(stream.exec(), RowCount(args.in), kGrain / std::max<std::int64_t>(cols, 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   float values[kMostK];
+                   std::int32_t ids[kMostK];
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     const int found =
+                         top(AddressOf(args.in, RowOffset(args.in, row)), cols, k, values, ids);
+                     PutRow(args, row, found, values, ids);
+                   }
+                 });
+  return {};
+}
+
+std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
+  for (const DataType type : {desc.type_in, desc.type_values}) {
+    if (!IsFloatType(type) && (type != DataType::kNone || type == desc.type_in)) {
+      return Rejection{Reason::kType, Format("type {}", DataTypeName(type)),
+                       "f64, f32, f16 or bf16"};
+    }
+  }
+  return std::nullopt;
+}
+
+double ReferenceUs(const Desc& desc) { return static_cast<double>(desc.rows) * desc.cols * 60e-3; }
+
+void CheckNode(const NodeView& node, NodeCheck& check) {
+  check.ExpectFloat("inputs[0]", node.in(0).dtype);
+  check.ExpectType("out", node.out.dtype, DataType::kI32);
+  check.Expect("inputs[0].shape[1]", node.in(0).shape[1], node.out.shape[1], "rows");
+  for (const std::size_t d : {std::size_t{2}, std::size_t{3}}) {
+    check.Expect(Format("inputs[0].shape[{}]", d), node.in(0).shape[d], 1, "a matrix");
+    check.Expect(Format("out.shape[{}]", d), node.out.shape[d], 1, "a matrix");
+  }
+  if (node.input_count < 2 || !node.inputs[1].present) return;
+  check.ExpectSameShape("inputs[1]", node.in(1), node.out);
+  check.ExpectFloat("inputs[1]", node.in(1).dtype);
+}
+
+constexpr NodeRule kRules[] = {{.op = TensorOp::kTopK,
+                                .name = "top_k",
+                                .min_inputs = 1,
+                                .max_inputs = 2,
+                                .writes = 1u << 1,
+                                .check = &CheckNode}};
+
+}  // namespace
+
+std::span<const NodeRule> Op::NodeRules() { return kRules; }
+
+Args Op::ArgsOf(const NodeView& node) {
+  Args args{.in = node.in(0), .ids = node.out, .values = {}};
+  if (node.input_count > 1) args.values = node.in(1);
+  return args;
+}
+
+std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
+
+Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
+  if (Status s = CheckView("top_k: in", args.in); !s) return Fail(s.error());
+  if (Status s = CheckView("top_k: ids", args.ids); !s) return Fail(s.error());
+  const auto is_matrix = [](const TensorView& v) { return v.shape[2] == 1 && v.shape[3] == 1; };
+  if (!is_matrix(args.in) || !is_matrix(args.ids) || args.in.shape[1] != args.ids.shape[1]) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("top_k: in {} to ids {}: must be [cols, rows] to [k, rows]",
+                       ShapeText(args.in), ShapeText(args.ids)));
+  }
+  if (args.ids.dtype != DataType::kI32) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("top_k: ids are {}, must be i32", DataTypeName(args.ids.dtype)));
+  }
+  const bool values = args.values.data != nullptr;
+  if (values) {
+    if (Status s = CheckView("top_k: values", args.values); !s) return Fail(s.error());
+    if (Status s = CheckSameShape("top_k: values", args.values, "ids", args.ids); !s)
+      return Fail(s.error());
+  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (args.in.shape[0] > kMost || args.in.shape[1] > kMost || args.ids.shape[0] > kMost) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("top_k: in {} to ids {}: at most {} in each dimension", ShapeText(args.in),
+                       ShapeText(args.ids), kMost));
+  }
+  return Desc{.type_in = args.in.dtype,
+              .type_values = values ? args.values.dtype : DataType::kNone,
+              .rows = static_cast<std::int32_t>(args.in.shape[1]),
+              .cols = static_cast<std::int32_t>(args.in.shape[0]),
+              .k = static_cast<std::int32_t>(args.ids.shape[0]),
+              .guarantee = terms.guarantee};
+}
+
+Result<Checked<Op>> Validate(const Desc& desc) {
+  if (desc.rows < 1 || desc.cols < 1 || desc.k < 1) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("top_k: rows = {}, cols = {}, k = {}: each must be at least 1", desc.rows,
+                       desc.cols, desc.k));
+  }
+  return Stages<Op>::MarkValidated(desc);
+}
+
+void AddReference(Registry& registry) {
+  static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
+      "top_k.any.reference",
+      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
+}
+
+void AddKernels(Registry& registry) {
+  const CpuTopK::Shared shared{&Feasible, &EstimateUs, &Launch};
+  for (const TopKImpl* impl : {&kTopKScalar, &kTopKAvx2, &kTopKAvx512}) {
+    static_cast<void>(registry.Add(std::make_unique<CpuTopK>(
+        CpuKernelInfo(Format("top_k.f32.{}", impl->isa), impl->tu, impl->features), *impl,
+        shared)));
+  }
+  AddReference(registry);
+}
+
+}  // namespace tilewright::top_k
+
+namespace tilewright {
+TILEWRIGHT_INSTANTIATE_STAGES(top_k::Op);
+}  // namespace tilewright

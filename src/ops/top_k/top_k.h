@@ -1,0 +1,15 @@
+#pragma once
+
+#include "tilewright/top_k.h"
+
+namespace tilewright::top_k {
+
+/// Every kernel of this room.
+void AddKernels(Registry& registry);
+/// The oracle alone.
+void AddReference(Registry& registry);
+
+/// The oracle, in float64; any float types, any k. Single thread; allocates.
+Status Reference(const Args& args);
+
+}  // namespace tilewright::top_k
