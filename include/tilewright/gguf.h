@@ -91,7 +91,7 @@ struct GgufEntry {
   GgufValue value;
 };
 
-/// A tensor of a file. `offset` counts from the start of the file. The range [offset, offset +
+/// A tensor of a file. `offset` counts from the start of the file that holds it. The range [offset, offset +
 /// bytes) was checked: it lies within the file and overlaps no other tensor.
 struct GgufTensor {
   std::string_view name;
@@ -102,9 +102,12 @@ struct GgufTensor {
   DataType dtype = DataType::kNone;  ///< kNone: a type that is not supported
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;  ///< 0 if the size of the type is unknown
+  std::uint32_t part = 0;   ///< of a split model: which of its files holds it
 };
 
-/// A GGUF file (version 2 or 3, little endian), mapped into memory read-only.
+/// A GGUF file (version 2 or 3, little endian), mapped into memory read-only; or all files of a model
+/// that was split ("x-00001-of-00003.gguf"), which then count as one: the metadata is that of the
+/// first, the tensors those of all.
 ///
 /// Every length, count and offset is checked before it is used, so a damaged or hostile file gives
 /// an error (kCorrupt, or kUnsupported for a valid file that Tilewright cannot use), never a crash
@@ -121,21 +124,25 @@ struct GgufTensor {
 class GgufFile {
  public:
   /// Maps `path` and checks its entire structure; reads no tensor data. Takes 2 to 15 ms for a
-  /// vocabulary of 128k tokens. Errors: kNotFound, kIo, kInvalidArgument (not a regular file),
-  /// kCorrupt, kUnsupported (version, byte order, split files).
+  /// vocabulary of 128k tokens. If it is one of the files of a split model, whichever, the others are
+  /// opened too. Errors: kNotFound (also of another file of the model), kIo, kInvalidArgument (not a
+  /// regular file), kCorrupt (also for files that do not belong together), kUnsupported (version,
+  /// byte order).
   static Result<GgufFile> Open(const std::string& path);
   /// As Open, for bytes that the caller keeps alive; `name` appears in messages. For View(),
-  /// `bytes` should be aligned to 64.
+  /// `bytes` should be aligned to 64. kUnsupported for a file of a split model.
   static Result<GgufFile> Parse(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;
   GgufFile& operator=(GgufFile&&) noexcept;
   ~GgufFile();
 
+  /// Of a split model, that of its first file.
   const std::string& path() const { return path_; }
   std::uint32_t version() const { return version_; }
   std::uint64_t alignment() const { return alignment_; }
-  std::uint64_t file_bytes() const { return bytes_.size(); }
+  /// Of all files of a split model.
+  std::uint64_t file_bytes() const;
   /// Sum of the tensors' bytes.
   std::uint64_t tensor_bytes() const;
 
@@ -200,8 +207,13 @@ class GgufFile {
   friend class GgufWriter;
   class Mapping;
   class Generator;
+  struct Part;
   GgufFile();
-  Status Load();
+  Status AddPart(Part part);
+  Status AddOtherParts(const std::string& prefix, std::uint64_t count);
+  Status OrderTensors();
+  std::span<const std::byte> BytesOfPart(const GgufTensor& tensor) const;
+  void Advise(const GgufTensor& tensor, int advice) const;
   Result<GgufValue> Need(std::string_view key) const;
   Error TypeError(std::string_view key, const GgufValue& value, std::string_view wanted) const;
   Error Unsupported(const GgufTensor& tensor) const;
@@ -211,9 +223,8 @@ class GgufFile {
   Result<std::vector<T>> Integers(std::string_view key) const;
 
   std::string path_;
-  std::unique_ptr<Mapping> mapping_;
-  std::unique_ptr<Generator> generator_;
-  std::span<const std::byte> bytes_;
+  std::vector<Part> parts_;  // in their order; most models have one
+  std::unique_ptr<Generator> generator_;  // of a file that is nowhere else
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
   std::vector<GgufEntry> entries_;

@@ -34,7 +34,14 @@ struct ModelConfig {
   std::int32_t vocab = 0;
   std::int32_t context = 0;  ///< context length that the model was trained with
   float epsilon = 1e-5f;
+  /// Before RoPE was scaled; as `context` where the file does not tell.
+  std::int32_t original_context = 0;
   RopeParams rope;
+  /// Divide the frequencies of the pairs, computed from the metadata (YaRN); empty: none.
+  std::vector<float> rope_factors;
+  /// The cosines and sines of rotations are multiplied by it, so that scores do not grow flatter
+  /// where frequencies are scaled (YaRN, long factors).
+  float rope_magnitude = 1.0f;
   bool tied = false;  ///< the output projection is the embedding table
 };
 /// Errors name the key or tensor: a missing key, an unknown architecture (the message lists the
@@ -46,7 +53,12 @@ enum class WeightRole : std::uint8_t {
   kEmbedding,
   kOutputNorm,
   kOutput,
-  kRopeFactors,
+  kRopeFactors,       ///< divide the frequencies of the pairs
+  kRopeFactorsLong,   ///< instead, in sessions with more context than the original
+  kRopeFactorsShort,  ///< instead, in all others
+  /// Queries are multiplied by it, element by element of a head; made by the loader where only the
+  /// rotated elements have a magnitude.
+  kQueryScale,
   kAttnNorm,
   kQ,
   kK,

@@ -27,6 +27,10 @@ enum class SynthVocab : std::uint8_t {
   /// SentencePiece: <unk>, <s>, </s> and the 256 byte tokens first, the characters last; BOS and a
   /// space in front added.
   kSentencePiece,
+  /// The same with <|endoftext|> (eos) last, which Phi 3's vocabulary has added.
+  kPhi3,
+  /// Pre-tokenizer "qwen2"; <|endoftext|> (bos), <|im_start|>, <|im_end|> (eos) last; no BOS added.
+  kQwen,
 };
 
 /// The shape of a model.
@@ -44,14 +48,18 @@ struct SynthShape {
   int context = 0;
   float rope_base = 10000;
   float rope_factor = 0;  ///< > 0: Llama-3 frequency scaling, as a rope_freqs.weight tensor
-  bool tied = false;      ///< the output projection is the embedding
+  int rope_dims = 0;      ///< rotated elements of a head, even; 0: all
+  /// > 0: long factors, as rope_factors_long.weight and rope_factors_short.weight, for contexts
+  /// above it and up to it. At most `context`.
+  int original_context = 0;
+  bool tied = false;  ///< the output projection is the embedding
   SynthVocab tokens = SynthVocab::kGpt2;
   float norm_epsilon = 1e-5f;
 };
 
-/// The presets of `synth --preset`: smollm2-135m, smollm2-360m, tinyllama-1.1b,
-/// llama-3.2-1b, llama-3.2-3b, mistral-7b, llama-3.1-8b, llama-3.1-70b, and tiny-test and
-/// tiny-test-pieces (for tests: 2 layers, 64 hidden; the latter with a SentencePiece vocabulary).
+/// The presets of `synth --preset`: published models of each architecture (smollm2-135m,
+/// llama-3.1-8b, qwen3-8b, phi-3.5-mini, ...), and for tests tiny-test, tiny-test-pieces (2 layers, 64
+/// hidden; the latter with a SentencePiece vocabulary) and tiny-test-ARCHITECTURE.
 std::span<const SynthShape> SynthPresets();
 /// kNotFound for any other name; the message lists the presets.
 Result<SynthShape> FindSynthPreset(std::string_view name);

@@ -10,6 +10,7 @@
 
 #include "models.h"
 #include "probe.h"
+#include "tilewright/log.h"
 
 namespace tilewright {
 namespace {
@@ -163,9 +164,45 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
        ErrorCode::kCorrupt,
        {"llama.rope.freq_base", "string"}},
       {"unknown scaling",
-       text("llama.rope.scaling.type", "yarn"),
+       text("llama.rope.scaling.type", "dynamic"),
        ErrorCode::kUnsupported,
-       {"llama.rope.scaling.type", "yarn"}},
+       {"llama.rope.scaling.type", "dynamic", "yarn"}},
+      {"yarn without a factor",
+       text("llama.rope.scaling.type", "yarn"),
+       ErrorCode::kCorrupt,
+       {"llama.rope.scaling.factor = 0", "yarn"}},
+      {"yarn whose bounds cross",
+       [](EditedModel& m) {
+         m.SetString("llama.rope.scaling.type", "yarn");
+         m.SetF32("llama.rope.scaling.factor", 4);
+         m.SetF32("llama.rope.scaling.yarn_beta_slow", 64);
+       },
+       ErrorCode::kCorrupt,
+       {"yarn_beta_slow = 64", "yarn_beta_fast = 32"}},
+      {"yarn over a base that does not turn",
+       [](EditedModel& m) {
+         m.SetString("llama.rope.scaling.type", "yarn");
+         m.SetF32("llama.rope.scaling.factor", 4);
+         m.SetF32("llama.rope.freq_base", 1);
+       },
+       ErrorCode::kCorrupt,
+       {"llama.rope.freq_base = 1", "yarn"}},
+      {"yarn over factors",
+       [](EditedModel& m) {
+         m.SetString("llama.rope.scaling.type", "yarn");
+         m.SetF32("llama.rope.scaling.factor", 4);
+         m.AddF32("rope_freqs.weight", {8, 1, 1, 1}, 1);
+       },
+       ErrorCode::kUnsupported,
+       {"rope_freqs.weight", "llama.rope.scaling.type", "yarn"}},
+      {"no original context",
+       u32("llama.rope.scaling.original_context_length", 0),
+       ErrorCode::kCorrupt,
+       {"llama.rope.scaling.original_context_length = 0"}},
+      {"a magnitude of nothing",
+       f32("llama.rope.scaling.attn_factor", 0),
+       ErrorCode::kCorrupt,
+       {"llama.rope.scaling.attn_factor", "0"}},
       {"scaling by nothing",
        text("llama.rope.scaling.type", "llama3"),
        ErrorCode::kCorrupt,
@@ -256,6 +293,44 @@ TEST_F(HostileModel, tensors_that_would_change_the_result_are_refused_not_ignore
     EXPECT_EQ(error.code, ErrorCode::kUnsupported);
     EXPECT_THAT(error.message, AllOf(HasSubstr(c.name), HasSubstr(c.word)));
   }
+}
+
+TEST_F(HostileModel, tensors_that_repeat_the_metadata_are_left_out_with_one_line) {
+  const std::string path = Edited([](EditedModel& m) {
+    m.AddF32("blk.0.attn_rot_embd", {8, 1, 1, 1}, 1);
+    m.AddF32("blk.1.attn_rot_embd", {8, 1, 1, 1}, 1);
+  });
+  std::vector<std::string> lines;
+  const auto keep = [](void* to, LogLevel, std::string_view line) {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+  };
+  const LogSink before = SetLogSink({keep, &lines, LogLevel::kDebug});
+  const auto model = Model::Load(path, {});
+  SetLogSink(before);
+  ASSERT_TRUE(model) << model.error().message;
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0],
+              AllOf(HasSubstr(path), HasSubstr("2 tensors"), HasSubstr("blk.0.attn_rot_embd")));
+}
+
+TEST_F(HostileModel, factors_for_contexts_of_one_kind_only_name_the_other) {
+  const SynthShape shape = FindSynthPreset("tiny-test-phi3").value();
+  const std::string sound = WriteTiny(folder_, "phi3", shape, DataType::kQ8_0);
+  for (const auto& [removed, kept] : {std::pair("rope_factors_long.weight", "_short.weight"),
+                                      std::pair("rope_factors_short.weight", "_long.weight")}) {
+    EditedModel model(sound);
+    model.RemoveTensor(removed);
+    model.Write(folder_ / "half.gguf");
+    const Error error = LoadError(folder_ / "half.gguf");
+    EXPECT_EQ(error.code, ErrorCode::kNotFound);
+    EXPECT_THAT(error.message, AllOf(HasSubstr(removed), HasSubstr(kept)));
+  }
+  EditedModel model(sound);
+  model.Reshape("blk.3.ffn_up.weight", {72, 199, 1, 1}, 2);
+  model.Write(folder_ / "short.gguf");
+  EXPECT_THAT(LoadError(folder_ / "short.gguf").message,
+              AllOf(HasSubstr("blk.3.ffn_up.weight"), HasSubstr("[72, 199, "),
+                    HasSubstr("expected [72, 200]")));
 }
 
 TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {

@@ -31,15 +31,24 @@ enum class Presence : std::uint8_t {
   kTied,  ///< if the file lacks it, the token embedding is used instead
 };
 
+/// Some rows of a tensor: a matrix of its own.
+struct TensorPart {
+  WeightRole role;
+  Extent n;
+};
+
 /// A tensor of the file: [k, n], or a vector of k elements if n is kOne.
 struct TensorRule {
   std::string_view name;  ///< "{}" is replaced by the block's number: "blk.{}.attn_q.weight"
-  WeightRole role;
+  WeightRole role;        ///< that of the first part, if there are parts
   Extent k, n = Extent::kOne;
   Presence presence = Presence::kRequired;
+  /// Matrices that the tensor holds, the rows of one after those of the other; n is then unused.
+  std::span<const TensorPart> parts = {};
 
   bool OfBlock() const { return name.find("{}") != std::string_view::npos; }
-  bool IsVector() const { return n == Extent::kOne; }
+  bool IsVector() const { return n == Extent::kOne && parts.empty(); }
+  std::int64_t Rows(const ModelConfig& config) const;
   std::string NameIn(std::int32_t block) const;
 };
 
@@ -58,6 +67,9 @@ enum class Activation : std::uint8_t { kSilu, kGelu };
 struct BlockSpec {
   RopeParams rope;
   float attention_scale = 1.0f;
+  /// Multiplies the rotated elements of queries, where the others must not be: otherwise it is part
+  /// of attention_scale.
+  float query_magnitude = 1.0f;
   std::int32_t window = 0;      ///< positions that a row attends to, itself included; 0: all
   float attention_softcap = 0;  ///< c: scores become c * tanh(score / c); 0: unchanged
   Activation activation = Activation::kSilu;  ///< of the gate
@@ -96,7 +108,8 @@ Status CheckBlock(const Architecture& architecture, std::int32_t index, const Bl
 Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
                         const ModelConfig& config);
 
-/// A dense block with full attention, scaled by 1 / sqrt(head_dim), whose RoPE is that of `config`.
+/// A dense block with full attention, scaled by 1 / sqrt(head_dim), whose RoPE and its magnitude are
+/// those of `config`.
 BlockSpec DenseBlock(const ModelConfig& config, std::int32_t index);
 
 inline constexpr WeightRole kQkvParts[] = {WeightRole::kQ, WeightRole::kK, WeightRole::kV};

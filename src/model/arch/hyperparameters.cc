@@ -10,33 +10,6 @@ namespace {
 
 constexpr std::uint32_t kMaxCount = 1u << 24;
 
-/// Llama-3 files carry their scaling as the tensor rope_freqs.weight; old files a linear factor
-/// without a type.
-void ReadRopeScaling(Hyperparameters& from, RopeParams& rope) {
-  const std::string scaling = from.Text("rope.scaling.type");
-  const float factor = from.Float("rope.scaling.factor", from.Float("rope.scale_linear", 0.0f));
-  if (scaling.empty() || scaling == "linear") {
-    if (factor > 0) rope.freq_scale = 1.0f / factor;
-  } else if (scaling == "llama3") {
-    rope.scaling_factor = factor;
-    if (!(factor > 0)) {
-      from.Refuse(ErrorCode::kCorrupt, "rope.scaling.factor",
-                  Format(" = {}, must be positive for scaling llama3", factor));
-    }
-    rope.low_freq_factor = from.Float("rope.scaling.low_freq_factor", 1.0f);
-    rope.high_freq_factor = from.Float("rope.scaling.high_freq_factor", 4.0f);
-    rope.original_context = from.Count("rope.scaling.original_context_length", 8192);
-    if (!(rope.high_freq_factor > rope.low_freq_factor) || !(rope.low_freq_factor > 0)) {
-      from.Refuse(ErrorCode::kCorrupt, "rope.scaling",
-                  Format(": low_freq_factor = {} must be positive and below high_freq_factor = {}",
-                         rope.low_freq_factor, rope.high_freq_factor));
-    }
-  } else if (scaling != "none") {
-    from.Refuse(ErrorCode::kUnsupported, "rope.scaling.type",
-                Format(" is '{}'; supported are none, linear and llama3", Printable(scaling)));
-  }
-}
-
 void ReadRope(Hyperparameters& from, ModelConfig& config) {
   RopeParams& rope = config.rope;
   rope.dims = from.Count("rope.dimension_count", config.head_dim);
@@ -50,7 +23,7 @@ void ReadRope(Hyperparameters& from, ModelConfig& config) {
         ErrorCode::kCorrupt, "rope.dimension_count",
         Format(" = {}, must be even and at most head_dim = {}", rope.dims, config.head_dim));
   }
-  ReadRopeScaling(from, rope);
+  ReadRopeScaling(from, config);
 }
 
 void ReadHeads(Hyperparameters& from, ModelConfig& config) {
@@ -158,6 +131,9 @@ void WriteTransformer(const ModelConfig& config, GgufWriter& writer) {
   count("rope.dimension_count", config.rope.dims);
   writer.SetF32(key("rope.freq_base"), config.rope.base);
   count("vocab_size", config.vocab);
+  if (config.original_context == config.context) return;
+  count("rope.scaling.original_context_length", config.original_context);
+  writer.SetF32(key("rope.scaling.attn_factor"), config.rope_magnitude);
 }
 
 }  // namespace tilewright

@@ -43,10 +43,13 @@ class Hyperparameters {
 /// The keys that decoder-only transformers share: block_count, embedding_length, attention.*,
 /// rope.*. Sets all of `config` except architecture, name, rope.mode and what only tensors say.
 void ReadTransformer(Hyperparameters& from, ModelConfig& config);
+/// The keys rope.scaling.*, for ReadTransformer: sets rope, rope_magnitude and original_context.
+void ReadRopeScaling(Hyperparameters& from, ModelConfig& config);
 /// Rejects a file with more than one expert.
 void RefuseExperts(Hyperparameters& from);
 
-/// Writes the same keys for ReadTransformer; scaled RoPE is expressed by the tensor of factors.
+/// Writes the same keys for ReadTransformer. Scaled RoPE is expressed by tensors of factors; an
+/// original context that differs from the context says that there is one for each of the two.
 void WriteTransformer(const ModelConfig& config, GgufWriter& writer);
 
 }  // namespace tilewright

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/log.h"
 #include "core/text.h"
 #include "model/arch/architecture.h"
 
@@ -17,6 +18,12 @@ std::string WhyNot(std::string_view name, const Architecture& architecture,
   }
   return Format("with {}.block_count = {} there is no such tensor", architecture.name,
                 config.layers);
+}
+
+/// Inverse frequencies of RoPE, which follow from the metadata; some converters keep them.
+bool IsRedundant(std::string_view name) {
+  return name.starts_with("blk.") &&
+         (name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight"));
 }
 
 }  // namespace
@@ -43,6 +50,13 @@ std::int64_t ExtentOf(Extent extent, const ModelConfig& config) {
   return 0;
 }
 
+std::int64_t TensorRule::Rows(const ModelConfig& config) const {
+  if (parts.empty()) return ExtentOf(n, config);
+  std::int64_t rows = 0;
+  for (const TensorPart& part : parts) rows += ExtentOf(part.n, config);
+  return rows;
+}
+
 std::string TensorRule::NameIn(std::int32_t block) const {
   const std::size_t at = name.find("{}");
   if (at == std::string_view::npos) return std::string(name);
@@ -67,18 +81,33 @@ Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
     const std::int32_t count = rule.OfBlock() ? config.layers : 1;
     for (std::int32_t block = 0; block < count; ++block) known.insert(rule.NameIn(block));
   }
+  const GgufTensor* unread = nullptr;
+  std::size_t redundant = 0;
   for (const GgufTensor& tensor : file.tensors()) {
     if (known.find(tensor.name) != known.end()) continue;
+    if (IsRedundant(tensor.name)) {
+      if (redundant++ == 0) unread = &tensor;
+      continue;
+    }
     return Fail(ErrorCode::kUnsupported,
                 Format("tensor {} is not supported in architecture {}: {}", Printable(tensor.name),
                        architecture.name, WhyNot(tensor.name, architecture, config)));
+  }
+  if (unread != nullptr && LogEnabled(LogLevel::kDebug)) {
+    LogDebug(Format("{}: {} tensors are not read, since the metadata says the same: {}{}",
+                    file.path(), redundant, unread->name, redundant > 1 ? " and others" : ""));
   }
   return {};
 }
 
 BlockSpec DenseBlock(const ModelConfig& config, std::int32_t) {
-  return {.rope = config.rope,
-          .attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+  BlockSpec block{.rope = config.rope,
+                  .attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+  // Queries and keys are both rotated, so the magnitude counts twice in a score.
+  const float squared = config.rope_magnitude * config.rope_magnitude;
+  const bool whole = config.rope.dims == config.head_dim;
+  (whole ? block.attention_scale : block.query_magnitude) *= squared;
+  return block;
 }
 
 }  // namespace tilewright

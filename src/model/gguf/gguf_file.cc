@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "core/text.h"
@@ -16,92 +15,15 @@ namespace tilewright {
 
 using gguf::Quoted;
 
-namespace {
-
-// "model-00002-of-00005.gguf" -> {2, 5}; nullopt for other names.
-struct SplitName {
-  unsigned part;
-  unsigned count;
-};
-std::optional<SplitName> ParseSplitName(std::string_view path) {
-  constexpr std::string_view kPattern = "-00000-of-00000.gguf";
-  if (path.size() < kPattern.size()) return std::nullopt;
-  path.remove_prefix(path.size() - kPattern.size());
-  unsigned numbers[2] = {0, 0};
-  int digits = 0;
-  for (std::size_t i = 0; i < kPattern.size(); ++i) {
-    if (kPattern[i] != '0') {
-      if (path[i] != kPattern[i]) return std::nullopt;
-      continue;
-    }
-    if (path[i] < '0' || path[i] > '9') return std::nullopt;
-    unsigned& number = numbers[digits++ / 5];
-    number = number * 10 + static_cast<unsigned>(path[i] - '0');
-  }
-  return SplitName{numbers[0], numbers[1]};
-}
-
-}  // namespace
-
 GgufFile::GgufFile() = default;
 GgufFile::GgufFile(GgufFile&&) noexcept = default;
 GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
 GgufFile::~GgufFile() = default;
 
-Result<GgufFile> GgufFile::Open(const std::string& path) {
-  auto mapping = Mapping::Open(path);
-  if (!mapping) return Fail(mapping.error());
-  GgufFile file;
-  file.path_ = path;
-  file.mapping_ = std::move(*mapping);
-  file.bytes_ = file.mapping_->bytes();
-  if (auto status = file.Load(); !status) return Fail(status.error());
-  if (const auto split = ParseSplitName(path); split && split->count > 1) {
-    return Fail(ErrorCode::kUnsupported,
-                Format("{}: is part {} of a model split into {} files; "
-                       "split models are not supported, merge the parts first",
-                       path, split->part, split->count));
-  }
-  // Detects a file that is written or truncated while it is parsed here, rather than in a kernel.
-  if (auto status = file.CheckUnchanged(); !status) return Fail(status.error());
-  return file;
-}
-
-Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, std::string name) {
-  GgufFile file;
-  file.path_ = std::move(name);
-  file.bytes_ = bytes;
-  if (auto status = file.Load(); !status) return Fail(status.error());
-  return file;
-}
-
-Status GgufFile::Load() {
-  Result<gguf::Contents> contents;
-  try {
-    contents = gguf::ParseContents(bytes_);
-  } catch (const std::bad_alloc&) {
-    return Fail(ErrorCode::kOutOfMemory, Format("{}: no memory for its metadata", path_));
-  }
-  if (!contents)
-    return Fail(contents.error().code, Format("{}: {}", path_, contents.error().message));
-  version_ = contents->version;
-  alignment_ = contents->alignment;
-  entries_ = std::move(contents->entries);
-  tensors_ = std::move(contents->tensors);
-  entry_order_ = std::move(contents->entry_order);
-  tensor_order_ = std::move(contents->tensor_order);
-
-  if (const GgufValue* count = Find("split.count");
-      count != nullptr && count->Unsigned().value_or(0) > 1) {
-    const GgufValue* number = Find("split.no");
-    const std::uint64_t part = number != nullptr ? number->Unsigned().value_or(0) : 0;
-    return Fail(ErrorCode::kUnsupported,
-                Format("{}: is part {} of a model split into {} files "
-                       "(split.no = {}); split models are not supported, merge "
-                       "the parts first",
-                       path_, part + 1, *count->Unsigned(), part));
-  }
-  return {};
+std::uint64_t GgufFile::file_bytes() const {
+  std::uint64_t sum = 0;
+  for (const Part& part : parts_) sum += part.bytes.size();
+  return sum;
 }
 
 std::uint64_t GgufFile::tensor_bytes() const {
@@ -306,8 +228,12 @@ Result<const GgufTensor*> GgufFile::Tensor(std::string_view name) const {
   return tensor;
 }
 
+std::span<const std::byte> GgufFile::BytesOfPart(const GgufTensor& tensor) const {
+  return parts_[tensor.part].bytes;
+}
+
 std::span<const std::byte> GgufFile::Bytes(const GgufTensor& tensor) const {
-  return bytes_.subspan(tensor.offset, tensor.bytes);
+  return BytesOfPart(tensor).subspan(tensor.offset, tensor.bytes);
 }
 
 Error GgufFile::Unsupported(const GgufTensor& tensor) const {
@@ -327,8 +253,8 @@ Error GgufFile::Unsupported(const GgufTensor& tensor) const {
 
 Result<TensorView> GgufFile::View(const GgufTensor& tensor) const {
   if (tensor.dtype == DataType::kNone) return Fail(Unsupported(tensor));
-  return Contiguous(const_cast<std::byte*>(bytes_.data()) + tensor.offset, tensor.dtype,
-                    tensor.shape);
+  return Contiguous(const_cast<std::byte*>(BytesOfPart(tensor).data()) + tensor.offset,
+                    tensor.dtype, tensor.shape);
 }
 
 Result<TensorView> GgufFile::View(std::string_view name) const {
@@ -355,20 +281,28 @@ Status GgufFile::Validate() const {
 }
 
 Status GgufFile::CheckUnchanged() const {
-  return mapping_ ? mapping_->CheckUnchanged(path_) : Status{};
+  for (const Part& part : parts_) {
+    if (!part.mapping) continue;
+    if (Status status = part.mapping->CheckUnchanged(part.path); !status) return status;
+  }
+  return {};
+}
+
+void GgufFile::Advise(const GgufTensor& tensor, int advice) const {
+  const Part& part = parts_[tensor.part];
+  if (part.mapping) part.mapping->Advise(tensor.offset, tensor.bytes, advice);
 }
 
 void GgufFile::Release(const GgufTensor& tensor) const {
-  if (mapping_) mapping_->Advise(tensor.offset, tensor.bytes, MADV_DONTNEED);
+  Advise(tensor, MADV_DONTNEED);
   if (generator_) generator_->Drop(static_cast<std::size_t>(&tensor - tensors_.data()), tensor);
 }
+void GgufFile::WillNeed(const GgufTensor& tensor) const { Advise(tensor, MADV_WILLNEED); }
 
 void GgufFile::ReleaseAll() const {
-  if (mapping_) mapping_->Advise(0, bytes_.size(), MADV_DONTNEED);
-}
-
-void GgufFile::WillNeed(const GgufTensor& tensor) const {
-  if (mapping_) mapping_->Advise(tensor.offset, tensor.bytes, MADV_WILLNEED);
+  for (const Part& part : parts_) {
+    if (part.mapping) part.mapping->Advise(0, part.bytes.size(), MADV_DONTNEED);
+  }
 }
 
 Status GgufFile::Fetch(const GgufTensor& tensor) const {

@@ -32,4 +32,11 @@ class GgufFile::Mapping {
   timespec modified_{};
 };
 
+/// A file of the model: `mapping` is empty for bytes that somebody else keeps.
+struct GgufFile::Part {
+  std::string path;
+  std::unique_ptr<Mapping> mapping;
+  std::span<const std::byte> bytes;
+};
+
 }  // namespace tilewright

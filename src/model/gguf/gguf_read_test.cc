@@ -300,27 +300,6 @@ TEST(GgufRead, DeepNestingIsRefused) {
   EXPECT_FALSE(nested(100000));
 }
 
-TEST(GgufRead, SplitFilesAreNamed) {
-  RawGguf raw;
-  raw.Header(0, 2).Key("split.no", GgufType::kU16).Put<std::uint16_t>(1);
-  raw.Key("split.count", GgufType::kU16).Put<std::uint16_t>(3);
-  ExpectError(raw.Parse(), ErrorCode::kUnsupported, {"part 2", "3 files", "merge"});
-
-  RawGguf single;
-  single.Header(0, 1).Key("split.count", GgufType::kU16).Put<std::uint16_t>(1);
-  EXPECT_TRUE(single.Parse());
-
-  const test::TemporaryFolder folder;
-  const std::string part = folder.File("model-00002-of-00005.gguf");
-  test::WriteBytes(part, test::SampleFile());
-  ExpectError(GgufFile::Open(part), ErrorCode::kUnsupported,
-              {"model-00002-of-00005.gguf", "part 2", "5 files"});
-  for (const char* name : {"model-00001-of-00001.gguf", "model-1-of-2.gguf", "a.gguf"}) {
-    test::WriteBytes(folder.File(name), test::SampleFile());
-    EXPECT_TRUE(GgufFile::Open(folder.File(name))) << name;
-  }
-}
-
 TEST(GgufOpen, WhatIsNoRegularFileIsRefused) {
   const test::TemporaryFolder folder;
   ExpectError(GgufFile::Open(folder.File("absent.gguf")), ErrorCode::kNotFound,

@@ -5,6 +5,7 @@
 #include "core/atomic_file.h"
 #include "core/text.h"
 #include "model/gguf/gguf_generator.h"
+#include "model/gguf/gguf_mapping.h"
 #include "model/gguf/gguf_parse.h"
 #include "tilewright/gguf.h"
 
@@ -224,10 +225,11 @@ Result<GgufFile> GgufWriter::Generate(std::string name, Source source) const {
   auto generator = GgufFile::Generator::Create(Header(), file_bytes(), std::move(source));
   if (!generator) return Fail(generator.error());
   GgufFile file;
-  file.path_ = std::move(name);
+  file.path_ = name;
   file.generator_ = std::move(*generator);
-  file.bytes_ = file.generator_->bytes();
-  if (Status loaded = file.Load(); !loaded) return Fail(loaded.error());
+  GgufFile::Part whole{
+      .path = std::move(name), .mapping = nullptr, .bytes = file.generator_->bytes()};
+  if (Status added = file.AddPart(std::move(whole)); !added) return Fail(added.error());
   return file;
 }
 

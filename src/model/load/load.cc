@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "core/memory.h"
@@ -70,7 +71,7 @@ class ModelLoader {
   Result<const GgufTensor*> Find(const TensorRule& rule, const std::string& name) {
     Result<const GgufTensor*> found = file_.Tensor(name);
     if (!found) return found;
-    const std::int64_t k = ExtentOf(rule.k, model_.config_), n = ExtentOf(rule.n, model_.config_);
+    const std::int64_t k = ExtentOf(rule.k, model_.config_), n = rule.Rows(model_.config_);
     const GgufTensor& tensor = **found;
     if (tensor.shape != std::array<std::int64_t, 4>{k, n, 1, 1}) {
       return Fail(
@@ -104,6 +105,52 @@ class ModelLoader {
   Status UseTable(const GgufTensor& tensor, Weight& target) {
     model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes) / model_.config_.vocab;
     return UsePlain(tensor, target);
+  }
+
+  /// The matrices that a tensor holds: it alone, or each of its parts.
+  void AddMatrices(const TensorRule& rule, const GgufTensor& tensor, Matrices& matrices) {
+    if (rule.parts.empty()) matrices[static_cast<std::size_t>(rule.role)] = &tensor;
+    std::size_t offset = tensor.offset;
+    for (const TensorPart& part : rule.parts) {
+      GgufTensor& matrix = parts_.emplace_back(tensor);
+      matrix.shape[1] = ExtentOf(part.n, model_.config_);
+      matrix.bytes = BytesOf(tensor.dtype, matrix.shape[0] * matrix.shape[1]);
+      matrix.offset = offset;
+      offset += matrix.bytes;
+      matrices[static_cast<std::size_t>(part.role)] = &matrix;
+    }
+  }
+
+  std::string_view NameOf(WeightRole role) const {
+    for (const TensorRule& rule : model_.architecture_->tensors) {
+      if (rule.role == role) return rule.name;
+    }
+    return {};
+  }
+
+  /// Of the tensors of factors there are none, one for all contexts, or one for long and one for
+  /// short contexts; and none where the metadata says what they are.
+  Status AddRopeFactors() {
+    using enum WeightRole;
+    for (const auto& [there, missing] :
+         {std::pair(kRopeFactorsLong, kRopeFactorsShort), {kRopeFactorsShort, kRopeFactorsLong}}) {
+      if (model_.globals_.Find(there) == nullptr || model_.globals_.Find(missing) != nullptr)
+        continue;
+      return Fail(ErrorCode::kNotFound,
+                  fmt::format("tensor {} is missing, which files with {} have too", NameOf(missing),
+                              NameOf(there)));
+    }
+    const std::vector<float>& computed = model_.config_.rope_factors;
+    if (computed.empty()) return {};
+    for (const WeightRole role : {kRopeFactors, kRopeFactorsLong}) {
+      if (model_.globals_.Find(role) == nullptr) continue;
+      return Fail(ErrorCode::kUnsupported,
+                  fmt::format("tensor {} and {}.rope.scaling.type 'yarn' scale the same "
+                              "frequencies; one of them must go",
+                              NameOf(role), model_.config_.architecture));
+    }
+    constants_.push_back({&model_.globals_[kRopeFactors], computed});
+    return {};
   }
 
   /// The product that a matrix will serve where passes are fused: the projections back to the
@@ -172,26 +219,41 @@ class ModelLoader {
       } else if (rule.IsVector()) {
         if (Status s = UseVector(**tensor, set[rule.role]); !s) return s;
       } else {
-        matrices[static_cast<std::size_t>(rule.role)] = *tensor;
+        AddMatrices(rule, **tensor, matrices);
       }
     }
     AddRecipes(matrices, set);
     return {};
   }
 
+  /// What a block multiplies its queries by, where its weights and its scale do not do so.
+  void AddQueryScale(std::int32_t block) {
+    const BlockSpec spec = model_.architecture_->block(model_.config_, block);
+    if (spec.query_magnitude == 1) return;
+    const auto head_dim = static_cast<std::size_t>(model_.config_.head_dim);
+    std::vector<float> values(head_dim, 1.0f);
+    std::fill_n(values.begin(), spec.rope.dims, spec.query_magnitude);
+    model_.bytes_per_token_ += static_cast<std::int64_t>(head_dim * sizeof(float));
+    constants_.push_back({&model_.blocks_[static_cast<std::size_t>(block)][WeightRole::kQueryScale],
+                          std::move(values)});
+  }
+
   Status CollectAll() {
     if (Status status = Collect(-1, model_.globals_); !status) return status;
+    if (Status status = AddRopeFactors(); !status) return status;
     model_.blocks_.resize(static_cast<std::size_t>(model_.config_.layers));
     for (std::int32_t i = 0; i < model_.config_.layers; ++i) {
       if (Status s = Collect(i, model_.blocks_[static_cast<std::size_t>(i)]); !s) return s;
+      AddQueryScale(i);
     }
     return {};
   }
 
-  /// Merged weights need memory even when no kernel wants a packed layout, and a device of its own
-  /// memory needs all of them there.
+  /// Merged weights need memory even when no kernel wants a packed layout, part of a tensor may not
+  /// lie where a whole one could, and a device of its own memory needs all of them there.
   bool NeedsCopy(const Recipe& recipe) const {
-    return recipe.parts.size() > 1 || recipe.plan.pack != kPackPlain || !device_.host_accessible();
+    return recipe.parts.size() > 1 || recipe.plan.pack != kPackPlain ||
+           recipe.parts[0]->offset % file_.alignment() != 0 || !device_.host_accessible();
   }
 
   static std::size_t TargetBytes(const Recipe& recipe) {
@@ -223,6 +285,9 @@ class ModelLoader {
     std::size_t bytes = 0, assembly = 0, largest = 0;
     for (const Plain& plain : plain_) {
       bytes += AlignUp(plain.tensor->bytes);
+    }
+    for (const Constant& constant : constants_) {
+      bytes += AlignUp(constant.values.size() * sizeof(float));
     }
     for (const Recipe& recipe : recipes_) {
       if (!NeedsCopy(recipe)) continue;
@@ -295,7 +360,7 @@ class ModelLoader {
     const bool packed = recipe.plan.pack != kPackPlain;
     std::byte* const made = direct ? into : packed_.as<std::byte>();
     const std::byte* plain = file_.Bytes(*recipe.parts[0]).data();
-    if (recipe.parts.size() > 1)
+    if (recipe.parts.size() > 1 || (direct && !packed))
       plain = Assemble(recipe, packed ? assembly_.as<std::byte>() : made);
     if (packed) {
       if (Status s = options_.packer->PackWeight(recipe.spec, recipe.plan, plain, made); !s) {
@@ -322,6 +387,13 @@ class ModelLoader {
       at += AlignUp(bytes.size());
       file_.Release(*plain.tensor);
     }
+    for (const Constant& constant : constants_) {
+      const auto values = std::as_bytes(std::span(constant.values));
+      if (Status s = Send(at, values.data(), values.size()); !s) return s;
+      constant.target->view = Contiguous(
+          at, DataType::kF32, {static_cast<std::int64_t>(constant.values.size()), 1, 1, 1});
+      at += AlignUp(values.size());
+    }
     std::size_t done = 0;
     for (const Recipe& recipe : recipes_) {
       if (Status s = PackOne(recipe, at); !s) return s;
@@ -342,11 +414,19 @@ class ModelLoader {
     const GgufTensor* tensor;
   };
 
+  /// Values that no file has.
+  struct Constant {
+    Weight* target;
+    std::vector<float> values;
+  };
+
   Model& model_;
   const GgufFile& file_;
   const ModelOptions& options_;
   Device& device_;
+  std::deque<GgufTensor> parts_;  // recipes point to them
   std::vector<Plain> plain_;
+  std::vector<Constant> constants_;
   std::vector<Recipe> recipes_;
   DeviceMemory weights_, assembly_, packed_;
 };

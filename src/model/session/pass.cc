@@ -20,7 +20,7 @@ class Builder {
     pages_ = graph_.AddLeaf("pages", LeafKind::kInput,
                             Contiguous(inputs.pages, DataType::kI32,
                                        {cache.pages_per_slot(), cache.shape().slots, 1, 1}));
-    if (const Weight* factors = model.globals().Find(WeightRole::kRopeFactors))
+    if (const Weight* factors = RopeFactors(cache.shape().context))
       factors_ = graph_.AddLeaf("rope_freqs", LeafKind::kWeight, factors->view);
   }
 
@@ -71,6 +71,15 @@ class Builder {
 
  private:
   using Shape = std::array<std::int64_t, 4>;
+
+  /// As llama.cpp does, the context of the session decides which factors it uses, not a sequence's
+  /// length: cached keys could not be rotated again when the sequence outgrows the original context.
+  const Weight* RopeFactors(std::int32_t context) const {
+    const WeightSet& globals = model_.globals();
+    if (const Weight* factors = globals.Find(WeightRole::kRopeFactors)) return factors;
+    return globals.Find(context > config_.original_context ? WeightRole::kRopeFactorsLong
+                                                           : WeightRole::kRopeFactorsShort);
+  }
 
   NodeId Ints(const char* name, std::int32_t* data, std::int32_t count) {
     return graph_.AddLeaf(name, LeafKind::kInput,
@@ -137,13 +146,25 @@ class Builder {
   NodeId Bias(const char* name, WeightRole role, NodeId heads) {
     const Weight* weight = weights_->Find(role);
     if (weight == nullptr) return heads;
-    const std::int64_t size = weight->view.shape[0];
-    NodeId bias = graph_.AddLeaf(prefix_ + name, LeafKind::kWeight, weight->view);
-    if (weight->view.dtype != types_.activations)
-      bias = Op(TensorOp::kCopy, std::string(name) + "_as", {bias}, {size, 1, 1, 1});
-    bias = graph_.AddView(prefix_ + name + "_rows", bias, 0, graph_.node(heads).out.shape,
-                          {1, config_.head_dim, 0, 0});
+    const NodeId bias = ForEachRow(name, *weight, graph_.node(heads).out.shape, config_.head_dim);
     return InPlace(TensorOp::kAdd, std::string(name) + "_add", heads, {heads, bias});
+  }
+
+  /// A vector as the operand of every row of `shape`, and of every head if `head_stride` is 0.
+  NodeId ForEachRow(const char* name, const Weight& weight, Shape shape, std::int64_t head_stride) {
+    NodeId vector = graph_.AddLeaf(prefix_ + name, LeafKind::kWeight, weight.view);
+    if (weight.view.dtype != types_.activations)
+      vector =
+          Op(TensorOp::kCopy, std::string(name) + "_as", {vector}, {weight.view.shape[0], 1, 1, 1});
+    return graph_.AddView(prefix_ + name + "_rows", vector, 0, shape, {1, head_stride, 0, 0});
+  }
+
+  /// Queries whose rotated elements are larger than the others.
+  NodeId ScaleQueries(NodeId q) {
+    const Weight* scale = weights_->Find(WeightRole::kQueryScale);
+    if (scale == nullptr) return q;
+    const NodeId factors = ForEachRow("q_scale", *scale, graph_.node(q).out.shape, 0);
+    return InPlace(TensorOp::kMul, "q_scale_mul", q, {q, factors});
   }
 
   NodeId Rope(const char* name, NodeId heads) {
@@ -196,7 +217,7 @@ class Builder {
   NodeId Attention(std::int32_t layer, NodeId normed) {
     const KvLayer& cache = cache_.layers()[static_cast<std::size_t>(layer)];
     const Projections heads = Project(normed);
-    const NodeId q = Rope("rope_q", heads.q);
+    const NodeId q = Rope("rope_q", ScaleQueries(heads.q));
     const NodeId k = Rope("rope_k", heads.k);
     const NodeId keys = Scatter("k_scatter", k, cache.k, layer);
     const NodeId values = Scatter("v_scatter", heads.v, cache.v, layer);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <numbers>
 #include <set>
 
 #include "core/formats/formats.h"
@@ -13,6 +12,7 @@
 #include "model/arch/architecture.h"
 #include "model/arch/hyperparameters.h"
 #include "model/synth/mixes.h"
+#include "model/synth/rope_factors.h"
 #include "model/synth/vocabulary.h"
 #include "model/synth/weights.h"
 #include "tilewright/gguf.h"
@@ -53,34 +53,20 @@ Status CheckShape(const SynthShape& shape) {
         Format("heads = {}: must be a multiple of kv_heads = {}", shape.heads, shape.kv_heads));
   }
   if (shape.head_dim % 2 != 0) return fail(Format("head_dim = {}: must be even", shape.head_dim));
+  if (shape.rope_dims < 0 || shape.rope_dims % 2 != 0 || shape.rope_dims > shape.head_dim) {
+    return fail(Format("rope_dims = {}: must be even, from 0 to head_dim = {}", shape.rope_dims,
+                       shape.head_dim));
+  }
+  if (shape.original_context < 0 || shape.original_context > shape.context) {
+    return fail(Format("original_context = {}: must be from 0 to context = {}",
+                       shape.original_context, shape.context));
+  }
   const auto [least, most] = synth::LimitsOf(shape.tokens);
   if (shape.vocab < least || shape.vocab > most) {
     return fail(
         Format("vocab = {}: this vocabulary has from {} to {} tokens", shape.vocab, least, most));
   }
   return {};
-}
-
-// The correction of each frequency by Llama 3's rule: wavelengths shorter than a quarter of the
-// original context are kept, longer ones than the context are stretched by `factor`, and those in
-// between are interpolated.
-std::vector<float> RopeFactors(const SynthShape& shape) {
-  constexpr double kLowFactor = 1, kHighFactor = 4, kOriginalContext = 8192;
-  std::vector<float> factors;
-  for (int i = 0; i < shape.head_dim; i += 2) {
-    const double frequency =
-        std::pow(static_cast<double>(shape.rope_base), -static_cast<double>(i) / shape.head_dim);
-    const double wave = 2 * std::numbers::pi / frequency;
-    double factor = 1;
-    if (wave > kOriginalContext / kLowFactor) {
-      factor = shape.rope_factor;
-    } else if (wave >= kOriginalContext / kHighFactor) {
-      const double smooth = (kOriginalContext / wave - kLowFactor) / (kHighFactor - kLowFactor);
-      factor = 1 / ((1 - smooth) / shape.rope_factor + smooth);
-    }
-    factors.push_back(static_cast<float>(factor));
-  }
-  return factors;
 }
 
 ModelConfig ConfigOf(const SynthShape& shape, const Architecture& architecture) {
@@ -95,7 +81,15 @@ ModelConfig ConfigOf(const SynthShape& shape, const Architecture& architecture) 
   config.vocab = shape.vocab;
   config.context = shape.context;
   config.epsilon = shape.norm_epsilon;
-  config.rope.dims = shape.head_dim;
+  config.rope.dims = synth::RotatedDims(shape);
+  config.original_context = shape.context;
+  if (shape.original_context > 0 && shape.original_context < shape.context) {
+    // Microsoft's rule for Phi 3.
+    config.original_context = shape.original_context;
+    const double growth = static_cast<double>(shape.context) / shape.original_context;
+    config.rope_magnitude =
+        static_cast<float>(std::sqrt(1 + std::log(growth) / std::log(shape.original_context)));
+  }
   config.rope.base = shape.rope_base;
   config.tied = shape.tied;
   return config;
@@ -215,7 +209,7 @@ class TensorList {
                         .dims = rows == 1 ? 1 : 2};
     status_ = plan_.writer.AddTensor(std::move(spec));
     plan_.roles.push_back(role);
-    if (role != WeightRole::kRopeFactors)
+    if (!synth::IsRopeFactors(role))
       plan_.report.parameters += static_cast<std::uint64_t>(cols * rows);
   }
 
@@ -237,13 +231,13 @@ Result<const Architecture*> ArchitectureFor(const SynthShape& shape) {
 // Whether a model of the shape has the tensor.
 bool Wanted(const TensorRule& rule, const SynthShape& shape) {
   if (rule.presence == Presence::kTied) return !shape.tied;
-  if (rule.role == WeightRole::kRopeFactors) return shape.rope_factor > 0;
+  if (synth::IsRopeFactors(rule.role)) return !synth::RopeFactors(rule.role, shape).empty();
   return rule.presence == Presence::kRequired;
 }
 
 void AddTensor(const TensorRule& rule, std::int32_t block, const ModelConfig& config,
                TensorList& list) {
-  const std::int64_t k = ExtentOf(rule.k, config), n = ExtentOf(rule.n, config);
+  const std::int64_t k = ExtentOf(rule.k, config), n = rule.Rows(config);
   if (rule.IsVector()) return list.Vector(rule.NameIn(block), rule.role, k);
   list.Matrix(rule, block, k, n);
 }
@@ -288,8 +282,8 @@ class WeightSource {
   Status Emit(std::size_t index, const GgufWriter::Sink& sink) {
     const GgufTensorSpec& spec = plan_.writer.tensors()[index];
     const WeightRole role = plan_.roles[index];
-    if (role == WeightRole::kRopeFactors) {
-      const std::vector<float> factors = RopeFactors(options_.shape);
+    if (synth::IsRopeFactors(role)) {
+      const std::vector<float> factors = synth::RopeFactors(role, options_.shape);
       return sink(std::as_bytes(std::span(factors)));
     }
     const bool vector = spec.dims == 1;

@@ -45,9 +45,11 @@ std::array<std::string, kBytes> ByteSpellings() {
 std::vector<std::string> SpecialTokens(SynthVocab style) {
   switch (style) {
     case SynthVocab::kSmolLm:
+    case SynthVocab::kQwen:
       return {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     case SynthVocab::kGpt2:
     case SynthVocab::kSentencePiece:
+    case SynthVocab::kPhi3:
       return {"<unk>", "<s>", "</s>"};
     case SynthVocab::kLlama3:
       break;
@@ -140,7 +142,8 @@ std::vector<std::string> Pieces(std::size_t most) {
 
 constexpr std::size_t kCharacterPieces = kCharacters.size() - 1;  // all but the line end
 
-Vocabulary MakePieces(int size) {
+// `added` comes last.
+Vocabulary MakePieces(int size, std::string_view added = "") {
   Vocabulary out;
   const auto add = [&out](std::string token, std::int32_t type, float score) {
     out.tokens.push_back(std::move(token));
@@ -155,15 +158,17 @@ Vocabulary MakePieces(int size) {
     add(std::string("<0x") + digit(byte / 16) + digit(byte % 16) + ">", kByte, 0);
   }
   float score = 0;
-  const std::size_t rest = static_cast<std::size_t>(size) - out.tokens.size();
+  const std::size_t rest =
+      static_cast<std::size_t>(size) - out.tokens.size() - (added.empty() ? 0 : 1);
   for (const std::string& piece : Pieces(rest - kCharacterPieces)) add(piece, kNormal, score--);
   for (const char c : kCharacters) {
     if (c != '\n') add(c == ' ' ? "\xe2\x96\x81" : std::string(1, c), kNormal, score--);
   }
+  if (!added.empty()) add(std::string(added), kControl, score);
   out.model = "llama";
   out.pre = "default";
   out.bos = 1;
-  out.eos = 2;
+  out.eos = added.empty() ? 2 : static_cast<std::uint32_t>(size - 1);
   out.add_bos = true;
   return out;
 }
@@ -171,8 +176,10 @@ Vocabulary MakePieces(int size) {
 }  // namespace
 
 VocabularyLimits LimitsOf(SynthVocab style) {
-  if (style == SynthVocab::kSentencePiece) {
-    const auto fixed = static_cast<int>(kBytes + SpecialTokens(style).size() + kCharacterPieces);
+  if (style == SynthVocab::kSentencePiece || style == SynthVocab::kPhi3) {
+    const int added = style == SynthVocab::kPhi3 ? 1 : 0;
+    const auto fixed =
+        static_cast<int>(kBytes + SpecialTokens(style).size() + kCharacterPieces) + added;
     static const auto pieces = static_cast<int>(Pieces(std::size_t{1} << 20).size());
     return {fixed, fixed + pieces};
   }
@@ -182,9 +189,10 @@ VocabularyLimits LimitsOf(SynthVocab style) {
 
 Vocabulary MakeVocabulary(SynthVocab style, int size) {
   if (style == SynthVocab::kSentencePiece) return MakePieces(size);
+  if (style == SynthVocab::kPhi3) return MakePieces(size, "<|endoftext|>");
   const std::vector<std::string> special = SpecialTokens(style);
   const int merged = size - kBytes - static_cast<int>(special.size());
-  const bool special_last = style == SynthVocab::kLlama3;
+  const bool special_last = style == SynthVocab::kLlama3 || style == SynthVocab::kQwen;
 
   Builder builder;
   const auto add_special = [&] {
@@ -211,7 +219,13 @@ Vocabulary MakeVocabulary(SynthVocab style, int size) {
       vocabulary.eos = vocabulary.bos + 9;
       vocabulary.add_bos = true;
       break;
+    case SynthVocab::kQwen:
+      vocabulary.pre = "qwen2";
+      vocabulary.bos = static_cast<std::uint32_t>(size - 3);
+      vocabulary.eos = vocabulary.bos + 2;
+      break;
     case SynthVocab::kSentencePiece:
+    case SynthVocab::kPhi3:
       break;
   }
   return vocabulary;
