@@ -367,8 +367,16 @@ Call<GemmOp> Product(Device& device, const GemmDesc& desc, bool constant_b) {
   return call;
 }
 
+std::vector<std::string> ProductFamilies() {
+  KernelFamilies families;
+  EXPECT_TRUE(AddGemmFamilies(families) && AddGemvFamilies(families));
+  std::vector<std::string> names;
+  for (const KernelFamily& family : families.all()) names.emplace_back(family.name.view());
+  return names;
+}
+
 class DependentProductGpu : public DependentLaunchGpu,
-                            public testing::WithParamInterface<const char*> {};
+                            public testing::WithParamInterface<std::string> {};
 
 TEST_P(DependentProductGpu, waits) {
   struct Problem {
@@ -392,13 +400,11 @@ TEST_P(DependentProductGpu, waits) {
       }
     }
   }
-  EXPECT_GE(ran, 4);
+  EXPECT_GE(ran, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DependentProductGpu,
-                         testing::Values("gemm_hopper", "gemm_mma", "gemm_simt", "gemv_bf16",
-                                         "gemv_q"),
-                         [](const auto& family) { return std::string(family.param); });
+INSTANTIATE_TEST_SUITE_P(Families, DependentProductGpu, testing::ValuesIn(ProductFamilies()),
+                         [](const auto& family) { return family.param; });
 
 }  // namespace
 }  // namespace tilewright::cuda
