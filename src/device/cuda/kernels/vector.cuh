@@ -84,15 +84,6 @@ TW_DEVICE U32x4 LoadCached16(const void* p) { return LoadBytes<U32x4>(p); }
 TW_DEVICE U32x2 LoadCached8(const void* p) { return LoadBytes<U32x2>(p); }
 #endif
 
-/// Starts to fetch the line of `p` into the L2.
-TW_DEVICE void PrefetchL2(const void* p) {
-#if defined(__CUDACC__)
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(p));
-#else
-  (void)p;
-#endif
-}
-
 /// Keeps the compiler from computing an address again, from what it was computed of, in a loop.
 template <class T>
 TW_DEVICE void KeepAddress(T*& p) {

@@ -22,7 +22,6 @@ struct RmsNorm {
   static constexpr bool kAdds = kTypeC != Type::kNone;
   static constexpr Type kTypeSum = kAdds ? kTypeC : kTypeA;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kWeightBytes = FloatBytes<kTypeB>();
   static constexpr int kPack = kTypeA == Type::kF32 ? 4 : 8;  // elements of 16 bytes
 
   const RmsNormParams& p;
@@ -78,13 +77,6 @@ struct RmsNorm {
   }
 
   TW_DEVICE void InRegisters() const {
-    // The weights come from memory while the row, just written, is in the L2: they start before the
-    // sum of squares, which they are not part of.
-    TW_UNROLL
-    for (int i = 0; i < kPacks; ++i) {
-      if (ColumnOf(i) < p.width)
-        PrefetchL2(static_cast<const char*>(p.weight) + ColumnOf(i) * kWeightBytes);
-    }
     float h[kPacks][kPack], residual[kPacks][kPack];
     // All loads before the first store: the compiler must take a store for one to what is read
     // next.

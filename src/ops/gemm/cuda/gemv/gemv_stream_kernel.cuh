@@ -151,10 +151,9 @@ struct GemvStream {
   TW_DEVICE void Run() const {
     Cursor copied{nullptr, begin + warp, 0, 0, 0};
     if (copied.unit < end) copied.row = RowOf(copied.unit, 0);
-    if (p.w_constant == 0) WaitForPrerequisites();
     TW_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) Copy(copied);
-    WaitForPrerequisites();  // of x, with the first part of W under way
+    WaitForPrerequisites();  // the kernels before this one write x
     StageX();
     __syncthreads();  // all of x is there before any warp multiplies
     int stage = 0;
@@ -177,7 +176,6 @@ struct GemvStream {
       }
       if (unit < end && lane == 0) Store(unit, sums);
     }
-    LaunchDependents();
   }
 };
 
@@ -204,7 +202,10 @@ TW_DEVICE void GemvStreamRun(const GemvParams& p, u8* smem) {
                       (packs + Stream::kSegmentPacks - 1) / Stream::kSegmentPacks,
                       border(blockIdx.x),
                       border(blockIdx.x + 1)};
+  LaunchDependentsIfSparse();
+  if (p.w_constant == 0) WaitForPrerequisites();
   stream.Run();
+  LaunchDependents();
 }
 
 }  // namespace tw

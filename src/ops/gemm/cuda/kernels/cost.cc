@@ -125,13 +125,7 @@ double EstimateGemv(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   const double decoding = spec.type_a == DataType::kF32 ? 8 : 5;
   const double instructions =
       weight.block_quantised ? decoding + 0.75 * spec.tile_m : 2 + 2.0 * spec.tile_m;
-  // The last segment of a row may leave warps idle.
-  const double spans = CeilOf(desc.k, tw::kGemvSpan);
-  const double k = weight.block_quantised ? CeilOf(spans, split) * split * tw::kGemvSpan : desc.k;
-  cost.cta_us = SmUs(2 * instructions * spec.tile_n * k, device.f32_gflop_s, device);
-  // Warps take time to start and to meet: 16 took half a microsecond longer than 8 at 4096 x 4096.
-  constexpr double kWarpUs = 0.02;
-  if (weight.block_quantised) cost.cta_us += kWarpUs * spec.warps;
+  cost.cta_us = SmUs(2 * instructions * spec.tile_n * desc.k, device.f32_gflop_s, device);
   return PredictUs(cost, device);
 }
 
