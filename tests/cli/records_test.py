@@ -187,6 +187,41 @@ class Tuning(WithCache):
         self.tune(OTHER)
         self.assertLess(earlier, self.problems())
 
+    def test_candidates_are_tried_in_a_worker_that_ends_with_the_tuning(self):
+        for number in (signal.SIGINT, signal.SIGKILL):
+            process = self.start('tune', *LONG, '--budget', '60s', env=self.env)
+            worker = self.child_of(process)
+            self.assertIn('tilewright-worker', pathlib.Path(f'/proc/{worker}/cmdline').read_text())
+            interrupt(process, number)
+            end = time.monotonic() + PATIENCE
+            while self.command_of(worker):
+                self.assertLess(time.monotonic(), end, 'the worker outlived the command')
+                time.sleep(0.02)
+
+    def test_without_a_worker_it_is_said_once_and_tuned_all_the_same(self):
+        env = dict(self.env, TILEWRIGHT_WORKER='/no/such/worker')
+        result = self.ok('tune', '--gemm', SMALL, '--gemm', OTHER, '--budget', '300ms', env=env)
+        lines = [line for line in result.err.splitlines() if '/no/such/worker' in line]
+        self.assertEqual(len(lines), 1, result.err)
+        self.assertIn('in this process', lines[0])
+
+    @staticmethod
+    def command_of(pid):
+        """Of a process; '' where it has ended."""
+        try:
+            return pathlib.Path(f'/proc/{pid}/cmdline').read_text()
+        except OSError:
+            return ''
+
+    def child_of(self, process):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            children = pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split()
+            if children and 'tilewright-worker' in self.command_of(children[0]):
+                return int(children[0])
+            time.sleep(0.02)
+        self.fail('there is no worker')
+
     def test_two_tunings_at_once_both_keep_their_results(self):
         processes = [self.start('tune', '--gemm', gemm, '--budget', 0, env=self.env) for gemm in (SMALL, OTHER)]
         for process in processes:

@@ -155,6 +155,24 @@ TEST_P(DeviceContract, TheHostWaitsForAnEvent) {
   EXPECT_EQ(to, from);
 }
 
+TEST_P(DeviceContract, TwoTimersTellTheTimeOfTheWorkBetweenThemIfThereAreTimers) {
+  auto begin = device_->CreateTimer(), end = device_->CreateTimer();
+  if (!begin) {
+    EXPECT_EQ(begin.error().code, ErrorCode::kUnsupported) << begin.error().message;
+    return;
+  }
+  ASSERT_TRUE(end) << end.error().message;
+  const DeviceMemory memory = Make(16 << 20);
+  const Stream stream = device_->default_stream();
+  ASSERT_TRUE(device_->Record(**begin, stream));
+  ASSERT_TRUE(device_->Fill(memory.data(), 1, memory.size(), stream));
+  ASSERT_TRUE(device_->Record(**end, stream));
+  ASSERT_TRUE(device_->Synchronize(stream));
+  const Result<double> us = device_->MicrosBetween(**begin, **end);
+  ASSERT_TRUE(us) << us.error().message;
+  EXPECT_GT(*us, 0);
+}
+
 TEST_P(DeviceContract, AnEventThatWasNeverRecordedHoldsNobodyUp) {
   const auto event = device_->CreateEvent().value();
   EXPECT_TRUE(device_->WaitOnHost(*event));

@@ -33,3 +33,13 @@ if(NOT place EQUAL 0)
   message(FATAL_ERROR "the consumer printed: ${output}")
 endif()
 message("${output}")
+
+# The command finds the worker that was installed with it.
+if(EXISTS ${WORK_DIR}/moved/bin/tilewright)
+  step(${CMAKE_COMMAND} -E env --unset=TILEWRIGHT_WORKER TILEWRIGHT_CACHE_DIR=${WORK_DIR}/cache
+    ${WORK_DIR}/moved/bin/tilewright tune --gemm m=1,n=64,k=64,type=q8_0 --threads 1 --budget 300ms)
+  string(FIND "${output}" "in this process" place)
+  if(NOT place EQUAL -1)
+    message(FATAL_ERROR "the installed worker was not found: ${output}")
+  endif()
+endif()
