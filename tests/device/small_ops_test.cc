@@ -169,7 +169,9 @@ TEST_F(SmallOps, RunWhatTheLauncherSays) {
     __shared__ Kernel::Shared shared;
     Kernel{p, shared, static_cast<int>(blockIdx.y)}.Run(static_cast<int>(blockIdx.x));
   });
-  ExpectRight(top_k_, {top_k::MakeCase(DataType::kF16, {9000, 2, 40}, true, 1)}, &top_k::Reference);
+  std::vector<test::ArenaCase<top_k::Args>> rows;
+  rows.push_back(top_k::MakeCase(DataType::kF16, {9000, 2, 40}, true, 1));
+  ExpectRight(top_k_, rows, &top_k::Reference);
 }
 
 TEST_F(SmallOps, ACopyOfAViewOntoItselfLaunchesNothing) {
