@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "artifacts.h"
@@ -105,21 +106,35 @@ void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings)
       .Set("f32_gflop_s", f32.giga_ops);
 }
 
-/// The rates that times are predicted from, and where they come from.
-void AddRates(const Context& context, Findings& findings) {
+std::string RatesText(const DeviceRates& rates, Report& report) {
   std::string text;
-  Report rates;
-  ForEachRate(context.device_spec(), [&](const char* name, double rate) {
+  ForEachRate(rates, [&](const char* name, double rate) {
     if (rate > 0) text += fmt::format("{}{} {:.4g}", text.empty() ? "" : ", ", name, rate);
-    rates.Set(name, rate);
+    report.Set(name, rate);
   });
+  return text;
+}
+
+/// The rates that times are predicted from, and where they come from; of a GPU that was measured
+/// also those of its clocks.
+void AddRates(const Context& context, Findings& findings) {
+  Report rates;
+  const std::string text = RatesText(context.device_spec(), rates);
   const char* source = context.calibrated() ? "measured"
                        : context.device_spec().kind == DeviceKind::kCuda
-                           ? "of the board's clocks and units"
+                           ? "of the board's clocks and units; tune and "
+                             "doctor --calibrate measure them"
                            : "assumed; tune and doctor --calibrate "
                              "measure them";
   findings.Add(Health::kGood, "rates of the model", fmt::format("{} ({})", text, source));
   findings.report().Set("calibrated", context.calibrated()).Set("rates", std::move(rates));
+  if (context.device_spec().kind != DeviceKind::kCuda || !context.calibrated()) return;
+  const std::string_view number = context.device_name().substr(std::strlen("cuda:"));
+  const Result<DeviceSpec> board = cuda::CudaDeviceSpec(std::atoi(std::string(number).c_str()));
+  if (!board) return;
+  Report peak;
+  findings.Add(Health::kGood, "rates of its clocks", RatesText(*board, peak));
+  findings.report().Set("rates_of_clocks", std::move(peak));
 }
 
 void AddMemory(Findings& findings) {
@@ -224,7 +239,12 @@ void AddLibraries(Context& context, Findings& findings) {
   context.kernels().ForEach([&](std::string_view, const KernelBase& kernel) {
     ++total;
     here += kernel.CheckDevice(context.device_spec()) ? 0 : 1;
-    vendor += kernel.info().provider == Provider::kVendor ? 1 : 0;
+    if (kernel.info().provider != Provider::kVendor) return;
+    ++vendor;
+    if (kernel.info().device != DeviceKind::kCuda) return;
+    const std::optional<Rejection> no = kernel.CheckDevice(context.device_spec());
+    findings.Add(no ? Health::kNote : Health::kGood, "cuBLASLt",
+                 no ? no->ToString() : kernel.info().fingerprint + ", loaded when it is used");
   });
   findings.Add(Health::kGood, "kernels", fmt::format("{}, {} can run here", total, here));
   if (vendor == 0) {

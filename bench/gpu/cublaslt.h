@@ -11,7 +11,8 @@ namespace tilewright::gpu_check {
 /// NVIDIA's cuBLASLt, loaded by dlopen, as the rate that our products are compared with in the same
 /// process on the same data: what queues one product `args(set)`, without C, by that algorithm
 /// which, of those that its heuristic names (16 at most, 64 MiB of workspace), is fastest here.
-/// Empty where the library is missing, or does not have these types. `gpu` and the memory must
+/// Empty where the library is missing, or
+/// cannot compute the product (CheckCublasLt). `gpu` and the memory must
 /// outlive it.
 std::function<void(int)> FastestCublasLt(const Gpu& gpu, int sets,
                                          const std::function<GemmArgs(int)>& args);

@@ -29,13 +29,19 @@ void AddAllGemm(Registry& registry);
 /// Every kernel of the CPU device. Takes a few microseconds; add your own kernels, then share it.
 std::unique_ptr<Kernels> MakeCpuKernels();
 
-/// The kernels that are compiled at run time, as candidates: one for each spec of the catalogs for
-/// `arch` (NativeArch of the GPU's compute capability) that an operation can use, which are
-/// products and norms so far. Nothing is compiled before a kernel is bound; feasibility,
-/// predictions and `explain` need no GPU and no compiler. `store` must have been opened with
-/// AllKernelFamilies and must outlive the kernels. kUnsupported for an architecture without
-/// kernels.
-Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch);
+/// Vendor libraries of a GPU (cuBLASLt) when kernels are gathered.
+enum class VendorLibraries : std::uint8_t {
+  kAssumed,  ///< every kernel as a machine with all libraries has it: for decisions made elsewhere
+  kOfHere,   ///< kernels of a library that this machine lacks are rejected, with where it was sought
+};
+
+/// The kernels of a GPU as candidates: one for each spec of the catalogs for `arch` (NativeArch of
+/// the GPU's compute capability), compiled at run time, and those of vendor libraries. Nothing is
+/// compiled and no library loaded before a kernel is bound; feasibility, predictions and `explain`
+/// need no GPU, no compiler and no library. `store` must have been opened with AllKernelFamilies
+/// and must outlive the kernels. kUnsupported for an architecture without kernels.
+Result<std::unique_ptr<Kernels>> MakeCudaKernels(
+    ArtifactStore& store, CudaArch arch, VendorLibraries vendor = VendorLibraries::kAssumed);
 
 /// How many bytes of partial results (WorkspaceSize::partials) a context lets a launch on `device`
 /// have. Weights of a large model are unpacked as a whole on a GPU: the largest, its output

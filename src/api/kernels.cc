@@ -1,11 +1,10 @@
 // The one place where kernels are gathered, operation by operation (the list itself:
 // tilewright/kernels.h).
 
-#include "ops/gemm/cuda/kernels/kernels.h"
+#include "ops/attention/cuda/kernels.h"
 
 #include "core/text.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/cuda/kernels.h"
 #include "ops/copy/copy.h"
 #include "ops/copy/cuda/kernels.h"
 #include "ops/copy/kv_scatter.h"
@@ -13,6 +12,8 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/cuda/kernels.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gemm/cuda/cublaslt/cublaslt_gemm.h"
+#include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/gemm/register.h"
 #include "ops/norm/cuda/kernels.h"
 #include "ops/norm/norm.h"
@@ -42,12 +43,19 @@ std::unique_ptr<Kernels> MakeCpuKernels() {
   return kernels;
 }
 
-Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch) {
+Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch arch,
+                                                 VendorLibraries vendor) {
   if (store.families().Catalog(arch).empty()) {
     return Fail(ErrorCode::kUnsupported, Format("no kernel is made for {}", arch.ToString()));
   }
   auto kernels = std::make_unique<Kernels>();
   if (Status added = AddCudaGemm(kernels->of<GemmOp>(), store, arch); !added) {
+    return Fail(added.error());
+  }
+  const bool required = vendor == VendorLibraries::kOfHere;
+  if (Status added =
+          kernels->gemm().Add(std::make_unique<CublasLtGemm>(cuda::FindCublasLt(), required));
+      !added) {
     return Fail(added.error());
   }
   const auto add = [&]<class Op>(Status (*add_kernels)(OpRegistry<Op>&, ArtifactStore&, CudaArch)) {

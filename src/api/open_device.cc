@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "api/calibrate_gpu.h"
 #include "core/text.h"
 #include "engine/rates_file.h"
 #include "tilewright/cuda_device.h"
@@ -33,7 +34,7 @@ bool Calibrate(const ContextOptions& options, const std::string& folder, Executo
 }
 
 /// What vendor kernels call, each library once: "onednn-2.6.3-...". Their fingerprints say it.
-std::string VendorLibraries(const Registry& gemm) {
+std::string LibrariesOf(const Registry& gemm) {
   std::set<std::string> libraries;
   for (const Kernel* kernel : gemm.kernels()) {
     if (kernel->info().provider == Provider::kVendor) libraries.insert(kernel->info().fingerprint);
@@ -51,7 +52,7 @@ Result<OpenedDevice> OpenCpu(const ContextOptions& options, const std::string& f
   OpenedDevice opened;
   opened.name = "cpu";
   opened.kernels = MakeCpuKernels();
-  opened.libraries = VendorLibraries(opened.kernels->gemm());
+  opened.libraries = LibrariesOf(opened.kernels->gemm());
   spec->cores = executor.workers();
   if (!folder.empty()) opened.calibrated = Calibrate(options, folder, executor, *spec, warnings);
   opened.device = MakeCpuDevice(std::move(*spec), {.executor = &executor});
@@ -126,6 +127,31 @@ Result<std::string> CompilerOf(const ArtifactStore& store, const ArtifactStoreOp
              NativeArch(spec.compute_capability).ToString(), others, compiler.error().message));
 }
 
+/// Measures the rates of an opened GPU, keeps them, and opens it again with them. Where they cannot
+/// be measured, `warnings` says why and the rates stay those of its clocks.
+Status MeasureRates(int ordinal, cuda::CudaDeviceOptions device_options, const std::string& folder,
+                    OpenedDevice& opened, std::vector<std::string>& warnings) {
+  const auto make = [&] { return cuda::MakeCudaDevice(ordinal, device_options); };
+  // Measurements are judged by the rates of the clocks, not by those of an earlier calibration.
+  device_options.rates.reset();
+  Result<std::unique_ptr<Device>> plain = make();
+  if (!plain) return Fail(plain.error());
+  const Result<DeviceRates> rates = CalibrateGpu(**plain, *opened.kernels);
+  if (!rates) {
+    warnings.push_back(
+        Format("device {}: its rates were not measured: {}", opened.name, rates.error().message));
+    return {};
+  }
+  if (Status saved = SaveRates(folder, (*plain)->spec().ClassId(), *rates); !saved)
+    warnings.push_back("the measured rates of this device are not kept: " + saved.error().message);
+  device_options.rates = *rates;
+  Result<std::unique_ptr<Device>> device = make();
+  if (!device) return Fail(device.error());
+  opened.device = std::move(*device);
+  opened.calibrated = true;
+  return {};
+}
+
 Result<OpenedDevice> OpenGpu(int ordinal, const ContextOptions& options, const std::string& folder,
                              Executor& executor, std::vector<std::string>& warnings) {
   OpenedDevice opened;
@@ -143,22 +169,24 @@ Result<OpenedDevice> OpenGpu(int ordinal, const ContextOptions& options, const s
   Result<std::unique_ptr<Device>> device = cuda::MakeCudaDevice(ordinal, device_options);
   if (!device) return fail(device.error());
   opened.device = std::move(*device);
-  const DeviceSpec& spec = opened.device->spec();
-  if (options.calibration == Calibration::kAlways) {
-    warnings.push_back(
-        Format("device {}: the rates of a GPU are those of its clocks and units; none is measured",
-               opened.name));
-  }
+  const DeviceSpec spec = opened.device->spec();
   Result<std::unique_ptr<ArtifactStore>> store = OpenStore(options, spec, warnings);
   if (!store) return fail(store.error());
   opened.store = std::move(*store);
   Result<std::unique_ptr<Kernels>> kernels =
-      MakeCudaKernels(*opened.store, NativeArch(spec.compute_capability));
+      MakeCudaKernels(*opened.store, NativeArch(spec.compute_capability), VendorLibraries::kOfHere);
   if (!kernels) return fail(kernels.error());
   opened.kernels = std::move(*kernels);
   Result<std::string> compiler = CompilerOf(*opened.store, options.artifacts, spec);
   if (!compiler) return fail(compiler.error());
   opened.libraries = std::move(*compiler);
+  const bool missing = options.calibration == Calibration::kMissing && !opened.calibrated;
+  if (folder.empty() || WritesNothing(options.cache_mode) ||
+      (options.calibration != Calibration::kAlways && !missing)) {
+    return opened;
+  }
+  if (Status measured = MeasureRates(ordinal, device_options, folder, opened, warnings); !measured)
+    return fail(measured.error());
   return opened;
 }
 

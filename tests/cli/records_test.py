@@ -442,7 +442,7 @@ class Looking(WithCache):
         many = self.ok(*gemm, '--m', 2048, env=self.env).json()
         self.assertTrue(many['chosen'].startswith('gemm_hopper.'), many['chosen'])
         families = {c['kernel'].split('.')[0] for c in many['candidates'] if c['feasible']}
-        self.assertEqual(families, {'gemm_mma', 'gemm_hopper', 'gemm_simt', 'gemv_bf16', 'gemv_stream'})
+        self.assertEqual(families, {'gemm_mma', 'gemm_hopper', 'gemm_simt', 'gemv_bf16', 'gemv_stream', 'gemm'}, 'gemm: cuBLASLt')
         odd = self.ok(*gemm, '--m', 2048, '--set', 'align_a=1', env=self.env).json()
         self.assertTrue(any(c['kernel'].startswith('gemm_hopper') and c['reason'].startswith('alignment') for c in odd['candidates']))
         norm = self.ok('explain', 'norm', 'rows=1 cols=4096 type_in=bf16 type_out=bf16', '--json', '--device-spec', path,

@@ -231,6 +231,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
     if (std::strncmp(name, "no", 2) == 0) return CUDA_ERROR_NOT_FOUND;
     Fn& found = of->functions[name];
     found.symbol = name;
+    found.ctx = &ctx;
     *function = reinterpret_cast<CUfunction>(&found);
     return CUDA_SUCCESS;
   });
@@ -255,6 +256,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   if (TheState().mute) return CUDA_SUCCESS;
   return TheState().InContext("cuLaunchKernelEx", [&](Ctx& ctx) {
     const auto* fn = reinterpret_cast<Fn*>(function);
+    if (fn->ctx != &ctx) return CUDA_ERROR_INVALID_HANDLE;
     if (config->sharedMemBytes > fn->smem_limit) return CUDA_ERROR_INVALID_VALUE;
     FakeCuda::Launch launch;
     launch.symbol = fn->symbol;

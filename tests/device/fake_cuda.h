@@ -15,6 +15,10 @@ namespace tilewright::cuda {
 /// Access beyond an allocation is an illegal address, which ends the context.
 ///
 /// Two GPUs, H200s by their attributes, of 1 GiB. Any thread.
+///
+/// For the command line, which loads it as libcuda.so.1: FAKE_CUDA_VERSION is what
+/// cuDriverGetVersion answers, and FAKE_CUDA_ANSWERS orders answers, "cuMemAlloc=2@3,cuInit=100":
+/// 3 calls of cuMemAlloc succeed, and the next is out of memory.
 class FakeCuda {
  public:
   virtual ~FakeCuda() = default;
@@ -31,6 +35,10 @@ class FakeCuda {
   };
   /// Does the work of the kernels; returns a CUresult. By default nothing is done.
   virtual void SetKernels(std::function<int(const Launch& launch)> run) = 0;
+
+  /// Puts work into a stream of the calling thread's current context, as a library beside the
+  /// driver does; nullptr only asks whether there is one. Returns a CUresult, as `work` does.
+  virtual int Queue(std::uintptr_t stream, std::function<int()> work) = 0;
 
   /// While mute, launches are dropped, and neither they nor looking for the current context count,
   /// lock or allocate: for counting what the library does.

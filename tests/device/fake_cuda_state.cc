@@ -1,6 +1,7 @@
 #include "fake_cuda_state.h"
 
 #include <cstdlib>
+#include <sstream>
 
 namespace tilewright::cuda {
 
@@ -12,6 +13,27 @@ State& TheState() {
   return state;
 }
 
+State::State() {
+  if (const char* text = std::getenv("FAKE_CUDA_VERSION")) version = std::atoi(text);
+  const char* text = std::getenv("FAKE_CUDA_ANSWERS");
+  std::istringstream answers(text != nullptr ? text : "");
+  for (std::string function; std::getline(answers, function, '=');) {
+    int result = 0, after = 0;
+    char separator = 0;
+    answers >> result;
+    if (answers.peek() == '@') answers >> separator >> after;
+    if (answers.peek() == ',') answers >> separator;
+    answers_[function] = {static_cast<CUresult>(result), after};
+  }
+}
+
+int State::Queue(std::uintptr_t stream, std::function<int()> work) {
+  return InContext("Queue", [&](Ctx& ctx) {
+    if (work == nullptr) return CUDA_SUCCESS;
+    return Give(ctx, reinterpret_cast<CUstream>(stream),
+                {[work = std::move(work)] { return static_cast<CUresult>(work()); }});
+  });
+}
 void State::SetKernels(std::function<int(const Launch&)> run) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   kernels = std::move(run);
@@ -37,7 +59,8 @@ std::size_t State::calls(const std::string& function) const {
 
 std::string State::alive() const {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  std::size_t contexts = 0, memory = 0, pinned = 0, streams = 0, events = 0, modules = 0;
+  std::size_t contexts = 0, memory = 0, pinned = 0, streams = 0, events = 0, modules = 0,
+              graphs = 0;
   for (const Ctx& ctx : gpus) {
     contexts += static_cast<std::size_t>(ctx.retained);
     memory += ctx.memory.size();
@@ -45,6 +68,7 @@ std::string State::alive() const {
     streams += ctx.streams.size();
     events += ctx.events.size();
     modules += ctx.modules.size();
+    graphs += ctx.graphs.size();
   }
   std::string text;
   const auto add = [&text](std::size_t count, const char* what) {
@@ -52,7 +76,7 @@ std::string State::alive() const {
   };
   add(contexts, "contexts"), add(memory, "memory"), add(pinned, "pinned");
   add(streams, "streams"), add(events, "events"), add(modules, "modules");
-  add(graphs.size(), "graphs");
+  add(graphs, "graphs");
   return text;
 }
 
@@ -68,7 +92,7 @@ std::size_t State::pending() const {
 
 void State::AnswerNext(const std::string& function, int result) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  answers_[function] = static_cast<CUresult>(result);
+  answers_[function] = {static_cast<CUresult>(result), 0};
 }
 
 void State::SetDriver(int of_init, int of_version) {
@@ -130,6 +154,7 @@ void State::Drop(Ctx& ctx) {
   for (Strm* stream : ctx.streams) delete stream;
   for (Evt* event : ctx.events) delete event;
   for (Mod* module : ctx.modules) delete module;
+  for (Jobs* graph : ctx.graphs) delete graph;
   ctx = Ctx{};
 }
 

@@ -35,6 +35,7 @@ struct Strm {
   std::unique_ptr<Jobs> captured;  ///< between BeginCapture and EndCapture
 };
 struct Fn {
+  struct Ctx* ctx = nullptr;
   std::string symbol;
   unsigned smem_limit = 48 << 10;
 };
@@ -52,6 +53,7 @@ struct Ctx {
   std::set<Strm*> streams;
   std::set<Evt*> events;
   std::set<Mod*> modules;
+  std::set<Jobs*> graphs;  ///< captured and made of captured ones
   Strm legacy;
 };
 
@@ -62,6 +64,8 @@ class State final : public FakeCuda {
   static constexpr unsigned kMaxSmem = 232448;
 
   void SetKernels(std::function<int(const Launch&)> run) override;
+  State();
+  int Queue(std::uintptr_t stream, std::function<int()> work) override;
   void SetMute(bool on) override { mute = on; }
   void StartCounting() override;
   std::size_t calls() const override;
@@ -78,8 +82,8 @@ class State final : public FakeCuda {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     ++calls_[name];
     const auto ordered = answers_.find(name);
-    if (ordered != answers_.end()) {
-      const CUresult answer = ordered->second;
+    if (ordered != answers_.end() && ordered->second.after-- == 0) {
+      const CUresult answer = ordered->second.result;
       answers_.erase(ordered);
       return answer;
     }
@@ -106,7 +110,6 @@ class State final : public FakeCuda {
 
   static thread_local Ctx* current;
   std::array<Ctx, kGpus> gpus;
-  std::set<Jobs*> graphs;
   std::atomic<bool> mute = false;
   int init = CUDA_SUCCESS, version = 13000;
   std::function<int(const Launch&)> kernels;
@@ -114,7 +117,11 @@ class State final : public FakeCuda {
  private:
   mutable std::recursive_mutex mutex_;
   std::map<std::string, std::size_t> calls_;
-  std::map<std::string, CUresult> answers_;
+  struct Answer {
+    CUresult result;
+    int after;  ///< calls that are answered as ever before this one
+  };
+  std::map<std::string, Answer> answers_;
 };
 
 State& TheState();

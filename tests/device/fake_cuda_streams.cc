@@ -56,7 +56,7 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return TheState().InContext("cuStreamEndCapture", [&](Ctx& ctx) {
     Jobs* captured = TheState().Find(ctx, stream)->captured.release();
-    TheState().graphs.insert(captured);
+    ctx.graphs.insert(captured);
     *graph = reinterpret_cast<CUgraph>(captured);
     return CUDA_SUCCESS;
   });
@@ -108,23 +108,24 @@ CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* made, CUgraph graph, unsigned long long) {
-  return TheState().InContext("cuGraphInstantiateWithFlags", [&](Ctx&) {
+  return TheState().InContext("cuGraphInstantiateWithFlags", [&](Ctx& ctx) {
     auto* copy = new Jobs(*reinterpret_cast<Jobs*>(graph));
-    TheState().graphs.insert(copy);
+    ctx.graphs.insert(copy);
     *made = reinterpret_cast<CUgraphExec>(copy);
     return CUDA_SUCCESS;
   });
 }
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
   return TheState().InContext("cuGraphLaunch", [&](Ctx& ctx) {
+    if (ctx.graphs.count(reinterpret_cast<Jobs*>(graph)) == 0) return CUDA_ERROR_INVALID_HANDLE;
     for (const Job& job : *reinterpret_cast<Jobs*>(graph)) TheState().Give(ctx, stream, job);
     return CUDA_SUCCESS;
   });
 }
 CUresult cuGraphDestroy(CUgraph graph) {
-  return TheState().InContext("cuGraphDestroy", [&](Ctx&) {
+  return TheState().InContext("cuGraphDestroy", [&](Ctx& ctx) {
     auto* gone = reinterpret_cast<Jobs*>(graph);
-    if (TheState().graphs.erase(gone) == 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (ctx.graphs.erase(gone) == 0) return CUDA_ERROR_INVALID_HANDLE;
     delete gone;
     return CUDA_SUCCESS;
   });

@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
 #include "device/cuda_device_fixture.h"
 #include "device/elf_compiler.h"
 #include "models.h"
@@ -16,6 +22,10 @@ using ::testing::StartsWith;
 
 class CudaContext : public cuda::CudaDeviceTest {
  protected:
+  // A cuBLASLt that this machine may have cannot work with the fake driver.
+  CudaContext() { setenv("TILEWRIGHT_CUBLASLT", (folder_ / "nowhere").c_str(), 1); }
+  ~CudaContext() override { unsetenv("TILEWRIGHT_CUBLASLT"); }
+
   ContextOptions Options(const std::string& device = "cuda:0") {
     ContextOptions options;
     options.device = device;
@@ -295,6 +305,110 @@ TEST_F(CudaContext, weights_that_do_not_fit_say_what_is_free) {
   EXPECT_EQ(model.error().code, ErrorCode::kOutOfMemory);
   EXPECT_THAT(model.error().message, StartsWith("the weights need "));
   EXPECT_THAT(model.error().message, HasSubstr(" are free"));
+}
+
+/// Passes of one row after another; the first error.
+Status Talk(Session& session, int rows) {
+  for (int position = 0; position < rows; ++position) {
+    const Row row{1, position, 0, true};
+    if (auto logits = session.Forward(std::span(&row, 1)); !logits) return Fail(logits.error());
+  }
+  return {};
+}
+
+TEST_F(CudaContext, two_gpus_run_at_once_each_with_modules_of_its_own_and_one_may_be_lost) {
+  const std::string path = test::WriteTiny(folder_, "two", test::WideShape(), DataType::kQ4_0);
+  SessionOptions options{.kv = DataType::kBF16,
+                         .activations = DataType::kBF16,
+                         .logits = DataType::kF32,
+                         .context = 128};
+  // Launches are refused in another context than that of their module, and so are streams.
+  const OnFakeGpu gpus[] = {Open(Options("cuda:0"), path, options),
+                            Open(Options("cuda:1"), path, options)};
+  ASSERT_TRUE(gpus[0].session != nullptr && gpus[1].session != nullptr);
+  constexpr int kRows = 40;
+  const auto both = [&](std::array<Status, 2>& results) {
+    std::thread other([&] { results[1] = Talk(*gpus[1].session, kRows); });
+    results[0] = Talk(*gpus[0].session, kRows);
+    other.join();
+  };
+  std::array<Status, 2> results;
+  both(results);
+  EXPECT_TRUE(results[0]) << results[0].error().message;
+  EXPECT_TRUE(results[1]) << results[1].error().message;
+
+  fake_.AnswerNext("cuGraphLaunch", 700);  // CUDA_ERROR_ILLEGAL_ADDRESS
+  const Row row{1, kRows, 0, true};
+  ASSERT_FALSE(gpus[0].session->Forward(std::span(&row, 1)));
+  both(results);
+  ASSERT_FALSE(results[0]);
+  EXPECT_THAT(results[0].error().message, HasSubstr("GPU 0 (NVIDIA H200) is lost"));
+  EXPECT_TRUE(results[1]) << results[1].error().message;
+}
+
+TEST_F(CudaContext, rates_are_measured_when_asked_for_kept_and_used_until_they_are_measured_anew) {
+  const DeviceRates peak = (*Context::Create(Options()))->device_spec();
+  // A board that takes 1.25 times as long as its clocks allow, and longer where this one is slow.
+  std::atomic<int> reads{0}, products{0};
+  fake_.SetKernels([&](const cuda::FakeCuda::Launch& launch) {
+    const bool reading = launch.symbol.find("gemv") != std::string::npos;
+    ++(reading ? reads : products);
+    const double us = reading ? 16 * (60 << 20) / (peak.read_gb_s * 1e3)
+                              : 2.0 * 4096 * 4096 * 4096 / (peak.bf16_gflop_s * 1e3);
+    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(1.25 * us));
+    return 0;
+  });
+  ContextOptions options = Options();
+  options.calibration = Calibration::kMissing;
+  auto context = Context::Create(options);
+  ASSERT_TRUE(context) << context.error().message;
+  EXPECT_THAT((*context)->warnings(), testing::IsEmpty());
+  EXPECT_TRUE((*context)->calibrated());
+  EXPECT_GT(reads, 0);
+  EXPECT_GT(products, 0);
+  const DeviceRates measured = (*context)->device_spec();
+  EXPECT_LT(measured.read_gb_s, peak.read_gb_s / 0.9 / 1.25 * 1.001);
+  EXPECT_LT(measured.bf16_gflop_s, peak.bf16_gflop_s / 0.73 / 1.25 * 1.001);
+  EXPECT_EQ(measured.f32_gflop_s, peak.f32_gflop_s);
+  EXPECT_EQ(measured.i8_gop_s, peak.i8_gop_s);
+
+  const int before = reads;
+  for (const Calibration kept : {Calibration::kStored, Calibration::kMissing}) {
+    options.calibration = kept;
+    context = Context::Create(options);
+    ASSERT_TRUE(context);
+    EXPECT_TRUE((*context)->calibrated());
+    EXPECT_EQ(static_cast<const DeviceRates&>((*context)->device_spec()), measured);
+    EXPECT_EQ(reads, before) << "nothing is measured again";
+  }
+  // What no board does is not believed: here everything takes no time at all.
+  fake_.SetKernels({});
+  options.calibration = Calibration::kAlways;
+  options.cache_dir = folder_ / "another";
+  context = Context::Create(options);
+  ASSERT_TRUE(context);
+  ASSERT_EQ((*context)->warnings().size(), 1u);
+  EXPECT_THAT((*context)->warnings()[0], HasSubstr("its rates were not measured: read_gb_s: "));
+  EXPECT_FALSE((*context)->calibrated());
+  EXPECT_EQ(static_cast<const DeviceRates&>((*context)->device_spec()), peak);
+  options.calibration = Calibration::kMissing;
+  options.cache_mode = CacheMode::kReadonly;
+  context = Context::Create(options);
+  ASSERT_TRUE(context);
+  EXPECT_THAT((*context)->warnings(), testing::IsEmpty()) << "readonly measures nothing";
+}
+
+TEST_F(CudaContext, the_vendor_library_is_a_candidate_that_only_this_machine_may_lack) {
+  const auto context = Context::Create(Options());
+  ASSERT_TRUE(context);
+  const Kernel* here = (*context)->kernels().gemm().Find("gemm.any_any_any.xx.cublaslt.any.plain");
+  ASSERT_NE(here, nullptr);
+  const auto rejected = here->CheckDevice((*context)->device_spec());
+  ASSERT_TRUE(rejected);
+  EXPECT_THAT(rejected->ToString(), HasSubstr("no cuBLASLt here ($TILEWRIGHT_CUBLASLT: "));
+  // As an H200 elsewhere would have it.
+  const auto kernels = MakeCudaKernels(*(*context)->artifacts(), {90, 'a'}).value();
+  EXPECT_FALSE(kernels->gemm().Find(here->name())->CheckDevice((*context)->device_spec()));
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ class CudaCoverage : public testing::Test {
     store_ = ArtifactStore::Open(AllKernelFamilies(), options).value();
     kernels_ = MakeCudaKernels(*store_, {90, 'a'}).value();
     limits_.partials_bytes = PartialsLimit(device_);
+    limits_.providers = Bit(Provider::kOwn);
   }
   /// "" where a kernel takes the problem, else the problem and every reason.
   template <class Op>

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "models.h"
 #include "on_host.h"
 #include "serving.h"
+#include "tilewright/cuda_device.h"
 
 namespace tilewright {
 namespace {
@@ -56,14 +58,18 @@ class CudaModel : public testing::Test {
   /// `pack`: let the dispatch choose how weights lie; else they stay as in the file.
   static OnGpu Load(const std::string& path, const SessionOptions& options, bool fuse = true,
                     bool pack = true) {
+    return LoadOn(*context_, path, options, fuse, pack);
+  }
+  static OnGpu LoadOn(Context& context, const std::string& path, const SessionOptions& options,
+                      bool fuse = true, bool pack = true) {
     OnGpu gpu;
     const Precision precision =
         options.activations == DataType::kF32 ? Precision::kF32 : Precision::kAuto;
-    gpu.dispatch = context_->MakeDispatch(precision);
+    gpu.dispatch = context.MakeDispatch(precision);
     ModelOptions model_options;
     if (pack) model_options.packer = gpu.dispatch.get();
-    model_options.executor = &context_->executor();
-    model_options.device = &context_->device();
+    model_options.executor = &context.executor();
+    model_options.device = &context.device();
     model_options.fuse = fuse;
     Result<std::unique_ptr<Model>> model = Model::Load(path, model_options);
     if (!model) {
@@ -415,6 +421,37 @@ TEST_F(CudaModel, smollm2_says_what_it_says_on_the_cpu) {
                                         NodeBound(activations)),
               500);
   }
+}
+
+TEST_F(CudaModel, two_gpus_give_the_same_answers_at_once_as_alone) {
+  const Result<int> count = cuda::CudaDeviceCount();
+  if (!count || *count < 2) GTEST_SKIP() << "needs two GPUs";
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "two", shape, DataType::kQ4_0);
+  ContextOptions options;
+  options.device = "cuda:1";
+  options.threads = 2;
+  options.cache_dir = folder_->str() + "/cache";
+  if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE"))
+    options.artifacts.bundles = {bundle};
+  const auto second = Context::Create(options);
+  ASSERT_TRUE(second) << second.error().message;
+  const SessionOptions session_options = Options(DataType::kBF16, DataType::kBF16);
+  const std::vector<float> alone = Talk(*Load(path, session_options).session, shape.vocab);
+  const OnGpu zero = Load(path, session_options);
+  const OnGpu one = LoadOn(**second, path, session_options);
+  ASSERT_TRUE(zero.session != nullptr && one.session != nullptr);
+  // Several texts on each, at the same time; every one begins anew at position 0.
+  constexpr int kTexts = 5;
+  std::vector<std::vector<float>> of_one(kTexts);
+  std::thread other([&] {
+    for (std::vector<float>& text : of_one) text = Talk(*one.session, shape.vocab);
+  });
+  for (int i = 0; i < kTexts; ++i) {
+    EXPECT_EQ(Talk(*zero.session, shape.vocab), alone) << "text " << i << " on cuda:0";
+  }
+  other.join();
+  for (const std::vector<float>& text : of_one) EXPECT_EQ(text, alone) << "on cuda:1";
 }
 
 }  // namespace

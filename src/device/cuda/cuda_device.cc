@@ -39,6 +39,13 @@ class Gpu {
     if (scope.result() != CUDA_SUCCESS) return health_.Check(scope.result(), name);
     return health_.Check(f(driver().api()), name);
   }
+  /// What `f(of)` returns, which calls another library in this context.
+  Status Within(std::string_view name, Status (*f)(void*), void* of) {
+    if (Status alive = health_.Alive(name); !alive) return alive;
+    const ContextScope scope(driver().api(), context_.get());
+    if (scope.result() != CUDA_SUCCESS) return health_.Check(scope.result(), name);
+    return f(of);
+  }
   /// A call that releases something. Of a lost context nothing is left to release.
   template <class F>
   void Release(std::string_view name, F&& f) {
@@ -257,6 +264,9 @@ class CudaDeviceImpl final : public CudaDevice {
   }
   Status PrepareLaunch(CudaLaunch& launch) override;
   Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) override;
+  Status InContext(std::string_view call, Status (*f)(void*), void* of) override {
+    return gpu_.Within(call, f, of);
+  }
 
  private:
   Result<std::unique_ptr<DeviceEvent>> MakeEvent(unsigned flags);

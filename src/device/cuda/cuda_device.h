@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
 
 #include "device/cuda/launch.h"
 #include "tilewright/device.h"
@@ -28,6 +30,19 @@ class CudaDevice : public Device {
   /// which that was done, any number of times. The second allocates and locks nothing.
   virtual Status PrepareLaunch(CudaLaunch& launch) = 0;
   virtual Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) = 0;
+
+  /// Calls `f()`, which returns a Status, with the device's context current on this thread: for
+  /// libraries that work in the current context. Returns what it returns; kUnavailable, without
+  /// calling it, where the device is lost. `call` is for that message. Allocates nothing.
+  template <class F>
+  Status InContext(std::string_view call, F&& f) {
+    using Function = std::remove_reference_t<F>;
+    return InContext(
+        call, [](void* of) { return (*static_cast<Function*>(of))(); }, &f);
+  }
+
+ protected:
+  virtual Status InContext(std::string_view call, Status (*f)(void*), void* of) = 0;
 };
 
 }  // namespace tilewright::cuda

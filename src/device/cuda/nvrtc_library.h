@@ -1,12 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "device/cuda/library_search.h"
 #include "tilewright/compiler.h"
 #include "tilewright/result.h"
 
@@ -57,24 +56,8 @@ struct NvrtcLibrary {
 /// returns the same object. Errors: kUnavailable with the reason ("lacks nvrtcGetCUBIN").
 Result<const NvrtcLibrary*> OpenNvrtcFile(const std::string& file);
 
-/// What the search sees of its machine; tests give another one.
-struct NvrtcSurroundings {
-  std::function<std::optional<std::string>(const char* variable)> env;
-  std::string root;         ///< before every absolute place of the list
-  bool loader_path = true;  ///< whether names without a folder may be asked for
-  static NvrtcSurroundings OfThisProcess();
-};
-
-/// A place of the search: files to try, best first, or why there is none.
-struct NvrtcPlace {
-  std::string name;    ///< "$TILEWRIGHT_NVRTC", "/usr/local/cuda-13.0/lib64"
-  bool given = false;  ///< named by the caller: must be NVRTC
-  std::vector<std::string> files;
-  std::string nothing;  ///< "not set", "no such folder"; where `files` is empty
-};
-/// The places in the order they are asked, as LoadNvrtc documents them. Reads folders.
-std::vector<NvrtcPlace> NvrtcPlaces(const NvrtcSearch& search,
-                                    const NvrtcSurroundings& surroundings);
+using NvrtcSurroundings = LibrarySurroundings;
+using NvrtcPlace = LibraryPlace;
 
 /// The first place that works. Errors as LoadNvrtc.
 Result<const NvrtcLibrary*> FindNvrtc(const NvrtcSearch& search,

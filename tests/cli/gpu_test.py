@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""The command on a GPU that is not there: a libcuda without a GPU (tests/device/fake_cuda.h) which fails as it is told.
+
+Everything that may be wrong with a driver, a GPU or its kernels is one clear line and exit 1, or a fallback that is named.
+"""
+
+import os
+import pathlib
+import unittest
+
+from harness import CliTest
+
+FAKE_CUDA = os.environ['TILEWRIGHT_FAKE_CUDA']
+FAKE_CUBLASLT = os.environ['TILEWRIGHT_FAKE_CUBLASLT']
+H200 = pathlib.Path(__file__).resolve().parents[2] / 'docs/devices/nvidia_h200.json'
+
+#: A problem of every operation, as a Llama pass has them.
+PROBLEMS = {
+    'norm': 'rows=8 cols=4096 type_in=bf16 type_weight=f32 type_out=bf16',
+    'rope': 'rows=8 heads=32 head_dim=128 dims=128 type_in=bf16 type_out=bf16',
+    'elementwise': 'function=swiglu rows=8 cols=4096 type_a=bf16 type_b=bf16 type_out=bf16',
+    'copy': 'rows=8 cols=4096 type_src=bf16 type_dst=f32',
+    'kv_scatter': 'rows=8 kv_heads=8 head_dim=128 type_x=bf16 type_cache=bf16 page_size=64',
+    'embedding': 'rows=8 hidden=4096 type_table=q8_0 type_out=bf16',
+    'attention': 'rows=1 sequences=1 heads=32 kv_heads=8 head_dim=128 context=4096 page_size=64 type_kv=bf16 type_q=bf16',
+}
+
+
+class GpuTest(CliTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.folder / 'driver').mkdir()
+        (cls.folder / 'driver' / 'libcuda.so.1').symlink_to(FAKE_CUDA)
+
+    def fake(self, **extra):
+        """With the fake driver, and without cuBLASLt unless `extra` says where it is."""
+        path = f'{self.folder / "driver"}:{os.environ.get("LD_LIBRARY_PATH", "")}'
+        return self.environment(**{'LD_LIBRARY_PATH': path, 'TILEWRIGHT_CUBLASLT': str(self.folder / 'none'), **extra})
+
+    def run_words(self, device='cuda:0'):
+        return ['run', self.tiny, '--tokens', '1,2,3', '-n', 3, '--device', device]
+
+    def test_a_driver_or_gpu_that_cannot_be_used_is_one_line(self):
+        for env, saying in (({'FAKE_CUDA_VERSION': '11080'}, 'cuda:0 11.8 12.0'), ({'FAKE_CUDA_ANSWERS': 'cuInit=100'}, 'cuda:0 cuInit (100)'),
+                            ({'FAKE_CUDA_ANSWERS': 'cuDevicePrimaryCtxRetain=2'}, 'cuda:0 H200 (2)'),
+                            ({'FAKE_CUDA_ANSWERS': 'cuStreamCreate=999'}, 'cuda:0 H200 (999)')):
+            self.fails(1, *self.run_words(), env=self.fake(**env), saying=saying)
+        self.fails(1, *self.run_words('cuda:2'), env=self.fake(), saying='cuda:2 there are 2')
+
+    def test_without_a_compiler_and_a_bundle_it_says_what_is_missing_and_auto_takes_the_cpu(self):
+        bare = self.fake(TILEWRIGHT_NVRTC=str(self.folder / 'nowhere'))
+        self.fails(1, *self.run_words(), env=bare, saying='cuda:0 no bundle sm_90a compiler nowhere')
+        result = self.ok(*self.run_words('auto'), '--json', env=bare)
+        self.assertEqual(result.json()['device'], 'cpu')
+        self.assertIn('device cuda:0: no bundle has kernels for sm_90a', result.err.splitlines()[0])
+
+    def test_a_bundle_of_another_architecture_is_named(self):
+        listed = self.folder / 'list.txt'
+        listed.write_text('rmsnorm.f32-f32-none-f32.tt.sm_80.0x0x0.w4.s0.k0.c0x0.scale.p2_0_0_0\n')
+        bundle = self.folder / 'ampere.twb'
+        made = self.run_cli('bundle', 'build', '--list', listed, '-o', bundle, env=self.fake())
+        if made.rc != 0:
+            self.skipTest(made.err)
+        bare = self.fake(TILEWRIGHT_NVRTC=str(self.folder / 'nowhere'))
+        self.fails(1, *self.run_words(), '--bundle', bundle, env=bare, saying='ampere.twb has kernels for sm_80 sm_90a')
+
+    def test_memory_that_runs_out_anywhere_is_one_line_that_says_what_is_free(self):
+        refused = 0
+        for after in range(0, 40):
+            env = self.fake(FAKE_CUDA_ANSWERS=f'cuMemAlloc=2@{after}')
+            result = self.run_cli(*self.run_words(), env=env)
+            self.assertIn(result.rc, (0, 1), result.err)
+            if 'CUDA_ERROR_OUT_OF_MEMORY' not in result.err:
+                break
+            refused += 1
+            self.assertEqual(result.rc, 1, result.err)
+            self.assertEqual(result.text, '', 'no text of a pass that failed')
+            last = result.err.strip().splitlines()[-1]
+            self.assertTrue(last.startswith('tilewright: '), last)
+            self.assertIn(' are free', last)
+        self.assertGreater(refused, 3)
+
+    def test_a_gpu_that_is_lost_is_told_once_and_ends_the_run(self):
+        for answer in ('cuStreamSynchronize=700@1', 'cuStreamSynchronize=700@3', 'cuLaunchKernelEx=719@5', 'cuGraphLaunch=700',
+                       'cuMemcpyDtoHAsync=700'):
+            result = self.run_cli(*self.run_words(), env=self.fake(FAKE_CUDA_ANSWERS=answer))
+            self.assertEqual(result.rc, 1, f'{answer}: {result.err}')
+            said = [line for line in result.err.splitlines() if 'is lost' in line]
+            self.assertEqual(len(said), 1, f'{answer}: {result.err}')
+            self.assertIn('GPU 0 (NVIDIA H200) is lost, nothing runs on it any more', said[0])
+            self.assertIn(answer.split('=')[0], said[0])
+
+    def test_an_h200_elsewhere_has_the_candidates_of_one_that_is_here(self):
+        env = self.fake(TILEWRIGHT_CUBLASLT=FAKE_CUBLASLT)
+        kinds = {'gemm': ['gemm', '--m', 64, '--n', 4096, '--k', 4096, '--type-a', 'bf16', '--type-b', 'bf16', '--type-c', 'bf16'],
+                 'gemm of blocks': ['gemm', '--m', 1, '--n', 4096, '--k', 4096, '--type-a', 'bf16', '--type-b', 'q4_K', '--type-c', 'bf16']}
+        kinds.update({op: [op, problem] for op, problem in PROBLEMS.items()})
+        for kind, words in kinds.items():
+            here = self.ok('explain', *words, '--device', 'cuda:0', '--json', env=env).json()
+            there = self.ok('explain', *words, '--device-spec', H200, '--json', env=env).json()
+            self.assertEqual(there['device'], here['device'])
+            keys = ('kernel', 'spec', 'feasible', 'reason')
+            self.assertEqual(*([{k: c[k] for k in keys} for c in found['candidates']] for found in (there, here)), kind)
+            self.assertEqual(there['chosen'], here['chosen'])
+            self.assertTrue(any(c['feasible'] for c in there['candidates']), kind)
+        vendor = [c for c in self.ok('explain', *kinds['gemm'], '--device-spec', H200, '--json', env=self.fake()).json()['candidates']
+                  if '.cublaslt.' in c['kernel']]
+        self.assertTrue(vendor and vendor[0]['feasible'], 'assumed for a machine elsewhere')
+        own = self.ok('explain', *kinds['gemm'], '--device-spec', H200, '--providers', 'own', '--json', env=env).json()['candidates']
+        vendor = [c for c in own if '.cublaslt.' in c['kernel']]
+        self.assertTrue(vendor[0]['reason'].startswith('provider'), vendor)
+
+
+if __name__ == '__main__':
+    unittest.main()
