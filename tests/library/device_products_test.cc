@@ -5,6 +5,8 @@
 #include <functional>
 #include <set>
 
+#include "core/block_format.h"
+#include "core/numeric.h"
 #include "device/fake/fake_device.h"
 #include "graph/fake/async_kernels.h"
 #include "ops/gemm/base/fake_kernel.h"
@@ -108,6 +110,66 @@ TEST_F(DeviceProducts, WhatIsWrongIsSeenWithItsPlace) {
       OutcomeOf([](const GemmArgs&) -> Status { return Fail(ErrorCode::kInternal, "no luck"); });
   EXPECT_EQ(error.verdict, Verdict::kError);
   EXPECT_EQ(error.evidence, "no luck");
+}
+
+/// Unpacks q8_0 to bf16 and multiplies, as tensor cores do it; as a kernel of either device.
+class Rounding final : public Kernel {
+ public:
+  Rounding(DeviceKind device, float wrong) : Kernel(Info(device), Desc()), wrong_(wrong) {}
+  double EstimateUs(const GemmDesc&, const LaunchSpec&, const DeviceSpec&) const override {
+    return 1;
+  }
+  Status Launch(const GemmArgs& args, const LaunchSpec&, Workspace&, Stream) override {
+    const auto value = [](const void* data, std::int64_t i) {
+      return BF16ToF32(static_cast<const std::uint16_t*>(data)[i]);
+    };
+    const std::int64_t k = args.b_layout.rows;
+    std::vector<float> column(static_cast<std::size_t>(k));
+    for (std::int64_t j = 0; j < args.b_layout.cols; ++j) {
+      const auto* packed = static_cast<const std::byte*>(args.b) +
+                           static_cast<std::size_t>(j) * BytesOf(DataType::kQ8_0, k);
+      if (Status s = DecodeRow(DataType::kQ8_0, packed, k, column.data()); !s) return s;
+      for (std::int64_t i = 0; i < args.a_layout.rows; ++i) {
+        double sum = wrong_;
+        for (std::int64_t l = 0; l < k; ++l) {
+          const float weight = BF16ToF32(F32ToBF16(column[static_cast<std::size_t>(l)]));
+          sum += double{value(args.a, i * args.a_layout.ld + l)} * double{weight};
+        }
+        static_cast<float*>(args.d)[i * args.d_layout.ld + j] = static_cast<float>(sum);
+      }
+    }
+    return {};
+  }
+
+ private:
+  static KernelInfo Info(DeviceKind device) {
+    KernelInfo info;
+    info.name = "gemm.rounding";
+    info.device = device;
+    return info;
+  }
+  static KernelDesc Desc() {
+    return {.type_a = Bit(DataType::kBF16),
+            .type_b = Bit(DataType::kQ8_0),
+            .type_c = Bit(DataType::kF32)};
+  }
+  float wrong_;
+};
+
+TEST_F(DeviceProducts, OfAGpuMayRoundBlocksToTheBitsOfTheActivationsAndNoMore) {
+  const auto verdict = [this](DeviceKind kind, float wrong) {
+    Kernels kernels;
+    EXPECT_TRUE(kernels.gemm().Add(std::make_unique<Rounding>(kind, wrong)));
+    const auto async = MakeAsyncKernels(kernels, *device_);
+    LaunchSpec spec;
+    spec.kernel = async->gemm().kernels()[0];
+    const auto measurer = Measuring();
+    EXPECT_TRUE(measurer->Prepare(*ParseProblem<GemmOp>("m=5 n=40 k=512 type_a=bf16 type_b=q8_0")));
+    return measurer->Check(spec).verdict;
+  };
+  EXPECT_EQ(verdict(DeviceKind::kCuda, 0), Verdict::kOk);
+  EXPECT_EQ(verdict(DeviceKind::kCuda, 0.05f), Verdict::kWrong);
+  EXPECT_EQ(verdict(DeviceKind::kCpu, 0), Verdict::kWrong);
 }
 
 TEST_F(DeviceProducts, ColdWeightsRotateAndWarmOnesDoNot) {

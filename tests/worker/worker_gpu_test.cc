@@ -59,6 +59,10 @@ TEST_F(WorkerOnGpu, Products_a_norm_and_attention_are_tuned_and_their_records_de
   ExpectTuned<GemmOp>(*worker,
                       "m=64 n=512 k=1024 type_a=bf16 type_b=bf16 type_c=bf16 pack_b=any align_a=4 "
                       "align_b=4 align_c=4");
+  // For a prompt blocks may be unpacked first.
+  ExpectTuned<GemmOp>(*worker,
+                      "m=256 n=512 k=1024 type_a=bf16 type_b=q4_1 type_c=bf16 pack_b=any align_a=4 "
+                      "align_b=4 align_c=4");
   ExpectTuned<norm::Op>(*worker, "rows=32 cols=4096 type_in=bf16 type_weight=f32 type_out=bf16");
   ExpectTuned<attention::Op>(
       *worker,

@@ -1,12 +1,12 @@
 #include "ops/gemm/tune/gemm_operands.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "core/block_format.h"
 #include "core/text.h"
 #include "engine/tune/measuring.h"
-#include "ops/gemm/reference.h"
 
 namespace tilewright {
 namespace {
@@ -56,6 +56,7 @@ Status GemmOperands::Make(const GemmDesc& problem) {
   std::string key = WeightKey(problem);
   if (key != weight_key_) {
     weight_key_.clear();
+    rounded_b_ = Buffer();
     if (Status s = MakeWeights(); !s) return s;
     weight_key_ = std::move(key);
   }
@@ -156,30 +157,73 @@ GemmArgs GemmOperands::Args(Activations kind) const {
   return args;
 }
 
+Status GemmOperands::MakeRounded(Executor& executor) {
+  const DataType type = problem_.type_a;
+  if (rounded_b_ && rounded_type_ == type) return {};
+  const MatrixLayout b = PlainB();
+  const std::int64_t columns = b.cols, length = b.ld;
+  rounded_b_ = Buffer::Make(BytesOf(type, length) * static_cast<std::size_t>(columns));
+  if (!rounded_b_) return Fail(ErrorCode::kOutOfMemory, "no memory for unpacked weights");
+  rounded_type_ = type;
+  constexpr std::int64_t kAtOnce = 64;
+  std::vector<Status> made(static_cast<std::size_t>((columns + kAtOnce - 1) / kAtOnce));
+  executor.Run(static_cast<int>(made.size()), [&](int task, int) {
+    std::vector<float> column(static_cast<std::size_t>(length));
+    const std::int64_t first = task * kAtOnce, last = std::min(columns, first + kAtOnce);
+    for (std::int64_t i = first; i < last && made[static_cast<std::size_t>(task)]; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      Status s = DecodeRow(b.type, plain_b_.as<char>() + at * BytesOf(b.type, length), length,
+                           column.data());
+      if (s) {
+        s = EncodeRow(type, column.data(), length,
+                      rounded_b_.as<char>() + at * BytesOf(type, length));
+      }
+      made[static_cast<std::size_t>(task)] = std::move(s);
+    }
+  });
+  for (const Status& s : made) {
+    if (!s) return s;
+  }
+  return {};
+}
+
+Tuner::Outcome GemmOperands::Compare(const GemmArgs& args, DataType type_b,
+                                     const GemmCheck& check) const {
+  GemmDesc plain = problem_;
+  plain.pack_b = kPackPlain;
+  plain.type_b = type_b;
+  const Result<GemmError> error = CheckGemm(args, plain, check);
+  if (!error) return Failed(error.error());
+  if (error->worst <= 1) return {};
+  return Failed(Verdict::kWrong,
+                Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance",
+                       error->row, error->col, error->got, error->want, error->worst));
+}
+
 Tuner::Outcome GemmOperands::Judge(const Kernel& kernel, Activations kind, void* d,
-                                   Executor& executor) const {
+                                   Executor& executor) {
   GemmArgs args = Args(kind);
   args.d = d;
   if (std::string missing = Unwritten(args); !missing.empty())
     return Failed(Verdict::kWrong, std::move(missing));
-  GemmDesc plain = problem_;
-  plain.pack_b = kPackPlain;
   GemmCheck check;
   check.executor = &executor;
-  // Scaled activations are rounded after scaling, so whole numbers stay whole only without
-  // scales.
+  // Scaled activations are rounded after scaling, so whole numbers stay whole only without scales.
   const bool exact =
       kind == Activations::kWholeNumbers && problem_.quant_a.type == QuantType::kNone;
   check.activations = exact ? Precision::kF32 : kernel.desc().activations;
   constexpr double kWholeCheck = 4e6;  // products; beyond, rows and columns are picked
   if (static_cast<double>(problem_.m) * problem_.n * problem_.k > kWholeCheck)
     check.max_rows = 12, check.max_cols = 96;
-  const auto error = CheckGemm(args, plain, check);
-  if (!error) return Failed(error.error());
-  if (error->worst <= 1) return {};
-  return Failed(Verdict::kWrong,
-                Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance",
-                       error->row, error->col, error->got, error->want, error->worst));
+  Tuner::Outcome outcome = Compare(args, problem_.type_b, check);
+  const bool may_round = kernel.info().device == DeviceKind::kCuda &&
+                         GetTypeInfo(problem_.type_b).block_quantised &&
+                         (problem_.type_a == DataType::kBF16 || problem_.type_a == DataType::kF16);
+  if (outcome.verdict != Verdict::kWrong || !may_round) return outcome;
+  if (Status s = MakeRounded(executor); !s) return Failed(s.error());
+  args.b = rounded_b_.data();
+  args.b_layout.type = problem_.type_a;
+  return Compare(args, problem_.type_a, check).verdict == Verdict::kOk ? Tuner::Outcome() : outcome;
 }
 
 Pack LayoutFor(const GemmDesc& problem, const Kernel& kernel) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/gemm/reference.h"
 #include "ops/gemm/tune/operands.h"
 #include "tilewright/gemm.h"
 #include "tilewright/tuner.h"
@@ -33,18 +34,24 @@ class GemmOperands {
   std::vector<Activations> Kinds() const;
   /// The call over the operands here; `d` is left to the caller.
   GemmArgs Args(Activations kind) const;
-  /// The verdict on what a kernel left in `d`, which lies on the host.
-  Tuner::Outcome Judge(const Kernel& kernel, Activations kind, void* d, Executor& executor) const;
+  /// The verdict on what a kernel left in `d`, which lies on the host. A GPU's kernels may unpack
+  /// blocks to the 16 bits that tensor cores multiply: they must agree with the oracle of the
+  /// weights as they are, or with that of the weights so rounded.
+  Tuner::Outcome Judge(const Kernel& kernel, Activations kind, void* d, Executor& executor);
 
  private:
   Status MakeWeights();
   Status MakeActivations();
+  Status MakeRounded(Executor& executor);
+  Tuner::Outcome Compare(const GemmArgs& args, DataType type_b, const GemmCheck& check) const;
   std::int64_t ScalesOfB() const;
   bool Pairs() const { return problem_.type_b == DataType::kU4; }
 
   GemmDesc problem_;
   std::string weight_key_;
   Buffer plain_b_, v_, u_, c_;
+  Buffer rounded_b_;  ///< the weights in type_a, made when they are first needed
+  DataType rounded_type_ = DataType::kNone;
   Buffer a_[2];  // by Activations
   std::size_t result_bytes_ = 0;
 };
