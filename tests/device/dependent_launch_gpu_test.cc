@@ -22,6 +22,9 @@
 #include "ops/elementwise/cuda/kernels.h"
 #include "ops/embedding/cuda/embedding_cases.h"
 #include "ops/embedding/cuda/kernels.h"
+#include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/kernels.h"
 #include "ops/norm/cuda/norm_cases.h"
@@ -369,7 +372,7 @@ Call<GemmOp> Product(Device& device, const GemmDesc& desc, bool constant_b) {
 
 std::vector<std::string> ProductFamilies() {
   KernelFamilies families;
-  EXPECT_TRUE(AddGemmFamilies(families) && AddGemvFamilies(families));
+  EXPECT_TRUE(AddGemmFamilies(families) && AddGemvFamilies(families) && AddGemmQFamily(families));
   std::vector<std::string> names;
   for (const KernelFamily& family : families.all()) names.emplace_back(family.name.view());
   return names;
