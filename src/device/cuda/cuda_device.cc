@@ -267,6 +267,7 @@ class CudaDeviceImpl final : public CudaDevice {
   Status InContext(std::string_view call, Status (*f)(void*), void* of) override {
     return gpu_.Within(call, f, of);
   }
+  void GaveOtherWork(Stream stream) override { tails_.Set(Native(stream), false); }
 
  private:
   Result<std::unique_ptr<DeviceEvent>> MakeEvent(unsigned flags);

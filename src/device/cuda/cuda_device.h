@@ -31,6 +31,10 @@ class CudaDevice : public Device {
   virtual Status PrepareLaunch(CudaLaunch& launch) = 0;
   virtual Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) = 0;
 
+  /// To be called when work was given to `stream` past this interface, as by a vendor's library: the
+  /// next launch waits for it to end, whatever it is. Neither locks nor allocates.
+  virtual void GaveOtherWork(Stream stream) = 0;
+
   /// Calls `f()`, which returns a Status, with the device's context current on this thread: for
   /// libraries that work in the current context. Returns what it returns; kUnavailable, without
   /// calling it, where the device is lost. `call` is for that message. Allocates nothing.

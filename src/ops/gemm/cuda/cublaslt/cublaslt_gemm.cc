@@ -94,6 +94,7 @@ class CublasLtGemm::Bound final : public BoundLaunch<GemmOp> {
     const std::uintptr_t aligned =
         (at + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
     const std::size_t bytes = workspace.partials_size - (aligned - at);
+    handle_->device().GaveOtherWork(stream);
     return handle_->device().InContext("cublasLtMatmul", [&]() -> Status {
       return product_.Launch(handle_->get(), algo_, args, reinterpret_cast<void*>(aligned), bytes,
                              stream.native);
