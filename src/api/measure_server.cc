@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <new>
@@ -48,7 +49,8 @@ Connection TakeConnection() {
 /// A worker must not survive its parent, even where it is stuck in a kernel.
 void DieWithParent(int connection) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const rlimit no_core{0, 0};  // the memory of a process with a GPU is large
+  std::signal(SIGTTOU, SIG_IGN);  // in a process group of its own it may print all the same
+  const rlimit no_core{0, 0};     // the memory of a process with a GPU is large
   setrlimit(RLIMIT_CORE, &no_core);
   // The parent may have died before it could be watched; other systems may not tell. A worker that
   // is idle sees the end of the connection by itself.

@@ -75,7 +75,7 @@ TEST_F(WorkerOnGpu, Products_a_norm_and_attention_are_tuned_and_their_records_de
 
 TEST_F(WorkerOnGpu, A_kernel_that_faults_costs_itself_and_leaves_the_device_usable) {
   if (const auto compiler = LoadNvrtc(); !compiler) GTEST_SKIP() << compiler.error().message;
-  const auto worker = Start({.program = TILEWRIGHT_TEST_WORKER, .check_seconds = 20});
+  const auto worker = Start({.program = TILEWRIGHT_TEST_WORKER, .check_seconds = 8});
   ASSERT_NE(worker, nullptr);
   const auto desc =
       *ParseProblem<norm::Op>("rows=4 cols=1024 type_in=bf16 type_weight=f32 type_out=bf16");
