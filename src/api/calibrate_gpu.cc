@@ -121,7 +121,7 @@ Result<double> SecondsOf(Device& device, Product& product, int launches) {
 
 /// `measured` of 1e9 a second as the peak of a board that sustains this part of its own.
 Result<double> PeakOf(const char* what, double measured, double peak, double sustained) {
-  constexpr double kLeast = 0.05, kMost = 1.02;
+  constexpr double kLeast = 0.01, kMost = 1.02;
   if (measured >= kLeast * peak && measured <= kMost * peak) return measured / sustained;
   return Fail(ErrorCode::kUnsupported,
               Format("{}: {:.4g} measured, must be {:.4g} to {:.4g} by the board's clocks", what,

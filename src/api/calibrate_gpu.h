@@ -13,7 +13,7 @@ namespace tilewright {
 /// what was measured. About a second, of which most is compiling; 1.1 GiB of the GPU's memory.
 ///
 /// What `kernels` or binding them fails with; kOutOfMemory; kUnsupported for a measurement that is
-/// no board's: above its peak, or below a twentieth of it.
+/// no board's: above its peak, or below a hundredth of it.
 Result<DeviceRates> CalibrateGpu(Device& device, Kernels& kernels);
 
 inline constexpr double kSustainedRead = 0.9, kSustainedBf16 = 0.73;

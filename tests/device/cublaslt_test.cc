@@ -20,6 +20,7 @@
 namespace tilewright::cuda {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -252,6 +253,29 @@ TEST_F(CublasLt, TakesOnlyWhatTheLibraryComputesInF32SumsAndFast) {
   older.driver = "12.8";
   desc = Problem(16, 24, 40, DataType::kBF16, DataType::kBF16);
   EXPECT_THAT(Look(desc, older).RejectionText(), HasSubstr("driver 12.8, needs 13.0 or newer"));
+}
+
+TEST_F(CublasLt, IsFoundOnTheLoadersPathThenInToolkitsAndNeverAnOldOne) {
+  namespace fs = std::filesystem;
+  const std::string toolkit = folder_ / "usr/local/cuda-13.0/lib64", old = folder_ / "old";
+  LibrarySurroundings machine{.env = [](const char*) { return std::optional<std::string>(); },
+                              .root = folder_.path(),
+                              .loader_path = true};
+  EXPECT_THAT(FindCublasLt(machine).why_not,
+              AllOf(HasSubstr("$TILEWRIGHT_CUBLASLT: not set"),
+                    HasSubstr("/usr/lib64: no such folder"), HasSubstr("$CUDA_HOME: not set")));
+  for (const std::string& folder : {toolkit, old}) fs::create_directories(folder);
+  fs::copy_file(path(), toolkit + "/libcublasLt.so.13");
+  fs::copy_file(path(), old + "/libcublasLt.so.11");
+  EXPECT_EQ(FindCublasLt(machine).path, fs::canonical(toolkit + "/libcublasLt.so.13"));
+  EXPECT_EQ(FindCublasLt(machine).major, 13);
+  const std::string search = old + ":" + folder_.path();
+  machine.env = [search](const char* name) -> std::optional<std::string> {
+    if (std::string_view(name) != "LD_LIBRARY_PATH") return std::nullopt;
+    return search;
+  };
+  EXPECT_EQ(FindCublasLt(machine).path, fs::canonical(path()));
+  EXPECT_FALSE(loaded());
 }
 
 TEST_F(CublasLt, ThatIsMissingIsToldOnThisMachineAndAssumedElsewhere) {
