@@ -2,25 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <deque>
 #include <utility>
 
 #include "core/memory.h"
 #include "core/text.h"
+#include "model/load/recipe.h"
 
 namespace tilewright {
 namespace {
-
-/// A matrix to be made: one or several tensors of the file with equal k and type, their rows taken
-/// in turn `group` at a time. `group` 0 puts whole tensors after each other.
-struct Recipe {
-  Weight* target = nullptr;
-  std::vector<const GgufTensor*> parts;
-  std::int64_t group = 0;
-  WeightSpec spec{};
-  WeightPacker::Plan plan{};
-};
 
 constexpr std::size_t kWeightAlignment = 64;
 
@@ -110,15 +100,9 @@ class ModelLoader {
   /// The matrices that a tensor holds: it alone, or each of its parts.
   void AddMatrices(const TensorRule& rule, const GgufTensor& tensor, Matrices& matrices) {
     if (rule.parts.empty()) matrices[static_cast<std::size_t>(rule.role)] = &tensor;
-    std::size_t offset = tensor.offset;
-    for (const TensorPart& part : rule.parts) {
-      GgufTensor& matrix = parts_.emplace_back(tensor);
-      matrix.shape[1] = ExtentOf(part.n, model_.config_);
-      matrix.bytes = BytesOf(tensor.dtype, matrix.shape[0] * matrix.shape[1]);
-      matrix.offset = offset;
-      offset += matrix.bytes;
-      matrices[static_cast<std::size_t>(part.role)] = &matrix;
-    }
+    std::size_t i = 0;
+    for (const GgufTensor& part : PartsOf(rule, tensor, model_.config_))
+      matrices[static_cast<std::size_t>(rule.parts[i++].role)] = &parts_.emplace_back(part);
   }
 
   std::string_view NameOf(WeightRole role) const {
@@ -318,28 +302,6 @@ class ModelLoader {
     return {};
   }
 
-  /// The rows of a merged weight in their final order.
-  const std::byte* Assemble(const Recipe& recipe, std::byte* into) const {
-    const std::size_t row_bytes = BytesOf(recipe.spec.type, recipe.spec.k);
-    if (recipe.group == 0) {
-      std::byte* at = into;
-      for (const GgufTensor* part : recipe.parts) {
-        std::memcpy(at, file_.Bytes(*part).data(), part->bytes);
-        at += part->bytes;
-      }
-      return into;
-    }
-    const std::size_t group_bytes = row_bytes * static_cast<std::size_t>(recipe.group);
-    std::byte* at = into;
-    for (std::size_t from = 0; from < recipe.parts[0]->bytes; from += group_bytes) {
-      for (const GgufTensor* part : recipe.parts) {
-        std::memcpy(at, file_.Bytes(*part).data() + from, group_bytes);
-        at += group_bytes;
-      }
-    }
-    return into;
-  }
-
   /// Copies host memory to its place on the device; `from` may be used again afterwards.
   Status Send(std::byte* into, const std::byte* from, std::size_t bytes) {
     const Stream stream = device_.default_stream();
@@ -361,7 +323,7 @@ class ModelLoader {
     std::byte* const made = direct ? into : packed_.as<std::byte>();
     const std::byte* plain = file_.Bytes(*recipe.parts[0]).data();
     if (recipe.parts.size() > 1 || (direct && !packed))
-      plain = Assemble(recipe, packed ? assembly_.as<std::byte>() : made);
+      plain = Assemble(file_, recipe, packed ? assembly_.as<std::byte>() : made);
     if (packed) {
       if (Status s = options_.packer->PackWeight(recipe.spec, recipe.plan, plain, made); !s) {
         return Fail(s.error().code,
