@@ -33,8 +33,9 @@ demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this ma
 test: build  ## build and run the tests, with CUDA kernels for one architecture
 	@tools/run_tests.sh $(BUILD) -j $(JOBS) -LE '^full$$'
 
-test-cuda: build  ## run the tests that need a GPU (without one, says how many were skipped)
-	@tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'
+test-cuda: build  ## test the CUDA kernels on the GPU (without one: on the host and with the compiler, and says what was skipped)
+	@if $(TILEWRIGHT) kernels --device cuda:0 >/dev/null 2>&1; then tools/run_tests.sh $(BUILD) -j 1 -L '^cuda$$'; \
+	  else tools/run_tests.sh $(BUILD) -j $(JOBS) -L '^cuda(_host)?$$'; fi
 
 bundle: build  ## compile every CUDA kernel into the bundle that is found beside the command (needs NVRTC, no GPU)
 	@tools/get_nvrtc.sh $(BUILD)/nvrtc
@@ -62,7 +63,7 @@ record: build  ## measure every number in the README again, into bench/results/ 
 	@[ -x $(BUILD)/llama/bin/llama-bench ] || tools/baseline/build_llama_cpp.sh $(BUILD)/llama --no-venv
 	@bench/record/record_all.sh $(BUILD) $(MODEL)
 
-install: build  ## install headers, library and command to PREFIX (default /usr/local)
+install: build  ## install headers, library, command and, after make bundle, the bundle to PREFIX (default /usr/local)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 asan: deps  ## run tests that parse or pack under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -53,6 +53,9 @@ if(TILEWRIGHT_BUNDLE_ARCHS)
   endif()
   tilewright_add_bundle(tilewright_cli ARCHS ${TILEWRIGHT_BUNDLE_ARCHS} ALL OUTPUT tilewright.twb
     INSTALL_DESTINATION ${CMAKE_INSTALL_DATADIR}/tilewright)
+elseif(TARGET tilewright_cli)
+  # What `make bundle` made, if it did.
+  install(FILES ${PROJECT_BINARY_DIR}/cli/tilewright.twb DESTINATION ${CMAKE_INSTALL_DATADIR}/tilewright OPTIONAL)
 endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TilewrightConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TilewrightConfig.cmake INSTALL_DESTINATION ${package_dir} PATH_VARS bundle_file)

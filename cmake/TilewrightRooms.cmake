@@ -9,7 +9,8 @@
 #     LIBRARIES SQLite::SQLite3)
 #   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [DATA] [TIMEOUT seconds])
 #
-# Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), cuda (needs a GPU), slow, full (only `make test-full` runs it), parse (CI
+# Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), cuda (needs a GPU), cuda_host (CUDA kernels, and
+# what launches them, without a GPU: given to every test of such a room), slow, full (only `make test-full` runs it), parse (CI
 # runs it under ASan and UBSan), tsan (CI runs it under TSan).
 # The target tests_LABEL builds every test of a label. DATA defines TILEWRIGHT_TEST_DATA, the path of tests/data: only for those that
 # read it, since a path keeps a compiler cache from answering for another checkout. SERIAL is for tests that measure time: ctest runs no other test meanwhile.
@@ -139,6 +140,9 @@ function(tilewright_test name)
   endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 600)
+  endif()
+  if("${T_ROOMS}" MATCHES "_cuda" AND NOT "cuda" IN_LIST T_LABELS)
+    list(APPEND T_LABELS cuda_host)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   tilewright_test_properties(${name} LABELS ${T_LABELS} ENVIRONMENT ${T_ENVIRONMENT})

@@ -1,111 +1,289 @@
 #!/usr/bin/env python3
-"""Record prompt and decode speed of models on a GPU.
+"""Record the speed of models on a GPU, where its time goes, and how soon the first token comes.
 
-    record_gpu_model.py --tilewright build/cli/tilewright [--models llama-3.1-8b:q4_k,smollm2-135m:q4_1]
+    record_gpu_model.py [--models llama-3.1-8b:q4_k,smollm2-135m:q4_1] [--device cuda:0]
 
-Every model is a shape with random weights (`tilewright synth`), written to a temporary folder and
-removed again: speed does not depend on the values. Kernels are compiled, or come from a bundle,
-before anything is timed. Decode starts at position 0.
+Speed: every model is a shape with random weights that are in no file (`tilewright bench model --synth`),
+since speed does not depend on the values. Decode generates --generate tokens after --depth positions
+that are not timed; a prompt of --prompts tokens is one pass (--ubatch). Each with the library's own
+kernels and with all providers' apart. Figures are medians of --repeat runs after one for warming up,
+with the lowest and highest; the floor is what the board's memory and tensor cores would allow by their
+clocks. Weights that exceed the L2 cache are read from memory in every pass. Kernels are compiled before
+anything is timed.
 
-Each figure is the median of --repeat runs after one for warming up, with the lowest and highest.
-The floor is what the board's memory and tensor cores would allow by their clocks: every weight read
-once a token, or every multiplication of the prompt done at the peak rate.
+Kernels: the time of every kind of step of a pass (`--profile`), beside its bytes or operations, in a
+file of its own.
 
-Writes bench/results/NAME.json and NAME.md.
+First token: from exec until the first byte of the text, of --first-model with a prompt of 8 tokens: with
+a store that has the kernels, and with an installed bundle of them and an empty cache, where no compiler
+may be loaded. The start of the GPU's driver is in it.
+
+Launch: what bench/gpu/prepared_launch_bench prints, a prepared launch over the bare driver entry.
+
+Writes bench/results/NAME.json, NAME.md and NAME_kernels.md. Takes about 2 minutes for a model of 8 G
+parameters, most of it for making the weights.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import common
 
-DEFAULT = "smollm2-135m:q4_1,llama-3.2-1b:q4_k,llama-3.1-8b:q4_k,llama-3.1-8b:q8_0,llama-3.1-8b:bf16"
-CLOCKS = "name,driver_version,clocks.sm,clocks.mem,clocks.max.sm,clocks.max.mem,power.limit"
+DEFAULT = "smollm2-135m:q4_1,llama-3.1-8b:q4_k,llama-3.1-8b:q4_k_m,llama-3.1-8b:q8_0,llama-3.1-8b:bf16"
+BOARD = "name,driver_version,clocks.max.sm,clocks.max.mem,power.limit"
+LOAD = "clocks.sm,clocks.mem,power.draw"
+LIMITS = {"first_token_ms": 2000, "launch_over_ns": 100, "launch_allocations": 0}
+RUNS = 5
 
 
-def board(device: str) -> str:
-    """Return what the driver says of the board and its clocks."""
+def query(device: str, fields: str) -> str:
+    """Return what the driver says of the board."""
     index = device.rpartition(":")[2]
-    query = ["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader", "-i", index]
+    words = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "-i", index]
     try:
-        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
         return "unknown (no nvidia-smi)"
 
 
-def measure(arguments: argparse.Namespace, preset: str, quant: str, folder: Path) -> dict[str, Any]:
-    """Make one model, measure it, remove it."""
-    file = folder / f"{preset}.{quant}.gguf"
-    common.run([arguments.tilewright, "synth", "--preset", preset, "--quant", quant, "-o", file], timeout=600)
-    words = [arguments.tilewright, "bench", "model", file, "--device", arguments.device, "--json"]
-    words += ["-p", arguments.prompts, "-n", arguments.generate, "--batch", arguments.batch]
-    words += ["--ubatch", arguments.ubatch, "--repeat", arguments.repeat, "--context", arguments.context]
-    result = common.run_json([str(word) for word in words])
-    file.unlink()
-    del result["model"]  # a temporary file
-    return {"preset": preset, "quant": quant, **result, "board": board(arguments.device)}
+class Clocks:
+    """Samples the clocks and the power of the board until it is stopped."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.samples: list[list[float]] = []
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._sample, daemon=True)
+        self.thread.start()
+
+    def _sample(self) -> None:
+        while not self.stopped.wait(0.5):
+            try:
+                self.samples.append([float(word) for word in query(self.device, LOAD).split(",")])
+            except ValueError:
+                return
+
+    def stop(self) -> dict[str, Any]:
+        """Return lowest, median and highest of the second half, when the weights are there."""
+        self.stopped.set()
+        self.thread.join()
+        late = self.samples[len(self.samples) // 2:]
+        report = {}
+        for i, name in enumerate(LOAD.split(",")):
+            values = sorted(sample[i] for sample in late)
+            if values:
+                report[name] = [values[0], values[len(values) // 2], values[-1]]
+        return report
 
 
-def rows_of(model: dict[str, Any]) -> list[list[str]]:
-    """Return the table rows of one model."""
+def bench(arguments: argparse.Namespace, model: str, providers: str, words: list[str]) -> dict[str, Any]:
+    """Run one benchmark of a model."""
+    preset, _, quant = model.partition(":")
+    command = [arguments.tilewright, "bench", "model", "--synth", preset, "--quant", quant, "--json", "--profile"]
+    command += ["--device", arguments.device, "--providers", providers, "--repeat", arguments.repeat]
+    clocks = Clocks(arguments.device)
+    result = common.run_json([str(word) for word in [*command, *arguments.bundle_words, *words]])
+    result["clocks"] = clocks.stop()
+    result["providers"] = providers
+    return result
+
+
+def measure(arguments: argparse.Namespace, model: str) -> list[dict[str, Any]]:
+    """Return the results of one model: decode and prompt, with each set of providers."""
+    results = []
+    for providers in arguments.providers.split(","):
+        decode = ["-p", "0", "-n", arguments.generate, "-d", arguments.depth, "--batch", arguments.batch]
+        results.append(bench(arguments, model, providers, decode))
+        if arguments.prompts != "0":
+            prompt = ["-p", arguments.prompts, "-n", "0", "--ubatch", arguments.ubatch]
+            results.append(bench(arguments, model, providers, prompt))
+        print(f"{model}, {providers}: done", file=sys.stderr)
+    return results
+
+
+def rows_of(result: dict[str, Any]) -> list[list[str]]:
+    """Return the table rows of one benchmark."""
+    clock = result["clocks"].get("clocks.sm")
     rows = []
-    for row in model["rows"]:
+    for row in result["rows"]:
         share = row["tok_s_median"] / row["floor_tok_s"]
         rows.append([
-            f"{model['preset']} {model['quant']}", row["test"], str(row["batch"]), f"{row['tok_s_median']:.0f}",
+            result["model"], result["providers"], row["test"], str(row["batch"]), f"{row['tok_s_median']:.0f}",
             f"{row['tok_s_min']:.0f}", f"{row['tok_s_max']:.0f}", f"{row['floor_tok_s']:.0f}", f"{100 * share:.0f} %",
+            f"{clock[1]:.0f}" if clock else "?",
         ])
     return rows
+
+
+def kernels_text(results: list[dict[str, Any]]) -> str:
+    """Return a table of time by kernel for every figure."""
+    parts = [
+        "Steps that do the same work by the same kernel, as they come in every layer, timed one kind after the other; the\n"
+        "floor is that of their bytes at the memory's rate or their operations at the peak, by the board's clocks.\n"
+    ]
+    header = ["step", "count", "us each", "us", "of pass", "MB", "Gop", "GB/s", "Top/s", "of floor", "kernel"]
+    for result in results:
+        for row in result["rows"]:
+            steps = row["steps"]
+            lines = []
+            for group in sorted(steps["groups"], key=lambda group: -group["count"] * group["us"]):
+                us = group["us"]
+                lines.append([
+                    f"{group['operation']} {group['first']}", str(group["count"]), f"{us:.2f}", f"{group['count'] * us:.1f}",
+                    f"{100 * group['count'] * us / steps['pass_us']:.1f} %", f"{group['bytes'] / 1e6:.2f}",
+                    f"{group['operations'] / 1e9:.2f}", f"{group['bytes'] / us / 1e3:.0f}",
+                    f"{group['operations'] / us / 1e6:.1f}", f"{100 * group['floor_us'] / us:.0f} %",
+                    f"{group['kernel']} {group['spec']}".strip(),
+                ])
+            parts.append(f"\n## {result['model']}, providers {result['providers']}: {row['test']}, batch {row['batch']}\n")
+            parts.append(f"A pass takes {steps['pass_us']:.1f} us, its steps one kind at a time {steps['sum_us']:.1f} us.\n")
+            parts.append(common.table(header, lines, left=(0, 10)))
+    return "\n".join(parts) + "\n"
+
+
+def first_token(command: list[Any], env: dict[str, str]) -> tuple[float, bool]:
+    """Return the ms from exec to the first byte of the text, and whether a compiler was loaded by then."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, env={**os.environ, **env}
+    )
+    assert process.stdout is not None
+    first = process.stdout.read(1)
+    took = (time.perf_counter() - begin) * 1e3
+    if not first:
+        _, error = process.communicate()
+        common.fail(f"no output, exit {process.returncode}: {error.decode(errors='replace').strip()}")
+    process.send_signal(signal.SIGSTOP)
+    maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8", errors="replace")
+    process.kill()
+    process.communicate()
+    return took, "libnvrtc" in maps
+
+
+def measure_first_token(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Measure the first token with a warm store, and with an installed bundle and an empty cache."""
+    preset, _, quant = arguments.first_model.partition(":")
+    model = folder / "first.gguf"
+    common.run([arguments.tilewright, "synth", "--preset", preset, "--quant", quant, "-o", model])
+    words = ["run", model, "--tokens", "1,2,3,4,5,6,7,8", "-n", "256", "--temp", "0", "--ignore-eos", "--device", arguments.device]
+    store = {"TILEWRIGHT_CACHE_DIR": str(folder / "store")}
+    samples = [first_token([arguments.tilewright, *words], store) for _ in range(RUNS + 2)]
+    report: dict[str, Any] = {
+        "model": arguments.first_model,
+        "cold_ms": round(samples[0][0], 1),
+        "warm_store_ms": common.summarize([took for took, _ in samples[2:]], digits=1),
+    }
+    # As installed: the command in bin/, the bundle in share/.
+    for name in ("bin", "share/tilewright"):
+        (folder / "prefix" / name).mkdir(parents=True)
+    installed = folder / "prefix" / "bin" / "tilewright"
+    shutil.copy2(arguments.tilewright, installed)
+    bundle = folder / "prefix" / "share" / "tilewright" / "tilewright.twb"
+    common.run([arguments.tilewright, "bundle", "build", "--model", model, "--arch", arguments.arch, "-o", bundle])
+    samples = []
+    for i in range(RUNS + 1):
+        samples.append(first_token([installed, *words], {"TILEWRIGHT_CACHE_DIR": str(folder / f"empty{i}")}))
+    report["bundle_ms"] = common.summarize([took for took, _ in samples[1:]], digits=1)
+    report["bundle_loads_compiler"] = any(loaded for _, loaded in samples)
+    return report
+
+
+def architecture(device_class: str) -> str:
+    """Return the architecture that kernels are compiled for on a device class: "sm_90a" for ".../sm_90/..."."""
+    arch = next(part for part in device_class.split("/") if part.startswith("sm_"))
+    return arch + ("a" if arch in ("sm_90", "sm_100") else "")
+
+
+def limits_table(first: dict[str, Any], launch: dict[str, Any]) -> str:
+    """Return the table of the figures that have limits on any GPU."""
+
+    def row(what: str, value: str, limit: str, good: bool) -> list[str]:
+        return [what, value, limit, "yes" if good else "NO"]
+
+    rows = []
+    for name, key in (("store that has the kernels", "warm_store_ms"), ("installed bundle, empty cache", "bundle_ms")):
+        ms, limit = first[key], LIMITS["first_token_ms"]
+        value = f"{ms['median']:.0f} ms ({ms['min']:.0f}-{ms['max']:.0f})"
+        rows.append(row(f"first token of {first['model']}, {name}", value, f"{limit} ms", ms["median"] <= limit))
+    loaded = first["bundle_loads_compiler"]
+    rows.append(row("compiler with the installed bundle", "loaded" if loaded else "not loaded", "not loaded", not loaded))
+    over, made = launch["over_ns"]["median"], launch["allocations"]
+    good = over <= LIMITS["launch_over_ns"] and made <= LIMITS["launch_allocations"]
+    value = f"{over:.0f} ns, {made} allocations"
+    rows.append(row("prepared launch over the driver's entry", value, f"{LIMITS['launch_over_ns']} ns, 0", good))
+    return common.table(["what", "measured", "limit", "kept"], rows)
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tilewright", type=Path, default=common.ROOT / "build" / "cli" / "tilewright")
+    parser.add_argument("--launch", type=Path, help="prepared_launch_bench (default: beside the binary, ../bench/gpu/)")
     parser.add_argument("--models", default=DEFAULT, help="PRESET:TYPE, with commas between")
+    parser.add_argument("--first-model", default="smollm2-135m:q4_1", help="PRESET:TYPE of the first token")
+    parser.add_argument("--providers", default="own,all", help="sets of kernels to choose from, with commas between")
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("-p", "--prompts", default="2048", help="lengths of prompts, with commas between")
-    parser.add_argument("-n", "--generate", default="512", help="tokens to generate")
-    parser.add_argument("--batch", default="1,32", help="sequences processed together")
+    parser.add_argument("--bundle", action="append", default=[], help="compiled kernels for the speeds; may be repeated")
+    parser.add_argument("-p", "--prompts", default="2048", help="lengths of prompts, with commas between; 0: none")
+    parser.add_argument("-n", "--generate", default="128", help="tokens to generate")
+    parser.add_argument("-d", "--depth", default="512", help="positions of a sequence before the generated ones")
+    parser.add_argument("--batch", default="1,32", help="sequences that generate together")
     parser.add_argument("--ubatch", default="2048", help="rows of one pass over a prompt")
-    parser.add_argument("--context", default="4096", help="positions of a sequence")
-    parser.add_argument("--repeat", default="5")
+    parser.add_argument("--repeat", default=str(RUNS))
     parser.add_argument("--name", help="of the result (default: gpu_model_BOARD)")
     arguments = parser.parse_args()
     arguments.tilewright = arguments.tilewright.absolute()
-    if not arguments.tilewright.exists():
-        parser.error(f"no such file: {arguments.tilewright}")
+    if arguments.launch is None:
+        arguments.launch = arguments.tilewright.parents[1] / "bench" / "gpu" / "prepared_launch_bench"
+    arguments.bundle_words = [word for file in arguments.bundle for word in ("--bundle", file)]
+    for path in (arguments.tilewright, arguments.launch):
+        if not path.exists():
+            parser.error(f"no such file: {path}")
     return arguments
 
 
 def main() -> None:
     """Command line entry point."""
     arguments = parse()
+    board = query(arguments.device, BOARD)
+    device = common.run_json([arguments.tilewright, "doctor", "--json", "--device", arguments.device])["device"]
+    arguments.arch = architecture(device)
     quiet = common.Quiet()
-    models = []
     with tempfile.TemporaryDirectory(prefix="tilewright-record-") as folder:
-        for model in arguments.models.split(","):
-            preset, _, quant = model.partition(":")
-            models.append(measure(arguments, preset, quant, Path(folder)))
-            print(f"{model}: done", file=sys.stderr)
-    name = arguments.name or "gpu_model_" + board(arguments.device).partition(",")[0].lower().replace(" ", "-")
+        first = measure_first_token(arguments, Path(folder))
+    # Without the attribute for early starts, which the bare entry is launched without.
+    launch = common.run_json([arguments.launch, "--device", arguments.device], {"TILEWRIGHT_PDL": "0"})
+    results = [result for model in arguments.models.split(",") for result in measure(arguments, model)]
+    name = arguments.name or "gpu_model_" + board.partition(",")[0].lower().replace(" ", "-")
     report = {
-        "provenance": {**common.provenance(arguments.tilewright, models[0]["device"]), "driver": models[0]["board"]},
+        "provenance": {**common.provenance(arguments.tilewright, device), "driver": board},
         "quiet": quiet.report(),
-        "models": models,
+        "first_token": first,
+        "launch": launch,
+        "limits": LIMITS,
+        "models": results,
     }
-    header = ["model", "test", "batch", "tok/s", "min", "max", "floor", "of floor"]
+    header = ["model", "providers", "test", "batch", "tok/s", "min", "max", "floor", "of floor", "SM MHz"]
     text = (
-        f"Random weights, {arguments.repeat} runs each; {models[0]['board']} ({CLOCKS})\n\n"
-        + common.table(header, [row for model in models for row in rows_of(model)], left=(0, 1))
+        f"Random weights, {arguments.repeat} runs each; {board} ({BOARD})\n\n"
+        + common.table(header, [row for result in results for row in rows_of(result)], left=(0, 1, 2))
+        + f"\n\n{limits_table(first, launch)}"
     )
     common.write(name, report, text)
+    kernels = common.RESULTS / f"{name}{os.environ.get('TILEWRIGHT_RECORD_SUFFIX', '')}_kernels.md"
+    kernels.write_text(kernels_text(results), encoding="utf-8")
+    print(f"Time by kernel: {common.shown(kernels)}")
 
 
 if __name__ == "__main__":
