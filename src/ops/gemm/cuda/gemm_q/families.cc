@@ -111,8 +111,8 @@ struct Shape {
 };
 constexpr std::array kShapes = {Shape{8, 64, 8, 4, 4, 2},   Shape{16, 64, 8, 4, 4, 2},
                                 Shape{16, 128, 8, 2, 4, 1}, Shape{32, 64, 8, 4, 6, 1},
-                                Shape{32, 128, 8, 2, 4, 1}, Shape{32, 128, 16, 4, 4, 1},
-                                Shape{64, 64, 8, 4, 4, 1},  Shape{64, 128, 8, 2, 3, 1}};
+                                Shape{32, 128, 8, 2, 4, 1}, Shape{64, 64, 8, 4, 4, 1},
+                                Shape{64, 128, 8, 2, 3, 1}};
 /// For logits of f32.
 constexpr std::array kWideResult = {Shape{16, 64, 8, 4, 4, 2}, Shape{32, 128, 8, 2, 4, 1}};
 

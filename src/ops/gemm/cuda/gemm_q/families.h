@@ -17,7 +17,8 @@ KernelFamily GemmQFamily();
 Status AddGemmQFamily(KernelFamilies& families);
 
 /// The kernels for weights of one type on one architecture: tiles of 8, 16, 32 and 64 rows, results
-/// of bf16; of 32 also of f32, for logits. Empty for other types. Deterministic order, each once.
+/// of bf16; of 16 and 32 also of f32, for logits. Empty for other types. Deterministic order, each
+/// once.
 std::vector<KernelSpec> GemmQSpecsForWeight(DataType weight, CudaArch arch);
 
 }  // namespace tilewright

@@ -169,9 +169,9 @@ double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
                          tw::GemvSegmentBytes(1, weight.block_bytes, weight.block_elements);
   cost.warps = spec.warps;
-  // Instructions a weight: its decoding, and for eight rows of x an mma, reads of x, and one or two
-  // scales of the sum.
-  const double instructions = 4 + 0.08 * spec.tile_m;
+  // Instructions a weight: 3 to decode it, and for eight rows of x 0.6 for an mma, reads of x, and
+  // one or two scales of the sum. They wait for each other: counted double, until they are measured.
+  const double instructions = 6 + 0.2 * spec.tile_m;
   cost.cta_us = SmUs(2 * instructions * spec.tile_n * depth, device.f32_gflop_s, device);
   constexpr double kMergeUs = 2;
   return PredictUs(cost, device) + (splits == 1 ? 0 : kMergeUs);
