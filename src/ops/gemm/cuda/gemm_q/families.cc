@@ -162,7 +162,8 @@ KernelFamily GemmQFamily() {
           .check = &Check,
           .launch = &Launch,
           .limits = &Limits,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddGemmQFamily(KernelFamilies& families) { return families.Add(GemmQFamily()); }

@@ -1,3 +1,4 @@
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/gemm/cuda/gemm_q/gemm_q_kernel.cuh"
 #include "spec.cuh"
 
@@ -9,5 +10,6 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemmQParams params) {
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 ring[];
+  tw::StartAfterPrerequisites();
   tw::GemmQ<kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages>(params, ring);
 }
