@@ -73,8 +73,9 @@ LoadedKernel::LoadedKernel(const Gpu& gpu, const ArtifactData& artifact)
 void LoadedKernel::Launch(cuda::LaunchResult launch) const {
   if (!launch) throw CheckError("the launcher refuses: " + launch.error().ToString());
   const KernelLaunchShape& compiled = artifact_.launch;
+  // Less shared memory than was allowed for is what a launch of a short row asks for.
   if (launch->block != std::array<std::uint32_t, 3>{compiled.threads, 1, 1} ||
-      launch->dynamic_smem_bytes != compiled.dynamic_smem_bytes) {
+      launch->dynamic_smem_bytes > compiled.dynamic_smem_bytes) {
     throw CheckError(Format("a launch of {} threads, {} bytes: compiled for {}, {}",
                             launch->block[0], launch->dynamic_smem_bytes, compiled.threads,
                             compiled.dynamic_smem_bytes));
