@@ -26,6 +26,7 @@ class WorkerOnFakeGpu : public WorkerTest {
     WorkerMeasurer<GemmOp> measurer(worker, nullptr);
     TuneOptions options;
     options.feasible = context_->feasible_options();
+    options.feasible.providers = Bit(Provider::kOwn);
     options.scope = context_->scope();
     const TuneProblemOf<GemmOp> problems[] = {{*ParseProblem<GemmOp>(text), 1}};
     auto report = Tune(problems, context_->kernels().gemm(), context_->device_spec(),

@@ -65,7 +65,7 @@ class WorkerTest : public testing::Test {
   }
   /// A program that writes these bytes and waits.
   std::string Script(const std::string& name, const std::string& bytes) const {
-    const std::string file = folder_ + "/" + name;
+    std::string file = folder_ + "/" + name;
     std::ofstream(file + ".bytes", std::ios::binary) << bytes;
     std::ofstream(file) << "#!/bin/sh\ncat " << file << ".bytes\nexec sleep 600\n";
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);
