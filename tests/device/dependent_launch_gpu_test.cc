@@ -30,6 +30,8 @@
 #include "ops/norm/cuda/norm_cases.h"
 #include "ops/rope/cuda/kernels.h"
 #include "ops/rope/cuda/rope_cases.h"
+#include "ops/top_k/cuda/kernels.h"
+#include "ops/top_k/cuda/top_k_cases.h"
 #include "tilewright/cuda_device.h"
 #include "tilewright/gemm_stages.h"
 #include "tilewright/tilewright.h"
@@ -55,6 +57,7 @@ struct Machine {
   kv_scatter::Registry kv_scatter;
   embedding::Registry embedding;
   attention::Registry attention;
+  top_k::Registry top_k;
   std::string why_not;  ///< there is no such machine here
 
   Machine() {
@@ -88,6 +91,7 @@ struct Machine {
     EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch));
     EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch));
     EXPECT_TRUE(attention::AddCudaKernels(attention, *store, arch));
+    EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch));
     for (Gpu* gpu : {&early, &in_turn}) {
       auto writer = LateWriter::Make(*store, *gpu->device);  // in no bundle: it takes a compiler
       if (!writer) return Fail(writer.error());
@@ -287,6 +291,13 @@ TEST_F(DependentLaunchGpu, copy) {
 TEST_F(DependentLaunchGpu, embedding) {
   ExpectSameBits("embedding", machine_->embedding, embedding::CudaCases(DataType::kQ8_0, kBF16));
   ExpectSameBits("embedding", machine_->embedding, embedding::CudaCases(kBF16, kBF16));
+}
+
+TEST_F(DependentLaunchGpu, top_k) {
+  std::vector<test::ArenaCase<top_k::Args>> calls;  // several CTAs a row, which count
+  calls.push_back(top_k::MakeCase(kF32, {9000, 3, 1}, false, 1));
+  calls.push_back(top_k::MakeCase(kBF16, {9000, 3, 40}, true, 2));
+  ExpectSameBits("top_k", machine_->top_k, calls);
 }
 
 class DependentAttentionGpu : public DependentLaunchGpu,

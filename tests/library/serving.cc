@@ -161,7 +161,7 @@ void ExpectGeneratedAsSampled(Session& generating, Session& all, int vocab) {
 void ExpectBatchesOfEverySize(Session& session, int vocab, double bound) {
   constexpr std::size_t kTokens = 7;
   const auto width = static_cast<std::size_t>(vocab);
-  const std::vector<TokenId> tokens = RandomTokens(kTokens + 1, vocab, 6);
+  const std::vector<TokenId> tokens = RandomTokens(kTokens + 1, vocab, 7);  // none is token 0
   // Slot s has the tokens s and s + 1 (modulo 7), so seven answers are all there are.
   std::vector<std::vector<float>> want;
   for (std::size_t t = 0; t < kTokens; ++t)

@@ -60,7 +60,8 @@ KernelFamily TopKFamily() {
           .check = &Check,
           .launch = &LaunchRowKernel,
           .limits = &LimitRowKernel,
-          .catalog = &Catalog};
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
 }
 
 Status AddTopKFamilies(KernelFamilies& families) { return families.Add(TopKFamily()); }

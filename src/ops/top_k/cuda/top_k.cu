@@ -1,3 +1,4 @@
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/top_k/cuda/top_k_kernel.cuh"
 #include "spec.cuh"
 
@@ -6,5 +7,6 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
   using namespace tw::spec;
   using Kernel = tw::TopK<kTypeA, kParam0, kWarps>;
   __shared__ Kernel::Shared shared;
+  tw::StartAfterPrerequisites();
   Kernel{params, shared, static_cast<int>(blockIdx.y)}.Run(static_cast<int>(blockIdx.x));
 }
