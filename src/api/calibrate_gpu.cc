@@ -13,7 +13,7 @@
 namespace tilewright {
 namespace {
 
-/// A product of bf16 on random operands, in memory of its own.
+/// A product with weights of bf16 on random operands, in memory of its own.
 struct Product {
   std::optional<Plan<GemmOp>> plan;
   GemmArgs args;
@@ -21,8 +21,8 @@ struct Product {
   Workspace workspace;
 };
 
-/// Fills memory with random bf16 of magnitude 0.5 to 1: zeros would need less power. A block of
-/// them is repeated.
+/// Fills memory with random numbers, of magnitude 0.5 to 1 as bf16 and as f32: zeros would need
+/// less power. A block of them is repeated.
 Status FillRandom(Device& device, const DeviceMemory& memory) {
   constexpr std::size_t kBlock = std::size_t{8} << 20;
   std::vector<std::uint64_t> block(std::min(kBlock, memory.size()) / sizeof(std::uint64_t));
@@ -40,10 +40,13 @@ Status FillRandom(Device& device, const DeviceMemory& memory) {
   return device.Synchronize(stream);
 }
 
-Result<Product> MakeProduct(Device& device, Kernels& kernels, const GemmShape& shape) {
+/// x and the result are of `type`.
+Result<Product> MakeProduct(Device& device, Kernels& kernels, const GemmShape& shape,
+                            DataType type) {
   GemmDesc desc;
   desc.m = shape.m, desc.n = shape.n, desc.k = shape.k;
-  desc.type_a = desc.type_b = desc.type_c = DataType::kBF16;
+  desc.type_a = desc.type_c = type;
+  desc.type_b = DataType::kBF16;
   desc.align_a = desc.align_b = desc.align_c = 4;
   FeasibleOptions options;
   options.providers = Bit(Provider::kOwn);
@@ -61,13 +64,13 @@ Result<Product> MakeProduct(Device& device, Kernels& kernels, const GemmShape& s
     memory = std::move(*made);
     return {};
   };
-  const auto bytes = [](std::int64_t rows, std::int64_t cols) {
-    return BytesOf(DataType::kBF16, rows * cols);
+  const auto bytes = [](DataType of, std::int64_t rows, std::int64_t cols) {
+    return BytesOf(of, rows * cols);
   };
   const WorkspaceSize needed = plan->workspace();
-  for (const auto& [memory, size] : {std::pair{&product.a, bytes(shape.m, shape.k)},
-                                     {&product.b, bytes(shape.n, shape.k)},
-                                     {&product.d, bytes(shape.m, shape.n)},
+  for (const auto& [memory, size] : {std::pair{&product.a, bytes(type, shape.m, shape.k)},
+                                     {&product.b, bytes(DataType::kBF16, shape.n, shape.k)},
+                                     {&product.d, bytes(type, shape.m, shape.n)},
                                      {&product.partials, needed.partials},
                                      {&product.barriers, needed.barriers}}) {
     if (Status made = allocate(*memory, size); !made) return Fail(made.error());
@@ -86,9 +89,9 @@ Result<Product> MakeProduct(Device& device, Kernels& kernels, const GemmShape& s
                        .partials_size = needed.partials};
   product.args.a = product.a.data(), product.args.b = product.b.data();
   product.args.d = product.d.data();
-  product.args.a_layout = {DataType::kBF16, Order::kRowMajor, shape.m, shape.k, shape.k};
+  product.args.a_layout = {type, Order::kRowMajor, shape.m, shape.k, shape.k};
   product.args.b_layout = {DataType::kBF16, Order::kColMajor, shape.k, shape.n, shape.k};
-  product.args.d_layout = {DataType::kBF16, Order::kRowMajor, shape.m, shape.n, shape.n};
+  product.args.d_layout = {type, Order::kRowMajor, shape.m, shape.n, shape.n};
   product.args.c_layout = product.args.d_layout;
   product.plan = std::move(*plan);
   return product;
@@ -134,11 +137,12 @@ Result<DeviceRates> CalibrateGpu(Device& device, Kernels& kernels) {
   const DeviceSpec& spec = device.spec();
   DeviceRates rates = spec;
   {
+    // For f32 activations there are no tensor cores: what reads is a kernel for few rows.
     constexpr std::int32_t kDepth = 8192;
     const std::int64_t bytes = 16 * std::max<std::int64_t>(spec.l2_bytes, 1 << 20);
     const auto columns = static_cast<std::int32_t>(bytes / (2 * kDepth));
     Result<Product> reads =
-        MakeProduct(device, kernels, {.m = 1, .n = columns, .k = kDepth, .num = 1});
+        MakeProduct(device, kernels, {.m = 1, .n = columns, .k = kDepth, .num = 1}, DataType::kF32);
     if (!reads) return Fail(reads.error());
     const Result<double> seconds = SecondsOf(device, *reads, 10);
     if (!seconds) return Fail(seconds.error());
@@ -149,7 +153,7 @@ Result<DeviceRates> CalibrateGpu(Device& device, Kernels& kernels) {
   }
   constexpr std::int32_t kSide = 4096;
   Result<Product> cube =
-      MakeProduct(device, kernels, {.m = kSide, .n = kSide, .k = kSide, .num = 1});
+      MakeProduct(device, kernels, {.m = kSide, .n = kSide, .k = kSide, .num = 1}, DataType::kBF16);
   if (!cube) return Fail(cube.error());
   const Result<double> seconds = SecondsOf(device, *cube, 20);
   if (!seconds) return Fail(seconds.error());

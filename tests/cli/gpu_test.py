@@ -6,9 +6,11 @@ Everything that may be wrong with a driver, a GPU or its kernels is one clear li
 
 import os
 import pathlib
+import subprocess
 import unittest
 
-from harness import CliTest
+from artifacts_case import nvrtc_is_here
+from harness import CliTest, PATIENCE, TILEWRIGHT
 
 FAKE_CUDA = os.environ['TILEWRIGHT_FAKE_CUDA']
 FAKE_CUBLASLT = os.environ['TILEWRIGHT_FAKE_CUBLASLT']
@@ -33,6 +35,11 @@ class GpuTest(CliTest):
         super().setUpClass()
         (cls.folder / 'driver').mkdir()
         (cls.folder / 'driver' / 'libcuda.so.1').symlink_to(FAKE_CUDA)
+        # The smallest preset with a head dimension that a GPU's kernels have.
+        cls.small = cls.folder / 'small.gguf'
+        done = subprocess.run([TILEWRIGHT, 'synth', '--preset', 'smollm2-135m', '--quant', 'q4_0', '-o', cls.small], env=cls.environment(),
+                              capture_output=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
 
     def fake(self, **extra):
         """With the fake driver, and without cuBLASLt unless `extra` says where it is."""
@@ -40,7 +47,7 @@ class GpuTest(CliTest):
         return self.environment(**{'LD_LIBRARY_PATH': path, 'TILEWRIGHT_CUBLASLT': str(self.folder / 'none'), **extra})
 
     def run_words(self, device='cuda:0'):
-        return ['run', self.tiny, '--tokens', '1,2,3', '-n', 3, '--device', device]
+        return ['run', self.small, '--tokens', '1,2,3', '-n', 3, '--device', device]
 
     def test_a_driver_or_gpu_that_cannot_be_used_is_one_line(self):
         for env, saying in (({'FAKE_CUDA_VERSION': '11080'}, 'cuda:0 11.8 12.0'), ({'FAKE_CUDA_ANSWERS': 'cuInit=100'}, 'cuda:0 cuInit (100)'),
@@ -52,7 +59,7 @@ class GpuTest(CliTest):
     def test_without_a_compiler_and_a_bundle_it_says_what_is_missing_and_auto_takes_the_cpu(self):
         bare = self.fake(TILEWRIGHT_NVRTC=str(self.folder / 'nowhere'))
         self.fails(1, *self.run_words(), env=bare, saying='cuda:0 no bundle sm_90a compiler nowhere')
-        result = self.ok(*self.run_words('auto'), '--json', env=bare)
+        result = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 3, '--device', 'auto', '--json', env=bare)
         self.assertEqual(result.json()['device'], 'cpu')
         self.assertIn('device cuda:0: no bundle has kernels for sm_90a', result.err.splitlines()[0])
 
@@ -60,15 +67,13 @@ class GpuTest(CliTest):
         listed = self.folder / 'list.txt'
         listed.write_text('rmsnorm.f32-f32-none-f32.tt.sm_80.0x0x0.w4.s0.k0.c0x0.scale.p2_0_0_0\n')
         bundle = self.folder / 'ampere.twb'
-        made = self.run_cli('bundle', 'build', '--list', listed, '-o', bundle, env=self.fake())
-        if made.rc != 0:
-            self.skipTest(made.err)
+        self.ok('bundle', 'build', '--list', listed, '-o', bundle, env=self.fake())
         bare = self.fake(TILEWRIGHT_NVRTC=str(self.folder / 'nowhere'))
         self.fails(1, *self.run_words(), '--bundle', bundle, env=bare, saying='ampere.twb has kernels for sm_80 sm_90a')
 
     def test_memory_that_runs_out_anywhere_is_one_line_that_says_what_is_free(self):
         refused = 0
-        for after in range(0, 40):
+        for after in range(40):
             env = self.fake(FAKE_CUDA_ANSWERS=f'cuMemAlloc=2@{after}')
             result = self.run_cli(*self.run_words(), env=env)
             self.assertIn(result.rc, (0, 1), result.err)
@@ -80,10 +85,10 @@ class GpuTest(CliTest):
             last = result.err.strip().splitlines()[-1]
             self.assertTrue(last.startswith('tilewright: '), last)
             self.assertIn(' are free', last)
-        self.assertGreater(refused, 3)
+        self.assertGreaterEqual(refused, 2, 'the weights, and what a pass needs')
 
     def test_a_gpu_that_is_lost_is_told_once_and_ends_the_run(self):
-        for answer in ('cuStreamSynchronize=700@1', 'cuStreamSynchronize=700@3', 'cuLaunchKernelEx=719@5', 'cuGraphLaunch=700',
+        for answer in ('cuStreamSynchronize=700@1', 'cuStreamSynchronize=700@3', 'cuLaunchKernelEx=719@5',
                        'cuMemcpyDtoHAsync=700'):
             result = self.run_cli(*self.run_words(), env=self.fake(FAKE_CUDA_ANSWERS=answer))
             self.assertEqual(result.rc, 1, f'{answer}: {result.err}')
@@ -95,7 +100,7 @@ class GpuTest(CliTest):
     def test_an_h200_elsewhere_has_the_candidates_of_one_that_is_here(self):
         env = self.fake(TILEWRIGHT_CUBLASLT=FAKE_CUBLASLT)
         kinds = {'gemm': ['gemm', '--m', 64, '--n', 4096, '--k', 4096, '--type-a', 'bf16', '--type-b', 'bf16', '--type-c', 'bf16'],
-                 'gemm of blocks': ['gemm', '--m', 1, '--n', 4096, '--k', 4096, '--type-a', 'bf16', '--type-b', 'q4_K', '--type-c', 'bf16']}
+                 'gemm of blocks': ['gemm', '--m', 1, '--n', 4096, '--k', 4096, '--type-a', 'bf16', '--type-b', 'q4_k', '--type-c', 'bf16']}
         kinds.update({op: [op, problem] for op, problem in PROBLEMS.items()})
         for kind, words in kinds.items():
             here = self.ok('explain', *words, '--device', 'cuda:0', '--json', env=env).json()
@@ -114,4 +119,7 @@ class GpuTest(CliTest):
 
 
 if __name__ == '__main__':
+    if not nvrtc_is_here():
+        print('NVRTC is not here: set TILEWRIGHT_NVRTC')
+        raise SystemExit(77)
     unittest.main()
