@@ -312,7 +312,7 @@ int BenchModel(const BenchModelOptions& given) {
   Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options);
   if (!rows) return ExitFor(rows.error());
   MeasureMachine(*loaded, activations, floor);
-  loaded->compiling->Clear();
+  loaded->compiling->Summarise(options.model.path);
   Print(*loaded, *rows, floor, options);
   return Finish(kExitOk);
 }

@@ -130,21 +130,34 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibr
 void CompileLine::Show(const KernelSpec& spec, double ms) {
   ++kernels_;
   seconds_ += ms / 1e3;
-  if (!StderrIsTerminal()) return;
-  shown_ = true;
-  Err(fmt::format("\r\x1b[Kcompiling kernels: {} so far, {}", kernels_, spec.family.view()));
+  arch_ = spec.arch.ToString();
+  const std::string text =
+      fmt::format("compiling kernels: {} so far, {}", kernels_, spec.family.view());
+  if (StderrIsTerminal()) {
+    shown_ = true;
+    Err("\r\x1b[K" + text);
+    return;
+  }
+  constexpr std::chrono::seconds kBetweenLines{5};
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_line_ < kBetweenLines) return;
+  last_line_ = now;
+  Note(text);
 }
 
 void CompileLine::Clear() {
   if (std::exchange(shown_, false)) Err("\r\x1b[K");
 }
 
-std::string CompileLine::Summary(const std::string& model) const {
-  if (kernels_ == 0) return "";
-  return fmt::format(
-      "compiled {} in {:.1f} s; they are kept for the next run, and for other machines a bundle "
-      "has them: tilewright bundle build --model {} --arch ARCH -o FILE.twb, then --bundle",
-      Counted(static_cast<std::uint64_t>(kernels_), "kernel"), seconds_, model);
+void CompileLine::Summarise(const std::string& model) {
+  Clear();
+  if (kernels_ == 0) return;
+  Note(
+      fmt::format("compiled {} in {:.1f} s; they are kept for the next run. A bundle spares other "
+                  "machines this: tilewright bundle build {} --arch {} -o FILE.twb, then "
+                  "--bundle FILE.twb",
+                  Counted(static_cast<std::uint64_t>(kernels_), "kernel"), seconds_,
+                  model.empty() ? "--all" : "--model " + model, arch_));
 }
 
 Result<SynthOptions> ParseSynth(const std::string& preset, const std::string& quant,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -38,20 +39,23 @@ struct ModelArguments {
   std::string fusions = "all";
 };
 
-/// What is said while the kernels of a GPU are compiled: on a terminal one line that is replaced.
-/// One thread at a time.
+/// What is said on standard error while the kernels of a GPU are compiled: on a terminal one line
+/// that is replaced, elsewhere a line every few seconds. One thread at a time.
 class CompileLine {
  public:
   void Show(const KernelSpec& spec, double ms);
   /// Removes the line, before something else is printed.
   void Clear();
-  /// What was compiled, and the bundle that spares it the next machine; "" for nothing.
-  std::string Summary(const std::string& model) const;
+  /// A line that says what was compiled, if anything was, and which bundle spares the next machine
+  /// that; `model` is the file, "" for none.
+  void Summarise(const std::string& model);
 
  private:
   int kernels_ = 0;
   double seconds_ = 0;
+  std::string arch_;
   bool shown_ = false;
+  std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
 };
 
 /// Sets up the log and opens the device; prints the context's warnings, and which device "auto" is.

@@ -27,7 +27,7 @@ int RunPerplexity(const PerplexityOptions& options) {
     });
   }();
   if (!result) return ExitFor(result.error());
-  loaded->compiling->Clear();
+  loaded->compiling->Summarise(options.model.path);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   const double rate = static_cast<double>(result->tokens) / took.count();
   if (options.common.json) {

@@ -163,8 +163,6 @@ void NoteSpeeds(const LoadedModel& loaded, const GenerateResult& result) {
       result.first_token_seconds * 1e3, result.tokens.size(), result.decode_tokens_per_second(),
       loaded.context->device_name(), loaded.context->executor().workers(),
       StopReasonName(result.reason)));
-  const std::string compiled = loaded.compiling->Summary(loaded.model->file().path());
-  if (!compiled.empty()) Note(compiled);
 }
 
 /// Logits after the prompt's last token, copied.
@@ -211,6 +209,7 @@ int Generate(const RunOptions& options, LoadedModel& loaded, const Prompt& promp
   if (result->reason == StopReason::kContextFull) {
     Note(fmt::format("stopped: the context of {} positions is full", loaded.session->context()));
   }
+  loaded.compiling->Summarise(options.model.path);
   if (options.verbose) NoteDecisions(*loaded.dispatch);
   if (options.verbose || (StderrIsTerminal() && !options.common.json)) NoteSpeeds(loaded, *result);
   return Interrupted() ? ExitInterrupted() : flushed;

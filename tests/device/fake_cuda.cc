@@ -140,7 +140,8 @@ CUresult cuMemAlloc(CUdeviceptr* memory, std::size_t bytes) {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (bytes > State::kMemoryBytes - ctx.used) return CUDA_ERROR_OUT_OF_MEMORY;
     void* at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    std::memset(at, 0xff, std::min(bytes, std::size_t{1} << 20));  // more would only take time
+    std::memset(at, TheState().fresh,
+                std::min(bytes, std::size_t{1} << 20));  // more would only take time
     *memory = reinterpret_cast<CUdeviceptr>(at);
     ctx.memory[*memory] = bytes;
     ctx.used += bytes;

@@ -14,7 +14,6 @@ State& TheState() {
 }
 
 State::State() {
-  if (const char* text = std::getenv("FAKE_CUDA_VERSION")) version = std::atoi(text);
   const char* text = std::getenv("FAKE_CUDA_ANSWERS");
   std::istringstream answers(text != nullptr ? text : "");
   for (std::string function; std::getline(answers, function, '=');) {

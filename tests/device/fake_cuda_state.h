@@ -109,13 +109,17 @@ class State final : public FakeCuda {
   static bool Valid(const Ctx& ctx, CUdeviceptr at, std::size_t bytes);
   void Drop(Ctx& ctx);
 
-  /// For commands over this library, which cannot call SetDriver.
-  static int VersionOf(const char* given) { return given != nullptr ? std::atoi(given) : 13000; }
+  /// The variable `name`, for commands over this library, which call none of its functions.
+  static int Setting(const char* name, int unset) {
+    const char* text = std::getenv(name);
+    return text != nullptr ? std::atoi(text) : unset;
+  }
 
   static thread_local Ctx* current;
   std::array<Ctx, kGpus> gpus;
   std::atomic<bool> mute = false;
-  int init = CUDA_SUCCESS, version = VersionOf(std::getenv("TILEWRIGHT_FAKE_CUDA_VERSION"));
+  int init = CUDA_SUCCESS, version = Setting("FAKE_CUDA_VERSION", 13000);
+  int fresh = Setting("FAKE_CUDA_FRESH", 0xff);  // bytes of memory never written
   std::function<int(const Launch&)> kernels;
 
  private:
