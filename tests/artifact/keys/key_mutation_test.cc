@@ -95,7 +95,7 @@ TEST(KeyMutation, EveryOtherInputOfARequestChangesIt) {
   // A field added to a family must be decided on here: part of the key below, or ignored.
   const test::InputFamily family(test::FixedInputs());
   [[maybe_unused]] const auto& [name, revision, launch_abi, source, files, options, check, launch,
-                                limits, catalog] = family.get();
+                                limits, catalog, waits_for_prerequisites] = family.get();
   const struct {
     const char* what;
     void (*change)(test::KeyInputs&);
