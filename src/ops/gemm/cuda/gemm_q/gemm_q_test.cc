@@ -243,7 +243,7 @@ TEST(GemmQFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
   for (const CudaArch arch :
        {CudaArch{80, 0}, CudaArch{89, 0}, kHopper, CudaArch{100, 'a'}, CudaArch{120, 0}}) {
     const std::vector<KernelSpec> all = families.Catalog(arch);
-    ASSERT_GE(all.size(), 30u) << arch.ToString();
+    ASSERT_GE(all.size(), 25u) << arch.ToString();
     for (const KernelSpec& spec : all) {
       const auto no = family.check(spec);
       EXPECT_FALSE(no.has_value()) << no->ToString();
