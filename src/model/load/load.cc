@@ -137,46 +137,6 @@ class ModelLoader {
     return {};
   }
 
-  /// The matrices that a tensor holds: it alone, or each of its parts.
-  void AddMatrices(const TensorRule& rule, const GgufTensor& tensor, Matrices& matrices) {
-    if (rule.parts.empty()) matrices[static_cast<std::size_t>(rule.role)] = &tensor;
-    std::size_t i = 0;
-    for (const GgufTensor& part : PartsOf(rule, tensor, model_.config_))
-      matrices[static_cast<std::size_t>(rule.parts[i++].role)] = &parts_.emplace_back(part);
-  }
-
-  std::string_view NameOf(WeightRole role) const {
-    for (const TensorRule& rule : model_.architecture_->tensors) {
-      if (rule.role == role) return rule.name;
-    }
-    return {};
-  }
-
-  /// Of the tensors of factors there are none, one for all contexts, or one for long and one for
-  /// short contexts; and none where the metadata says what they are.
-  Status AddRopeFactors() {
-    using enum WeightRole;
-    for (const auto& [there, missing] :
-         {std::pair(kRopeFactorsLong, kRopeFactorsShort), {kRopeFactorsShort, kRopeFactorsLong}}) {
-      if (model_.globals_.Find(there) == nullptr || model_.globals_.Find(missing) != nullptr)
-        continue;
-      return Fail(ErrorCode::kNotFound,
-                  fmt::format("tensor {} is missing, which files with {} have too", NameOf(missing),
-                              NameOf(there)));
-    }
-    const std::vector<float>& computed = model_.config_.rope_factors;
-    if (computed.empty()) return {};
-    for (const WeightRole role : {kRopeFactors, kRopeFactorsLong}) {
-      if (model_.globals_.Find(role) == nullptr) continue;
-      return Fail(ErrorCode::kUnsupported,
-                  fmt::format("tensor {} and {}.rope.scaling.type 'yarn' scale the same "
-                              "frequencies; one of them must go",
-                              NameOf(role), model_.config_.architecture));
-    }
-    constants_.push_back({&model_.globals_[kRopeFactors], computed});
-    return {};
-  }
-
   /// The product that a matrix will serve where passes are fused: the projections back to the
   /// residual add it, unless there is a norm in between.
   TensorOp OpOf(WeightRole role, const WeightSet& set) const {
@@ -388,13 +348,6 @@ class ModelLoader {
       plain.target->view.data = at;
       at += AlignUp(bytes.size());
       file_.Release(*plain.tensor);
-    }
-    for (const Constant& constant : constants_) {
-      const auto values = std::as_bytes(std::span(constant.values));
-      if (Status s = Send(at, values.data(), values.size()); !s) return s;
-      constant.target->view = Contiguous(
-          at, DataType::kF32, {static_cast<std::int64_t>(constant.values.size()), 1, 1, 1});
-      at += AlignUp(values.size());
     }
     for (const Constant& constant : constants_) {
       const auto values = std::as_bytes(std::span(constant.values));
