@@ -223,7 +223,7 @@ class GgufFile {
   Result<std::vector<T>> Integers(std::string_view key) const;
 
   std::string path_;
-  std::vector<Part> parts_;  // in their order; most models have one
+  std::vector<Part> parts_;               // in their order; most models have one
   std::unique_ptr<Generator> generator_;  // of a file that is nowhere else
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;

@@ -32,7 +32,7 @@ std::unique_ptr<Kernels> MakeCpuKernels();
 /// Vendor libraries of a GPU (cuBLASLt) when kernels are gathered.
 enum class VendorLibraries : std::uint8_t {
   kAssumed,  ///< every kernel as a machine with all libraries has it: for decisions made elsewhere
-  kOfHere,   ///< kernels of a library that this machine lacks are rejected, with where it was sought
+  kOfHere,  ///< kernels of a library that this machine lacks are rejected, with where it was sought
 };
 
 /// The kernels of a GPU as candidates: one for each spec of the catalogs for `arch` (NativeArch of

@@ -133,8 +133,7 @@ Result<double> TimeGroup(const Steps& steps, Device& device, Stream stream,
     if (!made) return Fail(made.error());
     captured = std::move(*made);
   }
-  Result<double> round =
-      watch.Time([&] { return captured ? captured->Launch(stream) : submit(); });
+  Result<double> round = watch.Time([&] { return captured ? captured->Launch(stream) : submit(); });
   if (!round) return round;
   return *round / static_cast<double>(rounds * steps.size());
 }
