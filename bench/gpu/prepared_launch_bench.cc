@@ -187,7 +187,7 @@ Status Bench(const Options& options) {
   if (!direct) return Fail(direct.error());
   FakeCuda* const fake = FakeOf(options.context.cuda_library);
   if (fake != nullptr) fake->SetMute(true);
-  const Status measured = Measure(**prepared, *direct, device, options.rounds);
+  Status measured = Measure(**prepared, *direct, device, options.rounds);
   if (fake != nullptr) fake->SetMute(false);
   return measured;
 }
