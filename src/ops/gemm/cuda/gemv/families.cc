@@ -172,7 +172,7 @@ constexpr std::array kBlockFew = {Shape{1, 16, 8, 8, 2, 3}, Shape{8, 16, 8, 8, 2
 constexpr std::array kBlockLogits = {Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 4, 4, 3, 4},
                                      Shape{8, 16, 8, 8, 2, 3}};
 /// For gate and up of one row: 16 rows of each in a CTA.
-constexpr std::array kBlockGated = {Shape{1, 16, 8, 4, 3, 2}, Shape{1, 16, 16, 8, 2, 1}};
+constexpr std::array kBlockGated = {Shape{1, 16, 8, 4, 3, 2}};
 
 /// Blocks whose kernels hold more: three parts of an x in f32, two scales of 32 values.
 bool IsWide(DataType x, DataType weight) {
