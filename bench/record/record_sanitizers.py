@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from record_gpu_model import CLOCKS, board
+from record_gpu_model import BOARD, query
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 SKIPPED = 77
@@ -154,7 +154,7 @@ def main() -> None:
             rows.append({"family": family, "tool": tool, **found})
             print(f"{family:16} {tool:10} {found['result']:8} {found['errors']:4} errors {found['seconds']:7.1f} s",
                   flush=True)
-    device = board(arguments.device)
+    device = query(arguments.device, BOARD)
     version = common.run([arguments.sanitizer, "--version"]).strip().splitlines()
     report = {
         "provenance": {**common.provenance(arguments.tilewright, device.partition(",")[0]), "driver": device},
@@ -163,7 +163,7 @@ def main() -> None:
         "quiet": quiet.report(),
         "rows": rows,
     }
-    text = f"{report['sanitizer']}; {device} ({CLOCKS})\n\n" + common.table(
+    text = f"{report['sanitizer']}; {device} ({BOARD})\n\n" + common.table(
         ["family", "tool", "result", "errors", "s"],
         [[row["family"], row["tool"], row["result"], str(row["errors"]), f"{row['seconds']:.1f}"] for row in rows],
         left=(0, 1, 2),
