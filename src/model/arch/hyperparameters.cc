@@ -136,4 +136,9 @@ void WriteTransformer(const ModelConfig& config, GgufWriter& writer) {
   writer.SetF32(key("rope.scaling.attn_factor"), config.rope_magnitude);
 }
 
+void ReadDense(Hyperparameters& from, ModelConfig& config) {
+  ReadTransformer(from, config);
+  RefuseExperts(from);
+}
+
 }  // namespace tilewright

@@ -47,6 +47,8 @@ void ReadTransformer(Hyperparameters& from, ModelConfig& config);
 void ReadRopeScaling(Hyperparameters& from, ModelConfig& config);
 /// Rejects a file with more than one expert.
 void RefuseExperts(Hyperparameters& from);
+/// Both: for transformers without experts.
+void ReadDense(Hyperparameters& from, ModelConfig& config);
 
 /// Writes the same keys for ReadTransformer. Scaled RoPE is expressed by tensors of factors; an
 /// original context that differs from the context says that there is one for each of the two.

@@ -27,11 +27,6 @@ constexpr TensorRule kTensors[] = {
     {"blk.{}.ffn_down.weight", WeightRole::kDown, Extent::kFfn, Extent::kHidden},
 };
 
-void Read(Hyperparameters& from, ModelConfig& config) {
-  ReadTransformer(from, config);
-  RefuseExperts(from);
-}
-
 constexpr SynthShape kPresets[] = {
     {.architecture = kName,
      .name = "tiny-test",
@@ -182,7 +177,7 @@ constexpr SynthShape kPresets[] = {
 constinit const Architecture kLlama = {
     .name = kName,
     .rope = RopeMode::kInterleaved,  // files have q and k permuted for it
-    .read = &Read,
+    .read = &ReadDense,
     .block = &DenseBlock,
     .tensors = kTensors,
     .merges = kDenseMerges,

@@ -40,13 +40,6 @@ constexpr TensorRule kTensors[] = {
     {"blk.{}.ffn_down.weight", WeightRole::kDown, Extent::kFfn, Extent::kHidden},
 };
 
-/// attention.sliding_window is not read: files have it for models that were trained without one
-/// too, and llama.cpp attends to all positions as well.
-void Read(Hyperparameters& from, ModelConfig& config) {
-  ReadTransformer(from, config);
-  RefuseExperts(from);
-}
-
 constexpr SynthShape kPresets[] = {
     {.architecture = kName,
      .name = "tiny-test-phi3",
@@ -94,10 +87,12 @@ constexpr SynthShape kPresets[] = {
 
 }  // namespace
 
+// attention.sliding_window is not read: files have it for models that were trained without one too,
+// and llama.cpp attends to all positions as well.
 constinit const Architecture kPhi3 = {
     .name = kName,
     .rope = RopeMode::kHalfSplit,
-    .read = &Read,
+    .read = &ReadDense,
     .block = &DenseBlock,
     .tensors = kTensors,
     .merges = kDenseMerges,

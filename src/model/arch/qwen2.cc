@@ -26,11 +26,6 @@ constexpr TensorRule kTensors[] = {
     {"blk.{}.ffn_down.weight", WeightRole::kDown, Extent::kFfn, Extent::kHidden},
 };
 
-void Read(Hyperparameters& from, ModelConfig& config) {
-  ReadTransformer(from, config);
-  RefuseExperts(from);
-}
-
 constexpr SynthShape kPresets[] = {
     {.architecture = kName,
      .name = "tiny-test-qwen2",
@@ -79,7 +74,7 @@ constexpr SynthShape kPresets[] = {
 constinit const Architecture kQwen2 = {
     .name = kName,
     .rope = RopeMode::kHalfSplit,
-    .read = &Read,
+    .read = &ReadDense,
     .block = &DenseBlock,
     .tensors = kTensors,
     .merges = kDenseMerges,

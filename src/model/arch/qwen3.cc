@@ -25,11 +25,6 @@ constexpr TensorRule kTensors[] = {
     {"blk.{}.ffn_down.weight", WeightRole::kDown, Extent::kFfn, Extent::kHidden},
 };
 
-void Read(Hyperparameters& from, ModelConfig& config) {
-  ReadTransformer(from, config);
-  RefuseExperts(from);
-}
-
 constexpr SynthShape kPresets[] = {
     {.architecture = kName,
      .name = "tiny-test-qwen3",
@@ -79,7 +74,7 @@ constexpr SynthShape kPresets[] = {
 constinit const Architecture kQwen3 = {
     .name = kName,
     .rope = RopeMode::kHalfSplit,
-    .read = &Read,
+    .read = &ReadDense,
     .block = &DenseBlock,
     .tensors = kTensors,
     .merges = kDenseMerges,
