@@ -20,8 +20,8 @@ may be loaded. The start of the GPU's driver is in it.
 
 Launch: what bench/gpu/prepared_launch_bench prints, a prepared launch over the bare driver entry.
 
-Writes bench/results/NAME.json, NAME.md and NAME_kernels.md. Takes about 2 minutes for a model of 8 G
-parameters, most of it for making the weights.
+Writes bench/results/NAME.json, NAME.md and NAME_kernels.md. Takes about a minute for a model of 8 G
+parameters.
 """
 
 from __future__ import annotations
@@ -264,23 +264,29 @@ def main() -> None:
         first = measure_first_token(arguments, Path(folder))
     # Without the attribute for early starts, which the bare entry is launched without.
     launch = common.run_json([arguments.launch, "--device", arguments.device], {"TILEWRIGHT_PDL": "0"})
-    results = [result for model in arguments.models.split(",") for result in measure(arguments, model)]
     name = arguments.name or "gpu_model_" + board.partition(",")[0].lower().replace(" ", "-")
     report = {
         "provenance": {**common.provenance(arguments.tilewright, device), "driver": board},
-        "quiet": quiet.report(),
+        "quiet": {},
         "first_token": first,
         "launch": launch,
         "limits": LIMITS,
-        "models": results,
+        "models": [],
     }
+    # Written after every model, so that a machine that is taken away leaves what it had.
+    for model in arguments.models.split(","):
+        report["models"] += measure(arguments, model)
+        report["quiet"] = quiet.report()
+        write(name, report, f"Random weights, {arguments.repeat} runs each; {board} ({BOARD})\n\n")
+
+
+def write(name: str, report: dict[str, Any], title: str) -> None:
+    """Write the three files of a recording."""
+    results = report["models"]
     header = ["model", "providers", "test", "batch", "tok/s", "min", "max", "floor", "of floor", "SM MHz"]
-    text = (
-        f"Random weights, {arguments.repeat} runs each; {board} ({BOARD})\n\n"
-        + common.table(header, [row for result in results for row in rows_of(result)], left=(0, 1, 2))
-        + f"\n\n{limits_table(first, launch)}"
-    )
-    common.write(name, report, text)
+    rows = [row for result in results for row in rows_of(result)]
+    limits = limits_table(report["first_token"], report["launch"])
+    common.write(name, report, f"{title}{common.table(header, rows, left=(0, 1, 2))}\n\n{limits}")
     kernels = common.RESULTS / f"{name}{os.environ.get('TILEWRIGHT_RECORD_SUFFIX', '')}_kernels.md"
     kernels.write_text(kernels_text(results), encoding="utf-8")
     print(f"Time by kernel: {common.shown(kernels)}")

@@ -104,14 +104,16 @@ using SynthProgress = std::function<bool(std::uint64_t bytes_done, std::uint64_t
 /// Writes a GGUF model with random weights that llama.cpp and Tilewright can load and run. The
 /// values of a matrix with rows of K values are about N(0, 1 / K), so activations stay finite at
 /// any depth; the text such a model generates is noise. The same options give the same bytes.
-/// Streams: holds the vocabulary and about 2 MiB in memory, never the model. Writes 0.3 (f16) to
-/// 0.9 GB/s on one thread, unless the disk is slower. Errors as PlanSynthetic and
+/// Streams: holds the vocabulary and about 2 MiB a thread in memory, never the model. Makes 0.3
+/// (f16) to 0.9 GB/s a thread, on min(DefaultThreads(), 8) threads of its own that end with the
+/// call; `progress` is called by the caller's thread. Errors as PlanSynthetic and
 /// GgufWriter::Write; no partial file is left behind.
 Result<SynthReport> WriteSynthetic(const SynthOptions& options, const std::string& path,
                                    const SynthProgress& progress = nullptr);
 
 /// The same model without a file: the tensors are made when they are fetched (GgufFile::Fetch), with
-/// the bytes that a file would have. Errors as PlanSynthetic.
+/// the bytes that a file would have. Its threads sleep in between, and end with the last copy of the
+/// file. Errors as PlanSynthetic.
 Result<GgufFile> GenerateSynthetic(const SynthOptions& options);
 
 }  // namespace tilewright

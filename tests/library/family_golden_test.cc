@@ -64,7 +64,9 @@ class FamilyGoldens : public testing::Test {
     const double close = 2 * kAllowed * std::sqrt(norm);
     for (std::size_t i = 0; i < greedy.size(); ++i) {
       const auto best = std::max_element(logits->begin(), logits->end()) - logits->begin();
-      if (gaps[i] > close) EXPECT_EQ(best, greedy[i]) << "id " << i;
+      if (gaps[i] > close) {
+        EXPECT_EQ(best, greedy[i]) << "id " << i;
+      }
       const Row row{greedy[i], position++, 0, true};
       logits = runner.session->Forward({&row, 1});
       ASSERT_TRUE(logits) << logits.error().message;

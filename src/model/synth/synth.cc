@@ -7,26 +7,20 @@
 #include <set>
 
 #include "core/formats/formats.h"
-#include "core/random.h"
 #include "core/text.h"
 #include "model/arch/architecture.h"
 #include "model/arch/hyperparameters.h"
 #include "model/synth/mixes.h"
 #include "model/synth/rope_factors.h"
 #include "model/synth/vocabulary.h"
-#include "model/synth/weights.h"
+#include "model/synth/weight_source.h"
 #include "tilewright/gguf.h"
 
 namespace tilewright {
 namespace {
 
-constexpr std::size_t kPieceBytes = 1 << 20;
-
-struct Plan {
-  GgufWriter writer;
-  std::vector<WeightRole> roles;  // by index in writer.tensors()
-  SynthReport report;
-};
+using synth::Plan;
+using synth::WeightSource;
 
 // llama.cpp's number for "mostly this type".
 std::uint32_t FileTypeNumber(const SynthOptions& options) {
@@ -272,60 +266,6 @@ Result<Plan> MakePlan(const SynthOptions& options) {
   if (auto status = list.Finish(); !status) return Fail(status.error());
   return plan;
 }
-
-// Gives each tensor its values, a piece at a time.
-class WeightSource {
- public:
-  WeightSource(const SynthOptions& options, const Plan& plan, const SynthProgress& progress)
-      : options_(options), plan_(plan), progress_(progress), piece_(kPieceBytes) {}
-
-  Status Emit(std::size_t index, const GgufWriter::Sink& sink) {
-    const GgufTensorSpec& spec = plan_.writer.tensors()[index];
-    const WeightRole role = plan_.roles[index];
-    if (synth::IsRopeFactors(role)) {
-      const std::vector<float> factors = synth::RopeFactors(role, options_.shape);
-      return sink(std::as_bytes(std::span(factors)));
-    }
-    const bool vector = spec.dims == 1;
-    const bool bias =
-        role == WeightRole::kQBias || role == WeightRole::kKBias || role == WeightRole::kVBias;
-    const float mean = vector && !bias ? 1.0f : 0.0f;  // a norm is about 1
-    const float deviation = vector ? 0.05f : 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
-    std::uint64_t mixed = options_.seed;
-    mixed = SplitMix64(mixed) + index;
-    Random random(SplitMix64(mixed));
-    const synth::WeightMaker& maker = MakerOf(spec.dtype);
-    std::size_t left = BytesOf(spec.dtype, spec.shape[0] * spec.shape[1]);
-    const std::size_t block = static_cast<std::size_t>(GetTypeInfo(spec.dtype).block_bytes);
-    while (left > 0) {
-      const std::size_t size = std::min(left, piece_.size() / block * block);
-      const std::span<std::byte> piece(piece_.data(), size);
-      maker.Fill(random, mean, deviation, piece);
-      if (auto status = sink(piece); !status) return status;
-      left -= size;
-      done_ += size;
-      if (progress_ &&
-          !progress_(std::min(done_, plan_.report.file_bytes), plan_.report.file_bytes)) {
-        return Fail(ErrorCode::kCancelled, "writing the synthetic model was stopped");
-      }
-    }
-    return {};
-  }
-
- private:
-  const synth::WeightMaker& MakerOf(DataType type) {
-    auto& maker = makers_[type];
-    if (!maker) maker = std::make_unique<synth::WeightMaker>(type, options_.seed);
-    return *maker;
-  }
-
-  const SynthOptions& options_;
-  const Plan& plan_;
-  const SynthProgress& progress_;
-  std::vector<std::byte> piece_;
-  std::map<DataType, std::unique_ptr<synth::WeightMaker>> makers_;
-  std::uint64_t done_ = 0;
-};
 
 /// A source with what it works with.
 struct GeneratedWeights {
