@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sanitizer", default=shutil.which("compute-sanitizer") or "compute-sanitizer")
     parser.add_argument("--tools", default=",".join(TOOLS), help="with commas between")
     parser.add_argument("--families", default="", help="with commas between (default: all)")
+    parser.add_argument("--jobs", type=int, default=4, help="checks at a time")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one family and tool")
     parser.add_argument("--device", default="cuda:0", help=argparse.SUPPRESS)
     parser.add_argument("--name", help="of the result (default: sanitizers_BOARD)")
@@ -141,11 +143,14 @@ def main() -> None:
     if shutil.which(arguments.sanitizer) is None:
         skip(f"no {arguments.sanitizer} (part of the CUDA toolkit; --sanitizer names it)")
     quiet = common.Quiet()
+    cases_wanted = [(tool, family) for tool in arguments.tools.split(",") for family in wanted]
     rows = []
-    for tool in arguments.tools.split(","):
-        for family in wanted:
-            found = check(arguments, tool, tests[family])
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        checks = pool.map(lambda case: check(arguments, case[0], tests[case[1]]), cases_wanted)
+        for (tool, family), found in zip(cases_wanted, checks):
             output = found.pop("output")
+            if found["result"] in ("refused", "skipped"):
+                pool.shutdown(wait=False, cancel_futures=True)
             if found["result"] == "refused":
                 skip(f"{tool} refuses this machine: {reason(output)}")
             if found["result"] == "skipped":
