@@ -16,8 +16,10 @@ is no GPU. Takes some minutes: racecheck is up to 50 times as slow as the kernel
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -85,16 +87,16 @@ def check(arguments: argparse.Namespace, tool: str, test: str) -> dict[str, Any]
     command = [arguments.sanitizer, "--tool", tool, "--report-api-errors", "no", "--print-limit", "10"]
     command += [str(arguments.tests), f"--gtest_filter={test}"]
     begin = time.monotonic()
+    # A session of its own: the tool starts the test as a child, which must not outlive a timeout.
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+    )
     try:
-        result = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
-            timeout=arguments.timeout,
-        )
-        output, status = result.stdout, result.returncode
-        word, errors = judge(output, status)
-    except subprocess.TimeoutExpired as expired:
-        raw = expired.stdout or b""
-        output = raw.decode(errors="replace") if isinstance(raw, bytes) else raw
+        output, _ = process.communicate(timeout=arguments.timeout)
+        word, errors = judge(output, process.returncode)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
         word, errors = "timeout", 0
     said = [line for line in output.splitlines() if line.startswith("=========")]
     return {
