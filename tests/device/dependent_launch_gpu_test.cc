@@ -69,7 +69,9 @@ struct Machine {
 
   Status Open() {
     for (Gpu* gpu : {&early, &in_turn}) {
-      auto made = MakeCudaDevice(0, {.programmatic_launches = gpu == &early});
+      CudaDeviceOptions options;
+      options.programmatic_launches = gpu == &early;
+      auto made = MakeCudaDevice(0, options);
       if (!made) return Fail(made.error());
       gpu->device = std::move(*made);
     }
