@@ -4,8 +4,10 @@
 
 #include "console.h"
 #include "gemm_words.h"
+#include "launch_times.h"
+#include "machine_floor.h"
 #include "measuring.h"
-#include "peak.h"
+#include "model_view.h"
 #include "report.h"
 #include "shapes.h"
 #include "tilewright/tune_gemm.h"
@@ -17,38 +19,20 @@ namespace {
 struct Row {
   std::string name;
   GemmDesc desc;
-  double us = 0, baseline_us = 0, floor_us = 0, predicted_us = 0;
-  int rank = 1, candidates = 0;  ///< of the chosen one by the model's times
+  double us = 0, baseline_us = 0, floor_us = 0;
+  ModelView model;
   std::string kernel, provenance;
 };
 
 std::int64_t WeightBytes(const GemmDesc& d) { return BytesOf(d.type_b, std::int64_t{d.n} * d.k); }
 
-/// The time needed to read the weights once, or for the arithmetic if that takes longer.
-/// Activations are assumed to be in the caches.
-double FloorUs(const GemmDesc& d, double read_gb_s, const PeakRate& peak) {
-  const double bytes = static_cast<double>(WeightBytes(d));
-  const double ops = 2.0 * d.m * d.n * d.k;
-  return std::max(bytes / (read_gb_s * 1e3), ops / (peak.giga_ops * 1e3));
-}
-
 class GemmBench {
  public:
   GemmBench(const BenchGemmOptions& options, Context& context, const Measuring& measuring)
-      : options_(options), context_(context), measurer_(measuring.Make<GemmOp>()) {
-    const DeviceSpec& spec = context.device_spec();
-    if (spec.kind == DeviceKind::kCuda) {
-      // Weights are decoded and multiplied on the tensor cores, in blocks of codes or not.
-      read_gb_s_ = spec.read_gb_s;
-      peaks_.fill({spec.bf16_gflop_s, "tensor cores"});
-      peaks_[static_cast<std::size_t>(Precision::kF32)] = {spec.f32_gflop_s, "fma"};
-      return;
-    }
-    read_gb_s_ = MeasureReadBandwidth(context.executor());
-    for (Precision p : {Precision::kI8, Precision::kBF16, Precision::kF32}) {
-      peaks_[static_cast<std::size_t>(p)] = BestPeak(spec, context.executor(), p);
-    }
-  }
+      : options_(options),
+        context_(context),
+        measurer_(measuring.Make<GemmOp>()),
+        floor_(context) {}
 
   Result<Row> Measure(const ShapeRow& shape, std::int32_t m) {
     GemmWords words = UsualWords(context_);
@@ -73,100 +57,49 @@ class GemmBench {
     row.desc = *desc;
     row.kernel = std::string(choice->kernel().name());
     row.provenance = std::string(ProvenanceName(choice->provenance()));
-    row.floor_us = FloorUs(*desc, read_gb_s_, PeakFor(*desc));
-    DescribeModel(candidates, choice->spec(), row);
-    const LaunchSpec* vendor = options_.baseline == "none" ? nullptr : Vendor(candidates);
-    Result<double> us = Time(choice->spec(), vendor, row.baseline_us);
-    if (!us) return Fail(us.error());
-    row.us = *us;
+    // Activations are assumed to be in the caches.
+    const Precision precision =
+        desc->precision == Precision::kAuto ? BestPrecision(desc->type_b) : desc->precision;
+    row.floor_us = floor_.Us(static_cast<double>(WeightBytes(*desc)),
+                             LeastWorkOf<GemmOp>(*desc).operations, precision);
+    row.model = ModelOf(candidates, choice->spec());
+    if (Status timed = Time(candidates, choice->spec(), row); !timed) return Fail(timed.error());
     return row;
   }
 
-  double read_gb_s() const { return read_gb_s_; }
-  const PeakRate& peak(Precision p) const { return peaks_[static_cast<std::size_t>(p)]; }
+  const MachineFloor& floor() const { return floor_; }
 
  private:
-  const PeakRate& PeakFor(const GemmDesc& d) const {
-    Precision p = d.precision;
-    if (p == Precision::kAuto) {
-      p = GetTypeInfo(d.type_b).block_quantised ? Precision::kI8
-          : d.type_b == DataType::kBF16         ? Precision::kBF16
-                                                : Precision::kF32;
-    }
-    return peak(p);
-  }
-
-  /// What the model says of the chosen launch, and where that puts it among all.
-  static void DescribeModel(const GemmCandidates& candidates, const LaunchSpec& chosen, Row& row) {
-    for (const GemmCandidate& candidate : candidates.all()) {
-      if (!candidate.feasible()) continue;
-      for (const LaunchSpec& spec : candidate.specs) {
-        if (spec == chosen) row.predicted_us = spec.predicted_us;
+  /// The chosen launch in turn with every launch that the vendor offers: the fastest of those is the
+  /// baseline, whatever the model thinks of them.
+  Status Time(const GemmCandidates& candidates, const LaunchSpec& chosen, Row& row) {
+    std::vector<LaunchSpec> specs = {chosen};
+    if (options_.baseline != "none") {
+      for (const GemmCandidate& candidate : candidates.all()) {
+        if (!candidate.feasible() || candidate.kernel->info().provider != Provider::kVendor)
+          continue;
+        specs.insert(specs.end(), candidate.specs.begin(), candidate.specs.end());
       }
     }
-    for (const GemmCandidate& candidate : candidates.all()) {
-      if (!candidate.feasible() || candidate.kernel->info().reference) continue;
-      for (const LaunchSpec& spec : candidate.specs) {
-        ++row.candidates;
-        if (spec.predicted_us < row.predicted_us) ++row.rank;
-      }
+    Result<std::vector<LaunchTime>> times = TimeInTurn<GemmOp>(*measurer_, specs, options_.repeat);
+    if (!times) return Fail(times.error());
+    if (!times->front().trouble.empty()) {
+      return Fail(ErrorCode::kInternal,
+                  fmt::format("{}: {}", chosen.kernel->name(), times->front().trouble));
     }
-  }
-
-  /// The vendor's best launch according to the model.
-  static const LaunchSpec* Vendor(const GemmCandidates& candidates) {
-    const LaunchSpec* best = nullptr;
-    for (const GemmCandidate& candidate : candidates.all()) {
-      if (candidate.kernel->info().provider != Provider::kVendor) continue;
-      for (const LaunchSpec& spec : candidate.specs) {
-        if (best == nullptr || spec.predicted_us < best->predicted_us) best = &spec;
-      }
+    row.us = times->front().us;
+    for (std::size_t i = 1; i < times->size(); ++i) {
+      const LaunchTime& time = (*times)[i];
+      if (time.trouble.empty() && (row.baseline_us == 0 || time.us < row.baseline_us))
+        row.baseline_us = time.us;
     }
-    return best;
-  }
-
-  /// Samples of the two alternate, so that clock changes affect both.
-  Result<double> Time(const LaunchSpec& spec, const LaunchSpec* baseline, double& baseline_us) {
-    std::vector<double> ours, theirs;
-    const auto sample = [&](const LaunchSpec& s, std::vector<double>& times, int reps) -> Status {
-      const Tuner::Outcome outcome = measurer_->Time(s, reps);
-      if (outcome.verdict != Verdict::kOk) {
-        return Fail(ErrorCode::kInternal,
-                    fmt::format("{}: {}", s.kernel->name(), outcome.evidence));
-      }
-      times.push_back(outcome.us);
-      return {};
-    };
-    const auto reps_for = [&](const LaunchSpec& s) -> Result<int> {
-      std::vector<double> warm;
-      for (int i = 0; i < 2; ++i) {
-        if (Status status = sample(s, warm, 1); !status) return Fail(status.error());
-      }
-      return std::clamp(static_cast<int>(2000 / std::max(warm.back(), 0.01)), 1, 10000);
-    };
-    Result<int> reps = reps_for(spec);
-    if (!reps) return Fail(reps.error());
-    int baseline_reps = 1;
-    if (baseline != nullptr) {
-      Result<int> count = reps_for(*baseline);
-      if (!count) return Fail(count.error());
-      baseline_reps = *count;
-    }
-    for (int i = 0; i < options_.repeat; ++i) {
-      if (Interrupted()) return Fail(ErrorCode::kCancelled, "interrupted");
-      if (Status status = sample(spec, ours, *reps); !status) return Fail(status.error());
-      if (baseline == nullptr) continue;
-      if (Status s = sample(*baseline, theirs, baseline_reps); !s) return Fail(s.error());
-    }
-    baseline_us = Median(theirs);
-    return Median(ours);
+    return {};
   }
 
   const BenchGemmOptions& options_;
   Context& context_;
   std::unique_ptr<GemmMeasurer> measurer_;
-  double read_gb_s_ = 0;
-  std::array<PeakRate, 4> peaks_;
+  MachineFloor floor_;
 };
 
 void Print(const BenchGemmOptions& options, const Context& context, const GemmBench& bench,
@@ -175,7 +108,7 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
   report.Set("device", context.device_spec().ClassId())
       .Set("policy", MeasurePolicyName(context.scope().policy))
       .Set("baseline", options.baseline)
-      .Set("read_gb_s", bench.read_gb_s())
+      .Set("read_gb_s", bench.floor().read_gb_s())
       .Array("rows");
   const bool baseline = options.baseline != "none";
   Table table(
@@ -196,9 +129,9 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
     } else {
       line.SetNull("baseline_us_median");
     }
-    line.Set("predicted_us", row.predicted_us)
-        .Set("model_rank", row.rank)
-        .Set("candidates", row.candidates);
+    line.Set("predicted_us", row.model.us)
+        .Set("model_rank", row.model.rank)
+        .Set("candidates", row.model.candidates);
     line.Set("floor_us", row.floor_us).Set("kernel", row.kernel).Set("provenance", row.provenance);
     report.Append("rows", std::move(line));
     std::vector<std::string> cells = {row.name,
@@ -209,8 +142,8 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
                                       fmt::format("{:.2f}", row.us),
                                       fmt::format("{:.2f}", row.floor_us),
                                       fmt::format("{:.0f} %", 100 * row.floor_us / row.us),
-                                      fmt::format("{:.2f}", row.predicted_us),
-                                      fmt::format("{}/{}", row.rank, row.candidates)};
+                                      fmt::format("{:.2f}", row.model.us),
+                                      fmt::format("{}/{}", row.model.rank, row.model.candidates)};
     if (baseline) {
       cells.push_back(row.baseline_us > 0 ? fmt::format("{:.2f}", row.baseline_us) : "-");
       cells.push_back(row.baseline_us > 0 ? fmt::format("{:.2f}x", row.baseline_us / row.us) : "-");
@@ -224,19 +157,15 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
     return;
   }
   Out(table.Text());
-  if (context.device_spec().kind == DeviceKind::kCuda) {
-    Out(fmt::format("weights cold; floor: {:.0f} GB/s read, bf16 {:.0f} TFLOP/s\n",
-                    bench.read_gb_s(), bench.peak(Precision::kBF16).giga_ops / 1e3));
-    return;
-  }
-  Out(fmt::format("weights cold; floor: {:.1f} GB/s read, int8 {:.0f} Gop/s, f32 {:.0f} GFLOP/s\n",
-                  bench.read_gb_s(), bench.peak(Precision::kI8).giga_ops,
-                  bench.peak(Precision::kF32).giga_ops));
+  Out(fmt::format("weights cold; {}\n", bench.floor().Text()));
 }
 
-bool HasVendorKernels(const Context& context) {
+/// Kernels of a vendor's library are named after it: "gemm.cublaslt".
+bool HasVendorKernels(const Context& context, std::string_view library) {
   for (const Kernel* kernel : context.kernels().gemm().kernels()) {
-    if (kernel->info().provider == Provider::kVendor) return true;
+    if (kernel->info().provider == Provider::kVendor &&
+        kernel->name().find(library) != std::string_view::npos)
+      return true;
   }
   return false;
 }
@@ -250,10 +179,9 @@ int BenchGemm(const BenchGemmOptions& options) {
   if (!rows_of) return Usage(rows_of.error().message, "bench gemm");
   Result<std::unique_ptr<Context>> context = MakeContext(options.common);
   if (!context) return ExitFor(context.error());
-  if (options.baseline == "cublaslt" ||
-      (options.baseline == "onednn" && !HasVendorKernels(**context))) {
-    Complain(fmt::format("--baseline {}: is not built in this version; use --baseline none",
-                         options.baseline));
+  if (options.baseline != "none" && !HasVendorKernels(**context, options.baseline)) {
+    Complain(fmt::format("--baseline {}: there are no kernels of it on {}; use --baseline none",
+                         options.baseline, (*context)->device_name()));
     return kExitUsage;
   }
   Result<Measuring> measuring = Measuring::Start(**context, {}, "bench gemm");

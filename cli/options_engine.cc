@@ -2,6 +2,7 @@
 
 #include "options.h"
 #include "parser.h"
+#include "problem_words.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -14,19 +15,15 @@ void AddExplainOp(CLI::App& explain, int& exit_code) {
   auto o = std::make_shared<ExplainOptions>();
   o->op = name;
   CLI::App* verb = explain.add_subcommand(name, "The operation " + name);
-  typename Op::Desc plain;
-  std::string fields;
-  ForEachField(plain, [&](std::string_view field, const auto&) {
-    fields.append(fields.empty() ? "" : ", ").append(field);
-  });
-  verb->add_option("problem", o->problem, "Fields of the problem, as \"" + KeyOf(plain) + "\"")
+  verb->add_option("problem", o->problem,
+                   "Fields of the problem, as \"" + KeyOf(typename Op::Desc{}) + "\"")
       ->required()
       ->type_name("PROBLEM");
   verb->add_option("--device-spec", o->device_spec, "Decide for the device in this JSON file")
       ->type_name("FILE");
   verb->add_flag("--all", o->all, "Show every launch parameter of every kernel");
   AddCommon(*verb, o->common);
-  verb->footer("\nFields: " + fields + "; omitted fields have the values of the example.");
+  verb->footer("\n" + FieldsText<Op>());
   OnGiven(
       *verb, [o] { return ExplainOp(*o); }, exit_code);
 }

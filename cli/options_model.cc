@@ -2,7 +2,6 @@
 
 #include "options.h"
 #include "parser.h"
-#include "tilewright/synth.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -10,24 +9,6 @@ namespace {
 
 void AddModelFile(CLI::App& verb, ModelArguments& model) {
   verb.add_option("MODEL", model.path, "GGUF file")->required()->type_name("FILE");
-}
-
-/// A file, or random weights that are made while they are loaded.
-void AddFileOrSynth(CLI::App& verb, ModelArguments& model) {
-  CLI::Option* file = verb.add_option("MODEL", model.path, "GGUF file")->type_name("FILE");
-  CLI::Option* synth =
-      verb.add_option("--synth", model.synth,
-                      "Instead of a file, random weights in the shape of a preset of `synth`")
-          ->excludes(file)
-          ->type_name("PRESET");
-  verb.add_option("--quant", model.quant, "With --synth: type, or mix of types, of the weights")
-      ->needs(synth)
-      ->capture_default_str()
-      ->type_name("TYPE");
-  verb.add_option("--seed", model.seed, "With --synth: seed of the weights")
-      ->needs(synth)
-      ->capture_default_str()
-      ->type_name("N");
 }
 
 void AddSampling(CLI::App& verb, RunOptions& o) {
@@ -196,82 +177,6 @@ void AddModelVerbs(CLI::App& app, int& exit_code) {
   AddTune(app, exit_code);
   AddPerplexity(app, exit_code);
   AddSynth(app, exit_code);
-}
-
-void AddBench(CLI::App& app, int& exit_code) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed and compare it with the floor");
-  bench->require_subcommand(1);
-  bench->footer(
-      "\nExamples:\n"
-      "  tilewright bench model model.gguf -p 512,2048 -n 128 --batch 1,8\n"
-      "  tilewright bench gemm --shapes shapes.csv --m 1,16,64 --type q4_1");
-  {
-    auto o = std::make_shared<BenchModelOptions>();
-    CLI::App* verb = bench->add_subcommand("model", "Speed of prompt processing and generation");
-    AddFileOrSynth(*verb, o->model);
-    verb->add_option("-p,--prompt", o->prompts, "Lengths of prompts; 0: none")
-        ->capture_default_str()
-        ->type_name("512,2048");
-    verb->add_option("-n,--generate", o->generated, "Numbers of tokens to generate; 0: none")
-        ->capture_default_str()
-        ->type_name("128");
-    verb->add_option("--batch", o->batches, "Sequences processed together")
-        ->capture_default_str()
-        ->type_name("1,8");
-    verb->add_option("-d,--depth", o->depth, "Positions that a sequence holds before it is timed")
-        ->capture_default_str()
-        ->check(Quiet(CLI::Range(0, 1 << 24)))
-        ->type_name("N");
-    verb->add_option("--repeat", o->repeat, "Repetitions, after one for warming up")
-        ->capture_default_str()
-        ->check(Quiet(CLI::Range(1, 1000)))
-        ->type_name("N");
-    verb->add_flag("--profile", o->profile,
-                   "Also the time of every kind of step of a pass, against its floor");
-    AddModel(*verb, o->model);
-    AddCommon(*verb, o->common);
-    verb->footer(
-        "\nThe floor is the speed that memory bandwidth and peak arithmetic, both measured in the "
-        "same "
-        "run,\nwould allow. tgN decodes N tokens of each sequence from position --depth on.\n"
-        "\nExamples:\n  tilewright bench model model.gguf -p 512 -n 128 --json\n"
-        "  tilewright bench model --synth llama-3.1-8b --quant q4_k_m --device cuda:0 -d 512");
-    OnGiven(
-        *verb, [o] { return BenchModel(*o); }, exit_code);
-  }
-  {
-    auto o = std::make_shared<BenchGemmOptions>();
-    CLI::App* verb = bench->add_subcommand("gemm", "The chosen kernel of each shape");
-    verb->add_option("--shapes", o->shapes,
-                     "CSV file with the columns name, n, k and perhaps m, type")
-        ->required()
-        ->type_name("FILE");
-    verb->add_option("--m", o->rows, "Batch sizes, for a file without the column m")
-        ->capture_default_str()
-        ->type_name("1,16,64");
-    verb->add_option("--type", o->type, "Weights, for a file without the column type")
-        ->capture_default_str()
-        ->type_name("TYPE");
-    verb->add_option("--precision", o->precision, "auto, f32, bf16 or int8")
-        ->capture_default_str()
-        ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
-        ->type_name("TYPE");
-    verb->add_option("--baseline", o->baseline, "none, onednn or cublaslt")
-        ->capture_default_str()
-        ->check(Quiet(CLI::IsMember({"none", "onednn", "cublaslt"})))
-        ->type_name("WHICH");
-    verb->add_option("--repeat", o->repeat, "Samples per shape")
-        ->capture_default_str()
-        ->check(Quiet(CLI::Range(1, 10000)))
-        ->type_name("N");
-    AddCommon(*verb, o->common);
-    verb->footer("\nExample:\n  tilewright bench gemm --shapes shapes.csv --m 1,64 --type q4_1");
-    OnGiven(
-        *verb, [o] { return BenchGemm(*o); }, exit_code);
-  }
-  AddNotBuilt(*bench, "op", "One operation by shape", exit_code);
-  AddNotBuilt(*bench, "record", "A measurement matrix for the replay device", exit_code);
-  AddNotBuilt(*bench, "tuner", "Regret of the tuner on recorded matrices", exit_code);
 }
 
 }  // namespace tilewright::cli

@@ -27,6 +27,17 @@ std::int64_t RowsOf(const Desc& desc) {
   }
 }
 
+/// For the help of a verb: "Fields: rows, cols; ...".
+template <class Op>
+std::string FieldsText() {
+  const typename Op::Desc plain;
+  std::string fields;
+  ForEachField(plain, [&](std::string_view field, const auto&) {
+    fields.append(fields.empty() ? "" : ", ").append(field);
+  });
+  return "Fields: " + fields + "; omitted fields have the values of the example.";
+}
+
 /// Whether there is an operation of this name.
 bool IsOperation(std::string_view name);
 /// "gemm, norm, ...".

@@ -15,6 +15,16 @@ struct ShapeRow {
   std::string type;  ///< "": not stated
 };
 
+/// A problem of any operation.
+struct ProblemRow {
+  std::string name;    ///< "": not stated
+  std::string fields;  ///< "rows=8 cols=576", for ParseProblem
+};
+
+/// Reads CSV: '#' starts a comment; the first line names the columns, which are fields of a problem,
+/// and `name`. An empty cell leaves the field out. Errors name the file and the line.
+Result<std::vector<ProblemRow>> ReadProblems(const std::string& path);
+
 /// Reads CSV: '#' starts a comment; the first line names the columns: n and k, optionally name, m
 /// and type; others are ignored. Errors name the file and the line.
 Result<std::vector<ShapeRow>> ReadShapes(const std::string& path);

@@ -114,6 +114,17 @@ struct BenchGemmOptions {
 };
 int BenchGemm(const BenchGemmOptions& options);
 
+struct BenchOpOptions {
+  CommonOptions common;
+  std::string op;
+  std::vector<std::string> problems;  ///< "rows=8 cols=576"
+  std::string shapes;
+  int repeat = 5;
+  bool all = false;
+  bool cold = true;  ///< weights, tables and caches are read from memory
+};
+int BenchOp(const BenchOpOptions& options);
+
 struct CacheOptions {
   CommonOptions common;
   ArtifactArguments artifacts;

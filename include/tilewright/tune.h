@@ -62,6 +62,15 @@ struct MeasurerOptions {
 template <class Op>
 std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions& options = {});
 
+/// What any kernel has to read, write and compute for a problem, as MakeMeasurer poses it: every
+/// operand once, of a table or a cache only the rows in question.
+struct LeastWork {
+  double bytes = 0;
+  double operations = 0;  ///< multiplications and additions of products and attention
+};
+template <class Op>
+LeastWork LeastWorkOf(const typename Op::Desc& problem);
+
 template <class Op>
 struct TuneProblemOf {
   /// A layout may be open: candidates of every layout race, each is recorded under its own.

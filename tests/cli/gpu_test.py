@@ -33,6 +33,7 @@ class GpuTest(CliTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.leave_bundle_behind()
         (cls.folder / 'driver').mkdir()
         (cls.folder / 'driver' / 'libcuda.so.1').symlink_to(FAKE_CUDA)
         # The smallest preset with a head dimension that a GPU's kernels have.

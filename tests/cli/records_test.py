@@ -156,11 +156,41 @@ class Tuning(WithCache):
         for row in rows:
             self.has_keys(row, 'name', 'm', 'n', 'k', 'type', 'weight_bytes', 'us_median', 'baseline_us_median', 'floor_us', 'kernel', 'provenance')
             self.assertGreater(row['us_median'], 0)
-        self.fails(2, 'bench', 'gemm', '--shapes', path, '--baseline', 'cublaslt', saying='not built')
+        self.fails(2, 'bench', 'gemm', '--shapes', path, '--baseline', 'cublaslt', saying='no kernels of it')
         path.write_text('name,n\na,64\n')
         self.fails(1, 'tune', '--shapes', path, saying="shapes.csv:1 'k'")
         path.write_text('n,k\n64,wide\n')
         self.fails(1, 'tune', '--shapes', path, saying='shapes.csv:2 wide')
+
+    def test_bench_op_times_any_operation(self):
+        words = ['bench', 'op', 'norm', 'rows=8 cols=96', '--repeat', 2]
+        row, = self.ok(*words, '--json', env=self.env).json()['rows']
+        self.assertEqual((row['shape'], row['bytes'], row['operations']), ('norm rows=8 cols=96', 4 * (2 * 8 * 96 + 96), 0))
+        self.assertGreater(row['us_median'], 0)
+        self.assertNotIn('launches', row)
+        report = self.ok(*words, '--all', '--warm-l2', '--json', env=self.env).json()
+        self.assertEqual(report['policy'], 'warm')
+        launches = report['rows'][0]['launches']
+        self.assertEqual(len({(one['kernel'], one['spec']) for one in launches}), len(launches))
+        self.assertTrue(all(one['us_median'] > 0 for one in launches))
+        self.assertIn(row['kernel'], [one['kernel'] for one in launches])
+        path = self.folder / 'problems.csv'
+        path.write_text('# comment\nname,m,n,k,type\na,1,64,64,q8_0\nb,4,96,64,\n')
+        rows = self.ok('bench', 'op', 'gemv', 'm=2,n=64,k=64', '--shapes', path, '--repeat', 1, '--json', env=self.env).json()['rows']
+        self.assertEqual([row['name'] for row in rows], ['', 'a', 'b'])
+        self.assertEqual([row['operations'] for row in rows], [2 * 2 * 64 * 64, 2 * 64 * 64, 2 * 4 * 96 * 64])
+        # Of the cache what the rows see: the last one is padding.
+        row, = self.ok('bench', 'op', 'attention', 'rows=4 sequences=4 context=16 heads=2', '--repeat', 1, '--json', env=self.env).json()['rows']
+        self.assertEqual((row['operations'], row['bytes']), (4 * 2 * 64 * 3 * 16, 4 * 64 * (2 * 4 * 2 + 2 * 3 * 16)))
+        table = self.ok('bench', 'op', 'copy', 'rows=9 cols=100', '--repeat', 1, '--all', env=self.env).text
+        self.assertIn('of floor', table)
+        self.fails(2, 'bench', 'op', saying='required')
+        self.fails(2, 'bench', 'op', 'norm', saying='--shapes')
+        self.fails(2, 'bench', 'op', 'norm', 'rows=8 colls=96', saying='colls')
+        self.fails(1, 'bench', 'op', 'norm', 'rows=0', saying='rows = 0')
+        self.fails(1, 'bench', 'op', 'norm', '--shapes', self.folder / 'none.csv', saying='none.csv')
+        path.write_text('rows,cols\n1\n')
+        self.fails(1, 'bench', 'op', 'norm', '--shapes', path, saying='problems.csv:2')
 
     def test_ctrl_c_exits_130_and_keeps_earlier_records(self):
         self.tune(SMALL)

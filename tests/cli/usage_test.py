@@ -6,7 +6,7 @@ import unittest
 
 from harness import CliTest
 
-VERBS = ['run', 'tune', 'perplexity', 'synth', 'bench', 'bench model', 'bench gemm', 'explain', 'explain gemm', 'kernels',
+VERBS = ['run', 'tune', 'perplexity', 'synth', 'bench', 'bench model', 'bench gemm', 'bench op', 'bench op norm', 'explain', 'explain gemm', 'kernels',
          'cache', 'cache ls', 'cache show', 'cache stat', 'cache verify', 'cache explain', 'cache export', 'cache import',
          'cache merge', 'cache gc', 'bundle', 'bundle build', 'bundle show', 'bundle verify', 'doctor']
 
@@ -82,7 +82,7 @@ class Usage(CliTest):
         self.fails(2, 'bundle', 'verify', 'x.twb', '--key', '', saying='--key: empty')
 
     def test_what_is_not_built_says_so_and_exits_2(self):
-        for words in (['bench', 'op', 'gemv', '--cold-l2'], ['bench', 'record'],
+        for words in (['bench', 'record'],
                       ['bench', 'tuner', '--replay', '--seed', '3'], ['tune', self.tiny, '--check'],
                       ['tune', self.tiny, '--report', 'x.html']):
             self.fails(2, *words, saying='not built')

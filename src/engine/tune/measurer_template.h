@@ -253,8 +253,14 @@ std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions
   return std::make_unique<OpMeasurer<Op>>(device, options);
 }
 
+template <class Op>
+LeastWork LeastWorkOf(const typename Op::Desc& problem) {
+  return WorkOf(problem);
+}
+
 /// In one .cc file of the operation's room.
-#define TILEWRIGHT_INSTANTIATE_MEASURER(OP) \
-  template std::unique_ptr<Measurer<OP>> MakeMeasurer<OP>(Device&, const MeasurerOptions&)
+#define TILEWRIGHT_INSTANTIATE_MEASURER(OP)                                                 \
+  template std::unique_ptr<Measurer<OP>> MakeMeasurer<OP>(Device&, const MeasurerOptions&); \
+  template LeastWork LeastWorkOf<OP>(const OP::Desc&)
 
 }  // namespace tilewright

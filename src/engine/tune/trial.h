@@ -20,6 +20,7 @@ namespace tilewright {
 //
 //   Result<Trial<Op>> MakeTrial(const Desc& desc);  // operands, made up, of a fixed seed
 //   Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count);
+//   LeastWork WorkOf(const Desc& desc);
 
 /// Where a tensor is when an operation of a model runs.
 enum class TrialRole : std::uint8_t {

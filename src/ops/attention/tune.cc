@@ -95,6 +95,27 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const Batch batch(desc);
+  std::vector<std::int64_t> read(static_cast<std::size_t>(batch.sequences));
+  double scored = 0;
+  for (std::size_t r = 0; r < batch.positions.size(); ++r) {
+    std::int64_t seen = batch.positions[r] + 1;  // padding sees nothing
+    if (desc.window > 0) seen = std::min<std::int64_t>(seen, desc.window);
+    scored += static_cast<double>(seen);
+    // The last row of a sequence sees what those before it see, but for what left the window.
+    std::int64_t& of_sequence = read[static_cast<std::size_t>(batch.slots[r])];
+    of_sequence = std::max(of_sequence + (desc.window > 0 && of_sequence > 0 ? 1 : 0), seen);
+  }
+  std::int64_t positions = 0;
+  for (const std::int64_t of_sequence : read) positions += of_sequence;
+  const std::int64_t values = std::int64_t{desc.rows} * desc.heads * desc.head_dim;
+  const std::int64_t cached = positions * desc.kv_heads * desc.head_dim;
+  return {.bytes = static_cast<double>(2 * BytesOf(desc.type_q, values) +
+                                       2 * BytesOf(desc.type_kv, cached)),
+          .operations = 4.0 * desc.heads * desc.head_dim * scored};
+}
+
 }  // namespace tilewright::attention
 
 namespace tilewright {

@@ -30,6 +30,12 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t values = std::int64_t{desc.rows} * desc.kv_heads * desc.head_dim;
+  return {.bytes =
+              static_cast<double>(BytesOf(desc.type_x, values) + BytesOf(desc.type_cache, values))};
+}
+
 }  // namespace tilewright::kv_scatter
 
 namespace tilewright {

@@ -34,6 +34,12 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t values = desc.rows * desc.cols;
+  return {.bytes =
+              static_cast<double>(BytesOf(desc.type_src, values) + BytesOf(desc.type_dst, values))};
+}
+
 }  // namespace tilewright::copy
 
 namespace tilewright {

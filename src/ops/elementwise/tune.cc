@@ -36,6 +36,13 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t values = desc.rows * desc.cols;
+  std::size_t bytes = BytesOf(desc.type_a, values) + BytesOf(desc.type_out, values);
+  if (desc.function != Function::kSilu) bytes += BytesOf(desc.type_b, values);
+  return {.bytes = static_cast<double>(bytes)};
+}
+
 }  // namespace tilewright::elementwise
 
 namespace tilewright {

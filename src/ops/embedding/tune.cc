@@ -39,6 +39,12 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t values = std::int64_t{desc.rows} * desc.hidden;
+  return {.bytes = static_cast<double>(BytesOf(desc.type_table, values) +
+                                       BytesOf(desc.type_out, values))};
+}
+
 }  // namespace tilewright::embedding
 
 namespace tilewright {

@@ -46,6 +46,14 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t values = std::int64_t{desc.rows} * desc.cols;
+  std::size_t bytes = BytesOf(desc.type_in, values) + BytesOf(desc.type_out, values) +
+                      BytesOf(desc.type_weight, desc.cols);
+  if (desc.type_sum != DataType::kNone) bytes += 2 * BytesOf(desc.type_sum, values);
+  return {.bytes = static_cast<double>(bytes)};
+}
+
 }  // namespace tilewright::norm
 
 namespace tilewright {

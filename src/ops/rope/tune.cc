@@ -65,6 +65,12 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t values = std::int64_t{desc.rows} * desc.heads * desc.head_dim;
+  return {.bytes =
+              static_cast<double>(BytesOf(desc.type_in, values) + BytesOf(desc.type_out, values))};
+}
+
 }  // namespace tilewright::rope
 
 namespace tilewright {

@@ -29,6 +29,14 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
+static LeastWork WorkOf(const Desc& desc) {
+  const std::int64_t found = std::int64_t{desc.rows} * desc.k;
+  std::size_t bytes =
+      BytesOf(desc.type_in, std::int64_t{desc.rows} * desc.cols) + BytesOf(DataType::kI32, found);
+  if (desc.type_values != DataType::kNone) bytes += BytesOf(desc.type_values, found);
+  return {.bytes = static_cast<double>(bytes)};
+}
+
 }  // namespace tilewright::top_k
 
 namespace tilewright {

@@ -210,4 +210,15 @@ std::unique_ptr<GemmMeasurer> MakeMeasurer<GemmOp>(Device& device, const Measure
   return MakeDeviceGemmMeasurer(device, options);
 }
 
+template <>
+LeastWork LeastWorkOf<GemmOp>(const GemmDesc& d) {
+  const std::int64_t columns = d.epilogue == Epilogue::kGatedSilu ? d.n / 2 : d.n;
+  const auto groups = static_cast<std::size_t>(std::max(d.num, 1));
+  std::size_t bytes = BytesOf(d.type_a, std::int64_t{d.m} * d.k) +
+                      groups * BytesOf(d.type_b, std::int64_t{d.n} * d.k) +
+                      BytesOf(d.type_c, std::int64_t{d.m} * columns);
+  if (d.scaling != Scaling::kOneZero) bytes += BytesOf(d.type_c, std::int64_t{d.m} * columns);
+  return {.bytes = static_cast<double>(bytes), .operations = 2.0 * d.m * d.n * d.k};
+}
+
 }  // namespace tilewright

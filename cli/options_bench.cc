@@ -1,0 +1,152 @@
+#include <memory>
+
+#include "options.h"
+#include "parser.h"
+#include "problem_words.h"
+#include "verbs.h"
+
+namespace tilewright::cli {
+namespace {
+
+/// A file, or random weights that are made while they are loaded.
+void AddFileOrSynth(CLI::App& verb, ModelArguments& model) {
+  CLI::Option* file = verb.add_option("MODEL", model.path, "GGUF file")->type_name("FILE");
+  CLI::Option* synth =
+      verb.add_option("--synth", model.synth,
+                      "Instead of a file, random weights in the shape of a preset of `synth`")
+          ->excludes(file)
+          ->type_name("PRESET");
+  verb.add_option("--quant", model.quant, "With --synth: type, or mix of types, of the weights")
+      ->needs(synth)
+      ->capture_default_str()
+      ->type_name("TYPE");
+  verb.add_option("--seed", model.seed, "With --synth: seed of the weights")
+      ->needs(synth)
+      ->capture_default_str()
+      ->type_name("N");
+}
+
+/// `bench op OP PROBLEM...`.
+template <class Op>
+void AddBenchOne(CLI::App& op, int& exit_code) {
+  const std::string name(Op::kName);
+  auto o = std::make_shared<BenchOpOptions>();
+  o->op = name;
+  CLI::App* verb = op.add_subcommand(name, "The operation " + name);
+  verb->add_option("problems", o->problems,
+                   "Fields of each problem, as \"" + KeyOf(typename Op::Desc{}) + "\"")
+      ->type_name("PROBLEM");
+  verb->add_option("--shapes", o->shapes,
+                   "CSV file whose columns are fields of a problem, and name")
+      ->type_name("FILE");
+  verb->add_flag("--all", o->all, "Time every launch of every kernel, not just the chosen one");
+  verb->add_flag(
+      "--cold-l2,!--warm-l2", o->cold,
+      "Weights, tables and caches are read from memory, as in a large model (the default), "
+      "or are in the cache");
+  verb->add_option("--repeat", o->repeat, "Samples per launch")
+      ->capture_default_str()
+      ->check(Quiet(CLI::Range(1, 10000)))
+      ->type_name("N");
+  AddCommon(*verb, o->common);
+  if constexpr (std::is_same_v<Op, GemmOp>) verb->alias("gemv");
+  verb->footer(
+      "\n" + FieldsText<Op>() +
+      "\nThe first guess is the launch that would run without any measurement. The floor "
+      "counts every\nbyte at the rate of the memory; activations that are in the cache can "
+      "be faster."
+      "\n\nExample:\n  tilewright bench op " +
+      name + " \"" + KeyOf(typename Op::Desc{}) + "\" --all");
+  OnGiven(
+      *verb, [o] { return BenchOp(*o); }, exit_code);
+}
+
+void AddBenchOp(CLI::App& bench, int& exit_code) {
+  CLI::App* op = bench.add_subcommand("op", "The chosen kernel of any operation, by its shape");
+  op->require_subcommand(1);
+  op->footer(
+      "\nExample:\n  tilewright bench op norm \"rows=4096 cols=4096 type_in=bf16 type_out=bf16\"");
+  ForEachOperation([&]<class Op>() { AddBenchOne<Op>(*op, exit_code); });
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, int& exit_code) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed and compare it with the floor");
+  bench->require_subcommand(1);
+  bench->footer(
+      "\nExamples:\n"
+      "  tilewright bench model model.gguf -p 512,2048 -n 128 --batch 1,8\n"
+      "  tilewright bench gemm --shapes shapes.csv --m 1,16,64 --type q4_1\n"
+      "  tilewright bench op attention \"rows=32 sequences=32 context=1024 heads=32 kv_heads=8\" "
+      "--all");
+  {
+    auto o = std::make_shared<BenchModelOptions>();
+    CLI::App* verb = bench->add_subcommand("model", "Speed of prompt processing and generation");
+    AddFileOrSynth(*verb, o->model);
+    verb->add_option("-p,--prompt", o->prompts, "Lengths of prompts; 0: none")
+        ->capture_default_str()
+        ->type_name("512,2048");
+    verb->add_option("-n,--generate", o->generated, "Numbers of tokens to generate; 0: none")
+        ->capture_default_str()
+        ->type_name("128");
+    verb->add_option("--batch", o->batches, "Sequences processed together")
+        ->capture_default_str()
+        ->type_name("1,8");
+    verb->add_option("-d,--depth", o->depth, "Positions that a sequence holds before it is timed")
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(0, 1 << 24)))
+        ->type_name("N");
+    verb->add_option("--repeat", o->repeat, "Repetitions, after one for warming up")
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(1, 1000)))
+        ->type_name("N");
+    verb->add_flag("--profile", o->profile,
+                   "Also the time of every kind of step of a pass, against its floor");
+    AddModel(*verb, o->model);
+    AddCommon(*verb, o->common);
+    verb->footer(
+        "\nThe floor is the speed that memory bandwidth and peak arithmetic, both measured in the "
+        "same "
+        "run,\nwould allow. tgN decodes N tokens of each sequence from position --depth on.\n"
+        "\nExamples:\n  tilewright bench model model.gguf -p 512 -n 128 --json\n"
+        "  tilewright bench model --synth llama-3.1-8b --quant q4_k_m --device cuda:0 -d 512");
+    OnGiven(
+        *verb, [o] { return BenchModel(*o); }, exit_code);
+  }
+  {
+    auto o = std::make_shared<BenchGemmOptions>();
+    CLI::App* verb = bench->add_subcommand("gemm", "The chosen kernel of each shape");
+    verb->add_option("--shapes", o->shapes,
+                     "CSV file with the columns name, n, k and perhaps m, type")
+        ->required()
+        ->type_name("FILE");
+    verb->add_option("--m", o->rows, "Batch sizes, for a file without the column m")
+        ->capture_default_str()
+        ->type_name("1,16,64");
+    verb->add_option("--type", o->type, "Weights, for a file without the column type")
+        ->capture_default_str()
+        ->type_name("TYPE");
+    verb->add_option("--precision", o->precision, "auto, f32, bf16 or int8")
+        ->capture_default_str()
+        ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
+        ->type_name("TYPE");
+    verb->add_option("--baseline", o->baseline, "none, onednn or cublaslt")
+        ->capture_default_str()
+        ->check(Quiet(CLI::IsMember({"none", "onednn", "cublaslt"})))
+        ->type_name("WHICH");
+    verb->add_option("--repeat", o->repeat, "Samples per shape")
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(1, 10000)))
+        ->type_name("N");
+    AddCommon(*verb, o->common);
+    verb->footer("\nExample:\n  tilewright bench gemm --shapes shapes.csv --m 1,64 --type q4_1");
+    OnGiven(
+        *verb, [o] { return BenchGemm(*o); }, exit_code);
+  }
+  AddBenchOp(*bench, exit_code);
+  AddNotBuilt(*bench, "record", "A measurement matrix for the replay device", exit_code);
+  AddNotBuilt(*bench, "tuner", "Regret of the tuner on recorded matrices", exit_code);
+}
+
+}  // namespace tilewright::cli
