@@ -86,6 +86,10 @@ class OnAGpu(ArtifactsCase):
                         env=self.store).json()
         self.assertIn('NVIDIA H200', bench['device'])
         self.assertEqual([row['test'] for row in bench['rows']], ['pp8 @ d4', 'tg2 @ d4'])
+        timed = self.ok('bench', 'op', 'norm', 'rows=1 cols=576 type_in=bf16 type_out=bf16', '--all', '--repeat', 1, *words, '--json',
+                        env=self.store).json()
+        self.assertEqual([row['shape'] for row in timed['rows']], ['norm rows=1 cols=576 type_in=bf16 type_out=bf16'])
+        self.assertTrue(any(one['kernel'].startswith('rmsnorm.') for one in timed['rows'][0]['launches']))
         kernels = self.ok('kernels', *words, '--json', env=self.store).json()
         self.assertTrue(all(kernel['feasible'] for kernel in kernels['kernels']))
         self.assertTrue(any(kernel['kernel'].startswith('attention_split.') for kernel in kernels['kernels']))

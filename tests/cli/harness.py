@@ -48,10 +48,11 @@ class CliTest(unittest.TestCase):
 
     @classmethod
     def leave_bundle_behind(cls):
-        """From now on `program` is a copy without the bundle that `make bundle` may have put beside the command."""
+        """From now on `program` is a copy, with its worker, without the bundle that `make bundle` may have put beside the command."""
         cls.program = cls.folder / 'bin' / 'tilewright'
         cls.program.parent.mkdir()
-        shutil.copy2(TILEWRIGHT, cls.program)
+        for name in ('tilewright', 'tilewright-worker'):
+            shutil.copy2(pathlib.Path(TILEWRIGHT).parent / name, cls.program.parent / name)
 
     @classmethod
     def environment(cls, **extra):
