@@ -9,28 +9,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "core/allocation_probe.h"
 #include "core/random.h"
 #include "ops/gemm/register.h"
 #include "tilewright/gemm_stages.h"
-
-namespace {
-std::atomic<long> g_allocations{0};
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -76,14 +62,14 @@ std::string Measure(const char* name, const std::vector<GemmDesc>& problems, int
                     bool& served, Lookup lookup) {
   std::vector<double> ns(static_cast<std::size_t>(rounds));
   std::size_t hits = 0;
-  const long before = g_allocations.load();
+  const long before = AllocationProbe::Count();
   for (double& took : ns) {
     const auto start = std::chrono::steady_clock::now();
     for (const GemmDesc& problem : problems) hits += lookup(problem) ? 1 : 0;
     const std::chrono::duration<double, std::nano> span = std::chrono::steady_clock::now() - start;
     took = span.count() / static_cast<double>(problems.size());
   }
-  const long allocations = g_allocations.load() - before;
+  const long allocations = AllocationProbe::Count() - before;
   served = served && hits == problems.size() * ns.size();
   std::sort(ns.begin(), ns.end());
   return fmt::format(

@@ -10,25 +10,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
+#include "core/allocation_probe.h"
 #include "tilewright/tilewright.h"
-
-namespace {
-std::atomic<long> g_allocations{0};
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -125,13 +112,13 @@ int Main(int argc, char** argv) {
 
   std::vector<double> through(rounds), straight(rounds), over(rounds);
   bool failed = false;
-  const long before = g_allocations.load();
+  const long before = AllocationProbe::Count();
   for (std::size_t i = 0; i < rounds; ++i) {
     through[i] = BurstNs([&] { failed |= !(*prepared)->Run(stream); });
     straight[i] = BurstNs([&] { failed |= !direct->Launch(*args, spec, workspace, stream); });
     over[i] = through[i] - straight[i];
   }
-  const long allocations = g_allocations.load() - before;
+  const long allocations = AllocationProbe::Count() - before;
   if (failed || kernel.launches() != 2 * kBurst * static_cast<long>(rounds)) {
     fmt::print(stderr, "prepared_bench: a launch failed or is missing\n");
     return 1;

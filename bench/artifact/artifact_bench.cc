@@ -27,7 +27,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -35,23 +34,12 @@
 
 #include "artifact/build.h"
 #include "artifact/dir/store_dir.h"
+#include "core/allocation_probe.h"
 #include "core/atomic_file.h"
 #include "core/random.h"
 #include "core/sha256.h"
 #include "core/text.h"
 #include "tilewright/tilewright.h"
-
-namespace {
-std::atomic<long> g_allocations{0};
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 extern char** environ;
 
@@ -481,7 +469,7 @@ std::string FindHit() {
   std::vector<double> ns;
   long counted = 0;
   for (int round = 0; round < 101; ++round) {
-    const long start_allocations = g_allocations.load();
+    const long start_allocations = AllocationProbe::Count();
     constexpr int kRepeat = 20;
     const auto start = Clock::now();
     for (int repeat = 0; repeat < kRepeat; ++repeat) {
@@ -490,7 +478,7 @@ std::string FindHit() {
       }
     }
     const double each = 1e6 * MsSince(start) / (kRepeat * kEntries);
-    counted += g_allocations.load() - start_allocations;
+    counted += AllocationProbe::Count() - start_allocations;
     ns.push_back(each);
   }
   return Format(R"({{"find_ns": {}, "allocations": {}, "handles": {}}})", Samples(ns), counted,

@@ -16,32 +16,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/allocation_probe.h"
 #include "device/cuda/driver.h"
 #include "device/fake_cuda.h"
 #include "ops/elementwise/cuda/elementwise_launch.h"
 #include "tilewright/tilewright.h"
-
-namespace {
-std::atomic<long> g_allocations{0};
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -129,9 +115,9 @@ Status Measure(const PreparedGraph& prepared, Direct& direct, Device& device, st
   bool failed = false;
   long allocations = 0;
   for (std::size_t i = 0; i < rounds; ++i) {
-    const long before = g_allocations.load();
+    const long before = AllocationProbe::Count();
     through[i] = BurstNs([&] { failed |= !prepared.Run(stream); });
-    allocations += g_allocations.load() - before;
+    allocations += AllocationProbe::Count() - before;
     if (Status s = device.Synchronize(stream); !s) return s;
     straight[i] = BurstNs([&] { failed |= !direct(); });
     if (Status s = device.Synchronize(stream); !s) return s;

@@ -3,31 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <mutex>
-#include <new>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/allocation_probe.h"
 #include "core/test_executor.h"
 #include "tilewright/executor.h"
 
-namespace {
-std::atomic<long> allocations{0};
-}  // namespace
-
 // Counts what the process allocates, so that "allocates nothing" can be asserted.
-__attribute__((noinline)) void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace tilewright {
 namespace {
@@ -112,9 +98,9 @@ TEST_P(ThreadPoolTest, AJobAllocatesNothing) {
   const auto pool = MakeThreadPool(GetParam());
   std::atomic<int> sum{0};
   pool->Run(8, [&](int, int) { ++sum; });
-  const long before = allocations.load();
+  const long before = AllocationProbe::Count();
   for (int i = 0; i < 100; ++i) pool->Run(8, [&](int, int) { ++sum; });
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(AllocationProbe::Count(), before);
   EXPECT_EQ(sum, 808);
 }
 
@@ -214,9 +200,9 @@ TEST(LimitedExecutorTest, HasAsManyAtWorkAsItMay) {
 TEST(LimitedExecutorTest, AllocatesNothing) {
   const auto pool = MakeThreadPool(3);
   std::atomic<int> sum{0};
-  const long before = allocations.load();
+  const long before = AllocationProbe::Count();
   for (int i = 0; i < 100; ++i) pool->RunOn(2, 8, [&](int, int) { ++sum; });
-  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(AllocationProbe::Count(), before);
   EXPECT_EQ(sum, 800);
 }
 

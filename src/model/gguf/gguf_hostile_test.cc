@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 
+#include "core/allocation_probe.h"
 #include "core/random.h"
-#include "model/gguf/allocation_probe.h"
 #include "model/gguf/gguf_test_util.h"
 #include "tilewright/gguf.h"
 
@@ -159,10 +159,10 @@ TEST(GgufHostile, HugeCountsAllocateNothingLarge) {
         RawGguf().Header(1, 0).Tensor("t", {static_cast<std::int64_t>(count), 1}, 0, 0).Data(32),
     };
     for (const RawGguf& raw : files) {
-      test::LargestAllocation() = 0;
+      AllocationProbe::ForgetLargest();
       const auto file = raw.Parse();
       EXPECT_FALSE(file);
-      EXPECT_LT(test::LargestAllocation(), 8192u);
+      EXPECT_LT(AllocationProbe::Largest(), 8192u);
     }
   }
 }

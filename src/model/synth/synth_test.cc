@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "core/allocation_probe.h"
 #include "core/block_format.h"
-#include "model/gguf/allocation_probe.h"
 #include "model/gguf/gguf_test_util.h"
 #include "model/synth/vocabulary.h"
 #include "model/synth/weight_source.h"
@@ -341,11 +341,11 @@ TEST(Synth, MemoryDoesNotGrowWithTheModel) {
   options.shape.vocab = 20000;
   options.shape.hidden = 1024;
   options.shape.head_dim = 256;
-  test::LargestAllocation() = 0;
+  AllocationProbe::ForgetLargest();
   const auto report = WriteSynthetic(options, folder.File("m"));
   ASSERT_TRUE(report);
   EXPECT_GT(report->file_bytes, 80u << 20);
-  EXPECT_LE(test::LargestAllocation(), 16u << 20);
+  EXPECT_LE(AllocationProbe::Largest(), 16u << 20);
 }
 
 TEST(Synth, ValuesDoNotDependOnThreads) {

@@ -4,28 +4,15 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "artifact/bundle/bundle_test_util.h"
+#include "core/allocation_probe.h"
 #include "temp_folder.h"
 #include "tilewright/bundle.h"
-
-namespace {
-thread_local std::size_t allocations = 0;
-}  // namespace
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -73,14 +60,14 @@ class ThousandEntries : public ::testing::Test {
 TEST_F(ThousandEntries, ALookupAllocatesAndReadsNothing) {
   const auto bundle = *Bundle::Open(path_);
   std::size_t found = 0;
-  const std::size_t before = allocations;
+  const std::int64_t before = AllocationProbe::Count();
   for (int round = 0; round < 20; ++round) {
     for (const ArtifactKey& key : absent_) found += bundle->Find(key) ? 1 : 0;
   }
   EXPECT_EQ(found, 0u);
   for (const ArtifactKey& key : present_) found += bundle->Find(key) ? 1 : 0;
   EXPECT_EQ(found, 1000u);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(AllocationProbe::Count(), before);
 }
 
 TEST_F(ThousandEntries, OpeningReadsHeaderAndIndexAndNoPayload) {

@@ -2,27 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "artifact/store/fake_compiler.h"
 #include "artifact/store/handle_table.h"
+#include "core/allocation_probe.h"
 #include "tilewright/artifact_store.h"
-
-namespace {
-std::atomic<std::uint64_t> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright::test {
 namespace {
@@ -87,13 +74,13 @@ TEST(StoreLookup, AllocatesNothing) {
   const auto store = OpenFake(FakeOptions(folder / "root", MakeFakeCompiler()));
   const std::vector<KernelSpec> specs = GemmSpecs(64);
   for (const auto& handle : store->CompileAll(specs)) ASSERT_TRUE(handle);
-  const std::uint64_t before = allocations;
+  const std::int64_t before = AllocationProbe::Count();
   int found = 0;
   for (int i = 0; i < 1000; ++i) {
     found += static_cast<bool>(store->Find(specs[static_cast<std::size_t>(i) % 64]));
     found += static_cast<bool>(store->Find(GemmSpec(1000 + i)));
   }
-  const std::uint64_t after = allocations;
+  const std::int64_t after = AllocationProbe::Count();
   EXPECT_EQ(found, 1000);
   EXPECT_EQ(after, before);
 }

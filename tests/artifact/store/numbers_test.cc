@@ -1,40 +1,26 @@
-// What the store costs, counted: allocations, calls of the file system, bytes read, compilations.
+// What the store costs, counted: AllocationProbe::Count(), calls of the file system, bytes read, compilations.
 // The times are recorded by bench/artifact (docs/artifact_store.md, "Times").
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "artifact/store/fake_compiler.h"
 #include "artifact/store/store_impl.h"
+#include "core/allocation_probe.h"
 #include "core/faulty_filesystem.h"
 #include "tilewright/artifact_key.h"
 #include "tilewright/bundle.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright::test {
 namespace {
 
 std::int64_t AllocationsOf(const std::function<void()>& work) {
-  const std::int64_t before = allocations;
+  const std::int64_t before = AllocationProbe::Count();
   work();
-  return allocations - before;
+  return AllocationProbe::Count() - before;
 }
 
 TEST(StoreCosts, AKeyIsMadeWithoutReadingTheSourcesAgain) {

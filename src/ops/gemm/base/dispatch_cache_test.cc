@@ -6,32 +6,20 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
 
+#include "core/allocation_probe.h"
 #include "core/random.h"
 #include "engine/cpu_threads.h"
 #include "ops/gemm/base/fake_kernel.h"
 #include "tilewright/gemm_stages.h"
 
-namespace {
-std::atomic<long> g_allocations{0};
-}  // namespace
-
 // Not inlined: the compiler would see free() beside new and warn.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace tilewright {
 namespace {
@@ -458,7 +446,7 @@ TEST_F(DispatchCacheTest, LookupsAllocateNothing) {
   const std::vector<GemmDesc> asked = ManyProblems(200, 25);
   for (const GemmDesc& desc : asked) ASSERT_TRUE(cache.Insert(desc, A(1)));
   ASSERT_EQ(cache.size(), 5000u);
-  const long before = g_allocations.load();
+  const long before = AllocationProbe::Count();
   int served = 0;
   for (GemmDesc desc : asked) {
     served += cache.Find(desc) ? 1 : 0;
@@ -467,7 +455,7 @@ TEST_F(DispatchCacheTest, LookupsAllocateNothing) {
     served += cache.Find(desc) ? 1 : 0;
     served += cache.LowerBound(desc) ? 1 : 0;
   }
-  EXPECT_EQ(g_allocations.load(), before);
+  EXPECT_EQ(AllocationProbe::Count(), before);
   EXPECT_EQ(served, 15000);
 }
 
@@ -537,11 +525,11 @@ TEST_F(DispatchCacheTest, ThePathFromAPlanToTheKernelAllocatesNothing) {
   args.b_layout = {DataType::kF32, Order::kColMajor, 32, 64, 32};
   args.c_layout = args.d_layout = {DataType::kF32, Order::kRowMajor, 4, 64, 64};
   Workspace workspace;
-  const long before = g_allocations.load();
+  const long before = AllocationProbe::Count();
   bool fine = true;
   for (int i = 0; i < 10000; ++i)
     fine = fine && tilewright::Run(*plan, args, workspace, {}).has_value();
-  EXPECT_EQ(g_allocations.load(), before);
+  EXPECT_EQ(AllocationProbe::Count(), before);
   EXPECT_TRUE(fine);
   EXPECT_EQ(idle->launches, 10000);
 }
