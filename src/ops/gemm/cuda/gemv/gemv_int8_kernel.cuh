@@ -251,23 +251,26 @@ struct GemvInt8 {
   }
 
   /// Sum i over the lanes, in lanes i * 32 / kSums and following: lanes give each other half of
-  /// what they have, and add in the order of WarpSum.
+  /// what they have, and add in the order of WarpSum. Instances and not a loop: what is left stays in
+  /// registers.
+  template <int kLeft, int kStep>
   TW_DEVICE float Reduce(float (&sums)[kSums]) const {
-    int step = 16;
-    TW_UNROLL
-    for (int left = kSums; left > 1; left /= 2, step /= 2) {
-      const bool upper = (lane & step) != 0;
-      TW_UNROLL
-      for (int i = 0; i < left / 2; ++i) {
-        const float give = upper ? sums[i] : sums[i + left / 2];
-        const float keep = upper ? sums[i + left / 2] : sums[i];
-        sums[i] = keep + __shfl_xor_sync(kAllLanes, give, step);
+    if constexpr (kStep == 0) {
+      return sums[0];
+    } else {
+      if constexpr (kLeft > 1) {
+        const bool upper = (lane & kStep) != 0;
+        TW_UNROLL
+        for (int i = 0; i < kLeft / 2; ++i) {
+          const float give = upper ? sums[i] : sums[i + kLeft / 2];
+          const float keep = upper ? sums[i + kLeft / 2] : sums[i];
+          sums[i] = keep + __shfl_xor_sync(kAllLanes, give, kStep);
+        }
+      } else {
+        sums[0] += __shfl_xor_sync(kAllLanes, sums[0], kStep);
       }
+      return Reduce<(kLeft + 1) / 2, kStep / 2>(sums);
     }
-    float sum = sums[0];
-    TW_UNROLL
-    for (; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-    return sum;
   }
 
   /// Which element of y the lane stores of a unit; column -1: none.
@@ -314,7 +317,7 @@ struct GemvInt8 {
         if (unit < end) Multiply(segment, ring + stage, skips, sums);
         stage = NextStage(stage);
       }
-      float value = p.alpha * Reduce(sums);
+      float value = p.alpha * Reduce<kSums, 16>(sums);
       if constexpr (kGated) {
         const float up = __shfl_xor_sync(kAllLanes, value, 16);
         value = SiluOf(value) * up;
