@@ -86,7 +86,8 @@ Result<Activations> ParseActivations(const std::string& word, const Context& con
                             context.device_name()));
   }
   activations.type = *type;
-  if (type == DataType::kF32) activations.precision = Precision::kF32;
+  // Who names a type wants it kept: auto alone lets products with weights in blocks round to int8.
+  activations.precision = type == DataType::kF32 ? Precision::kF32 : Precision::kBF16;
   return activations;
 }
 

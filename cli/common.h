@@ -67,7 +67,8 @@ Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common,
 void SetUpLog(const CommonOptions& common);
 Result<Precision> ParsePrecision(const std::string& word);
 Result<Guarantee> ParseGuarantee(const std::string& word);
-/// --activations: on the CPU how far kernels may round, on a GPU the type between operations.
+/// --activations: on the CPU how far kernels may round; on a GPU the type between operations, and
+/// unless it is auto kernels round no further.
 struct Activations {
   Precision precision = Precision::kAuto;
   DataType type = DataType::kF32;

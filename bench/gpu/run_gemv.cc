@@ -1,4 +1,4 @@
-// gemv_bf16, gemv_q and gemv_stream against float64.
+// gemv_bf16, gemv_q, gemv_stream and gemv_int8 against float64.
 #include "gpu/product.h"
 #include "gpu/runners.h"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
@@ -10,6 +10,7 @@ namespace {
 cuda::LaunchResult Launch(const KernelSpec& spec, const GemmArgs& args, const DeviceSpec& device) {
   if (spec.family == FamilyName("gemv_stream"))
     return GemvStreamLaunch(spec, args, device.sm_count);
+  if (spec.family == FamilyName("gemv_int8")) return GemvInt8Launch(spec, args, device.sm_count);
   return GemvLaunch(spec, args);
 }
 
@@ -90,6 +91,27 @@ void RunGemvQuantised(const Job& job, KernelReport& report) {
                                    {.m = m, .n = 64, .k = 1024, .pad_b = 3 * block, .skip = 4},
                                    {m, 40000, block}};
   if (align > 4) shapes[shapes.size() - 2].skip = align;
+  AddAddends(spec, 320, 1280, shapes);
+  Run(job, shapes, report);
+}
+
+void RunGemvInt8(const Job& job, KernelReport& report) {
+  const KernelSpec& spec = job.kernel.spec();
+  const TypeInfo& type = GetTypeInfo(spec.type_b);
+  const int block = type.block_elements;
+  const int align = cuda::GemvRowAlignment(type.block_bytes);
+  const int m = spec.tile_m;
+  std::vector<ProductShape> shapes{{m, 1, block},
+                                   {m, 17, 3 * block},
+                                   {m, 576, 5 * block},
+                                   {m, 4096, 4096},
+                                   {(m + 1) / 2, 130, 1024},
+                                   {m, 65, 7 * block},
+                                   {.m = m, .n = 77, .k = 9 * block, .pad_a = 8, .pad_b = block},
+                                   {m, 40000, block},
+                                   {m, 96, 14336}};
+  // Eight elements of x, of which rows are aligned to 16 bytes, and eight bytes of W.
+  if (align < 16) shapes.push_back({.m = m, .n = 64, .k = 1024, .pad_b = 3 * block, .skip = 8});
   AddAddends(spec, 320, 1280, shapes);
   Run(job, shapes, report);
 }

@@ -24,10 +24,10 @@ RunFamily FindRunner(std::string_view family) {
     std::string_view family;
     RunFamily run;
   };
-  constexpr Row kRows[] = {{"gemm_mma", &RunGemmMma},     {"gemm_hopper", &RunGemmHopper},
-                           {"gemm_q", &RunGemmQ},         {"gemv_bf16", &RunGemvBf16},
-                           {"gemv_q", &RunGemvQuantised}, {"gemv_stream", &RunGemvStream},
-                           {"rmsnorm", &RunRmsNorm},      {"rope_kv", &RunRopeKv}};
+  constexpr Row kRows[] = {
+      {"gemm_mma", &RunGemmMma},   {"gemm_hopper", &RunGemmHopper}, {"gemm_q", &RunGemmQ},
+      {"gemv_bf16", &RunGemvBf16}, {"gemv_q", &RunGemvQuantised},   {"gemv_stream", &RunGemvStream},
+      {"gemv_int8", &RunGemvInt8}, {"rmsnorm", &RunRmsNorm},        {"rope_kv", &RunRopeKv}};
   for (const Row& row : kRows) {
     if (row.family == family) return row.run;
   }

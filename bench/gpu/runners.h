@@ -19,6 +19,7 @@ void RunGemmQ(const Job& job, KernelReport& report);
 void RunGemvBf16(const Job& job, KernelReport& report);
 void RunGemvQuantised(const Job& job, KernelReport& report);
 void RunGemvStream(const Job& job, KernelReport& report);
+void RunGemvInt8(const Job& job, KernelReport& report);
 void RunRmsNorm(const Job& job, KernelReport& report);
 void RunRopeKv(const Job& job, KernelReport& report);
 

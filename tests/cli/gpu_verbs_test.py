@@ -98,7 +98,7 @@ class OnAGpu(ArtifactsCase):
         self.assertGreaterEqual(len(kernels['kernels']), 100)
         explained = self.ok('explain', 'gemm', '--m', 1, '--n', 576, '--k', 576, '--type-a', 'bf16', '--type-b', 'q8_0', '--type-c',
                             'bf16', *words, '--json', env=self.store).json()
-        self.assertTrue(explained['chosen'].startswith('gemv_q.'), explained['chosen'])
+        self.assertTrue(explained['chosen'].startswith('gemv_int8.'), explained['chosen'])
         norm = self.ok('explain', 'norm', 'rows=1 cols=576 type_in=bf16 type_out=bf16', *words, '--json', env=self.store).json()
         self.assertTrue(norm['chosen'].startswith('rmsnorm.'), norm['chosen'])
 

@@ -160,8 +160,10 @@ TEST_F(CompiledKernels, TakeNoProblemThatPromisesLessAlignmentThanTheyNeed) {
   EXPECT_EQ(feasible(blocks, "gemv_q"), 0);
   blocks.type_b = DataType::kQ8_0, blocks.align_b = 1;
   EXPECT_GT(feasible(blocks, "gemv_q"), 0);
+  EXPECT_GT(feasible(blocks, "gemv_int8"), 0);
   blocks.align_a = 3;  // rows of x are aligned to four floats
   EXPECT_EQ(feasible(blocks, "gemv_q"), 0);
+  EXPECT_EQ(feasible(blocks, "gemv_int8"), 0);
   blocks.align_a = 4, blocks.k = 250;
   EXPECT_FALSE(Validate(blocks)) << "no whole blocks";
 }
@@ -313,6 +315,7 @@ TEST_F(CompiledKernels, ALaunchAllocatesAndLocksNothing) {
   check(Problem(1, 64, 64, DataType::kF32, kBF16, DataType::kF32), "gemv_bf16");
   check(Problem(1, 64, 64, kBF16, kBF16, kBF16), "gemv_stream");
   check(Problem(1, 64, 256, DataType::kF32, DataType::kQ4_K, DataType::kF32), "gemv_q");
+  check(Problem(1, 64, 256, kBF16, DataType::kQ4_K, kBF16), "gemv_int8");
 }
 
 TEST_F(CompiledKernels, ALaunchWhoseArgumentsAreBoundIsOnlyQueued) {
@@ -390,7 +393,12 @@ TEST_F(CompiledKernels, TheModelKnowsTheRegimes) {
     return std::string(name.substr(0, name.find('.')));
   };
   EXPECT_EQ(chosen(Problem(1, 4096, 4096, kBF16, kBF16, kBF16)), "gemv_stream");
-  EXPECT_EQ(chosen(Problem(1, 4096, 14336, kF32, kQ4, kF32)), "gemv_q");
+  EXPECT_EQ(chosen(Problem(1, 4096, 14336, kF32, kQ4, kF32)), "gemv_int8");
+  // Where activations must not be rounded so far.
+  GemmDesc exact = Problem(1, 4096, 14336, kBF16, kQ4, kBF16);
+  EXPECT_EQ(chosen(exact), "gemv_int8");
+  exact.precision = Precision::kBF16;
+  EXPECT_EQ(chosen(exact), "gemv_q");
   EXPECT_EQ(chosen(Problem(2048, 4096, 4096, kBF16, kBF16, kBF16)), "gemm_hopper");
   EXPECT_EQ(chosen(Problem(8192, 8192, 8192, kBF16, kBF16, kBF16)), "gemm_hopper");
   // Predictions lie between the floor of the bytes and a few times that.

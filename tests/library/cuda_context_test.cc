@@ -223,7 +223,7 @@ TEST_F(CudaContext, products_are_posed_with_the_alignment_that_their_kernels_nee
     // Lines of 8 and 16 blocks of 34 bytes.
     EXPECT_EQ(product.plan.problem().align_a, 4) << KeyOf(product.plan.problem());
     EXPECT_EQ(product.plan.problem().align_b, 4) << KeyOf(product.plan.problem());
-    EXPECT_THAT(std::string(product.plan.kernel().name()), StartsWith("gemv_q."));
+    EXPECT_THAT(std::string(product.plan.kernel().name()), StartsWith("gemv_int8."));
   }
 }
 

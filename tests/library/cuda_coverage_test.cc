@@ -145,7 +145,7 @@ TEST_F(CudaCoverage, products_on_tensor_cores_are_chosen_where_there_are_many_ro
   EXPECT_THAT(ChosenFor(Product(kF16, kF16, kF16, 512, 4096, 4096)),
               testing::StartsWith("gemm_hopper."));
   EXPECT_THAT(ChosenFor(Product(kBF16, kQ8_0, kBF16, 1, 4096, 4096)),
-              testing::StartsWith("gemv_q."));
+              testing::StartsWith("gemv_int8."));
   for (const DataType w : {kQ4_0, kQ4_K, kQ6_K, kQ8_0}) {
     EXPECT_EQ(ChosenFor(Product(kBF16, w, kBF16, 512, 4096, 4096)),
               "gemm.bf16_any_bf16.xn.sequence.any.plain.unpack");

@@ -55,16 +55,16 @@ class CudaModel : public testing::Test {
     if (context_ == nullptr) GTEST_SKIP() << why_not_;
   }
 
-  /// `pack`: let the dispatch choose how weights lie; else they stay as in the file.
+  /// `pack`: let the dispatch choose how weights lie; else they stay as in the file. `precision`:
+  /// how far activations that are not f32 may be rounded.
   static OnGpu Load(const std::string& path, const SessionOptions& options, bool fuse = true,
-                    bool pack = true) {
-    return LoadOn(*context_, path, options, fuse, pack);
+                    bool pack = true, Precision precision = Precision::kAuto) {
+    return LoadOn(*context_, path, options, fuse, pack, precision);
   }
   static OnGpu LoadOn(Context& context, const std::string& path, const SessionOptions& options,
-                      bool fuse = true, bool pack = true) {
+                      bool fuse = true, bool pack = true, Precision precision = Precision::kAuto) {
     OnGpu gpu;
-    const Precision precision =
-        options.activations == DataType::kF32 ? Precision::kF32 : Precision::kAuto;
+    if (options.activations == DataType::kF32) precision = Precision::kF32;
     gpu.dispatch = context.MakeDispatch(precision);
     ModelOptions model_options;
     if (pack) model_options.packer = gpu.dispatch.get();
@@ -113,10 +113,13 @@ double Rounding(DataType type) {
 
 /// What may separate the logits from the oracle's, as test::LogitBound: between the operations of a
 /// block ten tensors are rounded, and the weights of its four products may be unpacked to the type
-/// of the activations; then embedding, last norm and output; keys and values; f32 sums.
-double Bound(const SynthShape& shape, DataType activations, DataType kv) {
+/// of the activations; then embedding, last norm and output; keys and values; f32 sums. `int8`: what
+/// products read may be rounded to a 127th of the largest of 32, which is 2.5 times the root mean
+/// square of normal values; errors of a step are that by a root of 12.
+double Bound(const SynthShape& shape, DataType activations, DataType kv, bool int8 = false) {
   const double products = 4 * shape.layers + 1;
   const double squares =
+      (int8 ? products * std::pow(2.5 / 127, 2) / 12 : 0) +
       (14 * shape.layers + 3) * std::pow(Rounding(activations), 2) +
       2 * shape.layers * std::pow(Rounding(kv), 2) +
       products * std::max(shape.hidden, shape.ffn) * std::pow(Rounding(DataType::kF32), 2);
@@ -154,6 +157,22 @@ void ExpectSameChoices(std::span<const float> got, std::span<const float> want, 
   }
 }
 
+/// Activations as they lie between operations, and how far products may round them.
+struct RoundingCase {
+  std::string name;
+  DataType activations, kv;
+  Precision precision;
+  bool int8() const { return precision == Precision::kI8; }
+};
+std::vector<RoundingCase> RoundingCases(DataType weights) {
+  std::vector<RoundingCase> cases = {{"bf16", DataType::kBF16, DataType::kBF16, Precision::kBF16},
+                                     {"f32", DataType::kF32, DataType::kF16, Precision::kF32},
+                                     {"f16", DataType::kF16, DataType::kF16, Precision::kBF16}};
+  if (GetTypeInfo(weights).block_quantised)
+    cases.push_back({"bf16, int8 in products", DataType::kBF16, DataType::kBF16, Precision::kI8});
+  return cases;
+}
+
 class CudaModelOfType : public CudaModel, public testing::WithParamInterface<DataType> {};
 
 TEST_P(CudaModelOfType, gives_the_logits_of_the_oracle_for_every_type_of_activations) {
@@ -163,16 +182,13 @@ TEST_P(CudaModelOfType, gives_the_logits_of_the_oracle_for_every_type_of_activat
   const auto oracle = Runner::Make(path, {.float64 = true});
   ASSERT_NE(oracle, nullptr);
   const std::vector<float> want = Talk(*oracle->session, shape.vocab);
-  for (const auto& [activations, kv] : {std::pair{DataType::kBF16, DataType::kBF16},
-                                        {DataType::kF32, DataType::kF16},
-                                        {DataType::kF16, DataType::kF16}}) {
+  for (const RoundingCase& c : RoundingCases(GetParam())) {
     for (const bool fuse : {true, false}) {
-      SCOPED_TRACE(testing::Message() << "activations " << DataTypeName(activations)
-                                      << (fuse ? "" : ", nothing fused"));
-      const OnGpu gpu = Load(path, Options(activations, kv), fuse);
+      SCOPED_TRACE(c.name + (fuse ? "" : ", nothing fused"));
+      const OnGpu gpu = Load(path, Options(c.activations, c.kv), fuse, true, c.precision);
       ASSERT_NE(gpu.session, nullptr);
       const std::vector<float> got = Talk(*gpu.session, shape.vocab);
-      const double bound = Bound(shape, activations, kv);
+      const double bound = Bound(shape, c.activations, c.kv, c.int8());
       EXPECT_LT(test::WorstRow(got, want, static_cast<std::size_t>(shape.vocab)), bound);
       ExpectSameChoices(got, want, static_cast<std::size_t>(shape.vocab), bound);
     }
@@ -187,23 +203,24 @@ INSTANTIATE_TEST_SUITE_P(Weights, CudaModelOfType,
 
 /// What may separate a node from the oracle's, with the same inputs: its result is rounded, the
 /// weights of a product may be unpacked to the type of the activations or its activations rounded
-/// to that, and attention rounds its weights.
-double NodeBound(DataType activations) {
-  return activations == DataType::kF32 ? 1e-4 : 4 * Rounding(activations);
+/// to that, and attention rounds its weights. `int8`: as in Bound, of any values; the largest of 32
+/// is at most a root of 32 times their root mean square.
+double NodeBound(DataType activations, bool int8 = false) {
+  const double rounded = int8 ? std::sqrt(32.0 / 12) / 127 : 0;
+  return activations == DataType::kF32 ? 1e-4 : 4 * Rounding(activations) + rounded;
 }
 
 TEST_P(CudaModelOfType, every_node_is_what_the_oracle_makes_of_its_inputs) {
   const SynthShape shape = test::WideShape();
   const std::string path =
       test::WriteTiny(*folder_, std::string(DataTypeName(GetParam())), shape, GetParam());
-  for (const auto& [activations, kv] : {std::pair{DataType::kBF16, DataType::kBF16},
-                                        {DataType::kF32, DataType::kF16},
-                                        {DataType::kF16, DataType::kF16}}) {
-    SCOPED_TRACE(testing::Message() << "activations " << DataTypeName(activations));
-    const OnGpu gpu = Load(path, Options(activations, kv), true, false);
+  for (const RoundingCase& c : RoundingCases(GetParam())) {
+    SCOPED_TRACE(c.name);
+    const OnGpu gpu = Load(path, Options(c.activations, c.kv), true, false, c.precision);
     ASSERT_NE(gpu.session, nullptr);
-    const int nodes = test::ExpectNodesOfOracle(*gpu.model, *gpu.dispatch, Options(activations, kv),
-                                                NodeBound(activations));
+    const int nodes =
+        test::ExpectNodesOfOracle(*gpu.model, *gpu.dispatch, Options(c.activations, c.kv),
+                                  NodeBound(c.activations, c.int8()));
     EXPECT_GT(nodes, 50);
   }
 }
@@ -402,23 +419,23 @@ TEST_F(CudaModel, smollm2_says_what_it_says_on_the_cpu) {
   SynthShape shape;
   shape.layers = cpu->model->config().layers;
   shape.hidden = cpu->model->config().hidden, shape.ffn = cpu->model->config().ffn;
-  for (const auto& [activations, kv] :
-       {std::pair{DataType::kF32, DataType::kF16}, {DataType::kBF16, DataType::kBF16}}) {
-    SCOPED_TRACE(DataTypeName(activations));
-    const OnGpu gpu = Load(path, Options(activations, kv));
+  for (const RoundingCase& c : RoundingCases(DataType::kQ4_1)) {
+    if (c.activations == DataType::kF16) continue;
+    SCOPED_TRACE(c.name);
+    const OnGpu gpu = Load(path, Options(c.activations, c.kv), true, true, c.precision);
     ASSERT_NE(gpu.session, nullptr);
     // The CPU's text is fed, so that a near-tie does not end the comparison.
     std::vector<float> got = LogitsOf(*gpu.session, prompt, 0, 0, 64);
     const auto rest = LogitsOf(*gpu.session, std::span(said).subspan(prompt.size()), 0,
                                static_cast<int>(prompt.size()), 1);
     got.insert(got.end(), rest.begin(), rest.end());
-    const double bound = Bound(shape, activations, kv);
+    const double bound = Bound(shape, c.activations, c.kv, c.int8());
     EXPECT_LT(test::WorstRow(got, want, vocab), bound);
     ExpectSameChoices(got, want, vocab, bound);
-    const OnGpu plain = Load(path, Options(activations, kv), true, false);
+    const OnGpu plain = Load(path, Options(c.activations, c.kv), true, false, c.precision);
     ASSERT_NE(plain.session, nullptr);
-    EXPECT_GT(test::ExpectNodesOfOracle(*plain.model, *plain.dispatch, Options(activations, kv),
-                                        NodeBound(activations)),
+    EXPECT_GT(test::ExpectNodesOfOracle(*plain.model, *plain.dispatch, Options(c.activations, c.kv),
+                                        NodeBound(c.activations, c.int8())),
               500);
   }
 }

@@ -1,23 +1,26 @@
 #pragma once
 
-// What a launch of a kernel of the families gemv_bf16, gemv_q and gemv_stream consists of. The
+// What a launch of a kernel of the families gemv_bf16, gemv_q, gemv_stream and gemv_int8 consists of. The
 // kernels include this very file, so it is plain C++ without any other header, seen by the host
 // compiler and by NVRTC.
 //
 // A launch has one parameter, the block by value; as many threads and as much dynamic shared memory
 // as ArtifactData::launch of the compiled kernel says (more than 48 KiB has to be allowed for the
 // function first); and (GemvGridX, GemvGridY, 1) CTAs. gemv_stream: GemvStreamSmem bytes, which may
-// be fewer, and (GemvStreamGridX, m, 1) CTAs. There is no workspace, nothing has to be zeroed.
+// be fewer, and (GemvStreamGridX, m, 1) CTAs. gemv_int8: GemvInt8Smem bytes, which may be fewer, and
+// (GemvStreamGridX, 1, 1) CTAs. There is no workspace, nothing has to be zeroed.
 //
 // Fields of a KernelSpec that the families name themselves:
 //
 //   param0  warps that share a row of W, each with a part of k; a divisor of `warps`; gemv_stream:
-//           spans of 256 values that a warp copies at a time
+//           spans of 256 values that a warp copies at a time; gemv_int8: rows of W that a warp takes
+//           at a time, half of them gate and half up with SpecEpilogue::kSwiGlu
 //   param1  CTAs that a multiprocessor is to hold: bounds the registers
 //   param2  0
 //   param3  0
 //   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the
-//           ring in shared memory; gemv_stream: of the ring of each warp
+//           ring in shared memory; gemv_stream and gemv_int8: of the ring of each warp
+//   tile_k  gemv_int8: values of a row that a warp copies at a time; else 0
 
 namespace tilewright::cuda {
 
@@ -29,6 +32,7 @@ struct GemvParams {
   /// [m][k], type_a. Weights in blocks: every row aligned to four elements. Plain weights: to one;
   /// fast when x is aligned to four elements and W to 16 bytes in every row, element by element
   /// otherwise. gemv_stream: x and W aligned to 16 bytes in every row, k a multiple of eight.
+  /// gemv_int8: x aligned to 16 bytes in every row.
   const void* x;
   const void* w;  ///< [n][k], type_b; blocks: every row aligned to GemvRowAlignment(block bytes)
   const void* c;  ///< [m][n], type_c, or null
@@ -36,7 +40,7 @@ struct GemvParams {
   long long ldx;  ///< at most kGemvMaxLdx
   long long ldc, ldy;
   long long w_row_bytes;
-  int m;  ///< any; the grid covers it in steps of tile_m
+  int m;  ///< any; the grid covers it in steps of tile_m. gemv_int8: at most tile_m
   int n;
   int k;  ///< blocks: a multiple of the block
   float alpha, beta;
@@ -70,6 +74,27 @@ constexpr unsigned int GemvStreamSmem(int k, int x_bytes, int warps, int spans, 
   const int segment = 256 * spans;
   return static_cast<unsigned int>(warps * stages * segment * 2 +
                                    (k + segment - 1) / segment * segment * x_bytes);
+}
+
+/// Bytes of gemv_int8 in shared memory: of one row of W in a stage, as it lies within 16 aligned
+/// bytes; and of one row of x, a byte for each value, a factor and a sum for each 32.
+constexpr int GemvInt8RowBytes(int segment_bytes, int row_alignment) {
+  return (segment_bytes + 16 - row_alignment + 15) / 16 * 16;
+}
+constexpr int GemvInt8XBytes(int values) { return values + values / 32 * 8; }
+
+/// What decides the shared memory of gemv_int8, beside k.
+struct GemvInt8Layout {
+  int tile_m = 1;
+  int tile_k = 0;     ///< values of a segment
+  int row_bytes = 0;  ///< GemvInt8RowBytes
+  int rows = 1, warps = 1, stages = 2;
+};
+/// Dynamic shared memory of gemv_int8: the rings of all warps and the rows of x, in whole segments.
+constexpr unsigned int GemvInt8Smem(const GemvInt8Layout& layout, int k) {
+  const int values = (k + layout.tile_k - 1) / layout.tile_k * layout.tile_k;
+  return static_cast<unsigned int>(layout.warps * layout.stages * layout.rows * layout.row_bytes +
+                                   layout.tile_m * GemvInt8XBytes(values));
 }
 
 /// What the address of every row of W must be a multiple of, by the bytes of a block: 144 is q4_K,

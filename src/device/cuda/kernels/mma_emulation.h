@@ -89,6 +89,8 @@ inline void CpAsync16(u32 smem, const void* global) { CpAsync16(smem, global, 16
 inline void CpAsyncCommit() {}
 template <int kPending>
 void CpAsyncWait() {}
+/// What lanes of a warp wrote to shared memory is there for the others.
+inline void WarpBarrier() { emulation::Yield(); }
 inline void LoadMatrices(u32 (&r)[4], u32 smem, bool transposed) {
   emulation::Shown mine;
   mine.address = smem;

@@ -251,7 +251,8 @@ KernelFamily GemvQuantisedFamily() {
 bool HasGemvCodes(DataType type) { return IsBlock(type); }
 
 Status AddGemvFamilies(KernelFamilies& families) {
-  for (const KernelFamily& family : {GemvBf16Family(), GemvQuantisedFamily(), GemvStreamFamily()}) {
+  for (const KernelFamily& family :
+       {GemvBf16Family(), GemvQuantisedFamily(), GemvStreamFamily(), GemvInt8Family()}) {
     if (Status added = families.Add(family); !added) return added;
   }
   return {};

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "tilewright/kernel_family.h"
 
-/// Families `gemv_bf16` and `gemv_stream` (weights of bf16 and f16) and `gemv_q` (block formats that
-/// gemv_codes.cuh has Codes for, as GGUF has them): few rows of activations times a matrix.
+/// Families `gemv_bf16` and `gemv_stream` (weights of bf16 and f16), `gemv_q` (block formats that
+/// gemv_codes.cuh has Codes for, as GGUF has them) and `gemv_int8` (block formats of int8_codes.cuh,
+/// activations rounded to int8): few rows of activations times a matrix.
 /// README.md names the fields of their specs.
 
 namespace tilewright {
@@ -14,6 +16,9 @@ KernelFamily GemvBf16Family();
 KernelFamily GemvQuantisedFamily();
 /// One row, as fast as memory: persistent CTAs; lines aligned to 16 bytes and k a multiple of eight.
 KernelFamily GemvStreamFamily();
+
+/// One to eight rows, rounded to int8, as fast as memory: persistent CTAs.
+KernelFamily GemvInt8Family();
 
 /// Whether gemv_codes.cuh has Codes for weights of `type`.
 bool HasGemvCodes(DataType type);
@@ -31,5 +36,14 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch);
 std::vector<KernelSpec> GemvStreamSpecs(DataType weight, CudaArch arch);
 /// The longest row that a kernel of gemv_stream has room for.
 int GemvStreamMaxK(const KernelSpec& spec);
+
+/// Those of gemv_int8 for weights of one type: one row of f32 and bf16 with the epilogues add, which
+/// serves plain products too, and swiglu; one row, 2, 4 and 8 of bf16 with add, and for logits of
+/// f32. Empty for other types.
+std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch);
+/// The longest row that a kernel of gemv_int8 has room for, and the shared memory that rows of `k`
+/// values take.
+int GemvInt8MaxK(const KernelSpec& spec);
+std::uint32_t GemvInt8Smem(const KernelSpec& spec, int k);
 
 }  // namespace tilewright

@@ -59,6 +59,32 @@ std::optional<Rejection> CheckStream(const KernelSpec& spec, const GemmArgs& arg
   return std::nullopt;
 }
 
+/// What gemv_int8 needs beyond CheckGemmArgs.
+std::optional<Rejection> CheckInt8(const KernelSpec& spec, const GemmArgs& args) {
+  const GemmShape shape = ShapeOf(args);
+  if (shape.m > spec.tile_m) {
+    return Reject(Reason::kShape, Format("m = {}", shape.m), Format("at most {}", spec.tile_m));
+  }
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  if (shape.k % weight.block_elements != 0 || shape.k > GemvInt8MaxK(spec)) {
+    return Reject(
+        Reason::kShape, Format("k = {}", shape.k),
+        Format("a multiple of {}, at most {}", weight.block_elements, GemvInt8MaxK(spec)));
+  }
+  const auto line_b = static_cast<std::int64_t>(BytesOf(spec.type_b, args.b_layout.ld));
+  const int align_w = cuda::GemvRowAlignment(weight.block_bytes);
+  if (Misaligned(args.b, line_b, align_w)) {
+    return Reject(Reason::kAlignment, Format("B at {}, rows of {} bytes", args.b, line_b),
+                  Format("multiples of {}", align_w));
+  }
+  const auto line_a = static_cast<std::int64_t>(BytesOf(spec.type_a, args.a_layout.ld));
+  if (Misaligned(args.a, line_a, 16)) {
+    return Reject(Reason::kAlignment, Format("A at {}, rows of {} bytes", args.a, line_a),
+                  "multiples of 16");
+  }
+  return std::nullopt;
+}
+
 cuda::KernelParams ParamsOf(const KernelSpec& spec, const GemmArgs& args) {
   const GemmShape shape = ShapeOf(args);
   return cuda::KernelParams(cuda::GemvParams{
@@ -121,6 +147,24 @@ cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args
   launch.block = {family.launch(spec).threads, 1, 1};
   launch.dynamic_smem_bytes = cuda::GemvStreamSmem(
       shape.k, static_cast<int>(BytesOf(spec.type_a, 1)), spec.warps, spec.params[0], spec.stages);
+  launch.params = ParamsOf(spec, args);
+  return cuda::CheckedLaunch(launch);
+}
+
+cuda::LaunchResult GemvInt8Launch(const KernelSpec& spec, const GemmArgs& args, int sm_count) {
+  const KernelFamily family = GemvInt8Family();
+  if (spec.family != family.name) {
+    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
+                                  std::string(family.name.view())));
+  }
+  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckInt8(spec, args)) return tl::unexpected(*std::move(no));
+  const int columns = spec.params[0] / (spec.epilogue == SpecEpilogue::kSwiGlu ? 2 : 1);
+  const int units = (args.d_layout.cols + columns - 1) / columns;
+  cuda::CudaLaunch launch;
+  launch.grid = {cuda::GemvStreamGridX(units, sm_count, spec.params[1]), 1, 1};
+  launch.block = {spec.warps * 32u, 1, 1};
+  launch.dynamic_smem_bytes = GemvInt8Smem(spec, args.a_layout.cols);
   launch.params = ParamsOf(spec, args);
   return cuda::CheckedLaunch(launch);
 }

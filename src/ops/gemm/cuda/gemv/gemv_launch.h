@@ -18,4 +18,9 @@ cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args);
 /// bytes. The bits do not depend on `sm_count`.
 cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args, int sm_count);
 
+/// The same of a gemv_int8 kernel. Refused are more rows than tile_m, a k that is not whole blocks or
+/// beyond GemvInt8MaxK, rows of W that are not aligned to GemvRowAlignment and rows of x that are not
+/// to 16 bytes.
+cuda::LaunchResult GemvInt8Launch(const KernelSpec& spec, const GemmArgs& args, int sm_count);
+
 }  // namespace tilewright

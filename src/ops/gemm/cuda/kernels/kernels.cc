@@ -91,6 +91,17 @@ std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& 
   return CheckAlignment("B", desc.align_b, 16);
 }
 
+std::optional<Rejection> Int8Feasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = CheckExtents(desc)) return no;
+  if (desc.k > GemvInt8MaxK(spec)) {
+    return Rejection{Reason::kShape, Format("k = {}", desc.k),
+                     Format("at most {}", GemvInt8MaxK(spec))};
+  }
+  if (auto no = CheckAlignment("A", desc.align_a, 16)) return no;
+  return CheckAlignment("B", desc.align_b,
+                        cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes));
+}
+
 GemmShape ShapeOf(const GemmDesc& desc) { return {.m = desc.m, .n = desc.n, .k = desc.k}; }
 
 std::optional<Rejection> GemmQFeasible(const KernelSpec& spec, const GemmDesc& desc) {
@@ -139,6 +150,11 @@ Status LaunchStream(const KernelSpec& spec, const GemmArgs& args, const LoadedKe
   return kernel.Launch(GemvStreamLaunch(spec, args, std::max(kernel.device().sm_count, 1)), stream);
 }
 
+Status LaunchInt8(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                  Stream stream) {
+  return kernel.Launch(GemvInt8Launch(spec, args, std::max(kernel.device().sm_count, 1)), stream);
+}
+
 Status LaunchGemmQ(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                    const Workspace& workspace, Stream stream) {
   return kernel.Launch(GemmQLaunch(spec, args, kernel.device(), workspace), stream);
@@ -162,6 +178,10 @@ KernelDesc DescOf(const KernelSpec& spec) {
     // More rows read W again: a product on tiles and the function apart take less.
     desc.max_m = spec.tile_m;
     desc.align_n = 2 * kGatedBlock;
+  }
+  if (spec.family == FamilyName("gemv_int8")) {
+    desc.activations = Precision::kI8;
+    desc.max_m = spec.tile_m;
   }
   desc.tile_m = std::max<std::int32_t>(spec.tile_m, 1);
   desc.tile_n = std::max<std::int32_t>(spec.tile_n, 1);
@@ -187,6 +207,7 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
       {GemvBf16Family(), gemv},
       {GemvQuantisedFamily(), gemv},
       {GemvStreamFamily(), {&StreamFeasible, &EstimateStream, &LaunchStream}},
+      {GemvInt8Family(), {&Int8Feasible, &EstimateInt8, &LaunchInt8}},
       {GemmQFamily(), gemm_q}};
   for (const auto& [compiled, functions] : families) {
     const auto make = [&store, &functions = functions](const KernelSpec& spec,

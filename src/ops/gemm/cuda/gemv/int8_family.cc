@@ -1,0 +1,196 @@
+#include <algorithm>
+#include <array>
+
+#include "artifact/spec_checks.h"
+#include "core/formats/formats.h"
+#include "core/text.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "ops/gemm/cuda/gemv/gemv_checks.h"
+#include "ops/gemm/cuda/gemv/int8_codes.cuh"
+#include "tilewright/cuda/gemv_params.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int kMaxK = 32768;
+constexpr int kMaxWarps = 16, kMaxStages = 8;
+
+/// What int8_codes.cuh makes of a format: values of a chunk, 0 where there is no Int8Codes.
+struct Int8Weight {
+  DataType type = DataType::kNone;
+  int chunk = 0;
+};
+template <class Block>
+constexpr Int8Weight WeightOf() {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr auto kType = static_cast<tw::Type>(kFormat.type);
+  if constexpr (requires { tw::Int8Codes<kType>::kBytes; }) {
+    using Codes = tw::Int8Codes<kType>;
+    static_assert(Codes::kBlock == kFormat.elements && Codes::kBytes == kFormat.bytes);
+    return {kFormat.type, Codes::kChunk};
+  } else {
+    return {kFormat.type, 0};
+  }
+}
+template <class... Blocks>
+constexpr std::array<Int8Weight, sizeof...(Blocks)> WeightsOf(BlockList<Blocks...>) {
+  return {WeightOf<Blocks>()...};
+}
+constexpr auto kWeights = WeightsOf(AllBlocks{});
+
+int ChunkOf(DataType type) {
+  const auto* weight = std::ranges::find(kWeights, type, &Int8Weight::type);
+  return weight != kWeights.end() ? weight->chunk : 0;
+}
+bool HasCodes(DataType type) { return ChunkOf(type) > 0; }
+
+int RowsOf(const KernelSpec& s) { return s.params[0]; }
+
+cuda::GemvInt8Layout LayoutOf(const KernelSpec& s) {
+  const TypeInfo& weight = GetTypeInfo(s.type_b);
+  const int segment_bytes = s.tile_k / weight.block_elements * weight.block_bytes;
+  return {.tile_m = s.tile_m,
+          .tile_k = s.tile_k,
+          .row_bytes =
+              cuda::GemvInt8RowBytes(segment_bytes, cuda::GemvRowAlignment(weight.block_bytes)),
+          .rows = RowsOf(s),
+          .warps = s.warps,
+          .stages = s.stages};
+}
+
+std::optional<Rejection> CheckRows(const KernelSpec& s) {
+  constexpr std::array kPowers = {1, 2, 4, 8};
+  if (auto no = CheckOneOf("tile_m", s.tile_m, kPowers)) return no;
+  if (auto no = CheckOneOf("param0", RowsOf(s), kPowers)) return no;
+  if (auto no = CheckRange("param1", s.params[1], 1, 2)) return no;
+  if (s.tile_m * RowsOf(s) > 32) {
+    return Reject(Reason::kShape, Format("{} x {} sums in a lane", s.tile_m, RowsOf(s)),
+                  "32 at most");
+  }
+  if (s.epilogue == SpecEpilogue::kSwiGlu && RowsOf(s) < 2) {
+    return Reject(Reason::kShape, Format("param0 = {}", RowsOf(s)),
+                  "a row of gate and one of up with the epilogue swiglu");
+  }
+  return CheckRange("tile_n", s.tile_n, RowsOf(s) * s.warps, RowsOf(s) * s.warps);
+}
+
+std::optional<Rejection> Check(const KernelSpec& s) {
+  if (auto no = CheckGemvTypes(s, &HasCodes, "a block format with Int8Codes in int8_codes.cuh"))
+    return no;
+  if (auto no = CheckRange("warps", s.warps, 1, kMaxWarps)) return no;
+  if (auto no = CheckRange("stages", s.stages, 2, kMaxStages)) return no;
+  if (auto no = CheckRows(s)) return no;
+  const int lanes = 32 * ChunkOf(s.type_b);
+  if (s.tile_k == 0 || s.tile_k % lanes != 0 || s.tile_k > 4096) {
+    return Reject(Reason::kShape, Format("tile_k = {}", s.tile_k),
+                  Format("a multiple of {}, at most 4096", lanes));
+  }
+  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
+      s.params[3] != 0) {
+    return Reject(Reason::kShape, "a field that gemv_int8 does not use is set",
+                  "split_k, cluster_m, cluster_n, param2, param3 = 0");
+  }
+  if (GemvInt8MaxK(s) < s.tile_k) {
+    return Reject(Reason::kWorkspace,
+                  Format("{} bytes of shared memory",
+                         cuda::GemvInt8Smem(LayoutOf(s), s.tile_k) * s.params[1]),
+                  Format("at most {} on {}", MaxSmemBytes(s.arch), s.arch.ToString()));
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape LaunchShape(const KernelSpec& s) {
+  return {.threads = s.warps * 32u, .dynamic_smem_bytes = GemvInt8Smem(s, GemvInt8MaxK(s))};
+}
+
+ResourceLimits Limits(const KernelSpec& s) {
+  const int fit = 65536 / (s.warps * 32 * s.params[1]) / 8 * 8;
+  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
+}
+
+/// Rows of W that a warp takes at a time, values of a segment and stages of the rings: two or three
+/// stages of 16 warps keep 70 to 140 KB on their way on an SM, where 63 KB were enough on an H200.
+/// Where the shared memory is as large, rows of kLongRow values have room too.
+KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, bool gated) {
+  constexpr int kLongRow = 14336;
+  KernelSpec spec;
+  spec.family = "gemv_int8";
+  spec.arch = arch;
+  spec.type_a = spec.type_d = x;
+  spec.type_b = weight;
+  spec.order_a = Order::kRowMajor;
+  spec.order_b = Order::kColMajor;
+  spec.tile_m = static_cast<std::uint16_t>(tile_m);
+  const TypeInfo& info = GetTypeInfo(weight);
+  const bool wide = 4 * info.block_bytes > 3 * info.block_elements;  // over six bits a value
+  spec.tile_k = static_cast<std::uint16_t>(ChunkOf(weight) == 32 && wide ? 1024 : 2048);
+  const bool roomy = MaxSmemBytes(arch) > 200 * 1024;
+  spec.warps = roomy ? 16 : 8;
+  const int rows = wide && spec.tile_k == 2048 && !gated ? 1 : 2;
+  spec.params = {rows, 1, 0, 0};
+  spec.tile_n = static_cast<std::uint16_t>(rows * spec.warps);
+  spec.stages = 4;
+  while (spec.stages > 2 && GemvInt8MaxK(spec) < kLongRow) --spec.stages;
+  return spec;
+}
+
+std::vector<KernelSpec> Catalog(CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  for (const Int8Weight& weight : kWeights) {
+    const std::vector<KernelSpec> own = GemvInt8Specs(weight.type, arch);
+    specs.insert(specs.end(), own.begin(), own.end());
+  }
+  return specs;
+}
+
+}  // namespace
+
+std::uint32_t GemvInt8Smem(const KernelSpec& spec, int k) {
+  return cuda::GemvInt8Smem(LayoutOf(spec), k);
+}
+
+int GemvInt8MaxK(const KernelSpec& spec) {
+  const cuda::GemvInt8Layout layout = LayoutOf(spec);
+  const std::uint32_t most = MaxSmemBytes(spec.arch) / static_cast<std::uint32_t>(spec.params[1]);
+  int k = kMaxK / layout.tile_k * layout.tile_k;
+  while (k > 0 && cuda::GemvInt8Smem(layout, k) > most) k -= layout.tile_k;
+  return k;
+}
+
+KernelFamily GemvInt8Family() {
+  return {.name = "gemv_int8",
+          .source = "ops/gemm/cuda/gemv/gemv_int8.cu",
+          .files = {},
+          .options = {},
+          .check = &Check,
+          .launch = &LaunchShape,
+          .limits = &Limits,
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
+}
+
+std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  if (arch.number < 80 || !HasCodes(weight)) return specs;
+  const auto add = [&](DataType x, int tile_m, SpecEpilogue epilogue, DataType d) {
+    KernelSpec spec = MakeSpec(arch, x, weight, tile_m, epilogue == SpecEpilogue::kSwiGlu);
+    spec.epilogue = epilogue;
+    spec.type_c = epilogue == SpecEpilogue::kAdd ? d : DataType::kNone;
+    spec.type_d = d;
+    // Rings that an architecture has no room for.
+    if (!Check(spec)) specs.push_back(spec);
+  };
+  for (const DataType x : {DataType::kF32, DataType::kBF16}) {
+    // With the epilogue add and beta = 0 the plain product.
+    add(x, 1, SpecEpilogue::kAdd, x);
+    add(x, 1, SpecEpilogue::kSwiGlu, x);
+  }
+  add(DataType::kBF16, 1, SpecEpilogue::kNone, DataType::kF32);  // logits
+  for (const int tile_m : {2, 4, 8}) {
+    add(DataType::kBF16, tile_m, SpecEpilogue::kAdd, DataType::kBF16);
+    add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kF32);
+  }
+  return specs;
+}
+
+}  // namespace tilewright
