@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/text.h"
 #include "graph/node_view.h"
 #include "tilewright/kernel_dispatch.h"
 
@@ -79,7 +80,8 @@ Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch&
   prepared->memory_ = PlanMemory(prepared->graph_);
   if (Status status = arena.Reserve(prepared->memory_.bytes); !status) {
     return Fail(status.error().code,
-                "the activations of a pass: " + std::move(status.error().message));
+                Format("the activations of this pass need {}: {}; fewer rows in a pass need less",
+                       HumanBytes(prepared->memory_.bytes), status.error().message));
   }
   BindMemory(prepared->graph_, prepared->memory_, arena.data());
   Result<BoundSteps> bound = dispatch.BindSteps(prepared->graph_);

@@ -6,6 +6,7 @@ Everything that may be wrong with a driver, a GPU or its kernels is one clear li
 
 import os
 import pathlib
+import re
 import subprocess
 import unittest
 
@@ -47,8 +48,12 @@ class GpuTest(CliTest):
         path = f'{self.folder / "driver"}:{os.environ.get("LD_LIBRARY_PATH", "")}'
         return self.environment(**{'LD_LIBRARY_PATH': path, 'TILEWRIGHT_CUBLASLT': str(self.folder / 'none'), **extra})
 
+    def sound(self, **extra):
+        """The same with memory that begins as zeros: kernels that compute nothing give logits of 0, not NaN."""
+        return self.fake(FAKE_CUDA_FRESH='0', **extra)
+
     def run_words(self, device='cuda:0'):
-        return ['run', self.small, '--tokens', '1,2,3', '-n', 3, '--device', device]
+        return ['run', self.small, '--tokens', '1,2,3', '-n', 3, '--temp', 0, '--device', device]
 
     def test_a_driver_or_gpu_that_cannot_be_used_is_one_line(self):
         for env, saying in (({'FAKE_CUDA_VERSION': '11080'}, 'cuda:0 11.8 12.0'), ({'FAKE_CUDA_ANSWERS': 'cuInit=100'}, 'cuda:0 cuInit (100)'),
@@ -72,6 +77,61 @@ class GpuTest(CliTest):
         bare = self.fake(TILEWRIGHT_NVRTC=str(self.folder / 'nowhere'))
         self.fails(1, *self.run_words(), '--bundle', bundle, env=bare, saying='ampere.twb has kernels for sm_80 sm_90a')
 
+    def test_a_kernel_that_cannot_be_prepared_is_replaced_and_named_once(self):
+        usual = self.ok(*self.run_words(), env=self.sound()).out
+        long = ['run', self.small, '--tokens', ','.join(map(str, range(1, 201))), '-n', 1, '--device', 'cuda:0']
+        for words, answer, said in ((self.run_words(), 'cuFuncSetAttribute=1', 'is used instead'),
+                                    (long, 'cuTensorMapEncodeTiled=1', 'another kernel is tried')):
+            result = self.ok(*words, env=self.sound(FAKE_CUDA_ANSWERS=answer))
+            told = [line for line in result.err.splitlines() if 'cannot be prepared' in line]
+            self.assertEqual(len(told), 1, result.err)
+            self.assertRegex(told[0], rf'warning: \w+: \S+ cannot be prepared \(.*{answer.split("=")[0]}: CUDA_ERROR.*{said}')
+            if words is not long:
+                self.assertEqual(result.out, usual)
+
+    def test_where_no_kernel_is_left_one_line_says_why(self):
+        replaced = failed = 0
+        for after in range(14):
+            result = self.run_cli(*self.run_words(), env=self.sound(FAKE_CUDA_ANSWERS=f'cuModuleLoadDataEx=200@{after}'))
+            told = [line for line in result.err.splitlines() if '(200)' in line]
+            if not told:
+                break
+            self.assertEqual(len(told), 1, result.err)
+            self.assertIn('cannot be prepared (GPU 0 (NVIDIA H200): cuModuleLoadDataEx', told[0])
+            if result.rc == 0:
+                replaced += 1
+                continue
+            failed += 1
+            self.assertEqual((result.rc, result.text), (1, ''))
+            self.assertRegex(told[0], r'^tilewright: node .*: no kernel is left for \w+ .*others do not apply$')
+        self.assertGreater(replaced, 0)
+        self.assertGreater(failed, 0)
+
+    def test_a_gpu_that_no_kernel_fits_ends_with_one_line(self):
+        result = self.run_cli(*self.run_words(), env=self.fake(FAKE_CUDA_CTAS='0'))
+        self.assertEqual((result.rc, result.text), (1, ''))
+        # What a fusion would have needed is told before.
+        *before, last = result.err.strip().splitlines()
+        self.assertRegex(last, r'^tilewright: node .*: no kernel is left for embedding .* of dynamic shared memory do not fit on a multiprocessor\)')
+        self.assertTrue(all('warning: no kernel is left for' in line for line in before), result.err)
+
+    def test_weights_that_do_not_fit_say_what_would(self):
+        self.fails(1, *self.run_words(), env=self.fake(FAKE_CUDA_MIB='64'),
+                   saying='weights need 114 MiB 64.0 MiB of 64.0 MiB are free 16 of 30 layers fit weights of 4.0 bits q3_k')
+
+    def test_a_cache_that_cannot_grow_says_which_context_fits_and_that_one_does(self):
+        words = ['run', self.small, '--tokens', '1,2,3', '-n', 1100, '--ignore-eos', '--device', 'cuda:0']
+        env = self.sound(FAKE_CUDA_MIB='132')
+        result = self.run_cli(*words, env=env)
+        self.assertEqual(result.rc, 1, result.err)
+        said = re.search(r'pages? of 256 positions for the KV cache needs? .* are free\); a context of (\d+) positions fits;', result.err)
+        self.assertTrue(said, result.err)
+        self.assertEqual(result.text.count('\n'), 1, 'the text so far, as a line')
+        context = int(said[1])
+        self.assertIn(context, range(256, 1024))
+        fits = self.ok(*words, '--context', context, env=env)
+        self.assertIn(f'the context of {context} positions is full', fits.err)
+
     def test_memory_that_runs_out_anywhere_is_one_line_that_says_what_is_free(self):
         refused = 0
         for after in range(40):
@@ -80,6 +140,9 @@ class GpuTest(CliTest):
             self.assertIn(result.rc, (0, 1), result.err)
             if 'CUDA_ERROR_OUT_OF_MEMORY' not in result.err:
                 break
+            if result.rc == 0:
+                self.assertRegex(result.err, r'warning: the workspace of \S+ .* are free\); \S+ is used instead')
+                continue
             refused += 1
             self.assertEqual(result.rc, 1, result.err)
             self.assertEqual(result.text, '', 'no text of a pass that failed')

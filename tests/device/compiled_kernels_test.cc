@@ -6,12 +6,14 @@
 
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <random>
 
 #include "core/numeric.h"
 #include "cuda_device_fixture.h"
 #include "elf_compiler.h"
+#include "engine/bind_next.h"
 #include "engine/stage_templates.h"
 #include "host_kernels.h"
 #include "library/probe.h"
@@ -69,7 +71,13 @@ class CompiledKernels : public CudaDeviceTest {
   Stream stream() { return device_->default_stream(); }
 
   test::TemporaryFolder folder_;
-  std::shared_ptr<ElfCompiler> compiler_ = std::make_shared<ElfCompiler>();
+  std::function<std::optional<CompileFailure>(const CompileJob&)> refuses_;
+  std::shared_ptr<ElfCompiler> compiler_ =
+      std::make_shared<ElfCompiler>(test::FakeCompiler::Options{
+          .fails = [this](const CompileJob& job) -> std::optional<CompileFailure> {
+            if (refuses_) return refuses_(job);
+            return std::nullopt;
+          }});
   std::unique_ptr<ArtifactStore> store_;
   Registry gemm_;
   norm::Registry norm_;
@@ -241,6 +249,48 @@ TEST_F(CompiledKernels, AreCompiledAndLoadedOnceHoweverOftenTheyAreBound) {
   ASSERT_TRUE(Bind(choice, *device_));
   EXPECT_EQ(compiler_->compiles(), 1);
   EXPECT_EQ(fake_.calls("cuModuleLoadDataEx"), 1u);
+}
+
+TEST_F(CompiledKernels, ThatCannotBePreparedAreReplacedUnlessTheGpuIsLost) {
+  const GemmDesc desc = Problem(1, 64, 64, DataType::kF32, DataType::kBF16, DataType::kF32);
+  const auto checked = Validate(desc).value();
+  const std::string best(
+      Choose(Look(gemm_, desc, device_->spec()), nullptr).value().kernel().name());
+  const auto get = [&] {
+    BindFailures failures;  // of another process
+    return BindNext(checked, gemm_, *device_, BindTerms<GemmOp>{}, failures,
+                    [](const auto&) { return Status(); });
+  };
+  // The compiler refuses the first kernel that it gets, whoever asks.
+  std::string refused;
+  refuses_ = [&](const CompileJob& job) -> std::optional<CompileFailure> {
+    if (refused.empty()) refused = job.symbol;
+    if (job.symbol != refused) return std::nullopt;
+    return CompileFailure{true, {ErrorCode::kUnsupported, "error: no such instruction"}, "log"};
+  };
+  auto plan = get();
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_NE(plan->kernel().name(), best);
+  EXPECT_FALSE(refused.empty());
+  refuses_ = nullptr;
+
+  const std::string next(plan->kernel().name());
+  for (const char* call : {"cuModuleLoadDataEx", "cuModuleGetFunction",
+                           "cuOccupancyMaxActiveBlocksPerMultiprocessor"}) {
+    device_ = Make();  // modules that are loaded stay
+    fake_.AnswerNext(call, CUDA_ERROR_INVALID_IMAGE);
+    plan = get();
+    ASSERT_TRUE(plan) << call << ": " << plan.error().message;
+    EXPECT_NE(plan->kernel().name(), next) << call << ": " << best << " is refused for a day";
+  }
+
+  device_ = Make();
+  fake_.AnswerNext("cuModuleLoadDataEx", CUDA_ERROR_ILLEGAL_ADDRESS);
+  fake_.StartCounting();
+  plan = get();
+  ASSERT_FALSE(plan);
+  EXPECT_THAT(plan.error().message, HasSubstr("is lost, nothing runs on it any more"));
+  EXPECT_EQ(fake_.calls("cuModuleLoadDataEx"), 1u) << "no other kernel is tried on it";
 }
 
 TEST_F(CompiledKernels, RefuseADeviceOfAnotherKindAndArgumentsThatBreakAPromise) {

@@ -95,7 +95,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem(std::size_t* bytes, CUdevice) {
-  *bytes = State::kMemoryBytes;
+  *bytes = TheState().memory_bytes;
   return CUDA_SUCCESS;
 }
 
@@ -138,7 +138,7 @@ CUresult cuCtxSynchronize() {
 CUresult cuMemAlloc(CUdeviceptr* memory, std::size_t bytes) {
   return TheState().InContext("cuMemAlloc", [&](Ctx& ctx) {
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > State::kMemoryBytes - ctx.used) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes > TheState().memory_bytes - ctx.used) return CUDA_ERROR_OUT_OF_MEMORY;
     void* at = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
     std::memset(at, TheState().fresh,
                 std::min(bytes, std::size_t{1} << 20));  // more would only take time
@@ -161,8 +161,8 @@ CUresult cuMemFree(CUdeviceptr memory) {
 }
 CUresult cuMemGetInfo(std::size_t* free, std::size_t* total) {
   return TheState().InContext("cuMemGetInfo", [&](Ctx& ctx) {
-    *free = State::kMemoryBytes - ctx.used;
-    *total = State::kMemoryBytes;
+    *free = TheState().memory_bytes - ctx.used;
+    *total = TheState().memory_bytes;
     return CUDA_SUCCESS;
   });
 }
@@ -249,8 +249,10 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value
   });
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
-  *blocks = 1;
-  return CUDA_SUCCESS;
+  return TheState().InContext("cuOccupancyMaxActiveBlocksPerMultiprocessor", [&](Ctx&) {
+    *blocks = TheState().ctas_that_fit;
+    return CUDA_SUCCESS;
+  });
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
                           void**) {

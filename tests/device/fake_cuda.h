@@ -19,7 +19,8 @@ namespace tilewright::cuda {
 /// For the command line, which loads it as libcuda.so.1: FAKE_CUDA_VERSION is what
 /// cuDriverGetVersion answers, and FAKE_CUDA_ANSWERS orders answers, "cuMemAlloc=2@3,cuInit=100":
 /// 3 calls of cuMemAlloc succeed, and the next is out of memory.
-/// FAKE_CUDA_FRESH is the byte that new memory is filled with.
+/// FAKE_CUDA_FRESH is the byte that new memory is filled with, FAKE_CUDA_MIB how much there is, and
+/// FAKE_CUDA_CTAS how many CTAs of any kernel fit on a multiprocessor.
 class FakeCuda {
  public:
   virtual ~FakeCuda() = default;

@@ -61,7 +61,6 @@ struct Ctx {
 class State final : public FakeCuda {
  public:
   static constexpr int kGpus = 2;
-  static constexpr std::size_t kMemoryBytes = std::size_t{1} << 30;
   static constexpr unsigned kMaxSmem = 232448;
 
   void SetKernels(std::function<int(const Launch&)> run) override;
@@ -119,6 +118,8 @@ class State final : public FakeCuda {
   std::array<Ctx, kGpus> gpus;
   std::atomic<bool> mute = false;
   int init = CUDA_SUCCESS, version = Setting("FAKE_CUDA_VERSION", 13000);
+  std::size_t memory_bytes = static_cast<std::size_t>(Setting("FAKE_CUDA_MIB", 1024)) << 20;
+  int ctas_that_fit = Setting("FAKE_CUDA_CTAS", 1);
   int fresh = Setting("FAKE_CUDA_FRESH", 0xff);  // bytes of memory never written
   std::function<int(const Launch&)> kernels;
 

@@ -14,6 +14,7 @@
 #include "device/cuda/driver.h"
 #include "device/cuda/stream_tails.h"
 #include "device/cuda/tensor_map_cache.h"
+#include "device/memory_space.h"
 #include "tilewright/cuda_device.h"
 
 namespace tilewright::cuda {
@@ -172,7 +173,7 @@ class ModuleCache {
   std::map<Sha256Digest, CUmodule> modules_;
 };
 
-class CudaDeviceImpl final : public CudaDevice {
+class CudaDeviceImpl final : public CudaDevice, public TellsMemory {
  public:
   CudaDeviceImpl(Context context, DeviceSpec spec, std::string name,
                  const CudaDeviceOptions& options)
@@ -193,6 +194,7 @@ class CudaDeviceImpl final : public CudaDevice {
   const DeviceSpec& spec() const override { return spec_; }
   bool host_accessible() const override { return false; }
 
+  Result<MemorySpace> Memory() override;
   Result<DeviceMemory> Allocate(std::size_t bytes) override;
   Result<DeviceMemory> AllocateStaging(std::size_t bytes) override;
 
@@ -258,6 +260,8 @@ class CudaDeviceImpl final : public CudaDevice {
     return std::unique_ptr<DeviceModule>(std::make_unique<GpuModule>(gpu_, *module));
   }
   Status AllowDynamicSmem(void* function, std::uint32_t bytes) override;
+  Status CheckFits(void* function, std::uint32_t threads,
+                   std::uint32_t dynamic_smem_bytes) override;
   Status Launch(void* function, CudaLaunch& launch, Stream stream) override {
     if (Status encoded = PrepareLaunch(launch); !encoded) return encoded;
     return LaunchPrepared(function, launch, stream);
@@ -310,12 +314,18 @@ Result<DeviceMemory> CudaDeviceImpl::Allocate(std::size_t bytes) {
   if (allocated) return DeviceMemory(*this, reinterpret_cast<void*>(made), bytes, false);
   const Error& error = allocated.error();
   if (error.code != ErrorCode::kOutOfMemory) return Fail(error);
+  const Result<MemorySpace> memory = Memory();
+  if (!memory) return Fail(error.code, Format("{} ({})", error.message, HumanBytes(bytes)));
+  return Fail(error.code, Format("{} ({}; {} of {} are free)", error.message, HumanBytes(bytes),
+                                 HumanBytes(memory->free), HumanBytes(memory->total)));
+}
+
+Result<MemorySpace> CudaDeviceImpl::Memory() {
   std::size_t free = 0, total = 0;
   const Status asked = gpu_.Call(
       "cuMemGetInfo", [&](const DriverApi& api) { return api.cuMemGetInfo(&free, &total); });
-  if (!asked) return Fail(error.code, Format("{} ({})", error.message, HumanBytes(bytes)));
-  return Fail(error.code, Format("{} ({}; {} of {} are free)", error.message, HumanBytes(bytes),
-                                 HumanBytes(free), HumanBytes(total)));
+  if (!asked) return Fail(asked.error());
+  return MemorySpace{free, total};
 }
 
 Result<DeviceMemory> CudaDeviceImpl::AllocateStaging(std::size_t bytes) {
@@ -400,6 +410,24 @@ Status CudaDeviceImpl::AllowDynamicSmem(void* function, std::uint32_t bytes) {
   if (allowed) return {};
   return Fail(allowed.error().code,
               Format("{} ({} bytes of dynamic shared memory)", allowed.error().message, bytes));
+}
+
+Status CudaDeviceImpl::CheckFits(void* function, std::uint32_t threads,
+                                 std::uint32_t dynamic_smem_bytes) {
+  int ctas = 0, registers = 0;
+  Status asked =
+      gpu_.Call("cuOccupancyMaxActiveBlocksPerMultiprocessor", [&](const DriverApi& api) {
+        const auto of = static_cast<CUfunction>(function);
+        const CUresult known = api.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, of);
+        if (known != CUDA_SUCCESS) return known;
+        return api.cuOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, of, static_cast<int>(threads),
+                                                               dynamic_smem_bytes);
+      });
+  if (!asked || ctas > 0) return asked;
+  return Fail(ErrorCode::kUnsupported,
+              Format("{} threads of {} registers and {} bytes of dynamic shared memory do not fit "
+                     "on a multiprocessor",
+                     threads, registers, dynamic_smem_bytes));
 }
 
 Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {

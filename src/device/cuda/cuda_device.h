@@ -21,6 +21,11 @@ class CudaDevice : public Device {
   /// shared memory.
   virtual Status AllowDynamicSmem(void* function, std::uint32_t bytes) = 0;
 
+  /// kUnsupported, with what it needs, where no CTA of `function` fits on a multiprocessor with so
+  /// many threads and so much dynamic shared memory.
+  virtual Status CheckFits(void* function, std::uint32_t threads,
+                           std::uint32_t dynamic_smem_bytes) = 0;
+
   /// Encodes the tensor maps of `launch` into its parameter block and queues it. Maps are encoded
   /// once for every description and kept. Allocates and locks nothing once it has seen them. A
   /// fault while the kernel runs shows at a later call.

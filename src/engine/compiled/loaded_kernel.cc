@@ -27,6 +27,9 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
     Status allowed = cuda->AllowDynamicSmem(*function, artifact.launch.dynamic_smem_bytes);
     if (!allowed) return Fail(allowed.error());
   }
+  Status fits =
+      cuda->CheckFits(*function, artifact.launch.threads, artifact.launch.dynamic_smem_bytes);
+  if (!fits) return Fail(fits.error());
   // The instructions that such a kernel waits by are those of sm_90 and newer.
   constexpr std::uint32_t kFirstToWait = 90;
   const KernelFamily* family = store.families().Find(spec.family);

@@ -9,6 +9,9 @@
 #include <tuple>
 #include <utility>
 
+#include "core/log.h"
+#include "core/text.h"
+#include "engine/bind_next.h"
 #include "engine/op_traits.h"
 #include "graph/device/bound_step.h"
 #include "graph/node_view.h"
@@ -78,6 +81,8 @@ struct DeviceDispatch::Impl {
   SlotsOf<AllOperations> slots;
   std::map<GemmDesc, PackChoice> layouts;  ///< of the weights of a product; layers share them
   std::vector<GemmDesc> gemm_order;
+  BindFailures failures;
+  bool refused_arguments = false;  ///< BindNode has put a launch into `failures`
   Arena scratch, barriers;
   Workspace workspace;
   Epoch decisions;
@@ -111,22 +116,47 @@ struct DeviceDispatch::Impl {
   }
 
   template <class Op>
-  Result<PlanOf<Op>> Decide(const typename Op::Desc& desc) const {
+  Result<PlanOf<Op>> Decide(const typename Op::Desc& desc) {
     Result<Checked<Op>> checked = Validate(desc);
     if (!checked) return Fail(checked.error());
-    const Candidates<Op> candidates =
-        Feasible(*checked, kernels.of<Op>(), device.spec(), options.feasible);
-    Result<Choice<Op>> choice =
-        Choose(candidates, options.tuned.of<Op>(), options.pins, options.policy);
-    if (!choice) return Fail(choice.error());
-    // Only products have records enough to insist on.
-    if (std::is_same_v<Op, GemmOp> && options.strict &&
-        choice->provenance() > Provenance::kInterpolated) {
-      return Fail(ErrorCode::kNotFound,
-                  fmt::format("strict mode: no record answers for {} (best guess {})", KeyOf(desc),
-                              choice->kernel().name()));
+    const BindTerms<Op> terms{options.feasible, options.tuned.of<Op>(), options.pins,
+                              options.policy};
+    return BindNext(*checked, kernels.of<Op>(), device, terms, failures,
+                    [&](const Choice<Op>& choice) -> Status {
+                      // Only products have records enough to insist on.
+                      if (!std::is_same_v<Op, GemmOp> || !options.strict ||
+                          choice.provenance() <= Provenance::kInterpolated)
+                        return {};
+                      return Fail(
+                          ErrorCode::kNotFound,
+                          fmt::format("strict mode: no record answers for {} (best guess {})",
+                                      KeyOf(desc), choice.kernel().name()));
+                    });
+  }
+
+  /// The plan of the best kernel whose workspace there is memory for, after the one of `largest`
+  /// was refused with `error`. Later problems are decided within that memory too.
+  template <class Op>
+  Result<PlanOf<Op>> DecideWithLess(const typename Op::Desc& desc, const PlanOf<Op>& largest,
+                                    Error error) {
+    const std::string first(largest.kernel().name());
+    const std::size_t needed = largest.workspace().partials;
+    error.message = fmt::format("the workspace of {} for {} needs {}: {}", first, KeyOf(desc),
+                                HumanBytes(needed), error.message);
+    if (!MayTryNext({}, largest.provenance(), device)) return Fail(error);
+    std::size_t limit = needed;
+    while (error.code == ErrorCode::kOutOfMemory && limit > 0) {
+      options.feasible.partials_bytes = std::min(options.feasible.partials_bytes, limit - 1);
+      Result<PlanOf<Op>> plan = Decide<Op>(desc);
+      if (!plan) break;
+      if (Reserve(plan->workspace())) {
+        LogWarning(fmt::format("{}; {} is used instead, and no kernel that needs as much",
+                               error.message, plan->kernel().name()));
+        return plan;
+      }
+      limit = plan->workspace().partials;
     }
-    return Bind(*choice, device);
+    return Fail(error);
   }
 
   template <class Op>
@@ -139,7 +169,10 @@ struct DeviceDispatch::Impl {
       if (plan.error().code == ErrorCode::kUnsupported) refused.emplace(desc, plan.error());
       return Fail(plan.error());
     }
-    if (Status status = Reserve(plan->workspace()); !status) return Fail(status.error());
+    if (Status status = Reserve(plan->workspace()); !status) {
+      plan = DecideWithLess<Op>(desc, *plan, status.error());
+      if (!plan) return Fail(plan.error());
+    }
     if constexpr (std::is_same_v<Op, GemmOp>) gemm_order.push_back(desc);
     return &plans.emplace(desc, std::move(*plan)).first->second;
   }
@@ -156,6 +189,7 @@ struct DeviceDispatch::Impl {
   template <class Op>
   struct Resolved {
     typename Op::Args args;
+    typename Op::Desc desc{};
     const PlanOf<Op>* plan = nullptr;
   };
   template <class Op>
@@ -165,6 +199,7 @@ struct DeviceDispatch::Impl {
     if (!desc) return Fail(desc.error());
     Result<const PlanOf<Op>*> plan = PlanFor<Op>(*desc);
     if (!plan) return Fail(plan.error());
+    resolved.desc = *desc;
     resolved.plan = *plan;
     return resolved;
   }
@@ -217,10 +252,40 @@ struct DeviceDispatch::Impl {
       }
       auto step =
           std::make_unique<BoundStep<Op>>(node.id, *resolved->plan, resolved->args, workspace);
-      if (Status status = step->Ready(); !status) return status;
+      if (Status status = step->Ready(); !status) {
+        DropPlan<Op>(*resolved, status.error());
+        return status;
+      }
       steps.push_back(std::move(step));
       return {};
     });
+  }
+
+  /// After the arguments were refused, as by an encoder of tensor maps: the kernel cannot be
+  /// prepared for this problem, which is decided anew when it is next asked for.
+  template <class Op>
+  void DropPlan(const Resolved<Op>& resolved, const Error& error) {
+    const PlanOf<Op>& plan = *resolved.plan;
+    if (!MayTryNext(error, plan.provenance(), device)) return;
+    Unbindable failure{std::string(plan.kernel().name()), {}};
+    failure.reason = BindReason(error, failure.kernel);
+    if (failures.Add(BindKey<Op>(resolved.desc), failure))
+      LogWarning(
+          fmt::format("{}: {}; another kernel is tried", Op::kName, UnbindableText({failure})));
+    slots.of<Op>().plans.erase(resolved.desc);
+    if constexpr (std::is_same_v<Op, GemmOp>) std::erase(gemm_order, resolved.desc);
+    refused_arguments = true;
+  }
+
+  Result<BoundSteps> BindAll(const Graph& graph, std::int64_t positions) {
+    BoundSteps bound;
+    for (const TensorNode& node : graph.nodes()) {
+      if (!Computes(node.op)) continue;
+      if (Status status = BindNode(graph, node, positions, bound.steps); !status)
+        return AtNode(node, status.error());
+    }
+    bound.epochs = {&decisions, &scratch.epoch(), &barriers.epoch()};
+    return bound;
   }
 };
 
@@ -254,8 +319,11 @@ Device* DeviceDispatch::device() const { return &impl_->device; }
 std::optional<Rejection> DeviceDispatch::Supports(const Graph& graph,
                                                   const TensorNode& node) const {
   if (!Computes(node.op)) return std::nullopt;
+  const std::size_t known = impl_->failures.known();
   const Status status = impl_->Answer(ViewOf(graph, node));
   if (status) return std::nullopt;
+  // Whoever asks, as a fusion does, goes without: nobody else would say that it is for this reason.
+  if (impl_->failures.known() > known) LogWarning(status.error().message);
   return Rejection{Reason::kType, status.error().message, ""};
 }
 
@@ -269,17 +337,15 @@ Status DeviceDispatch::Prepare(const Graph& graph) {
 }
 
 Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
-  BoundSteps bound;
   const std::int64_t positions = PositionsOf(graph);
-  // Every plan first: what they reserve moves the workspace, and steps take its address.
-  if (Status status = Prepare(graph); !status) return Fail(status.error());
-  for (const TensorNode& node : graph.nodes()) {
-    if (!Computes(node.op)) continue;
-    if (Status status = impl_->BindNode(graph, node, positions, bound.steps); !status)
-      return AtNode(node, status.error());
+  for (;;) {
+    // Every plan first: what they reserve moves the workspace, and steps take its address.
+    if (Status status = Prepare(graph); !status) return Fail(status.error());
+    impl_->refused_arguments = false;
+    Result<BoundSteps> bound = impl_->BindAll(graph, positions);
+    // Each round takes a kernel out of the race, so the last one is not far.
+    if (bound || !impl_->refused_arguments) return bound;
   }
-  bound.epochs = {&impl_->decisions, &impl_->scratch.epoch(), &impl_->barriers.epoch()};
-  return bound;
 }
 
 void DeviceDispatch::Forget() {

@@ -5,8 +5,10 @@
 #include <deque>
 #include <utility>
 
+#include "core/formats/formats.h"
 #include "core/memory.h"
 #include "core/text.h"
+#include "device/memory_space.h"
 #include "model/load/recipe.h"
 
 namespace tilewright {
@@ -261,6 +263,28 @@ class ModelLoader {
     return {};
   }
 
+  /// What there is memory for instead of weights of `bytes` on the device: "; 9 of 32 layers fit,
+  /// or weights of 3.1 bits each (these have 8.5), such as q2_k". "" where it is not known.
+  std::string FitText(std::size_t bytes) const {
+    const Result<MemorySpace> memory = MemoryOf(device_);
+    if (!memory || memory->free >= bytes || model_.parameters_ == 0) return {};
+    const double part = static_cast<double>(memory->free) / static_cast<double>(bytes);
+    const double bits = 8.0 * static_cast<double>(bytes) / static_cast<double>(model_.parameters_);
+    const int layers = static_cast<int>(part * model_.config_.layers);
+    std::string text = fmt::format("; {} of {} layers fit", layers, model_.config_.layers);
+    std::string_view best;
+    double best_bits = 0;
+    for (const BlockFormat& format : kFormats) {
+      const double of_format = 8.0 * format.bytes / format.elements;
+      if (of_format > part * bits || of_format < best_bits) continue;
+      best = DataTypeName(format.type);
+      best_bits = of_format;
+    }
+    if (best.empty()) return text + ", and the smallest weight format does not";
+    return text + fmt::format(", or weights of {:.1f} bits each (these have {:.1f}), such as {}",
+                              part * bits, bits, best);
+  }
+
   /// One block of device memory for all weights that are not used where they lie, and host memory
   /// for the largest one on its way there: `assembly_` for merged rows that will be packed,
   /// `packed_` for what the device cannot be given directly.
@@ -283,20 +307,19 @@ class ModelLoader {
     if (bytes == 0) return {};
     const std::size_t on_host = assembly + largest + (direct ? bytes : 0);
     const std::size_t available = AvailableMemoryBytes();
-    const auto refuse = [&](std::string_view why) {
-      return Fail(
-          ErrorCode::kOutOfMemory,
-          fmt::format("the weights need {}, {}", HumanBytes(bytes + assembly + largest), why));
+    const auto refuse = [&](std::size_t need, std::string_view why) {
+      return Fail(ErrorCode::kOutOfMemory,
+                  fmt::format("the weights need {}, {}{}", HumanBytes(need), why, FitText(bytes)));
     };
     const std::string there_is = fmt::format("{} of memory are available", HumanBytes(available));
-    if (on_host > available) return refuse(there_is);
+    if (on_host > available) return refuse(on_host, there_is);
     Result<DeviceMemory> weights = device_.Allocate(bytes);
-    if (!weights) return refuse(direct ? there_is : weights.error().message);
+    if (!weights) return refuse(bytes, direct ? there_is : weights.error().message);
     weights_ = std::move(*weights);
     for (const auto& [memory, size] : {std::pair(&assembly_, assembly), {&packed_, largest}}) {
       if (size == 0) continue;
       Result<DeviceMemory> staging = device_.AllocateStaging(size);
-      if (!staging) return refuse(there_is);
+      if (!staging) return refuse(on_host, there_is);
       *memory = std::move(*staging);
     }
     return {};

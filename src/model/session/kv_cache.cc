@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "core/text.h"
+#include "device/memory_space.h"
 
 namespace tilewright {
 namespace {
@@ -53,6 +54,30 @@ std::int32_t KvCache::PagesOf(std::int32_t positions) const {
   return (positions + shape_.page_size - 1) / shape_.page_size;
 }
 
+std::optional<std::int64_t> KvCache::PagesThatFit() const {
+  const Result<MemorySpace> memory = MemoryOf(*device_);
+  if (!memory) return std::nullopt;
+  // Devices hand out memory in pieces of up to this size, and every layer has its own.
+  constexpr std::uint64_t kGrain = std::uint64_t{2} << 20;
+  std::uint64_t bytes = memory->free;
+  for (const DeviceMemory& layer : memory_) bytes += layer.size();
+  const auto layers = static_cast<std::uint64_t>(shape_.layers);
+  const std::uint64_t lost = device_->host_accessible() ? 0 : (layers + 1) * kGrain;
+  // While one layer grows, what it held is there too.
+  const std::uint64_t page_bytes = 2 * (layers + 1) * PageBytes();
+  const auto pages = static_cast<std::int64_t>((bytes - std::min(bytes, lost)) / page_bytes);
+  return std::max(pages, pages_);
+}
+
+std::string KvCache::FitText() const {
+  const std::optional<std::int64_t> pages = PagesThatFit();
+  if (!pages) return {};
+  if (*pages == 0) return "; not one page fits";
+  const std::int64_t positions = *pages * shape_.page_size;
+  if (shape_.slots == 1) return Format("; a context of {} positions fits", positions);
+  return Format("; {} positions of all {} sequences fit", positions, shape_.slots);
+}
+
 Status KvCache::Reserve(std::int32_t positions) {
   return PagesOf(positions) > pages_ ? Grow(PagesOf(positions)) : Status();
 }
@@ -78,7 +103,9 @@ Status KvCache::Grow(std::int64_t least) {
   const std::int64_t most = std::int64_t{pages_per_slot_} * shape_.slots;
   // Doubles each time, so that a position is moved about once, and allocates one page more than the
   // first prompt needs, so that its answer does not begin with a move.
-  const std::int64_t roomy = std::min(std::max(least + 1, 2 * pages_), most);
+  std::int64_t roomy = std::min(std::max(least + 1, 2 * pages_), most);
+  // An attempt that fails half way leaves layers larger than the next attempt needs.
+  if (const auto fit = PagesThatFit()) roomy = std::min(roomy, std::max(*fit, least));
   if (roomy > least && GrowTo(roomy)) return {};
   return GrowTo(least);
 }
@@ -96,11 +123,13 @@ Status KvCache::GrowTo(std::int64_t pages) {
   for (std::size_t layer = 0; layer < layers_.size() && status; ++layer)
     status = GrowLayer(layer, pages);
   if (!status) {
+    const bool one = pages - pages_ == 1;
     return Fail(
         status.error().code,
-        Format("{} more pages of {} positions for the KV cache need {}: {}; a shorter text, "
-               "fewer sequences or another KV type needs less",
-               pages - pages_, shape_.page_size, HumanBytes(more), status.error().message));
+        Format("{} more {} of {} positions for the KV cache {} {}: {}{}; a shorter text, fewer "
+               "sequences or another KV type needs less",
+               pages - pages_, one ? "page" : "pages", shape_.page_size, one ? "needs" : "need",
+               HumanBytes(more), status.error().message, FitText()));
   }
   free_.reserve(static_cast<std::size_t>(pages));
   // The lowest page is taken first.

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tilewright/device.h"
@@ -64,6 +66,11 @@ class KvCache {
   /// Of the keys or the values of one layer.
   std::size_t PageBytes() const;
   std::int32_t PagesOf(std::int32_t positions) const;
+  /// The pages that the device has room for, those allocated included; nullopt where it does not
+  /// tell its memory.
+  std::optional<std::int64_t> PagesThatFit() const;
+  /// "a context of 4096 positions fits", by PagesThatFit; "" where nothing is known.
+  std::string FitText() const;
   /// At least `least` pages in all; more where there is memory, so that growing stays rare.
   Status Grow(std::int64_t least);
   Status GrowTo(std::int64_t pages);
