@@ -478,7 +478,7 @@ class CompiledNorms : public CompiledKernels {
   }
 };
 
-TEST_F(CompiledNorms, RowsAtOneDistanceAreOneLaunchAndOthersAreGroups) {
+TEST_F(CompiledNorms, RowsAndGroupsOfRowsAreOneLaunch) {
   constexpr std::int64_t kCols = 64, kHeads = 3, kRows = 4, kLine = 500;
   fake_.SetKernels(HostKernels{});
   const std::vector<float> in = Values(kRows * kLine, 4), weight = Values(kCols, 5);
@@ -506,8 +506,13 @@ TEST_F(CompiledNorms, RowsAtOneDistanceAreOneLaunchAndOthersAreGroups) {
   check(kCols, kCols * kHeads);
   // The heads of a projection that has other columns beside them.
   args.in.stride = {1, kCols, kLine, kLine * kRows};
-  EXPECT_EQ(Launches(args), static_cast<std::size_t>(kRows));
+  EXPECT_EQ(Launches(args), 1u);
   check(kCols, kLine);
+  // Three distances.
+  args.in.shape = args.out.shape = {kCols, kHeads, 2, kRows / 2};
+  args.in.stride = {1, kCols, 200, kLine};
+  args.out.stride = {1, kCols, kCols * kHeads, 2 * kCols * kHeads};
+  EXPECT_EQ(Launches(args), static_cast<std::size_t>(kRows / 2));
 }
 
 TEST_F(CompiledNorms, WithAResidualWriteTheSumToo) {

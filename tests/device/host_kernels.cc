@@ -65,21 +65,24 @@ Operand Mapped(const Map& map, DataType type) {
 
 void Norm(const HostKernels& types, const RmsNormParams& p) {
   for (std::int64_t r = 0; r < p.rows; ++r) {
+    const std::int64_t group = r / p.group_rows, line = r % p.group_rows;
+    const std::int64_t residual = group * p.residual_group + line * p.residual_stride;
+    const std::int64_t sum = group * p.sum_group + line * p.sum_stride;
+    const std::int64_t out = group * p.out_group + line * p.out_stride;
     const void* row = p.in;
-    std::int64_t at = r * p.in_stride;
+    std::int64_t at = group * p.in_group + line * p.in_stride;
     if (p.residual != nullptr) {  // of the type of in
       for (int c = 0; c < p.width; ++c) {
-        Put(p.sum, r * p.sum_stride + c, types.a,
-            Get(p.in, at + c, types.a) + Get(p.residual, r * p.residual_stride + c, types.a));
+        Put(p.sum, sum + c, types.a,
+            Get(p.in, at + c, types.a) + Get(p.residual, residual + c, types.a));
       }
-      row = p.sum, at = r * p.sum_stride;
+      row = p.sum, at = sum;
     }
     double squares = 0;
     for (int c = 0; c < p.width; ++c) squares += std::pow(Get(row, at + c, types.a), 2);
     const double scale = 1 / std::sqrt(squares / p.width + p.epsilon);
     for (int c = 0; c < p.width; ++c) {
-      Put(p.out, r * p.out_stride + c, types.d,
-          Get(row, at + c, types.a) * scale * Get(p.weight, c, types.b));
+      Put(p.out, out + c, types.d, Get(row, at + c, types.a) * scale * Get(p.weight, c, types.b));
     }
   }
 }

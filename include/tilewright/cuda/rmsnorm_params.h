@@ -19,6 +19,9 @@ namespace tilewright::cuda {
 /// to `sum`. All pointers are of device memory; strides in elements; elements of a row are
 /// adjacent. Any width and alignment; 16-byte loads when every row is aligned to a pack (8 elements
 /// of a 16-bit input, 4 of f32; at most 16 bytes) and the width is a multiple of it.
+///
+/// Rows come in groups of `group_rows`, the heads of a token for one: row r is row r % group_rows
+/// of group r / group_rows, at that many times `x_group` plus that many times `x_stride`.
 struct RmsNormParams {
   const void* in;        ///< [rows][width], type_a
   const void* weight;    ///< [width], type_b
@@ -26,7 +29,9 @@ struct RmsNormParams {
   void* sum;             ///< [rows][width], type_c; may be `residual`, or `in` if of its type
   void* out;             ///< [rows][width], type_d; may be `in` if of its type
   long long in_stride, residual_stride, sum_stride, out_stride;
-  int rows;
+  long long in_group, residual_group, sum_group, out_group;
+  int rows;        ///< of all groups
+  int group_rows;  ///< `rows`: there is one group
   int width;
   float epsilon;
 };

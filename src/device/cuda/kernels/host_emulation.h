@@ -11,7 +11,7 @@
 // For tests only: runs the very source of a kernel on the CPU, thread by thread, so that its index
 // arithmetic and its numbers are checked where there is no GPU. Include this file before any .cuh.
 // It stands for the built-ins that our kernels use: threadIdx, blockIdx and gridDim, shared
-// variables, __syncthreads, __shfl_xor_sync over all lanes, atomicMax, atomicAdd. launch_emulation.h runs a
+// variables, __syncthreads, __syncwarp, __shfl_xor_sync over all lanes, atomicMax, atomicAdd. launch_emulation.h runs a
 // launch as the launcher of an operation room made it.
 //
 // The threads of a CTA are fibers of one OS thread; each runs to its next barrier or shuffle, then
@@ -107,6 +107,7 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
 // The names are CUDA's.
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
 inline void __syncthreads() { ::tw::emulation::Yield(); }
+inline void __syncwarp() { ::tw::emulation::Yield(); }
 
 inline float __shfl_xor_sync(unsigned int, float value, int lanes) {
   using ::tw::emulation::cta;

@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "ops/attention/checks.h"
 #include "ops/attention/cuda/families.h"
-#include "tilewright/cuda/attention_params.h"
+#include "tilewright/cuda/attention_simt_params.h"
 
 namespace tilewright::attention {
 namespace {
@@ -34,16 +34,24 @@ std::optional<Rejection> CheckView(const char* name, const TensorView& view, Dat
   return std::nullopt;
 }
 
+std::optional<Rejection> CheckHeadDim(const KernelSpec& spec, const Args& args) {
+  const std::int64_t have = args.q.shape[0];
+  if (spec.family == AttentionSimtFamily().name) {
+    if (have % 8 == 0 && have <= cuda::kMaxAttentionHeadDim) return std::nullopt;
+    return Reject(Reason::kShape, Format("head_dim = {}", have),
+                  Format("a multiple of 8, at most {}", cuda::kMaxAttentionHeadDim));
+  }
+  if (have == spec.params[0]) return std::nullopt;
+  return Reject(Reason::kShape, Format("head_dim = {}", have), Format("{}", spec.params[0]));
+}
+
 std::optional<Rejection> CheckArgs(const KernelSpec& spec, const KernelFamily& family,
                                    const Args& args) {
   if (spec.family != family.name) {
     return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
                   Format("one of {}", family.name.view()));
   }
-  if (args.q.shape[0] != spec.params[0]) {
-    return Reject(Reason::kShape, Format("head_dim = {}", args.q.shape[0]),
-                  Format("{}", spec.params[0]));
-  }
+  if (auto no = CheckHeadDim(spec, args)) return no;
   if (auto no = CheckView("q", args.q, spec.type_a)) return no;
   if (auto no = CheckView("k_cache", args.k_cache, spec.type_b)) return no;
   if (auto no = CheckView("v_cache", args.v_cache, spec.type_b)) return no;
@@ -157,6 +165,21 @@ cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args) 
                  static_cast<std::uint32_t>(params.kv_heads), 1};
   launch.block = {compiled.threads, 1, 1};
   launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
+  launch.params = cuda::KernelParams(params);
+  return cuda::CheckedLaunch(launch);
+}
+
+cuda::LaunchResult AttentionSimtLaunch(const KernelSpec& spec, const Args& args) {
+  const KernelFamily family = AttentionSimtFamily();
+  if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
+  const cuda::AttentionSimtParams params{.attention = ParamsOf(args),
+                                         .head_dim = static_cast<int>(args.q.shape[0])};
+  const AttentionParams& rows = params.attention;
+  cuda::CudaLaunch launch;
+  launch.grid = {cuda::AttentionSimtGridX(rows.rows, rows.heads, rows.kv_heads, spec.tile_m), 1, 1};
+  launch.block = {family.launch(spec).threads, 1, 1};
+  launch.dynamic_smem_bytes =
+      cuda::AttentionSimtSmem(params.head_dim, spec.tile_n, spec.tile_m, spec.warps);
   launch.params = cuda::KernelParams(params);
   return cuda::CheckedLaunch(launch);
 }

@@ -5,18 +5,24 @@
 #include "tilewright/kernel_family.h"
 
 /// Families `attention_split`, for few rows of each sequence and for anything else that must be
-/// right, and `attention_mma`, for many rows, on tensor cores. README.md of the room names the
-/// fields of their specs.
+/// right, `attention_mma`, for many rows, on tensor cores, and `attention_simt`, for heads of every
+/// size that the other two are not compiled for. README.md of the room names the fields of their
+/// specs.
 
 namespace tilewright {
 
 KernelFamily AttentionSplitFamily();
 KernelFamily AttentionMmaFamily();
+KernelFamily AttentionSimtFamily();
 
 /// kInvalidArgument if a name is taken.
 Status AddAttentionFamilies(KernelFamilies& families);
 
-/// Those of both catalogs for heads of `head_dim` elements; none if it is neither 64 nor 128.
+/// Whether attention_split and attention_mma are compiled for heads of `head_dim` elements.
+bool IsAttentionHeadDim(int head_dim);
+
+/// What a model with heads of `head_dim` elements may launch: those of attention_split and
+/// attention_mma, else all of attention_simt; none if that takes no such heads either.
 std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch);
 
 }  // namespace tilewright

@@ -1,15 +1,27 @@
 #include "ops/attention/cuda/family_checks.h"
 
+#include <algorithm>
 #include <array>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "tilewright/cuda/attention_simt_params.h"
 
 namespace tilewright {
 
+namespace {
+
+constexpr std::array kHeadDims{64, 128};
+
+}  // namespace
+
+bool IsAttentionHeadDim(int head_dim) { return std::ranges::count(kHeadDims, head_dim) > 0; }
+
+std::optional<Rejection> CheckHeadDim(const KernelSpec& s) {
+  return CheckOneOf("param0", s.params[0], kHeadDims);
+}
+
 std::optional<Rejection> CheckAttentionRest(const KernelSpec& s) {
-  constexpr std::array kHeadDims{64, 128};
-  if (auto no = CheckOneOf("param0", s.params[0], kHeadDims)) return no;
   if (s.type_c != DataType::kNone)
     return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)), "none");
   if (s.type_d != s.type_a) {
@@ -27,7 +39,8 @@ std::optional<Rejection> CheckAttentionRest(const KernelSpec& s) {
 }
 
 Status AddAttentionFamilies(KernelFamilies& families) {
-  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionMmaFamily()}) {
+  for (const KernelFamily& family :
+       {AttentionSplitFamily(), AttentionMmaFamily(), AttentionSimtFamily()}) {
     if (Status added = families.Add(family); !added) return added;
   }
   return {};
@@ -35,6 +48,10 @@ Status AddAttentionFamilies(KernelFamilies& families) {
 
 std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch) {
   std::vector<KernelSpec> specs;
+  if (!IsAttentionHeadDim(head_dim)) {
+    const bool any = head_dim > 0 && head_dim % 8 == 0 && head_dim <= cuda::kMaxAttentionHeadDim;
+    return any ? AttentionSimtFamily().catalog(arch) : specs;
+  }
   for (const KernelFamily& family : {AttentionSplitFamily(), AttentionMmaFamily()}) {
     for (const KernelSpec& spec : family.catalog(arch))
       if (spec.params[0] == head_dim) specs.push_back(spec);

@@ -4,8 +4,10 @@
 
 namespace tilewright {
 
-/// What both families ask: q and out of one type, a head dimension of 64 or 128, row-major, and
-/// zero in the fields that neither uses.
+/// What attention_split and attention_mma ask: param0 is a head dimension, IsAttentionHeadDim.
+std::optional<Rejection> CheckHeadDim(const KernelSpec& spec);
+
+/// What all families ask: q and out of one type, row-major, and zero in the fields that none uses.
 std::optional<Rejection> CheckAttentionRest(const KernelSpec& spec);
 
 }  // namespace tilewright

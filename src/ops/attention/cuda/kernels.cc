@@ -1,13 +1,14 @@
 #include "ops/attention/cuda/kernels.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/text.h"
 #include "engine/compiled/compiled_kernel.h"
 #include "engine/compiled/launch_cost.h"
 #include "ops/attention/cuda/attention_launch.h"
 #include "ops/attention/cuda/families.h"
-#include "tilewright/cuda/attention_params.h"
+#include "tilewright/cuda/attention_simt_params.h"
 
 namespace tilewright::attention {
 namespace {
@@ -23,10 +24,6 @@ std::optional<Rejection> WrongType(const char* field, DataType have, DataType ne
 std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) {
   if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
   if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
-  if (desc.head_dim != spec.params[0]) {
-    return Rejection{Reason::kShape, Format("head_dim = {}", desc.head_dim),
-                     Format("{}", spec.params[0])};
-  }
   if (desc.context > kMaxExtent || desc.window > kMaxExtent) {
     return Rejection{Reason::kShape, Format("context = {}, window = {}", desc.context, desc.window),
                      Format("at most {}", kMaxExtent)};
@@ -36,6 +33,12 @@ std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) 
                      Format("at most {} heads", kMaxExtent)};
   }
   return std::nullopt;
+}
+
+std::optional<Rejection> CheckHeadDim(const KernelSpec& spec, const Desc& desc) {
+  if (desc.head_dim == spec.params[0]) return std::nullopt;
+  return Rejection{Reason::kShape, Format("head_dim = {}", desc.head_dim),
+                   Format("{}", spec.params[0])};
 }
 
 /// What a problem reads and computes, as far as it can be known: lengths are content. Sequences are
@@ -65,6 +68,7 @@ struct Load {
 };
 
 std::optional<Rejection> SplitFeasible(const KernelSpec& spec, const Desc& desc) {
+  if (auto no = CheckHeadDim(spec, desc)) return no;
   return CheckProblem(spec, desc);
 }
 
@@ -109,6 +113,7 @@ Status SplitLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel&
 }
 
 std::optional<Rejection> MmaFeasible(const KernelSpec& spec, const Desc& desc) {
+  if (auto no = CheckHeadDim(spec, desc)) return no;
   if (auto no = CheckProblem(spec, desc)) return no;
   if (desc.heads / desc.kv_heads > spec.tile_m) {
     return Rejection{Reason::kShape, Format("{} heads over {}", desc.heads, desc.kv_heads),
@@ -154,6 +159,59 @@ Status MmaLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& k
   return kernel.Launch(AttentionMmaLaunch(spec, args), stream);
 }
 
+std::optional<Rejection> SimtFeasible(const KernelSpec& spec, const Desc& desc) {
+  if (desc.head_dim % 8 != 0 || desc.head_dim > cuda::kMaxAttentionHeadDim) {
+    return Rejection{Reason::kShape, Format("head_dim = {}", desc.head_dim),
+                     Format("a multiple of 8, at most {}", cuda::kMaxAttentionHeadDim)};
+  }
+  // All rows of a model are to have one summation, whichever of two kernels is the faster for some.
+  if (desc.guarantee == Guarantee::kBatchInvariant && IsAttentionHeadDim(desc.head_dim)) {
+    return Rejection{Reason::kGuarantee, Format("batch invariance, head_dim = {}", desc.head_dim),
+                     "a head dimension for which attention_split does not keep it"};
+  }
+  return CheckProblem(spec, desc);
+}
+
+/// Every row reads its cache, all but one of a sequence from the L2. A warp that waits for memory
+/// has nothing else to do: what counts are its round trips.
+double SimtEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  const Load load(desc);
+  const auto blocks = cuda::AttentionHeadBlocks(desc.heads, desc.kv_heads, spec.tile_m);
+  const int heads = cuda::AttentionCtaHeads(desc.heads, desc.kv_heads, spec.tile_m);
+  const double ctas = static_cast<double>(desc.rows) * desc.kv_heads * blocks;
+  LaunchCost cost;
+  cost.ctas = static_cast<std::int64_t>(ctas);
+  cost.ctas_per_sm = 2;
+  cost.memory_bytes = load.cache_bytes + load.q_bytes;
+  cost.cache_bytes =
+      std::max(0.0, static_cast<double>(desc.rows) * blocks * load.row_bytes - load.cache_bytes);
+  constexpr double kAtOnceBytes = 4 * 16;  // of a lane
+  cost.in_flight_bytes = 32.0 * spec.warps * kAtOnceBytes;
+  const double chunks = desc.head_dim / 8.0;
+  const double round = static_cast<double>(spec.tile_n) * spec.warps;  // positions
+  const double rounds = std::ceil(load.seen / round);
+  // A product takes about two instructions with its conversion and load. The keys of a tile lie in
+  // as many lines of the L1 as it has positions, which gives one a cycle.
+  constexpr double kLinesAUs = 1700;
+  const double busy_us =
+      SmUs(2 * 4.0 * rounds * round * heads * desc.head_dim, device.f32_gflop_s, device) +
+      rounds * round * chunks / kLinesAUs;
+  // A CTA finds its row, its sequence and its queries, one after the other; then, of each position,
+  // its page, and its chunks four at a time, once for the key and again for the values.
+  constexpr double kRoundTripUs = 0.8;
+  const double trips = 3 + rounds * (1 + 2 * std::ceil(chunks / 4));
+  const double beside =
+      std::clamp<double>(std::ceil(ctas / std::max(device.sm_count, 1)), 1, cost.ctas_per_sm);
+  cost.cta_us = busy_us + trips * kRoundTripUs / beside;
+  constexpr double kUnmeasured = 1.25;  // the other families' times are known, these are not
+  return kUnmeasured * PredictUs(cost, device);
+}
+
+Status SimtLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,
+                  Stream stream) {
+  return kernel.Launch(AttentionSimtLaunch(spec, args), stream);
+}
+
 /// One length of splits for every problem, so that a choice for more rows is no other summation.
 bool SplitBatchInvariant(const KernelSpec& spec) { return spec.tile_n == 256; }
 
@@ -168,6 +226,10 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                  .batch_invariant = &SplitBatchInvariant};
   const CompiledFamily<Op> mma{
       .feasible = &MmaFeasible, .estimate_us = &MmaEstimateUs, .launch = &MmaLaunch};
+  const CompiledFamily<Op> simt{.feasible = &SimtFeasible,
+                                .estimate_us = &SimtEstimateUs,
+                                .launch = &SimtLaunch,
+                                .batch_invariant = &AlwaysBatchInvariant};
   const auto add = [&](const KernelFamily& family, const CompiledFamily<Op>& common) {
     return AddCompiled<Op>(registry, store, family.name, arch,
                            [&](const KernelSpec& spec, const ArtifactKey& request) {
@@ -176,7 +238,8 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                            });
   };
   if (Status added = add(AttentionSplitFamily(), split); !added) return added;
-  return add(AttentionMmaFamily(), mma);
+  if (Status added = add(AttentionMmaFamily(), mma); !added) return added;
+  return add(AttentionSimtFamily(), simt);
 }
 
 }  // namespace tilewright::attention

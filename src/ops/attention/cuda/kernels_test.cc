@@ -89,6 +89,30 @@ TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
   }
 }
 
+TEST_F(CudaAttention, HeadsOfOtherSizesHaveAKernelAndNoOthersAreGivenToIt) {
+  for (const int head_dim : {8, 16, 32, 80, 96, 112, 192, 256}) {
+    Desc desc = Llama(1, 1);
+    desc.head_dim = head_dim;
+    for (const Guarantee guarantee : {Guarantee::kFastest, Guarantee::kBatchInvariant}) {
+      desc.guarantee = guarantee;
+      EXPECT_THAT(Chosen(desc), StartsWith("attention_simt.bf16-bf16"));
+    }
+  }
+  for (const int head_dim : {64, 128}) {
+    for (const int group : {1, 3, 4, 8}) {
+      for (const int rows : {1, 4, 16, 64, 512, 2048}) {
+        for (const int sequences : {1, 64}) {
+          for (const int context : {128, 4096, 16384}) {
+            Desc desc = Llama(rows, sequences);
+            desc.head_dim = head_dim, desc.context = context, desc.heads = 8 * group;
+            EXPECT_THAT(Chosen(desc), testing::Not(StartsWith("attention_simt"))) << KeyOf(desc);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaAttention, AGuaranteeOfBatchInvarianceIsOneSummationForAllRows) {
   std::set<std::string> names;
   for (const int rows : {1, 7, 64, 2048}) {
@@ -112,8 +136,9 @@ TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
     return text;
   };
   Desc desc = Llama(1, 1);
-  desc.head_dim = 80;
-  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 80, needs 128"));
+  desc.head_dim = 84;
+  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 84, needs 128"));
+  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 84, needs a multiple of 8, at most 256"));
   desc = Llama(1, 1);
   desc.type_kv = DataType::kQ8_0;
   EXPECT_THAT(reasons(desc), HasSubstr("type_kv = q8_0"));

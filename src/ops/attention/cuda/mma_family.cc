@@ -27,6 +27,7 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRange("tile_m", s.tile_m, 16 * s.warps, 16 * s.warps)) return no;
   if (auto no = CheckRange("tile_n", s.tile_n, kTile, kTile)) return no;
   if (auto no = CheckRange("tile_k", s.tile_k, 0, 0)) return no;
+  if (auto no = CheckHeadDim(s)) return no;
   return CheckAttentionRest(s);
 }
 

@@ -24,6 +24,7 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckPlainFloat("type_a", s.type_a)) return no;
   if (auto no = CheckPlainFloat("type_b", s.type_b)) return no;
   if (auto no = CheckTile(s)) return no;
+  if (auto no = CheckHeadDim(s)) return no;
   return CheckAttentionRest(s);
 }
 

@@ -94,6 +94,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 KernelFamily RmsNormFamily() {
   return {.name = "rmsnorm",
+          .launch_abi = 2,
           .source = "ops/norm/cuda/rmsnorm.cu",
           .files = {},
           .options = {},

@@ -58,33 +58,27 @@ double EstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& de
   return PredictUs(cost, device);
 }
 
-/// The rows of `view` under one index of its last two dimensions.
-TensorView Slice(const TensorView& view, std::int64_t i, std::int64_t j) {
+/// The rows of `view` under one index of its last dimension.
+TensorView Slice(const TensorView& view, std::int64_t i) {
   TensorView slice = view;
-  slice.data = view.as<std::byte>() + (i * view.stride[2] + j * view.stride[3]) *
-                                          static_cast<std::int64_t>(BytesOf(view.dtype, 1));
-  slice.shape[2] = slice.shape[3] = 1;
+  if (view.data == nullptr) return slice;
+  slice.data =
+      view.as<std::byte>() + i * view.stride[3] * static_cast<std::int64_t>(BytesOf(view.dtype, 1));
+  slice.shape[3] = 1;
   return slice;
 }
 
-/// One launch where all rows lie at one distance; else, as with the heads of a merged projection,
-/// one for each group of rows that do.
+/// One launch, or one for each index of the last dimension where three dimensions count rows at
+/// distances of their own.
 Status Launch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel, Stream stream) {
-  const bool adds = args.residual.data != nullptr;
-  if (RowsAtOneDistance(args.in) && RowsAtOneDistance(args.out) &&
-      (!adds || (RowsAtOneDistance(args.residual) && RowsAtOneDistance(args.sum)))) {
-    return kernel.Launch(RmsNormLaunch(spec, {args, args.residual, args.sum}), stream);
-  }
-  for (std::int64_t j = 0; j < args.in.shape[3]; ++j) {
-    for (std::int64_t i = 0; i < args.in.shape[2]; ++i) {
-      Args part = args;
-      for (TensorView* view : {&part.in, &part.out}) *view = Slice(*view, i, j);
-      if (adds) {
-        for (TensorView* view : {&part.residual, &part.sum}) *view = Slice(*view, i, j);
-      }
-      Status launched = kernel.Launch(RmsNormLaunch(spec, {part, part.residual, part.sum}), stream);
-      if (!launched) return launched;
-    }
+  const AddNormArgs all{args, args.residual, args.sum};
+  if (RowsInGroups(all)) return kernel.Launch(RmsNormLaunch(spec, all), stream);
+  for (std::int64_t i = 0; i < args.in.shape[3]; ++i) {
+    AddNormArgs part = all;
+    for (TensorView* view : {&part.norm.in, &part.norm.out, &part.residual, &part.sum})
+      *view = Slice(*view, i);
+    if (Status launched = kernel.Launch(RmsNormLaunch(spec, part), stream); !launched)
+      return launched;
   }
   return {};
 }

@@ -15,24 +15,26 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(DataType in, DataType weight
     std::int64_t cols, rows, gap;
     std::size_t shift;
     bool in_place;
+    std::int64_t heads = 1;  ///< of a row: vectors of `cols` side by side
   };
   const bool adds = sum != DataType::kNone;
   std::vector<test::ArenaCase<Args>> cases;
   std::uint64_t seed = 40;
   for (const Shape& s :
        {Shape{64, 5, 0, 0, false}, Shape{576, 3, 8, 0, false}, Shape{577, 3, 3, 0, false},
-        Shape{4096, 2, 0, 4, false}, Shape{9000, 2, 0, 0, false}, Shape{1024, 4, 0, 0, true}}) {
+        Shape{4096, 2, 0, 4, false}, Shape{9000, 2, 0, 0, false}, Shape{1024, 4, 0, 0, true},
+        Shape{128, 6, 96, 0, true, 5}, Shape{80, 3, 7, 0, false, 4}}) {
     if (s.in_place && in != out) continue;
     test::ArenaCase<Args> one{
-        .name = Format("{} x {} + {} to {}, {} rows of {}, gap {}, shift {}", DataTypeName(in),
-                       DataTypeName(weight), DataTypeName(sum), DataTypeName(out), s.rows, s.cols,
-                       s.gap, s.shift),
+        .name = Format("{} x {} + {} to {}, {} rows of {} x {}, gap {}, shift {}", DataTypeName(in),
+                       DataTypeName(weight), DataTypeName(sum), DataTypeName(out), s.rows, s.heads,
+                       s.cols, s.gap, s.shift),
         .arena = test::Arena(std::size_t{1} << 19),
         .args = {},
         .views = {&Args::in, &Args::weight, &Args::out, &Args::residual, &Args::sum},
         .outputs = {&Args::out}};
-    const std::array<std::int64_t, 4> shape = {s.cols, s.rows, 1, 1};
-    const std::array<std::int64_t, 4> stride = {1, s.cols + s.gap, 0, 0};
+    const std::array<std::int64_t, 4> shape = {s.cols, s.heads, s.rows, 1};
+    const std::array<std::int64_t, 4> stride = {1, s.cols, s.heads * s.cols + s.gap, 0};
     one.args.in = one.arena.Random(in, shape, stride, ++seed, s.shift);
     one.args.weight = one.arena.Random(weight, {s.cols, 1, 1, 1}, {1, s.cols, 0, 0}, ++seed);
     one.args.out = s.in_place ? one.args.in : one.arena.Add(out, shape, stride, s.shift);

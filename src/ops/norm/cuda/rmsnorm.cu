@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
       tw::PrefetchToL2(weight + i * 128);
   }
   tw::WaitForPrerequisites();
-  tw::RmsNorm<kTypeA, kTypeB, kTypeC, kTypeD, kWarps, kParam0>{
-      params, static_cast<tw::i64>(blockIdx.x), scratch}
+  tw::RmsNorm<kTypeA, kTypeB, kTypeC, kTypeD, kWarps, kParam0>{params, static_cast<int>(blockIdx.x),
+                                                               scratch}
       .Run();
 }

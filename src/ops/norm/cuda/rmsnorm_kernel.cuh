@@ -25,8 +25,18 @@ struct RmsNorm {
   static constexpr int kPack = kTypeA == Type::kF32 ? 4 : 8;  // elements of 16 bytes
 
   const RmsNormParams& p;
-  i64 row;
-  float* scratch;  // shared, [kWarps]
+  float* scratch;                              // shared, [kWarps]
+  i64 in_from, residual_from, sum_to, out_to;  // where the row starts in each view
+
+  TW_DEVICE RmsNorm(const RmsNormParams& params, int row, float* shared)
+      : p(params), scratch(shared) {
+    const int group = row < p.group_rows ? 0 : row / p.group_rows;
+    const i64 line = row - group * p.group_rows;
+    in_from = group * p.in_group + line * p.in_stride;
+    residual_from = group * p.residual_group + line * p.residual_stride;
+    sum_to = group * p.sum_group + line * p.sum_stride;
+    out_to = group * p.out_group + line * p.out_stride;
+  }
 
   /// h = h + residual at elements c .. c + kCount - 1, rounded as stored: the same numbers as an
   /// addition and a norm one after the other.
@@ -34,15 +44,15 @@ struct RmsNorm {
   TW_DEVICE void AddAndStore(int c, const float (&residual)[kCount], float (&h)[kCount]) const {
     TW_UNROLL
     for (int i = 0; i < kCount; ++i) h[i] = RoundTo<kTypeSum>(h[i] + residual[i]);
-    StorePack<kTypeSum, kCount>(p.sum, row * p.sum_stride + c, h);
+    StorePack<kTypeSum, kCount>(p.sum, sum_to + c, h);
   }
 
   template <int kCount>
   TW_DEVICE void Load(int c, float (&h)[kCount]) const {
-    LoadPack<kTypeA, kCount>(p.in, row * p.in_stride + c, h);
+    LoadPack<kTypeA, kCount>(p.in, in_from + c, h);
     if constexpr (kAdds) {
       float residual[kCount];
-      LoadPack<kTypeC, kCount>(p.residual, row * p.residual_stride + c, residual);
+      LoadPack<kTypeC, kCount>(p.residual, residual_from + c, residual);
       AddAndStore(c, residual, h);
     }
   }
@@ -51,9 +61,9 @@ struct RmsNorm {
   template <int kCount>
   TW_DEVICE void Reload(int c, float (&h)[kCount]) const {
     if constexpr (kAdds) {
-      LoadPack<kTypeSum, kCount>(p.sum, row * p.sum_stride + c, h);
+      LoadPack<kTypeSum, kCount>(p.sum, sum_to + c, h);
     } else {
-      LoadPack<kTypeA, kCount>(p.in, row * p.in_stride + c, h);
+      LoadPack<kTypeA, kCount>(p.in, in_from + c, h);
     }
   }
 
@@ -63,7 +73,7 @@ struct RmsNorm {
     LoadPack<kTypeB, kCount>(p.weight, c, weight);
     TW_UNROLL
     for (int i = 0; i < kCount; ++i) out[i] = h[i] * scale * weight[i];
-    StorePack<kTypeD, kCount>(p.out, row * p.out_stride + c, out);
+    StorePack<kTypeD, kCount>(p.out, out_to + c, out);
   }
 
   TW_DEVICE float Scale(float squares) const {
@@ -84,9 +94,8 @@ struct RmsNorm {
     for (int i = 0; i < kPacks; ++i) {
       const int c = ColumnOf(i);
       if (c >= p.width) continue;
-      LoadPack<kTypeA, kPack>(p.in, row * p.in_stride + c, h[i]);
-      if constexpr (kAdds)
-        LoadPack<kTypeC, kPack>(p.residual, row * p.residual_stride + c, residual[i]);
+      LoadPack<kTypeA, kPack>(p.in, in_from + c, h[i]);
+      if constexpr (kAdds) LoadPack<kTypeC, kPack>(p.residual, residual_from + c, residual[i]);
     }
     float squares = 0.0f;
     TW_UNROLL
@@ -126,12 +135,14 @@ struct RmsNorm {
   }
 
   TW_DEVICE bool Aligned() const {
-    bool aligned = p.width % kPack == 0 && PacksAligned<kTypeA, kPack>(p.in, p.in_stride) &&
+    bool aligned = p.width % kPack == 0 &&
+                   PacksAligned<kTypeA, kPack>(p.in, p.in_stride | p.in_group) &&
                    PacksAligned<kTypeB, kPack>(p.weight, 0) &&
-                   PacksAligned<kTypeD, kPack>(p.out, p.out_stride);
+                   PacksAligned<kTypeD, kPack>(p.out, p.out_stride | p.out_group);
     if constexpr (kAdds) {
-      aligned = aligned && PacksAligned<kTypeC, kPack>(p.residual, p.residual_stride) &&
-                PacksAligned<kTypeC, kPack>(p.sum, p.sum_stride);
+      aligned = aligned &&
+                PacksAligned<kTypeC, kPack>(p.residual, p.residual_stride | p.residual_group) &&
+                PacksAligned<kTypeC, kPack>(p.sum, p.sum_stride | p.sum_group);
     }
     return aligned;
   }

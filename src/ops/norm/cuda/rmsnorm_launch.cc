@@ -1,10 +1,14 @@
 #include "ops/norm/cuda/rmsnorm_launch.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "artifact/spec_checks.h"
+#include "core/tensor_access.h"
 #include "core/text.h"
 #include "ops/norm/cuda/families.h"
 #include "tilewright/cuda/rmsnorm_params.h"
@@ -17,17 +21,43 @@ std::int64_t RowsOf(const TensorView& view) {
   return view.shape[1] * view.shape[2] * view.shape[3];
 }
 
-/// Elements from row to row; nullopt where the rows do not lie at one distance.
-std::optional<std::int64_t> RowStride(const TensorView& view) {
-  std::int64_t stride = 0;
-  std::int64_t rows = 1;  // of the dimensions so far
-  for (std::size_t i = 1; i < view.shape.size(); ++i) {
-    if (view.shape[i] == 1) continue;
-    if (rows == 1) stride = view.stride[i];
-    if (view.stride[i] != rows * stride) return std::nullopt;
-    rows *= view.shape[i];
+/// Groups of rows as all views have them.
+struct Groups {
+  std::int64_t rows = 1;             ///< of a group
+  std::size_t line = 1;              ///< the dimension whose stride leads from row to row
+  std::optional<std::size_t> group;  ///< and from group to group; nullopt: there is one
+};
+
+/// nullopt where rows of some view lie at three distances.
+std::optional<Groups> GroupsOf(std::span<const TensorView* const> views) {
+  const auto& shape = views.front()->shape;
+  Groups groups;
+  std::int64_t joined = 1;  // rows of the dimensions since the last distance
+  for (std::size_t d = 1; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    const std::size_t last = groups.group.value_or(groups.line);
+    const bool joins = std::ranges::all_of(views, [&](const TensorView* view) {
+      return view->stride[d] == joined * view->stride[last];
+    });
+    if (joined == 1 && !groups.group) {
+      groups.line = d;
+    } else if (!joins) {
+      if (groups.group) return std::nullopt;
+      groups.group = d;
+      groups.rows = joined, joined = 1;
+    }
+    joined *= shape[d];
   }
-  return stride;
+  if (!groups.group) groups.rows = joined;
+  return groups;
+}
+
+/// Those of the arguments that have data.
+std::vector<const TensorView*> ViewsOf(const AddNormArgs& args) {
+  std::vector<const TensorView*> views;
+  for (const TensorView* view : {&args.norm.in, &args.norm.out, &args.residual, &args.sum})
+    if (view->data != nullptr) views.push_back(view);
+  return views;
 }
 
 std::optional<Rejection> CheckView(const char* name, const TensorView& view, DataType type,
@@ -40,9 +70,9 @@ std::optional<Rejection> CheckView(const char* name, const TensorView& view, Dat
     return Reject(Reason::kShape, Format("{} of {} rows of {}", name, RowsOf(view), view.cols()),
                   Format("{} rows of {}", rows, cols));
   }
-  if (view.stride[0] != 1 || !RowStride(view)) {
-    return Reject(Reason::kStriding, Format("{}: elements or rows at several distances", name),
-                  "adjacent elements, rows at one distance");
+  if (view.stride[0] != 1) {
+    return Reject(Reason::kStriding, Format("{}: elements {} apart", name, view.stride[0]),
+                  "adjacent elements");
   }
   if (view.data == nullptr) {
     return Reject(Reason::kShape, Format("{} is null", name), "device memory");
@@ -64,6 +94,12 @@ std::optional<Rejection> CheckViews(const KernelSpec& spec, const AddNormArgs& a
   if (auto no = CheckView("in", args.norm.in, spec.type_a, cols, rows)) return no;
   if (auto no = CheckView("weight", args.norm.weight, spec.type_b, cols, 1)) return no;
   if (auto no = CheckView("out", args.norm.out, spec.type_d, cols, rows)) return no;
+  for (const TensorView* view : ViewsOf(args)) {
+    if (view->shape != args.norm.in.shape) {
+      return Reject(Reason::kShape, Format("a view of {}", ShapeText(*view)),
+                    Format("the shape of in, {}", ShapeText(args.norm.in)));
+    }
+  }
   if (spec.epilogue == SpecEpilogue::kAdd) {
     if (auto no = CheckView("residual", args.residual, spec.type_c, cols, rows)) return no;
     return CheckView("sum", args.sum, spec.type_c, cols, rows);
@@ -76,7 +112,7 @@ std::optional<Rejection> CheckViews(const KernelSpec& spec, const AddNormArgs& a
 
 }  // namespace
 
-bool RowsAtOneDistance(const TensorView& view) { return RowStride(view).has_value(); }
+bool RowsInGroups(const AddNormArgs& args) { return GroupsOf(ViewsOf(args)).has_value(); }
 
 cuda::LaunchResult RmsNormLaunch(const KernelSpec& spec, const AddNormArgs& args) {
   const KernelFamily family = RmsNormFamily();
@@ -85,8 +121,16 @@ cuda::LaunchResult RmsNormLaunch(const KernelSpec& spec, const AddNormArgs& args
                                   Format("one of {}", family.name.view())));
   }
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
-  const auto stride = [](const TensorView& view) {
-    return view.data != nullptr ? RowStride(view).value_or(0) : 0;
+  const std::optional<Groups> groups = GroupsOf(ViewsOf(args));
+  if (!groups) {
+    return tl::unexpected(
+        *Reject(Reason::kStriding, "rows at three distances", "rows at one, or in groups"));
+  }
+  const auto stride = [&](const TensorView& view) {
+    return view.data != nullptr ? view.stride[groups->line] : 0;
+  };
+  const auto group = [&](const TensorView& view) {
+    return view.data != nullptr && groups->group ? view.stride[*groups->group] : 0;
   };
   const KernelLaunchShape compiled = family.launch(spec);
   cuda::RmsNormParams params{};
@@ -99,6 +143,11 @@ cuda::LaunchResult RmsNormLaunch(const KernelSpec& spec, const AddNormArgs& args
   params.residual_stride = stride(args.residual);
   params.sum_stride = stride(args.sum);
   params.out_stride = stride(args.norm.out);
+  params.in_group = group(args.norm.in);
+  params.residual_group = group(args.residual);
+  params.sum_group = group(args.sum);
+  params.out_group = group(args.norm.out);
+  params.group_rows = static_cast<int>(groups->rows);
   params.rows = static_cast<int>(RowsOf(args.norm.in));
   params.width = static_cast<int>(args.norm.in.cols());
   params.epsilon = args.norm.epsilon;

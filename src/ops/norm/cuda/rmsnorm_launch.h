@@ -20,13 +20,14 @@ struct AddNormArgs {
 /// The widest row: a turn of all threads, 8 elements each, is added to a column's number.
 inline constexpr std::int64_t kMaxRmsNormCols = std::numeric_limits<std::int32_t>::max() - 1024 * 8;
 
-/// Whether the rows of a view, however many dimensions count them, lie at one distance.
-bool RowsAtOneDistance(const TensorView& view);
+/// Whether one launch serves all rows: in every view they are at one distance, or in groups of as
+/// many, at another.
+bool RowsInGroups(const AddNormArgs& args);
 
 /// The launch of an rmsnorm kernel: a CTA for each row. `spec` passed the family's check; pointers
 /// are the device's. Refused are views of other types than the spec's, shapes that do not fit
-/// together, rows that do not lie at one distance, and an address that is no multiple of its
-/// element. No workspace.
+/// together, rows that are not RowsInGroups, and an address that is no multiple of its element. No
+/// workspace.
 cuda::LaunchResult RmsNormLaunch(const KernelSpec& spec, const AddNormArgs& args);
 
 }  // namespace tilewright

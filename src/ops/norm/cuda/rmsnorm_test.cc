@@ -93,11 +93,11 @@ void ExpectNorm(std::size_t rows, std::size_t width, std::size_t pad = 0, std::s
   if (kAdds) args.residual = args.sum = residual.View();  // in place, as a residual stream is
   const cuda::LaunchResult launch = RmsNormLaunch(spec, args);
   ASSERT_TRUE(launch) << launch.error().ToString();
-  const bool ran = tw::emulation::RunLaunch<
-      tw::RmsNormParams>(*launch, kWarps * 32, [](const tw::RmsNormParams& p) {
-    __shared__ float scratch[kWarps];
-    tw::RmsNorm<kA, kB, kC, kD, kWarps, kPacks>{p, static_cast<tw::i64>(blockIdx.x), scratch}.Run();
-  });
+  const bool ran = tw::emulation::RunLaunch<tw::RmsNormParams>(
+      *launch, kWarps * 32, [](const tw::RmsNormParams& p) {
+        __shared__ float scratch[kWarps];
+        tw::RmsNorm<kA, kB, kC, kD, kWarps, kPacks>{p, static_cast<int>(blockIdx.x), scratch}.Run();
+      });
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_EQ(out.bytes.Damage() + residual.bytes.Damage() + in.bytes.Damage(), "");
   const std::vector<float> weights = weight.Row(0, width);
@@ -151,6 +151,85 @@ TEST(RmsNormKernelTest, TheSumOfAResidualIsRoundedWrittenAndNormalised) {
   ExpectNorm<Type::kF16, Type::kF32, Type::kF32, Type::kF16, 2, 1>(2, 1031, 3);
 }
 
+TEST(RmsNormKernelTest, HeadsOfRowsAreNormalisedInPlaceAndWhatLiesBesideThemIsNot) {
+  constexpr std::size_t kCols = 80, kHeads = 3, kRows = 4, kLine = 400;
+  for (const std::size_t first : {std::size_t{0}, std::size_t{83}}) {  // wide loads, and none
+    Matrix<Type::kF32> lines(kRows, kLine, 0, 0, 5);
+    Matrix<Type::kF32> weight(1, kCols, 0, 0, 77);
+    std::vector<std::vector<float>> before;
+    for (std::size_t r = 0; r < kRows; ++r) before.push_back(lines.Row(r, kLine));
+    KernelSpec spec = NormSpecs(kCols, {90, 'a'}).front();
+    spec.warps = 1, spec.params[0] = 1;
+    AddNormArgs args;
+    args.norm.in = args.norm.out = {lines.At(0) + first * 4,
+                                    {kCols, kHeads, kRows, 1},
+                                    {1, kCols, kLine, kRows * kLine},
+                                    DataType::kF32};
+    args.norm.weight = weight.View();
+    const cuda::LaunchResult launch = RmsNormLaunch(spec, args);
+    ASSERT_TRUE(launch) << launch.error().ToString();
+    EXPECT_EQ(launch->grid[0], kHeads * kRows);
+    const bool ran =
+        tw::emulation::RunLaunch<tw::RmsNormParams>(*launch, 32, [](const tw::RmsNormParams& p) {
+          __shared__ float scratch[1];
+          tw::RmsNorm<Type::kF32, Type::kF32, Type::kNone, Type::kF32, 1, 1>{
+              p, static_cast<int>(blockIdx.x), scratch}
+              .Run();
+        });
+    EXPECT_TRUE(ran);
+    const std::vector<float> weights = weight.Row(0, kCols);
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const std::vector<float> after = lines.Row(r, kLine);
+      for (std::size_t i = 0; i < kLine; ++i) {
+        const bool beside = i < first || i >= first + kHeads * kCols;
+        const std::size_t c = beside ? 0 : (i - first) % kCols;
+        double squares = 0;
+        for (std::size_t j = 0; j < kCols && !beside; ++j)
+          squares += std::pow(double{before[r][i - c + j]}, 2);
+        const double want =
+            beside ? before[r][i]
+                   : before[r][i] / std::sqrt(squares / kCols + args.norm.epsilon) * weights[c];
+        ASSERT_NEAR(after[i], want, beside ? 0 : 1e-5) << r << " " << i;
+      }
+    }
+  }
+}
+
+TEST(RmsNormLaunchTest, FindsGroupsOfRowsThatAllViewsHave) {
+  float memory[64] = {};
+  const KernelSpec spec = NormSpecs(16, {90, 'a'}).front();
+  AddNormArgs args;
+  args.norm.weight = Contiguous(memory, DataType::kF32, {16, 1, 1, 1});
+  const auto params = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> in,
+                          std::array<std::int64_t, 4> out) {
+    args.norm.in = {memory, shape, in, DataType::kF32};
+    args.norm.out = {memory, shape, out, DataType::kF32};
+    const cuda::LaunchResult launch = RmsNormLaunch(spec, args);
+    EXPECT_TRUE(launch) << launch.error().ToString();
+    return launch ? *launch->params.As<cuda::RmsNormParams>() : cuda::RmsNormParams{};
+  };
+  // Heads of a merged projection to heads side by side.
+  cuda::RmsNormParams p = params({16, 3, 5, 1}, {1, 16, 100, 0}, {1, 16, 48, 240});
+  EXPECT_EQ(p.rows, 15);
+  EXPECT_EQ(p.group_rows, 3);
+  EXPECT_EQ(p.in_stride, 16);
+  EXPECT_EQ(p.in_group, 100);
+  EXPECT_EQ(p.out_stride, 16);
+  EXPECT_EQ(p.out_group, 48);
+  // All at one distance, though dimensions of 1 have any.
+  p = params({16, 1, 5, 2}, {1, 7, 20, 100}, {1, 9, 16, 80});
+  EXPECT_EQ(p.group_rows, 10);
+  EXPECT_EQ(p.in_stride, 20);
+  EXPECT_EQ(p.out_stride, 16);
+  // The outer two dimensions are one.
+  p = params({16, 3, 5, 2}, {1, 16, 100, 500}, {1, 16, 48, 240});
+  EXPECT_EQ(p.group_rows, 3);
+  EXPECT_EQ(p.in_group, 100);
+  EXPECT_EQ(p.rows, 30);
+  p = params({16, 1, 1, 1}, {1, 0, 0, 0}, {1, 0, 0, 0});
+  EXPECT_EQ(p.group_rows, 1);
+}
+
 TEST(RmsNormLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
   float memory[64] = {};
   const KernelSpec plain = NormSpecs(16, {90, 'a'}).front();
@@ -176,7 +255,12 @@ TEST(RmsNormLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
   refused(
       plain, good, [](AddNormArgs& a) { a.norm.weight.shape[0] = 15; }, "weight of 1 rows of 15");
   refused(
-      plain, good, [](AddNormArgs& a) { a.norm.out.stride[2] = 40; }, "several distances");
+      plain, good,
+      [](AddNormArgs& a) {
+        a.norm.in = a.norm.out = Contiguous(a.norm.in.data, DataType::kF32, {16, 2, 2, 2});
+        a.norm.out.stride = {1, 20, 50, 110};
+      },
+      "three distances");
   refused(
       plain, good, [](AddNormArgs& a) { a.norm.in.stride[0] = 2; }, "adjacent elements");
   refused(
