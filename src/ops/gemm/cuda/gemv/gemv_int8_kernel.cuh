@@ -145,19 +145,27 @@ struct GemvInt8 {
     }
   }
 
-  /// Rounds x, eight values a thread: the four threads of a block of 32 are neighbours.
+  /// Rounds x, eight values of a row at a time: the four threads of a block of 32 are neighbours.
+  /// Loads of kBatch packs are on their way together, so that a long row waits for memory as often
+  /// as a short one.
   TW_DEVICE void RoundX() const {
-    const int packs = p.k / 8;
-    TW_UNROLL
-    for (int m = 0; m < kTileM; ++m) {
-      if (m >= p.m) break;
-      const i64 row = m * p.ldx;
-      TW_NO_UNROLL
-      for (int first = 0; first < packs; first += 32 * kWarps) {
-        const int pack = first + static_cast<int>(threadIdx.x);
-        float v[8] = {};
-        if (pack < packs) LoadPack<kTypeX, 8>(p.x, row + 8 * pack, v);
-        RoundPack(pack, pack < packs, v, x + m * x_bytes);
+    constexpr int kBatch = 4, kThreads = 32 * kWarps;
+    const int packs = p.k / 8, all = packs * (p.m < kTileM ? p.m : kTileM);
+    TW_NO_UNROLL
+    for (int first = 0; first < all; first += kBatch * kThreads) {
+      float v[kBatch][8] = {};
+      TW_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = first + i * kThreads + static_cast<int>(threadIdx.x);
+        const int m = kTileM == 1 ? 0 : at / packs;
+        if (at < all) LoadPack<kTypeX, 8>(p.x, m * p.ldx + 8 * (at - m * packs), v[i]);
+      }
+      TW_UNROLL
+      for (int i = 0; i < kBatch; ++i) {
+        if (first + i * kThreads >= all) break;
+        const int at = first + i * kThreads + static_cast<int>(threadIdx.x);
+        const int m = kTileM == 1 ? 0 : at / packs;
+        RoundPack(at - m * packs, at < all, v[i], x + m * x_bytes);
       }
     }
   }
