@@ -107,6 +107,8 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
 // The names are CUDA's.
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
 inline void __syncthreads() { ::tw::emulation::Yield(); }
+/// The lanes of a warp meet at their next exchange anyway.
+inline void __syncwarp() {}
 
 inline float __shfl_xor_sync(unsigned int, float value, int lanes) {
   using ::tw::emulation::cta;

@@ -27,7 +27,8 @@ std::optional<Rejection> CheckAttentionRest(const KernelSpec& s) {
 }
 
 Status AddAttentionFamilies(KernelFamilies& families) {
-  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionMmaFamily()}) {
+  for (const KernelFamily& family :
+       {AttentionSplitFamily(), AttentionDecodeFamily(), AttentionMmaFamily()}) {
     if (Status added = families.Add(family); !added) return added;
   }
   return {};
@@ -35,7 +36,8 @@ Status AddAttentionFamilies(KernelFamilies& families) {
 
 std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch) {
   std::vector<KernelSpec> specs;
-  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionMmaFamily()}) {
+  for (const KernelFamily& family :
+       {AttentionSplitFamily(), AttentionDecodeFamily(), AttentionMmaFamily()}) {
     for (const KernelSpec& spec : family.catalog(arch))
       if (spec.params[0] == head_dim) specs.push_back(spec);
   }
