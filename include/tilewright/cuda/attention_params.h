@@ -1,24 +1,27 @@
 #pragma once
 
-// What a launch of a kernel of the families attention_split and attention_mma consists of. The
-// kernels include this very file, so it is plain C++ without any other header, seen by the host
+// What a launch of a kernel of the families attention_split, attention_decode and attention_mma
+// consists of. The kernels include this very file, so it is plain C++ without any other header, seen by the host
 // compiler and by NVRTC.
 //
 // A launch has one parameter, the block by value; as many threads as ArtifactData::launch of the
 // compiled kernel says, and its dynamic shared memory or less: AttentionSplitSmem,
-// AttentionMmaSmem.
+// AttentionDecodeSmem, AttentionMmaSmem.
 //
 // Fields of a KernelSpec that the families name themselves:
 //
-//   attention_split                              attention_mma
-//   tile_m  most query heads of a CTA            query vectors of a CTA (rows times heads)
-//   tile_n  positions of a split                 positions of a tile of keys
-//   tile_k  positions of a tile of keys          0
-//   param0  head dimension                       head dimension
+//   attention_split                      attention_decode       attention_mma
+//   tile_m  most query heads of a CTA    the same: 8            query vectors of a CTA (rows times heads)
+//   tile_n  positions of a split         AttentionDecodeRound   positions of a tile of keys
+//   tile_k  positions of a tile of keys  0                      0
+//   stages  0                            of a warp's ring       0
+//   param0  head dimension               the same               the same
 //   param1, param2, param3  0
 //
-// attention_split runs on a grid of (AttentionSplitGridX, splits, 1) CTAs, attention_mma on one of
-// (AttentionMmaGridX, kv_heads, 1) and leaves `splits`, `partials` and `arrivals` alone.
+// attention_split and attention_decode run on a grid of (AttentionSplitGridX, splits, 1) CTAs,
+// attention_mma on one of (AttentionMmaGridX, kv_heads, 1) and leaves `splits`, `partials` and
+// `arrivals` alone. The splits of attention_decode are of no fixed length: whatever a row sees is
+// divided evenly among them, in whole rounds.
 
 namespace tilewright::cuda {
 
@@ -52,7 +55,8 @@ struct AttentionParams {
   int page_size;       ///< positions of a page
   int physical_pages;  ///< that the caches have memory for
   int window;          ///< 0: all
-  int splits;          ///< CTAs that share a row; 1: one computes it all, with the same bits
+  int splits;          ///< CTAs that share a row; 1: one computes it all (attention_split: with the
+                       ///< same bits)
   float scale;
 };
 
@@ -88,6 +92,14 @@ constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element,
                                           int cta_heads) {
   const int floats = 2 * head_dim + tile_k + threads * (16 / element) + 5;
   return static_cast<unsigned int>(2 * tile_k * head_dim * element + 4 * cta_heads * floats + 16);
+}
+
+/// Positions that a CTA of attention_decode computes at a time: 16 for each warp.
+constexpr int AttentionDecodeRound(int warps) { return 16 * warps; }
+/// Dynamic shared memory of attention_decode, 16-bit elements: a ring of tiles of keys and values
+/// for each warp, the maxima and sums of its heads, and a counter.
+constexpr unsigned int AttentionDecodeSmem(int head_dim, int warps, int stages) {
+  return static_cast<unsigned int>(warps * (2 * stages * 16 * head_dim * 2 + 8 * 8) + 16);
 }
 
 /// A CTA for each tile of tile_m query vectors, each of a row and one of the query heads of a key

@@ -233,5 +233,3 @@ void WgmmaRead(float (&out)[16 * kBlocks]) {
 /// `lane` = 0 of a value that is the same in all lanes.
 // NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): CUDA's name
 inline int __shfl_sync(unsigned int, int value, int) { return value; }
-// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): CUDA's name
-inline void __syncwarp() {}

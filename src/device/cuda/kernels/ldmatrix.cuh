@@ -7,6 +7,9 @@
 // `lane` receives in r[i] of matrix i
 //   LdMatrixX4       element [g][2t] (low half) and [g][2t+1]
 //   LdMatrixX4Trans  element [2t][g] (low half) and [2t+1][g]
+//
+// TransposeMatrix (movmatrix): the same for one matrix in registers, from the first of these to the
+// second.
 
 #if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
 
@@ -24,6 +27,12 @@ __device__ __forceinline__ void LdMatrixX4Trans(u32 (&r)[4], u32 smem) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(smem)
                : "memory");
+}
+
+__device__ __forceinline__ u32 TransposeMatrix(u32 pair) {
+  u32 transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
 }
 
 }  // namespace tw

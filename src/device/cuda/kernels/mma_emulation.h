@@ -109,6 +109,21 @@ inline void LoadMatrices(u32 (&r)[4], u32 smem, bool transposed) {
 }
 inline void LdMatrixX4(u32 (&r)[4], u32 smem) { LoadMatrices(r, smem, false); }
 inline void LdMatrixX4Trans(u32 (&r)[4], u32 smem) { LoadMatrices(r, smem, true); }
+inline u32 TransposeMatrix(u32 pair) {
+  emulation::Shown mine;
+  mine.a[0] = pair;
+  const emulation::Shown* lanes = emulation::Exchange(mine);
+  const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const auto element = [&](int row) { return lanes[4 * row + g / 2].a[0] >> g % 2 * 16 & 0xffffu; };
+  return element(2 * t) | element(2 * t + 1) << 16;
+}
+
+inline u32 FromLane(u32 value, int lane) {
+  emulation::Shown mine;
+  mine.a[0] = value;
+  return emulation::Exchange(mine)[lane].a[0];
+}
 
 template <Type kType>
 void Mma16816(float* d, const u32 (&a)[4], u32 b0, u32 b1) {

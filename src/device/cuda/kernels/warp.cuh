@@ -10,6 +10,11 @@ namespace tw {
 
 inline constexpr u32 kAllLanes = 0xffffffffu;
 
+#if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
+/// `value` of lane `lane`. All lanes call it.
+TW_DEVICE u32 FromLane(u32 value, int lane) { return __shfl_sync(kAllLanes, value, lane); }
+#endif
+
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes
 /// hold the same bits.
 TW_DEVICE float WarpSum(float value) {

@@ -99,6 +99,45 @@ unsigned long long PartialBytes(const KernelSpec& spec, const Desc& desc, int sp
       desc.head_dim);
 }
 
+WorkspaceSize WorkspaceOf(const KernelSpec& spec, const Desc& desc, int splits) {
+  if (splits == 1) return {};
+  return {.barriers = GridX(spec, desc) * sizeof(std::uint32_t),
+          .partials = PartialBytes(spec, desc, splits)};
+}
+
+/// A launch of `splits` CTAs for each row, of either family that divides rows; without its shared
+/// memory.
+cuda::LaunchResult DividedLaunch(const KernelSpec& spec, const KernelFamily& family,
+                                 const Args& args, int splits, const Workspace& workspace) {
+  if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
+  const Desc desc = ShapeOf(args, {});
+  AttentionParams params = ParamsOf(args);
+  params.splits = splits;
+  // A position has no memory beyond what all pages hold: as long as a cache that grows is small,
+  // the launch is too.
+  const long long held = static_cast<long long>(params.physical_pages) * params.page_size;
+  params.context = static_cast<int>(std::min<long long>(params.context, held));
+  const int held_splits = (params.context + spec.tile_n - 1) / spec.tile_n;
+  const WorkspaceSize needed = WorkspaceOf(spec, desc, splits);
+  if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
+    return tl::unexpected(*Reject(Reason::kShape,
+                                  Format("a workspace of {} bytes of partials and {} of barriers",
+                                         workspace.partials_size, workspace.barriers_size),
+                                  Format("{} and {}", needed.partials, needed.barriers)));
+  }
+  params.partials = static_cast<float*>(workspace.partials);
+  params.arrivals = static_cast<unsigned int*>(workspace.barriers);
+  const KernelLaunchShape compiled = family.launch(spec);
+  cuda::CudaLaunch launch;
+  launch.grid = {GridX(spec, desc),
+                 static_cast<std::uint32_t>(std::clamp(held_splits, 1, params.splits)), 1};
+  launch.block = {compiled.threads, 1, 1};
+  launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
+  launch.params = cuda::KernelParams(params);
+  launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
+  return launch;
+}
+
 }  // namespace
 
 int SplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
@@ -110,44 +149,42 @@ int SplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device)
   return PartialBytes(spec, desc, most) <= kMostPartialBytes ? most : 1;
 }
 
+int DecodeSplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  constexpr unsigned int kEnoughCtas = 2;  // of each multiprocessor
+  const int most = cuda::AttentionMostSplits(desc.context, desc.window, spec.tile_n);
+  const auto sms = static_cast<unsigned int>(std::max(device.sm_count, 1));
+  const unsigned int rows = GridX(spec, desc);
+  return std::clamp(static_cast<int>((kEnoughCtas * sms + rows - 1) / rows), 1, most);
+}
+
 WorkspaceSize SplitWorkspace(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
-  const int splits = SplitsOf(spec, desc, device);
-  if (splits == 1) return {};
-  return {.barriers = GridX(spec, desc) * sizeof(std::uint32_t),
-          .partials = PartialBytes(spec, desc, splits)};
+  return WorkspaceOf(spec, desc, SplitsOf(spec, desc, device));
+}
+
+WorkspaceSize DecodeWorkspace(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  return WorkspaceOf(spec, desc, DecodeSplitsOf(spec, desc, device));
 }
 
 cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args,
                                         const DeviceSpec& device, const Workspace& workspace) {
-  const KernelFamily family = AttentionSplitFamily();
-  if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
   const Desc desc = ShapeOf(args, {});
-  AttentionParams params = ParamsOf(args);
-  params.splits = SplitsOf(spec, desc, device);
-  // A position has no memory beyond what all pages hold: as long as a cache that grows is small,
-  // the launch is too.
-  const long long held = static_cast<long long>(params.physical_pages) * params.page_size;
-  params.context = static_cast<int>(std::min<long long>(params.context, held));
-  const int held_splits = (params.context + spec.tile_n - 1) / spec.tile_n;
-  const WorkspaceSize needed = SplitWorkspace(spec, desc, device);
-  if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
-    return tl::unexpected(*Reject(Reason::kShape,
-                                  Format("a workspace of {} bytes of partials and {} of barriers",
-                                         workspace.partials_size, workspace.barriers_size),
-                                  Format("{} and {}", needed.partials, needed.barriers)));
-  }
-  params.partials = static_cast<float*>(workspace.partials);
-  params.arrivals = static_cast<unsigned int*>(workspace.barriers);
-  cuda::CudaLaunch launch;
-  launch.grid = {GridX(spec, desc),
-                 static_cast<std::uint32_t>(std::clamp(held_splits, 1, params.splits)), 1};
-  launch.block = {family.launch(spec).threads, 1, 1};
-  launch.dynamic_smem_bytes = cuda::AttentionSplitSmem(
+  cuda::LaunchResult launch =
+      DividedLaunch(spec, AttentionSplitFamily(), args, SplitsOf(spec, desc, device), workspace);
+  if (!launch) return launch;
+  // Fewer heads than a CTA may have need less.
+  launch->dynamic_smem_bytes = cuda::AttentionSplitSmem(
       desc.head_dim, spec.tile_k, static_cast<int>(BytesOf(spec.type_b, 1)), 32 * spec.warps,
       cuda::AttentionCtaHeads(desc.heads, desc.kv_heads, spec.tile_m));
-  launch.params = cuda::KernelParams(params);
-  launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
-  return cuda::CheckedLaunch(launch);
+  return cuda::CheckedLaunch(*launch);
+}
+
+cuda::LaunchResult AttentionDecodeLaunch(const KernelSpec& spec, const Args& args,
+                                         const DeviceSpec& device, const Workspace& workspace) {
+  cuda::LaunchResult launch =
+      DividedLaunch(spec, AttentionDecodeFamily(), args,
+                    DecodeSplitsOf(spec, ShapeOf(args, {}), device), workspace);
+  if (!launch) return launch;
+  return cuda::CheckedLaunch(*launch);
 }
 
 cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args) {

@@ -21,6 +21,17 @@ WorkspaceSize SplitWorkspace(const KernelSpec& spec, const Desc& desc, const Dev
 cuda::LaunchResult AttentionSplitLaunch(const KernelSpec& spec, const Args& args,
                                         const DeviceSpec& device, const Workspace& workspace);
 
+/// CTAs that share a row in a launch of an attention_decode kernel: as many as keep every
+/// multiprocessor of the device busy, and no more than the context has rounds for.
+int DecodeSplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device);
+
+/// Of that launch, as SplitWorkspace.
+WorkspaceSize DecodeWorkspace(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device);
+
+/// As AttentionSplitLaunch, for an attention_decode kernel, with DecodeWorkspace.
+cuda::LaunchResult AttentionDecodeLaunch(const KernelSpec& spec, const Args& args,
+                                         const DeviceSpec& device, const Workspace& workspace);
+
 /// The same for an attention_mma kernel, which needs no workspace; also refused are more query
 /// heads of a key and value head than the tile has vectors.
 cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args);

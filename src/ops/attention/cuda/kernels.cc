@@ -107,6 +107,44 @@ double SplitEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpe
   return PredictUs(cost, device) + merging + 5e-4 * std::max(0.0, idle);
 }
 
+std::optional<Rejection> DecodeFeasible(const KernelSpec& spec, const Desc& desc) {
+  return CheckProblem(spec, desc);
+}
+
+/// As SplitEstimateUs, but that no CTA waits at a barrier before its end.
+double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
+  const Load load(desc);
+  const int splits = DecodeSplitsOf(spec, desc, device);
+  const auto blocks = cuda::AttentionHeadBlocks(desc.heads, desc.kv_heads, spec.tile_m);
+  const double rounds = std::ceil(load.seen / spec.tile_n);
+  const double rounds_each = std::ceil(rounds / splits);
+  const double used = std::ceil(rounds / rounds_each);
+  const double partials = used == 1 ? 0 : 4.0 * desc.rows * desc.heads * used * (desc.head_dim + 2);
+  LaunchCost cost;
+  cost.memory_bytes = load.cache_bytes + load.q_bytes;
+  cost.cache_bytes = desc.rows * blocks * load.row_bytes - load.cache_bytes + 2 * partials;
+  const auto smem_of_sm = static_cast<int>(
+      227 * 1024 / (cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages) + 1024));
+  cost.ctas_per_sm = std::clamp(smem_of_sm, 1, 16 / spec.warps);
+  const double line_bytes = 2.0 * desc.head_dim * static_cast<double>(BytesOf(spec.type_b, 1));
+  cost.in_flight_bytes = std::min<double>(spec.stages, rounds_each) * spec.tile_n * line_bytes;
+  cost.ctas =
+      static_cast<std::int64_t>(static_cast<double>(desc.rows) * desc.kv_heads * blocks * used);
+  // Three products, of 8 heads whether they are there or not, by the slower half of the units, and
+  // a round's chain of latencies.
+  constexpr double kRoundUs = 0.3, kFoldUs = 0.3, kArriveUs = 1.0;
+  const double operations = 3 * 2.0 * rounds_each * spec.tile_n * spec.tile_m * desc.head_dim;
+  cost.cta_us = SmUs(operations, 0.25 * device.bf16_gflop_s, device) +
+                rounds_each * kRoundUs / cost.ctas_per_sm;
+  const double merging = used == 1 ? 0 : kArriveUs + kFoldUs * used / 8;
+  return PredictUs(cost, device) + merging;
+}
+
+Status DecodeLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,
+                    const Workspace& workspace, Stream stream) {
+  return kernel.Launch(AttentionDecodeLaunch(spec, args, kernel.device(), workspace), stream);
+}
+
 Status SplitLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,
                    const Workspace& workspace, Stream stream) {
   return kernel.Launch(AttentionSplitLaunch(spec, args, kernel.device(), workspace), stream);
@@ -224,6 +262,11 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                  .workspace = &SplitWorkspace,
                                  .launch_within = &SplitLaunch,
                                  .batch_invariant = &SplitBatchInvariant};
+  const CompiledFamily<Op> decode{.feasible = &DecodeFeasible,
+                                  .estimate_us = &DecodeEstimateUs,
+                                  .launch = nullptr,
+                                  .workspace = &DecodeWorkspace,
+                                  .launch_within = &DecodeLaunch};
   const CompiledFamily<Op> mma{
       .feasible = &MmaFeasible, .estimate_us = &MmaEstimateUs, .launch = &MmaLaunch};
   const CompiledFamily<Op> simt{.feasible = &SimtFeasible,
@@ -238,6 +281,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                            });
   };
   if (Status added = add(AttentionSplitFamily(), split); !added) return added;
+  if (Status added = add(AttentionDecodeFamily(), decode); !added) return added;
   if (Status added = add(AttentionMmaFamily(), mma); !added) return added;
   return add(AttentionSimtFamily(), simt);
 }
