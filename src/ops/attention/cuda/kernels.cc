@@ -108,6 +108,7 @@ double SplitEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpe
 }
 
 std::optional<Rejection> DecodeFeasible(const KernelSpec& spec, const Desc& desc) {
+  if (auto no = CheckHeadDim(spec, desc)) return no;
   return CheckProblem(spec, desc);
 }
 
