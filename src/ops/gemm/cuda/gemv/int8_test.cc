@@ -462,8 +462,9 @@ TEST(GemvInt8, EveryRowOfLlamaHasRoomAndTheLaunchFillsTheMultiprocessorsOnce) {
   ASSERT_TRUE(launch) << launch.error().ToString();
   EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{132, 1, 1}));
   EXPECT_LE(launch->dynamic_smem_bytes, GemvInt8Family().launch(spec).dynamic_smem_bytes);
-  // 16 rings of four stages of two rows of 2,048 values, x and the scale and sum of each 32.
-  EXPECT_EQ(launch->dynamic_smem_bytes, 16u * 4 * 2 * 1152 + 4096 + 4096 / 32 * 8);
+  // 16 rings of three stages of two rows of 2,048 values, x and the scale and sum of each 32.
+  EXPECT_EQ(launch->dynamic_smem_bytes, 16u * 3 * 2 * 1152 + 4096 + 4096 / 32 * 8);
+  EXPECT_LE(2 * (launch->dynamic_smem_bytes + 1024), 228u * 1024) << "another fits beside it";
 }
 
 }  // namespace
