@@ -15,7 +15,8 @@
 //   param0  warps that share a row of W, each with a part of k; a divisor of `warps`; gemv_stream:
 //           spans of 256 values that a warp copies at a time; gemv_int8: rows of W that a warp takes
 //           at a time, half of them gate and half up with SpecEpilogue::kSwiGlu
-//   param1  CTAs that a multiprocessor is to hold: bounds the registers
+//   param1  CTAs that a multiprocessor is to hold: bounds the registers; gemv_int8: of this launch
+//           one, the others of the next
 //   param2  0
 //   param3  0
 //   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the

@@ -17,7 +17,8 @@ KernelFamily GemvQuantisedFamily();
 /// One row, as fast as memory: persistent CTAs; lines aligned to 16 bytes and k a multiple of eight.
 KernelFamily GemvStreamFamily();
 
-/// One to eight rows, rounded to int8, as fast as memory: persistent CTAs.
+/// One to eight rows, rounded to int8, as fast as memory: persistent CTAs. The catalog has up to
+/// four: with eight gemv_q was faster on an H200.
 KernelFamily GemvInt8Family();
 
 /// Whether gemv_codes.cuh has Codes for weights of `type`.
@@ -38,7 +39,7 @@ std::vector<KernelSpec> GemvStreamSpecs(DataType weight, CudaArch arch);
 int GemvStreamMaxK(const KernelSpec& spec);
 
 /// Those of gemv_int8 for weights of one type: one row of f32 and bf16 with the epilogues add, which
-/// serves plain products too, and swiglu; one row, 2, 4 and 8 of bf16 with add, and for logits of
+/// serves plain products too, and swiglu; one row, 2 and 4 of bf16 with add, and for logits of
 /// f32. Empty for other types.
 std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch);
 /// The longest row that a kernel of gemv_int8 has room for, and the shared memory that rows of `k`

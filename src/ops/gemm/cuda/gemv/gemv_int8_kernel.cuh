@@ -105,12 +105,15 @@ struct GemvInt8 {
           }
           at.from[r] += kSegmentBytes;
         }
+      } else if (reinterpret_cast<u64>(p.w) % 16 == 0) {
+        TW_UNROLL
+        for (int r = 0; r < kRows; ++r)
+          CopyEnd(at.from[r], at.segment * kSegmentBytes, ring + (at.to + r * kRowBytes));
       } else {
         TW_NO_UNROLL
-        for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kRows; ++r)
           CopyRow(AddressIn(at.unit, r), at.segment * kSegmentBytes,
                   ring + (at.to + r * kRowBytes));
-        }
       }
     }
     CpAsyncCommit();
@@ -121,7 +124,24 @@ struct GemvInt8 {
     SetRows(at);
   }
 
-  /// Chunks of 16 aligned bytes that hold bytes `first` .. of a row, no byte outside of the matrix.
+  /// Chunks of 16 aligned bytes that hold bytes `first` .. of a row and end with the row. `from`: the
+  /// row, 16 bytes a lane further; the matrix begins at a multiple of 16.
+  TW_DEVICE void CopyEnd(const u8* from, int first, u8* to_row) const {
+    constexpr int kChunks = (kSegmentBytes + 16 - kAlign + 15) / 16;
+    const int skip = Low(from);
+    from += first - skip;
+    const u32 to = SmemAddress(to_row) + static_cast<u32>(16 * lane);
+    const int segment_left = row_bytes - first < kSegmentBytes ? row_bytes - first : kSegmentBytes;
+    const int row_left = row_bytes - first + skip - 16 * lane;
+    TW_UNROLL
+    for (int c = 0; c < kChunks; c += 32) {
+      const int left = row_left - 16 * c;
+      if (16 * (c + lane) < segment_left + skip)
+        CpAsync16(to + static_cast<u32>(16 * c), from + 16 * c, left < 16 ? left : 16);
+    }
+  }
+
+  /// The same of a matrix that begins anywhere; no byte outside of it is read.
   TW_DEVICE void CopyRow(const u8* row, int first, u8* to_row) const {
     constexpr int kChunks = (kSegmentBytes + 16 - kAlign + 15) / 16;
     const int skip = Low(row);

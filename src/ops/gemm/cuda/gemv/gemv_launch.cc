@@ -162,7 +162,7 @@ cuda::LaunchResult GemvInt8Launch(const KernelSpec& spec, const GemmArgs& args, 
   const int columns = spec.params[0] / (spec.epilogue == SpecEpilogue::kSwiGlu ? 2 : 1);
   const int units = (args.d_layout.cols + columns - 1) / columns;
   cuda::CudaLaunch launch;
-  launch.grid = {cuda::GemvStreamGridX(units, sm_count, spec.params[1]), 1, 1};
+  launch.grid = {cuda::GemvStreamGridX(units, sm_count, 1), 1, 1};
   launch.block = {spec.warps * 32u, 1, 1};
   launch.dynamic_smem_bytes = GemvInt8Smem(spec, args.a_layout.cols);
   launch.params = ParamsOf(spec, args);

@@ -108,11 +108,12 @@ ResourceLimits Limits(const KernelSpec& s) {
   return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
 }
 
-/// Rows of W that a warp takes at a time, values of a segment and stages of the rings: two or three
-/// stages of 16 warps keep 70 to 140 KB on their way on an SM, where 63 KB were enough on an H200.
-/// Where the shared memory is as large, rows of kLongRow values have room too.
+/// Rows of W that a warp takes at a time, values of a segment and stages of the rings. For one row of
+/// x two CTAs fit an SM, of which a launch has one: the next launch fills its rings while this one
+/// ends. That made a product of a chain 0.7 us shorter on an H200, and no ring that leaves room for
+/// one CTA alone (up to 147 KB of 16 warps) was faster. Several rows of x leave no room for two.
 KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, bool gated) {
-  constexpr int kLongRow = 14336;
+  constexpr int kRow = 4096, kLongRow = 14336;  // that fit beside another CTA, and alone
   KernelSpec spec;
   spec.family = "gemv_int8";
   spec.arch = arch;
@@ -121,16 +122,18 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, bool
   spec.order_a = Order::kRowMajor;
   spec.order_b = Order::kColMajor;
   spec.tile_m = static_cast<std::uint16_t>(tile_m);
-  const TypeInfo& info = GetTypeInfo(weight);
-  const bool wide = 4 * info.block_bytes > 3 * info.block_elements;  // over six bits a value
-  spec.tile_k = static_cast<std::uint16_t>(ChunkOf(weight) == 32 && wide ? 1024 : 2048);
-  const bool roomy = MaxSmemBytes(arch) > 200 * 1024;
-  spec.warps = roomy ? 16 : 8;
-  const int rows = wide && spec.tile_k == 2048 && !gated ? 1 : 2;
-  spec.params = {rows, 1, 0, 0};
+  spec.tile_k = static_cast<std::uint16_t>(32 * ChunkOf(weight));
+  spec.warps = MaxSmemBytes(arch) > 200 * 1024 ? 16 : 8;
+  const int rows = weight == DataType::kQ6_K && !gated ? 1 : 2;
+  spec.params = {rows, tile_m == 1 ? 2 : 1, 0, 0};
   spec.tile_n = static_cast<std::uint16_t>(rows * spec.warps);
-  spec.stages = 4;
-  while (spec.stages > 2 && GemvInt8MaxK(spec) < kLongRow) --spec.stages;
+  const auto fits = [&] {
+    // 1 KB of a CTA is the system's.
+    const std::uint32_t half = (MaxSmemBytes(arch) + 1024) / 2 - 1024;
+    return (tile_m > 1 || GemvInt8Smem(spec, kRow) <= half) && GemvInt8MaxK(spec) >= kLongRow;
+  };
+  spec.stages = 5;
+  while (spec.stages > 2 && !fits()) --spec.stages;
   return spec;
 }
 
@@ -151,7 +154,7 @@ std::uint32_t GemvInt8Smem(const KernelSpec& spec, int k) {
 
 int GemvInt8MaxK(const KernelSpec& spec) {
   const cuda::GemvInt8Layout layout = LayoutOf(spec);
-  const std::uint32_t most = MaxSmemBytes(spec.arch) / static_cast<std::uint32_t>(spec.params[1]);
+  const std::uint32_t most = MaxSmemBytes(spec.arch);
   int k = kMaxK / layout.tile_k * layout.tile_k;
   while (k > 0 && cuda::GemvInt8Smem(layout, k) > most) k -= layout.tile_k;
   return k;
@@ -186,7 +189,7 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
     add(x, 1, SpecEpilogue::kSwiGlu, x);
   }
   add(DataType::kBF16, 1, SpecEpilogue::kNone, DataType::kF32);  // logits
-  for (const int tile_m : {2, 4, 8}) {
+  for (const int tile_m : {2, 4}) {
     add(DataType::kBF16, tile_m, SpecEpilogue::kAdd, DataType::kBF16);
     add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kF32);
   }

@@ -298,13 +298,19 @@ struct Kernel {
   }
 };
 
+// What several tests run is compiled once.
+template <Type kW>
+using OneRow = Kernel<Type::kBF16, kW, kNone, 1, 2, 3, 4>;
+template <Type kW>
+using TwoRows = Kernel<Type::kBF16, kW, kNone, 2, 4, 2, 3, 2>;
+
 /// Rows of every number of blocks, units and warps that end early, tile_m rows of x and fewer.
 template <Type kW>
 void ExpectProducts(std::initializer_list<int> ks) {
   for (const int k : ks) {
-    Kernel<Type::kBF16, kW, kNone, 1, 2, 3, 4>::Expect({.m = 1, .n = 19, .k = k});
+    OneRow<kW>::Expect({.m = 1, .n = 19, .k = k});
     Kernel<Type::kF32, kW, kNone, 1, 1, 2, 2>::Expect({.m = 1, .n = 7, .k = k, .pad_x = 8});
-    Kernel<Type::kBF16, kW, kNone, 2, 4, 2, 3, 2>::Expect({.m = 2, .n = 10, .k = k, .pad_x = 32});
+    TwoRows<kW>::Expect({.m = 2, .n = 10, .k = k, .pad_x = 32});
     Kernel<Type::kBF16, kW, kNone, 4, 2, 2, 2>::Expect({.m = 3, .n = 5, .k = k});
     Kernel<Type::kBF16, kW, kNone, 8, 2, 1, 2>::Expect({.m = 8, .n = 3, .k = k});
   }
@@ -323,7 +329,7 @@ TEST(GemvInt8, BlocksOf256OfEveryNumberOfBlocks) {
 
 TEST(GemvInt8, FewerAndMoreRowsOfWeightsThanWarpsAndMultiprocessors) {
   for (const int n : {1, 2, 5, 12, 13, 50}) {
-    Kernel<Type::kBF16, Type::kQ8_0, kNone, 1, 2, 2, 3>::Expect({.m = 1, .n = n, .k = 1088});
+    OneRow<Type::kQ8_0>::Expect({.m = 1, .n = n, .k = 1088});
   }
 }
 
@@ -349,8 +355,7 @@ void ExpectShiftedRows(int alignment, int k) {
   const int block = tw::Int8Codes<kW>::kBlock;
   for (int shift = 0; shift < 16; shift += alignment) {
     for (const int pad : {0, 1, 3}) {  // blocks: rows at other residues of 16 bytes
-      Kernel<Type::kBF16, kW, kNone, 1, 2, 2, 2>::Expect(
-          {.m = 1, .n = 5, .k = k, .pad_w = pad * block, .shift_w = shift});
+      OneRow<kW>::Expect({.m = 1, .n = 5, .k = k, .pad_w = pad * block, .shift_w = shift});
     }
   }
 }
@@ -364,7 +369,7 @@ TEST(GemvInt8, BlocksAtEveryAddressThatTheirFormatAllows) {
 }
 
 TEST(GemvInt8, ARowThatIsNotFiniteIsNaNAndTheOthersAreAsTheyWere) {
-  using K = Kernel<Type::kBF16, Type::kQ4_0, kNone, 2, 2, 2, 2>;
+  using K = TwoRows<Type::kQ4_0>;
   for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const Problem q{.m = 2, .n = 6, .k = 1088};
     Case whole(K::Spec(), q), broken(K::Spec(), q);
@@ -457,8 +462,9 @@ TEST(GemvInt8, EveryRowOfLlamaHasRoomAndTheLaunchFillsTheMultiprocessorsOnce) {
   ASSERT_TRUE(launch) << launch.error().ToString();
   EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{132, 1, 1}));
   EXPECT_LE(launch->dynamic_smem_bytes, GemvInt8Family().launch(spec).dynamic_smem_bytes);
-  // 16 rings of four stages of two rows of 2,048 values, x and the scale and sum of each 32.
-  EXPECT_EQ(launch->dynamic_smem_bytes, 16u * 4 * 2 * 1152 + 4096 + 4096 / 32 * 8);
+  // 16 rings of three stages of two rows of 2,048 values, x and the scale and sum of each 32.
+  EXPECT_EQ(launch->dynamic_smem_bytes, 16u * 3 * 2 * 1152 + 4096 + 4096 / 32 * 8);
+  EXPECT_LE(2 * (launch->dynamic_smem_bytes + 1024), 228u * 1024) << "another fits beside it";
 }
 
 }  // namespace

@@ -159,19 +159,16 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   const double columns = desc.epilogue == Epilogue::kGatedSilu ? rows / 2.0 : rows;
   const double all = desc.epilogue == Epilogue::kGatedSilu ? desc.n / 2.0 : desc.n;
   const double units = std::ceil(all / columns);
-  cost.ctas_per_sm = spec.params[1];
-  const double beside =
-      std::min(units, std::max(1.0, double{1} * device.sm_count) * cost.ctas_per_sm);
+  const double beside = std::min(units, std::max(1.0, double{1} * device.sm_count));
   cost.ctas = static_cast<std::int64_t>(beside);
-  // Products of a decode step of Llama-3.1-8B as such a kernel runs them on an H200 reach 0.85 of the
-  // peak rate.
+  // Products of a decode step of Llama-3.1-8B reach 0.85 of the peak rate of an H200.
   cost.memory_bytes = LeastBytes(spec, desc) * kReachedOfPeak / 0.85;
   cost.cache_bytes = beside * spec.tile_m * Bytes(spec.type_a, desc.k);
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.warps * rows * Bytes(spec.type_b, spec.tile_k);
-  // Instructions a weight: to copy and unpack it, and for each row of x to multiply four at a time,
-  // to read x once for all rows of W, and to apply scales. q6_k puts codes together from two places.
-  const double unpacked = spec.type_b == DataType::kQ6_K ? 1.6 : 0.7;
-  const double instructions = unpacked + spec.tile_m * (0.4 + 0.15 / rows);
+  // What an instruction a weight would take, as measured on an H200 with one to eight rows of x: to
+  // copy and unpack it, and for each row of x to multiply four at a time, to read x and to apply
+  // scales. q6_k puts codes together from two places.
+  const double instructions = (spec.type_b == DataType::kQ6_K ? 4 : 2.7) + 0.9 * spec.tile_m;
   const double rounds = std::ceil(units / beside / spec.warps);  // of the warps of a CTA
   cost.cta_us =
       SmUs(2 * instructions * rounds * spec.warps * rows * desc.k, device.f32_gflop_s, device) +
