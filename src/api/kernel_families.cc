@@ -110,10 +110,14 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
     Append(kernels.specs, EmbeddingSpecs(type, arch));  // any of them may be the table
   }
   AppendOfEveryModel(families, arch, kernels.specs);
-  const std::vector<KernelSpec> norms =
-      Fits(*width) ? NormSpecs(static_cast<int>(*width), arch) : std::vector<KernelSpec>();
-  if (norms.empty()) kernels.unserved.push_back(Format("norms of width {}", *width));
-  Append(kernels.specs, norms);
+  const auto add_norms = [&](std::uint32_t of) {
+    const std::vector<KernelSpec> norms =
+        Fits(of) ? NormSpecs(static_cast<int>(of), arch) : std::vector<KernelSpec>();
+    if (norms.empty()) kernels.unserved.push_back(Format("norms of width {}", of));
+    Append(kernels.specs, norms);
+  };
+  add_norms(*width);
+  if (file.FindTensor("blk.0.attn_q_norm.weight") != nullptr) add_norms(head_dim);
   // Most architectures that use RoPE rotate halves, so unknown ones are assumed to.
   const Architecture* known = FindArchitecture(name);
   const bool neox = known == nullptr || known->rope == RopeMode::kHalfSplit;

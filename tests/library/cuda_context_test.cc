@@ -208,6 +208,32 @@ TEST_F(CudaContext, every_node_of_a_llama_pass_is_bound_to_a_kernel) {
   }
 }
 
+TEST_F(CudaContext, every_node_of_every_architecture_is_bound_to_a_kernel) {
+  using enum DataType;
+  for (const SynthShape& shape : SynthPresets()) {
+    if (!shape.name.starts_with("tiny-test")) continue;
+    const std::string name(shape.name);
+    const std::string path = test::WriteTiny(folder_, name, shape, kF32);
+    for (const DataType activations : {kBF16, kF32, kF16}) {
+      for (const bool fuse : {true, false}) {
+        SCOPED_TRACE(testing::Message() << name << " " << DataTypeName(activations)
+                                        << (fuse ? "" : ", nothing fused"));
+        SessionOptions options;
+        options.activations = activations;
+        options.logits = kF32;
+        options.kv = activations == kBF16 ? kBF16 : kF16;
+        options.context = 128;
+        const OnFakeGpu gpu = Open(Options(), path, options, fuse);
+        ASSERT_NE(gpu.session, nullptr);
+        for (const auto& [rows, wanted] : {std::pair{1, 1}, {5, 5}, {64, 1}}) {
+          const auto graph = gpu.session->GraphFor(rows, wanted);
+          ASSERT_TRUE(graph) << graph.error().message;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaContext, products_are_posed_with_the_alignment_that_their_kernels_need) {
   const std::string path = test::WriteTiny(folder_, "posed", test::WideShape(), DataType::kQ8_0);
   SessionOptions options{.kv = DataType::kBF16,

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "models.h"
+#include "ops/norm/cuda/families.h"
 
 namespace tilewright {
 namespace {
@@ -149,6 +150,31 @@ TEST_F(CudaCoverage, products_on_tensor_cores_are_chosen_where_there_are_many_ro
   for (const DataType w : {kQ4_0, kQ4_K, kQ6_K, kQ8_0}) {
     EXPECT_EQ(ChosenFor(Product(kBF16, w, kBF16, 512, 4096, 4096)),
               "gemm.bf16_any_bf16.xn.sequence.any.plain.unpack");
+  }
+}
+
+TEST_F(CudaCoverage, the_kernels_of_a_model_are_those_of_its_heads_too) {
+  const CudaArch hopper{90, 'a'};
+  for (const SynthShape& preset : SynthPresets()) {
+    if (!preset.name.starts_with("tiny-test")) continue;
+    SCOPED_TRACE(std::string(preset.name));
+    const std::string path =
+        test::WriteTiny(folder_, std::string(preset.name), preset, DataType::kF32);
+    const GgufFile file = GgufFile::Open(path).value();
+    const Result<ModelKernels> kernels = KernelsOfModel(file, hopper);
+    ASSERT_TRUE(kernels) << kernels.error().message;
+    EXPECT_THAT(kernels->unserved, testing::IsEmpty());
+    const auto has = [&](std::string_view family) {
+      return std::ranges::any_of(
+          kernels->specs, [&](const KernelSpec& spec) { return spec.family.view() == family; });
+    };
+    EXPECT_EQ(has("attention_simt"), preset.head_dim != 64 && preset.head_dim != 128);
+    EXPECT_NE(has("attention_simt"), has("attention_split"));
+    const bool head_norms = file.FindTensor("blk.0.attn_q_norm.weight") != nullptr;
+    EXPECT_EQ(head_norms, preset.architecture == "qwen3");
+    if (!head_norms) continue;
+    for (const KernelSpec& spec : NormSpecs(preset.head_dim, hopper))
+      EXPECT_THAT(kernels->specs, testing::Contains(spec)) << SpecName(spec);
   }
 }
 

@@ -2,45 +2,21 @@
 
 #include <cmath>
 
+#include "goldens.h"
 #include "harness.h"
+#include "tilewright/tokenizer.h"
 
 namespace tilewright {
 namespace {
 
+using test::Divergence;
+using test::FirstDivergence;
+using test::Greedy;
 using test::Runner;
 
 /// Logits differ from llama.cpp's by at most 6e-5 with f32 activations and cache: picks may part
 /// where two tokens are closer than some times that.
 constexpr double kClose = 1e-3;
-
-/// Gap between the two best logits, as llama.cpp saw it, at the first place where the greedy picks
-/// part; infinity where they agree. Everything after the first gap below `close` is another text
-/// and not compared.
-struct Divergence {
-  double gap = INFINITY;
-  std::size_t at = 0;
-};
-
-Divergence FirstDivergence(const std::vector<TokenId>& got, const nlohmann::json& prompt,
-                           double close) {
-  const auto want = prompt["greedy"].get<std::vector<TokenId>>();
-  const auto gaps = prompt["gaps"].get<std::vector<double>>();
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    if (i >= got.size() || got[i] != want[i]) return {gaps[i], i};
-    if (gaps[i] < close) break;
-  }
-  return {};
-}
-
-std::vector<TokenId> Greedy(Session& session, const nlohmann::json& prompt) {
-  GenerateOptions options;
-  options.sampler.temperature = 0;
-  options.max_tokens = static_cast<std::int32_t>(prompt["greedy"].size());
-  const auto ids = prompt["ids"].get<std::vector<TokenId>>();
-  Result<GenerateResult> result = Generate(session, ids, {}, options);
-  EXPECT_TRUE(result) << result.error().message;
-  return result ? result->tokens : std::vector<TokenId>();
-}
 
 class ModelGoldens : public ::testing::Test {
  protected:

@@ -2,36 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
-#include <vector>
 
+#include "goldens.h"
 #include "tilewright/generate.h"
 #include "tilewright/tilewright.h"
-#include "tilewright/tokenizer.h"
 
 namespace tilewright::test {
-
-inline std::string ReadText(const std::string& name) {
-  std::ifstream file(std::string(TILEWRIGHT_TEST_DATA) + "/" + name, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-inline nlohmann::json ReadJson(const std::string& name) {
-  return nlohmann::json::parse(ReadText(name));
-}
-
-/// The path in TILEWRIGHT_MODEL, or "" when there is no such file: the test then skips.
-inline std::string ModelPath() {
-  const char* path = std::getenv("TILEWRIGHT_MODEL");
-  return path != nullptr && std::filesystem::exists(path) ? path : "";
-}
 
 /// A model with all that is needed to run it.
 struct Runner {
