@@ -23,6 +23,9 @@ struct RmsNorm {
   static constexpr Type kTypeSum = kAdds ? kTypeC : kTypeA;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kPack = kTypeA == Type::kF32 ? 4 : 8;  // elements of 16 bytes
+  /// Weights are read with the row, or a row would wait for the L2 a second time. Wide rows, which
+  /// are many packs to a thread, leave no registers for it.
+  static constexpr bool kWeightsAhead = kPacks <= 2 && kWarps <= 16;
 
   const RmsNormParams& p;
   float* scratch;                              // shared, [kWarps]
@@ -69,8 +72,14 @@ struct RmsNorm {
 
   template <int kCount>
   TW_DEVICE void Store(int c, float scale, const float (&h)[kCount]) const {
-    float weight[kCount], out[kCount];
+    float weight[kCount];
     LoadPack<kTypeB, kCount>(p.weight, c, weight);
+    StoreWeighted(c, scale, h, weight);
+  }
+  template <int kCount>
+  TW_DEVICE void StoreWeighted(int c, float scale, const float (&h)[kCount],
+                               const float (&weight)[kCount]) const {
+    float out[kCount];
     TW_UNROLL
     for (int i = 0; i < kCount; ++i) out[i] = h[i] * scale * weight[i];
     StorePack<kTypeD, kCount>(p.out, out_to + c, out);
@@ -87,7 +96,7 @@ struct RmsNorm {
   }
 
   TW_DEVICE void InRegisters() const {
-    float h[kPacks][kPack], residual[kPacks][kPack];
+    float h[kPacks][kPack], residual[kPacks][kPack], weight[kPacks][kPack];
     // All loads before the first store: the compiler must take a store for one to what is read
     // next.
     TW_UNROLL
@@ -96,6 +105,7 @@ struct RmsNorm {
       if (c >= p.width) continue;
       LoadPack<kTypeA, kPack>(p.in, in_from + c, h[i]);
       if constexpr (kAdds) LoadPack<kTypeC, kPack>(p.residual, residual_from + c, residual[i]);
+      if constexpr (kWeightsAhead) LoadPack<kTypeB, kPack>(p.weight, c, weight[i]);
     }
     float squares = 0.0f;
     TW_UNROLL
@@ -109,7 +119,13 @@ struct RmsNorm {
     const float scale = Scale(squares);
     TW_UNROLL
     for (int i = 0; i < kPacks; ++i) {
-      if (ColumnOf(i) < p.width) Store(ColumnOf(i), scale, h[i]);
+      const int c = ColumnOf(i);
+      if (c >= p.width) continue;
+      if constexpr (kWeightsAhead) {
+        StoreWeighted(c, scale, h[i], weight[i]);
+      } else {
+        Store(c, scale, h[i]);
+      }
     }
   }
 
