@@ -14,6 +14,7 @@
 #include "peak.h"
 #include "report.h"
 #include "tilewright/cuda_device.h"
+#include "tilewright/gpu_state.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -59,6 +60,43 @@ void AddGpu(const Context& context, Findings& findings) {
                   HumanBytes(static_cast<double>(device.l2_bytes))));
   findings.Add(Health::kGood, "kernels' compiler", context.scope().libraries);
   findings.report().Set("device", device.ClassId());
+}
+
+int OrdinalOf(const Context& context) {
+  return std::atoi(std::string(context.device_name().substr(std::strlen("cuda:"))).c_str());
+}
+
+/// What the GPU is doing, where NVML is there to say so.
+void AddGpuState(const Context& context, Findings& findings) {
+  const Result<cuda::GpuState> state = cuda::ReadGpuState(OrdinalOf(context));
+  if (!state) return;
+  std::string limits;
+  for (const std::string& limit : state->limits) limits += (limits.empty() ? "" : ", ") + limit;
+  findings.Add(state->slowed ? Health::kNote : Health::kGood, "clocks",
+               fmt::format("{} of {} MHz, memory {} MHz{}", state->sm_mhz, state->sm_most_mhz,
+                           state->memory_mhz, limits.empty() ? "" : "; limited by: " + limits));
+  findings.Add(Health::kGood, "power",
+               fmt::format("{:.0f} of {:.0f} W, {} degrees Celsius", state->watts,
+                           state->most_watts, state->celsius));
+  std::string others;
+  for (const auto& process : state->processes) {
+    if (process.pid == getpid()) continue;
+    others += fmt::format("{}{}", others.empty() ? "" : ", ", process.pid);
+    if (process.bytes > 0)
+      others += fmt::format(" ({})", HumanBytes(static_cast<double>(process.bytes)));
+  }
+  findings.Add(others.empty() ? Health::kGood : Health::kNote, "others on this GPU",
+               others.empty() ? "no process" : "process " + others);
+  Report report;
+  report.Set("sm_mhz", state->sm_mhz)
+      .Set("sm_most_mhz", state->sm_most_mhz)
+      .Set("memory_mhz", state->memory_mhz)
+      .Set("watts", state->watts)
+      .Set("most_watts", state->most_watts)
+      .Set("celsius", state->celsius)
+      .Set("limits", limits)
+      .Set("slowed", state->slowed);
+  findings.report().Set("gpu_state", std::move(report));
 }
 
 void AddDevice(const DeviceSpec& device, Executor& executor, Findings& findings) {
@@ -129,8 +167,7 @@ void AddRates(const Context& context, Findings& findings) {
   findings.Add(Health::kGood, "rates of the model", fmt::format("{} ({})", text, source));
   findings.report().Set("calibrated", context.calibrated()).Set("rates", std::move(rates));
   if (context.device_spec().kind != DeviceKind::kCuda || !context.calibrated()) return;
-  const std::string_view number = context.device_name().substr(std::strlen("cuda:"));
-  const Result<DeviceSpec> board = cuda::CudaDeviceSpec(std::atoi(std::string(number).c_str()));
+  const Result<DeviceSpec> board = cuda::CudaDeviceSpec(OrdinalOf(context));
   if (!board) return;
   Report peak;
   findings.Add(Health::kGood, "rates of its clocks", RatesText(*board, peak));
@@ -264,6 +301,7 @@ int Doctor(const DoctorOptions& options) {
   Findings findings;
   if ((*context)->device_spec().kind == DeviceKind::kCuda) {
     AddGpu(**context, findings);
+    AddGpuState(**context, findings);
   } else {
     AddDevice((*context)->device_spec(), (*context)->executor(), findings);
   }

@@ -2,6 +2,8 @@
 // timers.
 #include "engine/tune/burst.h"
 
+#include <cstdlib>
+
 #include "cuda_device_fixture.h"
 #include "device/cuda/cuda_device.h"
 
@@ -45,6 +47,19 @@ TEST_F(Burst, is_captured_once_and_replayed_between_two_timers_after_a_first_tim
   // A millisecond is what the fake driver has between any two events.
   EXPECT_DOUBLE_EQ(outcome.us, 1000.0 / 5);
   EXPECT_FALSE(outcome.disturbed);
+}
+
+TEST_F(Burst, on_a_gpu_that_is_slowed_by_heat_is_disturbed) {
+  setenv("TILEWRIGHT_NVML", TILEWRIGHT_FAKE_NVML, 1);
+  ASSERT_TRUE(timer_.usable());
+  EXPECT_FALSE(Time({.reps = 5}).disturbed);
+  setenv("FAKE_NVML_LIMITS", "0x4", 1);
+  EXPECT_FALSE(Time({.reps = 5}).disturbed) << "a power cap is met by every heavy product";
+  setenv("FAKE_NVML_LIMITS", "0x20", 1);
+  EXPECT_TRUE(Time({.reps = 5}).disturbed);
+  unsetenv("FAKE_NVML_LIMITS");
+  EXPECT_FALSE(Time({.reps = 5}).disturbed);
+  unsetenv("TILEWRIGHT_NVML");
 }
 
 TEST_F(Burst, of_very_many_launches_is_replayed_several_times) {

@@ -48,6 +48,8 @@ int Attribute(CUdevice_attribute attribute) {
       return 3201000;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
       return 6144;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+      return 0x18;
     default:
       return 0;
   }

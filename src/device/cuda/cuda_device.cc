@@ -9,12 +9,15 @@
 #include "core/env.h"
 #include "core/sha256.h"
 #include "core/text.h"
+#include "device/cuda/bus_id.h"
 #include "device/cuda/context_scope.h"
 #include "device/cuda/device_health.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/nvml.h"
 #include "device/cuda/stream_tails.h"
 #include "device/cuda/tensor_map_cache.h"
 #include "device/memory_space.h"
+#include "device/slowdown.h"
 #include "tilewright/cuda_device.h"
 
 namespace tilewright::cuda {
@@ -173,15 +176,16 @@ class ModuleCache {
   std::map<Sha256Digest, CUmodule> modules_;
 };
 
-class CudaDeviceImpl final : public CudaDevice, public TellsMemory {
+class CudaDeviceImpl final : public CudaDevice, public TellsMemory, public TellsSlowdown {
  public:
-  CudaDeviceImpl(Context context, DeviceSpec spec, std::string name,
+  CudaDeviceImpl(Context context, DeviceSpec spec, int ordinal, std::string name,
                  const CudaDeviceOptions& options)
       : spec_(std::move(spec)),
         executor_(options.executor),
         programmatic_(options.programmatic_launches && GetEnv("TILEWRIGHT_PDL") != "0"),
         gpu_(std::move(context), std::move(name)),
-        modules_(gpu_) {}
+        modules_(gpu_),
+        ordinal_(ordinal) {}
 
   /// To be called once, before anything else.
   Status Start() {
@@ -195,6 +199,7 @@ class CudaDeviceImpl final : public CudaDevice, public TellsMemory {
   bool host_accessible() const override { return false; }
 
   Result<MemorySpace> Memory() override;
+  bool Slowed() override;
   Result<DeviceMemory> Allocate(std::size_t bytes) override;
   Result<DeviceMemory> AllocateStaging(std::size_t bytes) override;
 
@@ -304,6 +309,9 @@ class CudaDeviceImpl final : public CudaDevice, public TellsMemory {
   TensorMapCache maps_;
   StreamTails tails_;
   std::unique_ptr<DeviceStream> default_stream_;
+  int ordinal_;
+  std::once_flag nvml_asked_;
+  std::unique_ptr<Nvml> nvml_;  ///< nullptr where there is none
 };
 
 Result<DeviceMemory> CudaDeviceImpl::Allocate(std::size_t bytes) {
@@ -318,6 +326,16 @@ Result<DeviceMemory> CudaDeviceImpl::Allocate(std::size_t bytes) {
   if (!memory) return Fail(error.code, Format("{} ({})", error.message, HumanBytes(bytes)));
   return Fail(error.code, Format("{} ({}; {} of {} are free)", error.message, HumanBytes(bytes),
                                  HumanBytes(memory->free), HumanBytes(memory->total)));
+}
+
+/// NVML is opened when it is first asked: most processes time nothing.
+bool CudaDeviceImpl::Slowed() {
+  std::call_once(nvml_asked_, [this] {
+    const Result<std::string> bus_id = BusIdOf(gpu_.driver(), ordinal_);
+    if (!bus_id) return;
+    if (Result<std::unique_ptr<Nvml>> nvml = Nvml::Open(*bus_id)) nvml_ = std::move(*nvml);
+  });
+  return nvml_ != nullptr && nvml_->Slowed();
 }
 
 Result<MemorySpace> CudaDeviceImpl::Memory() {
@@ -470,7 +488,7 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal, const CudaDeviceOpti
   Result<Context> context = Context::Retain(**driver, ordinal);
   std::string name = Format("GPU {} ({})", ordinal, spec->name);
   if (!context) return Fail(context.error().code, name + ": " + context.error().message);
-  auto device = std::make_unique<CudaDeviceImpl>(std::move(*context), std::move(*spec),
+  auto device = std::make_unique<CudaDeviceImpl>(std::move(*context), std::move(*spec), ordinal,
                                                  std::move(name), options);
   if (Status started = device->Start(); !started) return Fail(started.error());
   return std::unique_ptr<Device>(std::move(device));

@@ -1,5 +1,6 @@
 // Stands in for driver.cc where no cuda.h was found.
 #include "tilewright/cuda_device.h"
+#include "tilewright/gpu_state.h"
 
 namespace tilewright::cuda {
 namespace {
@@ -20,5 +21,7 @@ Result<DeviceSpec> CudaDeviceSpec(int /*ordinal*/, const std::string& /*library*
 Result<std::unique_ptr<Device>> MakeCudaDevice(int, const CudaDeviceOptions&) {
   return Fail(Absent());
 }
+
+Result<GpuState> ReadGpuState(int, const std::string&) { return Fail(Absent()); }
 
 }  // namespace tilewright::cuda

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/slowdown.h"
+
 namespace tilewright {
 
 bool BurstTimer::usable() {
@@ -57,6 +59,8 @@ Tuner::Outcome BurstTimer::Time(const Burst& burst, const std::function<Status()
   const Result<double> us = Measure(**graph, replays, flush);
   if (!us) return Failed(us.error());
   Tuner::Outcome outcome;
+  auto* const tells = dynamic_cast<TellsSlowdown*>(&device_);
+  outcome.disturbed = tells != nullptr && tells->Slowed();
   outcome.us = *us / (static_cast<double>(launches) * replays);
   return outcome;
 }
