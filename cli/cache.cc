@@ -50,8 +50,8 @@ int Look(const Action& action, CacheOptions options) {
 int Move(const CacheOptions& options) {
   const bool exports = options.action == "export";
   const bool kernels = options.only == "artifacts" ||
-                       (options.only.empty() &&
-                        (exports ? options.file.ends_with(".twb") : IsArtifactFile(options.file)));
+                       (options.only.empty() && (options.file.ends_with(".twb") ||
+                                                 (!exports && IsArtifactFile(options.file))));
   if (kernels) return exports ? ExportToBundle(options) : ImportFromFile(options);
   if (!options.keys.empty()) {
     return Usage(options.file + ": records have no signature; --key is for bundles",

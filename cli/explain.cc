@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <memory>
 #include <optional>
 
@@ -9,6 +7,7 @@
 #include "device_kernels.h"
 #include "explain_report.h"
 #include "gemm_words.h"
+#include "measuring.h"
 #include "problem_words.h"
 #include "verbs.h"
 
@@ -58,27 +57,12 @@ Status SetDevice(const ExplainOptions& options, const Context& context, Explaine
   return {};
 }
 
-/// Alignment that the user did not state: that of a GPU's buffers, which are aligned to 16 bytes
-/// and have dense lines.
-void PromiseAlignment(GemmDesc& desc) {
-  if (desc.align_a != 0 || desc.align_b != 0 || desc.align_c != 0) return;
-  const auto log2_of = [](DataType type, std::int64_t line) {
-    constexpr int kBufferLog2 = 4;
-    const TypeInfo& info = GetTypeInfo(type);
-    const auto bytes = static_cast<std::uint64_t>(line / info.block_elements * info.block_bytes);
-    return static_cast<std::uint8_t>(std::min(std::countr_zero(bytes), kBufferLog2));
-  };
-  desc.align_a = log2_of(desc.type_a, desc.order_a == Order::kRowMajor ? desc.k : desc.m);
-  desc.align_b = log2_of(desc.type_b, desc.order_b == Order::kColMajor ? desc.k : desc.n);
-  desc.align_c = log2_of(desc.type_c, desc.order_c == Order::kRowMajor ? desc.n : desc.m);
-}
-
 template <class Op>
 Result<Explained> Look(const ExplainOptions& options, Context& context, typename Op::Desc desc) {
   Explained look;
   if (Status status = SetDevice(options, context, look); !status) return Fail(status.error());
   if constexpr (std::is_same_v<Op, GemmOp>) {
-    if (look.device.kind == DeviceKind::kCuda) PromiseAlignment(desc);
+    desc = PosedOn(look.device, desc);
   }
   const Result<DeviceKernels> kernels =
       look.here ? DeviceKernels(context.kernels())

@@ -18,8 +18,14 @@ Result<Measuring> Measuring::Start(Context& context, const MeasurerOptions& opti
     return measuring;
   }
   if (context.device_spec().kind != DeviceKind::kCpu) {
-    return Fail(ErrorCode::kNotFound, fmt::format("{} on {} needs a worker process: {}", verb,
-                                                  context.device_name(), worker.error().message));
+    const std::string& why = worker.error().message;
+    const bool says_how = why.find("TILEWRIGHT_WORKER") != std::string::npos;
+    return Fail(
+        ErrorCode::kNotFound,
+        fmt::format("{} on {} needs a worker process: {}{}", verb, context.device_name(), why,
+                    says_how ? ""
+                             : "; install that of this build, or name it in "
+                               "TILEWRIGHT_WORKER"));
   }
   Warn(fmt::format("kernels are tried in this process, which one that crashes would end: {}",
                    worker.error().message));
@@ -33,8 +39,8 @@ GemmWords UsualWords(const Context& context) {
   return words;
 }
 
-GemmDesc PosedOn(const Context& context, GemmDesc desc) {
-  if (context.device_spec().kind == DeviceKind::kCpu || desc.align_a != 0 || desc.align_b != 0 ||
+GemmDesc PosedOn(const DeviceSpec& device, GemmDesc desc) {
+  if (device.kind == DeviceKind::kCpu || desc.align_a != 0 || desc.align_b != 0 ||
       desc.align_c != 0 || desc.n < 1 || desc.k < 1)
     return desc;
   // Up to the 16 bytes of the widest load.

@@ -44,6 +44,9 @@ class Measuring {
 GemmWords UsualWords(const Context& context);
 /// The product as a pass on this device poses it: on a GPU with the alignment that operands without
 /// padding have, where it promises none.
-GemmDesc PosedOn(const Context& context, GemmDesc desc);
+GemmDesc PosedOn(const DeviceSpec& device, GemmDesc desc);
+inline GemmDesc PosedOn(const Context& context, const GemmDesc& desc) {
+  return PosedOn(context.device_spec(), desc);
+}
 
 }  // namespace tilewright::cli

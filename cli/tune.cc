@@ -157,6 +157,7 @@ Result<TuneReport> Measure(const TuneArguments& options, Context& context,
       [&]<class Op>() { two_groups = two_groups || !Split<Op>(problems, largest)[1].empty(); });
   MeasurerOptions measure;
   measure.policy = context.scope().policy;
+  measure.trial.seed = options.seed;
   Result<Measuring> measuring = Measuring::Start(context, measure, "tune");
   if (!measuring) return Fail(measuring.error());
   Session session(options, context, *measuring, problems.size());
@@ -177,7 +178,7 @@ Result<TuneReport> Measure(const TuneArguments& options, Context& context,
   return std::move(result);
 }
 
-void PrintJson(const TuneReport& result) {
+void PrintJson(const TuneReport& result, std::uint64_t seed) {
   Report report;
   report.Array("rows");
   for (const TuneRow& row : result.rows) {
@@ -212,7 +213,8 @@ void PrintJson(const TuneReport& result) {
       .Set("not_reached", result.not_reached)
       .Set("cancelled", result.cancelled)
       .Set("out_of_budget", result.out_of_budget)
-      .Set("device_seconds", result.device_seconds);
+      .Set("device_seconds", result.device_seconds)
+      .Set("seed", static_cast<std::int64_t>(seed));
   Out(report.Text() + "\n");
 }
 
@@ -297,7 +299,7 @@ int Tune(const TuneArguments& options) {
     }
   }
   if (options.common.json) {
-    PrintJson(*result);
+    PrintJson(*result, options.seed);
   } else {
     PrintTable(*result);
   }

@@ -33,6 +33,14 @@ class Measurer {
   virtual Tuner::Outcome Time(const typename Op::Spec& spec, int reps) = 0;
 };
 
+/// What a measurer makes up for a problem: equal options make equal operands, in any process of
+/// this build.
+struct TrialOptions {
+  std::uint64_t seed = 1;  ///< of their random numbers
+  /// That each sequence of attention holds, at most its context; 0: about a thousand.
+  std::int32_t positions = 0;
+};
+
 struct MeasurerOptions {
   MeasurePolicy policy = MeasurePolicy::kCold;
   /// The last-level cache to exceed; 0 = MeasureLlcBytes on first use, and what the system reports.
@@ -40,13 +48,14 @@ struct MeasurerOptions {
   std::int64_t llc_bytes = 0;
   /// Limit on the operands held at once; 0 = a quarter of the available memory, on a GPU 4 GiB.
   std::int64_t max_bytes = 0;
+  TrialOptions trial = {};
 };
 /// Measures on `device`, which must outlive it, with its default stream. Cold: what a pass reads
 /// from memory (weights, tables, caches; not the activations that the operation before has just
 /// written) rotates over copies of at least three times the last-level cache together (and twice
 /// the reported one, where that is 64 MiB or less; as many as `max_bytes` allows).
 ///
-/// The check uses random operands of a fixed seed, with padding rows among them. A kernel writes
+/// The check uses random operands (TrialOptions), with padding rows among them. A kernel writes
 /// into poisoned memory between guard bands, and its output is compared with the float64 oracle
 /// within the tolerance of the types; it runs again in place where the operation allows that, and
 /// once more for a bitwise comparison if it claims to be deterministic. Where the oracle would take
@@ -69,7 +78,7 @@ struct LeastWork {
   double operations = 0;  ///< multiplications and additions of products and attention
 };
 template <class Op>
-LeastWork LeastWorkOf(const typename Op::Desc& problem);
+LeastWork LeastWorkOf(const typename Op::Desc& problem, const TrialOptions& options = {});
 
 template <class Op>
 struct TuneProblemOf {

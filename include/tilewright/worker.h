@@ -18,8 +18,8 @@ namespace tilewright {
 // Candidates of a tuning session can be tried in a process of their own, the worker: one that
 // crashes, hangs or destroys the context of a GPU then costs that candidate and nothing else. The
 // worker is a program, tilewright-worker, which is installed with the library; it is started with
-// posix_spawn and spoken to in messages (docs/worker.md). It makes the operands itself, from fixed
-// seeds, and finds compiled kernels in the same artifact store.
+// posix_spawn and spoken to in messages (docs/worker.md). It makes the operands itself, from the
+// seed that it is sent, and finds compiled kernels in the same artifact store.
 
 struct WorkerOptions {
   /// The program; "": $TILEWRIGHT_WORKER, else tilewright-worker beside the library or the program,

@@ -124,10 +124,17 @@ Result<ArtifactImport> ImportArtifacts(ArtifactStore& store, const std::string& 
     return report;
   }
   if (!IsBundleFile(*bytes)) {
+    if (path.ends_with(".twb")) {
+      return fail(ErrorCode::kCorrupt, "a damaged bundle: it does not begin as one");
+    }
     return fail(ErrorCode::kInvalidArgument, "neither a bundle nor an entry file");
   }
   Result<std::shared_ptr<const Bundle>> bundle = Bundle::FromBytes(*bytes, options);
-  if (!bundle) return fail(bundle.error().code, bundle.error().message);
+  if (!bundle) {
+    const Error& error = bundle.error();
+    const bool damaged = error.code == ErrorCode::kCorrupt;
+    return fail(error.code, (damaged ? "a damaged bundle: " : "") + error.message);
+  }
   for (std::size_t i = 0; i < (*bundle)->size(); ++i) {
     Result<ArtifactData> artifact = (*bundle)->Load(i);
     if (!artifact) {

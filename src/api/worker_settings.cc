@@ -69,6 +69,7 @@ void ForEachSetting(Settings& settings, F&& f) {
   f("nvrtc", artifacts.nvrtc.path);
   auto& measure = settings.measure;
   f("policy", measure.policy), f("llc_bytes", measure.llc_bytes), f("max_bytes", measure.max_bytes);
+  f("seed", measure.trial.seed), f("positions", measure.trial.positions);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <array>
 #include <filesystem>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "core/env.h"
 #include "core/text.h"
@@ -53,7 +55,10 @@ Result<std::string> FindWorker(const std::string& program) {
                                   "../../libexec/tilewright/tilewright-worker",
                                   "../cli/tilewright-worker"};
   std::string tried;
-  for (const fs::path& folder : {FolderOfLibrary(), FolderOfProgram()}) {
+  std::vector<fs::path> folders = {FolderOfLibrary()};
+  if (fs::path program_folder = FolderOfProgram(); program_folder != folders[0])
+    folders.push_back(std::move(program_folder));
+  for (const fs::path& folder : folders) {
     if (folder.empty()) continue;
     for (const char* place : kPlaces) {
       const fs::path file = (folder / place).lexically_normal();

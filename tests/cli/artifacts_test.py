@@ -257,6 +257,10 @@ class ArtifactsTest(ArtifactsCase):
         self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: magic number')
         bad.write_bytes(bundle.read_bytes()[:-1])
         self.fails(1, 'cache', 'import', bad, env=there, saying='bad.twk: bytes, but the header says')
+        broken, whole = self.folder / 'broken.twb', bundle.read_bytes()
+        for damaged in (whole[:-1], whole[:40], b'x' + whole[1:], b''):
+            broken.write_bytes(damaged)
+            self.fails(1, 'cache', 'import', broken, env=there, saying='broken.twb: a damaged bundle:')
         bad.write_text('neither')
         self.fails(1, 'cache', 'import', '--only', 'artifacts', bad, env=there, saying='neither a bundle nor an entry')
         value = self.ok('cache', 'import', '--only', 'artifacts', '-', '--json', env=there, input=entry).json()

@@ -7,6 +7,8 @@ Everything that may be wrong with a driver, a GPU or its kernels is one clear li
 import os
 import pathlib
 import re
+import shutil
+import struct
 import subprocess
 import unittest
 
@@ -15,6 +17,7 @@ from harness import CliTest, PATIENCE, TILEWRIGHT
 
 FAKE_CUDA = os.environ['TILEWRIGHT_FAKE_CUDA']
 FAKE_CUBLASLT = os.environ['TILEWRIGHT_FAKE_CUBLASLT']
+FAKE_NVML = os.environ['TILEWRIGHT_FAKE_NVML']
 H200 = pathlib.Path(__file__).resolve().parents[2] / 'docs/devices/nvidia_h200.json'
 
 #: A problem of every operation, as a Llama pass has them.
@@ -151,6 +154,56 @@ class GpuTest(CliTest):
             self.assertIn(' are free', last)
         self.assertGreaterEqual(refused, 2, 'the weights, and what a pass needs')
 
+    def test_doctor_shows_what_the_gpu_does_where_nvml_is_there(self):
+        def findings(**extra):
+            value = self.ok('doctor', '--device', 'cuda:0', '--json', env=self.fake(**extra)).json()
+            return value, {finding['what']: finding for finding in value['findings']}
+
+        value, found = findings(TILEWRIGHT_NVML=str(self.folder / 'none'))
+        self.assertNotIn('gpu_state', value)
+        self.assertNotIn('clocks', found)
+        value, found = findings(TILEWRIGHT_NVML=FAKE_NVML, FAKE_NVML_LIMITS='0x44')
+        self.assertEqual(value['gpu_state']['sm_mhz'], 1755)
+        self.assertTrue(value['gpu_state']['slowed'])
+        self.assertEqual(found['clocks']['value'], '1755 of 1980 MHz, memory 3201 MHz; limited by: power cap, heat (hardware)')
+        self.assertEqual(found['clocks']['health'], 'note')
+        self.assertEqual(found['power']['value'], '412 of 700 W, 46 degrees Celsius')
+        self.assertTrue(found['others on this GPU']['value'].startswith('process 4242'))
+
+    def test_tuning_without_a_sound_worker_is_refused_with_where_it_was_sought(self):
+        words = ('tune', '--gemm', 'm=1,n=64,k=64', '--budget', '1s', '--device', 'cuda:0')
+        alone = self.folder / 'alone' / 'bin'
+        alone.mkdir(parents=True)
+        command = shutil.copy2(TILEWRIGHT, alone / 'tilewright')
+        done = subprocess.run([command, *words], env=self.fake(), capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for word in ('tune on cuda:0 needs a worker process', f'no tilewright-worker beside {alone}', 'libexec/tilewright', 'TILEWRIGHT_WORKER'):
+            self.assertIn(word, done.stderr.strip().splitlines()[-1])
+        self.assertEqual(done.stderr.count(str(alone)), 1, 'each folder once')
+
+        def worker(name, content):
+            path = self.folder / name
+            path.write_bytes(content)
+            path.chmod(0o700)
+            return path
+
+        def words_of(*texts):
+            return b''.join(struct.pack('<I', len(text)) + text for text in texts)
+
+        hello = words_of(b'hello', b'999', b'tilewright 9.9 (f00d)')
+        (self.folder / 'hello').write_bytes(b'TWWM' + struct.pack('<I', len(hello)) + hello)
+        other = worker('other', f'#!/bin/sh\ncat {self.folder / "hello"}\nexec sleep 60\n'.encode())
+        damaged = worker('damaged', pathlib.Path(TILEWRIGHT).read_bytes()[:5000])
+        wordy = worker('wordy', b'#!/bin/sh\necho usage: something\n')
+        for named, saying in ((self.folder / 'nowhere', 'nowhere not program'), (other, 'another build tilewright 9.9 (f00d) protocol 999 protocol'),
+                              (damaged, 'damaged'), (wordy, 'wordy')):
+            result = self.run_cli(*words, env=self.fake(TILEWRIGHT_WORKER=str(named)))
+            self.assertEqual((result.rc, result.text), (1, ''))
+            # Before it: that the fake driver's GPU is too fast to be measured.
+            last = result.err.strip().splitlines()[-1]
+            for word in f'tune on cuda:0 needs a worker process {named} {saying} TILEWRIGHT_WORKER'.split():
+                self.assertIn(word, last)
+
     def test_a_gpu_that_is_lost_is_told_once_and_ends_the_run(self):
         for answer in ('cuStreamSynchronize=700@1', 'cuStreamSynchronize=700@3', 'cuLaunchKernelEx=719@5',
                        'cuMemcpyDtoHAsync=700'):
@@ -174,6 +227,11 @@ class GpuTest(CliTest):
             self.assertEqual(*(sorted(str([c[k] for k in keys]) for c in found['candidates']) for found in (there, here)), kind)
             self.assertEqual(there['chosen'], here['chosen'])
             self.assertTrue(any(c['feasible'] for c in there['candidates']), kind)
+        # What tune promises of lines without padding: 72, 72 and 80 bytes.
+        lines = ['gemm', '--m', 4, '--n', 40, '--k', 36, '--type-a', 'bf16', '--type-b', 'bf16', '--type-c', 'bf16']
+        for where in (['--device', 'cuda:0'], ['--device-spec', H200]):
+            problem = self.ok('explain', *lines, *where, '--json', env=env).json()['problem']
+            self.assertIn('align_a=3 align_b=3 align_c=4', problem)
         vendor = [c for c in self.ok('explain', *kinds['gemm'], '--device-spec', H200, '--json', env=self.fake()).json()['candidates']
                   if '.cublaslt.' in c['kernel']]
         self.assertTrue(vendor and vendor[0]['feasible'], 'assumed for a machine elsewhere')

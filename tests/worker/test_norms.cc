@@ -39,6 +39,7 @@ class TestNorm final : public norm::Kernel {
     while (name == kHangs) std::this_thread::sleep_for(std::chrono::seconds(1));
     if (name == kFarOutside) *FarAway() = 1;
     Status done = Scalar().Launch(args, spec, workspace, stream);
+    if (name == kOff) args.out.as<float>()[0] *= 2;
     if (name == kOutside) args.out.as<float>()[args.out.elements()] = 1;
     return done;
   }
@@ -68,7 +69,7 @@ class TestNorm final : public norm::Kernel {
 }  // namespace
 
 Status AddTestNorms(norm::Registry& registry) {
-  for (const char* name : {kRight, kPrints, kCrashes, kAborts, kExits, kHangs, kOutside,
+  for (const char* name : {kRight, kPrints, kOff, kCrashes, kAborts, kExits, kHangs, kOutside,
                            kFarOutside, kThrows, kNoMemory, kCrashesOnce}) {
     if (Status added = registry.Add(std::make_unique<TestNorm>(name)); !added) return added;
   }

@@ -5,9 +5,10 @@
 namespace tilewright::test {
 
 /// Norms that compute what the library's scalar one does, and misbehave before or after: names of
-/// the kernels that AddTestNorms adds. All but kRight would end or hang a process that tries them.
+/// the kernels that AddTestNorms adds. All but kRight and kOff would end or hang a process that tries them.
 inline constexpr const char* kRight = "norm.test.right";
 inline constexpr const char* kPrints = "norm.test.prints";  ///< on standard output, and is right
+inline constexpr const char* kOff = "norm.test.off";  ///< doubles the first value of its result
 inline constexpr const char* kCrashes = "norm.test.crashes";
 inline constexpr const char* kAborts = "norm.test.aborts";
 inline constexpr const char* kExits = "norm.test.exits";  ///< with exit code 0

@@ -112,11 +112,38 @@ TEST_F(WorkerTest, A_tuning_session_survives_them_all_and_quarantines_them) {
   for (const Record& record : context_->records().Load()) verdicts[record.kernel] = record.verdict;
   using enum Verdict;
   const std::map<std::string, Verdict> expected = {
-      {test::kRight, kOk},      {test::kPrints, kOk},      {test::kCrashesOnce, kOk},
-      {test::kCrashes, kCrash}, {test::kAborts, kCrash},   {test::kExits, kCrash},
-      {test::kThrows, kCrash},  {test::kNoMemory, kCrash}, {test::kFarOutside, kCrash},
-      {test::kHangs, kHang},    {test::kOutside, kGuard}};
+      {test::kRight, kOk},         {test::kPrints, kOk},     {test::kCrashesOnce, kOk},
+      {test::kOff, kWrong},        {test::kCrashes, kCrash}, {test::kAborts, kCrash},
+      {test::kExits, kCrash},      {test::kThrows, kCrash},  {test::kNoMemory, kCrash},
+      {test::kFarOutside, kCrash}, {test::kHangs, kHang},    {test::kOutside, kGuard}};
   EXPECT_EQ(verdicts, expected);
+}
+
+TEST_F(WorkerTest, The_operands_are_those_of_the_seed_in_every_process) {
+  const auto said = [this](std::uint64_t seed, bool in_worker) -> std::string {
+    MeasurerOptions options = Quick();
+    options.trial.seed = seed;
+    if (!in_worker) {
+      const auto here = MakeMeasurer<norm::Op>(context_->device(), options);
+      EXPECT_TRUE(here->Prepare(Norm()));
+      return here->Check(Spec(test::kOff)).evidence;
+    }
+    const auto worker = context_->StartWorker(options, {.program = TILEWRIGHT_TEST_WORKER});
+    EXPECT_TRUE(worker) << worker.error().message;
+    if (!worker) return {};
+    WorkerMeasurer<norm::Op> there(**worker, nullptr);
+    EXPECT_TRUE(there.Prepare(Norm()));
+    return there.Check(Spec(test::kOff)).evidence;
+  };
+  // "out[0, 0] = 1.2 where the oracle has 0.6 (operands of seed 7)"
+  const std::string seven = said(7, true);
+  EXPECT_THAT(seven, HasSubstr(" where the oracle has "));
+  EXPECT_THAT(seven, HasSubstr("(operands of seed 7)"));
+  EXPECT_EQ(said(7, true), seven);
+  EXPECT_EQ(said(7, false), seven);
+  const std::string eight = said(8, true);
+  EXPECT_THAT(eight, HasSubstr("(operands of seed 8)"));
+  EXPECT_NE(eight.substr(0, eight.find('(')), seven.substr(0, seven.find('(')));
 }
 
 TEST_F(WorkerTest, Kernels_that_only_this_process_knows_are_measured_in_it) {

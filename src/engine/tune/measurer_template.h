@@ -30,6 +30,7 @@ class OpMeasurer final : public Measurer<Op> {
   OpMeasurer(Device& device, const MeasurerOptions& options)
       : device_(device),
         stream_(device.default_stream()),
+        options_(options.trial),
         cold_(options, device),
         memory_(device, stream_),
         workspace_(device),
@@ -39,7 +40,7 @@ class OpMeasurer final : public Measurer<Op> {
     ready_ = false;
     bound_.clear();
     desc_ = problem;
-    Result<Trial<Op>> trial = MakeTrial(problem);
+    Result<Trial<Op>> trial = MakeTrial(problem, options_);
     if (!trial) return Fail(trial.error());
     trial_ = std::move(*trial);
     oracle_ready_ = false;
@@ -176,7 +177,8 @@ class OpMeasurer final : public Measurer<Op> {
       std::vector<std::byte> before = ContentOf(trial_.outputs[i], in_place);
       before.resize(output->size(), std::byte{0xff});
       const std::string wrong = oracle_.Difference(trial_, i, *output, before);
-      if (!wrong.empty()) return Failed(Verdict::kWrong, wrong);
+      if (!wrong.empty())
+        return Failed(Verdict::kWrong, Format("{} (operands of seed {})", wrong, options_.seed));
       got.push_back(std::move(*output));
     }
     return {};
@@ -233,6 +235,7 @@ class OpMeasurer final : public Measurer<Op> {
 
   Device& device_;
   Stream stream_;
+  TrialOptions options_;
   ColdCopies cold_;
   Desc desc_;
   Trial<Op> trial_;
@@ -254,13 +257,18 @@ std::unique_ptr<Measurer<Op>> MakeMeasurer(Device& device, const MeasurerOptions
 }
 
 template <class Op>
-LeastWork LeastWorkOf(const typename Op::Desc& problem) {
-  return WorkOf(problem);
+LeastWork LeastWorkOf(const typename Op::Desc& problem,
+                      [[maybe_unused]] const TrialOptions& options) {
+  if constexpr (requires { WorkOf(problem, options); }) {
+    return WorkOf(problem, options);
+  } else {
+    return WorkOf(problem);
+  }
 }
 
 /// In one .cc file of the operation's room.
 #define TILEWRIGHT_INSTANTIATE_MEASURER(OP)                                                 \
   template std::unique_ptr<Measurer<OP>> MakeMeasurer<OP>(Device&, const MeasurerOptions&); \
-  template LeastWork LeastWorkOf<OP>(const OP::Desc&)
+  template LeastWork LeastWorkOf<OP>(const OP::Desc&, const TrialOptions&)
 
 }  // namespace tilewright

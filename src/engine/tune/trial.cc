@@ -101,13 +101,15 @@ TrialPlaces PlacesInCache(std::int32_t rows, std::int32_t page_size) {
 }
 
 Result<std::vector<TrialTensor>> ScatterTensors(std::string_view rows_name,
-                                                const TrialScatter& scatter) {
+                                                const TrialScatter& scatter,
+                                                const TrialOptions& options) {
   const TrialPlaces places = PlacesInCache(scatter.rows, scatter.page_size);
   auto rows = RandomTensor(rows_name, TrialRole::kRecent, scatter.type_rows,
-                           {scatter.head_dim, scatter.heads, scatter.rows, 1}, 1);
+                           {scatter.head_dim, scatter.heads, scatter.rows, 1}, SeedOf(options, 1));
   if (!rows) return Fail(rows.error());
   auto cache = RandomTensor("cache", TrialRole::kUpdated, scatter.type_cache,
-                            {scatter.head_dim, scatter.heads, places.held, places.page_count}, 2);
+                            {scatter.head_dim, scatter.heads, places.held, places.page_count},
+                            SeedOf(options, 2));
   if (!cache) return Fail(cache.error());
   std::vector<TrialTensor> tensors = {
       std::move(*rows), std::move(*cache),

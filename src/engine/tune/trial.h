@@ -12,15 +12,16 @@
 
 #include "tilewright/result.h"
 #include "tilewright/tensor.h"
+#include "tilewright/tune.h"
 
 namespace tilewright {
 
 // What a room declares so that its operation can be measured (engine/tune/measurer_template.h),
 // beside the oracle `Status Reference(const Args&)`:
 //
-//   Result<Trial<Op>> MakeTrial(const Desc& desc);  // operands, made up, of a fixed seed
+//   Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options);  // made up
 //   Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count);
-//   LeastWork WorkOf(const Desc& desc);
+//   LeastWork WorkOf(const Desc& desc);  // and the options, where it depends on them
 
 /// Where a tensor is when an operation of a model runs.
 enum class TrialRole : std::uint8_t {
@@ -58,6 +59,12 @@ struct Trial {
                             std::span<const TensorView> placed) = nullptr;
 };
 
+/// The seed of one tensor, `which` from 1 on, of a trial.
+constexpr std::uint64_t SeedOf(const TrialOptions& trial, std::uint64_t which) {
+  // An odd factor keeps trials apart, however near their seeds are.
+  return which + (trial.seed - 1) * 0x9e3779b97f4a7c15u;
+}
+
 /// Normal values of deviation 1 in any type that values can be encoded in; uniform bytes in the
 /// other integer types. Large tensors repeat some hundred rows in an irregular order: making each
 /// anew would take longer than measuring.
@@ -86,7 +93,8 @@ struct TrialScatter {
   std::int32_t head_dim, heads, rows, page_size;
 };
 Result<std::vector<TrialTensor>> ScatterTensors(std::string_view rows_name,
-                                                const TrialScatter& scatter);
+                                                const TrialScatter& scatter,
+                                                const TrialOptions& options);
 
 /// `count` of dimension `dim` from `begin` on; nothing of a view without memory.
 TensorView Slice(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);

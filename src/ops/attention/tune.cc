@@ -10,13 +10,14 @@ namespace tilewright::attention {
 namespace {
 
 /// Rows of as many sequences as the cache has, evenly distributed, each at the end of what its
-/// sequence holds: about a thousand positions, as in a conversation, or all that the cache has
-/// places for.
+/// sequence holds: as many positions as the trial says, else about a thousand, as in a conversation,
+/// or all that the cache has places for.
 struct Batch {
-  explicit Batch(const Desc& desc)
+  Batch(const Desc& desc, const TrialOptions& options)
       : sequences(std::min(desc.sequences, desc.rows)),
         rows_each((desc.rows + sequences - 1) / sequences),
-        filled(std::min(desc.context, std::max(kUsual, rows_each))) {
+        filled(std::min(desc.context,
+                        std::max(options.positions > 0 ? options.positions : kUsual, rows_each))) {
     for (std::int32_t r = 0; r < desc.rows; ++r) {
       slots.push_back(r / rows_each);
       positions.push_back(std::max(0, filled - rows_each + r % rows_each));
@@ -29,14 +30,16 @@ struct Batch {
 };
 
 /// Caches and page table, the pages of the sequences in turn; contiguous without pages.
-Status AddCaches(const Desc& desc, const Batch& batch, std::vector<TrialTensor>& tensors) {
+Status AddCaches(const Desc& desc, const Batch& batch, const TrialOptions& options,
+                 std::vector<TrialTensor>& tensors) {
   const bool paged = desc.page_size > 0;
   const std::int32_t held = paged ? (batch.filled - 1) / desc.page_size + 1 : 0;  // pages of each
   const std::array<std::int64_t, 4> shape = {
       desc.head_dim, desc.kv_heads, paged ? desc.page_size : desc.context,
       paged ? std::int64_t{held} * batch.sequences : std::int64_t{desc.sequences}};
   for (const char* name : {"k_cache", "v_cache"}) {
-    auto cache = RandomTensor(name, TrialRole::kStored, desc.type_kv, shape, tensors.size() + 1);
+    auto cache = RandomTensor(name, TrialRole::kStored, desc.type_kv, shape,
+                              SeedOf(options, tensors.size() + 1));
     if (!cache) return Fail(cache.error());
     tensors.push_back(std::move(*cache));
   }
@@ -64,17 +67,17 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   Trial<Op> trial;
-  const Batch batch(desc);
+  const Batch batch(desc, options);
   auto q = RandomTensor("q", TrialRole::kRecent, desc.type_q,
-                        {desc.head_dim, desc.heads, desc.rows, 1}, 1);
+                        {desc.head_dim, desc.heads, desc.rows, 1}, SeedOf(options, 1));
   if (!q) return Fail(q.error());
   trial.tensors = {std::move(*q), IntegerTensor("positions", batch.positions, {desc.rows, 1, 1, 1}),
                    IntegerTensor("slots", batch.slots, {desc.rows, 1, 1, 1}),
                    OutputTensor("out", desc.type_q,
                                 {std::int64_t{desc.head_dim} * desc.heads, desc.rows, 1, 1})};
-  if (Status s = AddCaches(desc, batch, trial.tensors); !s) return Fail(s.error());
+  if (Status s = AddCaches(desc, batch, options, trial.tensors); !s) return Fail(s.error());
   trial.outputs = {3};
   trial.rows = desc.rows;
   // Each score is a sum of head_dim products, which its weight follows; the sums over the positions
@@ -95,8 +98,8 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   return trial;
 }
 
-static LeastWork WorkOf(const Desc& desc) {
-  const Batch batch(desc);
+static LeastWork WorkOf(const Desc& desc, const TrialOptions& options) {
+  const Batch batch(desc, options);
   std::vector<std::int64_t> read(static_cast<std::size_t>(batch.sequences));
   double scored = 0;
   for (std::size_t r = 0; r < batch.positions.size(); ++r) {

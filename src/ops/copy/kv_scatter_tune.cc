@@ -13,9 +13,10 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   auto tensors = ScatterTensors(
-      "x", {desc.type_x, desc.type_cache, desc.head_dim, desc.kv_heads, desc.rows, desc.page_size});
+      "x", {desc.type_x, desc.type_cache, desc.head_dim, desc.kv_heads, desc.rows, desc.page_size},
+      options);
   if (!tensors) return Fail(tensors.error());
   Trial<Op> trial;
   trial.tensors = std::move(*tensors);

@@ -9,12 +9,13 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return {.src = Slice(args.src, 1, begin, count), .dst = Slice(args.dst, 1, begin, count)};
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   if (!desc.adjacent && GetTypeInfo(desc.type_src).block_elements > 1)
     return Fail(ErrorCode::kUnsupported, "values of a block are adjacent");
   Trial<Op> trial;
   const std::int64_t cols = std::int64_t{desc.cols} * (desc.adjacent ? 1 : 2);
-  auto src = RandomTensor("src", TrialRole::kRecent, desc.type_src, {cols, desc.rows, 1, 1}, 1);
+  auto src = RandomTensor("src", TrialRole::kRecent, desc.type_src, {cols, desc.rows, 1, 1},
+                          SeedOf(options, 1));
   if (!src) return Fail(src.error());
   trial.tensors = {std::move(*src),
                    OutputTensor("dst", desc.type_dst, {desc.cols, desc.rows, 1, 1})};

@@ -12,14 +12,14 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
           .out = Slice(args.out, 1, begin, count)};
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   Trial<Op> trial;
   const std::array<std::int64_t, 4> shape = {desc.cols, desc.rows, 1, 1};
-  auto a = RandomTensor("a", TrialRole::kRecent, desc.type_a, shape, 1);
+  auto a = RandomTensor("a", TrialRole::kRecent, desc.type_a, shape, SeedOf(options, 1));
   if (!a) return Fail(a.error());
   trial.tensors = {OutputTensor("out", desc.type_out, shape), std::move(*a)};
   if (desc.function != Function::kSilu) {
-    auto b = RandomTensor("b", TrialRole::kRecent, desc.type_b, shape, 2);
+    auto b = RandomTensor("b", TrialRole::kRecent, desc.type_b, shape, SeedOf(options, 2));
     if (!b) return Fail(b.error());
     trial.tensors.push_back(std::move(*b));
   }

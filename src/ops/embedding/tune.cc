@@ -15,14 +15,14 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   Trial<Op> trial;
   // Ids of a text fall anywhere in the table; under the cold policy it rotates anyway.
   const std::int64_t entries = std::max<std::int64_t>(256, desc.rows);
-  auto table =
-      RandomTensor("table", TrialRole::kStored, desc.type_table, {desc.hidden, entries, 1, 1}, 1);
+  auto table = RandomTensor("table", TrialRole::kStored, desc.type_table,
+                            {desc.hidden, entries, 1, 1}, SeedOf(options, 1));
   if (!table) return Fail(table.error());
-  Random random(2);
+  Random random(SeedOf(options, 2));
   std::vector<std::int32_t> ids;
   for (std::int32_t r = 0; r < desc.rows; ++r)
     ids.push_back(static_cast<std::int32_t>(random.Between(0, entries - 1)));

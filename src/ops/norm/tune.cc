@@ -14,13 +14,13 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   Trial<Op> trial;
   const std::array<std::int64_t, 4> shape = {desc.cols, desc.rows, 1, 1};
-  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, shape, 1);
+  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, shape, SeedOf(options, 1));
   if (!in) return Fail(in.error());
-  auto weight =
-      RandomTensor("weight", TrialRole::kStored, desc.type_weight, {desc.cols, 1, 1, 1}, 2);
+  auto weight = RandomTensor("weight", TrialRole::kStored, desc.type_weight, {desc.cols, 1, 1, 1},
+                             SeedOf(options, 2));
   if (!weight) return Fail(weight.error());
   trial.tensors = {std::move(*in), std::move(*weight), OutputTensor("out", desc.type_out, shape)};
   trial.outputs = {2};
@@ -30,7 +30,8 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc) {
   // of its value at most; the root halves that.
   trial.tolerance.relative = 0x1p-24 * (desc.cols / 2.0 + 8) + EpsilonOf(desc.type_out);
   if (desc.type_sum != DataType::kNone) {
-    auto residual = RandomTensor("residual", TrialRole::kRecent, desc.type_sum, shape, 3);
+    auto residual =
+        RandomTensor("residual", TrialRole::kRecent, desc.type_sum, shape, SeedOf(options, 3));
     if (!residual) return Fail(residual.error());
     trial.tensors.push_back(std::move(*residual));
     trial.tensors.push_back(OutputTensor("sum", desc.type_sum, shape));

@@ -14,9 +14,10 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
 }
 
 /// Into a KV cache: compared as a whole, since a row may lie anywhere in it.
-static Result<Trial<Op>> MakeScatterTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeScatterTrial(const Desc& desc, const TrialOptions& options) {
   auto tensors = ScatterTensors(
-      "qk", {desc.type_in, desc.type_out, desc.head_dim, desc.heads, desc.rows, desc.page_size});
+      "qk", {desc.type_in, desc.type_out, desc.head_dim, desc.heads, desc.rows, desc.page_size},
+      options);
   if (!tensors) return Fail(tensors.error());
   Trial<Op> trial;
   trial.tensors = std::move(*tensors);
@@ -38,12 +39,12 @@ static Result<Trial<Op>> MakeScatterTrial(const Desc& desc) {
   return trial;
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
-  if (desc.scatter) return MakeScatterTrial(desc);
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
+  if (desc.scatter) return MakeScatterTrial(desc, options);
   constexpr std::int32_t kFirst = 100;  // a sequence that goes on
   Trial<Op> trial;
   const std::array<std::int64_t, 4> shape = {desc.head_dim, desc.heads, desc.rows, 1};
-  auto qk = RandomTensor("qk", TrialRole::kRecent, desc.type_in, shape, 1);
+  auto qk = RandomTensor("qk", TrialRole::kRecent, desc.type_in, shape, SeedOf(options, 1));
   if (!qk) return Fail(qk.error());
   std::vector<std::int32_t> positions;
   for (std::int32_t r = 0; r < desc.rows; ++r) positions.push_back(kFirst + r);

@@ -11,9 +11,10 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
           .values = Slice(args.values, 1, begin, count)};
 }
 
-static Result<Trial<Op>> MakeTrial(const Desc& desc) {
+static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   Trial<Op> trial;
-  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, {desc.cols, desc.rows, 1, 1}, 1);
+  auto in = RandomTensor("in", TrialRole::kRecent, desc.type_in, {desc.cols, desc.rows, 1, 1},
+                         SeedOf(options, 1));
   if (!in) return Fail(in.error());
   const std::array<std::int64_t, 4> shape = {desc.k, desc.rows, 1, 1};
   trial.tensors = {std::move(*in), OutputTensor("ids", DataType::kI32, shape)};

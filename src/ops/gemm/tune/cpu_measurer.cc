@@ -24,7 +24,7 @@ struct Copies {
 class CpuGemmMeasurer final : public GemmMeasurer {
  public:
   CpuGemmMeasurer(Executor& executor, const MeasurerOptions& options)
-      : executor_(executor), cold_(options, executor) {
+      : executor_(executor), cold_(options, executor), operands_(options.trial.seed) {
     device_.cores = executor.workers();
   }
 
@@ -211,7 +211,7 @@ std::unique_ptr<GemmMeasurer> MakeMeasurer<GemmOp>(Device& device, const Measure
 }
 
 template <>
-LeastWork LeastWorkOf<GemmOp>(const GemmDesc& d) {
+LeastWork LeastWorkOf<GemmOp>(const GemmDesc& d, const TrialOptions&) {
   const std::int64_t columns = d.epilogue == Epilogue::kGatedSilu ? d.n / 2 : d.n;
   const auto groups = static_cast<std::size_t>(std::max(d.num, 1));
   std::size_t bytes = BytesOf(d.type_a, std::int64_t{d.m} * d.k) +

@@ -38,7 +38,8 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
         stream_(device.default_stream()),
         cold_(options, device),
         workspace_(device),
-        burst_(device, stream_) {}
+        burst_(device, stream_),
+        operands_(options.trial.seed) {}
 
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;

@@ -7,6 +7,7 @@
 #include "core/block_format.h"
 #include "core/text.h"
 #include "engine/tune/measuring.h"
+#include "engine/tune/trial.h"
 
 namespace tilewright {
 namespace {
@@ -84,14 +85,16 @@ Status GemmOperands::MakeWeights() {
       Buffer::Make(BytesOf(b.type, b.ld) * static_cast<std::size_t>(columns ? b.cols : b.rows));
   if (!plain_b_)
     return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} x {} weights", b.rows, b.cols));
-  if (auto s = FillWeights(b.type, columns ? b.cols : b.rows, b.ld, 7, plain_b_.data()); !s)
+  if (auto s =
+          FillWeights(b.type, columns ? b.cols : b.rows, b.ld, SeedOf(trial_, 7), plain_b_.data());
+      !s)
     return s;
   const std::int64_t scales = ScalesOfB();
   v_ = Buffer();
   if (scales == 0) return {};
   v_ = Buffer::Make(BytesOf(problem_.type_v, scales * (Pairs() ? 2 : 1)));
   if (!v_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} scales", scales));
-  return FillScales(problem_.type_v, scales, 0.02, Pairs(), 8, v_.data());
+  return FillScales(problem_.type_v, scales, 0.02, Pairs(), SeedOf(trial_, 8), v_.data());
 }
 
 Status GemmOperands::MakeActivations() {
@@ -104,8 +107,8 @@ Status GemmOperands::MakeActivations() {
     a_[kind] = Buffer::Make(BytesOf(p.type_a, length) * static_cast<std::size_t>(lines));
     if (!a_[kind])
       return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} x {} activations", p.m, p.k));
-    if (auto s = FillActivations(p.type_a, lines, length, static_cast<Activations>(kind), 9,
-                                 a_[kind].data());
+    if (auto s = FillActivations(p.type_a, lines, length, static_cast<Activations>(kind),
+                                 SeedOf(trial_, 9), a_[kind].data());
         !s)
       return s;
   }
@@ -114,14 +117,16 @@ Status GemmOperands::MakeActivations() {
     const std::int64_t count = static_cast<std::int64_t>(p.m) * (p.k / p.quant_a.group);
     u_ = Buffer::Make(BytesOf(p.type_u, count));
     if (!u_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} scales", count));
-    if (auto s = FillScales(p.type_u, count, 1.0, false, 10, u_.data()); !s) return s;
+    if (auto s = FillScales(p.type_u, count, 1.0, false, SeedOf(trial_, 10), u_.data()); !s)
+      return s;
   }
   result_bytes_ = d_bytes;
   c_ = Buffer();
   if (p.scaling == Scaling::kOneZero) return {};
   c_ = Buffer::Make(d_bytes);
   if (!c_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for C: {} bytes", d_bytes));
-  return FillActivations(p.type_c, p.m, d_cols, Activations::kRandom, 11, c_.data());
+  return FillActivations(p.type_c, p.m, d_cols, Activations::kRandom, SeedOf(trial_, 11),
+                         c_.data());
 }
 
 std::vector<Activations> GemmOperands::Kinds() const {
@@ -196,8 +201,9 @@ Tuner::Outcome GemmOperands::Compare(const GemmArgs& args, DataType type_b,
   if (!error) return Failed(error.error());
   if (error->worst <= 1) return {};
   return Failed(Verdict::kWrong,
-                Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance",
-                       error->row, error->col, error->got, error->want, error->worst));
+                Format("d[{}, {}] = {} where the oracle has {}: {:.3g} times the tolerance "
+                       "(operands of seed {})",
+                       error->row, error->col, error->got, error->want, error->worst, trial_.seed));
 }
 
 Tuner::Outcome GemmOperands::Judge(const Kernel& kernel, Activations kind, void* d,

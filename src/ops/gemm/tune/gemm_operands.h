@@ -7,7 +7,7 @@
 #include "ops/gemm/reference.h"
 #include "ops/gemm/tune/operands.h"
 #include "tilewright/gemm.h"
-#include "tilewright/tuner.h"
+#include "tilewright/tune.h"
 
 namespace tilewright {
 
@@ -15,6 +15,7 @@ namespace tilewright {
 /// a result with the oracle. Weights are kept from one problem to the next that has the same.
 class GemmOperands {
  public:
+  explicit GemmOperands(std::uint64_t seed) : trial_{.seed = seed} {}
   /// kUnsupported for what cannot be made: groups, indexed rows, packed activations, batch_dim = n.
   Status Make(const GemmDesc& problem);
   /// What the weights depend on: a measurer keeps its copies of them while this is the same.
@@ -47,6 +48,7 @@ class GemmOperands {
   std::int64_t ScalesOfB() const;
   bool Pairs() const { return problem_.type_b == DataType::kU4; }
 
+  TrialOptions trial_;
   GemmDesc problem_;
   std::string weight_key_;
   Buffer plain_b_, v_, u_, c_;
