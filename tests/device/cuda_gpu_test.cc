@@ -13,6 +13,7 @@
 
 #include "core/block_format.h"
 #include "core/formats/random_blocks.h"
+#include "engine/compiled/gpu_store.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/kernels.h"
 #include "tilewright/cuda_device.h"
@@ -25,46 +26,20 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What all tests share: a GPU, a store, the kernels.
-struct Machine {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<ArtifactStore> store;
+/// What all tests share.
+struct Machine : test::GpuStore {
   Registry gemm;
   norm::Registry norm;
-  std::string why_not;  ///< there is no such machine here
 
-  Machine() {
-    Result<std::unique_ptr<Device>> made = MakeCudaDevice(0);
-    if (!made) {
-      why_not = made.error().message;
-      return;
-    }
-    device = std::move(*made);
-    const KernelFamilies families = AllKernelFamilies();
-    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
-    ArtifactStoreOptions options;
-    options.root = mkdtemp(folder);
-    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
-    store = ArtifactStore::Open(families, options).value();
-    const CudaArch arch = NativeArch(device->spec().compute_capability);
-    EXPECT_TRUE(AddCudaGemm(gemm, *store, arch));
-    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch));
-    if (!options.bundles.empty()) return;
-    const Result<CompilerIdentity> compiler = store->Compiler();
-    if (!compiler) why_not = compiler.error().message;
-  }
-  ~Machine() {
-    if (store != nullptr) std::filesystem::remove_all(store->root());
+  Machine() : GpuStore(AllKernelFamilies()) {
+    if (device == nullptr) return;
+    EXPECT_TRUE(AddCudaGemm(gemm, *store, arch()));
+    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch()));
   }
 };
 
-class GpuTest : public testing::Test {
+class GpuTest : public test::GpuFixture<Machine> {
  protected:
-  static void SetUpTestSuite() { machine_ = new Machine(); }
-  static void TearDownTestSuite() { delete machine_; }
-  void SetUp() override {
-    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
-  }
   static Device& device() { return *machine_->device; }
   static Stream stream() { return device().default_stream(); }
 
@@ -74,7 +49,6 @@ class GpuTest : public testing::Test {
     EXPECT_TRUE(device().Synchronize(stream()));
     return memory;
   }
-  static inline Machine* machine_ = nullptr;
 };
 
 /// Values of a type, encoded and exactly decoded.

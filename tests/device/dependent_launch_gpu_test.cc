@@ -4,13 +4,12 @@
 // outputs, which a kernel that writes early loses. Skipped where there is no GPU.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <set>
 #include <vector>
 
 #include "core/formats/random_blocks.h"
+#include "engine/compiled/gpu_store.h"
 #include "late_writer.h"
 #include "op_on_device.h"
 #include "ops/attention/cuda/kernels.h"
@@ -45,10 +44,15 @@ struct Gpu {
   std::optional<LateWriter> writer;
 };
 
+KernelFamilies Families() {
+  KernelFamilies families = AllKernelFamilies();
+  EXPECT_TRUE(families.Add(LateWriterFamily()));
+  return families;
+}
+
 /// What all tests share.
-struct Machine {
+struct Machine : test::GpuStore {
   Gpu early, in_turn;
-  std::unique_ptr<ArtifactStore> store;
   Registry gemm;
   norm::Registry norm;
   rope::Registry rope;
@@ -58,44 +62,32 @@ struct Machine {
   embedding::Registry embedding;
   attention::Registry attention;
   top_k::Registry top_k;
-  std::string why_not;  ///< there is no such machine here
 
-  Machine() {
+  Machine() : GpuStore(Families(), /*needs_compiler=*/true) {  // for the late writer
+    if (!why_not.empty()) return;
     if (Status opened = Open(); !opened) why_not = opened.error().message;
-  }
-  ~Machine() {
-    if (store != nullptr) std::filesystem::remove_all(store->root());
   }
 
   Status Open() {
-    for (Gpu* gpu : {&early, &in_turn}) {
-      CudaDeviceOptions options;
-      options.programmatic_launches = gpu == &early;
-      auto made = MakeCudaDevice(0, options);
-      if (!made) return Fail(made.error());
-      gpu->device = std::move(*made);
-    }
-    if (early.device->spec().compute_capability < 90)
+    if (device->spec().compute_capability < 90)
       return Fail(ErrorCode::kUnsupported, "compute capability below 9.0");
-    KernelFamilies families = AllKernelFamilies();
-    EXPECT_TRUE(families.Add(LateWriterFamily()));
-    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
-    ArtifactStoreOptions options;
-    options.root = mkdtemp(folder);
-    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
-    store = ArtifactStore::Open(families, options).value();
-    const CudaArch arch = NativeArch(early.device->spec().compute_capability);
-    EXPECT_TRUE(AddCudaGemm(gemm, *store, arch));
-    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch));
-    EXPECT_TRUE(rope::AddCudaKernels(rope, *store, arch));
-    EXPECT_TRUE(elementwise::AddCudaKernels(elementwise, *store, arch));
-    EXPECT_TRUE(copy::AddCudaKernels(copy, *store, arch));
-    EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch));
-    EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch));
-    EXPECT_TRUE(attention::AddCudaKernels(attention, *store, arch));
-    EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch));
+    CudaDeviceOptions options;
+    options.programmatic_launches = false;
+    auto made = MakeCudaDevice(0, options);
+    if (!made) return Fail(made.error());
+    in_turn.device = std::move(*made);
+    EXPECT_TRUE(AddCudaGemm(gemm, *store, arch()));
+    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch()));
+    EXPECT_TRUE(rope::AddCudaKernels(rope, *store, arch()));
+    EXPECT_TRUE(elementwise::AddCudaKernels(elementwise, *store, arch()));
+    EXPECT_TRUE(copy::AddCudaKernels(copy, *store, arch()));
+    EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch()));
+    EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch()));
+    EXPECT_TRUE(attention::AddCudaKernels(attention, *store, arch()));
+    EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch()));
+    early.device = std::move(device);
     for (Gpu* gpu : {&early, &in_turn}) {
-      auto writer = LateWriter::Make(*store, *gpu->device);  // in no bundle: it takes a compiler
+      auto writer = LateWriter::Make(*store, *gpu->device);
       if (!writer) return Fail(writer.error());
       gpu->writer = std::move(*writer);
     }
@@ -139,14 +131,8 @@ struct Call {
 template <class Op>
 using MakeCall = std::function<Call<Op>(Device&)>;
 
-class DependentLaunchGpu : public testing::Test {
+class DependentLaunchGpu : public test::GpuFixture<Machine> {
  protected:
-  static void SetUpTestSuite() { machine_ = new Machine(); }
-  static void TearDownTestSuite() { delete machine_; }
-  void SetUp() override {
-    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
-  }
-
   /// What is in all late memory after the chain, eager or twice as a graph.
   template <class Op>
   static std::vector<std::byte> Run(Gpu& gpu, const Plan<Op>& plan, const MakeCall<Op>& make,
@@ -236,8 +222,6 @@ class DependentLaunchGpu : public testing::Test {
           ExpectSameBits<Op>(family, registry, DescOf(one.args, CallTerms{}).value(), make));
     }
   }
-
-  static inline Machine* machine_ = nullptr;
 };
 
 constexpr DataType kF32 = DataType::kF32, kBF16 = DataType::kBF16, kNone = DataType::kNone;

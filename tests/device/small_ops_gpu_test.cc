@@ -3,9 +3,7 @@
 // there is no GPU; kernels come from NVRTC or from the bundle that TILEWRIGHT_GPU_BUNDLE names.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-
+#include "engine/compiled/gpu_store.h"
 #include "op_on_device.h"
 #include "ops/copy/cuda/copy_cases.h"
 #include "ops/copy/cuda/families.h"
@@ -26,15 +24,20 @@
 #include "ops/top_k/cuda/families.h"
 #include "ops/top_k/cuda/kernels.h"
 #include "ops/top_k/cuda/top_k_cases.h"
-#include "tilewright/cuda_device.h"
 
 namespace tilewright::cuda {
 namespace {
 
-/// What all tests share: a GPU, a store, the kernels.
-struct Machine {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<ArtifactStore> store;
+KernelFamilies Families() {
+  KernelFamilies families;
+  EXPECT_TRUE(AddNormFamilies(families) && AddRopeFamilies(families) &&
+              AddElementwiseFamilies(families) && AddCopyFamilies(families) &&
+              AddEmbeddingFamilies(families) && AddTopKFamilies(families));
+  return families;
+}
+
+/// What all tests share.
+struct Machine : test::GpuStore {
   norm::Registry norm;
   rope::Registry rope;
   elementwise::Registry elementwise;
@@ -42,49 +45,21 @@ struct Machine {
   kv_scatter::Registry kv_scatter;
   embedding::Registry embedding;
   top_k::Registry top_k;
-  std::string why_not;  ///< there is no such machine here
 
-  Machine() {
-    Result<std::unique_ptr<Device>> made = MakeCudaDevice(0);
-    if (!made) {
-      why_not = made.error().message;
-      return;
-    }
-    device = std::move(*made);
-    KernelFamilies families;
-    EXPECT_TRUE(AddNormFamilies(families) && AddRopeFamilies(families) &&
-                AddElementwiseFamilies(families) && AddCopyFamilies(families) &&
-                AddEmbeddingFamilies(families) && AddTopKFamilies(families));
-    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
-    ArtifactStoreOptions options;
-    options.root = mkdtemp(folder);
-    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
-    store = ArtifactStore::Open(families, options).value();
-    const CudaArch arch = NativeArch(device->spec().compute_capability);
-    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch));
-    EXPECT_TRUE(rope::AddCudaKernels(rope, *store, arch));
-    EXPECT_TRUE(elementwise::AddCudaKernels(elementwise, *store, arch));
-    EXPECT_TRUE(copy::AddCudaKernels(copy, *store, arch));
-    EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch));
-    EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch));
-    EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch));
-    if (!options.bundles.empty()) return;
-    const Result<CompilerIdentity> compiler = store->Compiler();
-    if (!compiler) why_not = compiler.error().message;
-  }
-  ~Machine() {
-    if (store != nullptr) std::filesystem::remove_all(store->root());
+  Machine() : GpuStore(Families()) {
+    if (device == nullptr) return;
+    EXPECT_TRUE(norm::AddCudaKernels(norm, *store, arch()));
+    EXPECT_TRUE(rope::AddCudaKernels(rope, *store, arch()));
+    EXPECT_TRUE(elementwise::AddCudaKernels(elementwise, *store, arch()));
+    EXPECT_TRUE(copy::AddCudaKernels(copy, *store, arch()));
+    EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch()));
+    EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch()));
+    EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch()));
   }
 };
 
-class SmallOpsGpuTest : public testing::Test {
+class SmallOpsGpuTest : public test::GpuFixture<Machine> {
  protected:
-  static void SetUpTestSuite() { machine_ = new Machine(); }
-  static void TearDownTestSuite() { delete machine_; }
-  void SetUp() override {
-    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
-  }
-
   template <class Op>
   static void ExpectRight(const OpRegistry<Op>& registry,
                           const std::vector<test::ArenaCase<typename Op::Args>>& calls,
@@ -92,8 +67,6 @@ class SmallOpsGpuTest : public testing::Test {
     for (const auto& call : calls)
       test::ExpectRightOnDevice<Op>(registry, *machine_->device, call, oracle);
   }
-
-  static inline Machine* machine_ = nullptr;
 };
 
 constexpr DataType kFloats[] = {DataType::kF32, DataType::kBF16, DataType::kF16};

@@ -3,45 +3,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 
+#include "engine/compiled/gpu_store.h"
 #include "ops/attention/cuda/families.h"
 #include "ops/attention/cuda/kernels.h"
 #include "ops/attention/cuda/test_batch.h"
-#include "tilewright/cuda_device.h"
 
 namespace tilewright::attention {
 namespace {
 
-/// What all tests share: a GPU, a store, the kernels.
-struct Machine {
-  std::unique_ptr<Device> device;
-  std::unique_ptr<ArtifactStore> store;
-  Registry kernels;
-  std::string why_not;  ///< there is no such machine here
+KernelFamilies Families() {
+  KernelFamilies families;
+  EXPECT_TRUE(AddAttentionFamilies(families));
+  return families;
+}
 
-  Machine() {
-    Result<std::unique_ptr<Device>> made = cuda::MakeCudaDevice(0);
-    if (!made) {
-      why_not = made.error().message;
-      return;
-    }
-    device = std::move(*made);
-    KernelFamilies families;
-    EXPECT_TRUE(AddAttentionFamilies(families));
-    char folder[] = "/tmp/tilewright-gpu-XXXXXX";
-    ArtifactStoreOptions options;
-    options.root = mkdtemp(folder);
-    if (const char* bundle = std::getenv("TILEWRIGHT_GPU_BUNDLE")) options.bundles = {bundle};
-    store = ArtifactStore::Open(families, options).value();
-    EXPECT_TRUE(AddCudaKernels(kernels, *store, NativeArch(device->spec().compute_capability)));
-    if (!options.bundles.empty()) return;
-    const Result<CompilerIdentity> compiler = store->Compiler();
-    if (!compiler) why_not = compiler.error().message;
-  }
-  ~Machine() {
-    if (store != nullptr) std::filesystem::remove_all(store->root());
+/// What all tests share.
+struct Machine : test::GpuStore {
+  Registry kernels;
+
+  Machine() : GpuStore(Families()) {
+    if (device != nullptr) EXPECT_TRUE(AddCudaKernels(kernels, *store, arch()));
   }
 };
 
@@ -111,13 +93,8 @@ class OnDevice {
   Banded q_, k_, v_, positions_, slots_, pages_;
 };
 
-class AttentionGpu : public testing::Test {
+class AttentionGpu : public test::GpuFixture<Machine> {
  protected:
-  static void SetUpTestSuite() { machine_ = new Machine(); }
-  static void TearDownTestSuite() { delete machine_; }
-  void SetUp() override {
-    if (!machine_->why_not.empty()) GTEST_SKIP() << machine_->why_not;
-  }
   static Device& device() { return *machine_->device; }
 
   /// What a plan writes, and that it writes the same a second time.
@@ -157,7 +134,6 @@ class AttentionGpu : public testing::Test {
     }
     return ran;
   }
-  static inline Machine* machine_ = nullptr;
 };
 
 /// Splits of two lengths, of one for caches of f32, tensor cores, and the kernel for all heads.

@@ -13,6 +13,7 @@
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_kernel.cuh"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
+#include "ops/gemm/cuda/launch_case.h"
 
 // The source of the kernels, run on the CPU as GemmQLaunch launches them, against float64.
 
@@ -286,28 +287,15 @@ TEST(GemmQFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.order_b = Order::kRowMajor; }, "order");
 }
 
-/// One row and column of the first kernel for q8_0.
-struct Refusals {
-  Refusals() {
-    args.a = args.b = memory;
-    args.d = memory;
-    args.a_layout = {.type = spec.type_a, .rows = 1, .cols = 256, .ld = 256};
-    args.b_layout = {
-        .type = spec.type_b, .order = Order::kColMajor, .rows = 256, .cols = 1, .ld = 256};
-    args.d_layout = {.type = spec.type_d, .rows = 1, .cols = 1, .ld = 1};
-  }
-  /// What is said of the arguments after a change of them.
+/// Of the first kernel for q8_0.
+struct Refusals : test::LaunchCase {
+  Refusals() : LaunchCase(GemmQSpecsForWeight(DataType::kQ8_0, kHopper).front()) {}
   template <class Change>
   std::string After(Change change) const {
-    Refusals changed = *this;
-    change(changed);
-    const cuda::LaunchResult launch =
-        GemmQLaunch(changed.spec, changed.args, changed.device, changed.workspace);
-    return launch ? "" : launch.error().ToString();
+    return test::RefusalAfter(*this, change, [](const Refusals& r) {
+      return GemmQLaunch(r.spec, r.args, r.device, r.workspace);
+    });
   }
-  alignas(16) static inline unsigned char memory[64];
-  KernelSpec spec = GemmQSpecsForWeight(DataType::kQ8_0, kHopper).front();
-  GemmArgs args;
   DeviceSpec device = DeviceOf(132);
   Workspace workspace;
 };

@@ -14,6 +14,7 @@
 #include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
 #include "ops/gemm/cuda/gemv/gemv_q_kernel.cuh"
+#include "ops/gemm/cuda/launch_case.h"
 
 // The source of the kernels, run on the CPU as GemvLaunch launches them, against float64.
 
@@ -287,27 +288,14 @@ TEST(GemvFamiliesTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.order_b = Order::kRowMajor; }, "order");
 }
 
-/// One row and column of the first kernel for q4_K.
-struct Refusals {
-  Refusals() {
-    args.a = args.b = memory;
-    args.d = memory;
-    args.a_layout = {.type = spec.type_a, .rows = 1, .cols = 256, .ld = 256};
-    args.b_layout = {
-        .type = spec.type_b, .order = Order::kColMajor, .rows = 256, .cols = 1, .ld = 256};
-    args.d_layout = {.type = spec.type_d, .rows = 1, .cols = 1, .ld = 1};
-  }
-  /// What is said of the arguments after a change of them.
+/// Of the first kernel for q4_K.
+struct Refusals : test::LaunchCase {
+  Refusals() : LaunchCase(GemvSpecsForWeight(DataType::kQ4_K, kHopper).front()) {}
   template <class Change>
   std::string After(Change change) const {
-    Refusals changed = *this;
-    change(changed);
-    const cuda::LaunchResult launch = GemvLaunch(changed.spec, changed.args);
-    return launch ? "" : launch.error().ToString();
+    return test::RefusalAfter(*this, change,
+                              [](const Refusals& r) { return GemvLaunch(r.spec, r.args); });
   }
-  alignas(16) static inline unsigned char memory[64];
-  KernelSpec spec = GemvSpecsForWeight(DataType::kQ4_K, kHopper).front();
-  GemmArgs args;
 };
 
 TEST(GemvLaunchTest, RefusesWhatTheKernelCannotRead) {
