@@ -111,15 +111,19 @@ struct AttentionDecode {
     }
   }
 
-  /// Starts the copies of the warp's tile from position `from` on; those at `end` and behind are
-  /// zeros, whose pages nobody looks up. Keys whose pages do not exist are NaN.
-  TW_DEVICE void Copy(const SequenceCache& cache, int stage, int from, int end,
-                      bool aligned) const {
-    constexpr i64 kBehind = -1, kMissing = -2;
-    // Lanes look up a line each, and tell the others.
-    i64 mine = kBehind;
+  /// Where the lane's line of the tile from position `from` on lies: those at `end` and behind are
+  /// behind, and nobody looks up their pages.
+  static constexpr i64 kBehind = -1, kMissing = -2;
+  TW_DEVICE i64 LookUp(const SequenceCache& cache, int from, int end) const {
+    i64 place = kBehind;
     const int position = from + lane % kLines;
-    if (position < end && !cache.Find(position, mine)) mine = kMissing;
+    if (position < end && !cache.Find(position, place)) place = kMissing;
+    return place;
+  }
+
+  /// Starts the copies of a tile, whose lines each lane has looked up one of: zeros for what is
+  /// behind, and NaN for keys whose pages do not exist.
+  TW_DEVICE void Copy(i64 mine, int stage, bool aligned) const {
     const int chunk = lane % kChunks;
     i64 place[kCopies];
     TW_UNROLL
@@ -230,6 +234,8 @@ struct AttentionDecode {
     TW_NO_UNROLL
     for (int round = -kStages; round < rounds; ++round) {
       const int tile = from + round * kRound + warp * kLines;
+      // Looked up now: behind the products, their copies would wait for it.
+      const i64 place = LookUp(cache, tile + kStages * kRound, end);
       if (round >= 0) {
         float s[4];
         CpAsyncWait<2 * kStages - 1>();
@@ -241,9 +247,8 @@ struct AttentionDecode {
         AddValues(s, Values(stage));
         __syncwarp();  // all lanes have read the stage
       }
-      const int next = tile + kStages * kRound;
       if (round + kStages < rounds) {
-        Copy(cache, stage, next, end, aligned);
+        Copy(place, stage, aligned);
       } else {
         CpAsyncCommit();
         CpAsyncCommit();

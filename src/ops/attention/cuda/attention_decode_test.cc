@@ -268,9 +268,12 @@ TEST(AttentionDecodeLaunch, HasCtasForEveryMultiprocessorAndNoMoreThanThereAreRo
   desc.window = 65;
   EXPECT_EQ(DecodeSplitsOf(spec, desc, board), 3);
   desc.window = 0;
-  desc.rows = 33;
+  desc.rows = 33, desc.context = 512;
   EXPECT_EQ(DecodeSplitsOf(spec, desc, board), 1);
   EXPECT_EQ(DecodeWorkspace(spec, desc, board), WorkspaceSize{});
+  desc.context = 65536;  // long enough for a second CTA to pay
+  EXPECT_EQ(DecodeSplitsOf(spec, desc, board), 2);
+  EXPECT_EQ(DecodeSplitsOf(Spec<Type::kBF16, 128, 8>::Its(), desc, board), 1);
 }
 
 TEST(AttentionDecodeFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {

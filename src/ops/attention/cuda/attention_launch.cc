@@ -150,11 +150,20 @@ int SplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device)
 }
 
 int DecodeSplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
-  constexpr unsigned int kEnoughCtas = 2;  // of each multiprocessor
+  // Of each multiprocessor of an H200: 8 hide the latencies of a short sequence, 12 keep the memory
+  // busy with long ones, where a CTA has some rounds to do.
+  constexpr int kWarps = 8, kWarpsOfLong = 16, kLongRounds = 8;
   const int most = cuda::AttentionMostSplits(desc.context, desc.window, spec.tile_n);
-  const auto sms = static_cast<unsigned int>(std::max(device.sm_count, 1));
-  const unsigned int rows = GridX(spec, desc);
-  return std::clamp(static_cast<int>((kEnoughCtas * sms + rows - 1) / rows), 1, most);
+  const int rows = static_cast<int>(GridX(spec, desc));
+  const auto splits_for = [&](int warps) {
+    const int ctas = std::max(device.sm_count, 1) * warps / spec.warps;
+    // An eighth too few is near enough.
+    return std::max(1, (ctas - rows / 8 + rows - 1) / rows);
+  };
+  int splits = splits_for(kWarps);
+  if (rows > device.sm_count)
+    splits = std::max(splits, std::min(splits_for(kWarpsOfLong), most / kLongRounds));
+  return std::clamp(splits, 1, most);
 }
 
 WorkspaceSize SplitWorkspace(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
