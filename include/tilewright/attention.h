@@ -24,6 +24,7 @@ struct Desc {
   std::int32_t context = 1;           ///< positions of a sequence that it has places for
   std::int32_t page_size = 0;         ///< positions of a page; 0: the cache is contiguous
   std::int32_t window = 0;            ///< a row sees its last `window` positions; 0: all
+  bool soft_capped = false;           ///< Args::softcap is positive
   std::int32_t heads = 1, kv_heads = 1, head_dim = 64;
   Guarantee guarantee = Guarantee::kFastest;
 
@@ -33,6 +34,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("sequences", desc.sequences), f("context", desc.context);
   f("page_size", desc.page_size), f("window", desc.window);
+  f("soft_capped", desc.soft_capped);
   f("heads", desc.heads), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
   f("type_q", desc.type_q), f("type_kv", desc.type_kv);
   f("guarantee", desc.guarantee);
@@ -56,6 +58,8 @@ struct Args {
   TensorView pages = {};  ///< no data: the caches are contiguous
   float scale = 1.0f;
   std::int32_t window = 0;  ///< as Desc::window
+  /// c: scaled scores become c * tanh(score / c) before the softmax; 0: they stay as they are.
+  float softcap = 0;
 };
 
 struct Op;

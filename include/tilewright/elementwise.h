@@ -18,15 +18,26 @@ enum class Function : std::uint8_t {
   kMul,     ///< a * b
   kSilu,    ///< a / (1 + e^-a); b has no data
   kSwiGlu,  ///< silu(a) * b
+  /// a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))), the usual approximation of gelu; b has no
+  /// data
+  kGelu,
+  kGeGlu,    ///< gelu(a) * b
+  kSoftcap,  ///< c * tanh(a / c) for Args::softcap = c; b has no data
 };
-inline constexpr std::string_view kFunctionWords[] = {"add", "mul", "silu", "swiglu"};
+inline constexpr std::string_view kFunctionWords[] = {"add",  "mul",   "silu",   "swiglu",
+                                                      "gelu", "geglu", "softcap"};
 constexpr std::span<const std::string_view> WordsOf(Function) { return kFunctionWords; }
+/// Whether a function has one operand only.
+constexpr bool IsUnary(Function function) {
+  return function == Function::kSilu || function == Function::kGelu ||
+         function == Function::kSoftcap;
+}
 
 /// One function of `rows` rows of `cols` elements: the key of a choice.
 struct Desc {
   Function function = Function::kAdd;
   DataType type_a = DataType::kF32;
-  DataType type_b = DataType::kF32;  ///< kNone for kSilu
+  DataType type_b = DataType::kF32;  ///< kNone for functions of one operand
   DataType type_out = DataType::kF32;
   std::int64_t rows = 1;
   std::int32_t cols = 1;
@@ -47,6 +58,7 @@ std::string KeyOf(const Desc& desc);
 struct Args {
   Function function = Function::kAdd;
   TensorView a, b, out;
+  float softcap = 0;  ///< kSoftcap: positive; others do not read it
 };
 
 struct Op;
@@ -65,7 +77,7 @@ struct Op {
 };
 
 /// The problem of a call; kInvalidArgument, naming the view and the field, if the views do not fit
-/// together.
+/// together or softcap is not what the function needs.
 Result<Desc> DescOf(const Args& args, const CallTerms& terms);
 
 /// kInvalidArgument names a size below 1, or a second operand that the function does not have.

@@ -18,7 +18,7 @@ enum class Fusion : std::uint8_t {
   kMergeQkv,      ///< "merge-qkv": q, k and v are one product
   kMergeGateUp,   ///< "merge-gate-up": gate and up are one product, rows paired by kGatedBlock
   kResidual,      ///< "residual": kMulMat, kAdd -> kMulMatAdd
-  kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu
+  kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu; kGelu, kMul -> kGeGlu
   kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
   kAddNorm,       ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too

@@ -42,7 +42,13 @@ struct ModelConfig {
   /// The cosines and sines of rotations are multiplied by it, so that scores do not grow flatter
   /// where frequencies are scaled (YaRN, long factors).
   float rope_magnitude = 1.0f;
-  bool tied = false;  ///< the output projection is the embedding table
+  bool tied = false;           ///< the output projection is the embedding table
+  std::int32_t window = 0;     ///< positions that a row of a block in `windowed` sees; 0: none is
+  std::vector<bool> windowed;  ///< by block; empty: none
+  RopeParams windowed_rope;    ///< of these blocks
+  float attention_scale = 0;   ///< of scores; 0: 1 / sqrt(head_dim)
+  float attention_softcap = 0, logit_softcap = 0;  ///< c of c * tanh(x / c); 0: none
+  float embedding_scale = 1;                       ///< embeddings are multiplied by it
 };
 /// Errors name the key or tensor: a missing key, an unknown architecture (the message lists the
 /// supported ones), heads that do not divide evenly.
@@ -59,6 +65,7 @@ enum class WeightRole : std::uint8_t {
   /// Queries are multiplied by it, element by element of a head; made by the loader where only the
   /// rotated elements have a magnitude.
   kQueryScale,
+  kEmbeddingScale,  ///< embeddings are multiplied by it; made by the loader from the config
   kAttnNorm,
   kQ,
   kK,

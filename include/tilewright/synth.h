@@ -55,6 +55,12 @@ struct SynthShape {
   bool tied = false;  ///< the output projection is the embedding
   SynthVocab tokens = SynthVocab::kGpt2;
   float norm_epsilon = 1e-5f;
+  /// > 0: positions that a row sees in all blocks but the last of each `window_period`, whose RoPE
+  /// has its own base. Only for architectures that have such blocks.
+  int window = 0;
+  int window_period = 0;
+  float windowed_rope_base = 0;                    ///< 0: rope_base
+  float attention_softcap = 0, logit_softcap = 0;  ///< 0: what the architecture takes without a key
 };
 
 /// The presets of `synth --preset`: published models of each architecture (smollm2-135m,

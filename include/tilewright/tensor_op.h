@@ -39,6 +39,9 @@ enum class TensorOp : std::uint8_t {
   kMulMatSwiGlu,  ///< fused gate and up projection: (x, w [k, 2 * n], rows paired by kGatedBlock)
                   ///< -> silu(gate) * up, [n, m]
   kSwiGlu,        ///< fused kSilu + kMul: (gate, up) -> silu(gate) * up
+  kGelu,          ///< (x) -> gelu(x) by its approximation with tanh
+  kGeGlu,         ///< fused kGelu + kMul: (gate, up) -> gelu(gate) * up
+  kSoftcap,       ///< (x) -> c * tanh(x / c)
   kRopeScatter,   ///< fused kRope + kKvScatter: (x [head_dim, kv_heads, m], cache, positions [m],
                   ///< slots [m], pages or none, frequency factors or none) -> the cache
   kAddRmsNorm,    ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
@@ -90,6 +93,7 @@ struct OpParams {
   float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
   /// kAttention: number of positions that a row sees, its own being the last; 0: all.
   std::int32_t attention_window = 0;
+  float softcap = 0.0f;          ///< kSoftcap: c; kAttention: the same of scaled scores, 0: none
   std::int32_t layer = -1;       ///< of the cache's users: for messages and profiles
   std::int64_t view_offset = 0;  ///< kView: elements into the source
 };

@@ -58,6 +58,21 @@ TEST(OpStages, NothingFeasibleNamesEveryKernelsReason) {
             "  blur.b: device: features avx2, needs avx512vnni");
 }
 
+TEST(OpStages, KernelsWithOneReasonShareALine) {
+  OpRegistry<BlurOp> registry;
+  ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.a"), 9.0, 100)));
+  ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.b"), 9.0, 100)));
+  const auto choice = Pick(BlurDesc{1, 500}, registry, DeviceSpec{});
+  ASSERT_FALSE(choice);
+  EXPECT_EQ(choice.error().message,
+            "none of 2 kernels can run this problem: shape: width = 500, needs width <= 100");
+  ASSERT_TRUE(registry.Add(std::make_unique<Blur>(Info("blur.c"), 9.0, 200)));
+  EXPECT_EQ(Pick(BlurDesc{1, 500}, registry, DeviceSpec{}).error().message,
+            "no kernel can run this problem:\n"
+            "  blur.a and 1 more: shape: width = 500, needs width <= 100\n"
+            "  blur.c: shape: width = 500, needs width <= 200");
+}
+
 TEST(OpStages, TheReferenceRunsOnlyWhenNothingElseCan) {
   OpRegistry<BlurOp> registry;
   KernelInfo reference = Info("blur.reference");

@@ -49,11 +49,41 @@ struct Stages {
     return result;
   }
 
+  /// Every kernel's reason, a line for each reason; one line in all where there is one.
+  static std::string WhyNone(const Candidates<Op>& candidates) {
+    struct Group {
+      std::string reason;
+      std::string_view kernel;
+      int others = 0;
+    };
+    std::vector<Group> groups;
+    for (const Candidate<Op>& candidate : candidates.all()) {
+      std::string reason = candidate.rejection->ToString();
+      const auto same = std::find_if(groups.begin(), groups.end(),
+                                     [&](const Group& group) { return group.reason == reason; });
+      if (same != groups.end()) {
+        ++same->others;
+      } else {
+        groups.push_back({std::move(reason), candidate.kernel->name()});
+      }
+    }
+    if (groups.size() == 1 && groups[0].others > 0) {
+      return "none of " + std::to_string(groups[0].others + 1) +
+             " kernels can run this problem: " + groups[0].reason;
+    }
+    std::string text = "no kernel can run this problem:";
+    for (const Group& group : groups) {
+      text.append("\n  ").append(group.kernel);
+      if (group.others > 0) text += " and " + std::to_string(group.others) + " more";
+      text.append(": ").append(group.reason);
+    }
+    return text;
+  }
+
   static Result<Choice<Op>> Choose(const Candidates<Op>& candidates, const TunedSpecs<Op>* records,
                                    const Pins* pins, DispatchPolicy policy) {
     if (candidates.feasible_count() == 0) {
-      return Fail(ErrorCode::kUnsupported,
-                  "no kernel can run this problem:\n" + candidates.RejectionText());
+      return Fail(ErrorCode::kUnsupported, WhyNone(candidates));
     }
     auto pinned = Pinned(candidates, pins);
     if (!pinned) return Fail(std::move(pinned.error()));

@@ -83,34 +83,40 @@ std::optional<FusionMatch> MatchResidual(const FusionGraph& graph, const TensorN
   return match ? match : ResidualAt(graph, sum, 1);
 }
 
-/// silu(gate) * up as kMul of a kSilu that no other node reads; `silu` is kNoNode where one node
-/// computes both already.
+/// activation(gate) * up as kMul of a kSilu or kGelu that no other node reads; `activation` is
+/// kNoNode where one node, `fused`, computes both already.
 struct GatedPair {
-  NodeId gate = kNoNode, up = kNoNode, silu = kNoNode;
+  TensorOp fused = TensorOp::kSwiGlu;
+  NodeId gate = kNoNode, up = kNoNode, activation = kNoNode;
 };
 std::optional<GatedPair> GatedPairOf(const FusionGraph& graph, const TensorNode& node) {
-  if (node.op == TensorOp::kSwiGlu) return GatedPair{node.inputs[0], node.inputs[1], kNoNode};
+  if (node.op == TensorOp::kSwiGlu || node.op == TensorOp::kGeGlu)
+    return GatedPair{node.op, node.inputs[0], node.inputs[1], kNoNode};
   if (node.op != TensorOp::kMul) return std::nullopt;
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    const TensorNode& silu = graph.node(node.inputs[i]);
-    if (silu.op == TensorOp::kSilu && NeedsNoRounding(graph, silu) && graph.ReadOnce(silu.id))
-      return GatedPair{silu.inputs[0], node.inputs[1 - i], silu.id};
+    const TensorNode& activation = graph.node(node.inputs[i]);
+    const bool silu = activation.op == TensorOp::kSilu;
+    if ((silu || activation.op == TensorOp::kGelu) && NeedsNoRounding(graph, activation) &&
+        graph.ReadOnce(activation.id)) {
+      return GatedPair{silu ? TensorOp::kSwiGlu : TensorOp::kGeGlu, activation.inputs[0],
+                       node.inputs[1 - i], activation.id};
+    }
   }
   return std::nullopt;
 }
 
 std::optional<FusionMatch> MatchSwiGlu(const FusionGraph& graph, const TensorNode& mul) {
   const std::optional<GatedPair> pair = GatedPairOf(graph, mul);
-  if (!pair || !graph.UnchangedBetween(pair->gate, pair->silu, mul.id)) return std::nullopt;
+  if (!pair || !graph.UnchangedBetween(pair->gate, pair->activation, mul.id)) return std::nullopt;
   TensorNode fused = mul;
-  fused.op = TensorOp::kSwiGlu;
+  fused.op = pair->fused;
   fused.inputs = {pair->gate, pair->up};
-  if (fused.alias_of == pair->silu) fused.alias_of = graph.node(pair->silu).alias_of;
+  if (fused.alias_of == pair->activation) fused.alias_of = graph.node(pair->activation).alias_of;
   // In place on one operand while it still reads the other from the same memory, elsewhere in it.
   if (fused.alias_of != kNoNode && pair->gate != pair->up &&
       StorageOf(graph.graph(), pair->gate) == StorageOf(graph.graph(), pair->up))
     return std::nullopt;
-  return FusionMatch{std::move(fused), {pair->silu}, {}};
+  return FusionMatch{std::move(fused), {pair->activation}, {}};
 }
 
 /// Whether `id` is the half of a merged product that starts at row `first` of each pair of blocks:
@@ -129,7 +135,7 @@ bool IsHalf(const FusionGraph& graph, NodeId id, std::int64_t first) {
 std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const TensorNode& rows) {
   const TensorNode& gated = graph.node(rows.inputs[0]);
   const std::optional<GatedPair> pair = GatedPairOf(graph, gated);
-  if (!pair || !graph.ReadOnce(gated.id)) return std::nullopt;
+  if (!pair || pair->fused != TensorOp::kSwiGlu || !graph.ReadOnce(gated.id)) return std::nullopt;
   if (!IsHalf(graph, pair->gate, 0) || !IsHalf(graph, pair->up, kGatedBlock)) return std::nullopt;
   const TensorNode& product = graph.node(graph.node(pair->gate).inputs[0]);
   if (product.op != TensorOp::kMulMat || graph.node(pair->up).inputs[0] != product.id ||
@@ -146,7 +152,7 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
   fused.alias_of = kNoNode;
   fused.out.stride = {1, n, n * m, n * m};
   FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}, {}};
-  if (pair->silu != kNoNode) match.absorbed.push_back(pair->silu);
+  if (pair->activation != kNoNode) match.absorbed.push_back(pair->activation);
   return match;
 }
 

@@ -27,6 +27,10 @@ Status WriteSeed(const Architecture& architecture, const std::string& scaling,
   config.vocab = 3;
   config.context = config.original_context = 64;
   config.rope.dims = 4;
+  // Keys that some architectures read and others do not.
+  config.window = 4;
+  config.windowed = {true};
+  config.attention_softcap = config.logit_softcap = 30;
   GgufWriter writer;
   writer.SetString("general.architecture", config.architecture);
   WriteTransformer(config, writer);

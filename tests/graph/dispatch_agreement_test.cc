@@ -17,10 +17,11 @@ using test::NodeTypes;
 using test::OneNode;
 
 constexpr TensorOp kOps[] = {
-    TensorOp::kMulMat,    TensorOp::kRmsNorm,     TensorOp::kAdd,        TensorOp::kRope,
-    TensorOp::kAttention, TensorOp::kCopy,        TensorOp::kMul,        TensorOp::kSilu,
-    TensorOp::kKvScatter, TensorOp::kEmbedding,   TensorOp::kMulMatAdd,  TensorOp::kMulMatSwiGlu,
-    TensorOp::kSwiGlu,    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm, TensorOp::kTopK,
+    TensorOp::kMulMat,      TensorOp::kRmsNorm,    TensorOp::kAdd,       TensorOp::kRope,
+    TensorOp::kAttention,   TensorOp::kCopy,       TensorOp::kMul,       TensorOp::kSilu,
+    TensorOp::kKvScatter,   TensorOp::kEmbedding,  TensorOp::kMulMatAdd, TensorOp::kMulMatSwiGlu,
+    TensorOp::kGelu,        TensorOp::kGeGlu,      TensorOp::kSoftcap,   TensorOp::kSwiGlu,
+    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm, TensorOp::kTopK,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no

@@ -67,15 +67,17 @@ Made Residual(DataType weights) {
   return made;
 }
 
-Made SwiGlu(DataType) {
+Made GatedBy(TensorOp activation) {
   Made made;
   const Shape shape{kN, kRows, 1, 1};
   const NodeId gate = made.Input(kN), up = made.Input(kN);
-  const NodeId silu = made.Op(TensorOp::kSilu, "silu", {gate}, shape);
-  made.between = {silu};
-  made.result = made.Op(TensorOp::kMul, "mul", {silu, up}, shape);
+  const NodeId activated = made.Op(activation, "activation", {gate}, shape);
+  made.between = {activated};
+  made.result = made.Op(TensorOp::kMul, "mul", {activated, up}, shape);
   return made;
 }
+Made SwiGlu(DataType) { return GatedBy(TensorOp::kSilu); }
+Made GeGlu(DataType) { return GatedBy(TensorOp::kGelu); }
 
 Made MulMatSwiGlu(DataType weights) {
   Made made;
@@ -143,6 +145,7 @@ struct Pattern {
 constexpr Pattern kPatterns[] = {
     {Fusion::kResidual, TensorOp::kMulMatAdd, &Residual},
     {Fusion::kSwiGlu, TensorOp::kSwiGlu, &SwiGlu},
+    {Fusion::kSwiGlu, TensorOp::kGeGlu, &GeGlu},
     // The epilogue of a product and the elementwise silu evaluate e^x differently: some units in
     // the last place.
     {Fusion::kMulMatSwiGlu, TensorOp::kMulMatSwiGlu, &MulMatSwiGlu, 8 * 0x1p-24f},
@@ -481,6 +484,17 @@ TEST(FusedMulMatSwiGlu, halves_that_lie_otherwise_are_not_taken_for_gate_and_up)
     EXPECT_FALSE(Has(fused.graph, TensorOp::kMulMatSwiGlu)) << swapped;
     EXPECT_TRUE(Has(fused.graph, TensorOp::kSwiGlu)) << swapped;
   }
+}
+
+TEST(FusedMulMatSwiGlu, a_pair_gated_by_gelu_stays_apart_from_its_product) {
+  Made made = MulMatSwiGlu(DataType::kF32);
+  for (const TensorNode& node : made.graph.nodes()) {
+    if (node.op == TensorOp::kSilu) made.graph.node(node.id).op = TensorOp::kGelu;
+  }
+  ExpectValid(made.graph);
+  const FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+  EXPECT_FALSE(Has(fused.graph, TensorOp::kMulMatSwiGlu));
+  EXPECT_TRUE(Has(fused.graph, TensorOp::kGeGlu));
 }
 
 TEST(FusedMulMatSwiGlu, takes_a_pair_that_is_one_node_already) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 namespace tilewright::test {
 namespace {
@@ -37,6 +38,10 @@ std::vector<double> Decoded(DataType type, const void* bytes, std::int64_t count
 }
 
 double Silu(double x) { return x / (1 + std::exp(-x)); }
+double Gelu(double x) {
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+constexpr float kSoftcap = 3;
 
 std::size_t At(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -45,6 +50,8 @@ std::size_t At(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::array<bool, 3> FreeTypes(TensorOp op) {
   switch (op) {
     case TensorOp::kSilu:
+    case TensorOp::kGelu:
+    case TensorOp::kSoftcap:
     case TensorOp::kEmbedding:
     case TensorOp::kCopy:
       return {true, false, true};
@@ -182,7 +189,9 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
     default:
       Leaf("a", LeafKind::kInput, types.first, rows);
       if (FreeTypes(op)[1]) Leaf("b", LeafKind::kInput, types.second, rows);
-      Op(types.out, rows);
+      OpParams params;
+      params.softcap = kSoftcap;
+      Op(types.out, rows, params);
   }
   const TensorView& out = node().out;
   const auto* bytes = static_cast<const std::byte*>(out.data);
@@ -334,7 +343,11 @@ std::vector<double> OneNode::Expected() const {
                        : op_ == TensorOp::kMul    ? a * b
                        : op_ == TensorOp::kSilu   ? Silu(a)
                        : op_ == TensorOp::kSwiGlu ? Silu(a) * b
-                                                  : a);
+                       : op_ == TensorOp::kGelu   ? Gelu(a)
+                       : op_ == TensorOp::kGeGlu  ? Gelu(a) * b
+                       : op_ == TensorOp::kSoftcap
+                           ? double{kSoftcap} * std::tanh(a / double{kSoftcap})
+                           : a);
       }
       return want;
   }

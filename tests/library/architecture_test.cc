@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numbers>
 
 #include "model/arch/hyperparameters.h"
 #include "model/load/load.h"
@@ -27,6 +28,7 @@ using Vector = std::vector<double>;
 
 constexpr float kSecondBase = 500;
 constexpr std::int32_t kSecondWindow = 3;
+constexpr float kAttentionCap = 0.75f, kLogitCap = 1.5f, kEmbeddingScale = 3;
 
 template <bool kBase, bool kWindow>
 BlockSpec WithAnotherSecondBlock(const ModelConfig& config, std::int32_t index) {
@@ -36,11 +38,22 @@ BlockSpec WithAnotherSecondBlock(const ModelConfig& config, std::int32_t index) 
   return block;
 }
 
+void ReadWithCaps(Hyperparameters& from, ModelConfig& config) {
+  Architectures().front()->read(from, config);
+  config.attention_softcap = kAttentionCap;
+  config.logit_softcap = kLogitCap;
+}
+
+void ReadWithScale(Hyperparameters& from, ModelConfig& config) {
+  Architectures().front()->read(from, config);
+  config.embedding_scale = kEmbeddingScale;
+}
+
 /// An architecture with all that the tests add to the first one of the registry.
 struct Variant {
   const char* what = "";
   bool biases = false, head_norms = false, post_norms = false, half_split = false, bases = false,
-       windows = false;
+       windows = false, gelu = false, caps = false, scale = false;
 
   std::vector<TensorRule> Rules() const {
     const Architecture& base = *Architectures().front();
@@ -68,6 +81,9 @@ struct Variant {
     if (half_split) made.rope = RopeMode::kHalfSplit;
     if (bases) made.block = &WithAnotherSecondBlock<true, false>;
     if (windows) made.block = &WithAnotherSecondBlock<false, true>;
+    if (gelu) made.block = &GeluBlock;
+    if (caps) made.read = &ReadWithCaps;
+    if (scale) made.read = &ReadWithScale;
     if (bases && windows) made.block = &WithAnotherSecondBlock<true, true>;
     return made;
   }
@@ -81,13 +97,17 @@ constexpr Variant kVariants[] = {
     {.what = "RoPE of halves", .half_split = true},
     {.what = "another base in a block", .bases = true},
     {.what = "a window in a block", .windows = true},
+    {.what = "gelu", .gelu = true},
+    {.what = "soft caps", .caps = true},
+    {.what = "scaled embeddings", .scale = true},
     {.what = "all",
      .biases = true,
      .head_norms = true,
      .post_norms = true,
      .half_split = true,
      .bases = true,
-     .windows = true},
+     .windows = true,
+     .caps = true},
 };
 
 /// The model in float64, one token after the other, as the papers have it.
@@ -103,15 +123,18 @@ class Oracle {
       const Vector table = Values("token_embd.weight");
       const auto row = table.begin() + std::int64_t{tokens[position]} * shape_.hidden;
       Vector x(row, row + shape_.hidden);
+      for (double& value : x) value *= variant_.scale ? double{kEmbeddingScale} : 1;
       for (int block = 0; block < shape_.layers; ++block) x = Block(block, position, x);
       x = Norm(x, Values("output_norm.weight"));
       for (const double logit : Multiply("token_embd.weight", x))
-        all.push_back(static_cast<float>(logit));
+        all.push_back(static_cast<float>(variant_.caps ? Cap(logit, double{kLogitCap}) : logit));
     }
     return all;
   }
 
  private:
+  static double Cap(double x, double limit) { return limit * std::tanh(x / limit); }
+
   const Vector& Values(const std::string& name) {
     Vector& values = values_[name];
     if (!values.empty()) return values;
@@ -192,6 +215,7 @@ class Oracle {
     for (std::size_t at = seen - std::min(window, seen); at < seen; ++at) {
       weights[at] =
           Dot(q, keys_[block][at][kv_head]) / std::sqrt(static_cast<double>(shape_.head_dim));
+      if (variant_.caps) weights[at] = Cap(weights[at], double{kAttentionCap});
       most = std::max(most, weights[at]);
     }
     for (double& weight : weights) sum += weight = std::exp(weight - most);
@@ -201,6 +225,11 @@ class Oracle {
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += weights[at] / sum * value[i];
     }
     return out;
+  }
+
+  double Activated(double x) const {
+    if (!variant_.gelu) return x / (1 + std::exp(-x));
+    return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
   }
 
   Vector Add(Vector x, Vector sum, const std::string& norm) {
@@ -226,7 +255,7 @@ class Oracle {
     const Vector middle = Norm(x, Values(prefix + "ffn_norm.weight"));
     Vector gate = Multiply(prefix + "ffn_gate.weight", middle);
     const Vector up = Multiply(prefix + "ffn_up.weight", middle);
-    for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
+    for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = Activated(gate[i]) * up[i];
     return Add(x, Multiply(prefix + "ffn_down.weight", gate), prefix + "post_ffw_norm.weight");
   }
 
@@ -332,6 +361,29 @@ TEST_F(ArchitectureTest, every_registered_architecture_runs_a_synthetic_model_of
   }
 }
 
+TEST_F(ArchitectureTest, blocks_with_a_window_are_named_by_a_period_or_one_by_one) {
+  const SynthShape shape = FindSynthPreset("tiny-test-gemma3").value();
+  EditedModel model(WriteTiny(folder_, "windows", shape, DataType::kF32));
+  const std::string key = "gemma3.attention.sliding_window_pattern";
+  const auto windowed = [&] {
+    model.Write(folder_ / "edited.gguf");
+    const Result<ModelConfig> config =
+        ReadModelConfig(GgufFile::Open(folder_ / "edited.gguf").value());
+    return config ? config->windowed : std::vector<bool>();
+  };
+  const std::vector<bool> by_six = {true, true, true, true, true, false, true};
+  EXPECT_EQ(windowed(), by_six);
+  model.RemoveKey(key);
+  EXPECT_EQ(windowed(), by_six) << "what the architecture takes without the key";
+  model.SetU32(key, 2);
+  EXPECT_EQ(windowed(), (std::vector<bool>{true, false, true, false, true, false, true}));
+  const std::vector<bool> listed = {false, true, true, false, false, false, true};
+  model.SetBools(key, listed);
+  EXPECT_EQ(windowed(), listed);
+  model.RemoveKey("gemma3.attention.sliding_window");
+  EXPECT_EQ(windowed(), std::vector<bool>()) << "without a window";
+}
+
 TEST_F(ArchitectureTest, a_model_that_is_in_no_file_gives_the_same_logits) {
   for (const bool tied : {false, true}) {  // then two weights are made of one tensor
     SynthShape shape = test::TinyShape();
@@ -375,8 +427,6 @@ TEST_F(ArchitectureTest, a_block_that_no_operation_computes_is_refused_by_its_fe
     EXPECT_THAT(error.message, AllOf(HasSubstr("block 1"), HasSubstr(word),
                                      HasSubstr(std::string(architecture.name))));
   };
-  refused([](BlockSpec& b) { b.attention_softcap = 50; }, "soft capping");
-  refused([](BlockSpec& b) { b.activation = Activation::kGelu; }, "activation");
   refused([](BlockSpec& b) { b.experts = 8; }, "experts");
 }
 

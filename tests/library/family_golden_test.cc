@@ -47,7 +47,8 @@ TEST(FamilyGoldensOnCpu, every_registered_architecture_and_way_to_scale_is_among
   }
   for (const SynthShape& preset : SynthPresets())
     EXPECT_THAT(all, testing::HasSubstr(std::string(preset.architecture) + " "));
-  for (const char* word : {"linear", "yarn", "none", "attn_factor", "original_context_length"})
+  for (const char* word : {"linear", "yarn", "none", "attn_factor", "original_context_length",
+                           "sliding_window_pattern", "softcapping", "freq_base_swa"})
     EXPECT_THAT(all, testing::HasSubstr(word));
 }
 

@@ -333,6 +333,59 @@ TEST_F(HostileModel, factors_for_contexts_of_one_kind_only_name_the_other) {
                     HasSubstr("expected [72, 200]")));
 }
 
+TEST_F(HostileModel, windows_and_caps_that_cannot_be_are_named_by_key_and_value) {
+  const SynthShape shape = FindSynthPreset("tiny-test-gemma3").value();
+  const std::string sound = WriteTiny(folder_, "windows", shape, DataType::kF32);
+  const std::string pattern = "gemma3.attention.sliding_window_pattern";
+  const std::vector<Case> cases = {
+      {"no window",
+       [](EditedModel& m) { m.SetU32("gemma3.attention.sliding_window", 0); },
+       ErrorCode::kCorrupt,
+       {"gemma3.attention.sliding_window = 0"}},
+      {"no period",
+       [&](EditedModel& m) { m.SetU32(pattern, 0); },
+       ErrorCode::kCorrupt,
+       {"gemma3.attention.sliding_window_pattern = 0"}},
+      {"a pattern of another type",
+       [&](EditedModel& m) { m.SetString(pattern, "5:1"); },
+       ErrorCode::kCorrupt,
+       {pattern.c_str(), "string"}},
+      {"a pattern for fewer blocks",
+       [&](EditedModel& m) {
+         m.SetBools(pattern, {true, false});
+       },
+       ErrorCode::kCorrupt,
+       {pattern.c_str(), "2 elements", "7 blocks"}},
+      {"a base of zero",
+       [](EditedModel& m) { m.SetF32("gemma3.rope.freq_base_swa", 0); },
+       ErrorCode::kCorrupt,
+       {"gemma3.rope.freq_base_swa = 0"}},
+      {"a negative cap",
+       [](EditedModel& m) { m.SetF32("gemma3.final_logit_softcapping", -1); },
+       ErrorCode::kCorrupt,
+       {"gemma3.final_logit_softcapping = -1"}},
+      {"factors of one base for two",
+       [](EditedModel& m) {
+         m.SetString("gemma3.rope.scaling.type", "yarn");
+         m.SetF32("gemma3.rope.scaling.factor", 4);
+       },
+       ErrorCode::kUnsupported,
+       {"gemma3.rope.scaling.type", "yarn", "window"}},
+      {"experts",
+       [](EditedModel& m) { m.SetU32("gemma3.expert_count", 8); },
+       ErrorCode::kUnsupported,
+       {"gemma3.expert_count"}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    EditedModel model(sound);
+    c.edit(model);
+    model.Write(folder_ / "edited.gguf");
+    const Error error = LoadError(folder_ / "edited.gguf");
+    EXPECT_EQ(error.code, c.code) << error.message;
+    for (const char* word : c.words) EXPECT_THAT(error.message, HasSubstr(word));
+  }
+}
+
 TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {
   const Error norm = LoadError(Edited([](EditedModel& m) {
     m.tensor("output_norm.weight").spec.dtype = DataType::kF16;

@@ -135,6 +135,13 @@ void EditedModel::SetF32(const std::string& key, float value) {
 void EditedModel::SetString(const std::string& key, const std::string& value) {
   Put(key, [=](GgufWriter& writer) { writer.SetString(key, value); });
 }
+void EditedModel::SetBools(const std::string& key, const std::vector<bool>& values) {
+  std::vector<std::byte> bytes;
+  for (const bool value : values) bytes.push_back(std::byte{value});
+  Put(key, [=](GgufWriter& writer) {
+    writer.SetValue(key, GgufValue(GgufType::kArray, GgufType::kBool, bytes.size(), bytes));
+  });
+}
 
 EditedModel::Tensor& EditedModel::tensor(const std::string& name) {
   for (Tensor& tensor : tensors_) {

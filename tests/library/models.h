@@ -62,6 +62,7 @@ class EditedModel {
   void SetI32(const std::string& key, std::int32_t value);
   void SetF32(const std::string& key, float value);
   void SetString(const std::string& key, const std::string& value);
+  void SetBools(const std::string& key, const std::vector<bool>& values);
 
   /// The test fails where there is no such tensor.
   Tensor& tensor(const std::string& name);

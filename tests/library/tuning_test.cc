@@ -418,9 +418,14 @@ std::vector<const char*> ProblemsToTune<rope::Op>() {
 }
 template <>
 std::vector<const char*> ProblemsToTune<elementwise::Op>() {
-  return {"function=add rows=5 cols=100", "function=mul rows=3 cols=77",
-          "function=silu rows=4 cols=65 type_b=none", "function=swiglu rows=300 cols=128",
-          "function=add rows=3 cols=300 type_a=bf16 type_out=f16"};
+  return {"function=add rows=5 cols=100",
+          "function=mul rows=3 cols=77",
+          "function=silu rows=4 cols=65 type_b=none",
+          "function=swiglu rows=300 cols=128",
+          "function=add rows=3 cols=300 type_a=bf16 type_out=f16",
+          "function=gelu rows=4 cols=65 type_b=none",
+          "function=geglu rows=40 cols=128",
+          "function=softcap rows=2 cols=300 type_b=none"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<copy::Op>() {
@@ -449,6 +454,7 @@ std::vector<const char*> ProblemsToTune<attention::Op>() {
           "rows=9 context=100 heads=2 kv_heads=1 head_dim=32",
           "rows=6 sequences=3 context=256 page_size=64 heads=2 kv_heads=2 head_dim=64 type_kv=f16",
           "rows=70 context=2048 page_size=64 heads=2 kv_heads=1 head_dim=64 type_kv=q8_0 window=40",
+          "rows=7 context=600 heads=2 kv_heads=2 head_dim=32 window=65 soft_capped=yes",
           "rows=2 sequences=5 context=64 heads=1 kv_heads=1 head_dim=128 type_kv=bf16"};
 }
 

@@ -3,6 +3,7 @@
 #
 #   build_llama_cpp.sh DEST [--compiler clang|gcc] [--openmp ON|OFF] [--native ON|OFF]
 #                           [--blas ON|OFF] [--amx ON|OFF] [--variant NAME] [--no-venv]
+#                           [--gelu table|exact]
 #                           [-- extra CMake arguments]
 #
 # The source is the archive of llama-cpp-python on PyPI, which carries llama.cpp whole. DEST gets
@@ -18,6 +19,9 @@
 # for, so they are given by hand; without them AMX is left out silently and a prompt takes five
 # times as long. The script fails if an AMX build does not report AMX. --amx says whether to build for
 # AMX when the build is for another machine (default: what this CPU has).
+#
+# ggml looks gelu up in a table of f16 values. --gelu exact computes it in f32, as goldens need it; a baseline
+# keeps the table, which is faster.
 #
 # A CPU without AMX gets OpenBLAS (f32) for prompts: it is twice as fast there as ggml's own int8
 # kernels for Q4_1. With AMX it is left out (--blas ON overrides that).
@@ -46,7 +50,7 @@ die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 
 [[ $# -ge 1 && $1 != -h && $1 != --help ]] || { usage; exit 0; }
 dest=$1; shift
-compiler=clang; openmp=ON; native=OFF; blas=; amx=; variant=; make_venv=1; extra=()
+compiler=clang; openmp=ON; native=OFF; blas=; amx=; gelu=table; variant=; make_venv=1; extra=()
 while (($#)); do
   case $1 in
     --compiler) compiler=$2; shift 2 ;;
@@ -54,6 +58,7 @@ while (($#)); do
     --native) native=$2; shift 2 ;;
     --blas) blas=$2; shift 2 ;;
     --amx) amx=$2; shift 2 ;;
+    --gelu) gelu=$2; shift 2 ;;
     --variant) variant=$2; shift 2 ;;
     --no-venv) make_venv=0; shift ;;
     --) shift; extra=("$@"); break ;;
@@ -77,6 +82,14 @@ if [[ ! -d $source_dir ]]; then
     python3 -m pip download --quiet --no-binary :all: --no-deps --dest "$dest" "llama-cpp-python==$version"
   tar -xzf "$source_dir.tar.gz" -C "$dest"
 fi
+
+# One source serves all variants, so the switch is set either way.
+gelu_header=$source_dir/vendor/llama.cpp/ggml/src/ggml-cpu/vec.h
+case $gelu in
+  table) sed -i 's|^// #define GGML_GELU_FP16$|#define GGML_GELU_FP16|' "$gelu_header" ;;
+  exact) sed -i 's|^#define GGML_GELU_FP16$|// #define GGML_GELU_FP16|' "$gelu_header" ;;
+  *) die "--gelu is table or exact" ;;
+esac
 
 # --- What the CPU has --------------------------------------------------------------------------
 has() { grep -m1 '^flags' /proc/cpuinfo | grep -qw "$1"; }

@@ -71,7 +71,7 @@ struct BlockSpec {
   /// of attention_scale.
   float query_magnitude = 1.0f;
   std::int32_t window = 0;      ///< positions that a row attends to, itself included; 0: all
-  float attention_softcap = 0;  ///< c: scores become c * tanh(score / c); 0: unchanged
+  float attention_softcap = 0;  ///< c: scaled scores become c * tanh(score / c); 0: unchanged
   Activation activation = Activation::kSilu;  ///< of the gate
   std::int32_t experts = 0;                   ///< 0: a dense feed-forward
 };
@@ -108,9 +108,10 @@ Status CheckBlock(const Architecture& architecture, std::int32_t index, const Bl
 Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
                         const ModelConfig& config);
 
-/// A dense block with full attention, scaled by 1 / sqrt(head_dim), whose RoPE and its magnitude are
-/// those of `config`.
+/// A dense block as `config` describes it, gated by SiLU.
 BlockSpec DenseBlock(const ModelConfig& config, std::int32_t index);
+/// The same, gated by gelu.
+BlockSpec GeluBlock(const ModelConfig& config, std::int32_t index);
 
 inline constexpr WeightRole kQkvParts[] = {WeightRole::kQ, WeightRole::kK, WeightRole::kV};
 inline constexpr WeightRole kGateUpParts[] = {WeightRole::kGate, WeightRole::kUp};

@@ -131,6 +131,16 @@ void WriteTransformer(const ModelConfig& config, GgufWriter& writer) {
   count("rope.dimension_count", config.rope.dims);
   writer.SetF32(key("rope.freq_base"), config.rope.base);
   count("vocab_size", config.vocab);
+  if (config.attention_softcap > 0)
+    writer.SetF32(key("attn_logit_softcapping"), config.attention_softcap);
+  if (config.logit_softcap > 0) writer.SetF32(key("final_logit_softcapping"), config.logit_softcap);
+  if (config.window > 0) {
+    count("attention.sliding_window", config.window);
+    const auto full = std::find(config.windowed.begin(), config.windowed.end(), false);
+    count("attention.sliding_window_pattern",
+          static_cast<std::int32_t>(full - config.windowed.begin()) + 1);
+    writer.SetF32(key("rope.freq_base_swa"), config.windowed_rope.base);
+  }
   if (config.original_context == config.context) return;
   count("rope.scaling.original_context_length", config.original_context);
   writer.SetF32(key("rope.scaling.attn_factor"), config.rope_magnitude);

@@ -45,6 +45,18 @@ class Hyperparameters {
 void ReadTransformer(Hyperparameters& from, ModelConfig& config);
 /// The keys rope.scaling.*, for ReadTransformer: sets rope, rope_magnitude and original_context.
 void ReadRopeScaling(Hyperparameters& from, ModelConfig& config);
+/// How attention is restricted to windows where a file does not say otherwise.
+struct WindowDefaults {
+  std::int32_t window = 0;  ///< 0: no block has one
+  std::int32_t period = 1;  ///< every so many blocks, the last one sees all positions
+  float rope_base = 0;      ///< of blocks with a window; 0: as the others
+  bool scaled = false;      ///< whether the scaling of RoPE is for them too
+};
+/// The keys attention.sliding_window, attention.sliding_window_pattern (a period, or a bool for each
+/// block) and rope.freq_base_swa. After ReadTransformer.
+void ReadSlidingWindow(Hyperparameters& from, const WindowDefaults& absent, ModelConfig& config);
+/// A key of a soft cap, 0 or positive.
+float ReadSoftcap(Hyperparameters& from, std::string_view key, float absent);
 /// Rejects a file with more than one expert.
 void RefuseExperts(Hyperparameters& from);
 /// Both: for transformers without experts.
@@ -52,6 +64,7 @@ void ReadDense(Hyperparameters& from, ModelConfig& config);
 
 /// Writes the same keys for ReadTransformer. Scaled RoPE is expressed by tensors of factors; an
 /// original context that differs from the context says that there is one for each of the two.
+/// Windows are written by their period, which `windowed` must have.
 void WriteTransformer(const ModelConfig& config, GgufWriter& writer);
 
 }  // namespace tilewright

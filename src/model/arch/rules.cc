@@ -65,8 +65,6 @@ std::string TensorRule::NameIn(std::int32_t block) const {
 
 Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block) {
   const char* lacking = nullptr;
-  if (block.attention_softcap > 0) lacking = "soft capping of attention scores";
-  if (block.activation != Activation::kSilu) lacking = "an activation other than SiLU";
   if (block.experts > 0) lacking = "mixtures of experts";
   if (lacking == nullptr) return {};
   return Fail(ErrorCode::kUnsupported,
@@ -100,13 +98,26 @@ Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
   return {};
 }
 
-BlockSpec DenseBlock(const ModelConfig& config, std::int32_t) {
+BlockSpec DenseBlock(const ModelConfig& config, std::int32_t index) {
   BlockSpec block{.rope = config.rope,
-                  .attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim))};
+                  .attention_scale = config.attention_scale > 0
+                                         ? config.attention_scale
+                                         : 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
+                  .attention_softcap = config.attention_softcap};
+  if (!config.windowed.empty() && config.windowed[static_cast<std::size_t>(index)]) {
+    block.window = config.window;
+    block.rope = config.windowed_rope;
+  }
   // Queries and keys are both rotated, so the magnitude counts twice in a score.
   const float squared = config.rope_magnitude * config.rope_magnitude;
   const bool whole = config.rope.dims == config.head_dim;
   (whole ? block.attention_scale : block.query_magnitude) *= squared;
+  return block;
+}
+
+BlockSpec GeluBlock(const ModelConfig& config, std::int32_t index) {
+  BlockSpec block = DenseBlock(config, index);
+  block.activation = Activation::kGelu;
   return block;
 }
 

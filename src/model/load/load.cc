@@ -145,7 +145,8 @@ class ModelLoader {
     const bool added =
         (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr) ||
         (role == WeightRole::kDown && set.Find(WeightRole::kFfnPostNorm) == nullptr);
-    if (role == WeightRole::kGateUp && model_.fusions_.Has(Fusion::kMulMatSwiGlu))
+    if (role == WeightRole::kGateUp && spec_.activation == Activation::kSilu &&
+        model_.fusions_.Has(Fusion::kMulMatSwiGlu))
       return TensorOp::kMulMatSwiGlu;
     return added && model_.fusions_.Has(Fusion::kResidual) ? TensorOp::kMulMatAdd
                                                            : TensorOp::kMulMat;
@@ -189,6 +190,7 @@ class ModelLoader {
   /// The weights of block `block`, or with -1 those of no block.
   Status Collect(std::int32_t block, WeightSet& set) {
     Matrices matrices{};
+    if (block >= 0) spec_ = model_.architecture_->block(model_.config_, block);
     const GgufTensor* table = nullptr;
     for (const TensorRule& rule : model_.architecture_->tensors) {
       if (rule.OfBlock() != (block >= 0)) continue;
@@ -214,11 +216,10 @@ class ModelLoader {
 
   /// What a block multiplies its queries by, where its weights and its scale do not do so.
   void AddQueryScale(std::int32_t block) {
-    const BlockSpec spec = model_.architecture_->block(model_.config_, block);
-    if (spec.query_magnitude == 1) return;
+    if (spec_.query_magnitude == 1) return;
     const auto head_dim = static_cast<std::size_t>(model_.config_.head_dim);
     std::vector<float> values(head_dim, 1.0f);
-    std::fill_n(values.begin(), spec.rope.dims, spec.query_magnitude);
+    std::fill_n(values.begin(), spec_.rope.dims, spec_.query_magnitude);
     model_.bytes_per_token_ += static_cast<std::int64_t>(head_dim * sizeof(float));
     constants_.push_back({&model_.blocks_[static_cast<std::size_t>(block)][WeightRole::kQueryScale],
                           std::move(values)});
@@ -227,6 +228,11 @@ class ModelLoader {
   Status CollectAll() {
     if (Status status = Collect(-1, model_.globals_); !status) return status;
     if (Status status = AddRopeFactors(); !status) return status;
+    if (const float scale = model_.config_.embedding_scale; scale != 1) {
+      constants_.push_back(
+          {&model_.globals_[WeightRole::kEmbeddingScale],
+           std::vector<float>(static_cast<std::size_t>(model_.config_.hidden), scale)});
+    }
     model_.blocks_.resize(static_cast<std::size_t>(model_.config_.layers));
     for (std::int32_t i = 0; i < model_.config_.layers; ++i) {
       if (Status s = Collect(i, model_.blocks_[static_cast<std::size_t>(i)]); !s) return s;
@@ -409,6 +415,7 @@ class ModelLoader {
   const GgufFile& file_;
   const ModelOptions& options_;
   Device& device_;
+  BlockSpec spec_;                // of the block whose weights are collected
   std::deque<GgufTensor> parts_;  // recipes point to them
   std::vector<Plain> plain_;
   std::vector<Constant> constants_;

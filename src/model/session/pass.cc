@@ -26,7 +26,12 @@ class Builder {
 
   NodeId Embed() {
     const NodeId table = Leaf("token_embd", model_.globals()[WeightRole::kEmbedding]);
-    return Op(TensorOp::kEmbedding, "embedding", {table, tokens_}, {config_.hidden, rows_, 1, 1});
+    const NodeId rows =
+        Op(TensorOp::kEmbedding, "embedding", {table, tokens_}, {config_.hidden, rows_, 1, 1});
+    const Weight* scale = model_.globals().Find(WeightRole::kEmbeddingScale);
+    if (scale == nullptr) return rows;
+    const NodeId factors = ForEachRow("embedding_scale", *scale, graph_.node(rows).out.shape, 0);
+    return InPlace(TensorOp::kMul, "embedding_scale_mul", rows, {rows, factors});
   }
 
   NodeId Block(std::int32_t index, NodeId x) {
@@ -50,6 +55,12 @@ class Builder {
     x = ForProducts("output_norm", WeightRole::kOutputNorm, x);
     x = MulMat("output", x, (*weights_)[WeightRole::kOutput]);
     graph_.node(x).out.dtype = types_.logits;
+    if (config_.logit_softcap > 0) {
+      OpParams params;
+      params.softcap = config_.logit_softcap;
+      x = InPlace(TensorOp::kSoftcap, "output_softcap", x, {x}, params);
+      graph_.node(x).out.dtype = types_.logits;
+    }
     graph_.node(x).keep = true;
     return x;
   }
@@ -225,6 +236,7 @@ class Builder {
     params.layer = layer;
     params.attention_scale = block_.attention_scale;
     params.attention_window = block_.window;
+    params.softcap = block_.attention_softcap;
     return Op(TensorOp::kAttention, "attention", {q, keys, values, positions_, slots_, pages_},
               {std::int64_t{config_.heads} * config_.head_dim, rows_, 1, 1}, params);
   }
@@ -242,11 +254,13 @@ class Builder {
     return Gated(gate, up);
   }
 
-  /// silu(gate) * up.
+  /// activation(gate) * up.
   NodeId Gated(NodeId gate, NodeId up) {
     const Shape shape = graph_.node(gate).out.shape;
-    return Op(TensorOp::kMul, "ffn_mul", {Op(TensorOp::kSilu, "ffn_silu", {gate}, shape), up},
-              shape);
+    const NodeId activated = block_.activation == Activation::kSilu
+                                 ? Op(TensorOp::kSilu, "ffn_silu", {gate}, shape)
+                                 : Op(TensorOp::kGelu, "ffn_gelu", {gate}, shape);
+    return Op(TensorOp::kMul, "ffn_mul", {activated, up}, shape);
   }
 
   /// Gate (`half` 0) or up (1) in a product of merged weights: every other block of kGatedBlock

@@ -55,6 +55,11 @@ Status CheckShape(const SynthShape& shape) {
     return fail(Format("original_context = {}: must be from 0 to context = {}",
                        shape.original_context, shape.context));
   }
+  if (shape.window < 0 || (shape.window > 0 && shape.window_period < 1)) {
+    return fail(
+        Format("window = {}, window_period = {}: must be 0 or more, with a period of 1 or more",
+               shape.window, shape.window_period));
+  }
   const auto [least, most] = synth::LimitsOf(shape.tokens);
   if (shape.vocab < least || shape.vocab > most) {
     return fail(
@@ -85,6 +90,13 @@ ModelConfig ConfigOf(const SynthShape& shape, const Architecture& architecture) 
         static_cast<float>(std::sqrt(1 + std::log(growth) / std::log(shape.original_context)));
   }
   config.rope.base = shape.rope_base;
+  config.window = shape.window;
+  for (int i = 0; shape.window > 0 && i < shape.layers; ++i)
+    config.windowed.push_back(i % shape.window_period < shape.window_period - 1);
+  config.windowed_rope.base =
+      shape.windowed_rope_base > 0 ? shape.windowed_rope_base : shape.rope_base;
+  config.attention_softcap = shape.attention_softcap;
+  config.logit_softcap = shape.logit_softcap;
   config.tied = shape.tied;
   return config;
 }

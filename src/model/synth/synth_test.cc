@@ -51,11 +51,12 @@ Moments MomentsOf(const GgufFile& file, const GgufTensor& tensor) {
 
 TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
   const std::pair<const char*, double> millions[] = {
-      {"smollm2-135m", 134.5},  {"smollm2-360m", 361.8},    {"tinyllama-1.1b", 1100.0},
-      {"llama-3.2-1b", 1235.8}, {"llama-3.2-3b", 3212.7},   {"mistral-7b", 7248.0},
-      {"llama-3.1-8b", 8030.3}, {"llama-3.1-70b", 70553.7}, {"qwen2.5-0.5b", 494.03},
-      {"qwen2.5-7b", 7615.6},   {"qwen3-0.6b", 596.05},     {"qwen3-8b", 8190.7},
-      {"phi-3.5-mini", 3821.1}};
+      {"smollm2-135m", 134.5},   {"smollm2-360m", 361.8},    {"tinyllama-1.1b", 1100.0},
+      {"llama-3.2-1b", 1235.8},  {"llama-3.2-3b", 3212.7},   {"mistral-7b", 7248.0},
+      {"llama-3.1-8b", 8030.3},  {"llama-3.1-70b", 70553.7}, {"qwen2.5-0.5b", 494.03},
+      {"qwen2.5-7b", 7615.6},    {"qwen3-0.6b", 596.05},     {"qwen3-8b", 8190.7},
+      {"phi-3.5-mini", 3821.1},  {"gemma-2-2b", 2614.34},    {"gemma-2-9b", 9241.71},
+      {"gemma-2-27b", 27227.13}, {"gemma-3-270m", 268.10},   {"gemma-3-1b", 999.89}};
   for (const auto& [name, parameters] : millions) {
     const auto shape = FindSynthPreset(name);
     ASSERT_TRUE(shape) << name;
@@ -64,7 +65,7 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
     EXPECT_NEAR(static_cast<double>(report->parameters) * 1e-6, parameters, 0.05) << name;
     EXPECT_GT(report->file_bytes, 2 * report->parameters);
   }
-  EXPECT_EQ(SynthPresets().size(), 20u);
+  EXPECT_EQ(SynthPresets().size(), 29u);
 }
 
 TEST(Synth, UnknownNamesListWhatThereIs) {
@@ -403,7 +404,7 @@ TEST(SynthVocabulary, EveryTokenIsDistinctAndMergesMakeKnownTokens) {
 }
 
 TEST(SynthVocabulary, PiecesAreDistinctAndMadeOfTwoOthers) {
-  for (const int size : {400, 1003, 32000, 32768}) {
+  for (const int size : {400, 1003, 32000, 32768, 262144}) {
     SCOPED_TRACE(size);
     const synth::Vocabulary vocabulary = synth::MakeVocabulary(SynthVocab::kSentencePiece, size);
     const auto count = static_cast<std::size_t>(size);

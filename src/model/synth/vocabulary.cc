@@ -108,7 +108,7 @@ class Builder {
   Vocabulary out;
 };
 
-// Pieces of two and three characters, the most common in English first. A space stands only in
+// Pieces of two, three and four characters, the most common in English first. A space stands only in
 // front or beside spaces, and a line end has no piece, so that text falls into words as in trained
 // vocabularies. At most `most`.
 std::vector<std::string> Pieces(std::size_t most) {
@@ -130,11 +130,21 @@ std::vector<std::string> Pieces(std::size_t most) {
       pieces.push_back(spell(left) + spell(right));
     }
   }
+  std::vector<std::string> triples;
+  std::vector<char> last;
   for (const auto& [left, right] : pairs) {
     for (const char third : kCharacters.substr(0, kThirds)) {
       if (!joins(right, third) || (third == ' ' && left != ' ')) continue;
       if (pieces.size() == most) return pieces;
       pieces.push_back(spell(left) + spell(right) + spell(third));
+      if (third != ' ') triples.push_back(pieces.back()), last.push_back(third);
+    }
+  }
+  for (std::size_t i = 0; i < triples.size(); ++i) {
+    for (const char fourth : kCharacters.substr(0, kThirds)) {
+      if (fourth == ' ' || !joins(last[i], fourth)) continue;
+      if (pieces.size() == most) return pieces;
+      pieces.push_back(triples[i] + spell(fourth));
     }
   }
   return pieces;

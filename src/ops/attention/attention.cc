@@ -1,6 +1,7 @@
 #include "ops/attention/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/paged_cache.h"
@@ -51,6 +52,8 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
   if (node.params.attention_window < 0) {
     check.Fault(Format("attention_window = {}, must be 0 or more", node.params.attention_window));
   }
+  if (const float softcap = node.params.softcap; !(softcap >= 0) || !std::isfinite(softcap))
+    check.Fault(Format("softcap = {}, must be 0 or positive", softcap));
   if (node.inputs[5].present) check.ExpectType("inputs[5]", node.in(5).dtype, DataType::kI32);
 }
 
@@ -100,7 +103,8 @@ Args Op::ArgsOf(const NodeView& node) {
           .out = node.out,
           .pages = node.in(5),
           .scale = node.params.attention_scale,
-          .window = node.params.attention_window};
+          .window = node.params.attention_window,
+          .softcap = node.params.softcap};
 }
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
@@ -114,6 +118,7 @@ Desc ShapeOf(const Args& args, const CallTerms& terms) {
               .context = static_cast<std::int32_t>(places.context()),
               .page_size = places.paged() ? static_cast<std::int32_t>(args.k_cache.shape[2]) : 0,
               .window = args.window,
+              .soft_capped = args.softcap > 0,
               .heads = static_cast<std::int32_t>(args.q.shape[1]),
               .kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]),
               .head_dim = static_cast<std::int32_t>(args.q.shape[0]),
@@ -136,6 +141,8 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckInts("attention: positions", args.positions, q.shape[2]); !s)
     return Fail(s.error());
   if (Status s = CheckInts("attention: slots", args.slots, q.shape[2]); !s) return Fail(s.error());
+  if (!(args.softcap >= 0) || !std::isfinite(args.softcap))
+    return Refuse(Format("softcap = {}, must be 0 or positive", args.softcap));
   if (Status s = CheckCaches(args); !s) return Fail(s.error());
   return ShapeOf(args, terms);
 }

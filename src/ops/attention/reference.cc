@@ -36,6 +36,8 @@ Status AttendHead(const Args& args, const CachePlaces& places, std::int64_t row,
       dot += ReadF64(args.q.dtype, args.q.data, query + static_cast<std::int64_t>(d)) * cached[d];
     double& weight = weights[static_cast<std::size_t>(p - from)];
     weight = dot * static_cast<double>(args.scale);
+    if (const auto limit = static_cast<double>(args.softcap); limit > 0)
+      weight = limit * std::tanh(weight / limit);
     max = std::max(max, weight);
   }
   for (double& weight : weights) sum += weight = std::exp(weight - max);

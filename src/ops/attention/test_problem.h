@@ -25,13 +25,15 @@ struct Case {
   std::vector<std::int32_t> positions, slot_of;
   int threads = 1;
   std::int32_t window = 0;
+  float softcap = 0;
 };
 
 inline std::string Describe(const Case& c) {
   return std::string(DataTypeName(c.kv)) + " heads " + std::to_string(c.heads) + "/" +
          std::to_string(c.kv_heads) + " head_dim " + std::to_string(c.head_dim) + " rows " +
          std::to_string(c.positions.size()) + " first position " + std::to_string(c.positions[0]) +
-         " threads " + std::to_string(c.threads) + " window " + std::to_string(c.window);
+         " threads " + std::to_string(c.threads) + " window " + std::to_string(c.window) +
+         " softcap " + std::to_string(c.softcap);
 }
 
 /// Operands of a case; cache positions nobody may see hold NaN, rows of q and out have a gap of NaN
@@ -79,6 +81,7 @@ class Problem {
     args.out = TensorView{out, {hd * c_.heads, rows_, 1, 1}, {1, out_row, 0, 0}, DataType::kF32};
     args.scale = 1.0f / std::sqrt(static_cast<float>(hd));
     args.window = c_.window;
+    args.softcap = c_.softcap;
     if (page_size_ == 0) return args;
     const std::int64_t physical = std::int64_t{per_sequence_} * c_.slots;
     args.k_cache = Contiguous(k_paged_.data(), c_.kv, {hd, c_.kv_heads, page_size_, physical});

@@ -93,7 +93,8 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
                 .out = t[3],
                 .pages = t.size() > 6 ? t[6] : TensorView{},
                 .scale = 1.0f / std::sqrt(static_cast<float>(d.head_dim)),
-                .window = d.window};
+                .window = d.window,
+                .softcap = d.soft_capped ? 2.0f : 0.0f};
   };
   return trial;
 }

@@ -1,6 +1,7 @@
 #include "ops/elementwise/elementwise.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/parallel.h"
@@ -27,12 +28,18 @@ ElementwiseRow RowFunction(const ElementwiseImpl& impl, Function function) {
       return impl.silu;
     case Function::kSwiGlu:
       return impl.swiglu;
+    case Function::kGelu:
+      return impl.gelu;
+    case Function::kGeGlu:
+      return impl.geglu;
+    case Function::kSoftcap:
+      return impl.softcap;
   }
   return nullptr;
 }
 
 std::optional<Rejection> Feasible(const ElementwiseImpl&, const Desc& desc) {
-  const bool unary = desc.function == Function::kSilu;
+  const bool unary = IsUnary(desc.function);
   for (const DataType type : {desc.type_a, unary ? DataType::kF32 : desc.type_b, desc.type_out}) {
     if (RowTypeIndex(type) < 0)
       return Rejection{Reason::kType, Format("type {}", DataTypeName(type)), "f32, f16 or bf16"};
@@ -42,7 +49,7 @@ std::optional<Rejection> Feasible(const ElementwiseImpl&, const Desc& desc) {
 
 double EstimateUs(const ElementwiseImpl& impl, const Desc& desc, int workers) {
   const double elements = static_cast<double>(desc.rows) * desc.cols;
-  const bool has_exp = desc.function == Function::kSilu || desc.function == Function::kSwiGlu;
+  const bool has_exp = desc.function != Function::kAdd && desc.function != Function::kMul;
   return elements * (has_exp ? impl.ns_silu : impl.ns_add) * 1e-3 /
          BusyWorkers(elements, kGrain, workers);
 }
@@ -55,8 +62,9 @@ class Elements {
   Elements(const ElementwiseImpl& impl, const Args& args)
       : function_(RowFunction(impl, args.function)),
         a_(args.a),
-        b_(args.function == Function::kSilu ? args.a : args.b),  // unread by silu
+        b_(IsUnary(args.function) ? args.a : args.b),  // unread by functions of one operand
         out_(args.out),
+        softcap_(args.softcap),
         read_a_(impl.rows.Find(a_.dtype, DataType::kF32)),
         read_b_(impl.rows.Find(b_.dtype, DataType::kF32)),
         write_(impl.rows.Find(DataType::kF32, out_.dtype)) {}
@@ -67,7 +75,7 @@ class Elements {
   void Run(std::int64_t a, std::int64_t b, std::int64_t out, std::int64_t n) const {
     if (read_a_ == nullptr && read_b_ == nullptr && write_ == nullptr) {
       return function_(a_.as<const float>() + a, b_.as<const float>() + b, out_.as<float>() + out,
-                       n);
+                       n, softcap_);
     }
     for (std::int64_t i = 0; i < n; i += kChunk)
       Convert(a + i, b + i, out + i, std::min(kChunk, n - i));
@@ -83,12 +91,13 @@ class Elements {
   void Convert(std::int64_t a, std::int64_t b, std::int64_t out, std::int64_t n) const {
     float from_a[kChunk], from_b[kChunk], result[kChunk];
     function_(Read(read_a_, a_, a, from_a, n), Read(read_b_, b_, b, from_b, n),
-              write_ != nullptr ? result : out_.as<float>() + out, n);
+              write_ != nullptr ? result : out_.as<float>() + out, n, softcap_);
     if (write_ != nullptr) write_(result, MutableAddressOf(out_, out), n);
   }
 
   const ElementwiseRow function_;
   const TensorView &a_, &b_, &out_;
+  const float softcap_;
   const ConvertRow read_a_, read_b_, write_;  // nullptr: f32
 };
 
@@ -115,7 +124,7 @@ Status Launch(const ElementwiseImpl& impl, const Args& args, Stream stream) {
 }
 
 std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
-  const bool unary = desc.function == Function::kSilu;
+  const bool unary = IsUnary(desc.function);
   for (const DataType type : {desc.type_a, unary ? DataType::kF32 : desc.type_b, desc.type_out}) {
     if (!IsFloatType(type)) {
       return Rejection{Reason::kType, Format("type {}", DataTypeName(type)),
@@ -142,6 +151,12 @@ void CheckUnary(const NodeView& node, NodeCheck& check) {
   check.ExpectFloat("out", node.out.dtype);
 }
 
+void CheckSoftcap(const NodeView& node, NodeCheck& check) {
+  CheckUnary(node, check);
+  if (const float softcap = node.params.softcap; !(softcap > 0) || !std::isfinite(softcap))
+    check.Fault(Format("softcap = {}, must be positive", softcap));
+}
+
 constexpr NodeRule BinaryRule(TensorOp op, std::string_view name) {
   return {.op = op,
           .name = name,
@@ -151,15 +166,23 @@ constexpr NodeRule BinaryRule(TensorOp op, std::string_view name) {
           .check = &CheckBinary};
 }
 
+constexpr NodeRule UnaryRule(TensorOp op, std::string_view name,
+                             void (*check)(const NodeView&, NodeCheck&) = &CheckUnary) {
+  return {.op = op,
+          .name = name,
+          .min_inputs = 1,
+          .max_inputs = 1,
+          .in_place = 1u << 0,
+          .check = check};
+}
+
 constexpr NodeRule kRules[] = {BinaryRule(TensorOp::kAdd, "add"),
                                BinaryRule(TensorOp::kMul, "mul"),
                                BinaryRule(TensorOp::kSwiGlu, "swiglu"),
-                               {.op = TensorOp::kSilu,
-                                .name = "silu",
-                                .min_inputs = 1,
-                                .max_inputs = 1,
-                                .in_place = 1u << 0,
-                                .check = &CheckUnary}};
+                               BinaryRule(TensorOp::kGeGlu, "geglu"),
+                               UnaryRule(TensorOp::kSilu, "silu"),
+                               UnaryRule(TensorOp::kGelu, "gelu"),
+                               UnaryRule(TensorOp::kSoftcap, "softcap", &CheckSoftcap)};
 
 Function FunctionOf(TensorOp op) {
   switch (op) {
@@ -169,6 +192,12 @@ Function FunctionOf(TensorOp op) {
       return Function::kSilu;
     case TensorOp::kSwiGlu:
       return Function::kSwiGlu;
+    case TensorOp::kGelu:
+      return Function::kGelu;
+    case TensorOp::kGeGlu:
+      return Function::kGeGlu;
+    case TensorOp::kSoftcap:
+      return Function::kSoftcap;
     default:
       return Function::kAdd;
   }
@@ -179,16 +208,18 @@ Function FunctionOf(TensorOp op) {
 std::span<const NodeRule> Op::NodeRules() { return kRules; }
 
 Args Op::ArgsOf(const NodeView& node) {
-  return {.function = FunctionOf(node.op),
+  const Function function = FunctionOf(node.op);
+  return {.function = function,
           .a = node.in(0),
-          .b = node.op == TensorOp::kSilu ? TensorView{} : node.in(1),
-          .out = node.out};
+          .b = IsUnary(function) ? TensorView{} : node.in(1),
+          .out = node.out,
+          .softcap = node.params.softcap};
 }
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
 
 Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
-  const bool unary = args.function == Function::kSilu;
+  const bool unary = IsUnary(args.function);
   if (Status s = CheckView("elementwise: a", args.a); !s) return Fail(s.error());
   if (Status s = CheckView("elementwise: out", args.out); !s) return Fail(s.error());
   if (Status s = CheckSameShape("elementwise: out", args.out, "a", args.a); !s)
@@ -197,6 +228,11 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
     if (Status s = CheckView("elementwise: b", args.b); !s) return Fail(s.error());
     if (Status s = CheckSameShape("elementwise: b", args.b, "a", args.a); !s)
       return Fail(s.error());
+  }
+  if (args.function == Function::kSoftcap &&
+      (!(args.softcap > 0) || !std::isfinite(args.softcap))) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("elementwise: softcap = {}, must be positive", args.softcap));
   }
   return Desc{.function = args.function,
               .type_a = args.a.dtype,
@@ -213,10 +249,10 @@ Result<Checked<Op>> Validate(const Desc& desc) {
         ErrorCode::kInvalidArgument,
         Format("elementwise: rows = {}, cols = {}: each must be at least 1", desc.rows, desc.cols));
   }
-  if (desc.function == Function::kSilu && desc.type_b != DataType::kNone) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        Format("elementwise: type_b = {}, must be none for silu", DataTypeName(desc.type_b)));
+  if (IsUnary(desc.function) && desc.type_b != DataType::kNone) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("elementwise: type_b = {}, must be none for {}", DataTypeName(desc.type_b),
+                       kFunctionWords[static_cast<std::size_t>(desc.function)]));
   }
   return Stages<Op>::MarkValidated(desc);
 }

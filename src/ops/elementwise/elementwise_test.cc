@@ -15,15 +15,25 @@
 namespace tilewright::elementwise {
 namespace {
 
-constexpr Function kFunctions[] = {Function::kAdd, Function::kMul, Function::kSilu,
-                                   Function::kSwiGlu};
+constexpr Function kFunctions[] = {Function::kAdd,    Function::kMul,  Function::kSilu,
+                                   Function::kSwiGlu, Function::kGelu, Function::kGeGlu,
+                                   Function::kSoftcap};
+constexpr float kSoftcap = 1.75f;
 
 using ElementwiseTest = test::OpTest<Op>;
 using test::Rows;
 
-/// silu loses a place in each of exp, the product, the sum and the quotient; the others round once
-/// (swiglu once more than silu).
-double UlpLimit(Function function) {
+bool HasGelu(Function function) {
+  return function == Function::kGelu || function == Function::kGeGlu;
+}
+/// gelu(a) is a times the sigmoid of this.
+double GeluExponent(double a) { return 1.5957691216 * (a + 0.044715 * a * a * a); }
+
+/// silu loses a place in each of exp, the product, the sum and the quotient, and so does softcap;
+/// swiglu rounds once more, add and mul once. The exponent of gelu is off by four roundings of
+/// itself, which the exponential multiplies where it is large.
+double UlpLimit(Function function, double a) {
+  if (HasGelu(function)) return 5 + 4 * std::fabs(GeluExponent(a));
   return function == Function::kAdd || function == Function::kMul ? 0.5 : 5;
 }
 
@@ -35,7 +45,8 @@ TEST_F(ElementwiseTest, EveryNumberOfThreadsGivesTheSameBits) {
       const Args args{.function = function,
                       .a = Rows(a.data(), DataType::kF32, cols, 300, 577),
                       .b = Rows(b.data(), DataType::kF32, cols, 300, 577),
-                      .out = Rows(out.data(), DataType::kF32, cols, 300, 577)};
+                      .out = Rows(out.data(), DataType::kF32, cols, 300, 577),
+                      .softcap = kSoftcap};
       for (Kernel* kernel : Kernels())
         test::ExpectSameBitsOnAnyThreads<Op>(*kernel, args, out.data(), out.size() * sizeof(float));
     }
@@ -63,7 +74,8 @@ TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlign
       Args args{.function = function,
                 .a = Rows(a.data(), DataType::kF32, c.cols, c.rows, c.ld_a),
                 .b = Rows(b.data(), DataType::kF32, c.cols, c.rows, c.ld_b),
-                .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols)};
+                .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols),
+                .softcap = kSoftcap};
       ASSERT_TRUE(Reference(args));
       for (Kernel* kernel : Kernels()) {
         SCOPED_TRACE(std::string(kernel->name()) + " " +
@@ -79,9 +91,13 @@ TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlign
             if (i >= c.cols) {
               ASSERT_TRUE(std::isnan(got)) << "padding was written";
             } else {
-              ASSERT_LE(test::UlpError(got, want[static_cast<std::size_t>(r * c.cols + i)]),
-                        UlpLimit(function))
-                  << r << " " << i;
+              const double exact = want[static_cast<std::size_t>(r * c.cols + i)];
+              const auto x = static_cast<double>(a[static_cast<std::size_t>(r * c.ld_a + i)]);
+              if (HasGelu(function) && GeluExponent(x) < -87) {
+                ASSERT_NEAR(got, exact, 2e-35) << x;  // where the exponential ends
+              } else {
+                ASSERT_LE(test::UlpError(got, exact), UlpLimit(function, x)) << r << " " << i;
+              }
             }
           }
         }
@@ -96,7 +112,7 @@ TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlign
                                          static_cast<std::size_t>(c.cols) * sizeof(float)));
         }
         // In place on b.
-        if (function != Function::kSilu) {
+        if (!IsUnary(function)) {
           test::Guarded<float> same_b(std::vector<float>(b.begin(), b.end()));
           in_place = args;
           in_place.b.data = same_b.data();
@@ -130,7 +146,8 @@ TEST_F(ElementwiseTest, OtherTypesAreReadExactlyAndRoundedOnce) {
       Args args{.function = function,
                 .a = rows(exact_a.data(), DataType::kF32),
                 .b = rows(exact_b.data(), DataType::kF32),
-                .out = rows(result.data(), DataType::kF32)};
+                .out = rows(result.data(), DataType::kF32),
+                .softcap = kSoftcap};
       ASSERT_TRUE(LaunchOnce<Op>(kernel, args, Stream{}));
       args.a = rows(in_a.data(), a), args.b = rows(in_b.data(), b);
       args.out = rows(got.data(), out);
@@ -187,19 +204,68 @@ TEST_F(ElementwiseTest, SiluIsAccurateOverTheWholeRangeOfFloats) {
 
 TEST_F(ElementwiseTest, NaNAndInfinityPassThrough) {
   for (Kernel* kernel : Kernels()) {
-    std::vector<float> x = {NAN, INFINITY, -0.0f, 0.0f, -1000.0f, 1000.0f}, y(6);
+    for (const Function function : {Function::kSilu, Function::kGelu, Function::kSoftcap}) {
+      SCOPED_TRACE(std::string(kernel->name()) + " " +
+                   std::string(kFunctionWords[static_cast<std::size_t>(function)]));
+      std::vector<float> x = {NAN, INFINITY, -0.0f, 0.0f, -1000.0f, 1000.0f}, y(6);
+      ASSERT_TRUE(LaunchOnce<Op>(*kernel,
+                                 {.function = function,
+                                  .a = Rows(x.data(), DataType::kF32, 6, 1, 6),
+                                  .b = {},
+                                  .out = Rows(y.data(), DataType::kF32, 6, 1, 6),
+                                  .softcap = kSoftcap},
+                                 Stream{}));
+      const bool capped = function == Function::kSoftcap;
+      EXPECT_TRUE(std::isnan(y[0]));
+      EXPECT_EQ(y[1], capped ? kSoftcap : INFINITY);
+      EXPECT_EQ(y[2], 0);
+      EXPECT_EQ(y[3], 0);
+      EXPECT_NEAR(y[4], capped ? -kSoftcap : 0, 1e-36);
+      EXPECT_EQ(y[5], capped ? kSoftcap : 1000);
+    }
+  }
+}
+
+TEST_F(ElementwiseTest, SoftcapsAreExactOverTheWholeRange) {
+  std::vector<float> x = {0.0f, -0.0f};
+  for (float value = 1e-30f; value < 1e30f; value *= 1.37f) x.push_back(value), x.push_back(-value);
+  for (float value = -4; value < 4; value += 0.0037f) x.push_back(value);
+  const auto n = static_cast<std::int64_t>(x.size());
+  std::vector<float> first;
+  for (Kernel* kernel : Kernels()) {
+    if (kernel->info().reference) continue;
+    std::vector<float> y(x.size());
     ASSERT_TRUE(LaunchOnce<Op>(*kernel,
-                               {.function = Function::kSilu,
-                                .a = Rows(x.data(), DataType::kF32, 6, 1, 6),
+                               {.function = Function::kSoftcap,
+                                .a = Rows(x.data(), DataType::kF32, n, 1, n),
                                 .b = {},
-                                .out = Rows(y.data(), DataType::kF32, 6, 1, 6)},
+                                .out = Rows(y.data(), DataType::kF32, n, 1, n),
+                                .softcap = kSoftcap},
                                Stream{}));
-    EXPECT_TRUE(std::isnan(y[0])) << kernel->name();
-    EXPECT_EQ(y[1], INFINITY);
-    EXPECT_EQ(y[2], 0);
-    EXPECT_EQ(y[3], 0);
-    EXPECT_NEAR(y[4], 0, 1e-36);
-    EXPECT_EQ(y[5], 1000);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double limit = double{kSoftcap}, exact = limit * std::tanh(double{x[i]} / limit);
+      ASSERT_LE(test::UlpError(y[i], exact), 5) << x[i];
+      if (x[i] != 0) {
+        ASSERT_EQ(std::signbit(y[i]), std::signbit(x[i])) << x[i];
+      }
+    }
+    if (first.empty()) first = y;
+    EXPECT_TRUE(test::BitwiseEqual(first.data(), y.data(), y.size() * sizeof(float)))
+        << kernel->name() << " differs from " << Kernels()[0]->name();
+  }
+}
+
+TEST_F(ElementwiseTest, ASoftcapThatIsNotPositiveIsRefused) {
+  float data[2] = {};
+  Args args{.function = Function::kSoftcap,
+            .a = Rows(data, DataType::kF32, 2, 1, 2),
+            .b = {},
+            .out = Rows(data, DataType::kF32, 2, 1, 2)};
+  for (const float softcap : {0.0f, -1.0f, NAN, INFINITY}) {
+    args.softcap = softcap;
+    const Result<Desc> desc = DescOf(args, {});
+    ASSERT_FALSE(desc) << softcap;
+    EXPECT_NE(desc.error().message.find("softcap = "), std::string::npos) << desc.error().message;
   }
 }
 

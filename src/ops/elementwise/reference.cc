@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "core/tensor_access.h"
 #include "core/text.h"
@@ -9,7 +10,13 @@ namespace {
 
 double Silu(double x) { return x / (1 + std::exp(-x)); }
 
-double Apply(Function function, double a, double b) {
+/// (1 + tanh(u)) / 2 as 1 / (1 + e^-2u), which loses nothing where u is far below zero.
+double Gelu(double x) {
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return x / (1 + std::exp(-2 * u));
+}
+
+double Apply(Function function, double a, double b, double softcap) {
   switch (function) {
     case Function::kAdd:
       return a + b;
@@ -19,6 +26,12 @@ double Apply(Function function, double a, double b) {
       return Silu(a);
     case Function::kSwiGlu:
       return Silu(a) * b;
+    case Function::kGelu:
+      return Gelu(a);
+    case Function::kGeGlu:
+      return Gelu(a) * b;
+    case Function::kSoftcap:
+      return softcap * std::tanh(a / softcap);
   }
   return 0;
 }
@@ -28,7 +41,7 @@ double Apply(Function function, double a, double b) {
 Status Reference(const Args& args) {
   const Result<Desc> desc = DescOf(args, CallTerms{});
   if (!desc) return Fail(desc.error());
-  const bool unary = args.function == Function::kSilu;
+  const bool unary = IsUnary(args.function);
   for (const TensorView* view : {&args.a, &args.b, &args.out}) {
     if (!IsFloatType(view->dtype) && !(unary && view == &args.b)) {
       return Fail(ErrorCode::kUnsupported,
@@ -43,7 +56,9 @@ Status Reference(const Args& args) {
     void* out = MutableAddressOf(args.out, RowOffset(args.out, row));
     for (std::int64_t c = 0; c < args.out.cols(); ++c) {
       const double y = unary ? 0 : ReadF64(args.b.dtype, b, c);
-      WriteF64(args.out.dtype, out, c, Apply(args.function, ReadF64(args.a.dtype, a, c), y));
+      WriteF64(
+          args.out.dtype, out, c,
+          Apply(args.function, ReadF64(args.a.dtype, a, c), y, static_cast<double>(args.softcap)));
     }
   }
   return {};

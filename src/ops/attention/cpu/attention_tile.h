@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "core/numeric.h"
+#include "core/tanh_vec.h"
 #include "ops/attention/cpu/layout.h"
 
 namespace tilewright {
@@ -157,6 +158,13 @@ inline void Scores(const AttentionBlock& block, const CacheHead& keys, int from,
   }
 }
 
+/// Soft-caps the scores [from, end) of a row, both multiples of 16.
+inline void CapScores(float* row, int from, int end, float softcap) {
+  const float inverse = 1.0f / softcap;
+  for (int p = from; p < end; p += kLanes)
+    StoreVec(row + p, SoftcapVec(LoadVec(row + p), softcap, inverse));
+}
+
 /// Turns scores into weights; max and sum of each row to state. Positions that the row does not see
 /// weigh exactly zero.
 inline void Softmax(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
@@ -174,6 +182,7 @@ inline void Softmax(const AttentionBlock& block, int from, int count, const Atte
       s.split_sum[r] = 0.0f;
       continue;
     }
+    if (block.softcap > 0) CapScores(row, first / 16 * 16, padded, block.softcap);
     for (int p = 0; p < first; ++p) row[p] = -__builtin_inff();
     for (int p = valid; p < padded; ++p) row[p] = -__builtin_inff();
     V vmax = V::Load(row);

@@ -31,6 +31,7 @@ struct AttentionBlock {
   const std::int32_t* first = nullptr;  ///< [rows]: and from here on
   /// Least of `first`: what lies before is not read, and its pages may not exist.
   std::int32_t from = 0;
+  float softcap = 0;  ///< as Args::softcap
 };
 
 /// Memory of one worker. head_dim is padded to a multiple of 16 with zeros.

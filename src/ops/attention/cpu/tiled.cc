@@ -157,6 +157,7 @@ class TiledRun {
     block.limit = limits_ + rows.first_row;
     block.first = firsts_ + rows.first_row;
     block.from = rows.from;
+    block.softcap = args_.softcap;
     const TensorView& cache = args_.k_cache;
     const std::int32_t slot = args_.slots.as<const std::int32_t>()[rows.first_row];
     std::int64_t offset = std::int64_t{kv_head} * cache.stride[1];

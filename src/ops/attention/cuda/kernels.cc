@@ -22,6 +22,8 @@ std::optional<Rejection> WrongType(const char* field, DataType have, DataType ne
 }
 
 std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) {
+  if (desc.soft_capped)
+    return Rejection{Reason::kShape, "a soft cap of the scores", "scores as they are"};
   if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
   if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
   if (desc.context > kMaxExtent || desc.window > kMaxExtent) {

@@ -5,8 +5,18 @@
 
 namespace tilewright {
 
-const ElementwiseImpl kElementwiseAvx2{
-    "avx2",          TILEWRIGHT_TU,    kFeatureAvx2,       0.10,           0.8, &ForEach<AddOf>,
-    &ForEach<MulOf>, &ForEach<SiluOf>, &ForEach<SwiGluOf>, kRowConversions};
+const ElementwiseImpl kElementwiseAvx2{"avx2",
+                                       TILEWRIGHT_TU,
+                                       kFeatureAvx2,
+                                       0.10,
+                                       0.8,
+                                       &ForEach<AddOf>,
+                                       &ForEach<MulOf>,
+                                       &ForEach<SiluOf>,
+                                       &ForEach<SwiGluOf>,
+                                       &ForEach<GeluOf>,
+                                       &ForEach<GeGluOf>,
+                                       &ForEach<SoftcapOf>,
+                                       kRowConversions};
 
 }  // namespace tilewright

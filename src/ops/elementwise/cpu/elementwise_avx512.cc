@@ -5,8 +5,18 @@
 
 namespace tilewright {
 
-const ElementwiseImpl kElementwiseAvx512{
-    "avx512",        TILEWRIGHT_TU,    kFeatureAvx512,     0.08,           0.4, &ForEach<AddOf>,
-    &ForEach<MulOf>, &ForEach<SiluOf>, &ForEach<SwiGluOf>, kRowConversions};
+const ElementwiseImpl kElementwiseAvx512{"avx512",
+                                         TILEWRIGHT_TU,
+                                         kFeatureAvx512,
+                                         0.08,
+                                         0.4,
+                                         &ForEach<AddOf>,
+                                         &ForEach<MulOf>,
+                                         &ForEach<SiluOf>,
+                                         &ForEach<SwiGluOf>,
+                                         &ForEach<GeluOf>,
+                                         &ForEach<GeGluOf>,
+                                         &ForEach<SoftcapOf>,
+                                         kRowConversions};
 
 }  // namespace tilewright

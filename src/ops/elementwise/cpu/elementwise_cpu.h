@@ -7,16 +7,17 @@
 namespace tilewright {
 
 /// `n` elements; `out` may be `a` or `b`; touches exactly n elements of each, no alignment needed.
-/// silu ignores `b`.
-using ElementwiseRow = void (*)(const float* a, const float* b, float* out, std::int64_t n);
+/// Functions of one operand ignore `b`, all but softcap ignore `softcap`.
+using ElementwiseRow = void (*)(const float* a, const float* b, float* out, std::int64_t n,
+                                float softcap);
 
 struct ElementwiseImpl {
   const char* isa;
   const char* tu;
   std::uint32_t features;
   double ns_add;   ///< an element of add or mul, one thread, data in the L2
-  double ns_silu;  ///< an element of silu or swiglu
-  ElementwiseRow add, mul, silu, swiglu;
+  double ns_silu;  ///< an element of any other function
+  ElementwiseRow add, mul, silu, swiglu, gelu, geglu, softcap;
   RowConversions rows;  ///< for operands of other types than f32
 };
 

@@ -1,41 +1,65 @@
 #pragma once
 
 #include "core/simd.h"
+#include "core/tanh_vec.h"
 
 namespace tilewright {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file, see core/simd.h
 
-/// x * sigmoid(x) from e = exp(-|x|) <= 1, which cannot overflow: x / (1 + e) for x >= 0, x e / (1
+/// x * sigmoid(y) from e = exp(-|y|) <= 1, which cannot overflow: x / (1 + e) for y >= 0, x e / (1
 /// + e) below.
-inline F32Vec Silu(F32Vec x) {
+inline F32Vec TimesSigmoid(F32Vec x, F32Vec y) {
   const F32Vec zero = Splat(0.0f);
-  F32Vec e = ExpNonPositive(SelectVec(x > zero, -x, x));
+  F32Vec e = ExpNonPositive(SelectVec(y > zero, -y, y));
   // ExpNonPositive stops at 1.2e-38, which times a huge x would show.
-  e = SelectVec(x < Splat(-87.3f), zero, e);
-  return SelectVec(x < zero, x * e, x) / (e + 1.0f);
+  e = SelectVec(y < Splat(-87.3f), zero, e);
+  return SelectVec(y < zero, x * e, x) / (e + 1.0f);
+}
+
+inline F32Vec Silu(F32Vec x) { return TimesSigmoid(x, x); }
+
+/// (1 + tanh(u)) / 2 is sigmoid(2 u), without the cancellation for negative u.
+inline F32Vec Gelu(F32Vec x) {
+  constexpr float kTwiceRoot = 1.5957691216f;  // 2 sqrt(2 / pi)
+  return TimesSigmoid(x, x * (x * x * (kTwiceRoot * 0.044715f) + kTwiceRoot));
 }
 
 struct AddOf {
-  static F32Vec Apply(F32Vec a, F32Vec b) { return a + b; }
+  static F32Vec Apply(F32Vec a, F32Vec b, float, float) { return a + b; }
 };
 struct MulOf {
-  static F32Vec Apply(F32Vec a, F32Vec b) { return a * b; }
+  static F32Vec Apply(F32Vec a, F32Vec b, float, float) { return a * b; }
 };
 struct SiluOf {
-  static F32Vec Apply(F32Vec a, F32Vec) { return Silu(a); }
+  static F32Vec Apply(F32Vec a, F32Vec, float, float) { return Silu(a); }
 };
 struct SwiGluOf {
-  static F32Vec Apply(F32Vec a, F32Vec b) { return Silu(a) * b; }
+  static F32Vec Apply(F32Vec a, F32Vec b, float, float) { return Silu(a) * b; }
+};
+struct GeluOf {
+  static F32Vec Apply(F32Vec a, F32Vec, float, float) { return Gelu(a); }
+};
+struct GeGluOf {
+  static F32Vec Apply(F32Vec a, F32Vec b, float, float) { return Gelu(a) * b; }
+};
+struct SoftcapOf {
+  static F32Vec Apply(F32Vec a, F32Vec, float softcap, float inverse) {
+    return SoftcapVec(a, softcap, inverse);
+  }
 };
 
 /// The tail runs through the same vector code, so that an element's result does not depend on where
 /// a range was cut.
 template <class Op>
-void ForEach(const float* a, const float* b, float* out, std::int64_t n) {
+void ForEach(const float* a, const float* b, float* out, std::int64_t n, float softcap) {
+  const float inverse = 1.0f / softcap;
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) StoreVec(out + i, Op::Apply(LoadVec(a + i), LoadVec(b + i)));
+  for (; i + kLanes <= n; i += kLanes)
+    StoreVec(out + i, Op::Apply(LoadVec(a + i), LoadVec(b + i), softcap, inverse));
   if (i < n) {
-    StoreVecPart(out + i, Op::Apply(LoadVecPart(a + i, n - i), LoadVecPart(b + i, n - i)), n - i);
+    StoreVecPart(out + i,
+                 Op::Apply(LoadVecPart(a + i, n - i), LoadVecPart(b + i, n - i), softcap, inverse),
+                 n - i);
   }
 }
 

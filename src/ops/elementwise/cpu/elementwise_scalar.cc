@@ -14,6 +14,9 @@ const ElementwiseImpl kElementwiseScalar{"scalar",
                                          &ForEach<MulOf>,
                                          &ForEach<SiluOf>,
                                          &ForEach<SwiGluOf>,
+                                         &ForEach<GeluOf>,
+                                         &ForEach<GeGluOf>,
+                                         &ForEach<SoftcapOf>,
                                          kRowConversions};
 
 }  // namespace tilewright

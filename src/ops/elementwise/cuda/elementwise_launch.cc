@@ -22,6 +22,12 @@ static_assert(static_cast<int>(Function::kAdd) == static_cast<int>(ElementwiseFu
 std::optional<Rejection> CheckViews(const KernelSpec& spec, const elementwise::Args& args) {
   if (auto no = cuda::CheckOperand("a", args.a, spec.type_a)) return no;
   if (auto no = cuda::CheckOperand("out", args.out, spec.type_d, args.a.shape)) return no;
+  if (args.function > Function::kSwiGlu) {
+    return Reject(
+        Reason::kShape,
+        Format("function {}", elementwise::kFunctionWords[static_cast<std::size_t>(args.function)]),
+        "add, mul, silu or swiglu");
+  }
   const bool unary = args.function == Function::kSilu;
   if (!unary) {
     if (auto no = cuda::CheckOperand("b", args.b, spec.type_b, args.a.shape)) return no;

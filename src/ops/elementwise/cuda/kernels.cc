@@ -10,6 +10,11 @@ namespace tilewright::elementwise {
 namespace {
 
 std::optional<Rejection> Feasible(const KernelSpec& spec, const Desc& desc) {
+  if (desc.function > Function::kSwiGlu) {
+    return Rejection{Reason::kShape,
+                     Format("function {}", kFunctionWords[static_cast<std::size_t>(desc.function)]),
+                     "add, mul, silu or swiglu"};
+  }
   // A function without b is served by the kernels whose b is of a's type.
   const DataType b = desc.function == Function::kSilu ? desc.type_a : desc.type_b;
   if (desc.type_a != spec.type_a || b != spec.type_b || desc.type_out != spec.type_d) {
