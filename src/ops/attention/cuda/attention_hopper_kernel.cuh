@@ -18,6 +18,18 @@
 
 namespace tw {
 
+/// 2^x as Exp2, but 0 where that is subnormal: without the three instructions that scale such a
+/// result.
+TW_DEVICE float Exp2OrZero(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return __builtin_exp2f(x);
+#endif
+}
+
 /// Spec: kType (of q, caches and out), kHeadDim, kPositions (of a tile of keys), kStages,
 /// kConsumers (warpgroups that multiply), kParts (of a weight), kTurns (consumers take turns).
 template <class Spec>
@@ -142,7 +154,7 @@ struct AttentionHopper {
         const float after = LargerOf(max[h], top * scale);
         // A row that has seen nothing yet has weights of zero, not of exp(inf - inf).
         const float base = after == MinusInfinity() ? 0.0f : after;
-        shrink[h] = Exp2(max[h] - base);
+        shrink[h] = Exp2OrZero(max[h] - base);
         max[h] = after;
         float total[2] = {0.0f, 0.0f};
         TW_UNROLL
@@ -150,7 +162,7 @@ struct AttentionHopper {
           TW_UNROLL
           for (int i = 0; i < 2; ++i) {
             float& weight = s[4 * b + 2 * h + i];
-            weight = Exp2(Fma(weight, scale, -base));
+            weight = Exp2OrZero(Fma(weight, scale, -base));
             total[i] += weight;
           }
         }

@@ -186,6 +186,11 @@ TEST(AttentionHopperKernel, SeesTheLastPositionsOfAWindow) {
     AddRows(c, 0, 0, 3), AddRows(c, 0, 300, 20), AddRows(c, 0, 150, 20);
     Expect<Plain>(c);
   }
+  // A tile of keys that is behind the first position of some rows and before no row's last.
+  BatchCase c = Plain::Case();
+  c.heads = 2, c.kv_heads = 1, c.context = 330, c.page_size = 64, c.window = 100;
+  AddRows(c, 0, 200, 32);
+  Expect<Plain>(c);
 }
 
 TEST(AttentionHopperKernel, ReadsAndWritesElementsWhereNothingIsAligned) {
