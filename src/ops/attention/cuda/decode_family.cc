@@ -19,6 +19,7 @@ std::optional<Rejection> Check(const KernelSpec& s) {
     return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
                   Format("{}, as type_a", DataTypeName(s.type_a)));
   }
+  if (auto no = CheckHeadDim(s)) return no;
   constexpr std::array kWarps{2, 4, 8};
   if (auto no = CheckOneOf("warps", s.warps, kWarps)) return no;
   if (auto no = CheckRange("tile_m", s.tile_m, kMaxHeads, kMaxHeads)) return no;

@@ -25,6 +25,7 @@ std::optional<Rejection> Check(const KernelSpec& s) {
                   Format("{} over {}", DataTypeName(s.type_a), DataTypeName(s.type_b)),
                   "q of the cache's type");
   }
+  if (auto no = CheckHeadDim(s)) return no;
   constexpr std::array kWarps{12, 16};
   constexpr std::array kTiles{64, 128};
   if (auto no = CheckOneOf("warps", s.warps, kWarps)) return no;

@@ -123,7 +123,8 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   const double partials = used == 1 ? 0 : 4.0 * desc.rows * desc.heads * used * (desc.head_dim + 2);
   LaunchCost cost;
   cost.memory_bytes = load.cache_bytes + load.q_bytes;
-  cost.cache_bytes = desc.rows * blocks * load.row_bytes - load.cache_bytes + 2 * partials;
+  // Rows of one sequence read it by 16 bytes at a time, which the L2 gives at half of its rate.
+  cost.cache_bytes = 2 * (desc.rows * blocks * load.row_bytes - load.cache_bytes) + 2 * partials;
   const auto smem_of_sm = static_cast<int>(
       227 * 1024 / (cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages) + 1024));
   cost.ctas_per_sm = std::clamp(smem_of_sm, 1, 16 / spec.warps);

@@ -63,10 +63,10 @@ class CudaAttention : public testing::Test {
   DeviceSpec h200_;
 };
 
-TEST_F(CudaAttention, DecodingDividesSequencesAndPromptsGoToTensorCores) {
-  EXPECT_THAT(Chosen(Llama(1, 1)), StartsWith("attention_split.bf16-bf16"));
-  EXPECT_THAT(Chosen(Llama(1, 64)), StartsWith("attention_split."));
-  EXPECT_THAT(Chosen(Llama(64, 64)), StartsWith("attention_split."));
+TEST_F(CudaAttention, DecodingDividesSequencesAndPromptsShareTheirKeys) {
+  EXPECT_THAT(Chosen(Llama(1, 1)), StartsWith("attention_decode.bf16-bf16"));
+  EXPECT_THAT(Chosen(Llama(1, 64)), StartsWith("attention_decode."));
+  EXPECT_THAT(Chosen(Llama(64, 64)), StartsWith("attention_decode."));
   EXPECT_THAT(Chosen(Llama(64, 1)), StartsWith("attention_hopper."));
   EXPECT_THAT(Chosen(Llama(2048, 1)), StartsWith("attention_hopper.bf16-bf16-none-bf16.tt.sm_90a"));
   EXPECT_THAT(Chosen(Llama(2048, 4)), StartsWith("attention_hopper."));
@@ -166,7 +166,8 @@ TEST_F(CudaAttention, ALaunchThatDividesRowsAsksForItsWorkspaceAndNoOtherDoes) {
     Desc desc = Llama(1, 1);
     if (kernel->IsFeasible(desc)) continue;
     const WorkspaceSize size = kernel->WorkspaceFor(desc, {}, h200_);
-    const bool divides = kernel->name().starts_with("attention_split");
+    const bool divides = kernel->name().starts_with("attention_split") ||
+                         kernel->name().starts_with("attention_decode");
     EXPECT_EQ(size.barriers > 0, divides) << kernel->name();
     EXPECT_EQ(size.partials > 0, divides) << kernel->name();
     desc.rows = 2048;
