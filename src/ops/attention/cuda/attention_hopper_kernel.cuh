@@ -44,7 +44,10 @@ struct AttentionHopper {
   static constexpr int kConsumers = Spec::kConsumers;
   static constexpr int kBlocks = kPositions / 8;  // of 8 positions
   static constexpr int kSteps = kPositions / 16;
-  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static_assert(Layout::kBytes + 1023 <=
+                    tilewright::cuda::AttentionHopperSmem(kHeadDim, Layout::kVectors, kPositions,
+                                                          Spec::kStages),
+                "what a launch asks for");
 
   /// A tile of values whose weights are known.
   struct Pending {

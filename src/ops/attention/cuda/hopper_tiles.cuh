@@ -289,6 +289,19 @@ struct HopperLoad {
     return seen;
   }
 
+  /// Whether row `r` goes on with the run of the row before it, as the next one of a prompt does.
+  static TW_DEVICE bool GoesOn(const Row* rows, int r) {
+    const Row& row = rows[r];
+    const Row& before = rows[r - 1];
+    return before.limit > 0 && row.slot == before.slot && row.limit >= before.limit &&
+           row.first >= before.first && row.first <= before.limit;
+  }
+  /// Of rows that all go on.
+  static TW_DEVICE Run WholeRun(const Row* rows, int count) {
+    const Row& low = rows[0];
+    const Row& high = rows[count - 1];
+    return {0, count, low.first, high.limit, high.first, low.limit, low.slot};
+  }
   /// By one thread.
   static TW_DEVICE int FindRuns(const Row* rows, int count, Run* runs) {
     int found = 0;
@@ -346,9 +359,24 @@ struct HopperLoad {
       CpAsyncCommit();
       for (int r = thread; r < tile.rows; r += Shared::kLoaders)
         at.rows(tiles.place)[r] = RowAt(p, tile.first_row + r);
+      Row* rows = at.rows(tiles.place);
+      int& run_count = at.run_count(tiles.place);
+      if (thread == 0) run_count = 0;
       NamedBarrier(Shared::kLoaderBarrier, Shared::kLoaders);  // all rows are there
+      // One thread takes microseconds to look at all rows, and the first keys wait for it: rows of
+      // one prompt are told by all threads.
+      bool breaks = rows[0].limit <= 0;
+      for (int r = thread + 1; r < tile.rows; r += Shared::kLoaders)
+        breaks = breaks || !GoesOn(rows, r);
+      if (breaks) atomicAdd(&run_count, 1);
+      NamedBarrier(Shared::kLoaderBarrier, Shared::kLoaders);  // all rows have been looked at
       if (thread == 0) {
-        at.run_count(tiles.place) = FindRuns(at.rows(tiles.place), tile.rows, at.runs(tiles.place));
+        if (run_count > 0) {
+          run_count = FindRuns(rows, tile.rows, at.runs(tiles.place));
+        } else {
+          at.runs(tiles.place)[0] = WholeRun(rows, tile.rows);
+          run_count = 1;
+        }
       }
       CpAsyncWait<0>();
       FenceBeforeTma();
