@@ -67,7 +67,9 @@ inline void CompareWithGolden(Session& session, const nlohmann::json& golden, do
   const double close = 2 * allowed * std::sqrt(norm);
   for (std::size_t i = 0; i < greedy.size(); ++i) {
     const auto best = std::max_element(logits->begin(), logits->end()) - logits->begin();
-    if (gaps[i] > close) EXPECT_EQ(best, greedy[i]) << "id " << i;
+    if (gaps[i] > close) {
+      EXPECT_EQ(best, greedy[i]) << "id " << i;
+    }
     const Row row{greedy[i], position++, 0, true};
     logits = session.Forward({&row, 1});
     ASSERT_TRUE(logits) << logits.error().message;
