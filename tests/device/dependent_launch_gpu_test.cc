@@ -320,7 +320,7 @@ TEST_P(DependentAttentionGpu, waits) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DependentAttentionGpu,
                          testing::Values("attention_split", "attention_decode", "attention_mma",
-                                         "attention_simt"),
+                                         "attention_hopper", "attention_simt"),
                          [](const auto& family) { return std::string(family.param); });
 
 std::vector<std::byte> RandomBytes(DataType type, std::int64_t count, std::uint64_t seed) {

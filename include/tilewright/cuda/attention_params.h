@@ -115,4 +115,42 @@ constexpr unsigned int AttentionMmaSmem(int head_dim, int tile_n, int tile_m, bo
   return static_cast<unsigned int>(4 * tile_n * head_dim + parts + 12 * tile_m);
 }
 
+/// attention_hopper (sm_90a): as attention_mma, with fields of the spec of its own: tile_m vectors of
+/// a CTA at a time, 64 for each of its warpgroups that multiply; tile_n positions of a tile of keys;
+/// stages of such tiles; param0 head dimension; param1 parts of the cache's type that a weight is
+/// multiplied in; param2 1 where the warpgroups take turns. CTAs stay and take one tile of vectors
+/// after the other: a grid of (AttentionHopperGridX, 1, 1). Its scale is positive.
+///
+/// The maps describe the caches: rank 4, elements of a head, KV heads, positions of a page, pages
+/// (without pages: positions of a sequence, slots); box 64, 1, box_positions, 1; interleave none,
+/// element strides 1, swizzle 128B, zeros outside.
+struct AttentionHopperParams {
+  struct alignas(128) Map {
+    unsigned long long opaque[16];
+  };
+  Map keys, values;
+  AttentionParams attention;
+  /// That one copy brings: a divisor of tile_n and, with pages, of page_size. 0: the copy engine
+  /// cannot address the caches, and the bytes of the maps are ignored.
+  int box_positions;
+};
+static_assert(sizeof(AttentionHopperParams) == 512, "layout");
+
+/// Tiles of all KV heads.
+constexpr long long AttentionHopperTiles(int rows, int heads, int kv_heads, int tile_m) {
+  return static_cast<long long>(AttentionMmaGridX(rows, heads, kv_heads, tile_m)) * kv_heads;
+}
+constexpr unsigned int AttentionHopperGridX(int rows, int heads, int kv_heads, int tile_m,
+                                            int sm_count) {
+  const long long tiles = AttentionHopperTiles(rows, heads, kv_heads, tile_m);
+  return static_cast<unsigned int>(tiles < sm_count ? tiles : sm_count);
+}
+/// Dynamic shared memory: two places for queries, which results leave through, and for what their
+/// rows see; `stages` tiles of keys and as many of values; barriers; what aligning it all to 1024
+/// may skip.
+constexpr unsigned int AttentionHopperSmem(int head_dim, int tile_m, int tile_n, int stages) {
+  return static_cast<unsigned int>(2 * tile_m * (2 * head_dim + 12 + 28) +
+                                   4 * stages * tile_n * head_dim + 32 + 32 * stages + 16 + 1024);
+}
+
 }  // namespace tilewright::cuda

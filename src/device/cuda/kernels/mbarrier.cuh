@@ -67,6 +67,11 @@ __device__ __forceinline__ void NamedBarrier(u32 barrier, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+/// Counts as one of its threads without waiting.
+__device__ __forceinline__ void NamedBarrierArrive(u32 barrier, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 /// All threads of all CTAs of the cluster; also orders their shared-memory writes.
 __device__ __forceinline__ void ClusterSync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");

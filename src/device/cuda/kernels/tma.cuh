@@ -26,6 +26,17 @@ __device__ __forceinline__ void TmaLoad2D(u32 smem, const void* map, u32 barrier
       : "memory");
 }
 
+/// The same of a tensor of four dimensions.
+__device__ __forceinline__ void TmaLoad4D(u32 smem, const void* map, u32 barrier, int x, int y,
+                                          int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+      :
+      : "r"(smem), "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
+}
+
 /// What this thread has written to shared memory is there for the copy engine, once a barrier has
 /// told the thread that starts the copy.
 __device__ __forceinline__ void FenceBeforeTma() {

@@ -136,12 +136,13 @@ class AttentionGpu : public test::GpuFixture<Machine> {
   }
 };
 
-/// Splits of two lengths, of one for caches of f32, tensor cores for many rows and, by four and
-/// eight warps, for few, and the kernel for all heads.
-int KernelsFor(DataType q, DataType kv) {
-  if (kv == DataType::kF32) return 2;
-  if (q == kv) return 6;
-  return q == DataType::kF32 && kv == DataType::kBF16 ? 4 : 3;
+/// Splits of two lengths, of one for caches of f32, tensor cores for many rows, on Hopper in two
+/// ways, and, by four and eight warps, for few, and the kernel for all heads.
+int KernelsFor(const BatchCase& c, const DeviceSpec& device) {
+  if (c.kv == DataType::kF32) return 2;
+  const bool hopper = device.compute_capability == 90 && c.page_size % 64 == 0;
+  if (c.q == c.kv) return hopper ? 7 : 6;
+  return c.q == DataType::kF32 && c.kv == DataType::kBF16 ? 4 : 3;
 }
 
 constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
@@ -155,7 +156,7 @@ TEST_F(AttentionGpu, EveryTypeAndHeadDimensionIsRight) {
           c.context = 520, c.sequences = 3, c.page_size = page_size;
           c.positions = {300, -1, 0, 511}, c.slots = {1, 0, 2, 0};
           AddRows(c, 1, 301, 40), AddRows(c, 2, 1, 130);
-          EXPECT_EQ(Check(c), KernelsFor(q, kv)) << Describe(c);
+          EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << Describe(c);
         }
       }
     }
@@ -183,15 +184,15 @@ TEST_F(AttentionGpu, EveryLengthIsRight) {
       BatchCase c{.q = type, .kv = DataType::kBF16, .heads = 3, .kv_heads = 1};
       c.context = length, c.page_size = 64;
       AddRows(c, 0, length - 1, 1);
-      EXPECT_EQ(Check(c), KernelsFor(c.q, c.kv)) << "the last row of " << length;
+      EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << "the last row of " << length;
       c.positions.clear(), c.slots.clear();
       AddRows(c, 0, 0, length);
-      EXPECT_EQ(Check(c), KernelsFor(c.q, c.kv)) << "a prompt of " << length;
+      EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << "a prompt of " << length;
     }
     BatchCase c{.q = type, .kv = DataType::kBF16, .heads = 4, .kv_heads = 1, .head_dim = 128};
     c.context = 2048, c.page_size = 256;
     AddRows(c, 0, 2048 - 130, 130);
-    EXPECT_EQ(Check(c), KernelsFor(c.q, c.kv)) << "the last rows of 2,048";
+    EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << "the last rows of 2,048";
   }
 }
 
@@ -202,13 +203,13 @@ TEST_F(AttentionGpu, EveryWindowAndNumberOfHeadsIsRight) {
     c.positions = {-1, 700, 702, 850, 10, 0, 62, 63, 64, 65, 256, 403, 402};
     c.slots.assign(c.positions.size(), 1);
     AddRows(c, 0, 500, 70);
-    EXPECT_EQ(Check(c), KernelsFor(c.q, c.kv)) << "window " << window;
+    EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << "window " << window;
   }
   for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {5, 5}, {14, 2}, {9, 1}, {32, 2}}) {
     BatchCase c{.q = DataType::kF16, .kv = DataType::kF16, .heads = heads, .kv_heads = kv_heads};
     c.context = 300;
     AddRows(c, 0, 290, 1), AddRows(c, 0, 100, 50);
-    EXPECT_EQ(Check(c), KernelsFor(c.q, c.kv)) << heads << " heads over " << kv_heads;
+    EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << heads << " heads over " << kv_heads;
   }
 }
 
@@ -218,7 +219,7 @@ TEST_F(AttentionGpu, AddressesAtAnyElementAreRight) {
       BatchCase c{.q = q, .kv = kv, .heads = 4, .kv_heads = 2, .odd = true};
       c.page_size = 7;
       AddRows(c, 0, 150, 30);
-      EXPECT_EQ(Check(c), KernelsFor(q, kv)) << Describe(c);
+      EXPECT_EQ(Check(c), KernelsFor(c, device().spec())) << Describe(c);
     }
   }
 }

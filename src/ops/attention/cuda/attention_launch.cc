@@ -1,6 +1,7 @@
 #include "ops/attention/cuda/attention_launch.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <optional>
 
@@ -87,6 +88,36 @@ AttentionParams ParamsOf(const Args& args) {
   p.splits = 1;
   p.scale = args.scale;
   return p;
+}
+
+std::optional<Rejection> CheckHeads(const KernelSpec& spec, int heads, int kv_heads) {
+  if (heads / kv_heads <= spec.tile_m) return std::nullopt;
+  return Reject(Reason::kShape, Format("{} heads over {}", heads, kv_heads),
+                Format("at most {} heads for each key and value head", spec.tile_m));
+}
+
+/// That the copy engine brings at a time: a tile, or half of one; 0 where a page is not whole boxes.
+int BoxPositions(const KernelSpec& spec, const Args& args) {
+  constexpr int kLeast = 64;
+  if (args.pages.data == nullptr) return spec.tile_n;
+  for (const int box : {int{spec.tile_n}, kLeast})
+    if (args.k_cache.shape[2] % box == 0) return box;
+  return 0;
+}
+
+cuda::TensorMapDesc DescribeCache(const TensorView& cache, int box) {
+  constexpr std::uint32_t kLine = 64;  // elements of a line of the swizzle
+  cuda::TensorMapDesc desc;
+  desc.type = cache.dtype;
+  desc.rank = 4;
+  desc.address = reinterpret_cast<std::uint64_t>(cache.data);
+  for (std::size_t i = 0; i < 4; ++i) {
+    desc.dims[i] = static_cast<std::uint64_t>(cache.shape[i]);
+    if (i > 0)
+      desc.strides[i - 1] = static_cast<std::uint64_t>(BytesOf(cache.dtype, cache.stride[i]));
+  }
+  desc.box = {kLine, 1, static_cast<std::uint32_t>(box), 1};
+  return desc;
 }
 
 unsigned int GridX(const KernelSpec& spec, const Desc& desc) {
@@ -200,11 +231,8 @@ cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args) 
   const KernelFamily family = AttentionMmaFamily();
   if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
   const AttentionParams params = ParamsOf(args);
-  if (params.heads / params.kv_heads > spec.tile_m) {
-    return tl::unexpected(
-        *Reject(Reason::kShape, Format("{} heads over {}", params.heads, params.kv_heads),
-                Format("at most {} heads for each key and value head", spec.tile_m)));
-  }
+  if (auto no = CheckHeads(spec, params.heads, params.kv_heads))
+    return tl::unexpected(*std::move(no));
   const KernelLaunchShape compiled = family.launch(spec);
   cuda::CudaLaunch launch;
   launch.grid = {cuda::AttentionMmaGridX(params.rows, params.heads, params.kv_heads, spec.tile_m),
@@ -226,6 +254,39 @@ cuda::LaunchResult AttentionSimtLaunch(const KernelSpec& spec, const Args& args)
   launch.block = {family.launch(spec).threads, 1, 1};
   launch.dynamic_smem_bytes =
       cuda::AttentionSimtSmem(params.head_dim, spec.tile_n, spec.tile_m, spec.warps);
+  launch.params = cuda::KernelParams(params);
+  return cuda::CheckedLaunch(launch);
+}
+
+cuda::LaunchResult AttentionHopperLaunch(const KernelSpec& spec, const Args& args,
+                                         const DeviceSpec& device) {
+  const KernelFamily family = AttentionHopperFamily();
+  if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
+  cuda::AttentionHopperParams params{};
+  params.attention = ParamsOf(args);
+  const AttentionParams& p = params.attention;
+  if (auto no = CheckHeads(spec, p.heads, p.kv_heads)) return tl::unexpected(*std::move(no));
+  if (!(p.scale > 0)) {
+    return tl::unexpected(
+        *Reject(Reason::kShape, Format("scale = {}", p.scale), "a positive scale"));
+  }
+  const KernelLaunchShape compiled = family.launch(spec);
+  cuda::CudaLaunch launch;
+  launch.grid = {cuda::AttentionHopperGridX(p.rows, p.heads, p.kv_heads, spec.tile_m,
+                                            std::max(device.sm_count, 1)),
+                 1, 1};
+  launch.block = {compiled.threads, 1, 1};
+  launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
+  const int box = BoxPositions(spec, args);
+  const cuda::TensorMapDesc keys = DescribeCache(args.k_cache, box);
+  const cuda::TensorMapDesc values = DescribeCache(args.v_cache, box);
+  if (box > 0 && !cuda::CheckTensorMap("k_cache", keys) &&
+      !cuda::CheckTensorMap("v_cache", values)) {
+    params.box_positions = box;
+    launch.map_slots[0] = {offsetof(cuda::AttentionHopperParams, keys), "k_cache", keys};
+    launch.map_slots[1] = {offsetof(cuda::AttentionHopperParams, values), "v_cache", values};
+    launch.map_count = 2;
+  }
   launch.params = cuda::KernelParams(params);
   return cuda::CheckedLaunch(launch);
 }

@@ -40,4 +40,10 @@ cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args);
 /// and at most cuda::kMaxAttentionHeadDim, and needs no workspace.
 cuda::LaunchResult AttentionSimtLaunch(const KernelSpec& spec, const Args& args);
 
+/// The same for an attention_hopper kernel, whose CTAs stay: at most one for each multiprocessor of
+/// the device. Also refused is a scale that is not positive. Where the copy engine cannot address
+/// the caches, or pages are not whole boxes of 64 positions, a warp of each CTA copies them, slowly.
+cuda::LaunchResult AttentionHopperLaunch(const KernelSpec& spec, const Args& args,
+                                         const DeviceSpec& device);
+
 }  // namespace tilewright::attention

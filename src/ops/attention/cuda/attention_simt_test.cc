@@ -286,7 +286,8 @@ TEST(AttentionFamilies, AModelNeedsTheKernelsOfItsHeads) {
       names.insert(std::string(spec.family.view()));
     return names;
   };
-  EXPECT_EQ(families_for(128), (std::set<std::string>{"attention_decode", "attention_mma", "attention_split"}));
+  EXPECT_EQ(families_for(128), (std::set<std::string>{"attention_decode", "attention_hopper",
+                                                      "attention_mma", "attention_split"}));
   EXPECT_EQ(families_for(96), (std::set<std::string>{"attention_simt"}));
   EXPECT_EQ(families_for(256), (std::set<std::string>{"attention_simt"}));
   EXPECT_TRUE(families_for(100).empty());

@@ -5,15 +5,16 @@
 #include "tilewright/kernel_family.h"
 
 /// Families `attention_split`, for few rows of each sequence and for anything else that must be
-/// right, `attention_decode`, for few rows on tensor cores, `attention_mma`, for many rows there, and
-/// `attention_simt`, for heads of every size that the others are not compiled for. README.md of the
-/// room names the fields of their specs.
+/// right, `attention_decode`, for few rows on tensor cores, `attention_mma` and, on Hopper,
+/// `attention_hopper`, for many rows there, and `attention_simt`, for heads of every size that the
+/// others are not compiled for. README.md of the room names the fields of their specs.
 
 namespace tilewright {
 
 KernelFamily AttentionSplitFamily();
 KernelFamily AttentionDecodeFamily();
 KernelFamily AttentionMmaFamily();
+KernelFamily AttentionHopperFamily();
 KernelFamily AttentionSimtFamily();
 
 /// kInvalidArgument if a name is taken.

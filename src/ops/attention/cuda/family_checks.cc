@@ -39,8 +39,9 @@ std::optional<Rejection> CheckAttentionRest(const KernelSpec& s) {
 }
 
 Status AddAttentionFamilies(KernelFamilies& families) {
-  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionDecodeFamily(),
-                                     AttentionMmaFamily(), AttentionSimtFamily()}) {
+  for (const KernelFamily& family :
+       {AttentionSplitFamily(), AttentionDecodeFamily(), AttentionMmaFamily(),
+        AttentionHopperFamily(), AttentionSimtFamily()}) {
     if (Status added = families.Add(family); !added) return added;
   }
   return {};
@@ -52,8 +53,8 @@ std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch) {
     const bool any = head_dim > 0 && head_dim % 8 == 0 && head_dim <= cuda::kMaxAttentionHeadDim;
     return any ? AttentionSimtFamily().catalog(arch) : specs;
   }
-  for (const KernelFamily& family :
-       {AttentionSplitFamily(), AttentionDecodeFamily(), AttentionMmaFamily()}) {
+  for (const KernelFamily& family : {AttentionSplitFamily(), AttentionDecodeFamily(),
+                                     AttentionMmaFamily(), AttentionHopperFamily()}) {
     for (const KernelSpec& spec : family.catalog(arch))
       if (spec.params[0] == head_dim) specs.push_back(spec);
   }

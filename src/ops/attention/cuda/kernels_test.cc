@@ -67,9 +67,9 @@ TEST_F(CudaAttention, DecodingDividesSequencesAndPromptsShareTheirKeys) {
   EXPECT_THAT(Chosen(Llama(1, 1)), StartsWith("attention_decode.bf16-bf16"));
   EXPECT_THAT(Chosen(Llama(1, 64)), StartsWith("attention_decode."));
   EXPECT_THAT(Chosen(Llama(64, 64)), StartsWith("attention_decode."));
-  EXPECT_THAT(Chosen(Llama(64, 1)), StartsWith("attention_mma."));
-  EXPECT_THAT(Chosen(Llama(2048, 1)), StartsWith("attention_mma.bf16-bf16-none-bf16.tt.sm_90a"));
-  EXPECT_THAT(Chosen(Llama(2048, 4)), StartsWith("attention_mma."));
+  EXPECT_THAT(Chosen(Llama(64, 1)), StartsWith("attention_hopper."));
+  EXPECT_THAT(Chosen(Llama(2048, 1)), StartsWith("attention_hopper.bf16-bf16-none-bf16.tt.sm_90a"));
+  EXPECT_THAT(Chosen(Llama(2048, 4)), StartsWith("attention_hopper."));
 }
 
 TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
