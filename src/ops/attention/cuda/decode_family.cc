@@ -27,7 +27,6 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRange("tile_n", s.tile_n, round, round)) return no;
   if (auto no = CheckRange("tile_k", s.tile_k, 0, 0)) return no;
   if (auto no = CheckRange("stages", s.stages, 1, 4)) return no;
-  if (auto no = CheckHeadDim(s)) return no;
   KernelSpec rest = s;
   rest.stages = 0;  // which no other family of this room has
   return CheckAttentionRest(rest);
