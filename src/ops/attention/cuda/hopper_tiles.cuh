@@ -37,7 +37,6 @@ struct TileLoop {
     const int cta = static_cast<int>(blockIdx.x);
     return round * ctas + (round % 2 == 0 ? cta : ctas - 1 - cta);
   }
-  /// A CTA that has no tile in the last round may have had one in the round before only.
   TW_DEVICE bool Done() const { return Index() >= tiles; }
   TW_DEVICE void Next() { ++round; }
   TW_DEVICE HopperTile Tile() const {
