@@ -29,6 +29,14 @@ std::vector<ProductShape> Checked(const KernelSpec& spec) {
   const int m = spec.tile_m, n = spec.tile_n;
   // Bytes that W starts behind a multiple of 16.
   const int skip = cuda::GemvRowAlignment(type.block_bytes);
+  if (spec.epilogue == SpecEpilogue::kSwiGlu) {
+    return {{1, 32, block},
+            {m, n, cuda::kGemmQTileK},
+            {m, 576, 5 * block},
+            {.m = m, .n = 64, .k = 1024, .pad_b = 3 * block, .skip = std::max(8, skip)},
+            {m, 4096, 4096},
+            {.m = m, .n = 320, .k = 1280, .pad_d = 3, .alpha = 0.75f}};
+  }
   std::vector<ProductShape> shapes{
       {1, 1, block},
       {m, n, cuda::kGemmQTileK},

@@ -16,8 +16,9 @@
 
 namespace tilewright::cuda {
 
-/// y[m][n] = alpha * sum over k of x[m][k] * W[n][k], plus beta * c[m][n] where beta is not 0. All
-/// pointers are of device memory. Strides of x, c and y are in elements, of W in bytes.
+/// y[m][n] = alpha * sum over k of x[m][k] * W[n][k], plus beta * c[m][n] where beta is not 0. With
+/// SpecEpilogue::kSwiGlu the rows of W are kGemvGatedBlock (gemv_params.h) of gate and as many of up
+/// in turn, and y has n / 2 columns: silu(gate) * up, without c. All pointers are of device memory. Strides of x, c and y are in elements, of W in bytes.
 struct GemmQParams {
   const void* x;  ///< [m][k], type_a; every row aligned to 16 bytes
   const void* w;  ///< [n][k], type_b; every row aligned to GemvRowAlignment(block bytes)

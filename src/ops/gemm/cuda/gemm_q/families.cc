@@ -38,12 +38,13 @@ std::optional<Rejection> CheckTypes(const KernelSpec& s) {
     return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
   }
   // One kernel serves products with and without an addend: it costs a branch for four results.
-  if (s.epilogue != SpecEpilogue::kAdd) {
-    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add");
+  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
+  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
   }
-  if (s.type_c != s.type_d) {
+  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
     return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
-                  "that of the result");
+                  gated ? "none with the epilogue swiglu" : "that of the result");
   }
   if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
     return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
@@ -116,20 +117,24 @@ constexpr std::array kShapes = {Shape{8, 64, 8, 4, 4, 2},   Shape{16, 64, 8, 4, 
 /// For logits of f32.
 constexpr std::array kWideResult = {Shape{16, 64, 8, 4, 4, 2}, Shape{32, 128, 8, 2, 4, 1}};
 
+/// For gate and up as one product.
+constexpr std::array kGated = {Shape{8, 64, 8, 4, 4, 2}, Shape{16, 64, 8, 4, 4, 2},
+                               Shape{32, 128, 8, 2, 4, 1}, Shape{64, 128, 8, 2, 3, 1}};
+
 /// The spec of a shape, with the stages and CTAs that there is room for; none with two stages: no
 /// spec.
 void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, CudaArch arch,
-             const Shape& shape) {
+             const Shape& shape, SpecEpilogue epilogue = SpecEpilogue::kAdd) {
   KernelSpec spec;
   spec.family = kGemmQ;
   spec.arch = arch;
   spec.type_a = DataType::kBF16;
   spec.type_b = weight;
-  spec.type_c = result;
+  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
   spec.type_d = result;
   spec.order_a = Order::kRowMajor;
   spec.order_b = Order::kColMajor;
-  spec.epilogue = SpecEpilogue::kAdd;
+  spec.epilogue = epilogue;
   spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
   spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
   spec.tile_k = cuda::kGemmQTileK;
@@ -171,10 +176,13 @@ Status AddGemmQFamily(KernelFamilies& families) { return families.Add(GemmQFamil
 std::vector<KernelSpec> GemmQSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || !HasGemvCodes(weight)) return specs;
+  // On other architectures the compiler spills there.
+  const auto spills = [&](const Shape& shape) { return shape.tile_m == 64 && arch.number != 90; };
   for (const Shape& shape : kShapes) {
-    // On other architectures the compiler spills there.
-    if (shape.tile_m == 64 && arch.number != 90) continue;
-    AddSpec(specs, weight, DataType::kBF16, arch, shape);
+    if (!spills(shape)) AddSpec(specs, weight, DataType::kBF16, arch, shape);
+  }
+  for (const Shape& shape : kGated) {
+    if (!spills(shape)) AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
   }
   for (const Shape& shape : kWideResult) AddSpec(specs, weight, DataType::kF32, arch, shape);
   return specs;

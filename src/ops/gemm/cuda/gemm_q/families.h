@@ -17,7 +17,8 @@ KernelFamily GemmQFamily();
 Status AddGemmQFamily(KernelFamilies& families);
 
 /// The kernels for weights of one type on one architecture: tiles of 8, 16, 32 and, on sm_90a, 64
-/// rows, results of bf16; of 16 and 32 also of f32, for logits. Empty for other types. Deterministic
+/// rows, results of bf16, also with gate and up as one product; of 16 and 32 rows results of f32,
+/// for logits. Empty for other types. Deterministic
 /// order, each once.
 std::vector<KernelSpec> GemmQSpecsForWeight(DataType weight, CudaArch arch);
 

@@ -11,5 +11,6 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 ring[];
   tw::StartAfterPrerequisites();
-  tw::GemmQ<kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages>(params, ring);
+  tw::GemmQ<kTypeB, kTypeC, kTypeD, kEpilogue, kTileM, kTileN, kWarps, kParam0, kStages>(params,
+                                                                                         ring);
 }

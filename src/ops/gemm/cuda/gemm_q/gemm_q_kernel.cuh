@@ -4,12 +4,14 @@
 #include "device/cuda/kernels/async_copy.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/silu.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "ops/gemm/cuda/gemm_q/layout.h"
 #include "ops/gemm/cuda/gemm_q/quarter.cuh"
 #include "ops/gemm/cuda/gemv/gemv_codes.cuh"
 #include "tilewright/cuda/gemm_q_params.h"
+#include "tilewright/cuda/gemv_params.h"
 
 // Up to a few hundred rows of x times a matrix of weights in blocks: gemv_q's arithmetic on tiles.
 // Codes of 16 rows of W are the A of mma.sync, exact in bf16; x, eight rows at a time, is B; f32
@@ -288,11 +290,23 @@ struct GemmQCta {
   }
 };
 
-/// Stores four elements of row m of y from column n on, as far as they are inside.
-template <Type kTypeC, Type kTypeY>
-TW_DEVICE void StoreFour(const GemmQParams& p, const float (&sum)[4], int m, int n, bool packs) {
-  float value[4], addend[4] = {};
-  const int left = p.n - n;
+/// Stores four elements of row m of y from column n on, of which `left` are inside.
+template <Type kTypeY>
+TW_DEVICE void StoreFour(const GemmQParams& p, const float (&value)[4], int m, int n, int left,
+                         bool packs) {
+  if (packs && left >= 4) {
+    StorePack<kTypeY, 4>(p.y, m * p.ldy + n, value);
+  } else {
+    TW_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (j < left) StoreElement<kTypeY>(p.y, m * p.ldy + n + j, value[j]);
+  }
+}
+
+/// What is stored of four sums: times alpha, and the addend if there is one.
+template <Type kTypeC>
+TW_DEVICE void AddC(const GemmQParams& p, float (&value)[4], int m, int n, int left, bool packs) {
+  float addend[4] = {};
   if (p.beta != 0.0f) {
     if (packs && left >= 4) {
       LoadPack<kTypeC, 4>(p.c, m * p.ldc + n, addend);
@@ -303,19 +317,44 @@ TW_DEVICE void StoreFour(const GemmQParams& p, const float (&sum)[4], int m, int
     }
   }
   TW_UNROLL
-  for (int j = 0; j < 4; ++j) value[j] = Fma(p.beta, addend[j], p.alpha * sum[j]);
-  if (packs && left >= 4) {
-    StorePack<kTypeY, 4>(p.y, m * p.ldy + n, value);
-  } else {
-    TW_UNROLL
-    for (int j = 0; j < 4; ++j)
-      if (j < left) StoreElement<kTypeY>(p.y, m * p.ldy + n + j, value[j]);
+  for (int j = 0; j < 4; ++j) value[j] = Fma(p.beta, addend[j], p.alpha * value[j]);
+}
+
+/// Makes y of the sums of a CTA's tile, which begins at row m0 of x and row n0 of W; `sums_at(m, n,
+/// sum)` gives four of row m of the tile, from column n on. With the epilogue swiglu, rows of W are
+/// blocks of gate and of up in turn.
+template <Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN, int kThreads,
+          class SumsAt>
+TW_DEVICE void OutputTile(const GemmQParams& p, int m0, int n0, bool packs, SumsAt sums_at) {
+  constexpr bool kGated = kEpilogue == Epilogue::kSwiGlu;
+  constexpr int kBlock = tilewright::cuda::kGemvGatedBlock;
+  constexpr int kFours = kTileN / (kGated ? 8 : 4);
+  static_assert(!kGated || kTileN % (2 * kBlock) == 0, "whole pairs of gate and up");
+  const int columns = kGated ? p.n / 2 : p.n, first = kGated ? n0 / 2 : n0;
+  TW_NO_UNROLL
+  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += kThreads) {
+    const int m = i / kFours, n = i % kFours * 4;
+    if (m0 + m >= p.m) break;
+    const int left = columns - (first + n);
+    float value[4];
+    if constexpr (kGated) {
+      const int gate = n / kBlock * (2 * kBlock) + n % kBlock;
+      float up[4];
+      sums_at(m, gate, value);
+      sums_at(m, gate + kBlock, up);
+      TW_UNROLL
+      for (int j = 0; j < 4; ++j) value[j] = SiluOf(p.alpha * value[j]) * (p.alpha * up[j]);
+    } else {
+      sums_at(m, n, value);
+      AddC<kTypeC>(p, value, m0 + m, n0 + n, left, packs);
+    }
+    StoreFour<kTypeY>(p, value, m0 + m, first + n, left, packs);
   }
 }
 
 /// The whole kernel. `ring`: shared, aligned to 16 bytes.
-template <Type kTypeW, Type kTypeC, Type kTypeY, int kTileM, int kTileN, int kWarps, int kParts,
-          int kStages>
+template <Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN,
+          int kWarps, int kParts, int kStages>
 TW_DEVICE void GemmQ(const GemmQParams& p, u8* ring) {
   using Cta = GemmQCta<kTypeW, kTileM, kTileN, kWarps, kParts, kStages>;
   constexpr int kPitch = Cta::Tile::kSumPitch;
@@ -334,29 +373,34 @@ TW_DEVICE void GemmQ(const GemmQParams& p, u8* ring) {
   cta.Stage();
   __syncthreads();  // every warp's sums are there
 
-  const bool packs = PacksAligned<kTypeC, 4>(p.c, p.ldc) && PacksAligned<kTypeY, 4>(p.y, p.ldy);
+  bool packs = PacksAligned<kTypeY, 4>(p.y, p.ldy);
+  if constexpr (kTypeC != Type::kNone) packs = packs && PacksAligned<kTypeC, 4>(p.c, p.ldc);
   const int tile = tile_n * tiles_m + tile_m;
-  float* partials = p.partials + i64{tile} * p.splits * (kTileM * kTileN);
   const float* sums = reinterpret_cast<const float*>(ring);
-  TW_NO_UNROLL
-  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += 32 * kWarps) {
-    const int m = i / kFours, n = i % kFours * 4;
-    if (m0 + m >= p.m) break;
-    float sum[4], more[4];
+  // Of all warps that share the row of W.
+  const auto of_cta = [&](int m, int n, float(&sum)[4]) {
     LoadPack<Type::kF32, 4>(sums, m * kPitch + n, sum);
     TW_UNROLL
     for (int s = 1; s < kParts; ++s) {
+      float more[4];
       LoadPack<Type::kF32, 4>(sums, (s * kTileM + m) * kPitch + n, more);
       TW_UNROLL
       for (int j = 0; j < 4; ++j) sum[j] += more[j];
     }
-    if (p.splits == 1) {
-      StoreFour<kTypeC, kTypeY>(p, sum, m0 + m, n0 + n, packs);
-    } else {
-      StorePack<Type::kF32, 4>(partials, (split * kTileM + m) * kTileN + n, sum);
-    }
+  };
+  if (p.splits == 1) {
+    OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, 32 * kWarps>(p, m0, n0, packs, of_cta);
+    return;
   }
-  if (p.splits == 1) return;
+  float* partials = p.partials + i64{tile} * p.splits * (kTileM * kTileN);
+  TW_NO_UNROLL
+  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += 32 * kWarps) {
+    const int m = i / kFours, n = i % kFours * 4;
+    if (m0 + m >= p.m) break;
+    float sum[4];
+    of_cta(m, n, sum);
+    StorePack<Type::kF32, 4>(partials, (split * kTileM + m) * kTileN + n, sum);
+  }
 
   // The last of the CTAs that share a tile adds up what all have left, in the order of k.
   __shared__ u32 arrived;
@@ -367,19 +411,17 @@ TW_DEVICE void GemmQ(const GemmQParams& p, u8* ring) {
   }
   __syncthreads();  // thread 0 knows
   if (arrived + 1 != static_cast<u32>(p.splits)) return;
-  TW_NO_UNROLL
-  for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += 32 * kWarps) {
-    const int m = i / kFours, n = i % kFours * 4;
-    if (m0 + m >= p.m) break;
-    float sum[4] = {};
-    for (int s = 0; s < p.splits; ++s) {
-      float more[4];
-      LoadPack<Type::kF32, 4>(partials, (s * kTileM + m) * kTileN + n, more);
-      TW_UNROLL
-      for (int j = 0; j < 4; ++j) sum[j] += more[j];
-    }
-    StoreFour<kTypeC, kTypeY>(p, sum, m0 + m, n0 + n, packs);
-  }
+  OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, 32 * kWarps>(
+      p, m0, n0, packs, [&](int m, int n, float(&sum)[4]) {
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) sum[j] = 0.0f;
+        for (int s = 0; s < p.splits; ++s) {
+          float more[4];
+          LoadPack<Type::kF32, 4>(partials, (s * kTileM + m) * kTileN + n, more);
+          TW_UNROLL
+          for (int j = 0; j < 4; ++j) sum[j] += more[j];
+        }
+      });
 }
 
 }  // namespace tw

@@ -43,7 +43,7 @@ struct Problem {
 
 /// `kY`: the type of the result and the addend.
 template <Type kW, int kTileM, int kTileN, int kWarps, int kParts, int kStages,
-          Type kY = Type::kF32>
+          Type kY = Type::kF32, bool kGated = false>
 void ExpectProduct(const Problem& q) {
   SCOPED_TRACE(testing::Message() << "m " << q.m << " n " << q.n << " k " << q.k << " tile "
                                   << kTileM << "x" << kTileN << " parts " << kParts << " shift "
@@ -70,7 +70,8 @@ void ExpectProduct(const Problem& q) {
     ASSERT_TRUE(EncodeRow(type_w, row.data(), q.k, at));
     ASSERT_TRUE(DecodeRow(type_w, at, q.k, &ws[r * k]));
   }
-  const std::size_t ldy = n + 3;
+  const std::size_t columns = kGated ? n / 2 : n;
+  const std::size_t ldy = columns + 3;
   const std::size_t bytes_y = BytesOf(type_y, 1);
   test::GuardedBytes y(m * ldy * bytes_y);
   const std::vector<float> cs = test::RandomIntegers(m * n, 9);
@@ -83,10 +84,11 @@ void ExpectProduct(const Problem& q) {
   spec.arch = kHopper;
   spec.type_a = DataType::kBF16;
   spec.type_b = type_w;
-  spec.type_c = spec.type_d = type_y;
+  spec.type_d = type_y;
+  spec.type_c = kGated ? DataType::kNone : type_y;
   spec.order_a = Order::kRowMajor;
   spec.order_b = Order::kColMajor;
-  spec.epilogue = SpecEpilogue::kAdd;
+  spec.epilogue = kGated ? SpecEpilogue::kSwiGlu : SpecEpilogue::kAdd;
   spec.stages = kStages;
   spec.tile_m = kTileM;
   spec.tile_n = kTileN;
@@ -107,7 +109,10 @@ void ExpectProduct(const Problem& q) {
   args.b_layout = {
       .type = type_w, .order = Order::kColMajor, .rows = q.k, .cols = q.n, .ld = q.k + q.pad_w};
   args.c_layout = {.type = type_y, .rows = q.m, .cols = q.n, .ld = q.n};
-  args.d_layout = {.type = type_y, .rows = q.m, .cols = q.n, .ld = static_cast<std::int64_t>(ldy)};
+  args.d_layout = {.type = type_y,
+                   .rows = q.m,
+                   .cols = static_cast<std::int32_t>(columns),
+                   .ld = static_cast<std::int64_t>(ldy)};
 
   const DeviceSpec device = DeviceOf(q.sms);
   const GemmShape shape{.m = q.m, .n = q.n, .k = q.k};
@@ -133,7 +138,9 @@ void ExpectProduct(const Problem& q) {
   std::tie(tw::emulation::other_readable_begin, tw::emulation::other_readable_end) = readable(x);
   const bool ran =
       tw::emulation::RunLaunch<tw::GemmQParams>(*launch, kWarps * 32, [](const tw::GemmQParams& p) {
-        tw::GemmQ<kW, kY, kY, kTileM, kTileN, kWarps, kParts, kStages>(p, tw::emulation::smem);
+        constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
+        tw::GemmQ<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kWarps, kParts,
+                  kStages>(p, tw::emulation::smem);
       });
   tw::emulation::readable_begin = nullptr;
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
@@ -147,27 +154,41 @@ void ExpectProduct(const Problem& q) {
   std::vector<double> got(m * ldy);
   ASSERT_TRUE(DecodeRow(type_y, y.data(), static_cast<std::int64_t>(got.size()), got.data()));
   const double roundoff = kY == Type::kF32 ? 0 : 0x1p-8;
+  // The sum of row j of W, and how far one in f32 may be from it.
+  const auto sum_of = [&](std::size_t i, std::size_t j) {
+    double sum = 0, magnitude = 0;
+    for (std::size_t e = 0; e < k; ++e) {
+      const double product =
+          static_cast<double>(xs[i * k + e]) * static_cast<double>(ws[j * k + e]);
+      sum += product;
+      magnitude += std::fabs(product);
+    }
+    // Each addition rounds a partial sum that is at most the sum of magnitudes; a warp adds one
+    // for each of its sub-blocks.
+    return std::pair{static_cast<double>(q.alpha) * sum,
+                     0x1p-24 * (static_cast<double>(k) / 32 + 16) * magnitude *
+                         std::fabs(static_cast<double>(q.alpha))};
+  };
   for (std::size_t i = 0; i < m; ++i) {
     for (std::size_t j = 0; j < ldy; ++j) {
-      if (j >= n) {
+      if (j >= columns) {
         ASSERT_TRUE(std::isnan(got[i * ldy + j])) << "padding of y was written";
         continue;
       }
-      double sum = 0, magnitude = 0;
-      for (std::size_t e = 0; e < k; ++e) {
-        const double product =
-            static_cast<double>(xs[i * k + e]) * static_cast<double>(ws[j * k + e]);
-        sum += product;
-        magnitude += std::fabs(product);
+      const std::size_t row = kGated ? j / kGatedBlock * (2 * kGatedBlock) + j % kGatedBlock : j;
+      auto [want, bound] = sum_of(i, row);
+      if constexpr (kGated) {
+        const auto [up, up_bound] = sum_of(i, row + kGatedBlock);
+        const double silu = want / (1 + std::exp(-want));
+        want = silu * up;
+        // The derivative of silu is at most 1.1; the kernel's is a few units of the last place off.
+        bound = 1.1 * bound * (std::fabs(up) + up_bound) + std::fabs(silu) * up_bound +
+                0x1p-21 * std::fabs(want);
+      } else if (q.beta != 0) {
+        want += static_cast<double>(q.beta) * static_cast<double>(cs[i * n + j]);
       }
-      double want = static_cast<double>(q.alpha) * sum;
-      if (q.beta != 0) want += static_cast<double>(q.beta) * static_cast<double>(cs[i * n + j]);
-      // Each addition rounds a partial sum that is at most the sum of magnitudes; a warp adds one
-      // for each of its sub-blocks.
-      const double bound = 0x1p-24 * (static_cast<double>(k) / 32 + 16) * magnitude *
-                               std::fabs(static_cast<double>(q.alpha)) +
-                           1e-6 + roundoff * std::fabs(want);
-      ASSERT_NEAR(got[i * ldy + j], want, bound) << "row " << i << " column " << j;
+      ASSERT_NEAR(got[i * ldy + j], want, bound + 1e-6 + roundoff * std::fabs(want))
+          << "row " << i << " column " << j;
     }
   }
 }
@@ -206,6 +227,14 @@ TEST(GemmQTest, TheAddendAndAlphaAreApplied) {
       {.m = 18, .n = 37, .k = 320, .alpha = -0.5f, .beta = 2});
   ExpectProduct<Type::kQ4_1, 8, 32, 4, 2, 2, Type::kBF16>(
       {.m = 8, .n = 32, .k = 288, .alpha = 3, .beta = 1});
+}
+
+TEST(GemmQTest, GateAndUpAreOneProduct) {
+  ExpectProduct<Type::kQ8_0, 8, 64, 4, 4, 2, Type::kBF16, true>({.m = 5, .n = 96, .k = 288});
+  ExpectProduct<Type::kQ4_K, 32, 64, 4, 2, 2, Type::kF32, true>(
+      {.m = 33, .n = 160, .k = 512, .alpha = -1.5f});
+  ExpectProduct<Type::kQ6_K, 16, 32, 4, 2, 2, Type::kBF16, true>(
+      {.m = 20, .n = 64, .k = 2048, .sms = 8, .splits = 2});
 }
 
 TEST(GemmQTest, CtasThatSharePartsOfKLeaveNothingOut) {
@@ -284,6 +313,7 @@ TEST(GemmQFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.tile_m = 64, s.tile_n = 128, s.warps = 16, s.stages = 8; },
           "shared memory");
   refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kNone; }, "epilogue");
+  refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kSwiGlu; }, "type_c");
   refused([](KernelSpec& s) { s.order_b = Order::kRowMajor; }, "order");
 }
 
