@@ -1,7 +1,10 @@
+#include <fmt/ranges.h>
+
 #include <memory>
 
 #include "options.h"
 #include "parser.h"
+#include "tilewright/chat.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -56,11 +59,17 @@ void AddRun(CLI::App& app, int& exit_code) {
   verb->add_option("--tokens", o->tokens, "The prompt as token ids; no BOS is added")
       ->type_name("1,2,3");
   verb->add_flag("--chat", o->chat, "The prompt is a user's message in the model's chat template");
+  verb->add_flag("-i,--interactive", o->interactive,
+                 "A conversation: each line of standard input is a message, and is answered");
+  const auto forms = ChatFormNames();
   verb->add_option("--chat-template", o->chat_template,
-                   "chatml or llama3, for a model whose template is missing or not recognised")
-      ->check(Quiet(CLI::IsMember({"chatml", "llama3"})))
+                   fmt::format("How conversations are written, for a model whose template is "
+                               "missing or not understood: {}",
+                               fmt::join(forms, ", ")))
+      ->check(Quiet(CLI::IsMember(std::vector<std::string>(forms.begin(), forms.end()))))
       ->type_name("NAME");
-  verb->add_option("--system", o->system, "The system message of --chat")->type_name("TEXT");
+  verb->add_option("--system", o->system, "The system message of --chat or --interactive")
+      ->type_name("TEXT");
   AddSampling(*verb, *o);
   AddModel(*verb, o->model);
   verb->add_flag("--logits", o->logits,
@@ -75,6 +84,7 @@ void AddRun(CLI::App& app, int& exit_code) {
       "\nExamples:\n"
       "  tilewright run model.gguf -p \"Once upon a time\" -n 64 --seed 1\n"
       "  tilewright run model.gguf --chat -p \"Why is the sky blue?\" --temp 0\n"
+      "  tilewright run model.gguf --interactive --system \"Be brief.\"\n"
       "  tilewright run model.gguf --tokens 1,2,3 -n 8 --temp 0 --json\n"
       "  tilewright run model.gguf -p \"Hello\" --logits --json");
   OnGiven(
@@ -83,7 +93,8 @@ void AddRun(CLI::App& app, int& exit_code) {
 
 void AddPerplexity(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<PerplexityOptions>();
-  CLI::App* verb = app.add_subcommand("perplexity", "Cross-entropy of a model over a text");
+  CLI::App* verb = app.add_subcommand(
+      "perplexity", "Perplexity of a model over a text, and how far it is from another's");
   AddModelFile(*verb, o->model);
   verb->add_option("-f,--file", o->file, "The text; -: from standard input")
       ->required()
@@ -92,11 +103,23 @@ void AddPerplexity(CLI::App& app, int& exit_code) {
                    "Tokens per window; each window starts with an empty cache")
       ->capture_default_str()
       ->type_name("N");
+  verb->add_option("--score", o->score,
+                   "second-half: what has half a window before it, in full windows, as llama.cpp "
+                   "does; all: every token of a window but its first")
+      ->capture_default_str()
+      ->check(Quiet(CLI::IsMember({"second-half", "all"})))
+      ->type_name("WHICH");
+  verb->add_option("--against", o->against,
+                   "Compare with this model, from which MODEL was quantised: Kullback-Leibler "
+                   "divergence, same best tokens, ratio of perplexities")
+      ->type_name("FILE");
   AddModel(*verb, o->model);
   AddCommon(*verb, o->common);
   verb->footer(
+      "\nWith the defaults perplexities compare with those of llama.cpp at a context of 512.\n"
       "\nExamples:\n"
       "  tilewright perplexity model.gguf -f text.txt\n"
+      "  tilewright perplexity model-q4_k_m.gguf -f text.txt --against model-f16.gguf\n"
       "  tilewright perplexity model.gguf -f text.txt --activations f32 --kv f32 --json");
   OnGiven(
       *verb, [o] { return RunPerplexity(*o); }, exit_code);

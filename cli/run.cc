@@ -2,11 +2,11 @@
 
 #include <cmath>
 #include <optional>
-#include <random>
 
 #include "console.h"
+#include "converse.h"
+#include "generation.h"
 #include "report.h"
-#include "tilewright/chat.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -19,18 +19,13 @@ struct Prompt {
   std::optional<Tokenizer> tokenizer;
 };
 
-Result<std::string> RenderForChat(const RunOptions& options, const Tokenizer& tokenizer,
-                                  const std::string& text) {
-  const bool named = !options.chat_template.empty();
-  Result<ChatTemplate> form =
-      DetectChatTemplate(named ? options.chat_template : tokenizer.chat_template());
-  if (!form) {
-    return Fail(form.error().code, fmt::format("{} (--chat-template NAME)", form.error().message));
-  }
-  std::vector<ChatMessage> messages;
-  if (!options.system.empty()) messages.push_back({"system", options.system});
+Result<std::vector<TokenId>> EncodeChat(const RunOptions& options, const Tokenizer& tokenizer,
+                                        const std::string& text) {
+  Result<ChatTemplate> form = OpenChatTemplate(options, tokenizer);
+  if (!form) return Fail(form.error());
+  std::vector<ChatMessage> messages = FirstMessages(options);
   messages.push_back({"user", text});
-  return RenderChat(*form, messages, true);
+  return form->Encode(tokenizer, messages);
 }
 
 Result<Prompt> MakePrompt(const RunOptions& options, const std::string& text,
@@ -47,55 +42,12 @@ Result<Prompt> MakePrompt(const RunOptions& options, const std::string& text,
     prompt.tokens = std::move(tokens);
     return prompt;
   }
-  std::string rendered = text;
-  if (options.chat) {
-    Result<std::string> chat = RenderForChat(options, *prompt.tokenizer, text);
-    if (!chat) return Fail(chat.error());
-    rendered = std::move(*chat);
-  }
-  Result<std::vector<TokenId>> ids = prompt.tokenizer->Encode(rendered);
+  Result<std::vector<TokenId>> ids =
+      options.chat ? EncodeChat(options, *prompt.tokenizer, text) : prompt.tokenizer->Encode(text);
   if (!ids) return Fail(ids.error());
   prompt.tokens = std::move(*ids);
   return prompt;
 }
-
-/// Prints text as it is generated, and keeps it.
-class Printer {
- public:
-  Printer(const Prompt& prompt, bool quiet, CompileLine& compiling)
-      : quiet_(quiet), compiling_(compiling) {
-    if (prompt.tokenizer) decoder_.emplace(*prompt.tokenizer);
-  }
-
-  /// False if standard output cannot be written any more.
-  bool Push(TokenId token) {
-    if (decoder_) {
-      Result<std::string> piece = decoder_->Push(token);
-      return piece && Emit(*piece);
-    }
-    return Emit(fmt::format("{}{}", text_.empty() ? "" : " ", token));
-  }
-  /// Ends the line, unless the generation failed before there was one.
-  void End(bool failed) {
-    if (decoder_) Emit(decoder_->Flush());
-    if (!quiet_ && !(failed && text_.empty())) Out("\n");
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  bool Emit(std::string_view piece) {
-    text_ += piece;
-    compiling_.Clear();
-    if (quiet_ || piece.empty()) return true;
-    Out(piece);
-    return FlushOutput().has_value();
-  }
-
-  bool quiet_;
-  CompileLine& compiling_;
-  std::optional<StreamDecoder> decoder_;
-  std::string text_;
-};
 
 Status CheckLogits(std::span<const float> logits) {
   for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -105,23 +57,6 @@ Status CheckLogits(std::span<const float> logits) {
     }
   }
   return {};
-}
-
-GenerateOptions MakeGenerateOptions(const RunOptions& options, Printer& printer) {
-  GenerateOptions generate;
-  generate.max_tokens = options.count;
-  generate.ignore_end_of_text = options.ignore_end;
-  generate.cancel = &Interrupted();
-  generate.on_token = [&printer](TokenId token) { return printer.Push(token); };
-  SamplerOptions& sampler = generate.sampler;
-  sampler.temperature = options.temperature;
-  sampler.top_k = options.top_k;
-  sampler.top_p = options.top_p;
-  sampler.min_p = options.min_p;
-  sampler.repeat_penalty = options.repeat_penalty;
-  sampler.repeat_window = options.repeat_window;
-  sampler.seed = options.seed_given ? options.seed : std::random_device{}();
-  return generate;
 }
 
 void PrintJson(const LoadedModel& loaded, const Prompt& prompt, const GenerateResult& result,
@@ -155,16 +90,6 @@ void NoteDecisions(const DeviceDispatch& dispatch) {
   Err(table.Text());
 }
 
-void NoteSpeeds(const LoadedModel& loaded, const GenerateResult& result) {
-  Err(fmt::format(
-      "load {:.0f} ms | prompt {} tokens, {:.0f} tok/s | first token {:.1f} ms | {} tokens, "
-      "{:.1f} tok/s | {}, {} threads | stopped: {}\n",
-      loaded.load_ms, result.prompt_tokens, result.prompt_tokens_per_second(),
-      result.first_token_seconds * 1e3, result.tokens.size(), result.decode_tokens_per_second(),
-      loaded.context->device_name(), loaded.context->executor().workers(),
-      StopReasonName(result.reason)));
-}
-
 /// Logits after the prompt's last token, copied.
 Result<std::vector<float>> PromptLogits(Session& session, std::span<const TokenId> prompt) {
   if (prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
@@ -192,7 +117,8 @@ int Generate(const RunOptions& options, LoadedModel& loaded, const Prompt& promp
     if (!got) return ExitFor(got.error());
     logits = std::move(*got);
   }
-  Printer printer(prompt, options.common.json || options.count == 0, *loaded.compiling);
+  Printer printer(prompt.tokenizer ? &*prompt.tokenizer : nullptr,
+                  options.common.json || options.count == 0, *loaded.compiling);
   const GenerateOptions generate = MakeGenerateOptions(options, printer);
   Result<GenerateResult> result = tilewright::Generate(
       *loaded.session, prompt.tokens,
@@ -219,11 +145,15 @@ int Generate(const RunOptions& options, LoadedModel& loaded, const Prompt& promp
 
 int Run(const RunOptions& given) {
   const RunOptions options = WithDefaults(given);
+  if (options.interactive) {
+    const char* wrong = ConflictWithInteractive(options);
+    return wrong != nullptr ? Usage(wrong, "run") : Converse(options);
+  }
   const int sources = (options.has_prompt ? 1 : 0) + (options.tokens.empty() ? 0 : 1) +
                       (options.file.empty() ? 0 : 1);
   if (sources != 1) return Usage("give the prompt with exactly one of -p, -f and --tokens", "run");
   if (!options.chat && !(options.system.empty() && options.chat_template.empty())) {
-    return Usage("--system and --chat-template require --chat", "run");
+    return Usage("--system and --chat-template require --chat or --interactive", "run");
   }
   if (options.chat && !options.tokens.empty()) {
     return Usage("--chat needs text, not --tokens", "run");

@@ -18,6 +18,7 @@ struct RunOptions {
   std::string prompt, tokens, file;  ///< one of them
   bool has_prompt = false;           ///< -p was given, perhaps with an empty text
   bool chat = false;
+  bool interactive = false;
   std::string system, chat_template;
   int count = -1;
   bool count_given = false;
@@ -48,6 +49,8 @@ struct PerplexityOptions {
   ModelArguments model;
   std::string file;
   int window = 512;
+  std::string score = "second-half";  ///< or "all"
+  std::string against;                ///< another model's file; may be empty
 };
 int RunPerplexity(const PerplexityOptions& options);
 

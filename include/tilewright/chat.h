@@ -1,60 +1,79 @@
 #pragma once
 
-#include <optional>
+#include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tilewright/result.h"
+#include "tilewright/tokenizer.h"
 
 namespace tilewright {
 
 struct ChatMessage {
-  std::string role;  ///< "system", "user", "assistant" or another role, written verbatim
+  std::string role;  ///< "system", "user", "assistant" or another role that the template knows
   std::string content;
 };
 
-enum class ChatFormat {
-  kChatMl,  ///< <|im_start|>role\ncontent<|im_end|>\n
-  /// <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|>, with the content stripped of
-  /// surrounding white space
-  kLlama3,
-};
-/// "chatml", "llama3".
-std::string_view ChatFormatName(ChatFormat format);
-
-/// How a model expects a conversation to be written. Plain data: no Jinja is executed;
-/// DetectChatTemplate recognises what a template does.
-struct ChatTemplate {
-  ChatFormat format = ChatFormat::kChatMl;
-  /// The system message of a conversation that does not begin with one. SmolLM2 and Qwen2.5 have
-  /// such a default.
-  std::optional<std::string> default_system;
-  /// Llama 3.1 and later: text at the start of the system message ("Cutting Knowledge Date: ..."),
-  /// which is then always present.
-  std::string system_preamble;
-
-  bool operator==(const ChatTemplate&) const = default;
+/// How a template spells tokens of the vocabulary; empty: there is none.
+struct ChatTokens {
+  std::string bos{}, eos{}, unk{}, pad{};
 };
 
-/// Recognises a template: the Jinja source in `tokenizer.chat_template`, by the special tokens that
-/// it writes, or one of the names "chatml" and "llama3".
-///
-/// For plain conversations the rendering equals that of the template for SmolLM2, Qwen 2.5 and
-/// Llama 3 to 3.3. Not rendered: tools, switches for thinking, and text computed by a template.
-///
-/// Errors: kNotFound if `source` is empty (the file has no template; callers may let the user
-/// choose a ChatTemplate instead), kUnsupported for a template of another form; the message says
-/// what to do.
-Result<ChatTemplate> DetectChatTemplate(std::string_view source);
+struct ChatOptions {
+  /// Whether the text ends with the head of the assistant's turn, for it to be continued.
+  bool add_generation_prompt = true;
+  /// What templates that write a date take for now, in local time.
+  std::chrono::system_clock::time_point now = std::chrono::system_clock::now();
+};
 
-/// The prompt for `messages`, to be encoded with `parse_special`. It contains no BOS:
-/// Tokenizer::Encode adds one if the vocabulary requires it. With `add_generation_prompt` it ends
-/// with the header of the assistant's turn.
-///
-/// Special tokens that occur in a message's content are not escaped: callers must check untrusted
-/// text.
-std::string RenderChat(const ChatTemplate& chat_template, std::span<const ChatMessage> messages,
-                       bool add_generation_prompt);
+/// How a model expects a conversation to be written: the template in its file, which is run by an
+/// interpreter of the part of Jinja2 that such templates use (src/model/jinja/README.md), or a form
+/// that is known by name. Immutable; copies share what they are made of. Threads: any number at
+/// once.
+class ChatTemplate {
+ public:
+  /// `source`: a Jinja template, or the name of a form (ChatFormNames).
+  ///
+  /// A template that is not understood, or fails for a short conversation, gives way to the form
+  /// that is recognised by the special tokens in it; warning() then says so, in one line.
+  ///
+  /// Errors: kNotFound if `source` is empty (the file has no template; callers may let the user
+  /// name a form instead); kUnsupported if the template is not understood and no form recognised.
+  static Result<ChatTemplate> Create(std::string_view source, const ChatTokens& tokens);
+  /// Create with the tokenizer's template and tokens, or with the form `name`, if not empty.
+  static Result<ChatTemplate> FromTokenizer(const Tokenizer& tokenizer, std::string_view name = {});
+
+  /// The text of a conversation, as Python's jinja2 renders it. Special tokens that occur in a
+  /// message's content are not escaped: callers must check untrusted text.
+  ///
+  /// Errors: kInvalidArgument, with its message, if the template refuses the conversation (a role
+  /// that it does not know, turns that do not alternate); kExhausted if it would take too much time
+  /// or memory; kUnsupported for what fails in it.
+  Result<std::string> Render(std::span<const ChatMessage> messages,
+                             const ChatOptions& options = {}) const;
+
+  /// The tokens of Render's text: special tokens are recognised, and BOS is in front once, whether
+  /// the template writes it or the vocabulary asks for it. `tokenizer` is that of the model.
+  Result<std::vector<TokenId>> Encode(const Tokenizer& tokenizer,
+                                      std::span<const ChatMessage> messages,
+                                      const ChatOptions& options = {}) const;
+
+  /// The name of the form that is used; empty: the file's own template.
+  std::string_view form() const;
+  /// Why the file's own template is not used; empty if it is, or a form was asked for.
+  std::string_view warning() const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// "chatml", "deepseek", "gemma", "gpt-oss", "llama2", "llama3", "mistral", "phi3", "phi4".
+std::span<const std::string_view> ChatFormNames();
 
 }  // namespace tilewright

@@ -1,5 +1,6 @@
 """The command on a real model: what it says, how soon, and in how much memory. Exits 77 where the model is missing."""
 
+import json
 import os
 import pathlib
 import re
@@ -28,6 +29,17 @@ class RealModel(CliTest):
         self.assertIn('Paris', value['text'])
         other = self.ok(*words, '--system', 'You speak like a pirate.').json()
         self.assertNotEqual(other['prompt_tokens'], value['prompt_tokens'])
+
+    def test_a_conversation_remembers_what_was_said(self):
+        again = b'Repeat it once more.\n'
+        said = b'The capital of France is Paris. Repeat: Paris.\n' + again + b'/clear\n' + again
+        lines = self.ok('run', MODEL, '-i', '--temp', 0, '-n', 20, '--json', input=said).text.splitlines()
+        first, second, alone = map(json.loads, lines)
+        self.assertEqual(second['text'], first['text'])
+        self.assertNotEqual(alone['text'], second['text'])
+        # What was said and answered is held; the end of the answer's turn and the next message are new.
+        self.assertGreaterEqual(second['cached_tokens'], first['prompt_tokens'] + len(first['generated_tokens']) - 1)
+        self.assertLess(second['cached_tokens'], second['prompt_tokens'])
 
     def test_tokens_equal_the_text_they_came_from(self):
         by_text = self.ok('run', MODEL, '-p', 'Once upon a time', '-n', 6, '--temp', 0, '--json').json()

@@ -1,5 +1,6 @@
 """run, perplexity, synth and bench model on a tiny model with random weights."""
 
+import json
 import math
 import random
 import resource
@@ -91,6 +92,29 @@ class Run(CliTest):
         chat = self.ok('run', self.tiny, '--chat', '--chat-template', 'chatml', '-p', 'hi', '-n', 1, *GREEDY).json()
         self.assertGreater(len(chat['prompt_tokens']), len(plain['prompt_tokens']))
         self.fails(2, 'run', self.tiny, '-p', 'hi', '--system', 'be kind', saying='--chat')
+
+    def test_a_conversation_evaluates_only_what_is_new(self):
+        words = ('run', self.tiny, '-i', '--chat-template', 'chatml', '-n', 3, '--ignore-eos', '--temp', 0, '--json')
+        answers = [json.loads(line) for line in self.ok(*words, input=b'hello\n\nand more\n/clear\nhello\n').text.splitlines()]
+        self.assertEqual([answer['stop'] for answer in answers], ['length'] * 3)
+        first, second, third = answers
+        self.assertEqual(first['cached_tokens'], 0)
+        # All of the first prompt is held, and of the answer what was fed and is spelled the same again.
+        self.assertGreaterEqual(second['cached_tokens'], first['prompt_tokens'])
+        self.assertGreater(second['prompt_tokens'], second['cached_tokens'])
+        self.assertEqual(third['generated_tokens'], first['generated_tokens'])
+        self.assertEqual(third['prompt_tokens'], first['prompt_tokens'])
+        self.assertEqual(third['cached_tokens'], first['prompt_tokens'] - 1)
+        kind = self.ok(*words, '--system', 'be kind', input=b'hello').json()
+        self.assertGreater(kind['prompt_tokens'], first['prompt_tokens'])
+
+    def test_a_message_beyond_the_context_is_refused_and_the_conversation_goes_on(self):
+        words = ('run', self.tiny, '-i', '--chat-template', 'chatml', '-n', 1, '-c', 96, '--temp', 0, '--json', '--ignore-eos')
+        result = self.ok(*words, input=b'x y z ' * 100 + b'\nhello\n')
+        self.assertEqual(len(result.text.splitlines()), 1)
+        self.assertEqual(len(result.err.splitlines()), 1)
+        self.assertIn('context holds 96', result.err)
+        self.fails(2, 'run', self.tiny, '-i', '-p', 'hi', saying='--interactive')
 
     def test_verbose_tells_kernels_and_speeds_on_standard_error(self):
         result = self.ok('run', self.tiny, '-p', 'a', '-n', 2, '--verbose')
@@ -224,7 +248,27 @@ class Others(CliTest):
         self.assertEqual(exact['tokens'], value['tokens'])
         self.assertLess(abs(exact['nll_mean'] - value['nll_mean']), 0.02)
         self.fails(1, 'perplexity', self.tiny, '-f', text, '--window', 1, saying='window')
-        self.assertIn('perplexity', self.ok('perplexity', self.tiny, '-f', text).text)
+        self.assertIn('perplexity', self.ok('perplexity', self.tiny, '-f', text, '--score', 'all').text)
+        text.write_text('too short')
+        self.fails(1, 'perplexity', self.tiny, '-f', text, saying='512 --score')
+
+    def test_perplexity_against_another_model(self):
+        text = self.folder / 'text.txt'
+        text.write_text('It was a bright cold day in April, and the clocks were striking thirteen. ' * 8)
+        other = self.folder / 'other.gguf'
+        self.ok('synth', '--preset', 'tiny-test', '--quant', 'f32', '-o', other)
+        words = ('perplexity', self.tiny, '-f', text, '--window', 64, '--against')
+        value = self.ok(*words, other, '--json').json()['against']
+        self.assertGreater(value['kl_mean'], 0)
+        self.assertGreaterEqual(value['kl_max'], value['kl_p99'])
+        self.assertLess(value['same_top'], 1.01)
+        itself = self.ok(*words, self.tiny, '--json').json()
+        self.assertEqual(itself['against']['perplexity'], itself['perplexity'])
+        self.assertLess(itself['against']['kl_max'], 1e-9)
+        self.assertIn('KL divergence', self.ok(*words, other).text)
+        pieces = self.folder / 'pieces.gguf'
+        self.ok('synth', '--preset', 'tiny-test-pieces', '-o', pieces)
+        self.fails(1, *words, pieces, saying='differently')
 
     def test_bench_model_has_the_promised_rows(self):
         value = self.ok('bench', 'model', self.tiny, '-p', '8,16', '-n', 4, '--batch', '1,2', '--repeat', 2, '--json').json()

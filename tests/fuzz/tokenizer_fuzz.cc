@@ -1,5 +1,4 @@
-// Any text under a fixed vocabulary of each family, any vocabulary, and any chat template. The
-// first byte says which.
+// Any text under a fixed vocabulary of each family, and any vocabulary. The first byte says which.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +12,6 @@
 
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/utf8.h"
-#include "tilewright/chat.h"
 #include "tilewright/tokenizer.h"
 
 namespace tilewright {
@@ -175,14 +173,6 @@ void FuzzVocabulary(const char* model, std::string_view input) {
   Require(tokenizer->Decode(*ids, true).has_value());
 }
 
-void FuzzChat(std::string_view source) {
-  const auto chat_template = DetectChatTemplate(source);
-  if (!chat_template) return;
-  const std::vector<ChatMessage> messages = {{"user", std::string(source.substr(0, 20))},
-                                             {"assistant", ""}};
-  Require(!RenderChat(*chat_template, messages, true).empty());
-}
-
 }  // namespace
 }  // namespace tilewright
 
@@ -199,9 +189,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (data[0]) {
     case 3:
       tw::FuzzVocabulary("gpt2", input);
-      break;
-    case 4:
-      tw::FuzzChat(input);
       break;
     case 5:
       tw::FuzzPieces(pieces, input);

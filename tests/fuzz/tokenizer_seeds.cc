@@ -5,8 +5,8 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  // The first byte says what the rest is: 3 and 6 a vocabulary and a text, 4 a chat template, 5
-  // text for SentencePiece, others text for byte-level BPE.
+  // The first byte says what the rest is: 3 and 6 a vocabulary and a text, 5 text for
+  // SentencePiece, others text for byte-level BPE.
   const std::string texts[] = {
       "It's 12345  words, \xc3\xa9t\xc3\xa9 \xe4\xbd\xa0\xe5\xa5\xbd \xf0\x9f\x98\x80!\r\n\n  "
       "\tend",
@@ -18,20 +18,12 @@ int main(int argc, char** argv) {
         << kind << body;
   };
   for (char kind = 0; kind < 16; ++kind) {
-    if (kind == 3 || kind == 4 || kind == 6) continue;
+    if (kind == 3 || kind == 6) continue;
     for (const std::string& text : texts) write(kind, text);
   }
   write(6,
         "2<unk>\n3<s>\ns\ns\n<\n1a\nsxx\n1b\nsx\n1ab\nsxxx\n1\xe2\x96\x81"
         "a\nsxx\n\nab <s> ba\xff");
   write(3, "1a\n1b\n1ab\n1\xc4\xa0\n3<|im_end|>\nma b\nb\n\nab <|im_end|> ba");
-  write(4,
-        "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nIt\\'s me.<|im_end|>\\n' "
-        "}}{% endif %}"
-        "{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>\\n' }}");
-  write(4,
-        "{% set date_string = \"26 Jul 2024\" %}{{ "
-        "\"<|start_header_id|>system<|end_header_id|>\\n\\n\" }}"
-        "{{ \"Cutting Knowledge Date: December 2023\\n\" }}<|eot_id|>");
   return 0;
 }

@@ -244,7 +244,7 @@ TEST_F(GenerateTest, a_row_without_an_order_has_no_best_and_all_its_logits_can_b
 TEST_F(GenerateTest,
        perplexity_of_a_random_model_is_near_its_vocabulary_and_equals_what_the_logits_say) {
   const std::vector<TokenId> text = RandomTokens(40, vocab_, 8);
-  const auto result = Perplexity(*runner_->session, text, 40);
+  const auto result = Perplexity(*runner_->session, text, {.window = 40});
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->tokens, 39);
   const std::vector<float> logits = test::LogitsOf(*runner_->session, text, 0, 0, 40);
@@ -257,6 +257,100 @@ TEST_F(GenerateTest,
   }
   EXPECT_NEAR(result->nll_mean, sum / 39, 1e-4);
   EXPECT_GT(result->perplexity, vocab_ / 4.0);
+}
+
+TEST_F(GenerateTest, only_the_second_half_of_full_windows_counts_where_asked) {
+  const std::vector<TokenId> text = RandomTokens(50, vocab_, 8);
+  const TokenId bos = 3;
+  const auto result =
+      Perplexity(*runner_->session, text, {.window = 20, .second_half_only = true, .bos = bos});
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->tokens, 2 * 9);
+  double sum = 0;
+  for (const std::size_t from : {0u, 20u}) {
+    std::vector<TokenId> window(text.begin() + from, text.begin() + from + 20);
+    window[0] = bos;
+    const std::vector<float> logits = test::LogitsOf(*runner_->session, window, 0, 0, 20);
+    for (std::size_t i = 10; i + 1 < 20; ++i) {
+      const float* row = logits.data() + i * static_cast<std::size_t>(vocab_);
+      double total = 0;
+      for (int t = 0; t < vocab_; ++t) total += std::exp(static_cast<double>(row[t]));
+      sum += std::log(total) - static_cast<double>(row[window[i + 1]]);
+    }
+  }
+  EXPECT_NEAR(result->nll_mean, sum / 18, 1e-4);
+  const auto little = Perplexity(*runner_->session, std::span(text).first(19),
+                                 {.window = 20, .second_half_only = true});
+  ASSERT_FALSE(little);
+  EXPECT_THAT(little.error().message, AllOf(HasSubstr("19 tokens"), HasSubstr("20")));
+}
+
+TEST_F(GenerateTest, a_model_does_not_differ_from_itself_but_from_another_one) {
+  const std::vector<TokenId> text = RandomTokens(40, vocab_, 8);
+  const auto twin = Runner::Make(folder_ / "q4_1.gguf", {.context = 64});
+  ASSERT_NE(twin, nullptr);
+  const auto same = CompareModels(*runner_->session, *twin->session, text, {.window = 40});
+  ASSERT_TRUE(same) << same.error().message;
+  EXPECT_EQ(same->own.tokens, 39);
+  EXPECT_NEAR(same->kl_max, 0, 1e-12);
+  EXPECT_EQ(same->log_ratio, 0);
+  EXPECT_EQ(same->same_top, 1);
+  const auto other = Runner::Make(
+      test::WriteTiny(folder_, "q8_0", test::TinyShape(), DataType::kQ8_0), {.context = 64});
+  ASSERT_NE(other, nullptr);
+  const auto far = CompareModels(*runner_->session, *other->session, text, {.window = 40});
+  ASSERT_TRUE(far) << far.error().message;
+  EXPECT_GT(far->kl_mean, 0);
+  EXPECT_GE(far->kl_max, far->kl_p99);
+  EXPECT_GE(far->kl_p99, far->kl_median);
+  EXPECT_GT(far->kl_error, 0);
+  EXPECT_NEAR(far->log_ratio, far->own.nll_mean - far->base.nll_mean, 1e-9);
+}
+
+TEST_F(GenerateTest, what_the_slot_holds_is_not_evaluated_again) {
+  const GenerateResult first = Run(Greedy(6));
+  // The next turn: the prompt, the answer but its last token, and something new.
+  std::vector<TokenId> next = prompt_;
+  next.insert(next.end(), first.tokens.begin(), first.tokens.end() - 1);
+  const auto held = static_cast<std::int32_t>(next.size());
+  for (const TokenId token : RandomTokens(5, vocab_, 3)) next.push_back(token);
+  GenerateOptions options = Greedy(8);
+  options.cached_tokens = held;
+  const auto reused = Generate(*runner_->session, next, {}, options);
+  ASSERT_TRUE(reused) << reused.error().message;
+  EXPECT_EQ(reused->cached_tokens, held);
+  const auto whole = Generate(*runner_->session, next, {}, Greedy(8));
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(reused->tokens, whole->tokens);
+  EXPECT_EQ(whole->cached_tokens, 0);
+
+  // A slot that holds other tokens gives other ones: what it holds is used as it is.
+  std::vector<TokenId> other = RandomTokens(held, vocab_, 77);
+  ASSERT_TRUE(runner_->session->Prefill(other, 0, 0));
+  const auto wrong = Generate(*runner_->session, next, {}, options);
+  ASSERT_TRUE(wrong);
+  EXPECT_NE(wrong->tokens, whole->tokens);
+}
+
+TEST_F(GenerateTest, a_prompt_that_is_held_whole_still_evaluates_its_last_token) {
+  const GenerateResult first = Run(Greedy(4));
+  GenerateOptions options = Greedy(4);
+  options.cached_tokens = static_cast<std::int32_t>(prompt_.size());
+  const GenerateResult again = Run(options);
+  EXPECT_EQ(again.tokens, first.tokens);
+  EXPECT_EQ(again.cached_tokens, options.cached_tokens - 1);
+  ++options.cached_tokens;
+  const auto beyond = Generate(*runner_->session, prompt_, {}, options);
+  ASSERT_FALSE(beyond);
+  EXPECT_THAT(beyond.error().message, AllOf(HasSubstr("cached_tokens = 11"), HasSubstr("10")));
+}
+
+TEST(CommonPrefixTest, ends_where_tokens_differ_or_one_ends) {
+  const std::vector<TokenId> a = {1, 2, 3}, b = {1, 2, 4, 5};
+  EXPECT_EQ(CommonPrefix(a, b), 2);
+  EXPECT_EQ(CommonPrefix(a, a), 3);
+  EXPECT_EQ(CommonPrefix(a, std::span(a).first(2)), 2);
+  EXPECT_EQ(CommonPrefix({}, a), 0);
 }
 
 }  // namespace

@@ -73,14 +73,14 @@ TEST_F(Positions, a_slot_that_goes_back_forgets_what_lay_behind_and_gives_the_sa
 TEST_F(Positions, perplexity_does_not_depend_on_the_rows_of_a_pass) {
   const std::vector<TokenId> text = RandomTokens(50, vocab_, 8);
   EXPECT_EQ(runner_->session->max_rows(), 16);
-  const auto narrow = Perplexity(*runner_->session, text, 40);
+  const auto narrow = Perplexity(*runner_->session, text, {.window = 40});
   ASSERT_TRUE(narrow) << narrow.error().message;
   EXPECT_EQ(narrow->tokens, 48);
   RunnerOptions wide{.guarantee = Guarantee::kBatchInvariant, .context = 64, .threads = 1};
   const auto runner = Runner::Make(folder_ / "f32.gguf", wide);
   ASSERT_NE(runner, nullptr);
   EXPECT_EQ(runner->session->max_rows(), 64);
-  const auto whole = Perplexity(*runner->session, text, 40);
+  const auto whole = Perplexity(*runner->session, text, {.window = 40});
   ASSERT_TRUE(whole) << whole.error().message;
   EXPECT_EQ(narrow->nll_mean, whole->nll_mean);
 }

@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "goldens.h"
 #include "harness.h"
@@ -100,11 +104,68 @@ TEST_F(ModelGoldens, perplexity_is_that_of_llama_cpp) {
                         Case{Precision::kAuto, DataType::kF16, 0.005}}) {
     auto runner = Runner::Make(test::ModelPath(), {.activations = c.activations, .kv = c.kv});
     ASSERT_NE(runner, nullptr);
-    Result<PerplexityResult> got = Perplexity(*runner->session, ids, 512);
+    Result<PerplexityResult> got = Perplexity(*runner->session, ids, {.window = 512});
     ASSERT_TRUE(got) << got.error().message;
     EXPECT_EQ(got->tokens, golden["predicted_tokens"].get<std::int64_t>());
     EXPECT_NEAR(got->perplexity / want, 1.0, c.allowed) << got->perplexity << " against " << want;
   }
+}
+
+/// A copy of a GGUF file with another value of a key that is an f32.
+void WriteWithKey(const std::filesystem::path& from, const std::filesystem::path& to,
+                  const std::string& key, float value) {
+  std::ifstream file(from, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::size_t at = bytes.find(key);
+  ASSERT_NE(at, std::string::npos);
+  std::uint32_t type = 0;
+  std::memcpy(&type, bytes.data() + at + key.size(), sizeof(type));
+  ASSERT_EQ(type, 6u) << "GGUF's f32";
+  std::memcpy(bytes.data() + at + key.size() + sizeof(type), &value, sizeof(value));
+  std::ofstream(to, std::ios::binary) << bytes;
+}
+
+TEST_F(ModelGoldens, windows_and_divergences_are_those_of_llama_perplexity) {
+  const nlohmann::json golden = test::ReadJson("goldens/llama_perplexity.json");
+  const auto ids = test::ReadJson("goldens/perplexity.json")["ids"].get<std::vector<TokenId>>();
+  const std::string changed = testing::TempDir() + "tilewright_other_angles.gguf";
+  WriteWithKey(test::ModelPath(), changed, "llama.rope.freq_base",
+               golden["freq_base"].get<float>());
+  const Runner::Options exact{.activations = Precision::kF32, .kv = DataType::kF32};
+  const auto base = Runner::Make(test::ModelPath(), exact), other = Runner::Make(changed, exact);
+  std::filesystem::remove(changed);
+  ASSERT_NE(base, nullptr);
+  ASSERT_NE(other, nullptr);
+  ScoringOptions scoring;
+  scoring.window = golden["window"].get<std::int32_t>();
+  scoring.second_half_only = true;
+  const auto got = CompareModels(*other->session, *base->session, ids, scoring);
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(got->own.tokens, 5 * 127);
+  const auto near = [](double value, const nlohmann::json& want, double relative) {
+    EXPECT_NEAR(value / want.get<double>(), 1.0, relative) << value << ", " << want;
+  };
+  // Of what llama-perplexity prints, all digits: the errors have six.
+  const nlohmann::json& printed = golden["printed"];
+  near(got->base.perplexity, golden["base"]["perplexity"], 5e-6);
+  near(got->base.perplexity * got->base.nll_error, golden["base"]["perplexity_error"], 5e-6);
+  near(got->own.perplexity, printed["perplexity"], 5e-6);
+  near(got->own.perplexity * got->own.nll_error, printed["perplexity_error"], 5e-6);
+  EXPECT_NEAR(100 * got->same_top, printed["same_top_percent"].get<double>(), 1e-3);
+  EXPECT_NEAR(100 * got->same_top_error, printed["same_top_error_percent"].get<double>(), 1e-3);
+  // Logits differ by up to 6e-5, and so does a logarithm of a probability.
+  const nlohmann::json& want = golden["divergence"];
+  EXPECT_NEAR(got->log_ratio, want["log_ratio"].get<double>(), 6e-6);
+  near(got->log_ratio_error, want["log_ratio_error"], 2e-4);
+  near(got->kl_mean, want["kl_mean"], 1e-4);
+  near(got->kl_error, want["kl_error"], 2e-4);
+  near(got->kl_median, want["kl_median"], 2e-4);
+  near(got->kl_p99, want["kl_p99"], 2e-4);
+  near(got->kl_max, want["kl_max"], 2e-4);
+
+  const auto alone = Perplexity(*base->session, ids, scoring);
+  ASSERT_TRUE(alone);
+  EXPECT_EQ(alone->nll_mean, got->base.nll_mean);
 }
 
 }  // namespace

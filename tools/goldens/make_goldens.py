@@ -40,6 +40,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -267,8 +268,7 @@ class Maker:
         own = model.chat_template()
         model.close()
         templates: dict[str, Callable[[list[tuple[str, str]], bool], str | None]] = {
-            "chatml": lambda messages, add: llama.apply_chat_template("chatml", messages, add),
-            "llama3": lambda messages, add: llama.apply_chat_template("llama3", messages, add),
+            **{ours: partial(llama.apply_chat_template, theirs) for ours, theirs in CHAT_FORMS.items()},
             "smollm2": lambda messages, add: llama.apply_chat_template(own, messages, add),
             "smollm2_jinja": lambda messages, add: render_jinja(own, messages, add),
         }
@@ -308,6 +308,18 @@ def render_jinja(template: str, messages: list[tuple[str, str]], add_generation_
     )
 
 
+# Names of forms (src/model/chat/forms.cc) and what llama.cpp calls them.
+CHAT_FORMS = {
+    "chatml": "chatml",
+    "deepseek": "deepseek3",
+    "gemma": "gemma",
+    "gpt-oss": "gpt-oss",
+    "llama2": "llama2-sys-bos",
+    "llama3": "llama3",
+    "mistral": "mistral-v3",
+    "phi3": "phi3",
+    "phi4": "phi4",
+}
 PARTS = ("generation", "tokenizer", "perplexity", "chat")
 
 

@@ -19,8 +19,8 @@ class Decoder {
  public:
   Decoder(Session& session, Sampler& sampler) : session_(session), sampler_(sampler) {}
 
-  Status Prefill(std::span<const TokenId> prompt, std::int32_t slot) {
-    Status read = Keep(session_.Prefill(prompt, slot, 0));
+  Status Prefill(std::span<const TokenId> prompt, std::int32_t slot, std::int32_t position) {
+    Status read = Keep(session_.Prefill(prompt, slot, position));
     top_ = sampler_.TopNeeded(logits_.size());
     return read;
   }
@@ -60,6 +60,13 @@ class Decoder {
 
 }  // namespace
 
+std::int32_t CommonPrefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const std::size_t size = std::min(a.size(), b.size());
+  const auto differ =
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(size), b.begin());
+  return static_cast<std::int32_t>(differ.first - a.begin());
+}
+
 std::string_view StopReasonName(StopReason reason) {
   switch (reason) {
     case StopReason::kLength:
@@ -84,12 +91,18 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
                 Format("the prompt has {} tokens, but the context holds {}", prompt_tokens,
                        session.context()));
   }
+  if (options.cached_tokens < 0 || options.cached_tokens > prompt_tokens) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("cached_tokens = {}, must be from 0 to the prompt's {}",
+                       options.cached_tokens, prompt_tokens));
+  }
   Result<Sampler> sampler = Sampler::Create(options.sampler);
   if (!sampler) return Fail(sampler.error());
   for (TokenId token : prompt) sampler->Accept(token);
 
   GenerateResult result;
   result.prompt_tokens = static_cast<std::int32_t>(prompt_tokens);
+  result.cached_tokens = std::min(options.cached_tokens, result.prompt_tokens - 1);
   if (options.max_tokens > 0) {
     // At most what the context can hold: a caller may pass INT_MAX to mean "all".
     result.tokens.reserve(
@@ -100,7 +113,8 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
   };
   auto start = Clock::now();
   Decoder decoder(session, *sampler);
-  Status ran = decoder.Prefill(prompt, options.slot);
+  Status ran = decoder.Prefill(prompt.subspan(static_cast<std::size_t>(result.cached_tokens)),
+                               options.slot, result.cached_tokens);
   result.prompt_seconds = SecondsSince(start);
 
   Clock::time_point decode_start = start;
