@@ -164,7 +164,8 @@ cuda::LaunchResult GemvInt8Launch(const KernelSpec& spec, const GemmArgs& args, 
   cuda::CudaLaunch launch;
   launch.grid = {cuda::GemvStreamGridX(units, sm_count, 1), 1, 1};
   launch.block = {spec.warps * 32u, 1, 1};
-  launch.dynamic_smem_bytes = GemvInt8Smem(spec, args.a_layout.cols);
+  launch.dynamic_smem_bytes =
+      GemvInt8LaunchSmem(spec, args.b_layout.cols, args.a_layout.cols, sm_count);
   launch.params = ParamsOf(spec, args);
   return cuda::CheckedLaunch(launch);
 }

@@ -108,11 +108,27 @@ ResourceLimits Limits(const KernelSpec& s) {
   return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
 }
 
-/// Rows of W that a warp takes at a time, values of a segment and stages of the rings. For one row of
-/// x two CTAs fit an SM, of which a launch has one: the next launch fills its rings while this one
-/// ends. That made a product of a chain 0.7 us shorter on an H200, and no ring that leaves room for
-/// one CTA alone (up to 147 KB of 16 warps) was faster. Several rows of x leave no room for two.
-KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, bool gated) {
+/// The shared memory of a CTA beside which an SM has no room for another. 1 KB of each is the
+/// system's.
+std::uint32_t LoneSmem(const KernelSpec& s) {
+  return (MaxSmemBytes(s.arch) + 1024) / 2 - 1024 + 128;
+}
+
+/// Rows of W that a warp takes at a time, warps, and values of a segment of the rings.
+struct Shape {
+  int rows, warps, tile_k, stages, ctas;
+};
+/// Most of the memory's rate on an H200, of 20 that were tried: 16 warps, two rows each, and 74 to
+/// 123 KB on their way.
+Shape DeepShape(DataType weight) {
+  if (weight == DataType::kQ8_0) return {2, 16, 1024, 3, 2};
+  if (ChunkOf(weight) == 64) return {2, 16, 2048, 3, 2};
+  return {2, 16, 2048, 4, 1};
+}
+/// Where W is small: room for a CTA of the next launch, and half of the warps to start.
+constexpr Shape kLightShape = {4, 8, 2048, 2, 2};
+
+KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape) {
   constexpr int kRow = 4096, kLongRow = 14336;  // that fit beside another CTA, and alone
   KernelSpec spec;
   spec.family = "gemv_int8";
@@ -122,17 +138,16 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, bool
   spec.order_a = Order::kRowMajor;
   spec.order_b = Order::kColMajor;
   spec.tile_m = static_cast<std::uint16_t>(tile_m);
-  spec.tile_k = static_cast<std::uint16_t>(32 * ChunkOf(weight));
-  spec.warps = MaxSmemBytes(arch) > 200 * 1024 ? 16 : 8;
-  const int rows = weight == DataType::kQ6_K && !gated ? 1 : 2;
-  spec.params = {rows, tile_m == 1 ? 2 : 1, 0, 0};
-  spec.tile_n = static_cast<std::uint16_t>(rows * spec.warps);
+  spec.tile_k = static_cast<std::uint16_t>(shape.tile_k);
+  spec.warps =
+      static_cast<std::uint16_t>(MaxSmemBytes(arch) > 200 * 1024 ? shape.warps : shape.warps / 2);
+  spec.params = {shape.rows, tile_m == 1 ? shape.ctas : 1, 0, 0};
+  spec.tile_n = static_cast<std::uint16_t>(shape.rows * spec.warps);
   const auto fits = [&] {
-    // 1 KB of a CTA is the system's.
-    const std::uint32_t half = (MaxSmemBytes(arch) + 1024) / 2 - 1024;
-    return (tile_m > 1 || GemvInt8Smem(spec, kRow) <= half) && GemvInt8MaxK(spec) >= kLongRow;
+    return (spec.params[1] == 1 || GemvInt8Smem(spec, kRow) < LoneSmem(spec)) &&
+           GemvInt8MaxK(spec) >= kLongRow;
   };
-  spec.stages = 5;
+  spec.stages = static_cast<std::uint8_t>(shape.stages);
   while (spec.stages > 2 && !fits()) --spec.stages;
   return spec;
 }
@@ -150,6 +165,18 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 std::uint32_t GemvInt8Smem(const KernelSpec& spec, int k) {
   return cuda::GemvInt8Smem(LayoutOf(spec), k);
+}
+
+std::uint32_t GemvInt8LaunchSmem(const KernelSpec& spec, int n, int k, int sm_count) {
+  constexpr std::size_t kSmall = 16 * 1024;  // of W for each SM
+  const std::uint32_t least = GemvInt8Smem(spec, k);
+  const std::size_t bytes = BytesOf(spec.type_b, k) * static_cast<std::size_t>(n);
+  if (bytes <= kSmall * static_cast<std::size_t>(sm_count)) return least;
+  return std::min(std::max(least, LoneSmem(spec)), LaunchShape(spec).dynamic_smem_bytes);
+}
+
+bool GemvInt8LeavesRoom(const KernelSpec& spec, int n, int k, int sm_count) {
+  return spec.params[1] > 1 && GemvInt8LaunchSmem(spec, n, k, sm_count) < LoneSmem(spec);
 }
 
 int GemvInt8MaxK(const KernelSpec& spec) {
@@ -175,13 +202,17 @@ KernelFamily GemvInt8Family() {
 std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || !HasCodes(weight)) return specs;
+  const Shape deep = DeepShape(weight);
   const auto add = [&](DataType x, int tile_m, SpecEpilogue epilogue, DataType d) {
-    KernelSpec spec = MakeSpec(arch, x, weight, tile_m, epilogue == SpecEpilogue::kSwiGlu);
-    spec.epilogue = epilogue;
-    spec.type_c = epilogue == SpecEpilogue::kAdd ? d : DataType::kNone;
-    spec.type_d = d;
-    // Rings that an architecture has no room for.
-    if (!Check(spec)) specs.push_back(spec);
+    const bool light = tile_m == 1 && x == DataType::kBF16 && deep.ctas == 1;
+    for (const Shape& shape : light ? std::vector{deep, kLightShape} : std::vector{deep}) {
+      KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape);
+      spec.epilogue = epilogue;
+      spec.type_c = epilogue == SpecEpilogue::kAdd ? d : DataType::kNone;
+      spec.type_d = d;
+      // Rings that an architecture has no room for.
+      if (!Check(spec)) specs.push_back(spec);
+    }
   };
   for (const DataType x : {DataType::kF32, DataType::kBF16}) {
     // With the epilogue add and beta = 0 the plain product.

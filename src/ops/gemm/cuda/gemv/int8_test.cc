@@ -455,16 +455,21 @@ TEST(GemvInt8, EveryRowOfLlamaHasRoomAndTheLaunchFillsTheMultiprocessorsOnce) {
     for (const KernelSpec& spec : specs) EXPECT_GE(GemvInt8MaxK(spec), 14336) << SpecName(spec);
   }
   const KernelSpec spec = GemvInt8Specs(DataType::kQ4_K, kHopper)[2];
-  Case product(spec, {.m = 1, .n = 300, .k = 4096});
-  GemmArgs args = product.Args();
-  args.d_layout.type = args.c_layout.type = spec.type_d;
-  const cuda::LaunchResult launch = GemvInt8Launch(spec, args, 132);
-  ASSERT_TRUE(launch) << launch.error().ToString();
-  EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{132, 1, 1}));
-  EXPECT_LE(launch->dynamic_smem_bytes, GemvInt8Family().launch(spec).dynamic_smem_bytes);
+  const auto launch_of = [&](const Problem& q) {
+    Case product(spec, q);
+    GemmArgs args = product.Args();
+    args.d_layout.type = args.c_layout.type = spec.type_d;
+    return GemvInt8Launch(spec, args, q.sm_count).value();
+  };
   // 16 rings of three stages of two rows of 2,048 values, x and the scale and sum of each 32.
-  EXPECT_EQ(launch->dynamic_smem_bytes, 16u * 3 * 2 * 1152 + 4096 + 4096 / 32 * 8);
-  EXPECT_LE(2 * (launch->dynamic_smem_bytes + 1024), 228u * 1024) << "another fits beside it";
+  constexpr std::uint32_t kRings = 16 * 3 * 2 * 1152, kSm = 228 * 1024, kSystem = 1024;
+  const cuda::CudaLaunch small = launch_of({.m = 1, .n = 300, .k = 4096, .sm_count = 132});
+  EXPECT_EQ(small.grid, (std::array<std::uint32_t, 3>{132, 1, 1}));
+  EXPECT_EQ(small.dynamic_smem_bytes, kRings + 4096 + 4096 / 32 * 8);
+  EXPECT_LE(2 * (small.dynamic_smem_bytes + kSystem), kSm) << "the next launch fits beside it";
+  const cuda::CudaLaunch large = launch_of({.m = 1, .n = 300, .k = 4096, .sm_count = 8});
+  EXPECT_GT(2 * (large.dynamic_smem_bytes + kSystem), kSm) << "an SM holds one CTA";
+  EXPECT_LE(large.dynamic_smem_bytes, GemvInt8Family().launch(spec).dynamic_smem_bytes);
 }
 
 }  // namespace
