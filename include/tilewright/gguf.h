@@ -198,9 +198,10 @@ class GgufFile {
   void ReleaseAll() const;
   /// Asks the system to read a tensor's pages in advance.
   void WillNeed(const GgufTensor& tensor) const;
-  /// To be called before the bytes of a tensor are read: in a file of GgufWriter::Generate it makes
-  /// them, where they are not there, and they stay until every Fetch was taken back by a Release.
-  /// Returns the errors of the source. No effect on other files.
+  /// To be called before the bytes of a tensor, or of a part of one, are read: in a file of
+  /// GgufWriter::Generate it makes the whole tensor, where it is not there, and it stays until every
+  /// Fetch was taken back by a Release. Returns the errors of the source; kInvalidArgument if the
+  /// file has no such bytes. No effect on other files.
   Status Fetch(const GgufTensor& tensor) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <numbers>
+#include <tuple>
 
 #include "model/arch/hyperparameters.h"
 #include "model/load/load.h"
@@ -385,12 +386,15 @@ TEST_F(ArchitectureTest, blocks_with_a_window_are_named_by_a_period_or_one_by_on
 }
 
 TEST_F(ArchitectureTest, a_model_that_is_in_no_file_gives_the_same_logits) {
-  for (const bool tied : {false, true}) {  // then two weights are made of one tensor
-    SynthShape shape = test::TinyShape();
-    shape.tied = tied;
-    const SynthOptions synth{.shape = shape, .quant = DataType::kQ8_0, .seed = 1};
-    const std::string name = tied ? "tied" : "untied";
-    auto runner = test::Runner::Make(test::WriteTiny(folder_, name, shape, DataType::kQ8_0), {});
+  SynthShape untied = test::TinyShape(), tied = test::TinyShape();
+  untied.tied = false;
+  tied.tied = true;  // two weights are made of one tensor
+  const SynthShape phi3 = FindSynthPreset("tiny-test-phi3").value();  // gate and up are one tensor
+  for (const auto& [name, shape, quant] : {std::tuple{"untied", untied, DataType::kQ8_0},
+                                           {"tied", tied, DataType::kQ8_0},
+                                           {"phi3", phi3, DataType::kF32}}) {
+    const SynthOptions synth{.shape = shape, .quant = quant, .seed = 1};
+    auto runner = test::Runner::Make(test::WriteTiny(folder_, name, shape, quant), {});
     ASSERT_NE(runner, nullptr);
     Result<GgufFile> made = GenerateSynthetic(synth);
     ASSERT_TRUE(made) << made.error().message;

@@ -171,7 +171,7 @@ TEST_F(CudaCoverage, the_kernels_of_a_model_are_those_of_its_heads_too) {
     EXPECT_EQ(has("attention_simt"), preset.head_dim != 64 && preset.head_dim != 128);
     EXPECT_NE(has("attention_simt"), has("attention_split"));
     const bool head_norms = file.FindTensor("blk.0.attn_q_norm.weight") != nullptr;
-    EXPECT_EQ(head_norms, preset.architecture == "qwen3");
+    EXPECT_EQ(head_norms, preset.architecture == "qwen3" || preset.architecture == "gemma3");
     if (!head_norms) continue;
     for (const KernelSpec& spec : NormSpecs(preset.head_dim, hopper))
       EXPECT_THAT(kernels->specs, testing::Contains(spec)) << SpecName(spec);

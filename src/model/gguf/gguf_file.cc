@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "core/text.h"
@@ -293,9 +295,25 @@ void GgufFile::Advise(const GgufTensor& tensor, int advice) const {
   if (part.mapping) part.mapping->Advise(tensor.offset, tensor.bytes, advice);
 }
 
+namespace {
+
+/// Which tensor of a file one is, or is a part of: the loader takes some apart.
+std::optional<std::size_t> IndexOf(std::span<const GgufTensor> tensors, const GgufTensor& part) {
+  const auto holds = [&](const GgufTensor& whole) {
+    return part.part == whole.part && part.offset >= whole.offset &&
+           part.offset + part.bytes <= whole.offset + whole.bytes;
+  };
+  const auto found = std::ranges::find_if(tensors, holds);
+  if (found == tensors.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - tensors.begin());
+}
+
+}  // namespace
+
 void GgufFile::Release(const GgufTensor& tensor) const {
   Advise(tensor, MADV_DONTNEED);
-  if (generator_) generator_->Drop(static_cast<std::size_t>(&tensor - tensors_.data()), tensor);
+  if (!generator_) return;
+  if (const auto index = IndexOf(tensors_, tensor)) generator_->Drop(*index, tensors_[*index]);
 }
 void GgufFile::WillNeed(const GgufTensor& tensor) const { Advise(tensor, MADV_WILLNEED); }
 
@@ -307,7 +325,12 @@ void GgufFile::ReleaseAll() const {
 
 Status GgufFile::Fetch(const GgufTensor& tensor) const {
   if (!generator_) return {};
-  return generator_->Fetch(static_cast<std::size_t>(&tensor - tensors_.data()), tensor);
+  const auto index = IndexOf(tensors_, tensor);
+  if (!index) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("tensor {} is none of the file, nor a part of one", tensor.name));
+  }
+  return generator_->Fetch(*index, tensors_[*index]);
 }
 
 }  // namespace tilewright
