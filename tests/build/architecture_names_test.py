@@ -9,8 +9,8 @@ ARCHITECTURES = ROOT / 'src' / 'model' / 'arch'
 NAME = re.compile(r'kName = "([^"]+)"')
 # tokenizer.ggml.model calls SentencePiece vocabularies "llama", whatever the architecture; comments may say so.
 TOKENIZER_FAMILY = re.compile(r'\.model = "')
-# Pre-tokenizers are called after the first models that had them; these files hold their names.
-PRE_TOKENIZERS = tuple(f'src/model/{name}.cc' for name in ('tokenizer/pre_split_families', 'tokenizer/gguf_spec', 'synth/vocabulary'))
+# Pre-tokenizers and forms of conversations are called after the first models that had them; these files hold their names.
+OTHER_NAMES = tuple(f'src/model/{name}.cc' for name in ('tokenizer/pre_split_families', 'tokenizer/gguf_spec', 'synth/vocabulary', 'chat/forms'))
 
 
 def named_architectures():
@@ -38,7 +38,7 @@ class ArchitectureNames(unittest.TestCase):
             # As a word of its own or as the prefix of a metadata key.
             literal = re.compile(r'"' + re.escape(name) + r'["./]')
             for path in sources():
-                if path != home and str(path.relative_to(ROOT)) not in PRE_TOKENIZERS:
+                if path != home and str(path.relative_to(ROOT)) not in OTHER_NAMES:
                     lines = path.read_text(encoding='utf-8').splitlines()
                     hits = [
                         f'{path.relative_to(ROOT)}:{i}: {line.strip()}'

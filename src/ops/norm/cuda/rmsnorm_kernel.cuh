@@ -24,8 +24,13 @@ struct RmsNorm {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kPack = kTypeA == Type::kF32 ? 4 : 8;  // elements of 16 bytes
   /// Weights are read with the row, or a row would wait for the L2 a second time. Wide rows, which
-  /// are many packs to a thread, leave no registers for it.
-  static constexpr bool kWeightsAhead = kPacks <= 2 && kWarps <= 16;
+  /// are many packs to a thread, leave no registers for it; older architectures spill with two.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr int kMostAhead = 1;
+#else
+  static constexpr int kMostAhead = 2;
+#endif
+  static constexpr bool kWeightsAhead = kPacks <= kMostAhead && kWarps <= 16;
 
   const RmsNormParams& p;
   float* scratch;                              // shared, [kWarps]
