@@ -225,22 +225,27 @@ def table(header: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)
 
 
 def write(name: str, report: dict[str, Any], text: str) -> None:
-    """Write bench/results/NAME.json and NAME.md, and print the table.
+    """Write bench/results/NAME.json and NAME.md, and print the table. A report that has no times needs no "quiet".
 
     TILEWRIGHT_RECORD_SUFFIX is appended to the name, so that recordings of several machines can stand beside each other.
     """
     name += os.environ.get("TILEWRIGHT_RECORD_SUFFIX", "")
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    source, quiet = report["provenance"], report["quiet"]
-    state = "busy machine: not a result" if quiet["busy"] else "quiet machine"
+    source, quiet = report["provenance"], report.get("quiet")
+    state = ""
+    if quiet:
+        state = (
+            f", {'busy machine: not a result' if quiet['busy'] else 'quiet machine'} (others took {quiet['cores_taken_by_others']} "
+            f"cores, the host {quiet['cores_taken_by_host']}; load {quiet['load_before']} to {quiet['load_after']})"
+        )
     note = (
         f"{source['date']}, {source['cpu_model']}, {source['device_class']}, commit {source['commit'][:12]}"
-        f"{' with changes' if source['dirty'] else ''}, {state} (others took {quiet['cores_taken_by_others']} cores, "
-        f"the host {quiet['cores_taken_by_host']}; load {quiet['load_before']} to {quiet['load_after']}).\n"
+        f"{' with changes' if source['dirty'] else ''}{state}.\n"
         f"Command: `{source['command']}`\n"
     )
     (RESULTS / f"{name}.md").write_text(f"{text}\n\n{note}", encoding="utf-8")
     print(f"{text}\n")
     print(f"{note}Written: {shown(RESULTS / name)}.json and .md")
-    warn_if_busy(quiet)
+    if quiet:
+        warn_if_busy(quiet)

@@ -144,7 +144,6 @@ def main() -> None:
             common.fail(f"--families {family}: one of {', '.join(tests)}")
     if shutil.which(arguments.sanitizer) is None:
         skip(f"no {arguments.sanitizer} (part of the CUDA toolkit; --sanitizer names it)")
-    quiet = common.Quiet()
     cases_wanted = [(tool, family) for tool in arguments.tools.split(",") for family in wanted]
     rows = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -167,7 +166,6 @@ def main() -> None:
         "provenance": {**common.provenance(arguments.tilewright, device.partition(",")[0]), "driver": device},
         "sanitizer": next((line for line in version if "ersion" in line), "unknown"),
         "tests": common.shown(arguments.tests),
-        "quiet": quiet.report(),
         "rows": rows,
     }
     text = f"{report['sanitizer']}; {device} ({BOARD})\n\n" + common.table(

@@ -101,6 +101,7 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
     const DataType type = ParseDataType(type_name).value_or(DataType::kNone);
     std::vector<KernelSpec> products = GemvSpecsForWeight(type, arch);
     Append(products, GemmQSpecsForWeight(type, arch));
+    Append(products, GemvInt8Specs(type, arch));
     Append(products, GemmSpecsForWeight(type, arch));
     if (products.empty()) {
       kernels.unserved.push_back(Format("{}: {} matrices", type_name, matrices));

@@ -124,7 +124,7 @@ class GpuTest(CliTest):
 
     def test_a_cache_that_cannot_grow_says_which_context_fits_and_that_one_does(self):
         words = ['run', self.small, '--tokens', '1,2,3', '-n', 1100, '--ignore-eos', '--device', 'cuda:0']
-        env = self.sound(FAKE_CUDA_MIB='132')
+        env = self.sound(FAKE_CUDA_MIB='134')
         result = self.run_cli(*words, env=env)
         self.assertEqual(result.rc, 1, result.err)
         said = re.search(r'pages? of 256 positions for the KV cache needs? .* are free\); a context of (\d+) positions fits;', result.err)

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <string>
 
 #include "models.h"
 #include "ops/norm/cuda/families.h"
@@ -151,6 +153,18 @@ TEST_F(CudaCoverage, products_on_tensor_cores_are_chosen_where_there_are_many_ro
     EXPECT_EQ(ChosenFor(Product(kBF16, w, kBF16, 512, 4096, 4096)),
               "gemm.bf16_any_bf16.xn.sequence.any.plain.unpack");
   }
+}
+
+TEST_F(CudaCoverage, the_kernels_of_a_model_are_of_every_family_that_takes_its_weights) {
+  const CudaArch hopper{90, 'a'};
+  const SynthShape preset = FindSynthPreset("tiny-test").value();
+  const std::string path = test::WriteTiny(folder_, "families", preset, DataType::kQ8_0);
+  const Result<ModelKernels> kernels = KernelsOfModel(GgufFile::Open(path).value(), hopper);
+  ASSERT_TRUE(kernels) << kernels.error().message;
+  std::set<std::string> families;
+  for (const KernelSpec& spec : kernels->specs) families.emplace(spec.family.view());
+  for (const char* family : {"gemv_int8", "gemv_q", "gemm_q", "copy"})
+    EXPECT_TRUE(families.contains(family)) << family;
 }
 
 TEST_F(CudaCoverage, the_kernels_of_a_model_are_those_of_its_heads_too) {
