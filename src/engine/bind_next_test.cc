@@ -104,7 +104,8 @@ TEST_F(BindNextTest, WhereNoneIsLeftOneLineNamesThemAll) {
             "library); 0 others do not apply");
   EXPECT_THAT(log.lines, IsEmpty());
   // What no kernel can run has every kernel's reason, as ever.
-  EXPECT_THAT(Get({1, 500}).error().message, testing::StartsWith("none of 4 kernels can run this problem"));
+  EXPECT_THAT(Get({1, 500}).error().message,
+              testing::StartsWith("none of 4 kernels can run this problem"));
 }
 
 TEST_F(BindNextTest, APinnedKernelIsNotReplaced) {
