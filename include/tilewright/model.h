@@ -188,6 +188,10 @@ struct SessionOptions {
   RowBuckets buckets = RowBuckets::kAuto;
 };
 
+/// As the token of a row: the best one of the pass that was submitted before, which the host may not
+/// know yet (Session::Submit).
+inline constexpr TokenId kBestOfLast = -2;
+
 /// One row of a forward pass.
 struct Row {
   TokenId token = 0;
@@ -243,6 +247,28 @@ class Session {
   /// ForwardTop found none. Must follow that pass before any other call. Empty where no row wanted
   /// logits; kInvalidArgument where no pass ran.
   Result<std::span<const float>> Logits();
+
+  /// Queues a pass that ends with the best token of every row, and returns without waiting for it:
+  /// the device goes from pass to pass while the host still reads what the last one found. At most
+  /// two passes may be submitted and not received. Any other call that runs a pass waits for those
+  /// and drops what they found; positions that they filled beyond a text's end are written over.
+  ///
+  /// Every row must want logits. Tokens are all given, or all kBestOfLast: that which the pass
+  /// submitted in front found for the row in the same place, whose slot must be the same. Where it
+  /// found none (-1), the row is ignored, and finds none that means anything.
+  ///
+  /// Errors: as ForwardTop, and kInvalidArgument for what is said here; these reject the pass. After
+  /// any other error all submitted passes are dropped, and the positions filled since the last time
+  /// when all had been received are discarded.
+  Status Submit(std::span<const Row> rows);
+  /// Waits for the oldest pass that was submitted; the best token of each of its rows, -1 where a row
+  /// has no order. Valid until the second call from now that submits a pass. kInvalidArgument: there
+  /// is none.
+  Result<std::span<const TokenId>> Receive();
+
+  /// Whether passes run while the host goes on, so that submitting them ahead saves time. Elsewhere
+  /// Submit returns when the pass has run.
+  bool asynchronous() const;
 
   /// Feeds `tokens` to `slot` from `position` on, in passes of max_rows, and returns the logits of
   /// the last token.

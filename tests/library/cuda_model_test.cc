@@ -240,6 +240,18 @@ TEST_F(CudaModel, the_best_logits_are_found_where_they_are_computed) {
   }
 }
 
+TEST_F(CudaModel, passes_submitted_ahead_find_what_passes_in_turn_find) {
+  const SynthShape shape = test::WideShape();
+  const std::string path = test::WriteTiny(*folder_, "ahead", shape, DataType::kQ8_0);
+  SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+  options.slots = 2;
+  options.context = 192;
+  options.page_size = 64;
+  const OnGpu ahead = Load(path, options), in_turn = Load(path, options);
+  ASSERT_NE(ahead.session, nullptr);
+  test::ExpectSubmittedAsInTurn(*ahead.session, *in_turn.session, shape.vocab);
+}
+
 TEST_F(CudaModel, two_contexts_in_one_process_share_nothing) {
   const SynthShape shape = test::WideShape();
   const std::string path = test::WriteTiny(*folder_, "two", shape, DataType::kQ8_0);

@@ -345,5 +345,25 @@ TEST(FakeDeviceCalls, a_comparison_with_a_dispatch_of_other_memory_is_refused) {
   EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
 }
 
+TEST(FakeDeviceModel, passes_submitted_ahead_find_what_passes_in_turn_find) {
+  test::TempDir folder;
+  const SynthShape shape = test::WideShape();
+  const std::string path = WriteTiny(folder, "ahead", shape, DataType::kQ8_0);
+  const SessionOptions options{
+      .kv = DataType::kF16, .context = 192, .slots = 2, .max_rows = 64, .page_size = 64};
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    SCOPED_TRACE(seed);
+    const auto on_fake = ModelOnFake::Make(path, seed, Guarantee::kFastest);
+    const auto other = ModelOnFake::Make(path, seed + 10, Guarantee::kFastest);
+    ASSERT_TRUE(on_fake && other);
+    const std::unique_ptr<Session> ahead = on_fake->NewSession(options);
+    const std::unique_ptr<Session> in_turn = other->NewSession(options);
+    ASSERT_TRUE(ahead && in_turn);
+    EXPECT_TRUE(ahead->asynchronous());
+    test::ExpectSubmittedAsInTurn(*ahead, *in_turn, shape.vocab);
+    test::ExpectGeneratedAsSampled(*ahead, *in_turn, shape.vocab);
+  }
+}
+
 }  // namespace
 }  // namespace tilewright

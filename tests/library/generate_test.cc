@@ -197,6 +197,43 @@ TEST_F(GenerateTest, the_best_logits_decide_as_all_of_them_do) {
   test::ExpectGeneratedAsSampled(**best, **all, vocab_);
 }
 
+TEST_F(GenerateTest, passes_submitted_ahead_find_what_passes_in_turn_find) {
+  const SessionOptions options{
+      .kv = DataType::kF32, .context = 192, .slots = 2, .max_rows = 64, .page_size = 64};
+  auto ahead = Session::Create(*runner_->model, *runner_->cpu, options);
+  auto in_turn = Session::Create(*runner_->model, *runner_->cpu, options);
+  ASSERT_TRUE(ahead && in_turn);
+  EXPECT_FALSE((*ahead)->asynchronous());
+  test::ExpectSubmittedAsInTurn(**ahead, **in_turn, vocab_);
+}
+
+TEST_F(GenerateTest, a_pass_that_cannot_be_submitted_is_refused_and_changes_nothing) {
+  const SessionOptions options{.kv = DataType::kF32, .context = 8, .slots = 2};
+  auto created = Session::Create(*runner_->model, *runner_->cpu, options);
+  ASSERT_TRUE(created) << created.error().message;
+  Session& session = **created;
+  const auto refused = [&](const std::vector<Row>& rows) -> std::string {
+    const Status submitted = session.Submit(rows);
+    return submitted ? "" : submitted.error().message;
+  };
+  EXPECT_FALSE(session.Receive());
+  EXPECT_THAT(refused({{kBestOfLast, 0, 0, true}}), HasSubstr("no pass was submitted in front"));
+  EXPECT_THAT(refused({{3, 0, 0, true}, {4, 1, 0, false}}), HasSubstr("row 1"));
+  EXPECT_THAT(refused({{3, 1, 0, true}}), HasSubstr("must be 0 to 0"));
+  EXPECT_THAT(refused({}), HasSubstr("0 rows"));
+  ASSERT_TRUE(session.Submit(std::vector<Row>{{3, 0, 0, true}, {4, 0, 1, true}}));
+  EXPECT_THAT(refused({{kBestOfLast, 1, 0, true}, {4, 1, 1, true}}), HasSubstr("all rows or none"));
+  EXPECT_THAT(refused({{kBestOfLast, 1, 1, true}}), HasSubstr("in slot 1"));
+  EXPECT_THAT(refused({{kBestOfLast, 2, 0, true}}), HasSubstr("position = 2"));
+  EXPECT_THAT(refused({{kBestOfLast, 8, 0, true}}), HasSubstr("position = 8"));
+  ASSERT_TRUE(session.Submit(std::vector<Row>{{kBestOfLast, 1, 0, true}}));
+  EXPECT_THAT(refused({{kBestOfLast, 2, 0, true}}), HasSubstr("2 passes are submitted"));
+  EXPECT_THAT(refused({{7, 2, 0, true}}), HasSubstr("2 passes are submitted"));
+  EXPECT_EQ(session.Receive().value().size(), 2u);
+  EXPECT_EQ(session.Receive().value().size(), 1u);
+  EXPECT_FALSE(session.Receive());
+}
+
 TEST_F(GenerateTest, a_row_without_an_order_has_no_best_and_all_its_logits_can_be_read) {
   SynthShape shape = test::TinyShape();
   shape.tied = false;  // so that the embedding of a token is no part of every token's logits

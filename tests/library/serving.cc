@@ -129,6 +129,72 @@ void ExpectBestOfAllLogits(Session& all, Session& best, int vocab) {
   EXPECT_TRUE(served) << served.error().message;
 }
 
+namespace {
+
+/// `tokens` passes over rows that go on from `rows`: what each finds.
+std::vector<TokenId> InTurn(Session& session, std::vector<Row> rows, int tokens) {
+  std::vector<TokenId> found;
+  for (int i = 0; i < tokens; ++i) {
+    const auto best = session.ForwardTop(rows, 1);
+    EXPECT_TRUE(best) << best.error().message;
+    if (!best) return found;
+    found.insert(found.end(), best->ids.begin(), best->ids.end());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      rows[r].token = best->ids[r];
+      ++rows[r].position;
+    }
+  }
+  return found;
+}
+
+/// The same with one pass ahead. `more`: the last one is followed by one that nobody receives.
+std::vector<TokenId> Ahead(Session& session, std::vector<Row> rows, int tokens, bool more) {
+  std::vector<TokenId> found;
+  while (session.Receive()) continue;  // what the last text left over
+  Status submitted = session.Submit(rows);
+  for (int i = 0; i < tokens && submitted; ++i) {
+    for (Row& row : rows) row = {kBestOfLast, row.position + 1, row.slot, true};
+    if (i + 1 < tokens || more) submitted = session.Submit(rows);
+    const auto best = session.Receive();
+    EXPECT_TRUE(best) << best.error().message;
+    if (!best) return found;
+    found.insert(found.end(), best->begin(), best->end());
+  }
+  EXPECT_TRUE(submitted) << submitted.error().message;
+  return found;
+}
+
+}  // namespace
+
+void ExpectSubmittedAsInTurn(Session& ahead, Session& in_turn, int vocab) {
+  const std::vector<TokenId> prompt = RandomTokens(60, vocab, 4);
+  for (Session* session : {&ahead, &in_turn}) {
+    for (std::int32_t slot = 0; slot < 2; ++slot) {
+      const auto filled = session->Prefill(std::span(prompt).first(40 + 20 * slot), slot, 0);
+      ASSERT_TRUE(filled) << filled.error().message;
+    }
+  }
+  const std::vector<Row> one = {{prompt[3], 60, 1, true}};
+  const std::vector<Row> two = {{prompt[4], 40, 0, true}, {prompt[5], 60, 1, true}};
+  // Past the end of a page; then back to where the first text began, of both sequences.
+  for (const bool more : {true, false}) {
+    SCOPED_TRACE(more ? "a pass is left over" : "all are received");
+    EXPECT_EQ(Ahead(ahead, one, 20, more), InTurn(in_turn, one, 20));
+    EXPECT_EQ(Ahead(ahead, two, 100, more), InTurn(in_turn, two, 100));
+  }
+  // A call in between waits, and finds the positions that the passes filled.
+  ASSERT_TRUE(ahead.Submit(two));
+  const Row later{prompt[6], 41, 0, true};
+  const auto got = ahead.Forward(std::span(&later, 1));
+  ASSERT_TRUE(got) << got.error().message;
+  const std::vector<float> logits(got->begin(), got->end());
+  ASSERT_TRUE(in_turn.Forward(two));
+  const auto want = in_turn.Forward(std::span(&later, 1));
+  ASSERT_TRUE(want) << want.error().message;
+  EXPECT_TRUE(std::equal(logits.begin(), logits.end(), want->begin(), want->end()));
+  EXPECT_FALSE(ahead.Receive()) << "what was submitted before another call is dropped";
+}
+
 void ExpectGeneratedAsSampled(Session& generating, Session& all, int vocab) {
   const std::vector<TokenId> prompt = RandomTokens(9, vocab, 5);
   for (const SamplerOptions& sampling :

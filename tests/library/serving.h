@@ -44,6 +44,12 @@ void ExpectBestOfAllLogits(Session& all, Session& best, int vocab);
 /// Generate gives the tokens that a sampler picks from all logits of `all`, greedy and at random.
 void ExpectGeneratedAsSampled(Session& generating, Session& all, int vocab);
 
+/// Tokens that `ahead` finds in passes that are submitted before the last one was received are those
+/// that `in_turn` finds pass after pass: of one sequence and of two, while the cache grows, after
+/// texts that end, go back or are followed by another call. Both have
+/// two slots and a context of 160 at least.
+void ExpectSubmittedAsInTurn(Session& ahead, Session& in_turn, int vocab);
+
 /// Batches of 1 to 256 rows, one of each slot, most of them no power of two: every row is within
 /// `bound` (relative L2; 0: bit for bit) of what it is alone. The session has 256 slots.
 void ExpectBatchesOfEverySize(Session& session, int vocab, double bound);

@@ -24,8 +24,12 @@ class Decoder {
     top_ = sampler_.TopNeeded(logits_.size());
     return read;
   }
-  Status Forward(const Row& row) {
+  /// `more`: a pass over the token that this one finds will follow. Where the best one decides and the
+  /// device works beside the host, it is queued before this one has been waited for.
+  Status Forward(const Row& row, bool more) {
     const std::span<const Row> rows(&row, 1);
+    if (top_ == 1 && session_.asynchronous() && ForwardAhead(row, more)) return {};
+    submitted_ = false;
     if (top_ == 0) return Keep(session_.Forward(rows));
     Result<TopLogits> best = session_.ForwardTop(rows, top_);
     if (best) {
@@ -51,10 +55,23 @@ class Decoder {
     return {};
   }
 
+  /// Whether that worked; where it did not, the pass in turn does, or says why not.
+  bool ForwardAhead(const Row& row, bool more) {
+    if (!submitted_ && !session_.Submit(std::span(&row, 1))) return false;
+    const Row next{kBestOfLast, row.position + 1, row.slot, true};
+    submitted_ = more;
+    if (more && !session_.Submit(std::span(&next, 1))) return false;
+    const Result<std::span<const TokenId>> best = session_.Receive();
+    if (!best || (*best)[0] < 0) return false;
+    best_ = {.k = 1, .ids = *best, .logits = {}};
+    return true;
+  }
+
   Session& session_;
   Sampler& sampler_;
-  std::int32_t top_ = 0;  ///< of the best logits that decide; 0: all do
-  TopLogits best_;        ///< of the last pass; k = 0: `logits_` are
+  bool submitted_ = false;  ///< the pass of the next row
+  std::int32_t top_ = 0;    ///< of the best logits that decide; 0: all do
+  TopLogits best_;          ///< of the last pass; k = 0: `logits_` are
   std::span<const float> logits_;
 };
 
@@ -153,7 +170,10 @@ Result<GenerateResult> Generate(Session& session, std::span<const TokenId> promp
     if (options.max_tokens >= 0 &&
         static_cast<std::int64_t>(result.tokens.size()) >= options.max_tokens)
       continue;
-    ran = decoder.Forward({*token, position, options.slot, true});
+    const auto wanted = static_cast<std::int64_t>(result.tokens.size()) + 1;
+    const bool more =
+        (options.max_tokens < 0 || wanted < options.max_tokens) && position + 1 < session.context();
+    ran = decoder.Forward({*token, position, options.slot, true}, more);
   }
   result.decode_seconds = SecondsSince(decode_start);
   return result;

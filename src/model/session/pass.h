@@ -15,6 +15,8 @@ struct PassShape {
   /// The logits are those of the rows that PassInputs::wanted names; else of the first ones.
   bool pick = false;
   std::int32_t top = 0;  ///< of the best logits of each row that the pass ends with; 0: none
+
+  bool operator==(const PassShape&) const = default;
 };
 
 /// Types of the tensors between operations: what the norms give to products, the logits, the rest.

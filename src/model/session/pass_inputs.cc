@@ -11,17 +11,19 @@ Result<PassInputs> PassInputs::Create(Device& device, std::int32_t max_rows, std
   Result<DeviceMemory> memory = device.Allocate(count * sizeof(std::int32_t));
   if (!memory) return Fail(std::move(memory.error()));
   inputs.memory_ = std::move(*memory);
-  if (!device.host_accessible()) {
+  for (DeviceMemory& place : inputs.staging_) {
+    if (device.host_accessible()) break;
     Result<DeviceMemory> staging = device.AllocateStaging(count * sizeof(std::int32_t));
     if (!staging) return Fail(std::move(staging.error()));
-    inputs.staging_ = std::move(*staging);
+    place = std::move(*staging);
+    std::fill_n(place.as<std::int32_t>(), count, 0);
   }
-  std::fill_n(inputs.host().tokens, count, 0);
+  if (device.host_accessible()) std::fill_n(inputs.memory_.as<std::int32_t>(), count, 0);
   return inputs;
 }
 
 Status PassInputs::Send(std::int32_t rows, bool with_pages, Stream stream) {
-  if (!staging_) return {};
+  if (device_->host_accessible()) return {};
   const Places from = host(), to = device();
   const auto send = [&](std::int32_t* target, const std::int32_t* source, std::size_t count) {
     return device_->Upload(target, source, count * sizeof(std::int32_t), stream);
@@ -29,6 +31,7 @@ Status PassInputs::Send(std::int32_t rows, bool with_pages, Stream stream) {
   // One transfer with what lies between the rows: beginning four takes longer than the bytes do.
   const std::size_t count = 3 * max_rows_ + static_cast<std::size_t>(rows);
   if (Status s = send(to.tokens, from.tokens, count); !s) return s;
+  turn_ ^= 1;
   return with_pages ? send(to.pages, from.pages, entries_) : Status();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,10 +27,12 @@ class PassInputs {
   };
   Places device() const { return PlacesIn(memory_.as<std::int32_t>()); }
 
-  /// For the host to write. What a pass still reads must not be written: Send is done with it when
-  /// its stream has been waited for.
+  /// For the host to write, before each Send. Where the host cannot touch device memory there are two
+  /// places in turn, so that a pass may be written while the one before it is still to be sent; what
+  /// was written before that must have been waited for.
   Places host() {
-    return PlacesIn(staging_ ? staging_.as<std::int32_t>() : memory_.as<std::int32_t>());
+    const DeviceMemory& staging = staging_[turn_];
+    return PlacesIn(staging ? staging.as<std::int32_t>() : memory_.as<std::int32_t>());
   }
 
   /// Brings what the host wrote for `rows` rows, and the page table where it has changed, to the
@@ -47,7 +50,8 @@ class PassInputs {
   Device* device_;
   std::size_t max_rows_, entries_;
   DeviceMemory memory_;
-  DeviceMemory staging_;  ///< empty where the host can touch device memory
+  std::array<DeviceMemory, 2> staging_;  ///< empty where the host can touch device memory
+  std::size_t turn_ = 0;                 ///< of staging_
 };
 
 }  // namespace tilewright

@@ -1,43 +1,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <list>
 
-#include "core/log.h"
 #include "core/text.h"
 #include "model/session/kv_cache.h"
-#include "model/session/pass.h"
 #include "model/session/pass_inputs.h"
 #include "model/session/pass_results.h"
-#include "tilewright/fusion.h"
+#include "model/session/passes_ahead.h"
+#include "model/session/prepared_passes.h"
+#include "model/session/slot_positions.h"
 #include "tilewright/model.h"
-#include "tilewright/prepared_graph.h"
 
 namespace tilewright {
 namespace {
-
-/// Graphs kept: decode runs one or two shapes forever, prompts a handful.
-constexpr std::size_t kGraphsKept = 8;
 
 /// Positions of a page are whole splits of attention.
 constexpr std::int32_t kPageGrain = 64;
 
 /// Token, position and wanted row of a padding row, which every operation ignores.
 constexpr std::int32_t kPadding = -1;
-
-struct PreparedPass {
-  std::int32_t rows = 0, logits_rows = 0;  ///< padding included
-  bool pick = false;                       ///< logits of some rows, not of all in their order
-  std::int32_t top = 0;                    ///< best logits of each row that it finds
-  std::int64_t cache_moves = 0;            ///< of the cache when the pass was prepared
-  NodeId logits = kNoNode, top_ids = kNoNode, top_values = kNoNode;
-  std::unique_ptr<PreparedGraph> graph;
-  std::int64_t runs = 0;
-
-  const TensorView& View(NodeId id) const { return graph->graph().node(id).out; }
-};
 
 KvCache::Shape CacheShape(const ModelConfig& config, const SessionOptions& options) {
   const std::int32_t whole = (options.context + kPageGrain - 1) / kPageGrain * kPageGrain;
@@ -50,164 +32,86 @@ KvCache::Shape CacheShape(const ModelConfig& config, const SessionOptions& optio
           .page_size = std::min(options.page_size, whole)};
 }
 
-PassTypes TypesOf(const SessionOptions& options) {
-  const auto or_activations = [&](DataType type) {
-    return type == DataType::kNone ? options.activations : type;
-  };
-  return {options.activations, or_activations(options.normed), or_activations(options.logits)};
-}
-
 }  // namespace
 
 struct Session::Impl {
   Impl(const Model& of, KernelDispatch& by, const SessionOptions& wanted, KvCache kv,
-       PassInputs integers)
+       PassInputs integers, PassesAhead passes_ahead)
       : model(of),
-        dispatch(by),
         device(*by.device()),
         stream(device.default_stream()),
         options(wanted),
         cache(std::move(kv)),
         inputs(std::move(integers)),
-        arena(device),
         results(device),
-        filled(static_cast<std::size_t>(wanted.slots), 0),
-        next(static_cast<std::size_t>(wanted.slots), -1) {}
+        passes({model, by, options, cache, inputs, results}),
+        ahead(std::move(passes_ahead)),
+        positions({of.config().vocab, wanted.slots, wanted.context, wanted.max_rows}) {
+    row_slots.reserve(static_cast<std::size_t>(wanted.max_rows));
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { static_cast<void>(DropAhead()); }
 
   const Model& model;
-  KernelDispatch& dispatch;
   Device& device;
   Stream stream;
   SessionOptions options;
   KvCache cache;
   PassInputs inputs;
-  Arena arena;
-  std::list<PreparedPass> passes;  // most recently used first
-  std::int64_t table_sent = -1;    // of the cache's table_changes
   PassResults results;
+  PreparedPasses passes;
+  std::int64_t table_sent = -1;        // of the cache's table_changes
   const PreparedPass* last = nullptr;  // the pass whose logits are there
   std::int32_t last_wanted = 0;        // rows of them
-  std::vector<std::int32_t> filled;    // [slots]: positions 0 .. filled - 1 hold keys and values
-  std::vector<std::int32_t> next;      // [slots]: where a pass continues a slot, -1 if it does not
+  PassesAhead ahead;
+  const PreparedPass* submitted = nullptr;  // the pass that was submitted last, unless another ran
+  std::vector<std::int32_t> row_slots;      // of its rows
+  SlotPositions positions;
 
-  std::int32_t Bucket(std::int32_t rows) const;
-  Result<PreparedPass*> PassFor(std::int32_t rows, std::int32_t wanted, std::int32_t top);
-  Result<PreparedPass> Prepare(const PassShape& shape);
-  Status Check(std::span<const Row> rows);
-  Status CheckPosition(std::size_t index, const Row& row);
   Status HoldPages();
   Status RunPass(PreparedPass& pass);
-  Status SendInputs(std::span<const Row> rows, const PreparedPass& pass);
+  Status SendInputs(std::span<const Row> rows, const PreparedPass& pass,
+                    std::span<const TokenId> tokens);
   Result<const PreparedPass*> Run(std::span<const Row> rows, std::int32_t top);
+  Status CheckSubmitted(std::span<const Row> rows, bool follows) const;
+  Result<const PreparedPass*> Submit(std::span<const Row> rows, bool follows);
+  Status DropAhead();
   Result<std::span<const float>> ReadLogits(const PreparedPass& pass);
   Result<TopLogits> ReadTop(const PreparedPass& pass);
-  void MarkFilled();
 };
-
-/// Rows of the pass that serves `rows`. Where capturing or binding a graph is expensive, one graph
-/// serves many numbers of rows; where the work itself is, a graph has exactly the rows that there
-/// are.
-std::int32_t Session::Impl::Bucket(std::int32_t rows) const {
-  const bool pad = options.buckets == RowBuckets::kPowersOfTwo ||
-                   (options.buckets == RowBuckets::kAuto && !device.host_accessible());
-  if (!pad || rows == 0) return rows;
-  return std::min(static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(rows))),
-                  options.max_rows);
-}
-
-Result<PreparedPass> Session::Impl::Prepare(const PassShape& shape) {
-  // Shapes and addresses of the cache are part of a graph, so some of it must be there.
-  if (Status status = cache.Reserve(1); !status) return Fail(status.error());
-  PassGraph built = BuildPass(model, cache, inputs.device(), shape, TypesOf(options));
-  const auto supports = [this](const Graph& in, const TensorNode& node) {
-    return !dispatch.Supports(in, node);
-  };
-  // GPUs keep activations in 16 bits to move fewer bytes.
-  FusedGraph fused = Fuse(
-      built.graph, model.fusions(), supports,
-      device.spec().kind == DeviceKind::kCuda ? BetweenFused::kUnrounded : BetweenFused::kRounded);
-  // Results are kept, so fusing leaves each a node.
-  const auto now = [&](NodeId id) {
-    return id == kNoNode ? kNoNode : fused.id_of[static_cast<std::size_t>(id)];
-  };
-  PreparedPass pass{.rows = shape.rows,
-                    .logits_rows = shape.logits_rows,
-                    .pick = shape.pick,
-                    .top = shape.top,
-                    .cache_moves = cache.moves(),
-                    .logits = now(built.logits),
-                    .top_ids = now(built.top_ids),
-                    .top_values = now(built.top_values)};
-  Result<std::unique_ptr<PreparedGraph>> graph =
-      PrepareGraph(std::move(fused.graph), dispatch, arena);
-  if (!graph) return Fail(graph.error());
-  pass.graph = std::move(*graph);
-  Status reserved;
-  if (pass.top > 0) {
-    reserved = results.ReserveTop(pass.View(pass.top_ids));
-  } else if (pass.logits != kNoNode) {
-    reserved = results.ReserveLogits(pass.View(pass.logits));
-  }
-  if (!reserved) return Fail(reserved.error());
-  if (LogEnabled(LogLevel::kDebug)) {
-    LogDebug(fmt::format("prepared a pass of {} rows, {} with logits: {} nodes, activations of {}",
-                         shape.rows, shape.logits_rows, pass.graph->graph().size(),
-                         HumanBytes(pass.graph->memory().bytes)));
-  }
-  return pass;
-}
-
-/// The pass for `rows` rows, `wanted` of them with logits, of which it finds the `top` best;
-/// prepared again if something it depends on has moved.
-Result<PreparedPass*> Session::Impl::PassFor(std::int32_t rows, std::int32_t wanted,
-                                             std::int32_t top) {
-  const bool pick = wanted < rows && wanted > 0;
-  const std::int32_t padded = Bucket(rows), logits_rows = Bucket(wanted);
-  for (auto it = passes.begin(); it != passes.end(); ++it) {
-    if (it->rows != padded || it->logits_rows != logits_rows || it->pick != pick || it->top != top)
-      continue;
-    if (it->graph->stale() || it->cache_moves != cache.moves()) {
-      passes.erase(it);
-      break;
-    }
-    if (it != passes.begin()) passes.splice(passes.begin(), passes, it);
-    return &passes.front();
-  }
-  Result<PreparedPass> fresh = Prepare({padded, logits_rows, pick, top});
-  if (!fresh) return Fail(fresh.error());
-  passes.push_front(std::move(*fresh));
-  if (passes.size() > kGraphsKept) passes.pop_back();
-  return &passes.front();
-}
 
 /// Every slot of the pass gets pages for its positions; those of a slot that goes back are free
 /// again from the pass's rows on.
 Status Session::Impl::HoldPages() {
-  for (std::size_t slot = 0; slot < next.size(); ++slot) {
-    if (next[slot] < 0) continue;
-    if (Status s = cache.Hold(static_cast<std::int32_t>(slot), next[slot]); !s) return s;
+  for (std::int32_t slot = 0; slot < positions.slots(); ++slot) {
+    const std::int32_t after = positions.after(slot);
+    if (after < 0) continue;
+    if (Status s = cache.Hold(slot, after); !s) return s;
   }
   return {};
 }
 
-Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& pass) {
+/// `tokens`: those of the rows, where their own are kBestOfLast and the host knows them.
+Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& pass,
+                                 std::span<const TokenId> tokens) {
   const PassInputs::Places host = inputs.host();
   std::int32_t row = 0, wanted = 0;
   for (const Row& r : rows) {
-    host.tokens[row] = r.token;
+    host.tokens[row] = tokens.empty() ? r.token : tokens[static_cast<std::size_t>(row)];
     host.positions[row] = r.position;
     host.slots[row] = r.slot;
     if (r.logits) host.wanted[wanted++] = row;
     ++row;
   }
-  for (; row < pass.rows; ++row) {
+  for (; row < pass.shape.rows; ++row) {
     host.tokens[row] = host.positions[row] = kPadding;
     host.slots[row] = 0;
   }
-  for (; wanted < pass.logits_rows; ++wanted) host.wanted[wanted] = kPadding;
+  for (; wanted < pass.shape.logits_rows; ++wanted) host.wanted[wanted] = kPadding;
   const bool changed = table_sent != cache.table_changes();
   if (changed) std::copy(cache.table().begin(), cache.table().end(), host.pages);
-  if (Status status = inputs.Send(pass.rows, changed, stream); !status) return status;
+  if (Status status = inputs.Send(pass.shape.rows, changed, stream); !status) return status;
   table_sent = cache.table_changes();
   return {};
 }
@@ -216,56 +120,12 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
 /// captured where that is possible. A prompt's length that comes twice may never come again, and
 /// its kernels take long enough to be launched meanwhile.
 Status Session::Impl::RunPass(PreparedPass& pass) {
-  const bool decodes = !pass.pick && pass.logits_rows > 0;
+  const bool decodes = !pass.shape.pick && pass.shape.logits_rows > 0;
   if (++pass.runs == 2 && decodes && device.can_capture()) {
     Status captured = pass.graph->Capture(device, stream);
     if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
   }
   return pass.graph->Run(stream);
-}
-
-/// Attention of a row reads every position before its own, so none of them may be unwritten; and a
-/// pass writes all its rows before any is read, so its rows of one slot must follow each other.
-Status Session::Impl::CheckPosition(std::size_t index, const Row& row) {
-  std::int32_t& expected = next[static_cast<std::size_t>(row.slot)];
-  const std::int32_t held = filled[static_cast<std::size_t>(row.slot)];
-  if (expected >= 0 && row.position != expected) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("row {}: position = {}, must be {}: rows of one slot ascend by one",
-                            index, row.position, expected));
-  }
-  if (expected < 0 && row.position > held) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("row {}: position = {}, must be 0 to {}: slot {} holds {} positions",
-                            index, row.position, held, row.slot, held));
-  }
-  expected = row.position + 1;
-  return {};
-}
-
-Status Session::Impl::Check(std::span<const Row> rows) {
-  if (rows.empty() || rows.size() > static_cast<std::size_t>(options.max_rows)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} rows in one pass, must be 1 to {}", rows.size(), options.max_rows));
-  }
-  auto check = [](ErrorCode code, std::size_t row, const char* field, std::int32_t value,
-                  std::int32_t limit) -> Status {
-    if (value >= 0 && value < limit) return {};
-    return Fail(code,
-                fmt::format("row {}: {} = {}, must be 0 to {}", row, field, value, limit - 1));
-  };
-  constexpr ErrorCode kInvalid = ErrorCode::kInvalidArgument;
-  std::fill(next.begin(), next.end(), -1);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    if (Status s = check(kInvalid, i, "token", row.token, model.config().vocab); !s) return s;
-    if (Status s = check(kInvalid, i, "slot", row.slot, options.slots); !s) return s;
-    if (Status s = check(ErrorCode::kExhausted, i, "position", row.position, options.context); !s) {
-      return s;
-    }
-    if (Status s = CheckPosition(i, row); !s) return s;
-  }
-  return {};
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -291,26 +151,36 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
   if (!cache) return Fail(cache.error());
   Result<PassInputs> inputs = PassInputs::Create(device, o.max_rows, cache->table().size());
   if (!inputs) return Fail(inputs.error());
-  return std::unique_ptr<Session>(new Session(
-      std::make_unique<Impl>(model, dispatch, o, std::move(*cache), std::move(*inputs))));
+  Result<PassesAhead> ahead = PassesAhead::Create(device, o.max_rows);
+  if (!ahead) return Fail(ahead.error());
+  return std::unique_ptr<Session>(new Session(std::make_unique<Impl>(
+      model, dispatch, o, std::move(*cache), std::move(*inputs), std::move(*ahead))));
+}
+
+/// Waits for the passes that were submitted and forgets what they found.
+Status Session::Impl::DropAhead() {
+  submitted = nullptr;
+  if (ahead.queued() == 0) return {};
+  ahead.Drop();
+  Status ended = device.Synchronize(stream);
+  ended ? positions.Confirm() : positions.Retract();
+  return ended;
 }
 
 /// Checks the rows and queues their pass.
 Result<const PreparedPass*> Session::Impl::Run(std::span<const Row> rows, std::int32_t top) {
   last = nullptr;
-  if (Status status = Check(rows); !status) return Fail(status.error());
-  // A pass that fails, before it runs or half way, leaves nothing to rely on from its first row on.
-  for (const Row& row : rows) {
-    std::int32_t& held = filled[static_cast<std::size_t>(row.slot)];
-    held = std::min(held, row.position);
-  }
+  if (Status status = DropAhead(); !status) return Fail(status.error());
+  if (Status status = positions.Check(rows, false); !status) return Fail(status.error());
+  // A pass that fails, before it runs or half way, leaves nothing to rely on.
+  positions.Discard(rows);
   if (Status status = HoldPages(); !status) return Fail(status.error());
   const auto count = static_cast<std::int32_t>(rows.size());
   last_wanted = static_cast<std::int32_t>(
       std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.logits; }));
-  Result<PreparedPass*> pass = PassFor(count, last_wanted, last_wanted > 0 ? top : 0);
+  Result<PreparedPass*> pass = passes.Get(passes.ShapeFor(count, last_wanted, top));
   if (!pass) return Fail(pass.error());
-  if (Status status = SendInputs(rows, **pass); !status) return Fail(status.error());
+  if (Status status = SendInputs(rows, **pass, {}); !status) return Fail(status.error());
   if (Status status = RunPass(**pass); !status) return Fail(status.error());
   return *pass;
 }
@@ -327,13 +197,6 @@ Result<TopLogits> Session::Impl::ReadTop(const PreparedPass& pass) {
                          last_wanted, stream);
 }
 
-/// After a pass was waited for: its rows are there.
-void Session::Impl::MarkFilled() {
-  for (std::size_t slot = 0; slot < filled.size(); ++slot) {
-    if (next[slot] >= 0) filled[slot] = next[slot];
-  }
-}
-
 Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
   Impl& s = *impl_;
   Result<const PreparedPass*> pass = s.Run(rows, 0);
@@ -341,7 +204,8 @@ Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
   Result<std::span<const float>> logits = s.ReadLogits(**pass);
   if (!logits) return logits;
   s.last = *pass;
-  s.MarkFilled();
+  s.positions.Expect();
+  s.positions.Confirm();
   return logits;
 }
 
@@ -358,8 +222,99 @@ Result<TopLogits> Session::ForwardTop(std::span<const Row> rows, std::int32_t k)
   }
   if (!top) return top;
   s.last = *pass;
-  s.MarkFilled();
+  s.positions.Expect();
+  s.positions.Confirm();
   return top;
+}
+
+/// Whether the pass fits behind those that are queued.
+Status Session::Impl::CheckSubmitted(std::span<const Row> rows, bool follows) const {
+  if (ahead.full()) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} passes are submitted and not received: receive one before the next",
+                            ahead.queued()));
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].logits) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("row {} of a submitted pass wants no logits: all must", i));
+    }
+    if ((rows[i].token == kBestOfLast) != follows) {
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("row {}: token = {}: kBestOfLast is for all rows or none", i, rows[i].token));
+    }
+    if (follows &&
+        (submitted == nullptr || i >= row_slots.size() || row_slots[i] != rows[i].slot)) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("row {}: kBestOfLast in slot {}, but no pass was submitted in front "
+                              "with that slot in that row",
+                              i, rows[i].slot));
+    }
+  }
+  return {};
+}
+
+/// Queues the pass of rows that were checked, and the way of its tokens to the host.
+Result<const PreparedPass*> Session::Impl::Submit(std::span<const Row> rows, bool follows) {
+  if (Status status = HoldPages(); !status) return Fail(status.error());
+  const auto count = static_cast<std::int32_t>(rows.size());
+  const PassShape shape = passes.ShapeFor(count, count, 1);
+  const PreparedPass* const front = submitted;
+  PreparedPass* pass = passes.Find(shape);
+  std::span<const TokenId> tokens;
+  if (pass == nullptr) {
+    // To prepare one may move what the passes under way work on, and the tokens that they find.
+    if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
+    if (follows) tokens = ahead.newest();
+    Result<PreparedPass*> made = passes.Get(shape);
+    if (!made) return Fail(made.error());
+    pass = *made;
+  } else if (device.host_accessible()) {
+    if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
+  }
+  if (Status s = SendInputs(rows, *pass, tokens); !s) return Fail(s.error());
+  if (follows && tokens.empty()) {
+    const Status passed_on = device.Copy(inputs.device().tokens, front->View(front->top_ids).data,
+                                         static_cast<std::size_t>(count) * sizeof(TokenId), stream);
+    if (!passed_on) return Fail(passed_on.error());
+  }
+  if (Status s = RunPass(*pass); !s) return Fail(s.error());
+  if (Status s = ahead.Queue(pass->View(pass->top_ids), count, stream); !s) return Fail(s.error());
+  return pass;
+}
+
+Status Session::Submit(std::span<const Row> rows) {
+  Impl& s = *impl_;
+  const bool follows = !rows.empty() && rows[0].token == kBestOfLast;
+  if (Status status = s.CheckSubmitted(rows, follows); !status) return status;
+  if (Status status = s.positions.Check(rows, follows); !status) return status;
+  s.last = nullptr;
+  s.positions.Discard(rows);
+  Result<const PreparedPass*> pass = s.Submit(rows, follows);
+  if (!pass) {
+    static_cast<void>(s.DropAhead());
+    return Fail(pass.error());
+  }
+  s.positions.Expect();
+  s.submitted = *pass;
+  s.row_slots.clear();
+  for (const Row& row : rows) s.row_slots.push_back(row.slot);
+  return {};
+}
+
+Result<std::span<const TokenId>> Session::Receive() {
+  Impl& s = *impl_;
+  if (s.ahead.queued() == 0)
+    return Fail(ErrorCode::kInvalidArgument, "no pass is submitted and not received");
+  Result<std::span<const TokenId>> tokens = s.ahead.Receive();
+  if (!tokens) {
+    s.positions.Retract();
+    static_cast<void>(s.DropAhead());
+    return tokens;
+  }
+  if (s.ahead.queued() == 0) s.positions.Confirm();
+  return tokens;
 }
 
 Result<std::span<const float>> Session::Logits() {
@@ -396,16 +351,11 @@ Result<StepTimes> Session::TimePass(std::span<const Row> rows, int repeat) {
   if (const auto logits = Forward(rows); !logits) return Fail(logits.error());
   CacheLoad load;
   load.bytes_per_position = static_cast<double>(kv_bytes_per_position()) / s.model.config().layers;
-  for (std::size_t slot = 0; slot < s.filled.size(); ++slot) {
-    if (s.next[slot] >= 0) load.positions_read += s.next[slot];
-  }
-  for (const Row& row : rows) {
-    load.positions_scored += row.position + 1;
-    std::int32_t& filled = s.filled[static_cast<std::size_t>(row.slot)];
-    filled = std::min(filled, row.position);
-  }
-  // The pass that ran last is the first of the list.
-  return TimeSteps(*s.passes.front().graph, s.device, s.stream, load, repeat);
+  for (std::int32_t slot = 0; slot < s.positions.slots(); ++slot)
+    load.positions_read += std::max(s.positions.after(slot), 0);
+  for (const Row& row : rows) load.positions_scored += row.position + 1;
+  s.positions.Discard(rows);
+  return TimeSteps(*s.passes.most_recent().graph, s.device, s.stream, load, repeat);
 }
 
 Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_rows) {
@@ -415,11 +365,13 @@ Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_ro
                             impl_->options.max_rows, logits_rows));
   }
   impl_->last = nullptr;  // preparing may move what the last pass left
-  Result<PreparedPass*> pass = impl_->PassFor(rows, logits_rows, 0);
+  if (Status status = impl_->DropAhead(); !status) return Fail(status.error());
+  Result<PreparedPass*> pass = impl_->passes.Get(impl_->passes.ShapeFor(rows, logits_rows, 0));
   if (!pass) return Fail(pass.error());
   return &(*pass)->graph->graph();
 }
 
+bool Session::asynchronous() const { return !impl_->device.host_accessible(); }
 std::int32_t Session::context() const { return impl_->options.context; }
 std::int32_t Session::max_rows() const { return impl_->options.max_rows; }
 std::int64_t Session::kv_bytes() const { return impl_->cache.bytes(); }
