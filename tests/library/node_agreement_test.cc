@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/formats/formats.h"
 #include "device/fake/fake_device.h"
 #include "graph/fake/async_kernels.h"
 #include "models.h"
@@ -45,9 +46,9 @@ SessionOptions Options(DataType activations, DataType kv) {
 
 TEST(NodeAgreement, kernels_of_one_instruction_set_agree_with_the_best_for_every_type_of_weights) {
   const test::TempDir folder;
-  for (const DataType weights :
-       {DataType::kBF16, DataType::kF16, DataType::kF32, DataType::kQ4_0, DataType::kQ4_1,
-        DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  std::vector<DataType> types = {DataType::kBF16, DataType::kF16, DataType::kF32};
+  for (const BlockFormat& format : kFormats) types.push_back(format.type);
+  for (const DataType weights : types) {
     const std::string name(DataTypeName(weights));
     SCOPED_TRACE(name);
     OnFake scalar(test::WriteTiny(folder, name, test::WideShape(), weights), Isa::kScalar);

@@ -34,8 +34,7 @@ class OnHostDispatch final : public ForwardingDispatch {
  protected:
   Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out,
                 Call call) override {
-    copies_.clear();
-    wide_.clear();
+    for (auto& [address, copy] : copies_) copy.StartCall();
     for (const TensorView& input : inputs) Reserve(input);
     Reserve(out);  // frequency factors, which are not among the inputs, when they are asked for
     Translator translator(*this);
@@ -57,25 +56,38 @@ class OnHostDispatch final : public ForwardingDispatch {
     return BytesOf(view.dtype, (last / block + 1) * block);
   }
 
+  /// What a call sees of the memory from one address on. The buffers stay for the next call: those
+  /// of weights are large, and fresh pages cost more than what is computed with them.
+  struct Copy {
+    void StartCall() {
+      needed = fetched = 0;
+      wide.clear();
+    }
+    std::vector<std::byte> bytes;  // at least `needed`
+    std::vector<float> wide;       // the same in f32, where that was asked for
+    std::size_t needed = 0, fetched = 0;
+  };
+
   void Reserve(const TensorView& view) {
     if (view.data == nullptr) return;
-    std::vector<std::byte>& copy = copies_[view.data];
-    copy.resize(std::max(copy.size(), SpanBytes(view)));
+    Copy& copy = copies_[view.data];
+    copy.needed = std::max(copy.needed, SpanBytes(view));
+    if (copy.bytes.size() < copy.needed) copy.bytes.resize(copy.needed);
   }
   /// The copy of a view, fetched when it is first named.
   TensorView At(const TensorView& view) {
     if (view.data == nullptr) return view;
     Reserve(view);
-    std::vector<std::byte>& copy = copies_[view.data];
-    if (fetched_[view.data] < copy.size()) {
+    Copy& copy = copies_[view.data];
+    if (copy.fetched < copy.needed) {
       const Stream stream = device_.default_stream();
-      const bool ok = device_.Download(copy.data(), view.data, copy.size(), stream) &&
+      const bool ok = device_.Download(copy.bytes.data(), view.data, copy.needed, stream) &&
                       device_.Synchronize(stream);
       EXPECT_TRUE(ok);
-      fetched_[view.data] = copy.size();
+      copy.fetched = copy.needed;
     }
     TensorView there = view;
-    there.data = copy.data();
+    there.data = copy.bytes.data();
     return there;
   }
   /// The same in f32, where that is asked for and the view is of 16 bits.
@@ -83,36 +95,34 @@ class OnHostDispatch final : public ForwardingDispatch {
     TensorView there = At(view);
     const bool narrow = view.dtype == DataType::kBF16 || view.dtype == DataType::kF16;
     if (!widen_ || !narrow || view.data == nullptr) return there;
-    const std::vector<std::byte>& copy = copies_[view.data];
-    std::vector<float>& wide = wide_[view.data];
-    if (wide.size() < copy.size() / 2) wide = Decoded(view.dtype, copy);
-    there.data = wide.data();
+    Copy& copy = copies_[view.data];
+    if (copy.wide.size() < copy.needed / 2) Decode(view.dtype, copy, copy.wide);
+    there.data = copy.wide.data();
     there.dtype = DataType::kF32;
     return there;
   }
-  static std::vector<float> Decoded(DataType type, const std::vector<std::byte>& copy) {
-    std::vector<float> values(copy.size() / 2);
+  static void Decode(DataType type, const Copy& copy, std::vector<float>& values) {
+    values.resize(copy.needed / 2);
     const auto count = static_cast<std::int64_t>(values.size());
-    EXPECT_TRUE(DecodeRow(type, copy.data(), count, values.data()));
-    return values;
+    EXPECT_TRUE(DecodeRow(type, copy.bytes.data(), count, values.data()));
   }
   /// Rounds what a call changed. What it did not keeps its bits, those of a NaN too.
   void Narrow(const TensorView& view) {
-    const auto found = wide_.find(view.data);
-    if (found == wide_.end()) return;
-    std::vector<std::byte>& copy = copies_[view.data];
-    const std::vector<float> before = Decoded(view.dtype, copy);
-    const std::vector<float>& after = found->second;
-    for (std::size_t i = 0; i < after.size(); ++i) {
-      if (std::memcmp(&before[i], &after[i], sizeof(float)) == 0) continue;
-      EXPECT_TRUE(EncodeRow(view.dtype, &after[i], 1, copy.data() + 2 * i));
+    Copy& copy = copies_[view.data];
+    if (copy.wide.empty()) return;
+    std::vector<float> before;
+    Decode(view.dtype, copy, before);
+    for (std::size_t i = 0; i < copy.wide.size(); ++i) {
+      if (std::memcmp(&before[i], &copy.wide[i], sizeof(float)) == 0) continue;
+      EXPECT_TRUE(EncodeRow(view.dtype, &copy.wide[i], 1, copy.bytes.data() + 2 * i));
     }
   }
   Status PutBack(const TensorView& view) {
     if (view.data == nullptr) return {};
     Narrow(view);
     const Stream stream = device_.default_stream();
-    if (Status s = device_.Upload(view.data, copies_[view.data].data(), SpanBytes(view), stream);
+    if (Status s =
+            device_.Upload(view.data, copies_[view.data].bytes.data(), SpanBytes(view), stream);
         !s)
       return s;
     return device_.Synchronize(stream);
@@ -121,7 +131,7 @@ class OnHostDispatch final : public ForwardingDispatch {
   /// Makes the same call on the host's dispatch with the copies.
   class Translator final : public KernelDispatch {
    public:
-    explicit Translator(OnHostDispatch& own) : own_(own) { own.fetched_.clear(); }
+    explicit Translator(OnHostDispatch& own) : own_(own) {}
     std::string_view name() const override { return "translator"; }
     std::optional<Rejection> Supports(const Graph&, const TensorNode&) const override { return {}; }
 
@@ -188,9 +198,7 @@ class OnHostDispatch final : public ForwardingDispatch {
 
   Device& device_;
   bool widen_;
-  std::map<void*, std::vector<std::byte>> copies_;  // by the address on the device
-  std::map<void*, std::vector<float>> wide_;        // the same, of 16-bit elements
-  std::map<void*, std::size_t> fetched_;            // bytes of them
+  std::map<void*, Copy> copies_;  // by the address on the device
 };
 
 /// What comparing nodes found.
@@ -240,7 +248,7 @@ inline int ExpectNodesOfOracle(const Model& model, KernelDispatch& dispatch,
   const auto oracle = MakeReferenceDispatch();
   OnHostDispatch host(*oracle, *dispatch.device());
   const NodeDifferences found = CompareNodes(model, dispatch, host, options, bound);
-  EXPECT_EQ(found.first, "");
+  EXPECT_EQ(found.first, "") << "against the oracle";
   return found.nodes;
 }
 
@@ -253,8 +261,16 @@ inline int ExpectNodesOfCpu(const Model& model, KernelDispatch& dispatch,
   DeviceDispatch cpu(*kernels, HostDevice(), precise);
   OnHostDispatch host(cpu, *dispatch.device(), true);
   const NodeDifferences found = CompareNodes(model, dispatch, host, options, bound);
-  EXPECT_EQ(found.first, "");
+  EXPECT_EQ(found.first, "") << "against the CPU's kernels";
   return found.nodes;
+}
+
+/// ExpectNodesOfOracle and ExpectNodesOfCpu, which see the same nodes.
+inline int ExpectNodesOfBoth(const Model& model, KernelDispatch& dispatch,
+                             const SessionOptions& options, double bound) {
+  const int nodes = ExpectNodesOfOracle(model, dispatch, options, bound);
+  EXPECT_EQ(ExpectNodesOfCpu(model, dispatch, options, bound), nodes);
+  return nodes;
 }
 
 }  // namespace tilewright::test
