@@ -52,6 +52,8 @@ GemmDesc PosedOn(const DeviceSpec& device, GemmDesc desc) {
   desc.align_a = aligned(desc.type_a, desc.order_a == Order::kRowMajor ? desc.k : desc.m);
   desc.align_b = aligned(desc.type_b, desc.order_b == Order::kColMajor ? desc.k : desc.n);
   desc.align_c = aligned(desc.type_c, desc.order_c == Order::kRowMajor ? columns : desc.m);
+  // A row of weights, which begins where memory does.
+  if (desc.prologue != Prologue::kNone) desc.align_norm = 4;
   return desc;
 }
 

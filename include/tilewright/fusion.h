@@ -22,6 +22,9 @@ enum class Fusion : std::uint8_t {
   kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
   kAddNorm,       ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
+  /// "norm-mul-mat": kRmsNorm, kMulMat -> kNormMulMat, with the residual in front of the norm in
+  /// the product that makes it
+  kNormMulMat,
   /// "quantise-once": activations that several int8 products read are rounded to i8x32 before them
   kQuantiseOnce,
 };
@@ -63,8 +66,8 @@ struct FusedGraph {
 /// What becomes of the roundings to bf16 or f16 between operations that could be one.
 enum class BetweenFused : std::uint8_t {
   kRounded,  ///< kept: such operations stay apart, and fusing changes no result
-  /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter): its
-  /// result is the nearer one. For devices whose activations are bf16 or f16 to save memory.
+  /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter,
+  /// kNormMulMat): its result is the nearer one. For devices whose activations are bf16 or f16 to save memory.
   kUnrounded,
 };
 

@@ -50,6 +50,14 @@ enum class Epilogue : std::uint8_t {
 };
 constexpr int kGatedBlock = 16;
 
+/// What is done to the rows of A before they are multiplied. 16 bits, so that a GemmDesc has no
+/// padding.
+enum class Prologue : std::uint16_t {
+  kNone,
+  /// Each row is divided by the root of its mean square, and multiplied with the norm's weights.
+  kRmsNorm,
+};
+
 /// Which alpha and beta the caller will pass, as far as it is known when the kernel is chosen.
 enum class Scaling : std::uint8_t {
   kOneZero,  ///< alpha = 1, beta = 0; C is never read
@@ -68,9 +76,11 @@ struct GemmDesc {
   std::int32_t num = 1;
   Quant quant_a, quant_b;
   Pack pack_a = kPackPlain, pack_b = kPackPlain;
+  Prologue prologue = Prologue::kNone;
   DataType type_a = DataType::kF32, type_b = DataType::kF32;
   DataType type_c = DataType::kF32;                             ///< D has C's type
   DataType type_u = DataType::kNone, type_v = DataType::kNone;  ///< scales of A and B
+  DataType type_norm = DataType::kNone;                         ///< weights of the prologue's norm
   Order order_a = Order::kRowMajor, order_b = Order::kColMajor, order_c = Order::kRowMajor;
   Striding striding_a = Striding::kFlat, striding_b = Striding::kFlat, striding_c = Striding::kFlat;
   Epilogue epilogue = Epilogue::kNone;
@@ -81,6 +91,7 @@ struct GemmDesc {
   Guarantee guarantee = Guarantee::kFastest;
   /// log2 of the bytes to which base address and ld are both aligned; 0 = nothing promised.
   std::uint8_t align_a = 0, align_b = 0, align_c = 0;
+  std::uint8_t align_norm = 0;  ///< the same of the norm's weights
 
   auto operator<=>(const GemmDesc&) const = default;
 };
@@ -103,6 +114,7 @@ void ForEachField(Desc& desc, F&& f) {
   f("batch_dim", desc.batch_dim), f("group_axis", desc.group_axis);
   f("precision", desc.precision), f("guarantee", desc.guarantee);
   f("align_a", desc.align_a), f("align_b", desc.align_b), f("align_c", desc.align_c);
+  f("prologue", desc.prologue), f("type_norm", desc.type_norm), f("align_norm", desc.align_norm);
 }
 
 /// Canonical text of a problem, "m=1 n=576 k=576 type_a=f32 ...": every field by name, so that an
@@ -161,12 +173,19 @@ struct GemmArgs {
   /// B is not written by work that may still be queued, as a model's weights are not: kernels may
   /// read it ahead of the work in front of them.
   bool constant_b = false;
+  /// What DescOf puts into the problem; a plan has its own. With Prologue::kRmsNorm row r of A stands
+  /// for a[r, i] / sqrt(mean over i of a[r, i]^2 + epsilon) * norm[i], not rounded in between.
+  Prologue prologue = Prologue::kNone;
+  const void* norm = nullptr;  ///< [k] of type_norm; with constant_b as constant as B
+  DataType type_norm = DataType::kNone;
+  float epsilon = 0.0f;
 };
 
 /// What the caller wants beyond the operands.
 struct Operation {
   DispatchPolicy dispatch = DispatchPolicy::kDefault;
   Epilogue epilogue = Epilogue::kNone;
+  Prologue prologue = Prologue::kNone;
   Quant quant_a, quant_b;
   BatchDim batch_dim = BatchDim::kM;
   Precision precision = Precision::kAuto;
@@ -186,6 +205,7 @@ struct KernelDesc {
                 striding_c = Bit(Striding::kFlat);
   std::uint32_t quant_a = Bit(QuantType::kNone), quant_b = Bit(QuantType::kNone);
   std::uint32_t epilogue = Bit(Epilogue::kNone);
+  std::uint32_t prologue = Bit(Prologue::kNone);
   std::uint32_t scaling = Bit(Scaling::kOneZero) | Bit(Scaling::kOneOne) | Bit(Scaling::kAny);
   Pack pack_a = kPackPlain, pack_b = kPackPlain;  ///< the layout it wants its operands in
   Precision activations = Precision::kF32;        ///< what it rounds A to; kF32 = not at all
@@ -268,8 +288,8 @@ class Kernel : public OpKernel<GemmOp> {
 };
 
 /// A kernel that computes D^T = B^T A^T with `kernel`: bitwise what `kernel` gives for the
-/// transposed problem. Rejects Epilogue::kGatedSilu, whose pairs run along n. `kernel` must outlive
-/// it.
+/// transposed problem. Rejects Epilogue::kGatedSilu, whose pairs run along n, and a prologue, which
+/// is that of A. `kernel` must outlive it.
 std::unique_ptr<Kernel> Transpose(Kernel& kernel);
 
 /// Groups specs whose kernels agree in the chosen properties; the tuner measures one leader of each

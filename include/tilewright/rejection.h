@@ -16,6 +16,7 @@ enum class Reason : std::uint8_t {
   kQuant,
   kShape,
   kAlignment,
+  kPrologue,
   kEpilogue,
   kScaling,    ///< alpha or beta
   kPrecision,  ///< rounds activations further than the problem allows

@@ -46,6 +46,10 @@ enum class TensorOp : std::uint8_t {
                   ///< slots [m], pages or none, frequency factors or none) -> the cache
   kAddRmsNorm,    ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
                   ///< which is written to `sum`, a kBuffer
+  /// fused kRmsNorm + kMulMat: (x [k, m], w [k, n], norm weight [k]) -> [n, m]
+  kNormMulMat,
+  /// fused kRmsNorm + kMulMatSwiGlu: (x [k, m], w [k, 2 * n], norm weight [k]) -> [n, m]
+  kNormMulMatSwiGlu,
   /// (x [n, m], values [k, m], a kBuffer, or none) -> ids of the k largest [k, m] i32, best first;
   /// their values are written to `values`
   kTopK,
@@ -88,7 +92,7 @@ struct RopeParams {
 
 /// Parameters of a node; each op uses only its own.
 struct OpParams {
-  float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm
+  float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm, kNormMulMat, kNormMulMatSwiGlu
   RopeParams rope;               ///< kRope, kRopeScatter
   float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
   /// kAttention: number of positions that a row sees, its own being the last; 0: all.

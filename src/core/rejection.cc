@@ -20,6 +20,8 @@ std::string_view ReasonName(Reason reason) {
       return "shape";
     case Reason::kAlignment:
       return "alignment";
+    case Reason::kPrologue:
+      return "prologue";
     case Reason::kEpilogue:
       return "epilogue";
     case Reason::kScaling:

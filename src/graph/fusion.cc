@@ -12,8 +12,8 @@ namespace tilewright {
 namespace {
 
 constexpr std::array<std::string_view, kFusions> kNames = {
-    "merge-qkv",      "merge-gate-up", "residual", "swiglu",
-    "mul-mat-swiglu", "rope-scatter",  "add-norm", "quantise-once"};
+    "merge-qkv",    "merge-gate-up", "residual",     "swiglu",       "mul-mat-swiglu",
+    "rope-scatter", "add-norm",      "norm-mul-mat", "quantise-once"};
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 
@@ -188,6 +188,7 @@ FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& suppo
       if (work.dead(id) || work.node(id).op != pattern.last) continue;
       const std::optional<FusionMatch> match = pattern.match(work, work.node(id));
       if (!match || !runs(match->fused)) continue;
+      if (match->buffer && Computes(match->buffer->op) && !runs(*match->buffer)) continue;
       if (match->readers.empty()) {
         work.Replace(*match);
       } else {

@@ -54,13 +54,13 @@ TensorNode AsProduct(const TensorNode& last, const TensorNode& product, TensorOp
   return fused;
 }
 
-/// A sum whose operand `i` is a product that no other node reads.
+/// A sum whose operand `i` is a product that no other node reads, and which `may_drop` the rounding of.
 std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode& sum,
-                                      std::size_t i) {
+                                      std::size_t i, bool may_drop) {
   const TensorNode& product = graph.node(sum.inputs[i]);
   const TensorNode& residual = graph.node(sum.inputs[1 - i]);
-  if (product.op != TensorOp::kMulMat || !IsUnrounded(product) || !graph.ReadOnce(product.id))
-    return std::nullopt;
+  if (product.op != TensorOp::kMulMat || !graph.ReadOnce(product.id)) return std::nullopt;
+  if (!(may_drop ? NeedsNoRounding(graph, product) : IsUnrounded(product))) return std::nullopt;
   if (!IsPlainMatrix(sum.out) || !IsPlainMatrix(residual.out)) return std::nullopt;
   if (!ProductMovesTo(graph, product, sum.id)) return std::nullopt;
   // A kernel writes the sum while it still reads the operands of the product.
@@ -78,9 +78,14 @@ std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode
   return FusionMatch{std::move(fused), {product.id}, {}};
 }
 
+std::optional<FusionMatch> ResidualOf(const FusionGraph& graph, const TensorNode& sum,
+                                      bool may_drop) {
+  std::optional<FusionMatch> match = ResidualAt(graph, sum, 0, may_drop);
+  return match ? match : ResidualAt(graph, sum, 1, may_drop);
+}
+
 std::optional<FusionMatch> MatchResidual(const FusionGraph& graph, const TensorNode& sum) {
-  std::optional<FusionMatch> match = ResidualAt(graph, sum, 0);
-  return match ? match : ResidualAt(graph, sum, 1);
+  return ResidualOf(graph, sum, false);
 }
 
 /// activation(gate) * up as kMul of a kSilu or kGelu that no other node reads; `activation` is
@@ -187,6 +192,35 @@ std::optional<FusionMatch> MatchAddNorm(const FusionGraph& graph, const TensorNo
   return FusionMatch{std::move(fused), {}, std::move(buffer)};
 }
 
+/// A norm that one product alone reads. A residual in front of it goes into the epilogue of the
+/// product that it is added to: a sum left alone would be a launch that `add-norm` does not need.
+/// That product is not rounded on its own then, which is why `residual` does not do this where
+/// results are of 16 bits.
+std::optional<FusionMatch> MatchNormMulMat(const FusionGraph& graph, const TensorNode& product) {
+  const TensorNode& norm = graph.node(product.inputs[0]);
+  if (norm.op != TensorOp::kRmsNorm || norm.alias_of != kNoNode || !NeedsNoRounding(graph, norm) ||
+      !graph.ReadOnce(norm.id))
+    return std::nullopt;
+  const TensorNode& x = graph.node(norm.inputs[0]);
+  if (!IsPlainMatrix(x.out) || !graph.UnchangedBetween(x.id, norm.id, product.id) ||
+      !graph.UnchangedBetween(norm.inputs[1], norm.id, product.id))
+    return std::nullopt;
+  FusionMatch match;
+  if (x.op == TensorOp::kAdd) {
+    std::optional<FusionMatch> sum = ResidualOf(graph, x, true);
+    if (!sum) return std::nullopt;
+    match.absorbed = std::move(sum->absorbed);
+    match.buffer = std::move(sum->fused);
+  }
+  match.absorbed.push_back(norm.id);
+  match.fused = product;
+  match.fused.op =
+      product.op == TensorOp::kMulMat ? TensorOp::kNormMulMat : TensorOp::kNormMulMatSwiGlu;
+  match.fused.inputs = {x.id, product.inputs[1], norm.inputs[1]};
+  match.fused.params.epsilon = norm.params.epsilon;
+  return match;
+}
+
 bool IsProduct(TensorOp op) {
   return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
 }
@@ -217,11 +251,14 @@ std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const Ten
 }
 
 /// A pattern comes before those that are part of it: a merged product before its pair of
-/// elementwise operations, a product with its residual before the sum.
+/// elementwise operations, a product with its residual before the sum, a product with its norm before
+/// the norm with its sum.
 constexpr FusionPattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
     {Fusion::kSwiGlu, TensorOp::kMul, &MatchSwiGlu},
     {Fusion::kResidual, TensorOp::kAdd, &MatchResidual},
+    {Fusion::kNormMulMat, TensorOp::kMulMat, &MatchNormMulMat},
+    {Fusion::kNormMulMat, TensorOp::kMulMatSwiGlu, &MatchNormMulMat},
     {Fusion::kAddNorm, TensorOp::kRmsNorm, &MatchAddNorm},
     {Fusion::kRopeScatter, TensorOp::kKvScatter, &MatchRopeScatter},
     {Fusion::kQuantiseOnce, TensorOp::kMulMat, &MatchQuantiseOnce},

@@ -27,7 +27,8 @@ double BytesOfView(const TensorView& view) {
 }
 
 bool IsProduct(TensorOp op) {
-  return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
+  return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu ||
+         op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
 }
 
 double LeastBytes(const NodeView& node, const CacheLoad& cache) {
@@ -46,7 +47,8 @@ double LeastBytes(const NodeView& node, const CacheLoad& cache) {
 
 double Operations(const NodeView& node, const CacheLoad& cache) {
   if (IsProduct(node.op)) {
-    const double both = node.op == TensorOp::kMulMatSwiGlu ? 2 : 1;
+    const bool gated = node.op == TensorOp::kMulMatSwiGlu || node.op == TensorOp::kNormMulMatSwiGlu;
+    const double both = gated ? 2 : 1;
     return 2 * both * static_cast<double>(node.in(0).shape[0]) *
            static_cast<double>(node.out.elements());
   }

@@ -159,11 +159,29 @@ void Gate(int m, int n, std::vector<double>& dots, std::vector<double>& magnitud
   dots = gated, magnitude = carried, slack = carried_slack;
 }
 
+constexpr float kEpsilon = 1e-5f;
+
+/// What is multiplied: the rows of A, normalised where the problem says so.
+std::vector<double> RowsOf(const GemmDesc& desc, std::vector<double> rows,
+                           const std::vector<double>& norm) {
+  if (desc.prologue == Prologue::kNone) return rows;
+  const auto k = static_cast<std::size_t>(desc.k);
+  for (std::size_t first = 0; first < rows.size(); first += k) {
+    double squares = 0;
+    for (std::size_t i = 0; i < k; ++i) squares += rows[first + i] * rows[first + i];
+    const double scale =
+        1 / std::sqrt(squares / static_cast<double>(k) + static_cast<double>(kEpsilon));
+    for (std::size_t i = 0; i < k; ++i) rows[first + i] *= scale * norm[i];
+  }
+  return rows;
+}
+
 /// Runs every feasible candidate twice; how many there were.
 int CheckProducts(Machine& machine, const GemmDesc& desc) {
   Device& device = *machine.device;
   const Data a = RandomData(desc.type_a, std::int64_t{1} * desc.m * desc.k, 1);
   const Data b = RandomData(desc.type_b, std::int64_t{1} * desc.n * desc.k, 2);
+  const Data norm = RandomData(DataType::kF32, desc.k, 4);
   const auto upload = [&](const Data& data) {
     DeviceMemory memory = device.Allocate(data.bytes.size()).value();
     EXPECT_TRUE(device.Upload(memory.data(), data.bytes.data(), data.bytes.size(),
@@ -171,7 +189,8 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     EXPECT_TRUE(device.Synchronize(device.default_stream()));
     return memory;
   };
-  const DeviceMemory dev_a = upload(a), dev_b = upload(b);
+  const DeviceMemory dev_a = upload(a), dev_b = upload(b), dev_norm = upload(norm);
+  const std::vector<double> rows = RowsOf(desc, a.values, norm.values);
   auto count = static_cast<std::size_t>(desc.m) * static_cast<std::size_t>(desc.n);
   const bool adds = desc.scaling != Scaling::kOneZero;
   const Data c = RandomData(desc.type_c, static_cast<std::int64_t>(count), 3);
@@ -179,7 +198,7 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
   std::vector<double> want(count), magnitude(count), slack(count);
   for (std::size_t i = 0; i < count; ++i) {
     if (adds) want[i] = c.values[i], magnitude[i] = std::abs(want[i]);
-    const double* row = a.values.data() + i / static_cast<std::size_t>(desc.n) * desc.k;
+    const double* row = rows.data() + i / static_cast<std::size_t>(desc.n) * desc.k;
     const double* col = b.values.data() + i % static_cast<std::size_t>(desc.n) * desc.k;
     for (int l = 0; l < desc.k; ++l) {
       want[i] += row[l] * col[l];
@@ -198,6 +217,12 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
   args.d_layout = {desc.type_c, Order::kRowMajor, desc.m, columns, columns};
   args.c_layout = args.d_layout;
   args.epilogue = desc.epilogue;
+  if (desc.prologue != Prologue::kNone) {
+    args.prologue = desc.prologue;
+    args.norm = dev_norm.data();
+    args.type_norm = DataType::kF32;
+    args.epsilon = kEpsilon;
+  }
   if (adds) args.beta = 1, args.c = dev_c.data();
   int ran = 0;
   const GemmCandidates all = Feasible(Validate(desc).value(), machine.gemm, device.spec());
@@ -316,6 +341,27 @@ TEST_F(GpuTest, GateAndUpOfOneRowBecomeOneElement) {
     for (const DataType x : {DataType::kBF16, DataType::kF32}) {
       for (const int n : {32, 96, 3072}) {
         GemmDesc desc = Problem(1, n, 2304, x, type, x);
+        desc.epilogue = Epilogue::kGatedSilu;
+        EXPECT_GE(CheckProducts(*machine_, desc), 1) << KeyOf(desc);
+      }
+    }
+  }
+}
+
+TEST_F(GpuTest, RowsThatAreNormalisedFirstAreMultipliedAsIntegers) {
+  for (const DataType type :
+       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+    for (const auto& [n, k] : {std::pair{32, 256}, {960, 768}, {6144, 4096}, {96, 8192}}) {
+      for (const int m : {1, 2, 3, 4}) {
+        GemmDesc desc = Problem(m, n, k, DataType::kBF16, type, DataType::kBF16);
+        desc.prologue = Prologue::kRmsNorm;
+        desc.type_norm = DataType::kF32;
+        desc.align_norm = 4;
+        EXPECT_GE(CheckProducts(*machine_, desc), 1) << KeyOf(desc);
+        desc.type_c = DataType::kF32;
+        EXPECT_GE(CheckProducts(*machine_, desc), 1) << KeyOf(desc);
+        if (m > 1) continue;
+        desc.type_c = DataType::kBF16;
         desc.epilogue = Epilogue::kGatedSilu;
         EXPECT_GE(CheckProducts(*machine_, desc), 1) << KeyOf(desc);
       }

@@ -17,11 +17,13 @@ using test::NodeTypes;
 using test::OneNode;
 
 constexpr TensorOp kOps[] = {
-    TensorOp::kMulMat,      TensorOp::kRmsNorm,    TensorOp::kAdd,       TensorOp::kRope,
-    TensorOp::kAttention,   TensorOp::kCopy,       TensorOp::kMul,       TensorOp::kSilu,
-    TensorOp::kKvScatter,   TensorOp::kEmbedding,  TensorOp::kMulMatAdd, TensorOp::kMulMatSwiGlu,
-    TensorOp::kGelu,        TensorOp::kGeGlu,      TensorOp::kSoftcap,   TensorOp::kSwiGlu,
-    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm, TensorOp::kTopK,
+    TensorOp::kMulMat,    TensorOp::kRmsNorm,     TensorOp::kAdd,
+    TensorOp::kRope,      TensorOp::kAttention,   TensorOp::kCopy,
+    TensorOp::kMul,       TensorOp::kSilu,        TensorOp::kKvScatter,
+    TensorOp::kEmbedding, TensorOp::kMulMatAdd,   TensorOp::kMulMatSwiGlu,
+    TensorOp::kGelu,      TensorOp::kGeGlu,       TensorOp::kSoftcap,
+    TensorOp::kSwiGlu,    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm,
+    TensorOp::kTopK,      TensorOp::kNormMulMat,  TensorOp::kNormMulMatSwiGlu,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no
@@ -40,8 +42,9 @@ std::vector<DataType> AllTypes() {
 /// cause.
 double Tolerance(const OneNode& node, Precision activations) {
   const TensorOp op = node.node().op;
-  const bool product =
-      op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
+  const bool product = op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd ||
+                       op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMat ||
+                       op == TensorOp::kNormMulMatSwiGlu;
   if (product && activations == Precision::kI8) return 2e-2;
   switch (node.node().out.dtype) {
     case DataType::kF16:

@@ -43,6 +43,13 @@ double Gelu(double x) {
 }
 constexpr float kSoftcap = 3;
 
+bool Gated(TensorOp op) {
+  return op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMatSwiGlu;
+}
+bool Normed(TensorOp op) {
+  return op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
+}
+
 std::size_t At(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
@@ -109,8 +116,8 @@ NodeId OneNode::Op(DataType type, std::array<std::int64_t, 4> shape, OpParams pa
 void OneNode::BuildProduct(NodeTypes types) {
   const std::int64_t n = std::max<std::int64_t>(32, GetTypeInfo(types.out).block_elements);
   Leaf("x", LeafKind::kInput, types.first, {kK, kRows, 1, 1});
-  Leaf("w", LeafKind::kWeight, types.second,
-       {kK, op_ == TensorOp::kMulMatSwiGlu ? 2 * n : n, 1, 1});
+  Leaf("w", LeafKind::kWeight, types.second, {kK, Gated(op_) ? 2 * n : n, 1, 1});
+  if (Normed(op_)) Leaf("norm", LeafKind::kWeight, DataType::kF32, {kK, 1, 1, 1});
   if (op_ == TensorOp::kMulMatAdd) Leaf("residual", LeafKind::kInput, types.out, {n, kRows, 1, 1});
   Op(types.out, {n, kRows, 1, 1});
 }
@@ -146,6 +153,8 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
     case TensorOp::kMulMat:
     case TensorOp::kMulMatAdd:
     case TensorOp::kMulMatSwiGlu:
+    case TensorOp::kNormMulMat:
+    case TensorOp::kNormMulMatSwiGlu:
       BuildProduct(types);
       break;
     case TensorOp::kAttention:
@@ -202,8 +211,22 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
   name_ += "-> " + std::string(DataTypeName(out.dtype)) + ")";
 }
 
+std::vector<double> OneNode::Normalised(const std::vector<double>& x,
+                                        const std::vector<double>& weight) const {
+  std::vector<double> want;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < kK; ++i) squares += std::pow(x[At(row * kK + i)], 2);
+    const double scale = 1 / std::sqrt(squares / kK + static_cast<double>(node().params.epsilon));
+    for (std::int64_t i = 0; i < kK; ++i)
+      want.push_back(x[At(row * kK + i)] * scale * weight[At(i)]);
+  }
+  return want;
+}
+
 std::vector<double> OneNode::ExpectedProduct() const {
-  const std::vector<double>&x = in(0), &w = in(1);
+  const std::vector<double> x = Normed(op_) ? Normalised(in(0), in(2)) : in(0);
+  const std::vector<double>& w = in(1);
   const std::int64_t n = node().out.shape[0];
   const auto dot = [&](std::int64_t row, std::int64_t col) {
     double sum = 0;
@@ -213,7 +236,7 @@ std::vector<double> OneNode::ExpectedProduct() const {
   std::vector<double> want;
   for (std::int64_t row = 0; row < kRows; ++row) {
     for (std::int64_t col = 0; col < n; ++col) {
-      if (op_ == TensorOp::kMulMatSwiGlu) {
+      if (Gated(op_)) {
         const std::int64_t gate = col / kGatedBlock * 2 * kGatedBlock + col % kGatedBlock;
         want.push_back(Silu(dot(row, gate)) * dot(row, gate + kGatedBlock));
       } else {
@@ -250,7 +273,7 @@ std::vector<double> OneNode::ExpectedRope(const Heads& heads, const std::vector<
 
 /// Of x, or of the sum a + b as it is rounded to the type of b.
 std::vector<double> OneNode::ExpectedNorm() const {
-  std::vector<double> x = in(0), want;
+  std::vector<double> x = in(0);
   const bool adds = op_ == TensorOp::kAddRmsNorm;
   if (adds) {
     const DataType type = graph_.node(node().inputs[3]).out.dtype;
@@ -262,14 +285,7 @@ std::vector<double> OneNode::ExpectedNorm() const {
       x = Decoded(type, rounded.data(), kK * kRows);
     }
   }
-  for (std::int64_t row = 0; row < kRows; ++row) {
-    double squares = 0;
-    for (std::int64_t i = 0; i < kK; ++i) squares += std::pow(x[At(row * kK + i)], 2);
-    const double scale = 1 / std::sqrt(squares / kK + static_cast<double>(node().params.epsilon));
-    for (std::int64_t i = 0; i < kK; ++i)
-      want.push_back(x[At(row * kK + i)] * scale * in(adds ? 2 : 1)[At(i)]);
-  }
-  return want;
+  return Normalised(x, in(adds ? 2 : 1));
 }
 
 std::vector<double> OneNode::ExpectedAttention() const {
@@ -319,6 +335,8 @@ std::vector<double> OneNode::Expected() const {
     case TensorOp::kMulMat:
     case TensorOp::kMulMatAdd:
     case TensorOp::kMulMatSwiGlu:
+    case TensorOp::kNormMulMat:
+    case TensorOp::kNormMulMatSwiGlu:
       return ExpectedProduct();
     case TensorOp::kRope:
       return ExpectedRope({kRopeDims, kHeads}, in(1), &in(2));

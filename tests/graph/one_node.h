@@ -63,6 +63,9 @@ class OneNode {
   const std::vector<double>& in(std::size_t i) const {
     return tensors_[static_cast<std::size_t>(node().inputs[i])].values;
   }
+  /// Rows divided by the root of their mean square, times `weight`.
+  std::vector<double> Normalised(const std::vector<double>& x,
+                                 const std::vector<double>& weight) const;
   std::vector<double> ExpectedProduct() const;
   struct Heads {
     std::int64_t dim, count;

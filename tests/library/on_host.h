@@ -177,6 +177,8 @@ class OnHostDispatch final : public ForwardingDispatch {
     }
     Status DispatchExtra(const TensorNode& node, std::span<const TensorView> inputs,
                          const TensorView& out) override {
+      // Kernels of a CPU compute them one after the other.
+      if (own_.widen_ && IsNormProduct(node.op)) return NormThenProduct(node, inputs, out);
       std::vector<TensorView> copies;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         // Products read weights as they are.
@@ -188,7 +190,28 @@ class OnHostDispatch final : public ForwardingDispatch {
 
    private:
     static bool MultipliesByInput1(TensorOp op) {
-      return op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu;
+      return op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu || IsNormProduct(op);
+    }
+    static bool IsNormProduct(TensorOp op) {
+      return op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
+    }
+    Status NormThenProduct(const TensorNode& node, std::span<const TensorView> inputs,
+                           const TensorView& out) {
+      const TensorView x = Wide(inputs[0]);
+      const std::int64_t k = x.shape[0], m = x.shape[1];
+      std::vector<float> values(static_cast<std::size_t>(k * m));
+      const TensorView normed = Contiguous(values.data(), DataType::kF32, x.shape);
+      TensorNode step = node;
+      step.op = TensorOp::kRmsNorm;
+      if (Status done =
+              host().DispatchRmsNorm(step, x, Wide(inputs[2]), normed, k, m, node.params.epsilon);
+          !done)
+        return done;
+      const bool gated = node.op == TensorOp::kNormMulMatSwiGlu;
+      step.op = gated ? TensorOp::kMulMatSwiGlu : TensorOp::kMulMat;
+      const TensorView operands[] = {normed, At(inputs[1])};
+      if (gated) return host().DispatchExtra(step, operands, Wide(out));
+      return host().DispatchMulMat(step, operands[0], operands[1], Wide(out), m, out.shape[0], k);
     }
     KernelDispatch& host() { return own_.inner(); }
     TensorView At(const TensorView& view) { return own_.At(view); }

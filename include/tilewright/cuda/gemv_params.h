@@ -17,7 +17,7 @@
 //           at a time, half of them gate and half up with SpecEpilogue::kSwiGlu
 //   param1  CTAs that a multiprocessor is to hold: bounds the registers; gemv_int8: of this launch
 //           one, the others of the next
-//   param2  0
+//   param2  gemv_int8: 1: the rows of x are normalised (`norm`); else 0
 //   param3  0
 //   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the
 //           ring in shared memory; gemv_stream and gemv_int8: of the ring of each warp
@@ -45,8 +45,12 @@ struct GemvParams {
   int n;
   int k;  ///< blocks: a multiple of the block
   float alpha, beta;
-  /// Not 0: W is not written by work that may still be queued, and is read ahead of it.
+  /// Not 0: W and `norm` are not written by work that may still be queued, and are read ahead of it.
   int w_constant;
+  /// With param2 = 1: [k] of f32, aligned to 16 bytes. A row of x stands for
+  /// x[k] / sqrt(mean over k of x[k]^2 + epsilon) * norm[k], which is rounded to int8 only.
+  const void* norm;
+  float epsilon;
 };
 
 /// Eight rows of x are addressed by 31 bits.
@@ -78,11 +82,14 @@ constexpr unsigned int GemvStreamSmem(int k, int x_bytes, int warps, int spans, 
 }
 
 /// Bytes of gemv_int8 in shared memory: of one row of W in a stage, as it lies within 16 aligned
-/// bytes; and of one row of x, a byte for each value, a factor and a sum for each 32.
+/// bytes; and of one row of x, a byte for each value, a factor and a sum for each 32, and for rows that
+/// are normalised the sum of the squares of each 32.
 constexpr int GemvInt8RowBytes(int segment_bytes, int row_alignment) {
   return (segment_bytes + 16 - row_alignment + 15) / 16 * 16;
 }
-constexpr int GemvInt8XBytes(int values) { return values + values / 32 * 8; }
+constexpr int GemvInt8XBytes(int values, bool norm) {
+  return values + values / 32 * (norm ? 12 : 8);
+}
 
 /// What decides the shared memory of gemv_int8, beside k.
 struct GemvInt8Layout {
@@ -90,12 +97,13 @@ struct GemvInt8Layout {
   int tile_k = 0;     ///< values of a segment
   int row_bytes = 0;  ///< GemvInt8RowBytes
   int rows = 1, warps = 1, stages = 2;
+  bool norm = false;  ///< param2
 };
 /// Dynamic shared memory of gemv_int8: the rings of all warps and the rows of x, in whole segments.
 constexpr unsigned int GemvInt8Smem(const GemvInt8Layout& layout, int k) {
   const int values = (k + layout.tile_k - 1) / layout.tile_k * layout.tile_k;
   return static_cast<unsigned int>(layout.warps * layout.stages * layout.rows * layout.row_bytes +
-                                   layout.tile_m * GemvInt8XBytes(values));
+                                   layout.tile_m * GemvInt8XBytes(values, layout.norm));
 }
 
 /// What the address of every row of W must be a multiple of, by the bytes of a block: 144 is q4_K,

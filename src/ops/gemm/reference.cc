@@ -127,6 +127,8 @@ struct Problem {
   Operand a, b;
   float alpha = 1, beta = 0;
   bool gated = false;
+  std::vector<double> norm = {};  // weights of the norm in front; empty without
+  double epsilon = 0;
   int groups = 1;
   int axis = -1;
   const std::int32_t* offsets = nullptr;
@@ -168,6 +170,16 @@ Result<Problem> MakeProblem(const GemmArgs& args, const GemmDesc& desc) {
   AddScales(p.b, args.v, args.v_layout, desc.type_v, desc.quant_b, false);
   p.alpha = args.alpha, p.beta = args.beta;
   p.gated = desc.epilogue == Epilogue::kGatedSilu;
+  if (desc.prologue == Prologue::kRmsNorm) {
+    if (!IsFloatType(desc.type_norm) || args.norm == nullptr) {
+      return fail(
+          Refuse(ErrorCode::kInvalidArgument,
+                 fmt::format("a norm of {} at {}", DataTypeName(desc.type_norm), args.norm)));
+    }
+    p.epsilon = static_cast<double>(args.epsilon);
+    for (std::int64_t i = 0; i < p.a.k; ++i)
+      p.norm.push_back(LoadValue(desc.type_norm, args.norm, i));
+  }
   p.axis = desc.group_axis;
   if (p.axis >= 0) {
     p.groups = desc.num;
@@ -311,6 +323,14 @@ void RoundingErrors(Precision activations, const double* a, std::int64_t k, doub
   }
 }
 
+// A row of activations divided by the root of its mean square, times the weights of the norm.
+void Normalise(const Problem& p, double* row) {
+  double squares = 0;
+  for (std::size_t i = 0; i < p.norm.size(); ++i) squares += row[i] * row[i];
+  const double scale = 1 / std::sqrt(squares / static_cast<double>(p.norm.size()) + p.epsilon);
+  for (std::size_t i = 0; i < p.norm.size(); ++i) row[i] *= scale * p.norm[i];
+}
+
 // What is wanted beside the values.
 struct Wanted {
   bool magnitudes = false;
@@ -337,8 +357,11 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
                  [&](int c) { return p.axis != 1 || in_group(c); });
     a.resize(my_rows.size() * static_cast<std::size_t>(k));
     std::vector<double> decoded;
-    for (std::size_t r = 0; r < my_rows.size(); ++r)
-      DecodeLine(p.a, my_rows[r], group, decoded, a.data() + static_cast<std::int64_t>(r) * k, 1);
+    for (std::size_t r = 0; r < my_rows.size(); ++r) {
+      double* row = a.data() + static_cast<std::int64_t>(r) * k;
+      DecodeLine(p.a, my_rows[r], group, decoded, row, 1);
+      if (!p.norm.empty()) Normalise(p, row);
+    }
     if (wanted.slacks()) {
       off.resize(a.size());
       for (std::size_t at = 0; at < a.size(); at += static_cast<std::size_t>(k))

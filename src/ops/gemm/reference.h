@@ -8,7 +8,8 @@ namespace tilewright {
 /// quantisation (U and V), striding and epilogue of the contract, with operands decoded exactly and
 /// sums in f64; D is rounded once, to its type. `desc` names the types, striding, quantisation and
 /// group axis; shapes, orders and leading dimensions come from the layouts of `args`. Both operands
-/// must be plain. With an indexed operand, scales follow the memory row. With Epilogue::kGatedSilu,
+/// must be plain. With Prologue::kRmsNorm the rows of A are normalised in f64 first, and rounded
+/// nowhere. With an indexed operand, scales follow the memory row. With Epilogue::kGatedSilu,
 /// D[., 16 p + i] = silu(alpha * g) * (alpha * u) + beta * C where g and u are columns 32 p + i and
 /// 32 p + 16 + i of A * B.
 ///

@@ -72,6 +72,7 @@ class ReferenceGemmKernel final : public Kernel {
     takes.striding_a = takes.striding_b = takes.striding_c = AllUpTo(Striding::kIndexed);
     takes.quant_a = takes.quant_b = AllUpTo(QuantType::kB);
     takes.epilogue = AllUpTo(Epilogue::kGatedSilu);
+    takes.prologue = AllUpTo(Prologue::kRmsNorm);
     return takes;
   }
 };

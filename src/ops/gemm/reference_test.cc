@@ -66,6 +66,29 @@ TEST(Oracle, AppliesScalesAndZerosByTheirGroups) {
   EXPECT_EQ(d, 1 * 4 + 10 * 6 + 100 * 0.5f + 1000 * 3.5f);
 }
 
+TEST(Oracle, NormalisesRowsBeforeItMultipliesThem) {
+  // Mean squares 1 and 16, so that the rows become {1, -2} and {-1, 2} times 1, 2 and 1.
+  const float a[] = {1, -1, -4, 4}, norm[] = {1, 2}, b[] = {10, 1, 0, 1};  // B column-major
+  float d[4];
+  GemmArgs args;
+  args.a = a, args.b = b, args.d = d, args.norm = norm;
+  args.a_layout = args.d_layout = {.rows = 2, .cols = 2, .ld = 2};
+  args.b_layout = {.order = Order::kColMajor, .rows = 2, .cols = 2, .ld = 2};
+  GemmDesc desc;
+  desc.m = desc.n = desc.k = 2;
+  desc.prologue = Prologue::kRmsNorm, desc.type_norm = DataType::kF32;
+  ASSERT_TRUE(ReferenceGemm(args, desc));
+  EXPECT_THAT(d, testing::ElementsAre(8, -2, -8, 2));
+  EXPECT_LE(CheckGemm(args, desc, {})->worst, 1);
+  d[3] *= 1.001f;
+  EXPECT_GT(CheckGemm(args, desc, {})->worst, 1);
+  args.epsilon = 3;  // 1 / sqrt(4) for the first row
+  ASSERT_TRUE(ReferenceGemm(args, desc));
+  EXPECT_EQ(d[0], 4);
+  args.norm = nullptr;
+  EXPECT_FALSE(ReferenceGemm(args, desc));
+}
+
 TEST(Oracle, RefusesPackedWeightsAndSeesAWrongElement) {
   GemmDesc d;
   d.m = 9, d.n = 21, d.k = 70;

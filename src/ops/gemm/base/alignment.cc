@@ -23,6 +23,8 @@ void PromiseAlignment(const GemmArgs& args, GemmDesc& desc) {
   desc.align_a = AlignmentLog2(args.a, args.a_layout);
   desc.align_b = AlignmentLog2(args.b, args.b_layout);
   desc.align_c = AlignmentLog2(args.d, args.d_layout);
+  if (args.prologue != Prologue::kNone)
+    desc.align_norm = AlignmentLog2(args.norm, {.type = args.type_norm, .ld = 0});
   if (args.beta != 0.0f)
     desc.align_c = std::min(desc.align_c, AlignmentLog2(args.c, args.c_layout));
 }

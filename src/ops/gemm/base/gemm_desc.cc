@@ -12,6 +12,7 @@ namespace tilewright {
 constexpr std::string_view kOrderWords[] = {"col", "row"};
 constexpr std::string_view kStridingWords[] = {"flat", "blocked", "indexed"};
 constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
+constexpr std::string_view kPrologueWords[] = {"none", "rms_norm"};
 constexpr std::string_view kScalingWords[] = {"one_zero", "one_one", "any"};
 constexpr std::string_view kBatchDimWords[] = {"m", "n"};
 constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
@@ -19,6 +20,7 @@ constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
 constexpr std::span<const std::string_view> WordsOf(Order) { return kOrderWords; }
 constexpr std::span<const std::string_view> WordsOf(Striding) { return kStridingWords; }
 constexpr std::span<const std::string_view> WordsOf(Epilogue) { return kEpilogueWords; }
+constexpr std::span<const std::string_view> WordsOf(Prologue) { return kPrologueWords; }
 constexpr std::span<const std::string_view> WordsOf(Scaling) { return kScalingWords; }
 constexpr std::span<const std::string_view> WordsOf(BatchDim) { return kBatchDimWords; }
 constexpr std::span<const std::string_view> WordsOf(Precision) { return kPrecisionWords; }

@@ -12,6 +12,7 @@ constexpr std::string_view kOrderWords[] = {"column-major", "row-major"};
 constexpr std::string_view kStridingWords[] = {"flat", "blocked", "indexed"};
 constexpr std::string_view kQuantWords[] = {"none", "k", "b"};
 constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
+constexpr std::string_view kPrologueWords[] = {"none", "rms_norm"};
 constexpr std::string_view kScalingWords[] = {"alpha 1 beta 0", "alpha 1 beta 1",
                                               "any alpha and beta"};
 constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
@@ -129,6 +130,8 @@ std::optional<Rejection> Kernel::IsFeasible(const GemmDesc& p) const {
     return NotIn(Reason::kQuant, "quant_b", p.quant_b.type, d.quant_b, kQuantWords);
   if (!In(d.epilogue, p.epilogue))
     return NotIn(Reason::kEpilogue, "epilogue", p.epilogue, d.epilogue, kEpilogueWords);
+  if (!In(d.prologue, p.prologue))
+    return NotIn(Reason::kPrologue, "prologue", p.prologue, d.prologue, kPrologueWords);
   if (!In(d.scaling, p.scaling))
     return NotIn(Reason::kScaling, "scaling", p.scaling, d.scaling, kScalingWords);
   if (d.activations != Precision::kF32) {
@@ -211,6 +214,7 @@ KernelDesc TransposedDesc(const KernelDesc& inner) {
   d.pack_a = inner.pack_b, d.pack_b = inner.pack_a;
   d.tile_m = inner.tile_n, d.tile_n = inner.tile_m;
   d.epilogue = Bit(Epilogue::kNone);
+  d.prologue = Bit(Prologue::kNone);
   d.max_m = 0, d.align_n = 1;  // these bound the inner kernel's dimensions; IsFeasible asks it
   d.transpose = !inner.transpose;
   return d;
@@ -232,6 +236,10 @@ class TransposedKernel final : public Kernel {
     if (problem.epilogue == Epilogue::kGatedSilu) {
       return Rejection{Reason::kEpilogue, "epilogue = gated_silu",
                        "an untransposed kernel: the pairs run along n"};
+    }
+    if (problem.prologue != Prologue::kNone) {
+      return Rejection{Reason::kPrologue, "prologue = rms_norm",
+                       "an untransposed kernel: the prologue is that of A"};
     }
     return inner_.IsFeasible(tilewright::Transpose(problem));
   }

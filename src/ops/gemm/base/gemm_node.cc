@@ -42,6 +42,27 @@ void CheckMulMatSwiGlu(const NodeView& node, NodeCheck& check) {
   }
 }
 
+void CheckNormWeight(const NodeView& node, NodeCheck& check) {
+  const TensorView& weight = node.in(2);
+  check.ExpectFloat("inputs[0]", node.in(0).dtype);
+  check.Expect("inputs[2].shape[0]", weight.shape[0], node.in(0).shape[0], "k");
+  for (std::size_t d = 1; d < 4; ++d)
+    check.Expect("inputs[2].shape[1..3]", weight.shape[d], 1, "1");
+  check.ExpectFloat("inputs[2]", weight.dtype);
+  if (!(node.params.epsilon >= 0.0f))
+    check.Fault(Format("epsilon = {}, must be >= 0", node.params.epsilon));
+}
+
+void CheckNormMulMat(const NodeView& node, NodeCheck& check) {
+  CheckMulMat(node, check);
+  CheckNormWeight(node, check);
+}
+
+void CheckNormMulMatSwiGlu(const NodeView& node, NodeCheck& check) {
+  CheckMulMatSwiGlu(node, check);
+  CheckNormWeight(node, check);
+}
+
 constexpr NodeRule kRules[] = {{.op = TensorOp::kMulMat,
                                 .name = "mul_mat",
                                 .min_inputs = 2,
@@ -57,7 +78,17 @@ constexpr NodeRule kRules[] = {{.op = TensorOp::kMulMat,
                                 .name = "mul_mat_swiglu",
                                 .min_inputs = 2,
                                 .max_inputs = 2,
-                                .check = &CheckMulMatSwiGlu}};
+                                .check = &CheckMulMatSwiGlu},
+                               {.op = TensorOp::kNormMulMat,
+                                .name = "norm_mul_mat",
+                                .min_inputs = 3,
+                                .max_inputs = 3,
+                                .check = &CheckNormMulMat},
+                               {.op = TensorOp::kNormMulMatSwiGlu,
+                                .name = "norm_mul_mat_swiglu",
+                                .min_inputs = 3,
+                                .max_inputs = 3,
+                                .check = &CheckNormMulMatSwiGlu}};
 
 Scaling ScalingOf(const GemmArgs& args) {
   if (args.alpha != 1.0f) return Scaling::kAny;
@@ -98,7 +129,14 @@ GemmArgs GemmOp::ArgsOf(const NodeView& node) {
     args.c = node.in(2).data;
     args.c_layout.ld = node.in(2).stride[1];
   }
-  if (node.op == TensorOp::kMulMatSwiGlu) args.epilogue = Epilogue::kGatedSilu;
+  if (node.op == TensorOp::kMulMatSwiGlu || node.op == TensorOp::kNormMulMatSwiGlu)
+    args.epilogue = Epilogue::kGatedSilu;
+  if (node.op == TensorOp::kNormMulMat || node.op == TensorOp::kNormMulMatSwiGlu) {
+    args.prologue = Prologue::kRmsNorm;
+    args.norm = node.in(2).data;
+    args.type_norm = node.in(2).dtype;
+    args.epsilon = node.params.epsilon;
+  }
   return args;
 }
 
@@ -131,6 +169,8 @@ Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms) {
   desc.guarantee = terms.guarantee;
   desc.scaling = ScalingOf(args);
   desc.epilogue = args.epilogue;
+  desc.prologue = args.prologue;
+  if (args.prologue != Prologue::kNone) desc.type_norm = args.type_norm;
   return desc;
 }
 

@@ -10,11 +10,13 @@ namespace {
 /// x [64, 3] times w [64, 32] (packed as 7) to out, with a residual of the output's shape.
 NodeView Product(TensorOp op) {
   static float memory[4];
-  const std::int64_t n = op == TensorOp::kMulMatSwiGlu ? 16 : 32;
+  const bool gated = op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMatSwiGlu;
+  const bool normed = op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
+  const std::int64_t n = gated ? 16 : 32;
   NodeView node;
   node.op = op;
   node.pack = 7;
-  node.input_count = op == TensorOp::kMulMatAdd ? 3 : 2;
+  node.input_count = op == TensorOp::kMulMatAdd || normed ? 3 : 2;
   node.inputs[0] = {.view = Contiguous(memory, DataType::kF32, {64, 3, 1, 1}), .present = true};
   node.inputs[1] = {.view = Contiguous(memory + 1, DataType::kQ4_1, {64, 32, 1, 1}),
                     .pack = 7,
@@ -22,6 +24,8 @@ NodeView Product(TensorOp op) {
                     .present = true};
   node.inputs[2] = {.view = Contiguous(memory + 2, DataType::kF32, {n, 3, 1, 1}), .present = true};
   node.inputs[2].view.stride[1] = n + 5;
+  if (normed) node.inputs[2].view = Contiguous(memory + 2, DataType::kF32, {64, 1, 1, 1});
+  node.params.epsilon = 0.25f;
   node.out = Contiguous(memory + 3, DataType::kF32, {n, 3, 1, 1});
   return node;
 }
@@ -39,11 +43,16 @@ TEST(GemmNode, EveryProductIsPosedAsItIsLaunched) {
     TensorOp op;
     Scaling scaling;
     Epilogue epilogue;
+    Prologue prologue = Prologue::kNone;
   };
   const CallTerms terms{.activations = Precision::kI8, .guarantee = Guarantee::kDeterministic};
-  for (const Case& c : {Case{TensorOp::kMulMat, Scaling::kOneZero, Epilogue::kNone},
-                        Case{TensorOp::kMulMatAdd, Scaling::kOneOne, Epilogue::kNone},
-                        Case{TensorOp::kMulMatSwiGlu, Scaling::kOneZero, Epilogue::kGatedSilu}}) {
+  for (const Case& c :
+       {Case{TensorOp::kMulMat, Scaling::kOneZero, Epilogue::kNone},
+        Case{TensorOp::kMulMatAdd, Scaling::kOneOne, Epilogue::kNone},
+        Case{TensorOp::kMulMatSwiGlu, Scaling::kOneZero, Epilogue::kGatedSilu},
+        Case{TensorOp::kNormMulMat, Scaling::kOneZero, Epilogue::kNone, Prologue::kRmsNorm},
+        Case{TensorOp::kNormMulMatSwiGlu, Scaling::kOneZero, Epilogue::kGatedSilu,
+             Prologue::kRmsNorm}}) {
     const NodeView node = Product(c.op);
     EXPECT_EQ(FaultOf(node), "");
     const GemmArgs args = GemmOp::ArgsOf(node);
@@ -61,6 +70,12 @@ TEST(GemmNode, EveryProductIsPosedAsItIsLaunched) {
     want.guarantee = Guarantee::kDeterministic;
     want.scaling = c.scaling;
     want.epilogue = c.epilogue;
+    want.prologue = c.prologue;
+    if (c.prologue == Prologue::kRmsNorm) {
+      want.type_norm = DataType::kF32;
+      EXPECT_EQ(args.norm, node.in(2).data);
+      EXPECT_EQ(args.epsilon, 0.25f);
+    }
     EXPECT_EQ(DescOf(args, terms).value(), want) << KeyOf(DescOf(args, terms).value());
   }
 }
@@ -111,6 +126,12 @@ TEST(GemmNode, FaultsNameTheInputAndTheDimension) {
   node = Product(TensorOp::kMulMatSwiGlu);
   node.out.shape[0] = 8, node.inputs[1].view.shape[1] = 16;
   EXPECT_EQ(FaultOf(node), "out.shape[0] = 8, must be a multiple of 16");
+  node = Product(TensorOp::kNormMulMat);
+  node.inputs[2].view.shape[0] = 32;
+  EXPECT_EQ(FaultOf(node), "inputs[2].shape[0] = 32, expected k = 64");
+  node = Product(TensorOp::kNormMulMatSwiGlu);
+  node.params.epsilon = -1;
+  EXPECT_EQ(FaultOf(node), "epsilon = -1, must be >= 0");
 }
 
 }  // namespace

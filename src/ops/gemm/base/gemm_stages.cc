@@ -85,7 +85,12 @@ bool PointersFit(const GemmDesc& p, const GemmArgs& args) {
   return args.a != nullptr && args.b != nullptr && args.d != nullptr &&
          (args.beta == 0.0f || args.c != nullptr) &&
          (p.quant_a.type == QuantType::kNone || args.u != nullptr) &&
-         (p.quant_b.type == QuantType::kNone || args.v != nullptr);
+         (p.quant_b.type == QuantType::kNone || args.v != nullptr) &&
+         (p.prologue == Prologue::kNone || args.norm != nullptr);
+}
+
+bool PrologueFits(const GemmDesc& p, const GemmArgs& args) {
+  return p.prologue == args.prologue && p.type_norm == args.type_norm;
 }
 
 // Offsets and indices of groups are only checked for presence.
@@ -132,7 +137,7 @@ bool GroupsFit(const GemmDesc& p, const GemmArgs& args) {
   if (args.d == nullptr) return Refuse("d is a null pointer");
   if (args.beta != 0.0f && args.c == nullptr)
     return Refuse(Format("c is a null pointer, but beta = {}", args.beta));
-  return Refuse("the plan has scales beside its operands, but u or v is a null pointer");
+  return Refuse("the plan has scales or a norm beside its operands, but u, v or norm is null");
 }
 
 }  // namespace
@@ -143,7 +148,7 @@ bool OpTraits<GemmOp>::Fits(const GemmPlan& plan, const GemmArgs& args,
   return PointersFit(p, args) && ExpectedA(p).Fits(args.a_layout) &&
          ExpectedB(p, args).Fits(args.b_layout) && ExpectedD(p).Fits(args.d_layout) &&
          (args.beta == 0.0f || ExpectedD(p).Fits(args.c_layout)) && GroupsFit(p, args) &&
-         ScalingAllows(p.scaling, args.alpha, args.beta) &&
+         PrologueFits(p, args) && ScalingAllows(p.scaling, args.alpha, args.beta) &&
          workspace.partials_size >= plan.workspace().partials &&
          workspace.barriers_size >= plan.workspace().barriers;
 }
@@ -165,6 +170,10 @@ bool OpTraits<GemmOp>::Fits(const GemmPlan& plan, const GemmArgs& args,
     return WrongLayout('C', args.c_layout, ExpectedD(p));
   if (args.a_layout.num != p.num)
     return Refuse(Format("A has {} groups: the plan is for {}", args.a_layout.num, p.num));
+  if (!PrologueFits(p, args)) {
+    return Refuse(Format("the prologue is another one, or its weights are {}: the plan is for {}",
+                         DataTypeName(args.type_norm), KeyOf(p)));
+  }
   if (!GroupsFit(p, args))
     return Refuse("the plan is for indexed rows, but idxs is a null pointer");
   return Refuse(

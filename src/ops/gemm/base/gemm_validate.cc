@@ -2,6 +2,7 @@
 #include <span>
 
 #include "core/formats/formats.h"
+#include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/stage_templates.h"
 #include "ops/gemm/base/gemm_op.h"
@@ -25,12 +26,13 @@ Status CheckEnums(const GemmDesc& p) {
   constexpr auto kLastType = static_cast<DataType>(kDataTypeCount - 1);
   bool fine = InRange(p.type_a, kLastType) && InRange(p.type_b, kLastType) &&
               InRange(p.type_c, kLastType) && InRange(p.type_u, kLastType) &&
-              InRange(p.type_v, kLastType);
+              InRange(p.type_v, kLastType) && InRange(p.type_norm, kLastType);
   fine = fine && InRange(p.order_a, Order::kRowMajor) && InRange(p.order_b, Order::kRowMajor) &&
          InRange(p.order_c, Order::kRowMajor);
   fine = fine && InRange(p.striding_a, Striding::kIndexed) &&
          InRange(p.striding_b, Striding::kIndexed) && InRange(p.striding_c, Striding::kIndexed);
-  fine = fine && InRange(p.epilogue, Epilogue::kGatedSilu) && InRange(p.scaling, Scaling::kAny) &&
+  fine = fine && InRange(p.prologue, Prologue::kRmsNorm) &&
+         InRange(p.epilogue, Epilogue::kGatedSilu) && InRange(p.scaling, Scaling::kAny) &&
          InRange(p.batch_dim, BatchDim::kN) && InRange(p.precision, Precision::kI8) &&
          InRange(p.guarantee, Guarantee::kBatchInvariant) &&
          InRange(p.quant_a.type, QuantType::kB) && InRange(p.quant_b.type, QuantType::kB);
@@ -112,6 +114,23 @@ Status CheckGroups(const GemmDesc& p) {
   return {};
 }
 
+Status CheckPrologue(const GemmDesc& p) {
+  if (p.prologue == Prologue::kNone) {
+    if (p.type_norm == DataType::kNone && p.align_norm == 0) return {};
+    return Bad("type_norm or align_norm is given, but prologue is none");
+  }
+  if (!IsFloatType(p.type_norm)) {
+    return Bad(Format("type_norm = {}: must be f64, f32, f16 or bf16 with a prologue",
+                      DataTypeName(p.type_norm)));
+  }
+  if (!IsFloatType(p.type_a) || p.quant_a.type != QuantType::kNone)
+    return Bad("prologue = rms_norm: A must be of f64, f32, f16 or bf16, without scales");
+  if (p.order_a != Order::kRowMajor || p.batch_dim != BatchDim::kM || p.num != 1 ||
+      p.pack_a != kPackPlain)
+    return Bad("prologue = rms_norm: A must be the activations, row-major, plain and one group");
+  return {};
+}
+
 Status CheckDesc(const GemmDesc& p) {
   if (auto s = CheckEnums(p); !s) return s;
   if (auto s = CheckSizes(p); !s) return s;
@@ -126,6 +145,7 @@ Status CheckDesc(const GemmDesc& p) {
   if (p.epilogue == Epilogue::kGatedSilu && p.n % (2 * kGatedBlock) != 0) {
     return Bad(Format("n = {}: gated_silu needs a multiple of {}", p.n, 2 * kGatedBlock));
   }
+  if (auto s = CheckPrologue(p); !s) return s;
   if (p.pack_a == kPackAny)
     return Bad("pack_a = any: only weights are packed, pack_a must name a layout");
   return {};
@@ -217,6 +237,10 @@ Status CheckPointers(const GemmDesc& p, const GemmArgs& args) {
     return Bad(Format("c is a null pointer, but beta = {}", args.beta));
   if (p.quant_a.type != QuantType::kNone && args.u == nullptr)
     return Bad("quant_a is given, but u is a null pointer");
+  if (p.prologue != Prologue::kNone && args.norm == nullptr)
+    return Bad("prologue = rms_norm, but norm is a null pointer");
+  if (p.prologue != Prologue::kNone && !(args.epsilon >= 0))
+    return Bad(Format("epsilon = {}: must be 0 or more", args.epsilon));
   if (p.quant_b.type != QuantType::kNone && args.v == nullptr)
     return Bad("quant_b is given, but v is a null pointer");
   return {};
@@ -278,6 +302,8 @@ Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
   if (p.quant_b.type != QuantType::kNone) p.type_v = args.v_layout.type;
   p.pack_a = args.a_layout.pack, p.pack_b = args.b_layout.pack;
   p.epilogue = operation.epilogue;
+  p.prologue = operation.prologue;
+  if (p.prologue != Prologue::kNone) p.type_norm = args.type_norm;
   p.scaling = ScalingOf(args.alpha, args.beta);
   p.batch_dim = operation.batch_dim;
   p.precision = operation.precision;
@@ -290,6 +316,8 @@ Result<CheckedGemm> Validate(const Operation& operation, const GemmArgs& args,
     p.align_b =
         p.pack_b == kPackPlain && args.b_layout.ld > 0 ? AlignmentOf(args.b, args.b_layout) : 6;
     p.align_c = AlignmentOf(args.d, args.d_layout);
+    if (p.prologue != Prologue::kNone)
+      p.align_norm = AlignmentOf(args.norm, {.type = p.type_norm, .ld = 0});
   }
   return Stages<GemmOp>::MarkValidated(p);
 }

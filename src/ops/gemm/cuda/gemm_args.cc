@@ -96,6 +96,12 @@ std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& a
     return Reject(Reason::kShape, Format("an extent of {}", longest),
                   Format("at most {}", kMaxExtent));
   }
+  // The families that have a prologue name it by the same field.
+  const bool normalises = spec.family == FamilyName("gemv_int8") && spec.params[2] == 1;
+  if (normalises != (args.prologue == Prologue::kRmsNorm)) {
+    return Reject(Reason::kPrologue, normalises ? "no prologue" : "prologue rms_norm",
+                  normalises ? "rms_norm" : "none");
+  }
   if (args.u != nullptr || args.v != nullptr) {
     return Reject(Reason::kQuant, "scales beside an operand", "none");
   }

@@ -12,7 +12,8 @@ namespace tilewright {
 /// of device memory: types, orders and extents that are not the spec's or contradict each other,
 /// operands that are packed, grouped, indexed or scaled, a leading dimension below its line, an
 /// address that is no multiple of its element, a beta without the epilogue add; with the epilogue swiglu
-/// rows of weights that are no pairs of blocks. C is looked at only where it is read: with the
+/// rows of weights that are no pairs of blocks; a prologue that the kernel does not have, or the lack of
+/// one that it has. C is looked at only where it is read: with the
 /// epilogue add and beta != 0. nullopt when only the family's own needs are left to check. Looks at
 /// addresses, not behind them.
 std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& args);

@@ -218,6 +218,7 @@ LeastWork LeastWorkOf<GemmOp>(const GemmDesc& d, const TrialOptions&) {
                       groups * BytesOf(d.type_b, std::int64_t{d.n} * d.k) +
                       BytesOf(d.type_c, std::int64_t{d.m} * columns);
   if (d.scaling != Scaling::kOneZero) bytes += BytesOf(d.type_c, std::int64_t{d.m} * columns);
+  if (d.prologue != Prologue::kNone) bytes += BytesOf(d.type_norm, d.k);
   return {.bytes = static_cast<double>(bytes), .operations = 2.0 * d.m * d.n * d.k};
 }
 

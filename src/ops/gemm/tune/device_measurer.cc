@@ -90,12 +90,14 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   Status CheckPromises() const {
     const GemmDesc& problem = operands_.problem();
     GemmArgs args = operands_.Args(Activations::kRandom);
-    args.a = args.b = args.c = nullptr;  // memory of the device, which is aligned
+    args.a = args.b = args.c = args.norm = nullptr;  // memory of the device, which is aligned
     GemmDesc kept = problem;
     PromiseAlignment(args, kept);
-    for (const auto& [name, promised, have] : {std::tuple{"align_a", problem.align_a, kept.align_a},
-                                               {"align_b", problem.align_b, kept.align_b},
-                                               {"align_c", problem.align_c, kept.align_c}}) {
+    for (const auto& [name, promised, have] :
+         {std::tuple{"align_a", problem.align_a, kept.align_a},
+          {"align_b", problem.align_b, kept.align_b},
+          {"align_c", problem.align_c, kept.align_c},
+          {"align_norm", problem.align_norm, kept.align_norm}}) {
       if (promised <= have) continue;
       return Fail(ErrorCode::kInvalidArgument,
                   Format("{} = {}: lines without padding are aligned to {} bytes only", name,
@@ -116,6 +118,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   Status PlaceOperands() {
     Status placed = Place(operands_.u(), u_);
     if (placed) placed = Place(operands_.c(), c_);
+    if (placed) placed = Place(operands_.norm(), norm_);
     for (const Activations kind : {Activations::kWholeNumbers, Activations::kRandom}) {
       if (placed) placed = Place(operands_.a(kind), a_[static_cast<int>(kind)]);
     }
@@ -177,6 +180,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
     args.a = a_[static_cast<int>(kind)].data();
     args.u = u_.data();
     args.c = c_.data();
+    args.norm = norm_.data();
     args.b = copies.At(copy);
     args.b_layout.pack = copies.pack;
     if (args.v != nullptr) args.v = copies.At(copy) + copies.scales_at;
@@ -281,7 +285,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   ColdCopies cold_;
   GemmOperands operands_;
   bool ready_ = false;
-  DeviceMemory u_, c_, d_;
+  DeviceMemory u_, c_, d_, norm_;
   DeviceMemory a_[2];               // by Activations
   std::list<DeviceCopies> copies_;  // last used first
   TrialWorkspace workspace_;

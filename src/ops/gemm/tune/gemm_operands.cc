@@ -112,6 +112,13 @@ Status GemmOperands::MakeActivations() {
         !s)
       return s;
   }
+  norm_ = Buffer();
+  if (p.prologue != Prologue::kNone) {
+    norm_ = Buffer::Make(BytesOf(p.type_norm, p.k));
+    if (!norm_) return Fail(ErrorCode::kOutOfMemory, Format("no memory for a norm of {}", p.k));
+    if (auto s = FillScales(p.type_norm, p.k, 1.0, false, SeedOf(trial_, 12), norm_.data()); !s)
+      return s;
+  }
   u_ = Buffer();
   if (p.quant_a.type != QuantType::kNone) {
     const std::int64_t count = static_cast<std::int64_t>(p.m) * (p.k / p.quant_a.group);
@@ -146,6 +153,12 @@ GemmArgs GemmOperands::Args(Activations kind) const {
   if (u_) {
     args.u = u_.data();
     args.u_layout = {p.type_u, Order::kRowMajor, p.m, p.k / p.quant_a.group, p.k / p.quant_a.group};
+  }
+  if (norm_) {
+    args.prologue = p.prologue;
+    args.norm = norm_.data();
+    args.type_norm = p.type_norm;
+    args.epsilon = 1e-5f;
   }
   args.b = plain_b_.data();
   args.b_layout = PlainB();
@@ -214,9 +227,11 @@ Tuner::Outcome GemmOperands::Judge(const Kernel& kernel, Activations kind, void*
     return Failed(Verdict::kWrong, std::move(missing));
   GemmCheck check;
   check.executor = &executor;
-  // Scaled activations are rounded after scaling, so whole numbers stay whole only without scales.
-  const bool exact =
-      kind == Activations::kWholeNumbers && problem_.quant_a.type == QuantType::kNone;
+  // Scaled and normalised activations are rounded afterwards, so whole numbers stay whole only
+  // without scales and a norm.
+  const bool exact = kind == Activations::kWholeNumbers &&
+                     problem_.quant_a.type == QuantType::kNone &&
+                     problem_.prologue == Prologue::kNone;
   check.activations = exact ? Precision::kF32 : kernel.desc().activations;
   constexpr double kWholeCheck = 4e6;  // products; beyond, rows and columns are picked
   if (static_cast<double>(problem_.m) * problem_.n * problem_.k > kWholeCheck)

@@ -28,6 +28,7 @@ class GemmOperands {
   const Buffer& c() const { return c_; }  ///< empty where C is not read
   const Buffer& u() const { return u_; }  ///< scales, empty where there are none
   const Buffer& v() const { return v_; }
+  const Buffer& norm() const { return norm_; }  ///< weights of the prologue's norm, or empty
   std::size_t result_bytes() const { return result_bytes_; }
 
   /// Which activations the check uses: both kinds, but no whole numbers where two large values are
@@ -51,7 +52,7 @@ class GemmOperands {
   TrialOptions trial_;
   GemmDesc problem_;
   std::string weight_key_;
-  Buffer plain_b_, v_, u_, c_;
+  Buffer plain_b_, v_, u_, c_, norm_;
   Buffer rounded_b_;  ///< the weights in type_a, made when they are first needed
   DataType rounded_type_ = DataType::kNone;
   Buffer a_[2];  // by Activations

@@ -39,9 +39,15 @@ std::vector<KernelSpec> GemvStreamSpecs(DataType weight, CudaArch arch);
 int GemvStreamMaxK(const KernelSpec& spec);
 
 /// Those of gemv_int8 for weights of one type: one row of f32 and bf16 with the epilogues add, which
-/// serves plain products too, and swiglu; one row, 2 and 4 of bf16 with add, and for logits of
-/// f32. One row of bf16 times q4_0 and q4_1 has a second shape, for matrices of small models. Empty for other types.
+/// serves plain products too, and swiglu; one row, 2 and 4 of bf16 with add, and for logits of f32.
+/// The same of bf16, without an addend, with rows that are normalised first. One row of bf16 times
+/// q4_0 and q4_1 has a second shape, for matrices of small models; plain results of bf16 have one for
+/// matrices whose rows would keep half of the warps waiting. Empty for other types.
 std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch);
+/// Whether a kernel of this room normalises the rows of x.
+inline bool GemvNormalises(const KernelSpec& spec) {
+  return spec.family == FamilyName("gemv_int8") && spec.params[2] == 1;
+}
 /// The longest row that a kernel of gemv_int8 has room for, and the shared memory that rows of `k`
 /// values take.
 int GemvInt8MaxK(const KernelSpec& spec);

@@ -19,6 +19,10 @@
 // use, across the ends of rows. Lanes multiply chunks side by side (int8_codes.cuh): about one
 // instruction a weight, where tensor cores with bf16 of gemv_q take three.
 //
+// Rows that are to be normalised first (kNorm) every CTA normalises itself, on their way to int8: all
+// CTAs read them anyway, and a kernel that did it for them would take longer than they do. Squares are
+// summed over each 32 of a row, and those sums by every warp, in an order that k alone decides.
+//
 // A sum is that of one warp: in every lane over ascending chunks, then over the lanes. The order
 // depends on the format and k alone: a row of y has the same bits whatever the spec, the GPU or the
 // batch. An infinity or NaN in a row of x makes that row of y NaN.
@@ -29,7 +33,7 @@ using tilewright::cuda::GemvParams;
 using tilewright::cuda::GemvRowAlignment;
 
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM,
-          int kRows, int kWarps, int kSegmentValues, int kStages>
+          int kRows, int kWarps, int kSegmentValues, int kStages, bool kNorm>
 struct GemvInt8 {
   using F = Int8Codes<kTypeW>;
   static constexpr bool kGated = kEpilogue == Epilogue::kSwiGlu;
@@ -47,7 +51,8 @@ struct GemvInt8 {
 
   const GemvParams& p;
   u8* ring;  // shared: of this warp, [kStages][kRows][kRowBytes]
-  u8* x;     // shared: [kTileM][x_bytes]: bytes, [32 chunks][planes of 16 bytes][32], then scales
+  u8* x;  // shared: [kTileM][x_bytes]: bytes, [32 chunks][planes of 16 bytes][32], then scales, and
+          // with kNorm sums of squares
   int lane, warp;
   int chunks, segments;  // of a row
   int row_bytes;
@@ -170,7 +175,7 @@ struct GemvInt8 {
   /// as a short one.
   TW_DEVICE void RoundX() const {
     constexpr int kBatch = 4, kThreads = 32 * kWarps;
-    const int packs = p.k / 8, all = packs * (p.m < kTileM ? p.m : kTileM);
+    const int packs = p.k / 8, all = packs * RowsOfX();
     TW_NO_UNROLL
     for (int first = 0; first < all; first += kBatch * kThreads) {
       float v[kBatch][8] = {};
@@ -189,6 +194,73 @@ struct GemvInt8 {
       }
     }
   }
+
+  TW_DEVICE int RowsOfX() const { return p.m < kTileM ? p.m : kTileM; }
+  /// Shared: of row `m`, for each 32 values of it.
+  TW_DEVICE float* Squares(int m) const {
+    return reinterpret_cast<float*>(x + (m * x_bytes + x_scales + x_scales / 4));
+  }
+  /// Eight of the norm's weights that this thread needs first.
+  TW_DEVICE void LoadWeights(float (&weights)[8]) const {
+    const int pack = static_cast<int>(threadIdx.x);
+    if (8 * pack < p.k) LoadPack<Type::kF32, 8>(p.norm, 8 * pack, weights);
+  }
+
+  /// Calls use(m, pack, inside, v) for every eight values of x, the four threads of a block of 32 as
+  /// neighbours. `first`: those that this thread comes to first.
+  template <class Use>
+  TW_DEVICE void ForEachPack(const float (&first)[8], Use use) const {
+    const int packs = p.k / 8, rows = RowsOfX(), thread = static_cast<int>(threadIdx.x);
+    TW_NO_UNROLL
+    for (int m = 0; m < rows; ++m) {
+      TW_NO_UNROLL
+      for (int from = 0; from < packs; from += 32 * kWarps) {
+        const int pack = from + thread;
+        float v[8];
+        TW_UNROLL
+        for (int i = 0; i < 8; ++i) v[i] = first[i];
+        if ((m > 0 || from > 0) && pack < packs) LoadPack<kTypeX, 8>(p.x, m * p.ldx + 8 * pack, v);
+        use(m, pack, pack < packs, v);
+      }
+    }
+  }
+
+  /// The same of rows that are normalised. `weights`: of LoadWeights.
+  TW_DEVICE void NormAndRoundX(const float (&weights)[8]) const {
+    float first[8] = {};
+    if (static_cast<int>(threadIdx.x) < p.k / 8)
+      LoadPack<kTypeX, 8>(p.x, 8 * static_cast<int>(threadIdx.x), first);
+    ForEachPack(first, [&](int m, int pack, bool inside, const float(&v)[8]) {
+      float sum = 0.0f;
+      TW_UNROLL
+      for (int i = 0; i < 8; ++i) sum = Fma(v[i], v[i], sum);
+      TW_UNROLL
+      for (int step = 1; step <= 2; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+      if (inside && pack % 4 == 0) Squares(m)[pack / 4] = sum;
+    });
+    __syncthreads();  // the squares of all rows are there before any warp adds them up
+    int scaled = -1;  // the row that `scale` is of
+    float scale = 0.0f;
+    ForEachPack(first, [&](int m, int pack, bool inside, float(&v)[8]) {
+      if (m != scaled) scale = ScaleOf(m);
+      scaled = m;
+      float w[8];
+      TW_UNROLL
+      for (int i = 0; i < 8; ++i) w[i] = weights[i];
+      if (inside && pack >= 32 * kWarps) LoadPack<Type::kF32, 8>(p.norm, 8 * pack, w);
+      TW_UNROLL
+      for (int i = 0; i < 8; ++i) v[i] = v[i] * scale * w[i];
+      RoundPack(pack, inside, v, x + m * x_bytes);
+    });
+  }
+  /// One over the root of the mean square of row `m`. All lanes call it.
+  TW_DEVICE float ScaleOf(int m) const {
+    float sum = 0.0f;
+    TW_NO_UNROLL
+    for (int i = lane; i < p.k / 32; i += 32) sum += Squares(m)[i];
+    return InverseRoot(WarpSum(sum) / static_cast<float>(p.k) + p.epsilon);
+  }
+
   TW_DEVICE void RoundPack(int pack, bool inside, const float (&v)[8], u8* to) const {
     u32 most = 0;
     TW_UNROLL
@@ -319,8 +391,15 @@ struct GemvInt8 {
     SetRows(copied);
     TW_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) Copy(copied);
-    WaitForPrerequisites();  // the kernels before this one write x, and c
-    RoundX();
+    if constexpr (kNorm) {
+      float weights[8] = {};
+      LoadWeights(weights);
+      WaitForPrerequisites();  // the kernels before this one write x, and c
+      NormAndRoundX(weights);
+    } else {
+      WaitForPrerequisites();  // the same
+      RoundX();
+    }
     __syncthreads();  // all of x is there before any warp multiplies
     int stage = 0;    // bytes from the ring to it
     // All warps of a CTA make the same number of rounds, so that they meet the same shuffles.
@@ -361,10 +440,10 @@ struct GemvInt8 {
 
 /// The whole kernel. `smem`: shared, GemvInt8Smem bytes, aligned to 16.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM,
-          int kRows, int kWarps, int kSegmentValues, int kStages>
+          int kRows, int kWarps, int kSegmentValues, int kStages, bool kNorm = false>
 TW_DEVICE void GemvInt8Run(const GemvParams& p, u8* smem) {
   using Kernel = GemvInt8<kTypeX, kTypeW, kTypeC, kTypeY, kEpilogue, kTileM, kRows, kWarps,
-                          kSegmentValues, kStages>;
+                          kSegmentValues, kStages, kNorm>;
   using F = typename Kernel::F;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int columns = Kernel::kGated ? p.n / 2 : p.n;
@@ -384,7 +463,7 @@ TW_DEVICE void GemvInt8Run(const GemvParams& p, u8* smem) {
                       segments,
                       p.k / F::kBlock * F::kBytes,
                       segments * kSegmentValues,
-                      tilewright::cuda::GemvInt8XBytes(segments * kSegmentValues),
+                      tilewright::cuda::GemvInt8XBytes(segments * kSegmentValues, kNorm),
                       border(blockIdx.x),
                       border(blockIdx.x + 1),
                       whole};

@@ -82,6 +82,12 @@ std::optional<Rejection> CheckInt8(const KernelSpec& spec, const GemmArgs& args)
     return Reject(Reason::kAlignment, Format("A at {}, rows of {} bytes", args.a, line_a),
                   "multiples of 16");
   }
+  if (!GemvNormalises(spec)) return std::nullopt;
+  if (args.type_norm != DataType::kF32 || args.norm == nullptr || Misaligned(args.norm, 0, 16)) {
+    return Reject(Reason::kPrologue,
+                  Format("norm of {} at {}", DataTypeName(args.type_norm), args.norm),
+                  "f32 at a multiple of 16");
+  }
   return std::nullopt;
 }
 
@@ -102,6 +108,8 @@ cuda::KernelParams ParamsOf(const KernelSpec& spec, const GemmArgs& args) {
       .alpha = args.alpha,
       .beta = args.beta,
       .w_constant = args.constant_b ? 1 : 0,
+      .norm = args.norm,
+      .epsilon = args.epsilon,
   });
 }
 

@@ -55,7 +55,8 @@ cuda::GemvInt8Layout LayoutOf(const KernelSpec& s) {
               cuda::GemvInt8RowBytes(segment_bytes, cuda::GemvRowAlignment(weight.block_bytes)),
           .rows = RowsOf(s),
           .warps = s.warps,
-          .stages = s.stages};
+          .stages = s.stages,
+          .norm = GemvNormalises(s)};
 }
 
 std::optional<Rejection> CheckRows(const KernelSpec& s) {
@@ -85,10 +86,10 @@ std::optional<Rejection> Check(const KernelSpec& s) {
     return Reject(Reason::kShape, Format("tile_k = {}", s.tile_k),
                   Format("a multiple of {}, at most 4096", lanes));
   }
-  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
-      s.params[3] != 0) {
+  if (auto no = CheckRange("param2", s.params[2], 0, 1)) return no;
+  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[3] != 0) {
     return Reject(Reason::kShape, "a field that gemv_int8 does not use is set",
-                  "split_k, cluster_m, cluster_n, param2, param3 = 0");
+                  "split_k, cluster_m, cluster_n, param3 = 0");
   }
   if (GemvInt8MaxK(s) < s.tile_k) {
     return Reject(Reason::kWorkspace,
@@ -127,8 +128,12 @@ Shape DeepShape(DataType weight) {
 }
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
 constexpr Shape kLightShape = {4, 8, 2048, 2, 2};
+/// Where the rows of W are one and a half rounds of the warps of DeepShape, as the 6144 of Llama-3.1-8B
+/// are, these take one: 48 rows to a CTA.
+Shape EvenShape(DataType weight) { return {4, 12, DeepShape(weight).tile_k, 3, 1}; }
 
-KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape) {
+KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape,
+                    bool norm) {
   constexpr int kRow = 4096, kLongRow = 14336;  // that fit beside another CTA, and alone
   KernelSpec spec;
   spec.family = "gemv_int8";
@@ -141,7 +146,7 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, cons
   spec.tile_k = static_cast<std::uint16_t>(shape.tile_k);
   spec.warps =
       static_cast<std::uint16_t>(MaxSmemBytes(arch) > 200 * 1024 ? shape.warps : shape.warps / 2);
-  spec.params = {shape.rows, tile_m == 1 ? shape.ctas : 1, 0, 0};
+  spec.params = {shape.rows, tile_m == 1 ? shape.ctas : 1, norm ? 1 : 0, 0};
   spec.tile_n = static_cast<std::uint16_t>(shape.rows * spec.warps);
   const auto fits = [&] {
     return (spec.params[1] == 1 || GemvInt8Smem(spec, kRow) < LoneSmem(spec)) &&
@@ -203,10 +208,14 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || !HasCodes(weight)) return specs;
   const Shape deep = DeepShape(weight);
-  const auto add = [&](DataType x, int tile_m, SpecEpilogue epilogue, DataType d) {
-    const bool light = tile_m == 1 && x == DataType::kBF16 && deep.ctas == 1;
-    for (const Shape& shape : light ? std::vector{deep, kLightShape} : std::vector{deep}) {
-      KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape);
+  const auto add = [&](DataType x, int tile_m, SpecEpilogue epilogue, DataType d,
+                       bool norm = false) {
+    std::vector<Shape> shapes = {deep};
+    const bool one_row = tile_m == 1 && x == DataType::kBF16;
+    if (one_row && deep.ctas == 1) shapes.push_back(kLightShape);
+    if (one_row && d == x && epilogue != SpecEpilogue::kSwiGlu) shapes.push_back(EvenShape(weight));
+    for (const Shape& shape : shapes) {
+      KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape, norm);
       spec.epilogue = epilogue;
       spec.type_c = epilogue == SpecEpilogue::kAdd ? d : DataType::kNone;
       spec.type_d = d;
@@ -224,6 +233,11 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
     add(DataType::kBF16, tile_m, SpecEpilogue::kAdd, DataType::kBF16);
     add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kF32);
   }
+  for (const int tile_m : {1, 2, 4}) {
+    add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kBF16, true);
+    add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kF32, true);
+  }
+  add(DataType::kBF16, 1, SpecEpilogue::kSwiGlu, DataType::kBF16, true);
   return specs;
 }
 

@@ -97,6 +97,13 @@ std::optional<Rejection> Int8Feasible(const KernelSpec& spec, const GemmDesc& de
     return Rejection{Reason::kShape, Format("k = {}", desc.k),
                      Format("at most {}", GemvInt8MaxK(spec))};
   }
+  if (desc.prologue != Prologue::kNone) {
+    if (desc.type_norm != DataType::kF32) {
+      return Rejection{Reason::kPrologue, Format("type_norm = {}", DataTypeName(desc.type_norm)),
+                       "f32"};
+    }
+    if (auto no = CheckAlignment("norm", desc.align_norm, 16)) return no;
+  }
   if (auto no = CheckAlignment("A", desc.align_a, 16)) return no;
   return CheckAlignment("B", desc.align_b,
                         cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes));
@@ -181,6 +188,7 @@ KernelDesc DescOf(const KernelSpec& spec) {
   }
   if (spec.family == FamilyName("gemv_int8")) {
     desc.activations = Precision::kI8;
+    if (GemvNormalises(spec)) desc.prologue = Bit(Prologue::kRmsNorm);
     desc.max_m = spec.tile_m;
   }
   desc.tile_m = std::max<std::int32_t>(spec.tile_m, 1);
