@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "gpu/cublaslt.h"
+#include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/reference.h"
 
 namespace tilewright::gpu_check {
@@ -78,6 +79,10 @@ class Product {
         device_a_(job.gpu, a_.bytes),
         device_d_(job.gpu, static_cast<std::size_t>(shape.m) * RowBytes()) {
     AddSets(1);
+    if (GemvNormalises(spec_)) {
+      norm_ = RandomBytes(DataType::kF32, shape.k, 1, job.seed + 3);
+      device_norm_.emplace(job.gpu, norm_);
+    }
     if (spec_.type_c == DataType::kNone) return;
     c_ = RandomOperand(spec_.type_c, Order::kRowMajor, shape.m, shape.n,
                        {.pad = shape.pad_d, .periodic = job.time}, job.seed + 2);
@@ -103,6 +108,7 @@ class Product {
     args.a = pointer(device_a_, a_.skip_bytes);
     args.b = pointer(*device_b_[static_cast<std::size_t>(set)], b_.skip_bytes);
     args.d = pointer(device_d_, 0);
+    if (device_norm_) args.norm = pointer(*device_norm_, 0);
     if (device_c_) {
       args.c = pointer(shape_.addend == Addend::kInPlace ? device_d_ : *device_c_, 0);
     }
@@ -117,6 +123,7 @@ class Product {
     };
     std::vector<const Guarded*> others{&device_a_, device_b_[0].get()};
     if (device_c_) others.push_back(&*device_c_);
+    if (device_norm_) others.push_back(&*device_norm_);
     const auto launch = [&] { job_.kernel.Launch(launcher(spec_, Args(0), job_.gpu.spec)); };
     std::vector<std::byte> bytes = RunTwice(job_.gpu, device_d_, others, reset, launch, report);
     CheckPadding(bytes, report);
@@ -146,6 +153,11 @@ class Product {
     args.b_layout = b_.layout;
     args.c_layout = c_.layout;
     args.d_layout = d_layout_;
+    if (device_norm_) {
+      args.prologue = Prologue::kRmsNorm;
+      args.type_norm = DataType::kF32;
+      args.epsilon = 1e-5f;
+    }
     return args;
   }
 
@@ -173,6 +185,7 @@ class Product {
     args.b = b_.data();
     args.c = c_.data();
     args.d = bytes.data();
+    args.norm = norm_.data();
     for (MatrixLayout* layout : {&args.a_layout, &args.c_layout, &args.d_layout}) {
       layout->rows = static_cast<std::int32_t>(rows.size());
       layout->idxs = rows.data();
@@ -180,6 +193,7 @@ class Product {
     GemmDesc desc;
     desc.m = shape_.m, desc.n = shape_.n, desc.k = shape_.k;
     desc.type_a = spec_.type_a, desc.type_b = spec_.type_b, desc.type_c = spec_.type_d;
+    desc.prologue = args.prologue, desc.type_norm = args.type_norm;
     if (Gated()) desc.epilogue = Epilogue::kGatedSilu;
     const GemmError error =
         Must(CheckGemm(args, desc, {.activations = Activations(), .executor = &Workers()}),
@@ -247,7 +261,8 @@ class Product {
   MatrixLayout d_layout_;
   Guarded device_a_, device_d_;
   std::vector<std::unique_ptr<Guarded>> device_b_;
-  std::optional<Guarded> device_c_;
+  std::vector<std::byte> norm_;
+  std::optional<Guarded> device_c_, device_norm_;
 };
 
 }  // namespace

@@ -346,15 +346,20 @@ Call<GemmOp> Product(Device& device, const GemmDesc& desc, bool constant_b) {
     return call.late.back().data();
   };
   args.a = late(RandomBytes(desc.type_a, m * k, 1));
-  const std::vector<std::byte> b = RandomBytes(desc.type_b, n * k, 2);
-  if (constant_b) {
-    DeviceMemory& memory = call.constant.emplace_back(device.Allocate(b.size()).value());
-    EXPECT_TRUE(device.Upload(memory.data(), b.data(), b.size(), device.default_stream()));
+  const auto weights = [&](const std::vector<std::byte>& bytes) -> const void* {
+    if (!constant_b) return late(bytes);
+    DeviceMemory& memory = call.constant.emplace_back(device.Allocate(bytes.size()).value());
+    EXPECT_TRUE(device.Upload(memory.data(), bytes.data(), bytes.size(), device.default_stream()));
     EXPECT_TRUE(device.Synchronize(device.default_stream()));
-    args.b = memory.data();
-    args.constant_b = true;
-  } else {
-    args.b = late(b);
+    return memory.data();
+  };
+  args.b = weights(RandomBytes(desc.type_b, n * k, 2));
+  args.constant_b = constant_b;
+  if (desc.prologue != Prologue::kNone) {
+    args.prologue = desc.prologue;
+    args.norm = weights(RandomBytes(desc.type_norm, k, 4));
+    args.type_norm = desc.type_norm;
+    args.epsilon = 1e-5f;
   }
   args.d = late(std::vector<std::byte>(BytesOf(desc.type_c, m * n), std::byte{0xff}));
   args.a_layout = {desc.type_a, Order::kRowMajor, desc.m, desc.k, k};
@@ -383,18 +388,25 @@ TEST_P(DependentProductGpu, waits) {
   struct Problem {
     int m, n, k;
     DataType weights;
+    bool norm = false;
   };
   int ran = 0;
   // Small enough for racecheck, deep enough to fill a ring of stages twice.
   for (const Problem& p :
        {Problem{1, 200, 2048, kBF16}, Problem{3, 100, 520, kBF16}, Problem{130, 256, 192, kBF16},
-        Problem{1, 100, 4096, DataType::kQ4_K}, Problem{9, 64, 2048, DataType::kQ8_0}}) {
+        Problem{1, 100, 4096, DataType::kQ4_K}, Problem{2, 100, 4096, DataType::kQ4_K, true},
+        Problem{1, 300, 768, DataType::kQ8_0, true}, Problem{9, 64, 2048, DataType::kQ8_0}}) {
     for (const bool constant_b : {true, false}) {
       GemmDesc desc;
       desc.m = p.m, desc.n = p.n, desc.k = p.k;
       desc.type_a = desc.type_c = kBF16, desc.type_b = p.weights;
       desc.align_a = desc.align_b = desc.align_c = 4;
-      desc.scaling = constant_b ? Scaling::kOneZero : Scaling::kOneOne;
+      desc.scaling = constant_b || p.norm ? Scaling::kOneZero : Scaling::kOneOne;
+      if (p.norm) {
+        desc.prologue = Prologue::kRmsNorm;
+        desc.type_norm = kF32;
+        desc.align_norm = 4;
+      }
       SCOPED_TRACE(constant_b ? "constant weights" : "weights as late as the rest, and C read");
       const auto make = [&](Device& device) { return Product(device, desc, constant_b); };
       if (ExpectSameBits<GemmOp>(GetParam(), machine_->gemm, desc, make)) ++ran;

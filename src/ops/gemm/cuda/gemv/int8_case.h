@@ -107,8 +107,8 @@ class Case {
         // Nothing belongs to W behind its last row.
         w_(BytesOf(spec.type_b, std::int64_t{q.n - 1} * (q.k + q.pad_w) + q.k), Size(q.shift_w)),
         y_(Size(q.m * (columns_ + 3))),
-        norm_(GemvNormalises(spec) ? test::RandomFloats(Size(q.k), 8) : std::vector<float>()),
-        c_(test::RandomFloats(Size(q.m * columns_), 9)) {
+        c_(test::RandomFloats(Size(q.m * columns_), 9)),
+        norm_(GemvNormalises(spec) ? test::RandomFloats(Size(q.k), 8) : std::vector<float>()) {
     Random random(77);
     for (int r = 0; r < q.n; ++r) {
       RandomBlocks(spec.type_b, q.k / GetTypeInfo(spec.type_b).block_elements, random, RowOfW(r));
