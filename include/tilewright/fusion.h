@@ -21,7 +21,9 @@ enum class Fusion : std::uint8_t {
   kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu; kGelu, kMul -> kGeGlu
   kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
-  kAddNorm,       ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
+  /// "rope-qkv": kRope of q, kRope and kKvScatter of k, kKvScatter of v -> kRopeQkvScatter
+  kRopeQkv,
+  kAddNorm,  ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
   /// "quantise-once": activations that several int8 products read are rounded to i8x32 before them
   kQuantiseOnce,
 };
@@ -63,8 +65,8 @@ struct FusedGraph {
 /// What becomes of the roundings to bf16 or f16 between operations that could be one.
 enum class BetweenFused : std::uint8_t {
   kRounded,  ///< kept: such operations stay apart, and fusing changes no result
-  /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter): its
-  /// result is the nearer one. For devices whose activations are bf16 or f16 to save memory.
+  /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter,
+  /// kRopeQkv): its result is the nearer one. For devices whose activations are bf16 or f16 to save memory.
   kUnrounded,
 };
 

@@ -13,8 +13,9 @@ namespace tilewright {
 /// What a pattern found: the node that may take the place of its last one, and the others.
 struct FusionMatch {
   TensorNode fused;
-  std::vector<NodeId> absorbed;      ///< computed only inside `fused`
-  std::optional<TensorNode> buffer;  ///< what takes the place of a node that `fused` computes too
+  std::vector<NodeId> absorbed;  ///< computed only inside `fused`
+  /// What takes the places of nodes that `fused` computes too.
+  std::vector<TensorNode> buffers = {};
   /// Where not empty, `fused` takes no node's place: it is a new node in front of the first of
   /// these, and these are nodes as they would be if they read it. Those that can run so do, if they
   /// are at least two.
