@@ -18,6 +18,8 @@ namespace {
 
 struct Shape {
   int rows, heads, kv_heads;
+  int head_dim = 128;
+  RopeMode mode = RopeMode::kInterleaved;
   int dims = 0;  ///< 0: the head's
   int context = 300, slots = 3;
   int pad = 0;  ///< elements after every head
@@ -27,7 +29,8 @@ struct Shape {
   bool faults = false;      ///< some rows are to be left alone
 
   std::string Name() const {
-    std::string name = Format("{} rows, {}+{} heads", rows, heads, kv_heads);
+    std::string name = Format("{} rows, {}+{} heads of {}", rows, heads, kv_heads, head_dim);
+    if (mode == RopeMode::kHalfSplit) name += ", half-split";
     if (dims > 0) name += Format(", {} dims", dims);
     if (pad > 0) name += Format(", pad {}", pad);
     if (first_position > 0) name += Format(", from {}", first_position);
@@ -88,13 +91,12 @@ class Rope {
   Rope(const Job& job, const Shape& shape)
       : spec_(job.kernel.spec()),
         shape_(shape),
-        head_dim_(spec_.params[0]),
+        head_dim_(shape.head_dim),
         dims_(shape.dims > 0 ? shape.dims : head_dim_),
         q_(spec_.type_a, shape, shape.heads, head_dim_, job.seed, job.time),
         k_(spec_.type_a, shape, shape.kv_heads, head_dim_, job.seed + 1, job.time),
         v_(spec_.type_a, shape, shape.kv_heads, head_dim_, job.seed + 2, job.time) {
-    params_ = {.mode = spec_.params[1] != 0 ? RopeMode::kHalfSplit : RopeMode::kInterleaved,
-               .dims = dims_};
+    params_ = {.mode = shape.mode, .dims = dims_};
     const rope::Table table = Must(rope::Table::Make(params_, nullptr, 0), "frequencies");
     PlaceRows(job.seed);
     const std::int64_t kv_heads = std::max(shape.kv_heads, 1);
@@ -356,18 +358,19 @@ class Rope {
 void RunRopeKv(const Job& job, KernelReport& report) {
   const KernelSpec& spec = job.kernel.spec();
   if (job.check) {
-    const int head_dim = spec.params[0];
+    constexpr RopeMode kHalves = RopeMode::kHalfSplit;
     std::vector<Shape> shapes{
-        {1, 9, 3},
+        {.rows = 1, .heads = 9, .kv_heads = 3, .head_dim = 64},
         {1, 32, 8},
         {200, 32, 8},
-        {7, 1, 1},
+        {.rows = 200, .heads = 32, .kv_heads = 8, .mode = kHalves},
+        {.rows = 7, .heads = 1, .kv_heads = 1, .head_dim = 64, .mode = kHalves},
         {5, 4, 0},
-        {5, 0, 4},
-        {.rows = 33, .heads = 9, .kv_heads = 3, .pad = 8},
-        {.rows = 33, .heads = 9, .kv_heads = 3, .pad = 1},
-        {.rows = 12, .heads = 6, .kv_heads = 2, .dims = head_dim / 2},
-        {.rows = 12, .heads = 6, .kv_heads = 2, .dims = head_dim - 6},
+        {.rows = 5, .heads = 0, .kv_heads = 4, .head_dim = 80},
+        {.rows = 33, .heads = 9, .kv_heads = 3, .mode = kHalves, .pad = 8},
+        {.rows = 33, .heads = 9, .kv_heads = 3, .head_dim = 64, .pad = 1},
+        {.rows = 12, .heads = 6, .kv_heads = 2, .mode = kHalves, .dims = 64},
+        {.rows = 12, .heads = 6, .kv_heads = 2, .dims = 122},
         {.rows = 40, .heads = 8, .kv_heads = 2, .head_major = true},
         {.rows = 17, .heads = 3, .kv_heads = 2, .context = 40000, .slots = 1},
         {.rows = 8, .heads = 4, .kv_heads = 0, .context = 1000, .first_position = 1000000},

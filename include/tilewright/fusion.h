@@ -21,7 +21,9 @@ enum class Fusion : std::uint8_t {
   kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu; kGelu, kMul -> kGeGlu
   kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
-  kAddNorm,       ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
+  /// "rope-qkv": kRope of q, kRope and kKvScatter of k, kKvScatter of v -> kRopeQkvScatter
+  kRopeQkv,
+  kAddNorm,  ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
   /// "norm-mul-mat": kRmsNorm, kMulMat -> kNormMulMat, with the residual in front of the norm in
   /// the product that makes it
   kNormMulMat,
@@ -67,7 +69,8 @@ struct FusedGraph {
 enum class BetweenFused : std::uint8_t {
   kRounded,  ///< kept: such operations stay apart, and fusing changes no result
   /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter,
-  /// kNormMulMat): its result is the nearer one. For devices whose activations are bf16 or f16 to save memory.
+  /// kRopeQkv, kNormMulMat): its result is the nearer one. For devices whose activations are bf16 or f16
+  /// to save memory.
   kUnrounded,
 };
 

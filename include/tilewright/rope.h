@@ -29,9 +29,11 @@ struct Desc {
   std::int32_t rows = 1;
   std::int32_t heads = 1;
   std::int32_t head_dim = 64;
-  std::int32_t dims = 64;      ///< rotated elements of a head; the rest pass through
-  bool scatter = false;        ///< into a KV cache
-  std::int32_t page_size = 0;  ///< positions of a page of the cache; 0: contiguous, or no cache
+  std::int32_t dims = 64;     ///< rotated elements of a head; the rest pass through
+  bool scatter = false;       ///< into a KV cache
+  std::int32_t kv_heads = 0;  ///< of keys and values that go into caches with them; 0: none do
+  DataType type_cache = DataType::kNone;  ///< of those caches
+  std::int32_t page_size = 0;  ///< positions of a page of a cache; 0: contiguous, or no cache
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -41,7 +43,8 @@ void ForEachField(D& desc, F&& f) {
   f("mode", desc.mode), f("rows", desc.rows), f("heads", desc.heads);
   f("head_dim", desc.head_dim), f("dims", desc.dims);
   f("type_in", desc.type_in), f("type_out", desc.type_out);
-  f("scatter", desc.scatter), f("page_size", desc.page_size);
+  f("scatter", desc.scatter), f("kv_heads", desc.kv_heads), f("type_cache", desc.type_cache);
+  f("page_size", desc.page_size);
   f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);
@@ -95,10 +98,15 @@ class Table {
 /// With a cache, the rotated heads go there and not to `out`, which then has no data. cache, slots
 /// and pages are those of kv_scatter::Args, with the same requirements and errors. The result
 /// equals, bit for bit, that of a rotation in f32 followed by a scatter.
+///
+/// With keys and values, k and v [head_dim, kv_heads, m] of the type of qk, a call does what three
+/// do: qk goes to `out`, k turned into the cache, and v as it is into v_cache, whose type and shape
+/// are those of the cache. Both have the same page table. `out` may be qk but meets neither k nor v.
 struct Args {
   TensorView qk, positions, factors, out;
   RopeParams params;
   TensorView cache = {}, slots = {}, pages = {};
+  TensorView k = {}, v = {}, v_cache = {};
   /// Made from the same params and factors (params are compared). Optional: without it every row
   /// computes its own powers, cosines and sines, some microseconds each.
   const Table* table = nullptr;

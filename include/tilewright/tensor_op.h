@@ -44,8 +44,12 @@ enum class TensorOp : std::uint8_t {
   kSoftcap,       ///< (x) -> c * tanh(x / c)
   kRopeScatter,   ///< fused kRope + kKvScatter: (x [head_dim, kv_heads, m], cache, positions [m],
                   ///< slots [m], pages or none, frequency factors or none) -> the cache
-  kAddRmsNorm,    ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
-                  ///< which is written to `sum`, a kBuffer
+  /// fused kRope of q, kRopeScatter of k, kKvScatter of v: (q [head_dim, heads, m],
+  /// k, v [head_dim, kv_heads, m], turned q, a kBuffer, k cache, a kBuffer in a cache, v cache,
+  /// positions [m], slots [m], pages or none, frequency factors or none) -> the v cache
+  kRopeQkvScatter,
+  kAddRmsNorm,  ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
+                ///< which is written to `sum`, a kBuffer
   /// fused kRmsNorm + kMulMat: (x [k, m], w [k, n], norm weight [k]) -> [n, m]
   kNormMulMat,
   /// fused kRmsNorm + kMulMatSwiGlu: (x [k, m], w [k, 2 * n], norm weight [k]) -> [n, m]
@@ -54,8 +58,10 @@ enum class TensorOp : std::uint8_t {
   /// their values are written to `values`
   kTopK,
   // No computation:
-  kView,    ///< part of another tensor
-  kBuffer,  ///< memory for the second result of a later node, which has it as an input
+  kView,  ///< part of another tensor
+  /// memory for a further result of a later node, which has it as an input. With alias_of that of
+  /// a cache, or of an operand of that node, which is overwritten then.
+  kBuffer,
 };
 std::string_view TensorOpName(TensorOp op);
 
@@ -65,7 +71,8 @@ constexpr bool Computes(TensorOp op) {
 }
 /// Whether a node of this kind writes rows of a cache and leaves the rest of it as it is.
 constexpr bool WritesCache(TensorOp op) {
-  return op == TensorOp::kKvScatter || op == TensorOp::kRopeScatter;
+  return op == TensorOp::kKvScatter || op == TensorOp::kRopeScatter ||
+         op == TensorOp::kRopeQkvScatter;
 }
 
 /// What a leaf is for; decides who owns the memory and whether it may be written.
@@ -93,7 +100,7 @@ struct RopeParams {
 /// Parameters of a node; each op uses only its own.
 struct OpParams {
   float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm, kNormMulMat, kNormMulMatSwiGlu
-  RopeParams rope;               ///< kRope, kRopeScatter
+  RopeParams rope;               ///< kRope, kRopeScatter, kRopeQkvScatter
   float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
   /// kAttention: number of positions that a row sees, its own being the last; 0: all.
   std::int32_t attention_window = 0;
@@ -104,7 +111,7 @@ struct OpParams {
 
 /// A node with the views of its inputs, as operations see it.
 struct NodeView {
-  static constexpr std::size_t kMaxInputs = 8;
+  static constexpr std::size_t kMaxInputs = 10;
   struct Input {
     TensorView view;                        ///< no data and no type if the input is absent
     Pack pack = kPackPlain;                 ///< of a weight
@@ -122,6 +129,11 @@ struct NodeView {
   const TensorView& in(std::size_t i) const { return inputs[i].view; }
 };
 
+/// Which inputs of a node say that rows are written into a cache, and where.
+struct CacheWriteInputs {
+  std::size_t x = 0, cache = 1, positions = 2, slots = 3, pages = 4;
+};
+
 /// Keeps the first fault of a node. Messages read "inputs[1].shape[0] = 1536, expected k = 576".
 class NodeCheck {
  public:
@@ -136,9 +148,11 @@ class NodeCheck {
   void ExpectSameShape(std::string_view field, const TensorView& have, const TensorView& want);
   /// Expects an int32 vector with one element for each of `rows` rows.
   void ExpectRows(std::string_view field, const TensorView& have, std::int64_t rows);
-  /// inputs: x [head_dim, kv_heads, m], the cache, which the result is, positions [m], slots [m]
-  /// and, where it is paged, its page table.
-  void ExpectCacheWrite(const NodeView& node);
+  /// Expects x [head_dim, kv_heads, m], a cache, positions [m], slots [m] and, where the cache is
+  /// paged, its page table.
+  void ExpectCacheRows(const NodeView& node, const CacheWriteInputs& at);
+  /// The same, and that the cache is the result.
+  void ExpectCacheWrite(const NodeView& node, const CacheWriteInputs& at = {});
 
  private:
   std::string fault_;

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "core/text.h"
-#include "model/arch/architecture.h"
 #include "ops/attention/cuda/families.h"
 #include "ops/copy/cuda/families.h"
 #include "ops/elementwise/cuda/families.h"
@@ -48,7 +47,7 @@ std::map<std::string_view, int> WeightTypes(const GgufFile& file) {
 void AppendOfEveryModel(const KernelFamilies& families, CudaArch arch,
                         std::vector<KernelSpec>& specs) {
   for (const FamilyName name :
-       {"elementwise", "rope", "kv_scatter", "copy", "embedding", "top_k"}) {
+       {"elementwise", "rope", "rope_kv", "kv_scatter", "copy", "embedding", "top_k"}) {
     const KernelFamily* family = families.Find(name);
     if (family == nullptr) continue;
     std::vector<KernelSpec> plain = family->catalog(arch);
@@ -119,14 +118,7 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
   };
   add_norms(*width);
   if (file.FindTensor("blk.0.attn_q_norm.weight") != nullptr) add_norms(head_dim);
-  // Most architectures that use RoPE rotate halves, so unknown ones are assumed to.
-  const Architecture* known = FindArchitecture(name);
-  const bool neox = known == nullptr || known->rope == RopeMode::kHalfSplit;
-  const std::vector<KernelSpec> ropes = Fits(head_dim)
-                                            ? RopeSpecs(static_cast<int>(head_dim), neox, arch)
-                                            : std::vector<KernelSpec>();
-  if (ropes.empty()) kernels.unserved.push_back(Format("heads of {}", head_dim));
-  Append(kernels.specs, ropes);
+  if (head_dim % 2 != 0) kernels.unserved.push_back(Format("heads of {}", head_dim));
   const std::vector<KernelSpec> attentions =
       Fits(head_dim) ? AttentionSpecs(static_cast<int>(head_dim), arch) : std::vector<KernelSpec>();
   if (attentions.empty()) {

@@ -32,18 +32,25 @@ void NodeCheck::ExpectRows(std::string_view field, const TensorView& have, std::
   Expect(field, have.shape[0], rows, "rows");
 }
 
-void NodeCheck::ExpectCacheWrite(const NodeView& node) {
-  const TensorView& x = node.in(0);
-  ExpectFloat("inputs[0]", x.dtype);
-  Expect("inputs[1].shape[0]", node.in(1).shape[0], x.shape[0], "head_dim");
-  Expect("inputs[1].shape[1]", node.in(1).shape[1], x.shape[1], "kv_heads");
-  ExpectSameShape("out", node.out, node.in(1));
-  ExpectType("out", node.out.dtype, node.in(1).dtype);
-  ExpectRows("inputs[2].shape[0]", node.in(2), x.shape[2]);
-  ExpectRows("inputs[3].shape[0]", node.in(3), x.shape[2]);
-  if (node.inputs[4].present) ExpectType("inputs[4]", node.in(4).dtype, DataType::kI32);
-  if (node.inputs[1].storage != LeafKind::kCache) Fault("inputs[1] is not a cache");
-  if (node.overwrites != 1) Fault("alias_of: must be the cache, inputs[1]");
+void NodeCheck::ExpectCacheRows(const NodeView& node, const CacheWriteInputs& at) {
+  const auto input = [](std::size_t i) { return Format("inputs[{}]", i); };
+  const TensorView &x = node.in(at.x), &cache = node.in(at.cache);
+  ExpectFloat(input(at.x), x.dtype);
+  Expect(input(at.cache) + ".shape[0]", cache.shape[0], x.shape[0], "head_dim");
+  Expect(input(at.cache) + ".shape[1]", cache.shape[1], x.shape[1], "kv_heads");
+  ExpectRows(input(at.positions) + ".shape[0]", node.in(at.positions), x.shape[2]);
+  ExpectRows(input(at.slots) + ".shape[0]", node.in(at.slots), x.shape[2]);
+  if (node.inputs[at.pages].present)
+    ExpectType(input(at.pages), node.in(at.pages).dtype, DataType::kI32);
+  if (node.inputs[at.cache].storage != LeafKind::kCache) Fault(input(at.cache) + " is not a cache");
+}
+
+void NodeCheck::ExpectCacheWrite(const NodeView& node, const CacheWriteInputs& at) {
+  ExpectCacheRows(node, at);
+  ExpectSameShape("out", node.out, node.in(at.cache));
+  ExpectType("out", node.out.dtype, node.in(at.cache).dtype);
+  if (node.overwrites != static_cast<int>(at.cache))
+    Fault(Format("alias_of: must be the cache, inputs[{}]", at.cache));
 }
 
 }  // namespace tilewright

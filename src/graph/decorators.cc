@@ -117,21 +117,17 @@ class CompareDispatch final : public ForwardingDispatch {
   Status Around(const TensorNode& node, std::span<const TensorView> inputs, const TensorView& out,
                 Call call) override {
     if (Status status = CheckDevices(); !status) return status;
-    const std::size_t bytes = SpanBytes(out);
-    if (Status status = Fetch(out.data, bytes, before_); !status) return status;
+    NameResults(node, inputs, out);
+    if (Status status = FetchAll(&Compared::before); !status) return status;
     if (Status status = call(inner()); !status) return status;
-    if (Status status = Fetch(out.data, bytes, first_); !status) return status;
-    if (Status status = KeepBuffers(node, inputs); !status) return status;
-    if (Status status = Put(out.data, before_); !status) return status;
+    if (Status status = FetchAll(&Compared::first); !status) return status;
+    if (Status status = PutAll(&Compared::before); !status) return status;
     Status second = call(other_);
     if (second) {
-      if (Status status = Fetch(out.data, bytes, second_); !status) return status;
-      Report(node, out);
+      if (Status status = FetchAll(&Compared::second); !status) return status;
+      Report(node);
     }
-    for (const auto& [data, content] : buffers_) {
-      if (Status status = Put(data, content); !status) return status;
-    }
-    if (Status status = Put(out.data, first_); !status) return status;
+    if (Status status = PutAll(&Compared::first); !status) return status;
     return second;
   }
 
@@ -146,14 +142,32 @@ class CompareDispatch final : public ForwardingDispatch {
                     inner().name(), other_.name()));
   }
 
-  /// What the first call wrote beside its result.
-  Status KeepBuffers(const TensorNode& node, std::span<const TensorView> inputs) {
-    buffers_.clear();
+  /// A result, and what its memory held before and after each of the calls.
+  struct Compared {
+    TensorView view;
+    std::vector<std::byte> before, first, second;
+  };
+
+  /// The result of the node and the buffers that it writes.
+  void NameResults(const TensorNode& node, std::span<const TensorView> inputs,
+                   const TensorView& out) {
+    results_.clear();
     const NodeRule* rule = RuleOf(node.op);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (rule == nullptr || ((rule->writes >> i) & 1) == 0) continue;
-      auto& [data, content] = buffers_.emplace_back(inputs[i].data, std::vector<std::byte>());
-      if (Status status = Fetch(data, SpanBytes(inputs[i]), content); !status) return status;
+    for (std::size_t i = 0; rule != nullptr && i < inputs.size(); ++i) {
+      if (((rule->writes >> i) & 1) != 0 && inputs[i].data != nullptr)
+        results_.push_back({inputs[i], {}, {}, {}});
+    }
+    results_.push_back({out, {}, {}, {}});
+  }
+  Status FetchAll(std::vector<std::byte> Compared::*into) {
+    for (Compared& result : results_) {
+      if (Status s = Fetch(result.view.data, SpanBytes(result.view), result.*into); !s) return s;
+    }
+    return {};
+  }
+  Status PutAll(const std::vector<std::byte> Compared::*from) {
+    for (const Compared& result : results_) {
+      if (Status s = Put(result.view.data, result.*from); !s) return s;
     }
     return {};
   }
@@ -175,13 +189,19 @@ class CompareDispatch final : public ForwardingDispatch {
     return to_device.Synchronize(stream);
   }
 
-  void Report(const TensorNode& node, const TensorView& out) {
-    TensorView first = out, second = out, before = out;
-    first.data = first_.data();
-    second.data = second_.data();
-    before.data = before_.data();
+  /// Of the result that is furthest away.
+  void Report(const TensorNode& node) const {
     NodeComparison comparison{node.id, node.name, node.op, 0, 0};
-    if (GetTypeInfo(second.dtype).block_quantised) return report_(comparison);
+    for (const Compared& result : results_) Compare(node.op, result, comparison);
+    report_(comparison);
+  }
+
+  static void Compare(TensorOp op, const Compared& result, NodeComparison& comparison) {
+    TensorView first = result.view, second = result.view, before = result.view;
+    first.data = const_cast<std::byte*>(result.first.data());
+    second.data = const_cast<std::byte*>(result.second.data());
+    before.data = const_cast<std::byte*>(result.before.data());
+    if (GetTypeInfo(second.dtype).block_quantised) return;
     double difference = 0, norm = 0;
     std::array<std::int64_t, 4> i{};
     for (i[3] = 0; i[3] < second.shape[3]; ++i[3])
@@ -192,20 +212,19 @@ class CompareDispatch final : public ForwardingDispatch {
             for (std::size_t d = 0; d < 4; ++d) at += i[d] * second.stride[d];
             const double a = LoadElement(first, at), b = LoadElement(second, at);
             // Positions of a cache that were not written yet may hold anything.
-            if (WritesCache(node.op) && SameBits(a, b) && SameBits(a, LoadElement(before, at)))
-              continue;
+            if (WritesCache(op) && SameBits(a, b) && SameBits(a, LoadElement(before, at))) continue;
             difference += (a - b) * (a - b);
             norm += b * b;
             if (!(std::abs(a - b) <= comparison.max_abs)) comparison.max_abs = std::abs(a - b);
           }
-    comparison.relative_l2 = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
-    report_(comparison);
+    const double distance = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+    // Written so that NaN counts as furthest.
+    if (!(distance <= comparison.relative_l2)) comparison.relative_l2 = distance;
   }
 
   KernelDispatch& other_;
   std::function<void(const NodeComparison&)> report_;
-  std::vector<std::byte> before_, first_, second_;
-  std::vector<std::pair<void*, std::vector<std::byte>>> buffers_;
+  std::vector<Compared> results_;
 };
 
 std::string JsonEscaped(std::string_view text) {

@@ -92,7 +92,7 @@ Status KernelDispatch::DispatchRope(const TensorNode& node, const TensorView& qk
 }
 
 Status DispatchNode(const Graph& graph, const TensorNode& node, KernelDispatch& dispatch) {
-  std::array<TensorView, 8> in;
+  std::array<TensorView, NodeView::kMaxInputs> in;
   const std::size_t count = node.inputs.size();
   if (count > in.size())
     return Fail(ErrorCode::kInvalidArgument,

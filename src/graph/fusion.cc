@@ -12,8 +12,8 @@ namespace tilewright {
 namespace {
 
 constexpr std::array<std::string_view, kFusions> kNames = {
-    "merge-qkv",    "merge-gate-up", "residual",     "swiglu",       "mul-mat-swiglu",
-    "rope-scatter", "add-norm",      "norm-mul-mat", "quantise-once"};
+    "merge-qkv",    "merge-gate-up", "residual", "swiglu",       "mul-mat-swiglu",
+    "rope-scatter", "rope-qkv",      "add-norm", "norm-mul-mat", "quantise-once"};
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 
@@ -96,8 +96,12 @@ bool FusionGraph::UnchangedBetween(NodeId id, NodeId from, NodeId to) const {
   const NodeId storage = StorageOf(graph_, id);
   for (NodeId between = from + 1; between < to; ++between) {
     const TensorNode& other = node(between);
-    if (dead(between) || other.alias_of == kNoNode || other.op == TensorOp::kView) continue;
-    if (StorageOf(graph_, between) == storage) return false;
+    if (dead(between)) continue;
+    bool unchanged = true;
+    ForEachOverwrite(graph_, other, [&](NodeId name) {
+      unchanged = unchanged && StorageOf(graph_, name) != storage;
+    });
+    if (!unchanged) return false;
   }
   return true;
 }
@@ -124,7 +128,7 @@ void FusionGraph::Replace(const FusionMatch& match) {
     CountReads(node(id), -1);
     dead_[Index(id)] = true;
   }
-  if (match.buffer) Put(*match.buffer);
+  for (const TensorNode& other : match.others) Put(other);
   Put(match.fused);
 }
 
@@ -188,7 +192,10 @@ FusedGraph Fuse(const Graph& graph, FusionSet fusions, const SupportsNode& suppo
       if (work.dead(id) || work.node(id).op != pattern.last) continue;
       const std::optional<FusionMatch> match = pattern.match(work, work.node(id));
       if (!match || !runs(match->fused)) continue;
-      if (match->buffer && Computes(match->buffer->op) && !runs(*match->buffer)) continue;
+      const auto cannot_run = [&](const TensorNode& other) {
+        return Computes(other.op) && !runs(other);
+      };
+      if (std::any_of(match->others.begin(), match->others.end(), cannot_run)) continue;
       if (match->readers.empty()) {
         work.Replace(*match);
       } else {

@@ -14,9 +14,9 @@ namespace tilewright {
 struct FusionMatch {
   TensorNode fused;
   std::vector<NodeId> absorbed;  ///< computed only inside `fused`
-  /// What takes the place of another node: memory, where `fused` computes that too, or an operation
-  /// that must be able to run as well.
-  std::optional<TensorNode> buffer;
+  /// What takes the places of other nodes: memory, where `fused` computes that too, or operations that
+  /// must be able to run as well.
+  std::vector<TensorNode> others = {};
   /// Where not empty, `fused` takes no node's place: it is a new node in front of the first of
   /// these, and these are nodes as they would be if they read it. Those that can run so do, if they
   /// are at least two.

@@ -54,6 +54,14 @@ TensorNode AsProduct(const TensorNode& last, const TensorNode& product, TensorOp
   return fused;
 }
 
+/// `node`, which another computes too, as the memory that it writes.
+TensorNode AsBuffer(const TensorNode& node) {
+  TensorNode buffer = node;
+  buffer.op = TensorOp::kBuffer;
+  buffer.inputs.clear();
+  return buffer;
+}
+
 /// A sum whose operand `i` is a product that no other node reads, and which `may_drop` the rounding of.
 std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode& sum,
                                       std::size_t i, bool may_drop) {
@@ -75,7 +83,7 @@ std::optional<FusionMatch> ResidualAt(const FusionGraph& graph, const TensorNode
   if (fused.alias_of == kNoNode && apart && residual.out.stride == sum.out.stride &&
       graph.FreeAfter(residual.id, sum.id))
     fused.alias_of = residual.id;
-  return FusionMatch{std::move(fused), {product.id}, {}};
+  return FusionMatch{std::move(fused), {product.id}};
 }
 
 std::optional<FusionMatch> ResidualOf(const FusionGraph& graph, const TensorNode& sum,
@@ -121,7 +129,7 @@ std::optional<FusionMatch> MatchSwiGlu(const FusionGraph& graph, const TensorNod
   if (fused.alias_of != kNoNode && pair->gate != pair->up &&
       StorageOf(graph.graph(), pair->gate) == StorageOf(graph.graph(), pair->up))
     return std::nullopt;
-  return FusionMatch{std::move(fused), {pair->activation}, {}};
+  return FusionMatch{std::move(fused), {pair->activation}};
 }
 
 /// Whether `id` is the half of a merged product that starts at row `first` of each pair of blocks:
@@ -156,7 +164,7 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
   TensorNode fused = AsProduct(rows, product, TensorOp::kMulMatSwiGlu);
   fused.alias_of = kNoNode;
   fused.out.stride = {1, n, n * m, n * m};
-  FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}, {}};
+  FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}};
   if (pair->activation != kNoNode) match.absorbed.push_back(pair->activation);
   return match;
 }
@@ -173,7 +181,47 @@ std::optional<FusionMatch> MatchRopeScatter(const FusionGraph& graph, const Tens
   fused.inputs.resize(5, kNoNode);  // without a page table
   fused.inputs.push_back(rope.inputs.size() > 2 ? rope.inputs[2] : kNoNode);
   fused.params.rope = rope.params.rope;
-  return FusionMatch{std::move(fused), {rope.id}, {}};
+  return FusionMatch{std::move(fused), {rope.id}};
+}
+
+/// Input `i` of a node, or kNoNode.
+NodeId InputOf(const TensorNode& node, std::size_t i) {
+  return i < node.inputs.size() ? node.inputs[i] : kNoNode;
+}
+
+/// Ends with the attention that reads the turned queries and both caches; what the fused node takes
+/// the place of is the scatter of the values. Queries and keys stay names of the memory they were
+/// written to.
+std::optional<FusionMatch> MatchRopeQkv(const FusionGraph& graph, const TensorNode& attention) {
+  const TensorNode& q = graph.node(attention.inputs[0]);
+  const TensorNode& keys = graph.node(attention.inputs[1]);
+  const TensorNode& values = graph.node(attention.inputs[2]);
+  if (q.op != TensorOp::kRope || keys.op != TensorOp::kKvScatter ||
+      values.op != TensorOp::kKvScatter)
+    return std::nullopt;
+  const TensorNode& k = graph.node(keys.inputs[0]);
+  if (k.op != TensorOp::kRope || !NeedsNoRounding(graph, k) || !graph.ReadOnce(k.id))
+    return std::nullopt;
+  // The same angles and the same places.
+  for (const std::size_t i : {std::size_t{2}, std::size_t{3}, std::size_t{4}}) {
+    if (InputOf(keys, i) != InputOf(values, i)) return std::nullopt;
+  }
+  if (q.params.rope != k.params.rope || q.inputs[1] != k.inputs[1] ||
+      q.inputs[1] != keys.inputs[2] || InputOf(q, 2) != InputOf(k, 2))
+    return std::nullopt;
+  // One after the other: nothing reads or writes in between what is then written at another time.
+  if (q.id >= k.id || k.id >= keys.id || keys.id >= values.id) return std::nullopt;
+  for (NodeId id = q.id + 1; id < values.id; ++id) {
+    const bool own = id == k.id || id == keys.id;
+    if (!own && !graph.dead(id) && Computes(graph.node(id).op)) return std::nullopt;
+  }
+  TensorNode fused = values;
+  fused.op = TensorOp::kRopeQkvScatter;
+  fused.inputs = {q.inputs[0],      k.inputs[0],      values.inputs[0], q.id,
+                  keys.id,          values.inputs[1], values.inputs[2], values.inputs[3],
+                  InputOf(keys, 4), InputOf(q, 2)};
+  fused.params.rope = q.params.rope;
+  return FusionMatch{std::move(fused), {k.id}, {AsBuffer(q), AsBuffer(keys)}};
 }
 
 /// The sum keeps its node, which becomes the memory that the norm writes it to.
@@ -184,12 +232,10 @@ std::optional<FusionMatch> MatchAddNorm(const FusionGraph& graph, const TensorNo
       !graph.UnchangedBetween(sum.inputs[0], sum.id, norm.id) ||
       !graph.UnchangedBetween(sum.inputs[1], sum.id, norm.id))
     return std::nullopt;
-  TensorNode fused = norm, buffer = sum;
+  TensorNode fused = norm;
   fused.op = TensorOp::kAddRmsNorm;
   fused.inputs = {sum.inputs[0], sum.inputs[1], norm.inputs[1], sum.id};
-  buffer.op = TensorOp::kBuffer;
-  buffer.inputs.clear();
-  return FusionMatch{std::move(fused), {}, std::move(buffer)};
+  return FusionMatch{std::move(fused), {}, {AsBuffer(sum)}};
 }
 
 /// A norm that one product alone reads. A residual in front of it goes into the epilogue of the
@@ -210,7 +256,7 @@ std::optional<FusionMatch> MatchNormMulMat(const FusionGraph& graph, const Tenso
     std::optional<FusionMatch> sum = ResidualOf(graph, x, true);
     if (!sum) return std::nullopt;
     match.absorbed = std::move(sum->absorbed);
-    match.buffer = std::move(sum->fused);
+    match.others.push_back(std::move(sum->fused));
   }
   match.absorbed.push_back(norm.id);
   match.fused = product;
@@ -260,6 +306,7 @@ constexpr FusionPattern kPatterns[] = {
     {Fusion::kNormMulMat, TensorOp::kMulMat, &MatchNormMulMat},
     {Fusion::kNormMulMat, TensorOp::kMulMatSwiGlu, &MatchNormMulMat},
     {Fusion::kAddNorm, TensorOp::kRmsNorm, &MatchAddNorm},
+    {Fusion::kRopeQkv, TensorOp::kAttention, &MatchRopeQkv},
     {Fusion::kRopeScatter, TensorOp::kKvScatter, &MatchRopeScatter},
     {Fusion::kQuantiseOnce, TensorOp::kMulMat, &MatchQuantiseOnce},
     {Fusion::kQuantiseOnce, TensorOp::kMulMatAdd, &MatchQuantiseOnce},

@@ -31,8 +31,17 @@ bool IsProduct(TensorOp op) {
          op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
 }
 
+/// Of the result; of rows into a cache as many as they have before.
+double BytesWritten(const NodeView& node) {
+  if (!WritesCache(node.op)) return BytesOfView(node.out);
+  // The turned queries are a buffer, which is among the inputs.
+  if (node.op == TensorOp::kRopeQkvScatter)
+    return BytesOfView(node.in(1)) + BytesOfView(node.in(2));
+  return BytesOfView(node.in(0));
+}
+
 double LeastBytes(const NodeView& node, const CacheLoad& cache) {
-  double bytes = WritesCache(node.op) ? BytesOfView(node.in(0)) : BytesOfView(node.out);
+  double bytes = BytesWritten(node);
   if (node.op == TensorOp::kAttention) bytes += cache.bytes_per_position * cache.positions_read;
   for (std::size_t i = 0; i < node.input_count; ++i) {
     const NodeView::Input& input = node.inputs[i];

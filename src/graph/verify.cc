@@ -208,16 +208,7 @@ class NodeChecker {
   void CheckAlias() {
     if (node_.alias_of == kNoNode || node_.op == TensorOp::kNone || node_.op == TensorOp::kView)
       return;
-    if (rule_ == nullptr || rule_->in_place == 0)
-      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of,
-                   TensorOpName(node_.op));
-    bool may_overwrite = false;
-    for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
-      may_overwrite =
-          may_overwrite || (node_.inputs[i] == node_.alias_of && ((rule_->in_place >> i) & 1) != 0);
-    }
-    if (!may_overwrite)
-      Fault("alias_of = {}, which is not an operand it may overwrite", node_.alias_of);
+    if (node_.op != TensorOp::kBuffer) CheckInPlace();  // of a buffer its writer: CheckBuffers
     const TensorView& target = graph_.node(node_.alias_of).out;
     for (std::size_t d = 0; d < 4; ++d) {
       if (target.shape[d] != node_.out.shape[d])
@@ -231,6 +222,16 @@ class NodeChecker {
     const LeafKind owner = graph_.node(StorageOf(graph_, node_.alias_of)).leaf;
     if (owner == LeafKind::kWeight || owner == LeafKind::kInput)
       Fault("would overwrite the leaf it aliases");
+  }
+
+  void CheckInPlace() {
+    if (rule_ == nullptr || rule_->in_place == 0)
+      return Fault("alias_of = {}, but {} cannot run in place", node_.alias_of,
+                   TensorOpName(node_.op));
+    for (std::size_t i = 0; i < node_.inputs.size(); ++i) {
+      if (node_.inputs[i] == node_.alias_of && ((rule_->in_place >> i) & 1) != 0) return;
+    }
+    Fault("alias_of = {}, which is not an operand it may overwrite", node_.alias_of);
   }
 
   const Graph& graph_;
@@ -275,34 +276,58 @@ bool Overlaps(const Graph& graph, NodeId a, NodeId b) {
   return xf < yt && yf < xt;
 }
 
+/// A write in place by node `by`, and the name under which what it wrote is read.
+struct InPlaceWrite {
+  NodeId by, name;
+};
+
+/// Whether `id` is the memory that `name` names, or a view of that.
+bool IsNamedBy(const Graph& graph, NodeId id, NodeId name) {
+  while (id != name && id != kNoNode) id = graph.node(id).alias_of;
+  return id == name;
+}
+
+/// Whether `write`, before which `input` was made, leaves what `input` names as it was.
+bool LeavesAlone(const Graph& graph, const InPlaceWrite& write, NodeId input) {
+  if (IsNamedBy(graph, input, write.name)) return true;
+  const NodeId storage = StorageOf(graph, write.name);
+  // A later scatter into the same cache may rename it again; reading the older name would skip the
+  // newer rows.
+  if (WritesCache(graph.node(write.by).op) && graph.node(storage).leaf == LeafKind::kCache)
+    return StorageOf(graph, input) != storage;
+  return !Overlaps(graph, input, write.name);
+}
+
 /// No node after an in-place write may read the overwritten tensor under its old name.
 Status CheckStaleReads(const Graph& graph) {
-  std::vector<NodeId> writes;  // ascending
+  std::vector<InPlaceWrite> writes;  // by ascending nodes
   for (const TensorNode& node : graph.nodes()) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const NodeId input = node.inputs[i];
       if (input == kNoNode) continue;
-      for (auto it = std::upper_bound(writes.begin(), writes.end(), input); it != writes.end();
-           ++it) {
-        const NodeId write = *it;
-        if (WritesCache(graph.node(write).op)) {
-          // A later scatter into the same cache may rename it again; reading the older name would
-          // skip the newer rows.
-          if (StorageOf(graph, input) != StorageOf(graph, write)) continue;
-        } else if (!Overlaps(graph, input, write)) {
-          continue;
-        }
+      const auto later = [](NodeId id, const InPlaceWrite& write) { return id < write.by; };
+      for (auto it = std::upper_bound(writes.begin(), writes.end(), input, later);
+           it != writes.end(); ++it) {
+        if (LeavesAlone(graph, *it, input)) continue;
         return Fail(
             ErrorCode::kInvalidArgument,
             fmt::format(
                 "node {} '{}' ({}): inputs[{}] = node {} '{}' was overwritten by node {} '{}'",
-                node.id, node.name, TensorOpName(node.op), i, input, graph.node(input).name, write,
-                graph.node(write).name));
+                node.id, node.name, TensorOpName(node.op), i, input, graph.node(input).name, it->by,
+                graph.node(it->by).name));
       }
     }
-    if (node.alias_of != kNoNode && node.op != TensorOp::kView) writes.push_back(node.id);
+    ForEachOverwrite(graph, node, [&](NodeId name) { writes.push_back({node.id, name}); });
   }
   return {};
+}
+
+/// Whether `node` may write a buffer where it lies: in memory of its own, in a cache, or in that of
+/// an operand, whose elements the operation reads before it writes them.
+bool LiesWell(const Graph& graph, const TensorNode& buffer, const TensorNode& node) {
+  const NodeId alias = buffer.alias_of;
+  return alias == kNoNode || graph.node(StorageOf(graph, alias)).leaf == LeafKind::kCache ||
+         std::find(node.inputs.begin(), node.inputs.end(), alias) != node.inputs.end();
 }
 
 /// A buffer is written by one node, and read by later ones only.
@@ -323,6 +348,13 @@ Status CheckBuffers(const Graph& graph) {
                         writes ? "an earlier node wrote" : "no earlier node wrote"));
       }
       written[at] = true;
+      if (!writes || LiesWell(graph, graph.node(input), node)) continue;
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("node {} '{}' ({}): inputs[{}] = node {} '{}', a buffer in the memory "
+                      "of node {}, which is no operand",
+                      node.id, node.name, TensorOpName(node.op), i, input, graph.node(input).name,
+                      graph.node(input).alias_of));
     }
   }
   return {};

@@ -256,6 +256,10 @@ TEST_F(DependentLaunchGpu, rope) {
   ExpectSameBits("rope", machine_->rope, rope::CudaCases(kBF16, kBF16));
 }
 
+TEST_F(DependentLaunchGpu, rope_kv) {
+  ExpectSameBits("rope_kv", machine_->rope, rope::CudaKvCases(kBF16, kBF16));
+}
+
 TEST_F(DependentLaunchGpu, kv_scatter) {
   ExpectSameBits("kv_scatter", machine_->kv_scatter, kv_scatter::CudaCases(kF32, kBF16));
 }

@@ -89,6 +89,13 @@ TEST_F(SmallOpsGpuTest, EveryRotationIsRight) {
   }
 }
 
+TEST_F(SmallOpsGpuTest, QueriesKeysAndValuesAreRightTogether) {
+  for (const DataType in : kFloats) {
+    for (const DataType cache : kFloats)
+      ExpectRight(machine_->rope, rope::CudaKvCases(in, cache), &rope::Reference);
+  }
+}
+
 TEST_F(SmallOpsGpuTest, EveryRowGetsItsPlaceInTheCache) {
   for (const DataType x : kFloats) {
     for (const DataType cache : kFloats) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -19,11 +20,17 @@ using CpuRope = FunctionKernel<Op, RopeImpl>;
 constexpr std::int64_t kGrain = 16384;  // elements of a task, as in ops/norm
 
 bool Converts(const Desc& desc) {
-  return desc.type_in != DataType::kF32 || desc.type_out != DataType::kF32;
+  return desc.type_in != DataType::kF32 || desc.type_out != DataType::kF32 ||
+         (desc.kv_heads > 0 && desc.type_cache != DataType::kF32);
 }
 
 std::optional<Rejection> Feasible(const RopeImpl&, const Desc& desc) {
   const bool blocks = desc.scatter && desc.type_out == DataType::kQ8_0;
+  if (desc.kv_heads > 0 && RowTypeIndex(desc.type_cache) < 0 &&
+      desc.type_cache != DataType::kQ8_0) {
+    return Rejection{Reason::kType, Format("a cache of {}", DataTypeName(desc.type_cache)),
+                     "f32, f16, bf16 or q8_0"};
+  }
   if (RowTypeIndex(desc.type_in) < 0 || (RowTypeIndex(desc.type_out) < 0 && !blocks)) {
     return Rejection{Reason::kType,
                      Format("{} to {}", DataTypeName(desc.type_in), DataTypeName(desc.type_out)),
@@ -37,7 +44,8 @@ std::optional<Rejection> Feasible(const RopeImpl&, const Desc& desc) {
 }
 
 double EstimateUs(const RopeImpl& impl, const Desc& desc, int workers) {
-  const double elements = static_cast<double>(desc.rows) * desc.heads * desc.head_dim;
+  const double elements =
+      static_cast<double>(desc.rows) * (desc.heads + 2 * desc.kv_heads) * desc.head_dim;
   return elements * impl.ns_per_element * 1e-3 / BusyWorkers(elements, kGrain, workers) +
          desc.rows * 0.01;
 }
@@ -54,59 +62,116 @@ void ComputeAngles(const Args& args, std::int64_t position, float* out) {
   }
 }
 
-/// Turns one head after the other, through buffers of f32 where the types are others.
-class Rotation {
+/// Cosines and sines of the positions of rows.
+class RowAngles {
  public:
-  Rotation(const RopeImpl& impl, const Args& args)
-      : args_(args),
+  explicit RowAngles(const Args& args) : args_(args) {}
+
+  /// dims / 2 cosines, then as many sines; good until the next call.
+  const float* Of(std::int64_t position) {
+    if (args_.table != nullptr && position < args_.table->positions())
+      return args_.table->Row(position);
+    ComputeAngles(args_, position, computed_);
+    return computed_;
+  }
+
+ private:
+  const Args& args_;
+  float computed_[kMaxDims];
+};
+
+/// Takes the heads of one tensor to where they go, through buffers of f32 where the types are
+/// others.
+class HeadMover {
+ public:
+  /// Turns args.qk; where `rotate` is nullptr the heads go as they are.
+  HeadMover(const RopeImpl& impl, const Args& args, RotateHead rotate)
+      : source_(args.qk),
         target_(IntoCache(args) ? args.cache : args.out),
         places_(args.cache, args.pages),
-        rotate_(args.params.mode == RopeMode::kInterleaved ? impl.interleaved : impl.half_split),
-        read_(impl.rows.Find(args.qk.dtype, DataType::kF32)),
+        slots_(IntoCache(args) ? args.slots.as<const std::int32_t>() : nullptr),
+        dims_(rotate != nullptr ? args.params.dims : 0),
+        rotate_(rotate),
+        read_(impl.rows.Find(source_.dtype, DataType::kF32)),
         write_(impl.rows.Find(DataType::kF32, target_.dtype)) {}
 
-  void Rows(std::int64_t begin, std::int64_t end) const {
-    float computed[kMaxDims];
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t position = args_.positions.as<const std::int32_t>()[row];
-      if (position < 0) continue;  // padding
-      const float* angles = computed;
-      if (args_.table != nullptr && position < args_.table->positions()) {
-        angles = args_.table->Row(position);
-      } else {
-        ComputeAngles(args_, position, computed);
+  std::int64_t heads() const { return source_.shape[1]; }
+
+  /// Heads `begin` to `end` of a row whose position has these angles.
+  void Row(std::int64_t row, std::int64_t position, std::int64_t begin, std::int64_t end,
+           const float* angles) const {
+    const std::int64_t from = row * source_.stride[2];
+    const std::int64_t to =
+        slots_ != nullptr ? places_.Offset(slots_[row], position) : row * target_.stride[2];
+    for (std::int64_t h = begin; h < end; ++h)
+      Head(from + h * source_.stride[1], to + h * target_.stride[1], angles);
+  }
+
+ private:
+  /// Offsets in elements.
+  void Head(std::int64_t from, std::int64_t to, const float* angles) const {
+    const std::int64_t head_dim = source_.shape[0];
+    float read[kMaxDims], turned[kMaxDims];  // [head_dim], where there is something to convert
+    const void* source = AddressOf(source_, from);
+    void* target = MutableAddressOf(target_, to);
+    if (dims_ == 0 && source_.dtype == target_.dtype) {
+      std::memcpy(target, source, BytesOf(target_.dtype, head_dim));
+      return;
+    }
+    if (read_ != nullptr) read_(source, read, head_dim);
+    const float* in = read_ != nullptr ? read : static_cast<const float*>(source);
+    float* out = write_ != nullptr ? turned : static_cast<float*>(target);
+    if (dims_ > 0) rotate_(in, angles, angles + dims_ / 2, out, dims_ / 2);
+    if (out != in) std::copy(in + dims_, in + head_dim, out + dims_);
+    if (write_ != nullptr) write_(turned, target, head_dim);
+  }
+
+  TensorView source_, target_;
+  CachePlaces places_;
+  const std::int32_t* slots_;  // nullptr: not into a cache
+  std::int64_t dims_;          // 0: not turned
+  RotateHead rotate_;
+  ConvertRow read_, write_;  // nullptr: f32
+};
+
+/// The heads of a row one after the other: those of `qk`, and then, where there are, those of keys
+/// and of values.
+class RowMover {
+ public:
+  RowMover(const RopeImpl& impl, const Args& args, RotateHead rotate)
+      : parts_{HeadMover(impl, QueriesOrAll(args), rotate), HeadMover(impl, KeysOf(args), rotate),
+               HeadMover(impl, ValuesOf(args), nullptr)},
+        count_(HasKeys(args) ? 3 : 1) {}
+
+  std::int64_t heads() const {
+    std::int64_t heads = 0;
+    for (std::size_t i = 0; i < count_; ++i) heads += parts_[i].heads();
+    return heads;
+  }
+  /// Heads `begin` to `end` of those.
+  void Row(std::int64_t row, std::int64_t position, std::int64_t begin, std::int64_t end,
+           const float* angles) const {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const std::int64_t heads = parts_[i].heads();
+      if (begin < heads && end > 0) {
+        parts_[i].Row(row, position, std::max<std::int64_t>(begin, 0), std::min(end, heads),
+                      angles);
       }
-      const std::int64_t from = row * args_.qk.stride[2], to = Target(row, position);
-      for (std::int64_t h = 0; h < args_.qk.shape[1]; ++h)
-        Head(from + h * args_.qk.stride[1], to + h * target_.stride[1], angles);
+      begin -= heads, end -= heads;
     }
   }
 
  private:
-  std::int64_t Target(std::int64_t row, std::int64_t position) const {
-    return IntoCache(args_) ? places_.Offset(args_.slots.as<const std::int32_t>()[row], position)
-                            : row * target_.stride[2];
+  static Args QueriesOrAll(const Args& args) { return HasKeys(args) ? QueriesOf(args) : args; }
+  static Args ValuesOf(const Args& args) {
+    Args values = KeysOf(args);
+    values.qk = args.v;
+    values.cache = args.v_cache;
+    return values;
   }
 
-  /// Offsets in elements.
-  void Head(std::int64_t from, std::int64_t to, const float* angles) const {
-    const std::int64_t dims = args_.params.dims, head_dim = args_.qk.shape[0];
-    float read[kMaxDims], turned[kMaxDims];  // [head_dim], where there is something to convert
-    const void* source = AddressOf(args_.qk, from);
-    void* target = MutableAddressOf(target_, to);
-    if (read_ != nullptr) read_(source, read, head_dim);
-    const float* in = read_ != nullptr ? read : static_cast<const float*>(source);
-    float* out = write_ != nullptr ? turned : static_cast<float*>(target);
-    rotate_(in, angles, angles + dims / 2, out, dims / 2);
-    if (out != in) std::copy(in + dims, in + head_dim, out + dims);
-    if (write_ != nullptr) write_(turned, target, head_dim);
-  }
-
-  const Args& args_;
-  const TensorView& target_;
-  const CachePlaces places_;
-  const RotateHead rotate_;
-  const ConvertRow read_, write_;  // nullptr: f32
+  std::array<HeadMover, 3> parts_;
+  std::size_t count_;
 };
 
 Status Launch(const RopeImpl& impl, const Args& args, Stream stream) {
@@ -115,10 +180,23 @@ Status Launch(const RopeImpl& impl, const Args& args, Stream stream) {
       return status;
   }
   if (Status status = CheckRows(args); !status) return status;
-  const std::int64_t row_elements = std::max<std::int64_t>(args.qk.shape[0] * args.qk.shape[1], 1);
-  const Rotation rotation(impl, args);
-  ParallelRanges(stream.exec(), args.qk.shape[2], kGrain / row_elements,
-                 [&](std::int64_t begin, std::int64_t end) { rotation.Rows(begin, end); });
+  const RowMover mover(
+      impl, args, args.params.mode == RopeMode::kInterleaved ? impl.interleaved : impl.half_split);
+  const auto* positions = args.positions.as<const std::int32_t>();
+  // A task is a range of heads, counted through all rows: a long row is several.
+  const std::int64_t heads = mover.heads();
+  ParallelRanges(stream.exec(), args.qk.shape[2] * heads,
+                 kGrain / std::max<std::int64_t>(args.qk.shape[0], 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   RowAngles angles(args);
+                   while (begin < end) {
+                     const std::int64_t row = begin / heads, first = row * heads;
+                     const std::int64_t next = std::min(end, first + heads);
+                     if (const std::int64_t position = positions[row]; position >= 0)
+                       mover.Row(row, position, begin - first, next - first, angles.Of(position));
+                     begin = next;
+                   }
+                 });
   return {};
 }
 

@@ -37,9 +37,37 @@ Status Write(DataType type, const std::vector<double>& head, void* out) {
 
 }  // namespace
 
+/// Values into their cache, as they are.
+static Status ScatterValues(const Args& args) {
+  const CachePlaces places(args.v_cache, args.pages);
+  std::vector<double> head(static_cast<std::size_t>(args.v.shape[0]));
+  for (std::int64_t row = 0; row < args.v.shape[2]; ++row) {
+    const std::int32_t position = args.positions.as<const std::int32_t>()[row];
+    if (position < 0) continue;  // padding
+    const std::int64_t first = places.Offset(args.slots.as<const std::int32_t>()[row], position);
+    for (std::int64_t h = 0; h < args.v.shape[1]; ++h) {
+      const void* in = AddressOf(args.v, h * args.v.stride[1] + row * args.v.stride[2]);
+      for (std::size_t i = 0; i < head.size(); ++i)
+        head[i] = ReadF64(args.v.dtype, in, static_cast<std::int64_t>(i));
+      void* const to = MutableAddressOf(args.v_cache, first + h * args.v_cache.stride[1]);
+      if (Status s = Write(args.v_cache.dtype, head, to); !s) return s;
+    }
+  }
+  return {};
+}
+
 Status Reference(const Args& args) {
   const Result<Desc> desc = DescOf(args, CallTerms{});
   if (!desc) return Fail(desc.error());
+  if (HasKeys(args)) {
+    // The places of all rows are looked at before anything is written.
+    if (Status status = CheckRows(args); !status) return status;
+    // Keys first: what is refused of them is refused before `out`, which may be in place, is written.
+    for (const Args& part : {KeysOf(args), QueriesOf(args)}) {
+      if (Status status = Reference(part); !status) return status;
+    }
+    return ScatterValues(args);
+  }
   const bool blocks = desc->scatter && desc->type_out == DataType::kQ8_0;
   if (!IsFloatType(desc->type_in) || (!IsFloatType(desc->type_out) && !blocks)) {
     return Fail(ErrorCode::kUnsupported,

@@ -39,8 +39,51 @@ static Result<Trial<Op>> MakeScatterTrial(const Desc& desc, const TrialOptions& 
   return trial;
 }
 
+/// Queries beside keys and values, which lie in one merged product.
+static Result<Trial<Op>> MakeQkvTrial(const Desc& desc, const TrialOptions& options) {
+  const std::int32_t heads = desc.heads + 2 * desc.kv_heads;
+  auto tensors = ScatterTensors(
+      "k", {desc.type_in, desc.type_cache, desc.head_dim, desc.kv_heads, desc.rows, desc.page_size},
+      options);
+  if (!tensors) return Fail(tensors.error());
+  auto qkv = RandomTensor("qkv", TrialRole::kRecent, desc.type_in,
+                          {desc.head_dim, heads, desc.rows, 1}, SeedOf(options, 3));
+  if (!qkv) return Fail(qkv.error());
+  auto v_cache = RandomTensor("v_cache", TrialRole::kUpdated, desc.type_cache,
+                              (*tensors)[1].view.shape, SeedOf(options, 4));
+  if (!v_cache) return Fail(v_cache.error());
+  Trial<Op> trial;
+  trial.tensors = std::move(*tensors);
+  trial.tensors[0] = std::move(*qkv);  // in the place of the keys alone
+  trial.tensors.push_back(std::move(*v_cache));
+  trial.tensors.push_back(
+      OutputTensor("out", desc.type_out, {desc.head_dim, desc.heads, desc.rows, 1}));
+  trial.outputs = {1, trial.tensors.size() - 2, trial.tensors.size() - 1};
+  trial.positions = desc.page_size / 2 + desc.rows;
+  const bool blocks = GetTypeInfo(desc.type_cache).block_quantised;
+  // As above, of the coarser of both types.
+  const double rounding = std::max(EpsilonOf(desc.type_out), EpsilonOf(desc.type_cache));
+  trial.tolerance = {.relative = blocks ? 0x1p-10 : rounding,
+                     .absolute = blocks ? 6 * 1.42 / 127 : 2 * 6 * 0x1p-22};
+  trial.args = [](const Desc& d, std::span<const TensorView> t) {
+    Args args;
+    const auto part = [&](std::int64_t first, std::int64_t count) {
+      return Slice(t[0], 1, first, count);
+    };
+    args.qk = part(0, d.heads), args.k = part(d.heads, d.kv_heads);
+    args.v = part(d.heads + d.kv_heads, d.kv_heads);
+    args.cache = t[1], args.positions = t[2], args.slots = t[3];
+    if (d.page_size > 0) args.pages = t[4];
+    args.v_cache = t[t.size() - 2], args.out = t[t.size() - 1];
+    args.params.mode = d.mode, args.params.dims = d.dims;
+    return args;
+  };
+  return trial;
+}
+
 static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   if (desc.scatter) return MakeScatterTrial(desc, options);
+  if (desc.kv_heads > 0) return MakeQkvTrial(desc, options);
   constexpr std::int32_t kFirst = 100;  // a sequence that goes on
   Trial<Op> trial;
   const std::array<std::int64_t, 4> shape = {desc.head_dim, desc.heads, desc.rows, 1};
@@ -67,9 +110,12 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
 }
 
 static LeastWork WorkOf(const Desc& desc) {
-  const std::int64_t values = std::int64_t{desc.rows} * desc.heads * desc.head_dim;
-  return {.bytes =
-              static_cast<double>(BytesOf(desc.type_in, values) + BytesOf(desc.type_out, values))};
+  const std::int64_t head_values = std::int64_t{desc.rows} * desc.head_dim;
+  const std::int64_t out = head_values * desc.heads, cached = head_values * 2 * desc.kv_heads;
+  double bytes = static_cast<double>(BytesOf(desc.type_in, out + cached)) +
+                 static_cast<double>(BytesOf(desc.type_out, out));
+  if (cached > 0) bytes += static_cast<double>(BytesOf(desc.type_cache, cached));
+  return {.bytes = bytes};
 }
 
 }  // namespace tilewright::rope

@@ -18,11 +18,6 @@ KernelFamily RopeFamily();
 /// kInvalidArgument if a name is taken.
 Status AddRopeFamilies(KernelFamilies& families);
 
-/// The kernels for heads of `head_dim` elements on one architecture; `neox`: pairs are half a head
-/// apart (RopeMode::kHalfSplit) instead of adjacent. Inputs of f32 and bf16, q out of the same
-/// type, caches of f32, f16 and bf16. Empty for an odd head_dim or one outside of 2 .. 1024.
-std::vector<KernelSpec> RopeSpecs(int head_dim, bool neox, CudaArch arch);
-
 /// rope::Table::frequencies() (radians a position) as the kernel takes them: fractions of a turn in
 /// units of 2^-64, whole turns dropped. All the kinds of scaling are in the frequencies.
 std::vector<std::uint64_t> RopeTurns(std::span<const double> frequencies);

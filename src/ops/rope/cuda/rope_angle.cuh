@@ -2,6 +2,7 @@
 
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
+#include "tilewright/cuda/rope_params.h"
 
 // Angles of the rotary embedding without f64: a frequency is a fraction of a turn a position, as a
 // 64-bit fraction. Multiplying by the position drops whole turns exactly, so that the angle is
@@ -9,6 +10,14 @@
 // times the position. Compiles on the host, where a test compares with f64.
 
 namespace tw {
+
+using tilewright::cuda::kMaxRopeDims;
+
+/// Of one position; what the threads of a CTA share.
+struct alignas(16) RopeTables {
+  float cosines[kMaxRopeDims / 2];
+  float sines[kMaxRopeDims / 2];
+};
 
 struct SinCos {
   float sin, cos;

@@ -12,13 +12,7 @@
 
 namespace tw {
 
-using tilewright::cuda::kMaxRopeDims;
 using tilewright::cuda::RopeHeadsParams;
-
-struct alignas(16) RopeTables {
-  float cosines[kMaxRopeDims / 2];
-  float sines[kMaxRopeDims / 2];
-};
 
 /// Types: in, and out or the cache.
 template <Type kTypeA, Type kTypeD, int kWarps>

@@ -7,120 +7,141 @@
 #include "tilewright/cuda/rope_kv_params.h"
 
 // Rotary embedding of q and k and the scatter of k and v into the cache in one pass over memory. A
-// CTA has one row and kTileN of its heads (q's, then k's, then v's): it computes the row's sines
-// and cosines once, into shared memory, and its threads take eight elements at a time.
+// CTA has one row and some of its heads (q's, then k's, then v's): it computes the row's sines and
+// cosines once, into shared memory, and its threads take eight elements at a time.
 
 namespace tw {
 
 using tilewright::cuda::RopeKvParams;
 
-template <int kHeadDim>
-struct alignas(16) RopeAngles {
-  float cosines[kHeadDim / 2];
-  float sines[kHeadDim / 2];
-};
-
 /// Types: q, k and v; caches; q_out.
-template <Type kTypeA, Type kTypeC, Type kTypeD, int kHeadDim, bool kHalfSplit, int kTileN,
-          int kWarps>
+template <Type kTypeA, Type kTypeC, Type kTypeD, int kWarps>
 struct RopeKv {
   static constexpr int kThreads = kWarps * 32;
 
   const RopeKvParams& p;
-  RopeAngles<kHeadDim>& angles;  // shared
-  int row, position, slot;
+  RopeTables& tables;  // shared
+  int row;
 
-  /// Reads, turns if asked to, and writes the elements of item `item` of a head.
-  template <Type kTo, bool kTurns, int kPairs>
-  TW_DEVICE void Move(const void* source, i64 from, void* target, i64 to, int item) const {
-    const RopePlace place = RopePlaceOf<kHalfSplit, kPairs>(item, p.dims);
-    float first[kPairs], second[kPairs];
+  TW_DEVICE int FirstHead() const { return static_cast<int>(blockIdx.y) * p.cta_heads; }
+  TW_DEVICE bool Turns(int head) const { return head < p.heads + p.kv_heads; }
+
+  /// Elements of item `item` of the CTA's: each is one thread's alone, so that q may be turned in
+  /// place.
+  template <bool kHalfSplit, int kPairs>
+  TW_DEVICE void Load(int item, float (&first)[kPairs], float (&second)[kPairs]) const {
+    const int items = p.head_dim / (2 * kPairs), head = FirstHead() + item / items;
+    const RopePlace place = RopePlaceOf<kHalfSplit, kPairs>(item % items, p.dims);
+    const void* source = p.q;
+    i64 from = row * p.q_row + head * p.q_head;
+    if (!Turns(head)) {
+      source = p.v;
+      from = row * p.v_row + (head - p.heads - p.kv_heads) * p.v_head;
+    } else if (head >= p.heads) {
+      source = p.k;
+      from = row * p.k_row + (head - p.heads) * p.k_head;
+    }
     LoadPack<kTypeA, kPairs>(source, from + place.first, first);
     LoadPack<kTypeA, kPairs>(source, from + place.second, second);
-    if (kTurns && place.turns) {
+  }
+
+  /// Turns them, unless they are of v, and writes them; `line`, `page`: the row's place.
+  template <bool kHalfSplit, int kPairs>
+  TW_DEVICE void Move(int item, float (&first)[kPairs], float (&second)[kPairs], int line,
+                      int page) const {
+    const int items = p.head_dim / (2 * kPairs), head = FirstHead() + item / items;
+    const RopePlace place = RopePlaceOf<kHalfSplit, kPairs>(item % items, p.dims);
+    if (place.turns && Turns(head)) {
+      const int pair = kPairs * (item % items);
       float x[2 * kPairs];
       TW_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         x[i] = first[i];
         x[i + kPairs] = second[i];
       }
-      RopeTurn<kHalfSplit, kPairs>(angles.cosines + kPairs * item, angles.sines + kPairs * item, x);
+      RopeTurn<kHalfSplit, kPairs>(tables.cosines + pair, tables.sines + pair, x);
       TW_UNROLL
       for (int i = 0; i < kPairs; ++i) {
         first[i] = x[i];
         second[i] = x[i + kPairs];
       }
     }
-    StorePack<kTo, kPairs>(target, to + place.first, first);
-    StorePack<kTo, kPairs>(target, to + place.second, second);
+    if (head < p.heads) {
+      const i64 to = row * p.q_out_row + head * p.q_out_head;
+      StorePack<kTypeD, kPairs>(p.q_out, to + place.first, first);
+      StorePack<kTypeD, kPairs>(p.q_out, to + place.second, second);
+      return;
+    }
+    void* target = p.cache.data;
+    i64 to = (head - p.heads) * p.cache.head + line * p.cache.position + page * p.cache.page;
+    if (!Turns(head)) {
+      target = p.v_cache;
+      to = (head - p.heads - p.kv_heads) * p.v_cache_head + line * p.v_cache_position +
+           page * p.v_cache_page;
+    }
+    StorePack<kTypeC, kPairs>(target, to + place.first, first);
+    StorePack<kTypeC, kPairs>(target, to + place.second, second);
   }
 
-  template <int kPairs>
-  TW_DEVICE void MoveHeads() const {
-    constexpr int kItems = kHeadDim / (2 * kPairs);
-    const int first_head = static_cast<int>(blockIdx.y) * kTileN;
-    for (int i = static_cast<int>(threadIdx.x); i < kTileN * kItems; i += kThreads) {
-      const int head = first_head + i / kItems, item = i % kItems;
-      if (head >= p.heads + 2 * p.kv_heads) return;
-      if (head < p.heads) {
-        Move<kTypeD, true, kPairs>(p.q, row * p.q_row + head * p.q_head, p.q_out,
-                                   row * p.q_out_row + head * p.q_out_head, item);
-      } else if (head < p.heads + p.kv_heads) {
-        const int h = head - p.heads;
-        Move<kTypeC, true, kPairs>(
-            p.k, row * p.k_row + h * p.k_head, p.k_cache,
-            h * p.k_cache_head + position * p.k_cache_position + slot * p.k_cache_slot, item);
-      } else {
-        const int h = head - p.heads - p.kv_heads;
-        Move<kTypeC, false, kPairs>(
-            p.v, row * p.v_row + h * p.v_head, p.v_cache,
-            h * p.v_cache_head + position * p.v_cache_position + slot * p.v_cache_slot, item);
-      }
-    }
-  }
-
-  /// Whether packs of four elements are aligned everywhere.
-  TW_DEVICE bool Aligned() const {
-    bool aligned = kHeadDim % 8 == 0 && p.dims % 8 == 0;
-    if (p.heads > 0) {
-      aligned = aligned && PacksAligned<kTypeA, 4>(p.q, p.q_head | p.q_row) &&
-                PacksAligned<kTypeD, 4>(p.q_out, p.q_out_head | p.q_out_row);
-    }
-    if (p.kv_heads > 0) {
-      aligned =
-          aligned && PacksAligned<kTypeA, 4>(p.k, p.k_head | p.k_row) &&
-          PacksAligned<kTypeA, 4>(p.v, p.v_head | p.v_row) &&
-          PacksAligned<kTypeC, 4>(p.k_cache,
-                                  p.k_cache_head | p.k_cache_position | p.k_cache_slot) &&
-          PacksAligned<kTypeC, 4>(p.v_cache, p.v_cache_head | p.v_cache_position | p.v_cache_slot);
-    }
-    return aligned;
-  }
-
-  TW_DEVICE void ComputeAngles() const {
+  /// `turns`: those of the thread's first angle.
+  TW_DEVICE void ComputeAngles(int position, u64 turns) const {
     for (int i = static_cast<int>(threadIdx.x); i < p.dims / 2; i += kThreads) {
-      const SinCos value = SinCosOfTurns(position, p.turns[i]);
-      angles.cosines[i] = value.cos;
-      angles.sines[i] = value.sin;
+      if (i >= kThreads) turns = p.turns[i];
+      const SinCos value = SinCosOfTurns(position, turns);
+      tables.cosines[i] = value.cos;
+      tables.sines[i] = value.sin;
     }
   }
 
-  TW_DEVICE bool PlaceExists() const {
-    if (position < 0) return false;
-    return p.kv_heads == 0 || (position < p.context && slot >= 0 && slot < p.slot_count);
+  TW_DEVICE void Report() const {
+    if (p.fault != nullptr && blockIdx.y == 0 && threadIdx.x == 0) atomicMax(p.fault, row + 1);
+  }
+
+  template <bool kHalfSplit, int kPairs>
+  TW_DEVICE void Heads() const {
+    const int left = p.heads + 2 * p.kv_heads - FirstHead();
+    const int end = (left < p.cta_heads ? left : p.cta_heads) * (p.head_dim / (2 * kPairs));
+    const bool turns_any = Turns(FirstHead()), caches = p.kv_heads > 0;
+    int item = static_cast<int>(threadIdx.x);
+    // All loads whose addresses are known start here, and the page's with the first that comes back:
+    // it is on its way while the angles are computed.
+    float first[kPairs], second[kPairs];
+    if (item < end) Load<kHalfSplit, kPairs>(item, first, second);
+    const u64 turns = turns_any && item < p.dims / 2 ? p.turns[item] : 0;
+    const int position = p.cache.positions[row], slot = caches ? p.cache.slots[row] : 0;
+    if (position < 0 ||
+        (caches && (position >= p.cache.context || slot < 0 || slot >= p.cache.slot_count))) {
+      return Report();  // the whole CTA
+    }
+    int line = position, page = slot;
+    const bool paged = caches && p.cache.pages != nullptr;
+    if (paged) {
+      line = position % p.cache.page_size;
+      page = p.cache.pages[slot * p.cache.pages_slot + position / p.cache.page_size];
+    }
+    if (turns_any) {
+      ComputeAngles(position, turns);
+      __syncthreads();  // all angles are there before any pair is turned
+    }
+    if (paged && (page < 0 || page >= p.cache.page_count)) return Report();  // the whole CTA
+    while (item < end) {
+      Move<kHalfSplit, kPairs>(item, first, second, line, page);
+      item += kThreads;
+      if (item < end) Load<kHalfSplit, kPairs>(item, first, second);
+    }
   }
 
   TW_DEVICE void Run() const {
-    if (!PlaceExists()) {
-      if (p.fault != nullptr && blockIdx.y == 0 && threadIdx.x == 0) atomicMax(p.fault, row + 1);
-      return;
-    }
-    ComputeAngles();
-    __syncthreads();  // all angles are there before any pair is turned
-    if (Aligned()) {
-      if constexpr (kHeadDim % 8 == 0) MoveHeads<4>();
+    if (p.half_split != 0) {
+      if (p.wide != 0) {
+        Heads<true, 4>();
+      } else {
+        Heads<true, 1>();
+      }
+    } else if (p.wide != 0) {
+      Heads<false, 4>();
     } else {
-      MoveHeads<1>();
+      Heads<false, 1>();
     }
   }
 };

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/test_util.h"
 #include "ops/rope/cuda/families.h"
+#include "ops/rope/cuda/rope_cases.h"
 #include "ops/rope/cuda/rope_kv_kernel.cuh"
 #include "ops/rope/cuda/rope_kv_launch.h"
 #include "ops/rope/rope.h"
@@ -104,39 +105,54 @@ double Rounding(DataType type) {
 }
 
 struct Case {
+  int head_dim;
+  bool half_split;
   int dims, gap;
   std::int32_t heads = 5, kv_heads = 2;
 };
 
-/// A kernel of the family for heads of `head_dim`; tile_n and warps of the catalog.
-KernelSpec SpecOf(DataType in, DataType cache, int head_dim, bool half_split) {
-  KernelSpec spec = RopeSpecs(head_dim, half_split, {90, 'a'}).front();
+constexpr int kWarps = 2;
+
+KernelSpec SpecOf(DataType in, DataType cache) {
+  KernelSpec spec = RopeKvFamily().catalog({90, 'a'}).front();
+  spec.warps = kWarps;
   spec.type_a = spec.type_d = in;
   spec.type_c = cache;
   EXPECT_EQ(RopeKvFamily().check(spec), std::nullopt) << SpecName(spec);
   return spec;
 }
 
-template <Type kIn, Type kCache, int kHeadDim, bool kHalfSplit>
+/// Runs a launch of kernels for these types on the host.
+template <Type kIn, Type kCache>
+bool RunOnHost(const cuda::CudaLaunch& launch) {
+  return tw::emulation::RunLaunch<tw::RopeKvParams>(
+      launch, kWarps * 32, [](const tw::RopeKvParams& p) {
+        __shared__ tw::RopeTables tables;
+        tw::RopeKv<kIn, kCache, kIn, kWarps>{p, tables, static_cast<int>(blockIdx.x)}.Run();
+      });
+}
+
+template <Type kIn, Type kCache>
 void ExpectRopeKv(const Case& q) {
-  SCOPED_TRACE(testing::Message() << "head_dim " << kHeadDim << " dims " << q.dims << " gap "
-                                  << q.gap << (kHalfSplit ? " half-split" : " interleaved"));
-  constexpr int kTileN = 3, kWarps = 2, kRows = 4, kContext = 7, kSlots = 3;
+  SCOPED_TRACE(testing::Message() << "head_dim " << q.head_dim << " dims " << q.dims << " gap "
+                                  << q.gap << (q.half_split ? " half-split" : " interleaved"));
+  constexpr int kRows = 4, kContext = 7, kSlots = 3;
+  const int head_dim = q.head_dim;
   const DataType in = DataTypeOf(kIn), cache = DataTypeOf(kCache);
-  const RopeParams params{.mode = kHalfSplit ? RopeMode::kHalfSplit : RopeMode::kInterleaved,
+  const RopeParams params{.mode = q.half_split ? RopeMode::kHalfSplit : RopeMode::kInterleaved,
                           .dims = q.dims,
                           .base = 10000.0f,
                           .freq_scale = 0.5f};
   const std::vector<std::uint64_t> turns =
       RopeTurns(rope::Table::Make(params, nullptr, 0).value().frequencies());
   const std::vector<std::int32_t> positions = {6, 0, 3, 6}, slots = {1, 2, 1, 0};
-  const Heads qh = MakeHeads(kHeadDim, q.heads, kRows, q.gap);
-  const Heads kh = MakeHeads(kHeadDim, q.kv_heads, kRows, q.gap);
+  const Heads qh = MakeHeads(head_dim, q.heads, kRows, q.gap);
+  const Heads kh = MakeHeads(head_dim, q.kv_heads, kRows, q.gap);
   Values q_in(in, qh.size(), 1), k_in(in, kh.size(), 2), v_in(in, kh.size(), 3);
   const std::vector<double> q_want = Turned(qh, q_in.exact, params, positions);
   const std::vector<double> k_want = Turned(kh, k_in.exact, params, positions);
 
-  const std::int64_t cache_head = kHeadDim + q.gap, cache_position = cache_head * q.kv_heads;
+  const std::int64_t cache_head = head_dim + q.gap, cache_position = cache_head * q.kv_heads;
   const std::int64_t cache_slot = cache_position * kContext + q.gap;
   const auto cache_elements = static_cast<std::size_t>(cache_slot * kSlots);
   test::GuardedBytes k_cache(BytesOf(cache, cache_slot * kSlots));
@@ -154,7 +170,7 @@ void ExpectRopeKv(const Case& q) {
   };
   const auto cached = [&](test::GuardedBytes& bytes) {
     return TensorView{bytes.data(),
-                      {kHeadDim, q.kv_heads, kContext, kSlots},
+                      {head_dim, q.kv_heads, kContext, kSlots},
                       {1, cache_head, cache_position, cache_slot},
                       cache};
   };
@@ -168,20 +184,9 @@ void ExpectRopeKv(const Case& q) {
   args.slots = vector(slots);
   args.turns = turns.data();
   args.params = params;
-  KernelSpec spec = SpecOf(in, cache, kHeadDim, kHalfSplit);
-  spec.tile_n = kTileN;
-  spec.warps = kWarps;
-  const cuda::LaunchResult launch = RopeKvLaunch(spec, args);
+  const cuda::LaunchResult launch = RopeKvLaunch(SpecOf(in, cache), args);
   ASSERT_TRUE(launch) << launch.error().ToString();
-  const bool ran = tw::emulation::RunLaunch<tw::RopeKvParams>(
-      *launch, kWarps * 32, [](const tw::RopeKvParams& p) {
-        __shared__ tw::RopeAngles<kHeadDim> angles;
-        const int row = static_cast<int>(blockIdx.x);
-        tw::RopeKv<kIn, kCache, kIn, kHeadDim, kHalfSplit, kTileN, kWarps>{
-            p, angles, row, p.positions[row], p.kv_heads > 0 ? p.slots[row] : 0}
-            .Run();
-      });
-  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
+  EXPECT_TRUE((RunOnHost<kIn, kCache>(*launch))) << "a launch that a GPU refuses, or a hang";
   EXPECT_EQ(q_in.bytes.Damage() + k_cache.Damage() + v_cache.Damage(), "");
 
   std::vector<double> got(q_want.size());
@@ -195,7 +200,7 @@ void ExpectRopeKv(const Case& q) {
   std::vector<bool> written(cache_elements, false);
   for (std::int64_t r = 0; r < kRows; ++r) {
     for (std::int64_t h = 0; h < q.kv_heads; ++h) {
-      for (std::int64_t e = 0; e < kHeadDim; ++e) {
+      for (std::int64_t e = 0; e < head_dim; ++e) {
         const auto from = static_cast<std::size_t>(r * kh.row_stride + h * kh.head_stride + e);
         const auto to = static_cast<std::size_t>(
             h * cache_head + positions[static_cast<std::size_t>(r)] * cache_position +
@@ -214,29 +219,62 @@ void ExpectRopeKv(const Case& q) {
 }
 
 TEST(RopeKvKernelTest, RowsAreTurnedAndScatteredInBothConventions) {
-  ExpectRopeKv<Type::kF32, Type::kF32, 64, false>({.dims = 64, .gap = 0});
-  ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0});
-  ExpectRopeKv<Type::kBF16, Type::kBF16, 128, false>({.dims = 128, .gap = 8});
-  ExpectRopeKv<Type::kBF16, Type::kBF16, 128, true>({.dims = 128, .gap = 8});
-  ExpectRopeKv<Type::kF16, Type::kF32, 64, true>({.dims = 64, .gap = 4});
+  ExpectRopeKv<Type::kF32, Type::kF32>({.head_dim = 64, .half_split = false, .dims = 64, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF16>({.head_dim = 64, .half_split = true, .dims = 64, .gap = 0});
+  ExpectRopeKv<Type::kBF16, Type::kBF16>(
+      {.head_dim = 128, .half_split = false, .dims = 128, .gap = 8});
+  ExpectRopeKv<Type::kBF16, Type::kBF16>(
+      {.head_dim = 128, .half_split = true, .dims = 128, .gap = 8});
+  ExpectRopeKv<Type::kF16, Type::kF32>({.head_dim = 64, .half_split = true, .dims = 64, .gap = 4});
 }
 
 TEST(RopeKvKernelTest, ElementsBeyondTheRotatedOnesPass) {
-  ExpectRopeKv<Type::kF32, Type::kF32, 128, false>({.dims = 32, .gap = 0});
-  ExpectRopeKv<Type::kF32, Type::kF32, 128, true>({.dims = 32, .gap = 0});
-  ExpectRopeKv<Type::kF32, Type::kF32, 64, true>({.dims = 18, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32>(
+      {.head_dim = 128, .half_split = false, .dims = 32, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32>({.head_dim = 128, .half_split = true, .dims = 32, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32>({.head_dim = 64, .half_split = true, .dims = 18, .gap = 0});
 }
 
 TEST(RopeKvKernelTest, AnyAlignmentAndHeadDimensionWorks) {
-  ExpectRopeKv<Type::kBF16, Type::kF16, 64, true>({.dims = 64, .gap = 1});
-  ExpectRopeKv<Type::kF32, Type::kBF16, 64, false>({.dims = 64, .gap = 3});
-  ExpectRopeKv<Type::kF32, Type::kF32, 66, true>({.dims = 66, .gap = 0});
-  ExpectRopeKv<Type::kF32, Type::kF32, 2, false>({.dims = 2, .gap = 1});
+  ExpectRopeKv<Type::kBF16, Type::kF16>({.head_dim = 64, .half_split = true, .dims = 64, .gap = 1});
+  ExpectRopeKv<Type::kF32, Type::kBF16>(
+      {.head_dim = 64, .half_split = false, .dims = 64, .gap = 3});
+  ExpectRopeKv<Type::kF32, Type::kF32>({.head_dim = 66, .half_split = true, .dims = 66, .gap = 0});
+  ExpectRopeKv<Type::kF32, Type::kF32>({.head_dim = 2, .half_split = false, .dims = 2, .gap = 1});
 }
 
 TEST(RopeKvKernelTest, QueriesOrKeysMayBeAbsent) {
-  ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0, .heads = 4, .kv_heads = 0});
-  ExpectRopeKv<Type::kF32, Type::kF16, 64, true>({.dims = 64, .gap = 0, .heads = 0, .kv_heads = 3});
+  ExpectRopeKv<Type::kF32, Type::kF16>(
+      {.head_dim = 64, .half_split = true, .dims = 64, .gap = 0, .heads = 4, .kv_heads = 0});
+  ExpectRopeKv<Type::kF32, Type::kF16>(
+      {.head_dim = 64, .half_split = true, .dims = 64, .gap = 0, .heads = 0, .kv_heads = 3});
+}
+
+template <Type kIn, Type kCache>
+void ExpectCases() {
+  const auto in = static_cast<DataType>(kIn), cache = static_cast<DataType>(kCache);
+  for (const auto& one : rope::CudaKvCases(in, cache)) {
+    const auto run = [&](const auto& call, test::Arena& arena) -> Status {
+      rope::Args args = call.At(arena.base());
+      const Result<rope::Table> table =
+          rope::Table::Make(args.params, args.factors.as<const float>(), 0);
+      if (!table) return Fail(table.error());
+      args.table = &*table;
+      const cuda::LaunchResult launch = RopeKvLaunch(SpecOf(in, cache), RopeKvArgsOf(args));
+      if (!launch) return Fail(ErrorCode::kInvalidArgument, launch.error().ToString());
+      if (RunOnHost<kIn, kCache>(*launch)) return {};
+      return Fail(ErrorCode::kInternal, "a launch that a GPU refuses, or a hang");
+    };
+    EXPECT_EQ(test::RunCase(one, &rope::Reference, run), "");
+  }
+}
+
+TEST(RopeKvKernelTest, PartsOfAMergedProductGoWhereTheyBelong) {
+  ExpectCases<Type::kF32, Type::kF32>();
+  ExpectCases<Type::kF32, Type::kBF16>();
+  ExpectCases<Type::kBF16, Type::kF16>();
+  ExpectCases<Type::kBF16, Type::kBF16>();
+  ExpectCases<Type::kF16, Type::kF16>();
 }
 
 /// One head of eight elements in four rows, a cache of four positions and two slots.
@@ -272,24 +310,15 @@ struct SmallRope {
   std::vector<float> k_cache = std::vector<float>(4 * 2 * kHeadDim, 0.0f), v_cache = k_cache;
   int fault = 0;
   RopeKvArgs args;
-  KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32, kHeadDim, true);
+  KernelSpec spec = SpecOf(DataType::kF32, DataType::kF32);
 };
 
 TEST(RopeKvKernelTest, ARowWithoutAPlaceIsLeftAloneAndReported) {
   constexpr int kHeadDim = SmallRope::kHeadDim;
   SmallRope rope;
-  rope.spec.tile_n = 4;
-  rope.spec.warps = 1;
   const cuda::LaunchResult launch = RopeKvLaunch(rope.spec, rope.args);
   ASSERT_TRUE(launch) << launch.error().ToString();
-  ASSERT_TRUE(
-      tw::emulation::RunLaunch<tw::RopeKvParams>(*launch, 32, [](const tw::RopeKvParams& p) {
-        __shared__ tw::RopeAngles<kHeadDim> angles;
-        const int row = static_cast<int>(blockIdx.x);
-        tw::RopeKv<Type::kF32, Type::kF32, Type::kF32, kHeadDim, true, 4, 1>{
-            p, angles, row, p.positions[row], p.slots[row]}
-            .Run();
-      }));
+  ASSERT_TRUE((RunOnHost<Type::kF32, Type::kF32>(*launch)));
   EXPECT_EQ(rope.fault, 3) << "the last bad row, counted from 1";
   for (std::size_t i = 0; i < 3 * kHeadDim; ++i) EXPECT_EQ(rope.q[i], 1.0f) << i;
   EXPECT_NE(rope.q[3 * kHeadDim], 1.0f);
@@ -305,25 +334,20 @@ TEST(RopeFamilyTest, EverySpecPassesItsCheckOnce) {
   const KernelFamily& family = *families.Find("rope_kv");
   for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 'a'}, CudaArch{120, 0}}) {
     const std::vector<KernelSpec> all = family.catalog(arch);
-    EXPECT_EQ(all.size(), 24u);
+    EXPECT_EQ(all.size(), 9u);
     for (const KernelSpec& spec : all) {
       const auto no = family.check(spec);
       EXPECT_FALSE(no.has_value()) << no->ToString();
       EXPECT_EQ(std::count(all.begin(), all.end(), spec), 1);
     }
-    for (const int head_dim : {2, 80, 96, 256, 1024}) {
-      for (const KernelSpec& spec : RopeSpecs(head_dim, true, arch))
-        EXPECT_FALSE(family.check(spec).has_value()) << head_dim;
-    }
   }
-  EXPECT_TRUE(RopeSpecs(63, true, {90, 'a'}).empty());
-  EXPECT_TRUE(RopeSpecs(64, true, {75, 0}).empty());
+  EXPECT_TRUE(family.catalog({75, 0}).empty());
 }
 
 TEST(RopeFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   KernelFamilies families;
   ASSERT_TRUE(AddRopeFamilies(families));
-  const KernelSpec good = RopeSpecs(64, false, {90, 'a'}).front();
+  const KernelSpec good = RopeKvFamily().catalog({90, 'a'}).front();
   const auto refused = [&](auto change, const char* word) {
     KernelSpec spec = good;
     change(spec);
@@ -333,10 +357,8 @@ TEST(RopeFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
   };
   refused([](KernelSpec& s) { s.type_c = DataType::kQ8_0; }, "type_c");
   refused([](KernelSpec& s) { s.type_b = DataType::kF32; }, "type_b");
-  refused([](KernelSpec& s) { s.params[0] = 63; }, "param0 = 63");
-  refused([](KernelSpec& s) { s.params[1] = 2; }, "param1 = 2");
-  refused([](KernelSpec& s) { s.tile_n = 0; }, "tile_n = 0");
-  refused([](KernelSpec& s) { s.stages = 1; }, "stages");
+  refused([](KernelSpec& s) { s.params[0] = 64; }, "does not use");
+  refused([](KernelSpec& s) { s.tile_n = 8; }, "does not use");
 }
 
 TEST(RopeKvLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
@@ -355,18 +377,19 @@ TEST(RopeKvLaunchTest, RefusesViewsThatDoNotFitTheSpecOrEachOther) {
     EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
   };
   refused([](SmallRope& r) { r.args.params.dims = 10; }, "dims = 10");
-  refused([](SmallRope& r) { r.args.params.mode = RopeMode::kInterleaved; }, "the other mode");
   refused([](SmallRope& r) { r.args.q.dtype = DataType::kBF16; }, "q bf16, needs f32");
   refused([](SmallRope& r) { r.args.v.shape[2] = 3; }, "v [8, 1, 3, 1], needs [8, 1, 4, 1]");
   refused([](SmallRope& r) { r.args.v_cache.shape[3] = 1; }, "v_cache [8, 1, 4, 1]");
+  refused([](SmallRope& r) { r.args.k_cache.shape[1] = 2; }, "cache [8, 2, 4, 2]");
+  refused([](SmallRope& r) { r.args.q.shape[0] = 7; }, "heads of 7");
   refused([](SmallRope& r) { r.args.k.stride[0] = 2; }, "k: elements 2 apart");
   refused([](SmallRope& r) { r.args.slots.data = nullptr; }, "slots is null");
   refused([](SmallRope& r) { r.args.turns = nullptr; }, "turns is null");
   refused([](SmallRope& r) { r.args.q_out.data = nullptr; }, "q_out is null");
   refused([](SmallRope& r) { r.args.q.data = r.args.k.data = nullptr; }, "0 and 0 heads");
   refused([](SmallRope& r) { r.spec.family = "rmsnorm"; }, "a kernel of rmsnorm");
-  // 65,536 CTAs along y are one more than there can be.
-  refused([](SmallRope& r) { r.args.q.shape[1] = r.args.q_out.shape[1] = 65535 * r.spec.tile_n; },
+  // 65,536 CTAs along y, of 64 heads that are an item each, are one more than there can be.
+  refused([](SmallRope& r) { r.args.q.shape[1] = r.args.q_out.shape[1] = 65535 * 64; },
           "65536 CTAs along y");
 }
 

@@ -61,17 +61,6 @@ std::optional<Rejection> CheckArgs(const KernelSpec& spec, const rope::Args& arg
   return std::nullopt;
 }
 
-/// Whether packs of four elements are aligned in every head.
-bool FoursAligned(const TensorView& view) {
-  const auto bytes = static_cast<std::int64_t>(BytesOf(view.dtype, 4));
-  auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data));
-  for (std::size_t d = 1; d < 3; ++d) {
-    if (view.shape[d] > 1)
-      address |= static_cast<std::int64_t>(BytesOf(view.dtype, view.stride[d]));
-  }
-  return address % bytes == 0;
-}
-
 bool IsWide(const rope::Args& args) {
   if (args.qk.shape[0] % 8 != 0 || args.params.dims % 8 != 0 || !FoursAligned(args.qk))
     return false;
@@ -80,6 +69,16 @@ bool IsWide(const rope::Args& args) {
 }
 
 }  // namespace
+
+bool FoursAligned(const TensorView& heads) {
+  const auto bytes = static_cast<std::int64_t>(BytesOf(heads.dtype, 4));
+  auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(heads.data));
+  for (std::size_t d = 1; d < 3; ++d) {
+    if (heads.shape[d] > 1)
+      address |= static_cast<std::int64_t>(BytesOf(heads.dtype, heads.stride[d]));
+  }
+  return address % bytes == 0;
+}
 
 cuda::LaunchResult RopeLaunch(const KernelSpec& spec, const rope::Args& args) {
   const KernelFamily family = RopeFamily();

@@ -6,6 +6,9 @@
 
 namespace tilewright {
 
+/// Whether packs of four elements are aligned in every head of [head_dim, heads, rows].
+bool FoursAligned(const TensorView& heads);
+
 /// The launch of a rope kernel: a CTA for a row and some of its heads, in place, to another tensor
 /// or into a KV cache. `spec` passed the family's check; all memory is the device's, that of
 /// args.table too, which there has to be; positions and places are not looked at. Refused are views
