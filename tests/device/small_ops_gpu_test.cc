@@ -107,11 +107,12 @@ TEST_F(SmallOpsGpuTest, EveryRowGetsItsPlaceInTheCache) {
 TEST_F(SmallOpsGpuTest, EveryElementwiseFunctionIsRight) {
   using elementwise::Function;
   for (const Function function :
-       {Function::kAdd, Function::kMul, Function::kSilu, Function::kSwiGlu}) {
+       {Function::kAdd, Function::kMul, Function::kSilu, Function::kSwiGlu, Function::kGelu,
+        Function::kGeGlu, Function::kSoftcap}) {
     for (const DataType a : kFloats) {
       for (const DataType b : kFloats) {
         for (const DataType out : kFloats) {
-          if (function == Function::kSilu && a != b) continue;
+          if (elementwise::IsUnary(function) && a != b) continue;
           ExpectRight(machine_->elementwise, elementwise::CudaCases(function, a, b, out),
                       &elementwise::Reference);
         }

@@ -18,11 +18,6 @@ using test::OnGpu;
 
 class CudaGoldens : public CudaModel {};
 
-/// Gemma is refused: no kernel of a GPU computes gelu.
-bool RunsOnGpu(const json& golden) {
-  return !test::ShapeOf(golden).architecture.starts_with("gemma");
-}
-
 /// As test::Bound, and three tensors more of a block are rounded: q, k and v after their biases, or q
 /// and k after their norms. Goldens are of f32: with f32 everywhere little is left.
 double BoundOf(const SynthShape& shape, DataType activations, DataType kv) {
@@ -34,7 +29,6 @@ double BoundOf(const SynthShape& shape, DataType activations, DataType kv) {
 TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_cpp) {
   const json goldens = test::FamilyGoldens();
   for (const json& golden : goldens["cases"]) {
-    if (!RunsOnGpu(golden)) continue;
     const std::string path = test::WriteGolden(*folder_, golden, goldens["seed"]);
     const SynthShape shape = test::ShapeOf(golden);
     for (const auto& [activations, kv] : {std::pair{DataType::kF32, DataType::kF32},
@@ -56,7 +50,6 @@ TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_c
 TEST_F(CudaGoldens, every_node_of_every_architecture_is_what_the_cpu_makes_of_its_inputs) {
   const json goldens = test::FamilyGoldens();
   for (const json& golden : goldens["cases"]) {
-    if (!RunsOnGpu(golden)) continue;
     const std::string path = test::WriteGolden(*folder_, golden, goldens["seed"]);
     for (const auto& [activations, kv] :
          {std::pair{DataType::kF32, DataType::kF16}, {DataType::kBF16, DataType::kBF16}}) {

@@ -28,7 +28,8 @@ namespace tilewright::cuda {
 /// out[r, h, :] = sum over the positions p that row r sees of softmax(scale * q[r, h, :] . k[p]) *
 /// v[p], for key and value head h / (heads / kv_heads): positions max(0, positions[r] - window + 1)
 /// to positions[r] of sequence slots[r], from 0 where window is 0. A row with position -1 becomes
-/// zeros and reads no cache. A kernel cannot refuse a launch: a row whose position, slot or page
+/// zeros and reads no cache. With `softcap` c, scaled scores s become c tanh(s / c) before the
+/// softmax. A kernel cannot refuse a launch: a row whose position, slot or page
 /// does not exist becomes NaN, and nothing outside of the caches is read.
 ///
 /// Strides are in elements; elements of a head are adjacent. Both caches have the same layout. With
@@ -58,6 +59,8 @@ struct AttentionParams {
   int splits;          ///< CTAs that share a row; 1: one computes it all (attention_split: with the
                        ///< same bits)
   float scale;
+  float softcap;       ///< 0: scores stay as they are
+  float capped_scale;  ///< scale / softcap; not read without a soft cap
 };
 
 /// CTAs that share the query heads of one key and value head.

@@ -15,7 +15,7 @@ namespace tilewright::cuda {
 /// As AttentionParams says, whose `splits`, `partials` and `arrivals` are left alone.
 struct AttentionSimtParams {
   AttentionParams attention;
-  int head_dim;  ///< a multiple of 8, at most kMaxAttentionHeadDim
+  int head_dim;  ///< at most kMaxAttentionHeadDim; multiples of 8 are read by 16 bytes
 };
 
 inline constexpr int kMaxAttentionHeadDim = 256;
@@ -25,12 +25,12 @@ constexpr unsigned int AttentionSimtGridX(int rows, int heads, int kv_heads, int
   return static_cast<unsigned int>(rows) * static_cast<unsigned int>(kv_heads) *
          static_cast<unsigned int>(AttentionHeadBlocks(heads, kv_heads, tile_m));
 }
-/// Dynamic shared memory: the queries of a CTA's heads; of each warp, where the positions of its
+/// Dynamic shared memory: the queries of a CTA's heads, in whole chunks of 8; of each warp, where the positions of its
 /// tile lie, their weights, and its part of the result: eight elements of each lane and head, a
 /// maximum and a sum.
 constexpr unsigned int AttentionSimtSmem(int head_dim, int tile_n, int tile_m, int warps) {
   const int of_warp = 8 * tile_n + 4 * tile_m * (tile_n + 32 * 8 + 2);
-  return static_cast<unsigned int>(4 * tile_m * head_dim + warps * of_warp);
+  return static_cast<unsigned int>(4 * tile_m * ((head_dim + 7) / 8 * 8) + warps * of_warp);
 }
 
 }  // namespace tilewright::cuda

@@ -15,7 +15,15 @@ enum class ElementwiseFunction : int {
   kMul,     ///< a * b
   kSilu,    ///< a / (1 + e^-a); b is not read
   kSwiGlu,  ///< a / (1 + e^-a) * b
+  kGelu,    ///< a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))); b is not read
+  kGeGlu,   ///< the same times b
+  kSoftcap  ///< softcap * tanh(a / softcap); b is not read
 };
+/// Whether a function reads a alone.
+constexpr bool ElementwiseIsUnary(ElementwiseFunction function) {
+  return function == ElementwiseFunction::kSilu || function == ElementwiseFunction::kGelu ||
+         function == ElementwiseFunction::kSoftcap;
+}
 
 /// Rows of an operand; elements of a row are adjacent. `row`: elements from row to row along
 /// extents[0], [1] and [2]; 0 repeats a row.
@@ -32,9 +40,10 @@ struct ElementwiseParams {
   ElementwiseFunction function;
   unsigned int extents[3];
   long long cols;
-  int wide;                ///< 1: every row of every operand is at a multiple of 16 bytes
-  unsigned int row_items;  ///< of a row: ElementwiseElements each
-  unsigned int items;      ///< row_items for every row; below 2^32 - 2^20
+  int wide;                        ///< 1: every row of every operand is at a multiple of 16 bytes
+  unsigned int row_items;          ///< of a row: ElementwiseElements each
+  unsigned int items;              ///< row_items for every row; below 2^32 - 2^20
+  float softcap, inverse_softcap;  ///< of kSoftcap: positive, and 1 / softcap
 };
 
 /// Elements of a thread.

@@ -1,8 +1,6 @@
 // Gemma 2.
-#include <cmath>
-
 #include "model/arch/architecture.h"
-#include "model/arch/hyperparameters.h"
+#include "model/arch/gemma.h"
 #include "model/arch/list.h"
 
 namespace tilewright {
@@ -122,14 +120,12 @@ constexpr SynthShape kPresets[] = {
 };
 
 void Read(Hyperparameters& from, ModelConfig& config) {
-  ReadDense(from, config);
-  ReadSlidingWindow(from, {.window = 4096, .period = 2, .scaled = true}, config);
-  config.attention_softcap = ReadSoftcap(from, "attn_logit_softcapping", 50);
-  config.logit_softcap = ReadSoftcap(from, "final_logit_softcapping", 30);
-  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden));
-  // Files do not say how scores are scaled: the 27B model is known by its number of blocks.
-  if (config.layers == 46)
-    config.attention_scale = 1 / std::sqrt(static_cast<float>(config.hidden / config.heads));
+  ReadGemma(from,
+            {.windows = {.window = 4096, .period = 2, .scaled = true},
+             .attention_softcap = 50,
+             .logit_softcap = 30,
+             .layers_of_27b = 46},
+            config);
 }
 
 }  // namespace

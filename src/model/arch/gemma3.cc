@@ -1,8 +1,6 @@
 // Gemma 3, its text part.
-#include <cmath>
-
 #include "model/arch/architecture.h"
-#include "model/arch/hyperparameters.h"
+#include "model/arch/gemma.h"
 #include "model/arch/list.h"
 
 namespace tilewright {
@@ -101,13 +99,10 @@ constexpr SynthShape kPresets[] = {
 };
 
 void Read(Hyperparameters& from, ModelConfig& config) {
-  ReadDense(from, config);
-  ReadSlidingWindow(from, {.period = 6, .rope_base = 10000}, config);
-  config.logit_softcap = ReadSoftcap(from, "final_logit_softcapping", 0);
-  config.embedding_scale = std::sqrt(static_cast<float>(config.hidden));
-  // Files do not say how scores are scaled: the 27B model is known by its number of blocks.
-  if (config.layers == 62)
-    config.attention_scale = 1 / std::sqrt(static_cast<float>(config.hidden / config.heads));
+  ReadGemma(
+      from,
+      {.windows = {.period = 6, .rope_base = 10000}, .attention_softcap = {}, .layers_of_27b = 62},
+      config);
 }
 
 }  // namespace

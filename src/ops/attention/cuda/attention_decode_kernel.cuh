@@ -172,7 +172,8 @@ struct AttentionDecode {
 
   /// Scores become weights relative to the maximum so far; `seen`: how many positions of the tile.
   TW_DEVICE void Weigh(float (&s)[4], int seen) {
-    const float scale = p.scale * kLog2E;
+    CapScores(p, s);
+    const float scale = ExponentScale(p);
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       float top = MinusInfinity();

@@ -1,15 +1,8 @@
 #include "device/cuda/kernels/launch_emulation.h"
 #include "device/cuda/kernels/mma_emulation.h"
 // After them: the kernel uses their built-ins.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <vector>
-
 #include "ops/attention/cuda/attention_decode_kernel.cuh"
-#include "ops/attention/cuda/attention_launch.h"
-#include "ops/attention/cuda/families.h"
-#include "ops/attention/cuda/test_batch.h"
+#include "ops/attention/cuda/attention_test_run.h"
 
 // The source of the kernel, run on the CPU as AttentionDecodeLaunch launches it, against float64.
 
@@ -44,45 +37,22 @@ struct Spec {
 };
 using Small = Spec<Type::kBF16, 64>;
 
-DeviceSpec Board(int sms) {
-  DeviceSpec board;
-  board.kind = DeviceKind::kCuda;
-  board.sm_count = sms;
-  return board;
-}
-
-/// Runs the kernel on arguments whose output is poisoned; it leaves its counters zero.
 template <class S>
 void Launch(const Args& args, int sms) {
   const KernelSpec spec = S::Its();
-  ASSERT_EQ(AttentionDecodeFamily().check(spec), std::nullopt) << SpecName(spec);
-  const WorkspaceSize size = DecodeWorkspace(spec, DescOf(args, {}).value(), Board(sms));
-  test::GuardedBytes partials(size.partials), barriers(size.barriers);
-  std::memset(barriers.data(), 0, barriers.size());
-  Workspace workspace;
-  workspace.partials = partials.data(), workspace.partials_size = partials.size();
-  workspace.barriers = barriers.data(), workspace.barriers_size = barriers.size();
-  const cuda::LaunchResult launch = AttentionDecodeLaunch(spec, args, Board(sms), workspace);
-  ASSERT_TRUE(launch) << launch.error().ToString();
-  const bool ran = tw::emulation::RunLaunch<tw::AttentionParams>(
-      *launch, 32 * S::kWarps, [](const tw::AttentionParams& params) {
-        tw::AttentionDecode<S>(params, tw::emulation::smem).Run();
-      });
-  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
-  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
-  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
-  const auto* counters = static_cast<const std::byte*>(barriers.data());
-  EXPECT_TRUE(std::all_of(counters, counters + barriers.size(),
-                          [](std::byte b) { return b == std::byte{0}; }));
+  const GuardedWorkspace workspace(DecodeWorkspace(spec, DescOf(args, {}).value(), Board(sms)));
+  Emulate<tw::AttentionParams>(AttentionDecodeFamily(), spec,
+                               AttentionDecodeLaunch(spec, args, Board(sms), workspace.get()),
+                               [](const tw::AttentionParams& params) {
+                                 tw::AttentionDecode<S>(params, tw::emulation::smem).Run();
+                               });
 }
 
 template <class S>
-std::vector<double> RunOn(Batch& batch, int sms) {
-  test::GuardedBytes out(batch.OutBytes(),
-                         batch.its_case().odd ? BytesOf(batch.its_case().q, 1) : 0);
-  Launch<S>(batch.ArgsAt(batch.Host(out.data())), sms);
-  EXPECT_EQ(out.Damage(), "");
-  return batch.Result(out.data());
+RunFn On(int sms) {
+  return [sms](Batch& batch) {
+    return RunBatch(batch, [sms](const Args& args) { Launch<S>(args, sms); });
+  };
 }
 
 /// On devices where a CTA computes a round, a few of them, or a row.
@@ -94,7 +64,7 @@ void Expect(const BatchCase& c, std::uint64_t seed = 1) {
   const std::vector<double> want = batch.Want();
   for (const int sms : kDevices) {
     SCOPED_TRACE(sms);
-    batch.ExpectNear(RunOn<S>(batch, sms), want);
+    batch.ExpectNear(On<S>(sms)(batch), want);
   }
 }
 
@@ -165,29 +135,15 @@ TEST(AttentionDecodeKernel, ReadsAndWritesElementsWhereNothingIsAligned) {
   check(Spec<Type::kF16, 128>());
 }
 
-TEST(AttentionDecodeKernel, MakesZerosOfPaddingAndNothingElseOfIt) {
-  BatchCase c = Small::Case();
-  c.context = 300, c.positions = {-1, 200, -1}, c.slots = {99, 0, -5};
-  for (const int sms : kDevices) {
-    Batch batch(c, 3);
-    const std::vector<double> got = RunOn<Small>(batch, sms);
-    const auto width = static_cast<std::ptrdiff_t>(batch.width());
-    const auto zero = [](double x) { return x == 0 && !std::signbit(x); };
-    EXPECT_TRUE(std::all_of(got.begin(), got.begin() + width, zero));
-    EXPECT_TRUE(std::all_of(got.begin() + 2 * width, got.end(), zero));
-    EXPECT_NE(got[static_cast<std::size_t>(width)], 0);
-  }
-}
-
 TEST(AttentionDecodeKernel, ARowHasItsBitsWhateverIsBesideIt) {
   BatchCase c = Small::Case();
   c.heads = 6, c.kv_heads = 2, c.context = 700, c.sequences = 2, c.page_size = 64;
   c.positions = {600, 601, -1, 3, 255, 256}, c.slots = {0, 0, 1, 1, 1, 1};
   Batch batch(c, 9);
-  const std::vector<double> first = RunOn<Small>(batch, 12);
+  const std::vector<double> first = On<Small>(12)(batch);
   const auto width = static_cast<std::ptrdiff_t>(batch.width());
   for (const std::size_t other : {1u, 3u, 5u}) batch.positions()[other] = -1;
-  const std::vector<double> second = RunOn<Small>(batch, 12);
+  const std::vector<double> second = On<Small>(12)(batch);
   for (const int row : {0, 4}) {
     EXPECT_TRUE(std::equal(first.begin() + row * width, first.begin() + (row + 1) * width,
                            second.begin() + row * width))
@@ -195,32 +151,18 @@ TEST(AttentionDecodeKernel, ARowHasItsBitsWhateverIsBesideIt) {
   }
 }
 
-TEST(AttentionDecodeKernel, WhatDoesNotExistBecomesNaNAndIsNotRead) {
-  BatchCase c = Small::Case();
-  c.context = 256, c.sequences = 2, c.page_size = 64;
-  c.positions = {10, 200, 20, 30, 40}, c.slots = {0, 1, 0, 0, 0};
-  for (const int sms : kDevices) {
-    Batch batch(c, 5);
-    batch.positions()[2] = 256;
-    batch.positions()[3] = -2;
-    batch.slots()[4] = 2;
-    batch.pages()[4 + 1] = 8;  // of slot 1: positions 64 to 127; there are 8 pages
-    const std::vector<double> got = RunOn<Small>(batch, sms);
-    const auto width = static_cast<std::size_t>(batch.width());
-    for (std::size_t r = 0; r < 5; ++r)
-      for (std::size_t i = 0; i < width; ++i)
-        ASSERT_EQ(std::isnan(got[r * width + i]), r > 0) << "row " << r;
-  }
+TEST(AttentionDecodeKernel, MakesZerosOfPaddingAndNaNOfWhatDoesNotExist) {
+  for (const int sms : kDevices) ExpectZerosAndNaN(Small::Case(), On<Small>(sms));
 }
 
 TEST(AttentionDecodeKernel, ANaNKeyShowsInTheRowsThatSeeIt) {
-  BatchCase c = Small::Case();
-  c.heads = 1, c.context = 128, c.positions = {69, 70}, c.slots = {0, 0};
-  Batch batch(c, 5);
-  static_cast<std::uint16_t*>(batch.k().data())[70 * 64 + 3] = 0x7fff;
-  const std::vector<double> got = RunOn<Small>(batch, 10000);
-  EXPECT_FALSE(std::isnan(got[0]));
-  EXPECT_TRUE(std::isnan(got[64]));
+  ExpectNaNOfNaNKey(Small::Case(), On<Small>(10000));
+}
+
+TEST(AttentionDecodeKernel, CapsScores) {
+  using Wide = Spec<Type::kF16, 128, 4>;
+  ExpectCaps(Small::Case(), On<Small>(10000));
+  ExpectCaps(Wide::Case(), On<Wide>(1));
 }
 
 TEST(AttentionDecodeLaunch, RefusesWhatTheSpecIsNotFor) {
@@ -232,9 +174,7 @@ TEST(AttentionDecodeLaunch, RefusesWhatTheSpecIsNotFor) {
   const auto refused = [&](KernelSpec spec, auto change, const char* words) {
     Args args = good;
     change(args);
-    const cuda::LaunchResult no = AttentionDecodeLaunch(spec, args, Board(1), {});
-    ASSERT_FALSE(no) << words;
-    EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
+    ExpectRefused(AttentionDecodeLaunch(spec, args, Board(1), {}), words);
   };
   refused(
       Spec<Type::kF16, 64>::Its(), [](Args&) {}, "q bf16, needs f16");
@@ -286,11 +226,7 @@ TEST(AttentionDecodeFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   }
   EXPECT_TRUE(family.catalog({75, 0}).empty());
   const auto refused = [&](auto change, const char* words) {
-    KernelSpec spec = Small::Its();
-    change(spec);
-    const auto no = family.check(spec);
-    ASSERT_TRUE(no) << words;
-    EXPECT_THAT(no->ToString(), testing::HasSubstr(words));
+    ExpectRefused(family, Small::Its(), change, words);
   };
   refused([](KernelSpec& s) { s.type_a = DataType::kF32; }, "type_a = f32");
   refused([](KernelSpec& s) { s.type_b = DataType::kF16; }, "type_b = f16");

@@ -178,6 +178,34 @@ TEST_F(AttentionGpu, HeadsOfEverySizeAreRight) {
   }
 }
 
+TEST_F(AttentionGpu, HeadsThatAreNoWholeChunksAreRight) {
+  for (const int head_dim : {1, 7, 20, 84, 255}) {
+    for (const DataType kv : kTypes) {
+      BatchCase c{.q = kTypes[head_dim % 3], .kv = kv, .heads = 6, .kv_heads = 2};
+      c.head_dim = head_dim, c.context = 520, c.sequences = 2;
+      c.positions = {300, -1, 0, 519}, c.slots = {1, 0, 0, 1};
+      AddRows(c, 1, 301, 40);
+      EXPECT_EQ(Check(c), 1) << Describe(c);
+    }
+  }
+}
+
+TEST_F(AttentionGpu, EverySoftCapIsRight) {
+  for (const float softcap : {50.0f, 1.5f, 0.125f}) {
+    for (const int head_dim : {20, 64, 128, 256}) {
+      for (const DataType q : kTypes) {
+        BatchCase c{.q = q, .kv = DataType::kBF16, .heads = 8, .kv_heads = 2};
+        c.head_dim = head_dim, c.softcap = softcap, c.window = head_dim == 128 ? 100 : 0;
+        c.context = 520, c.sequences = 3, c.page_size = 64;
+        c.positions = {300, -1, 0, 511}, c.slots = {1, 0, 2, 0};
+        AddRows(c, 1, 301, 40), AddRows(c, 2, 1, 130);
+        EXPECT_EQ(Check(c), IsAttentionHeadDim(head_dim) ? KernelsFor(c, device().spec()) : 1)
+            << Describe(c);
+      }
+    }
+  }
+}
+
 TEST_F(AttentionGpu, EveryLengthIsRight) {
   for (const DataType type : {DataType::kBF16, DataType::kF32}) {
     for (const int length : {1, 2, 7, 15, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 512}) {

@@ -135,7 +135,7 @@ struct AttentionHopper {
 
     template <bool kMasked>
     TW_DEVICE void Weigh(float (&s)[kPositions / 2], int from, float (&shrink)[2]) {
-      const float scale = p.scale * kLog2E;
+      const float scale = ExponentScale(p);
       TW_UNROLL
       for (int h = 0; h < 2; ++h) {
         float top = MinusInfinity();
@@ -174,6 +174,7 @@ struct AttentionHopper {
     }
     TW_DEVICE void Weigh(float (&s)[kPositions / 2], int from, const SeenRun& run, bool alone,
                          float (&shrink)[2]) {
+      CapScores(p, s);
       if (!alone || from < run.last_first || from + kPositions > run.first_limit) {
         Weigh<true>(s, from, shrink);
       } else {

@@ -1,16 +1,8 @@
 #include "device/cuda/kernels/hopper_registers_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
 // After them: the kernel uses their built-ins.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <vector>
-
 #include "ops/attention/cuda/attention_hopper_kernel.cuh"
-#include "ops/attention/cuda/attention_launch.h"
-#include "ops/attention/cuda/families.h"
-#include "ops/attention/cuda/test_batch.h"
+#include "ops/attention/cuda/attention_test_run.h"
 
 // The source of the kernel, run on the CPU as AttentionHopperLaunch launches it, against float64.
 // The emulated copy engine and wgmma are written from their documentation, not from a GPU.
@@ -65,20 +57,13 @@ Status EncodeForHost(const cuda::TensorMapDesc& desc,
   return {};
 }
 
-/// On a device with room for `ctas` CTAs.
 template <class S>
-std::vector<double> RunOn(Batch& batch, int ctas) {
-  const std::size_t shift = batch.its_case().odd ? BytesOf(batch.its_case().q, 1) : 0;
-  test::GuardedBytes out(batch.OutBytes(), shift);
+void Launch(const Args& args, int sms) {
   const KernelSpec spec = S::Its();
-  EXPECT_EQ(AttentionHopperFamily().check(spec), std::nullopt) << SpecName(spec);
-  DeviceSpec device;
-  device.sm_count = ctas;
-  cuda::LaunchResult launch =
-      AttentionHopperLaunch(spec, batch.ArgsAt(batch.Host(out.data())), device);
-  EXPECT_TRUE(launch) << launch.error().ToString();
-  if (!launch) return {};
-  EXPECT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
+  ASSERT_EQ(AttentionHopperFamily().check(spec), std::nullopt) << SpecName(spec);
+  cuda::LaunchResult launch = AttentionHopperLaunch(spec, args, Board(sms));
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
   tw::emulation::barriers.clear();
   std::fill(std::begin(tw::emulation::named_barriers), std::end(tw::emulation::named_barriers),
             tw::emulation::NamedBarrierState{});
@@ -90,14 +75,20 @@ std::vector<double> RunOn(Batch& batch, int ctas) {
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
   for (const auto& barrier : tw::emulation::named_barriers)
     EXPECT_EQ(barrier.here, 0u) << "threads are left waiting";
-  EXPECT_EQ(out.Damage(), "");
-  return batch.Result(out.data());
+}
+
+/// On a device with room for `ctas` CTAs.
+template <class S>
+RunFn On(int ctas) {
+  return [ctas](Batch& batch) {
+    return RunBatch(batch, [ctas](const Args& args) { Launch<S>(args, ctas); });
+  };
 }
 
 template <class S>
 void Expect(const BatchCase& c, std::uint64_t seed = 1, int ctas = 2) {
   Batch batch(c, seed);
-  batch.ExpectNear(RunOn<S>(batch, ctas), batch.Want());
+  batch.ExpectNear(On<S>(ctas)(batch), batch.Want());
 }
 
 TEST(AttentionHopperKernel, AgreesWithTheOracleForEveryTypeAndHead) {
@@ -206,34 +197,20 @@ TEST(AttentionHopperKernel, ReadsAndWritesElementsWhereNothingIsAligned) {
 }
 
 TEST(AttentionHopperKernel, MakesZerosOfPaddingAndNaNOfWhatDoesNotExist) {
-  BatchCase c = Plain::Case();
-  c.heads = 2, c.context = 256, c.sequences = 2, c.page_size = 64;
-  c.positions = {10, -1, 200, 20, 30, 40, 63}, c.slots = {0, 7, 1, 0, 0, 0, 1};
-  Batch batch(c, 5);
-  batch.positions()[3] = 256, batch.positions()[4] = -2;
-  batch.slots()[5] = 2;
-  batch.pages()[4 + 1] = 8;  // of slot 1: positions 64 to 127; there are 8 pages
-  const std::vector<double> got = RunOn<Plain>(batch, 1);
-  const auto width = static_cast<std::size_t>(batch.width());
-  for (std::size_t r = 0; r < 7; ++r) {
-    for (std::size_t i = 0; i < width; ++i) {
-      const double x = got[r * width + i];
-      ASSERT_EQ(std::isnan(x), r >= 2 && r <= 5) << "row " << r;
-      if (r == 1) {
-        ASSERT_EQ(x, 0);
-      }
-    }
-  }
+  ExpectZerosAndNaN(Plain::Case(), On<Plain>(1));
 }
 
 TEST(AttentionHopperKernel, ANaNKeyShowsInTheRowsThatSeeIt) {
-  BatchCase c = Plain::Case();
-  c.heads = 1, c.context = 128;
-  AddRows(c, 0, 60, 20);
-  Batch batch(c, 5);
-  static_cast<std::uint16_t*>(batch.k().data())[70 * 64 + 3] = 0x7fc0;
-  const std::vector<double> got = RunOn<Plain>(batch, 1);
-  for (std::size_t r = 0; r < 20; ++r) EXPECT_EQ(std::isnan(got[r * 64]), r >= 10) << r;
+  ExpectNaNOfNaNKey(Plain::Case(), On<Plain>(1));
+}
+
+TEST(AttentionHopperKernel, CapsScores) {
+  const auto check = [](auto spec) {
+    using S = decltype(spec);
+    ExpectCaps(S::Case(), On<S>(2));
+  };
+  check(Plain());
+  check(Spec<Type::kF16, 128>());
 }
 
 TEST(AttentionHopperLaunch, RefusesWhatTheSpecIsNotFor) {
@@ -243,9 +220,7 @@ TEST(AttentionHopperLaunch, RefusesWhatTheSpecIsNotFor) {
   test::GuardedBytes out(batch.OutBytes());
   Args args = batch.ArgsAt(batch.Host(out.data()));
   const auto refused = [&](const KernelSpec& spec, const char* words) {
-    const cuda::LaunchResult no = AttentionHopperLaunch(spec, args, {});
-    ASSERT_FALSE(no) << words;
-    EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
+    ExpectRefused(AttentionHopperLaunch(spec, args, {}), words);
   };
   refused(Plain::Its(), "129 heads over 1, needs at most 128");
   refused(Spec<Type::kF16, 64>::Its(), "q bf16, needs f16");
@@ -263,11 +238,7 @@ TEST(AttentionHopperFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{100, 'a'}, CudaArch{120, 0}})
     EXPECT_TRUE(family.catalog(arch).empty());
   const auto refused = [&](auto change, const char* words) {
-    KernelSpec spec = Plain::Its();
-    change(spec);
-    const auto no = family.check(spec);
-    ASSERT_TRUE(no) << words;
-    EXPECT_THAT(no->ToString(), testing::HasSubstr(words));
+    ExpectRefused(family, Plain::Its(), change, words);
   };
   refused([](KernelSpec& s) { s.arch = {100, 'a'}; }, "sm_100a");
   refused([](KernelSpec& s) { s.type_b = DataType::kF32; }, "type_b = f32");

@@ -38,9 +38,9 @@ std::optional<Rejection> CheckView(const char* name, const TensorView& view, Dat
 std::optional<Rejection> CheckHeadDim(const KernelSpec& spec, const Args& args) {
   const std::int64_t have = args.q.shape[0];
   if (spec.family == AttentionSimtFamily().name) {
-    if (have % 8 == 0 && have <= cuda::kMaxAttentionHeadDim) return std::nullopt;
+    if (have <= cuda::kMaxAttentionHeadDim) return std::nullopt;
     return Reject(Reason::kShape, Format("head_dim = {}", have),
-                  Format("a multiple of 8, at most {}", cuda::kMaxAttentionHeadDim));
+                  Format("at most {}", cuda::kMaxAttentionHeadDim));
   }
   if (have == spec.params[0]) return std::nullopt;
   return Reject(Reason::kShape, Format("head_dim = {}", have), Format("{}", spec.params[0]));
@@ -87,6 +87,8 @@ AttentionParams ParamsOf(const Args& args) {
   p.window = args.window;
   p.splits = 1;
   p.scale = args.scale;
+  p.softcap = args.softcap;
+  if (args.softcap > 0) p.capped_scale = args.scale / args.softcap;
   return p;
 }
 

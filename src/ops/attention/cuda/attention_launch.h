@@ -36,8 +36,8 @@ cuda::LaunchResult AttentionDecodeLaunch(const KernelSpec& spec, const Args& arg
 /// heads of a key and value head than the tile has vectors.
 cuda::LaunchResult AttentionMmaLaunch(const KernelSpec& spec, const Args& args);
 
-/// The same for an attention_simt kernel, which takes any head dimension that is a multiple of 8
-/// and at most cuda::kMaxAttentionHeadDim, and needs no workspace.
+/// The same for an attention_simt kernel, which takes any head dimension up to
+/// cuda::kMaxAttentionHeadDim and needs no workspace.
 cuda::LaunchResult AttentionSimtLaunch(const KernelSpec& spec, const Args& args);
 
 /// The same for an attention_hopper kernel, whose CTAs stay: at most one for each multiprocessor of

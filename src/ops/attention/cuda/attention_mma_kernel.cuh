@@ -176,7 +176,8 @@ struct AttentionMma {
 
   /// Scores become weights relative to the maximum so far; `seen`: by this thread's two rows.
   TW_DEVICE void Weigh(float (&s)[4 * kBlocks], int from, const SeenRange (&seen)[2]) {
-    const float scale = p.scale * kLog2E;
+    CapScores(p, s);
+    const float scale = ExponentScale(p);
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       const bool whole = from >= seen[h].first && from + kPositions <= seen[h].limit;

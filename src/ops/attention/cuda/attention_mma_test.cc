@@ -1,15 +1,8 @@
 #include "device/cuda/kernels/launch_emulation.h"
 #include "device/cuda/kernels/mma_emulation.h"
 // After them: the kernel uses their built-ins.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <vector>
-
-#include "ops/attention/cuda/attention_launch.h"
 #include "ops/attention/cuda/attention_mma_kernel.cuh"
-#include "ops/attention/cuda/families.h"
-#include "ops/attention/cuda/test_batch.h"
+#include "ops/attention/cuda/attention_test_run.h"
 
 // The source of the kernel, run on the CPU as AttentionMmaLaunch launches it, against float64.
 
@@ -47,21 +40,13 @@ using Plain = Spec<Type::kBF16, Type::kBF16, 64>;
 
 template <class S>
 std::vector<double> RunOn(Batch& batch) {
-  const std::size_t shift = batch.its_case().odd ? BytesOf(batch.its_case().q, 1) : 0;
-  test::GuardedBytes out(batch.OutBytes(), shift);
-  const KernelSpec spec = S::Its();
-  EXPECT_EQ(AttentionMmaFamily().check(spec), std::nullopt) << SpecName(spec);
-  const cuda::LaunchResult launch = AttentionMmaLaunch(spec, batch.ArgsAt(batch.Host(out.data())));
-  EXPECT_TRUE(launch) << launch.error().ToString();
-  if (!launch) return {};
-  const bool ran = tw::emulation::RunLaunch<tw::AttentionParams>(
-      *launch, 32 * S::kWarps, [](const tw::AttentionParams& params) {
-        tw::AttentionMma<S>(params, tw::emulation::smem).Run();
-      });
-  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
-  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
-  EXPECT_EQ(out.Damage(), "");
-  return batch.Result(out.data());
+  return RunBatch(batch, [](const Args& args) {
+    const KernelSpec spec = S::Its();
+    Emulate<tw::AttentionParams>(AttentionMmaFamily(), spec, AttentionMmaLaunch(spec, args),
+                                 [](const tw::AttentionParams& params) {
+                                   tw::AttentionMma<S>(params, tw::emulation::smem).Run();
+                                 });
+  });
 }
 
 template <class S>
@@ -143,34 +128,21 @@ TEST(AttentionMmaKernel, ReadsAndWritesElementsWhereNothingIsAligned) {
 }
 
 TEST(AttentionMmaKernel, MakesZerosOfPaddingAndNaNOfWhatDoesNotExist) {
-  BatchCase c = Plain::Case();
-  c.heads = 2, c.context = 256, c.sequences = 2, c.page_size = 64;
-  c.positions = {10, -1, 200, 20, 30, 40, 63}, c.slots = {0, 7, 1, 0, 0, 0, 1};
-  Batch batch(c, 5);
-  batch.positions()[3] = 256, batch.positions()[4] = -2;
-  batch.slots()[5] = 2;
-  batch.pages()[4 + 1] = 8;  // of slot 1: positions 64 to 127; there are 8 pages
-  const std::vector<double> got = RunOn<Plain>(batch);
-  const auto width = static_cast<std::size_t>(batch.width());
-  for (std::size_t r = 0; r < 7; ++r) {
-    for (std::size_t i = 0; i < width; ++i) {
-      const double x = got[r * width + i];
-      ASSERT_EQ(std::isnan(x), r >= 2 && r <= 5) << "row " << r;
-      if (r == 1) {
-        ASSERT_EQ(x, 0);
-      }
-    }
-  }
+  ExpectZerosAndNaN(Plain::Case(), &RunOn<Plain>);
 }
 
 TEST(AttentionMmaKernel, ANaNKeyShowsInTheRowsThatSeeIt) {
-  BatchCase c = Plain::Case();
-  c.heads = 1, c.context = 128;
-  AddRows(c, 0, 60, 20);
-  Batch batch(c, 5);
-  static_cast<std::uint16_t*>(batch.k().data())[70 * 64 + 3] = 0x7fc0;
-  const std::vector<double> got = RunOn<Plain>(batch);
-  for (std::size_t r = 0; r < 20; ++r) EXPECT_EQ(std::isnan(got[r * 64]), r >= 10) << r;
+  ExpectNaNOfNaNKey(Plain::Case(), &RunOn<Plain>);
+}
+
+TEST(AttentionMmaKernel, CapsScores) {
+  const auto check = [](auto spec) {
+    using S = decltype(spec);
+    ExpectCaps(S::Case(), &RunOn<S>);
+  };
+  check(Plain());
+  check(Spec<Type::kF16, Type::kF16, 128>());
+  check(Spec<Type::kF32, Type::kBF16, 64>());
 }
 
 TEST(AttentionMmaLaunch, RefusesWhatTheSpecIsNotFor) {
@@ -180,9 +152,7 @@ TEST(AttentionMmaLaunch, RefusesWhatTheSpecIsNotFor) {
   test::GuardedBytes out(batch.OutBytes());
   const Args args = batch.ArgsAt(batch.Host(out.data()));
   const auto refused = [&](const KernelSpec& spec, const char* words) {
-    const cuda::LaunchResult no = AttentionMmaLaunch(spec, args);
-    ASSERT_FALSE(no) << words;
-    EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
+    ExpectRefused(AttentionMmaLaunch(spec, args), words);
   };
   refused(Plain::Its(), "65 heads over 1, needs at most 64");
   refused(Spec<Type::kF16, Type::kF16, 64>::Its(), "q bf16, needs f16");
@@ -197,11 +167,7 @@ TEST(AttentionMmaFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   }
   EXPECT_TRUE(family.catalog({75, 0}).empty());
   const auto refused = [&](auto change, const char* words) {
-    KernelSpec spec = Plain::Its();
-    change(spec);
-    const auto no = family.check(spec);
-    ASSERT_TRUE(no) << words;
-    EXPECT_THAT(no->ToString(), testing::HasSubstr(words));
+    ExpectRefused(family, Plain::Its(), change, words);
   };
   refused([](KernelSpec& s) { s.type_b = DataType::kF32; }, "type_b = f32");
   refused([](KernelSpec& s) { s.type_b = DataType::kF16; }, "bf16 over f16");

@@ -5,7 +5,7 @@
 #include "ops/attention/cuda/kv_tile.cuh"
 #include "tilewright/cuda/attention_simt_params.h"
 
-// Attention for heads of any multiple of 8 elements, in f32 on the plain units: a CTA computes one
+// Attention for heads of any size up to 256, in f32 on the plain units: a CTA computes one
 // row's query heads of one key and value head. Positions form tiles of 32 that lie at multiples of
 // it, dealt to the warps in turn; a warp has an online softmax of its own (Milakov and Gimelshein
 // 2018), and all of them are added up at the end, in ascending order. What a warp does depends on
@@ -13,7 +13,8 @@
 //
 // Nothing depends on the size of a head but two loops. For scores a lane has a position, whose
 // elements it reads one 16-byte chunk after the other: no sum crosses lanes. For values a lane has
-// a chunk, and 32 / chunks positions of a tile are read at a time.
+// a chunk, and 32 / chunks positions of a tile are read at a time. The last chunk of a head that is
+// no multiple of 8 is filled up with zeros, and caches of such heads are read by single elements.
 
 namespace tw {
 
@@ -32,12 +33,12 @@ struct AttentionSimt {
   static_assert(kHeads % 4 == 0, "weights of a position are read by 16 bytes");
 
   const AttentionParams& p;
-  int head_dim, chunks;
+  int head_dim, chunks, padded;  // padded: whole chunks
   int row, kv_head, first_head;
   int heads;  // of this CTA
 
   // Shared.
-  float* q;         // [kHeads][head_dim], scaled; zeros behind the last head
+  float* q;         // [kHeads][padded], scaled; zeros behind a head and behind the last one
   i64* places;      // [kWarps][kTile]: offset of a position in the caches; -1: not to be read
   float* weights;   // [kWarps][kTile][kHeads]
   float* partials;  // [kWarps][kHeads][32][kPack]
@@ -45,7 +46,10 @@ struct AttentionSimt {
   float* sums;      // [kWarps][kHeads]
 
   TW_DEVICE AttentionSimt(const AttentionSimtParams& params, u8* smem)
-      : p(params.attention), head_dim(params.head_dim), chunks(params.head_dim / kPack) {
+      : p(params.attention),
+        head_dim(params.head_dim),
+        chunks((params.head_dim + kPack - 1) / kPack),
+        padded(chunks * kPack) {
     const int group = p.heads / p.kv_heads;
     const int blocks = (group + kHeads - 1) / kHeads;
     const int pair = static_cast<int>(blockIdx.x) / blocks;
@@ -57,7 +61,7 @@ struct AttentionSimt {
     heads = left < kHeads ? left : kHeads;
     places = reinterpret_cast<i64*>(smem);
     float* at = reinterpret_cast<float*>(places + kWarps * kTile);
-    q = at, at += kHeads * head_dim;
+    q = at, at += kHeads * padded;
     weights = at, at += kWarps * kTile * kHeads;
     partials = at, at += kWarps * kHeads * 32 * kPack;
     maxima = at, at += kWarps * kHeads;
@@ -75,21 +79,24 @@ struct AttentionSimt {
   };
 
   TW_DEVICE void LoadQueries() const {
-    const float scale = p.scale * kLog2E;
-    for (int i = Thread(); i < kHeads * head_dim; i += kThreads) {
-      const int head = i / head_dim;
-      const i64 from = row * p.q_row + (first_head + head) * p.q_head + (i - head * head_dim);
-      q[i] = head < heads ? LoadElement<kTypeQ>(p.q, from) * scale : 0.0f;
+    const float scale = QueryScale(p);
+    for (int i = Thread(); i < kHeads * padded; i += kThreads) {
+      const int head = i / padded, element = i - head * padded;
+      const i64 from = row * p.q_row + (first_head + head) * p.q_head + element;
+      const bool exists = head < heads && element < head_dim;
+      q[i] = exists ? LoadElement<kTypeQ>(p.q, from) * scale : 0.0f;
     }
   }
 
+  /// Elements from `first` on of the head at `place`.
   template <bool kAligned>
-  static TW_DEVICE void LoadChunk(const void* cache, i64 at, float (&out)[kPack]) {
+  TW_DEVICE void LoadChunk(const void* cache, i64 place, int first, float (&out)[kPack]) const {
     if constexpr (kAligned) {
-      LoadPack<kTypeKv, kPack>(cache, at, out);
+      LoadPack<kTypeKv, kPack>(cache, place + first, out);
     } else {
       TW_UNROLL
-      for (int i = 0; i < kPack; ++i) out[i] = LoadElement<kTypeKv>(cache, at + i);
+      for (int i = 0; i < kPack; ++i)
+        out[i] = first + i < head_dim ? LoadElement<kTypeKv>(cache, place + first + i) : 0.0f;
     }
   }
 
@@ -104,7 +111,7 @@ struct AttentionSimt {
       float key[kAtOnce][kPack];
       TW_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
-        if (c0 + j < chunks) LoadChunk<kAligned>(p.k_cache, place + (c0 + j) * kPack, key[j]);
+        if (c0 + j < chunks) LoadChunk<kAligned>(p.k_cache, place, (c0 + j) * kPack, key[j]);
       }
       TW_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
@@ -113,7 +120,7 @@ struct AttentionSimt {
         for (int h = 0; h < kHeads; ++h) {
           if (h >= heads) break;
           float x[kPack];
-          LoadPack<Type::kF32, kPack>(q, h * head_dim + (c0 + j) * kPack, x);
+          LoadPack<Type::kF32, kPack>(q, h * padded + (c0 + j) * kPack, x);
           TW_UNROLL
           for (int e = 0; e < kPack; ++e) scores[h] = Fma(x[e], key[j][e], scores[h]);
         }
@@ -163,7 +170,7 @@ struct AttentionSimt {
         const i64 at = position < kTile ? place[position] : -1;
         TW_UNROLL
         for (int e = 0; e < kPack; ++e) value[j][e] = 0.0f;
-        if (at >= 0) LoadChunk<kAligned>(p.v_cache, at + element, value[j]);
+        if (at >= 0) LoadChunk<kAligned>(p.v_cache, at, element, value[j]);
       }
       TW_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
@@ -196,6 +203,8 @@ struct AttentionSimt {
       if (position >= seen.first && position < seen.limit) {
         if (cache.Find(position, place)) {
           Score<kAligned>(place, scores);
+          TW_UNROLL
+          for (int h = 0; h < kHeads; ++h) scores[h] = ExponentOf(p, scores[h]);
         } else {
           place = -1;
           TW_UNROLL
@@ -223,11 +232,12 @@ struct AttentionSimt {
 
   TW_DEVICE void StoreOut(int head, int chunk, const float (&out)[kPack]) const {
     const i64 at = row * p.out_row + static_cast<i64>(first_head + head) * head_dim + chunk * kPack;
-    if (PacksAligned<kTypeQ, kPack>(p.out, p.out_row)) {
+    if (padded == head_dim && PacksAligned<kTypeQ, kPack>(p.out, p.out_row)) {
       StorePack<kTypeQ, kPack>(p.out, at, out);
     } else {
       TW_UNROLL
-      for (int e = 0; e < kPack; ++e) StoreElement<kTypeQ>(p.out, at + e, out[e]);
+      for (int e = 0; e < kPack; ++e)
+        if (chunk * kPack + e < head_dim) StoreElement<kTypeQ>(p.out, at + e, out[e]);
     }
   }
   TW_DEVICE void StoreAll(float value) const {
@@ -285,7 +295,7 @@ struct AttentionSimt {
     const u64 strides =
         static_cast<u64>(p.kv_head | p.kv_position | p.kv_page) * FloatBytes<kTypeKv>();
     const u64 bases = reinterpret_cast<u64>(p.k_cache) | reinterpret_cast<u64>(p.v_cache);
-    if ((bases | strides) % 16 == 0) {
+    if (padded == head_dim && (bases | strides) % 16 == 0) {
       Compute<true>(cache, seen, state);
     } else {
       Compute<false>(cache, seen, state);

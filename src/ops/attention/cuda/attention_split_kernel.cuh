@@ -100,7 +100,7 @@ struct AttentionSplit {
   TW_DEVICE u32 Values() const { return SmemAddress(tiles) + Tile::kBytes; }
 
   TW_DEVICE void LoadQueries() const {
-    const float scale = p.scale * kLog2E;
+    const float scale = QueryScale(p);
     for (int i = Thread(); i < heads * kHeadDim; i += kThreads) {
       const int head = i / kHeadDim;
       const i64 from = row * p.q_row + (first_head + head) * p.q_head + (i - head * kHeadDim);
@@ -134,7 +134,8 @@ struct AttentionSplit {
       TW_UNROLL
       for (int step = kLanes; step < 32; step *= 2)
         score += __shfl_xor_sync(kAllLanes, score, step);
-      if (part == 0) weights[h * kPositions + line] = visible ? score : MinusInfinity();
+      if (part == 0)
+        weights[h * kPositions + line] = visible ? ExponentOf(p, score) : MinusInfinity();
     }
   }
 

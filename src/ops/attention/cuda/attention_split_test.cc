@@ -1,15 +1,8 @@
 #include "device/cuda/kernels/launch_emulation.h"
 #include "device/cuda/kernels/mma_emulation.h"
 // After them: the kernel uses their built-ins.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <vector>
-
-#include "ops/attention/cuda/attention_launch.h"
 #include "ops/attention/cuda/attention_split_kernel.cuh"
-#include "ops/attention/cuda/families.h"
-#include "ops/attention/cuda/test_batch.h"
+#include "ops/attention/cuda/attention_test_run.h"
 
 // The source of the kernel, run on the CPU as AttentionSplitLaunch launches it, against float64.
 
@@ -47,60 +40,34 @@ struct Spec {
   }
 };
 
-/// A device on which every split has a CTA, or none but whole rows.
-DeviceSpec Board(bool large) {
-  DeviceSpec board;
-  board.kind = DeviceKind::kCuda;
-  board.sm_count = large ? 10000 : 1;
-  return board;
-}
+/// Devices on which every split has a CTA, and on which none but whole rows have.
+constexpr int kLarge = 10000, kSmall = 1;
 
-/// Runs the kernel on arguments whose output is poisoned; it leaves its counters zero.
 template <class S>
-void Launch(const Args& args, bool large) {
+void Launch(const Args& args, int sms) {
   const KernelSpec spec = S::Its();
-  ASSERT_EQ(AttentionSplitFamily().check(spec), std::nullopt) << SpecName(spec);
-  const WorkspaceSize size = SplitWorkspace(spec, DescOf(args, {}).value(), Board(large));
-  test::GuardedBytes partials(size.partials), barriers(size.barriers);
-  std::memset(barriers.data(), 0, barriers.size());
-  Workspace workspace;
-  workspace.partials = partials.data(), workspace.partials_size = partials.size();
-  workspace.barriers = barriers.data(), workspace.barriers_size = barriers.size();
-  const cuda::LaunchResult launch = AttentionSplitLaunch(spec, args, Board(large), workspace);
-  ASSERT_TRUE(launch) << launch.error().ToString();
-  EXPECT_LE(launch->dynamic_smem_bytes, AttentionSplitFamily().launch(spec).dynamic_smem_bytes);
-  const bool ran = tw::emulation::RunLaunch<tw::AttentionParams>(
-      *launch, 32 * S::kWarps, [](const tw::AttentionParams& params) {
-        tw::AttentionSplit<S>(params, tw::emulation::smem).Run();
-      });
-  EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
-  EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
-  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
-  const auto* counters = static_cast<const std::byte*>(barriers.data());
-  EXPECT_TRUE(std::all_of(counters, counters + barriers.size(),
-                          [](std::byte b) { return b == std::byte{0}; }));
+  const GuardedWorkspace workspace(SplitWorkspace(spec, DescOf(args, {}).value(), Board(sms)));
+  Emulate<tw::AttentionParams>(AttentionSplitFamily(), spec,
+                               AttentionSplitLaunch(spec, args, Board(sms), workspace.get()),
+                               [](const tw::AttentionParams& params) {
+                                 tw::AttentionSplit<S>(params, tw::emulation::smem).Run();
+                               });
 }
 
 template <class S>
-std::vector<double> RunOn(Batch& batch, bool large) {
-  test::GuardedBytes out(batch.OutBytes(),
-                         batch.its_case().odd ? BytesOf(batch.its_case().q, 1) : 0);
-  Launch<S>(batch.ArgsAt(batch.Host(out.data())), large);
-  EXPECT_EQ(out.Damage(), "");
-  return batch.Result(out.data());
-}
-
-bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && test::BitwiseEqual(a.data(), b.data(), a.size() * sizeof(double));
+RunFn On(int sms) {
+  return [sms](Batch& batch) {
+    return RunBatch(batch, [sms](const Args& args) { Launch<S>(args, sms); });
+  };
 }
 
 /// The oracle's result, and the same bits whether a CTA computes a split or a row.
 template <class S>
 void Expect(const BatchCase& c, std::uint64_t seed = 1) {
   Batch batch(c, seed);
-  const std::vector<double> splits = RunOn<S>(batch, true), whole = RunOn<S>(batch, false);
+  const std::vector<double> splits = On<S>(kLarge)(batch), whole = On<S>(kSmall)(batch);
   batch.ExpectNear(splits, batch.Want());
-  EXPECT_TRUE(SameBits(splits, whole)) << Describe(c);
+  EXPECT_TRUE(SameBits(splits.data(), whole.data(), batch.rows() * batch.width())) << Describe(c);
 }
 
 TEST(AttentionSplitKernel, AgreesWithTheOracleForEveryTypeAndHead) {
@@ -176,73 +143,26 @@ TEST(AttentionSplitKernel, ReadsAndWritesElementsWhereNothingIsAligned) {
   check(Spec<Type::kF16, Type::kF32, 64, 64>());
 }
 
-TEST(AttentionSplitKernel, MakesZerosOfPaddingAndNothingElseOfIt) {
-  using S = Spec<Type::kF32, Type::kBF16, 64, 64>;
-  BatchCase c = S::Case();
-  c.context = 300, c.positions = {-1, 200, -1}, c.slots = {99, 0, -5};
-  for (const bool large : {false, true}) {
-    Batch batch(c, 3);
-    const std::vector<double> got = RunOn<S>(batch, large);
-    const auto width = static_cast<std::ptrdiff_t>(batch.width());
-    const auto zero = [](double x) { return x == 0 && !std::signbit(x); };
-    EXPECT_TRUE(std::all_of(got.begin(), got.begin() + width, zero));
-    EXPECT_TRUE(std::all_of(got.begin() + 2 * width, got.end(), zero));
-    EXPECT_NE(got[static_cast<std::size_t>(width)], 0);
-  }
-}
-
 TEST(AttentionSplitKernel, ARowHasItsBitsInEveryBatch) {
   using S = Spec<Type::kBF16, Type::kBF16, 64, 256>;
-  BatchCase c = S::Case();
-  c.heads = 6, c.kv_heads = 2, c.context = 700, c.sequences = 2, c.page_size = 64;
-  c.positions = {600, 601, -1, 3, 255, 256}, c.slots = {0, 0, 1, 1, 1, 1};
-  Batch batch(c, 9);
-  const std::vector<double> all = RunOn<S>(batch, true);
-  for (int r = 0; r < batch.rows(); ++r) {
-    test::GuardedBytes out(batch.OutBytes());
-    Args args = batch.ArgsAt(batch.Host(out.data()));
-    args.q.data = args.q.as<std::uint16_t>() + r * args.q.stride[2];
-    args.positions.data = args.positions.as<std::int32_t>() + r;
-    args.slots.data = args.slots.as<std::int32_t>() + r;
-    args.q.shape[2] = args.out.shape[1] = 1;
-    args.positions.shape[0] = args.slots.shape[0] = 1;
-    Launch<S>(args, true);
-    std::vector<double> alone(static_cast<std::size_t>(batch.width()));
-    ASSERT_TRUE(DecodeRow(c.q, out.data(), batch.width(), alone.data()));
-    EXPECT_TRUE(test::BitwiseEqual(alone.data(), all.data() + std::ptrdiff_t{r} * batch.width(),
-                                   alone.size() * sizeof(double)))
-        << "row " << r;
-  }
+  ExpectRowsKeepTheirBits(S::Case(), [](const Args& args) { Launch<S>(args, kLarge); });
 }
 
-TEST(AttentionSplitKernel, WhatDoesNotExistBecomesNaNAndIsNotRead) {
+TEST(AttentionSplitKernel, MakesZerosOfPaddingAndNaNOfWhatDoesNotExist) {
   using S = Spec<Type::kF32, Type::kBF16, 64, 64>;
-  BatchCase c = S::Case();
-  c.context = 256, c.sequences = 2, c.page_size = 64;
-  c.positions = {10, 200, 20, 30, 40}, c.slots = {0, 1, 0, 0, 0};
-  for (const bool large : {false, true}) {
-    Batch batch(c, 5);
-    batch.positions()[2] = 256;
-    batch.positions()[3] = -2;
-    batch.slots()[4] = 2;
-    batch.pages()[4 + 1] = 8;  // of slot 1: positions 64 to 127; there are 8 pages
-    const std::vector<double> got = RunOn<S>(batch, large);
-    const auto width = static_cast<std::size_t>(batch.width());
-    for (std::size_t r = 0; r < 5; ++r)
-      for (std::size_t i = 0; i < width; ++i)
-        ASSERT_EQ(std::isnan(got[r * width + i]), r > 0) << "row " << r;
-  }
+  for (const int sms : {kLarge, kSmall}) ExpectZerosAndNaN(S::Case(), On<S>(sms));
 }
 
 TEST(AttentionSplitKernel, ANaNKeyShowsInTheRowsThatSeeIt) {
   using S = Spec<Type::kF32, Type::kF32, 64, 64>;
-  BatchCase c = S::Case();
-  c.heads = 1, c.context = 128, c.positions = {69, 70}, c.slots = {0, 0};
-  Batch batch(c, 5);
-  static_cast<float*>(batch.k().data())[70 * 64 + 3] = NAN;
-  const std::vector<double> got = RunOn<S>(batch, true);
-  EXPECT_FALSE(std::isnan(got[0]));
-  EXPECT_TRUE(std::isnan(got[64]));
+  ExpectNaNOfNaNKey(S::Case(), On<S>(kLarge));
+}
+
+TEST(AttentionSplitKernel, CapsScores) {
+  using Plain = Spec<Type::kF32, Type::kBF16, 64, 64>;
+  using Wide = Spec<Type::kBF16, Type::kBF16, 128, 256>;
+  for (const int sms : {kLarge, kSmall}) ExpectCaps(Plain::Case(), On<Plain>(sms));
+  ExpectCaps(Wide::Case(), On<Wide>(kLarge));
 }
 
 TEST(AttentionSplitLaunch, RefusesWhatTheSpecIsNotFor) {
@@ -255,9 +175,7 @@ TEST(AttentionSplitLaunch, RefusesWhatTheSpecIsNotFor) {
   const auto refused = [&](KernelSpec spec, auto change, const char* words) {
     Args args = good;
     change(args);
-    const cuda::LaunchResult no = AttentionSplitLaunch(spec, args, Board(false), {});
-    ASSERT_FALSE(no) << words;
-    EXPECT_THAT(no.error().ToString(), testing::HasSubstr(words));
+    ExpectRefused(AttentionSplitLaunch(spec, args, Board(kSmall), {}), words);
   };
   refused(
       Spec<Type::kBF16, Type::kBF16, 64, 64>::Its(), [](Args&) {}, "q f32, needs bf16");
@@ -273,15 +191,12 @@ TEST(AttentionSplitLaunch, RefusesWhatTheSpecIsNotFor) {
   other.family = "rope_kv";
   refused(
       other, [](Args&) {}, "a kernel of rope_kv");
-  const cuda::LaunchResult no = AttentionSplitLaunch(S::Its(), good, Board(true), {});
-  ASSERT_FALSE(no);
-  EXPECT_THAT(no.error().ToString(), testing::HasSubstr("a workspace of 0 bytes"));
+  ExpectRefused(AttentionSplitLaunch(S::Its(), good, Board(kLarge), {}), "a workspace of 0 bytes");
 }
 
 TEST(AttentionSplitLaunch, DividesRowsWhereTheyAreTooFewForTheDevice) {
   const KernelSpec spec = Spec<Type::kBF16, Type::kBF16, 128, 64>::Its();
-  DeviceSpec board = Board(true);
-  board.sm_count = 132;
+  const DeviceSpec board = Board(132);
   Desc desc{.type_q = DataType::kBF16,
             .type_kv = DataType::kBF16,
             .rows = 1,
@@ -310,7 +225,7 @@ TEST(AttentionSplitLaunch, HasCtasForThePositionsThatThePagesHold) {
   Batch batch(c, 5);
   test::GuardedBytes out(batch.OutBytes(), 0);
   Args args = batch.ArgsAt(batch.Host(out.data()));
-  const DeviceSpec board = Board(true);
+  const DeviceSpec board = Board(kLarge);
   const WorkspaceSize size = SplitWorkspace(S::Its(), DescOf(args, {}).value(), board);
   std::vector<std::byte> memory(size.partials + size.barriers);
   Workspace workspace;
@@ -341,11 +256,7 @@ TEST(AttentionSplitFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   }
   EXPECT_TRUE(family.catalog({75, 0}).empty());
   const auto refused = [&](auto change, const char* words) {
-    KernelSpec spec = Spec<Type::kF32, Type::kBF16, 64, 64>::Its();
-    change(spec);
-    const auto no = family.check(spec);
-    ASSERT_TRUE(no) << words;
-    EXPECT_THAT(no->ToString(), testing::HasSubstr(words));
+    ExpectRefused(family, Spec<Type::kF32, Type::kBF16, 64, 64>::Its(), change, words);
   };
   refused([](KernelSpec& s) { s.type_b = DataType::kQ8_0; }, "type_b = q8_0");
   refused([](KernelSpec& s) { s.type_d = DataType::kBF16; }, "type_d = bf16");

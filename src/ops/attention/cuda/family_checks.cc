@@ -50,7 +50,7 @@ Status AddAttentionFamilies(KernelFamilies& families) {
 std::vector<KernelSpec> AttentionSpecs(int head_dim, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (!IsAttentionHeadDim(head_dim)) {
-    const bool any = head_dim > 0 && head_dim % 8 == 0 && head_dim <= cuda::kMaxAttentionHeadDim;
+    const bool any = head_dim > 0 && head_dim <= cuda::kMaxAttentionHeadDim;
     return any ? AttentionSimtFamily().catalog(arch) : specs;
   }
   for (const KernelFamily& family : {AttentionSplitFamily(), AttentionDecodeFamily(),

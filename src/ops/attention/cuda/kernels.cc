@@ -22,8 +22,6 @@ std::optional<Rejection> WrongType(const char* field, DataType have, DataType ne
 }
 
 std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) {
-  if (desc.soft_capped)
-    return Rejection{Reason::kShape, "a soft cap of the scores", "scores as they are"};
   if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
   if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
   if (desc.context > kMaxExtent || desc.window > kMaxExtent) {
@@ -69,6 +67,9 @@ struct Load {
   double q_bytes;      ///< q and out
 };
 
+/// Of a score, for its soft cap: 20 instructions, counted and not measured.
+double CapOperations(const Desc& desc) { return desc.soft_capped ? 2.0 * 20 : 0; }
+
 std::optional<Rejection> SplitFeasible(const KernelSpec& spec, const Desc& desc) {
   if (auto no = CheckHeadDim(spec, desc)) return no;
   return CheckProblem(spec, desc);
@@ -101,7 +102,7 @@ double SplitEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpe
   constexpr double kTileUs = 0.7, kFoldUs = 0.8, kArriveUs = 1.5;
   const double positions = splits == 1 ? load.seen : std::min<double>(load.seen, spec.tile_n);
   const double tiles = std::max(1.0, positions / spec.tile_k);
-  const double operations = 2 * 4.0 * positions * heads * desc.head_dim;
+  const double operations = positions * heads * (2 * 4.0 * desc.head_dim + CapOperations(desc));
   cost.cta_us = SmUs(operations, device.f32_gflop_s, device) + tiles * kTileUs / cost.ctas_per_sm;
   const double merging = splits == 1 ? 0 : kArriveUs + kFoldUs * used / 8;
   // CTAs behind the end of a sequence leave at once, a few in a nanosecond.
@@ -202,6 +203,7 @@ double MmaEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec&
   const double operations = 2.0 * factors * spec.tile_m * positions * desc.head_dim;
   constexpr double kTileUs = 0.6;  // the barriers of a tile of keys
   cost.cta_us = SmUs(operations, reached * device.bf16_gflop_s, device) +
+                SmUs(CapOperations(desc) * spec.tile_m * positions, device.f32_gflop_s, device) +
                 positions / spec.tile_n * kTileUs / cost.ctas_per_sm;
   return PredictUs(cost, device);
 }
@@ -225,9 +227,10 @@ double HopperEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   // and a launch finds rows, pages, queries and keys one after the other.
   constexpr double kReached = 0.89, kOperationsOfAWeight = 46, kRowsUs = 1.9, kStartUs = 6;
   const double weights = static_cast<double>(spec.tile_m) * spec.tile_n;
-  const double step_us = std::max(SmUs(2 * (1 + spec.params[1]) * weights * desc.head_dim,
-                                       kReached * device.bf16_gflop_s, device),
-                                  SmUs(kOperationsOfAWeight * weights, device.f32_gflop_s, device));
+  const double step_us = std::max(
+      SmUs(2 * (1 + spec.params[1]) * weights * desc.head_dim, kReached * device.bf16_gflop_s,
+           device),
+      SmUs((kOperationsOfAWeight + CapOperations(desc)) * weights, device.f32_gflop_s, device));
   const auto tile_us = [&](double steps) { return kRowsUs + sequences * steps * step_us; };
   const double longest = desc.window > 0 ? std::min<double>(desc.window, load.filled) : load.filled;
   LaunchCost cost;
@@ -248,9 +251,9 @@ Status HopperLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel
 }
 
 std::optional<Rejection> SimtFeasible(const KernelSpec& spec, const Desc& desc) {
-  if (desc.head_dim % 8 != 0 || desc.head_dim > cuda::kMaxAttentionHeadDim) {
+  if (desc.head_dim > cuda::kMaxAttentionHeadDim) {
     return Rejection{Reason::kShape, Format("head_dim = {}", desc.head_dim),
-                     Format("a multiple of 8, at most {}", cuda::kMaxAttentionHeadDim)};
+                     Format("at most {}", cuda::kMaxAttentionHeadDim)};
   }
   // All rows of a model are to have one summation, whichever of two kernels is the faster for some.
   if (desc.guarantee == Guarantee::kBatchInvariant && IsAttentionHeadDim(desc.head_dim)) {
@@ -275,21 +278,24 @@ double SimtEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec
       std::max(0.0, static_cast<double>(desc.rows) * blocks * load.row_bytes - load.cache_bytes);
   constexpr double kAtOnceBytes = 4 * 16;  // of a lane
   cost.in_flight_bytes = 32.0 * spec.warps * kAtOnceBytes;
-  const double chunks = desc.head_dim / 8.0;
+  // Chunks of heads that are no multiple of 8 are read one at a time, by single elements.
+  const double chunks = std::ceil(desc.head_dim / 8.0);
+  const double at_once = desc.head_dim % 8 == 0 ? 4 : 1;
   const double round = static_cast<double>(spec.tile_n) * spec.warps;  // positions
   const double rounds = std::ceil(load.seen / round);
   // A product takes about two instructions with its conversion and load. The keys of a tile lie in
   // as many lines of the L1 as it has positions, which gives one a cycle.
   constexpr double kLinesAUs = 1700;
   const double busy_us =
-      SmUs(2 * 4.0 * rounds * round * heads * desc.head_dim, device.f32_gflop_s, device) +
+      SmUs(rounds * round * heads * (2 * 4.0 * desc.head_dim + CapOperations(desc)),
+           device.f32_gflop_s, device) +
       rounds * round * chunks / kLinesAUs;
   // A CTA finds its row, its sequence and its queries, one after the other; then, of each position,
   // its page, and its chunks four at a time, once for the key and again for the values. Each is a
   // way to the memory, or to the L2 where other rows read the same. The CTAs beside it go on
   // meanwhile. Fitted to 16 problems of heads of 64 to 256 on an H200: 0.8 to 1.3 of their times.
   const double trip_us = load.rows_each > 1 ? 0.4 : 0.8;
-  const double trips = 3 + rounds * (1 + 2 * std::ceil(chunks / 4));
+  const double trips = 3 + rounds * (1 + 2 * std::ceil(chunks / at_once));
   const double beside =
       std::clamp<double>(std::ceil(ctas / std::max(device.sm_count, 1)), 1, cost.ctas_per_sm);
   cost.cta_us = std::max(busy_us, (busy_us + trips * trip_us) / beside);

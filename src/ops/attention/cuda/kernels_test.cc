@@ -90,7 +90,7 @@ TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
 }
 
 TEST_F(CudaAttention, HeadsOfOtherSizesHaveAKernelAndNoOthersAreGivenToIt) {
-  for (const int head_dim : {8, 16, 32, 80, 96, 112, 192, 256}) {
+  for (const int head_dim : {1, 8, 16, 20, 32, 80, 96, 112, 192, 255, 256}) {
     Desc desc = Llama(1, 1);
     desc.head_dim = head_dim;
     for (const Guarantee guarantee : {Guarantee::kFastest, Guarantee::kBatchInvariant}) {
@@ -108,6 +108,25 @@ TEST_F(CudaAttention, HeadsOfOtherSizesHaveAKernelAndNoOthersAreGivenToIt) {
             EXPECT_THAT(Chosen(desc), testing::Not(StartsWith("attention_simt"))) << KeyOf(desc);
           }
         }
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttention, ASoftCapIsNoReasonToRefuseAKernelOrToTakeAnotherFamily) {
+  for (const int rows : {1, 64, 2048}) {
+    for (const int head_dim : {20, 128, 256}) {
+      for (const int window : {0, 1024}) {
+        Desc plain = Llama(rows, 1);
+        plain.head_dim = head_dim, plain.window = window;
+        Desc capped = plain;
+        capped.soft_capped = true;
+        EXPECT_EQ(Look(capped).feasible_count(), Look(plain).feasible_count());
+        const auto family = [&](const Desc& desc) {
+          const std::string name = Chosen(desc);
+          return name.substr(0, name.find('.'));
+        };
+        EXPECT_EQ(family(capped), family(plain)) << KeyOf(capped);
       }
     }
   }
@@ -136,9 +155,9 @@ TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
     return text;
   };
   Desc desc = Llama(1, 1);
-  desc.head_dim = 84;
-  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 84, needs 128"));
-  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 84, needs a multiple of 8, at most 256"));
+  desc.head_dim = 264;
+  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 264, needs 128"));
+  EXPECT_THAT(reasons(desc), HasSubstr("head_dim = 264, needs at most 256"));
   desc = Llama(1, 1);
   desc.type_kv = DataType::kQ8_0;
   EXPECT_THAT(reasons(desc), HasSubstr("type_kv = q8_0"));

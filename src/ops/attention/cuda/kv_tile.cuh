@@ -3,6 +3,7 @@
 #include "device/cuda/kernels/async_copy.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
+#include "device/cuda/kernels/tanh.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "tilewright/cuda/attention_params.h"
 
@@ -159,21 +160,35 @@ TW_DEVICE float LargerOf(float a, float b) {
 #endif
 }
 
-/// 2^x within 2 units in the last place; 0 for minus infinity.
-TW_DEVICE float Exp2(float x) {
-#if defined(__CUDACC__)
-  float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return __builtin_exp2f(x);
-#endif
-}
-
 /// The exponent of a position that is not seen.
 TW_DEVICE float MinusInfinity() { return FloatOf(0xff800000u); }
 
 /// Scores are multiplied by it: powers of two are cheaper than those of e.
 inline constexpr float kLog2E = 1.44269504f;
+
+/// What makes exponents of scores: of products of queries and keys; or of what CapScores leaves,
+/// which is in units of the soft cap.
+TW_DEVICE float ExponentScale(const AttentionParams& p) {
+  return (p.softcap > 0.0f ? p.softcap : p.scale) * kLog2E;
+}
+
+/// Where there is a soft cap, products of queries and keys become tanh(scaled product / cap). It
+/// comes before what a row does not see is left out: a capped minus infinity would be a number.
+template <int kCount>
+TW_DEVICE void CapScores(const AttentionParams& p, float (&s)[kCount]) {
+  if (p.softcap > 0.0f) {
+    TW_UNROLL
+    for (int i = 0; i < kCount; ++i) s[i] = TanhOf(s[i] * p.capped_scale);
+  }
+}
+
+/// The same for products with queries that were scaled before: the factor of those queries, and
+/// exponents from the products.
+TW_DEVICE float QueryScale(const AttentionParams& p) {
+  return p.softcap > 0.0f ? p.capped_scale : p.scale * kLog2E;
+}
+TW_DEVICE float ExponentOf(const AttentionParams& p, float product) {
+  return p.softcap > 0.0f ? TanhOf(product) * (p.softcap * kLog2E) : product;
+}
 
 }  // namespace tw

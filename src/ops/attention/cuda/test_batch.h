@@ -24,6 +24,7 @@ struct BatchCase {
   int context = 256, sequences = 1;
   int page_size = 0;  ///< 0: contiguous
   int window = 0;
+  float softcap = 0;
   std::vector<std::int32_t> positions = {}, slots = {};
   bool odd = false;  ///< caches and rows of q and out at odd elements: no wide access is possible
   Guarantee guarantee = Guarantee::kFastest;
@@ -37,6 +38,7 @@ inline std::string Describe(const BatchCase& c) {
   add("heads", c.heads), add("kv_heads", c.kv_heads), add("head_dim", c.head_dim);
   add("rows", c.positions.size()), add("first position", c.positions.at(0));
   add("page_size", c.page_size), add("window", c.window), add("odd", c.odd);
+  add("softcap", c.softcap);
   return text;
 }
 
@@ -112,6 +114,7 @@ class Batch {
       args.pages = Contiguous(at.pages, DataType::kI32, {PagesEach(), c_.sequences, 1, 1});
     args.scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
     args.window = c_.window;
+    args.softcap = c_.softcap;
     return args;
   }
 

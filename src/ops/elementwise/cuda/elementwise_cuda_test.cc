@@ -21,8 +21,9 @@ using elementwise::Function;
 using tw::Type;
 
 constexpr int kWarps = 1;
-constexpr Function kFunctions[] = {Function::kAdd, Function::kMul, Function::kSilu,
-                                   Function::kSwiGlu};
+constexpr Function kFunctions[] = {Function::kAdd,    Function::kMul,  Function::kSilu,
+                                   Function::kSwiGlu, Function::kGelu, Function::kGeGlu,
+                                   Function::kSoftcap};
 
 KernelSpec SpecOf(DataType a, DataType b, DataType out) {
   KernelSpec spec = ElementwiseFamily().catalog({90, 'a'}).front();
@@ -51,7 +52,7 @@ Status Emulate(const elementwise::Args& args) {
 template <Type kA, Type kB, Type kOut>
 void ExpectFunctions() {
   for (const Function function : kFunctions) {
-    if (function == Function::kSilu && kA != kB) continue;
+    if (elementwise::IsUnary(function) && kA != kB) continue;
     for (const auto& one :
          elementwise::CudaCases(function, static_cast<DataType>(kA), static_cast<DataType>(kB),
                                 static_cast<DataType>(kOut))) {
@@ -96,6 +97,29 @@ TEST(ElementwiseKernelTest, SiluKeepsNaNAndItsLimits) {
   EXPECT_EQ(tw::SiluOf(HUGE_VALF), HUGE_VALF);
   EXPECT_EQ(tw::SiluOf(-3e38f), 0.0f);
   EXPECT_EQ(tw::SiluOf(0.0f), 0.0f);
+}
+
+TEST(ElementwiseKernelTest, TanhIsGoodToFourUnitsInTheLastPlace) {
+  double worst = 0;
+  for (int i = -200000; i <= 200000; ++i) {
+    const float x = static_cast<float>(i) / 16384;
+    worst = std::max(worst, test::UlpError(tw::TanhOf(x), std::tanh(static_cast<double>(x))));
+  }
+  EXPECT_LE(worst, 4);
+  EXPECT_GT(worst, 0);
+  EXPECT_EQ(tw::TanhOf(0.0f), 0.0f);
+  EXPECT_EQ(tw::TanhOf(1e-30f), 1e-30f);
+  EXPECT_EQ(tw::TanhOf(HUGE_VALF), 1.0f);
+  EXPECT_EQ(tw::TanhOf(-HUGE_VALF), -1.0f);
+  EXPECT_TRUE(std::isnan(tw::TanhOf(NAN)));
+}
+
+TEST(ElementwiseKernelTest, GeluKeepsNaNAndItsLimits) {
+  EXPECT_TRUE(std::isnan(tw::GeluOf(NAN)));
+  EXPECT_EQ(tw::GeluOf(HUGE_VALF), HUGE_VALF);
+  EXPECT_EQ(tw::GeluOf(3e38f), 3e38f);
+  EXPECT_EQ(tw::GeluOf(-3e38f), 0.0f);
+  EXPECT_EQ(tw::GeluOf(0.0f), 0.0f);
 }
 
 TEST(ElementwiseLaunchTest, JoinsRowsAndReadsWideWhereAddressesAllow) {

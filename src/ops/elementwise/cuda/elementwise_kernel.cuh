@@ -1,7 +1,7 @@
 #pragma once
 
 #include "device/cuda/kernels/numeric.cuh"
-#include "device/cuda/kernels/silu.cuh"
+#include "device/cuda/kernels/tanh.cuh"
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "tilewright/cuda/elementwise_params.h"
@@ -14,16 +14,22 @@ using tilewright::cuda::ElementwiseFunction;
 using tilewright::cuda::ElementwiseOperand;
 using tilewright::cuda::ElementwiseParams;
 
-TW_DEVICE float FunctionOf(ElementwiseFunction function, float a, float b) {
-  switch (function) {
+TW_DEVICE float FunctionOf(const ElementwiseParams& p, float a, float b) {
+  switch (p.function) {
     case ElementwiseFunction::kAdd:
       return a + b;
     case ElementwiseFunction::kMul:
       return a * b;
     case ElementwiseFunction::kSilu:
       return SiluOf(a);
-    default:
+    case ElementwiseFunction::kSwiGlu:
       return SiluOf(a) * b;
+    case ElementwiseFunction::kGelu:
+      return GeluOf(a);
+    case ElementwiseFunction::kGeGlu:
+      return GeluOf(a) * b;
+    default:
+      return TanhOf(a * p.inverse_softcap) * p.softcap;
   }
 }
 
@@ -38,9 +44,9 @@ struct Elementwise {
   TW_DEVICE void Elements(i64 a, i64 b, i64 out) const {
     float x[kCount], y[kCount] = {};
     LoadPack<kTypeA, kCount>(p.a.data, a, x);
-    if (p.function != ElementwiseFunction::kSilu) LoadPack<kTypeB, kCount>(p.b.data, b, y);
+    if (!tilewright::cuda::ElementwiseIsUnary(p.function)) LoadPack<kTypeB, kCount>(p.b.data, b, y);
     TW_UNROLL
-    for (int i = 0; i < kCount; ++i) x[i] = FunctionOf(p.function, x[i], y[i]);
+    for (int i = 0; i < kCount; ++i) x[i] = FunctionOf(p, x[i], y[i]);
     StorePack<kTypeD, kCount>(p.out.data, out, x);
   }
 

@@ -13,22 +13,22 @@ namespace {
 
 using cuda::ElementwiseFunction;
 using elementwise::Function;
-static_assert(static_cast<int>(Function::kAdd) == static_cast<int>(ElementwiseFunction::kAdd) &&
-              static_cast<int>(Function::kMul) == static_cast<int>(ElementwiseFunction::kMul) &&
-              static_cast<int>(Function::kSilu) == static_cast<int>(ElementwiseFunction::kSilu) &&
-              static_cast<int>(Function::kSwiGlu) ==
-                  static_cast<int>(ElementwiseFunction::kSwiGlu));
+constexpr bool Same(Function ours, ElementwiseFunction kernels) {
+  return static_cast<int>(ours) == static_cast<int>(kernels) &&
+         elementwise::IsUnary(ours) == cuda::ElementwiseIsUnary(kernels);
+}
+static_assert(Same(Function::kAdd, ElementwiseFunction::kAdd) &&
+              Same(Function::kMul, ElementwiseFunction::kMul) &&
+              Same(Function::kSilu, ElementwiseFunction::kSilu) &&
+              Same(Function::kSwiGlu, ElementwiseFunction::kSwiGlu) &&
+              Same(Function::kGelu, ElementwiseFunction::kGelu) &&
+              Same(Function::kGeGlu, ElementwiseFunction::kGeGlu) &&
+              Same(Function::kSoftcap, ElementwiseFunction::kSoftcap));
 
 std::optional<Rejection> CheckViews(const KernelSpec& spec, const elementwise::Args& args) {
   if (auto no = cuda::CheckOperand("a", args.a, spec.type_a)) return no;
   if (auto no = cuda::CheckOperand("out", args.out, spec.type_d, args.a.shape)) return no;
-  if (args.function > Function::kSwiGlu) {
-    return Reject(
-        Reason::kShape,
-        Format("function {}", elementwise::kFunctionWords[static_cast<std::size_t>(args.function)]),
-        "add, mul, silu or swiglu");
-  }
-  const bool unary = args.function == Function::kSilu;
+  const bool unary = elementwise::IsUnary(args.function);
   if (!unary) {
     if (auto no = cuda::CheckOperand("b", args.b, spec.type_b, args.a.shape)) return no;
   }
@@ -57,8 +57,8 @@ cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::
                                   Format("one of {}", family.name.view())));
   }
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
-  // silu reads a alone.
-  const TensorView& b = args.function == Function::kSilu ? args.a : args.b;
+  // Unread where a function has one operand only.
+  const TensorView& b = elementwise::IsUnary(args.function) ? args.a : args.b;
   const std::array<const TensorView*, 3> views = {&args.a, &b, &args.out};
   std::array<cuda::RowStrides, 3> strides;
   const cuda::RowSpace space = cuda::JoinRows(views, strides);
@@ -71,6 +71,8 @@ cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::
     wide = wide && cuda::AlignedTo16(*views[i], strides[i]);
   }
   params.function = static_cast<ElementwiseFunction>(args.function);
+  if (args.function == Function::kSoftcap)
+    params.softcap = args.softcap, params.inverse_softcap = 1.0f / args.softcap;
   for (std::size_t d = 0; d < 3; ++d)
     params.extents[d] = static_cast<unsigned int>(space.extents[d]);
   params.cols = space.cols;

@@ -10,7 +10,7 @@ namespace tilewright {
 inline constexpr std::int64_t kMaxElementwiseElements = (std::int64_t{1} << 32) - (1 << 21);
 
 /// The launch of an elementwise kernel, over as few and as long rows as the views allow. `spec`
-/// passed the family's check; for silu, whose b has no data, its type_b is whatever it is. Pointers
+/// passed the family's check; for functions of one operand its type_b is whatever it is. Pointers
 /// are the device's. Refused are views of other types than the spec's, shapes that differ, and an
 /// address that is no multiple of its element. No workspace.
 cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::Args& args);

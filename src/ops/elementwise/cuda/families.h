@@ -4,7 +4,7 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Family `elementwise`: add, mul, silu and SwiGLU. README.md of the room names the fields of its
+/// Family `elementwise`: every function of the room. README.md of the room names the fields of its
 /// specs.
 
 namespace tilewright {

@@ -10,13 +10,8 @@ namespace tilewright::elementwise {
 namespace {
 
 std::optional<Rejection> Feasible(const KernelSpec& spec, const Desc& desc) {
-  if (desc.function > Function::kSwiGlu) {
-    return Rejection{Reason::kShape,
-                     Format("function {}", kFunctionWords[static_cast<std::size_t>(desc.function)]),
-                     "add, mul, silu or swiglu"};
-  }
   // A function without b is served by the kernels whose b is of a's type.
-  const DataType b = desc.function == Function::kSilu ? desc.type_a : desc.type_b;
+  const DataType b = IsUnary(desc.function) ? desc.type_a : desc.type_b;
   if (desc.type_a != spec.type_a || b != spec.type_b || desc.type_out != spec.type_d) {
     return Rejection{Reason::kType,
                      Format("{} and {} to {}", DataTypeName(desc.type_a), DataTypeName(b),
@@ -36,7 +31,7 @@ double EstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& de
   LaunchCost cost;
   cost.memory_bytes = static_cast<double>(BytesOf(spec.type_a, elements)) +
                       static_cast<double>(BytesOf(spec.type_d, elements));
-  if (desc.function != Function::kSilu)
+  if (!IsUnary(desc.function))
     cost.memory_bytes += static_cast<double>(BytesOf(spec.type_b, elements));
   cost.ctas_per_sm = 16;
   const std::int64_t in_cta = std::int64_t{spec.warps} * 32 * 8;
