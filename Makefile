@@ -8,7 +8,7 @@ ARCHS ?= sm_80,sm_89,sm_90a,sm_100a,sm_120
 PROMPT ?= Once upon a time
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cuda bundle test-full check fmt bench record build install asan tsan fuzz deps clean
+.PHONY: help demo test test-cuda bundle test-full check fmt tables bench record build install asan tsan fuzz deps clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -52,6 +52,10 @@ check: deps  ## check format, layers and clang-tidy of changed files (ALL=1: of 
 fmt:  ## format changed files (ALL=1: all files)
 	@tools/install_deps.sh check
 	@tools/fmt.sh $(if $(ALL),--all)
+
+tables: deps $(BUILD)/build.ninja  ## write the tables of docs/formats.md from what the code states
+	@cmake --build $(BUILD) -j $(JOBS) --target document_tables
+	@$(BUILD)/tools/docs/document_tables docs/formats.md
 
 bench: build  ## run the benchmarks on the small model
 	@tools/get_model.sh $(BUILD)/models

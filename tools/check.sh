@@ -20,6 +20,14 @@ fi
 echo "-- layers"
 python3 -B tools/check_layers.py || failed=1
 
+# Only where a build is at hand: it takes minutes from nothing. A test compares the tables too.
+if [[ -x build/tools/docs/document_tables ]]; then
+  echo "-- tables of docs/formats.md"
+  { cmake --build build --target document_tables >/dev/null && build/tools/docs/document_tables --check docs/formats.md; } || failed=1
+else
+  echo "-- tables of docs/formats.md: skipped, since build/ has no document_tables (make tables)"
+fi
+
 units=()
 for file in "${sources[@]}"; do
   # Not the tests: half of the time would be spent in GoogleTest's headers, and the compiler's warnings cover them too.

@@ -9,6 +9,7 @@ are equal, some tokens are longer than a word, and some characters are missing.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
@@ -124,6 +125,7 @@ def encode_bytes(text: str) -> str:
     return "".join(alphabet[byte] for byte in text.encode("utf-8"))
 
 
+@functools.cache
 def train_merges(text: str, count: int, seed: int, spell: Callable[[str], str] = encode_bytes) -> list[tuple[str, str]]:
     """Return `count` merges learned from four fifths of the lines of `text`, chosen by `seed`."""
     generator = random.Random(seed)

@@ -3,16 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/block_format.h"
 #include "core/formats/random_blocks.h"
 #include "core/random.h"
-#include "core/text.h"
 
 namespace tilewright {
 namespace {
@@ -115,45 +112,6 @@ TEST(FormatsTest, CodesWithALookupTableHaveItsValues) {
     EXPECT_EQ(values[2 * i], (i < 16 ? 1.5 : -1.0) * BlockLookup::kValues[i % 4]);
     EXPECT_EQ(values[2 * i + 1], 0);
   }
-}
-
-std::string FactorText(Factor factor) {
-  switch (factor) {
-    case Factor::kNone:
-      return "none";
-    case Factor::kF16:
-      return "f16";
-    case Factor::kF16TimesInt:
-      return "f16 x integer";
-  }
-  return "";
-}
-
-std::string TableOfFormats() {
-  std::string table =
-      "| type | GGUF number | values of a block | bytes | bits a value | code | zero | scale | "
-      "minimum | values that share them |\n|---|---|---|---|---|---|---|---|---|---|\n";
-  for (const BlockFormat& f : kFormats) {
-    table += Format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", f.name, f.gguf_type,
-                    f.elements, f.bytes, 8.0 * f.bytes / f.elements, Format("{} bits", f.code_bits),
-                    f.has_table ? std::string("table") : std::to_string(f.zero),
-                    FactorText(f.scale), FactorText(f.min), f.sub_block);
-  }
-  return table;
-}
-
-TEST(FormatsTest, TheTableOfTheDocumentationIsThatOfTheDescriptors) {
-  const std::string path = std::string(TILEWRIGHT_TEST_DATA) + "/../../docs/formats.md";
-  std::ifstream file(path);
-  ASSERT_TRUE(file) << path;
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string begin = "<!-- table of formats -->\n", end = "<!-- end of table -->\n";
-  const std::size_t from = text.str().find(begin), to = text.str().find(end);
-  ASSERT_TRUE(from != std::string::npos && to != std::string::npos && from < to);
-  EXPECT_EQ(text.str().substr(from + begin.size(), to - from - begin.size()), TableOfFormats())
-      << "docs/formats.md: put this between the two comments:\n"
-      << TableOfFormats();
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Ids and bytes against those of llama.cpp, in tests/data/goldens/tokenizer_*.json (see
-// tools/goldens), and any number of random texts, where TILEWRIGHT_TOKENIZER_CASES says
-// (tools/goldens/make_random_cases.py).
+// tools/goldens), and random texts: a few in tests/data/tokenizer_cases, or any number where
+// TILEWRIGHT_TOKENIZER_CASES says (tools/goldens/make_random_cases.py, compare_tokenizers.py).
 
 #include <gtest/gtest.h>
 
@@ -233,13 +233,16 @@ class CaseReader {
 };
 
 TEST(TokenizerRandomCases, GiveTheIdsOfLlamaCpp) {
-  const char* folder = std::getenv("TILEWRIGHT_TOKENIZER_CASES");
-  if (folder == nullptr) GTEST_SKIP() << "set TILEWRIGHT_TOKENIZER_CASES to a folder of cases";
+  const std::filesystem::path data = TILEWRIGHT_TEST_DATA;
+  const char* given = std::getenv("TILEWRIGHT_TOKENIZER_CASES");
+  const std::filesystem::path folder = given != nullptr ? given : data / "tokenizer_cases";
+  int vocabularies = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".cases") continue;
     const std::string name = entry.path().stem().string();
-    std::filesystem::path vocabulary = entry.path();
-    Result<GgufFile> file = GgufFile::Open(vocabulary.replace_extension(".gguf").string());
+    ++vocabularies;
+    const auto vocabulary = (given != nullptr ? folder : data) / (name + ".gguf");
+    Result<GgufFile> file = GgufFile::Open(vocabulary.string());
     ASSERT_TRUE(file) << file.error().message;
     const Result<Tokenizer> tokenizer = Tokenizer::FromGguf(*file);
     ASSERT_TRUE(tokenizer) << tokenizer.error().message;
@@ -265,6 +268,7 @@ TEST(TokenizerRandomCases, GiveTheIdsOfLlamaCpp) {
     EXPECT_GT(count, 0) << name;
     std::printf("%s: %d texts, %d differ\n", name.c_str(), count, wrong);
   }
+  EXPECT_GT(vocabularies, 0) << folder;
 }
 
 }  // namespace
