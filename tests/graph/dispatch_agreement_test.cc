@@ -21,7 +21,7 @@ constexpr TensorOp kOps[] = {
     TensorOp::kAttention,   TensorOp::kCopy,       TensorOp::kMul,       TensorOp::kSilu,
     TensorOp::kKvScatter,   TensorOp::kEmbedding,  TensorOp::kMulMatAdd, TensorOp::kMulMatSwiGlu,
     TensorOp::kGelu,        TensorOp::kGeGlu,      TensorOp::kSoftcap,   TensorOp::kSwiGlu,
-    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm, TensorOp::kTopK,
+    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm, TensorOp::kTopK,      TensorOp::kRopeQkvScatter,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no
