@@ -206,17 +206,29 @@ class CompareDispatch final : public ForwardingDispatch {
     std::array<std::int64_t, 4> i{};
     for (i[3] = 0; i[3] < second.shape[3]; ++i[3])
       for (i[2] = 0; i[2] < second.shape[2]; ++i[2])
-        for (i[1] = 0; i[1] < second.shape[1]; ++i[1])
-          for (i[0] = 0; i[0] < second.shape[0]; ++i[0]) {
-            std::int64_t at = 0;
-            for (std::size_t d = 0; d < 4; ++d) at += i[d] * second.stride[d];
-            const double a = LoadElement(first, at), b = LoadElement(second, at);
-            // Positions of a cache that were not written yet may hold anything.
-            if (WritesCache(op) && SameBits(a, b) && SameBits(a, LoadElement(before, at))) continue;
+        for (i[1] = 0; i[1] < second.shape[1]; ++i[1]) {
+          const auto at = [&](std::int64_t of_row) {
+            i[0] = of_row;
+            std::int64_t offset = 0;
+            for (std::size_t d = 0; d < 4; ++d) offset += i[d] * second.stride[d];
+            return offset;
+          };
+          // Positions of a cache that were not written yet may hold anything.
+          const auto untouched = [&](std::int64_t of_row) {
+            const std::int64_t offset = at(of_row);
+            const double was = LoadElement(before, offset);
+            return SameBits(LoadElement(first, offset), was) &&
+                   SameBits(LoadElement(second, offset), was);
+          };
+          std::int64_t same = 0;
+          while (WritesCache(op) && same < second.shape[0] && untouched(same)) ++same;
+          for (std::int64_t k = same < second.shape[0] ? 0 : same; k < second.shape[0]; ++k) {
+            const double a = LoadElement(first, at(k)), b = LoadElement(second, at(k));
             difference += (a - b) * (a - b);
             norm += b * b;
             if (!(std::abs(a - b) <= comparison.max_abs)) comparison.max_abs = std::abs(a - b);
           }
+        }
     const double distance = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
     // Written so that NaN counts as furthest.
     if (!(distance <= comparison.relative_l2)) comparison.relative_l2 = distance;

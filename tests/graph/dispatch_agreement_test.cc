@@ -17,13 +17,17 @@ using test::NodeTypes;
 using test::OneNode;
 
 constexpr TensorOp kOps[] = {
-    TensorOp::kMulMat,    TensorOp::kRmsNorm,     TensorOp::kAdd,
-    TensorOp::kRope,      TensorOp::kAttention,   TensorOp::kCopy,
-    TensorOp::kMul,       TensorOp::kSilu,        TensorOp::kKvScatter,
-    TensorOp::kEmbedding, TensorOp::kMulMatAdd,   TensorOp::kMulMatSwiGlu,
-    TensorOp::kGelu,      TensorOp::kGeGlu,       TensorOp::kSoftcap,
-    TensorOp::kSwiGlu,    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm,
-    TensorOp::kTopK,      TensorOp::kNormMulMat,  TensorOp::kNormMulMatSwiGlu,
+    TensorOp::kMulMat,      TensorOp::kRmsNorm,
+    TensorOp::kAdd,         TensorOp::kRope,
+    TensorOp::kAttention,   TensorOp::kCopy,
+    TensorOp::kMul,         TensorOp::kSilu,
+    TensorOp::kKvScatter,   TensorOp::kEmbedding,
+    TensorOp::kMulMatAdd,   TensorOp::kMulMatSwiGlu,
+    TensorOp::kGelu,        TensorOp::kGeGlu,
+    TensorOp::kSoftcap,     TensorOp::kSwiGlu,
+    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm,
+    TensorOp::kTopK,        TensorOp::kRopeQkvScatter,
+    TensorOp::kNormMulMat,  TensorOp::kNormMulMatSwiGlu,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no

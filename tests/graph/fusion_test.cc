@@ -120,6 +120,78 @@ Made RopeScatter(DataType type, bool paged) {
 Made RopeScatterPaged(DataType type) { return RopeScatter(type, true); }
 Made RopeScatterWhole(DataType type) { return RopeScatter(type, false); }
 
+/// What lies where in a graph whose queries, keys and values are parts of one product.
+struct QkvForm {
+  bool paged = false;
+  bool queries_in_place = false, keys_in_place = false;
+  bool runs_between = false;  ///< something else, behind the rotation of the queries
+};
+/// The nodes of that graph beside those that every pattern names.
+struct MadeQkv : Made {
+  NodeId q = kNoNode, k = kNoNode, keys = kNoNode, attention = kNoNode;
+  NodeId q_again = kNoNode;  ///< another name for what q names before it is turned
+};
+MadeQkv RopeQkv(DataType type, const QkvForm& form) {
+  constexpr std::int64_t kHeadDim = 32, kHeads = 4, kKvHeads = 2, kPage = 4, kPages = 2, kSlots = 2;
+  constexpr std::int64_t kAll = (kHeads + 2 * kKvHeads) * kHeadDim;
+  MadeQkv made;
+  OpParams params;
+  params.rope.dims = kHeadDim / 2;
+  params.attention_scale = 0.25f;
+  const NodeId positions = made.Ints("positions", {0, 6, -1}, {kRows, 1, 1, 1});
+  const NodeId slots = made.Ints("slots", {1, 0, 0}, {kRows, 1, 1, 1});
+  const NodeId pages =
+      form.paged ? made.Ints("pages", {2, 0, 3, 1}, {kPages, kSlots, 1, 1}) : kNoNode;
+  const NodeId factors =
+      form.paged ? made.Leaf("factors", LeafKind::kWeight, {params.rope.dims / 2, 1, 1, 1})
+                 : kNoNode;
+  const NodeId qkv = made.Op(TensorOp::kSilu, "qkv", {made.Input(kAll)}, {kAll, kRows, 1, 1});
+  const auto part = [&](const char* name, std::int64_t first, std::int64_t heads) {
+    return made.graph.AddView(name, qkv, first * kHeadDim, {kHeadDim, heads, kRows, 1},
+                              {1, kHeadDim, kAll, 0});
+  };
+  const NodeId q = part("q", 0, kHeads), k = part("k", kHeads, kKvHeads);
+  const NodeId v = part("v", kHeads + kKvHeads, kKvHeads);
+  made.q_again = part("q_again", 0, kHeads);
+  const Shape shape = form.paged ? Shape{kHeadDim, kKvHeads, kPage, kPages * kSlots}
+                                 : Shape{kHeadDim, kKvHeads, kPage * kPages, kSlots};
+  const NodeId k_cache = made.Leaf("k_cache", LeafKind::kCache, shape, type);
+  const NodeId v_cache = made.Leaf("v_cache", LeafKind::kCache, shape, type);
+  const auto turn = [&](const char* name, NodeId heads, bool in_place) {
+    const TensorView view = made.graph.node(heads).out;
+    const NodeId id =
+        made.Op(TensorOp::kRope, name, {heads, positions, factors}, view.shape, params);
+    if (in_place) {
+      made.graph.node(id).alias_of = heads;
+      made.graph.node(id).out.stride = view.stride;
+    }
+    return id;
+  };
+  const auto put = [&](const char* name, NodeId heads, NodeId cache) {
+    const NodeId id = made.graph.AddOp(TensorOp::kKvScatter, name,
+                                       {heads, cache, positions, slots, pages}, type, shape);
+    made.graph.node(id).alias_of = cache;
+    return id;
+  };
+  made.q = turn("rope_q", q, form.queries_in_place);
+  if (form.runs_between)
+    made.graph.node(made.Op(TensorOp::kSilu, "between", {made.Input(kN)}, {kN, kRows, 1, 1})).keep =
+        true;
+  made.k = turn("rope_k", k, form.keys_in_place);
+  made.between = {made.k};
+  made.keys = put("k_scatter", made.k, k_cache);
+  made.result = put("v_scatter", v, v_cache);
+  made.more = {made.q, made.keys};
+  made.attention = made.Op(TensorOp::kAttention, "attention",
+                           {made.q, made.keys, made.result, positions, slots, pages},
+                           {kHeadDim * kHeads, kRows, 1, 1}, params);
+  return made;
+}
+Made RopeQkvPaged(DataType type) {
+  return RopeQkv(type, {.paged = true, .queries_in_place = true});
+}
+Made RopeQkvWhole(DataType type) { return RopeQkv(type, {}); }
+
 /// A sum that is normalised and read again later. The norm narrows where the other patterns have
 /// quantised weights.
 Made AddNorm(DataType type) {
@@ -151,6 +223,8 @@ constexpr Pattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kMulMatSwiGlu, &MulMatSwiGlu, 8 * 0x1p-24f},
     {Fusion::kRopeScatter, TensorOp::kRopeScatter, &RopeScatterPaged},
     {Fusion::kRopeScatter, TensorOp::kRopeScatter, &RopeScatterWhole},
+    {Fusion::kRopeQkv, TensorOp::kRopeQkvScatter, &RopeQkvPaged},
+    {Fusion::kRopeQkv, TensorOp::kRopeQkvScatter, &RopeQkvWhole},
     {Fusion::kAddNorm, TensorOp::kAddRmsNorm, &AddNorm},
 };
 
@@ -199,7 +273,16 @@ std::vector<std::byte> BitsOf(const Graph& graph, NodeId result, KernelDispatch&
   EXPECT_TRUE(status) << status.error().message;
   const TensorView& out = (*prepared)->graph().node(result).out;
   std::vector<std::byte> bytes(BytesOf(out.dtype, out.elements()));
-  std::memcpy(bytes.data(), out.data, bytes.size());
+  const std::size_t row = BytesOf(out.dtype, out.shape[0]);
+  std::byte* to = bytes.data();
+  for (std::int64_t i3 = 0; i3 < out.shape[3]; ++i3) {
+    for (std::int64_t i2 = 0; i2 < out.shape[2]; ++i2) {
+      for (std::int64_t i1 = 0; i1 < out.shape[1]; ++i1, to += row) {
+        const std::int64_t at = i1 * out.stride[1] + i2 * out.stride[2] + i3 * out.stride[3];
+        std::memcpy(to, out.as<std::byte>() + BytesOf(out.dtype, at), row);
+      }
+    }
+  }
   return bytes;
 }
 
@@ -514,6 +597,77 @@ TEST(FusedRopeScatter, rows_that_are_placed_by_other_positions_are_turned_first)
   scatter.inputs[2] = scatter.inputs[3];
   ExpectValid(made.graph);
   ExpectSame(Fuse(made.graph, FusionSet::All(), &Always).graph, made.graph);
+}
+
+/// As in a model: everything in the memory of the product.
+MadeQkv InPlaceQkv() {
+  return RopeQkv(DataType::kF32, {.paged = true, .queries_in_place = true, .keys_in_place = true});
+}
+
+TEST(FusedRopeQkv, queries_stay_in_the_product_and_keys_in_their_cache) {
+  Cpu cpu(Precision::kF32);
+  MadeQkv made = InPlaceQkv();
+  made.graph.node(made.attention).keep = true;
+  ExpectValid(made.graph);
+  const FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+  ExpectValid(fused.graph);
+  EXPECT_EQ(
+      OpsOf(fused.graph),
+      (std::vector<TensorOp>{TensorOp::kSilu, TensorOp::kView, TensorOp::kView, TensorOp::kView,
+                             TensorOp::kView, TensorOp::kBuffer, TensorOp::kBuffer,
+                             TensorOp::kRopeQkvScatter, TensorOp::kAttention}));
+  const TensorNode& node = fused.graph.node(At(fused, made.result));
+  EXPECT_EQ(fused.graph.node(At(fused, made.q)).alias_of, node.inputs[0]);
+  EXPECT_EQ(fused.graph.node(fused.graph.node(At(fused, made.keys)).alias_of).leaf,
+            LeafKind::kCache);
+  EXPECT_EQ(BitsOf(fused.graph, At(fused, made.attention), cpu.dispatch()),
+            BitsOf(made.graph, made.attention, cpu.dispatch()));
+}
+
+TEST(FusedRopeQkv, keys_and_queries_of_other_angles_or_places_stay_apart) {
+  const auto apart = [](auto change) {
+    MadeQkv made = InPlaceQkv();
+    change(made);
+    ExpectValid(made.graph);
+    EXPECT_FALSE(Has(Fuse(made.graph, FusionSet::All(), &Always).graph, TensorOp::kRopeQkvScatter));
+  };
+  apart([](MadeQkv& m) { m.graph.node(m.q).params.rope.base = 500; });
+  // The slots are a list of as many integers.
+  apart([](MadeQkv& m) { m.graph.node(m.q).inputs[1] = m.graph.node(m.keys).inputs[3]; });
+  apart([](MadeQkv& m) { m.graph.node(m.q).inputs[2] = kNoNode; });
+  apart([](MadeQkv& m) { m.graph.node(m.result).inputs[3] = m.graph.node(m.keys).inputs[2]; });
+  // Turned values.
+  apart([](MadeQkv& m) { m.graph.node(m.result).inputs[0] = m.k; });
+}
+
+TEST(FusedRopeQkv, what_runs_between_keeps_them_apart) {
+  for (const bool runs : {false, true}) {
+    MadeQkv made = RopeQkv(DataType::kF32, {.queries_in_place = true, .runs_between = runs});
+    ExpectValid(made.graph);
+    EXPECT_EQ(Has(Fuse(made.graph, FusionSet::All(), &Always).graph, TensorOp::kRopeQkvScatter),
+              !runs);
+  }
+}
+
+TEST(FusedRopeQkv, the_verifier_refuses_to_read_what_was_turned_under_its_old_name) {
+  const MadeQkv made = InPlaceQkv();
+  const FusedGraph fused = Fuse(made.graph, FusionSet::All(), &Always);
+  const NodeId node = At(fused, made.result), attention = At(fused, made.attention);
+  const auto refused = [&](auto change, const char* words) {
+    Graph graph = fused.graph;
+    change(graph);
+    const Status status = VerifyGraph(graph);
+    ASSERT_FALSE(status) << words;
+    EXPECT_NE(status.error().message.find(words), std::string::npos) << status.error().message;
+  };
+  refused([&](Graph& g) { g.node(attention).inputs[0] = g.node(node).inputs[0]; },
+          "was overwritten by node");
+  refused([&](Graph& g) { g.node(attention).inputs[1] = g.node(At(fused, made.keys)).alias_of; },
+          "was overwritten by node");
+  refused([&](Graph& g) { g.node(At(fused, made.q)).alias_of = At(fused, made.q_again); },
+          "which is no operand");
+  refused([&](Graph& g) { g.node(At(fused, made.q)).alias_of = g.node(node).inputs[1]; },
+          "alias_of.shape[1]");
 }
 
 TEST(FusedAddNorm, a_sum_that_is_read_or_overwritten_before_its_norm_stays_a_sum) {

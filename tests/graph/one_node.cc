@@ -64,6 +64,7 @@ std::array<bool, 3> FreeTypes(TensorOp op) {
       return {true, false, true};
     case TensorOp::kKvScatter:
     case TensorOp::kRopeScatter:
+    case TensorOp::kRopeQkvScatter:
     case TensorOp::kTopK:
       return {true, true, false};
     default:
@@ -147,6 +148,29 @@ void OneNode::BuildScatter(NodeTypes types) {
   graph_.node(result_).keep = true;
 }
 
+/// What is compared is the cache of values; that of keys is another, in which a buffer lies.
+void OneNode::BuildQkvScatter(NodeTypes types) {
+  Leaf("q", LeafKind::kInput, types.first, {kHeadDim, kHeads, kRows, 1});
+  for (const char* name : {"k", "v"})
+    Leaf(name, LeafKind::kInput, types.first, {kHeadDim, kKvHeads, kRows, 1});
+  Buffer(types.first, {kHeadDim, kHeads, kRows, 1});
+  const std::array<std::int64_t, 4> shape = {kHeadDim, kKvHeads, kContext, kSlots};
+  const NodeId k_cache = Leaf("k_cache", LeafKind::kCache, types.second, shape);
+  inputs_.back() = graph_.AddOp(TensorOp::kBuffer, "keys", {}, types.second, shape);
+  tensors_.push_back({std::make_unique<GuardedBytes>(0), {}});  // it has no memory of its own
+  graph_.node(inputs_.back()).alias_of = k_cache;
+  graph_.node(inputs_.back()).out.data = graph_.node(k_cache).out.data;
+  const NodeId v_cache = Leaf("v_cache", LeafKind::kCache, types.second, shape);
+  Ints("positions", kPositions);
+  Ints("slots", kSlotOf);
+  OpParams params;
+  params.rope.dims = kHeadDim;
+  result_ = graph_.AddOp(op_, "node", inputs_, types.second, shape, params);
+  graph_.node(result_).alias_of = v_cache;
+  graph_.node(result_).out.data = graph_.node(v_cache).out.data;
+  graph_.node(result_).keep = true;
+}
+
 OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), seed_(seed) {
   const std::array<std::int64_t, 4> rows = {kK, kRows, 1, 1};
   switch (op) {
@@ -163,6 +187,9 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
     case TensorOp::kKvScatter:
     case TensorOp::kRopeScatter:
       BuildScatter(types);
+      break;
+    case TensorOp::kRopeQkvScatter:
+      BuildQkvScatter(types);
       break;
     case TensorOp::kRope: {
       Leaf("x", LeafKind::kInput, types.first, {kRopeDims, kHeads, kRows, 1});
@@ -342,6 +369,8 @@ std::vector<double> OneNode::Expected() const {
       return ExpectedRope({kRopeDims, kHeads}, in(1), &in(2));
     case TensorOp::kRopeScatter:
       return ExpectedRope({kHeadDim, kKvHeads}, in(2), nullptr);
+    case TensorOp::kRopeQkvScatter:
+      return in(2);  // values go as they are
     case TensorOp::kAttention:
       return ExpectedAttention();
     case TensorOp::kTopK:

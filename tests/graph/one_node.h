@@ -60,6 +60,7 @@ class OneNode {
   void BuildProduct(NodeTypes types);
   void BuildAttention(NodeTypes types);
   void BuildScatter(NodeTypes types);
+  void BuildQkvScatter(NodeTypes types);
   const std::vector<double>& in(std::size_t i) const {
     return tensors_[static_cast<std::size_t>(node().inputs[i])].values;
   }

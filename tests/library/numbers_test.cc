@@ -131,7 +131,9 @@ TEST_F(Numbers, every_fusion_is_right_alone_and_absent) {
       EXPECT_EQ(has(TensorOp::kMulMatSwiGlu),
                 set.Has(Fusion::kMergeGateUp) && set.Has(Fusion::kMulMatSwiGlu));
       EXPECT_EQ(has(TensorOp::kSwiGlu), set.Has(Fusion::kSwiGlu) && !has(TensorOp::kMulMatSwiGlu));
-      EXPECT_EQ(has(TensorOp::kRopeScatter), set.Has(Fusion::kRopeScatter));
+      EXPECT_EQ(has(TensorOp::kRopeQkvScatter), set.Has(Fusion::kRopeQkv));
+      EXPECT_EQ(has(TensorOp::kRopeScatter),
+                set.Has(Fusion::kRopeScatter) && !set.Has(Fusion::kRopeQkv));
       EXPECT_EQ(has(TensorOp::kAddRmsNorm),
                 set.Has(Fusion::kAddNorm) && !set.Has(Fusion::kResidual));
       for (const Precision precision : kPrecisions) {
@@ -142,7 +144,7 @@ TEST_F(Numbers, every_fusion_is_right_alone_and_absent) {
   }
 }
 
-TEST_F(Numbers, rope_scatter_and_add_norm_change_no_bit) {
+TEST_F(Numbers, rope_scatter_rope_qkv_and_add_norm_change_no_bit) {
   const std::string path = WriteTiny(folder_, "q4_1", WideShape(), DataType::kQ4_1);
   for (const DataType kv : {DataType::kF32, DataType::kF16, DataType::kBF16, DataType::kQ8_0}) {
     const auto logits = [&](FusionSet set) {
@@ -152,6 +154,7 @@ TEST_F(Numbers, rope_scatter_and_add_norm_change_no_bit) {
     const std::vector<float> want = logits(FusionSet::None());
     ASSERT_FALSE(want.empty());
     EXPECT_EQ(logits(FusionSet::Of(Fusion::kRopeScatter)), want) << DataTypeName(kv);
+    EXPECT_EQ(logits(FusionSet::Of(Fusion::kRopeQkv)), want) << DataTypeName(kv);
     EXPECT_EQ(logits(FusionSet::Of(Fusion::kAddNorm)), want) << DataTypeName(kv);
   }
 }

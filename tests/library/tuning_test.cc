@@ -408,13 +408,17 @@ std::vector<const char*> ProblemsToTune<norm::Op>() {
 }
 template <>
 std::vector<const char*> ProblemsToTune<rope::Op>() {
-  return {"mode=half_split rows=7 heads=3 head_dim=64 dims=48",
-          "mode=interleaved rows=1 heads=9 head_dim=64 dims=64",
-          "rows=600 heads=2 dims=64",
-          "rows=5 heads=3 head_dim=64 dims=48 scatter=yes type_out=f16",
-          "rows=70 heads=2 head_dim=64 dims=64 scatter=yes type_out=q8_0 page_size=64",
-          "rows=4 heads=2 head_dim=20 dims=12 type_in=bf16 type_out=f16",
-          "rows=9 heads=3 type_out=f16 scatter=yes"};
+  return {
+      "mode=half_split rows=7 heads=3 head_dim=64 dims=48",
+      "mode=interleaved rows=1 heads=9 head_dim=64 dims=64",
+      "rows=600 heads=2 dims=64",
+      "rows=5 heads=3 head_dim=64 dims=48 scatter=yes type_out=f16",
+      "rows=70 heads=2 head_dim=64 dims=64 scatter=yes type_out=q8_0 page_size=64",
+      "rows=4 heads=2 head_dim=20 dims=12 type_in=bf16 type_out=f16",
+      "rows=9 heads=3 type_out=f16 scatter=yes",
+      "rows=1 heads=9 kv_heads=3 type_cache=f16 page_size=64",
+      "mode=half_split rows=40 heads=4 kv_heads=2 dims=48 type_cache=q8_0",
+      "rows=6 heads=4 kv_heads=2 head_dim=20 dims=12 type_in=bf16 type_out=bf16 type_cache=f32"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<elementwise::Op>() {
