@@ -17,7 +17,7 @@
 //           at a time, half of them gate and half up with SpecEpilogue::kSwiGlu
 //   param1  CTAs that a multiprocessor is to hold: bounds the registers; gemv_int8: of this launch
 //           one, the others of the next
-//   param2  gemv_int8: 1: the rows of x are normalised (`norm`); else 0
+//   param2  gemv_stream and gemv_int8: 1: the rows of x are normalised (`norm`); else 0
 //   param3  0
 //   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the
 //           ring in shared memory; gemv_stream and gemv_int8: of the ring of each warp
@@ -48,7 +48,7 @@ struct GemvParams {
   /// Not 0: W and `norm` are not written by work that may still be queued, and are read ahead of it.
   int w_constant;
   /// With param2 = 1: [k] of f32, aligned to 16 bytes. A row of x stands for
-  /// x[k] / sqrt(mean over k of x[k]^2 + epsilon) * norm[k], which is rounded to int8 only.
+  /// x[k] / sqrt(mean over k of x[k]^2 + epsilon) * norm[k], which only gemv_int8 rounds, to int8.
   const void* norm;
   float epsilon;
 };
@@ -74,11 +74,13 @@ constexpr unsigned int GemvStreamGridX(int columns, int sm_count, int ctas_per_s
   const int held = sm_count * ctas_per_sm;
   return static_cast<unsigned int>(columns < held ? columns : held);
 }
-/// Dynamic shared memory of gemv_stream: the rings of all warps and a row of x, in whole segments.
-constexpr unsigned int GemvStreamSmem(int k, int x_bytes, int warps, int spans, int stages) {
-  const int segment = 256 * spans;
+/// Dynamic shared memory of gemv_stream: the rings of all warps and a row of x, in whole segments. With
+/// `norm` the row is f32, with the sum of the squares of each 32 values.
+constexpr unsigned int GemvStreamSmem(int k, int x_bytes, int warps, int spans, int stages,
+                                      bool norm = false) {
+  const int segment = 256 * spans, values = (k + segment - 1) / segment * segment;
   return static_cast<unsigned int>(warps * stages * segment * 2 +
-                                   (k + segment - 1) / segment * segment * x_bytes);
+                                   (norm ? values * 4 + values / 8 : values * x_bytes));
 }
 
 /// Bytes of gemv_int8 in shared memory: of one row of W in a stage, as it lies within 16 aligned

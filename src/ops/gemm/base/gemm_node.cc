@@ -136,6 +136,7 @@ GemmArgs GemmOp::ArgsOf(const NodeView& node) {
     args.norm = node.in(2).data;
     args.type_norm = node.in(2).dtype;
     args.epsilon = node.params.epsilon;
+    args.constant_b = args.constant_b && node.inputs[2].storage == LeafKind::kWeight;
   }
   return args;
 }

@@ -97,7 +97,9 @@ std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& a
                   Format("at most {}", kMaxExtent));
   }
   // The families that have a prologue name it by the same field.
-  const bool normalises = spec.family == FamilyName("gemv_int8") && spec.params[2] == 1;
+  const bool can =
+      spec.family == FamilyName("gemv_int8") || spec.family == FamilyName("gemv_stream");
+  const bool normalises = can && spec.params[2] == 1;
   if (normalises != (args.prologue == Prologue::kRmsNorm)) {
     return Reject(Reason::kPrologue, normalises ? "no prologue" : "prologue rms_norm",
                   normalises ? "rms_norm" : "none");

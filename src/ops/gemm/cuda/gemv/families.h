@@ -46,7 +46,9 @@ int GemvStreamMaxK(const KernelSpec& spec);
 std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch);
 /// Whether a kernel of this room normalises the rows of x.
 inline bool GemvNormalises(const KernelSpec& spec) {
-  return spec.family == FamilyName("gemv_int8") && spec.params[2] == 1;
+  const bool can =
+      spec.family == FamilyName("gemv_int8") || spec.family == FamilyName("gemv_stream");
+  return can && spec.params[2] == 1;
 }
 /// The longest row that a kernel of gemv_int8 has room for, and the shared memory that rows of `k`
 /// values take.

@@ -40,6 +40,16 @@ std::optional<Rejection> CheckBlocks(const KernelSpec& spec, const GemmArgs& arg
   return std::nullopt;
 }
 
+/// What kernels that normalise x need of the weights of the norm.
+std::optional<Rejection> CheckNorm(const KernelSpec& spec, const GemmArgs& args) {
+  if (!GemvNormalises(spec)) return std::nullopt;
+  if (args.type_norm == DataType::kF32 && args.norm != nullptr && !Misaligned(args.norm, 0, 16))
+    return std::nullopt;
+  return Reject(Reason::kPrologue,
+                Format("norm of {} at {}", DataTypeName(args.type_norm), args.norm),
+                "f32 at a multiple of 16");
+}
+
 /// What streams of whole lines need beyond CheckGemmArgs.
 std::optional<Rejection> CheckStream(const KernelSpec& spec, const GemmArgs& args) {
   const std::int32_t k = args.a_layout.cols;
@@ -56,7 +66,7 @@ std::optional<Rejection> CheckStream(const KernelSpec& spec, const GemmArgs& arg
                          args.b, line_b),
                   "multiples of 16");
   }
-  return std::nullopt;
+  return CheckNorm(spec, args);
 }
 
 /// What gemv_int8 needs beyond CheckGemmArgs.
@@ -82,13 +92,7 @@ std::optional<Rejection> CheckInt8(const KernelSpec& spec, const GemmArgs& args)
     return Reject(Reason::kAlignment, Format("A at {}, rows of {} bytes", args.a, line_a),
                   "multiples of 16");
   }
-  if (!GemvNormalises(spec)) return std::nullopt;
-  if (args.type_norm != DataType::kF32 || args.norm == nullptr || Misaligned(args.norm, 0, 16)) {
-    return Reject(Reason::kPrologue,
-                  Format("norm of {} at {}", DataTypeName(args.type_norm), args.norm),
-                  "f32 at a multiple of 16");
-  }
-  return std::nullopt;
+  return CheckNorm(spec, args);
 }
 
 cuda::KernelParams ParamsOf(const KernelSpec& spec, const GemmArgs& args) {
@@ -153,8 +157,9 @@ cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args
   launch.grid = {cuda::GemvStreamGridX(args.d_layout.cols, sm_count, spec.params[1]),
                  static_cast<std::uint32_t>(shape.m), 1};
   launch.block = {family.launch(spec).threads, 1, 1};
-  launch.dynamic_smem_bytes = cuda::GemvStreamSmem(
-      shape.k, static_cast<int>(BytesOf(spec.type_a, 1)), spec.warps, spec.params[0], spec.stages);
+  launch.dynamic_smem_bytes =
+      cuda::GemvStreamSmem(shape.k, static_cast<int>(BytesOf(spec.type_a, 1)), spec.warps,
+                           spec.params[0], spec.stages, GemvNormalises(spec));
   launch.params = ParamsOf(spec, args);
   return cuda::CheckedLaunch(launch);
 }

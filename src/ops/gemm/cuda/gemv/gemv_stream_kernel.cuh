@@ -16,6 +16,9 @@
 // shared memory (cp.async), kStages - 1 segments ahead of use, across the ends of rows. Every lane
 // reads only what it copied itself, so that nothing but its own copies has to be waited for.
 //
+// A row that is to be normalised first (kNorm) every CTA normalises itself, in f32, where it lies in
+// shared memory; squares are summed in an order that k alone decides.
+//
 // A sum is that of one warp: in every lane over ascending k, then over the lanes. The order depends
 // on k alone: a row of y has the same bits on every GPU and in every batch.
 
@@ -24,18 +27,20 @@ namespace tw {
 using tilewright::cuda::GemvParams;
 
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kWarps,
-          int kSpans, int kStages>
+          int kSpans, int kStages, bool kNorm>
 struct GemvStream {
   static constexpr int kPack = 8;  // values of a copy
   static constexpr int kSegmentPacks = 32 * kSpans;
   static constexpr int kSegmentValues = kPack * kSegmentPacks;
   static constexpr int kStageBytes = 16 * kSegmentPacks;
   static constexpr int kRowsOfUnit = kEpilogue == Epilogue::kSwiGlu ? 2 : 1;
-  static constexpr int kPlanes = FloatBytes<kTypeX>() / 2;  // 16-byte parts of eight values of x
+  static constexpr Type kTypeStaged = kNorm ? Type::kF32 : kTypeX;
+  static constexpr int kPlanes = FloatBytes<kTypeStaged>() / 2;  // 16-byte parts of eight values
 
   const GemvParams& p;
-  u32 xs;    // shared: x, [spans of all segments][kPlanes][32 lanes] of 16 bytes
-  u32 ring;  // shared: of this warp and lane, [kStages][kSpans][32 lanes] of 16 bytes
+  u32 xs;          // shared: x, [spans of all segments][kPlanes][32 lanes] of 16 bytes
+  float* squares;  // shared: with kNorm, of each 32 values of x
+  u32 ring;        // shared: of this warp and lane, [kStages][kSpans][32 lanes] of 16 bytes
   int lane;
   int warp;
   int packs, segments;  // of a row
@@ -103,6 +108,59 @@ struct GemvStream {
     }
   }
 
+  TW_DEVICE static int ThreadInCta() { return static_cast<int>(threadIdx.x); }
+  /// Where part `plane` of eight values of x lies.
+  TW_DEVICE u32 PlaceOf(int pack, int plane) const {
+    return xs + static_cast<u32>(16 * ((pack / 32 * kPlanes + plane) * 32 + pack % 32));
+  }
+  TW_DEVICE void StorePlaces(int pack, const float (&v)[kPack]) const {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      StoreShared16(PlaceOf(pack, i), BitsOf(v[4 * i]), BitsOf(v[4 * i + 1]), BitsOf(v[4 * i + 2]),
+                    BitsOf(v[4 * i + 3]));
+    }
+  }
+  /// The norm's weights for the eight values that this thread stages first.
+  TW_DEVICE void LoadWeights(float (&weights)[kPack]) const {
+    if (ThreadInCta() < packs) LoadPack<Type::kF32, kPack>(p.norm, kPack * ThreadInCta(), weights);
+  }
+  /// The same of a row that is normalised. `weights`: of LoadWeights.
+  TW_DEVICE void StageNormed(const float (&weights)[kPack]) const {
+    const i64 x = blockIdx.y * p.ldx;
+    const int all = segments * kSegmentPacks;
+    TW_NO_UNROLL
+    for (int pack = ThreadInCta(); pack < all; pack += 32 * kWarps) {
+      float v[kPack] = {}, sum = 0.0f;
+      if (pack < packs) LoadPack<kTypeX, kPack>(p.x, x + kPack * pack, v);
+      StorePlaces(pack, v);
+      TW_UNROLL
+      for (int i = 0; i < kPack; ++i) sum = Fma(v[i], v[i], sum);
+      TW_UNROLL
+      for (int step = 1; step <= 2; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+      if (pack % 4 == 0) squares[pack / 4] = sum;
+    }
+    __syncthreads();  // all squares are there before any warp adds them up
+    float sum = 0.0f;
+    TW_NO_UNROLL
+    for (int i = lane; i < (packs + 3) / 4; i += 32) sum += squares[i];
+    const float scale = InverseRoot(WarpSum(sum) / static_cast<float>(p.k) + p.epsilon);
+    TW_NO_UNROLL
+    for (int pack = ThreadInCta(); pack < packs; pack += 32 * kWarps) {
+      float v[kPack], w[kPack];
+      TW_UNROLL
+      for (int i = 0; i < kPack; ++i) w[i] = weights[i];
+      if (pack >= 32 * kWarps) LoadPack<Type::kF32, kPack>(p.norm, kPack * pack, w);
+      TW_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        u32 bits[4];
+        LoadShared16(bits, PlaceOf(pack, i));
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) v[4 * i + j] = FloatOf(bits[j]) * scale * w[4 * i + j];
+      }
+      StorePlaces(pack, v);
+    }
+  }
+
   /// Eight values of x: of this lane in span `span` of the row.
   TW_DEVICE void LoadX(int span, float (&x)[kPack]) const {
     const u32 at = xs + static_cast<u32>((span * kPlanes * 32 + lane) * 16);
@@ -112,7 +170,7 @@ struct GemvStream {
       LoadShared16(v, at + 512 * plane);
       TW_UNROLL
       for (int i = 0; i < 4; ++i) {
-        if constexpr (kTypeX == Type::kF32) {
+        if constexpr (kTypeStaged == Type::kF32) {
           x[4 * plane + i] = FloatOf(v[i]);
         } else {
           x[2 * i] = LowToF32<kTypeX>(v[i]);
@@ -153,8 +211,15 @@ struct GemvStream {
     if (copied.unit < end) copied.row = RowOf(copied.unit, 0);
     TW_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) Copy(copied);
-    WaitForPrerequisites();  // the kernels before this one write x
-    StageX();
+    if constexpr (kNorm) {
+      float weights[kPack] = {};
+      LoadWeights(weights);
+      WaitForPrerequisites();  // the kernels before this one write x
+      StageNormed(weights);
+    } else {
+      WaitForPrerequisites();  // the same
+      StageX();
+    }
     __syncthreads();  // all of x is there before any warp multiplies
     int stage = 0;
     // All warps of a CTA make the same number of rounds, so that they meet the same shuffles.
@@ -181,9 +246,10 @@ struct GemvStream {
 
 /// The whole kernel. `smem`: shared, GemvStreamSmem bytes, aligned to 16.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kWarps,
-          int kSpans, int kStages>
+          int kSpans, int kStages, bool kNorm = false>
 TW_DEVICE void GemvStreamRun(const GemvParams& p, u8* smem) {
-  using Stream = GemvStream<kTypeX, kTypeW, kTypeC, kTypeY, kEpilogue, kWarps, kSpans, kStages>;
+  using Stream =
+      GemvStream<kTypeX, kTypeW, kTypeC, kTypeY, kEpilogue, kWarps, kSpans, kStages, kNorm>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int packs = p.k / Stream::kPack;
   const int units = p.n / Stream::kRowsOfUnit;
@@ -193,13 +259,17 @@ TW_DEVICE void GemvStreamRun(const GemvParams& p, u8* smem) {
   const u32 ring =
       SmemAddress(smem) + static_cast<u32>(warp * (kStages * Stream::kStageBytes) + 16 * lane);
   const u32 xs = SmemAddress(smem) + static_cast<u32>(kWarps * kStages * Stream::kStageBytes);
+  const int segments = (packs + Stream::kSegmentPacks - 1) / Stream::kSegmentPacks;
+  float* squares = reinterpret_cast<float*>(smem + kWarps * kStages * Stream::kStageBytes +
+                                            segments * Stream::kSegmentValues * 4);
   const Stream stream{p,
                       xs,
+                      squares,
                       ring,
                       lane,
                       warp,
                       packs,
-                      (packs + Stream::kSegmentPacks - 1) / Stream::kSegmentPacks,
+                      segments,
                       border(blockIdx.x),
                       border(blockIdx.x + 1)};
   LaunchDependentsIfSparse();

@@ -18,7 +18,7 @@ bool IsStreamed(DataType type) { return type == DataType::kBF16 || type == DataT
 
 std::uint32_t SmemOf(const KernelSpec& s, int k) {
   return cuda::GemvStreamSmem(k, static_cast<int>(BytesOf(s.type_a, 1)), s.warps, SpansOf(s),
-                              s.stages);
+                              s.stages, GemvNormalises(s));
 }
 
 std::optional<Rejection> Check(const KernelSpec& s) {
@@ -29,10 +29,10 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRange("stages", s.stages, 2, kMaxStages)) return no;
   if (auto no = CheckRange("param0", SpansOf(s), 1, kMaxSpans)) return no;
   if (auto no = CheckRange("param1", s.params[1], 1, 2)) return no;
-  if (s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
-      s.params[3] != 0) {
+  if (auto no = CheckRange("param2", s.params[2], 0, 1)) return no;
+  if (s.tile_k != 0 || s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[3] != 0) {
     return Reject(Reason::kShape, "a field that gemv_stream does not use is set",
-                  "tile_k, split_k, cluster_m, cluster_n, param2, param3 = 0");
+                  "tile_k, split_k, cluster_m, cluster_n, param3 = 0");
   }
   const std::uint32_t smem = SmemOf(s, GemvStreamMaxK(s)) * s.params[1];
   if (smem > MaxSmemBytes(s.arch)) {
@@ -81,7 +81,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 }  // namespace
 
 int GemvStreamMaxK(const KernelSpec& spec) {
-  return spec.type_a == DataType::kF32 ? kMaxK : 2 * kMaxK;
+  return spec.type_a == DataType::kF32 || GemvNormalises(spec) ? kMaxK : 2 * kMaxK;
 }
 
 KernelFamily GemvStreamFamily() {
@@ -107,7 +107,12 @@ std::vector<KernelSpec> GemvStreamSpecs(DataType weight, CudaArch arch) {
     gated.epilogue = SpecEpilogue::kSwiGlu;
     logits.type_d = DataType::kF32;
     specs.insert(specs.end(), {plain, add, gated});
-    if (x != DataType::kF32) specs.push_back(logits);
+    if (x == DataType::kF32) continue;
+    specs.push_back(logits);
+    for (KernelSpec spec : {plain, gated, logits}) {
+      spec.params[2] = 1;  // of rows that are normalised first
+      if (!Check(spec)) specs.push_back(spec);
+    }
   }
   return specs;
 }

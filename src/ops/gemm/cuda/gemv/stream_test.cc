@@ -50,8 +50,12 @@ class Case {
         x_(BytesOf(spec.type_a, std::int64_t{q.m} * (q.k + q.pad_x)), 0),
         w_(BytesOf(spec.type_b, std::int64_t{q.n - 1} * (q.k + q.pad_w) + q.k), 0),
         y_(static_cast<std::size_t>(q.m) * static_cast<std::size_t>(columns_ + 3)),
-        c_(test::RandomFloats(static_cast<std::size_t>(q.m * columns_), 9)) {
-    xs_ = Fill(x_, spec.type_a, q.m, q.pad_x, 100, 1);
+        c_(test::RandomFloats(static_cast<std::size_t>(q.m * columns_), 9)),
+        norm_(GemvNormalises(spec) ? test::RandomFloats(static_cast<std::size_t>(q.k), 8)
+                                   : std::vector<float>()) {
+    for (const float x : Fill(x_, spec.type_a, q.m, q.pad_x, 100, 1))
+      xs_.push_back(static_cast<double>(x));
+    if (GemvNormalises(spec)) Normalise();
     ws_ = Fill(w_, spec.type_b, q.n, q.pad_w, 500, 0.05);
   }
 
@@ -65,6 +69,12 @@ class Case {
                      .rows = q_.k,
                      .cols = q_.n,
                      .ld = q_.k + q_.pad_w};
+    if (GemvNormalises(spec_)) {
+      args.prologue = Prologue::kRmsNorm;
+      args.norm = norm_.data();
+      args.type_norm = DataType::kF32;
+      args.epsilon = kEpsilon;
+    }
     args.c_layout = {.type = DataType::kF32, .rows = q_.m, .cols = columns_, .ld = columns_};
     args.d_layout = {.type = DataType::kF32, .rows = q_.m, .cols = columns_, .ld = columns_ + 3};
     return args;
@@ -79,7 +89,7 @@ class Case {
     tw::emulation::readable_begin = nullptr;
     EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
     EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of W";
-    EXPECT_EQ(y_.Damage() + x_.Damage() + w_.Damage(), "");
+    EXPECT_EQ(y_.Damage() + x_.Damage() + w_.Damage() + norm_.Damage(), "");
     for (int i = 0; i < q_.m; ++i) {
       for (int j = 0; j < columns_ + 3; ++j) {
         const float got = y_[static_cast<std::size_t>(i * (columns_ + 3) + j)];
@@ -94,6 +104,17 @@ class Case {
   const float* y() { return y_.data(); }
 
  private:
+  static constexpr float kEpsilon = 1e-5f;
+
+  void Normalise() {
+    const auto k = static_cast<std::size_t>(q_.k);
+    for (std::size_t first = 0; first < xs_.size(); first += k) {
+      double squares = 0;
+      for (std::size_t e = 0; e < k; ++e) squares += xs_[first + e] * xs_[first + e];
+      const double scale = 1 / std::sqrt(squares / q_.k + static_cast<double>(kEpsilon));
+      for (std::size_t e = 0; e < k; ++e) xs_[first + e] *= scale * static_cast<double>(norm_[e]);
+    }
+  }
   std::vector<float> Fill(test::GuardedBytes& to, DataType type, int rows, int pad,
                           std::uint64_t seed, double scale) const {
     std::vector<float> all;
@@ -117,7 +138,7 @@ class Case {
     Dot dot;
     double magnitude = 0;
     for (int e = 0; e < q_.k; ++e) {
-      const double product = static_cast<double>(xs_[static_cast<std::size_t>(m * q_.k + e)]) *
+      const double product = xs_[static_cast<std::size_t>(m * q_.k + e)] *
                              static_cast<double>(ws_[static_cast<std::size_t>(row * q_.k + e)]);
       dot.sum += product;
       magnitude += std::fabs(product);
@@ -125,7 +146,9 @@ class Case {
     // Each addition rounds a partial sum that is at most the sum of magnitudes; a lane adds k / 32.
     const double alpha = static_cast<double>(q_.alpha);
     dot.sum *= alpha;
-    dot.bound = 0x1p-24 * (q_.k / 32.0 + 16) * magnitude * std::fabs(alpha) + 1e-6;
+    // Normalising is eight operations more, and the sum of squares.
+    const double more = GemvNormalises(spec_) ? 8 + q_.k / 1024.0 : 0;
+    dot.bound = 0x1p-24 * (q_.k / 32.0 + 16 + more) * magnitude * std::fabs(alpha) + 1e-6;
     return dot;
   }
 
@@ -151,8 +174,9 @@ class Case {
   bool gated_;
   int columns_;
   test::GuardedBytes x_, w_;
-  test::Guarded<float> y_, c_;
-  std::vector<float> xs_, ws_;
+  test::Guarded<float> y_, c_, norm_;
+  std::vector<double> xs_;  ///< normalised, where that is what is multiplied
+  std::vector<float> ws_;
 };
 
 KernelSpec SpecOf(const char* family, Type x, Type w, tw::Epilogue epilogue, int warps) {
@@ -169,18 +193,20 @@ KernelSpec SpecOf(const char* family, Type x, Type w, tw::Epilogue epilogue, int
   return spec;
 }
 
-template <Type kX, Type kW, tw::Epilogue kEpilogue, int kWarps = 2, int kSpans = 2, int kStages = 3>
+template <Type kX, Type kW, tw::Epilogue kEpilogue, int kWarps = 2, int kSpans = 2, int kStages = 3,
+          bool kNorm = false>
 std::vector<float> ExpectStream(const Problem& q) {
   SCOPED_TRACE(testing::Message() << "m " << q.m << " n " << q.n << " k " << q.k);
   KernelSpec spec = SpecOf("gemv_stream", kX, kW, kEpilogue, kWarps);
   spec.tile_n = kWarps;
   spec.stages = kStages;
-  spec.params = {kSpans, 1, 0, 0};
+  spec.params = {kSpans, 1, kNorm ? 1 : 0, 0};
+  EXPECT_FALSE(GemvStreamFamily().check(spec));
   Case product(spec, q);
   product.ExpectRight(
       GemvStreamLaunch(spec, product.Args(), q.sm_count), [](const tw::GemvParams& p) {
         constexpr Type kC = kEpilogue == tw::Epilogue::kAdd ? Type::kF32 : Type::kNone;
-        tw::GemvStreamRun<kX, kW, kC, Type::kF32, kEpilogue, kWarps, kSpans, kStages>(
+        tw::GemvStreamRun<kX, kW, kC, Type::kF32, kEpilogue, kWarps, kSpans, kStages, kNorm>(
             p, tw::emulation::smem);
       });
   const int columns = (kEpilogue == tw::Epilogue::kSwiGlu ? q.n / 2 : q.n) + 3;
@@ -218,6 +244,15 @@ TEST(GemvStream, GateAndUpBecomeOneElement) {
     ExpectStream<Type::kBF16, Type::kBF16, kSwiGlu>({.m = 1, .n = n, .k = 520});
     ExpectStream<Type::kF32, Type::kF16, kSwiGlu>({.m = 1, .n = n, .k = 264, .alpha = 0.5f});
   }
+}
+
+TEST(GemvStream, RowsAreNormalisedFirst) {
+  // Fewer packs than threads, as many, and more; rows that end within 32 values.
+  for (const int k : {8, 248, 512, 520, 1032, 2056}) {
+    ExpectStream<Type::kBF16, Type::kBF16, kNone, 2, 2, 3, true>({.m = 1, .n = 11, .k = k});
+    ExpectStream<Type::kF32, Type::kF16, kNone, 3, 1, 2, true>({.m = 2, .n = 5, .k = k});
+  }
+  ExpectStream<Type::kBF16, Type::kBF16, kSwiGlu, 2, 2, 3, true>({.m = 1, .n = 64, .k = 776});
 }
 
 TEST(GemvStream, TheBitsDoNotDependOnTheMultiprocessors) {

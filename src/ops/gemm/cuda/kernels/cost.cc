@@ -42,6 +42,9 @@ double CeilOf(double count, double size) {
 
 constexpr double kReachedOfPeak = 0.8;  // of the memory's rate, by PredictUs
 
+/// Two barriers and the sum of its squares.
+double NormUs(const KernelSpec& spec) { return GemvNormalises(spec) ? 0.4 : 0; }
+
 }  // namespace
 
 double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
@@ -151,7 +154,7 @@ double EstimateStream(const KernelSpec& spec, const GemmDesc& desc, const Device
   const double rounds = std::ceil(columns / beside / spec.warps);
   cost.cta_us = SmUs(2 * kInstructions * rounds * spec.warps * desc.n / columns * desc.k,
                      device.f32_gflop_s, device);
-  return PredictUs(cost, device);
+  return PredictUs(cost, device) + NormUs(spec);
 }
 
 double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
@@ -181,10 +184,9 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
       SmUs(2 * 6.0 * spec.tile_m * desc.k, device.f32_gflop_s, device);  // x to int8
   // Less than the 0.7 us that it was in a chain: what other families lose there is not in theirs.
   constexpr double kAloneUs = 0.1;
-  // Rows of x that there are not cost registers; a norm two barriers and the sum of its squares.
-  constexpr double kMissingRowUs = 0.1, kNormUs = 0.4;
-  return PredictUs(cost, device) + kMissingRowUs * (spec.tile_m - desc.m) +
-         (GemvNormalises(spec) ? kNormUs : 0) +
+  // Rows of x that there are not cost registers.
+  constexpr double kMissingRowUs = 0.1;
+  return PredictUs(cost, device) + kMissingRowUs * (spec.tile_m - desc.m) + NormUs(spec) +
          (GemvInt8LeavesRoom(spec, desc.n, desc.k, device.sm_count) ? 0 : kAloneUs);
 }
 

@@ -76,6 +76,14 @@ std::optional<Rejection> GemvFeasible(const KernelSpec& spec, const GemmDesc& de
   return CheckAlignment("B", desc.align_b, cuda::GemvRowAlignment(weight.block_bytes));
 }
 
+/// What kernels that normalise rows need of the weights of the norm.
+std::optional<Rejection> CheckNorm(const GemmDesc& desc) {
+  if (desc.prologue == Prologue::kNone) return std::nullopt;
+  if (desc.type_norm == DataType::kF32) return CheckAlignment("norm", desc.align_norm, 16);
+  return Rejection{Reason::kPrologue, Format("type_norm = {}", DataTypeName(desc.type_norm)),
+                   "f32"};
+}
+
 std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& desc) {
   if (auto no = CheckExtents(desc)) return no;
   constexpr std::int32_t kMostRows = 65535;  // of CTAs in the grid
@@ -87,6 +95,7 @@ std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& 
         Reason::kShape, Format("k = {}", desc.k),
         Format("a multiple of {}, at most {}", cuda::kGemvStreamPack, GemvStreamMaxK(spec))};
   }
+  if (auto no = CheckNorm(desc)) return no;
   if (auto no = CheckAlignment("A", desc.align_a, 16)) return no;
   return CheckAlignment("B", desc.align_b, 16);
 }
@@ -97,13 +106,7 @@ std::optional<Rejection> Int8Feasible(const KernelSpec& spec, const GemmDesc& de
     return Rejection{Reason::kShape, Format("k = {}", desc.k),
                      Format("at most {}", GemvInt8MaxK(spec))};
   }
-  if (desc.prologue != Prologue::kNone) {
-    if (desc.type_norm != DataType::kF32) {
-      return Rejection{Reason::kPrologue, Format("type_norm = {}", DataTypeName(desc.type_norm)),
-                       "f32"};
-    }
-    if (auto no = CheckAlignment("norm", desc.align_norm, 16)) return no;
-  }
+  if (auto no = CheckNorm(desc)) return no;
   if (auto no = CheckAlignment("A", desc.align_a, 16)) return no;
   return CheckAlignment("B", desc.align_b,
                         cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes));
@@ -188,7 +191,11 @@ KernelDesc DescOf(const KernelSpec& spec) {
   }
   if (spec.family == FamilyName("gemv_int8")) {
     desc.activations = Precision::kI8;
-    if (GemvNormalises(spec)) desc.prologue = Bit(Prologue::kRmsNorm);
+    desc.max_m = spec.tile_m;
+  }
+  if (GemvNormalises(spec)) {
+    desc.prologue = Bit(Prologue::kRmsNorm);
+    // More rows of x would read W again, for each of them.
     desc.max_m = spec.tile_m;
   }
   desc.tile_m = std::max<std::int32_t>(spec.tile_m, 1);
