@@ -14,7 +14,8 @@ struct SimtSpec {
 
 }  // namespace tw
 
-extern "C" __global__ void __launch_bounds__(32 * tw::spec::kWarps, __CUDA_ARCH__ >= 1200 ? 1 : 2)
+// The registers of two CTAs to a multiprocessor, or of one where they would spill (10.0 and newer).
+extern "C" __global__ void __launch_bounds__(32 * tw::spec::kWarps, __CUDA_ARCH__ >= 1000 ? 1 : 2)
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionSimtParams params) {
   extern __shared__ __align__(128) tw::u8 smem[];
   tw::StartAfterPrerequisites();

@@ -33,12 +33,12 @@ struct AttentionSimt {
   static_assert(kHeads % 4 == 0, "weights of a position are read by 16 bytes");
 
   const AttentionParams& p;
-  int head_dim, chunks, padded;  // padded: whole chunks
+  int head_dim, chunks;
   int row, kv_head, first_head;
   int heads;  // of this CTA
 
   // Shared.
-  float* q;         // [kHeads][padded], scaled; zeros behind a head and behind the last one
+  float* q;         // [kHeads][chunks][kPack], scaled; zeros behind a head and behind the last one
   i64* places;      // [kWarps][kTile]: offset of a position in the caches; -1: not to be read
   float* weights;   // [kWarps][kTile][kHeads]
   float* partials;  // [kWarps][kHeads][32][kPack]
@@ -48,8 +48,7 @@ struct AttentionSimt {
   TW_DEVICE AttentionSimt(const AttentionSimtParams& params, u8* smem)
       : p(params.attention),
         head_dim(params.head_dim),
-        chunks((params.head_dim + kPack - 1) / kPack),
-        padded(chunks * kPack) {
+        chunks((params.head_dim + kPack - 1) / kPack) {
     const int group = p.heads / p.kv_heads;
     const int blocks = (group + kHeads - 1) / kHeads;
     const int pair = static_cast<int>(blockIdx.x) / blocks;
@@ -61,7 +60,7 @@ struct AttentionSimt {
     heads = left < kHeads ? left : kHeads;
     places = reinterpret_cast<i64*>(smem);
     float* at = reinterpret_cast<float*>(places + kWarps * kTile);
-    q = at, at += kHeads * padded;
+    q = at, at += kHeads * chunks * kPack;
     weights = at, at += kWarps * kTile * kHeads;
     partials = at, at += kWarps * kHeads * 32 * kPack;
     maxima = at, at += kWarps * kHeads;
@@ -80,6 +79,7 @@ struct AttentionSimt {
 
   TW_DEVICE void LoadQueries() const {
     const float scale = QueryScale(p);
+    const int padded = chunks * kPack;
     for (int i = Thread(); i < kHeads * padded; i += kThreads) {
       const int head = i / padded, element = i - head * padded;
       const i64 from = row * p.q_row + (first_head + head) * p.q_head + element;
@@ -120,7 +120,7 @@ struct AttentionSimt {
         for (int h = 0; h < kHeads; ++h) {
           if (h >= heads) break;
           float x[kPack];
-          LoadPack<Type::kF32, kPack>(q, h * padded + (c0 + j) * kPack, x);
+          LoadPack<Type::kF32, kPack>(q, (h * chunks + c0 + j) * kPack, x);
           TW_UNROLL
           for (int e = 0; e < kPack; ++e) scores[h] = Fma(x[e], key[j][e], scores[h]);
         }
@@ -232,7 +232,7 @@ struct AttentionSimt {
 
   TW_DEVICE void StoreOut(int head, int chunk, const float (&out)[kPack]) const {
     const i64 at = row * p.out_row + static_cast<i64>(first_head + head) * head_dim + chunk * kPack;
-    if (padded == head_dim && PacksAligned<kTypeQ, kPack>(p.out, p.out_row)) {
+    if (head_dim % kPack == 0 && PacksAligned<kTypeQ, kPack>(p.out, p.out_row)) {
       StorePack<kTypeQ, kPack>(p.out, at, out);
     } else {
       TW_UNROLL
@@ -295,7 +295,7 @@ struct AttentionSimt {
     const u64 strides =
         static_cast<u64>(p.kv_head | p.kv_position | p.kv_page) * FloatBytes<kTypeKv>();
     const u64 bases = reinterpret_cast<u64>(p.k_cache) | reinterpret_cast<u64>(p.v_cache);
-    if (padded == head_dim && (bases | strides) % 16 == 0) {
+    if (head_dim % kPack == 0 && (bases | strides) % 16 == 0) {
       Compute<true>(cache, seen, state);
     } else {
       Compute<false>(cache, seen, state);

@@ -272,7 +272,7 @@ double SimtEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec
   const double ctas = static_cast<double>(desc.rows) * desc.kv_heads * blocks;
   LaunchCost cost;
   cost.ctas = static_cast<std::int64_t>(ctas);
-  cost.ctas_per_sm = 2;
+  cost.ctas_per_sm = device.compute_capability < 100 ? 2 : 1;  // attention_simt.cu says why
   cost.memory_bytes = load.cache_bytes + load.q_bytes;
   cost.cache_bytes =
       std::max(0.0, static_cast<double>(desc.rows) * blocks * load.row_bytes - load.cache_bytes);
