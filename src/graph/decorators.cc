@@ -220,9 +220,9 @@ class CompareDispatch final : public ForwardingDispatch {
             return SameBits(LoadElement(first, offset), was) &&
                    SameBits(LoadElement(second, offset), was);
           };
-          std::int64_t same = 0;
-          while (WritesCache(op) && same < second.shape[0] && untouched(same)) ++same;
-          for (std::int64_t k = same < second.shape[0] ? 0 : same; k < second.shape[0]; ++k) {
+          bool written = !WritesCache(op);
+          for (std::int64_t k = 0; k < second.shape[0] && !written; ++k) written = !untouched(k);
+          for (std::int64_t k = 0; k < second.shape[0] && written; ++k) {
             const double a = LoadElement(first, at(k)), b = LoadElement(second, at(k));
             difference += (a - b) * (a - b);
             norm += b * b;

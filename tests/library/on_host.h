@@ -288,11 +288,12 @@ inline int ExpectNodesOfCpu(const Model& model, KernelDispatch& dispatch,
   return found.nodes;
 }
 
-/// ExpectNodesOfOracle and ExpectNodesOfCpu, which see the same nodes.
+/// ExpectNodesOfOracle and ExpectNodesOfCpu. Operations that the CPU's kernels do not fuse are seen
+/// one by one there.
 inline int ExpectNodesOfBoth(const Model& model, KernelDispatch& dispatch,
                              const SessionOptions& options, double bound) {
   const int nodes = ExpectNodesOfOracle(model, dispatch, options, bound);
-  EXPECT_EQ(ExpectNodesOfCpu(model, dispatch, options, bound), nodes);
+  EXPECT_GE(ExpectNodesOfCpu(model, dispatch, options, bound), nodes);
   return nodes;
 }
 

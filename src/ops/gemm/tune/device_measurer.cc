@@ -37,9 +37,9 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
       : device_(device),
         stream_(device.default_stream()),
         cold_(options, device),
+        operands_(options.trial.seed),
         workspace_(device),
-        burst_(device, stream_),
-        operands_(options.trial.seed) {}
+        burst_(device, stream_) {}
 
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
