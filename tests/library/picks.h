@@ -84,7 +84,8 @@ struct StatedError {
 inline constexpr StatedError kCpuF32{3e-6, 1.1e-5}, kCpuBf16{8e-3, 2.5e-2}, kCpuInt8{2.4e-2, 8e-2};
 /// On a GPU tensors between operations are rounded too: 3.5 times as many roundings as kCpuBf16 has,
 /// which add as squares; then with int8 in products.
-inline constexpr StatedError kGpuF32{1e-4, 1e-4}, kGpuBf16{1.5e-2, 4.7e-2}, kGpuInt8{3.5e-2, 1e-1};
+inline constexpr StatedError kGpuF32{5e-6, 1.6e-5}, kGpuBf16{1.5e-2, 4.7e-2},
+    kGpuInt8{3.5e-2, 1e-1};
 
 inline const std::vector<std::string>& GreedyPrompts() {
   static const std::vector<std::string> prompts = {

@@ -89,7 +89,8 @@ def run_kind(name: str, like: str, arguments: argparse.Namespace) -> Row:
     finally:
         shutil.rmtree(folder)
     print(f"{name}: {texts} texts, {differ} differ", flush=True)
-    return Row(name, like, texts, differ)
+    family = like in {spec.pre for spec in tiny_vocab.SPECS}
+    return Row(name, f"as {like}" if family else like, texts, differ)
 
 
 def merged(page: str, rows: list[Row], seed: int) -> str:
