@@ -98,11 +98,10 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->check(Quiet(CLI::Range(1, 1 << 16)))
       ->type_name("N");
   CLI::Option* fusions =
-      verb.add_option(
-              "--fusions", model.fusions,
-              "What is computed at once: all, none, or some of merge-qkv, merge-gate-up, "
-              "residual, swiglu, mul-mat-swiglu, rope-scatter, add-norm, quantise-once with commas "
-              "between")
+      verb.add_option("--fusions", model.fusions,
+                      "What is computed at once: all, none, or some of merge-qkv, merge-gate-up, "
+                      "residual, swiglu, mul-mat-swiglu, rope-scatter, rope-qkv, add-norm, "
+                      "quantise-once with commas between")
           ->capture_default_str()
           ->check(CLI::Validator(
               [](const std::string& text) {
