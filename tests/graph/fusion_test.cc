@@ -138,7 +138,9 @@ MadeQkv RopeQkv(DataType type, const QkvForm& form) {
   OpParams params;
   params.rope.dims = kHeadDim / 2;
   params.attention_scale = 0.25f;
-  const NodeId positions = made.Ints("positions", {0, 6, -1}, {kRows, 1, 1, 1});
+  // A row of padding is left as it is: in memory of its own nobody has written it.
+  const std::int32_t last = form.queries_in_place ? -1 : 3;
+  const NodeId positions = made.Ints("positions", {0, 6, last}, {kRows, 1, 1, 1});
   const NodeId slots = made.Ints("slots", {1, 0, 0}, {kRows, 1, 1, 1});
   const NodeId pages =
       form.paged ? made.Ints("pages", {2, 0, 3, 1}, {kPages, kSlots, 1, 1}) : kNoNode;
