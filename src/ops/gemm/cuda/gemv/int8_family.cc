@@ -128,9 +128,6 @@ Shape DeepShape(DataType weight) {
 }
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
 constexpr Shape kLightShape = {4, 8, 2048, 2, 2};
-/// Where the rows of W are one and a half rounds of the warps of DeepShape, as the 6144 of Llama-3.1-8B
-/// are, these take one: 48 rows to a CTA.
-Shape EvenShape(DataType weight) { return {4, 12, DeepShape(weight).tile_k, 3, 1}; }
 
 KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape,
                     bool norm) {
@@ -218,7 +215,6 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
     if (d == DataType::kF32 && x != d && weight == DataType::kQ6_K) shapes[0].ctas = 1;
     const bool one_row = tile_m == 1 && x == DataType::kBF16;
     if (one_row && deep.ctas == 1) shapes.push_back(kLightShape);
-    if (one_row && d == x && epilogue != SpecEpilogue::kSwiGlu) shapes.push_back(EvenShape(weight));
     for (const Shape& shape : shapes) {
       KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape, norm);
       spec.epilogue = epilogue;
