@@ -43,6 +43,19 @@ TEST(PromiseAlignment, TakesNoAddressForMemoryOfTheDevice) {
   EXPECT_EQ(desc.align_c, 4);
 }
 
+TEST(PromiseAlignment, OfTheWeightsOfANormWhereThereIsOne) {
+  GemmArgs args;
+  args.a_layout = args.c_layout = args.d_layout = {DataType::kBF16, Order::kRowMajor, 1, 64, 64};
+  args.b_layout = {DataType::kBF16, Order::kColMajor, 64, 64, 64};
+  args.norm = reinterpret_cast<const void*>(0x1008);
+  GemmDesc desc;
+  PromiseAlignment(args, desc);
+  EXPECT_EQ(desc.align_norm, 0);
+  args.prologue = Prologue::kRmsNorm, args.type_norm = DataType::kF32;
+  PromiseAlignment(args, desc);
+  EXPECT_EQ(desc.align_norm, 3);
+}
+
 TEST(PromiseAlignment, OfAResultIsThatOfTheAddendToo) {
   GemmArgs args;
   args.a_layout = {DataType::kBF16, Order::kRowMajor, 1, 64, 64};

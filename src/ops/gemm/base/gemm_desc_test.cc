@@ -178,6 +178,17 @@ TEST(TransposeKernel, RefusesTheGatedEpilogue) {
   EXPECT_EQ(no->reason, Reason::kEpilogue);
 }
 
+TEST(TransposeKernel, RefusesAPrologue) {
+  auto setup = F32Setup("gemm.inner");
+  setup.desc.prologue = Bit(Prologue::kNone) | Bit(Prologue::kRmsNorm);
+  FakeKernel inner(setup);
+  GemmDesc t = Transpose(F32Problem(4, 64, 32));
+  t.prologue = Prologue::kRmsNorm, t.type_norm = DataType::kF32;
+  const auto no = Transpose(static_cast<Kernel&>(inner))->IsFeasible(t);
+  ASSERT_TRUE(no);
+  EXPECT_EQ(no->reason, Reason::kPrologue);
+}
+
 TEST(KernelFeasibility, EveryFieldOfTheDescriptionIsCompared) {
   auto setup = F32Setup("gemm.k");
   setup.desc.max_m = 4, setup.desc.align_n = 16, setup.desc.align_k = 32;
@@ -223,6 +234,8 @@ TEST(KernelFeasibility, EveryFieldOfTheDescriptionIsCompared) {
             "quant: quant_b = k, needs none");
   EXPECT_EQ(reason([](GemmDesc& p) { p.epilogue = Epilogue::kGatedSilu; }),
             "epilogue: epilogue = gated_silu, needs none");
+  EXPECT_EQ(reason([](GemmDesc& p) { p.prologue = Prologue::kRmsNorm; }),
+            "prologue: prologue = rms_norm, needs none");
   EXPECT_EQ(reason([](GemmDesc& p) { p.scaling = Scaling::kAny; }),
             "scaling: scaling = any alpha and beta, needs alpha 1 beta 0");
   EXPECT_EQ(reason([](GemmDesc& p) { p.guarantee = Guarantee::kBatchInvariant; }),

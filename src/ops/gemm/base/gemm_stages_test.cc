@@ -59,6 +59,24 @@ TEST(ValidateProblem, NamesTheValueAndTheLimit) {
   EXPECT_EQ(WhyNot(p), "a field of the problem holds a value that its type does not have");
 }
 
+TEST(ValidateProblem, APrologueIsOneOfActivationsAndHasWeights) {
+  GemmDesc good = F32Problem(4);
+  good.type_norm = DataType::kF32;
+  EXPECT_EQ(WhyNot(good), "type_norm or align_norm is given, but prologue is none");
+  good.prologue = Prologue::kRmsNorm;
+  EXPECT_EQ(WhyNot(good), "accepted");
+  GemmDesc p = good;
+  p.type_norm = DataType::kNone;
+  EXPECT_EQ(WhyNot(p), "type_norm = none: must be f64, f32, f16 or bf16 with a prologue");
+  p = good;
+  p.type_a = DataType::kI8;
+  EXPECT_EQ(WhyNot(p), "prologue = rms_norm: A must be of f64, f32, f16 or bf16, without scales");
+  p = good;
+  p.batch_dim = BatchDim::kN;
+  EXPECT_EQ(WhyNot(p),
+            "prologue = rms_norm: A must be the activations, row-major, plain and one group");
+}
+
 struct Call {
   Call(std::int32_t m = 4, std::int32_t n = 6, std::int32_t k = 8)
       : a(m * k, 1.0f), b(n * k, 1.0f), c(m * n, 1.0f), d(m * n, NAN) {

@@ -40,9 +40,8 @@ int GemvStreamMaxK(const KernelSpec& spec);
 
 /// Those of gemv_int8 for weights of one type: one row of f32 and bf16 with the epilogues add, which
 /// serves plain products too, and swiglu; one row, 2 and 4 of bf16 with add, and for logits of f32.
-/// The same of bf16, without an addend, with rows that are normalised first. One row of bf16 times
-/// q4_0 and q4_1 has a second shape, for matrices of small models; plain results of bf16 have one for
-/// matrices whose rows would keep half of the warps waiting. Empty for other types.
+/// The same of bf16, without an addend, with rows that are normalised first, logits of up to two. One row of bf16 times
+/// q4_0 and q4_1 has a second shape, for matrices of small models. Empty for other types.
 std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch);
 /// Whether a kernel of this room normalises the rows of x.
 inline bool GemvNormalises(const KernelSpec& spec) {

@@ -129,15 +129,16 @@ struct GemvStream {
     const i64 x = blockIdx.y * p.ldx;
     const int all = segments * kSegmentPacks;
     TW_NO_UNROLL
-    for (int pack = ThreadInCta(); pack < all; pack += 32 * kWarps) {
+    for (int first = 0; first < all; first += 32 * kWarps) {  // all warps meet the same shuffles
+      const int pack = first + ThreadInCta();
       float v[kPack] = {}, sum = 0.0f;
       if (pack < packs) LoadPack<kTypeX, kPack>(p.x, x + kPack * pack, v);
-      StorePlaces(pack, v);
+      if (pack < all) StorePlaces(pack, v);
       TW_UNROLL
       for (int i = 0; i < kPack; ++i) sum = Fma(v[i], v[i], sum);
       TW_UNROLL
       for (int step = 1; step <= 2; step *= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-      if (pack % 4 == 0) squares[pack / 4] = sum;
+      if (pack < all && pack % 4 == 0) squares[pack / 4] = sum;
     }
     __syncthreads();  // all squares are there before any warp adds them up
     float sum = 0.0f;

@@ -128,13 +128,13 @@ Shape DeepShape(DataType weight) {
 }
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
 constexpr Shape kLightShape = {4, 8, 2048, 2, 2};
-/// Where the rows of W are one and a half rounds of the warps of DeepShape, as the 6144 of Llama-3.1-8B
-/// are, these take one: 48 rows to a CTA.
-Shape EvenShape(DataType weight) { return {4, 12, DeepShape(weight).tile_k, 3, 1}; }
 
 KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape,
                     bool norm) {
-  constexpr int kRow = 4096, kLongRow = 14336;  // that fit beside another CTA, and alone
+  // That fit beside another CTA, and alone. With the sums of squares of 4096 values q4_k would lose a
+  // third of its ring.
+  const int row = norm ? 3072 : 4096;
+  constexpr int kLongRow = 14336;
   KernelSpec spec;
   spec.family = "gemv_int8";
   spec.arch = arch;
@@ -149,7 +149,7 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, cons
   spec.params = {shape.rows, tile_m == 1 ? shape.ctas : 1, norm ? 1 : 0, 0};
   spec.tile_n = static_cast<std::uint16_t>(shape.rows * spec.warps);
   const auto fits = [&] {
-    return (spec.params[1] == 1 || GemvInt8Smem(spec, kRow) < LoneSmem(spec)) &&
+    return (spec.params[1] == 1 || GemvInt8Smem(spec, row) < LoneSmem(spec)) &&
            GemvInt8MaxK(spec) >= kLongRow;
   };
   spec.stages = static_cast<std::uint8_t>(shape.stages);
@@ -211,9 +211,10 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
   const auto add = [&](DataType x, int tile_m, SpecEpilogue epilogue, DataType d,
                        bool norm = false) {
     std::vector<Shape> shapes = {deep};
+    // Logits are of large matrices, beside which there is no room to keep: q6_k has a third stage.
+    if (d == DataType::kF32 && x != d && weight == DataType::kQ6_K) shapes[0].ctas = 1;
     const bool one_row = tile_m == 1 && x == DataType::kBF16;
     if (one_row && deep.ctas == 1) shapes.push_back(kLightShape);
-    if (one_row && d == x && epilogue != SpecEpilogue::kSwiGlu) shapes.push_back(EvenShape(weight));
     for (const Shape& shape : shapes) {
       KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape, norm);
       spec.epilogue = epilogue;
@@ -235,7 +236,8 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
   }
   for (const int tile_m : {1, 2, 4}) {
     add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kBF16, true);
-    add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kF32, true);
+    // With four rows logits take up to 1.04 of the time of gemv_q, which is more than a norm.
+    if (tile_m < 4) add(DataType::kBF16, tile_m, SpecEpilogue::kNone, DataType::kF32, true);
   }
   add(DataType::kBF16, 1, SpecEpilogue::kSwiGlu, DataType::kBF16, true);
   return specs;

@@ -73,7 +73,7 @@ TEST(GemvInt8Norm, ALaunchAndItsKernelHaveTheSamePrologue) {
   EXPECT_THAT(refusal(K::Spec(), args), testing::HasSubstr("norm of bf16"));
 }
 
-TEST(GemvInt8Norm, TheCatalogHasItForProductsAndLogitsOfOneToFourRowsAndForGatesOfOne) {
+TEST(GemvInt8Norm, TheCatalogHasItForProductsOfOneToFourRowsLogitsOfTwoAndGatesOfOne) {
   for (const DataType weight :
        {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
     const std::vector<KernelSpec> specs = GemvInt8Specs(weight, kHopper);
@@ -85,9 +85,18 @@ TEST(GemvInt8Norm, TheCatalogHasItForProductsAndLogitsOfOneToFourRowsAndForGates
     };
     for (const int tile_m : {1, 2, 4}) {
       EXPECT_TRUE(has(tile_m, SpecEpilogue::kNone, DataType::kBF16));
-      EXPECT_TRUE(has(tile_m, SpecEpilogue::kNone, DataType::kF32));
+      EXPECT_EQ(has(tile_m, SpecEpilogue::kNone, DataType::kF32), tile_m < 4);
     }
     EXPECT_TRUE(has(1, SpecEpilogue::kSwiGlu, DataType::kBF16));
+    // The squares do not cost a stage of the ring.
+    for (const KernelSpec& normed : specs) {
+      if (!GemvNormalises(normed)) continue;
+      const bool alike = std::ranges::any_of(specs, [&](const KernelSpec& spec) {
+        return !GemvNormalises(spec) && spec.tile_m == normed.tile_m &&
+               spec.tile_n == normed.tile_n && spec.stages == normed.stages;
+      });
+      EXPECT_TRUE(alike) << SpecName(normed);
+    }
   }
 }
 
