@@ -49,12 +49,35 @@ class WeightMaker::Bits {
 
 namespace {
 
+/// Values fewer than this are converted one by one: a table of all costs as much.
+constexpr std::size_t kManyValues = std::size_t{1} << 17;
+
+/// Writes `make(i)` for a random entry i of the table in place of each value, four to a random
+/// word, the lowest 16 bits first.
 template <class T, class Make>
-void FillValues(std::span<std::byte> out, Make make) {
-  for (std::size_t at = 0; at + sizeof(T) <= out.size(); at += sizeof(T)) {
-    const T value = make();
-    std::memcpy(out.data() + at, &value, sizeof value);
+void FillValues(Random& random, std::span<std::byte> out, Make make) {
+  std::size_t at = 0;
+  for (; at + 4 * sizeof(T) <= out.size(); at += 4 * sizeof(T)) {
+    const std::uint64_t word = random.Next();
+    const T four[] = {make(word & 0xffff), make((word >> 16) & 0xffff), make((word >> 32) & 0xffff),
+                      make(word >> 48)};
+    std::memcpy(out.data() + at, four, sizeof four);
   }
+  if (at >= out.size()) return;
+  for (std::uint64_t word = random.Next(); at + sizeof(T) <= out.size(); at += sizeof(T)) {
+    const T value = make(word & 0xffff);
+    std::memcpy(out.data() + at, &value, sizeof value);
+    word >>= 16;
+  }
+}
+
+/// The same values; where there are many, all that there can be are converted once.
+template <class T, class Convert>
+void FillConverted(Random& random, std::span<std::byte> out, Convert convert) {
+  if (out.size() / sizeof(T) < kManyValues) return FillValues<T>(random, out, convert);
+  std::vector<T> table(kTable);
+  for (std::size_t i = 0; i < table.size(); ++i) table[i] = convert(i);
+  FillValues<T>(random, out, [&table](std::size_t i) { return table[i]; });
 }
 
 }  // namespace
@@ -80,18 +103,18 @@ WeightMaker::WeightMaker(DataType type, std::uint64_t seed)
 
 void WeightMaker::Fill(Random& random, float mean, float deviation,
                        std::span<std::byte> out) const {
-  Bits bits(random);
   switch (type_) {
     case DataType::kF32:
-      FillValues<float>(out, [&] { return mean + deviation * normal_[bits.Next()]; });
-      return;
+      return FillConverted<float>(random, out,
+                                  [&](std::size_t i) { return mean + deviation * normal_[i]; });
     case DataType::kF16:
-      FillValues<std::uint16_t>(out, [&] { return F32ToF16(deviation * normal_[bits.Next()]); });
-      return;
+      return FillConverted<std::uint16_t>(
+          random, out, [&](std::size_t i) { return F32ToF16(deviation * normal_[i]); });
     case DataType::kBF16:
-      FillValues<std::uint16_t>(out, [&] { return F32ToBF16(deviation * normal_[bits.Next()]); });
-      return;
+      return FillConverted<std::uint16_t>(
+          random, out, [&](std::size_t i) { return F32ToBF16(deviation * normal_[i]); });
     default:
+      Bits bits(random);
       FillBlocks(bits, deviation, out);
   }
 }
