@@ -91,13 +91,13 @@ KernelFamilies AllKernelFamilies();
 /// The kernels that a model needs.
 struct ModelKernels {
   std::vector<KernelSpec> specs;
-  std::vector<std::string> unserved;  ///< "q6_k: 1 tensor"
+  std::vector<std::string> unserved;  ///< of each operation and weight type a problem without one
 };
-/// The kernels needed to run this model on `arch`, in a fixed order without repetitions: for every
-/// weight type its products with one row and with many, the norms of the model's width, and RoPE
-/// with KV scatter for its heads. A weight type, width or head size that no family supports is
-/// omitted and listed in `unserved`. kUnsupported for a file that is not a model, or an
-/// architecture for which there are no kernels.
+/// The kernels that sessions of this model may launch on GPUs of `arch`, in the catalogs' order. For
+/// each problem of their passes (prompts up to 2,048 rows, batches up to 256, activations of bf16,
+/// f16, f32, three contexts), the model's first choice and what it predicts to take at most 1.5 times
+/// as long, on a large and a small board. Opens the file again, reads no weight. Errors:
+/// Model::Load's; kUnsupported for an architecture without kernels.
 Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch);
 
 /// What was written.

@@ -16,6 +16,15 @@
 
 namespace tilewright::sequence {
 
+/// A kernel whose launches consist of other kernels.
+class HasParts {
+ public:
+  virtual std::vector<const KernelBase*> Parts(const LaunchConfig& config) const = 0;
+
+ protected:
+  ~HasParts() = default;
+};
+
 /// A product and one more operation, one after the other, in place of one kernel that does both: a
 /// GEMM kernel like any other, whose launch names the kernels of its steps. The intermediate matrix
 /// and what the steps need are in the workspace's partials; the steps are launched on one stream,
@@ -29,7 +38,7 @@ namespace tilewright::sequence {
 ///     // calls helper(const Helper::Args&) and gemm(const GemmArgs&) in their order
 ///   constexpr bool kHelperFirst
 template <class Sequence, class HelperOp>
-class GemmSequence : public Kernel {
+class GemmSequence : public Kernel, public HasParts {
  public:
   using HelperSpec = typename HelperOp::Spec;
 
@@ -112,6 +121,13 @@ class GemmSequence : public Kernel {
     of_gemm.kernel = gemm->first, of_gemm.config = gemm->second;
     of_helper.kernel = helper->first, of_helper.config = helper->second;
     return Compose(of_gemm, of_helper).config;
+  }
+
+  std::vector<const KernelBase*> Parts(const LaunchConfig& config) const final {
+    const auto steps = Decompose(LaunchSpec{.config = config});
+    if (!steps) return {};
+    if (Sequence::kHelperFirst) return {steps->helper.kernel, steps->gemm.kernel};
+    return {steps->gemm.kernel, steps->helper.kernel};
   }
 
   Result<std::shared_ptr<const BoundLaunch<GemmOp>>> BindLaunch(const GemmDesc& p,

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "sequence/gemm_sequence.h"
+
 namespace tilewright {
 namespace {
 
@@ -19,6 +21,12 @@ std::vector<typename Op::KernelType*> OwnKernels(const OpRegistry<Op>& registry)
 }
 
 }  // namespace
+
+std::vector<const KernelBase*> PartsOf(const KernelBase& kernel, const LaunchConfig& config) {
+  const auto* const sequence = dynamic_cast<const sequence::HasParts*>(&kernel);
+  if (sequence == nullptr) return {&kernel};
+  return sequence->Parts(config);
+}
 
 bool IsSequence(const KernelInfo& kernel) {
   return kernel.name.find(".sequence.") != std::string::npos;

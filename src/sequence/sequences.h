@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "tilewright/copy.h"
 #include "tilewright/elementwise.h"
@@ -15,6 +16,10 @@ void AddSequences(Registry& gemm, const copy::Registry& copies,
 
 /// By the name: docs/kernel_ids.md.
 bool IsSequence(const KernelInfo& kernel);
+
+/// The kernels that a launch of `kernel` with `config` consists of, in their order: those of the
+/// steps of a sequence, else itself.
+std::vector<const KernelBase*> PartsOf(const KernelBase& kernel, const LaunchConfig& config);
 
 namespace sequence {
 

@@ -319,6 +319,60 @@ TEST_F(CudaContext, kernels_that_are_compiled_are_told_one_by_one) {
   }
 }
 
+/// A prompt, its tokens one by one and several sequences at once, greedy and drawing: the first
+/// error.
+Status Serve(Session& session, int slots) {
+  std::vector<Row> prompt, batch;
+  for (int position = 0; position < 64; ++position)
+    prompt.push_back({1, position, 0, position == 63});
+  for (int slot = 1; slot < slots; ++slot) batch.push_back({1, 0, slot, true});
+  const Row next{1, 64, 0, true};
+  if (auto logits = session.Forward(prompt); !logits) return Fail(logits.error());
+  for (const int top : {1, 40}) {
+    if (auto best = session.ForwardTop(std::span(&next, 1), top); !best) return Fail(best.error());
+    if (auto best = session.ForwardTop(batch, top); !best) return Fail(best.error());
+  }
+  return {};
+}
+
+TEST_F(CudaContext, with_only_the_bundle_of_its_model_compiles_nothing) {
+  using enum DataType;
+  constexpr int kSlots = 9;
+  const CudaArch hopper{90, 'a'};
+  for (const DataType quant : {kQ4_K, kQ8_0, kBF16}) {
+    SCOPED_TRACE(DataTypeName(quant));
+    const std::string name(DataTypeName(quant));
+    const std::string path = test::WriteTiny(folder_, name, test::WideShape(), quant);
+    const Result<ModelKernels> needed = KernelsOfModel(GgufFile::Open(path).value(), hopper);
+    ASSERT_TRUE(needed) << needed.error().message;
+    EXPECT_THAT(needed->unserved, testing::IsEmpty());
+    EXPECT_LT(needed->specs.size(), AllKernelFamilies().Catalog(hopper).size() / 3);
+    ArtifactStoreOptions making;
+    making.root = folder_ / ("store_" + name);
+    making.compiler = compiler_;
+    const auto store = ArtifactStore::Open(AllKernelFamilies(), making).value();
+    const std::string bundle = folder_ / (name + ".twb");
+    ASSERT_TRUE(WriteBundle(*store, needed->specs, bundle, {}));
+    for (const DataType activations : {kBF16, kF32}) {
+      ContextOptions options = Options();
+      options.cache_dir = folder_ / ("cache_" + name + std::string(DataTypeName(activations)));
+      options.artifacts.bundles = {bundle};
+      std::vector<std::string> missing;
+      options.artifacts.on_compiled = [&missing](const KernelSpec& spec, double) {
+        missing.push_back(SpecName(spec));
+      };
+      SessionOptions session;
+      session.kv = kBF16, session.activations = activations, session.logits = kF32;
+      session.slots = kSlots;
+      const OnFakeGpu gpu = Open(options, path, session);
+      ASSERT_NE(gpu.session, nullptr);
+      const Status served = Serve(*gpu.session, kSlots);
+      EXPECT_TRUE(served) << served.error().message;
+      EXPECT_THAT(missing, testing::IsEmpty()) << DataTypeName(activations);
+    }
+  }
+}
+
 TEST_F(CudaContext, weights_that_do_not_fit_say_what_is_free) {
   const std::string path = test::WriteTiny(folder_, "large", test::WideShape(), DataType::kF32);
   const auto context = Context::Create(Options());

@@ -26,16 +26,17 @@ std::size_t AlignUp(std::size_t bytes) {
 /// once, then packs weight by weight.
 class ModelLoader {
  public:
-  ModelLoader(Model& model, const ModelOptions& options)
+  ModelLoader(Model& model, const ModelOptions& options, bool values)
       : model_(model),
         file_(model.file_),
         options_(options),
+        values_(values),
         device_(options.device != nullptr ? *options.device : HostDevice()) {}
 
   static Result<std::unique_ptr<Model>> Load(GgufFile file, const Architecture& architecture,
-                                             const ModelOptions& options) {
+                                             const ModelOptions& options, bool values) {
     std::unique_ptr<Model> model(new Model(std::move(file)));
-    if (Status status = ModelLoader(*model, options).Run(architecture); !status)
+    if (Status status = ModelLoader(*model, options, values).Run(architecture); !status)
       return Fail(status.error());
     return model;
   }
@@ -45,6 +46,10 @@ class ModelLoader {
   using Matrices = std::array<const GgufTensor*, kWeightRoles>;
 
   Status Run(const Architecture& architecture) {
+    if (!values_ && device_.host_accessible()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "weights without values cannot be on the host, where those of the file are used");
+    }
     Result<ModelConfig> config = ReadModelConfig(file_, architecture);
     if (!config) return Fail(config.error());
     model_.config_ = *config;
@@ -311,6 +316,7 @@ class ModelLoader {
         assembly = std::max(assembly, BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
     }
     if (bytes == 0) return {};
+    if (!values_) assembly = largest = 0;
     const std::size_t on_host = assembly + largest + (direct ? bytes : 0);
     const std::size_t available = AvailableMemoryBytes();
     const auto refuse = [&](std::size_t need, std::string_view why) {
@@ -340,6 +346,11 @@ class ModelLoader {
 
   Status PackOne(const Recipe& recipe, std::byte* into) {
     Weight& weight = *recipe.target;
+    if (!values_) {
+      weight.view = Contiguous(into, recipe.spec.type, {recipe.spec.k, recipe.spec.n, 1, 1});
+      weight.pack = recipe.plan.pack;
+      return {};
+    }
     for (const GgufTensor* part : recipe.parts) {
       if (Status s = file_.Fetch(*part); !s) return s;
     }
@@ -368,15 +379,21 @@ class ModelLoader {
     return {};
   }
 
+  Status SendPlain(const GgufTensor& tensor, std::byte* into) {
+    if (!values_) return {};
+    if (Status s = file_.Fetch(tensor); !s) return s;
+    const std::span<const std::byte> bytes = file_.Bytes(tensor);
+    if (Status s = Send(into, bytes.data(), bytes.size()); !s) return s;
+    file_.Release(tensor);
+    return {};
+  }
+
   Status PackAll() {
     std::byte* at = weights_.as<std::byte>();
     for (const Plain& plain : plain_) {
-      if (Status s = file_.Fetch(*plain.tensor); !s) return s;
-      const std::span<const std::byte> bytes = file_.Bytes(*plain.tensor);
-      if (Status s = Send(at, bytes.data(), bytes.size()); !s) return s;
+      if (Status s = SendPlain(*plain.tensor, at); !s) return s;
       plain.target->view.data = at;
-      at += AlignUp(bytes.size());
-      file_.Release(*plain.tensor);
+      at += AlignUp(plain.tensor->bytes);
     }
     for (const Constant& constant : constants_) {
       const auto values = std::as_bytes(std::span(constant.values));
@@ -414,6 +431,7 @@ class ModelLoader {
   Model& model_;
   const GgufFile& file_;
   const ModelOptions& options_;
+  const bool values_;  // false: LayOutModel
   Device& device_;
   BlockSpec spec_;                // of the block whose weights are collected
   std::deque<GgufTensor> parts_;  // recipes point to them
@@ -425,13 +443,19 @@ class ModelLoader {
 
 Result<std::unique_ptr<Model>> LoadModel(GgufFile file, const Architecture& architecture,
                                          const ModelOptions& options) {
-  return ModelLoader::Load(std::move(file), architecture, options);
+  return ModelLoader::Load(std::move(file), architecture, options, /*values=*/true);
+}
+
+Result<std::unique_ptr<Model>> LayOutModel(GgufFile file, const ModelOptions& options) {
+  Result<const Architecture*> architecture = ArchitectureOf(file);
+  if (!architecture) return Fail(architecture.error());
+  return ModelLoader::Load(std::move(file), **architecture, options, /*values=*/false);
 }
 
 Result<std::unique_ptr<Model>> Model::Load(GgufFile file, const ModelOptions& options) {
   Result<const Architecture*> architecture = ArchitectureOf(file);
   if (!architecture) return Fail(architecture.error());
-  return ModelLoader::Load(std::move(file), **architecture, options);
+  return ModelLoader::Load(std::move(file), **architecture, options, /*values=*/true);
 }
 
 Result<std::unique_ptr<Model>> Model::Load(const std::string& path, const ModelOptions& options) {

@@ -10,4 +10,8 @@ namespace tilewright {
 Result<std::unique_ptr<Model>> LoadModel(GgufFile file, const Architecture& architecture,
                                          const ModelOptions& options);
 
+/// A model whose weights have their places on options.device, which is not the host, and no values:
+/// nothing of them is read, packed or sent. For deciding what would run.
+Result<std::unique_ptr<Model>> LayOutModel(GgufFile file, const ModelOptions& options);
+
 }  // namespace tilewright
