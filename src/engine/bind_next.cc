@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "device/loss.h"
+
 namespace tilewright {
 namespace {
 
@@ -64,8 +66,7 @@ bool MayTryNext(const Error& error, Provenance provenance, Device& device) {
   if (provenance == Provenance::kPinned || error.code == ErrorCode::kOutOfMemory ||
       error.code == ErrorCode::kCancelled)
     return false;
-  // A device that is lost has no events any more; its driver is not asked.
-  return device.CreateEvent().has_value();
+  return !IsLost(device);
 }
 
 }  // namespace tilewright

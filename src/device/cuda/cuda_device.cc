@@ -16,6 +16,7 @@
 #include "device/cuda/nvml.h"
 #include "device/cuda/stream_tails.h"
 #include "device/cuda/tensor_map_cache.h"
+#include "device/loss.h"
 #include "device/memory_space.h"
 #include "device/slowdown.h"
 #include "tilewright/cuda_device.h"
@@ -34,6 +35,7 @@ class Gpu {
 
   const CudaDriver& driver() const { return context_.driver(); }
   Status Alive(std::string_view call) const { return health_.Alive(call); }
+  bool lost() const { return health_.lost(); }
 
   /// `f(api)`, which is a call of `name`.
   template <class F>
@@ -176,7 +178,10 @@ class ModuleCache {
   std::map<Sha256Digest, CUmodule> modules_;
 };
 
-class CudaDeviceImpl final : public CudaDevice, public TellsMemory, public TellsSlowdown {
+class CudaDeviceImpl final : public CudaDevice,
+                             public TellsMemory,
+                             public TellsSlowdown,
+                             public TellsLoss {
  public:
   CudaDeviceImpl(Context context, DeviceSpec spec, int ordinal, std::string name,
                  const CudaDeviceOptions& options)
@@ -200,6 +205,7 @@ class CudaDeviceImpl final : public CudaDevice, public TellsMemory, public Tells
 
   Result<MemorySpace> Memory() override;
   bool Slowed() override;
+  bool Lost() const override { return gpu_.lost(); }
   Result<DeviceMemory> Allocate(std::size_t bytes) override;
   Result<DeviceMemory> AllocateStaging(std::size_t bytes) override;
 
