@@ -133,7 +133,7 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, cons
                     bool norm) {
   // That fit beside another CTA, and alone. With the sums of squares of 4096 values q4_k would lose a
   // third of its ring.
-  const int row = norm ? 3072 : 4096;
+  const int row = norm ? 2048 : 4096;  // whole segments
   constexpr int kLongRow = 14336;
   KernelSpec spec;
   spec.family = "gemv_int8";
