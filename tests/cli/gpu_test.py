@@ -113,10 +113,10 @@ class GpuTest(CliTest):
     def test_a_gpu_that_no_kernel_fits_ends_with_one_line(self):
         result = self.run_cli(*self.run_words(), env=self.fake(FAKE_CUDA_CTAS='0'))
         self.assertEqual((result.rc, result.text), (1, ''))
-        # What a fusion would have needed is told before.
+        # What a fusion would have needed is told before, and on a busy machine how far compiling is.
         *before, last = result.err.strip().splitlines()
         self.assertRegex(last, r'^tilewright: node .*: no kernel is left for embedding .* of dynamic shared memory do not fit on a multiprocessor\)')
-        self.assertTrue(all('warning: no kernel is left for' in line for line in before), result.err)
+        self.assertTrue(all('warning: no kernel is left for' in line or 'compiling kernels' in line for line in before), result.err)
 
     def test_weights_that_do_not_fit_say_what_would(self):
         self.fails(1, *self.run_words(), env=self.fake(FAKE_CUDA_MIB='64'),
