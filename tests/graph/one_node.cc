@@ -402,7 +402,7 @@ std::vector<double> OneNode::Expected() const {
 
 std::vector<double> OneNode::Result() const {
   const TensorView& out = node().out;
-  const std::vector<double> all = Decoded(out.dtype, out.data, out.elements());
+  std::vector<double> all = Decoded(out.dtype, out.data, out.elements());
   if (!WritesCache(op_)) return all;
   std::vector<double> written;
   for (std::size_t row = 0; row < kPositions.size(); ++row) {

@@ -29,7 +29,6 @@ using test::RandomTokens;
 using test::RoundingCase;
 using test::RoundingCases;
 using test::Runner;
-using test::TempDir;
 
 /// A prompt in passes of 13 and 40 rows, then tokens one by one; the text is the same for all.
 std::vector<float> Talk(Session& session, int vocab) {

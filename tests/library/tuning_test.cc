@@ -119,7 +119,7 @@ class TuningTest : public testing::Test {
     return std::move(*context);
   }
   void Own(std::string name, double predicted_us, OwnNorm::Computation computation) {
-    own_.push_back({{std::move(name), predicted_us}, std::move(computation)});
+    own_.emplace_back(std::pair(std::move(name), predicted_us), std::move(computation));
   }
 
   /// Until the evidence suffices; a busy machine may take several sessions.

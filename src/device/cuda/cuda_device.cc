@@ -34,7 +34,6 @@ class Gpu {
       : context_(std::move(context)), health_(context_.driver(), std::move(name)) {}
 
   const CudaDriver& driver() const { return context_.driver(); }
-  CUcontext context() const { return context_.get(); }
   Status Alive(std::string_view call) const { return health_.Alive(call); }
   bool lost() const { return health_.lost(); }
 
@@ -45,18 +44,6 @@ class Gpu {
     const ContextScope scope(driver().api(), context_.get());
     if (scope.result() != CUDA_SUCCESS) return health_.Check(scope.result(), name);
     return health_.Check(f(driver().api()), name);
-  }
-  /// A call of `name` that the driver refuses where the context of its stream is not current. That is
-  /// the rule only where a thread turns to another GPU, so it is tried first: to ask what is current
-  /// takes a third of what a launch may cost beside the driver's own time.
-  template <class F>
-  Status CallInStream(std::string_view name, F&& f) {
-    if (Status alive = health_.Alive(name); !alive) return alive;
-    const CUresult result = f(driver().api());
-    if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE ||
-        result == CUDA_ERROR_CONTEXT_IS_DESTROYED) [[unlikely]]
-      return Call(name, std::forward<F>(f));
-    return health_.Check(result, name);
   }
   /// What `f(of)` returns, which calls another library in this context.
   Status Within(std::string_view name, Status (*f)(void*), void* of) {
@@ -414,11 +401,7 @@ Result<std::unique_ptr<DeviceGraph>> CudaDeviceImpl::Capture(
   // The first kernel of the graph has nothing in front of it, and is to wait for all before the
   // graph; nor is a captured kernel in front of what is given to the stream later.
   tails_.Set(Native(stream), false);
-  const Status submitted = [&] {
-    // A launch that the driver refused would end the capture.
-    const ContextScope scope(gpu_.driver().api(), gpu_.context());
-    return submit();
-  }();
+  const Status submitted = submit();
   tails_.Set(Native(stream), false);
   CUgraph captured = nullptr;
   const Status ended = gpu_.Call("cuStreamEndCapture", [&](const DriverApi& api) {
@@ -490,7 +473,7 @@ Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {
 
 Status CudaDeviceImpl::LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) {
   const bool programmatic = programmatic_ && launch.programmatic && tails_.IsKernel(Native(stream));
-  Status queued = gpu_.CallInStream("cuLaunchKernelEx", [&](const DriverApi& api) {
+  Status queued = gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
     return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream),
                        programmatic);
   });

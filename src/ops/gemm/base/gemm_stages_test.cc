@@ -78,7 +78,7 @@ TEST(ValidateProblem, APrologueIsOneOfActivationsAndHasWeights) {
 }
 
 struct Call {
-  Call(std::int32_t m = 4, std::int32_t n = 6, std::int32_t k = 8)
+  explicit Call(std::int32_t m = 4, std::int32_t n = 6, std::int32_t k = 8)
       : a(m * k, 1.0f), b(n * k, 1.0f), c(m * n, 1.0f), d(m * n, NAN) {
     args.a = a.data(), args.b = b.data(), args.c = c.data(), args.d = d.data();
     args.a_layout = {DataType::kF32, Order::kRowMajor, m, k, k};

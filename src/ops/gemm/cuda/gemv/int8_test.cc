@@ -12,7 +12,6 @@ namespace {
 using test_int8::Case;
 using test_int8::kHopper;
 using test_int8::Problem;
-using test_int8::Size;
 using tw::Type;
 using enum tw::Epilogue;
 
