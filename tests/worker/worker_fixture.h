@@ -8,7 +8,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "test_norms.h"
@@ -100,11 +102,18 @@ inline char StateOf(int pid) {
   const std::size_t end = text.rfind(") ");
   return end == std::string::npos ? '\0' : text[end + 2];
 }
+/// Threads of a process that are not gone. One that was killed may be 'Z' while others of its threads
+/// still hold its connections.
+inline std::ptrdiff_t ThreadsOf(int pid) {
+  std::error_code gone;
+  const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(pid) + "/task", gone);
+  return gone ? 0 : std::distance(begin(tasks), end(tasks));
+}
 /// Whether the process ends before anybody would wait for it in vain.
 inline bool Ends(int pid) {
   for (int i = 0; i < 3000; ++i) {
     const char state = StateOf(pid);
-    if (state == '\0' || state == 'Z') return true;
+    if (state == '\0' || (state == 'Z' && ThreadsOf(pid) <= 1)) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return false;
