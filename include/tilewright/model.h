@@ -180,7 +180,9 @@ struct SessionOptions {
   /// Types of their own for what the norms give to products, and for the logits: f32, f16 or bf16.
   /// kNone: that of the activations. A kernel must take them with the weights as they lie.
   DataType normed = DataType::kNone, logits = DataType::kNone;
-  std::int32_t context = 0;     ///< positions of one sequence; 0: the model's
+  /// Positions of one sequence; 0: the model's or, where the device's free memory has no room for
+  /// the KV cache of that, as many as fit, which a warning tells.
+  std::int32_t context = 0;
   std::int32_t slots = 1;       ///< sequences held at the same time
   std::int32_t max_rows = 512;  ///< rows per pass; longer prompts are split into several passes
   /// Positions per page of the KV cache, a multiple of 64. The cache allocates memory by the page.

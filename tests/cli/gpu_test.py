@@ -126,7 +126,7 @@ class GpuTest(CliTest):
         # With some seeds the only token that is sampled from all logits is a special one, which has no text.
         words = ['run', self.small, '--tokens', '1,2,3', '-n', 1100, '--ignore-eos', '--seed', 1, '--device', 'cuda:0']
         env = self.sound(FAKE_CUDA_MIB='134')
-        result = self.run_cli(*words, env=env)
+        result = self.run_cli(*words, '--context', 2048, env=env)
         self.assertEqual(result.rc, 1, result.err)
         said = re.search(r'pages? of 256 positions for the KV cache needs? .* are free\); a context of (\d+) positions fits;', result.err)
         self.assertTrue(said, result.err)
@@ -135,6 +135,14 @@ class GpuTest(CliTest):
         self.assertIn(context, range(256, 1024))
         fits = self.ok(*words, '--context', context, env=env)
         self.assertIn(f'the context of {context} positions is full', fits.err)
+
+    def test_a_context_of_the_model_that_memory_does_not_hold_is_made_smaller_and_said(self):
+        words = ['run', self.small, '--tokens', '1,2,3', '-n', 3000, '--ignore-eos', '--seed', 1, '--device', 'cuda:0']
+        result = self.ok(*words, env=self.sound(FAKE_CUDA_MIB='256'))
+        said = re.search(r"warning: .* no KV cache of the model's 8192 positions for 1 sequence: the context is (\d+) positions", result.err)
+        self.assertTrue(said, result.err)
+        self.assertIn(int(said[1]), range(256, 4096))
+        self.assertEqual('stopped: the context of' in result.err, int(said[1]) < 3000, result.err)
 
     def test_memory_that_runs_out_anywhere_is_one_line_that_says_what_is_free(self):
         refused = 0

@@ -54,19 +54,31 @@ std::int32_t KvCache::PagesOf(std::int32_t positions) const {
   return (positions + shape_.page_size - 1) / shape_.page_size;
 }
 
-std::optional<std::int64_t> KvCache::PagesThatFit() const {
-  const Result<MemorySpace> memory = MemoryOf(*device_);
-  if (!memory) return std::nullopt;
+std::int64_t KvCache::PagesIn(std::uint64_t bytes) const {
   // Devices hand out memory in pieces of up to this size, and every layer has its own.
   constexpr std::uint64_t kGrain = std::uint64_t{2} << 20;
-  std::uint64_t bytes = memory->free;
-  for (const DeviceMemory& layer : memory_) bytes += layer.size();
   const auto layers = static_cast<std::uint64_t>(shape_.layers);
   const std::uint64_t lost = device_->host_accessible() ? 0 : (layers + 1) * kGrain;
   // While one layer grows, what it held is there too.
   const std::uint64_t page_bytes = 2 * (layers + 1) * PageBytes();
-  const auto pages = static_cast<std::int64_t>((bytes - std::min(bytes, lost)) / page_bytes);
-  return std::max(pages, pages_);
+  return static_cast<std::int64_t>((bytes - std::min(bytes, lost)) / page_bytes);
+}
+
+std::optional<std::int64_t> KvCache::PagesThatFit() const {
+  const Result<MemorySpace> memory = MemoryOf(*device_);
+  if (!memory) return std::nullopt;
+  std::uint64_t bytes = memory->free;
+  for (const DeviceMemory& layer : memory_) bytes += layer.size();
+  return std::max(PagesIn(bytes), pages_);
+}
+
+std::int32_t KvCache::ContextThatFits(const Shape& shape, Device& device) {
+  const Result<MemorySpace> memory = MemoryOf(device);
+  if (!memory) return shape.context;
+  const std::int64_t pages =
+      KvCache(shape, device).PagesIn(memory->free - memory->free / 8) / shape.slots;
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(std::max<std::int64_t>(pages, 1) * shape.page_size, shape.context));
 }
 
 std::string KvCache::FitText() const {

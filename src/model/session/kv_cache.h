@@ -33,6 +33,11 @@ class KvCache {
   /// even the page table does not fit.
   static Result<KvCache> Create(const Shape& shape, Device& device);
 
+  /// The positions that each sequence may have so that the pages of all of them fit into seven eighths
+  /// of the device's free memory, the rest being for what passes work on: whole pages, at least one,
+  /// and at most shape.context, which is the answer for a device that does not tell its memory.
+  static std::int32_t ContextThatFits(const Shape& shape, Device& device);
+
   /// Gives slot `slot` the pages of positions 0 .. positions - 1 and takes back any beyond them.
   /// What the pages that stay hold is kept. kOutOfMemory leaves every page as it was.
   Status Hold(std::int32_t slot, std::int32_t positions);
@@ -66,6 +71,8 @@ class KvCache {
   /// Of the keys or the values of one layer.
   std::size_t PageBytes() const;
   std::int32_t PagesOf(std::int32_t positions) const;
+  /// The pages that fit into `bytes` of the device's memory, while one layer moves.
+  std::int64_t PagesIn(std::uint64_t bytes) const;
   /// The pages that the device has room for, those allocated included; nullopt where it does not
   /// tell its memory.
   std::optional<std::int64_t> PagesThatFit() const;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <set>
 
+#include "core/memory.h"
+
 namespace tilewright {
 namespace {
 
@@ -187,6 +189,31 @@ TEST(KvCache, where_doubling_does_not_fit_it_takes_what_it_needs) {
   host.allocator.limit = host.allocator.held * 7 / 4;
   ASSERT_TRUE(cache.Hold(0, static_cast<std::int32_t>(before) * 4 + 4));
   EXPECT_EQ(cache.pages_allocated(), before + 1);
+}
+
+TEST(KvCache, a_context_beyond_the_free_memory_is_cut_to_whole_pages_that_fit) {
+  Host host;
+  EXPECT_EQ(KvCache::ContextThatFits(kShape, *host.device), kShape.context) << "1.5 GiB";
+  // A position of a sequence takes 256 MiB, a page 4 GiB.
+  KvCache::Shape large{.layers = 512,
+                       .kv_heads = 512,
+                       .head_dim = 256,
+                       .type = DataType::kF16,
+                       .context = 1 << 20,
+                       .slots = 1,
+                       .page_size = 16};
+  const std::int64_t bytes = KvCache::Create(large, *host.device)->bytes_per_position();
+  const auto free = static_cast<std::int64_t>(AvailableMemoryBytes());
+  for (const int slots : {1, 3}) {
+    large.slots = slots;
+    const std::int32_t context = KvCache::ContextThatFits(large, *host.device);
+    EXPECT_EQ(context % 16, 0);
+    EXPECT_GE(context, 16) << "at least one page, whether it fits or not";
+    EXPECT_LT(context, large.context);
+    if (context > 16) EXPECT_LE(bytes * context * slots, free);
+    // What is free may have changed by a quarter meanwhile.
+    EXPECT_GE(bytes * (context + 16) * slots, free / 2);
+  }
 }
 
 TEST(KvCache, a_shape_that_cannot_be_names_what_is_wrong) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/log.h"
 #include "core/text.h"
 #include "model/session/kv_cache.h"
 #include "model/session/pass_inputs.h"
@@ -30,6 +31,20 @@ KvCache::Shape CacheShape(const ModelConfig& config, const SessionOptions& optio
           .context = options.context,
           .slots = options.slots,
           .page_size = std::min(options.page_size, whole)};
+}
+
+/// The model's context or, where the KV cache of that has no room, a smaller one, with a warning.
+std::int32_t DefaultContext(const ModelConfig& config, SessionOptions options, Device& device) {
+  options.context = config.context;
+  const KvCache::Shape shape = CacheShape(config, options);
+  const std::int32_t fits = KvCache::ContextThatFits(shape, device);
+  if (fits < config.context) {
+    LogWarning(fmt::format(
+        "the memory that is free holds no KV cache of the model's {} positions for {} {}: the "
+        "context is {} positions",
+        config.context, options.slots, options.slots == 1 ? "sequence" : "sequences", fits));
+  }
+  return fits;
 }
 
 }  // namespace
@@ -134,8 +149,7 @@ Session::~Session() = default;
 Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispatch& dispatch,
                                                  const SessionOptions& options) {
   SessionOptions o = options;
-  if (o.context == 0) o.context = model.config().context;
-  if (o.context < 1 || o.slots < 1 || o.max_rows < 1) {
+  if (o.context < 0 || o.slots < 1 || o.max_rows < 1) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("context = {}, slots = {}, max_rows = {}: each must be at least 1",
                             o.context, o.slots, o.max_rows));
@@ -145,8 +159,9 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
         ErrorCode::kInvalidArgument,
         fmt::format("page_size = {}: must be a positive multiple of {}", o.page_size, kPageGrain));
   }
-  o.max_rows = std::min<std::int64_t>(o.max_rows, std::int64_t{o.context} * o.slots);
   Device& device = *dispatch.device();
+  if (o.context == 0) o.context = DefaultContext(model.config(), o, device);
+  o.max_rows = std::min<std::int64_t>(o.max_rows, std::int64_t{o.context} * o.slots);
   Result<KvCache> cache = KvCache::Create(CacheShape(model.config(), o), device);
   if (!cache) return Fail(cache.error());
   Result<PassInputs> inputs = PassInputs::Create(device, o.max_rows, cache->table().size());
