@@ -30,9 +30,10 @@ TEST(KernelIds, FollowTheGrammarAndSayWhatTheKernelDeclares) {
   std::string type = "(any|f32|f16|bf16|f64|f8_e4m3|i8|u4|i8x32";
   for (const BlockFormat& format : kFormats) type.append("|").append(format.name);
   type += ")";
-  const std::regex grammar("gemm\\." + type + "_" + type + "_" + type +
-                           "\\.[tnx]{2}\\.(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|onednn)"
-                           "\\.((?:gemv)?[0-9]+x[0-9]+(?:x[0-9]+)?)\\.([a-z0-9_]+)(\\.[a-z0-9]+)?");
+  const std::regex grammar(
+      "gemm\\." + type + "_" + type + "_" + type +
+      "\\.[tnx]{2}\\.(scalar|avx2|avx512|avx512vnni|avx512bf16|amx|onednn)"
+      "\\.((?:gemv)?[0-9]+x[0-9]+(?:x[0-9]+)?)\\.([a-z0-9_]+)((?:\\.[a-z0-9]+)*)");
   std::set<std::string> seen;
   for (const Kernel* kernel : AllKernels().kernels()) {
     const std::string name(kernel->name());
@@ -46,6 +47,8 @@ TEST(KernelIds, FollowTheGrammarAndSayWhatTheKernelDeclares) {
       EXPECT_EQ(kernel->desc().type_b, Bit(*ParseDataType(match[2].str()))) << name;
     }
     EXPECT_EQ(match[6].str(), PackName(kernel->desc().pack_b)) << name;
+    const bool grouped = (kernel->desc().striding_b & Bit(Striding::kFlat)) == 0;
+    EXPECT_EQ(match[7].str().ends_with(".grouped"), grouped) << name;
     EXPECT_GE(kernel->info().fingerprint.size(), 16u) << name;
   }
   EXPECT_GT(seen.size(), 40u);

@@ -9,35 +9,24 @@
 #include "core/fingerprint.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/int8/arrange.h"
+#include "ops/gemm/cpu/int8/gemm_int8_grouped.h"
 #include "ops/gemm/cpu/int8/pack.h"
 #include "ops/gemm/cpu/int8/register.h"
 
 namespace tilewright::gemm_int8 {
-namespace {
 
-/// Cycles of a row and block over those of its eight dot products.
 double BlockCost(const BlockFormat& format) {
   if (format.sub_block < kBlock) return 1.52;
   if (format.min != Factor::kNone) return 1.42;
   return PanelCodeBits(format) == 8 ? 1.30 : 1.28;
 }
 
-/// Packed weights of a task that are to stay in the L2 while row tiles pass.
-constexpr std::size_t kChunkBytes = 256 << 10;
-/// Below this many elements the caller quantises alone: a parallel region costs as much, about 2
-/// us.
-constexpr std::int64_t kSerialQuantise = 8 << 10;
-constexpr double kRegionUs = 1.0;  ///< a parallel region on spinning workers
-/// Time for an element to go into a tile, from f32 and from i8x32.
-constexpr double kQuantiseUs = 1.8e-4, kArrangeUs = 0.45e-4;
-
-int CeilDiv(int value, int by) { return (value + by - 1) / by; }
-
-KernelInfo InfoOf(const IsaConfig& isa, DataType activations, const BlockFormat& format) {
+KernelInfo InfoOf(const IsaConfig& isa, DataType activations, const BlockFormat& format,
+                  bool grouped) {
   KernelInfo info;
-  info.name = fmt::format("gemm.{}_{}_f32.tn.{}.{}x16x{}.{}.i8", DataTypeName(activations),
+  info.name = fmt::format("gemm.{}_{}_f32.tn.{}.{}x16x{}.{}.i8{}", DataTypeName(activations),
                           format.name, isa.word, isa.ops->tile_rows[IndexOf(format)], kBlock,
-                          PackName(Int8Pack(format)));
+                          PackName(Int8Pack(format)), grouped ? ".grouped" : "");
   info.fingerprint = fmt::format("{}{}", TuFingerprint(isa.tu).substr(0, 16),
                                  TuFingerprint("ops/gemm/cpu/int8/pack.cc").substr(0, 16));
   if (activations == DataType::kI8X32)
@@ -63,7 +52,23 @@ KernelDesc DescOf(const IsaConfig& isa, DataType activations, const BlockFormat&
   return desc;
 }
 
-}  // namespace
+Status CheckPlain(const BlockFormat& format, const MatrixLayout& b, std::int64_t ld,
+                  std::string_view kernel) {
+  if (b.type != format.type || b.order != Order::kColMajor || b.pack != kPackPlain) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} packs plain column-major {}, got {}, pack {}", kernel,
+                            DataTypeName(format.type), DataTypeName(b.type), PackName(b.pack)));
+  }
+  if (b.rows <= 0 || b.rows % format.elements != 0 || b.cols <= 0 || ld < b.rows ||
+      ld % format.elements != 0) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "{}: k = {}, ld = {}, n = {}: k and ld >= k must be multiples of {}, n positive",
+            kernel, b.rows, ld, b.cols, format.elements));
+  }
+  return {};
+}
 
 /// How a launch is cut. Row tiles are as even as they go; a task is `panel_chunk` panels by
 /// `tile_chunk` tiles. Tasks are handed out in ascending order.
@@ -95,7 +100,7 @@ struct GemmInt8::Plan {
 };
 
 GemmInt8::GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format)
-    : CpuKernel(InfoOf(isa, activations, format), DescOf(isa, activations, format)),
+    : CpuKernel(InfoOf(isa, activations, format, false), DescOf(isa, activations, format)),
       isa_(isa),
       format_(format) {}
 
@@ -123,22 +128,12 @@ std::size_t GemmInt8::PackedBytes(const MatrixLayout& b) const {
 
 Status GemmInt8::PackB(const void* plain, const MatrixLayout& b, void* packed,
                        Stream stream) const {
-  const DataType type = format_.type;
-  if (b.type != type || b.order != Order::kColMajor || b.pack != kPackPlain || b.num != 1) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} packs one plain column-major {} matrix, got {}, pack {}, {} matrices",
-                    name(), DataTypeName(type), DataTypeName(b.type), PackName(b.pack), b.num));
+  if (b.num != 1) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} packs one matrix, got {}", name(), b.num));
   }
-  if (b.rows <= 0 || b.rows % format_.elements != 0 || b.cols <= 0 || b.ld < b.rows ||
-      b.ld % format_.elements != 0) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format(
-            "{}: k = {}, ld = {}, n = {}: k and ld >= k must be multiples of {}, n positive",
-            name(), b.rows, b.ld, b.cols, format_.elements));
-  }
-  PackPanels(format_, plain, b.cols, b.rows, BytesOf(type, b.ld), packed, stream);
+  if (Status plain_b = CheckPlain(format_, b, b.ld, name()); !plain_b) return plain_b;
+  PackPanels(format_, plain, b.cols, b.rows, BytesOf(format_.type, b.ld), packed, stream);
   return {};
 }
 
@@ -304,6 +299,7 @@ void AddGemmInt8(Registry& registry) {
       // Names are distinct by construction; a registry that already has them keeps its own.
       for (const DataType activations : {DataType::kF32, DataType::kI8X32})
         static_cast<void>(registry.Add(std::make_unique<GemmInt8>(isa, activations, format)));
+      static_cast<void>(registry.Add(std::make_unique<GroupedGemmInt8>(isa, format)));
     }
   }
 }

@@ -18,6 +18,29 @@ struct IsaConfig {
   const IsaOps* ops = nullptr;
 };
 
+/// What the kernels of a format on an instruction set are; `grouped` ones are for num > 1.
+KernelInfo InfoOf(const IsaConfig& isa, DataType activations, const BlockFormat& format,
+                  bool grouped);
+KernelDesc DescOf(const IsaConfig& isa, DataType activations, const BlockFormat& format);
+
+/// Cycles of a row and block over those of its eight dot products.
+double BlockCost(const BlockFormat& format);
+
+/// Packed weights of a task that are to stay in the L2 while row tiles pass.
+inline constexpr std::size_t kChunkBytes = 256 << 10;
+/// Below this many elements the caller quantises alone: a parallel region costs as much, about 2
+/// us.
+inline constexpr std::int64_t kSerialQuantise = 8 << 10;
+inline constexpr double kRegionUs = 1.0;  ///< a parallel region on spinning workers
+/// Time for an element to go into a tile, from f32 and from i8x32.
+inline constexpr double kQuantiseUs = 1.8e-4, kArrangeUs = 0.45e-4;
+
+constexpr int CeilDiv(int value, int by) { return (value + by - 1) / by; }
+
+/// kInvalidArgument unless `b` is of `format`, plain, column-major and of whole blocks.
+Status CheckPlain(const BlockFormat& format, const MatrixLayout& b, std::int64_t ld,
+                  std::string_view kernel);
+
 /// GEMM and GEMV of activations by block-quantised weights, through int8: every block of 32
 /// activations of a row is rounded to int8 with an f32 scale (f32 activations) or was rounded so
 /// before (i8x32), then multiplied in integers; both give the same bits. Any m.
