@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "tilewright/attention.h"
+#include "tilewright/combine.h"
 #include "tilewright/copy.h"
 #include "tilewright/dispatch_cache.h"
 #include "tilewright/elementwise.h"
@@ -15,6 +16,7 @@
 #include "tilewright/kv_scatter.h"
 #include "tilewright/norm.h"
 #include "tilewright/rope.h"
+#include "tilewright/route.h"
 #include "tilewright/top_k.h"
 
 namespace tilewright {
@@ -24,8 +26,9 @@ struct OperationList {};
 
 /// The one list of all operations. Registries, dispatches, the verifier, records, tuning and the
 /// command line work from it: an operation that is added is added here.
-using AllOperations = OperationList<GemmOp, norm::Op, rope::Op, elementwise::Op, copy::Op,
-                                    kv_scatter::Op, embedding::Op, attention::Op, top_k::Op>;
+using AllOperations =
+    OperationList<GemmOp, norm::Op, rope::Op, elementwise::Op, copy::Op, kv_scatter::Op,
+                  embedding::Op, attention::Op, top_k::Op, route::Op, combine::Op>;
 
 namespace internal {
 template <class List>

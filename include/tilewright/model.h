@@ -31,6 +31,11 @@ struct ModelConfig {
   std::int32_t hidden = 0;
   std::int32_t ffn = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
+  /// Of a sparse feed-forward: experts, those that a row uses, and the width of one; 0: it is dense.
+  std::int32_t experts = 0, experts_used = 0, expert_ffn = 0;
+  std::int32_t shared_ffn = 0;  ///< width of the expert that all rows use
+  /// The weights of the chosen experts are their shares among the chosen, not among all.
+  bool normalise_experts = true;
   std::int32_t vocab = 0;
   std::int32_t context = 0;  ///< context length that the model was trained with
   float epsilon = 1e-5f;
@@ -83,11 +88,21 @@ enum class WeightRole : std::uint8_t {
   kUp,
   kGateUp,  ///< merged: the rows of gate and up paired by kGatedBlock
   kDown,
+  kRouter,        ///< [hidden, experts]
+  kExpertGate,    ///< [hidden, expert_ffn, experts]
+  kExpertUp,      ///< as kExpertGate
+  kExpertGateUp,  ///< merged: of each expert, the rows of gate and up paired by kGatedBlock
+  kExpertDown,    ///< [expert_ffn, hidden, experts]
+  kSharedRouter,  ///< a vector: how much of the shared expert a row gets
+  kSharedGate,
+  kSharedUp,
+  kSharedGateUp,
+  kSharedDown,
   kFfnPostNorm,
 };
 inline constexpr std::size_t kWeightRoles = static_cast<std::size_t>(WeightRole::kFfnPostNorm) + 1;
 
-/// A loaded weight w [k, n]; a vector has n = 1.
+/// A loaded weight w [k, n], or [k, n, experts]; a vector has n = 1.
 struct Weight {
   TensorView view;
   Pack pack = kPackPlain;

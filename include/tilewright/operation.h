@@ -30,7 +30,8 @@ namespace tilewright {
 //   };
 //
 // together with ForEachField(Desc&, f), which is found by argument-dependent lookup. GEMM,
-// attention, norm, RoPE, elementwise, copy, KV scatter, embedding and top-k are such operations;
+// attention, norm, RoPE, elementwise, copy, KV scatter, embedding, top-k, routing to experts and
+// their sum are such operations;
 // tilewright/stages.h has the functions that work on them.
 
 /// Scratch memory of a launch, in device memory. Buffers may be larger than needed. Two threads may

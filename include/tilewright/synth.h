@@ -44,6 +44,13 @@ struct SynthShape {
   int kv_heads = 0;
   int head_dim = 0;  ///< even
   int ffn = 0;
+  /// > 0: a sparse feed-forward of so many experts, `experts_used` of them for a row, of the width
+  /// `expert_ffn` each, and of the width `shared_ffn` for one that all rows use. Only for
+  /// architectures that have experts.
+  int experts = 0;
+  int experts_used = 0;
+  int expert_ffn = 0;
+  int shared_ffn = 0;
   int vocab = 0;
   int context = 0;
   float rope_base = 10000;

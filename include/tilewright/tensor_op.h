@@ -57,6 +57,18 @@ enum class TensorOp : std::uint8_t {
   /// (x [n, m], values [k, m], a kBuffer, or none) -> ids of the k largest [k, m] i32, best first;
   /// their values are written to `values`
   kTopK,
+  /// (logits [experts, m], sources [used * m] i32, places [used, m] i32, weights [used, m], the last
+  /// three kBuffers) -> offsets [experts + 1] i32: the experts of every row (tilewright/route.h)
+  kRoute,
+  /// (x [k, m], w [k, n, experts], offsets [experts + 1], sources [pairs] or none) -> [n, pairs]: row
+  /// sources[i] of x, or row i, times the matrix of the expert whose pair i is
+  kMulMatExperts,
+  /// fused gate and up of experts: as kMulMatExperts with w [k, 2 * n, experts], rows paired by
+  /// kGatedBlock -> silu(gate) * up, [n, pairs]
+  kMulMatExpertsSwiGlu,
+  /// (x [n, pairs], places [used, m], weights [used, m], shared [n, m] and gate [1, m], or neither)
+  /// -> [n, m]: the weighted sum over the experts of a row (tilewright/combine.h)
+  kCombine,
   // No computation:
   kView,  ///< part of another tensor
   /// memory for a further result of a later node, which has it as an input. With alias_of that of
@@ -106,6 +118,8 @@ struct OpParams {
   std::int32_t attention_window = 0;
   float softcap = 0.0f;          ///< kSoftcap: c; kAttention: the same of scaled scores, 0: none
   std::int32_t layer = -1;       ///< of the cache's users: for messages and profiles
+  bool route_normalise = true;   ///< kRoute: weights are shares among the chosen, not among all
+  float route_scale = 1.0f;      ///< kRoute: of the weights
   std::int64_t view_offset = 0;  ///< kView: elements into the source
 };
 

@@ -14,7 +14,11 @@ namespace tilewright {
 struct WeightSpec {
   DataType type = DataType::kF32;
   std::int64_t n = 0, k = 0;
-  TensorOp op = TensorOp::kMulMat;  ///< that reads it: kMulMat, kMulMatAdd or kMulMatSwiGlu
+  /// That reads it: kMulMat, kMulMatAdd or kMulMatSwiGlu; where num > 1, kMulMatExperts or
+  /// kMulMatExpertsSwiGlu.
+  TensorOp op = TensorOp::kMulMat;
+  std::int64_t num = 1;   ///< matrices of [k, n] that follow each other: experts
+  std::int64_t used = 1;  ///< of them by a row
 };
 
 /// Decides the layout of weights when a model is loaded. DeviceDispatch implements it; without a

@@ -12,6 +12,8 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/cuda/kernels.h"
 #include "ops/embedding/embedding.h"
+#include "ops/experts/combine.h"
+#include "ops/experts/route.h"
 #include "ops/gemm/cuda/cublaslt/cublaslt_gemm.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/gemm/register.h"
@@ -39,6 +41,8 @@ std::unique_ptr<Kernels> MakeCpuKernels() {
   embedding::AddKernels(kernels->of<embedding::Op>());
   attention::AddKernels(kernels->of<attention::Op>());
   top_k::AddKernels(kernels->of<top_k::Op>());
+  route::AddKernels(kernels->of<route::Op>());
+  combine::AddKernels(kernels->of<combine::Op>());
   AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());
   return kernels;
 }

@@ -151,9 +151,10 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
   if (!pair || pair->fused != TensorOp::kSwiGlu || !graph.ReadOnce(gated.id)) return std::nullopt;
   if (!IsHalf(graph, pair->gate, 0) || !IsHalf(graph, pair->up, kGatedBlock)) return std::nullopt;
   const TensorNode& product = graph.node(graph.node(pair->gate).inputs[0]);
-  if (product.op != TensorOp::kMulMat || graph.node(pair->up).inputs[0] != product.id ||
-      !NeedsNoRounding(graph, product) || !graph.ReadBy(product.id, 2) ||
-      !IsPlainMatrix(product.out))
+  const bool experts = product.op == TensorOp::kMulMatExperts;
+  if ((product.op != TensorOp::kMulMat && !experts) ||
+      graph.node(pair->up).inputs[0] != product.id || !NeedsNoRounding(graph, product) ||
+      !graph.ReadBy(product.id, 2) || !IsPlainMatrix(product.out))
     return std::nullopt;
   const std::int64_t n = product.out.shape[0] / 2, m = product.out.shape[1];
   const std::array<std::int64_t, 4> shape{n, m, 1, 1};
@@ -161,7 +162,8 @@ std::optional<FusionMatch> MatchMulMatSwiGlu(const FusionGraph& graph, const Ten
       !LiesAs(gated.out, {1, kGatedBlock, n}) || gated.out.dtype != product.out.dtype)
     return std::nullopt;
   if (!ProductMovesTo(graph, product, rows.id)) return std::nullopt;
-  TensorNode fused = AsProduct(rows, product, TensorOp::kMulMatSwiGlu);
+  TensorNode fused =
+      AsProduct(rows, product, experts ? TensorOp::kMulMatExpertsSwiGlu : TensorOp::kMulMatSwiGlu);
   fused.alias_of = kNoNode;
   fused.out.stride = {1, n, n * m, n * m};
   FusionMatch match{std::move(fused), {product.id, pair->gate, pair->up, gated.id}};

@@ -26,9 +26,19 @@ double BytesOfView(const TensorView& view) {
   return static_cast<double>(BytesOf(view.dtype, view.elements()));
 }
 
+bool IsOfExperts(TensorOp op) {
+  return op == TensorOp::kMulMatExperts || op == TensorOp::kMulMatExpertsSwiGlu;
+}
+
 bool IsProduct(TensorOp op) {
   return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu ||
-         op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
+         op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu || IsOfExperts(op);
+}
+
+/// Of the matrices of w [k, n, experts], at most one for each row of the result is read.
+double ShareOfExperts(const NodeView& node) {
+  return std::min(
+      1.0, static_cast<double>(node.out.shape[1]) / static_cast<double>(node.in(1).shape[2]));
 }
 
 /// Of the result; of rows into a cache as many as they have before.
@@ -48,15 +58,18 @@ double LeastBytes(const NodeView& node, const CacheLoad& cache) {
     if (!input.present || input.storage == LeafKind::kCache) continue;
     // Of a table only the rows that are asked for are read.
     const bool table = node.op == TensorOp::kEmbedding && i == 0;
+    const double share = IsOfExperts(node.op) && i == 1 ? ShareOfExperts(node) : 1;
     bytes += table ? static_cast<double>(BytesOf(input.view.dtype, node.out.elements()))
-                   : BytesOfView(input.view);
+                   : share * BytesOfView(input.view);
   }
   return bytes;
 }
 
 double Operations(const NodeView& node, const CacheLoad& cache) {
   if (IsProduct(node.op)) {
-    const bool gated = node.op == TensorOp::kMulMatSwiGlu || node.op == TensorOp::kNormMulMatSwiGlu;
+    const bool gated = node.op == TensorOp::kMulMatSwiGlu ||
+                       node.op == TensorOp::kNormMulMatSwiGlu ||
+                       node.op == TensorOp::kMulMatExpertsSwiGlu;
     const double both = gated ? 2 : 1;
     return 2 * both * static_cast<double>(node.in(0).shape[0]) *
            static_cast<double>(node.out.elements());

@@ -500,7 +500,8 @@ class Looking(WithCache):
                 self.assertTrue(kernel['reason'])
         self.assertTrue(any(k['feasible'] for k in value['kernels']))
         self.assertEqual({k['op'] for k in value['kernels']},
-                         {'gemm', 'norm', 'rope', 'elementwise', 'copy', 'kv_scatter', 'embedding', 'attention', 'top_k'})
+                         {'gemm', 'norm', 'rope', 'elementwise', 'copy', 'kv_scatter', 'embedding', 'attention', 'top_k', 'route',
+                          'combine'})
 
     def test_rates_are_measured_once_and_kept_for_the_device_class(self):
         def doctor(*words, **options):

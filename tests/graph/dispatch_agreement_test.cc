@@ -17,17 +17,19 @@ using test::NodeTypes;
 using test::OneNode;
 
 constexpr TensorOp kOps[] = {
-    TensorOp::kMulMat,      TensorOp::kRmsNorm,
-    TensorOp::kAdd,         TensorOp::kRope,
-    TensorOp::kAttention,   TensorOp::kCopy,
-    TensorOp::kMul,         TensorOp::kSilu,
-    TensorOp::kKvScatter,   TensorOp::kEmbedding,
-    TensorOp::kMulMatAdd,   TensorOp::kMulMatSwiGlu,
-    TensorOp::kGelu,        TensorOp::kGeGlu,
-    TensorOp::kSoftcap,     TensorOp::kSwiGlu,
-    TensorOp::kRopeScatter, TensorOp::kAddRmsNorm,
-    TensorOp::kTopK,        TensorOp::kRopeQkvScatter,
-    TensorOp::kNormMulMat,  TensorOp::kNormMulMatSwiGlu,
+    TensorOp::kMulMat,        TensorOp::kRmsNorm,
+    TensorOp::kAdd,           TensorOp::kRope,
+    TensorOp::kAttention,     TensorOp::kCopy,
+    TensorOp::kMul,           TensorOp::kSilu,
+    TensorOp::kKvScatter,     TensorOp::kEmbedding,
+    TensorOp::kMulMatAdd,     TensorOp::kMulMatSwiGlu,
+    TensorOp::kGelu,          TensorOp::kGeGlu,
+    TensorOp::kSoftcap,       TensorOp::kSwiGlu,
+    TensorOp::kRopeScatter,   TensorOp::kAddRmsNorm,
+    TensorOp::kTopK,          TensorOp::kRopeQkvScatter,
+    TensorOp::kNormMulMat,    TensorOp::kNormMulMatSwiGlu,
+    TensorOp::kRoute,         TensorOp::kCombine,
+    TensorOp::kMulMatExperts, TensorOp::kMulMatExpertsSwiGlu,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no
@@ -48,7 +50,8 @@ double Tolerance(const OneNode& node, Precision activations) {
   const TensorOp op = node.node().op;
   const bool product = op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd ||
                        op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMat ||
-                       op == TensorOp::kNormMulMatSwiGlu;
+                       op == TensorOp::kNormMulMatSwiGlu || op == TensorOp::kMulMatExperts ||
+                       op == TensorOp::kMulMatExpertsSwiGlu;
   if (product && activations == Precision::kI8) return 2e-2;
   switch (node.node().out.dtype) {
     case DataType::kF16:

@@ -14,8 +14,12 @@ namespace {
 constexpr std::int64_t kK = 256, kRows = 3;
 constexpr std::int64_t kHeadDim = 256, kHeads = 2, kKvHeads = 1, kContext = 4, kSlots = 2;
 constexpr std::int64_t kRopeDims = 512, kEntries = 5, kTop = 32;
+constexpr std::int64_t kExperts = 3, kUsed = 2, kPairs = kUsed * kRows;
 
 const std::vector<std::int32_t> kPositions = {0, 2, 3}, kSlotOf = {1, 0, 1}, kIds = {4, 0, 2};
+/// Expert 1 has no pairs.
+const std::vector<std::int32_t> kOffsets = {0, 2, 2, 6}, kSources = {0, 2, 1, 2, 0, 1},
+                                kPlaces = {5, 0, 1, 3, 2, 4};
 
 /// Random values of any type. Those that nothing encodes to are small whole numbers.
 void Fill(DataType type, std::int64_t count, std::uint64_t seed, void* out) {
@@ -44,7 +48,11 @@ double Gelu(double x) {
 constexpr float kSoftcap = 3;
 
 bool Gated(TensorOp op) {
-  return op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMatSwiGlu;
+  return op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMatSwiGlu ||
+         op == TensorOp::kMulMatExpertsSwiGlu;
+}
+bool OfExperts(TensorOp op) {
+  return op == TensorOp::kMulMatExperts || op == TensorOp::kMulMatExpertsSwiGlu;
 }
 bool Normed(TensorOp op) {
   return op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu;
@@ -66,6 +74,7 @@ std::array<bool, 3> FreeTypes(TensorOp op) {
     case TensorOp::kRopeScatter:
     case TensorOp::kRopeQkvScatter:
     case TensorOp::kTopK:
+    case TensorOp::kRoute:
       return {true, true, false};
     default:
       return {true, true, true};
@@ -84,9 +93,9 @@ NodeId OneNode::Leaf(const char* name, LeafKind kind, DataType type,
   return inputs_.emplace_back(id);
 }
 
-NodeId OneNode::Ints(const char* name, std::vector<std::int32_t> values) {
+NodeId OneNode::Ints(const char* name, std::vector<std::int32_t> values, std::int64_t columns) {
   const NodeId id = Leaf(name, LeafKind::kInput, DataType::kI32,
-                         {static_cast<std::int64_t>(values.size()), 1, 1, 1});
+                         {static_cast<std::int64_t>(values.size()) / columns, columns, 1, 1});
   Tensor& tensor = tensors_.back();
   std::memcpy(tensor.bytes->data(), values.data(), values.size() * sizeof(std::int32_t));
   tensor.values.assign(values.begin(), values.end());
@@ -121,6 +130,30 @@ void OneNode::BuildProduct(NodeTypes types) {
   if (Normed(op_)) Leaf("norm", LeafKind::kWeight, DataType::kF32, {kK, 1, 1, 1});
   if (op_ == TensorOp::kMulMatAdd) Leaf("residual", LeafKind::kInput, types.out, {n, kRows, 1, 1});
   Op(types.out, {n, kRows, 1, 1});
+}
+
+void OneNode::BuildExperts(NodeTypes types) {
+  const std::int64_t n = std::max<std::int64_t>(32, GetTypeInfo(types.out).block_elements);
+  Leaf("x", LeafKind::kInput, types.first, {kK, kRows, 1, 1});
+  Leaf("w", LeafKind::kWeight, types.second, {kK, Gated(op_) ? 2 * n : n, kExperts, 1});
+  Ints("offsets", kOffsets);
+  Ints("sources", kSources);
+  Op(types.out, {n, kPairs, 1, 1});
+}
+
+void OneNode::BuildRoute(NodeTypes types) {
+  Leaf("logits", LeafKind::kInput, types.first, {kK, kRows, 1, 1});
+  Buffer(DataType::kI32, {kPairs, 1, 1, 1});
+  Buffer(DataType::kI32, {kUsed, kRows, 1, 1});
+  Buffer(types.second, {kUsed, kRows, 1, 1});
+  Op(DataType::kI32, {kK + 1, 1, 1, 1});
+}
+
+void OneNode::BuildCombine(NodeTypes types) {
+  Leaf("x", LeafKind::kInput, types.first, {kK, kPairs, 1, 1});
+  Ints("places", kPlaces, kRows);
+  Leaf("weights", LeafKind::kInput, types.second, {kUsed, kRows, 1, 1});
+  Op(types.out, {kK, kRows, 1, 1});
 }
 
 void OneNode::BuildAttention(NodeTypes types) {
@@ -180,6 +213,16 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
     case TensorOp::kNormMulMat:
     case TensorOp::kNormMulMatSwiGlu:
       BuildProduct(types);
+      break;
+    case TensorOp::kMulMatExperts:
+    case TensorOp::kMulMatExpertsSwiGlu:
+      BuildExperts(types);
+      break;
+    case TensorOp::kRoute:
+      BuildRoute(types);
+      break;
+    case TensorOp::kCombine:
+      BuildCombine(types);
       break;
     case TensorOp::kAttention:
       BuildAttention(types);
@@ -255,13 +298,21 @@ std::vector<double> OneNode::ExpectedProduct() const {
   const std::vector<double> x = Normed(op_) ? Normalised(in(0), in(2)) : in(0);
   const std::vector<double>& w = in(1);
   const std::int64_t n = node().out.shape[0];
+  // Of experts, `row` is a pair: a row of x and a matrix.
   const auto dot = [&](std::int64_t row, std::int64_t col) {
+    std::int64_t first = 0;
+    if (OfExperts(op_)) {
+      std::int64_t expert = 0;
+      while (kOffsets[At(expert + 1)] <= row) ++expert;
+      first = expert * (Gated(op_) ? 2 * n : n) * kK;
+      row = kSources[At(row)];
+    }
     double sum = 0;
-    for (std::int64_t i = 0; i < kK; ++i) sum += x[At(row * kK + i)] * w[At(col * kK + i)];
+    for (std::int64_t i = 0; i < kK; ++i) sum += x[At(row * kK + i)] * w[At(first + col * kK + i)];
     return sum;
   };
   std::vector<double> want;
-  for (std::int64_t row = 0; row < kRows; ++row) {
+  for (std::int64_t row = 0; row < (OfExperts(op_) ? kPairs : kRows); ++row) {
     for (std::int64_t col = 0; col < n; ++col) {
       if (Gated(op_)) {
         const std::int64_t gate = col / kGatedBlock * 2 * kGatedBlock + col % kGatedBlock;
@@ -356,6 +407,35 @@ std::vector<double> OneNode::ExpectedTop() const {
   return want;
 }
 
+/// How many of the best experts of all rows come before each.
+std::vector<double> OneNode::ExpectedOffsets() const {
+  std::vector<double> want(kK + 1);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    std::vector<std::int64_t> order;
+    for (std::int64_t i = 0; i < kK; ++i) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return in(0)[At(row * kK + a)] > in(0)[At(row * kK + b)];
+    });
+    for (std::int64_t j = 0; j < kUsed; ++j) {
+      for (std::int64_t e = order[At(j)] + 1; e <= kK; ++e) want[At(e)] += 1;
+    }
+  }
+  return want;
+}
+
+std::vector<double> OneNode::ExpectedSum() const {
+  std::vector<double> want;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t col = 0; col < kK; ++col) {
+      double sum = 0;
+      for (std::int64_t j = 0; j < kUsed; ++j)
+        sum += in(2)[At(row * kUsed + j)] * in(0)[At(kPlaces[At(row * kUsed + j)] * kK + col)];
+      want.push_back(sum);
+    }
+  }
+  return want;
+}
+
 std::vector<double> OneNode::Expected() const {
   std::vector<double> want;
   switch (op_) {
@@ -364,7 +444,13 @@ std::vector<double> OneNode::Expected() const {
     case TensorOp::kMulMatSwiGlu:
     case TensorOp::kNormMulMat:
     case TensorOp::kNormMulMatSwiGlu:
+    case TensorOp::kMulMatExperts:
+    case TensorOp::kMulMatExpertsSwiGlu:
       return ExpectedProduct();
+    case TensorOp::kRoute:
+      return ExpectedOffsets();
+    case TensorOp::kCombine:
+      return ExpectedSum();
     case TensorOp::kRope:
       return ExpectedRope({kRopeDims, kHeads}, in(1), &in(2));
     case TensorOp::kRopeScatter:

@@ -53,11 +53,14 @@ class OneNode {
     std::vector<double> values;
   };
   NodeId Leaf(const char* name, LeafKind kind, DataType type, std::array<std::int64_t, 4> shape);
-  NodeId Ints(const char* name, std::vector<std::int32_t> values);
+  NodeId Ints(const char* name, std::vector<std::int32_t> values, std::int64_t columns = 1);
   /// Memory for a second result.
   NodeId Buffer(DataType type, std::array<std::int64_t, 4> shape);
   NodeId Op(DataType type, std::array<std::int64_t, 4> shape, OpParams params = {});
   void BuildProduct(NodeTypes types);
+  void BuildExperts(NodeTypes types);
+  void BuildRoute(NodeTypes types);
+  void BuildCombine(NodeTypes types);
   void BuildAttention(NodeTypes types);
   void BuildScatter(NodeTypes types);
   void BuildQkvScatter(NodeTypes types);
@@ -77,6 +80,8 @@ class OneNode {
   std::vector<double> ExpectedNorm() const;
   std::vector<double> ExpectedAttention() const;
   std::vector<double> ExpectedTop() const;
+  std::vector<double> ExpectedOffsets() const;
+  std::vector<double> ExpectedSum() const;
 
   TensorOp op_;
   Graph graph_;

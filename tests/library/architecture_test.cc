@@ -412,28 +412,6 @@ TEST_F(ArchitectureTest, a_model_that_is_in_no_file_gives_the_same_logits) {
   }
 }
 
-TEST_F(ArchitectureTest, a_block_that_no_operation_computes_is_refused_by_its_feature) {
-  static BlockSpec block;
-  Architecture architecture = *Architectures().front();
-  architecture.block = [](const ModelConfig& config, std::int32_t index) {
-    return index == 1 ? block : DenseBlock(config, index);
-  };
-  const std::string path = WriteTiny(folder_, "plain", test::TinyShape(), DataType::kF32);
-  const auto refusal = [&](auto change) {
-    block = {};
-    change(block);
-    auto model = LoadModel(GgufFile::Open(path).value(), architecture, {});
-    return model ? Error{} : model.error();
-  };
-  const auto refused = [&](auto change, const char* word) {
-    const Error error = refusal(change);
-    EXPECT_EQ(error.code, ErrorCode::kUnsupported);
-    EXPECT_THAT(error.message, AllOf(HasSubstr("block 1"), HasSubstr(word),
-                                     HasSubstr(std::string(architecture.name))));
-  };
-  refused([](BlockSpec& b) { b.experts = 8; }, "experts");
-}
-
 TEST_F(ArchitectureTest, a_shape_of_an_architecture_that_there_is_not_is_refused_by_name) {
   SynthShape shape = test::TinyShape();
   shape.architecture = "mamba";

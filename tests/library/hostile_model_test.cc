@@ -224,7 +224,7 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
        f32("llama.attention.layer_norm_rms_epsilon", -1),
        ErrorCode::kCorrupt,
        {"layer_norm_rms_epsilon = -1"}},
-      {"experts", u32("llama.expert_count", 8), ErrorCode::kUnsupported, {"expert_count"}},
+      {"experts", u32("llama.expert_count", 8), ErrorCode::kNotFound, {"llama.expert_used_count"}},
   };
   for (const Case& c : cases) {
     const Error error = LoadError(Edited(c.edit));

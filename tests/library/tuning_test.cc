@@ -468,10 +468,20 @@ std::vector<const char*> ProblemsToTune<top_k::Op>() {
           "rows=70 cols=300 k=64 type_in=bf16 type_values=f32", "rows=2 cols=5000 k=3 type_in=f16"};
 }
 
+template <>
+std::vector<const char*> ProblemsToTune<route::Op>() {
+  return {"rows=1 experts=128 used=8", "rows=70 experts=60 used=4", "rows=5 experts=8 used=2"};
+}
+template <>
+std::vector<const char*> ProblemsToTune<combine::Op>() {
+  return {"rows=1 cols=2048 used=8", "rows=40 cols=576 used=4 type_shared=f32",
+          "rows=3 cols=33 used=1"};
+}
+
 template <class Op>
 class EveryOperation : public TuningTest {};
 using Operations = testing::Types<norm::Op, rope::Op, elementwise::Op, copy::Op, kv_scatter::Op,
-                                  embedding::Op, attention::Op, top_k::Op>;
+                                  embedding::Op, attention::Op, top_k::Op, route::Op, combine::Op>;
 TYPED_TEST_SUITE(EveryOperation, Operations);
 
 template <class Op>

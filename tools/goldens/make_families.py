@@ -80,6 +80,13 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("gemma3, other windows, with a cap", "tiny-test-gemma3", GEMMA3_OTHER, 256, 70),
     ("gemma3, linear", "tiny-test-gemma3", LINEAR, 256, 60),
     ("gemma3, the scale of 27B", "tiny-test-gemma3-27b", {}, 256, 40),
+    ("mixtral", "tiny-test-mixtral", {}, 256, 24),
+    ("mixtral, one expert a row", "tiny-test-mixtral", {"expert_used_count": 1}, 256, 24),
+    ("mixtral, all experts", "tiny-test-mixtral", {"expert_used_count": 5}, 256, 40),
+    ("qwen2moe", "tiny-test-qwen2moe", {}, 256, 40),
+    ("qwen2moe, yarn", "tiny-test-qwen2moe", YARN, 256, 60),
+    ("qwen3moe", "tiny-test-qwen3moe", {}, 256, 40),
+    ("qwen3moe, yarn", "tiny-test-qwen3moe", YARN, 256, 60),
 ]
 
 
@@ -153,7 +160,9 @@ def main() -> None:
     parser.add_argument("--tilewright", type=Path, required=True, help="the command-line tool, for synth")
     parser.add_argument("--output", type=Path, required=True, help="the file to write")
     parser.add_argument("--date", default=today, help="date to record")
+    parser.add_argument("--new", action="store_true", help="make the cases that the file lacks, keep the others as they are")
     arguments = parser.parse_args()
+    kept = {case["name"]: case for case in json.loads(arguments.output.read_text())["cases"]} if arguments.new else {}
     document = {
         "made_by": {
             "llama-cpp-python": llama.version(),
@@ -162,7 +171,7 @@ def main() -> None:
             "evaluation": {"kv_cache": "f32", "flash_attention": False},
         },
         "seed": SEED,
-        "cases": [run_case(case, index, arguments.tilewright) for index, case in enumerate(CASES)],
+        "cases": [kept.get(case[0]) or run_case(case, index, arguments.tilewright) for index, case in enumerate(CASES)],
     }
     lines = [json.dumps(case) for case in document.pop("cases")]
     head = json.dumps(document, indent=1).removesuffix("\n}")

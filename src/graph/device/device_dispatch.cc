@@ -179,7 +179,10 @@ struct DeviceDispatch::Impl {
 
   Result<const PackChoice*> LayoutFor(const GemmDesc& weights) {
     if (auto it = layouts.find(weights); it != layouts.end()) return &it->second;
-    Result<PackChoice> choice = ChoosePack(weights, kLayoutBatches, kernels.gemm(), device.spec(),
+    std::array<BatchWeight, 3> batches = kLayoutBatches;
+    // Of a grouped product the rows of all groups count, and `weights` is that of one token.
+    for (BatchWeight& batch : batches) batch.batch *= weights.m;
+    Result<PackChoice> choice = ChoosePack(weights, batches, kernels.gemm(), device.spec(),
                                            options.feasible, options.tuned.of<GemmOp>());
     if (!choice) return Fail(choice.error());
     return &layouts.emplace(weights, std::move(*choice)).first->second;
@@ -411,28 +414,33 @@ Status DeviceDispatch::DispatchExtra(const TensorNode& node, std::span<const Ten
 
 namespace {
 
-/// A product of one row with the weight, whose layout is open.
+/// The product of a token with the weight, whose layout is open: one row, or one for each matrix that
+/// the token uses.
 GemmArgs ProductWith(const WeightSpec& spec) {
+  const auto rows = static_cast<std::int32_t>(spec.used), num = static_cast<std::int32_t>(spec.num);
   GemmArgs args;
   args.a_layout = {.type = DataType::kF32,
                    .order = Order::kRowMajor,
-                   .rows = 1,
+                   .rows = rows,
                    .cols = static_cast<std::int32_t>(spec.k),
-                   .ld = spec.k};
+                   .ld = spec.k,
+                   .num = num};
   args.b_layout = {.type = spec.type,
                    .order = Order::kColMajor,
                    .rows = static_cast<std::int32_t>(spec.k),
                    .cols = static_cast<std::int32_t>(spec.n),
                    .ld = spec.k,
-                   .pack = kPackAny};
+                   .pack = kPackAny,
+                   .num = num};
   args.d_layout = {.type = DataType::kF32,
                    .order = Order::kRowMajor,
-                   .rows = 1,
+                   .rows = rows,
                    .cols = static_cast<std::int32_t>(spec.n),
-                   .ld = spec.n};
+                   .ld = spec.n,
+                   .num = num};
   args.c_layout = args.d_layout;
   if (spec.op == TensorOp::kMulMatAdd) args.beta = 1.0f;
-  if (spec.op == TensorOp::kMulMatSwiGlu) {
+  if (spec.op == TensorOp::kMulMatSwiGlu || spec.op == TensorOp::kMulMatExpertsSwiGlu) {
     args.epilogue = Epilogue::kGatedSilu;
     args.d_layout.cols /= 2;
   }
@@ -446,10 +454,11 @@ Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
   Result<GemmDesc> desc = impl_->Pose<GemmOp>(args);
   if (!desc) return Fail(desc.error());
   Result<const PackChoice*> choice = impl_->LayoutFor(*desc);
-  if (!choice && choice.error().code == ErrorCode::kUnsupported && spec.op != TensorOp::kMulMat) {
+  if (!choice && choice.error().code == ErrorCode::kUnsupported && spec.op != TensorOp::kMulMat &&
+      spec.op != TensorOp::kMulMatExperts) {
     // No kernel computes all of it at once, so passes will not be fused there either.
     WeightSpec product = spec;
-    product.op = TensorOp::kMulMat;
+    product.op = spec.num > 1 ? TensorOp::kMulMatExperts : TensorOp::kMulMat;
     args = ProductWith(product);
     desc = impl_->Pose<GemmOp>(args);
     if (!desc) return Fail(desc.error());
@@ -471,7 +480,8 @@ Status DeviceDispatch::PackWeight(const WeightSpec& spec, const WeightPacker::Pl
                             .order = Order::kColMajor,
                             .rows = static_cast<std::int32_t>(spec.k),
                             .cols = static_cast<std::int32_t>(spec.n),
-                            .ld = spec.k};
+                            .ld = spec.k,
+                            .num = static_cast<std::int32_t>(spec.num)};
   return plan.packer->PackB(plain, layout, packed, Stream{impl_->stream.executor});
 }
 

@@ -4,6 +4,8 @@
 #include "ops/copy/kv_scatter.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
+#include "ops/experts/combine.h"
+#include "ops/experts/route.h"
 #include "ops/gemm/reference.h"
 #include "ops/norm/norm.h"
 #include "ops/rope/rope.h"
@@ -26,6 +28,8 @@ struct ReferenceParts {
     embedding::AddReference(kernels.of<embedding::Op>());
     attention::AddReference(kernels.of<attention::Op>());
     top_k::AddReference(kernels.of<top_k::Op>());
+    route::AddReference(kernels.of<route::Op>());
+    combine::AddReference(kernels.of<combine::Op>());
     dispatch = std::make_unique<DeviceDispatch>(kernels, *device, DispatchOptions{});
   }
   Kernels kernels;

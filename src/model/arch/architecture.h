@@ -22,6 +22,9 @@ enum class Extent : std::uint8_t {
   kHeadDim,
   kFfn,
   kRopePairs,  ///< half of the rotated elements of a head
+  kExperts,
+  kExpertFfn,
+  kSharedFfn,
 };
 std::int64_t ExtentOf(Extent extent, const ModelConfig& config);
 
@@ -31,13 +34,16 @@ enum class Presence : std::uint8_t {
   kTied,  ///< if the file lacks it, the token embedding is used instead
 };
 
+/// Which models have a tensor, where an architecture has models with experts and models without.
+enum class Kind : std::uint8_t { kAny, kDense, kSparse };
+
 /// Some rows of a tensor: a matrix of its own.
 struct TensorPart {
   WeightRole role;
   Extent n;
 };
 
-/// A tensor of the file: [k, n], or a vector of k elements if n is kOne.
+/// A tensor of the file: [k, n], or a vector of k elements if n is kOne; of experts [k, n, experts].
 struct TensorRule {
   std::string_view name;  ///< "{}" is replaced by the block's number: "blk.{}.attn_q.weight"
   WeightRole role;        ///< that of the first part, if there are parts
@@ -45,9 +51,15 @@ struct TensorRule {
   Presence presence = Presence::kRequired;
   /// Matrices that the tensor holds, the rows of one after those of the other; n is then unused.
   std::span<const TensorPart> parts = {};
+  Kind kind = Kind::kAny;
+  Extent matrices = Extent::kOne;  ///< kExperts: a matrix for each
 
   bool OfBlock() const { return name.find("{}") != std::string_view::npos; }
   bool IsVector() const { return n == Extent::kOne && parts.empty(); }
+  /// Whether a model as `config` describes it may have the tensor.
+  bool AppliesTo(const ModelConfig& config) const {
+    return kind == Kind::kAny || (kind == Kind::kSparse) == (config.experts > 0);
+  }
   std::int64_t Rows(const ModelConfig& config) const;
   std::string NameIn(std::int32_t block) const;
 };
@@ -73,7 +85,6 @@ struct BlockSpec {
   std::int32_t window = 0;      ///< positions that a row attends to, itself included; 0: all
   float attention_softcap = 0;  ///< c: scaled scores become c * tanh(score / c); 0: unchanged
   Activation activation = Activation::kSilu;  ///< of the gate
-  std::int32_t experts = 0;                   ///< 0: a dense feed-forward
 };
 
 /// What an architecture computes, as data; one file each in this folder. The loader, the check of
@@ -100,10 +111,6 @@ Result<const Architecture*> ArchitectureOf(const GgufFile& file);
 /// As ReadModelConfig, but with a given architecture, whatever the file's metadata says.
 Result<ModelConfig> ReadModelConfig(const GgufFile& file, const Architecture& architecture);
 
-/// kUnsupported, naming architecture, block and feature, for a block that no operation can compute
-/// yet.
-Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block);
-
 /// kUnsupported names the first tensor that no rule names. Ignoring it would change the results.
 Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
                         const ModelConfig& config);
@@ -119,6 +126,21 @@ inline constexpr MergeRule kDenseMerges[] = {
     {.into = WeightRole::kQkv, .parts = kQkvParts, .fusion = Fusion::kMergeQkv},
     {.into = WeightRole::kGateUp,
      .parts = kGateUpParts,
+     .group = kGatedBlock,
+     .fusion = Fusion::kMergeGateUp},
+};
+inline constexpr WeightRole kExpertGateUpParts[] = {WeightRole::kExpertGate, WeightRole::kExpertUp};
+inline constexpr WeightRole kSharedGateUpParts[] = {WeightRole::kSharedGate, WeightRole::kSharedUp};
+/// Of architectures with experts: those of dense blocks too.
+inline constexpr MergeRule kSparseMerges[] = {
+    kDenseMerges[0],
+    kDenseMerges[1],
+    {.into = WeightRole::kExpertGateUp,
+     .parts = kExpertGateUpParts,
+     .group = kGatedBlock,
+     .fusion = Fusion::kMergeGateUp},
+    {.into = WeightRole::kSharedGateUp,
+     .parts = kSharedGateUpParts,
      .group = kGatedBlock,
      .fusion = Fusion::kMergeGateUp},
 };

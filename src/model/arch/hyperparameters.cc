@@ -103,6 +103,36 @@ void ReadTransformer(Hyperparameters& from, ModelConfig& config) {
   ReadRope(from, config);
 }
 
+void ReadExperts(Hyperparameters& from, const ExpertDefaults& absent, ModelConfig& config) {
+  constexpr std::int32_t kMostExperts = 1024;
+  const Result<std::uint32_t> count = from.file().U32(from.Key("expert_count"), 0);
+  if (!count) return from.Keep(count.error());
+  if (*count < 2) {
+    if (absent.required) {
+      from.Refuse(ErrorCode::kCorrupt, "expert_count",
+                  Format(" = {}, must be 2 to {}", *count, kMostExperts));
+    }
+    return;
+  }
+  if (*count > static_cast<std::uint32_t>(kMostExperts)) {
+    return from.Refuse(ErrorCode::kCorrupt, "expert_count",
+                       Format(" = {}, must be 2 to {}", *count, kMostExperts));
+  }
+  config.experts = static_cast<std::int32_t>(*count);
+  config.experts_used = from.Count("expert_used_count");
+  if (config.experts_used > config.experts) {
+    from.Refuse(
+        ErrorCode::kCorrupt, "expert_used_count",
+        Format(" = {}, must be at most expert_count = {}", config.experts_used, config.experts));
+  }
+  // As llama.cpp reads files that do not say it.
+  const std::int32_t of_all = absent.required ? config.ffn / config.experts_used : config.ffn;
+  config.expert_ffn = from.Count("expert_feed_forward_length", std::max(1, of_all));
+  if (absent.shared)
+    config.shared_ffn = from.Count("expert_shared_feed_forward_length", config.ffn);
+  config.normalise_experts = absent.normalise;
+}
+
 void RefuseExperts(Hyperparameters& from) {
   if (from.Has("expert_count") && from.file().U32(from.Key("expert_count"), 0).value_or(2) > 1) {
     from.Refuse(ErrorCode::kUnsupported, "expert_count",
@@ -121,6 +151,12 @@ void WriteTransformer(const ModelConfig& config, GgufWriter& writer) {
   count("context_length", config.context);
   count("embedding_length", config.hidden);
   count("feed_forward_length", config.ffn);
+  if (config.experts > 0) {
+    count("expert_count", config.experts);
+    count("expert_used_count", config.experts_used);
+    count("expert_feed_forward_length", config.expert_ffn);
+    if (config.shared_ffn > 0) count("expert_shared_feed_forward_length", config.shared_ffn);
+  }
   count("attention.head_count", config.heads);
   count("attention.head_count_kv", config.kv_heads);
   if (std::int64_t{config.heads} * config.head_dim != config.hidden) {

@@ -57,6 +57,15 @@ struct WindowDefaults {
 void ReadSlidingWindow(Hyperparameters& from, const WindowDefaults& absent, ModelConfig& config);
 /// A key of a soft cap, 0 or positive.
 float ReadSoftcap(Hyperparameters& from, std::string_view key, float absent);
+/// What a file with experts need not say.
+struct ExpertDefaults {
+  bool required = true;   ///< whether a file without experts is an error
+  bool normalise = true;  ///< config.normalise_experts, which no key says
+  bool shared = false;    ///< whether there is an expert that all rows use
+};
+/// The keys expert_count, expert_used_count, expert_feed_forward_length and
+/// expert_shared_feed_forward_length. After ReadTransformer.
+void ReadExperts(Hyperparameters& from, const ExpertDefaults& absent, ModelConfig& config);
 /// Rejects a file with more than one expert.
 void RefuseExperts(Hyperparameters& from);
 /// Both: for transformers without experts.

@@ -10,9 +10,11 @@ extern const Architecture kGemma3;
 extern const Architecture kLlama;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
+extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3;
+extern const Architecture kQwen3Moe;
 
-inline constexpr const Architecture* kArchitectures[] = {&kLlama, &kGemma2, &kGemma3,
-                                                         &kPhi3,  &kQwen2,  &kQwen3};
+inline constexpr const Architecture* kArchitectures[] = {&kLlama, &kGemma2,   &kGemma3, &kPhi3,
+                                                         &kQwen2, &kQwen2Moe, &kQwen3,  &kQwen3Moe};
 
 }  // namespace tilewright

@@ -1,4 +1,4 @@
-// Llama 1 to 3, SmolLM2, Mistral and TinyLlama.
+// Llama 1 to 3, SmolLM2, Mistral, TinyLlama and Mixtral, whose feed-forward is sparse.
 #include "model/arch/architecture.h"
 #include "model/arch/hyperparameters.h"
 #include "model/arch/list.h"
@@ -22,10 +22,50 @@ constexpr TensorRule kTensors[] = {
     {"blk.{}.attn_v.weight", WeightRole::kV, Extent::kHidden, Extent::kKeys},
     {"blk.{}.attn_output.weight", WeightRole::kAttnOutput, Extent::kQueries, Extent::kHidden},
     {"blk.{}.ffn_norm.weight", WeightRole::kFfnNorm, Extent::kHidden},
-    {"blk.{}.ffn_gate.weight", WeightRole::kGate, Extent::kHidden, Extent::kFfn},
-    {"blk.{}.ffn_up.weight", WeightRole::kUp, Extent::kHidden, Extent::kFfn},
-    {"blk.{}.ffn_down.weight", WeightRole::kDown, Extent::kFfn, Extent::kHidden},
+    {.name = "blk.{}.ffn_gate.weight",
+     .role = WeightRole::kGate,
+     .k = Extent::kHidden,
+     .n = Extent::kFfn,
+     .kind = Kind::kDense},
+    {.name = "blk.{}.ffn_up.weight",
+     .role = WeightRole::kUp,
+     .k = Extent::kHidden,
+     .n = Extent::kFfn,
+     .kind = Kind::kDense},
+    {.name = "blk.{}.ffn_down.weight",
+     .role = WeightRole::kDown,
+     .k = Extent::kFfn,
+     .n = Extent::kHidden,
+     .kind = Kind::kDense},
+    {.name = "blk.{}.ffn_gate_inp.weight",
+     .role = WeightRole::kRouter,
+     .k = Extent::kHidden,
+     .n = Extent::kExperts,
+     .kind = Kind::kSparse},
+    {.name = "blk.{}.ffn_gate_exps.weight",
+     .role = WeightRole::kExpertGate,
+     .k = Extent::kHidden,
+     .n = Extent::kExpertFfn,
+     .kind = Kind::kSparse,
+     .matrices = Extent::kExperts},
+    {.name = "blk.{}.ffn_up_exps.weight",
+     .role = WeightRole::kExpertUp,
+     .k = Extent::kHidden,
+     .n = Extent::kExpertFfn,
+     .kind = Kind::kSparse,
+     .matrices = Extent::kExperts},
+    {.name = "blk.{}.ffn_down_exps.weight",
+     .role = WeightRole::kExpertDown,
+     .k = Extent::kExpertFfn,
+     .n = Extent::kHidden,
+     .kind = Kind::kSparse,
+     .matrices = Extent::kExperts},
 };
+
+void Read(Hyperparameters& from, ModelConfig& config) {
+  ReadTransformer(from, config);
+  ReadExperts(from, {.required = false}, config);
+}
 
 constexpr SynthShape kPresets[] = {
     {.architecture = kName,
@@ -66,6 +106,21 @@ constexpr SynthShape kPresets[] = {
      .rope_base = 500000,
      .rope_factor = 8,
      .tokens = SynthVocab::kLlama3},
+    {.architecture = kName,
+     .name = "tiny-test-mixtral",
+     .layers = 2,
+     .hidden = 64,
+     .heads = 4,
+     .kv_heads = 2,
+     .head_dim = 16,
+     .ffn = 96,
+     .experts = 5,
+     .experts_used = 2,
+     .expert_ffn = 96,
+     .vocab = 1003,
+     .context = 512,
+     .rope_base = 1000000,
+     .tokens = SynthVocab::kSentencePiece},
     {.architecture = kName,
      .name = "smollm2-135m",
      .layers = 30,
@@ -145,6 +200,21 @@ constexpr SynthShape kPresets[] = {
      .rope_base = 1000000,
      .tokens = SynthVocab::kSentencePiece},  // version 0.3
     {.architecture = kName,
+     .name = "mixtral-8x7b",
+     .layers = 32,
+     .hidden = 4096,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 14336,
+     .experts = 8,
+     .experts_used = 2,
+     .expert_ffn = 14336,
+     .vocab = 32000,
+     .context = 32768,
+     .rope_base = 1000000,
+     .tokens = SynthVocab::kSentencePiece},
+    {.architecture = kName,
      .name = "llama-3.1-8b",
      .layers = 32,
      .hidden = 4096,
@@ -177,10 +247,10 @@ constexpr SynthShape kPresets[] = {
 constinit const Architecture kLlama = {
     .name = kName,
     .rope = RopeMode::kInterleaved,  // files have q and k permuted for it
-    .read = &ReadDense,
+    .read = &Read,
     .block = &DenseBlock,
     .tensors = kTensors,
-    .merges = kDenseMerges,
+    .merges = kSparseMerges,
     .presets = kPresets,
 };
 

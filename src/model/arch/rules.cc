@@ -12,6 +12,10 @@ namespace {
 std::string WhyNot(std::string_view name, const Architecture& architecture,
                    const ModelConfig& config) {
   if (name.ends_with(".bias")) return "biases";
+  if (name.ends_with(".weight") && name.find(".ffn_") != std::string_view::npos &&
+      name.size() > 8 && name[name.size() - 8] >= '0' && name[name.size() - 8] <= '9') {
+    return "experts in tensors of their own, as the first files had them; convert the model again";
+  }
   if (name.find("_exps") != std::string_view::npos ||
       name.find("ffn_gate_inp") != std::string_view::npos) {
     return "mixtures of experts";
@@ -46,6 +50,12 @@ std::int64_t ExtentOf(Extent extent, const ModelConfig& config) {
       return config.ffn;
     case Extent::kRopePairs:
       return config.rope.dims / 2;
+    case Extent::kExperts:
+      return config.experts;
+    case Extent::kExpertFfn:
+      return config.expert_ffn;
+    case Extent::kSharedFfn:
+      return config.shared_ffn;
   }
   return 0;
 }
@@ -63,19 +73,11 @@ std::string TensorRule::NameIn(std::int32_t block) const {
   return Format("{}{}{}", name.substr(0, at), block, name.substr(at + 2));
 }
 
-Status CheckBlock(const Architecture& architecture, std::int32_t index, const BlockSpec& block) {
-  const char* lacking = nullptr;
-  if (block.experts > 0) lacking = "mixtures of experts";
-  if (lacking == nullptr) return {};
-  return Fail(ErrorCode::kUnsupported,
-              Format("block {} of architecture {} needs {}, which is not supported", index,
-                     architecture.name, lacking));
-}
-
 Status CheckTensorNames(const GgufFile& file, const Architecture& architecture,
                         const ModelConfig& config) {
   std::set<std::string, std::less<>> known;
   for (const TensorRule& rule : architecture.tensors) {
+    if (!rule.AppliesTo(config)) continue;
     const std::int32_t count = rule.OfBlock() ? config.layers : 1;
     for (std::int32_t block = 0; block < count; ++block) known.insert(rule.NameIn(block));
   }

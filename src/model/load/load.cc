@@ -55,9 +55,6 @@ class ModelLoader {
     model_.config_ = *config;
     model_.architecture_ = &architecture;
     model_.fusions_ = options_.fuse ? options_.fusions : FusionSet::None();
-    for (std::int32_t i = 0; i < config->layers; ++i) {
-      if (Status s = CheckBlock(architecture, i, architecture.block(*config, i)); !s) return s;
-    }
     if (Status status = CheckTensorNames(file_, architecture, *config); !status) return status;
     if (Status status = CollectAll(); !status) return status;
     if (Status status = PlanAll(); !status) return status;
@@ -69,15 +66,16 @@ class ModelLoader {
     Result<const GgufTensor*> found = file_.Tensor(name);
     if (!found) return found;
     const std::int64_t k = ExtentOf(rule.k, model_.config_), n = rule.Rows(model_.config_);
+    const std::int64_t matrices = ExtentOf(rule.matrices, model_.config_);
     const GgufTensor& tensor = **found;
-    if (tensor.shape != std::array<std::int64_t, 4>{k, n, 1, 1}) {
-      return Fail(
-          ErrorCode::kCorrupt,
-          fmt::format("tensor {} has shape [{}, {}, {}, {}], expected [{}, {}]", name,
-                      tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3], k, n));
+    if (tensor.shape != std::array<std::int64_t, 4>{k, n, matrices, 1}) {
+      return Fail(ErrorCode::kCorrupt,
+                  fmt::format("tensor {} has shape [{}, {}, {}, {}], expected [{}, {}{}]", name,
+                              tensor.shape[0], tensor.shape[1], tensor.shape[2], tensor.shape[3], k,
+                              n, matrices > 1 ? fmt::format(", {}", matrices) : ""));
     }
     if (Result<TensorView> view = file_.View(tensor); !view) return Fail(view.error());
-    model_.parameters_ += k * n;
+    model_.parameters_ += k * n * matrices;
     return found;
   }
 
@@ -150,6 +148,13 @@ class ModelLoader {
     const bool added =
         (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr) ||
         (role == WeightRole::kDown && set.Find(WeightRole::kFfnPostNorm) == nullptr);
+    const bool gated =
+        spec_.activation == Activation::kSilu && model_.fusions_.Has(Fusion::kMulMatSwiGlu);
+    if (role == WeightRole::kExpertGateUp && gated) return TensorOp::kMulMatExpertsSwiGlu;
+    if (role == WeightRole::kExpertGate || role == WeightRole::kExpertUp ||
+        role == WeightRole::kExpertGateUp || role == WeightRole::kExpertDown)
+      return TensorOp::kMulMatExperts;
+    if (role == WeightRole::kSharedGateUp && gated) return TensorOp::kMulMatSwiGlu;
     if (role == WeightRole::kGateUp && spec_.activation == Activation::kSilu &&
         model_.fusions_.Has(Fusion::kMulMatSwiGlu))
       return TensorOp::kMulMatSwiGlu;
@@ -162,6 +167,8 @@ class ModelLoader {
     Recipe recipe{.target = &set[role], .parts = std::move(parts), .group = group};
     for (const GgufTensor* part : recipe.parts) recipe.spec.n += part->shape[1];
     recipe.spec.k = recipe.parts[0]->shape[0];
+    recipe.spec.num = recipe.parts[0]->shape[2];
+    if (recipe.spec.num > 1) recipe.spec.used = model_.config_.experts_used;
     recipe.spec.type = recipe.parts[0]->dtype;
     recipe.spec.op = recipe.target->op = OpOf(role, set);
     recipes_.push_back(std::move(recipe));
@@ -198,7 +205,7 @@ class ModelLoader {
     if (block >= 0) spec_ = model_.architecture_->block(model_.config_, block);
     const GgufTensor* table = nullptr;
     for (const TensorRule& rule : model_.architecture_->tensors) {
-      if (rule.OfBlock() != (block >= 0)) continue;
+      if (rule.OfBlock() != (block >= 0) || !rule.AppliesTo(model_.config_)) continue;
       const std::string name = rule.NameIn(block);
       if (rule.presence != Presence::kRequired && file_.FindTensor(name) == nullptr) {
         if (rule.presence == Presence::kTied) matrices[static_cast<std::size_t>(rule.role)] = table;
@@ -255,7 +262,13 @@ class ModelLoader {
 
   static std::size_t TargetBytes(const Recipe& recipe) {
     if (recipe.plan.pack != kPackPlain) return recipe.plan.bytes;
-    return BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k);
+    return PlainBytes(recipe);
+  }
+  static std::array<std::int64_t, 4> ShapeOf(const Recipe& recipe) {
+    return {recipe.spec.k, recipe.spec.n, recipe.spec.num, 1};
+  }
+  static std::size_t PlainBytes(const Recipe& recipe) {
+    return BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k * recipe.spec.num);
   }
 
   Status PlanAll() {
@@ -269,7 +282,7 @@ class ModelLoader {
         recipe.plan = *plan;
       }
       model_.bytes_per_token_ +=
-          static_cast<std::int64_t>(BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
+          static_cast<std::int64_t>(PlainBytes(recipe)) / recipe.spec.num * recipe.spec.used;
     }
     return {};
   }
@@ -313,7 +326,7 @@ class ModelLoader {
       bytes += AlignUp(TargetBytes(recipe));
       if (!direct) largest = std::max(largest, TargetBytes(recipe));
       if (recipe.parts.size() > 1 && recipe.plan.pack != kPackPlain)
-        assembly = std::max(assembly, BytesOf(recipe.spec.type, recipe.spec.n * recipe.spec.k));
+        assembly = std::max(assembly, PlainBytes(recipe));
     }
     if (bytes == 0) return {};
     if (!values_) assembly = largest = 0;
@@ -347,7 +360,7 @@ class ModelLoader {
   Status PackOne(const Recipe& recipe, std::byte* into) {
     Weight& weight = *recipe.target;
     if (!values_) {
-      weight.view = Contiguous(into, recipe.spec.type, {recipe.spec.k, recipe.spec.n, 1, 1});
+      weight.view = Contiguous(into, recipe.spec.type, ShapeOf(recipe));
       weight.pack = recipe.plan.pack;
       return {};
     }
@@ -373,7 +386,7 @@ class ModelLoader {
     if (!direct) {
       if (Status s = Send(into, packed ? made : plain, TargetBytes(recipe)); !s) return s;
     }
-    weight.view = Contiguous(into, recipe.spec.type, {recipe.spec.k, recipe.spec.n, 1, 1});
+    weight.view = Contiguous(into, recipe.spec.type, ShapeOf(recipe));
     weight.pack = recipe.plan.pack;
     for (const GgufTensor* part : recipe.parts) file_.Release(*part);
     return {};

@@ -40,8 +40,12 @@ class Builder {
     prefix_ = fmt::format("blk.{}.", index);
     x = AddToResidual("attn_output", WeightRole::kAttnOutput, WeightRole::kAttnPostNorm,
                       Attention(index, ForProducts("attn_norm", WeightRole::kAttnNorm, x)), x);
+    const NodeId normed = ForProducts("ffn_norm", WeightRole::kFfnNorm, x);
+    if (weights_->Find(WeightRole::kRouter) != nullptr) {
+      return Op(TensorOp::kAdd, "ffn_add", {Experts(normed), x}, {config_.hidden, rows_, 1, 1});
+    }
     return AddToResidual("ffn_down", WeightRole::kDown, WeightRole::kFfnPostNorm,
-                         FeedForward(ForProducts("ffn_norm", WeightRole::kFfnNorm, x)), x);
+                         FeedForward(kDenseFfn, config_.ffn, normed), x);
   }
 
   /// `wanted` is nullptr where all rows are.
@@ -225,6 +229,11 @@ class Builder {
     return heads;
   }
 
+  /// What the router leaves for the products of the experts and their sum.
+  struct Routed {
+    NodeId offsets = kNoNode, sources = kNoNode, places = kNoNode, weights = kNoNode;
+  };
+
   NodeId Attention(std::int32_t layer, NodeId normed) {
     const KvLayer& cache = cache_.layers()[static_cast<std::size_t>(layer)];
     const Projections heads = Project(normed);
@@ -241,34 +250,97 @@ class Builder {
               {std::int64_t{config_.heads} * config_.head_dim, rows_, 1, 1}, params);
   }
 
-  NodeId FeedForward(NodeId normed) {
-    if (const Weight* merged = weights_->Find(WeightRole::kGateUp)) {
-      const NodeId both = MulMat("ffn_gate_up", normed, *merged);
-      const NodeId gate = GatedHalf("ffn_gate", both, 0), up = GatedHalf("ffn_up", both, 1);
-      const NodeId gated = Gated(gate, up);
-      return graph_.AddView(prefix_ + "ffn_rows", gated, 0, {config_.ffn, rows_, 1, 1},
-                            {1, config_.ffn, 0, 0});
+  /// The weights of a gated feed-forward, and what its nodes are called.
+  struct FfnRoles {
+    const char* name;
+    WeightRole gate, up, merged;
+  };
+  static constexpr FfnRoles kDenseFfn = {"ffn", WeightRole::kGate, WeightRole::kUp,
+                                         WeightRole::kGateUp};
+  static constexpr FfnRoles kSharedFfn = {"ffn_shexp", WeightRole::kSharedGate,
+                                          WeightRole::kSharedUp, WeightRole::kSharedGateUp};
+  static constexpr FfnRoles kExpertFfn = {"ffn_exps", WeightRole::kExpertGate,
+                                          WeightRole::kExpertUp, WeightRole::kExpertGateUp};
+
+  /// activation(gate) * up of a feed-forward that is `width` wide. `routed`: of the experts' pairs.
+  NodeId FeedForward(const FfnRoles& roles, std::int64_t width, NodeId normed,
+                     const Routed* routed = nullptr) {
+    const std::string name(roles.name);
+    const auto product = [&](const char* part, const Weight& weight) {
+      return routed == nullptr ? MulMat((name + part).c_str(), normed, weight)
+                               : MulMatExperts(name + part, normed, weight, *routed, true);
+    };
+    if (const Weight* merged = weights_->Find(roles.merged)) {
+      const NodeId both = product("_gate_up", *merged);
+      const NodeId gate = GatedHalf(name + "_gate", both, width, 0);
+      const NodeId gated = Gated(name, gate, GatedHalf(name + "_up", both, width, 1));
+      return graph_.AddView(prefix_ + name + "_rows", gated, 0, {width, x_rows(both), 1, 1},
+                            {1, width, 0, 0});
     }
-    const NodeId gate = MulMat("ffn_gate", normed, (*weights_)[WeightRole::kGate]);
-    const NodeId up = MulMat("ffn_up", normed, (*weights_)[WeightRole::kUp]);
-    return Gated(gate, up);
+    const NodeId gate = product("_gate", (*weights_)[roles.gate]);
+    return Gated(name, gate, product("_up", (*weights_)[roles.up]));
   }
 
   /// activation(gate) * up.
-  NodeId Gated(NodeId gate, NodeId up) {
+  NodeId Gated(const std::string& name, NodeId gate, NodeId up) {
     const Shape shape = graph_.node(gate).out.shape;
     const NodeId activated = block_.activation == Activation::kSilu
-                                 ? Op(TensorOp::kSilu, "ffn_silu", {gate}, shape)
-                                 : Op(TensorOp::kGelu, "ffn_gelu", {gate}, shape);
-    return Op(TensorOp::kMul, "ffn_mul", {activated, up}, shape);
+                                 ? Op(TensorOp::kSilu, name + "_silu", {gate}, shape)
+                                 : Op(TensorOp::kGelu, name + "_gelu", {gate}, shape);
+    return Op(TensorOp::kMul, name + "_mul", {activated, up}, shape);
   }
 
   /// Gate (`half` 0) or up (1) in a product of merged weights: every other block of kGatedBlock
   /// columns, [kGatedBlock, blocks, rows].
-  NodeId GatedHalf(const char* name, NodeId both, std::int64_t half) {
+  NodeId GatedHalf(const std::string& name, NodeId both, std::int64_t width, std::int64_t half) {
     return graph_.AddView(prefix_ + name, both, half * kGatedBlock,
-                          {kGatedBlock, config_.ffn / kGatedBlock, rows_, 1},
-                          {1, 2 * kGatedBlock, 2 * config_.ffn, 0});
+                          {kGatedBlock, width / kGatedBlock, x_rows(both), 1},
+                          {1, 2 * kGatedBlock, 2 * width, 0});
+  }
+
+  /// Which experts the rows go to.
+  Routed Route(NodeId normed) {
+    const std::int64_t used = config_.experts_used;
+    const NodeId logits = MulMat("ffn_router", normed, (*weights_)[WeightRole::kRouter]);
+    const auto buffer = [&](const char* name, DataType type, Shape shape) {
+      return graph_.AddOp(TensorOp::kBuffer, prefix_ + name, {}, type, shape);
+    };
+    Routed routed;
+    routed.sources = buffer("ffn_sources", DataType::kI32, {used * rows_, 1, 1, 1});
+    routed.places = buffer("ffn_places", DataType::kI32, {used, rows_, 1, 1});
+    routed.weights = buffer("ffn_weights", types_.activations, {used, rows_, 1, 1});
+    OpParams params;
+    params.route_normalise = config_.normalise_experts;
+    routed.offsets = graph_.AddOp(TensorOp::kRoute, prefix_ + "ffn_route",
+                                  {logits, routed.sources, routed.places, routed.weights},
+                                  DataType::kI32, {config_.experts + 1, 1, 1, 1}, params);
+    return routed;
+  }
+
+  /// The products of all experts with the rows that go to them: `gathered` from x, or its own.
+  NodeId MulMatExperts(const std::string& name, NodeId x, const Weight& weight,
+                       const Routed& routed, bool gathered) {
+    std::vector<NodeId> inputs = {x, Leaf(name, weight), routed.offsets};
+    if (gathered) inputs.push_back(routed.sources);
+    const NodeId id = Op(TensorOp::kMulMatExperts, name, std::move(inputs),
+                         {weight.view.shape[1], std::int64_t{config_.experts_used} * rows_, 1, 1});
+    graph_.node(id).pack = weight.pack;
+    return id;
+  }
+
+  /// A sparse feed-forward.
+  NodeId Experts(NodeId normed) {
+    const Routed routed = Route(normed);
+    const NodeId gated = FeedForward(kExpertFfn, config_.expert_ffn, normed, &routed);
+    const NodeId down =
+        MulMatExperts("ffn_exps_down", gated, (*weights_)[WeightRole::kExpertDown], routed, false);
+    std::vector<NodeId> inputs = {down, routed.places, routed.weights};
+    if (const Weight* router = weights_->Find(WeightRole::kSharedRouter)) {
+      const NodeId shared = FeedForward(kSharedFfn, config_.shared_ffn, normed);
+      inputs.push_back(MulMat("ffn_shexp_down", shared, (*weights_)[WeightRole::kSharedDown]));
+      inputs.push_back(MulMat("ffn_shexp_router", normed, *router));
+    }
+    return Op(TensorOp::kCombine, "ffn_combine", std::move(inputs), {config_.hidden, rows_, 1, 1});
   }
 
   const Model& model_;

@@ -42,6 +42,13 @@ Status CheckShape(const SynthShape& shape) {
     if (value < 1 || value > 1 << 20)
       return fail(Format("{} = {}: must be from 1 to {}", name, value, 1 << 20));
   }
+  if (shape.experts != 0 && (shape.experts < 2 || shape.experts_used < 1 || shape.expert_ffn < 1 ||
+                             shape.experts_used > shape.experts)) {
+    return fail(
+        Format("experts = {}, experts_used = {}, expert_ffn = {}: at least 2 experts, of "
+               "which 1 or more are used, of a positive width",
+               shape.experts, shape.experts_used, shape.expert_ffn));
+  }
   if (shape.heads % shape.kv_heads != 0) {
     return fail(
         Format("heads = {}: must be a multiple of kv_heads = {}", shape.heads, shape.kv_heads));
@@ -74,6 +81,10 @@ ModelConfig ConfigOf(const SynthShape& shape, const Architecture& architecture) 
   config.layers = shape.layers;
   config.hidden = shape.hidden;
   config.ffn = shape.ffn;
+  config.experts = shape.experts;
+  config.experts_used = shape.experts_used;
+  config.expert_ffn = shape.expert_ffn;
+  config.shared_ffn = shape.shared_ffn;
   config.heads = shape.heads;
   config.kv_heads = shape.kv_heads;
   config.head_dim = shape.head_dim;
@@ -136,6 +147,10 @@ class TensorList {
       : options_(options), config_(config), plan_(plan) {}
 
   void Matrix(const TensorRule& rule, std::int32_t block, std::int64_t cols, std::int64_t rows) {
+    // As llama.cpp's quantizer leaves it: it is small, and decides what the rest computes.
+    if (rule.role == WeightRole::kRouter) {
+      return Add(rule.NameIn(block), DataType::kF32, {cols, rows, 1, 1}, rule.role);
+    }
     const synth::Mix* mix = synth::FindMix(options_.mix);
     const DataType wanted =
         mix != nullptr ? synth::TypeIn(*mix, rule.role, block, config_) : TypeOf(rule.role);
@@ -152,10 +167,10 @@ class TensorList {
       ++others_[type].count;
     }
     ++types_[type];
-    Add(rule.NameIn(block), type, cols, rows, rule.role);
+    Add(rule.NameIn(block), type, {cols, rows, ExtentOf(rule.matrices, config_), 1}, rule.role);
   }
   void Vector(std::string name, WeightRole role, std::int64_t size) {
-    Add(std::move(name), DataType::kF32, size, 1, role);
+    Add(std::move(name), DataType::kF32, {size, 1, 1, 1}, role);
   }
 
   // Returns the first error, else completes the report.
@@ -207,16 +222,19 @@ class TensorList {
     for (const auto& [type, count] : types_) total += count;
     return total;
   }
-  void Add(std::string name, DataType type, std::int64_t cols, std::int64_t rows, WeightRole role) {
+  void Add(std::string name, DataType type, const std::array<std::int64_t, 4>& shape,
+           WeightRole role) {
     if (!status_) return;
     GgufTensorSpec spec{.name = std::move(name),
                         .dtype = type,
-                        .shape = {cols, rows, 1, 1},
-                        .dims = rows == 1 ? 1 : 2};
+                        .shape = shape,
+                        .dims = shape[2] > 1   ? 3
+                                : shape[1] > 1 ? 2
+                                               : 1};
     status_ = plan_.writer.AddTensor(std::move(spec));
     plan_.roles.push_back(role);
     if (!synth::IsRopeFactors(role))
-      plan_.report.parameters += static_cast<std::uint64_t>(cols * rows);
+      plan_.report.parameters += static_cast<std::uint64_t>(shape[0] * shape[1] * shape[2]);
   }
 
   const SynthOptions& options_;
@@ -235,7 +253,8 @@ Result<const Architecture*> ArchitectureFor(const SynthShape& shape) {
 }
 
 // Whether a model of the shape has the tensor.
-bool Wanted(const TensorRule& rule, const SynthShape& shape) {
+bool Wanted(const TensorRule& rule, const SynthShape& shape, const ModelConfig& config) {
+  if (!rule.AppliesTo(config)) return false;
   if (rule.presence == Presence::kTied) return !shape.tied;
   if (synth::IsRopeFactors(rule.role)) return !synth::RopeFactors(rule.role, shape).empty();
   return rule.presence == Presence::kRequired;
@@ -268,11 +287,11 @@ Result<Plan> MakePlan(const SynthOptions& options) {
   DescribeModel(options, config, plan.writer);
   TensorList list(options, config, plan);
   for (const TensorRule& rule : (*architecture)->tensors) {
-    if (!rule.OfBlock() && Wanted(rule, shape)) AddTensor(rule, -1, config, list);
+    if (!rule.OfBlock() && Wanted(rule, shape, config)) AddTensor(rule, -1, config, list);
   }
   for (std::int32_t block = 0; block < config.layers; ++block) {
     for (const TensorRule& rule : (*architecture)->tensors) {
-      if (rule.OfBlock() && Wanted(rule, shape)) AddTensor(rule, block, config, list);
+      if (rule.OfBlock() && Wanted(rule, shape, config)) AddTensor(rule, block, config, list);
     }
   }
   if (auto status = list.Finish(); !status) return Fail(status.error());

@@ -31,15 +31,15 @@ Status WeightSource::Emit(std::size_t index, const GgufWriter::Sink& sink) {
     return sink(std::as_bytes(std::span(factors)));
   }
   const bool vector = spec.dims == 1;
-  const bool bias =
-      role == WeightRole::kQBias || role == WeightRole::kKBias || role == WeightRole::kVBias;
-  const float mean = vector && !bias ? 1.0f : 0.0f;  // a norm is about 1
+  const bool about_zero = role == WeightRole::kQBias || role == WeightRole::kKBias ||
+                          role == WeightRole::kVBias || role == WeightRole::kSharedRouter;
+  const float mean = vector && !about_zero ? 1.0f : 0.0f;  // a norm is about 1
   const float deviation = vector ? 0.05f : 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
   const WeightMaker& maker = MakerOf(spec.dtype);
   const std::size_t block = static_cast<std::size_t>(GetTypeInfo(spec.dtype).block_bytes);
   const std::size_t piece = kPieceBytes / block * block;
   const std::size_t at_once = pieces_.size() / kPieceBytes * piece;
-  const std::size_t bytes = BytesOf(spec.dtype, spec.shape[0] * spec.shape[1]);
+  const std::size_t bytes = BytesOf(spec.dtype, spec.shape[0] * spec.shape[1] * spec.shape[2]);
   for (std::size_t at = 0; at < bytes; at += at_once) {
     const std::span<std::byte> made(pieces_.data(), std::min(at_once, bytes - at));
     threads_->Run(static_cast<int>((made.size() + piece - 1) / piece), [&](int i, int) {

@@ -4,24 +4,56 @@
 namespace tilewright {
 namespace {
 
-/// x [k, m] times w [k, n] to out [*, m]; only weights may be packed.
-void CheckProduct(const NodeView& node, std::int64_t n, NodeCheck& check) {
+/// x [k, *] times w [k, n, *]; only weights may be packed.
+void CheckOperands(const NodeView& node, std::int64_t n, NodeCheck& check) {
   const TensorView& x = node.in(0);
   const TensorView& w = node.in(1);
   if (x.dtype != DataType::kI8X32) check.ExpectFloat("inputs[0]", x.dtype);
   check.Expect("inputs[1].shape[0]", w.shape[0], x.shape[0], "k");
   check.Expect("inputs[1].shape[1]", w.shape[1], n, "n");
-  check.Expect("out.shape[1]", node.out.shape[1], x.shape[1], "m");
-  for (std::size_t d = 2; d < 4; ++d) {
-    check.Expect("inputs[0].shape[2..3]", x.shape[d], 1, "1");
-    check.Expect("inputs[1].shape[2..3]", w.shape[d], 1, "1");
-  }
+  check.Expect("inputs[1].shape[3]", w.shape[3], 1, "1");
+  for (std::size_t d = 2; d < 4; ++d) check.Expect("inputs[0].shape[2..3]", x.shape[d], 1, "1");
   check.ExpectFloat("out", node.out.dtype);
   if (node.pack != node.inputs[1].pack)
     check.Fault(Format("pack = {}, but that of inputs[1] is {}", node.pack, node.inputs[1].pack));
   // The pack of a product is that of its weights: it says nothing of the product's own layout.
   if (node.inputs[0].storage != LeafKind::kNotLeaf && node.inputs[0].pack != kPackPlain)
     check.Fault("inputs[0] is packed; only weights may be");
+}
+
+/// x [k, m] times w [k, n] to out [*, m].
+void CheckProduct(const NodeView& node, std::int64_t n, NodeCheck& check) {
+  CheckOperands(node, n, check);
+  check.Expect("inputs[1].shape[2]", node.in(1).shape[2], 1, "1");
+  check.Expect("out.shape[1]", node.out.shape[1], node.in(0).shape[1], "m");
+}
+
+/// Rows of x [k, *], those that sources [pairs] name where there are any, times w [k, n, experts].
+void CheckExperts(const NodeView& node, std::int64_t n, NodeCheck& check) {
+  CheckOperands(node, n, check);
+  const std::int64_t pairs = node.out.shape[1];
+  check.ExpectRows("inputs[2]", node.in(2), node.in(1).shape[2] + 1);
+  if (node.inputs[3].present) {
+    check.ExpectRows("inputs[3]", node.in(3), pairs);
+  } else {
+    check.Expect("inputs[0].shape[1]", node.in(0).shape[1], pairs, "pairs");
+  }
+}
+
+void CheckMulMatExperts(const NodeView& node, NodeCheck& check) {
+  CheckExperts(node, node.out.shape[0], check);
+}
+
+void CheckGatedBlocks(const NodeView& node, NodeCheck& check) {
+  if (node.out.shape[0] % kGatedBlock != 0) {
+    check.Fault(
+        Format("out.shape[0] = {}, must be a multiple of {}", node.out.shape[0], kGatedBlock));
+  }
+}
+
+void CheckMulMatExpertsSwiGlu(const NodeView& node, NodeCheck& check) {
+  CheckExperts(node, 2 * node.out.shape[0], check);
+  CheckGatedBlocks(node, check);
 }
 
 void CheckMulMat(const NodeView& node, NodeCheck& check) {
@@ -36,10 +68,7 @@ void CheckMulMatAdd(const NodeView& node, NodeCheck& check) {
 
 void CheckMulMatSwiGlu(const NodeView& node, NodeCheck& check) {
   CheckProduct(node, 2 * node.out.shape[0], check);
-  if (node.out.shape[0] % kGatedBlock != 0) {
-    check.Fault(
-        Format("out.shape[0] = {}, must be a multiple of {}", node.out.shape[0], kGatedBlock));
-  }
+  CheckGatedBlocks(node, check);
 }
 
 void CheckNormWeight(const NodeView& node, NodeCheck& check) {
@@ -88,7 +117,30 @@ constexpr NodeRule kRules[] = {{.op = TensorOp::kMulMat,
                                 .name = "norm_mul_mat_swiglu",
                                 .min_inputs = 3,
                                 .max_inputs = 3,
-                                .check = &CheckNormMulMatSwiGlu}};
+                                .check = &CheckNormMulMatSwiGlu},
+                               {.op = TensorOp::kMulMatExperts,
+                                .name = "mul_mat_experts",
+                                .min_inputs = 3,
+                                .max_inputs = 4,
+                                .check = &CheckMulMatExperts},
+                               {.op = TensorOp::kMulMatExpertsSwiGlu,
+                                .name = "mul_mat_experts_swiglu",
+                                .min_inputs = 3,
+                                .max_inputs = 4,
+                                .check = &CheckMulMatExpertsSwiGlu}};
+
+/// The rows of A and D in groups, one for each matrix of B.
+void PutGroups(const NodeView& node, GemmArgs& args) {
+  const auto pairs = static_cast<std::int32_t>(node.out.shape[1]);
+  const auto num = static_cast<std::int32_t>(node.in(1).shape[2]);
+  for (MatrixLayout* layout : {&args.a_layout, &args.c_layout, &args.d_layout}) {
+    layout->rows = pairs;
+    layout->num = num;
+    layout->offsets = node.in(2).as<const std::int32_t>();
+  }
+  args.b_layout.num = num;
+  if (node.inputs[3].present) args.a_layout.idxs = node.in(3).as<const std::int32_t>();
+}
 
 Scaling ScalingOf(const GemmArgs& args) {
   if (args.alpha != 1.0f) return Scaling::kAny;
@@ -129,8 +181,11 @@ GemmArgs GemmOp::ArgsOf(const NodeView& node) {
     args.c = node.in(2).data;
     args.c_layout.ld = node.in(2).stride[1];
   }
-  if (node.op == TensorOp::kMulMatSwiGlu || node.op == TensorOp::kNormMulMatSwiGlu)
+  if (node.op == TensorOp::kMulMatSwiGlu || node.op == TensorOp::kNormMulMatSwiGlu ||
+      node.op == TensorOp::kMulMatExpertsSwiGlu)
     args.epilogue = Epilogue::kGatedSilu;
+  if (node.op == TensorOp::kMulMatExperts || node.op == TensorOp::kMulMatExpertsSwiGlu)
+    PutGroups(node, args);
   if (node.op == TensorOp::kNormMulMat || node.op == TensorOp::kNormMulMatSwiGlu) {
     args.prologue = Prologue::kRmsNorm;
     args.norm = node.in(2).data;
@@ -143,11 +198,11 @@ GemmArgs GemmOp::ArgsOf(const NodeView& node) {
 
 Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms) {
   const MatrixLayout &a = args.a_layout, &b = args.b_layout, &d = args.d_layout;
-  if (a.num != 1 || b.num != 1 || a.idxs != nullptr || d.idxs != nullptr) {
+  if (a.num != b.num || a.num != d.num || (a.num == 1 && a.idxs != nullptr) || d.idxs != nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("gemm: {} groups or indexed rows: only Validate(Operation, args) poses such "
-                       "a problem",
-                       a.num));
+                Format("gemm: {} groups of A, {} of B, {} of D, or indexed rows without groups or "
+                       "of D: only Validate(Operation, args) poses such a problem",
+                       a.num, b.num, d.num));
   }
   if (args.u != nullptr || args.v != nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -166,6 +221,12 @@ Result<GemmDesc> DescOf(const GemmArgs& args, const CallTerms& terms) {
   desc.type_a = a.type, desc.type_b = b.type, desc.type_c = d.type;
   desc.order_a = a.order, desc.order_b = b.order, desc.order_c = d.order;
   desc.pack_a = a.pack, desc.pack_b = b.pack;
+  if (a.num > 1) {
+    desc.num = a.num;
+    desc.group_axis = 0;
+    desc.striding_a = a.idxs != nullptr ? Striding::kIndexed : Striding::kBlocked;
+    desc.striding_b = desc.striding_c = Striding::kBlocked;
+  }
   desc.precision = terms.activations;
   desc.guarantee = terms.guarantee;
   desc.scaling = ScalingOf(args);
