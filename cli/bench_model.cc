@@ -54,11 +54,15 @@ struct Floor : MachineRates {
   }
 };
 
-/// Multiplications and additions for one row with all matrices of the set.
-double RowOps(const WeightSet& weights) {
+/// Multiplications and additions for one row with all matrices of the set, of experts with those that
+/// it uses.
+double RowOps(const WeightSet& weights, const ModelConfig& config) {
   double elements = 0;
   for (const Weight& weight : weights.all()) {
-    if (weight.op != TensorOp::kNone) elements += static_cast<double>(weight.view.elements());
+    if (weight.op == TensorOp::kNone) continue;
+    const bool experts = weight.view.shape[2] > 1;
+    const double share = experts ? static_cast<double>(config.experts_used) / config.experts : 1;
+    elements += share * static_cast<double>(weight.view.elements());
   }
   return 2 * elements;
 }
@@ -66,8 +70,12 @@ double RowOps(const WeightSet& weights) {
 /// The precision of the multiplications that `activations` allows for these weights.
 Precision PeakPrecision(const Model& model, Precision activations) {
   if (activations != Precision::kAuto) return activations;
-  const DataType type =
-      model.blocks().empty() ? DataType::kF32 : model.blocks()[0][WeightRole::kDown].view.dtype;
+  DataType type = DataType::kF32;
+  if (!model.blocks().empty()) {
+    const WeightSet& block = model.blocks()[0];
+    const bool sparse = model.config().experts > 0;
+    type = block[sparse ? WeightRole::kExpertDown : WeightRole::kDown].view.dtype;
+  }
   if (GetTypeInfo(type).block_quantised) return Precision::kI8;
   return type == DataType::kBF16 ? Precision::kBF16 : Precision::kF32;
 }
@@ -93,8 +101,8 @@ Floor MakeFloor(const LoadedModel& loaded) {
   Floor floor;
   const Model& model = *loaded.model;
   floor.weight_bytes = static_cast<double>(model.bytes_per_token());
-  for (const WeightSet& block : model.blocks()) floor.row_ops += RowOps(block);
-  floor.logits_ops = RowOps(model.globals());
+  for (const WeightSet& block : model.blocks()) floor.row_ops += RowOps(block, model.config());
+  floor.logits_ops = RowOps(model.globals(), model.config());
   floor.kv_bytes_position = static_cast<double>(loaded.session->kv_bytes_per_position());
   return floor;
 }

@@ -82,6 +82,18 @@ class ExplainElsewhere(CliTest):
         for k in (1, 40):
             self.candidates('top_k', f'rows=4 cols=128256 k={k}', families=('top_k',), chosen=('top_k',))
 
+    def test_route(self):
+        self.nothing('route', 'rows=8 experts=128 used=8')
+
+    def test_combine(self):
+        self.nothing('combine', 'rows=8 cols=2048 used=8')
+
+    def nothing(self, *words):
+        """Checks that a GPU has no kernel for a problem and that the answer says so."""
+        result = self.run_cli('explain', *words, '--device-spec', H200)
+        self.assertEqual(result.rc, 1, result.err)
+        self.assertIn(f'no kernel can run {words[0]}', result.text)
+
     def test_every_operation_is_tried_here(self):
         verbs = self.ok('explain', '--help').text.split('Subcommands:')[1].split('\n\n')[0].split('\n')
         operations = {line.split()[0] for line in verbs if line.startswith('  ') and not line.startswith('   ')}

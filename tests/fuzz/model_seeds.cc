@@ -14,7 +14,7 @@ namespace {
 
 /// A small model with all tensors that the architecture knows, but that factors of RoPE are left out
 /// where metadata scales it. All weights are 1.
-Status WriteSeed(const Architecture& architecture, const std::string& scaling,
+Status WriteSeed(const Architecture& architecture, const std::string& scaling, bool sparse,
                  const std::string& path) {
   ModelConfig config;
   config.architecture = architecture.name;
@@ -31,6 +31,10 @@ Status WriteSeed(const Architecture& architecture, const std::string& scaling,
   config.window = 4;
   config.windowed = {true};
   config.attention_softcap = config.logit_softcap = 30;
+  config.experts = sparse ? 3 : 0;
+  config.experts_used = 2;
+  config.expert_ffn = 32;
+  config.shared_ffn = 32;
   GgufWriter writer;
   writer.SetString("general.architecture", config.architecture);
   WriteTransformer(config, writer);
@@ -47,18 +51,23 @@ Status WriteSeed(const Architecture& architecture, const std::string& scaling,
     writer.SetF32(prefix + "high_freq_factor", 4);
   }
   for (const TensorRule& rule : architecture.tensors) {
+    if (!rule.AppliesTo(config)) continue;
     const bool factors = rule.k == Extent::kRopePairs;
     if (factors && !scaling.empty()) continue;
     const std::int64_t k = ExtentOf(rule.k, config), n = rule.Rows(config);
+    const std::int64_t matrices = ExtentOf(rule.matrices, config);
     GgufTensorSpec spec{.name = rule.NameIn(0),
                         .dtype = DataType::kF32,
-                        .shape = {k, n, 1, 1},
-                        .dims = rule.IsVector() ? 1 : 2};
+                        .shape = {k, n, matrices, 1},
+                        .dims = matrices > 1      ? 3
+                                : rule.IsVector() ? 1
+                                                  : 2};
     if (Status status = writer.AddTensor(std::move(spec)); !status) return status;
   }
   return writer.Write(path, [&](std::size_t index, const GgufWriter::Sink& sink) {
     const GgufTensorSpec& spec = writer.tensors()[index];
-    const std::vector<float> values(static_cast<std::size_t>(spec.shape[0] * spec.shape[1]), 1.0f);
+    const std::vector<float> values(
+        static_cast<std::size_t>(spec.shape[0] * spec.shape[1] * spec.shape[2]), 1.0f);
     return sink(std::as_bytes(std::span(values)));
   });
 }
@@ -72,11 +81,15 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   for (const tilewright::Architecture* architecture : tilewright::Architectures()) {
     for (const char* scaling : {"", "linear", "yarn", "longrope", "llama3"}) {
-      const std::string path = folder + "/" + std::string(architecture->name) + "_" + scaling;
-      const tilewright::Status written = tilewright::WriteSeed(*architecture, scaling, path);
-      if (written) continue;
-      std::fprintf(stderr, "%s\n", written.error().message.c_str());
-      return 1;
+      for (const bool sparse : {false, true}) {
+        const std::string path = folder + "/" + std::string(architecture->name) + "_" + scaling +
+                                 (sparse ? "_sparse" : "");
+        const tilewright::Status written =
+            tilewright::WriteSeed(*architecture, scaling, sparse, path);
+        if (written) continue;
+        std::fprintf(stderr, "%s\n", written.error().message.c_str());
+        return 1;
+      }
     }
   }
   return 0;

@@ -386,6 +386,76 @@ TEST_F(HostileModel, windows_and_caps_that_cannot_be_are_named_by_key_and_value)
   }
 }
 
+TEST_F(HostileModel, experts_that_cannot_be_name_the_key_or_the_tensor) {
+  const std::string sound =
+      WriteTiny(folder_, "experts", FindSynthPreset("tiny-test-mixtral").value(), DataType::kQ8_0);
+  const std::string required =
+      WriteTiny(folder_, "qwen", FindSynthPreset("tiny-test-qwen3moe").value(), DataType::kQ8_0);
+  ASSERT_TRUE(Model::Load(sound, {}));
+  const auto u32 = [](const char* key, std::uint32_t value) {
+    return [=](EditedModel& m) { m.SetU32(key, value); };
+  };
+  const std::vector<Case> cases = {
+      {"more than there may be",
+       u32("llama.expert_count", 1025),
+       ErrorCode::kCorrupt,
+       {"llama.expert_count = 1025", "1024"}},
+      {"more than there are",
+       u32("llama.expert_count", 6),
+       ErrorCode::kCorrupt,
+       {"blk.0.ffn_gate_inp.weight", "[64, 6]"}},
+      {"none used",
+       u32("llama.expert_used_count", 0),
+       ErrorCode::kCorrupt,
+       {"llama.expert_used_count = 0"}},
+      {"more used than there are",
+       u32("llama.expert_used_count", 6),
+       ErrorCode::kCorrupt,
+       {"llama.expert_used_count = 6", "expert_count = 5"}},
+      {"another width",
+       u32("llama.expert_feed_forward_length", 64),
+       ErrorCode::kCorrupt,
+       {"blk.0.ffn_gate_exps.weight", "[64, 64, 5]"}},
+      {"tensors of experts without their number",
+       [](EditedModel& m) { m.RemoveKey("llama.expert_count"); },
+       ErrorCode::kUnsupported,
+       {"blk.0.ffn_gate_inp.weight", "experts"}},
+      {"no router",
+       [](EditedModel& m) { m.RemoveTensor("blk.1.ffn_gate_inp.weight"); },
+       ErrorCode::kNotFound,
+       {"blk.1.ffn_gate_inp.weight"}},
+      {"no experts",
+       [](EditedModel& m) { m.RemoveTensor("blk.1.ffn_down_exps.weight"); },
+       ErrorCode::kNotFound,
+       {"blk.1.ffn_down_exps.weight"}},
+      {"a dense feed-forward beside them",
+       [](EditedModel& m) {
+         m.AddF32("blk.0.ffn_up.weight", {64, 96, 1, 1}, 2);
+       },
+       ErrorCode::kUnsupported,
+       {"blk.0.ffn_up.weight"}},
+      {"a tensor for each expert",
+       [](EditedModel& m) {
+         m.AddF32("blk.0.ffn_up.3.weight", {64, 96, 1, 1}, 2);
+       },
+       ErrorCode::kUnsupported,
+       {"blk.0.ffn_up.3.weight", "convert the model again"}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    EditedModel model(sound);
+    c.edit(model);
+    model.Write(folder_ / "edited.gguf");
+    const Error error = LoadError(folder_ / "edited.gguf");
+    EXPECT_EQ(error.code, c.code) << error.message;
+    for (const char* word : c.words) EXPECT_THAT(error.message, HasSubstr(word));
+  }
+  EditedModel model(required);
+  model.SetU32("qwen3moe.expert_count", 1);
+  model.Write(folder_ / "edited.gguf");
+  EXPECT_THAT(LoadError(folder_ / "edited.gguf").message,
+              HasSubstr("qwen3moe.expert_count = 1, must be 2 to 1024"));
+}
+
 TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {
   const Error norm = LoadError(Edited([](EditedModel& m) {
     m.tensor("output_norm.weight").spec.dtype = DataType::kF16;

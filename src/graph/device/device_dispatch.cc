@@ -464,6 +464,14 @@ Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
     if (!desc) return Fail(desc.error());
     choice = impl_->LayoutFor(*desc);
   }
+  if (!choice && choice.error().code == ErrorCode::kUnsupported && spec.num > 1 &&
+      impl_->device.spec().kind == DeviceKind::kCuda) {
+    // The reasons of hundreds of kernels would all say the same.
+    return Fail(ErrorCode::kUnsupported,
+                fmt::format("there is no kernel for products with {} experts on {}; models with "
+                            "experts run on the CPU",
+                            spec.num, impl_->device.spec().ClassId()));
+  }
   if (!choice) return Fail(choice.error());
   WeightPacker::Plan plan;
   plan.pack = (*choice)->pack;

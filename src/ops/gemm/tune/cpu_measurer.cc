@@ -179,6 +179,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
           weights.memory.as<char>() + static_cast<std::size_t>(next_copy_) * weights.stride;
       args.b = at;
       if (args.v != nullptr) args.v = at + weights.scales_at;
+      operands_.PutMixture(next_launch_++, args);
       return spec.kernel->Launch(args, spec, workspace_, stream);
     };
     return TimeLaunches(busy_, reps, launch, [] { return Status(); });
@@ -194,6 +195,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   Workspace workspace_;
   std::list<Copies> copies_;  // last used first
   int next_copy_ = 0;
+  int next_launch_ = 0;
   BusyWatch busy_;
 };
 
@@ -213,7 +215,8 @@ std::unique_ptr<GemmMeasurer> MakeMeasurer<GemmOp>(Device& device, const Measure
 template <>
 LeastWork LeastWorkOf<GemmOp>(const GemmDesc& d, const TrialOptions&) {
   const std::int64_t columns = d.epilogue == Epilogue::kGatedSilu ? d.n / 2 : d.n;
-  const auto groups = static_cast<std::size_t>(std::max(d.num, 1));
+  // At most one matrix for each row is read.
+  const auto groups = static_cast<std::size_t>(std::clamp(d.num, 1, std::max(d.m, 1)));
   std::size_t bytes = BytesOf(d.type_a, std::int64_t{d.m} * d.k) +
                       groups * BytesOf(d.type_b, std::int64_t{d.n} * d.k) +
                       BytesOf(d.type_c, std::int64_t{d.m} * columns);

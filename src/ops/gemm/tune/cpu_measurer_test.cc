@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -12,6 +13,7 @@
 #include "ops/gemm/reference.h"
 #include "ops/gemm/register.h"
 #include "ops/gemm/tune/operands.h"
+#include "ops/gemm/tune/row_spreads.h"
 #include "tilewright/tune_gemm.h"
 
 namespace tilewright {
@@ -201,7 +203,8 @@ TEST_F(CpuMeasurerTest, CopiesStayWithinTheMemoryGiven) {
 TEST_F(CpuMeasurerTest, WhatItCannotMakeIsAnErrorBeforehand) {
   GemmDesc grouped = F32Problem(8);
   grouped.num = 2, grouped.group_axis = 0;
-  grouped.striding_a = grouped.striding_b = grouped.striding_c = Striding::kBlocked;
+  grouped.striding_a = grouped.striding_b = Striding::kBlocked;
+  grouped.striding_c = Striding::kIndexed;
   const auto status = MakeCpuGemmMeasurer(SerialExecutor(), Small())->Prepare(grouped);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
@@ -242,6 +245,68 @@ TEST_F(CpuMeasurerTest, EveryKernelOfTheLibraryPassesTheGate) {
     }
   }
   EXPECT_GT(checked, 30);
+}
+
+// Rows in groups, gathered or not: the gate sees all rows in one group, and a mixture.
+TEST_F(CpuMeasurerTest, KernelsOfGroupsPassTheGateAndAreTimed) {
+  Registry registry;
+  AddGemm(registry);
+  const auto device = DetectCpu();
+  ASSERT_TRUE(device) << device.error().message;
+  const auto pool = MakeThreadPool(2);
+  const auto measurer = MakeCpuGemmMeasurer(*pool, Small());
+  int checked = 0;
+  using enum DataType;
+  for (const DataType type : {kF32, kBF16, kQ4_0, kQ8_0, kQ4_K, kQ6_K}) {
+    for (const std::int32_t m : {1, 6, 70}) {
+      GemmDesc desc = F32Problem(m, 96, 256);
+      desc.type_b = type;
+      desc.pack_b = kPackAny;
+      desc.num = 7, desc.group_axis = 0;
+      desc.striding_a = m == 6 ? Striding::kBlocked : Striding::kIndexed;
+      desc.striding_b = desc.striding_c = Striding::kBlocked;
+      if (GetTypeInfo(type).block_quantised && m != 6) desc.epilogue = Epilogue::kGatedSilu;
+      ASSERT_TRUE(measurer->Prepare(desc));
+      const GemmCandidates candidates = Feasible(*Validate(desc), registry, *device);
+      EXPECT_GT(candidates.feasible_count(), 0) << candidates.RejectionText();
+      for (const GemmCandidate& candidate : candidates.all()) {
+        for (const LaunchSpec& spec : candidate.specs) {
+          const auto outcome = measurer->Check(spec);
+          EXPECT_EQ(outcome.verdict, Verdict::kOk)
+              << candidate.kernel->name() << " " << SpecText(spec) << " on " << KeyOf(desc) << ": "
+              << outcome.evidence;
+          EXPECT_GT(measurer->Time(spec, 3).us, 0);
+          ++checked;
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked, 18);
+}
+
+TEST(RowSpreads, EverySpreadHoldsAllRowsAndSomeGroupsHaveNone) {
+  for (const auto& [num, rows] : {std::array{2, 1}, std::array{8, 40}, std::array{128, 8}}) {
+    const RowSpreads spreads(num, rows, 3);
+    int most = 0, without = 0;
+    const auto check = [&](const std::int32_t* offsets) {
+      EXPECT_EQ(offsets[0], 0);
+      EXPECT_EQ(offsets[num], rows);
+      for (int g = 0; g < num; ++g) {
+        EXPECT_LE(offsets[g], offsets[g + 1]);
+        most = std::max(most, offsets[g + 1] - offsets[g]);
+        without += offsets[g] == offsets[g + 1] ? 1 : 0;
+      }
+    };
+    for (int i = 0; i < RowSpreads::kMixtures; ++i) check(spreads.mixture(i));
+    EXPECT_TRUE(rows < 40 || most < rows) << "a mixture is not one group";
+    check(spreads.hot());
+    EXPECT_EQ(most, rows);
+    EXPECT_GE(without, num - 1);
+    for (int row = 0; row < rows; ++row) {
+      EXPECT_GE(spreads.sources()[row], 0);
+      EXPECT_LT(spreads.sources()[row], rows);
+    }
+  }
 }
 
 TEST_F(CpuMeasurerTest, TuningARealProblemLeavesAMeasuredWinner) {

@@ -44,6 +44,10 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
     bound_.clear();
+    if (problem.num > 1) {
+      return Fail(ErrorCode::kUnsupported,
+                  Format("num = {}: groups are measured on the CPU only", problem.num));
+    }
     const std::string weights = operands_.weight_key();
     Status made = operands_.Make(problem);
     if (operands_.weight_key() != weights) copies_.clear();

@@ -15,7 +15,7 @@ namespace {
 // All of the problem but the batch and what the caller does with the result.
 std::string WeightKey(const GemmDesc& problem) {
   GemmDesc w;
-  w.m = 1, w.n = problem.n, w.k = problem.k;
+  w.m = 1, w.n = problem.n, w.k = problem.k, w.num = problem.num;
   w.type_b = problem.type_b, w.type_v = problem.type_v, w.order_b = problem.order_b,
   w.quant_b = problem.quant_b;
   return KeyOf(w);
@@ -43,10 +43,17 @@ std::string Unwritten(const GemmArgs& args) {
 }  // namespace
 
 Status GemmOperands::Make(const GemmDesc& problem) {
-  if (problem.num > 1 || problem.striding_a == Striding::kIndexed ||
-      problem.striding_c == Striding::kIndexed) {
+  if (problem.striding_c == Striding::kIndexed ||
+      (problem.striding_a == Striding::kIndexed && problem.num == 1)) {
+    return Fail(
+        ErrorCode::kUnsupported,
+        Format("num = {}: rows of D, or of one group, that are indexed are not measured yet",
+               problem.num));
+  }
+  if (problem.num > 1 &&
+      (problem.quant_a.type != QuantType::kNone || problem.quant_b.type != QuantType::kNone)) {
     return Fail(ErrorCode::kUnsupported,
-                Format("num = {}: grouped and indexed problems are not measured yet", problem.num));
+                Format("num = {}: scales beside the operands are not measured yet", problem.num));
   }
   if (problem.batch_dim != BatchDim::kM) {
     return Fail(ErrorCode::kUnsupported, "batch_dim = n: measure the transposed problem");
@@ -67,6 +74,7 @@ Status GemmOperands::Make(const GemmDesc& problem) {
 MatrixLayout GemmOperands::PlainB() const {
   MatrixLayout b{problem_.type_b, problem_.order_b, problem_.k, problem_.n, problem_.k};
   if (problem_.order_b == Order::kRowMajor) b.ld = problem_.n;
+  b.num = problem_.num;
   return b;
 }
 
@@ -81,14 +89,13 @@ std::int64_t GemmOperands::ScalesOfB() const {
 Status GemmOperands::MakeWeights() {
   const MatrixLayout b = PlainB();
   const bool columns = b.order == Order::kColMajor;
-  plain_b_ =
-      Buffer::Make(BytesOf(b.type, b.ld) * static_cast<std::size_t>(columns ? b.cols : b.rows));
-  if (!plain_b_)
-    return Fail(ErrorCode::kOutOfMemory, Format("no memory for {} x {} weights", b.rows, b.cols));
-  if (auto s =
-          FillWeights(b.type, columns ? b.cols : b.rows, b.ld, SeedOf(trial_, 7), plain_b_.data());
-      !s)
-    return s;
+  const std::int64_t lines = std::int64_t{b.num} * (columns ? b.cols : b.rows);
+  plain_b_ = Buffer::Make(BytesOf(b.type, b.ld) * static_cast<std::size_t>(lines));
+  if (!plain_b_) {
+    return Fail(ErrorCode::kOutOfMemory,
+                Format("no memory for {} x {} x {} weights", b.num, b.rows, b.cols));
+  }
+  if (auto s = FillWeights(b.type, lines, b.ld, SeedOf(trial_, 7), plain_b_.data()); !s) return s;
   const std::int64_t scales = ScalesOfB();
   v_ = Buffer();
   if (scales == 0) return {};
@@ -99,6 +106,7 @@ Status GemmOperands::MakeWeights() {
 
 Status GemmOperands::MakeActivations() {
   const GemmDesc& p = problem_;
+  spreads_ = p.num > 1 ? RowSpreads(p.num, p.m, SeedOf(trial_, 13)) : RowSpreads();
   const bool rows = p.order_a == Order::kRowMajor;
   const std::int64_t lines = rows ? p.m : p.k, length = rows ? p.k : p.m;
   const std::int64_t d_cols = p.epilogue == Epilogue::kGatedSilu ? p.n / 2 : p.n;
@@ -172,7 +180,21 @@ GemmArgs GemmOperands::Args(Activations kind) const {
   args.d_layout = {p.type_c, p.order_c, p.m, d_cols, p.order_c == Order::kRowMajor ? d_cols : p.m};
   args.c_layout = args.d_layout;
   args.c = c_ ? c_.data() : nullptr;
+  if (!spreads_.empty()) {
+    PutSpread(kind == Activations::kWholeNumbers ? spreads_.hot() : spreads_.mixture(0), args);
+    args.a_layout.num = args.c_layout.num = args.d_layout.num = p.num;
+    if (p.striding_a == Striding::kIndexed) args.a_layout.idxs = spreads_.sources();
+  }
   return args;
+}
+
+void GemmOperands::PutSpread(const std::int32_t* offsets, GemmArgs& args) const {
+  for (MatrixLayout* layout : {&args.a_layout, &args.c_layout, &args.d_layout})
+    layout->offsets = offsets;
+}
+
+void GemmOperands::PutMixture(int launch, GemmArgs& args) const {
+  if (!spreads_.empty()) PutSpread(spreads_.mixture(launch % RowSpreads::kMixtures), args);
 }
 
 Status GemmOperands::MakeRounded(Executor& executor) {

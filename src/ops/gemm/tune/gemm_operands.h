@@ -6,6 +6,7 @@
 
 #include "ops/gemm/reference.h"
 #include "ops/gemm/tune/operands.h"
+#include "ops/gemm/tune/row_spreads.h"
 #include "tilewright/gemm.h"
 #include "tilewright/tune.h"
 
@@ -16,7 +17,8 @@ namespace tilewright {
 class GemmOperands {
  public:
   explicit GemmOperands(std::uint64_t seed) : trial_{.seed = seed} {}
-  /// kUnsupported for what cannot be made: groups, indexed rows, packed activations, batch_dim = n.
+  /// kUnsupported for what cannot be made: indexed rows of D or of one group, scales beside groups,
+  /// packed activations, batch_dim = n.
   Status Make(const GemmDesc& problem);
   /// What the weights depend on: a measurer keeps its copies of them while this is the same.
   const std::string& weight_key() const { return weight_key_; }
@@ -34,14 +36,18 @@ class GemmOperands {
   /// Which activations the check uses: both kinds, but no whole numbers where two large values are
   /// multiplied into f16, which overflows.
   std::vector<Activations> Kinds() const;
-  /// The call over the operands here; `d` is left to the caller.
+  /// The call over the operands here; `d` is left to the caller. Whole numbers of a grouped product
+  /// are all in one group.
   GemmArgs Args(Activations kind) const;
+  /// The spread over groups of the launch of that number that is timed; nothing without groups.
+  void PutMixture(int launch, GemmArgs& args) const;
   /// The verdict on what a kernel left in `d`, which lies on the host. A GPU's kernels may unpack
   /// blocks to the 16 bits that tensor cores multiply: they must agree with the oracle of the
   /// weights as they are, or with that of the weights so rounded.
   Tuner::Outcome Judge(const Kernel& kernel, Activations kind, void* d, Executor& executor);
 
  private:
+  void PutSpread(const std::int32_t* offsets, GemmArgs& args) const;
   Status MakeWeights();
   Status MakeActivations();
   Status MakeRounded(Executor& executor);
@@ -56,6 +62,7 @@ class GemmOperands {
   Buffer rounded_b_;  ///< the weights in type_a, made when they are first needed
   DataType rounded_type_ = DataType::kNone;
   Buffer a_[2];  // by Activations
+  RowSpreads spreads_;
   std::size_t result_bytes_ = 0;
 };
 
