@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "ops/gemm/base/packs.h"
+#include "ops/gemm/cpu/grouped_panel_gemm.h"
 #include "ops/gemm/cpu/panel_gemm.h"
 #include "ops/gemm/cpu/scalar_gemm.h"
 #include "ops/gemm/register.h"
@@ -15,6 +16,7 @@
 namespace tilewright {
 namespace {
 
+using gemm::GroupedPanelGemm;
 using gemm::IsaTraits;
 using gemm::PanelConfig;
 using gemm::PanelGemm;
@@ -33,6 +35,7 @@ void Put(Registry& registry, Args&&... args) {
 void AddPanels(Registry& registry, PanelConfig config) {
   Put<PanelGemv>(registry, config);
   Put<PanelGemm>(registry, config);
+  Put<GroupedPanelGemm>(registry, config);
   config.pack = kPackPlain;
   Put<PanelGemm>(registry, config);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/cpu_threads.h"
@@ -28,5 +29,15 @@ class CpuKernel : public Kernel {
   virtual Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                           Stream stream) = 0;
 };
+
+/// kInvalidArgument unless `a` has offsets that ascend from 0 to its rows, as kernels of groups need
+/// that write to the rows which they name. An operation in front has computed them.
+Status CheckOffsets(const MatrixLayout& a, std::string_view kernel);
+
+/// Matrices that at least one of `rows` rows uses, where each row is as likely to use any of `num`.
+double MatricesUsed(int rows, int num);
+
+/// Matrix `group` of grouped weights that lie as `b` says (StridedPtr in gemm.h).
+StridedPtr MatrixOf(const void* plain, const MatrixLayout& b, std::int32_t group);
 
 }  // namespace tilewright::gemm

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 #include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/common.h"
@@ -19,6 +20,28 @@ struct PanelConfig {
   Precision activations = Precision::kF32;
   bool split_k = false;
 };
+
+/// What a kernel of panels is; `grouped` ones are for num > 1.
+KernelInfo PanelInfo(const PanelConfig& config, std::string_view driver_tu, bool grouped);
+KernelDesc PanelDesc(const PanelConfig& config);
+
+/// Rows of A as the tiles of panel kernels read them: [tile][k][tile_rows], rows beyond the last not
+/// written and not read.
+struct Staging {
+  const GemmArgs* args;
+  int tile_rows;
+  bool to_bf16;
+  float* out;
+};
+/// Tile `tile`: `rows` rows from `first_row`, or those that A's indices name there.
+void StageTile(const Staging& staging, int first_row, int rows, int tile);
+
+/// Rows of a task: 144 rows x 256 k of staged A are 147 KB, which stays in the L2 beside the panels.
+inline constexpr int kBlockRows = 144;
+/// k of a chunk: two decoded panels take 32 KB. A multiple of every block.
+inline constexpr int kChunkK = 256;
+/// Rows staged at a time, in bytes of staged A.
+inline constexpr std::int64_t kStageBytes = 8 << 20;
 
 /// f32 GEMM over 16-column panels. A is staged in row tiles ([tile][k][tile_rows], rounded to bf16
 /// if the config says so), then a grid of (panel pair, row block, k split) tasks multiplies it;

@@ -9,12 +9,6 @@
 namespace tilewright::gemm {
 namespace {
 
-// Rows of a task: 144 rows x 256 k of staged A are 147 KB, which stays in the L2 beside the panels.
-constexpr int kBlockRows = 144;
-// k of a chunk: two decoded panels take 32 KB. A multiple of every block.
-constexpr int kChunkK = 256;
-// Rows staged at a time, in bytes of staged A.
-constexpr std::int64_t kStageBytes = 8 << 20;
 // Splits are whole multiples of this many k, so that no split is mostly overhead.
 constexpr int kSplitUnit = 64;
 constexpr int kMaxSplits = 16;
@@ -22,39 +16,6 @@ constexpr int kMaxTileRows = 12;
 
 int Min(int a, int b) { return a < b ? a : b; }
 int Max(int a, int b) { return a > b ? a : b; }
-
-// Staged A: [tile][k][tile_rows]; rows beyond the last are not written and not read.
-struct Staging {
-  const GemmArgs* args;
-  int tile_rows;
-  bool to_bf16;
-  float* out;
-};
-
-void StageTile(const Staging& s, int first_row, int rows, int tile) {
-  const MatrixLayout& a = s.args->a_layout;
-  const int k = a.cols;
-  float* out = s.out + static_cast<std::int64_t>(tile) * k * s.tile_rows;
-  const bool row_major = a.order == Order::kRowMajor;
-  const std::int64_t row_stride = row_major ? a.ld : 1;
-  const std::int64_t k_stride = row_major ? 1 : a.ld;
-  const auto* base = static_cast<const std::uint8_t*>(s.args->a);
-  for (int r = 0; r < rows; ++r) {
-    const std::uint8_t* source = base + 4 * (first_row + r) * row_stride;
-    float* target = out + r;
-    if (s.to_bf16) {
-      for (int i = 0; i < k; ++i) {
-        target[static_cast<std::int64_t>(i) * s.tile_rows] =
-            BF16ToF32(F32ToBF16(LoadAs<float>(source + 4 * i * k_stride)));
-      }
-    } else {
-      for (int i = 0; i < k; ++i) {
-        target[static_cast<std::int64_t>(i) * s.tile_rows] =
-            LoadAs<float>(source + 4 * i * k_stride);
-      }
-    }
-  }
-}
 
 // 16 columns of plain weights to out[k][16]; columns beyond n become zero.
 void DecodePlain(const GemmArgs& args, int panel, int k0, int k, float* out) {
@@ -74,8 +35,35 @@ void DecodePlain(const GemmArgs& args, int panel, int k0, int k, float* out) {
     DecodeRun(b.type, args.b, (k0 + i) * b.ld + first, 1, cols, out + i * kPanelCols, 1);
 }
 
-KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::string_view pack,
-                  std::string_view driver_tu) {
+}  // namespace
+
+void StageTile(const Staging& s, int first_row, int rows, int tile) {
+  const MatrixLayout& a = s.args->a_layout;
+  const int k = a.cols;
+  float* out = s.out + static_cast<std::int64_t>(tile) * k * s.tile_rows;
+  const bool row_major = a.order == Order::kRowMajor;
+  const std::int64_t row_stride = row_major ? a.ld : 1;
+  const std::int64_t k_stride = row_major ? 1 : a.ld;
+  const auto* base = static_cast<const std::uint8_t*>(s.args->a);
+  for (int r = 0; r < rows; ++r) {
+    const std::int64_t row = a.idxs != nullptr ? a.idxs[first_row + r] : first_row + r;
+    const std::uint8_t* source = base + 4 * row * row_stride;
+    float* target = out + r;
+    if (s.to_bf16) {
+      for (int i = 0; i < k; ++i) {
+        target[static_cast<std::int64_t>(i) * s.tile_rows] =
+            BF16ToF32(F32ToBF16(LoadAs<float>(source + 4 * i * k_stride)));
+      }
+    } else {
+      for (int i = 0; i < k; ++i) {
+        target[static_cast<std::int64_t>(i) * s.tile_rows] =
+            LoadAs<float>(source + 4 * i * k_stride);
+      }
+    }
+  }
+}
+
+KernelInfo PanelInfo(const PanelConfig& config, std::string_view driver_tu, bool grouped) {
   const bool plain = config.pack == kPackPlain;
   const bool block = BlockElements(config.type_b) > 1;
   KernelInfo info;
@@ -86,9 +74,10 @@ KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::strin
                                         : block ? "xn"
                                                 : "xx",
                               .isa = config.isa.word,
-                              .tile = tile,
-                              .pack = pack,
-                              .flag = config.split_k                           ? "splitk"
+                              .tile = fmt::format("{}x{}", config.ops->tile_rows, kPairCols),
+                              .pack = PackName(config.pack),
+                              .flag = grouped                                  ? "grouped"
+                                      : config.split_k                         ? "splitk"
                                       : config.activations == Precision::kBF16 ? "abf16"
                                                                                : ""});
   info.fingerprint = JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()});
@@ -100,7 +89,7 @@ KernelInfo InfoOf(const PanelConfig& config, const std::string& tile, std::strin
   return info;
 }
 
-KernelDesc DescOf(const PanelConfig& config) {
+KernelDesc PanelDesc(const PanelConfig& config) {
   KernelDesc desc;
   desc.type_a = desc.type_c = Bit(DataType::kF32);
   desc.type_b = Bit(config.type_b);
@@ -120,8 +109,6 @@ KernelDesc DescOf(const PanelConfig& config) {
   return desc;
 }
 
-}  // namespace
-
 struct PanelGemm::Plan {
   int m = 0, n = 0, k = 0, splits = 1;
   int stage_rows = 0;                                               // rows staged at a time
@@ -133,10 +120,7 @@ struct PanelGemm::Plan {
 };
 
 PanelGemm::PanelGemm(const PanelConfig& config)
-    : CpuKernel(InfoOf(config, fmt::format("{}x{}", config.ops->tile_rows, kPairCols),
-                       PackName(config.pack), TILEWRIGHT_TU),
-                DescOf(config)),
-      config_(config) {}
+    : CpuKernel(PanelInfo(config, TILEWRIGHT_TU, false), PanelDesc(config)), config_(config) {}
 
 // Everything but `splits` and the workers' scratch depends on the shape alone.
 PanelGemm::Plan PanelGemm::MakePlan(const GemmShape& shape, int workers, int splits) const {

@@ -16,9 +16,6 @@ constexpr int kTasksOfWorker = 8;
 
 constexpr std::size_t AlignUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Matrices that at least one of `rows` rows uses, where each row is as likely to use any of `num`.
-double MatricesUsed(int rows, int num) { return num * (1 - std::pow(1 - 1.0 / num, rows)); }
-
 /// The last of the `count` groups that begins at or before tile `tile`.
 template <class Group>
 const Group& GroupAt(const Group* groups, int count, int tile) {
@@ -91,13 +88,7 @@ Status GroupedGemmInt8::PackB(const void* plain, const MatrixLayout& b, void* pa
                               Stream stream) const {
   const std::size_t packed_bytes = PackedSize(format_, b.cols, b.rows);
   for (std::int32_t g = 0; g < b.num; ++g) {
-    StridedPtr matrix{nullptr, b.ld};
-    if (b.ld == 0) {
-      matrix = static_cast<const StridedPtr*>(plain)[g];
-    } else {
-      matrix.data = static_cast<const std::byte*>(plain) +
-                    static_cast<std::size_t>(g) * BytesOf(format_.type, b.ld * b.cols);
-    }
+    const StridedPtr matrix = gemm::MatrixOf(plain, b, g);
     if (Status plain_b = CheckPlain(format_, b, matrix.ld, name()); !plain_b) return plain_b;
     PackPanels(format_, matrix.data, b.cols, b.rows, BytesOf(format_.type, matrix.ld),
                static_cast<std::byte*>(packed) + static_cast<std::size_t>(g) * packed_bytes,
@@ -109,7 +100,7 @@ Status GroupedGemmInt8::PackB(const void* plain, const MatrixLayout& b, void* pa
 double GroupedGemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
                                    const DeviceSpec& device) const {
   const double workers = WorkersOf(spec.config, device.cores);
-  const double used = MatricesUsed(problem.m, problem.num);
+  const double used = gemm::MatricesUsed(problem.m, problem.num);
   const double rows_of_group = problem.m / used;
   const double rows = rows_of_group / std::ceil(rows_of_group / desc_.tile_m);  // of a tile
   const double cost = BlockCost(format_) * (rows + 0.6) / rows;
@@ -141,22 +132,12 @@ Status GroupedGemmInt8::CheckCall(const GemmArgs& args, const LaunchSpec& spec,
     return invalid(
         fmt::format("k = {}: must be a multiple of {}", args.a_layout.cols, format_.elements));
   }
-  const std::int32_t* const offsets = args.a_layout.offsets;
-  if (offsets == nullptr) return invalid("A has no group offsets");
   if (workspace.partials_size < needed ||
       reinterpret_cast<std::uintptr_t>(workspace.partials) % 64 != 0) {
     return invalid(fmt::format("{} bytes of partials at {}: needs {}, aligned to 64 bytes",
                                workspace.partials_size, workspace.partials, needed));
   }
-  // They are computed by an operation in front, and rows are written by them.
-  const std::int32_t num = args.a_layout.num;
-  bool sound = offsets[0] == 0 && offsets[num] == args.a_layout.rows;
-  for (std::int32_t g = 0; g < num; ++g) sound = sound && offsets[g] <= offsets[g + 1];
-  if (!sound) {
-    return invalid(fmt::format("the offsets of {} groups must ascend from 0 to the {} rows of A",
-                               num, args.a_layout.rows));
-  }
-  return {};
+  return gemm::CheckOffsets(args.a_layout, name());
 }
 
 /// Rows `row` .. of A, which `staging` gathers where they are indexed, as a tile.
