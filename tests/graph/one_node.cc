@@ -23,7 +23,7 @@ const std::vector<std::int32_t> kOffsets = {0, 2, 2, 6}, kSources = {0, 2, 1, 2,
 
 /// Random values of any type. Those that nothing encodes to are small whole numbers.
 void Fill(DataType type, std::int64_t count, std::uint64_t seed, void* out) {
-  static const std::vector<float> pool = RandomFloats(1 << 18, 1, 0.5);
+  static const std::vector<float> pool = RandomFloats(1 << 19, 1, 0.5);
   const auto room = pool.size() - static_cast<std::size_t>(count);
   if (EncodeRow(type, pool.data() + seed * 251 % room, count, out)) return;
   Random random(seed);
@@ -75,7 +75,11 @@ std::array<bool, 3> FreeTypes(TensorOp op) {
     case TensorOp::kRopeQkvScatter:
     case TensorOp::kTopK:
     case TensorOp::kRoute:
+    case TensorOp::kMulMatExperts:
+    case TensorOp::kMulMatExpertsSwiGlu:
       return {true, true, false};
+    case TensorOp::kCombine:
+      return {true, false, true};
     default:
       return {true, true, true};
   }

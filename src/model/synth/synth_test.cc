@@ -56,7 +56,8 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
       {"llama-3.1-8b", 8030.3},  {"llama-3.1-70b", 70553.7}, {"qwen2.5-0.5b", 494.03},
       {"qwen2.5-7b", 7615.6},    {"qwen3-0.6b", 596.05},     {"qwen3-8b", 8190.7},
       {"phi-3.5-mini", 3821.1},  {"gemma-2-2b", 2614.34},    {"gemma-2-9b", 9241.71},
-      {"gemma-2-27b", 27227.13}, {"gemma-3-270m", 268.10},   {"gemma-3-1b", 999.89}};
+      {"gemma-2-27b", 27227.13}, {"gemma-3-270m", 268.10},   {"gemma-3-1b", 999.89},
+      {"mixtral-8x7b", 46702.8}, {"qwen3-30b-a3b", 30532.1}, {"qwen1.5-moe-a2.7b", 14315.8}};
   for (const auto& [name, parameters] : millions) {
     const auto shape = FindSynthPreset(name);
     ASSERT_TRUE(shape) << name;
@@ -65,7 +66,7 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
     EXPECT_NEAR(static_cast<double>(report->parameters) * 1e-6, parameters, 0.05) << name;
     EXPECT_GT(report->file_bytes, 2 * report->parameters);
   }
-  EXPECT_EQ(SynthPresets().size(), 29u);
+  EXPECT_EQ(SynthPresets().size(), 36u);
 }
 
 TEST(Synth, UnknownNamesListWhatThereIs) {

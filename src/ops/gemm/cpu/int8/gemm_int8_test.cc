@@ -35,20 +35,25 @@ std::uint32_t HostFeatures() {
   return features;
 }
 
-const Registry& Kernels() {
-  static const Registry* registry = [] {
+/// Those of one matrix; ops/gemm/gemm_kernels_test.cc and grouped_test.cc have the others.
+std::vector<Kernel*> DenseKernels() {
+  static Registry* const registry = [] {
     auto* r = new Registry;
     AddGemmInt8(*r);
     return r;
   }();
-  return *registry;
+  std::vector<Kernel*> dense;
+  for (Kernel* kernel : registry->kernels()) {
+    if ((kernel->desc().striding_b & Bit(Striding::kFlat)) != 0) dense.push_back(kernel);
+  }
+  return dense;
 }
 
 /// The kernels of one weight type that this processor can run, scalar last.
 std::vector<Kernel*> Runnable(DataType type) {
   std::vector<Kernel*> found;
   const std::uint32_t features = HostFeatures();
-  for (Kernel* kernel : Kernels().kernels()) {
+  for (Kernel* kernel : DenseKernels()) {
     if ((kernel->desc().type_b & Bit(type)) == 0) continue;
     if ((features & kernel->info().features) == kernel->info().features) found.push_back(kernel);
   }
@@ -311,8 +316,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GemmInt8, testing::ValuesIn(Types()),
 
 TEST_P(GemmInt8, EveryInstructionSetOffersAKernel) {
   int all = 0;
-  for (Kernel* kernel : Kernels().kernels())
-    all += (kernel->desc().type_b & Bit(type())) != 0 ? 1 : 0;
+  for (Kernel* kernel : DenseKernels()) all += (kernel->desc().type_b & Bit(type())) != 0 ? 1 : 0;
   EXPECT_EQ(all, 2 * 4) << "for f32 and for i8x32 activations";
   EXPECT_GE(Runnable(type()).size(), 1u);
 }
@@ -715,7 +719,7 @@ TEST(GemmInt8Model, PredictsMoreTimeForMoreWorkAndPrefersTheFasterInstructionSet
     GemmDesc p;
     p.m = 64, p.n = 960, p.k = 768, p.type_b = type;
     double last = 0;
-    for (Kernel* kernel : Kernels().kernels()) {
+    for (Kernel* kernel : DenseKernels()) {
       if (kernel->desc().type_a != Bit(p.type_a) || kernel->desc().type_b != Bit(type)) continue;
       const double us = kernel->EstimateUs(p, {.kernel = kernel}, device);
       EXPECT_GT(us, last) << kernel->name() << ": kernels are registered fastest first";
