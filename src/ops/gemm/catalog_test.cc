@@ -81,7 +81,7 @@ TEST(KernelIds, AReferenceKernelTakesEveryPlainProblem) {
 // plain.
 TEST(PanelKernels, AgreeBitwiseAcrossInstructionSetsAndLayouts) {
   std::map<DataType, std::vector<Kernel*>> families;
-  for (Kernel* kernel : AllKernels().kernels()) {
+  for (Kernel* kernel : test::DenseKernels()) {
     const KernelDesc& k = kernel->desc();
     const bool panel = k.tile_n == 32 && k.activations == Precision::kF32 && !k.split_k &&
                        kernel->info().provider == Provider::kOwn;
@@ -106,7 +106,7 @@ TEST(PanelKernels, AgreeBitwiseAcrossInstructionSetsAndLayouts) {
 // Activations with a single 1 pick one k of the weights: the product must be the decoded weight to
 // the bit.
 TEST(PackedWeights, DecodeToTheBitForEveryCodePoint) {
-  for (Kernel* kernel : AllKernels().kernels()) {
+  for (Kernel* kernel : test::DenseKernels()) {
     const KernelDesc& desc = kernel->desc();
     // int8 is near 1, not 1; gemm_int8_test reads those weights back.
     const bool exact =

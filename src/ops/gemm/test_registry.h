@@ -28,6 +28,15 @@ inline Registry& AllKernels() {
   return registry;
 }
 
+/// Those that take one matrix. Products in groups of rows are the same arithmetic (grouped_test.cc).
+inline std::vector<Kernel*> DenseKernels() {
+  std::vector<Kernel*> dense;
+  for (Kernel* kernel : AllKernels().kernels()) {
+    if ((kernel->desc().striding_b & Bit(Striding::kFlat)) != 0) dense.push_back(kernel);
+  }
+  return dense;
+}
+
 inline std::vector<std::string> NamesOfAll() {
   std::vector<std::string> names;
   for (const Kernel* kernel : AllKernels().kernels()) names.emplace_back(kernel->name());

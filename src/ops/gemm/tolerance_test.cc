@@ -98,7 +98,7 @@ TEST(Tolerance, Int8BlocksAreBoundedByTheirOwnLargestActivation) {
 
 TEST(Tolerance, HoldsForEveryInt8KernelOnActivationsThatAllLieBetweenTwoSteps) {
   int kernels = 0;
-  for (Kernel* kernel : AllKernels().kernels()) {
+  for (Kernel* kernel : test::DenseKernels()) {
     const KernelDesc& desc = kernel->desc();
     if (desc.activations != Precision::kI8 || kernel->CheckDevice(Device())) continue;
     ++kernels;
