@@ -19,7 +19,8 @@ enum class Fusion : std::uint8_t {
   kMergeGateUp,   ///< "merge-gate-up": gate and up are one product, rows paired by kGatedBlock
   kResidual,      ///< "residual": kMulMat, kAdd -> kMulMatAdd
   kSwiGlu,        ///< "swiglu": kSilu, kMul -> kSwiGlu; kGelu, kMul -> kGeGlu
-  kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu
+  kMulMatSwiGlu,  ///< "mul-mat-swiglu": merged gate and up, kSilu, kMul -> kMulMatSwiGlu,
+                  ///< of experts kMulMatExpertsSwiGlu
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
   /// "rope-qkv": kRope of q, kRope and kKvScatter of k, kKvScatter of v -> kRopeQkvScatter
   kRopeQkv,

@@ -124,6 +124,46 @@ TEST_F(Batching, sequences_that_share_passes_get_what_each_gets_alone) {
   }
 }
 
+TEST_F(Batching, rows_of_a_model_with_experts_do_not_depend_on_those_that_share_their_pass) {
+  for (const char* preset : {"tiny-test-mixtral", "tiny-test-qwen2moe", "tiny-test-qwen3moe"}) {
+    SynthShape shape = FindSynthPreset(preset).value();
+    shape.context = 128;
+    const auto vocab = static_cast<std::size_t>(shape.vocab);
+    const std::vector<TokenId> tokens = RandomTokens(45, shape.vocab, 11),
+                               others = RandomTokens(45, shape.vocab, 12);
+    for (const DataType quant : {DataType::kF32, DataType::kBF16, DataType::kQ8_0}) {
+      const std::string name = std::string(preset) + " " + std::string(DataTypeName(quant));
+      auto runner =
+          Runner::Make(WriteTiny(folder_, name, shape, quant),
+                       {.guarantee = Guarantee::kBatchInvariant, .kv = DataType::kF16, .slots = 4});
+      ASSERT_NE(runner, nullptr);
+      const std::vector<float> whole = LogitsOf(*runner->session, tokens, 0, 0, 45);
+      for (const int chunk : {1, 7}) {
+        ExpectSame(LogitsOf(*runner->session, tokens, 1, 0, chunk), whole, shape,
+                   Guarantee::kBatchInvariant, Precision::kAuto,
+                   name + " in passes of " + std::to_string(chunk));
+      }
+      std::vector<float> together;
+      for (int first = 0; first < 45; first += 9) {
+        std::vector<Row> rows;
+        for (int i = first; i < first + 9; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          rows.push_back({tokens[at], i, 2, true});
+          rows.push_back({others[at], i, 3, true});
+        }
+        const auto logits = runner->session->Forward(rows);
+        ASSERT_TRUE(logits) << logits.error().message;
+        for (std::size_t r = 0; r < rows.size(); r += 2) {
+          const auto row = logits->subspan(r * vocab, vocab);
+          together.insert(together.end(), row.begin(), row.end());
+        }
+      }
+      ExpectSame(together, whole, shape, Guarantee::kBatchInvariant, Precision::kAuto,
+                 name + " beside another sequence");
+    }
+  }
+}
+
 TEST_F(Batching, only_the_rows_that_ask_get_logits_in_their_order) {
   const SynthShape shape = test::TinyShape();
   const std::string path = WriteTiny(folder_, "f32", shape, DataType::kF32);
