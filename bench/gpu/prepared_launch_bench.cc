@@ -129,7 +129,7 @@ struct Spread {
   double median = 0, confident_low = 0, confident_high = 0, min = 0, max = 0;
 };
 
-/// The ranks of the interval are those of the sign test: half the values, give or take 0.98 sqrt(n).
+/// The ranks of the interval are the sign test's: half the values, give or take 0.98 sqrt(n).
 Spread SpreadOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto last = static_cast<double>(values.size() - 1);
@@ -170,14 +170,14 @@ Status Measure(const PreparedGraph& prepared, Direct& direct, Device& device, st
   }
   if (failed) return Fail(ErrorCode::kInternal, "a launch failed");
   const Spread spread = SpreadOf(over);
-  fmt::print(
-      R"({{"device":"{}","rounds":{},"burst":{},"early":{},"prepared_ns":{:.1f},"direct_ns":{:.1f},)"
-      R"("over_ns":{{"median":{:.1f},"ci95":[{:.1f},{:.1f}],"min":{:.1f},"max":{:.1f}}},)"
-      R"("allocations":{}}})"
-      "\n",
-      device.spec().ClassId(), rounds, kBurst, direct.config.numAttrs > 0, SpreadOf(through).median,
-      SpreadOf(straight).median, spread.median, spread.confident_low, spread.confident_high,
-      spread.min, spread.max, allocations);
+  fmt::print(R"({{"device":"{}","rounds":{},"burst":{},"early":{},)"
+             R"("prepared_ns":{:.1f},"direct_ns":{:.1f},)"
+             R"("over_ns":{{"median":{:.1f},"ci95":[{:.1f},{:.1f}],"min":{:.1f},"max":{:.1f}}},)"
+             R"("allocations":{}}})"
+             "\n",
+             device.spec().ClassId(), rounds, kBurst, direct.config.numAttrs > 0,
+             SpreadOf(through).median, SpreadOf(straight).median, spread.median,
+             spread.confident_low, spread.confident_high, spread.min, spread.max, allocations);
   return {};
 }
 
