@@ -1,22 +1,25 @@
 // What a prepared launch on a GPU costs over the bare driver entry: one addition of few elements
-// through PreparedGraph::Run, and cuLaunchKernelEx with the same kernel, grid and parameters, in
-// paired bursts that the queue of the GPU takes without waiting.
+// through PreparedGraph::Run, and cuLaunchKernelEx with the same kernel, grid, parameters and
+// attributes, in paired bursts that the queue of the GPU takes without waiting.
 //
 //   prepared_launch_bench [--device cuda:0] [--library LIBCUDA] [--bundle FILE] [ROUNDS]
-// prints one JSON object: prepared_ns and direct_ns (medians over rounds), over_ns (median, lowest
-// and highest of the paired differences), allocations of all prepared calls.
+// prints one JSON object: prepared_ns and direct_ns (medians over rounds), over_ns (of the paired
+// differences: the median, between which two of them it lies with 95 % confidence, the lowest and
+// the highest), allocations of all prepared calls. The confidence is that of one process: another
+// one has its code and data at other addresses, so compare several.
 //
 // Over the libcuda of the tests (tests/device/fake_cuda.h), whose launches then do nothing at all,
-// over_ns is the work of this library alone.
+// over_ns is the work of this library alone; and what the two launches give the driver is compared.
 //
 // Kernels that may start before their predecessor has ended are launched with one attribute more,
-// which the driver takes time for; TILEWRIGHT_PDL=0 launches them as the bare entry does.
+// which the driver takes time for: so is the bare entry. TILEWRIGHT_PDL=0 takes it from both.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +27,7 @@
 #include <vector>
 
 #include "core/allocation_probe.h"
+#include "core/env.h"
 #include "device/cuda/driver.h"
 #include "device/fake_cuda.h"
 #include "ops/elementwise/cuda/elementwise_launch.h"
@@ -36,6 +40,10 @@ using cuda::FakeCuda;
 
 /// Launches a burst: fewer than a GPU's queue holds (1,024), so that none of them waits.
 constexpr int kBurst = 200;
+/// Rounds that do not count: the caches and the branch predictor get to know both kinds.
+constexpr std::size_t kWarmRounds = 20;
+/// The first architecture with the attribute for early starts.
+constexpr int kFirstToWait = 90;
 constexpr std::int64_t kColumns = 64, kRows = 4;
 
 struct Options {
@@ -43,13 +51,24 @@ struct Options {
   std::size_t rounds = 501;
 };
 
-/// The bare launch: everything that the driver is given.
+/// The bare launch: everything that the driver is given, put together once. It refers to members of
+/// its own, and so it is moved only before Attach.
 struct Direct {
   const cuda::DriverApi* api = nullptr;
   std::unique_ptr<DeviceModule> module;
   cuda::CudaLaunch launch;
   CUfunction function = nullptr;
   CUlaunchConfig config{};
+  CUlaunchAttribute early{};
+
+  /// Lets the kernel start early where a prepared launch behind another kernel does.
+  void Attach() {
+    if (!launch.programmatic || GetEnv("TILEWRIGHT_PDL") == "0") return;
+    early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    early.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
 
   bool operator()() {
     void* parameters[] = {launch.params.data()};
@@ -79,6 +98,9 @@ Result<Direct> MakeDirect(const Options& options, Context& context, const Prepar
     if (!launch) return Fail(ErrorCode::kInternal, launch.error().ToString());
     direct.module = std::move(*module);
     direct.launch = *launch;
+    const KernelFamily* const family = store.families().Find(spec.family);
+    direct.launch.programmatic =
+        family != nullptr && family->waits_for_prerequisites && spec.arch.number >= kFirstToWait;
     direct.function = static_cast<CUfunction>(*function);
     direct.config = {.gridDimX = launch->grid[0],
                      .gridDimY = launch->grid[1],
@@ -103,37 +125,83 @@ double BurstNs(Call&& call) {
   return span.count() / kBurst;
 }
 
-double Median(std::vector<double> values) {
+struct Spread {
+  double median = 0, confident_low = 0, confident_high = 0, min = 0, max = 0;
+};
+
+/// The ranks of the interval are the sign test's: half the values, give or take 0.98 sqrt(n).
+Spread SpreadOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  const auto last = static_cast<double>(values.size() - 1);
+  const double reach = 0.98 * std::sqrt(static_cast<double>(values.size()));
+  const auto at = [&](double rank) {
+    return values[static_cast<std::size_t>(std::clamp(rank, 0.0, last))];
+  };
+  return {.median = values[values.size() / 2],
+          .confident_low = at(std::floor(last / 2 - reach)),
+          .confident_high = at(std::ceil(last / 2 + reach)),
+          .min = values.front(),
+          .max = values.back()};
 }
 
 /// Alternating bursts, the GPU idle before each; which kind comes first alternates too.
 Status Measure(const PreparedGraph& prepared, Direct& direct, Device& device, std::size_t rounds) {
   const Stream stream = device.default_stream();
-  std::vector<double> through(rounds), straight(rounds), over(rounds);
+  std::vector<double> through, straight, over;
+  for (auto* times : {&through, &straight, &over}) times->reserve(rounds);
   bool failed = false;
   long allocations = 0;
-  for (std::size_t i = 0; i < rounds; ++i) {
+  for (std::size_t i = 0; i < kWarmRounds + rounds; ++i) {
+    double prepared_ns = 0, direct_ns = 0;
     for (const bool of_prepared : {i % 2 == 0, i % 2 != 0}) {
       if (of_prepared) {
         const long before = AllocationProbe::Count();
-        through[i] = BurstNs([&] { failed |= !prepared.Run(stream); });
+        prepared_ns = BurstNs([&] { failed |= !prepared.Run(stream); });
         allocations += AllocationProbe::Count() - before;
       } else {
-        straight[i] = BurstNs([&] { failed |= !direct(); });
+        direct_ns = BurstNs([&] { failed |= !direct(); });
       }
       if (Status s = device.Synchronize(stream); !s) return s;
     }
-    over[i] = through[i] - straight[i];
+    if (i < kWarmRounds) continue;
+    through.push_back(prepared_ns);
+    straight.push_back(direct_ns);
+    over.push_back(prepared_ns - direct_ns);
   }
   if (failed) return Fail(ErrorCode::kInternal, "a launch failed");
-  const auto [low, high] = std::minmax_element(over.begin(), over.end());
-  fmt::print(R"({{"device":"{}","rounds":{},"burst":{},"prepared_ns":{:.1f},"direct_ns":{:.1f},)"
-             R"("over_ns":{{"median":{:.1f},"min":{:.1f},"max":{:.1f}}},"allocations":{}}})"
+  const Spread spread = SpreadOf(over);
+  fmt::print(R"({{"device":"{}","rounds":{},"burst":{},"early":{},)"
+             R"("prepared_ns":{:.1f},"direct_ns":{:.1f},)"
+             R"("over_ns":{{"median":{:.1f},"ci95":[{:.1f},{:.1f}],"min":{:.1f},"max":{:.1f}}},)"
+             R"("allocations":{}}})"
              "\n",
-             device.spec().ClassId(), rounds, kBurst, Median(through), Median(straight),
-             Median(over), *low, *high, allocations);
+             device.spec().ClassId(), rounds, kBurst, direct.config.numAttrs > 0,
+             SpreadOf(through).median, SpreadOf(straight).median, spread.median,
+             spread.confident_low, spread.confident_high, spread.min, spread.max, allocations);
+  return {};
+}
+
+/// Over the fake driver: an error unless it is given the same by both, behind another kernel.
+Status CheckSame(const PreparedGraph& prepared, Direct& direct, Device& device, FakeCuda& fake) {
+  const Stream stream = device.default_stream();
+  std::vector<FakeCuda::Launch> seen;
+  fake.SetKernels([&seen](const FakeCuda::Launch& launch) {
+    seen.push_back(launch);
+    return 0;
+  });
+  const bool launched = prepared.Run(stream) && prepared.Run(stream) && direct();
+  Status done = device.Synchronize(stream);
+  fake.SetKernels([](const FakeCuda::Launch&) { return 0; });
+  if (!done) return done;
+  if (!launched || seen.size() != 3) return Fail(ErrorCode::kInternal, "a launch failed");
+  const FakeCuda::Launch &ours = seen[1], &bare = seen[2];
+  const auto bytes = static_cast<std::ptrdiff_t>(direct.launch.params.size());
+  const bool same =
+      ours.symbol == bare.symbol && ours.grid == bare.grid && ours.block == bare.block &&
+      ours.cluster == bare.cluster && ours.dynamic_smem_bytes == bare.dynamic_smem_bytes &&
+      ours.programmatic == bare.programmatic && ours.stream == bare.stream &&
+      std::equal(ours.params.begin(), ours.params.begin() + bytes, bare.params.begin());
+  if (!same) return Fail(ErrorCode::kInternal, "the bare launch is not the prepared one");
   return {};
 }
 
@@ -175,8 +243,12 @@ Status Bench(const Options& options) {
   Result<Direct> direct = MakeDirect(options, **context, *(*prepared)->steps()[0], view(0),
                                      view(bytes), (*prepared)->graph().node(sum).out);
   if (!direct) return Fail(direct.error());
+  direct->Attach();
   FakeCuda* const fake = FakeOf(options.context.cuda_library);
-  if (fake != nullptr) fake->SetMute(true);
+  if (fake != nullptr) {
+    if (Status same = CheckSame(**prepared, *direct, device, *fake); !same) return same;
+    fake->SetMute(true);
+  }
   Status measured = Measure(**prepared, *direct, device, options.rounds);
   if (fake != nullptr) fake->SetMute(false);
   return measured;
