@@ -1,5 +1,6 @@
 // Writes the files that model_fuzz starts from, one of each architecture and way to scale RoPE:
 // model_seeds FOLDER.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <span>
@@ -72,6 +73,14 @@ Status WriteSeed(const Architecture& architecture, const std::string& scaling, b
   });
 }
 
+/// Whether the architecture has models with experts, or without.
+bool HasModels(const Architecture& architecture, bool sparse) {
+  const auto router =
+      std::ranges::find(architecture.tensors, WeightRole::kRouter, &TensorRule::role);
+  if (router == architecture.tensors.end()) return !sparse;
+  return sparse || router->kind == Kind::kSparse;
+}
+
 }  // namespace
 }  // namespace tilewright
 
@@ -82,6 +91,7 @@ int main(int argc, char** argv) {
   for (const tilewright::Architecture* architecture : tilewright::Architectures()) {
     for (const char* scaling : {"", "linear", "yarn", "longrope", "llama3"}) {
       for (const bool sparse : {false, true}) {
+        if (!tilewright::HasModels(*architecture, sparse)) continue;
         const std::string path = folder + "/" + std::string(architecture->name) + "_" + scaling +
                                  (sparse ? "_sparse" : "");
         const tilewright::Status written =
