@@ -142,7 +142,7 @@ struct MatrixLayout {
   std::int32_t num = 1;
   /// num > 1: on A and C, num + 1 row offsets of the groups. On B (weights): nullptr.
   const std::int32_t* offsets = nullptr;
-  /// Striding::kIndexed: logical row r is memory row idxs[r].
+  /// Striding::kIndexed: logical row r is memory row idxs[r], which must be one: it is not checked.
   const std::int32_t* idxs = nullptr;
 
   auto operator<=>(const MatrixLayout&) const = default;

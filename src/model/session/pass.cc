@@ -113,7 +113,8 @@ class Builder {
     if (weight == nullptr) return x;
     OpParams params;
     params.epsilon = config_.epsilon;
-    return Op(TensorOp::kRmsNorm, name, {x, Leaf(name, *weight)}, graph_.node(x).out.shape, params);
+    const Shape shape = graph_.node(x).out.shape;  // a leaf may move the nodes
+    return Op(TensorOp::kRmsNorm, name, {x, Leaf(name, *weight)}, shape, params);
   }
   /// A norm whose result only products read.
   NodeId ForProducts(const char* name, WeightRole role, NodeId x) {

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/formats/random_blocks.h"
@@ -97,7 +98,8 @@ std::vector<float> RunKernel(Kernel& kernel, GemmArgs args, const Sizes& sizes, 
 
 TEST(GroupedProducts, GiveARowTheBitsOfTheDenseKernelWithItsMatrix) {
   constexpr std::string_view kSuffix = ".grouped";
-  const std::vector<std::int32_t> offsets = {0, 3, 3, 4, 37, 40};
+  const std::vector<std::vector<std::int32_t>> spreads = {
+      {0, 3, 3, 4, 37, 40}, {0, 0, 40, 40, 40, 40}, {0, 8, 16, 24, 32, 40}};
   const std::vector<std::int32_t> sources = [] {
     std::vector<std::int32_t> rows;
     for (int i = 0; i < 40; ++i) rows.push_back(i * 7 % 23);
@@ -111,10 +113,13 @@ TEST(GroupedProducts, GiveARowTheBitsOfTheDenseKernelWithItsMatrix) {
     Kernel* dense = AllKernels().Find(name.substr(0, name.size() - kSuffix.size()));
     ASSERT_NE(dense, nullptr) << name;
     const DataType type = test::First<DataType>(grouped->desc().type_b);
-    const Sizes sizes{.n = 96, .k = 512, .num = 5};
-    const std::vector<unsigned char> weights = RandomWeights(type, sizes);
     const std::vector<float> a = test::RandomFloats(23 * 512, 9);
-    for (const bool gated : {false, true}) {
+    // With and without a last panel that is used in part, and with every spread.
+    for (const auto& [n, gated, spread] :
+         {std::tuple{96, false, 0}, {96, true, 0}, {75, false, 1}, {64, true, 1}, {41, false, 2}}) {
+      const std::vector<std::int32_t>& offsets = spreads[static_cast<std::size_t>(spread)];
+      const Sizes sizes{.n = n, .k = 512, .num = 5};
+      const std::vector<unsigned char> weights = RandomWeights(type, sizes);
       GemmArgs args;
       args.a = a.data();
       args.b = weights.data();
@@ -127,7 +132,7 @@ TEST(GroupedProducts, GiveARowTheBitsOfTheDenseKernelWithItsMatrix) {
                        .offsets = offsets.data(),
                        .idxs = sources.data()};
       const std::vector<float> got = RunKernel(*grouped, args, sizes, gated);
-      const std::size_t cols = gated ? 48 : 96;
+      const auto cols = static_cast<std::size_t>(gated ? n / 2 : n);
       for (std::size_t g = 0; g < 5; ++g) {
         // All rows with this matrix, of which those of the group are compared.
         GemmArgs one = args;
@@ -148,17 +153,15 @@ TEST(GroupedProducts, GiveARowTheBitsOfTheDenseKernelWithItsMatrix) {
   EXPECT_GT(compared, 40);
 }
 
-TEST(GroupedProducts, OffsetsThatDoNotAscendToTheRowsAreRefusedAndNothingIsWritten) {
-  Kernel* const kernel =
-      AllKernels().Find("gemm.f32_q4_0_f32.tn.scalar.2x16x32.q4_0x16x4.i8.grouped");
-  ASSERT_NE(kernel, nullptr);
+void ExpectBadOffsetsRefused(Kernel& kernel) {
   const std::vector<float> a(4 * 64, 1.0f);
-  const std::vector<unsigned char> weights(kernel->PackedBytes({.type = DataType::kQ4_0,
-                                                                .order = Order::kColMajor,
-                                                                .rows = 64,
-                                                                .cols = 16,
-                                                                .ld = 64,
-                                                                .num = 2}));
+  const std::vector<unsigned char> weights(BytesOf(DataType::kQ4_0, 2 * 16 * 64) +
+                                           kernel.PackedBytes({.type = DataType::kQ4_0,
+                                                               .order = Order::kColMajor,
+                                                               .rows = 64,
+                                                               .cols = 16,
+                                                               .ld = 64,
+                                                               .num = 2}));
   for (const std::vector<std::int32_t>& offsets :
        {std::vector<std::int32_t>{0, 5, 4}, {1, 2, 4}, {0, 2, 3}, {0, 2, 1 << 30}}) {
     std::vector<float> d(4 * 16, 7.0f);
@@ -175,7 +178,7 @@ TEST(GroupedProducts, OffsetsThatDoNotAscendToTheRowsAreRefusedAndNothingIsWritt
                      .rows = 64,
                      .cols = 16,
                      .ld = 64,
-                     .pack = kernel->desc().pack_b,
+                     .pack = kernel.desc().pack_b,
                      .num = 2};
     args.d_layout = args.c_layout = {.order = Order::kRowMajor,
                                      .rows = 4,
@@ -183,14 +186,27 @@ TEST(GroupedProducts, OffsetsThatDoNotAscendToTheRowsAreRefusedAndNothingIsWritt
                                      .ld = 16,
                                      .num = 2,
                                      .offsets = offsets.data()};
-    Aligned partials(1 << 16);
+    Aligned partials(1 << 20);
     Workspace workspace;
-    workspace.partials = partials.data(), workspace.partials_size = 1 << 16;
-    const Status status = kernel->Launch(args, {}, workspace, Stream{});
+    workspace.partials = partials.data(), workspace.partials_size = 1 << 20;
+    const Status status = kernel.Launch(args, {}, workspace, Stream{});
     ASSERT_FALSE(status);
     EXPECT_NE(status.error().message.find("offsets"), std::string::npos) << status.error().message;
     EXPECT_EQ(d, std::vector<float>(4 * 16, 7.0f));
   }
+}
+
+TEST(GroupedProducts, OffsetsThatDoNotAscendToTheRowsAreRefusedAndNothingIsWritten) {
+  int kernels = 0;
+  for (Kernel* kernel : AllKernels().kernels()) {
+    const KernelDesc& desc = kernel->desc();
+    if ((desc.striding_b & Bit(Striding::kFlat)) == 0 &&
+        (desc.type_b & Bit(DataType::kQ4_0)) != 0 && !kernel->CheckDevice(Device())) {
+      ExpectBadOffsetsRefused(*kernel);
+      ++kernels;
+    }
+  }
+  EXPECT_GE(kernels, 2);
 }
 
 }  // namespace

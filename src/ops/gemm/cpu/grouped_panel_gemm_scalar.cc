@@ -15,7 +15,7 @@ int Max(int a, int b) { return a > b ? a : b; }
 /// Rows of a group that are staged together.
 struct Piece {
   std::int32_t matrix, first_row, rows;
-  std::int32_t first_tile;  ///< counted over the pieces of a stage
+  std::int32_t first_tile, first_task;  ///< counted over the pieces of a stage
 };
 
 /// Cuts groups into pieces of a stage, in ascending order.
@@ -32,7 +32,7 @@ class Cutter {
       const int left = a_.offsets[group_ + 1] - first;
       const int rows = Min(left, (most_tiles_ - tiles_) * tile_rows_);
       if (rows > 0) {
-        pieces[count++] = {group_, first, rows, tiles_};
+        pieces[count++] = {group_, first, rows, tiles_, 0};
         tiles_ += CeilDiv(rows, tile_rows_);
       }
       taken_ = rows < left ? taken_ + rows : 0;
@@ -48,14 +48,14 @@ class Cutter {
   int group_ = 0, taken_ = 0, tiles_ = 0;
 };
 
-/// The last of the `count` pieces that begins at or before tile `tile`.
-const Piece& PieceAt(const Piece* pieces, int count, int tile) {
-  int first = 0, behind = count;
-  while (behind - first > 1) {
-    const int middle = (first + behind) / 2;
-    (pieces[middle].first_tile <= tile ? first : behind) = middle;
+/// The last of the `count` pieces whose `first` is at most `at`.
+const Piece& PieceAt(const Piece* pieces, int count, std::int32_t Piece::*first, int at) {
+  int begin = 0, end = count;
+  while (end - begin > 1) {
+    const int middle = (begin + end) / 2;
+    (pieces[middle].*first <= at ? begin : end) = middle;
   }
-  return pieces[first];
+  return pieces[begin];
 }
 
 /// What the tasks of a launch share.
@@ -226,19 +226,27 @@ Status GroupedPanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec,
   Cutter cutter(args.a_layout, tile_rows, parts.tiles);
   for (int count = cutter.Next(pieces); count > 0; count = cutter.Next(pieces)) {
     exec.Run(cutter.tiles(), [&](int tile, int) {
-      const Piece& piece = PieceAt(pieces, count, tile);
+      const Piece& piece = PieceAt(pieces, count, &Piece::first_tile, tile);
       const int row = (tile - piece.first_tile) * tile_rows;
       StageTile(staging, piece.first_row + row, Min(tile_rows, piece.rows - row), tile);
     });
-    // A piece with most of the rows is cut as if it were alone.
-    int rows = 0, most = 0;
-    for (int i = 0; i < count; ++i) rows += pieces[i].rows, most = Max(most, pieces[i].rows);
-    const int sharing = 2 * most > rows ? 1 : count;
-    const int chunks = workers == 1 ? 1 : Min(pairs, CeilDiv(kTasksOfWorker * workers, sharing));
-    const int chunk = CeilDiv(pairs, chunks), across = CeilDiv(pairs, chunk);
-    exec.Run(count * across, [&](int task, int worker) {
-      const Piece& piece = pieces[task / across];
-      const int first = task % across * chunk, last = Min(first + chunk, pairs);
+    std::int64_t rows = 0;
+    for (int i = 0; i < count; ++i) rows += pieces[i].rows;
+    // Pairs of a task of a piece, so that tasks are about alike, whichever piece has most rows.
+    const auto chunk_of = [&](const Piece& piece) {
+      const std::int64_t all = workers == 1 ? 1 : kTasksOfWorker * workers;
+      const auto wanted = static_cast<int>((all * piece.rows + rows - 1) / rows);
+      return CeilDiv(pairs, Min(pairs, wanted));
+    };
+    int tasks = 0;
+    for (int i = 0; i < count; ++i) {
+      pieces[i].first_task = tasks;
+      tasks += CeilDiv(pairs, chunk_of(pieces[i]));
+    }
+    exec.Run(tasks, [&](int task, int worker) {
+      const Piece& piece = PieceAt(pieces, count, &Piece::first_task, task);
+      const int chunk = chunk_of(piece);
+      const int first = (task - piece.first_task) * chunk, last = Min(first + chunk, pairs);
       for (int row = 0; row < piece.rows; row += kBlockRows) {
         for (int pair = first; pair < last; ++pair) Multiply(run, piece, pair, row, worker);
       }

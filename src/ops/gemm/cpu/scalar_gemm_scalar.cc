@@ -312,9 +312,8 @@ Status ScalarGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Worksp
     LaunchGroup(p, stage_rows, staged, columns, stream);
     return {};
   }
+  if (Status sound = CheckOffsets(args.a_layout, name()); !sound) return sound;
   const std::int32_t* offsets = args.a_layout.offsets;
-  if (offsets == nullptr)
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: A has no group offsets", name()));
   const std::int64_t matrix_elements =
       (args.b_layout.order == Order::kColMajor ? shape.n : shape.k) * args.b_layout.ld;
   for (int group = 0; group < shape.num; ++group) {

@@ -173,6 +173,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
     const Copies& weights = **copies;
     const Stream stream{&executor_};
     GemmArgs args = Args(weights, 0, Activations::kRandom);
+    next_launch_ = 0;  // the same spreads for every candidate
     const auto launch = [&]() -> Status {
       next_copy_ = next_copy_ + 1 < weights.count ? next_copy_ + 1 : 0;
       const char* at =

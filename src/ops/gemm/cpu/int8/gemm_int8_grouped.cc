@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "ops/gemm/cpu/int8/pack.h"
 
@@ -16,12 +17,12 @@ constexpr int kTasksOfWorker = 8;
 
 constexpr std::size_t AlignUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// The last of the `count` groups that begins at or before tile `tile`.
+/// The last of the `count` groups whose `first` is at most `at`.
 template <class Group>
-const Group& GroupAt(const Group* groups, int count, int tile) {
+const Group& GroupAt(const Group* groups, int count, std::int32_t Group::*first, int at) {
   const auto* const behind =
-      std::upper_bound(groups, groups + count, tile,
-                       [](int value, const Group& group) { return value < group.first_tile; });
+      std::upper_bound(groups, groups + count, at,
+                       [=](int value, const Group& group) { return value < group.*first; });
   return behind[-1];
 }
 
@@ -171,19 +172,18 @@ Status GroupedGemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, W
   auto* const records = static_cast<std::uint8_t*>(workspace.partials) + parts.groups;
   std::uint8_t* const staging = records + parts.records;
 
-  int count = 0, tiles = 0, most_rows = 0;
+  int count = 0, tiles = 0;
   for (int g = 0; g < num; ++g) {
     const int first = args.a_layout.offsets[g], rows = args.a_layout.offsets[g + 1] - first;
     if (rows == 0) continue;
-    groups[count++] = {g, first, rows, tiles};
+    groups[count++] = {g, first, rows, tiles, 0};
     tiles += CeilDiv(rows, desc_.tile_m);
-    most_rows = std::max(most_rows, rows);
   }
   const int blocks = k / kBlock;
   const std::size_t row_bytes =
       static_cast<std::size_t>(blocks) * static_cast<std::size_t>(RecordBytes(format_));
   const auto fill = [&](int tile, int worker) {
-    const Group& group = GroupAt(groups, count, tile);
+    const Group& group = GroupAt(groups, count, &Group::first_tile, tile);
     const int of_group = CeilDiv(group.rows, desc_.tile_m), i = tile - group.first_tile;
     const int row = group.RowOf(i, of_group);
     auto* const gathered =
@@ -202,17 +202,24 @@ Status GroupedGemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, W
   const int panels = CeilDiv(n, kPanelColumns);
   const std::size_t panel_bytes = PanelBytes(format_, blocks);
   const std::size_t matrix_bytes = static_cast<std::size_t>(panels) * panel_bytes;
-  // A group that has most rows is cut as if it were alone.
-  const int sharing = 2 * most_rows > m ? 1 : count;
   const int fitting = std::max<int>(1, static_cast<int>(kChunkBytes / panel_bytes));
-  const int wanted = workers == 1 ? 1 : CeilDiv(kTasksOfWorker * workers, std::max(1, sharing));
-  const int chunks = std::max(std::min(wanted, panels / step), CeilDiv(panels, fitting));
-  const int panel_chunk = CeilDiv(CeilDiv(panels, std::max(1, chunks)), step) * step;
-  const int across = CeilDiv(panels, panel_chunk);
+  /// Panels of a task of a group, so that tasks are about alike, whichever group has most rows.
+  const auto chunk_of = [&](int rows) {
+    const std::int64_t all = workers == 1 ? 1 : kTasksOfWorker * workers;
+    const auto wanted = static_cast<int>((all * rows + m - 1) / m);
+    const int chunks = std::max({std::min(wanted, panels / step), CeilDiv(panels, fitting), 1});
+    return CeilDiv(CeilDiv(panels, chunks), step) * step;
+  };
+  int tasks = 0;
+  for (Group& group : std::span(groups, static_cast<std::size_t>(count))) {
+    group.first_task = tasks;
+    tasks += CeilDiv(panels, chunk_of(group.rows));
+  }
   const auto compute = isa_.ops->compute[IndexOf(format_)];
-  executor.Run(count * across, [&](int task, int) {
-    const Group& group = groups[task / across];
-    const int first_panel = task % across * panel_chunk;
+  executor.Run(tasks, [&](int task, int) {
+    const Group& group = GroupAt(groups, count, &Group::first_task, task);
+    const int panel_chunk = chunk_of(group.rows);
+    const int first_panel = (task - group.first_task) * panel_chunk;
     const int first_column = first_panel * kPanelColumns / step;
     TileArgs tile;
     tile.b = static_cast<const std::uint8_t*>(args.b) +

@@ -10,8 +10,8 @@ namespace tilewright::gemm_int8 {
 /// whatever the other rows are.
 ///
 /// The packed matrices follow each other, each as GemmInt8 packs it. The tasks are (group that has
-/// rows) x (chunk of panels): a group without rows costs a comparison, no weights are read for it.
-/// Indices are not checked. Immutable; Launch may run on many threads, each with its own workspace.
+/// rows) x (chunk of panels), of a group as many as its rows are of all: a group without rows costs a
+/// comparison, no weights are read for it. Indices are not checked. Immutable; Launch may run on many threads, each with its own workspace.
 class GroupedGemmInt8 final : public gemm::CpuKernel {
  public:
   GroupedGemmInt8(const IsaConfig& isa, const BlockFormat& format);
@@ -31,7 +31,7 @@ class GroupedGemmInt8 final : public gemm::CpuKernel {
   /// A group that has rows. Its row tiles are as even as they go.
   struct Group {
     std::int32_t matrix, first_row, rows;
-    std::int32_t first_tile;  ///< counted over all groups
+    std::int32_t first_tile, first_task;  ///< counted over all groups
 
     /// Row of A at which tile `i` of its `tiles` begins.
     int RowOf(int i, int tiles) const {
