@@ -154,9 +154,7 @@ class ModelLoader {
     if (role == WeightRole::kExpertGate || role == WeightRole::kExpertUp ||
         role == WeightRole::kExpertGateUp || role == WeightRole::kExpertDown)
       return TensorOp::kMulMatExperts;
-    if (role == WeightRole::kSharedGateUp && gated) return TensorOp::kMulMatSwiGlu;
-    if (role == WeightRole::kGateUp && spec_.activation == Activation::kSilu &&
-        model_.fusions_.Has(Fusion::kMulMatSwiGlu))
+    if ((role == WeightRole::kGateUp || role == WeightRole::kSharedGateUp) && gated)
       return TensorOp::kMulMatSwiGlu;
     return added && model_.fusions_.Has(Fusion::kResidual) ? TensorOp::kMulMatAdd
                                                            : TensorOp::kMulMat;

@@ -70,6 +70,32 @@ Status CheckPlain(const BlockFormat& format, const MatrixLayout& b, std::int64_t
   return {};
 }
 
+Status CheckCall(const Kernel& kernel, const BlockFormat& format, const GemmArgs& args,
+                 const LaunchSpec& spec, const Workspace& workspace, std::size_t needed) {
+  const auto invalid = [&](std::string what) {
+    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: {}", kernel.name(), what));
+  };
+  if (spec.splits != 1 || spec.swizzle != 0) {
+    return invalid(
+        fmt::format("splits = {}, swizzle = {}: must be 1 and 0", spec.splits, spec.swizzle));
+  }
+  const Pack pack = kernel.desc().pack_b;
+  if (args.b_layout.pack != pack) {
+    return invalid(
+        fmt::format("B is packed as {}, must be {}", PackName(args.b_layout.pack), PackName(pack)));
+  }
+  if (args.a_layout.cols <= 0 || args.a_layout.cols % format.elements != 0) {
+    return invalid(
+        fmt::format("k = {}: must be a multiple of {}", args.a_layout.cols, format.elements));
+  }
+  if (workspace.partials_size < needed ||
+      reinterpret_cast<std::uintptr_t>(workspace.partials) % 64 != 0) {
+    return invalid(fmt::format("{} bytes of partials at {}: needs {}, aligned to 64 bytes",
+                               workspace.partials_size, workspace.partials, needed));
+  }
+  return {};
+}
+
 /// How a launch is cut. Row tiles are as even as they go; a task is `panel_chunk` panels by
 /// `tile_chunk` tiles. Tasks are handed out in ascending order.
 struct GemmInt8::Plan {
@@ -206,38 +232,12 @@ void GemmInt8::FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* s
   }
 }
 
-Status GemmInt8::CheckCall(const GemmArgs& args, const LaunchSpec& spec,
-                           const Workspace& workspace) const {
-  if (spec.splits != 1 || spec.swizzle != 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: splits = {}, swizzle = {}: must be 1 and 0", name(), spec.splits,
-                            spec.swizzle));
-  }
-  if (args.b_layout.pack != desc_.pack_b) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: B is packed as {}, must be {}", name(),
-                            PackName(args.b_layout.pack), PackName(desc_.pack_b)));
-  }
-  if (args.a_layout.cols <= 0 || args.a_layout.cols % format_.elements != 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: k = {}: must be a multiple of {}", name(), args.a_layout.cols,
-                            format_.elements));
-  }
+Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                          Stream stream) {
   const std::size_t needed = static_cast<std::size_t>(args.a_layout.rows) *
                              static_cast<std::size_t>(args.a_layout.cols / kBlock) *
                              static_cast<std::size_t>(RecordBytes(format_));
-  if (workspace.partials_size < needed ||
-      reinterpret_cast<std::uintptr_t>(workspace.partials) % 64 != 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: {} bytes of partials at {}: needs {}, aligned to 64 bytes", name(),
-                            workspace.partials_size, workspace.partials, needed));
-  }
-  return {};
-}
-
-Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
-                          Stream stream) {
-  if (Status status = CheckCall(args, spec, workspace); !status) return status;
+  if (Status call = CheckCall(*this, format_, args, spec, workspace, needed); !call) return call;
   const int n = args.b_layout.cols;
   // The call is gated if D has n / 2 columns.
   const bool gated = args.d_layout.cols != n;

@@ -41,6 +41,11 @@ constexpr int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 Status CheckPlain(const BlockFormat& format, const MatrixLayout& b, std::int64_t ld,
                   std::string_view kernel);
 
+/// kInvalidArgument unless `spec` is the one there is, B is packed as `kernel` reads it, k is whole
+/// blocks, and the workspace has `needed` aligned bytes.
+Status CheckCall(const Kernel& kernel, const BlockFormat& format, const GemmArgs& args,
+                 const LaunchSpec& spec, const Workspace& workspace, std::size_t needed);
+
 /// GEMM and GEMV of activations by block-quantised weights, through int8: every block of 32
 /// activations of a row is rounded to int8 with an f32 scale (f32 activations) or was rounded so
 /// before (i8x32), then multiplied in integers; both give the same bits. Any m.
@@ -71,7 +76,6 @@ class GemmInt8 final : public gemm::CpuKernel {
   Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
   void FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* scratch,
                  Executor& executor) const;
-  Status CheckCall(const GemmArgs& args, const LaunchSpec& spec, const Workspace& workspace) const;
 
   IsaConfig isa_;
   const BlockFormat& format_;

@@ -116,31 +116,6 @@ double GroupedGemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& sp
   return std::max(compute_us, memory_us) + quantise_us + 2 * kRegionUs;
 }
 
-Status GroupedGemmInt8::CheckCall(const GemmArgs& args, const LaunchSpec& spec,
-                                  const Workspace& workspace, std::size_t needed) const {
-  const auto invalid = [&](std::string what) {
-    return Fail(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name(), std::move(what)));
-  };
-  if (spec.splits != 1 || spec.swizzle != 0) {
-    return invalid(
-        fmt::format("splits = {}, swizzle = {}: must be 1 and 0", spec.splits, spec.swizzle));
-  }
-  if (args.b_layout.pack != desc_.pack_b) {
-    return invalid(fmt::format("B is packed as {}, must be {}", PackName(args.b_layout.pack),
-                               PackName(desc_.pack_b)));
-  }
-  if (args.a_layout.cols <= 0 || args.a_layout.cols % format_.elements != 0) {
-    return invalid(
-        fmt::format("k = {}: must be a multiple of {}", args.a_layout.cols, format_.elements));
-  }
-  if (workspace.partials_size < needed ||
-      reinterpret_cast<std::uintptr_t>(workspace.partials) % 64 != 0) {
-    return invalid(fmt::format("{} bytes of partials at {}: needs {}, aligned to 64 bytes",
-                               workspace.partials_size, workspace.partials, needed));
-  }
-  return gemm::CheckOffsets(args.a_layout, name());
-}
-
 /// Rows `row` .. of A, which `staging` gathers where they are indexed, as a tile.
 void GroupedGemmInt8::FillTile(const GemmArgs& args, int row, int rows, float* staging,
                                std::uint8_t* to) const {
@@ -167,7 +142,9 @@ Status GroupedGemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, W
   const int m = args.a_layout.rows, k = args.a_layout.cols, n = args.b_layout.cols;
   const int num = args.a_layout.num;
   const Parts parts = PartsOf(m, k, num, args.a_layout.idxs != nullptr, workers);
-  if (Status call = CheckCall(args, spec, workspace, parts.total); !call) return call;
+  if (Status call = CheckCall(*this, format_, args, spec, workspace, parts.total); !call)
+    return call;
+  if (Status sound = gemm::CheckOffsets(args.a_layout, name()); !sound) return sound;
   auto* const groups = static_cast<Group*>(workspace.partials);
   auto* const records = static_cast<std::uint8_t*>(workspace.partials) + parts.groups;
   std::uint8_t* const staging = records + parts.records;

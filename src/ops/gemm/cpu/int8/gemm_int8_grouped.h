@@ -40,8 +40,6 @@ class GroupedGemmInt8 final : public gemm::CpuKernel {
   };
   struct Parts;
   Parts PartsOf(int m, int k, int num, bool indexed, int workers) const;
-  Status CheckCall(const GemmArgs& args, const LaunchSpec& spec, const Workspace& workspace,
-                   std::size_t needed) const;
   void FillTile(const GemmArgs& args, int row, int rows, float* staging, std::uint8_t* to) const;
 
   IsaConfig isa_;
