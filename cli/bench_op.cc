@@ -69,7 +69,7 @@ class OpBench {
     row.name = std::move(name);
     row.problem = ShortProblem(Op::kName, KeyOf(desc));
     row.provenance = std::string(ProvenanceName(choice->provenance()));
-    row.work = LeastWorkOf<Op>(desc);
+    row.work = LeastWorkOf<Op>(desc, {.positions = options_.positions});
     row.floor_us = floor_.Us(row.work.bytes, row.work.operations, PrecisionOf<Op>(desc));
     for (std::size_t i = 0; i < specs.size(); ++i) {
       if (specs[i] == choice->spec()) row.chosen = i;
@@ -223,7 +223,8 @@ int BenchOne(const BenchOpOptions& options) {
   for (const ProblemRow& problem : *problems)
     descs.push_back(ParseFields<Op>(problem.fields, context->get()).value());
   const MeasurePolicy policy = options.cold ? MeasurePolicy::kCold : MeasurePolicy::kWarm;
-  Result<Measuring> measuring = Measuring::Start(**context, {.policy = policy}, verb);
+  const MeasurerOptions how = {.policy = policy, .trial = {.positions = options.positions}};
+  Result<Measuring> measuring = Measuring::Start(**context, how, verb);
   if (!measuring) return ExitFor(measuring.error());
   const MachineFloor floor(**context);
   OpBench<Op> bench(options, **context, *measuring, floor);

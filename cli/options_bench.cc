@@ -48,6 +48,13 @@ void AddBenchOne(CLI::App& op, int& exit_code) {
       ->capture_default_str()
       ->check(Quiet(CLI::Range(1, 10000)))
       ->type_name("N");
+  if constexpr (std::is_same_v<Op, attention::Op>) {
+    verb->add_option("--positions", o->positions,
+                     "Positions that each sequence holds, at most its context; 0: about 1,024")
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(0, 1 << 24)))
+        ->type_name("N");
+  }
   AddCommon(*verb, o->common);
   if constexpr (std::is_same_v<Op, GemmOp>) verb->alias("gemv");
   verb->footer(

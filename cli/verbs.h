@@ -124,7 +124,8 @@ struct BenchOpOptions {
   std::string shapes;
   int repeat = 5;
   bool all = false;
-  bool cold = true;  ///< weights, tables and caches are read from memory
+  bool cold = true;            ///< weights, tables and caches are read from memory
+  std::int32_t positions = 0;  ///< TrialOptions::positions
 };
 int BenchOp(const BenchOpOptions& options);
 

@@ -108,7 +108,7 @@ class GpuGraph final : public DeviceGraph {
                  [&](const DriverApi& api) { return api.cuGraphExecDestroy(graph_); });
   }
   Status Launch(Stream stream) override {
-    tails_.Set(Native(stream), false);
+    tails_.GaveOther(Native(stream));
     return gpu_.Call("cuGraphLaunch", [&](const DriverApi& api) {
       return api.cuGraphLaunch(graph_, Native(stream));
     });
@@ -185,11 +185,11 @@ class CudaDeviceImpl final : public CudaDevice,
  public:
   CudaDeviceImpl(Context context, DeviceSpec spec, int ordinal, std::string name,
                  const CudaDeviceOptions& options)
-      : spec_(std::move(spec)),
-        executor_(options.executor),
-        programmatic_(options.programmatic_launches && GetEnv("TILEWRIGHT_PDL") != "0"),
+      : programmatic_(options.programmatic_launches && GetEnv("TILEWRIGHT_PDL") != "0"),
         gpu_(std::move(context), std::move(name)),
+        executor_(options.executor),
         modules_(gpu_),
+        spec_(std::move(spec)),
         ordinal_(ordinal) {}
 
   /// To be called once, before anything else.
@@ -240,13 +240,13 @@ class CudaDeviceImpl final : public CudaDevice,
   }
   Result<double> MicrosBetween(const DeviceEvent& begin, const DeviceEvent& end) override;
   Status Record(DeviceEvent& event, Stream stream) override {
-    tails_.Set(Native(stream), false);
+    tails_.GaveOther(Native(stream));
     return gpu_.Call("cuEventRecord", [&](const DriverApi& api) {
       return api.cuEventRecord(Of(event), Native(stream));
     });
   }
   Status Wait(Stream stream, const DeviceEvent& event) override {
-    tails_.Set(Native(stream), false);
+    tails_.GaveOther(Native(stream));
     return gpu_.Call("cuStreamWaitEvent", [&](const DriverApi& api) {
       return api.cuStreamWaitEvent(Native(stream), Of(event), CU_EVENT_WAIT_DEFAULT);
     });
@@ -282,7 +282,7 @@ class CudaDeviceImpl final : public CudaDevice,
   Status InContext(std::string_view call, Status (*f)(void*), void* of) override {
     return gpu_.Within(call, f, of);
   }
-  void GaveOtherWork(Stream stream) override { tails_.Set(Native(stream), false); }
+  void GaveOtherWork(Stream stream) override { tails_.GaveOther(Native(stream)); }
 
  private:
   Result<std::unique_ptr<DeviceEvent>> MakeEvent(unsigned flags);
@@ -291,7 +291,7 @@ class CudaDeviceImpl final : public CudaDevice,
   /// A copy or fill; of nothing, none, since there may be no addresses either.
   template <class F>
   Status Move(std::string_view name, std::size_t bytes, Stream stream, F&& f) {
-    tails_.Set(Native(stream), false);
+    tails_.GaveOther(Native(stream));
     Status moved =
         gpu_.Call(name, [&](const DriverApi& api) { return bytes > 0 ? f(api) : CUDA_SUCCESS; });
     if (moved) return {};
@@ -307,13 +307,15 @@ class CudaDeviceImpl final : public CudaDevice,
     gpu_.Release("cuMemFreeHost", [&](const DriverApi& api) { return api.cuMemFreeHost(data); });
   }
 
-  DeviceSpec spec_;
-  Executor* executor_;
+  // What every launch reads stands together: the driver's own work between two launches leaves few
+  // lines of ours in the first cache.
   bool programmatic_;
   Gpu gpu_;
+  StreamTails tails_;
+  Executor* executor_;
   ModuleCache modules_;
   TensorMapCache maps_;
-  StreamTails tails_;
+  DeviceSpec spec_;
   std::unique_ptr<DeviceStream> default_stream_;
   int ordinal_;
   std::once_flag nvml_asked_;
@@ -400,9 +402,9 @@ Result<std::unique_ptr<DeviceGraph>> CudaDeviceImpl::Capture(
   if (!begun) return Fail(begun.error());
   // The first kernel of the graph has nothing in front of it, and is to wait for all before the
   // graph; nor is a captured kernel in front of what is given to the stream later.
-  tails_.Set(Native(stream), false);
+  tails_.GaveOther(Native(stream));
   const Status submitted = submit();
-  tails_.Set(Native(stream), false);
+  tails_.GaveOther(Native(stream));
   CUgraph captured = nullptr;
   const Status ended = gpu_.Call("cuStreamEndCapture", [&](const DriverApi& api) {
     return api.cuStreamEndCapture(Native(stream), &captured);
@@ -472,12 +474,16 @@ Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {
 }
 
 Status CudaDeviceImpl::LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) {
-  const bool programmatic = programmatic_ && launch.programmatic && tails_.IsKernel(Native(stream));
+  std::atomic<bool>* const behind_kernel = tails_.IsKernel(Native(stream));
+  const bool programmatic = programmatic_ && launch.programmatic && behind_kernel != nullptr &&
+                            behind_kernel->load(std::memory_order_relaxed);
   Status queued = gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
     return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream),
                        programmatic);
   });
-  tails_.Set(Native(stream), queued.has_value());
+  if (behind_kernel != nullptr) {
+    behind_kernel->store(queued.has_value(), std::memory_order_relaxed);
+  }
   return queued;
 }
 

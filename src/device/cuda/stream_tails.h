@@ -28,12 +28,13 @@ class StreamTails {
     }
   }
 
-  bool IsKernel(CUstream stream) {
-    const Tail* tail = Find(stream);
-    return tail != nullptr && tail->kernel.load(std::memory_order_relaxed);
+  /// Whether the last work of a stream is a kernel; nullptr where that is not known.
+  std::atomic<bool>* IsKernel(CUstream stream) {
+    Tail* tail = Find(stream);
+    return tail != nullptr ? &tail->kernel : nullptr;
   }
-  void Set(CUstream stream, bool kernel) {
-    if (Tail* tail = Find(stream)) tail->kernel.store(kernel, std::memory_order_relaxed);
+  void GaveOther(CUstream stream) {
+    if (Tail* tail = Find(stream)) tail->kernel.store(false, std::memory_order_relaxed);
   }
 
  private:

@@ -94,10 +94,10 @@ class CompiledKernel final : public Op::KernelType {
    public:
     Prepared(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded,
              std::vector<cuda::CudaLaunch> launches)
-        : kernel_(kernel),
-          desc_(desc),
+        : launches_(std::move(launches)),
           loaded_(std::move(loaded)),
-          launches_(std::move(launches)) {}
+          kernel_(kernel),
+          desc_(desc) {}
     Status Launch(Stream stream) const override {
       for (const cuda::CudaLaunch& launch : launches_) {
         Status launched = loaded_.Queue(launch, stream);
@@ -108,10 +108,11 @@ class CompiledKernel final : public Op::KernelType {
     }
 
    private:
+    // The first two are all that a launch reads.
+    std::vector<cuda::CudaLaunch> launches_;
+    LoadedKernel loaded_;
     const CompiledKernel& kernel_;
     Desc desc_;
-    LoadedKernel loaded_;
-    std::vector<cuda::CudaLaunch> launches_;
   };
 
   class Bound final : public BoundLaunch<Op>, public ArgumentBinder<Op> {

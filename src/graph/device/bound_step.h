@@ -37,9 +37,9 @@ class BoundStep final : public PreparedStep {
   bool only_submits() const override { return true; }
 
  private:
+  std::unique_ptr<const ReadyLaunch> ready_;  // first: all that most runs read
   Plan<Op> plan_;
   typename Op::Args args_;
-  std::unique_ptr<const ReadyLaunch> ready_;
   Workspace& workspace_;  // the dispatch's; moves make the graph stale
 };
 
