@@ -94,6 +94,10 @@ function(tilewright_room name)
     if(TILEWRIGHT_SANITIZE)
       set(level -O1)  # the unrolled templates of one file would take ten minutes at -O3
     endif()
+    if(TILEWRIGHT_FUZZ)
+      # No fuzz target is about kernels, which the tests under AddressSanitizer check; clang takes four minutes a file for them.
+      list(APPEND level -fno-sanitize=all)
+    endif()
     set(flags ${level} -ffp-contract=off ${TILEWRIGHT_ISA_FLAGS_${isa}})
     file(RELATIVE_PATH tu ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/${source})
     set_source_files_properties(${source} PROPERTIES
