@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,16 +17,23 @@
 namespace tilewright {
 
 class KernelDispatch;
+class ReadyLaunch;
 
 /// Counts changes of something that prepared graphs depend on: memory that moved, choices that were
 /// made anew. Used by one thread at a time.
 class Epoch {
  public:
   std::uint64_t now() const { return now_; }
-  void Advance() { ++now_; }
+  void Advance() {
+    ++now_;
+    changes_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Advances of all epochs of the process: while this stays, so does each of them. Any thread.
+  static std::uint64_t Changes() { return changes_.load(std::memory_order_relaxed); }
 
  private:
   std::uint64_t now_ = 0;
+  inline static std::atomic<std::uint64_t> changes_{0};
 };
 
 /// Growable device memory for intermediates and for the scratch memory of kernels, shared by graphs
@@ -59,6 +67,8 @@ class PreparedStep {
   /// Whether Run does nothing but submit work to the stream, so that a replay of that work may
   /// stand for it.
   virtual bool only_submits() const { return false; }
+  /// What Run queues, where that is settled and Run does nothing else; nullptr: call Run.
+  virtual const ReadyLaunch* ready() const { return nullptr; }
 
   NodeId node = kNoNode;
   std::string kernel;  ///< "" if a dispatch other than DeviceDispatch runs the node
@@ -101,11 +111,14 @@ class PreparedGraph {
     const Epoch* epoch;
     std::uint64_t seen;
   };
-  Graph graph_;
-  MemoryPlan memory_;
+  // What every run reads comes first: a launch is short enough for cache misses to show.
+  std::unique_ptr<DeviceGraph> captured_;
+  mutable std::uint64_t fresh_at_ = 0;     // Epoch::Changes() when it was last found not stale
+  std::vector<const ReadyLaunch*> ready_;  // of each step; nullptr: it has none
   std::vector<std::unique_ptr<PreparedStep>> steps_;
   std::vector<Watched> watched_;
-  std::unique_ptr<DeviceGraph> captured_;
+  Graph graph_;
+  MemoryPlan memory_;
 };
 
 /// What a dispatch returns when it binds a graph: the steps, and the epochs they depend on.

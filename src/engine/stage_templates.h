@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/argument_binder.h"
 #include "engine/explain_template.h"
 #include "engine/op_traits.h"
-#include "engine/ready_launch.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "device/ready_launch.h"
 #include "graph/node_view.h"
 #include "tilewright/kernel_dispatch.h"
 
@@ -87,6 +88,8 @@ Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch&
   Result<BoundSteps> bound = dispatch.BindSteps(prepared->graph_);
   if (!bound) return Fail(bound.error());
   prepared->steps_ = std::move(bound->steps);
+  for (const auto& step : prepared->steps_) prepared->ready_.push_back(step->ready());
+  prepared->fresh_at_ = Epoch::Changes();
   prepared->watched_.push_back({&arena.epoch(), arena.epoch().now()});
   for (const Epoch* epoch : bound->epochs) prepared->watched_.push_back({epoch, epoch->now()});
   return prepared;
@@ -100,7 +103,11 @@ bool PreparedGraph::stale() const {
 }
 
 Status PreparedGraph::Fresh() const {
-  if (!stale()) return {};
+  const std::uint64_t changes = Epoch::Changes();
+  if (!stale()) {
+    fresh_at_ = changes;
+    return {};
+  }
   return Fail(ErrorCode::kInvalidArgument,
               "this graph was prepared for memory or choices that have changed: prepare it again");
 }
@@ -121,15 +128,17 @@ Status PreparedGraph::Capture(Device& device, Stream stream) {
 }
 
 Status PreparedGraph::Run(Stream stream) const {
-  if (Status fresh = Fresh(); !fresh) [[unlikely]]
-    return fresh;
+  if (Epoch::Changes() != fresh_at_) [[unlikely]] {
+    if (Status fresh = Fresh(); !fresh) return fresh;
+  }
   return captured_ != nullptr ? captured_->Launch(stream) : Submit(stream);
 }
 
 Status PreparedGraph::Submit(Stream stream) const {
-  for (const std::unique_ptr<PreparedStep>& step : steps_) {
-    if (Status status = step->Run(stream); !status) [[unlikely]]
-      return AtNode(graph_.node(step->node), status.error());
+  for (std::size_t i = 0; i < ready_.size(); ++i) {
+    Status status = ready_[i] != nullptr ? ready_[i]->Launch(stream) : steps_[i]->Run(stream);
+    if (!status) [[unlikely]]
+      return AtNode(graph_.node(steps_[i]->node), status.error());
   }
   return {};
 }

@@ -190,12 +190,12 @@ class GemmSequence : public Kernel, public HasParts {
     /// nullptr unless both steps can be prepared.
     Result<std::unique_ptr<ReadyLaunch>> Ready(const GemmArgs& args,
                                                Workspace& workspace) const override {
-      auto both = std::make_unique<InTurn>();
+      std::vector<std::unique_ptr<ReadyLaunch>> both;
       bool complete = true;
       const auto take = [&](Result<std::unique_ptr<ReadyLaunch>> step) -> Status {
         if (!step) return Fail(step.error());
         complete = complete && *step != nullptr;
-        both->steps.push_back(std::move(*step));
+        both.push_back(std::move(*step));
         return {};
       };
       Status made = LaunchSteps(
@@ -208,23 +208,12 @@ class GemmSequence : public Kernel, public HasParts {
           });
       if (!made) return Fail(made.error());
       if (!complete) return std::unique_ptr<ReadyLaunch>();
-      return std::unique_ptr<ReadyLaunch>(std::move(both));
+      return std::unique_ptr<ReadyLaunch>(std::make_unique<ReadyLaunches>(std::move(both)));
     }
 
    private:
     Plan<GemmOp> gemm_;
     Plan<HelperOp> helper_;
-  };
-
-  /// The launches of both steps, in their order.
-  struct InTurn final : ReadyLaunch {
-    Status Launch(Stream stream) const override {
-      for (const std::unique_ptr<ReadyLaunch>& step : steps) {
-        if (Status launched = step->Launch(stream); !launched) return launched;
-      }
-      return {};
-    }
-    std::vector<std::unique_ptr<ReadyLaunch>> steps;
   };
 
   static std::size_t Intermediate(std::int64_t m, std::int64_t n, std::int64_t k) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/ready_launch.h"
+#include "engine/argument_binder.h"
 #include "one_node.h"
 #include "tilewright/log.h"
 

@@ -13,6 +13,8 @@
 #include "device/cuda/context_scope.h"
 #include "device/cuda/device_health.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/gpu.h"
+#include "device/cuda/gpu_launch.h"
 #include "device/cuda/nvml.h"
 #include "device/cuda/stream_tails.h"
 #include "device/cuda/tensor_map_cache.h"
@@ -26,42 +28,6 @@ namespace {
 
 CUstream Native(Stream stream) { return static_cast<CUstream>(stream.native); }
 CUdeviceptr Address(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
-
-/// Calls of the driver, in the context of one GPU and as long as that works.
-class Gpu {
- public:
-  Gpu(Context context, std::string name)
-      : context_(std::move(context)), health_(context_.driver(), std::move(name)) {}
-
-  const CudaDriver& driver() const { return context_.driver(); }
-  Status Alive(std::string_view call) const { return health_.Alive(call); }
-  bool lost() const { return health_.lost(); }
-
-  /// `f(api)`, which is a call of `name`.
-  template <class F>
-  Status Call(std::string_view name, F&& f) {
-    if (Status alive = health_.Alive(name); !alive) return alive;
-    const ContextScope scope(driver().api(), context_.get());
-    if (scope.result() != CUDA_SUCCESS) return health_.Check(scope.result(), name);
-    return health_.Check(f(driver().api()), name);
-  }
-  /// What `f(of)` returns, which calls another library in this context.
-  Status Within(std::string_view name, Status (*f)(void*), void* of) {
-    if (Status alive = health_.Alive(name); !alive) return alive;
-    const ContextScope scope(driver().api(), context_.get());
-    if (scope.result() != CUDA_SUCCESS) return health_.Check(scope.result(), name);
-    return f(of);
-  }
-  /// A call that releases something. Of a lost context nothing is left to release.
-  template <class F>
-  void Release(std::string_view name, F&& f) {
-    static_cast<void>(Call(name, std::forward<F>(f)));
-  }
-
- private:
-  Context context_;
-  DeviceHealth health_;
-};
 
 class GpuStream final : public DeviceStream {
  public:
@@ -273,12 +239,10 @@ class CudaDeviceImpl final : public CudaDevice,
   Status AllowDynamicSmem(void* function, std::uint32_t bytes) override;
   Status CheckFits(void* function, std::uint32_t threads,
                    std::uint32_t dynamic_smem_bytes) override;
-  Status Launch(void* function, CudaLaunch& launch, Stream stream) override {
-    if (Status encoded = PrepareLaunch(launch); !encoded) return encoded;
-    return LaunchPrepared(function, launch, stream);
-  }
-  Status PrepareLaunch(CudaLaunch& launch) override;
-  Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) override;
+  Status Launch(void* function, CudaLaunch& launch, Stream stream) override;
+  Result<std::unique_ptr<ReadyLaunch>> Ready(void* function, CudaLaunch launch,
+                                             std::shared_ptr<DeviceModule> module,
+                                             Explain explain) override;
   Status InContext(std::string_view call, Status (*f)(void*), void* of) override {
     return gpu_.Within(call, f, of);
   }
@@ -286,6 +250,7 @@ class CudaDeviceImpl final : public CudaDevice,
 
  private:
   Result<std::unique_ptr<DeviceEvent>> MakeEvent(unsigned flags);
+  Status EncodeMapsOf(CudaLaunch& launch);
   static CUevent Of(const DeviceEvent& event) { return static_cast<const GpuEvent&>(event).get(); }
 
   /// A copy or fill; of nothing, none, since there may be no addresses either.
@@ -307,8 +272,6 @@ class CudaDeviceImpl final : public CudaDevice,
     gpu_.Release("cuMemFreeHost", [&](const DriverApi& api) { return api.cuMemFreeHost(data); });
   }
 
-  // What every launch reads stands together: the driver's own work between two launches leaves few
-  // lines of ours in the first cache.
   bool programmatic_;
   Gpu gpu_;
   StreamTails tails_;
@@ -456,7 +419,7 @@ Status CudaDeviceImpl::CheckFits(void* function, std::uint32_t threads,
                      threads, registers, dynamic_smem_bytes));
 }
 
-Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {
+Status CudaDeviceImpl::EncodeMapsOf(CudaLaunch& launch) {
   if (Status alive = gpu_.Alive("cuLaunchKernelEx"); !alive) return alive;
   for (const TensorMapSlot& slot : launch.maps()) {
     const std::span<std::byte, kTensorMapBytes> out(launch.params.data() + slot.offset,
@@ -473,18 +436,28 @@ Status CudaDeviceImpl::PrepareLaunch(CudaLaunch& launch) {
   return {};
 }
 
-Status CudaDeviceImpl::LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) {
+Status CudaDeviceImpl::Launch(void* function, CudaLaunch& launch, Stream stream) {
+  if (Status encoded = EncodeMapsOf(launch); !encoded) return encoded;
   std::atomic<bool>* const behind_kernel = tails_.IsKernel(Native(stream));
-  const bool programmatic = programmatic_ && launch.programmatic && behind_kernel != nullptr &&
-                            behind_kernel->load(std::memory_order_relaxed);
+  const bool early = programmatic_ && launch.programmatic && behind_kernel != nullptr &&
+                     behind_kernel->load(std::memory_order_relaxed);
+  const LaunchConfig config(launch);
   Status queued = gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
-    return QueueLaunch(api, static_cast<CUfunction>(function), launch, Native(stream),
-                       programmatic);
+    return config.Queue(api, static_cast<CUfunction>(function), launch.params, Native(stream),
+                        early);
   });
-  if (behind_kernel != nullptr) {
-    behind_kernel->store(queued.has_value(), std::memory_order_relaxed);
-  }
+  if (behind_kernel != nullptr) behind_kernel->store(queued.has_value(), std::memory_order_relaxed);
   return queued;
+}
+
+Result<std::unique_ptr<ReadyLaunch>> CudaDeviceImpl::Ready(void* function, CudaLaunch launch,
+                                                           std::shared_ptr<DeviceModule> module,
+                                                           Explain explain) {
+  if (Status encoded = EncodeMapsOf(launch); !encoded)
+    return tl::unexpected(explain(encoded.error()));
+  return std::unique_ptr<ReadyLaunch>(std::make_unique<GpuLaunch>(
+      gpu_, tails_, function, launch, programmatic_ && launch.programmatic, std::move(module),
+      std::move(explain)));
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 
 #include "device/cuda/launch.h"
+#include "device/ready_launch.h"
 #include "tilewright/device.h"
 
 namespace tilewright::cuda {
@@ -31,10 +34,14 @@ class CudaDevice : public Device {
   /// fault while the kernel runs shows at a later call.
   virtual Status Launch(void* function, CudaLaunch& launch, Stream stream) = 0;
 
-  /// Launch in two steps: encodes the tensor maps into the parameter block, and queues a launch of
-  /// which that was done, any number of times. The second allocates and locks nothing.
-  virtual Status PrepareLaunch(CudaLaunch& launch) = 0;
-  virtual Status LaunchPrepared(void* function, const CudaLaunch& launch, Stream stream) = 0;
+  /// An error of a launch, with what its caller knows of it.
+  using Explain = std::function<Error(const Error&)>;
+  /// The same launch, to be queued any number of times: encodes its tensor maps. What it returns
+  /// keeps `module`, the function's, and allocates and locks nothing when it launches, but for an
+  /// error.
+  virtual Result<std::unique_ptr<ReadyLaunch>> Ready(void* function, CudaLaunch launch,
+                                                     std::shared_ptr<DeviceModule> module,
+                                                     Explain explain) = 0;
 
   /// To be called when work was given to `stream` past this interface, as by a vendor's library: the
   /// next launch waits for it to end, whatever it is. Neither locks nor allocates.

@@ -171,11 +171,28 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// Queues a launch whose tensor maps are encoded. The parameter block is copied before this
-/// returns. `programmatic` in place of the launch's own: with the attribute
-/// programmatic-stream-serialization.
-CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch& launch,
-                     CUstream stream, bool programmatic);
+/// Grid, block, cluster and shared memory of a launch as the driver takes them.
+class LaunchConfig {
+ public:
+  explicit LaunchConfig(const CudaLaunch& launch);
+  /// Queues a launch with parameters whose tensor maps are encoded, and which the driver copies
+  /// before this returns. `programmatic`: with the attribute programmatic-stream-serialization.
+  CUresult Queue(const DriverApi& api, CUfunction function, const KernelParams& params,
+                 CUstream stream, bool programmatic) const {
+    CUlaunchConfig config = config_;
+    config.hStream = stream;
+    config.attrs = const_cast<CUlaunchAttribute*>(attributes_);  // the driver reads them only
+    if (programmatic) ++config.numAttrs;
+    void* arguments[] = {const_cast<std::byte*>(params.data())};
+    return api.cuLaunchKernelEx(&config, function, arguments, nullptr);
+  }
+
+ private:
+  CUlaunchConfig config_{};
+  // The cluster's, if there is one, and then that of a programmatic launch. Not cleared: a launch that
+  // is made and queued at once would spend a tenth of its time on that.
+  CUlaunchAttribute attributes_[2];
+};
 
 /// A kernel of a Module; valid while that lives.
 class Function {

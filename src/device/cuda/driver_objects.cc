@@ -129,42 +129,31 @@ Status DeviceBuffer::Fill(std::uint8_t value, const StreamHandle& stream) const 
   return {};
 }
 
-CUresult QueueLaunch(const DriverApi& api, CUfunction function, const CudaLaunch& launch,
-                     CUstream stream, bool programmatic) {
-  CUlaunchConfig config{};
-  config.gridDimX = launch.grid[0];
-  config.gridDimY = launch.grid[1];
-  config.gridDimZ = launch.grid[2];
-  config.blockDimX = launch.block[0];
-  config.blockDimY = launch.block[1];
-  config.blockDimZ = launch.block[2];
-  config.sharedMemBytes = launch.dynamic_smem_bytes;
-  config.hStream = stream;
-  // Uninitialised but for those that are given, and the cluster compared by its product: a launch is
-  // some tens of ns, of which clearing 144 bytes and a call of memcmp are a quarter.
-  CUlaunchAttribute attributes[2];
+LaunchConfig::LaunchConfig(const CudaLaunch& launch) {
+  config_.gridDimX = launch.grid[0];
+  config_.gridDimY = launch.grid[1];
+  config_.gridDimZ = launch.grid[2];
+  config_.blockDimX = launch.block[0];
+  config_.blockDimY = launch.block[1];
+  config_.blockDimZ = launch.block[2];
+  config_.sharedMemBytes = launch.dynamic_smem_bytes;
+  // Compared by its product: a call of memcmp takes as long as all of this.
   if (launch.cluster[0] * launch.cluster[1] * launch.cluster[2] != 1) {
-    CUlaunchAttribute& cluster = attributes[config.numAttrs++];
+    CUlaunchAttribute& cluster = attributes_[config_.numAttrs++];
     cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     cluster.value.clusterDim.x = launch.cluster[0];
     cluster.value.clusterDim.y = launch.cluster[1];
     cluster.value.clusterDim.z = launch.cluster[2];
   }
-  if (programmatic) {
-    CUlaunchAttribute& early = attributes[config.numAttrs++];
-    early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    early.value.programmaticStreamSerializationAllowed = 1;
-  }
-  config.attrs = config.numAttrs > 0 ? attributes : nullptr;
-  // The driver reads the block only; its interface has no const.
-  void* arguments[] = {const_cast<std::byte*>(launch.params.data())};
-  return api.cuLaunchKernelEx(&config, function, arguments, nullptr);
+  CUlaunchAttribute& early = attributes_[config_.numAttrs];
+  early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  early.value.programmaticStreamSerializationAllowed = 1;
 }
 
 Status Function::Launch(const CudaLaunch& launch, const StreamHandle& stream) const {
-  return driver_->Check(
-      QueueLaunch(driver_->api(), function_, launch, stream.get(), launch.programmatic),
-      "cuLaunchKernelEx");
+  const CUresult queued = LaunchConfig(launch).Queue(driver_->api(), function_, launch.params,
+                                                     stream.get(), launch.programmatic);
+  return driver_->Check(queued, "cuLaunchKernelEx");
 }
 
 Status Function::AllowDynamicSmem(std::uint32_t bytes) const {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/argument_binder.h"
 #include "engine/compiled/loaded_kernel.h"
-#include "engine/ready_launch.h"
 #include "tilewright/operation.h"
 
 namespace tilewright {
@@ -89,32 +89,6 @@ class CompiledKernel final : public Op::KernelType {
   }
 
  private:
-  /// Launches as they were made for arguments, their tensor maps encoded.
-  class Prepared final : public ReadyLaunch {
-   public:
-    Prepared(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded,
-             std::vector<cuda::CudaLaunch> launches)
-        : launches_(std::move(launches)),
-          loaded_(std::move(loaded)),
-          kernel_(kernel),
-          desc_(desc) {}
-    Status Launch(Stream stream) const override {
-      for (const cuda::CudaLaunch& launch : launches_) {
-        Status launched = loaded_.Queue(launch, stream);
-        if (!launched) [[unlikely]]
-          return kernel_.Explained(desc_, launched.error());
-      }
-      return {};
-    }
-
-   private:
-    // The first two are all that a launch reads.
-    std::vector<cuda::CudaLaunch> launches_;
-    LoadedKernel loaded_;
-    const CompiledKernel& kernel_;
-    Desc desc_;
-  };
-
   class Bound final : public BoundLaunch<Op>, public ArgumentBinder<Op> {
    public:
     Bound(const CompiledKernel& kernel, const Desc& desc, LoadedKernel loaded)
@@ -123,18 +97,24 @@ class CompiledKernel final : public Op::KernelType {
       Status launched = LaunchOn(loaded_, args, workspace, stream);
       if (launched) [[likely]]
         return launched;
-      return kernel_.Explained(desc_, launched.error());
+      return Fail(kernel_.Explained(desc_, launched.error()));
     }
     Result<std::unique_ptr<ReadyLaunch>> Ready(const Args& args,
                                                Workspace& workspace) const override {
       std::vector<cuda::CudaLaunch> launches;
       Status made = LaunchOn(loaded_.Recording(launches), args, workspace, Stream{});
+      if (!made) return tl::unexpected(kernel_.Explained(desc_, made.error()));
+      std::vector<std::unique_ptr<ReadyLaunch>> ready;
       for (cuda::CudaLaunch& launch : launches) {
-        if (made) made = loaded_.Prepare(launch);
+        Result<std::unique_ptr<ReadyLaunch>> one =
+            loaded_.Ready(std::move(launch), [&kernel = kernel_, desc = desc_](const Error& error) {
+              return kernel.Explained(desc, error);
+            });
+        if (!one) return one;
+        ready.push_back(std::move(*one));
       }
-      if (!made) return tl::unexpected(kernel_.Explained(desc_, made.error()).error());
-      return std::unique_ptr<ReadyLaunch>(
-          std::make_unique<Prepared>(kernel_, desc_, loaded_, std::move(launches)));
+      if (ready.size() == 1) return std::move(ready.front());
+      return std::unique_ptr<ReadyLaunch>(std::make_unique<ReadyLaunches>(std::move(ready)));
     }
 
    private:
@@ -152,9 +132,8 @@ class CompiledKernel final : public Op::KernelType {
   };
 
   /// An error of a launch, with kernel and problem.
-  Status Explained(const Desc& desc, const Error& error) const {
-    return Fail(error.code,
-                std::string(this->name()) + " for " + KeyOf(desc) + ": " + error.message);
+  Error Explained(const Desc& desc, const Error& error) const {
+    return {error.code, std::string(this->name()) + " for " + KeyOf(desc) + ": " + error.message};
   }
 
   static KernelInfo InfoOf(const KernelSpec& spec, const ArtifactKey& request,

@@ -55,8 +55,9 @@ LoadedKernel LoadedKernel::Recording(std::vector<cuda::CudaLaunch>& launches) co
   return recording;
 }
 
-Status LoadedKernel::Prepare(cuda::CudaLaunch& launch) const {
-  return device_->PrepareLaunch(launch);
+Result<std::unique_ptr<ReadyLaunch>> LoadedKernel::Ready(cuda::CudaLaunch launch,
+                                                         cuda::CudaDevice::Explain explain) const {
+  return device_->Ready(function_, std::move(launch), module_, std::move(explain));
 }
 
 }  // namespace tilewright

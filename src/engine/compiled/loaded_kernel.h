@@ -22,12 +22,9 @@ class LoadedKernel {
   /// The same kernel, but Launch appends to `launches` what it would queue; `launches` must outlive
   /// it.
   LoadedKernel Recording(std::vector<cuda::CudaLaunch>& launches) const;
-  /// Encodes the tensor maps of a launch that was recorded: Queue then only queues.
-  Status Prepare(cuda::CudaLaunch& launch) const;
-  /// Queues a launch that was prepared. Neither allocates, locks nor encodes.
-  Status Queue(const cuda::CudaLaunch& launch, Stream stream) const {
-    return device_->LaunchPrepared(function_, launch, stream);
-  }
+  /// A launch that was recorded, to be queued any number of times (CudaDevice::Ready).
+  Result<std::unique_ptr<ReadyLaunch>> Ready(cuda::CudaLaunch launch,
+                                             cuda::CudaDevice::Explain explain) const;
   const DeviceSpec& device() const { return device_->spec(); }
 
  private:

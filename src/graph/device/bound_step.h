@@ -35,11 +35,12 @@ class BoundStep final : public PreparedStep {
     return plan_.Launch(args_, workspace_, stream);
   }
   bool only_submits() const override { return true; }
+  const ReadyLaunch* ready() const override { return ready_.get(); }
 
  private:
-  std::unique_ptr<const ReadyLaunch> ready_;  // first: all that most runs read
   Plan<Op> plan_;
   typename Op::Args args_;
+  std::unique_ptr<const ReadyLaunch> ready_;
   Workspace& workspace_;  // the dispatch's; moves make the graph stale
 };
 

@@ -1,21 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "device/ready_launch.h"
 #include "tilewright/operation.h"
 
 namespace tilewright {
-
-/// A launch with its arguments: nothing is left but to queue it. Refers to the operands, the
-/// workspace and the device. Any thread; the work of one stream is given by one thread at a time.
-class ReadyLaunch {
- public:
-  ReadyLaunch() = default;
-  ReadyLaunch(const ReadyLaunch&) = delete;
-  ReadyLaunch& operator=(const ReadyLaunch&) = delete;
-  virtual ~ReadyLaunch() = default;
-  virtual Status Launch(Stream stream) const = 0;
-};
 
 /// What a BoundLaunch is too where more can be prepared once the arguments are known: grid,
 /// parameters, tensor maps.
@@ -28,6 +20,22 @@ class ArgumentBinder {
 
  protected:
   ~ArgumentBinder() = default;
+};
+
+/// Several launches in their order.
+class ReadyLaunches final : public ReadyLaunch {
+ public:
+  explicit ReadyLaunches(std::vector<std::unique_ptr<ReadyLaunch>> launches)
+      : launches_(std::move(launches)) {}
+  Status Launch(Stream stream) const override {
+    for (const std::unique_ptr<ReadyLaunch>& launch : launches_) {
+      if (Status queued = launch->Launch(stream); !queued) return queued;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::unique_ptr<ReadyLaunch>> launches_;
 };
 
 }  // namespace tilewright
