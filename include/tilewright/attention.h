@@ -25,6 +25,7 @@ struct Desc {
   std::int32_t page_size = 0;         ///< positions of a page; 0: the cache is contiguous
   std::int32_t window = 0;            ///< a row sees its last `window` positions; 0: all
   bool soft_capped = false;           ///< Args::softcap is positive
+  bool sinks = false;                 ///< Args::sinks has data
   std::int32_t heads = 1, kv_heads = 1, head_dim = 64;
   Guarantee guarantee = Guarantee::kFastest;
 
@@ -34,7 +35,7 @@ template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("sequences", desc.sequences), f("context", desc.context);
   f("page_size", desc.page_size), f("window", desc.window);
-  f("soft_capped", desc.soft_capped);
+  f("soft_capped", desc.soft_capped), f("sinks", desc.sinks);
   f("heads", desc.heads), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
   f("type_q", desc.type_q), f("type_kv", desc.type_kv);
   f("guarantee", desc.guarantee);
@@ -60,6 +61,9 @@ struct Args {
   std::int32_t window = 0;  ///< as Desc::window
   /// c: scaled scores become c * tanh(score / c) before the softmax; 0: they stay as they are.
   float softcap = 0;
+  /// f32 [heads], adjacent: a logit of each head that takes its share of the softmax and adds no
+  /// value, neither scaled nor soft-capped. No data: there is none.
+  TensorView sinks = {};
 };
 
 struct Op;

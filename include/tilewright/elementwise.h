@@ -23,9 +23,13 @@ enum class Function : std::uint8_t {
   kGelu,
   kGeGlu,    ///< gelu(a) * b
   kSoftcap,  ///< c * tanh(a / c) for Args::softcap = c; b has no data
+  /// g / (1 + e^(-1.702 g)) * (u + 1) for g = min(a, c), u = b within -c and c, c = Args::limit
+  kClampedSwiGlu,
 };
-inline constexpr std::string_view kFunctionWords[] = {"add",  "mul",   "silu",   "swiglu",
-                                                      "gelu", "geglu", "softcap"};
+inline constexpr std::string_view kFunctionWords[] = {"add",  "mul",   "silu",    "swiglu",
+                                                      "gelu", "geglu", "softcap", "clamped_swiglu"};
+/// The factor of the exponent of kClampedSwiGlu.
+inline constexpr float kClampedSwiGluFactor = 1.702f;
 constexpr std::span<const std::string_view> WordsOf(Function) { return kFunctionWords; }
 /// Whether a function has one operand only.
 constexpr bool IsUnary(Function function) {
@@ -59,6 +63,7 @@ struct Args {
   Function function = Function::kAdd;
   TensorView a, b, out;
   float softcap = 0;  ///< kSoftcap: positive; others do not read it
+  float limit = 0;    ///< kClampedSwiGlu: positive; others do not read it
 };
 
 struct Op;
@@ -77,7 +82,7 @@ struct Op {
 };
 
 /// The problem of a call; kInvalidArgument, naming the view and the field, if the views do not fit
-/// together or softcap is not what the function needs.
+/// together or softcap or limit is not what the function needs.
 Result<Desc> DescOf(const Args& args, const CallTerms& terms);
 
 /// kInvalidArgument names a size below 1, or a second operand that the function does not have.

@@ -82,18 +82,24 @@ enum class WeightRole : std::uint8_t {
   kQNorm,  ///< applied to each head
   kKNorm,
   kAttnOutput,
+  kAttnOutputBias,
+  kAttnSinks,     ///< [heads]: a logit of each head in its softmax (tilewright/attention.h)
   kAttnPostNorm,  ///< applied to what attention adds to the residual
   kFfnNorm,
   kGate,
   kUp,
   kGateUp,  ///< merged: the rows of gate and up paired by kGatedBlock
   kDown,
-  kRouter,        ///< [hidden, experts]
-  kExpertGate,    ///< [hidden, expert_ffn, experts]
-  kExpertUp,      ///< as kExpertGate
-  kExpertGateUp,  ///< merged: of each expert, the rows of gate and up paired by kGatedBlock
-  kExpertDown,    ///< [expert_ffn, hidden, experts]
-  kSharedRouter,  ///< a vector: how much of the shared expert a row gets
+  kRouter,  ///< [hidden, experts]
+  kRouterBias,
+  kExpertGate,      ///< [hidden, expert_ffn, experts]
+  kExpertUp,        ///< as kExpertGate
+  kExpertGateUp,    ///< merged: of each expert, the rows of gate and up paired by kGatedBlock
+  kExpertDown,      ///< [expert_ffn, hidden, experts]
+  kExpertGateBias,  ///< [expert_ffn, experts]: a row for each expert
+  kExpertUpBias,
+  kExpertDownBias,  ///< [hidden, experts]
+  kSharedRouter,    ///< a vector: how much of the shared expert a row gets
   kSharedGate,
   kSharedUp,
   kSharedGateUp,

@@ -20,6 +20,7 @@ struct Desc {
   std::int32_t rows = 1;
   std::int32_t experts = 2;
   std::int32_t used = 1;
+  bool pair_experts = false;  ///< Args::experts is wanted
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -27,6 +28,7 @@ struct Desc {
 template <class D, class F>
 void ForEachField(D& desc, F&& f) {
   f("rows", desc.rows), f("experts", desc.experts), f("used", desc.used);
+  f("pair_experts", desc.pair_experts);
   f("type_logits", desc.type_logits), f("type_weights", desc.type_weights);
   f("guarantee", desc.guarantee);
 }
@@ -41,12 +43,15 @@ std::string KeyOf(const Desc& desc);
 ///
 /// The pairs (row, expert) are put into the order of experts, those of an expert in the order of
 /// rows: pairs offsets[e] .. offsets[e + 1] are those of expert e, pair i belongs to row sources[i],
-/// and the j-th best expert of row r has pair places[j, r] and weight weights[j, r].
+/// and the j-th best expert of row r has pair places[j, r] and weight weights[j, r]. Where it is wanted,
+/// experts[i] is the expert of pair i.
 ///
 /// logits [experts, rows] and weights [used, rows] of floats, any row strides; offsets
-/// [experts + 1], sources [rows * used] and places [used, rows] of int32, adjacent. No two overlap.
+/// [experts + 1], sources and experts [rows * used] and places [used, rows] of int32, adjacent. No two
+/// overlap.
 struct Args {
   TensorView logits, offsets, sources, places, weights;
+  TensorView experts = {};  ///< no data: not wanted
   bool normalise = true;
   float scale = 1;
 };

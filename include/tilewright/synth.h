@@ -31,6 +31,9 @@ enum class SynthVocab : std::uint8_t {
   kPhi3,
   /// Pre-tokenizer "qwen2"; <|endoftext|> (bos), <|im_start|>, <|im_end|> (eos) last; no BOS added.
   kQwen,
+  /// Pre-tokenizer "gpt-4o"; the 21 special tokens of gpt-oss last, <|startoftext|> (bos) the first,
+  /// <|return|> (eos) the fifth of them; no BOS added.
+  kGptOss,
 };
 
 /// The shape of a model.
@@ -59,6 +62,8 @@ struct SynthShape {
   /// > 0: long factors, as rope_factors_long.weight and rope_factors_short.weight, for contexts
   /// above it and up to it. At most `context`.
   int original_context = 0;
+  /// > 0: YaRN by this factor instead of long factors, as metadata; needs original_context.
+  float yarn_factor = 0;
   bool tied = false;  ///< the output projection is the embedding
   SynthVocab tokens = SynthVocab::kGpt2;
   float norm_epsilon = 1e-5f;

@@ -25,7 +25,8 @@ enum class TensorOp : std::uint8_t {
   kAdd,      ///< (a, b) -> a + b, equal shapes
   /// (x [head_dim, heads, m], positions [m], frequency factors [rope_dims / 2] or none) -> as x
   kRope,
-  /// (q [head_dim, heads, m], k cache, v cache, positions [m], slots [m]) -> [head_dim * heads, m]
+  /// (q [head_dim, heads, m], k cache, v cache, positions [m], slots [m], pages or none, sinks [heads]
+  /// or none) -> [head_dim * heads, m]
   kAttention,
   kCopy,  ///< (x) -> x, converting the type
   kMul,   ///< (a, b) -> a * b
@@ -36,14 +37,15 @@ enum class TensorOp : std::uint8_t {
   kEmbedding,  ///< (table [hidden, rows], ids [m]) -> [hidden, m]: row ids[i] of the table
   kMulMatAdd,  ///< fused kMulMat + kAdd: (x, w, residual [n, m]) -> [n, m]; may be in place on the
                ///< residual
-  kMulMatSwiGlu,  ///< fused gate and up projection: (x, w [k, 2 * n], rows paired by kGatedBlock)
-                  ///< -> silu(gate) * up, [n, m]
-  kSwiGlu,        ///< fused kSilu + kMul: (gate, up) -> silu(gate) * up
-  kGelu,          ///< (x) -> gelu(x) by its approximation with tanh
-  kGeGlu,         ///< fused kGelu + kMul: (gate, up) -> gelu(gate) * up
-  kSoftcap,       ///< (x) -> c * tanh(x / c)
-  kRopeScatter,   ///< fused kRope + kKvScatter: (x [head_dim, kv_heads, m], cache, positions [m],
-                  ///< slots [m], pages or none, frequency factors or none) -> the cache
+  kMulMatSwiGlu,   ///< fused gate and up projection: (x, w [k, 2 * n], rows paired by kGatedBlock)
+                   ///< -> silu(gate) * up, [n, m]
+  kSwiGlu,         ///< fused kSilu + kMul: (gate, up) -> silu(gate) * up
+  kGelu,           ///< (x) -> gelu(x) by its approximation with tanh
+  kGeGlu,          ///< fused kGelu + kMul: (gate, up) -> gelu(gate) * up
+  kSoftcap,        ///< (x) -> c * tanh(x / c)
+  kClampedSwiGlu,  ///< (gate, up) -> both clamped, as elementwise::Function::kClampedSwiGlu says
+  kRopeScatter,    ///< fused kRope + kKvScatter: (x [head_dim, kv_heads, m], cache, positions [m],
+                   ///< slots [m], pages or none, frequency factors or none) -> the cache
   /// fused kRope of q, kRopeScatter of k, kKvScatter of v: (q [head_dim, heads, m],
   /// k, v [head_dim, kv_heads, m], turned q, a kBuffer, k cache, a kBuffer in a cache, v cache,
   /// positions [m], slots [m], pages or none, frequency factors or none) -> the v cache
@@ -57,8 +59,9 @@ enum class TensorOp : std::uint8_t {
   /// (x [n, m], values [k, m], a kBuffer, or none) -> ids of the k largest [k, m] i32, best first;
   /// their values are written to `values`
   kTopK,
-  /// (logits [experts, m], sources [used * m] i32, places [used, m] i32, weights [used, m], the last
-  /// three kBuffers) -> offsets [experts + 1] i32: the experts of every row (tilewright/route.h)
+  /// (logits [experts, m], sources [used * m] i32, places [used, m] i32, weights [used, m], experts
+  /// [used * m] i32 or none, all but the first kBuffers) -> offsets [experts + 1] i32: the experts of
+  /// every row (tilewright/route.h)
   kRoute,
   /// (x [k, m], w [k, n, experts], offsets [experts + 1], sources [pairs] or none) -> [n, pairs]: row
   /// sources[i] of x, or row i, times the matrix of the expert whose pair i is
@@ -117,6 +120,7 @@ struct OpParams {
   /// kAttention: number of positions that a row sees, its own being the last; 0: all.
   std::int32_t attention_window = 0;
   float softcap = 0.0f;          ///< kSoftcap: c; kAttention: the same of scaled scores, 0: none
+  float gate_limit = 0.0f;       ///< kClampedSwiGlu: c
   std::int32_t layer = -1;       ///< of the cache's users: for messages and profiles
   bool route_normalise = true;   ///< kRoute: weights are shares among the chosen, not among all
   float route_scale = 1.0f;      ///< kRoute: of the weights

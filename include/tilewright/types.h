@@ -42,6 +42,9 @@ enum class DataType : std::uint8_t {
   kIQ4_NL,  ///< GGUF: 32 values, f16 d, 16 bytes; value = d * table[q]
   kIQ4_XS,  ///< GGUF: 256 values, f16 d, 6 bytes of 6-bit scales, 128 bytes; table as kIQ4_NL's
   kQ5_1,    ///< GGUF: 32 values, f16 d, f16 m, then as kQ5_0; value = d * q + m
+  /// GGUF: 32 values, a byte e, 16 bytes of signed values with 2 exponent bits and 1 bit of mantissa;
+  /// value = 2^(e - 127) * q
+  kMXFP4,
   /// Activations: blocks of f32 d, 32 int8 (36 bytes); value = d * q. What a copy of f32 gives to
   /// several int8 products, so that each need not round them again.
   kI8X32,

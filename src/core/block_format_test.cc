@@ -140,6 +140,58 @@ TEST(BlockFormatTest, Q4KPlacesEveryBitWhereTheFormatSays) {
   }
 }
 
+TEST(BlockFormatTest, Mxfp4DecodesEveryCodeUnderEveryPowerOfTwo) {
+  // By its definition: a sign, 2 bits of exponent with bias 1, 1 bit of mantissa.
+  const auto e2m1 = [](int code) {
+    const int exponent = code >> 1 & 3, mantissa = code & 1;
+    const double magnitude =
+        exponent == 0 ? 0.5 * mantissa : std::ldexp(1 + 0.5 * mantissa, exponent - 1);
+    return code < 8 || magnitude == 0 ? magnitude : -magnitude;
+  };
+  for (int e = 0; e < 256; ++e) {
+    BlockMxfp4 block{static_cast<std::uint8_t>(e), {}};
+    for (int j = 0; j < 16; ++j) block.qs[j] = static_cast<std::uint8_t>(j | (15 - j) << 4);
+    float got[32];
+    double exact[32];
+    ASSERT_TRUE(DecodeRow(DataType::kMXFP4, &block, 32, got));
+    ASSERT_TRUE(DecodeRow(DataType::kMXFP4, &block, 32, exact));
+    for (int j = 0; j < 32; ++j) {
+      const double want = std::ldexp(e2m1(j < 16 ? j : 31 - j), e - 127);
+      ASSERT_EQ(exact[j], want) << "e " << e << " value " << j;
+      // 6 * 2^126 and above is infinite in f32.
+      ASSERT_EQ(BitsOfF32(got[j]), BitsOfF32(static_cast<float>(want))) << "e " << e << " " << j;
+    }
+  }
+}
+
+TEST(BlockFormatTest, Mxfp4EncodesWhatItCannotHoldToTheNearestCode) {
+  const auto decoded = [](const std::vector<float>& x) {
+    BlockMxfp4 block;
+    EXPECT_TRUE(EncodeRow(DataType::kMXFP4, x.data(), 32, &block));
+    std::vector<double> y(32);
+    EXPECT_TRUE(DecodeRow(DataType::kMXFP4, &block, 32, y.data()));
+    return y;
+  };
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  std::vector<float> x(32);
+  EXPECT_EQ(decoded(x), std::vector<double>(32));
+  x[3] = 7.5f, x[4] = -2.5f, x[5] = 0.25f, x[6] = -0.26f;  // above the largest; ties; near 0
+  const std::vector<double> y = decoded(x);
+  EXPECT_EQ(y[3], 6);
+  EXPECT_EQ(y[4], -2);
+  EXPECT_EQ(y[5], 0);
+  EXPECT_EQ(y[6], -0.5);
+  x[3] = std::numeric_limits<float>::max();
+  EXPECT_EQ(decoded(x)[3], std::ldexp(6, 125));
+  x[3] = -kInf;
+  EXPECT_LT(decoded(x)[3], -std::ldexp(4, 126));
+  x.assign(32, std::numeric_limits<float>::quiet_NaN());
+  x[0] = 1;
+  EXPECT_EQ(decoded(x)[0], 1);
+  x.assign(32, 1e-45f);
+  for (const double value : decoded(x)) EXPECT_GE(value, 0);
+}
+
 TEST(BlockFormatTest, PlainTypesDecodeToTheirValues) {
   const std::uint8_t nibbles[] = {0x21, 0xf0};
   float got[4];
@@ -190,7 +242,7 @@ TEST(BlockFormatTest, BlocksDecodeAndEncodeAsTheReferenceOfTheFormatDoes) {
     }
     EXPECT_EQ(got, want);
   }
-  EXPECT_EQ(cases, 8 * 8 + 4 * 2 + 5 * 6 + 12 * 3);
+  EXPECT_EQ(cases, 9 * 8 + 4 * 2 + 6 * 6 + 12 * 3 + 12);
   for (const BlockFormat& format : kFormats)
     EXPECT_TRUE(types.contains(format.type)) << format.name;
 }
@@ -252,6 +304,9 @@ TEST(BlockFormatTest, EncodingStaysWithinHalfAStep) {
   // Half of the widest gap of the table, 24 of 127, but a value near 127 gets 113.
   EXPECT_LT(RoundTripError(DataType::kIQ4_NL, 32, 15), 1.3 * 14 / 127);
   EXPECT_LT(RoundTripError(DataType::kIQ4_XS, 256, 16), 1.3 * 14 / 127 + 0.5 / 32);
+  // The largest value is scaled to 4 or more and below 8: half of the gap from 4 to 6 for those up to
+  // 7, and a whole unit at most for those above.
+  EXPECT_LT(RoundTripError(DataType::kMXFP4, 32, 17), 0.2501);
   EXPECT_LT(RoundTripError(DataType::kF16, 32, 5), 0x1p-11);
   EXPECT_LT(RoundTripError(DataType::kBF16, 32, 6), 0x1p-8);
   EXPECT_LT(RoundTripError(DataType::kF8E4M3, 32, 7), 0x1p-4);
@@ -280,12 +335,14 @@ TEST(BlockFormatTest, AllZeroAndExtremeBlocksEncodeToFiniteValues) {
     ASSERT_TRUE(EncodeRow(type, x.data(), 256, bytes.data()));
     ASSERT_TRUE(DecodeRow(type, bytes.data(), 256, y.data()));
     for (const float value : y) ASSERT_EQ(value, 0);
-    x[3] = 1e-30f;  // the scale vanishes in f16
+    // Powers of two hold both, the larger one as 6 * 16; a scale of f16 vanishes for the smaller one.
+    const bool powers = format.scale == Factor::kPowerOfTwo;
+    x[3] = 1e-30f;
     x[100] = -100.0f;
     ASSERT_TRUE(EncodeRow(type, x.data(), 256, bytes.data()));
     ASSERT_TRUE(DecodeRow(type, bytes.data(), 256, y.data()));
-    EXPECT_NEAR(y[100], -100, 0.1);
-    EXPECT_EQ(y[3], 0);
+    EXPECT_NEAR(y[100], powers ? -96 : -100, 0.1);
+    EXPECT_NEAR(y[3], powers ? 1e-30 : 0, powers ? 2e-31 : 0);
   }
 }
 

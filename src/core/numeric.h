@@ -49,6 +49,13 @@ static inline constexpr std::uint16_t F32ToF16(float value) {
 }
 
 /// Exact.
+/// 2^(e - 128) for a byte e: half of what the OCP's E8M0 means by it, for codes of twice the values.
+/// GGUF has no NaN there.
+static inline constexpr float HalfOfE8M0(std::uint32_t e) {
+  // Below 2 it is subnormal.
+  return F32FromBits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+
 static inline constexpr float BF16ToF32(std::uint16_t value) {
   return F32FromBits(static_cast<std::uint32_t>(value) << 16);
 }

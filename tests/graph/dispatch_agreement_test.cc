@@ -30,6 +30,7 @@ constexpr TensorOp kOps[] = {
     TensorOp::kNormMulMat,    TensorOp::kNormMulMatSwiGlu,
     TensorOp::kRoute,         TensorOp::kCombine,
     TensorOp::kMulMatExperts, TensorOp::kMulMatExpertsSwiGlu,
+    TensorOp::kClampedSwiGlu,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no

@@ -46,6 +46,12 @@ double Gelu(double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
 constexpr float kSoftcap = 3;
+constexpr float kGateLimit = 0.75f;
+double ClampedSwiGlu(double gate, double up) {
+  const double limit{kGateLimit};
+  gate = std::min(gate, limit);
+  return gate / (1 + std::exp(-double{1.702f} * gate)) * (std::clamp(up, -limit, limit) + 1);
+}
 
 bool Gated(TensorOp op) {
   return op == TensorOp::kMulMatSwiGlu || op == TensorOp::kNormMulMatSwiGlu ||
@@ -274,6 +280,7 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
       if (FreeTypes(op)[1]) Leaf("b", LeafKind::kInput, types.second, rows);
       OpParams params;
       params.softcap = kSoftcap;
+      params.gate_limit = kGateLimit;
       Op(types.out, rows, params);
   }
   const TensorView& out = node().out;
@@ -476,12 +483,13 @@ std::vector<double> OneNode::Expected() const {
       for (std::size_t i = 0; i < in(0).size(); ++i) {
         const double a = in(0)[i],
                      b = FreeTypes(op_)[1] && op_ != TensorOp::kKvScatter ? in(1)[i] : 0;
-        want.push_back(op_ == TensorOp::kAdd      ? a + b
-                       : op_ == TensorOp::kMul    ? a * b
-                       : op_ == TensorOp::kSilu   ? Silu(a)
-                       : op_ == TensorOp::kSwiGlu ? Silu(a) * b
-                       : op_ == TensorOp::kGelu   ? Gelu(a)
-                       : op_ == TensorOp::kGeGlu  ? Gelu(a) * b
+        want.push_back(op_ == TensorOp::kAdd             ? a + b
+                       : op_ == TensorOp::kMul           ? a * b
+                       : op_ == TensorOp::kSilu          ? Silu(a)
+                       : op_ == TensorOp::kSwiGlu        ? Silu(a) * b
+                       : op_ == TensorOp::kGelu          ? Gelu(a)
+                       : op_ == TensorOp::kGeGlu         ? Gelu(a) * b
+                       : op_ == TensorOp::kClampedSwiGlu ? ClampedSwiGlu(a, b)
                        : op_ == TensorOp::kSoftcap
                            ? double{kSoftcap} * std::tanh(a / double{kSoftcap})
                            : a);

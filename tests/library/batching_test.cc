@@ -125,13 +125,15 @@ TEST_F(Batching, sequences_that_share_passes_get_what_each_gets_alone) {
 }
 
 TEST_F(Batching, rows_of_a_model_with_experts_do_not_depend_on_those_that_share_their_pass) {
-  for (const char* preset : {"tiny-test-mixtral", "tiny-test-qwen2moe", "tiny-test-qwen3moe"}) {
+  for (const char* preset :
+       {"tiny-test-mixtral", "tiny-test-qwen2moe", "tiny-test-qwen3moe", "tiny-test-gpt-oss"}) {
     SynthShape shape = FindSynthPreset(preset).value();
     shape.context = 128;
     const auto vocab = static_cast<std::size_t>(shape.vocab);
     const std::vector<TokenId> tokens = RandomTokens(45, shape.vocab, 11),
                                others = RandomTokens(45, shape.vocab, 12);
-    for (const DataType quant : {DataType::kF32, DataType::kBF16, DataType::kQ8_0}) {
+    for (const DataType quant :
+         {DataType::kF32, DataType::kBF16, DataType::kQ8_0, DataType::kMXFP4}) {
       const std::string name = std::string(preset) + " " + std::string(DataTypeName(quant));
       auto runner =
           Runner::Make(WriteTiny(folder_, name, shape, quant),

@@ -456,6 +456,115 @@ TEST_F(HostileModel, experts_that_cannot_be_name_the_key_or_the_tensor) {
               HasSubstr("qwen3moe.expert_count = 1, must be 2 to 1024"));
 }
 
+TEST_F(HostileModel, what_gpt_oss_lacks_or_has_of_another_shape_names_the_key_or_the_tensor) {
+  const std::string sound =
+      WriteTiny(folder_, "gpt", FindSynthPreset("tiny-test-gpt-oss").value(), DataType::kMXFP4);
+  ASSERT_TRUE(Model::Load(sound, {}));
+  const auto u32 = [](const char* key, std::uint32_t value) {
+    return [=](EditedModel& m) { m.SetU32(key, value); };
+  };
+  const auto without = [](const char* tensor) {
+    return [=](EditedModel& m) { m.RemoveTensor(tensor); };
+  };
+  const auto shaped = [](const char* tensor, std::array<std::int64_t, 4> shape, int dims) {
+    return [=](EditedModel& m) { m.Reshape(tensor, shape, dims); };
+  };
+  const std::vector<Case> cases = {
+      {"no sinks",
+       without("blk.1.attn_sinks.weight"),
+       ErrorCode::kNotFound,
+       {"blk.1.attn_sinks.weight"}},
+      {"sinks of fewer heads",
+       shaped("blk.0.attn_sinks.weight", {4, 2, 1, 1}, 2),
+       ErrorCode::kCorrupt,
+       {"blk.0.attn_sinks.weight", "[4, 2, 1, 1]", "[8"}},
+      {"another number of heads than sinks",
+       u32("gpt-oss.attention.head_count", 4),
+       ErrorCode::kCorrupt,
+       {"blk.0.attn_q.weight", "128"}},
+      {"no bias of the output",
+       without("blk.2.attn_output.bias"),
+       ErrorCode::kNotFound,
+       {"blk.2.attn_output.bias"}},
+      {"no bias of the router",
+       without("blk.0.ffn_gate_inp.bias"),
+       ErrorCode::kNotFound,
+       {"blk.0.ffn_gate_inp.bias"}},
+      {"no biases of experts",
+       without("blk.0.ffn_up_exps.bias"),
+       ErrorCode::kNotFound,
+       {"blk.0.ffn_up_exps.bias"}},
+      {"biases of experts the other way",
+       shaped("blk.0.ffn_gate_exps.bias", {6, 64, 1, 1}, 2),
+       ErrorCode::kCorrupt,
+       {"blk.0.ffn_gate_exps.bias", "[6, 64, 1, 1]", "[64, 6]"}},
+      {"biases of experts as one row",
+       shaped("blk.0.ffn_gate_exps.bias", {384, 1, 1, 1}, 1),
+       ErrorCode::kCorrupt,
+       {"blk.0.ffn_gate_exps.bias", "[384, 1, 1, 1]"}},
+      {"experts beyond the tensors",
+       u32("gpt-oss.expert_count", 7),
+       ErrorCode::kCorrupt,
+       {"blk.0.ffn_gate_inp.weight", "[96, 7]"}},
+      {"more experts used than there are",
+       u32("gpt-oss.expert_used_count", 7),
+       ErrorCode::kCorrupt,
+       {"gpt-oss.expert_used_count = 7", "expert_count = 6"}},
+      {"a single expert",
+       u32("gpt-oss.expert_count", 1),
+       ErrorCode::kCorrupt,
+       {"gpt-oss.expert_count = 1"}},
+      {"a window of nothing",
+       u32("gpt-oss.attention.sliding_window", 0),
+       ErrorCode::kCorrupt,
+       {"gpt-oss.attention.sliding_window = 0"}},
+      {"a pattern of nothing",
+       u32("gpt-oss.attention.sliding_window_pattern", 0),
+       ErrorCode::kCorrupt,
+       {"gpt-oss.attention.sliding_window_pattern = 0"}},
+      {"windows that rotate otherwise",
+       [](EditedModel& m) { m.SetF32("gpt-oss.rope.freq_base_swa", 500); },
+       ErrorCode::kUnsupported,
+       {"gpt-oss.rope.scaling.type", "yarn"}},
+      {"scaling by nothing",
+       [](EditedModel& m) { m.SetF32("gpt-oss.rope.scaling.factor", 0); },
+       ErrorCode::kCorrupt,
+       {"gpt-oss.rope.scaling.factor = 0"}},
+      {"no output projection", without("output.weight"), ErrorCode::kNotFound, {"output.weight"}},
+      {"a norm of heads",
+       [](EditedModel& m) {
+         m.AddF32("blk.0.attn_q_norm.weight", {32, 1, 1, 1}, 1);
+       },
+       ErrorCode::kUnsupported,
+       {"blk.0.attn_q_norm.weight"}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    EditedModel model(sound);
+    c.edit(model);
+    model.Write(folder_ / "edited.gguf");
+    const Error error = LoadError(folder_ / "edited.gguf");
+    EXPECT_EQ(error.code, c.code) << error.message;
+    for (const char* word : c.words) EXPECT_THAT(error.message, HasSubstr(word));
+  }
+  // A window as wide as the context and none at all is one that all positions see.
+  EditedModel model(sound);
+  model.SetU32("gpt-oss.attention.sliding_window", 1u << 20);
+  model.Write(folder_ / "edited.gguf");
+  EXPECT_TRUE(Model::Load((folder_ / "edited.gguf"), {}));
+}
+
+TEST_F(HostileModel, biases_of_experts_must_be_f32) {
+  const SynthShape shape = FindSynthPreset("tiny-test-gpt-oss").value();
+  const std::string sound = WriteTiny(folder_, "gpt", shape, DataType::kQ8_0);
+  EditedModel model(sound);
+  model.tensor("blk.1.ffn_down_exps.bias").spec.dtype = DataType::kF16;
+  model.Reshape("blk.1.ffn_down_exps.bias", {96, 6, 1, 1}, 2);
+  model.Write(folder_ / "edited.gguf");
+  const Error error = LoadError(folder_ / "edited.gguf");
+  EXPECT_EQ(error.code, ErrorCode::kUnsupported);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("blk.1.ffn_down_exps.bias"), HasSubstr("f16")));
+}
+
 TEST_F(HostileModel, a_norm_of_another_type_and_a_type_nobody_runs_are_named) {
   const Error norm = LoadError(Edited([](EditedModel& m) {
     m.tensor("output_norm.weight").spec.dtype = DataType::kF16;

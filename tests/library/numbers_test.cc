@@ -24,9 +24,10 @@ using test::WorstRow;
 using test::WriteTiny;
 
 constexpr DataType kQuants[] = {
-    DataType::kF32,  DataType::kF16,  DataType::kBF16, DataType::kQ4_0,   DataType::kQ4_1,
-    DataType::kQ8_0, DataType::kQ6_K, DataType::kQ4_K, DataType::kQ5_0,   DataType::kQ5_1,
-    DataType::kQ5_K, DataType::kQ2_K, DataType::kQ3_K, DataType::kIQ4_NL, DataType::kIQ4_XS};
+    DataType::kF32,  DataType::kF16,    DataType::kBF16,   DataType::kQ4_0,
+    DataType::kQ4_1, DataType::kQ8_0,   DataType::kQ6_K,   DataType::kQ4_K,
+    DataType::kQ5_0, DataType::kQ5_1,   DataType::kQ5_K,   DataType::kQ2_K,
+    DataType::kQ3_K, DataType::kIQ4_NL, DataType::kIQ4_XS, DataType::kMXFP4};
 
 class Numbers : public test::IsaTest {
  protected:

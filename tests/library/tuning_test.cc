@@ -429,7 +429,8 @@ std::vector<const char*> ProblemsToTune<elementwise::Op>() {
           "function=add rows=3 cols=300 type_a=bf16 type_out=f16",
           "function=gelu rows=4 cols=65 type_b=none",
           "function=geglu rows=40 cols=128",
-          "function=softcap rows=2 cols=300 type_b=none"};
+          "function=softcap rows=2 cols=300 type_b=none",
+          "function=clamped_swiglu rows=9 cols=130"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<copy::Op>() {
@@ -459,6 +460,7 @@ std::vector<const char*> ProblemsToTune<attention::Op>() {
           "rows=6 sequences=3 context=256 page_size=64 heads=2 kv_heads=2 head_dim=64 type_kv=f16",
           "rows=70 context=2048 page_size=64 heads=2 kv_heads=1 head_dim=64 type_kv=q8_0 window=40",
           "rows=7 context=600 heads=2 kv_heads=2 head_dim=32 window=65 soft_capped=yes",
+          "rows=5 context=300 page_size=64 heads=4 kv_heads=2 head_dim=64 window=70 sinks=yes",
           "rows=2 sequences=5 context=64 heads=1 kv_heads=1 head_dim=128 type_kv=bf16"};
 }
 
@@ -470,7 +472,8 @@ std::vector<const char*> ProblemsToTune<top_k::Op>() {
 
 template <>
 std::vector<const char*> ProblemsToTune<route::Op>() {
-  return {"rows=1 experts=128 used=8", "rows=70 experts=60 used=4", "rows=5 experts=8 used=2"};
+  return {"rows=1 experts=128 used=8", "rows=70 experts=60 used=4", "rows=5 experts=8 used=2",
+          "rows=9 experts=32 used=4 pair_experts=yes"};
 }
 template <>
 std::vector<const char*> ProblemsToTune<combine::Op>() {

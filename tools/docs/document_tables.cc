@@ -29,6 +29,8 @@ std::string FactorText(Factor factor) {
       return "f16";
     case Factor::kF16TimesInt:
       return "f16 x integer";
+    case Factor::kPowerOfTwo:
+      return "power of two";
   }
   return "";
 }

@@ -7,7 +7,8 @@ Writes text, one case a line, bytes as hexadecimal, f32 little endian:
     encode TYPE VALUES BLOCK     the block that VALUES become (gguf-py encodes only the types of ENCODES)
 
 Blocks to decode are random bits, in which every code occurs, under finite random scales, and all-ones and all-zero
-codes; then random bits under scales that are NaN, the smallest and the largest subnormal. Deterministic.
+codes; then random bits under scales that are NaN, the smallest and the largest subnormal, or the outermost powers of
+two. Deterministic.
 
     make_blocks.py tests/data/goldens/blocks.txt
 """
@@ -33,13 +34,16 @@ TYPES = {
     "iq4_nl": gguf.GGMLQuantizationType.IQ4_NL,
     "iq4_xs": gguf.GGMLQuantizationType.IQ4_XS,
     "q5_1": gguf.GGMLQuantizationType.Q5_1,
+    "mxfp4": gguf.GGMLQuantizationType.MXFP4,
 }
 # Byte offsets of the f16 fields of a block.
 SCALES = {
     "q4_0": [0], "q4_1": [0, 2], "q8_0": [0], "q6_k": [208], "q4_k": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q5_k": [0, 2],
-    "q2_k": [80, 82], "q3_k": [108], "iq4_nl": [0], "iq4_xs": [0],
+    "q2_k": [80, 82], "q3_k": [108], "iq4_nl": [0], "iq4_xs": [0], "mxfp4": [],
 }
-ENCODES = ["q4_0", "q4_1", "q8_0", "q5_0", "q5_1"]
+# Every byte is a scale: a block for each of these, the rest of its bits random.
+POWERS = {"mxfp4": [0, 1, 2, 3, 126, 127, 128, 251, 252, 253, 254, 255]}
+ENCODES = ["q4_0", "q4_1", "q8_0", "q5_0", "q5_1", "mxfp4"]
 CASES = 6
 # Long blocks hold every code several times: two say what six say.
 FEW = ["q5_k", "q2_k", "q3_k", "iq4_xs"]
@@ -58,7 +62,7 @@ def random_block(rng: np.random.Generator, name: str, fill: int | None) -> np.nd
 
 def decode_line(name: str, block: np.ndarray) -> str:
     """What `block` holds, in every bit but those of a NaN."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         values = gguf.dequantize(block, TYPES[name]).astype("<f4")
     values[np.isnan(values)] = np.frombuffer(np.uint32(0x7FC00000).tobytes(), dtype="<f4")[0]
     return f"decode {name} {block.tobytes().hex()} {values.tobytes().hex()}"
@@ -81,7 +85,11 @@ def main() -> None:
             lines.append(f"encode {name} {values.tobytes().hex()} {block.tobytes().hex()}")
     rng = np.random.default_rng(20261122)
     for name in TYPES:
-        for scale in SPECIAL_SCALES:
+        for power in POWERS.get(name, []):
+            block = random_block(rng, name, None)
+            block[0] = power
+            lines.append(decode_line(name, block))
+        for scale in SPECIAL_SCALES if SCALES[name] else []:
             block = random_block(rng, name, None)
             for offset in SCALES[name]:
                 block[offset:offset + 2] = np.frombuffer(np.uint16(scale).tobytes(), dtype=np.uint8)

@@ -53,6 +53,10 @@ GEMMA3_OTHER = {
     "final_logit_softcapping": 1.5,
 }
 
+# llama.cpp scales blocks with a window by the factor even where the type is none.
+UNSCALED = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0}
+GPT_OSS_OTHER = {"attention.sliding_window": 5, "attention.sliding_window_pattern": 3, "expert_used_count": 6}
+
 # Name, preset, metadata, context, tokens of the prompt. All prompts of scaled models go beyond the original
 # context, but for the one that shows which factors are used within it.
 CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
@@ -87,6 +91,12 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("qwen2moe, yarn", "tiny-test-qwen2moe", YARN, 256, 60),
     ("qwen3moe", "tiny-test-qwen3moe", {}, 256, 40),
     ("qwen3moe, yarn", "tiny-test-qwen3moe", YARN, 256, 60),
+    ("gpt-oss", "tiny-test-gpt-oss", {}, 256, 70),
+    ("gpt-oss, a longer original context", "tiny-test-gpt-oss", {"rope.scaling.original_context_length": 128}, 256, 150),
+    ("gpt-oss, linear", "tiny-test-gpt-oss", LINEAR, 256, 60),
+    ("gpt-oss, without scaling", "tiny-test-gpt-oss", UNSCALED, 256, 40),
+    ("gpt-oss, other windows", "tiny-test-gpt-oss", GPT_OSS_OTHER, 256, 60),
+    ("gpt-oss, one expert a row", "tiny-test-gpt-oss", {"expert_used_count": 1}, 256, 24),
 ]
 
 

@@ -10,7 +10,7 @@ template <class Block>
 void ExpandVectors(const UnpackedBlock& unpacked, float* out) {
   constexpr BlockFormat kFormat = Block::kFormat;
   static_assert(kFormat.sub_block % kLanes == 0, "a vector lies within one sub-block");
-  const float scale = F16ToF32(unpacked.scale);
+  const float scale = ScaleOf<Block>(unpacked);
   const float min = kFormat.min == Factor::kNone ? 0 : F16ToF32(unpacked.min);
   for (int s = 0; s < kFormat.sub_blocks(); ++s) {
     float step = scale, offset = min;

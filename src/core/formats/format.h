@@ -22,6 +22,7 @@ enum class Factor : std::uint8_t {
   kNone,
   kF16,          ///< one f16 for the block
   kF16TimesInt,  ///< one f16 for the block times an integer of 8 bits or less for each sub-block
+  kPowerOfTwo,   ///< one byte e for the block, for 2^(e - 128)
 };
 
 /// Value i of a block, with s = i / sub_block, is scale(s) * (code(i) - zero) + min(s), or
@@ -39,7 +40,7 @@ struct BlockFormat {
   int integer_bits = 8;  ///< of each integer of a kF16TimesInt, as the file stores it
   Factor scale = Factor::kF16;
   Factor min = Factor::kNone;
-  int scale_at = 0;  ///< byte offset of the f16 of the scales
+  int scale_at = 0;  ///< byte offset of the f16 of the scales, or of its byte
   int min_at = -1;   ///< byte offset of the f16 of the minima, or -1
   /// Whether codes are looked up in `values`. (With a sanitizer, g++ does not compare pointers in
   /// constant expressions.)
@@ -47,6 +48,10 @@ struct BlockFormat {
   const std::int8_t* values = nullptr;  ///< [1 << code_bits], if has_table
 
   constexpr int sub_blocks() const { return elements / sub_block; }
+  /// Bytes of the scale of a block, without integers of sub-blocks.
+  constexpr int scale_bytes() const { return scale == Factor::kPowerOfTwo ? 1 : 2; }
+  /// Bytes of the minimum of a block, without integers of sub-blocks.
+  constexpr int min_bytes() const { return min == Factor::kNone ? 0 : 2; }
   /// Whether a scale and a minimum fit in a byte, as unsigned integers: panels keep them so.
   constexpr bool PairsIntegers() const {
     return scale == Factor::kF16TimesInt && min == Factor::kF16TimesInt && integer_bits <= 4;
@@ -58,7 +63,7 @@ inline constexpr int kMaxSubBlocks = 16;
 
 /// The parts of a block. The integers of a factor are set only if it is kF16TimesInt.
 struct UnpackedBlock {
-  std::uint16_t scale;                                ///< f16 bits
+  std::uint16_t scale;                                ///< f16 bits, or the byte of a kPowerOfTwo
   std::uint16_t min;                                  ///< f16 bits; minima are added
   std::int16_t scales[kMaxSubBlocks];                 ///< kF16TimesInt: times `scale`
   std::int16_t mins[kMaxSubBlocks];                   ///< kF16TimesInt: times `min`
@@ -107,12 +112,19 @@ static inline void AddFifthBits(const std::uint8_t (&bits)[4], std::uint8_t* cod
   }
 }
 
+/// The scale of a block as it is stored.
+template <class Block>
+static inline float ScaleOf(const UnpackedBlock& block) {
+  if constexpr (Block::kFormat.scale == Factor::kPowerOfTwo) return HalfOfE8M0(block.scale);
+  return F16ToF32(block.scale);
+}
+
 /// Decodes Block::kFormat.elements values, `stride` apart. In f32 they are exact, except that
 /// adding a minimum rounds once; in f64 they are exact.
 template <class Block, class Out>
 static inline void ExpandBlock(const UnpackedBlock& block, Out* out, std::int64_t stride) {
   constexpr BlockFormat kFormat = Block::kFormat;
-  const Out scale = F16ToF32(block.scale);
+  const Out scale = ScaleOf<Block>(block);
   const Out min = kFormat.min == Factor::kNone ? Out{} : Out{F16ToF32(block.min)};
   for (int s = 0; s < kFormat.sub_blocks(); ++s) {
     Out step = scale, offset = min;

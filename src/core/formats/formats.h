@@ -5,6 +5,7 @@
 
 #include "core/formats/iq4_nl.h"
 #include "core/formats/iq4_xs.h"
+#include "core/formats/mxfp4.h"
 #include "core/formats/q2_k.h"
 #include "core/formats/q3_k.h"
 #include "core/formats/q4_0.h"
@@ -25,8 +26,9 @@ struct BlockList {
 };
 
 /// The one list of block formats, in the order of DataType.
-using AllBlocks = BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_K, BlockQ5_0,
-                            BlockQ5_K, BlockQ2_K, BlockQ3_K, BlockIq4Nl, BlockIq4Xs, BlockQ5_1>;
+using AllBlocks =
+    BlockList<BlockQ4_0, BlockQ4_1, BlockQ8_0, BlockQ6_K, BlockQ4_K, BlockQ5_0, BlockQ5_K,
+              BlockQ2_K, BlockQ3_K, BlockIq4Nl, BlockIq4Xs, BlockQ5_1, BlockMxfp4>;
 
 inline constexpr auto& kFormats = AllBlocks::kFormats;
 inline constexpr int kFormatCount = AllBlocks::kCount;
@@ -42,7 +44,8 @@ static inline constexpr bool Sound(BlockList<Blocks...>) {
            f.elements <= kMaxBlockElements && f.elements % f.sub_block == 0 &&
            f.sub_blocks() <= kMaxSubBlocks && f.sub_block % 16 == 0 && f.code_bits <= 8 &&
            f.scale != Factor::kNone && (f.min == Factor::kNone) == (f.min_at < 0) &&
-           f.integer_bits <= 8 && (!f.has_table || (f.code_bits == 4 && f.zero == 0));
+           f.min != Factor::kPowerOfTwo && f.integer_bits <= 8 &&
+           (!f.has_table || (f.code_bits == 4 && f.zero == 0));
   };
   return (sound(Blocks::kFormat, sizeof(Blocks)) && ...);
 }

@@ -20,6 +20,7 @@ enum class Extent : std::uint8_t {
   kQueries,  ///< heads * head_dim
   kKeys,     ///< kv_heads * head_dim
   kHeadDim,
+  kHeads,
   kFfn,
   kRopePairs,  ///< half of the rotated elements of a head
   kExperts,
@@ -53,6 +54,7 @@ struct TensorRule {
   std::span<const TensorPart> parts = {};
   Kind kind = Kind::kAny;
   Extent matrices = Extent::kOne;  ///< kExperts: a matrix for each
+  bool table = false;  ///< its rows are looked up, of type f32; nothing multiplies by it
 
   bool OfBlock() const { return name.find("{}") != std::string_view::npos; }
   bool IsVector() const { return n == Extent::kOne && parts.empty(); }
@@ -72,7 +74,11 @@ struct MergeRule {
   Fusion fusion = Fusion::kMergeQkv;  ///< enables it
 };
 
-enum class Activation : std::uint8_t { kSilu, kGelu };
+enum class Activation : std::uint8_t {
+  kSilu,
+  kGelu,
+  kClampedSwiGlu,  ///< of gate and up together, up to BlockSpec::gate_limit
+};
 
 /// What a block computes beyond what its tensors imply. Norms before and after attention and
 /// feed-forward, norms of query and key heads, and biases are used if the file has them.
@@ -85,6 +91,7 @@ struct BlockSpec {
   std::int32_t window = 0;      ///< positions that a row attends to, itself included; 0: all
   float attention_softcap = 0;  ///< c: scaled scores become c * tanh(score / c); 0: unchanged
   Activation activation = Activation::kSilu;  ///< of the gate
+  float gate_limit = 0;                       ///< of kClampedSwiGlu
 };
 
 /// What an architecture computes, as data; one file each in this folder. The loader, the check of

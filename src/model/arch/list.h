@@ -7,6 +7,7 @@ namespace tilewright {
 // The one list of architectures, one for each file.
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
+extern const Architecture kGptOss;
 extern const Architecture kLlama;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
@@ -14,7 +15,7 @@ extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3;
 extern const Architecture kQwen3Moe;
 
-inline constexpr const Architecture* kArchitectures[] = {&kLlama, &kGemma2,   &kGemma3, &kPhi3,
-                                                         &kQwen2, &kQwen2Moe, &kQwen3,  &kQwen3Moe};
+inline constexpr const Architecture* kArchitectures[] = {
+    &kLlama, &kGemma2, &kGemma3, &kPhi3, &kQwen2, &kQwen2Moe, &kQwen3, &kQwen3Moe, &kGptOss};
 
 }  // namespace tilewright

@@ -46,6 +46,8 @@ std::int64_t ExtentOf(Extent extent, const ModelConfig& config) {
       return std::int64_t{config.kv_heads} * config.head_dim;
     case Extent::kHeadDim:
       return config.head_dim;
+    case Extent::kHeads:
+      return config.heads;
     case Extent::kFfn:
       return config.ffn;
     case Extent::kRopePairs:

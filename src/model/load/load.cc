@@ -87,12 +87,24 @@ class ModelLoader {
     return {};
   }
 
+  static Status ExpectF32(const GgufTensor& tensor) {
+    if (tensor.dtype == DataType::kF32) return {};
+    return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, expected f32",
+                                                     tensor.name, DataTypeName(tensor.dtype)));
+  }
+
   Status UseVector(const GgufTensor& tensor, Weight& target) {
-    if (tensor.dtype != DataType::kF32) {
-      return Fail(ErrorCode::kUnsupported, fmt::format("tensor {} has type {}, expected f32",
-                                                       tensor.name, DataTypeName(tensor.dtype)));
-    }
+    if (Status s = ExpectF32(tensor); !s) return s;
     model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes);
+    return UsePlain(tensor, target);
+  }
+
+  /// A row for each expert, of which a token reads those of its own.
+  Status UseRows(const GgufTensor& tensor, Weight& target) {
+    if (Status s = ExpectF32(tensor); !s) return s;
+    model_.bytes_per_token_ += static_cast<std::int64_t>(tensor.bytes) /
+                               std::max<std::int64_t>(1, tensor.shape[1]) *
+                               model_.config_.experts_used;
     return UsePlain(tensor, target);
   }
 
@@ -143,10 +155,11 @@ class ModelLoader {
   }
 
   /// The product that a matrix will serve where passes are fused: the projections back to the
-  /// residual add it, unless there is a norm in between.
+  /// residual add it, unless there is a norm or a bias in between.
   TensorOp OpOf(WeightRole role, const WeightSet& set) const {
     const bool added =
-        (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr) ||
+        (role == WeightRole::kAttnOutput && set.Find(WeightRole::kAttnPostNorm) == nullptr &&
+         set.Find(WeightRole::kAttnOutputBias) == nullptr) ||
         (role == WeightRole::kDown && set.Find(WeightRole::kFfnPostNorm) == nullptr);
     const bool gated =
         spec_.activation == Activation::kSilu && model_.fusions_.Has(Fusion::kMulMatSwiGlu);
@@ -211,7 +224,9 @@ class ModelLoader {
       }
       Result<const GgufTensor*> tensor = Find(rule, name);
       if (!tensor) return Fail(tensor.error());
-      if (rule.role == WeightRole::kEmbedding) {
+      if (rule.table) {
+        if (Status s = UseRows(**tensor, set[rule.role]); !s) return s;
+      } else if (rule.role == WeightRole::kEmbedding) {
         table = *tensor;
         if (Status s = UseTable(*table, set[rule.role]); !s) return s;
       } else if (rule.IsVector()) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
 
 #include "model/arch/architecture.h"
@@ -38,13 +40,15 @@ class Builder {
     weights_ = &model_.blocks()[static_cast<std::size_t>(index)];
     block_ = model_.architecture().block(config_, index);
     prefix_ = fmt::format("blk.{}.", index);
-    x = AddToResidual("attn_output", WeightRole::kAttnOutput, WeightRole::kAttnPostNorm,
-                      Attention(index, ForProducts("attn_norm", WeightRole::kAttnNorm, x)), x);
+    x = AddToResidual(
+        "attn_output",
+        {WeightRole::kAttnOutput, WeightRole::kAttnOutputBias, WeightRole::kAttnPostNorm},
+        Attention(index, ForProducts("attn_norm", WeightRole::kAttnNorm, x)), x);
     const NodeId normed = ForProducts("ffn_norm", WeightRole::kFfnNorm, x);
     if (weights_->Find(WeightRole::kRouter) != nullptr) {
       return Op(TensorOp::kAdd, "ffn_add", {Experts(normed), x}, {config_.hidden, rows_, 1, 1});
     }
-    return AddToResidual("ffn_down", WeightRole::kDown, WeightRole::kFfnPostNorm,
+    return AddToResidual("ffn_down", {WeightRole::kDown, std::nullopt, WeightRole::kFfnPostNorm},
                          FeedForward(kDenseFfn, config_.ffn, normed), x);
   }
 
@@ -131,13 +135,19 @@ class Builder {
   }
   std::int64_t x_rows(NodeId x) const { return graph_.node(x).out.shape[1]; }
 
-  /// x * w + residual. `norm` is applied to the product first, where the block has it.
-  NodeId AddToResidual(const char* name, WeightRole role, WeightRole norm, NodeId x,
-                       NodeId residual) {
+  /// The weights of a projection back to the residual.
+  struct ProjectionRoles {
+    WeightRole matrix;
+    std::optional<WeightRole> bias;
+    WeightRole norm;
+  };
+  /// x * w + residual. A bias and a norm are applied to the product first, where the block has them.
+  NodeId AddToResidual(const char* name, const ProjectionRoles& roles, NodeId x, NodeId residual) {
     const std::string text(name);
-    const NodeId product = MulMat(name, x, (*weights_)[role]);
+    NodeId product = MulMat(name, x, (*weights_)[roles.matrix]);
+    if (roles.bias) product = Bias((text + "_bias").c_str(), *roles.bias, product);
     return Op(TensorOp::kAdd, text + "_add",
-              {Norm((text + "_norm").c_str(), norm, product), residual},
+              {Norm((text + "_norm").c_str(), roles.norm, product), residual},
               {config_.hidden, rows_, 1, 1});
   }
 
@@ -158,12 +168,13 @@ class Builder {
     return id;
   }
 
-  /// heads + the bias of each, the same in every row; `heads` itself where the block has none.
-  NodeId Bias(const char* name, WeightRole role, NodeId heads) {
+  /// x + a bias that is the same in every row, `head_stride` apart for the heads of a row; x itself
+  /// where the block has none.
+  NodeId Bias(const char* name, WeightRole role, NodeId x, std::int64_t head_stride = 0) {
     const Weight* weight = weights_->Find(role);
-    if (weight == nullptr) return heads;
-    const NodeId bias = ForEachRow(name, *weight, graph_.node(heads).out.shape, config_.head_dim);
-    return InPlace(TensorOp::kAdd, std::string(name) + "_add", heads, {heads, bias});
+    if (weight == nullptr) return x;
+    const NodeId bias = ForEachRow(name, *weight, graph_.node(x).out.shape, head_stride);
+    return InPlace(TensorOp::kAdd, std::string(name) + "_add", x, {x, bias});
   }
 
   /// A vector as the operand of every row of `shape`, and of every head if `head_stride` is 0.
@@ -222,9 +233,9 @@ class Builder {
       heads.k = each("k", "attn_k", WeightRole::kK, config_.kv_heads);
       heads.v = each("v", "attn_v", WeightRole::kV, config_.kv_heads);
     }
-    heads.q = Bias("q_bias", WeightRole::kQBias, heads.q);
-    heads.k = Bias("k_bias", WeightRole::kKBias, heads.k);
-    heads.v = Bias("v_bias", WeightRole::kVBias, heads.v);
+    heads.q = Bias("q_bias", WeightRole::kQBias, heads.q, config_.head_dim);
+    heads.k = Bias("k_bias", WeightRole::kKBias, heads.k, config_.head_dim);
+    heads.v = Bias("v_bias", WeightRole::kVBias, heads.v, config_.head_dim);
     heads.q = Norm("q_norm", WeightRole::kQNorm, heads.q);
     heads.k = Norm("k_norm", WeightRole::kKNorm, heads.k);
     return heads;
@@ -233,6 +244,7 @@ class Builder {
   /// What the router leaves for the products of the experts and their sum.
   struct Routed {
     NodeId offsets = kNoNode, sources = kNoNode, places = kNoNode, weights = kNoNode;
+    NodeId experts = kNoNode;  ///< where experts have biases
   };
 
   NodeId Attention(std::int32_t layer, NodeId normed) {
@@ -247,7 +259,10 @@ class Builder {
     params.attention_scale = block_.attention_scale;
     params.attention_window = block_.window;
     params.softcap = block_.attention_softcap;
-    return Op(TensorOp::kAttention, "attention", {q, keys, values, positions_, slots_, pages_},
+    std::vector<NodeId> inputs = {q, keys, values, positions_, slots_, pages_};
+    if (const Weight* sinks = weights_->Find(WeightRole::kAttnSinks))
+      inputs.push_back(graph_.AddLeaf(prefix_ + "attn_sinks", LeafKind::kWeight, sinks->view));
+    return Op(TensorOp::kAttention, "attention", std::move(inputs),
               {std::int64_t{config_.heads} * config_.head_dim, rows_, 1, 1}, params);
   }
 
@@ -278,13 +293,33 @@ class Builder {
       return graph_.AddView(prefix_ + name + "_rows", gated, 0, {width, x_rows(both), 1, 1},
                             {1, width, 0, 0});
     }
-    const NodeId gate = product("_gate", (*weights_)[roles.gate]);
-    return Gated(name, gate, product("_up", (*weights_)[roles.up]));
+    NodeId gate = product("_gate", (*weights_)[roles.gate]);
+    NodeId up = product("_up", (*weights_)[roles.up]);
+    if (routed != nullptr) {
+      gate = ExpertBias(name + "_gate_bias", WeightRole::kExpertGateBias, gate, *routed);
+      up = ExpertBias(name + "_up_bias", WeightRole::kExpertUpBias, up, *routed);
+    }
+    return Gated(name, gate, up);
+  }
+
+  /// x [n, pairs] + the bias of the expert of each pair; x itself where experts have none.
+  NodeId ExpertBias(const std::string& name, WeightRole role, NodeId x, const Routed& routed) {
+    const Weight* weight = weights_->Find(role);
+    if (weight == nullptr) return x;
+    const Shape shape = graph_.node(x).out.shape;
+    const NodeId table = graph_.AddLeaf(prefix_ + name, LeafKind::kWeight, weight->view);
+    const NodeId rows = Op(TensorOp::kEmbedding, name + "_rows", {table, routed.experts}, shape);
+    return InPlace(TensorOp::kAdd, name + "_add", x, {x, rows});
   }
 
   /// activation(gate) * up.
   NodeId Gated(const std::string& name, NodeId gate, NodeId up) {
     const Shape shape = graph_.node(gate).out.shape;
+    if (block_.activation == Activation::kClampedSwiGlu) {
+      OpParams params;
+      params.gate_limit = block_.gate_limit;
+      return Op(TensorOp::kClampedSwiGlu, name + "_gated", {gate, up}, shape, params);
+    }
     const NodeId activated = block_.activation == Activation::kSilu
                                  ? Op(TensorOp::kSilu, name + "_silu", {gate}, shape)
                                  : Op(TensorOp::kGelu, name + "_gelu", {gate}, shape);
@@ -299,10 +334,17 @@ class Builder {
                           {1, 2 * kGatedBlock, 2 * width, 0});
   }
 
+  bool HasExpertBiases() const {
+    using enum WeightRole;
+    return std::ranges::any_of(std::array{kExpertGateBias, kExpertUpBias, kExpertDownBias},
+                               [&](WeightRole role) { return weights_->Find(role) != nullptr; });
+  }
+
   /// Which experts the rows go to.
   Routed Route(NodeId normed) {
     const std::int64_t used = config_.experts_used;
-    const NodeId logits = MulMat("ffn_router", normed, (*weights_)[WeightRole::kRouter]);
+    const NodeId logits = Bias("ffn_router_bias", WeightRole::kRouterBias,
+                               MulMat("ffn_router", normed, (*weights_)[WeightRole::kRouter]));
     const auto buffer = [&](const char* name, DataType type, Shape shape) {
       return graph_.AddOp(TensorOp::kBuffer, prefix_ + name, {}, type, shape);
     };
@@ -310,10 +352,14 @@ class Builder {
     routed.sources = buffer("ffn_sources", DataType::kI32, {used * rows_, 1, 1, 1});
     routed.places = buffer("ffn_places", DataType::kI32, {used, rows_, 1, 1});
     routed.weights = buffer("ffn_weights", types_.activations, {used, rows_, 1, 1});
+    std::vector<NodeId> inputs = {logits, routed.sources, routed.places, routed.weights};
+    if (HasExpertBiases()) {
+      routed.experts = buffer("ffn_experts", DataType::kI32, {used * rows_, 1, 1, 1});
+      inputs.push_back(routed.experts);
+    }
     OpParams params;
     params.route_normalise = config_.normalise_experts;
-    routed.offsets = graph_.AddOp(TensorOp::kRoute, prefix_ + "ffn_route",
-                                  {logits, routed.sources, routed.places, routed.weights},
+    routed.offsets = graph_.AddOp(TensorOp::kRoute, prefix_ + "ffn_route", std::move(inputs),
                                   DataType::kI32, {config_.experts + 1, 1, 1, 1}, params);
     return routed;
   }
@@ -333,8 +379,10 @@ class Builder {
   NodeId Experts(NodeId normed) {
     const Routed routed = Route(normed);
     const NodeId gated = FeedForward(kExpertFfn, config_.expert_ffn, normed, &routed);
-    const NodeId down =
+    const NodeId product =
         MulMatExperts("ffn_exps_down", gated, (*weights_)[WeightRole::kExpertDown], routed, false);
+    const NodeId down =
+        ExpertBias("ffn_exps_down_bias", WeightRole::kExpertDownBias, product, routed);
     std::vector<NodeId> inputs = {down, routed.places, routed.weights};
     if (const Weight* router = weights_->Find(WeightRole::kSharedRouter)) {
       const NodeId shared = FeedForward(kSharedFfn, config_.shared_ffn, normed);

@@ -30,6 +30,10 @@ constexpr MixRule kRulesSpreadQ6K[] = {{.role = kV, .type = kQ6_K, .part = Part:
 constexpr MixRule kRulesIq4[] = {{.role = kV, .type = kQ5_K, .least_group = 4},
                                  {.role = kDown, .type = kQ5_K, .part = Part::kFirstEighth}};
 
+constexpr MixRule kRulesExperts[] = {{.role = WeightRole::kExpertGate, .type = kMXFP4},
+                                     {.role = WeightRole::kExpertUp, .type = kMXFP4},
+                                     {.role = WeightRole::kExpertDown, .type = kMXFP4}};
+
 constexpr Mix kMixes[] = {{"q2_k", 10, kQ2_K, kRulesQ2K},
                           {"q2_k_s", 21, kQ2_K, kRulesQ2KS},
                           {"q3_k_s", 11, kQ3_K, {}},
@@ -40,7 +44,8 @@ constexpr Mix kMixes[] = {{"q2_k", 10, kQ2_K, kRulesQ2K},
                           {"q5_k_s", 16, kQ5_K, {}},
                           {"q5_k_m", 17, kQ5_K, kRulesSpreadQ6K},
                           {"iq4_nl", 25, kIQ4_NL, kRulesIq4},
-                          {"iq4_xs", 30, kIQ4_XS, kRulesIq4}};
+                          {"iq4_xs", 30, kIQ4_XS, kRulesIq4},
+                          {"mxfp4_moe", 38, kQ8_0, kRulesExperts, kQ8_0}};
 
 bool Holds(Part part, std::int32_t block, std::int32_t blocks) {
   switch (part) {
@@ -70,7 +75,8 @@ const Mix* FindMix(std::string_view name) {
 }
 
 DataType TypeIn(const Mix& mix, WeightRole role, std::int32_t block, const ModelConfig& config) {
-  if (role == WeightRole::kOutput || (role == WeightRole::kEmbedding && config.tied)) return kQ6_K;
+  if (role == WeightRole::kOutput || (role == WeightRole::kEmbedding && config.tied))
+    return mix.output;
   for (const MixRule& rule : mix.rules) {
     if (rule.role == role && config.heads >= rule.least_group * config.kv_heads &&
         Holds(rule.part, block, config.layers)) {

@@ -34,15 +34,15 @@ struct Mix {
   std::string_view name;
   std::uint32_t file_type = 0;  ///< general.file_type
   DataType base = DataType::kNone;
-  std::span<const MixRule> rules;  ///< the first that holds decides
+  std::span<const MixRule> rules;     ///< the first that holds decides
+  DataType output = DataType::kQ6_K;  ///< of the output projection
 };
 
 std::span<const Mix> Mixes();
 /// nullptr if no mix has that name.
 const Mix* FindMix(std::string_view name);
 
-/// The type of the matrix of `role` in `block`; -1 for one outside of the blocks. The output
-/// projection is always q6_k.
+/// The type of the matrix of `role` in `block`; -1 for one outside of the blocks.
 DataType TypeIn(const Mix& mix, WeightRole role, std::int32_t block, const ModelConfig& config);
 
 /// The type that replaces a type with blocks of 256 if rows are not a multiple of 256.

@@ -44,7 +44,7 @@ std::vector<float> ContextFactors(const SynthShape& shape, double stretch) {
 std::vector<float> RopeFactors(WeightRole role, const SynthShape& shape) {
   if (role == WeightRole::kRopeFactors)
     return shape.rope_factor > 0 ? Llama3Factors(shape) : std::vector<float>();
-  if (shape.original_context == 0) return {};
+  if (shape.original_context == 0 || shape.yarn_factor > 0) return {};
   // As in Phi 3.5, the longest waves of the long context are stretched by more than it has grown.
   const double growth = static_cast<double>(shape.context) / shape.original_context;
   return ContextFactors(shape, role == WeightRole::kRopeFactorsLong ? 2 * growth : 1.25);

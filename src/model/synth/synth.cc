@@ -62,6 +62,10 @@ Status CheckShape(const SynthShape& shape) {
     return fail(Format("original_context = {}: must be from 0 to context = {}",
                        shape.original_context, shape.context));
   }
+  if (!(shape.yarn_factor >= 0) || (shape.yarn_factor > 0 && shape.original_context == 0)) {
+    return fail(Format("yarn_factor = {}: must be 0, or positive with an original_context",
+                       shape.yarn_factor));
+  }
   if (shape.window < 0 || (shape.window > 0 && shape.window_period < 1)) {
     return fail(
         Format("window = {}, window_period = {}: must be 0 or more, with a period of 1 or more",
@@ -94,8 +98,10 @@ ModelConfig ConfigOf(const SynthShape& shape, const Architecture& architecture) 
   config.rope.dims = synth::RotatedDims(shape);
   config.original_context = shape.context;
   if (shape.original_context > 0 && shape.original_context < shape.context) {
-    // Microsoft's rule for Phi 3.
     config.original_context = shape.original_context;
+  }
+  if (config.original_context < shape.context && shape.yarn_factor == 0) {
+    // Microsoft's rule for Phi 3.
     const double growth = static_cast<double>(shape.context) / shape.original_context;
     config.rope_magnitude =
         static_cast<float>(std::sqrt(1 + std::log(growth) / std::log(shape.original_context)));
@@ -121,6 +127,10 @@ void DescribeModel(const SynthOptions& options, const ModelConfig& config, GgufW
   writer.SetU32("general.file_type", FileTypeNumber(options));
   writer.SetU32("general.quantization_version", 2);
   WriteTransformer(config, writer);
+  if (shape.yarn_factor > 0) {
+    writer.SetString(Format("{}.rope.scaling.type", config.architecture), "yarn");
+    writer.SetF32(Format("{}.rope.scaling.factor", config.architecture), shape.yarn_factor);
+  }
 
   const synth::Vocabulary vocabulary = synth::MakeVocabulary(shape.tokens, shape.vocab);
   writer.SetString("tokenizer.ggml.model", vocabulary.model);
@@ -147,8 +157,9 @@ class TensorList {
       : options_(options), config_(config), plan_(plan) {}
 
   void Matrix(const TensorRule& rule, std::int32_t block, std::int64_t cols, std::int64_t rows) {
-    // As llama.cpp's quantizer leaves it: it is small, and decides what the rest computes.
-    if (rule.role == WeightRole::kRouter) {
+    // As llama.cpp's quantizer leaves them: the router is small, and decides what the rest computes;
+    // rows that are looked up are biases.
+    if (rule.role == WeightRole::kRouter || rule.table) {
       return Add(rule.NameIn(block), DataType::kF32, {cols, rows, 1, 1}, rule.role);
     }
     const synth::Mix* mix = synth::FindMix(options_.mix);

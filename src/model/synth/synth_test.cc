@@ -13,6 +13,7 @@
 #include "model/gguf/gguf_test_util.h"
 #include "model/synth/vocabulary.h"
 #include "model/synth/weight_source.h"
+#include "model/synth/weights.h"
 #include "tilewright/gguf.h"
 
 namespace tilewright {
@@ -57,7 +58,8 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
       {"qwen2.5-7b", 7615.6},    {"qwen3-0.6b", 596.05},     {"qwen3-8b", 8190.7},
       {"phi-3.5-mini", 3821.1},  {"gemma-2-2b", 2614.34},    {"gemma-2-9b", 9241.71},
       {"gemma-2-27b", 27227.13}, {"gemma-3-270m", 268.10},   {"gemma-3-1b", 999.89},
-      {"mixtral-8x7b", 46702.8}, {"qwen3-30b-a3b", 30532.1}, {"qwen1.5-moe-a2.7b", 14315.8}};
+      {"mixtral-8x7b", 46702.8}, {"qwen3-30b-a3b", 30532.1}, {"qwen1.5-moe-a2.7b", 14315.8},
+      {"gpt-oss-20b", 20914.76}, {"gpt-oss-120b", 116829.16}};
   for (const auto& [name, parameters] : millions) {
     const auto shape = FindSynthPreset(name);
     ASSERT_TRUE(shape) << name;
@@ -66,7 +68,7 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
     EXPECT_NEAR(static_cast<double>(report->parameters) * 1e-6, parameters, 0.05) << name;
     EXPECT_GT(report->file_bytes, 2 * report->parameters);
   }
-  EXPECT_EQ(SynthPresets().size(), 36u);
+  EXPECT_EQ(SynthPresets().size(), 39u);
 }
 
 TEST(Synth, UnknownNamesListWhatThereIs) {
@@ -244,6 +246,32 @@ TEST(SynthMix, MatricesHaveTheTypesOfLlamaCppsFiles) {
   EXPECT_EQ(TypesOf("iq4_xs", "ffn_down"), Repeat(2, "q5_k") + " " + Repeat(14, "iq4_xs"));
   for (const char* mix : {"q2_k", "q3_k_m", "q4_k_s", "q4_k_m", "q5_k_m", "iq4_xs"})
     EXPECT_EQ(TypesOf(mix, "output.weight").substr(0, 4), "q6_k") << mix;
+}
+
+TEST(SynthMix, ExpertsOfMxfp4AreBesideMatricesOfQ8) {
+  SynthOptions options{.shape = FindSynthPreset("gpt-oss-20b").value()};
+  ASSERT_TRUE(SetSynthQuant("mxfp4_moe", options));
+  const auto report = PlanSynthetic(options);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->types, "q8_0: 98, mxfp4: 72");
+  EXPECT_EQ(report->note, "");
+  ASSERT_TRUE(SetSynthQuant("mxfp4", options));
+  EXPECT_EQ(options.mix, "");
+  EXPECT_EQ(options.quant, DataType::kMXFP4);
+}
+
+TEST(Synth, PowersOfTwoKeepTheVarianceOfTheMatrix) {
+  for (const float wanted : {1.0f, 0.75f, 0.02f, 0.01563f}) {
+    const synth::WeightMaker maker(DataType::kMXFP4, 3);
+    std::vector<std::byte> bytes(BytesOf(DataType::kMXFP4, 1 << 18));
+    Random random(4);
+    maker.Fill(random, 0, wanted, bytes);
+    std::vector<float> values(1 << 18);
+    ASSERT_TRUE(DecodeRow(DataType::kMXFP4, bytes.data(), 1 << 18, values.data()));
+    double squares = 0;
+    for (const float value : values) squares += static_cast<double>(value) * value;
+    EXPECT_NEAR(std::sqrt(squares / (1 << 18)) / wanted, 1, 0.02) << wanted;
+  }
 }
 
 TEST(SynthMix, RowsThatDoNotFitGetASmallerBlockAndTheReportSaysSo) {

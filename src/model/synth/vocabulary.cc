@@ -16,8 +16,9 @@ constexpr std::string_view kCharacters =
     " etaoinsrhldcumfpgwybvkxjqz\n.,ETAOINSRHLDCUMFPGWYBVKXJQZ0123456789'\"-()_:;=/"
     "*<>[]{}!?+#$%&@\\^`|~";
 constexpr int kPairs = static_cast<int>(kCharacters.size() * kCharacters.size());
-constexpr int kThirds = 16;  // characters that may follow a pair in a triple
+constexpr int kThirds = 16;  // characters that may follow a pair in a triple, or a triple
 constexpr int kLlama3Special = 256;
+constexpr int kGptOssSpecial = 21, kGptOssReturn = 4;
 
 // Appends a code point below 0x800.
 void AppendUtf8(std::string& out, int code) {
@@ -42,6 +43,25 @@ std::array<std::string, kBytes> ByteSpellings() {
   return spellings;
 }
 
+// As gpt-oss numbers them, from 199998 on.
+std::vector<std::string> GptOssSpecialTokens() {
+  constexpr int kFirst = 199998;
+  std::vector<std::string> tokens(kGptOssSpecial);
+  for (int i = 0; i < kGptOssSpecial; ++i)
+    tokens[static_cast<std::size_t>(i)] = "<|reserved_" + std::to_string(kFirst + i) + "|>";
+  tokens[0] = "<|startoftext|>";
+  tokens[1] = "<|endoftext|>";
+  tokens[kGptOssReturn] = "<|return|>";
+  tokens[5] = "<|constrain|>";
+  tokens[7] = "<|channel|>";
+  tokens[8] = "<|start|>";
+  tokens[9] = "<|end|>";
+  tokens[10] = "<|message|>";
+  tokens[14] = "<|call|>";
+  tokens[20] = "<|endofprompt|>";
+  return tokens;
+}
+
 std::vector<std::string> SpecialTokens(SynthVocab style) {
   switch (style) {
     case SynthVocab::kSmolLm:
@@ -51,6 +71,8 @@ std::vector<std::string> SpecialTokens(SynthVocab style) {
     case SynthVocab::kSentencePiece:
     case SynthVocab::kPhi3:
       return {"<unk>", "<s>", "</s>"};
+    case SynthVocab::kGptOss:
+      return GptOssSpecialTokens();
     case SynthVocab::kLlama3:
       break;
   }
@@ -95,12 +117,17 @@ class Builder {
         Add(pairs.back(), kNormal);
       }
     }
-    for (const std::string& pair : pairs) {
-      for (int third = 0; third < kThirds; ++third) {
-        if (count == 0) return;
-        --count;
-        out.merges.push_back(pair + " " + character(third));
-        Add(pair + character(third), kNormal);
+    std::vector<std::string> longer = std::move(pairs);
+    for (int turn = 0; turn < 2; ++turn) {  // triples, then runs of four
+      const std::vector<std::string> starts = std::exchange(longer, {});
+      for (const std::string& start : starts) {
+        for (int next = 0; next < kThirds; ++next) {
+          if (count == 0) return;
+          --count;
+          out.merges.push_back(start + " " + character(next));
+          longer.push_back(start + character(next));
+          Add(longer.back(), kNormal);
+        }
       }
     }
   }
@@ -194,7 +221,7 @@ VocabularyLimits LimitsOf(SynthVocab style) {
     return {fixed, fixed + pieces};
   }
   const int fixed = kBytes + static_cast<int>(SpecialTokens(style).size());
-  return {fixed, fixed + kPairs + kPairs * kThirds};
+  return {fixed, fixed + kPairs + kPairs * kThirds + kPairs * kThirds * kThirds};
 }
 
 Vocabulary MakeVocabulary(SynthVocab style, int size) {
@@ -202,7 +229,8 @@ Vocabulary MakeVocabulary(SynthVocab style, int size) {
   if (style == SynthVocab::kPhi3) return MakePieces(size, "<|endoftext|>");
   const std::vector<std::string> special = SpecialTokens(style);
   const int merged = size - kBytes - static_cast<int>(special.size());
-  const bool special_last = style == SynthVocab::kLlama3 || style == SynthVocab::kQwen;
+  const bool special_last =
+      style == SynthVocab::kLlama3 || style == SynthVocab::kQwen || style == SynthVocab::kGptOss;
 
   Builder builder;
   const auto add_special = [&] {
@@ -233,6 +261,11 @@ Vocabulary MakeVocabulary(SynthVocab style, int size) {
       vocabulary.pre = "qwen2";
       vocabulary.bos = static_cast<std::uint32_t>(size - 3);
       vocabulary.eos = vocabulary.bos + 2;
+      break;
+    case SynthVocab::kGptOss:
+      vocabulary.pre = "gpt-4o";
+      vocabulary.bos = static_cast<std::uint32_t>(size - kGptOssSpecial);
+      vocabulary.eos = vocabulary.bos + kGptOssReturn;
       break;
     case SynthVocab::kSentencePiece:
     case SynthVocab::kPhi3:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "core/random.h"
@@ -9,6 +10,23 @@
 
 namespace tilewright::synth {
 namespace {
+
+using enum WeightRole;
+
+constexpr float kSmallDeviation = 0.05f;
+
+/// Of the biases of experts. Those of gate and up are large, so that some values are clamped.
+std::optional<float> ExpertBiasDeviation(WeightRole role) {
+  if (role == kExpertGateBias || role == kExpertUpBias) return 3.0f;
+  if (role == kExpertDownBias) return kSmallDeviation;
+  return std::nullopt;
+}
+
+/// Vectors that are added to something.
+bool IsAboutZero(WeightRole role) {
+  return role == kQBias || role == kKBias || role == kVBias || role == kAttnOutputBias ||
+         role == kRouterBias || role == kSharedRouter;
+}
 
 constexpr std::size_t kPieceBytes = 1 << 20;
 constexpr std::size_t kPiecesPerThread = 2;
@@ -31,10 +49,9 @@ Status WeightSource::Emit(std::size_t index, const GgufWriter::Sink& sink) {
     return sink(std::as_bytes(std::span(factors)));
   }
   const bool vector = spec.dims == 1;
-  const bool about_zero = role == WeightRole::kQBias || role == WeightRole::kKBias ||
-                          role == WeightRole::kVBias || role == WeightRole::kSharedRouter;
-  const float mean = vector && !about_zero ? 1.0f : 0.0f;  // a norm is about 1
-  const float deviation = vector ? 0.05f : 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
+  const float mean = vector && !IsAboutZero(role) ? 1.0f : 0.0f;  // a norm is about 1
+  const float of_matrix = 1.0f / std::sqrt(static_cast<float>(spec.shape[0]));
+  const float deviation = ExpertBiasDeviation(role).value_or(vector ? kSmallDeviation : of_matrix);
   const WeightMaker& maker = MakerOf(spec.dtype);
   const std::size_t block = static_cast<std::size_t>(GetTypeInfo(spec.dtype).block_bytes);
   const std::size_t piece = kPieceBytes / block * block;

@@ -1,5 +1,6 @@
 #include "model/synth/weights.h"
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -48,6 +49,15 @@ class WeightMaker::Bits {
 };
 
 namespace {
+
+/// An exponent of 2, of the two around `deviation` the higher one for as many of the 16 random `bits`
+/// that the mean of its squares is that of `deviation`.
+int PowerBelow(float deviation, std::uint32_t bits) {
+  int exponent = 0;
+  const double part = std::frexp(static_cast<double>(deviation), &exponent);  // 0.5 to 1
+  const double high = (4 * part * part - 1) / 3;
+  return static_cast<double>(bits) < high * 65536 ? exponent : exponent - 1;
+}
 
 /// Values fewer than this are converted one by one: a table of all costs as much.
 constexpr std::size_t kManyValues = std::size_t{1} << 17;
@@ -125,6 +135,11 @@ void WeightMaker::FillBlocks(Bits& bits, float deviation, std::span<std::byte> o
   for (std::size_t at = 0; at + bytes <= out.size(); at += bytes) {
     std::byte* block = out.data() + at;
     std::memcpy(block, pool_.data() + bits.Next() % blocks * bytes, bytes);
+    if (format_->scale == Factor::kPowerOfTwo) {
+      std::byte& scale = block[format_->scale_at];
+      scale = std::byte(std::to_integer<int>(scale) + PowerBelow(deviation, bits.Next()));
+      continue;
+    }
     const float factor = deviation * bits.Jitter();
     for (const int offset : {format_->scale_at, format_->min_at}) {
       if (offset < 0) continue;

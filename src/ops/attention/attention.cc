@@ -55,12 +55,16 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
   if (const float softcap = node.params.softcap; !(softcap >= 0) || !std::isfinite(softcap))
     check.Fault(Format("softcap = {}, must be 0 or positive", softcap));
   if (node.inputs[5].present) check.ExpectType("inputs[5]", node.in(5).dtype, DataType::kI32);
+  if (node.inputs[6].present) {
+    check.ExpectType("inputs[6]", node.in(6).dtype, DataType::kF32);
+    check.Expect("inputs[6].shape[0]", node.in(6).shape[0], q.shape[1], "heads");
+  }
 }
 
 constexpr NodeRule kRules[] = {{.op = TensorOp::kAttention,
                                 .name = "attention",
                                 .min_inputs = 5,
-                                .max_inputs = 6,
+                                .max_inputs = 7,
                                 .check = &CheckNode}};
 
 tl::unexpected<Error> Refuse(std::string message) {
@@ -104,7 +108,8 @@ Args Op::ArgsOf(const NodeView& node) {
           .pages = node.in(5),
           .scale = node.params.attention_scale,
           .window = node.params.attention_window,
-          .softcap = node.params.softcap};
+          .softcap = node.params.softcap,
+          .sinks = node.in(6)};
 }
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
@@ -119,6 +124,7 @@ Desc ShapeOf(const Args& args, const CallTerms& terms) {
               .page_size = places.paged() ? static_cast<std::int32_t>(args.k_cache.shape[2]) : 0,
               .window = args.window,
               .soft_capped = args.softcap > 0,
+              .sinks = args.sinks.data != nullptr,
               .heads = static_cast<std::int32_t>(args.q.shape[1]),
               .kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]),
               .head_dim = static_cast<std::int32_t>(args.q.shape[0]),
@@ -143,6 +149,12 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   if (Status s = CheckInts("attention: slots", args.slots, q.shape[2]); !s) return Fail(s.error());
   if (!(args.softcap >= 0) || !std::isfinite(args.softcap))
     return Refuse(Format("softcap = {}, must be 0 or positive", args.softcap));
+  if (args.sinks.data != nullptr &&
+      (args.sinks.dtype != DataType::kF32 || args.sinks.elements() != q.shape[1] ||
+       !IsContiguous(args.sinks))) {
+    return Refuse(Format("sinks {} {}: must be an adjacent f32 for each of {} heads",
+                         DataTypeName(args.sinks.dtype), ShapeText(args.sinks), q.shape[1]));
+  }
   if (Status s = CheckCaches(args); !s) return Fail(s.error());
   return ShapeOf(args, terms);
 }

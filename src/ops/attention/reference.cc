@@ -40,7 +40,11 @@ Status AttendHead(const Args& args, const CachePlaces& places, std::int64_t row,
       weight = limit * std::tanh(weight / limit);
     max = std::max(max, weight);
   }
+  const bool has_sink = args.sinks.data != nullptr;
+  const double sink = has_sink ? static_cast<double>(args.sinks.as<const float>()[head]) : 0;
+  if (has_sink) max = std::max(max, sink);
   for (double& weight : weights) sum += weight = std::exp(weight - max);
+  if (has_sink) sum += std::exp(sink - max);
   std::fill(out.begin(), out.end(), 0.0);
   for (std::int64_t p = from; p < end; ++p) {
     if (Status s = LoadHead(args.v_cache, place(p), cached); !s) return s;

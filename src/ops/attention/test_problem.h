@@ -26,6 +26,7 @@ struct Case {
   int threads = 1;
   std::int32_t window = 0;
   float softcap = 0;
+  bool sinks = false;
 };
 
 inline std::string Describe(const Case& c) {
@@ -33,7 +34,7 @@ inline std::string Describe(const Case& c) {
          std::to_string(c.kv_heads) + " head_dim " + std::to_string(c.head_dim) + " rows " +
          std::to_string(c.positions.size()) + " first position " + std::to_string(c.positions[0]) +
          " threads " + std::to_string(c.threads) + " window " + std::to_string(c.window) +
-         " softcap " + std::to_string(c.softcap);
+         " softcap " + std::to_string(c.softcap) + (c.sinks ? " sinks" : "");
 }
 
 /// Operands of a case; cache positions nobody may see hold NaN, rows of q and out have a gap of NaN
@@ -46,7 +47,9 @@ class Problem {
         q_row_(c.heads * c.head_dim + 5),
         q_(static_cast<std::size_t>(rows_ * q_row_), 4),
         k_(CacheBytes()),
-        v_(CacheBytes()) {
+        v_(CacheBytes()),
+        sinks_(c.sinks ? test::RandomFloats(static_cast<std::size_t>(c.heads), seed, 3.0)
+                       : std::vector<float>()) {
     Random rng(seed);
     for (int r = 0; r < rows_; ++r)
       for (int i = 0; i < c.heads * c.head_dim; ++i)
@@ -82,6 +85,7 @@ class Problem {
     args.scale = 1.0f / std::sqrt(static_cast<float>(hd));
     args.window = c_.window;
     args.softcap = c_.softcap;
+    if (c_.sinks) args.sinks = Contiguous(sinks_.data(), DataType::kF32, {c_.heads, 1, 1, 1});
     if (page_size_ == 0) return args;
     const std::int64_t physical = std::int64_t{per_sequence_} * c_.slots;
     args.k_cache = Contiguous(k_paged_.data(), c_.kv, {hd, c_.kv_heads, page_size_, physical});
@@ -157,6 +161,7 @@ class Problem {
     }
   }
   std::vector<std::int32_t>& pages() { return pages_; }
+  std::vector<float>& sinks() { return sinks_; }
 
   /// Runs the stages with a workspace of just the size that the plan asks for.
   static void RunGuarded(Kernel& kernel, const attention::Args& args, int threads) {
@@ -200,6 +205,7 @@ class Problem {
   int rows_, q_row_;
   test::Guarded<float> q_;
   test::GuardedBytes k_, v_;
+  std::vector<float> sinks_;
   int page_size_ = 0, per_sequence_ = 0;  // 0: contiguous
   test::GuardedBytes k_paged_{0}, v_paged_{0};
   std::vector<std::int32_t> pages_;

@@ -78,6 +78,12 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
                    OutputTensor("out", desc.type_q,
                                 {std::int64_t{desc.head_dim} * desc.heads, desc.rows, 1, 1})};
   if (Status s = AddCaches(desc, batch, options, trial.tensors); !s) return Fail(s.error());
+  if (desc.sinks) {  // the last
+    auto sinks = RandomTensor("sinks", TrialRole::kStored, DataType::kF32, {desc.heads, 1, 1, 1},
+                              SeedOf(options, 9));
+    if (!sinks) return Fail(sinks.error());
+    trial.tensors.push_back(std::move(*sinks));
+  }
   trial.outputs = {3};
   trial.rows = desc.rows;
   // Each score is a sum of head_dim products, which its weight follows; the sums over the positions
@@ -91,10 +97,11 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
                 .positions = t[1],
                 .slots = t[2],
                 .out = t[3],
-                .pages = t.size() > 6 ? t[6] : TensorView{},
+                .pages = d.page_size > 0 ? t[6] : TensorView{},
                 .scale = 1.0f / std::sqrt(static_cast<float>(d.head_dim)),
                 .window = d.window,
-                .softcap = d.soft_capped ? 2.0f : 0.0f};
+                .softcap = d.soft_capped ? 2.0f : 0.0f,
+                .sinks = d.sinks ? t.back() : TensorView{}};
   };
   return trial;
 }

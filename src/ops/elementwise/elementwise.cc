@@ -34,6 +34,8 @@ ElementwiseRow RowFunction(const ElementwiseImpl& impl, Function function) {
       return impl.geglu;
     case Function::kSoftcap:
       return impl.softcap;
+    case Function::kClampedSwiGlu:
+      return impl.clamped_swiglu;
   }
   return nullptr;
 }
@@ -64,7 +66,7 @@ class Elements {
         a_(args.a),
         b_(IsUnary(args.function) ? args.a : args.b),  // unread by functions of one operand
         out_(args.out),
-        softcap_(args.softcap),
+        parameter_(args.function == Function::kClampedSwiGlu ? args.limit : args.softcap),
         read_a_(impl.rows.Find(a_.dtype, DataType::kF32)),
         read_b_(impl.rows.Find(b_.dtype, DataType::kF32)),
         write_(impl.rows.Find(DataType::kF32, out_.dtype)) {}
@@ -75,7 +77,7 @@ class Elements {
   void Run(std::int64_t a, std::int64_t b, std::int64_t out, std::int64_t n) const {
     if (read_a_ == nullptr && read_b_ == nullptr && write_ == nullptr) {
       return function_(a_.as<const float>() + a, b_.as<const float>() + b, out_.as<float>() + out,
-                       n, softcap_);
+                       n, parameter_);
     }
     for (std::int64_t i = 0; i < n; i += kChunk)
       Convert(a + i, b + i, out + i, std::min(kChunk, n - i));
@@ -91,13 +93,13 @@ class Elements {
   void Convert(std::int64_t a, std::int64_t b, std::int64_t out, std::int64_t n) const {
     float from_a[kChunk], from_b[kChunk], result[kChunk];
     function_(Read(read_a_, a_, a, from_a, n), Read(read_b_, b_, b, from_b, n),
-              write_ != nullptr ? result : out_.as<float>() + out, n, softcap_);
+              write_ != nullptr ? result : out_.as<float>() + out, n, parameter_);
     if (write_ != nullptr) write_(result, MutableAddressOf(out_, out), n);
   }
 
   const ElementwiseRow function_;
   const TensorView &a_, &b_, &out_;
-  const float softcap_;
+  const float parameter_;
   const ConvertRow read_a_, read_b_, write_;  // nullptr: f32
 };
 
@@ -157,13 +159,20 @@ void CheckSoftcap(const NodeView& node, NodeCheck& check) {
     check.Fault(Format("softcap = {}, must be positive", softcap));
 }
 
-constexpr NodeRule BinaryRule(TensorOp op, std::string_view name) {
+void CheckClamped(const NodeView& node, NodeCheck& check) {
+  CheckBinary(node, check);
+  if (const float limit = node.params.gate_limit; !(limit > 0) || !std::isfinite(limit))
+    check.Fault(Format("gate_limit = {}, must be positive", limit));
+}
+
+constexpr NodeRule BinaryRule(TensorOp op, std::string_view name,
+                              void (*check)(const NodeView&, NodeCheck&) = &CheckBinary) {
   return {.op = op,
           .name = name,
           .min_inputs = 2,
           .max_inputs = 2,
           .in_place = 1u << 0 | 1u << 1,
-          .check = &CheckBinary};
+          .check = check};
 }
 
 constexpr NodeRule UnaryRule(TensorOp op, std::string_view name,
@@ -176,13 +185,15 @@ constexpr NodeRule UnaryRule(TensorOp op, std::string_view name,
           .check = check};
 }
 
-constexpr NodeRule kRules[] = {BinaryRule(TensorOp::kAdd, "add"),
-                               BinaryRule(TensorOp::kMul, "mul"),
-                               BinaryRule(TensorOp::kSwiGlu, "swiglu"),
-                               BinaryRule(TensorOp::kGeGlu, "geglu"),
-                               UnaryRule(TensorOp::kSilu, "silu"),
-                               UnaryRule(TensorOp::kGelu, "gelu"),
-                               UnaryRule(TensorOp::kSoftcap, "softcap", &CheckSoftcap)};
+constexpr NodeRule kRules[] = {
+    BinaryRule(TensorOp::kAdd, "add"),
+    BinaryRule(TensorOp::kMul, "mul"),
+    BinaryRule(TensorOp::kSwiGlu, "swiglu"),
+    BinaryRule(TensorOp::kGeGlu, "geglu"),
+    BinaryRule(TensorOp::kClampedSwiGlu, "clamped_swiglu", &CheckClamped),
+    UnaryRule(TensorOp::kSilu, "silu"),
+    UnaryRule(TensorOp::kGelu, "gelu"),
+    UnaryRule(TensorOp::kSoftcap, "softcap", &CheckSoftcap)};
 
 Function FunctionOf(TensorOp op) {
   switch (op) {
@@ -198,6 +209,8 @@ Function FunctionOf(TensorOp op) {
       return Function::kGeGlu;
     case TensorOp::kSoftcap:
       return Function::kSoftcap;
+    case TensorOp::kClampedSwiGlu:
+      return Function::kClampedSwiGlu;
     default:
       return Function::kAdd;
   }
@@ -213,7 +226,8 @@ Args Op::ArgsOf(const NodeView& node) {
           .a = node.in(0),
           .b = IsUnary(function) ? TensorView{} : node.in(1),
           .out = node.out,
-          .softcap = node.params.softcap};
+          .softcap = node.params.softcap,
+          .limit = node.params.gate_limit};
 }
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
@@ -233,6 +247,11 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
       (!(args.softcap > 0) || !std::isfinite(args.softcap))) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("elementwise: softcap = {}, must be positive", args.softcap));
+  }
+  if (args.function == Function::kClampedSwiGlu &&
+      (!(args.limit > 0) || !std::isfinite(args.limit))) {
+    return Fail(ErrorCode::kInvalidArgument,
+                Format("elementwise: limit = {}, must be positive", args.limit));
   }
   return Desc{.function = args.function,
               .type_a = args.a.dtype,

@@ -15,10 +15,11 @@
 namespace tilewright::elementwise {
 namespace {
 
-constexpr Function kFunctions[] = {Function::kAdd,    Function::kMul,  Function::kSilu,
-                                   Function::kSwiGlu, Function::kGelu, Function::kGeGlu,
-                                   Function::kSoftcap};
+constexpr Function kFunctions[] = {Function::kAdd,     Function::kMul,          Function::kSilu,
+                                   Function::kSwiGlu,  Function::kGelu,         Function::kGeGlu,
+                                   Function::kSoftcap, Function::kClampedSwiGlu};
 constexpr float kSoftcap = 1.75f;
+constexpr float kLimit = 2.5f;
 
 using ElementwiseTest = test::OpTest<Op>;
 using test::Rows;
@@ -34,6 +35,7 @@ double GeluExponent(double a) { return 1.5957691216 * (a + 0.044715 * a * a * a)
 /// itself, which the exponential multiplies where it is large.
 double UlpLimit(Function function, double a) {
   if (HasGelu(function)) return 5 + 4 * std::fabs(GeluExponent(a));
+  if (function == Function::kClampedSwiGlu) return 6 + std::fabs(1.702 * a);
   return function == Function::kAdd || function == Function::kMul ? 0.5 : 5;
 }
 
@@ -46,7 +48,8 @@ TEST_F(ElementwiseTest, EveryNumberOfThreadsGivesTheSameBits) {
                       .a = Rows(a.data(), DataType::kF32, cols, 300, 577),
                       .b = Rows(b.data(), DataType::kF32, cols, 300, 577),
                       .out = Rows(out.data(), DataType::kF32, cols, 300, 577),
-                      .softcap = kSoftcap};
+                      .softcap = kSoftcap,
+                      .limit = kLimit};
       for (Kernel* kernel : Kernels())
         test::ExpectSameBitsOnAnyThreads<Op>(*kernel, args, out.data(), out.size() * sizeof(float));
     }
@@ -75,7 +78,8 @@ TEST_F(ElementwiseTest, EveryKernelAgreesWithTheOracleForEveryTailStrideAndAlign
                 .a = Rows(a.data(), DataType::kF32, c.cols, c.rows, c.ld_a),
                 .b = Rows(b.data(), DataType::kF32, c.cols, c.rows, c.ld_b),
                 .out = Rows(want.data(), DataType::kF64, c.cols, c.rows, c.cols),
-                .softcap = kSoftcap};
+                .softcap = kSoftcap,
+                .limit = kLimit};
       ASSERT_TRUE(Reference(args));
       for (Kernel* kernel : Kernels()) {
         SCOPED_TRACE(std::string(kernel->name()) + " " +
@@ -147,7 +151,8 @@ TEST_F(ElementwiseTest, OtherTypesAreReadExactlyAndRoundedOnce) {
                 .a = rows(exact_a.data(), DataType::kF32),
                 .b = rows(exact_b.data(), DataType::kF32),
                 .out = rows(result.data(), DataType::kF32),
-                .softcap = kSoftcap};
+                .softcap = kSoftcap,
+                .limit = kLimit};
       ASSERT_TRUE(LaunchOnce<Op>(kernel, args, Stream{}));
       args.a = rows(in_a.data(), a), args.b = rows(in_b.data(), b);
       args.out = rows(got.data(), out);

@@ -16,8 +16,15 @@ double Gelu(double x) {
   return x / (1 + std::exp(-2 * u));
 }
 
-double Apply(Function function, double a, double b, double softcap) {
-  switch (function) {
+double ClampedSwiGlu(double a, double b, double limit) {
+  const double gate = a > limit ? limit : a;
+  const double up = b > limit ? limit : b < -limit ? -limit : b;
+  return gate / (1 + std::exp(-static_cast<double>(kClampedSwiGluFactor) * gate)) * (up + 1);
+}
+
+double Apply(const Args& args, double a, double b) {
+  const auto softcap = static_cast<double>(args.softcap);
+  switch (args.function) {
     case Function::kAdd:
       return a + b;
     case Function::kMul:
@@ -32,6 +39,8 @@ double Apply(Function function, double a, double b, double softcap) {
       return Gelu(a) * b;
     case Function::kSoftcap:
       return softcap * std::tanh(a / softcap);
+    case Function::kClampedSwiGlu:
+      return ClampedSwiGlu(a, b, static_cast<double>(args.limit));
   }
   return 0;
 }
@@ -56,9 +65,7 @@ Status Reference(const Args& args) {
     void* out = MutableAddressOf(args.out, RowOffset(args.out, row));
     for (std::int64_t c = 0; c < args.out.cols(); ++c) {
       const double y = unary ? 0 : ReadF64(args.b.dtype, b, c);
-      WriteF64(
-          args.out.dtype, out, c,
-          Apply(args.function, ReadF64(args.a.dtype, a, c), y, static_cast<double>(args.softcap)));
+      WriteF64(args.out.dtype, out, c, Apply(args, ReadF64(args.a.dtype, a, c), y));
     }
   }
   return {};

@@ -10,7 +10,8 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
           .a = Slice(args.a, 1, begin, count),
           .b = Slice(args.b, 1, begin, count),
           .out = Slice(args.out, 1, begin, count),
-          .softcap = args.softcap};
+          .softcap = args.softcap,
+          .limit = args.limit};
 }
 
 static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
@@ -40,7 +41,8 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
                 .a = t[1],
                 .b = t.size() > 2 ? t[2] : TensorView{},
                 .out = t[0],
-                .softcap = 2.0f};
+                .softcap = 2.0f,
+                .limit = 2.0f};
   };
   return trial;
 }

@@ -1,5 +1,6 @@
 #include "ops/experts/route.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -62,7 +63,8 @@ double ReferenceUs(const Desc& desc) {
   return static_cast<double>(desc.rows) * desc.experts * 60e-3;
 }
 
-/// (logits [experts, rows], sources [pairs], places [used, rows], weights [used, rows]) -> offsets.
+/// (logits [experts, rows], sources [pairs], places [used, rows], weights [used, rows], experts [pairs]
+/// or none) -> offsets.
 void CheckNode(const NodeView& node, NodeCheck& check) {
   const TensorView &logits = node.in(0), &sources = node.in(1), &places = node.in(2),
                    &weights = node.in(3);
@@ -80,6 +82,10 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
     check.Expect(Format("inputs[0].shape[{}]", d), logits.shape[d], 1, "a matrix");
     check.Expect(Format("inputs[2].shape[{}]", d), places.shape[d], 1, "a matrix");
   }
+  if (node.input_count > 4 && node.inputs[4].present) {
+    check.ExpectType("inputs[4]", node.in(4).dtype, DataType::kI32);
+    check.ExpectSameShape("inputs[4]", node.in(4), sources);
+  }
   if (places.shape[0] > logits.shape[0]) {
     check.Fault(Format("inputs[2].shape[0] = {}: at most the {} experts", places.shape[0],
                        logits.shape[0]));
@@ -89,8 +95,8 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
 constexpr NodeRule kRules[] = {{.op = TensorOp::kRoute,
                                 .name = "route",
                                 .min_inputs = 4,
-                                .max_inputs = 4,
-                                .writes = 1u << 1 | 1u << 2 | 1u << 3,
+                                .max_inputs = 5,
+                                .writes = 1u << 1 | 1u << 2 | 1u << 3 | 1u << 4,
                                 .check = &CheckNode}};
 
 }  // namespace
@@ -103,6 +109,7 @@ Args Op::ArgsOf(const NodeView& node) {
           .sources = node.in(1),
           .places = node.in(2),
           .weights = node.in(3),
+          .experts = node.input_count > 4 ? node.in(4) : TensorView{},
           .normalise = node.params.route_normalise,
           .scale = node.params.route_scale};
 }
@@ -128,6 +135,10 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
   }
   if (Status s = CheckInts("route: offsets", args.offsets, experts + 1); !s) return Fail(s.error());
   if (Status s = CheckInts("route: sources", args.sources, rows * used); !s) return Fail(s.error());
+  if (args.experts.data != nullptr) {
+    if (Status s = CheckInts("route: experts", args.experts, rows * used); !s)
+      return Fail(s.error());
+  }
   if (args.places.shape != args.weights.shape || !IsContiguous(args.places) ||
       args.places.dtype != DataType::kI32 || args.places.data == nullptr) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -139,6 +150,7 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
               .rows = static_cast<std::int32_t>(rows),
               .experts = static_cast<std::int32_t>(experts),
               .used = static_cast<std::int32_t>(used),
+              .pair_experts = args.experts.data != nullptr,
               .guarantee = terms.guarantee};
 }
 
@@ -169,6 +181,10 @@ void PlacePairs(const Args& args) {
   // Each now is where the next expert begins.
   for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
   offsets[0] = 0;
+  if (args.experts.data == nullptr) return;
+  auto* const of_pairs = args.experts.as<std::int32_t>();
+  for (std::int64_t e = 0; e < experts; ++e)
+    std::fill(of_pairs + offsets[e], of_pairs + offsets[e + 1], static_cast<std::int32_t>(e));
 }
 
 void AddReference(Registry& registry) {

@@ -28,15 +28,17 @@ struct Routing {
         offsets(static_cast<std::size_t>(experts + 1)),
         sources(static_cast<std::size_t>(used * rows)),
         places(sources.size()),
+        experts_of(sources.size()),
         weights(sources.size()),
         args{.logits = Rows(logits.data(), DataType::kF32, experts, rows, experts),
              .offsets = Rows(offsets.data(), DataType::kI32, experts + 1, 1, experts + 1),
              .sources = Rows(sources.data(), DataType::kI32, used * rows, 1, used * rows),
              .places = Rows(places.data(), DataType::kI32, used, rows, used),
-             .weights = Rows(weights.data(), DataType::kF32, used, rows, used)} {}
+             .weights = Rows(weights.data(), DataType::kF32, used, rows, used),
+             .experts = Rows(experts_of.data(), DataType::kI32, used * rows, 1, used * rows)} {}
 
   std::vector<float> logits;
-  std::vector<std::int32_t> offsets, sources, places;
+  std::vector<std::int32_t> offsets, sources, places, experts_of;
   std::vector<float> weights;
   Args args;
 };
@@ -58,10 +60,18 @@ TEST_F(RouteTest, EveryKernelAgreesWithTheOracle) {
           .sources = one.arena.Add(DataType::kI32, {u * m, 1, 1, 1}, {1, u * m, 0, 0}),
           .places = one.arena.Add(DataType::kI32, {u, m, 1, 1}, {1, u, u * m, u * m}),
           .weights = one.arena.Add(DataType::kF32, {u, m, 1, 1}, {1, u + 2, (u + 2) * m, 0}),
+          .experts = {},
           .normalise = normalise,
           .scale = 1.5f};
+      if (number % 2 == 0) {
+        one.args.experts = one.arena.Add(DataType::kI32, {u * m, 1, 1, 1}, {1, u * m, 0, 0});
+      }
       one.views = {&Args::logits, &Args::offsets, &Args::sources, &Args::places, &Args::weights};
       one.outputs = {&Args::offsets, &Args::sources, &Args::places, &Args::weights};
+      if (one.args.experts.data != nullptr) {
+        one.views.push_back(&Args::experts);
+        one.outputs.push_back(&Args::experts);
+      }
       one.relative = 64 * 0x1p-24;
       for (Kernel* kernel : Kernels()) {
         EXPECT_EQ(test::RunCase(one, &Reference,
@@ -99,6 +109,8 @@ TEST_F(RouteTest, EveryPairHasAPlaceAmongThoseOfItsExpertInTheOrderOfRows) {
       for (auto i = r.offsets[e] + 1; i < r.offsets[e + 1]; ++i)
         EXPECT_LT(r.sources[static_cast<std::size_t>(i - 1)],
                   r.sources[static_cast<std::size_t>(i)]);
+      for (auto i = r.offsets[e]; i < r.offsets[e + 1]; ++i)
+        EXPECT_EQ(r.experts_of[static_cast<std::size_t>(i)], static_cast<std::int32_t>(e));
     }
   }
 }
@@ -160,6 +172,7 @@ TEST_F(RouteTest, ViewsThatDoNotFitAreRefusedByName) {
   refused([](Args& a) { a.offsets.shape[0] = 4; }, "offsets");
   refused([](Args& a) { a.sources.dtype = DataType::kF32; }, "sources");
   refused([](Args& a) { a.places.stride[1] = 5; }, "places");
+  refused([](Args& a) { a.experts.shape[0] = 5; }, "experts");
   EXPECT_FALSE(Validate({.rows = 1, .experts = 4, .used = 5}));
   EXPECT_FALSE(Validate({.rows = 1, .experts = 4, .used = 0}));
 }

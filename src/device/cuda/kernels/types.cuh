@@ -41,6 +41,7 @@ enum class Type : u8 {
   kIQ4_NL,
   kIQ4_XS,
   kQ5_1,
+  kMXFP4,
   kI8X32,
 };
 

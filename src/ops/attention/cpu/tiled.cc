@@ -1,6 +1,7 @@
 #include "ops/attention/cpu/tiled.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -197,13 +198,23 @@ class TiledRun {
     std::fill(s.out, s.out + vectors * s.hd_padded, 0.0f);
   }
 
+  /// What the weighted sum of a vector is multiplied by. A sink takes part in the softmax as one more
+  /// position whose value is zero; it comes last, whatever the splits.
+  float OutScale(std::int64_t head, float max, float sum) const {
+    if (args_.sinks.data == nullptr) return 1.0f / sum;
+    const float sink = args_.sinks.as<const float>()[head];
+    if (sink <= max) return 1.0f / (sum + std::exp(sink - max));
+    const float keep = std::exp(max - sink);
+    return keep / (sum * keep + 1.0f);
+  }
+
   void Finish(const RowBlock& rows, int kv_head, const AttentionScratch& s) const {
     for (int v = 0; v < rows.rows * group_; ++v) {
       const std::int64_t row = rows.first_row + v / group_;
       const std::int64_t head = kv_head * group_ + v % group_;
       float* to = args_.out.as<float>() + row * args_.out.stride[1] + head * desc_.head_dim;
       const float* from = s.out + v * s.hd_padded;
-      const float scale = 1.0f / s.sum[v];
+      const float scale = OutScale(head, s.max[v], s.sum[v]);
       for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * scale;
     }
   }

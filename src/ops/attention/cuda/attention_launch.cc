@@ -52,6 +52,7 @@ std::optional<Rejection> CheckArgs(const KernelSpec& spec, const KernelFamily& f
     return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
                   Format("one of {}", family.name.view()));
   }
+  if (args.sinks.data != nullptr) return Reject(Reason::kShape, "sinks", "none");
   if (auto no = CheckHeadDim(spec, args)) return no;
   if (auto no = CheckView("q", args.q, spec.type_a)) return no;
   if (auto no = CheckView("k_cache", args.k_cache, spec.type_b)) return no;

@@ -187,6 +187,8 @@ TEST(AttentionSplitLaunch, RefusesWhatTheSpecIsNotFor) {
       S::Its(), [](Args& a) { a.q.stride[0] = 2; }, "q: elements 2 apart");
   refused(
       S::Its(), [](Args& a) { a.out.data = a.out.as<char>() + 2; }, "a multiple of its element");
+  refused(
+      S::Its(), [](Args& a) { a.sinks = a.positions; }, "sinks, needs none");
   KernelSpec other = S::Its();
   other.family = "rope_kv";
   refused(

@@ -24,6 +24,7 @@ std::optional<Rejection> WrongType(const char* field, DataType have, DataType ne
 std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) {
   if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
   if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
+  if (desc.sinks) return Rejection{Reason::kShape, "sinks", "none"};
   if (desc.context > kMaxExtent || desc.window > kMaxExtent) {
     return Rejection{Reason::kShape, Format("context = {}, window = {}", desc.context, desc.window),
                      Format("at most {}", kMaxExtent)};

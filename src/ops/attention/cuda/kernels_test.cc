@@ -164,6 +164,11 @@ TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
   desc = Llama(1, 1);
   desc.context = 2000000000;
   EXPECT_THAT(reasons(desc), HasSubstr("context = 2000000000"));
+  for (const int rows : {1, 2048}) {
+    desc = Llama(rows, 1);
+    desc.sinks = true;
+    EXPECT_THAT(reasons(desc), HasSubstr("sinks, needs none"));
+  }
   const auto mma = [&](const Desc& problem) {
     const Candidates<Op> all = Look(problem);
     std::string text;

@@ -17,6 +17,7 @@ const ElementwiseImpl kElementwiseAvx2{"avx2",
                                        &ForEach<GeluOf>,
                                        &ForEach<GeGluOf>,
                                        &ForEach<SoftcapOf>,
+                                       &ForEach<ClampedSwiGluOf>,
                                        kRowConversions};
 
 }  // namespace tilewright

@@ -17,6 +17,7 @@ const ElementwiseImpl kElementwiseAvx512{"avx512",
                                          &ForEach<GeluOf>,
                                          &ForEach<GeGluOf>,
                                          &ForEach<SoftcapOf>,
+                                         &ForEach<ClampedSwiGluOf>,
                                          kRowConversions};
 
 }  // namespace tilewright

@@ -48,18 +48,30 @@ struct SoftcapOf {
   }
 };
 
+/// c is `parameter`. The sigmoid's argument is at most 1.702 c, so that nothing overflows.
+struct ClampedSwiGluOf {
+  static F32Vec Apply(F32Vec a, F32Vec b, float parameter, float) {
+    const F32Vec most = Splat(parameter), least = Splat(-parameter);
+    // A comparison with NaN is false: it stays.
+    const F32Vec gate = SelectVec(a > most, most, a);
+    F32Vec up = SelectVec(b > most, most, b);
+    up = SelectVec(up < least, least, up);
+    return TimesSigmoid(gate, gate * 1.702f) * (up + 1.0f);
+  }
+};
+
 /// The tail runs through the same vector code, so that an element's result does not depend on where
 /// a range was cut.
 template <class Op>
-void ForEach(const float* a, const float* b, float* out, std::int64_t n, float softcap) {
-  const float inverse = 1.0f / softcap;
+void ForEach(const float* a, const float* b, float* out, std::int64_t n, float parameter) {
+  const float inverse = 1.0f / parameter;
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    StoreVec(out + i, Op::Apply(LoadVec(a + i), LoadVec(b + i), softcap, inverse));
+    StoreVec(out + i, Op::Apply(LoadVec(a + i), LoadVec(b + i), parameter, inverse));
   if (i < n) {
-    StoreVecPart(out + i,
-                 Op::Apply(LoadVecPart(a + i, n - i), LoadVecPart(b + i, n - i), softcap, inverse),
-                 n - i);
+    StoreVecPart(
+        out + i,
+        Op::Apply(LoadVecPart(a + i, n - i), LoadVecPart(b + i, n - i), parameter, inverse), n - i);
   }
 }
 

@@ -17,6 +17,7 @@ const ElementwiseImpl kElementwiseScalar{"scalar",
                                          &ForEach<GeluOf>,
                                          &ForEach<GeGluOf>,
                                          &ForEach<SoftcapOf>,
+                                         &ForEach<ClampedSwiGluOf>,
                                          kRowConversions};
 
 }  // namespace tilewright

@@ -56,6 +56,8 @@ cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::
     return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
                                   Format("one of {}", family.name.view())));
   }
+  if (args.function == Function::kClampedSwiGlu)
+    return tl::unexpected(*Reject(Reason::kEpilogue, "clamped_swiglu", "another function"));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   // Unread where a function has one operand only.
   const TensorView& b = elementwise::IsUnary(args.function) ? args.a : args.b;

@@ -109,6 +109,15 @@ inline V16 ToFloat(I16 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps
 inline __m256 PowerOfTwoHalf(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
+inline __m256 HalfOfE8M0(__m256i e) {
+  // Below 2 they are subnormal, a single bit, and what the shift gives is 0 or negative.
+  const __m256i one = _mm256_set1_epi32(1);
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+  const __m256i low = _mm256_min_epi32(_mm256_add_epi32(e, one), _mm256_set1_epi32(2));
+  return _mm256_castsi256_ps(_mm256_max_epi32(normal, _mm256_slli_epi32(low, 21)));
+}
+// 2^(e - 128), as HalfOfE8M0 of core/numeric.h.
+inline V16 PowersOfTwo(I16 e) { return {HalfOfE8M0(e.lo), HalfOfE8M0(e.hi)}; }
 inline V16 PowerOfTwo(I16 n) { return {PowerOfTwoHalf(n.lo), PowerOfTwoHalf(n.hi)}; }
 
 #include "ops/gemm/cpu/panel_kernels.inc"

@@ -12,7 +12,7 @@ namespace tilewright::gemm {
 // per block of k:
 //   f16 scale[16] | f16 min[16] | i8 scale[sub-block][16] | i8 min[sub-block][16] | codes
 // of which a format has what its factors need; a scale and a minimum of 4 bits share a byte,
-// u8 scale | min << 4 [sub-block][16]. Codes of
+// u8 scale | min << 4 [sub-block][16]; a power of two is u8 scale[16]. Codes of
 //   8 bits        i8 code - 128 [k][16]
 //   4 bits        u8 [pair of k][16], even k in the low nibble
 //   5, 6 bits     the low four bits so, then u8 [8 or 4 k][16] with the other bits, lowest k in the
@@ -44,7 +44,7 @@ static inline constexpr bool HasTopBits(const BlockFormat& format) {
 
 // Bytes of one block of one column.
 static inline constexpr int PanelBlockBytes(const BlockFormat& format) {
-  int factors = format.min == Factor::kNone ? 2 : 4;
+  int factors = format.scale_bytes() + format.min_bytes();
   if (format.scale == Factor::kF16TimesInt) factors += format.sub_blocks();
   if (format.min == Factor::kF16TimesInt && !format.PairsIntegers()) factors += format.sub_blocks();
   return factors + format.elements * PanelCodeBits(format) / 8;

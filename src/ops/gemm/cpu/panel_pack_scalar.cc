@@ -31,10 +31,10 @@ void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
   }
 }
 
-// Bytes of one column of one block of a panel beside its f16 factors.
+// Bytes of one column of one block of a panel beside the factors of the block.
 template <class Block>
-constexpr int kColumnBytes = PanelBlockBytes(Block::kFormat) -
-                             (Block::kFormat.min == Factor::kNone ? 2 : 4);
+constexpr int kColumnBytes =
+    PanelBlockBytes(Block::kFormat) - Block::kFormat.scale_bytes() - Block::kFormat.min_bytes();
 
 // Those bytes, in their order: integers, then codes.
 template <class Block>
@@ -113,7 +113,11 @@ void PackBlocks(const Columns& columns, int k, std::uint8_t* out) {
     const std::int64_t offset = static_cast<std::int64_t>(i / kFormat.elements) * kFormat.bytes;
     for (int c = 0; c < columns.count; ++c) {
       Unpack(LoadAs<Block>(columns.At(c, offset)), block);
-      StoreAs<std::uint16_t>(out + 2 * c, block.scale);
+      if constexpr (kFormat.scale == Factor::kPowerOfTwo) {
+        out[c] = static_cast<std::uint8_t>(block.scale);
+      } else {
+        StoreAs<std::uint16_t>(out + 2 * c, block.scale);
+      }
       if constexpr (kFormat.min != Factor::kNone)
         StoreAs<std::uint16_t>(out + 2 * (kPanelCols + c), block.min);
       PackColumn<Block>(block, bytes[c]);

@@ -97,6 +97,13 @@ inline __attribute__((always_inline)) I WholeCodes(I nibbles, I top, int quad) {
   }
 }
 
+/// The scales of columns of a format without integers.
+template <class Block>
+inline __attribute__((always_inline)) F LoadScales(const std::uint8_t* p) {
+  if constexpr (Block::kFormat.scale == Factor::kPowerOfTwo) return Vec::LoadPowers(p);
+  return Vec::LoadHalf(p);
+}
+
 /// A block that is one sub-block, of codes of 4 or 5 bits. `d` and `m`: factors of the file's block
 /// around the block, where its sub-blocks have integers.
 template <class Block, int R>
@@ -121,7 +128,7 @@ inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, F 
     DotQuad<Block, R>(sum, WholeCodes<Block>(Vec::High4(raw), top, line + 4), x, line + 4);
   }
   // Scale times integer is exact in f32: 11 bits by 8.
-  const F dw = kIntegers ? Vec::Mul(d, Vec::LoadInt8(at.scales)) : Vec::LoadHalf(at.scales);
+  const F dw = kIntegers ? Vec::Mul(d, Vec::LoadInt8(at.scales)) : LoadScales<Block>(at.scales);
   if constexpr (!kHasMin) {
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {

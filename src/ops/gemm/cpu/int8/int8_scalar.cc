@@ -87,6 +87,9 @@ struct Vec {
     return Each<F>(
         [=](int i) { return F16ToF32(static_cast<std::uint16_t>(p[2 * i] | p[2 * i + 1] << 8)); });
   }
+  static F LoadPowers(const std::uint8_t* p) {
+    return Each<F>([=](int i) { return HalfOfE8M0(p[i]); });
+  }
   static F LoadInt8(const std::uint8_t* p) {
     return Each<F>([=](int i) { return static_cast<float>(static_cast<std::int8_t>(p[i])); });
   }

@@ -25,6 +25,7 @@
 ///     3 bits           2 lines of low bits so, then 1 line of third bits: bit q for quad q
 ///   factors of a block
 ///     Factor::kF16     f16 scale[16], then f16 min[16] where the format has one
+///     kPowerOfTwo      uint8 scale[16]
 ///     kF16TimesInt     int8 scale[sub-block][16], then int8 min[sub-block][16] (of 4 bits each:
 ///                      uint8 scale | min << 4 [sub-block][16]); the f16 follow after the integers
 ///                      of every block of the file
@@ -57,7 +58,7 @@ static inline constexpr bool HasInt8(const BlockFormat& f) {
              (f.min == Factor::kNone || f.min == Factor::kF16TimesInt);
     case 4:
     case 5:
-      return f.sub_block == kBlock;
+      return f.sub_block == kBlock && f.scale != Factor::kPowerOfTwo;
     case 6:
       return f.sub_block == kBlock / 2 && integers && f.min == Factor::kNone;
     case 8:
@@ -102,9 +103,9 @@ static inline constexpr int IntegerBytes(const BlockFormat& f) {
   if (f.PairsIntegers()) return each;
   return (f.scale == Factor::kF16TimesInt ? each : 0) + (f.min == Factor::kF16TimesInt ? each : 0);
 }
-/// Bytes of the f16 factors of one block of the file, for a panel.
+/// Bytes of the other factors of one block of the file, for a panel.
 static inline constexpr int HalfBytes(const BlockFormat& f) {
-  return kPanelColumns * (f.min == Factor::kNone ? 2 : 4);
+  return kPanelColumns * (f.scale_bytes() + f.min_bytes());
 }
 /// Bytes of the factors of one block of 32 k of a panel, on average.
 static inline constexpr int FactorBytes(const BlockFormat& f) {

@@ -31,7 +31,7 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
   at.codes = panel + lane * 4 * Vec::kColumns;
   at.scales = panel +
               static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
-              lane * Vec::kColumns * (kIntegers ? 1 : 2);
+              lane * Vec::kColumns * (kIntegers ? 1 : kFormat.scale_bytes());
   at.ahead = panel + kPrefetchBlocks * kAhead;
   if constexpr (kIntegers) {
     constexpr int kInside = kFormat.elements / kBlock;

@@ -81,7 +81,12 @@ void PackColumn(const std::uint8_t* row, int column, int blocks, std::uint8_t* o
         if constexpr (kFormat.min == Factor::kF16TimesInt) put_integers(unpacked.mins + s);
       }
     }
-    put_half(unpacked.scale);
+    if constexpr (kFormat.scale == Factor::kPowerOfTwo) {
+      factors[column] = static_cast<std::uint8_t>(unpacked.scale);
+      factors += kPanelColumns;
+    } else {
+      put_half(unpacked.scale);
+    }
     if constexpr (kFormat.min != Factor::kNone) put_half(unpacked.min);
   }
 }
