@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "core/formats/formats.h"
 #include "core/formats/random_blocks.h"
 #include "core/random.h"
 #include "core/tensor_access.h"
@@ -21,12 +20,6 @@
 /// a device's copy of all of it is compared with the oracle's, guard bands and paddings included.
 
 namespace tilewright::test {
-
-/// Whether a type has minima: they are added in f32, which rounds.
-inline bool HasMinimum(DataType type) {
-  const BlockFormat* const format = FindFormat(type);
-  return format != nullptr && format->min != Factor::kNone;
-}
 
 /// Tensors in one piece of memory with NaN (0xff) in front of, between and behind them. Copies lie
 /// elsewhere, with the same alignment to 256 bytes.

@@ -5,15 +5,18 @@
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
-#include "device/cuda/block_value_types.h"
 
 namespace tilewright {
 namespace {
 
 constexpr std::array kFloats = {DataType::kF32, DataType::kBF16, DataType::kF16};
+constexpr std::array kBlocks = {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K,
+                                DataType::kQ6_K};
 constexpr int kWarps = 4;
 
-bool IsBlock(DataType type) { return cuda::HasBlockValues(type); }
+bool IsBlock(DataType type) {
+  return std::find(kBlocks.begin(), kBlocks.end(), type) != kBlocks.end();
+}
 
 KernelSpec CopySpec(CudaArch arch, DataType src, DataType dst) {
   KernelSpec spec;
@@ -44,7 +47,8 @@ std::optional<Rejection> CheckCopy(const KernelSpec& s) {
     return Reject(
         Reason::kType,
         Format("type_a = {}, type_d = {}", DataTypeName(s.type_a), DataTypeName(s.type_d)),
-        "u8 to u8 for bytes; f32, bf16, f16 or a block format to another of f32, bf16 and f16");
+        "u8 to u8 for bytes; f32, bf16, f16, q4_0, q4_1, q8_0, q4_k or q6_k to another "
+        "of f32, bf16 and f16");
   }
   return CheckPlain(s, CopySpec(s.arch, s.type_a, s.type_d));
 }
@@ -58,7 +62,7 @@ std::vector<KernelSpec> CopyCatalog(CudaArch arch) {
       if (src != dst) specs.push_back(CopySpec(arch, src, dst));
     }
   }
-  for (const DataType src : cuda::BlockValueTypes()) {
+  for (const DataType src : kBlocks) {
     const std::vector<KernelSpec> own = UnpackSpecs(src, arch);
     specs.insert(specs.end(), own.begin(), own.end());
   }

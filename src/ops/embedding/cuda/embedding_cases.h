@@ -42,7 +42,7 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(DataType type, DataType out)
     one.args.out = one.arena.Add(out, {shape.hidden, shape.rows, 1, 1},
                                  {1, out_line, out_line * shape.rows, 0}, shape.shift);
     // A minimum is added in f32, and that sum rounded again.
-    if (test::HasMinimum(type) && out != DataType::kF32)
+    if ((type == DataType::kQ4_1 || type == DataType::kQ4_K) && out != DataType::kF32)
       one.relative = out == DataType::kF16 ? 0x1p-10 : 0x1p-7, one.absolute = 0x1p-24;
     cases.push_back(std::move(one));
   }

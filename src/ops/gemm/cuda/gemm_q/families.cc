@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <span>
 
 #include "artifact/spec_checks.h"
 #include "core/formats/formats.h"
@@ -118,10 +117,6 @@ constexpr std::array kShapes = {Shape{8, 64, 8, 4, 4, 2},   Shape{16, 64, 8, 4, 
 /// For logits of f32.
 constexpr std::array kWideResult = {Shape{16, 64, 8, 4, 4, 2}, Shape{32, 128, 8, 2, 4, 1}};
 
-/// For formats that few files have.
-constexpr std::array kRareShapes = {Shape{16, 64, 8, 4, 4, 2}, Shape{32, 128, 8, 2, 4, 1},
-                                    Shape{64, 128, 8, 2, 3, 1}};
-
 /// For gate and up as one product.
 constexpr std::array kGated = {Shape{8, 64, 8, 4, 4, 2}, Shape{16, 64, 8, 4, 4, 2},
                                Shape{32, 128, 8, 2, 4, 1}, Shape{64, 128, 8, 2, 3, 1}};
@@ -183,14 +178,10 @@ std::vector<KernelSpec> GemmQSpecsForWeight(DataType weight, CudaArch arch) {
   if (arch.number < 80 || !HasGemvCodes(weight)) return specs;
   // On other architectures the compiler spills there.
   const auto spills = [&](const Shape& shape) { return shape.tile_m == 64 && arch.number != 90; };
-  const bool rare = !IsCommonWeight(weight);
-  const auto of = [&](std::span<const Shape> common) {
-    return rare ? std::span<const Shape>(kRareShapes) : common;
-  };
-  for (const Shape& shape : of(kShapes)) {
+  for (const Shape& shape : kShapes) {
     if (!spills(shape)) AddSpec(specs, weight, DataType::kBF16, arch, shape);
   }
-  for (const Shape& shape : of(kGated)) {
+  for (const Shape& shape : kGated) {
     if (!spills(shape)) AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
   }
   for (const Shape& shape : kWideResult) AddSpec(specs, weight, DataType::kF32, arch, shape);

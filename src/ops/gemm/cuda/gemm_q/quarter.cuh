@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/gemm/cuda/gemv/gemv_more_codes.cuh"
+#include "ops/gemm/cuda/gemv/gemv_codes.cuh"
 
 // A quarter of a span of kGemvSpan values of one row of W, two sub-blocks of 32, as operands of
 // mma.sync: Codes (gemv_codes.cuh) with neighbouring values in a pair, and with what differs from
@@ -81,79 +81,6 @@ struct Quarter<Type::kQ6_K> {
   TW_DEVICE CodeScale ScaleOf(int h) const {
     const u32 biased = row.data[192 + scale_at + 2 * kI + h] ^ 0x80u;
     return {d * (BytePlusMagic(biased, 0) - (8388608.0f + 128.0f)), 0.0f};
-  }
-};
-
-/// Nibbles as q4_k has them, fifth bits of sub-block 2 q + i in bit 2 q + i.
-template <>
-struct Quarter<Type::kQ5_K> {
-  using F = Codes<Type::kQ5_K>;
-  F::Row row;
-  int q;
-  u32 scales, mins;  // in bytes 0 and 1
-  u32 factors;       // d and dmin, f16
-  TW_DEVICE static Quarter At(const F::Row& row, int q) {
-    const auto like = Quarter<Type::kQ4_K>::At(row, q);
-    return {row, q, like.scales, like.mins, like.factors};
-  }
-  template <int kI>
-  TW_DEVICE void Pairs(int t, u32 (&a)[2][2]) const {
-    F::PairsAt<kAdjacent>(row, 32 * q, 4 * kI, 2 * q + kI, t, a);
-  }
-  template <int kI>
-  TW_DEVICE CodeScale ScaleOf(int) const {
-    return F::Scaled(scales, mins, kI, LowF16ToF32(factors), HighF16ToF32(factors));
-  }
-};
-
-/// Runs 2 (q % 2) and the next of half q / 2 of a block.
-template <>
-struct Quarter<Type::kQ2_K> {
-  using F = Codes<Type::kQ2_K>;
-  F::Row row;
-  int q;
-  F::Head head;
-  TW_DEVICE static Quarter At(const F::Row& row, int q) { return {row, q, F::LoadHead(row)}; }
-  template <int kI>
-  TW_DEVICE void Pairs(int t, u32 (&a)[2][2]) const {
-    F::PairsAt<kAdjacent>(row, q / 2 * 32, q % 2 * 4 + 2 * kI, t, a);
-  }
-  template <int kI>
-  TW_DEVICE CodeScale ScaleOf(int h) const {
-    return F::ScaleOf(row, head, 2 * q + kI, h);
-  }
-};
-template <>
-struct Quarter<Type::kQ3_K> {
-  using F = Codes<Type::kQ3_K>;
-  F::Row row;
-  int q;
-  F::Head head;
-  TW_DEVICE static Quarter At(const F::Row& row, int q) { return {row, q, F::LoadHead(row)}; }
-  template <int kI>
-  TW_DEVICE void Pairs(int t, u32 (&a)[2][2]) const {
-    F::PairsAt<kAdjacent>(row, q / 2 * 32, q % 2 * 4 + 2 * kI, 2 * q + kI, t, a);
-  }
-  template <int kI>
-  TW_DEVICE CodeScale ScaleOf(int h) const {
-    return F::ScaleOf(row, head, 2 * q + kI, h);
-  }
-};
-
-template <>
-struct Quarter<Type::kIQ4_XS> {
-  using F = Codes<Type::kIQ4_XS>;
-  F::Row row;
-  int q;
-  F::Head head;
-  TW_DEVICE static Quarter At(const F::Row& row, int q) { return {row, q, F::LoadHead(row)}; }
-  template <int kI>
-  TW_DEVICE void Pairs(int t, u32 (&a)[2][2]) const {
-    F::PairsAt<kAdjacent>(row, 32 * q + 16 * kI, t, a);
-  }
-  template <int kI>
-  TW_DEVICE CodeScale ScaleOf(int h) const {
-    return F::ScaleOf(row, head, 2 * q + kI, h);
   }
 };
 

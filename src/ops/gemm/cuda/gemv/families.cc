@@ -9,7 +9,7 @@
 #include "core/formats/formats.h"
 #include "core/text.h"
 #include "ops/gemm/cuda/gemv/gemv_checks.h"
-#include "ops/gemm/cuda/gemv/gemv_more_codes.cuh"
+#include "ops/gemm/cuda/gemv/gemv_codes.cuh"
 #include "ops/gemm/cuda/gemv/segment.h"
 #include "tilewright/cuda/gemv_params.h"
 
@@ -171,8 +171,6 @@ constexpr std::array kBlockFew = {Shape{1, 16, 8, 8, 2, 3}, Shape{8, 16, 8, 8, 2
 /// Logits of small models are many rows of two or three spans.
 constexpr std::array kBlockLogits = {Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 4, 4, 3, 4},
                                      Shape{8, 16, 8, 8, 2, 3}};
-/// For formats that few files have: gemv_int8 has two and four rows.
-constexpr std::array kRareShapes = kBlockFew;
 /// For gate and up of one row: 16 rows of each in a CTA.
 constexpr std::array kBlockGated = {Shape{1, 16, 8, 4, 3, 2}};
 
@@ -252,12 +250,6 @@ KernelFamily GemvQuantisedFamily() {
 
 bool HasGemvCodes(DataType type) { return IsBlock(type); }
 
-bool IsCommonWeight(DataType type) {
-  using enum DataType;
-  constexpr std::array kCommon = {kBF16, kF16, kF32, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K};
-  return std::ranges::find(kCommon, type) != kCommon.end();
-}
-
 Status AddGemvFamilies(KernelFamilies& families) {
   for (const KernelFamily& family :
        {GemvBf16Family(), GemvQuantisedFamily(), GemvStreamFamily(), GemvInt8Family()}) {
@@ -269,10 +261,9 @@ Status AddGemvFamilies(KernelFamilies& families) {
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || (!IsPlain(weight) && !IsBlock(weight))) return specs;
-  const bool plain = IsPlain(weight), rare = !IsCommonWeight(weight);
-  const std::span<const Shape> shapes = rare    ? std::span<const Shape>(kRareShapes)
-                                        : plain ? std::span<const Shape>(kPlainShapes)
-                                                : std::span<const Shape>(kBlockShapes);
+  const bool plain = IsPlain(weight);
+  const std::span<const Shape> shapes =
+      plain ? std::span<const Shape>(kPlainShapes) : std::span<const Shape>(kBlockShapes);
   for (const DataType x : {DataType::kF32, DataType::kBF16}) {
     for (const Shape& shape : shapes) {
       // Wins a few per cent at most there, and takes twice as long to compile as the others.
@@ -293,10 +284,7 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
       }
     }
     if (x == DataType::kF32) continue;
-    const std::span<const Shape> wide = rare    ? std::span<const Shape>(kRareShapes)
-                                        : plain ? std::span<const Shape>(kPlainFew)
-                                                : std::span<const Shape>(kBlockLogits);
-    for (const Shape& shape : wide) {
+    for (const Shape& shape : plain ? std::span<const Shape>(kPlainFew) : kBlockLogits) {
       KernelSpec logits = MakeSpec(x, weight, arch, shape);
       logits.type_d = DataType::kF32;
       specs.push_back(logits);

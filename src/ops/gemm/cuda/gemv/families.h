@@ -21,11 +21,8 @@ KernelFamily GemvStreamFamily();
 /// four: with eight gemv_q was faster on an H200.
 KernelFamily GemvInt8Family();
 
-/// Whether there are Codes (gemv_codes.cuh, gemv_more_codes.cuh) for weights of `type`.
+/// Whether gemv_codes.cuh has Codes for weights of `type`.
 bool HasGemvCodes(DataType type);
-/// Whether most files have weights of `type`: their products race in every shape, those of other
-/// blocks in a few, so that fewer kernels are compiled for a bundle.
-bool IsCommonWeight(DataType type);
 
 /// Adds them all. kInvalidArgument if a name is taken.
 Status AddGemvFamilies(KernelFamilies& families);

@@ -151,15 +151,11 @@ struct Codes<Type::kQ4_K> {
                   static_cast<u32>(s) % 4, head.d, head.dmin);
   }
   TW_DEVICE static CodeScale Scaled(u32 scales, u32 mins, u32 i, float factor, float min_factor) {
-    const CodeScale scale = Unbiased(scales, mins, i, factor, min_factor);
-    return {scale.scale, Fma(scale.scale, -kCodeBias, scale.offset)};
-  }
-  /// For codes without a bias.
-  TW_DEVICE static CodeScale Unbiased(u32 scales, u32 mins, u32 i, float factor, float min_factor) {
     const float scale = BytePlusMagic(scales, i), min = BytePlusMagic(mins, i);
     // (2^23 + byte) * d - 2^23 * d: the fused operation rounds once, to what byte * d rounds to.
-    return {Fma(scale, factor, -8388608.0f * factor),
-            Fma(min, -min_factor, 8388608.0f * min_factor)};
+    const float d = Fma(scale, factor, -8388608.0f * factor);
+    const float m = Fma(min, -min_factor, 8388608.0f * min_factor);
+    return {d, Fma(d, -kCodeBias, m)};
   }
 };
 

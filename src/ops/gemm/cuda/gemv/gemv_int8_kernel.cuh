@@ -9,7 +9,7 @@
 #include "device/cuda/kernels/types.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
-#include "ops/gemm/cuda/gemv/int8_more_codes.cuh"
+#include "ops/gemm/cuda/gemv/int8_codes.cuh"
 #include "tilewright/cuda/gemv_params.h"
 
 // Few rows of x, rounded to int8 in blocks of 32, times a matrix of weights in blocks, at the rate

@@ -198,18 +198,11 @@ TEST(GemvTest, BlocksOf32OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_0>({32, 224, 256, 288, 1536, 2080});
   ExpectBlocks<Type::kQ4_1>({32, 224, 256, 288, 1536, 2080});
   ExpectBlocks<Type::kQ8_0>({32, 224, 256, 288, 1536, 2080});
-  ExpectBlocks<Type::kQ5_0>({32, 288, 2080});
-  ExpectBlocks<Type::kQ5_1>({32, 288, 2080});
-  ExpectBlocks<Type::kIQ4_NL>({32, 288, 2080});
 }
 
 TEST(GemvTest, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_K>({256, 512, 768, 1024, 2304});
   ExpectBlocks<Type::kQ6_K>({256, 512, 768, 1024, 2304});
-  ExpectBlocks<Type::kQ5_K>({256, 768, 2304});
-  ExpectBlocks<Type::kQ2_K>({256, 768, 2304});
-  ExpectBlocks<Type::kQ3_K>({256, 768, 2304});
-  ExpectBlocks<Type::kIQ4_XS>({256, 768, 2304});
 }
 
 // Copies are of 16 aligned bytes wherever rows begin, and read nothing outside of the matrix.

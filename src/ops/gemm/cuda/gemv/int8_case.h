@@ -49,23 +49,20 @@ float AddBlock(const Block* row, int b, const BlockI8x32& x, float acc) {
   const int first = 32 * b % kFormat.elements;
   int sum = 0, sum_x = 0;
   for (int i = 0; i < 32; ++i) {
-    int code = w.codes[first + i] - kFormat.zero, of_min = 1;
-    if constexpr (kFormat.has_table) code = kFormat.values[w.codes[first + i]];
-    // Factors of fewer than 32 values are a part of the integers.
-    if constexpr (kFormat.sub_block < 32) {
-      code *= w.scales[(first + i) / kFormat.sub_block];
-      if constexpr (kFormat.min != Factor::kNone) of_min = w.mins[(first + i) / kFormat.sub_block];
-    }
+    int code = w.codes[first + i] - kFormat.zero;
+    // Scales of fewer than 32 values are a part of the integers.
+    if constexpr (kFormat.sub_block < 32) code *= w.scales[(first + i) / kFormat.sub_block];
     sum += code * x.q[i];
-    sum_x += of_min * x.q[i];
+    sum_x += x.q[i];
   }
-  constexpr bool kOf32 = kFormat.scale == Factor::kF16TimesInt && kFormat.sub_block == 32;
   float step = F16ToF32(w.scale);
-  if constexpr (kOf32) step *= static_cast<float>(w.scales[first / 32]);
   if constexpr (kFormat.min == Factor::kNone)
     return std::fma(step * x.d, static_cast<float>(sum), acc);
   float offset = F16ToF32(w.min);
-  if constexpr (kOf32) offset *= static_cast<float>(w.mins[first / 32]);
+  if constexpr (kFormat.scale == Factor::kF16TimesInt) {
+    step *= static_cast<float>(w.scales[first / 32]);
+    offset *= static_cast<float>(w.mins[first / 32]);
+  }
   offset *= static_cast<float>(sum_x);
   return std::fma(x.d, std::fma(step, static_cast<float>(sum), offset), acc);
 }

@@ -134,29 +134,6 @@ struct Int8Codes<Type::kQ4_1> {
   }
 };
 
-/// d, dmin, and what six bits each say of sub-blocks 2 j and 2 j + 1.
-struct PairFactors {
-  float d, dmin, scale[2], min[2];
-  /// `head`: the first 16 bytes of a block of q4_k or q5_k. Six bits in each byte: of sub-blocks 0 ..
-  /// 3 in the lower half of the block, of 4 .. 7 in the upper one (core/formats/six_bit_factors.h).
-  TW_DEVICE static PairFactors At(const U32x4& head, int j) {
-    const bool upper = j >= 2;
-    const u32 scales = upper ? (head.v[3] & 0x0f0f0f0fu) | (head.v[1] >> 2 & 0x30303030u)
-                             : head.v[1] & 0x3f3f3f3fu;
-    const u32 mins = upper ? (head.v[3] >> 4 & 0x0f0f0f0fu) | (head.v[2] >> 2 & 0x30303030u)
-                           : head.v[2] & 0x3f3f3f3fu;
-    PairFactors factors;
-    factors.d = LowF16ToF32(head.v[0]), factors.dmin = HighF16ToF32(head.v[0]);
-    TW_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const u32 byte = static_cast<u32>(2 * (j % 2) + h);
-      factors.scale[h] = BytePlusMagic(scales, byte) - 8388608.0f;
-      factors.min[h] = BytePlusMagic(mins, byte) - 8388608.0f;
-    }
-    return factors;
-  }
-};
-
 /// Sub-blocks 2 j and 2 j + 1, whose codes are the low and the high nibbles of the same 32 bytes.
 template <>
 struct Int8Codes<Type::kQ4_K> {
@@ -170,12 +147,20 @@ struct Int8Codes<Type::kQ4_K> {
     const u8* block = row + kBytes * (c / 4);
     const int j = c % 4;
     const U32x4 head = *reinterpret_cast<const U32x4*>(block);
-    const PairFactors factors = PairFactors::At(head, j);
+    // Six bits in each byte: of sub-blocks 0 .. 3 in the lower half of the block, of 4 .. 7 in the
+    // upper one (core/formats/six_bit_factors.h).
+    const bool upper = j >= 2;
+    const u32 scales = upper ? (head.v[3] & 0x0f0f0f0fu) | (head.v[1] >> 2 & 0x30303030u)
+                             : head.v[1] & 0x3f3f3f3fu;
+    const u32 mins = upper ? (head.v[3] >> 4 & 0x0f0f0f0fu) | (head.v[2] >> 2 & 0x30303030u)
+                           : head.v[2] & 0x3f3f3f3fu;
+    const float d = LowF16ToF32(head.v[0]), dmin = HighF16ToF32(head.v[0]);
     Chunk chunk;
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
-      chunk.scale[h] = Product(h == 0 ? factors.d : factors.d * 0.0625f, factors.scale[h]);
-      chunk.min[h] = Product(factors.dmin, factors.min[h]);
+      const u32 byte = static_cast<u32>(2 * (j % 2) + h);
+      chunk.scale[h] = Product(h == 0 ? d : d * 0.0625f, BytePlusMagic(scales, byte) - 8388608.0f);
+      chunk.min[h] = Product(dmin, BytePlusMagic(mins, byte) - 8388608.0f);
       const U32x4 codes = *reinterpret_cast<const U32x4*>(block + (16 + 32 * j + 16 * h));
       TW_UNROLL
       for (int i = 0; i < 4; ++i) chunk.words[4 * h + i] = codes.v[i];

@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_checks.h"
-#include "ops/gemm/cuda/gemv/int8_more_codes.cuh"
+#include "ops/gemm/cuda/gemv/int8_codes.cuh"
 #include "tilewright/cuda/gemv_params.h"
 
 namespace tilewright {
