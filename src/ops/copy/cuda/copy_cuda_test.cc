@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "device/cuda/block_types.h"
 #include "ops/copy/cuda/copy_cases.h"
 #include "ops/copy/cuda/copy_kernel.cuh"
 #include "ops/copy/cuda/copy_launch.h"
@@ -79,11 +80,7 @@ void ExpectUnpacked() {
 }
 
 TEST(CopyKernelTest, UnpacksBlocks) {
-  ExpectUnpacked<Type::kQ4_0>();
-  ExpectUnpacked<Type::kQ4_1>();
-  ExpectUnpacked<Type::kQ8_0>();
-  ExpectUnpacked<Type::kQ4_K>();
-  ExpectUnpacked<Type::kQ6_K>();
+  cuda::ForEachBlockType([]<Type kType>() { ExpectUnpacked<kType>(); });
 }
 
 TEST(CopyKernelTest, CopiesTheBytesOfAnyType) {

@@ -27,6 +27,7 @@ struct BlockWeight {
   DataType type = DataType::kNone;
   bool served = false;  ///< there is a Codes<type>
   int scales = 0;       ///< of a sub-block of 32 values
+  bool has_offset = false;
 };
 template <class Block>
 constexpr BlockWeight WeightOf() {
@@ -37,7 +38,7 @@ constexpr BlockWeight WeightOf() {
     static_assert(Codes::kBlock == kFormat.elements && Codes::kBytes == kFormat.bytes);
     static_assert(Codes::kScales == (kFormat.sub_block < 32 ? 32 / kFormat.sub_block : 1));
     static_assert(Codes::kHasOffset || kFormat.min == Factor::kNone);
-    return {kFormat.type, true, Codes::kScales};
+    return {kFormat.type, true, Codes::kScales, Codes::kHasOffset};
   } else {
     return {kFormat.type};
   }
@@ -249,6 +250,10 @@ KernelFamily GemvQuantisedFamily() {
 }
 
 bool HasGemvCodes(DataType type) { return IsBlock(type); }
+bool GemvCodesHaveOffset(DataType type) {
+  const BlockWeight* block = FindBlock(type);
+  return block != nullptr && block->has_offset;
+}
 
 Status AddGemvFamilies(KernelFamilies& families) {
   for (const KernelFamily& family :

@@ -23,6 +23,8 @@ KernelFamily GemvInt8Family();
 
 /// Whether gemv_codes.cuh has Codes for weights of `type`.
 bool HasGemvCodes(DataType type);
+/// Whether those codes take an offset back, or add one, for each scale.
+bool GemvCodesHaveOffset(DataType type);
 
 /// Adds them all. kInvalidArgument if a name is taken.
 Status AddGemvFamilies(KernelFamilies& families);
