@@ -18,6 +18,7 @@
 #include "engine/compiled/gpu_store.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/kernels.h"
+#include "tilewright/cuda/gemv_params.h"
 #include "tilewright/cuda_device.h"
 #include "tilewright/gemm_stages.h"
 #include "tilewright/norm.h"
