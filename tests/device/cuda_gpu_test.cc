@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -13,9 +14,11 @@
 
 #include "core/block_format.h"
 #include "core/formats/random_blocks.h"
+#include "device/cuda/block_types.h"
 #include "engine/compiled/gpu_store.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/kernels.h"
+#include "tilewright/cuda/gemv_params.h"
 #include "tilewright/cuda_device.h"
 #include "tilewright/gemm_stages.h"
 #include "tilewright/norm.h"
@@ -304,8 +307,7 @@ TEST_F(GpuTest, EveryProductOfOddSizesAndPairsOfTypesIsRightAlsoWithASum) {
 }
 
 TEST_F(GpuTest, EveryProductOfBlocksGivesF32AndAddsASum) {
-  for (const DataType type :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType type : cuda::kBlockTypes) {
     for (const int m : {1, 9}) {
       GemmDesc desc = Problem(m, 100, 2048, DataType::kBF16, type, DataType::kF32);
       EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
@@ -319,13 +321,18 @@ TEST_F(GpuTest, EveryProductOfBlocksGivesF32AndAddsASum) {
   }
 }
 
+/// The least that rows of a block format are aligned to.
+int RowAlignmentLog2(DataType type) {
+  const int bytes = cuda::GemvRowAlignment(GetTypeInfo(type).block_bytes);
+  return std::countr_zero(static_cast<unsigned>(bytes));
+}
+
 TEST_F(GpuTest, FewRowsTimesBlocksAreMultipliedAsIntegers) {
-  for (const DataType type :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType type : cuda::kBlockTypes) {
     for (const int m : {1, 2, 3, 4}) {
       for (const auto& [n, k] : {std::pair{1, 256}, {577, 768}, {4099, 4096}, {131, 14336}}) {
         GemmDesc desc = Problem(m, n, k, DataType::kBF16, type, DataType::kBF16);
-        desc.align_b = type == DataType::kQ4_K ? 4 : type == DataType::kQ4_1 ? 2 : 1;
+        desc.align_b = RowAlignmentLog2(type);
         const int any = CheckProducts(*machine_, desc);
         desc.precision = Precision::kBF16;
         const auto exact = Feasible(Validate(desc).value(), machine_->gemm, device().spec());
@@ -336,8 +343,9 @@ TEST_F(GpuTest, FewRowsTimesBlocksAreMultipliedAsIntegers) {
 }
 
 TEST_F(GpuTest, GateAndUpOfOneRowBecomeOneElement) {
-  for (const DataType type : {DataType::kBF16, DataType::kF16, DataType::kQ4_0, DataType::kQ4_1,
-                              DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  std::vector<DataType> types = {DataType::kBF16, DataType::kF16};
+  types.insert(types.end(), cuda::kBlockTypes.begin(), cuda::kBlockTypes.end());
+  for (const DataType type : types) {
     for (const DataType x : {DataType::kBF16, DataType::kF32}) {
       for (const int n : {32, 96, 3072}) {
         GemmDesc desc = Problem(1, n, 2304, x, type, x);
@@ -349,8 +357,7 @@ TEST_F(GpuTest, GateAndUpOfOneRowBecomeOneElement) {
 }
 
 TEST_F(GpuTest, RowsThatAreNormalisedFirstAreMultipliedAsIntegers) {
-  for (const DataType type :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType type : cuda::kBlockTypes) {
     for (const auto& [n, k] : {std::pair{32, 256}, {960, 768}, {6144, 4096}, {96, 8192}}) {
       for (const int m : {1, 2, 3, 4}) {
         GemmDesc desc = Problem(m, n, k, DataType::kBF16, type, DataType::kBF16);
@@ -399,8 +406,7 @@ TEST_F(GpuTest, OneRowStreamsPlainWeightsOfManyLengths) {
 }
 
 TEST_F(GpuTest, EveryProductOfBlocksIsRight) {
-  for (const DataType type :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType type : cuda::kBlockTypes) {
     GemmDesc desc = Problem(3, 100, 2048, DataType::kF32, type, DataType::kF32);
     // Rows of 2,048 values are multiples of 16 bytes in all of these formats.
     EXPECT_GT(CheckProducts(*machine_, desc), 5) << DataTypeName(type);
@@ -412,15 +418,14 @@ TEST_F(GpuTest, EveryProductOfBlocksIsRight) {
 // Rows of W at all places that two bytes allow, tiles cut on all sides, and k in parts.
 TEST_F(GpuTest, EveryProductOfAFewDozenRowsTimesBlocksIsRight) {
   constexpr DataType kBF16 = DataType::kBF16;
-  for (const DataType type :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType type : cuda::kBlockTypes) {
     for (const int m : {2, 17, 70}) {
       for (const DataType out : {kBF16, DataType::kF32}) {
         GemmDesc desc = Problem(m, 200, 4096, kBF16, type, out);
         EXPECT_GE(CheckProducts(*machine_, desc), 3) << KeyOf(desc);
         desc.scaling = Scaling::kOneOne;
         desc.n = 131, desc.k = 768;
-        desc.align_b = type == DataType::kQ4_K ? 4 : type == DataType::kQ4_1 ? 2 : 1;
+        desc.align_b = RowAlignmentLog2(type);
         EXPECT_GE(CheckProducts(*machine_, desc), 2) << KeyOf(desc);
       }
     }

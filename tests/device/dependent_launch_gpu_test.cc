@@ -275,11 +275,13 @@ TEST_F(DependentLaunchGpu, elementwise) {
 TEST_F(DependentLaunchGpu, copy) {
   ExpectSameBits("copy", machine_->copy, copy::CudaCases(kF32, kBF16));
   ExpectSameBits("copy", machine_->copy, copy::CudaCases(DataType::kQ4_K, kBF16));
+  ExpectSameBits("copy", machine_->copy, copy::CudaCases(DataType::kQ5_K, kBF16));
   ExpectSameBits("copy", machine_->copy, copy::CudaCases(DataType::kI32, DataType::kI32));
 }
 
 TEST_F(DependentLaunchGpu, embedding) {
   ExpectSameBits("embedding", machine_->embedding, embedding::CudaCases(DataType::kQ8_0, kBF16));
+  ExpectSameBits("embedding", machine_->embedding, embedding::CudaCases(DataType::kQ3_K, kBF16));
   ExpectSameBits("embedding", machine_->embedding, embedding::CudaCases(kBF16, kBF16));
 }
 
@@ -399,7 +401,9 @@ TEST_P(DependentProductGpu, waits) {
   for (const Problem& p :
        {Problem{1, 200, 2048, kBF16}, Problem{3, 100, 520, kBF16}, Problem{130, 256, 192, kBF16},
         Problem{1, 100, 4096, DataType::kQ4_K}, Problem{2, 100, 4096, DataType::kQ4_K, true},
-        Problem{1, 300, 768, DataType::kQ8_0, true}, Problem{9, 64, 2048, DataType::kQ8_0}}) {
+        Problem{1, 300, 768, DataType::kQ8_0, true}, Problem{9, 64, 2048, DataType::kQ8_0},
+        Problem{1, 100, 4096, DataType::kQ2_K}, Problem{1, 100, 4096, DataType::kIQ4_XS, true},
+        Problem{9, 64, 2048, DataType::kQ3_K}}) {
     for (const bool constant_b : {true, false}) {
       GemmDesc desc;
       desc.m = p.m, desc.n = p.n, desc.k = p.k;

@@ -3,6 +3,7 @@
 // there is no GPU; kernels come from NVRTC or from the bundle that TILEWRIGHT_GPU_BUNDLE names.
 #include <gtest/gtest.h>
 
+#include "device/cuda/block_types.h"
 #include "engine/compiled/gpu_store.h"
 #include "op_on_device.h"
 #include "ops/copy/cuda/copy_cases.h"
@@ -70,14 +71,12 @@ class SmallOpsGpuTest : public test::GpuFixture<Machine> {
 };
 
 constexpr DataType kFloats[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
-constexpr DataType kBlocks[] = {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K,
-                                DataType::kQ6_K};
 
 TEST_F(SmallOpsGpuTest, EveryEmbeddingIsRight) {
   for (const DataType out : kFloats) {
     for (const DataType table : kFloats)
       ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
-    for (const DataType table : kBlocks)
+    for (const DataType table : cuda::kBlockTypes)
       ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
   }
 }
@@ -125,7 +124,7 @@ TEST_F(SmallOpsGpuTest, EveryCopyIsRight) {
   for (const DataType to : kFloats) {
     for (const DataType from : kFloats)
       ExpectRight(machine_->copy, copy::CudaCases(from, to), &copy::Reference);
-    for (const DataType from : kBlocks)
+    for (const DataType from : cuda::kBlockTypes)
       ExpectRight(machine_->copy, copy::CudaCases(from, to), &copy::Reference);
   }
   for (const DataType type : {DataType::kI32, DataType::kI8, DataType::kF64, DataType::kQ4_0,
@@ -193,7 +192,7 @@ TEST_F(SmallOpsGpuTest, ManyCtasShareOutALargeTensor) {
     test::ExpectRightOnDevice<elementwise::Op>(machine_->elementwise, *machine_->device, one,
                                                &elementwise::Reference);
   }
-  for (const DataType block : kBlocks) {
+  for (const DataType block : cuda::kBlockTypes) {
     using copy::Args;
     test::ArenaCase<Args> one{.name = Format("a large matrix of {}", DataTypeName(block)),
                               .arena = test::Arena(std::size_t{8} << 20),

@@ -196,7 +196,7 @@ TEST_F(SmallOps, ACopyOfAViewOntoItselfLaunchesNothing) {
 
 TEST_F(SmallOps, TakeTheirProblemsOnly) {
   EXPECT_EQ(FeasibleCount(embedding_, {.type_table = DataType::kQ4_K, .hidden = 256}), 1);
-  EXPECT_EQ(FeasibleCount(embedding_, {.type_table = DataType::kQ5_K, .hidden = 256}), 0);
+  EXPECT_EQ(FeasibleCount(embedding_, {.type_table = DataType::kU4, .hidden = 256}), 0);
   EXPECT_EQ(FeasibleCount(embedding_, {.hidden = 1 << 23}), 0);
 
   EXPECT_EQ(FeasibleCount(top_k_, {.cols = 128256, .k = 1}), 1);

@@ -16,7 +16,8 @@ namespace {
 using enum DataType;
 
 constexpr DataType kActivations[] = {kBF16, kF32, kF16};
-constexpr DataType kWeights[] = {kBF16, kF16, kF32, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K};
+constexpr DataType kWeights[] = {kBF16, kF16,  kF32,  kQ4_0, kQ4_1, kQ8_0,   kQ4_K,  kQ6_K,
+                                 kQ5_0, kQ5_1, kQ5_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS};
 
 DeviceSpec Hopper() {
   DeviceSpec spec;
@@ -101,7 +102,8 @@ TEST_F(CudaCoverage, every_product_of_a_pass_has_a_kernel) {
 
 TEST_F(CudaCoverage, gate_and_up_of_one_row_become_one_element_in_the_product) {
   for (const DataType a : {kBF16, kF32}) {
-    for (const DataType w : {kBF16, kF16, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K}) {
+    for (const DataType w : kWeights) {
+      if (w == kF32) continue;  // two products and what joins them
       for (const int k : {768, 4096}) {
         GemmDesc desc = Product(a, w, a, 1, 3072, k);
         desc.epilogue = Epilogue::kGatedSilu;
@@ -148,7 +150,7 @@ TEST_F(CudaCoverage, products_on_tensor_cores_are_chosen_where_there_are_many_ro
               testing::StartsWith("gemm_hopper."));
   EXPECT_THAT(ChosenFor(Product(kBF16, kQ8_0, kBF16, 1, 4096, 4096)),
               testing::StartsWith("gemv_int8."));
-  for (const DataType w : {kQ4_0, kQ4_K, kQ6_K, kQ8_0}) {
+  for (const DataType w : {kQ4_0, kQ4_K, kQ6_K, kQ8_0, kQ5_K, kQ2_K, kIQ4_XS}) {
     EXPECT_EQ(ChosenFor(Product(kBF16, w, kBF16, 512, 4096, 4096)),
               "gemm.bf16_any_bf16.xn.sequence.any.plain.unpack");
   }

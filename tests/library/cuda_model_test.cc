@@ -67,7 +67,9 @@ TEST_P(CudaModelOfType, gives_the_logits_of_the_oracle_for_every_type_of_activat
 INSTANTIATE_TEST_SUITE_P(Weights, CudaModelOfType,
                          testing::Values(DataType::kBF16, DataType::kF16, DataType::kF32,
                                          DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
-                                         DataType::kQ4_K, DataType::kQ6_K),
+                                         DataType::kQ4_K, DataType::kQ6_K, DataType::kQ5_0,
+                                         DataType::kQ5_1, DataType::kQ5_K, DataType::kQ2_K,
+                                         DataType::kQ3_K, DataType::kIQ4_NL, DataType::kIQ4_XS),
                          [](const auto& type) { return std::string(DataTypeName(type.param)); });
 
 TEST_P(CudaModelOfType, every_node_is_what_the_oracle_and_the_cpu_make_of_its_inputs) {

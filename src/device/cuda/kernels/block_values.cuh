@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/block_codes.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 
@@ -8,23 +9,16 @@
 // BlockValues<type> has
 //   kBlock, kBytes       values and bytes of a block
 //   Eight(block, g, x)   values 8 g .. 8 g + 7 of the block at an even address
-// The file compiles on the host too, where tests hold it to DecodeRow.
+// and is made of BlockCodes<type> where there is one. The file compiles on the host too, where tests hold it to DecodeRow.
 
 namespace tw {
 
-/// Whether a type is stored in blocks that this file decodes.
-template <Type kType>
-inline constexpr bool kIsBlock =
-    kType == Type::kQ4_0 || kType == Type::kQ4_1 || kType == Type::kQ8_0 || kType == Type::kQ4_K ||
-    kType == Type::kQ6_K;
-
-TW_DEVICE u32 EvenHalf(const u8* p) { return *reinterpret_cast<const u16*>(p); }
-TW_DEVICE float EvenF16(const u8* p) { return F16ToF32(*reinterpret_cast<const u16*>(p)); }
+TW_DEVICE float EvenF16(const u8* p) { return LowF16ToF32(Load16Bits(p)); }
 
 /// Eight bytes from an even address: blocks of 18, 34 and 210 bytes promise no more.
 TW_DEVICE void EvenEight(const u8* p, u32 (&words)[2]) {
-  words[0] = EvenHalf(p) | EvenHalf(p + 2) << 16;
-  words[1] = EvenHalf(p + 4) | EvenHalf(p + 6) << 16;
+  words[0] = EvenBytes{p}.Word(0);
+  words[1] = EvenBytes{p}.Word(4);
 }
 
 /// Nibble i of eight bytes: the low ones for shift 0, the high ones for shift 4.
@@ -32,8 +26,32 @@ TW_DEVICE int NibbleOf(const u32 (&words)[2], int i, u32 shift) {
   return static_cast<int>(words[i / 4] >> (static_cast<u32>(i % 4) * 8 + shift) & 15u);
 }
 
-template <Type kType>
+template <Type kType, bool kOfCodes = kHasBlockCodes<kType>>
 struct BlockValues;
+
+/// Of BlockCodes.
+template <Type kType>
+struct BlockValues<kType, true> {
+  using Format = BlockCodes<kType>;
+  static constexpr int kBlock = Format::kBlock, kBytes = Format::kBytes;
+  TW_DEVICE static void Eight(const u8* block, int g, float (&x)[8]) {
+    const EvenBytes bytes{block};
+    const int s = g / 4, h = g % 4 / 2;
+    const CodeScale scale = Format::ScaleOf(bytes, 0, s, h);
+    TW_UNROLL
+    for (int word = 0; word < 2; ++word) {
+      u32 words[2];
+      Format::Pair(bytes, 0, s, g % 2 * 2 + word, words);
+      TW_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const u32 bits = (h == 0 ? words[0] : words[1]) >> (8 * i);
+        const auto code = static_cast<float>(static_cast<i8>(static_cast<u8>(bits)));
+        x[4 * word + i] =
+            Format::kHasOffset ? Fma(scale.scale, code, scale.offset) : scale.scale * code;
+      }
+    }
+  }
+};
 
 /// d; 16 bytes, the low nibbles values 0 .. 15, the high ones 16 .. 31.
 template <>
@@ -83,18 +101,10 @@ template <>
 struct BlockValues<Type::kQ4_K> {
   static constexpr int kBlock = 256, kBytes = 144;
   TW_DEVICE static void Eight(const u8* block, int g, float (&x)[8]) {
-    const u8* factors = block + 4;
     const int s = g / 4;  // the sub-block
-    u32 scale, min;
-    if (s < 4) {
-      scale = factors[s] & 63u;
-      min = factors[s + 4] & 63u;
-    } else {
-      scale = (factors[s + 4] & 15u) | static_cast<u32>(factors[s - 4]) >> 6 << 4;
-      min = static_cast<u32>(factors[s + 4]) >> 4 | static_cast<u32>(factors[s]) >> 6 << 4;
-    }
-    const float step = EvenF16(block) * static_cast<float>(scale);
-    const float offset = -EvenF16(block + 2) * static_cast<float>(min);
+    const SixBits own = SixBitFactors(EvenBytes{block}, 4, s);
+    const float step = EvenF16(block) * static_cast<float>(own.scale);
+    const float offset = -EvenF16(block + 2) * static_cast<float>(own.min);
     u32 codes[2];
     EvenEight(block + 16 + s / 2 * 32 + g % 4 * 8, codes);
     TW_UNROLL
@@ -124,5 +134,12 @@ struct BlockValues<Type::kQ6_K> {
     }
   }
 };
+
+/// Whether a type is stored in blocks that this file decodes.
+template <Type kType, class = void>
+inline constexpr bool kIsBlock = false;
+template <Type kType>
+inline constexpr bool kIsBlock<kType, typename MakeVoid<decltype(BlockValues<kType>::kBytes)>::T> =
+    true;
 
 }  // namespace tw

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/arena_test_util.h"
+#include "core/formats/formats.h"
 #include "ops/copy/copy.h"
 
 namespace tilewright::copy {
@@ -46,7 +47,8 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(DataType src, DataType dst) 
     one.args.src = one.arena.Random(src, s.shape, s.from, ++seed, s.shift);
     one.args.dst = one.arena.Add(dst, s.shape, s.to, s.shift);
     // A minimum is added in f32, and that sum rounded again.
-    if ((src == DataType::kQ4_1 || src == DataType::kQ4_K) && dst != DataType::kF32 && src != dst)
+    const BlockFormat* format = FindFormat(src);
+    if (format != nullptr && format->min != Factor::kNone && dst != DataType::kF32 && src != dst)
       one.relative = dst == DataType::kF16 ? 0x1p-10 : 0x1p-7, one.absolute = 0x1p-24;
     cases.push_back(std::move(one));
   }

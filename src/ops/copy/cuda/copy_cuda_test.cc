@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "device/cuda/block_types.h"
 #include "ops/copy/cuda/copy_cases.h"
 #include "ops/copy/cuda/copy_kernel.cuh"
 #include "ops/copy/cuda/copy_launch.h"
@@ -79,11 +80,7 @@ void ExpectUnpacked() {
 }
 
 TEST(CopyKernelTest, UnpacksBlocks) {
-  ExpectUnpacked<Type::kQ4_0>();
-  ExpectUnpacked<Type::kQ4_1>();
-  ExpectUnpacked<Type::kQ8_0>();
-  ExpectUnpacked<Type::kQ4_K>();
-  ExpectUnpacked<Type::kQ6_K>();
+  cuda::ForEachBlockType([]<Type kType>() { ExpectUnpacked<kType>(); });
 }
 
 TEST(CopyKernelTest, CopiesTheBytesOfAnyType) {
@@ -148,7 +145,7 @@ TEST(CopyFamilyTest, EverySpecPassesItsCheckAndNoOtherFieldMayBeSet) {
   KernelFamilies families;
   ASSERT_TRUE(AddCopyFamilies(families));
   const std::vector<KernelSpec> all = families.Catalog(kHopper);
-  EXPECT_EQ(all.size(), 22u + 9u);
+  EXPECT_EQ(all.size(), 7 + 3 * cuda::kBlockTypes.size() + 9);
   for (const KernelSpec& spec : all) {
     EXPECT_FALSE(families.Find(spec.family)->check(spec).has_value()) << SpecName(spec);
     EXPECT_EQ(std::count(all.begin(), all.end(), spec), 1);

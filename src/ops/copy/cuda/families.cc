@@ -1,22 +1,16 @@
 #include "ops/copy/cuda/families.h"
 
-#include <algorithm>
 #include <array>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "device/cuda/block_types.h"
 
 namespace tilewright {
 namespace {
 
 constexpr std::array kFloats = {DataType::kF32, DataType::kBF16, DataType::kF16};
-constexpr std::array kBlocks = {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K,
-                                DataType::kQ6_K};
 constexpr int kWarps = 4;
-
-bool IsBlock(DataType type) {
-  return std::find(kBlocks.begin(), kBlocks.end(), type) != kBlocks.end();
-}
 
 KernelSpec CopySpec(CudaArch arch, DataType src, DataType dst) {
   KernelSpec spec;
@@ -42,13 +36,13 @@ std::optional<Rejection> CheckCopy(const KernelSpec& s) {
   if (auto no = CheckRowKernel(s)) return no;
   const bool bytes = s.type_a == DataType::kU8 && s.type_d == DataType::kU8;
   const bool converts = IsPlainFloat(s.type_d) && s.type_a != s.type_d &&
-                        (IsPlainFloat(s.type_a) || IsBlock(s.type_a));
+                        (IsPlainFloat(s.type_a) || cuda::IsBlockType(s.type_a));
   if (!bytes && !converts) {
     return Reject(
         Reason::kType,
         Format("type_a = {}, type_d = {}", DataTypeName(s.type_a), DataTypeName(s.type_d)),
-        "u8 to u8 for bytes; f32, bf16, f16, q4_0, q4_1, q8_0, q4_k or q6_k to another "
-        "of f32, bf16 and f16");
+        "u8 to u8 for bytes; f32, bf16, f16 or a block format of block_values.cuh to another of "
+        "f32, bf16 and f16");
   }
   return CheckPlain(s, CopySpec(s.arch, s.type_a, s.type_d));
 }
@@ -62,7 +56,7 @@ std::vector<KernelSpec> CopyCatalog(CudaArch arch) {
       if (src != dst) specs.push_back(CopySpec(arch, src, dst));
     }
   }
-  for (const DataType src : kBlocks) {
+  for (const DataType src : cuda::kBlockTypes) {
     const std::vector<KernelSpec> own = UnpackSpecs(src, arch);
     specs.insert(specs.end(), own.begin(), own.end());
   }
@@ -129,7 +123,7 @@ Status AddCopyFamilies(KernelFamilies& families) {
 
 std::vector<KernelSpec> UnpackSpecs(DataType type, CudaArch arch) {
   std::vector<KernelSpec> specs;
-  if (arch.number < 80 || !IsBlock(type)) return specs;
+  if (arch.number < 80 || !cuda::IsBlockType(type)) return specs;
   for (const DataType dst : kFloats) specs.push_back(CopySpec(arch, type, dst));
   return specs;
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/arena_test_util.h"
+#include "core/formats/formats.h"
 #include "ops/embedding/embedding.h"
 
 namespace tilewright::embedding {
@@ -42,7 +43,8 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(DataType type, DataType out)
     one.args.out = one.arena.Add(out, {shape.hidden, shape.rows, 1, 1},
                                  {1, out_line, out_line * shape.rows, 0}, shape.shift);
     // A minimum is added in f32, and that sum rounded again.
-    if ((type == DataType::kQ4_1 || type == DataType::kQ4_K) && out != DataType::kF32)
+    const BlockFormat* format = FindFormat(type);
+    if (format != nullptr && format->min != Factor::kNone && out != DataType::kF32)
       one.relative = out == DataType::kF16 ? 0x1p-10 : 0x1p-7, one.absolute = 0x1p-24;
     cases.push_back(std::move(one));
   }

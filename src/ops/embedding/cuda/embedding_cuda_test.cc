@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/test_util.h"
+#include "device/cuda/block_types.h"
 #include "ops/embedding/cuda/embedding_cases.h"
 #include "ops/embedding/cuda/embedding_kernel.cuh"
 #include "ops/embedding/cuda/embedding_launch.h"
@@ -71,11 +72,7 @@ TEST(EmbeddingKernelTest, GathersPlainRows) {
 }
 
 TEST(EmbeddingKernelTest, GathersAndDecodesBlocks) {
-  ExpectEveryOutput<Type::kQ4_0>();
-  ExpectEveryOutput<Type::kQ4_1>();
-  ExpectEveryOutput<Type::kQ8_0>();
-  ExpectEveryOutput<Type::kQ4_K>();
-  ExpectEveryOutput<Type::kQ6_K>();
+  cuda::ForEachBlockType([]<Type kType>() { ExpectEveryOutput<kType>(); });
 }
 
 template <Type kTable>
@@ -103,11 +100,7 @@ void ExpectDecodedAsDecodeRow() {
 }
 
 TEST(EmbeddingKernelTest, RandomBitsDecodeAsDecodeRowDecodesThem) {
-  ExpectDecodedAsDecodeRow<Type::kQ4_0>();
-  ExpectDecodedAsDecodeRow<Type::kQ4_1>();
-  ExpectDecodedAsDecodeRow<Type::kQ8_0>();
-  ExpectDecodedAsDecodeRow<Type::kQ4_K>();
-  ExpectDecodedAsDecodeRow<Type::kQ6_K>();
+  cuda::ForEachBlockType([]<Type kType>() { ExpectDecodedAsDecodeRow<kType>(); });
 }
 
 TEST(EmbeddingKernelTest, AnIdThatNamesNoEntryGivesNaN) {
@@ -180,13 +173,13 @@ TEST(EmbeddingFamilyTest, EverySpecPassesItsCheckAndNoOtherFieldMayBeSet) {
   ASSERT_TRUE(AddEmbeddingFamilies(families));
   const KernelFamily& family = *families.Find("embedding");
   const std::vector<KernelSpec> all = families.Catalog(kHopper);
-  EXPECT_EQ(all.size(), 24u);
+  EXPECT_EQ(all.size(), 3 * (3 + cuda::kBlockTypes.size()));
   for (const KernelSpec& spec : all) {
     EXPECT_FALSE(family.check(spec).has_value()) << SpecName(spec);
     EXPECT_EQ(std::count(all.begin(), all.end(), spec), 1);
   }
   EXPECT_TRUE(families.Catalog({75, 0}).empty());
-  EXPECT_TRUE(EmbeddingSpecs(DataType::kQ2_K, kHopper).empty());
+  EXPECT_TRUE(EmbeddingSpecs(DataType::kU4, kHopper).empty());
   const auto refused = [&](auto change, const char* word) {
     KernelSpec spec = all.front();
     change(spec);

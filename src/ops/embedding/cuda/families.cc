@@ -1,30 +1,26 @@
 #include "ops/embedding/cuda/families.h"
 
-#include <algorithm>
 #include <array>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "device/cuda/block_types.h"
 
 namespace tilewright {
 namespace {
 
-constexpr std::array kTables = {DataType::kF32,  DataType::kBF16, DataType::kF16,  DataType::kQ4_0,
-                                DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K};
-constexpr std::array kOutputs = {DataType::kF32, DataType::kBF16, DataType::kF16};
+constexpr std::array kFloats = {DataType::kF32, DataType::kBF16, DataType::kF16};
 
 /// Four: the row of one decoded token is then several CTAs, not one long one.
 constexpr int kWarps = 4;
 
-bool Reads(DataType type) {
-  return std::find(kTables.begin(), kTables.end(), type) != kTables.end();
-}
+bool Reads(DataType type) { return IsPlainFloat(type) || cuda::IsBlockType(type); }
 
 std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRowKernel(s)) return no;
   if (!Reads(s.type_a)) {
     return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)),
-                  "f32, bf16, f16, q4_0, q4_1, q8_0, q4_k or q6_k");
+                  "f32, bf16, f16 or a block format of block_values.cuh");
   }
   if (auto no = CheckPlainFloat("type_d", s.type_d)) return no;
   if (s.type_b != DataType::kNone || s.type_c != DataType::kNone) {
@@ -46,10 +42,12 @@ std::optional<Rejection> Check(const KernelSpec& s) {
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;
-  for (const DataType table : kTables) {
+  const auto add = [&](DataType table) {
     const std::vector<KernelSpec> own = EmbeddingSpecs(table, arch);
     specs.insert(specs.end(), own.begin(), own.end());
-  }
+  };
+  for (const DataType table : kFloats) add(table);
+  for (const DataType table : cuda::kBlockTypes) add(table);
   return specs;
 }
 
@@ -72,7 +70,7 @@ Status AddEmbeddingFamilies(KernelFamilies& families) { return families.Add(Embe
 std::vector<KernelSpec> EmbeddingSpecs(DataType type, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || !Reads(type)) return specs;
-  for (const DataType out : kOutputs) {
+  for (const DataType out : kFloats) {
     KernelSpec spec;
     spec.family = "embedding";
     spec.arch = arch;

@@ -212,11 +212,15 @@ struct GemmQCta {
       U32x2 b[2];  // elements 16 h + 4 t + {0, 1} and {2, 3}
       b[0] = *reinterpret_cast<const U32x2*>(at);
       b[1] = *reinterpret_cast<const U32x2*>(at + 32);
-      float x_sums[4];  // of the sub-block, of rows 2 t and 2 t + 1 of x
+      float x_sums[F::kScales][4];  // of what shares a scale, of rows 2 t and 2 t + 1 of x
       if constexpr (F::kHasOffset) {
         const u32 ones[4] = {kOneBF16x2, kOneBF16x2, kOneBF16x2, kOneBF16x2};
-        Mma16816Zero<Type::kBF16>(x_sums, ones, b[0].v[0], b[0].v[1]);
-        Mma16816<Type::kBF16>(x_sums, ones, b[1].v[0], b[1].v[1]);
+        Mma16816Zero<Type::kBF16>(x_sums[0], ones, b[0].v[0], b[0].v[1]);
+        if constexpr (F::kScales == 2) {
+          Mma16816Zero<Type::kBF16>(x_sums[1], ones, b[1].v[0], b[1].v[1]);
+        } else {
+          Mma16816<Type::kBF16>(x_sums[0], ones, b[1].v[0], b[1].v[1]);
+        }
       }
       TW_UNROLL
       for (int i = 0; i < kStrips; ++i) {
@@ -231,10 +235,11 @@ struct GemmQCta {
         for (int j = 0; j < 4; ++j) {
           float& out = acc[i][c][j];
           TW_UNROLL
-          for (int h = 0; h < F::kScales; ++h)
-            out = Fma(scale[2 * i + j / 2][h].scale, sums[h][j], out);
-          if constexpr (F::kHasOffset)
-            out = Fma(scale[2 * i + j / 2][0].offset, x_sums[j % 2], out);
+          for (int h = 0; h < F::kScales; ++h) {
+            const CodeScale& own = scale[2 * i + j / 2][h];
+            out = Fma(own.scale, sums[h][j], out);
+            if constexpr (F::kHasOffset) out = Fma(own.offset, x_sums[h][j % 2], out);
+          }
         }
       }
     }

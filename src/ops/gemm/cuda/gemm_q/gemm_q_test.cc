@@ -10,6 +10,7 @@
 
 #include "core/block_format.h"
 #include "core/test_util.h"
+#include "device/cuda/block_types.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_kernel.cuh"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
@@ -204,10 +205,23 @@ void ExpectBlocks(std::initializer_list<int> ks) {
   }
 }
 
+template <Type kType>
+void ExpectFewBlocks() {
+  constexpr int kBlock = tw::Codes<kType>::kBlock;
+  for (const int k : {kBlock, 768, 1024 + kBlock}) {
+    ExpectProduct<kType, 8, 32, 4, 2, 2>({.m = 5, .n = 35, .k = k});
+    ExpectProduct<kType, 32, 64, 4, 4, 2>({.m = 33, .n = 64, .k = k});
+  }
+}
+
 TEST(GemmQTest, BlocksOf32OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_0>({32, 224, 256, 288, 1056});
   ExpectBlocks<Type::kQ4_1>({32, 224, 256, 288, 1056});
   ExpectBlocks<Type::kQ8_0>({32, 224, 256, 288, 1056});
+}
+
+TEST(GemmQTest, BlocksOfCodesOfEveryNumberOfBlocks) {
+  cuda::ForEachBlockOfCodes([]<Type kType>() { ExpectFewBlocks<kType>(); });
 }
 
 TEST(GemmQTest, BlocksOf256OfEveryNumberOfBlocks) {
@@ -263,6 +277,10 @@ TEST(GemmQTest, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ8_0>(2, 544);
   ExpectShiftedRows<Type::kQ6_K>(2, 512);
   ExpectShiftedRows<Type::kQ4_K>(16, 512);
+  cuda::ForEachBlockOfCodes([]<Type kType>() {
+    ExpectShiftedRows<kType>(tw::GemvRowAlignment(tw::Codes<kType>::kBytes),
+                             512 + tw::Codes<kType>::kBlock);
+  });
 }
 
 TEST(GemmQFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {

@@ -11,9 +11,29 @@
 
 namespace tw {
 
-/// Blocks of 32.
+template <Type kType, bool kOfBlockCodes = kHasBlockCodes<kType>>
+struct Quarter;
+
+/// Of BlockCodes.
 template <Type kType>
-struct Quarter {
+struct Quarter<kType, true> {
+  using F = Codes<kType>;
+  typename F::Row row;
+  int first;  // of the quarter's sub-blocks
+  TW_DEVICE static Quarter At(const typename F::Row& row, int q) { return {row, 2 * q}; }
+  template <int kI>
+  TW_DEVICE void Pairs(int t, u32 (&a)[2][2]) const {
+    F::template PairsOf<kAdjacent>(row, first + kI, t, a);
+  }
+  template <int kI>
+  TW_DEVICE CodeScale ScaleOf(int h) const {
+    return F::ScaleOf(row, typename F::Head{}, first + kI, h);
+  }
+};
+
+/// Other blocks of 32.
+template <Type kType>
+struct Quarter<kType, false> {
   using F = Codes<kType>;
   static_assert(F::kBlock == 32 && 2 * F::kBytes % 4 == 0, "two blocks keep the alignment");
   typename F::Row row;

@@ -27,6 +27,8 @@ struct BlockWeight {
   DataType type = DataType::kNone;
   bool served = false;  ///< there is a Codes<type>
   int scales = 0;       ///< of a sub-block of 32 values
+  bool has_offset = false;
+  bool of_block_codes = false;
 };
 template <class Block>
 constexpr BlockWeight WeightOf() {
@@ -37,7 +39,7 @@ constexpr BlockWeight WeightOf() {
     static_assert(Codes::kBlock == kFormat.elements && Codes::kBytes == kFormat.bytes);
     static_assert(Codes::kScales == (kFormat.sub_block < 32 ? 32 / kFormat.sub_block : 1));
     static_assert(Codes::kHasOffset || kFormat.min == Factor::kNone);
-    return {kFormat.type, true, Codes::kScales};
+    return {kFormat.type, true, Codes::kScales, Codes::kHasOffset, tw::kHasBlockCodes<kType>};
   } else {
     return {kFormat.type};
   }
@@ -164,6 +166,10 @@ constexpr std::array kBlockShapes = {
     Shape{1, 32, 8, 8, 2, 2}, Shape{2, 16, 4, 4, 3, 4}, Shape{2, 16, 8, 8, 2, 3},
     Shape{4, 16, 4, 4, 3, 4}, Shape{4, 16, 8, 8, 2, 3}, Shape{8, 16, 4, 4, 3, 4},
     Shape{8, 16, 8, 8, 2, 3}, Shape{8, 32, 8, 8, 2, 1}};
+/// For formats of block_codes.cuh, each number of rows once: a few rows are gemv_int8's, and these are
+/// for those that must not be rounded.
+constexpr std::array kCodesShapes = {Shape{1, 16, 8, 8, 2, 3}, Shape{2, 16, 8, 8, 2, 3},
+                                     Shape{4, 16, 8, 8, 2, 3}, Shape{8, 16, 8, 8, 2, 3}};
 /// For the projections that end a residual block, y = x W^T + c, and for logits of f32 that
 /// activations of bf16 give: one row and a few.
 constexpr std::array kPlainFew = {Shape{1, 2, 4, 4, 4, 8}, Shape{8, 4, 4, 4, 1, 3}};
@@ -249,6 +255,10 @@ KernelFamily GemvQuantisedFamily() {
 }
 
 bool HasGemvCodes(DataType type) { return IsBlock(type); }
+bool GemvCodesHaveOffset(DataType type) {
+  const BlockWeight* block = FindBlock(type);
+  return block != nullptr && block->has_offset;
+}
 
 Status AddGemvFamilies(KernelFamilies& families) {
   for (const KernelFamily& family :
@@ -262,8 +272,14 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80 || (!IsPlain(weight) && !IsBlock(weight))) return specs;
   const bool plain = IsPlain(weight);
-  const std::span<const Shape> shapes =
-      plain ? std::span<const Shape>(kPlainShapes) : std::span<const Shape>(kBlockShapes);
+  using Shapes = std::span<const Shape>;
+  const bool few = !plain && FindBlock(weight)->of_block_codes;
+  const Shapes shapes = plain ? Shapes(kPlainShapes)
+                        : few ? Shapes(kCodesShapes)
+                              : Shapes(kBlockShapes);
+  const Shapes logits_shapes = plain ? Shapes(kPlainFew)
+                               : few ? Shapes(kBlockFew)
+                                     : Shapes(kBlockLogits);
   for (const DataType x : {DataType::kF32, DataType::kBF16}) {
     for (const Shape& shape : shapes) {
       // Wins a few per cent at most there, and takes twice as long to compile as the others.
@@ -284,7 +300,7 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
       }
     }
     if (x == DataType::kF32) continue;
-    for (const Shape& shape : plain ? std::span<const Shape>(kPlainFew) : kBlockLogits) {
+    for (const Shape& shape : logits_shapes) {
       KernelSpec logits = MakeSpec(x, weight, arch, shape);
       logits.type_d = DataType::kF32;
       specs.push_back(logits);

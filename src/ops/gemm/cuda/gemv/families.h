@@ -23,6 +23,8 @@ KernelFamily GemvInt8Family();
 
 /// Whether gemv_codes.cuh has Codes for weights of `type`.
 bool HasGemvCodes(DataType type);
+/// Whether those codes take an offset back, or add one, for each scale.
+bool GemvCodesHaveOffset(DataType type);
 
 /// Adds them all. kInvalidArgument if a name is taken.
 Status AddGemvFamilies(KernelFamilies& families);
@@ -30,8 +32,8 @@ Status AddGemvFamilies(KernelFamilies& families);
 /// The kernels for weights of one type on one architecture, for activations of f32 and bf16 and 1,
 /// 2, 4 or 8 rows at once, with the epilogues add and swiglu for some. Plain weights: warps that
 /// split k, and the streams of GemvStreamSpecs. Blocks: CTAs of 4 and 8 warps that split k and, for
-/// one row, with deeper rings and with more rows of W. Empty for other types. Deterministic
-/// order, each once.
+/// one row, with deeper rings and with more rows of W; for formats of block_codes.cuh one of eight
+/// warps for each number of rows. Empty for other types. Deterministic order, each once.
 std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch);
 /// Those of gemv_stream alone.
 std::vector<KernelSpec> GemvStreamSpecs(DataType weight, CudaArch arch);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/block_codes.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/types.cuh"
 
@@ -14,18 +15,11 @@
 //                               4 half + i, as bf16; Pairs<i, kAdjacent>, but for q6_k: {0, 1}, {2, 3}
 //   Head, LoadHead(row)   what the scales of a row have in common
 //   ScaleOf(row, head, s, h)
-// so that value i of sub-block s is scale * pair + offset. The file compiles on the host too, where
+// so that value i of sub-block s is scale * pair + offset; codes may be biased (kCodeBias), which the
+// offset takes back. Formats of BlockCodes (block_codes.cuh) are made of that. The file compiles on the host too, where
 // a test holds the values to those of DecodeRow.
 
 namespace tw {
-
-/// value = scale * code + offset. Codes may be biased (kCodeBias); the offset takes that back.
-struct CodeScale {
-  float scale, offset;
-};
-
-/// 16-bit unit at an even address.
-TW_DEVICE u32 Load16Bits(const u8* p) { return *reinterpret_cast<const u16*>(p); }
 
 /// Four bytes from an address that is a multiple of four.
 TW_DEVICE u32 LoadWord(const u8* p) { return *reinterpret_cast<const u32*>(p); }
@@ -33,6 +27,9 @@ TW_DEVICE u32 LoadWord(const u8* p) { return *reinterpret_cast<const u32*>(p); }
 /// A row at an address that is a multiple of four.
 struct WordRow {
   const u8* data;
+  TW_DEVICE u32 Byte(int at) const { return data[at]; }
+  TW_DEVICE u32 Half(int at) const { return Load16Bits(data + at); }
+  TW_DEVICE u32 Word(int at) const { return LoadWord(data + at); }
   TW_DEVICE static WordRow At(const u8* chunk, int skip) { return {chunk + skip}; }
   TW_DEVICE WordRow Plus(int bytes) const { return {data + bytes}; }
 };
@@ -47,6 +44,14 @@ struct EvenRow {
     const bool odd = (skip & 2) != 0;
     const u8* aligned = chunk + (skip & ~3);
     return {chunk + skip, {aligned, aligned + (odd ? 4 : 0)}, {odd ? 16u : 0u, odd ? 0u : 16u}};
+  }
+  TW_DEVICE u32 Byte(int at) const { return data[at]; }
+  TW_DEVICE u32 Half(int at) const { return Load16Bits(data + at); }
+  /// Up to four bytes behind the word are read.
+  TW_DEVICE u32 Word(int at) const {
+    const bool odd = (at & 2) != 0;
+    const u8* p = (odd ? base[1] : base[0]) + (odd ? at - 2 : at);
+    return FunnelRight(LoadWord(p), LoadWord(p + 4), odd ? shift[1] : shift[0]);
   }
   /// A row that lies `bytes`, a multiple of four, behind this one.
   TW_DEVICE EvenRow Plus(int bytes) const {
@@ -70,6 +75,16 @@ struct EvenRow {
     const u8* p = base[kOdd] + (at + (kAt - 2 * kOdd));
     return FunnelRight(LoadWord(p), LoadWord(p + 4), shift[kOdd]);
   }
+};
+
+/// By whether blocks are a multiple of four bytes.
+template <bool kWords>
+struct RowOf {
+  using T = EvenRow;
+};
+template <>
+struct RowOf<true> {
+  using T = WordRow;
 };
 
 /// Which two of four values are a pair: 0 and 2, 1 and 3, which takes a shift for both; or, for one
@@ -112,13 +127,41 @@ TW_DEVICE void SignedBytePairs(u32 word, u32 (&pair)[2]) {
   pair[1] = SignedBytePair(word >> 8);
 }
 
-/// Byte i of `word` as 2^23 + byte.
-TW_DEVICE float BytePlusMagic(u32 word, u32 i) {
-  return FloatOf(PermuteBytes(word, 0x4b000000u, 0x7440u + i));
-}
-
-template <Type kType>
+template <Type kType, bool kOfBlockCodes = kHasBlockCodes<kType>>
 struct Codes;
+
+/// Of BlockCodes: signed bytes.
+template <Type kType>
+struct Codes<kType, true> {
+  using Format = BlockCodes<kType>;
+  static constexpr int kBlock = Format::kBlock, kBytes = Format::kBytes, kScales = Format::kScales;
+  static constexpr bool kHasOffset = Format::kHasOffset;
+  using Row = typename RowOf<kBytes % 4 == 0>::T;
+  struct Head {};
+  /// Where the block of sub-block s of a span begins, and which one of the block it is.
+  static constexpr int kSubBlocks = kBlock / 32;
+  TW_DEVICE static int BlockOf(int s) { return s / kSubBlocks * kBytes; }
+  template <bool kOrder>
+  TW_DEVICE static void PairsOf(const Row& row, int s, int t, u32 (&a)[2][2]) {
+    u32 words[2];
+    Format::Pair(row, BlockOf(s), s % kSubBlocks, t, words);
+    TW_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      u32 bytes[2];
+      SplitBytes<kOrder>(words[h], bytes);
+      a[h][0] = SignedBytePair(bytes[0]);
+      a[h][1] = SignedBytePair(bytes[1]);
+    }
+  }
+  template <int kI, bool kOrder = kAlternate>
+  TW_DEVICE static void Pairs(const Row& row, int half, int t, u32 (&a)[2][2]) {
+    PairsOf<kOrder>(row, 4 * half + kI, t, a);
+  }
+  TW_DEVICE static Head LoadHead(const Row&) { return {}; }
+  TW_DEVICE static CodeScale ScaleOf(const Row& row, const Head&, int s, int h) {
+    return Format::ScaleOf(row, BlockOf(s), s % kSubBlocks, h);
+  }
+};
 
 /// d, dmin; 12 bytes of scales; four times 32 bytes whose low nibbles are sub-block 2 j and whose
 /// high nibbles are sub-block 2 j + 1.

@@ -203,13 +203,13 @@ struct GemvQWarp {
     constexpr bool kLast = kI + kGroup >= 4;
     LoadX(first + 128 * half + 32 * (kI + kGroup) +
           (kLast && (kGroup == 8 || half == 1) ? (kSplit - 1) * kGemvSpan : 0));
-    float x_sums[4] = {};  // of x over the sub-block of each column
+    float x_sums[F::kScales][4] = {};  // of x over what shares a scale, of each column
     if constexpr (F::kHasOffset) {
       const u32 ones[4] = {kOneBF16x2, kOneBF16x2, kOneBF16x2, kOneBF16x2};
       TW_UNROLL
       for (int i = 0; i < kParts; ++i) {
-        Mma16816<Type::kBF16>(x_sums, ones, b[i][0], b[i][1]);
-        Mma16816<Type::kBF16>(x_sums, ones, b[i][2], b[i][3]);
+        Mma16816<Type::kBF16>(x_sums[0], ones, b[i][0], b[i][1]);
+        Mma16816<Type::kBF16>(x_sums[F::kScales - 1], ones, b[i][2], b[i][3]);
       }
     }
     float sums[kStrips][kChains][4] = {};
@@ -236,8 +236,8 @@ struct GemvQWarp {
         out[0] = Fma(scale0.scale, sum[0], out[0]);
         out[1] = Fma(scale1.scale, sum[1], out[1]);
         if constexpr (F::kHasOffset) {
-          out[0] = Fma(scale0.offset, x_sums[0], out[0]);
-          out[1] = Fma(scale1.offset, x_sums[1], out[1]);
+          out[0] = Fma(scale0.offset, x_sums[h][0], out[0]);
+          out[1] = Fma(scale1.offset, x_sums[h][1], out[1]);
         }
       }
     }

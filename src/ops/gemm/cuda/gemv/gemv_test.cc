@@ -10,6 +10,7 @@
 
 #include "core/block_format.h"
 #include "core/test_util.h"
+#include "device/cuda/block_types.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_kernel.cuh"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
@@ -194,10 +195,25 @@ void ExpectBlocks(std::initializer_list<int> ks) {
   }
 }
 
+/// One to three parts of x, eight columns and fewer.
+template <Type kType>
+void ExpectFewBlocks() {
+  constexpr int kBlock = tw::Codes<kType>::kBlock;
+  for (const int k : {kBlock, 768, 1024 + kBlock, 2048 + 3 * kBlock}) {
+    ExpectProduct<Type::kBF16, kType, 1, 16, 2, 2, 2>({.m = 1, .n = 18, .k = k});
+    ExpectProduct<Type::kF32, kType, 2, 16, 2, 2, 3>({.m = 3, .n = 35, .k = k, .pad_x = 4});
+    ExpectProduct<Type::kBF16, kType, 8, 32, 1, 1, 2>({.m = 11, .n = 33, .k = k});
+  }
+}
+
 TEST(GemvTest, BlocksOf32OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_0>({32, 224, 256, 288, 1536, 2080});
   ExpectBlocks<Type::kQ4_1>({32, 224, 256, 288, 1536, 2080});
   ExpectBlocks<Type::kQ8_0>({32, 224, 256, 288, 1536, 2080});
+}
+
+TEST(GemvTest, BlocksOfCodesOfEveryNumberOfBlocks) {
+  cuda::ForEachBlockOfCodes([]<Type kType>() { ExpectFewBlocks<kType>(); });
 }
 
 TEST(GemvTest, BlocksOf256OfEveryNumberOfBlocks) {
@@ -224,6 +240,10 @@ TEST(GemvTest, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ8_0>(2, 544);
   ExpectShiftedRows<Type::kQ6_K>(2, 768);
   ExpectShiftedRows<Type::kQ4_K>(16, 768);
+  cuda::ForEachBlockOfCodes([]<Type kType>() {
+    ExpectShiftedRows<kType>(tw::GemvRowAlignment(tw::Codes<kType>::kBytes),
+                             768 + tw::Codes<kType>::kBlock);
+  });
 }
 
 TEST(GemvFamiliesTest, EverySpecOfTheCatalogsPassesItsCheckOnce) {

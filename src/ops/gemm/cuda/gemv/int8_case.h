@@ -47,22 +47,24 @@ float AddBlock(const Block* row, int b, const BlockI8x32& x, float acc) {
   UnpackedBlock w;
   Unpack(row[32 * b / kFormat.elements], w);
   const int first = 32 * b % kFormat.elements;
+  constexpr bool kScales = kFormat.scale == Factor::kF16TimesInt;
+  constexpr bool kMins = kFormat.min == Factor::kF16TimesInt;
+  // Scales and minima of fewer than 32 values are a part of the integers.
+  constexpr bool kFine = kFormat.sub_block < 32;
   int sum = 0, sum_x = 0;
   for (int i = 0; i < 32; ++i) {
+    const int s = (first + i) / kFormat.sub_block;
     int code = w.codes[first + i] - kFormat.zero;
-    // Scales of fewer than 32 values are a part of the integers.
-    if constexpr (kFormat.sub_block < 32) code *= w.scales[(first + i) / kFormat.sub_block];
-    sum += code * x.q[i];
-    sum_x += x.q[i];
+    if constexpr (kFormat.has_table) code = kFormat.values[w.codes[first + i]];
+    sum += code * (kFine && kScales ? w.scales[s] : 1) * x.q[i];
+    sum_x += (kFine && kMins ? w.mins[s] : 1) * x.q[i];
   }
   float step = F16ToF32(w.scale);
+  if constexpr (!kFine && kScales) step *= static_cast<float>(w.scales[first / 32]);
   if constexpr (kFormat.min == Factor::kNone)
     return std::fma(step * x.d, static_cast<float>(sum), acc);
   float offset = F16ToF32(w.min);
-  if constexpr (kFormat.scale == Factor::kF16TimesInt) {
-    step *= static_cast<float>(w.scales[first / 32]);
-    offset *= static_cast<float>(w.mins[first / 32]);
-  }
+  if constexpr (!kFine && kMins) offset *= static_cast<float>(w.mins[first / 32]);
   offset *= static_cast<float>(sum_x);
   return std::fma(x.d, std::fma(step, static_cast<float>(sum), offset), acc);
 }

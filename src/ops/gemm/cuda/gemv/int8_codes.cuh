@@ -13,8 +13,10 @@
 //   Chunk, Load(row, skip, c)   chunk c behind byte `skip` of a segment of a row in shared memory
 //   Add(chunk, x, scales, acc)  acc plus the products: x are the chunk's bytes in its order,
 //                      scales[h] of 32 of them the factor and the sum of the bytes
-// Sums of 32 (q6_k: 16) products are exact integers; each is multiplied with the scales in f32. The
-// file compiles on the host too.
+// Sums of 32 (with scales of 16 values: 16) products are exact integers; each is multiplied with the
+// scales in f32, those of 16 values as integers. A format of BlockCodes (block_codes.cuh) with one
+// scale for 32 values has it from there; one of its own here takes fewer instructions. The file
+// compiles on the host too.
 
 namespace tw {
 
@@ -73,8 +75,47 @@ TW_DEVICE void LoadEvenWords(const u8* row, int at, u32 (&words)[kWords]) {
   }
 }
 
-template <Type kType>
+template <Type kType, bool kOfBlockCodes = kHasBlockCodes<kType>>
 struct Int8Codes;
+
+/// Of BlockCodes: signed bytes.
+template <Type kType>
+struct Int8Codes<kType, true> {
+  using Format = BlockCodes<kType>;
+  static constexpr int kBlock = Format::kBlock, kBytes = Format::kBytes, kChunk = 32;
+  static constexpr int kSubBlocks = kBlock / 32;
+  static_assert(Format::kScales == 1, "scales of 16 values are integers here");
+  struct Chunk {
+    u32 words[8];
+    CodeScale scale;
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b, 0}; }
+  TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
+    const auto block = RowOf<kBytes % 4 == 0>::T::At(row, skip + kBytes * (c / kSubBlocks));
+    const int s = c % kSubBlocks;
+    Chunk chunk;
+    TW_UNROLL
+    for (int t = 0; t < 4; ++t) {
+      u32 words[2];
+      Format::Pair(block, 0, s, t, words);
+      chunk.words[t] = words[0];
+      chunk.words[4 + t] = words[1];
+    }
+    chunk.scale = Format::ScaleOf(block, 0, s, 0);
+    return chunk;
+  }
+  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[8], const float (&scales)[1][2],
+                             float acc) {
+    int bits = kSumBits;
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i) bits = DotSigned4(chunk.words[i], x[i], bits);
+    const float sum = FloatOfSum(bits);
+    if constexpr (!Format::kHasOffset)
+      return Fma(Product(chunk.scale.scale, scales[0][0]), sum, acc);
+    const float offset = Product(chunk.scale.offset, scales[0][1]);
+    return Fma(scales[0][0], Fma(chunk.scale.scale, sum, offset), acc);
+  }
+};
 
 template <>
 struct Int8Codes<Type::kQ8_0> {
@@ -134,19 +175,12 @@ struct Int8Codes<Type::kQ4_1> {
   }
 };
 
-/// Sub-blocks 2 j and 2 j + 1, whose codes are the low and the high nibbles of the same 32 bytes.
-template <>
-struct Int8Codes<Type::kQ4_K> {
-  static constexpr int kBlock = 256, kBytes = 144, kChunk = 64;
-  struct Chunk {
-    u32 words[8];
-    float scale[2], min[2];  // the high nibbles' scale by 16 less
-  };
-  TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
-  TW_DEVICE static Chunk Load(const u8* row, int, int c) {
-    const u8* block = row + kBytes * (c / 4);
-    const int j = c % 4;
-    const U32x4 head = *reinterpret_cast<const U32x4*>(block);
+/// The scales and minima of sub-blocks 2 j and 2 j + 1 of q4_k and q5_k; the scale of the second by
+/// 16 less, for sums of high nibbles.
+struct PairFactors {
+  float scale[2], min[2];
+  /// `head`: the first 16 bytes of a block.
+  TW_DEVICE static PairFactors Of(const U32x4& head, int j) {
     // Six bits in each byte: of sub-blocks 0 .. 3 in the lower half of the block, of 4 .. 7 in the
     // upper one (core/formats/six_bit_factors.h).
     const bool upper = j >= 2;
@@ -155,16 +189,47 @@ struct Int8Codes<Type::kQ4_K> {
     const u32 mins = upper ? (head.v[3] >> 4 & 0x0f0f0f0fu) | (head.v[2] >> 2 & 0x30303030u)
                            : head.v[2] & 0x3f3f3f3fu;
     const float d = LowF16ToF32(head.v[0]), dmin = HighF16ToF32(head.v[0]);
-    Chunk chunk;
+    PairFactors factors;
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       const u32 byte = static_cast<u32>(2 * (j % 2) + h);
-      chunk.scale[h] = Product(h == 0 ? d : d * 0.0625f, BytePlusMagic(scales, byte) - 8388608.0f);
-      chunk.min[h] = Product(dmin, BytePlusMagic(mins, byte) - 8388608.0f);
-      const U32x4 codes = *reinterpret_cast<const U32x4*>(block + (16 + 32 * j + 16 * h));
-      TW_UNROLL
-      for (int i = 0; i < 4; ++i) chunk.words[4 * h + i] = codes.v[i];
+      factors.scale[h] =
+          Product(h == 0 ? d : d * 0.0625f, BytePlusMagic(scales, byte) - 8388608.0f);
+      factors.min[h] = Product(dmin, BytePlusMagic(mins, byte) - 8388608.0f);
     }
+    return factors;
+  }
+  /// acc plus what sub-block h gives; `sum`: of its products, by 16 more for the second.
+  TW_DEVICE float Add(int h, float sum, const float (&x_scale)[2], float acc) const {
+    const float offset = Product(min[h], x_scale[1]);
+    return Fma(x_scale[0], Fma(scale[h], sum, -offset), acc);
+  }
+};
+/// Eight words at a multiple of 16 bytes.
+TW_DEVICE void LoadEightWords(const u8* p, u32 (&words)[8]) {
+  TW_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const U32x4 four = *reinterpret_cast<const U32x4*>(p + 16 * h);
+    TW_UNROLL
+    for (int i = 0; i < 4; ++i) words[4 * h + i] = four.v[i];
+  }
+}
+
+/// Sub-blocks 2 j and 2 j + 1, whose codes are the low and the high nibbles of the same 32 bytes.
+template <>
+struct Int8Codes<Type::kQ4_K> {
+  static constexpr int kBlock = 256, kBytes = 144, kChunk = 64;
+  struct Chunk {
+    u32 words[8];
+    PairFactors factors;
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
+  TW_DEVICE static Chunk Load(const u8* row, int, int c) {
+    const u8* block = row + kBytes * (c / 4);
+    const int j = c % 4;
+    Chunk chunk;
+    chunk.factors = PairFactors::Of(*reinterpret_cast<const U32x4*>(block), j);
+    LoadEightWords(block + (16 + 32 * j), chunk.words);
     return chunk;
   }
   TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[16], const float (&scales)[2][2],
@@ -173,8 +238,159 @@ struct Int8Codes<Type::kQ4_K> {
     for (int h = 0; h < 2; ++h) {
       const u32 mask = h == 0 ? kLowNibbles : kHighNibbles;
       const float sum = FloatOfSum(DotNibbles(chunk.words, mask, x + 8 * h, kSumBits));
-      const float offset = Product(chunk.min[h], scales[h][1]);
-      acc = Fma(scales[h][0], Fma(chunk.scale[h], sum, -offset), acc);
+      acc = chunk.factors.Add(h, sum, scales[h], acc);
+    }
+    return acc;
+  }
+};
+
+/// The same, with bit 4 of the codes as bits 4 and 5 of the bytes of `high`.
+template <>
+struct Int8Codes<Type::kQ5_K> {
+  static constexpr int kBlock = 256, kBytes = 176, kChunk = 64;
+  struct Chunk {
+    u32 words[8], high[8];
+    PairFactors factors;
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
+  TW_DEVICE static Chunk Load(const u8* row, int, int c) {
+    const u8* block = row + kBytes * (c / 4);
+    const int j = c % 4;
+    Chunk chunk;
+    chunk.factors = PairFactors::Of(*reinterpret_cast<const U32x4*>(block), j);
+    LoadEightWords(block + (48 + 32 * j), chunk.words);
+    LoadEightWords(block + 16, chunk.high);
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      // Bits 2 j and 2 j + 1; other bits cross from byte to byte.
+      const u32 turn = static_cast<u32>(2 * j + 28) % 32;
+      chunk.high[i] = FunnelRight(chunk.high[i], chunk.high[i], turn);
+    }
+    return chunk;
+  }
+  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[16], const float (&scales)[2][2],
+                             float acc) {
+    int low = kSumBits, fifth = 0;
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      low =
+          DotUnsigned4(AndOr(chunk.high[i], 0x10101010u, chunk.words[i] & kLowNibbles), x[i], low);
+      fifth = DotUnsigned4(chunk.high[i] & 0x20202020u, x[8 + i], fifth);
+    }
+    acc = chunk.factors.Add(0, FloatOfSum(low), scales[0], acc);
+    // Sixteen times a code is its high nibble and 256 times its fifth bit, of which 32 are summed.
+    const int high = DotNibbles(chunk.words, kHighNibbles, x + 8, kSumBits) + 8 * fifth;
+    return chunk.factors.Add(1, FloatOfSum(high), scales[1], acc);
+  }
+};
+
+/// The sum of 16 bytes of x.
+TW_DEVICE int SumOfX(const u32* x) {
+  int sum = 0;
+  TW_UNROLL
+  for (int i = 0; i < 4; ++i) sum = DotUnsigned4(0x01010101u, x[i], sum);
+  return sum;
+}
+TW_DEVICE int ByteAt(u32 word, int i) { return static_cast<int>(word >> (8 * i) & 255u); }
+
+/// Sub-blocks 2 p and 2 p + 1 of a half of the block, whose codes are bits 0, 1 and 2, 3 of the bytes
+/// of `words`. The scales and minima of 16 values are multiplied as integers.
+template <>
+struct Int8Codes<Type::kQ2_K> {
+  static constexpr int kBlock = 256, kBytes = 84, kChunk = 64;
+  struct Chunk {
+    u32 words[8];
+    u32 factors;  // nibbles: scale and minimum of each 16 values
+    float d, dmin;
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
+  TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
+    const u8* block = row + (skip + kBytes * (c / 4));
+    const int half = c % 4 / 2, p = c % 2;
+    Chunk chunk;
+    chunk.factors = LoadWord(block + (8 * half + 4 * p));
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i)
+      chunk.words[i] = LoadWord(block + (16 + 32 * half + 4 * i)) >> 4 * p;
+    const u32 head = LoadWord(block + 80);
+    chunk.d = LowF16ToF32(head);
+    chunk.dmin = HighF16ToF32(head);
+    return chunk;
+  }
+  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[16], const float (&scales)[2][2],
+                             float acc) {
+    const u32 steps = chunk.factors & kLowNibbles, mins = chunk.factors >> 4 & kLowNibbles;
+    TW_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      int sum = kSumBits, offset = kSumBits;
+      TW_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        int products = 0;
+        TW_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const u32 codes = chunk.words[4 * h + i] & (j == 0 ? 0x03030303u : 0x0c0c0c0cu);
+          products = DotUnsigned4(codes, x[8 * j + 4 * h + i], products);
+        }
+        sum += ByteAt(steps, 2 * j + h) * products;
+        offset += ByteAt(mins, 2 * j + h) * SumOfX(x + (8 * j + 4 * h));
+      }
+      // Codes of the second sub-block are four times as large.
+      const float step = j == 0 ? chunk.d : chunk.d * 0.25f;
+      const float least = Product(chunk.dmin, FloatOfSum(offset));
+      acc = Fma(scales[j][0], Fma(step, FloatOfSum(sum), -least), acc);
+    }
+    return acc;
+  }
+};
+
+/// The same bits of `words`, and those above them in bits 2 and 3 of the bytes of `third`. The scales
+/// of 16 values are multiplied as integers.
+template <>
+struct Int8Codes<Type::kQ3_K> {
+  static constexpr int kBlock = 256, kBytes = 110, kChunk = 64;
+  struct Chunk {
+    u32 words[8], third[8];
+    u32 scales;  // of each 16 values, 32 more
+    float d;
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
+  TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
+    const EvenRow block = EvenRow::At(row, skip + kBytes * (c / 4));
+    const int half = c % 4 / 2, p = c % 2;
+    // Bits 4 half + 2 p and the next one; other bits cross from byte to byte.
+    const u32 turn = static_cast<u32>(4 * half + 2 * p + 30) % 32;
+    Chunk chunk;
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      chunk.words[i] = block.Word<32>(32 * half + 4 * i) >> 4 * p;
+      const u32 third = block.Word<0>(4 * i);
+      chunk.third[i] = FunnelRight(third, third, turn);
+    }
+    chunk.scales = AndOr(block.Word<104>(0) >> (4 * half + 2 * p) << 4, 0x30303030u,
+                         block.Word<96>(4 * p) >> (4 * half) & kLowNibbles);
+    chunk.d = LowF16ToF32(block.Half(108));
+    return chunk;
+  }
+  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[16], const float (&scales)[2][2],
+                             float acc) {
+    TW_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      int sum = kSumBits;
+      TW_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        // A value is a code less 4; codes of the second sub-block are four times as large.
+        int products = (j == 0 ? -4 : -16) * SumOfX(x + (8 * j + 4 * h));
+        TW_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const u32 low = chunk.words[4 * h + i], third = chunk.third[4 * h + i];
+          const u32 codes = j == 0 ? AndOr(third, 0x04040404u, low & 0x03030303u)
+                                   : AndOr(third << 1, 0x10101010u, low & 0x0c0c0c0cu);
+          products = DotUnsigned4(codes, x[8 * j + 4 * h + i], products);
+        }
+        sum += (ByteAt(chunk.scales, 2 * j + h) - 32) * products;
+      }
+      const float step = j == 0 ? chunk.d : chunk.d * 0.25f;
+      acc = Fma(Product(step, scales[j][0]), FloatOfSum(sum), acc);
     }
     return acc;
   }

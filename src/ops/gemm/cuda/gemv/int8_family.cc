@@ -123,6 +123,10 @@ struct Shape {
 /// 123 KB on their way.
 Shape DeepShape(DataType weight) {
   if (weight == DataType::kQ8_0) return {2, 16, 1024, 3, 2};
+  // Two CTAs would leave too few registers.
+  if (weight == DataType::kQ5_K) return {2, 16, 2048, 4, 1};
+  // Of few bytes: a fourth stage fits beside another CTA.
+  if (weight == DataType::kQ2_K || weight == DataType::kQ3_K) return {2, 16, 2048, 4, 2};
   if (ChunkOf(weight) == 64) return {2, 16, 2048, 3, 2};
   return {2, 16, 2048, 4, 1};
 }

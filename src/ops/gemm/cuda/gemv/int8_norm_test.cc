@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/cuda/block_types.h"
 #include "ops/gemm/cuda/gemv/int8_case.h"
 
 // gemv_int8 whose rows of x are normalised first.
@@ -74,8 +75,7 @@ TEST(GemvInt8Norm, ALaunchAndItsKernelHaveTheSamePrologue) {
 }
 
 TEST(GemvInt8Norm, TheCatalogHasItForProductsOfOneToFourRowsLogitsOfTwoAndGatesOfOne) {
-  for (const DataType weight :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType weight : cuda::kBlockTypes) {
     const std::vector<KernelSpec> specs = GemvInt8Specs(weight, kHopper);
     const auto has = [&](int tile_m, SpecEpilogue epilogue, DataType d) {
       return std::ranges::any_of(specs, [&](const KernelSpec& spec) {

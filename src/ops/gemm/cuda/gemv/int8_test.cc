@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "device/cuda/block_types.h"
 #include "ops/gemm/cuda/gemv/int8_case.h"
 
 namespace tilewright {
@@ -37,10 +38,24 @@ void ExpectProducts(std::initializer_list<int> ks) {
   }
 }
 
+/// The same with fewer kinds of kernels, which compile longer than they run.
+template <Type kW>
+void ExpectFewProducts() {
+  constexpr int kBlock = tw::Int8Codes<kW>::kBlock;
+  for (const int k : {kBlock, 768, 1024, 2048 + kBlock}) {
+    OneRow<kW>::Expect({.m = 1, .n = 19, .k = k});
+    TwoRows<kW>::Expect({.m = 2, .n = 10, .k = k, .pad_x = 32});
+  }
+}
+
 TEST(GemvInt8, BlocksOf32OfEveryNumberOfBlocks) {
   ExpectProducts<Type::kQ4_0>({32, 224, 1056, 2080});
   ExpectProducts<Type::kQ4_1>({32, 576, 1024, 2080});
   ExpectProducts<Type::kQ8_0>({32, 992, 1536, 2048});
+}
+
+TEST(GemvInt8, BlocksOfCodesOfEveryNumberOfBlocks) {
+  cuda::ForEachBlockOfCodes([]<Type kType>() { ExpectFewProducts<kType>(); });
 }
 
 TEST(GemvInt8, BlocksOf256OfEveryNumberOfBlocks) {
@@ -88,6 +103,10 @@ TEST(GemvInt8, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ8_0>(2, 1056);
   ExpectShiftedRows<Type::kQ6_K>(2, 2304);
   ExpectShiftedRows<Type::kQ4_K>(16, 768);
+  cuda::ForEachBlockOfCodes([]<Type kType>() {
+    ExpectShiftedRows<kType>(tw::GemvRowAlignment(tw::Int8Codes<kType>::kBytes),
+                             1024 + tw::Int8Codes<kType>::kBlock);
+  });
 }
 
 TEST(GemvInt8, ARowThatIsNotFiniteIsNaNAndTheOthersAreAsTheyWere) {
@@ -170,8 +189,7 @@ TEST(GemvInt8, ASpecThatNoKernelHasIsRefusedWithItsField) {
 }
 
 TEST(GemvInt8, EveryRowOfLlamaHasRoomAndTheLaunchFillsTheMultiprocessorsOnce) {
-  for (const DataType weight :
-       {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K, DataType::kQ6_K}) {
+  for (const DataType weight : cuda::kBlockTypes) {
     const std::vector<KernelSpec> specs = GemvInt8Specs(weight, kHopper);
     EXPECT_FALSE(specs.empty());
     for (const KernelSpec& spec : specs) EXPECT_GE(GemvInt8MaxK(spec), 14336) << SpecName(spec);

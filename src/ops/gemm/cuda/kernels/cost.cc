@@ -209,8 +209,7 @@ double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   // What an instruction a weight would take, as measured on an H200 (8 to 64 rows at 14336 x 4096):
   // to decode it, and for each row a part of an mma, of reads of x, and of scales of the sum. A
   // format with offsets adds a second term to the sum.
-  const bool has_offset = spec.type_b != DataType::kQ8_0 && spec.type_b != DataType::kQ6_K;
-  const double instructions = 7.5 + (has_offset ? 0.26 : 0.21) * spec.tile_m;
+  const double instructions = 7.5 + (GemvCodesHaveOffset(spec.type_b) ? 0.26 : 0.21) * spec.tile_m;
   cost.cta_us = SmUs(2 * instructions * spec.tile_n * depth, device.f32_gflop_s, device);
   constexpr double kMergeUs = 2;
   return PredictUs(cost, device) + (splits == 1 ? 0 : kMergeUs);
