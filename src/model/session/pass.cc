@@ -286,6 +286,7 @@ class Builder {
       return routed == nullptr ? MulMat((name + part).c_str(), normed, weight)
                                : MulMatExperts(name + part, normed, weight, *routed, true);
     };
+    // Architectures whose experts have biases do not merge gate and up.
     if (const Weight* merged = weights_->Find(roles.merged)) {
       const NodeId both = product("_gate_up", *merged);
       const NodeId gate = GatedHalf(name + "_gate", both, width, 0);

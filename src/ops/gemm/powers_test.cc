@@ -42,6 +42,54 @@ std::vector<float> Rows(int m, int exponent) {
   return rows;
 }
 
+constexpr MatrixLayout kWeights{.type = DataType::kMXFP4,
+                                .order = Order::kColMajor,
+                                .rows = kDepth,
+                                .cols = kPowers,
+                                .ld = kDepth};
+
+/// What `kernel` computes of m rows `a` and weights that are packed for it.
+void Launch(Kernel& kernel, int m, const std::vector<float>& a, const void* weights,
+            std::vector<float>& d) {
+  d.assign(static_cast<std::size_t>(m * kPowers), NAN);
+  GemmArgs args;
+  args.a = a.data(), args.b = weights, args.d = d.data(), args.c = d.data();
+  args.a_layout = {.type = DataType::kF32, .rows = m, .cols = kDepth, .ld = kDepth};
+  args.b_layout = kWeights;
+  args.b_layout.pack = kernel.desc().pack_b;
+  args.d_layout = {.type = DataType::kF32, .rows = m, .cols = kPowers, .ld = kPowers};
+  args.c_layout = args.d_layout;
+  const GemmDesc desc = DescOf(args, {.activations = kernel.desc().activations}).value();
+  const auto no = kernel.IsFeasible(desc);
+  ASSERT_FALSE(no) << no->ToString();
+  LaunchSpec spec;
+  spec.kernel = &kernel;
+  DeviceSpec device;
+  device.cores = 2;
+  test::GuardedBytes partials(kernel.PartialsBytes(desc, spec, device));
+  Workspace workspace;
+  workspace.partials = partials.data(), workspace.partials_size = partials.size();
+  ASSERT_TRUE(kernel.Launch(args, spec, workspace, Stream{&test::Pool(2)}));
+}
+
+/// Compares the column of the power e with float64.
+void ExpectColumn(const std::vector<BlockMxfp4>& blocks, int e, const std::vector<float>& a, int m,
+                  const std::vector<float>& d) {
+  std::vector<double> w(kDepth);
+  ASSERT_TRUE(DecodeRow(DataType::kMXFP4, &blocks[static_cast<std::size_t>(e * kDepth / 32)],
+                        kDepth, w.data()));
+  for (int r = 0; r < m; ++r) {
+    double want = 0, size = 0;
+    for (int i = 0; i < kDepth; ++i) {
+      const double term = static_cast<double>(a[static_cast<std::size_t>(r * kDepth + i)]) *
+                          w[static_cast<std::size_t>(i)];
+      want += term, size += std::fabs(term);
+    }
+    ASSERT_NEAR(d[static_cast<std::size_t>(r * kPowers + e)], want, 1e-5 * size)
+        << "power " << e << " row " << r;
+  }
+}
+
 TEST(PowersOfTwoTest, EveryKernelReadsThemFromTheSmallestToTheLargest) {
   const std::vector<BlockMxfp4> blocks = EveryPower();
   int checked = 0;
@@ -50,56 +98,20 @@ TEST(PowersOfTwoTest, EveryKernelReadsThemFromTheSmallestToTheLargest) {
     if ((takes.type_b & Bit(DataType::kMXFP4)) == 0 || (takes.type_a & Bit(DataType::kF32)) == 0 ||
         kernel->CheckDevice(test::Device()))
       continue;
-    const MatrixLayout all{.type = DataType::kMXFP4,
-                           .order = Order::kColMajor,
-                           .rows = kDepth,
-                           .cols = kPowers,
-                           .ld = kDepth};
-    test::GuardedBytes packed(takes.pack_b != kPackPlain ? kernel->PackedBytes(all) : 0);
-    if (takes.pack_b != kPackPlain)
-      ASSERT_TRUE(kernel->PackB(blocks.data(), all, packed.data(), Stream{&test::Pool(2)}));
+    const bool packs = takes.pack_b != kPackPlain;
+    test::GuardedBytes packed(packs ? kernel->PackedBytes(kWeights) : 0);
+    if (packs)
+      ASSERT_TRUE(kernel->PackB(blocks.data(), kWeights, packed.data(), Stream{&test::Pool(2)}));
     for (const int m : {1, 2, 3, 7}) {
       if (takes.max_m != 0 && m > takes.max_m) continue;
       for (const bool large : {false, true}) {
         SCOPED_TRACE(std::string(kernel->name()) + " m " + std::to_string(m));
         const std::vector<float> a = Rows(m, large ? -30 : 30);
-        std::vector<float> d(static_cast<std::size_t>(m * kPowers), NAN);
-        GemmArgs args;
-        args.a = a.data(), args.b = blocks.data(), args.d = d.data(), args.c = d.data();
-        args.a_layout = {.type = DataType::kF32, .rows = m, .cols = kDepth, .ld = kDepth};
-        args.b_layout = all;
-        args.d_layout = {.type = DataType::kF32, .rows = m, .cols = kPowers, .ld = kPowers};
-        args.c_layout = args.d_layout;
-        GemmArgs call = args;
-        GemmDesc desc = DescOf(args, {.activations = takes.activations}).value();
-        desc.pack_b = call.b_layout.pack = takes.pack_b;
-        if (takes.pack_b != kPackPlain) call.b = packed.data();
-        ASSERT_FALSE(kernel->IsFeasible(desc)) << kernel->IsFeasible(desc)->ToString();
-        LaunchSpec spec;
-        spec.kernel = kernel;
-        DeviceSpec device;
-        device.cores = 2;
-        test::GuardedBytes partials(kernel->PartialsBytes(desc, spec, device));
-        Workspace workspace;
-        workspace.partials = partials.data(), workspace.partials_size = partials.size();
-        ASSERT_TRUE(kernel->Launch(call, spec, workspace, Stream{&test::Pool(2)}));
-        for (int j = 0; j <= kLastFinite; ++j) {
-          if ((j >= kPowers / 2) != large) continue;  // the others overflow or vanish
-          std::vector<double> w(kDepth);
-          ASSERT_TRUE(DecodeRow(DataType::kMXFP4,
-                                &blocks[static_cast<std::size_t>(j * kDepth / 32)], kDepth,
-                                w.data()));
-          for (int r = 0; r < m; ++r) {
-            double want = 0, size = 0;
-            for (int i = 0; i < kDepth; ++i) {
-              const double term = static_cast<double>(a[static_cast<std::size_t>(r * kDepth + i)]) *
-                                  w[static_cast<std::size_t>(i)];
-              want += term, size += std::fabs(term);
-            }
-            ASSERT_NEAR(d[static_cast<std::size_t>(r * kPowers + j)], want, 1e-5 * size)
-                << "power " << j << " row " << r;
-          }
-        }
+        std::vector<float> d;
+        ASSERT_NO_FATAL_FAILURE(Launch(*kernel, m, a, packs ? packed.data() : blocks.data(), d));
+        // The other half overflows or vanishes.
+        for (int e = large ? kPowers / 2 : 0; e <= (large ? kLastFinite : kPowers / 2 - 1); ++e)
+          ASSERT_NO_FATAL_FAILURE(ExpectColumn(blocks, e, a, m, d));
         ++checked;
       }
     }
