@@ -21,8 +21,8 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
   if (!module) return Fail(module.error());
   const Result<void*> function = (*module)->Function(artifact.symbol.c_str());
   if (!function) return Fail(function.error());
-  // What every kernel may use without a request.
-  constexpr std::uint32_t kAlwaysAllowed = 48 << 10;
+  // 48 KiB may be used without a request, static arrays of the kernel included, which are up to 16.
+  constexpr std::uint32_t kAlwaysAllowed = 32 << 10;
   if (artifact.launch.dynamic_smem_bytes > kAlwaysAllowed) {
     Status allowed = cuda->AllowDynamicSmem(*function, artifact.launch.dynamic_smem_bytes);
     if (!allowed) return Fail(allowed.error());
