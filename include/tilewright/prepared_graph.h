@@ -111,14 +111,15 @@ class PreparedGraph {
     const Epoch* epoch;
     std::uint64_t seen;
   };
-  // What every run reads comes first: a launch is short enough for cache misses to show.
-  std::unique_ptr<DeviceGraph> captured_;
-  mutable std::uint64_t fresh_at_ = 0;     // Epoch::Changes() when it was last found not stale
-  std::vector<const ReadyLaunch*> ready_;  // of each step; nullptr: it has none
-  std::vector<std::unique_ptr<PreparedStep>> steps_;
-  std::vector<Watched> watched_;
+  // Destroyed from the last on: the captured work before its steps, and those before the graph.
   Graph graph_;
   MemoryPlan memory_;
+  std::vector<Watched> watched_;
+  std::vector<std::unique_ptr<PreparedStep>> steps_;
+  // What every run reads stands together: a launch is short enough for cache misses to show.
+  std::vector<const ReadyLaunch*> ready_;  // of each step; nullptr: it has none
+  mutable std::uint64_t fresh_at_ = 0;     // Epoch::Changes() when it was last found not stale
+  std::unique_ptr<DeviceGraph> captured_;
 };
 
 /// What a dispatch returns when it binds a graph: the steps, and the epochs they depend on.

@@ -438,16 +438,8 @@ Status CudaDeviceImpl::EncodeMapsOf(CudaLaunch& launch) {
 
 Status CudaDeviceImpl::Launch(void* function, CudaLaunch& launch, Stream stream) {
   if (Status encoded = EncodeMapsOf(launch); !encoded) return encoded;
-  std::atomic<bool>* const behind_kernel = tails_.IsKernel(Native(stream));
-  const bool early = programmatic_ && launch.programmatic && behind_kernel != nullptr &&
-                     behind_kernel->load(std::memory_order_relaxed);
-  const LaunchConfig config(launch);
-  Status queued = gpu_.Call("cuLaunchKernelEx", [&](const DriverApi& api) {
-    return config.Queue(api, static_cast<CUfunction>(function), launch.params, Native(stream),
-                        early);
-  });
-  if (behind_kernel != nullptr) behind_kernel->store(queued.has_value(), std::memory_order_relaxed);
-  return queued;
+  return QueueLaunch(gpu_, tails_, LaunchConfig(launch), static_cast<CUfunction>(function),
+                     launch.params, Native(stream), programmatic_ && launch.programmatic);
 }
 
 Result<std::unique_ptr<ReadyLaunch>> CudaDeviceImpl::Ready(void* function, CudaLaunch launch,

@@ -29,7 +29,7 @@ class StreamTails {
   }
 
   /// Whether the last work of a stream is a kernel; nullptr where that is not known.
-  std::atomic<bool>* IsKernel(CUstream stream) {
+  std::atomic<bool>* LastIsKernel(CUstream stream) {
     Tail* tail = Find(stream);
     return tail != nullptr ? &tail->kernel : nullptr;
   }

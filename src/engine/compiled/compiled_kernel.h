@@ -105,9 +105,9 @@ class CompiledKernel final : public Op::KernelType {
       Status made = LaunchOn(loaded_.Recording(launches), args, workspace, Stream{});
       if (!made) return tl::unexpected(kernel_.Explained(desc_, made.error()));
       std::vector<std::unique_ptr<ReadyLaunch>> ready;
-      for (cuda::CudaLaunch& launch : launches) {
+      for (const cuda::CudaLaunch& launch : launches) {
         Result<std::unique_ptr<ReadyLaunch>> one =
-            loaded_.Ready(std::move(launch), [&kernel = kernel_, desc = desc_](const Error& error) {
+            loaded_.Ready(launch, [&kernel = kernel_, desc = desc_](const Error& error) {
               return kernel.Explained(desc, error);
             });
         if (!one) return one;

@@ -55,9 +55,9 @@ LoadedKernel LoadedKernel::Recording(std::vector<cuda::CudaLaunch>& launches) co
   return recording;
 }
 
-Result<std::unique_ptr<ReadyLaunch>> LoadedKernel::Ready(cuda::CudaLaunch launch,
+Result<std::unique_ptr<ReadyLaunch>> LoadedKernel::Ready(const cuda::CudaLaunch& launch,
                                                          cuda::CudaDevice::Explain explain) const {
-  return device_->Ready(function_, std::move(launch), module_, std::move(explain));
+  return device_->Ready(function_, launch, module_, std::move(explain));
 }
 
 }  // namespace tilewright

@@ -23,7 +23,7 @@ class LoadedKernel {
   /// it.
   LoadedKernel Recording(std::vector<cuda::CudaLaunch>& launches) const;
   /// A launch that was recorded, to be queued any number of times (CudaDevice::Ready).
-  Result<std::unique_ptr<ReadyLaunch>> Ready(cuda::CudaLaunch launch,
+  Result<std::unique_ptr<ReadyLaunch>> Ready(const cuda::CudaLaunch& launch,
                                              cuda::CudaDevice::Explain explain) const;
   const DeviceSpec& device() const { return device_->spec(); }
 

@@ -21,14 +21,7 @@ TEST_F(AttentionKernels, cap_scores_of_every_size_as_the_oracle_does_whatever_th
         if (softcap < 2) {
           EXPECT_GT(RelativeL2(Problem(plain, seed).Reference(), expected), 1e-2);
         }
-        for (Kernel* kernel : Runnable()) {
-          if (kernel->info().reference) continue;
-          SCOPED_TRACE(std::string(kernel->name()) + " " + Describe(c));
-          const std::vector<float> one = problem.Launch(*kernel, 1);
-          EXPECT_LT(RelativeL2(one, expected), 3e-6);
-          for (const int threads : {2, 3})
-            EXPECT_EQ(problem.Launch(*kernel, threads), one) << threads << " threads";
-        }
+        ExpectOf(problem, expected, Describe(c));
       }
     }
   }

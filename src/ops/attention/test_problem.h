@@ -237,6 +237,18 @@ class AttentionKernels : public ::testing::Test {
     }
     return kernels;
   }
+  /// Every kernel but the oracle gives `expected`, the oracle's, with the same bits whatever the
+  /// threads.
+  void ExpectOf(Problem& problem, const std::vector<float>& expected, const std::string& what) {
+    for (Kernel* kernel : Runnable()) {
+      if (kernel->info().reference) continue;
+      SCOPED_TRACE(std::string(kernel->name()) + " " + what);
+      const std::vector<float> one = problem.Launch(*kernel, 1);
+      EXPECT_LT(RelativeL2(one, expected), 3e-6);
+      for (const int threads : {2, 3})
+        EXPECT_EQ(problem.Launch(*kernel, threads), one) << threads << " threads";
+    }
+  }
   Registry registry_;
 };
 
