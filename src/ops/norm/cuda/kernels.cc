@@ -45,7 +45,11 @@ double EstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& de
   const double sum_bytes =
       spec.type_c != DataType::kNone ? 2 * static_cast<double>(BytesOf(spec.type_c, 1)) : 0;
   LaunchCost cost;
-  cost.memory_bytes = rows * cols * (in_bytes + out_bytes + sum_bytes) + cols * weight_bytes;
+  // While a row is read again the CTA asks the memory for nothing: 4096 rows of 4096 in bf16 crossed
+  // it at 3.23 TB/s with that, at 3.47 without.
+  const double rests = turns > 1 ? 1.07 : 1;
+  cost.memory_bytes =
+      rests * (rows * cols * (in_bytes + out_bytes + sum_bytes) + cols * weight_bytes);
   cost.cache_bytes = turns > 1 ? rows * cols * in_bytes : 0;
   cost.in_flight_bytes = std::min(kept, cols) * (in_bytes + out_bytes + weight_bytes);
   // Two exchanges among the warps, and a wait for every turn after the first, whose wait is that of
