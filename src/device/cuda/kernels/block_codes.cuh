@@ -6,12 +6,13 @@
 // The one description of a GGUF block format (core/formats/) that every kernel can be made of: its
 // codes as signed bytes and what they are scaled with. BlockCodes<type> has
 //   kBlock, kBytes     values and bytes of a block
+//   kZero              what a byte is more than its code stands for
 //   kScales            scales of a sub-block of 32 values: 1, or 2 with one for each 16 values
 //   kHasOffset         whether a sub-block adds an offset
 //   Pair(b, at, s, t, words)   words[h] are values 16 h + 4 t .. + 3 of sub-block s, as signed bytes,
 //                              of the block at byte `at` of `b`
 //   ScaleOf(b, at, s, h)       of values 16 h .. of sub-block s (with one scale for any h)
-// so that a value is scale * byte + offset: products are exact, and adding an offset rounds once.
+// so that a value is scale * (byte - kZero) + offset: products are exact, and adding an offset rounds once.
 // Bytes are read by `b`: Word(at), Half(at) and Byte(at) of four bytes, two, and one at byte `at`.
 // Formats that had kernels of their own before (q4_0, q4_1, q8_0, q4_k, q6_k) are not here.
 //
@@ -42,10 +43,11 @@ TW_DEVICE float BytePlusMagic(u32 word, u32 i) {
 /// Integers of eight bits, without a conversion.
 TW_DEVICE float FloatOfByte(u32 byte) { return BytePlusMagic(byte, 0) - 8388608.0f; }
 
-/// Bytes of at most 127 less kZero each.
-template <u32 kZero>
+/// Bytes of at most 127 less kZero each, as signed bytes.
+template <int kZero>
 TW_DEVICE u32 LessZero(u32 codes) {
-  return (codes + (128u - kZero) * 0x01010101u) ^ 0x80808080u;
+  if constexpr (kZero == 0) return codes;
+  return (codes + (128u - static_cast<u32>(kZero)) * 0x01010101u) ^ 0x80808080u;
 }
 
 /// Bit kBit of four bytes from the four lowest bits of `bits`: a multiplication puts copies of them
@@ -71,9 +73,9 @@ TW_DEVICE void LookUpNibbles(u32 bytes, u32 (&words)[2]) {
   u32 pairs[2];  // of two bytes: low nibble, high nibble, low, high
   TW_UNROLL
   for (int i = 0; i < 2; ++i) {
-    const u32 low = PermuteBytes(Table::kA, Table::kB, picks >> (16 * i));
-    const u32 high = PermuteBytes(Table::kC, Table::kD, picks >> (16 * i));
-    pairs[i] = PermuteBytes(low, high, halves >> (16 * i));
+    const u32 low = PermuteSignedBytes(Table::kA, Table::kB, picks >> (16 * i));
+    const u32 high = PermuteSignedBytes(Table::kC, Table::kD, picks >> (16 * i));
+    pairs[i] = PermuteSignedBytes(low, high, halves >> (16 * i));
   }
   words[0] = PermuteBytes(pairs[0], pairs[1], 0x6420u);
   words[1] = PermuteBytes(pairs[0], pairs[1], 0x7531u);
@@ -98,14 +100,14 @@ struct BlockCodes;
 /// ones 16 .. 31.
 template <>
 struct BlockCodes<Type::kQ5_0> {
-  static constexpr int kBlock = 32, kBytes = 22, kScales = 1;
+  static constexpr int kBlock = 32, kBytes = 22, kScales = 1, kZero = 16;
   static constexpr bool kHasOffset = false;
   template <class Bytes>
   TW_DEVICE static void Pair(const Bytes& b, int at, int, int t, u32 (&words)[2]) {
     const u32 fifth = b.Word(at + 2) >> (4 * t);
     SplitNibbles(b.Word(at + 6 + 4 * t), words);
-    words[0] = LessZero<16>(words[0] | SpreadBits<4>(fifth));
-    words[1] = LessZero<16>(words[1] | SpreadBits<4>(fifth >> 16));
+    words[0] |= SpreadBits<4>(fifth);
+    words[1] |= SpreadBits<4>(fifth >> 16);
   }
   template <class Bytes>
   TW_DEVICE static CodeScale ScaleOf(const Bytes& b, int at, int, int) {
@@ -116,7 +118,7 @@ struct BlockCodes<Type::kQ5_0> {
 /// d, m; the same.
 template <>
 struct BlockCodes<Type::kQ5_1> {
-  static constexpr int kBlock = 32, kBytes = 24, kScales = 1;
+  static constexpr int kBlock = 32, kBytes = 24, kScales = 1, kZero = 0;
   static constexpr bool kHasOffset = true;
   template <class Bytes>
   TW_DEVICE static void Pair(const Bytes& b, int at, int, int t, u32 (&words)[2]) {
@@ -136,7 +138,7 @@ struct BlockCodes<Type::kQ5_1> {
 /// times 32 bytes whose low nibbles are sub-block 2 j and whose high nibbles are sub-block 2 j + 1.
 template <>
 struct BlockCodes<Type::kQ5_K> {
-  static constexpr int kBlock = 256, kBytes = 176, kScales = 1;
+  static constexpr int kBlock = 256, kBytes = 176, kScales = 1, kZero = 0;
   static constexpr bool kHasOffset = true;
   template <class Bytes>
   TW_DEVICE static void Pair(const Bytes& b, int at, int s, int t, u32 (&words)[2]) {
@@ -160,7 +162,7 @@ struct BlockCodes<Type::kQ5_K> {
 /// bytes with two bits for each of four sub-blocks; d, dmin.
 template <>
 struct BlockCodes<Type::kQ2_K> {
-  static constexpr int kBlock = 256, kBytes = 84, kScales = 2;
+  static constexpr int kBlock = 256, kBytes = 84, kScales = 2, kZero = 0;
   static constexpr bool kHasOffset = true;
   template <class Bytes>
   TW_DEVICE static void Pair(const Bytes& b, int at, int s, int t, u32 (&words)[2]) {
@@ -177,10 +179,10 @@ struct BlockCodes<Type::kQ2_K> {
 };
 
 /// 32 bytes with bit 2 of the eight sub-blocks; two times 32 bytes with two bits for each of four
-/// sub-blocks; 12 bytes of 6-bit scales less 32 (core/formats/q3_k.h); d. Less 4.
+/// sub-blocks; 12 bytes of 6-bit scales less 32 (core/formats/q3_k.h); d.
 template <>
 struct BlockCodes<Type::kQ3_K> {
-  static constexpr int kBlock = 256, kBytes = 110, kScales = 2;
+  static constexpr int kBlock = 256, kBytes = 110, kScales = 2, kZero = 4;
   static constexpr bool kHasOffset = false;
   template <class Bytes>
   TW_DEVICE static void Pair(const Bytes& b, int at, int s, int t, u32 (&words)[2]) {
@@ -188,7 +190,7 @@ struct BlockCodes<Type::kQ3_K> {
     for (int h = 0; h < 2; ++h) {
       const u32 low = b.Word(at + 32 + 32 * (s / 4) + 16 * h + 4 * t) >> (2 * (s % 4));
       const u32 third = b.Word(at + 16 * h + 4 * t) >> s;
-      words[h] = LessZero<4>(AndOr(third << 2, 0x04040404u, low & 0x03030303u));
+      words[h] = AndOr(third << 2, 0x04040404u, low & 0x03030303u);
     }
   }
   template <class Bytes>
@@ -203,16 +205,24 @@ struct BlockCodes<Type::kQ3_K> {
 /// The values of the codes of iq4_nl and iq4_xs (core/formats/iq4_nl.h).
 struct NonLinearBytes {
   static constexpr u32 kA = 0xbfad9881u, kB = 0xf6eaddcfu, kC = 0x26190d01u, kD = 0x71594535u;
+  // The upper half for sums of two permutations. One by a code of the other half gives the sign of
+  // a byte, which is -1 for all of the lower half and 0 for these.
+  static constexpr u32 kSumC = 0x271a0e02u, kSumD = 0x725a4636u;
 };
 
 /// d; 16 bytes, the low nibbles values 0 .. 15, the high ones 16 .. 31.
 template <>
 struct BlockCodes<Type::kIQ4_NL> {
-  static constexpr int kBlock = 32, kBytes = 18, kScales = 1;
+  static constexpr int kBlock = 32, kBytes = 18, kScales = 1, kZero = 0;
   static constexpr bool kHasOffset = false;
+  using Table = NonLinearBytes;
   template <class Bytes>
-  TW_DEVICE static void Pair(const Bytes& b, int at, int, int t, u32 (&words)[2]) {
-    LookUpNibbles<NonLinearBytes>(b.Word(at + 2 + 4 * t), words);
+  TW_DEVICE static u32 Nibbles(const Bytes& b, int at, int, int t) {
+    return b.Word(at + 2 + 4 * t);
+  }
+  template <class Bytes>
+  TW_DEVICE static void Pair(const Bytes& b, int at, int s, int t, u32 (&words)[2]) {
+    LookUpNibbles<Table>(Nibbles(b, at, s, t), words);
   }
   template <class Bytes>
   TW_DEVICE static CodeScale ScaleOf(const Bytes& b, int at, int, int) {
@@ -224,11 +234,16 @@ struct BlockCodes<Type::kIQ4_NL> {
 /// times 16 bytes as in iq4_nl.
 template <>
 struct BlockCodes<Type::kIQ4_XS> {
-  static constexpr int kBlock = 256, kBytes = 136, kScales = 1;
+  static constexpr int kBlock = 256, kBytes = 136, kScales = 1, kZero = 0;
   static constexpr bool kHasOffset = false;
+  using Table = NonLinearBytes;
+  template <class Bytes>
+  TW_DEVICE static u32 Nibbles(const Bytes& b, int at, int s, int t) {
+    return b.Word(at + 8 + 16 * s + 4 * t);
+  }
   template <class Bytes>
   TW_DEVICE static void Pair(const Bytes& b, int at, int s, int t, u32 (&words)[2]) {
-    LookUpNibbles<NonLinearBytes>(b.Word(at + 8 + 16 * s + 4 * t), words);
+    LookUpNibbles<Table>(Nibbles(b, at, s, t), words);
   }
   template <class Bytes>
   TW_DEVICE static CodeScale ScaleOf(const Bytes& b, int at, int s, int) {

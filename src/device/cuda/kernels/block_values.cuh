@@ -45,7 +45,8 @@ struct BlockValues<kType, true> {
       TW_UNROLL
       for (int i = 0; i < 4; ++i) {
         const u32 bits = (h == 0 ? words[0] : words[1]) >> (8 * i);
-        const auto code = static_cast<float>(static_cast<i8>(static_cast<u8>(bits)));
+        const auto code =
+            static_cast<float>(static_cast<i8>(static_cast<u8>(bits)) - Format::kZero);
         x[4 * word + i] =
             Format::kHasOffset ? Fma(scale.scale, code, scale.offset) : scale.scale * code;
       }

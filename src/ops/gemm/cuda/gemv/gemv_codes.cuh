@@ -68,12 +68,13 @@ struct EvenRow {
     pair[0] = PermuteBytes(low, high, 0x1100u + step);
     pair[1] = PermuteBytes(low, high, 0x3322u + step);
   }
-  /// The four bytes at kAt + at, a multiple of four; up to four bytes behind them are read.
+  /// The four bytes at kAt + at, a multiple of four, from their bit `bit` on, at most 15; up to four
+  /// bytes behind them are read.
   template <int kAt>
-  TW_DEVICE u32 Word(int at) const {
+  TW_DEVICE u32 Word(int at, u32 bit = 0) const {
     constexpr int kOdd = kAt % 4 / 2;
     const u8* p = base[kOdd] + (at + (kAt - 2 * kOdd));
-    return FunnelRight(LoadWord(p), LoadWord(p + 4), shift[kOdd]);
+    return FunnelRight(LoadWord(p), LoadWord(p + 4), shift[kOdd] + bit);
   }
 };
 
@@ -148,7 +149,7 @@ struct Codes<kType, true> {
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       u32 bytes[2];
-      SplitBytes<kOrder>(words[h], bytes);
+      SplitBytes<kOrder>(LessZero<Format::kZero>(words[h]), bytes);
       a[h][0] = SignedBytePair(bytes[0]);
       a[h][1] = SignedBytePair(bytes[1]);
     }

@@ -288,18 +288,32 @@ struct GemvInt8 {
     float sums = static_cast<float>(sum);  // exact
     TW_UNROLL
     for (int step = 1; step <= 2; step *= 2) sums += __shfl_xor_sync(kAllLanes, sums, step);
+    int quarter = pack % 4;
+    if constexpr (kInterleavesX<F>) quarter = Interleave(quarter, words);
     if (!inside) return;
     const Int8Place place = F::PlaceOf(pack / 4);
-    const int quarter = pack % 4, plane = 2 * place.half + quarter / 2;
+    const int plane = 2 * place.half + quarter / 2;
     const int line = place.chunk / 32 * (2 * kHalves) + plane;
     StoreShared8(
         SmemAddress(to) + static_cast<u32>(line * 512 + place.chunk % 32 * 16 + quarter % 2 * 8),
         words[0], words[1]);
-    if (quarter == 0) {
+    if (pack % 4 == 0) {
       StoreShared8(
           SmemAddress(to) + static_cast<u32>(x_scales + (place.chunk * kHalves + place.half) * 8),
           BitsOf(scale.d), BitsOf(sums));
     }
+  }
+
+  /// Of two lanes whose values are 16 apart one makes the first four words of both of them, where
+  /// bytes of the one and the other take turns, the second one the last four. Returns which quarter of
+  /// the block the words are then.
+  TW_DEVICE static int Interleave(int quarter, u32 (&words)[2]) {
+    const bool upper = quarter >= 2;
+    const u32 other = BitsOf(__shfl_xor_sync(kAllLanes, FloatOf(upper ? words[0] : words[1]), 2));
+    const u32 first = upper ? other : words[0], second = upper ? words[1] : other;
+    words[0] = PermuteBytes(first, second, 0x5140u);
+    words[1] = PermuteBytes(first, second, 0x7362u);
+    return quarter % 2 * 2 + (upper ? 1 : 0);
   }
 
   TW_DEVICE void LoadX(int m, int chunk, u32 (&bytes)[F::kChunk / 4],

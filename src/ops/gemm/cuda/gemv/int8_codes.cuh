@@ -109,13 +109,64 @@ struct Int8Codes<kType, true> {
     int bits = kSumBits;
     TW_UNROLL
     for (int i = 0; i < 8; ++i) bits = DotSigned4(chunk.words[i], x[i], bits);
-    const float sum = FloatOfSum(bits);
+    float sum = FloatOfSum(bits);
+    if constexpr (Format::kZero != 0)
+      sum = Fma(-static_cast<float>(Format::kZero), scales[0][1], sum);
     if constexpr (!Format::kHasOffset)
       return Fma(Product(chunk.scale.scale, scales[0][0]), sum, acc);
     const float offset = Product(chunk.scale.offset, scales[0][1]);
     return Fma(scales[0][0], Fma(chunk.scale.scale, sum, offset), acc);
   }
 };
+
+/// Formats with a table, whose low nibbles are values 0 .. 15 of 32 and whose high ones are 16 .. 31.
+/// x lies as the nibbles do: values 4 t, 16 + 4 t, 4 t + 1, 16 + 4 t + 1 and the four behind them.
+template <Type kType>
+struct LookUpCodes {
+  using Format = BlockCodes<kType>;
+  using Table = typename Format::Table;
+  static constexpr int kBlock = Format::kBlock, kBytes = Format::kBytes, kChunk = 32;
+  static constexpr int kSubBlocks = kBlock / 32;
+  static constexpr bool kInterleaved = true;
+  struct Chunk {
+    u32 words[4];
+    float scale;
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b, 0}; }
+  TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
+    const auto block = RowOf<kBytes % 4 == 0>::T::At(row, skip + kBytes * (c / kSubBlocks));
+    const int s = c % kSubBlocks;
+    Chunk chunk;
+    TW_UNROLL
+    for (int t = 0; t < 4; ++t) chunk.words[t] = Format::Nibbles(block, 0, s, t);
+    chunk.scale = Format::ScaleOf(block, 0, s, 0).scale;
+    return chunk;
+  }
+  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[8], const float (&scales)[1][2],
+                             float acc) {
+    int sum = kSumBits;
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      // A permutation by a code of the other half of the table gives the sign of a byte: a value is
+      // the sum of both, which costs less than to pick one of them.
+      const u32 codes = chunk.words[i / 2], others = codes ^ 0x88888888u;
+      const u32 low = PermuteSignedBytes(Table::kA, Table::kB, codes >> (i % 2 * 16));
+      const u32 high = PermuteSignedBytes(Table::kSumC, Table::kSumD, others >> (i % 2 * 16));
+      sum = DotSigned4(high, x[i], DotSigned4(low, x[i], sum));
+    }
+    return Fma(Product(chunk.scale, scales[0][0]), FloatOfSum(sum), acc);
+  }
+};
+template <>
+struct Int8Codes<Type::kIQ4_NL> : LookUpCodes<Type::kIQ4_NL> {};
+template <>
+struct Int8Codes<Type::kIQ4_XS> : LookUpCodes<Type::kIQ4_XS> {};
+
+/// Whether x lies interleaved.
+template <class F, class = void>
+inline constexpr bool kInterleavesX = false;
+template <class F>
+inline constexpr bool kInterleavesX<F, typename MakeVoid<decltype(F::kInterleaved)>::T> = true;
 
 template <>
 struct Int8Codes<Type::kQ8_0> {
@@ -292,6 +343,9 @@ TW_DEVICE int SumOfX(const u32* x) {
   return sum;
 }
 TW_DEVICE int ByteAt(u32 word, int i) { return static_cast<int>(word >> (8 * i) & 255u); }
+TW_DEVICE int SignedByteAt(u32 word, int i) {
+  return static_cast<i8>(static_cast<u8>(word >> (8 * i)));
+}
 
 /// Sub-blocks 2 p and 2 p + 1 of a half of the block, whose codes are bits 0, 1 and 2, 3 of the bytes
 /// of `words`. The scales and minima of 16 values are multiplied as integers.
@@ -350,7 +404,7 @@ struct Int8Codes<Type::kQ3_K> {
   static constexpr int kBlock = 256, kBytes = 110, kChunk = 64;
   struct Chunk {
     u32 words[8], third[8];
-    u32 scales;  // of each 16 values, 32 more
+    u32 scales;  // of each 16 values
     float d;
   };
   TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
@@ -362,12 +416,13 @@ struct Int8Codes<Type::kQ3_K> {
     Chunk chunk;
     TW_UNROLL
     for (int i = 0; i < 8; ++i) {
-      chunk.words[i] = block.Word<32>(32 * half + 4 * i) >> 4 * p;
+      chunk.words[i] = block.Word<32>(32 * half + 4 * i, 4 * static_cast<u32>(p));
       const u32 third = block.Word<0>(4 * i);
       chunk.third[i] = FunnelRight(third, third, turn);
     }
-    chunk.scales = AndOr(block.Word<104>(0) >> (4 * half + 2 * p) << 4, 0x30303030u,
-                         block.Word<96>(4 * p) >> (4 * half) & kLowNibbles);
+    const u32 scales = AndOr(block.Word<104>(0) >> (4 * half + 2 * p) << 4, 0x30303030u,
+                             block.Word<96>(4 * p) >> (4 * half) & kLowNibbles);
+    chunk.scales = LessZero<32>(scales);
     chunk.d = LowF16ToF32(block.Half(108));
     return chunk;
   }
@@ -387,7 +442,7 @@ struct Int8Codes<Type::kQ3_K> {
                                    : AndOr(third << 1, 0x10101010u, low & 0x0c0c0c0cu);
           products = DotUnsigned4(codes, x[8 * j + 4 * h + i], products);
         }
-        sum += (ByteAt(chunk.scales, 2 * j + h) - 32) * products;
+        sum += SignedByteAt(chunk.scales, 2 * j + h) * products;
       }
       const float step = j == 0 ? chunk.d : chunk.d * 0.25f;
       acc = Fma(Product(step, scales[j][0]), FloatOfSum(sum), acc);
@@ -408,9 +463,6 @@ struct Int8Codes<Type::kQ6_K> {
     float d;  // a fourth of it
   };
   TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 4 * 2 + b % 2, b % 4 / 2}; }
-  TW_DEVICE static int SignedByte(u32 pair, int i) {
-    return static_cast<i8>(static_cast<u8>(pair >> (8 * i)));
-  }
   TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
     const int block = skip + kBytes * (c / 4), half = c / 2 % 2, p = c % 2;
     u32 low[8], high[8];
@@ -427,8 +479,8 @@ struct Int8Codes<Type::kQ6_K> {
     const u32 first = Load16Bits(scales), second = Load16Bits(scales + 4);
     TW_UNROLL
     for (int i = 0; i < 2; ++i) {
-      chunk.scale[i] = SignedByte(first, i);
-      chunk.scale[2 + i] = SignedByte(second, i);
+      chunk.scale[i] = SignedByteAt(first, i);
+      chunk.scale[2 + i] = SignedByteAt(second, i);
     }
     chunk.d = LowF16ToF32(Load16Bits(row + (block + 208))) * 0.25f;
     return chunk;
