@@ -1,6 +1,8 @@
 #pragma once
 
 #include "device/cuda/kernels/arrive.cuh"
+#include "device/cuda/kernels/cluster.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/ldmatrix.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/vector.cuh"
@@ -8,8 +10,10 @@
 #include "ops/attention/cuda/kv_tile.cuh"
 
 // Attention of few rows on tensor cores (mma.sync, sm_80 and newer): a CTA computes one row's query
-// heads, at most 8, of one key and value head. What a row sees is divided evenly among gridDim.y
-// CTAs, whatever its length, and their parts are merged by the last of them to arrive.
+// heads, at most 8, of one key and value head. What a row sees is dealt in tiles of 16 positions to
+// the warps of gridDim.y CTAs, whatever its length. Their parts are merged by the last CTA to arrive,
+// through memory; or, where they are a cluster (sm_90), by all of them, each some elements, through
+// shared memory: no write to memory is waited for.
 //
 // A launch over a short sequence is one chain of latencies: position, page, keys, result. So each
 // warp is on its own until the end: it copies 16 positions at a time into its own ring, many rounds
@@ -28,7 +32,9 @@ struct alignas(8) Normaliser {
   float max, sum;
 };
 
-/// Spec: kType (q, caches and out), kHeadDim, kWarps, kStages (of a warp's ring).
+/// Spec: kType (q, caches and out), kHeadDim, kWarps, kStages (of a warp's ring), kCluster (CTAs of
+/// a row that are a cluster, 1: none), kForesees (whether caches are prefetched ahead of the wait for
+/// earlier kernels).
 template <class Spec>
 struct AttentionDecode {
   static constexpr Type kType = Spec::kType;
@@ -36,24 +42,27 @@ struct AttentionDecode {
   static constexpr int kMaxHeads = 8;
   static constexpr int kWarps = Spec::kWarps;
   static constexpr int kStages = Spec::kStages;
+  static constexpr int kCluster = Spec::kCluster;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kLines = 16;               // positions of a warp's tile
-  static constexpr int kRound = kLines * kWarps;  // positions of a CTA's round
+  static constexpr int kLines = 16;  // positions of a warp's tile
   using Tile = KvTile<kType, kHeadDim, kLines, 32>;
   static constexpr int kChunks = Tile::kChunks;
   static constexpr int kCopies = kLines * kChunks / 32;  // of a lane for one tile
   static constexpr int kSteps = kHeadDim / 16;           // of 16 elements of a head
   static constexpr int kUnits = kHeadDim / 4;            // of a head: four elements
   static constexpr int kWarpBytes = 2 * kStages * Tile::kBytes;
+  /// Units of a row's heads that a CTA of a cluster merges.
+  static constexpr int kMostUnitsEach = (kMaxHeads * kUnits + kCluster - 1) / kCluster;
   /// Floats of a head in a warp's result: the lanes of a warp meet no bank conflict.
   static constexpr int kResultStride = kHeadDim + 4;
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit elements");
   static_assert(4 * kMaxHeads * kResultStride <= kWarpBytes, "a warp's result takes its ring");
 
   const AttentionParams& p;
-  u8* shared;         // [kWarps] rings: [kStages] tiles of keys, then of values; then results
-  Normaliser* norms;  // shared: [kWarps][kMaxHeads]
-  u32* arrived;       // shared
+  u8* shared;          // [kWarps] rings: [kStages] tiles of keys, then of values; then results
+  Normaliser* norms;   // shared: [kWarps][kMaxHeads]
+  u32* arrived;        // shared
+  u32 parts_of_units;  // shared: [kCluster][kMostUnitsEach] sums of four, then as many normalisers
   int row, kv_head, first_head;
   int heads;  // of this CTA
   int lane, warp;
@@ -66,6 +75,7 @@ struct AttentionDecode {
         shared(smem),
         norms(reinterpret_cast<Normaliser*>(smem + kWarps * kWarpBytes)),
         arrived(reinterpret_cast<u32*>(norms + kWarps * kMaxHeads)),
+        parts_of_units(SmemAddress(arrived) + 16),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) / 32) {
     const int group = p.heads / p.kv_heads;
@@ -226,34 +236,75 @@ struct AttentionDecode {
     }
   }
 
-  /// Positions `from` to `end` - 1. All warps make the same number of rounds.
-  TW_DEVICE void Compute(const SequenceCache& cache, int from, int end) {
+  /// Every parts-th tile of a warp of what a row sees.
+  struct Share {
+    int parts;         // CTAs that the row is dealt to
+    int first, limit;  // positions: of the warp's first tile, and behind the last that is seen
+    int step, rounds;  // positions between tiles, and how many of them the warps with most have
+  };
+  TW_DEVICE Share ShareOf(int position) const {
+    const SeenRange seen = SeenBy(position, p.window);
+    const int tiles = (seen.limit - seen.first + kLines - 1) / kLines;
+    const int needed = (tiles + kWarps - 1) / kWarps;
+    Share share;
+    share.parts = kCluster > 1 ? kCluster : needed < p.splits ? needed : p.splits;
+    share.first = seen.first + (static_cast<int>(blockIdx.y) * kWarps + warp) * kLines;
+    share.limit = seen.limit;
+    share.step = share.parts * kWarps * kLines;
+    share.rounds = (seen.limit - seen.first + share.step - 1) / share.step;
+    return share;
+  }
+  TW_DEVICE bool Exists(int position, int slot) const {
+    return position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
+  }
+
+  /// Starts the way of the first tiles into L2, before earlier kernels have ended. What these are
+  /// about to write may make it the wrong ones.
+  TW_DEVICE void Foresee() const {
+    constexpr int kForeseen = 4;  // tiles of a warp
+    const int position = ReadAhead(p.positions + row), slot = ReadAhead(p.slots + row);
+    if (!Exists(position, slot) || !Tile::Aligned(p)) return;
+    const SequenceCache cache(p, slot, kv_head);
+    const Share share = ShareOf(position);
+    const u8* base = static_cast<const u8*>(lane < kLines ? p.k_cache : p.v_cache);
+    TW_NO_UNROLL
+    for (int round = 0; round < share.rounds && round < kForeseen; ++round) {
+      const int at = share.first + round * share.step + lane % kLines;
+      i64 place = 0;
+      if (at < share.limit && cache.template Find<true>(at, place))
+        PrefetchToL2(base + 2 * place, 2 * kHeadDim);
+    }
+  }
+
+  /// All warps make the same number of rounds.
+  TW_DEVICE void Compute(const SequenceCache& cache, const Share& share) {
     const bool aligned = Tile::Aligned(p);
-    const int rounds = (end - from + kRound - 1) / kRound;
     int stage = 0;
+    // Looked up a round ahead: behind the products, or the copies before, copies would wait for it.
+    i64 place = LookUp(cache, share.first, share.limit);
     // The first rounds only start copies: they are large code, and there once.
     TW_NO_UNROLL
-    for (int round = -kStages; round < rounds; ++round) {
-      const int tile = from + round * kRound + warp * kLines;
-      // Looked up now: behind the products, their copies would wait for it.
-      const i64 place = LookUp(cache, tile + kStages * kRound, end);
+    for (int round = -kStages; round < share.rounds; ++round) {
+      const int tile = share.first + round * share.step;
+      const i64 next = LookUp(cache, tile + (kStages + 1) * share.step, share.limit);
       if (round >= 0) {
         float s[4];
         CpAsyncWait<2 * kStages - 1>();
         __syncwarp();  // the keys of all lanes are there
         Score(s, Keys(stage));
-        Weigh(s, end - tile);
+        Weigh(s, share.limit - tile);
         CpAsyncWait<2 * kStages - 2>();
         __syncwarp();  // the values of all lanes are there
         AddValues(s, Values(stage));
         __syncwarp();  // all lanes have read the stage
       }
-      if (round + kStages < rounds) {
+      if (round + kStages < share.rounds) {
         Copy(place, stage, aligned);
       } else {
         CpAsyncCommit();
         CpAsyncCommit();
       }
+      place = next;
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
   }
@@ -405,27 +456,70 @@ struct AttentionDecode {
     if (parts > 1 && ArriveLast(static_cast<u32>(parts))) Merge(parts);
   }
 
+  /// The same where the parts are of a cluster: each CTA merges as many units of the row's heads.
+  TW_DEVICE void FinishInCluster() const {
+    const u32 own = ClusterCtaRank();
+    const int units = heads * kUnits;
+    const int each = (units + kCluster - 1) / kCluster;
+    const u32 norms_of_units = parts_of_units + kCluster * kMostUnitsEach * 16;
+    ClusterWait();  // all CTAs run: their memory may be written
+    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
+      float total[4];
+      const Normaliser all = Combine(u / kUnits, u % kUnits, total);
+      const int owner = u / each;
+      const u32 place = own * kMostUnitsEach + static_cast<u32>(u - owner * each);
+      StoreCluster16(ClusterAddress(parts_of_units + place * 16, owner), BitsOf(total[0]),
+                     BitsOf(total[1]), BitsOf(total[2]), BitsOf(total[3]));
+      StoreCluster8(ClusterAddress(norms_of_units + place * 8, owner), BitsOf(all.max),
+                    BitsOf(all.sum));
+    }
+    ClusterSync();  // the parts of all CTAs are there
+    const int first = static_cast<int>(own) * each;
+    const u8* mine = shared + (parts_of_units - SmemAddress(shared));
+    for (int u = first + static_cast<int>(threadIdx.x); u < first + each && u < units;
+         u += kThreads) {
+      const auto* sums = reinterpret_cast<const U32x4*>(mine) + (u - first);
+      const auto* norm =
+          reinterpret_cast<const Normaliser*>(mine + kCluster * kMostUnitsEach * 16) + (u - first);
+      Normaliser all{MinusInfinity(), 0.0f};
+      TW_UNROLL
+      for (int c = 0; c < kCluster; ++c) all.max = LargerOf(all.max, norm[c * kMostUnitsEach].max);
+      const float base = all.max == MinusInfinity() ? 0.0f : all.max;
+      float total[4] = {};
+      TW_UNROLL
+      for (int c = 0; c < kCluster; ++c) {
+        const float take = Exp2(norm[c * kMostUnitsEach].max - base);
+        all.sum = Fma(norm[c * kMostUnitsEach].sum, take, all.sum);
+        TW_UNROLL
+        for (int i = 0; i < 4; ++i)
+          total[i] = Fma(FloatOf(sums[c * kMostUnitsEach].v[i]), take, total[i]);
+      }
+      StoreScaled(u / kUnits, u % kUnits, total, all.sum);
+    }
+  }
+
   TW_DEVICE void Run() {
+    if constexpr (kCluster > 1) ClusterArrive();
+    if constexpr (Spec::kForesees) Foresee();
+    WaitForPrerequisites();
     const int position = p.positions[row], slot = p.slots[row];
     LoadQueries();
-    const bool exists = position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
-    if (!exists) {
+    if (!Exists(position, slot)) {
       if (blockIdx.y == 0) StoreAll(position == -1 ? 0.0f : FloatOf(0x7fffffffu));
+      if constexpr (kCluster > 1) ClusterWait();
       return;
     }
-    // Every CTA but the last has as many whole rounds.
-    const SeenRange seen = SeenBy(position, p.window);
-    const int rounds = (seen.limit - seen.first + kRound - 1) / kRound;
-    const int each = (rounds + p.splits - 1) / p.splits * kRound;
-    const int parts = (seen.limit - seen.first + each - 1) / each;
+    const Share share = ShareOf(position);
     const int part = static_cast<int>(blockIdx.y);
-    if (part >= parts) return;
-    const int from = seen.first + part * each;
-    const int end = seen.limit - from < each ? seen.limit : from + each;
-    Compute(SequenceCache(p, slot, kv_head), from, end);
+    if (part >= share.parts) return;
+    Compute(SequenceCache(p, slot, kv_head), share);
     KeepResult();
     __syncthreads();  // every warp's result is there
-    Finish(part, parts);
+    if constexpr (kCluster > 1) {
+      FinishInCluster();
+    } else {
+      Finish(part, share.parts);
+    }
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/tanh.cuh"
@@ -46,13 +47,15 @@ struct SequenceCache {
         physical_pages(p.physical_pages) {}
 
   /// Sets `offset`, in elements, to where a position lies; false if its page does not exist.
+  /// kAhead: before the wait for earlier kernels, and for prefetches only.
+  template <bool kAhead = false>
   TW_DEVICE bool Find(int position, i64& offset) const {
     if (table == nullptr) {
       offset = start + position * position_stride;
       return true;
     }
     const int logical = position / page_size;
-    const int page = table[logical];
+    const int page = kAhead ? ReadAhead(table + logical) : table[logical];
     offset = start + page * page_stride + (position - logical * page_size) * position_stride;
     return page >= 0 && page < physical_pages;
   }
