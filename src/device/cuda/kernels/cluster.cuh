@@ -8,15 +8,19 @@
 
 namespace tw {
 
-/// All threads of all CTAs of the cluster; also orders their shared-memory writes. In two halves:
-/// what a thread did before it arrives is seen by all behind their waits. That every CTA runs, so
-/// that its shared memory may be written, is known behind the first wait.
-TW_DEVICE void ClusterArrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-TW_DEVICE void ClusterWait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+/// All threads of all CTAs of the cluster; also orders their shared-memory writes.
 TW_DEVICE void ClusterSync() {
-  ClusterArrive();
-  ClusterWait();
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
+
+/// The same in two halves, but what a thread wrote before is not there for the others: a release
+/// waits for all that the thread has stored anywhere. FenceBarrierInit in front of the first half
+/// makes barriers known to all, and behind the second all CTAs run, so that their shared memory may
+/// be written.
+TW_DEVICE void ClusterArriveRelaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+TW_DEVICE void ClusterWait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 TW_DEVICE u32 ClusterCtaRank() {
   u32 rank;
@@ -24,21 +28,37 @@ TW_DEVICE u32 ClusterCtaRank() {
   return rank;
 }
 
-/// The address, as StoreCluster16 and StoreCluster8 take it, of what lies in CTA `cta` where `smem`
-/// lies in this one.
+/// The address in the cluster's memory of what lies in CTA `cta` where `smem` lies in this one.
 TW_DEVICE u32 ClusterAddress(u32 smem, u32 cta) {
   u32 remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(smem), "r"(cta));
   return remote;
 }
-TW_DEVICE void StoreCluster16(u32 remote, u32 x, u32 y, u32 z, u32 w) {
-  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(remote), "r"(x), "r"(y),
-               "r"(z), "r"(w)
-               : "memory");
+
+/// Stores to a ClusterAddress, whose bytes a barrier of the same CTA counts.
+TW_DEVICE void SendToCluster16(u32 remote, u32 barrier, u32 x, u32 y, u32 z, u32 w) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(remote),
+      "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+      : "memory");
 }
-TW_DEVICE void StoreCluster8(u32 remote, u32 x, u32 y) {
-  asm volatile("st.shared::cluster.v2.u32 [%0], {%1, %2};" ::"r"(remote), "r"(x), "r"(y)
-               : "memory");
+TW_DEVICE void SendToCluster8(u32 remote, u32 barrier, u32 x, u32 y) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%0], {%1, %2}, "
+      "[%3];" ::"r"(remote),
+      "r"(x), "r"(y), "r"(barrier)
+      : "memory");
+}
+
+/// MbarrierWait for what CTAs of the cluster send.
+TW_DEVICE void MbarrierWaitCluster(u32 barrier, u32 parity) {
+  asm volatile(
+      "{ .reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again; }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 }
 
 }  // namespace tw

@@ -73,16 +73,15 @@ TW_DEVICE void PrefetchToL2(const void* p, u32 bytes) {
 #endif
 }
 
-/// What lies there now, which an earlier kernel may be about to overwrite: good for nothing but
-/// addresses of prefetches. It stays in no L1, so a load behind the wait sees what was written.
+#if defined(__CUDACC__)  // on the host host_emulation.h stands for it
+/// What lies there now, which an earlier kernel may be about to overwrite: good for addresses of
+/// prefetches, and as a guess that is compared with what lies there behind the wait. It stays in no
+/// L1, so a load behind the wait sees what was written.
 TW_DEVICE int ReadAhead(const int* p) {
-#if defined(__CUDACC__)
   int value;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
   return value;
-#else
-  return *p;
-#endif
 }
+#endif
 
 }  // namespace tw

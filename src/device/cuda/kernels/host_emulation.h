@@ -53,6 +53,9 @@ inline std::size_t smem_bytes = kMostSmem;
 inline std::size_t SmemBegin(unsigned int rank) { return (smem_bytes + 1023) / 1024 * 1024 * rank; }
 /// That of the CTA that runs.
 inline unsigned char* OwnSmem() { return smem + SmemBegin(cta.rank); }
+/// What ReadAhead finds at an address, in front of the wait for earlier kernels; null: what lies
+/// there behind it too.
+inline int (*read_ahead)(const int* p) = nullptr;
 /// An access that a GPU would refuse: misaligned, or outside of shared memory.
 inline bool fault = false;
 
@@ -110,6 +113,12 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
 }
 
 }  // namespace tw::emulation
+
+namespace tw {
+inline int ReadAhead(const int* p) {
+  return emulation::read_ahead != nullptr ? emulation::read_ahead(p) : *p;
+}
+}  // namespace tw
 
 #define threadIdx (::tw::emulation::cta.thread)
 #define blockIdx (::tw::emulation::cta.block)

@@ -91,6 +91,9 @@ inline void CpAsync16(u32 smem, const void* global, int bytes) {
   if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
 }
 inline void CpAsync16(u32 smem, const void* global) { CpAsync16(smem, global, 16); }
+inline void CpAsync16OrZeros(u32 smem, const void* global, bool exists) {
+  CpAsync16(smem, global, exists ? 16 : 0);
+}
 inline void CpAsyncCommit() {}
 template <int kPending>
 void CpAsyncWait() {}
@@ -128,6 +131,15 @@ inline u32 FromLane(u32 value, int lane) {
   emulation::Shown mine;
   mine.a[0] = value;
   return emulation::Exchange(mine)[lane].a[0];
+}
+
+inline bool AnyLane(bool is) {
+  emulation::Shown mine;
+  mine.a[0] = is ? 1 : 0;
+  const emulation::Shown* lanes = emulation::Exchange(mine);
+  bool any = false;
+  for (int i = 0; i < 32; ++i) any = any || lanes[i].a[0] != 0;
+  return any;
 }
 
 template <Type kType>

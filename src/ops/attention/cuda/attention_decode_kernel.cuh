@@ -4,6 +4,7 @@
 #include "device/cuda/kernels/cluster.cuh"
 #include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/ldmatrix.cuh"
+#include "device/cuda/kernels/mbarrier.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
@@ -52,7 +53,8 @@ struct AttentionDecode {
   static constexpr int kUnits = kHeadDim / 4;            // of a head: four elements
   static constexpr int kWarpBytes = 2 * kStages * Tile::kBytes;
   /// Units of a row's heads that a CTA of a cluster merges.
-  static constexpr int kMostUnitsEach = (kMaxHeads * kUnits + kCluster - 1) / kCluster;
+  static constexpr int kMostUnitsEach = kMaxHeads * kUnits / kCluster;
+  static_assert(kUnits % kCluster == 0, "units of all heads are evenly divided");
   /// Floats of a head in a warp's result: the lanes of a warp meet no bank conflict.
   static constexpr int kResultStride = kHeadDim + 4;
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit elements");
@@ -66,6 +68,7 @@ struct AttentionDecode {
   int row, kv_head, first_head;
   int heads;  // of this CTA
   int lane, warp;
+  u32 page_inverse;
   u32 q[kSteps][2];      // Q^T as B of mma.sync
   float out[kSteps][4];  // V^T . P^T as D of mma.sync: 16 elements of a head by 8 heads
   float max[2], sum[2];  // of heads 2t and 2t + 1; the sum is of this thread's positions
@@ -77,7 +80,8 @@ struct AttentionDecode {
         arrived(reinterpret_cast<u32*>(norms + kWarps * kMaxHeads)),
         parts_of_units(SmemAddress(arrived) + 16),
         lane(static_cast<int>(threadIdx.x) % 32),
-        warp(static_cast<int>(threadIdx.x) / 32) {
+        warp(static_cast<int>(threadIdx.x) / 32),
+        page_inverse(SequenceCache::PageInverse(p)) {
     const int group = p.heads / p.kv_heads;
     const int blocks = (group + kMaxHeads - 1) / kMaxHeads;
     const int pair = static_cast<int>(blockIdx.x) / blocks;
@@ -108,16 +112,17 @@ struct AttentionDecode {
   TW_DEVICE void LoadQueries() {
     const int head = lane / 4;
     const i64 from = row * p.q_row + (first_head + head) * p.q_head + lane % 4 * 2;
-    const u16* base = static_cast<const u16*>(p.q) + from;
-    const bool wide = reinterpret_cast<u64>(p.q) % 4 == 0 && (p.q_row | p.q_head) % 2 == 0;
+    const u16* at = static_cast<const u16*>(p.q) + from;
     TW_UNROLL
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      u32 pair = 0;
-      if (head < heads) {
-        const u16* at = base + 8 * i;
-        pair = wide ? LoadOnce4(at) : at[0] | static_cast<u32>(at[1]) << 16;
-      }
-      q[i / 2][i % 2] = pair;
+    for (int i = 0; i < 2 * kSteps; ++i) q[i / 2][i % 2] = 0;
+    if (head >= heads) return;
+    if (reinterpret_cast<u64>(p.q) % 4 == 0 && (p.q_row | p.q_head) % 2 == 0) {
+      TW_UNROLL
+      for (int i = 0; i < 2 * kSteps; ++i) q[i / 2][i % 2] = LoadOnce4(at + 8 * i);
+    } else {
+      TW_UNROLL
+      for (int i = 0; i < 2 * kSteps; ++i)
+        q[i / 2][i % 2] = at[8 * i] | static_cast<u32>(at[8 * i + 1]) << 16;
     }
   }
 
@@ -131,35 +136,41 @@ struct AttentionDecode {
     return place;
   }
 
+  /// Line of the tile whose chunk `lane % kChunks` is the lane's `i`-th.
+  TW_DEVICE int LineOf(int i) const { return lane / kChunks + i * (32 / kChunks); }
+  TW_DEVICE i64 PlaceOf(i64 mine, int i) const {
+    const u32 low = FromLane(static_cast<u32>(mine), LineOf(i));
+    const u32 high = FromLane(static_cast<u32>(mine >> 32), LineOf(i));
+    return static_cast<i64>(static_cast<u64>(high) << 32 | low);
+  }
   /// Starts the copies of a tile, whose lines each lane has looked up one of: zeros for what is
   /// behind, and NaN for keys whose pages do not exist.
   TW_DEVICE void Copy(i64 mine, int stage, bool aligned) const {
     const int chunk = lane % kChunks;
-    i64 place[kCopies];
-    TW_UNROLL
-    for (int i = 0; i < kCopies; ++i) {
-      const int line = lane / kChunks + i * (32 / kChunks);
-      const u32 low = FromLane(static_cast<u32>(mine), line);
-      const u32 high = FromLane(static_cast<u32>(mine >> 32), line);
-      place[i] = static_cast<i64>(static_cast<u64>(high) << 32 | low);
-    }
-    TW_UNROLL
-    for (int part = 0; part < 2; ++part) {
-      const u8* base = static_cast<const u8*>(part == 0 ? p.k_cache : p.v_cache) + 16 * chunk;
-      const u32 tile = part == 0 ? Keys(stage) : Values(stage);
+    const u8* keys = static_cast<const u8*>(p.k_cache) + 16 * chunk;
+    const u8* values = static_cast<const u8*>(p.v_cache) + 16 * chunk;
+    if (aligned && !AnyLane(mine == kMissing)) {
       TW_UNROLL
       for (int i = 0; i < kCopies; ++i) {
-        const u32 to = tile + KvOffset(lane / kChunks + i * (32 / kChunks), chunk, kChunks);
-        if (place[i] < 0) {
-          const u32 word = part == 0 && place[i] == kMissing ? ~0u : 0u;
-          StoreShared16(to, word, word, word, word);
-        } else if (aligned) {
-          CpAsync16(to, base + 2 * place[i]);
+        const i64 place = PlaceOf(mine, i);
+        const u32 to = KvOffset(LineOf(i), chunk, kChunks);
+        CpAsync16OrZeros(Keys(stage) + to, keys + 2 * place, place >= 0);
+        CpAsync16OrZeros(Values(stage) + to, values + 2 * place, place >= 0);
+      }
+    } else {
+      TW_NO_UNROLL
+      for (int i = 0; i < kCopies; ++i) {
+        const i64 place = PlaceOf(mine, i);
+        const u32 to = KvOffset(LineOf(i), chunk, kChunks);
+        if (place < 0) {
+          const u32 word = place == kMissing ? ~0u : 0u;
+          StoreShared16(Keys(stage) + to, word, word, word, word);
+          StoreShared16(Values(stage) + to, 0, 0, 0, 0);
         } else {
-          Tile::CopyElements(to, base + 2 * place[i]);
+          Tile::CopyElements(Keys(stage) + to, keys + 2 * place);
+          Tile::CopyElements(Values(stage) + to, values + 2 * place);
         }
       }
-      CpAsyncCommit();
     }
   }
 
@@ -258,14 +269,23 @@ struct AttentionDecode {
     return position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
   }
 
-  /// Starts the way of the first tiles into L2, before earlier kernels have ended. What these are
-  /// about to write may make it the wrong ones.
-  TW_DEVICE void Foresee() const {
+  TW_DEVICE SequenceCache CacheOf(int slot) const {
+    return SequenceCache(p, slot, kv_head, page_inverse);
+  }
+
+  /// Where a row lies. Ahead of the wait for earlier kernels, which may be about to write it, a guess.
+  struct Place {
+    int position = -1, slot = -1;
+  };
+  /// Starts the way of the first tiles into L2, before earlier kernels have ended, if the guess is
+  /// right; else that of others.
+  TW_DEVICE Place Foresee() const {
     constexpr int kForeseen = 4;  // tiles of a warp
-    const int position = ReadAhead(p.positions + row), slot = ReadAhead(p.slots + row);
-    if (!Exists(position, slot) || !Tile::Aligned(p)) return;
-    const SequenceCache cache(p, slot, kv_head);
-    const Share share = ShareOf(position);
+    const Place guess{ReadAhead(p.positions + row), ReadAhead(p.slots + row)};
+    if (!Exists(guess.position, guess.slot)) return {};
+    if (!Tile::Aligned(p)) return guess;
+    const SequenceCache cache = CacheOf(guess.slot);
+    const Share share = ShareOf(guess.position);
     const u8* base = static_cast<const u8*>(lane < kLines ? p.k_cache : p.v_cache);
     TW_NO_UNROLL
     for (int round = 0; round < share.rounds && round < kForeseen; ++round) {
@@ -274,14 +294,15 @@ struct AttentionDecode {
       if (at < share.limit && cache.template Find<true>(at, place))
         PrefetchToL2(base + 2 * place, 2 * kHeadDim);
     }
+    return guess;
   }
 
   /// All warps make the same number of rounds.
-  TW_DEVICE void Compute(const SequenceCache& cache, const Share& share) {
+  /// `place`: where the lane's line of the first tile lies.
+  TW_DEVICE void Compute(const SequenceCache& cache, const Share& share, i64 place) {
     const bool aligned = Tile::Aligned(p);
     int stage = 0;
     // Looked up a round ahead: behind the products, or the copies before, copies would wait for it.
-    i64 place = LookUp(cache, share.first, share.limit);
     // The first rounds only start copies: they are large code, and there once.
     TW_NO_UNROLL
     for (int round = -kStages; round < share.rounds; ++round) {
@@ -289,21 +310,15 @@ struct AttentionDecode {
       const i64 next = LookUp(cache, tile + (kStages + 1) * share.step, share.limit);
       if (round >= 0) {
         float s[4];
-        CpAsyncWait<2 * kStages - 1>();
-        __syncwarp();  // the keys of all lanes are there
+        CpAsyncWait<kStages - 1>();
+        __syncwarp();  // the tile of all lanes is there
         Score(s, Keys(stage));
         Weigh(s, share.limit - tile);
-        CpAsyncWait<2 * kStages - 2>();
-        __syncwarp();  // the values of all lanes are there
         AddValues(s, Values(stage));
         __syncwarp();  // all lanes have read the stage
       }
-      if (round + kStages < share.rounds) {
-        Copy(place, stage, aligned);
-      } else {
-        CpAsyncCommit();
-        CpAsyncCommit();
-      }
+      if (round + kStages < share.rounds) Copy(place, stage, aligned);
+      CpAsyncCommit();  // a group for each round, empty or not
       place = next;
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
@@ -456,63 +471,86 @@ struct AttentionDecode {
     if (parts > 1 && ArriveLast(static_cast<u32>(parts))) Merge(parts);
   }
 
-  /// The same where the parts are of a cluster: each CTA merges as many units of the row's heads.
+  /// Of a CTA of a cluster: what the barrier in place of `arrived` counts.
+  TW_DEVICE int UnitsEach() const { return heads * kUnits / kCluster; }
+  TW_DEVICE u32 SentBarrier() const { return SmemAddress(arrived); }
+  TW_DEVICE void OpenForCluster() const {
+    if (threadIdx.x == 0) {
+      MbarrierInit(SentBarrier(), 1);
+      FenceBarrierInit();
+      MbarrierArriveExpectTx(SentBarrier(), static_cast<u32>(kCluster * UnitsEach()) * (16 + 8));
+    }
+    ClusterArriveRelaxed();
+  }
+  /// As Finish, where the parts are of a cluster: each CTA merges as many units of the row's heads.
   TW_DEVICE void FinishInCluster() const {
     const u32 own = ClusterCtaRank();
-    const int units = heads * kUnits;
-    const int each = (units + kCluster - 1) / kCluster;
+    const int each = UnitsEach();
     const u32 norms_of_units = parts_of_units + kCluster * kMostUnitsEach * 16;
-    ClusterWait();  // all CTAs run: their memory may be written
-    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
+    for (int u = static_cast<int>(threadIdx.x); u < heads * kUnits; u += kThreads) {
       float total[4];
       const Normaliser all = Combine(u / kUnits, u % kUnits, total);
-      const int owner = u / each;
-      const u32 place = own * kMostUnitsEach + static_cast<u32>(u - owner * each);
-      StoreCluster16(ClusterAddress(parts_of_units + place * 16, owner), BitsOf(total[0]),
-                     BitsOf(total[1]), BitsOf(total[2]), BitsOf(total[3]));
-      StoreCluster8(ClusterAddress(norms_of_units + place * 8, owner), BitsOf(all.max),
-                    BitsOf(all.sum));
+      const u32 owner = static_cast<u32>(u / each);
+      const u32 place = own * kMostUnitsEach + static_cast<u32>(u % each);
+      const u32 barrier = ClusterAddress(SentBarrier(), owner);
+      SendToCluster16(ClusterAddress(parts_of_units + place * 16, owner), barrier, BitsOf(total[0]),
+                      BitsOf(total[1]), BitsOf(total[2]), BitsOf(total[3]));
+      SendToCluster8(ClusterAddress(norms_of_units + place * 8, owner), barrier, BitsOf(all.max),
+                     BitsOf(all.sum));
     }
-    ClusterSync();  // the parts of all CTAs are there
-    const int first = static_cast<int>(own) * each;
-    const u8* mine = shared + (parts_of_units - SmemAddress(shared));
-    for (int u = first + static_cast<int>(threadIdx.x); u < first + each && u < units;
-         u += kThreads) {
-      const auto* sums = reinterpret_cast<const U32x4*>(mine) + (u - first);
-      const auto* norm =
-          reinterpret_cast<const Normaliser*>(mine + kCluster * kMostUnitsEach * 16) + (u - first);
+    MbarrierWaitCluster(SentBarrier(), 0);
+    const u8* sent = shared + (parts_of_units - SmemAddress(shared));
+    for (int u = static_cast<int>(threadIdx.x); u < each; u += kThreads) {
+      const auto* sums = reinterpret_cast<const U32x4*>(sent) + u;
+      const auto* norm_of =
+          reinterpret_cast<const Normaliser*>(sent + kCluster * kMostUnitsEach * 16) + u;
       Normaliser all{MinusInfinity(), 0.0f};
       TW_UNROLL
-      for (int c = 0; c < kCluster; ++c) all.max = LargerOf(all.max, norm[c * kMostUnitsEach].max);
+      for (int c = 0; c < kCluster; ++c)
+        all.max = LargerOf(all.max, norm_of[c * kMostUnitsEach].max);
       const float base = all.max == MinusInfinity() ? 0.0f : all.max;
       float total[4] = {};
       TW_UNROLL
       for (int c = 0; c < kCluster; ++c) {
-        const float take = Exp2(norm[c * kMostUnitsEach].max - base);
-        all.sum = Fma(norm[c * kMostUnitsEach].sum, take, all.sum);
+        const Normaliser norm = norm_of[c * kMostUnitsEach];
+        const float take = Exp2(norm.max - base);
+        all.sum = Fma(norm.sum, take, all.sum);
         TW_UNROLL
         for (int i = 0; i < 4; ++i)
           total[i] = Fma(FloatOf(sums[c * kMostUnitsEach].v[i]), take, total[i]);
       }
-      StoreScaled(u / kUnits, u % kUnits, total, all.sum);
+      const int unit = static_cast<int>(own) * each + u;
+      StoreScaled(unit / kUnits, unit % kUnits, total, all.sum);
     }
   }
 
   TW_DEVICE void Run() {
-    if constexpr (kCluster > 1) ClusterArrive();
-    if constexpr (Spec::kForesees) Foresee();
+    if constexpr (kCluster > 1) OpenForCluster();
+    Place guess;
+    if constexpr (Spec::kForesees) guess = Foresee();
+    if constexpr (kCluster > 1) ClusterWait();
     WaitForPrerequisites();
-    const int position = p.positions[row], slot = p.slots[row];
+    const Place is{p.positions[row], p.slots[row]};
+    // The page is looked up as guessed while the position is on its way.
+    i64 place = 0;
+    if constexpr (Spec::kForesees) {
+      if (guess.slot >= 0) {
+        const Share share = ShareOf(guess.position);
+        place = LookUp(CacheOf(guess.slot), share.first, share.limit);
+      }
+    }
     LoadQueries();
-    if (!Exists(position, slot)) {
-      if (blockIdx.y == 0) StoreAll(position == -1 ? 0.0f : FloatOf(0x7fffffffu));
-      if constexpr (kCluster > 1) ClusterWait();
+    if (!Exists(is.position, is.slot)) {
+      if (blockIdx.y == 0) StoreAll(is.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
       return;
     }
-    const Share share = ShareOf(position);
+    const Share share = ShareOf(is.position);
     const int part = static_cast<int>(blockIdx.y);
     if (part >= share.parts) return;
-    Compute(SequenceCache(p, slot, kv_head), share);
+    const SequenceCache cache = CacheOf(is.slot);
+    if (is.position != guess.position || is.slot != guess.slot)
+      place = LookUp(cache, share.first, share.limit);
+    Compute(cache, share, place);
     KeepResult();
     __syncthreads();  // every warp's result is there
     if constexpr (kCluster > 1) {
