@@ -126,14 +126,23 @@ struct AttentionDecode {
     }
   }
 
-  /// Where the lane's line of the tile from position `from` on lies: those at `end` and behind are
-  /// behind, and nobody looks up their pages.
+  /// What of a line is looked up: where its page is said to lie; some other address of a number that
+  /// may be read if there is nothing to look up.
+  TW_DEVICE const int* PageEntry(const SequenceCache& cache, int position, int end) const {
+    const bool paged = cache.table != nullptr && position < end;
+    return paged ? cache.table + cache.LogicalPage(position) : p.positions + row;
+  }
+  /// Where the lane's line of a tile lies: those at `end` and behind are behind, and nobody looks up
+  /// their pages.
   static constexpr i64 kBehind = -1, kMissing = -2;
-  TW_DEVICE i64 LookUp(const SequenceCache& cache, int from, int end) const {
+  TW_DEVICE i64 LookUp(const SequenceCache& cache, int page, int position, int end) const {
     i64 place = kBehind;
-    const int position = from + lane % kLines;
-    if (position < end && !cache.Find(position, place)) place = kMissing;
+    if (position < end && !cache.FindIn(page, position, place)) place = kMissing;
     return place;
+  }
+  TW_DEVICE i64 LookUp(const SequenceCache& cache, int from, int end) const {
+    const int position = from + lane % kLines;
+    return LookUp(cache, *PageEntry(cache, position, end), position, end);
   }
 
   /// Line of the tile whose chunk `lane % kChunks` is the lane's `i`-th.
@@ -269,32 +278,31 @@ struct AttentionDecode {
     return position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
   }
 
-  TW_DEVICE SequenceCache CacheOf(int slot) const {
-    return SequenceCache(p, slot, kv_head, page_inverse);
-  }
-
-  /// Where a row lies. Ahead of the wait for earlier kernels, which may be about to write it, a guess.
-  struct Place {
-    int position = -1, slot = -1;
+  /// What a row sees, and where it lies. Ahead of the wait for earlier kernels, which may be about to
+  /// write where that is, a guess.
+  struct View {
+    int position, slot;
+    Share share;
+    SequenceCache cache;
   };
-  /// Starts the way of the first tiles into L2, before earlier kernels have ended, if the guess is
-  /// right; else that of others.
-  TW_DEVICE Place Foresee() const {
-    constexpr int kForeseen = 4;  // tiles of a warp
-    const Place guess{ReadAhead(p.positions + row), ReadAhead(p.slots + row)};
-    if (!Exists(guess.position, guess.slot)) return {};
-    if (!Tile::Aligned(p)) return guess;
-    const SequenceCache cache = CacheOf(guess.slot);
-    const Share share = ShareOf(guess.position);
+  TW_DEVICE View ViewOf(int position, int slot) const {
+    const bool exists = Exists(position, slot);
+    return {position, slot, ShareOf(exists ? position : 0),
+            SequenceCache(p, exists ? slot : 0, kv_head, page_inverse)};
+  }
+  /// Starts the way of the first tiles of a guess into L2.
+  TW_DEVICE void Prefetch(const View& guess) const {
+    constexpr int kMost = 4;  // tiles of a warp
+    if (!Exists(guess.position, guess.slot) || !Tile::Aligned(p)) return;
+    const Share& share = guess.share;
     const u8* base = static_cast<const u8*>(lane < kLines ? p.k_cache : p.v_cache);
     TW_NO_UNROLL
-    for (int round = 0; round < share.rounds && round < kForeseen; ++round) {
+    for (int round = 0; round < share.rounds && round < kMost; ++round) {
       const int at = share.first + round * share.step + lane % kLines;
-      i64 place = 0;
-      if (at < share.limit && cache.template Find<true>(at, place))
-        PrefetchToL2(base + 2 * place, 2 * kHeadDim);
+      const int page = ReadAhead(PageEntry(guess.cache, at, share.limit));
+      const i64 place = LookUp(guess.cache, page, at, share.limit);
+      if (place >= 0) PrefetchToL2(base + 2 * place, 2 * kHeadDim);
     }
-    return guess;
   }
 
   /// All warps make the same number of rounds.
@@ -526,31 +534,32 @@ struct AttentionDecode {
 
   TW_DEVICE void Run() {
     if constexpr (kCluster > 1) OpenForCluster();
-    Place guess;
-    if constexpr (Spec::kForesees) guess = Foresee();
+    View view = ViewOf(-1, -1);
+    if constexpr (Spec::kForesees) {
+      view = ViewOf(ReadAhead(p.positions + row), ReadAhead(p.slots + row));
+      Prefetch(view);
+    }
+    const int* entry = PageEntry(view.cache, view.share.first + lane % kLines, view.share.limit);
     if constexpr (kCluster > 1) ClusterWait();
     WaitForPrerequisites();
-    const Place is{p.positions[row], p.slots[row]};
-    // The page is looked up as guessed while the position is on its way.
-    i64 place = 0;
-    if constexpr (Spec::kForesees) {
-      if (guess.slot >= 0) {
-        const Share share = ShareOf(guess.position);
-        place = LookUp(CacheOf(guess.slot), share.first, share.limit);
-      }
-    }
+    // All of this is on its way at once, the page as guessed.
+    u32 position = LoadOnce4(p.positions + row), slot = LoadOnce4(p.slots + row);
+    u32 page = Spec::kForesees ? LoadOnce4(entry) : 0;
     LoadQueries();
-    if (!Exists(is.position, is.slot)) {
-      if (blockIdx.y == 0) StoreAll(is.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
+    KeepOrder(position, slot, page);
+    if (view.position != static_cast<int>(position) || view.slot != static_cast<int>(slot)) {
+      view = ViewOf(static_cast<int>(position), static_cast<int>(slot));
+      page = LoadOnce4(PageEntry(view.cache, view.share.first + lane % kLines, view.share.limit));
+    }
+    if (!Exists(view.position, view.slot)) {
+      if (blockIdx.y == 0) StoreAll(view.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
       return;
     }
-    const Share share = ShareOf(is.position);
+    const Share& share = view.share;
     const int part = static_cast<int>(blockIdx.y);
     if (part >= share.parts) return;
-    const SequenceCache cache = CacheOf(is.slot);
-    if (is.position != guess.position || is.slot != guess.slot)
-      place = LookUp(cache, share.first, share.limit);
-    Compute(cache, share, place);
+    Compute(view.cache, share,
+            LookUp(view.cache, static_cast<int>(page), share.first + lane % kLines, share.limit));
     KeepResult();
     __syncthreads();  // every warp's result is there
     if constexpr (kCluster > 1) {

@@ -54,19 +54,25 @@ struct SequenceCache {
         physical_pages(p.physical_pages),
         page_inverse(inverse) {}
 
+  /// The page of a position by its number in the sequence.
+  TW_DEVICE int LogicalPage(int position) const {
+    // A product with the inverse is at most one too small: positions are below 2^31.
+    const int page = static_cast<int>(u64{static_cast<u32>(position)} * page_inverse >> 32);
+    return position - page * page_size >= page_size ? page + 1 : page;
+  }
   /// Sets `offset`, in elements, to where a position lies; false if its page does not exist.
-  /// kAhead: before the wait for earlier kernels, and for prefetches only.
-  template <bool kAhead = false>
   TW_DEVICE bool Find(int position, i64& offset) const {
+    if (table == nullptr) return FindIn(0, position, offset);
+    return FindIn(table[LogicalPage(position)], position, offset);
+  }
+  /// The same with the physical page of the position; of any number if the cache is contiguous.
+  TW_DEVICE bool FindIn(int page, int position, i64& offset) const {
     if (table == nullptr) {
       offset = start + position * position_stride;
       return true;
     }
-    // A product with the inverse is at most one too small: positions are below 2^31.
-    int logical = static_cast<int>(u64{static_cast<u32>(position)} * page_inverse >> 32);
-    if (position - logical * page_size >= page_size) ++logical;
-    const int page = kAhead ? ReadAhead(table + logical) : table[logical];
-    offset = start + page * page_stride + (position - logical * page_size) * position_stride;
+    const int row = position - LogicalPage(position) * page_size;
+    offset = start + page * page_stride + row * position_stride;
     return page >= 0 && page < physical_pages;
   }
 };
