@@ -9,7 +9,7 @@
 namespace tw {
 
 /// All threads of all CTAs of the cluster; also orders their shared-memory writes.
-TW_DEVICE void ClusterSync() {
+__device__ __forceinline__ void ClusterSync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
@@ -17,33 +17,36 @@ TW_DEVICE void ClusterSync() {
 /// waits for all that the thread has stored anywhere. FenceBarrierInit in front of the first half
 /// makes barriers known to all, and behind the second all CTAs run, so that their shared memory may
 /// be written.
-TW_DEVICE void ClusterArriveRelaxed() {
+__device__ __forceinline__ void ClusterArriveRelaxed() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
-TW_DEVICE void ClusterWait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ __forceinline__ void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
 
-TW_DEVICE u32 ClusterCtaRank() {
+__device__ __forceinline__ u32 ClusterCtaRank() {
   u32 rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
 
 /// The address in the cluster's memory of what lies in CTA `cta` where `smem` lies in this one.
-TW_DEVICE u32 ClusterAddress(u32 smem, u32 cta) {
+__device__ __forceinline__ u32 ClusterAddress(u32 smem, u32 cta) {
   u32 remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(smem), "r"(cta));
   return remote;
 }
 
 /// Stores to a ClusterAddress, whose bytes a barrier of the same CTA counts.
-TW_DEVICE void SendToCluster16(u32 remote, u32 barrier, u32 x, u32 y, u32 z, u32 w) {
+__device__ __forceinline__ void SendToCluster16(u32 remote, u32 barrier, u32 x, u32 y, u32 z,
+                                                u32 w) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%0], {%1, %2, %3, %4}, "
       "[%5];" ::"r"(remote),
       "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
       : "memory");
 }
-TW_DEVICE void SendToCluster8(u32 remote, u32 barrier, u32 x, u32 y) {
+__device__ __forceinline__ void SendToCluster8(u32 remote, u32 barrier, u32 x, u32 y) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%0], {%1, %2}, "
       "[%3];" ::"r"(remote),
@@ -52,7 +55,7 @@ TW_DEVICE void SendToCluster8(u32 remote, u32 barrier, u32 x, u32 y) {
 }
 
 /// MbarrierWait for what CTAs of the cluster send.
-TW_DEVICE void MbarrierWaitCluster(u32 barrier, u32 parity) {
+__device__ __forceinline__ void MbarrierWaitCluster(u32 barrier, u32 parity) {
   asm volatile(
       "{ .reg .pred done;\n"
       "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"

@@ -133,15 +133,6 @@ inline u32 FromLane(u32 value, int lane) {
   return emulation::Exchange(mine)[lane].a[0];
 }
 
-inline bool AnyLane(bool is) {
-  emulation::Shown mine;
-  mine.a[0] = is ? 1 : 0;
-  const emulation::Shown* lanes = emulation::Exchange(mine);
-  bool any = false;
-  for (int i = 0; i < 32; ++i) any = any || lanes[i].a[0] != 0;
-  return any;
-}
-
 template <Type kType>
 void Mma16816(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
   const emulation::Shown mine{.address = 0, .a = {a[0], a[1], a[2], a[3]}, .b = {b0, b1}};

@@ -13,8 +13,6 @@ inline constexpr u32 kAllLanes = 0xffffffffu;
 #if defined(__CUDACC__)  // on the host mma_emulation.h stands for it
 /// `value` of lane `lane`. All lanes call it.
 TW_DEVICE u32 FromLane(u32 value, int lane) { return __shfl_sync(kAllLanes, value, lane); }
-/// Whether it is true in any lane. All lanes call it.
-TW_DEVICE bool AnyLane(bool is) { return __any_sync(kAllLanes, is) != 0; }
 #endif
 
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes

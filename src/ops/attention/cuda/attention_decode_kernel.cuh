@@ -52,23 +52,25 @@ struct AttentionDecode {
   static constexpr int kSteps = kHeadDim / 16;           // of 16 elements of a head
   static constexpr int kUnits = kHeadDim / 4;            // of a head: four elements
   static constexpr int kWarpBytes = 2 * kStages * Tile::kBytes;
-  /// Units of a row's heads that a CTA of a cluster merges.
-  static constexpr int kMostUnitsEach = kMaxHeads * kUnits / kCluster;
-  static_assert(kUnits % kCluster == 0, "units of all heads are evenly divided");
+  static constexpr int kUnitsEach = kUnits / kCluster;  // of a head: that a CTA of a cluster merges
+  static_assert(kUnits % kCluster == 0, "units of a head are evenly divided");
   /// Floats of a head in a warp's result: the lanes of a warp meet no bank conflict.
   static constexpr int kResultStride = kHeadDim + 4;
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit elements");
   static_assert(4 * kMaxHeads * kResultStride <= kWarpBytes, "a warp's result takes its ring");
 
   const AttentionParams& p;
-  u8* shared;          // [kWarps] rings: [kStages] tiles of keys, then of values; then results
-  Normaliser* norms;   // shared: [kWarps][kMaxHeads]
-  u32* arrived;        // shared
-  u32 parts_of_units;  // shared: [kCluster][kMostUnitsEach] sums of four, then as many normalisers
+  u8* shared;         // [kWarps] rings: [kStages] tiles of keys, then of values; then results
+  Normaliser* norms;  // shared: [kWarps][kMaxHeads]
+  u32* arrived;       // shared
+  u32 sent;  // shared: by each CTA of a cluster, [kMaxHeads][kUnitsEach] sums; then their norms
   int row, kv_head, first_head;
-  int heads;  // of this CTA
+  int heads;       // of this CTA
+  int most_heads;  // of a CTA
   int lane, warp;
   u32 page_inverse;
+  bool aligned;          // 16-byte copies are
+  bool whole;            // tiles lie in one piece, too
   u32 q[kSteps][2];      // Q^T as B of mma.sync
   float out[kSteps][4];  // V^T . P^T as D of mma.sync: 16 elements of a head by 8 heads
   float max[2], sum[2];  // of heads 2t and 2t + 1; the sum is of this thread's positions
@@ -78,10 +80,12 @@ struct AttentionDecode {
         shared(smem),
         norms(reinterpret_cast<Normaliser*>(smem + kWarps * kWarpBytes)),
         arrived(reinterpret_cast<u32*>(norms + kWarps * kMaxHeads)),
-        parts_of_units(SmemAddress(arrived) + 16),
+        sent(SmemAddress(arrived) + 16),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) / 32),
-        page_inverse(SequenceCache::PageInverse(p)) {
+        page_inverse(SequenceCache::PageInverse(p)),
+        aligned(Tile::Aligned(p)),
+        whole(aligned && (p.pages == nullptr || p.page_size % kLines == 0)) {
     const int group = p.heads / p.kv_heads;
     const int blocks = (group + kMaxHeads - 1) / kMaxHeads;
     const int pair = static_cast<int>(blockIdx.x) / blocks;
@@ -89,6 +93,7 @@ struct AttentionDecode {
     row = pair / p.kv_heads;
     kv_head = pair - row * p.kv_heads;
     first_head = kv_head * group + block * kMaxHeads;
+    most_heads = group < kMaxHeads ? group : kMaxHeads;
     const int left = group - block * kMaxHeads;
     heads = left < kMaxHeads ? left : kMaxHeads;
     TW_UNROLL
@@ -126,58 +131,118 @@ struct AttentionDecode {
     }
   }
 
-  /// What of a line is looked up: where its page is said to lie; some other address of a number that
-  /// may be read if there is nothing to look up.
-  TW_DEVICE const int* PageEntry(const SequenceCache& cache, int position, int end) const {
-    const bool paged = cache.table != nullptr && position < end;
-    return paged ? cache.table + cache.LogicalPage(position) : p.positions + row;
+  /// The tiles of a warp: of those that hold what a row sees, every so many from its first on. They
+  /// begin at multiples of their size, so pages are whole tiles where they can be.
+  struct Share {
+    int parts;         // CTAs that the row is dealt to
+    SeenRange seen;    // positions
+    int first;         // position of the first tile
+    int step, rounds;  // positions between tiles, and how many of them the warps with most have
+  };
+  TW_DEVICE Share ShareOf(int position) const {
+    Share share;
+    share.seen = SeenBy(position, p.window);
+    const int begin = share.seen.first / kLines * kLines;
+    const int tiles = (share.seen.limit - begin + kLines - 1) / kLines;
+    const int needed = (tiles + kWarps - 1) / kWarps;
+    share.parts = kCluster > 1 ? kCluster : needed < p.splits ? needed : p.splits;
+    share.first = begin + (static_cast<int>(blockIdx.y) * kWarps + warp) * kLines;
+    share.step = share.parts * kWarps * kLines;
+    share.rounds = (share.seen.limit - begin + share.step - 1) / share.step;
+    return share;
   }
-  /// Where the lane's line of a tile lies: those at `end` and behind are behind, and nobody looks up
-  /// their pages.
-  static constexpr i64 kBehind = -1, kMissing = -2;
-  TW_DEVICE i64 LookUp(const SequenceCache& cache, int page, int position, int end) const {
-    i64 place = kBehind;
-    if (position < end && !cache.FindIn(page, position, place)) place = kMissing;
-    return place;
+  TW_DEVICE bool Exists(int position, int slot) const {
+    return position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
   }
-  TW_DEVICE i64 LookUp(const SequenceCache& cache, int from, int end) const {
-    const int position = from + lane % kLines;
-    return LookUp(cache, *PageEntry(cache, position, end), position, end);
+
+  /// What a row sees, and where it lies. Ahead of the wait for earlier kernels, which may be about to
+  /// write where that is, a guess.
+  struct View {
+    int position, slot;
+    Share share;
+    SequenceCache cache;
+  };
+  TW_DEVICE View ViewOf(int position, int slot) const {
+    const bool exists = Exists(position, slot);
+    return {position, slot, ShareOf(exists ? position : 0),
+            SequenceCache(p, exists ? slot : 0, kv_head, page_inverse)};
+  }
+
+  /// Where the page of a tile is looked up; some other number if there is nothing to look up.
+  TW_DEVICE const int* PageEntry(const View& view, int tile) const {
+    const bool paged = view.cache.table != nullptr && tile < view.share.seen.limit;
+    return paged ? view.cache.table + view.cache.LogicalPage(tile) : p.positions + row;
+  }
+
+  /// Starts the way of the first tiles of a guess into L2.
+  TW_DEVICE void Prefetch(const View& guess) const {
+    const Share& share = guess.share;
+    const u8* base = static_cast<const u8*>(lane < kLines ? p.k_cache : p.v_cache);
+    if (!whole || !Exists(guess.position, guess.slot)) return;
+    TW_NO_UNROLL
+    for (int round = 0; round < share.rounds && round < kStages; ++round) {
+      const int tile = share.first + round * share.step;
+      const int at = tile + lane % kLines;
+      i64 place = 0;
+      if (guess.cache.FindIn(ReadAhead(PageEntry(guess, tile)), at, place) &&
+          at >= share.seen.first && at < share.seen.limit)
+        PrefetchToL2(base + 2 * place, 2 * kHeadDim);
+    }
   }
 
   /// Line of the tile whose chunk `lane % kChunks` is the lane's `i`-th.
   TW_DEVICE int LineOf(int i) const { return lane / kChunks + i * (32 / kChunks); }
-  TW_DEVICE i64 PlaceOf(i64 mine, int i) const {
-    const u32 low = FromLane(static_cast<u32>(mine), LineOf(i));
-    const u32 high = FromLane(static_cast<u32>(mine >> 32), LineOf(i));
-    return static_cast<i64>(static_cast<u64>(high) << 32 | low);
-  }
-  /// Starts the copies of a tile, whose lines each lane has looked up one of: zeros for what is
-  /// behind, and NaN for keys whose pages do not exist.
-  TW_DEVICE void Copy(i64 mine, int stage, bool aligned) const {
+
+  /// Starts the copies of the tile at position `tile`, whose page, if it has one, is `page`: zeros
+  /// for what is not seen, and NaN for keys whose pages do not exist.
+  TW_DEVICE void Copy(const View& view, int tile, int page, int stage) const {
     const int chunk = lane % kChunks;
-    const u8* keys = static_cast<const u8*>(p.k_cache) + 16 * chunk;
-    const u8* values = static_cast<const u8*>(p.v_cache) + 16 * chunk;
-    if (aligned && !AnyLane(mine == kMissing)) {
+    const SeenRange& seen = view.share.seen;
+    i64 place = 0;
+    const bool exists = view.cache.FindIn(page, tile, place) || tile >= seen.limit;
+    if (!whole || !exists) {
+      CopyLines(view, tile, stage);
+      return;
+    }
+    const i64 first = place + LineOf(0) * view.cache.position_stride;
+    const u8* key = static_cast<const u8*>(p.k_cache) + 2 * first + 16 * chunk;
+    const u8* value = static_cast<const u8*>(p.v_cache) + 2 * first + 16 * chunk;
+    TW_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const int at = tile + LineOf(i);
+      const u32 to = KvOffset(LineOf(i), chunk, kChunks);
+      const bool is_seen = at >= seen.first && at < seen.limit;
+      CpAsync16OrZeros(Keys(stage) + to, key, is_seen);
+      CpAsync16OrZeros(Values(stage) + to, value, is_seen);
+      key += 2 * (32 / kChunks) * view.cache.position_stride;
+      value += 2 * (32 / kChunks) * view.cache.position_stride;
+    }
+  }
+  /// The same where nothing is known of pages and addresses: each lane looks up one line.
+  TW_DEVICE void CopyLines(const View& view, int tile, int stage) const {
+    constexpr i64 kUnseen = -1, kMissing = -2;
+    const int chunk = lane % kChunks;
+    const int at = tile + lane % kLines;
+    i64 mine = kUnseen;
+    if (at >= view.share.seen.first && at < view.share.seen.limit && !view.cache.Find(at, mine))
+      mine = kMissing;
+    TW_NO_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const u32 low = FromLane(static_cast<u32>(mine), LineOf(i));
+      const u32 high = FromLane(static_cast<u32>(mine >> 32), LineOf(i));
+      const i64 place = static_cast<i64>(static_cast<u64>(high) << 32 | low);
+      const u32 to = KvOffset(LineOf(i), chunk, kChunks);
       TW_UNROLL
-      for (int i = 0; i < kCopies; ++i) {
-        const i64 place = PlaceOf(mine, i);
-        const u32 to = KvOffset(LineOf(i), chunk, kChunks);
-        CpAsync16OrZeros(Keys(stage) + to, keys + 2 * place, place >= 0);
-        CpAsync16OrZeros(Values(stage) + to, values + 2 * place, place >= 0);
-      }
-    } else {
-      TW_NO_UNROLL
-      for (int i = 0; i < kCopies; ++i) {
-        const i64 place = PlaceOf(mine, i);
-        const u32 to = KvOffset(LineOf(i), chunk, kChunks);
+      for (int part = 0; part < 2; ++part) {
+        const u8* from = static_cast<const u8*>(part == 0 ? p.k_cache : p.v_cache) + 16 * chunk;
+        const u32 smem = (part == 0 ? Keys(stage) : Values(stage)) + to;
         if (place < 0) {
-          const u32 word = place == kMissing ? ~0u : 0u;
-          StoreShared16(Keys(stage) + to, word, word, word, word);
-          StoreShared16(Values(stage) + to, 0, 0, 0, 0);
+          const u32 word = part == 0 && place == kMissing ? ~0u : 0u;
+          StoreShared16(smem, word, word, word, word);
+        } else if (aligned) {
+          CpAsync16(smem, from + 2 * place);
         } else {
-          Tile::CopyElements(Keys(stage) + to, keys + 2 * place);
-          Tile::CopyElements(Values(stage) + to, values + 2 * place);
+          Tile::CopyElements(smem, from + 2 * place);
         }
       }
     }
@@ -200,8 +265,8 @@ struct AttentionDecode {
     for (int i = 0; i < 4; ++i) s[i] += odd[i];
   }
 
-  /// Scores become weights relative to the maximum so far; `seen`: how many positions of the tile.
-  TW_DEVICE void Weigh(float (&s)[4], int seen) {
+  /// Scores of the tile at position `tile` become weights relative to the maximum so far.
+  TW_DEVICE void Weigh(float (&s)[4], int tile, const SeenRange& seen) {
     CapScores(p, s);
     const float scale = ExponentScale(p);
     TW_UNROLL
@@ -210,7 +275,8 @@ struct AttentionDecode {
       TW_UNROLL
       for (int i = 0; i < 2; ++i) {
         float& score = s[2 * i + h];
-        score = 8 * i + lane / 4 < seen ? score * scale : MinusInfinity();
+        const int at = tile + 8 * i + lane / 4;
+        score = at >= seen.first && at < seen.limit ? score * scale : MinusInfinity();
         top = LargerOf(top, score);
       }
       TW_UNROLL
@@ -256,78 +322,29 @@ struct AttentionDecode {
     }
   }
 
-  /// Every parts-th tile of a warp of what a row sees.
-  struct Share {
-    int parts;         // CTAs that the row is dealt to
-    int first, limit;  // positions: of the warp's first tile, and behind the last that is seen
-    int step, rounds;  // positions between tiles, and how many of them the warps with most have
-  };
-  TW_DEVICE Share ShareOf(int position) const {
-    const SeenRange seen = SeenBy(position, p.window);
-    const int tiles = (seen.limit - seen.first + kLines - 1) / kLines;
-    const int needed = (tiles + kWarps - 1) / kWarps;
-    Share share;
-    share.parts = kCluster > 1 ? kCluster : needed < p.splits ? needed : p.splits;
-    share.first = seen.first + (static_cast<int>(blockIdx.y) * kWarps + warp) * kLines;
-    share.limit = seen.limit;
-    share.step = share.parts * kWarps * kLines;
-    share.rounds = (seen.limit - seen.first + share.step - 1) / share.step;
-    return share;
-  }
-  TW_DEVICE bool Exists(int position, int slot) const {
-    return position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
-  }
-
-  /// What a row sees, and where it lies. Ahead of the wait for earlier kernels, which may be about to
-  /// write where that is, a guess.
-  struct View {
-    int position, slot;
-    Share share;
-    SequenceCache cache;
-  };
-  TW_DEVICE View ViewOf(int position, int slot) const {
-    const bool exists = Exists(position, slot);
-    return {position, slot, ShareOf(exists ? position : 0),
-            SequenceCache(p, exists ? slot : 0, kv_head, page_inverse)};
-  }
-  /// Starts the way of the first tiles of a guess into L2.
-  TW_DEVICE void Prefetch(const View& guess) const {
-    constexpr int kMost = 4;  // tiles of a warp
-    if (!Exists(guess.position, guess.slot) || !Tile::Aligned(p)) return;
-    const Share& share = guess.share;
-    const u8* base = static_cast<const u8*>(lane < kLines ? p.k_cache : p.v_cache);
-    TW_NO_UNROLL
-    for (int round = 0; round < share.rounds && round < kMost; ++round) {
-      const int at = share.first + round * share.step + lane % kLines;
-      const int page = ReadAhead(PageEntry(guess.cache, at, share.limit));
-      const i64 place = LookUp(guess.cache, page, at, share.limit);
-      if (place >= 0) PrefetchToL2(base + 2 * place, 2 * kHeadDim);
-    }
-  }
-
-  /// All warps make the same number of rounds.
-  /// `place`: where the lane's line of the first tile lies.
-  TW_DEVICE void Compute(const SequenceCache& cache, const Share& share, i64 place) {
-    const bool aligned = Tile::Aligned(p);
+  /// All warps make the same number of rounds. `page`: of the first tile.
+  TW_DEVICE void Compute(const View& view, int page) {
+    const Share& share = view.share;
     int stage = 0;
-    // Looked up a round ahead: behind the products, or the copies before, copies would wait for it.
     // The first rounds only start copies: they are large code, and there once.
     TW_NO_UNROLL
     for (int round = -kStages; round < share.rounds; ++round) {
       const int tile = share.first + round * share.step;
-      const i64 next = LookUp(cache, tile + (kStages + 1) * share.step, share.limit);
+      const int copied = tile + kStages * share.step;
+      // Looked up a round ahead: copies would wait for it.
+      const int next_page = *PageEntry(view, copied + share.step);
       if (round >= 0) {
         float s[4];
         CpAsyncWait<kStages - 1>();
         __syncwarp();  // the tile of all lanes is there
         Score(s, Keys(stage));
-        Weigh(s, share.limit - tile);
+        Weigh(s, tile, share.seen);
         AddValues(s, Values(stage));
         __syncwarp();  // all lanes have read the stage
       }
-      if (round + kStages < share.rounds) Copy(place, stage, aligned);
+      if (round + kStages < share.rounds) Copy(view, copied, page, stage);
       CpAsyncCommit();  // a group for each round, empty or not
-      place = next;
+      page = next_page;
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
   }
@@ -398,15 +415,11 @@ struct AttentionDecode {
 
   /// Number of this CTA's head in part `part` among all partial results.
   TW_DEVICE i64 PartialOf(int part, int head) const {
-    const int group = p.heads / p.kv_heads;
-    const i64 place = static_cast<i64>(blockIdx.x) * p.splits + part;
-    return place * (group < kMaxHeads ? group : kMaxHeads) + head;
+    return (static_cast<i64>(blockIdx.x) * p.splits + part) * most_heads + head;
   }
   /// Of each partial result, behind all the sums.
   TW_DEVICE Normaliser* PartialNorms() const {
-    const int group = p.heads / p.kv_heads;
-    const i64 all =
-        static_cast<i64>(gridDim.x) * p.splits * (group < kMaxHeads ? group : kMaxHeads);
+    const i64 all = static_cast<i64>(gridDim.x) * p.splits * most_heads;
     return reinterpret_cast<Normaliser*>(p.partials + all * kHeadDim);
   }
 
@@ -479,56 +492,54 @@ struct AttentionDecode {
     if (parts > 1 && ArriveLast(static_cast<u32>(parts))) Merge(parts);
   }
 
-  /// Of a CTA of a cluster: what the barrier in place of `arrived` counts.
-  TW_DEVICE int UnitsEach() const { return heads * kUnits / kCluster; }
+  /// Of a CTA of a cluster: the barrier, in place of `arrived`, that counts what it is sent.
   TW_DEVICE u32 SentBarrier() const { return SmemAddress(arrived); }
   TW_DEVICE void OpenForCluster() const {
     if (threadIdx.x == 0) {
       MbarrierInit(SentBarrier(), 1);
       FenceBarrierInit();
-      MbarrierArriveExpectTx(SentBarrier(), static_cast<u32>(kCluster * UnitsEach()) * (16 + 8));
+      MbarrierArriveExpectTx(SentBarrier(),
+                             static_cast<u32>(kCluster * heads * kUnitsEach) * (16 + 8));
     }
     ClusterArriveRelaxed();
   }
-  /// As Finish, where the parts are of a cluster: each CTA merges as many units of the row's heads.
+  /// As Finish, where the parts are of a cluster: each CTA merges some units of every head.
   TW_DEVICE void FinishInCluster() const {
+    constexpr u32 kPlaces = kMaxHeads * kUnitsEach;  // for what a CTA sends
     const u32 own = ClusterCtaRank();
-    const int each = UnitsEach();
-    const u32 norms_of_units = parts_of_units + kCluster * kMostUnitsEach * 16;
+    const u32 sent_norms = sent + kCluster * kPlaces * 16;
     for (int u = static_cast<int>(threadIdx.x); u < heads * kUnits; u += kThreads) {
+      const int head = u / kUnits, unit = u % kUnits;
       float total[4];
-      const Normaliser all = Combine(u / kUnits, u % kUnits, total);
-      const u32 owner = static_cast<u32>(u / each);
-      const u32 place = own * kMostUnitsEach + static_cast<u32>(u % each);
+      const Normaliser all = Combine(head, unit, total);
+      const auto owner = static_cast<u32>(unit / kUnitsEach);
+      const u32 place = own * kPlaces + static_cast<u32>(head * kUnitsEach + unit % kUnitsEach);
       const u32 barrier = ClusterAddress(SentBarrier(), owner);
-      SendToCluster16(ClusterAddress(parts_of_units + place * 16, owner), barrier, BitsOf(total[0]),
+      SendToCluster16(ClusterAddress(sent + place * 16, owner), barrier, BitsOf(total[0]),
                       BitsOf(total[1]), BitsOf(total[2]), BitsOf(total[3]));
-      SendToCluster8(ClusterAddress(norms_of_units + place * 8, owner), barrier, BitsOf(all.max),
+      SendToCluster8(ClusterAddress(sent_norms + place * 8, owner), barrier, BitsOf(all.max),
                      BitsOf(all.sum));
     }
     MbarrierWaitCluster(SentBarrier(), 0);
-    const u8* sent = shared + (parts_of_units - SmemAddress(shared));
-    for (int u = static_cast<int>(threadIdx.x); u < each; u += kThreads) {
-      const auto* sums = reinterpret_cast<const U32x4*>(sent) + u;
-      const auto* norm_of =
-          reinterpret_cast<const Normaliser*>(sent + kCluster * kMostUnitsEach * 16) + u;
+    const u8* here = shared + (sent - SmemAddress(shared));
+    for (int u = static_cast<int>(threadIdx.x); u < heads * kUnitsEach; u += kThreads) {
+      const auto* sums = reinterpret_cast<const U32x4*>(here) + u;
+      const auto* norm_of = reinterpret_cast<const Normaliser*>(here + kCluster * kPlaces * 16) + u;
       Normaliser all{MinusInfinity(), 0.0f};
       TW_UNROLL
-      for (int c = 0; c < kCluster; ++c)
-        all.max = LargerOf(all.max, norm_of[c * kMostUnitsEach].max);
+      for (u32 c = 0; c < kCluster; ++c) all.max = LargerOf(all.max, norm_of[c * kPlaces].max);
       const float base = all.max == MinusInfinity() ? 0.0f : all.max;
       float total[4] = {};
       TW_UNROLL
-      for (int c = 0; c < kCluster; ++c) {
-        const Normaliser norm = norm_of[c * kMostUnitsEach];
+      for (u32 c = 0; c < kCluster; ++c) {
+        const Normaliser norm = norm_of[c * kPlaces];
         const float take = Exp2(norm.max - base);
         all.sum = Fma(norm.sum, take, all.sum);
         TW_UNROLL
-        for (int i = 0; i < 4; ++i)
-          total[i] = Fma(FloatOf(sums[c * kMostUnitsEach].v[i]), take, total[i]);
+        for (int i = 0; i < 4; ++i) total[i] = Fma(FloatOf(sums[c * kPlaces].v[i]), take, total[i]);
       }
-      const int unit = static_cast<int>(own) * each + u;
-      StoreScaled(unit / kUnits, unit % kUnits, total, all.sum);
+      StoreScaled(u / kUnitsEach, static_cast<int>(own) * kUnitsEach + u % kUnitsEach, total,
+                  all.sum);
     }
   }
 
@@ -539,7 +550,7 @@ struct AttentionDecode {
       view = ViewOf(ReadAhead(p.positions + row), ReadAhead(p.slots + row));
       Prefetch(view);
     }
-    const int* entry = PageEntry(view.cache, view.share.first + lane % kLines, view.share.limit);
+    const int* entry = PageEntry(view, view.share.first);
     if constexpr (kCluster > 1) ClusterWait();
     WaitForPrerequisites();
     // All of this is on its way at once, the page as guessed.
@@ -549,23 +560,21 @@ struct AttentionDecode {
     KeepOrder(position, slot, page);
     if (view.position != static_cast<int>(position) || view.slot != static_cast<int>(slot)) {
       view = ViewOf(static_cast<int>(position), static_cast<int>(slot));
-      page = LoadOnce4(PageEntry(view.cache, view.share.first + lane % kLines, view.share.limit));
+      page = LoadOnce4(PageEntry(view, view.share.first));
     }
     if (!Exists(view.position, view.slot)) {
       if (blockIdx.y == 0) StoreAll(view.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
       return;
     }
-    const Share& share = view.share;
     const int part = static_cast<int>(blockIdx.y);
-    if (part >= share.parts) return;
-    Compute(view.cache, share,
-            LookUp(view.cache, static_cast<int>(page), share.first + lane % kLines, share.limit));
+    if (part >= view.share.parts) return;
+    Compute(view, static_cast<int>(page));
     KeepResult();
     __syncthreads();  // every warp's result is there
     if constexpr (kCluster > 1) {
       FinishInCluster();
     } else {
-      Finish(part, share.parts);
+      Finish(part, view.share.parts);
     }
   }
 };
