@@ -111,7 +111,7 @@ struct AttentionDecode {
   TW_DEVICE u32 Keys(int stage) const {
     return SmemAddress(shared) + static_cast<u32>(warp * kWarpBytes + stage * Tile::kBytes);
   }
-  TW_DEVICE u32 Values(int stage) const { return Keys(kStages + stage); }
+  static constexpr u32 kValues = kStages * Tile::kBytes;  // from the keys of a stage to its values
 
   /// Zeros for heads that the CTA does not have.
   TW_DEVICE void LoadQueries() {
@@ -191,7 +191,8 @@ struct AttentionDecode {
   }
 
   /// Line of the tile whose chunk `lane % kChunks` is the lane's `i`-th.
-  TW_DEVICE int LineOf(int i) const { return lane / kChunks + i * (32 / kChunks); }
+  static constexpr int kLineStep = 32 / kChunks;
+  TW_DEVICE int LineOf(int i) const { return lane / kChunks + i * kLineStep; }
 
   /// Starts the copies of the tile at position `tile`, whose page, if it has one, is `page`: zeros
   /// for what is not seen, and NaN for keys whose pages do not exist.
@@ -205,17 +206,20 @@ struct AttentionDecode {
       return;
     }
     const i64 first = place + LineOf(0) * view.cache.position_stride;
+    const i64 step = 2 * kLineStep * view.cache.position_stride;
     const u8* key = static_cast<const u8*>(p.k_cache) + 2 * first + 16 * chunk;
     const u8* value = static_cast<const u8*>(p.v_cache) + 2 * first + 16 * chunk;
+    const u32 to = Keys(stage) + KvOffset(LineOf(0), chunk, kChunks);
+    const auto seen_before = static_cast<u32>(tile + LineOf(0) - seen.first);
     TW_UNROLL
     for (int i = 0; i < kCopies; ++i) {
-      const int at = tile + LineOf(i);
-      const u32 to = KvOffset(LineOf(i), chunk, kChunks);
-      const bool is_seen = at >= seen.first && at < seen.limit;
-      CpAsync16OrZeros(Keys(stage) + to, key, is_seen);
-      CpAsync16OrZeros(Values(stage) + to, value, is_seen);
-      key += 2 * (32 / kChunks) * view.cache.position_stride;
-      value += 2 * (32 / kChunks) * view.cache.position_stride;
+      // KvOffset of the line, which has no bit in common with line 0.
+      const u32 at = (to ^ (i * kLineStep % 8 * 16)) + i * kLineStep * kChunks * 16;
+      const bool is_seen = seen_before + i * kLineStep < static_cast<u32>(seen.limit - seen.first);
+      CpAsync16OrZeros(at, key, is_seen);
+      CpAsync16OrZeros(at + kValues, value, is_seen);
+      key += step;
+      value += step;
     }
   }
   /// The same where nothing is known of pages and addresses: each lane looks up one line.
@@ -235,7 +239,7 @@ struct AttentionDecode {
       TW_UNROLL
       for (int part = 0; part < 2; ++part) {
         const u8* from = static_cast<const u8*>(part == 0 ? p.k_cache : p.v_cache) + 16 * chunk;
-        const u32 smem = (part == 0 ? Keys(stage) : Values(stage)) + to;
+        const u32 smem = Keys(stage) + part * kValues + to;
         if (place < 0) {
           const u32 word = part == 0 && place == kMissing ? ~0u : 0u;
           StoreShared16(smem, word, word, word, word);
@@ -250,14 +254,14 @@ struct AttentionDecode {
 
   /// s = K . Q^T, as D of mma.sync: 16 positions by 8 heads.
   TW_DEVICE void Score(float (&s)[4], u32 keys) const {
+    const u32 from = keys + KvOffset(lane / 8 % 2 * 8 + lane % 8, lane / 16, kChunks);
     float odd[4];
     TW_UNROLL
     for (int i = 0; i < 4; ++i) s[i] = odd[i] = 0.0f;
     TW_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       u32 key[4];
-      const int line = lane / 8 % 2 * 8 + lane % 8;
-      LdMatrixX4(key, keys + KvOffset(line, 2 * step + lane / 16, kChunks));
+      LdMatrixX4(key, from ^ (step * 32));  // two chunks further, which are no bits of lane / 16
       // Two chains of sums: one would be a chain of latencies.
       Mma16816<kType>(step % 2 == 0 ? s : odd, key, q[step][0], q[step][1]);
     }
@@ -300,6 +304,7 @@ struct AttentionDecode {
 
   /// out += V^T . P^T
   TW_DEVICE void AddValues(float (&s)[4], u32 values) {
+    const u32 from = values + KvOffset(lane / 16 * 8 + lane % 8, lane / 8 % 2, kChunks);
     u32 weights[2][2];
     TW_UNROLL
     for (int part = 0; part < 2; ++part) {
@@ -314,8 +319,7 @@ struct AttentionDecode {
     TW_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       u32 value[4];
-      const int line = lane / 16 * 8 + lane % 8;
-      LdMatrixX4Trans(value, values + KvOffset(line, 2 * step + lane / 8 % 2, kChunks));
+      LdMatrixX4Trans(value, from ^ (step * 32));
       TW_UNROLL
       for (int part = 0; part < 2; ++part)
         Mma16816<kType>(out[step], value, weights[part][0], weights[part][1]);
@@ -339,7 +343,7 @@ struct AttentionDecode {
         __syncwarp();  // the tile of all lanes is there
         Score(s, Keys(stage));
         Weigh(s, tile, share.seen);
-        AddValues(s, Values(stage));
+        AddValues(s, Keys(stage) + kValues);
         __syncwarp();  // all lanes have read the stage
       }
       if (round + kStages < share.rounds) Copy(view, copied, page, stage);
