@@ -100,9 +100,12 @@ constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element,
 /// Positions that a CTA of attention_decode computes at a time: 16 for each warp.
 constexpr int AttentionDecodeRound(int warps) { return 16 * warps; }
 /// Dynamic shared memory of attention_decode, 16-bit elements: a ring of tiles of keys and values
-/// for each warp, the maxima and sums of its heads, and a counter.
-constexpr unsigned int AttentionDecodeSmem(int head_dim, int warps, int stages) {
-  return static_cast<unsigned int>(warps * (2 * stages * 16 * head_dim * 2 + 8 * 8) + 16);
+/// for each warp, the maxima and sums of its heads, a counter, and what a CTA of a cluster of
+/// `cluster` (0: none) merges.
+constexpr unsigned int AttentionDecodeSmem(int head_dim, int warps, int stages, int cluster) {
+  const int units_each = cluster > 1 ? (8 * (head_dim / 4) + cluster - 1) / cluster : 0;
+  return static_cast<unsigned int>(warps * (2 * stages * 16 * head_dim * 2 + 8 * 8) + 16 +
+                                   cluster * units_each * (4 + 2) * 4);
 }
 
 /// A CTA for each tile of tile_m query vectors, each of a row and one of the query heads of a key

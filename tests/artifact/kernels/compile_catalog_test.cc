@@ -256,6 +256,15 @@ TEST_F(CompileCatalogTest, TheCompilerWarnsOfNothing) {
   }
 }
 
+/// A GEMV reads its weights ahead where the arguments call them constant; attention of few rows looks
+/// where its caches lie.
+test::ReadsAhead ReadAheadBy(const KernelSpec& spec) {
+  if (spec.family.view().starts_with("gemv_")) return test::ReadsAhead::kConstants;
+  if (spec.family == "attention_decode" && spec.params[1] == 1)
+    return test::ReadsAhead::kPlacesToPrefetch;
+  return test::ReadsAhead::kNever;
+}
+
 TEST_F(CompileCatalogTest, WhatMayBeStartedEarlyWaitsBeforeItTouchesMemory) {
   int waiting = 0;
   for (const Compiled& one : *compiled_) {
@@ -266,11 +275,7 @@ TEST_F(CompileCatalogTest, WhatMayBeStartedEarlyWaitsBeforeItTouchesMemory) {
       EXPECT_EQ(one.output.ptx.find("griddepcontrol"), std::string::npos);
       continue;
     }
-    // A GEMV reads its weights ahead where the arguments call them constant.
-    const test::ReadsAhead reads = one.spec.family.view().starts_with("gemv_")
-                                       ? test::ReadsAhead::kConstants
-                                       : test::ReadsAhead::kNever;
-    EXPECT_EQ(test::PtxWaitTrouble(one.output.ptx, reads), "");
+    EXPECT_EQ(test::PtxWaitTrouble(one.output.ptx, ReadAheadBy(one.spec)), "");
     EXPECT_NE(one.output.ptx.find("griddepcontrol.launch_dependents"), std::string::npos);
     ++waiting;
   }

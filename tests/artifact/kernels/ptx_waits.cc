@@ -145,7 +145,10 @@ std::string PtxWaitTrouble(std::string_view ptx, ReadsAhead reads) {
       return all[i].text;
     if (waited[i]) continue;
     const bool ends = parts.front() == "ret" || parts.front() == "exit";
-    const bool reads_early = access == Access::kRead && reads == ReadsAhead::kNever;
+    const bool relaxed = parts.size() > 1 && parts[0] == "ld" && parts[1] == "relaxed";
+    const bool reads_early =
+        access == Access::kRead &&
+        (reads == ReadsAhead::kNever || (reads == ReadsAhead::kPlacesToPrefetch && !relaxed));
     if (ends || access == Access::kWrite || reads_early) return all[i].text;
   }
   return "";

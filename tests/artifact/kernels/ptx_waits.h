@@ -5,8 +5,9 @@
 
 namespace tilewright::test {
 
-/// Whether a kernel may read global memory before it waits.
-enum class ReadsAhead : bool { kNever, kConstants };
+/// What a kernel may read of global memory before it waits: nothing; constants, by any load that may
+/// not be moved; or what only says where to prefetch, by ld.relaxed, which leaves nothing in L1.
+enum class ReadsAhead { kNever, kConstants, kPlacesToPrefetch };
 
 /// What a kernel that may be started before the kernels in front of it have ended does wrong, by
 /// its PTX: on some path it ends, writes global memory or (unless constants may be read ahead)

@@ -48,6 +48,14 @@ TEST(PtxWaits, ReadsAreForConstantsOnly) {
   EXPECT_EQ(TroubleOf(copies), "cp.async.cg.shared.global [%r1], [%rd1], 16");
 }
 
+TEST(PtxWaits, PlacesToPrefetchAreReadPastL1) {
+  const std::string peek = Then("ld.relaxed.gpu.global.s32 %r1, [%rd1];\n", kWait) + "ret;";
+  EXPECT_EQ(TroubleOf(peek, ReadsAhead::kPlacesToPrefetch), "");
+  EXPECT_EQ(TroubleOf(peek), "ld.relaxed.gpu.global.s32 %r1, [%rd1]");
+  const std::string kept = Then("ld.global.u32 %r1, [%rd1];\n", kWait) + "ret;";
+  EXPECT_EQ(TroubleOf(kept, ReadsAhead::kPlacesToPrefetch), "ld.global.u32 %r1, [%rd1]");
+}
+
 TEST(PtxWaits, EveryPathHasToWait) {
   EXPECT_EQ(TroubleOf(Then("@%p1 bra $L_end;\n", Then(kWait, "$L_end:\nret;"))), "ret");
   EXPECT_EQ(TroubleOf(Then("@%p1 ret;\n", Then(kWait, "ret;"))), "ret");

@@ -29,6 +29,17 @@ __device__ __forceinline__ void CpAsync16(u32 smem, const void* global) {
                : "memory");
 }
 
+/// The same, or 16 zeros where the source does not exist, which is then not read.
+__device__ __forceinline__ void CpAsync16OrZeros(u32 smem, const void* global, bool exists) {
+  asm volatile(
+      "{ .reg .pred zeros;\n"
+      "setp.eq.u32 zeros, %2, 0;\n"
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, zeros; }"
+      :
+      : "r"(smem), "l"(global), "r"(static_cast<u32>(exists))
+      : "memory");
+}
+
 __device__ __forceinline__ void CpAsyncCommit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

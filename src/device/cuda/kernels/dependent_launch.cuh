@@ -9,7 +9,8 @@
 //
 //   - Before WaitForPrerequisites it touches nothing that an earlier kernel may write or still
 //     read: only its parameters, its own shared memory, and model weights where the parameters say
-//     that they are constant. PrefetchToL2 is allowed of anything: L2 sees what is written later.
+//     that they are constant. PrefetchToL2 is allowed of anything: L2 sees what is written later;
+//     so where it should look is found out with ReadAhead, and read again behind the wait.
 //   - In every CTA some thread calls WaitForPrerequisites before the CTA ends, so that the end of a
 //     kernel means the end of all kernels before it: the next one waits for this one alone.
 //   - What it reads afterwards is read by instructions that the compiler may not move up: plain
@@ -61,5 +62,26 @@ TW_DEVICE void PrefetchToL2(const void* p) {
   static_cast<void>(p);
 #endif
 }
+
+/// The same for `bytes` bytes (sm_90 and newer), which exist; both are multiples of 16.
+TW_DEVICE void PrefetchToL2(const void* p, u32 bytes) {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#else
+  static_cast<void>(p);
+  static_cast<void>(bytes);
+#endif
+}
+
+#if defined(__CUDACC__)  // on the host host_emulation.h stands for it
+/// What lies there now, which an earlier kernel may be about to overwrite: good for addresses of
+/// prefetches, and as a guess that is compared with what lies there behind the wait. It stays in no
+/// L1, so a load behind the wait sees what was written.
+TW_DEVICE int ReadAhead(const int* p) {
+  int value;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+  return value;
+}
+#endif
 
 }  // namespace tw

@@ -13,7 +13,7 @@
 // For tests only: mbarrier.cuh, tma.cuh and wgmma.cuh on the CPU, beside mma_emulation.h. Loads and
 // products happen at once, so a missing wait for wgmma does not show; a missing, early or surplus
 // arrival does. Stores by TMA happen as late as they may, when they are waited for, so a missing
-// wait shows. No clusters: one CTA runs at a time. A tensor map is a HostTensorMap.
+// wait shows. A tensor map is a HostTensorMap.
 
 namespace tw::emulation {
 
@@ -86,10 +86,10 @@ inline void MbarrierArriveExpectTx(u32 barrier, u32 bytes) {
   emulation::Progress(barrier, 1, bytes);
 }
 
-// What a kernel with a cluster calls; it is compiled, not run.
+inline void ClusterSync() { emulation::Yield(); }
+inline u32 ClusterCtaRank() { return emulation::cta.rank; }
+// What a GEMM with a cluster calls; it is compiled, not run.
 inline void MbarrierArriveCluster(u32, u32) { emulation::fault = true; }
-inline void ClusterSync() { emulation::fault = true; }
-inline u32 ClusterCtaRank() { return 0; }
 inline void TmaLoad2DMulticast(u32, const void*, u32, int, int, u16) { emulation::fault = true; }
 
 inline void MbarrierWait(u32 barrier, u32 parity) {

@@ -14,8 +14,9 @@
 // variables, __syncthreads, __syncwarp, __shfl_xor_sync over all lanes, atomicMax, atomicAdd. launch_emulation.h runs a
 // launch as the launcher of an operation room made it.
 //
-// The threads of a CTA are fibers of one OS thread; each runs to its next barrier or shuffle, then
-// the next one does. What it cannot show: races, memory order, warps that diverge at a shuffle.
+// The threads of a CTA, or of all CTAs of a cluster, are fibers of one OS thread; each runs to its
+// next barrier or shuffle, then the next one does. What it cannot show: races, memory order, warps
+// that diverge at a shuffle.
 
 #define __shared__ static  // one CTA runs at a time
 
@@ -25,7 +26,8 @@ struct Index {
   unsigned int x = 0, y = 0, z = 0;
 };
 
-/// The CTA that runs now. One a process; used by one OS thread at a time.
+/// The CTA that runs now, or the cluster of CTAs, which differ in blockIdx.y. One a process; used by
+/// one OS thread at a time.
 struct Cta {
   struct Fiber {
     ucontext_t context;
@@ -39,12 +41,21 @@ struct Cta {
   ucontext_t scheduler;
   std::function<void()> body;
   Index thread, block, grid;
+  unsigned int rank = 0;  // of the CTA in its cluster
 };
 inline Cta cta;
 
-/// Dynamic shared memory of the running CTA, and how much of it there is.
-alignas(1024) inline unsigned char smem[232448];
-inline std::size_t smem_bytes = sizeof smem;
+/// Dynamic shared memory of the running CTA, and how much of it there is: `smem` and up, in a cluster
+/// that of one CTA behind that of another.
+inline constexpr std::size_t kMostSmem = 232448;
+alignas(1024) inline unsigned char smem[3 * kMostSmem];
+inline std::size_t smem_bytes = kMostSmem;
+inline std::size_t SmemBegin(unsigned int rank) { return (smem_bytes + 1023) / 1024 * 1024 * rank; }
+/// That of the CTA that runs.
+inline unsigned char* OwnSmem() { return smem + SmemBegin(cta.rank); }
+/// What ReadAhead finds at an address, in front of the wait for earlier kernels; null: what lies
+/// there behind it too.
+inline int (*read_ahead)(const int* p) = nullptr;
 /// An access that a GPU would refuse: misaligned, or outside of shared memory.
 inline bool fault = false;
 
@@ -59,18 +70,19 @@ inline void FiberMain() {
   cta.fibers[cta.current].done = true;
 }
 
-/// Runs `body` as every thread of every CTA. Returns false if threads of a CTA stopped at different
-/// numbers of barriers and shuffles: a hang on a GPU.
-inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
+/// Runs `body` as every thread of every CTA; in clusters of `cluster` CTAs, whose threads all have
+/// as many barriers and shuffles. Returns false if threads of a CTA stopped at different numbers of
+/// them: a hang on a GPU.
+inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
+                unsigned int cluster = 1) {
   constexpr std::size_t kStack = 256 * 1024;
   cta.body = std::move(body);
   cta.grid = grid;
-  cta.fibers = std::vector<Cta::Fiber>(threads);
+  cta.fibers = std::vector<Cta::Fiber>(std::size_t{threads} * cluster);
   for (Cta::Fiber& fiber : cta.fibers) fiber.stack = std::make_unique<std::byte[]>(kStack);
   bool converged = true;
-  for (unsigned int by = 0; by < grid.y; ++by) {
+  for (unsigned int by = 0; by < grid.y; by += cluster) {
     for (unsigned int bx = 0; bx < grid.x; ++bx) {
-      cta.block = {bx, by, 0};
       for (Cta::Fiber& fiber : cta.fibers) {
         fiber.done = false;
         fiber.shuffles = 0;
@@ -80,13 +92,15 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
         fiber.context.uc_link = &cta.scheduler;
         makecontext(&fiber.context, &FiberMain, 0);
       }
-      std::size_t left = threads;
+      std::size_t left = cta.fibers.size();
       while (left > 0) {
         const std::size_t before = left;
-        for (std::size_t t = 0; t < threads; ++t) {
+        for (std::size_t t = 0; t < cta.fibers.size(); ++t) {
           if (cta.fibers[t].done) continue;
           cta.current = t;
-          cta.thread = {static_cast<unsigned int>(t), 0, 0};
+          cta.rank = static_cast<unsigned int>(t) / threads;
+          cta.block = {bx, by + cta.rank, 0};
+          cta.thread = {static_cast<unsigned int>(t) % threads, 0, 0};
           swapcontext(&cta.scheduler, &cta.fibers[t].context);
           if (cta.fibers[t].done) --left;
         }
@@ -99,6 +113,12 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body) {
 }
 
 }  // namespace tw::emulation
+
+namespace tw {
+inline int ReadAhead(const int* p) {
+  return emulation::read_ahead != nullptr ? emulation::read_ahead(p) : *p;
+}
+}  // namespace tw
 
 #define threadIdx (::tw::emulation::cta.thread)
 #define blockIdx (::tw::emulation::cta.block)

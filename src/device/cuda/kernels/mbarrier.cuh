@@ -72,17 +72,6 @@ __device__ __forceinline__ void NamedBarrierArrive(u32 barrier, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/// All threads of all CTAs of the cluster; also orders their shared-memory writes.
-__device__ __forceinline__ void ClusterSync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-__device__ __forceinline__ u32 ClusterCtaRank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
 }  // namespace tw
 
 #endif

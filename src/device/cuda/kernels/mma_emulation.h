@@ -31,8 +31,9 @@ struct Shown {
   u32 a[4] = {};
   u32 b[2] = {};
 };
-inline Shown shown[2][1024];
-inline unsigned int exchanges[1024];
+inline constexpr std::size_t kMostThreads = 2048;  // of a cluster
+inline Shown shown[2][kMostThreads];
+inline unsigned int exchanges[kMostThreads];
 
 /// Shows `mine` to the warp; returns the 32 lanes.
 inline const Shown* Exchange(const Shown& mine) {
@@ -48,14 +49,18 @@ inline bool Legal(u64 address, std::size_t bytes) {
   fault = fault || !legal;
   return legal;
 }
-/// `bytes` bytes of shared memory, at a multiple of as many. Addresses are offsets into it.
-inline u8* Shared(u32 address, std::size_t bytes) {
-  if (!Legal(address, bytes) || address + bytes > smem_bytes) {
+/// `bytes` bytes of shared memory, at a multiple of as many, of CTA `rank`. Addresses are offsets
+/// into `smem`.
+inline u8* SharedOf(unsigned int rank, u32 address, std::size_t bytes) {
+  const std::size_t begin = SmemBegin(rank);
+  if (!Legal(address, bytes) || address < begin || address + bytes > begin + smem_bytes) {
     fault = true;
     return smem;
   }
   return smem + address;
 }
+/// Of the running CTA.
+inline u8* Shared(u32 address, std::size_t bytes) { return SharedOf(cta.rank, address, bytes); }
 
 }  // namespace tw::emulation
 
@@ -86,6 +91,9 @@ inline void CpAsync16(u32 smem, const void* global, int bytes) {
   if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
 }
 inline void CpAsync16(u32 smem, const void* global) { CpAsync16(smem, global, 16); }
+inline void CpAsync16OrZeros(u32 smem, const void* global, bool exists) {
+  CpAsync16(smem, global, exists ? 16 : 0);
+}
 inline void CpAsyncCommit() {}
 template <int kPending>
 void CpAsyncWait() {}

@@ -94,6 +94,16 @@ TW_DEVICE void KeepAddress(T*& p) {
 #endif
 }
 
+/// Keeps what is computed of these numbers behind the loads in front of this: the compiler would
+/// wait for the first of them before it starts the last.
+TW_DEVICE void KeepOrder(u32& a, u32& b, u32& c) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(a), "+r"(b), "+r"(c)::"memory");
+#else
+  static_cast<void>(a), static_cast<void>(b), static_cast<void>(c);
+#endif
+}
+
 /// One element; for memory that the kernel may also write.
 template <Type kType>
 TW_DEVICE float LoadElement(const void* base, i64 index) {

@@ -1,6 +1,5 @@
 #include "spec.cuh"
 //
-#include "device/cuda/kernels/dependent_launch.cuh"
 #include "ops/attention/cuda/attention_decode_kernel.cuh"
 
 namespace tw {
@@ -10,13 +9,20 @@ struct DecodeSpec {
   static constexpr int kHeadDim = spec::kParam0;
   static constexpr int kWarps = spec::kWarps;
   static constexpr int kStages = spec::kStages;
+  static constexpr int kCluster = spec::kClusterN > 1 ? spec::kClusterN : 1;
+  static constexpr bool kForesees = spec::kParam1 != 0;
 };
 
 }  // namespace tw
 
-extern "C" __global__ void __launch_bounds__(32 * tw::spec::kWarps, 8 / tw::spec::kWarps)
-    TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
-  extern __shared__ __align__(128) tw::u8 smem[];
-  tw::StartAfterPrerequisites();
+// The second launch bound leaves the next kernel registers beside the CTAs of this one.
+extern "C" __global__ void
+#if __CUDA_ARCH__ >= 900
+__cluster_dims__(1, tw::DecodeSpec::kCluster, 1)
+#endif
+    __launch_bounds__(32 * tw::spec::kWarps, tw::spec::kWarps > 4 ? 1 : 12 / tw::spec::kWarps)
+        TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
+  extern __shared__ __align__(256) tw::u8 smem[];
+  tw::LaunchDependents();
   tw::AttentionDecode<tw::DecodeSpec>(params, smem).Run();
 }

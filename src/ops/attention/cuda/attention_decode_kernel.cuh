@@ -1,15 +1,20 @@
 #pragma once
 
 #include "device/cuda/kernels/arrive.cuh"
+#include "device/cuda/kernels/cluster.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/ldmatrix.cuh"
+#include "device/cuda/kernels/mbarrier.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/attention/cuda/kv_tile.cuh"
 
 // Attention of few rows on tensor cores (mma.sync, sm_80 and newer): a CTA computes one row's query
-// heads, at most 8, of one key and value head. What a row sees is divided evenly among gridDim.y
-// CTAs, whatever its length, and their parts are merged by the last of them to arrive.
+// heads, at most 8, of one key and value head. What a row sees is dealt in tiles of 16 positions to
+// the warps of gridDim.y CTAs, whatever its length. Their parts are merged by the last CTA to arrive,
+// through memory; or, where they are a cluster (sm_90), by all of them, each some elements, through
+// shared memory: no write to memory is waited for.
 //
 // A launch over a short sequence is one chain of latencies: position, page, keys, result. So each
 // warp is on its own until the end: it copies 16 positions at a time into its own ring, many rounds
@@ -28,7 +33,9 @@ struct alignas(8) Normaliser {
   float max, sum;
 };
 
-/// Spec: kType (q, caches and out), kHeadDim, kWarps, kStages (of a warp's ring).
+/// Spec: kType (q, caches and out), kHeadDim, kWarps, kStages (of a warp's ring), kCluster (CTAs of
+/// a row that are a cluster, 1: none), kForesees (whether caches are prefetched ahead of the wait for
+/// earlier kernels).
 template <class Spec>
 struct AttentionDecode {
   static constexpr Type kType = Spec::kType;
@@ -36,15 +43,17 @@ struct AttentionDecode {
   static constexpr int kMaxHeads = 8;
   static constexpr int kWarps = Spec::kWarps;
   static constexpr int kStages = Spec::kStages;
+  static constexpr int kCluster = Spec::kCluster;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kLines = 16;               // positions of a warp's tile
-  static constexpr int kRound = kLines * kWarps;  // positions of a CTA's round
+  static constexpr int kLines = 16;  // positions of a warp's tile
   using Tile = KvTile<kType, kHeadDim, kLines, 32>;
   static constexpr int kChunks = Tile::kChunks;
   static constexpr int kCopies = kLines * kChunks / 32;  // of a lane for one tile
   static constexpr int kSteps = kHeadDim / 16;           // of 16 elements of a head
   static constexpr int kUnits = kHeadDim / 4;            // of a head: four elements
   static constexpr int kWarpBytes = 2 * kStages * Tile::kBytes;
+  static constexpr int kUnitsEach = kUnits / kCluster;  // of a head: that a CTA of a cluster merges
+  static_assert(kUnits % kCluster == 0, "units of a head are evenly divided");
   /// Floats of a head in a warp's result: the lanes of a warp meet no bank conflict.
   static constexpr int kResultStride = kHeadDim + 4;
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit elements");
@@ -54,9 +63,14 @@ struct AttentionDecode {
   u8* shared;         // [kWarps] rings: [kStages] tiles of keys, then of values; then results
   Normaliser* norms;  // shared: [kWarps][kMaxHeads]
   u32* arrived;       // shared
+  u32 sent;  // shared: by each CTA of a cluster, [kMaxHeads][kUnitsEach] sums; then their norms
   int row, kv_head, first_head;
-  int heads;  // of this CTA
+  int heads;       // of this CTA
+  int most_heads;  // of a CTA
   int lane, warp;
+  u32 page_inverse;
+  bool aligned;          // 16-byte copies are
+  bool whole;            // tiles lie in one piece, too
   u32 q[kSteps][2];      // Q^T as B of mma.sync
   float out[kSteps][4];  // V^T . P^T as D of mma.sync: 16 elements of a head by 8 heads
   float max[2], sum[2];  // of heads 2t and 2t + 1; the sum is of this thread's positions
@@ -66,8 +80,12 @@ struct AttentionDecode {
         shared(smem),
         norms(reinterpret_cast<Normaliser*>(smem + kWarps * kWarpBytes)),
         arrived(reinterpret_cast<u32*>(norms + kWarps * kMaxHeads)),
+        sent(SmemAddress(arrived) + 16),
         lane(static_cast<int>(threadIdx.x) % 32),
-        warp(static_cast<int>(threadIdx.x) / 32) {
+        warp(static_cast<int>(threadIdx.x) / 32),
+        page_inverse(SequenceCache::PageInverse(p)),
+        aligned(Tile::Aligned(p)),
+        whole(aligned && (p.pages == nullptr || p.page_size % kLines == 0)) {
     const int group = p.heads / p.kv_heads;
     const int blocks = (group + kMaxHeads - 1) / kMaxHeads;
     const int pair = static_cast<int>(blockIdx.x) / blocks;
@@ -75,6 +93,7 @@ struct AttentionDecode {
     row = pair / p.kv_heads;
     kv_head = pair - row * p.kv_heads;
     first_head = kv_head * group + block * kMaxHeads;
+    most_heads = group < kMaxHeads ? group : kMaxHeads;
     const int left = group - block * kMaxHeads;
     heads = left < kMaxHeads ? left : kMaxHeads;
     TW_UNROLL
@@ -92,77 +111,157 @@ struct AttentionDecode {
   TW_DEVICE u32 Keys(int stage) const {
     return SmemAddress(shared) + static_cast<u32>(warp * kWarpBytes + stage * Tile::kBytes);
   }
-  TW_DEVICE u32 Values(int stage) const { return Keys(kStages + stage); }
+  static constexpr u32 kValues = kStages * Tile::kBytes;  // from the keys of a stage to its values
 
   /// Zeros for heads that the CTA does not have.
   TW_DEVICE void LoadQueries() {
     const int head = lane / 4;
     const i64 from = row * p.q_row + (first_head + head) * p.q_head + lane % 4 * 2;
-    const u16* base = static_cast<const u16*>(p.q) + from;
-    const bool wide = reinterpret_cast<u64>(p.q) % 4 == 0 && (p.q_row | p.q_head) % 2 == 0;
+    const u16* at = static_cast<const u16*>(p.q) + from;
     TW_UNROLL
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      u32 pair = 0;
-      if (head < heads) {
-        const u16* at = base + 8 * i;
-        pair = wide ? LoadOnce4(at) : at[0] | static_cast<u32>(at[1]) << 16;
-      }
-      q[i / 2][i % 2] = pair;
+    for (int i = 0; i < 2 * kSteps; ++i) q[i / 2][i % 2] = 0;
+    if (head >= heads) return;
+    if (reinterpret_cast<u64>(p.q) % 4 == 0 && (p.q_row | p.q_head) % 2 == 0) {
+      TW_UNROLL
+      for (int i = 0; i < 2 * kSteps; ++i) q[i / 2][i % 2] = LoadOnce4(at + 8 * i);
+    } else {
+      TW_UNROLL
+      for (int i = 0; i < 2 * kSteps; ++i)
+        q[i / 2][i % 2] = at[8 * i] | static_cast<u32>(at[8 * i + 1]) << 16;
     }
   }
 
-  /// Where the lane's line of the tile from position `from` on lies: those at `end` and behind are
-  /// behind, and nobody looks up their pages.
-  static constexpr i64 kBehind = -1, kMissing = -2;
-  TW_DEVICE i64 LookUp(const SequenceCache& cache, int from, int end) const {
-    i64 place = kBehind;
-    const int position = from + lane % kLines;
-    if (position < end && !cache.Find(position, place)) place = kMissing;
-    return place;
+  /// The tiles of a warp: of those that hold what a row sees, every so many from its first on. They
+  /// begin at multiples of their size, so pages are whole tiles where they can be.
+  struct Share {
+    int parts;         // CTAs that the row is dealt to
+    SeenRange seen;    // positions
+    int first;         // position of the first tile
+    int step, rounds;  // positions between tiles, and how many of them the warps with most have
+  };
+  TW_DEVICE Share ShareOf(int position) const {
+    Share share;
+    share.seen = SeenBy(position, p.window);
+    const int begin = share.seen.first / kLines * kLines;
+    const int tiles = (share.seen.limit - begin + kLines - 1) / kLines;
+    const int needed = (tiles + kWarps - 1) / kWarps;
+    share.parts = kCluster > 1 ? kCluster : needed < p.splits ? needed : p.splits;
+    share.first = begin + (static_cast<int>(blockIdx.y) * kWarps + warp) * kLines;
+    share.step = share.parts * kWarps * kLines;
+    share.rounds = (share.seen.limit - begin + share.step - 1) / share.step;
+    return share;
+  }
+  TW_DEVICE bool Exists(int position, int slot) const {
+    return position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
   }
 
-  /// Starts the copies of a tile, whose lines each lane has looked up one of: zeros for what is
-  /// behind, and NaN for keys whose pages do not exist.
-  TW_DEVICE void Copy(i64 mine, int stage, bool aligned) const {
+  /// What a row sees, and where it lies. Ahead of the wait for earlier kernels, which may be about to
+  /// write where that is, a guess.
+  struct View {
+    int position, slot;
+    Share share;
+    SequenceCache cache;
+  };
+  TW_DEVICE View ViewOf(int position, int slot) const {
+    const bool exists = Exists(position, slot);
+    return {position, slot, ShareOf(exists ? position : 0),
+            SequenceCache(p, exists ? slot : 0, kv_head, page_inverse)};
+  }
+
+  /// Where the page of a tile is looked up; some other number if there is nothing to look up.
+  TW_DEVICE const int* PageEntry(const View& view, int tile) const {
+    const bool paged = view.cache.table != nullptr && tile < view.share.seen.limit;
+    return paged ? view.cache.table + view.cache.LogicalPage(tile) : p.positions + row;
+  }
+
+  /// Starts the way of the first tiles of a guess into L2.
+  TW_DEVICE void Prefetch(const View& guess) const {
+    const Share& share = guess.share;
+    const u8* base = static_cast<const u8*>(lane < kLines ? p.k_cache : p.v_cache);
+    if (!whole || !Exists(guess.position, guess.slot)) return;
+    TW_NO_UNROLL
+    for (int round = 0; round < share.rounds && round < kStages; ++round) {
+      const int tile = share.first + round * share.step;
+      const int at = tile + lane % kLines;
+      i64 place = 0;
+      if (guess.cache.FindIn(ReadAhead(PageEntry(guess, tile)), at, place) &&
+          at >= share.seen.first && at < share.seen.limit)
+        PrefetchToL2(base + 2 * place, 2 * kHeadDim);
+    }
+  }
+
+  /// Line of the tile whose chunk `lane % kChunks` is the lane's `i`-th.
+  static constexpr int kLineStep = 32 / kChunks;
+  TW_DEVICE int LineOf(int i) const { return lane / kChunks + i * kLineStep; }
+
+  /// Starts the copies of the tile at position `tile`, whose page, if it has one, is `page`: zeros
+  /// for what is not seen, and NaN for keys whose pages do not exist.
+  TW_DEVICE void Copy(const View& view, int tile, int page, int stage) const {
     const int chunk = lane % kChunks;
-    i64 place[kCopies];
+    const SeenRange& seen = view.share.seen;
+    i64 place = 0;
+    const bool exists = view.cache.FindIn(page, tile, place) || tile >= seen.limit;
+    if (!whole || !exists) {
+      CopyLines(view, tile, stage);
+      return;
+    }
+    const i64 first = place + LineOf(0) * view.cache.position_stride;
+    const i64 step = 2 * kLineStep * view.cache.position_stride;
+    const u8* key = static_cast<const u8*>(p.k_cache) + 2 * first + 16 * chunk;
+    const u8* value = static_cast<const u8*>(p.v_cache) + 2 * first + 16 * chunk;
+    const u32 to = Keys(stage) + KvOffset(LineOf(0), chunk, kChunks);
+    const auto seen_before = static_cast<u32>(tile + LineOf(0) - seen.first);
     TW_UNROLL
     for (int i = 0; i < kCopies; ++i) {
-      const int line = lane / kChunks + i * (32 / kChunks);
-      const u32 low = FromLane(static_cast<u32>(mine), line);
-      const u32 high = FromLane(static_cast<u32>(mine >> 32), line);
-      place[i] = static_cast<i64>(static_cast<u64>(high) << 32 | low);
+      // KvOffset of the line, which has no bit in common with line 0.
+      const u32 at = (to ^ (i * kLineStep % 8 * 16)) + i * kLineStep * kChunks * 16;
+      const bool is_seen = seen_before + i * kLineStep < static_cast<u32>(seen.limit - seen.first);
+      CpAsync16OrZeros(at, key, is_seen);
+      CpAsync16OrZeros(at + kValues, value, is_seen);
+      key += step;
+      value += step;
     }
-    TW_UNROLL
-    for (int part = 0; part < 2; ++part) {
-      const u8* base = static_cast<const u8*>(part == 0 ? p.k_cache : p.v_cache) + 16 * chunk;
-      const u32 tile = part == 0 ? Keys(stage) : Values(stage);
+  }
+  /// The same where nothing is known of pages and addresses: each lane looks up one line.
+  TW_DEVICE void CopyLines(const View& view, int tile, int stage) const {
+    constexpr i64 kUnseen = -1, kMissing = -2;
+    const int chunk = lane % kChunks;
+    const int at = tile + lane % kLines;
+    i64 mine = kUnseen;
+    if (at >= view.share.seen.first && at < view.share.seen.limit && !view.cache.Find(at, mine))
+      mine = kMissing;
+    TW_NO_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const u32 low = FromLane(static_cast<u32>(mine), LineOf(i));
+      const u32 high = FromLane(static_cast<u32>(mine >> 32), LineOf(i));
+      const i64 place = static_cast<i64>(static_cast<u64>(high) << 32 | low);
+      const u32 to = KvOffset(LineOf(i), chunk, kChunks);
       TW_UNROLL
-      for (int i = 0; i < kCopies; ++i) {
-        const u32 to = tile + KvOffset(lane / kChunks + i * (32 / kChunks), chunk, kChunks);
-        if (place[i] < 0) {
-          const u32 word = part == 0 && place[i] == kMissing ? ~0u : 0u;
-          StoreShared16(to, word, word, word, word);
+      for (int part = 0; part < 2; ++part) {
+        const u8* from = static_cast<const u8*>(part == 0 ? p.k_cache : p.v_cache) + 16 * chunk;
+        const u32 smem = Keys(stage) + part * kValues + to;
+        if (place < 0) {
+          const u32 word = part == 0 && place == kMissing ? ~0u : 0u;
+          StoreShared16(smem, word, word, word, word);
         } else if (aligned) {
-          CpAsync16(to, base + 2 * place[i]);
+          CpAsync16(smem, from + 2 * place);
         } else {
-          Tile::CopyElements(to, base + 2 * place[i]);
+          Tile::CopyElements(smem, from + 2 * place);
         }
       }
-      CpAsyncCommit();
     }
   }
 
   /// s = K . Q^T, as D of mma.sync: 16 positions by 8 heads.
   TW_DEVICE void Score(float (&s)[4], u32 keys) const {
+    const u32 from = keys + KvOffset(lane / 8 % 2 * 8 + lane % 8, lane / 16, kChunks);
     float odd[4];
     TW_UNROLL
     for (int i = 0; i < 4; ++i) s[i] = odd[i] = 0.0f;
     TW_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       u32 key[4];
-      const int line = lane / 8 % 2 * 8 + lane % 8;
-      LdMatrixX4(key, keys + KvOffset(line, 2 * step + lane / 16, kChunks));
+      LdMatrixX4(key, from ^ (step * 32));  // two chunks further, which are no bits of lane / 16
       // Two chains of sums: one would be a chain of latencies.
       Mma16816<kType>(step % 2 == 0 ? s : odd, key, q[step][0], q[step][1]);
     }
@@ -170,8 +269,8 @@ struct AttentionDecode {
     for (int i = 0; i < 4; ++i) s[i] += odd[i];
   }
 
-  /// Scores become weights relative to the maximum so far; `seen`: how many positions of the tile.
-  TW_DEVICE void Weigh(float (&s)[4], int seen) {
+  /// Scores of the tile at position `tile` become weights relative to the maximum so far.
+  TW_DEVICE void Weigh(float (&s)[4], int tile, const SeenRange& seen) {
     CapScores(p, s);
     const float scale = ExponentScale(p);
     TW_UNROLL
@@ -180,7 +279,8 @@ struct AttentionDecode {
       TW_UNROLL
       for (int i = 0; i < 2; ++i) {
         float& score = s[2 * i + h];
-        score = 8 * i + lane / 4 < seen ? score * scale : MinusInfinity();
+        const int at = tile + 8 * i + lane / 4;
+        score = at >= seen.first && at < seen.limit ? score * scale : MinusInfinity();
         top = LargerOf(top, score);
       }
       TW_UNROLL
@@ -204,6 +304,7 @@ struct AttentionDecode {
 
   /// out += V^T . P^T
   TW_DEVICE void AddValues(float (&s)[4], u32 values) {
+    const u32 from = values + KvOffset(lane / 16 * 8 + lane % 8, lane / 8 % 2, kChunks);
     u32 weights[2][2];
     TW_UNROLL
     for (int part = 0; part < 2; ++part) {
@@ -218,42 +319,36 @@ struct AttentionDecode {
     TW_UNROLL
     for (int step = 0; step < kSteps; ++step) {
       u32 value[4];
-      const int line = lane / 16 * 8 + lane % 8;
-      LdMatrixX4Trans(value, values + KvOffset(line, 2 * step + lane / 8 % 2, kChunks));
+      LdMatrixX4Trans(value, from ^ (step * 32));
       TW_UNROLL
       for (int part = 0; part < 2; ++part)
         Mma16816<kType>(out[step], value, weights[part][0], weights[part][1]);
     }
   }
 
-  /// Positions `from` to `end` - 1. All warps make the same number of rounds.
-  TW_DEVICE void Compute(const SequenceCache& cache, int from, int end) {
-    const bool aligned = Tile::Aligned(p);
-    const int rounds = (end - from + kRound - 1) / kRound;
+  /// All warps make the same number of rounds. `page`: of the first tile.
+  TW_DEVICE void Compute(const View& view, int page) {
+    const Share& share = view.share;
     int stage = 0;
     // The first rounds only start copies: they are large code, and there once.
     TW_NO_UNROLL
-    for (int round = -kStages; round < rounds; ++round) {
-      const int tile = from + round * kRound + warp * kLines;
-      // Looked up now: behind the products, their copies would wait for it.
-      const i64 place = LookUp(cache, tile + kStages * kRound, end);
+    for (int round = -kStages; round < share.rounds; ++round) {
+      const int tile = share.first + round * share.step;
+      const int copied = tile + kStages * share.step;
+      // Looked up a round ahead: copies would wait for it.
+      const int next_page = *PageEntry(view, copied + share.step);
       if (round >= 0) {
         float s[4];
-        CpAsyncWait<2 * kStages - 1>();
-        __syncwarp();  // the keys of all lanes are there
+        CpAsyncWait<kStages - 1>();
+        __syncwarp();  // the tile of all lanes is there
         Score(s, Keys(stage));
-        Weigh(s, end - tile);
-        CpAsyncWait<2 * kStages - 2>();
-        __syncwarp();  // the values of all lanes are there
-        AddValues(s, Values(stage));
+        Weigh(s, tile, share.seen);
+        AddValues(s, Keys(stage) + kValues);
         __syncwarp();  // all lanes have read the stage
       }
-      if (round + kStages < rounds) {
-        Copy(place, stage, aligned);
-      } else {
-        CpAsyncCommit();
-        CpAsyncCommit();
-      }
+      if (round + kStages < share.rounds) Copy(view, copied, page, stage);
+      CpAsyncCommit();  // a group for each round, empty or not
+      page = next_page;
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
   }
@@ -324,15 +419,11 @@ struct AttentionDecode {
 
   /// Number of this CTA's head in part `part` among all partial results.
   TW_DEVICE i64 PartialOf(int part, int head) const {
-    const int group = p.heads / p.kv_heads;
-    const i64 place = static_cast<i64>(blockIdx.x) * p.splits + part;
-    return place * (group < kMaxHeads ? group : kMaxHeads) + head;
+    return (static_cast<i64>(blockIdx.x) * p.splits + part) * most_heads + head;
   }
   /// Of each partial result, behind all the sums.
   TW_DEVICE Normaliser* PartialNorms() const {
-    const int group = p.heads / p.kv_heads;
-    const i64 all =
-        static_cast<i64>(gridDim.x) * p.splits * (group < kMaxHeads ? group : kMaxHeads);
+    const i64 all = static_cast<i64>(gridDim.x) * p.splits * most_heads;
     return reinterpret_cast<Normaliser*>(p.partials + all * kHeadDim);
   }
 
@@ -405,27 +496,90 @@ struct AttentionDecode {
     if (parts > 1 && ArriveLast(static_cast<u32>(parts))) Merge(parts);
   }
 
+  /// Of a CTA of a cluster: the barrier, in place of `arrived`, that counts what it is sent.
+  TW_DEVICE u32 SentBarrier() const { return SmemAddress(arrived); }
+  TW_DEVICE void OpenForCluster() const {
+    if (threadIdx.x == 0) {
+      MbarrierInit(SentBarrier(), 1);
+      FenceBarrierInit();
+      MbarrierArriveExpectTx(SentBarrier(),
+                             static_cast<u32>(kCluster * heads * kUnitsEach) * (16 + 8));
+    }
+    ClusterArriveRelaxed();
+  }
+  /// As Finish, where the parts are of a cluster: each CTA merges some units of every head.
+  TW_DEVICE void FinishInCluster() const {
+    constexpr u32 kPlaces = kMaxHeads * kUnitsEach;  // for what a CTA sends
+    const u32 own = ClusterCtaRank();
+    const u32 sent_norms = sent + kCluster * kPlaces * 16;
+    for (int u = static_cast<int>(threadIdx.x); u < heads * kUnits; u += kThreads) {
+      const int head = u / kUnits, unit = u % kUnits;
+      float total[4];
+      const Normaliser all = Combine(head, unit, total);
+      const auto owner = static_cast<u32>(unit / kUnitsEach);
+      const u32 place = own * kPlaces + static_cast<u32>(head * kUnitsEach + unit % kUnitsEach);
+      const u32 barrier = ClusterAddress(SentBarrier(), owner);
+      SendToCluster16(ClusterAddress(sent + place * 16, owner), barrier, BitsOf(total[0]),
+                      BitsOf(total[1]), BitsOf(total[2]), BitsOf(total[3]));
+      SendToCluster8(ClusterAddress(sent_norms + place * 8, owner), barrier, BitsOf(all.max),
+                     BitsOf(all.sum));
+    }
+    MbarrierWaitCluster(SentBarrier(), 0);
+    const u8* here = shared + (sent - SmemAddress(shared));
+    for (int u = static_cast<int>(threadIdx.x); u < heads * kUnitsEach; u += kThreads) {
+      const auto* sums = reinterpret_cast<const U32x4*>(here) + u;
+      const auto* norm_of = reinterpret_cast<const Normaliser*>(here + kCluster * kPlaces * 16) + u;
+      Normaliser all{MinusInfinity(), 0.0f};
+      TW_UNROLL
+      for (u32 c = 0; c < kCluster; ++c) all.max = LargerOf(all.max, norm_of[c * kPlaces].max);
+      const float base = all.max == MinusInfinity() ? 0.0f : all.max;
+      float total[4] = {};
+      TW_UNROLL
+      for (u32 c = 0; c < kCluster; ++c) {
+        const Normaliser norm = norm_of[c * kPlaces];
+        const float take = Exp2(norm.max - base);
+        all.sum = Fma(norm.sum, take, all.sum);
+        TW_UNROLL
+        for (int i = 0; i < 4; ++i) total[i] = Fma(FloatOf(sums[c * kPlaces].v[i]), take, total[i]);
+      }
+      StoreScaled(u / kUnitsEach, static_cast<int>(own) * kUnitsEach + u % kUnitsEach, total,
+                  all.sum);
+    }
+  }
+
   TW_DEVICE void Run() {
-    const int position = p.positions[row], slot = p.slots[row];
+    if constexpr (kCluster > 1) OpenForCluster();
+    View view = ViewOf(-1, -1);
+    if constexpr (Spec::kForesees) {
+      view = ViewOf(ReadAhead(p.positions + row), ReadAhead(p.slots + row));
+      Prefetch(view);
+    }
+    const int* entry = PageEntry(view, view.share.first);
+    if constexpr (kCluster > 1) ClusterWait();
+    WaitForPrerequisites();
+    // All of this is on its way at once, the page as guessed.
+    u32 position = LoadOnce4(p.positions + row), slot = LoadOnce4(p.slots + row);
+    u32 page = Spec::kForesees ? LoadOnce4(entry) : 0;
     LoadQueries();
-    const bool exists = position >= 0 && position < p.context && slot >= 0 && slot < p.sequences;
-    if (!exists) {
-      if (blockIdx.y == 0) StoreAll(position == -1 ? 0.0f : FloatOf(0x7fffffffu));
+    KeepOrder(position, slot, page);
+    if (view.position != static_cast<int>(position) || view.slot != static_cast<int>(slot)) {
+      view = ViewOf(static_cast<int>(position), static_cast<int>(slot));
+      page = LoadOnce4(PageEntry(view, view.share.first));
+    }
+    if (!Exists(view.position, view.slot)) {
+      if (blockIdx.y == 0) StoreAll(view.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
       return;
     }
-    // Every CTA but the last has as many whole rounds.
-    const SeenRange seen = SeenBy(position, p.window);
-    const int rounds = (seen.limit - seen.first + kRound - 1) / kRound;
-    const int each = (rounds + p.splits - 1) / p.splits * kRound;
-    const int parts = (seen.limit - seen.first + each - 1) / each;
     const int part = static_cast<int>(blockIdx.y);
-    if (part >= parts) return;
-    const int from = seen.first + part * each;
-    const int end = seen.limit - from < each ? seen.limit : from + each;
-    Compute(SequenceCache(p, slot, kv_head), from, end);
+    if (part >= view.share.parts) return;
+    Compute(view, static_cast<int>(page));
     KeepResult();
     __syncthreads();  // every warp's result is there
-    Finish(part, parts);
+    if constexpr (kCluster > 1) {
+      FinishInCluster();
+    } else {
+      Finish(part, view.share.parts);
+    }
   }
 };
 

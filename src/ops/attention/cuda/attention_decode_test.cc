@@ -1,3 +1,4 @@
+#include "device/cuda/kernels/cluster_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
 #include "device/cuda/kernels/mma_emulation.h"
 // After them: the kernel uses their built-ins.
@@ -11,12 +12,14 @@ namespace {
 
 using tw::Type;
 
-template <Type kIts, int kDim, int kWarpCount = 2, int kRing = 2>
+template <Type kIts, int kDim, int kWarpCount = 2, int kRing = 2, int kCtas = 1>
 struct Spec {
   static constexpr Type kType = kIts;
   static constexpr int kHeadDim = kDim;
   static constexpr int kWarps = kWarpCount;
   static constexpr int kStages = kRing;
+  static constexpr int kCluster = kCtas;
+  static constexpr bool kForesees = kCtas > 1;
 
   static KernelSpec Its() {
     KernelSpec spec;
@@ -28,7 +31,9 @@ struct Spec {
     spec.tile_n = 16 * kWarps;
     spec.stages = kRing;
     spec.warps = kWarps;
+    spec.cluster_n = kCtas > 1 ? kCtas : 0;
     spec.params[0] = kDim;
+    spec.params[1] = kForesees ? 1 : 0;
     return spec;
   }
   static BatchCase Case() {
@@ -36,6 +41,7 @@ struct Spec {
   }
 };
 using Small = Spec<Type::kBF16, 64>;
+using Clustered = Spec<Type::kBF16, 64, 2, 1, 4>;
 
 template <class S>
 void Launch(const Args& args, int sms) {
@@ -44,7 +50,7 @@ void Launch(const Args& args, int sms) {
   Emulate<tw::AttentionParams>(AttentionDecodeFamily(), spec,
                                AttentionDecodeLaunch(spec, args, Board(sms), workspace.get()),
                                [](const tw::AttentionParams& params) {
-                                 tw::AttentionDecode<S>(params, tw::emulation::smem).Run();
+                                 tw::AttentionDecode<S>(params, tw::emulation::OwnSmem()).Run();
                                });
 }
 
@@ -81,6 +87,9 @@ TEST(AttentionDecodeKernel, AgreesWithTheOracleForEveryTypeHeadAndShape) {
   check(Spec<Type::kF16, 64, 8, 2>());
   check(Spec<Type::kF16, 128, 2, 1>());
   check(Spec<Type::kBF16, 128, 2, 4>());
+  check(Spec<Type::kBF16, 128, 4, 1, 8>());
+  check(Spec<Type::kF16, 64, 2, 2, 2>());
+  check(Spec<Type::kF16, 128, 2, 2, 4>());
 }
 
 TEST(AttentionDecodeKernel, TakesAnyNumberOfHeads) {
@@ -90,6 +99,7 @@ TEST(AttentionDecodeKernel, TakesAnyNumberOfHeads) {
     c.heads = heads, c.kv_heads = kv_heads, c.context = 200;
     c.positions = {130, 7}, c.slots = {0, 0};
     Expect<Small>(c);
+    Expect<Clustered>(c);
   }
 }
 
@@ -99,6 +109,7 @@ TEST(AttentionDecodeKernel, TakesTheLastPositionsOfATileAndOfARound) {
   for (const int position : {1, 14, 15, 16, 17, 30, 31, 32, 33, 63, 64, 65, 1023, 1024, 1099})
     AddRows(c, 0, position, 1);
   Expect<Small>(c);
+  Expect<Clustered>(c);
 }
 
 TEST(AttentionDecodeKernel, FindsPagesOfAnySize) {
@@ -120,6 +131,7 @@ TEST(AttentionDecodeKernel, SeesTheLastPositionsOfAWindow) {
     c.heads = 2, c.kv_heads = 1, c.context = 700, c.sequences = 2, c.window = window;
     c.positions = {0, 63, 64, 255, 256, 500, 699}, c.slots = {1, 0, 1, 0, 0, 1, 0};
     Expect<Small>(c);
+    Expect<Clustered>(c);
   }
 }
 
@@ -152,7 +164,10 @@ TEST(AttentionDecodeKernel, ARowHasItsBitsWhateverIsBesideIt) {
 }
 
 TEST(AttentionDecodeKernel, MakesZerosOfPaddingAndNaNOfWhatDoesNotExist) {
-  for (const int sms : kDevices) ExpectZerosAndNaN(Small::Case(), On<Small>(sms));
+  for (const int sms : kDevices) {
+    ExpectZerosAndNaN(Small::Case(), On<Small>(sms));
+    ExpectZerosAndNaN(Clustered::Case(), On<Clustered>(sms));
+  }
 }
 
 TEST(AttentionDecodeKernel, ANaNKeyShowsInTheRowsThatSeeIt) {
@@ -162,6 +177,7 @@ TEST(AttentionDecodeKernel, ANaNKeyShowsInTheRowsThatSeeIt) {
 TEST(AttentionDecodeKernel, CapsScores) {
   using Wide = Spec<Type::kF16, 128, 4>;
   ExpectCaps(Small::Case(), On<Small>(10000));
+  ExpectCaps(Clustered::Case(), On<Clustered>(1));
   ExpectCaps(Wide::Case(), On<Wide>(1));
 }
 

@@ -134,7 +134,7 @@ unsigned long long PartialBytes(const KernelSpec& spec, const Desc& desc, int sp
 }
 
 WorkspaceSize WorkspaceOf(const KernelSpec& spec, const Desc& desc, int splits) {
-  if (splits == 1) return {};
+  if (splits == 1 || spec.cluster_n > 1) return {};
   return {.barriers = GridX(spec, desc) * sizeof(std::uint32_t),
           .partials = PartialBytes(spec, desc, splits)};
 }
@@ -164,7 +164,9 @@ cuda::LaunchResult DividedLaunch(const KernelSpec& spec, const KernelFamily& fam
   const KernelLaunchShape compiled = family.launch(spec);
   cuda::CudaLaunch launch;
   launch.grid = {GridX(spec, desc),
-                 static_cast<std::uint32_t>(std::clamp(held_splits, 1, params.splits)), 1};
+                 static_cast<std::uint32_t>(
+                     spec.cluster_n > 1 ? splits : std::clamp(held_splits, 1, params.splits)),
+                 1};
   launch.block = {compiled.threads, 1, 1};
   launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
   launch.params = cuda::KernelParams(params);
@@ -187,6 +189,7 @@ int DecodeSplitsOf(const KernelSpec& spec, const Desc& desc, const DeviceSpec& d
   // Of each multiprocessor of an H200: 8 hide the latencies of a short sequence, 12 keep the memory
   // busy with long ones, where a CTA has some rounds to do.
   constexpr int kWarps = 8, kWarpsOfLong = 16, kLongRounds = 8;
+  if (spec.cluster_n > 1) return spec.cluster_n;
   const int most = cuda::AttentionMostSplits(desc.context, desc.window, spec.tile_n);
   const int rows = static_cast<int>(GridX(spec, desc));
   const auto splits_for = [&](int warps) {

@@ -1,4 +1,5 @@
 #include <array>
+#include <iterator>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
@@ -27,34 +28,59 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRange("tile_n", s.tile_n, round, round)) return no;
   if (auto no = CheckRange("tile_k", s.tile_k, 0, 0)) return no;
   if (auto no = CheckRange("stages", s.stages, 1, 4)) return no;
+  constexpr std::array kClusters{0, 2, 4, 8};
+  if (auto no = CheckOneOf("cluster_n", s.cluster_n, kClusters)) return no;
+  if (auto no = CheckRange("param1", s.params[1], 0, 1)) return no;
+  if (s.arch.number < 90 && (s.cluster_n > 0 || s.params[1] > 0)) {
+    return Reject(Reason::kDevice, Format("a cluster or param1 = 1 for {}", s.arch.ToString()),
+                  "sm_90 or newer");
+  }
   KernelSpec rest = s;
-  rest.stages = 0;  // which no other family of this room has
+  rest.stages = rest.cluster_n = 0;  // which no other family of this room has
+  rest.params[1] = 0;
   return CheckAttentionRest(rest);
 }
 
 KernelLaunchShape LaunchShape(const KernelSpec& s) {
-  return {.threads = s.warps * 32u,
-          .dynamic_smem_bytes = cuda::AttentionDecodeSmem(s.params[0], s.warps, s.stages)};
+  return {
+      .threads = s.warps * 32u,
+      .dynamic_smem_bytes = cuda::AttentionDecodeSmem(s.params[0], s.warps, s.stages, s.cluster_n)};
 }
+
+struct Shape {
+  std::uint8_t warps, stages, cluster;
+  bool foresees;
+};
+constexpr Shape kShapes[] = {{4, 2, 0, false}, {8, 2, 0, false}};
+/// With sm_90.
+constexpr Shape kClusterShapes[] = {
+    {4, 2, 0, true}, {8, 2, 0, true},  {4, 4, 0, true}, {2, 4, 0, true},  {4, 1, 8, true},
+    {4, 2, 8, true}, {4, 1, 8, false}, {2, 2, 8, true}, {4, 2, 8, false}, {8, 1, 8, true},
+    {4, 2, 4, true}, {8, 1, 4, true},  {8, 2, 2, true}, {2, 4, 8, true}};
 
 /// Two stages of four warps are three CTAs to a multiprocessor of an H100, each with half of its
 /// ring on the way.
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80) return specs;
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  if (arch.number >= 90)
+    shapes.insert(shapes.end(), std::begin(kClusterShapes), std::end(kClusterShapes));
   for (const DataType type : {DataType::kBF16, DataType::kF16}) {
     for (const int head_dim : {64, 128}) {
-      for (const int warps : {4, 8}) {
+      for (const Shape& shape : shapes) {
         KernelSpec spec;
         spec.family = "attention_decode";
         spec.arch = arch;
         spec.type_a = spec.type_b = spec.type_d = type;
         spec.order_a = spec.order_b = Order::kRowMajor;
         spec.tile_m = kMaxHeads;
-        spec.tile_n = static_cast<std::uint16_t>(cuda::AttentionDecodeRound(warps));
-        spec.stages = 2;
-        spec.warps = static_cast<std::uint8_t>(warps);
+        spec.tile_n = static_cast<std::uint16_t>(cuda::AttentionDecodeRound(shape.warps));
+        spec.stages = shape.stages;
+        spec.warps = shape.warps;
+        spec.cluster_n = shape.cluster;
         spec.params[0] = head_dim;
+        spec.params[1] = shape.foresees ? 1 : 0;
         specs.push_back(spec);
       }
     }

@@ -129,7 +129,9 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   const double rounds = std::ceil(std::max(1.0, load.seen) / spec.tile_n);
   const double rounds_each = std::ceil(rounds / splits);
   const double used = std::ceil(rounds / rounds_each);
-  const double partials = used == 1 ? 0 : 8.0 * desc.rows * desc.heads * used * (desc.head_dim + 2);
+  const bool through_memory = used > 1 && spec.cluster_n == 0;
+  const double partials =
+      through_memory ? 8.0 * desc.rows * desc.heads * used * (desc.head_dim + 2) : 0;
   const double bytes =
       std::max(desc.rows * blocks * load.row_bytes, load.cache_bytes) + load.q_bytes + partials;
   const double memory_us = bytes / (kReachedOfMemory * std::max(device.read_gb_s, 1.0) * 1e3);
@@ -137,12 +139,13 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   const double line_bytes = 2.0 * desc.head_dim * static_cast<double>(BytesOf(spec.type_b, 1));
   const double round_us = cuda::AttentionDecodeRound(1) * line_bytes / kWarpBytesAUs;
   const auto held_by_smem = static_cast<int>(
-      227 * 1024 / (cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages) + 1024));
+      227 * 1024 /
+      (cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages, spec.cluster_n) + 1024));
   const double held =
       std::max(device.sm_count, 1) * std::clamp(held_by_smem, 1, std::max(1, 12 / spec.warps));
   const double ctas = desc.rows * desc.kv_heads * blocks * used;
   const double rounds_us = (std::max(1.0, ctas / held) * rounds_each - 1) * round_us;
-  const double merging_us = used == 1 ? 0 : kArriveUs + kMergeUs * used;
+  const double merging_us = through_memory ? kArriveUs + kMergeUs * used : 0;
   return kStartUs + kDepthUs * desc.head_dim + merging_us + std::max(memory_us, rounds_us);
 }
 

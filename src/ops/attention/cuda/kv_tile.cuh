@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/tanh.cuh"
@@ -36,24 +37,42 @@ struct SequenceCache {
   i64 start;         ///< elements before the head's first in a page; of the sequence if contiguous
   i64 position_stride, page_stride;
   int page_size, physical_pages;
+  u32 page_inverse;
 
+  /// What 1 / page_size is to Find, where it is needed before the slot is known.
+  static TW_DEVICE u32 PageInverse(const AttentionParams& p) {
+    return p.page_size > 0 ? 0xffffffffu / static_cast<u32>(p.page_size) : 0u;
+  }
   TW_DEVICE SequenceCache(const AttentionParams& p, int slot, int kv_head)
+      : SequenceCache(p, slot, kv_head, PageInverse(p)) {}
+  TW_DEVICE SequenceCache(const AttentionParams& p, int slot, int kv_head, u32 inverse)
       : table(p.pages != nullptr ? p.pages + slot * p.pages_slot : nullptr),
         start(kv_head * p.kv_head + (p.pages != nullptr ? 0 : slot * p.kv_page)),
         position_stride(p.kv_position),
         page_stride(p.kv_page),
         page_size(p.page_size),
-        physical_pages(p.physical_pages) {}
+        physical_pages(p.physical_pages),
+        page_inverse(inverse) {}
 
+  /// The page of a position by its number in the sequence.
+  TW_DEVICE int LogicalPage(int position) const {
+    // A product with the inverse is at most one too small: positions are below 2^31.
+    const int page = static_cast<int>(u64{static_cast<u32>(position)} * page_inverse >> 32);
+    return position - page * page_size >= page_size ? page + 1 : page;
+  }
   /// Sets `offset`, in elements, to where a position lies; false if its page does not exist.
   TW_DEVICE bool Find(int position, i64& offset) const {
+    if (table == nullptr) return FindIn(0, position, offset);
+    return FindIn(table[LogicalPage(position)], position, offset);
+  }
+  /// The same with the physical page of the position; of any number if the cache is contiguous.
+  TW_DEVICE bool FindIn(int page, int position, i64& offset) const {
     if (table == nullptr) {
       offset = start + position * position_stride;
       return true;
     }
-    const int logical = position / page_size;
-    const int page = table[logical];
-    offset = start + page * page_stride + (position - logical * page_size) * position_stride;
+    const int row = position - LogicalPage(position) * page_size;
+    offset = start + page * page_stride + row * position_stride;
     return page >= 0 && page < physical_pages;
   }
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda/kernels/cluster.cuh"
 #include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/mbarrier.cuh"
 #include "device/cuda/kernels/numeric.cuh"
