@@ -312,4 +312,46 @@ void TimeProducts(const Job& job, const std::vector<ProductShape>& shapes, bool 
   }
 }
 
+namespace {
+
+WorkspaceSize MostOf(const Job& job, const std::vector<ProductShape>& checked,
+                     const std::vector<ProductShape>& timed, const WorkspaceOf& size_of) {
+  WorkspaceSize most;
+  for (const auto* shapes : {&checked, &timed}) {
+    for (const ProductShape& shape : *shapes) {
+      const WorkspaceSize size =
+          size_of(job.kernel.spec(), {.m = shape.m, .n = shape.n, .k = shape.k}, job.gpu.spec);
+      most.partials = std::max(most.partials, size.partials);
+      most.barriers = std::max(most.barriers, size.barriers);
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+ProductWorkspace::ProductWorkspace(const Job& job, const std::vector<ProductShape>& checked,
+                                   const std::vector<ProductShape>& timed,
+                                   const WorkspaceOf& size_of)
+    : size_(MostOf(job, checked, timed, size_of)),
+      partials_(job.gpu, std::max<std::size_t>(size_.partials, 16)),
+      barriers_(job.gpu, std::max<std::size_t>(size_.barriers, 16)) {
+  barriers_.Zero();
+}
+
+Workspace ProductWorkspace::view() const {
+  Workspace workspace;
+  workspace.partials = reinterpret_cast<void*>(partials_.address());
+  workspace.partials_size = size_.partials;
+  workspace.barriers = reinterpret_cast<void*>(barriers_.address());
+  workspace.barriers_size = size_.barriers;
+  return workspace;
+}
+
+void ProductWorkspace::Report(KernelReport& report) const {
+  if (report.cases.empty()) return;
+  report.cases.back().trouble += partials_.GuardTrouble("the partial sums");
+  report.cases.back().trouble += barriers_.GuardTrouble("the counters");
+}
+
 }  // namespace tilewright::gpu_check

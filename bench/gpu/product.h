@@ -6,6 +6,7 @@
 
 #include "gpu/harness.h"
 #include "tilewright/gemm.h"
+#include "tilewright/operation.h"
 
 namespace tilewright::gpu_check {
 
@@ -30,6 +31,25 @@ struct ProductShape {
 /// How the room of the kernel's family launches `spec`.
 using ProductLauncher = std::function<cuda::LaunchResult(
     const KernelSpec& spec, const GemmArgs& args, const DeviceSpec& device)>;
+
+/// What a product needs beside its operands.
+using WorkspaceOf = std::function<WorkspaceSize(const KernelSpec& spec, const GemmShape& shape,
+                                                const DeviceSpec& device)>;
+
+/// Scratch memory, guarded, that is enough for every shape. Counters are zeroed once: launches leave
+/// them at zero.
+class ProductWorkspace {
+ public:
+  ProductWorkspace(const Job& job, const std::vector<ProductShape>& checked,
+                   const std::vector<ProductShape>& timed, const WorkspaceOf& size_of);
+  Workspace view() const;
+  /// Adds to the last case what was written beside it.
+  void Report(KernelReport& report) const;
+
+ private:
+  WorkspaceSize size_;
+  Guarded partials_, barriers_;
+};
 
 /// Runs each shape with the kernel of the job and compares with the oracle of the GEMM room: all
 /// rows of small problems, of large ones the first and last, those beside edges of tiles, and some

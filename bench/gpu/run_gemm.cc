@@ -2,13 +2,10 @@
 #include "gpu/product.h"
 #include "gpu/runners.h"
 #include "ops/gemm/cuda/gemm_launch.h"
+#include "ops/gemm/cuda/gemm_mma_splits.h"
 
 namespace tilewright::gpu_check {
 namespace {
-
-cuda::LaunchResult LaunchMma(const KernelSpec& spec, const GemmArgs& args, const DeviceSpec&) {
-  return GemmMmaLaunch(spec, args);
-}
 
 /// With every addend that the kernel has, at a shape with edges in both directions.
 void AddAddends(const KernelSpec& spec, ProductShape shape, std::vector<ProductShape>& shapes) {
@@ -26,7 +23,8 @@ constexpr ProductShape kLarge[] = {{4096, 4096, 4096}, {8192, 8192, 8192}};
 
 /// Large outputs, and for low tiles also the few rows they are made for.
 std::vector<ProductShape> Timed(const KernelSpec& spec) {
-  if (spec.tile_m <= 32) return {{spec.tile_m, 4096, 4096}, {spec.tile_m, 14336, 4096}};
+  const int m = spec.tile_m;
+  if (m <= 32) return {{m, 4096, 4096}, {m, 14336, 4096}, {m, 4096, 14336}};
   return {kLarge[0], kLarge[1]};
 }
 
@@ -48,11 +46,20 @@ void RunGemmMma(const Job& job, KernelReport& report) {
       {.m = 2 * m, .n = 2 * n, .k = 2 * k, .skip = 1},
       {.m = 2 * m, .n = 2 * n, .k = 2 * k, .skip = 8},
       {2000, 1504, 2056},
+      {m + 2, 3 * n - 1, 4100},
       {1024, 4096, 4096}};
   AddAddends(spec, {.m = m + 17, .n = 2 * n + 3, .k = 520, .pad_d = 5}, shapes);
   AddAddends(spec, {.m = 2 * m, .n = 2 * n, .k = 512, .pad_d = 8}, shapes);
-  if (job.check) CheckProducts(job, shapes, &LaunchMma, report);
-  if (job.time) TimeProducts(job, Timed(spec), spec.tile_m <= 32, &LaunchMma, report);
+  AddAddends(spec, {.m = m, .n = 3 * n, .k = 4096, .pad_d = 8}, shapes);
+  const std::vector<ProductShape> timed = Timed(spec);
+  const ProductWorkspace workspace(job, shapes, timed, &GemmMmaWorkspace);
+  const ProductLauncher launcher = [&workspace](const KernelSpec& of, const GemmArgs& args,
+                                                const DeviceSpec& device) {
+    return GemmMmaLaunch(of, args, device, workspace.view());
+  };
+  if (job.check) CheckProducts(job, shapes, launcher, report);
+  if (job.time) TimeProducts(job, timed, spec.tile_m <= 32, launcher, report);
+  workspace.Report(report);
 }
 
 void RunGemmHopper(const Job& job, KernelReport& report) {

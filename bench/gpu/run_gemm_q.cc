@@ -58,33 +58,14 @@ std::vector<ProductShape> Checked(const KernelSpec& spec) {
 void RunGemmQ(const Job& job, KernelReport& report) {
   const std::vector<ProductShape> checked = Checked(job.kernel.spec());
   const std::vector<ProductShape> timed = Timed(job.kernel.spec());
-  // What any of the shapes needs. Counters are left zero by every launch.
-  WorkspaceSize most;
-  for (const auto* shapes : {&checked, &timed}) {
-    for (const ProductShape& shape : *shapes) {
-      const WorkspaceSize size = GemmQWorkspace(
-          job.kernel.spec(), {.m = shape.m, .n = shape.n, .k = shape.k}, job.gpu.spec);
-      most.partials = std::max(most.partials, size.partials);
-      most.barriers = std::max(most.barriers, size.barriers);
-    }
-  }
-  const Guarded partials(job.gpu, std::max<std::size_t>(most.partials, 16));
-  const Guarded barriers(job.gpu, std::max<std::size_t>(most.barriers, 16));
-  barriers.Zero();
-  Workspace workspace;
-  workspace.partials = reinterpret_cast<void*>(partials.address());
-  workspace.partials_size = most.partials;
-  workspace.barriers = reinterpret_cast<void*>(barriers.address());
-  workspace.barriers_size = most.barriers;
+  const ProductWorkspace workspace(job, checked, timed, &GemmQWorkspace);
   const ProductLauncher launcher = [&workspace](const KernelSpec& spec, const GemmArgs& args,
                                                 const DeviceSpec& device) {
-    return GemmQLaunch(spec, args, device, workspace);
+    return GemmQLaunch(spec, args, device, workspace.view());
   };
   if (job.check) CheckProducts(job, checked, launcher, report);
   if (job.time) TimeProducts(job, timed, true, launcher, report);
-  if (report.cases.empty()) return;
-  report.cases.back().trouble += partials.GuardTrouble("the partial sums");
-  report.cases.back().trouble += barriers.GuardTrouble("the counters");
+  workspace.Report(report);
 }
 
 }  // namespace tilewright::gpu_check

@@ -7,7 +7,7 @@
 // A launch has one parameter, the block by value; as many threads and as much dynamic shared memory
 // as ArtifactData::launch of the compiled kernel says (more than 48 KiB has to be allowed for the
 // function first); and (grid x, 1, 1) CTAs with the x of the functions below. A cluster is part of
-// the kernel: no launch attribute. There is no workspace, nothing has to be zeroed.
+// the kernel: no launch attribute. Without splits there is no workspace, nothing has to be zeroed.
 //
 // Fields of a KernelSpec that the families name themselves:
 //
@@ -45,14 +45,24 @@ static_assert(sizeof(GemmOutput) == 56, "layout");
 /// column-major B ([n][k] in memory), >= n for a row-major one. An operand whose address is a
 /// multiple of 16 and whose leading dimension is a multiple of 8 is copied 16 bytes at a time,
 /// another one element by element.
+///
+/// splits > 1: as many CTAs share an output tile, each with a part of k, and the last of them to
+/// arrive adds up the sums of all, in the order of k: the same launch gives the same bits. There may be
+/// as many splits as k has steps of tile_k, and only of tiles that GemmMmaSplitsK says. gemm_simt, whose
+/// parameters these are too, makes none.
 struct GemmMmaParams {
   const void* a;
   const void* b;
   long long lda;
   long long ldb;
   GemmOutput out;
+  /// [tiles][splits][tile_m * tile_n], aligned to 16 bytes: sums as the threads hold them
+  float* partials;
+  unsigned int* arrivals;  ///< [tiles]: zeroed before the first launch, left at zero by every one
+  int splits;              ///< 0 or 1: one CTA for each output tile, neither of the two is used
+  int reserved;            // 0
 };
-static_assert(sizeof(GemmMmaParams) == 88, "layout");
+static_assert(sizeof(GemmMmaParams) == 112, "layout");
 
 /// A CUtensorMap as cuTensorMapEncodeTiled fills it, opaque here.
 struct alignas(128) TensorMap {
@@ -87,9 +97,14 @@ constexpr long long GemmTiles(int m, int n, int tile_m, int tile_n) {
   return ((m - 1LL) / tile_m + 1) * ((n - 1LL) / tile_n + 1);
 }
 
-/// Grid x of gemm_mma: a CTA for each output tile.
-constexpr unsigned int GemmMmaGridX(int m, int n, int tile_m, int tile_n) {
-  return static_cast<unsigned int>(GemmTiles(m, n, tile_m, tile_n));
+/// Whether CTAs of gemm_mma may share such a tile: more than 64 sums a thread leave no registers for it.
+constexpr bool GemmMmaSplitsK(int tile_m, int tile_n, int warps) {
+  return tile_m * tile_n <= 64 * 32 * warps;
+}
+
+/// Grid x of gemm_mma: `splits` CTAs for each output tile.
+constexpr unsigned int GemmMmaGridX(int m, int n, int tile_m, int tile_n, int splits = 1) {
+  return static_cast<unsigned int>(GemmTiles(m, n, tile_m, tile_n) * splits);
 }
 
 /// The fields of a gemm_hopper spec that decide its grid.

@@ -4,6 +4,7 @@
 
 #include "tilewright/gemm.h"
 #include "tilewright/kernel_spec.h"
+#include "tilewright/operation.h"
 #include "tilewright/rejection.h"
 
 namespace tilewright {
@@ -17,6 +18,9 @@ namespace tilewright {
 /// epilogue add and beta != 0. nullopt when only the family's own needs are left to check. Looks at
 /// addresses, not behind them.
 std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& args);
+
+/// Why a launch that needs `needed` cannot do with `workspace`.
+std::optional<Rejection> CheckWorkspace(const Workspace& workspace, const WorkspaceSize& needed);
 
 /// Extents of a product that passed CheckGemmArgs. n: rows of weights; with the epilogue swiglu D
 /// has half as many columns.

@@ -10,6 +10,7 @@
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
 #include "ops/gemm/cuda/gemm_args.h"
+#include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "tilewright/cuda/gemm_params.h"
 
 namespace tilewright {
@@ -23,13 +24,14 @@ std::optional<Rejection> CheckFamily(const KernelSpec& spec, const KernelFamily&
                 Format("one of {}", family.name.view()));
 }
 
-/// The kernels count output tiles in an int.
-std::optional<Rejection> CheckTiles(const KernelSpec& spec, const GemmShape& shape) {
+/// The kernels count output tiles, and the CTAs that share them, in an int.
+std::optional<Rejection> CheckTiles(const KernelSpec& spec, const GemmShape& shape,
+                                    int splits = 1) {
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max() - 1024;
   const int cluster = std::max<int>(spec.cluster_m, 1);
   const std::int64_t tiles =
       cuda::GemmTiles(shape.m, shape.n, spec.tile_m * cluster, spec.tile_n) * cluster;
-  if (tiles > kMax) {
+  if (tiles > kMax / splits) {
     return Reject(Reason::kShape, Format("{} output tiles", tiles), Format("at most {}", kMax));
   }
   return std::nullopt;
@@ -100,32 +102,49 @@ void AddMap(cuda::CudaLaunch& launch, std::size_t offset, const char* operand,
 
 namespace {
 
-/// A CTA for each output tile.
-cuda::LaunchResult LaunchTiles(const KernelFamily& family, const KernelSpec& spec,
-                               const GemmArgs& args) {
-  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
-  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+/// `splits` CTAs for each output tile.
+cuda::CudaLaunch TilesLaunch(const KernelFamily& family, const KernelSpec& spec,
+                             const GemmArgs& args, int splits, const Workspace& workspace) {
   const GemmShape shape = ShapeOf(args);
-  if (auto no = CheckTiles(spec, shape)) return tl::unexpected(*std::move(no));
   cuda::CudaLaunch launch = LaunchOf(family, spec);
-  launch.grid = {cuda::GemmMmaGridX(shape.m, shape.n, spec.tile_m, spec.tile_n), 1, 1};
+  launch.grid = {cuda::GemmMmaGridX(shape.m, shape.n, spec.tile_m, spec.tile_n, splits), 1, 1};
   launch.params = cuda::KernelParams(cuda::GemmMmaParams{
       .a = args.a,
       .b = args.b,
       .lda = args.a_layout.ld,
       .ldb = args.b_layout.ld,
       .out = OutputOf(args),
+      .partials = static_cast<float*>(workspace.partials),
+      .arrivals = static_cast<unsigned int*>(workspace.barriers),
+      .splits = splits,
+      .reserved = 0,
   });
-  return cuda::CheckedLaunch(launch);
+  return launch;
 }
 
 }  // namespace
 
-cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args) {
-  return LaunchTiles(GemmMmaFamily(), spec, args);
+cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args,
+                                 const DeviceSpec& device, const Workspace& workspace) {
+  const KernelFamily family = GemmMmaFamily();
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+  const GemmShape shape = ShapeOf(args);
+  const int splits = GemmMmaSplits(spec, shape, device);
+  if (auto no = CheckTiles(spec, shape, splits)) return tl::unexpected(*std::move(no));
+  const WorkspaceSize needed = GemmMmaWorkspace(spec, shape, device);
+  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
+  cuda::CudaLaunch launch = TilesLaunch(family, spec, args, splits, workspace);
+  if (splits > 1) launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
+  return cuda::CheckedLaunch(launch);
 }
+
 cuda::LaunchResult GemmSimtLaunch(const KernelSpec& spec, const GemmArgs& args) {
-  return LaunchTiles(GemmSimtFamily(), spec, args);
+  const KernelFamily family = GemmSimtFamily();
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckTiles(spec, ShapeOf(args))) return tl::unexpected(*std::move(no));
+  return cuda::CheckedLaunch(TilesLaunch(family, spec, args, 1, {}));
 }
 
 cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args,

@@ -7,13 +7,14 @@
 
 namespace tilewright {
 
-/// The launch of a gemm_mma kernel: a CTA for each output tile. `spec` passed the family's check;
-/// pointers of `args` are the device's. Refused are the arguments that CheckGemmArgs refuses, and
-/// more output tiles than an int counts. No workspace, no atomics: the same launch gives the same
-/// bits.
-cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args);
+/// The launch of a gemm_mma kernel: GemmMmaSplits CTAs for each output tile. `spec` passed the
+/// family's check; pointers of `args` are the device's. Refused are the arguments that CheckGemmArgs
+/// refuses, more CTAs than an int counts, and a workspace smaller than GemmMmaWorkspace. Sums are
+/// added in the order of k: the same launch gives the same bits.
+cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args,
+                                 const DeviceSpec& device, const Workspace& workspace);
 
-/// The same of a gemm_simt kernel.
+/// The same of a gemm_simt kernel: a CTA for each output tile, and no workspace.
 cuda::LaunchResult GemmSimtLaunch(const KernelSpec& spec, const GemmArgs& args);
 
 /// The same of a gemm_hopper kernel: as many CTAs as the `sm_count` multiprocessors of `device`

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "tilewright/cuda/gemm_params.h"
 
 namespace tilewright {
@@ -57,11 +58,14 @@ DeviceSpec Device(int sm_count) {
   DeviceSpec device;
   device.kind = DeviceKind::kCuda;
   device.sm_count = sm_count;
+  device.smem_bytes = 227 * 1024;
+  device.read_gb_s = 4800;
+  device.bf16_gflop_s = 1e6;
   return device;
 }
 
 cuda::LaunchResult LaunchOf(const KernelSpec& spec, const GemmArgs& args) {
-  return spec.family == FamilyName("gemm_mma") ? GemmMmaLaunch(spec, args)
+  return spec.family == FamilyName("gemm_mma") ? GemmMmaLaunch(spec, args, Device(132), {})
                                                : GemmHopperLaunch(spec, args, Device(132));
 }
 
@@ -114,7 +118,8 @@ TEST(GemmLaunchTest, RefusesOperandsThatAreNotTheSpecs) {
   refused([](GemmArgs& a) { a.a = At(0x1001); }, "A at 0x1001");
   refused([](GemmArgs& a) { a.beta = 0.5f; }, "beta = 0.5");
   const KernelSpec other = Hopper();
-  EXPECT_THAT(GemmMmaLaunch(other, Problem(other, 10, 20, 30)).error().ToString(),
+  const GemmArgs args = Problem(other, 10, 20, 30);
+  EXPECT_THAT(GemmMmaLaunch(other, args, Device(132), {}).error().ToString(),
               testing::HasSubstr("a kernel of gemm_hopper"));
 }
 
@@ -163,7 +168,7 @@ TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
 Extents GridOf(const KernelSpec& spec, std::int32_t m, std::int32_t n, int sm_count) {
   const GemmArgs args = Problem(spec, m, n, 64);
   const cuda::LaunchResult launch = spec.family == FamilyName("gemm_mma")
-                                        ? GemmMmaLaunch(spec, args)
+                                        ? GemmMmaLaunch(spec, args, Device(sm_count), {})
                                         : GemmHopperLaunch(spec, args, Device(sm_count));
   EXPECT_TRUE(launch) << launch.error().ToString();
   return launch ? launch->grid : Extents{};
@@ -209,7 +214,7 @@ TEST(GemmLaunchTest, PassesTheArgumentsOn) {
   args.b_layout.ld = 32;
   args.c_layout.ld = 33;
   args.d_layout.ld = 34;
-  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args);
+  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args, Device(132), {});
   ASSERT_TRUE(launch) << launch.error().ToString();
   const auto p = launch->params.As<cuda::GemmMmaParams>();
   ASSERT_TRUE(p);
@@ -226,6 +231,58 @@ TEST(GemmLaunchTest, PassesTheArgumentsOn) {
   EXPECT_EQ(p->out.k, 30);
   EXPECT_EQ(p->out.alpha, 0.5f);
   EXPECT_EQ(p->out.beta, 2.0f);
+}
+
+/// The kernel of 32 x 128 tiles, for few rows.
+KernelSpec FewRows() {
+  for (const KernelSpec& spec : GemmMmaFamily().catalog(kHopper)) {
+    if (spec.tile_m == 32) return spec;
+  }
+  ADD_FAILURE() << "no tile of 32 rows";
+  return Mma();
+}
+
+TEST(GemmLaunchTest, SplitsKWhereTilesAreFewAndKIsLong) {
+  const auto splits = [](int m, int n, int k, int sms) {
+    return GemmMmaSplits(FewRows(), {.m = m, .n = n, .k = k}, Device(sms));
+  };
+  EXPECT_GE(splits(32, 4096, 14336, 132), 4);
+  EXPECT_GE(splits(32, 4096, 4096, 132), 3);
+  EXPECT_GE(splits(1, 128, 4096, 132), 4);
+  EXPECT_EQ(splits(32, 28672, 4096, 132), 1) << "a wave of tiles";
+  EXPECT_EQ(splits(32, 128256, 4096, 132), 1);
+  EXPECT_EQ(splits(4096, 4096, 4096, 132), 1);
+  EXPECT_EQ(splits(32, 128, 64, 132), 1) << "one step of k";
+  EXPECT_LE(splits(32, 128, 256, 132), 4);
+  EXPECT_EQ(splits(32, 4096, 4096, 1), 1) << "nobody to share with";
+  EXPECT_EQ(GemmMmaSplits(Mma(), {.m = 128, .n = 128, .k = 4096}, Device(132)), 1)
+      << "no registers left";
+}
+
+TEST(GemmLaunchTest, SplitsNeedTheirWorkspace) {
+  const KernelSpec spec = FewRows();
+  const GemmArgs args = Problem(spec, 32, 4096, 14336);
+  const GemmShape shape{.m = 32, .n = 4096, .k = 14336};
+  const int splits = GemmMmaSplits(spec, shape, Device(132));
+  const WorkspaceSize size = GemmMmaWorkspace(spec, shape, Device(132));
+  EXPECT_EQ(size.partials, std::size_t{32} * splits * 32 * 128 * 4);
+  EXPECT_EQ(size.barriers, std::size_t{32} * 4);
+  EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("a workspace of 0 bytes of partials"));
+  Workspace workspace;
+  workspace.partials = At(0x10000);
+  workspace.partials_size = size.partials;
+  workspace.barriers = At(0x8000);
+  workspace.barriers_size = size.barriers;
+  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args, Device(132), workspace);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  EXPECT_EQ(launch->grid, (Extents{32 * static_cast<std::uint32_t>(splits), 1, 1}));
+  EXPECT_EQ(launch->workspace.bytes, size.partials + size.barriers);
+  EXPECT_EQ(launch->workspace.zeroing, cuda::Zeroing::kOnce);
+  const auto p = launch->params.As<cuda::GemmMmaParams>();
+  ASSERT_TRUE(p);
+  EXPECT_EQ(p->splits, splits);
+  EXPECT_EQ(p->partials, workspace.partials);
+  EXPECT_EQ(p->arrivals, workspace.barriers);
 }
 
 /// The tensor map of an operand: its size, bytes from line to line, and box.

@@ -140,8 +140,8 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 KernelFamily GemmMmaFamily() {
   return {.name = kGemmMma,
-          .revision = 1,
-          .launch_abi = 1,
+          .revision = 2,
+          .launch_abi = 2,
           .source = "ops/gemm/cuda/gemm_mma.cu",
           .files = {},
           .options = {},

@@ -1,18 +1,21 @@
 #pragma once
 
+#include "device/cuda/kernels/arrive.cuh"
 #include "device/cuda/kernels/async_copy.cuh"
 #include "device/cuda/kernels/ldmatrix.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
+#include "device/cuda/kernels/vector.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
 #include "ops/gemm/cuda/sum_tile.cuh"
 #include "ops/gemm/cuda/tile_layout.h"
 #include "tilewright/cuda/gemm_params.h"
 
-// Tiled GEMM on mma.sync, for sm_80 and newer: one CTA per output tile, a ring of kStages tiles of
-// A and B in shared memory filled by cp.async, swizzled against bank conflicts and read by
-// ldmatrix. Any m, n, k and leading dimension: what lies outside of A and B is filled with zeros.
+// Tiled GEMM on mma.sync, for sm_80 and newer: one CTA per output tile, or some with a part of k each,
+// a ring of kStages tiles of A and B in shared memory filled by cp.async, swizzled against bank
+// conflicts and read by ldmatrix. Any m, n, k and leading dimension: what lies outside of A and B is
+// filled with zeros.
 
 namespace tw {
 
@@ -51,11 +54,12 @@ struct Operand {
   int inner_left;  // elements of its line, from its chunk on
   int aligned;     // for 16-byte copies: not 0
 
-  TW_DEVICE Operand(const void* base, i64 ld, int row0, int rows, int k) {
+  // k0: where the first tile begins.
+  TW_DEVICE Operand(const void* base, i64 ld, int row0, int k0, int rows, int k) {
     line = static_cast<int>(threadIdx.x) / kChunks;
     chunk = static_cast<int>(threadIdx.x) % kChunks;
-    const int first_line = (kKMajor ? row0 : 0) + line;
-    const int first_inner = (kKMajor ? 0 : row0) + 8 * chunk;
+    const int first_line = (kKMajor ? row0 : k0) + line;
+    const int first_inner = (kKMajor ? k0 : row0) + 8 * chunk;
     from = static_cast<const u16*>(base) + (first_line * ld + first_inner);
     line_step = kStep * ld;
     tile_step = kKMajor ? kTileK : kTileK * ld;
@@ -120,6 +124,49 @@ TW_DEVICE void LoadFragment(u32 (&r)[4], u32 smem, int row, int step, int lane) 
   }
 }
 
+// The sums of the CTAs that share output tile `tile`, of which this one is number `split`. Returns
+// whether it is the last of them to arrive; then `acc` becomes the sum of all, in the order of k.
+// `flag`: shared, one word that no thread uses for anything else.
+template <int kThreads, int kStrips, int kCount>
+TW_DEVICE bool MergeSplits(const GemmMmaParams& params, int tile, int split,
+                           float (&acc)[kStrips][kCount], u32* flag) {
+  constexpr int kFours = kStrips * kCount / 4;  // of a thread
+  constexpr i64 kSums = i64{4} * kFours * kThreads;
+  const int thread = static_cast<int>(threadIdx.x);
+  float* const sums = params.partials + static_cast<i64>(tile) * params.splits * kSums;
+  const auto place = [thread](int of_split, int four) {
+    return of_split * kSums + 4 * (four * kThreads + thread);
+  };
+  TW_UNROLL
+  for (int i = 0; i < kFours; ++i) {
+    float four[4];
+    TW_UNROLL
+    for (int j = 0; j < 4; ++j) four[j] = acc[4 * i / kCount][4 * i % kCount + j];
+    StorePack<Type::kF32, 4>(sums, place(split, i), four);
+  }
+  __syncthreads();  // all of this CTA's sums are written
+  if (thread == 0) {
+    *flag = Arrive(params.arrivals + tile);
+    if (*flag + 1 == static_cast<u32>(params.splits)) params.arrivals[tile] = 0;  // the next launch
+  }
+  __syncthreads();  // thread 0 knows
+  if (*flag + 1 != static_cast<u32>(params.splits)) return false;
+  TW_NO_UNROLL
+  for (int s = 0; s < params.splits; ++s) {
+    TW_UNROLL
+    for (int i = 0; i < kFours; ++i) {
+      float four[4];
+      LoadPack<Type::kF32, 4>(sums, place(s, i), four);
+      TW_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        float& sum = acc[4 * i / kCount][4 * i % kCount + j];
+        sum = s == 0 ? four[j] : sum + four[j];
+      }
+    }
+  }
+  return true;
+}
+
 // One CTA. Spec has the constants of spec.cuh under better names (gemm_mma.cu).
 // ring_bytes: shared, [kStages] of { tile of A, tile of B }, a multiple of 128.
 template <class Spec>
@@ -151,14 +198,20 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp / kWarpsN * kWarpM;
   const int warp_col = warp % kWarpsN * kWarpN;
-  const TileIndex tile = RasterTile(static_cast<int>(blockIdx.x), (out.m + kTileM - 1) / kTileM,
-                                    (out.n + kTileN - 1) / kTileN, Spec::kBand);
+  constexpr bool kSplits = tilewright::cuda::GemmMmaSplitsK(kTileM, kTileN, Spec::kWarps);
+  const int splits = kSplits && params.splits > 1 ? params.splits : 1;
+  const int number = static_cast<int>(blockIdx.x) / splits;  // of the output tile
+  const int split = static_cast<int>(blockIdx.x) - number * splits;
+  const TileIndex tile =
+      RasterTile(number, (out.m + kTileM - 1) / kTileM, (out.n + kTileN - 1) / kTileN, Spec::kBand);
   const int row0 = tile.m * kTileM;
   const int col0 = tile.n * kTileN;
-  const int k_tiles = (out.k + kTileK - 1) / kTileK;
+  const int all_k_tiles = (out.k + kTileK - 1) / kTileK;
+  const int first_k_tile = static_cast<int>(i64{all_k_tiles} * split / splits);
+  const int k_tiles = static_cast<int>(i64{all_k_tiles} * (split + 1) / splits) - first_k_tile;
 
-  TileA a(params.a, params.lda, row0, out.m, out.k);
-  TileB b(params.b, params.ldb, col0, out.n, out.k);
+  TileA a(params.a, params.lda, row0, first_k_tile * kTileK, out.m, out.k);
+  TileB b(params.b, params.ldb, col0, first_k_tile * kTileK, out.n, out.k);
 
   float acc[kStrips][8 * kPairs];  // strips of 16 rows, then 4 accumulators for every 8 columns
   TW_UNROLL
@@ -234,6 +287,14 @@ TW_DEVICE void GemmMma(const GemmMmaParams& params, u8* ring_bytes) {
   }
 
   __syncthreads();  // nobody reads the ring any more: the tile of D takes its place
+  if constexpr (kSplits) {
+    if (splits > 1) {
+      if (!MergeSplits<32 * Spec::kWarps>(params, number, split, acc,
+                                          reinterpret_cast<u32*>(ring_bytes)))
+        return;
+      __syncthreads();  // everyone has read the flag
+    }
+  }
   TW_UNROLL
   for (int i = 0; i < kStrips; ++i) {
     StageStrip<Type::kNone, kStaged, kChunksD>(out, acc[i], row0 + warp_row + 16 * i,

@@ -3,11 +3,14 @@
 // After it: the kernel uses its built-ins.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/gemm_mma_kernel.cuh"
+#include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/kernel_test_util.h"
 
 // The source of the kernel, run on the CPU as GemmMmaLaunch launches it.
@@ -35,20 +38,45 @@ struct Spec {
   static constexpr int kBand = 2;
 };
 
-/// Launches the kernel of `S`.
+DeviceSpec DeviceOf(int sms) {
+  DeviceSpec device;
+  device.kind = DeviceKind::kCuda;
+  device.sm_count = sms;
+  device.read_gb_s = 4800;
+  device.bf16_gflop_s = 1e6;
+  return device;
+}
+
+/// Launches the kernel of `S` on a device of `sms` multiprocessors, which ask for as many splits of k.
 template <class S>
-void Launch(const GemmArgs& args) {
+void Launch(const GemmArgs& args, int sms = 1, int splits = 1) {
   KernelSpec spec = SpecOf<S>("gemm_mma", {80, 0});
   spec.tile_k = S::kTileK;
   spec.params = {S::kWarpsM, S::kBand, 0, 0};
   ASSERT_EQ(GemmMmaFamily().check(spec), std::nullopt) << SpecName(spec);
-  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args);
+  const DeviceSpec device = DeviceOf(sms);
+  const GemmShape shape{.m = args.d_layout.rows, .n = args.d_layout.cols, .k = args.a_layout.cols};
+  ASSERT_EQ(GemmMmaSplits(spec, shape, device), splits);
+  const WorkspaceSize size = GemmMmaWorkspace(spec, shape, device);
+  test::GuardedBytes partials(size.partials), barriers(size.barriers);
+  std::fill_n(static_cast<std::byte*>(barriers.data()), size.barriers, std::byte{0});
+  Workspace workspace;
+  workspace.partials = partials.data();
+  workspace.partials_size = size.partials;
+  workspace.barriers = barriers.data();
+  workspace.barriers_size = size.barriers;
+  const cuda::LaunchResult launch = GemmMmaLaunch(spec, args, device, workspace);
   ASSERT_TRUE(launch) << launch.error().ToString();
   const bool ran = tw::emulation::RunLaunch<tw::GemmMmaParams>(
       *launch, 32 * S::kWarps,
       [](const tw::GemmMmaParams& params) { tw::GemmMma<S>(params, tw::emulation::smem); });
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access";
+  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
+  const auto* counters = static_cast<const std::byte*>(barriers.data());
+  EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte b) {
+    return b == std::byte{0};
+  })) << "counters are left at zero";
 }
 
 template <class S>
@@ -105,6 +133,27 @@ TEST(GemmMmaKernel, AddsC) {
   ExpectProduct<Same>({.m = 40, .n = 72, .k = 40, .in_place = true});
   ExpectProduct<Same>({.m = 33, .n = 67, .k = 40, .odd = true, .in_place = true});
   ExpectProducts<Spec<kT, kN, 32, 64, 32, 4, 2, 2, Type::kF16, Type::kF32, Type::kF16>>();
+}
+
+template <class S>
+void ExpectSplitProduct(const TestShape& shape, int sms, int splits) {
+  TestProduct<S> product(shape);
+  Launch<S>(product.Args(), sms, splits);
+  product.Expect();
+}
+
+TEST(GemmMmaKernel, SharesTilesByPartsOfK) {
+  using Small = Spec<kT, kN, 16, 32, 32, 2, 1, 3>;
+  ExpectSplitProduct<Small>({16, 32, 1024}, 4, 4);
+  ExpectSplitProduct<Small>({5, 9, 1000}, 4, 4);
+  ExpectSplitProduct<Small>({19, 40, 1031}, 12, 3);
+  ExpectSplitProduct<Small>({.m = 17, .n = 33, .k = 1031, .odd = true}, 8, 2);
+  ExpectSplitProduct<Spec<kN, kT, 16, 32, 32, 2, 1, 3>>({19, 40, 1031}, 12, 3);
+  ExpectSplitProduct<Spec<kT, kT, 32, 64, 64, 4, 2, 3>>({33, 70, 1500}, 12, 3);
+  ExpectSplitProduct<Spec<kT, kN, 32, 64, 32, 4, 2, 2, Type::kBF16, Type::kBF16, Type::kBF16>>(
+      {.m = 33, .n = 67, .k = 1000, .in_place = true}, 16, 4);
+  ExpectSplitProduct<Spec<kT, kN, 16, 64, 64, 4, 1, 6, Type::kBF16, Type::kNone, Type::kF32>>(
+      {3, 100, 2000}, 10, 5);
 }
 
 TEST(GemmMmaKernel, DoesNotReadCWhenBetaIsZero) {

@@ -109,6 +109,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 KernelFamily GemmSimtFamily() {
   return {.name = kGemmSimt,
+          .launch_abi = 2,
           .source = "ops/gemm/cuda/gemm_simt.cu",
           .files = {},
           .options = {},

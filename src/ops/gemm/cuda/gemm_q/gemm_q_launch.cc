@@ -93,12 +93,7 @@ cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
   if (auto no = CheckOperands(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
   const WorkspaceSize needed = GemmQWorkspace(spec, shape, device);
-  if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
-    return tl::unexpected(*Reject(Reason::kShape,
-                                  Format("a workspace of {} bytes of partials and {} of barriers",
-                                         workspace.partials_size, workspace.barriers_size),
-                                  Format("{} and {}", needed.partials, needed.barriers)));
-  }
+  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
   const int splits = GemmQSplits(spec, shape, device);
   const std::int64_t ctas = Tiles(spec, shape) * splits;
   if (ctas > std::numeric_limits<std::int32_t>::max()) {

@@ -5,6 +5,7 @@
 
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
+#include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemm_q/layout.h"
 #include "ops/gemm/cuda/gemv/families.h"
@@ -28,13 +29,6 @@ double LeastBytes(const KernelSpec& spec, const GemmDesc& desc) {
          Bytes(spec.type_d, m * n * (adds ? 2 : 1));
 }
 
-/// CTAs of a gemm_mma kernel whose shared memory a multiprocessor has room for.
-int CtasBySmem(const KernelSpec& spec, const DeviceSpec& device) {
-  const std::int64_t smem = GemmMmaFamily().launch(spec).dynamic_smem_bytes;
-  return static_cast<int>(
-      std::max<std::int64_t>(device.smem_bytes / std::max<std::int64_t>(smem, 1), 1));
-}
-
 double CeilOf(double count, double size) {
   const auto whole = static_cast<std::int64_t>(size);
   return static_cast<double>((static_cast<std::int64_t>(count) + whole - 1) / whole);
@@ -54,17 +48,28 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   // Ada's were made for, half of what they give wgmma.
   const bool native = hopper || device.compute_capability < 90;
   const double reached = native ? 0.8 : 0.4;
+  const int splits =
+      hopper ? 1 : GemmMmaSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
   LaunchCost cost;
-  cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n) * cluster;
-  cost.ctas_per_sm = hopper ? spec.params[1] : CtasBySmem(spec, device);
-  const double depth = CeilOf(desc.k, spec.tile_k) * spec.tile_k;
+  cost.ctas =
+      cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n) * cluster * splits;
+  cost.ctas_per_sm = hopper ? spec.params[1] : GemmMmaCtasPerSm(spec, device);
+  const double steps = CeilOf(CeilOf(desc.k, spec.tile_k), splits);
+  const double depth = steps * spec.tile_k;
   const double products =
       SmUs(2.0 * spec.tile_m * spec.tile_n * depth, reached * device.bf16_gflop_s, device);
   // A tile is fed from the L2: A and B of it once for every step of k.
   const double fed_bytes = Bytes(spec.type_a, (spec.tile_m + spec.tile_n) * depth);
   const double fed_us = SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
   cost.cta_us = std::max(products, fed_us);
+  if (!hopper) {
+    // CTAs beside each other do not wait for one another's latencies.
+    const std::int64_t each = (cost.ctas - 1) / std::max(device.sm_count, 1) + 1;
+    const auto beside = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
+    cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / beside);
+  }
   cost.memory_bytes = LeastBytes(spec, desc);
+  if (splits > 1) cost.cache_bytes = 8.0 * splits * desc.m * desc.n;  // sums there and back
   // Rows of a tile that the problem does not have are not on their way.
   const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
   cost.in_flight_bytes = Bytes(spec.type_a, spec.stages * (rows + cols) * spec.tile_k);
@@ -75,7 +80,10 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
     const double missing = CeilOf(desc.m, spec.tile_m) * spec.tile_m - desc.m;
     cost.memory_bytes += 0.5 * Bytes(spec.type_a, missing * depth) * CeilOf(desc.n, spec.tile_n);
   }
-  return PredictUs(cost, device);
+  // Between tiles that the memory makes equal, the one with fewer rows that there are not.
+  constexpr double kMissingRowUs = 0.01;
+  const double missing_us = kMissingRowUs * (spec.tile_m - rows);
+  return PredictUs(cost, device) + missing_us + (splits > 1 ? kGemmMmaMergeUs : 0);
 }
 
 double EstimateSimt(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {

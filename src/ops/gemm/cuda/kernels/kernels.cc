@@ -7,6 +7,7 @@
 #include "engine/compiled/compiled_kernel.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_launch.h"
+#include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
@@ -138,9 +139,14 @@ WorkspaceSize WorkspaceOfGemmQ(const KernelSpec& spec, const GemmDesc& desc,
   return GemmQWorkspace(spec, ShapeOf(desc), device);
 }
 
+WorkspaceSize WorkspaceOfMma(const KernelSpec& spec, const GemmDesc& desc,
+                             const DeviceSpec& device) {
+  return GemmMmaWorkspace(spec, ShapeOf(desc), device);
+}
+
 Status LaunchMma(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
-                 Stream stream) {
-  return kernel.Launch(GemmMmaLaunch(spec, args), stream);
+                 const Workspace& workspace, Stream stream) {
+  return kernel.Launch(GemmMmaLaunch(spec, args, kernel.device(), workspace), stream);
 }
 Status LaunchSimt(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                   Stream stream) {
@@ -210,13 +216,18 @@ KernelDesc DescOf(const KernelSpec& spec) {
 
 Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
   const CompiledFamily<GemmOp> gemv{&GemvFeasible, &EstimateGemv, &LaunchGemv};
+  const CompiledFamily<GemmOp> mma{.feasible = &MmaFeasible,
+                                   .estimate_us = &EstimateTiles,
+                                   .launch = nullptr,
+                                   .workspace = &WorkspaceOfMma,
+                                   .launch_within = &LaunchMma};
   const CompiledFamily<GemmOp> gemm_q{.feasible = &GemmQFeasible,
                                       .estimate_us = &EstimateGemmQ,
                                       .launch = nullptr,
                                       .workspace = &WorkspaceOfGemmQ,
                                       .launch_within = &LaunchGemmQ};
   const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
-      {GemmMmaFamily(), {&MmaFeasible, &EstimateTiles, &LaunchMma}},
+      {GemmMmaFamily(), mma},
       {GemmHopperFamily(), {&HopperFeasible, &EstimateTiles, &LaunchHopper}},
       {GemmSimtFamily(), {&MmaFeasible, &EstimateSimt, &LaunchSimt}},
       {GemvBf16Family(), gemv},
