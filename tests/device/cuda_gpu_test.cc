@@ -288,6 +288,17 @@ TEST_F(GpuTest, EveryProductOfPlainWeightsIsRight) {
             2);
 }
 
+TEST_F(GpuTest, FewTilesOfALongKAreSharedByParts) {
+  for (const int m : {5, 32, 64, 100}) {
+    for (const int k : {4096, 4120}) {
+      GemmDesc desc = Problem(m, 200, k, DataType::kBF16, DataType::kBF16, DataType::kBF16);
+      EXPECT_GT(CheckProducts(*machine_, desc), 10) << KeyOf(desc);
+      desc.scaling = Scaling::kOneOne;
+      EXPECT_GT(CheckProducts(*machine_, desc), 5) << KeyOf(desc);
+    }
+  }
+}
+
 TEST_F(GpuTest, EveryProductOfOddSizesAndPairsOfTypesIsRightAlsoWithASum) {
   constexpr DataType kTypes[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
   for (const DataType a : kTypes) {

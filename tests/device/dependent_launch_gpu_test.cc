@@ -400,6 +400,7 @@ TEST_P(DependentProductGpu, waits) {
   // Small enough for racecheck, deep enough to fill a ring of stages twice.
   for (const Problem& p :
        {Problem{1, 200, 2048, kBF16}, Problem{3, 100, 520, kBF16}, Problem{130, 256, 192, kBF16},
+        Problem{17, 100, 2048, kBF16},  // tiles that CTAs share
         Problem{1, 100, 4096, DataType::kQ4_K}, Problem{2, 100, 4096, DataType::kQ4_K, true},
         Problem{1, 300, 768, DataType::kQ8_0, true}, Problem{9, 64, 2048, DataType::kQ8_0},
         Problem{1, 100, 4096, DataType::kQ2_K}, Problem{1, 100, 4096, DataType::kIQ4_XS, true},
