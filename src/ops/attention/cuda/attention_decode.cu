@@ -23,6 +23,6 @@ __cluster_dims__(1, tw::DecodeSpec::kCluster, 1)
     __launch_bounds__(32 * tw::spec::kWarps, tw::spec::kWarps > 4 ? 1 : 12 / tw::spec::kWarps)
         TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
   extern __shared__ __align__(256) tw::u8 smem[];
-  tw::LaunchDependents();
+  tw::LaunchDependentsIfSparse();
   tw::AttentionDecode<tw::DecodeSpec>(params, smem).Run();
 }
