@@ -62,8 +62,8 @@ constexpr Shape kShapes[] = {{4, 2, 0, false}, {8, 2, 0, false}};
 ///   96 pairs of 64, 512 positions                          7.77  8.44 (the same)
 /// Foreseeing was worth 0.5 us; with many rows it lost, as clusters of more than two did. Of two
 /// stages, of four, or of two warps nothing was gained.
-constexpr Shape kClusterShapes[] = {
-    {8, 1, 4, true}, {4, 1, 8, true}, {8, 1, 8, true}, {8, 2, 2, true}};
+constexpr Shape kClusterShapes[] = {{8, 1, 4, true}, {4, 1, 8, true},  {8, 1, 8, true},
+                                    {8, 2, 2, true}, {4, 3, 0, false}, {8, 1, 0, false}};
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;

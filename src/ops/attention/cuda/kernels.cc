@@ -158,8 +158,12 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   if (spec.cluster_n > 1) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
   us += (waves - 1) * (spec.cluster_n > 1 ? kClusterWaveUs : kWaveUs);
   if (waves == 1 && ctas > sms) us += kCrowdUs;
+  const double more_bytes_us = std::max(0.0, memory_us - kFirstBytesUs);
   const double round_us = (spec.stages == 1 ? kAloneUs : kRoundUs) * desc.head_dim / 128;
-  return us + std::max({memory_us - kFirstBytesUs, (waves * rounds - 1) * round_us, 0.0});
+  const double more_rounds_us = (waves * rounds - 1) * round_us;
+  // With one stage, a warp does not compute while it waits.
+  return us + (spec.stages == 1 ? more_bytes_us + more_rounds_us
+                                : std::max(more_bytes_us, more_rounds_us));
 }
 
 Status DecodeLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,
