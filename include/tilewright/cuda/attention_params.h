@@ -15,13 +15,18 @@
 //   tile_n  positions of a split         AttentionDecodeRound   positions of a tile of keys
 //   tile_k  positions of a tile of keys  0                      0
 //   stages  0                            of a warp's ring       0
+//   cluster_n  0                         2, 4 or 8, or 0        0
 //   param0  head dimension               the same               the same
-//   param1, param2, param3  0
+//   param1  0                            1: foresees            0
+//   param2, param3  0
 //
 // attention_split and attention_decode run on a grid of (AttentionSplitGridX, splits, 1) CTAs,
 // attention_mma on one of (AttentionMmaGridX, kv_heads, 1) and leaves `splits`, `partials` and
 // `arrivals` alone. The splits of attention_decode are of no fixed length: whatever a row sees is
-// divided evenly among them, in whole rounds.
+// dealt to them evenly, in tiles of 16 positions. With a cluster_n (sm_90 and newer) there are as many
+// splits, which are a cluster, and `partials` and `arrivals` are left alone too. A kernel that
+// foresees reads `positions`, `slots` and `pages` before it waits for the kernels in front of it, to
+// prefetch from the caches into L2, and again behind the wait: what these kernels write counts.
 
 namespace tilewright::cuda {
 

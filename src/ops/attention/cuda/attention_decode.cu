@@ -11,6 +11,8 @@ struct DecodeSpec {
   static constexpr int kStages = spec::kStages;
   static constexpr int kCluster = spec::kClusterN > 1 ? spec::kClusterN : 1;
   static constexpr bool kForesees = spec::kParam1 != 0;
+  /// That a multiprocessor is to have registers for.
+  static constexpr int kCtas = kWarps <= 4 ? 12 / kWarps : kCluster == 1 && kStages == 1 ? 2 : 1;
 };
 
 }  // namespace tw
@@ -20,9 +22,9 @@ extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(1, tw::DecodeSpec::kCluster, 1)
 #endif
-    __launch_bounds__(32 * tw::spec::kWarps, tw::spec::kWarps > 4 ? 1 : 12 / tw::spec::kWarps)
+    __launch_bounds__(32 * tw::spec::kWarps, tw::DecodeSpec::kCtas)
         TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
   extern __shared__ __align__(256) tw::u8 smem[];
-  tw::LaunchDependents();
+  tw::LaunchDependentsIfSparse();
   tw::AttentionDecode<tw::DecodeSpec>(params, smem).Run();
 }

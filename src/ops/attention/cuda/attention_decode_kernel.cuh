@@ -573,6 +573,7 @@ struct AttentionDecode {
     const int part = static_cast<int>(blockIdx.y);
     if (part >= view.share.parts) return;
     Compute(view, static_cast<int>(page));
+    LaunchDependents();
     KeepResult();
     __syncthreads();  // every warp's result is there
     if constexpr (kCluster > 1) {

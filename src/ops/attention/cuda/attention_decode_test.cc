@@ -232,12 +232,45 @@ TEST(AttentionDecodeLaunch, HasCtasForEveryMultiprocessorAndNoMoreThanThereAreRo
   EXPECT_EQ(DecodeSplitsOf(Spec<Type::kBF16, 128, 8>::Its(), desc, board), 1);
 }
 
+TEST(AttentionDecodeLaunch, HasTheCtasOfAClusterForEveryRowAndNoWorkspace) {
+  const KernelSpec spec = Clustered::Its();
+  BatchCase c = Clustered::Case();
+  c.heads = 6, c.kv_heads = 2, c.positions = {200, 3, -1}, c.slots = {0, 0, 0};
+  Batch batch(c, 1);
+  test::GuardedBytes out(batch.OutBytes());
+  const Args args = batch.ArgsAt(batch.Host(out.data()));
+  for (const int sms : kDevices) {
+    EXPECT_EQ(DecodeWorkspace(spec, DescOf(args, {}).value(), Board(sms)), WorkspaceSize{});
+    const cuda::LaunchResult launch = AttentionDecodeLaunch(spec, args, Board(sms), {});
+    ASSERT_TRUE(launch) << launch.error().ToString();
+    EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{3 * 2, 4, 1}));
+  }
+}
+
+/// Where the launch is early, positions and slots may be those of the pass before.
+TEST(AttentionDecodeKernel, AWrongGuessOfWhereRowsLieChangesNothing) {
+  BatchCase c = Clustered::Case();
+  c.heads = 2, c.kv_heads = 1, c.context = 300, c.sequences = 3;
+  c.positions = {5, 299, -1, 66, 131}, c.slots = {0, 1, 2, 2, 0};
+  for (const int page_size : {0, 64, 7}) {
+    c.page_size = page_size;
+    Batch batch(c, 3);
+    const std::vector<double> want = On<Clustered>(12)(batch);
+    for (const auto wrong : {+[](const int* p) { return *p + 1; }, +[](const int*) { return 0; },
+                             +[](const int*) { return -1; }, +[](const int*) { return 1 << 30; }}) {
+      tw::emulation::read_ahead = wrong;
+      EXPECT_EQ(On<Clustered>(12)(batch), want);
+      tw::emulation::read_ahead = nullptr;
+    }
+  }
+}
+
 TEST(AttentionDecodeFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   KernelFamilies families;
   ASSERT_TRUE(AddAttentionFamilies(families));
   const KernelFamily& family = *families.Find("attention_decode");
   for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 'a'}, CudaArch{120, 0}}) {
-    EXPECT_EQ(family.catalog(arch).size(), 8u);
+    EXPECT_EQ(family.catalog(arch).size(), arch.number < 90 ? 8u : 32u);
     for (const KernelSpec& spec : family.catalog(arch)) EXPECT_EQ(family.check(spec), std::nullopt);
   }
   EXPECT_TRUE(family.catalog({75, 0}).empty());
@@ -251,6 +284,10 @@ TEST(AttentionDecodeFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   refused([](KernelSpec& s) { s.tile_m = 16; }, "tile_m = 16");
   refused([](KernelSpec& s) { s.stages = 0; }, "stages = 0");
   refused([](KernelSpec& s) { s.split_k = 2; }, "split_k");
+  refused([](KernelSpec& s) { s.cluster_n = 3; }, "cluster_n = 3");
+  refused([](KernelSpec& s) { s.params[1] = 2; }, "param1 = 2");
+  refused([](KernelSpec& s) { s.arch = {80, 0}, s.cluster_n = 2; }, "sm_90 or newer");
+  refused([](KernelSpec& s) { s.arch = {80, 0}, s.params[1] = 1; }, "sm_90 or newer");
 }
 
 }  // namespace

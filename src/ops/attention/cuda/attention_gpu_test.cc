@@ -138,11 +138,11 @@ class AttentionGpu : public test::GpuFixture<Machine> {
 };
 
 /// Splits of two lengths, of one for caches of f32, tensor cores for many rows, on Hopper in two
-/// ways, and, by four and eight warps, for few, and the kernel for all heads.
+/// ways, and, by four and eight warps and by clusters, for few, and the kernel for all heads.
 int KernelsFor(const BatchCase& c, const DeviceSpec& device) {
   if (c.kv == DataType::kF32) return 2;
   const bool hopper = device.compute_capability == 90 && c.page_size % 64 == 0;
-  if (c.q == c.kv) return (hopper ? 7 : 6) + (device.compute_capability >= 90 ? 14 : 0);
+  if (c.q == c.kv) return (hopper ? 7 : 6) + (device.compute_capability >= 90 ? 6 : 0);
   return c.q == DataType::kF32 && c.kv == DataType::kBF16 ? 4 : 3;
 }
 

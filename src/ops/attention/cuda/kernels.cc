@@ -116,37 +116,54 @@ std::optional<Rejection> DecodeFeasible(const KernelSpec& spec, const Desc& desc
   return CheckProblem(spec, desc);
 }
 
-/// A chain of latencies, and behind its first round the longer of two: all bytes that CTAs read, at
-/// the rate of memory (from the L2 they come no faster), and the rounds of a warp, which follow each
-/// other. Fitted to the times of 25 problems on an H200, from 5 to 280 us: within 25 % of each.
+/// A chain of latencies, the longer of two behind its first round (all bytes that CTAs read, at the
+/// rate of memory: from the L2 they come no faster; or the rounds of a warp, which follow each
+/// other), and a start for every further wave of CTAs. Fitted to 36 launches of 4 problems on an
+/// H200, from 3.5 to 96 us: within 25 % of all but three.
 double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
-  constexpr double kStartUs = 2.3, kDepthUs = 2.8 / 128;  // of an element of a head
-  constexpr double kWarpBytesAUs = 3700, kReachedOfMemory = 0.95;
-  constexpr double kArriveUs = 1.2, kMergeUs = 0.08;
+  constexpr double kStartUs = 1.15, kDepthUs = 0.018;   // of an element of a head
+  constexpr double kUnforeseenUs = 0.45;                // positions and pages, then the caches
+  constexpr double kArriveUs = 1.0, kMergeUs = 0.06;    // of a part
+  constexpr double kSendUs = 0.04, kIdleWarpUs = 0.01;  // of a CTA and a warp of a cluster
+  constexpr double kAloneUs = 1.3, kRoundUs = 0.5;      // of a round with one stage, and with more
+  constexpr double kWaveUs = 2.8, kClusterWaveUs = 4;
+  constexpr double kCrowdUs = 3;  // several CTAs to a multiprocessor are not evenly dealt out
+  constexpr double kReachedOfMemory = 0.95, kFirstBytesUs = 0.5;  // the start has them
   const Load load(desc);
-  const int splits = DecodeSplitsOf(spec, desc, device);
   const double blocks = cuda::AttentionHeadBlocks(desc.heads, desc.kv_heads, spec.tile_m);
-  const double rounds = std::ceil(std::max(1.0, load.seen) / spec.tile_n);
-  const double rounds_each = std::ceil(rounds / splits);
-  const double used = std::ceil(rounds / rounds_each);
-  const bool through_memory = used > 1 && spec.cluster_n == 0;
+  const double tiles = std::ceil(std::max(1.0, load.seen) / cuda::AttentionDecodeRound(1));
+  const double parts = spec.cluster_n > 1 ? spec.cluster_n
+                                          : std::min<double>(DecodeSplitsOf(spec, desc, device),
+                                                             std::ceil(tiles / spec.warps));
+  const double rounds = std::ceil(tiles / (parts * spec.warps));
+  const bool through_memory = parts > 1 && spec.cluster_n <= 1;
   const double partials =
-      through_memory ? 8.0 * desc.rows * desc.heads * used * (desc.head_dim + 2) : 0;
+      through_memory ? 8.0 * desc.rows * desc.heads * parts * (desc.head_dim + 2) : 0;
   const double bytes =
       std::max(desc.rows * blocks * load.row_bytes, load.cache_bytes) + load.q_bytes + partials;
   const double memory_us = bytes / (kReachedOfMemory * std::max(device.read_gb_s, 1.0) * 1e3);
 
-  const double line_bytes = 2.0 * desc.head_dim * static_cast<double>(BytesOf(spec.type_b, 1));
-  const double round_us = cuda::AttentionDecodeRound(1) * line_bytes / kWarpBytesAUs;
   const auto held_by_smem = static_cast<int>(
       227 * 1024 /
       (cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages, spec.cluster_n) + 1024));
-  const double held =
-      std::max(device.sm_count, 1) * std::clamp(held_by_smem, 1, std::max(1, 12 / spec.warps));
-  const double ctas = desc.rows * desc.kv_heads * blocks * used;
-  const double rounds_us = (std::max(1.0, ctas / held) * rounds_each - 1) * round_us;
-  const double merging_us = through_memory ? kArriveUs + kMergeUs * used : 0;
-  return kStartUs + kDepthUs * desc.head_dim + merging_us + std::max(memory_us, rounds_us);
+  const int held_by_registers = std::max(1, (desc.head_dim > 64 ? 12 : 20) / spec.warps);
+  const int held = std::clamp(held_by_smem, 1, held_by_registers);
+  const double sms = std::max(device.sm_count, 1);
+  const double ctas = desc.rows * desc.kv_heads * blocks * parts;
+  const double waves = std::ceil(ctas / (sms * held));
+
+  double us = kStartUs + kDepthUs * desc.head_dim;
+  if (spec.params[1] == 0) us += kUnforeseenUs;
+  if (through_memory) us += kArriveUs + kMergeUs * parts;
+  if (spec.cluster_n > 1) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
+  us += (waves - 1) * (spec.cluster_n > 1 ? kClusterWaveUs : kWaveUs);
+  if (waves == 1 && ctas > sms) us += kCrowdUs;
+  const double more_bytes_us = std::max(0.0, memory_us - kFirstBytesUs);
+  const double round_us = (spec.stages == 1 ? kAloneUs : kRoundUs) * desc.head_dim / 128;
+  const double more_rounds_us = (waves * rounds - 1) * round_us;
+  // With one stage, a warp does not compute while it waits.
+  return us + (spec.stages == 1 ? more_bytes_us + more_rounds_us
+                                : std::max(more_bytes_us, more_rounds_us));
 }
 
 Status DecodeLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,

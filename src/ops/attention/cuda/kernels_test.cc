@@ -72,6 +72,24 @@ TEST_F(CudaAttention, DecodingDividesSequencesAndPromptsShareTheirKeys) {
   EXPECT_THAT(Chosen(Llama(2048, 4)), StartsWith("attention_hopper."));
 }
 
+TEST_F(CudaAttention, FewRowsAreGivenToClustersAndManyAreNot) {
+  const auto shape = [&](int rows, int context, int heads, int kv_heads, int head_dim) {
+    Desc desc = Llama(rows, rows);
+    desc.context = context, desc.heads = heads, desc.kv_heads = kv_heads, desc.head_dim = head_dim;
+    const std::string name = Chosen(desc);
+    return name.substr(name.find("sm_90a.") + 7, name.find(".none") - name.find("sm_90a.") - 7);
+  };
+  EXPECT_EQ(shape(1, 512, 32, 8, 128), "8x128x0.w8.s1.k0.c0x4");
+  EXPECT_EQ(shape(1, 4096, 32, 8, 128), "8x128x0.w8.s1.k0.c0x8");  // 1,024 positions
+  for (const int context : {16, 512, 4096}) {
+    EXPECT_THAT(shape(1, context, 32, 8, 128), testing::Not(HasSubstr(".c0x0"))) << context;
+    EXPECT_THAT(shape(1, context, 9, 3, 64), testing::Not(HasSubstr(".c0x0"))) << context;
+    EXPECT_THAT(shape(64, context, 32, 8, 128), HasSubstr(".c0x0")) << context;
+  }
+  for (const int context : {512, 4096})
+    EXPECT_EQ(shape(32, context, 32, 8, 128), "8x128x0.w8.s2.k0.c0x0") << context;
+}
+
 TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
   for (const DataType q : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
     for (const DataType kv : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
@@ -190,8 +208,10 @@ TEST_F(CudaAttention, ALaunchThatDividesRowsAsksForItsWorkspaceAndNoOtherDoes) {
     Desc desc = Llama(1, 1);
     if (kernel->IsFeasible(desc)) continue;
     const WorkspaceSize size = kernel->WorkspaceFor(desc, {}, h200_);
+    const bool clustered = kernel->name().starts_with("attention_decode") &&
+                           kernel->name().find(".c0x0.") == std::string_view::npos;
     const bool divides = kernel->name().starts_with("attention_split") ||
-                         kernel->name().starts_with("attention_decode");
+                         (kernel->name().starts_with("attention_decode") && !clustered);
     EXPECT_EQ(size.barriers > 0, divides) << kernel->name();
     EXPECT_EQ(size.partials > 0, divides) << kernel->name();
     desc.rows = 2048;
