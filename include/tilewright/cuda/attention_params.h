@@ -104,6 +104,11 @@ constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element,
 
 /// Positions that a CTA of attention_decode computes at a time: 16 for each warp.
 constexpr int AttentionDecodeRound(int warps) { return 16 * warps; }
+/// CTAs of attention_decode that a multiprocessor has registers for, of heads of any size.
+constexpr int AttentionDecodeCtas(int warps, int stages, int cluster) {
+  if (warps <= 4) return 12 / warps;
+  return stages == 1 && cluster == 0 ? 2 : 1;
+}
 /// Dynamic shared memory of attention_decode, 16-bit elements: a ring of tiles of keys and values
 /// for each warp, the maxima and sums of its heads, a counter, and what a CTA of a cluster of
 /// `cluster` (0: none) merges.

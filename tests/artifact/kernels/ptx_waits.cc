@@ -74,7 +74,7 @@ Access AccessOf(const Statement& statement) {
   const auto none = static_cast<std::ptrdiff_t>(parts.size());
   const std::string& name = parts.front();
   if (name == "cp") {
-    if (place("global") == none) return Access::kNone;
+    if (place("global") == none || place("prefetch") != none) return Access::kNone;
     return place("global") < place("shared") ? Access::kWrite : Access::kRead;
   }
   const bool writes = name == "st" || name == "atom" || name == "red";

@@ -22,7 +22,8 @@ TEST(PtxWaits, AWaitInFrontOfEverythingIsRight) {
   EXPECT_EQ(TroubleOf(Then(kWait, "ld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1], %r1;\nret;")),
             "");
   EXPECT_EQ(TroubleOf(Then("ld.param.u64 %rd1, [p];\nst.shared.u32 [%r1], %r2;\n"
-                           "prefetch.global.L2 [%rd1]; // early\n",
+                           "prefetch.global.L2 [%rd1]; // early\n"
+                           "cp.async.bulk.prefetch.L2.global [%rd1], %r1;\n",
                            Then(kWait, "ret;"))),
             "");
 }

@@ -11,13 +11,14 @@ struct DecodeSpec {
   static constexpr int kStages = spec::kStages;
   static constexpr int kCluster = spec::kClusterN > 1 ? spec::kClusterN : 1;
   static constexpr bool kForesees = spec::kParam1 != 0;
-  /// That a multiprocessor is to have registers for.
-  static constexpr int kCtas = kWarps <= 4 ? 12 / kWarps : kCluster == 1 && kStages == 1 ? 2 : 1;
+  static constexpr int kCtas =
+      tilewright::cuda::AttentionDecodeCtas(kWarps, kStages, spec::kClusterN);
 };
 
 }  // namespace tw
 
-// The second launch bound leaves the next kernel registers beside the CTAs of this one.
+// The second launch bound: registers for CTAs of the next kernel beside those of this one, or for two
+// of this one.
 extern "C" __global__ void
 #if __CUDA_ARCH__ >= 900
 __cluster_dims__(1, tw::DecodeSpec::kCluster, 1)

@@ -142,7 +142,7 @@ class AttentionGpu : public test::GpuFixture<Machine> {
 int KernelsFor(const BatchCase& c, const DeviceSpec& device) {
   if (c.kv == DataType::kF32) return 2;
   const bool hopper = device.compute_capability == 90 && c.page_size % 64 == 0;
-  if (c.q == c.kv) return (hopper ? 7 : 6) + (device.compute_capability >= 90 ? 6 : 0);
+  if (c.q == c.kv) return (hopper ? 7 : 6) + (device.compute_capability >= 90 ? 4 : 0);
   return c.q == DataType::kF32 && c.kv == DataType::kBF16 ? 4 : 3;
 }
 

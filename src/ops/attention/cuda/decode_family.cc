@@ -1,5 +1,5 @@
 #include <array>
-#include <iterator>
+#include <span>
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
@@ -51,26 +51,29 @@ struct Shape {
   std::uint8_t warps, stages, cluster;
   bool foresees;
 };
-/// For many rows. Two stages of four warps are three CTAs to a multiprocessor of an H100, each with
-/// half of its ring on the way.
+/// Two stages of four warps are two CTAs to a multiprocessor of an A100.
 constexpr Shape kShapes[] = {{4, 2, 0, false}, {8, 2, 0, false}};
-/// For few rows, from sm_90 on: CTAs of a row are a cluster, and foresee what they will read. In us
-/// on an H200, best of these in the first column, beside the best without a cluster:
-///   8 pairs of rows and KV heads of 128, 512 positions     3.93  5.19
-///   the same, 1,024 positions                              6.11  6.68 (an earlier state of both)
-///   3 pairs of 64, 512 positions                           3.46  5.05 (the same)
-///   96 pairs of 64, 512 positions                          7.77  8.44 (the same)
-/// Foreseeing was worth 0.5 us; with many rows it lost, as clusters of more than two did. Of two
-/// stages, of four, or of two warps nothing was gained.
-constexpr Shape kClusterShapes[] = {{8, 1, 4, true}, {4, 1, 8, true},  {8, 1, 8, true},
-                                    {8, 2, 2, true}, {4, 3, 0, false}, {8, 1, 0, false}};
+/// From sm_90 on: two CTAs to a multiprocessor for many rows; and for few, clusters that foresee what
+/// they will read. In us on an H200, with the best of kShapes:
+///   pairs of rows and KV heads, size, positions   w8.s1  w4.s3  c4.w8  c8.w4  c8.w8  c2.w8  kShapes
+///     8 of 128,    512                              5.42   5.10   3.90   4.01   4.33   4.04    5.00
+///     8 of 128,  1,024                              6.32   6.48   5.37   5.44   5.02   5.86    5.69
+///     8 of 128, 16,384                             25.94  22.25  41.14  40.63  28.37  52.17   25.02
+///     3 of 64,     512                              4.36   4.19   2.83   2.69   2.90   3.21    4.26
+///    64 of 128,    512                              8.92   7.99  11.53  12.57  20.71   7.16    8.04
+///    96 of 64,     512                              7.52   8.57  10.75  11.16  18.25   8.64    8.05
+///   256 of 128,    512                             18.56  18.44  48.91  36.34  88.57  34.88   19.43
+///   256 of 128,  4,096                            122.35 124.61 155.79 138.06 184.33 133.45  122.17
+/// Foreseeing was worth 0.5 us with few rows and lost with many. Clusters of four warps in two
+/// stages, or of two warps, were never the fastest.
+constexpr Shape kHopperShapes[] = {{8, 1, 0, false}, {4, 3, 0, false}, {8, 1, 4, true},
+                                   {4, 1, 8, true},  {8, 1, 8, true},  {8, 2, 2, true}};
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80) return specs;
-  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
-  if (arch.number >= 90)
-    shapes.insert(shapes.end(), std::begin(kClusterShapes), std::end(kClusterShapes));
+  const std::span<const Shape> shapes =
+      arch.number < 90 ? std::span<const Shape>(kShapes) : std::span<const Shape>(kHopperShapes);
   for (const DataType type : {DataType::kBF16, DataType::kF16}) {
     for (const int head_dim : {64, 128}) {
       for (const Shape& shape : shapes) {

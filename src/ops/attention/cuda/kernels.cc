@@ -116,54 +116,59 @@ std::optional<Rejection> DecodeFeasible(const KernelSpec& spec, const Desc& desc
   return CheckProblem(spec, desc);
 }
 
-/// A chain of latencies, the longer of two behind its first round (all bytes that CTAs read, at the
+/// CTAs of a decode kernel that a multiprocessor holds.
+int DecodeCtasHeld(const KernelSpec& spec, const Desc& desc) {
+  const unsigned int smem =
+      cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages, spec.cluster_n);
+  const auto by_smem = static_cast<int>(227 * 1024 / (smem + 1024));
+  constexpr int kWarpsOfSmallHeads = 20;
+  const int by_registers =
+      std::max(cuda::AttentionDecodeCtas(spec.warps, spec.stages, spec.cluster_n),
+               desc.head_dim > 64 ? 1 : kWarpsOfSmallHeads / spec.warps);
+  return std::clamp(by_smem, 1, by_registers);
+}
+
+/// A chain of latencies, behind its first round the longer of two (all bytes that CTAs read, at the
 /// rate of memory: from the L2 they come no faster; or the rounds of a warp, which follow each
-/// other), and a start for every further wave of CTAs. Fitted to 36 launches of 4 problems on an
-/// H200, from 3.5 to 96 us: within 25 % of all but three.
+/// other), and a start for every further wave of CTAs; clusters gain nothing by a second one to a
+/// multiprocessor. Fitted to times of eight problems on an H200, from 2.7 to 38 us.
 double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpec& device) {
   constexpr double kStartUs = 1.15, kDepthUs = 0.018;   // of an element of a head
   constexpr double kUnforeseenUs = 0.45;                // positions and pages, then the caches
   constexpr double kArriveUs = 1.0, kMergeUs = 0.06;    // of a part
   constexpr double kSendUs = 0.04, kIdleWarpUs = 0.01;  // of a CTA and a warp of a cluster
-  constexpr double kAloneUs = 1.3, kRoundUs = 0.5;      // of a round with one stage, and with more
+  constexpr double kAloneUs = 1.5, kRoundUs = 0.5;      // of a round with one stage, and with more
   constexpr double kWaveUs = 2.8, kClusterWaveUs = 4;
-  constexpr double kCrowdUs = 3;  // several CTAs to a multiprocessor are not evenly dealt out
-  constexpr double kReachedOfMemory = 0.95, kFirstBytesUs = 0.5;  // the start has them
+  constexpr double kReached = 0.95, kReachedByFew = 0.93;  // of memory, by 16 warps and by fewer
+  constexpr double kFirstBytesUs = 0.5;                    // the start has them
   const Load load(desc);
   const double blocks = cuda::AttentionHeadBlocks(desc.heads, desc.kv_heads, spec.tile_m);
   const double tiles = std::ceil(std::max(1.0, load.seen) / cuda::AttentionDecodeRound(1));
-  const double parts = spec.cluster_n > 1 ? spec.cluster_n
-                                          : std::min<double>(DecodeSplitsOf(spec, desc, device),
-                                                             std::ceil(tiles / spec.warps));
+  const bool clustered = spec.cluster_n > 1;
+  const double parts = clustered ? spec.cluster_n
+                                 : std::min<double>(DecodeSplitsOf(spec, desc, device),
+                                                    std::ceil(tiles / spec.warps));
   const double rounds = std::ceil(tiles / (parts * spec.warps));
-  const bool through_memory = parts > 1 && spec.cluster_n <= 1;
+  const bool through_memory = parts > 1 && !clustered;
   const double partials =
       through_memory ? 8.0 * desc.rows * desc.heads * parts * (desc.head_dim + 2) : 0;
   const double bytes =
       std::max(desc.rows * blocks * load.row_bytes, load.cache_bytes) + load.q_bytes + partials;
-  const double memory_us = bytes / (kReachedOfMemory * std::max(device.read_gb_s, 1.0) * 1e3);
 
-  const auto held_by_smem = static_cast<int>(
-      227 * 1024 /
-      (cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages, spec.cluster_n) + 1024));
-  const int held_by_registers = std::max(1, (desc.head_dim > 64 ? 12 : 20) / spec.warps);
-  const int held = std::clamp(held_by_smem, 1, held_by_registers);
   const double sms = std::max(device.sm_count, 1);
-  const double ctas = desc.rows * desc.kv_heads * blocks * parts;
-  const double waves = std::ceil(ctas / (sms * held));
+  const double of_sm = std::ceil(desc.rows * desc.kv_heads * blocks * parts / sms);  // CTAs
+  const double held = clustered ? 1 : DecodeCtasHeld(spec, desc);
+  const double waves = std::ceil(of_sm / held);
+  const double reached = std::min(of_sm, held) * spec.warps >= 16 ? kReached : kReachedByFew;
+  const double memory_us = bytes / (reached * std::max(device.read_gb_s, 1.0) * 1e3);
 
   double us = kStartUs + kDepthUs * desc.head_dim;
   if (spec.params[1] == 0) us += kUnforeseenUs;
   if (through_memory) us += kArriveUs + kMergeUs * parts;
-  if (spec.cluster_n > 1) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
-  us += (waves - 1) * (spec.cluster_n > 1 ? kClusterWaveUs : kWaveUs);
-  if (waves == 1 && ctas > sms) us += kCrowdUs;
-  const double more_bytes_us = std::max(0.0, memory_us - kFirstBytesUs);
+  if (clustered) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
+  us += (waves - 1) * (clustered ? kClusterWaveUs : kWaveUs);
   const double round_us = (spec.stages == 1 ? kAloneUs : kRoundUs) * desc.head_dim / 128;
-  const double more_rounds_us = (waves * rounds - 1) * round_us;
-  // With one stage, a warp does not compute while it waits.
-  return us + (spec.stages == 1 ? more_bytes_us + more_rounds_us
-                                : std::max(more_bytes_us, more_rounds_us));
+  return us + std::max({memory_us - kFirstBytesUs, (waves * rounds - 1) * round_us, 0.0});
 }
 
 Status DecodeLaunch(const KernelSpec& spec, const Args& args, const LoadedKernel& kernel,

@@ -86,8 +86,10 @@ TEST_F(CudaAttention, FewRowsAreGivenToClustersAndManyAreNot) {
     EXPECT_THAT(shape(1, context, 9, 3, 64), testing::Not(HasSubstr(".c0x0"))) << context;
     EXPECT_THAT(shape(64, context, 32, 8, 128), HasSubstr(".c0x0")) << context;
   }
+  EXPECT_EQ(shape(8, 512, 32, 8, 128), "8x128x0.w8.s2.k0.c0x2");
+  EXPECT_EQ(shape(32, 512, 9, 3, 64), "8x128x0.w8.s1.k0.c0x0");
   for (const int context : {512, 4096})
-    EXPECT_EQ(shape(32, context, 32, 8, 128), "8x128x0.w8.s2.k0.c0x0") << context;
+    EXPECT_EQ(shape(32, context, 32, 8, 128), "8x128x0.w8.s1.k0.c0x0") << context;
 }
 
 TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
