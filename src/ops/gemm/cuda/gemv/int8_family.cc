@@ -130,8 +130,6 @@ Shape DeepShape(DataType weight) {
   if (ChunkOf(weight) == 64) return {2, 16, 2048, 3, 2};
   return {2, 16, 2048, 4, 1};
 }
-/// Where a warp streams its ring many times: twice as deep.
-constexpr Shape kDeepestQ8 = {2, 16, 1024, 6, 1};
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
 constexpr Shape kLightShape = {4, 8, 2048, 2, 2};
 
@@ -221,7 +219,6 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
     if (d == DataType::kF32 && x != d && weight == DataType::kQ6_K) shapes[0].ctas = 1;
     const bool one_row = tile_m == 1 && x == DataType::kBF16;
     if (one_row && deep.ctas == 1) shapes.push_back(kLightShape);
-    if (one_row && d == x && weight == DataType::kQ8_0) shapes.push_back(kDeepestQ8);
     for (const Shape& shape : shapes) {
       KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape, norm);
       spec.epilogue = epilogue;

@@ -176,15 +176,10 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   // Products of a decode step of Llama-3.1-8B reach 0.85 of the peak rate of an H200.
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.warps * rows * Bytes(spec.type_b, spec.tile_k);
   constexpr double kDeep = 64 * 1024;  // shallower rings took 5 to 7 % longer
-  // Of a ring that fills a multiprocessor, q8_0 by 28672 x 4096 and 4096 x 14336 gained 5 % where each
-  // warp streams it twice or more; where it does not, 4096 x 4096 lost 1.1 us.
-  constexpr double kDeepest = 128 * 1024, kUnfilledUs = 1.1;
-  const double rounds = std::ceil(units / beside / spec.warps);  // of the warps of a CTA
-  const bool deepest = cost.in_flight_bytes > kDeepest;
-  const bool streams = rounds * CeilOf(desc.k, spec.tile_k) >= 2 * spec.stages;
-  const double reached = cost.in_flight_bytes < kDeep ? 0.8 : deepest && streams ? 0.89 : 0.85;
+  const double reached = cost.in_flight_bytes < kDeep ? 0.8 : 0.85;
   // Warps that have no rows in the last round leave their rings empty: an eighth to a quarter of their
   // share of the time was lost in a chain at 6144 x 4096, where it is 0.27.
+  const double rounds = std::ceil(units / beside / spec.warps);  // of the warps of a CTA
   const double idle = 1 - units / (beside * spec.warps * rounds);
   cost.memory_bytes = LeastBytes(spec, desc) * kReachedOfPeak / reached / (1 - 0.2 * idle);
   cost.cache_bytes = beside * spec.tile_m * Bytes(spec.type_a, desc.k);
@@ -200,8 +195,7 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   // Rows of x that there are not cost registers.
   constexpr double kMissingRowUs = 0.1;
   return PredictUs(cost, device) + kMissingRowUs * (spec.tile_m - desc.m) + NormUs(spec, desc.k) +
-         (GemvInt8LeavesRoom(spec, desc.n, desc.k, device.sm_count) ? 0 : kAloneUs) +
-         (deepest && !streams ? kUnfilledUs : 0);
+         (GemvInt8LeavesRoom(spec, desc.n, desc.k, device.sm_count) ? 0 : kAloneUs);
 }
 
 double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
