@@ -26,6 +26,14 @@ void AddFileOrSynth(CLI::App& verb, ModelArguments& model) {
       ->type_name("N");
 }
 
+/// A problem that can be measured.
+template <class Op>
+std::string ExampleOf() {
+  typename Op::Desc example;
+  if constexpr (std::is_same_v<Op, GemmOp>) example.m = 1, example.n = 4096, example.k = 4096;
+  return KeyOf(example);
+}
+
 /// `bench op OP PROBLEM...`.
 template <class Op>
 void AddBenchOne(CLI::App& op, int& exit_code) {
@@ -34,7 +42,7 @@ void AddBenchOne(CLI::App& op, int& exit_code) {
   o->op = name;
   CLI::App* verb = op.add_subcommand(name, "The operation " + name);
   verb->add_option("problems", o->problems,
-                   "Fields of each problem, as \"" + KeyOf(typename Op::Desc{}) + "\"")
+                   "Fields of each problem, as \"" + ExampleOf<Op>() + "\"")
       ->type_name("PROBLEM");
   verb->add_option("--shapes", o->shapes,
                    "CSV file whose columns are fields of a problem, and name")
@@ -63,7 +71,7 @@ void AddBenchOne(CLI::App& op, int& exit_code) {
       "counts every\nbyte at the rate of the memory; activations that are in the cache can "
       "be faster."
       "\n\nExample:\n  tilewright bench op " +
-      name + " \"" + KeyOf(typename Op::Desc{}) + "\" --all");
+      name + " \"" + ExampleOf<Op>() + "\" --all");
   OnGiven(
       *verb, [o] { return BenchOp(*o); }, exit_code);
 }
