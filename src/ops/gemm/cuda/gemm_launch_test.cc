@@ -59,8 +59,6 @@ DeviceSpec Device(int sm_count) {
   device.kind = DeviceKind::kCuda;
   device.sm_count = sm_count;
   device.smem_bytes = 227 * 1024;
-  device.read_gb_s = 4800;
-  device.bf16_gflop_s = 1e6;
   return device;
 }
 
@@ -255,6 +253,12 @@ TEST(GemmLaunchTest, SplitsKWhereTilesAreFewAndKIsLong) {
   EXPECT_EQ(splits(32, 128, 64, 132), 1) << "one step of k";
   EXPECT_LE(splits(32, 128, 256, 132), 4);
   EXPECT_EQ(splits(32, 4096, 4096, 1), 1) << "nobody to share with";
+  DeviceSpec measured = Device(132);
+  measured.read_gb_s = 100;
+  measured.bf16_gflop_s = 1e9;
+  EXPECT_EQ(GemmMmaSplits(FewRows(), {.m = 32, .n = 4096, .k = 4096}, measured),
+            splits(32, 4096, 4096, 132))
+      << "whatever rates were measured";
   EXPECT_EQ(GemmMmaSplits(Mma(), {.m = 128, .n = 128, .k = 4096}, Device(132)), 1)
       << "no registers left";
 }

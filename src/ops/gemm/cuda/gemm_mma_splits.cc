@@ -13,22 +13,23 @@ std::int64_t Tiles(const KernelSpec& spec, const GemmShape& shape) {
   return cuda::GemmTiles(shape.m, shape.n, spec.tile_m, spec.tile_n);
 }
 
-/// What each part of k adds to the time, as far as it depends on their number.
+/// What each part of k adds to the time, as far as it depends on their number. By the rates of an H200
+/// and not by those measured of `device`: the bits of a sum must not follow a measurement, nor may a
+/// launch need another workspace than its plan said.
 double SplitUs(const KernelSpec& spec, std::int64_t tiles, int k_tiles, int splits,
                const DeviceSpec& device) {
-  constexpr double kFillUs = 1.5;       // to fill and drain the ring
-  constexpr double kReached = 0.4;      // of the tensor cores' rate, by mma.sync
-  constexpr double kMergeEachUs = 0.1;  // to read the sums of one more
+  constexpr double kFillUs = 1.5;                                    // to fill and drain the ring
+  constexpr double kMergeEachUs = 0.1;                               // to read the sums of one more
+  constexpr double kSmOperationsAUs = 3.24e6, kSmBytesAUs = 36.5e3;  // mma.sync; from memory
   const std::int64_t sms = std::max(device.sm_count, 1), ctas = tiles * splits;
   const std::int64_t held = GemmMmaCtasPerSm(spec, device);
   const auto rounds = static_cast<double>((ctas - 1) / (sms * held) + 1);
   const auto beside = static_cast<double>(std::min(held, (ctas - 1) / sms + 1));
   const auto running = static_cast<double>(std::min(ctas, sms * held));
   const double operations = 2.0 * spec.tile_m * spec.tile_n * spec.tile_k;
-  const double products =
-      operations * static_cast<double>(sms) / (kReached * std::max(device.bf16_gflop_s, 1.0) * 1e3);
+  const double products = operations / kSmOperationsAUs;
   const double weights = 2.0 * spec.tile_n * spec.tile_k;
-  const double loads = running * weights / (std::max(device.read_gb_s, 1.0) * 1e3);
+  const double loads = running / static_cast<double>(sms) * weights / kSmBytesAUs;
   const double step = std::max({kGemmMmaStepUs, beside * products, loads});
   const double depth = (k_tiles - 1) / splits + 1;
   return rounds * (kFillUs + depth * step) +

@@ -8,7 +8,8 @@
 namespace tilewright {
 
 /// How many CTAs share an output tile of a gemm_mma kernel for this product, each with a part of k:
-/// few tiles leave multiprocessors idle otherwise.
+/// few tiles leave multiprocessors idle otherwise. Depends on the number of multiprocessors and their
+/// shared memory alone, so that the same product is summed in the same order whenever it runs.
 int GemmMmaSplits(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);
 
 /// Sums and counters of the CTAs that share tiles; nothing where none do.

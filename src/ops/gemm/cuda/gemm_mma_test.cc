@@ -42,8 +42,6 @@ DeviceSpec DeviceOf(int sms) {
   DeviceSpec device;
   device.kind = DeviceKind::kCuda;
   device.sm_count = sms;
-  device.read_gb_s = 4800;
-  device.bf16_gflop_s = 1e6;
   return device;
 }
 
