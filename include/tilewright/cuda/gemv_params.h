@@ -18,7 +18,8 @@
 //   param1  CTAs that a multiprocessor is to hold: bounds the registers; gemv_int8: of this launch
 //           one, the others of the next
 //   param2  gemv_stream and gemv_int8: 1: the rows of x are normalised (`norm`); else 0
-//   param3  0
+//   param3  gemv_int8: 1: rows are copied by the copy engine, whole segments at multiples of 16 bytes
+//           (sm_90 and newer); else 0
 //   stages  gemv_bf16: reads of 16 bytes of a row that a lane has in flight; gemv_q: stages of the
 //           ring in shared memory; gemv_stream and gemv_int8: of the ring of each warp
 //   tile_k  gemv_int8: values of a row that a warp copies at a time; else 0
@@ -100,12 +101,14 @@ struct GemvInt8Layout {
   int row_bytes = 0;  ///< GemvInt8RowBytes
   int rows = 1, warps = 1, stages = 2;
   bool norm = false;  ///< param2
+  bool bulk = false;  ///< param3: an mbarrier for each stage of each warp
 };
 /// Dynamic shared memory of gemv_int8: the rings of all warps and the rows of x, in whole segments.
 constexpr unsigned int GemvInt8Smem(const GemvInt8Layout& layout, int k) {
   const int values = (k + layout.tile_k - 1) / layout.tile_k * layout.tile_k;
   return static_cast<unsigned int>(layout.warps * layout.stages * layout.rows * layout.row_bytes +
-                                   layout.tile_m * GemvInt8XBytes(values, layout.norm));
+                                   layout.tile_m * GemvInt8XBytes(values, layout.norm) +
+                                   (layout.bulk ? layout.warps * layout.stages * 8 : 0));
 }
 
 /// What the address of every row of W must be a multiple of, by the bytes of a block: 144 is q4_K,

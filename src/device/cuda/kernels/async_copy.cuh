@@ -29,7 +29,34 @@ __device__ __forceinline__ void CpAsync16(u32 smem, const void* global) {
                : "memory");
 }
 
-/// The same, or 16 zeros where the source does not exist, which is then not read.
+/// The policy of CpAsync16Once and BulkCopyOnce: such lines leave L2 before all others.
+__device__ __forceinline__ u64 ReadOncePolicy() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/// The same of data that is read once, by `policy`.
+__device__ __forceinline__ void CpAsync16Once(u32 smem, const void* global, u64 policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;"
+               :
+               : "r"(smem), "l"(global), "l"(policy)
+               : "memory");
+}
+
+/// `bytes` bytes of such data by the copy engine (sm_90 and newer); they count at the mbarrier
+/// `barrier`. Addresses and bytes are multiples of 16.
+__device__ __forceinline__ void BulkCopyOnce(u32 smem, const void* global, u32 bytes, u32 barrier,
+                                             u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;"
+      :
+      : "r"(smem), "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+/// 16 bytes, or 16 zeros where the source does not exist, which is then not read.
 __device__ __forceinline__ void CpAsync16OrZeros(u32 smem, const void* global, bool exists) {
   asm volatile(
       "{ .reg .pred zeros;\n"

@@ -103,6 +103,19 @@ inline void MbarrierWait(u32 barrier, u32 parity) {
   }
 }
 
+/// The bytes are there at once; they count at the barrier like those of TMA.
+inline void BulkCopyOnce(u32 smem, const void* global, u32 bytes, u32 barrier, u64 policy) {
+  const u8* from = static_cast<const u8*>(global);
+  const bool legal = policy == ReadOncePolicy() && bytes % 16 == 0 &&
+                     emulation::Legal(reinterpret_cast<u64>(global), 16) &&
+                     emulation::Readable(from, static_cast<int>(bytes));
+  emulation::fault = emulation::fault || !legal;
+  if (!legal) return;
+  for (u32 i = 0; i < bytes; i += 16)
+    std::memcpy(emulation::Shared(smem + i, 16), from + i, 16);
+  emulation::Progress(barrier, 0, -static_cast<std::int64_t>(bytes));
+}
+
 inline void TmaPrefetchMap(const void*) {}
 /// Copies the box at (x, y) to shared memory or, if `store`, from there. Elements outside of the
 /// tensor read as zero; chunks of 16 bytes outside of it are not written.

@@ -91,6 +91,11 @@ inline void CpAsync16(u32 smem, const void* global, int bytes) {
   if (bytes > 0) std::memcpy(to, global, static_cast<std::size_t>(bytes));
 }
 inline void CpAsync16(u32 smem, const void* global) { CpAsync16(smem, global, 16); }
+inline u64 ReadOncePolicy() { return 1; }
+inline void CpAsync16Once(u32 smem, const void* global, u64 policy) {
+  emulation::fault = emulation::fault || policy != ReadOncePolicy();
+  CpAsync16(smem, global, 16);
+}
 inline void CpAsync16OrZeros(u32 smem, const void* global, bool exists) {
   CpAsync16(smem, global, exists ? 16 : 0);
 }

@@ -42,8 +42,9 @@ int GemvStreamMaxK(const KernelSpec& spec);
 
 /// Those of gemv_int8 for weights of one type: one row of f32 and bf16 with the epilogues add, which
 /// serves plain products too, and swiglu; one row, 2 and 4 of bf16 with add, and for logits of f32.
-/// The same of bf16, without an addend, with rows that are normalised first, logits of up to two. One row of bf16 times
-/// q4_0 and q4_1 has a second shape, for matrices of small models. Empty for other types.
+/// The same of bf16, without an addend, with rows that are normalised first, logits of up to two. One row of bf16
+/// has further shapes: for matrices of small models, and one that the copy engine feeds. Empty for other
+/// types.
 std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch);
 /// Whether a kernel of this room normalises the rows of x.
 inline bool GemvNormalises(const KernelSpec& spec) {
@@ -51,9 +52,12 @@ inline bool GemvNormalises(const KernelSpec& spec) {
       spec.family == FamilyName("gemv_int8") || spec.family == FamilyName("gemv_stream");
   return can && spec.params[2] == 1;
 }
-/// The longest row that a kernel of gemv_int8 has room for, and the shared memory that rows of `k`
-/// values take.
+/// The longest row that a kernel of gemv_int8 has room for, what k must be a multiple of, and what the
+/// address of every row of W must be.
 int GemvInt8MaxK(const KernelSpec& spec);
+int GemvInt8KGranule(const KernelSpec& spec);
+int GemvInt8RowAlignment(const KernelSpec& spec);
+/// The shared memory that rows of `k` values take.
 std::uint32_t GemvInt8Smem(const KernelSpec& spec, int k);
 /// What a launch with n rows of W asks for on a GPU of `sm_count` multiprocessors. Where W is large,
 /// so much that an SM has no room for a second CTA: launches behind each other would else put two

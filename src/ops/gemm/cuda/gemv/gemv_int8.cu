@@ -8,5 +8,5 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 smem[];
   tw::GemvInt8Run<kTypeA, kTypeB, kTypeC, kTypeD, kEpilogue, kTileM, kParam0, kWarps, kTileK,
-                  kStages, kParam2 != 0>(params, smem);
+                  kStages, kParam2 != 0, kParam3 != 0>(params, smem);
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "device/cuda/kernels/async_copy.cuh"
 #include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/int8.cuh"
 #include "device/cuda/kernels/numeric.cuh"
@@ -10,14 +9,15 @@
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/gemm/cuda/gemv/int8_codes.cuh"
+#include "ops/gemm/cuda/gemv/int8_ring.cuh"
 #include "tilewright/cuda/gemv_params.h"
 
 // Few rows of x, rounded to int8 in blocks of 32, times a matrix of weights in blocks, at the rate
 // of memory. As many CTAs as multiprocessors, each with a contiguous part of the rows of W and all
 // of x in shared memory, which it rounds itself. A warp takes kRows rows of W at a time and reads
-// them as one stream of segments through a ring of its own (cp.async), kStages - 1 segments ahead of
-// use, across the ends of rows. Lanes multiply chunks side by side (int8_codes.cuh): about one
-// instruction a weight, where tensor cores with bf16 of gemv_q take three.
+// them as one stream of segments through a ring of its own (int8_ring.cuh). Lanes multiply chunks side
+// by side (int8_codes.cuh): about one instruction a weight, where tensor cores with bf16 of gemv_q take
+// three.
 //
 // Rows that are to be normalised first (kNorm) every CTA normalises itself, on their way to int8: all
 // CTAs read them anyway, and a kernel that did it for them would take longer than they do. Squares are
@@ -30,145 +30,28 @@
 namespace tw {
 
 using tilewright::cuda::GemvParams;
-using tilewright::cuda::GemvRowAlignment;
 
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM,
-          int kRows, int kWarps, int kSegmentValues, int kStages, bool kNorm>
+          int kRows, int kWarps, int kSegmentValues, int kStages, bool kNorm, bool kBulk>
 struct GemvInt8 {
-  using F = Int8Codes<kTypeW>;
   static constexpr bool kGated = kEpilogue == Epilogue::kSwiGlu;
-  static constexpr int kColumns = kGated ? kRows / 2 : kRows;  // of y that a warp makes at a time
+  using Ring = GemvInt8Ring<kTypeW, kGated, kRows, kWarps, kSegmentValues, kStages, kBulk>;
+  using F = typename Ring::F;
+  static constexpr int kColumns = Ring::kColumns;
   static constexpr int kTurns = kSegmentValues / (32 * F::kChunk);  // chunks of a lane
   static_assert(kTurns * 32 * F::kChunk == kSegmentValues, "whole chunks for every lane");
-  static constexpr int kAlign = GemvRowAlignment(F::kBytes);
-  static constexpr int kSegmentBytes = kSegmentValues / F::kBlock * F::kBytes;
-  static_assert(kSegmentBytes % 16 == 0, "all segments of a row begin at the same byte of 16");
-  static constexpr int kRowBytes = tilewright::cuda::GemvInt8RowBytes(kSegmentBytes, kAlign);
-  static constexpr int kStageBytes = kRows * kRowBytes;
   static constexpr int kHalves = F::kChunk / 32;  // of a chunk, each with a scale
   static constexpr int kSums = kRows * kTileM;    // of a unit, one for each row of W and of x
   static_assert(kSums <= 32 && (kSums & (kSums - 1)) == 0 && kRows <= 8, "a lane for each sum");
 
   const GemvParams& p;
-  u8* ring;  // shared: of this warp, [kStages][kRows][kRowBytes]
+  const Ring& ring;
   u8* x;  // shared: [kTileM][x_bytes]: bytes, [32 chunks][planes of 16 bytes][32], then scales, and
           // with kNorm sums of squares
   int lane, warp;
-  int chunks, segments;  // of a row
-  int row_bytes;
+  int chunks;             // of a row
   int x_scales, x_bytes;  // bytes to the scales of a row of x, and of a row of x
   int begin, end;         // units of this CTA
-  bool whole;             // rows are whole segments at multiples of 16 bytes
-
-  /// Where the copies are: segment `segment` of the rows of unit `unit`, to the stage at byte `to`.
-  struct Cursor {
-    int unit, segment, to;
-    const u8* from[kRows];  // of this lane, in each row
-  };
-
-  /// Row `r` of W of a unit.
-  TW_DEVICE int RowOf(int unit, int r) const {
-    if constexpr (kGated) {
-      constexpr int kBlock = tilewright::cuda::kGemvGatedBlock;
-      const int column = unit * kColumns + r % kColumns;
-      return column / kBlock * (2 * kBlock) + r / kColumns * kBlock + column % kBlock;
-    }
-    return unit * kRows + r;
-  }
-  TW_DEVICE const u8* AddressOf(int row) const {
-    return static_cast<const u8*>(p.w) + static_cast<i64>(row) * p.w_row_bytes;
-  }
-  TW_DEVICE static int Low(const u8* address) {
-    return kAlign == 16 ? 0
-                        : static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(address)) % 16);
-  }
-
-  /// Row `r` of W of a unit; rows that W does not have are its last one.
-  TW_DEVICE const u8* AddressIn(int unit, int r) const {
-    const int row = RowOf(unit, r);
-    return AddressOf(row < p.n ? row : p.n - 1);
-  }
-  TW_DEVICE void SetRows(Cursor& at) const {
-    TW_UNROLL
-    for (int r = 0; r < kRows; ++r) at.from[r] = AddressIn(at.unit, r) + 16 * lane;
-  }
-  TW_DEVICE static int NextStage(int stage) {
-    return stage == (kStages - 1) * kStageBytes ? 0 : stage + kStageBytes;
-  }
-
-  /// Starts the copy of a segment, if there still is one, and moves on.
-  TW_DEVICE void Copy(Cursor& at) const {
-    if (at.unit < end) {
-      if (whole) {
-        const u32 to = SmemAddress(ring + at.to) + static_cast<u32>(16 * lane);
-        TW_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          TW_UNROLL
-          for (int c = 0; c < kSegmentBytes / 16; c += 32) {
-            if (16 * (c + 32) <= kSegmentBytes || 16 * (c + lane) < kSegmentBytes)
-              CpAsync16(to + static_cast<u32>(r * kRowBytes + 16 * c), at.from[r] + 16 * c);
-          }
-          at.from[r] += kSegmentBytes;
-        }
-      } else if (reinterpret_cast<u64>(p.w) % 16 == 0) {
-        TW_UNROLL
-        for (int r = 0; r < kRows; ++r)
-          CopyEnd(at.from[r], at.segment * kSegmentBytes, ring + (at.to + r * kRowBytes));
-      } else {
-        TW_NO_UNROLL
-        for (int r = 0; r < kRows; ++r)
-          CopyRow(AddressIn(at.unit, r), at.segment * kSegmentBytes,
-                  ring + (at.to + r * kRowBytes));
-      }
-    }
-    CpAsyncCommit();
-    at.to = NextStage(at.to);
-    if (++at.segment < segments) return;
-    at.segment = 0;
-    at.unit += kWarps;
-    SetRows(at);
-  }
-
-  /// Chunks of 16 aligned bytes that hold bytes `first` .. of a row and end with the row. `from`: the
-  /// row, 16 bytes a lane further; the matrix begins at a multiple of 16.
-  TW_DEVICE void CopyEnd(const u8* from, int first, u8* to_row) const {
-    constexpr int kChunks = (kSegmentBytes + 16 - kAlign + 15) / 16;
-    const int skip = Low(from);
-    from += first - skip;
-    const u32 to = SmemAddress(to_row) + static_cast<u32>(16 * lane);
-    const int segment_left = row_bytes - first < kSegmentBytes ? row_bytes - first : kSegmentBytes;
-    const int row_left = row_bytes - first + skip - 16 * lane;
-    TW_UNROLL
-    for (int c = 0; c < kChunks; c += 32) {
-      const int left = row_left - 16 * c;
-      if (16 * (c + lane) < segment_left + skip)
-        CpAsync16(to + static_cast<u32>(16 * c), from + 16 * c, left < 16 ? left : 16);
-    }
-  }
-
-  /// The same of a matrix that begins anywhere; no byte outside of it is read.
-  TW_DEVICE void CopyRow(const u8* row, int first, u8* to_row) const {
-    constexpr int kChunks = (kSegmentBytes + 16 - kAlign + 15) / 16;
-    const int skip = Low(row);
-    const u8* from = row + (first - skip + 16 * lane);
-    const u32 to = SmemAddress(to_row) + static_cast<u32>(16 * lane);
-    TW_NO_UNROLL
-    for (int c = 0; c < kChunks; c += 32, from += 512) {
-      const int at = 16 * (c + lane) - skip;  // of the segment
-      const int left = row_bytes - first - at;
-      if (left <= 0 || at >= kSegmentBytes) continue;
-      if (kAlign < 16 && from < static_cast<const u8*>(p.w)) {
-        // The matrix begins within these 16 bytes.
-        TW_NO_UNROLL
-        for (int unit = -at; unit < 16; unit += 2) {
-          *reinterpret_cast<u16*>(to_row + (at + skip + unit)) =
-              static_cast<u16>(Load16Bits(from + unit));
-        }
-        continue;
-      }
-      CpAsync16(to + static_cast<u32>(16 * c), from, left < 16 ? left : 16);
-    }
-  }
 
   /// Rounds x, eight values of a row at a time: the four threads of a block of 32 are neighbours.
   /// Loads of kBatch packs are on their way together, so that a long row waits for memory as often
@@ -348,7 +231,7 @@ struct GemvInt8 {
       typename F::Chunk w[kRows];
       TW_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        w[r] = F::Load(stage + r * kRowBytes, skips[r], turn * 32 + lane);
+        w[r] = F::Load(stage + r * Ring::kRowBytes, skips[r], turn * 32 + lane);
       }
       TW_UNROLL
       for (int m = 0; m < kTileM; ++m) {
@@ -401,10 +284,7 @@ struct GemvInt8 {
   }
 
   TW_DEVICE void Run() const {
-    Cursor copied{begin + warp, 0, 0, {}};
-    SetRows(copied);
-    TW_NO_UNROLL
-    for (int i = 0; i < kStages - 1; ++i) Copy(copied);
+    auto copied = ring.Start(begin + warp);
     if constexpr (kNorm) {
       float weights[8] = {};
       LoadWeights(weights);
@@ -415,7 +295,7 @@ struct GemvInt8 {
       RoundX();
     }
     __syncthreads();  // all of x is there before any warp multiplies
-    int stage = 0;    // bytes from the ring to it
+    auto stage = ring.FirstStage();
     // All warps of a CTA make the same number of rounds, so that they meet the same shuffles.
     TW_NO_UNROLL
     for (int round = begin; round < end; round += kWarps) {
@@ -427,16 +307,13 @@ struct GemvInt8 {
           addend = LoadElement<kTypeC>(p.c, element.row * p.ldc + element.column);
       }
       int skips[kRows];
-      TW_UNROLL
-      for (int r = 0; r < kRows; ++r) skips[r] = Low(AddressIn(unit, r));
+      ring.SkipsOf(unit, skips);
       float sums[kSums] = {};
       TW_NO_UNROLL
-      for (int segment = 0; segment < segments; ++segment) {
-        CpAsyncWait<kStages - 2>();  // this lane's part of the segment has landed
-        WarpBarrier();               // all parts have, and all lanes have read the stage before
-        Copy(copied);                // to that stage
-        if (unit < end) Multiply(segment, ring + stage, skips, sums);
-        stage = NextStage(stage);
+      for (int segment = 0; segment < ring.segments; ++segment) {
+        ring.Take(stage, unit < end, copied);
+        if (unit < end) Multiply(segment, ring.ring + stage.at, skips, sums);
+        ring.Advance(stage);
       }
       float value = p.alpha * Reduce<kSums, 16>(sums);
       if constexpr (kGated) {
@@ -454,10 +331,12 @@ struct GemvInt8 {
 
 /// The whole kernel. `smem`: shared, GemvInt8Smem bytes, aligned to 16.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM,
-          int kRows, int kWarps, int kSegmentValues, int kStages, bool kNorm = false>
+          int kRows, int kWarps, int kSegmentValues, int kStages, bool kNorm = false,
+          bool kBulk = false>
 TW_DEVICE void GemvInt8Run(const GemvParams& p, u8* smem) {
   using Kernel = GemvInt8<kTypeX, kTypeW, kTypeC, kTypeY, kEpilogue, kTileM, kRows, kWarps,
-                          kSegmentValues, kStages, kNorm>;
+                          kSegmentValues, kStages, kNorm, kBulk>;
+  using Ring = typename Kernel::Ring;
   using F = typename Kernel::F;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int columns = Kernel::kGated ? p.n / 2 : p.n;
@@ -468,19 +347,21 @@ TW_DEVICE void GemvInt8Run(const GemvParams& p, u8* smem) {
   const int segments = (p.k + kSegmentValues - 1) / kSegmentValues;
   const bool whole = p.k == segments * kSegmentValues &&
                      (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
-  const Kernel kernel{p,
-                      smem + warp * (kStages * Kernel::kStageBytes),
-                      smem + kWarps * kStages * Kernel::kStageBytes,
-                      lane,
-                      warp,
-                      p.k / F::kChunk,
-                      segments,
-                      p.k / F::kBlock * F::kBytes,
-                      segments * kSegmentValues,
-                      tilewright::cuda::GemvInt8XBytes(segments * kSegmentValues, kNorm),
-                      border(blockIdx.x),
-                      border(blockIdx.x + 1),
-                      whole};
+  const int x_bytes = tilewright::cuda::GemvInt8XBytes(segments * kSegmentValues, kNorm);
+  u8* x = smem + kWarps * kStages * Ring::kStageBytes;
+  const u32 landed = SmemAddress(x) + static_cast<u32>(kTileM * x_bytes + warp * kStages * 8);
+  const int begin = border(blockIdx.x), end = border(blockIdx.x + 1);
+  const Ring ring{p,
+                  smem + warp * (kStages * Ring::kStageBytes),
+                  landed,
+                  ReadOncePolicy(),
+                  lane,
+                  segments,
+                  p.k / F::kBlock * F::kBytes,
+                  end,
+                  whole};
+  const Kernel kernel{p,    ring,    x,     lane, warp, p.k / F::kChunk, segments * kSegmentValues,
+                      x_bytes, begin, end};
   LaunchDependentsIfSparse();
   if (p.w_constant == 0) WaitForPrerequisites();
   kernel.Run();

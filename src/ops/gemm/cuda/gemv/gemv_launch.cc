@@ -75,14 +75,13 @@ std::optional<Rejection> CheckInt8(const KernelSpec& spec, const GemmArgs& args)
   if (shape.m > spec.tile_m) {
     return Reject(Reason::kShape, Format("m = {}", shape.m), Format("at most {}", spec.tile_m));
   }
-  const TypeInfo& weight = GetTypeInfo(spec.type_b);
-  if (shape.k % weight.block_elements != 0 || shape.k > GemvInt8MaxK(spec)) {
-    return Reject(
-        Reason::kShape, Format("k = {}", shape.k),
-        Format("a multiple of {}, at most {}", weight.block_elements, GemvInt8MaxK(spec)));
+  const int granule = GemvInt8KGranule(spec);
+  if (shape.k % granule != 0 || shape.k > GemvInt8MaxK(spec)) {
+    return Reject(Reason::kShape, Format("k = {}", shape.k),
+                  Format("a multiple of {}, at most {}", granule, GemvInt8MaxK(spec)));
   }
   const auto line_b = static_cast<std::int64_t>(BytesOf(spec.type_b, args.b_layout.ld));
-  const int align_w = cuda::GemvRowAlignment(weight.block_bytes);
+  const int align_w = GemvInt8RowAlignment(spec);
   if (Misaligned(args.b, line_b, align_w)) {
     return Reject(Reason::kAlignment, Format("B at {}, rows of {} bytes", args.b, line_b),
                   Format("multiples of {}", align_w));

@@ -45,6 +45,7 @@ struct GemvStream {
   int warp;
   int packs, segments;  // of a row
   int begin, end;       // units of this CTA
+  u64 policy;           // of lines that are read once
 
   /// Where the copies are: `row` of the unit `unit`, segment `segment` of it, to stage `stage`.
   struct Cursor {
@@ -70,7 +71,7 @@ struct GemvStream {
       const u8* from = at.row + static_cast<i64>(pack) * 16;
       if ((at.segment + 1) * kSegmentPacks <= packs) {
         TW_UNROLL
-        for (int i = 0; i < kSpans; ++i) CpAsync16(to + 512 * i, from + 512 * i);
+        for (int i = 0; i < kSpans; ++i) CpAsync16Once(to + 512 * i, from + 512 * i, policy);
       } else {
         TW_UNROLL
         for (int i = 0; i < kSpans; ++i) {
@@ -272,7 +273,8 @@ TW_DEVICE void GemvStreamRun(const GemvParams& p, u8* smem) {
                       packs,
                       segments,
                       border(blockIdx.x),
-                      border(blockIdx.x + 1)};
+                      border(blockIdx.x + 1),
+                      ReadOncePolicy()};
   LaunchDependentsIfSparse();
   if (p.w_constant == 0) WaitForPrerequisites();
   stream.Run();

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "device/cuda/kernels/hopper_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
-#include "device/cuda/kernels/mma_emulation.h"
 // After it: the kernels use its built-ins.
 #include <gtest/gtest.h>
 
@@ -161,6 +161,7 @@ class Case {
   void ExpectRuns(Kernel&& kernel) {
     const cuda::LaunchResult launch = GemvInt8Launch(spec_, Args(), q_.sm_count);
     ASSERT_TRUE(launch) << launch.error().ToString();
+    tw::emulation::barriers.clear();
     tw::emulation::readable_begin = static_cast<const unsigned char*>(w_.data());
     tw::emulation::readable_end = tw::emulation::readable_begin + w_.size();
     const bool ran = tw::emulation::RunLaunch<tw::GemvParams>(*launch, spec_.warps * 32u, kernel);
@@ -309,7 +310,7 @@ class Case {
 
 /// Fewer warps and smaller segments than the family ships are quicker to emulate.
 template <Type kX, Type kW, tw::Epilogue kEpilogue, int kTileM, int kRows, int kWarps, int kStages,
-          int kTurns = 1, bool kNorm = false>
+          int kTurns = 1, bool kNorm = false, bool kBulk = false>
 struct Kernel {
   static constexpr int kSegment = 32 * tw::Int8Codes<kW>::kChunk * kTurns;
   static KernelSpec Spec() {
@@ -323,14 +324,14 @@ struct Kernel {
     spec.epilogue = static_cast<SpecEpilogue>(kEpilogue);
     spec.tile_m = kTileM, spec.tile_n = kRows * kWarps, spec.tile_k = kSegment;
     spec.warps = kWarps, spec.stages = kStages;
-    spec.params = {kRows, 1, kNorm ? 1 : 0, 0};
+    spec.params = {kRows, 1, kNorm ? 1 : 0, kBulk ? 1 : 0};
     EXPECT_FALSE(GemvInt8Family().check(spec));
     return spec;
   }
   static void Run(const tw::GemvParams& p) {
     constexpr Type kC = kEpilogue == kAdd ? Type::kF32 : Type::kNone;
     tw::GemvInt8Run<kX, kW, kC, Type::kF32, kEpilogue, kTileM, kRows, kWarps, kSegment, kStages,
-                    kNorm>(p, tw::emulation::smem);
+                    kNorm, kBulk>(p, tw::emulation::smem);
   }
   static void Expect(const Problem& q) {
     SCOPED_TRACE(testing::Message() << "m " << q.m << " n " << q.n << " k " << q.k << " rows "

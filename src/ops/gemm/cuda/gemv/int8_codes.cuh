@@ -168,20 +168,52 @@ inline constexpr bool kInterleavesX = false;
 template <class F>
 inline constexpr bool kInterleavesX<F, typename MakeVoid<decltype(F::kInterleaved)>::T> = true;
 
+/// Two blocks, whose 17 words lanes read side by side without a bank conflict. Of one block, nine
+/// words each, half of the lanes would meet the other half.
 template <>
 struct Int8Codes<Type::kQ8_0> {
-  static constexpr int kBlock = 32, kBytes = 34, kChunk = 32;
-  using Chunk = EvenBlock<8>;
-  TW_DEVICE static Int8Place PlaceOf(int b) { return {b, 0}; }
+  static constexpr int kBlock = 32, kBytes = 34, kChunk = 64;
+  struct Chunk {
+    u32 words[16];
+    float d[2];
+  };
+  TW_DEVICE static Int8Place PlaceOf(int b) { return {b / 2, b % 2}; }
   TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
-    return Chunk::At(row, skip + kBytes * c);
-  }
-  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[8], const float (&scales)[1][2],
-                             float acc) {
-    int sum = kSumBits;
+    const int at = skip + 2 * kBytes * c;
+    const bool odd = (at & 2) != 0;  // the first scale is the upper half of a word
+    const u8* p = row + (at & ~3);
+    const u32 select[2] = {odd ? 0x7654u : 0x5432u, odd ? 0x5432u : 0x3210u};
+    Chunk chunk;
+    u32 low = LoadWord(p);
+    chunk.d[0] = odd ? HighF16ToF32(low) : LowF16ToF32(low);
     TW_UNROLL
-    for (int i = 0; i < 8; ++i) sum = DotSigned4(chunk.words[i], x[i], sum);
-    return Fma(Product(chunk.d, scales[0][0]), FloatOfSum(sum), acc);
+    for (int i = 0; i < 8; ++i) {
+      const u32 high = LoadWord(p + (4 + 4 * i));
+      chunk.words[i] = PermuteBytes(low, high, select[0]);
+      low = high;
+    }
+    const u32 middle = low;
+    low = LoadWord(p + 36);
+    chunk.d[1] = odd ? LowF16ToF32(low) : HighF16ToF32(middle);
+    TW_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      // Without a shift the word behind the chunk is not asked for.
+      const u32 high = i < 7 || odd ? LoadWord(p + (40 + 4 * i)) : 0;
+      chunk.words[8 + i] = PermuteBytes(low, high, select[1]);
+      low = high;
+    }
+    return chunk;
+  }
+  TW_DEVICE static float Add(const Chunk& chunk, const u32 (&x)[16], const float (&scales)[2][2],
+                             float acc) {
+    TW_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      int sum = kSumBits;
+      TW_UNROLL
+      for (int i = 8 * h; i < 8 * h + 8; ++i) sum = DotSigned4(chunk.words[i], x[i], sum);
+      acc = Fma(Product(chunk.d[h], scales[h][0]), FloatOfSum(sum), acc);
+    }
+    return acc;
   }
 };
 

@@ -45,18 +45,20 @@ int ChunkOf(DataType type) {
 bool HasCodes(DataType type) { return ChunkOf(type) > 0; }
 
 int RowsOf(const KernelSpec& s) { return s.params[0]; }
+bool IsBulk(const KernelSpec& s) { return s.params[3] != 0; }
 
 cuda::GemvInt8Layout LayoutOf(const KernelSpec& s) {
   const TypeInfo& weight = GetTypeInfo(s.type_b);
   const int segment_bytes = s.tile_k / weight.block_elements * weight.block_bytes;
+  const int alignment = IsBulk(s) ? 16 : cuda::GemvRowAlignment(weight.block_bytes);
   return {.tile_m = s.tile_m,
           .tile_k = s.tile_k,
-          .row_bytes =
-              cuda::GemvInt8RowBytes(segment_bytes, cuda::GemvRowAlignment(weight.block_bytes)),
+          .row_bytes = cuda::GemvInt8RowBytes(segment_bytes, alignment),
           .rows = RowsOf(s),
           .warps = s.warps,
           .stages = s.stages,
-          .norm = GemvNormalises(s)};
+          .norm = GemvNormalises(s),
+          .bulk = IsBulk(s)};
 }
 
 std::optional<Rejection> CheckRows(const KernelSpec& s) {
@@ -87,9 +89,10 @@ std::optional<Rejection> Check(const KernelSpec& s) {
                   Format("a multiple of {}, at most 4096", lanes));
   }
   if (auto no = CheckRange("param2", s.params[2], 0, 1)) return no;
-  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[3] != 0) {
+  if (auto no = CheckRange("param3", s.params[3], 0, s.arch.number >= 90 ? 1 : 0)) return no;
+  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0) {
     return Reject(Reason::kShape, "a field that gemv_int8 does not use is set",
-                  "split_k, cluster_m, cluster_n, param3 = 0");
+                  "split_k, cluster_m, cluster_n = 0");
   }
   if (GemvInt8MaxK(s) < s.tile_k) {
     return Reject(Reason::kWorkspace,
@@ -118,11 +121,12 @@ std::uint32_t LoneSmem(const KernelSpec& s) {
 /// Rows of W that a warp takes at a time, warps, and values of a segment of the rings.
 struct Shape {
   int rows, warps, tile_k, stages, ctas;
+  bool bulk = false;
 };
 /// Most of the memory's rate on an H200, of 20 that were tried: 16 warps, two rows each, and 74 to
 /// 123 KB on their way.
 Shape DeepShape(DataType weight) {
-  if (weight == DataType::kQ8_0) return {2, 16, 1024, 3, 2};
+  if (weight == DataType::kQ8_0) return {2, 16, 2048, 3, 1};
   // Two CTAs would leave too few registers.
   if (weight == DataType::kQ5_K) return {2, 16, 2048, 4, 1};
   // Of few bytes: a fourth stage fits beside another CTA.
@@ -130,8 +134,15 @@ Shape DeepShape(DataType weight) {
   if (ChunkOf(weight) == 64) return {2, 16, 2048, 3, 2};
   return {2, 16, 2048, 4, 1};
 }
+/// Rings that the copy engine fills: 147 to 215 KB, one CTA an SM.
+std::optional<Shape> BulkShape(DataType weight) {
+  const int bytes = 2048 / GetTypeInfo(weight).block_elements * GetTypeInfo(weight).block_bytes;
+  if (bytes % 16 != 0) return std::nullopt;
+  const int stages = bytes > 1500 ? 3 : 4;
+  return Shape{2, 16, 2048, stages, 1, true};
+}
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
-constexpr Shape kLightShape = {4, 8, 2048, 2, 2};
+Shape LightShape(DataType weight) { return {weight == DataType::kQ8_0 ? 2 : 4, 8, 2048, 2, 2}; }
 
 KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape,
                     bool norm) {
@@ -150,7 +161,7 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, cons
   spec.tile_k = static_cast<std::uint16_t>(shape.tile_k);
   spec.warps =
       static_cast<std::uint16_t>(MaxSmemBytes(arch) > 200 * 1024 ? shape.warps : shape.warps / 2);
-  spec.params = {shape.rows, tile_m == 1 ? shape.ctas : 1, norm ? 1 : 0, 0};
+  spec.params = {shape.rows, tile_m == 1 ? shape.ctas : 1, norm ? 1 : 0, shape.bulk ? 1 : 0};
   spec.tile_n = static_cast<std::uint16_t>(shape.rows * spec.warps);
   const auto fits = [&] {
     return (spec.params[1] == 1 || GemvInt8Smem(spec, row) < LoneSmem(spec)) &&
@@ -188,6 +199,15 @@ bool GemvInt8LeavesRoom(const KernelSpec& spec, int n, int k, int sm_count) {
   return spec.params[1] > 1 && GemvInt8LaunchSmem(spec, n, k, sm_count) < LoneSmem(spec);
 }
 
+int GemvInt8KGranule(const KernelSpec& spec) {
+  if (IsBulk(spec)) return spec.tile_k;
+  return std::max<int>(GetTypeInfo(spec.type_b).block_elements, ChunkOf(spec.type_b));
+}
+
+int GemvInt8RowAlignment(const KernelSpec& spec) {
+  return IsBulk(spec) ? 16 : cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes);
+}
+
 int GemvInt8MaxK(const KernelSpec& spec) {
   const cuda::GemvInt8Layout layout = LayoutOf(spec);
   const std::uint32_t most = MaxSmemBytes(spec.arch);
@@ -218,7 +238,8 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
     // Logits are of large matrices, beside which there is no room to keep: q6_k has a third stage.
     if (d == DataType::kF32 && x != d && weight == DataType::kQ6_K) shapes[0].ctas = 1;
     const bool one_row = tile_m == 1 && x == DataType::kBF16;
-    if (one_row && deep.ctas == 1) shapes.push_back(kLightShape);
+    if (one_row && deep.ctas == 1) shapes.push_back(LightShape(weight));
+    if (const auto bulk = BulkShape(weight); bulk && one_row) shapes.push_back(*bulk);
     for (const Shape& shape : shapes) {
       KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape, norm);
       spec.epilogue = epilogue;

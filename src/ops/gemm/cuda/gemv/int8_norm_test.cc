@@ -25,10 +25,10 @@ using Normed = test_int8::Kernel<kX, kW, kEpilogue, kTileM, kRows, kWarps, 3, 1,
 TEST(GemvInt8Norm, RowsAreNormalisedOnTheirWayToInt8) {
   // Fewer packs than threads, as many, and more, so that they are read again.
   for (const int k : {32, 96, 512, 1056, 2080}) {
-    Normed<Type::kQ8_0, kNone, 1, 2, 2>::Expect({.m = 1, .n = 9, .k = k});
+    Normed<Type::kQ8_0, kNone, 1, 2, 2>::Expect({.m = 1, .n = 9, .k = 2 * k});
     Normed<Type::kQ4_1, kAdd, 1, 4, 2>::Expect({.m = 1, .n = 9, .k = k, .beta = 1});
     Normed<Type::kQ4_0, kNone, 4, 2, 2>::Expect({.m = 3, .n = 5, .k = k, .pad_x = 8});
-    Normed<Type::kQ8_0, kNone, 2, 1, 1, Type::kF32>::Expect({.m = 2, .n = 3, .k = k});
+    Normed<Type::kQ8_0, kNone, 2, 1, 1, Type::kF32>::Expect({.m = 2, .n = 3, .k = 2 * k});
   }
   for (const int k : {256, 2304}) {
     Normed<Type::kQ4_K, kSwiGlu, 1, 2, 3>::Expect({.m = 1, .n = 64, .k = k});

@@ -51,7 +51,7 @@ void ExpectFewProducts() {
 TEST(GemvInt8, BlocksOf32OfEveryNumberOfBlocks) {
   ExpectProducts<Type::kQ4_0>({32, 224, 1056, 2080});
   ExpectProducts<Type::kQ4_1>({32, 576, 1024, 2080});
-  ExpectProducts<Type::kQ8_0>({32, 992, 1536, 2048});
+  ExpectProducts<Type::kQ8_0>({64, 960, 2048, 2112});
 }
 
 TEST(GemvInt8, BlocksOfCodesOfEveryNumberOfBlocks) {
@@ -61,6 +61,22 @@ TEST(GemvInt8, BlocksOfCodesOfEveryNumberOfBlocks) {
 TEST(GemvInt8, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectProducts<Type::kQ4_K>({256, 768, 2048, 2304});
   ExpectProducts<Type::kQ6_K>({256, 768, 2048, 2304});
+}
+
+template <Type kW, tw::Epilogue kEpilogue = kNone, bool kNorm = false>
+using BulkRow =
+    test_int8::Kernel<Type::kBF16, kW, kEpilogue, 1, 2, 3, 3, 2048 / 32 / tw::Int8Codes<kW>::kChunk,
+                      kNorm, true>;
+
+TEST(GemvInt8, WholeSegmentsThatTheCopyEngineBrings) {
+  for (const int n : {1, 19, 40}) {
+    for (const int k : {2048, 8192}) BulkRow<Type::kQ8_0>::Expect({.m = 1, .n = n, .k = k});
+  }
+  BulkRow<Type::kQ4_K>::Expect({.m = 1, .n = 19, .k = 6144, .pad_w = 256});
+  BulkRow<Type::kQ6_K>::Expect({.m = 1, .n = 19, .k = 4096, .pad_w = 2048});
+  BulkRow<Type::kQ4_1, kAdd>::Expect({.m = 1, .n = 19, .k = 4096, .alpha = -0.5f, .beta = 2});
+  BulkRow<Type::kQ8_0, kSwiGlu>::Expect({.m = 1, .n = 96, .k = 4096});
+  BulkRow<Type::kQ4_0, kNone, true>::Expect({.m = 1, .n = 19, .k = 4096});
 }
 
 TEST(GemvInt8, FewerAndMoreRowsOfWeightsThanWarpsAndMultiprocessors) {
@@ -74,14 +90,14 @@ TEST(GemvInt8, AlphaAndTheAddendAreApplied) {
       {.m = 1, .n = 9, .k = 768, .alpha = -0.5f, .beta = 2});
   Int8Kernel<Type::kF32, Type::kQ4_1, kAdd, 4, 2, 2, 3>::Expect(
       {.m = 3, .n = 9, .k = 96, .beta = 1});
-  Int8Kernel<Type::kBF16, Type::kQ8_0, kAdd, 1, 2, 2, 3>::Expect({.m = 1, .n = 9, .k = 96});
+  Int8Kernel<Type::kBF16, Type::kQ8_0, kAdd, 1, 2, 2, 3>::Expect({.m = 1, .n = 9, .k = 192});
 }
 
 TEST(GemvInt8, GateAndUpBecomeOneElement) {
   for (const int n : {32, 96}) {
     Int8Kernel<Type::kBF16, Type::kQ4_K, kSwiGlu, 1, 2, 2, 3>::Expect({.m = 1, .n = n, .k = 512});
     Int8Kernel<Type::kF32, Type::kQ8_0, kSwiGlu, 2, 4, 2, 3>::Expect(
-        {.m = 2, .n = n, .k = 288, .alpha = 0.5f});
+        {.m = 2, .n = n, .k = 320, .alpha = 0.5f});
     Int8Kernel<Type::kBF16, Type::kQ6_K, kSwiGlu, 1, 8, 3, 2>::Expect({.m = 1, .n = n, .k = 256});
   }
 }
@@ -100,11 +116,11 @@ void ExpectShiftedRows(int alignment, int k) {
 TEST(GemvInt8, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ4_0>(2, 1088);
   ExpectShiftedRows<Type::kQ4_1>(4, 1056);
-  ExpectShiftedRows<Type::kQ8_0>(2, 1056);
+  ExpectShiftedRows<Type::kQ8_0>(2, 1088);
   ExpectShiftedRows<Type::kQ6_K>(2, 2304);
   ExpectShiftedRows<Type::kQ4_K>(16, 768);
   cuda::ForEachBlockOfCodes([]<Type kType>() {
-    ExpectShiftedRows<kType>(tw::GemvRowAlignment(tw::Int8Codes<kType>::kBytes),
+    ExpectShiftedRows<kType>(tilewright::cuda::GemvRowAlignment(tw::Int8Codes<kType>::kBytes),
                              1024 + tw::Int8Codes<kType>::kBlock);
   });
 }
@@ -149,6 +165,7 @@ TEST(GemvInt8, RefusesWhatTheKernelCannotRead) {
   };
   refused([](GemmArgs& a) { a.b = memory + 1; }, "multiples of 2");
   refused([](GemmArgs& a) { a.a = memory + 8; }, "multiples of 16");
+  refused([](GemmArgs& a) { a.a_layout.cols = a.b_layout.rows = 224; }, "a multiple of 64");
   refused([](GemmArgs& a) { a.a_layout.cols = a.b_layout.rows = 250; }, "k = 250");
   refused([](GemmArgs& a) { a.a_layout.rows = a.d_layout.rows = 2; }, "m = 2, needs at most 1");
   const int most = GemvInt8MaxK(spec);
@@ -158,6 +175,13 @@ TEST(GemvInt8, RefusesWhatTheKernelCannotRead) {
         a.a_layout.ld = a.b_layout.ld = most + 32;
       },
       "at most");
+  KernelSpec bulk = spec;
+  bulk.params[3] = 1;
+  EXPECT_THAT(Refusal(bulk, good), testing::HasSubstr("a multiple of 2048"));
+  good.a_layout.cols = good.b_layout.rows = good.a_layout.ld = good.b_layout.ld = 2048;
+  EXPECT_EQ(Refusal(bulk, good), "");
+  good.b = memory + 2;
+  EXPECT_THAT(Refusal(bulk, good), testing::HasSubstr("multiples of 16"));
   KernelSpec other = spec;
   other.family = "gemv_q";
   EXPECT_THAT(Refusal(other, good), testing::HasSubstr("gemv_int8"));
@@ -179,6 +203,8 @@ TEST(GemvInt8, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.tile_k = 1024; }, "tile_k = 1024");
   refused([](KernelSpec& s) { s.stages = 1; }, "stages = 1");
   refused([](KernelSpec& s) { s.split_k = 1; }, "split_k");
+  refused([](KernelSpec& s) { s.params[3] = 2; }, "param3");
+  refused([](KernelSpec& s) { s.params[3] = 1, s.arch = {80, 0}; }, "param3");
   refused([](KernelSpec& s) { s.stages = 8; }, "shared memory");
   refused(
       [](KernelSpec& s) {

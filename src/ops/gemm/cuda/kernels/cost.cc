@@ -176,7 +176,8 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   // Products of a decode step of Llama-3.1-8B reach 0.85 of the peak rate of an H200.
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.warps * rows * Bytes(spec.type_b, spec.tile_k);
   constexpr double kDeep = 64 * 1024;  // shallower rings took 5 to 7 % longer
-  const double reached = cost.in_flight_bytes < kDeep ? 0.8 : 0.85;
+  const bool bulk = spec.params[3] != 0;
+  const double reached = bulk ? 0.9 : cost.in_flight_bytes < kDeep ? 0.8 : 0.85;
   // Warps that have no rows in the last round leave their rings empty: an eighth to a quarter of their
   // share of the time was lost in a chain at 6144 x 4096, where it is 0.27.
   const double rounds = std::ceil(units / beside / spec.warps);  // of the warps of a CTA

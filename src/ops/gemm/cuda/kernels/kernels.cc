@@ -103,14 +103,14 @@ std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& 
 
 std::optional<Rejection> Int8Feasible(const KernelSpec& spec, const GemmDesc& desc) {
   if (auto no = CheckExtents(desc)) return no;
-  if (desc.k > GemvInt8MaxK(spec)) {
+  const int granule = GemvInt8KGranule(spec);
+  if (desc.k % granule != 0 || desc.k > GemvInt8MaxK(spec)) {
     return Rejection{Reason::kShape, Format("k = {}", desc.k),
-                     Format("at most {}", GemvInt8MaxK(spec))};
+                     Format("a multiple of {}, at most {}", granule, GemvInt8MaxK(spec))};
   }
   if (auto no = CheckNorm(desc)) return no;
   if (auto no = CheckAlignment("A", desc.align_a, 16)) return no;
-  return CheckAlignment("B", desc.align_b,
-                        cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes));
+  return CheckAlignment("B", desc.align_b, GemvInt8RowAlignment(spec));
 }
 
 GemmShape ShapeOf(const GemmDesc& desc) { return {.m = desc.m, .n = desc.n, .k = desc.k}; }
