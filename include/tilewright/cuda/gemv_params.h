@@ -97,7 +97,9 @@ constexpr int GemvInt8XBytes(int values, bool norm) {
 /// What decides the shared memory of gemv_int8, beside k.
 struct GemvInt8Layout {
   int tile_m = 1;
-  int tile_k = 0;     ///< values of a segment
+  int tile_k = 0;  ///< values of a segment
+  int turn =
+      0;  ///< values that the lanes of a warp multiply at a time; tile_k: whole turns, or one row
   int row_bytes = 0;  ///< GemvInt8RowBytes
   int rows = 1, warps = 1, stages = 2;
   bool norm = false;  ///< param2
@@ -105,7 +107,8 @@ struct GemvInt8Layout {
 };
 /// Dynamic shared memory of gemv_int8: the rings of all warps and the rows of x, in whole segments.
 constexpr unsigned int GemvInt8Smem(const GemvInt8Layout& layout, int k) {
-  const int values = (k + layout.tile_k - 1) / layout.tile_k * layout.tile_k;
+  const int step = layout.tile_k < layout.turn ? layout.turn : layout.tile_k;
+  const int values = (k + step - 1) / step * step;
   return static_cast<unsigned int>(layout.warps * layout.stages * layout.rows * layout.row_bytes +
                                    layout.tile_m * GemvInt8XBytes(values, layout.norm) +
                                    (layout.bulk ? layout.warps * layout.stages * 8 : 0));

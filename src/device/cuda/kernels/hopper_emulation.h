@@ -111,8 +111,7 @@ inline void BulkCopyOnce(u32 smem, const void* global, u32 bytes, u32 barrier, u
                      emulation::Readable(from, static_cast<int>(bytes));
   emulation::fault = emulation::fault || !legal;
   if (!legal) return;
-  for (u32 i = 0; i < bytes; i += 16)
-    std::memcpy(emulation::Shared(smem + i, 16), from + i, 16);
+  for (u32 i = 0; i < bytes; i += 16) std::memcpy(emulation::Shared(smem + i, 16), from + i, 16);
   emulation::Progress(barrier, 0, -static_cast<std::int64_t>(bytes));
 }
 

@@ -38,8 +38,10 @@ struct GemvInt8 {
   using Ring = GemvInt8Ring<kTypeW, kGated, kRows, kWarps, kSegmentValues, kStages, kBulk>;
   using F = typename Ring::F;
   static constexpr int kColumns = Ring::kColumns;
-  static constexpr int kTurns = kSegmentValues / (32 * F::kChunk);  // chunks of a lane
-  static_assert(kTurns * 32 * F::kChunk == kSegmentValues, "whole chunks for every lane");
+  static constexpr int kTurnValues = 32 * F::kChunk;
+  static constexpr int kTurns = (kSegmentValues + kTurnValues - 1) / kTurnValues;
+  static_assert(kSegmentValues % kTurnValues == 0 || kSegmentValues < kTurnValues,
+                "whole chunks for every lane, or rows of one segment");
   static constexpr int kHalves = F::kChunk / 32;  // of a chunk, each with a scale
   static constexpr int kSums = kRows * kTileM;    // of a unit, one for each row of W and of x
   static_assert(kSums <= 32 && (kSums & (kSums - 1)) == 0 && kRows <= 8, "a lane for each sum");
@@ -347,7 +349,8 @@ TW_DEVICE void GemvInt8Run(const GemvParams& p, u8* smem) {
   const int segments = (p.k + kSegmentValues - 1) / kSegmentValues;
   const bool whole = p.k == segments * kSegmentValues &&
                      (reinterpret_cast<u64>(p.w) | static_cast<u64>(p.w_row_bytes)) % 16 == 0;
-  const int x_bytes = tilewright::cuda::GemvInt8XBytes(segments * kSegmentValues, kNorm);
+  const int x_values = segments * Kernel::kTurns * Kernel::kTurnValues;
+  const int x_bytes = tilewright::cuda::GemvInt8XBytes(x_values, kNorm);
   u8* x = smem + kWarps * kStages * Ring::kStageBytes;
   const u32 landed = SmemAddress(x) + static_cast<u32>(kTileM * x_bytes + warp * kStages * 8);
   const int begin = border(blockIdx.x), end = border(blockIdx.x + 1);
@@ -360,8 +363,7 @@ TW_DEVICE void GemvInt8Run(const GemvParams& p, u8* smem) {
                   p.k / F::kBlock * F::kBytes,
                   end,
                   whole};
-  const Kernel kernel{p,    ring,    x,     lane, warp, p.k / F::kChunk, segments * kSegmentValues,
-                      x_bytes, begin, end};
+  const Kernel kernel{p, ring, x, lane, warp, p.k / F::kChunk, x_values, x_bytes, begin, end};
   LaunchDependentsIfSparse();
   if (p.w_constant == 0) WaitForPrerequisites();
   kernel.Run();

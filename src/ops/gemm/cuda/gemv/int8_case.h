@@ -308,11 +308,12 @@ class Case {
   std::vector<std::vector<float>> xs_;
 };
 
-/// Fewer warps and smaller segments than the family ships are quicker to emulate.
+/// Fewer warps and smaller segments than the family ships are quicker to emulate. kTurns: of all lanes
+/// in a segment; 0: segments of 1,024 values.
 template <Type kX, Type kW, tw::Epilogue kEpilogue, int kTileM, int kRows, int kWarps, int kStages,
           int kTurns = 1, bool kNorm = false, bool kBulk = false>
 struct Kernel {
-  static constexpr int kSegment = 32 * tw::Int8Codes<kW>::kChunk * kTurns;
+  static constexpr int kSegment = kTurns == 0 ? 1024 : 32 * tw::Int8Codes<kW>::kChunk * kTurns;
   static KernelSpec Spec() {
     KernelSpec spec;
     spec.family = "gemv_int8";

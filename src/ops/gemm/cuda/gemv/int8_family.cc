@@ -53,6 +53,7 @@ cuda::GemvInt8Layout LayoutOf(const KernelSpec& s) {
   const int alignment = IsBulk(s) ? 16 : cuda::GemvRowAlignment(weight.block_bytes);
   return {.tile_m = s.tile_m,
           .tile_k = s.tile_k,
+          .turn = 32 * ChunkOf(s.type_b),
           .row_bytes = cuda::GemvInt8RowBytes(segment_bytes, alignment),
           .rows = RowsOf(s),
           .warps = s.warps,
@@ -83,10 +84,11 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckRange("warps", s.warps, 1, kMaxWarps)) return no;
   if (auto no = CheckRange("stages", s.stages, 2, kMaxStages)) return no;
   if (auto no = CheckRows(s)) return no;
-  const int lanes = 32 * ChunkOf(s.type_b);
-  if (s.tile_k == 0 || s.tile_k % lanes != 0 || s.tile_k > 4096) {
+  const int turn = 32 * ChunkOf(s.type_b);
+  const int step = s.tile_k < turn ? 1024 : turn;
+  if (s.tile_k == 0 || s.tile_k % step != 0 || s.tile_k > 4096) {
     return Reject(Reason::kShape, Format("tile_k = {}", s.tile_k),
-                  Format("a multiple of {}, at most 4096", lanes));
+                  Format("1024 or a multiple of {}, at most 4096", turn));
   }
   if (auto no = CheckRange("param2", s.params[2], 0, 1)) return no;
   if (auto no = CheckRange("param3", s.params[3], 0, s.arch.number >= 90 ? 1 : 0)) return no;
@@ -122,6 +124,7 @@ std::uint32_t LoneSmem(const KernelSpec& s) {
 struct Shape {
   int rows, warps, tile_k, stages, ctas;
   bool bulk = false;
+  int longest = 14336;  ///< row that there is to be room for
 };
 /// Most of the memory's rate on an H200, of 20 that were tried: 16 warps, two rows each, and 74 to
 /// 123 KB on their way.
@@ -142,6 +145,8 @@ std::optional<Shape> BulkShape(DataType weight) {
   return Shape{2, 16, 2048, stages, 1, true};
 }
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
+/// For logits of small models: more short rows on their way than in segments that they do not fill.
+constexpr Shape kShortShape = {2, 16, 1024, 6, 1, false, 1024};
 Shape LightShape(DataType weight) { return {weight == DataType::kQ8_0 ? 2 : 4, 8, 2048, 2, 2}; }
 
 KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, const Shape& shape,
@@ -149,7 +154,6 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, cons
   // That fit beside another CTA, and alone. With the sums of squares of 4096 values q4_k would lose a
   // third of its ring.
   const int row = norm ? 2048 : 4096;  // whole segments
-  constexpr int kLongRow = 14336;
   KernelSpec spec;
   spec.family = "gemv_int8";
   spec.arch = arch;
@@ -165,7 +169,7 @@ KernelSpec MakeSpec(CudaArch arch, DataType x, DataType weight, int tile_m, cons
   spec.tile_n = static_cast<std::uint16_t>(shape.rows * spec.warps);
   const auto fits = [&] {
     return (spec.params[1] == 1 || GemvInt8Smem(spec, row) < LoneSmem(spec)) &&
-           GemvInt8MaxK(spec) >= kLongRow;
+           GemvInt8MaxK(spec) >= shape.longest;
   };
   spec.stages = static_cast<std::uint8_t>(shape.stages);
   while (spec.stages > 2 && !fits()) --spec.stages;
@@ -211,6 +215,7 @@ int GemvInt8RowAlignment(const KernelSpec& spec) {
 int GemvInt8MaxK(const KernelSpec& spec) {
   const cuda::GemvInt8Layout layout = LayoutOf(spec);
   const std::uint32_t most = MaxSmemBytes(spec.arch);
+  if (layout.tile_k < layout.turn) return layout.tile_k;  // rows of one segment
   int k = kMaxK / layout.tile_k * layout.tile_k;
   while (k > 0 && cuda::GemvInt8Smem(layout, k) > most) k -= layout.tile_k;
   return k;
@@ -240,6 +245,7 @@ std::vector<KernelSpec> GemvInt8Specs(DataType weight, CudaArch arch) {
     const bool one_row = tile_m == 1 && x == DataType::kBF16;
     if (one_row && deep.ctas == 1) shapes.push_back(LightShape(weight));
     if (const auto bulk = BulkShape(weight); bulk && one_row) shapes.push_back(*bulk);
+    if (one_row && weight == DataType::kQ8_0 && d == DataType::kF32) shapes.push_back(kShortShape);
     for (const Shape& shape : shapes) {
       KernelSpec spec = MakeSpec(arch, x, weight, tile_m, shape, norm);
       spec.epilogue = epilogue;

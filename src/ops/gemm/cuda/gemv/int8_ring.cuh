@@ -77,9 +77,7 @@ struct GemvInt8Ring {
     TW_UNROLL
     for (int r = 0; r < kRows; ++r) at.from[r] = AddressIn(at.unit, r) + 16 * lane;
   }
-  TW_DEVICE static int NextStage(int stage) {
-    return stage == kLast ? 0 : stage + kStageBytes;
-  }
+  TW_DEVICE static int NextStage(int stage) { return stage == kLast ? 0 : stage + kStageBytes; }
 
   /// Starts the copy of a segment, if there still is one, and moves on.
   TW_DEVICE void Copy(Cursor& at) const {

@@ -63,10 +63,16 @@ TEST(GemvInt8, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectProducts<Type::kQ6_K>({256, 768, 2048, 2304});
 }
 
+TEST(GemvInt8, RowsOfOneSegmentThatLeaveLanesIdle) {
+  // Segments of 1,024 values, of which lanes take 64 each.
+  using Short = test_int8::Kernel<Type::kBF16, Type::kQ8_0, kNone, 1, 2, 3, 5, 0, true>;
+  for (const int k : {64, 576, 1024}) Short::Expect({.m = 1, .n = 19, .k = k});
+  EXPECT_EQ(GemvInt8MaxK(Short::Spec()), 1024);
+}
+
 template <Type kW, tw::Epilogue kEpilogue = kNone, bool kNorm = false>
-using BulkRow =
-    test_int8::Kernel<Type::kBF16, kW, kEpilogue, 1, 2, 3, 3, 2048 / 32 / tw::Int8Codes<kW>::kChunk,
-                      kNorm, true>;
+using BulkRow = test_int8::Kernel<Type::kBF16, kW, kEpilogue, 1, 2, 3, 3,
+                                  2048 / 32 / tw::Int8Codes<kW>::kChunk, kNorm, true>;
 
 TEST(GemvInt8, WholeSegmentsThatTheCopyEngineBrings) {
   for (const int n : {1, 19, 40}) {
@@ -200,7 +206,7 @@ TEST(GemvInt8, ASpecThatNoKernelHasIsRefusedWithItsField) {
   refused([](KernelSpec& s) { s.tile_m = 3; }, "tile_m = 3");
   refused([](KernelSpec& s) { s.params[0] = 3; }, "param0 = 3");
   refused([](KernelSpec& s) { s.tile_n = 5; }, "tile_n = 5");
-  refused([](KernelSpec& s) { s.tile_k = 1024; }, "tile_k = 1024");
+  refused([](KernelSpec& s) { s.tile_k = 1536; }, "tile_k = 1536");
   refused([](KernelSpec& s) { s.stages = 1; }, "stages = 1");
   refused([](KernelSpec& s) { s.split_k = 1; }, "split_k");
   refused([](KernelSpec& s) { s.params[3] = 2; }, "param3");
@@ -218,7 +224,9 @@ TEST(GemvInt8, EveryRowOfLlamaHasRoomAndTheLaunchFillsTheMultiprocessorsOnce) {
   for (const DataType weight : cuda::kBlockTypes) {
     const std::vector<KernelSpec> specs = GemvInt8Specs(weight, kHopper);
     EXPECT_FALSE(specs.empty());
-    for (const KernelSpec& spec : specs) EXPECT_GE(GemvInt8MaxK(spec), 14336) << SpecName(spec);
+    for (const KernelSpec& spec : specs) {
+      EXPECT_GE(GemvInt8MaxK(spec), spec.tile_k < 2048 ? 1024 : 14336) << SpecName(spec);
+    }
   }
   const KernelSpec spec = GemvInt8Specs(DataType::kQ4_K, kHopper)[2];
   const auto launch_of = [&](const Problem& q) {
