@@ -34,6 +34,8 @@ struct GemmQParams {
   int k;       ///< a multiple of the block
   int splits;  ///< CTAs that share an output tile, each with a part of k; at most the k-tiles
   float alpha, beta;
+  /// Not 0: W is not written by work that may still be queued, and is read ahead of it.
+  int w_constant;
 };
 
 /// Values of k that a stage of the ring holds of every row.

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemmQParams params) {
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 ring[];
-  tw::StartAfterPrerequisites();
+  tw::LaunchDependents();
   tw::GemmQ<kTypeB, kTypeC, kTypeD, kEpilogue, kTileM, kTileN, kWarps, kParam0, kStages>(params,
                                                                                          ring);
 }

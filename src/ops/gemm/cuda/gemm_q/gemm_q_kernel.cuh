@@ -2,6 +2,7 @@
 
 #include "device/cuda/kernels/arrive.cuh"
 #include "device/cuda/kernels/async_copy.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/mma.cuh"
 #include "device/cuda/kernels/numeric.cuh"
 #include "device/cuda/kernels/silu.cuh"
@@ -121,11 +122,10 @@ struct GemmQCta {
     return kAlign == 16 ? 0 : (address + tile * (kSpanBytes % 16)) % 16;
   }
 
-  /// Starts the copies of this warp's rows of k-tile `tile` to the stage at `offset` of the ring.
+  /// Starts the copies of this warp's rows of W of k-tile `tile` to the stage at `offset` of the ring.
   /// Behind a row come zeros. Rows behind the matrix are left as they are: what they give is not
   /// stored.
-  TW_DEVICE void Copy(int tile, int offset) const {
-    CopyX(tile, offset);
+  TW_DEVICE void CopyW(int tile, int offset) const {
     const u8* from = w + tile * kSpanBytes;
     const int at = 16 * (lane % kRowLanes);
     u32 smem = to_w + static_cast<u32>(offset);
@@ -260,20 +260,34 @@ struct GemmQCta {
     }
   }
 
-  /// K-tiles `begin` to `end` - 1.
-  TW_DEVICE void Run(int begin, int end) {
-    int read = 0, write = 0;  // bytes from the ring to a stage
+  /// Fills the ring as far as it is read ahead: W in front of the wait for x, if it is constant.
+  TW_DEVICE void Fill(int begin, int end, bool w_constant) const {
+    if (!w_constant) WaitForPrerequisites();
     TW_NO_UNROLL
-    for (int tile = begin + 1 - kStages; tile < end; ++tile) {
-      if (tile >= begin) {
-        CpAsyncWait<kStages - 2>();  // this thread's part of the k-tile has landed
-        // Everyone's has, and everyone has read the stage that is written next.
-        __syncthreads();
+    for (int i = 0; i < kStages - 1 && begin + i < end; ++i) CopyW(begin + i, i * Tile::kStageBytes);
+    WaitForPrerequisites();
+    TW_NO_UNROLL
+    for (int i = 0; i < kStages - 1; ++i) {
+      if (begin + i < end) CopyX(begin + i, i * Tile::kStageBytes);
+      CpAsyncCommit();  // the first with all of W
+    }
+  }
+
+  /// K-tiles `begin` to `end` - 1.
+  TW_DEVICE void Run(int begin, int end, bool w_constant) {
+    Fill(begin, end, w_constant);
+    int read = 0, write = (kStages - 1) * Tile::kStageBytes;  // bytes from the ring to a stage
+    TW_NO_UNROLL
+    for (int tile = begin; tile < end; ++tile) {
+      CpAsyncWait<kStages - 2>();  // this thread's part of the k-tile has landed
+      // Everyone's has, and everyone has read the stage that is written next.
+      __syncthreads();
+      if (tile + kStages - 1 < end) {
+        CopyX(tile + kStages - 1, write);
+        CopyW(tile + kStages - 1, write);
       }
-      if (tile + kStages - 1 < end) Copy(tile + kStages - 1, write);
       CpAsyncCommit();
       write = write == (kStages - 1) * Tile::kStageBytes ? 0 : write + Tile::kStageBytes;
-      if (tile < begin) continue;
       Multiply(tile, ring + read);
       read = read == (kStages - 1) * Tile::kStageBytes ? 0 : read + Tile::kStageBytes;
     }
@@ -373,7 +387,7 @@ TW_DEVICE void GemmQ(const GemmQParams& p, u8* ring) {
   const int k_tiles = tilewright::cuda::GemmQKTiles(p.k);
   Cta cta(p, m0, n0, ring);
   cta.Run(static_cast<int>(i64{k_tiles} * split / p.splits),
-          static_cast<int>(i64{k_tiles} * (split + 1) / p.splits));
+          static_cast<int>(i64{k_tiles} * (split + 1) / p.splits), p.w_constant != 0);
   __syncthreads();  // nobody reads the ring any more
   cta.Stage();
   __syncthreads();  // every warp's sums are there

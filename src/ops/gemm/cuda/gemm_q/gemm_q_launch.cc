@@ -122,6 +122,7 @@ cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
       .splits = splits,
       .alpha = args.alpha,
       .beta = args.beta,
+      .w_constant = args.constant_b ? 1 : 0,
   });
   launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
   return cuda::CheckedLaunch(launch);
