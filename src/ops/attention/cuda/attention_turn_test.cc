@@ -266,14 +266,15 @@ TEST(AttentionTurn, AWrongGuessOfWhereTheRowLiesChangesNothing) {
 template <class S>
 void ExpectNothingWritten() {
   BatchCase c = S::Case();
-  c.heads = 2, c.context = 256, c.sequences = 8, c.page_size = 64;
-  c.positions = {10, -1, 210, 20, 30, 40, 63, 130}, c.slots = {0, 1, 2, 3, 4, 5, 6, 7};
+  c.heads = 2, c.context = 256, c.sequences = 8, c.page_size = 128;
+  c.positions = {10, -1, 250, 20, 30, 40, 63, 250}, c.slots = {0, 1, 2, 3, 4, 5, 6, 7};
   NewRowBatch rows(c, {}, 5);
   Batch& batch = rows.batch();
   batch.positions()[3] = 256, batch.positions()[4] = -2;
   batch.slots()[5] = 8;
-  batch.pages()[2 * 4 + 3] = 99;  // the page of the row's own position
-  batch.pages()[7 * 4 + 1] = 32;  // an earlier one, of 32
+  // Whole rounds: fibers of a cluster that look up pages line by line stay together.
+  batch.pages()[2 * 2 + 1] = 99;  // the page of the row's own position
+  batch.pages()[7 * 2] = 16;      // an earlier one; there are 16
   const std::vector<std::byte> k = BytesIn(batch.k()), v = BytesIn(batch.v());
   const After after = Together<S>(rows, 10000);
   for (std::size_t i = 0; i < after.out.size(); ++i) {
