@@ -130,7 +130,7 @@ constexpr int AttentionDecodeRound(int warps) { return 16 * warps; }
 /// CTAs of attention_decode that a multiprocessor has registers for, of heads of any size. `turns`: of
 /// a kernel that turns the row.
 constexpr int AttentionDecodeCtas(int warps, int stages, int cluster, bool turns) {
-  if (turns && (cluster > 0 || warps > 4)) return 16 / warps;
+  if (turns) return (cluster > 0 || warps > 4 ? 16 : 8) / warps;
   if (warps <= 4) return 12 / warps;
   return stages == 1 && cluster == 0 ? 2 : 1;
 }
