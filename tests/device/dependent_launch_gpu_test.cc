@@ -349,7 +349,8 @@ TEST_F(DependentLaunchGpu, attention_decode_turns) {
             {add(batch.q().data(), batch.q().size()), add(batch.k().data(), batch.k().size()),
              add(batch.v().data(), batch.v().size()), ints(batch.positions()), ints(batch.slots()),
              ints(batch.pages()), add(nothing.data(), nothing.size())},
-            {add(rows.k().data(), rows.k().size()), add(rows.v().data(), rows.v().size()), nullptr});
+            {add(rows.k().data(), rows.k().size()), add(rows.v().data(), rows.v().size()),
+             nullptr});
         return call;
       };
       const auto desc = attention::DescOf(rows.HostArgs(batch.q().data()), {}).value();

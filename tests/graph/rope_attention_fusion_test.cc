@@ -9,10 +9,9 @@ using namespace test_fusion;  // NOLINT(google-build-using-namespace): made for 
 
 /// As in a model, where everything lies in the memory of the product.
 MadeQkv Rows(bool paged = true) {
-  return RopeQkv(DataType::kF32, {.paged = paged,
-                                  .queries_in_place = paged,
-                                  .keys_in_place = paged,
-                                  .queries_kept = false});
+  return RopeQkv(
+      DataType::kF32,
+      {.paged = paged, .queries_in_place = paged, .keys_in_place = paged, .queries_kept = false});
 }
 
 constexpr FusionSet kOwn = FusionSet::Of(Fusion::kRopeAttention);
@@ -45,8 +44,7 @@ TEST(FusedRopeAttention, is_one_node_that_writes_both_caches_and_leaves_the_quer
     EXPECT_EQ(BitsOf(fused.graph, At(fused, made.attention), *oracle),
               BitsOf(made.graph, made.attention, *oracle));
     for (const NodeId cache : {made.keys, made.result}) {
-      EXPECT_EQ(BitsOf(fused.graph, At(fused, cache), *oracle),
-                BitsOf(made.graph, cache, *oracle));
+      EXPECT_EQ(BitsOf(fused.graph, At(fused, cache), *oracle), BitsOf(made.graph, cache, *oracle));
     }
   }
 }
@@ -62,10 +60,9 @@ TEST(FusedRopeAttention, goes_before_rotation_and_scatter_alone_and_needs_none_o
 
 TEST(FusedRopeAttention, leaves_what_no_kernel_runs_to_rotation_and_scatter) {
   const MadeQkv made = Rows();
-  const FusedGraph fused =
-      Fused(made.graph, FusionSet::All(), [](const Graph&, const TensorNode& node) {
-        return node.op != TensorOp::kRopeAttention;
-      });
+  const FusedGraph fused = Fused(
+      made.graph, FusionSet::All(),
+      [](const Graph&, const TensorNode& node) { return node.op != TensorOp::kRopeAttention; });
   EXPECT_EQ(OpsOf(fused.graph).back(), TensorOp::kAttention);
   EXPECT_TRUE(Has(fused.graph, TensorOp::kRopeQkvScatter));
   Cpu cpu(Precision::kF32);  // whose kernels are each their own
