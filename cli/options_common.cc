@@ -100,8 +100,8 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
   CLI::Option* fusions =
       verb.add_option("--fusions", model.fusions,
                       "What is computed at once: all, none, or some of merge-qkv, merge-gate-up, "
-                      "residual, swiglu, mul-mat-swiglu, rope-scatter, rope-qkv, add-norm, "
-                      "norm-mul-mat, quantise-once with commas between")
+                      "residual, swiglu, mul-mat-swiglu, rope-scatter, rope-qkv, "
+                      "rope-attention, add-norm, norm-mul-mat, quantise-once with commas between")
           ->capture_default_str()
           ->check(CLI::Validator(
               [](const std::string& text) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tilewright/operation.h"
+#include "tilewright/rope_table.h"
 #include "tilewright/stages.h"
 #include "tilewright/tensor.h"
 #include "tilewright/tensor_op.h"
@@ -27,6 +28,10 @@ struct Desc {
   bool soft_capped = false;           ///< Args::softcap is positive
   bool sinks = false;                 ///< Args::sinks has data
   std::int32_t heads = 1, kv_heads = 1, head_dim = 64;
+  /// Elements of a head that are turned first, in queries and in new keys (Args::k); 0: none, and
+  /// the keys and values of all rows are in the caches.
+  std::int32_t rope_dims = 0;
+  RopeMode rope_mode = RopeMode::kInterleaved;  ///< kInterleaved where nothing is turned
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -37,6 +42,7 @@ void ForEachField(D& desc, F&& f) {
   f("page_size", desc.page_size), f("window", desc.window);
   f("soft_capped", desc.soft_capped), f("sinks", desc.sinks);
   f("heads", desc.heads), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
+  f("rope_dims", desc.rope_dims), f("rope_mode", desc.rope_mode);
   f("type_q", desc.type_q), f("type_kv", desc.type_kv);
   f("guarantee", desc.guarantee);
 }
@@ -52,6 +58,11 @@ std::string KeyOf(const Desc& desc);
 /// of slot s lies in row p % page_size of physical page pages[p / page_size, s]; only the pages
 /// that some row reads need an entry. Dimension 0 is adjacent; both caches have the same layout.
 ///
+/// With `k` and `v`, the rows' own keys and values are in no cache yet, and neither they nor q are
+/// turned. A call does what these do one after the other: q is turned (rope::Args), and rounded to its
+/// type; k is turned into its place in k_cache, and v goes as it is to v_cache (kv_scatter::Args); the rows
+/// attend. q is left as it is.
+///
 /// A position below -1 or beyond the context, a slot or a physical page out of range is
 /// kInvalidArgument, found before anything is written.
 struct Args {
@@ -64,6 +75,23 @@ struct Args {
   /// f32 [heads], adjacent: a logit of each head that takes its share of the softmax and adds no
   /// value, neither scaled nor soft-capped. No data: there is none.
   TensorView sinks = {};
+  /// [head_dim, kv_heads, m] of the type of q, any head and row strides; or both without data.
+  TensorView k = {}, v = {};
+  TensorView factors = {};  ///< with k: as rope::Args::factors
+  RopeParams rope = {};     ///< with k; else not looked at
+  /// With k: made from the same parameters and factors. The oracle needs none, kernels do.
+  const rope::Table* table = nullptr;
+};
+
+/// What completes arguments with `k`: the tables of the models that one dispatch runs. One thread
+/// at a time.
+class Tables {
+ public:
+  /// Sets args.table to a table of frequencies, without rows, as rope::TableSet::Find does.
+  Status Prepare(Args& args, Device& device, Stream stream, std::int64_t positions);
+
+ private:
+  rope::TableSet tables_;
 };
 
 struct Op;
@@ -75,6 +103,7 @@ struct Op {
   using Args = attention::Args;
   using KernelType = Kernel;
   using Spec = BasicLaunchSpec<Kernel>;
+  using Prepared = Tables;
   static constexpr std::string_view kName = "attention";
 
   static std::span<const NodeRule> NodeRules();
@@ -85,8 +114,8 @@ struct Op {
 /// together.
 Result<Desc> DescOf(const Args& args, const CallTerms& terms);
 
-/// kInvalidArgument names a size below 1, heads that kv_heads does not divide, or a head that is
-/// not whole blocks of the cache's type.
+/// kInvalidArgument names a size below 1, heads that kv_heads does not divide, a head that is
+/// not whole blocks of the cache's type, or turned elements that are odd or more than a head's.
 Result<Checked<Op>> Validate(const Desc& desc);
 
 }  // namespace tilewright::attention

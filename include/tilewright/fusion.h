@@ -24,6 +24,8 @@ enum class Fusion : std::uint8_t {
   kRopeScatter,   ///< "rope-scatter": kRope, kKvScatter -> kRopeScatter
   /// "rope-qkv": kRope of q, kRope and kKvScatter of k, kKvScatter of v -> kRopeQkvScatter
   kRopeQkv,
+  /// "rope-attention": what kRopeQkv takes, and the kAttention that reads it -> kRopeAttention
+  kRopeAttention,
   kAddNorm,  ///< "add-norm": kAdd, kRmsNorm -> kAddRmsNorm, which gives the sum too
   /// "norm-mul-mat": kRmsNorm, kMulMat -> kNormMulMat, with the residual in front of the norm in
   /// the product that makes it
@@ -70,7 +72,7 @@ struct FusedGraph {
 enum class BetweenFused : std::uint8_t {
   kRounded,  ///< kept: such operations stay apart, and fusing changes no result
   /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter,
-  /// kRopeQkv, kNormMulMat): its result is the nearer one. For devices whose activations are bf16 or f16
+  /// kRopeQkv, kRopeAttention, kNormMulMat): its result is the nearer one. For devices whose activations are bf16 or f16
   /// to save memory.
   kUnrounded,
 };

@@ -50,6 +50,10 @@ enum class TensorOp : std::uint8_t {
   /// k, v [head_dim, kv_heads, m], turned q, a kBuffer, k cache, a kBuffer in a cache, v cache,
   /// positions [m], slots [m], pages or none, frequency factors or none) -> the v cache
   kRopeQkvScatter,
+  /// fused kRopeQkvScatter + kAttention: (q [head_dim, heads, m], k, v [head_dim, kv_heads, m],
+  /// k cache and v cache, kBuffers in caches, positions [m], slots [m], pages or none, frequency factors
+  /// or none) -> [head_dim * heads, m]; q is left as it is
+  kRopeAttention,
   kAddRmsNorm,  ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
                 ///< which is written to `sum`, a kBuffer
   /// fused kRmsNorm + kMulMat: (x [k, m], w [k, n], norm weight [k]) -> [n, m]
@@ -87,7 +91,7 @@ constexpr bool Computes(TensorOp op) {
 /// Whether a node of this kind writes rows of a cache and leaves the rest of it as it is.
 constexpr bool WritesCache(TensorOp op) {
   return op == TensorOp::kKvScatter || op == TensorOp::kRopeScatter ||
-         op == TensorOp::kRopeQkvScatter;
+         op == TensorOp::kRopeQkvScatter || op == TensorOp::kRopeAttention;
 }
 
 /// What a leaf is for; decides who owns the memory and whether it may be written.
@@ -115,11 +119,11 @@ struct RopeParams {
 /// Parameters of a node; each op uses only its own.
 struct OpParams {
   float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm, kNormMulMat, kNormMulMatSwiGlu
-  RopeParams rope;               ///< kRope, kRopeScatter, kRopeQkvScatter
-  float attention_scale = 0.0f;  ///< kAttention: usually 1 / sqrt(head_dim)
-  /// kAttention: number of positions that a row sees, its own being the last; 0: all.
+  RopeParams rope;               ///< kRope, kRopeScatter, kRopeQkvScatter, kRopeAttention
+  float attention_scale = 0.0f;  ///< kAttention, kRopeAttention: usually 1 / sqrt(head_dim)
+  /// kAttention, kRopeAttention: number of positions that a row sees, its own being the last; 0: all.
   std::int32_t attention_window = 0;
-  float softcap = 0.0f;          ///< kSoftcap: c; kAttention: the same of scaled scores, 0: none
+  float softcap = 0.0f;          ///< kSoftcap: c; attention: the same of scaled scores, 0: none
   float gate_limit = 0.0f;       ///< kClampedSwiGlu: c
   std::int32_t layer = -1;       ///< of the cache's users: for messages and profiles
   bool route_normalise = true;   ///< kRoute: weights are shares among the chosen, not among all

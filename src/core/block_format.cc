@@ -1,9 +1,11 @@
 #include "core/block_format.h"
 
 #include <cstring>
+#include <vector>
 
 #include "core/i8x32.h"
 #include "core/numeric.h"
+#include "core/tensor_access.h"
 #include "core/text.h"
 
 namespace tilewright {
@@ -158,6 +160,15 @@ Status EncodeRow(DataType type, const float* source, std::int64_t n, void* out) 
       return Fail(ErrorCode::kUnsupported,
                   Format("floats cannot be encoded as {}", DataTypeName(type)));
   }
+  return {};
+}
+
+Status EncodeRow(DataType type, const double* source, std::int64_t n, void* out) {
+  if (!IsFloatType(type)) {
+    const std::vector<float> narrow(source, source + n);
+    return EncodeRow(type, narrow.data(), n, out);
+  }
+  for (std::int64_t i = 0; i < n; ++i) WriteF64(type, out, i, source[i]);
   return {};
 }
 

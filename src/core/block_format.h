@@ -22,5 +22,7 @@ Status DecodeRow(DataType type, const void* source, std::int64_t n, double* out)
 /// an unspecified block, but in i8x32 a scale of NaN. Errors as DecodeRow; integer types are
 /// kUnsupported.
 Status EncodeRow(DataType type, const float* source, std::int64_t n, void* out);
+/// The same of f64: float types (IsFloatType) round once, others encode what is rounded to f32.
+Status EncodeRow(DataType type, const double* source, std::int64_t n, void* out);
 
 }  // namespace tilewright

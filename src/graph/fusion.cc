@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, kFusions> kNames = {
     "merge-qkv",    "merge-gate-up", "residual", "swiglu",       "mul-mat-swiglu",
-    "rope-scatter", "rope-qkv",      "add-norm", "norm-mul-mat", "quantise-once"};
+    "rope-scatter", "rope-qkv", "rope-attention", "add-norm", "norm-mul-mat", "quantise-once"};
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 

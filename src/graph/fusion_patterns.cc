@@ -226,6 +226,36 @@ std::optional<FusionMatch> MatchRopeQkv(const FusionGraph& graph, const TensorNo
   return FusionMatch{std::move(fused), {k.id}, {AsBuffer(q), AsBuffer(keys)}};
 }
 
+/// The same with the attention: it is the fused node, and both scatters stay names of the caches that
+/// it writes. Queries keep their rounding, so they have one type whether they are turned or not.
+std::optional<FusionMatch> MatchRopeAttention(const FusionGraph& graph,
+                                              const TensorNode& attention) {
+  std::optional<FusionMatch> match = MatchRopeQkv(graph, attention);
+  if (!match || InputOf(attention, 6) != kNoNode) return std::nullopt;  // with sinks
+  const TensorNode& scatter = match->fused;
+  const TensorNode& q = graph.node(attention.inputs[0]);
+  if (!graph.ReadOnce(q.id) || q.out.dtype != graph.node(q.inputs[0]).out.dtype)
+    return std::nullopt;
+  // The rows attend where they are put.
+  for (const std::size_t i : {std::size_t{3}, std::size_t{4}, std::size_t{5}}) {
+    if (InputOf(attention, i) != scatter.inputs[i + 3]) return std::nullopt;
+  }
+  for (NodeId id = scatter.id + 1; id < attention.id; ++id) {
+    if (!graph.dead(id) && Computes(graph.node(id).op)) return std::nullopt;
+  }
+  const NodeId keys = scatter.inputs[4];
+  TensorNode fused = attention;
+  fused.op = TensorOp::kRopeAttention;
+  fused.inputs = {scatter.inputs[0], scatter.inputs[1], scatter.inputs[2],
+                  keys,              scatter.id,        scatter.inputs[6],
+                  scatter.inputs[7], scatter.inputs[8], scatter.inputs[9]};
+  fused.params.rope = scatter.params.rope;
+  match->absorbed.push_back(q.id);
+  return FusionMatch{std::move(fused),
+                     std::move(match->absorbed),
+                     {AsBuffer(graph.node(keys)), AsBuffer(graph.node(scatter.id))}};
+}
+
 /// The sum keeps its node, which becomes the memory that the norm writes it to.
 std::optional<FusionMatch> MatchAddNorm(const FusionGraph& graph, const TensorNode& norm) {
   const TensorNode& sum = graph.node(norm.inputs[0]);
@@ -299,7 +329,8 @@ std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const Ten
 }
 
 /// A pattern comes before those that are part of it: a merged product before its pair of
-/// elementwise operations, a product with its residual before the sum, a product with its norm before
+/// elementwise operations, a product with its residual before the sum, an attention with its rotations and
+/// scatters before those alone, a product with its norm before
 /// the norm with its sum.
 constexpr FusionPattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
@@ -308,6 +339,7 @@ constexpr FusionPattern kPatterns[] = {
     {Fusion::kNormMulMat, TensorOp::kMulMat, &MatchNormMulMat},
     {Fusion::kNormMulMat, TensorOp::kMulMatSwiGlu, &MatchNormMulMat},
     {Fusion::kAddNorm, TensorOp::kRmsNorm, &MatchAddNorm},
+    {Fusion::kRopeAttention, TensorOp::kAttention, &MatchRopeAttention},
     {Fusion::kRopeQkv, TensorOp::kAttention, &MatchRopeQkv},
     {Fusion::kRopeScatter, TensorOp::kKvScatter, &MatchRopeScatter},
     {Fusion::kQuantiseOnce, TensorOp::kMulMat, &MatchQuantiseOnce},

@@ -30,6 +30,10 @@ bool IsOfExperts(TensorOp op) {
   return op == TensorOp::kMulMatExperts || op == TensorOp::kMulMatExpertsSwiGlu;
 }
 
+bool IsAttention(TensorOp op) {
+  return op == TensorOp::kAttention || op == TensorOp::kRopeAttention;
+}
+
 bool IsProduct(TensorOp op) {
   return op == TensorOp::kMulMat || op == TensorOp::kMulMatAdd || op == TensorOp::kMulMatSwiGlu ||
          op == TensorOp::kNormMulMat || op == TensorOp::kNormMulMatSwiGlu || IsOfExperts(op);
@@ -47,12 +51,14 @@ double BytesWritten(const NodeView& node) {
   // The turned queries are a buffer, which is among the inputs.
   if (node.op == TensorOp::kRopeQkvScatter)
     return BytesOfView(node.in(1)) + BytesOfView(node.in(2));
+  if (node.op == TensorOp::kRopeAttention)
+    return BytesOfView(node.in(1)) + BytesOfView(node.in(2)) + BytesOfView(node.out);
   return BytesOfView(node.in(0));
 }
 
 double LeastBytes(const NodeView& node, const CacheLoad& cache) {
   double bytes = BytesWritten(node);
-  if (node.op == TensorOp::kAttention) bytes += cache.bytes_per_position * cache.positions_read;
+  if (IsAttention(node.op)) bytes += cache.bytes_per_position * cache.positions_read;
   for (std::size_t i = 0; i < node.input_count; ++i) {
     const NodeView::Input& input = node.inputs[i];
     if (!input.present || input.storage == LeafKind::kCache) continue;
@@ -74,7 +80,7 @@ double Operations(const NodeView& node, const CacheLoad& cache) {
     return 2 * both * static_cast<double>(node.in(0).shape[0]) *
            static_cast<double>(node.out.elements());
   }
-  if (node.op == TensorOp::kAttention) {
+  if (IsAttention(node.op)) {
     const TensorView& q = node.in(0);
     return 4.0 * static_cast<double>(q.shape[0] * q.shape[1]) * cache.positions_scored;
   }

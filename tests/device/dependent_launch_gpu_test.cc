@@ -13,6 +13,7 @@
 #include "late_writer.h"
 #include "op_on_device.h"
 #include "ops/attention/cuda/kernels.h"
+#include "ops/attention/cuda/new_row_batch.h"
 #include "ops/attention/cuda/test_batch.h"
 #include "ops/copy/cuda/copy_cases.h"
 #include "ops/copy/cuda/kernels.h"
@@ -321,6 +322,41 @@ TEST_P(DependentAttentionGpu, waits) {
     };
     const auto desc = attention::DescOf(batch.ArgsAt(batch.Host(batch.q().data())), {}).value();
     EXPECT_TRUE(ExpectSameBits<attention::Op>(GetParam(), machine_->attention, desc, make));
+  }
+}
+
+/// One row, whose key and value go into the caches; every kernel that turns rows waits, the first and
+/// the last are launched.
+TEST_F(DependentLaunchGpu, attention_decode_turns) {
+  for (const int page_size : {0, 64}) {
+    for (const int head_dim : {64, 128}) {
+      attention::BatchCase c{.q = kBF16, .kv = kBF16, .heads = 8, .kv_heads = 2};
+      c.head_dim = head_dim, c.context = 600, c.sequences = 2, c.page_size = page_size;
+      c.positions = {555}, c.slots = {1};
+      attention::NewRowBatch rows(c, {RopeMode::kHalfSplit, head_dim}, 3);
+      attention::Batch& batch = rows.batch();
+      const std::vector<std::byte> nothing(batch.OutBytes(), std::byte{0xff});
+      const auto make = [&](Device& device) {
+        Call<attention::Op> call;
+        const auto add = [&](const void* from, std::size_t bytes) {
+          call.late.emplace_back(device, from, bytes);
+          return call.late.back().data();
+        };
+        const auto ints = [&](const std::vector<std::int32_t>& values) {
+          return values.empty() ? nullptr : add(values.data(), values.size() * sizeof values[0]);
+        };
+        call.args = rows.ArgsAt(
+            {add(batch.q().data(), batch.q().size()), add(batch.k().data(), batch.k().size()),
+             add(batch.v().data(), batch.v().size()), ints(batch.positions()), ints(batch.slots()),
+             ints(batch.pages()), add(nothing.data(), nothing.size())},
+            {add(rows.k().data(), rows.k().size()), add(rows.v().data(), rows.v().size()),
+             nullptr});
+        return call;
+      };
+      const auto desc = attention::DescOf(rows.HostArgs(batch.q().data()), {}).value();
+      EXPECT_TRUE(
+          ExpectSameBits<attention::Op>("attention_decode", machine_->attention, desc, make));
+    }
   }
 }
 

@@ -30,7 +30,7 @@ constexpr TensorOp kOps[] = {
     TensorOp::kNormMulMat,    TensorOp::kNormMulMatSwiGlu,
     TensorOp::kRoute,         TensorOp::kCombine,
     TensorOp::kMulMatExperts, TensorOp::kMulMatExpertsSwiGlu,
-    TensorOp::kClampedSwiGlu,
+    TensorOp::kClampedSwiGlu, TensorOp::kRopeAttention,
 };
 
 /// All types there are but kNone: the enumeration is dense, and what lies behind its end has no

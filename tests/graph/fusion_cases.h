@@ -126,6 +126,7 @@ struct QkvForm {
   bool paged = false;
   bool queries_in_place = false, keys_in_place = false;
   bool runs_between = false;  ///< something else, behind the rotation of the queries
+  bool queries_kept = true;   ///< the caller reads the turned queries, which are then in memory
 };
 /// The nodes of that graph beside those that every pattern names.
 struct MadeQkv : Made {
@@ -180,6 +181,7 @@ inline MadeQkv RopeQkv(DataType type, const QkvForm& form) {
   if (form.runs_between)
     made.graph.node(made.Op(TensorOp::kSilu, "between", {made.Input(kN)}, {kN, kRows, 1, 1})).keep =
         true;
+  made.graph.node(made.q).keep = form.queries_kept;
   made.k = turn("rope_k", k, form.keys_in_place);
   made.between = {made.k};
   made.keys = put("k_scatter", made.k, k_cache);
@@ -194,6 +196,17 @@ inline Made RopeQkvPaged(DataType type) {
   return RopeQkv(type, {.paged = true, .queries_in_place = true});
 }
 inline Made RopeQkvWhole(DataType type) { return RopeQkv(type, {}); }
+
+/// The same with the attention, which alone reads the turned queries.
+inline Made RopeAttention(DataType type, bool paged) {
+  MadeQkv made = RopeQkv(type, {.paged = paged, .queries_in_place = paged, .queries_kept = false});
+  made.between = {made.q, made.k};
+  made.more = {made.keys, made.result};
+  made.result = made.attention;
+  return made;
+}
+inline Made RopeAttentionPaged(DataType type) { return RopeAttention(type, true); }
+inline Made RopeAttentionWhole(DataType type) { return RopeAttention(type, false); }
 
 /// A sum that is normalised and read again later. The norm narrows where the other patterns have
 /// quantised weights.

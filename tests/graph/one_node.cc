@@ -41,6 +41,14 @@ std::vector<double> Decoded(DataType type, const void* bytes, std::int64_t count
   return values;
 }
 
+/// As values are in a tensor of this type.
+std::vector<double> Rounded(DataType type, const std::vector<double>& values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  std::vector<std::byte> bytes(BytesOf(type, count));
+  EXPECT_TRUE(EncodeRow(type, values.data(), count, bytes.data()));
+  return Decoded(type, bytes.data(), count);
+}
+
 double Silu(double x) { return x / (1 + std::exp(-x)); }
 double Gelu(double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
@@ -177,6 +185,30 @@ void OneNode::BuildAttention(NodeTypes types) {
   Op(types.out, {kHeadDim * kHeads, kRows, 1, 1}, params);
 }
 
+/// What is compared is the result; the caches are others, in which buffers lie.
+void OneNode::BuildRopeAttention(NodeTypes types) {
+  Leaf("q", LeafKind::kInput, types.first, {kHeadDim, kHeads, kRows, 1});
+  for (const char* name : {"k", "v"})
+    Leaf(name, LeafKind::kInput, types.first, {kHeadDim, kKvHeads, kRows, 1});
+  for (const char* name : {"k_cache", "v_cache"}) CacheBuffer(name, types.second);
+  Ints("positions", kPositions);
+  Ints("slots", kSlotOf);
+  OpParams params;
+  params.attention_scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
+  params.rope.dims = kHeadDim;
+  Op(types.out, {kHeadDim * kHeads, kRows, 1, 1}, params);
+}
+
+/// An input that is a buffer in a cache.
+void OneNode::CacheBuffer(const char* name, DataType type) {
+  const std::array<std::int64_t, 4> shape = {kHeadDim, kKvHeads, kContext, kSlots};
+  const NodeId cache = Leaf(name, LeafKind::kCache, type, shape);
+  inputs_.back() = graph_.AddOp(TensorOp::kBuffer, "rows", {}, type, shape);
+  tensors_.push_back({std::make_unique<GuardedBytes>(0), {}});  // it has no memory of its own
+  graph_.node(inputs_.back()).alias_of = cache;
+  graph_.node(inputs_.back()).out.data = graph_.node(cache).out.data;
+}
+
 void OneNode::BuildScatter(NodeTypes types) {
   Leaf("x", LeafKind::kInput, types.first, {kHeadDim, kKvHeads, kRows, 1});
   const NodeId cache =
@@ -198,11 +230,7 @@ void OneNode::BuildQkvScatter(NodeTypes types) {
     Leaf(name, LeafKind::kInput, types.first, {kHeadDim, kKvHeads, kRows, 1});
   Buffer(types.first, {kHeadDim, kHeads, kRows, 1});
   const std::array<std::int64_t, 4> shape = {kHeadDim, kKvHeads, kContext, kSlots};
-  const NodeId k_cache = Leaf("k_cache", LeafKind::kCache, types.second, shape);
-  inputs_.back() = graph_.AddOp(TensorOp::kBuffer, "keys", {}, types.second, shape);
-  tensors_.push_back({std::make_unique<GuardedBytes>(0), {}});  // it has no memory of its own
-  graph_.node(inputs_.back()).alias_of = k_cache;
-  graph_.node(inputs_.back()).out.data = graph_.node(k_cache).out.data;
+  CacheBuffer("k_cache", types.second);
   const NodeId v_cache = Leaf("v_cache", LeafKind::kCache, types.second, shape);
   Ints("positions", kPositions);
   Ints("slots", kSlotOf);
@@ -243,6 +271,9 @@ OneNode::OneNode(TensorOp op, NodeTypes types, std::uint64_t seed) : op_(op), se
       break;
     case TensorOp::kRopeQkvScatter:
       BuildQkvScatter(types);
+      break;
+    case TensorOp::kRopeAttention:
+      BuildRopeAttention(types);
       break;
     case TensorOp::kRope: {
       Leaf("x", LeafKind::kInput, types.first, {kRopeDims, kHeads, kRows, 1});
@@ -337,9 +368,10 @@ std::vector<double> OneNode::ExpectedProduct() const {
   return want;
 }
 
-std::vector<double> OneNode::ExpectedRope(const Heads& heads, const std::vector<double>& positions,
+std::vector<double> OneNode::ExpectedRope(const Heads& heads, const std::vector<double>& x,
+                                          const std::vector<double>& positions,
                                           const std::vector<double>* factors) const {
-  std::vector<double> want = in(0);
+  std::vector<double> want = x;
   const RopeParams& rope = node().params.rope;
   const auto dims = static_cast<double>(rope.dims);
   for (std::int64_t row = 0; row < kRows; ++row) {
@@ -367,17 +399,14 @@ std::vector<double> OneNode::ExpectedNorm() const {
   if (adds) {
     const DataType type = graph_.node(node().inputs[3]).out.dtype;
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += in(1)[i];
-    if (type != DataType::kF64) {
-      const std::vector<float> sum(x.begin(), x.end());
-      std::vector<std::byte> rounded(BytesOf(type, kK * kRows));
-      EXPECT_TRUE(EncodeRow(type, sum.data(), kK * kRows, rounded.data()));
-      x = Decoded(type, rounded.data(), kK * kRows);
-    }
+    x = Rounded(type, x);
   }
   return Normalised(x, in(adds ? 2 : 1));
 }
 
-std::vector<double> OneNode::ExpectedAttention() const {
+std::vector<double> OneNode::ExpectedAttention(const std::vector<double>& q,
+                                               const std::vector<double>& keys,
+                                               const std::vector<double>& values) const {
   std::vector<double> want;
   for (std::int64_t row = 0; row < kRows; ++row) {
     const std::int64_t first = kSlotOf[At(row)] * kContext * kHeadDim,
@@ -388,20 +417,37 @@ std::vector<double> OneNode::ExpectedAttention() const {
       for (std::int64_t p = 0; p < seen; ++p) {
         double dot = 0;
         for (std::int64_t d = 0; d < kHeadDim; ++d)
-          dot +=
-              in(0)[At((row * kHeads + head) * kHeadDim + d)] * in(1)[At(first + p * kHeadDim + d)];
+          dot += q[At((row * kHeads + head) * kHeadDim + d)] * keys[At(first + p * kHeadDim + d)];
         sum += weights.emplace_back(
             std::exp(dot * static_cast<double>(node().params.attention_scale)));
       }
       for (std::int64_t d = 0; d < kHeadDim; ++d) {
         double value = 0;
         for (std::int64_t p = 0; p < seen; ++p)
-          value += weights[At(p)] / sum * in(2)[At(first + p * kHeadDim + d)];
+          value += weights[At(p)] / sum * values[At(first + p * kHeadDim + d)];
         want.push_back(value);
       }
     }
   }
   return want;
+}
+
+/// Of turned queries, over caches that all rows were put into before.
+std::vector<double> OneNode::ExpectedRopeAttention() const {
+  const Heads queries{kHeadDim, kHeads}, heads{kHeadDim, kKvHeads};
+  const std::vector<double> q = Rounded(node().out.dtype, ExpectedRope(queries, in(0), in(5), nullptr));
+  const std::vector<double> rows[] = {ExpectedRope(heads, in(1), in(5), nullptr), in(2)};
+  std::vector<double> caches[2];
+  for (std::size_t part = 0; part < 2; ++part) {
+    const TensorNode& buffer = graph_.node(node().inputs[3 + part]);
+    caches[part] = tensors_[At(buffer.alias_of)].values;
+    const std::vector<double> rounded = Rounded(buffer.out.dtype, rows[part]);
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const std::int64_t to = (kSlotOf[At(row)] * kContext + kPositions[At(row)]) * kHeadDim;
+      std::copy_n(rounded.begin() + row * kHeadDim, kHeadDim, caches[part].begin() + to);
+    }
+  }
+  return ExpectedAttention(q, caches[0], caches[1]);
 }
 
 /// Ids by a stable sort.
@@ -463,13 +509,15 @@ std::vector<double> OneNode::Expected() const {
     case TensorOp::kCombine:
       return ExpectedSum();
     case TensorOp::kRope:
-      return ExpectedRope({kRopeDims, kHeads}, in(1), &in(2));
+      return ExpectedRope({kRopeDims, kHeads}, in(0), in(1), &in(2));
     case TensorOp::kRopeScatter:
-      return ExpectedRope({kHeadDim, kKvHeads}, in(2), nullptr);
+      return ExpectedRope({kHeadDim, kKvHeads}, in(0), in(2), nullptr);
     case TensorOp::kRopeQkvScatter:
       return in(2);  // values go as they are
     case TensorOp::kAttention:
-      return ExpectedAttention();
+      return ExpectedAttention(in(0), in(1), in(2));
+    case TensorOp::kRopeAttention:
+      return ExpectedRopeAttention();
     case TensorOp::kTopK:
       return ExpectedTop();
     case TensorOp::kEmbedding:
@@ -501,7 +549,7 @@ std::vector<double> OneNode::Expected() const {
 std::vector<double> OneNode::Result() const {
   const TensorView& out = node().out;
   std::vector<double> all = Decoded(out.dtype, out.data, out.elements());
-  if (!WritesCache(op_)) return all;
+  if (!WritesCache(op_) || op_ == TensorOp::kRopeAttention) return all;
   std::vector<double> written;
   for (std::size_t row = 0; row < kPositions.size(); ++row) {
     const auto first = (kSlotOf[row] * kContext + kPositions[row]) * kHeadDim;

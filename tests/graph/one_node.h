@@ -62,6 +62,8 @@ class OneNode {
   void BuildRoute(NodeTypes types);
   void BuildCombine(NodeTypes types);
   void BuildAttention(NodeTypes types);
+  void BuildRopeAttention(NodeTypes types);
+  void CacheBuffer(const char* name, DataType type);
   void BuildScatter(NodeTypes types);
   void BuildQkvScatter(NodeTypes types);
   const std::vector<double>& in(std::size_t i) const {
@@ -75,10 +77,14 @@ class OneNode {
     std::int64_t dim, count;
   };
   /// `factors`: nullptr without.
-  std::vector<double> ExpectedRope(const Heads& heads, const std::vector<double>& positions,
+  std::vector<double> ExpectedRope(const Heads& heads, const std::vector<double>& x,
+                                   const std::vector<double>& positions,
                                    const std::vector<double>* factors) const;
   std::vector<double> ExpectedNorm() const;
-  std::vector<double> ExpectedAttention() const;
+  std::vector<double> ExpectedAttention(const std::vector<double>& q,
+                                        const std::vector<double>& keys,
+                                        const std::vector<double>& values) const;
+  std::vector<double> ExpectedRopeAttention() const;
   std::vector<double> ExpectedTop() const;
   std::vector<double> ExpectedOffsets() const;
   std::vector<double> ExpectedSum() const;

@@ -121,6 +121,38 @@ TEST_F(CudaModel, sequences_in_one_pass_are_each_what_they_are_alone) {
   }
 }
 
+/// Of one row: its keys and values are in the caches all the same.
+TEST_F(CudaModel, attention_that_turns_its_row_gives_the_bits_of_rotation_and_attention) {
+  for (const int head_dim : {64, 128}) {
+    SynthShape shape = test::WideShape();
+    shape.head_dim = head_dim;
+    const std::string path =
+        test::WriteTiny(*folder_, "turn" + std::to_string(head_dim), shape, DataType::kQ8_0);
+    for (const DataType type : {DataType::kBF16, DataType::kF16}) {
+      const auto load = [&](FusionSet fusions) {
+        return Load(path, Options(type, type), true, true, Precision::kAuto, fusions);
+      };
+      const OnGpu together = load(FusionSet::All());
+      const OnGpu apart = load(FusionSet::All().Without(Fusion::kRopeAttention));
+      ASSERT_NE(together.session, nullptr);
+      ASSERT_NE(apart.session, nullptr);
+      const auto has = [](const OnGpu& gpu, std::int64_t rows) {
+        const auto graph = gpu.session->GraphFor(rows, 1);
+        EXPECT_TRUE(graph);
+        const auto nodes = (*graph)->nodes();
+        return std::any_of(nodes.begin(), nodes.end(), [](const TensorNode& node) {
+          return node.op == TensorOp::kRopeAttention;
+        });
+      };
+      EXPECT_TRUE(has(together, 1));
+      EXPECT_FALSE(has(together, 2));
+      EXPECT_FALSE(has(apart, 1));
+      EXPECT_EQ(Talk(*together.session, shape.vocab), Talk(*apart.session, shape.vocab))
+          << head_dim << " " << DataTypeName(type);
+    }
+  }
+}
+
 TEST_F(CudaModel, a_pass_run_again_gives_the_same_bits) {
   const SynthShape shape = test::WideShape();
   const std::string path = test::WriteTiny(*folder_, "again", shape, DataType::kQ4_K);

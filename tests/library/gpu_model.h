@@ -53,11 +53,13 @@ class CudaModel : public testing::Test {
   /// `pack`: let the dispatch choose how weights lie; else they stay as in the file. `precision`:
   /// how far activations that are not f32 may be rounded.
   static OnGpu Load(const std::string& path, const SessionOptions& options, bool fuse = true,
-                    bool pack = true, Precision precision = Precision::kAuto) {
-    return LoadOn(*context_, path, options, fuse, pack, precision);
+                    bool pack = true, Precision precision = Precision::kAuto,
+                    FusionSet fusions = FusionSet::All()) {
+    return LoadOn(*context_, path, options, fuse, pack, precision, fusions);
   }
   static OnGpu LoadOn(Context& context, const std::string& path, const SessionOptions& options,
-                      bool fuse = true, bool pack = true, Precision precision = Precision::kAuto) {
+                      bool fuse = true, bool pack = true, Precision precision = Precision::kAuto,
+                      FusionSet fusions = FusionSet::All()) {
     OnGpu gpu;
     if (options.activations == DataType::kF32) precision = Precision::kF32;
     gpu.dispatch = context.MakeDispatch(precision);
@@ -66,6 +68,7 @@ class CudaModel : public testing::Test {
     model_options.executor = &context.executor();
     model_options.device = &context.device();
     model_options.fuse = fuse;
+    model_options.fusions = fusions;
     Result<std::unique_ptr<Model>> model = Model::Load(path, model_options);
     if (!model) {
       ADD_FAILURE() << model.error().message;

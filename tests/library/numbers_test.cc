@@ -139,9 +139,11 @@ TEST_F(Numbers, every_fusion_is_right_alone_and_absent) {
       EXPECT_EQ(gated, set.Has(Fusion::kMergeGateUp) && set.Has(Fusion::kMulMatSwiGlu));
       EXPECT_EQ(has(TensorOp::kNormMulMatSwiGlu), gated && normed);
       EXPECT_EQ(has(TensorOp::kSwiGlu), set.Has(Fusion::kSwiGlu) && !gated);
-      EXPECT_EQ(has(TensorOp::kRopeQkvScatter), set.Has(Fusion::kRopeQkv));
+      const bool turns = set.Has(Fusion::kRopeAttention);  // of the oracle, whatever the rows
+      EXPECT_EQ(has(TensorOp::kRopeAttention), turns);
+      EXPECT_EQ(has(TensorOp::kRopeQkvScatter), set.Has(Fusion::kRopeQkv) && !turns);
       EXPECT_EQ(has(TensorOp::kRopeScatter),
-                set.Has(Fusion::kRopeScatter) && !set.Has(Fusion::kRopeQkv));
+                set.Has(Fusion::kRopeScatter) && !set.Has(Fusion::kRopeQkv) && !turns);
       EXPECT_EQ(has(TensorOp::kAddRmsNorm), set.Has(Fusion::kAddNorm) &&
                                                 !set.Has(Fusion::kResidual) &&
                                                 !(normed && all_merged));

@@ -179,6 +179,8 @@ class OnHostDispatch final : public ForwardingDispatch {
                          const TensorView& out) override {
       // Kernels of a CPU compute them one after the other.
       if (own_.widen_ && IsNormProduct(node.op)) return NormThenProduct(node, inputs, out);
+      if (own_.widen_ && node.op == TensorOp::kRopeAttention)
+        return RopeThenAttention(node, inputs, out);
       std::vector<TensorView> copies;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         // Products read weights as they are.
@@ -213,6 +215,27 @@ class OnHostDispatch final : public ForwardingDispatch {
       if (gated) return host().DispatchExtra(step, operands, Wide(out));
       return host().DispatchMulMat(step, operands[0], operands[1], Wide(out), m, out.shape[0], k);
     }
+    Status RopeThenAttention(const TensorNode& node, std::span<const TensorView> inputs,
+                             const TensorView& out) {
+      const auto input = [&](std::size_t i) {
+        return i < inputs.size() ? inputs[i] : TensorView{};
+      };
+      const TensorView q = Wide(inputs[0]), keys = Wide(inputs[3]), values = Wide(inputs[4]);
+      const TensorView positions = At(inputs[5]), slots = At(inputs[6]), pages = At(input(7));
+      std::vector<float> memory(static_cast<std::size_t>(q.elements()));
+      const TensorView turned = Contiguous(memory.data(), DataType::kF32, q.shape);
+      TensorNode step = node;
+      step.op = TensorOp::kRopeQkvScatter;
+      step.alias_of = kNoNode;
+      const TensorView scatter[] = {q,      Wide(inputs[1]), Wide(inputs[2]), turned, keys,
+                                    values, positions,       slots,           pages,  At(input(8))};
+      step.inputs.resize(std::size(scatter));
+      if (Status done = host().DispatchExtra(step, scatter, values); !done) return done;
+      step.op = TensorOp::kAttention;
+      const TensorView operands[] = {turned, keys, values, positions, slots, pages};
+      step.inputs.resize(std::size(operands));
+      return host().DispatchExtra(step, operands, Wide(out));
+    }
     KernelDispatch& host() { return own_.inner(); }
     TensorView At(const TensorView& view) { return own_.At(view); }
     TensorView Wide(const TensorView& view) { return own_.WideAt(view); }
@@ -230,7 +253,7 @@ struct NodeDifferences {
   std::string first;  ///< the first one that differs too much, and by how much; "": none does
 };
 
-/// Runs a prompt, tokens of two sequences and the search for the best logits on `dispatch` and, node
+/// Runs a prompt, tokens of two sequences and of one, and the search for the best logits on `dispatch` and, node
 /// by node from the same inputs, on `host`. Relative L2 is at most `bound`; ids are the same.
 inline NodeDifferences CompareNodes(const Model& model, KernelDispatch& dispatch,
                                     OnHostDispatch& host, SessionOptions options, double bound) {
@@ -259,6 +282,9 @@ inline NodeDifferences CompareNodes(const Model& model, KernelDispatch& dispatch
     const auto best = (*session)->ForwardTop(rows, i == 0 ? 1 : 8);
     EXPECT_TRUE(best) << best.error().message;
   }
+  const std::vector<Row> alone = {{tokens[24], 23, 0, true}};
+  const auto best = (*session)->ForwardTop(alone, 1);
+  EXPECT_TRUE(best) << best.error().message;
   for (const auto& [op, most] : worst)
     testing::Test::RecordProperty("worst_" + op, std::to_string(most));
   return found;

@@ -18,7 +18,8 @@
 //   cluster_n  0                         2, 4 or 8, or 0        0
 //   param0  head dimension               the same               the same
 //   param1  0                            1: foresees            0
-//   param2, param3  0
+//   param2  0                            1: turns               0
+//   param3  0
 //
 // attention_split and attention_decode run on a grid of (AttentionSplitGridX, splits, 1) CTAs,
 // attention_mma on one of (AttentionMmaGridX, kv_heads, 1) and leaves `splits`, `partials` and
@@ -27,6 +28,8 @@
 // splits, which are a cluster, and `partials` and `arrivals` are left alone too. A kernel that
 // foresees reads `positions`, `slots` and `pages` before it waits for the kernels in front of it, to
 // prefetch from the caches into L2, and again behind the wait: what these kernels write counts.
+// A kernel that turns has a RopeAttentionParams in place of the AttentionParams, and as much more shared
+// memory as AttentionNewRowSmem says.
 
 namespace tilewright::cuda {
 
@@ -68,6 +71,26 @@ struct AttentionParams {
   float capped_scale;  ///< scale / softcap; not read without a soft cap
 };
 
+/// The same, with all that comes before it: `attention.q` is not turned yet, and the rows' own keys
+/// and values are in no cache. For every row r: pairs of the first `dims` elements of each head of q
+/// and k turn by the angle of the row's position, and are rounded to their type; k and v go to the row's
+/// place in the caches of `attention`, which are written for that; and then the row attends, to itself too.
+/// No two rows are of one sequence. A row that is NaN, or padding, writes nothing.
+///
+/// k and v [head_dim, kv_heads, rows] of type_a; elements of a head are adjacent, other strides are
+/// free. Nothing overlaps what is written.
+struct RopeAttentionParams {
+  AttentionParams attention;
+  const void* k;
+  const void* v;
+  /// [dims / 2], fractions of a turn a position in units of 2^-64, whole turns dropped. No queued work
+  /// writes them: they are read before the wait for the kernels in front.
+  const unsigned long long* turns;
+  long long k_head, k_row, v_head, v_row;
+  int dims;        ///< even, 2 to head_dim; the rest of a head passes through
+  int half_split;  ///< 0: adjacent elements are a pair; 1: elements dims / 2 apart are
+};
+
 /// CTAs that share the query heads of one key and value head.
 constexpr int AttentionHeadBlocks(int heads, int kv_heads, int tile_m) {
   return (heads / kv_heads + tile_m - 1) / tile_m;
@@ -104,8 +127,10 @@ constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element,
 
 /// Positions that a CTA of attention_decode computes at a time: 16 for each warp.
 constexpr int AttentionDecodeRound(int warps) { return 16 * warps; }
-/// CTAs of attention_decode that a multiprocessor has registers for, of heads of any size.
-constexpr int AttentionDecodeCtas(int warps, int stages, int cluster) {
+/// CTAs of attention_decode that a multiprocessor has registers for, of heads of any size. `turns`: of
+/// a kernel that turns the row.
+constexpr int AttentionDecodeCtas(int warps, int stages, int cluster, bool turns) {
+  if (turns) return (cluster > 0 || warps > 4 ? 16 : 8) / warps;
   if (warps <= 4) return 12 / warps;
   return stages == 1 && cluster == 0 ? 2 : 1;
 }
@@ -116,6 +141,11 @@ constexpr unsigned int AttentionDecodeSmem(int head_dim, int warps, int stages, 
   const int units_each = cluster > 1 ? (8 * (head_dim / 4) + cluster - 1) / cluster : 0;
   return static_cast<unsigned int>(warps * (2 * stages * 16 * head_dim * 2 + 8 * 8) + 16 +
                                    cluster * units_each * (4 + 2) * 4);
+}
+
+/// What attention_decode needs beside that to turn a row: eight queries, a key and a value.
+constexpr unsigned int AttentionNewRowSmem(int head_dim) {
+  return static_cast<unsigned int>(10 * head_dim * 2);
 }
 
 /// A CTA for each tile of tile_m query vectors, each of a row and one of the query heads of a key

@@ -298,7 +298,7 @@ namespace {
 std::int64_t PositionsOf(const Graph& graph) {
   std::int64_t positions = 0;
   for (const TensorNode& node : graph.nodes()) {
-    if (node.op != TensorOp::kAttention) continue;
+    if (node.op != TensorOp::kAttention && node.op != TensorOp::kRopeAttention) continue;
     const NodeView view = ViewOf(graph, node);
     const attention::Args args = attention::Op::ArgsOf(view);
     const bool paged = args.pages.data != nullptr;

@@ -1,6 +1,7 @@
 #include "ops/attention/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 
@@ -21,31 +22,42 @@ std::optional<Rejection> ReferenceFeasible(const Desc& desc) {
                      "f64, f32, f16 or bf16"};
   }
   if (desc.type_kv == DataType::kNone) return Rejection{Reason::kType, "a cache of none", "a type"};
+  if (desc.rope_dims > 0 && !IsFloatType(desc.type_kv) && desc.type_kv != DataType::kQ8_0) {
+    return Rejection{Reason::kType, Format("a cache of {}", DataTypeName(desc.type_kv)),
+                     "f64, f32, f16, bf16 or q8_0, to put rows into"};
+  }
   return std::nullopt;
+}
+
+/// On a CPU turning and writing to caches are calls of their own, of kernels that are fast.
+std::optional<Rejection> CpuReferenceFeasible(const Desc& desc) {
+  if (auto no = RejectNewRows(desc)) return no;
+  return ReferenceFeasible(desc);
 }
 
 double ReferenceUs(const Desc& desc) {
   return 10e-3 * desc.rows * desc.heads * desc.head_dim * desc.context;
 }
 
-void CheckNode(const NodeView& node, NodeCheck& check) {
-  const TensorView &q = node.in(0), &keys = node.in(1);
+/// Of both kinds of nodes: the caches are inputs `cache` and the next one.
+void CheckCommon(const NodeView& node, std::size_t cache, NodeCheck& check) {
+  const auto input = [](std::size_t i) { return Format("inputs[{}]", i); };
+  const TensorView &q = node.in(0), &keys = node.in(cache);
   check.ExpectFloat("inputs[0]", q.dtype);
   check.ExpectType("out", node.out.dtype, q.dtype);
   check.Expect("out.shape[0]", node.out.shape[0], q.shape[0] * q.shape[1], "head_dim * heads");
   check.Expect("out.shape[1]", node.out.shape[1], q.shape[2], "m");
-  check.Expect("inputs[1].shape[0]", keys.shape[0], q.shape[0], "head_dim");
+  check.Expect(input(cache) + ".shape[0]", keys.shape[0], q.shape[0], "head_dim");
   if (check.ok() && q.shape[1] % keys.shape[1] != 0) {
     check.Fault(
         Format("heads = {}, must be a multiple of kv_heads = {}", q.shape[1], keys.shape[1]));
   }
-  check.ExpectSameShape("inputs[2]", node.in(2), keys);
-  check.ExpectType("inputs[2]", node.in(2).dtype, keys.dtype);
-  check.ExpectRows("inputs[3].shape[0]", node.in(3), q.shape[2]);
-  check.ExpectRows("inputs[4].shape[0]", node.in(4), q.shape[2]);
-  for (std::size_t i = 1; i <= 2; ++i) {
-    if (node.inputs[i].storage != LeafKind::kCache)
-      check.Fault(Format("inputs[{}] is not a cache", i));
+  check.ExpectSameShape(input(cache + 1), node.in(cache + 1), keys);
+  check.ExpectType(input(cache + 1), node.in(cache + 1).dtype, keys.dtype);
+  for (const std::size_t i : {cache + 2, cache + 3})
+    check.ExpectRows(input(i) + ".shape[0]", node.in(i), q.shape[2]);
+  for (const std::size_t i : {cache, cache + 1}) {
+    if (node.inputs[i].storage != LeafKind::kCache) check.Fault(input(i) + " is not a cache");
   }
   if (!(node.params.attention_scale > 0))
     check.Fault(Format("attention_scale = {}, must be positive", node.params.attention_scale));
@@ -54,18 +66,50 @@ void CheckNode(const NodeView& node, NodeCheck& check) {
   }
   if (const float softcap = node.params.softcap; !(softcap >= 0) || !std::isfinite(softcap))
     check.Fault(Format("softcap = {}, must be 0 or positive", softcap));
-  if (node.inputs[5].present) check.ExpectType("inputs[5]", node.in(5).dtype, DataType::kI32);
+  if (node.inputs[cache + 4].present)
+    check.ExpectType(input(cache + 4), node.in(cache + 4).dtype, DataType::kI32);
+}
+
+void CheckNode(const NodeView& node, NodeCheck& check) {
+  CheckCommon(node, 1, check);
+  const TensorView& q = node.in(0);
   if (node.inputs[6].present) {
     check.ExpectType("inputs[6]", node.in(6).dtype, DataType::kF32);
     check.Expect("inputs[6].shape[0]", node.in(6).shape[0], q.shape[1], "heads");
   }
 }
 
+void CheckRopeNode(const NodeView& node, NodeCheck& check) {
+  CheckCommon(node, 3, check);
+  const TensorView &q = node.in(0), &k = node.in(1);
+  for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
+    check.ExpectType(Format("inputs[{}]", i), node.in(i).dtype, q.dtype);
+  check.Expect("inputs[1].shape[0]", k.shape[0], q.shape[0], "head_dim");
+  check.Expect("inputs[1].shape[1]", k.shape[1], node.in(3).shape[1], "kv_heads");
+  check.Expect("inputs[1].shape[2]", k.shape[2], q.shape[2], "rows");
+  check.ExpectSameShape("inputs[2]", node.in(2), k);
+  const RopeParams& rope = node.params.rope;
+  if (rope.dims <= 0 || rope.dims % 2 != 0 || rope.dims > q.shape[0]) {
+    check.Fault(Format("rope.dims = {}, must be even, positive and at most head_dim = {}",
+                       rope.dims, q.shape[0]));
+  }
+  if (!(rope.base > 0)) check.Fault(Format("rope.base = {}, must be positive", rope.base));
+  if (!node.inputs[8].present) return;
+  check.ExpectType("inputs[8]", node.in(8).dtype, DataType::kF32);
+  check.Expect("inputs[8].shape[0]", node.in(8).shape[0], rope.dims / 2, "rope.dims / 2");
+}
+
 constexpr NodeRule kRules[] = {{.op = TensorOp::kAttention,
                                 .name = "attention",
                                 .min_inputs = 5,
                                 .max_inputs = 7,
-                                .check = &CheckNode}};
+                                .check = &CheckNode},
+                               {.op = TensorOp::kRopeAttention,
+                                .name = "rope_attention",
+                                .min_inputs = 7,
+                                .max_inputs = 9,
+                                .writes = 1u << 3 | 1u << 4,
+                                .check = &CheckRopeNode}};
 
 tl::unexpected<Error> Refuse(std::string message) {
   return Fail(ErrorCode::kInvalidArgument, "attention: " + std::move(message));
@@ -94,11 +138,62 @@ Status CheckCaches(const Args& args) {
   return CheckPageTable("attention", args.pages);
 }
 
+/// Keys and values of rows, and what turns them.
+Status CheckKeys(const Args& args) {
+  if (Status s = CheckView("attention: k", args.k); !s) return s;
+  if (Status s = CheckView("attention: v", args.v); !s) return s;
+  const std::array<std::int64_t, 4> shape{args.q.shape[0], args.k_cache.shape[1], args.q.shape[2],
+                                          1};
+  for (const TensorView* rows : {&args.k, &args.v}) {
+    if (rows->shape != shape || rows->dtype != args.q.dtype) {
+      return Refuse(Format("{} {} {}: must be {} [{}, {}, {}], as q and the caches",
+                           rows == &args.k ? "k" : "v", DataTypeName(rows->dtype), ShapeText(*rows),
+                           DataTypeName(args.q.dtype), shape[0], shape[1], shape[2]));
+    }
+  }
+  const std::int32_t dims = args.rope.dims;
+  if (dims < 2 || dims % 2 != 0 || dims > args.q.shape[0] || dims > rope::kMaxDims) {
+    return Refuse(Format("rope.dims = {}, must be even and at most head_dim = {} and {}", dims,
+                         args.q.shape[0], rope::kMaxDims));
+  }
+  if (args.factors.data != nullptr &&
+      (args.factors.dtype != DataType::kF32 || args.factors.shape[0] < dims / 2 ||
+       args.factors.stride[0] != 1)) {
+    return Refuse(Format("factors {} {}, must be {} adjacent f32", DataTypeName(args.factors.dtype),
+                         ShapeText(args.factors), dims / 2));
+  }
+  if (args.table != nullptr && args.table->params() != args.rope)
+    return Refuse("the table was made for other parameters");
+  return {};
+}
+
 }  // namespace
+
+std::optional<Rejection> RejectNewRows(const Desc& desc) {
+  if (desc.rope_dims == 0) return std::nullopt;
+  return Rejection{Reason::kShape, Format("rope_dims = {}", desc.rope_dims),
+                   "queries that are turned, and keys and values in the caches"};
+}
 
 std::span<const NodeRule> Op::NodeRules() { return kRules; }
 
 Args Op::ArgsOf(const NodeView& node) {
+  if (node.op == TensorOp::kRopeAttention) {
+    return {.q = node.in(0),
+            .k_cache = node.in(3),
+            .v_cache = node.in(4),
+            .positions = node.in(5),
+            .slots = node.in(6),
+            .out = node.out,
+            .pages = node.in(7),
+            .scale = node.params.attention_scale,
+            .window = node.params.attention_window,
+            .softcap = node.params.softcap,
+            .k = node.in(1),
+            .v = node.in(2),
+            .factors = node.in(8),
+            .rope = node.params.rope};
+  }
   return {.q = node.in(0),
           .k_cache = node.in(1),
           .v_cache = node.in(2),
@@ -114,8 +209,18 @@ Args Op::ArgsOf(const NodeView& node) {
 
 std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
 
+Status Tables::Prepare(Args& args, Device& device, Stream stream, std::int64_t) {
+  if (!HasKeys(args)) return {};
+  const Result<const rope::Table*> table =
+      tables_.Find(args.rope, args.factors, 0, device, stream);
+  if (!table) return Fail(table.error());
+  args.table = *table;
+  return {};
+}
+
 Desc ShapeOf(const Args& args, const CallTerms& terms) {
   const CachePlaces places(args.k_cache, args.pages);
+  const bool turns = HasKeys(args);
   return Desc{.type_q = args.q.dtype,
               .type_kv = args.k_cache.dtype,
               .rows = static_cast<std::int32_t>(args.q.shape[2]),
@@ -128,6 +233,8 @@ Desc ShapeOf(const Args& args, const CallTerms& terms) {
               .heads = static_cast<std::int32_t>(args.q.shape[1]),
               .kv_heads = static_cast<std::int32_t>(args.k_cache.shape[1]),
               .head_dim = static_cast<std::int32_t>(args.q.shape[0]),
+              .rope_dims = turns ? args.rope.dims : 0,
+              .rope_mode = turns ? args.rope.mode : RopeMode::kInterleaved,
               .guarantee = terms.guarantee};
 }
 
@@ -156,6 +263,9 @@ Result<Desc> DescOf(const Args& args, const CallTerms& terms) {
                          DataTypeName(args.sinks.dtype), ShapeText(args.sinks), q.shape[1]));
   }
   if (Status s = CheckCaches(args); !s) return Fail(s.error());
+  if (HasKeys(args)) {
+    if (Status s = CheckKeys(args); !s) return Fail(s.error());
+  }
   return ShapeOf(args, terms);
 }
 
@@ -173,6 +283,13 @@ Result<Checked<Op>> Validate(const Desc& desc) {
     return Refuse(
         Format("heads = {}, must be a multiple of kv_heads = {}", desc.heads, desc.kv_heads));
   }
+  if (desc.rope_dims < 0 || desc.rope_dims % 2 != 0 || desc.rope_dims > desc.head_dim ||
+      desc.rope_dims > rope::kMaxDims) {
+    return Refuse(Format("rope_dims = {}, must be even and at most head_dim = {} and {}",
+                         desc.rope_dims, desc.head_dim, rope::kMaxDims));
+  }
+  if (desc.rope_dims == 0 && desc.rope_mode != RopeMode::kInterleaved)
+    return Refuse("rope_mode = half_split, must be interleaved where rope_dims = 0");
   const int block = GetTypeInfo(desc.type_kv).block_elements;
   if (desc.head_dim % block != 0) {
     return Refuse(Format("head_dim = {}, must be a multiple of {} for a cache of {}", desc.head_dim,
@@ -213,15 +330,21 @@ Status CheckRows(const Args& args) {
   return {};
 }
 
-void AddReference(Registry& registry) {
+namespace {
+
+void AddOracle(Registry& registry, std::optional<Rejection> (*feasible)(const Desc&)) {
   static_cast<void>(registry.Add(std::make_unique<ReferenceOpKernel<Op>>(
       "attention.any.reference",
-      ReferenceOpKernel<Op>::Functions{&ReferenceFeasible, &ReferenceUs, &Reference})));
+      ReferenceOpKernel<Op>::Functions{feasible, &ReferenceUs, &Reference})));
 }
+
+}  // namespace
+
+void AddReference(Registry& registry) { AddOracle(registry, &ReferenceFeasible); }
 
 void AddKernels(Registry& registry) {
   AddTiledKernels(registry);
-  AddReference(registry);
+  AddOracle(registry, &CpuReferenceFeasible);
 }
 
 }  // namespace tilewright::attention

@@ -6,6 +6,7 @@
 #include "core/paged_cache.h"
 #include "core/tensor_access.h"
 #include "core/text.h"
+#include "engine/rope_angles.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/checks.h"
 
@@ -15,6 +16,54 @@ namespace {
 /// One head of a cache at one position.
 Status LoadHead(const TensorView& cache, std::int64_t offset, std::vector<double>& head) {
   return DecodeRow(cache.dtype, AddressOf(cache, offset), cache.shape[0], head.data());
+}
+
+/// The new keys, turned, and values into the caches.
+Status ScatterKeys(const Args& args) {
+  const CachePlaces places(args.k_cache, args.pages);
+  const auto* factors = args.factors.as<const float>();
+  std::vector<double> head(static_cast<std::size_t>(args.k.shape[0]));
+  for (std::int64_t row = 0; row < args.k.shape[2]; ++row) {
+    const std::int32_t position = args.positions.as<const std::int32_t>()[row];
+    if (position < 0) continue;  // padding
+    const std::int64_t first = places.Offset(args.slots.as<const std::int32_t>()[row], position);
+    for (std::int64_t part = 0; part < 2 * args.k.shape[1]; ++part) {
+      const bool is_key = part < args.k.shape[1];
+      const std::int64_t h = part % args.k.shape[1];
+      const TensorView& from = is_key ? args.k : args.v;
+      const TensorView& cache = is_key ? args.k_cache : args.v_cache;
+      for (std::size_t i = 0; i < head.size(); ++i) {
+        head[i] = ReadF64(
+            from.dtype, from.data,
+            h * from.stride[1] + row * from.stride[2] + static_cast<std::int64_t>(i));
+      }
+      if (is_key) rope::TurnHead(args.rope, factors, position, head);
+      void* const to = MutableAddressOf(cache, first + h * cache.stride[1]);
+      if (Status s = EncodeRow(cache.dtype, head.data(), args.k.shape[0], to); !s) return s;
+    }
+  }
+  return {};
+}
+
+/// The queries, turned and rounded to their type, [head_dim, heads, rows] without gaps in `memory`.
+TensorView TurnQueries(const Args& args, std::vector<std::byte>& memory) {
+  const TensorView& q = args.q;
+  memory.resize(BytesOf(q.dtype, q.elements()));
+  const TensorView turned = Contiguous(memory.data(), q.dtype, q.shape);
+  std::vector<double> head(static_cast<std::size_t>(q.shape[0]));
+  for (std::int64_t row = 0; row < q.shape[2]; ++row) {
+    const std::int32_t position = args.positions.as<const std::int32_t>()[row];
+    for (std::int64_t h = 0; h < q.shape[1]; ++h) {
+      const std::int64_t from = h * q.stride[1] + row * q.stride[2];
+      const std::int64_t to = h * turned.stride[1] + row * turned.stride[2];
+      for (std::size_t i = 0; i < head.size(); ++i)
+        head[i] = ReadF64(q.dtype, q.data, from + static_cast<std::int64_t>(i));
+      rope::TurnHead(args.rope, args.factors.as<const float>(), position, head);
+      for (std::size_t i = 0; i < head.size(); ++i)
+        WriteF64(q.dtype, turned.data, to + static_cast<std::int64_t>(i), head[i]);
+    }
+  }
+  return turned;
 }
 
 /// One query head over the positions [from, end) of its sequence.
@@ -65,6 +114,16 @@ Status Reference(const Args& args) {
                                                 DataTypeName(args.q.dtype)));
   }
   if (Status status = CheckRows(args); !status) return status;
+  if (HasKeys(args)) {
+    const auto* factors = args.factors.as<const float>();
+    if (Status status = rope::CheckParams(args.rope, factors); !status) return status;
+    if (Status status = ScatterKeys(args); !status) return status;
+    std::vector<std::byte> memory;
+    Args turned = args;
+    turned.q = TurnQueries(args, memory);
+    turned.k = turned.v = {};
+    return Reference(turned);
+  }
   const CachePlaces places(args.k_cache, args.pages);
   const std::int64_t head_dim = args.q.shape[0], heads = args.q.shape[1];
   std::vector<double> out(static_cast<std::size_t>(head_dim));

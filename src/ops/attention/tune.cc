@@ -32,13 +32,14 @@ struct Batch {
 /// Caches and page table, the pages of the sequences in turn; contiguous without pages.
 Status AddCaches(const Desc& desc, const Batch& batch, const TrialOptions& options,
                  std::vector<TrialTensor>& tensors) {
+  const TrialRole role = desc.rope_dims > 0 ? TrialRole::kUpdated : TrialRole::kStored;
   const bool paged = desc.page_size > 0;
   const std::int32_t held = paged ? (batch.filled - 1) / desc.page_size + 1 : 0;  // pages of each
   const std::array<std::int64_t, 4> shape = {
       desc.head_dim, desc.kv_heads, paged ? desc.page_size : desc.context,
       paged ? std::int64_t{held} * batch.sequences : std::int64_t{desc.sequences}};
   for (const char* name : {"k_cache", "v_cache"}) {
-    auto cache = RandomTensor(name, TrialRole::kStored, desc.type_kv, shape,
+    auto cache = RandomTensor(name, role, desc.type_kv, shape,
                               SeedOf(options, tensors.size() + 1));
     if (!cache) return Fail(cache.error());
     tensors.push_back(std::move(*cache));
@@ -61,6 +62,8 @@ Status AddCaches(const Desc& desc, const Batch& batch, const TrialOptions& optio
 static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
   Args rows = args;
   rows.q = Slice(args.q, 2, begin, count);
+  rows.k = Slice(args.k, 2, begin, count);
+  rows.v = Slice(args.v, 2, begin, count);
   rows.positions = Slice(args.positions, 0, begin, count);
   rows.slots = Slice(args.slots, 0, begin, count);
   rows.out = Slice(args.out, 1, begin, count);
@@ -70,8 +73,9 @@ static Args RowsOf(const Args& args, std::int64_t begin, std::int64_t count) {
 static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options) {
   Trial<Op> trial;
   const Batch batch(desc, options);
+  const std::int64_t new_heads = desc.rope_dims > 0 ? 2 * std::int64_t{desc.kv_heads} : 0;
   auto q = RandomTensor("q", TrialRole::kRecent, desc.type_q,
-                        {desc.head_dim, desc.heads, desc.rows, 1}, SeedOf(options, 1));
+                        {desc.head_dim, desc.heads + new_heads, desc.rows, 1}, SeedOf(options, 1));
   if (!q) return Fail(q.error());
   trial.tensors = {std::move(*q), IntegerTensor("positions", batch.positions, {desc.rows, 1, 1, 1}),
                    IntegerTensor("slots", batch.slots, {desc.rows, 1, 1, 1}),
@@ -90,8 +94,18 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
   // are of one sign or weigh as much as the values, which are below 6.
   trial.tolerance.relative = 0x1p-24 * batch.filled + EpsilonOf(desc.type_q);
   trial.tolerance.absolute = 6 * 0x1p-24 * (desc.head_dim + 64);
+  if (desc.rope_dims > 0) {
+    trial.outputs = {3, 4, 5};
+    trial.rows = 1;  // a row may lie anywhere in the caches
+    // An element that is turned may be rounded to its neighbour, which moves its score by as much.
+    trial.tolerance.absolute += EpsilonOf(desc.type_q) / 2;
+  }
   trial.args = [](const Desc& d, std::span<const TensorView> t) {
-    return Args{.q = t[0],
+    const bool turns = d.rope_dims > 0;  // then q, k and v lie in one merged product
+    const auto heads = [&](std::int64_t first, std::int64_t count) {
+      return Slice(t[0], 1, first, count);
+    };
+    return Args{.q = heads(0, d.heads),
                 .k_cache = t[4],
                 .v_cache = t[5],
                 .positions = t[1],
@@ -101,7 +115,10 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
                 .scale = 1.0f / std::sqrt(static_cast<float>(d.head_dim)),
                 .window = d.window,
                 .softcap = d.soft_capped ? 2.0f : 0.0f,
-                .sinks = d.sinks ? t.back() : TensorView{}};
+                .sinks = d.sinks ? t.back() : TensorView{},
+                .k = turns ? heads(d.heads, d.kv_heads) : TensorView{},
+                .v = turns ? heads(d.heads + d.kv_heads, d.kv_heads) : TensorView{},
+                .rope = {.mode = d.rope_mode, .dims = d.rope_dims}};
   };
   return trial;
 }
@@ -122,7 +139,9 @@ static LeastWork WorkOf(const Desc& desc, const TrialOptions& options) {
   for (const std::int64_t of_sequence : read) positions += of_sequence;
   const std::int64_t values = std::int64_t{desc.rows} * desc.heads * desc.head_dim;
   const std::int64_t cached = positions * desc.kv_heads * desc.head_dim;
-  return {.bytes = static_cast<double>(2 * BytesOf(desc.type_q, values) +
+  const std::int64_t fresh =
+      desc.rope_dims > 0 ? 2 * std::int64_t{desc.rows} * desc.kv_heads * desc.head_dim : 0;
+  return {.bytes = static_cast<double>(BytesOf(desc.type_q, 2 * values + fresh) +
                                        2 * BytesOf(desc.type_kv, cached)),
           .operations = 4.0 * desc.heads * desc.head_dim * scored};
 }

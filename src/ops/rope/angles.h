@@ -1,21 +1,9 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
+#include "engine/rope_angles.h"
 #include "ops/rope/rope.h"
 
 namespace tilewright::rope {
-
-/// Radians a position of pair `i`. Precondition: CheckParams accepted the parameters.
-double Frequency(const RopeParams& params, const float* factors, int i);
-
-/// Radians a position as fractions of a turn in units of 2^-64, whole turns dropped.
-std::vector<std::uint64_t> TurnsOf(std::span<const double> frequencies);
-
-/// The rules that Table::Make documents.
-Status CheckParams(const RopeParams& params, const float* factors);
 
 /// Whether keys and values go into caches beside the heads of qk.
 inline bool HasKeys(const Args& args) { return args.k.data != nullptr; }

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <vector>
 
 #include "core/block_format.h"
@@ -8,35 +7,6 @@
 #include "ops/rope/angles.h"
 
 namespace tilewright::rope {
-namespace {
-
-/// Turns the pairs of one head.
-void Turn(const Args& args, double position, std::vector<double>& head) {
-  const int half = args.params.dims / 2;
-  const bool adjacent = args.params.mode == RopeMode::kInterleaved;
-  for (int i = 0; i < half; ++i) {
-    double& x0 = head[static_cast<std::size_t>(adjacent ? 2 * i : i)];
-    double& x1 = head[static_cast<std::size_t>(adjacent ? 2 * i + 1 : i + half)];
-    const double angle = position * Frequency(args.params, args.factors.as<const float>(), i);
-    const double c = std::cos(angle), s = std::sin(angle);
-    const double y0 = x0 * c - x1 * s;
-    x1 = x0 * s + x1 * c;
-    x0 = y0;
-  }
-}
-
-Status Write(DataType type, const std::vector<double>& head, void* out) {
-  if (type == DataType::kQ8_0) {
-    const std::vector<float> narrow(head.begin(), head.end());
-    return EncodeRow(type, narrow.data(), static_cast<std::int64_t>(narrow.size()), out);
-  }
-  for (std::size_t i = 0; i < head.size(); ++i)
-    WriteF64(type, out, static_cast<std::int64_t>(i), head[i]);
-  return {};
-}
-
-}  // namespace
-
 /// Values into their cache, as they are.
 static Status ScatterValues(const Args& args) {
   const CachePlaces places(args.v_cache, args.pages);
@@ -50,7 +20,7 @@ static Status ScatterValues(const Args& args) {
       for (std::size_t i = 0; i < head.size(); ++i)
         head[i] = ReadF64(args.v.dtype, in, static_cast<std::int64_t>(i));
       void* const to = MutableAddressOf(args.v_cache, first + h * args.v_cache.stride[1]);
-      if (Status s = Write(args.v_cache.dtype, head, to); !s) return s;
+      if (Status s = EncodeRow(args.v_cache.dtype, head.data(), args.v.shape[0], to); !s) return s;
     }
   }
   return {};
@@ -91,12 +61,9 @@ Status Reference(const Args& args) {
       const void* in = AddressOf(args.qk, h * args.qk.stride[1] + row * args.qk.stride[2]);
       for (std::int64_t i = 0; i < desc->head_dim; ++i)
         head[static_cast<std::size_t>(i)] = ReadF64(args.qk.dtype, in, i);
-      Turn(args, position, head);
-      if (Status s =
-              Write(target.dtype, head, MutableAddressOf(target, first + h * target.stride[1]));
-          !s) {
-        return s;
-      }
+      TurnHead(args.params, factors, position, head);
+      void* const to = MutableAddressOf(target, first + h * target.stride[1]);
+      if (Status s = EncodeRow(target.dtype, head.data(), desc->head_dim, to); !s) return s;
     }
   }
   return {};

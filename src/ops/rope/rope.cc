@@ -258,6 +258,14 @@ Result<Checked<Op>> Validate(const Desc& desc) {
   return Stages<Op>::MarkValidated(desc);
 }
 
+Status Tables::Prepare(Args& args, Device& device, Stream stream, std::int64_t positions) {
+  const Result<const Table*> table =
+      tables_.Find(args.params, args.factors, positions, device, stream);
+  if (!table) return Fail(table.error());
+  args.table = *table;
+  return {};
+}
+
 Status CheckRows(const Args& args) {
   if (args.cache.data != nullptr) {
     return CheckPlaces("rope", {args.cache, args.pages, args.positions, args.slots},

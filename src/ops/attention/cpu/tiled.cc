@@ -311,6 +311,7 @@ class TiledAttention final : public Kernel {
         gflop_share_(gflop_share) {}
 
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
+    if (auto no = RejectNewRows(desc)) return no;
     if (desc.type_q != DataType::kF32) {
       return Rejection{Reason::kType, Format("q of type {}", DataTypeName(desc.type_q)), "f32"};
     }

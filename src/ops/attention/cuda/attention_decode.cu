@@ -11,8 +11,9 @@ struct DecodeSpec {
   static constexpr int kStages = spec::kStages;
   static constexpr int kCluster = spec::kClusterN > 1 ? spec::kClusterN : 1;
   static constexpr bool kForesees = spec::kParam1 != 0;
+  static constexpr bool kTurns = spec::kParam2 != 0;
   static constexpr int kCtas =
-      tilewright::cuda::AttentionDecodeCtas(kWarps, kStages, spec::kClusterN);
+      tilewright::cuda::AttentionDecodeCtas(kWarps, kStages, spec::kClusterN, kTurns);
 };
 
 }  // namespace tw
@@ -24,7 +25,8 @@ extern "C" __global__ void
 __cluster_dims__(1, tw::DecodeSpec::kCluster, 1)
 #endif
     __launch_bounds__(32 * tw::spec::kWarps, tw::DecodeSpec::kCtas)
-        TILEWRIGHT_KERNEL(const __grid_constant__ tw::AttentionParams params) {
+        TILEWRIGHT_KERNEL(
+            const __grid_constant__ tw::DecodeParams<tw::DecodeSpec::kTurns> params) {
   extern __shared__ __align__(256) tw::u8 smem[];
   tw::LaunchDependentsIfSparse();
   tw::AttentionDecode<tw::DecodeSpec>(params, smem).Run();

@@ -9,6 +9,7 @@
 #include "device/cuda/kernels/vector.cuh"
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/attention/cuda/kv_tile.cuh"
+#include "ops/attention/cuda/new_row.cuh"
 
 // Attention of few rows on tensor cores (mma.sync, sm_80 and newer): a CTA computes one row's query
 // heads, at most 8, of one key and value head. What a row sees is dealt in tiles of 16 positions to
@@ -22,6 +23,10 @@
 // columns, so that few heads waste little: scores are K . Q^T, results are V^T . P^T, and a column
 // of both is in the same threads.
 //
+// Where it turns the row itself (NewRow), the row's own key and value are in no cache when it starts:
+// the warp whose last tile holds them takes them from there, as every CTA of the row does, and one
+// CTA of each key and value head writes them to the caches, which nobody reads there.
+//
 // Weights are multiplied in two parts of the cache's type, the second the rounding error of the
 // first: with one part, the result would differ from the oracle's by the rounding of weights.
 
@@ -33,9 +38,23 @@ struct alignas(8) Normaliser {
   float max, sum;
 };
 
+/// What a kernel is given.
+template <bool kTurns>
+struct DecodeParamsOf {
+  using Type = AttentionParams;
+};
+template <>
+struct DecodeParamsOf<true> {
+  using Type = RopeAttentionParams;
+};
+template <bool kTurns>
+using DecodeParams = typename DecodeParamsOf<kTurns>::Type;
+TW_DEVICE const AttentionParams& AttentionOf(const AttentionParams& p) { return p; }
+TW_DEVICE const AttentionParams& AttentionOf(const RopeAttentionParams& p) { return p.attention; }
+
 /// Spec: kType (q, caches and out), kHeadDim, kWarps, kStages (of a warp's ring), kCluster (CTAs of
 /// a row that are a cluster, 1: none), kForesees (whether caches are prefetched ahead of the wait for
-/// earlier kernels).
+/// earlier kernels), kTurns (whether it turns the row).
 template <class Spec>
 struct AttentionDecode {
   static constexpr Type kType = Spec::kType;
@@ -44,8 +63,10 @@ struct AttentionDecode {
   static constexpr int kWarps = Spec::kWarps;
   static constexpr int kStages = Spec::kStages;
   static constexpr int kCluster = Spec::kCluster;
+  static constexpr bool kTurns = Spec::kTurns;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kLines = 16;  // positions of a warp's tile
+  static constexpr int kNew = kTurns ? 1 : 0;  // positions of a row that no cache has
   using Tile = KvTile<kType, kHeadDim, kLines, 32>;
   static constexpr int kChunks = Tile::kChunks;
   static constexpr int kCopies = kLines * kChunks / 32;  // of a lane for one tile
@@ -54,11 +75,16 @@ struct AttentionDecode {
   static constexpr int kWarpBytes = 2 * kStages * Tile::kBytes;
   static constexpr int kUnitsEach = kUnits / kCluster;  // of a head: that a CTA of a cluster merges
   static_assert(kUnits % kCluster == 0, "units of a head are evenly divided");
+  static constexpr u32 kPlaces = kMaxHeads * kUnitsEach;  // for what a CTA of a cluster sends
+  static constexpr u32 kSentBytes = kCluster > 1 ? kCluster * kPlaces * (16 + 8) : 0;
   /// Floats of a head in a warp's result: the lanes of a warp meet no bank conflict.
   static constexpr int kResultStride = kHeadDim + 4;
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit elements");
   static_assert(4 * kMaxHeads * kResultStride <= kWarpBytes, "a warp's result takes its ring");
 
+  using Row = NewRow<kType, kHeadDim, kThreads>;
+  using Params = DecodeParams<kTurns>;
+  const Params& params;
   const AttentionParams& p;
   u8* shared;         // [kWarps] rings: [kStages] tiles of keys, then of values; then results
   Normaliser* norms;  // shared: [kWarps][kMaxHeads]
@@ -75,8 +101,9 @@ struct AttentionDecode {
   float out[kSteps][4];  // V^T . P^T as D of mma.sync: 16 elements of a head by 8 heads
   float max[2], sum[2];  // of heads 2t and 2t + 1; the sum is of this thread's positions
 
-  TW_DEVICE AttentionDecode(const AttentionParams& params, u8* smem)
-      : p(params),
+  TW_DEVICE AttentionDecode(const Params& its_params, u8* smem)
+      : params(its_params),
+        p(AttentionOf(its_params)),
         shared(smem),
         norms(reinterpret_cast<Normaliser*>(smem + kWarps * kWarpBytes)),
         arrived(reinterpret_cast<u32*>(norms + kWarps * kMaxHeads)),
@@ -215,7 +242,8 @@ struct AttentionDecode {
     for (int i = 0; i < kCopies; ++i) {
       // KvOffset of the line, which has no bit in common with line 0.
       const u32 at = (to ^ (i * kLineStep % 8 * 16)) + i * kLineStep * kChunks * 16;
-      const bool is_seen = seen_before + i * kLineStep < static_cast<u32>(seen.limit - seen.first);
+      const bool is_seen =
+          seen_before + i * kLineStep < static_cast<u32>(seen.limit - kNew - seen.first);
       CpAsync16OrZeros(at, key, is_seen);
       CpAsync16OrZeros(at + kValues, value, is_seen);
       key += step;
@@ -228,7 +256,8 @@ struct AttentionDecode {
     const int chunk = lane % kChunks;
     const int at = tile + lane % kLines;
     i64 mine = kUnseen;
-    if (at >= view.share.seen.first && at < view.share.seen.limit && !view.cache.Find(at, mine))
+    if (at >= view.share.seen.first && at < view.share.seen.limit - kNew &&
+        !view.cache.Find(at, mine))
       mine = kMissing;
     TW_NO_UNROLL
     for (int i = 0; i < kCopies; ++i) {
@@ -326,8 +355,38 @@ struct AttentionDecode {
     }
   }
 
-  /// All warps make the same number of rounds. `page`: of the first tile.
-  TW_DEVICE void Compute(const View& view, int page) {
+  /// Turns the row, of which `fresh` has loaded what there is, and takes its queries. `page`: of the
+  /// row's position, whose key and value the second of two warps writes to the caches: the first has
+  /// them in its last tile.
+  TW_DEVICE void TurnRow(const View& view, const Row& fresh, int page) {
+    i64 place = 0;
+    const bool placed = view.cache.FindIn(page, view.position, place);
+    fresh.Put(placed);
+    __syncthreads();  // the whole row is turned
+    fresh.Queries(q);
+    const int last = view.share.first - warp * kLines + (view.share.rounds - 1) * view.share.step;
+    const int owner = (view.position - last) / kLines;  // here, if it is one of the CTA's warps
+    const bool here = view.position >= last && owner < kWarps;
+    if (placed && here && first_head == kv_head * (p.heads / p.kv_heads) &&
+        warp == (owner + 1) % kWarps)
+      fresh.Store(place, aligned);
+  }
+  /// The row's key and value into the tile that holds its position: by the lanes that copied zeros
+  /// there, so that their copies are over.
+  TW_DEVICE void PutNew(int position, const Row& fresh, int stage) const {
+    const int line = position % kLines, chunk = lane % kChunks;
+    if (lane / kChunks != line % kLineStep) return;
+    TW_UNROLL
+    for (int part = 0; part < 2; ++part) {
+      const U32x4 words = fresh.Chunk(Row::kKeyLine + part, chunk);
+      StoreShared16(Keys(stage) + part * kValues + KvOffset(line, chunk, kChunks), words.v[0],
+                    words.v[1], words.v[2], words.v[3]);
+    }
+  }
+
+  /// All warps make the same number of rounds. `page`: of the first tile; `fresh`, `new_page`: where
+  /// the row is turned.
+  TW_DEVICE void Compute(const View& view, int page, const Row* fresh, int new_page) {
     const Share& share = view.share;
     int stage = 0;
     // The first rounds only start copies: they are large code, and there once.
@@ -339,7 +398,14 @@ struct AttentionDecode {
       const int next_page = *PageEntry(view, copied + share.step);
       if (round >= 0) {
         float s[4];
+        if constexpr (kTurns) {
+          if (round == 0) TurnRow(view, *fresh, new_page);
+        }
         CpAsyncWait<kStages - 1>();
+        if constexpr (kTurns) {
+          if (view.position - tile < kLines && view.position >= tile)
+            PutNew(view.position, *fresh, stage);
+        }
         __syncwarp();  // the tile of all lanes is there
         Score(s, Keys(stage));
         Weigh(s, tile, share.seen);
@@ -509,7 +575,6 @@ struct AttentionDecode {
   }
   /// As Finish, where the parts are of a cluster: each CTA merges some units of every head.
   TW_DEVICE void FinishInCluster() const {
-    constexpr u32 kPlaces = kMaxHeads * kUnitsEach;  // for what a CTA sends
     const u32 own = ClusterCtaRank();
     const u32 sent_norms = sent + kCluster * kPlaces * 16;
     for (int u = static_cast<int>(threadIdx.x); u < heads * kUnits; u += kThreads) {
@@ -548,23 +613,42 @@ struct AttentionDecode {
   }
 
   TW_DEVICE void Run() {
+    if constexpr (kTurns) {
+      Row fresh(params, shared + (sent - SmemAddress(shared)) + kSentBytes);
+      RunWith(&fresh);
+    } else {
+      RunWith(nullptr);
+    }
+  }
+  TW_DEVICE void RunWith(Row* fresh) {
     if constexpr (kCluster > 1) OpenForCluster();
     View view = ViewOf(-1, -1);
     if constexpr (Spec::kForesees) {
       view = ViewOf(ReadAhead(p.positions + row), ReadAhead(p.slots + row));
       Prefetch(view);
+      if constexpr (kTurns) fresh->SetAngle(view.position);
     }
     const int* entry = PageEntry(view, view.share.first);
+    const int* new_entry = kTurns ? PageEntry(view, view.share.seen.limit - 1) : entry;
     if constexpr (kCluster > 1) ClusterWait();
     WaitForPrerequisites();
-    // All of this is on its way at once, the page as guessed.
+    // All of this is on its way at once, the pages as guessed.
     u32 position = LoadOnce4(p.positions + row), slot = LoadOnce4(p.slots + row);
     u32 page = Spec::kForesees ? LoadOnce4(entry) : 0;
-    LoadQueries();
+    u32 new_page = kTurns && Spec::kForesees ? LoadOnce4(new_entry) : 0;
+    if constexpr (kTurns) {
+      fresh->Load(row, kv_head, first_head, heads);
+    } else {
+      LoadQueries();
+    }
     KeepOrder(position, slot, page);
     if (view.position != static_cast<int>(position) || view.slot != static_cast<int>(slot)) {
       view = ViewOf(static_cast<int>(position), static_cast<int>(slot));
       page = LoadOnce4(PageEntry(view, view.share.first));
+      if constexpr (kTurns) {
+        new_page = LoadOnce4(PageEntry(view, view.share.seen.limit - 1));
+        fresh->SetAngle(view.position);
+      }
     }
     if (!Exists(view.position, view.slot)) {
       if (blockIdx.y == 0) StoreAll(view.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
@@ -572,7 +656,7 @@ struct AttentionDecode {
     }
     const int part = static_cast<int>(blockIdx.y);
     if (part >= view.share.parts) return;
-    Compute(view, static_cast<int>(page));
+    Compute(view, static_cast<int>(page), fresh, static_cast<int>(new_page));
     LaunchDependents();
     KeepResult();
     __syncthreads();  // every warp's result is there

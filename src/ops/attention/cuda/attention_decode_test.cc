@@ -20,6 +20,7 @@ struct Spec {
   static constexpr int kStages = kRing;
   static constexpr int kCluster = kCtas;
   static constexpr bool kForesees = kCtas > 1;
+  static constexpr bool kTurns = false;
 
   static KernelSpec Its() {
     KernelSpec spec;
@@ -270,7 +271,7 @@ TEST(AttentionDecodeFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   ASSERT_TRUE(AddAttentionFamilies(families));
   const KernelFamily& family = *families.Find("attention_decode");
   for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 'a'}, CudaArch{120, 0}}) {
-    EXPECT_EQ(family.catalog(arch).size(), arch.number < 90 ? 8u : 24u);
+    EXPECT_EQ(family.catalog(arch).size(), arch.number < 90 ? 16u : 48u);
     for (const KernelSpec& spec : family.catalog(arch)) EXPECT_EQ(family.check(spec), std::nullopt);
   }
   EXPECT_TRUE(family.catalog({75, 0}).empty());
@@ -286,6 +287,7 @@ TEST(AttentionDecodeFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   refused([](KernelSpec& s) { s.split_k = 2; }, "split_k");
   refused([](KernelSpec& s) { s.cluster_n = 3; }, "cluster_n = 3");
   refused([](KernelSpec& s) { s.params[1] = 2; }, "param1 = 2");
+  refused([](KernelSpec& s) { s.params[2] = 2; }, "param2 = 2");
   refused([](KernelSpec& s) { s.arch = {80, 0}, s.cluster_n = 2; }, "sm_90 or newer");
   refused([](KernelSpec& s) { s.arch = {80, 0}, s.params[1] = 1; }, "sm_90 or newer");
 }

@@ -7,6 +7,7 @@
 #include "engine/compiled/gpu_store.h"
 #include "ops/attention/cuda/families.h"
 #include "ops/attention/cuda/kernels.h"
+#include "ops/attention/cuda/new_row_batch.h"
 #include "ops/attention/cuda/test_batch.h"
 
 namespace tilewright::attention {
@@ -83,10 +84,13 @@ class OnDevice {
     slots_.Write(batch.slots().data());
     pages_.Write(batch.pages().data());
   }
-  Args To(const Banded& out) const {
-    return batch_.ArgsAt({q_.data(), k_.data(), v_.data(), positions_.data(), slots_.data(),
-                          pages_.data(), out.data()});
+  BatchAddresses At(const Banded& out) const {
+    return {q_.data(),     k_.data(),     v_.data(), positions_.data(),
+            slots_.data(), pages_.data(), out.data()};
   }
+  Args To(const Banded& out) const { return batch_.ArgsAt(At(out)); }
+  std::vector<std::byte> Keys() const { return k_.Read(); }
+  std::vector<std::byte> Values() const { return v_.Read(); }
   std::size_t Shift(DataType type) const { return batch_.its_case().odd ? BytesOf(type, 1) : 0; }
 
  private:
@@ -273,6 +277,89 @@ TEST_F(AttentionGpu, WhatDoesNotExistBecomesNaN) {
     const auto width = static_cast<std::size_t>(batch.width());
     for (std::size_t i = 0; i < got.size(); ++i)
       ASSERT_EQ(std::isnan(got[i]), i >= width) << name << " row " << i / width;
+  }
+}
+
+/// Every kernel that turns its row gives what the oracle does, twice: of the caches, too, which are as
+/// they were everywhere else. How many there were.
+int CheckTurned(Machine& machine, const BatchCase& c, const TurnCase& turn) {
+  Device& device = *machine.device;
+  const Stream stream = device.default_stream();
+  const std::size_t shift = c.odd ? BytesOf(c.q, 1) : 0;
+  NewRowBatch rows(c, turn, 5), oracle(c, turn, 5);
+  std::vector<std::byte> want(rows.batch().OutBytes(), std::byte{0xff});
+  const Args host = oracle.HostArgs(want.data());
+  const Desc desc = DescOf(host, {}).value();
+  EXPECT_TRUE(Reference(host));
+  const auto all = Feasible(Validate(desc).value(), machine.kernels, device.spec());
+  Tables tables;
+  int ran = 0;
+  for (const auto& candidate : all.all()) {
+    if (!candidate.feasible()) continue;
+    const std::string name(candidate.kernel->name());
+    SCOPED_TRACE(name);
+    Pins pins;
+    pins.by_problem[{"attention", KeyOf(desc)}] = {name, SpecText(candidate.specs[0])};
+    const auto plan = Bind(Choose(all, nullptr, &pins).value(), device);
+    EXPECT_TRUE(plan) << plan.error().message;
+    if (!plan) continue;
+    OwnedWorkspace workspace = OwnedWorkspace::Make(plan->workspace(), device).value();
+    std::vector<std::byte> got[2], keys[2], values[2];
+    for (int i = 0; i < 2; ++i) {
+      const OnDevice operands(device, rows.batch());
+      const Banded out(device, rows.batch().OutBytes(), shift);
+      Banded k(device, rows.k().size(), shift), v(device, rows.v().size(), shift);
+      Banded factors(device, rows.factors().size() * 4);
+      k.Write(rows.k().data()), v.Write(rows.v().data()), factors.Write(rows.factors().data());
+      Args args = rows.ArgsAt(operands.At(out), {k.data(), v.data(), factors.data()});
+      EXPECT_TRUE(tables.Prepare(args, device, stream, 0));
+      const Status launched = tilewright::Run(*plan, args, workspace.get(), stream);
+      EXPECT_TRUE(launched) << launched.error().message;
+      got[i] = out.Read(), keys[i] = operands.Keys(), values[i] = operands.Values();
+    }
+    EXPECT_TRUE(got[0] == got[1] && keys[0] == keys[1] && values[0] == values[1]) << "other bits";
+    const auto near = [&](const std::vector<double>& have, const std::vector<double>& need,
+                          double absolute, const char* what) {
+      for (std::size_t i = 0; i < need.size(); ++i) {
+        if (std::isnan(need[i]) && std::isnan(have[i])) continue;
+        ASSERT_NEAR(have[i], need[i], 0x1p-7 * std::abs(need[i]) + absolute)
+            << Describe(c, turn) << " " << what << " " << i;
+      }
+    };
+    // An element that is turned may be rounded to its neighbour, which moves its score by as much.
+    near(rows.batch().Result(got[0].data()), rows.batch().Result(want.data()), 0x1p-8, "out");
+    const auto decoded = [&](const void* bytes, std::size_t size) {
+      std::vector<double> all_of(size / 2);
+      EXPECT_TRUE(DecodeRow(c.kv, bytes, static_cast<std::int64_t>(size / 2), all_of.data()));
+      return all_of;
+    };
+    Batch& exact = oracle.batch();
+    near(decoded(keys[0].data(), keys[0].size()), decoded(exact.k().data(), exact.k().size()), 2e-6,
+         "keys");
+    EXPECT_TRUE(test::BitwiseEqual(values[0].data(), exact.v().data(), values[0].size()));
+    ++ran;
+  }
+  return ran;
+}
+
+TEST_F(AttentionGpu, EveryKernelThatTurnsItsRowIsRight) {
+  const int kernels = device().spec().compute_capability >= 90 ? 6 : 2;
+  for (const DataType type : {DataType::kBF16, DataType::kF16}) {
+    for (const int head_dim : {64, 128}) {
+      for (const RopeMode mode : {RopeMode::kInterleaved, RopeMode::kHalfSplit}) {
+        for (const int position : {0, 1, 15, 16, 63, 64, 127, 128, 500, 1099}) {
+          BatchCase c{.q = type, .kv = type, .heads = 6, .kv_heads = 2, .head_dim = head_dim};
+          c.context = 1100, c.sequences = 3;
+          c.page_size = std::array{0, 64, 7}[static_cast<std::size_t>(position % 3)];
+          c.window = position == 500 ? 100 : 0;
+          c.positions = {position}, c.slots = {1};
+          EXPECT_EQ(CheckTurned(*machine_, c, {mode, head_dim, position % 2 == 0}), kernels);
+        }
+        BatchCase c{.q = type, .kv = type, .heads = 18, .kv_heads = 2, .head_dim = head_dim};
+        c.context = 300, c.odd = true, c.positions = {200}, c.slots = {0};
+        EXPECT_EQ(CheckTurned(*machine_, c, {mode, head_dim / 2 + 2, false}), kernels);
+      }
+    }
   }
 }
 

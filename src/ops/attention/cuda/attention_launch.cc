@@ -53,6 +53,11 @@ std::optional<Rejection> CheckArgs(const KernelSpec& spec, const KernelFamily& f
                   Format("one of {}", family.name.view()));
   }
   if (args.sinks.data != nullptr) return Reject(Reason::kShape, "sinks", "none");
+  const bool turns = spec.family == AttentionDecodeFamily().name && spec.params[2] != 0;
+  if (turns != HasKeys(args)) {
+    return Reject(Reason::kShape, turns ? "no k" : "k",
+                  turns ? "new keys and values" : "keys and values in the caches");
+  }
   if (auto no = CheckHeadDim(spec, args)) return no;
   if (auto no = CheckView("q", args.q, spec.type_a)) return no;
   if (auto no = CheckView("k_cache", args.k_cache, spec.type_b)) return no;
@@ -90,6 +95,31 @@ AttentionParams ParamsOf(const Args& args) {
   p.scale = args.scale;
   p.softcap = args.softcap;
   if (args.softcap > 0) p.capped_scale = args.scale / args.softcap;
+  return p;
+}
+
+std::optional<Rejection> CheckNewRows(const KernelSpec& spec, const Args& args) {
+  if (auto no = CheckView("k", args.k, spec.type_a)) return no;
+  if (auto no = CheckView("v", args.v, spec.type_a)) return no;
+  const std::int32_t dims = args.rope.dims;
+  if (dims < 2 || dims % 2 != 0 || dims > args.q.shape[0]) {
+    return Reject(Reason::kShape, Format("rope.dims = {}", dims),
+                  Format("even, 2 to the head dimension {}", args.q.shape[0]));
+  }
+  if (args.table == nullptr)
+    return Reject(Reason::kShape, "no table of frequencies", "one in device memory");
+  return std::nullopt;
+}
+
+cuda::RopeAttentionParams WithNewRows(const Args& args, const AttentionParams& attention) {
+  cuda::RopeAttentionParams p{};
+  p.attention = attention;
+  p.k = args.k.data, p.v = args.v.data;
+  p.turns = reinterpret_cast<const unsigned long long*>(args.table->turns());
+  p.k_head = args.k.stride[1], p.k_row = args.k.stride[2];
+  p.v_head = args.v.stride[1], p.v_row = args.v.stride[2];
+  p.dims = args.rope.dims;
+  p.half_split = args.rope.mode == RopeMode::kHalfSplit ? 1 : 0;
   return p;
 }
 
@@ -230,6 +260,10 @@ cuda::LaunchResult AttentionDecodeLaunch(const KernelSpec& spec, const Args& arg
       DividedLaunch(spec, AttentionDecodeFamily(), args,
                     DecodeSplitsOf(spec, ShapeOf(args, {}), device), workspace);
   if (!launch) return launch;
+  if (HasKeys(args)) {
+    if (auto no = CheckNewRows(spec, args)) return tl::unexpected(*std::move(no));
+    launch->params = cuda::KernelParams(WithNewRows(args, *launch->params.As<AttentionParams>()));
+  }
   return cuda::CheckedLaunch(*launch);
 }
 

@@ -31,20 +31,22 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   constexpr std::array kClusters{0, 2, 4, 8};
   if (auto no = CheckOneOf("cluster_n", s.cluster_n, kClusters)) return no;
   if (auto no = CheckRange("param1", s.params[1], 0, 1)) return no;
+  if (auto no = CheckRange("param2", s.params[2], 0, 1)) return no;
   if (s.arch.number < 90 && (s.cluster_n > 0 || s.params[1] > 0)) {
     return Reject(Reason::kDevice, Format("a cluster or param1 = 1 for {}", s.arch.ToString()),
                   "sm_90 or newer");
   }
   KernelSpec rest = s;
   rest.stages = rest.cluster_n = 0;  // which no other family of this room has
-  rest.params[1] = 0;
+  rest.params[1] = rest.params[2] = 0;
   return CheckAttentionRest(rest);
 }
 
 KernelLaunchShape LaunchShape(const KernelSpec& s) {
-  return {
-      .threads = s.warps * 32u,
-      .dynamic_smem_bytes = cuda::AttentionDecodeSmem(s.params[0], s.warps, s.stages, s.cluster_n)};
+  const unsigned int new_row = s.params[2] != 0 ? cuda::AttentionNewRowSmem(s.params[0]) : 0;
+  return {.threads = s.warps * 32u,
+          .dynamic_smem_bytes =
+              cuda::AttentionDecodeSmem(s.params[0], s.warps, s.stages, s.cluster_n) + new_row};
 }
 
 struct Shape {
@@ -89,7 +91,10 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
         spec.cluster_n = shape.cluster;
         spec.params[0] = head_dim;
         spec.params[1] = shape.foresees ? 1 : 0;
-        specs.push_back(spec);
+        for (const int turns : {0, 1}) {
+          spec.params[2] = turns;
+          specs.push_back(spec);
+        }
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "engine/compiled/compiled_kernel.h"
 #include "engine/compiled/launch_cost.h"
+#include "ops/attention/checks.h"
 #include "ops/attention/cuda/attention_launch.h"
 #include "ops/attention/cuda/families.h"
 #include "tilewright/cuda/attention_simt_params.h"
@@ -21,7 +22,15 @@ std::optional<Rejection> WrongType(const char* field, DataType have, DataType ne
                    std::string(DataTypeName(need))};
 }
 
+/// Whether a kernel of attention_decode turns its row: param2 is another thing in other families.
+bool Turns(const KernelSpec& spec) {
+  return spec.family == AttentionDecodeFamily().name && spec.params[2] != 0;
+}
+
 std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) {
+  if (!Turns(spec)) {
+    if (auto no = RejectNewRows(desc)) return no;
+  }
   if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
   if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
   if (desc.sinks) return Rejection{Reason::kShape, "sinks", "none"};
@@ -112,18 +121,24 @@ double SplitEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSpe
 }
 
 std::optional<Rejection> DecodeFeasible(const KernelSpec& spec, const Desc& desc) {
+  if (Turns(spec) && desc.rope_dims == 0)
+    return Rejection{Reason::kShape, "rope_dims = 0", "queries and keys to be turned"};
+  // A row would read what another writes.
+  if (Turns(spec) && desc.rows > 1) {
+    return Rejection{Reason::kShape, Format("rows = {}", desc.rows),
+                     "one row: several may be of one sequence"};
+  }
   if (auto no = CheckHeadDim(spec, desc)) return no;
   return CheckProblem(spec, desc);
 }
 
 /// CTAs of a decode kernel that a multiprocessor holds.
 int DecodeCtasHeld(const KernelSpec& spec, const Desc& desc) {
-  const unsigned int smem =
-      cuda::AttentionDecodeSmem(desc.head_dim, spec.warps, spec.stages, spec.cluster_n);
+  const unsigned int smem = AttentionDecodeFamily().launch(spec).dynamic_smem_bytes;
   const auto by_smem = static_cast<int>(227 * 1024 / (smem + 1024));
   constexpr int kWarpsOfSmallHeads = 20;
   const int by_registers =
-      std::max(cuda::AttentionDecodeCtas(spec.warps, spec.stages, spec.cluster_n),
+      std::max(cuda::AttentionDecodeCtas(spec.warps, spec.stages, spec.cluster_n, Turns(spec)),
                desc.head_dim > 64 ? 1 : kWarpsOfSmallHeads / spec.warps);
   return std::clamp(by_smem, 1, by_registers);
 }
@@ -139,6 +154,7 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   constexpr double kSendUs = 0.04, kIdleWarpUs = 0.01;  // of a CTA and a warp of a cluster
   constexpr double kAloneUs = 1.5, kRoundUs = 0.5;      // of a round with one stage, and with more
   constexpr double kWaveUs = 2.8, kClusterWaveUs = 4;
+  constexpr double kTurnUs = 0.2;                          // a row
   constexpr double kReached = 0.95, kReachedByFew = 0.93;  // of memory, by 16 warps and by fewer
   constexpr double kFirstBytesUs = 0.5;                    // the start has them
   const Load load(desc);
@@ -164,6 +180,7 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
 
   double us = kStartUs + kDepthUs * desc.head_dim;
   if (spec.params[1] == 0) us += kUnforeseenUs;
+  if (Turns(spec)) us += kTurnUs;
   if (through_memory) us += kArriveUs + kMergeUs * parts;
   if (clustered) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
   us += (waves - 1) * (clustered ? kClusterWaveUs : kWaveUs);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/text.h"
-#include "ops/rope/angles.h"
+#include "engine/rope_angles.h"
 
 namespace tilewright::rope {
 namespace {
@@ -40,6 +40,21 @@ double Frequency(const RopeParams& params, const float* factors, int i) {
   if (factors != nullptr) frequency /= static_cast<double>(factors[i]);
   if (params.scaling_factor > 0) frequency = ScaleLlama3(params, frequency);
   return frequency * static_cast<double>(params.freq_scale);
+}
+
+void TurnHead(const RopeParams& params, const float* factors, double position,
+              std::span<double> head) {
+  const int half = params.dims / 2;
+  const bool adjacent = params.mode == RopeMode::kInterleaved;
+  for (int i = 0; i < half; ++i) {
+    double& x0 = head[static_cast<std::size_t>(adjacent ? 2 * i : i)];
+    double& x1 = head[static_cast<std::size_t>(adjacent ? 2 * i + 1 : i + half)];
+    const double angle = position * Frequency(params, factors, i);
+    const double c = std::cos(angle), s = std::sin(angle);
+    const double y0 = x0 * c - x1 * s;
+    x1 = x0 * s + x1 * c;
+    x0 = y0;
+  }
 }
 
 std::vector<std::uint64_t> TurnsOf(std::span<const double> frequencies) {
@@ -124,33 +139,31 @@ void Table::Compute(std::int64_t position, float* out) const {
   }
 }
 
-Status Tables::Prepare(Args& args, Device& device, Stream stream, std::int64_t positions) {
-  const std::int32_t dims = args.params.dims;
+Result<const Table*> TableSet::Find(const RopeParams& params, const TensorView& factors,
+                                    std::int64_t positions, Device& device, Stream stream) {
+  const std::int32_t dims = params.dims;
   if (dims < 2 || dims > kMaxDims) {
     return Fail(ErrorCode::kInvalidArgument,
                 Format("rope: dims = {}, must be 2 to {}", dims, kMaxDims));
   }
   const auto half = static_cast<std::size_t>(dims / 2);
   float values[kMaxDims / 2];
-  const std::span<const float> factors(values, args.factors.data != nullptr ? half : 0);
-  if (!factors.empty()) {
-    if (Status s = device.Download(values, args.factors.data, factors.size_bytes(), stream); !s)
-      return s;
-    if (Status s = device.Synchronize(stream); !s) return s;
+  const std::span<const float> read(values, factors.data != nullptr ? half : 0);
+  if (!read.empty()) {
+    if (Status s = device.Download(values, factors.data, read.size_bytes(), stream); !s)
+      return Fail(s.error());
+    if (Status s = device.Synchronize(stream); !s) return Fail(s.error());
   }
   for (const Entry& known : entries_) {
-    if (known.device == &device && known.table.params() == args.params &&
-        known.table.positions() >= positions && std::ranges::equal(known.factors, factors)) {
-      args.table = &known.table;
-      return {};
-    }
+    if (known.device == &device && known.table.params() == params &&
+        known.table.positions() >= positions && std::ranges::equal(known.factors, read))
+      return &known.table;
   }
   Result<Table> table =
-      Table::Make(args.params, factors.empty() ? nullptr : values, positions, device, stream);
+      Table::Make(params, read.empty() ? nullptr : values, positions, device, stream);
   if (!table) return Fail(table.error());
-  entries_.push_back({&device, {factors.begin(), factors.end()}, std::move(*table)});
-  args.table = &entries_.back().table;
-  return {};
+  entries_.push_back({&device, {read.begin(), read.end()}, std::move(*table)});
+  return &entries_.back().table;
 }
 
 }  // namespace tilewright::rope
