@@ -227,15 +227,15 @@ std::optional<FusionMatch> MatchRopeQkv(const FusionGraph& graph, const TensorNo
 }
 
 /// The same with the attention: it is the fused node, and both scatters stay names of the caches that
-/// it writes. Queries keep their rounding, so they have one type whether they are turned or not.
+/// it writes. Queries keep their rounding: the rule of the node refuses those of another type than the
+/// result, which has that of turned ones.
 std::optional<FusionMatch> MatchRopeAttention(const FusionGraph& graph,
                                               const TensorNode& attention) {
   std::optional<FusionMatch> match = MatchRopeQkv(graph, attention);
   if (!match || InputOf(attention, 6) != kNoNode) return std::nullopt;  // with sinks
   const TensorNode& scatter = match->fused;
   const TensorNode& q = graph.node(attention.inputs[0]);
-  if (!graph.ReadOnce(q.id) || q.out.dtype != graph.node(q.inputs[0]).out.dtype)
-    return std::nullopt;
+  if (!graph.ReadOnce(q.id)) return std::nullopt;
   // The rows attend where they are put.
   for (const std::size_t i : {std::size_t{3}, std::size_t{4}, std::size_t{5}}) {
     if (InputOf(attention, i) != scatter.inputs[i + 3]) return std::nullopt;

@@ -103,8 +103,15 @@ TEST(FusedRopeAttention, is_not_done_where_rows_attend_elsewhere_than_they_are_p
   apart([&](MadeQkv& m) { m.graph.node(m.q).params.rope.base = 500; });
   apart([&](MadeQkv& m) {
     const NodeId sinks = m.Leaf("sinks", LeafKind::kWeight, {4, 1, 1, 1});
-    TensorNode late = attention(m);  // behind its sinks
+    TensorNode& early =
+        attention(m);  // a name for something instead: sinks come before their reader
+    TensorNode late = early;
     late.inputs.push_back(sinks);
+    const NodeId positions = late.inputs[3];
+    early.op = TensorOp::kView;
+    early.inputs = {positions};
+    early.alias_of = positions;
+    early.out = m.graph.node(positions).out;
     m.attention = m.graph.AddOp(late.op, "attention", late.inputs, late.out.dtype, late.out.shape,
                                 late.params);
     attention(m).keep = true;

@@ -227,7 +227,7 @@ struct AttentionDecode {
     const int chunk = lane % kChunks;
     const SeenRange& seen = view.share.seen;
     i64 place = 0;
-    const bool exists = view.cache.FindIn(page, tile, place) || tile >= seen.limit;
+    const bool exists = view.cache.FindIn(page, tile, place) || tile >= seen.limit - kNew;
     if (!whole || !exists) {
       CopyLines(view, tile, stage);
       return;
