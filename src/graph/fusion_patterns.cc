@@ -246,9 +246,9 @@ std::optional<FusionMatch> MatchRopeAttention(const FusionGraph& graph,
   const NodeId keys = scatter.inputs[4];
   TensorNode fused = attention;
   fused.op = TensorOp::kRopeAttention;
-  fused.inputs = {scatter.inputs[0], scatter.inputs[1], scatter.inputs[2],
-                  keys,              scatter.id,        scatter.inputs[6],
-                  scatter.inputs[7], scatter.inputs[8], scatter.inputs[9]};
+  fused.inputs = {scatter.inputs[0], scatter.inputs[1], scatter.inputs[2], keys,
+                  scatter.id,        scatter.inputs[6], scatter.inputs[7], scatter.inputs[8],
+                  scatter.inputs[9]};
   fused.params.rope = scatter.params.rope;
   match->absorbed.push_back(q.id);
   return FusionMatch{std::move(fused),

@@ -65,7 +65,7 @@ struct AttentionDecode {
   static constexpr int kCluster = Spec::kCluster;
   static constexpr bool kTurns = Spec::kTurns;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kLines = 16;  // positions of a warp's tile
+  static constexpr int kLines = 16;            // positions of a warp's tile
   static constexpr int kNew = kTurns ? 1 : 0;  // positions of a row that no cache has
   using Tile = KvTile<kType, kHeadDim, kLines, 32>;
   static constexpr int kChunks = Tile::kChunks;
@@ -76,7 +76,7 @@ struct AttentionDecode {
   static constexpr int kUnitsEach = kUnits / kCluster;  // of a head: that a CTA of a cluster merges
   static_assert(kUnits % kCluster == 0, "units of a head are evenly divided");
   static constexpr u32 kPlaces = kMaxHeads * kUnitsEach;  // for what a CTA of a cluster sends
-  static constexpr u32 kSentBytes = kCluster > 1 ? kCluster * kPlaces * (16 + 8) : 0;
+  static constexpr u32 kSentBytes = kCluster > 1 ? kCluster* kPlaces*(16 + 8) : 0;
   /// Floats of a head in a warp's result: the lanes of a warp meet no bank conflict.
   static constexpr int kResultStride = kHeadDim + 4;
   static_assert(kType == Type::kBF16 || kType == Type::kF16, "16-bit elements");

@@ -173,10 +173,11 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   const double units = std::ceil(all / columns);
   const double beside = std::min(units, std::max(1.0, double{1} * device.sm_count));
   cost.ctas = static_cast<std::int64_t>(beside);
-  // Products of a decode step of Llama-3.1-8B reach 0.85 of the peak rate of an H200.
+  // Products of a decode step of Llama-3.1-8B reach 0.85 of the peak rate of an H200, and 0.9 where the
+  // copy engine fills the rings; q6_k gains nothing by that.
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.warps * rows * Bytes(spec.type_b, spec.tile_k);
   constexpr double kDeep = 64 * 1024;  // shallower rings took 5 to 7 % longer
-  const bool bulk = spec.params[3] != 0;
+  const bool bulk = spec.params[3] != 0 && spec.type_b != DataType::kQ6_K;
   const double reached = bulk ? 0.9 : cost.in_flight_bytes < kDeep ? 0.8 : 0.85;
   // Warps that have no rows in the last round leave their rings empty: an eighth to a quarter of their
   // share of the time was lost in a chain at 6144 x 4096, where it is 0.27.
@@ -191,12 +192,13 @@ double EstimateInt8(const KernelSpec& spec, const GemmDesc& desc, const DeviceSp
   cost.cta_us =
       SmUs(2 * instructions * rounds * spec.warps * rows * desc.k, device.f32_gflop_s, device) +
       SmUs(2 * 6.0 * spec.tile_m * desc.k, device.f32_gflop_s, device);  // x to int8
-  // Less than the 0.7 us that it was in a chain: what other families lose there is not in theirs.
+  // Less than the 0.7 us that it was in a chain: what other families lose there is not in theirs. Rings
+  // that the copy engine fills hold as much as such a launch would have read ahead.
   constexpr double kAloneUs = 0.1;
   // Rows of x that there are not cost registers.
   constexpr double kMissingRowUs = 0.1;
   return PredictUs(cost, device) + kMissingRowUs * (spec.tile_m - desc.m) + NormUs(spec, desc.k) +
-         (GemvInt8LeavesRoom(spec, desc.n, desc.k, device.sm_count) ? 0 : kAloneUs);
+         (bulk || GemvInt8LeavesRoom(spec, desc.n, desc.k, device.sm_count) ? 0 : kAloneUs);
 }
 
 double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
