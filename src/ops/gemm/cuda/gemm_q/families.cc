@@ -54,8 +54,8 @@ std::optional<Rejection> CheckTypes(const KernelSpec& s) {
 
 std::optional<Rejection> CheckTile(const KernelSpec& s) {
   constexpr std::array kRows{8, 16, 32, 64};
-  constexpr std::array kColumns{32, 64, 128, 256};
-  constexpr std::array kWarps{4, 8, 16};
+  constexpr std::array kColumns{32, 64, 128, 224, 256};
+  constexpr std::array kWarps{4, 8, 14, 16};
   constexpr std::array kParts{1, 2, 4};
   if (auto no = CheckOneOf("tile_m", s.tile_m, kRows)) return no;
   if (auto no = CheckOneOf("tile_n", s.tile_n, kColumns)) return no;
@@ -121,8 +121,9 @@ constexpr std::array kWideResult = {Shape{16, 64, 8, 4, 4, 2}, Shape{32, 128, 8,
 constexpr std::array kGated = {Shape{8, 64, 8, 4, 4, 2}, Shape{16, 64, 8, 4, 4, 2},
                                Shape{32, 128, 8, 2, 4, 1}, Shape{64, 128, 8, 2, 3, 1}};
 
-/// More warps over more rows of W: of q8_0 alone it does not spill.
-constexpr Shape kManyWarps = {32, 256, 16, 2, 2, 1};
+/// More warps over more rows of W: of q8_0 alone these do not spill. 128 tiles of 224 rows are gate and
+/// up of Llama-3.1-8B.
+constexpr Shape kManyWarps = {32, 256, 16, 2, 2, 1}, kManyWarpsGated = {32, 224, 14, 2, 2, 1};
 
 /// The spec of a shape, with the stages and CTAs that there is room for; none with two stages: no
 /// spec.
@@ -190,7 +191,8 @@ std::vector<KernelSpec> GemmQSpecsForWeight(DataType weight, CudaArch arch) {
   for (const Shape& shape : kWideResult) AddSpec(specs, weight, DataType::kF32, arch, shape);
   if (weight == DataType::kQ8_0 && arch.number == 90) {
     AddSpec(specs, weight, DataType::kBF16, arch, kManyWarps);
-    AddSpec(specs, weight, DataType::kBF16, arch, kManyWarps, SpecEpilogue::kSwiGlu);
+    for (const Shape& shape : {kManyWarps, kManyWarpsGated})
+      AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
     AddSpec(specs, weight, DataType::kF32, arch, kManyWarps);
   }
   return specs;

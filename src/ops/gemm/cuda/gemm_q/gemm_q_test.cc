@@ -233,6 +233,8 @@ TEST(GemmQTest, ShapesThatAreShipped) {
   ExpectProduct<Type::kQ8_0, 8, 64, 8, 4, 4, Type::kBF16>({.m = 8, .n = 70, .k = 320});
   ExpectProduct<Type::kQ4_K, 32, 64, 8, 4, 3, Type::kBF16>({.m = 32, .n = 70, .k = 512});
   ExpectProduct<Type::kQ8_0, 32, 128, 16, 4, 4, Type::kBF16>({.m = 31, .n = 130, .k = 288});
+  ExpectProduct<Type::kQ8_0, 32, 256, 16, 2, 2, Type::kBF16>({.m = 33, .n = 300, .k = 800});
+  ExpectProduct<Type::kQ8_0, 32, 224, 14, 2, 2, Type::kF32, true>({.m = 32, .n = 256, .k = 544});
   ExpectProduct<Type::kQ6_K, 64, 128, 16, 4, 2, Type::kBF16>({.m = 64, .n = 128, .k = 256});
 }
 
