@@ -243,8 +243,10 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
   *value = 0;
   return CUDA_SUCCESS;
 }
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute, int value) {
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
   return TheState().InContext("cuFuncSetAttribute", [&](Ctx&) {
+    if (attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
+      return value >= -1 && value <= 100 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (static_cast<unsigned>(value) > State::kMaxSmem) return CUDA_ERROR_INVALID_VALUE;
     reinterpret_cast<Fn*>(function)->smem_limit = static_cast<unsigned>(value);
     return CUDA_SUCCESS;

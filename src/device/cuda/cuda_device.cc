@@ -237,6 +237,7 @@ class CudaDeviceImpl final : public CudaDevice,
     return std::unique_ptr<DeviceModule>(std::make_unique<GpuModule>(gpu_, *module));
   }
   Status AllowDynamicSmem(void* function, std::uint32_t bytes) override;
+  Status PreferSharedMemory(void* function) override;
   Status CheckFits(void* function, std::uint32_t threads,
                    std::uint32_t dynamic_smem_bytes) override;
   Status Launch(void* function, CudaLaunch& launch, Stream stream) override;
@@ -399,6 +400,14 @@ Status CudaDeviceImpl::AllowDynamicSmem(void* function, std::uint32_t bytes) {
   if (allowed) return {};
   return Fail(allowed.error().code,
               Format("{} ({} bytes of dynamic shared memory)", allowed.error().message, bytes));
+}
+
+Status CudaDeviceImpl::PreferSharedMemory(void* function) {
+  return gpu_.Call("cuFuncSetAttribute", [&](const DriverApi& api) {
+    return api.cuFuncSetAttribute(static_cast<CUfunction>(function),
+                                  CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                  CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+  });
 }
 
 Status CudaDeviceImpl::CheckFits(void* function, std::uint32_t threads,

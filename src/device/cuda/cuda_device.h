@@ -24,6 +24,11 @@ class CudaDevice : public Device {
   /// shared memory.
   virtual Status AllowDynamicSmem(void* function, std::uint32_t bytes) = 0;
 
+  /// Launches of `function` ask a multiprocessor for as much shared memory as it can have, beside the
+  /// L1 cache. It is divided anew only when it is idle: kernels that are to overlap must ask for the
+  /// same.
+  virtual Status PreferSharedMemory(void* function) = 0;
+
   /// kUnsupported, with what it needs, where no CTA of `function` fits on a multiprocessor with so
   /// many threads and so much dynamic shared memory.
   virtual Status CheckFits(void* function, std::uint32_t threads,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/env.h"
 #include "core/text.h"
 
 namespace tilewright {
@@ -35,6 +36,10 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
   const KernelFamily* family = store.families().Find(spec.family);
   const bool waits =
       family != nullptr && family->waits_for_prerequisites && spec.arch.number >= kFirstToWait;
+  if (waits && GetEnv("TILEWRIGHT_CARVEOUT") != "0") {
+    // It is to start beside the kernels before it.
+    if (Status same = cuda->PreferSharedMemory(*function); !same) return Fail(same.error());
+  }
   return LoadedKernel(*cuda, std::move(*module), *function, waits);
 }
 
