@@ -280,8 +280,8 @@ TEST_F(AttentionGpu, WhatDoesNotExistBecomesNaN) {
   }
 }
 
-/// Every kernel that turns its row gives what the oracle does, twice: of the caches, too, which are as
-/// they were everywhere else. How many there were.
+/// Every kernel that turns its row gives what the oracle does, twice: of the caches, too, which are
+/// as they were everywhere else. How many there were.
 int CheckTurned(Machine& machine, const BatchCase& c, const TurnCase& turn) {
   Device& device = *machine.device;
   const Stream stream = device.default_stream();

@@ -14,7 +14,8 @@ namespace {
 
 using tw::Type;
 
-template <Type kIts, int kDim, int kWarpCount = 2, int kRing = 2, int kCtas = 1, bool kItTurns = true>
+template <Type kIts, int kDim, int kWarpCount = 2, int kRing = 2, int kCtas = 1,
+          bool kItTurns = true>
 struct Spec {
   static constexpr Type kType = kIts;
   static constexpr int kHeadDim = kDim;
@@ -54,11 +55,9 @@ void Launch(const Args& args, int sms) {
   const KernelSpec spec = S::Its();
   const GuardedWorkspace workspace(DecodeWorkspace(spec, DescOf(args, {}).value(), Board(sms)));
   using Params = tw::DecodeParams<S::kTurns>;
-  Emulate<Params>(AttentionDecodeFamily(), spec,
-                  AttentionDecodeLaunch(spec, args, Board(sms), workspace.get()),
-                  [](const Params& params) {
-                    tw::AttentionDecode<S>(params, tw::emulation::OwnSmem()).Run();
-                  });
+  Emulate<Params>(
+      AttentionDecodeFamily(), spec, AttentionDecodeLaunch(spec, args, Board(sms), workspace.get()),
+      [](const Params& params) { tw::AttentionDecode<S>(params, tw::emulation::OwnSmem()).Run(); });
 }
 
 /// Turns `heads` heads as a kernel of rope does: in f32, rounded once.
@@ -251,10 +250,9 @@ TEST(AttentionTurn, AWrongGuessOfWhereTheRowLiesChangesNothing) {
   c.positions = {5, 299, -1, 66}, c.slots = {0, 1, 2, 3};
   for (const int page_size : {0, 64, 7}) {
     c.page_size = page_size;
-    for (const auto wrong :
-         {+[](const int* p) { return *p + 1; }, +[](const int* p) { return *p - 1; },
-          +[](const int*) { return 0; }, +[](const int*) { return -1; },
-          +[](const int*) { return 1 << 30; }}) {
+    for (const auto wrong : {+[](const int* p) { return *p + 1; },
+                             +[](const int* p) { return *p - 1; }, +[](const int*) { return 0; },
+                             +[](const int*) { return -1; }, +[](const int*) { return 1 << 30; }}) {
       tw::emulation::read_ahead = wrong;
       Expect<Clustered>(c, {}, 3);
       tw::emulation::read_ahead = nullptr;
