@@ -59,9 +59,9 @@ std::string KeyOf(const Desc& desc);
 /// that some row reads need an entry. Dimension 0 is adjacent; both caches have the same layout.
 ///
 /// With `k` and `v`, the rows' own keys and values are in no cache yet, and neither they nor q are
-/// turned. A call does what these do one after the other: q is turned (rope::Args), and rounded to its
-/// type; k is turned into its place in k_cache, and v goes as it is to v_cache (kv_scatter::Args); the rows
-/// attend. q is left as it is.
+/// turned. A call does what these do one after the other: q is turned (rope::Args), and rounded to
+/// its type; k is turned into its place in k_cache, and v goes as it is to v_cache
+/// (kv_scatter::Args); the rows attend. q is left as it is.
 ///
 /// A position below -1 or beyond the context, a slot or a physical page out of range is
 /// kInvalidArgument, found before anything is written.

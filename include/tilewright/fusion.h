@@ -72,8 +72,8 @@ struct FusedGraph {
 enum class BetweenFused : std::uint8_t {
   kRounded,  ///< kept: such operations stay apart, and fusing changes no result
   /// dropped where the fused operation takes less time (kSwiGlu, kMulMatSwiGlu, kRopeScatter,
-  /// kRopeQkv, kRopeAttention, kNormMulMat): its result is the nearer one. For devices whose activations are bf16 or f16
-  /// to save memory.
+  /// kRopeQkv, kRopeAttention, kNormMulMat): its result is the nearer one. For devices whose
+  /// activations are bf16 or f16 to save memory.
   kUnrounded,
 };
 

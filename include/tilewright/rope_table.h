@@ -64,8 +64,8 @@ class Table {
 class TableSet {
  public:
   /// A table of at least `positions` rows in the memory of `device`, made now if there is none; it
-  /// lives as long as this object. `factors`: params.dims / 2 adjacent f32 in the memory of the device,
-  /// which are read, waiting for `stream`; or without data. Fails as Table::Make does.
+  /// lives as long as this object. `factors`: params.dims / 2 adjacent f32 in the memory of the
+  /// device, which are read, waiting for `stream`; or without data. Fails as Table::Make does.
   Result<const Table*> Find(const RopeParams& params, const TensorView& factors,
                             std::int64_t positions, Device& device, Stream stream);
 

@@ -51,8 +51,8 @@ enum class TensorOp : std::uint8_t {
   /// positions [m], slots [m], pages or none, frequency factors or none) -> the v cache
   kRopeQkvScatter,
   /// fused kRopeQkvScatter + kAttention: (q [head_dim, heads, m], k, v [head_dim, kv_heads, m],
-  /// k cache and v cache, kBuffers in caches, positions [m], slots [m], pages or none, frequency factors
-  /// or none) -> [head_dim * heads, m]; q is left as it is
+  /// k cache and v cache, kBuffers in caches, positions [m], slots [m], pages or none, frequency
+  /// factors or none) -> [head_dim * heads, m]; q is left as it is
   kRopeAttention,
   kAddRmsNorm,  ///< fused kAdd + kRmsNorm: (a, b, weight [hidden], sum) -> the norm of a + b,
                 ///< which is written to `sum`, a kBuffer
@@ -121,7 +121,8 @@ struct OpParams {
   float epsilon = 1e-5f;         ///< kRmsNorm, kAddRmsNorm, kNormMulMat, kNormMulMatSwiGlu
   RopeParams rope;               ///< kRope, kRopeScatter, kRopeQkvScatter, kRopeAttention
   float attention_scale = 0.0f;  ///< kAttention, kRopeAttention: usually 1 / sqrt(head_dim)
-  /// kAttention, kRopeAttention: number of positions that a row sees, its own being the last; 0: all.
+  /// kAttention, kRopeAttention: number of positions that a row sees, its own being the last; 0:
+  /// all.
   std::int32_t attention_window = 0;
   float softcap = 0.0f;          ///< kSoftcap: c; attention: the same of scaled scores, 0: none
   float gate_limit = 0.0f;       ///< kClampedSwiGlu: c

@@ -11,7 +11,8 @@ namespace tilewright::rope {
 /// Radians a position of pair `i`. Precondition: CheckParams accepted the parameters.
 double Frequency(const RopeParams& params, const float* factors, int i);
 
-/// Turns the pairs of one head, of params.dims elements or more, in float64: what the oracles compute.
+/// Turns the pairs of one head, of params.dims elements or more, in float64: what the oracles
+/// compute.
 void TurnHead(const RopeParams& params, const float* factors, double position,
               std::span<double> head);
 

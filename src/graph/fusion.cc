@@ -12,8 +12,8 @@ namespace tilewright {
 namespace {
 
 constexpr std::array<std::string_view, kFusions> kNames = {
-    "merge-qkv",    "merge-gate-up", "residual", "swiglu",       "mul-mat-swiglu",
-    "rope-scatter", "rope-qkv", "rope-attention", "add-norm", "norm-mul-mat", "quantise-once"};
+    "merge-qkv", "merge-gate-up",  "residual", "swiglu",       "mul-mat-swiglu", "rope-scatter",
+    "rope-qkv",  "rope-attention", "add-norm", "norm-mul-mat", "quantise-once"};
 
 std::size_t Index(NodeId id) { return static_cast<std::size_t>(id); }
 

@@ -226,9 +226,9 @@ std::optional<FusionMatch> MatchRopeQkv(const FusionGraph& graph, const TensorNo
   return FusionMatch{std::move(fused), {k.id}, {AsBuffer(q), AsBuffer(keys)}};
 }
 
-/// The same with the attention: it is the fused node, and both scatters stay names of the caches that
-/// it writes. Queries keep their rounding: the rule of the node refuses those of another type than the
-/// result, which has that of turned ones.
+/// The same with the attention: it is the fused node, and both scatters stay names of the caches
+/// that it writes. Queries keep their rounding: the rule of the node refuses those of another type
+/// than the result, which has that of turned ones.
 std::optional<FusionMatch> MatchRopeAttention(const FusionGraph& graph,
                                               const TensorNode& attention) {
   std::optional<FusionMatch> match = MatchRopeQkv(graph, attention);
@@ -329,9 +329,8 @@ std::optional<FusionMatch> MatchQuantiseOnce(const FusionGraph& graph, const Ten
 }
 
 /// A pattern comes before those that are part of it: a merged product before its pair of
-/// elementwise operations, a product with its residual before the sum, an attention with its rotations and
-/// scatters before those alone, a product with its norm before
-/// the norm with its sum.
+/// elementwise operations, a product with its residual before the sum, an attention with its
+/// rotations and scatters before those alone, a product with its norm before the norm with its sum.
 constexpr FusionPattern kPatterns[] = {
     {Fusion::kMulMatSwiGlu, TensorOp::kView, &MatchMulMatSwiGlu},
     {Fusion::kSwiGlu, TensorOp::kMul, &MatchSwiGlu},

@@ -325,8 +325,8 @@ TEST_P(DependentAttentionGpu, waits) {
   }
 }
 
-/// One row, whose key and value go into the caches; every kernel that turns rows waits, the first and
-/// the last are launched.
+/// One row, whose key and value go into the caches; every kernel that turns rows waits, the first
+/// and the last are launched.
 TEST_F(DependentLaunchGpu, attention_decode_turns) {
   for (const int page_size : {0, 64}) {
     for (const int head_dim : {64, 128}) {

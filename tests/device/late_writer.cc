@@ -14,7 +14,7 @@ struct Params {
     const tw::u8* from;
     tw::u8* to;
     tw::u64 bytes;
-  } ranges[8];
+  } ranges[10];
   long long cycles;
   int waits;
 };
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32)
   const long long start = clock64();
   while (clock64() - start < params.cycles) {
   }
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < 10; ++i) {
     const Params::Range range = params.ranges[i];
     for (tw::u64 at = blockIdx.x * (tw::spec::kWarps * 32u) + threadIdx.x; at < range.bytes;
          at += gridDim.x * (tw::spec::kWarps * 32u)) {

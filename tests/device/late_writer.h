@@ -20,7 +20,7 @@ class LateWriter {
     void* to;
     std::size_t bytes;
   };
-  static constexpr std::size_t kMostRanges = 8;
+  static constexpr std::size_t kMostRanges = 10;
 
   /// Compiles and loads the kernels. `device` must outlive it.
   static Result<LateWriter> Make(ArtifactStore& store, Device& device);

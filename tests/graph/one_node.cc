@@ -435,7 +435,8 @@ std::vector<double> OneNode::ExpectedAttention(const std::vector<double>& q,
 /// Of turned queries, over caches that all rows were put into before.
 std::vector<double> OneNode::ExpectedRopeAttention() const {
   const Heads queries{kHeadDim, kHeads}, heads{kHeadDim, kKvHeads};
-  const std::vector<double> q = Rounded(node().out.dtype, ExpectedRope(queries, in(0), in(5), nullptr));
+  const std::vector<double> q =
+      Rounded(node().out.dtype, ExpectedRope(queries, in(0), in(5), nullptr));
   const std::vector<double> rows[] = {ExpectedRope(heads, in(1), in(5), nullptr), in(2)};
   std::vector<double> caches[2];
   for (std::size_t part = 0; part < 2; ++part) {

@@ -253,8 +253,9 @@ struct NodeDifferences {
   std::string first;  ///< the first one that differs too much, and by how much; "": none does
 };
 
-/// Runs a prompt, tokens of two sequences and of one, and the search for the best logits on `dispatch` and, node
-/// by node from the same inputs, on `host`. Relative L2 is at most `bound`; ids are the same.
+/// Runs a prompt, tokens of two sequences and of one, and the search for the best logits on
+/// `dispatch` and, node by node from the same inputs, on `host`. Relative L2 is at most `bound`;
+/// ids are the same.
 inline NodeDifferences CompareNodes(const Model& model, KernelDispatch& dispatch,
                                     OnHostDispatch& host, SessionOptions options, double bound) {
   options.slots = 2;

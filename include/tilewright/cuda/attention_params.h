@@ -28,8 +28,8 @@
 // splits, which are a cluster, and `partials` and `arrivals` are left alone too. A kernel that
 // foresees reads `positions`, `slots` and `pages` before it waits for the kernels in front of it, to
 // prefetch from the caches into L2, and again behind the wait: what these kernels write counts.
-// A kernel that turns has a RopeAttentionParams in place of the AttentionParams, and as much more shared
-// memory as AttentionNewRowSmem says.
+// A kernel that turns has a RopeAttentionParams in place of the AttentionParams, and as much more
+// shared memory as AttentionNewRowSmem says.
 
 namespace tilewright::cuda {
 
@@ -72,10 +72,11 @@ struct AttentionParams {
 };
 
 /// The same, with all that comes before it: `attention.q` is not turned yet, and the rows' own keys
-/// and values are in no cache. For every row r: pairs of the first `dims` elements of each head of q
-/// and k turn by the angle of the row's position, and are rounded to their type; k and v go to the row's
-/// place in the caches of `attention`, which are written for that; and then the row attends, to itself too.
-/// No two rows are of one sequence. A row that is NaN, or padding, writes nothing.
+/// and values are in no cache. For every row r: pairs of the first `dims` elements of each head of
+/// q and k turn by the angle of the row's position, and are rounded to their type; k and v go to
+/// the row's place in the caches of `attention`, which are written for that; and then the row
+/// attends, to itself too. No two rows are of one sequence. Padding, and a row without a place in
+/// the caches, write nothing.
 ///
 /// k and v [head_dim, kv_heads, rows] of type_a; elements of a head are adjacent, other strides are
 /// free. Nothing overlaps what is written.
@@ -83,8 +84,8 @@ struct RopeAttentionParams {
   AttentionParams attention;
   const void* k;
   const void* v;
-  /// [dims / 2], fractions of a turn a position in units of 2^-64, whole turns dropped. No queued work
-  /// writes them: they are read before the wait for the kernels in front.
+  /// [dims / 2], fractions of a turn a position in units of 2^-64, whole turns dropped. No queued
+  /// work writes them: they are read before the wait for the kernels in front.
   const unsigned long long* turns;
   long long k_head, k_row, v_head, v_row;
   int dims;        ///< even, 2 to head_dim; the rest of a head passes through
@@ -127,8 +128,8 @@ constexpr unsigned int AttentionSplitSmem(int head_dim, int tile_k, int element,
 
 /// Positions that a CTA of attention_decode computes at a time: 16 for each warp.
 constexpr int AttentionDecodeRound(int warps) { return 16 * warps; }
-/// CTAs of attention_decode that a multiprocessor has registers for, of heads of any size. `turns`: of
-/// a kernel that turns the row.
+/// CTAs of attention_decode that a multiprocessor has registers for, of heads of any size. `turns`:
+/// of a kernel that turns the row.
 constexpr int AttentionDecodeCtas(int warps, int stages, int cluster, bool turns) {
   if (turns) return (cluster > 0 || warps > 4 ? 16 : 8) / warps;
   if (warps <= 4) return 12 / warps;

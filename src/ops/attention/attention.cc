@@ -211,8 +211,7 @@ std::string KeyOf(const Desc& desc) { return FieldsKey(desc); }
 
 Status Tables::Prepare(Args& args, Device& device, Stream stream, std::int64_t) {
   if (!HasKeys(args)) return {};
-  const Result<const rope::Table*> table =
-      tables_.Find(args.rope, args.factors, 0, device, stream);
+  const Result<const rope::Table*> table = tables_.Find(args.rope, args.factors, 0, device, stream);
   if (!table) return Fail(table.error());
   args.table = *table;
   return {};

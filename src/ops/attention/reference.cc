@@ -33,9 +33,8 @@ Status ScatterKeys(const Args& args) {
       const TensorView& from = is_key ? args.k : args.v;
       const TensorView& cache = is_key ? args.k_cache : args.v_cache;
       for (std::size_t i = 0; i < head.size(); ++i) {
-        head[i] = ReadF64(
-            from.dtype, from.data,
-            h * from.stride[1] + row * from.stride[2] + static_cast<std::int64_t>(i));
+        head[i] = ReadF64(from.dtype, from.data,
+                          h * from.stride[1] + row * from.stride[2] + static_cast<std::int64_t>(i));
       }
       if (is_key) rope::TurnHead(args.rope, factors, position, head);
       void* const to = MutableAddressOf(cache, first + h * cache.stride[1]);

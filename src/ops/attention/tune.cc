@@ -39,8 +39,7 @@ Status AddCaches(const Desc& desc, const Batch& batch, const TrialOptions& optio
       desc.head_dim, desc.kv_heads, paged ? desc.page_size : desc.context,
       paged ? std::int64_t{held} * batch.sequences : std::int64_t{desc.sequences}};
   for (const char* name : {"k_cache", "v_cache"}) {
-    auto cache = RandomTensor(name, role, desc.type_kv, shape,
-                              SeedOf(options, tensors.size() + 1));
+    auto cache = RandomTensor(name, role, desc.type_kv, shape, SeedOf(options, tensors.size() + 1));
     if (!cache) return Fail(cache.error());
     tensors.push_back(std::move(*cache));
   }

@@ -32,8 +32,8 @@ TW_DEVICE SinCos SinCosOfTurns(int position, u64 turns) {
   return {(quarter & 2) != 0 ? -sin : sin, ((quarter + 1) & 2) != 0 ? -cos : cos};
 }
 
-/// A pair of a head. Each product is rounded on its own, whatever the compiler may fuse elsewhere in
-/// the kernel: all kernels that turn a head give it the same bits.
+/// A pair of a head. Each product is rounded on its own, whatever the compiler may fuse elsewhere
+/// in the kernel: all kernels that turn a head give it the same bits.
 struct Turned {
   float x0, x1;
 };

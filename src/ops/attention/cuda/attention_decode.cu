@@ -25,8 +25,7 @@ extern "C" __global__ void
 __cluster_dims__(1, tw::DecodeSpec::kCluster, 1)
 #endif
     __launch_bounds__(32 * tw::spec::kWarps, tw::DecodeSpec::kCtas)
-        TILEWRIGHT_KERNEL(
-            const __grid_constant__ tw::DecodeParams<tw::DecodeSpec::kTurns> params) {
+        TILEWRIGHT_KERNEL(const __grid_constant__ tw::DecodeParams<tw::DecodeSpec::kTurns> params) {
   extern __shared__ __align__(256) tw::u8 smem[];
   tw::LaunchDependentsIfSparse();
   tw::AttentionDecode<tw::DecodeSpec>(params, smem).Run();

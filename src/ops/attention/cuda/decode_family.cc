@@ -71,6 +71,10 @@ constexpr Shape kShapes[] = {{4, 2, 0, false}, {8, 2, 0, false}};
 constexpr Shape kHopperShapes[] = {{8, 1, 0, false}, {4, 3, 0, false}, {8, 1, 4, true},
                                    {4, 1, 8, true},  {8, 1, 8, true},  {8, 2, 2, true}};
 
+/// Of kernels that turn their row, beside those: clusters that look ahead for nothing, behind products
+/// whose CTAs leave no room to start early.
+constexpr Shape kLateShapes[] = {{8, 1, 4, false}, {8, 1, 8, false}};
+
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch.number < 80) return specs;
@@ -78,7 +82,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
       arch.number < 90 ? std::span<const Shape>(kShapes) : std::span<const Shape>(kHopperShapes);
   for (const DataType type : {DataType::kBF16, DataType::kF16}) {
     for (const int head_dim : {64, 128}) {
-      for (const Shape& shape : shapes) {
+      const auto add = [&](const Shape& shape, int turns) {
         KernelSpec spec;
         spec.family = "attention_decode";
         spec.arch = arch;
@@ -91,11 +95,13 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
         spec.cluster_n = shape.cluster;
         spec.params[0] = head_dim;
         spec.params[1] = shape.foresees ? 1 : 0;
-        for (const int turns : {0, 1}) {
-          spec.params[2] = turns;
-          specs.push_back(spec);
-        }
-      }
+        spec.params[2] = turns;
+        specs.push_back(spec);
+      };
+      for (const Shape& shape : shapes)
+        for (const int turns : {0, 1}) add(shape, turns);
+      if (arch.number < 90) continue;
+      for (const Shape& shape : kLateShapes) add(shape, 1);
     }
   }
   return specs;

@@ -153,6 +153,9 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   constexpr double kArriveUs = 1.0, kMergeUs = 0.06;    // of a part
   constexpr double kSendUs = 0.04, kIdleWarpUs = 0.01;  // of a CTA and a warp of a cluster
   constexpr double kAloneUs = 1.5, kRoundUs = 0.5;      // of a round with one stage, and with more
+  // The same of clusters, whose rounds nothing else hides: a part, and one for 128 elements.
+  constexpr double kClusterAloneUs = 0.6, kClusterRoundUs = 0.65, kOfDepthUs = 0.9,
+                   kRoundOfDepthUs = 0.25;
   constexpr double kWaveUs = 2.8, kClusterWaveUs = 4;
   constexpr double kTurnUs = 0.2;                          // a row
   constexpr double kReached = 0.95, kReachedByFew = 0.93;  // of memory, by 16 warps and by fewer
@@ -184,7 +187,11 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   if (through_memory) us += kArriveUs + kMergeUs * parts;
   if (clustered) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
   us += (waves - 1) * (clustered ? kClusterWaveUs : kWaveUs);
-  const double round_us = (spec.stages == 1 ? kAloneUs : kRoundUs) * desc.head_dim / 128;
+  const bool alone = spec.stages == 1;
+  const double depth = desc.head_dim / 128.0;
+  const double round_us = !clustered ? (alone ? kAloneUs : kRoundUs) * depth
+                          : alone    ? kClusterAloneUs + kOfDepthUs * depth
+                                     : kClusterRoundUs + kRoundOfDepthUs * depth;
   return us + std::max({memory_us - kFirstBytesUs, (waves * rounds - 1) * round_us, 0.0});
 }
 

@@ -81,6 +81,7 @@ TEST_F(CudaAttention, FewRowsAreGivenToClustersAndManyAreNot) {
   };
   EXPECT_EQ(shape(1, 512, 32, 8, 128), "8x128x0.w8.s1.k0.c0x4");
   EXPECT_EQ(shape(1, 4096, 32, 8, 128), "8x128x0.w8.s1.k0.c0x8");  // 1,024 positions
+  EXPECT_EQ(shape(1, 768, 9, 3, 64), "8x128x0.w8.s1.k0.c0x8");  // one round, where others have two
   for (const int context : {16, 512, 4096}) {
     EXPECT_THAT(shape(1, context, 32, 8, 128), testing::Not(HasSubstr(".c0x0"))) << context;
     EXPECT_THAT(shape(1, context, 9, 3, 64), testing::Not(HasSubstr(".c0x0"))) << context;

@@ -20,8 +20,8 @@ using tilewright::cuda::RopeAttentionParams;
 /// Of 16-bit elements. `kThreads`: of the CTA.
 template <Type kType, int kHeadDim, int kThreads>
 struct NewRow {
-  static constexpr int kQueries = 8;             // lines 0 .. 7 of the tile
-  static constexpr int kKeyLine = kQueries;      // and then the key
+  static constexpr int kQueries = 8;         // lines 0 .. 7 of the tile
+  static constexpr int kKeyLine = kQueries;  // and then the key
   static constexpr int kValueLine = kQueries + 1;
   static constexpr int kLines = kQueries + 2;
   static constexpr int kPairs = kHeadDim / 2;

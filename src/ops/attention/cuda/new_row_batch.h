@@ -43,9 +43,8 @@ class NewRowBatch {
       std::vector<float> values(static_cast<std::size_t>(width_));
       for (int r = 0; r < batch_.rows(); ++r) {
         for (float& x : values) x = static_cast<float>(random.Uniform(-1.5, 1.5));
-        EXPECT_TRUE(
-            EncodeRow(c.q, values.data(), width_,
-                      static_cast<std::byte*>(rows->data()) + BytesOf(c.q, r * stride_)));
+        EXPECT_TRUE(EncodeRow(c.q, values.data(), width_,
+                              static_cast<std::byte*>(rows->data()) + BytesOf(c.q, r * stride_)));
       }
     }
     for (int i = 0; turn.factors && i < turn.dims / 2; ++i)
@@ -87,10 +86,8 @@ class NewRowBatch {
   Args ArgsAt(const BatchAddresses& at, const NewRowAddresses& fresh) const {
     const BatchCase& c = batch_.its_case();
     Args args = batch_.ArgsAt(at);
-    args.k = TensorView{fresh.k,
-                        {c.head_dim, c.kv_heads, batch_.rows(), 1},
-                        {1, c.head_dim, stride_, 0},
-                        c.q};
+    args.k = TensorView{
+        fresh.k, {c.head_dim, c.kv_heads, batch_.rows(), 1}, {1, c.head_dim, stride_, 0}, c.q};
     args.v = args.k;
     args.v.data = fresh.v;
     if (turn_.factors)
