@@ -66,7 +66,6 @@ LoadedKernel::LoadedKernel(const Gpu& gpu, const ArtifactData& artifact)
   if (shape.dynamic_smem_bytes > 0) {
     Must(function_.AllowDynamicSmem(shape.dynamic_smem_bytes), "shared memory");
   }
-  if (gpu.chained) Must(function_.PreferSharedMemory(), "shared memory");
   occupancy_ = Must(function_.Occupancy(static_cast<int>(shape.threads), shape.dynamic_smem_bytes),
                     "occupancy");
 }

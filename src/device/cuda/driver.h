@@ -202,7 +202,6 @@ class Function {
   Status Launch(const CudaLaunch& launch, const StreamHandle& stream) const;
   /// Lets launches ask for this much dynamic shared memory; needed beyond 48 KiB.
   Status AllowDynamicSmem(std::uint32_t bytes) const;
-  Status PreferSharedMemory() const;
   Result<int> Attribute(CUfunction_attribute attribute) const;
   /// CTAs of this shape that one multiprocessor holds.
   Result<int> Occupancy(int threads, std::size_t dynamic_smem_bytes) const;

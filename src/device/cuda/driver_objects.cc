@@ -168,13 +168,6 @@ Status Function::AllowDynamicSmem(std::uint32_t bytes) const {
   return {};
 }
 
-Status Function::PreferSharedMemory() const {
-  return driver_->Check(driver_->api().cuFuncSetAttribute(
-                            function_, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-                            CU_SHAREDMEM_CARVEOUT_MAX_SHARED),
-                        "cuFuncSetAttribute");
-}
-
 Result<int> Function::Attribute(CUfunction_attribute attribute) const {
   int value = 0;
   TILEWRIGHT_CU(*driver_, cuFuncGetAttribute, &value, attribute, function_);

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/env.h"
 #include "core/text.h"
 
 namespace tilewright {
@@ -36,8 +35,9 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
   const KernelFamily* family = store.families().Find(spec.family);
   const bool waits =
       family != nullptr && family->waits_for_prerequisites && spec.arch.number >= kFirstToWait;
-  if (waits && GetEnv("TILEWRIGHT_CARVEOUT") != "0") {
-    // It is to start beside the kernels before it.
+  if (waits) {
+    // It is to start beside the kernels in front of it, which a multiprocessor that has to divide its
+    // memory anew does not allow.
     if (Status same = cuda->PreferSharedMemory(*function); !same) return Fail(same.error());
   }
   return LoadedKernel(*cuda, std::move(*module), *function, waits);

@@ -121,9 +121,9 @@ constexpr std::array kWideResult = {Shape{16, 64, 8, 4, 4, 2}, Shape{32, 128, 8,
 constexpr std::array kGated = {Shape{8, 64, 8, 4, 4, 2}, Shape{16, 64, 8, 4, 4, 2},
                                Shape{32, 128, 8, 2, 4, 1}, Shape{64, 128, 8, 2, 3, 1}};
 
-/// More warps over more rows of W: of q8_0 alone these do not spill. 128 tiles of 224 rows are gate and
-/// up of Llama-3.1-8B.
-constexpr Shape kManyWarps = {32, 256, 16, 2, 2, 1}, kManyWarpsGated = {32, 224, 14, 2, 2, 1};
+/// More warps over more rows of W, of q8_0 alone, where they do not spill: for gate and up, of which
+/// Llama-3.1-8B has 128 such tiles, and for logits. Other products have too few of them.
+constexpr Shape kManyWarpsGated = {32, 224, 14, 2, 2, 1}, kManyWarpsWide = {32, 256, 16, 2, 2, 1};
 
 /// The spec of a shape, with the stages and CTAs that there is room for; none with two stages: no
 /// spec.
@@ -190,10 +190,8 @@ std::vector<KernelSpec> GemmQSpecsForWeight(DataType weight, CudaArch arch) {
   }
   for (const Shape& shape : kWideResult) AddSpec(specs, weight, DataType::kF32, arch, shape);
   if (weight == DataType::kQ8_0 && arch.number == 90) {
-    AddSpec(specs, weight, DataType::kBF16, arch, kManyWarps);
-    for (const Shape& shape : {kManyWarps, kManyWarpsGated})
-      AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
-    AddSpec(specs, weight, DataType::kF32, arch, kManyWarps);
+    AddSpec(specs, weight, DataType::kBF16, arch, kManyWarpsGated, SpecEpilogue::kSwiGlu);
+    AddSpec(specs, weight, DataType::kF32, arch, kManyWarpsWide);
   }
   return specs;
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <array>
 
 #include "artifact/spec_checks.h"
@@ -143,8 +142,6 @@ std::optional<Shape> BulkShape(DataType weight) {
   const int bytes = 2048 / GetTypeInfo(weight).block_elements * GetTypeInfo(weight).block_bytes;
   if (bytes % 16 != 0) return std::nullopt;
   const int stages = bytes > 1500 ? 3 : 4;
-  const char* exp = std::getenv("TILEWRIGHT_EXP_CTAS");
-  if (exp != nullptr && *exp == '2' && weight == DataType::kQ4_K) return Shape{2, 16, 2048, 4, 2, true};
   return Shape{2, 16, 2048, stages, 1, true};
 }
 /// Where W is small: room for a CTA of the next launch, and half of the warps to start.
