@@ -256,10 +256,11 @@ TEST_F(CompileCatalogTest, TheCompilerWarnsOfNothing) {
   }
 }
 
-/// A GEMV reads its weights ahead where the arguments call them constant; attention of few rows looks
+/// A GEMV and gemm_q read weights ahead where the arguments call them constant; attention of few rows looks
 /// where its caches lie.
 test::ReadsAhead ReadAheadBy(const KernelSpec& spec) {
-  if (spec.family.view().starts_with("gemv_")) return test::ReadsAhead::kConstants;
+  const std::string_view family = spec.family.view();
+  if (family.starts_with("gemv_") || family == "gemm_q") return test::ReadsAhead::kConstants;
   if (spec.family == "attention_decode" && spec.params[1] == 1)
     return test::ReadsAhead::kPlacesToPrefetch;
   return test::ReadsAhead::kNever;

@@ -168,6 +168,7 @@ KernelFamily GemmQFamily() {
           .source = "ops/gemm/cuda/gemm_q/gemm_q.cu",
           .files = {},
           .options = {},
+          .launch_abi = 2,
           .check = &Check,
           .launch = &Launch,
           .limits = &Limits,
