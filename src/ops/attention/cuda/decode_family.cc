@@ -71,9 +71,9 @@ constexpr Shape kShapes[] = {{4, 2, 0, false}, {8, 2, 0, false}};
 constexpr Shape kHopperShapes[] = {{8, 1, 0, false}, {4, 3, 0, false}, {8, 1, 4, true},
                                    {4, 1, 8, true},  {8, 1, 8, true},  {8, 2, 2, true}};
 
-/// Of kernels that turn their row, beside those: clusters that look ahead for nothing, behind products
-/// whose CTAs leave no room to start early.
-constexpr Shape kLateShapes[] = {{8, 1, 4, false}, {8, 1, 8, false}};
+/// Of kernels that turn their row, beside those, behind products whose CTAs leave little room to
+/// start early: clusters that look ahead for nothing, and of few registers.
+constexpr Shape kLateShapes[] = {{8, 1, 4, false}, {8, 1, 8, false}, {4, 2, 8, true}};
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;
