@@ -257,7 +257,7 @@ TEST_F(CompileCatalogTest, TheCompilerWarnsOfNothing) {
 }
 
 /// A GEMV reads its weights ahead where the arguments call them constant; attention of few rows looks
-/// where its caches lie.
+/// where its caches lie, and what turns its row.
 test::ReadsAhead ReadAheadBy(const KernelSpec& spec) {
   if (spec.family.view().starts_with("gemv_")) return test::ReadsAhead::kConstants;
   if (spec.family == "attention_decode" && spec.params[1] == 1)
