@@ -85,7 +85,7 @@ struct RopeAttentionParams {
   const void* k;
   const void* v;
   /// [dims / 2], fractions of a turn a position in units of 2^-64, whole turns dropped. No queued
-  /// work writes them: they are read before the wait for the kernels in front.
+  /// work writes them: a kernel that foresees reads them before it waits.
   const unsigned long long* turns;
   long long k_head, k_row, v_head, v_row;
   int dims;        ///< even, 2 to head_dim; the rest of a head passes through

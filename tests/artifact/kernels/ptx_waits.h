@@ -6,7 +6,8 @@
 namespace tilewright::test {
 
 /// What a kernel may read of global memory before it waits: nothing; constants, by any load that may
-/// not be moved; or what only says where to prefetch, by ld.relaxed, which leaves nothing in L1.
+/// not be moved; or what says where to prefetch, and constants, by ld.relaxed, which leaves nothing
+/// in L1.
 enum class ReadsAhead { kNever, kConstants, kPlacesToPrefetch };
 
 /// What a kernel that may be started before the kernels in front of it have ended does wrong, by

@@ -384,9 +384,9 @@ struct AttentionDecode {
     }
   }
 
-  /// Rounds `first` to `end` - 1. Those from -kStages to -1 only start copies (kStarts); in those from
-  /// 0 on the tile is attended to (kAttends) whose copies were started kStages rounds before. `page`:
-  /// of the tile that is copied next. `fresh`: where the row is turned.
+  /// Rounds `first` to `end` - 1. Those from -kStages to -1 only start copies (kStarts); in those
+  /// from 0 on the tile is attended to (kAttends) whose copies were started kStages rounds before.
+  /// `page`: of the tile that is copied next. `fresh`: where the row is turned.
   template <bool kStarts, bool kAttends>
   TW_DEVICE void Rounds(const View& view, int first, int end, int& page, const Row* fresh) {
     const Share& share = view.share;
@@ -421,8 +421,9 @@ struct AttentionDecode {
   /// where the row is turned.
   TW_DEVICE void Compute(const View& view, int page, const Row* fresh, int new_page) {
     if constexpr (kTurns) {
-      // Two loops, though copies are large code: in one, what turns the row would be in registers to
-      // the end (in all 175 with heads of 128 elements in place of 145), and took 0.4 us a round.
+      // Two loops, though copies are large code: in one, what turns the row would be in registers
+      // to the end (in all 175 with heads of 128 elements in place of 145), and took 0.4 us a
+      // round.
       Rounds<true, false>(view, -kStages, 0, page, fresh);
       TurnRow(view, *fresh, new_page);
       Rounds<false, true>(view, 0, view.share.rounds, page, fresh);
@@ -636,6 +637,7 @@ struct AttentionDecode {
   TW_DEVICE void RunWith(Row* fresh) {
     if constexpr (kCluster > 1) OpenForCluster();
     View view = ViewOf(-1, -1);
+    if constexpr (Spec::kForesees && kTurns) fresh->LoadFrequency();
     if constexpr (Spec::kForesees) {
       view = ViewOf(ReadAhead(p.positions + row), ReadAhead(p.slots + row));
       Prefetch(view);
@@ -650,6 +652,7 @@ struct AttentionDecode {
     u32 page = Spec::kForesees ? LoadOnce4(entry) : 0;
     u32 new_page = kTurns && Spec::kForesees ? LoadOnce4(new_entry) : 0;
     if constexpr (kTurns) {
+      if constexpr (!Spec::kForesees) fresh->LoadFrequency();
       fresh->Load(row, kv_head, first_head, heads);
     } else {
       LoadQueries();

@@ -15,16 +15,16 @@ namespace {
 using tw::Type;
 
 template <Type kIts, int kDim, int kWarpCount = 2, int kRing = 2, int kCtas = 1,
-          bool kItTurns = true>
+          bool kItTurns = true, bool kAhead = (kCtas > 1)>
 struct Spec {
   static constexpr Type kType = kIts;
   static constexpr int kHeadDim = kDim;
   static constexpr int kWarps = kWarpCount;
   static constexpr int kStages = kRing;
   static constexpr int kCluster = kCtas;
-  static constexpr bool kForesees = kCtas > 1;
+  static constexpr bool kForesees = kAhead;
   static constexpr bool kTurns = kItTurns;
-  using Plain = Spec<kIts, kDim, kWarpCount, kRing, kCtas, false>;
+  using Plain = Spec<kIts, kDim, kWarpCount, kRing, kCtas, false, kAhead>;
 
   static KernelSpec Its() {
     KernelSpec spec;
@@ -169,6 +169,7 @@ TEST(AttentionTurn, HasTheBitsOfRotationScatterAndAttentionForEveryTypeAndShape)
   check(Spec<Type::kBF16, 128, 8, 1, 4>());
   check(Spec<Type::kBF16, 64, 4, 1, 8>());
   check(Spec<Type::kF16, 128, 8, 2, 2>());
+  check(Spec<Type::kBF16, 128, 8, 1, 8, true, false>());
 }
 
 TEST(AttentionTurn, TurnsAPartOfAHead) {

@@ -158,6 +158,7 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
                    kRoundOfDepthUs = 0.25;
   constexpr double kWaveUs = 2.8, kClusterWaveUs = 4;
   constexpr double kTurnUs = 0.2;                          // a row
+  constexpr double kLateUs = 0.8;                          // of looking ahead for nothing
   constexpr double kReached = 0.95, kReachedByFew = 0.93;  // of memory, by 16 warps and by fewer
   constexpr double kFirstBytesUs = 0.5;                    // the start has them
   const Load load(desc);
@@ -182,8 +183,14 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   const double memory_us = bytes / (reached * std::max(device.read_gb_s, 1.0) * 1e3);
 
   double us = kStartUs + kDepthUs * desc.head_dim;
-  if (spec.params[1] == 0) us += kUnforeseenUs;
+  const bool foresees = spec.params[1] != 0;
+  if (!foresees) us += kUnforeseenUs;
   if (Turns(spec)) us += kTurnUs;
+  // Of a pass, where a product is in front: its CTAs leave those of large heads, 65 KiB and half of
+  // the registers, no room to start early, and what these look ahead for competes with its weights.
+  // Then they have what others have unforeseen, and the look-ups before (decode_family.cc has the
+  // times).
+  if (Turns(spec) && foresees && desc.head_dim > 64) us += kUnforeseenUs + kLateUs;
   if (through_memory) us += kArriveUs + kMergeUs * parts;
   if (clustered) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
   us += (waves - 1) * (clustered ? kClusterWaveUs : kWaveUs);

@@ -93,6 +93,21 @@ TEST_F(CudaAttention, FewRowsAreGivenToClustersAndManyAreNot) {
     EXPECT_EQ(shape(32, context, 32, 8, 128), "8x128x0.w8.s1.k0.c0x0") << context;
 }
 
+TEST_F(CudaAttention, ARowIsTurnedByKernelsOfItsOwnAndOnlyLargeHeadsAreNotForeseen) {
+  Desc llama = Llama(1, 1);
+  llama.rope_dims = 128;
+  for (const int context : {512, 768, 4096, 131072}) {
+    llama.context = context;
+    EXPECT_THAT(Chosen(llama), HasSubstr(".8x128x0.w8.s1.k0.c0x8.none.p128_0_1_0")) << context;
+  }
+  Desc small = llama;
+  small.context = 768, small.heads = 9, small.kv_heads = 3, small.head_dim = small.rope_dims = 64;
+  EXPECT_THAT(Chosen(small), HasSubstr(".8x128x0.w8.s1.k0.c0x8.none.p64_1_1_0"));
+  llama.rows = llama.sequences = 2;  // of one sequence, for all that is known
+  EXPECT_EQ(Look(llama).feasible_count(), 0u);
+  EXPECT_THAT(Look(llama).RejectionText(), HasSubstr("rows = 2"));
+}
+
 TEST_F(CudaAttention, EveryTypeOfQueriesAndCachesHasAKernel) {
   for (const DataType q : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
     for (const DataType kv : {DataType::kF32, DataType::kBF16, DataType::kF16}) {

@@ -47,7 +47,7 @@ struct NewRow {
         first(2 * pair),
         second(2 * pair + 1),
         turns(2 * pair < p.dims),
-        frequency(turns ? p.turns[pair] : 0),
+        frequency(0),
         angle{0.0f, 1.0f} {
     if (turns && p.half_split != 0) {
       first = pair;
@@ -55,6 +55,19 @@ struct NewRow {
     }
   }
 
+  /// The frequency of the pair: a constant, which may be read ahead of the wait for earlier
+  /// kernels, by a load that is not moved.
+  TW_DEVICE void LoadFrequency() {
+    if (!turns) return;
+#if defined(__CUDACC__)
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
+                 : "=l"(frequency)
+                 : "l"(p.turns + pair)
+                 : "memory");
+#else
+    frequency = p.turns[pair];
+#endif
+  }
   /// Of the row's position.
   TW_DEVICE void SetAngle(int position) { angle = SinCosOfTurns(position, frequency); }
 

@@ -165,10 +165,10 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 KernelFamily GemmQFamily() {
   return {.name = kGemmQ,
+          .launch_abi = 2,
           .source = "ops/gemm/cuda/gemm_q/gemm_q.cu",
           .files = {},
           .options = {},
-          .launch_abi = 2,
           .check = &Check,
           .launch = &Launch,
           .limits = &Limits,
