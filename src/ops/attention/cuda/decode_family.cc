@@ -71,9 +71,9 @@ constexpr Shape kShapes[] = {{4, 2, 0, false}, {8, 2, 0, false}};
 constexpr Shape kHopperShapes[] = {{8, 1, 0, false}, {4, 3, 0, false}, {8, 1, 4, true},
                                    {4, 1, 8, true},  {8, 1, 8, true},  {8, 2, 2, true}};
 
-/// Of kernels that turn their row, beside those: the product in front leaves clusters with heads of
-/// 128 elements no time to look ahead. In whole passes on an H200, 512 positions held, in tokens a
-/// second:
+/// Of kernels that turn their row, beside those: behind a product, clusters with heads of 128
+/// elements gain nothing by looking ahead. In whole passes on an H200, 512 positions held, in
+/// tokens a second:
 ///                                           foresees  foresees nothing  rope_kv in front
 ///   Llama-3.1-8B q4_k, 8 KV heads of 128       641.0             651.7             631.4
 ///   SmolLM2-135M q4_1, 3 KV heads of 64       2376.6            2329.6

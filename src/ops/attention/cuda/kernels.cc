@@ -186,10 +186,9 @@ double DecodeEstimateUs(const KernelSpec& spec, const Desc& desc, const DeviceSp
   const bool foresees = spec.params[1] != 0;
   if (!foresees) us += kUnforeseenUs;
   if (Turns(spec)) us += kTurnUs;
-  // Of a pass, where a product is in front: its CTAs leave those of large heads, 65 KiB and half of
-  // the registers, no room to start early, and what these look ahead for competes with its weights.
-  // Then they have what others have unforeseen, and the look-ups before (decode_family.cc has the
-  // times).
+  // As measured in passes, where a product is in front, and not alone (decode_family.cc has both).
+  // Likely its CTAs leave those of large heads, 65 KiB and half of the registers, no room to start
+  // early: they have what others have unforeseen, and the look-ups before.
   if (Turns(spec) && foresees && desc.head_dim > 64) us += kUnforeseenUs + kLateUs;
   if (through_memory) us += kArriveUs + kMergeUs * parts;
   if (clustered) us += spec.cluster_n * (kSendUs + kIdleWarpUs * spec.warps);
