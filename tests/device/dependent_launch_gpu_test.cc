@@ -438,9 +438,9 @@ TEST_P(DependentProductGpu, waits) {
        {Problem{1, 200, 2048, kBF16}, Problem{3, 100, 520, kBF16}, Problem{130, 256, 192, kBF16},
         Problem{17, 100, 2048, kBF16},  // tiles that CTAs share
         Problem{1, 100, 4096, DataType::kQ4_K}, Problem{2, 100, 4096, DataType::kQ4_K, true},
-        Problem{1, 300, 768, DataType::kQ8_0, true}, Problem{9, 64, 2048, DataType::kQ8_0},
-        Problem{1, 100, 4096, DataType::kQ2_K}, Problem{1, 100, 4096, DataType::kIQ4_XS, true},
-        Problem{9, 64, 2048, DataType::kQ3_K}}) {
+        Problem{1, 300, 768, DataType::kQ8_0, true}, Problem{1, 100, 4096, DataType::kQ8_0},
+        Problem{9, 64, 2048, DataType::kQ8_0}, Problem{1, 100, 4096, DataType::kQ2_K},
+        Problem{1, 100, 4096, DataType::kIQ4_XS, true}, Problem{9, 64, 2048, DataType::kQ3_K}}) {
     for (const bool constant_b : {true, false}) {
       GemmDesc desc;
       desc.m = p.m, desc.n = p.n, desc.k = p.k;
