@@ -264,7 +264,8 @@ struct GemmQCta {
   TW_DEVICE void Fill(int begin, int end, bool w_constant) const {
     if (!w_constant) WaitForPrerequisites();
     TW_NO_UNROLL
-    for (int i = 0; i < kStages - 1 && begin + i < end; ++i) CopyW(begin + i, i * Tile::kStageBytes);
+    for (int i = 0; i < kStages - 1 && begin + i < end; ++i)
+      CopyW(begin + i, i * Tile::kStageBytes);
     WaitForPrerequisites();
     TW_NO_UNROLL
     for (int i = 0; i < kStages - 1; ++i) {
