@@ -39,7 +39,7 @@ PUBLIC = {
     'ops/copy': ['copy.h', 'cuda/copy_params.h', 'cuda/kv_scatter_params.h', 'kv_scatter.h'],
     'ops/elementwise': ['cuda/elementwise_params.h', 'elementwise.h'],
     'ops/embedding': ['cuda/embedding_params.h', 'embedding.h'],
-    'ops/experts': ['combine.h', 'route.h'],
+    'ops/experts': ['combine.h', 'cuda/combine_params.h', 'cuda/route_params.h', 'route.h'],
     'ops/gemm': ['cuda/gemm_params.h', 'cuda/gemm_q_params.h', 'cuda/gemv_params.h', 'gemm.h', 'gemm_stages.h', 'tune_gemm.h'],
     'ops/norm': ['cuda/rmsnorm_params.h', 'norm.h'],
     'ops/rope': ['cuda/rope_kv_params.h', 'cuda/rope_params.h', 'rope.h'],

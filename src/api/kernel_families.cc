@@ -4,6 +4,7 @@
 #include "ops/copy/cuda/families.h"
 #include "ops/elementwise/cuda/families.h"
 #include "ops/embedding/cuda/families.h"
+#include "ops/experts/cuda/families.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
@@ -28,6 +29,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddEmbeddingFamilies(families);
   (void)AddAttentionFamilies(families);
   (void)AddTopKFamilies(families);
+  (void)AddExpertsFamilies(families);
   return families;
 }
 

@@ -13,6 +13,7 @@
 #include "ops/embedding/cuda/kernels.h"
 #include "ops/embedding/embedding.h"
 #include "ops/experts/combine.h"
+#include "ops/experts/cuda/kernels.h"
 #include "ops/experts/route.h"
 #include "ops/gemm/cuda/cublaslt/cublaslt_gemm.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
@@ -65,10 +66,11 @@ Result<std::unique_ptr<Kernels>> MakeCudaKernels(ArtifactStore& store, CudaArch 
   const auto add = [&]<class Op>(Status (*add_kernels)(OpRegistry<Op>&, ArtifactStore&, CudaArch)) {
     return add_kernels(kernels->of<Op>(), store, arch);
   };
-  for (const Status& added : {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels),
-                              add(&elementwise::AddCudaKernels), add(&copy::AddCudaKernels),
-                              add(&kv_scatter::AddCudaKernels), add(&embedding::AddCudaKernels),
-                              add(&attention::AddCudaKernels), add(&top_k::AddCudaKernels)}) {
+  for (const Status& added :
+       {add(&norm::AddCudaKernels), add(&rope::AddCudaKernels), add(&elementwise::AddCudaKernels),
+        add(&copy::AddCudaKernels), add(&kv_scatter::AddCudaKernels),
+        add(&embedding::AddCudaKernels), add(&attention::AddCudaKernels),
+        add(&top_k::AddCudaKernels), add(&route::AddCudaKernels), add(&combine::AddCudaKernels)}) {
     if (!added) return Fail(added.error());
   }
   AddSequences(kernels->gemm(), kernels->of<copy::Op>(), kernels->of<elementwise::Op>());

@@ -16,6 +16,10 @@
 #include "ops/embedding/cuda/embedding_cases.h"
 #include "ops/embedding/cuda/families.h"
 #include "ops/embedding/cuda/kernels.h"
+#include "ops/experts/cuda/combine_cases.h"
+#include "ops/experts/cuda/families.h"
+#include "ops/experts/cuda/kernels.h"
+#include "ops/experts/cuda/route_cases.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/norm/cuda/kernels.h"
 #include "ops/norm/cuda/norm_cases.h"
@@ -33,7 +37,8 @@ KernelFamilies Families() {
   KernelFamilies families;
   EXPECT_TRUE(AddNormFamilies(families) && AddRopeFamilies(families) &&
               AddElementwiseFamilies(families) && AddCopyFamilies(families) &&
-              AddEmbeddingFamilies(families) && AddTopKFamilies(families));
+              AddEmbeddingFamilies(families) && AddTopKFamilies(families) &&
+              AddExpertsFamilies(families));
   return families;
 }
 
@@ -46,6 +51,8 @@ struct Machine : test::GpuStore {
   kv_scatter::Registry kv_scatter;
   embedding::Registry embedding;
   top_k::Registry top_k;
+  route::Registry route;
+  combine::Registry combine;
 
   Machine() : GpuStore(Families()) {
     if (device == nullptr) return;
@@ -56,6 +63,8 @@ struct Machine : test::GpuStore {
     EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter, *store, arch()));
     EXPECT_TRUE(embedding::AddCudaKernels(embedding, *store, arch()));
     EXPECT_TRUE(top_k::AddCudaKernels(top_k, *store, arch()));
+    EXPECT_TRUE(route::AddCudaKernels(route, *store, arch()));
+    EXPECT_TRUE(combine::AddCudaKernels(combine, *store, arch()));
   }
 };
 
@@ -163,6 +172,24 @@ TEST_F(SmallOpsGpuTest, TheBestOfEveryRowAreFound) {
     wide.push_back(top_k::MakeCase(in, {32000, 256, 1}, false, 4));
     wide.push_back(top_k::MakeCase(in, {9001, 256, 20}, true, 5));
     ExpectRight(machine_->top_k, wide, &top_k::Reference);
+  }
+}
+
+TEST_F(SmallOpsGpuTest, EveryRowGoesToItsExpertsAndIsSummedUp) {
+  using route::CaseLogits;
+  for (const DataType type : kFloats) {
+    ExpectRight(machine_->route, route::CudaCases(type), &route::Reference);
+    std::vector<test::ArenaCase<route::Args>> many;
+    many.push_back(route::MakeCase(type, {128, 8, 2048}, true, false, 1));
+    many.push_back(route::MakeCase(type, {60, 4, 4097, CaseLogits::kTies}, false, true, 2));
+    many.push_back(route::MakeCase(type, {128, 4, 4096, CaseLogits::kHot}, true, true, 3));
+    many.push_back(route::MakeCase(type, {1024, 32, 513}, false, false, 4));
+    ExpectRight(machine_->route, many, &route::Reference);
+    ExpectRight(machine_->combine, combine::CudaCases(type), &combine::Reference);
+    std::vector<test::ArenaCase<combine::Args>> large;
+    large.push_back(combine::MakeCase(type, {2048, 8, 300}, 5));
+    large.push_back(combine::MakeCase(type, {2880, 4, 77, true}, 50));
+    ExpectRight(machine_->combine, large, &combine::Reference);
   }
 }
 

@@ -24,6 +24,12 @@
 #include "ops/embedding/cuda/embedding_kernel.cuh"
 #include "ops/embedding/cuda/families.h"
 #include "ops/embedding/cuda/kernels.h"
+#include "ops/experts/cuda/combine_cases.h"
+#include "ops/experts/cuda/combine_kernel.cuh"
+#include "ops/experts/cuda/families.h"
+#include "ops/experts/cuda/kernels.h"
+#include "ops/experts/cuda/route_cases.h"
+#include "ops/experts/cuda/route_kernel.cuh"
 #include "ops/rope/cuda/families.h"
 #include "ops/rope/cuda/kernels.h"
 #include "ops/rope/cuda/rope_cases.h"
@@ -56,7 +62,8 @@ class ElfCompiler final : public KernelCompiler {
 
 constexpr CudaArch kHopper{90, 'a'};
 constexpr int kWarps = 4;      // of the kernels of these catalogs
-constexpr int kTopKWarps = 8;  // but for this one
+constexpr int kTopKWarps = 8;  // but for these
+constexpr int kRouteWarps = 16;
 
 class SmallOps : public CudaDeviceTest {
  protected:
@@ -64,7 +71,7 @@ class SmallOps : public CudaDeviceTest {
     KernelFamilies families;
     EXPECT_TRUE(AddRopeFamilies(families) && AddElementwiseFamilies(families) &&
                 AddCopyFamilies(families) && AddEmbeddingFamilies(families) &&
-                AddTopKFamilies(families));
+                AddTopKFamilies(families) && AddExpertsFamilies(families));
     store_ = test::OpenFake(test::FakeOptions(folder_.path(), compiler_), families);
     EXPECT_TRUE(rope::AddCudaKernels(rope_, *store_, kHopper));
     EXPECT_TRUE(elementwise::AddCudaKernels(elementwise_, *store_, kHopper));
@@ -72,6 +79,8 @@ class SmallOps : public CudaDeviceTest {
     EXPECT_TRUE(kv_scatter::AddCudaKernels(kv_scatter_, *store_, kHopper));
     EXPECT_TRUE(embedding::AddCudaKernels(embedding_, *store_, kHopper));
     EXPECT_TRUE(top_k::AddCudaKernels(top_k_, *store_, kHopper));
+    EXPECT_TRUE(route::AddCudaKernels(route_, *store_, kHopper));
+    EXPECT_TRUE(combine::AddCudaKernels(combine_, *store_, kHopper));
     device_ = Make();
   }
 
@@ -112,6 +121,8 @@ class SmallOps : public CudaDeviceTest {
   kv_scatter::Registry kv_scatter_;
   embedding::Registry embedding_;
   top_k::Registry top_k_;
+  route::Registry route_;
+  combine::Registry combine_;
   std::unique_ptr<Device> device_;
 };
 
@@ -125,7 +136,9 @@ TEST_F(SmallOps, AreTheCatalogByNameAndRequestKey) {
                                   static_cast<const KernelBase*>(copy_.Find(name)),
                                   static_cast<const KernelBase*>(kv_scatter_.Find(name)),
                                   static_cast<const KernelBase*>(embedding_.Find(name)),
-                                  static_cast<const KernelBase*>(top_k_.Find(name))}) {
+                                  static_cast<const KernelBase*>(top_k_.Find(name)),
+                                  static_cast<const KernelBase*>(route_.Find(name)),
+                                  static_cast<const KernelBase*>(combine_.Find(name))}) {
       if (one != nullptr) kernel = one;
     }
     ASSERT_NE(kernel, nullptr) << name;
@@ -134,7 +147,7 @@ TEST_F(SmallOps, AreTheCatalogByNameAndRequestKey) {
     ++found;
   }
   constexpr std::size_t kUnpacking = 3 * cuda::kBlockTypes.size();  // to three types
-  EXPECT_EQ(found, 9 + 9 + 27 + (7 + kUnpacking) + 9 + (9 + kUnpacking) + 6);
+  EXPECT_EQ(found, 9 + 9 + 27 + (7 + kUnpacking) + 9 + (9 + kUnpacking) + 6 + 6 + 3);
 }
 
 TEST_F(SmallOps, RunWhatTheLauncherSays) {
@@ -183,6 +196,23 @@ TEST_F(SmallOps, RunWhatTheLauncherSays) {
   ExpectRight(top_k_, rows, &top_k::Reference);
 }
 
+TEST_F(SmallOps, RunWhatTheLaunchersOfExpertsSay) {
+  SetKernel<tw::RouteParams, kRouteWarps>([](const tw::RouteParams& p) {
+    using Kernel = tw::Route<Type::kBF16, 1024, kRouteWarps>;
+    __shared__ Kernel::Shared shared;
+    Kernel{p, shared}.Run(static_cast<int>(blockIdx.x));
+  });
+  std::vector<test::ArenaCase<route::Args>> rows;
+  rows.push_back(route::MakeCase(DataType::kBF16, {200, 3, 40}, true, true, 1));
+  ExpectRight(route_, rows, &route::Reference);
+  SetKernel<tw::CombineParams>([](const tw::CombineParams& p) {
+    using Kernel = tw::Combine<Type::kF16>;
+    const auto thread = static_cast<int>(blockIdx.x * (kWarps * 32u) + threadIdx.x);
+    Kernel{p}.Run(static_cast<int>(blockIdx.y), thread * Kernel::kPack);
+  });
+  ExpectRight(combine_, combine::CudaCases(DataType::kF16), &combine::Reference);
+}
+
 TEST_F(SmallOps, ACopyOfAViewOntoItselfLaunchesNothing) {
   const DeviceMemory memory = device_->Allocate(256).value();
   copy::Args args{Contiguous(memory.data(), DataType::kBF16, {64, 1, 1, 1}), {}};
@@ -204,6 +234,12 @@ TEST_F(SmallOps, TakeTheirProblemsOnly) {
   EXPECT_EQ(FeasibleCount(top_k_, {.cols = 128256, .k = 1}), 1);
   EXPECT_EQ(FeasibleCount(top_k_, {.type_in = DataType::kBF16, .cols = 128256, .k = 40}), 1);
   EXPECT_EQ(FeasibleCount(top_k_, {.cols = 128256, .k = 65}), 0);
+
+  EXPECT_EQ(FeasibleCount(route_, {.rows = 9, .experts = 128, .used = 8}), 2);
+  EXPECT_EQ(FeasibleCount(route_, {.rows = 9, .experts = 129, .used = 8}), 1);
+  EXPECT_EQ(FeasibleCount(route_, {.rows = 9, .experts = 1025, .used = 8}), 0);
+  EXPECT_EQ(FeasibleCount(combine_, {.rows = 9, .cols = 2048, .used = 8}), 1);
+  EXPECT_EQ(FeasibleCount(combine_, {.type_x = DataType::kBF16, .cols = 2048, .used = 8}), 0);
 
   EXPECT_EQ(FeasibleCount(rope_, {.type_in = DataType::kBF16, .scatter = true, .page_size = 16}),
             1);

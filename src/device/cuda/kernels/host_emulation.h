@@ -15,8 +15,8 @@
 // launch as the launcher of an operation room made it.
 //
 // The threads of a CTA, or of all CTAs of a cluster, are fibers of one OS thread; each runs to its
-// next barrier or shuffle, then the next one does. What it cannot show: races, memory order, warps
-// that diverge at a shuffle.
+// next barrier or shuffle, then the next one does. Warps may shuffle different numbers of times between
+// two barriers. What it cannot show: races, memory order, warps that diverge at a shuffle.
 
 #define __shared__ static  // one CTA runs at a time
 
@@ -33,6 +33,7 @@ struct Cta {
     ucontext_t context;
     std::unique_ptr<std::byte[]> stack;
     bool done = false;
+    bool waits = false;  // at __syncthreads
     unsigned int shuffles = 0;
     float lanes[2] = {};  // what it gives away, by the parity of the shuffle
   };
@@ -70,9 +71,28 @@ inline void FiberMain() {
   cta.fibers[cta.current].done = true;
 }
 
+/// Lets the threads of the CTA that begins with fiber `first` pass __syncthreads once all are there.
+/// False if some wait there for others that have ended.
+inline bool PassBarrier(std::size_t first, unsigned int threads) {
+  const auto begin = cta.fibers.begin() + static_cast<std::ptrdiff_t>(first), end = begin + threads;
+  const auto waits = [](const Cta::Fiber& fiber) { return fiber.waits; };
+  if (!std::all_of(begin, end, [](const Cta::Fiber& f) { return f.waits || f.done; })) return true;
+  const bool all = std::all_of(begin, end, waits), none = std::none_of(begin, end, waits);
+  std::for_each(begin, end, [](Cta::Fiber& fiber) { fiber.waits = false; });
+  return all || none;
+}
+
+/// Whether of every warp all threads have ended, or none.
+inline bool WarpsAreWhole() {
+  for (std::size_t t = 0; t < cta.fibers.size(); ++t) {
+    if (cta.fibers[t].done != cta.fibers[t / 32 * 32].done) return false;
+  }
+  return true;
+}
+
 /// Runs `body` as every thread of every CTA; in clusters of `cluster` CTAs, whose threads all have
 /// as many barriers and shuffles. Returns false if threads of a CTA stopped at different numbers of
-/// them: a hang on a GPU.
+/// barriers, or threads of a warp at different numbers of shuffles: a hang on a GPU.
 inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
                 unsigned int cluster = 1) {
   constexpr std::size_t kStack = 256 * 1024;
@@ -84,7 +104,7 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
   for (unsigned int by = 0; by < grid.y; by += cluster) {
     for (unsigned int bx = 0; bx < grid.x; ++bx) {
       for (Cta::Fiber& fiber : cta.fibers) {
-        fiber.done = false;
+        fiber.done = fiber.waits = false;
         fiber.shuffles = 0;
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();
@@ -94,9 +114,10 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
       }
       std::size_t left = cta.fibers.size();
       while (left > 0) {
-        const std::size_t before = left;
+        for (std::size_t first = 0; first < cta.fibers.size(); first += threads)
+          converged = PassBarrier(first, threads) && converged;
         for (std::size_t t = 0; t < cta.fibers.size(); ++t) {
-          if (cta.fibers[t].done) continue;
+          if (cta.fibers[t].done || cta.fibers[t].waits) continue;
           cta.current = t;
           cta.rank = static_cast<unsigned int>(t) / threads;
           cta.block = {bx, by + cta.rank, 0};
@@ -104,8 +125,7 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
           swapcontext(&cta.scheduler, &cta.fibers[t].context);
           if (cta.fibers[t].done) --left;
         }
-        // All of them end in one round, or none does.
-        if (left != 0 && left != before) converged = false;
+        converged = WarpsAreWhole() && converged;
       }
     }
   }
@@ -126,7 +146,10 @@ inline int ReadAhead(const int* p) {
 
 // The names are CUDA's.
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
-inline void __syncthreads() { ::tw::emulation::Yield(); }
+inline void __syncthreads() {
+  ::tw::emulation::cta.fibers[::tw::emulation::cta.current].waits = true;
+  ::tw::emulation::Yield();
+}
 inline void __syncwarp() { ::tw::emulation::Yield(); }
 
 inline float __shfl_xor_sync(unsigned int, float value, int lanes) {

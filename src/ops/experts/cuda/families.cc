@@ -14,7 +14,7 @@ constexpr std::array kMostExperts = {128, 1024};
 constexpr int kRouteWarps = 16;
 constexpr int kCombineWarps = 4;
 
-KernelSpec MakeSpec(CudaArch arch, std::string_view family, DataType type, int warps) {
+KernelSpec MakeSpec(CudaArch arch, FamilyName family, DataType type, int warps) {
   KernelSpec spec;
   spec.family = family;
   spec.arch = arch;

@@ -1,5 +1,7 @@
 #include "ops/experts/cuda/kernels.h"
 
+#include <algorithm>
+
 #include "engine/compiled/compiled_kernel.h"
 #include "engine/compiled/launch_cost.h"
 #include "ops/experts/cuda/combine_launch.h"

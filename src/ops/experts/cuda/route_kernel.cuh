@@ -137,7 +137,8 @@ struct Route {
       counts[i] = e < p.experts ? shared.first[e] : 0;
       own += counts[i];
     }
-    int before = 0, sum = own;  // of the lanes in front, and of all, in groups of twice as many lanes
+    int before = 0,
+        sum = own;  // of the lanes in front, and of all, in groups of twice as many lanes
     TW_UNROLL
     for (int step = 1; step < 32; step *= 2) {
       const int other = static_cast<int>(OfPartner(static_cast<u32>(sum), step));
@@ -154,7 +155,10 @@ struct Route {
       before += counts[i];
     }
     // Where the threads' experts end with the last one, nobody has stored the sum of all.
-    if (Thread() == kThreads - 1 && kThreads * kOwn == p.experts) shared.first[p.experts] = before;
+    if constexpr (kThreads * kOwn == kMostExperts) {
+      if (Thread() == kThreads - 1 && p.experts == kMostExperts)
+        shared.first[kMostExperts] = before;
+    }
     __syncthreads();  // all places are known
     TW_NO_UNROLL
     for (int e = Thread(); e <= p.experts; e += kThreads) p.offsets[e] = shared.first[e];
