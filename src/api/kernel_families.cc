@@ -8,6 +8,7 @@
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
+#include "ops/gemm/cuda/grouped/families.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/rope/cuda/families.h"
 #include "ops/top_k/cuda/families.h"
@@ -22,6 +23,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddGemmFamilies(families);
   (void)AddGemvFamilies(families);
   (void)AddGemmQFamily(families);
+  (void)AddGroupedFamilies(families);
   (void)AddNormFamilies(families);
   (void)AddRopeFamilies(families);
   (void)AddElementwiseFamilies(families);

@@ -110,14 +110,16 @@ class GpuTest(CliTest):
         self.assertGreater(replaced, 0)
         self.assertGreater(failed, 0)
 
-    def test_a_model_with_experts_is_refused_in_one_line(self):
+    def test_a_model_with_experts_is_run_or_refused_in_one_line(self):
         model = self.folder / 'experts.gguf'
+        words = ['run', model, '--tokens', '1,2,3', '-n', 2, '--temp', 0, '--device', 'cuda:0']
         self.ok('synth', '--preset', 'tiny-test-mixtral', '--quant', 'q8_0', '-o', model)
-        words = ['run', model, '--tokens', '1,2,3', '-n', 2, '--temp', 0]
-        result = self.run_cli(*words, '--device', 'cuda:0', env=self.sound())
+        self.assertEqual(self.run_cli(*words, env=self.sound()).rc, 0)
+        self.ok('synth', '--preset', 'tiny-test-mixtral', '--quant', 'mxfp4_moe', '-o', model)
+        result = self.run_cli(*words, env=self.sound())
         self.assertEqual((result.rc, result.text), (1, ''))
         self.assertRegex(result.err.strip(), r'^tilewright: tensor blk\.0\.ffn_gate_exps\.weight: there is no kernel for products with 5 '
-                         r'experts on cuda/.*; models with experts run on the CPU$')
+                         r'experts of mxfp4 on cuda/.*; the CPU has one$')
 
     def test_a_gpu_that_no_kernel_fits_ends_with_one_line(self):
         result = self.run_cli(*self.run_words(), env=self.fake(FAKE_CUDA_CTAS='0'))

@@ -14,7 +14,7 @@ namespace tilewright::cuda {
 /// each aligned to its element; strides in elements; elements of a row are adjacent.
 struct CombineParams {
   const void* x;        ///< [rows * used][cols], type_a
-  const int* places;    ///< [rows][used], adjacent; each from 0 to rows * used - 1
+  const int* places;    ///< [rows][used], adjacent; others than 0 to rows * used - 1 are left out
   const void* weights;  ///< [rows][used], type_a
   const void* shared;   ///< [rows][cols], type_a, or null
   const void* gate;     ///< [rows], type_a, gate_stride apart; read where `shared` is not null

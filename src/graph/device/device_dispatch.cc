@@ -468,9 +468,9 @@ Result<WeightPacker::Plan> DeviceDispatch::PlanWeight(const WeightSpec& spec) {
       impl_->device.spec().kind == DeviceKind::kCuda) {
     // The reasons of hundreds of kernels would all say the same.
     return Fail(ErrorCode::kUnsupported,
-                fmt::format("there is no kernel for products with {} experts on {}; models with "
-                            "experts run on the CPU",
-                            spec.num, impl_->device.spec().ClassId()));
+                fmt::format("there is no kernel for products with {} experts of {} on {}; the CPU "
+                            "has one",
+                            spec.num, DataTypeName(spec.type), impl_->device.spec().ClassId()));
   }
   if (!choice) return Fail(choice.error());
   WeightPacker::Plan plan;

@@ -15,6 +15,11 @@ inline constexpr u32 kAllLanes = 0xffffffffu;
 TW_DEVICE u32 FromLane(u32 value, int lane) { return __shfl_sync(kAllLanes, value, lane); }
 #endif
 
+/// `word` of the lane whose number differs in bit `step`. All lanes call it.
+TW_DEVICE u32 OfPartner(u32 word, int step) {
+  return BitsOf(__shfl_xor_sync(kAllLanes, FloatOf(word), step));
+}
+
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes
 /// hold the same bits.
 TW_DEVICE float WarpSum(float value) {

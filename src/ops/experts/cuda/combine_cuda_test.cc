@@ -74,6 +74,16 @@ struct SmallSum {
   Args args;
 };
 
+TEST(CombineKernelTest, APlaceThatIsNoPairIsLeftOut) {
+  SmallSum small;
+  std::fill(small.values.begin(), small.values.end(), 1.0f);
+  std::fill(small.weights.begin(), small.weights.end(), 0.5f);
+  small.places = {0, 6, 2, -1, 4, std::numeric_limits<std::int32_t>::max()};
+  small.args.shared.data = small.args.gate.data = nullptr;
+  ASSERT_TRUE(Emulate<Type::kF32>(small.args));
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(small.out[i], i < 16 ? 1.0f : 0.5f) << i;
+}
+
 TEST(CombineLaunchTest, ReadsAndWritesWideWhereAddressesAllow) {
   const auto wide = [&](auto change) {
     SmallSum small;

@@ -36,8 +36,10 @@ struct Combine {
   TW_DEVICE void Run(int r, int c) const {
     if (c >= p.cols) return;
     float sum[kPack] = {};
+    const i64 pairs = static_cast<i64>(p.rows) * p.used;
     for (int j = 0; j < p.used; ++j) {
       const int place = p.places[static_cast<i64>(r) * p.used + j];
+      if (place < 0 || place >= pairs) continue;  // of no pair
       Add(p.x, place * p.x_stride, c, LoadElement<kType>(p.weights, r * p.weights_stride + j), sum);
     }
     if (p.shared != nullptr) {

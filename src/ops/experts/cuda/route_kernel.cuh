@@ -57,11 +57,6 @@ struct Route {
       order = other_order, expert = other_expert;
   }
 
-  /// `word` of the lane whose number differs in bit `step`.
-  static TW_DEVICE u32 OfPartner(u32 word, int step) {
-    return BitsOf(__shfl_xor_sync(kAllLanes, FloatOf(word), step));
-  }
-
   /// The best expert of the warp's orders, in every lane.
   static TW_DEVICE void Best(const u32 (&orders)[kKept], u32& order, int& expert) {
     order = orders[0], expert = Lane();

@@ -15,12 +15,18 @@ namespace tw {
 using tilewright::cuda::GemmMmaParams;
 using tilewright::cuda::GemmOutput;
 
+/// The lines of an operand where they are.
+struct OwnLines {
+  TW_DEVICE i64 operator()(int line) const { return line; }
+};
+
 /// kLines lines of an operand, from line `first` and element k0 on, to shared memory with the lines
-/// side by side: tile[k][line]. What is beyond `lines` or `k` is 0. A line more than there is keeps
+/// side by side: tile[k][line]. What is beyond `lines` or `k` is 0. place_of(line): which line of
+/// memory it is. A line more than there is keeps
 /// the stores of a warp, which differ in k, on different banks.
-template <Type kType, int kThreads, int kLines, int kDepth>
+template <Type kType, int kThreads, int kLines, int kDepth, class PlaceOf>
 TW_DEVICE void LoadSimtTile(const void* base, i64 ld, int first, int lines, int k0, int k,
-                            float (&tile)[kDepth][kLines + 1]) {
+                            PlaceOf place_of, float (&tile)[kDepth][kLines + 1]) {
   TW_UNROLL
   for (int i = 0; i < (kLines * kDepth + kThreads - 1) / kThreads; ++i) {
     const int at = i * kThreads + static_cast<int>(threadIdx.x);
@@ -28,14 +34,15 @@ TW_DEVICE void LoadSimtTile(const void* base, i64 ld, int first, int lines, int 
     if (line >= kLines) continue;
     float value = 0.0f;
     if (first + line < lines && k0 + depth < k) {
-      value = LoadElement<kType>(base, (first + line) * ld + k0 + depth);
+      value = LoadElement<kType>(base, place_of(first + line) * ld + k0 + depth);
     }
     tile[depth][line] = value;
   }
 }
 
-template <class S>
-TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
+/// The tile of D at row m0 and column n0. row_of(m): which row of A in memory is row m of the product.
+template <class S, class RowOf>
+TW_DEVICE void GemmSimtTile(const GemmMmaParams& p, int m0, int n0, RowOf row_of) {
   constexpr int kThreads = 32 * S::kWarps;
   // Threads along each side of the tile; a thread has every kAcross-th column and kDown-th row.
   constexpr int kAcross = S::kTileN / S::kCols, kDown = S::kTileM / S::kRows;
@@ -46,10 +53,6 @@ TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
   __shared__ float b_tile[S::kTileK][S::kTileN + 1];
 
   const GemmOutput& out = p.out;
-  // CTAs beside each other read the same columns of B.
-  const int tiles_m = (out.m - 1) / S::kTileM + 1;
-  const int tile = static_cast<int>(blockIdx.x);
-  const int m0 = tile % tiles_m * S::kTileM, n0 = tile / tiles_m * S::kTileN;
   const int across = static_cast<int>(threadIdx.x) % kAcross;
   const int down = static_cast<int>(threadIdx.x) / kAcross;
 
@@ -61,8 +64,9 @@ TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
   }
   TW_NO_UNROLL
   for (int k0 = 0; k0 < out.k; k0 += S::kTileK) {
-    LoadSimtTile<S::kTypeA, kThreads, S::kTileM>(p.a, p.lda, m0, out.m, k0, out.k, a_tile);
-    LoadSimtTile<S::kTypeB, kThreads, S::kTileN>(p.b, p.ldb, n0, out.n, k0, out.k, b_tile);
+    LoadSimtTile<S::kTypeA, kThreads, S::kTileM>(p.a, p.lda, m0, out.m, k0, out.k, row_of, a_tile);
+    LoadSimtTile<S::kTypeB, kThreads, S::kTileN>(p.b, p.ldb, n0, out.n, k0, out.k, OwnLines{},
+                                                 b_tile);
     __syncthreads();  // every thread reads what all have loaded
     // In steps: the whole depth of a tile unrolled would be four times the code.
     TW_NO_UNROLL
@@ -100,6 +104,15 @@ TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
       StoreElement<S::kTypeD>(out.d, row * out.ldd + col, value);
     }
   }
+}
+
+/// The whole kernel.
+template <class S>
+TW_DEVICE void GemmSimt(const GemmMmaParams& p) {
+  // CTAs beside each other read the same columns of B.
+  const int tiles_m = (p.out.m - 1) / S::kTileM + 1;
+  const int tile = static_cast<int>(blockIdx.x);
+  GemmSimtTile<S>(p, tile % tiles_m * S::kTileM, tile / tiles_m * S::kTileN, OwnLines{});
 }
 
 }  // namespace tw

@@ -170,7 +170,7 @@ TW_DEVICE void Gemv(const GemvParams& p) {
     }
   }
   __syncthreads();  // every warp's sums are there before any thread adds those of a row
-  StoreSums<kTypeC, kTypeY, kSplit>(p, partial);
+  StoreSums<kTypeC, kTypeY, kSplit>(p, m0, partial);
 }
 
 }  // namespace tw

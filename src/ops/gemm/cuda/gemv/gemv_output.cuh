@@ -12,18 +12,18 @@ namespace tw {
 
 using tilewright::cuda::GemvParams;
 
-/// Adds the parts of k of every row of the CTA, in the order of its warps, and stores. `partial`:
-/// shared, [kWarps][kTileM][rows of a group]; all threads call it, behind a barrier.
+/// Adds the parts of k of every row of the CTA, in the order of its warps, and stores to rows m0 and
+/// on. `partial`: shared, [kWarps][kTileM][rows of a group]; all threads call it, behind a barrier.
 template <Type kTypeC, Type kTypeY, int kSplit, Epilogue kEpilogue = Epilogue::kNone, int kWarps,
           int kTileM, int kRows>
-TW_DEVICE void StoreSums(const GemvParams& p, const float (&partial)[kWarps][kTileM][kRows]) {
+TW_DEVICE void StoreSums(const GemvParams& p, int m0,
+                         const float (&partial)[kWarps][kTileM][kRows]) {
   constexpr int kTileN = kWarps / kSplit * kRows;
   constexpr bool kGated = kEpilogue == Epilogue::kSwiGlu;
   constexpr int kBlock = tilewright::cuda::kGemvGatedBlock;
   static_assert(!kGated || kTileN % (2 * kBlock) == 0, "whole pairs of gate and up");
   constexpr int kColumns = kGated ? kTileN / 2 : kTileN;  // of y
   const int n0 = static_cast<int>(blockIdx.x) * kColumns;
-  const int m0 = static_cast<int>(blockIdx.y) * kTileM;
   for (int i = static_cast<int>(threadIdx.x); i < kTileM * kColumns; i += kWarps * 32) {
     const int m = i / kColumns, col = i % kColumns;
     if (m0 + m >= p.m || n0 + col >= (kGated ? p.n / 2 : p.n)) continue;

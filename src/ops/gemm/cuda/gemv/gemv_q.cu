@@ -10,5 +10,5 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 ring[];
   tw::GemvQ<kTypeA, kTypeB, kTypeC, kTypeD, kTileM, kTileN, kWarps, kParam0, kStages, kEpilogue>(
-      params, ring);
+      params, static_cast<int>(blockIdx.y) * kTileM, ring);
 }

@@ -286,18 +286,17 @@ struct GemvQWarp {
   }
 };
 
-/// The whole kernel. kWarps warps in kWarps / kSplit groups, each with kTileN / groups of the CTA's
+/// The whole kernel, for rows m0 and on of x. kWarps warps in kWarps / kSplit groups, each with kTileN / groups of the CTA's
 /// rows, whole strips of 16. `ring`: shared, one for each group, aligned to 16 bytes.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, int kTileM, int kTileN, int kWarps,
           int kSplit, int kStages, Epilogue kEpilogue = Epilogue::kNone>
-TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
+TW_DEVICE void GemvQ(const GemvParams& p, int m0, u8* ring) {
   constexpr int kGroups = kWarps / kSplit, kRows = kTileN / kGroups, kStrips = kRows / 16;
   static_assert(kGroups * kSplit == kWarps && 16 * kStrips * kGroups == kTileN, "whole strips");
   using Warp = GemvQWarp<kTypeX, kTypeW, kTileM, kStrips, kSplit, kStages>;
   __shared__ float partial[kWarps][kTileM][kRows];
 
   const int warp_id = static_cast<int>(threadIdx.x) / 32;
-  const int m0 = static_cast<int>(blockIdx.y) * kTileM;
   Warp warp;
   warp.lane = static_cast<int>(threadIdx.x) % 32;
   warp.g = warp.lane / 4;
@@ -353,7 +352,7 @@ TW_DEVICE void GemvQ(const GemvParams& p, u8* ring) {
     }
   }
   __syncthreads();  // every warp's sums are there before any thread adds those of a row
-  StoreSums<kTypeC, kTypeY, kSplit, kEpilogue>(p, partial);
+  StoreSums<kTypeC, kTypeY, kSplit, kEpilogue>(p, m0, partial);
 }
 
 }  // namespace tw

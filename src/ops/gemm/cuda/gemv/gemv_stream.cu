@@ -10,5 +10,5 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 smem[];
   tw::GemvStreamRun<kTypeA, kTypeB, kTypeC, kTypeD, kEpilogue, kWarps, kParam0, kStages,
-                    kParam2 != 0>(params, smem);
+                    kParam2 != 0>(params, blockIdx.y, smem);
 }

@@ -38,6 +38,7 @@ struct GemvStream {
   static constexpr int kPlanes = FloatBytes<kTypeStaged>() / 2;  // 16-byte parts of eight values
 
   const GemvParams& p;
+  i64 row;         // of x and y
   u32 xs;          // shared: x, [spans of all segments][kPlanes][32 lanes] of 16 bytes
   float* squares;  // shared: with kNorm, of each 32 values of x
   u32 ring;        // shared: of this warp and lane, [kStages][kSpans][32 lanes] of 16 bytes
@@ -93,8 +94,7 @@ struct GemvStream {
 
   /// x to shared memory, zeros behind it.
   TW_DEVICE void StageX() const {
-    const u8* x =
-        static_cast<const u8*>(p.x) + static_cast<i64>(blockIdx.y) * p.ldx * FloatBytes<kTypeX>();
+    const u8* x = static_cast<const u8*>(p.x) + row * p.ldx * FloatBytes<kTypeX>();
     const int all = segments * kSegmentPacks;
     TW_NO_UNROLL
     for (int pack = static_cast<int>(threadIdx.x); pack < all; pack += 32 * kWarps) {
@@ -127,7 +127,7 @@ struct GemvStream {
   }
   /// The same of a row that is normalised. `weights`: of LoadWeights.
   TW_DEVICE void StageNormed(const float (&weights)[kPack]) const {
-    const i64 x = blockIdx.y * p.ldx;
+    const i64 x = row * p.ldx;
     const int all = segments * kSegmentPacks;
     TW_NO_UNROLL
     for (int first = 0; first < all; first += 32 * kWarps) {  // all warps meet the same shuffles
@@ -199,7 +199,6 @@ struct GemvStream {
 
   /// `sums`: of the rows of a unit, in every lane.
   TW_DEVICE void Store(int unit, const float (&sums)[kRowsOfUnit]) const {
-    const i64 row = blockIdx.y;
     float value = p.alpha * sums[0];
     if constexpr (kEpilogue == Epilogue::kSwiGlu) value = SiluOf(value) * (p.alpha * sums[1]);
     if constexpr (kTypeC != Type::kNone) {
@@ -246,10 +245,10 @@ struct GemvStream {
   }
 };
 
-/// The whole kernel. `smem`: shared, GemvStreamSmem bytes, aligned to 16.
+/// The whole kernel, for row `row` of x. `smem`: shared, GemvStreamSmem bytes, aligned to 16.
 template <Type kTypeX, Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kWarps,
           int kSpans, int kStages, bool kNorm = false>
-TW_DEVICE void GemvStreamRun(const GemvParams& p, u8* smem) {
+TW_DEVICE void GemvStreamRun(const GemvParams& p, i64 row, u8* smem) {
   using Stream =
       GemvStream<kTypeX, kTypeW, kTypeC, kTypeY, kEpilogue, kWarps, kSpans, kStages, kNorm>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -265,6 +264,7 @@ TW_DEVICE void GemvStreamRun(const GemvParams& p, u8* smem) {
   float* squares = reinterpret_cast<float*>(smem + kWarps * kStages * Stream::kStageBytes +
                                             segments * Stream::kSegmentValues * 4);
   const Stream stream{p,
+                      row,
                       xs,
                       squares,
                       ring,

@@ -121,7 +121,7 @@ void ExpectProduct(const Problem& q) {
           tw::Gemv<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(p);
         } else {
           tw::GemvQ<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(
-              p, tw::emulation::smem);
+              p, static_cast<int>(blockIdx.y) * kTileM, tw::emulation::smem);
         }
       });
   tw::emulation::readable_begin = nullptr;

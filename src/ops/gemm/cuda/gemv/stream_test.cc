@@ -207,7 +207,7 @@ std::vector<float> ExpectStream(const Problem& q) {
       GemvStreamLaunch(spec, product.Args(), q.sm_count), [](const tw::GemvParams& p) {
         constexpr Type kC = kEpilogue == tw::Epilogue::kAdd ? Type::kF32 : Type::kNone;
         tw::GemvStreamRun<kX, kW, kC, Type::kF32, kEpilogue, kWarps, kSpans, kStages, kNorm>(
-            p, tw::emulation::smem);
+            p, blockIdx.y, tw::emulation::smem);
       });
   const int columns = (kEpilogue == tw::Epilogue::kSwiGlu ? q.n / 2 : q.n) + 3;
   return {product.y(), product.y() + q.m * columns};
@@ -277,7 +277,7 @@ void ExpectGated(const Problem& q) {
     Case product(spec, q);
     product.ExpectRight(GemvLaunch(spec, product.Args()), [](const tw::GemvParams& p) {
       tw::GemvQ<kX, kW, Type::kNone, Type::kF32, kTileM, kTileN, kWarps, kSplit, 2, kSwiGlu>(
-          p, tw::emulation::smem);
+          p, static_cast<int>(blockIdx.y) * kTileM, tw::emulation::smem);
     });
   };
   run.template operator()<1, 32, 2, 2>();

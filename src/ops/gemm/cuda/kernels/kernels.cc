@@ -1,10 +1,12 @@
 #include "ops/gemm/cuda/kernels/kernels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/text.h"
 #include "engine/compiled/compiled_kernel.h"
+#include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/gemm_mma_splits.h"
@@ -12,10 +14,13 @@
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
+#include "ops/gemm/cuda/grouped/families.h"
+#include "ops/gemm/cuda/grouped/grouped_launch.h"
 #include "ops/gemm/cuda/kernels/cost.h"
 #include "tilewright/cuda/gemm_params.h"
 #include "tilewright/cuda/gemm_q_params.h"
 #include "tilewright/cuda/gemv_params.h"
+#include "tilewright/cuda/grouped_gemm_params.h"
 
 namespace tilewright {
 namespace {
@@ -212,6 +217,78 @@ KernelDesc DescOf(const KernelSpec& spec) {
   return desc;
 }
 
+/// What says whether a dense kernel takes a problem, and how long it takes.
+struct DenseFunctions {
+  std::optional<Rejection> (*feasible)(const KernelSpec&, const GemmDesc&);
+  double (*estimate_us)(const KernelSpec&, const GemmDesc&, const DeviceSpec&);
+};
+DenseFunctions FunctionsOf(const KernelSpec& dense) {
+  if (dense.family == GemvInt8Family().name) return {&Int8Feasible, &EstimateInt8};
+  if (dense.family == GemvStreamFamily().name) return {&StreamFeasible, &EstimateStream};
+  if (dense.family == GemvQuantisedFamily().name) return {&GemvFeasible, &EstimateGemv};
+  return {&MmaFeasible, &EstimateSimt};
+}
+
+/// The dense problem of m rows that a kernel of groups solves for each, with n rows of weights.
+GemmDesc DenseDescOf(GemmDesc desc, std::int32_t m, double n) {
+  constexpr double kMost = std::numeric_limits<std::int32_t>::max() - 1024;
+  desc.m = m;
+  desc.n = static_cast<std::int32_t>(std::min(n, kMost));
+  desc.num = 1;
+  desc.group_axis = -1;
+  desc.striding_a = desc.striding_b = desc.striding_c = Striding::kFlat;
+  return desc;
+}
+
+std::optional<Rejection> GroupedFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (desc.num < 2 || desc.group_axis != 0) {
+    return Rejection{Reason::kStriding,
+                     Format("num = {}, group_axis = {}", desc.num, desc.group_axis),
+                     "num at least 2, groups along m"};
+  }
+  const bool by_row = GroupsByRow(spec);
+  if (by_row && desc.m > kMostRowsOfGroups) {
+    return Rejection{Reason::kShape, Format("m = {}", desc.m),
+                     Format("at most {}", kMostRowsOfGroups)};
+  }
+  const KernelSpec dense = DenseSpecOf(spec);
+  const GemmDesc product = DenseDescOf(desc, by_row ? 1 : desc.m, desc.n);
+  if (auto no = FunctionsOf(dense).feasible(dense, product)) return no;
+  if (by_row) return std::nullopt;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() - 1024;
+  const std::int64_t columns = (desc.n - 1) / spec.tile_n + 1;
+  const std::int64_t tiles = cuda::GroupedTiles(desc.m, desc.num, spec.tile_m) * columns;
+  if (tiles <= kMost) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} output tiles", tiles), Format("at most {}", kMost)};
+}
+
+/// As a dense product with as many tiles: of each row with a matrix of its own, or of the rows that an
+/// expert has where they spread evenly.
+double EstimateGrouped(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  constexpr double kSearchUs = 1;  // for the group
+  const double used = gemm::MatricesUsed(desc.m, desc.num);
+  const double n = double{1} * desc.n;
+  const KernelSpec dense = DenseSpecOf(spec);
+  const GemmDesc product =
+      GroupsByRow(spec) ? DenseDescOf(desc, 1, n * desc.m)
+                        : DenseDescOf(desc, static_cast<int>(std::ceil(desc.m / used)), n * used);
+  return kSearchUs + FunctionsOf(dense).estimate_us(dense, product, device);
+}
+
+Status LaunchGrouped(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                     Stream stream) {
+  return kernel.Launch(GroupedLaunch(spec, args, std::max(kernel.device().sm_count, 1)), stream);
+}
+
+KernelDesc GroupedDescOf(const KernelSpec& spec) {
+  KernelDesc desc = DescOf(DenseSpecOf(spec));
+  desc.striding_a = Bit(Striding::kBlocked) | Bit(Striding::kIndexed);
+  desc.striding_b = desc.striding_c = Bit(Striding::kBlocked);
+  desc.scaling = Bit(Scaling::kOneZero);
+  desc.max_m = 0;
+  return desc;
+}
+
 }  // namespace
 
 Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
@@ -244,6 +321,15 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
     if (Status added = AddCompiled<GemmOp>(registry, store, compiled.name, arch, make); !added) {
       return added;
     }
+  }
+  const CompiledFamily<GemmOp> grouped{&GroupedFeasible, &EstimateGrouped, &LaunchGrouped};
+  for (const KernelFamily& family : GroupedFamilies()) {
+    const auto make = [&](const KernelSpec& spec, const ArtifactKey& request) {
+      return std::make_unique<CompiledKernel<GemmOp>>(spec, request, grouped, store,
+                                                      GroupedDescOf(spec));
+    };
+    if (Status added = AddCompiled<GemmOp>(registry, store, family.name, arch, make); !added)
+      return added;
   }
   return {};
 }
