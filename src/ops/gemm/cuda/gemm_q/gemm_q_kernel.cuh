@@ -30,7 +30,9 @@ namespace tw {
 
 using tilewright::cuda::GemmQParams;
 
-template <Type kTypeW, int kTileM, int kTileN, int kWarps, int kParts, int kStages>
+/// kNamed: rows of x are those that a table names.
+template <Type kTypeW, int kTileM, int kTileN, int kWarps, int kParts, int kStages,
+          bool kNamed = false>
 struct GemmQCta {
   using F = Codes<kTypeW>;
   using Tile = GemmQTile<F::kBytes, F::kBlock, kTileM, kTileN>;
@@ -59,9 +61,10 @@ struct GemmQCta {
   int row_low;                 // address of row g, modulo 16, and of every eighth row from there
   int w_at, x_at;              // of row g of W, and of element 4 t of row g of x, in a stage
   u32 to_w, to_x;              // where in the first stage this lane's first copies go
-  const u8* x;                 // this lane's chunk of the warp's first row
-  i64 x_step;                  // bytes from one row of the warp to the next
+  const u8* x;                 // this lane's chunk of the warp's first row; kNamed: of row 0
+  i64 x_step;                  // bytes from one row of the warp to the next; kNamed: of x
   int x_rows_left;             // from the warp's first on
+  const int* x_rows;           // kNamed: shared, [kTileM], of each row of the tile; -1: there is none
   int warp, lane, g, t, part;  // lane = 4 g + t
   u8* ring;                    // [kStages] of { W [kTileN][kWPitch], x [kTileM][kXPitch] }
   float acc[kStrips][kColumns][4];  // rows g, g and g + 8, g + 8 by columns 2 t, 2 t + 1
@@ -70,7 +73,8 @@ struct GemmQCta {
     return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(p)) % 16);
   }
 
-  TW_DEVICE GemmQCta(const GemmQParams& p, int m0, int n0, u8* ring_in) {
+  TW_DEVICE GemmQCta(const GemmQParams& p, int m0, int n0, u8* ring_in,
+                     const int* x_rows_in = nullptr) {
     const int thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
     lane = thread % 32;
@@ -100,9 +104,10 @@ struct GemmQCta {
     KeepValue(w_at);
     KeepValue(x_at);
     row_low = Low(w_begin + (n0 + FirstRow() + g) * w_row_bytes);
-    x = static_cast<const u8*>(p.x) + ((m0 + warp) * p.ldx + 8 * lane) * 2;
-    x_step = 2 * kWarps * p.ldx;
+    x = static_cast<const u8*>(p.x) + ((kNamed ? 0 : m0 + warp) * p.ldx + 8 * lane) * 2;
+    x_step = (kNamed ? 2 : 2 * kWarps) * p.ldx;
     x_rows_left = p.m - m0 - warp;
+    x_rows = x_rows_in;
     KeepAddress(w);
     KeepAddress(x);
     TW_UNROLL
@@ -179,6 +184,16 @@ struct GemmQCta {
     const bool inside = tile * kGemvSpan + 8 * lane < k;
     const u8* from = x + tile * (2 * kGemvSpan);
     const u32 smem = to_x + static_cast<u32>(offset);
+    if constexpr (kNamed) {
+      TW_UNROLL
+      for (int i = 0; i < kTileM; i += kWarps) {
+        if (kTileM % kWarps != 0 && i + warp >= kTileM) continue;
+        const int row = x_rows[i + warp];
+        CpAsync16(smem + static_cast<u32>(i * Tile::kXPitch), from + (row < 0 ? 0 : row) * x_step,
+                  inside && row >= 0 ? 16 : 0);
+      }
+      return;
+    }
     TW_UNROLL
     for (int i = 0; i < (kTileM + kWarps - 1) / kWarps; ++i) {
       if (kTileM % kWarps == 0 || i * kWarps + warp < kTileM)
@@ -372,12 +387,35 @@ TW_DEVICE void OutputTile(const GemmQParams& p, int m0, int n0, bool packs, Sums
   }
 }
 
+/// Sums that Stage has put in place: of all warps that share the row of W.
+template <int kTileM, int kParts, int kPitch>
+struct StagedSums {
+  const float* sums;
+  TW_DEVICE void operator()(int m, int n, float (&sum)[4]) const {
+    LoadPack<Type::kF32, 4>(sums, m * kPitch + n, sum);
+    TW_UNROLL
+    for (int s = 1; s < kParts; ++s) {
+      float more[4];
+      LoadPack<Type::kF32, 4>(sums, (s * kTileM + m) * kPitch + n, more);
+      TW_UNROLL
+      for (int j = 0; j < 4; ++j) sum[j] += more[j];
+    }
+  }
+};
+
+/// Whether four elements of y, and of c, can be accessed at once.
+template <Type kTypeC, Type kTypeY>
+TW_DEVICE bool OutputInPacks(const GemmQParams& p) {
+  bool packs = PacksAligned<kTypeY, 4>(p.y, p.ldy);
+  if constexpr (kTypeC != Type::kNone) packs = packs && PacksAligned<kTypeC, 4>(p.c, p.ldc);
+  return packs;
+}
+
 /// The whole kernel. `ring`: shared, aligned to 16 bytes.
 template <Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN,
           int kWarps, int kParts, int kStages>
 TW_DEVICE void GemmQ(const GemmQParams& p, u8* ring) {
   using Cta = GemmQCta<kTypeW, kTileM, kTileN, kWarps, kParts, kStages>;
-  constexpr int kPitch = Cta::Tile::kSumPitch;
   constexpr int kFours = kTileN / 4;
   const int tiles_m = (p.m + kTileM - 1) / kTileM;
   const int index = static_cast<int>(blockIdx.x);
@@ -393,21 +431,10 @@ TW_DEVICE void GemmQ(const GemmQParams& p, u8* ring) {
   cta.Stage();
   __syncthreads();  // every warp's sums are there
 
-  bool packs = PacksAligned<kTypeY, 4>(p.y, p.ldy);
-  if constexpr (kTypeC != Type::kNone) packs = packs && PacksAligned<kTypeC, 4>(p.c, p.ldc);
+  const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
   const int tile = tile_n * tiles_m + tile_m;
-  const float* sums = reinterpret_cast<const float*>(ring);
-  // Of all warps that share the row of W.
-  const auto of_cta = [&](int m, int n, float(&sum)[4]) {
-    LoadPack<Type::kF32, 4>(sums, m * kPitch + n, sum);
-    TW_UNROLL
-    for (int s = 1; s < kParts; ++s) {
-      float more[4];
-      LoadPack<Type::kF32, 4>(sums, (s * kTileM + m) * kPitch + n, more);
-      TW_UNROLL
-      for (int j = 0; j < 4; ++j) sum[j] += more[j];
-    }
-  };
+  const StagedSums<kTileM, kParts, Cta::Tile::kSumPitch> of_cta{
+      reinterpret_cast<const float*>(ring)};
   if (p.splits == 1) {
     OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, 32 * kWarps>(p, m0, n0, packs, of_cta);
     return;

@@ -83,8 +83,11 @@ WorkspaceSize GemmQWorkspace(const KernelSpec& spec, const GemmShape& shape,
           .partials = tiles * static_cast<std::size_t>(splits) * spec.tile_m * spec.tile_n * 4};
 }
 
-cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
-                               const DeviceSpec& device, const Workspace& workspace) {
+namespace {
+
+/// `splits` CTAs for each output tile.
+cuda::LaunchResult SplitLaunch(const KernelSpec& spec, const GemmArgs& args, int splits,
+                               const Workspace& workspace) {
   if (spec.family != FamilyName(kGemmQ)) {
     return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
                                   Format("one of {}", kGemmQ)));
@@ -92,9 +95,6 @@ cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   if (auto no = CheckOperands(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
-  const WorkspaceSize needed = GemmQWorkspace(spec, shape, device);
-  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
-  const int splits = GemmQSplits(spec, shape, device);
   const std::int64_t ctas = Tiles(spec, shape) * splits;
   if (ctas > std::numeric_limits<std::int32_t>::max()) {
     return tl::unexpected(*Reject(Reason::kShape, Format("{} CTAs", ctas),
@@ -124,8 +124,24 @@ cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
       .beta = args.beta,
       .w_constant = args.constant_b ? 1 : 0,
   });
-  launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
   return cuda::CheckedLaunch(launch);
+}
+
+}  // namespace
+
+cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
+                               const DeviceSpec& device, const Workspace& workspace) {
+  cuda::LaunchResult launch =
+      SplitLaunch(spec, args, GemmQSplits(spec, ShapeOf(args), device), workspace);
+  if (!launch) return launch;
+  const WorkspaceSize needed = GemmQWorkspace(spec, ShapeOf(args), device);
+  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
+  launch->workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
+  return launch;
+}
+
+cuda::LaunchResult GemmQWholeLaunch(const KernelSpec& spec, const GemmArgs& args) {
+  return SplitLaunch(spec, args, 1, {});
 }
 
 }  // namespace tilewright

@@ -22,4 +22,7 @@ WorkspaceSize GemmQWorkspace(const KernelSpec& spec, const GemmShape& shape,
 cuda::LaunchResult GemmQLaunch(const KernelSpec& spec, const GemmArgs& args,
                                const DeviceSpec& device, const Workspace& workspace);
 
+/// The same with one CTA for each output tile, and no workspace.
+cuda::LaunchResult GemmQWholeLaunch(const KernelSpec& spec, const GemmArgs& args);
+
 }  // namespace tilewright

@@ -6,6 +6,7 @@
 #include "artifact/spec_checks.h"
 #include "core/text.h"
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 
 namespace tilewright {
@@ -34,10 +35,15 @@ bool ShipsStream(const KernelSpec& s) {
   return KeepsType(s) && s.params[2] == 0 && s.epilogue != SpecEpilogue::kAdd;
 }
 
-const std::array<Form, 4>& Forms() {
-  static const std::array<Form, 4> forms{
+/// Each number of rows once.
+bool ShipsTiles(const KernelSpec& s) {
+  return KeepsType(s) && s.tile_n == (s.tile_m < 32 ? 64 : 128);
+}
+
+const std::array<Form, 5>& Forms() {
+  static const std::array<Form, 5> forms{
       Form{GemvInt8Family(), true, &ShipsInt8}, Form{GemvQuantisedFamily(), true, &ShipsQuantised},
-      Form{GemvStreamFamily(), true, &ShipsStream}, Form{GemmSimtFamily(), false, &KeepsType}};
+      Form{GemvStreamFamily(), true, &ShipsStream}, Form{GemmQFamily(), false, &ShipsTiles}, Form{GemmSimtFamily(), false, &KeepsType}};
   return forms;
 }
 
@@ -95,7 +101,7 @@ std::span<const KernelFamily> GroupedFamilies() {
       FamilyOf<0>("gemv_int8_grouped", "ops/gemm/cuda/grouped/gemv_int8_grouped.cu"),
       FamilyOf<1>("gemv_q_grouped", "ops/gemm/cuda/grouped/gemv_q_grouped.cu"),
       FamilyOf<2>("gemv_stream_grouped", "ops/gemm/cuda/grouped/gemv_stream_grouped.cu"),
-      FamilyOf<3>("gemm_simt_grouped", "ops/gemm/cuda/grouped/gemm_simt_grouped.cu")};
+      FamilyOf<3>("gemm_q_grouped", "ops/gemm/cuda/grouped/gemm_q_grouped.cu"), FamilyOf<4>("gemm_simt_grouped", "ops/gemm/cuda/grouped/gemm_simt_grouped.cu")};
   return families;
 }
 

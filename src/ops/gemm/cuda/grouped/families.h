@@ -5,7 +5,7 @@
 #include "tilewright/kernel_family.h"
 
 /// Families of products of rows in groups, each group with a matrix of its own: gemv_int8_grouped,
-/// gemv_q_grouped, gemv_stream_grouped and gemm_simt_grouped. Each has some of the specs of the family
+/// gemv_q_grouped, gemv_stream_grouped, gemm_q_grouped and gemm_simt_grouped. Each has some of the specs of the family
 /// whose name it has in front. README.md names them.
 
 namespace tilewright {

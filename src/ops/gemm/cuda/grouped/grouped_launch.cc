@@ -9,6 +9,8 @@
 #include "core/text.h"
 #include "ops/gemm/cuda/gemm_args.h"
 #include "ops/gemm/cuda/gemm_launch.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
 #include "ops/gemm/cuda/grouped/families.h"
@@ -97,12 +99,20 @@ std::optional<Rejection> PutTiles(const KernelSpec& dense, const GemmArgs& args,
   return std::nullopt;
 }
 
-cuda::LaunchResult SimtLaunch(const KernelSpec& dense, const GemmArgs& args) {
-  cuda::LaunchResult launch = GemmSimtLaunch(dense, DenseArgs(args, args.d_layout.rows));
+cuda::LaunchResult TilesLaunch(const KernelSpec& dense, const GemmArgs& args) {
+  const bool blocks = dense.family == FamilyName(kGemmQ);
+  const GemmArgs all = DenseArgs(args, args.d_layout.rows);
+  cuda::LaunchResult launch = blocks ? GemmQWholeLaunch(dense, all) : GemmSimtLaunch(dense, all);
   if (!launch) return launch;
   if (auto no = PutTiles(dense, args, *launch)) return tl::unexpected(*std::move(no));
-  launch->params = cuda::KernelParams(cuda::GroupedGemmSimtParams{
-      .product = *launch->params.As<cuda::GemmMmaParams>(), .groups = GroupsOf(args)});
+  const cuda::GemmGroups groups = GroupsOf(args);
+  if (blocks) {
+    launch->params = cuda::KernelParams(cuda::GroupedGemmQParams{
+        .product = *launch->params.As<cuda::GemmQParams>(), .groups = groups});
+  } else {
+    launch->params = cuda::KernelParams(cuda::GroupedGemmSimtParams{
+        .product = *launch->params.As<cuda::GemmMmaParams>(), .groups = groups});
+  }
   return cuda::CheckedLaunch(*launch);
 }
 
@@ -116,7 +126,7 @@ cuda::LaunchResult GroupedLaunch(const KernelSpec& spec, const GemmArgs& args, i
   if (auto no = CheckGroups(args)) return tl::unexpected(*std::move(no));
   const KernelSpec dense = DenseSpecOf(spec);
   if (GroupsByRow(spec)) return RowsLaunch(dense, args, sm_count);
-  return SimtLaunch(dense, args);
+  return TilesLaunch(dense, args);
 }
 
 }  // namespace tilewright

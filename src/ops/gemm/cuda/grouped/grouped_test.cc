@@ -12,6 +12,7 @@
 #include "ops/gemm/cuda/gemv/gemv_q_kernel.cuh"
 #include "ops/gemm/cuda/gemv/gemv_stream_kernel.cuh"
 #include "ops/gemm/cuda/grouped/families.h"
+#include "ops/gemm/cuda/grouped/gemm_q_grouped.cuh"
 #include "ops/gemm/cuda/grouped/gemm_simt_grouped.cuh"
 #include "ops/gemm/cuda/grouped/grouped_case.h"
 #include "ops/gemm/cuda/grouped/grouped_gemv.cuh"
@@ -61,6 +62,7 @@ void ExpectRight(const KernelSpec& spec, std::int32_t n, std::int32_t k, Kernel 
   ASSERT_EQ(CheckSpec(spec), std::nullopt) << SpecName(spec);
   for (const std::vector<std::int32_t>& offsets : test::GroupedSpreads()) {
     for (const bool indexed : {true, false}) {
+      if (!indexed && offsets.size() < 6) continue;  // of one spread both
       GroupedCase one(spec.type_a, spec.type_b,
                       {.n = n,
                        .k = k,
@@ -73,10 +75,12 @@ void ExpectRight(const KernelSpec& spec, std::int32_t n, std::int32_t k, Kernel 
       tw::emulation::barriers.clear();
       tw::emulation::readable_begin = static_cast<const tw::u8*>(one.w().data());
       tw::emulation::readable_end = tw::emulation::readable_begin + one.w().size();
+      tw::emulation::other_readable_begin = static_cast<const tw::u8*>(one.x().data());
+      tw::emulation::other_readable_end = tw::emulation::other_readable_begin + one.x().size();
       const bool ran = tw::emulation::RunLaunch<Params>(*launch, spec.warps * 32u, kernel);
-      tw::emulation::readable_begin = nullptr;
+      tw::emulation::readable_begin = tw::emulation::other_readable_begin = nullptr;
       ASSERT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
-      EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of W";
+      EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of W and x";
       EXPECT_EQ(y.Damage() + one.x().Damage() + one.w().Damage(), "");
       const auto* bytes = static_cast<const std::byte*>(y.data());
       EXPECT_EQ(
@@ -128,6 +132,21 @@ void ExpectStream(std::int32_t n, std::int32_t k) {
   });
 }
 
+template <Type kW, tw::Epilogue kEpilogue, int kTileM, int kTileN, int kWarps, int kParts>
+void ExpectTiles(std::int32_t n, std::int32_t k) {
+  constexpr Type kC = kEpilogue == kSwiGlu ? Type::kNone : Type::kBF16;
+  constexpr int kStages = 3;
+  KernelSpec spec =
+      SpecOf("gemm_q_grouped", Type::kBF16, kW, kEpilogue, kTileM, kTileN, kWarps, kStages);
+  spec.type_c = static_cast<DataType>(kC);
+  spec.tile_k = 256;
+  spec.params = {kParts, 1, 0, 0};
+  ExpectRight<tw::GroupedGemmQParams>(spec, n, k, [](const tw::GroupedGemmQParams& p) {
+    tw::GemmQGrouped<kW, kC, Type::kBF16, kEpilogue, kTileM, kTileN, kWarps, kParts, kStages>(
+        p, tw::emulation::smem);
+  });
+}
+
 template <Type kX, Type kW, int kM, int kN, int kWarpCount, int kRowCount, int kColCount>
 struct SimtSpec {
   static constexpr Type kTypeA = kX, kTypeB = kW, kTypeC = kX, kTypeD = kX;
@@ -158,6 +177,14 @@ TEST(GroupedKernelTest, RowsAreMultipliedUnroundedWithTheBlocksOfTheirGroup) {
   ExpectQuantised<Type::kBF16, Type::kQ4_1, kSwiGlu>(64, 544);
   ExpectQuantised<Type::kF32, Type::kQ6_K, kSwiGlu>(32, 256);
   ExpectQuantised<Type::kBF16, Type::kQ5_0, kNone>(17, 320);
+}
+
+TEST(GroupedKernelTest, TilesOfTheRowsOfAGroupAreMultipliedWithItsBlocks) {
+  using tw::Epilogue::kAdd;
+  ExpectTiles<Type::kQ4_K, kAdd, 8, 64, 8, 4>(75, 512);
+  ExpectTiles<Type::kQ6_K, kAdd, 16, 64, 8, 4>(41, 768);
+  ExpectTiles<Type::kQ5_0, kSwiGlu, 8, 64, 8, 4>(96, 320);
+  ExpectTiles<Type::kQ8_0, kSwiGlu, 32, 128, 8, 2>(64, 256);
 }
 
 TEST(GroupedKernelTest, RowsStreamThePlainWeightsOfTheirGroup) {

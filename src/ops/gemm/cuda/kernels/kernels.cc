@@ -226,6 +226,7 @@ DenseFunctions FunctionsOf(const KernelSpec& dense) {
   if (dense.family == GemvInt8Family().name) return {&Int8Feasible, &EstimateInt8};
   if (dense.family == GemvStreamFamily().name) return {&StreamFeasible, &EstimateStream};
   if (dense.family == GemvQuantisedFamily().name) return {&GemvFeasible, &EstimateGemv};
+  if (dense.family == GemmQFamily().name) return {&GemmQFeasible, &EstimateGemmQ};
   return {&MmaFeasible, &EstimateSimt};
 }
 
