@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <list>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -44,10 +45,6 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
     bound_.clear();
-    if (problem.num > 1) {
-      return Fail(ErrorCode::kUnsupported,
-                  Format("num = {}: groups are measured on the CPU only", problem.num));
-    }
     const std::string weights = operands_.weight_key();
     Status made = operands_.Make(problem);
     if (operands_.weight_key() != weights) copies_.clear();
@@ -119,10 +116,30 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
     return device_.Upload(memory.data(), host.data(), host.size(), stream_);
   }
 
+  Status PlaceSpreads() {
+    const std::span<const std::int32_t> words = operands_.spreads().words();
+    spreads_ = DeviceMemory();
+    if (words.empty()) return {};
+    Result<DeviceMemory> made = device_.Allocate(words.size_bytes());
+    if (!made) return Fail(made.error());
+    spreads_ = std::move(*made);
+    return device_.Upload(spreads_.data(), words.data(), words.size_bytes(), stream_);
+  }
+  /// `table` of the operands' spreads as it lies on the device.
+  const std::int32_t* OnDevice(const std::int32_t* table) const {
+    if (table == nullptr) return nullptr;
+    return spreads_.as<std::int32_t>() + (table - operands_.spreads().words().data());
+  }
+  void MoveOffsets(GemmArgs& args) const {
+    for (MatrixLayout* layout : {&args.a_layout, &args.c_layout, &args.d_layout})
+      layout->offsets = OnDevice(layout->offsets);
+  }
+
   Status PlaceOperands() {
     Status placed = Place(operands_.u(), u_);
     if (placed) placed = Place(operands_.c(), c_);
     if (placed) placed = Place(operands_.norm(), norm_);
+    if (placed) placed = PlaceSpreads();
     for (const Activations kind : {Activations::kWholeNumbers, Activations::kRandom}) {
       if (placed) placed = Place(operands_.a(kind), a_[static_cast<int>(kind)]);
     }
@@ -189,6 +206,8 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
     args.b_layout.pack = copies.pack;
     if (args.v != nullptr) args.v = copies.At(copy) + copies.scales_at;
     args.d = d_.as<std::byte>() + kGuard;
+    MoveOffsets(args);
+    args.a_layout.idxs = OnDevice(args.a_layout.idxs);
     return args;
   }
 
@@ -268,7 +287,12 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
     if (!bound) return Failed(bound.error());
     const DeviceCopies& weights = **copies;
     GemmArgs args = Args(weights, 0, Activations::kRandom);
+    int next_launch = 0;  // the same spreads for every candidate
     const auto launch = [&]() -> Status {
+      if (operands_.problem().num > 1) {
+        operands_.PutMixture(next_launch++, args);
+        MoveOffsets(args);
+      }
       next_copy_ = next_copy_ + 1 < weights.count ? next_copy_ + 1 : 0;
       args.b = weights.At(next_copy_);
       if (args.v != nullptr) args.v = weights.At(next_copy_) + weights.scales_at;
@@ -289,7 +313,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   ColdCopies cold_;
   GemmOperands operands_;
   bool ready_ = false;
-  DeviceMemory u_, c_, d_, norm_;
+  DeviceMemory u_, c_, d_, norm_, spreads_;
   DeviceMemory a_[2];               // by Activations
   std::list<DeviceCopies> copies_;  // last used first
   TrialWorkspace workspace_;

@@ -31,6 +31,7 @@ class GemmOperands {
   const Buffer& u() const { return u_; }  ///< scales, empty where there are none
   const Buffer& v() const { return v_; }
   const Buffer& norm() const { return norm_; }  ///< weights of the prologue's norm, or empty
+  const RowSpreads& spreads() const { return spreads_; }  ///< empty without groups
   std::size_t result_bytes() const { return result_bytes_; }
 
   /// Which activations the check uses: both kinds, but no whole numbers where two large values are

@@ -36,14 +36,18 @@ std::vector<std::int32_t> Mixture(std::int32_t num, std::int32_t rows, Random& r
 
 }  // namespace
 
-RowSpreads::RowSpreads(std::int32_t num, std::int32_t rows, std::uint64_t seed) {
+RowSpreads::RowSpreads(std::int32_t num, std::int32_t rows, std::uint64_t seed)
+    : table_words_(static_cast<std::size_t>(num) + 1) {
   Random random(seed);
-  for (int i = 0; i < kMixtures; ++i) mixtures_.push_back(Mixture(num, rows, random));
+  const auto add = [this](const std::vector<std::int32_t>& table) {
+    words_.insert(words_.end(), table.begin(), table.end());
+  };
+  for (int i = 0; i < kMixtures; ++i) add(Mixture(num, rows, random));
   std::vector<std::int32_t> counts(static_cast<std::size_t>(num));
   counts[random.Below(counts.size())] = rows;
-  hot_ = OffsetsOf(counts);
+  add(OffsetsOf(counts));
   for (std::int32_t row = 0; row < rows; ++row)
-    sources_.push_back(static_cast<std::int32_t>(random.Below(static_cast<std::uint64_t>(rows))));
+    words_.push_back(static_cast<std::int32_t>(random.Below(static_cast<std::uint64_t>(rows))));
 }
 
 }  // namespace tilewright

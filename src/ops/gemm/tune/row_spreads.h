@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tilewright {
@@ -20,15 +22,21 @@ class RowSpreads {
   RowSpreads() = default;
   RowSpreads(std::int32_t num, std::int32_t rows, std::uint64_t seed);
 
-  bool empty() const { return hot_.empty(); }
-  const std::int32_t* mixture(int i) const { return mixtures_[static_cast<std::size_t>(i)].data(); }
-  const std::int32_t* hot() const { return hot_.data(); }
+  bool empty() const { return words_.empty(); }
+  const std::int32_t* mixture(int i) const { return Table(i); }
+  const std::int32_t* hot() const { return Table(kMixtures); }
   /// A row of A for every row of the groups, each as likely.
-  const std::int32_t* sources() const { return sources_.data(); }
+  const std::int32_t* sources() const { return Table(kMixtures + 1); }
+  /// Memory that holds all of them.
+  std::span<const std::int32_t> words() const { return words_; }
 
  private:
-  std::vector<std::vector<std::int32_t>> mixtures_;
-  std::vector<std::int32_t> hot_, sources_;
+  const std::int32_t* Table(int i) const {
+    return words_.data() + static_cast<std::size_t>(i) * table_words_;
+  }
+
+  std::vector<std::int32_t> words_;  // [kMixtures + 1][num + 1], then sources
+  std::size_t table_words_ = 0;
 };
 
 }  // namespace tilewright

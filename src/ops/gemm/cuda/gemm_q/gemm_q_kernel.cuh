@@ -58,15 +58,15 @@ struct GemmQCta {
   // K-tiles to `simple_end` are copied the simplest way; those from `whole_begin` to `whole_end` are
   // whole, with the bytes beside them that their chunks hold.
   int simple_end, whole_begin, whole_end;
-  int row_low;                 // address of row g, modulo 16, and of every eighth row from there
-  int w_at, x_at;              // of row g of W, and of element 4 t of row g of x, in a stage
-  u32 to_w, to_x;              // where in the first stage this lane's first copies go
-  const u8* x;                 // this lane's chunk of the warp's first row; kNamed: of row 0
-  i64 x_step;                  // bytes from one row of the warp to the next; kNamed: of x
-  int x_rows_left;             // from the warp's first on
-  const int* x_rows;           // kNamed: shared, [kTileM], of each row of the tile; -1: there is none
-  int warp, lane, g, t, part;  // lane = 4 g + t
-  u8* ring;                    // [kStages] of { W [kTileN][kWPitch], x [kTileM][kXPitch] }
+  int row_low;        // address of row g, modulo 16, and of every eighth row from there
+  int w_at, x_at;     // of row g of W, and of element 4 t of row g of x, in a stage
+  u32 to_w, to_x;     // where in the first stage this lane's first copies go
+  const u8* x;        // this lane's chunk of the warp's first row; kNamed: of row 0
+  i64 x_step;         // bytes from one row of the warp to the next; kNamed: of x
+  int x_rows_left;    // from the warp's first on
+  const int* x_rows;  // kNamed: shared, [kTileM], of each row of the tile; -1: there is none
+  int warp, lane, g, t, part;       // lane = 4 g + t
+  u8* ring;                         // [kStages] of { W [kTileN][kWPitch], x [kTileM][kXPitch] }
   float acc[kStrips][kColumns][4];  // rows g, g and g + 8, g + 8 by columns 2 t, 2 t + 1
 
   TW_DEVICE static int Low(const u8* p) {

@@ -43,7 +43,8 @@ bool ShipsTiles(const KernelSpec& s) {
 const std::array<Form, 5>& Forms() {
   static const std::array<Form, 5> forms{
       Form{GemvInt8Family(), true, &ShipsInt8}, Form{GemvQuantisedFamily(), true, &ShipsQuantised},
-      Form{GemvStreamFamily(), true, &ShipsStream}, Form{GemmQFamily(), false, &ShipsTiles}, Form{GemmSimtFamily(), false, &KeepsType}};
+      Form{GemvStreamFamily(), true, &ShipsStream}, Form{GemmQFamily(), false, &ShipsTiles},
+      Form{GemmSimtFamily(), false, &KeepsType}};
   return forms;
 }
 
@@ -101,7 +102,8 @@ std::span<const KernelFamily> GroupedFamilies() {
       FamilyOf<0>("gemv_int8_grouped", "ops/gemm/cuda/grouped/gemv_int8_grouped.cu"),
       FamilyOf<1>("gemv_q_grouped", "ops/gemm/cuda/grouped/gemv_q_grouped.cu"),
       FamilyOf<2>("gemv_stream_grouped", "ops/gemm/cuda/grouped/gemv_stream_grouped.cu"),
-      FamilyOf<3>("gemm_q_grouped", "ops/gemm/cuda/grouped/gemm_q_grouped.cu"), FamilyOf<4>("gemm_simt_grouped", "ops/gemm/cuda/grouped/gemm_simt_grouped.cu")};
+      FamilyOf<3>("gemm_q_grouped", "ops/gemm/cuda/grouped/gemm_q_grouped.cu"),
+      FamilyOf<4>("gemm_simt_grouped", "ops/gemm/cuda/grouped/gemm_simt_grouped.cu")};
   return families;
 }
 

@@ -27,7 +27,7 @@ TW_DEVICE void GemmQGrouped(const GroupedGemmQParams& p, u8* ring) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kTileM) {
     const int row = tile.first + thread;
-    sources[thread] = thread >= tile.rows             ? -1
+    sources[thread] = thread >= tile.rows           ? -1
                       : p.groups.sources != nullptr ? p.groups.sources[row]
                                                     : row;
   }
