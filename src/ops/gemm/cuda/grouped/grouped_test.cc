@@ -275,6 +275,19 @@ TEST(GroupTileTest, TilesAreThoseOfTheGroupsInTheirOrder) {
   }
 }
 
+TEST(GroupTileTest, NoTileLeavesTheRowsWhateverTheOffsets) {
+  constexpr int kRows = 9;
+  for (const std::vector<std::int32_t>& offsets :
+       {std::vector<std::int32_t>{0, 40, 2}, {-8, 3, 9}, {9, 0, 9}, {0, 1 << 30, -(1 << 30)}}) {
+    const tw::GemmGroups groups{offsets.data(), nullptr, 0, 2, 0};
+    tw::emulation::Run({8, 1, 1}, 32, [&] {
+      const tw::GroupTile tile = tw::FindGroupTile(groups, kRows, 4, static_cast<int>(blockIdx.x));
+      EXPECT_TRUE(tile.group >= 0 && tile.group < 2 && tile.rows >= 0 && tile.rows <= 4);
+      EXPECT_TRUE(tile.first >= 0 && tile.first + tile.rows <= kRows);
+    });
+  }
+}
+
 TEST(GroupedLaunchTest, RefusesGroupsThatDoNotFit) {
   {
     SmallGroups small;
