@@ -186,7 +186,7 @@ TEST_F(CudaContext, every_node_of_a_llama_pass_is_bound_to_a_kernel) {
   using enum DataType;
   const SynthShape shape = test::WideShape();
   for (const DataType quant : {kBF16, kF16, kF32, kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kQ5_0, kQ5_1,
-                               kQ5_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS}) {
+                               kQ5_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS, kMXFP4}) {
     const std::string path =
         test::WriteTiny(folder_, std::string(DataTypeName(quant)), shape, quant);
     for (const DataType activations : {kBF16, kF32, kF16}) {

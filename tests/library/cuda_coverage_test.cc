@@ -16,8 +16,8 @@ namespace {
 using enum DataType;
 
 constexpr DataType kActivations[] = {kBF16, kF32, kF16};
-constexpr DataType kWeights[] = {kBF16, kF16,  kF32,  kQ4_0, kQ4_1, kQ8_0,   kQ4_K,  kQ6_K,
-                                 kQ5_0, kQ5_1, kQ5_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS};
+constexpr DataType kWeights[] = {kBF16, kF16,  kF32,  kQ4_0, kQ4_1, kQ8_0,   kQ4_K,   kQ6_K,
+                                 kQ5_0, kQ5_1, kQ5_K, kQ2_K, kQ3_K, kIQ4_NL, kIQ4_XS, kMXFP4};
 
 DeviceSpec Hopper() {
   DeviceSpec spec;
@@ -136,6 +136,31 @@ TEST_F(CudaCoverage, so_have_products_of_odd_sizes) {
           for (const int m : {1, 5, 333}) {
             EXPECT_EQ(Lacking<GemmOp>(Product(a, w, a, m, n, k)), "");
             EXPECT_EQ(Lacking<GemmOp>(Product(a, w, kF32, m, n, k)), "");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaCoverage, so_have_products_of_rows_in_groups) {
+  for (const DataType a : kActivations) {
+    for (const DataType w : kWeights) {
+      const bool blocks = GetTypeInfo(w).block_elements > 1;
+      if (a == kF16 && blocks) continue;  // nothing unpacks weights of groups
+      for (const int m : {2, 8, 64, 4096, 100000}) {
+        for (const Striding striding : {Striding::kIndexed, Striding::kBlocked}) {
+          GemmDesc desc = Product(a, w, a, m, 1536, 2048);
+          desc.num = 60, desc.group_axis = 0;
+          desc.striding_a = striding;
+          desc.striding_b = desc.striding_c = Striding::kBlocked;
+          // A row of CTAs for each row of many is more than a grid has.
+          if (m > 65535 && blocks && a == kF32) continue;
+          EXPECT_EQ(Lacking<GemmOp>(desc), "");
+          desc.epilogue = Epilogue::kGatedSilu;
+          const bool joined = blocks || (w != kF32 && a != kF16 && m < 65536);
+          if (joined) {
+            EXPECT_EQ(Lacking<GemmOp>(desc), "");
           }
         }
       }

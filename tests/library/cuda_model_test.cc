@@ -69,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Weights, CudaModelOfType,
                                          DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0,
                                          DataType::kQ4_K, DataType::kQ6_K, DataType::kQ5_0,
                                          DataType::kQ5_1, DataType::kQ5_K, DataType::kQ2_K,
-                                         DataType::kQ3_K, DataType::kIQ4_NL, DataType::kIQ4_XS),
+                                         DataType::kQ3_K, DataType::kIQ4_NL, DataType::kIQ4_XS,
+                                         DataType::kMXFP4),
                          [](const auto& type) { return std::string(DataTypeName(type.param)); });
 
 TEST_P(CudaModelOfType, every_node_is_what_the_oracle_and_the_cpu_make_of_its_inputs) {

@@ -36,6 +36,24 @@ struct EvenBytes {
   TW_DEVICE u32 Word(int at) const { return Half(at) | Half(at + 2) << 16; }
 };
 
+/// Bytes at any address, one at a time.
+struct SingleBytes {
+  const u8* data;
+  TW_DEVICE u32 Byte(int at) const { return data[at]; }
+  TW_DEVICE u32 Half(int at) const { return Byte(at) | Byte(at + 1) << 8; }
+  TW_DEVICE u32 Word(int at) const { return Half(at) | Half(at + 2) << 16; }
+};
+
+/// By whether blocks are an odd number of bytes.
+template <bool kOdd>
+struct BytesOfBlock {
+  using T = EvenBytes;
+};
+template <>
+struct BytesOfBlock<true> {
+  using T = SingleBytes;
+};
+
 /// Byte i of `word` as 2^23 + byte.
 TW_DEVICE float BytePlusMagic(u32 word, u32 i) {
   return FloatOf(PermuteBytes(word, 0x4b000000u, 0x7440u + i));
@@ -205,9 +223,16 @@ struct BlockCodes<Type::kQ3_K> {
 /// The values of the codes of iq4_nl and iq4_xs (core/formats/iq4_nl.h).
 struct NonLinearBytes {
   static constexpr u32 kA = 0xbfad9881u, kB = 0xf6eaddcfu, kC = 0x26190d01u, kD = 0x71594535u;
-  // The upper half for sums of two permutations. One by a code of the other half gives the sign of
-  // a byte, which is -1 for all of the lower half and 0 for these.
-  static constexpr u32 kSumC = 0x271a0e02u, kSumD = 0x725a4636u;
+  // For sums of two permutations. One by a code of the other half gives the sign of a byte, which is
+  // -1 for all of the lower half and 0 for these of the upper one.
+  static constexpr u32 kSumA = kA, kSumB = kB, kSumC = 0x271a0e02u, kSumD = 0x725a4636u;
+};
+
+/// Twice the values of the codes of mxfp4 (core/formats/mxfp4.h).
+struct TwiceE2M1Bytes {
+  static constexpr u32 kA = 0x03020100u, kB = 0x0c080604u, kC = 0xfdfeff00u, kD = 0xf4f8fafcu;
+  // As above: the sign is -1 for all of the upper half but its zero, and 0 for these of the lower one.
+  static constexpr u32 kSumA = 0x04030200u, kSumB = 0x0d090705u, kSumC = kC, kSumD = kD;
 };
 
 /// d; 16 bytes, the low nibbles values 0 .. 15, the high ones 16 .. 31.
@@ -251,6 +276,27 @@ struct BlockCodes<Type::kIQ4_XS> {
     const u32 scale = (b.Byte(at + 4 + s / 2) >> (4 * (s % 2)) & 15u) | (head >> (16 + 2 * s) & 3u)
                                                                             << 4;
     return {LowF16ToF32(head) * (FloatOfByte(scale) - 32.0f), 0.0f};
+  }
+};
+
+/// e, for 2^(e - 128); 16 bytes as in iq4_nl. Every second block is at an odd address.
+template <>
+struct BlockCodes<Type::kMXFP4> {
+  static constexpr int kBlock = 32, kBytes = 17, kScales = 1, kZero = 0;
+  static constexpr bool kHasOffset = false;
+  using Table = TwiceE2M1Bytes;
+  template <class Bytes>
+  TW_DEVICE static u32 Nibbles(const Bytes& b, int at, int, int t) {
+    return b.Word(at + 1 + 4 * t);
+  }
+  template <class Bytes>
+  TW_DEVICE static void Pair(const Bytes& b, int at, int s, int t, u32 (&words)[2]) {
+    LookUpNibbles<Table>(Nibbles(b, at, s, t), words);
+  }
+  template <class Bytes>
+  TW_DEVICE static CodeScale ScaleOf(const Bytes& b, int at, int, int) {
+    const u32 e = b.Byte(at);
+    return {FloatOf(e < 2 ? 0x00200000u << e : (e - 1) << 23), 0.0f};  // the first two subnormal
   }
 };
 

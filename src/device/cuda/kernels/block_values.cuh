@@ -8,7 +8,8 @@
 // DecodeRow: every product of a scale and a code is exact, and adding a minimum rounds once.
 // BlockValues<type> has
 //   kBlock, kBytes       values and bytes of a block
-//   Eight(block, g, x)   values 8 g .. 8 g + 7 of the block at an even address
+//   Eight(block, g, x)   values 8 g .. 8 g + 7 of the block, which is at an even address where kBytes
+//                        is even
 // and is made of BlockCodes<type> where there is one. The file compiles on the host too, where tests hold it to DecodeRow.
 
 namespace tw {
@@ -35,7 +36,7 @@ struct BlockValues<kType, true> {
   using Format = BlockCodes<kType>;
   static constexpr int kBlock = Format::kBlock, kBytes = Format::kBytes;
   TW_DEVICE static void Eight(const u8* block, int g, float (&x)[8]) {
-    const EvenBytes bytes{block};
+    const typename BytesOfBlock<kBytes % 2 != 0>::T bytes{block};
     const int s = g / 4, h = g % 4 / 2;
     const CodeScale scale = Format::ScaleOf(bytes, 0, s, h);
     TW_UNROLL

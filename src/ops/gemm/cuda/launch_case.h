@@ -10,6 +10,14 @@
 
 namespace tilewright::test {
 
+/// Values of the fewest blocks whose bytes are even, as those of every row must be.
+constexpr int RowUnit(int block_values, int block_bytes) {
+  return block_bytes % 2 == 0 ? block_values : 2 * block_values;
+}
+constexpr int RowUnit(const TypeInfo& type) {
+  return RowUnit(type.block_elements, type.block_bytes);
+}
+
 /// One row and column of 256 products by a kernel of weights in blocks, which every launcher takes.
 struct LaunchCase {
   explicit LaunchCase(const KernelSpec& its_spec) : spec(its_spec) {

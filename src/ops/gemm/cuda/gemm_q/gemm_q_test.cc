@@ -207,8 +207,8 @@ void ExpectBlocks(std::initializer_list<int> ks) {
 
 template <Type kType>
 void ExpectFewBlocks() {
-  constexpr int kBlock = tw::Codes<kType>::kBlock;
-  for (const int k : {kBlock, 768, 1024 + kBlock}) {
+  constexpr int kUnit = test::RowUnit(tw::Codes<kType>::kBlock, tw::Codes<kType>::kBytes);
+  for (const int k : {kUnit, 768, 1024 + kUnit}) {
     ExpectProduct<kType, 8, 32, 4, 2, 2>({.m = 5, .n = 35, .k = k});
     ExpectProduct<kType, 32, 64, 4, 4, 2>({.m = 33, .n = 64, .k = k});
   }
@@ -264,11 +264,11 @@ TEST(GemmQTest, CtasThatSharePartsOfKLeaveNothingOut) {
 // Copies are of 16 aligned bytes wherever rows begin, and read nothing outside of the matrix.
 template <Type kType>
 void ExpectShiftedRows(int alignment, int k) {
-  const int block = GetTypeInfo(DataTypeOf(kType)).block_elements;
+  const int unit = test::RowUnit(GetTypeInfo(DataTypeOf(kType)));
   for (int shift = 0; shift < 16; shift += alignment) {
     for (const int pad : {0, 1, 3}) {  // blocks: rows at other residues of 16 bytes
       ExpectProduct<kType, 8, 32, 4, 2, 2>(
-          {.m = 2, .n = 34, .k = k, .pad_w = pad * block, .shift_w = shift});
+          {.m = 2, .n = 34, .k = k, .pad_w = pad * unit, .shift_w = shift});
     }
   }
 }
@@ -281,7 +281,7 @@ TEST(GemmQTest, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ4_K>(16, 512);
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     ExpectShiftedRows<kType>(tw::GemvRowAlignment(tw::Codes<kType>::kBytes),
-                             512 + tw::Codes<kType>::kBlock);
+                             512 + test::RowUnit(GetTypeInfo(DataTypeOf(kType))));
   });
 }
 

@@ -90,6 +90,15 @@ int ExpectAllFormats(BlockList<Blocks...>) {
 
 TEST(GemvCodesTest, SpansHaveTheValuesOfTheFormat) { EXPECT_GE(ExpectAllFormats(AllBlocks{}), 12); }
 
+TEST(GemvCodesTest, EveryByteOfAScaleIsItsPowerOfTwo) {
+  for (int e = 0; e < 256; ++e) {
+    const unsigned char block[17] = {static_cast<unsigned char>(e)};
+    const tw::CodeScale scale =
+        tw::BlockCodes<tw::Type::kMXFP4>::ScaleOf(tw::SingleBytes{block}, 0, 0, 0);
+    EXPECT_EQ(scale.scale, std::ldexp(1.0f, e - 128));
+  }
+}
+
 TEST(GemvCodesTest, EveryNibbleAndSignedByteIsExact) {
   for (tw::u32 code = 0; code < 16; ++code) {
     tw::u32 low[2], high[2];

@@ -78,15 +78,35 @@ struct EvenRow {
   }
 };
 
-/// By whether blocks are a multiple of four bytes.
-template <bool kWords>
+/// A row whose words are at any address.
+struct AnyRow {
+  const u8* data;
+  TW_DEVICE static AnyRow At(const u8* chunk, int skip) { return {chunk + skip}; }
+  TW_DEVICE AnyRow Plus(int bytes) const { return {data + bytes}; }
+  TW_DEVICE u32 Byte(int at) const { return data[at]; }
+  /// Up to four bytes behind the word are read.
+  TW_DEVICE u32 Word(int at) const {
+    const u8* p = data + at;
+    const auto beside = static_cast<u32>(reinterpret_cast<u64>(p)) & 3u;
+    const u8* aligned = p - beside;
+    return FunnelRight(LoadWord(aligned), LoadWord(aligned + 4), 8 * beside);
+  }
+};
+
+/// By what the bytes of a block are a multiple of: one, two or four.
+template <int kMultiple>
 struct RowOf {
   using T = EvenRow;
 };
 template <>
-struct RowOf<true> {
+struct RowOf<4> {
   using T = WordRow;
 };
+template <>
+struct RowOf<1> {
+  using T = AnyRow;
+};
+constexpr int RowMultiple(int bytes) { return bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
 
 /// Which two of four values are a pair: 0 and 2, 1 and 3, which takes a shift for both; or, for one
 /// instruction more, neighbours.
@@ -137,7 +157,7 @@ struct Codes<kType, true> {
   using Format = BlockCodes<kType>;
   static constexpr int kBlock = Format::kBlock, kBytes = Format::kBytes, kScales = Format::kScales;
   static constexpr bool kHasOffset = Format::kHasOffset;
-  using Row = typename RowOf<kBytes % 4 == 0>::T;
+  using Row = typename RowOf<RowMultiple(kBytes)>::T;
   struct Head {};
   /// Where the block of sub-block s of a span begins, and which one of the block it is.
   static constexpr int kSubBlocks = kBlock / 32;

@@ -198,8 +198,8 @@ void ExpectBlocks(std::initializer_list<int> ks) {
 /// One to three parts of x, eight columns and fewer.
 template <Type kType>
 void ExpectFewBlocks() {
-  constexpr int kBlock = tw::Codes<kType>::kBlock;
-  for (const int k : {kBlock, 768, 1024 + kBlock, 2048 + 3 * kBlock}) {
+  constexpr int kUnit = test::RowUnit(tw::Codes<kType>::kBlock, tw::Codes<kType>::kBytes);
+  for (const int k : {kUnit, 768, 1024 + kUnit, 2048 + 3 * kUnit}) {
     ExpectProduct<Type::kBF16, kType, 1, 16, 2, 2, 2>({.m = 1, .n = 18, .k = k});
     ExpectProduct<Type::kF32, kType, 2, 16, 2, 2, 3>({.m = 3, .n = 35, .k = k, .pad_x = 4});
     ExpectProduct<Type::kBF16, kType, 8, 32, 1, 1, 2>({.m = 11, .n = 33, .k = k});
@@ -224,11 +224,11 @@ TEST(GemvTest, BlocksOf256OfEveryNumberOfBlocks) {
 // Copies are of 16 aligned bytes wherever rows begin, and read nothing outside of the matrix.
 template <Type kType>
 void ExpectShiftedRows(int alignment, int k) {
-  const int block = GetTypeInfo(DataTypeOf(kType)).block_elements;
+  const int unit = test::RowUnit(GetTypeInfo(DataTypeOf(kType)));
   for (int shift = 0; shift < 16; shift += alignment) {
     for (const int pad : {0, 1, 3}) {  // blocks: rows at other residues of 16 bytes
       ExpectProduct<Type::kBF16, kType, 1, 16, 2, 2, 2>(
-          {.m = 1, .n = 18, .k = k, .pad_w = pad * block, .shift_w = shift});
+          {.m = 1, .n = 18, .k = k, .pad_w = pad * unit, .shift_w = shift});
     }
   }
 }
@@ -242,7 +242,7 @@ TEST(GemvTest, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ4_K>(16, 768);
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     ExpectShiftedRows<kType>(tw::GemvRowAlignment(tw::Codes<kType>::kBytes),
-                             768 + tw::Codes<kType>::kBlock);
+                             768 + test::RowUnit(GetTypeInfo(DataTypeOf(kType))));
   });
 }
 

@@ -59,7 +59,8 @@ float AddBlock(const Block* row, int b, const BlockI8x32& x, float acc) {
     sum += code * (kFine && kScales ? w.scales[s] : 1) * x.q[i];
     sum_x += (kFine && kMins ? w.mins[s] : 1) * x.q[i];
   }
-  float step = F16ToF32(w.scale);
+  float step =
+      kFormat.scale == Factor::kPowerOfTwo ? std::ldexp(1.0f, w.scale - 128) : F16ToF32(w.scale);
   if constexpr (!kFine && kScales) step *= static_cast<float>(w.scales[first / 32]);
   if constexpr (kFormat.min == Factor::kNone)
     return std::fma(step * x.d, static_cast<float>(sum), acc);
@@ -232,6 +233,7 @@ class Case {
   }
   void Scale(unsigned char* row) const {
     const BlockFormat& format = *FindFormat(spec_.type_b);
+    if (format.scale == Factor::kPowerOfTwo) return;
     for (int b = 0; b < q_.k / format.elements; ++b, row += format.bytes) {
       for (const int at : {format.scale_at, format.min_at}) {
         if (at < 0) continue;

@@ -91,7 +91,7 @@ struct Int8Codes<kType, true> {
   };
   TW_DEVICE static Int8Place PlaceOf(int b) { return {b, 0}; }
   TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
-    const auto block = RowOf<kBytes % 4 == 0>::T::At(row, skip + kBytes * (c / kSubBlocks));
+    const auto block = RowOf<RowMultiple(kBytes)>::T::At(row, skip + kBytes * (c / kSubBlocks));
     const int s = c % kSubBlocks;
     Chunk chunk;
     TW_UNROLL
@@ -134,7 +134,7 @@ struct LookUpCodes {
   };
   TW_DEVICE static Int8Place PlaceOf(int b) { return {b, 0}; }
   TW_DEVICE static Chunk Load(const u8* row, int skip, int c) {
-    const auto block = RowOf<kBytes % 4 == 0>::T::At(row, skip + kBytes * (c / kSubBlocks));
+    const auto block = RowOf<RowMultiple(kBytes)>::T::At(row, skip + kBytes * (c / kSubBlocks));
     const int s = c % kSubBlocks;
     Chunk chunk;
     TW_UNROLL
@@ -150,7 +150,7 @@ struct LookUpCodes {
       // A permutation by a code of the other half of the table gives the sign of a byte: a value is
       // the sum of both, which costs less than to pick one of them.
       const u32 codes = chunk.words[i / 2], others = codes ^ 0x88888888u;
-      const u32 low = PermuteSignedBytes(Table::kA, Table::kB, codes >> (i % 2 * 16));
+      const u32 low = PermuteSignedBytes(Table::kSumA, Table::kSumB, codes >> (i % 2 * 16));
       const u32 high = PermuteSignedBytes(Table::kSumC, Table::kSumD, others >> (i % 2 * 16));
       sum = DotSigned4(high, x[i], DotSigned4(low, x[i], sum));
     }
@@ -161,6 +161,8 @@ template <>
 struct Int8Codes<Type::kIQ4_NL> : LookUpCodes<Type::kIQ4_NL> {};
 template <>
 struct Int8Codes<Type::kIQ4_XS> : LookUpCodes<Type::kIQ4_XS> {};
+template <>
+struct Int8Codes<Type::kMXFP4> : LookUpCodes<Type::kMXFP4> {};
 
 /// Whether x lies interleaved.
 template <class F, class = void>

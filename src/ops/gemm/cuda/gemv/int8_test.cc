@@ -6,6 +6,7 @@
 
 #include "device/cuda/block_types.h"
 #include "ops/gemm/cuda/gemv/int8_case.h"
+#include "ops/gemm/cuda/launch_case.h"
 
 namespace tilewright {
 namespace {
@@ -41,8 +42,8 @@ void ExpectProducts(std::initializer_list<int> ks) {
 /// The same with fewer kinds of kernels, which compile longer than they run.
 template <Type kW>
 void ExpectFewProducts() {
-  constexpr int kBlock = tw::Int8Codes<kW>::kBlock;
-  for (const int k : {kBlock, 768, 1024, 2048 + kBlock}) {
+  constexpr int kUnit = test::RowUnit(tw::Int8Codes<kW>::kBlock, tw::Int8Codes<kW>::kBytes);
+  for (const int k : {kUnit, 768, 1024, 2048 + kUnit}) {
     OneRow<kW>::Expect({.m = 1, .n = 19, .k = k});
     TwoRows<kW>::Expect({.m = 2, .n = 10, .k = k, .pad_x = 32});
   }
@@ -111,10 +112,10 @@ TEST(GemvInt8, GateAndUpBecomeOneElement) {
 // Copies are of 16 aligned bytes wherever rows begin, and read nothing outside of the matrix.
 template <Type kW>
 void ExpectShiftedRows(int alignment, int k) {
-  const int block = tw::Int8Codes<kW>::kBlock;
+  const int unit = test::RowUnit(tw::Int8Codes<kW>::kBlock, tw::Int8Codes<kW>::kBytes);
   for (int shift = 0; shift < 16; shift += alignment) {
     for (const int pad : {0, 1, 3}) {  // blocks: rows at other residues of 16 bytes
-      OneRow<kW>::Expect({.m = 1, .n = 5, .k = k, .pad_w = pad * block, .shift_w = shift});
+      OneRow<kW>::Expect({.m = 1, .n = 5, .k = k, .pad_w = pad * unit, .shift_w = shift});
     }
   }
 }
@@ -127,7 +128,7 @@ TEST(GemvInt8, BlocksAtEveryAddressThatTheirFormatAllows) {
   ExpectShiftedRows<Type::kQ4_K>(16, 768);
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     ExpectShiftedRows<kType>(tilewright::cuda::GemvRowAlignment(tw::Int8Codes<kType>::kBytes),
-                             1024 + tw::Int8Codes<kType>::kBlock);
+                             1024 + test::RowUnit(GetTypeInfo(static_cast<DataType>(kType))));
   });
 }
 
