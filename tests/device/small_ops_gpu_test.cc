@@ -116,7 +116,7 @@ TEST_F(SmallOpsGpuTest, EveryElementwiseFunctionIsRight) {
   using elementwise::Function;
   for (const Function function :
        {Function::kAdd, Function::kMul, Function::kSilu, Function::kSwiGlu, Function::kGelu,
-        Function::kGeGlu, Function::kSoftcap}) {
+        Function::kGeGlu, Function::kSoftcap, Function::kClampedSwiGlu}) {
     for (const DataType a : kFloats) {
       for (const DataType b : kFloats) {
         for (const DataType out : kFloats) {

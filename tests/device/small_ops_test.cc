@@ -251,7 +251,7 @@ TEST_F(SmallOps, TakeTheirProblemsOnly) {
 
   using elementwise::Function;
   EXPECT_EQ(FeasibleCount(elementwise_, {.type_b = DataType::kBF16}), 1);
-  EXPECT_EQ(FeasibleCount(elementwise_, {.function = Function::kClampedSwiGlu}), 0);
+  EXPECT_EQ(FeasibleCount(elementwise_, {.function = Function::kClampedSwiGlu}), 1);
   EXPECT_EQ(FeasibleCount(elementwise_, {.function = Function::kSilu, .type_b = DataType::kNone}),
             1);
   EXPECT_EQ(FeasibleCount(elementwise_, {.type_a = DataType::kF64}), 0);

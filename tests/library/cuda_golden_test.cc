@@ -29,7 +29,6 @@ double BoundOf(const SynthShape& shape, DataType activations, DataType kv) {
 TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_cpp) {
   const json goldens = test::FamilyGoldens();
   for (const json& golden : goldens["cases"]) {
-    if (test::ShapeOf(golden).architecture == "gpt-oss") continue;  // it runs on the CPU
     const std::string path = test::WriteGolden(*folder_, golden, goldens["seed"]);
     const SynthShape shape = test::ShapeOf(golden);
     for (const auto& [activations, kv] : {std::pair{DataType::kF32, DataType::kF32},
@@ -51,7 +50,6 @@ TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_c
 TEST_F(CudaGoldens, every_node_of_every_architecture_is_what_the_cpu_makes_of_its_inputs) {
   const json goldens = test::FamilyGoldens();
   for (const json& golden : goldens["cases"]) {
-    if (test::ShapeOf(golden).architecture == "gpt-oss") continue;  // it runs on the CPU
     const std::string path = test::WriteGolden(*folder_, golden, goldens["seed"]);
     for (const auto& [activations, kv] :
          {std::pair{DataType::kF32, DataType::kF16}, {DataType::kBF16, DataType::kBF16}}) {

@@ -15,6 +15,8 @@ namespace tilewright::cuda {
 /// As AttentionParams says, whose `splits`, `partials` and `arrivals` are left alone.
 struct AttentionSimtParams {
   AttentionParams attention;
+  /// [heads], or null: what the exponentials of a head are divided by has e to this more.
+  const float* sinks;
   int head_dim;  ///< at most kMaxAttentionHeadDim; multiples of 8 are read by 16 bytes
 };
 

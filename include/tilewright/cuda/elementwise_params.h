@@ -11,13 +11,15 @@ namespace tilewright::cuda {
 
 /// In the order of elementwise::Function.
 enum class ElementwiseFunction : int {
-  kAdd,     ///< a + b
-  kMul,     ///< a * b
-  kSilu,    ///< a / (1 + e^-a); b is not read
-  kSwiGlu,  ///< a / (1 + e^-a) * b
-  kGelu,    ///< a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))); b is not read
-  kGeGlu,   ///< the same times b
-  kSoftcap  ///< softcap * tanh(a / softcap); b is not read
+  kAdd,      ///< a + b
+  kMul,      ///< a * b
+  kSilu,     ///< a / (1 + e^-a); b is not read
+  kSwiGlu,   ///< a / (1 + e^-a) * b
+  kGelu,     ///< a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))); b is not read
+  kGeGlu,    ///< the same times b
+  kSoftcap,  ///< softcap * tanh(a / softcap); b is not read
+  /// g / (1 + e^-1.702 g) * (u + 1), where g is a but at most `limit`, u is b from -limit to limit
+  kClampedSwiGlu
 };
 /// Whether a function reads a alone.
 constexpr bool ElementwiseIsUnary(ElementwiseFunction function) {
@@ -44,6 +46,7 @@ struct ElementwiseParams {
   unsigned int row_items;          ///< of a row: ElementwiseElements each
   unsigned int items;              ///< row_items for every row; below 2^32 - 2^20
   float softcap, inverse_softcap;  ///< of kSoftcap: positive, and 1 / softcap
+  float limit;                     ///< of kClampedSwiGlu: positive
 };
 
 /// Elements of a thread.

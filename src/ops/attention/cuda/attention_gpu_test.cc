@@ -76,17 +76,19 @@ class OnDevice {
         v_(device, batch.v().size(), Shift(batch.its_case().kv)),
         positions_(device, batch.positions().size() * 4),
         slots_(device, batch.slots().size() * 4),
-        pages_(device, batch.pages().size() * 4) {
+        pages_(device, batch.pages().size() * 4),
+        sinks_(device, batch.sinks().size() * 4) {
     q_.Write(batch.q().data());
     k_.Write(batch.k().data());
     v_.Write(batch.v().data());
     positions_.Write(batch.positions().data());
     slots_.Write(batch.slots().data());
     pages_.Write(batch.pages().data());
+    sinks_.Write(batch.sinks().data());
   }
   BatchAddresses At(const Banded& out) const {
-    return {q_.data(),     k_.data(),     v_.data(), positions_.data(),
-            slots_.data(), pages_.data(), out.data()};
+    return {q_.data(),     k_.data(),     v_.data(),  positions_.data(),
+            slots_.data(), pages_.data(), out.data(), sinks_.data()};
   }
   Args To(const Banded& out) const { return batch_.ArgsAt(At(out)); }
   std::vector<std::byte> Keys() const { return k_.Read(); }
@@ -95,7 +97,7 @@ class OnDevice {
 
  private:
   Batch& batch_;
-  Banded q_, k_, v_, positions_, slots_, pages_;
+  Banded q_, k_, v_, positions_, slots_, pages_, sinks_;
 };
 
 class AttentionGpu : public test::GpuFixture<Machine> {
@@ -207,6 +209,19 @@ TEST_F(AttentionGpu, EverySoftCapIsRight) {
         EXPECT_EQ(Check(c), IsAttentionHeadDim(head_dim) ? KernelsFor(c, device().spec()) : 1)
             << Describe(c);
       }
+    }
+  }
+}
+
+TEST_F(AttentionGpu, SinksAreWeighed) {
+  for (const int head_dim : {20, 64, 128}) {
+    for (const DataType q : kTypes) {
+      BatchCase c{.q = q, .kv = DataType::kBF16, .heads = 8, .kv_heads = 2};
+      c.head_dim = head_dim, c.sinks = true, c.window = head_dim == 128 ? 100 : 0;
+      c.context = 520, c.sequences = 3, c.page_size = 64;
+      c.positions = {300, -1, 0, 511}, c.slots = {1, 0, 2, 0};
+      AddRows(c, 1, 301, 40);
+      EXPECT_EQ(Check(c), 1) << Describe(c);
     }
   }
 }

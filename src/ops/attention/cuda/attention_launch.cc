@@ -52,7 +52,10 @@ std::optional<Rejection> CheckArgs(const KernelSpec& spec, const KernelFamily& f
     return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
                   Format("one of {}", family.name.view()));
   }
-  if (args.sinks.data != nullptr) return Reject(Reason::kShape, "sinks", "none");
+  if (args.sinks.data != nullptr) {
+    if (spec.family != AttentionSimtFamily().name) return Reject(Reason::kShape, "sinks", "none");
+    if (auto no = CheckView("sinks", args.sinks, DataType::kF32)) return no;
+  }
   const bool turns = spec.family == AttentionDecodeFamily().name && spec.params[2] != 0;
   if (turns != HasKeys(args)) {
     return Reject(Reason::kShape, turns ? "no k" : "k",
@@ -287,6 +290,7 @@ cuda::LaunchResult AttentionSimtLaunch(const KernelSpec& spec, const Args& args)
   const KernelFamily family = AttentionSimtFamily();
   if (auto no = CheckArgs(spec, family, args)) return tl::unexpected(*std::move(no));
   const cuda::AttentionSimtParams params{.attention = ParamsOf(args),
+                                         .sinks = args.sinks.as<const float>(),
                                          .head_dim = static_cast<int>(args.q.shape[0])};
   const AttentionParams& rows = params.attention;
   cuda::CudaLaunch launch;

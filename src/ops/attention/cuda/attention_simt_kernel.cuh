@@ -33,6 +33,7 @@ struct AttentionSimt {
   static_assert(kHeads % 4 == 0, "weights of a position are read by 16 bytes");
 
   const AttentionParams& p;
+  const float* sinks;  // of all heads, or null
   int head_dim, chunks;
   int row, kv_head, first_head;
   int heads;  // of this CTA
@@ -47,6 +48,7 @@ struct AttentionSimt {
 
   TW_DEVICE AttentionSimt(const AttentionSimtParams& params, u8* smem)
       : p(params.attention),
+        sinks(params.sinks),
         head_dim(params.head_dim),
         chunks((params.head_dim + kPack - 1) / kPack) {
     const int group = p.heads / p.kv_heads;
@@ -266,7 +268,14 @@ struct AttentionSimt {
       TW_UNROLL
       for (int e = 0; e < kPack; ++e) out[e] = Fma(part[e], share, out[e]);
     }
-    const float scale = 1.0f / sum;
+    float scale = 1.0f / sum;
+    if (sinks != nullptr) {
+      // All relative to the larger one: no sink makes what the scores weigh infinite.
+      const float sink = sinks[first_head + head] * kLog2E;
+      const float base = LargerOf(top, sink);
+      const float share = Exp2(top - base);
+      scale = share / Fma(sum, share, Exp2(sink - base));
+    }
     TW_UNROLL
     for (int e = 0; e < kPack; ++e) out[e] *= scale;
     StoreOut(head, chunk, out);

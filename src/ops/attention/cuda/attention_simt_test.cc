@@ -206,6 +206,24 @@ TEST(AttentionSimtLaunch, RefusesWhatTheSpecIsNotFor) {
       other, [](Args&) {}, "a kernel of attention_split");
 }
 
+TEST(AttentionSimtKernel, WeighsSinksAsTheOracleDoes) {
+  using S = Spec<Type::kF32, Type::kBF16>;
+  for (const int head_dim : {64, 20}) {
+    BatchCase c = S::Case(head_dim);
+    c.heads = 6, c.kv_heads = 2, c.context = 320, c.sequences = 2, c.sinks = true;
+    c.positions = {0, 299, 63, 64}, c.slots = {0, 1, 1, 0};
+    for (const int window : {0, 17}) {
+      c.window = window;
+      Expect<S>(c);
+    }
+    // A sink that no exponential of f32 holds, above the scores and below them.
+    Batch batch(c, 5);
+    batch.sinks()[1] = 1e4f;
+    batch.sinks()[4] = -1e4f;
+    batch.ExpectNear(RunOn<S>(batch), batch.Want());
+  }
+}
+
 TEST(AttentionSimtFamily, EverySpecPassesItsCheckAndOthersAreRefusedByField) {
   KernelFamilies families;
   ASSERT_TRUE(AddAttentionFamilies(families));

@@ -33,7 +33,8 @@ std::optional<Rejection> CheckProblem(const KernelSpec& spec, const Desc& desc) 
   }
   if (desc.type_q != spec.type_a) return WrongType("type_q", desc.type_q, spec.type_a);
   if (desc.type_kv != spec.type_b) return WrongType("type_kv", desc.type_kv, spec.type_b);
-  if (desc.sinks) return Rejection{Reason::kShape, "sinks", "none"};
+  if (desc.sinks && spec.family != AttentionSimtFamily().name)
+    return Rejection{Reason::kShape, "sinks", "none"};
   if (desc.context > kMaxExtent || desc.window > kMaxExtent) {
     return Rejection{Reason::kShape, Format("context = {}, window = {}", desc.context, desc.window),
                      Format("at most {}", kMaxExtent)};
@@ -312,7 +313,8 @@ std::optional<Rejection> SimtFeasible(const KernelSpec& spec, const Desc& desc) 
                      Format("at most {}", cuda::kMaxAttentionHeadDim)};
   }
   // All rows of a model are to have one summation, whichever of two kernels is the faster for some.
-  if (desc.guarantee == Guarantee::kBatchInvariant && IsAttentionHeadDim(desc.head_dim)) {
+  if (desc.guarantee == Guarantee::kBatchInvariant && IsAttentionHeadDim(desc.head_dim) &&
+      !desc.sinks) {
     return Rejection{Reason::kGuarantee, Format("batch invariance, head_dim = {}", desc.head_dim),
                      "a head dimension for which attention_split does not keep it"};
   }

@@ -181,6 +181,18 @@ TEST_F(CudaAttention, AGuaranteeOfBatchInvarianceIsOneSummationForAllRows) {
   EXPECT_THAT(*names.begin(), HasSubstr(".8x256x64."));
 }
 
+TEST_F(CudaAttention, SinksAreWeighedByOneFamily) {
+  for (const int rows : {1, 2048}) {
+    Desc desc = Llama(rows, 1);
+    desc.sinks = true;
+    for (const Guarantee guarantee : {Guarantee::kFastest, Guarantee::kBatchInvariant}) {
+      desc.guarantee = guarantee;
+      EXPECT_EQ(Look(desc).feasible_count(), 1);
+      EXPECT_THAT(Chosen(desc), testing::StartsWith("attention_simt."));
+    }
+  }
+}
+
 TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
   const auto reasons = [&](const Desc& desc) {
     const Candidates<Op> all = Look(desc);
@@ -200,11 +212,6 @@ TEST_F(CudaAttention, WhatNoKernelIsForIsRefusedWithTheField) {
   desc = Llama(1, 1);
   desc.context = 2000000000;
   EXPECT_THAT(reasons(desc), HasSubstr("context = 2000000000"));
-  for (const int rows : {1, 2048}) {
-    desc = Llama(rows, 1);
-    desc.sinks = true;
-    EXPECT_THAT(reasons(desc), HasSubstr("sinks, needs none"));
-  }
   const auto mma = [&](const Desc& problem) {
     const Candidates<Op> all = Look(problem);
     std::string text;

@@ -54,6 +54,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 KernelFamily AttentionSimtFamily() {
   return {.name = "attention_simt",
+          .launch_abi = 2,
           .source = "ops/attention/cuda/attention_simt.cu",
           .files = {},
           .options = {},

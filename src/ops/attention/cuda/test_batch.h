@@ -25,6 +25,7 @@ struct BatchCase {
   int page_size = 0;  ///< 0: contiguous
   int window = 0;
   float softcap = 0;
+  bool sinks = false;
   std::vector<std::int32_t> positions = {}, slots = {};
   bool odd = false;  ///< caches and rows of q and out at odd elements: no wide access is possible
   Guarantee guarantee = Guarantee::kFastest;
@@ -38,7 +39,7 @@ inline std::string Describe(const BatchCase& c) {
   add("heads", c.heads), add("kv_heads", c.kv_heads), add("head_dim", c.head_dim);
   add("rows", c.positions.size()), add("first position", c.positions.at(0));
   add("page_size", c.page_size), add("window", c.window), add("odd", c.odd);
-  add("softcap", c.softcap);
+  add("softcap", c.softcap), add("sinks", c.sinks);
   return text;
 }
 
@@ -50,6 +51,7 @@ inline void AddRows(BatchCase& c, std::int32_t slot, std::int32_t from, int coun
 /// Where the operands of a batch lie, on whatever device.
 struct BatchAddresses {
   void *q, *k, *v, *positions, *slots, *pages, *out;
+  void* sinks = nullptr;
 };
 
 /// Operands of a case in the host's memory and what they must give. What no row sees is NaN, and
@@ -62,6 +64,8 @@ class Batch {
         gap_(c.odd ? 1 : 8),
         positions_(c.positions),
         slots_(c.slots),
+        sinks_(c.sinks ? test::RandomFloats(static_cast<std::size_t>(c.heads), seed, 3.0)
+                       : std::vector<float>()),
         q_(BytesOf(c.q, std::int64_t{rows_} * RowStride()), c.odd ? BytesOf(c.q, 1) : 0),
         k_(CacheBytes(), c.odd ? BytesOf(c.kv, 1) : 0),
         v_(CacheBytes(), c.odd ? BytesOf(c.kv, 1) : 0) {
@@ -92,9 +96,11 @@ class Batch {
   std::vector<std::int32_t>& positions() { return positions_; }
   std::vector<std::int32_t>& slots() { return slots_; }
   std::vector<std::int32_t>& pages() { return pages_; }
+  std::vector<float>& sinks() { return sinks_; }
 
   BatchAddresses Host(void* out) {
-    return {q_.data(), k_.data(), v_.data(), positions_.data(), slots_.data(), pages_.data(), out};
+    return {q_.data(),     k_.data(),     v_.data(), positions_.data(),
+            slots_.data(), pages_.data(), out,       sinks_.data()};
   }
   Args ArgsAt(const BatchAddresses& at) const {
     const std::int64_t dim = c_.head_dim, line = CacheLine();
@@ -112,6 +118,7 @@ class Batch {
     args.v_cache.data = at.v;
     if (c_.page_size > 0)
       args.pages = Contiguous(at.pages, DataType::kI32, {PagesEach(), c_.sequences, 1, 1});
+    if (c_.sinks) args.sinks = Contiguous(at.sinks, DataType::kF32, {c_.heads, 1, 1, 1});
     args.scale = 1.0f / std::sqrt(static_cast<float>(c_.head_dim));
     args.window = c_.window;
     args.softcap = c_.softcap;
@@ -215,6 +222,7 @@ class Batch {
   BatchCase c_;
   int rows_, gap_;
   std::vector<std::int32_t> positions_, slots_, pages_;
+  std::vector<float> sinks_;
   test::GuardedBytes q_, k_, v_;
 };
 

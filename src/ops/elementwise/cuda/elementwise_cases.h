@@ -61,7 +61,8 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(Function function, DataType 
                  .a = {},
                  .b = {},
                  .out = {},
-                 .softcap = CudaSoftcap(function, s)},
+                 .softcap = CudaSoftcap(function, s),
+                 .limit = function == Function::kClampedSwiGlu ? 1.5f : 0.0f},
         .views = {&Args::a, &Args::b, &Args::out},
         .outputs = {&Args::out}};
     one.args.a = one.arena.Random(a, s.shape, s.a, ++seed, s.shift);
@@ -83,6 +84,8 @@ inline std::vector<test::ArenaCase<Args>> CudaCases(Function function, DataType 
     if (has_exp) one.relative = 8 * 0x1p-23, one.absolute = 1e-36;
     // The exponent of gelu is off by five roundings of itself, and below 89 where that shows.
     if (has_gelu) one.relative += 5 * 89 * 0x1p-24;
+    // That of clamped_swiglu by one.
+    if (function == Function::kClampedSwiGlu) one.relative += 89 * 0x1p-24;
     if (out != DataType::kF32)
       one.relative = out == DataType::kF16 ? 0x1p-10 : 0x1p-7, one.absolute = 0x1p-24;
     cases.push_back(std::move(one));

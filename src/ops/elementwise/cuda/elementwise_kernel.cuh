@@ -14,6 +14,13 @@ using tilewright::cuda::ElementwiseFunction;
 using tilewright::cuda::ElementwiseOperand;
 using tilewright::cuda::ElementwiseParams;
 
+/// NaN stays. The exponent is at most 1.702 times the limit.
+TW_DEVICE float ClampedSwiGluOf(float a, float b, float limit) {
+  const float gate = a > limit ? limit : a;
+  const float up = b > limit ? limit : b < -limit ? -limit : b;
+  return gate * (1.0f / (1.0f + ExpOf(-1.702f * gate))) * (up + 1.0f);
+}
+
 TW_DEVICE float FunctionOf(const ElementwiseParams& p, float a, float b) {
   switch (p.function) {
     case ElementwiseFunction::kAdd:
@@ -28,6 +35,8 @@ TW_DEVICE float FunctionOf(const ElementwiseParams& p, float a, float b) {
       return GeluOf(a);
     case ElementwiseFunction::kGeGlu:
       return GeluOf(a) * b;
+    case ElementwiseFunction::kClampedSwiGlu:
+      return ClampedSwiGluOf(a, b, p.limit);
     default:
       return TanhOf(a * p.inverse_softcap) * p.softcap;
   }

@@ -23,7 +23,8 @@ static_assert(Same(Function::kAdd, ElementwiseFunction::kAdd) &&
               Same(Function::kSwiGlu, ElementwiseFunction::kSwiGlu) &&
               Same(Function::kGelu, ElementwiseFunction::kGelu) &&
               Same(Function::kGeGlu, ElementwiseFunction::kGeGlu) &&
-              Same(Function::kSoftcap, ElementwiseFunction::kSoftcap));
+              Same(Function::kSoftcap, ElementwiseFunction::kSoftcap) &&
+              Same(Function::kClampedSwiGlu, ElementwiseFunction::kClampedSwiGlu));
 
 std::optional<Rejection> CheckViews(const KernelSpec& spec, const elementwise::Args& args) {
   if (auto no = cuda::CheckOperand("a", args.a, spec.type_a)) return no;
@@ -56,8 +57,6 @@ cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::
     return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
                                   Format("one of {}", family.name.view())));
   }
-  if (args.function == Function::kClampedSwiGlu)
-    return tl::unexpected(*Reject(Reason::kEpilogue, "clamped_swiglu", "another function"));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   // Unread where a function has one operand only.
   const TensorView& b = elementwise::IsUnary(args.function) ? args.a : args.b;
@@ -75,6 +74,7 @@ cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::
   params.function = static_cast<ElementwiseFunction>(args.function);
   if (args.function == Function::kSoftcap)
     params.softcap = args.softcap, params.inverse_softcap = 1.0f / args.softcap;
+  if (args.function == Function::kClampedSwiGlu) params.limit = args.limit;
   for (std::size_t d = 0; d < 3; ++d)
     params.extents[d] = static_cast<unsigned int>(space.extents[d]);
   params.cols = space.cols;

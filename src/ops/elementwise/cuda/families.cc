@@ -52,6 +52,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 
 KernelFamily ElementwiseFamily() {
   return {.name = "elementwise",
+          .launch_abi = 2,
           .source = "ops/elementwise/cuda/elementwise.cu",
           .files = {},
           .options = {},

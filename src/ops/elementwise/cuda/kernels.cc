@@ -10,8 +10,6 @@ namespace tilewright::elementwise {
 namespace {
 
 std::optional<Rejection> Feasible(const KernelSpec& spec, const Desc& desc) {
-  if (desc.function == Function::kClampedSwiGlu)
-    return Rejection{Reason::kEpilogue, "clamped_swiglu", "another function"};
   // A function without b is served by the kernels whose b is of a's type.
   const DataType b = IsUnary(desc.function) ? desc.type_a : desc.type_b;
   if (desc.type_a != spec.type_a || b != spec.type_b || desc.type_out != spec.type_d) {
