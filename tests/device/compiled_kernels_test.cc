@@ -21,6 +21,7 @@
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
+#include "ops/gemm/cuda/grouped/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/families.h"
 #include "ops/norm/cuda/kernels.h"
@@ -41,6 +42,7 @@ class CompiledKernels : public CudaDeviceTest {
     EXPECT_TRUE(AddGemmFamilies(families));
     EXPECT_TRUE(AddGemvFamilies(families));
     EXPECT_TRUE(AddGemmQFamily(families));
+    EXPECT_TRUE(AddGroupedFamilies(families));
     EXPECT_TRUE(AddNormFamilies(families));
     store_ = test::OpenFake(test::FakeOptions(folder_.path(), compiler_), families);
     EXPECT_TRUE(AddCudaGemm(gemm_, *store_, kHopper));

@@ -20,7 +20,9 @@ constexpr int kMaxTileM = 8, kMaxWarps = 16, kMaxCtas = 16;
 constexpr int kRegistersOfSm = 65536;
 constexpr int kGatedRows = cuda::kGemvGatedBlock;
 
-bool IsPlain(DataType type) { return type == DataType::kBF16 || type == DataType::kF16; }
+bool IsPlain(DataType type) {
+  return type == DataType::kBF16 || type == DataType::kF16 || type == DataType::kF32;
+}
 
 /// What gemv_codes.cuh makes of a format.
 struct BlockWeight {
@@ -81,7 +83,7 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
 }
 
 std::optional<Rejection> CheckPlain(const KernelSpec& s) {
-  if (auto no = CheckGemvTypes(s, &IsPlain, "bf16 or f16")) return no;
+  if (auto no = CheckGemvTypes(s, &IsPlain, "bf16, f16 or f32")) return no;
   if (s.epilogue == SpecEpilogue::kSwiGlu)
     return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "none or add");
   if (auto no = CheckTile(s)) return no;
@@ -214,7 +216,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch, const std::vector<DataType>& weig
   return specs;
 }
 std::vector<KernelSpec> PlainCatalog(CudaArch arch) {
-  std::vector<KernelSpec> specs = Catalog(arch, {DataType::kBF16, DataType::kF16});
+  std::vector<KernelSpec> specs = Catalog(arch, {DataType::kBF16, DataType::kF16, DataType::kF32});
   std::erase_if(specs, [](const KernelSpec& s) { return s.family != FamilyName("gemv_bf16"); });
   return specs;
 }
@@ -274,9 +276,11 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   const bool plain = IsPlain(weight);
   using Shapes = std::span<const Shape>;
   const bool few = !plain && FindBlock(weight)->of_block_codes;
-  const Shapes shapes = plain ? Shapes(kPlainShapes)
-                        : few ? Shapes(kCodesShapes)
-                              : Shapes(kBlockShapes);
+  // Of f32 are the routers of sparse models, and small ones: one row and a few.
+  const Shapes shapes = weight == DataType::kF32 ? Shapes(kPlainFew)
+                        : plain                  ? Shapes(kPlainShapes)
+                        : few                    ? Shapes(kCodesShapes)
+                                                 : Shapes(kBlockShapes);
   const Shapes logits_shapes = plain ? Shapes(kPlainFew)
                                : few ? Shapes(kBlockFew)
                                      : Shapes(kBlockLogits);
@@ -287,6 +291,7 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
       specs.push_back(MakeSpec(x, weight, arch, shape));
     }
     for (const Shape& shape : plain ? kPlainFew : kBlockFew) {
+      if (weight == DataType::kF32) break;
       KernelSpec add = MakeSpec(x, weight, arch, shape);
       add.epilogue = SpecEpilogue::kAdd;
       add.type_c = x;

@@ -5,7 +5,7 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Families `gemv_bf16` and `gemv_stream` (weights of bf16 and f16), `gemv_q` (block formats that
+/// Families `gemv_bf16` (weights of bf16, f16 and f32), `gemv_stream` (of bf16 and f16), `gemv_q` (block formats that
 /// gemv_codes.cuh has Codes for, as GGUF has them) and `gemv_int8` (block formats of int8_codes.cuh,
 /// activations rounded to int8): few rows of activations times a matrix.
 /// README.md names the fields of their specs.

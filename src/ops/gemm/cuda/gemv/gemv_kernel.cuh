@@ -7,7 +7,7 @@
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/gemm/cuda/gemv/gemv_output.cuh"
 
-// Few rows of x times a matrix of bf16 or f16 weights: bound by reading the weights once. A warp
+// Few rows of x times a matrix of bf16, f16 or f32 weights: bound by reading the weights once. A warp
 // owns kRows rows of W, or shares them with kSplit - 1 others that take other parts of k; its lanes
 // read adjacent 16 bytes of a row, make f32 of them in registers and multiply by kTileM rows of x,
 // which come from L1. Sums are f32: in every lane over ascending k, then over the lanes, then over
@@ -34,7 +34,7 @@ TW_DEVICE void LoadActivations(const void* base, int at, float (&x)[4]) {
 
 template <Type kTypeX, Type kTypeW, int kTileM, int kRows>
 struct GemvWarp {
-  static constexpr int kPack = 8;  // values of a load
+  static constexpr int kPack = 16 / FloatBytes<kTypeW>();  // values of a load
   static constexpr int kPacksPerSpan = 32;
 
   const u8* x;        // the first of the rows of x
@@ -73,6 +73,15 @@ struct GemvWarp {
     waits = false;
   }
 
+  /// Weight `i` of a load.
+  TW_DEVICE static float WeightOf(const U32x4& raw, int i) {
+    if constexpr (kTypeW == Type::kF32) {
+      return FloatOf(raw.v[i]);
+    } else {
+      return i % 2 == 0 ? LowToF32<kTypeW>(raw.v[i / 2]) : HighToF32<kTypeW>(raw.v[i / 2]);
+    }
+  }
+
   TW_DEVICE void Multiply(const U32x4 (&raw)[kRows], int pack) {
     TW_UNROLL
     for (int i = 0; i < kPack / 4; ++i) {
@@ -83,11 +92,8 @@ struct GemvWarp {
         TW_UNROLL
         for (int r = 0; r < kRows; ++r) {
           TW_UNROLL
-          for (int j = 0; j < 2; ++j) {
-            const u32 pair = raw[r].v[2 * i + j];
-            acc[m][r] = Fma(LowToF32<kTypeW>(pair), values[2 * j], acc[m][r]);
-            acc[m][r] = Fma(HighToF32<kTypeW>(pair), values[2 * j + 1], acc[m][r]);
-          }
+          for (int j = 0; j < 4; ++j)
+            acc[m][r] = Fma(WeightOf(raw[r], 4 * i + j), values[j], acc[m][r]);
         }
       }
     }
@@ -157,7 +163,7 @@ TW_DEVICE void Gemv(const GemvParams& p) {
   if (aligned) warp.template Run<kSplit, kUnroll>(split);
   WaitForPrerequisites();  // also a warp without a part of k
   LaunchDependents();
-  // What is left: the k % 8 last elements, or all of them.
+  // What is left: the last elements, fewer than a load has, or all of them.
   const int begin = aligned ? p.k - p.k % Warp::kPack : 0;
   warp.RunElements(begin + split * 32 + warp.lane, p.k, 32 * kSplit);
 

@@ -58,7 +58,8 @@ void ExpectProduct(const Problem& q) {
   const std::size_t ldx = k + static_cast<std::size_t>(q.pad_x);
   const std::size_t row_bytes = BytesOf(type_w, q.k + q.pad_w);
   const bool blocks = GetTypeInfo(type_w).block_quantised;
-  const auto shift_w = static_cast<std::size_t>(blocks ? q.shift_w : q.shift * 2);
+  const auto shift_w =
+      static_cast<std::size_t>(blocks ? q.shift_w : q.shift * GetTypeInfo(type_w).block_bytes);
 
   test::GuardedBytes x(m * ldx * bytes_x, static_cast<std::size_t>(q.shift) * bytes_x);
   // Nothing belongs to W behind its last row.
@@ -117,7 +118,7 @@ void ExpectProduct(const Problem& q) {
   tw::emulation::readable_end = tw::emulation::readable_begin + w.size();
   const bool ran =
       tw::emulation::RunLaunch<tw::GemvParams>(*launch, kWarps * 32, [](const tw::GemvParams& p) {
-        if constexpr (kW == tw::Type::kBF16 || kW == tw::Type::kF16) {
+        if constexpr (kW == tw::Type::kBF16 || kW == tw::Type::kF16 || kW == tw::Type::kF32) {
           tw::Gemv<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(p);
         } else {
           tw::GemvQ<kX, kW, kC, tw::Type::kF32, kTileM, kTileN, kWarps, kSplit, kStages>(
@@ -164,7 +165,10 @@ TEST(GemvTest, PlainWeightsOfEveryLengthOfATailAndAnyNumberOfRows) {
         {.m = 1, .n = 11, .k = k, .pad_x = 8 - k % 8, .pad_w = 8 - k % 8});
     ExpectProduct<Type::kBF16, Type::kBF16, 2, 4, 4, 4, 2>(
         {.m = 3, .n = 5, .k = k, .pad_x = 8 - k % 8, .pad_w = 8 - k % 8});
+    ExpectProduct<Type::kBF16, Type::kF32, 1, 2, 4, 4, 4>(
+        {.m = 1, .n = 5, .k = k, .pad_x = 8 - k % 8, .pad_w = 8 - k % 8});
   }
+  ExpectProduct<Type::kF32, Type::kF32, 8, 4, 4, 4, 1>({.m = 13, .n = 7, .k = 1028});
   ExpectProduct<Type::kF32, Type::kF16, 8, 2, 4, 4, 2>({.m = 13, .n = 3, .k = 776});
 }
 
@@ -172,6 +176,7 @@ TEST(GemvTest, RowsThatAreNotAlignedTakeTheSlowWay) {
   ExpectProduct<Type::kF32, Type::kBF16, 2, 8, 4, 2, 2>({.m = 2, .n = 9, .k = 515});
   ExpectProduct<Type::kF32, Type::kBF16, 1, 8, 4, 1, 2>({.m = 1, .n = 9, .k = 512, .shift = 1});
   ExpectProduct<Type::kBF16, Type::kF16, 1, 8, 4, 1, 2>({.m = 1, .n = 9, .k = 512, .shift = 3});
+  ExpectProduct<Type::kBF16, Type::kF32, 1, 8, 4, 1, 2>({.m = 1, .n = 9, .k = 515, .shift = 1});
 }
 
 TEST(GemvTest, TheAddendAndAlphaAreApplied) {
@@ -266,7 +271,7 @@ TEST(GemvFamiliesTest, EverySpecOfTheCatalogsPassesItsCheckOnce) {
     }
   }
   EXPECT_TRUE(families.Catalog(CudaArch{75, 0}).empty());
-  EXPECT_TRUE(GemvSpecsForWeight(DataType::kF32, kHopper).empty());
+  EXPECT_TRUE(GemvSpecsForWeight(DataType::kU4, kHopper).empty());
 }
 
 TEST(GemvFamiliesTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
