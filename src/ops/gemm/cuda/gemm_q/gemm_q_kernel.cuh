@@ -192,15 +192,15 @@ struct GemmQCta {
         CpAsync16(smem + static_cast<u32>(i * Tile::kXPitch), from + (row < 0 ? 0 : row) * x_step,
                   inside && row >= 0 ? 16 : 0);
       }
-      return;
-    }
-    TW_UNROLL
-    for (int i = 0; i < (kTileM + kWarps - 1) / kWarps; ++i) {
-      if (kTileM % kWarps == 0 || i * kWarps + warp < kTileM)
-        CpAsync16(smem + static_cast<u32>(i * kWarps * Tile::kXPitch), from,
-                  inside && i * kWarps < x_rows_left ? 16 : 0);
-      from += x_step;
-      KeepAddress(from);
+    } else {
+      TW_UNROLL
+      for (int i = 0; i < (kTileM + kWarps - 1) / kWarps; ++i) {
+        if (kTileM % kWarps == 0 || i * kWarps + warp < kTileM)
+          CpAsync16(smem + static_cast<u32>(i * kWarps * Tile::kXPitch), from,
+                    inside && i * kWarps < x_rows_left ? 16 : 0);
+        from += x_step;
+        KeepAddress(from);
+      }
     }
   }
 

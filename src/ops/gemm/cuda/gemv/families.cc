@@ -175,6 +175,8 @@ constexpr std::array kCodesShapes = {Shape{1, 16, 8, 8, 2, 3}, Shape{2, 16, 8, 8
 /// For the projections that end a residual block, y = x W^T + c, and for logits of f32 that
 /// activations of bf16 give: one row and a few.
 constexpr std::array kPlainFew = {Shape{1, 2, 4, 4, 4, 8}, Shape{8, 4, 4, 4, 1, 3}};
+/// Of f32, the routers of sparse models and small models: one row and a few.
+constexpr std::array kWideFew = {Shape{1, 2, 4, 4, 4, 6}, Shape{8, 4, 4, 4, 1, 3}};
 constexpr std::array kBlockFew = {Shape{1, 16, 8, 8, 2, 3}, Shape{8, 16, 8, 8, 2, 3}};
 /// Logits of small models are many rows of two or three spans.
 constexpr std::array kBlockLogits = {Shape{1, 16, 8, 8, 2, 3}, Shape{1, 16, 4, 4, 3, 4},
@@ -276,14 +278,13 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
   const bool plain = IsPlain(weight);
   using Shapes = std::span<const Shape>;
   const bool few = !plain && FindBlock(weight)->of_block_codes;
-  // Of f32 are the routers of sparse models, and small ones: one row and a few.
-  const Shapes shapes = weight == DataType::kF32 ? Shapes(kPlainFew)
-                        : plain                  ? Shapes(kPlainShapes)
-                        : few                    ? Shapes(kCodesShapes)
-                                                 : Shapes(kBlockShapes);
-  const Shapes logits_shapes = plain ? Shapes(kPlainFew)
-                               : few ? Shapes(kBlockFew)
-                                     : Shapes(kBlockLogits);
+  const bool wide = weight == DataType::kF32;
+  const Shapes plain_few = wide ? Shapes(kWideFew) : Shapes(kPlainFew);
+  const Shapes shapes = wide    ? plain_few
+                        : plain ? Shapes(kPlainShapes)
+                        : few   ? Shapes(kCodesShapes)
+                                : Shapes(kBlockShapes);
+  const Shapes logits_shapes = plain ? plain_few : few ? Shapes(kBlockFew) : Shapes(kBlockLogits);
   for (const DataType x : {DataType::kF32, DataType::kBF16}) {
     for (const Shape& shape : shapes) {
       // Wins a few per cent at most there, and takes twice as long to compile as the others.
@@ -291,7 +292,7 @@ std::vector<KernelSpec> GemvSpecsForWeight(DataType weight, CudaArch arch) {
       specs.push_back(MakeSpec(x, weight, arch, shape));
     }
     for (const Shape& shape : plain ? kPlainFew : kBlockFew) {
-      if (weight == DataType::kF32) break;
+      if (wide) break;
       KernelSpec add = MakeSpec(x, weight, arch, shape);
       add.epilogue = SpecEpilogue::kAdd;
       add.type_c = x;
