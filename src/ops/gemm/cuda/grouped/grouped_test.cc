@@ -170,6 +170,7 @@ TEST(GroupedKernelTest, RowsAreMultipliedAsIntegersWithTheBlocksOfTheirGroup) {
   ExpectInt8<Type::kF32, Type::kQ6_K, kNone>(7, 768);
   ExpectInt8<Type::kF32, Type::kQ5_0, kSwiGlu>(32, 320);
   ExpectInt8<Type::kBF16, Type::kQ8_0, kNone, true>(9, 1024);
+  ExpectInt8<Type::kBF16, Type::kMXFP4, kSwiGlu>(32, 576);
 }
 
 TEST(GroupedKernelTest, RowsAreMultipliedUnroundedWithTheBlocksOfTheirGroup) {
@@ -185,6 +186,7 @@ TEST(GroupedKernelTest, TilesOfTheRowsOfAGroupAreMultipliedWithItsBlocks) {
   ExpectTiles<Type::kQ6_K, kAdd, 16, 64, 8, 4>(41, 768);
   ExpectTiles<Type::kQ5_0, kSwiGlu, 8, 64, 8, 4>(96, 320);
   ExpectTiles<Type::kQ8_0, kSwiGlu, 32, 128, 8, 2>(64, 256);
+  ExpectTiles<Type::kMXFP4, kAdd, 8, 64, 8, 4>(37, 576);
 }
 
 TEST(GroupedKernelTest, RowsStreamThePlainWeightsOfTheirGroup) {
