@@ -98,7 +98,7 @@ const Change kCommon[] = {
     {"C without add", [](KernelSpec& s) { s.type_c = DataType::kBF16; }, Reason::kType},
     {"add without C", [](KernelSpec& s) { s.epilogue = SpecEpilogue::kAdd; }, Reason::kType},
     {"scale", [](KernelSpec& s) { s.epilogue = SpecEpilogue::kScale; }, Reason::kEpilogue},
-    {"split k", [](KernelSpec& s) { s.split_k = 2; }, Reason::kShape},
+    {"three splits of k", [](KernelSpec& s) { s.split_k = 3; }, Reason::kShape},
     {"one stage", [](KernelSpec& s) { s.stages = 1; }, Reason::kShape},
     {"too many stages for the memory", [](KernelSpec& s) { s.stages = 8; }, Reason::kWorkspace},
     {"three warps", [](KernelSpec& s) { s.warps = 3; }, Reason::kShape},
@@ -115,6 +115,7 @@ TEST(GemmFamilies, MmaRefusesWhatItsSourceCannotBe) {
   for (const Change& change : kCommon) ExpectRefused(family, good, change);
   ExpectRefused(family, good, {"sm_75", [](KernelSpec& s) { s.arch = {75, 0}; }, Reason::kDevice});
   ExpectRefused(family, good, {"cluster", [](KernelSpec& s) { s.cluster_m = 2; }, Reason::kShape});
+  ExpectRefused(family, good, {"split k", [](KernelSpec& s) { s.split_k = 2; }, Reason::kShape});
   ExpectRefused(
       family, good,
       {"more rows of warps than warps", [](KernelSpec& s) { s.params[0] = 8; }, Reason::kShape});
@@ -138,6 +139,30 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
                    s.tile_n = 96;
                  },
                  Reason::kShape});
+  ExpectRefused(family, good,
+                {"a shared tile in a cluster of tiles",
+                 [](KernelSpec& s) { s.split_k = s.cluster_m = 2; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"16 columns for each CTA",
+                 [](KernelSpec& s) {
+                   s.tile_n = 64;
+                   s.split_k = 4;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"96 columns for each CTA",
+                 [](KernelSpec& s) {
+                   s.tile_n = 192;
+                   s.split_k = 2;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"a ring with no room for the sums",
+                 [](KernelSpec& s) {
+                   s.split_k = 2;
+                   s.stages = 3;
+                 },
+                 Reason::kWorkspace});
   ExpectRefused(
       family, good,
       {"two CTAs with 128 accumulators", [](KernelSpec& s) { s.params[1] = 2; }, Reason::kShape});
