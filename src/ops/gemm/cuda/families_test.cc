@@ -166,6 +166,13 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
   ExpectRefused(
       family, good,
       {"two CTAs with 128 accumulators", [](KernelSpec& s) { s.params[1] = 2; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"two CTAs of 12 warps with 64 accumulators",
+                 [](KernelSpec& s) {
+                   s.tile_n = 128;
+                   s.params[1] = 2;
+                 },
+                 Reason::kShape});
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
                      Format("a multiple of {}", box)};
   }
   const int accumulators = spec.tile_m * spec.tile_n / (128 * Consumers(spec));
-  const int most = spec.params[1] == 2 ? 64 : 128;
+  // The register file has 128 a thread for two CTAs of 8 warps, 80 for two of 12.
+  const int most = spec.params[1] == 1 ? 128 : spec.warps == 8 ? 64 : 32;
   if (accumulators > most) {
     return Rejection{Reason::kShape, Format("{} accumulators a thread", accumulators),
                      Format("at most {}", most)};
@@ -130,6 +131,8 @@ constexpr Tile kWide192{128, 192, 12, 4, 0, 16, 1};
 constexpr Tile kLowTwice{64, 128, 8, 3, 0, 16, 2};
 // For few rows, where tiles are few: CTAs that share one.
 constexpr Tile kLow64{64, 64, 8, 5, 0, 16, 2};
+constexpr Tile kLowWide{64, 256, 8, 4, 0, 16, 1};
+constexpr Tile kNarrow{128, 64, 12, 3, 0, 16, 2};
 constexpr Tile kLow64Split2{64, 64, 8, 6, 0, 16, 2, 2};
 constexpr Tile kLowSplit2{64, 128, 8, 4, 0, 16, 2, 2};
 constexpr Tile kLowSplit4{64, 128, 8, 4, 0, 16, 2, 4};
@@ -182,7 +185,9 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
   for (const Tile& tile : {kWide, kWidePair, kHigh, kSquare, kWide192, kLowTwice}) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
-  specs.push_back(MakeSpec(kBF16, kT, kN, kLow64));
+  for (const Tile& tile : {kLow64, kLowWide, kNarrow}) {
+    specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  }
   for (const Tile& tile : kShared) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
     for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));

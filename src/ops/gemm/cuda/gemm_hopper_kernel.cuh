@@ -36,8 +36,9 @@ struct GemmHopper {
   static constexpr int kCluster = Spec::kCluster;
   static constexpr int kSplits = Spec::kSplits;
   static constexpr int kStrips = kTileM / kConsumers / 64;  // of 64 rows of a consumer
-  // Of a CTA that has a multiprocessor for itself: the loading warpgroup gives registers to the others.
-  static constexpr bool kMovesRegisters = kConsumers > 1 && Spec::kCtasPerSm == 1;
+  // Registers that the loading warpgroup gives to two others: what 1 or 2 CTAs have at entry, 168 or 80
+  // a thread, is 40 of it and this much of those.
+  static constexpr int kRaised = Spec::kCtasPerSm == 1 ? 232 : 96;
   static constexpr bool kKMajorA = Spec::kRowMajorA;
   static constexpr bool kKMajorB = !Spec::kRowMajorB;
 
@@ -334,11 +335,11 @@ struct GemmHopper {
     WaitForPrerequisites();
 
     if (warp < 4) {
-      if constexpr (kMovesRegisters) RegistersLower<40>();
+      if constexpr (kConsumers > 1) RegistersLower<40>();
       if (warp == 0 && lane == 0) Produce(params, ring, rank);
       if constexpr (kSplits > 1) ClusterWait();
     } else {
-      if constexpr (kMovesRegisters) RegistersRaise<232>();
+      if constexpr (kConsumers > 1) RegistersRaise<kRaised>();
       Consume(params, ring, rank, warp / 4 - 1, warp, lane);
     }
     // A CTA stays until its peer has sent and signalled for the last time.
