@@ -143,10 +143,10 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
                 {"a shared tile in a cluster of tiles",
                  [](KernelSpec& s) { s.split_k = s.cluster_m = 2; }, Reason::kShape});
   ExpectRefused(family, good,
-                {"16 columns for each CTA",
+                {"12 columns for each CTA",
                  [](KernelSpec& s) {
-                   s.tile_n = 64;
-                   s.split_k = 4;
+                   s.tile_n = 96;
+                   s.split_k = 8;
                  },
                  Reason::kShape});
   ExpectRefused(family, good,

@@ -31,16 +31,15 @@ std::uint32_t SmemBytes(const KernelSpec& spec) {
          (SharesTiles(spec) ? 16u : static_cast<std::uint32_t>(Consumers(spec)) * 2 * kPieceBytes);
 }
 
-// Of a shared tile: blocks of 32 columns for every CTA, whose sums of f32 and elements of D take the
+// Of a shared tile: eights of columns for every CTA, whose sums of f32 and elements of D take the
 // place of the ring.
 std::optional<Rejection> CheckSplits(const KernelSpec& spec) {
   constexpr std::array kSplits{0, 2, 4, 8};
   if (auto no = CheckOneOf("split_k", spec.split_k, kSplits)) return no;
   if (!SharesTiles(spec)) return std::nullopt;
   if (auto no = CheckRange("cluster_m", spec.cluster_m, 0, 0)) return no;
-  const int columns = 32 * spec.split_k;
-  const int chunks = PieceColumns(spec) == 32 ? 8 : 4;  // of 16 bytes in 32 columns of D
-  if (spec.tile_n % columns != 0 || !std::has_single_bit(1u * spec.tile_n / columns * chunks)) {
+  const int columns = 8 * spec.split_k;
+  if (spec.tile_n % columns != 0 || !std::has_single_bit(1u * spec.tile_n / columns)) {
     return Rejection{Reason::kShape, Format("tile_n = {} for {} CTAs", spec.tile_n, spec.split_k),
                      Format("a power of two times {}", columns)};
   }
@@ -134,20 +133,26 @@ constexpr Tile kLow64{64, 64, 8, 5, 0, 16, 2};
 constexpr Tile kLowWide{64, 256, 8, 4, 0, 16, 1};
 constexpr Tile kNarrow{128, 64, 12, 3, 0, 16, 2};
 constexpr Tile kLow64Split2{64, 64, 8, 6, 0, 16, 2, 2};
+constexpr Tile kLow64Split4{64, 64, 8, 6, 0, 16, 2, 4};
+constexpr Tile kLowSplit8{64, 128, 8, 4, 0, 16, 2, 8};
 constexpr Tile kLowSplit2{64, 128, 8, 4, 0, 16, 2, 2};
 constexpr Tile kLowSplit4{64, 128, 8, 4, 0, 16, 2, 4};
+constexpr Tile kLow64Split2Alone{64, 64, 8, 12, 0, 16, 1, 2};
+constexpr Tile kLowSplit4Alone{64, 128, 8, 8, 0, 16, 1, 4};
 constexpr Tile kLowWideSplit4{64, 256, 8, 5, 0, 16, 1, 4};
 constexpr Tile kLowWideSplit8{64, 256, 8, 5, 0, 16, 1, 8};
 constexpr Tile kNarrowSplit2{128, 64, 12, 4, 0, 16, 2, 2};
 constexpr Tile kSquareSplit2{128, 128, 12, 6, 0, 16, 1, 2};
 constexpr Tile kSquareSplit4{128, 128, 12, 6, 0, 16, 1, 4};
+constexpr Tile kSquareSplit8{128, 128, 12, 6, 0, 16, 1, 8};
 constexpr Tile kWideSplit4{128, 256, 12, 4, 0, 16, 1, 4};
 constexpr Tile kWideSplit8{128, 256, 12, 4, 0, 16, 1, 8};
 constexpr Tile kHighSplit2{256, 128, 12, 4, 0, 8, 1, 2};
 constexpr Tile kHighSplit4{256, 128, 12, 4, 0, 8, 1, 4};
-constexpr std::array kShared{kLow64Split2,   kLowSplit2,    kLowSplit4,    kLowWideSplit4,
-                             kLowWideSplit8, kNarrowSplit2, kSquareSplit2, kSquareSplit4,
-                             kWideSplit4,    kWideSplit8,   kHighSplit2,   kHighSplit4};
+constexpr std::array kShared{
+    kLow64Split2Alone, kLowSplit4Alone, kLow64Split2,   kLow64Split4,  kLowSplit2,    kLowSplit4,
+    kLowSplit8,        kLowWideSplit4,  kLowWideSplit8, kNarrowSplit2, kSquareSplit2, kSquareSplit4,
+    kSquareSplit8,     kWideSplit4,     kWideSplit8,    kHighSplit2,   kHighSplit4};
 
 struct Types {
   DataType operands, c, d;

@@ -169,6 +169,7 @@ void ExpectSharedProducts() {
 TEST(GemmHopperKernel, SharesATileBetweenCtas) {
   ExpectSharedProducts<Shared<64, 64, 8, 2, 2>>();
   ExpectSharedProducts<Shared<64, 128, 8, 2, 2>>();
+  ExpectSharedProducts<Shared<64, 64, 8, 2, 4>>();
   ExpectSharedProducts<Shared<64, 128, 8, 2, 4>>();
 }
 
@@ -179,6 +180,8 @@ TEST(GemmHopperKernel, SharesATileOfSeveralStripsBetweenCtas) {
 
 TEST(GemmHopperKernel, SharesTilesOfOtherTypesAndLayouts) {
   ExpectProducts<Shared<64, 64, 8, 2, 2, Type::kNone, Type::kF32>>();
+  ExpectProducts<Shared<64, 32, 8, 2, 4, Type::kNone, Type::kF32>>();
+  ExpectProducts<Shared<64, 32, 8, 2, 4>>();
   using Adds = Shared<64, 64, 8, 2, 2, Type::kBF16>;
   ExpectProducts<Adds>();
   ExpectProduct<Adds>({.m = 70, .n = 72, .k = 264, .in_place = true}, 1);

@@ -22,8 +22,10 @@ struct SplitTile {
   static constexpr int kTileN = Spec::kTileN;
   static constexpr int kStrips = kTileM / kConsumers / 64;
   static constexpr int kCols = kTileN / kSplits;  // that a CTA owns
-  static constexpr int kBlocks = kCols / 32;      // of 16 accumulators
-  static_assert(kBlocks * 32 * kSplits == kTileN, "whole blocks of columns for each CTA");
+  static constexpr int kEights = kCols / 8;       // of columns, 4 accumulators a thread each
+  static constexpr int kTogether = kEights < 4 ? kEights : 4;
+  static_assert(kEights * 8 * kSplits == kTileN && kEights % kTogether == 0,
+                "whole eights of columns");
 
   // Shared memory, in place of the ring: sums that were sent, [kSplits][kTileM / 16][kCols / 8][32 lanes]
   // of 16 bytes, and behind them D, [kTileM / 64] of [64][kCols] (TileOffset).
@@ -47,43 +49,47 @@ struct SplitTile {
     MbarrierArriveExpectTx(received, static_cast<u32>((kSplits - 1) * strips * kStripBytes));
   }
 
-  /// Sends block kBlock of strip kStrip and those to the right of it to their owners.
+  /// Sends columns 32 kBlock to 32 kBlock + 31 of strip kStrip and those to the right of them to their
+  /// owners.
   template <int kStrip, int kBlock>
   TW_DEVICE void Send(u32 slot, int lane) const {
-    if constexpr (kBlock < kSplits * kBlocks) {
+    if constexpr (kBlock < kTileN / 32) {
       float acc[16];
       WgmmaRead<kStrip, kBlock, 1>(acc);
-      const u32 at = slot + kStrip * 4 * kStripBytes + kBlock % kBlocks * 4 * 512 + lane * 16;
-      constexpr int kOwner = kBlock / kBlocks;
-      if (kOwner == rank) {
+      TW_UNROLL
+      for (int first = 0; first < 4; first += kTogether) {
+        const int owner = (4 * kBlock + first) / kEights;
+        const int eight = (4 * kBlock + first) % kEights;
+        const u32 at = slot + kStrip * 4 * kStripBytes + eight * 512 + lane * 16;
+        const u32 remote = ClusterAddress(at, owner);
+        const u32 barrier = ClusterAddress(received, owner);
         TW_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          StoreShared16(at + i * 512, BitsOf(acc[4 * i]), BitsOf(acc[4 * i + 1]),
-                        BitsOf(acc[4 * i + 2]), BitsOf(acc[4 * i + 3]));
-        }
-      } else {
-        const u32 remote = ClusterAddress(at, kOwner);
-        const u32 barrier = ClusterAddress(received, kOwner);
-        TW_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          SendToCluster16(remote + i * 512, barrier, BitsOf(acc[4 * i]), BitsOf(acc[4 * i + 1]),
-                          BitsOf(acc[4 * i + 2]), BitsOf(acc[4 * i + 3]));
+        for (int i = 0; i < kTogether; ++i) {
+          const float* four = &acc[4 * (first + i)];
+          if (owner == rank) {
+            StoreShared16(at + i * 512, BitsOf(four[0]), BitsOf(four[1]), BitsOf(four[2]),
+                          BitsOf(four[3]));
+          } else {
+            SendToCluster16(remote + i * 512, barrier, BitsOf(four[0]), BitsOf(four[1]),
+                            BitsOf(four[2]), BitsOf(four[3]));
+          }
         }
       }
       Send<kStrip, kBlock + 1>(slot, lane);
     }
   }
 
-  /// acc = the sums of this thread in block `block` of its strip, at `slot` of the first CTA.
-  TW_DEVICE static void Add(float (&acc)[16], u32 slot, int block, int lane) {
+  /// acc = the sums of this thread in kTogether eights of columns of its strip, from `eight` on. `slot`:
+  /// of the strip, of the first CTA.
+  TW_DEVICE static void Add(float (&acc)[4 * kTogether], u32 slot, int eight, int lane) {
     TW_UNROLL
-    for (int i = 0; i < 16; ++i) acc[i] = 0.0f;
+    for (int i = 0; i < 4 * kTogether; ++i) acc[i] = 0.0f;
     TW_UNROLL
     for (int s = 0; s < kSplits; ++s) {
       TW_UNROLL
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kTogether; ++i) {
         u32 word[4];
-        LoadShared16(word, slot + s * kSumBytes + (block * 4 + i) * 512 + lane * 16);
+        LoadShared16(word, slot + s * kSumBytes + (eight + i) * 512 + lane * 16);
         TW_UNROLL
         for (int j = 0; j < 4; ++j) acc[4 * i + j] += FloatOf(word[j]);
       }
@@ -108,12 +114,12 @@ struct SplitTile {
       const u32 staged = smem + kSplits * kSumBytes + (consumer * kStrips + s) * kStagedBytes;
       if (row + 64 * s < out.m) {
         TW_NO_UNROLL
-        for (int block = 0; block < kBlocks; ++block) {
-          float acc[16];
-          Add(acc, slot + s * 4 * kStripBytes, block, lane);
+        for (int eight = 0; eight < kEights; eight += kTogether) {
+          float acc[4 * kTogether];
+          Add(acc, slot + s * 4 * kStripBytes, eight, lane);
           StageStrip<Spec::kTypeC, Spec::kTypeD, kChunks>(
-              out, acc, row + 64 * s, own_col + 32 * block, staged, warp % 4 * 16,
-              block * kChunks / kBlocks, lane);
+              out, acc, row + 64 * s, own_col + 8 * eight, staged, warp % 4 * 16,
+              eight * kChunks / kEights, lane);
         }
       }
       NamedBarrier(1 + consumer, 128);  // all four warps have staged their rows
