@@ -6,8 +6,9 @@
 //
 // A launch has one parameter, the block by value; as many threads and as much dynamic shared memory
 // as ArtifactData::launch of the compiled kernel says (more than 48 KiB has to be allowed for the
-// function first); and (grid x, 1, 1) CTAs with the x of the functions below, (grid x, split_k, 1) of a
-// gemm_hopper whose split_k is more than 1. A cluster is part of the kernel: no launch attribute.
+// function first); and (grid x, 1, 1) CTAs with the x of the functions below, of gemm_hopper
+// (grid x, cluster_n * split_k, 1), each of the two at least 1. A cluster is part of the kernel: no
+// launch attribute.
 // gemm_hopper has no workspace, nor has gemm_mma without splits: nothing has to be zeroed.
 //
 // Fields of a KernelSpec that the families name themselves:
@@ -73,7 +74,11 @@ static_assert(sizeof(TensorMap) == 128, "layout");
 
 /// Rows of A that are fetched for an output tile, of a row-major A: of the last tile in the column what is
 /// outside of m comes as zeros, but a tile that is all there is has no use for more than a few of them.
-constexpr int GemmHopperBoxRows(int m, int tile_m) { return m < tile_m ? (m + 7) / 8 * 8 : tile_m; }
+/// By each of `cluster_n` CTAs that have a tile of A in common.
+constexpr int GemmHopperBoxRows(int m, int tile_m, int cluster_n = 1) {
+  const int rows = m < tile_m ? m : tile_m;
+  return (rows + 8 * cluster_n - 1) / (8 * cluster_n) * 8;
+}
 
 /// gemm_hopper. Addresses of A and B are multiples of 16 bytes, lda and ldb of 8 elements. The maps
 /// describe A, B and D: rank 2, the contiguous dimension first, interleave none, element strides 1,
@@ -117,19 +122,21 @@ struct GemmHopperTile {
   int tile_m;
   int tile_n;
   int cluster_m;    ///< 0 or 1: no cluster
+  int cluster_n;    ///< CTAs of a cluster with tiles beside each other; 0 or 1: none
   int split_k;      ///< CTAs of a cluster that share an output tile; 0 or 1: none do
   int ctas_per_sm;  ///< param1
 };
 
 /// Grid x of gemm_hopper: as many CTAs as run at once on `sm_count` multiprocessors, at most one
 /// for each output tile, a multiple of the cluster. They take the tiles in turn, so that a smaller
-/// multiple of the cluster computes the same, more slowly. Where CTAs share tiles it is the number of
-/// tiles, and grid y is split_k.
+/// multiple of the cluster computes the same, more slowly. Grid y is cluster_n * split_k, and grid x
+/// counts so many CTAs as one; where CTAs share tiles none of them takes a second one.
 constexpr unsigned int GemmHopperGridX(int m, int n, const GemmHopperTile& tile, int sm_count) {
-  if (tile.split_k > 1) return static_cast<unsigned int>(GemmTiles(m, n, tile.tile_m, tile.tile_n));
   const int cluster = tile.cluster_m > 1 ? tile.cluster_m : 1;
-  const long long tiles = GemmTiles(m, n, tile.tile_m * cluster, tile.tile_n);
-  const long long fit = static_cast<long long>(sm_count) * tile.ctas_per_sm / cluster;
+  const int beside = tile.cluster_n > 1 ? tile.cluster_n : 1;
+  const long long tiles = GemmTiles(m, n, tile.tile_m * cluster, tile.tile_n * beside);
+  if (tile.split_k > 1) return static_cast<unsigned int>(tiles);
+  const long long fit = static_cast<long long>(sm_count) * tile.ctas_per_sm / (cluster * beside);
   const long long resident = fit < 1 ? 1 : fit;
   return static_cast<unsigned int>((tiles < resident ? tiles : resident) * cluster);
 }

@@ -102,8 +102,6 @@ inline void MbarrierArriveCluster(u32 barrier, u32 cta) {
   emulation::SharedOf(cta, remote, 8);
   emulation::Progress(remote, 1, 0);
 }
-// What a GEMM with common tiles of B calls; it is compiled, not run.
-inline void TmaLoad2DMulticast(u32, const void*, u32, int, int, u16) { emulation::fault = true; }
 
 inline void MbarrierWait(u32 barrier, u32 parity) {
   // A product that hangs on a GPU ends here as a wrong one.
@@ -155,6 +153,20 @@ inline void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
   const HostTensorMap& tensor = *static_cast<const HostTensorMap*>(map);
   CopyBox(tensor, smem, x, y, false);
   emulation::Progress(barrier, 0, -128 * tensor.box[1]);
+}
+
+inline void TmaLoad2DMulticast(u32 smem, const void* map, u32 barrier, int x, int y, u16 ctas) {
+  const unsigned int sender = emulation::cta.rank;
+  const std::size_t begin = emulation::SmemBegin(sender);
+  for (unsigned int rank = 0; rank < 16; ++rank) {
+    if ((ctas >> rank & 1) == 0) continue;
+    const auto there = [&](u32 address) {
+      return static_cast<u32>(address - begin + emulation::SmemBegin(rank));
+    };
+    emulation::cta.rank = rank;  // whose memory it is
+    TmaLoad2D(there(smem), map, there(barrier), x, y);
+  }
+  emulation::cta.rank = sender;
 }
 
 inline void FenceBeforeTma() {}

@@ -104,7 +104,7 @@ const Change kCommon[] = {
     {"three warps", [](KernelSpec& s) { s.warps = 3; }, Reason::kShape},
     {"odd tile", [](KernelSpec& s) { s.tile_n = 100; }, Reason::kShape},
     {"odd depth", [](KernelSpec& s) { s.tile_k = 48; }, Reason::kShape},
-    {"a column cluster", [](KernelSpec& s) { s.cluster_n = 2; }, Reason::kShape},
+    {"a column cluster of three", [](KernelSpec& s) { s.cluster_n = 3; }, Reason::kShape},
     {"param3", [](KernelSpec& s) { s.params[3] = 1; }, Reason::kShape},
     {"no raster band", [](KernelSpec& s) { s.params[0] = s.params[1] = 0; }, Reason::kShape},
 };
@@ -142,6 +142,20 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
   ExpectRefused(family, good,
                 {"a shared tile in a cluster of tiles",
                  [](KernelSpec& s) { s.split_k = s.cluster_m = 2; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"a column cluster of a column-major A",
+                 [](KernelSpec& s) {
+                   s.order_a = Order::kColMajor;
+                   s.cluster_n = 2;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"16 CTAs in a cluster",
+                 [](KernelSpec& s) {
+                   s.split_k = 4;
+                   s.cluster_n = 4;
+                 },
+                 Reason::kShape});
   ExpectRefused(family, good,
                 {"12 columns for each CTA",
                  [](KernelSpec& s) {

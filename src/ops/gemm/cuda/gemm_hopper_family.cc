@@ -53,6 +53,22 @@ std::optional<Rejection> CheckSplits(const KernelSpec& spec) {
   return std::nullopt;
 }
 
+// Tiles beside each other: CTAs fetch eights of rows of A, in lines of k.
+std::optional<Rejection> CheckClusterN(const KernelSpec& spec) {
+  constexpr std::array kClusters{0, 2, 4};
+  if (auto no = CheckOneOf("cluster_n", spec.cluster_n, kClusters)) return no;
+  if (spec.cluster_n == 0) return std::nullopt;
+  if (auto no = CheckRange("cluster_m", spec.cluster_m, 0, 0)) return no;
+  if (spec.order_a != Order::kRowMajor) {
+    return Rejection{Reason::kShape, "A column-major in a cluster of columns", "row-major"};
+  }
+  constexpr int kMostCtas = 8;  // of a cluster
+  const int ctas = spec.cluster_n * std::max<int>(spec.split_k, 1);
+  if (ctas <= kMostCtas) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} CTAs in a cluster", ctas),
+                   Format("at most {}", kMostCtas)};
+}
+
 std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   constexpr std::array kWarps{8, 12};
   constexpr std::array kCtas{1, 2};
@@ -64,7 +80,7 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   if (auto no = CheckRange("tile_n", spec.tile_n, 32, 256)) return no;
   if (auto no = CheckRange("tile_k", spec.tile_k, kHopperTileK, kHopperTileK)) return no;
   if (auto no = CheckOneOf("cluster_m", spec.cluster_m, kClusters)) return no;
-  if (auto no = CheckRange("cluster_n", spec.cluster_n, 0, 0)) return no;
+  if (auto no = CheckClusterN(spec)) return no;
   if (auto no = CheckOneOf("param1", spec.params[1], kCtas)) return no;
   const int box_b = spec.order_b == Order::kColMajor ? 32 : 64 * std::max<int>(spec.cluster_m, 1);
   if (auto no = CheckSplits(spec)) return no;
@@ -118,6 +134,7 @@ struct Tile {
   std::uint8_t stages, cluster_m;
   std::int32_t band, ctas;
   std::uint16_t splits = 0;
+  std::uint8_t cluster_n = 0;
 };
 // As timed on an H200: the first three lead on large outputs, the next two where those leave
 // multiprocessors idle in the last round; the last is for up to 64 rows. Bands are chosen so that
@@ -149,6 +166,13 @@ constexpr Tile kWideSplit4{128, 256, 12, 4, 0, 16, 1, 4};
 constexpr Tile kWideSplit8{128, 256, 12, 4, 0, 16, 1, 8};
 constexpr Tile kHighSplit2{256, 128, 12, 4, 0, 8, 1, 2};
 constexpr Tile kHighSplit4{256, 128, 12, 4, 0, 8, 1, 4};
+// Tiles beside each other that have A in common.
+constexpr std::array kBeside{
+    Tile{64, 128, 8, 3, 0, 16, 2, 0, 2},   Tile{128, 128, 12, 6, 0, 16, 1, 0, 2},
+    Tile{128, 128, 12, 6, 0, 16, 1, 0, 4}, Tile{128, 256, 12, 4, 0, 16, 1, 0, 2},
+    Tile{256, 128, 12, 4, 0, 8, 1, 0, 2},  Tile{128, 128, 12, 6, 0, 16, 1, 2, 2},
+    Tile{128, 128, 12, 6, 0, 16, 1, 4, 2}, Tile{256, 128, 12, 4, 0, 8, 1, 2, 2},
+    Tile{256, 128, 12, 4, 0, 8, 1, 4, 2},  Tile{64, 128, 8, 8, 0, 16, 1, 4, 2}};
 constexpr std::array kShared{
     kLow64Split2Alone, kLowSplit4Alone, kLow64Split2,   kLow64Split4,  kLowSplit2,    kLowSplit4,
     kLowSplit8,        kLowWideSplit4,  kLowWideSplit8, kNarrowSplit2, kSquareSplit2, kSquareSplit4,
@@ -175,6 +199,7 @@ KernelSpec MakeSpec(const Types& types, Order a, Order b, const Tile& tile) {
           .warps = tile.warps,
           .split_k = tile.splits,
           .cluster_m = tile.cluster_m,
+          .cluster_n = tile.cluster_n,
           .params = {tile.band, tile.ctas, 0, 0}};
 }
 
@@ -194,6 +219,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
   for (const Tile& tile : kShared) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  for (const Tile& tile : kBeside) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
     for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));
   }

@@ -16,7 +16,8 @@
 // CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
 // ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects
 // them. Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile
-// of B each, for both. Or the CTAs of a cluster share one tile, with a part of k each (split_tile.cuh).
+// of B each, for both; or on tiles beside each other, with a common tile of A. And CTAs of a cluster
+// share one tile, with a part of k each (split_tile.cuh).
 
 namespace tw {
 
@@ -34,7 +35,9 @@ struct GemmHopper {
   static constexpr int kThreads = 32 * Spec::kWarps;
   static constexpr int kBand = Spec::kBand;
   static constexpr int kCluster = Spec::kCluster;
+  static constexpr int kClusterN = Spec::kClusterN;
   static constexpr int kSplits = Spec::kSplits;
+  static constexpr int kPeers = kCluster * kClusterN;       // CTAs that fetch for each other
   static constexpr int kStrips = kTileM / kConsumers / 64;  // of 64 rows of a consumer
   // Registers that the loading warpgroup gives to two others: what 1 or 2 CTAs have at entry, 168 or 80
   // a thread, is 40 of it and this much of those.
@@ -43,7 +46,8 @@ struct GemmHopper {
   static constexpr bool kKMajorB = !Spec::kRowMajorB;
 
   static_assert(kStrips * kConsumers * 64 == kTileM, "tile");
-  static_assert(kCluster == 1 || kSplits == 1, "one kind of cluster");
+  static_assert(kCluster == 1 || (kClusterN == 1 && kSplits == 1), "one kind of cluster");
+  static_assert(kClusterN == 1 || kKMajorA, "rows of A can be divided");
   static_assert(kKMajorB || kTileN % (64 * kCluster) == 0, "boxes of B are 64 columns wide");
 
   // Shared memory, from a multiple of 1024: ring [kStages] of { A: [kTileM][64], B: [kTileN][64] },
@@ -74,7 +78,8 @@ struct GemmHopper {
 
   using Shared = SplitTile<Spec, kSplits, kConsumers>;
   TW_DEVICE static Shared SharedTile(u32 ring, int rank) {
-    return {ring, FullBarrier(ring, 2 * kStages), FullBarrier(ring, 2 * kStages + 1), rank};
+    return {ring, FullBarrier(ring, 2 * kStages), FullBarrier(ring, 2 * kStages + 1),
+            rank / kClusterN, rank % kClusterN};
   }
 
   // A place in the ring: a stage, and the parity of the phase of its barriers.
@@ -99,7 +104,7 @@ struct GemmHopper {
     TW_DEVICE KTiles(const GemmOutput& out, int rank) : count((out.k + kTileK - 1) / kTileK) {
       if constexpr (kSplits > 1) {
         const int each = (count + kSplits - 1) / kSplits;
-        first = rank * each;
+        first = rank / kClusterN * each;
         const int left = count - first;
         count = left < 1 ? 1 : left < each ? left : each;
       }
@@ -112,28 +117,33 @@ struct GemmHopper {
     int index = static_cast<int>(blockIdx.x) / kCluster;
     int step = static_cast<int>(gridDim.x) / kCluster;
     int tiles_m;  // of kCluster * kTileM rows
-    int tiles_n;
-    int rank;  // of this CTA in its cluster
+    int tiles_n;  // of kClusterN * kTileN columns
+    int rank;     // of this CTA in its cluster
 
     TW_DEVICE TileLoop(const GemmOutput& out, int cta_rank)
         : tiles_m((out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),
-          tiles_n((out.n + kTileN - 1) / kTileN),
+          tiles_n((out.n + kClusterN * kTileN - 1) / (kClusterN * kTileN)),
           rank(cta_rank) {}
     TW_DEVICE bool Done() const { return index >= tiles_m * tiles_n; }
     TW_DEVICE void Next() { index += step; }
     TW_DEVICE TileIndex Tile() const {
       const TileIndex tile = RasterTile(index, tiles_m, tiles_n, kBand);
-      return {tile.m * kCluster + (kCluster > 1 ? rank : 0), tile.n};
+      return {tile.m * kCluster + (kCluster > 1 ? rank : 0), tile.n * kClusterN + rank % kClusterN};
     }
   };
+
+  // The CTAs of the cluster that fetch for each other, a bit for each: kPeers in a row.
+  TW_DEVICE static u16 Peers(int rank) {
+    return static_cast<u16>(((1 << kPeers) - 1) << (rank / kPeers * kPeers));
+  }
 
   // One thread: fills the ring with the k-tiles of all output tiles of this CTA.
   TW_DEVICE static void Produce(const GemmHopperParams& params, u32 ring, int rank) {
     const KTiles k_tiles(params.out, rank);
     // All of the stage, also what the peer sends, and also the part outside of A and B that comes as
     // zeros. Of A in lines of k, rows that no output tile has are left out: they hold anything.
-    const int rows_a = kKMajorA ? GemmHopperBoxRows(params.out.m, kTileM) : kTileM;
-    const u32 stage_bytes = static_cast<u32>(rows_a * kTileK * 2 + kBytesB);
+    const int rows_a = kKMajorA ? GemmHopperBoxRows(params.out.m, kTileM, kClusterN) : kTileM;
+    const u32 stage_bytes = static_cast<u32>(rows_a * kClusterN * kTileK * 2 + kBytesB);
     RingPosition at;
     for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
       const TileIndex tile = loop.Tile();
@@ -150,7 +160,13 @@ struct GemmHopper {
         const u32 smem_b = smem_a + kBytesA;
         const int k0 = (k_tiles.first + kt) * kTileK;
         if constexpr (kKMajorA) {
-          TmaLoad2D(smem_a, &params.a, full, k0, row0);
+          if constexpr (kClusterN == 1) {
+            TmaLoad2D(smem_a, &params.a, full, k0, row0);
+          } else {
+            const int first = rank % kClusterN * rows_a;
+            TmaLoad2DMulticast(smem_a + first * 128, &params.a, full, k0, row0 + first,
+                               Peers(rank));
+          }
         } else {
           TW_UNROLL
           for (int i = 0; i < kTileM / 64; ++i) {
@@ -164,7 +180,7 @@ struct GemmHopper {
             TmaLoad2D(smem_b, &params.b, full, k0, col0);
           } else {
             TmaLoad2DMulticast(smem_b + first * 128, &params.b, full, k0, col0 + first,
-                               (1 << kCluster) - 1);
+                               Peers(rank));
           }
         } else {
           constexpr int kBoxes = kTileN / 64 / kCluster;
@@ -176,7 +192,7 @@ struct GemmHopper {
               TmaLoad2D(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0);
             } else {
               TmaLoad2DMulticast(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0,
-                                 (1 << kCluster) - 1);
+                                 Peers(rank));
             }
           }
         }
@@ -186,11 +202,13 @@ struct GemmHopper {
   }
 
   // One warp has read a stage: tells the producers that write to it.
-  TW_DEVICE static void Release(u32 ring, int stage, int lane) {
-    if constexpr (kCluster == 1) {
+  TW_DEVICE static void Release(u32 ring, int stage, int rank, int lane) {
+    if constexpr (kPeers == 1) {
       if (lane == 0) MbarrierArrive(EmptyBarrier(ring, stage));
     } else {
-      if (lane < kCluster) MbarrierArriveCluster(EmptyBarrier(ring, stage), lane);
+      if (lane < kPeers) {
+        MbarrierArriveCluster(EmptyBarrier(ring, stage), rank / kPeers * kPeers + lane);
+      }
     }
   }
 
@@ -280,7 +298,7 @@ struct GemmHopper {
         // One k-tile may be under way while this warp waits for the next; the one before has been
         // read.
         WgmmaWait<1>();
-        if (kt > 0) Release(ring, previous, lane);
+        if (kt > 0) Release(ring, previous, rank, lane);
         previous = at.stage;
         at.Advance();
       }
@@ -290,7 +308,7 @@ struct GemmHopper {
         SharedTile(ring, rank)
             .Store(params.out, tile.m * kTileM, tile.n * kTileN, consumer, warp, lane);
       } else {
-        Release(ring, previous, lane);
+        Release(ring, previous, rank, lane);
         Store(params, loop.Tile(), ring, consumer, place, warp, lane);
       }
     }
@@ -307,7 +325,7 @@ struct GemmHopper {
     // The same in all lanes, and the compiler is to know.
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
     int rank = 0;
-    if constexpr (kCluster > 1 || kSplits > 1) rank = static_cast<int>(ClusterCtaRank());
+    if constexpr (kPeers > 1 || kSplits > 1) rank = static_cast<int>(ClusterCtaRank());
 
     if (threadIdx.x == 0) {
       TmaPrefetchMap(&params.a);
@@ -315,7 +333,7 @@ struct GemmHopper {
       if (kSplits == 1 && StoresByTma(params.out)) TmaPrefetchMap(&params.d);
       for (int i = 0; i < kStages; ++i) {
         MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
-        MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kCluster);  // a lane of each warp
+        MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kPeers);  // a lane of each warp
       }
       if constexpr (kSplits > 1) {
         SharedTile(ring, rank).Open(params.out, TileLoop(params.out, rank).Tile().m * kTileM);
@@ -324,7 +342,7 @@ struct GemmHopper {
     }
     WgmmaDeclareAccumulators();
     // The barriers are ready, in a cluster those of the peer too.
-    if constexpr (kCluster > 1) {
+    if constexpr (kPeers > 1) {
       ClusterSync();
     } else {
       __syncthreads();
@@ -343,7 +361,7 @@ struct GemmHopper {
       Consume(params, ring, rank, warp / 4 - 1, warp, lane);
     }
     // A CTA stays until its peer has sent and signalled for the last time.
-    if constexpr (kCluster > 1) {
+    if constexpr (kPeers > 1) {
       __syncwarp();
       ClusterSync();
     }

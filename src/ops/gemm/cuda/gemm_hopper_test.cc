@@ -22,7 +22,7 @@ using tw::Type;
 
 template <bool kRowA, bool kRowB, int kM, int kN, int kWarpCount, int kStageCount,
           Type kIn = Type::kBF16, Type kAddend = Type::kNone, Type kOut = Type::kBF16,
-          int kSplitCount = 1>
+          int kSplitCount = 1, int kBeside = 1>
 struct Spec {
   static constexpr Type kTypeA = kIn;
   static constexpr Type kTypeC = kAddend;
@@ -34,6 +34,7 @@ struct Spec {
   static constexpr int kWarps = kWarpCount;
   static constexpr int kStages = kStageCount;
   static constexpr int kCluster = 1;
+  static constexpr int kClusterN = kBeside;
   static constexpr int kSplits = kSplitCount;
   static constexpr int kCtasPerSm = 1;
   static constexpr int kBand = 2;
@@ -61,6 +62,7 @@ void ExpectProduct(const TestShape& shape, int ctas) {
   KernelSpec spec = SpecOf<S>("gemm_hopper", {90, 'a'});
   spec.tile_k = 64;
   spec.split_k = S::kSplits > 1 ? S::kSplits : 0;
+  spec.cluster_n = S::kClusterN > 1 ? S::kClusterN : 0;
   spec.params = {S::kBand, 1, 0, 0};
   ASSERT_EQ(GemmHopperFamily().check(spec), std::nullopt) << SpecName(spec);
   DeviceSpec device;
@@ -77,7 +79,7 @@ void ExpectProduct(const TestShape& shape, int ctas) {
       [](const tw::GemmHopperParams& params) {
         tw::GemmHopper<S>::Run(params, tw::emulation::OwnSmem());
       },
-      S::kSplits);
+      S::kClusterN * S::kSplits);
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
   product.Expect();
 }
@@ -192,6 +194,19 @@ TEST(GemmHopperKernel, SharesTilesOfEveryLayout) {
   ExpectProducts<Spec<kN, kT, 64, 64, 8, 2, Type::kF16, Type::kNone, Type::kF16, 2>>();
   ExpectProducts<Spec<kN, kN, 64, 64, 8, 2, Type::kBF16, Type::kNone, Type::kBF16, 2>>();
   ExpectProducts<Spec<kT, kT, 64, 64, 8, 2, Type::kBF16, Type::kNone, Type::kBF16, 2>>();
+}
+
+/// Tiles of a cluster beside each other, kSplits CTAs each.
+template <int kCtas, int kSplits, Type kOut = Type::kBF16>
+using Beside = Spec<kT, kN, 64, 64, 8, 2, Type::kBF16, Type::kNone, kOut, kSplits, kCtas>;
+
+TEST(GemmHopperKernel, FetchesPartsOfACommonTile) {
+  ExpectProducts<Beside<2, 1>>();
+  ExpectProducts<Beside<4, 1>>();
+  ExpectSharedProducts<Beside<2, 2>>();
+  ExpectProducts<Spec<kT, kT, 64, 64, 8, 2, Type::kBF16, Type::kNone, Type::kBF16, 2, 2>>();
+  ExpectProducts<Spec<kT, kN, 128, 64, 12, 2, Type::kBF16, Type::kNone, Type::kBF16, 1, 2>>();
+  for (const int m : {1, 8, 9, 17, 63}) ExpectProduct<Beside<2, 1>>({m, 200, 328}, 2);
 }
 
 // Rows that no tile has are not fetched: a few of them, and one more than eight.

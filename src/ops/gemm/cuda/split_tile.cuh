@@ -14,7 +14,8 @@
 
 namespace tw {
 
-/// kSplits CTAs of kConsumers warpgroups each, whose accumulators are the sums of kTileM x kTileN as
+/// The CTA of the cluster with part `part` of k of this tile, where the cluster has Spec::kClusterN tiles
+/// beside each other, is number part * kClusterN + beside. kSplits CTAs of kConsumers warpgroups each, whose accumulators are the sums of kTileM x kTileN as
 /// Wgmma leaves them, kStrips strips of 64 rows a warpgroup.
 template <class Spec, int kSplits, int kConsumers>
 struct SplitTile {
@@ -38,7 +39,10 @@ struct SplitTile {
   u32 smem;      // that of the ring
   u32 free;      // barrier: no CTA of the cluster uses its ring any more
   u32 received;  // barrier: the sums of all others are there
-  int rank;      // of this CTA: the number of its part of k
+  int rank;      // the number of this CTA's part of k
+  int beside;    // that of this tile, among those of the cluster beside each other
+
+  TW_DEVICE u32 CtaOf(int part) const { return static_cast<u32>(part * Spec::kClusterN + beside); }
 
   /// By one thread, before the cluster meets: the barriers, for a tile whose first row is `row0`.
   TW_DEVICE void Open(const GemmOutput& out, int row0) const {
@@ -61,8 +65,8 @@ struct SplitTile {
         const int owner = (4 * kBlock + first) / kEights;
         const int eight = (4 * kBlock + first) % kEights;
         const u32 at = slot + kStrip * 4 * kStripBytes + eight * 512 + lane * 16;
-        const u32 remote = ClusterAddress(at, owner);
-        const u32 barrier = ClusterAddress(received, owner);
+        const u32 remote = ClusterAddress(at, CtaOf(owner));
+        const u32 barrier = ClusterAddress(received, CtaOf(owner));
         TW_UNROLL
         for (int i = 0; i < kTogether; ++i) {
           const float* four = &acc[4 * (first + i)];
@@ -104,7 +108,7 @@ struct SplitTile {
     const int row = row0 + strip16 * 16;
     const u32 slot = smem + strip16 * kStripBytes;
     ClusterWait();  // the barriers of all CTAs are open
-    if (lane < kSplits) MbarrierArriveCluster(free, lane);
+    if (lane < kSplits) MbarrierArriveCluster(free, CtaOf(lane));
     MbarrierWaitCluster(free, 0);
     SendStrips<0>(out, row, slot, lane);
     MbarrierWaitCluster(received, 0);

@@ -50,7 +50,7 @@ double HopperMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device)
 
 double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
   const bool hopper = spec.family == FamilyName(kGemmHopper);
-  const int cluster = std::max<int>(spec.cluster_m, 1);
+  const int cluster = std::max<int>(spec.cluster_m, 1), beside = std::max<int>(spec.cluster_n, 1);
   // What is reached of the board's rate: Hopper's tensor cores give mma.sync, which Ampere's and
   // Ada's were made for, half of what they give wgmma.
   const bool native = hopper || device.compute_capability < 90;
@@ -58,8 +58,8 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   const int splits = hopper ? std::max<int>(spec.split_k, 1)
                             : GemmMmaSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
   LaunchCost cost;
-  cost.ctas =
-      cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n) * cluster * splits;
+  cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n * beside) *
+              cluster * beside * splits;
   cost.ctas_per_sm = hopper ? spec.params[1] : GemmMmaCtasPerSm(spec, device);
   const double steps = CeilOf(CeilOf(desc.k, spec.tile_k), splits);
   const double depth = steps * spec.tile_k;
@@ -67,7 +67,7 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
       SmUs(2.0 * spec.tile_m * spec.tile_n * depth, reached * device.bf16_gflop_s, device);
   // A tile is fed from the L2: A and B of it once for every step of k.
   const bool boxed = hopper && spec.order_a == Order::kRowMajor;
-  const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m) : spec.tile_m;
+  const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : spec.tile_m;
   const double fed_bytes = Bytes(spec.type_a, (fetched + spec.tile_n) * depth);
   const double fed_us = SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
   cost.cta_us = std::max(products, fed_us);
@@ -88,8 +88,9 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
     // The copy engine writes them as zeros. One row by 28672 x 4096 took 80 us on tiles of 64 rows,
     // and by 128256 x 4096 400 us on tiles of 128, where an H200's memory takes 60 and 270: as if
     // every second of those zeros had been read.
-    const double missing = CeilOf(desc.m, spec.tile_m) * fetched - desc.m;
-    cost.memory_bytes += 0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n);
+    const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
+    cost.memory_bytes +=
+        0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
   }
   // Between tiles that the memory makes equal, the one with fewer rows that there are not.
   constexpr double kMissingRowUs = 0.01;
