@@ -193,6 +193,11 @@ TEST(GemmLaunchTest, GridCoversTheOutput) {
   // Not persistent: a cluster for each tile.
   EXPECT_EQ(GridOf(HopperShared(), 129, 256, 132), (Extents{4, 2, 1}));
   EXPECT_EQ(GridOf(HopperShared(), 4096, 4096, 132), (Extents{1024, 2, 1}));
+  KernelSpec beside = HopperShared();
+  beside.cluster_n = 4;
+  EXPECT_EQ(GridOf(beside, 129, 640, 132), (Extents{4, 8, 1})) << "clusters of four tiles";
+  beside.split_k = 0;
+  EXPECT_EQ(GridOf(beside, 4096, 4096, 132), (Extents{33, 4, 1}));
 }
 
 TEST(GemmLaunchTest, IsCompleteForEveryKernelOfTheCatalog) {
@@ -335,6 +340,9 @@ TEST(GemmLaunchTest, DescribesOperandsToTma) {
   EXPECT_EQ(maps.b, Map(DataType::kBF16, 0x2000, {60, 200}, 144, {64, 256}));
   EXPECT_EQ(maps.d, Map(DataType::kBF16, 0x3000, {200, 100}, 400, {64, 64}));
   EXPECT_EQ(Maps(HopperPair(), args).b.box[1], 128u);
+  KernelSpec beside = HopperShared();
+  beside.cluster_n = 2;
+  EXPECT_EQ(Maps(beside, args).a.box[1], 56u) << "half of the rows, in eights";
 
   KernelSpec nt = Hopper();
   nt.order_a = Order::kColMajor;
