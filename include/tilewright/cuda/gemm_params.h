@@ -6,8 +6,10 @@
 //
 // A launch has one parameter, the block by value; as many threads and as much dynamic shared memory
 // as ArtifactData::launch of the compiled kernel says (more than 48 KiB has to be allowed for the
-// function first); and (grid x, 1, 1) CTAs with the x of the functions below. A cluster is part of
-// the kernel: no launch attribute. Without splits there is no workspace, nothing has to be zeroed.
+// function first); and (grid x, 1, 1) CTAs with the x of the functions below, of gemm_hopper
+// (grid x, cluster_n * split_k, 1), each of the two at least 1. A cluster is part of the kernel: no
+// launch attribute.
+// gemm_hopper has no workspace, nor has gemm_mma without splits: nothing has to be zeroed.
 //
 // Fields of a KernelSpec that the families name themselves:
 //
@@ -70,12 +72,20 @@ struct alignas(128) TensorMap {
 };
 static_assert(sizeof(TensorMap) == 128, "layout");
 
+/// Rows of A that are fetched for an output tile, of a row-major A: of the last tile in the column what is
+/// outside of m comes as zeros, but a tile that is all there is has no use for more than a few of them.
+/// By each of `cluster_n` CTAs that have a tile of A in common.
+constexpr int GemmHopperBoxRows(int m, int tile_m, int cluster_n = 1) {
+  const int rows = m < tile_m ? m : tile_m;
+  return (rows + 8 * cluster_n - 1) / (8 * cluster_n) * 8;
+}
+
 /// gemm_hopper. Addresses of A and B are multiples of 16 bytes, lda and ldb of 8 elements. The maps
 /// describe A, B and D: rank 2, the contiguous dimension first, interleave none, element strides 1,
 /// swizzle 128B, L2 promotion 256B, fill with zeros outside.
 ///
 ///   map  global size         box
-///   a    k, m (row-major)    64, tile_m
+///   a    k, m (row-major)    64, GemmHopperBoxRows
 ///        m, k (column-major) 64, 64
 ///   b    k, n (column-major) 64, tile_n / CTAs of a cluster
 ///        n, k (row-major)    64, 64
@@ -112,16 +122,21 @@ struct GemmHopperTile {
   int tile_m;
   int tile_n;
   int cluster_m;    ///< 0 or 1: no cluster
+  int cluster_n;    ///< CTAs of a cluster with tiles beside each other; 0 or 1: none
+  int split_k;      ///< CTAs of a cluster that share an output tile; 0 or 1: none do
   int ctas_per_sm;  ///< param1
 };
 
 /// Grid x of gemm_hopper: as many CTAs as run at once on `sm_count` multiprocessors, at most one
 /// for each output tile, a multiple of the cluster. They take the tiles in turn, so that a smaller
-/// multiple of the cluster computes the same, more slowly.
+/// multiple of the cluster computes the same, more slowly. Grid y is cluster_n * split_k, and grid x
+/// counts so many CTAs as one; where CTAs share tiles none of them takes a second one.
 constexpr unsigned int GemmHopperGridX(int m, int n, const GemmHopperTile& tile, int sm_count) {
   const int cluster = tile.cluster_m > 1 ? tile.cluster_m : 1;
-  const long long tiles = GemmTiles(m, n, tile.tile_m * cluster, tile.tile_n);
-  const long long fit = static_cast<long long>(sm_count) * tile.ctas_per_sm / cluster;
+  const int beside = tile.cluster_n > 1 ? tile.cluster_n : 1;
+  const long long tiles = GemmTiles(m, n, tile.tile_m * cluster, tile.tile_n * beside);
+  if (tile.split_k > 1) return static_cast<unsigned int>(tiles);
+  const long long fit = static_cast<long long>(sm_count) * tile.ctas_per_sm / (cluster * beside);
   const long long resident = fit < 1 ? 1 : fit;
   return static_cast<unsigned int>((tiles < resident ? tiles : resident) * cluster);
 }

@@ -11,11 +11,6 @@ namespace tw {
 
 inline void ClusterArriveRelaxed() {}
 inline void ClusterWait() { emulation::Yield(); }
-/// As on a GPU: which CTA an address means is part of it.
-inline u32 ClusterAddress(u32 smem, u32 cta) {
-  return static_cast<u32>(smem + emulation::SmemBegin(cta) -
-                          emulation::SmemBegin(emulation::cta.rank));
-}
 inline void SendToCluster(u32 remote, u32 barrier, const u32* words, std::size_t bytes) {
   const auto rank = static_cast<unsigned int>(remote / emulation::SmemBegin(1));
   std::memcpy(emulation::SharedOf(rank, remote, bytes), words, bytes);

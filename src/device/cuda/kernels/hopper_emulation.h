@@ -36,12 +36,15 @@ inline void Progress(u32 address, int arrivals, std::int64_t bytes) {
   }
 }
 
-/// Of one number: who is there, and how often all were.
+/// Of one number of a CTA: who is there, and how often all were.
 struct NamedBarrierState {
   u32 here = 0;
   u32 rounds = 0;
 };
-inline NamedBarrierState named_barriers[16];
+inline NamedBarrierState named_barriers[8 * 16];  // 16 of every CTA of a cluster
+inline NamedBarrierState& NamedBarrierOf(u32 barrier) {
+  return named_barriers[16 * cta.rank + barrier];
+}
 
 /// A store by TMA that was started.
 struct StartedStore {
@@ -88,9 +91,17 @@ inline void MbarrierArriveExpectTx(u32 barrier, u32 bytes) {
 
 inline void ClusterSync() { emulation::Yield(); }
 inline u32 ClusterCtaRank() { return emulation::cta.rank; }
-// What a GEMM with a cluster calls; it is compiled, not run.
-inline void MbarrierArriveCluster(u32, u32) { emulation::fault = true; }
-inline void TmaLoad2DMulticast(u32, const void*, u32, int, int, u16) { emulation::fault = true; }
+/// The address in the cluster's memory of what lies in CTA `cta` where `smem` lies in this one. As on a
+/// GPU, which CTA an address means is part of it.
+inline u32 ClusterAddress(u32 smem, u32 cta) {
+  return static_cast<u32>(smem + emulation::SmemBegin(cta) -
+                          emulation::SmemBegin(emulation::cta.rank));
+}
+inline void MbarrierArriveCluster(u32 barrier, u32 cta) {
+  const u32 remote = ClusterAddress(barrier, cta);
+  emulation::SharedOf(cta, remote, 8);
+  emulation::Progress(remote, 1, 0);
+}
 
 inline void MbarrierWait(u32 barrier, u32 parity) {
   // A product that hangs on a GPU ends here as a wrong one.
@@ -144,6 +155,20 @@ inline void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
   emulation::Progress(barrier, 0, -128 * tensor.box[1]);
 }
 
+inline void TmaLoad2DMulticast(u32 smem, const void* map, u32 barrier, int x, int y, u16 ctas) {
+  const unsigned int sender = emulation::cta.rank;
+  const std::size_t begin = emulation::SmemBegin(sender);
+  for (unsigned int rank = 0; rank < 16; ++rank) {
+    if ((ctas >> rank & 1) == 0) continue;
+    const auto there = [&](u32 address) {
+      return static_cast<u32>(address - begin + emulation::SmemBegin(rank));
+    };
+    emulation::cta.rank = rank;  // whose memory it is
+    TmaLoad2D(there(smem), map, there(barrier), x, y);
+  }
+  emulation::cta.rank = sender;
+}
+
 inline void FenceBeforeTma() {}
 inline void TmaStore2D(const void* map, u32 smem, int x, int y) {
   emulation::store_groups[emulation::cta.current].open.push_back({map, smem, x, y});
@@ -164,7 +189,7 @@ void TmaStoreWaitRead() {
 }
 
 inline void NamedBarrier(u32 barrier, u32 threads) {
-  emulation::NamedBarrierState& state = emulation::named_barriers[barrier];
+  emulation::NamedBarrierState& state = emulation::NamedBarrierOf(barrier);
   const u32 round = state.rounds;
   if (++state.here == threads) {
     state.here = 0;
@@ -201,12 +226,8 @@ float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
                       : static_cast<u32>(row / 8) * field(32);
   const int within = transposed != 0 ? k % 8 * 128 + row % 64 * 2 : row % 8 * 128 + k * 2;
   const u32 at = emulation::Swizzled(field(0) + lines + static_cast<u32>(within));
-  if (at + 2 > emulation::smem_bytes) {
-    emulation::fault = true;
-    return 0.0f;
-  }
   u16 value;
-  std::memcpy(&value, emulation::smem + at, 2);
+  std::memcpy(&value, emulation::Shared(at, 2), 2);
   return LowToF32<kType>(value);
 }
 

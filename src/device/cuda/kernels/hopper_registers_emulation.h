@@ -43,7 +43,7 @@ inline void TmaLoad4D(u32 smem, const void* map, u32 barrier, int x, int y, int 
 }
 
 inline void NamedBarrierArrive(u32 barrier, u32 threads) {
-  emulation::NamedBarrierState& state = emulation::named_barriers[barrier];
+  emulation::NamedBarrierState& state = emulation::NamedBarrierOf(barrier);
   if (++state.here == threads) {
     state.here = 0;
     ++state.rounds;

@@ -98,13 +98,13 @@ const Change kCommon[] = {
     {"C without add", [](KernelSpec& s) { s.type_c = DataType::kBF16; }, Reason::kType},
     {"add without C", [](KernelSpec& s) { s.epilogue = SpecEpilogue::kAdd; }, Reason::kType},
     {"scale", [](KernelSpec& s) { s.epilogue = SpecEpilogue::kScale; }, Reason::kEpilogue},
-    {"split k", [](KernelSpec& s) { s.split_k = 2; }, Reason::kShape},
+    {"three splits of k", [](KernelSpec& s) { s.split_k = 3; }, Reason::kShape},
     {"one stage", [](KernelSpec& s) { s.stages = 1; }, Reason::kShape},
     {"too many stages for the memory", [](KernelSpec& s) { s.stages = 8; }, Reason::kWorkspace},
     {"three warps", [](KernelSpec& s) { s.warps = 3; }, Reason::kShape},
     {"odd tile", [](KernelSpec& s) { s.tile_n = 100; }, Reason::kShape},
     {"odd depth", [](KernelSpec& s) { s.tile_k = 48; }, Reason::kShape},
-    {"a column cluster", [](KernelSpec& s) { s.cluster_n = 2; }, Reason::kShape},
+    {"a column cluster of three", [](KernelSpec& s) { s.cluster_n = 3; }, Reason::kShape},
     {"param3", [](KernelSpec& s) { s.params[3] = 1; }, Reason::kShape},
     {"no raster band", [](KernelSpec& s) { s.params[0] = s.params[1] = 0; }, Reason::kShape},
 };
@@ -115,6 +115,7 @@ TEST(GemmFamilies, MmaRefusesWhatItsSourceCannotBe) {
   for (const Change& change : kCommon) ExpectRefused(family, good, change);
   ExpectRefused(family, good, {"sm_75", [](KernelSpec& s) { s.arch = {75, 0}; }, Reason::kDevice});
   ExpectRefused(family, good, {"cluster", [](KernelSpec& s) { s.cluster_m = 2; }, Reason::kShape});
+  ExpectRefused(family, good, {"split k", [](KernelSpec& s) { s.split_k = 2; }, Reason::kShape});
   ExpectRefused(
       family, good,
       {"more rows of warps than warps", [](KernelSpec& s) { s.params[0] = 8; }, Reason::kShape});
@@ -138,9 +139,54 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
                    s.tile_n = 96;
                  },
                  Reason::kShape});
+  ExpectRefused(family, good,
+                {"a shared tile in a cluster of tiles",
+                 [](KernelSpec& s) { s.split_k = s.cluster_m = 2; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"a column cluster of a column-major A",
+                 [](KernelSpec& s) {
+                   s.order_a = Order::kColMajor;
+                   s.cluster_n = 2;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"16 CTAs in a cluster",
+                 [](KernelSpec& s) {
+                   s.split_k = 4;
+                   s.cluster_n = 4;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"12 columns for each CTA",
+                 [](KernelSpec& s) {
+                   s.tile_n = 96;
+                   s.split_k = 8;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"96 columns for each CTA",
+                 [](KernelSpec& s) {
+                   s.tile_n = 192;
+                   s.split_k = 2;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"a ring with no room for the sums",
+                 [](KernelSpec& s) {
+                   s.split_k = 2;
+                   s.stages = 3;
+                 },
+                 Reason::kWorkspace});
   ExpectRefused(
       family, good,
       {"two CTAs with 128 accumulators", [](KernelSpec& s) { s.params[1] = 2; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"two CTAs of 12 warps with 64 accumulators",
+                 [](KernelSpec& s) {
+                   s.tile_n = 128;
+                   s.params[1] = 2;
+                 },
+                 Reason::kShape});
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ std::optional<Rejection> CheckGemmTypes(const KernelSpec& spec) {
       return Rejection{Reason::kEpilogue, Format("epilogue {}", SpecEpilogueName(spec.epilogue)),
                        "none or add"};
   }
-  return CheckRange("split_k", spec.split_k, 0, 0);
+  return std::nullopt;
 }
 
 }  // namespace tilewright

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "core/text.h"
 #include "ops/gemm/cuda/families.h"
@@ -16,12 +17,56 @@ int Consumers(const KernelSpec& spec) { return spec.warps / 4 - 1; }
 /// Columns of a piece of D, which is stored in lines of 128 bytes.
 int PieceColumns(const KernelSpec& spec) { return static_cast<int>(128 / BytesOf(spec.type_d, 1)); }
 
-// Ring, two pieces of 64 lines of D a consumer, two barriers a stage, and what aligning the ring to
-// 1024 may skip.
+bool SharesTiles(const KernelSpec& spec) { return spec.split_k > 1; }
+
+std::uint32_t RingBytes(const KernelSpec& spec) {
+  return spec.stages * (spec.tile_m + spec.tile_n) * kHopperTileK * 2u;
+}
+
+// Ring, two barriers a stage, what aligning the ring to 1024 may skip, and two pieces of 64 lines of D
+// a consumer, or two barriers of a shared tile.
 std::uint32_t SmemBytes(const KernelSpec& spec) {
   constexpr std::uint32_t kPieceBytes = 64 * 128;
-  return spec.stages * ((spec.tile_m + spec.tile_n) * kHopperTileK * 2u + 16u) +
-         static_cast<std::uint32_t>(Consumers(spec)) * 2 * kPieceBytes + 1024u;
+  return RingBytes(spec) + spec.stages * 16u + 1024u +
+         (SharesTiles(spec) ? 16u : static_cast<std::uint32_t>(Consumers(spec)) * 2 * kPieceBytes);
+}
+
+// Of a shared tile: eights of columns for every CTA, whose sums of f32 and elements of D take the
+// place of the ring.
+std::optional<Rejection> CheckSplits(const KernelSpec& spec) {
+  constexpr std::array kSplits{0, 2, 4, 8};
+  if (auto no = CheckOneOf("split_k", spec.split_k, kSplits)) return no;
+  if (!SharesTiles(spec)) return std::nullopt;
+  if (auto no = CheckRange("cluster_m", spec.cluster_m, 0, 0)) return no;
+  const int columns = 8 * spec.split_k;
+  if (spec.tile_n % columns != 0 || !std::has_single_bit(1u * spec.tile_n / columns)) {
+    return Rejection{Reason::kShape, Format("tile_n = {} for {} CTAs", spec.tile_n, spec.split_k),
+                     Format("a power of two times {}", columns)};
+  }
+  const std::int64_t sums = std::int64_t{spec.tile_m} * spec.tile_n * 4;
+  const std::int64_t taken =
+      sums + BytesOf(spec.type_d, std::int64_t{spec.tile_m} * spec.tile_n / spec.split_k);
+  if (taken > RingBytes(spec)) {
+    return Rejection{Reason::kWorkspace, Format("a ring of {} bytes", RingBytes(spec)),
+                     Format("at least {} for the sums of a tile", taken)};
+  }
+  return std::nullopt;
+}
+
+// Tiles beside each other: CTAs fetch eights of rows of A, in lines of k.
+std::optional<Rejection> CheckClusterN(const KernelSpec& spec) {
+  constexpr std::array kClusters{0, 2, 4};
+  if (auto no = CheckOneOf("cluster_n", spec.cluster_n, kClusters)) return no;
+  if (spec.cluster_n == 0) return std::nullopt;
+  if (auto no = CheckRange("cluster_m", spec.cluster_m, 0, 0)) return no;
+  if (spec.order_a != Order::kRowMajor) {
+    return Rejection{Reason::kShape, "A column-major in a cluster of columns", "row-major"};
+  }
+  constexpr int kMostCtas = 8;  // of a cluster
+  const int ctas = spec.cluster_n * std::max<int>(spec.split_k, 1);
+  if (ctas <= kMostCtas) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} CTAs in a cluster", ctas),
+                   Format("at most {}", kMostCtas)};
 }
 
 std::optional<Rejection> CheckTile(const KernelSpec& spec) {
@@ -35,16 +80,18 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   if (auto no = CheckRange("tile_n", spec.tile_n, 32, 256)) return no;
   if (auto no = CheckRange("tile_k", spec.tile_k, kHopperTileK, kHopperTileK)) return no;
   if (auto no = CheckOneOf("cluster_m", spec.cluster_m, kClusters)) return no;
-  if (auto no = CheckRange("cluster_n", spec.cluster_n, 0, 0)) return no;
+  if (auto no = CheckClusterN(spec)) return no;
   if (auto no = CheckOneOf("param1", spec.params[1], kCtas)) return no;
   const int box_b = spec.order_b == Order::kColMajor ? 32 : 64 * std::max<int>(spec.cluster_m, 1);
-  const int box = std::max(box_b, PieceColumns(spec));
+  if (auto no = CheckSplits(spec)) return no;
+  const int box = SharesTiles(spec) ? box_b : std::max(box_b, PieceColumns(spec));
   if (spec.tile_n % box != 0) {
     return Rejection{Reason::kShape, Format("tile_n = {}", spec.tile_n),
                      Format("a multiple of {}", box)};
   }
   const int accumulators = spec.tile_m * spec.tile_n / (128 * Consumers(spec));
-  const int most = spec.params[1] == 2 ? 64 : 128;
+  // The register file has 128 a thread for two CTAs of 8 warps, 80 for two of 12.
+  const int most = spec.params[1] == 1 ? 128 : spec.warps == 8 ? 64 : 32;
   if (accumulators > most) {
     return Rejection{Reason::kShape, Format("{} accumulators a thread", accumulators),
                      Format("at most {}", most)};
@@ -86,6 +133,8 @@ struct Tile {
   std::uint16_t m, n, warps;
   std::uint8_t stages, cluster_m;
   std::int32_t band, ctas;
+  std::uint16_t splits = 0;
+  std::uint8_t cluster_n = 0;
 };
 // As timed on an H200: the first three lead on large outputs, the next two where those leave
 // multiprocessors idle in the last round; the last is for up to 64 rows. Bands are chosen so that
@@ -96,6 +145,38 @@ constexpr Tile kHigh{256, 128, 12, 4, 0, 8, 1};
 constexpr Tile kSquare{128, 128, 12, 6, 0, 16, 1};
 constexpr Tile kWide192{128, 192, 12, 4, 0, 16, 1};
 constexpr Tile kLowTwice{64, 128, 8, 3, 0, 16, 2};
+// For few rows, where tiles are few: CTAs that share one.
+constexpr Tile kLow64{64, 64, 8, 5, 0, 16, 2};
+constexpr Tile kLowWide{64, 256, 8, 4, 0, 16, 1};
+constexpr Tile kNarrow{128, 64, 12, 3, 0, 16, 2};
+constexpr Tile kLow64Split2{64, 64, 8, 6, 0, 16, 2, 2};
+constexpr Tile kLow64Split4{64, 64, 8, 6, 0, 16, 2, 4};
+constexpr Tile kLowSplit8{64, 128, 8, 4, 0, 16, 2, 8};
+constexpr Tile kLowSplit2{64, 128, 8, 4, 0, 16, 2, 2};
+constexpr Tile kLowSplit4{64, 128, 8, 4, 0, 16, 2, 4};
+constexpr Tile kLow64Split2Alone{64, 64, 8, 12, 0, 16, 1, 2};
+constexpr Tile kLowSplit4Alone{64, 128, 8, 8, 0, 16, 1, 4};
+constexpr Tile kLowWideSplit4{64, 256, 8, 5, 0, 16, 1, 4};
+constexpr Tile kLowWideSplit8{64, 256, 8, 5, 0, 16, 1, 8};
+constexpr Tile kNarrowSplit2{128, 64, 12, 4, 0, 16, 2, 2};
+constexpr Tile kSquareSplit2{128, 128, 12, 6, 0, 16, 1, 2};
+constexpr Tile kSquareSplit4{128, 128, 12, 6, 0, 16, 1, 4};
+constexpr Tile kSquareSplit8{128, 128, 12, 6, 0, 16, 1, 8};
+constexpr Tile kWideSplit4{128, 256, 12, 4, 0, 16, 1, 4};
+constexpr Tile kWideSplit8{128, 256, 12, 4, 0, 16, 1, 8};
+constexpr Tile kHighSplit2{256, 128, 12, 4, 0, 8, 1, 2};
+constexpr Tile kHighSplit4{256, 128, 12, 4, 0, 8, 1, 4};
+// Tiles beside each other that have A in common.
+constexpr std::array kBeside{
+    Tile{64, 128, 8, 3, 0, 16, 2, 0, 2},   Tile{128, 128, 12, 6, 0, 16, 1, 0, 2},
+    Tile{128, 128, 12, 6, 0, 16, 1, 0, 4}, Tile{128, 256, 12, 4, 0, 16, 1, 0, 2},
+    Tile{256, 128, 12, 4, 0, 8, 1, 0, 2},  Tile{128, 128, 12, 6, 0, 16, 1, 2, 2},
+    Tile{128, 128, 12, 6, 0, 16, 1, 4, 2}, Tile{256, 128, 12, 4, 0, 8, 1, 2, 2},
+    Tile{256, 128, 12, 4, 0, 8, 1, 4, 2},  Tile{64, 128, 8, 8, 0, 16, 1, 4, 2}};
+constexpr std::array kShared{
+    kLow64Split2Alone, kLowSplit4Alone, kLow64Split2,   kLow64Split4,  kLowSplit2,    kLowSplit4,
+    kLowSplit8,        kLowWideSplit4,  kLowWideSplit8, kNarrowSplit2, kSquareSplit2, kSquareSplit4,
+    kSquareSplit8,     kWideSplit4,     kWideSplit8,    kHighSplit2,   kHighSplit4};
 
 struct Types {
   DataType operands, c, d;
@@ -116,7 +197,9 @@ KernelSpec MakeSpec(const Types& types, Order a, Order b, const Tile& tile) {
           .tile_n = tile.n,
           .tile_k = kHopperTileK,
           .warps = tile.warps,
+          .split_k = tile.splits,
           .cluster_m = tile.cluster_m,
+          .cluster_n = tile.cluster_n,
           .params = {tile.band, tile.ctas, 0, 0}};
 }
 
@@ -132,12 +215,21 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
   for (const Tile& tile : {kWide, kWidePair, kHigh, kSquare, kWide192, kLowTwice}) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
+  for (const Tile& tile : {kLow64, kLowWide, kNarrow}) {
+    specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  }
+  for (const Tile& tile : kShared) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  for (const Tile& tile : kBeside) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
     for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));
   }
   for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kF16, kT, kN, tile));
   for (const Tile& tile : {kSquare, kLowTwice}) {
     specs.push_back(MakeSpec(kBF16ToF32, kT, kN, tile));
+    specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
+  }
+  for (const Tile& tile : {kLowSplit4, kSquareSplit2}) {
+    specs.push_back(MakeSpec(kF16, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }
   return specs;

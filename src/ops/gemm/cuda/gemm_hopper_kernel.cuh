@@ -8,6 +8,7 @@
 #include "device/cuda/kernels/tma.cuh"
 #include "device/cuda/kernels/wgmma.cuh"
 #include "ops/gemm/cuda/epilogue.cuh"
+#include "ops/gemm/cuda/split_tile.cuh"
 #include "ops/gemm/cuda/tile_layout.h"
 #include "tilewright/cuda/gemm_params.h"
 
@@ -15,10 +16,12 @@
 // CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
 // ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects
 // them. Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile
-// of B each, for both.
+// of B each, for both; or on tiles beside each other, with a common tile of A. And CTAs of a cluster
+// share one tile, with a part of k each (split_tile.cuh).
 
 namespace tw {
 
+using tilewright::cuda::GemmHopperBoxRows;
 using tilewright::cuda::GemmHopperParams;
 
 // One CTA. Spec has the constants of spec.cuh under better names (gemm_hopper.cu).
@@ -32,11 +35,19 @@ struct GemmHopper {
   static constexpr int kThreads = 32 * Spec::kWarps;
   static constexpr int kBand = Spec::kBand;
   static constexpr int kCluster = Spec::kCluster;
+  static constexpr int kClusterN = Spec::kClusterN;
+  static constexpr int kSplits = Spec::kSplits;
+  static constexpr int kPeers = kCluster * kClusterN;       // CTAs that fetch for each other
   static constexpr int kStrips = kTileM / kConsumers / 64;  // of 64 rows of a consumer
+  // Registers that the loading warpgroup gives to two others: what 1 or 2 CTAs have at entry, 168 or 80
+  // a thread, is 40 of it and this much of those.
+  static constexpr int kRaised = Spec::kCtasPerSm == 1 ? 232 : 96;
   static constexpr bool kKMajorA = Spec::kRowMajorA;
   static constexpr bool kKMajorB = !Spec::kRowMajorB;
 
   static_assert(kStrips * kConsumers * 64 == kTileM, "tile");
+  static_assert(kCluster == 1 || (kClusterN == 1 && kSplits == 1), "one kind of cluster");
+  static_assert(kClusterN == 1 || kKMajorA, "rows of A can be divided");
   static_assert(kKMajorB || kTileN % (64 * kCluster) == 0, "boxes of B are 64 columns wide");
 
   // Shared memory, from a multiple of 1024: ring [kStages] of { A: [kTileM][64], B: [kTileN][64] },
@@ -48,20 +59,27 @@ struct GemmHopper {
   static_assert(kBytesA % 1024 == 0 && kBytesB % 1024 == 0, "whole swizzle atoms");
 
   // Behind the ring, two pieces of D for each consumer: 64 lines of 128 bytes in the same swizzle.
+  // None where tiles are shared: what is sent and stored then takes the place of the ring.
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kPieceBytes = 64 * 128;
   static constexpr int kPieceCols = 128 / FloatBytes<Spec::kTypeD>();
   static constexpr int kPieces = kTileN / kPieceCols;  // of a strip
-  static_assert(kPieces * kPieceCols == kTileN, "whole pieces of D");
+  static_assert(kSplits > 1 || kPieces * kPieceCols == kTileN, "whole pieces of D");
   TW_DEVICE static u32 Staging(u32 ring, int consumer) {
     return ring + kRingBytes + consumer * 2 * kPieceBytes;
   }
 
-  // Last, full[kStages], empty[kStages].
-  static constexpr int kBarriers = kRingBytes + kConsumers * 2 * kPieceBytes;
+  // Last, full[kStages], empty[kStages], and the two of a shared tile.
+  static constexpr int kBarriers = kRingBytes + (kSplits > 1 ? 0 : kConsumers * 2 * kPieceBytes);
   TW_DEVICE static u32 FullBarrier(u32 ring, int stage) { return ring + kBarriers + 8 * stage; }
   TW_DEVICE static u32 EmptyBarrier(u32 ring, int stage) {
     return ring + kBarriers + 8 * (kStages + stage);
+  }
+
+  using Shared = SplitTile<Spec, kSplits, kConsumers>;
+  TW_DEVICE static Shared SharedTile(u32 ring, int rank) {
+    return {ring, FullBarrier(ring, 2 * kStages), FullBarrier(ring, 2 * kStages + 1),
+            rank / kClusterN, rank % kClusterN};
   }
 
   // A place in the ring: a stage, and the parity of the phase of its barriers.
@@ -77,48 +95,78 @@ struct GemmHopper {
     }
   };
 
-  // The output tiles of this CTA: tile `index` of the cluster's raster, in steps of all clusters.
+  // The k-tiles of this CTA, `count` from `first` on. Of a shared tile, where there are fewer than CTAs,
+  // one behind the end of k, which comes as zeros.
+  struct KTiles {
+    int first = 0;
+    int count;
+
+    TW_DEVICE KTiles(const GemmOutput& out, int rank) : count((out.k + kTileK - 1) / kTileK) {
+      if constexpr (kSplits > 1) {
+        const int each = (count + kSplits - 1) / kSplits;
+        first = rank / kClusterN * each;
+        const int left = count - first;
+        count = left < 1 ? 1 : left < each ? left : each;
+      }
+    }
+  };
+
+  // The output tiles of this CTA: tile `index` of the cluster's raster, in steps of all clusters. A
+  // shared tile is the only one of its CTAs.
   struct TileLoop {
     int index = static_cast<int>(blockIdx.x) / kCluster;
     int step = static_cast<int>(gridDim.x) / kCluster;
     int tiles_m;  // of kCluster * kTileM rows
-    int tiles_n;
-    int rank;  // of this CTA in its cluster
+    int tiles_n;  // of kClusterN * kTileN columns
+    int rank;     // of this CTA in its cluster
 
     TW_DEVICE TileLoop(const GemmOutput& out, int cta_rank)
         : tiles_m((out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),
-          tiles_n((out.n + kTileN - 1) / kTileN),
+          tiles_n((out.n + kClusterN * kTileN - 1) / (kClusterN * kTileN)),
           rank(cta_rank) {}
     TW_DEVICE bool Done() const { return index >= tiles_m * tiles_n; }
     TW_DEVICE void Next() { index += step; }
     TW_DEVICE TileIndex Tile() const {
       const TileIndex tile = RasterTile(index, tiles_m, tiles_n, kBand);
-      return {tile.m * kCluster + rank, tile.n};
+      return {tile.m * kCluster + (kCluster > 1 ? rank : 0), tile.n * kClusterN + rank % kClusterN};
     }
   };
 
+  // The CTAs of the cluster that fetch for each other, a bit for each: kPeers in a row.
+  TW_DEVICE static u16 Peers(int rank) {
+    return static_cast<u16>(((1 << kPeers) - 1) << (rank / kPeers * kPeers));
+  }
+
   // One thread: fills the ring with the k-tiles of all output tiles of this CTA.
   TW_DEVICE static void Produce(const GemmHopperParams& params, u32 ring, int rank) {
-    const int k_tiles = (params.out.k + kTileK - 1) / kTileK;
+    const KTiles k_tiles(params.out, rank);
+    // All of the stage, also what the peer sends, and also the part outside of A and B that comes as
+    // zeros. Of A in lines of k, rows that no output tile has are left out: they hold anything.
+    const int rows_a = kKMajorA ? GemmHopperBoxRows(params.out.m, kTileM, kClusterN) : kTileM;
+    const u32 stage_bytes = static_cast<u32>(rows_a * kClusterN * kTileK * 2 + kBytesB);
     RingPosition at;
     for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
       const TileIndex tile = loop.Tile();
       const int row0 = tile.m * kTileM;
       const int col0 = tile.n * kTileN;
       TW_NO_UNROLL
-      for (int kt = 0; kt < k_tiles; ++kt) {
+      for (int kt = 0; kt < k_tiles.count; ++kt) {
         const u32 full = FullBarrier(ring, at.stage);
         // The consumers (of both CTAs of a cluster: peers write here too) have read what was here.
         // The first time round nothing was: parity 1 of a fresh barrier passes.
         MbarrierWait(EmptyBarrier(ring, at.stage), at.parity ^ 1);
-        // All of the stage, also what the peer sends, and also the part outside of A and B that
-        // comes as zeros.
-        MbarrierArriveExpectTx(full, kStageBytes);
+        MbarrierArriveExpectTx(full, stage_bytes);
         const u32 smem_a = ring + at.stage * kStageBytes;
         const u32 smem_b = smem_a + kBytesA;
-        const int k0 = kt * kTileK;
+        const int k0 = (k_tiles.first + kt) * kTileK;
         if constexpr (kKMajorA) {
-          TmaLoad2D(smem_a, &params.a, full, k0, row0);
+          if constexpr (kClusterN == 1) {
+            TmaLoad2D(smem_a, &params.a, full, k0, row0);
+          } else {
+            const int first = rank % kClusterN * rows_a;
+            TmaLoad2DMulticast(smem_a + first * 128, &params.a, full, k0, row0 + first,
+                               Peers(rank));
+          }
         } else {
           TW_UNROLL
           for (int i = 0; i < kTileM / 64; ++i) {
@@ -132,18 +180,19 @@ struct GemmHopper {
             TmaLoad2D(smem_b, &params.b, full, k0, col0);
           } else {
             TmaLoad2DMulticast(smem_b + first * 128, &params.b, full, k0, col0 + first,
-                               (1 << kCluster) - 1);
+                               Peers(rank));
           }
         } else {
           constexpr int kBoxes = kTileN / 64 / kCluster;
+          const int first = kCluster > 1 ? rank * kBoxes : 0;
           TW_UNROLL
           for (int i = 0; i < kBoxes; ++i) {
-            const int box = rank * kBoxes + i;
+            const int box = first + i;
             if constexpr (kCluster == 1) {
               TmaLoad2D(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0);
             } else {
               TmaLoad2DMulticast(smem_b + box * kBoxBytes, &params.b, full, col0 + 64 * box, k0,
-                                 (1 << kCluster) - 1);
+                                 Peers(rank));
             }
           }
         }
@@ -153,11 +202,13 @@ struct GemmHopper {
   }
 
   // One warp has read a stage: tells the producers that write to it.
-  TW_DEVICE static void Release(u32 ring, int stage, int lane) {
-    if constexpr (kCluster == 1) {
+  TW_DEVICE static void Release(u32 ring, int stage, int rank, int lane) {
+    if constexpr (kPeers == 1) {
       if (lane == 0) MbarrierArrive(EmptyBarrier(ring, stage));
     } else {
-      if (lane < kCluster) MbarrierArriveCluster(EmptyBarrier(ring, stage), lane);
+      if (lane < kPeers) {
+        MbarrierArriveCluster(EmptyBarrier(ring, stage), rank / kPeers * kPeers + lane);
+      }
     }
   }
 
@@ -227,7 +278,7 @@ struct GemmHopper {
   // Warpgroup `consumer`: rows [consumer * 64 kStrips, ...) of all output tiles of this CTA.
   TW_DEVICE static void Consume(const GemmHopperParams& params, u32 ring, int rank, int consumer,
                                 int warp, int lane) {
-    const int k_tiles = (params.out.k + kTileK - 1) / kTileK;
+    const KTiles k_tiles(params.out, rank);
     // Of stage 0; a stage further is kStageBytes further.
     const u64 desc_a =
         WgmmaDescriptor(ring + consumer * kStrips * kBoxBytes, kKMajorA ? 16 : kBoxBytes, 1024);
@@ -238,7 +289,7 @@ struct GemmHopper {
     for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
       int previous = 0;
       TW_NO_UNROLL
-      for (int kt = 0; kt < k_tiles; ++kt) {
+      for (int kt = 0; kt < k_tiles.count; ++kt) {
         MbarrierWait(FullBarrier(ring, at.stage), at.parity);  // both tiles have landed
         const u64 stage_offset = static_cast<u64>(at.stage * (kStageBytes >> 4));
         WgmmaFence();
@@ -247,19 +298,25 @@ struct GemmHopper {
         // One k-tile may be under way while this warp waits for the next; the one before has been
         // read.
         WgmmaWait<1>();
-        if (kt > 0) Release(ring, previous, lane);
+        if (kt > 0) Release(ring, previous, rank, lane);
         previous = at.stage;
         at.Advance();
       }
       WgmmaWait<0>();
-      Release(ring, previous, lane);
-      Store(params, loop.Tile(), ring, consumer, place, warp, lane);
+      if constexpr (kSplits > 1) {
+        const TileIndex tile = loop.Tile();
+        SharedTile(ring, rank)
+            .Store(params.out, tile.m * kTileM, tile.n * kTileN, consumer, warp, lane);
+      } else {
+        Release(ring, previous, rank, lane);
+        Store(params, loop.Tile(), ring, consumer, place, warp, lane);
+      }
     }
     // Shared memory stays until all of it has been read.
     TmaStoreWaitRead<0>();
   }
 
-  // `smem`: shared, kBarriers + 16 kStages bytes from the next multiple of 1024 on.
+  // `smem`: shared, kBarriers + 16 kStages bytes, and 16 more for a shared tile, from the next multiple of 1024 on.
   TW_DEVICE static void Run(const GemmHopperParams& params, const u8* smem) {
     LaunchDependents();
     // The launch asks for 1023 bytes more than needed: the alignment of the window is not promised.
@@ -268,37 +325,43 @@ struct GemmHopper {
     // The same in all lanes, and the compiler is to know.
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
     int rank = 0;
-    if constexpr (kCluster > 1) rank = static_cast<int>(ClusterCtaRank());
+    if constexpr (kPeers > 1 || kSplits > 1) rank = static_cast<int>(ClusterCtaRank());
 
     if (threadIdx.x == 0) {
       TmaPrefetchMap(&params.a);
       TmaPrefetchMap(&params.b);
-      if (StoresByTma(params.out)) TmaPrefetchMap(&params.d);
+      if (kSplits == 1 && StoresByTma(params.out)) TmaPrefetchMap(&params.d);
       for (int i = 0; i < kStages; ++i) {
         MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
-        MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kCluster);  // a lane of each warp
+        MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kPeers);  // a lane of each warp
+      }
+      if constexpr (kSplits > 1) {
+        SharedTile(ring, rank).Open(params.out, TileLoop(params.out, rank).Tile().m * kTileM);
       }
       FenceBarrierInit();
     }
     WgmmaDeclareAccumulators();
     // The barriers are ready, in a cluster those of the peer too.
-    if constexpr (kCluster > 1) {
+    if constexpr (kPeers > 1) {
       ClusterSync();
     } else {
       __syncthreads();
     }
+    // Not before those of the others are needed: a consumer waits in SplitTile::Store.
+    if constexpr (kSplits > 1) ClusterArriveRelaxed();
     // Every thread: the producer reads A and B, the others may read C, and write D.
     WaitForPrerequisites();
 
     if (warp < 4) {
       if constexpr (kConsumers > 1) RegistersLower<40>();
       if (warp == 0 && lane == 0) Produce(params, ring, rank);
+      if constexpr (kSplits > 1) ClusterWait();
     } else {
-      if constexpr (kConsumers > 1) RegistersRaise<232>();
+      if constexpr (kConsumers > 1) RegistersRaise<kRaised>();
       Consume(params, ring, rank, warp / 4 - 1, warp, lane);
     }
     // A CTA stays until its peer has sent and signalled for the last time.
-    if constexpr (kCluster > 1) {
+    if constexpr (kPeers > 1) {
       __syncwarp();
       ClusterSync();
     }

@@ -1,3 +1,4 @@
+#include "device/cuda/kernels/cluster_emulation.h"
 #include "device/cuda/kernels/hopper_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
 // After it: the kernel uses its built-ins.
@@ -20,7 +21,8 @@ namespace {
 using tw::Type;
 
 template <bool kRowA, bool kRowB, int kM, int kN, int kWarpCount, int kStageCount,
-          Type kIn = Type::kBF16, Type kAddend = Type::kNone, Type kOut = Type::kBF16>
+          Type kIn = Type::kBF16, Type kAddend = Type::kNone, Type kOut = Type::kBF16,
+          int kSplitCount = 1, int kBeside = 1>
 struct Spec {
   static constexpr Type kTypeA = kIn;
   static constexpr Type kTypeC = kAddend;
@@ -32,6 +34,9 @@ struct Spec {
   static constexpr int kWarps = kWarpCount;
   static constexpr int kStages = kStageCount;
   static constexpr int kCluster = 1;
+  static constexpr int kClusterN = kBeside;
+  static constexpr int kSplits = kSplitCount;
+  static constexpr int kCtasPerSm = 1;
   static constexpr int kBand = 2;
 };
 
@@ -56,6 +61,8 @@ void ExpectProduct(const TestShape& shape, int ctas) {
   TestProduct<S> product(shape);
   KernelSpec spec = SpecOf<S>("gemm_hopper", {90, 'a'});
   spec.tile_k = 64;
+  spec.split_k = S::kSplits > 1 ? S::kSplits : 0;
+  spec.cluster_n = S::kClusterN > 1 ? S::kClusterN : 0;
   spec.params = {S::kBand, 1, 0, 0};
   ASSERT_EQ(GemmHopperFamily().check(spec), std::nullopt) << SpecName(spec);
   DeviceSpec device;
@@ -68,9 +75,11 @@ void ExpectProduct(const TestShape& shape, int ctas) {
   EXPECT_EQ(launch->block[0], 32u * S::kWarps);
   // Warps finish at different times: what RunLaunch returns does not matter here.
   tw::emulation::RunLaunch<tw::GemmHopperParams>(
-      *launch, 32 * S::kWarps, [](const tw::GemmHopperParams& params) {
-        tw::GemmHopper<S>::Run(params, tw::emulation::smem);
-      });
+      *launch, 32 * S::kWarps,
+      [](const tw::GemmHopperParams& params) {
+        tw::GemmHopper<S>::Run(params, tw::emulation::OwnSmem());
+      },
+      S::kClusterN * S::kSplits);
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
   product.Expect();
 }
@@ -140,6 +149,72 @@ TEST(GemmHopperKernel, StagesEveryNumberOfPieces) {
   ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>({200, 200, 64}, 1);
   ExpectProduct<Spec<kT, kN, 64, 192, 8, 2>>({200, 600, 64}, 1);
   ExpectProduct<Spec<kT, kN, 128, 256, 12, 2>>({300, 600, 64}, 1);
+}
+
+/// Tiles that `kSplits` CTAs share.
+template <int kM, int kCols, int kWarpCount, int kStageCount, int kSplits,
+          Type kAddend = Type::kNone, Type kOut = Type::kBF16>
+using Shared =
+    Spec<kT, kN, kM, kCols, kWarpCount, kStageCount, Type::kBF16, kAddend, kOut, kSplits>;
+
+/// Parts of k that are equal, unequal, and of some CTAs none; one tile and several.
+template <class S>
+void ExpectSharedProducts() {
+  ExpectProducts<S>();
+  for (const int k :
+       {8, 64, 64 * S::kSplits, 64 * S::kSplits + 8, 64 * S::kSplits * S::kStages * 2}) {
+    ExpectProduct<S>({S::kTileM, S::kTileN, k}, 1);
+    ExpectProduct<S>({17, 2 * S::kTileN + 5, k}, 1);
+  }
+}
+
+TEST(GemmHopperKernel, SharesATileBetweenCtas) {
+  ExpectSharedProducts<Shared<64, 64, 8, 2, 2>>();
+  ExpectSharedProducts<Shared<64, 128, 8, 2, 2>>();
+  ExpectSharedProducts<Shared<64, 64, 8, 2, 4>>();
+  ExpectSharedProducts<Shared<64, 128, 8, 2, 4>>();
+}
+
+TEST(GemmHopperKernel, SharesATileOfSeveralStripsBetweenCtas) {
+  ExpectSharedProducts<Shared<128, 64, 12, 2, 2>>();
+  ExpectSharedProducts<Shared<128, 64, 8, 2, 2>>();
+}
+
+TEST(GemmHopperKernel, SharesTilesOfOtherTypesAndLayouts) {
+  ExpectProducts<Shared<64, 64, 8, 2, 2, Type::kNone, Type::kF32>>();
+  ExpectProducts<Shared<64, 32, 8, 2, 4, Type::kNone, Type::kF32>>();
+  ExpectProducts<Shared<64, 32, 8, 2, 4>>();
+  using Adds = Shared<64, 64, 8, 2, 2, Type::kBF16>;
+  ExpectProducts<Adds>();
+  ExpectProduct<Adds>({.m = 70, .n = 72, .k = 264, .in_place = true}, 1);
+  ExpectProduct<Adds>({.m = 70, .n = 67, .k = 264, .odd_d = true}, 1);
+}
+
+TEST(GemmHopperKernel, SharesTilesOfEveryLayout) {
+  ExpectProducts<Spec<kN, kT, 64, 64, 8, 2, Type::kF16, Type::kNone, Type::kF16, 2>>();
+  ExpectProducts<Spec<kN, kN, 64, 64, 8, 2, Type::kBF16, Type::kNone, Type::kBF16, 2>>();
+  ExpectProducts<Spec<kT, kT, 64, 64, 8, 2, Type::kBF16, Type::kNone, Type::kBF16, 2>>();
+}
+
+/// Tiles of a cluster beside each other, kSplits CTAs each.
+template <int kCtas, int kSplits, Type kOut = Type::kBF16>
+using Beside = Spec<kT, kN, 64, 64, 8, 2, Type::kBF16, Type::kNone, kOut, kSplits, kCtas>;
+
+TEST(GemmHopperKernel, FetchesPartsOfACommonTile) {
+  ExpectProducts<Beside<2, 1>>();
+  ExpectProducts<Beside<4, 1>>();
+  ExpectSharedProducts<Beside<2, 2>>();
+  ExpectProducts<Spec<kT, kT, 64, 64, 8, 2, Type::kBF16, Type::kNone, Type::kBF16, 2, 2>>();
+  ExpectProducts<Spec<kT, kN, 128, 64, 12, 2, Type::kBF16, Type::kNone, Type::kBF16, 1, 2>>();
+  for (const int m : {1, 8, 9, 17, 63}) ExpectProduct<Beside<2, 1>>({m, 200, 328}, 2);
+}
+
+// Rows that no tile has are not fetched: a few of them, and one more than eight.
+TEST(GemmHopperKernel, FetchesTheRowsThatThereAre) {
+  for (const int m : {1, 8, 9, 16, 63}) {
+    ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>({m, 70, 200}, 1);
+    ExpectProduct<Spec<kT, kN, 128, 64, 12, 2>>({m, 70, 200}, 1);
+  }
 }
 
 }  // namespace

@@ -158,9 +158,13 @@ cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args
   const cuda::GemmHopperTile tile{.tile_m = spec.tile_m,
                                   .tile_n = spec.tile_n,
                                   .cluster_m = spec.cluster_m,
+                                  .cluster_n = spec.cluster_n,
+                                  .split_k = spec.split_k,
                                   .ctas_per_sm = spec.params[1]};
   // The cluster is part of the kernel: no launch attribute.
-  launch.grid = {cuda::GemmHopperGridX(shape.m, shape.n, tile, device.sm_count), 1, 1};
+  launch.grid = {
+      cuda::GemmHopperGridX(shape.m, shape.n, tile, device.sm_count),
+      std::max<std::uint32_t>(spec.cluster_n, 1) * std::max<std::uint32_t>(spec.split_k, 1), 1};
   cuda::GemmHopperParams params{};
   params.out = OutputOf(args);
   launch.params = cuda::KernelParams(params);
@@ -168,7 +172,8 @@ cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args
   const std::uint32_t rows_b = spec.tile_n / std::max<std::uint32_t>(spec.cluster_m, 1);
   AddMap(launch, offsetof(cuda::GemmHopperParams, a), "A",
          Describe(args.a, args.a_layout, spec.order_a == Order::kRowMajor, shape.m, shape.k,
-                  spec.tile_m));
+                  static_cast<std::uint32_t>(cuda::GemmHopperBoxRows(
+                      shape.m, spec.tile_m, std::max<int>(spec.cluster_n, 1)))));
   AddMap(
       launch, offsetof(cuda::GemmHopperParams, b), "B",
       Describe(args.b, args.b_layout, spec.order_b == Order::kColMajor, shape.n, shape.k, rows_b));

@@ -24,6 +24,13 @@ KernelSpec HopperPair() {
   spec.cluster_m = 2;
   return spec;
 }
+/// 128 x 128, with two CTAs for each tile.
+KernelSpec HopperShared() {
+  KernelSpec spec = Hopper();
+  spec.tile_n = 128;
+  spec.split_k = 2;
+  return spec;
+}
 /// The same with another epilogue, C of the type of D.
 KernelSpec Adding(KernelSpec spec) {
   spec.epilogue = SpecEpilogue::kAdd;
@@ -158,6 +165,7 @@ TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
   args.b = At(0x2000);
   KernelSpec high = Hopper();
   high.tile_m = 512;  // no kernel of the family is: a box of 512 rows
+  args = Problem(high, 600, 200, 64);
   no = GemmHopperLaunch(high, args, Device(132));
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().have, "A: box 1 = 512");
@@ -182,6 +190,14 @@ TEST(GemmLaunchTest, GridCoversTheOutput) {
   EXPECT_EQ(GridOf(HopperPair(), 1, 1, 132), (Extents{2, 1, 1}))
       << "both CTAs of a cluster, though one is idle";
   EXPECT_EQ(GridOf(HopperPair(), 4096, 4096, 133), (Extents{132, 1, 1}));
+  // Not persistent: a cluster for each tile.
+  EXPECT_EQ(GridOf(HopperShared(), 129, 256, 132), (Extents{4, 2, 1}));
+  EXPECT_EQ(GridOf(HopperShared(), 4096, 4096, 132), (Extents{1024, 2, 1}));
+  KernelSpec beside = HopperShared();
+  beside.cluster_n = 4;
+  EXPECT_EQ(GridOf(beside, 129, 640, 132), (Extents{4, 8, 1})) << "clusters of four tiles";
+  beside.split_k = 0;
+  EXPECT_EQ(GridOf(beside, 4096, 4096, 132), (Extents{33, 4, 1}));
 }
 
 TEST(GemmLaunchTest, IsCompleteForEveryKernelOfTheCatalog) {
@@ -319,10 +335,14 @@ TEST(GemmLaunchTest, DescribesOperandsToTma) {
   args.a_layout.ld = 64;
   args.b_layout.ld = 72;
   const Maps maps(Hopper(), args);
-  EXPECT_EQ(maps.a, Map(DataType::kBF16, 0x1000, {60, 100}, 128, {64, 128}));
+  EXPECT_EQ(maps.a, Map(DataType::kBF16, 0x1000, {60, 100}, 128, {64, 104}))
+      << "rows that no tile has are not fetched";
   EXPECT_EQ(maps.b, Map(DataType::kBF16, 0x2000, {60, 200}, 144, {64, 256}));
   EXPECT_EQ(maps.d, Map(DataType::kBF16, 0x3000, {200, 100}, 400, {64, 64}));
   EXPECT_EQ(Maps(HopperPair(), args).b.box[1], 128u);
+  KernelSpec beside = HopperShared();
+  beside.cluster_n = 2;
+  EXPECT_EQ(Maps(beside, args).a.box[1], 56u) << "half of the rows, in eights";
 
   KernelSpec nt = Hopper();
   nt.order_a = Order::kColMajor;

@@ -58,6 +58,7 @@ std::optional<Rejection> Check(const KernelSpec& spec) {
   if (auto no = CheckGemmTypes(spec)) return no;
   if (auto no = CheckTile(spec)) return no;
   if (auto no = CheckRange("stages", spec.stages, 2, 8)) return no;
+  if (auto no = CheckRange("split_k", spec.split_k, 0, 0)) return no;
   if (auto no = CheckRange("cluster_m", spec.cluster_m, 0, 0)) return no;
   if (auto no = CheckRange("cluster_n", spec.cluster_n, 0, 0)) return no;
   if (auto no = CheckRange("param1", spec.params[1], 1, 64)) return no;

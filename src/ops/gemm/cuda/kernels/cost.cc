@@ -39,27 +39,36 @@ constexpr double kReachedOfPeak = 0.8;  // of the memory's rate, by PredictUs
 /// As measured on an H200: 0.45 us more for rows of 576 values, 0.8 for 4096.
 double NormUs(const KernelSpec& spec, int k) { return GemvNormalises(spec) ? 0.4 + 1e-4 * k : 0; }
 
+/// CTAs of a cluster wait for each other, send their sums of `rows` rows, and wait for those of others.
+double HopperMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device) {
+  constexpr double kWaitsUs = 1;
+  const double sums = 4.0 * rows * spec.tile_n;  // of a CTA
+  return kWaitsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
+}
+
 }  // namespace
 
 double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
   const bool hopper = spec.family == FamilyName(kGemmHopper);
-  const int cluster = std::max<int>(spec.cluster_m, 1);
+  const int cluster = std::max<int>(spec.cluster_m, 1), beside = std::max<int>(spec.cluster_n, 1);
   // What is reached of the board's rate: Hopper's tensor cores give mma.sync, which Ampere's and
   // Ada's were made for, half of what they give wgmma.
   const bool native = hopper || device.compute_capability < 90;
   const double reached = native ? 0.8 : 0.4;
-  const int splits =
-      hopper ? 1 : GemmMmaSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
+  const int splits = hopper ? std::max<int>(spec.split_k, 1)
+                            : GemmMmaSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
   LaunchCost cost;
-  cost.ctas =
-      cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n) * cluster * splits;
+  cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n * beside) *
+              cluster * beside * splits;
   cost.ctas_per_sm = hopper ? spec.params[1] : GemmMmaCtasPerSm(spec, device);
   const double steps = CeilOf(CeilOf(desc.k, spec.tile_k), splits);
   const double depth = steps * spec.tile_k;
   const double products =
       SmUs(2.0 * spec.tile_m * spec.tile_n * depth, reached * device.bf16_gflop_s, device);
   // A tile is fed from the L2: A and B of it once for every step of k.
-  const double fed_bytes = Bytes(spec.type_a, (spec.tile_m + spec.tile_n) * depth);
+  const bool boxed = hopper && spec.order_a == Order::kRowMajor;
+  const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : spec.tile_m;
+  const double fed_bytes = Bytes(spec.type_a, (fetched + spec.tile_n) * depth);
   const double fed_us = SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
   cost.cta_us = std::max(products, fed_us);
   if (!hopper) {
@@ -69,7 +78,9 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
     cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / beside);
   }
   cost.memory_bytes = LeastBytes(spec, desc);
-  if (splits > 1) cost.cache_bytes = 8.0 * splits * desc.m * desc.n;  // sums there and back
+  if (splits > 1 && !hopper) {
+    cost.cache_bytes = 8.0 * splits * desc.m * desc.n;  // sums there and back
+  }
   // Rows of a tile that the problem does not have are not on their way.
   const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
   cost.in_flight_bytes = Bytes(spec.type_a, spec.stages * (rows + cols) * spec.tile_k);
@@ -77,13 +88,15 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
     // The copy engine writes them as zeros. One row by 28672 x 4096 took 80 us on tiles of 64 rows,
     // and by 128256 x 4096 400 us on tiles of 128, where an H200's memory takes 60 and 270: as if
     // every second of those zeros had been read.
-    const double missing = CeilOf(desc.m, spec.tile_m) * spec.tile_m - desc.m;
-    cost.memory_bytes += 0.5 * Bytes(spec.type_a, missing * depth) * CeilOf(desc.n, spec.tile_n);
+    const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
+    cost.memory_bytes +=
+        0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
   }
   // Between tiles that the memory makes equal, the one with fewer rows that there are not.
   constexpr double kMissingRowUs = 0.01;
   const double missing_us = kMissingRowUs * (spec.tile_m - rows);
-  return PredictUs(cost, device) + missing_us + (splits > 1 ? kGemmMmaMergeUs : 0);
+  const double merge_us = hopper ? HopperMergeUs(spec, rows, device) : kGemmMmaMergeUs;
+  return PredictUs(cost, device) + missing_us + (splits > 1 ? merge_us : 0);
 }
 
 double EstimateSimt(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
