@@ -22,7 +22,7 @@ using I = Vec::I;
 struct PanelCursor {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
-  const std::uint8_t* ahead;  ///< what to prefetch
+  const std::uint8_t* ahead;  ///< what to prefetch; null: nothing
 };
 
 /// Blocks that the software prefetch runs ahead of the arithmetic. On one Zen 4 core that streams
@@ -40,6 +40,7 @@ inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
   constexpr int kBytes = CodeBytes(Block::kFormat) + FactorBytes(Block::kFormat);
   constexpr int kLines = (kBytes + 63) / 64;
   constexpr int kEach = (kLines + kParts - 1) / kParts;
+  if (ahead == nullptr) return;
   TILEWRIGHT_UNROLL
   for (int line = kPart * kEach; line < kPart * kEach + kEach && line < kLines; ++line) {
     __builtin_prefetch(ahead + 64 * line, 0, 3);
@@ -231,6 +232,19 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, F
         acc[r] = Vec::Fma(Vec::Fma(value, scale, first[r]), Vec::BroadcastF(d + r), acc[r]);
       }
     }
+  }
+}
+
+/// A block of any format.
+template <class Block, int R>
+inline __attribute__((always_inline)) void MultiplyBlock(const PanelCursor& at, F d, F m,
+                                                         const std::uint8_t* x, F (&acc)[R]) {
+  if constexpr (PanelCodeBits(Block::kFormat) == 8) {
+    Codes8<Block, R>(at, x, acc);
+  } else if constexpr (Block::kFormat.sub_block < kBlock) {
+    TwoSubBlocks<Block, R>(at, d, m, x, acc);
+  } else {
+    OneSubBlock<Block, R>(at, d, m, x, acc);
   }
 }
 

@@ -12,6 +12,7 @@ struct Vec {
   using I = __m256i;
   static constexpr int kColumns = 8;
   static constexpr int kRows = 4;
+  static constexpr int kWholePanelRows = 2;
 
   static I Zero() { return _mm256_setzero_si256(); }
   static I Load(const std::uint8_t* p) {

@@ -11,6 +11,7 @@ namespace {
 struct Vec {
   static constexpr int kColumns = 16;
   static constexpr int kRows = 2;
+  static constexpr int kWholePanelRows = 0;  ///< a vector is a panel
   struct F {
     float v[kColumns];
   };
