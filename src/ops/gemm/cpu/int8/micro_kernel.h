@@ -20,13 +20,14 @@ namespace {
 template <int R>
 constexpr int kLanes = R <= Vec::kWholePanelRows ? kPanelColumns / Vec::kColumns : 1;
 
-/// acc[l][r] = row r of the tile times the columns of vector first_lane + l of the panel.
+/// out[l][r] = row r of the tile times the columns of vector first_lane + l of the panel.
 template <class Block, int R, int L>
 inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
-                                                    int first_lane, F (&acc)[L][R]) {
+                                                    int first_lane, F (&out)[L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
   constexpr int kColumns = Vec::kColumns;
+  F acc[L][R];  // apart from `out`, whose other uses would keep it in memory
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) {
     TILEWRIGHT_UNROLL
@@ -38,9 +39,8 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
   const std::uint8_t* codes = panel + first_lane * 4 * kColumns;
   const std::uint8_t* scales =
       panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
-      first_lane * kColumns * (kIntegers ? 1 : kFormat.scale_bytes());
+      first_lane * kScaleStep<Block>;
   const std::uint8_t* ahead = panel + kPrefetchBlocks * kAhead;
-  constexpr int kScaleStep = kColumns * (kIntegers ? 1 : kFormat.scale_bytes());
   constexpr int kInside = kIntegers ? kFormat.elements / kBlock : 1;
   for (int outer = 0; outer < args.blocks; outer += kInside) {
     F d[L], m[L];
@@ -57,18 +57,18 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
       }
     }
     for (int block = 0; block < kInside; ++block) {
-      TILEWRIGHT_UNROLL
-      for (int l = 0; l < L; ++l) {
-        const PanelCursor at = {codes + 4 * kColumns * l, scales + kScaleStep * l,
-                                l == 0 ? ahead : nullptr};
-        MultiplyBlock<Block, R>(at, d[l], m[l], x, acc[l]);
-      }
+      MultiplyBlock<Block>({codes, scales, ahead}, d, m, x, acc);
       x += kRecord;
       codes += CodeBytes(kFormat);
       ahead += kAhead;
       scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
     }
     if constexpr (kIntegers) scales += HalfBytes(kFormat);
+  }
+  TILEWRIGHT_UNROLL
+  for (int l = 0; l < L; ++l) {
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) out[l][r] = acc[l][r];
   }
 }
 
