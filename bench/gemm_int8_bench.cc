@@ -2,9 +2,10 @@
 // dot-product peak of the cores for many rows, the memory's read bandwidth for few. Cold rows
 // rotate over copies of the weights beyond the last-level cache.
 //
-//   gemm_int8_bench [--threads N] [--types q4_1,q8_0] [--m 1,512] [--isa avx512vnni] [--seconds
-//   0.1] [--hot] prints: gemm_int8/q4_1/m=512,n=960,k=576/cold/avx512vnni  us median (min)  GOP/s
-//   % of peak  GB/s  % of bandwidth
+//   gemm_int8_bench [--threads N] [--types q4_1,q8_0 | all] [--m 1,512] [--shapes 960x576,...]
+//   [--isa avx512vnni] [--seconds 0.1] [--hot] prints:
+//   gemm_int8/q4_1/m=512,n=960,k=576/cold/avx512vnni  us median (min)  GOP/s  % of peak  GB/s
+//   % of bandwidth
 
 #include <fmt/format.h>
 
@@ -14,8 +15,10 @@
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/formats/formats.h"
 #include "core/random.h"
 #include "ops/gemm/cpu/int8/register.h"
 #include "tilewright/device.h"
@@ -31,6 +34,8 @@ struct Options {
   int threads = DefaultThreads();
   std::vector<std::string> types = {"q4_1", "q8_0", "q4_0", "q6_k"};
   std::vector<int> m = {1, 2, 4, 8, 16, 64, 512};
+  std::vector<std::pair<int, int>> shapes = {  ///< n, k
+      {960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}};
   std::string isa = "avx512vnni";
   double seconds = 0.1;
   bool hot = false;
@@ -41,6 +46,18 @@ std::vector<std::string> Split(const char* text) {
   std::istringstream stream(text);
   for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
   return parts;
+}
+
+std::pair<int, int> ParseShape(const std::string& text) {
+  const std::size_t x = text.find('x');
+  if (x == std::string::npos) return {};
+  return {std::atoi(text.c_str()), std::atoi(text.c_str() + x + 1)};
+}
+
+std::vector<std::string> AllTypes() {
+  std::vector<std::string> types;
+  for (const BlockFormat& format : kFormats) types.emplace_back(format.name);
+  return types;
 }
 
 struct Case {
@@ -67,8 +84,10 @@ void RunCase(Kernel& kernel, const Case& c, const Options& options, const Floors
   const Buffer packed = Buffer::Make(stride * static_cast<std::size_t>(copies));
   Random random(1);
   std::vector<std::uint8_t> file(BytesOf(c.type, c.k) * static_cast<std::size_t>(c.n));
+  // Scales stay small and finite; powers of two, which start at 2^-128, do not become subnormal.
+  const bool powers = FindFormat(c.type)->scale == Factor::kPowerOfTwo;
   for (auto& byte : file)
-    byte = static_cast<std::uint8_t>(random.Next() & 0x3f);  // scales stay small and finite
+    byte = static_cast<std::uint8_t>((random.Next() & 0x3f) | (powers ? 0x40 : 0));
   const Stream stream{&executor};
   for (int i = 0; i < copies; ++i) {
     auto* target = packed.as<std::uint8_t>() + stride * static_cast<std::size_t>(i);
@@ -125,6 +144,11 @@ int Main(int argc, char** argv) {
       const char* value = argv[++i];
       if (word == "--threads") options.threads = std::atoi(value);
       if (word == "--types") options.types = Split(value);
+      if (word == "--types" && options.types.front() == "all") options.types = AllTypes();
+      if (word == "--shapes") {
+        options.shapes.clear();
+        for (const std::string& part : Split(value)) options.shapes.push_back(ParseShape(part));
+      }
       if (word == "--isa") options.isa = value;
       if (word == "--seconds") options.seconds = std::atof(value);
       if (word == "--m") {
@@ -144,14 +168,15 @@ int Main(int argc, char** argv) {
   Registry registry;
   AddGemmInt8(registry);
   for (const std::string& type_name : options.types) {
-    for (const auto& [n, k] :
-         {std::pair{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}}) {
+    for (const auto& [n, k] : options.shapes) {
       const auto type = ParseDataType(type_name);
       if (!type) return 1;
       const int block = GetTypeInfo(*type).block_elements;
       const int depth = (k + block - 1) / block * block;
       for (Kernel* kernel : registry.kernels()) {
         const bool wanted = (kernel->desc().type_b & Bit(*type)) != 0 &&
+                            kernel->desc().type_a == Bit(DataType::kF32) &&
+                            kernel->name().find(".grouped") == std::string_view::npos &&
                             kernel->name().find("." + options.isa + ".") != std::string_view::npos;
         if (!wanted || !device.Has(kernel->info().features)) continue;
         for (const int m : options.m)

@@ -2,8 +2,8 @@
 
 #include "ops/gemm/cpu/int8/layout.h"
 
-/// A block of 32 k of a panel times R rows, for each width of code: the innermost part of
-/// micro_kernel.h, written as that over the kernel file's vector type `Vec`.
+/// A block of 32 k of L vectors of columns times R rows, for each width of code: the innermost part
+/// of micro_kernel.h, written as that over the kernel file's vector type `Vec`.
 
 /// Loops over rows and quads must unroll, or the accumulators live in memory. The scalar file has
 /// nothing to gain and says so.
@@ -17,13 +17,18 @@ namespace {
 using F = Vec::F;
 using I = Vec::I;
 
-/// Where the blocks of one half panel (or whole panel, when a vector holds 16 columns) are read
-/// from.
+/// Where a block is read from: its first vector of columns.
 struct PanelCursor {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
   const std::uint8_t* ahead;  ///< what to prefetch
 };
+
+/// Bytes from the factors of a vector of columns to those of the next.
+template <class Block>
+constexpr int kScaleStep = Vec::kColumns * (Block::kFormat.scale == Factor::kF16TimesInt
+                                                ? 1
+                                                : Block::kFormat.scale_bytes());
 
 /// Blocks that the software prefetch runs ahead of the arithmetic. On one Zen 4 core that streams
 /// q4_1 from memory: no prefetch 19 GB/s, 10 blocks 22, 25 blocks 28, 40 blocks 29, 80 blocks 26;
@@ -46,51 +51,73 @@ inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
   }
 }
 
-/// The width of what is multiplied, for which each instruction set has a way to sum products
-/// without saturation: codes of 4 bits or less, of 6 or less, or bytes, of which a lookup table
-/// makes some.
+/// Quads of one column whose products an instruction set without VNNI sums in int16, two at a time:
+/// unsigned codes times activations from -127 to 127. With 0 not even those of one quad fit.
 template <class Block>
-constexpr int kProductBits = Block::kFormat.has_table             ? 8
-                             : PanelCodeBits(Block::kFormat) <= 4 ? 4
-                             : PanelCodeBits(Block::kFormat) <= 6 ? 6
-                                                                  : 8;
+constexpr int kQuadsInWords = 32767 / (2 * 127 * LargestCode(Block::kFormat));
 
+/// Whether what is multiplied are signed values, which need no correction.
 template <class Block>
-inline __attribute__((always_inline)) I StartAt(const void* correction) {
-  if constexpr (kProductBits<Block> == 4) return Vec::Start4(correction);
-  if constexpr (kProductBits<Block> == 6) return Vec::Start6(correction);
-  if constexpr (kProductBits<Block> == 8) return Vec::Start8(correction);
-}
-template <class Block>
-inline __attribute__((always_inline)) I DotOf(I sum, I codes, I x) {
-  if constexpr (kProductBits<Block> == 4) return Vec::Dot4(sum, codes, x);
-  if constexpr (kProductBits<Block> == 6) return Vec::Dot6(sum, codes, x);
-  if constexpr (kProductBits<Block> == 8) return Vec::Dot8(sum, codes, x);
-}
-/// The sum that began at StartAt(correction), or at zero for a format with a minimum.
-template <class Block>
-inline __attribute__((always_inline)) I SumOf(I sum, const void* correction) {
-  if constexpr (kProductBits<Block> != 4) return sum;
-  if constexpr (Block::kFormat.min != Factor::kNone) return Vec::Finish4(sum);
-  return Vec::Finish4(sum, correction);
-}
+constexpr bool kSigned = Vec::kWords && kQuadsInWords<Block> == 0;
 
-/// Sums of one block for R rows: out[r] += code . q[r] over quads; `x` is the record of the block.
-template <class Block, int R>
-inline __attribute__((always_inline)) void DotQuad(I (&sum)[R], I codes, const std::uint8_t* x,
-                                                   int quad) {
+/// Sums of products of L vectors of columns by R rows, over a block or a sub-block. (`V` is a
+/// parameter so that `if constexpr` discards.)
+template <class Block, int L, int R, class V = Vec>
+struct Sums {
+  I total[L][R];
+  I words[L][R];  ///< what is not yet in `total`, in int16
+
+  /// From `correction`, the int32 of row 0, or from zero with a minimum.
+  inline __attribute__((always_inline)) void Start(const float* correction) {
+    constexpr bool kZero = Block::kFormat.min != Factor::kNone || kSigned<Block>;
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const I start = kZero ? Vec::Zero() : Vec::Broadcast(correction + r);
+      TILEWRIGHT_UNROLL
+      for (int l = 0; l < L; ++l) total[l][r] = start;
+    }
+  }
+
+  /// Adds the products of a quad, the `step`-th of `steps`; `x`: its activations of row 0.
+  inline __attribute__((always_inline)) void Add(const I (&codes)[L], const std::uint8_t* x,
+                                                 int step, int steps) {
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const I q = V::Broadcast(x + kBlock * r);
+      TILEWRIGHT_UNROLL
+      for (int l = 0; l < L; ++l) {
+        I& sum = total[l][r];
+        if constexpr (!V::kWords) {
+          sum = V::Dot(sum, codes[l], q);
+        } else if constexpr (kSigned<Block>) {
+          sum = V::AddWidened(sum, V::SignedProducts(codes[l], q));
+        } else {
+          constexpr int kQuads = kQuadsInWords<Block>;
+          const I products = V::Products(codes[l], q);
+          words[l][r] = step % kQuads == 0 ? products : V::AddWords(words[l][r], products);
+          if (step % kQuads == kQuads - 1 || step == steps - 1)
+            sum = V::AddWidened(sum, words[l][r]);
+        }
+      }
+    }
+  }
+};
+
+/// A line of codes of each of L vectors.
+template <int L>
+inline __attribute__((always_inline)) void LoadLine(const std::uint8_t* line, I (&raw)[L]) {
   TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r)
-    sum[r] = DotOf<Block>(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
+  for (int l = 0; l < L; ++l) raw[l] = Vec::Load(line + 4 * Vec::kColumns * l);
 }
 
-/// The codes of a quad from their nibbles; `top` is the line of fifth bits.
+/// What is multiplied for the nibbles of a quad; `top` is the line of fifth bits.
 template <class Block>
 inline __attribute__((always_inline)) I WholeCodes(I nibbles, I top, int quad) {
-  if constexpr (Block::kFormat.has_table) {
-    static constexpr CodeTable kTable = TableOf(Block::kFormat);
+  constexpr BlockFormat kFormat = Block::kFormat;
+  if constexpr (kFormat.has_table) {
+    static constexpr CodeTable kTable = TableOf(kFormat, kSigned<Block> ? 0 : ZeroOf(kFormat));
     return Vec::Lookup(kTable.value, nibbles);
-  } else if constexpr (PanelCodeBits(Block::kFormat) == 5) {
+  } else if constexpr (PanelCodeBits(kFormat) == 5) {
     return Vec::JoinBit(nibbles, top, quad, 4);
   } else {
     return nibbles;
@@ -104,133 +131,150 @@ inline __attribute__((always_inline)) F LoadScales(const std::uint8_t* p) {
   return Vec::LoadHalf(p);
 }
 
-/// A block that is one sub-block, of codes of 4 or 5 bits. `d` and `m`: factors of the file's block
-/// around the block, where its sub-blocks have integers.
-template <class Block, int R>
-inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, F d, F m,
-                                                       const std::uint8_t* x, F (&acc)[R]) {
-  constexpr BlockFormat kFormat = Block::kFormat;
-  constexpr bool kHasMin = kFormat.min != Factor::kNone;
-  constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
-  constexpr int kParts = PanelCodeBits(kFormat) == 5 ? 2 : 1;
-  Prefetch<Block, 0, kParts>(at.ahead);
-  const auto* dx = reinterpret_cast<const float*>(x + 32 * R);
-  const auto* correction = dx + R;
-  I sum[R];
+/// The codes of a block that is one sub-block, of 4 or 5 bits or bytes.
+template <class Block, int L, int R>
+inline __attribute__((always_inline)) void SumBlock(const PanelCursor& at, const std::uint8_t* x,
+                                                    Sums<Block, L, R>& sums) {
+  constexpr int kBits = PanelCodeBits(Block::kFormat);
+  constexpr int kParts = kBits > 4 ? 2 : 1;
+  I raw[L], codes[L], top[L] = {};
+  if constexpr (kBits == 5) LoadLine(at.codes + 256, top);
   TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) sum[r] = kHasMin ? Vec::Zero() : StartAt<Block>(correction + r);
-  const I top = PanelCodeBits(kFormat) == 5 ? Vec::Load(at.codes + 256) : Vec::Zero();
-  TILEWRIGHT_UNROLL
-  for (int line = 0; line < 4; ++line) {
-    if (kParts == 2 && line == 2) Prefetch<Block, 1, 2>(at.ahead);
-    const I raw = Vec::Load(at.codes + 64 * line);
-    DotQuad<Block, R>(sum, WholeCodes<Block>(Vec::Low4(raw), top, line), x, line);
-    DotQuad<Block, R>(sum, WholeCodes<Block>(Vec::High4(raw), top, line + 4), x, line + 4);
-  }
-  // Scale times integer is exact in f32: 11 bits by 8.
-  const F dw = kIntegers ? Vec::Mul(d, Vec::LoadInt8(at.scales)) : LoadScales<Block>(at.scales);
-  if constexpr (!kHasMin) {
-    TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
-      acc[r] = Vec::Fma(Vec::ToFloat(SumOf<Block>(sum[r], correction + r)), scale, acc[r]);
-    }
-  } else {
-    const F mw = kIntegers ? Vec::Mul(m, Vec::LoadInt8(at.scales + kPanelColumns))
-                           : Vec::LoadHalf(at.scales + 2 * kPanelColumns);
-    TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
-      acc[r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[r]);
-      acc[r] = Vec::Fma(Vec::ToFloat(SumOf<Block>(sum[r], nullptr)), scale, acc[r]);
+  for (int line = 0; line < (kBits == 8 ? 8 : 4); ++line) {
+    if (line == 0) Prefetch<Block, 0, kParts>(at.ahead);
+    if (kParts == 2 && line == (kBits == 8 ? 4 : 2)) Prefetch<Block, 1, 2>(at.ahead);
+    LoadLine(at.codes + 64 * line, raw);
+    if constexpr (kBits == 8) {
+      TILEWRIGHT_UNROLL
+      for (int l = 0; l < L; ++l) codes[l] = Vec::CodesOfBytes(raw[l]);
+      sums.Add(codes, x + 4 * line, line, 8);
+    } else {
+      TILEWRIGHT_UNROLL
+      for (int l = 0; l < L; ++l) codes[l] = WholeCodes<Block>(Vec::Low4(raw[l]), top[l], line);
+      sums.Add(codes, x + 4 * line, 2 * line, 8);
+      TILEWRIGHT_UNROLL
+      for (int l = 0; l < L; ++l)
+        codes[l] = WholeCodes<Block>(Vec::High4(raw[l]), top[l], line + 4);
+      sums.Add(codes, x + 4 * (line + 4), 2 * line + 1, 8);
     }
   }
 }
 
-template <class Block, int R>
-inline __attribute__((always_inline)) void Codes8(const PanelCursor& at, const std::uint8_t* x,
-                                                  F (&acc)[R]) {
-  const auto* d = reinterpret_cast<const float*>(x + 32 * R);
-  I sum[R];
+/// A block that is one sub-block. `d` and `m`: factors of the file's block around the block, where
+/// its sub-blocks have integers.
+template <class Block, int L, int R>
+inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, const F (&d)[L],
+                                                       const F (&m)[L], const std::uint8_t* x,
+                                                       F (&acc)[L][R]) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  constexpr bool kHasMin = kFormat.min != Factor::kNone;
+  constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
+  const auto* dx = reinterpret_cast<const float*>(x + kBlock * R);
+  const auto* correction = dx + R;
+  Sums<Block, L, R> sums;
+  sums.Start(correction);
+  SumBlock(at, x, sums);
   TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) sum[r] = Vec::Start8(d + R + r);
-  TILEWRIGHT_UNROLL
-  for (int quad = 0; quad < 8; ++quad) {
-    if (quad == 0) Prefetch<Block, 0, 2>(at.ahead);
-    if (quad == 4) Prefetch<Block, 1, 2>(at.ahead);
-    const I codes = Vec::Load(at.codes + 64 * quad);
+  for (int l = 0; l < L; ++l) {
+    const std::uint8_t* scales = at.scales + kScaleStep<Block> * l;
+    // Scale times integer is exact in f32: 11 bits by 8.
+    const F dw = kIntegers ? Vec::Mul(d[l], Vec::LoadInt8(scales)) : LoadScales<Block>(scales);
+    F mw = Vec::ZeroF();
+    if constexpr (kHasMin) {
+      mw = kIntegers ? Vec::Mul(m[l], Vec::LoadInt8(scales + kPanelColumns))
+                     : Vec::LoadHalf(scales + 2 * kPanelColumns);
+    }
     TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r)
-      sum[r] = Vec::Dot8(sum[r], codes, Vec::Broadcast(x + 32 * r + 4 * quad));
-  }
-  const F dw = Vec::LoadHalf(at.scales);
-  TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) {
-    const F scale = Vec::Mul(dw, Vec::BroadcastF(d + r));
-    acc[r] = Vec::Fma(Vec::ToFloat(sum[r]), scale, acc[r]);
+    for (int r = 0; r < R; ++r) {
+      const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
+      if constexpr (kHasMin)
+        acc[l][r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[l][r]);
+      acc[l][r] = Vec::Fma(Vec::ToFloat(sums.total[l][r]), scale, acc[l][r]);
+    }
   }
 }
 
 /// The codes of quad line + 4 * half, of 2, 3 or 6 bits.
-template <class Block>
-inline __attribute__((always_inline)) I HalfCodes(const PanelCursor& at, int half, int line) {
+template <class Block, int L>
+inline __attribute__((always_inline)) void HalfCodes(const PanelCursor& at, int half, int line,
+                                                     I (&codes)[L]) {
   constexpr int kBits = PanelCodeBits(Block::kFormat);
   const int field = 2 * half + (line & 1);
-  if constexpr (kBits == 6) {
-    const I raw = Vec::Load(at.codes + 64 * line);
-    const I high = Vec::Load(at.codes + 256 + 64 * (line >> 1));
-    const I low = half == 0 ? Vec::Low4(raw) : Vec::High4(raw);
-    return Vec::Join6(low, high, field);
-  } else {
-    const I low = Vec::Field2(Vec::Load(at.codes + 64 * (line >> 1)), field);
-    if constexpr (kBits == 3)
-      return Vec::JoinBit(low, Vec::Load(at.codes + 128), line + 4 * half, 2);
-    return low;
+  I raw[L], more[L];
+  LoadLine(at.codes + 64 * (kBits == 6 ? line : line >> 1), raw);
+  if constexpr (kBits == 6) LoadLine(at.codes + 256 + 64 * (line >> 1), more);
+  if constexpr (kBits == 3) LoadLine(at.codes + 128, more);
+  TILEWRIGHT_UNROLL
+  for (int l = 0; l < L; ++l) {
+    if constexpr (kBits == 6) {
+      const I low = half == 0 ? Vec::Low4(raw[l]) : Vec::High4(raw[l]);
+      codes[l] = Vec::Join6(low, more[l], field);
+    } else {
+      codes[l] = Vec::Field2(raw[l], field);
+      if constexpr (kBits == 3) codes[l] = Vec::JoinBit(codes[l], more[l], line + 4 * half, 2);
+    }
   }
 }
 
 /// A block of two sub-blocks. `dw` and `m` are the factors of the file's block around the block.
-template <class Block, int R>
-inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, F dw, F m,
-                                                        const std::uint8_t* x, F (&acc)[R]) {
+template <class Block, int L, int R>
+inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, const F (&dw)[L],
+                                                        const F (&m)[L], const std::uint8_t* x,
+                                                        F (&acc)[L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kHasMin = kFormat.min != Factor::kNone;
   constexpr int kParts = PanelCodeBits(kFormat) == 6 ? 2 : 1;
-  const auto* d = reinterpret_cast<const float*>(x + 32 * R);
-  F first[R];
-  TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) first[r] = Vec::ZeroF();
+  const auto* d = reinterpret_cast<const float*>(x + kBlock * R);
+  F first[L][R];
   TILEWRIGHT_UNROLL
   for (int half = 0; half < 2; ++half) {
     if (half == 0) Prefetch<Block, 0, kParts>(at.ahead);
     if (kParts == 2 && half == 1) Prefetch<Block, 1, 2>(at.ahead);
     const float* correction = d + R + half * R;
-    I sum[R];
+    Sums<Block, L, R> sums;
+    sums.Start(correction);
     TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) sum[r] = kHasMin ? Vec::Zero() : StartAt<Block>(correction + r);
-    TILEWRIGHT_UNROLL
-    for (int line = 0; line < 4; ++line)
-      DotQuad<Block, R>(sum, HalfCodes<Block>(at, half, line), x, line + 4 * half);
-    // d * scale is exact in f32: 11 bits by 8.
-    const std::uint8_t* integers = at.scales + kPanelColumns * half;
-    const F scale = Vec::Mul(
-        dw, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
-    if constexpr (kHasMin) {
-      const F mw =
-          Vec::Mul(m, kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers)
-                                              : Vec::LoadInt8(integers + 2 * kPanelColumns));
-      TILEWRIGHT_UNROLL
-      for (int r = 0; r < R; ++r) acc[r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[r]);
+    for (int line = 0; line < 4; ++line) {
+      I codes[L];
+      HalfCodes<Block>(at, half, line, codes);
+      sums.Add(codes, x + 4 * (line + 4 * half), line, 4);
     }
     TILEWRIGHT_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const F value = Vec::ToFloat(SumOf<Block>(sum[r], correction + r));
-      if (half == 0) {
-        first[r] = Vec::Mul(value, scale);
-      } else {
-        acc[r] = Vec::Fma(Vec::Fma(value, scale, first[r]), Vec::BroadcastF(d + r), acc[r]);
+    for (int l = 0; l < L; ++l) {
+      // d * scale is exact in f32: 11 bits by 8.
+      const std::uint8_t* integers = at.scales + kScaleStep<Block> * l + kPanelColumns * half;
+      const F scale = Vec::Mul(dw[l], kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers)
+                                                              : Vec::LoadInt8(integers));
+      F mw = Vec::ZeroF();
+      if constexpr (kHasMin) {
+        mw = Vec::Mul(m[l], kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers)
+                                                    : Vec::LoadInt8(integers + 2 * kPanelColumns));
+      }
+      TILEWRIGHT_UNROLL
+      for (int r = 0; r < R; ++r) {
+        if constexpr (kHasMin)
+          acc[l][r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[l][r]);
+        const F value = Vec::ToFloat(sums.total[l][r]);
+        if (half == 0) {
+          first[l][r] = Vec::Mul(value, scale);
+        } else {
+          acc[l][r] =
+              Vec::Fma(Vec::Fma(value, scale, first[l][r]), Vec::BroadcastF(d + r), acc[l][r]);
+        }
       }
     }
+  }
+}
+
+/// acc += a block of a panel times R rows.
+template <class Block, int L, int R>
+inline __attribute__((always_inline)) void MultiplyBlock(const PanelCursor& at, const F (&d)[L],
+                                                         const F (&m)[L], const std::uint8_t* x,
+                                                         F (&acc)[L][R]) {
+  if constexpr (Block::kFormat.sub_block < kBlock) {
+    TwoSubBlocks<Block>(at, d, m, x, acc);
+  } else {
+    OneSubBlock<Block>(at, d, m, x, acc);
   }
 }
 

@@ -12,10 +12,17 @@ struct Vec {
   using I = __m256i;
   static constexpr int kColumns = 8;
   static constexpr int kRows = 4;
+  static constexpr int kWholePanelRows = 2;
 
   static I Zero() { return _mm256_setzero_si256(); }
+  /// `x`, in a register from here on. Of sums g++ would make trees, which take more registers than
+  /// there are, and it would load codes for each of their uses anew.
+  static I Now(I x) {
+    asm("" : "+x"(x));
+    return x;
+  }
   static I Load(const std::uint8_t* p) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return Now(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
   static I Broadcast(const void* p) {
     std::int32_t word;
@@ -48,25 +55,18 @@ struct Vec {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), codes);
   }
 
-  static I Ones() { return _mm256_set1_epi16(1); }
-  static I Dot4(I sum, I codes, I x) {
-    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));
+  static constexpr bool kWords = true;
+  static I AddWords(I a, I b) { return Now(_mm256_add_epi16(a, b)); }
+  static I AddWidened(I sum, I words) {
+    return Now(_mm256_add_epi32(sum, _mm256_madd_epi16(words, _mm256_set1_epi16(1))));
   }
-  static I Start4(const void*) { return Zero(); }
-  static I Finish4(I sum) { return _mm256_madd_epi16(sum, Ones()); }
-  static I Finish4(I sum, const void* correction) {
-    return _mm256_add_epi32(Finish4(sum), Broadcast(correction));
+  static I Products(I codes, I x) { return _mm256_maddubs_epi16(codes, x); }
+  static I CodesOfBytes(I raw) {
+    return _mm256_xor_si256(raw, _mm256_set1_epi8(static_cast<char>(0x80)));
   }
-  static I Dot6(I sum, I codes, I x) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), Ones()));
+  static I SignedProducts(I values, I x) {
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(values), _mm256_sign_epi8(x, values));
   }
-  static I Start6(const void* correction) { return Broadcast(correction); }
-  static I Dot8(I sum, I codes, I x) {
-    const I value = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
-    const I products = _mm256_maddubs_epi16(_mm256_abs_epi8(value), _mm256_sign_epi8(x, value));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(products, Ones()));
-  }
-  static I Start8(const void*) { return Zero(); }
 
   static F ZeroF() { return _mm256_setzero_ps(); }
   static F Set(float value) { return _mm256_set1_ps(value); }

@@ -11,6 +11,7 @@ namespace {
 struct Vec {
   static constexpr int kColumns = 16;
   static constexpr int kRows = 2;
+  static constexpr int kWholePanelRows = 0;  ///< a vector is a panel
   struct F {
     float v[kColumns];
   };
@@ -67,16 +68,11 @@ struct Vec {
     }
     return sum;
   }
-  static I Dot4(const I& sum, const I& codes, const I& x) {
+  static constexpr bool kWords = false;
+  static I Dot(const I& sum, const I& codes, const I& x) {
     return Each<I>([&](int i) { return Dot(sum.v[i], codes.v[i], x.v[i]); });
   }
-  static I Dot6(const I& sum, const I& codes, const I& x) { return Dot4(sum, codes, x); }
-  static I Dot8(const I& sum, const I& codes, const I& x) { return Dot4(sum, codes, x); }
-  static I Start4(const void* correction) { return Broadcast(correction); }
-  static I Start6(const void* correction) { return Broadcast(correction); }
-  static I Start8(const void* correction) { return Broadcast(correction); }
-  static I Finish4(const I& sum) { return sum; }
-  static I Finish4(const I& sum, const void*) { return sum; }
+  static I CodesOfBytes(const I& raw) { return raw; }
 
   static F ZeroF() { return F{}; }
   static F Set(float value) {

@@ -69,22 +69,34 @@ static inline constexpr bool HasInt8(const BlockFormat& f) {
   }
 }
 
-/// What kernels multiply is a value of a lookup table plus this, unsigned.
-constexpr int kTableZero = 128;
-
-/// What kernels multiply for the value 0.
+/// What kernels multiply for the value 0. Of a lookup table they multiply a value plus this,
+/// unsigned: the smallest value becomes 0, where that makes codes of 6 bits.
 static inline constexpr int ZeroOf(const BlockFormat& f) {
-  return f.has_table ? kTableZero : f.zero;
+  if (!f.has_table) return f.zero;
+  int least = 0, most = 0;
+  for (int i = 0; i < 16; ++i) {
+    least = f.values[i] < least ? f.values[i] : least;
+    most = f.values[i] > most ? f.values[i] : most;
+  }
+  return most - least < 64 ? -least : 128;
 }
 
 /// A lookup table as bytes of what kernels multiply.
 struct CodeTable {
   alignas(16) std::uint8_t value[16];
 };
-static inline constexpr CodeTable TableOf(const BlockFormat& f) {
+static inline constexpr CodeTable TableOf(const BlockFormat& f, int zero) {
   CodeTable table = {};
-  for (int i = 0; i < 16; ++i) table.value[i] = static_cast<std::uint8_t>(f.values[i] + kTableZero);
+  for (int i = 0; i < 16; ++i) table.value[i] = static_cast<std::uint8_t>(f.values[i] + zero);
   return table;
+}
+
+/// The largest number that kernels multiply.
+static inline constexpr int LargestCode(const BlockFormat& f) {
+  if (!f.has_table) return (1 << PanelCodeBits(f)) - 1;
+  int most = 0;
+  for (const std::uint8_t value : TableOf(f, ZeroOf(f)).value) most = value > most ? value : most;
+  return most;
 }
 
 /// Place of a format in the tables of IsaOps.

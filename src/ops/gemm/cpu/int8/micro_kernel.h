@@ -15,57 +15,60 @@
 namespace tilewright::gemm_int8 {
 namespace {
 
-/// acc[r] = row r of the tile times the columns of one vector. `lane` is the vector's number inside
-/// the panel.
-template <class Block, int R>
+/// Vectors of a panel that one pass over it multiplies. Tiles of few rows wait for memory: they take
+/// the whole panel at once, or a second pass would find it in the cache and leave memory idle.
+template <int R>
+constexpr int kLanes = R <= Vec::kWholePanelRows ? kPanelColumns / Vec::kColumns : 1;
+
+/// out[l][r] = row r of the tile times the columns of vector first_lane + l of the panel.
+template <class Block, int R, int L>
 inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
-                                                    int lane, F (&acc)[R]) {
+                                                    int first_lane, F (&out)[L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
+  constexpr int kColumns = Vec::kColumns;
+  F acc[L][R];  // apart from `out`, whose other uses would keep it in memory
   TILEWRIGHT_UNROLL
-  for (int r = 0; r < R; ++r) acc[r] = Vec::ZeroF();
+  for (int l = 0; l < L; ++l) {
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) acc[l][r] = Vec::ZeroF();
+  }
   constexpr int kRecord = R * RecordBytes(kFormat);
   constexpr int kAhead = CodeBytes(kFormat) + FactorBytes(kFormat);
   const std::uint8_t* x = args.a;
-  PanelCursor at;
-  at.codes = panel + lane * 4 * Vec::kColumns;
-  at.scales = panel +
-              static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
-              lane * Vec::kColumns * (kIntegers ? 1 : kFormat.scale_bytes());
-  at.ahead = panel + kPrefetchBlocks * kAhead;
-  if constexpr (kIntegers) {
-    constexpr int kInside = kFormat.elements / kBlock;
-    const int lane_extra = lane * Vec::kColumns;  // f16 lanes are twice as wide as int8 ones
-    for (int outer = 0; outer < args.blocks; outer += kInside) {
-      const std::uint8_t* halves = at.scales + kInside * IntegerBytes(kFormat) + lane_extra;
-      const F d = Vec::LoadHalf(halves);
-      F m = d;
-      if constexpr (kFormat.min != Factor::kNone) m = Vec::LoadHalf(halves + 2 * kPanelColumns);
-      for (int block = 0; block < kInside; ++block) {
-        if constexpr (kFormat.sub_block < kBlock) {
-          TwoSubBlocks<Block, R>(at, d, m, x, acc);
-        } else {
-          OneSubBlock<Block, R>(at, d, m, x, acc);
-        }
-        x += kRecord;
-        at.codes += CodeBytes(kFormat);
-        at.ahead += kAhead;
-        at.scales += IntegerBytes(kFormat);
+  const std::uint8_t* codes = panel + first_lane * 4 * kColumns;
+  const std::uint8_t* scales =
+      panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
+      first_lane * kScaleStep<Block>;
+  const std::uint8_t* ahead = panel + kPrefetchBlocks * kAhead;
+  constexpr int kInside = kIntegers ? kFormat.elements / kBlock : 1;
+  for (int outer = 0; outer < args.blocks; outer += kInside) {
+    F d[L], m[L];
+    TILEWRIGHT_UNROLL
+    for (int l = 0; l < L; ++l) {
+      d[l] = m[l] = Vec::ZeroF();
+      if constexpr (kIntegers) {
+        // f16 lanes are twice as wide as int8 ones.
+        const std::uint8_t* halves =
+            scales + kInside * IntegerBytes(kFormat) + (first_lane + 2 * l) * kColumns;
+        d[l] = Vec::LoadHalf(halves);
+        if constexpr (kFormat.min != Factor::kNone)
+          m[l] = Vec::LoadHalf(halves + 2 * kPanelColumns);
       }
-      at.scales += HalfBytes(kFormat);
     }
-  } else {
-    for (int block = 0; block < args.blocks; ++block) {
-      if constexpr (PanelCodeBits(kFormat) == 8) {
-        Codes8<Block, R>(at, x, acc);
-      } else {
-        OneSubBlock<Block, R>(at, Vec::ZeroF(), Vec::ZeroF(), x, acc);
-      }
+    for (int block = 0; block < kInside; ++block) {
+      MultiplyBlock<Block>({codes, scales, ahead}, d, m, x, acc);
       x += kRecord;
-      at.codes += CodeBytes(kFormat);
-      at.ahead += kAhead;
-      at.scales += HalfBytes(kFormat);
+      codes += CodeBytes(kFormat);
+      ahead += kAhead;
+      scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
     }
+    if constexpr (kIntegers) scales += HalfBytes(kFormat);
+  }
+  TILEWRIGHT_UNROLL
+  for (int l = 0; l < L; ++l) {
+    TILEWRIGHT_UNROLL
+    for (int r = 0; r < R; ++r) out[l][r] = acc[l][r];
   }
 }
 
@@ -111,20 +114,23 @@ __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   for (int panel = 0; panel < args.panels; panel += step) {
     const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
     const int column = panel / step * kPanelColumns;
-    for (int lane = 0; lane < kPanelColumns / Vec::kColumns; ++lane) {
-      F acc[R];
-      RunPanel<Block, R>(args, b, lane, acc);
-      F gate[R];
+    for (int lane = 0; lane < kPanelColumns / Vec::kColumns; lane += kLanes<R>) {
+      F acc[kLanes<R>][R];
+      RunPanel<Block, R, kLanes<R>>(args, b, lane, acc);
+      F gate[kLanes<R>][R];
       if (args.gated) {
-        for (int r = 0; r < R; ++r) gate[r] = acc[r];
-        RunPanel<Block, R>(args, b + args.panel_bytes, lane, acc);
-        for (int r = 0; r < R; ++r)
-          acc[r] = Vec::Mul(Silu(Vec::Mul(gate[r], alpha)), Vec::Mul(acc[r], alpha));
-      } else {
-        TILEWRIGHT_UNROLL
-        for (int r = 0; r < R; ++r) acc[r] = Vec::Mul(acc[r], alpha);
+        for (int l = 0; l < kLanes<R>; ++l) {
+          for (int r = 0; r < R; ++r) gate[l][r] = acc[l][r];
+        }
+        RunPanel<Block, R, kLanes<R>>(args, b + args.panel_bytes, lane, acc);
       }
-      for (int r = 0; r < R; ++r) Store(args, r, column + lane * Vec::kColumns, acc[r]);
+      for (int l = 0; l < kLanes<R>; ++l) {
+        for (int r = 0; r < R; ++r) {
+          F value = Vec::Mul(acc[l][r], alpha);
+          if (args.gated) value = Vec::Mul(Silu(Vec::Mul(gate[l][r], alpha)), value);
+          Store(args, r, column + (lane + l) * Vec::kColumns, value);
+        }
+      }
     }
   }
 }

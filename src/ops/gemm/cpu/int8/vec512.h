@@ -22,6 +22,7 @@ struct Vec512 {
   /// 12 rows: 24 accumulators (int32 and f32) leave eight registers for codes, broadcasts and
   /// scales.
   static constexpr int kRows = 12;
+  static constexpr int kWholePanelRows = 0;  ///< a vector is a panel
 
   static I Zero() { return _mm512_setzero_si512(); }
   static I Load(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
