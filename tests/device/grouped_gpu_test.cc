@@ -125,7 +125,7 @@ TEST_F(GroupedGpuTest, WeightsOfEveryTypeAreMultiplied) {
   for (const DataType w : cuda::kBlockTypes) {
     for (const DataType x : {DataType::kF32, DataType::kBF16}) {
       for (const bool gated : {false, true}) {
-        // A tail of rows, and of k whole segments that the copy engine fills.
+        // A tail of rows, and of k parts of a segment and whole ones.
         const std::int32_t n = gated ? 96 : 99;
         for (const std::int32_t k : {768, 2048}) {
           EXPECT_GE(Check(x, w, {.n = n, .k = k, .offsets = offsets, .gated = gated}), 2)

@@ -26,6 +26,50 @@ double BoundOf(const SynthShape& shape, DataType activations, DataType kv) {
          3 * std::sqrt(3.0 * shape.layers) * test::Rounding(activations);
 }
 
+/// What the float64 oracle computes with activations and a cache of these types, which alone are
+/// rounded: logits behind the prompt and behind the last id of `golden`, and how far the best is ahead
+/// of the others in front of each id, 0 where another one is the best.
+json RoundedGolden(const std::string& path, json golden, const SessionOptions& options) {
+  const auto oracle = MakeReferenceDispatch();
+  ModelOptions plain;
+  plain.fuse = false;
+  const auto model = Model::Load(path, plain);
+  EXPECT_TRUE(model) << model.error().message;
+  const auto session = Session::Create(**model, *oracle, options);
+  EXPECT_TRUE(session) << session.error().message;
+  const auto prompt = golden["prompt"].get<std::vector<TokenId>>();
+  auto position = static_cast<std::int32_t>(prompt.size());
+  Result<std::span<const float>> logits = (*session)->Prefill(prompt, 0, 0);
+  EXPECT_TRUE(logits) << logits.error().message;
+  golden["logits"][0] = std::vector<float>(logits->begin(), logits->end());
+  for (std::size_t i = 0; i < golden["greedy"].size(); ++i) {
+    const auto id = golden["greedy"][i].get<TokenId>();
+    float next = -HUGE_VALF;
+    for (std::size_t other = 0; other < logits->size(); ++other)
+      if (static_cast<TokenId>(other) != id) next = std::max(next, (*logits)[other]);
+    golden["gaps"][i] = std::max((*logits)[static_cast<std::size_t>(id)] - next, 0.0f);
+    const Row row{id, position++, 0, true};
+    logits = (*session)->Forward({&row, 1});
+    EXPECT_TRUE(logits) << logits.error().message;
+  }
+  golden["logits"].back() = std::vector<float>(logits->begin(), logits->end());
+  return golden;
+}
+
+/// `golden`; or, where two experts are about as good for a row and the oracle with rounded activations
+/// chooses another one than llama.cpp does in f32, what the oracle makes then.
+json GoldenFor(const std::string& path, const json& golden, const SessionOptions& options,
+               double bound) {
+  if (test::ShapeOf(golden).experts == 0 || options.activations == DataType::kF32) return golden;
+  json rounded = RoundedGolden(path, golden, options);
+  for (const std::size_t i : {std::size_t{0}, golden["logits"].size() - 1}) {
+    const auto want = golden["logits"][i].get<std::vector<float>>();
+    const auto got = rounded["logits"][i].get<std::vector<float>>();
+    if (test::WorstRow(got, want, want.size()) > bound) return rounded;
+  }
+  return golden;
+}
+
 TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_cpp) {
   const json goldens = test::FamilyGoldens();
   for (const json& golden : goldens["cases"]) {
@@ -41,7 +85,8 @@ TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_c
         options.context = golden["context"].get<std::int32_t>();
         const OnGpu gpu = Load(path, options, fuse);
         ASSERT_NE(gpu.session, nullptr);
-        test::CompareWithGolden(*gpu.session, golden, BoundOf(shape, activations, kv));
+        const double bound = BoundOf(shape, activations, kv);
+        test::CompareWithGolden(*gpu.session, GoldenFor(path, golden, options, bound), bound);
       }
     }
   }

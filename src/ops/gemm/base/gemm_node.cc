@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/text.h"
 #include "ops/gemm/base/gemm_op.h"
 
@@ -179,7 +181,9 @@ GemmArgs GemmOp::ArgsOf(const NodeView& node) {
   if (node.op == TensorOp::kMulMatAdd) {
     args.beta = 1.0f;
     args.c = node.in(2).data;
-    args.c_layout.ld = node.in(2).stride[1];
+    // A bias repeats its row; where that is the only one, there is no distance to the next.
+    const std::int64_t least = m == 1 ? args.c_layout.cols : 0;
+    args.c_layout.ld = std::max(node.in(2).stride[1], least);
   }
   if (node.op == TensorOp::kMulMatSwiGlu || node.op == TensorOp::kNormMulMatSwiGlu ||
       node.op == TensorOp::kMulMatExpertsSwiGlu)

@@ -81,6 +81,14 @@ TEST(GemmNode, EveryProductIsPosedAsItIsLaunched) {
   }
 }
 
+TEST(GemmNode, ARepeatedRowIsAMatrixWhereItIsTheOnlyOne) {
+  NodeView node = Product(TensorOp::kMulMatAdd);
+  node.inputs[2].view.stride[1] = 0;
+  EXPECT_EQ(GemmOp::ArgsOf(node).c_layout.ld, 0);
+  node.inputs[0].view.shape[1] = node.inputs[2].view.shape[1] = node.out.shape[1] = 1;
+  EXPECT_EQ(GemmOp::ArgsOf(node).c_layout.ld, 32);
+}
+
 TEST(GemmNode, TheScalingIsThatOfAlphaAndBeta) {
   GemmArgs args = GemmOp::ArgsOf(Product(TensorOp::kMulMat));
   args.beta = 0.5f;

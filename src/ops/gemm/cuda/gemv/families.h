@@ -56,6 +56,8 @@ inline bool GemvNormalises(const KernelSpec& spec) {
 /// address of every row of W must be.
 int GemvInt8MaxK(const KernelSpec& spec);
 int GemvInt8KGranule(const KernelSpec& spec);
+/// Values of a row that the lanes of a warp multiply at a time: with fewer some are idle.
+int GemvInt8Turn(const KernelSpec& spec);
 int GemvInt8RowAlignment(const KernelSpec& spec);
 /// The shared memory that rows of `k` values take.
 std::uint32_t GemvInt8Smem(const KernelSpec& spec, int k);

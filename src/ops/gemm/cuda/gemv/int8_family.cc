@@ -208,6 +208,8 @@ int GemvInt8KGranule(const KernelSpec& spec) {
   return std::max<int>(GetTypeInfo(spec.type_b).block_elements, ChunkOf(spec.type_b));
 }
 
+int GemvInt8Turn(const KernelSpec& spec) { return 32 * ChunkOf(spec.type_b); }
+
 int GemvInt8RowAlignment(const KernelSpec& spec) {
   return IsBulk(spec) ? 16 : cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes);
 }

@@ -22,8 +22,11 @@ struct Form {
 /// Experts give what they take.
 bool KeepsType(const KernelSpec& s) { return s.type_d == s.type_a; }
 
+/// Rings that the copy engine fills took 10 to 13 % longer on an H200, with 8 to 4,096 rows of
+/// 1536 x 2048 in q4_k, gate and up.
 bool ShipsInt8(const KernelSpec& s) {
-  return KeepsType(s) && s.tile_m == 1 && s.params[2] == 0 && s.epilogue != SpecEpilogue::kNone;
+  return KeepsType(s) && s.tile_m == 1 && s.params[2] == 0 && s.params[3] == 0 &&
+         s.epilogue != SpecEpilogue::kNone;
 }
 /// For activations that must not be rounded.
 bool ShipsQuantised(const KernelSpec& s) {

@@ -90,19 +90,19 @@ void ExpectRight(const KernelSpec& spec, std::int32_t n, std::int32_t k, Kernel 
   }
 }
 
-template <Type kX, Type kW, tw::Epilogue kEpilogue, bool kBulk = false>
+template <Type kX, Type kW, tw::Epilogue kEpilogue>
 void ExpectInt8(std::int32_t n, std::int32_t k) {
   constexpr int kRows = 2, kWarps = 2, kStages = 2;
   constexpr int kSegment = kW == Type::kQ6_K ? 2048 : 1024;
   KernelSpec spec =
       SpecOf("gemv_int8_grouped", kX, kW, kEpilogue, 1, kRows * kWarps, kWarps, kStages);
   spec.tile_k = kSegment;
-  spec.params = {kRows, 1, 0, kBulk ? 1 : 0};
+  spec.params = {kRows, 1, 0, 0};
   ExpectRight<tw::GroupedGemvParams>(spec, n, k, [](const tw::GroupedGemvParams& p) {
     tw::GemvParams product;
     if (!tw::ProductOfRow<kX, kX>(p, product)) return;
-    tw::GemvInt8Run<kX, kW, Type::kNone, kX, kEpilogue, 1, kRows, kWarps, kSegment, kStages, false,
-                    kBulk>(product, tw::emulation::smem);
+    tw::GemvInt8Run<kX, kW, Type::kNone, kX, kEpilogue, 1, kRows, kWarps, kSegment, kStages>(
+        product, tw::emulation::smem);
   });
 }
 
@@ -169,7 +169,7 @@ TEST(GroupedKernelTest, RowsAreMultipliedAsIntegersWithTheBlocksOfTheirGroup) {
   ExpectInt8<Type::kBF16, Type::kQ4_K, kSwiGlu>(64, 256);
   ExpectInt8<Type::kF32, Type::kQ6_K, kNone>(7, 768);
   ExpectInt8<Type::kF32, Type::kQ5_0, kSwiGlu>(32, 320);
-  ExpectInt8<Type::kBF16, Type::kQ8_0, kNone, true>(9, 1024);
+  ExpectInt8<Type::kBF16, Type::kQ8_0, kNone>(9, 1024);
   ExpectInt8<Type::kBF16, Type::kMXFP4, kSwiGlu>(32, 576);
 }
 
