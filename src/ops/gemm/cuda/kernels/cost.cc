@@ -46,6 +46,29 @@ double HopperMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device)
   return kWaitsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
 }
 
+/// How many times as long clusters take because they do not fit: a cluster lies in one group of
+/// multiprocessors, whose number need not be a multiple of it. On an H200 128 CTAs in clusters of 2 ran
+/// at once; in clusters of 4 and 8, one CTA a multiprocessor, they took two rounds, and 92 took one. More
+/// CTAs than that were up to a sixth slower than without clusters.
+double ClusterRounds(const LaunchCost& cost, int cluster, const DeviceSpec& device) {
+  if (cluster <= 2) return 1;
+  const double sms = std::max(device.sm_count, 1), held = std::max(cost.ctas_per_sm, 1);
+  const double reached = std::max(std::floor((cluster == 4 ? 0.85 : 0.75) * sms / cluster), 1.0);
+  const auto ctas = static_cast<double>(cost.ctas);
+  constexpr double kSlower = 1.1;
+  return kSlower * std::ceil(ctas / (reached * cluster * held)) / std::ceil(ctas / (sms * held));
+}
+
+/// Time of a CTA of gemm_hopper that `fed_bytes` come to from the L2. On an H200 128 CTAs got 10.7 TB/s
+/// together, and 66 that shared tiles got 1.6 times as much each.
+double HopperFedUs(double fed_bytes, const LaunchCost& cost, int splits, const DeviceSpec& device) {
+  constexpr double kOverMemory = 2.2;
+  const double most = splits > 1 ? 1.6 : 1;
+  const double sms = std::max(device.sm_count, 1);
+  const double alone = std::clamp(sms / static_cast<double>(cost.ctas), 1.0, most);
+  return SmUs(fed_bytes, kOverMemory * alone * device.read_gb_s, device);
+}
+
 }  // namespace
 
 double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
@@ -69,13 +92,20 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   const bool boxed = hopper && spec.order_a == Order::kRowMajor;
   const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : spec.tile_m;
   const double fed_bytes = Bytes(spec.type_a, (fetched + spec.tile_n) * depth);
-  const double fed_us = SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
+  const double fed_us = hopper ? HopperFedUs(fed_bytes, cost, splits, device)
+                               : SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
   cost.cta_us = std::max(products, fed_us);
+  // Of clusters that leave multiprocessors idle, two CTAs lie on one all the same: 66 CTAs took 12.7 us
+  // where as many that need one each took 10.0.
+  constexpr double kPacked = 1.4;
+  if (hopper && splits > 1 && cost.ctas_per_sm > 1 && cost.ctas <= device.sm_count) {
+    cost.cta_us *= kPacked;
+  }
   if (!hopper) {
     // CTAs beside each other do not wait for one another's latencies.
     const std::int64_t each = (cost.ctas - 1) / std::max(device.sm_count, 1) + 1;
-    const auto beside = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
-    cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / beside);
+    const auto held = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
+    cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / held);
   }
   cost.memory_bytes = LeastBytes(spec, desc);
   if (splits > 1 && !hopper) {
@@ -85,6 +115,9 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
   cost.in_flight_bytes = Bytes(spec.type_a, spec.stages * (rows + cols) * spec.tile_k);
   if (hopper) {
+    // Of those only B comes from memory, and 96 CTAs with 40 KiB of it each read 3.2 TB/s.
+    constexpr double kLatency = 1.2;
+    cost.in_flight_bytes = Bytes(spec.type_b, spec.stages * cols * spec.tile_k) / kLatency;
     // The copy engine writes them as zeros. One row by 28672 x 4096 took 80 us on tiles of 64 rows,
     // and by 128256 x 4096 400 us on tiles of 128, where an H200's memory takes 60 and 270: as if
     // every second of those zeros had been read.
@@ -95,8 +128,12 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   // Between tiles that the memory makes equal, the one with fewer rows that there are not.
   constexpr double kMissingRowUs = 0.01;
   const double missing_us = kMissingRowUs * (spec.tile_m - rows);
-  const double merge_us = hopper ? HopperMergeUs(spec, rows, device) : kGemmMmaMergeUs;
-  return PredictUs(cost, device) + missing_us + (splits > 1 ? merge_us : 0);
+  if (!hopper) return PredictUs(cost, device) + missing_us + (splits > 1 ? kGemmMmaMergeUs : 0);
+  const double turns =
+      CeilOf(static_cast<double>(cost.ctas), std::max(device.sm_count, 1) * cost.ctas_per_sm);
+  const double merge_us = splits > 1 ? turns * HopperMergeUs(spec, rows, device) : 0;
+  const double late = ClusterRounds(cost, cluster * beside * splits, device);
+  return late * PredictUs(cost, device) + missing_us + merge_us;
 }
 
 double EstimateSimt(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
