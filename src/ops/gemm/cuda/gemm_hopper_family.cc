@@ -145,38 +145,18 @@ constexpr Tile kHigh{256, 128, 12, 4, 0, 8, 1};
 constexpr Tile kSquare{128, 128, 12, 6, 0, 16, 1};
 constexpr Tile kWide192{128, 192, 12, 4, 0, 16, 1};
 constexpr Tile kLowTwice{64, 128, 8, 3, 0, 16, 2};
-// For few rows, where tiles are few: CTAs that share one.
 constexpr Tile kLow64{64, 64, 8, 5, 0, 16, 2};
-constexpr Tile kLowWide{64, 256, 8, 4, 0, 16, 1};
-constexpr Tile kNarrow{128, 64, 12, 3, 0, 16, 2};
-constexpr Tile kLow64Split2{64, 64, 8, 6, 0, 16, 2, 2};
-constexpr Tile kLow64Split4{64, 64, 8, 6, 0, 16, 2, 4};
-constexpr Tile kLowSplit8{64, 128, 8, 4, 0, 16, 2, 8};
-constexpr Tile kLowSplit2{64, 128, 8, 4, 0, 16, 2, 2};
-constexpr Tile kLowSplit4{64, 128, 8, 4, 0, 16, 2, 4};
-constexpr Tile kLow64Split2Alone{64, 64, 8, 12, 0, 16, 1, 2};
-constexpr Tile kLowSplit4Alone{64, 128, 8, 8, 0, 16, 1, 4};
-constexpr Tile kLowWideSplit4{64, 256, 8, 5, 0, 16, 1, 4};
-constexpr Tile kLowWideSplit8{64, 256, 8, 5, 0, 16, 1, 8};
-constexpr Tile kNarrowSplit2{128, 64, 12, 4, 0, 16, 2, 2};
+// Tiles that CTAs share, which lead up to 256 rows where tiles are few.
+constexpr Tile kLow64Split2{64, 64, 8, 12, 0, 16, 1, 2};
+constexpr Tile kLow64TwiceSplit2{64, 64, 8, 6, 0, 16, 2, 2};
+constexpr Tile kLow64TwiceSplit4{64, 64, 8, 6, 0, 16, 2, 4};
+constexpr Tile kNarrowTwiceSplit2{128, 64, 12, 4, 0, 16, 2, 2};
 constexpr Tile kSquareSplit2{128, 128, 12, 6, 0, 16, 1, 2};
 constexpr Tile kSquareSplit4{128, 128, 12, 6, 0, 16, 1, 4};
-constexpr Tile kSquareSplit8{128, 128, 12, 6, 0, 16, 1, 8};
-constexpr Tile kWideSplit4{128, 256, 12, 4, 0, 16, 1, 4};
-constexpr Tile kWideSplit8{128, 256, 12, 4, 0, 16, 1, 8};
-constexpr Tile kHighSplit2{256, 128, 12, 4, 0, 8, 1, 2};
-constexpr Tile kHighSplit4{256, 128, 12, 4, 0, 8, 1, 4};
+constexpr std::array kShared{kLow64Split2,       kLow64TwiceSplit2, kLow64TwiceSplit4,
+                             kNarrowTwiceSplit2, kSquareSplit2,     kSquareSplit4};
 // Tiles beside each other that have A in common.
-constexpr std::array kBeside{
-    Tile{64, 128, 8, 3, 0, 16, 2, 0, 2},   Tile{128, 128, 12, 6, 0, 16, 1, 0, 2},
-    Tile{128, 128, 12, 6, 0, 16, 1, 0, 4}, Tile{128, 256, 12, 4, 0, 16, 1, 0, 2},
-    Tile{256, 128, 12, 4, 0, 8, 1, 0, 2},  Tile{128, 128, 12, 6, 0, 16, 1, 2, 2},
-    Tile{128, 128, 12, 6, 0, 16, 1, 4, 2}, Tile{256, 128, 12, 4, 0, 8, 1, 2, 2},
-    Tile{256, 128, 12, 4, 0, 8, 1, 4, 2},  Tile{64, 128, 8, 8, 0, 16, 1, 4, 2}};
-constexpr std::array kShared{
-    kLow64Split2Alone, kLowSplit4Alone, kLow64Split2,   kLow64Split4,  kLowSplit2,    kLowSplit4,
-    kLowSplit8,        kLowWideSplit4,  kLowWideSplit8, kNarrowSplit2, kSquareSplit2, kSquareSplit4,
-    kSquareSplit8,     kWideSplit4,     kWideSplit8,    kHighSplit2,   kHighSplit4};
+constexpr Tile kSquareBeside4{128, 128, 12, 6, 0, 16, 1, 0, 4};
 
 struct Types {
   DataType operands, c, d;
@@ -215,11 +195,10 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
   for (const Tile& tile : {kWide, kWidePair, kHigh, kSquare, kWide192, kLowTwice}) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
-  for (const Tile& tile : {kLow64, kLowWide, kNarrow}) {
+  for (const Tile& tile : {kLow64, kSquareBeside4}) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
   for (const Tile& tile : kShared) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
-  for (const Tile& tile : kBeside) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
     for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));
   }
@@ -228,7 +207,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
     specs.push_back(MakeSpec(kBF16ToF32, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }
-  for (const Tile& tile : {kLowSplit4, kSquareSplit2}) {
+  for (const Tile& tile : {kLow64Split2, kSquareSplit2}) {
     specs.push_back(MakeSpec(kF16, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }

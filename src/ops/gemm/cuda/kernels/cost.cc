@@ -46,6 +46,54 @@ double HopperMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device)
   return kWaitsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
 }
 
+/// How many times as long clusters take because they do not fit: a cluster lies in one group of
+/// multiprocessors, whose number need not be a multiple of it. On an H200 128 CTAs in clusters of 2 ran
+/// at once; in clusters of 4 and 8, one CTA a multiprocessor, they took two rounds, and 92 took one. More
+/// CTAs than that were up to a sixth slower than without clusters.
+double ClusterRounds(const LaunchCost& cost, int cluster, const DeviceSpec& device) {
+  if (cluster <= 2) return 1;
+  const double sms = std::max(device.sm_count, 1), held = std::max(cost.ctas_per_sm, 1);
+  const double reached = std::max(std::floor((cluster == 4 ? 0.85 : 0.75) * sms / cluster), 1.0);
+  const auto ctas = static_cast<double>(cost.ctas);
+  constexpr double kSlower = 1.1;
+  return kSlower * std::ceil(ctas / (reached * cluster * held)) / std::ceil(ctas / (sms * held));
+}
+
+/// Time of a CTA of gemm_hopper that `fed_bytes` come to from the L2. On an H200 128 CTAs got 10.7 TB/s
+/// together, and 66 that shared tiles got 1.6 times as much each.
+double HopperFedUs(double fed_bytes, const LaunchCost& cost, int splits, const DeviceSpec& device) {
+  constexpr double kOverMemory = 2.2;
+  const double most = splits > 1 ? 1.6 : 1;
+  const double sms = std::max(device.sm_count, 1);
+  const double alone = std::clamp(sms / static_cast<double>(cost.ctas), 1.0, most);
+  return SmUs(fed_bytes, kOverMemory * alone * device.read_gb_s, device);
+}
+
+/// Of a launch of gemm_hopper as EstimateTiles knows it so far; each CTA fetches `fetched` rows of A.
+double HopperUs(const KernelSpec& spec, const GemmDesc& desc, LaunchCost cost, int fetched,
+                const DeviceSpec& device) {
+  const int splits = std::max<int>(spec.split_k, 1), beside = std::max<int>(spec.cluster_n, 1);
+  const int cluster = std::max<int>(spec.cluster_m, 1) * beside * splits;
+  const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
+  // Of clusters that leave multiprocessors idle, two CTAs lie on one all the same: 66 CTAs took 12.7 us
+  // where as many that need one each took 10.0.
+  constexpr double kPacked = 1.4;
+  if (splits > 1 && cost.ctas_per_sm > 1 && cost.ctas <= device.sm_count) cost.cta_us *= kPacked;
+  // Only B comes from memory, and 96 CTAs with 40 KiB of it on its way read 3.2 TB/s.
+  constexpr double kLatency = 1.2;
+  cost.in_flight_bytes = Bytes(spec.type_b, spec.stages * cols * spec.tile_k) / kLatency;
+  // The copy engine writes rows that there are not as zeros. One row by 28672 x 4096 took 80 us on tiles of 64 rows,
+  // and by 128256 x 4096 400 us on tiles of 128, where an H200's memory takes 60 and 270: as if
+  // every second of those zeros had been read.
+  const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
+  cost.memory_bytes +=
+      0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
+  const double turns =
+      CeilOf(static_cast<double>(cost.ctas), std::max(device.sm_count, 1) * cost.ctas_per_sm);
+  const double merge_us = splits > 1 ? turns * HopperMergeUs(spec, rows, device) : 0;
+  return ClusterRounds(cost, cluster, device) * PredictUs(cost, device) + merge_us;
+}
+
 }  // namespace
 
 double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
@@ -69,13 +117,14 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   const bool boxed = hopper && spec.order_a == Order::kRowMajor;
   const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : spec.tile_m;
   const double fed_bytes = Bytes(spec.type_a, (fetched + spec.tile_n) * depth);
-  const double fed_us = SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
+  const double fed_us = hopper ? HopperFedUs(fed_bytes, cost, splits, device)
+                               : SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
   cost.cta_us = std::max(products, fed_us);
   if (!hopper) {
     // CTAs beside each other do not wait for one another's latencies.
     const std::int64_t each = (cost.ctas - 1) / std::max(device.sm_count, 1) + 1;
-    const auto beside = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
-    cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / beside);
+    const auto held = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
+    cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / held);
   }
   cost.memory_bytes = LeastBytes(spec, desc);
   if (splits > 1 && !hopper) {
@@ -84,19 +133,11 @@ double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   // Rows of a tile that the problem does not have are not on their way.
   const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
   cost.in_flight_bytes = Bytes(spec.type_a, spec.stages * (rows + cols) * spec.tile_k);
-  if (hopper) {
-    // The copy engine writes them as zeros. One row by 28672 x 4096 took 80 us on tiles of 64 rows,
-    // and by 128256 x 4096 400 us on tiles of 128, where an H200's memory takes 60 and 270: as if
-    // every second of those zeros had been read.
-    const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
-    cost.memory_bytes +=
-        0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
-  }
   // Between tiles that the memory makes equal, the one with fewer rows that there are not.
   constexpr double kMissingRowUs = 0.01;
   const double missing_us = kMissingRowUs * (spec.tile_m - rows);
-  const double merge_us = hopper ? HopperMergeUs(spec, rows, device) : kGemmMmaMergeUs;
-  return PredictUs(cost, device) + missing_us + (splits > 1 ? merge_us : 0);
+  if (hopper) return HopperUs(spec, desc, cost, fetched, device) + missing_us;
+  return PredictUs(cost, device) + missing_us + (splits > 1 ? kGemmMmaMergeUs : 0);
 }
 
 double EstimateSimt(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
