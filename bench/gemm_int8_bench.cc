@@ -35,7 +35,11 @@ struct Options {
   std::vector<std::string> types = {"q4_1", "q8_0", "q4_0", "q6_k"};
   std::vector<int> m = {1, 2, 4, 8, 16, 64, 512};
   std::vector<std::pair<int, int>> shapes = {  ///< n, k
-      {960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}};
+      {960, 576},
+      {576, 576},
+      {3072, 576},
+      {576, 1536},
+      {49152, 576}};
   std::string isa = "avx512vnni";
   double seconds = 0.1;
   bool hot = false;

@@ -26,9 +26,9 @@ struct PanelCursor {
 
 /// Bytes from the factors of a vector of columns to those of the next.
 template <class Block>
-constexpr int kScaleStep = Vec::kColumns * (Block::kFormat.scale == Factor::kF16TimesInt
-                                                ? 1
-                                                : Block::kFormat.scale_bytes());
+constexpr int kScaleStep = Vec::kColumns*(Block::kFormat.scale == Factor::kF16TimesInt
+                                              ? 1
+                                              : Block::kFormat.scale_bytes());
 
 /// Blocks that the software prefetch runs ahead of the arithmetic. On one Zen 4 core that streams
 /// q4_1 from memory: no prefetch 19 GB/s, 10 blocks 22, 25 blocks 28, 40 blocks 29, 80 blocks 26;
@@ -58,7 +58,7 @@ constexpr int kQuadsInWords = 32767 / (2 * 127 * LargestCode(Block::kFormat));
 
 /// Whether what is multiplied are signed values, which need no correction.
 template <class Block>
-constexpr bool kSigned = Vec::kWords && kQuadsInWords<Block> == 0;
+constexpr bool kSigned = Vec::kWords&& kQuadsInWords<Block> == 0;
 
 /// Sums of products of L vectors of columns by R rows, over a block or a sub-block. (`V` is a
 /// parameter so that `if constexpr` discards.)
@@ -187,8 +187,7 @@ inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, co
     TILEWRIGHT_UNROLL
     for (int r = 0; r < R; ++r) {
       const F scale = Vec::Mul(dw, Vec::BroadcastF(dx + r));
-      if constexpr (kHasMin)
-        acc[l][r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[l][r]);
+      if constexpr (kHasMin) acc[l][r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[l][r]);
       acc[l][r] = Vec::Fma(Vec::ToFloat(sums.total[l][r]), scale, acc[l][r]);
     }
   }
@@ -243,8 +242,8 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
     for (int l = 0; l < L; ++l) {
       // d * scale is exact in f32: 11 bits by 8.
       const std::uint8_t* integers = at.scales + kScaleStep<Block> * l + kPanelColumns * half;
-      const F scale = Vec::Mul(dw[l], kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers)
-                                                              : Vec::LoadInt8(integers));
+      const F scale = Vec::Mul(
+          dw[l], kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
       F mw = Vec::ZeroF();
       if constexpr (kHasMin) {
         mw = Vec::Mul(m[l], kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers)
@@ -252,8 +251,7 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
       }
       TILEWRIGHT_UNROLL
       for (int r = 0; r < R; ++r) {
-        if constexpr (kHasMin)
-          acc[l][r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[l][r]);
+        if constexpr (kHasMin) acc[l][r] = Vec::Fma(mw, Vec::BroadcastF(correction + r), acc[l][r]);
         const F value = Vec::ToFloat(sums.total[l][r]);
         if (half == 0) {
           first[l][r] = Vec::Mul(value, scale);
