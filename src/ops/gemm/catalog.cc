@@ -10,6 +10,7 @@
 #include "ops/gemm/cpu/onednn_gemm.h"
 #endif
 #if defined(TILEWRIGHT_GEMM_INT8)
+#include "ops/gemm/cpu/amx/register.h"
 #include "ops/gemm/cpu/int8/register.h"
 #endif
 
@@ -86,6 +87,7 @@ void AddGemm(Registry& registry) {
                                        .split_k = true});
 #if defined(TILEWRIGHT_GEMM_INT8)
   AddGemmInt8(registry);
+  AddGemmAmx(registry);
 #endif
 #if defined(TILEWRIGHT_GEMM_ONEDNN)
   Put<gemm::OneDnnGemm>(registry);
