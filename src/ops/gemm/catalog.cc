@@ -44,7 +44,7 @@ void AddPanels(Registry& registry, PanelConfig config) {
 void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& isa) {
   for (const auto& [type, pack] : {std::pair{DataType::kF32, kPackF32x16},
                                    {DataType::kF16, kPackF16x16},
-                                   {DataType::kBF16, kPackBF16x16}}) {
+                                   {DataType::kBF16, kPackBF16x16x2}}) {
     AddPanels(registry, {.ops = &ops, .isa = isa, .type_b = type, .pack = pack});
   }
   for (const BlockFormat& format : kFormats) {
@@ -61,7 +61,7 @@ void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& i
   const PanelConfig rounded{.ops = &ops,
                             .isa = isa,
                             .type_b = DataType::kBF16,
-                            .pack = kPackBF16x16,
+                            .pack = kPackBF16x16x2,
                             .activations = Precision::kBF16};
   Put<PanelGemm>(registry, rounded);
 }

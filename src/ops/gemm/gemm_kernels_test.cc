@@ -23,8 +23,8 @@ namespace {
 using test::AllKernels;
 using test::CallOptions;
 using test::Device;
-using test::First;
 using test::EmulatedKernels;
+using test::First;
 using test::NamesOf;
 using test::Pool;
 using test::TestProblem;

@@ -10,6 +10,8 @@
 #include "ops/gemm/cpu/common.h"
 #include "ops/gemm/cpu/int8/gemm_int8.h"
 #include "ops/gemm/cpu/int8/pack.h"
+#include "ops/gemm/cpu/panel_layout.h"
+#include "ops/gemm/cpu/panel_pack.h"
 #include "ops/gemm/formats.h"
 
 namespace tilewright::gemm_amx {
@@ -31,11 +33,11 @@ KernelInfo InfoOf(const AmxConfig& config) {
   KernelInfo info;
   info.name = fmt::format("gemm.f32_{}_f32.tn.amx.{}x{}x{}.{}{}{}", DataTypeName(config.type_b),
                           kGroupTiles * kTileRowCount, kGroupPanels * kColumns, kStepK,
-                          PackName(config.pack), ".abf16",
-                          config.flag);
+                          PackName(config.pack), ".abf16", config.flag);
   info.fingerprint = TuFingerprint(config.ops->tu).substr(0, 16);
-  if (format != nullptr)
-    info.fingerprint += TuFingerprint("ops/gemm/cpu/int8/pack.cc").substr(0, 16);
+  info.fingerprint +=
+      TuFingerprint(format != nullptr ? "ops/gemm/cpu/int8/pack.cc" : gemm::PanelPackTu())
+          .substr(0, 16);
   info.features = config.features;
   info.batch_invariant = false;  // see the class
   return info;
@@ -47,9 +49,9 @@ KernelDesc DescOf(const AmxConfig& config) {
   desc.type_b = Bit(config.type_b);
   desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
   desc.pack_b = config.pack;
-  // Weights in blocks are rounded too. Both together are off by half of what int8 activations are,
+  // Weights in blocks are rounded as well. Both together are off by half of what int8 activations are,
   // but by more than what bf16 activations alone would be.
-  desc.activations = FindFormat(config.type_b) != nullptr ? Precision::kI8 : Precision::kBF16;
+  desc.activations = FindFormat(config.type_b) == nullptr ? Precision::kBF16 : Precision::kI8;
   desc.align_k = gemm::BlockElements(config.type_b);
   desc.tile_m = kGroupTiles * kTileRowCount;
   desc.tile_n = kGroupPanels * kColumns;
@@ -62,9 +64,9 @@ KernelDesc DescOf(const AmxConfig& config) {
 /// How a launch is cut.
 struct GemmAmx::Plan {
   int m = 0, steps = 0, panels = 0;
-  int stage_tiles = 0;   ///< row tiles packed at a time
-  int block_tiles = 0;   ///< row tiles of a task
-  int run_panels = 0;    ///< panels of a task
+  int stage_tiles = 0;  ///< row tiles packed at a time
+  int block_tiles = 0;  ///< row tiles of a task
+  int run_panels = 0;   ///< panels of a task
   int chunk_steps = 0;
   std::size_t panel_bytes = 0, row_tile_bytes = 0;
   std::size_t staged_bytes = 0, scratch_bytes = 0;  ///< scratch_bytes: one worker's
@@ -90,10 +92,13 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, bool gated, int workers)
   plan.m = shape.m;
   plan.steps = CeilDiv(shape.k, kStepK);
   plan.panels = CeilDiv(shape.n, kColumns);
-  plan.panel_bytes = format_ != nullptr ? gemm_int8::PanelBytes(*format_, plan.steps)
-                                        : static_cast<std::size_t>(plan.steps) * kStepBytes;
+  plan.panel_bytes = format_ != nullptr
+                         ? gemm_int8::PanelBytes(*format_, plan.steps)
+                         : static_cast<std::size_t>(gemm::PanelBytes(config_.type_b, shape.k));
   plan.row_tile_bytes = static_cast<std::size_t>(plan.steps) * kStepBytes;
-  plan.chunk_steps = std::min(plan.steps, kChunkSteps);
+  // Of f16, an unpacked step is half of one.
+  const int unpacked = plan.steps * (config_.type_b == DataType::kF16 ? 2 : 1);
+  plan.chunk_steps = std::min(unpacked, kChunkSteps);
   const int tiles = CeilDiv(shape.m, kTileRowCount);
   const int stage = std::max(1, static_cast<int>(kStageBytes / plan.row_tile_bytes));
   plan.stage_tiles = CeilDiv(tiles, CeilDiv(tiles, stage));
@@ -111,7 +116,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, bool gated, int workers)
   const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(plan.panels, kMostPanels), pairs);
   plan.run_panels = CeilDiv(pairs, runs) * kGroupPanels;
   static_cast<void>(gated);  // a pair of panels is a gate and what it gates
-  const bool chunked = plan.steps > plan.chunk_steps;
+  const bool chunked = unpacked > plan.chunk_steps;
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * plan.row_tile_bytes;
   plan.scratch_bytes = ScratchBytes(plan.chunk_steps, chunked ? plan.block_tiles : kGroupTiles,
                                     chunked ? plan.run_panels : kGroupPanels);
@@ -125,15 +130,16 @@ std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
 }
 
 std::size_t GemmAmx::PackedBytes(const MatrixLayout& b) const {
-  return gemm_int8::PackedSize(*format_, b.cols, b.rows);
+  return format_ != nullptr ? gemm_int8::PackedSize(*format_, b.cols, b.rows)
+                            : gemm::PanelPackBytes(b);
 }
 
-Status GemmAmx::PackB(const void* plain, const MatrixLayout& b, void* packed,
-                      Stream stream) const {
+Status GemmAmx::PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const {
   if (b.num != 1) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} packs one matrix, got {}", name(), b.num));
   }
+  if (format_ == nullptr) return gemm::PackPanels(plain, b, packed, stream);
   if (Status plain_b = gemm_int8::CheckPlain(*format_, b, b.ld, name()); !plain_b) return plain_b;
   gemm_int8::PackPanels(*format_, plain, b.cols, b.rows, BytesOf(format_->type, b.ld), packed,
                         stream);
@@ -150,21 +156,21 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s
                                                   : device.f32_gflop_s;  // emulated, in tests
   const double tile_us = 2e-3 * kSumsOfTile * kStepK / (rate * 0.65);
-  const double unpack_us = (format_ != nullptr ? 80 : 30) * 64e-3 / device.f32_gflop_s;
+  const double unpack_us =
+      (config_.type_b != DataType::kBF16 ? 80 : 30) * 64e-3 / device.f32_gflop_s;
   const double row_tiles = CeilDiv(p.m, kTileRowCount);
   const double blocks = CeilDiv(static_cast<int>(row_tiles), plan.block_tiles);
   const double first = std::min<double>(kGroupTiles, row_tiles / blocks);
   const double weights = static_cast<double>(plan.panels) * plan.steps;
-  const double compute_us = weights * blocks *
-                            (std::max(unpack_us, first * tile_us) +
-                             (row_tiles / blocks - first) * tile_us);
+  const double compute_us =
+      weights * blocks *
+      (std::max(unpack_us, first * tile_us) + (row_tiles / blocks - first) * tile_us);
   const double tasks = blocks * plan.runs();
   const double rounds = std::ceil(tasks / workers) * workers / tasks;
   const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
   const double memory_us = bytes / gemm::ReadRate(device, bytes) * 1e-3;
   const double pack_us = 1e-4 * p.m * p.k / workers;
-  return std::max(compute_us / workers * rounds, memory_us) + pack_us +
-         2 * gemm_int8::kRegionUs;
+  return std::max(compute_us / workers * rounds, memory_us) + pack_us + 2 * gemm_int8::kRegionUs;
 }
 
 Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
@@ -197,7 +203,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
       PanelTask task;
       task.a = staged + static_cast<std::size_t>(block * plan.block_tiles) * plan.row_tile_bytes;
       task.rows = std::min(block_rows, rows - block * block_rows);
-      task.steps = plan.steps;
+      task.k = shape.k, task.steps = plan.steps;
       task.b = static_cast<const std::uint8_t*>(args.b) +
                static_cast<std::size_t>(first_panel) * plan.panel_bytes;
       task.panel_bytes = plan.panel_bytes;
@@ -206,8 +212,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
       task.gated = gated;
       task.alpha = args.alpha, task.beta = args.beta;
       task.ldc = args.c_layout.ld, task.ldd = args.d_layout.ld;
-      if (args.beta != 0.0f)
-        task.c = static_cast<const float*>(args.c) + row * task.ldc + column;
+      if (args.beta != 0.0f) task.c = static_cast<const float*>(args.c) + row * task.ldc + column;
       task.d = static_cast<float*>(args.d) + row * task.ldd + column;
       task.columns = args.d_layout.cols - static_cast<int>(column);
       task.scratch = scratch + static_cast<std::size_t>(worker) * plan.scratch_bytes;
@@ -223,16 +228,15 @@ namespace tilewright {
 
 void AddGemmAmx(Registry& registry, const gemm_amx::TileOps& ops, std::uint32_t features,
                 std::string_view flag) {
-  for (const BlockFormat& format : kFormats) {
-    if (ops.multiply[gemm_amx::IndexOf(format.type)] == nullptr) continue;
-    // Names are distinct by construction; a registry that already has them keeps its own.
-    static_cast<void>(registry.Add(std::make_unique<gemm_amx::GemmAmx>(
-        gemm_amx::AmxConfig{.ops = &ops,
-                            .features = features,
-                            .type_b = format.type,
-                            .pack = Int8Pack(format),
-                            .flag = flag})));
-  }
+  // Names are distinct by construction; a registry that already has them keeps its own.
+  const auto add = [&](DataType type, Pack pack) {
+    if (ops.multiply[gemm_amx::IndexOf(type)] == nullptr) return;
+    static_cast<void>(registry.Add(std::make_unique<gemm_amx::GemmAmx>(gemm_amx::AmxConfig{
+        .ops = &ops, .features = features, .type_b = type, .pack = pack, .flag = flag})));
+  };
+  add(DataType::kBF16, kPackBF16x16x2);
+  add(DataType::kF16, kPackF16x16);
+  for (const BlockFormat& format : kFormats) add(format.type, Int8Pack(format));
 }
 
 void AddGemmAmx(Registry& registry) {

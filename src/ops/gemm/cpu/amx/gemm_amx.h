@@ -19,7 +19,8 @@ struct AmxConfig {
 };
 
 /// GEMM of f32 activations by packed weights through bf16 tiles: both operands are rounded to bf16
-/// (bf16 weights are as they are), products are exact, sums f32. bf16 numbers below 2^-126 count as
+/// (bf16 weights are as they are, f16 ones the sum of two), products are exact, sums f32. bf16
+/// numbers below 2^-126 count as
 /// zero. Weights are read in the layout that decoding reads, and unpacked a pair of panels at a
 /// time.
 ///
@@ -48,7 +49,7 @@ class GemmAmx final : public gemm::CpuKernel {
   Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
 
   AmxConfig config_;
-  const BlockFormat* format_;  ///< nullptr for bf16
+  const BlockFormat* format_;  ///< nullptr for bf16 and f16
 };
 
 }  // namespace tilewright::gemm_amx

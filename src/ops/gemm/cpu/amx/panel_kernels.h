@@ -30,11 +30,18 @@ template <int kCount, class Function>
 inline __attribute__((always_inline)) void Repeat(Function&& function) {
   [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
     (function.template operator()<kIndex>(), ...);
-  }(std::make_integer_sequence<int, kCount>{});
+  }
+  (std::make_integer_sequence<int, kCount>{});
 }
 
 /// Writes one step of a packed panel as a tile.
-using Unpack = void (*)(const std::uint8_t* panel, int blocks, int step, std::uint8_t* out);
+using Unpack = void (*)(const std::uint8_t* panel, int k, int step, std::uint8_t* out);
+
+/// How weights become tiles.
+struct Weights {
+  Unpack unpack = nullptr;  ///< nullptr where they lie as tiles
+  int a_shift = 0;          ///< 1 where the unpacked weights take two steps for each step of k
+};
 
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
 /// written, and a store needs some time to leave for the cache.
@@ -42,18 +49,19 @@ constexpr int kRingSteps = 4;
 
 /// Some row tiles times one or two panels over a chunk of k.
 struct Group {
-  const std::uint8_t* a = nullptr;  ///< first tile at the first step of the chunk
-  std::size_t a_tile_bytes = 0;     ///< between row tiles
+  const std::uint8_t* a = nullptr;           ///< first row tile, at k = 0
+  int a_shift = 0;                           ///< 1 where two steps of weights share one of A
+  std::size_t a_tile_bytes = 0;              ///< between row tiles
   const std::uint8_t* b[kGroupPanels] = {};  ///< tile of the first step of each panel
   std::size_t b_step_bytes = 0;              ///< between steps
   int b_mask = -1;                           ///< step s lies at s & b_mask
   int steps = 0;
-  float* sums = nullptr;  ///< [row tile][panel][16][16], written, and read unless `first`
-  bool first = true;      ///< the chunk is the first
+  float* sums = nullptr;    ///< [row tile][panel][16][16], written, and read unless `first`
+  bool first = true;        ///< the chunk is the first
   Unpack unpack = nullptr;  ///< what fills b[], where the weights are not unpacked yet
   std::uint8_t* unpacked[kGroupPanels] = {};
   const std::uint8_t* panels[kGroupPanels] = {};
-  int blocks = 0, first_step = 0;  ///< of the panels; where the chunk begins
+  int k = 0, first_step = 0;  ///< of the panels; where the chunk begins
 
   std::size_t StepAt(int step) const {
     return static_cast<std::size_t>(step & b_mask) * b_step_bytes;
@@ -86,14 +94,15 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   });
   if constexpr (kUnpacks) {
     for (int p = 0; p < kPanels; ++p)
-      group.unpack(group.panels[p], group.blocks, group.first_step, group.unpacked[p]);
+      group.unpack(group.panels[p], group.k, group.first_step, group.unpacked[p]);
   }
-  const std::uint8_t* a = group.a;
-  for (int step = 0; step < group.steps; ++step, a += kStepBytes) {
+  for (int step = 0; step < group.steps; ++step) {
+    const std::uint8_t* a =
+        group.a + static_cast<std::size_t>((group.first_step + step) >> group.a_shift) * kStepBytes;
     Repeat<kPanels>([&]<int kPanel>() {
       if constexpr (kUnpacks) {
         if (step + 1 < group.steps) {
-          group.unpack(group.panels[kPanel], group.blocks, group.first_step + step + 1,
+          group.unpack(group.panels[kPanel], group.k, group.first_step + step + 1,
                        group.unpacked[kPanel] + group.StepAt(step + 1));
         }
       }
@@ -179,18 +188,21 @@ struct RowGroups {
 
 /// A pair of panels, or the last one alone, over steps first_step .. of all rows of the task.
 template <class Tiles>
-void MultiplyPair(Tiles& tiles, const PanelTask& task, Unpack unpack, int panel, int first_step) {
+void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, int panel,
+                  int first_step) {
+  const Unpack unpack = weights.unpack;
+  const int steps = task.steps << weights.a_shift;
   const RowGroups rows(task.rows);
   const int panels = task.panels - panel < kGroupPanels ? task.panels - panel : kGroupPanels;
-  const bool chunked = task.steps > task.chunk_steps;
+  const bool chunked = steps > task.chunk_steps;
   auto* all_sums = reinterpret_cast<float*>(task.scratch + UnpackedBytes(task.chunk_steps));
   Group group;
   group.a_tile_bytes = static_cast<std::size_t>(task.steps) * kStepBytes;
-  group.steps = task.steps - first_step < task.chunk_steps ? task.steps - first_step
-                                                           : task.chunk_steps;
+  group.a_shift = weights.a_shift;
+  group.steps = steps - first_step < task.chunk_steps ? steps - first_step : task.chunk_steps;
   group.first = first_step == 0;
-  group.blocks = task.steps, group.first_step = first_step;
-  const bool last = first_step + group.steps == task.steps;
+  group.k = task.k, group.first_step = first_step;
+  const bool last = first_step + group.steps == steps;
   for (int p = 0; p < panels; ++p) {
     group.panels[p] = task.b + static_cast<std::size_t>(panel + p) * task.panel_bytes;
     group.unpacked[p] = task.scratch + p * kStepBytes;
@@ -204,8 +216,7 @@ void MultiplyPair(Tiles& tiles, const PanelTask& task, Unpack unpack, int panel,
     group.b_mask = kRingSteps - 1;
   for (int g = 0; g < rows.groups; ++g) {
     const int first_tile = rows.FirstOf(g), row_tiles = rows.FirstOf(g + 1) - first_tile;
-    group.a = task.a + static_cast<std::size_t>(first_tile) * group.a_tile_bytes +
-              static_cast<std::size_t>(first_step) * kStepBytes;
+    group.a = task.a + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;
     // Between chunks every group of every pair keeps its sums; else they go to D at once.
     group.sums = all_sums;
     if (chunked) group.sums += (panel * rows.tiles + first_tile * panels) * kSumsOfTile;
@@ -222,11 +233,11 @@ void MultiplyPair(Tiles& tiles, const PanelTask& task, Unpack unpack, int panel,
 }
 
 template <class Tiles>
-void RunTask(const PanelTask& task, Unpack unpack) {
+void RunTask(const PanelTask& task, const Weights& weights) {
   Tiles tiles{TileConfig{}};
-  for (int step = 0; step < task.steps; step += task.chunk_steps) {
+  for (int step = 0; step < task.steps << weights.a_shift; step += task.chunk_steps) {
     for (int panel = 0; panel < task.panels; panel += kGroupPanels)
-      MultiplyPair(tiles, task, unpack, panel, step);
+      MultiplyPair(tiles, task, weights, panel, step);
   }
 }
 
@@ -235,12 +246,17 @@ void RunTask(const PanelTask& task, Unpack unpack) {
 /// bf16 weights lie as tiles already.
 template <class Tiles>
 void MultiplyBF16(const PanelTask& task) {
-  RunTask<Tiles>(task, nullptr);
+  RunTask<Tiles>(task, {});
+}
+
+template <class Tiles>
+void MultiplyF16(const PanelTask& task) {
+  RunTask<Tiles>(task, {.unpack = &gemm_int8::UnpackF16, .a_shift = 1});
 }
 
 template <class Tiles, class Block>
 void MultiplyBlocks(const PanelTask& task) {
-  RunTask<Tiles>(task, &gemm_int8::UnpackStep<Block>);
+  RunTask<Tiles>(task, {.unpack = &gemm_int8::UnpackStep<Block>});
 }
 
 void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile) {
@@ -263,7 +279,8 @@ constexpr void PutBlocks(TileOps& ops) {
 
 template <class Tiles, class... Blocks>
 constexpr TileOps MakeTileOps(const char* tu, BlockList<Blocks...>) {
-  TileOps ops = {tu, &Pack, {}};
+  TileOps ops = {tu, &Pack, {&MultiplyBF16<Tiles>, &MultiplyF16<Tiles>}};
+  static_assert(IndexOf(DataType::kBF16) == 0 && IndexOf(DataType::kF16) == 1);
   (PutBlocks<Tiles, Blocks>(ops), ...);
   return ops;
 }

@@ -17,6 +17,9 @@ struct Vec : VecScalar {
   static F Quiet(const F& x) {
     return Each<F>([&](int i) { return x.v[i] == x.v[i] ? x.v[i] : __builtin_nanf(""); });
   }
+  static F Truncated(const F& x) {
+    return Each<F>([&](int i) { return F32FromBits(BitsOfF32(x.v[i]) & 0xffff0000u); });
+  }
   static std::uint16_t Rounded(float x) {
     return static_cast<std::uint16_t>((BitsOfF32(x) + 0x8000u) >> 16);
   }
@@ -40,6 +43,7 @@ struct Vec : VecScalar {
 }  // namespace tilewright::gemm_int8
 
 #define TILEWRIGHT_UNROLL
+#include "ops/gemm/cpu/amx/emulated_kernels.h"
 #include "ops/gemm/cpu/amx/panel_kernels.h"
 
 namespace tilewright {

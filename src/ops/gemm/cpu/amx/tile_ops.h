@@ -17,10 +17,10 @@
 
 namespace tilewright::gemm_amx {
 
-constexpr int kStepK = 32;          ///< k of one tile
-constexpr int kStepBytes = 1024;    ///< of either operand
-constexpr int kTileRowCount = 16;   ///< rows of a tile of activations
-constexpr int kColumns = 16;        ///< columns of a panel
+constexpr int kStepK = 32;         ///< k of one tile
+constexpr int kStepBytes = 1024;   ///< of either operand
+constexpr int kTileRowCount = 16;  ///< rows of a tile of activations
+constexpr int kColumns = 16;       ///< columns of a panel
 constexpr int kSumsOfTile = kTileRowCount * kColumns;
 /// Row tiles and panels whose sums stay in registers: six of the eight tiles.
 constexpr int kGroupTiles = 3, kGroupPanels = 2;
@@ -32,7 +32,7 @@ static inline constexpr int CeilDiv(int value, int by) { return (value + by - 1)
 struct PanelTask {
   const std::uint8_t* a = nullptr;  ///< packed activations of the first row
   int rows = 0;
-  int steps = 0;                    ///< of k
+  int k = 0, steps = 0;             ///< steps of k, of which the last may be short
   const std::uint8_t* b = nullptr;  ///< first panel
   std::size_t panel_bytes = 0;
   int panels = 0;  ///< even when gated
@@ -43,7 +43,7 @@ struct PanelTask {
   std::int64_t ldc = 0;
   float* d = nullptr;  ///< D at the same place
   std::int64_t ldd = 0;
-  int columns = 0;  ///< output columns of the run that exist
+  int columns = 0;                  ///< output columns of the run that exist
   std::uint8_t* scratch = nullptr;  ///< ScratchBytes, aligned to 64 bytes
 };
 

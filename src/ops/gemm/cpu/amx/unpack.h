@@ -83,8 +83,10 @@ struct StepOf {
   PanelCursor at;
   F d, m;
 
-  StepOf(const std::uint8_t* panel, int blocks, int step) {
-    at.codes = panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(step);
+  StepOf(const std::uint8_t* panel, int k, int step) {
+    const int blocks = k / kBlock;
+    at.codes =
+        panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(step);
     // As micro_kernel.h walks a panel: codes and factors alike come in time.
     constexpr int kStep = CodeBytes(kFormat) + FactorBytes(kFormat);
     at.ahead = panel + static_cast<std::size_t>(step + kPrefetchBlocks) * kStep;
@@ -107,8 +109,8 @@ struct StepOf {
   F Scale(int half) const {
     if constexpr (!kIntegers) return Vec::Quiet(LoadScales<Block>(at.scales));
     const std::uint8_t* integers = at.scales + kPanelColumns * half;
-    return Vec::Mul(d, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers)
-                                               : Vec::LoadInt8(integers));
+    return Vec::Mul(
+        d, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
   }
   F Min(int half) const {
     if constexpr (!kHasMin) return Vec::ZeroF();
@@ -116,8 +118,8 @@ struct StepOf {
     constexpr int kScales = kBlock / kFormat.sub_block * kPanelColumns;
     const std::uint8_t* integers =
         at.scales + kPanelColumns * half + (kFormat.PairsIntegers() ? 0 : kScales);
-    return Vec::Mul(m, kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers)
-                                               : Vec::LoadInt8(integers));
+    return Vec::Mul(
+        m, kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers) : Vec::LoadInt8(integers));
   }
 };
 
@@ -125,14 +127,14 @@ struct StepOf {
 template <class Block>
 constexpr int kByteBits = LargestCode(Block::kFormat) < 128 ? 7 : 8;
 
-/// Writes step `step` of `panel`, of `blocks` blocks of 32 k, as a tile.
+/// Writes step `step` of `panel`, which has k values of each column, as a tile.
 template <class Block>
-__attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int blocks, int step,
+__attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int step,
                                           std::uint8_t* out) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr int kBits = PanelCodeBits(kFormat);
   constexpr int kZero = ZeroOf(kFormat);
-  const StepOf<Block> of(panel, blocks, step);
+  const StepOf<Block> of(panel, k, step);
   Prefetch<Block, 0, 1>(of.at.ahead);
   if constexpr (kFormat.sub_block < kBlock) {
     TILEWRIGHT_UNROLL
@@ -160,7 +162,7 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int blocks,
       PutQuad<8>(Vec::Load(of.at.codes + 64 * line), map, out + 128 * line);
   } else {
     constexpr int kByte = kByteBits<Block>;
-    const Affine map = MapAt<kByte == 8 ? 8 : 16>(scale, min, kZero);
+    const Affine map = MapAt < kByte == 8 ? 8 : 16 > (scale, min, kZero);
     const I top = kBits == 5 ? Vec::Load(of.at.codes + 256) : Vec::Zero();
     TILEWRIGHT_UNROLL
     for (int line = 0; line < 4; ++line) {
@@ -170,6 +172,22 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int blocks,
                      out + 128 * (line + 4));
     }
   }
+}
+
+/// The same of f16 in [k][16], in two steps for one: the upper eight bits of each value, then what
+/// is left of it. Both are bf16 without a rounding.
+void UnpackF16(const std::uint8_t* panel, int k, int half_step, std::uint8_t* out) {
+  constexpr int kRow = 2 * kPanelColumns;
+  const int step = half_step / 2;
+  panel += static_cast<std::size_t>(step) * kBlock * kRow;
+  const int count = k - step * kBlock < kBlock ? k - step * kBlock : kBlock;
+  const auto part = [&](int i) {
+    if (i >= count) return Vec::ZeroF();
+    const F value = Vec::Quiet(Vec::LoadHalf(panel + i * kRow));
+    const F upper = Vec::Truncated(value);
+    return half_step % 2 == 0 ? upper : Vec::Sub(value, upper);
+  };
+  for (int i = 0; i < kBlock; i += 2, out += 64) Vec::StorePairs(out, part(i), part(i + 1));
 }
 
 }  // namespace

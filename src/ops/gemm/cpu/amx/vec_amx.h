@@ -29,6 +29,11 @@ struct Vec : Vec512 {
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_mask_mov_ps(x, nan, Set(__builtin_nanf("")));
   }
+  /// The upper eight bits of each value: a bf16.
+  static F Truncated(F x) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
   /// Sixteen pairs of bf16 (even, odd), to nearest, ties away from zero.
   static void StorePairs(std::uint8_t* to, F even, F odd) {
     const I half = _mm512_set1_epi32(0x8000);
