@@ -54,8 +54,10 @@ std::optional<Rejection> KernelBase::CheckDevice(const DeviceSpec& device) const
                      word(info_.device)};
   }
   if (!device.Has(info_.features)) {
-    return Rejection{Reason::kDevice, "features " + FeatureList(device.features),
-                     FeatureList(info_.features)};
+    std::string have = "features " + FeatureList(device.features);
+    if ((info_.features & kFeatureAmxTile) != 0 && !device.amx_refusal.empty())
+      have += "; " + device.amx_refusal;
+    return Rejection{Reason::kDevice, std::move(have), FeatureList(info_.features)};
   }
   if (info_.smem_bytes > 0 && device.smem_bytes > 0 && info_.smem_bytes > device.smem_bytes) {
     return Rejection{Reason::kDevice,

@@ -93,15 +93,20 @@ void ExpectColumn(const std::vector<BlockMxfp4>& blocks, int e, const std::vecto
 TEST(PowersOfTwoTest, EveryKernelReadsThemFromTheSmallestToTheLargest) {
   const std::vector<BlockMxfp4> blocks = EveryPower();
   int checked = 0;
-  for (Kernel* kernel : test::DenseKernels()) {
+  std::vector<Kernel*> kernels = test::DenseKernels();
+  for (Kernel* kernel : test::EmulatedKernels().kernels()) kernels.push_back(kernel);
+  for (Kernel* kernel : kernels) {
     const KernelDesc& takes = kernel->desc();
+    // To tiles of AMX a number below 2^-126 is zero, and so is half of what these two can say.
+    const int least = kernel->name().find(".amx.") == std::string_view::npos ? 0 : 2;
     if ((takes.type_b & Bit(DataType::kMXFP4)) == 0 || (takes.type_a & Bit(DataType::kF32)) == 0 ||
         kernel->CheckDevice(test::Device()))
       continue;
     const bool packs = takes.pack_b != kPackPlain;
     test::GuardedBytes packed(packs ? kernel->PackedBytes(kWeights) : 0);
-    if (packs)
+    if (packs) {
       ASSERT_TRUE(kernel->PackB(blocks.data(), kWeights, packed.data(), Stream{&test::Pool(2)}));
+    }
     for (const int m : {1, 2, 3, 7}) {
       if (takes.max_m != 0 && m > takes.max_m) continue;
       for (const bool large : {false, true}) {
@@ -110,7 +115,7 @@ TEST(PowersOfTwoTest, EveryKernelReadsThemFromTheSmallestToTheLargest) {
         std::vector<float> d;
         ASSERT_NO_FATAL_FAILURE(Launch(*kernel, m, a, packs ? packed.data() : blocks.data(), d));
         // The other half overflows or vanishes.
-        for (int e = large ? kPowers / 2 : 0; e <= (large ? kLastFinite : kPowers / 2 - 1); ++e)
+        for (int e = large ? kPowers / 2 : least; e <= (large ? kLastFinite : kPowers / 2 - 1); ++e)
           ASSERT_NO_FATAL_FAILURE(ExpectColumn(blocks, e, a, m, d));
         ++checked;
       }

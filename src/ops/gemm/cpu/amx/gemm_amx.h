@@ -13,6 +13,7 @@ struct AmxConfig {
   const TileOps* ops = nullptr;
   std::uint32_t features = 0;
   DataType type_b = DataType::kBF16;
+  Operand activations = Operand::kA;
   Pack pack = kPackPlain;
   /// Last word of the id, for kernels of tests; "" for the instructions.
   std::string_view flag = {};

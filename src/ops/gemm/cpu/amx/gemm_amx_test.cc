@@ -3,13 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <optional>
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/formats/formats.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/amx/emulated_kernels.h"
+#include "ops/gemm/reference.h"
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
@@ -101,6 +102,124 @@ TEST(GemmAmxTest, ARowHasTheSameBitsInAnyBatchAndChunk) {
       ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << "m = " << m;
     }
   }
+}
+
+/// Relative L2 distance from the oracle of what `kernel` computes.
+double ErrorOf(TestProblem& problem, Kernel& kernel) {
+  EXPECT_EQ(problem.Run(kernel, {}, Pool(2)), "") << problem.Repro();
+  const auto error = CheckGemm(problem.args(), problem.desc(), {});
+  EXPECT_TRUE(error);
+  return error ? error->error_l2 / error->want_l2 : 1;
+}
+
+// The default allows int8 activations; what takes their place must not be worse.
+TEST(GemmAmxTest, IsNearerToTheOracleThanInt8Activations) {
+  double worst = 0;
+  for (const Siblings& siblings : AllSiblings()) {
+    const KernelDesc& takes = siblings.emulated->desc();
+    const BlockFormat* format = FindFormat(test::First<DataType>(takes.type_b));
+    if (format == nullptr) continue;
+    GemmDesc d;
+    d.type_b = format->type;
+    d.precision = Precision::kI8;
+    d.m = 33, d.n = 64, d.k = 1024;
+    TestProblem problem(d, {});
+    Kernel* int8 = nullptr;
+    for (Kernel* kernel : AllKernels().kernels()) {
+      if (kernel->desc().pack_b == takes.pack_b && kernel->desc().type_a == takes.type_a &&
+          kernel->info().features == 0 && kernel->desc().striding_b == Bit(Striding::kFlat))
+        int8 = kernel;
+    }
+    ASSERT_NE(int8, nullptr);
+    const double ratio = ErrorOf(problem, *siblings.emulated) / ErrorOf(problem, *int8);
+    EXPECT_LT(ratio, 0.7) << siblings.emulated->name();
+    worst = std::max(worst, ratio);
+  }
+  RecordProperty("worst_ratio", std::to_string(worst));
+}
+
+/// A Xeon with AMX as it was calibrated.
+DeviceSpec SapphireRapids() {
+  DeviceSpec device;
+  device.name = "a Xeon with AMX";
+  device.features = 2 * kFeatureAmxBf16 - 1;
+  device.isa = Isa::kAmx;
+  device.cores = 2;
+  device.l1d_bytes = 48 << 10, device.l2_bytes = 2 << 20, device.llc_bytes = 300 << 20;
+  device.read_gb_s = 24, device.f32_gflop_s = 160, device.bf16_gflop_s = 110;
+  device.i8_gop_s = 610, device.amx_bf16_gflop_s = 2150, device.amx_i8_gop_s = 4300;
+  return device;
+}
+
+std::string Chosen(const GemmDesc& problem, const DeviceSpec& device) {
+  const auto checked = Validate(problem);
+  if (!checked) return checked.error().message;
+  const auto choice = Choose(Feasible(*checked, AllKernels(), device, {}), nullptr);
+  return choice ? std::string(choice->kernel().name()) : choice.error().message;
+}
+
+GemmDesc Packed(DataType type, int m, Pack pack) {
+  GemmDesc d;
+  d.m = m, d.n = 4096, d.k = 4096;
+  d.type_b = type, d.pack_b = pack;
+  return d;
+}
+
+TEST(GemmAmxTest, IsChosenFromTheNumberOfRowsWhereItPays) {
+  const DeviceSpec device = SapphireRapids();
+  for (const BlockFormat& format : kFormats) {
+    for (const int m : {1, 4, 8, 12}) {
+      const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), device);
+      EXPECT_TRUE(chosen.ends_with(".i8")) << m << ": " << chosen;
+    }
+    for (const int m : {48, 64, 128, 512, 2048}) {
+      const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), device);
+      EXPECT_NE(chosen.find(".amx."), std::string::npos) << m << ": " << chosen;
+    }
+  }
+  EXPECT_EQ(Chosen(Packed(DataType::kBF16, 512, kPackBF16x16x2), device),
+            "gemm.f32_bf16_f32.tn.amx.48x32x32.bf16x16x2.abf16");
+}
+
+// One layout serves all three: decoding chooses it, and prompts find it.
+TEST(GemmAmxTest, ReadsTheLayoutThatDecodingReads) {
+  for (const DataType type : {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K,
+                              DataType::kQ6_K, DataType::kBF16}) {
+    const BatchWeight batches[] = {{1, 128}, {8, 1}, {512, 1}};
+    const auto choice =
+        ChoosePack(Packed(type, 1, kPackAny), batches, AllKernels(), SapphireRapids(), {}, nullptr);
+    ASSERT_TRUE(choice);
+    const BlockFormat* format = FindFormat(type);
+    EXPECT_EQ(choice->pack, format != nullptr ? Int8Pack(*format) : kPackBF16x16x2)
+        << DataTypeName(type);
+  }
+}
+
+TEST(GemmAmxTest, IsRejectedWithTheReason) {
+  Kernel& kernel = *AllKernels().Find("gemm.f32_q4_0_f32.tn.amx.48x32x32.q4_0x16x4.abf16");
+  DeviceSpec device = SapphireRapids();
+  EXPECT_FALSE(kernel.CheckDevice(device));
+  device.features &= ~(kFeatureAmxTile | kFeatureAmxInt8 | kFeatureAmxBf16);
+  device.isa = Isa::kAvx512;
+  auto no = kernel.CheckDevice(device);
+  ASSERT_TRUE(no);
+  EXPECT_NE(no->ToString().find("amx-tile+amx-bf16"), std::string::npos) << no->ToString();
+  device.amx_refusal = "the system refuses the AMX tile registers: No space left on device";
+  no = kernel.CheckDevice(device);
+  ASSERT_TRUE(no);
+  EXPECT_NE(no->ToString().find(device.amx_refusal), std::string::npos) << no->ToString();
+
+  GemmDesc problem = Packed(DataType::kQ4_0, 512, kernel.desc().pack_b);
+  EXPECT_FALSE(kernel.IsFeasible(problem));
+  // It rounds the weights too, so a caller who allows bf16 activations alone does not get it.
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    problem.precision = precision;
+    ASSERT_TRUE(kernel.IsFeasible(problem));
+    EXPECT_EQ(kernel.IsFeasible(problem)->reason, Reason::kPrecision);
+  }
+  problem.precision = Precision::kAuto;
+  problem.guarantee = Guarantee::kBatchInvariant;
+  EXPECT_TRUE(kernel.IsFeasible(problem));
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ struct Group {
   }
 };
 
-/// Registers: sums [row tile][panel], then operands. Where there are enough, A's tiles keep theirs
-/// over the panels.
+/// Registers: sums [row tile][panel], then operands: kB holds weights, A those of rows. Where there
+/// are enough, these keep theirs over the panels.
 template <int kRows, int kPanels>
 struct Registers {
   static constexpr bool kKeepsA = kRows * kPanels + kRows + 1 <= kTileRegisters;
@@ -79,7 +79,7 @@ struct Registers {
   static constexpr int A(int row) { return kFirstA + (kKeepsA ? row : 0); }
 };
 
-template <int kRows, int kPanels, bool kUnpacks, class Tiles>
+template <Operand kOperand, int kRows, int kPanels, bool kUnpacks, class Tiles>
 __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   using R = Registers<kRows, kPanels>;
   Repeat<kRows>([&]<int kRow>() {
@@ -110,7 +110,11 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
       Repeat<kRows>([&]<int kRow>() {
         if constexpr (kPanel == 0 || !R::kKeepsA)
           tiles.template Load<R::A(kRow)>(a + kRow * group.a_tile_bytes, kTileRowBytes);
-        tiles.template DotBF16<R::Sum(kRow, kPanel), R::A(kRow), R::kB>();
+        if constexpr (kOperand == Operand::kA) {
+          tiles.template DotBF16<R::Sum(kRow, kPanel), R::A(kRow), R::kB>();
+        } else {
+          tiles.template DotBF16<R::Sum(kRow, kPanel), R::kB, R::A(kRow)>();
+        }
       });
     });
   }
@@ -119,13 +123,13 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   });
 }
 
-template <class Tiles>
+template <Operand kOperand, class Tiles>
 void MultiplyGroup(Tiles& tiles, const Group& group, int row_tiles, int panels) {
   const auto run = [&]<int kRows, int kPanels>() {
     if (group.unpack != nullptr) {
-      Multiply<kRows, kPanels, true>(tiles, group);
+      Multiply<kOperand, kRows, kPanels, true>(tiles, group);
     } else {
-      Multiply<kRows, kPanels, false>(tiles, group);
+      Multiply<kOperand, kRows, kPanels, false>(tiles, group);
     }
   };
   static_assert(kGroupTiles == 3 && kGroupPanels == 2);
@@ -176,6 +180,12 @@ void Finish(const PanelTask& task, const float* sums, int first_row, int panel, 
   }
 }
 
+void TransposeInPlace(float* sums) {
+  alignas(64) float transposed[kSumsOfTile];
+  Vec::TransposeSums(sums, transposed);
+  __builtin_memcpy(sums, transposed, sizeof transposed);
+}
+
 // ---- a task ----
 
 /// Row tiles of group g of `groups`, as even as they go: [FirstOf(g), FirstOf(g + 1)).
@@ -187,7 +197,7 @@ struct RowGroups {
 };
 
 /// A pair of panels, or the last one alone, over steps first_step .. of all rows of the task.
-template <class Tiles>
+template <Operand kOperand, class Tiles>
 void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, int panel,
                   int first_step) {
   const Unpack unpack = weights.unpack;
@@ -220,7 +230,11 @@ void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, i
     // Between chunks every group of every pair keeps its sums; else they go to D at once.
     group.sums = all_sums;
     if (chunked) group.sums += (panel * rows.tiles + first_tile * panels) * kSumsOfTile;
-    MultiplyGroup(tiles, group, row_tiles, panels);
+    MultiplyGroup<kOperand>(tiles, group, row_tiles, panels);
+    if (kOperand == Operand::kB && last) {
+      for (int tile = 0; tile < row_tiles * panels; ++tile)
+        TransposeInPlace(group.sums + tile * kSumsOfTile);
+    }
     group.unpack = nullptr;
     if (last) {
       PanelTask part = task;
@@ -232,12 +246,12 @@ void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, i
   }
 }
 
-template <class Tiles>
+template <Operand kOperand, class Tiles>
 void RunTask(const PanelTask& task, const Weights& weights) {
   Tiles tiles{TileConfig{}};
   for (int step = 0; step < task.steps << weights.a_shift; step += task.chunk_steps) {
     for (int panel = 0; panel < task.panels; panel += kGroupPanels)
-      MultiplyPair(tiles, task, weights, panel, step);
+      MultiplyPair<kOperand>(tiles, task, weights, panel, step);
   }
 }
 
@@ -246,17 +260,22 @@ void RunTask(const PanelTask& task, const Weights& weights) {
 /// bf16 weights lie as tiles already.
 template <class Tiles>
 void MultiplyBF16(const PanelTask& task) {
-  RunTask<Tiles>(task, {});
+  RunTask<Operand::kA, Tiles>(task, {});
 }
 
 template <class Tiles>
 void MultiplyF16(const PanelTask& task) {
-  RunTask<Tiles>(task, {.unpack = &gemm_int8::UnpackF16, .a_shift = 1});
+  RunTask<Operand::kA, Tiles>(task, {.unpack = &gemm_int8::UnpackF16, .a_shift = 1});
 }
 
 template <class Tiles, class Block>
 void MultiplyBlocks(const PanelTask& task) {
-  RunTask<Tiles>(task, {.unpack = &gemm_int8::UnpackStep<Block>});
+  RunTask<Operand::kA, Tiles>(task, {.unpack = &gemm_int8::UnpackStep<Block>});
+}
+
+template <class Tiles, class Block>
+void MultiplyRows(const PanelTask& task) {
+  RunTask<Operand::kB, Tiles>(task, {.unpack = &gemm_int8::UnpackRows<Block>});
 }
 
 void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile) {
@@ -271,15 +290,25 @@ void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile)
   }
 }
 
+void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile) {
+  const int steps = CeilDiv(k, kStepK);
+  for (int step = 0; step < steps; ++step, tile += kStepBytes) {
+    const int left = k - step * kStepK;
+    Vec::PackPairs(a + step * kStepK, lda, rows, left < kStepK ? left : kStepK, tile);
+  }
+}
+
 template <class Tiles, class Block>
 constexpr void PutBlocks(TileOps& ops) {
   if constexpr (gemm_int8::HasInt8(Block::kFormat))
-    ops.multiply[IndexOf(Block::kFormat.type)] = &MultiplyBlocks<Tiles, Block>;
+    ops.multiply[0][IndexOf(Block::kFormat.type)] = &MultiplyBlocks<Tiles, Block>;
+  if constexpr (gemm_int8::HasInt8(Block::kFormat) && gemm_int8::kHasTableRows<Block>)
+    ops.multiply[1][IndexOf(Block::kFormat.type)] = &MultiplyRows<Tiles, Block>;
 }
 
 template <class Tiles, class... Blocks>
 constexpr TileOps MakeTileOps(const char* tu, BlockList<Blocks...>) {
-  TileOps ops = {tu, &Pack, {&MultiplyBF16<Tiles>, &MultiplyF16<Tiles>}};
+  TileOps ops = {tu, {&Pack, &PackPairs}, {{&MultiplyBF16<Tiles>, &MultiplyF16<Tiles>}, {}}};
   static_assert(IndexOf(DataType::kBF16) == 0 && IndexOf(DataType::kF16) == 1);
   (PutBlocks<Tiles, Blocks>(ops), ...);
   return ops;

@@ -1,5 +1,6 @@
 // The kernel file of tests: emulated tiles, plain C++ for vectors. No product library contains it.
 
+#include "ops/gemm/cpu/amx/tile_ops.h"
 #include "ops/gemm/cpu/int8/vec_scalar.h"
 
 namespace tilewright::gemm_int8 {
@@ -31,11 +32,50 @@ struct Vec : VecScalar {
   }
   static void StoreBF16(std::uint8_t* to, const float* from, int count) {
     std::uint16_t values[32] = {};
-    for (int i = 0; from != nullptr && i < count; ++i) {
-      const bool subnormal = (BitsOfF32(from[i]) & 0x7f800000u) == 0;
-      values[i] = F32ToBF16(subnormal ? F32FromBits(BitsOfF32(from[i]) & 0x80000000u) : from[i]);
-    }
+    for (int i = 0; from != nullptr && i < count; ++i) values[i] = Nearest(from[i]);
     __builtin_memcpy(to, values, sizeof values);
+  }
+
+  static constexpr int ColumnAt(int column) { return 16 * column; }
+  static void SplitColumns(const std::uint8_t* lines, std::uint8_t* bytes) {
+    for (int c = 0; c < kColumns; ++c) {
+      for (int line = 0; line < 4; ++line)
+        __builtin_memcpy(bytes + 16 * c + 4 * line, lines + 64 * line + 4 * c, 4);
+    }
+  }
+  static std::uint16_t Nearest(float x) {
+    const bool subnormal = (BitsOfF32(x) & 0x7f800000u) == 0;
+    return F32ToBF16(subnormal ? F32FromBits(BitsOfF32(x) & 0x80000000u) : x);
+  }
+  static void PutTableRow(const F& table, const std::uint8_t* bytes, std::uint8_t* to) {
+    std::uint16_t words[32];
+    for (int i = 0; i < 32; ++i) {
+      const int k = gemm_amx::TableOrder(i), code = bytes[k % 16] >> (k < 16 ? 0 : 4) & 15;
+      words[i] = Nearest(table.v[code]);
+    }
+    __builtin_memcpy(to, words, sizeof words);
+  }
+  static void PutTableRows(const F& first_table, const F& second_table, const std::uint8_t* first,
+                           const std::uint8_t* second, std::uint8_t* to) {
+    PutTableRow(first_table, first, to);
+    PutTableRow(second_table, second, to + 64);
+  }
+  static void PackPairs(const float* a, std::int64_t lda, int rows, int count, std::uint8_t* to) {
+    for (int pair = 0; pair < 16; ++pair) {
+      for (int r = 0; r < 16; ++r) {
+        std::uint16_t values[2] = {};
+        for (int i = 0; i < 2; ++i) {
+          const int k = gemm_amx::TableOrder(2 * pair + i);
+          if (r < rows && k < count) values[i] = Nearest(a[r * lda + k]);
+        }
+        __builtin_memcpy(to + 64 * pair + 4 * r, values, sizeof values);
+      }
+    }
+  }
+  static void TransposeSums(const float* from, float* to) {
+    for (int i = 0; i < 16; ++i) {
+      for (int j = 0; j < 16; ++j) to[16 * i + j] = from[16 * j + i];
+    }
   }
 };
 

@@ -13,7 +13,8 @@
 ///   [tile of rows][step of 32 k][16][32]
 /// with zeros beyond the last row and the last k. Weights stay in the panels of 16 columns that
 /// decoding reads; a step of a panel becomes a tile of [16 pairs of k][16 columns][2] in bf16, the
-/// B operand of TDPBF16PS.
+/// B operand of TDPBF16PS. Or the other way round: activations in [16 pairs][16 rows][2], weights in
+/// [16 columns][32], k of a step in TableOrder.
 
 namespace tilewright::gemm_amx {
 
@@ -59,6 +60,13 @@ static inline constexpr std::size_t ScratchBytes(int chunk_steps, int row_tiles,
   return UnpackedBytes(chunk_steps) + SumBytes(row_tiles, panels);
 }
 
+/// The k of word i of a row of weights that went through a table of 16 values: the nibbles of its 16
+/// bytes leave in the order of vec_amx.h's TableIndex.
+static inline constexpr int TableOrder(int i) {
+  const int even = 2 * (i % 8);
+  return i < 8 ? even : i < 16 ? 16 + even : i < 24 ? even + 1 : 17 + even;
+}
+
 /// Place of a type of weights in the tables of TileOps.
 constexpr int kWeightTypes = 2 + kFormatCount;
 static inline constexpr int IndexOf(DataType type) {
@@ -66,13 +74,21 @@ static inline constexpr int IndexOf(DataType type) {
   return type == DataType::kF16 ? 1 : 2 + static_cast<int>(type) - kFirstFormat;
 }
 
+/// Which operand of a tile product the activations are.
+enum class Operand : int {
+  kA,  ///< D in place; weights from any packed layout
+  /// Sums transposed. Weights of nibbles are rows, each of which goes through a table of its 16 values
+  /// with two shuffles: two thirds of the work of the other way. Pays for few rows.
+  kB,
+};
+
 /// One kernel file: the instructions, or their emulation.
 struct TileOps {
   const char* tu;
-  /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to a tile of rows.
-  void (*pack)(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
-  /// By IndexOf; null for formats without kernels.
-  void (*multiply[kWeightTypes])(const PanelTask& task);
+  /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to tiles; by Operand.
+  void (*pack[2])(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
+  /// By Operand and IndexOf; null for formats without kernels.
+  void (*multiply[2][kWeightTypes])(const PanelTask& task);
 };
 
 /// The instructions: for processors with AMX only.

@@ -174,7 +174,50 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
   }
 }
 
-/// The same of f16 in [k][16], in two steps for one: the upper eight bits of each value, then what
+/// Formats of nibbles with one scale a step.
+template <class Block>
+constexpr bool kHasTableRows = PanelCodeBits(Block::kFormat) == 4 && Block::kFormat.sub_block
+                                                                         == kBlock;
+
+/// The values of the codes before they are scaled.
+struct CodeValues {
+  alignas(64) float value[16];
+};
+template <class Block>
+constexpr CodeValues ValuesOfCodes() {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  CodeValues codes = {};
+  for (int i = 0; i < 16; ++i)
+    codes.value[i] = static_cast<float>(kFormat.has_table ? kFormat.values[i] : i - kFormat.zero);
+  return codes;
+}
+
+/// Step `step` of `panel` as rows: a tile of [16 columns][32], k in TableOrder.
+template <class Block>
+__attribute__((noinline)) void UnpackRows(const std::uint8_t* panel, int k, int step,
+                                          std::uint8_t* out) {
+  static constexpr CodeValues kValues = ValuesOfCodes<Block>();
+  const StepOf<Block> of(panel, k, step);
+  Prefetch<Block, 0, 1>(of.at.ahead);
+  alignas(64) std::uint8_t bytes[256];
+  alignas(64) float scales[16], mins[16];
+  Vec::SplitColumns(of.at.codes, bytes);
+  Vec::StorePart(scales, of.Scale(0), 16);
+  if constexpr (StepOf<Block>::kHasMin) Vec::StorePart(mins, of.Min(0), 16);
+  const F values = Vec::LoadPart(kValues.value, 16);
+  const auto table = [&](int column) {
+    const F scale = Vec::Set(scales[column]);
+    if constexpr (StepOf<Block>::kHasMin) return Vec::Fma(values, scale, Vec::Set(mins[column]));
+    return Vec::Mul(values, scale);
+  };
+  TILEWRIGHT_UNROLL
+  for (int column = 0; column < 16; column += 2, out += 128) {
+    Vec::PutTableRows(table(column), table(column + 1), bytes + Vec::ColumnAt(column),
+                      bytes + Vec::ColumnAt(column + 1), out);
+  }
+}
+
+/// Step `half_step` / 2 of f16 in [k][16] as UnpackStep, in two steps for one: the upper eight bits of each value, then what
 /// is left of it. Both are bf16 without a rounding.
 void UnpackF16(const std::uint8_t* panel, int k, int half_step, std::uint8_t* out) {
   constexpr int kRow = 2 * kPanelColumns;

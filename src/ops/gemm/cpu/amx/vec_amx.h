@@ -1,11 +1,14 @@
 #pragma once
 
+#include "ops/gemm/cpu/amx/tile_ops.h"
 #include "ops/gemm/cpu/int8/vec512.h"
 
 /// What unpack.h and panel_kernels.h ask of a vector type beyond that of the int8 kernels.
 
 namespace tilewright::gemm_int8 {
 namespace {
+
+using gemm_amx::TableOrder;
 
 struct Vec : Vec512 {
   static constexpr bool kWords = false;
@@ -53,6 +56,94 @@ struct Vec : Vec512 {
     }
     const __m512bh both = _mm512_cvtne2ps_pbh(high, low);
     __builtin_memcpy(to, &both, sizeof both);
+  }
+
+  /// The nibbles of 16 columns over 32 k (four lines of a panel) by column: column c at
+  /// ColumnAt(c), byte t with k = t in its low nibble and k = 16 + t in its high one.
+  static constexpr int ColumnAt(int column) { return 64 * (column % 4) + 16 * (column / 4); }
+  static void SplitColumns(const std::uint8_t* lines, std::uint8_t* bytes) {
+    const I l0 = Load(lines), l1 = Load(lines + 64), l2 = Load(lines + 128), l3 = Load(lines + 192);
+    const I low01 = _mm512_unpacklo_epi32(l0, l1), high01 = _mm512_unpackhi_epi32(l0, l1);
+    const I low23 = _mm512_unpacklo_epi32(l2, l3), high23 = _mm512_unpackhi_epi32(l2, l3);
+    _mm512_store_si512(bytes, _mm512_unpacklo_epi64(low01, low23));
+    _mm512_store_si512(bytes + 64, _mm512_unpackhi_epi64(low01, low23));
+    _mm512_store_si512(bytes + 128, _mm512_unpacklo_epi64(high01, high23));
+    _mm512_store_si512(bytes + 192, _mm512_unpackhi_epi64(high01, high23));
+    // Read back in a broadcast each, which takes a load port; GCC would shuffle the registers, and
+    // the shuffle port is the busiest (two more operations on it for each column).
+    asm volatile("" : : : "memory");
+  }
+  /// Two rows of a tile, those of columns whose 16 bytes are at `first` and `second`: values of the
+  /// nibbles in the order of kTableOrder, each from a table of 16.
+  static void PutTableRows(F first_table, F second_table, const std::uint8_t* first,
+                           const std::uint8_t* second, std::uint8_t* to) {
+    const __m512bh both = _mm512_cvtne2ps_pbh(second_table, first_table);
+    I table;
+    __builtin_memcpy(&table, &both, sizeof table);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(TableIndex(first, 0), table));
+    _mm512_storeu_si512(to + 64, _mm512_permutexvar_epi16(TableIndex(second, 16), table));
+  }
+  /// Each nibble of 16 bytes, plus `base`, as a word: the even bytes' low ones, their high ones, then
+  /// the odd bytes'.
+  static I TableIndex(const std::uint8_t* bytes, int base) {
+    const I four = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+    const I counts =
+        _mm512_set_epi64(0x000c000c000c000c, 0x000c000c000c000c, 0x0008000800080008,
+                         0x0008000800080008, 0x0004000400040004, 0x0004000400040004, 0, 0);
+    return _mm512_ternarylogic_epi32(_mm512_srlv_epi16(four, counts), _mm512_set1_epi16(15),
+                                     _mm512_set1_epi16(static_cast<short>(base)), 0xea);
+  }
+  /// One step of activations as the B operand of such rows: [16 pairs][16 rows][2] from `rows` rows
+  /// of `count` <= 32 floats, rounded as by StoreBF16, zeros beyond.
+  static void PackPairs(const float* a, std::int64_t lda, int rows, int count, std::uint8_t* to) {
+    alignas(64) std::uint16_t order[32];
+    for (int i = 0; i < 32; ++i) order[i] = static_cast<std::uint16_t>(TableOrder(i));
+    const I places = _mm512_load_si512(order);
+    I lines[16];
+    for (int r = 0; r < 16; ++r) {
+      alignas(64) std::uint8_t line[64];
+      StoreBF16(line, r < rows ? a + r * lda : nullptr, count);
+      lines[r] = _mm512_permutexvar_epi16(places, _mm512_load_si512(line));
+    }
+    Transpose(lines);
+    for (int r = 0; r < 16; ++r) _mm512_storeu_si512(to + 64 * r, lines[r]);
+  }
+  /// to[i][j] = from[j][i], 16 x 16 floats.
+  static void TransposeSums(const float* from, float* to) {
+    I lines[16];
+    for (int r = 0; r < 16; ++r) lines[r] = _mm512_loadu_si512(from + 16 * r);
+    Transpose(lines);
+    for (int r = 0; r < 16; ++r) _mm512_storeu_si512(to + 16 * r, lines[r]);
+  }
+  static void Transpose(I (&x)[16]) {
+    I y[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+      y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      x[4 * i] = _mm512_unpacklo_epi64(y[4 * i], y[4 * i + 2]);
+      x[4 * i + 1] = _mm512_unpackhi_epi64(y[4 * i], y[4 * i + 2]);
+      x[4 * i + 2] = _mm512_unpacklo_epi64(y[4 * i + 1], y[4 * i + 3]);
+      x[4 * i + 3] = _mm512_unpackhi_epi64(y[4 * i + 1], y[4 * i + 3]);
+    }
+    // Line 4 i + j now has, in its lane q, column 4 q + j of lines 4 i .. 4 i + 3.
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      y[j] = _mm512_shuffle_i32x4(x[j], x[4 + j], 0x88);
+      y[4 + j] = _mm512_shuffle_i32x4(x[j], x[4 + j], 0xdd);
+      y[8 + j] = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88);
+      y[12 + j] = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      x[j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0x88);
+      x[8 + j] = _mm512_shuffle_i32x4(y[j], y[8 + j], 0xdd);
+      x[4 + j] = _mm512_shuffle_i32x4(y[4 + j], y[12 + j], 0x88);
+      x[12 + j] = _mm512_shuffle_i32x4(y[4 + j], y[12 + j], 0xdd);
+    }
   }
 };
 
