@@ -19,9 +19,10 @@
 namespace tilewright::gemm_int8 {
 namespace {
 
-/// x -> x * scale + offset for codes at one bit position.
+/// x -> x * scale + offset for codes at one bit position; then times `last` where a power of two as
+/// scale may be so large that times 2^(23-p) it is infinite.
 struct Affine {
-  F scale, offset;
+  F scale, offset, last;
 };
 
 /// The affine map of codes at bit kAt.
@@ -29,25 +30,27 @@ template <int kAt>
 inline __attribute__((always_inline)) Affine MapAt(F scale, F min, int zero) {
   constexpr float kPower = static_cast<float>(1 << (23 - kAt));
   return {Vec::Mul(scale, Vec::Set(kPower)),
-          Vec::Fma(scale, Vec::Set(-kPower - static_cast<float>(zero)), min)};
+          Vec::Fma(scale, Vec::Set(-kPower - static_cast<float>(zero)), min), Vec::Set(1)};
 }
 
 /// Values of the codes of `kBits` bits at bit kAt of every word.
-template <int kAt, int kBits>
+template <int kAt, int kBits, bool kLast = false>
 inline __attribute__((always_inline)) F ValueAt(I words, const Affine& map) {
   constexpr std::uint32_t kMask = ((1u << kBits) - 1) << kAt;
-  return Vec::Fma(Vec::OneWith(words, kMask), map.scale, map.offset);
+  const F value = Vec::Fma(Vec::OneWith(words, kMask), map.scale, map.offset);
+  return kLast ? Vec::Mul(value, map.last) : value;
 }
 
 /// Two rows of the tile from the codes of a quad, a byte each: k 0 and 1, k 2 and 3.
-template <int kBits>
+template <int kBits, bool kLast = false>
 inline __attribute__((always_inline)) void PutQuad(I bytes, const Affine& map, std::uint8_t* out) {
   // A code of 8 bits at bit 16 would reach the exponent.
   constexpr int kAt = kBits == 8 ? 8 : 16;
   const I byte0 = Vec::Shift<kAt>(bytes), byte1 = Vec::Shift<kAt - 8>(bytes);
   const I byte2 = Vec::Shift<kAt - 16>(bytes), byte3 = Vec::Shift<kAt - 24>(bytes);
-  Vec::StorePairs(out, ValueAt<kAt, kBits>(byte0, map), ValueAt<kAt, kBits>(byte1, map));
-  Vec::StorePairs(out + 64, ValueAt<kAt, kBits>(byte2, map), ValueAt<kAt, kBits>(byte3, map));
+  const auto value = [&](I words) { return ValueAt<kAt, kBits, kLast>(words, map); };
+  Vec::StorePairs(out, value(byte0), value(byte1));
+  Vec::StorePairs(out + 64, value(byte2), value(byte3));
 }
 
 /// A line of nibbles: the quad of the low ones to `out`, that of the high ones to `out` + 8 rows.
@@ -161,15 +164,17 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
     for (int line = 0; line < 8; ++line)
       PutQuad<8>(Vec::Load(of.at.codes + 64 * line), map, out + 128 * line);
   } else {
-    constexpr int kByte = kByteBits<Block>;
-    const Affine map = MapAt < kByte == 8 ? 8 : 16 > (scale, min, kZero);
+    constexpr int kByte = kByteBits<Block>, kAt = kByte == 8 ? 8 : 16;
+    constexpr bool kLast = kFormat.scale == Factor::kPowerOfTwo;
+    Affine map = MapAt<kAt>(kLast ? Vec::Set(1) : scale, min, kZero);
+    map.last = scale;
     const I top = kBits == 5 ? Vec::Load(of.at.codes + 256) : Vec::Zero();
     TILEWRIGHT_UNROLL
     for (int line = 0; line < 4; ++line) {
       const I raw = Vec::Load(of.at.codes + 64 * line);
-      PutQuad<kByte>(WholeCodes<Block>(Vec::Low4(raw), top, line), map, out + 128 * line);
-      PutQuad<kByte>(WholeCodes<Block>(Vec::High4(raw), top, line + 4), map,
-                     out + 128 * (line + 4));
+      PutQuad<kByte, kLast>(WholeCodes<Block>(Vec::Low4(raw), top, line), map, out + 128 * line);
+      PutQuad<kByte, kLast>(WholeCodes<Block>(Vec::High4(raw), top, line + 4), map,
+                            out + 128 * (line + 4));
     }
   }
 }
