@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "bench_products.h"
 #include "bench_profile.h"
 #include "console.h"
 #include "peak.h"
@@ -224,6 +225,7 @@ struct ResultRow {
   bool prompt = false;
   std::vector<double> rates;
   std::optional<StepTimes> steps;
+  ProductChain products;  ///< with `steps`, of decoding
 
   double FloorOf(const Floor& floor) const {
     return prompt ? floor.Prompt(tokens, batch) : floor.Decode(depth, tokens, batch);
@@ -245,11 +247,16 @@ Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& li
     Result<std::vector<double>> rates =
         prompt ? bench.Prompt(tokens, batch) : bench.Decode(tokens, batch);
     if (!rates) return Fail(rates.error());
-    rows.push_back({test, options.depth, tokens, batch, prompt, std::move(*rates), std::nullopt});
+    rows.push_back(
+        {test, options.depth, tokens, batch, prompt, std::move(*rates), std::nullopt, {}});
     if (!options.profile) return {};
     Result<StepTimes> steps = bench.Profile(tokens, batch, prompt);
     if (!steps) return Fail(steps.error());
     rows.back().steps = std::move(*steps);
+    if (prompt) return {};
+    const Result<ProductChain> products = TimeProducts(loaded, batch, options.repeat);
+    if (!products) return Fail(products.error());
+    rows.back().products = *products;
     return {};
   };
   for (int batch : lists.batches) {
@@ -292,6 +299,14 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
         .Set("tok_s_max", *max)
         .Set("floor_tok_s", row_floor);
     if (row.steps) line.Set("steps", ReportSteps(*row.steps, floor));
+    if (row.products.products > 0) {
+      Report chain;
+      chain.Set("products", row.products.products)
+          .Set("layers", loaded.model->config().layers)
+          .Set("us", row.products.us)
+          .Set("bytes", row.products.bytes);
+      line.Set("chain", std::move(chain));
+    }
     report.Append("rows", std::move(line));
     table.Row({row.test, fmt::format("{}", row.batch), fmt::format("{:.1f}", median),
                fmt::format("{:.1f}", *min), fmt::format("{:.1f}", *max),
@@ -312,6 +327,11 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                   cpu ? "measured in this run" : "by the board's clocks"));
   for (const ResultRow& row : rows) {
     if (row.steps) PrintSteps(row.test, row.batch, *row.steps, floor);
+    const ProductChain& chain = row.products;
+    if (chain.products == 0) continue;
+    Out(fmt::format(
+        "the {} products of the layers alone, one after another: {:.1f} us, {:.0f} GB/s\n",
+        chain.products, chain.us, chain.bytes / chain.us / 1e3));
   }
 }
 

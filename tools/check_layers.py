@@ -45,7 +45,7 @@ PUBLIC = {
     'ops/rope': ['cuda/rope_kv_params.h', 'cuda/rope_params.h', 'rope.h'],
     'ops/top_k': ['cuda/top_k_params.h', 'top_k.h'],
     'graph': ['device_dispatch.h', 'fusion.h', 'graph.h', 'kernel_dispatch.h', 'kernels.h', 'prepared_graph.h', 'step_times.h', 'weight_packer.h'],
-    'model': ['chat.h', 'generate.h', 'gguf.h', 'model.h', 'sampler.h', 'synth.h', 'tokenizer.h'],
+    'model': ['batch_scheduler.h', 'chat.h', 'generate.h', 'gguf.h', 'model.h', 'sampler.h', 'synth.h', 'tokenizer.h'],
     'worker': ['worker.h'],
     'api': ['tilewright.h'],
 }
