@@ -1,53 +1,58 @@
-#include <immintrin.h>
-
 #include "device/cpu/peak_loops.h"
+#include "device/cpu/tiles.h"
 
 namespace tilewright {
 namespace {
 
-/// Four tiles of sums, two and two of operands, all 16 x 64 bytes: the shape a real kernel uses.
-struct alignas(64) TileConfig {
-  unsigned char palette = 1, start_row = 0, reserved[14] = {};
-  unsigned short bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+/// Live operands: the multipliers of zeros draw less power, so that a loop over cleared tiles runs 10
+/// to 17 % faster than any product does (Sapphire Rapids class, 2026-11-22). As bf16 they are
+/// numbers between 1/2 and 2 of either sign, as int8 all there are.
+struct alignas(64) Operands {
+  std::uint8_t bytes[4][kTileBytes];
+
+  Operands() {
+    std::uint32_t state = 1;
+    for (auto& tile : bytes) {
+      for (int i = 0; i < kTileBytes; i += 2) {
+        state = state * 1664525u + 1013904223u;
+        tile[i] = static_cast<std::uint8_t>(state >> 24);
+        // The upper byte of a bf16: its sign, and an exponent of 0x7e or 0x7f with the bit below.
+        tile[i + 1] = static_cast<std::uint8_t>(0x3f | (state >> 16 & 0x80u));
+      }
+    }
+  }
 };
 
-void ClearTiles(const TileConfig& config) {
-  // GCC 12 does not know that the instruction reads all of `config`, and drops stores to it.
-  asm volatile("" ::: "memory");
-  _tile_loadconfig(&config);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  _tile_zero(4);
-  _tile_zero(5);
-  _tile_zero(6);
-  _tile_zero(7);
+void LoadOperands(AmxTiles& tiles) {
+  const Operands operands;
+  tiles.Load<4>(operands.bytes[0], kTileRowBytes);
+  tiles.Load<5>(operands.bytes[1], kTileRowBytes);
+  tiles.Load<6>(operands.bytes[2], kTileRowBytes);
+  tiles.Load<7>(operands.bytes[3], kTileRowBytes);
 }
 
 }  // namespace
 
 void PeakI8Amx(int rounds) {
-  ClearTiles(TileConfig());
+  AmxTiles tiles{TileConfig{}};
+  LoadOperands(tiles);
   for (int round = 0; round < rounds; ++round) {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-    _tile_dpbssd(2, 5, 6);
-    _tile_dpbssd(3, 5, 7);
+    tiles.DotI8<0, 4, 6>();
+    tiles.DotI8<1, 4, 7>();
+    tiles.DotI8<2, 5, 6>();
+    tiles.DotI8<3, 5, 7>();
   }
-  _tile_release();
 }
 
 void PeakBF16Amx(int rounds) {
-  ClearTiles(TileConfig());
+  AmxTiles tiles{TileConfig{}};
+  LoadOperands(tiles);
   for (int round = 0; round < rounds; ++round) {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    tiles.DotBF16<0, 4, 6>();
+    tiles.DotBF16<1, 4, 7>();
+    tiles.DotBF16<2, 5, 6>();
+    tiles.DotBF16<3, 5, 7>();
   }
-  _tile_release();
 }
 
 }  // namespace tilewright

@@ -23,8 +23,9 @@ namespace {
 using test::AllKernels;
 using test::CallOptions;
 using test::Device;
+using test::EmulatedKernels;
 using test::First;
-using test::NamesOfAll;
+using test::NamesOf;
 using test::Pool;
 using test::TestProblem;
 using test::Values;
@@ -131,6 +132,7 @@ class EveryKernel : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     kernel_ = AllKernels().Find(GetParam());
+    if (kernel_ == nullptr) kernel_ = EmulatedKernels().Find(GetParam());
     ASSERT_NE(kernel_, nullptr);
     if (auto no = kernel_->CheckDevice(Device()); no) GTEST_SKIP() << no->ToString();
   }
@@ -513,7 +515,9 @@ std::string SafeName(const testing::TestParamInfo<std::string>& info) {
   }
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Registry, EveryKernel, testing::ValuesIn(NamesOfAll()), SafeName);
+INSTANTIATE_TEST_SUITE_P(Registry, EveryKernel, testing::ValuesIn(NamesOf(AllKernels())), SafeName);
+INSTANTIATE_TEST_SUITE_P(Emulated, EveryKernel, testing::ValuesIn(NamesOf(EmulatedKernels())),
+                         SafeName);
 
 }  // namespace
 }  // namespace tilewright
