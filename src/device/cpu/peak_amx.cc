@@ -12,24 +12,27 @@ struct alignas(64) TileConfig {
   unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-void ClearTiles(const TileConfig& config) {
-  // GCC 12 does not know that the instruction reads all of `config`, and drops stores to it.
+/// Sums of zero, and operands from four tiles of `live`.
+void StartTiles(const TileConfig& config, const void* live) {
+  const auto* tiles = static_cast<const unsigned char*>(live);
+  // GCC 12 does not know that the instructions read all of `config` and of the tiles, and drops
+  // stores to them.
   asm volatile("" ::: "memory");
   _tile_loadconfig(&config);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  _tile_zero(4);
-  _tile_zero(5);
-  _tile_zero(6);
-  _tile_zero(7);
+  _tile_loadd(4, tiles, 64);
+  _tile_loadd(5, tiles + 1024, 64);
+  _tile_loadd(6, tiles + 2048, 64);
+  _tile_loadd(7, tiles + 3072, 64);
 }
 
 }  // namespace
 
 void PeakI8Amx(int rounds) {
-  ClearTiles(TileConfig());
+  StartTiles(TileConfig(), LiveBytes());
   for (int round = 0; round < rounds; ++round) {
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(1, 4, 7);
@@ -40,7 +43,7 @@ void PeakI8Amx(int rounds) {
 }
 
 void PeakBF16Amx(int rounds) {
-  ClearTiles(TileConfig());
+  StartTiles(TileConfig(), LiveBF16());
   for (int round = 0; round < rounds; ++round) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
