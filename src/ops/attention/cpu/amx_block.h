@@ -135,34 +135,58 @@ inline void PackQueries(const AttentionBlock& block, const AttentionScratch& s) 
   }
 }
 
-/// 16 positions of keys, the first operand.
+/// 16 positions of keys, first operands of every 32 elements.
 struct KeyTile {
-  const void* at;
-  std::ptrdiff_t stride;  ///< bytes
+  const unsigned char* at;
+  std::ptrdiff_t stride;  ///< bytes between positions
+  std::ptrdiff_t step;    ///< bytes between 32 elements and the next
 };
 
-/// As they lie where a cache of bf16 has them in one piece, else converted; what nobody sees is zero.
+/// Fewer vectors than this read keys of bf16 as they lie. More are worth a copy in whole tiles: rows at
+/// a large power of two apart share a few sets of the cache, which took a quarter more time.
+constexpr int kCopiedFrom = 128;
+
+/// Keys of the split as tiles [hd / 32][position][32]; what nobody sees is zero.
 inline void FindKeys(const AttentionBlock& block, const SplitRows& rows, const AttentionScratch& s,
                      KeyTile* keys) {
   const AmxScratch amx = CarveAmx(s);
   const int hd = s.hd_padded;
-  const bool as_they_lie = block.kv_type == DataType::kBF16 && block.head_dim == hd;
-  for (int i = rows.begin() / kLane * kLane; i < rows.end(); i += kLane) {
+  const bool as_they_lie = block.kv_type == DataType::kBF16 && block.head_dim == hd &&
+                           block.vectors < kCopiedFrom;
+  for (int i = rows.begin() / kChunk * kChunk; i < rows.end(); i += kLane) {
     KeyTile& tile = keys[i / kLane];
     if (as_they_lie && rows.InOnePiece(i)) {
-      tile = {rows.At(i), static_cast<std::ptrdiff_t>(block.kv_row_bytes)};
+      tile = {rows.At(i), static_cast<std::ptrdiff_t>(block.kv_row_bytes), 64};
       continue;
     }
     std::uint16_t* to = amx.keys + i * hd;
-    tile = {to, 2 * hd};
+    tile = {reinterpret_cast<unsigned char*>(to), 64, kTileBytes};
     for (int p = 0; p < kLane; ++p) {
       const unsigned char* row = rows.At(i + p);
       for (int d = 0; d < hd; d += 32) {
-        _mm512_store_si512(to + p * hd + d, row != nullptr
-                                                ? Load32(block.kv_type, row, d, block.head_dim)
-                                                : _mm512_setzero_si512());
+        _mm512_store_si512(to + d * kLane + p * 32,
+                           row != nullptr ? Load32(block.kv_type, row, d, block.head_dim)
+                                          : _mm512_setzero_si512());
       }
     }
+  }
+  // A chunk's second half may lie behind the last position.
+  if ((rows.end() + kLane - 1) / kLane % 2 == 1) {
+    std::uint16_t* to = amx.keys + (rows.end() + kLane - 1) / kLane * kLane * hd;
+    keys[(rows.end() + kLane - 1) / kLane] = {reinterpret_cast<unsigned char*>(to), 64, kTileBytes};
+    for (int i = 0; i < kLane * hd; i += 32) _mm512_store_si512(to + i, _mm512_setzero_si512());
+  }
+}
+
+/// Asks for the rows of a later split, which lie too far apart for the processor to foresee.
+inline void PrefetchRows(const AttentionBlock& block, const unsigned char* base, int from) {
+  const SplitRows rows(block, base, from, block.seen - from < kSplit ? block.seen - from : kSplit);
+  const int bits = block.kv_type == DataType::kF32 ? 32 : block.kv_type == DataType::kQ8_0 ? 9 : 16;
+  const int bytes = block.head_dim * bits / 8;
+  for (int i = rows.begin(); i < rows.end(); ++i) {
+    const unsigned char* row = rows.At(i);
+    for (int at = 0; at < bytes; at += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(row + at), _MM_HINT_T1);
   }
 }
 
@@ -206,6 +230,11 @@ inline void TransposeValues(const AttentionBlock& block, const SplitRows& rows,
 
 // --- Softmax -----------------------------------------------------------------------------------
 
+/// A row's weights are e^(score - shift). The shift follows the greatest score so far only when that is
+/// ahead of it by more than this: a result is scaled anew a few times a row and not in every split,
+/// and weights of up to e^8 lose no bits in bf16 and f32.
+constexpr float kShiftSlack = 8;
+
 /// e^x for x <= 0 and more exactly than a weight of bf16 needs; zero below 2^-126; NaN stays NaN.
 inline __m512 Exp512(__m512 x) {
   const __m512 low = _mm512_set1_ps(kExpLow);
@@ -242,7 +271,7 @@ struct VectorGroup {
   int first = 0, tiles = 0;        ///< first vector; tiles of 16
   int begin = 0, end = 0;          ///< chunks that some vector sees
   int open_from = 0, open_to = 0;  ///< positions of the split that all of its vectors see
-  __m512i limit[2], least[2];  ///< positions of the split that a vector sees: least .. limit - 1
+  __m512i limit[2], least[2];      ///< positions of the split that a vector sees: least .. limit - 1
 };
 
 inline VectorGroup MakeGroup(const AttentionBlock& block, const SplitRows& rows, int from,
@@ -282,209 +311,323 @@ inline __mmask16 Sees(const VectorGroup& g, int t, int p) {
   return _mm512_cmplt_epi32_mask(position, g.limit[t]) &
          _mm512_cmpge_epi32_mask(position, g.least[t]);
 }
+inline bool IsOpen(const VectorGroup& g, int chunk) {
+  return chunk * kChunk >= g.open_from && (chunk + 1) * kChunk <= g.open_to;
+}
 
-/// scores: [kSplit][kGroup]. Soft-caps and masks them, a lane's maximum to max.
-inline void Maxima(const AttentionBlock& block, const VectorGroup& g, float* scores,
+/// The greatest scores [kChunk][kGroup] of a chunk in every lane; soft-caps and masks them.
+inline void Maxima(const AttentionBlock& block, const VectorGroup& g, int chunk, float* scores,
                    __m512 (&max)[2]) {
   const __m512 nothing = _mm512_set1_ps(-__builtin_inff());
-  max[0] = max[1] = nothing;
+  const bool open = IsOpen(g, chunk);
   const float inverse = block.softcap > 0 ? 1.0f / block.softcap : 0;
-  for (int chunk = g.begin; chunk < g.end; ++chunk) {
-    const int from = chunk * kChunk;
-    const bool open = from >= g.open_from && from + kChunk <= g.open_to;
-    for (int p = from; p < from + kChunk; ++p) {
-      for (int t = 0; t < g.tiles; ++t) {
-        float* at = scores + p * kGroup + t * kLane;
-        if (block.softcap > 0) StoreVec(at, SoftcapVec(LoadVec(at), block.softcap, inverse));
-        __m512 x = _mm512_load_ps(at);
-        if (!open) {
-          x = _mm512_mask_mov_ps(nothing, Sees(g, t, p), x);
-          _mm512_store_ps(at, x);
-        }
-        max[t] = _mm512_max_ps(max[t], x);
+  for (int t = 0; t < 2; ++t) {
+    max[t] = nothing;
+    if (t >= g.tiles) continue;
+    __m512 most[2] = {nothing, nothing};
+    for (int p = 0; p < kChunk; ++p) {
+      float* at = scores + p * kGroup + t * kLane;
+      if (block.softcap > 0) StoreVec(at, SoftcapVec(LoadVec(at), block.softcap, inverse));
+      __m512 x = _mm512_load_ps(at);
+      if (!open) {
+        x = _mm512_mask_mov_ps(nothing, Sees(g, t, chunk * kChunk + p), x);
+        _mm512_store_ps(at, x);
       }
+      most[p % 2] = _mm512_max_ps(most[p % 2], x);
     }
+    max[t] = _mm512_max_ps(most[0], most[1]);
   }
 }
 
-/// Of the group whose weights are being made: shifts and running sums of even and odd positions.
-struct Weighing {
-  __m512 max_log2[2], even[2], odd[2];
+/// The running softmax of a group: shifts, and sums of the weights of even and odd positions.
+struct Running {
+  __m512 shift[2], shift_log2[2], even[2], odd[2];
 };
 
-/// Weights of a chunk as second operands: `tiles` tiles of [pair of positions][vector][2].
-inline void WeighChunk(const VectorGroup& g, int chunk, const float* scores, Weighing& w,
-                       std::uint16_t* weights) {
+inline void SetShift(Running& run, int t, __m512 shift) {
+  run.shift[t] = shift;
+  // Of lanes that have seen nothing no weight counts, but none may be NaN.
+  const __mmask16 none = _mm512_cmp_ps_mask(shift, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
+  run.shift_log2[t] =
+      _mm512_maskz_mul_ps(static_cast<__mmask16>(~none), shift, _mm512_set1_ps(kLog2E));
+}
+
+inline void Resume(const AttentionScratch& s, const VectorGroup& g, Running& run) {
+  for (int t = 0; t < g.tiles; ++t) {
+    SetShift(run, t, _mm512_loadu_ps(s.max + g.first + t * kLane));
+    run.even[t] = _mm512_loadu_ps(s.sum + g.first + t * kLane);
+    run.odd[t] = _mm512_setzero_ps();
+  }
+}
+inline void Suspend(const VectorGroup& g, const Running& run, const AttentionScratch& s) {
+  for (int t = 0; t < g.tiles; ++t) {
+    _mm512_storeu_ps(s.max + g.first + t * kLane, run.shift[t]);
+    _mm512_storeu_ps(s.sum + g.first + t * kLane, _mm512_add_ps(run.even[t], run.odd[t]));
+  }
+}
+
+/// Lanes whose shift has to follow these maxima.
+inline __mmask16 Overtaken(const Running& run, int t, __m512 max) {
+  return _mm512_cmp_ps_mask(max, _mm512_add_ps(run.shift[t], _mm512_set1_ps(kShiftSlack)),
+                            _CMP_GT_OQ);
+}
+
+/// Moves the shifts of lanes `raised` of tile `t` to `max` and scales what they have: out and sums.
+/// Other lanes are multiplied by one.
+inline void Raise(Running& run, int t, __mmask16 raised, __m512 max, int hd, float* out) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 keep =
+      _mm512_mask_mov_ps(one, raised, Exp512(_mm512_sub_ps(run.shift[t], max)));
+  run.even[t] = _mm512_mul_ps(run.even[t], keep);
+  run.odd[t] = _mm512_mul_ps(run.odd[t], keep);
+  for (int d = 0; d < hd; ++d)
+    _mm512_storeu_ps(out + d * kLane, _mm512_mul_ps(_mm512_loadu_ps(out + d * kLane), keep));
+  SetShift(run, t, _mm512_mask_mov_ps(run.shift[t], raised, max));
+}
+
+/// Weights of the pairs of positions [begin, end) of a chunk as second operands: a tile of [pair of
+/// positions][vector][2] for every 16 vectors.
+inline void WeighPairs(const VectorGroup& g, int chunk, int begin, int end, const float* scores,
+                       Running& run, std::uint16_t* weights) {
   alignas(64) static constexpr std::uint16_t kInterleave[32] = {
       0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i interleave = _mm512_load_si512(kInterleave);
-  const int from = chunk * kChunk;
-  const bool open = from >= g.open_from && from + kChunk <= g.open_to;
+  const bool open = IsOpen(g, chunk);
   for (int t = 0; t < g.tiles; ++t) {
     std::uint16_t* tile = weights + (chunk * 2 + t) * kTileWords;
-    const float* at = scores + from * kGroup + t * kLane;
-    for (int pair = 0; pair < kChunk / 2; ++pair, at += 2 * kGroup) {
-      __m512 even = WeightOf(_mm512_load_ps(at), w.max_log2[t]);
-      __m512 odd = WeightOf(_mm512_load_ps(at + kGroup), w.max_log2[t]);
+    const float* at = scores + 2 * begin * kGroup + t * kLane;
+    const __m512 shift = run.shift_log2[t];
+    __m512 even_sum = run.even[t], odd_sum = run.odd[t];
+    for (int pair = begin; pair < end; ++pair, at += 2 * kGroup) {
+      __m512 even = WeightOf(_mm512_load_ps(at), shift);
+      __m512 odd = WeightOf(_mm512_load_ps(at + kGroup), shift);
       if (!open) {
-        even = _mm512_maskz_mov_ps(Sees(g, t, from + 2 * pair), even);
-        odd = _mm512_maskz_mov_ps(Sees(g, t, from + 2 * pair + 1), odd);
+        even = _mm512_maskz_mov_ps(Sees(g, t, chunk * kChunk + 2 * pair), even);
+        odd = _mm512_maskz_mov_ps(Sees(g, t, chunk * kChunk + 2 * pair + 1), odd);
       }
-      w.even[t] = _mm512_add_ps(w.even[t], even);
-      w.odd[t] = _mm512_add_ps(w.odd[t], odd);
+      even_sum = _mm512_add_ps(even_sum, even);
+      odd_sum = _mm512_add_ps(odd_sum, odd);
       _mm512_store_si512(tile + 32 * pair,
                          _mm512_permutexvar_epi16(interleave, PairToBF16(odd, even)));
     }
+    run.even[t] = even_sum, run.odd[t] = odd_sum;
   }
 }
 
 // --- Products ----------------------------------------------------------------------------------
 
+/// What the vector units do between the steps of a product: the weights of a chunk, in parts. The
+/// tile unit works on a step of four products for 64 cycles, and the processor looks ahead no
+/// further than some hundred instructions: so both must alternate in the program, too.
+class Beside {
+ public:
+  Beside(const VectorGroup& g, int chunk, const float* scores, Running& run,
+         std::uint16_t* weights)
+      : g_(g), chunk_(chunk), scores_(scores), run_(run), weights_(weights) {}
+  /// Divides what is left by the steps that will come.
+  void Expect(int steps) { each_ = (kPairs - done_ + steps - 1) / (steps > 0 ? steps : 1); }
+  void Do() { DoUntil(done_ + each_ < kPairs ? done_ + each_ : kPairs); }
+  void Finish() { DoUntil(kPairs); }
+
+ private:
+  static constexpr int kPairs = kChunk / 2;
+  void DoUntil(int end) {
+    if (end > done_) WeighPairs(g_, chunk_, done_, end, scores_, run_, weights_);
+    done_ = end;
+  }
+  const VectorGroup& g_;
+  int chunk_;
+  const float* scores_;
+  Running& run_;
+  std::uint16_t* weights_;
+  int done_ = 0, each_ = kPairs;
+};
+struct NothingBeside {
+  void Do() {}
+};
+
 /// Scores of a chunk: S^T[32][16 or 32] = K . q^T.
-template <class Tiles>
+template <class Tiles, class Other>
 inline void ScoreChunk(Tiles& tiles, const VectorGroup& g, const KeyTile* keys, int chunk, int hd,
-                       const std::uint16_t* queries, float* scores) {
+                       const std::uint16_t* queries, float* scores, Other& beside) {
   const KeyTile &first = keys[2 * chunk], &second = keys[2 * chunk + 1];
   const std::uint16_t* q0 = queries + g.first / kLane * (hd / 32) * kTileWords;
   const std::uint16_t* q1 = q0 + hd / 32 * kTileWords;
-  const auto* k0 = static_cast<const unsigned char*>(first.at);
-  const auto* k1 = static_cast<const unsigned char*>(second.at);
-  float* to = scores + chunk * kChunk * kGroup;
   constexpr std::ptrdiff_t kStride = kGroup * sizeof(float);
   tiles.template Zero<0>();
   tiles.template Zero<1>();
   tiles.template Zero<2>();
   tiles.template Zero<3>();
   for (int step = 0; step < hd / 32; ++step) {
-    tiles.template Load<4>(k0 + 64 * step, first.stride);
+    tiles.template Load<4>(first.at + step * first.step, first.stride);
     tiles.template Load<6>(q0 + step * kTileWords, 64);
     tiles.template DotBF16<0, 4, 6>();
-    tiles.template Load<5>(k1 + 64 * step, second.stride);
+    tiles.template Load<5>(second.at + step * second.step, second.stride);
     tiles.template DotBF16<2, 5, 6>();
-    if (g.tiles == 1) continue;
-    tiles.template Load<7>(q1 + step * kTileWords, 64);
-    tiles.template DotBF16<1, 4, 7>();
-    tiles.template DotBF16<3, 5, 7>();
+    if (g.tiles == 2) {
+      tiles.template Load<7>(q1 + step * kTileWords, 64);
+      tiles.template DotBF16<1, 4, 7>();
+      tiles.template DotBF16<3, 5, 7>();
+    }
+    beside.Do();
   }
-  tiles.template Store<0>(to, kStride);
-  tiles.template Store<2>(to + kLane * kGroup, kStride);
+  tiles.template Store<0>(scores, kStride);
+  tiles.template Store<2>(scores + kLane * kGroup, kStride);
   if (g.tiles == 1) return;
-  tiles.template Store<1>(to + kLane, kStride);
-  tiles.template Store<3>(to + kLane * kGroup + kLane, kStride);
+  tiles.template Store<1>(scores + kLane, kStride);
+  tiles.template Store<3>(scores + kLane * kGroup + kLane, kStride);
 }
 
-/// out [tile of vectors][hd][16] = V^T . P^T, of the chunks that the group sees.
-template <class Tiles>
-inline void WeightedSum(Tiles& tiles, const VectorGroup& g, int hd, const std::uint16_t* values,
-                        const std::uint16_t* weights, float* out) {
-  float* to = out + g.first * hd;
-  for (int d = 0; d < hd; d += 32) {
-    tiles.template Zero<0>();
-    tiles.template Zero<1>();
-    tiles.template Zero<2>();
-    tiles.template Zero<3>();
-    for (int chunk = g.begin; chunk < g.end; ++chunk) {
-      const std::uint16_t* v = values + (chunk * (hd / 16) + d / 16) * kTileWords;
-      const std::uint16_t* p = weights + chunk * 2 * kTileWords;
-      tiles.template Load<4>(v, 64);
-      tiles.template Load<6>(p, 64);
-      tiles.template DotBF16<0, 4, 6>();
-      tiles.template Load<5>(v + kTileWords, 64);
-      tiles.template DotBF16<2, 5, 6>();
-      if (g.tiles == 1) continue;
+/// Adds the weighted values of chunks [begin, end) to 32 elements of out [tile of vectors][hd][16],
+/// from element d on: V^T . P^T.
+template <class Tiles, class Other>
+inline void AddValues(Tiles& tiles, const VectorGroup& g, int begin, int end, int d, int hd,
+                      const std::uint16_t* values, const std::uint16_t* weights, float* out,
+                      Other& beside) {
+  float* to = out + g.first * hd + d * kLane;
+  tiles.template Load<0>(to, 64);
+  tiles.template Load<2>(to + 16 * kLane, 64);
+  if (g.tiles == 2) {
+    tiles.template Load<1>(to + hd * kLane, 64);
+    tiles.template Load<3>(to + (hd + 16) * kLane, 64);
+  }
+  for (int chunk = begin; chunk < end; ++chunk) {
+    const std::uint16_t* v = values + (chunk * (hd / 16) + d / 16) * kTileWords;
+    const std::uint16_t* p = weights + chunk * 2 * kTileWords;
+    tiles.template Load<4>(v, 64);
+    tiles.template Load<6>(p, 64);
+    tiles.template DotBF16<0, 4, 6>();
+    tiles.template Load<5>(v + kTileWords, 64);
+    tiles.template DotBF16<2, 5, 6>();
+    if (g.tiles == 2) {
       tiles.template Load<7>(p + kTileWords, 64);
       tiles.template DotBF16<1, 4, 7>();
       tiles.template DotBF16<3, 5, 7>();
     }
-    tiles.template Store<0>(to + d * kLane, 64);
-    tiles.template Store<2>(to + (d + 16) * kLane, 64);
-    if (g.tiles == 1) continue;
-    tiles.template Store<1>(to + (hd + d) * kLane, 64);
-    tiles.template Store<3>(to + (hd + d + 16) * kLane, 64);
+    beside.Do();
   }
+  tiles.template Store<0>(to, 64);
+  tiles.template Store<2>(to + 16 * kLane, 64);
+  if (g.tiles == 1) return;
+  tiles.template Store<1>(to + hd * kLane, 64);
+  tiles.template Store<3>(to + (hd + 16) * kLane, 64);
 }
 
-/// One split of one block: fills split_max, split_sum, split_out of the scratch. The scores of a
-/// group are computed chunk by chunk between the exponentials of the group before, so that the tile
-/// unit and the vector units both have work.
+/// Weighted values that are still to be added: of the group before, in parts of 32 elements.
+struct Pending {
+  VectorGroup g;
+  int begin = 0, end = 0;  ///< chunks
+  int d = 0;               ///< elements before are done
+  const std::uint16_t* weights = nullptr;
+};
+
 template <class Tiles>
-void ComputeSplitOnTiles(const AttentionBlock& block, int from, int count,
-                         const AttentionScratch& s) {
-  const AmxScratch amx = CarveAmx(s);
-  const int hd = s.hd_padded;
-  KeyTile keys[kSplit / kLane];
-  const SplitRows key_rows(block, block.keys, from, count);
-  // A chunk's second half may lie behind the last position: it is zeros like the rest of its half.
-  for (int d = 0; d < hd; d += 32) _mm512_store_si512(amx.zeros + d, _mm512_setzero_si512());
-  for (KeyTile& tile : keys) tile = {amx.zeros, 0};
-  FindKeys(block, key_rows, s, keys);
-  TransposeValues(block, SplitRows(block, block.values, from, count), s);
-
-  Tiles tiles{TileConfig()};
-  VectorGroup before;
-  Weighing w;
-  for (int first = 0, turn = 0; first < block.vectors + kGroup; first += kGroup, turn ^= 1) {
-    const bool scoring = first<block.vectors, weighing = first> 0;
-    VectorGroup g;
-    if (scoring) g = MakeGroup(block, key_rows, from, first);
-    float* scores = amx.scores + turn * kSplit * kGroup;
-    const float* scored = amx.scores + (turn ^ 1) * kSplit * kGroup;
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (scoring && chunk >= g.begin && chunk < g.end)
-        ScoreChunk(tiles, g, keys, chunk, hd, amx.queries, scores);
-      if (weighing && chunk >= before.begin && chunk < before.end)
-        WeighChunk(before, chunk, scored, w, amx.weights);
-    }
-    if (weighing) {
-      WeightedSum(tiles, before, hd, amx.values, amx.weights, s.split_out);
-      for (int t = 0; t < before.tiles; ++t)
-        _mm512_storeu_ps(s.split_sum + before.first + t * kLane,
-                         _mm512_add_ps(w.even[t], w.odd[t]));
-    }
-    if (!scoring) break;
-    __m512 max[2];
-    Maxima(block, g, scores, max);
-    for (int t = 0; t < 2; ++t) {
-      // Of lanes that see nothing no weight is looked at, but none may be NaN.
-      const __mmask16 none =
-          _mm512_cmp_ps_mask(max[t], _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ);
-      w.max_log2[t] =
-          _mm512_maskz_mul_ps(static_cast<__mmask16>(~none), max[t], _mm512_set1_ps(kLog2E));
-      w.even[t] = w.odd[t] = _mm512_setzero_ps();
-      if (t < g.tiles) _mm512_storeu_ps(s.split_max + first + t * kLane, max[t]);
-    }
-    before = g;
-  }
-}
-
-/// Folds a split into the running result, 16 vectors at a time, as [tile of vectors][hd][16] both.
-inline void MergeSplitOnTiles(int vectors, int hd, const float* split_max, const float* split_sum,
-                              const float* split_out, float* max, float* sum, float* out) {
-  const __m512 zero = _mm512_setzero_ps();
-  for (int v = 0; v < vectors; v += kLane) {
-    const __m512 part_sum = _mm512_loadu_ps(split_sum + v), old_sum = _mm512_loadu_ps(sum + v);
-    const __m512 part_max = _mm512_loadu_ps(split_max + v), old_max = _mm512_loadu_ps(max + v);
-    // Others see nothing of this split. NaN is something.
-    const __mmask16 some = _mm512_cmp_ps_mask(part_sum, zero, _CMP_NEQ_UQ);
-    const __mmask16 had = _mm512_cmp_ps_mask(old_sum, zero, _CMP_NEQ_UQ);
-    const __m512 merged =
-        _mm512_mask_mov_ps(old_max, _mm512_cmp_ps_mask(part_max, old_max, _CMP_GT_OQ), part_max);
-    const __m512 keep = _mm512_maskz_mov_ps(had, Exp512(_mm512_sub_ps(old_max, merged)));
-    const __m512 take = Exp512(_mm512_sub_ps(part_max, merged));
-    _mm512_mask_storeu_ps(sum + v, some,
-                          _mm512_fmadd_ps(part_sum, take, _mm512_mul_ps(old_sum, keep)));
-    _mm512_mask_storeu_ps(max + v, some, merged);
-    const float* part = split_out + v * hd;
-    float* to = out + v * hd;
-    for (int i = 0; i < hd * kLane; i += kLane) {
-      const __m512 kept = _mm512_mul_ps(_mm512_loadu_ps(to + i), keep);
-      _mm512_mask_storeu_ps(to + i, some, _mm512_fmadd_ps(_mm512_loadu_ps(part + i), take, kept));
+class SplitOnTiles {
+ public:
+  SplitOnTiles(const AttentionBlock& block, int from, int count, const AttentionScratch& s)
+      : block_(block),
+        s_(s),
+        amx_(CarveAmx(s)),
+        hd_(s.hd_padded),
+        from_(from),
+        rows_(block, block.keys, from, count) {
+    pending_.d = hd_;
+    FindKeys(block, rows_, s, keys_);
+    TransposeValues(block, SplitRows(block, block.values, from, count), s);
+    if (block.seen > from + kSplit) {
+      PrefetchRows(block, block.keys, from + kSplit);
+      PrefetchRows(block, block.values, from + kSplit);
     }
   }
+
+  void Compute() {
+    Tiles tiles{TileConfig()};
+    int turn = 0;
+    for (int first = 0; first < block_.vectors; first += kGroup, turn ^= 1)
+      ComputeGroup(tiles, MakeGroup(block_, rows_, from_, first), amx_.weights + turn * kWeights);
+    Drain(tiles);
+  }
+
+ private:
+  static constexpr int kWeights = kSplit * kGroup;
+  static constexpr int kScores = kChunk * kGroup;
+
+  /// The scores of a chunk are computed between the exponentials of the one before, and so are the
+  /// weighted values of the group before.
+  void ComputeGroup(Tiles& tiles, const VectorGroup& g, std::uint16_t* weights) {
+    if (g.begin == g.end) return;
+    Running run;
+    Resume(s_, g, run);
+    NothingBeside nothing;
+    int begin = g.begin;  // chunks before have been added already
+    ScoreChunk(tiles, g, keys_, g.begin, hd_, amx_.queries, Scores(g.begin), nothing);
+    for (int chunk = g.begin; chunk < g.end; ++chunk) {
+      __m512 max[2];
+      Maxima(block_, g, chunk, Scores(chunk), max);
+      Follow(tiles, g, max, begin, chunk, weights, run);
+      const int left = g.end - chunk, parts = (hd_ - pending_.d) / 32;
+      const int wanted = (parts + left - 1) / left;  // of what is pending, in this round
+      const bool more = chunk + 1 < g.end;
+      Beside beside(g, chunk, Scores(chunk), run, weights);
+      beside.Expect((more ? hd_ / 32 : 0) + wanted * (pending_.end - pending_.begin));
+      if (more) ScoreChunk(tiles, g, keys_, chunk + 1, hd_, amx_.queries, Scores(chunk + 1), beside);
+      for (int i = 0; i < wanted && pending_.d < hd_; ++i) AddPart(tiles, beside);
+      beside.Finish();
+    }
+    Drain(tiles);
+    Suspend(g, run, s_);
+    pending_ = {g, begin, g.end, 0, weights};
+  }
+
+  /// Where scores have run away from the shift, what was weighed by it is added, then scaled. Adding
+  /// it earlier or later changes no bit: sums stay in f32, and in their order.
+  void Follow(Tiles& tiles, const VectorGroup& g, const __m512 (&max)[2], int& begin, int chunk,
+              const std::uint16_t* weights, Running& run) {
+    const __mmask16 raised[2] = {Overtaken(run, 0, max[0]),
+                                 g.tiles == 2 ? Overtaken(run, 1, max[1]) : __mmask16{0}};
+    if (raised[0] == 0 && raised[1] == 0) return;
+    NothingBeside nothing;
+    if (begin < chunk) {
+      for (int d = 0; d < hd_; d += 32)
+        AddValues(tiles, g, begin, chunk, d, hd_, amx_.values, weights, s_.out, nothing);
+    }
+    begin = chunk;
+    for (int t = 0; t < g.tiles; ++t) {
+      if (raised[t] != 0)
+        Raise(run, t, raised[t], max[t], hd_, s_.out + (g.first + t * kLane) * hd_);
+    }
+  }
+
+  template <class Other>
+  void AddPart(Tiles& tiles, Other& beside) {
+    AddValues(tiles, pending_.g, pending_.begin, pending_.end, pending_.d, hd_, amx_.values,
+              pending_.weights, s_.out, beside);
+    pending_.d += 32;
+  }
+  void Drain(Tiles& tiles) {
+    NothingBeside nothing;
+    if (pending_.weights == nullptr) return;
+    while (pending_.d < hd_) AddPart(tiles, nothing);
+  }
+  float* Scores(int chunk) const { return amx_.scores + chunk % 2 * kScores; }
+
+  const AttentionBlock& block_;
+  const AttentionScratch& s_;
+  const AmxScratch amx_;
+  const int hd_, from_;
+  const SplitRows rows_;
+  KeyTile keys_[kSplit / kLane + 1];
+  Pending pending_;
+};
+
+/// Adds one split of one block to max (the shifts), sum and out of the scratch.
+template <class Tiles>
+void AddSplitOnTiles(const AttentionBlock& block, int from, int count, const AttentionScratch& s) {
+  SplitOnTiles<Tiles>(block, from, count, s).Compute();
 }
 
-/// The result as [vector][hd], in the place of the last split's.
+/// The result as [vector][hd], in split_out.
 inline const float* RowsOfTiles(int vectors, const AttentionScratch& s) {
   const int hd = s.hd_padded;
   for (int v = 0; v < vectors; v += kLane) {
@@ -500,14 +643,13 @@ inline const float* RowsOfTiles(int vectors, const AttentionScratch& s) {
 
 template <class Tiles>
 AttentionFunctions FunctionsOnTiles() {
-  return {.compute_split = ComputeSplitOnTiles<Tiles>,
-          .merge_split = MergeSplitOnTiles,
+  return {.compute_split = AddSplitOnTiles<Tiles>,
           .pack_queries = PackQueries,
           .rows_of_out = RowsOfTiles,
           .operand_bytes = AmxOperandBytes,
           .vector_tile = kLane,
           .hd_tile = 32,
-          .most_vectors = 256,
+          .most_vectors = 512,
           .tasks_per_worker = 2};
 }
 

@@ -31,6 +31,7 @@ struct AttentionBlock {
   const std::int32_t* first = nullptr;  ///< [rows]: and from here on
   /// Least of `first`: what lies before is not read, and its pages may not exist.
   std::int32_t from = 0;
+  std::int32_t seen = 0;  ///< greatest of `limit`
   float softcap = 0;  ///< as Args::softcap
 };
 
@@ -58,7 +59,8 @@ struct AttentionFunctions {
   void (*merge_split)(int vectors, int hd_padded, const float* split_max, const float* split_sum,
                       const float* split_out, float* max, float* sum, float* out) = nullptr;
 
-  // Of the kernels on tiles, which keep out and split_out in an order of their own:
+  // Of the kernels on tiles, whose compute_split adds to max, sum and out, in an order of their own;
+  // there is nothing to merge, so splits are not divided among workers:
   /// After q has been filled, once for all splits of a block.
   void (*pack_queries)(const AttentionBlock& block, const AttentionScratch& scratch) = nullptr;
   /// [vectors][hd_padded] of out; may overwrite split_out.
@@ -69,7 +71,7 @@ struct AttentionFunctions {
   int hd_tile = 16;
   /// Of a block of rows, where enough blocks are left for all workers; 0: blocks of kBlockRows.
   int most_vectors = 0;
-  /// With fewer blocks than this for each worker blocks get smaller, then splits are divided as well.
+  /// With fewer blocks than this for each worker blocks get smaller, or splits are divided as well.
   int tasks_per_worker = 4;
 };
 

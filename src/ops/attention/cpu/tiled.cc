@@ -41,7 +41,8 @@ struct Blocking {
         block_rows = RoundUp(block_rows / 2, kBlockRows);
     }
     block_vectors = RoundUp(block_rows * group, functions.vector_tile);
-    divides_splits = DividesSplits(functions, Blocks(desc.rows, block_rows), desc, workers);
+    divides_splits = functions.merge_split != nullptr &&
+                     DividesSplits(functions, Blocks(desc.rows, block_rows), desc, workers);
   }
   /// Padding makes fewer blocks than there would be else, but what it leaves must not need more
   /// workspace than was reserved.
@@ -190,6 +191,7 @@ class TiledRun {
     block.limit = limits_ + rows.first_row;
     block.first = firsts_ + rows.first_row;
     block.from = rows.from;
+    block.seen = rows.seen;
     block.softcap = args_.softcap;
     const TensorView& cache = args_.k_cache;
     const std::int32_t slot = args_.slots.as<const std::int32_t>()[rows.first_row];
@@ -268,6 +270,7 @@ class TiledRun {
     StartMerge(block.vectors, s);
     for (int split = rows.from / kSplit; split * kSplit < rows.seen; ++split) {
       functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
+      if (functions_.merge_split == nullptr) continue;
       functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out,
                              s.max, s.sum, s.out);
     }
@@ -393,7 +396,7 @@ class TiledAttention final : public Kernel {
         kOpsOfExponential * vectors * seen + kOpsOfElement * 2.0 * blocks * blocking.hd * seen;
     return (on_tiles / (std::max(device.amx_bf16_gflop_s, 1.0) * gflop_share_) +
             beside / device.f32_gflop_s) /
-           (1e3 * workers);
+           (1e3 * std::min<double>(workers, blocks));
   }
 
   WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
