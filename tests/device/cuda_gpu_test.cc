@@ -16,6 +16,7 @@
 #include "core/formats/random_blocks.h"
 #include "device/cuda/block_types.h"
 #include "engine/compiled/gpu_store.h"
+#include "ops/gemm/base/verified_test_util.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/kernels.h"
 #include "tilewright/cuda/gemv_params.h"
@@ -262,6 +263,7 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     const bool int8 = candidate.kernel->desc().activations == Precision::kI8;
     ExpectNear(got, desc.type_c, want, magnitude, name, int8 ? slack : std::vector<double>());
     EXPECT_EQ(got, second.Read()) << name << " gives other bits the second time";
+    test::NoteProduct(candidate.kernel->info(), candidate.kernel->desc(), desc, device.spec());
     ++ran;
   }
   return ran;
