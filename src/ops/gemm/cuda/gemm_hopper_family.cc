@@ -5,6 +5,7 @@
 #include "core/text.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
+#include "tilewright/cuda/gemm_params.h"
 #include "tilewright/types.h"
 
 namespace tilewright {
@@ -13,6 +14,11 @@ namespace {
 constexpr CudaArch kHopper{90, 'a'};
 
 int Consumers(const KernelSpec& spec) { return spec.warps / 4 - 1; }
+
+/// Warpgroups that multiply the same tile.
+int Together(const KernelSpec& spec) {
+  return spec.params[2] == cuda::kGemmHopperPingPong ? 1 : Consumers(spec);
+}
 
 /// Columns of a piece of D, which is stored in lines of 128 bytes.
 int PieceColumns(const KernelSpec& spec) { return static_cast<int>(128 / BytesOf(spec.type_d, 1)); }
@@ -24,11 +30,12 @@ std::uint32_t RingBytes(const KernelSpec& spec) {
 }
 
 // Ring, two barriers a stage, what aligning the ring to 1024 may skip, and two pieces of 64 lines of D
-// a consumer, or two barriers of a shared tile.
+// and the flag of divided tiles a consumer, or two barriers of a shared tile.
 std::uint32_t SmemBytes(const KernelSpec& spec) {
   constexpr std::uint32_t kPieceBytes = 64 * 128;
   return RingBytes(spec) + spec.stages * 16u + 1024u +
-         (SharesTiles(spec) ? 16u : static_cast<std::uint32_t>(Consumers(spec)) * 2 * kPieceBytes);
+         (SharesTiles(spec) ? 16u
+                            : static_cast<std::uint32_t>(Consumers(spec)) * (2 * kPieceBytes + 16));
 }
 
 // Of a shared tile: eights of columns for every CTA, whose sums of f32 and elements of D take the
@@ -69,12 +76,24 @@ std::optional<Rejection> CheckClusterN(const KernelSpec& spec) {
                    Format("at most {}", kMostCtas)};
 }
 
+// How tiles are divided among CTAs and warpgroups.
+std::optional<Rejection> CheckWalk(const KernelSpec& spec) {
+  if (auto no = CheckRange("param2", spec.params[2], cuda::kGemmHopperInTurn,
+                           cuda::kGemmHopperPingPong)) {
+    return no;
+  }
+  if (spec.params[2] == cuda::kGemmHopperInTurn) return std::nullopt;
+  if (auto no = CheckRange("split_k", spec.split_k, 0, 0)) return no;
+  if (spec.params[2] == cuda::kGemmHopperByShares || Consumers(spec) == 2) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} warps", spec.warps), "12: two warpgroups that multiply"};
+}
+
 std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   constexpr std::array kWarps{8, 12};
   constexpr std::array kCtas{1, 2};
   constexpr std::array kClusters{0, 2};
   if (auto no = CheckOneOf("warps", spec.warps, kWarps)) return no;
-  const int rows = 64 * Consumers(spec);
+  const int rows = 64 * Together(spec);
   const std::array tiles_m{rows, 2 * rows};
   if (auto no = CheckOneOf("tile_m", spec.tile_m, tiles_m)) return no;
   if (auto no = CheckRange("tile_n", spec.tile_n, 32, 256)) return no;
@@ -89,7 +108,7 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
     return Rejection{Reason::kShape, Format("tile_n = {}", spec.tile_n),
                      Format("a multiple of {}", box)};
   }
-  const int accumulators = spec.tile_m * spec.tile_n / (128 * Consumers(spec));
+  const int accumulators = spec.tile_m * spec.tile_n / (128 * Together(spec));
   // The register file has 128 a thread for two CTAs of 8 warps, 80 for two of 12.
   const int most = spec.params[1] == 1 ? 128 : spec.warps == 8 ? 64 : 32;
   if (accumulators > most) {
@@ -107,7 +126,7 @@ std::optional<Rejection> Check(const KernelSpec& spec) {
   if (auto no = CheckTile(spec)) return no;
   if (auto no = CheckRange("stages", spec.stages, 2, 12)) return no;
   if (auto no = CheckRange("param0", spec.params[0], 1, 64)) return no;
-  if (auto no = CheckRange("param2", spec.params[2], 0, 0)) return no;
+  if (auto no = CheckWalk(spec)) return no;
   if (auto no = CheckRange("param3", spec.params[3], 0, 0)) return no;
   // The system takes 1 KiB of each CTA out of the 228 of a multiprocessor.
   const std::uint32_t most = MaxSmemBytes(spec.arch) / spec.params[1] - (spec.params[1] - 1) * 512u;
@@ -219,7 +238,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 KernelFamily GemmHopperFamily() {
   return {.name = kGemmHopper,
           .revision = 1,
-          .launch_abi = 2,
+          .launch_abi = 3,
           .source = "ops/gemm/cuda/gemm_hopper.cu",
           .files = {},
           .options = {},

@@ -71,7 +71,7 @@ DeviceSpec Device(int sm_count) {
 
 cuda::LaunchResult LaunchOf(const KernelSpec& spec, const GemmArgs& args) {
   return spec.family == FamilyName("gemm_mma") ? GemmMmaLaunch(spec, args, Device(132), {})
-                                               : GemmHopperLaunch(spec, args, Device(132));
+                                               : GemmHopperLaunch(spec, args, Device(132), {});
 }
 
 /// "" when the launcher takes the arguments, else what it says.
@@ -152,13 +152,13 @@ TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
   args.a_layout.ld = args.b_layout.ld = 64;
   EXPECT_EQ(Refusal(Hopper(), args), "") << "any k, with aligned lines";
   args.a_layout.ld = 60;
-  cuda::LaunchResult no = GemmHopperLaunch(Hopper(), args, Device(132));
+  cuda::LaunchResult no = GemmHopperLaunch(Hopper(), args, Device(132), {});
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().reason, Reason::kAlignment);
   EXPECT_EQ(no.error().have, "A: lines of 120 bytes");
   args.a_layout.ld = 64;
   args.b = At(0x2008);
-  no = GemmHopperLaunch(Hopper(), args, Device(132));
+  no = GemmHopperLaunch(Hopper(), args, Device(132), {});
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().reason, Reason::kAlignment);
   EXPECT_EQ(no.error().have, "B at 0x2008");
@@ -166,7 +166,7 @@ TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
   KernelSpec high = Hopper();
   high.tile_m = 512;  // no kernel of the family is: a box of 512 rows
   args = Problem(high, 600, 200, 64);
-  no = GemmHopperLaunch(high, args, Device(132));
+  no = GemmHopperLaunch(high, args, Device(132), {});
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().have, "A: box 1 = 512");
 }
@@ -175,7 +175,7 @@ Extents GridOf(const KernelSpec& spec, std::int32_t m, std::int32_t n, int sm_co
   const GemmArgs args = Problem(spec, m, n, 64);
   const cuda::LaunchResult launch = spec.family == FamilyName("gemm_mma")
                                         ? GemmMmaLaunch(spec, args, Device(sm_count), {})
-                                        : GemmHopperLaunch(spec, args, Device(sm_count));
+                                        : GemmHopperLaunch(spec, args, Device(sm_count), {});
   EXPECT_TRUE(launch) << launch.error().ToString();
   return launch ? launch->grid : Extents{};
 }
@@ -318,7 +318,7 @@ cuda::TensorMapDesc Map(DataType type, std::uint64_t address, std::array<std::ui
 /// The maps of a launch by the operand they describe; those of none have rank 0.
 struct Maps {
   Maps(const KernelSpec& spec, const GemmArgs& args) {
-    const cuda::LaunchResult launch = GemmHopperLaunch(spec, args, Device(132));
+    const cuda::LaunchResult launch = GemmHopperLaunch(spec, args, Device(132), {});
     EXPECT_TRUE(launch) << launch.error().ToString();
     if (!launch) return;
     for (const cuda::TensorMapSlot& slot : launch->maps()) {
