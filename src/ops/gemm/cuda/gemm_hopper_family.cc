@@ -154,6 +154,7 @@ struct Tile {
   std::int32_t band, ctas;
   std::uint16_t splits = 0;
   std::uint8_t cluster_n = 0;
+  std::int32_t walk = cuda::kGemmHopperInTurn;
 };
 // As timed on an H200: the first three lead on large outputs, the next two where those leave
 // multiprocessors idle in the last round; the last is for up to 64 rows. Bands are chosen so that
@@ -177,6 +178,29 @@ constexpr std::array kShared{kLow64Split2,       kLow64TwiceSplit2, kLow64TwiceS
 // Tiles beside each other that have A in common.
 constexpr Tile kSquareBeside4{128, 128, 12, 6, 0, 16, 1, 0, 4};
 
+constexpr Tile Walk(Tile tile, cuda::GemmHopperWalk walk) {
+  tile.walk = walk;
+  return tile;
+}
+constexpr Tile Divided(Tile tile) { return Walk(tile, cuda::kGemmHopperByShares); }
+// Tiles of the last round that all CTAs have parts of.
+constexpr Tile kLow64Divided = Divided({64, 64, 8, 12, 0, 16, 1});
+constexpr Tile kLowDivided = Divided({64, 128, 8, 8, 0, 16, 1});
+constexpr Tile kLowWideDivided = Divided({64, 256, 8, 5, 0, 16, 1});
+constexpr Tile kSquareDivided = Divided(kSquare);
+constexpr Tile kSquarePairDivided = Divided({128, 128, 12, 6, 2, 16, 1});
+constexpr Tile kWide192Divided = Divided(kWide192);
+constexpr Tile kWideDivided = Divided(kWide);
+constexpr Tile kHighDivided = Divided(kHigh);
+// A tile for each of the two warpgroups, for products of short k: one stores while the other multiplies.
+constexpr Tile kSquareInTurn = Walk(kSquare, cuda::kGemmHopperPingPong);
+constexpr Tile kSquarePairInTurn =
+    Walk({128, 128, 12, 6, 2, 16, 1}, cuda::kGemmHopperPingPong);
+constexpr std::array kDivided{kLow64Divided,      kLowDivided,     kLowWideDivided,
+                              kSquareDivided,     kSquarePairDivided, kWide192Divided,
+                              kWideDivided,       kHighDivided,    kSquareInTurn,
+                              kSquarePairInTurn};
+
 struct Types {
   DataType operands, c, d;
 };
@@ -199,7 +223,7 @@ KernelSpec MakeSpec(const Types& types, Order a, Order b, const Tile& tile) {
           .split_k = tile.splits,
           .cluster_m = tile.cluster_m,
           .cluster_n = tile.cluster_n,
-          .params = {tile.band, tile.ctas, 0, 0}};
+          .params = {tile.band, tile.ctas, tile.walk, 0}};
 }
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
@@ -218,6 +242,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
   for (const Tile& tile : kShared) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  for (const Tile& tile : kDivided) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
     for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));
   }
@@ -226,7 +251,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
     specs.push_back(MakeSpec(kBF16ToF32, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }
-  for (const Tile& tile : {kLow64Split2, kSquareSplit2}) {
+  for (const Tile& tile : {kLow64Split2, kSquareSplit2, kLow64Divided, kSquareDivided}) {
     specs.push_back(MakeSpec(kF16, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }

@@ -310,12 +310,12 @@ KernelDesc GroupedDescOf(const KernelSpec& spec) {
 Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
   const CompiledFamily<GemmOp> gemv{&GemvFeasible, &EstimateGemv, &LaunchGemv};
   const CompiledFamily<GemmOp> mma{.feasible = &MmaFeasible,
-                                   .estimate_us = &EstimateTiles,
+                                   .estimate_us = &EstimateMma,
                                    .launch = nullptr,
                                    .workspace = &WorkspaceOfMma,
                                    .launch_within = &LaunchMma};
   const CompiledFamily<GemmOp> hopper{.feasible = &HopperFeasible,
-                                      .estimate_us = &EstimateTiles,
+                                      .estimate_us = &EstimateHopper,
                                       .launch = nullptr,
                                       .workspace = &WorkspaceOfHopper,
                                       .launch_within = &LaunchHopper};
