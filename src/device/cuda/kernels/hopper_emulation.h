@@ -204,6 +204,14 @@ inline void NamedBarrier(u32 barrier, u32 threads) {
   }
 }
 
+inline void NamedBarrierArrive(u32 barrier, u32 threads) {
+  emulation::NamedBarrierState& state = emulation::NamedBarrierOf(barrier);
+  if (++state.here == threads) {
+    state.here = 0;
+    ++state.rounds;
+  }
+}
+
 inline u64 WgmmaDescriptor(u32 smem, u32 leading_bytes, u32 stride_bytes) {
   return static_cast<u64>((smem & 0x3ffff) >> 4) | static_cast<u64>(leading_bytes >> 4) << 16 |
          static_cast<u64>(stride_bytes >> 4) << 32 | static_cast<u64>(1) << 62;

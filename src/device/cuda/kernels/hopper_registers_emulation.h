@@ -2,7 +2,7 @@
 
 #include "device/cuda/kernels/hopper_emulation.h"
 
-// For tests only: wgmma_registers.cuh, copies of four dimensions and arrivals at named barriers on
+// For tests only: wgmma_registers.cuh, copies of four dimensions on
 // the CPU, beside hopper_emulation.h.
 
 namespace tw {
@@ -40,14 +40,6 @@ inline void TmaLoad4D(u32 smem, const void* map, u32 barrier, int x, int y, int 
     }
   }
   emulation::Progress(barrier, 0, -128 * box[2]);
-}
-
-inline void NamedBarrierArrive(u32 barrier, u32 threads) {
-  emulation::NamedBarrierState& state = emulation::NamedBarrierOf(barrier);
-  if (++state.here == threads) {
-    state.here = 0;
-    ++state.rounds;
-  }
 }
 
 template <int kPending, int kCount>

@@ -8,6 +8,7 @@
 #include "engine/compiled/compiled_kernel.h"
 #include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_hopper_shares.h"
 #include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
@@ -157,9 +158,14 @@ Status LaunchSimt(const KernelSpec& spec, const GemmArgs& args, const LoadedKern
                   Stream stream) {
   return kernel.Launch(GemmSimtLaunch(spec, args), stream);
 }
+WorkspaceSize WorkspaceOfHopper(const KernelSpec& spec, const GemmDesc& desc,
+                                const DeviceSpec& device) {
+  return GemmHopperWorkspace(spec, ShapeOf(desc), device);
+}
+
 Status LaunchHopper(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
-                    Stream stream) {
-  return kernel.Launch(GemmHopperLaunch(spec, args, kernel.device()), stream);
+                    const Workspace& workspace, Stream stream) {
+  return kernel.Launch(GemmHopperLaunch(spec, args, kernel.device(), workspace), stream);
 }
 Status LaunchGemv(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                   Stream stream) {
@@ -304,10 +310,15 @@ KernelDesc GroupedDescOf(const KernelSpec& spec) {
 Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
   const CompiledFamily<GemmOp> gemv{&GemvFeasible, &EstimateGemv, &LaunchGemv};
   const CompiledFamily<GemmOp> mma{.feasible = &MmaFeasible,
-                                   .estimate_us = &EstimateTiles,
+                                   .estimate_us = &EstimateMma,
                                    .launch = nullptr,
                                    .workspace = &WorkspaceOfMma,
                                    .launch_within = &LaunchMma};
+  const CompiledFamily<GemmOp> hopper{.feasible = &HopperFeasible,
+                                      .estimate_us = &EstimateHopper,
+                                      .launch = nullptr,
+                                      .workspace = &WorkspaceOfHopper,
+                                      .launch_within = &LaunchHopper};
   const CompiledFamily<GemmOp> gemm_q{.feasible = &GemmQFeasible,
                                       .estimate_us = &EstimateGemmQ,
                                       .launch = nullptr,
@@ -315,7 +326,7 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                       .launch_within = &LaunchGemmQ};
   const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
       {GemmMmaFamily(), mma},
-      {GemmHopperFamily(), {&HopperFeasible, &EstimateTiles, &LaunchHopper}},
+      {GemmHopperFamily(), hopper},
       {GemmSimtFamily(), {&MmaFeasible, &EstimateSimt, &LaunchSimt}},
       {GemvBf16Family(), gemv},
       {GemvQuantisedFamily(), gemv},
