@@ -13,7 +13,7 @@
 // Fields of a KernelSpec that the family names itself:
 //
 //   param0  warpgroups that share rows of W, each with quarters of every k-tile: 1, 2 or 4
-//   param1  0
+//   param1  CTAs that a multiprocessor is to hold
 //   param2  0
 //   param3  0
 
@@ -63,10 +63,11 @@ constexpr int GemmQwOwner(long long units, long long unit, int ctas) {
   return static_cast<int>(((unit + 1) * ctas - 1) / units);
 }
 
-/// Grid x: a CTA for each multiprocessor. They divide the work by what the grid is: fewer compute the
-/// same, in another order of sums.
-constexpr unsigned int GemmQwGridX(long long units, int sm_count) {
-  return static_cast<unsigned int>(units < sm_count ? units : sm_count < 1 ? 1 : sm_count);
+/// Grid x: as many CTAs as run at once. They divide the work by what the grid is: fewer compute the same,
+/// in another order of sums.
+constexpr unsigned int GemmQwGridX(long long units, int sm_count, int ctas_per_sm) {
+  const long long fit = static_cast<long long>(sm_count) * ctas_per_sm;
+  return static_cast<unsigned int>(units < fit ? units : fit < 1 ? 1 : fit);
 }
 
 }  // namespace tilewright::cuda

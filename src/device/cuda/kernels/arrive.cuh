@@ -22,4 +22,15 @@ TW_DEVICE u32 Arrive(u32* counter) {
 #endif
 }
 
+/// What a counter of Arrive has come to: as with Arrive, what others wrote before they counted is seen.
+TW_DEVICE u32 Arrived(const u32* counter) {
+#if defined(__CUDACC__)
+  u32 count;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
+  return count;
+#else
+  return *counter;
+#endif
+}
+
 }  // namespace tw

@@ -17,15 +17,20 @@ namespace {
 constexpr int kRegistersOfSm = 65536;
 
 int PartsOf(const KernelSpec& spec) { return spec.params[0]; }
+int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
 /// Warpgroups that multiply, and the one that fills the ring.
 int WarpsFor(const KernelSpec& spec) { return 4 * (spec.tile_n / 64 * PartsOf(spec) + 1); }
 
 std::uint32_t SmemBytes(const KernelSpec& s) {
   const TypeInfo& weight = GetTypeInfo(s.type_b);
   return static_cast<std::uint32_t>(
-      tw::GemmQwLayout::Of(weight.block_bytes, weight.block_elements, s.tile_m, s.tile_n, s.stages)
-          .WithParts(s.tile_m, PartsOf(s))
-          .Bytes(s.stages));
+      tw::GemmQwLayout::Of({.block_bytes = weight.block_bytes,
+                            .block_elements = weight.block_elements,
+                            .tile_m = s.tile_m,
+                            .tile_n = s.tile_n,
+                            .parts = PartsOf(s),
+                            .stages = s.stages})
+          .bytes);
 }
 
 std::optional<Rejection> CheckTypes(const KernelSpec& s) {
@@ -65,14 +70,14 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
   if (auto no = CheckOneOf("param0", PartsOf(s), kParts)) return no;
   if (auto no = CheckRange("stages", s.stages, 2, 8)) return no;
   if (auto no = CheckRange("warps", s.warps, WarpsFor(s), WarpsFor(s))) return no;
+  if (auto no = CheckRange("param1", CtasOf(s), 1, 2)) return no;
   constexpr int kMostWarps = 32;
   if (s.warps > kMostWarps) {
     return Reject(Reason::kShape, Format("{} warps", s.warps), Format("at most {}", kMostWarps));
   }
-  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[1] != 0 ||
-      s.params[2] != 0 || s.params[3] != 0) {
+  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 || s.params[3] != 0) {
     return Reject(Reason::kShape, "a field that gemm_qw does not use is set",
-                  "split_k, cluster_m, cluster_n, param1, param2, param3 = 0");
+                  "split_k, cluster_m, cluster_n, param2, param3 = 0");
   }
   return std::nullopt;
 }
@@ -80,9 +85,11 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
 std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckTypes(s)) return no;
   if (auto no = CheckTile(s)) return no;
-  if (SmemBytes(s) > MaxSmemBytes(s.arch)) {
+  // Of each CTA that a multiprocessor is to hold 1 KiB is taken.
+  const std::uint32_t most = CtasOf(s) == 1 ? MaxSmemBytes(s.arch) : (MaxSmemBytes(s.arch) - 1024) / 2;
+  if (SmemBytes(s) > most) {
     return Reject(Reason::kWorkspace, Format("{} bytes of shared memory", SmemBytes(s)),
-                  Format("at most {} on {}", MaxSmemBytes(s.arch), s.arch.ToString()));
+                  Format("at most {} for {} CTAs on {}", most, CtasOf(s), s.arch.ToString()));
   }
   return std::nullopt;
 }
@@ -92,12 +99,12 @@ KernelLaunchShape Launch(const KernelSpec& spec) {
 }
 
 ResourceLimits Limits(const KernelSpec& spec) {
-  const int fit = kRegistersOfSm / (spec.warps * 32) / 8 * 8;
+  const int fit = kRegistersOfSm / (spec.warps * 32 * CtasOf(spec)) / 8 * 8;
   return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
 }
 
 struct Shape {
-  int tile_m, tile_n, parts;
+  int tile_m, tile_n, parts, ctas = 1;
 };
 /// Alone on a multiprocessor, with as many stages as there is room for.
 constexpr int kMostStages = 8;
@@ -124,7 +131,7 @@ void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, C
   spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
   spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
   spec.tile_k = cuda::kGemmQTileK;
-  spec.params = {shape.parts, 0, 0, 0};
+  spec.params = {shape.parts, shape.ctas, 0, 0};
   spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
   for (int stages = kMostStages; stages >= 2; --stages) {
     spec.stages = static_cast<std::uint8_t>(stages);

@@ -35,7 +35,7 @@ using tilewright::cuda::GemmQwParams;
 using tilewright::cuda::GemmQwUnits;
 
 template <Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN,
-          int kParts, int kStages>
+          int kParts, int kStages, int kCtasPerSm>
 struct GemmQw {
   using F = Codes<kTypeW>;
   static constexpr int kTileK = tilewright::cuda::kGemmQTileK;
@@ -46,12 +46,11 @@ struct GemmQw {
   static_assert(kTileN % 64 == 0 && kTileM % 16 == 0 && kTileM <= 128, "shapes of wgmma");
   static_assert(kParts == 1 || kParts == 2 || kParts == 4, "whole quarters");
 
-  // Shared memory: ring [kStages] of { W [kTileN][kLineBytes], x }, the sums of an output tile
-  // [kParts][kTileM][kSumPitch], barriers. x lies in steps of 16 k, each [2][kTileM][8]: pairs 0, 2,
-  // 4, 6 of a row and then pairs 1, 3, 5, 7 of it, so that the four codes of a word, values 4 t .. 4 t + 3, are
-  // what a lane has of A: columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
-  static constexpr GemmQwLayout kLayout =
-      GemmQwLayout::Of(F::kBytes, F::kBlock, kTileM, kTileN, kStages).WithParts(kTileM, kParts);
+  // x lies in steps of 16 k, each [2][kTileM][8]: pairs 0, 2, 4, 6 of a row and then pairs 1, 3, 5, 7 of
+  // it, so that the four codes of a word, values 4 t .. 4 t + 3, are what a lane has of A: columns 2 t,
+  // 2 t + 1, 2 t + 8 and 2 t + 9.
+  static constexpr GemmQwLayout kLayout = GemmQwLayout::Of(
+      {F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
   static constexpr int kStepBytes = kTileM * 32;
   static constexpr int kUnitsOfLine =  // of the map
       kTileK / F::kBlock * F::kBytes / tilewright::cuda::GemmQwUnitBytes(F::kBytes);
@@ -105,39 +104,52 @@ struct GemmQw {
     return {tile, static_cast<int>(begin - i64{tile} * k_tiles)};
   }
 
-  // One thread: the copy engine brings the k-tile of W.
+  // One thread: the copy engine brings a k-tile of W.
   TW_DEVICE void FetchW(const Place& at, int stage) const {
     MbarrierArriveExpectTx(Full(stage), static_cast<u32>(kLayout.w_bytes));
     TmaLoad2D(Stage(stage), &p.w, Full(stage), at.k_tile * kUnitsOfLine,
               at.tile / tiles_m * kTileN);
   }
 
-  // Of x, a thread brings 16 k of a row at a time: a warp eight rows by 64 k.
-  static constexpr int kTasks = kTileM / 8 * (kTileK / 64) / 4;  // of each of four warps
+  // Of x, a lane brings 16 k of a row at a time, a warp 64 k of eight rows. Warps have groups of eight rows
+  // of their own or, where there are fewer of those than warps, 64 k of their own.
+  static constexpr int kGroups = kTileM / 8;
+  static constexpr int kGroupsOfWarp = kGroups < 4 ? 1 : kGroups / 4;
+  static constexpr int kWarpsOfGroup = kGroups < 4 ? 4 / kGroups : 1;
+  static constexpr int kTasks = kGroupsOfWarp * (kTileK / 64 / kWarpsOfGroup);
   struct Rows {
     U32x4 v[kTasks][2];
   };
+  struct Task {
+    int row, step;  // of x in a k-tile
+    TW_DEVICE Task(int i, int warp, int lane)
+        : row((warp % kGroups + i % kGroupsOfWarp * 4) * 8 + lane % 8),
+          step((i / kGroupsOfWarp * kWarpsOfGroup + warp / kGroups) * 4 + lane / 8) {}
+  };
   TW_DEVICE void LoadX(const Place& at, int warp, int lane, Rows& rows) const {
     const int m0 = at.tile % tiles_m * kTileM, k0 = at.k_tile * kTileK;
+    const u8* from = static_cast<const u8*>(p.x) + (m0 * p.ldx + k0) * 2;
+    const u8* row_of[kGroupsOfWarp];
+    TW_UNROLL
+    for (int i = 0; i < kGroupsOfWarp; ++i) {
+      const Task first(i, warp, lane);
+      row_of[i] = m0 + first.row < p.m ? from + first.row * p.ldx * 2 : nullptr;
+    }
     TW_UNROLL
     for (int i = 0; i < kTasks; ++i) {
-      const int task = warp + 4 * i;
-      const int row = m0 + task % (kTileM / 8) * 8 + lane % 8;
-      const int k = k0 + (task / (kTileM / 8) * 4 + lane / 8) * 16;
-      const u8* from = static_cast<const u8*>(p.x) + (row * p.ldx + k) * 2;
-      const bool inside = row < p.m && k < p.k;
-      rows.v[i][0] = inside ? LoadCached16(from) : U32x4{};
-      rows.v[i][1] = inside ? LoadCached16(from + 16) : U32x4{};
+      const int k = Task(i, warp, lane).step * 16;
+      const u8* row = row_of[i % kGroupsOfWarp];
+      const bool inside = row != nullptr && k0 + k < p.k;
+      rows.v[i][0] = inside ? LoadCached16(row + 2 * k) : U32x4{};
+      rows.v[i][1] = inside ? LoadCached16(row + (2 * k + 16)) : U32x4{};
     }
   }
   TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
     TW_UNROLL
     for (int i = 0; i < kTasks; ++i) {
-      const int task = warp + 4 * i;
-      const int step = task / (kTileM / 8) * 4 + lane / 8;
-      const int row = task % (kTileM / 8) * 8 + lane % 8;
-      const u32 to =
-          Stage(stage) + static_cast<u32>(kLayout.w_bytes + step * kStepBytes + row * 16);
+      const Task task(i, warp, lane);
+      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.step * kStepBytes +
+                                                     task.row * 16);
       const U32x4& a = rows.v[i][0];
       const U32x4& b = rows.v[i][1];
       StoreShared16(to, a.v[0], a.v[2], b.v[0], b.v[2]);
@@ -148,54 +160,90 @@ struct GemmQw {
     if (lane == 0) MbarrierArrive(Full(stage));
   }
 
-  // The warpgroup that fills the ring.
-  TW_DEVICE void Produce(int warp, int lane) const {
-    const bool leader = warp == 0 && lane == 0;
-    const int count = static_cast<int>(end - begin);
-    Place at_w = First();
-    int fetched = 0;  // k-tiles of W
-    if (leader) {
-      TmaPrefetchMap(&p.w);
-      if (p.w_constant == 0) WaitForPrerequisites();
-      for (; fetched < kStages && fetched < count; ++fetched) {
-        FetchW(at_w, fetched);
-        at_w.Advance(k_tiles);
-      }
+  // By one thread, first of all: the barriers, and the first k-tiles of W on their way.
+  TW_DEVICE void Start() const {
+    for (int i = 0; i < kStages; ++i) {
+      MbarrierInit(Full(i), 1 + 4);  // with the bytes of W, and of x each warp that brings it
+      MbarrierInit(Empty(i), 4 * kConsumers);  // a lane of each warp
     }
-    WaitForPrerequisites();
-    Place at_x = First();
-    Rows rows;
-    LoadX(at_x, warp, lane, rows);
-    RingPosition at;
+    FenceBarrierInit();
+    TmaPrefetchMap(&p.w);
+    if (p.w_constant == 0) WaitForPrerequisites();
+    const int count = static_cast<int>(end - begin);
+    const int fetched = count < kStages ? count : kStages;
+    Place at = First();
     TW_NO_UNROLL
-    for (int i = 0; i < count; ++i) {
-      // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
-      // passes.
-      MbarrierWait(Empty(at.stage), at.parity ^ 1);
-      if (leader && i >= fetched) {
-        FetchW(at_w, at.stage);
-        at_w.Advance(k_tiles);
-      }
-      StoreX(at.stage, warp, lane, rows);
-      at_x.Advance(k_tiles);
-      if (i + 1 < count) LoadX(at_x, warp, lane, rows);
-      at.Advance();
+    for (int i = 0; i < fetched; ++i) {
+      FetchW(at, i);
+      at.Advance(k_tiles);
     }
   }
 
+  // The warpgroup that fills the ring; x is loaded kAhead k-tiles before there is room for it.
+  // Where a k-tile of W is short, one ahead would wait for the L2 longer than the tile takes.
+  static constexpr int kAhead = kTileN == 64 && kTileM <= 32 && kCtasPerSm == 1 ? 2 : 1;
+  TW_DEVICE void Produce(int warp, int lane) const {
+    const bool leader = warp == 0 && lane == 0;
+    const int count = static_cast<int>(end - begin);
+    Place at_w = First(), at_x = at_w;
+    TW_NO_UNROLL
+    for (int i = 0; i < kStages; ++i) at_w.Advance(k_tiles);  // what Start has fetched
+    WaitForPrerequisites();
+    Rows rows[kAhead];
+    TW_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      if (j < count) LoadX(at_x, warp, lane, rows[j]);
+      at_x.Advance(k_tiles);
+    }
+    RingPosition at;
+    TW_NO_UNROLL
+    for (int i = 0; i < count; i += kAhead) {
+      TW_UNROLL
+      for (int j = 0; j < kAhead; ++j) {
+        if (i + j >= count) break;
+        // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
+        // passes.
+        MbarrierWait(Empty(at.stage), at.parity ^ 1);
+        if (i + j >= kStages) {
+          if (leader) FetchW(at_w, at.stage);
+          at_w.Advance(k_tiles);
+        }
+        StoreX(at.stage, warp, lane, rows[j]);
+        if (i + j + kAhead < count) LoadX(at_x, warp, lane, rows[j]);
+        at_x.Advance(k_tiles);
+        at.Advance();
+      }
+    }
+  }
+
+  // Sub-block kJ of this warpgroup's part of a stage.
+  template <int kJ>
+  TW_DEVICE static ScaledQuarter<kTypeW> QuarterOf(const u8* lines, int part, int i) {
+    return ScaledQuarter<kTypeW>::At(lines + 8 * i * kLayout.line_bytes, kJ / 2 * kParts + part);
+  }
+  using Raw = typename ScaledQuarter<kTypeW>::Raw;
+  template <int kJ>
+  TW_DEVICE static void Load(const u8* lines, int part, int t, Raw (&raw)[2]) {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i)  // rows g and g + 8
+      raw[i] = QuarterOf<kJ>(lines, part, i).template Load<kJ % 2>(t);
+  }
+
   // Sub-block kJ and those behind it of this warpgroup's part of a stage. `lines`: of row g of the warp;
-  // `x`: descriptor of the first step of the first quarter; `previous`: the stage in front of this one, -1: none.
+  // `x`: descriptor of the first step of the first quarter; `raw`: of sub-block kJ; `previous`: the
+  // stage in front of this one, -1: none.
   template <int kJ>
   TW_DEVICE void Multiply(const u8* lines, int part, u64 x, int previous, int lane,
-                          float (&acc)[kTileM / 2]) const {
+                          const Raw (&raw)[2], float (&acc)[kTileM / 2]) const {
     if constexpr (kJ < 2 * kQuarters) {
-      const int quarter = kJ / 2 * kParts + part;
+      // Behind the products nothing is read ahead: the compiler moves no load over them.
+      Raw next[2];
+      if constexpr (kJ + 1 < 2 * kQuarters) Load<kJ + 1>(lines, part, lane % 4, next);
       u32 a[2][4];
       TW_UNROLL
-      for (int i = 0; i < 2; ++i) {  // rows g and g + 8
+      for (int i = 0; i < 2; ++i) {
         u32 pairs[2][2];
-        ScaledQuarter<kTypeW>::At(lines + 8 * i * kLayout.line_bytes, quarter)
-            .template Pairs<kJ % 2>(lane % 4, pairs);
+        ScaledQuarter<kTypeW>::template Pairs<kJ % 2>(raw[i], pairs);
         TW_UNROLL
         for (int h = 0; h < 2; ++h) {
           a[h][i] = pairs[h][0];
@@ -211,74 +259,111 @@ struct GemmQw {
       // One sub-block is multiplied while the next is unpacked; the one before has been read.
       WgmmaWait<1>();
       if (kJ == 0 && previous >= 0 && lane == 0) MbarrierArrive(Empty(previous));
-      Multiply<kJ + 1>(lines, part, x, previous, lane, acc);
+      Multiply<kJ + 1>(lines, part, x, previous, lane, next, acc);
     }
   }
 
   // Puts this warp's sums in place, [kParts][kTileM][kSumPitch].
-  TW_DEVICE void StageSums(int part, int row, int lane, const float (&acc)[kTileM / 2]) const {
-    float* sums = Sums() + part * (kTileM * kLayout.sum_pitch) + row + lane / 4;
+  TW_DEVICE static void StageSums(float* sums, int part, int row, int lane,
+                                  const float (&acc)[kTileM / 2]) {
+    float* own = sums + part * (kTileM * kLayout.sum_pitch) + row + lane / 4;
     TW_UNROLL
     for (int i = 0; i < kTileM / 2; ++i) {
       const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      sums[column * kLayout.sum_pitch + i / 2 % 2 * 8] = acc[i];
+      own[column * kLayout.sum_pitch + i / 2 % 2 * 8] = acc[i];
     }
   }
-  TW_DEVICE float* Sums() const { return reinterpret_cast<float*>(smem + kLayout.sums); }
 
-  // Leaves the sums of a part of k in the workspace. Returns whether this CTA is the last of those
-  // that share the tile, which has `sharing` of them.
-  TW_DEVICE bool LeaveSums(int tile, int m0, int slot, int sharing) const {
+  using OwnSums = StagedSums<kTileM, kParts, kLayout.sum_pitch>;
+  // The CTAs that share an output tile, `count` from `first` on; of this one, `place` is where its sums go in
+  // the workspace.
+  struct Sharing {
+    int first, count, place;
+  };
+  // A CTA has two places: for the output tile that its run begins in, and for the one it ends in.
+  TW_DEVICE int PlaceOf(int cta, i64 of_tile) const {
+    return 2 * cta + (GemmQwBegin(units, cta, static_cast<int>(gridDim.x)) >= of_tile ? 0 : 1);
+  }
+  TW_DEVICE Sharing SharingOf(int tile) const {
+    const int ctas = static_cast<int>(gridDim.x);
+    const i64 of_tile = i64{tile} * k_tiles;
+    const int first = GemmQwOwner(units, of_tile, ctas);
+    return {first, GemmQwOwner(units, of_tile + k_tiles - 1, ctas) - first + 1,
+            PlaceOf(static_cast<int>(blockIdx.x), of_tile)};
+  }
+
+  // Leaves the sums of a part of k in the workspace. Returns how many CTAs had done so.
+  TW_DEVICE u32 LeaveSums(int tile, int m0, const Sharing& sharing, const OwnSums& own,
+                          u32* arrived) const {
     constexpr int kFours = kTileN / 4;
-    const StagedSums<kTileM, kParts, kLayout.sum_pitch> of_cta{Sums()};
-    float* to = p.partials + i64{slot} * (kTileM * kTileN);
+    float* to = p.partials + i64{sharing.place} * (kTileM * kTileN);
     TW_NO_UNROLL
     for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += kThreads) {
       const int m = i / kFours, n = i % kFours * 4;
       if (m0 + m >= p.m) break;
       float sum[4];
-      of_cta(m, n, sum);
+      own(m, n, sum);
       StorePack<Type::kF32, 4>(to, m * kTileN + n, sum);
     }
-    u32* arrived = reinterpret_cast<u32*>(smem + kLayout.barriers + 16 * kStages);
     NamedBarrier(1, kThreads);  // all of this CTA's sums are written
-    if (threadIdx.x == 0) {
-      *arrived = Arrive(p.arrivals + tile);
-      if (*arrived + 1 == static_cast<u32>(sharing)) p.arrivals[tile] = 0;  // for the next launch
-    }
+    if (threadIdx.x == 0) *arrived = Arrive(p.arrivals + tile);
     NamedBarrier(1, kThreads);  // thread 0 knows
-    return *arrived + 1 == static_cast<u32>(sharing);
+    return *arrived;
   }
 
-  // Makes y of the sums of an output tile, or leaves them to the CTA that does; k-tiles `first` and
-  // `count` - 1 behind it are in them.
-  TW_DEVICE void Finish(int tile, int first, int count, bool packs) const {
+  // Four sums of a shared tile, of the CTAs in the order of k.
+  TW_DEVICE void SumOf(int tile, const Sharing& sharing, const OwnSums& own, int m, int n,
+                       float (&sum)[4]) const {
+    constexpr int kAtOnce = 4;
+    TW_UNROLL
+    for (int j = 0; j < 4; ++j) sum[j] = 0.0f;
+    TW_NO_UNROLL
+    for (int first = 0; first < sharing.count; first += kAtOnce) {
+      float more[kAtOnce][4];
+      TW_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int cta = sharing.first + first + i;
+        if (first + i >= sharing.count) {
+          TW_UNROLL
+          for (int j = 0; j < 4; ++j) more[i][j] = 0.0f;
+        } else if (cta == static_cast<int>(blockIdx.x)) {
+          own(m, n, more[i]);
+        } else {
+          const i64 place = PlaceOf(cta, i64{tile} * k_tiles);
+          LoadPack<Type::kF32, 4>(p.partials, (place * kTileM + m) * kTileN + n, more[i]);
+        }
+      }
+      TW_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) sum[j] += more[i][j];
+      }
+    }
+  }
+
+  // Makes y of the sums of `count` k-tiles of an output tile, or leaves them to the CTA that does.
+  TW_DEVICE void Finish(int tile, int count, bool packs, float* sums, int part, int row, int lane,
+                        const float (&acc)[kTileM / 2]) const {
     const int m0 = tile % tiles_m * kTileM, n0 = tile / tiles_m * kTileN;
+    const OwnSums own{sums};
+    u32* arrived = reinterpret_cast<u32*>(smem + kLayout.barriers + 16 * kStages);
+    // Nobody reads what is there any more: a stage, or the sums of the output tile before.
+    NamedBarrier(1, kThreads);
+    StageSums(sums, part, row, lane, acc);
+    if (threadIdx.x == 0 && count != k_tiles) *arrived = Arrived(p.arrivals + tile);
+    NamedBarrier(1, kThreads);  // every warp's sums are there
     if (count == k_tiles) {
-      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
-          p, m0, n0, packs, StagedSums<kTileM, kParts, kLayout.sum_pitch>{Sums()});
+      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, packs, own);
       return;
     }
-    const int ctas = static_cast<int>(gridDim.x), cta = static_cast<int>(blockIdx.x);
-    const i64 of_tile = i64{tile} * k_tiles;
-    const int first_cta = GemmQwOwner(units, of_tile, ctas);
-    const int sharing = GemmQwOwner(units, of_tile + k_tiles - 1, ctas) - first_cta + 1;
-    // A CTA has two places: for the output tile that its run begins in, and for the one it ends in.
-    const int own = of_tile + first == begin ? 0 : 1;
-    if (!LeaveSums(tile, m0, 2 * cta + own, sharing)) return;
+    // The last of the CTAs that share a tile adds up what all have. It need not leave its own.
+    const Sharing sharing = SharingOf(tile);
+    const u32 others = static_cast<u32>(sharing.count) - 1;
+    if (*arrived != others && LeaveSums(tile, m0, sharing, own, arrived) != others) return;
+    if (threadIdx.x == 0) p.arrivals[tile] = 0;  // for the next launch
     OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
-        p, m0, n0, packs, [&](int m, int n, float(&sum)[4]) {
-          TW_UNROLL
-          for (int j = 0; j < 4; ++j) sum[j] = 0.0f;
-          for (int i = 0; i < sharing; ++i) {
-            const int from = first_cta + i;
-            const int slot = 2 * from + (GemmQwBegin(units, from, ctas) >= of_tile ? 0 : 1);
-            float more[4];
-            LoadPack<Type::kF32, 4>(p.partials, (i64{slot} * kTileM + m) * kTileN + n, more);
-            TW_UNROLL
-            for (int j = 0; j < 4; ++j) sum[j] += more[j];
-          }
-        });
+        p, m0, n0, packs,
+        [&](int m, int n, float(&sum)[4]) { SumOf(tile, sharing, own, m, n, sum); });
   }
 
   // A warpgroup that multiplies.
@@ -304,17 +389,22 @@ struct GemmQw {
       for (int i = 0; i < count; ++i) {
         MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
         const int offset = at.stage * kLayout.stage_bytes;
-        Multiply<0>(smem + (offset + lines), part, x + static_cast<u64>(offset >> 4), previous,
-                    lane, acc);
+        const u8* stage = smem + (offset + lines);
+        Raw raw[2];
+        Load<0>(stage, part, lane % 4, raw);
+        Multiply<0>(stage, part, x + static_cast<u64>(offset >> 4), previous, lane, raw, acc);
         previous = at.stage;
         at.Advance();
       }
       WgmmaWaitForAll(acc);
-      if (lane == 0) MbarrierArrive(Empty(previous));
-      NamedBarrier(1, kThreads);  // the sums of the output tile before have been read
-      StageSums(part, row, lane, acc);
-      NamedBarrier(1, kThreads);  // every warp's are there
-      Finish(place.tile, place.k_tile, count, packs);
+      if (kLayout.sums_apart && lane == 0) MbarrierArrive(Empty(previous));
+      const int sums = kLayout.sums_apart ? kLayout.sums : previous * kLayout.stage_bytes;
+      Finish(place.tile, count, packs, reinterpret_cast<float*>(smem + sums), part, row, lane, acc);
+      if constexpr (!kLayout.sums_apart) {
+        FenceBeforeTma();
+        __syncwarp();
+        if (lane == 0) MbarrierArrive(Empty(previous));
+      }
       left -= count;
       place = {place.tile + 1, 0};
     }
@@ -327,13 +417,7 @@ struct GemmQw {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     // The same in all lanes, and the compiler is to know.
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) {
-        MbarrierInit(cta.Full(i), 1 + 4);  // with the bytes of W, and of x each warp of the fifth
-        MbarrierInit(cta.Empty(i), 4 * kConsumers);  // a lane of each warp
-      }
-      FenceBarrierInit();
-    }
+    if (threadIdx.x == kThreads) cta.Start();
     __syncthreads();  // the barriers are ready
     if (warp >= 4 * kConsumers) {
       cta.Produce(warp - 4 * kConsumers, lane);

@@ -67,7 +67,7 @@ cuda::TensorMapDesc DescribeWeights(const KernelSpec& spec, const GemmArgs& args
 }  // namespace
 
 int GemmQwCtas(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device) {
-  return static_cast<int>(cuda::GemmQwGridX(Units(spec, shape), device.sm_count));
+  return static_cast<int>(cuda::GemmQwGridX(Units(spec, shape), device.sm_count, spec.params[1]));
 }
 
 WorkspaceSize GemmQwWorkspace(const KernelSpec& spec, const GemmShape& shape,

@@ -54,7 +54,7 @@ Status EncodeForHost(const cuda::TensorMapDesc& desc,
 
 /// `sms`: multiprocessors, at most so many CTAs.
 template <Type kW, int kTileM, int kTileN, int kParts, int kStages, Type kY = Type::kF32,
-          bool kGated = false>
+          bool kGated = false, int kCtas = 1>
 void ExpectProduct(test::BlockShape shape, int sms = 1) {
   SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k
                                   << " tile " << kTileM << "x" << kTileN << " parts " << kParts
@@ -67,7 +67,7 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   spec.tile_n = kTileN;
   spec.tile_k = cuda::kGemmQTileK;
   spec.warps = 4 * (kTileN / 64 * kParts + 1);
-  spec.params = {kParts, 0, 0, 0};
+  spec.params = {kParts, kCtas, 0, 0};
   const std::optional<Rejection> no = GemmQwFamily().check(spec);
   ASSERT_FALSE(no) << no->ToString();
 
@@ -91,7 +91,7 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   // Warps finish at different times: what RunLaunch returns does not matter here.
   tw::emulation::RunLaunch<tw::GemmQwParams>(*launch, kThreads, [](const tw::GemmQwParams& p) {
     constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
-    tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts, kStages>::Run(
+    tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts, kStages, kCtas>::Run(
         p, tw::emulation::OwnSmem());
   });
   tw::emulation::readable_begin = nullptr;
