@@ -23,14 +23,13 @@ int WarpsFor(const KernelSpec& spec) { return 4 * (spec.tile_n / 64 * PartsOf(sp
 
 std::uint32_t SmemBytes(const KernelSpec& s) {
   const TypeInfo& weight = GetTypeInfo(s.type_b);
-  return static_cast<std::uint32_t>(
-      tw::GemmQwLayout::Of({.block_bytes = weight.block_bytes,
-                            .block_elements = weight.block_elements,
-                            .tile_m = s.tile_m,
-                            .tile_n = s.tile_n,
-                            .parts = PartsOf(s),
-                            .stages = s.stages})
-          .bytes);
+  return static_cast<std::uint32_t>(tw::GemmQwLayout::Of({.block_bytes = weight.block_bytes,
+                                                          .block_elements = weight.block_elements,
+                                                          .tile_m = s.tile_m,
+                                                          .tile_n = s.tile_n,
+                                                          .parts = PartsOf(s),
+                                                          .stages = s.stages})
+                                        .bytes);
 }
 
 std::optional<Rejection> CheckTypes(const KernelSpec& s) {
@@ -75,7 +74,8 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
   if (s.warps > kMostWarps) {
     return Reject(Reason::kShape, Format("{} warps", s.warps), Format("at most {}", kMostWarps));
   }
-  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 || s.params[3] != 0) {
+  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
+      s.params[3] != 0) {
     return Reject(Reason::kShape, "a field that gemm_qw does not use is set",
                   "split_k, cluster_m, cluster_n, param2, param3 = 0");
   }
@@ -86,7 +86,8 @@ std::optional<Rejection> Check(const KernelSpec& s) {
   if (auto no = CheckTypes(s)) return no;
   if (auto no = CheckTile(s)) return no;
   // Of each CTA that a multiprocessor is to hold 1 KiB is taken.
-  const std::uint32_t most = CtasOf(s) == 1 ? MaxSmemBytes(s.arch) : (MaxSmemBytes(s.arch) - 1024) / 2;
+  const std::uint32_t most =
+      CtasOf(s) == 1 ? MaxSmemBytes(s.arch) : (MaxSmemBytes(s.arch) - 1024) / 2;
   if (SmemBytes(s) > most) {
     return Reject(Reason::kWorkspace, Format("{} bytes of shared memory", SmemBytes(s)),
                   Format("at most {} for {} CTAs on {}", most, CtasOf(s), s.arch.ToString()));

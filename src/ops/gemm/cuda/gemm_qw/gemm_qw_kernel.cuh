@@ -49,8 +49,8 @@ struct GemmQw {
   // x lies in steps of 16 k, each [2][kTileM][8]: pairs 0, 2, 4, 6 of a row and then pairs 1, 3, 5, 7 of
   // it, so that the four codes of a word, values 4 t .. 4 t + 3, are what a lane has of A: columns 2 t,
   // 2 t + 1, 2 t + 8 and 2 t + 9.
-  static constexpr GemmQwLayout kLayout = GemmQwLayout::Of(
-      {F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
+  static constexpr GemmQwLayout kLayout =
+      GemmQwLayout::Of({F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
   static constexpr int kStepBytes = kTileM * 32;
   static constexpr int kUnitsOfLine =  // of the map
       kTileK / F::kBlock * F::kBytes / tilewright::cuda::GemmQwUnitBytes(F::kBytes);
@@ -148,8 +148,8 @@ struct GemmQw {
     TW_UNROLL
     for (int i = 0; i < kTasks; ++i) {
       const Task task(i, warp, lane);
-      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.step * kStepBytes +
-                                                     task.row * 16);
+      const u32 to =
+          Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.step * kStepBytes + task.row * 16);
       const U32x4& a = rows.v[i][0];
       const U32x4& b = rows.v[i][1];
       StoreShared16(to, a.v[0], a.v[2], b.v[0], b.v[2]);
