@@ -29,7 +29,7 @@ struct GemmQwParams {
   const void* x;  ///< [m][k], type_a; every row aligned to 16 bytes
   const void* c;  ///< [m][n], type_c; read only where beta is not 0
   void* y;        ///< [m][n], type_d; may be c
-  /// Of CTAs that share an output tile: [CTAs][2][tile_m][tile_n], 16-byte aligned.
+  /// Sums of CTAs that share an output tile: [CTAs][tile_m][tile_n], 16-byte aligned.
   float* partials;
   /// [output tiles], zero before the launch and after it. Neither is used where no tile is shared.
   unsigned int* arrivals;

@@ -23,8 +23,9 @@
 // way. A strip is 64 rows of W; the kParts warpgroups of a strip take quarters of every k-tile.
 //
 // The CTAs divide the k-tiles of all output tiles evenly, so that they end together: the first and the
-// last output tile of a CTA may be shared with its neighbours. Then each leaves its sums in the
-// workspace, and the last to arrive adds them up in the order of k.
+// last output tile of a CTA may be shared with its neighbours. A CTA begins with the last one, and leaves
+// its sums in the workspace if the end of k is not its own; the CTA that has that adds them up in the
+// order of k, at the end of its run, when they are long there.
 
 namespace tw {
 
@@ -89,19 +90,19 @@ struct GemmQw {
         begin(GemmQwBegin(units, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x))),
         end(GemmQwBegin(units, static_cast<int>(blockIdx.x) + 1, static_cast<int>(gridDim.x))) {}
 
-  // A place in the run of a CTA: an output tile and one of its k-tiles.
+  // A place in the run of a CTA: an output tile, one of its k-tiles, and the end of those of this CTA. The
+  // last output tile of a run comes first: its other k-tiles are those of CTAs behind this one.
   struct Place {
-    int tile, k_tile;
-    TW_DEVICE void Advance(int k_tiles) {
-      if (++k_tile == k_tiles) {
-        k_tile = 0;
-        ++tile;
-      }
-    }
+    int tile, k_tile, k_end;
   };
-  TW_DEVICE Place First() const {
-    const int tile = static_cast<int>(begin / k_tiles);
-    return {tile, static_cast<int>(begin - i64{tile} * k_tiles)};
+  TW_DEVICE Place At(int tile, i64 until) const {
+    const i64 of_tile = i64{tile} * k_tiles;
+    return {tile, begin > of_tile ? static_cast<int>(begin - of_tile) : 0,
+            until < of_tile + k_tiles ? static_cast<int>(until - of_tile) : k_tiles};
+  }
+  TW_DEVICE Place First() const { return At(static_cast<int>((end - 1) / k_tiles), end); }
+  TW_DEVICE void Advance(Place& at) const {
+    if (++at.k_tile == at.k_end) at = At(at.tile - 1, end);
   }
 
   // One thread: the copy engine brings a k-tile of W.
@@ -111,20 +112,20 @@ struct GemmQw {
               at.tile / tiles_m * kTileN);
   }
 
-  // Of x, a lane brings 16 k of a row at a time, a warp 64 k of eight rows. Warps have groups of eight rows
-  // of their own or, where there are fewer of those than warps, 64 k of their own.
+  // Of x, a lane brings 8 k of a row at a time, a warp 32 k of eight rows. Warps have groups of eight rows
+  // of their own or, where there are fewer of those than warps, parts of k of their own.
   static constexpr int kGroups = kTileM / 8;
   static constexpr int kGroupsOfWarp = kGroups < 4 ? 1 : kGroups / 4;
   static constexpr int kWarpsOfGroup = kGroups < 4 ? 4 / kGroups : 1;
-  static constexpr int kTasks = kGroupsOfWarp * (kTileK / 64 / kWarpsOfGroup);
+  static constexpr int kTasks = kGroupsOfWarp * (kTileK / 32 / kWarpsOfGroup);
   struct Rows {
-    U32x4 v[kTasks][2];
+    U32x4 v[kTasks];
   };
   struct Task {
-    int row, step;  // of x in a k-tile
+    int row, chunk;  // of x in a k-tile; of 8 k
     TW_DEVICE Task(int i, int warp, int lane)
         : row((warp % kGroups + i % kGroupsOfWarp * 4) * 8 + lane % 8),
-          step((i / kGroupsOfWarp * kWarpsOfGroup + warp / kGroups) * 4 + lane / 8) {}
+          chunk((i / kGroupsOfWarp * kWarpsOfGroup + warp / kGroups) * 4 + lane / 8) {}
   };
   TW_DEVICE void LoadX(const Place& at, int warp, int lane, Rows& rows) const {
     const int m0 = at.tile % tiles_m * kTileM, k0 = at.k_tile * kTileK;
@@ -137,23 +138,20 @@ struct GemmQw {
     }
     TW_UNROLL
     for (int i = 0; i < kTasks; ++i) {
-      const int k = Task(i, warp, lane).step * 16;
+      const int k = Task(i, warp, lane).chunk * 8;
       const u8* row = row_of[i % kGroupsOfWarp];
-      const bool inside = row != nullptr && k0 + k < p.k;
-      rows.v[i][0] = inside ? LoadCached16(row + 2 * k) : U32x4{};
-      rows.v[i][1] = inside ? LoadCached16(row + (2 * k + 16)) : U32x4{};
+      rows.v[i] = row != nullptr && k0 + k < p.k ? LoadCached16(row + 2 * k) : U32x4{};
     }
   }
   TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
     TW_UNROLL
     for (int i = 0; i < kTasks; ++i) {
       const Task task(i, warp, lane);
-      const u32 to =
-          Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.step * kStepBytes + task.row * 16);
-      const U32x4& a = rows.v[i][0];
-      const U32x4& b = rows.v[i][1];
-      StoreShared16(to, a.v[0], a.v[2], b.v[0], b.v[2]);
-      StoreShared16(to + kStepBytes / 2, a.v[1], a.v[3], b.v[1], b.v[3]);
+      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
+                                                     task.row * 16 + task.chunk % 2 * 8);
+      const U32x4& pairs = rows.v[i];
+      StoreShared8(to, pairs.v[0], pairs.v[2]);
+      StoreShared8(to + kStepBytes / 2, pairs.v[1], pairs.v[3]);
     }
     FenceBeforeTma();  // wgmma reads it as the copy engine would
     __syncwarp();
@@ -175,44 +173,34 @@ struct GemmQw {
     TW_NO_UNROLL
     for (int i = 0; i < fetched; ++i) {
       FetchW(at, i);
-      at.Advance(k_tiles);
+      Advance(at);
     }
   }
 
-  // The warpgroup that fills the ring; x is loaded kAhead k-tiles before there is room for it.
-  // Where a k-tile of W is short, one ahead would wait for the L2 longer than the tile takes.
-  static constexpr int kAhead = kTileN == 64 && kTileM <= 32 && kCtasPerSm == 1 ? 2 : 1;
+  // The warpgroup that fills the ring. x is loaded before there is room for it.
   TW_DEVICE void Produce(int warp, int lane) const {
     const bool leader = warp == 0 && lane == 0;
     const int count = static_cast<int>(end - begin);
     Place at_w = First(), at_x = at_w;
     TW_NO_UNROLL
-    for (int i = 0; i < kStages; ++i) at_w.Advance(k_tiles);  // what Start has fetched
+    for (int i = 0; i < kStages; ++i) Advance(at_w);  // what Start has fetched
     WaitForPrerequisites();
-    Rows rows[kAhead];
-    TW_UNROLL
-    for (int j = 0; j < kAhead; ++j) {
-      if (j < count) LoadX(at_x, warp, lane, rows[j]);
-      at_x.Advance(k_tiles);
-    }
+    Rows rows;
+    LoadX(at_x, warp, lane, rows);
     RingPosition at;
     TW_NO_UNROLL
-    for (int i = 0; i < count; i += kAhead) {
-      TW_UNROLL
-      for (int j = 0; j < kAhead; ++j) {
-        if (i + j >= count) break;
-        // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
-        // passes.
-        MbarrierWait(Empty(at.stage), at.parity ^ 1);
-        if (i + j >= kStages) {
-          if (leader) FetchW(at_w, at.stage);
-          at_w.Advance(k_tiles);
-        }
-        StoreX(at.stage, warp, lane, rows[j]);
-        if (i + j + kAhead < count) LoadX(at_x, warp, lane, rows[j]);
-        at_x.Advance(k_tiles);
-        at.Advance();
+    for (int i = 0; i < count; ++i) {
+      // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
+      // passes.
+      MbarrierWait(Empty(at.stage), at.parity ^ 1);
+      if (i >= kStages) {
+        if (leader) FetchW(at_w, at.stage);
+        Advance(at_w);
       }
+      StoreX(at.stage, warp, lane, rows);
+      Advance(at_x);
+      if (i + 1 < count) LoadX(at_x, warp, lane, rows);
+      at.Advance();
     }
   }
 
@@ -275,28 +263,10 @@ struct GemmQw {
   }
 
   using OwnSums = StagedSums<kTileM, kParts, kLayout.sum_pitch>;
-  // The CTAs that share an output tile, `count` from `first` on; of this one, `place` is where its sums go in
-  // the workspace.
-  struct Sharing {
-    int first, count, place;
-  };
-  // A CTA has two places: for the output tile that its run begins in, and for the one it ends in.
-  TW_DEVICE int PlaceOf(int cta, i64 of_tile) const {
-    return 2 * cta + (GemmQwBegin(units, cta, static_cast<int>(gridDim.x)) >= of_tile ? 0 : 1);
-  }
-  TW_DEVICE Sharing SharingOf(int tile) const {
-    const int ctas = static_cast<int>(gridDim.x);
-    const i64 of_tile = i64{tile} * k_tiles;
-    const int first = GemmQwOwner(units, of_tile, ctas);
-    return {first, GemmQwOwner(units, of_tile + k_tiles - 1, ctas) - first + 1,
-            PlaceOf(static_cast<int>(blockIdx.x), of_tile)};
-  }
-
-  // Leaves the sums of a part of k in the workspace. Returns how many CTAs had done so.
-  TW_DEVICE u32 LeaveSums(int tile, int m0, const Sharing& sharing, const OwnSums& own,
-                          u32* arrived) const {
+  // Leaves the sums of a part of k in the workspace, for the CTA that has the last part.
+  TW_DEVICE void LeaveSums(int tile, int m0, const OwnSums& own) const {
     constexpr int kFours = kTileN / 4;
-    float* to = p.partials + i64{sharing.place} * (kTileM * kTileN);
+    float* to = p.partials + i64{blockIdx.x} * (kTileM * kTileN);
     TW_NO_UNROLL
     for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += kThreads) {
       const int m = i / kFours, n = i % kFours * 4;
@@ -306,32 +276,25 @@ struct GemmQw {
       StorePack<Type::kF32, 4>(to, m * kTileN + n, sum);
     }
     NamedBarrier(1, kThreads);  // all of this CTA's sums are written
-    if (threadIdx.x == 0) *arrived = Arrive(p.arrivals + tile);
-    NamedBarrier(1, kThreads);  // thread 0 knows
-    return *arrived;
+    if (threadIdx.x == 0) Arrive(p.arrivals + tile);
   }
 
-  // Four sums of a shared tile, of the CTAs in the order of k.
-  TW_DEVICE void SumOf(int tile, const Sharing& sharing, const OwnSums& own, int m, int n,
-                       float (&sum)[4]) const {
+  // Four sums of a shared tile, of `others` CTAs in front of this one and its own, in the order of k.
+  TW_DEVICE void SumOf(int others, const OwnSums& own, int m, int n, float (&sum)[4]) const {
     constexpr int kAtOnce = 4;
     TW_UNROLL
     for (int j = 0; j < 4; ++j) sum[j] = 0.0f;
+    const int first_cta = static_cast<int>(blockIdx.x) - others;
     TW_NO_UNROLL
-    for (int first = 0; first < sharing.count; first += kAtOnce) {
+    for (int first = 0; first < others; first += kAtOnce) {
       float more[kAtOnce][4];
       TW_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const int cta = sharing.first + first + i;
-        if (first + i >= sharing.count) {
-          TW_UNROLL
-          for (int j = 0; j < 4; ++j) more[i][j] = 0.0f;
-        } else if (cta == static_cast<int>(blockIdx.x)) {
-          own(m, n, more[i]);
-        } else {
-          const i64 place = PlaceOf(cta, i64{tile} * k_tiles);
-          LoadPack<Type::kF32, 4>(p.partials, (place * kTileM + m) * kTileN + n, more[i]);
-        }
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) more[i][j] = 0.0f;
+        const i64 cta = first_cta + first + i;
+        if (first + i < others)
+          LoadPack<Type::kF32, 4>(p.partials, (cta * kTileM + m) * kTileN + n, more[i]);
       }
       TW_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
@@ -339,31 +302,42 @@ struct GemmQw {
         for (int j = 0; j < 4; ++j) sum[j] += more[i][j];
       }
     }
+    float last[4];
+    own(m, n, last);
+    TW_UNROLL
+    for (int j = 0; j < 4; ++j) sum[j] += last[j];
   }
 
-  // Makes y of the sums of `count` k-tiles of an output tile, or leaves them to the CTA that does.
-  TW_DEVICE void Finish(int tile, int count, bool packs, float* sums, int part, int row, int lane,
-                        const float (&acc)[kTileM / 2]) const {
-    const int m0 = tile % tiles_m * kTileM, n0 = tile / tiles_m * kTileN;
+  // How many CTAs in front of this one have k-tiles of an output tile.
+  TW_DEVICE int OthersOf(int tile) const {
+    const int ctas = static_cast<int>(gridDim.x);
+    return static_cast<int>(blockIdx.x) - GemmQwOwner(units, i64{tile} * k_tiles, ctas);
+  }
+
+  // Makes y of the sums of an output tile, or leaves them to the CTA that has the end of its k; `others`:
+  // what that CTA waits for, `arrived`: whether all have left their sums. Those in front of a CTA have
+  // been started before it, so the wait ends.
+  TW_DEVICE void Finish(const Place& at, int others, bool arrived, bool packs, float* sums,
+                        int part, int row, int lane, const float (&acc)[kTileM / 2]) const {
+    const int m0 = at.tile % tiles_m * kTileM, n0 = at.tile / tiles_m * kTileN;
     const OwnSums own{sums};
-    u32* arrived = reinterpret_cast<u32*>(smem + kLayout.barriers + 16 * kStages);
     // Nobody reads what is there any more: a stage, or the sums of the output tile before.
     NamedBarrier(1, kThreads);
     StageSums(sums, part, row, lane, acc);
-    if (threadIdx.x == 0 && count != k_tiles) *arrived = Arrived(p.arrivals + tile);
-    NamedBarrier(1, kThreads);  // every warp's sums are there
-    if (count == k_tiles) {
-      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, packs, own);
-      return;
+    if (threadIdx.x == 0 && !arrived) {
+      while (Arrived(p.arrivals + at.tile) != static_cast<u32>(others)) {
+      }
     }
-    // The last of the CTAs that share a tile adds up what all have. It need not leave its own.
-    const Sharing sharing = SharingOf(tile);
-    const u32 others = static_cast<u32>(sharing.count) - 1;
-    if (*arrived != others && LeaveSums(tile, m0, sharing, own, arrived) != others) return;
-    if (threadIdx.x == 0) p.arrivals[tile] = 0;  // for the next launch
-    OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
-        p, m0, n0, packs,
-        [&](int m, int n, float(&sum)[4]) { SumOf(tile, sharing, own, m, n, sum); });
+    NamedBarrier(1, kThreads);  // every warp's sums are there, and those of others
+    if (at.k_end != k_tiles) {
+      LeaveSums(at.tile, m0, own);
+    } else if (others == 0) {
+      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, packs, own);
+    } else {
+      if (threadIdx.x == 0) p.arrivals[at.tile] = 0;  // for the next launch
+      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
+          p, m0, n0, packs, [&](int m, int n, float(&sum)[4]) { SumOf(others, own, m, n, sum); });
+    }
   }
 
   // A warpgroup that multiplies.
@@ -374,19 +348,20 @@ struct GemmQw {
         ring + static_cast<u32>(kLayout.w_bytes + part * 4 * kStepBytes), kStepBytes / 2, 128);
     const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
     RingPosition at;
-    Place place = First();
-    int left = static_cast<int>(end - begin);
     WaitForPrerequisites();  // the addend, and y, which others may still read
     TW_NO_UNROLL
-    while (left > 0) {
-      const int ahead = k_tiles - place.k_tile;
-      const int count = ahead < left ? ahead : left;
+    for (i64 until = end; until > begin;) {
+      const Place place = At(static_cast<int>((until - 1) / k_tiles), until);
+      const int others = place.k_end == k_tiles && place.k_tile > 0 ? OthersOf(place.tile) : 0;
+      // Most have arrived by then: no need to ask when all is done.
+      const bool arrived = others == 0 || (threadIdx.x == 0 && Arrived(p.arrivals + place.tile) ==
+                                                                   static_cast<u32>(others));
       float acc[kTileM / 2];
       TW_UNROLL
       for (int i = 0; i < kTileM / 2; ++i) acc[i] = 0.0f;
       int previous = -1;
       TW_NO_UNROLL
-      for (int i = 0; i < count; ++i) {
+      for (int i = place.k_tile; i < place.k_end; ++i) {
         MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
         const int offset = at.stage * kLayout.stage_bytes;
         const u8* stage = smem + (offset + lines);
@@ -399,14 +374,14 @@ struct GemmQw {
       WgmmaWaitForAll(acc);
       if (kLayout.sums_apart && lane == 0) MbarrierArrive(Empty(previous));
       const int sums = kLayout.sums_apart ? kLayout.sums : previous * kLayout.stage_bytes;
-      Finish(place.tile, count, packs, reinterpret_cast<float*>(smem + sums), part, row, lane, acc);
+      Finish(place, others, arrived, packs, reinterpret_cast<float*>(smem + sums), part, row, lane,
+             acc);
       if constexpr (!kLayout.sums_apart) {
         FenceBeforeTma();
         __syncwarp();
         if (lane == 0) MbarrierArrive(Empty(previous));
       }
-      left -= count;
-      place = {place.tile + 1, 0};
+      until = i64{place.tile} * k_tiles;
     }
   }
 

@@ -78,7 +78,7 @@ WorkspaceSize GemmQwWorkspace(const KernelSpec& spec, const GemmShape& shape,
       static_cast<std::size_t>(cuda::GemmQTiles(shape.m, shape.n, spec.tile_m, spec.tile_n));
   const std::size_t sums = std::size_t{4} * spec.tile_m * spec.tile_n;
   return {.barriers = tiles * sizeof(std::uint32_t),
-          .partials = static_cast<std::size_t>(ctas) * 2 * sums};
+          .partials = static_cast<std::size_t>(ctas) * sums};
 }
 
 cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
