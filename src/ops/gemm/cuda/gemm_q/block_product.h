@@ -84,9 +84,14 @@ class BlockProduct {
     return got;
   }
 
-  /// Holds y to the product; `of_weights`: how far a weight that a kernel multiplies with may be from the
-  /// one in the file, of its size.
-  void Expect(double of_weights = 0) const {
+  /// From here on W is what its weights are when each was rounded once.
+  void RoundWeights(DataType type) {
+    const test::GuardedBytes rounded = Encoded(type, ws_);
+    ws_ = Decoded(type, rounded, Signed(ws_.size()));
+  }
+
+  /// Holds y to the product.
+  void Expect() const {
     EXPECT_EQ(y_.Damage() + x_.Damage() + w_.Damage() + c_.Damage(), "");
     const std::vector<double> got = Result();
     for (std::size_t i = 0; i < Size(shape.m); ++i) {
@@ -95,7 +100,7 @@ class BlockProduct {
           ASSERT_TRUE(std::isnan(got[i * Ldy() + j])) << "padding of y was written";
           continue;
         }
-        const auto [want, bound] = Wanted(i, j, of_weights);
+        const auto [want, bound] = Wanted(i, j);
         ASSERT_NEAR(got[i * Ldy() + j], want, bound) << "row " << i << " column " << j;
       }
     }
@@ -136,7 +141,7 @@ class BlockProduct {
   }
 
   /// The sum of row j of W, and how far one in f32 may be from it.
-  std::pair<double, double> SumOf(std::size_t i, std::size_t j, double of_weights) const {
+  std::pair<double, double> SumOf(std::size_t i, std::size_t j) const {
     const std::size_t k = Size(shape.k);
     double sum = 0, magnitude = 0;
     for (std::size_t e = 0; e < k; ++e) {
@@ -147,16 +152,16 @@ class BlockProduct {
     }
     // Each addition rounds a partial sum that is at most the sum of magnitudes; a warp adds one
     // for each of its sub-blocks.
-    const double rounded = 0x1p-24 * (static_cast<double>(k) / 32 + 16) + of_weights;
     const double alpha = shape.alpha;
-    return {alpha * sum, rounded * magnitude * std::fabs(alpha)};
+    return {alpha * sum,
+            0x1p-24 * (static_cast<double>(k) / 32 + 16) * magnitude * std::fabs(alpha)};
   }
 
-  std::pair<double, double> Wanted(std::size_t i, std::size_t j, double of_weights) const {
+  std::pair<double, double> Wanted(std::size_t i, std::size_t j) const {
     const std::size_t row = shape.gated ? j / kGatedBlock * (2 * kGatedBlock) + j % kGatedBlock : j;
-    auto [want, bound] = SumOf(i, row, of_weights);
+    auto [want, bound] = SumOf(i, row);
     if (shape.gated) {
-      const auto [up, up_bound] = SumOf(i, row + kGatedBlock, of_weights);
+      const auto [up, up_bound] = SumOf(i, row + kGatedBlock);
       const double silu = want / (1 + std::exp(-want));
       want = silu * up;
       // The derivative of silu is at most 1.1; the kernel's is a few units of the last place off.

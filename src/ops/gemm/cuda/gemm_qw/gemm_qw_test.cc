@@ -26,9 +26,6 @@ using tw::Type;
 constexpr CudaArch kHopper{90, 'a'};
 constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
 
-/// A weight is rounded to bf16 once; what it is a sum of, in f32, was rounded too.
-constexpr double kOfWeights = 0x1p-8 + 0x1p-16;
-
 DeviceSpec DeviceOf(int sm_count) {
   DeviceSpec device;
   device.kind = DeviceKind::kCuda;
@@ -101,7 +98,8 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
     return byte == std::byte{0};
   })) << "the next launch would count from there";
-  product.Expect(kOfWeights);
+  product.RoundWeights(DataType::kBF16);
+  product.Expect();
 }
 
 /// Rows of W whose bytes are a multiple of 16, as the copy engine needs them, of at least `k` values.

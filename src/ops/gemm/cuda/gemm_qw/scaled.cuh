@@ -3,7 +3,7 @@
 #include "ops/gemm/cuda/gemm_q/quarter.cuh"
 
 // A quarter of a span of kGemvSpan values of one row of W, two sub-blocks of 32, as values in bf16:
-// scale * code + offset in f32, rounded once.
+// scale * code + offset in f32 as DecodeRow has it, rounded once.
 //   At(row, q)            quarter q of the row that begins at `row`, a multiple of 16 bytes
 //   Raw, Load<i>(t)       what sub-block i is made of, read from shared memory
 //   Pairs<i>(t, raw, a)   a[h] are values 16 h + 4 t + {0, 1} and {2, 3} of sub-block i
@@ -48,10 +48,8 @@ struct ScaledQuarter {
 TW_DEVICE float BytePlus32768(u32 word, u32 i) {
   return FloatOf(PermuteBytes(word, 0x47u, 0x4505u + (i << 4)));
 }
-/// The same of a byte of at most 127 as 2^7 + byte.
-TW_DEVICE float BytePlus128(u32 word, u32 i) {
-  return FloatOf(PermuteBytes(word, 0x43u, 0x4055u + (i << 8)));
-}
+/// A byte. Left in the offset of a format that has one, what it is more than its bits would round that.
+TW_DEVICE float SmallByte(u32 word, u32 i) { return BytePlus32768(word, i) - 32768.0f; }
 
 template <>
 struct ScaledQuarter<Type::kQ8_0> {
@@ -96,7 +94,7 @@ struct ScaledQuarter<Type::kQ4_K> {
   Quarter<Type::kQ4_K> codes;
   struct Raw {
     u32 words[2];
-    float scale, offset;  // of 128 plus a code
+    float scale, min;
   };
   TW_DEVICE static ScaledQuarter At(const u8* row, int q) {
     return {Quarter<Type::kQ4_K>::At(WordRow::At(row, 0), q)};
@@ -105,9 +103,9 @@ struct ScaledQuarter<Type::kQ4_K> {
   TW_DEVICE Raw Load(int t) const {
     const float d = LowF16ToF32(codes.factors), dmin = HighF16ToF32(codes.factors);
     const float scale = Fma(BytePlusMagic(codes.scales, kI), d, -8388608.0f * d);
-    const float min = Fma(BytePlusMagic(codes.mins, kI), -dmin, 8388608.0f * dmin);
+    const float min = Fma(BytePlusMagic(codes.mins, kI), dmin, -8388608.0f * dmin);
     const u8* p = codes.row.data + (16 + 4 * t);
-    return {{LoadWord(p), LoadWord(p + 16)}, scale, Fma(scale, -128.0f, min)};
+    return {{LoadWord(p), LoadWord(p + 16)}, scale, min};
   }
   template <int kI>
   TW_DEVICE static void Pairs(const Raw& raw, u32 (&a)[2][2]) {
@@ -116,8 +114,37 @@ struct ScaledQuarter<Type::kQ4_K> {
       const u32 bytes = raw.words[h] >> (4 * kI) & 0x0f0f0f0fu;
       TW_UNROLL
       for (u32 i = 0; i < 2; ++i)
-        a[h][i] = PackBF16(Fma(BytePlus128(bytes, 2 * i), raw.scale, raw.offset),
-                           Fma(BytePlus128(bytes, 2 * i + 1), raw.scale, raw.offset));
+        a[h][i] = PackBF16(Fma(SmallByte(bytes, 2 * i), raw.scale, -raw.min),
+                           Fma(SmallByte(bytes, 2 * i + 1), raw.scale, -raw.min));
+    }
+  }
+};
+
+/// Its Codes are biased, for which its offset would be rounded.
+template <>
+struct ScaledQuarter<Type::kQ4_1> {
+  static constexpr int kBytes = 20;
+  const u8* blocks;
+  struct Raw {
+    u32 head, codes;
+  };
+  TW_DEVICE static ScaledQuarter At(const u8* row, int q) { return {row + 2 * kBytes * q}; }
+  template <int kI>
+  TW_DEVICE Raw Load(int t) const {
+    const u8* block = blocks + kBytes * kI;
+    return {LoadWord(block), LoadWord(block + (4 + 4 * t))};
+  }
+  template <int kI>
+  TW_DEVICE static void Pairs(const Raw& raw, u32 (&a)[2][2]) {
+    const float d = LowF16ToF32(raw.head), m = HighF16ToF32(raw.head);
+    u32 bytes[2];
+    SplitNibbles(raw.codes, bytes);
+    TW_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      TW_UNROLL
+      for (u32 i = 0; i < 2; ++i)
+        a[h][i] = PackBF16(Fma(SmallByte(bytes[h], 2 * i), d, m),
+                           Fma(SmallByte(bytes[h], 2 * i + 1), d, m));
     }
   }
 };
