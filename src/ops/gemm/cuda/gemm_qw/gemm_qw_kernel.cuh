@@ -354,8 +354,9 @@ struct GemmQw {
       const Place place = At(static_cast<int>((until - 1) / k_tiles), until);
       const int others = place.k_end == k_tiles && place.k_tile > 0 ? OthersOf(place.tile) : 0;
       // Most have arrived by then: no need to ask when all is done.
-      const bool arrived = others == 0 || (threadIdx.x == 0 && ReadArrivals(p.arrivals + place.tile) ==
-                                                                   static_cast<u32>(others));
+      const bool arrived =
+          others == 0 ||
+          (threadIdx.x == 0 && ReadArrivals(p.arrivals + place.tile) == static_cast<u32>(others));
       float acc[kTileM / 2];
       TW_UNROLL
       for (int i = 0; i < kTileM / 2; ++i) acc[i] = 0.0f;
