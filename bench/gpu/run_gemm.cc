@@ -1,6 +1,7 @@
 // gemm_mma and gemm_hopper against float64.
 #include "gpu/product.h"
 #include "gpu/runners.h"
+#include "ops/gemm/cuda/gemm_hopper_shares.h"
 #include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 
@@ -92,8 +93,15 @@ void RunGemmHopper(const Job& job, KernelReport& report) {
   AddAddends(spec, {.m = m + 17, .n = 2 * n + 3, .k = 520, .pad_d = 5}, shapes);
   AddAddends(spec, {.m = 2 * m, .n = 2 * n, .k = 512, .pad_d = 8}, shapes);
   for (ProductShape& shape : shapes) shape = aligned(shape);
-  if (job.check) CheckProducts(job, shapes, &GemmHopperLaunch, report);
-  if (job.time) TimeProducts(job, {kLarge[0], kLarge[1]}, false, &GemmHopperLaunch, report);
+  const std::vector<ProductShape> timed{kLarge[0], kLarge[1]};
+  const ProductWorkspace workspace(job, shapes, timed, &GemmHopperWorkspace);
+  const ProductLauncher launcher = [&workspace](const KernelSpec& of, const GemmArgs& args,
+                                                const DeviceSpec& device) {
+    return GemmHopperLaunch(of, args, device, workspace.view());
+  };
+  if (job.check) CheckProducts(job, shapes, launcher, report);
+  if (job.time) TimeProducts(job, timed, false, launcher, report);
+  workspace.Report(report);
 }
 
 }  // namespace tilewright::gpu_check

@@ -9,14 +9,14 @@
 // function first); and (grid x, 1, 1) CTAs with the x of the functions below, of gemm_hopper
 // (grid x, cluster_n * split_k, 1), each of the two at least 1. A cluster is part of the kernel: no
 // launch attribute.
-// gemm_hopper has no workspace, nor has gemm_mma without splits: nothing has to be zeroed.
+// gemm_mma without splits and gemm_hopper without shares have no workspace: nothing has to be zeroed.
 //
 // Fields of a KernelSpec that the families name themselves:
 //
 //   field   gemm_mma                           gemm_hopper
 //   param0  warps over the rows of the tile    tile rows of a raster band
 //   param1  tile rows of a raster band         CTAs that a multiprocessor is to hold, 1 or 2
-//   param2  0                                  0
+//   param2  0                                  how output tiles are divided, GemmHopperWalk
 //   param3  0                                  0
 //
 // A raster band orders the output tiles for L2 and changes no result.
@@ -80,6 +80,35 @@ constexpr int GemmHopperBoxRows(int m, int tile_m, int cluster_n = 1) {
   return (rows + 8 * cluster_n - 1) / (8 * cluster_n) * 8;
 }
 
+/// How the CTAs of gemm_hopper divide the output tiles (param2).
+enum GemmHopperWalk : int {
+  kGemmHopperInTurn = 0,  ///< a CTA takes every so manyth tile, its warpgroups rows of one tile
+  /// The same, but tiles that would leave multiprocessors idle in the last round are divided along k into
+  /// equal shares, one for each CTA (GemmHopperShares).
+  kGemmHopperByShares = 1,
+  /// The two warpgroups that multiply take whole tiles in turn, so that one stores while the other
+  /// multiplies.
+  kGemmHopperPingPong = 2,
+};
+
+/// The first `tiles` output tiles of the raster are divided into `count` shares, each of them 1/count of
+/// all their steps of k: a share is the end of one tile, the begin of the next, or a part of one.
+struct GemmHopperShares {
+  int tiles;
+  int count;  ///< at least `tiles`
+};
+
+/// Where share `share` begins, in steps of k over all divided tiles of `k_tiles` each; that of number
+/// `count` is where the last ends. Parts of one or two steps are not worth a CTA that waits for their sums.
+constexpr int GemmHopperShareBegin(const GemmHopperShares& shares, int k_tiles, int share) {
+  constexpr int kWorthless = 2;
+  const int steps = shares.tiles * k_tiles, each = steps / shares.count, more = steps % shares.count;
+  const int begin = share * each + (share < more ? share : more);
+  const int within = begin % k_tiles;
+  if (within <= kWorthless) return begin - within;
+  return k_tiles - within <= kWorthless ? begin + k_tiles - within : begin;
+}
+
 /// gemm_hopper. Addresses of A and B are multiples of 16 bytes, lda and ldb of 8 elements. The maps
 /// describe A, B and D: rank 2, the contiguous dimension first, interleave none, element strides 1,
 /// swizzle 128B, L2 promotion 256B, fill with zeros outside.
@@ -93,11 +122,19 @@ constexpr int GemmHopperBoxRows(int m, int tile_m, int cluster_n = 1) {
 ///
 /// That of D is read only where d, its leading dimension and n are multiples of 16 bytes; elsewhere
 /// its bytes are ignored.
+///
+/// With kGemmHopperByShares the first `shares.tiles` output tiles are computed by `shares.count` CTAs
+/// (clusters, of kernels with cluster_m or cluster_n), as many k-tiles each: sums of a part of k lie in
+/// `partials` until the last CTA of a tile has come, which adds them up in the order of k.
 struct GemmHopperParams {
   TensorMap a;
   TensorMap b;
   TensorMap d;
   GemmOutput out;
+  GemmHopperShares shares;  ///< GemmHopperSharesOf; 0 where none are made
+  /// GemmHopperPartials of [tile_m * tile_n], aligned to 16 bytes: sums as the threads hold them
+  float* partials;
+  unsigned int* arrivals;  ///< GemmHopperArrivals: zeroed before the first launch, left at zero by every one
 };
 static_assert(sizeof(GemmHopperParams) == 512, "layout");
 
@@ -125,20 +162,67 @@ struct GemmHopperTile {
   int cluster_n;    ///< CTAs of a cluster with tiles beside each other; 0 or 1: none
   int split_k;      ///< CTAs of a cluster that share an output tile; 0 or 1: none do
   int ctas_per_sm;  ///< param1
+  int walk;         ///< param2, a GemmHopperWalk
 };
 
+/// CTAs of a cluster that take tiles beside or below each other.
+constexpr int GemmHopperPeers(const GemmHopperTile& tile) {
+  return (tile.cluster_m > 1 ? tile.cluster_m : 1) * (tile.cluster_n > 1 ? tile.cluster_n : 1);
+}
+
+/// Output tiles of a gemm_hopper kernel, those of a cluster counted as one.
+constexpr long long GemmHopperTiles(int m, int n, const GemmHopperTile& tile) {
+  return GemmTiles(m, n, tile.tile_m * (tile.cluster_m > 1 ? tile.cluster_m : 1),
+                   tile.tile_n * (tile.cluster_n > 1 ? tile.cluster_n : 1));
+}
+
+/// As many of those as run at once.
+constexpr long long GemmHopperResident(const GemmHopperTile& tile, int sm_count) {
+  const long long fit = static_cast<long long>(sm_count) * tile.ctas_per_sm / GemmHopperPeers(tile);
+  return fit < 1 ? 1 : fit;
+}
+
+/// Which tiles are divided and how: those of the last, incomplete round, as evenly as there are CTAs, but
+/// no tile among more than 8 and no share shorter than 8 k-tiles of 64. None where that would save fewer than 4 k-tiles, about
+/// what it takes to add up the parts.
+constexpr GemmHopperShares GemmHopperSharesOf(int m, int n, int k, const GemmHopperTile& tile,
+                                              int sm_count) {
+  constexpr long long kMostOfATile = 8, kShortest = 8, kLeastGain = 4, kMostSteps = 1 << 30;
+  const long long resident = GemmHopperResident(tile, sm_count);
+  const long long tiles = GemmHopperTiles(m, n, tile) % resident;
+  const long long k_tiles = (k - 1LL) / 64 + 1, steps = tiles * k_tiles;
+  if (tile.walk != kGemmHopperByShares || tiles == 0 || steps > kMostSteps) return {};
+  long long count = resident < kMostOfATile * tiles ? resident : kMostOfATile * tiles;
+  count = count < steps / kShortest ? count : steps / kShortest;
+  if (count < tiles || k_tiles - (steps - 1) / count - 1 < kLeastGain) return {};
+  return {static_cast<int>(tiles), static_cast<int>(count)};
+}
+
+/// Tiles of sums in the workspace: one for every part of a tile that a CTA computes, with number share +
+/// tile among those of its CTA's number in the cluster.
+constexpr long long GemmHopperPartials(const GemmHopperTile& tile, const GemmHopperShares& shares) {
+  return shares.count == 0 ? 0 : (shares.count + shares.tiles - 1LL) * GemmHopperPeers(tile);
+}
+
+/// Counters in the workspace: one for every divided tile and warpgroup that multiplies, at most two.
+constexpr long long GemmHopperArrivals(const GemmHopperTile& tile, const GemmHopperShares& shares) {
+  return 2LL * shares.tiles * GemmHopperPeers(tile);
+}
+
 /// Grid x of gemm_hopper: as many CTAs as run at once on `sm_count` multiprocessors, at most one
-/// for each output tile, a multiple of the cluster. They take the tiles in turn, so that a smaller
-/// multiple of the cluster computes the same, more slowly. Grid y is cluster_n * split_k, and grid x
-/// counts so many CTAs as one; where CTAs share tiles none of them takes a second one.
-constexpr unsigned int GemmHopperGridX(int m, int n, const GemmHopperTile& tile, int sm_count) {
-  const int cluster = tile.cluster_m > 1 ? tile.cluster_m : 1;
-  const int beside = tile.cluster_n > 1 ? tile.cluster_n : 1;
-  const long long tiles = GemmTiles(m, n, tile.tile_m * cluster, tile.tile_n * beside);
+/// for each output tile or share, a multiple of the cluster. They take the tiles in turn, so that a smaller
+/// multiple of the cluster computes the same, more slowly, but not fewer than there are shares. Grid y is
+/// cluster_n * split_k, and grid x counts so many CTAs as one; where CTAs share tiles of split_k none of
+/// them takes a second one.
+constexpr unsigned int GemmHopperGridX(int m, int n, int k, const GemmHopperTile& tile,
+                                       int sm_count) {
+  const long long cluster = tile.cluster_m > 1 ? tile.cluster_m : 1;
+  const long long tiles = GemmHopperTiles(m, n, tile);
   if (tile.split_k > 1) return static_cast<unsigned int>(tiles);
-  const long long fit = static_cast<long long>(sm_count) * tile.ctas_per_sm / (cluster * beside);
-  const long long resident = fit < 1 ? 1 : fit;
-  return static_cast<unsigned int>((tiles < resident ? tiles : resident) * cluster);
+  const long long resident = GemmHopperResident(tile, sm_count);
+  const long long shares = GemmHopperSharesOf(m, n, k, tile, sm_count).count;
+  const long long ctas = tiles < resident ? (tiles > shares ? tiles : shares) : resident;
+  return static_cast<unsigned int>(ctas * cluster);
 }
 
 }  // namespace tilewright::cuda

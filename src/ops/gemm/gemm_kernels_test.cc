@@ -12,6 +12,7 @@
 #include "core/formats/formats.h"
 #include "core/test_executor.h"
 #include "engine/cpu_threads.h"
+#include "ops/gemm/base/verified_test_util.h"
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
@@ -223,6 +224,7 @@ TEST_P(EveryKernel, HandlesEveryTypeAndOrderItDeclares) {
               d.n = LegalN(d, kernel(), 18);
               d.k = LegalK(d, kernel(), 33);
               ASSERT_NO_FATAL_FAILURE(ExpectRight(d, RandomCall(d, random), 1));
+              test::NoteProduct(kernel().info(), k, d, Device());
             }
           }
         }

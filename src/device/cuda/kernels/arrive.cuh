@@ -22,4 +22,31 @@ TW_DEVICE u32 Arrive(u32* counter) {
 #endif
 }
 
+/// Adds `amount` to such a counter, which then counts several things in its bits; the same otherwise.
+TW_DEVICE u32 ArriveWith(u32* counter, u32 amount) {
+#if defined(__CUDACC__)
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(amount)
+               : "memory");
+  return before;
+#else
+  const u32 before = *counter;
+  *counter += amount;
+  return before;
+#endif
+}
+
+/// What the counter is now. What others wrote before they counted is seen behind it.
+TW_DEVICE u32 ReadArrivals(const u32* counter) {
+#if defined(__CUDACC__)
+  u32 now;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+  return now;
+#else
+  return *counter;
+#endif
+}
+
 }  // namespace tw

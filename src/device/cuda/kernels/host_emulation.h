@@ -54,6 +54,8 @@ inline std::size_t smem_bytes = kMostSmem;
 inline std::size_t SmemBegin(unsigned int rank) { return (smem_bytes + 1023) / 1024 * 1024 * rank; }
 /// That of the CTA that runs.
 inline unsigned char* OwnSmem() { return smem + SmemBegin(cta.rank); }
+/// Runs the CTAs from the last to the first: who comes last must not matter.
+inline bool backwards = false;
 /// What ReadAhead finds at an address, in front of the wait for earlier kernels; null: what lies
 /// there behind it too.
 inline int (*read_ahead)(const int* p) = nullptr;
@@ -102,7 +104,8 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
   for (Cta::Fiber& fiber : cta.fibers) fiber.stack = std::make_unique<std::byte[]>(kStack);
   bool converged = true;
   for (unsigned int by = 0; by < grid.y; by += cluster) {
-    for (unsigned int bx = 0; bx < grid.x; ++bx) {
+    for (unsigned int x = 0; x < grid.x; ++x) {
+      const unsigned int bx = backwards ? grid.x - 1 - x : x;
       for (Cta::Fiber& fiber : cta.fibers) {
         fiber.done = fiber.waits = false;
         fiber.shuffles = 0;

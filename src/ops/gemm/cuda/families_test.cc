@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ops/gemm/cuda/family_checks.h"
+#include "tilewright/cuda/gemm_params.h"
 
 namespace tilewright {
 namespace {
@@ -129,6 +130,27 @@ TEST(GemmFamilies, HopperRefusesWhatItsSourceCannotBe) {
   for (const Change& change : kCommon) ExpectRefused(family, good, change);
   ExpectRefused(family, good,
                 {"cluster of 4", [](KernelSpec& s) { s.cluster_m = 4; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"another walk", [](KernelSpec& s) { s.params[2] = 3; }, Reason::kShape});
+  ExpectRefused(family, good,
+                {"divided tiles that clusters share",
+                 [](KernelSpec& s) {
+                   s.params[2] = cuda::kGemmHopperByShares;
+                   s.tile_n = 128;
+                   s.split_k = 2;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"one warpgroup that takes turns",
+                 [](KernelSpec& s) {
+                   s.params[2] = cuda::kGemmHopperPingPong;
+                   s.tile_m = 64;
+                   s.warps = 8;
+                 },
+                 Reason::kShape});
+  ExpectRefused(family, good,
+                {"256 accumulators a thread",
+                 [](KernelSpec& s) { s.params[2] = cuda::kGemmHopperPingPong; }, Reason::kShape});
   ExpectRefused(
       family, good,
       {"192 rows for two warpgroups", [](KernelSpec& s) { s.tile_m = 192; }, Reason::kShape});

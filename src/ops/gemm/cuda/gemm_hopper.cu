@@ -19,6 +19,7 @@ struct HopperSpec {
   static constexpr int kSplits = spec::kSplitK > 1 ? spec::kSplitK : 1;
   static constexpr int kCtasPerSm = spec::kParam1;
   static constexpr int kBand = spec::kParam0;  // tile rows of a raster band
+  static constexpr int kWalk = spec::kParam2;  // a GemmHopperWalk
 };
 static_assert(spec::kTileK == GemmHopper<HopperSpec>::kTileK, "one line of the swizzle");
 

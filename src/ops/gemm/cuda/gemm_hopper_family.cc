@@ -5,6 +5,7 @@
 #include "core/text.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
+#include "tilewright/cuda/gemm_params.h"
 #include "tilewright/types.h"
 
 namespace tilewright {
@@ -13,6 +14,11 @@ namespace {
 constexpr CudaArch kHopper{90, 'a'};
 
 int Consumers(const KernelSpec& spec) { return spec.warps / 4 - 1; }
+
+/// Warpgroups that multiply the same tile.
+int Together(const KernelSpec& spec) {
+  return spec.params[2] == cuda::kGemmHopperPingPong ? 1 : Consumers(spec);
+}
 
 /// Columns of a piece of D, which is stored in lines of 128 bytes.
 int PieceColumns(const KernelSpec& spec) { return static_cast<int>(128 / BytesOf(spec.type_d, 1)); }
@@ -24,11 +30,12 @@ std::uint32_t RingBytes(const KernelSpec& spec) {
 }
 
 // Ring, two barriers a stage, what aligning the ring to 1024 may skip, and two pieces of 64 lines of D
-// a consumer, or two barriers of a shared tile.
+// and the flag of divided tiles a consumer, or two barriers of a shared tile.
 std::uint32_t SmemBytes(const KernelSpec& spec) {
   constexpr std::uint32_t kPieceBytes = 64 * 128;
   return RingBytes(spec) + spec.stages * 16u + 1024u +
-         (SharesTiles(spec) ? 16u : static_cast<std::uint32_t>(Consumers(spec)) * 2 * kPieceBytes);
+         (SharesTiles(spec) ? 16u
+                            : static_cast<std::uint32_t>(Consumers(spec)) * (2 * kPieceBytes + 16));
 }
 
 // Of a shared tile: eights of columns for every CTA, whose sums of f32 and elements of D take the
@@ -69,12 +76,24 @@ std::optional<Rejection> CheckClusterN(const KernelSpec& spec) {
                    Format("at most {}", kMostCtas)};
 }
 
+// How tiles are divided among CTAs and warpgroups.
+std::optional<Rejection> CheckWalk(const KernelSpec& spec) {
+  if (auto no = CheckRange("param2", spec.params[2], cuda::kGemmHopperInTurn,
+                           cuda::kGemmHopperPingPong)) {
+    return no;
+  }
+  if (spec.params[2] == cuda::kGemmHopperInTurn) return std::nullopt;
+  if (auto no = CheckRange("split_k", spec.split_k, 0, 0)) return no;
+  if (spec.params[2] == cuda::kGemmHopperByShares || Consumers(spec) == 2) return std::nullopt;
+  return Rejection{Reason::kShape, Format("{} warps", spec.warps), "12: two warpgroups that multiply"};
+}
+
 std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   constexpr std::array kWarps{8, 12};
   constexpr std::array kCtas{1, 2};
   constexpr std::array kClusters{0, 2};
   if (auto no = CheckOneOf("warps", spec.warps, kWarps)) return no;
-  const int rows = 64 * Consumers(spec);
+  const int rows = 64 * Together(spec);
   const std::array tiles_m{rows, 2 * rows};
   if (auto no = CheckOneOf("tile_m", spec.tile_m, tiles_m)) return no;
   if (auto no = CheckRange("tile_n", spec.tile_n, 32, 256)) return no;
@@ -89,7 +108,7 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
     return Rejection{Reason::kShape, Format("tile_n = {}", spec.tile_n),
                      Format("a multiple of {}", box)};
   }
-  const int accumulators = spec.tile_m * spec.tile_n / (128 * Consumers(spec));
+  const int accumulators = spec.tile_m * spec.tile_n / (128 * Together(spec));
   // The register file has 128 a thread for two CTAs of 8 warps, 80 for two of 12.
   const int most = spec.params[1] == 1 ? 128 : spec.warps == 8 ? 64 : 32;
   if (accumulators > most) {
@@ -107,7 +126,7 @@ std::optional<Rejection> Check(const KernelSpec& spec) {
   if (auto no = CheckTile(spec)) return no;
   if (auto no = CheckRange("stages", spec.stages, 2, 12)) return no;
   if (auto no = CheckRange("param0", spec.params[0], 1, 64)) return no;
-  if (auto no = CheckRange("param2", spec.params[2], 0, 0)) return no;
+  if (auto no = CheckWalk(spec)) return no;
   if (auto no = CheckRange("param3", spec.params[3], 0, 0)) return no;
   // The system takes 1 KiB of each CTA out of the 228 of a multiprocessor.
   const std::uint32_t most = MaxSmemBytes(spec.arch) / spec.params[1] - (spec.params[1] - 1) * 512u;
@@ -135,6 +154,7 @@ struct Tile {
   std::int32_t band, ctas;
   std::uint16_t splits = 0;
   std::uint8_t cluster_n = 0;
+  std::int32_t walk = cuda::kGemmHopperInTurn;
 };
 // As timed on an H200: the first three lead on large outputs, the next two where those leave
 // multiprocessors idle in the last round; the last is for up to 64 rows. Bands are chosen so that
@@ -158,6 +178,29 @@ constexpr std::array kShared{kLow64Split2,       kLow64TwiceSplit2, kLow64TwiceS
 // Tiles beside each other that have A in common.
 constexpr Tile kSquareBeside4{128, 128, 12, 6, 0, 16, 1, 0, 4};
 
+constexpr Tile Walk(Tile tile, cuda::GemmHopperWalk walk) {
+  tile.walk = walk;
+  return tile;
+}
+constexpr Tile Divided(Tile tile) { return Walk(tile, cuda::kGemmHopperByShares); }
+// Tiles of the last round that all CTAs have parts of.
+constexpr Tile kLow64Divided = Divided({64, 64, 8, 12, 0, 16, 1});
+constexpr Tile kLowDivided = Divided({64, 128, 8, 8, 0, 16, 1});
+constexpr Tile kLowWideDivided = Divided({64, 256, 8, 5, 0, 16, 1});
+constexpr Tile kSquareDivided = Divided(kSquare);
+constexpr Tile kSquarePairDivided = Divided({128, 128, 12, 6, 2, 16, 1});
+constexpr Tile kWide192Divided = Divided(kWide192);
+constexpr Tile kWideDivided = Divided(kWide);
+constexpr Tile kHighDivided = Divided(kHigh);
+// A tile for each of the two warpgroups, for products of short k: one stores while the other multiplies.
+constexpr Tile kSquareInTurn = Walk(kSquare, cuda::kGemmHopperPingPong);
+constexpr Tile kSquarePairInTurn =
+    Walk({128, 128, 12, 6, 2, 16, 1}, cuda::kGemmHopperPingPong);
+constexpr std::array kDivided{kLow64Divided,      kLowDivided,     kLowWideDivided,
+                              kSquareDivided,     kSquarePairDivided, kWide192Divided,
+                              kWideDivided,       kHighDivided,    kSquareInTurn,
+                              kSquarePairInTurn};
+
 struct Types {
   DataType operands, c, d;
 };
@@ -180,7 +223,7 @@ KernelSpec MakeSpec(const Types& types, Order a, Order b, const Tile& tile) {
           .split_k = tile.splits,
           .cluster_m = tile.cluster_m,
           .cluster_n = tile.cluster_n,
-          .params = {tile.band, tile.ctas, 0, 0}};
+          .params = {tile.band, tile.ctas, tile.walk, 0}};
 }
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
@@ -199,6 +242,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
     specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   }
   for (const Tile& tile : kShared) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
+  for (const Tile& tile : kDivided) specs.push_back(MakeSpec(kBF16, kT, kN, tile));
   for (const auto& [a, b] : {std::pair{kN, kT}, {kN, kN}, {kT, kT}}) {
     for (const Tile& tile : {kWide, kSquare}) specs.push_back(MakeSpec(kBF16, a, b, tile));
   }
@@ -207,7 +251,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
     specs.push_back(MakeSpec(kBF16ToF32, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }
-  for (const Tile& tile : {kLow64Split2, kSquareSplit2}) {
+  for (const Tile& tile : {kLow64Split2, kSquareSplit2, kLow64Divided, kSquareDivided}) {
     specs.push_back(MakeSpec(kF16, kT, kN, tile));
     specs.push_back(MakeSpec(kBF16Add, kT, kN, tile));
   }
@@ -219,7 +263,7 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 KernelFamily GemmHopperFamily() {
   return {.name = kGemmHopper,
           .revision = 1,
-          .launch_abi = 2,
+          .launch_abi = 3,
           .source = "ops/gemm/cuda/gemm_hopper.cu",
           .files = {},
           .options = {},

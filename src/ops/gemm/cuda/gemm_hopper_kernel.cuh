@@ -10,14 +10,16 @@
 #include "ops/gemm/cuda/epilogue.cuh"
 #include "ops/gemm/cuda/split_tile.cuh"
 #include "ops/gemm/cuda/tile_layout.h"
+#include "ops/gemm/cuda/tile_parts.cuh"
 #include "tilewright/cuda/gemm_params.h"
 
 // GEMM on TMA and wgmma (sm_90a). A CTA is one warpgroup that loads and one or two that multiply;
 // CTAs stay and take one output tile after the other, and loading runs ahead into the next tile. A
 // ring of kStages k-tiles in shared memory with two barriers a stage, full and empty, connects
 // them. Two CTAs of a cluster work on tiles one below the other and fetch half of their common tile
-// of B each, for both; or on tiles beside each other, with a common tile of A. And CTAs of a cluster
-// share one tile, with a part of k each (split_tile.cuh).
+// of B each, for both; or on tiles beside each other, with a common tile of A. CTAs share tiles, with a
+// part of k each: those of a cluster one tile (split_tile.cuh), all of them the tiles that would be left
+// over for the last round (tile_parts.cuh). Or the two warpgroups take a tile each, in turn.
 
 namespace tw {
 
@@ -37,15 +39,20 @@ struct GemmHopper {
   static constexpr int kCluster = Spec::kCluster;
   static constexpr int kClusterN = Spec::kClusterN;
   static constexpr int kSplits = Spec::kSplits;
-  static constexpr int kPeers = kCluster * kClusterN;       // CTAs that fetch for each other
-  static constexpr int kStrips = kTileM / kConsumers / 64;  // of 64 rows of a consumer
+  static constexpr int kPeers = kCluster * kClusterN;  // CTAs that fetch for each other
+  static constexpr bool kShares = Spec::kWalk == tilewright::cuda::kGemmHopperByShares;
+  static constexpr bool kPingPong = Spec::kWalk == tilewright::cuda::kGemmHopperPingPong;
+  static constexpr int kTogether = kPingPong ? 1 : kConsumers;  // consumers of a tile
+  static constexpr int kStrips = kTileM / kTogether / 64;       // of 64 rows of a consumer
   // Registers that the loading warpgroup gives to two others: what 1 or 2 CTAs have at entry, 168 or 80
   // a thread, is 40 of it and this much of those.
   static constexpr int kRaised = Spec::kCtasPerSm == 1 ? 232 : 96;
   static constexpr bool kKMajorA = Spec::kRowMajorA;
   static constexpr bool kKMajorB = !Spec::kRowMajorB;
 
-  static_assert(kStrips * kConsumers * 64 == kTileM, "tile");
+  static_assert(kStrips * kTogether * 64 == kTileM, "tile");
+  static_assert(!kPingPong || kConsumers == 2, "two that take turns");
+  static_assert(kSplits == 1 || !(kShares || kPingPong), "CTAs of shared tiles take one each");
   static_assert(kCluster == 1 || (kClusterN == 1 && kSplits == 1), "one kind of cluster");
   static_assert(kClusterN == 1 || kKMajorA, "rows of A can be divided");
   static_assert(kKMajorB || kTileN % (64 * kCluster) == 0, "boxes of B are 64 columns wide");
@@ -69,13 +76,19 @@ struct GemmHopper {
     return ring + kRingBytes + consumer * 2 * kPieceBytes;
   }
 
-  // Last, full[kStages], empty[kStages], and the two of a shared tile.
+  // Last, full[kStages], empty[kStages], and the two of a shared tile, or 16 bytes of each consumer
+  // where tiles are divided.
   static constexpr int kBarriers = kRingBytes + (kSplits > 1 ? 0 : kConsumers * 2 * kPieceBytes);
   TW_DEVICE static u32 FullBarrier(u32 ring, int stage) { return ring + kBarriers + 8 * stage; }
   TW_DEVICE static u32 EmptyBarrier(u32 ring, int stage) {
     return ring + kBarriers + 8 * (kStages + stage);
   }
 
+  TW_DEVICE static u32 Flag(u32 ring, int consumer) {
+    return FullBarrier(ring, 2 * kStages) + 16 * consumer;
+  }
+
+  using Parts = PartialSums<Spec, kTogether, kPeers>;
   using Shared = SplitTile<Spec, kSplits, kConsumers>;
   TW_DEVICE static Shared SharedTile(u32 ring, int rank) {
     return {ring, FullBarrier(ring, 2 * kStages), FullBarrier(ring, 2 * kStages + 1),
@@ -93,39 +106,68 @@ struct GemmHopper {
         parity ^= 1;
       }
     }
-  };
-
-  // The k-tiles of this CTA, `count` from `first` on. Of a shared tile, where there are fewer than CTAs,
-  // one behind the end of k, which comes as zeros.
-  struct KTiles {
-    int first = 0;
-    int count;
-
-    TW_DEVICE KTiles(const GemmOutput& out, int rank) : count((out.k + kTileK - 1) / kTileK) {
-      if constexpr (kSplits > 1) {
-        const int each = (count + kSplits - 1) / kSplits;
-        first = rank / kClusterN * each;
-        const int left = count - first;
-        count = left < 1 ? 1 : left < each ? left : each;
-      }
+    TW_DEVICE void Skip(int k_tiles) {
+      stage += k_tiles;
+      parity ^= static_cast<u32>(stage / kStages) & 1;
+      stage %= kStages;
     }
   };
 
-  // The output tiles of this CTA: tile `index` of the cluster's raster, in steps of all clusters. A
-  // shared tile is the only one of its CTAs.
+  // The output tiles of this CTA, and of each the k-tiles, `count` from `first` on: tile `index` of the
+  // cluster's raster, in steps of all clusters. A tile shared by the CTAs of a cluster is the only one
+  // of them. Where tiles are divided, first those that this CTA's share has parts of.
   struct TileLoop {
     int index = static_cast<int>(blockIdx.x) / kCluster;
     int step = static_cast<int>(gridDim.x) / kCluster;
     int tiles_m;  // of kCluster * kTileM rows
     int tiles_n;  // of kClusterN * kTileN columns
     int rank;     // of this CTA in its cluster
+    int k_tiles;  // of a whole tile
+    int first = 0;
+    int count;
+    int done = 0, end = 0;  // k-tiles of the divided tiles up to those of this step, and of the share
+    int whole = 0;          // the next tile behind the divided ones
 
-    TW_DEVICE TileLoop(const GemmOutput& out, int cta_rank)
-        : tiles_m((out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),
-          tiles_n((out.n + kClusterN * kTileN - 1) / (kClusterN * kTileN)),
-          rank(cta_rank) {}
+    TW_DEVICE TileLoop(const GemmHopperParams& params, int cta_rank)
+        : tiles_m((params.out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),
+          tiles_n((params.out.n + kClusterN * kTileN - 1) / (kClusterN * kTileN)),
+          rank(cta_rank),
+          k_tiles((params.out.k + kTileK - 1) / kTileK),
+          count(k_tiles) {
+      if constexpr (kSplits > 1) {
+        // Where there are fewer k-tiles than CTAs, one behind the end of k, which comes as zeros.
+        const int each = (k_tiles + kSplits - 1) / kSplits;
+        first = rank / kClusterN * each;
+        const int left = k_tiles - first;
+        count = left < 1 ? 1 : left < each ? left : each;
+      }
+      if constexpr (kShares) {
+        const auto& shares = params.shares;
+        if (index < shares.count) {
+          done = GemmHopperShareBegin(shares, k_tiles, index);
+          end = GemmHopperShareBegin(shares, k_tiles, index + 1);
+        }
+        whole = shares.tiles + index;
+        Next();
+      }
+    }
     TW_DEVICE bool Done() const { return index >= tiles_m * tiles_n; }
-    TW_DEVICE void Next() { index += step; }
+    TW_DEVICE bool More() const { return index + step < tiles_m * tiles_n; }
+    TW_DEVICE void Next() {
+      if constexpr (!kShares) {
+        index += step;
+      } else if (done < end) {
+        index = done / k_tiles;
+        first = done - index * k_tiles;
+        count = k_tiles - first < end - done ? k_tiles - first : end - done;
+        done += count;
+      } else {
+        index = whole;
+        first = 0;
+        count = k_tiles;
+        whole += step;
+      }
+    }
     TW_DEVICE TileIndex Tile() const {
       const TileIndex tile = RasterTile(index, tiles_m, tiles_n, kBand);
       return {tile.m * kCluster + (kCluster > 1 ? rank : 0), tile.n * kClusterN + rank % kClusterN};
@@ -139,18 +181,17 @@ struct GemmHopper {
 
   // One thread: fills the ring with the k-tiles of all output tiles of this CTA.
   TW_DEVICE static void Produce(const GemmHopperParams& params, u32 ring, int rank) {
-    const KTiles k_tiles(params.out, rank);
     // All of the stage, also what the peer sends, and also the part outside of A and B that comes as
     // zeros. Of A in lines of k, rows that no output tile has are left out: they hold anything.
     const int rows_a = kKMajorA ? GemmHopperBoxRows(params.out.m, kTileM, kClusterN) : kTileM;
     const u32 stage_bytes = static_cast<u32>(rows_a * kClusterN * kTileK * 2 + kBytesB);
     RingPosition at;
-    for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
+    for (TileLoop loop(params, rank); !loop.Done(); loop.Next()) {
       const TileIndex tile = loop.Tile();
       const int row0 = tile.m * kTileM;
       const int col0 = tile.n * kTileN;
       TW_NO_UNROLL
-      for (int kt = 0; kt < k_tiles.count; ++kt) {
+      for (int kt = 0; kt < loop.count; ++kt) {
         const u32 full = FullBarrier(ring, at.stage);
         // The consumers (of both CTAs of a cluster: peers write here too) have read what was here.
         // The first time round nothing was: parity 1 of a fresh barrier passes.
@@ -158,7 +199,7 @@ struct GemmHopper {
         MbarrierArriveExpectTx(full, stage_bytes);
         const u32 smem_a = ring + at.stage * kStageBytes;
         const u32 smem_b = smem_a + kBytesA;
-        const int k0 = (k_tiles.first + kt) * kTileK;
+        const int k0 = (loop.first + kt) * kTileK;
         if constexpr (kKMajorA) {
           if constexpr (kClusterN == 1) {
             TmaLoad2D(smem_a, &params.a, full, k0, row0);
@@ -225,17 +266,22 @@ struct GemmHopper {
   // Stages piece `piece` of a warpgroup, at least kPiece. Accumulators can be chosen by code only:
   // there is a copy of this for each piece; all around it is there once.
   template <int kPiece>
-  TW_DEVICE static void StagePiece(const GemmOutput& out, int piece, int row0, int col0, u32 staged,
-                                   int warp, int lane) {
+  TW_DEVICE static void StagePiece(const GemmOutput& out, const Parts& parts, int piece, int row0,
+                                   int col0, u32 staged, int warp, int lane) {
     if constexpr (kPiece < kStrips * kPieces) {
       if (piece != kPiece) {
-        StagePiece<kPiece + 1>(out, piece, row0, col0, staged, warp, lane);
+        StagePiece<kPiece + 1>(out, parts, piece, row0, col0, staged, warp, lane);
         return;
       }
       constexpr int kBlocks = kPieceCols / 32;  // of 16 accumulators
+      constexpr int kStrip = kPiece / kPieces, kBlock = kPiece % kPieces * kBlocks;
       const int row = 16 * (warp % 4);
       float acc[16 * kBlocks];
-      WgmmaRead<kPiece / kPieces, kPiece % kPieces * kBlocks, kBlocks>(acc);
+      if constexpr (kShares) {
+        parts.template Add<kStrip, kBlock, kBlocks>(acc, row0 - 64 * kStrip);
+      } else {
+        WgmmaRead<kStrip, kBlock, kBlocks>(acc);
+      }
       StageStrip<Spec::kTypeC, Spec::kTypeD, 8>(out, acc, row0 + row, col0, staged, row, 0, lane);
     }
   }
@@ -250,20 +296,21 @@ struct GemmHopper {
   // two pieces of shared memory, from there to D by the copy engine, which goes on while the next
   // piece is staged and the next output tile computed. Where D is not aligned for that, by the
   // threads.
-  TW_DEVICE static void Store(const GemmHopperParams& params, const TileIndex& tile, u32 ring,
-                              int consumer, u32& place, int warp, int lane) {
+  TW_DEVICE static void Store(const GemmHopperParams& params, const Parts& parts,
+                              const TileIndex& tile, u32 ring, int consumer, u32& place, int warp,
+                              int lane) {
     const bool by_tma = StoresByTma(params.out);
     const bool leader = warp % 4 == 0 && lane == 0;
     TW_NO_UNROLL
     for (int piece = 0; piece < kStrips * kPieces; ++piece) {
-      const int row0 = tile.m * kTileM + (consumer * kStrips + piece / kPieces) * 64;
+      const int row0 = FirstRow(tile, consumer) + piece / kPieces * 64;
       const int col0 = tile.n * kTileN + piece % kPieces * kPieceCols;
       const u32 staged = Staging(ring, consumer) + place;
       place = kPieceBytes - place;
       // What was staged here two pieces ago has been read.
       if (leader) TmaStoreWaitRead<1>();
       NamedBarrier(1 + consumer, 128);
-      StagePiece<0>(params.out, piece, row0, col0, staged, warp, lane);
+      StagePiece<0>(params.out, parts, piece, row0, col0, staged, warp, lane);
       FenceBeforeTma();
       NamedBarrier(1 + consumer, 128);
       if (!by_tma) {
@@ -275,48 +322,92 @@ struct GemmHopper {
     }
   }
 
-  // Warpgroup `consumer`: rows [consumer * 64 kStrips, ...) of all output tiles of this CTA.
+  // Of the rows of a tile those of warpgroup `consumer`.
+  TW_DEVICE static int FirstRow(const TileIndex& tile, int consumer) {
+    return tile.m * kTileM + consumer % kTogether * kStrips * 64;
+  }
+
+  // Warpgroups that take tiles in turn wait for the full barriers in turn too: a parity tells two phases
+  // apart, not three. `consumer`: whose turn it is next.
+  TW_DEVICE static void WaitForTurn(int consumer) {
+    if constexpr (kPingPong) NamedBarrier(3 + consumer, 256);
+  }
+  TW_DEVICE static void GiveTurn(int consumer) {
+    if constexpr (kPingPong) NamedBarrierArrive(3 + consumer, 256);
+  }
+
+  // `k_tiles` k-tiles of one output tile. Behind the last of them, if `more` tiles follow, it is the
+  // other warpgroup's turn.
+  TW_DEVICE static void MultiplyTile(u32 ring, int k_tiles, RingPosition& at, bool more, int rank,
+                                     int consumer, int lane) {
+    // Of stage 0; a stage further is kStageBytes further.
+    const u64 desc_a = WgmmaDescriptor(ring + consumer % kTogether * kStrips * kBoxBytes,
+                                       kKMajorA ? 16 : kBoxBytes, 1024);
+    const u64 desc_b = WgmmaDescriptor(ring + kBytesA, kKMajorB ? 16 : kBoxBytes, 1024);
+    int previous = 0;
+    TW_NO_UNROLL
+    for (int kt = 0; kt < k_tiles; ++kt) {
+      MbarrierWait(FullBarrier(ring, at.stage), at.parity);  // both tiles have landed
+      const u64 stage_offset = static_cast<u64>(at.stage * (kStageBytes >> 4));
+      WgmmaFence();
+      Multiply<0>(desc_a + stage_offset, desc_b + stage_offset, kt > 0);
+      WgmmaCommit();
+      // One k-tile may be under way while this warp waits for the next; the one before has been
+      // read.
+      WgmmaWait<1>();
+      if (kt > 0) Release(ring, previous, rank, lane);
+      previous = at.stage;
+      at.Advance();
+    }
+    if (more) GiveTurn(1 - consumer);
+    WgmmaWait<0>();
+    // What CTAs of a cluster send each other takes the place of the ring, and nobody fills it again.
+    if constexpr (kSplits == 1) Release(ring, previous, rank, lane);
+  }
+
+  // Warpgroup `consumer`: its rows of all output tiles of this CTA, or every second tile.
   TW_DEVICE static void Consume(const GemmHopperParams& params, u32 ring, int rank, int consumer,
                                 int warp, int lane) {
-    const KTiles k_tiles(params.out, rank);
-    // Of stage 0; a stage further is kStageBytes further.
-    const u64 desc_a =
-        WgmmaDescriptor(ring + consumer * kStrips * kBoxBytes, kKMajorA ? 16 : kBoxBytes, 1024);
-    const u64 desc_b = WgmmaDescriptor(ring + kBytesA, kKMajorB ? 16 : kBoxBytes, 1024);
-
     RingPosition at;
     u32 place = 0;  // of the two for pieces of D, the one to stage in next, bytes from the first
-    for (TileLoop loop(params.out, rank); !loop.Done(); loop.Next()) {
-      int previous = 0;
-      TW_NO_UNROLL
-      for (int kt = 0; kt < k_tiles.count; ++kt) {
-        MbarrierWait(FullBarrier(ring, at.stage), at.parity);  // both tiles have landed
-        const u64 stage_offset = static_cast<u64>(at.stage * (kStageBytes >> 4));
-        WgmmaFence();
-        Multiply<0>(desc_a + stage_offset, desc_b + stage_offset, kt > 0);
-        WgmmaCommit();
-        // One k-tile may be under way while this warp waits for the next; the one before has been
-        // read.
-        WgmmaWait<1>();
-        if (kt > 0) Release(ring, previous, rank, lane);
-        previous = at.stage;
-        at.Advance();
+    TileLoop loop(params, rank);
+    if (kPingPong && consumer == 1) {
+      at.Skip(loop.count);
+      loop.Next();
+    }
+    bool turn = consumer == 0;  // the first tile is nobody else's turn
+    for (; !loop.Done(); loop.Next()) {
+      const TileIndex tile = loop.Tile();
+      const int thread = warp % 4 * 32 + lane;
+      TileParts divided;
+      if constexpr (kShares) {
+        if (loop.count < loop.k_tiles) {
+          divided = TileParts(params.shares, loop.k_tiles, loop.index, blockIdx.x / kCluster);
+        }
       }
-      WgmmaWait<0>();
+      const Parts parts{params, divided, loop.index, rank, consumer % kTogether, thread};
+      if (!turn) WaitForTurn(consumer);
+      turn = false;
+      MultiplyTile(ring, loop.count, at, loop.More(), rank, consumer, lane);
       if constexpr (kSplits > 1) {
-        const TileIndex tile = loop.Tile();
         SharedTile(ring, rank)
             .Store(params.out, tile.m * kTileM, tile.n * kTileN, consumer, warp, lane);
+      } else if (divided.count == 1 || parts.IsLast(Flag(ring, consumer))) {
+        Store(params, parts, tile, ring, consumer, place, warp, lane);
       } else {
-        Release(ring, previous, rank, lane);
-        Store(params, loop.Tile(), ring, consumer, place, warp, lane);
+        parts.Leave(FirstRow(tile, consumer));
+      }
+      if constexpr (kPingPong) {
+        at.Skip(loop.count);
+        loop.Next();
       }
     }
     // Shared memory stays until all of it has been read.
     TmaStoreWaitRead<0>();
   }
 
-  // `smem`: shared, kBarriers + 16 kStages bytes, and 16 more for a shared tile, from the next multiple of 1024 on.
+  // `smem`: shared, kBarriers + 16 kStages bytes, and 16 more for a shared tile or of each consumer for
+  // divided ones, from the next multiple of 1024 on.
   TW_DEVICE static void Run(const GemmHopperParams& params, const u8* smem) {
     LaunchDependents();
     // The launch asks for 1023 bytes more than needed: the alignment of the window is not promised.
@@ -333,10 +424,10 @@ struct GemmHopper {
       if (kSplits == 1 && StoresByTma(params.out)) TmaPrefetchMap(&params.d);
       for (int i = 0; i < kStages; ++i) {
         MbarrierInit(FullBarrier(ring, i), 1);  // the producer; copies count bytes
-        MbarrierInit(EmptyBarrier(ring, i), 4 * kConsumers * kPeers);  // a lane of each warp
+        MbarrierInit(EmptyBarrier(ring, i), 4 * kTogether * kPeers);  // a lane of each warp
       }
       if constexpr (kSplits > 1) {
-        SharedTile(ring, rank).Open(params.out, TileLoop(params.out, rank).Tile().m * kTileM);
+        SharedTile(ring, rank).Open(params.out, TileLoop(params, rank).Tile().m * kTileM);
       }
       FenceBarrierInit();
     }

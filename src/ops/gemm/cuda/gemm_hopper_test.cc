@@ -4,10 +4,13 @@
 // After it: the kernel uses its built-ins.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_hopper_kernel.cuh"
+#include "ops/gemm/cuda/gemm_hopper_shares.h"
 #include "ops/gemm/cuda/gemm_launch.h"
 #include "ops/gemm/cuda/kernel_test_util.h"
 
@@ -22,7 +25,7 @@ using tw::Type;
 
 template <bool kRowA, bool kRowB, int kM, int kN, int kWarpCount, int kStageCount,
           Type kIn = Type::kBF16, Type kAddend = Type::kNone, Type kOut = Type::kBF16,
-          int kSplitCount = 1, int kBeside = 1>
+          int kSplitCount = 1, int kBeside = 1, int kHow = cuda::kGemmHopperInTurn>
 struct Spec {
   static constexpr Type kTypeA = kIn;
   static constexpr Type kTypeC = kAddend;
@@ -38,6 +41,7 @@ struct Spec {
   static constexpr int kSplits = kSplitCount;
   static constexpr int kCtasPerSm = 1;
   static constexpr int kBand = 2;
+  static constexpr int kWalk = kHow;
 };
 
 /// A tensor map of the emulated copy engine instead of the driver's.
@@ -55,19 +59,54 @@ Status EncodeForHost(const cuda::TensorMapDesc& desc,
   return {};
 }
 
-/// On a device with room for `ctas` CTAs, each of which takes every ctas-th output tile.
 template <class S>
-void ExpectProduct(const TestShape& shape, int ctas) {
-  TestProduct<S> product(shape);
+KernelSpec HopperSpecOf() {
   KernelSpec spec = SpecOf<S>("gemm_hopper", {90, 'a'});
   spec.tile_k = 64;
   spec.split_k = S::kSplits > 1 ? S::kSplits : 0;
   spec.cluster_n = S::kClusterN > 1 ? S::kClusterN : 0;
-  spec.params = {S::kBand, 1, 0, 0};
+  spec.params = {S::kBand, 1, S::kWalk, 0};
+  return spec;
+}
+
+/// The memory that a launch needs beside its operands, in guards.
+struct TestWorkspace {
+  explicit TestWorkspace(const WorkspaceSize& size)
+      : barriers_size(size.barriers), partials(size.partials), barriers(size.barriers) {
+    std::memset(barriers.data(), 0, size.barriers);
+    view.partials = partials.data();
+    view.partials_size = size.partials;
+    view.barriers = barriers.data();
+    view.barriers_size = size.barriers;
+  }
+  /// "" where nothing beside it was written, and counters were left at zero.
+  std::string Damage() {
+    const auto* counters = static_cast<const std::byte*>(barriers.data());
+    const bool zero = std::all_of(counters, counters + barriers_size,
+                                  [](std::byte b) { return b == std::byte{0}; });
+    return partials.Damage() + barriers.Damage() + (zero ? "" : "counters not left at zero");
+  }
+
+  std::size_t barriers_size;
+  test::GuardedBytes partials, barriers;
+  Workspace view;
+};
+
+/// On a device with room for `ctas` CTAs, each of which takes every ctas-th output tile; `parts`: how many
+/// CTAs divide tiles among themselves.
+template <class S>
+void ExpectProduct(const TestShape& shape, int ctas, int parts = 0) {
+  TestProduct<S> product(shape);
+  const KernelSpec spec = HopperSpecOf<S>();
   ASSERT_EQ(GemmHopperFamily().check(spec), std::nullopt) << SpecName(spec);
   DeviceSpec device;
   device.sm_count = ctas;
-  cuda::LaunchResult launch = GemmHopperLaunch(spec, product.Args(), device);
+  const GemmShape extents{.m = shape.m, .n = shape.n, .k = shape.k};
+  if (parts > 0) {
+    ASSERT_EQ(GemmHopperSharesOf(spec, extents, device).count, parts);
+  }
+  TestWorkspace workspace(GemmHopperWorkspace(spec, extents, device));
+  cuda::LaunchResult launch = GemmHopperLaunch(spec, product.Args(), device, workspace.view);
   ASSERT_TRUE(launch) << launch.error().ToString();
   ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
   tw::emulation::barriers.clear();
@@ -81,6 +120,7 @@ void ExpectProduct(const TestShape& shape, int ctas) {
       },
       S::kClusterN * S::kSplits);
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
+  EXPECT_EQ(workspace.Damage(), "");
   product.Expect();
 }
 
@@ -215,6 +255,79 @@ TEST(GemmHopperKernel, FetchesTheRowsThatThereAre) {
     ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>({m, 70, 200}, 1);
     ExpectProduct<Spec<kT, kN, 128, 64, 12, 2>>({m, 70, 200}, 1);
   }
+}
+
+/// Tiles that all CTAs divide along k where they would be left over.
+template <int kM, int kCols, int kWarpCount, int kStageCount, Type kAddend = Type::kNone,
+          Type kOut = Type::kBF16, int kBeside = 1>
+using Divided = Spec<kT, kN, kM, kCols, kWarpCount, kStageCount, Type::kBF16, kAddend, kOut, 1,
+                     kBeside, cuda::kGemmHopperByShares>;
+
+/// With CTAs that come first to last and last to first: the last of a tile has the begin of k, the end of
+/// it, or what lies between.
+template <class S>
+void ExpectDividedProduct(const TestShape& shape, int ctas, int parts) {
+  ExpectProduct<S>(shape, ctas, parts);
+  tw::emulation::backwards = true;
+  ExpectProduct<S>(shape, ctas, parts);
+  tw::emulation::backwards = false;
+}
+
+TEST(GemmHopperKernel, DividesTilesAlongK) {
+  using Low = Divided<64, 64, 8, 3>;
+  ExpectDividedProduct<Low>({17, 64, 64 * 33}, 4, 4);   // one tile, four parts
+  ExpectDividedProduct<Low>({64, 192, 64 * 20}, 5, 5);  // parts that begin within tiles
+  ExpectDividedProduct<Low>({33, 150, 64 * 17 + 8}, 4, 4);
+  // Whole tiles behind the divided ones.
+  ExpectDividedProduct<Low>({65, 256 + 64, 64 * 16}, 8, 4);
+  ExpectDividedProduct<Low>({100, 200, 64 * 12 + 40}, 3, 3);
+}
+
+TEST(GemmHopperKernel, DividesTilesOfSeveralStripsAndTypes) {
+  ExpectDividedProduct<Divided<128, 64, 12, 2>>({70, 130, 64 * 17}, 4, 4);
+  ExpectDividedProduct<Divided<128, 128, 8, 2>>({128, 128, 64 * 16}, 2, 2);
+  ExpectDividedProduct<Divided<256, 64, 12, 2>>({200, 64, 64 * 24}, 3, 3);
+  ExpectDividedProduct<Divided<64, 32, 8, 2, Type::kNone, Type::kF32>>({64, 96, 64 * 16}, 4, 4);
+  using Adds = Divided<64, 64, 8, 2, Type::kBF16>;
+  ExpectDividedProduct<Adds>({.m = 64, .n = 72, .k = 64 * 16, .in_place = true}, 3, 3);
+  ExpectDividedProduct<Adds>({.m = 64, .n = 67, .k = 64 * 16, .odd_d = true}, 3, 3);
+}
+
+TEST(GemmHopperKernel, DividesTilesOfClusters) {
+  using Two = Divided<64, 64, 8, 2, Type::kNone, Type::kBF16, 2>;
+  ExpectDividedProduct<Two>({64, 128, 64 * 24}, 6, 3);
+  ExpectDividedProduct<Two>({40, 300, 64 * 16}, 8, 4);
+}
+
+// Tiles that come out even, or whose k is short, are not: a launch without workspace.
+TEST(GemmHopperKernel, DividesNoTileForNothing) {
+  using Low = Divided<64, 64, 8, 2>;
+  ExpectProducts<Low>();
+  DeviceSpec device;
+  device.sm_count = 4;
+  const auto workspace = [&](int n, int k) {
+    return GemmHopperWorkspace(HopperSpecOf<Low>(), {.m = 64, .n = n, .k = k}, device);
+  };
+  EXPECT_EQ(workspace(256, 4096), WorkspaceSize{});
+  EXPECT_EQ(workspace(64, 512), WorkspaceSize{});
+  EXPECT_NE(workspace(64, 4096), WorkspaceSize{});
+}
+
+TEST(GemmHopperKernel, GivesWarpgroupsTilesInTurn) {
+  using InTurn = Spec<kT, kN, 64, 64, 12, 3, Type::kBF16, Type::kNone, Type::kBF16, 1, 1,
+                      cuda::kGemmHopperPingPong>;
+  using Strips = Spec<kT, kN, 128, 64, 12, 2, Type::kBF16, Type::kBF16, Type::kBF16, 1, 1,
+                      cuda::kGemmHopperPingPong>;
+  ExpectProducts<InTurn>();
+  ExpectProducts<Strips>();
+  for (const int n : {64, 128, 192, 250}) {
+    ExpectProduct<InTurn>({60, n, 72}, 1);
+    ExpectProduct<InTurn>({64, n, 64 * 7}, 1);
+    ExpectProduct<InTurn>({150, n, 64 * 2}, 2);
+  }
+  ExpectProduct<Strips>({.m = 130, .n = 200, .k = 264, .in_place = true}, 2);
+  ExpectProduct<Spec<kT, kN, 64, 64, 12, 2, Type::kBF16, Type::kNone, Type::kBF16, 1, 2,
+                     cuda::kGemmHopperPingPong>>({70, 500, 328}, 4);
 }
 
 }  // namespace

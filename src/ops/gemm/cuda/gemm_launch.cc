@@ -7,9 +7,11 @@
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "engine/workspace.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
 #include "ops/gemm/cuda/gemm_args.h"
+#include "ops/gemm/cuda/gemm_hopper_shares.h"
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "tilewright/cuda/gemm_params.h"
 
@@ -17,12 +19,6 @@ namespace tilewright {
 namespace {
 
 std::uint64_t Address(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
-
-std::optional<Rejection> CheckFamily(const KernelSpec& spec, const KernelFamily& family) {
-  if (spec.family == family.name) return std::nullopt;
-  return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                Format("one of {}", family.name.view()));
-}
 
 /// The kernels count output tiles, and the CTAs that share them, in an int.
 std::optional<Rejection> CheckTiles(const KernelSpec& spec, const GemmShape& shape,
@@ -147,39 +143,50 @@ cuda::LaunchResult GemmSimtLaunch(const KernelSpec& spec, const GemmArgs& args) 
   return cuda::CheckedLaunch(TilesLaunch(family, spec, args, 1, {}));
 }
 
-cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args,
-                                    const DeviceSpec& device) {
-  const KernelFamily family = GemmHopperFamily();
-  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
-  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+namespace {
+
+void AddHopperMaps(const KernelSpec& spec, const GemmArgs& args, cuda::CudaLaunch& launch) {
   const GemmShape shape = ShapeOf(args);
-  if (auto no = CheckTiles(spec, shape)) return tl::unexpected(*std::move(no));
-  cuda::CudaLaunch launch = LaunchOf(family, spec);
-  const cuda::GemmHopperTile tile{.tile_m = spec.tile_m,
-                                  .tile_n = spec.tile_n,
-                                  .cluster_m = spec.cluster_m,
-                                  .cluster_n = spec.cluster_n,
-                                  .split_k = spec.split_k,
-                                  .ctas_per_sm = spec.params[1]};
-  // The cluster is part of the kernel: no launch attribute.
-  launch.grid = {
-      cuda::GemmHopperGridX(shape.m, shape.n, tile, device.sm_count),
-      std::max<std::uint32_t>(spec.cluster_n, 1) * std::max<std::uint32_t>(spec.split_k, 1), 1};
-  cuda::GemmHopperParams params{};
-  params.out = OutputOf(args);
-  launch.params = cuda::KernelParams(params);
+  const std::uint32_t rows_a = static_cast<std::uint32_t>(
+      cuda::GemmHopperBoxRows(shape.m, spec.tile_m, std::max<int>(spec.cluster_n, 1)));
   // CTAs of a cluster fetch equal parts of the tile of B.
   const std::uint32_t rows_b = spec.tile_n / std::max<std::uint32_t>(spec.cluster_m, 1);
   AddMap(launch, offsetof(cuda::GemmHopperParams, a), "A",
-         Describe(args.a, args.a_layout, spec.order_a == Order::kRowMajor, shape.m, shape.k,
-                  static_cast<std::uint32_t>(cuda::GemmHopperBoxRows(
-                      shape.m, spec.tile_m, std::max<int>(spec.cluster_n, 1)))));
+         Describe(args.a, args.a_layout, spec.order_a == Order::kRowMajor, shape.m, shape.k, rows_a));
   AddMap(
       launch, offsetof(cuda::GemmHopperParams, b), "B",
       Describe(args.b, args.b_layout, spec.order_b == Order::kColMajor, shape.n, shape.k, rows_b));
   if (const auto d = DescribeResult(args)) {
     AddMap(launch, offsetof(cuda::GemmHopperParams, d), "D", *d);
   }
+}
+
+}  // namespace
+
+cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args,
+                                    const DeviceSpec& device, const Workspace& workspace) {
+  const KernelFamily family = GemmHopperFamily();
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
+  const GemmShape shape = ShapeOf(args);
+  if (auto no = CheckTiles(spec, shape)) return tl::unexpected(*std::move(no));
+  const WorkspaceSize needed = GemmHopperWorkspace(spec, shape, device);
+  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
+  cuda::CudaLaunch launch = LaunchOf(family, spec);
+  // The cluster is part of the kernel: no launch attribute.
+  launch.grid = {
+      cuda::GemmHopperGridX(shape.m, shape.n, shape.k, GemmHopperTileOf(spec), device.sm_count),
+      std::max<std::uint32_t>(spec.cluster_n, 1) * std::max<std::uint32_t>(spec.split_k, 1), 1};
+  cuda::GemmHopperParams params{};
+  params.out = OutputOf(args);
+  params.shares = GemmHopperSharesOf(spec, shape, device);
+  if (params.shares.count > 0) {
+    params.partials = static_cast<float*>(workspace.partials);
+    params.arrivals = static_cast<unsigned int*>(workspace.barriers);
+    launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
+  }
+  launch.params = cuda::KernelParams(params);
+  AddHopperMaps(spec, args, launch);
   return cuda::CheckedLaunch(launch);
 }
 

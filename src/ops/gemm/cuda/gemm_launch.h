@@ -18,10 +18,11 @@ cuda::LaunchResult GemmMmaLaunch(const KernelSpec& spec, const GemmArgs& args,
 cuda::LaunchResult GemmSimtLaunch(const KernelSpec& spec, const GemmArgs& args);
 
 /// The same of a gemm_hopper kernel: as many CTAs as the `sm_count` multiprocessors of `device`
-/// hold at once, or split_k for each output tile. Refused besides: operands that TMA cannot address. The launch has tensor maps of
-/// A, B and, where it is aligned for it, D: EncodeMaps before it is queued. A map depends on
-/// address, extents and leading dimension of its operand only.
+/// hold at once, or split_k for each output tile. Refused besides: operands that TMA cannot address, and a
+/// workspace smaller than GemmHopperWorkspace. The launch has tensor maps of A, B and, where it is aligned
+/// for it, D: EncodeMaps before it is queued. A map depends on address, extents and leading dimension of
+/// its operand only.
 cuda::LaunchResult GemmHopperLaunch(const KernelSpec& spec, const GemmArgs& args,
-                                    const DeviceSpec& device);
+                                    const DeviceSpec& device, const Workspace& workspace);
 
 }  // namespace tilewright

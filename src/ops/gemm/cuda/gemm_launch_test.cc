@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_hopper_shares.h"
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "tilewright/cuda/gemm_params.h"
 
@@ -71,7 +73,7 @@ DeviceSpec Device(int sm_count) {
 
 cuda::LaunchResult LaunchOf(const KernelSpec& spec, const GemmArgs& args) {
   return spec.family == FamilyName("gemm_mma") ? GemmMmaLaunch(spec, args, Device(132), {})
-                                               : GemmHopperLaunch(spec, args, Device(132));
+                                               : GemmHopperLaunch(spec, args, Device(132), {});
 }
 
 /// "" when the launcher takes the arguments, else what it says.
@@ -152,13 +154,13 @@ TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
   args.a_layout.ld = args.b_layout.ld = 64;
   EXPECT_EQ(Refusal(Hopper(), args), "") << "any k, with aligned lines";
   args.a_layout.ld = 60;
-  cuda::LaunchResult no = GemmHopperLaunch(Hopper(), args, Device(132));
+  cuda::LaunchResult no = GemmHopperLaunch(Hopper(), args, Device(132), {});
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().reason, Reason::kAlignment);
   EXPECT_EQ(no.error().have, "A: lines of 120 bytes");
   args.a_layout.ld = 64;
   args.b = At(0x2008);
-  no = GemmHopperLaunch(Hopper(), args, Device(132));
+  no = GemmHopperLaunch(Hopper(), args, Device(132), {});
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().reason, Reason::kAlignment);
   EXPECT_EQ(no.error().have, "B at 0x2008");
@@ -166,7 +168,7 @@ TEST(GemmLaunchTest, RefusesWhatTmaCannotAddress) {
   KernelSpec high = Hopper();
   high.tile_m = 512;  // no kernel of the family is: a box of 512 rows
   args = Problem(high, 600, 200, 64);
-  no = GemmHopperLaunch(high, args, Device(132));
+  no = GemmHopperLaunch(high, args, Device(132), {});
   ASSERT_FALSE(no);
   EXPECT_EQ(no.error().have, "A: box 1 = 512");
 }
@@ -175,7 +177,7 @@ Extents GridOf(const KernelSpec& spec, std::int32_t m, std::int32_t n, int sm_co
   const GemmArgs args = Problem(spec, m, n, 64);
   const cuda::LaunchResult launch = spec.family == FamilyName("gemm_mma")
                                         ? GemmMmaLaunch(spec, args, Device(sm_count), {})
-                                        : GemmHopperLaunch(spec, args, Device(sm_count));
+                                        : GemmHopperLaunch(spec, args, Device(sm_count), {});
   EXPECT_TRUE(launch) << launch.error().ToString();
   return launch ? launch->grid : Extents{};
 }
@@ -198,6 +200,75 @@ TEST(GemmLaunchTest, GridCoversTheOutput) {
   EXPECT_EQ(GridOf(beside, 129, 640, 132), (Extents{4, 8, 1})) << "clusters of four tiles";
   beside.split_k = 0;
   EXPECT_EQ(GridOf(beside, 4096, 4096, 132), (Extents{33, 4, 1}));
+}
+
+KernelSpec HopperDivided() {
+  KernelSpec spec = Hopper();
+  spec.params[2] = cuda::kGemmHopperByShares;
+  return spec;
+}
+
+TEST(GemmLaunchTest, DividesTheTilesOfTheLastRound) {
+  const KernelSpec spec = HopperDivided();
+  const auto shares = [&spec](int m, int n, int k) {
+    return GemmHopperSharesOf(spec, {.m = m, .n = n, .k = k}, Device(132));
+  };
+  // 48 tiles of 64 k-tiles for 132 CTAs, 160 for one and 28 that are left over, and one for few.
+  EXPECT_EQ(shares(512, 3072, 4096).tiles, 48);
+  EXPECT_EQ(shares(512, 3072, 4096).count, 132);
+  EXPECT_EQ(shares(512, 10240, 4096).tiles, 28);
+  EXPECT_EQ(shares(512, 10240, 4096).count, 132);
+  EXPECT_EQ(shares(100, 200, 4096).count, 8) << "no tile has more parts";
+  EXPECT_EQ(shares(100, 200, 64 * 20).count, 2) << "no part has fewer than 8 k-tiles";
+  EXPECT_EQ(shares(128 * 33, 1024, 4096).count, 0) << "132 tiles";
+  EXPECT_EQ(shares(128 * 131, 256, 4096).count, 0) << "nothing to gain";
+  EXPECT_EQ(shares(512, 3072, 128).count, 0) << "short k";
+
+  const GemmArgs args = Problem(spec, 512, 3072, 4096);
+  const WorkspaceSize size = GemmHopperWorkspace(spec, {.m = 512, .n = 3072, .k = 4096}, Device(132));
+  EXPECT_EQ(size.partials, (132u + 48 - 1) * 128 * 256 * 4);
+  EXPECT_EQ(size.barriers, 48u * 2 * 4);
+  EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("needs 23461888 and 384"));
+  Workspace workspace;
+  workspace.partials = At(0x10000);
+  workspace.partials_size = size.partials;
+  workspace.barriers = At(0x8000);
+  workspace.barriers_size = size.barriers;
+  const cuda::LaunchResult launch = GemmHopperLaunch(spec, args, Device(132), workspace);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  EXPECT_EQ(launch->grid, (Extents{132, 1, 1}));
+  EXPECT_EQ(launch->workspace.bytes, size.partials + size.barriers);
+  EXPECT_EQ(launch->workspace.zeroing, cuda::Zeroing::kOnce);
+  const auto params = launch->params.As<cuda::GemmHopperParams>();
+  ASSERT_TRUE(params);
+  EXPECT_EQ(params->shares.count, 132);
+  EXPECT_EQ(params->partials, workspace.partials);
+  EXPECT_EQ(params->arrivals, workspace.barriers);
+}
+
+// Every k-tile of every divided tile belongs to one share, a share reaches into two tiles at most, and a
+// part of one has at least three k-tiles.
+TEST(GemmLaunchTest, SharesCoverEveryKTileOnce) {
+  for (const int k_tiles : {8, 9, 17, 64, 112, 1000}) {
+    for (int tiles = 1; tiles < 132; ++tiles) {
+      const int n = 256 * tiles;
+      const cuda::GemmHopperShares shares =
+          GemmHopperSharesOf(HopperDivided(), {.m = 100, .n = n, .k = 64 * k_tiles}, Device(132));
+      if (shares.count == 0) continue;
+      ASSERT_EQ(shares.tiles, tiles);
+      EXPECT_EQ(cuda::GemmHopperShareBegin(shares, k_tiles, 0), 0);
+      EXPECT_EQ(cuda::GemmHopperShareBegin(shares, k_tiles, shares.count), tiles * k_tiles);
+      for (int share = 0; share < shares.count; ++share) {
+        const int begin = cuda::GemmHopperShareBegin(shares, k_tiles, share);
+        const int end = cuda::GemmHopperShareBegin(shares, k_tiles, share + 1);
+        ASSERT_LT(begin, end);
+        EXPECT_LE((end - 1) / k_tiles - begin / k_tiles, 1);
+        const int first_end = std::min(end, (begin / k_tiles + 1) * k_tiles);
+        EXPECT_GE(first_end - begin, 3);
+        EXPECT_TRUE(first_end == end || end - first_end >= 3);
+      }
+    }
+  }
 }
 
 TEST(GemmLaunchTest, IsCompleteForEveryKernelOfTheCatalog) {
@@ -318,7 +389,7 @@ cuda::TensorMapDesc Map(DataType type, std::uint64_t address, std::array<std::ui
 /// The maps of a launch by the operand they describe; those of none have rank 0.
 struct Maps {
   Maps(const KernelSpec& spec, const GemmArgs& args) {
-    const cuda::LaunchResult launch = GemmHopperLaunch(spec, args, Device(132));
+    const cuda::LaunchResult launch = GemmHopperLaunch(spec, args, Device(132), {});
     EXPECT_TRUE(launch) << launch.error().ToString();
     if (!launch) return;
     for (const cuda::TensorMapSlot& slot : launch->maps()) {

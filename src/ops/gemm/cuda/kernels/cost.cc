@@ -8,136 +8,50 @@
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemm_q/layout.h"
+#include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/segment.h"
+#include "ops/gemm/cuda/kernels/cost_terms.h"
 #include "tilewright/cuda/gemm_params.h"
 #include "tilewright/cuda/gemm_q_params.h"
+#include "tilewright/cuda/gemm_qw_params.h"
 
 namespace tilewright {
 namespace {
-
-double Bytes(DataType type, double elements) {
-  const TypeInfo& info = GetTypeInfo(type);
-  return elements * info.block_bytes / info.block_elements;
-}
-
-/// Operands and result, each once.
-double LeastBytes(const KernelSpec& spec, const GemmDesc& desc) {
-  const double m = desc.m, n = desc.n, k = desc.k;
-  const bool adds = desc.scaling != Scaling::kOneZero;
-  return Bytes(spec.type_a, m * k) + Bytes(spec.type_b, n * k) +
-         Bytes(spec.type_d, m * n * (adds ? 2 : 1));
-}
-
-double CeilOf(double count, double size) {
-  const auto whole = static_cast<std::int64_t>(size);
-  return static_cast<double>((static_cast<std::int64_t>(count) + whole - 1) / whole);
-}
 
 constexpr double kReachedOfPeak = 0.8;  // of the memory's rate, by PredictUs
 
 /// As measured on an H200: 0.45 us more for rows of 576 values, 0.8 for 4096.
 double NormUs(const KernelSpec& spec, int k) { return GemvNormalises(spec) ? 0.4 + 1e-4 * k : 0; }
 
-/// CTAs of a cluster wait for each other, send their sums of `rows` rows, and wait for those of others.
-double HopperMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device) {
-  constexpr double kWaitsUs = 1;
-  const double sums = 4.0 * rows * spec.tile_n;  // of a CTA
-  return kWaitsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
-}
-
-/// How many times as long clusters take because they do not fit: a cluster lies in one group of
-/// multiprocessors, whose number need not be a multiple of it. On an H200 128 CTAs in clusters of 2 ran
-/// at once; in clusters of 4 and 8, one CTA a multiprocessor, they took two rounds, and 92 took one. More
-/// CTAs than that were up to a sixth slower than without clusters.
-double ClusterRounds(const LaunchCost& cost, int cluster, const DeviceSpec& device) {
-  if (cluster <= 2) return 1;
-  const double sms = std::max(device.sm_count, 1), held = std::max(cost.ctas_per_sm, 1);
-  const double reached = std::max(std::floor((cluster == 4 ? 0.85 : 0.75) * sms / cluster), 1.0);
-  const auto ctas = static_cast<double>(cost.ctas);
-  constexpr double kSlower = 1.1;
-  return kSlower * std::ceil(ctas / (reached * cluster * held)) / std::ceil(ctas / (sms * held));
-}
-
-/// Time of a CTA of gemm_hopper that `fed_bytes` come to from the L2. On an H200 128 CTAs got 10.7 TB/s
-/// together, and 66 that shared tiles got 1.6 times as much each.
-double HopperFedUs(double fed_bytes, const LaunchCost& cost, int splits, const DeviceSpec& device) {
-  constexpr double kOverMemory = 2.2;
-  const double most = splits > 1 ? 1.6 : 1;
-  const double sms = std::max(device.sm_count, 1);
-  const double alone = std::clamp(sms / static_cast<double>(cost.ctas), 1.0, most);
-  return SmUs(fed_bytes, kOverMemory * alone * device.read_gb_s, device);
-}
-
-/// Of a launch of gemm_hopper as EstimateTiles knows it so far; each CTA fetches `fetched` rows of A.
-double HopperUs(const KernelSpec& spec, const GemmDesc& desc, LaunchCost cost, int fetched,
-                const DeviceSpec& device) {
-  const int splits = std::max<int>(spec.split_k, 1), beside = std::max<int>(spec.cluster_n, 1);
-  const int cluster = std::max<int>(spec.cluster_m, 1) * beside * splits;
-  const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
-  // Of clusters that leave multiprocessors idle, two CTAs lie on one all the same: 66 CTAs took 12.7 us
-  // where as many that need one each took 10.0.
-  constexpr double kPacked = 1.4;
-  if (splits > 1 && cost.ctas_per_sm > 1 && cost.ctas <= device.sm_count) cost.cta_us *= kPacked;
-  // Only B comes from memory, and 96 CTAs with 40 KiB of it on its way read 3.2 TB/s.
-  constexpr double kLatency = 1.2;
-  cost.in_flight_bytes = Bytes(spec.type_b, spec.stages * cols * spec.tile_k) / kLatency;
-  // The copy engine writes rows that there are not as zeros. One row by 28672 x 4096 took 80 us on tiles of 64 rows,
-  // and by 128256 x 4096 400 us on tiles of 128, where an H200's memory takes 60 and 270: as if
-  // every second of those zeros had been read.
-  const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
-  cost.memory_bytes +=
-      0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
-  const double turns =
-      CeilOf(static_cast<double>(cost.ctas), std::max(device.sm_count, 1) * cost.ctas_per_sm);
-  const double merge_us = splits > 1 ? turns * HopperMergeUs(spec, rows, device) : 0;
-  return ClusterRounds(cost, cluster, device) * PredictUs(cost, device) + merge_us;
-}
-
 }  // namespace
 
-double EstimateTiles(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
-  const bool hopper = spec.family == FamilyName(kGemmHopper);
-  const int cluster = std::max<int>(spec.cluster_m, 1), beside = std::max<int>(spec.cluster_n, 1);
+double EstimateMma(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
   // What is reached of the board's rate: Hopper's tensor cores give mma.sync, which Ampere's and
   // Ada's were made for, half of what they give wgmma.
-  const bool native = hopper || device.compute_capability < 90;
-  const double reached = native ? 0.8 : 0.4;
-  const int splits = hopper ? std::max<int>(spec.split_k, 1)
-                            : GemmMmaSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
+  const double reached = device.compute_capability < 90 ? 0.8 : 0.4;
+  const int splits = GemmMmaSplits(spec, {.m = desc.m, .n = desc.n, .k = desc.k}, device);
   LaunchCost cost;
-  cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m * cluster, spec.tile_n * beside) *
-              cluster * beside * splits;
-  cost.ctas_per_sm = hopper ? spec.params[1] : GemmMmaCtasPerSm(spec, device);
+  cost.ctas = cuda::GemmTiles(desc.m, desc.n, spec.tile_m, spec.tile_n) * splits;
+  cost.ctas_per_sm = GemmMmaCtasPerSm(spec, device);
   const double steps = CeilOf(CeilOf(desc.k, spec.tile_k), splits);
   const double depth = steps * spec.tile_k;
   const double products =
       SmUs(2.0 * spec.tile_m * spec.tile_n * depth, reached * device.bf16_gflop_s, device);
   // A tile is fed from the L2: A and B of it once for every step of k.
-  const bool boxed = hopper && spec.order_a == Order::kRowMajor;
-  const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : spec.tile_m;
-  const double fed_bytes = Bytes(spec.type_a, (fetched + spec.tile_n) * depth);
-  const double fed_us = hopper ? HopperFedUs(fed_bytes, cost, splits, device)
-                               : SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device);
-  cost.cta_us = std::max(products, fed_us);
-  if (!hopper) {
-    // CTAs beside each other do not wait for one another's latencies.
-    const std::int64_t each = (cost.ctas - 1) / std::max(device.sm_count, 1) + 1;
-    const auto held = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
-    cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / held);
-  }
+  const double fed_bytes = Bytes(spec.type_a, (spec.tile_m + spec.tile_n) * depth);
+  cost.cta_us = std::max(products, SmUs(fed_bytes, kCacheOverMemory * device.read_gb_s, device));
+  // CTAs beside each other do not wait for one another's latencies.
+  const std::int64_t each = (cost.ctas - 1) / std::max(device.sm_count, 1) + 1;
+  const auto held = static_cast<double>(std::min<std::int64_t>(cost.ctas_per_sm, each));
+  cost.cta_us = std::max(cost.cta_us, steps * kGemmMmaStepUs / held);
   cost.memory_bytes = LeastBytes(spec, desc);
-  if (splits > 1 && !hopper) {
-    cost.cache_bytes = 8.0 * splits * desc.m * desc.n;  // sums there and back
-  }
+  if (splits > 1) cost.cache_bytes = 8.0 * splits * desc.m * desc.n;  // sums there and back
   // Rows of a tile that the problem does not have are not on their way.
   const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
   cost.in_flight_bytes = Bytes(spec.type_a, spec.stages * (rows + cols) * spec.tile_k);
-  // Between tiles that the memory makes equal, the one with fewer rows that there are not.
-  constexpr double kMissingRowUs = 0.01;
-  const double missing_us = kMissingRowUs * (spec.tile_m - rows);
-  if (hopper) return HopperUs(spec, desc, cost, fetched, device) + missing_us;
-  return PredictUs(cost, device) + missing_us + (splits > 1 ? kGemmMmaMergeUs : 0);
+  return PredictUs(cost, device) + kMissingRowUs * (spec.tile_m - rows) +
+         (splits > 1 ? kGemmMmaMergeUs : 0);
 }
 
 double EstimateSimt(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
@@ -278,6 +192,32 @@ double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   cost.cta_us = SmUs(2 * instructions * spec.tile_n * depth, device.f32_gflop_s, device);
   constexpr double kMergeUs = 2;
   return PredictUs(cost, device) + (splits == 1 ? 0 : kMergeUs);
+}
+
+double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  const GemmShape shape{.m = desc.m, .n = desc.n, .k = desc.k};
+  const double tiles_m = CeilOf(desc.m, spec.tile_m), tiles_n = CeilOf(desc.n, spec.tile_n);
+  const int k_tiles = cuda::GemmQKTiles(desc.k);
+  LaunchCost cost;
+  cost.ctas = GemmQwCtas(spec, shape, device);
+  cost.ctas_per_sm = spec.params[1];
+  // The CTAs divide the k-tiles: the longest run, and its weights.
+  const double run = CeilOf(tiles_m * tiles_n * k_tiles, static_cast<double>(cost.ctas));
+  cost.memory_bytes = LeastBytes(spec, desc);
+  // W again for every tile_m rows of x, x for every tile_n rows of W.
+  cost.cache_bytes = (tiles_m - 1) * Bytes(spec.type_b, double{1} * desc.n * desc.k) +
+                     tiles_n * Bytes(spec.type_a, tiles_m * spec.tile_m * desc.k);
+  cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
+                         cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
+  // Instructions a weight: to unpack it, and around that; products take none of a warp's.
+  constexpr double kInstructions = 5;
+  cost.cta_us =
+      SmUs(2 * kInstructions * run * spec.tile_n * cuda::kGemmQTileK, device.f32_gflop_s, device);
+  // Output tiles that CTAs share, each with those beside it.
+  const double sharing = static_cast<double>(cost.ctas) / (tiles_m * tiles_n);
+  constexpr double kMergeUs = 1.5, kMergeEachUs = 0.3;
+  return PredictUs(cost, device) + kMergeUs + kMergeEachUs * std::min(sharing, 1.0 * k_tiles);
 }
 
 }  // namespace tilewright
