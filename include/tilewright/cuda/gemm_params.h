@@ -102,7 +102,8 @@ struct GemmHopperShares {
 /// `count` is where the last ends. Parts of one or two steps are not worth a CTA that waits for their sums.
 constexpr int GemmHopperShareBegin(const GemmHopperShares& shares, int k_tiles, int share) {
   constexpr int kWorthless = 2;
-  const int steps = shares.tiles * k_tiles, each = steps / shares.count, more = steps % shares.count;
+  const int steps = shares.tiles * k_tiles, each = steps / shares.count,
+            more = steps % shares.count;
   const int begin = share * each + (share < more ? share : more);
   const int within = begin % k_tiles;
   if (within <= kWorthless) return begin - within;
@@ -134,7 +135,8 @@ struct GemmHopperParams {
   GemmHopperShares shares;  ///< GemmHopperSharesOf; 0 where none are made
   /// GemmHopperPartials of [tile_m * tile_n], aligned to 16 bytes: sums as the threads hold them
   float* partials;
-  unsigned int* arrivals;  ///< GemmHopperArrivals: zeroed before the first launch, left at zero by every one
+  unsigned int*
+      arrivals;  ///< GemmHopperArrivals: zeroed before the first launch, left at zero by every one
 };
 static_assert(sizeof(GemmHopperParams) == 512, "layout");
 

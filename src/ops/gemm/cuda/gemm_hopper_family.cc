@@ -85,7 +85,8 @@ std::optional<Rejection> CheckWalk(const KernelSpec& spec) {
   if (spec.params[2] == cuda::kGemmHopperInTurn) return std::nullopt;
   if (auto no = CheckRange("split_k", spec.split_k, 0, 0)) return no;
   if (spec.params[2] == cuda::kGemmHopperByShares || Consumers(spec) == 2) return std::nullopt;
-  return Rejection{Reason::kShape, Format("{} warps", spec.warps), "12: two warpgroups that multiply"};
+  return Rejection{Reason::kShape, Format("{} warps", spec.warps),
+                   "12: two warpgroups that multiply"};
 }
 
 std::optional<Rejection> CheckTile(const KernelSpec& spec) {
@@ -194,12 +195,10 @@ constexpr Tile kWideDivided = Divided(kWide);
 constexpr Tile kHighDivided = Divided(kHigh);
 // A tile for each of the two warpgroups, for products of short k: one stores while the other multiplies.
 constexpr Tile kSquareInTurn = Walk(kSquare, cuda::kGemmHopperPingPong);
-constexpr Tile kSquarePairInTurn =
-    Walk({128, 128, 12, 6, 2, 16, 1}, cuda::kGemmHopperPingPong);
-constexpr std::array kDivided{kLow64Divided,      kLowDivided,     kLowWideDivided,
-                              kSquareDivided,     kSquarePairDivided, kWide192Divided,
-                              kWideDivided,       kHighDivided,    kSquareInTurn,
-                              kSquarePairInTurn};
+constexpr Tile kSquarePairInTurn = Walk({128, 128, 12, 6, 2, 16, 1}, cuda::kGemmHopperPingPong);
+constexpr std::array kDivided{kLow64Divided,      kLowDivided,      kLowWideDivided, kSquareDivided,
+                              kSquarePairDivided, kWide192Divided,  kWideDivided,    kHighDivided,
+                              kSquareInTurn,      kSquarePairInTurn};
 
 struct Types {
   DataType operands, c, d;

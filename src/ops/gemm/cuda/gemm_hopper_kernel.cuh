@@ -125,8 +125,9 @@ struct GemmHopper {
     int k_tiles;  // of a whole tile
     int first = 0;
     int count;
-    int done = 0, end = 0;  // k-tiles of the divided tiles up to those of this step, and of the share
-    int whole = 0;          // the next tile behind the divided ones
+    int done = 0,
+        end = 0;    // k-tiles of the divided tiles up to those of this step, and of the share
+    int whole = 0;  // the next tile behind the divided ones
 
     TW_DEVICE TileLoop(const GemmHopperParams& params, int cta_rank)
         : tiles_m((params.out.m + kCluster * kTileM - 1) / (kCluster * kTileM)),

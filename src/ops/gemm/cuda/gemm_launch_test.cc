@@ -225,7 +225,8 @@ TEST(GemmLaunchTest, DividesTheTilesOfTheLastRound) {
   EXPECT_EQ(shares(512, 3072, 128).count, 0) << "short k";
 
   const GemmArgs args = Problem(spec, 512, 3072, 4096);
-  const WorkspaceSize size = GemmHopperWorkspace(spec, {.m = 512, .n = 3072, .k = 4096}, Device(132));
+  const WorkspaceSize size =
+      GemmHopperWorkspace(spec, {.m = 512, .n = 3072, .k = 4096}, Device(132));
   EXPECT_EQ(size.partials, (132u + 48 - 1) * 128 * 256 * 4);
   EXPECT_EQ(size.barriers, 48u * 2 * 4);
   EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("needs 23461888 and 384"));

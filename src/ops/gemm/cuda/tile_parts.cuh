@@ -49,7 +49,7 @@ struct PartialSums {
 
   const GemmHopperParams& params;
   TileParts parts;
-  int tile;    // of the divided ones
+  int tile;  // of the divided ones
   int peer;
   int consumer;
   int thread;  // of the warpgroup
@@ -107,9 +107,7 @@ struct PartialSums {
   }
 
  private:
-  TW_DEVICE u32* Counter() const {
-    return params.arrivals + (tile * kPeers + peer) * 2 + consumer;
-  }
+  TW_DEVICE u32* Counter() const { return params.arrivals + (tile * kPeers + peer) * 2 + consumer; }
 
   /// Block `kBlock` of part `part`.
   template <int kBlock>

@@ -19,10 +19,10 @@ namespace {
 
 /// Rows that are packed at a time, in bytes of packed activations.
 constexpr std::size_t kStageBytes = 16 << 20;
-/// k of a chunk, over which sums stay in registers: a pair of panels of 2,048 k takes 128 KB
-/// unpacked, and a block of rows at most kBlockBytes beside it in an L2 of 2 MB. To keep the sums
-/// in memory in between costs about 200 cycles in 6,000.
-constexpr int kChunkSteps = 2048 / kStepK;
+/// k of a chunk, over which sums stay in registers: a pair of panels of 4,096 k takes 256 KB
+/// unpacked, and a block of rows at most kBlockBytes beside it in an L2 of 2 MB. With 2,048 k and so
+/// twice the rows 512 rows times 4096 x 4096 took 26.6 ms in place of 19.2.
+constexpr int kChunkSteps = 4096 / kStepK;
 constexpr std::size_t kBlockBytes = 1 << 20;
 /// Panels of a task: their sums lie in the L2 between chunks, 16 KB a panel and 256 rows.
 constexpr int kMostPanels = 16;
@@ -31,10 +31,9 @@ constexpr int kTasksPerWorker = 4;
 KernelInfo InfoOf(const AmxConfig& config) {
   const BlockFormat* format = FindFormat(config.type_b);
   KernelInfo info;
-  info.name = fmt::format("gemm.f32_{}_f32.tn.amx.{}x{}x{}.{}{}{}{}", DataTypeName(config.type_b),
+  info.name = fmt::format("gemm.f32_{}_f32.tn.amx.{}x{}x{}.{}{}{}", DataTypeName(config.type_b),
                           kGroupTiles * kTileRowCount, kGroupPanels * kColumns, kStepK,
-                          PackName(config.pack), ".abf16",
-                          config.activations == Operand::kB ? ".table" : "", config.flag);
+                          PackName(config.pack), ".abf16", config.flag);
   info.fingerprint = TuFingerprint(config.ops->tu).substr(0, 16);
   info.fingerprint +=
       TuFingerprint(format != nullptr ? "ops/gemm/cpu/int8/pack.cc" : gemm::PanelPackTu())
@@ -153,7 +152,7 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, false, workers);
   // Of a task. Unpacking overlaps little with the tile unit, which has both operands from the cache
   // of the core; the sums of the first group of rows find weights in the L1. Sapphire Rapids class,
-  // one thread, 4096 x 4096, 2026-11-25: 16, 32, 48, 64 rows of q4_0 in 2.03, 1.74, 1.99, 2.80 ms.
+  // one thread, 4096 x 4096, 2026-11-25: 16, 32, 64, 128 rows of q4_0 in 2.1, 1.8, 2.8, 4.9 ms.
   constexpr double kUnpackCycles = 100, kVectorFlops = 64;
   const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s
                                                   : device.f32_gflop_s;  // emulated, in tests

@@ -14,10 +14,9 @@
 /// Every element of D is one chain of tile products over ascending k, whatever the rows, panels and
 /// chunks around it: results depend on their row of A and their column of B alone.
 ///
-/// Blocking. Sums of 3 x 2 tiles stay in registers; the two left hold an operand each. A pair of
-/// panels is unpacked while the first group of row tiles multiplies, one step of k ahead of it, so
-/// that the vector units work while the tile unit does, and for the other groups lies in the L2
-/// afterwards.
+/// Blocking. Sums of 2 x 2 tiles stay in registers, beside an operand each. A pair of panels is
+/// unpacked while the first group of row tiles multiplies, one step of k ahead of it, and for the
+/// other groups lies in the L2 afterwards.
 
 namespace tilewright::gemm_amx {
 namespace {
@@ -62,22 +61,34 @@ struct Group {
   std::uint8_t* unpacked[kGroupPanels] = {};
   const std::uint8_t* panels[kGroupPanels] = {};
   int k = 0, first_step = 0;  ///< of the panels; where the chunk begins
+  const float* d = nullptr;   ///< where the sums go after this chunk, or nullptr
+  std::int64_t ldd = 0;
+  int d_rows = 0;
 
   std::size_t StepAt(int step) const {
     return static_cast<std::size_t>(step & b_mask) * b_step_bytes;
   }
 };
 
-/// Registers: sums [row tile][panel], then operands: kB holds weights, A those of rows. Where there
-/// are enough, these keep theirs over the panels.
+/// Registers: sums [row tile][panel], then operands: those of rows, then one panel's weights.
 template <int kRows, int kPanels>
 struct Registers {
-  static constexpr bool kKeepsA = kRows * kPanels + kRows + 1 <= kTileRegisters;
   static constexpr int kFirstA = kRows * kPanels;
-  static constexpr int kB = kFirstA + (kKeepsA ? kRows : 1);
+  static constexpr int kB = kFirstA + kRows;
+  static_assert(kB < kTileRegisters);
   static constexpr int Sum(int row, int panel) { return row * kPanels + panel; }
-  static constexpr int A(int row) { return kFirstA + (kKeepsA ? row : 0); }
+  static constexpr int A(int row) { return kFirstA + row; }
 };
+
+/// Fetches a part of the lines of D while the tile unit works: cold lines, each in a page of its own,
+/// took a quarter of the time at k = 576.
+inline void PrefetchD(const Group& group, int panels, int step) {
+  if (group.d == nullptr) return;
+  const int lines = group.d_rows * panels;
+  const int each = CeilDiv(lines, group.steps);
+  for (int i = step * each; i < (step + 1) * each && i < lines; ++i)
+    __builtin_prefetch(group.d + i / panels * group.ldd + i % panels * kColumns, 1, 3);
+}
 
 template <Operand kOperand, int kRows, int kPanels, bool kUnpacks, class Tiles>
 __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
@@ -99,6 +110,7 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
   for (int step = 0; step < group.steps; ++step) {
     const std::uint8_t* a =
         group.a + static_cast<std::size_t>((group.first_step + step) >> group.a_shift) * kStepBytes;
+    PrefetchD(group, kPanels, step);
     Repeat<kPanels>([&]<int kPanel>() {
       if constexpr (kUnpacks) {
         if (step + 1 < group.steps) {
@@ -108,8 +120,8 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
       }
       tiles.template Load<R::kB>(group.b[kPanel] + group.StepAt(step), kTileRowBytes);
       Repeat<kRows>([&]<int kRow>() {
-        if constexpr (kPanel == 0 || !R::kKeepsA)
-          tiles.template Load<R::A(kRow)>(a + kRow * group.a_tile_bytes, kTileRowBytes);
+        if constexpr (kPanel == 0)
+          tiles.template LoadOnce<R::A(kRow)>(a + kRow * group.a_tile_bytes, kTileRowBytes);
         if constexpr (kOperand == Operand::kA) {
           tiles.template DotBF16<R::Sum(kRow, kPanel), R::A(kRow), R::kB>();
         } else {
@@ -132,13 +144,11 @@ void MultiplyGroup(Tiles& tiles, const Group& group, int row_tiles, int panels) 
       Multiply<kOperand, kRows, kPanels, false>(tiles, group);
     }
   };
-  static_assert(kGroupTiles == 3 && kGroupPanels == 2);
+  static_assert(kGroupTiles == 2 && kGroupPanels == 2);
   if (panels == 2) {
-    if (row_tiles == 3) return run.template operator()<3, 2>();
     if (row_tiles == 2) return run.template operator()<2, 2>();
     return run.template operator()<1, 2>();
   }
-  if (row_tiles == 3) return run.template operator()<3, 1>();
   if (row_tiles == 2) return run.template operator()<2, 1>();
   run.template operator()<1, 1>();
 }
@@ -230,6 +240,12 @@ void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, i
     // Between chunks every group of every pair keeps its sums; else they go to D at once.
     group.sums = all_sums;
     if (chunked) group.sums += (panel * rows.tiles + first_tile * panels) * kSumsOfTile;
+    const int first_row = first_tile * kTileRowCount, end = first_row + row_tiles * kTileRowCount;
+    if (last) {
+      group.d = task.d + first_row * task.ldd + (task.gated ? panel / 2 : panel) * kColumns;
+      group.ldd = task.ldd;
+      group.d_rows = (end < task.rows ? end : task.rows) - first_row;
+    }
     MultiplyGroup<kOperand>(tiles, group, row_tiles, panels);
     if (kOperand == Operand::kB && last) {
       for (int tile = 0; tile < row_tiles * panels; ++tile)
@@ -238,10 +254,8 @@ void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, i
     group.unpack = nullptr;
     if (last) {
       PanelTask part = task;
-      part.rows = (first_tile + row_tiles) * kTileRowCount < task.rows
-                      ? (first_tile + row_tiles) * kTileRowCount
-                      : task.rows;
-      Finish(part, group.sums, first_tile * kTileRowCount, panel, panels);
+      part.rows = end < task.rows ? end : task.rows;
+      Finish(part, group.sums, first_row, panel, panels);
     }
   }
 }
@@ -300,10 +314,12 @@ void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* 
 
 template <class Tiles, class Block>
 constexpr void PutBlocks(TileOps& ops) {
-  if constexpr (gemm_int8::HasInt8(Block::kFormat))
-    ops.multiply[0][IndexOf(Block::kFormat.type)] = &MultiplyBlocks<Tiles, Block>;
-  if constexpr (gemm_int8::HasInt8(Block::kFormat) && gemm_int8::kHasTableRows<Block>)
-    ops.multiply[1][IndexOf(Block::kFormat.type)] = &MultiplyRows<Tiles, Block>;
+  constexpr int kIndex = IndexOf(Block::kFormat.type);
+  if constexpr (gemm_int8::kHasTableRows<Block>) {
+    ops.multiply[1][kIndex] = &MultiplyRows<Tiles, Block>;
+  } else if constexpr (gemm_int8::HasInt8(Block::kFormat)) {
+    ops.multiply[0][kIndex] = &MultiplyBlocks<Tiles, Block>;
+  }
 }
 
 template <class Tiles, class... Blocks>

@@ -8,9 +8,9 @@
 /// exponent of 1 above them the word is x = 1 + code * 2^(p - 23), and one fused multiply-add gives
 ///   value = scale * (code - zero) + min = x * (scale * 2^(23-p)) + (min - scale * (2^(23-p) + zero))
 /// where the summand in brackets is computed once a sub-block. It is exact without a minimum for
-/// p = 8 and a scale of f16, and for p = 16 always; elsewhere it is off by at most 2^-10 (8 bits
-/// and an integer scale, p = 8) or 2^-14 (p >= 12) of the scale, where values are rounded to bf16, by
-/// 2^-9 of themselves, anyway. Going through vcvtdq2ps costs one more operation a value, and the
+/// p = 8 and a scale of f16, and for p = 16 always; elsewhere (p >= 12) it is off by at most 2^-13 of
+/// the scale, where values are rounded to bf16, by 2^-9 of themselves, anyway. (A power of two as
+/// scale could be too large for it: formats that have one come with a table, see below.) Going through vcvtdq2ps costs one more operation a value, and the
 /// shift of each code to bit 0.
 ///
 /// The rounding to bf16 is to nearest, ties away from zero: vcvtne2ps2bf16 puts the two sources one
@@ -19,10 +19,9 @@
 namespace tilewright::gemm_int8 {
 namespace {
 
-/// x -> x * scale + offset for codes at one bit position; then times `last` where a power of two as
-/// scale may be so large that times 2^(23-p) it is infinite.
+/// x -> x * scale + offset for codes at one bit position.
 struct Affine {
-  F scale, offset, last;
+  F scale, offset;
 };
 
 /// The affine map of codes at bit kAt.
@@ -30,25 +29,24 @@ template <int kAt>
 inline __attribute__((always_inline)) Affine MapAt(F scale, F min, int zero) {
   constexpr float kPower = static_cast<float>(1 << (23 - kAt));
   return {Vec::Mul(scale, Vec::Set(kPower)),
-          Vec::Fma(scale, Vec::Set(-kPower - static_cast<float>(zero)), min), Vec::Set(1)};
+          Vec::Fma(scale, Vec::Set(-kPower - static_cast<float>(zero)), min)};
 }
 
 /// Values of the codes of `kBits` bits at bit kAt of every word.
-template <int kAt, int kBits, bool kLast = false>
+template <int kAt, int kBits>
 inline __attribute__((always_inline)) F ValueAt(I words, const Affine& map) {
   constexpr std::uint32_t kMask = ((1u << kBits) - 1) << kAt;
-  const F value = Vec::Fma(Vec::OneWith(words, kMask), map.scale, map.offset);
-  return kLast ? Vec::Mul(value, map.last) : value;
+  return Vec::Fma(Vec::OneWith(words, kMask), map.scale, map.offset);
 }
 
 /// Two rows of the tile from the codes of a quad, a byte each: k 0 and 1, k 2 and 3.
-template <int kBits, bool kLast = false>
+template <int kBits>
 inline __attribute__((always_inline)) void PutQuad(I bytes, const Affine& map, std::uint8_t* out) {
   // A code of 8 bits at bit 16 would reach the exponent.
   constexpr int kAt = kBits == 8 ? 8 : 16;
   const I byte0 = Vec::Shift<kAt>(bytes), byte1 = Vec::Shift<kAt - 8>(bytes);
   const I byte2 = Vec::Shift<kAt - 16>(bytes), byte3 = Vec::Shift<kAt - 24>(bytes);
-  const auto value = [&](I words) { return ValueAt<kAt, kBits, kLast>(words, map); };
+  const auto value = [&](I words) { return ValueAt<kAt, kBits>(words, map); };
   Vec::StorePairs(out, value(byte0), value(byte1));
   Vec::StorePairs(out + 64, value(byte2), value(byte3));
 }
@@ -126,10 +124,6 @@ struct StepOf {
   }
 };
 
-/// The largest code, plus the zero that WholeCodes adds to the values of a table.
-template <class Block>
-constexpr int kByteBits = LargestCode(Block::kFormat) < 128 ? 7 : 8;
-
 /// Writes step `step` of `panel`, which has k values of each column, as a tile.
 template <class Block>
 __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int step,
@@ -153,7 +147,7 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
     return;
   }
   const F scale = of.Scale(0), min = of.Min(0);
-  if constexpr (kBits == 4 && !kFormat.has_table) {
+  if constexpr (kBits == 4) {
     TILEWRIGHT_UNROLL
     for (int line = 0; line < 4; ++line)
       PutNibbles<StepOf<Block>::kHasMin>(Vec::Load(of.at.codes + 64 * line), scale, min, kZero,
@@ -164,25 +158,22 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
     for (int line = 0; line < 8; ++line)
       PutQuad<8>(Vec::Load(of.at.codes + 64 * line), map, out + 128 * line);
   } else {
-    constexpr int kByte = kByteBits<Block>, kAt = kByte == 8 ? 8 : 16;
-    constexpr bool kLast = kFormat.scale == Factor::kPowerOfTwo;
-    Affine map = MapAt<kAt>(kLast ? Vec::Set(1) : scale, min, kZero);
-    map.last = scale;
+    const Affine map = MapAt<16>(scale, min, kZero);
     const I top = kBits == 5 ? Vec::Load(of.at.codes + 256) : Vec::Zero();
     TILEWRIGHT_UNROLL
     for (int line = 0; line < 4; ++line) {
       const I raw = Vec::Load(of.at.codes + 64 * line);
-      PutQuad<kByte, kLast>(WholeCodes<Block>(Vec::Low4(raw), top, line), map, out + 128 * line);
-      PutQuad<kByte, kLast>(WholeCodes<Block>(Vec::High4(raw), top, line + 4), map,
-                            out + 128 * (line + 4));
+      PutQuad<7>(WholeCodes<Block>(Vec::Low4(raw), top, line), map, out + 128 * line);
+      PutQuad<7>(WholeCodes<Block>(Vec::High4(raw), top, line + 4), map, out + 128 * (line + 4));
     }
   }
 }
 
-/// Formats of nibbles with one scale a step.
+/// Formats whose values come from a table go that way: 27 % of the peak with 32 rows of iq4_nl, where
+/// UnpackStep gives 19 %. Those of nibbles without one gain nothing there (q4_0: 26 % both ways, q4_k
+/// 20 % in place of 21), and with many rows the sums that are to be transposed cost more.
 template <class Block>
-constexpr bool kHasTableRows = PanelCodeBits(Block::kFormat) == 4 && Block::kFormat.sub_block
-                                                                         == kBlock;
+constexpr bool kHasTableRows = gemm_int8::HasInt8(Block::kFormat) && Block::kFormat.has_table;
 
 /// The values of the codes before they are scaled.
 struct CodeValues {
