@@ -224,8 +224,8 @@ class TuneSession {
       if (Cancelled()) tuner.Stop();
     }
     report_.device_seconds += tuner.spent_us() * 1e-6;
-    report_.reference_us = tuner.in_slow_spell() ? BelieveSlower(tuner.reference_us())
-                                                 : tuner.reference_us();
+    report_.reference_us =
+        tuner.in_slow_spell() ? BelieveSlower(tuner.reference_us()) : tuner.reference_us();
     Store(row, race, tuner);
     Report(row, &tuner, race, true);
   }
