@@ -112,6 +112,8 @@ class Tuner {
   /// What the reference loop takes at full speed, by this session and Options::reference_us; 0:
   /// unknown.
   double reference_us() const;
+  /// Whether the session is inconclusive for that reason.
+  bool in_slow_spell() const;
   /// How many times faster Best() is than what it had to beat (the incumbent or fallback), by
   /// paired blocks of fresh samples, with a 95 % interval. 0 if there was no such comparison,
   /// because Best() is what would have run anyway or the verification was not reached.

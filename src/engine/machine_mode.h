@@ -25,6 +25,10 @@ constexpr double kSlowMode = 1.3;
 /// beyond doubt; or `known`, if that is less. Times of 0 and less are none; 0: nothing is known.
 double FullSpeedUs(std::span<const double> times, double known);
 
+/// What to take for full speed next, when a session found only a slow spell by this one: a spell lasts
+/// seconds, and a machine that has become slow for good is believed after some problems.
+constexpr double BelieveSlower(double full_speed_us) { return 1.2 * full_speed_us; }
+
 /// Blocks in which the machine was slow, in the order given.
 std::vector<int> SlowBlocks(std::span<const BlockReference> blocks, double full_speed_us);
 

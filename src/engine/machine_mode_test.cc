@@ -44,6 +44,15 @@ TEST(MachineMode, BlocksBeyondTheLimitAreSlowAndTheReasonSaysByHowMuch) {
   EXPECT_EQ(SlowSpell(std::vector<BlockReference>{{1, 20}, {2, 22}}, 20), std::nullopt);
 }
 
+TEST(MachineMode, AMachineThatStaysSlowIsBelievedAfterSomeProblems) {
+  const std::vector<BlockReference> slow{{1, 50}};
+  double full_speed = 20;
+  int problems = 0;
+  while (SlowSpell(slow, full_speed)) full_speed = BelieveSlower(full_speed), ++problems;
+  EXPECT_GE(problems, 3);
+  EXPECT_LE(problems, 6);
+}
+
 TEST(MachineMode, ABimodalMachineIsToldFromANoisyOne) {
   std::mt19937 random(7);
   std::normal_distribution<double> jitter(0, 0.04);

@@ -152,6 +152,7 @@ const std::string& Tuner::inconclusive() const {
 }
 int Tuner::dropped() const { return impl_->dropped; }
 double Tuner::reference_us() const { return impl_->FullSpeed(); }
+bool Tuner::in_slow_spell() const { return impl_->slow_spell; }
 Tuner::Gain Tuner::gain() const { return impl_->conclusive ? impl_->gain : Gain{}; }
 double Tuner::spent_us() const { return impl_->spent; }
 double Tuner::progress() const { return impl_->progress; }

@@ -88,6 +88,7 @@ bool Tuner::Impl::DropBlock() {
   const auto spell = SlowSpell(References(block), FullSpeed());
   if (!std::exchange(disturbed, false) && !spell) return false;
   if (dropped >= options.max_dropped) {
+    slow_spell = slow_spell || spell.has_value();
     Distrust(spell.value_or(
         Format("the machine was busy with something else in more than {} blocks of samples",
                options.max_dropped)));

@@ -61,7 +61,8 @@ struct Tuner::Impl {
   std::map<int, double> reference_us;   ///< by block, the longest; of those that were kept
   std::vector<double> reference_times;  ///< of all samples
   bool conclusive = false;
-  bool untrusted = false;  ///< the machine was too busy: nothing is replaced
+  bool untrusted = false;   ///< the machine was too busy: nothing is replaced
+  bool slow_spell = false;  ///< or too slow
   std::string inconclusive;
   Gain gain;
   double spent = 0, progress = 0;

@@ -402,6 +402,7 @@ TEST(Tuner, ASlowSpellDecidesNothing) {
     EXPECT_EQ(machine.Play(tuner, list), "tiles") << "the incumbent stays, " << seed;
     EXPECT_FALSE(tuner.conclusive());
     EXPECT_NE(tuner.inconclusive().find("slow spell"), std::string::npos) << tuner.inconclusive();
+    EXPECT_TRUE(tuner.in_slow_spell());
     EXPECT_GT(tuner.result(1).samples, 0);  // what there is to know is kept
 
     // Without the loop's times it would have been replaced: nothing else tells.
@@ -409,6 +410,7 @@ TEST(Tuner, ASlowSpellDecidesNothing) {
     Tuner deceived(list, {.seed = seed});
     EXPECT_EQ(blind.Play(deceived, list), "vnni");
     EXPECT_TRUE(deceived.conclusive());
+    EXPECT_FALSE(deceived.in_slow_spell());
   }
 }
 

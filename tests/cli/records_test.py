@@ -170,6 +170,8 @@ class Tuning(WithCache):
         self.assertNotIn('launches', row)
         report = self.ok(*words, '--all', '--warm-l2', '--json', env=self.env).json()
         self.assertEqual(report['policy'], 'warm')
+        self.assertEqual(list(report['peaks']), ['i8', 'bf16', 'f32'])
+        self.assertGreater(report['rows'][0]['floor_us'], 0)
         launches = report['rows'][0]['launches']
         self.assertEqual(len({(one['kernel'], one['spec']) for one in launches}), len(launches))
         self.assertTrue(all(one['us_median'] > 0 for one in launches))

@@ -279,9 +279,21 @@ class Others(CliTest):
             self.assertLessEqual(row['tok_s_median'], row['tok_s_max'])
             self.assertGreater(row['tok_s_min'], 0)
             self.assertGreater(row['floor_tok_s'], 0)
+            self.assertGreater(row['floor_read_gb_s'], 0)
+        # Decoding reads the weights and, on average, two and a half positions of each sequence; a prompt the weights.
+        weights, one, two = (next(row['floor_bytes'] for row in value['rows'] if (row['test'], row['batch']) == which)
+                             for which in (('pp8', 1), ('tg4', 1), ('tg4', 2)))
+        self.assertGreater(one, weights)
+        self.assertAlmostEqual(two - weights, 2 * (one - weights), delta=2)
+        self.assertEqual(list(value['peaks']), ['i8', 'bf16', 'f32'])
+        for peak in value['peaks'].values():
+            self.assertGreater(peak['gop_s'], 0)
+            self.assertTrue(peak['instruction'])
         table = self.ok('bench', 'model', self.tiny, '-p', 8, '-n', 0, '--repeat', 1).text
         self.assertIn('pp8', table)
         self.assertNotIn('tg', table)
+        self.assertIn('read again and again', table)
+        self.assertIn('peaks: int8', table)
 
     def test_bench_model_measures_at_a_depth_and_by_step(self):
         words = ['bench', 'model', self.tiny, '-p', 8, '-n', 4, '-d', 16, '--batch', 2, '--repeat', 1, '--profile']
