@@ -47,7 +47,8 @@ Result<std::vector<LaunchTime>> TimeInTurn(Measurer<Op>& measurer,
       if (!of.empty()) fastest = std::min(fastest, of.back());
     }
     for (std::size_t i = 1; i < specs.size(); ++i) {
-      hopeless[i] = hopeless[i] || (!taken[i].empty() && taken[i].back() > times_the_fastest * fastest);
+      hopeless[i] =
+          hopeless[i] || (!taken[i].empty() && taken[i].back() > times_the_fastest * fastest);
     }
   };
   constexpr int kWarming = 2;

@@ -217,7 +217,9 @@ TEST(GemmLaunchTest, DividesTheTilesOfTheLastRound) {
   EXPECT_EQ(shares(512, 3072, 4096).tiles, 48);
   EXPECT_EQ(shares(512, 3072, 4096).count, 132);
   EXPECT_EQ(shares(512, 10240, 4096).tiles, 28);
-  EXPECT_EQ(shares(512, 10240, 4096).count, 132);
+  EXPECT_EQ(shares(512, 10240, 4096).count, 112) << "four for each leave 20 CTAs without work";
+  EXPECT_EQ(shares(512, 11264, 4096).count, 132) << "44 tiles, three for each";
+  EXPECT_EQ(cuda::GemmHopperShareBegin(shares(512, 11264, 4096), 64, 3), 64) << "a whole number for a tile";
   EXPECT_EQ(shares(100, 200, 4096).count, 8) << "no tile has more parts";
   EXPECT_EQ(shares(100, 200, 64 * 20).count, 2) << "no part has fewer than 8 k-tiles";
   EXPECT_EQ(shares(128 * 33, 1024, 4096).count, 0) << "132 tiles";
@@ -225,7 +227,8 @@ TEST(GemmLaunchTest, DividesTheTilesOfTheLastRound) {
   EXPECT_EQ(shares(512, 3072, 128).count, 0) << "short k";
 
   const GemmArgs args = Problem(spec, 512, 3072, 4096);
-  const WorkspaceSize size = GemmHopperWorkspace(spec, {.m = 512, .n = 3072, .k = 4096}, Device(132));
+  const WorkspaceSize size =
+      GemmHopperWorkspace(spec, {.m = 512, .n = 3072, .k = 4096}, Device(132));
   EXPECT_EQ(size.partials, (132u + 48 - 1) * 128 * 256 * 4);
   EXPECT_EQ(size.barriers, 48u * 2 * 4);
   EXPECT_THAT(Refusal(spec, args), testing::HasSubstr("needs 23461888 and 384"));

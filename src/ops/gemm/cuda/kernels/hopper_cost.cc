@@ -15,11 +15,11 @@ namespace {
 struct Division {
   cuda::GemmHopperTile tile;
   cuda::GemmHopperShares shares;
-  int splits;              // CTAs of a cluster that share a tile
-  int peers;               // CTAs of a cluster with tiles of their own
+  int splits;  // CTAs of a cluster that share a tile
+  int peers;   // CTAs of a cluster with tiles of their own
   std::int64_t tiles;
-  std::int64_t resident;   // tiles that are computed at once
-  int k_tiles;             // of a tile
+  std::int64_t resident;  // tiles that are computed at once
+  int k_tiles;            // of a tile
 
   Division(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device)
       : tile(GemmHopperTileOf(spec)),
@@ -54,7 +54,8 @@ double ShareMergeUs(const KernelSpec& spec, const Division& division, int rows,
                     const DeviceSpec& device) {
   constexpr double kRoundTripsUs = 1;
   const double parts = std::ceil(double{1} * division.shares.count / division.shares.tiles);
-  const double sums = 4.0 * rows * spec.tile_n * parts;  // its own are written or those of others read
+  const double sums =
+      4.0 * rows * spec.tile_n * parts;  // its own are written or those of others read
   return kRoundTripsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
 }
 
@@ -84,8 +85,8 @@ double FedUs(double fed_bytes, std::int64_t ctas, double most_alone, const Devic
 double FedBytes(const KernelSpec& spec, const GemmDesc& desc) {
   const int beside = std::max<int>(spec.cluster_n, 1), below = std::max<int>(spec.cluster_m, 1);
   const bool boxed = spec.order_a == Order::kRowMajor;
-  const int rows = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside)
-                         : static_cast<int>(spec.tile_m);
+  const int rows =
+      boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : static_cast<int>(spec.tile_m);
   return Bytes(spec.type_a, (rows + double{1} * spec.tile_n / below) * spec.tile_k);
 }
 
@@ -95,8 +96,8 @@ double FedBytes(const KernelSpec& spec, const GemmDesc& desc) {
 double MissingRowsBytes(const KernelSpec& spec, const GemmDesc& desc) {
   const int beside = std::max<int>(spec.cluster_n, 1);
   const bool boxed = spec.order_a == Order::kRowMajor;
-  const int fetched = boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside)
-                            : static_cast<int>(spec.tile_m);
+  const int fetched =
+      boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : static_cast<int>(spec.tile_m);
   const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
   return 0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
 }
@@ -113,10 +114,10 @@ double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const Device
   cost.ctas_per_sm = spec.params[1];
   const bool at_once = spec.params[2] != cuda::kGemmHopperInTurn;
   cost.ctas = at_once ? division.Ctas() : division.tiles * division.peers * splits;
-  const double products = SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k,
-                               kReached * device.bf16_gflop_s, device);
-  const double k_tile_us =
-      std::max(products, FedUs(FedBytes(spec, desc), cost.ctas, at_once || splits > 1 ? 1.6 : 1, device));
+  const double products =
+      SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k, kReached * device.bf16_gflop_s, device);
+  const double k_tile_us = std::max(
+      products, FedUs(FedBytes(spec, desc), cost.ctas, at_once || splits > 1 ? 1.6 : 1, device));
   const double tile_us = CeilOf(division.k_tiles, splits) * k_tile_us;
   cost.cta_us = tile_us;
   double merge_us = 0;
@@ -135,8 +136,8 @@ double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const Device
   cost.in_flight_bytes = Bytes(spec.type_b, spec.stages * cols * spec.tile_k) / kLatency;
   cost.memory_bytes = LeastBytes(spec, desc) + MissingRowsBytes(spec, desc);
   if (splits > 1) {
-    const double turns = CeilOf(static_cast<double>(cost.ctas),
-                                std::max(device.sm_count, 1) * cost.ctas_per_sm);
+    const double turns =
+        CeilOf(static_cast<double>(cost.ctas), std::max(device.sm_count, 1) * cost.ctas_per_sm);
     merge_us = turns * SplitMergeUs(spec, rows, device);
   }
   return ClusterRounds(cost, division.peers * splits, device) * PredictUs(cost, device) + merge_us +
