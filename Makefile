@@ -1,7 +1,8 @@
 # Common tasks; `make help` lists them. CMake does the work (CMakePresets.json); this file only knows the order.
 BUILD := build
 JOBS ?= $(shell nproc)
-MODEL := $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+SMALL_MODEL := $(BUILD)/models/SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL := $(SMALL_MODEL)
 TILEWRIGHT := $(BUILD)/cli/tilewright
 PREFIX ?= /usr/local
 ARCHS ?= sm_80,sm_89,sm_90a,sm_100a,sm_120
@@ -25,10 +26,11 @@ $(BUILD)/build.ninja: | deps
 build: deps $(BUILD)/build.ninja  ## build everything into build/
 	@cmake --build $(BUILD) -j $(JOBS)
 
-demo: deps $(BUILD)/build.ninja  ## build, fetch a small model, tune for this machine, generate text
+demo: deps $(BUILD)/build.ninja  ## build, fetch a small model (or take MODEL=FILE.gguf), tune for this machine, generate text
+	@[ "$(MODEL)" = "$(SMALL_MODEL)" ] || [ -r "$(MODEL)" ] || { echo "make demo: cannot read MODEL=$(MODEL)" >&2; exit 1; }
 	@cmake --build $(BUILD) -j $(JOBS) --target tilewright_cli
-	@tools/get_model.sh $(BUILD)/models
-	@tools/demo.sh $(TILEWRIGHT) $(MODEL) "$(PROMPT)"
+	@[ "$(MODEL)" != "$(SMALL_MODEL)" ] || tools/get_model.sh $(BUILD)/models
+	@tools/demo.sh $(TILEWRIGHT) "$(MODEL)" "$(PROMPT)"
 
 test: build  ## build and run the tests, with CUDA kernels for one architecture
 	@tools/run_tests.sh $(BUILD) -j $(JOBS) -LE '^full$$'
@@ -53,15 +55,17 @@ fmt:  ## format changed files (ALL=1: all files)
 	@tools/install_deps.sh check
 	@tools/fmt.sh $(if $(ALL),--all)
 
-tables: deps $(BUILD)/build.ninja  ## write the tables of docs/formats.md from what the code states
-	@cmake --build $(BUILD) -j $(JOBS) --target document_tables
-	@$(BUILD)/tools/docs/document_tables docs/formats.md
+tables: deps $(BUILD)/build.ninja  ## run the tests behind the tables of README.md and docs/formats.md, and write the tables from what they found
+	@cmake --build $(BUILD) -j $(JOBS) --target tests_verifies document_tables
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -L '^verifies$$'
+	@python3 -B tools/docs/collect_verified.py docs/verified.tsv $(BUILD)/test-results
+	@$(BUILD)/tools/docs/document_tables .
 
 bench: build  ## run the benchmarks on the small model
 	@tools/get_model.sh $(BUILD)/models
 	@$(TILEWRIGHT) bench model $(MODEL) -p 512 -n 128
 
-record: build  ## measure every number in the README again, into bench/results/ (needs a quiet machine, 20 minutes)
+record: build  ## measure every number in the README again, into bench/results/ (needs a quiet machine, 20 minutes, and as many more with a GPU)
 	@tools/get_model.sh $(BUILD)/models
 	@tools/get_nvrtc.sh $(BUILD)/nvrtc
 	@[ -x $(BUILD)/llama/bin/llama-bench ] || tools/baseline/build_llama_cpp.sh $(BUILD)/llama --no-venv

@@ -32,7 +32,7 @@ class GemmBench {
       : options_(options),
         context_(context),
         measurer_(measuring.Make<GemmOp>()),
-        floor_(context) {}
+        floor_(context, MeasurePolicy::kCold) {}
 
   Result<Row> Measure(const ShapeRow& shape, std::int32_t m) {
     GemmWords words = UsualWords(context_);
@@ -109,6 +109,7 @@ void Print(const BenchGemmOptions& options, const Context& context, const GemmBe
       .Set("policy", MeasurePolicyName(context.scope().policy))
       .Set("baseline", options.baseline)
       .Set("read_gb_s", bench.floor().read_gb_s())
+      .Set("peaks", PeaksReport(bench.floor().peaks()))
       .Array("rows");
   const bool baseline = options.baseline != "none";
   Table table(

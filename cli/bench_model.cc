@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
+#include <map>
 #include <optional>
 #include <random>
 
+#include "bench_products.h"
 #include "bench_profile.h"
 #include "console.h"
-#include "peak.h"
+#include "machine_floor.h"
 #include "report.h"
+#include "tilewright/read_floor.h"
 #include "verbs.h"
 
 namespace tilewright::cli {
@@ -30,27 +35,35 @@ Result<Lists> ParseLists(const BenchModelOptions& options) {
 
 /// The minimum cost of a forward pass.
 struct Floor : MachineRates {
-  double weight_bytes = 0;       ///< read by a pass
-  double row_ops = 0;            ///< of the layers, for one row
-  double logits_ops = 0;         ///< of the output projection, for one row
-  double kv_bytes_position = 0;  ///< of one position of one sequence
+  Peaks peaks;                            ///< of a CPU, of every precision
+  std::map<double, double> read_seconds;  ///< by bytes, where they were measured
+  double weight_bytes = 0;                ///< read by a pass
+  double row_ops = 0;                     ///< of the layers, for one row
+  double logits_ops = 0;                  ///< of the output projection, for one row
+  double kv_bytes_position = 0;           ///< of one position of one sequence
 
   /// Tokens per second for `batch` prompts of `tokens` tokens each, limited by the arithmetic of
   /// the projections (without attention) and by reading the weights once per prompt.
   double Prompt(int tokens, int batch) const {
     const double ops = batch * (row_ops * tokens + logits_ops);
-    const double seconds =
-        std::max(ops / (peak.giga_ops * 1e9), batch * weight_bytes / (read_gb_s * 1e9));
+    const double seconds = std::max(ops / (peak.giga_ops * 1e9), batch * ReadSeconds(weight_bytes));
     return seconds > 0 ? batch * tokens / seconds : 0;
   }
   /// Tokens per second for `batch` sequences that grow from `depth` by `tokens`: each step reads the
   /// weights once and the KV cache of every sequence at its average length.
   double Decode(int depth, int tokens, int batch) const {
-    const double length = depth + (tokens + 1) / 2.0;
-    const double bytes = weight_bytes + batch * kv_bytes_position * length;
     const double ops = batch * (row_ops + logits_ops);
-    const double seconds = std::max(bytes / (read_gb_s * 1e9), ops / (peak.giga_ops * 1e9));
+    const double seconds =
+        std::max(ReadSeconds(DecodeBytes(depth, tokens, batch)), ops / (peak.giga_ops * 1e9));
     return seconds > 0 ? batch / seconds : 0;
+  }
+  double DecodeBytes(int depth, int tokens, int batch) const {
+    const double length = depth + (tokens + 1) / 2.0;
+    return std::floor(weight_bytes + batch * kv_bytes_position * length);
+  }
+  double ReadSeconds(double bytes) const {
+    const auto measured = read_seconds.find(bytes);
+    return measured != read_seconds.end() ? measured->second : bytes / (read_gb_s * 1e9);
   }
 };
 
@@ -81,7 +94,8 @@ Precision PeakPrecision(const Model& model, Precision activations) {
 }
 
 /// What this machine can do now. Taken before and after the runs, and the better of the two counts,
-/// since a neighbour on the host may have taken a share.
+/// since a neighbour on the host may have taken a share. What a token reads is read as it is by the
+/// bench, again and again by the same threads: a model's weights may stay in the last-level cache.
 void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& floor) {
   const DeviceSpec& device = loaded.context->device_spec();
   if (device.kind == DeviceKind::kCuda) {
@@ -92,18 +106,32 @@ void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& flo
   }
   Executor& executor = loaded.context->executor();
   floor.read_gb_s = std::max(floor.read_gb_s, MeasureReadBandwidth(executor));
-  const PeakRate peak =
-      BestPeak(loaded.context->device_spec(), executor, PeakPrecision(*loaded.model, activations));
-  if (peak.giga_ops > floor.peak.giga_ops) floor.peak = peak;
+  const Peaks now = MeasurePeaks(device, executor);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i].giga_ops > floor.peaks[i].giga_ops) floor.peaks[i] = now[i];
+  }
+  floor.peak = floor.peaks[static_cast<std::size_t>(PeakPrecision(*loaded.model, activations))];
+  for (auto& [bytes, seconds] : floor.read_seconds) {
+    const double again = MeasureReadSeconds(executor, static_cast<std::int64_t>(bytes));
+    if (again > 0 && again < seconds) seconds = again;
+  }
 }
 
-Floor MakeFloor(const LoadedModel& loaded) {
+Floor MakeFloor(const LoadedModel& loaded, const Lists& lists, int depth) {
   Floor floor;
   const Model& model = *loaded.model;
   floor.weight_bytes = static_cast<double>(model.bytes_per_token());
   for (const WeightSet& block : model.blocks()) floor.row_ops += RowOps(block, model.config());
   floor.logits_ops = RowOps(model.globals(), model.config());
   floor.kv_bytes_position = static_cast<double>(loaded.session->kv_bytes_per_position());
+  if (loaded.context->device_spec().kind != DeviceKind::kCpu) return floor;
+  const auto measure = [&](double bytes) {
+    floor.read_seconds.emplace(bytes, std::numeric_limits<double>::infinity());
+  };
+  if (!lists.prompts.empty()) measure(floor.weight_bytes);
+  for (const std::int32_t batch : lists.batches)
+    for (const std::int32_t tokens : lists.generated)
+      if (tokens > 0) measure(floor.DecodeBytes(depth, tokens, batch));
   return floor;
 }
 
@@ -224,9 +252,14 @@ struct ResultRow {
   bool prompt = false;
   std::vector<double> rates;
   std::optional<StepTimes> steps;
+  ProductChain products;  ///< with `steps`, of decoding
 
   double FloorOf(const Floor& floor) const {
     return prompt ? floor.Prompt(tokens, batch) : floor.Decode(depth, tokens, batch);
+  }
+  /// What a step of this row must read at least.
+  double BytesOf(const Floor& floor) const {
+    return prompt ? floor.weight_bytes : floor.DecodeBytes(depth, tokens, batch);
   }
 };
 
@@ -245,11 +278,16 @@ Result<std::vector<ResultRow>> RunAll(const LoadedModel& loaded, const Lists& li
     Result<std::vector<double>> rates =
         prompt ? bench.Prompt(tokens, batch) : bench.Decode(tokens, batch);
     if (!rates) return Fail(rates.error());
-    rows.push_back({test, options.depth, tokens, batch, prompt, std::move(*rates), std::nullopt});
+    rows.push_back(
+        {test, options.depth, tokens, batch, prompt, std::move(*rates), std::nullopt, {}});
     if (!options.profile) return {};
     Result<StepTimes> steps = bench.Profile(tokens, batch, prompt);
     if (!steps) return Fail(steps.error());
     rows.back().steps = std::move(*steps);
+    if (prompt) return {};
+    const Result<ProductChain> products = TimeProducts(loaded, batch, options.repeat);
+    if (!products) return Fail(products.error());
+    rows.back().products = *products;
     return {};
   };
   for (int batch : lists.batches) {
@@ -280,6 +318,8 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
       .Set("depth", options.depth)
       .Set("repeat", options.repeat)
       .Array("rows");
+  const bool cpu = device.kind == DeviceKind::kCpu;
+  if (cpu) report.Set("peaks", PeaksReport(floor.peaks));
   Table table({"test", "batch", "tok/s", "min", "max", "floor", "of floor"});
   for (const ResultRow& row : rows) {
     const double median = Median(row.rates), row_floor = row.FloorOf(floor);
@@ -290,8 +330,18 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
         .Set("tok_s_median", median)
         .Set("tok_s_min", *min)
         .Set("tok_s_max", *max)
-        .Set("floor_tok_s", row_floor);
+        .Set("floor_tok_s", row_floor)
+        .Set("floor_bytes", row.BytesOf(floor))
+        .Set("floor_read_gb_s", row.BytesOf(floor) / floor.ReadSeconds(row.BytesOf(floor)) * 1e-9);
     if (row.steps) line.Set("steps", ReportSteps(*row.steps, floor));
+    if (row.products.products > 0) {
+      Report chain;
+      chain.Set("products", row.products.products)
+          .Set("layers", loaded.model->config().layers)
+          .Set("us", row.products.us)
+          .Set("bytes", row.products.bytes);
+      line.Set("chain", std::move(chain));
+    }
     report.Append("rows", std::move(line));
     table.Row({row.test, fmt::format("{}", row.batch), fmt::format("{:.1f}", median),
                fmt::format("{:.1f}", *min), fmt::format("{:.1f}", *max),
@@ -306,12 +356,24 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
   Out(fmt::format("{} on {}, {} threads\n", name.empty() ? options.model.path : name,
                   device.ClassId(), loaded.context->executor().workers()));
   Out(table.Text());
-  const bool cpu = device.kind == DeviceKind::kCpu;
   Out(fmt::format("floor: {:.1f} GB/s read, {:.0f} Gop/s {}, {}\n", floor.read_gb_s,
                   floor.peak.giga_ops, floor.peak.instruction,
                   cpu ? "measured in this run" : "by the board's clocks"));
+  if (cpu) {
+    for (const ResultRow& row : rows) {
+      const double bytes = row.BytesOf(floor);
+      Out(fmt::format("{}, batch {}: {:.1f} MB read again and again at {:.1f} GB/s\n", row.test,
+                      row.batch, bytes * 1e-6, bytes / floor.ReadSeconds(bytes) * 1e-9));
+    }
+    Out(fmt::format("peaks: {}\n", PeaksText(floor.peaks)));
+  }
   for (const ResultRow& row : rows) {
     if (row.steps) PrintSteps(row.test, row.batch, *row.steps, floor);
+    const ProductChain& chain = row.products;
+    if (chain.products == 0) continue;
+    Out(fmt::format(
+        "the {} products of the layers alone, one after another: {:.1f} us, {:.0f} GB/s\n",
+        chain.products, chain.us, chain.bytes / chain.us / 1e3));
   }
 }
 
@@ -337,7 +399,7 @@ int BenchModel(const BenchModelOptions& given) {
   if (!loaded) return ExitFor(loaded.error());
   const Precision activations =
       ParseActivations(options.model.activations, *loaded->context).value().precision;
-  Floor floor = MakeFloor(*loaded);
+  Floor floor = MakeFloor(*loaded, *lists, options.depth);
   MeasureMachine(*loaded, activations, floor);
   Result<std::vector<ResultRow>> rows = RunAll(*loaded, *lists, options);
   if (!rows) return ExitFor(rows.error());

@@ -36,8 +36,10 @@ template <class Op>
 Precision PrecisionOf(const typename Op::Desc& desc) {
   if constexpr (std::is_same_v<Op, GemmOp>) {
     return desc.precision == Precision::kAuto ? BestPrecision(desc.type_b) : desc.precision;
-  } else if constexpr (requires { desc.type_q; }) {
-    return BestPrecision(desc.type_q);
+  } else if constexpr (std::is_same_v<Op, attention::Op>) {
+    const bool rounds = desc.precision == Precision::kAuto ? desc.type_kv != DataType::kF32
+                                                           : desc.precision != Precision::kF32;
+    return rounds ? Precision::kBF16 : BestPrecision(desc.type_q);
   } else {
     return Precision::kF32;
   }
@@ -50,7 +52,7 @@ class OpBench {
   using Spec = typename Op::Spec;
 
   OpBench(const BenchOpOptions& options, Context& context, const Measuring& measuring,
-          const MachineFloor& floor)
+          MachineFloor& floor)
       : options_(options), context_(context), measurer_(measuring.Make<Op>()), floor_(floor) {}
 
   Result<Row> Measure(std::string name, const Desc& desc) {
@@ -103,7 +105,7 @@ class OpBench {
   const BenchOpOptions& options_;
   Context& context_;
   std::unique_ptr<Measurer<Op>> measurer_;
-  const MachineFloor& floor_;
+  MachineFloor& floor_;
 };
 
 Report ReportRow(const Row& row, bool all) {
@@ -226,7 +228,7 @@ int BenchOne(const BenchOpOptions& options) {
   const MeasurerOptions how = {.policy = policy, .trial = {.positions = options.positions}};
   Result<Measuring> measuring = Measuring::Start(**context, how, verb);
   if (!measuring) return ExitFor(measuring.error());
-  const MachineFloor floor(**context);
+  MachineFloor floor(**context, policy);
   OpBench<Op> bench(options, **context, *measuring, floor);
   std::vector<Row> rows;
   {
@@ -248,6 +250,7 @@ int BenchOne(const BenchOpOptions& options) {
     report.Set("device", (*context)->device_spec().ClassId())
         .Set("policy", MeasurePolicyName(policy))
         .Set("read_gb_s", floor.read_gb_s())
+        .Set("peaks", PeaksReport(floor.peaks()))
         .Array("rows");
     for (const Row& row : rows) report.Append("rows", ReportRow(row, options.all));
     Out(report.Text() + "\n");

@@ -3,11 +3,59 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+
+#include "tilewright/read_floor.h"
 
 namespace tilewright::cli {
+namespace {
 
-MachineFloor::MachineFloor(const Context& context)
-    : gpu_(context.device_spec().kind == DeviceKind::kCuda) {
+struct Named {
+  Precision precision;
+  const char *name, *key, *unit;
+};
+constexpr Named kNamed[] = {{Precision::kI8, "int8", "i8", "Gop/s"},
+                            {Precision::kBF16, "bf16", "bf16", "GFLOP/s"},
+                            {Precision::kF32, "f32", "f32", "GFLOP/s"}};
+
+const PeakRate& Of(const Peaks& peaks, Precision precision) {
+  return peaks[static_cast<std::size_t>(precision)];
+}
+
+}  // namespace
+
+Peaks MeasurePeaks(const DeviceSpec& device, Executor& executor) {
+  Peaks peaks;
+  for (const Named& one : kNamed)
+    peaks[static_cast<std::size_t>(one.precision)] = BestPeak(device, executor, one.precision);
+  return peaks;
+}
+
+std::string PeaksText(const Peaks& peaks) {
+  std::string text;
+  for (const Named& one : kNamed) {
+    const PeakRate& peak = Of(peaks, one.precision);
+    text += fmt::format("{}{} {:.0f} {} {}", text.empty() ? "" : ", ", one.name, peak.giga_ops,
+                        one.unit, peak.instruction);
+  }
+  return text;
+}
+
+Report PeaksReport(const Peaks& peaks) {
+  Report report;
+  for (const Named& one : kNamed) {
+    const PeakRate& peak = Of(peaks, one.precision);
+    Report line;
+    line.Set("gop_s", peak.giga_ops).Set("instruction", peak.instruction);
+    report.Set(one.key, std::move(line));
+  }
+  return report;
+}
+
+MachineFloor::MachineFloor(const Context& context, MeasurePolicy policy)
+    : gpu_(context.device_spec().kind == DeviceKind::kCuda),
+      warm_(policy == MeasurePolicy::kWarm),
+      executor_(context.executor()) {
   const DeviceSpec& spec = context.device_spec();
   if (gpu_) {
     // Weights are decoded and multiplied on the tensor cores, in blocks of codes or not.
@@ -16,13 +64,19 @@ MachineFloor::MachineFloor(const Context& context)
     peaks_[static_cast<std::size_t>(Precision::kF32)] = {spec.f32_gflop_s, "fma"};
     return;
   }
-  read_gb_s_ = MeasureReadBandwidth(context.executor());
-  for (const Precision p : {Precision::kI8, Precision::kBF16, Precision::kF32})
-    peaks_[static_cast<std::size_t>(p)] = BestPeak(spec, context.executor(), p);
+  read_gb_s_ = MeasureReadBandwidth(executor_);
+  peaks_ = MeasurePeaks(spec, executor_);
 }
 
-double MachineFloor::Us(double bytes, double operations, Precision precision) const {
-  const double memory = bytes / (read_gb_s_ * 1e3);
+double MachineFloor::ReadUs(double bytes) {
+  if (gpu_ || !warm_) return bytes / (read_gb_s_ * 1e3);
+  const auto [at, first] = warm_seconds_.try_emplace(std::llround(bytes), 0.0);
+  if (first) at->second = MeasureReadSeconds(executor_, at->first);
+  return at->second * 1e6;
+}
+
+double MachineFloor::Us(double bytes, double operations, Precision precision) {
+  const double memory = ReadUs(bytes);
   return operations > 0 ? std::max(memory, operations / (peak(precision).giga_ops * 1e3)) : memory;
 }
 
@@ -31,8 +85,9 @@ std::string MachineFloor::Text() const {
     return fmt::format("floor: {:.0f} GB/s read, bf16 {:.0f} TFLOP/s", read_gb_s_,
                        peak(Precision::kBF16).giga_ops / 1e3);
   }
-  return fmt::format("floor: {:.1f} GB/s read, int8 {:.0f} Gop/s, f32 {:.0f} GFLOP/s", read_gb_s_,
-                     peak(Precision::kI8).giga_ops, peak(Precision::kF32).giga_ops);
+  const std::string read = warm_ ? "reading the same bytes again and again"
+                                 : fmt::format("{:.1f} GB/s read", read_gb_s_);
+  return fmt::format("floor: {}, {}", read, PeaksText(peaks_));
 }
 
 Precision BestPrecision(DataType weights) {

@@ -1,32 +1,53 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <map>
+#include <string>
 
 #include "peak.h"
+#include "report.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright::cli {
+
+using Peaks = std::array<PeakRate, 4>;  ///< by Precision; kAuto has none
+
+/// The peaks of every precision of a CPU, measured now.
+Peaks MeasurePeaks(const DeviceSpec& device, Executor& executor);
+/// "int8 1204 Gop/s vpdpbusd, bf16 ... vdpbf16ps, f32 301 GFLOP/s vfmadd zmm".
+std::string PeaksText(const Peaks& peaks);
+/// {"i8": {"gop_s": 1204, "instruction": "vpdpbusd"}, "bf16": ..., "f32": ...}
+Report PeaksReport(const Peaks& peaks);
 
 /// What bounds any kernel: the rate of the memory and the peak of each precision. Of a CPU measured
 /// in this run, of a GPU by the clocks and units of the board.
 class MachineFloor {
  public:
-  explicit MachineFloor(const Context& context);
+  MachineFloor(const Context& context, MeasurePolicy policy);
 
-  /// Microseconds that `bytes` take, or `operations` in `precision` if that is longer.
-  double Us(double bytes, double operations, Precision precision) const;
+  /// Microseconds that `bytes` take, or `operations` in `precision` if that is longer. Cold, bytes
+  /// come at the rate of the memory; warm, a CPU takes what reading just so many bytes again and again
+  /// does (MeasureReadSeconds), which is measured now.
+  double Us(double bytes, double operations, Precision precision);
 
   double read_gb_s() const { return read_gb_s_; }
   const PeakRate& peak(Precision precision) const {
     return peaks_[static_cast<std::size_t>(precision)];
   }
+  const Peaks& peaks() const { return peaks_; }
   /// "floor: 4917 GB/s read, bf16 1071 TFLOP/s", for people.
   std::string Text() const;
 
  private:
+  double ReadUs(double bytes);
+
   bool gpu_;
+  bool warm_;
+  Executor& executor_;
   double read_gb_s_ = 0;
-  std::array<PeakRate, 4> peaks_;
+  Peaks peaks_;
+  std::map<std::int64_t, double> warm_seconds_;  ///< by bytes
 };
 
 /// The precision at which products with weights of this type are computed at best.

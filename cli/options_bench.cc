@@ -26,6 +26,38 @@ void AddFileOrSynth(CLI::App& verb, ModelArguments& model) {
       ->type_name("N");
 }
 
+/// `bench serve`.
+void AddBenchServe(CLI::App& bench, int& exit_code) {
+  auto o = std::make_shared<BenchServeOptions>();
+  CLI::App* verb = bench.add_subcommand(
+      "serve", "Sequences that come and go, their prompts in pieces beside the others' tokens");
+  AddFileOrSynth(*verb, o->model);
+  const auto count = [&](const char* names, int& value, const char* what, int least) {
+    verb->add_option(names, value, what)
+        ->capture_default_str()
+        ->check(Quiet(CLI::Range(least, 1 << 20)))
+        ->type_name("N");
+  };
+  count("--sequences", o->sequences, "Clients, each of which sends one request after the other", 1);
+  count("--requests", o->requests, "Of all clients together; 0: twice as many as sequences", 0);
+  count("-p,--prompt", o->prompt, "Tokens of a prompt, on average", 1);
+  count("-n,--generate", o->generate, "Tokens to generate for each, on average", 1);
+  count("--repeat", o->repeat, "Repetitions, after one for warming up", 1);
+  verb->add_option("--traffic-seed", o->traffic_seed, "Seed of prompts and lengths")
+      ->capture_default_str()
+      ->type_name("N");
+  AddModel(*verb, o->model);
+  AddCommon(*verb, o->common);
+  verb->footer(
+      "\nThe same requests are served twice in turn: with prompts in pieces beside the tokens of "
+      "the others, in\npasses of up to --ubatch rows, and with prompts in passes of their own. A "
+      "client waits from its request\nto the first token, and from each token to the next.\n"
+      "\nExamples:\n  tilewright bench serve model.gguf --sequences 8 -p 256 -n 64\n"
+      "  tilewright bench serve --synth llama-3.1-8b --quant q8_0 --device cuda:0 --sequences 64");
+  OnGiven(
+      *verb, [o] { return BenchServe(*o); }, exit_code);
+}
+
 /// A problem that can be measured.
 template <class Op>
 std::string ExampleOf() {
@@ -159,6 +191,7 @@ void AddBench(CLI::App& app, int& exit_code) {
     OnGiven(
         *verb, [o] { return BenchGemm(*o); }, exit_code);
   }
+  AddBenchServe(*bench, exit_code);
   AddBenchOp(*bench, exit_code);
   AddNotBuilt(*bench, "record", "A measurement matrix for the replay device", exit_code);
   AddNotBuilt(*bench, "tuner", "Regret of the tuner on recorded matrices", exit_code);

@@ -94,6 +94,7 @@ class Session {
     result_.not_reached += part->not_reached;
     result_.out_of_budget = result_.out_of_budget || part->out_of_budget;
     result_.device_seconds += part->device_seconds;
+    tune_.tuner.reference_us = part->reference_us;
     return {};
   }
   TuneReport& result() { return result_; }

@@ -44,6 +44,17 @@ struct BenchModelOptions {
 };
 int BenchModel(const BenchModelOptions& options);
 
+struct BenchServeOptions {
+  CommonOptions common;
+  ModelArguments model;
+  int sequences = 16;
+  int requests = 0;  ///< 0: twice as many as sequences
+  int prompt = 512, generate = 128;
+  std::uint64_t traffic_seed = 1;
+  int repeat = 3;
+};
+int BenchServe(const BenchServeOptions& options);
+
 struct PerplexityOptions {
   CommonOptions common;
   ModelArguments model;

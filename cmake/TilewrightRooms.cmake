@@ -7,13 +7,14 @@
 #     CUDA_HEADERS tilewright/cuda/rmsnorm_params.h   # public headers that those include, embedded as well
 #     DEPS engine device
 #     LIBRARIES SQLite::SQLite3)
-#   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [DATA] [TIMEOUT seconds])
+#   tilewright_test(norm_test ROOMS ops_norm SOURCES norm_test.cc LABELS unit [SERIAL] [DATA] [VERIFIES] [TIMEOUT seconds])
 #
 # Labels: unit, cpu, model (needs the model file), nvrtc (needs NVRTC), cuda (needs a GPU), cuda_host (CUDA kernels, and
 # what launches them, without a GPU: given to every test of such a room), slow, full (only `make test-full` runs it), parse (CI
 # runs it under ASan and UBSan), tsan (CI runs it under TSan).
 # The target tests_LABEL builds every test of a label. DATA defines TILEWRIGHT_TEST_DATA, the path of tests/data: only for those that
 # read it, since a path keeps a compiler cache from answering for another checkout. SERIAL is for tests that measure time: ctest runs no other test meanwhile.
+# VERIFIES: what the test finds right stands in the tables of the documentation (engine/verified_test_util.h, tools/docs).
 
 add_library(tilewright_options INTERFACE)
 # GCC 12 warns inside its own AVX-512 headers (uninitialized) and std::string (restrict): false alarms, off.
@@ -50,6 +51,7 @@ set_property(GLOBAL PROPERTY TILEWRIGHT_ROOM_LIBRARIES "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_KERNEL_SOURCES "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_CUDA_SOURCES "")
 set_property(GLOBAL PROPERTY TILEWRIGHT_CUDA_HEADERS "")
+set_property(GLOBAL PROPERTY TILEWRIGHT_VERIFYING_TESTS "")
 
 function(tilewright_room name)
   cmake_parse_arguments(R "" "" "SOURCES;KERNELS;CUDA_SOURCES;CUDA_HEADERS;DEPS;LIBRARIES" ${ARGN})
@@ -127,7 +129,7 @@ function(tilewright_test name)
   if(NOT TILEWRIGHT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(T "NO_MAIN;SERIAL;DATA" "TIMEOUT" "SOURCES;ROOMS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(T "NO_MAIN;SERIAL;DATA;VERIFIES" "TIMEOUT" "SOURCES;ROOMS;LIBRARIES;LABELS;ENVIRONMENT" ${ARGN})
   if(T_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tilewright_test(${name}): unknown arguments ${T_UNPARSED_ARGUMENTS}")
   endif()
@@ -151,6 +153,10 @@ function(tilewright_test name)
   add_test(NAME ${name} COMMAND ${name})
   tilewright_test_properties(${name} LABELS ${T_LABELS} ENVIRONMENT ${T_ENVIRONMENT})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT})
+  if(T_VERIFIES)
+    tilewright_test_verifies(${name})
+    list(APPEND T_LABELS verifies)
+  endif()
   if(T_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
@@ -160,6 +166,13 @@ function(tilewright_test name)
     endif()
     add_dependencies(tests_${label} ${name})
   endforeach()
+endfunction()
+
+# A test that reports what it found right: see VERIFIES above.
+function(tilewright_test_verifies name)
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT GTEST_OUTPUT=json:${PROJECT_BINARY_DIR}/test-results/${name}.json)
+  set_property(TEST ${name} APPEND PROPERTY LABELS verifies)
+  set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_VERIFYING_TESTS ${name})
 endfunction()
 
 # Properties of every test, including those added by add_test: labels, the model's path in TILEWRIGHT_MODEL, two compilers of

@@ -22,10 +22,10 @@ python3 -B tools/check_layers.py || failed=1
 
 # Only where a build is at hand: it takes minutes from nothing. A test compares the tables too.
 if [[ -x build/tools/docs/document_tables ]]; then
-  echo "-- tables of docs/formats.md"
-  { cmake --build build --target document_tables >/dev/null && build/tools/docs/document_tables --check docs/formats.md; } || failed=1
+  echo "-- tables of docs/formats.md and README.md"
+  { cmake --build build --target document_tables >/dev/null && build/tools/docs/document_tables --check .; } || failed=1
 else
-  echo "-- tables of docs/formats.md: skipped, since build/ has no document_tables (make tables)"
+  echo "-- tables of docs/formats.md and README.md: skipped, since build/ has no document_tables (make tables)"
 fi
 
 units=()

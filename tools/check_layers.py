@@ -32,7 +32,7 @@ ALLOWED = {
 # Room -> the public headers it owns, below include/tilewright/. To include one is to include its room.
 PUBLIC = {
     'core': ['cache_mode.h', 'executor.h', 'log.h', 'rejection.h', 'result.h', 'tensor.h', 'types.h'],
-    'device': ['compiler.h', 'cuda/kv_cache_params.h', 'cuda_device.h', 'device.h', 'device_spec.h', 'features.h', 'gpu_state.h'],
+    'device': ['compiler.h', 'cuda/kv_cache_params.h', 'cuda_device.h', 'device.h', 'device_spec.h', 'features.h', 'gpu_state.h', 'read_floor.h'],
     'artifact': ['artifact.h', 'artifact_key.h', 'artifact_store.h', 'bundle.h', 'kernel_family.h', 'kernel_spec.h'],
     'engine': ['dispatch_cache.h', 'kernel.h', 'operation.h', 'records.h', 'rope_table.h', 'stages.h', 'tensor_op.h', 'tune.h', 'tuner.h'],
     'ops/attention': ['attention.h', 'cuda/attention_params.h', 'cuda/attention_simt_params.h'],
@@ -40,12 +40,12 @@ PUBLIC = {
     'ops/elementwise': ['cuda/elementwise_params.h', 'elementwise.h'],
     'ops/embedding': ['cuda/embedding_params.h', 'embedding.h'],
     'ops/experts': ['combine.h', 'cuda/combine_params.h', 'cuda/route_params.h', 'route.h'],
-    'ops/gemm': ['cuda/gemm_params.h', 'cuda/gemm_q_params.h', 'cuda/gemv_params.h', 'cuda/grouped_gemm_params.h', 'gemm.h', 'gemm_stages.h', 'tune_gemm.h'],
+    'ops/gemm': ['cuda/gemm_params.h', 'cuda/gemm_q_params.h', 'cuda/gemm_qw_params.h', 'cuda/gemv_params.h', 'cuda/grouped_gemm_params.h', 'gemm.h', 'gemm_stages.h', 'tune_gemm.h'],
     'ops/norm': ['cuda/rmsnorm_params.h', 'norm.h'],
     'ops/rope': ['cuda/rope_kv_params.h', 'cuda/rope_params.h', 'rope.h'],
     'ops/top_k': ['cuda/top_k_params.h', 'top_k.h'],
     'graph': ['device_dispatch.h', 'fusion.h', 'graph.h', 'kernel_dispatch.h', 'kernels.h', 'prepared_graph.h', 'step_times.h', 'weight_packer.h'],
-    'model': ['chat.h', 'generate.h', 'gguf.h', 'model.h', 'sampler.h', 'synth.h', 'tokenizer.h'],
+    'model': ['batch_scheduler.h', 'chat.h', 'generate.h', 'gguf.h', 'model.h', 'sampler.h', 'synth.h', 'tokenizer.h'],
     'worker': ['worker.h'],
     'api': ['tilewright.h'],
 }

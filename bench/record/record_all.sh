@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Records every number of the README that this machine can give: the small model beside llama.cpp, startup,
-# GEMM, records and the artifact store; with a GPU also every CUDA kernel. About 15 minutes when quiet.
+# GEMM, records and the artifact store; with a GPU also whole models there, single operations beside cuBLASLt, many sequences, the
+# timeline of a token, and every CUDA kernel. About 15 minutes when quiet, and as many more with a GPU.
 # Usage: bench/record/record_all.sh [BUILD [MODEL [LLAMA...]]]
 #   BUILD   build folder with cli/tilewright and bench/ (default: the repository's build/)
 #   MODEL   GGUF file (default: BUILD/models/SmolLM2-135M-Instruct.Q4_1.gguf)
@@ -38,7 +39,11 @@ if [[ -x $build/bench/artifact/artifact_bench ]]; then
   python3 "$here"/record_artifact.py --tilewright "$tilewright" --bench "$build/bench/artifact/artifact_bench"
 fi
 if command -v nvidia-smi >/dev/null; then
+  python3 "$here"/record_gpu_model.py --tilewright "$tilewright" --providers own
+  python3 "$here"/record_gpu_ops.py --tilewright "$tilewright"
+  python3 "$here"/record_gpu_serving.py --tilewright "$tilewright"
+  python3 "$here"/record_timeline.py --tilewright "$tilewright"
   "$here"/../gpu/record.sh "$build"
 else
-  echo "no GPU here: bench/results/gpu_kernels_* stay as they are" >&2
+  echo "no GPU here: bench/results/gpu_* and timeline_* stay as they are" >&2
 fi

@@ -18,6 +18,10 @@ First token: from exec until the first byte of the text, of --first-model with a
 a store that has the kernels, and with an installed bundle of them and an empty cache, where no compiler
 may be loaded. The start of the GPU's driver is in it.
 
+llama.cpp: with --llama, what `tools/baseline/build_llama_cpp.sh DEST --no-venv -- -DGGML_CUDA=ON
+-DCMAKE_CUDA_ARCHITECTURES=90` built, it runs the same on a file of each of --llama-models (`tilewright synth`, the same
+weights), with flash attention off and on, after ours. The better median counts.
+
 Launch: what bench/gpu/prepared_launch_bench prints, a prepared launch over the bare driver entry, with
 the same attributes; the median of --launches processes, since each has its code and data elsewhere.
 
@@ -28,6 +32,7 @@ parameters.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -45,6 +50,8 @@ DEFAULT = "smollm2-135m:q4_1,llama-3.1-8b:q4_k,llama-3.1-8b:q4_k_m,llama-3.1-8b:
 BOARD = "name,driver_version,clocks.max.sm,clocks.max.mem,power.limit"
 LOAD = "clocks.sm,clocks.mem,power.draw"
 LIMITS = {"first_token_ms": 2000, "launch_over_ns": 100, "launch_allocations": 0}
+# What is asked of the products of a layer in a row, on an H200: their bytes at this rate, and so much more for each.
+CHAIN_TB_S, CHAIN_US = 4.1, 1.3
 RUNS = 5
 
 
@@ -113,6 +120,56 @@ def measure(arguments: argparse.Namespace, model: str) -> list[dict[str, Any]]:
     return results
 
 
+def llama_bench(arguments: argparse.Namespace, file: Path, words: list[str]) -> list[dict[str, Any]]:
+    """Run llama-bench with flash attention off and on; a record for each test and setting."""
+    folder = arguments.llama / "bin"
+    command = [folder / "llama-bench", "-m", file, "-ngl", 99, "-fa", "off,on", "-r", arguments.repeat, "-o", "jsonl", *words]
+    env = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+    lines = common.run([str(word) for word in command], env).splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def measure_llama(arguments: argparse.Namespace, model: str, folder: Path) -> dict[str, Any]:
+    """Return what llama.cpp makes of the file of a model: decode of one sequence at the depth, and prompts."""
+    preset, _, quant = model.partition(":")
+    file = folder / f"{preset}.{quant}.gguf"
+    common.run([str(word) for word in [arguments.tilewright, "synth", "--preset", preset, "--quant", quant, "-o", file]])
+    tests = [llama_bench(arguments, file, ["-p", 0, "-n", arguments.generate, "-d", arguments.depth])]
+    if arguments.prompts != "0":
+        tests.append(llama_bench(arguments, file, ["-p", arguments.prompts, "-n", 0, "-b", arguments.ubatch, "-ub", arguments.ubatch]))
+    file.unlink()
+    rows = []
+    for records in tests:
+        for name in sorted({(record["n_prompt"], record["n_gen"]) for record in records}):
+            of_test = [record for record in records if (record["n_prompt"], record["n_gen"]) == name]
+            settings = {{"0": "off", "1": "on"}.get(str(record["flash_attn"]), "auto"): record["samples_ts"] for record in of_test}
+            prompt, generated = name
+            rows.append({"test": f"pp{prompt}" if prompt else f"tg{generated} @ d{arguments.depth}", "samples": settings})
+    print(f"{model}, llama.cpp: done", file=sys.stderr)
+    build = arguments.llama / "build_info.txt"
+    info = build.read_text(encoding="utf-8").splitlines() if build.exists() else []
+    return {"model": f"{preset} {quant}", "build": info, "rows": rows}
+
+
+def llama_table(results: list[dict[str, Any]], baselines: list[dict[str, Any]]) -> str:
+    """Return the table of ours beside llama.cpp's better setting."""
+    lines = []
+    for baseline in baselines:
+        ours = {row["test"]: row for result in results if result["model"] == baseline["model"] and result["providers"] == "own"
+                for row in result["rows"] if row["batch"] == 1}
+        for row in baseline["rows"]:
+            settings = {name: common.summarize(samples, 1) for name, samples in row["samples"].items()}
+            best = max(settings, key=lambda name: settings[name]["median"])
+            theirs, own = settings[best], ours.get(row["test"])
+            if own is None:
+                continue
+            lines.append([
+                baseline["model"], row["test"], f"{own['tok_s_median']:.0f} ({own['tok_s_min']:.0f}-{own['tok_s_max']:.0f})",
+                f"{theirs['median']:.0f} ({theirs['min']:.0f}-{theirs['max']:.0f})", best, f"{own['tok_s_median'] / theirs['median']:.2f}x",
+            ])
+    return common.table(["model", "test", "own tok/s", "llama.cpp tok/s", "its flash attention", "gain"], lines, left=(0, 1, 4))
+
+
 def rows_of(result: dict[str, Any]) -> list[list[str]]:
     """Return the table rows of one benchmark."""
     clock = result["clocks"].get("clocks.sm")
@@ -125,6 +182,24 @@ def rows_of(result: dict[str, Any]) -> list[list[str]]:
             f"{clock[1]:.0f}" if clock else "?",
         ])
     return rows
+
+
+def chain_table(results: list[dict[str, Any]]) -> str:
+    """Return the table of the products of a layer, one after another."""
+    lines = []
+    for result in results:
+        for row in result["rows"]:
+            chain = row.get("chain")
+            if chain is None:
+                continue
+            layers = chain["layers"]
+            law = chain["bytes"] / CHAIN_TB_S / 1e6 + chain["products"] * CHAIN_US
+            lines.append([
+                result["model"], str(row["batch"]), f"{chain['products'] / layers:.0f}", f"{chain['bytes'] / layers / 1e6:.1f}",
+                f"{chain['us'] / layers:.1f}", f"{law / layers:.1f}", f"{chain['us'] / law:.2f}x", f"{chain['bytes'] / chain['us'] / 1e6:.2f}",
+            ])
+    header = ["products of a layer", "rows", "launches", "MB", "us", f"MB / {CHAIN_TB_S} TB/s + {CHAIN_US} us each", "over", "TB/s"]
+    return common.table(header, lines, left=(0,))
 
 
 def kernels_text(results: list[dict[str, Any]]) -> str:
@@ -255,6 +330,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", default="1,32", help="sequences that generate together")
     parser.add_argument("--ubatch", default="2048", help="rows of one pass over a prompt")
     parser.add_argument("--repeat", default=str(RUNS))
+    parser.add_argument("--llama", type=Path, help="build of llama.cpp for this GPU, of tools/baseline/build_llama_cpp.sh")
+    parser.add_argument("--llama-models", default="llama-3.1-8b:q4_k,llama-3.1-8b:q8_0,llama-3.1-8b:bf16", help="PRESET:TYPE of --models")
     parser.add_argument("--name", help="of the result (default: gpu_model_BOARD)")
     arguments = parser.parse_args()
     arguments.tilewright = arguments.tilewright.absolute()
@@ -285,10 +362,14 @@ def main() -> None:
         "launch": launch,
         "limits": LIMITS,
         "models": [],
+        "llama": [],
     }
     # Written after every model, so that a machine that is taken away leaves what it had.
     for model in arguments.models.split(","):
         report["models"] += measure(arguments, model)
+        if arguments.llama and model in arguments.llama_models.split(","):
+            with tempfile.TemporaryDirectory(prefix="tilewright-record-") as folder:
+                report["llama"].append(measure_llama(arguments, model, Path(folder)))
         report["quiet"] = quiet.report()
         write(name, report, f"Random weights, {arguments.repeat} runs each; {board} ({BOARD})\n\n")
 
@@ -299,7 +380,10 @@ def write(name: str, report: dict[str, Any], title: str) -> None:
     header = ["model", "providers", "test", "batch", "tok/s", "min", "max", "floor", "of floor", "SM MHz"]
     rows = [row for result in results for row in rows_of(result)]
     limits = limits_table(report["first_token"], report["launch"])
-    common.write(name, report, f"{title}{common.table(header, rows, left=(0, 1, 2))}\n\n{limits}")
+    tables = [common.table(header, rows, left=(0, 1, 2)), chain_table(results), limits]
+    if report["llama"]:
+        tables.insert(0, llama_table(results, report["llama"]))
+    common.write(name, report, title + "\n\n".join(tables))
     kernels = common.RESULTS / f"{name}{os.environ.get('TILEWRIGHT_RECORD_SUFFIX', '')}_kernels.md"
     kernels.write_text(kernels_text(results), encoding="utf-8")
     print(f"Time by kernel: {common.shown(kernels)}")

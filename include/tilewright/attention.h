@@ -32,6 +32,9 @@ struct Desc {
   /// the keys and values of all rows are in the caches.
   std::int32_t rope_dims = 0;
   RopeMode rope_mode = RopeMode::kInterleaved;  ///< kInterleaved where nothing is turned
+  /// How far queries, keys, values and weights may be rounded before they are multiplied. kAuto: to
+  /// bf16 where the caches are not f32; kI8: to bf16.
+  Precision precision = Precision::kAuto;
   Guarantee guarantee = Guarantee::kFastest;
 
   auto operator<=>(const Desc&) const = default;
@@ -44,6 +47,7 @@ void ForEachField(D& desc, F&& f) {
   f("heads", desc.heads), f("kv_heads", desc.kv_heads), f("head_dim", desc.head_dim);
   f("rope_dims", desc.rope_dims), f("rope_mode", desc.rope_mode);
   f("type_q", desc.type_q), f("type_kv", desc.type_kv);
+  f("precision", desc.precision);
   f("guarantee", desc.guarantee);
 }
 std::string KeyOf(const Desc& desc);

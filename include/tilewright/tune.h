@@ -126,6 +126,8 @@ struct TuneReport {
   int tuned = 0, skipped = 0, only = 0, failed = 0, not_reached = 0;
   bool cancelled = false, out_of_budget = false;
   double device_seconds = 0;
+  /// As Tuner::reference_us: for the Tuner::Options of the next operation's problems.
+  double reference_us = 0;
 };
 
 /// Tunes every problem and appends what was measured to `records`, problem by problem, so that a

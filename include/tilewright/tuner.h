@@ -25,6 +25,12 @@ namespace tilewright {
 /// error estimate says. If disturbed blocks had to be kept, or leader and copy differ, the session
 /// is inconclusive and the previous choice stays.
 ///
+/// A third against a machine that has several speeds, as shared hosts whose AMX units run at 40 % for
+/// seconds: with each sample may come what a reference loop took beside it (Outcome::reference_us).
+/// A block that is slow by that is dropped as a disturbed one is, and a session that rests on slow
+/// blocks is inconclusive: in such a spell units slow down by different factors, so it would decide
+/// wrongly, not only late.
+///
 /// The same candidates, options and outcomes give the same questions and the same answer, whatever
 /// the order of the candidates. Not thread-safe.
 class Tuner {
@@ -50,7 +56,9 @@ class Tuner {
     double sample_us = 500;   ///< launches are repeated until a sample takes about this long
     int max_reps = 2000;
     double budget_us = 0;  ///< of device time; 0 = unlimited
-    int max_dropped = 24;  ///< disturbed blocks measured again; with more it is inconclusive
+    int max_dropped = 24;  ///< disturbed or slow blocks measured again; more: inconclusive
+    /// What the reference loop takes at full speed, by earlier sessions; 0: unknown.
+    double reference_us = 0;
     std::uint64_t seed = 1;
   };
 
@@ -72,6 +80,8 @@ class Tuner {
     /// kTime: the machine was busy with something else (workers lost their processors, the host
     /// stole time).
     bool disturbed = false;
+    /// kTime: what a loop of fixed work took beside the sample; 0: there was none.
+    double reference_us = 0;
     /// Could not be tried for a reason unrelated to the candidate (no memory): it leaves the
     /// session without a verdict.
     bool skipped = false;
@@ -97,8 +107,11 @@ class Tuner {
   bool conclusive() const;
   /// Why the session is not conclusive, as text; "" if it is, or while it runs.
   const std::string& inconclusive() const;
-  /// Number of disturbed blocks that were dropped.
+  /// Number of disturbed or slow blocks that were dropped.
   int dropped() const;
+  /// What the reference loop takes at full speed, by this session and Options::reference_us; 0:
+  /// unknown.
+  double reference_us() const;
   /// How many times faster Best() is than what it had to beat (the incumbent or fallback), by
   /// paired blocks of fresh samples, with a 95 % interval. 0 if there was no such comparison,
   /// because Best() is what would have run anyway or the verification was not reached.

@@ -7,6 +7,7 @@
 #include "ops/experts/cuda/families.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/grouped/families.h"
 #include "ops/norm/cuda/families.h"
@@ -23,6 +24,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddGemmFamilies(families);
   (void)AddGemvFamilies(families);
   (void)AddGemmQFamily(families);
+  (void)AddGemmQwFamily(families);
   (void)AddGroupedFamilies(families);
   (void)AddNormFamilies(families);
   (void)AddRopeFamilies(families);

@@ -24,6 +24,12 @@ std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const
   return Reject(Reason::kShape, Format("{} = {}", field, have), Format("one of {}", list));
 }
 
+std::optional<Rejection> CheckFamily(const KernelSpec& spec, const KernelFamily& family) {
+  if (spec.family == family.name) return std::nullopt;
+  return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
+                Format("one of {}", family.name.view()));
+}
+
 std::uint32_t MaxSmemBytes(CudaArch arch) {
   switch (arch.number) {
     case 80:

@@ -21,6 +21,9 @@ std::optional<Rejection> CheckRange(const char* field, int have, int low, int hi
 /// nullopt if `have` is one of `allowed`, else a shape rejection that names the field.
 std::optional<Rejection> CheckOneOf(const char* field, int have, std::span<const int> allowed);
 
+/// nullopt for a spec of `family`.
+std::optional<Rejection> CheckFamily(const KernelSpec& spec, const KernelFamily& family);
+
 /// Maximum shared memory per CTA on `arch`, in bytes (CUDA programming guide, compute
 /// capabilities).
 std::uint32_t MaxSmemBytes(CudaArch arch);

@@ -115,6 +115,10 @@ void Tuner::Notify(const Outcome& outcome) {
     // A time of 0 or less means that nothing was measured, whatever the reason.
     if (outcome.us > 0 && std::isfinite(outcome.us)) {
       t.disturbed = t.disturbed || outcome.disturbed;
+      if (outcome.reference_us > 0) {
+        t.reference_times.push_back(outcome.reference_us);
+        t.reference_us[t.block] = std::max(t.reference_us[t.block], outcome.reference_us);
+      }
       if (asked == t.Copy()) {
         t.control_log_us[t.block] = std::log(outcome.us);
       } else {
@@ -147,6 +151,7 @@ const std::string& Tuner::inconclusive() const {
   return impl_->phase == Impl::Phase::kDone && !impl_->conclusive ? impl_->inconclusive : kNothing;
 }
 int Tuner::dropped() const { return impl_->dropped; }
+double Tuner::reference_us() const { return impl_->FullSpeed(); }
 Tuner::Gain Tuner::gain() const { return impl_->conclusive ? impl_->gain : Gain{}; }
 double Tuner::spent_us() const { return impl_->spent; }
 double Tuner::progress() const { return impl_->progress; }

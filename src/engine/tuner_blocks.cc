@@ -85,10 +85,12 @@ PairedDifference Tuner::Impl::Paired(const Arm& arm, const Arm& against, int beg
 }
 
 bool Tuner::Impl::DropBlock() {
-  if (!std::exchange(disturbed, false)) return false;
+  const auto spell = SlowSpell(References(block), FullSpeed());
+  if (!std::exchange(disturbed, false) && !spell) return false;
   if (dropped >= options.max_dropped) {
-    Distrust(Format("the machine was busy with something else in more than {} blocks of samples",
-                    options.max_dropped));
+    Distrust(spell.value_or(
+        Format("the machine was busy with something else in more than {} blocks of samples",
+               options.max_dropped)));
     return false;
   }
   ++dropped;
@@ -97,6 +99,7 @@ bool Tuner::Impl::DropBlock() {
     arm.fresh_us.erase(block);
   }
   control_log_us.erase(block);
+  reference_us.erase(block);
   --block;
   if (phase == Phase::kVerify) {
     FillVerify();
@@ -104,6 +107,13 @@ bool Tuner::Impl::DropBlock() {
     FillQueue();
   }
   return true;
+}
+
+std::vector<BlockReference> Tuner::Impl::References(int begin) const {
+  std::vector<BlockReference> blocks;
+  for (auto at = reference_us.lower_bound(begin); at != reference_us.end(); ++at)
+    blocks.push_back({at->first, at->second});
+  return blocks;
 }
 
 void Tuner::Impl::Distrust(std::string why) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/machine_mode.h"
 #include "engine/tuner_stats.h"
 #include "tilewright/tuner.h"
 
@@ -57,6 +58,8 @@ struct Tuner::Impl {
   std::map<int, double> control_log_us;
   bool disturbed = false;  ///< a sample of this block was
   int dropped = 0;
+  std::map<int, double> reference_us;   ///< by block, the longest; of those that were kept
+  std::vector<double> reference_times;  ///< of all samples
   bool conclusive = false;
   bool untrusted = false;  ///< the machine was too busy: nothing is replaced
   std::string inconclusive;
@@ -96,7 +99,11 @@ struct Tuner::Impl {
   std::optional<PairedDifference> ControlDifference() const;
   bool ControlDiffers() const;
   void Distrust(std::string why);
-  // A block in which the machine did something else is measured again; its samples are dropped.
+  double FullSpeed() const { return FullSpeedUs(reference_times, options.reference_us); }
+  // The blocks from `begin` on with what the reference loop took.
+  std::vector<BlockReference> References(int begin) const;
+  // A block in which the machine did something else, or was slow, is measured again; its samples are
+  // dropped.
   bool DropBlock();
   void Kill(Arm& arm, Verdict verdict, std::string evidence);
   // What a phase does at the end of its block; fills the queue or moves on until there is something

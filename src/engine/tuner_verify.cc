@@ -49,6 +49,8 @@ void Tuner::Impl::FillVerify() {
 
 void Tuner::Impl::AfterVerify() {
   if (ControlDiffers()) DistrustControl();
+  // Blocks that were taken before the machine had shown how fast it can be count as well.
+  if (const auto spell = SlowSpell(References(race_begin), FullSpeed())) Distrust(*spell);
   if (rival >= 0 && At(rival).alive) {
     const PairedDifference d = Paired(At(winner), At(rival), verify_begin);
     // The copy's difference is the noise of this machine now.

@@ -1,6 +1,18 @@
+#include "engine/workspace.h"
+
+#include "core/text.h"
 #include "tilewright/stages.h"
 
 namespace tilewright {
+
+std::optional<Rejection> CheckWorkspace(const Workspace& workspace, const WorkspaceSize& needed) {
+  if (workspace.partials_size >= needed.partials && workspace.barriers_size >= needed.barriers)
+    return std::nullopt;
+  return Rejection{Reason::kShape,
+                   Format("a workspace of {} bytes of partials and {} of barriers",
+                          workspace.partials_size, workspace.barriers_size),
+                   Format("{} and {}", needed.partials, needed.barriers)};
+}
 
 Result<OwnedWorkspace> OwnedWorkspace::Make(const WorkspaceSize& size, Device& device) {
   OwnedWorkspace owned;

@@ -109,18 +109,18 @@ Message MessageOf(const Reply& reply) {
   return {"outcome",
           {std::string(VerdictName(outcome.verdict)), outcome.evidence, TextOf(outcome.us),
            TextOf(outcome.cost_us), TextOf(outcome.disturbed), TextOf(outcome.skipped),
-           TextOf(reply.device_lost)}};
+           TextOf(reply.device_lost), TextOf(outcome.reference_us)}};
 }
 
 Result<Reply> ReplyOf(const Message& message) {
-  constexpr std::size_t kWords = 7;
+  constexpr std::size_t kWords = 8;
   Reply reply;
   Tuner::Outcome& outcome = reply.outcome;
   const std::vector<std::string>& words = message.words;
   if (message.verb != "outcome" || words.size() != kWords || !Parse(words[0], outcome.verdict) ||
       !Parse(words[2], outcome.us) || !Parse(words[3], outcome.cost_us) ||
       !Parse(words[4], outcome.disturbed) || !Parse(words[5], outcome.skipped) ||
-      !Parse(words[6], reply.device_lost)) {
+      !Parse(words[6], reply.device_lost) || !Parse(words[7], outcome.reference_us)) {
     return Fail(ErrorCode::kCorrupt, Format("'{}' is not an outcome", Printable(message.verb, 40)));
   }
   outcome.evidence = words[1];

@@ -13,7 +13,7 @@ namespace tilewright::worker {
 
 /// Increased with every change of the messages or of what they mean. The frame and the message
 /// "hello" never change, so that any two versions can tell each other apart.
-inline constexpr std::string_view kProtocol = "2";
+inline constexpr std::string_view kProtocol = "3";
 
 /// What parent and worker send each other: a verb and its words (docs/worker.md lists them).
 struct Message {

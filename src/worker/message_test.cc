@@ -70,6 +70,7 @@ TEST(WorkerMessage, An_outcome_keeps_every_field) {
     reply.outcome.evidence = "d[0, 1] = nan";
     reply.outcome.us = 1.0 / 3, reply.outcome.cost_us = 1e-9;
     reply.outcome.disturbed = verdict % 2 == 0;
+    reply.outcome.reference_us = 0.1 + verdict;
     reply.outcome.skipped = reply.device_lost = verdict % 3 == 0;
     const auto read = ReplyOf(*Read(Encode(MessageOf(reply)).value()));
     ASSERT_TRUE(read) << read.error().message;
@@ -78,6 +79,7 @@ TEST(WorkerMessage, An_outcome_keeps_every_field) {
     EXPECT_EQ(read->outcome.us, reply.outcome.us);
     EXPECT_EQ(read->outcome.cost_us, reply.outcome.cost_us);
     EXPECT_EQ(read->outcome.disturbed, reply.outcome.disturbed);
+    EXPECT_EQ(read->outcome.reference_us, reply.outcome.reference_us);
     EXPECT_EQ(read->outcome.skipped, reply.outcome.skipped);
     EXPECT_EQ(read->device_lost, reply.device_lost);
   }

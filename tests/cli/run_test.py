@@ -293,6 +293,13 @@ class Others(CliTest):
             self.assertEqual({group['operation'] for group in groups} & {'attention', 'embedding', 'rms_norm'},
                              {'attention', 'embedding', 'rms_norm'})
             self.assertAlmostEqual(row['steps']['sum_us'], sum(group['count'] * group['us'] for group in groups), places=6)
+        prompt, decode = value['rows']
+        self.assertNotIn('chain', prompt)
+        chain = decode['chain']
+        of_layers = [group for group in decode['steps']['groups'] if 'mul_mat' in group['operation'] and group['first'].startswith('blk')]
+        self.assertEqual(chain['products'], sum(group['count'] for group in of_layers))
+        self.assertAlmostEqual(chain['bytes'], sum(group['count'] * group['bytes'] for group in of_layers))
+        self.assertGreater(chain['us'], 0)
         shallow = self.ok('bench', 'model', self.tiny, '-p', 0, '-n', 4, '--repeat', 1, '--json').json()['rows'][0]
         self.assertNotIn('steps', shallow)
         self.assertRegex(self.ok(*words).text, r'(?s)tg4 @ d16, batch 2: a pass takes .* us.*mul_mat')
@@ -308,6 +315,21 @@ class Others(CliTest):
         self.fails(2, 'bench', 'model', '--synth', 'llama-9', saying='llama-3.1-8b')
         self.fails(2, 'bench', 'model', '--synth', 'tiny-test', '--quant', 'q9', saying='q4_k_m')
         self.fails(2, 'bench', 'model', saying='--synth')
+
+    def test_bench_serve_serves_every_request_both_ways(self):
+        words = ('bench', 'serve', self.tiny, '--sequences', 3, '--requests', 7, '-p', 9, '-n', 4, '--ubatch', 4)
+        value = self.ok(*words, '--repeat', 1, '--json').json()
+        self.assertEqual((value['sequences'], value['requests'], value['max_rows']), (3, 7, 4))
+        self.assertEqual([row['prompts'] for row in value['rows']], ['beside decodes', 'alone'])
+        for row in value['rows']:
+            self.has_keys(row, 'tok_s_median', 'tok_s_min', 'tok_s_max', 'all_tok_s_median', 'passes', 'rows_per_pass',
+                          'first_ms_median', 'first_ms_p95', 'next_ms_median', 'next_ms_p95', 'next_ms_p99')
+            self.assertLessEqual(row['rows_per_pass'], 4)
+            self.assertGreater(row['all_tok_s_median'], row['tok_s_median'])
+        # The same rows in fewer passes, since prompts fill what the tokens leave.
+        together, apart = (row['passes'] for row in value['rows'])
+        self.assertLess(together, apart)
+        self.assertIn(b'7 requests of about 9 + 4 tokens', self.ok(*words, '--repeat', 1).out)
 
     def test_a_failure_prints_nothing_on_standard_output(self):
         refused = self.fails(1, 'run', self.tiny, '--tokens', '1,2,3', '-n', 2, '-c', 2, saying='3 tokens')

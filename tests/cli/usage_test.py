@@ -6,7 +6,7 @@ import unittest
 
 from harness import CliTest
 
-VERBS = ['run', 'tune', 'perplexity', 'synth', 'bench', 'bench model', 'bench gemm', 'bench op', 'bench op norm', 'explain', 'explain gemm', 'kernels',
+VERBS = ['run', 'tune', 'perplexity', 'synth', 'bench', 'bench model', 'bench serve', 'bench gemm', 'bench op', 'bench op norm', 'explain', 'explain gemm', 'kernels',
          'cache', 'cache ls', 'cache show', 'cache stat', 'cache verify', 'cache explain', 'cache export', 'cache import',
          'cache merge', 'cache gc', 'bundle', 'bundle build', 'bundle show', 'bundle verify', 'doctor']
 
@@ -56,6 +56,9 @@ class Usage(CliTest):
         self.fails(2, 'tune', self.tiny, '--m', '0', saying="--m: '0' 1 or more")
         self.fails(2, 'tune', self.tiny, '--m', '1,-2', saying="--m: '-2'")
         self.fails(2, 'bench', 'model', self.tiny, '--batch', '0', saying="--batch: '0'")
+        self.fails(2, 'bench', 'serve', saying='--synth')
+        self.fails(2, 'bench', 'serve', self.tiny, '--sequences', '0', saying='--sequences')
+        self.fails(2, 'bench', 'serve', '--synth', 'no-such', saying='tiny-test')
         self.assertEqual(self.run_cli().rc, 2)
 
     def test_a_device_file_with_impossible_numbers_names_the_key(self):

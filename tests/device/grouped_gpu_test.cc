@@ -8,6 +8,7 @@
 #include "device/cuda/block_types.h"
 #include "engine/compiled/gpu_store.h"
 #include "ops/gemm/base/alignment.h"
+#include "ops/gemm/base/verified_test_util.h"
 #include "ops/gemm/cuda/grouped/grouped_case.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "tilewright/gemm_stages.h"
@@ -101,6 +102,7 @@ class GroupedGpuTest : public test::GpuFixture<Machine> {
       EXPECT_EQ(one.Judge(first, int8), "") << name << ": " << one.name();
       EXPECT_EQ(first, RunPlan(*plan, args, one.y_bytes()))
           << name << " gives other bits the second time";
+      test::NoteProduct(candidate.kernel->info(), candidate.kernel->desc(), desc, device().spec());
       ++ran;
     }
     return ran;

@@ -5,6 +5,7 @@
 
 #include "device/cuda/block_types.h"
 #include "engine/compiled/gpu_store.h"
+#include "engine/verified_test_util.h"
 #include "op_on_device.h"
 #include "ops/copy/cuda/copy_cases.h"
 #include "ops/copy/cuda/families.h"
@@ -77,16 +78,24 @@ class SmallOpsGpuTest : public test::GpuFixture<Machine> {
     for (const auto& call : calls)
       test::ExpectRightOnDevice<Op>(registry, *machine_->device, call, oracle);
   }
+  static void Note(std::string_view operation, DataType weights, DataType result) {
+    test::NoteVerified({.operation = operation,
+                        .subject = DataTypeName(weights),
+                        .device = test::GpuLevel(machine_->device->spec()),
+                        .how = DataTypeName(result)});
+  }
+  static void EmbeddingIsRight(DataType table, DataType out) {
+    ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
+    Note("embedding", table, out);
+  }
 };
 
 constexpr DataType kFloats[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
 
 TEST_F(SmallOpsGpuTest, EveryEmbeddingIsRight) {
   for (const DataType out : kFloats) {
-    for (const DataType table : kFloats)
-      ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
-    for (const DataType table : cuda::kBlockTypes)
-      ExpectRight(machine_->embedding, embedding::CudaCases(table, out), &embedding::Reference);
+    for (const DataType table : kFloats) EmbeddingIsRight(table, out);
+    for (const DataType table : cuda::kBlockTypes) EmbeddingIsRight(table, out);
   }
 }
 
@@ -133,8 +142,10 @@ TEST_F(SmallOpsGpuTest, EveryCopyIsRight) {
   for (const DataType to : kFloats) {
     for (const DataType from : kFloats)
       ExpectRight(machine_->copy, copy::CudaCases(from, to), &copy::Reference);
-    for (const DataType from : cuda::kBlockTypes)
+    for (const DataType from : cuda::kBlockTypes) {
       ExpectRight(machine_->copy, copy::CudaCases(from, to), &copy::Reference);
+      Note("unpack", from, to);
+    }
   }
   for (const DataType type : {DataType::kI32, DataType::kI8, DataType::kF64, DataType::kQ4_0,
                               DataType::kQ4_K, DataType::kQ6_K}) {

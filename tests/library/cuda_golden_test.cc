@@ -89,6 +89,7 @@ TEST_F(CudaGoldens, tiny_models_of_every_architecture_give_the_logits_of_llama_c
         test::CompareWithGolden(*gpu.session, GoldenFor(path, golden, options, bound), bound);
       }
     }
+    test::NoteGolden(golden, test::GpuLevel(context_->device().spec()));
   }
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/verified_test_util.h"
 #include "gpu_model.h"
 #include "models.h"
 #include "on_host.h"
@@ -60,6 +61,10 @@ TEST_P(CudaModelOfType, gives_the_logits_of_the_oracle_for_every_type_of_activat
       const double bound = Bound(shape, c.activations, c.kv, c.int8());
       EXPECT_LT(test::WorstRow(got, want, static_cast<std::size_t>(shape.vocab)), bound);
       ExpectSameChoices(got, want, static_cast<std::size_t>(shape.vocab), bound);
+      test::NoteVerified({.operation = "model",
+                          .subject = DataTypeName(GetParam()),
+                          .device = test::GpuLevel(context_->device().spec()),
+                          .how = c.int8() ? "int8" : DataTypeName(c.activations)});
     }
   }
 }

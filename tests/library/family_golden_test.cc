@@ -33,6 +33,7 @@ TEST(FamilyGoldensOnCpu, logits_and_greedy_ids_are_those_of_llama_cpp_fused_and_
     auto reference = Runner::Make(path, {.float64 = true, .context = golden["context"].get<int>()});
     ASSERT_NE(reference, nullptr);
     CompareWithGolden(*reference->session, golden, kAllowed);
+    test::NoteGolden(golden, "cpu");
   }
 }
 

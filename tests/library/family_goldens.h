@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/verified_test_util.h"
 #include "models.h"
 
 /// Goldens of tiny models of every architecture, by llama.cpp on the same file;
@@ -25,6 +26,17 @@ inline SynthShape ShapeOf(const nlohmann::json& golden) {
   const Result<SynthShape> shape = FindSynthPreset(golden["preset"].get<std::string>());
   if (!shape) ADD_FAILURE() << shape.error().message;
   return shape.value_or(SynthShape{});
+}
+
+/// Notes for the tables of the documentation that a device computes what the golden says.
+inline void NoteGolden(const nlohmann::json& golden, std::string_view device) {
+  const auto name = golden["name"].get<std::string>();  // "family" or "family, what is different"
+  const std::size_t comma = name.find(", ");
+  const std::string how = comma == std::string::npos ? "as published" : name.substr(comma + 2);
+  NoteVerified({.operation = "architecture",
+                .subject = name.substr(0, comma),
+                .device = device,
+                .how = how});
 }
 
 /// Writes the model of a golden; returns its path.

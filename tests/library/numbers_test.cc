@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/numeric.h"
+#include "engine/verified_test_util.h"
 #include "models.h"
 
 namespace tilewright {
@@ -78,6 +79,10 @@ TEST_F(Numbers, every_weight_type_fused_and_unfused_with_every_activation_type_i
         Check(path, shape, want, {.activations = precision, .fuse = fuse},
               std::string(DataTypeName(quant)) + " weights, " + NameOf(precision) +
                   (fuse ? ", fused" : ", unfused"));
+        test::NoteVerified({.operation = "model",
+                            .subject = DataTypeName(quant),
+                            .device = IsaName(DetectCpu().value().isa),
+                            .how = NameOf(precision)});
       }
     }
   }

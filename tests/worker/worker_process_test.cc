@@ -33,8 +33,8 @@ TEST_F(WorkerProcessTest, A_worker_of_another_build_or_protocol_is_refused_by_na
   EXPECT_EQ(build.code, ErrorCode::kUnsupported);
   EXPECT_THAT(build.message, HasSubstr("tilewright 9 (f00d)"));
   EXPECT_THAT(build.message, HasSubstr(std::string(Version())));
-  const std::string newer = worker::Encode({"hello", {"3", "tilewright 9", "and more"}}).value();
-  EXPECT_THAT(Refused({.program = Script("newer", newer)}).message, HasSubstr("protocol 3"));
+  const std::string newer = worker::Encode({"hello", {"4", "tilewright 9", "and more"}}).value();
+  EXPECT_THAT(Refused({.program = Script("newer", newer)}).message, HasSubstr("protocol 4"));
 }
 
 TEST_F(WorkerProcessTest, What_is_no_worker_is_an_error_and_no_hang) {

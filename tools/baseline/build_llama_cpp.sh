@@ -79,7 +79,7 @@ source_dir=$dest/llama_cpp_python-$version
 # --- Source ------------------------------------------------------------------------------------
 if [[ ! -d $source_dir ]]; then
   [[ -f $source_dir.tar.gz ]] ||
-    python3 -m pip download --quiet --no-binary :all: --no-deps --dest "$dest" "llama-cpp-python==$version"
+    python3 -m pip download --quiet --no-binary llama-cpp-python --no-deps --dest "$dest" "llama-cpp-python==$version"
   tar -xzf "$source_dir.tar.gz" -C "$dest"
 fi
 

@@ -1,22 +1,21 @@
-// Writes the tables of docs/formats.md from what the code states, or checks them:
+// Writes the tables of docs/formats.md and README.md, or checks them:
 //
-//     document_tables FILE           put the tables between their comments
-//     document_tables --check FILE   exit 1 if they are not there as they would be written
+//     document_tables ROOT           put the tables between their comments
+//     document_tables --check ROOT   exit 1 if they are not there as they would be written
 //
-// Nothing runs: descriptors of formats, and what kernels say of themselves.
-#include <array>
+// What a format is, its descriptor says; what runs where, the tests that ran (docs/verified.tsv).
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/formats/formats.h"
 #include "core/text.h"
-#include "tilewright/tilewright.h"
+#include "verified.h"
 
 namespace tilewright {
 namespace {
@@ -48,106 +47,126 @@ std::string TableOfFormats() {
   return table;
 }
 
-/// A device and the kernels that it would choose from.
-struct Column {
-  std::string title;
-  DeviceSpec device;
-  const Kernels* kernels;
-};
-
-using Roundings = std::array<bool, 4>;  // by Precision
-
-/// What the own kernels of a CPU for weights of `weights` round activations to, in whatever layout
-/// they read them. The reference kernels, which take everything, are left out.
-Roundings OfKernels(const Column& column, DataType weights) {
-  Roundings rounds_to{};
-  for (const Kernel* kernel : column.kernels->of<GemmOp>().kernels()) {
-    const KernelInfo& info = kernel->info();
-    const KernelDesc& desc = kernel->desc();
-    if (info.provider != Provider::kOwn || info.reference || !column.device.Has(info.features) ||
-        (desc.type_b & Bit(weights)) == 0 || (desc.quant_b & Bit(QuantType::kNone)) == 0) {
-      continue;
-    }
-    rounds_to[static_cast<std::size_t>(desc.activations)] = true;
-  }
-  return rounds_to;
-}
-
-/// The same of a GPU, whose weights lie as in the file: by the kernels that take a product of one
-/// or of many rows.
-Roundings OfCandidates(const Column& column, DataType weights) {
-  Roundings rounds_to{};
-  for (const DataType activations : {DataType::kF32, DataType::kBF16}) {
-    for (const int m : {1, 512}) {
-      GemmDesc desc;
-      desc.m = m, desc.n = 1024, desc.k = 1024;
-      desc.type_a = desc.type_c = activations, desc.type_b = weights;
-      desc.precision = Precision::kI8;
-      desc.align_a = desc.align_b = desc.align_c = 4;
-      FeasibleOptions limits;
-      limits.partials_bytes = PartialsLimit(column.device);
-      limits.providers = Bit(Provider::kOwn);
-      const auto checked = Validate(desc);
-      if (!checked) continue;
-      const auto candidates =
-          Feasible(*checked, column.kernels->of<GemmOp>(), column.device, limits);
-      for (const Candidate<GemmOp>& candidate : candidates.all()) {
-        if (!candidate.feasible()) continue;
-        const bool narrow = activations == DataType::kBF16;
-        const Precision at_most = candidate.kernel->desc().activations;
-        rounds_to[static_cast<std::size_t>(narrow && at_most == Precision::kF32 ? Precision::kBF16
-                                                                                : at_most)] = true;
-      }
-    }
-  }
-  return rounds_to;
-}
-
-std::string Products(const Column& column, DataType weights) {
-  const bool gpu = column.device.kind == DeviceKind::kCuda;
-  const Roundings rounds_to = gpu ? OfCandidates(column, weights) : OfKernels(column, weights);
-  std::string text;
-  constexpr std::string_view kNames[] = {"", "f32", "bf16", "int8"};
-  for (std::size_t i = 1; i < std::size(kNames); ++i) {
-    if (rounds_to[i]) text.append(text.empty() ? "" : ", ").append(kNames[i]);
-  }
-  return text.empty() ? "no" : text;
-}
-
-std::string Lookup(const Column& column, DataType weights) {
-  const embedding::Desc desc{.type_table = weights, .rows = 1, .hidden = 256};
-  const auto checked = Validate(desc);
-  if (!checked) return "no";
-  const auto candidates =
-      Feasible(*checked, column.kernels->of<embedding::Op>(), column.device, FeasibleOptions{});
-  return candidates.feasible_count() > 0 ? "yes" : "no";
-}
-
-DeviceSpec Cpu(std::uint32_t features, Isa isa) {
-  DeviceSpec device;
-  device.features = features, device.isa = isa;
-  return device;
-}
-
-DeviceSpec Gpu(int compute_capability, std::int64_t smem_bytes) {
-  DeviceSpec device;
-  device.kind = DeviceKind::kCuda;
-  device.compute_capability = compute_capability;
-  device.sm_count = 100;
-  device.smem_bytes = smem_bytes;
-  return device;
-}
-
-std::string TableOfProducts(const std::vector<Column>& columns) {
-  std::string table = "| weights |", line = "|---|";
-  for (const Column& column : columns) table += Format(" {} |", column.title), line += "---|";
-  table += " embedding, CPU | embedding, GPU |\n" + line + "---|---|\n";
+std::vector<DataType> TypesOfWeights() {
   std::vector<DataType> types = {DataType::kF32, DataType::kF16, DataType::kBF16};
   for (const BlockFormat& format : kFormats) types.push_back(format.type);
-  for (const DataType type : types) {
+  return types;
+}
+
+/// A column: whatever was found right on one of the devices.
+struct Column {
+  std::string_view title;
+  std::vector<std::string_view> devices;
+};
+
+const std::vector<Column>& Columns() {
+  static const std::vector<Column> columns = {
+      {"CPU, scalar", {"scalar"}},
+      {"CPU, AVX2", {"avx2"}},
+      {"CPU, AVX-512 and VNNI", {"avx512", "avx512vnni", "avx512bf16"}},
+      {"GPU, 9.0", {"sm_90"}},
+  };
+  return columns;
+}
+
+/// How `operation` was found right on the devices of a column, the finest rounding first.
+std::vector<std::string> Cell(const VerifiedRecord& record, std::string_view operation,
+                              std::string_view subject, const Column& column) {
+  std::set<std::string> hows;
+  for (const std::string_view device : column.devices)
+    hows.merge(record.Of(operation, subject, device));
+  std::vector<std::string> ordered;
+  for (const std::string_view first : {"f32", "f16", "bf16", "int8"})
+    if (hows.erase(std::string(first)) != 0) ordered.emplace_back(first);
+  ordered.insert(ordered.end(), hows.begin(), hows.end());
+  return ordered;
+}
+
+std::string Joined(std::span<const std::string> words, std::string_view between) {
+  std::string text;
+  for (const std::string& word : words) text.append(text.empty() ? "" : between).append(word);
+  return text;
+}
+
+std::string Head(std::string_view first) {
+  std::string head = Format("| {} |", first), line = "|---|";
+  for (const Column& column : Columns()) head += Format(" {} |", column.title), line += "---|";
+  return head + "\n" + line + "\n";
+}
+
+/// Types of weights by devices.
+std::string TableOf(const VerifiedRecord& record, std::string_view operation) {
+  std::string table = Head("weights");
+  for (const DataType type : TypesOfWeights()) {
     table += Format("| {} |", DataTypeName(type));
-    for (const Column& column : columns) table += Format(" {} |", Products(column, type));
-    table += Format(" {} | {} |\n", Lookup(columns.front(), type), Lookup(columns.back(), type));
+    for (const Column& column : Columns()) {
+      const auto cell = Cell(record, operation, DataTypeName(type), column);
+      table += Format(" {} |", cell.empty() ? "no" : Joined(cell, ", "));
+    }
+    table += "\n";
+  }
+  return table;
+}
+
+constexpr std::pair<std::string_view, std::string_view> kOperations[] = {
+    {"product", "products"}, {"experts", "products of experts"}, {"embedding", "embedding"},
+    {"unpack", "unpacking"}, {"model", "whole models"},
+};
+
+/// How many types of weights an operation takes, or which it does not.
+std::string CountText(const VerifiedRecord& record, std::string_view operation,
+                      const Column& column) {
+  std::vector<std::string> without;
+  for (const DataType type : TypesOfWeights()) {
+    // Plain types have nothing to unpack: a copy converts them.
+    if (operation == "unpack" && GetTypeInfo(type).block_elements == 1) continue;
+    if (Cell(record, operation, DataTypeName(type), column).empty())
+      without.emplace_back(DataTypeName(type));
+  }
+  const std::size_t all = TypesOfWeights().size() - (operation == "unpack" ? 3 : 0);
+  if (without.empty()) return Format("all {}", all);
+  if (without.size() == all) return "none";
+  return Format("all but {}", Joined(without, ", "));
+}
+
+std::string TableOfOperations(const VerifiedRecord& record) {
+  std::string table = Head("weights by");
+  for (const auto& [operation, title] : kOperations) {
+    table += Format("| {} |", title);
+    for (const Column& column : Columns())
+      table += Format(" {} |", CountText(record, operation, column));
+    table += "\n";
+  }
+  return table;
+}
+
+/// Machine and date of the tests behind each column.
+std::string TableOfSources(const VerifiedRecord& record) {
+  std::string table = "| device | tests of |\n|---|---|\n";
+  for (const Column& column : Columns()) {
+    std::vector<std::string> sources;
+    for (const std::string_view device : column.devices) {
+      const std::string source = record.Source(device);
+      if (!source.empty() && (sources.empty() || sources.back() != source))
+        sources.push_back(source);
+    }
+    table += Format("| {} | {} |\n", column.title,
+                    sources.empty() ? std::string("none") : Joined(sources, "; "));
+  }
+  return table;
+}
+
+/// Families of models: what was compared on the CPU and on a GPU, or how much (`brief`).
+std::string TableOfArchitectures(const VerifiedRecord& record, bool brief) {
+  std::string table = "| family | CPU | GPU, 9.0 |\n|---|---|---|\n";
+  for (const std::string& family : record.Subjects("architecture")) {
+    table += Format("| {} |", family);
+    for (const std::string_view device : {"cpu", "sm_90"}) {
+      const auto cases = Cell(record, "architecture", family, {"", {device}});
+      const std::string count = Format("{} {}", cases.size(), cases.size() == 1 ? "case" : "cases");
+      table += Format(" {} |", cases.empty() ? "no" : brief ? count : Joined(cases, "; "));
+    }
+    table += "\n";
   }
   return table;
 }
@@ -167,40 +186,42 @@ int Complain(const std::string& text) {
   return 1;
 }
 
-int UpdatePage(const std::filesystem::path& path, bool check) {
+struct Table {
+  std::string_view name;
+  std::string text;
+};
+
+int UpdatePage(const std::filesystem::path& path, std::span<const Table> tables, bool check) {
   std::ifstream file(path);
   const std::string was{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file || was.empty()) return Complain("cannot read " + path.string());
   file.close();
-
-  ArtifactStoreOptions options;
-  options.root = (std::filesystem::temp_directory_path() / "tilewright_document_tables").string();
-  options.mode = CacheMode::kReadonly;  // nothing is bound, so nothing is compiled
-  const auto store = ArtifactStore::Open(AllKernelFamilies(), options);
-  if (!store) return Complain(store.error().message);
-  const auto cpu = MakeCpuKernels();
-  const auto ampere = MakeCudaKernels(**store, NativeArch(80));
-  const auto hopper = MakeCudaKernels(**store, NativeArch(90));
-  if (!ampere) return Complain(ampere.error().message);
-  if (!hopper) return Complain(hopper.error().message);
-  constexpr std::uint32_t kVnni = kFeatureAvx2 | kFeatureAvx512 | kFeatureAvx512Vnni;
-  const std::vector<Column> columns = {
-      {"CPU, scalar", Cpu(0, Isa::kScalar), cpu.get()},
-      {"CPU, AVX2", Cpu(kFeatureAvx2, Isa::kAvx2), cpu.get()},
-      {"CPU, AVX-512 and VNNI", Cpu(kVnni, Isa::kAvx512), cpu.get()},
-      {"GPU, 8.0", Gpu(80, 163 << 10), ampere->get()},
-      {"GPU, 9.0", Gpu(90, 227 << 10), hopper->get()},
-  };
   std::string page = was;
-  if (!Replace(page, "formats", TableOfFormats()) ||
-      !Replace(page, "products", TableOfProducts(columns))) {
-    return Complain(path.string() + " lacks the comments around a table");
+  for (const Table& table : tables) {
+    if (!Replace(page, table.name, table.text))
+      return Complain(
+          Format("{} lacks the comments around a table of {}", path.string(), table.name));
   }
   if (page == was) return 0;
-  if (check) return Complain(path.string() + " is not what the code states: make tables writes it");
+  if (check) return Complain(path.string() + " has other tables: make tables writes them");
   std::ofstream out(path, std::ios::trunc);
   out << page;
   return out.flush() ? 0 : Complain("cannot write " + path.string());
+}
+
+int UpdatePages(const std::filesystem::path& root, bool check) {
+  const auto record = VerifiedRecord::Read(root / "docs" / "verified.tsv");
+  if (!record) return Complain(record.error().message);
+  std::vector<Table> in_docs = {{"formats", TableOfFormats()},
+                                {"sources", TableOfSources(*record)},
+                                {"architectures", TableOfArchitectures(*record, false)}};
+  for (const auto& [operation, title] : kOperations)
+    in_docs.push_back({title, TableOf(*record, operation)});
+  const Table in_readme[] = {{"operations", TableOfOperations(*record)},
+                             {"architectures", TableOfArchitectures(*record, true)}};
+  const int docs = UpdatePage(root / "docs" / "formats.md", in_docs, check);
+  const int readme = UpdatePage(root / "README.md", in_readme, check);
+  return docs != 0 ? docs : readme;
 }
 
 }  // namespace
@@ -209,8 +230,8 @@ int UpdatePage(const std::filesystem::path& path, bool check) {
 int main(int argc, char** argv) {
   const bool check = argc == 3 && std::string_view(argv[1]) == "--check";
   if (argc != 2 && !check) {
-    std::fprintf(stderr, "usage: document_tables [--check] docs/formats.md\n");
+    std::fprintf(stderr, "usage: document_tables [--check] ROOT\n");
     return 2;
   }
-  return tilewright::UpdatePage(argv[argc - 1], check);
+  return tilewright::UpdatePages(argv[argc - 1], check);
 }

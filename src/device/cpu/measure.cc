@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/cpu/caches.h"
+#include "device/cpu/read_loops.h"
 #include "tilewright/device.h"
 
 namespace tilewright {
@@ -49,17 +50,6 @@ double ChaseNs(const unsigned char* data, std::uint64_t lines, int loads) {
   return best;
 }
 
-std::uint64_t SumWords(const std::uint64_t* words, std::int64_t count) {
-  std::uint64_t a = 0, b = 0, c = 0, d = 0;
-  for (std::int64_t i = 0; i + 8 <= count; i += 8) {
-    a += words[i] ^ words[i + 4];
-    b += words[i + 1] ^ words[i + 5];
-    c += words[i + 2] ^ words[i + 6];
-    d += words[i + 3] ^ words[i + 7];
-  }
-  return a + b + c + d;
-}
-
 // One attempt: the size up to which loads of `buffer` come from a cache, within [l2, reported].
 std::int64_t EstimateLlcBytes(const Buffer& buffer, std::int64_t l2, std::int64_t reported) {
   const auto largest = static_cast<std::int64_t>(buffer.size());
@@ -71,7 +61,7 @@ std::int64_t EstimateLlcBytes(const Buffer& buffer, std::int64_t l2, std::int64_
   std::int64_t smallest = kMiB;
   while (smallest < 2 * l2 && smallest < largest) smallest *= 2;
   for (std::int64_t bytes = smallest; bytes <= largest; bytes *= 2) {
-    SumWords(buffer.as<std::uint64_t>(), bytes / 8);  // brings in what fits
+    WidestRead()(buffer.as<std::uint64_t>(), bytes / 8);  // brings in what fits
     const auto lines = static_cast<std::uint64_t>(bytes / kLine);
     // Enough loads that the set has been visited before the repeat that counts, few enough for the
     // time limit.
@@ -123,13 +113,14 @@ double MeasureReadBandwidth(Executor& executor) {
 
   std::atomic<std::uint64_t> sink{0};
   const std::int64_t chunk = kMiB;
+  const ReadLoop read = WidestRead();
   // The median, not the best: caches of a busy host sometimes answer for a while at twice the rate.
   double rates[5];
   for (double& rate : rates) {
     const double start = Seconds();
     executor.Run(static_cast<int>(bytes / chunk), [&](int task, int) {
       const auto* words = buffer.as<const std::uint64_t>() + task * (chunk / 8);
-      sink.fetch_add(SumWords(words, chunk / 8), std::memory_order_relaxed);
+      sink.fetch_add(read(words, chunk / 8), std::memory_order_relaxed);
     });
     rate = static_cast<double>(bytes) / (Seconds() - start) * 1e-9;
   }

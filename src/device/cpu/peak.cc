@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/numeric.h"
+#include "core/random.h"
 #include "device/cpu/peak_loops.h"
 #include "tilewright/device_spec.h"
 
@@ -60,7 +62,29 @@ double GigaOps(const Loop& loop, Executor& executor) {
   return loop.ops * loop.rounds * static_cast<double>(workers) / *middle * 1e-9;
 }
 
+/// Made once, of one seed: equal in every process.
+struct LiveOperands {
+  alignas(64) float floats[16 * 16];
+  alignas(64) std::uint16_t bf16[4 * 16 * 32];
+  alignas(64) unsigned char bytes[4 * 16 * 64];
+
+  LiveOperands() {
+    Random random(20);
+    for (float& x : floats) x = static_cast<float>(random.Uniform(-1, 1));
+    for (std::uint16_t& x : bf16) x = F32ToBF16(static_cast<float>(random.Uniform(-1, 1)));
+    for (unsigned char& x : bytes) x = static_cast<unsigned char>(random.Below(256));
+  }
+};
+const LiveOperands& Live() {
+  static const LiveOperands live;
+  return live;
+}
+
 }  // namespace
+
+const float* LiveFloats() { return Live().floats; }
+const std::uint16_t* LiveBF16() { return Live().bf16; }
+const unsigned char* LiveBytes() { return Live().bytes; }
 
 std::optional<PeakRate> MeasurePeak(const DeviceSpec& device, Executor& executor,
                                     ArithmeticUnit unit) {

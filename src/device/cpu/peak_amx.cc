@@ -1,53 +1,44 @@
-#include <immintrin.h>
-
 #include "device/cpu/peak_loops.h"
+#include "device/cpu/tiles.h"
 
 namespace tilewright {
 namespace {
 
-/// Four tiles of sums, two and two of operands, all 16 x 64 bytes: the shape a real kernel uses.
-struct alignas(64) TileConfig {
-  unsigned char palette = 1, start_row = 0, reserved[14] = {};
-  unsigned short bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  unsigned char rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-void ClearTiles(const TileConfig& config) {
-  // GCC 12 does not know that the instruction reads all of `config`, and drops stores to it.
-  asm volatile("" ::: "memory");
-  _tile_loadconfig(&config);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  _tile_zero(4);
-  _tile_zero(5);
-  _tile_zero(6);
-  _tile_zero(7);
+/// Sums of zero, and operands from four tiles of `live`: the shape a real kernel uses.
+void Start(AmxTiles& tiles, const void* live) {
+  const auto* operands = static_cast<const unsigned char*>(live);
+  tiles.Zero<0>();
+  tiles.Zero<1>();
+  tiles.Zero<2>();
+  tiles.Zero<3>();
+  tiles.Load<4>(operands, kTileRowBytes);
+  tiles.Load<5>(operands + kTileBytes, kTileRowBytes);
+  tiles.Load<6>(operands + 2 * kTileBytes, kTileRowBytes);
+  tiles.Load<7>(operands + 3 * kTileBytes, kTileRowBytes);
 }
 
 }  // namespace
 
 void PeakI8Amx(int rounds) {
-  ClearTiles(TileConfig());
+  AmxTiles tiles{TileConfig{}};
+  Start(tiles, LiveBytes());
   for (int round = 0; round < rounds; ++round) {
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-    _tile_dpbssd(2, 5, 6);
-    _tile_dpbssd(3, 5, 7);
+    tiles.DotI8<0, 4, 6>();
+    tiles.DotI8<1, 4, 7>();
+    tiles.DotI8<2, 5, 6>();
+    tiles.DotI8<3, 5, 7>();
   }
-  _tile_release();
 }
 
 void PeakBF16Amx(int rounds) {
-  ClearTiles(TileConfig());
+  AmxTiles tiles{TileConfig{}};
+  Start(tiles, LiveBF16());
   for (int round = 0; round < rounds; ++round) {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    tiles.DotBF16<0, 4, 6>();
+    tiles.DotBF16<1, 4, 7>();
+    tiles.DotBF16<2, 5, 6>();
+    tiles.DotBF16<3, 5, 7>();
   }
-  _tile_release();
 }
 
 }  // namespace tilewright

@@ -272,12 +272,13 @@ Status EncodeTensorMap(const CudaDriver& driver, const TensorMapDesc& desc,
   constexpr std::array<std::uint32_t, 5> kSteps{1, 1, 1, 1, 1};
   const CUtensorMapDataType type = desc.type == DataType::kF32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                    : desc.type == DataType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : desc.type == DataType::kI8  ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUresult result = driver.api().cuTensorMapEncodeTiled(
       &map, type, desc.rank, reinterpret_cast<void*>(desc.address), desc.dims.data(),
       desc.strides.data(), desc.box.data(), kSteps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      desc.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (Status ok = driver.Check(result, "cuTensorMapEncodeTiled"); !ok) {
     return Fail(ok.error().code,
                 Format("{} ({}, {}x{} elements, {} bytes a row, box {}x{}, at {:#x})",

@@ -243,6 +243,7 @@ TEST_F(DriverObjects, ATensorMapIsEncodedAsDescribed) {
   const std::pair<DataType, CUtensorMapDataType> types[] = {
       {DataType::kF32, CU_TENSOR_MAP_DATA_TYPE_FLOAT32},
       {DataType::kF16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16},
+      {DataType::kI8, CU_TENSOR_MAP_DATA_TYPE_UINT8},
       {DataType::kBF16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16}};
   for (const auto& [type, name] : types) {
     desc.type = type;
@@ -252,6 +253,9 @@ TEST_F(DriverObjects, ATensorMapIsEncodedAsDescribed) {
     EXPECT_EQ(calls.map, desc);
     EXPECT_EQ(calls.swizzle, CU_TENSOR_MAP_SWIZZLE_128B);
   }
+  desc.swizzled = false;
+  ASSERT_TRUE(EncodeTensorMap(driver_, desc, out));
+  EXPECT_EQ(calls.swizzle, CU_TENSOR_MAP_SWIZZLE_NONE);
   EXPECT_EQ(out[0], std::byte{0x5a});
   EXPECT_EQ(out[kTensorMapBytes - 1], std::byte{0x5a});
 

@@ -44,9 +44,10 @@ std::optional<Rejection> CheckExtents(std::string_view operand, const TensorMapD
 }  // namespace
 
 std::optional<Rejection> CheckTensorMap(std::string_view operand, const TensorMapDesc& desc) {
-  if (desc.type != DataType::kF32 && desc.type != DataType::kF16 && desc.type != DataType::kBF16) {
+  if (desc.type != DataType::kF32 && desc.type != DataType::kF16 && desc.type != DataType::kBF16 &&
+      desc.type != DataType::kI8) {
     return Refuse(Reason::kType, Format("{} {}", operand, DataTypeName(desc.type)),
-                  "f32, f16 or bf16 for a tensor map");
+                  "f32, f16, bf16 or i8 for a tensor map");
   }
   if (desc.rank < 1 || desc.rank > desc.dims.size()) {
     return Refuse(Reason::kShape, Format("{}: rank {}", operand, desc.rank),
@@ -58,10 +59,13 @@ std::optional<Rejection> CheckTensorMap(std::string_view operand, const TensorMa
   }
   if (auto no = CheckExtents(operand, desc)) return no;
   const auto line_bytes = static_cast<std::uint64_t>(BytesOf(desc.type, desc.box[0]));
-  if (line_bytes % kMapAlignment != 0 || line_bytes > kSwizzleBytes) {
-    return Refuse(
-        Reason::kShape, Format("{}: box lines of {} bytes", operand, line_bytes),
-        Format("a multiple of {} up to {}, a line of the swizzle", kMapAlignment, kSwizzleBytes));
+  if (line_bytes % kMapAlignment != 0) {
+    return Refuse(Reason::kShape, Format("{}: box lines of {} bytes", operand, line_bytes),
+                  Format("a multiple of {}", kMapAlignment));
+  }
+  if (desc.swizzled && line_bytes > kSwizzleBytes) {
+    return Refuse(Reason::kShape, Format("{}: box lines of {} bytes", operand, line_bytes),
+                  Format("at most {}, a line of the swizzle", kSwizzleBytes));
   }
   return std::nullopt;
 }

@@ -22,9 +22,10 @@ namespace tilewright::cuda {
 
 /// A dense tensor as described to the copy engine (TMA): the input of cuTensorMapEncodeTiled.
 /// Dimension 0 is contiguous. What is missing here is the same for all our kernels: interleave
-/// none, element strides 1, swizzle 128B, L2 promotion 256B, zeros outside of the tensor.
+/// none, element strides 1, L2 promotion 256B, zeros outside of the tensor.
 struct TensorMapDesc {
-  DataType type = DataType::kNone;         ///< f32, f16 or bf16
+  DataType type = DataType::kNone;         ///< f32, f16 or bf16, or i8: bytes of anything
+  bool swizzled = true;                    ///< swizzle 128B, or none
   std::uint32_t rank = 2;                  ///< 1 to 5
   std::uint64_t address = 0;               ///< of device memory; a multiple of 16
   std::array<std::uint64_t, 5> dims{};     ///< elements, 1 to 2^32
@@ -39,8 +40,8 @@ inline constexpr std::size_t kTensorMapBytes = 128;
 
 /// What the copy engine cannot address, by the rules of cuTensorMapEncodeTiled, said of `operand`
 /// ("A"): a misaligned address, a stride that is no multiple of 16 bytes or 2^40 and more, a box
-/// beyond 256 elements or lines of it that are no 16 to 128 bytes wide in steps of 16. nullopt when
-/// it can.
+/// beyond 256 elements, or lines of it that are no multiple of 16 bytes or, swizzled, wider than 128.
+/// nullopt when it can.
 std::optional<Rejection> CheckTensorMap(std::string_view operand, const TensorMapDesc& desc);
 
 /// The parameter block of a launch, by value: a plain struct of the headers of tilewright/cuda.

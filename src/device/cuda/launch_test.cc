@@ -35,6 +35,8 @@ TEST(CheckTensorMap, TakesWhatTheCopyEngineCanAddress) {
   EXPECT_EQ(After([](TensorMapDesc& d) { d.box = {64, 256}; }), "");
   EXPECT_EQ(After([](TensorMapDesc& d) { d.dims[1] = std::uint64_t{1} << 32; }), "");
   EXPECT_EQ(After([](TensorMapDesc& d) { d.rank = 1, d.strides = {}; }), "");
+  EXPECT_EQ(After([](TensorMapDesc& d) { d.swizzled = false, d.box[0] = 136; }), "");
+  EXPECT_EQ(After([](TensorMapDesc& d) { d.type = DataType::kI8, d.box[0] = 48; }), "");
 }
 
 TEST(CheckTensorMap, RefusesAMisalignedBase) {
@@ -57,6 +59,8 @@ TEST(CheckTensorMap, RefusesBoxesAndTensorsBeyondTheLimits) {
   EXPECT_THAT(After([](TensorMapDesc& d) { d.box[1] = 0; }), HasSubstr("box 1 = 0"));
   EXPECT_THAT(After([](TensorMapDesc& d) { d.box[0] = 72; }), HasSubstr("lines of 144 bytes"));
   EXPECT_THAT(After([](TensorMapDesc& d) { d.box[0] = 60; }), HasSubstr("lines of 120 bytes"));
+  EXPECT_THAT(After([](TensorMapDesc& d) { d.swizzled = false, d.box[0] = 132; }),
+              HasSubstr("lines of 264 bytes, needs a multiple of 16"));
   EXPECT_THAT(After([](TensorMapDesc& d) { d.dims[0] = 0; }), HasSubstr("dimension 0 = 0"));
   EXPECT_THAT(After([](TensorMapDesc& d) { d.rank = 6; }), HasSubstr("rank 6"));
   EXPECT_THAT(After([](TensorMapDesc& d) { d.type = DataType::kQ8_0; }), HasSubstr("A q8_0"));

@@ -8,8 +8,8 @@ namespace tilewright::cuda {
 namespace {
 
 std::size_t SlotOf(const TensorMapDesc& desc) {
-  std::uint64_t hash =
-      HashCombine(desc.address, static_cast<std::uint64_t>(desc.type) << 8 | desc.rank);
+  std::uint64_t hash = HashCombine(desc.address, static_cast<std::uint64_t>(desc.type) << 16 |
+                                                     (desc.swizzled ? 256u : 0u) | desc.rank);
   for (const std::uint64_t dim : desc.dims) hash = HashCombine(hash, dim);
   for (const std::uint64_t stride : desc.strides) hash = HashCombine(hash, stride);
   for (const std::uint32_t box : desc.box) hash = HashCombine(hash, box);

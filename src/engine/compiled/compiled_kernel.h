@@ -176,4 +176,14 @@ Status AddCompiled(OpRegistry<Op>& registry, const ArtifactStore& store, const F
   return {};
 }
 
+/// Adds a CompiledKernel of `common` for each spec of the catalog; errors as AddCompiled.
+template <class Op>
+Status AddCompiledFamily(OpRegistry<Op>& registry, ArtifactStore& store, const FamilyName& name,
+                         CudaArch arch, const CompiledFamily<Op>& common) {
+  return AddCompiled(registry, store, name, arch,
+                     [&](const KernelSpec& spec, const ArtifactKey& request) {
+                       return std::make_unique<CompiledKernel<Op>>(spec, request, common, store);
+                     });
+}
+
 }  // namespace tilewright

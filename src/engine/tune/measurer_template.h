@@ -34,7 +34,8 @@ class OpMeasurer final : public Measurer<Op> {
         cold_(options, device),
         memory_(device, stream_),
         workspace_(device),
-        burst_(device, stream_) {}
+        burst_(device, stream_),
+        speed_(device.spec(), stream_.exec()) {}
 
   Status Prepare(const Desc& problem) override {
     ready_ = false;
@@ -146,7 +147,7 @@ class OpMeasurer final : public Measurer<Op> {
     }
     if (s) s = device_.Synchronize(stream_);
     if (!s) return Failed(s.error());
-    return Judge(in_place, got);
+    return Judge(trial_.ToleranceOf(spec.kernel->info()), in_place, got);
   }
 
   /// What an output holds before a launch.
@@ -158,7 +159,7 @@ class OpMeasurer final : public Measurer<Op> {
     return std::find(trial_.outputs.begin(), trial_.outputs.end(), tensor) != trial_.outputs.end();
   }
 
-  Tuner::Outcome Judge(bool in_place, Contents& got) {
+  Tuner::Outcome Judge(const Tolerance& tolerance, bool in_place, Contents& got) {
     const Result<std::string> damaged = memory_.DamagedGuard(trial_.tensors);
     if (!damaged) return Unmeasurable(damaged.error());
     if (!damaged->empty()) return Outside("wrote outside " + *damaged);
@@ -176,7 +177,7 @@ class OpMeasurer final : public Measurer<Op> {
       if (!output) return Unmeasurable(output.error());
       std::vector<std::byte> before = ContentOf(trial_.outputs[i], in_place);
       before.resize(output->size(), std::byte{0xff});
-      const std::string wrong = oracle_.Difference(trial_, i, *output, before);
+      const std::string wrong = oracle_.Difference(trial_, tolerance, i, *output, before);
       if (!wrong.empty())
         return Failed(Verdict::kWrong, Format("{} (operands of seed {})", wrong, options_.seed));
       got.push_back(std::move(*output));
@@ -225,7 +226,7 @@ class OpMeasurer final : public Measurer<Op> {
                             .cold_bytes = cold_.BytesWanted()},
                            launch);
       }
-      return TimeLaunches(busy_, reps, launch, finish);
+      return TimeLaunches(busy_, speed_, reps, launch, finish);
     } catch (const std::exception& thrown) {
       return Failed(Verdict::kCrash, Format("Launch threw: {}", thrown.what()));
     } catch (...) {
@@ -249,6 +250,7 @@ class OpMeasurer final : public Measurer<Op> {
   std::vector<TensorView> views_;              // of the call that is timed
   int next_copy_ = 0;
   BusyWatch busy_;
+  SpeedWatch speed_;
 };
 
 template <class Op>

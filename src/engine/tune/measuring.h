@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
 
+#include "device/cpu/reference_loop.h"
 #include "engine/tune/busy_watch.h"
 #include "tilewright/device.h"
 #include "tilewright/executor.h"
@@ -50,9 +52,23 @@ class ColdCopies {
   Executor& executor_;
 };
 
+/// Tells how fast a CPU is around a sample.
+class SpeedWatch {
+ public:
+  /// Of the workers of a CPU; of another device nothing is told.
+  SpeedWatch(const DeviceSpec& device, Executor& executor) : loop_(device), executor_(executor) {}
+  double Us() const { return loop_.Us(executor_); }
+
+ private:
+  ReferenceLoop loop_;
+  Executor& executor_;
+};
+
 /// Times `reps` calls of `launch`, which gives a Status, and of `finish` behind the last.
 template <class Launch, class Finish>
-Tuner::Outcome TimeLaunches(BusyWatch& busy, int reps, const Launch& launch, const Finish& finish) {
+Tuner::Outcome TimeLaunches(BusyWatch& busy, const SpeedWatch& speed, int reps,
+                            const Launch& launch, const Finish& finish) {
+  const double reference_us = speed.Us();
   // One launch ahead wakes the workers and loads the code; not worth it where a launch takes
   // milliseconds.
   if (reps > 1) {
@@ -68,6 +84,7 @@ Tuner::Outcome TimeLaunches(BusyWatch& busy, int reps, const Launch& launch, con
   Tuner::Outcome outcome;
   outcome.us = MicrosSince(begin) / reps;
   outcome.disturbed = busy.Disturbed();
+  outcome.reference_us = std::max(reference_us, speed.Us());
   return outcome;
 }
 

@@ -54,6 +54,13 @@ struct Trial {
   std::optional<std::pair<std::size_t, std::size_t>> in_place;
   std::int64_t positions = 0;  ///< to prepare for (Op::Prepared)
   Tolerance tolerance;
+  /// Instead, of kernels that need one of these features, with which they round operands as the
+  /// problem allows.
+  std::uint32_t rounding_features = 0;
+  Tolerance rounded = {};
+  const Tolerance& ToleranceOf(const KernelInfo& kernel) const {
+    return (kernel.features & rounding_features) != 0 ? rounded : tolerance;
+  }
   /// The call over tensors that have memory, in the order of `tensors`.
   typename Op::Args (*args)(const typename Op::Desc& desc,
                             std::span<const TensorView> placed) = nullptr;

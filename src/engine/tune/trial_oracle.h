@@ -49,7 +49,8 @@ class TrialOracle {
   }
 
   /// "" where `got`, in which `before` was, is what the oracle has in output `i` of the trial.
-  std::string Difference(const Trial<Op>& trial, std::size_t i, const std::vector<std::byte>& got,
+  std::string Difference(const Trial<Op>& trial, const Tolerance& tolerance, std::size_t i,
+                         const std::vector<std::byte>& got,
                          const std::vector<std::byte>& before) const {
     const TrialTensor& out = trial.tensors[trial.outputs[i]];
     const std::size_t row_bytes = got.size() / static_cast<std::size_t>(trial.rows);
@@ -59,7 +60,7 @@ class TrialOracle {
       std::string wrong =
           compared_[static_cast<std::size_t>(row / block_)]
               ? DifferenceOf(out.name, row, out.view.dtype, length, got.data() + at,
-                             expected_[i].data() + at, before.data() + at, trial.tolerance)
+                             expected_[i].data() + at, before.data() + at, tolerance)
               : UnwrittenIn(out.name, row, out.view.dtype, length, got.data() + at);
       if (!wrong.empty()) return wrong;
     }

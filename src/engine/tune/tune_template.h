@@ -54,6 +54,7 @@ class TuneSession {
       }
     }
     report_.rows.resize(problems_.size());
+    report_.reference_us = options_.tuner.reference_us;
     LoadKnown();
     const std::vector<std::size_t> order = Order();
     for (done_ = 0; done_ < order.size(); ++done_) {
@@ -212,6 +213,7 @@ class TuneSession {
     }
     Tuner::Options options = options_.tuner;
     options.budget_us = BudgetUs(problems_left);
+    options.reference_us = report_.reference_us;
     Tuner tuner(race.candidates, options);
     while (const auto ask = tuner.Next()) {
       const Spec& spec = race.specs[static_cast<std::size_t>(ask->candidate)];
@@ -221,6 +223,7 @@ class TuneSession {
       if (Cancelled()) tuner.Stop();
     }
     report_.device_seconds += tuner.spent_us() * 1e-6;
+    report_.reference_us = tuner.reference_us();
     Store(row, race, tuner);
     Report(row, &tuner, race, true);
   }

@@ -234,6 +234,7 @@ Desc ShapeOf(const Args& args, const CallTerms& terms) {
               .head_dim = static_cast<std::int32_t>(args.q.shape[0]),
               .rope_dims = turns ? args.rope.dims : 0,
               .rope_mode = turns ? args.rope.mode : RopeMode::kInterleaved,
+              .precision = terms.activations,
               .guarantee = terms.guarantee};
 }
 

@@ -19,6 +19,15 @@ inline bool HasKeys(const Args& args) { return args.k.data != nullptr; }
 /// For kernels that read keys, values and turned queries only.
 std::optional<Rejection> RejectNewRows(const Desc& desc);
 
+/// Whether operands of products may be rounded to bf16.
+inline bool AllowsBF16(const Desc& desc) {
+  if (desc.precision == Precision::kAuto) return BytesOf(desc.type_kv, 32) < 32 * sizeof(float);
+  return desc.precision != Precision::kF32;
+}
+
+/// Kernels that multiply in bf16 need this unit; the others round nothing.
+constexpr std::uint32_t kRoundingFeatures = kFeatureAmxBf16;
+
 /// The problem of arguments that fit together.
 Desc ShapeOf(const Args& args, const CallTerms& terms);
 

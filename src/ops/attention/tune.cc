@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "engine/tune/instantiate.h"
-#include "ops/attention/attention.h"
+#include "ops/attention/checks.h"
 
 namespace tilewright::attention {
 namespace {
@@ -99,6 +99,15 @@ static Result<Trial<Op>> MakeTrial(const Desc& desc, const TrialOptions& options
     // An element that is turned may be rounded to its neighbour, which moves its score by as much.
     trial.tolerance.absolute += EpsilonOf(desc.type_q) / 2;
   }
+  // bf16 rounds an element of q, k and v, and a weight, by 2^-9 of it at most, by about a third of
+  // that in the root of the mean square. A score of deviation 1 is off by 0.0013 of that kind and its
+  // weight by 0.0016; five deviations of that, times the distance of two values, is what a row of few
+  // positions can be off by, and one of many by less as errors cancel.
+  trial.rounding_features = kRoundingFeatures;
+  std::int32_t least = std::max(1, batch.filled - batch.rows_each + 1);
+  if (desc.window > 0) least = std::min(least, desc.window);
+  trial.rounded.relative = trial.tolerance.relative + 0x1p-8;
+  trial.rounded.absolute = trial.tolerance.absolute + 0x1p-6 / std::max(1.0, std::sqrt(least) / 4);
   trial.args = [](const Desc& d, std::span<const TensorView> t) {
     const bool turns = d.rope_dims > 0;  // then q, k and v lie in one merged product
     const auto heads = [&](std::int64_t first, std::int64_t count) {

@@ -13,6 +13,7 @@
 #include "engine/launch_once.h"
 #include "engine/op_test_util.h"
 #include "engine/threads_test_util.h"
+#include "engine/verified_test_util.h"
 
 namespace tilewright::copy {
 namespace {
@@ -209,6 +210,12 @@ TEST_F(CopyTest, EveryKernelUnpacksEveryBlockFormatToTheBitsOfDecodeRow) {
           ASSERT_TRUE(test::BitwiseEqual(got, want.data(), want.size() * 4)) << r;
           for (std::int64_t i = cols; i < ld; ++i)
             ASSERT_EQ(BitsOfF32(got[i]), 0xffffffffu) << "padding was written";
+        }
+        if (test::IsListed(kernel->info())) {
+          test::NoteVerified({.operation = "unpack",
+                              .subject = DataTypeName(format.type),
+                              .device = test::LevelOf(kernel->info(), device_),
+                              .how = "f32"});
         }
       }
     }

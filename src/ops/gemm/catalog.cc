@@ -10,6 +10,7 @@
 #include "ops/gemm/cpu/onednn_gemm.h"
 #endif
 #if defined(TILEWRIGHT_GEMM_INT8)
+#include "ops/gemm/cpu/amx/register.h"
 #include "ops/gemm/cpu/int8/register.h"
 #endif
 
@@ -43,7 +44,7 @@ void AddPanels(Registry& registry, PanelConfig config) {
 void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& isa) {
   for (const auto& [type, pack] : {std::pair{DataType::kF32, kPackF32x16},
                                    {DataType::kF16, kPackF16x16},
-                                   {DataType::kBF16, kPackBF16x16}}) {
+                                   {DataType::kBF16, kPackBF16x16x2}}) {
     AddPanels(registry, {.ops = &ops, .isa = isa, .type_b = type, .pack = pack});
   }
   for (const BlockFormat& format : kFormats) {
@@ -60,7 +61,7 @@ void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& i
   const PanelConfig rounded{.ops = &ops,
                             .isa = isa,
                             .type_b = DataType::kBF16,
-                            .pack = kPackBF16x16,
+                            .pack = kPackBF16x16x2,
                             .activations = Precision::kBF16};
   Put<PanelGemm>(registry, rounded);
 }
@@ -86,6 +87,7 @@ void AddGemm(Registry& registry) {
                                        .split_k = true});
 #if defined(TILEWRIGHT_GEMM_INT8)
   AddGemmInt8(registry);
+  AddGemmAmx(registry);
 #endif
 #if defined(TILEWRIGHT_GEMM_ONEDNN)
   Put<gemm::OneDnnGemm>(registry);

@@ -12,6 +12,7 @@
 #include "core/formats/formats.h"
 #include "core/test_executor.h"
 #include "engine/cpu_threads.h"
+#include "ops/gemm/base/verified_test_util.h"
 #include "ops/gemm/test_problem.h"
 #include "ops/gemm/test_registry.h"
 #include "tilewright/device.h"
@@ -23,8 +24,9 @@ namespace {
 using test::AllKernels;
 using test::CallOptions;
 using test::Device;
+using test::EmulatedKernels;
 using test::First;
-using test::NamesOfAll;
+using test::NamesOf;
 using test::Pool;
 using test::TestProblem;
 using test::Values;
@@ -131,6 +133,7 @@ class EveryKernel : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     kernel_ = AllKernels().Find(GetParam());
+    if (kernel_ == nullptr) kernel_ = EmulatedKernels().Find(GetParam());
     ASSERT_NE(kernel_, nullptr);
     if (auto no = kernel_->CheckDevice(Device()); no) GTEST_SKIP() << no->ToString();
   }
@@ -221,6 +224,7 @@ TEST_P(EveryKernel, HandlesEveryTypeAndOrderItDeclares) {
               d.n = LegalN(d, kernel(), 18);
               d.k = LegalK(d, kernel(), 33);
               ASSERT_NO_FATAL_FAILURE(ExpectRight(d, RandomCall(d, random), 1));
+              test::NoteProduct(kernel().info(), k, d, Device());
             }
           }
         }
@@ -513,7 +517,9 @@ std::string SafeName(const testing::TestParamInfo<std::string>& info) {
   }
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Registry, EveryKernel, testing::ValuesIn(NamesOfAll()), SafeName);
+INSTANTIATE_TEST_SUITE_P(Registry, EveryKernel, testing::ValuesIn(NamesOf(AllKernels())), SafeName);
+INSTANTIATE_TEST_SUITE_P(Emulated, EveryKernel, testing::ValuesIn(NamesOf(EmulatedKernels())),
+                         SafeName);
 
 }  // namespace
 }  // namespace tilewright

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/gemm/cpu/amx/emulated_kernels.h"
 #include "ops/gemm/register.h"
 #include "tilewright/device.h"
 #include "tilewright/gemm.h"
@@ -28,6 +29,16 @@ inline Registry& AllKernels() {
   return registry;
 }
 
+/// Kernels that only tests have: those of AMX with emulated tiles.
+inline Registry& EmulatedKernels() {
+  static Registry& registry = *[] {
+    auto* r = new Registry;
+    AddEmulatedAmx(*r);
+    return r;
+  }();
+  return registry;
+}
+
 /// Those that take one matrix. Products in groups of rows are the same arithmetic (grouped_test.cc).
 inline std::vector<Kernel*> DenseKernels() {
   std::vector<Kernel*> dense;
@@ -37,9 +48,9 @@ inline std::vector<Kernel*> DenseKernels() {
   return dense;
 }
 
-inline std::vector<std::string> NamesOfAll() {
+inline std::vector<std::string> NamesOf(const Registry& registry) {
   std::vector<std::string> names;
-  for (const Kernel* kernel : AllKernels().kernels()) names.emplace_back(kernel->name());
+  for (const Kernel* kernel : registry.kernels()) names.emplace_back(kernel->name());
   return names;
 }
 

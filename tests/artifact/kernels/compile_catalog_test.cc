@@ -256,11 +256,12 @@ TEST_F(CompileCatalogTest, TheCompilerWarnsOfNothing) {
   }
 }
 
-/// A GEMV and gemm_q read weights ahead where the arguments call them constant; attention of few rows
+/// A GEMV, gemm_q and gemm_qw read weights ahead where the arguments call them constant; attention of few rows
 /// looks where its caches lie, and what turns its row.
 test::ReadsAhead ReadAheadBy(const KernelSpec& spec) {
   const std::string_view family = spec.family.view();
-  if (family.starts_with("gemv_") || family == "gemm_q") return test::ReadsAhead::kConstants;
+  if (family.starts_with("gemv_") || family == "gemm_q" || family == "gemm_qw")
+    return test::ReadsAhead::kConstants;
   if (spec.family == "attention_decode" && spec.params[1] == 1)
     return test::ReadsAhead::kPlacesToPrefetch;
   return test::ReadsAhead::kNever;

@@ -76,6 +76,7 @@ struct HostTensorMap {
   i64 stride = 0;  // elements from line to line
   int box[2] = {};
   int bytes = 2;  // of an element
+  bool swizzled = true;
 };
 
 inline void MbarrierInit(u32 barrier, u32 arrivals) {
@@ -130,7 +131,10 @@ inline void TmaPrefetchMap(const void*) {}
 /// Copies the box at (x, y) to shared memory or, if `store`, from there. Elements outside of the
 /// tensor read as zero; chunks of 16 bytes outside of it are not written.
 inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store) {
-  if (!emulation::Legal(smem, 1024) || map.box[0] * map.bytes != 128) {
+  const int line_bytes = map.box[0] * map.bytes;
+  const bool legal = map.swizzled ? emulation::Legal(smem, 1024) && line_bytes == 128
+                                  : emulation::Legal(smem, 128) && line_bytes % 16 == 0 && !store;
+  if (!legal) {
     emulation::fault = true;
     return;
   }
@@ -140,8 +144,8 @@ inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store
       const int chunk = 16 / map.bytes;
       const int column = x + (store ? i / chunk * chunk : i);
       const bool inside = column < map.size[0] && y + line < map.size[1];
-      const u32 offset = static_cast<u32>(line * 128 + i * map.bytes);
-      u8* shared = emulation::Shared(emulation::Swizzled(smem + offset), bytes);
+      const u32 at = smem + static_cast<u32>(line * line_bytes + i * map.bytes);
+      u8* shared = emulation::Shared(map.swizzled ? emulation::Swizzled(at) : at, bytes);
       u8* global = map.base + ((y + line) * map.stride + x + i) * map.bytes;
       if (store && inside) std::memcpy(global, shared, bytes);
       if (!store && inside) std::memcpy(shared, global, bytes);
@@ -152,7 +156,7 @@ inline void CopyBox(const HostTensorMap& map, u32 smem, int x, int y, bool store
 inline void TmaLoad2D(u32 smem, const void* map, u32 barrier, int x, int y) {
   const HostTensorMap& tensor = *static_cast<const HostTensorMap*>(map);
   CopyBox(tensor, smem, x, y, false);
-  emulation::Progress(barrier, 0, -128 * tensor.box[1]);
+  emulation::Progress(barrier, 0, -tensor.box[0] * tensor.bytes * tensor.box[1]);
 }
 
 inline void TmaLoad2DMulticast(u32 smem, const void* map, u32 barrier, int x, int y, u16 ctas) {
@@ -229,12 +233,19 @@ void RegistersLower() {}
 template <Type kType>
 float WgmmaElement(u64 descriptor, int transposed, int row, int k) {
   const auto field = [&](int shift) { return static_cast<u32>(descriptor >> shift & 0x3fff) << 4; };
+  u16 value;
+  if (descriptor >> 62 == 0) {  // no swizzle, K-major
+    const u32 from = field(0) + static_cast<u32>(row / 8) * field(32) +
+                     static_cast<u32>(k / 8) * field(16) +
+                     static_cast<u32>(row % 8 * 16 + k % 8 * 2);
+    std::memcpy(&value, emulation::Shared(from, 2), 2);
+    return LowToF32<kType>(value);
+  }
   const u32 lines =
       transposed != 0 ? static_cast<u32>(row / 64) * field(16) + static_cast<u32>(k / 8) * field(32)
                       : static_cast<u32>(row / 8) * field(32);
   const int within = transposed != 0 ? k % 8 * 128 + row % 64 * 2 : row % 8 * 128 + k * 2;
   const u32 at = emulation::Swizzled(field(0) + lines + static_cast<u32>(within));
-  u16 value;
   std::memcpy(&value, emulation::Shared(at, 2), 2);
   return LowToF32<kType>(value);
 }

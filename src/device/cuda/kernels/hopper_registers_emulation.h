@@ -62,7 +62,7 @@ void WgmmaShared(float (&d)[kN / 2], u64 a, u64 b) {
   }
 }
 
-template <Type kType, int kN>
+template <Type kType, int kN, int kTransB = 1>
 void WgmmaRegisters(float (&d)[kN / 2], const u32* a, u64 b) {
   const emulation::Shown mine{.address = 0, .a = {a[0], a[1], a[2], a[3]}, .b = {}};
   const emulation::Shown* lanes = emulation::Exchange(mine);
@@ -73,10 +73,20 @@ void WgmmaRegisters(float (&d)[kN / 2], const u32* a, u64 b) {
     for (int k = 0; k < 16; ++k) {
       const u32 word = lanes[lane / 4 * 4 + k % 8 / 2].a[i / 2 % 2 + k / 8 * 2];
       const float left = k % 2 == 0 ? LowToF32<kType>(word) : HighToF32<kType>(word);
-      sum += left * WgmmaElement<kType>(b, 1, col, k);
+      sum += left * WgmmaElement<kType>(b, kTransB, col, k);
     }
     d[i] = sum;
   }
+}
+
+inline u64 WgmmaPlainDescriptor(u32 smem, u32 leading_bytes, u32 stride_bytes) {
+  return WgmmaDescriptor(smem, leading_bytes, stride_bytes) & ~(static_cast<u64>(3) << 62);
+}
+template <int kCount>
+void WgmmaWaitForAll(float (&)[kCount]) {}
+template <int kN>
+void WgmmaRegistersKMajor(float (&d)[kN / 2], const u32 (&a)[4], u64 b) {
+  WgmmaRegisters<Type::kBF16, kN, 0>(d, a, b);
 }
 
 }  // namespace tw

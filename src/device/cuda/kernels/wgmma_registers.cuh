@@ -102,6 +102,55 @@ __device__ __forceinline__ void WgmmaRegisters(float (&d)[kN / 2], const u32* a_
   }
 }
 
+/// Descriptor of a matrix in shared memory without a swizzle, K-major: blocks of eight rows by 16 bytes
+/// of k, 128 bytes each. `leading_bytes` leads from eight k to the next eight, `stride_bytes` from eight
+/// rows to the next eight.
+__device__ __forceinline__ u64 WgmmaPlainDescriptor(u32 smem, u32 leading_bytes, u32 stride_bytes) {
+  return static_cast<u64>((smem & 0x3ffff) >> 4) | static_cast<u64>(leading_bytes >> 4) << 16 |
+         static_cast<u64>(stride_bytes >> 4) << 32;
+}
+
+/// Waits for all products; `d` are their sums.
+template <int kCount>
+__device__ __forceinline__ void WgmmaWaitForAll(float (&d)[kCount]) {
+  static_assert(kCount % 8 == 0, "columns");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < kCount; i += 8) asm volatile("" : TW_OUT8(d, i)::"memory");
+}
+
+#define TW_OUT16(d, i) TW_OUT8(d, i), TW_OUT8(d, i + 8)
+#define TW_NAMES8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define TW_NAMES16 TW_NAMES8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TW_RS_K(n, names, outs, a, b_number)                                                    \
+  asm volatile(                                                                                 \
+      "{ .reg .pred always;\nsetp.eq.b32 always, 0, 0;\n"                                       \
+      "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" names "}, {" a "}, " b_number \
+      ", always, 1, 1, 0; }"                                                                    \
+      : outs                                                                                    \
+      : "r"(a_words[0]), "r"(a_words[1]), "r"(a_words[2]), "r"(a_words[3]), "l"(b_desc)         \
+      : "memory")
+
+/// The same with B K-major, bf16.
+template <int kN>
+__device__ __forceinline__ void WgmmaRegistersKMajor(float (&d)[kN / 2], const u32 (&a_words)[4],
+                                                     u64 b_desc) {
+  static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 128, "columns");
+  if constexpr (kN == 16) {
+    TW_RS_K("16", TW_NAMES8, TW_OUT8(d, 0), "%8, %9, %10, %11", "%12");
+  } else if constexpr (kN == 32) {
+    TW_RS_K("32", TW_NAMES16, TW_OUT16(d, 0), "%16, %17, %18, %19", "%20");
+  } else if constexpr (kN == 64) {
+    TW_RS_K("64", TW_NAMES32, TW_OUT32(d, 0), "%32, %33, %34, %35", "%36");
+  } else {
+    TW_RS_K("128", TW_NAMES64, TW_OUT64(d), "%64, %65, %66, %67", "%68");
+  }
+}
+
+#undef TW_OUT16
+#undef TW_NAMES8
+#undef TW_NAMES16
+#undef TW_RS_K
 #undef TW_OUT8
 #undef TW_OUT32
 #undef TW_OUT64

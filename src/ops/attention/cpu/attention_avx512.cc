@@ -5,6 +5,7 @@
 
 #include "core/numeric.h"
 #include "ops/attention/cpu/exp_constants.h"
+#include "ops/attention/cpu/transpose_avx512.h"
 
 namespace tilewright {
 namespace {
@@ -54,34 +55,11 @@ struct V {
     for (; i < count; ++i) out[i] = F16ToF32(in[i]);
   }
 
-  /// 16 x 16: pairs, quads, then 128-bit lanes.
   static void Transpose16(const float* rows, int row_ld, float* columns, int column_ld) {
-    __m512 r[16], t[16];
+    __m512 r[16];
     for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_ps(rows + i * row_ld);
-    for (int i = 0; i < 16; i += 2) {
-      t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-      t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {
-      r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
-      r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
-      r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-      r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; ++i) {
-      t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
-      t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
-      t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
-      t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; ++i) {
-      _mm512_storeu_ps(columns + i * column_ld, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
-      _mm512_storeu_ps(columns + (i + 8) * column_ld, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
-      _mm512_storeu_ps(columns + (i + 4) * column_ld,
-                       _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
-      _mm512_storeu_ps(columns + (i + 12) * column_ld,
-                       _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
-    }
+    TransposeInRegisters(r);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_ps(columns + i * column_ld, r[i]);
   }
   /// columns[d][p] = rows[p][d] for p < positions, a multiple of 16; columns `column_ld` apart.
   static void Transpose(const float* rows, int row_ld, int hd, float* columns, int column_ld,

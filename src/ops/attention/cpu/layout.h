@@ -10,8 +10,8 @@ namespace tilewright {
 /// Positions whose softmax is taken at once; the unit in which long sequences are divided over
 /// threads. Fixed, so that a row's result does not depend on how.
 constexpr int kSplit = 256;
-/// Query rows of one sequence handled together: keys are converted and transposed once for all of
-/// them.
+/// Query rows of one sequence handled together at least, where there are as many: keys are converted
+/// and transposed once for all of them.
 constexpr int kBlockRows = 16;
 
 /// A block of rows of one sequence against one KV head.
@@ -31,10 +31,12 @@ struct AttentionBlock {
   const std::int32_t* first = nullptr;  ///< [rows]: and from here on
   /// Least of `first`: what lies before is not read, and its pages may not exist.
   std::int32_t from = 0;
+  std::int32_t seen = 0;  ///< greatest of `limit`
   float softcap = 0;  ///< as Args::softcap
 };
 
-/// Memory of one worker. head_dim is padded to a multiple of 16 with zeros.
+/// Memory of one worker. head_dim is padded to a multiple of AttentionFunctions::hd_tile with zeros,
+/// the number of vectors to one of vector_tile.
 struct AttentionScratch {
   int hd_padded = 0;
   float* q = nullptr;          ///< [vectors][hd_padded], scaled
@@ -47,22 +49,40 @@ struct AttentionScratch {
   float* max = nullptr;        ///< running
   float* sum = nullptr;
   float* out = nullptr;
+  void* operands = nullptr;  ///< operand_bytes, instead of rows32, columns and scores
 };
 
-/// The two functions that an instruction set provides.
+/// What an instruction set provides.
 struct AttentionFunctions {
   void (*compute_split)(const AttentionBlock& block, int from, int count,
-                        const AttentionScratch& scratch);
+                        const AttentionScratch& scratch) = nullptr;
   void (*merge_split)(int vectors, int hd_padded, const float* split_max, const float* split_sum,
-                      const float* split_out, float* max, float* sum, float* out);
+                      const float* split_out, float* max, float* sum, float* out) = nullptr;
+
+  // Of the kernels on tiles, whose compute_split adds to max, sum and out, in an order of their own;
+  // there is nothing to merge, so splits are not divided among workers:
+  /// After q has been filled, once for all splits of a block.
+  void (*pack_queries)(const AttentionBlock& block, const AttentionScratch& scratch) = nullptr;
+  /// [vectors][hd_padded] of out; may overwrite split_out.
+  const float* (*rows_of_out)(int vectors, const AttentionScratch& scratch) = nullptr;
+  std::size_t (*operand_bytes)(std::size_t vectors, std::size_t hd_padded) = nullptr;
+
+  int vector_tile = 1;
+  int hd_tile = 16;
+  /// Of a block of rows, where enough blocks are left for all workers; 0: blocks of kBlockRows.
+  int most_vectors = 0;
+  /// With fewer blocks than this for each worker blocks get smaller, or splits are divided as well.
+  int tasks_per_worker = 4;
 };
 
 AttentionFunctions AttentionScalar();
 AttentionFunctions AttentionAvx2();
 AttentionFunctions AttentionAvx512();
+AttentionFunctions AttentionAmx();
 /// Digests of the kernel files, in the same order.
 const char* AttentionScalarTu();
 const char* AttentionAvx2Tu();
 const char* AttentionAvx512Tu();
+const char* AttentionAmxTu();
 
 }  // namespace tilewright

@@ -17,7 +17,8 @@ namespace tilewright::attention {
 namespace {
 
 std::size_t AlignUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+int RoundUp(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
+int Blocks(int rows, int block_rows) { return (rows + block_rows - 1) / block_rows; }
 
 /// Rows of one sequence in a run of the batch that are handled together.
 struct RowBlock {
@@ -25,46 +26,69 @@ struct RowBlock {
   std::int32_t from, seen;  // its rows see the positions from .. seen - 1 between them
 };
 
+/// How a problem is divided, whatever its contents: sizes of blocks and of memory.
+struct Blocking {
+  int block_rows, block_vectors, hd;
+  bool divides_splits;  ///< among the workers
+
+  Blocking(const AttentionFunctions& functions, const Desc& desc, int workers)
+      : block_rows(kBlockRows), hd(RoundUp(desc.head_dim, functions.hd_tile)) {
+    const int group = desc.heads / desc.kv_heads, wanted = functions.tasks_per_worker * workers;
+    if (functions.most_vectors > 0) {
+      // Larger blocks convert keys and values less often, but every worker should have some.
+      block_rows = std::max(kBlockRows, functions.most_vectors / group / kBlockRows * kBlockRows);
+      while (block_rows > kBlockRows && Blocks(desc.rows, block_rows) * desc.kv_heads < wanted)
+        block_rows = RoundUp(block_rows / 2, kBlockRows);
+    }
+    block_vectors = RoundUp(block_rows * group, functions.vector_tile);
+    divides_splits = functions.merge_split != nullptr &&
+                     DividesSplits(functions, Blocks(desc.rows, block_rows), desc, workers);
+  }
+  /// Padding makes fewer blocks than there would be else, but what it leaves must not need more
+  /// workspace than was reserved.
+  static bool DividesSplits(const AttentionFunctions& functions, int blocks, const Desc& desc,
+                            int workers) {
+    return workers > 1 && blocks * desc.kv_heads < functions.tasks_per_worker * workers;
+  }
+};
+
 /// Bytes of one worker's scratch.
-std::size_t ScratchBytes(const Desc& desc) {
-  const auto hd = static_cast<std::size_t>(PaddedHeadDim(desc.head_dim));
-  const auto vectors = static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads));
-  const std::size_t floats = 3 * vectors * hd + 2 * 64 * hd + vectors * kSplit;
-  return AlignUp(floats * sizeof(float)) + 4 * AlignUp(vectors * sizeof(float)) + 8 * 64;
+std::size_t ScratchBytes(const AttentionFunctions& functions, const Blocking& blocking) {
+  const auto hd = static_cast<std::size_t>(blocking.hd);
+  const auto vectors = static_cast<std::size_t>(blocking.block_vectors);
+  const std::size_t operands = functions.operand_bytes != nullptr
+                                   ? functions.operand_bytes(vectors, hd)
+                                   : (2 * 64 * hd + vectors * kSplit) * sizeof(float);
+  return AlignUp(operands) + AlignUp(3 * vectors * hd * sizeof(float)) +
+         4 * AlignUp(vectors * sizeof(float)) + 8 * 64;
 }
-
-/// With fewer tasks than this for each worker, long sequences are divided by splits as well.
-constexpr int kTasksPerWorker = 4;
-
-bool DividesSplits(int blocks, int kv_heads, int workers) {
-  return workers > 1 && blocks * kv_heads < kTasksPerWorker * workers;
-}
-
-/// Blocks that `rows` rows make at least when none is padding. Padding makes fewer, but what it
-/// leaves must not need more workspace than was reserved.
-int FewestBlocks(int rows) { return (rows + kBlockRows - 1) / kBlockRows; }
 
 /// Bytes of the partial results when splits are divided: only so few blocks get there that this
 /// stays small.
-std::size_t PartialBytes(std::size_t vectors, std::size_t splits, int head_dim) {
-  return AlignUp(vectors * splits * static_cast<std::size_t>(PaddedHeadDim(head_dim) + 2) *
-                 sizeof(float));
+std::size_t PartialBytes(const Blocking& blocking, std::size_t tasks, std::size_t splits) {
+  return AlignUp(tasks * splits * static_cast<std::size_t>(blocking.block_vectors) *
+                 static_cast<std::size_t>(blocking.hd + 2) * sizeof(float));
 }
 
-AttentionScratch CarveScratch(const Desc& desc, std::byte* memory) {
-  const auto hd = static_cast<std::size_t>(PaddedHeadDim(desc.head_dim));
-  const auto vectors = static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads));
+AttentionScratch CarveScratch(const AttentionFunctions& functions, const Blocking& blocking,
+                              std::byte* memory) {
+  const auto hd = static_cast<std::size_t>(blocking.hd);
+  const auto vectors = static_cast<std::size_t>(blocking.block_vectors);
   AttentionScratch s;
-  s.hd_padded = static_cast<int>(hd);
+  s.hd_padded = blocking.hd;
   auto take = [&](std::size_t floats) {
     auto* at = reinterpret_cast<float*>(memory);
     memory += AlignUp(floats * sizeof(float));
     return at;
   };
+  if (functions.operand_bytes != nullptr) {
+    s.operands = take((functions.operand_bytes(vectors, hd) + 3) / sizeof(float));
+  } else {
+    s.rows32 = take(64 * hd);
+    s.columns = take(64 * hd);
+    s.scores = take(vectors * kSplit);
+  }
   s.q = take(vectors * hd);
-  s.rows32 = take(64 * hd);
-  s.columns = take(64 * hd);
-  s.scores = take(vectors * kSplit);
   s.split_out = take(vectors * hd);
   s.out = take(vectors * hd);
   s.split_max = take(vectors);
@@ -72,6 +96,11 @@ AttentionScratch CarveScratch(const Desc& desc, std::byte* memory) {
   s.max = take(vectors);
   s.sum = take(vectors);
   return s;
+}
+
+/// Memory of a worker begins at a cache line wherever the workspace lies.
+std::byte* AlignUp(std::byte* at) {
+  return at + (64 - reinterpret_cast<std::uintptr_t>(at) % 64) % 64;
 }
 
 /// One launch: everything the tasks share.
@@ -84,6 +113,8 @@ class TiledRun {
         args_(args),
         executor_(executor),
         places_(args.k_cache, args.pages),
+        blocking_(functions, desc, executor.workers()),
+        scratch_bytes_(ScratchBytes(functions, blocking_)),
         group_(desc.heads / desc.kv_heads) {
     auto* at = static_cast<std::byte*>(workspace);
     blocks_ = reinterpret_cast<RowBlock*>(at);
@@ -91,15 +122,16 @@ class TiledRun {
     limits_ = reinterpret_cast<std::int32_t*>(at);
     firsts_ = limits_ + desc.rows;
     at += AlignUp(2 * static_cast<std::size_t>(desc.rows) * sizeof(std::int32_t));
+    at = AlignUp(at);
     scratch_ = at;
-    at += ScratchBytes(desc) * static_cast<std::size_t>(executor.workers());
+    at += scratch_bytes_ * static_cast<std::size_t>(executor.workers());
     partials_ = reinterpret_cast<float*>(at);
     MakeBlocks();
   }
 
   void Execute() {
-    if (!DividesSplits(std::max(block_count_, FewestBlocks(desc_.rows)), desc_.kv_heads,
-                       executor_.workers()) ||
+    if (!blocking_.divides_splits ||
+        !Blocking::DividesSplits(functions_, block_count_, desc_, executor_.workers()) ||
         splits_ == 1) {
       executor_.Run(block_count_ * desc_.kv_heads,
                     [this](int task, int worker) { WholeTask(task, worker); });
@@ -132,7 +164,7 @@ class TiledRun {
         RowBlock& last = blocks_[block_count_ - 1];
         // What the rows of a block see has no gap, since pages that no row sees may not exist.
         const bool meets = firsts_[r] <= last.seen && limits_[r] >= last.from;
-        if (last.rows < kBlockRows && slots[last.first_row] == slots[r] && meets) {
+        if (last.rows < blocking_.block_rows && slots[last.first_row] == slots[r] && meets) {
           ++last.rows;
           last.from = std::min(last.from, firsts_[r]);
           last.seen = std::max(last.seen, limits_[r]);
@@ -146,7 +178,8 @@ class TiledRun {
   }
 
   AttentionScratch Scratch(int worker) const {
-    return CarveScratch(desc_, scratch_ + ScratchBytes(desc_) * static_cast<std::size_t>(worker));
+    return CarveScratch(functions_, blocking_,
+                        scratch_ + scratch_bytes_ * static_cast<std::size_t>(worker));
   }
 
   AttentionBlock Block(const RowBlock& rows, int kv_head) const {
@@ -158,6 +191,7 @@ class TiledRun {
     block.limit = limits_ + rows.first_row;
     block.first = firsts_ + rows.first_row;
     block.from = rows.from;
+    block.seen = rows.seen;
     block.softcap = args_.softcap;
     const TensorView& cache = args_.k_cache;
     const std::int32_t slot = args_.slots.as<const std::int32_t>()[rows.first_row];
@@ -183,16 +217,19 @@ class TiledRun {
   }
 
   /// The scale goes into q: one multiplication for each element instead of one for each score.
-  void LoadQueries(const RowBlock& rows, int kv_head, const AttentionScratch& s) const {
+  void LoadQueries(const RowBlock& rows, int kv_head, const AttentionBlock& block,
+                   const AttentionScratch& s) const {
     for (int v = 0; v < rows.rows * group_; ++v) {
       const float* from = QueryRow(rows, kv_head, v);
       float* to = s.q + v * s.hd_padded;
       for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * args_.scale;
       std::fill(to + desc_.head_dim, to + s.hd_padded, 0.0f);
     }
+    if (functions_.pack_queries != nullptr) functions_.pack_queries(block, s);
   }
 
   void StartMerge(int vectors, const AttentionScratch& s) const {
+    vectors = RoundUp(vectors, functions_.vector_tile);
     std::fill(s.max, s.max + vectors, -__builtin_inff());
     std::fill(s.sum, s.sum + vectors, 0.0f);
     std::fill(s.out, s.out + vectors * s.hd_padded, 0.0f);
@@ -209,11 +246,13 @@ class TiledRun {
   }
 
   void Finish(const RowBlock& rows, int kv_head, const AttentionScratch& s) const {
+    const float* out =
+        functions_.rows_of_out != nullptr ? functions_.rows_of_out(rows.rows * group_, s) : s.out;
     for (int v = 0; v < rows.rows * group_; ++v) {
       const std::int64_t row = rows.first_row + v / group_;
       const std::int64_t head = kv_head * group_ + v % group_;
       float* to = args_.out.as<float>() + row * args_.out.stride[1] + head * desc_.head_dim;
-      const float* from = s.out + v * s.hd_padded;
+      const float* from = out + v * s.hd_padded;
       const float scale = OutScale(head, s.max[v], s.sum[v]);
       for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * scale;
     }
@@ -227,10 +266,11 @@ class TiledRun {
     const int kv_head = task % desc_.kv_heads;
     const AttentionScratch s = Scratch(worker);
     const AttentionBlock block = Block(rows, kv_head);
-    LoadQueries(rows, kv_head, s);
+    LoadQueries(rows, kv_head, block, s);
     StartMerge(block.vectors, s);
     for (int split = rows.from / kSplit; split * kSplit < rows.seen; ++split) {
       functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
+      if (functions_.merge_split == nullptr) continue;
       functions_.merge_split(block.vectors, s.hd_padded, s.split_max, s.split_sum, s.split_out,
                              s.max, s.sum, s.out);
     }
@@ -239,7 +279,7 @@ class TiledRun {
 
   /// Partials of (task, split): max[vectors], sum[vectors], out[vectors][hd_padded].
   float* Partial(int task, int split, int hd_padded) const {
-    const std::int64_t each = std::int64_t{kBlockRows} * group_ * (hd_padded + 2);
+    const std::int64_t each = std::int64_t{blocking_.block_vectors} * (hd_padded + 2);
     return partials_ + (static_cast<std::int64_t>(task) * splits_ + split) * each;
   }
 
@@ -249,23 +289,24 @@ class TiledRun {
     const int kv_head = task % desc_.kv_heads;
     AttentionScratch s = Scratch(worker);
     const AttentionBlock block = Block(rows, kv_head);
-    LoadQueries(rows, kv_head, s);
+    LoadQueries(rows, kv_head, block, s);
     float* partial = Partial(task, split, s.hd_padded);
     s.split_max = partial;
-    s.split_sum = partial + block.vectors;
-    s.split_out = partial + 2 * block.vectors;
+    const int padded = RoundUp(block.vectors, functions_.vector_tile);
+    s.split_sum = partial + padded;
+    s.split_out = partial + 2 * padded;
     functions_.compute_split(block, split * kSplit, SplitCount(rows.seen, split), s);
   }
 
   void MergeTask(int task, int worker) const {
     const RowBlock& rows = blocks_[task / desc_.kv_heads];
     const AttentionScratch s = Scratch(worker);
-    const int vectors = rows.rows * group_;
+    const int vectors = rows.rows * group_, padded = RoundUp(vectors, functions_.vector_tile);
     StartMerge(vectors, s);
     for (int split = rows.from / kSplit; split * kSplit < rows.seen; ++split) {
       const float* partial = Partial(task, split, s.hd_padded);
-      functions_.merge_split(vectors, s.hd_padded, partial, partial + vectors,
-                             partial + 2 * vectors, s.max, s.sum, s.out);
+      functions_.merge_split(vectors, s.hd_padded, partial, partial + padded, partial + 2 * padded,
+                             s.max, s.sum, s.out);
     }
     Finish(rows, task % desc_.kv_heads, s);
   }
@@ -275,6 +316,8 @@ class TiledRun {
   const Args& args_;
   Executor& executor_;
   const CachePlaces places_;
+  const Blocking blocking_;
+  const std::size_t scratch_bytes_;
   const int group_;
   RowBlock* blocks_ = nullptr;
   std::int32_t* limits_ = nullptr;  ///< AttentionBlock::limit of every row
@@ -286,29 +329,27 @@ class TiledRun {
 };
 
 /// Bytes of workspace for any contents of positions.
-std::size_t WorkspaceBytes(const Desc& desc, int worker_count) {
+std::size_t WorkspaceBytes(const AttentionFunctions& functions, const Desc& desc,
+                           int worker_count) {
+  const Blocking blocking(functions, desc, worker_count);
   const auto rows = static_cast<std::size_t>(desc.rows);
   const auto workers = static_cast<std::size_t>(worker_count);
   std::size_t bytes = AlignUp(rows * sizeof(RowBlock)) + AlignUp(2 * rows * sizeof(std::int32_t)) +
-                      workers * ScratchBytes(desc);
-  if (DividesSplits(FewestBlocks(desc.rows), desc.kv_heads, worker_count)) {
+                      64 + workers * ScratchBytes(functions, blocking);
+  if (blocking.divides_splits) {
     const std::size_t most_tasks =
-        std::min(rows * static_cast<std::size_t>(desc.kv_heads), kTasksPerWorker * workers);
+        std::min(rows * static_cast<std::size_t>(desc.kv_heads),
+                 static_cast<std::size_t>(functions.tasks_per_worker) * workers);
     const auto splits = static_cast<std::size_t>((desc.context + kSplit - 1) / kSplit);
-    bytes += PartialBytes(
-        most_tasks * static_cast<std::size_t>(kBlockRows * (desc.heads / desc.kv_heads)), splits,
-        desc.head_dim);
+    bytes += PartialBytes(blocking, most_tasks, splits);
   }
   return bytes;
 }
 
 class TiledAttention final : public Kernel {
  public:
-  TiledAttention(const char* isa, std::uint32_t features, AttentionFunctions functions,
-                 const char* tu, double gflop_share)
-      : Kernel(CpuKernelInfo(Format("attention.f32.{}", isa), tu, features)),
-        functions_(functions),
-        gflop_share_(gflop_share) {}
+  TiledAttention(KernelInfo info, const AttentionFunctions& functions, double gflop_share)
+      : Kernel(std::move(info)), functions_(functions), gflop_share_(gflop_share) {}
 
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
     if (auto no = RejectNewRows(desc)) return no;
@@ -320,6 +361,9 @@ class TiledAttention final : public Kernel {
         !is(DataType::kQ8_0)) {
       return Rejection{Reason::kType, Format("a cache of {}", DataTypeName(desc.type_kv)),
                        "f32, f16, bf16 or q8_0"};
+    }
+    if (rounds() && !AllowsBF16(desc)) {
+      return Rejection{Reason::kPrecision, "operands may not be rounded", "bf16"};
     }
     return std::nullopt;
   }
@@ -336,13 +380,28 @@ class TiledAttention final : public Kernel {
   double EstimateUs(const Desc& desc, const Spec& spec, const DeviceSpec& device) const override {
     // The lengths are unknown when choosing; the order of the kernels does not depend on them.
     const double seen = desc.window > 0 ? std::min(desc.window, 512) : 512;
-    const double flops = 4.0 * desc.rows * desc.heads * desc.head_dim * seen;
-    return flops / (device.f32_gflop_s * gflop_share_ * 1e3 * WorkersOf(spec.config, device.cores));
+    const double products = 4.0 * desc.rows * desc.heads * desc.head_dim * seen;
+    const int workers = WorkersOf(spec.config, device.cores);
+    if (!rounds()) return products / (device.f32_gflop_s * gflop_share_ * 1e3 * workers);
+    // A tile has 16 vectors, however many there are; an exponential and what belongs to it costs as
+    // much as so many f32 operations, and so does bringing an element of a key or value into place.
+    constexpr double kOpsOfExponential = 32, kOpsOfElement = 24;
+    const Blocking blocking(functions_, desc, workers);
+    const double blocks = Blocks(desc.rows, blocking.block_rows) * desc.kv_heads;
+    const double vectors =
+        blocks * RoundUp(std::min(desc.rows, blocking.block_rows) * desc.heads / desc.kv_heads,
+                         functions_.vector_tile);
+    const double on_tiles = 4.0 * vectors * blocking.hd * seen;
+    const double beside =
+        kOpsOfExponential * vectors * seen + kOpsOfElement * 2.0 * blocks * blocking.hd * seen;
+    return (on_tiles / (std::max(device.amx_bf16_gflop_s, 1.0) * gflop_share_) +
+            beside / device.f32_gflop_s) /
+           (1e3 * std::min<double>(workers, blocks));
   }
 
   WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
                              const DeviceSpec& device) const override {
-    return {.partials = WorkspaceBytes(desc, WorkersOf(spec.config, device.cores))};
+    return {.partials = WorkspaceBytes(functions_, desc, WorkersOf(spec.config, device.cores))};
   }
 
   Status Launch(const Args& args, const Spec& spec, Workspace& workspace, Stream stream) override {
@@ -351,7 +410,7 @@ class TiledAttention final : public Kernel {
       const Desc desc = ShapeOf(args, {});
       const int workers = limited.exec().workers();
       // The workspace may be of a device with fewer cores than this stream has workers.
-      if (const std::size_t needed = WorkspaceBytes(desc, workers);
+      if (const std::size_t needed = WorkspaceBytes(functions_, desc, workers);
           workspace.partials_size < needed) {
         return Fail(ErrorCode::kInvalidArgument,
                     Format("workspace of {} bytes of partials: {} workers need {}",
@@ -363,18 +422,32 @@ class TiledAttention final : public Kernel {
   }
 
  private:
+  bool rounds() const { return (info().features & kRoundingFeatures) != 0; }
+
   AttentionFunctions functions_;
   double gflop_share_;
 };
 
 }  // namespace
 
+std::unique_ptr<Kernel> MakeBF16Kernel(const char* isa, std::uint32_t features,
+                                       const AttentionFunctions& functions, const char* tu) {
+  KernelInfo info = CpuKernelInfo(Format("attention.bf16.{}", isa), tu, features);
+  // A row does not depend on the others, but with few of them the f32 kernels are faster: prompts
+  // and decoding would round differently.
+  info.batch_invariant = false;
+  return std::make_unique<TiledAttention>(std::move(info), functions, 0.55);
+}
+
 void AddTiledKernels(Registry& registry) {
+  static_cast<void>(registry.Add(
+      MakeBF16Kernel("amx", kFeatureAmxTile | kFeatureAmxBf16 | kFeatureAvx512 | kFeatureAvx512Bf16,
+                     AttentionAmx(), AttentionAmxTu())));
   // Shares of the f32 rate measured on a Zen 4 core at head_dim 64, 512 rows: see bench/results.
-  const auto add = [&](const char* isa, std::uint32_t features, AttentionFunctions functions,
+  const auto add = [&](const char* isa, std::uint32_t features, const AttentionFunctions& functions,
                        const char* tu, double share) {
-    static_cast<void>(
-        registry.Add(std::make_unique<TiledAttention>(isa, features, functions, tu, share)));
+    static_cast<void>(registry.Add(std::make_unique<TiledAttention>(
+        CpuKernelInfo(Format("attention.f32.{}", isa), tu, features), functions, share)));
   };
   add("avx512", kFeatureAvx512, AttentionAvx512(), AttentionAvx512Tu(), 0.6);
   add("avx2", kFeatureAvx2, AttentionAvx2(), AttentionAvx2Tu(), 0.4);

@@ -8,6 +8,7 @@
 #include "artifact/spec_checks.h"
 #include "core/paged_cache.h"
 #include "core/text.h"
+#include "engine/workspace.h"
 #include "ops/attention/checks.h"
 #include "ops/attention/cuda/families.h"
 #include "tilewright/cuda/attention_simt_params.h"
@@ -48,10 +49,7 @@ std::optional<Rejection> CheckHeadDim(const KernelSpec& spec, const Args& args) 
 
 std::optional<Rejection> CheckArgs(const KernelSpec& spec, const KernelFamily& family,
                                    const Args& args) {
-  if (spec.family != family.name) {
-    return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                  Format("one of {}", family.name.view()));
-  }
+  if (auto no = CheckFamily(spec, family)) return no;
   if (args.sinks.data != nullptr) {
     if (spec.family != AttentionSimtFamily().name) return Reject(Reason::kShape, "sinks", "none");
     if (auto no = CheckView("sinks", args.sinks, DataType::kF32)) return no;
@@ -186,12 +184,7 @@ cuda::LaunchResult DividedLaunch(const KernelSpec& spec, const KernelFamily& fam
   params.context = static_cast<int>(std::min<long long>(params.context, held));
   const int held_splits = (params.context + spec.tile_n - 1) / spec.tile_n;
   const WorkspaceSize needed = WorkspaceOf(spec, desc, splits);
-  if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
-    return tl::unexpected(*Reject(Reason::kShape,
-                                  Format("a workspace of {} bytes of partials and {} of barriers",
-                                         workspace.partials_size, workspace.barriers_size),
-                                  Format("{} and {}", needed.partials, needed.barriers)));
-  }
+  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
   params.partials = static_cast<float*>(workspace.partials);
   params.arrivals = static_cast<unsigned int*>(workspace.barriers);
   const KernelLaunchShape compiled = family.launch(spec);

@@ -391,11 +391,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                 .launch = &SimtLaunch,
                                 .batch_invariant = &AlwaysBatchInvariant};
   const auto add = [&](const KernelFamily& family, const CompiledFamily<Op>& common) {
-    return AddCompiled<Op>(registry, store, family.name, arch,
-                           [&](const KernelSpec& spec, const ArtifactKey& request) {
-                             return std::make_unique<CompiledKernel<Op>>(spec, request, common,
-                                                                         store);
-                           });
+    return AddCompiledFamily(registry, store, family.name, arch, common);
   };
   if (Status added = add(AttentionSplitFamily(), split); !added) return added;
   if (Status added = add(AttentionDecodeFamily(), decode); !added) return added;

@@ -91,10 +91,7 @@ void CountInUnits(const copy::Args& args, cuda::CopyParams& params) {
 
 cuda::LaunchResult CopyLaunch(const KernelSpec& spec, const copy::Args& args) {
   const KernelFamily family = CopyFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   const bool bytes = spec.type_a == DataType::kU8, blocks = IsBlocked(spec.type_a);
   const std::array<const TensorView*, 2> views = {&args.src, &args.dst};

@@ -72,11 +72,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .estimate_us = &EstimateUs,
                                   .launch = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, CopyFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, CopyFamily().name, arch, family);
 }
 
 }  // namespace copy
@@ -114,11 +110,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .estimate_us = &EstimateUs,
                                   .launch = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, KvScatterFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, KvScatterFamily().name, arch, family);
 }
 
 }  // namespace kv_scatter

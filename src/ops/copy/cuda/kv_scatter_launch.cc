@@ -42,10 +42,7 @@ bool IsWide(const kv_scatter::Args& args) {
 
 cuda::LaunchResult KvScatterLaunch(const KernelSpec& spec, const kv_scatter::Args& args) {
   const KernelFamily family = KvScatterFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckArgs(spec, args)) return tl::unexpected(*std::move(no));
   const KernelLaunchShape compiled = family.launch(spec);
   cuda::KvScatterParams p{};

@@ -53,10 +53,7 @@ std::optional<Rejection> CheckViews(const KernelSpec& spec, const elementwise::A
 
 cuda::LaunchResult ElementwiseLaunch(const KernelSpec& spec, const elementwise::Args& args) {
   const KernelFamily family = ElementwiseFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   // Unread where a function has one operand only.
   const TensorView& b = elementwise::IsUnary(args.function) ? args.a : args.b;

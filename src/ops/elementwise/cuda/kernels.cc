@@ -52,11 +52,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .estimate_us = &EstimateUs,
                                   .launch = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, ElementwiseFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, ElementwiseFamily().name, arch, family);
 }
 
 }  // namespace tilewright::elementwise

@@ -49,10 +49,7 @@ bool RowsAlignedTo16(const TensorView& view) {
 
 cuda::LaunchResult EmbeddingLaunch(const KernelSpec& spec, const embedding::Args& args) {
   const KernelFamily family = EmbeddingFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   const bool blocks = GetTypeInfo(spec.type_a).block_elements > 1;
   const KernelLaunchShape compiled = family.launch(spec);

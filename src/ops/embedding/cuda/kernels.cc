@@ -49,11 +49,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .estimate_us = &EstimateUs,
                                   .launch = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, EmbeddingFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, EmbeddingFamily().name, arch, family);
 }
 
 }  // namespace tilewright::embedding

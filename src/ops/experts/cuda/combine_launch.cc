@@ -58,10 +58,7 @@ std::optional<Rejection> CudaFeasible(const KernelSpec& spec, const Desc& desc) 
 
 cuda::LaunchResult CombineLaunch(const KernelSpec& spec, const Args& args) {
   const KernelFamily family = CombineFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   const Result<Desc> desc = DescOf(args, {});
   if (!desc) {
     return tl::unexpected(*Reject(Reason::kShape, desc.error().message, "views that fit together"));

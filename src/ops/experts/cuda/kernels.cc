@@ -49,11 +49,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .workspace = &CudaWorkspace,
                                   .launch_within = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, RouteFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, RouteFamily().name, arch, family);
 }
 
 }  // namespace route
@@ -83,11 +79,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .estimate_us = &EstimateUs,
                                   .launch = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, CombineFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, CombineFamily().name, arch, family);
 }
 
 }  // namespace combine

@@ -15,7 +15,6 @@ constexpr std::string_view kEpilogueWords[] = {"none", "gated_silu"};
 constexpr std::string_view kPrologueWords[] = {"none", "rms_norm"};
 constexpr std::string_view kScalingWords[] = {"one_zero", "one_one", "any"};
 constexpr std::string_view kBatchDimWords[] = {"m", "n"};
-constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
 
 constexpr std::span<const std::string_view> WordsOf(Order) { return kOrderWords; }
 constexpr std::span<const std::string_view> WordsOf(Striding) { return kStridingWords; }
@@ -23,7 +22,6 @@ constexpr std::span<const std::string_view> WordsOf(Epilogue) { return kEpilogue
 constexpr std::span<const std::string_view> WordsOf(Prologue) { return kPrologueWords; }
 constexpr std::span<const std::string_view> WordsOf(Scaling) { return kScalingWords; }
 constexpr std::span<const std::string_view> WordsOf(BatchDim) { return kBatchDimWords; }
-constexpr std::span<const std::string_view> WordsOf(Precision) { return kPrecisionWords; }
 
 namespace {
 

@@ -18,7 +18,9 @@ namespace tilewright {
 // bytes.
 constexpr Pack kPackF32x16 = 0x01;  ///< [panel][k][16]
 constexpr Pack kPackF16x16 = 0x02;
-constexpr Pack kPackBF16x16 = 0x03;
+/// [panel][k / 2][16][2], k filled up with zeros to a multiple of 32: what a bf16 dot product of
+/// pairs and a tile of AMX read. (0x03 was [k][16].)
+constexpr Pack kPackBF16x16x2 = 0x04;
 /// [panel][block of k]: compressed, members interleaved over the 16 columns.
 constexpr Pack PanelPack(const BlockFormat& format) {
   return static_cast<Pack>(0x200 + format.gguf_type);
@@ -43,7 +45,7 @@ constexpr auto kPackTable = [] {
       {kPackAny, "any", ""},
       {kPackF32x16, "f32", "x16"},
       {kPackF16x16, "f16", "x16"},
-      {kPackBF16x16, "bf16", "x16"},
+      {kPackBF16x16x2, "bf16", "x16x2"},
   }};
   std::size_t next = 5;
   for (const BlockFormat& format : kFormats) {

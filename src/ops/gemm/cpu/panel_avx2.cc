@@ -48,10 +48,20 @@ inline __m128i Load64(const std::uint8_t* p) {
 inline V16 LoadF16(const std::uint8_t* p) {
   return {_mm256_cvtph_ps(Load128(p)), _mm256_cvtph_ps(Load128(p + 16))};
 }
-inline __m256 WidenBF16(const std::uint8_t* p) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(Load128(p)), 16));
+// Sixteen pairs of bf16, and the first and the second of each.
+inline I16 LoadPairs(const std::uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
-inline V16 LoadBF16(const std::uint8_t* p) { return {WidenBF16(p), WidenBF16(p + 16)}; }
+inline V16 EvenBF16(I16 pairs) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs.lo, 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(pairs.hi, 16))};
+}
+inline V16 OddBF16(I16 pairs) {
+  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(pairs.lo, high)),
+          _mm256_castsi256_ps(_mm256_and_si256(pairs.hi, high))};
+}
 inline V16 LoadI8(const std::uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p))),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load64(p + 8)))};

@@ -41,10 +41,12 @@ inline V16 Min(V16 a, V16 b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline V16 LoadF16(const std::uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-inline V16 LoadBF16(const std::uint8_t* p) {
-  const __m512i wide =
-      _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+// Sixteen pairs of bf16, and the first and the second of each.
+inline I16 LoadPairs(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline V16 EvenBF16(I16 pairs) { return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs.v, 16))}; }
+inline V16 OddBF16(I16 pairs) {
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm512_castsi512_ps(_mm512_and_si512(pairs.v, high))};
 }
 inline V16 LoadI8(const std::uint8_t* p) {
   return {_mm512_cvtepi32_ps(

@@ -8,8 +8,9 @@
 
 namespace tilewright::gemm {
 
-// A panel holds 16 columns of B. Plain types: [k][16]. Block formats keep every code and factor,
-// per block of k:
+// A panel holds 16 columns of B. f32 and f16: [k][16]. bf16: [k / 2][16][2], pairs of k of a column
+// side by side, k filled up to whole tiles of 32 with zeros. Block formats keep every code and
+// factor, per block of k:
 //   f16 scale[16] | f16 min[16] | i8 scale[sub-block][16] | i8 min[sub-block][16] | codes
 // of which a format has what its factors need; a scale and a minimum of 4 bits share a byte,
 // u8 scale | min << 4 [sub-block][16]; a power of two is u8 scale[16]. Codes of
@@ -23,6 +24,8 @@ namespace tilewright::gemm {
 constexpr int kPanelCols = 16;
 // A tile spans two panels, which are also one gate/up pair of Epilogue::kGatedSilu.
 constexpr int kPairCols = 2 * kPanelCols;
+// k of a bf16 panel come in whole tiles of AMX.
+constexpr int kBF16PanelK = 32;
 
 // Whether a block format has panels, and so kernels that read them packed: a lookup table is for
 // nibbles.
@@ -66,6 +69,7 @@ static inline constexpr LowCodes LowCodesOf(const BlockFormat& format) {
 
 static inline std::int64_t PanelBytes(DataType type, std::int64_t k) {
   const BlockFormat* format = FindFormat(type);
+  if (type == DataType::kBF16) k = (k + kBF16PanelK - 1) / kBF16PanelK * kBF16PanelK;
   if (format == nullptr) return k * BlockBytes(type) * kPanelCols;
   return k / format->elements * PanelBlockBytes(*format) * kPanelCols;
 }
@@ -105,7 +109,7 @@ struct PanelOps {
   // panels: results do not depend on the tiling.
   void (*tile)(int rows, int panels, const float* a, const float* b, std::int64_t b_stride, int k,
                float* acc, bool accumulate);
-  // out[k][16] = values k0 .. k0 + k of a packed panel; k0 and k in whole blocks. nullptr for f32,
+  // out[k][16] = values k0 .. k0 + k of a packed panel; k0 and k in whole blocks, k0 even. nullptr for f32,
   // used as it lies, and, with gemv, for formats without panels.
   void (*decode[kPanelFormatCount])(const std::uint8_t* panel, int k0, int k, float* out);
   void (*gemv[kPanelFormatCount][kGemvMaxRows])(const GemvArgs& args);

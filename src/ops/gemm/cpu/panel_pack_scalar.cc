@@ -31,6 +31,20 @@ void PackPlain(const Columns& columns, int k, std::uint8_t* out) {
   }
 }
 
+// Pairs of k; an odd k and those up to a whole tile are zero.
+void PackPairs(const Columns& columns, int k, std::uint8_t* out) {
+  const auto bytes = static_cast<std::size_t>(PanelBytes(DataType::kBF16, k));
+  const std::size_t whole = static_cast<std::size_t>(k / 2) * 4 * kPanelCols;
+  std::memset(out + whole, 0, bytes - whole);
+  for (int i = 0; i < k; ++i) {
+    for (int c = 0; c < columns.count; ++c) {
+      StoreAs<std::uint16_t>(
+          out + i / 2 * 4 * kPanelCols + 4 * c + 2 * (i % 2),
+          LoadAs<std::uint16_t>(columns.At(c, 2 * static_cast<std::int64_t>(i))));
+    }
+  }
+}
+
 // Bytes of one column of one block of a panel beside the factors of the block.
 template <class Block>
 constexpr int kColumnBytes =
@@ -134,6 +148,7 @@ void PackPanel(DataType type, const Columns& columns, int k, std::uint8_t* out) 
   if (WithBlock(AllBlocks{}, type, [&]<class Block>() { PackBlocks<Block>(columns, k, out); }))
     return;
   if (type == DataType::kF32) return PackPlain<std::uint32_t>(columns, k, out);
+  if (type == DataType::kBF16) return PackPairs(columns, k, out);
   return PackPlain<std::uint16_t>(columns, k, out);
 }
 

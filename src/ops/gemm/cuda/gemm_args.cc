@@ -124,13 +124,4 @@ std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& a
   return CheckAddend(spec, args);
 }
 
-std::optional<Rejection> CheckWorkspace(const Workspace& workspace, const WorkspaceSize& needed) {
-  if (workspace.partials_size >= needed.partials && workspace.barriers_size >= needed.barriers)
-    return std::nullopt;
-  return Reject(Reason::kShape,
-                Format("a workspace of {} bytes of partials and {} of barriers",
-                       workspace.partials_size, workspace.barriers_size),
-                Format("{} and {}", needed.partials, needed.barriers));
-}
-
 }  // namespace tilewright

@@ -19,9 +19,6 @@ namespace tilewright {
 /// addresses, not behind them.
 std::optional<Rejection> CheckGemmArgs(const KernelSpec& spec, const GemmArgs& args);
 
-/// Why a launch that needs `needed` cannot do with `workspace`.
-std::optional<Rejection> CheckWorkspace(const Workspace& workspace, const WorkspaceSize& needed);
-
 /// Extents of a product that passed CheckGemmArgs. n: rows of weights; with the epilogue swiglu D
 /// has half as many columns.
 inline GemmShape ShapeOf(const GemmArgs& args) {

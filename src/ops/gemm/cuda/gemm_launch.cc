@@ -7,6 +7,7 @@
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "engine/workspace.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/family_checks.h"
 #include "ops/gemm/cuda/gemm_args.h"
@@ -18,12 +19,6 @@ namespace tilewright {
 namespace {
 
 std::uint64_t Address(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
-
-std::optional<Rejection> CheckFamily(const KernelSpec& spec, const KernelFamily& family) {
-  if (spec.family == family.name) return std::nullopt;
-  return Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                Format("one of {}", family.name.view()));
-}
 
 /// The kernels count output tiles, and the CTAs that share them, in an int.
 std::optional<Rejection> CheckTiles(const KernelSpec& spec, const GemmShape& shape,

@@ -24,7 +24,10 @@ struct Copies {
 class CpuGemmMeasurer final : public GemmMeasurer {
  public:
   CpuGemmMeasurer(Executor& executor, const MeasurerOptions& options)
-      : executor_(executor), cold_(options, executor), operands_(options.trial.seed) {
+      : executor_(executor),
+        cold_(options, executor),
+        operands_(options.trial.seed),
+        speed_(HostDevice().spec(), executor) {
     device_.cores = executor.workers();
   }
 
@@ -183,7 +186,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
       operands_.PutMixture(next_launch_++, args);
       return spec.kernel->Launch(args, spec, workspace_, stream);
     };
-    return TimeLaunches(busy_, reps, launch, [] { return Status(); });
+    return TimeLaunches(busy_, speed_, reps, launch, [] { return Status(); });
   }
 
   Executor& executor_;
@@ -198,6 +201,7 @@ class CpuGemmMeasurer final : public GemmMeasurer {
   int next_copy_ = 0;
   int next_launch_ = 0;
   BusyWatch busy_;
+  SpeedWatch speed_;
 };
 
 }  // namespace

@@ -40,7 +40,8 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
         cold_(options, device),
         operands_(options.trial.seed),
         workspace_(device),
-        burst_(device, stream_) {}
+        burst_(device, stream_),
+        speed_(device.spec(), stream_.exec()) {}
 
   Status Prepare(const GemmDesc& problem) override {
     ready_ = false;
@@ -303,7 +304,8 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
           {.reps = reps, .rotating_bytes = weights.stride, .cold_bytes = cold_.BytesWanted()},
           launch);
     }
-    return TimeLaunches(busy_, reps, launch, [this] { return device_.Synchronize(stream_); });
+    return TimeLaunches(busy_, speed_, reps, launch,
+                        [this] { return device_.Synchronize(stream_); });
   }
 
   static constexpr std::size_t kGuard = TrialMemory::kGuard;
@@ -321,6 +323,7 @@ class DeviceGemmMeasurer final : public GemmMeasurer {
   std::vector<std::pair<LaunchSpec, Bound>> bound_;  // of this problem
   int next_copy_ = 0;
   BusyWatch busy_;
+  SpeedWatch speed_;
 };
 
 }  // namespace

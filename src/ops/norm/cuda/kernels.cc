@@ -93,11 +93,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
   // Not batch-invariant: the order of a sum depends on how the rows are aligned.
   const CompiledFamily<Op> family{
       .feasible = &Feasible, .estimate_us = &EstimateUs, .launch = &Launch};
-  return AddCompiled<Op>(registry, store, RmsNormFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, RmsNormFamily().name, arch, family);
 }
 
 }  // namespace tilewright::norm

@@ -116,10 +116,7 @@ bool RowsInGroups(const AddNormArgs& args) { return GroupsOf(ViewsOf(args)).has_
 
 cuda::LaunchResult RmsNormLaunch(const KernelSpec& spec, const AddNormArgs& args) {
   const KernelFamily family = RmsNormFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   const std::optional<Groups> groups = GroupsOf(ViewsOf(args));
   if (!groups) {

@@ -85,11 +85,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                               .launch = &LaunchKv,
                               .batch_invariant = &AlwaysBatchInvariant};
   const auto add = [&](const KernelFamily& family, const CompiledFamily<Op>& compiled) {
-    return AddCompiled<Op>(registry, store, family.name, arch,
-                           [&](const KernelSpec& spec, const ArtifactKey& request) {
-                             return std::make_unique<CompiledKernel<Op>>(spec, request, compiled,
-                                                                         store);
-                           });
+    return AddCompiledFamily(registry, store, family.name, arch, compiled);
   };
   if (Status added = add(RopeFamily(), heads); !added) return added;
   return add(RopeKvFamily(), kv);

@@ -131,10 +131,7 @@ RopeKvArgs RopeKvArgsOf(const rope::Args& args) {
 
 cuda::LaunchResult RopeKvLaunch(const KernelSpec& spec, const RopeKvArgs& args) {
   const KernelFamily family = RopeKvFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckArgs(spec, args)) return tl::unexpected(*std::move(no));
   const KernelLaunchShape compiled = family.launch(spec);
   cuda::RopeKvParams params = ParamsOf(args);

@@ -82,10 +82,7 @@ bool FoursAligned(const TensorView& heads) {
 
 cuda::LaunchResult RopeLaunch(const KernelSpec& spec, const rope::Args& args) {
   const KernelFamily family = RopeFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckArgs(spec, args)) return tl::unexpected(*std::move(no));
   const KernelLaunchShape compiled = family.launch(spec);
   cuda::RopeHeadsParams p{};

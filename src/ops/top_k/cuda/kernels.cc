@@ -40,11 +40,7 @@ Status AddCudaKernels(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                   .workspace = &CudaWorkspace,
                                   .launch_within = &Launch,
                                   .batch_invariant = &AlwaysBatchInvariant};
-  return AddCompiled<Op>(registry, store, TopKFamily().name, arch,
-                         [&](const KernelSpec& spec, const ArtifactKey& request) {
-                           return std::make_unique<CompiledKernel<Op>>(spec, request, family,
-                                                                       store);
-                         });
+  return AddCompiledFamily(registry, store, TopKFamily().name, arch, family);
 }
 
 }  // namespace tilewright::top_k

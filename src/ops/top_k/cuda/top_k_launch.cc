@@ -5,6 +5,7 @@
 #include "artifact/spec_checks.h"
 #include "core/text.h"
 #include "device/cuda/row_views.h"
+#include "engine/workspace.h"
 #include "ops/top_k/cuda/families.h"
 #include "tilewright/cuda/top_k_params.h"
 
@@ -65,10 +66,7 @@ WorkspaceSize CudaWorkspace(const KernelSpec&, const Desc& desc, const DeviceSpe
 cuda::LaunchResult TopKLaunch(const KernelSpec& spec, const Args& args,
                               const Workspace& workspace) {
   const KernelFamily family = TopKFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   const Result<Desc> desc = DescOf(args, {});
   if (!desc) {
     return tl::unexpected(*Reject(Reason::kShape, desc.error().message, "views that fit together"));
@@ -76,12 +74,7 @@ cuda::LaunchResult TopKLaunch(const KernelSpec& spec, const Args& args,
   if (auto no = CudaFeasible(spec, *desc)) return tl::unexpected(*std::move(no));
   if (auto no = CheckViews(spec, args)) return tl::unexpected(*std::move(no));
   const WorkspaceSize needed = CudaWorkspace(spec, *desc, {});
-  if (workspace.partials_size < needed.partials || workspace.barriers_size < needed.barriers) {
-    return tl::unexpected(*Reject(Reason::kShape,
-                                  Format("a workspace of {} bytes of partials and {} of barriers",
-                                         workspace.partials_size, workspace.barriers_size),
-                                  Format("{} and {}", needed.partials, needed.barriers)));
-  }
+  if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
   cuda::TopKParams params{};
   params.in = args.in.data;
   params.ids = args.ids.as<int>();

@@ -14,7 +14,8 @@ struct IsaConfig {
   std::string_view word;  ///< as kernel ids spell it
   std::string_view tu;    ///< its kernel file, for the fingerprint
   std::uint32_t features = 0;
-  double relative_rate = 1;  ///< share of DeviceSpec::i8_gop_s that full tiles reach
+  double peak = 1;    ///< of its int8 instructions, over that of VNNI with AVX-512
+  bool vnni = false;  ///< else products are summed in int16 first
   const IsaOps* ops = nullptr;
 };
 
@@ -23,8 +24,12 @@ KernelInfo InfoOf(const IsaConfig& isa, DataType activations, const BlockFormat&
                   bool grouped);
 KernelDesc DescOf(const IsaConfig& isa, DataType activations, const BlockFormat& format);
 
-/// Cycles of a row and block over those of its eight dot products.
-double BlockCost(const BlockFormat& format);
+/// Time of a row and block over that of its eight dot products at the peak of the instruction set.
+double BlockCost(const IsaConfig& isa, const BlockFormat& format);
+
+/// Gop/s of a thread at the peak of `isa`. DeviceSpec::i8_gop_s is that of the best instruction of
+/// the device, which may be another one.
+double PeakOn(const IsaConfig& isa, const DeviceSpec& device);
 
 /// Packed weights of a task that are to stay in the L2 while row tiles pass.
 inline constexpr std::size_t kChunkBytes = 256 << 10;

@@ -104,9 +104,9 @@ double GroupedGemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& sp
   const double used = gemm::MatricesUsed(problem.m, problem.num);
   const double rows_of_group = problem.m / used;
   const double rows = rows_of_group / std::ceil(rows_of_group / desc_.tile_m);  // of a tile
-  const double cost = BlockCost(format_) * (rows + 0.6) / rows;
+  const double cost = BlockCost(isa_, format_) * (rows + 0.6) / rows;
   const double gop = 2e-9 * problem.m * problem.n * problem.k * cost;
-  const double compute_us = gop / (device.i8_gop_s * isa_.relative_rate * workers) * 1e6;
+  const double compute_us = gop / (PeakOn(isa_, device) * workers) * 1e6;
   // Which groups have rows changes from call to call: their weights come from memory.
   const double bytes = used * static_cast<double>(PackedSize(format_, problem.n, problem.k));
   const double memory_us = bytes / device.read_gb_s * 1e-3;

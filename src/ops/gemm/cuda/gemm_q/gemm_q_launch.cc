@@ -7,6 +7,7 @@
 
 #include "artifact/spec_checks.h"
 #include "core/text.h"
+#include "engine/workspace.h"
 #include "ops/gemm/cuda/gemm_args.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "tilewright/cuda/gemm_q_params.h"

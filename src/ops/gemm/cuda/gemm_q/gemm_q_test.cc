@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
-#include "core/block_format.h"
 #include "core/test_util.h"
 #include "device/cuda/block_types.h"
+#include "ops/gemm/cuda/gemm_q/block_product.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_kernel.cuh"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
@@ -49,47 +48,17 @@ void ExpectProduct(const Problem& q) {
   SCOPED_TRACE(testing::Message() << "m " << q.m << " n " << q.n << " k " << q.k << " tile "
                                   << kTileM << "x" << kTileN << " parts " << kParts << " shift "
                                   << q.shift_w << " pad " << q.pad_w);
-  const DataType type_w = DataTypeOf(kW), type_y = DataTypeOf(kY);
-  const auto m = static_cast<std::size_t>(q.m), n = static_cast<std::size_t>(q.n),
-             k = static_cast<std::size_t>(q.k);
-  const std::size_t ldx = k + 8;
-  const std::size_t row_bytes = BytesOf(type_w, q.k + q.pad_w);
-  // Nothing belongs to x and W behind their last rows.
-  test::GuardedBytes x(((m - 1) * ldx + k) * 2);
-  test::GuardedBytes w((n - 1) * row_bytes + BytesOf(type_w, q.k),
-                       static_cast<std::size_t>(q.shift_w));
-  std::vector<float> xs(m * k), ws(n * k);
-  for (std::size_t r = 0; r < m; ++r) {
-    const std::vector<float> row = test::RandomFloats(k, 100 + r);
-    auto* at = static_cast<unsigned char*>(x.data()) + r * ldx * 2;
-    ASSERT_TRUE(EncodeRow(DataType::kBF16, row.data(), q.k, at));
-    ASSERT_TRUE(DecodeRow(DataType::kBF16, at, q.k, &xs[r * k]));
-  }
-  for (std::size_t r = 0; r < n; ++r) {
-    const std::vector<float> row = test::RandomFloats(k, 500 + r, 0.05);
-    auto* at = static_cast<unsigned char*>(w.data()) + r * row_bytes;
-    ASSERT_TRUE(EncodeRow(type_w, row.data(), q.k, at));
-    ASSERT_TRUE(DecodeRow(type_w, at, q.k, &ws[r * k]));
-  }
-  const std::size_t columns = kGated ? n / 2 : n;
-  const std::size_t ldy = columns + 3;
-  const std::size_t bytes_y = BytesOf(type_y, 1);
-  test::GuardedBytes y(m * ldy * bytes_y);
-  const std::vector<float> cs = test::RandomIntegers(m * n, 9);
-  test::GuardedBytes c(m * n * bytes_y);
-  ASSERT_TRUE(EncodeRow(type_y, cs.data(), static_cast<std::int64_t>(m * n), c.data()));
-
+  test::BlockProduct product(DataTypeOf(kW), DataTypeOf(kY),
+                             {.m = q.m,
+                              .n = q.n,
+                              .k = q.k,
+                              .pad_w = q.pad_w,
+                              .shift_w = q.shift_w,
+                              .alpha = q.alpha,
+                              .beta = q.beta,
+                              .gated = kGated});
   // Some of these have fewer warps than the family ships, which is quicker to emulate.
-  KernelSpec spec;
-  spec.family = kGemmQ;
-  spec.arch = kHopper;
-  spec.type_a = DataType::kBF16;
-  spec.type_b = type_w;
-  spec.type_d = type_y;
-  spec.type_c = kGated ? DataType::kNone : type_y;
-  spec.order_a = Order::kRowMajor;
-  spec.order_b = Order::kColMajor;
-  spec.epilogue = kGated ? SpecEpilogue::kSwiGlu : SpecEpilogue::kAdd;
+  KernelSpec spec = product.SpecOf(kGemmQ);
   spec.stages = kStages;
   spec.tile_m = kTileM;
   spec.tile_n = kTileN;
@@ -98,22 +67,6 @@ void ExpectProduct(const Problem& q) {
   spec.params = {kParts, 1, 0, 0};
   const std::optional<Rejection> no = GemmQFamily().check(spec);
   ASSERT_FALSE(no) << no->ToString();
-  GemmArgs args;
-  args.alpha = q.alpha;
-  args.beta = q.beta;
-  args.a = x.data();
-  args.b = w.data();
-  args.c = c.data();
-  args.d = y.data();
-  args.a_layout = {
-      .type = spec.type_a, .rows = q.m, .cols = q.k, .ld = static_cast<std::int64_t>(ldx)};
-  args.b_layout = {
-      .type = type_w, .order = Order::kColMajor, .rows = q.k, .cols = q.n, .ld = q.k + q.pad_w};
-  args.c_layout = {.type = type_y, .rows = q.m, .cols = q.n, .ld = q.n};
-  args.d_layout = {.type = type_y,
-                   .rows = q.m,
-                   .cols = static_cast<std::int32_t>(columns),
-                   .ld = static_cast<std::int64_t>(ldy)};
 
   const DeviceSpec device = DeviceOf(q.sms);
   const GemmShape shape{.m = q.m, .n = q.n, .k = q.k};
@@ -128,15 +81,11 @@ void ExpectProduct(const Problem& q) {
   workspace.partials_size = size.partials;
   workspace.barriers = barriers.data();
   workspace.barriers_size = size.barriers;
-  const cuda::LaunchResult launch = GemmQLaunch(spec, args, device, workspace);
+  const cuda::LaunchResult launch = GemmQLaunch(spec, product.args, device, workspace);
   ASSERT_TRUE(launch) << launch.error().ToString();
-  const auto readable = [](const test::GuardedBytes& bytes) {
-    const auto* begin =
-        static_cast<const unsigned char*>(const_cast<test::GuardedBytes&>(bytes).data());
-    return std::pair{begin, begin + bytes.size()};
-  };
-  std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = readable(w);
-  std::tie(tw::emulation::other_readable_begin, tw::emulation::other_readable_end) = readable(x);
+  std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = product.ReadableW();
+  std::tie(tw::emulation::other_readable_begin, tw::emulation::other_readable_end) =
+      product.ReadableX();
   const bool ran =
       tw::emulation::RunLaunch<tw::GemmQParams>(*launch, kWarps * 32, [](const tw::GemmQParams& p) {
         constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
@@ -146,52 +95,12 @@ void ExpectProduct(const Problem& q) {
   tw::emulation::readable_begin = nullptr;
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of x and W";
-  EXPECT_EQ(y.Damage() + x.Damage() + w.Damage() + partials.Damage() + barriers.Damage(), "");
+  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
   const auto* counters = static_cast<const std::byte*>(barriers.data());
   EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
     return byte == std::byte{0};
   })) << "the next launch would count from there";
-
-  std::vector<double> got(m * ldy);
-  ASSERT_TRUE(DecodeRow(type_y, y.data(), static_cast<std::int64_t>(got.size()), got.data()));
-  const double roundoff = kY == Type::kF32 ? 0 : 0x1p-8;
-  // The sum of row j of W, and how far one in f32 may be from it.
-  const auto sum_of = [&](std::size_t i, std::size_t j) {
-    double sum = 0, magnitude = 0;
-    for (std::size_t e = 0; e < k; ++e) {
-      const double product =
-          static_cast<double>(xs[i * k + e]) * static_cast<double>(ws[j * k + e]);
-      sum += product;
-      magnitude += std::fabs(product);
-    }
-    // Each addition rounds a partial sum that is at most the sum of magnitudes; a warp adds one
-    // for each of its sub-blocks.
-    return std::pair{static_cast<double>(q.alpha) * sum,
-                     0x1p-24 * (static_cast<double>(k) / 32 + 16) * magnitude *
-                         std::fabs(static_cast<double>(q.alpha))};
-  };
-  for (std::size_t i = 0; i < m; ++i) {
-    for (std::size_t j = 0; j < ldy; ++j) {
-      if (j >= columns) {
-        ASSERT_TRUE(std::isnan(got[i * ldy + j])) << "padding of y was written";
-        continue;
-      }
-      const std::size_t row = kGated ? j / kGatedBlock * (2 * kGatedBlock) + j % kGatedBlock : j;
-      auto [want, bound] = sum_of(i, row);
-      if constexpr (kGated) {
-        const auto [up, up_bound] = sum_of(i, row + kGatedBlock);
-        const double silu = want / (1 + std::exp(-want));
-        want = silu * up;
-        // The derivative of silu is at most 1.1; the kernel's is a few units of the last place off.
-        bound = 1.1 * bound * (std::fabs(up) + up_bound) + std::fabs(silu) * up_bound +
-                0x1p-21 * std::fabs(want);
-      } else if (q.beta != 0) {
-        want += static_cast<double>(q.beta) * static_cast<double>(cs[i * n + j]);
-      }
-      ASSERT_NEAR(got[i * ldy + j], want, bound + 1e-6 + roundoff * std::fabs(want))
-          << "row " << i << " column " << j;
-    }
-  }
+  product.Expect();
 }
 
 /// Tiles of every number of rows, warps that share rows and that do not, and edges of all kinds.

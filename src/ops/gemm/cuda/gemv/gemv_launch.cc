@@ -121,10 +121,7 @@ cuda::KernelParams ParamsOf(const KernelSpec& spec, const GemmArgs& args) {
 cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args) {
   const KernelFamily family =
       GetTypeInfo(spec.type_b).block_quantised ? GemvQuantisedFamily() : GemvBf16Family();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   if (args.a_layout.ld > cuda::kGemvMaxLdx) {
     return tl::unexpected(*Reject(Reason::kShape, Format("ld of A = {}", args.a_layout.ld),
@@ -145,10 +142,7 @@ cuda::LaunchResult GemvLaunch(const KernelSpec& spec, const GemmArgs& args) {
 
 cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args, int sm_count) {
   const KernelFamily family = GemvStreamFamily();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  std::string(family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   if (auto no = CheckStream(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
@@ -165,10 +159,7 @@ cuda::LaunchResult GemvStreamLaunch(const KernelSpec& spec, const GemmArgs& args
 
 cuda::LaunchResult GemvInt8Launch(const KernelSpec& spec, const GemmArgs& args, int sm_count) {
   const KernelFamily family = GemvInt8Family();
-  if (spec.family != family.name) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  std::string(family.name.view())));
-  }
+  if (auto no = CheckFamily(spec, family)) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   if (auto no = CheckInt8(spec, args)) return tl::unexpected(*std::move(no));
   const int columns = spec.params[0] / (spec.epilogue == SpecEpilogue::kSwiGlu ? 2 : 1);

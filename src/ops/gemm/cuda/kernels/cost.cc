@@ -8,11 +8,13 @@
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemm_q/layout.h"
+#include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/segment.h"
 #include "ops/gemm/cuda/kernels/cost_terms.h"
 #include "tilewright/cuda/gemm_params.h"
 #include "tilewright/cuda/gemm_q_params.h"
+#include "tilewright/cuda/gemm_qw_params.h"
 
 namespace tilewright {
 namespace {
@@ -190,6 +192,32 @@ double EstimateGemmQ(const KernelSpec& spec, const GemmDesc& desc, const DeviceS
   cost.cta_us = SmUs(2 * instructions * spec.tile_n * depth, device.f32_gflop_s, device);
   constexpr double kMergeUs = 2;
   return PredictUs(cost, device) + (splits == 1 ? 0 : kMergeUs);
+}
+
+double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  const GemmShape shape{.m = desc.m, .n = desc.n, .k = desc.k};
+  const double tiles_m = CeilOf(desc.m, spec.tile_m), tiles_n = CeilOf(desc.n, spec.tile_n);
+  const int k_tiles = cuda::GemmQKTiles(desc.k);
+  LaunchCost cost;
+  cost.ctas = GemmQwCtas(spec, shape, device);
+  cost.ctas_per_sm = spec.params[1];
+  // The CTAs divide the k-tiles: the longest run, and its weights.
+  const double run = CeilOf(tiles_m * tiles_n * k_tiles, static_cast<double>(cost.ctas));
+  cost.memory_bytes = LeastBytes(spec, desc);
+  // W again for every tile_m rows of x, x for every tile_n rows of W.
+  cost.cache_bytes = (tiles_m - 1) * Bytes(spec.type_b, double{1} * desc.n * desc.k) +
+                     tiles_n * Bytes(spec.type_a, tiles_m * spec.tile_m * desc.k);
+  cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
+                         cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
+  // Instructions a weight: to unpack it, and around that; products take none of a warp's.
+  constexpr double kInstructions = 5;
+  cost.cta_us =
+      SmUs(2 * kInstructions * run * spec.tile_n * cuda::kGemmQTileK, device.f32_gflop_s, device);
+  // Output tiles that CTAs share, each with those beside it.
+  const double sharing = static_cast<double>(cost.ctas) / (tiles_m * tiles_n);
+  constexpr double kMergeUs = 1.5, kMergeEachUs = 0.3;
+  return PredictUs(cost, device) + kMergeUs + kMergeEachUs * std::min(sharing, 1.0 * k_tiles);
 }
 
 }  // namespace tilewright

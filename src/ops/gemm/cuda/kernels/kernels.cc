@@ -13,6 +13,8 @@
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
+#include "ops/gemm/cuda/gemm_qw/families.h"
+#include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/gemv_launch.h"
 #include "ops/gemm/cuda/grouped/families.h"
@@ -140,6 +142,25 @@ std::optional<Rejection> GemmQFeasible(const KernelSpec& spec, const GemmDesc& d
                         cuda::GemvRowAlignment(GetTypeInfo(spec.type_b).block_bytes));
 }
 
+/// The copy engine reads B; x is read 16 bytes at a time.
+std::optional<Rejection> GemmQwFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = CheckExtents(desc)) return no;
+  constexpr std::int64_t kMostTiles = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t tiles = cuda::GemmQTiles(desc.m, desc.n, spec.tile_m, spec.tile_n);
+  if (tiles > kMostTiles) {
+    return Rejection{Reason::kShape, Format("{} output tiles", tiles),
+                     Format("at most {}", kMostTiles)};
+  }
+  constexpr int kCopyAlignment = 16;
+  if (auto no = CheckAlignment("A", desc.align_a, kCopyAlignment)) return no;
+  return CheckAlignment("B", desc.align_b, kCopyAlignment);
+}
+
+WorkspaceSize WorkspaceOfGemmQw(const KernelSpec& spec, const GemmDesc& desc,
+                                const DeviceSpec& device) {
+  return GemmQwWorkspace(spec, ShapeOf(desc), device);
+}
+
 WorkspaceSize WorkspaceOfGemmQ(const KernelSpec& spec, const GemmDesc& desc,
                                const DeviceSpec& device) {
   return GemmQWorkspace(spec, ShapeOf(desc), device);
@@ -185,6 +206,11 @@ Status LaunchInt8(const KernelSpec& spec, const GemmArgs& args, const LoadedKern
 Status LaunchGemmQ(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                    const Workspace& workspace, Stream stream) {
   return kernel.Launch(GemmQLaunch(spec, args, kernel.device(), workspace), stream);
+}
+
+Status LaunchGemmQw(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                    const Workspace& workspace, Stream stream) {
+  return kernel.Launch(GemmQwLaunch(spec, args, kernel.device(), workspace), stream);
 }
 
 /// What the kernel of a spec computes. Without the epilogue add there is no C; with it D has C's
@@ -324,6 +350,11 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                       .launch = nullptr,
                                       .workspace = &WorkspaceOfGemmQ,
                                       .launch_within = &LaunchGemmQ};
+  const CompiledFamily<GemmOp> gemm_qw{.feasible = &GemmQwFeasible,
+                                       .estimate_us = &EstimateGemmQw,
+                                       .launch = nullptr,
+                                       .workspace = &WorkspaceOfGemmQw,
+                                       .launch_within = &LaunchGemmQw};
   const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
       {GemmMmaFamily(), mma},
       {GemmHopperFamily(), hopper},
@@ -332,7 +363,8 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
       {GemvQuantisedFamily(), gemv},
       {GemvStreamFamily(), {&StreamFeasible, &EstimateStream, &LaunchStream}},
       {GemvInt8Family(), {&Int8Feasible, &EstimateInt8, &LaunchInt8}},
-      {GemmQFamily(), gemm_q}};
+      {GemmQFamily(), gemm_q},
+      {GemmQwFamily(), gemm_qw}};
   for (const auto& [compiled, functions] : families) {
     const auto make = [&store, &functions = functions](const KernelSpec& spec,
                                                        const ArtifactKey& request) {

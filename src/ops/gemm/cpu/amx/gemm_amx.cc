@@ -1,0 +1,247 @@
+#include "ops/gemm/cpu/amx/gemm_amx.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/fingerprint.h"
+#include "ops/gemm/base/packs.h"
+#include "ops/gemm/cpu/amx/register.h"
+#include "ops/gemm/cpu/common.h"
+#include "ops/gemm/cpu/int8/gemm_int8.h"
+#include "ops/gemm/cpu/int8/pack.h"
+#include "ops/gemm/cpu/panel_layout.h"
+#include "ops/gemm/cpu/panel_pack.h"
+#include "ops/gemm/formats.h"
+
+namespace tilewright::gemm_amx {
+namespace {
+
+/// Rows that are packed at a time, in bytes of packed activations.
+constexpr std::size_t kStageBytes = 16 << 20;
+/// k of a chunk, over which sums stay in registers: a pair of panels of 2,048 k takes 128 KB
+/// unpacked, and a block of rows at most kBlockBytes beside it in an L2 of 2 MB. To keep the sums
+/// in memory in between costs about 200 cycles in 6,000.
+constexpr int kChunkSteps = 2048 / kStepK;
+constexpr std::size_t kBlockBytes = 1 << 20;
+/// Panels of a task: their sums lie in the L2 between chunks, 16 KB a panel and 256 rows.
+constexpr int kMostPanels = 16;
+constexpr int kTasksPerWorker = 4;
+
+KernelInfo InfoOf(const AmxConfig& config) {
+  const BlockFormat* format = FindFormat(config.type_b);
+  KernelInfo info;
+  info.name = fmt::format("gemm.f32_{}_f32.tn.amx.{}x{}x{}.{}{}{}", DataTypeName(config.type_b),
+                          kGroupTiles * kTileRowCount, kGroupPanels * kColumns, kStepK,
+                          PackName(config.pack), ".abf16", config.flag);
+  info.fingerprint = TuFingerprint(config.ops->tu).substr(0, 16);
+  info.fingerprint +=
+      TuFingerprint(format != nullptr ? "ops/gemm/cpu/int8/pack.cc" : gemm::PanelPackTu())
+          .substr(0, 16);
+  info.features = config.features;
+  info.batch_invariant = false;  // see the class
+  return info;
+}
+
+KernelDesc DescOf(const AmxConfig& config) {
+  KernelDesc desc;
+  desc.type_a = desc.type_c = Bit(DataType::kF32);
+  desc.type_b = Bit(config.type_b);
+  desc.epilogue = Bit(Epilogue::kNone) | Bit(Epilogue::kGatedSilu);
+  desc.pack_b = config.pack;
+  // Weights in blocks are rounded as well. Both together are off by half of what int8 activations are,
+  // but by more than what bf16 activations alone would be.
+  desc.activations = FindFormat(config.type_b) == nullptr ? Precision::kBF16 : Precision::kI8;
+  desc.align_k = gemm::BlockElements(config.type_b);
+  desc.tile_m = kGroupTiles * kTileRowCount;
+  desc.tile_n = kGroupPanels * kColumns;
+  desc.tile_k = kStepK;
+  return desc;
+}
+
+}  // namespace
+
+/// How a launch is cut.
+struct GemmAmx::Plan {
+  int m = 0, steps = 0, panels = 0;
+  int stage_tiles = 0;  ///< row tiles packed at a time
+  int block_tiles = 0;  ///< row tiles of a task
+  int run_panels = 0;   ///< panels of a task
+  int chunk_steps = 0;
+  std::size_t panel_bytes = 0, row_tile_bytes = 0;
+  std::size_t staged_bytes = 0, scratch_bytes = 0;  ///< scratch_bytes: one worker's
+
+  int runs() const { return CeilDiv(panels, run_panels); }
+  std::size_t TotalBytes(int workers) const {
+    return staged_bytes + scratch_bytes * static_cast<std::size_t>(workers);
+  }
+};
+
+GemmAmx::GemmAmx(const AmxConfig& config)
+    : CpuKernel(InfoOf(config), DescOf(config)),
+      config_(config),
+      format_(FindFormat(config.type_b)) {}
+
+std::optional<Rejection> GemmAmx::IsFeasible(const GemmDesc& problem) const {
+  if (auto no = Kernel::IsFeasible(problem)) return no;
+  return gemm::CheckDense(problem);
+}
+
+GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, bool gated, int workers) const {
+  Plan plan;
+  plan.m = shape.m;
+  plan.steps = CeilDiv(shape.k, kStepK);
+  plan.panels = CeilDiv(shape.n, kColumns);
+  plan.panel_bytes = format_ != nullptr
+                         ? gemm_int8::PanelBytes(*format_, plan.steps)
+                         : static_cast<std::size_t>(gemm::PanelBytes(config_.type_b, shape.k));
+  plan.row_tile_bytes = static_cast<std::size_t>(plan.steps) * kStepBytes;
+  // Of f16, an unpacked step is half of one.
+  const int unpacked = plan.steps * (config_.type_b == DataType::kF16 ? 2 : 1);
+  plan.chunk_steps = std::min(unpacked, kChunkSteps);
+  const int tiles = CeilDiv(shape.m, kTileRowCount);
+  const int stage = std::max(1, static_cast<int>(kStageBytes / plan.row_tile_bytes));
+  plan.stage_tiles = CeilDiv(tiles, CeilDiv(tiles, stage));
+  // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k.
+  const std::size_t tile_chunk = static_cast<std::size_t>(plan.chunk_steps) * kStepBytes;
+  const int fitting = std::max(kGroupTiles, static_cast<int>(kBlockBytes / tile_chunk));
+  int blocks = CeilDiv(plan.stage_tiles, fitting);
+  // Where there are fewer runs of panels than workers need, more and smaller blocks of rows.
+  const int pairs = CeilDiv(plan.panels, kGroupPanels);
+  const int wanted = workers == 1 ? 1 : kTasksPerWorker * workers;
+  blocks = std::clamp(CeilDiv(wanted, pairs), blocks,
+                      std::max(blocks, CeilDiv(plan.stage_tiles, kGroupTiles)));
+  plan.block_tiles = CeilDiv(plan.stage_tiles, blocks);
+  blocks = CeilDiv(plan.stage_tiles, plan.block_tiles);
+  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(plan.panels, kMostPanels), pairs);
+  plan.run_panels = CeilDiv(pairs, runs) * kGroupPanels;
+  static_cast<void>(gated);  // a pair of panels is a gate and what it gates
+  const bool chunked = unpacked > plan.chunk_steps;
+  plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * plan.row_tile_bytes;
+  plan.scratch_bytes = ScratchBytes(plan.chunk_steps, chunked ? plan.block_tiles : kGroupTiles,
+                                    chunked ? plan.run_panels : kGroupPanels);
+  return plan;
+}
+
+std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
+                                   const DeviceSpec& device) const {
+  const int workers = WorkersOf(spec.config, device.cores);
+  return MakePlan({p.m, p.n, p.k, p.num}, false, workers).TotalBytes(workers);
+}
+
+std::size_t GemmAmx::PackedBytes(const MatrixLayout& b) const {
+  return format_ != nullptr ? gemm_int8::PackedSize(*format_, b.cols, b.rows)
+                            : gemm::PanelPackBytes(b);
+}
+
+Status GemmAmx::PackB(const void* plain, const MatrixLayout& b, void* packed, Stream stream) const {
+  if (b.num != 1) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} packs one matrix, got {}", name(), b.num));
+  }
+  if (format_ == nullptr) return gemm::PackPanels(plain, b, packed, stream);
+  if (Status plain_b = gemm_int8::CheckPlain(*format_, b, b.ld, name()); !plain_b) return plain_b;
+  gemm_int8::PackPanels(*format_, plain, b.cols, b.rows, BytesOf(format_->type, b.ld), packed,
+                        stream);
+  return {};
+}
+
+double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
+                           const DeviceSpec& device) const {
+  const int workers = WorkersOf(spec.config, device.cores);
+  const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, false, workers);
+  // Of each task: the tile unit's time, of which the first group of rows overlaps with unpacking.
+  // 0.65 of the peak with both operands in the L2, and 80 cycles of two vector units to unpack a
+  // tile, as counted; a task without unpacking loads its weights instead.
+  const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s
+                                                  : device.f32_gflop_s;  // emulated, in tests
+  const double tile_us = 2e-3 * kSumsOfTile * kStepK / (rate * 0.65);
+  const double unpack_us =
+      (config_.type_b != DataType::kBF16 ? 80 : 30) * 64e-3 / device.f32_gflop_s;
+  const double row_tiles = CeilDiv(p.m, kTileRowCount);
+  const double blocks = CeilDiv(static_cast<int>(row_tiles), plan.block_tiles);
+  const double first = std::min<double>(kGroupTiles, row_tiles / blocks);
+  const double weights = static_cast<double>(plan.panels) * plan.steps;
+  const double compute_us =
+      weights * blocks *
+      (std::max(unpack_us, first * tile_us) + (row_tiles / blocks - first) * tile_us);
+  const double tasks = blocks * plan.runs();
+  const double rounds = std::ceil(tasks / workers) * workers / tasks;
+  const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
+  const double memory_us = bytes / gemm::ReadRate(device, bytes) * 1e-3;
+  const double pack_us = 1e-4 * p.m * p.k / workers;
+  return std::max(compute_us / workers * rounds, memory_us) + pack_us + 2 * gemm_int8::kRegionUs;
+}
+
+Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                         Stream stream) {
+  const GemmShape shape = gemm::ShapeOf(args);
+  const bool gated = gemm::IsGated(args);
+  const int workers = gemm::Workers(stream);
+  const Plan plan = MakePlan(shape, gated, workers);
+  if (Status ok = gemm::CheckLaunch(*this, spec, shape, workspace, plan.TotalBytes(workers)); !ok)
+    return ok;
+  auto* staged = static_cast<std::uint8_t*>(workspace.partials);
+  std::uint8_t* scratch = staged + plan.staged_bytes;
+  const auto multiply = config_.ops->multiply[IndexOf(config_.type_b)];
+  Executor& executor = stream.exec();
+  const auto* a = static_cast<const float*>(args.a);
+  const std::int64_t lda = args.a_layout.ld;
+  const int stage_rows = plan.stage_tiles * kTileRowCount;
+  for (int first_row = 0; first_row < shape.m; first_row += stage_rows) {
+    const int rows = std::min(stage_rows, shape.m - first_row);
+    executor.Run(CeilDiv(rows, kTileRowCount), [&](int tile, int) {
+      const int row = tile * kTileRowCount;
+      config_.ops->pack(a + (first_row + row) * lda, lda, std::min(kTileRowCount, rows - row),
+                        shape.k, staged + static_cast<std::size_t>(tile) * plan.row_tile_bytes);
+    });
+    const int block_rows = plan.block_tiles * kTileRowCount;
+    executor.Run(CeilDiv(rows, block_rows) * plan.runs(), [&](int index, int worker) {
+      const int block = index / plan.runs(), first_panel = index % plan.runs() * plan.run_panels;
+      const int row = first_row + block * block_rows;
+      const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
+      PanelTask task;
+      task.a = staged + static_cast<std::size_t>(block * plan.block_tiles) * plan.row_tile_bytes;
+      task.rows = std::min(block_rows, rows - block * block_rows);
+      task.k = shape.k, task.steps = plan.steps;
+      task.b = static_cast<const std::uint8_t*>(args.b) +
+               static_cast<std::size_t>(first_panel) * plan.panel_bytes;
+      task.panel_bytes = plan.panel_bytes;
+      task.panels = std::min(plan.run_panels, plan.panels - first_panel);
+      task.chunk_steps = plan.chunk_steps;
+      task.gated = gated;
+      task.alpha = args.alpha, task.beta = args.beta;
+      task.ldc = args.c_layout.ld, task.ldd = args.d_layout.ld;
+      if (args.beta != 0.0f) task.c = static_cast<const float*>(args.c) + row * task.ldc + column;
+      task.d = static_cast<float*>(args.d) + row * task.ldd + column;
+      task.columns = args.d_layout.cols - static_cast<int>(column);
+      task.scratch = scratch + static_cast<std::size_t>(worker) * plan.scratch_bytes;
+      multiply(task);
+    });
+  }
+  return {};
+}
+
+}  // namespace tilewright::gemm_amx
+
+namespace tilewright {
+
+void AddGemmAmx(Registry& registry, const gemm_amx::TileOps& ops, std::uint32_t features,
+                std::string_view flag) {
+  // Names are distinct by construction; a registry that already has them keeps its own.
+  const auto add = [&](DataType type, Pack pack) {
+    if (ops.multiply[gemm_amx::IndexOf(type)] == nullptr) return;
+    static_cast<void>(registry.Add(std::make_unique<gemm_amx::GemmAmx>(gemm_amx::AmxConfig{
+        .ops = &ops, .features = features, .type_b = type, .pack = pack, .flag = flag})));
+  };
+  add(DataType::kBF16, kPackBF16x16x2);
+  add(DataType::kF16, kPackF16x16);
+  for (const BlockFormat& format : kFormats) add(format.type, Int8Pack(format));
+}
+
+void AddGemmAmx(Registry& registry) {
+  AddGemmAmx(registry, gemm_amx::TileOpsAmx(),
+             kFeatureAvx512 | kFeatureAvx512Bf16 | kFeatureAmxTile | kFeatureAmxBf16, "");
+}
+
+}  // namespace tilewright

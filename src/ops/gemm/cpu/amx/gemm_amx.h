@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string_view>
+
+#include "ops/gemm/base/cpu_kernel.h"
+#include "ops/gemm/cpu/amx/tile_ops.h"
+#include "tilewright/gemm.h"
+
+namespace tilewright::gemm_amx {
+
+/// One row of the catalog.
+struct AmxConfig {
+  const TileOps* ops = nullptr;
+  std::uint32_t features = 0;
+  DataType type_b = DataType::kBF16;
+  Pack pack = kPackPlain;
+  /// Last word of the id, for kernels of tests; "" for the instructions.
+  std::string_view flag = {};
+};
+
+/// GEMM of f32 activations by packed weights through bf16 tiles: both operands are rounded to bf16
+/// (bf16 weights are as they are, f16 ones the sum of two), products are exact, sums f32. bf16
+/// numbers below 2^-126 count as
+/// zero. Weights are read in the layout that decoding reads, and unpacked a pair of panels at a
+/// time.
+///
+/// An element of D depends on its row of A and its column of B alone, whatever rows, threads and
+/// chunks: but batches of few rows get another kernel, so this is not declared batch invariant.
+///
+/// The tasks are (block of rows) x (run of panels), runs innermost: workers side by side share a
+/// block of rows, which stays in their L2. Immutable; Launch may run on many threads, each with its own workspace.
+class GemmAmx final : public gemm::CpuKernel {
+ public:
+  explicit GemmAmx(const AmxConfig& config);
+
+  std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
+  std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
+                            const DeviceSpec& device) const override;
+  double EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
+                    const DeviceSpec& device) const override;
+  std::size_t PackedBytes(const MatrixLayout& b) const override;
+  Status PackB(const void* plain, const MatrixLayout& b, void* packed,
+               Stream stream) const override;
+
+ private:
+  Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
+                  Stream stream) override;
+  struct Plan;
+  Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
+
+  AmxConfig config_;
+  const BlockFormat* format_;  ///< nullptr for bf16 and f16
+};
+
+}  // namespace tilewright::gemm_amx

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/formats/formats.h"
+#include "tilewright/types.h"
+
+/// What the driver (gemm_amx.cc) and a kernel file share: plain constants, structs and static
+/// functions only, since this header is compiled into kernel files.
+///
+/// Activations are packed once a launch, as bf16 in tiles of 16 rows by 32 k:
+///   [tile of rows][step of 32 k][16][32]
+/// with zeros beyond the last row and the last k. Weights stay in the panels of 16 columns that
+/// decoding reads; a step of a panel becomes a tile of [16 pairs of k][16 columns][2] in bf16, the
+/// B operand of TDPBF16PS.
+
+namespace tilewright::gemm_amx {
+
+constexpr int kStepK = 32;         ///< k of one tile
+constexpr int kStepBytes = 1024;   ///< of either operand
+constexpr int kTileRowCount = 16;  ///< rows of a tile of activations
+constexpr int kColumns = 16;       ///< columns of a panel
+constexpr int kSumsOfTile = kTileRowCount * kColumns;
+/// Row tiles and panels whose sums stay in registers: six of the eight tiles.
+constexpr int kGroupTiles = 3, kGroupPanels = 2;
+
+static inline constexpr int CeilDiv(int value, int by) { return (value + by - 1) / by; }
+
+/// A run of panels times a block of rows. Sums over `chunk_steps` steps of k stay in registers; with
+/// more, they are kept in `scratch` in between.
+struct PanelTask {
+  const std::uint8_t* a = nullptr;  ///< packed activations of the first row
+  int rows = 0;
+  int k = 0, steps = 0;             ///< steps of k, of which the last may be short
+  const std::uint8_t* b = nullptr;  ///< first panel
+  std::size_t panel_bytes = 0;
+  int panels = 0;  ///< even when gated
+  int chunk_steps = 0;
+  bool gated = false;
+  float alpha = 1.0f, beta = 0.0f;
+  const float* c = nullptr;  ///< C at the first row and output column; unused when beta == 0
+  std::int64_t ldc = 0;
+  float* d = nullptr;  ///< D at the same place
+  std::int64_t ldd = 0;
+  int columns = 0;                  ///< output columns of the run that exist
+  std::uint8_t* scratch = nullptr;  ///< ScratchBytes, aligned to 64 bytes
+};
+
+/// Unpacked weights of a pair of panels over a chunk of k, then sums.
+static inline constexpr std::size_t UnpackedBytes(int chunk_steps) {
+  return static_cast<std::size_t>(chunk_steps) * kGroupPanels * kStepBytes;
+}
+static inline constexpr std::size_t SumBytes(int row_tiles, int panels) {
+  return static_cast<std::size_t>(row_tiles) * static_cast<std::size_t>(panels) * kSumsOfTile *
+         sizeof(float);
+}
+static inline constexpr std::size_t ScratchBytes(int chunk_steps, int row_tiles, int panels) {
+  return UnpackedBytes(chunk_steps) + SumBytes(row_tiles, panels);
+}
+
+/// Place of a type of weights in the tables of TileOps.
+constexpr int kWeightTypes = 2 + kFormatCount;
+static inline constexpr int IndexOf(DataType type) {
+  if (type == DataType::kBF16) return 0;
+  return type == DataType::kF16 ? 1 : 2 + static_cast<int>(type) - kFirstFormat;
+}
+
+/// One kernel file: the instructions, or their emulation.
+struct TileOps {
+  const char* tu;
+  /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to a tile of rows.
+  void (*pack)(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
+  /// By IndexOf; null for formats without kernels.
+  void (*multiply[kWeightTypes])(const PanelTask& task);
+};
+
+/// The instructions: for processors with AMX only.
+const TileOps& TileOpsAmx();
+
+}  // namespace tilewright::gemm_amx

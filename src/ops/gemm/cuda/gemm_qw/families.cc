@@ -1,0 +1,183 @@
+#include "ops/gemm/cuda/gemm_qw/families.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "artifact/spec_checks.h"
+#include "core/formats/formats.h"
+#include "core/text.h"
+#include "ops/gemm/cuda/gemm_qw/layout.h"
+#include "ops/gemm/cuda/gemv/families.h"
+#include "tilewright/cuda/gemm_qw_params.h"
+
+namespace tilewright {
+namespace {
+
+constexpr int kRegistersOfSm = 65536;
+
+int PartsOf(const KernelSpec& spec) { return spec.params[0]; }
+int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
+/// Warpgroups that multiply, and the one that fills the ring.
+int WarpsFor(const KernelSpec& spec) { return 4 * (spec.tile_n / 64 * PartsOf(spec) + 1); }
+
+std::uint32_t SmemBytes(const KernelSpec& s) {
+  const TypeInfo& weight = GetTypeInfo(s.type_b);
+  return static_cast<std::uint32_t>(tw::GemmQwLayout::Of({.block_bytes = weight.block_bytes,
+                                                          .block_elements = weight.block_elements,
+                                                          .tile_m = s.tile_m,
+                                                          .tile_n = s.tile_n,
+                                                          .parts = PartsOf(s),
+                                                          .stages = s.stages})
+                                        .bytes);
+}
+
+std::optional<Rejection> CheckTypes(const KernelSpec& s) {
+  if (s.arch != CudaArch{90, 'a'}) return Reject(Reason::kDevice, s.arch.ToString(), "sm_90a");
+  if (s.type_a != DataType::kBF16) {
+    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "bf16");
+  }
+  if (!HasGemvCodes(s.type_b)) {
+    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
+                  "a block format with Codes in gemv_codes.cuh");
+  }
+  if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
+    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
+  }
+  // One kernel serves products with and without an addend: it costs a branch for four results.
+  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
+  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
+  }
+  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
+    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
+                  gated ? "none with the epilogue swiglu" : "that of the result");
+  }
+  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
+    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> CheckTile(const KernelSpec& s) {
+  constexpr std::array kRows{16, 32, 64};
+  constexpr std::array kColumns{64, 128, 192, 256};
+  constexpr std::array kParts{1, 2, 4};
+  if (auto no = CheckOneOf("tile_m", s.tile_m, kRows)) return no;
+  if (auto no = CheckOneOf("tile_n", s.tile_n, kColumns)) return no;
+  if (auto no = CheckRange("tile_k", s.tile_k, cuda::kGemmQTileK, cuda::kGemmQTileK)) return no;
+  if (auto no = CheckOneOf("param0", PartsOf(s), kParts)) return no;
+  if (auto no = CheckRange("stages", s.stages, 2, 8)) return no;
+  if (auto no = CheckRange("warps", s.warps, WarpsFor(s), WarpsFor(s))) return no;
+  if (auto no = CheckRange("param1", CtasOf(s), 1, 2)) return no;
+  constexpr int kMostWarps = 32;
+  if (s.warps > kMostWarps) {
+    return Reject(Reason::kShape, Format("{} warps", s.warps), Format("at most {}", kMostWarps));
+  }
+  if (s.split_k != 0 || s.cluster_m != 0 || s.cluster_n != 0 || s.params[2] != 0 ||
+      s.params[3] != 0) {
+    return Reject(Reason::kShape, "a field that gemm_qw does not use is set",
+                  "split_k, cluster_m, cluster_n, param2, param3 = 0");
+  }
+  return std::nullopt;
+}
+
+std::optional<Rejection> Check(const KernelSpec& s) {
+  if (auto no = CheckTypes(s)) return no;
+  if (auto no = CheckTile(s)) return no;
+  // Of each CTA that a multiprocessor is to hold 1 KiB is taken.
+  const std::uint32_t most =
+      CtasOf(s) == 1 ? MaxSmemBytes(s.arch) : (MaxSmemBytes(s.arch) - 1024) / 2;
+  if (SmemBytes(s) > most) {
+    return Reject(Reason::kWorkspace, Format("{} bytes of shared memory", SmemBytes(s)),
+                  Format("at most {} for {} CTAs on {}", most, CtasOf(s), s.arch.ToString()));
+  }
+  return std::nullopt;
+}
+
+KernelLaunchShape Launch(const KernelSpec& spec) {
+  return {.threads = spec.warps * 32u, .dynamic_smem_bytes = SmemBytes(spec)};
+}
+
+ResourceLimits Limits(const KernelSpec& spec) {
+  const int fit = kRegistersOfSm / (spec.warps * 32 * CtasOf(spec)) / 8 * 8;
+  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
+}
+
+struct Shape {
+  int tile_m, tile_n, parts, ctas = 1;
+};
+/// Alone on a multiprocessor, with as many stages as there is room for.
+constexpr int kMostStages = 8;
+constexpr std::array kShapes = {Shape{16, 64, 4},  Shape{16, 128, 2}, Shape{32, 64, 4},
+                                Shape{32, 128, 2}, Shape{64, 64, 4},  Shape{64, 128, 2}};
+/// For gate and up as one product.
+constexpr std::array kGated = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 2}};
+/// For logits of f32.
+constexpr std::array kWideResult = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 2}};
+
+/// The spec of a shape with the stages that there is room for; none with two: no spec.
+void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, CudaArch arch,
+             const Shape& shape, SpecEpilogue epilogue) {
+  KernelSpec spec;
+  spec.family = kGemmQw;
+  spec.arch = arch;
+  spec.type_a = DataType::kBF16;
+  spec.type_b = weight;
+  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
+  spec.type_d = result;
+  spec.order_a = Order::kRowMajor;
+  spec.order_b = Order::kColMajor;
+  spec.epilogue = epilogue;
+  spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
+  spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
+  spec.tile_k = cuda::kGemmQTileK;
+  spec.params = {shape.parts, shape.ctas, 0, 0};
+  spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
+  for (int stages = kMostStages; stages >= 2; --stages) {
+    spec.stages = static_cast<std::uint8_t>(stages);
+    if (Check(spec)) continue;
+    specs.push_back(spec);
+    return;
+  }
+}
+
+std::vector<KernelSpec> Catalog(CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  for (const BlockFormat& format : kFormats) {
+    const std::vector<KernelSpec> own = GemmQwSpecsForWeight(format.type, arch);
+    specs.insert(specs.end(), own.begin(), own.end());
+  }
+  return specs;
+}
+
+}  // namespace
+
+KernelFamily GemmQwFamily() {
+  return {.name = kGemmQw,
+          .launch_abi = 1,
+          .source = "ops/gemm/cuda/gemm_qw/gemm_qw.cu",
+          .files = {},
+          .options = {},
+          .check = &Check,
+          .launch = &Launch,
+          .limits = &Limits,
+          .catalog = &Catalog,
+          .waits_for_prerequisites = true};
+}
+
+Status AddGemmQwFamily(KernelFamilies& families) { return families.Add(GemmQwFamily()); }
+
+std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch) {
+  std::vector<KernelSpec> specs;
+  if (arch != CudaArch{90, 'a'} || !HasGemvCodes(weight)) return specs;
+  for (const Shape& shape : kShapes)
+    AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kAdd);
+  for (const Shape& shape : kGated)
+    AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
+  for (const Shape& shape : kWideResult)
+    AddSpec(specs, weight, DataType::kF32, arch, shape, SpecEpilogue::kAdd);
+  return specs;
+}
+
+}  // namespace tilewright

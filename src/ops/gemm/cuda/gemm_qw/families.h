@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "tilewright/kernel_family.h"
+
+/// Family `gemm_qw`: 16 to 64 rows of bf16 times weights in the block formats that gemv_codes.cuh has
+/// Codes for, by wgmma. README.md names the fields of its specs.
+
+namespace tilewright {
+
+inline constexpr const char* kGemmQw = "gemm_qw";
+
+KernelFamily GemmQwFamily();
+
+/// Adds it. kInvalidArgument if the name is taken.
+Status AddGemmQwFamily(KernelFamilies& families);
+
+/// The kernels for weights of one type on one architecture, sm_90a: tiles of 16, 32 and 64 rows, with
+/// results of bf16, of gate and up as one product, and of f32 for logits. Empty for other types and
+/// architectures. Deterministic order, each once.
+std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch);
+
+}  // namespace tilewright

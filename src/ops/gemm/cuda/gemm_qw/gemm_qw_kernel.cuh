@@ -1,0 +1,406 @@
+#pragma once
+
+#include "device/cuda/kernels/arrive.cuh"
+#include "device/cuda/kernels/dependent_launch.cuh"
+#include "device/cuda/kernels/mbarrier.cuh"
+#include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/shared_memory.cuh"
+#include "device/cuda/kernels/tma.cuh"
+#include "device/cuda/kernels/types.cuh"
+#include "device/cuda/kernels/vector.cuh"
+#include "device/cuda/kernels/wgmma.cuh"
+#include "device/cuda/kernels/wgmma_registers.cuh"
+#include "ops/gemm/cuda/gemm_q/output.cuh"
+#include "ops/gemm/cuda/gemm_qw/layout.h"
+#include "ops/gemm/cuda/gemm_qw/scaled.cuh"
+#include "tilewright/cuda/gemm_qw_params.h"
+
+// Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as bf16 in registers,
+// are A; the rows of x are B.
+//
+// A CTA has kStrips * kParts warpgroups that multiply, and one that fills the ring of kStages k-tiles:
+// the copy engine brings W as it lies in memory; the threads bring x, since they turn it around on the
+// way. A strip is 64 rows of W; the kParts warpgroups of a strip take quarters of every k-tile.
+//
+// The CTAs divide the k-tiles of all output tiles evenly, so that they end together: the first and the
+// last output tile of a CTA may be shared with its neighbours. A CTA begins with the last one, and leaves
+// its sums in the workspace if the end of k is not its own; the CTA that has that adds them up in the
+// order of k, at the end of its run, when they are long there.
+
+namespace tw {
+
+using tilewright::cuda::GemmQKTiles;
+using tilewright::cuda::GemmQwBegin;
+using tilewright::cuda::GemmQwOwner;
+using tilewright::cuda::GemmQwParams;
+using tilewright::cuda::GemmQwUnits;
+
+template <Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN,
+          int kParts, int kStages, int kCtasPerSm>
+struct GemmQw {
+  using F = Codes<kTypeW>;
+  static constexpr int kTileK = tilewright::cuda::kGemmQTileK;
+  static constexpr int kStrips = kTileN / 64;
+  static constexpr int kConsumers = kStrips * kParts;  // warpgroups
+  static constexpr int kThreads = 128 * kConsumers;    // that multiply; 128 more fill the ring
+  static constexpr int kQuarters = 4 / kParts;         // of a k-tile of a warpgroup
+  static_assert(kTileN % 64 == 0 && kTileM % 16 == 0 && kTileM <= 128, "shapes of wgmma");
+  static_assert(kParts == 1 || kParts == 2 || kParts == 4, "whole quarters");
+
+  // x lies in steps of 16 k, each [2][kTileM][8]: pairs 0, 2, 4, 6 of a row and then pairs 1, 3, 5, 7 of
+  // it, so that the four codes of a word, values 4 t .. 4 t + 3, are what a lane has of A: columns 2 t,
+  // 2 t + 1, 2 t + 8 and 2 t + 9.
+  static constexpr GemmQwLayout kLayout =
+      GemmQwLayout::Of({F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
+  static constexpr int kStepBytes = kTileM * 32;
+  static constexpr int kUnitsOfLine =  // of the map
+      kTileK / F::kBlock * F::kBytes / tilewright::cuda::GemmQwUnitBytes(F::kBytes);
+
+  const GemmQwParams& p;
+  u8* smem;
+  u32 ring;  // its address
+  int tiles_m, k_tiles;
+  i64 units, begin, end;  // of all, and the run of this CTA
+
+  struct RingPosition {
+    int stage = 0;
+    u32 parity = 0;
+    TW_DEVICE void Advance() {
+      if (++stage == kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  };
+  TW_DEVICE u32 Full(int stage) const {
+    return ring + static_cast<u32>(kLayout.barriers + 8 * stage);
+  }
+  TW_DEVICE u32 Empty(int stage) const { return Full(kStages + stage); }
+  TW_DEVICE u32 Stage(int stage) const {
+    return ring + static_cast<u32>(stage * kLayout.stage_bytes);
+  }
+
+  TW_DEVICE GemmQw(const GemmQwParams& params, u8* smem_in)
+      : p(params),
+        smem(smem_in),
+        ring(SmemAddress(smem_in)),
+        tiles_m((params.m + kTileM - 1) / kTileM),
+        k_tiles(GemmQKTiles(params.k)),
+        units(GemmQwUnits(params.m, params.n, params.k, kTileM, kTileN)),
+        begin(GemmQwBegin(units, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x))),
+        end(GemmQwBegin(units, static_cast<int>(blockIdx.x) + 1, static_cast<int>(gridDim.x))) {}
+
+  // A place in the run of a CTA: an output tile, one of its k-tiles, and the end of those of this CTA. The
+  // last output tile of a run comes first: its other k-tiles are those of CTAs behind this one.
+  struct Place {
+    int tile, k_tile, k_end;
+  };
+  TW_DEVICE Place At(int tile, i64 until) const {
+    const i64 of_tile = i64{tile} * k_tiles;
+    return {tile, begin > of_tile ? static_cast<int>(begin - of_tile) : 0,
+            until < of_tile + k_tiles ? static_cast<int>(until - of_tile) : k_tiles};
+  }
+  TW_DEVICE Place First() const { return At(static_cast<int>((end - 1) / k_tiles), end); }
+  TW_DEVICE void Advance(Place& at) const {
+    if (++at.k_tile == at.k_end) at = At(at.tile - 1, end);
+  }
+
+  // One thread: the copy engine brings a k-tile of W.
+  TW_DEVICE void FetchW(const Place& at, int stage) const {
+    MbarrierArriveExpectTx(Full(stage), static_cast<u32>(kLayout.w_bytes));
+    TmaLoad2D(Stage(stage), &p.w, Full(stage), at.k_tile * kUnitsOfLine,
+              at.tile / tiles_m * kTileN);
+  }
+
+  // Of x, a lane brings 8 k of a row at a time, a warp 32 k of eight rows. Warps have groups of eight rows
+  // of their own or, where there are fewer of those than warps, parts of k of their own.
+  static constexpr int kGroups = kTileM / 8;
+  static constexpr int kGroupsOfWarp = kGroups < 4 ? 1 : kGroups / 4;
+  static constexpr int kWarpsOfGroup = kGroups < 4 ? 4 / kGroups : 1;
+  static constexpr int kTasks = kGroupsOfWarp * (kTileK / 32 / kWarpsOfGroup);
+  struct Rows {
+    U32x4 v[kTasks];
+  };
+  struct Task {
+    int row, chunk;  // of x in a k-tile; of 8 k
+    TW_DEVICE Task(int i, int warp, int lane)
+        : row((warp % kGroups + i % kGroupsOfWarp * 4) * 8 + lane % 8),
+          chunk((i / kGroupsOfWarp * kWarpsOfGroup + warp / kGroups) * 4 + lane / 8) {}
+  };
+  TW_DEVICE void LoadX(const Place& at, int warp, int lane, Rows& rows) const {
+    const int m0 = at.tile % tiles_m * kTileM, k0 = at.k_tile * kTileK;
+    const u8* from = static_cast<const u8*>(p.x) + (m0 * p.ldx + k0) * 2;
+    const u8* row_of[kGroupsOfWarp];
+    TW_UNROLL
+    for (int i = 0; i < kGroupsOfWarp; ++i) {
+      const Task first(i, warp, lane);
+      row_of[i] = m0 + first.row < p.m ? from + first.row * p.ldx * 2 : nullptr;
+    }
+    TW_UNROLL
+    for (int i = 0; i < kTasks; ++i) {
+      const int k = Task(i, warp, lane).chunk * 8;
+      const u8* row = row_of[i % kGroupsOfWarp];
+      rows.v[i] = row != nullptr && k0 + k < p.k ? LoadCached16(row + 2 * k) : U32x4{};
+    }
+  }
+  TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
+    TW_UNROLL
+    for (int i = 0; i < kTasks; ++i) {
+      const Task task(i, warp, lane);
+      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
+                                                     task.row * 16 + task.chunk % 2 * 8);
+      const U32x4& pairs = rows.v[i];
+      StoreShared8(to, pairs.v[0], pairs.v[2]);
+      StoreShared8(to + kStepBytes / 2, pairs.v[1], pairs.v[3]);
+    }
+    FenceBeforeTma();  // wgmma reads it as the copy engine would
+    __syncwarp();
+    if (lane == 0) MbarrierArrive(Full(stage));
+  }
+
+  // By one thread, first of all: the barriers, and the first k-tiles of W on their way.
+  TW_DEVICE void Start() const {
+    for (int i = 0; i < kStages; ++i) {
+      MbarrierInit(Full(i), 1 + 4);  // with the bytes of W, and of x each warp that brings it
+      MbarrierInit(Empty(i), 4 * kConsumers);  // a lane of each warp
+    }
+    FenceBarrierInit();
+    TmaPrefetchMap(&p.w);
+    if (p.w_constant == 0) WaitForPrerequisites();
+    const int count = static_cast<int>(end - begin);
+    const int fetched = count < kStages ? count : kStages;
+    Place at = First();
+    TW_NO_UNROLL
+    for (int i = 0; i < fetched; ++i) {
+      FetchW(at, i);
+      Advance(at);
+    }
+  }
+
+  // The warpgroup that fills the ring. x is loaded before there is room for it.
+  TW_DEVICE void Produce(int warp, int lane) const {
+    const bool leader = warp == 0 && lane == 0;
+    const int count = static_cast<int>(end - begin);
+    Place at_w = First(), at_x = at_w;
+    TW_NO_UNROLL
+    for (int i = 0; i < kStages; ++i) Advance(at_w);  // what Start has fetched
+    WaitForPrerequisites();
+    Rows rows;
+    LoadX(at_x, warp, lane, rows);
+    RingPosition at;
+    TW_NO_UNROLL
+    for (int i = 0; i < count; ++i) {
+      // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
+      // passes.
+      MbarrierWait(Empty(at.stage), at.parity ^ 1);
+      if (i >= kStages) {
+        if (leader) FetchW(at_w, at.stage);
+        Advance(at_w);
+      }
+      StoreX(at.stage, warp, lane, rows);
+      Advance(at_x);
+      if (i + 1 < count) LoadX(at_x, warp, lane, rows);
+      at.Advance();
+    }
+  }
+
+  // Sub-block kJ of this warpgroup's part of a stage.
+  template <int kJ>
+  TW_DEVICE static ScaledQuarter<kTypeW> QuarterOf(const u8* lines, int part, int i) {
+    return ScaledQuarter<kTypeW>::At(lines + 8 * i * kLayout.line_bytes, kJ / 2 * kParts + part);
+  }
+  using Raw = typename ScaledQuarter<kTypeW>::Raw;
+  template <int kJ>
+  TW_DEVICE static void Load(const u8* lines, int part, int t, Raw (&raw)[2]) {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i)  // rows g and g + 8
+      raw[i] = QuarterOf<kJ>(lines, part, i).template Load<kJ % 2>(t);
+  }
+
+  // Sub-block kJ and those behind it of this warpgroup's part of a stage. `lines`: of row g of the warp;
+  // `x`: descriptor of the first step of the first quarter; `raw`: of sub-block kJ; `previous`: the
+  // stage in front of this one, -1: none.
+  template <int kJ>
+  TW_DEVICE void Multiply(const u8* lines, int part, u64 x, int previous, int lane,
+                          const Raw (&raw)[2], float (&acc)[kTileM / 2]) const {
+    if constexpr (kJ < 2 * kQuarters) {
+      // Behind the products nothing is read ahead: the compiler moves no load over them.
+      Raw next[2];
+      if constexpr (kJ + 1 < 2 * kQuarters) Load<kJ + 1>(lines, part, lane % 4, next);
+      u32 a[2][4];
+      TW_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        u32 pairs[2][2];
+        ScaledQuarter<kTypeW>::template Pairs<kJ % 2>(raw[i], pairs);
+        TW_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          a[h][i] = pairs[h][0];
+          a[h][i + 2] = pairs[h][1];
+        }
+      }
+      constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;  // of 16 k, from the first
+      WgmmaFence();
+      TW_UNROLL
+      for (int h = 0; h < 2; ++h)
+        WgmmaRegistersKMajor<kTileM>(acc, a[h], x + (kStep + h) * (kStepBytes >> 4));
+      WgmmaCommit();
+      // One sub-block is multiplied while the next is unpacked; the one before has been read.
+      WgmmaWait<1>();
+      if (kJ == 0 && previous >= 0 && lane == 0) MbarrierArrive(Empty(previous));
+      Multiply<kJ + 1>(lines, part, x, previous, lane, next, acc);
+    }
+  }
+
+  // Puts this warp's sums in place, [kParts][kTileM][kSumPitch].
+  TW_DEVICE static void StageSums(float* sums, int part, int row, int lane,
+                                  const float (&acc)[kTileM / 2]) {
+    float* own = sums + part * (kTileM * kLayout.sum_pitch) + row + lane / 4;
+    TW_UNROLL
+    for (int i = 0; i < kTileM / 2; ++i) {
+      const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      own[column * kLayout.sum_pitch + i / 2 % 2 * 8] = acc[i];
+    }
+  }
+
+  using OwnSums = StagedSums<kTileM, kParts, kLayout.sum_pitch>;
+  // Leaves the sums of a part of k in the workspace, for the CTA that has the last part.
+  TW_DEVICE void LeaveSums(int tile, int m0, const OwnSums& own) const {
+    constexpr int kFours = kTileN / 4;
+    float* to = p.partials + i64{blockIdx.x} * (kTileM * kTileN);
+    TW_NO_UNROLL
+    for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += kThreads) {
+      const int m = i / kFours, n = i % kFours * 4;
+      if (m0 + m >= p.m) break;
+      float sum[4];
+      own(m, n, sum);
+      StorePack<Type::kF32, 4>(to, m * kTileN + n, sum);
+    }
+    NamedBarrier(1, kThreads);  // all of this CTA's sums are written
+    if (threadIdx.x == 0) Arrive(p.arrivals + tile);
+  }
+
+  // Four sums of a shared tile, of `others` CTAs in front of this one and its own, in the order of k.
+  TW_DEVICE void SumOf(int others, const OwnSums& own, int m, int n, float (&sum)[4]) const {
+    constexpr int kAtOnce = 4;
+    TW_UNROLL
+    for (int j = 0; j < 4; ++j) sum[j] = 0.0f;
+    const int first_cta = static_cast<int>(blockIdx.x) - others;
+    TW_NO_UNROLL
+    for (int first = 0; first < others; first += kAtOnce) {
+      float more[kAtOnce][4];
+      TW_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) more[i][j] = 0.0f;
+        const i64 cta = first_cta + first + i;
+        if (first + i < others)
+          LoadPack<Type::kF32, 4>(p.partials, (cta * kTileM + m) * kTileN + n, more[i]);
+      }
+      TW_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        TW_UNROLL
+        for (int j = 0; j < 4; ++j) sum[j] += more[i][j];
+      }
+    }
+    float last[4];
+    own(m, n, last);
+    TW_UNROLL
+    for (int j = 0; j < 4; ++j) sum[j] += last[j];
+  }
+
+  // How many CTAs in front of this one have k-tiles of an output tile.
+  TW_DEVICE int OthersOf(int tile) const {
+    const int ctas = static_cast<int>(gridDim.x);
+    return static_cast<int>(blockIdx.x) - GemmQwOwner(units, i64{tile} * k_tiles, ctas);
+  }
+
+  // Makes y of the sums of an output tile, or leaves them to the CTA that has the end of its k; `others`:
+  // what that CTA waits for, `arrived`: whether all have left their sums. Those in front of a CTA have
+  // been started before it, so the wait ends.
+  TW_DEVICE void Finish(const Place& at, int others, bool arrived, bool packs, float* sums,
+                        int part, int row, int lane, const float (&acc)[kTileM / 2]) const {
+    const int m0 = at.tile % tiles_m * kTileM, n0 = at.tile / tiles_m * kTileN;
+    const OwnSums own{sums};
+    // Nobody reads what is there any more: a stage, or the sums of the output tile before.
+    NamedBarrier(1, kThreads);
+    StageSums(sums, part, row, lane, acc);
+    if (threadIdx.x == 0 && !arrived) {
+      while (ReadArrivals(p.arrivals + at.tile) != static_cast<u32>(others)) {
+      }
+    }
+    NamedBarrier(1, kThreads);  // every warp's sums are there, and those of others
+    if (at.k_end != k_tiles) {
+      LeaveSums(at.tile, m0, own);
+    } else if (others == 0) {
+      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, packs, own);
+    } else {
+      if (threadIdx.x == 0) p.arrivals[at.tile] = 0;  // for the next launch
+      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
+          p, m0, n0, packs, [&](int m, int n, float(&sum)[4]) { SumOf(others, own, m, n, sum); });
+    }
+  }
+
+  // A warpgroup that multiplies.
+  TW_DEVICE void Consume(int warp, int lane) const {
+    const int part = warp / 4 % kParts, row = warp / (4 * kParts) * 64 + warp % 4 * 16;
+    const int lines = (row + lane / 4) * kLayout.line_bytes;  // in a stage
+    const u64 x = WgmmaPlainDescriptor(
+        ring + static_cast<u32>(kLayout.w_bytes + part * 4 * kStepBytes), kStepBytes / 2, 128);
+    const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
+    RingPosition at;
+    WaitForPrerequisites();  // the addend, and y, which others may still read
+    TW_NO_UNROLL
+    for (i64 until = end; until > begin;) {
+      const Place place = At(static_cast<int>((until - 1) / k_tiles), until);
+      const int others = place.k_end == k_tiles && place.k_tile > 0 ? OthersOf(place.tile) : 0;
+      // Most have arrived by then: no need to ask when all is done.
+      const bool arrived =
+          others == 0 ||
+          (threadIdx.x == 0 && ReadArrivals(p.arrivals + place.tile) == static_cast<u32>(others));
+      float acc[kTileM / 2];
+      TW_UNROLL
+      for (int i = 0; i < kTileM / 2; ++i) acc[i] = 0.0f;
+      int previous = -1;
+      TW_NO_UNROLL
+      for (int i = place.k_tile; i < place.k_end; ++i) {
+        MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
+        const int offset = at.stage * kLayout.stage_bytes;
+        const u8* stage = smem + (offset + lines);
+        Raw raw[2];
+        Load<0>(stage, part, lane % 4, raw);
+        Multiply<0>(stage, part, x + static_cast<u64>(offset >> 4), previous, lane, raw, acc);
+        previous = at.stage;
+        at.Advance();
+      }
+      WgmmaWaitForAll(acc);
+      if (kLayout.sums_apart && lane == 0) MbarrierArrive(Empty(previous));
+      const int sums = kLayout.sums_apart ? kLayout.sums : previous * kLayout.stage_bytes;
+      Finish(place, others, arrived, packs, reinterpret_cast<float*>(smem + sums), part, row, lane,
+             acc);
+      if constexpr (!kLayout.sums_apart) {
+        FenceBeforeTma();
+        __syncwarp();
+        if (lane == 0) MbarrierArrive(Empty(previous));
+      }
+      until = i64{place.tile} * k_tiles;
+    }
+  }
+
+  // The whole kernel. `smem`: shared, aligned to 128 bytes.
+  TW_DEVICE static void Run(const GemmQwParams& params, u8* smem) {
+    LaunchDependents();
+    const GemmQw cta(params, smem);
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    // The same in all lanes, and the compiler is to know.
+    const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+    if (threadIdx.x == kThreads) cta.Start();
+    __syncthreads();  // the barriers are ready
+    if (warp >= 4 * kConsumers) {
+      cta.Produce(warp - 4 * kConsumers, lane);
+    } else {
+      cta.Consume(warp, lane);
+    }
+  }
+};
+
+}  // namespace tw

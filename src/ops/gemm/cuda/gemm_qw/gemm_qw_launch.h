@@ -1,0 +1,24 @@
+#pragma once
+
+#include "device/cuda/launch.h"
+#include "tilewright/device_spec.h"
+#include "tilewright/gemm.h"
+#include "tilewright/kernel_spec.h"
+#include "tilewright/operation.h"
+
+namespace tilewright {
+
+/// CTAs of this product, which divide its k-tiles evenly.
+int GemmQwCtas(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);
+
+/// Sums and counters of the CTAs that share output tiles; nothing where none do.
+WorkspaceSize GemmQwWorkspace(const KernelSpec& spec, const GemmShape& shape,
+                              const DeviceSpec& device);
+
+/// The launch of a kernel of gemm_qw on arguments in device memory, or why it cannot compute them: B
+/// in blocks of the spec; rows of A and of B at multiples of 16 bytes; at most 2^31 - 1 output tiles; a
+/// workspace as GemmQwWorkspace says. Looks at addresses, not behind them.
+cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
+                                const DeviceSpec& device, const Workspace& workspace);
+
+}  // namespace tilewright

@@ -1,0 +1,298 @@
+#include "device/cuda/kernels/hopper_emulation.h"
+#include "device/cuda/kernels/hopper_registers_emulation.h"
+#include "device/cuda/kernels/launch_emulation.h"
+// After it: the kernels use its built-ins.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/test_util.h"
+#include "device/cuda/block_types.h"
+#include "ops/gemm/cuda/gemm_q/block_product.h"
+#include "ops/gemm/cuda/gemm_qw/families.h"
+#include "ops/gemm/cuda/gemm_qw/gemm_qw_kernel.cuh"
+#include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
+#include "ops/gemm/cuda/launch_case.h"
+
+// The source of the kernels, run on the CPU as GemmQwLaunch launches them, against float64.
+
+namespace tilewright {
+namespace {
+
+using tw::Type;
+constexpr CudaArch kHopper{90, 'a'};
+constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
+
+DeviceSpec DeviceOf(int sm_count) {
+  DeviceSpec device;
+  device.kind = DeviceKind::kCuda;
+  device.sm_count = sm_count;
+  return device;
+}
+
+/// A tensor map of the emulated copy engine instead of the driver's.
+Status EncodeForHost(const cuda::TensorMapDesc& desc,
+                     std::span<std::byte, cuda::kTensorMapBytes> out) {
+  const auto bytes = static_cast<int>(BytesOf(desc.type, 1));
+  const tw::HostTensorMap map{
+      reinterpret_cast<tw::u8*>(desc.address),
+      {static_cast<tw::i64>(desc.dims[0]), static_cast<tw::i64>(desc.dims[1])},
+      static_cast<tw::i64>(desc.strides[0]) / bytes,
+      {static_cast<int>(desc.box[0]), static_cast<int>(desc.box[1])},
+      bytes,
+      desc.swizzled};
+  static_assert(sizeof map <= cuda::kTensorMapBytes);
+  std::memcpy(out.data(), &map, sizeof map);
+  return {};
+}
+
+/// `sms`: multiprocessors, at most so many CTAs.
+template <Type kW, int kTileM, int kTileN, int kParts, int kStages, Type kY = Type::kF32,
+          bool kGated = false, int kCtas = 1>
+void ExpectProduct(test::BlockShape shape, int sms = 1) {
+  SCOPED_TRACE(testing::Message() << "m " << shape.m << " n " << shape.n << " k " << shape.k
+                                  << " tile " << kTileM << "x" << kTileN << " parts " << kParts
+                                  << " pad " << shape.pad_w << " on " << sms);
+  shape.gated = kGated;
+  test::BlockProduct product(DataTypeOf(kW), DataTypeOf(kY), shape);
+  KernelSpec spec = product.SpecOf(kGemmQw);
+  spec.stages = kStages;
+  spec.tile_m = kTileM;
+  spec.tile_n = kTileN;
+  spec.tile_k = cuda::kGemmQTileK;
+  spec.warps = 4 * (kTileN / 64 * kParts + 1);
+  spec.params = {kParts, kCtas, 0, 0};
+  const std::optional<Rejection> no = GemmQwFamily().check(spec);
+  ASSERT_FALSE(no) << no->ToString();
+
+  const DeviceSpec device = DeviceOf(sms);
+  const WorkspaceSize size =
+      GemmQwWorkspace(spec, {.m = shape.m, .n = shape.n, .k = shape.k}, device);
+  test::GuardedBytes partials(size.partials);
+  test::GuardedBytes barriers(size.barriers);
+  std::fill_n(static_cast<std::byte*>(barriers.data()), size.barriers, std::byte{0});
+  Workspace workspace;
+  workspace.partials = partials.data();
+  workspace.partials_size = size.partials;
+  workspace.barriers = barriers.data();
+  workspace.barriers_size = size.barriers;
+  cuda::LaunchResult launch = GemmQwLaunch(spec, product.args, device, workspace);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
+  std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = product.ReadableX();
+  tw::emulation::barriers.clear();
+  constexpr unsigned int kThreads = 128 * (kTileN / 64 * kParts + 1);
+  // Warps finish at different times: what RunLaunch returns does not matter here.
+  tw::emulation::RunLaunch<tw::GemmQwParams>(*launch, kThreads, [](const tw::GemmQwParams& p) {
+    constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
+    tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts, kStages,
+               kCtas>::Run(p, tw::emulation::OwnSmem());
+  });
+  tw::emulation::readable_begin = nullptr;
+  EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
+  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
+  const auto* counters = static_cast<const std::byte*>(barriers.data());
+  EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
+    return byte == std::byte{0};
+  })) << "the next launch would count from there";
+  product.RoundWeights(DataType::kBF16);
+  product.Expect();
+}
+
+/// Rows of W whose bytes are a multiple of 16, as the copy engine needs them, of at least `k` values.
+template <Type kType>
+test::BlockShape PaddedShape(int m, int n, int k) {
+  const TypeInfo& type = GetTypeInfo(DataTypeOf(kType));
+  int ld = k;
+  while (BytesOf(DataTypeOf(kType), ld) % 16 != 0) ld += type.block_elements;
+  return {.m = m, .n = n, .k = k, .pad_w = ld - k};
+}
+
+/// Tiles of every number of rows, warpgroups that share rows and that do not, and edges of all kinds.
+template <Type kType>
+void ExpectBlocks(std::initializer_list<int> ks) {
+  for (const int k : ks) {
+    ExpectProduct<kType, 16, 64, 4, 3>(PaddedShape<kType>(5, 70, k));
+    ExpectProduct<kType, 32, 128, 2, 2>(PaddedShape<kType>(32, 100, k));
+    ExpectProduct<kType, 64, 64, 1, 2>(PaddedShape<kType>(50, 64, k));
+  }
+}
+
+TEST(GemmQwTest, BlocksOf32OfEveryNumberOfBlocks) {
+  ExpectBlocks<Type::kQ4_0>({32, 224, 256, 288});
+  ExpectBlocks<Type::kQ4_1>({32, 224, 256, 288});
+  ExpectBlocks<Type::kQ8_0>({32, 224, 256, 288, 1056});
+}
+
+TEST(GemmQwTest, BlocksOfCodesOfEveryNumberOfBlocks) {
+  cuda::ForEachBlockOfCodes([]<Type kType>() {
+    const int block = tw::Codes<kType>::kBlock;
+    ExpectProduct<kType, 16, 64, 4, 2>(PaddedShape<kType>(5, 70, 512 + block));
+  });
+}
+
+TEST(GemmQwTest, BlocksOf256OfEveryNumberOfBlocks) {
+  ExpectBlocks<Type::kQ4_K>({256, 768});
+  ExpectBlocks<Type::kQ6_K>({256, 768});
+}
+
+TEST(GemmQwTest, TheAddendAndAlphaAreApplied) {
+  ExpectProduct<Type::kQ8_0, 16, 64, 4, 2>({.m = 18, .n = 70, .k = 512, .alpha = -0.5f, .beta = 2});
+  ExpectProduct<Type::kQ4_1, 32, 64, 2, 2, Type::kBF16>(
+      {.m = 30, .n = 64, .k = 256, .alpha = 3, .beta = 1});
+}
+
+TEST(GemmQwTest, GateAndUpAreOneProduct) {
+  ExpectProduct<Type::kQ8_0, 32, 128, 2, 2, Type::kBF16, true>({.m = 31, .n = 96, .k = 256});
+  ExpectProduct<Type::kQ4_K, 32, 64, 4, 2, Type::kF32, true>(
+      {.m = 33, .n = 160, .k = 512, .alpha = -1.5f});
+}
+
+// Runs of k-tiles that end anywhere: one CTA takes all of them, several share output tiles, and there
+// are as many CTAs as k-tiles.
+TEST(GemmQwTest, CtasThatShareOutputTilesLeaveNothingOut) {
+  for (const int sms : {1, 2, 3, 5, 7, 12}) {
+    ExpectProduct<Type::kQ8_0, 16, 64, 4, 2>({.m = 20, .n = 130, .k = 512, .alpha = 2, .beta = 1},
+                                             sms);
+    ExpectProduct<Type::kQ4_K, 32, 128, 2, 3, Type::kBF16>({.m = 9, .n = 256, .k = 1280}, sms);
+  }
+  ExpectProduct<Type::kQ8_0, 32, 64, 4, 2, Type::kBF16, true>({.m = 32, .n = 96, .k = 1536}, 5);
+}
+
+TEST(GemmQwTest, ShapesThatAreShipped) {
+  ExpectProduct<Type::kQ8_0, 32, 64, 4, 5, Type::kBF16>({.m = 32, .n = 128, .k = 2048}, 3);
+  ExpectProduct<Type::kQ8_0, 32, 128, 2, 3, Type::kBF16>({.m = 32, .n = 200, .k = 1024}, 2);
+  ExpectProduct<Type::kQ8_0, 64, 64, 4, 3, Type::kBF16>({.m = 64, .n = 64, .k = 1024});
+}
+
+TEST(GemmQwFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
+  KernelFamilies families;
+  ASSERT_TRUE(AddGemmQwFamily(families));
+  EXPECT_FALSE(AddGemmQwFamily(families)) << "the name is taken";
+  const KernelFamily& family = *families.Find(FamilyName(kGemmQw));
+  const std::vector<KernelSpec> all = families.Catalog(kHopper);
+  ASSERT_GE(all.size(), 25u);
+  for (const KernelSpec& spec : all) {
+    const auto no = family.check(spec);
+    EXPECT_FALSE(no.has_value()) << no->ToString();
+    EXPECT_EQ(family.launch(spec).threads, spec.warps * 32u);
+    EXPECT_GE(spec.stages, 2);
+    EXPECT_EQ(std::count(all.begin(), all.end(), spec), 1);
+  }
+  for (const CudaArch arch : {CudaArch{80, 0}, CudaArch{90, 0}, CudaArch{100, 'a'}}) {
+    EXPECT_TRUE(families.Catalog(arch).empty()) << arch.ToString();
+  }
+  EXPECT_TRUE(GemmQwSpecsForWeight(DataType::kBF16, kHopper).empty());
+}
+
+TEST(GemmQwFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
+  const KernelSpec good = GemmQwSpecsForWeight(DataType::kQ8_0, kHopper).front();
+  const auto refused = [&](auto change, const char* word) {
+    KernelSpec spec = good;
+    change(spec);
+    const auto no = GemmQwFamily().check(spec);
+    ASSERT_TRUE(no.has_value()) << word;
+    EXPECT_THAT(no->ToString(), testing::HasSubstr(word));
+  };
+  refused([](KernelSpec& s) { s.arch = {90, 0}; }, "sm_90a");
+  refused([](KernelSpec& s) { s.type_a = DataType::kF32; }, "type_a");
+  refused([](KernelSpec& s) { s.type_b = DataType::kBF16; }, "type_b");
+  refused([](KernelSpec& s) { s.type_c = DataType::kF32; }, "type_c");
+  refused([](KernelSpec& s) { s.type_d = DataType::kF16; }, "type_d");
+  refused([](KernelSpec& s) { s.tile_m = 8; }, "tile_m");
+  refused([](KernelSpec& s) { s.tile_n = 96; }, "tile_n");
+  refused([](KernelSpec& s) { s.tile_k = 128; }, "tile_k");
+  refused([](KernelSpec& s) { s.stages = 1; }, "stages");
+  refused([](KernelSpec& s) { s.warps = 4; }, "warps");
+  refused([](KernelSpec& s) { s.params[0] = 3; }, "param0");
+  refused([](KernelSpec& s) { s.params[1] = 3; }, "param1");
+  refused([](KernelSpec& s) { s.params[2] = 1; }, "param2");
+  refused([](KernelSpec& s) { s.tile_n = 128, s.params[0] = 4, s.warps = 36; }, "at most 32");
+  refused([](KernelSpec& s) { s.tile_m = 64, s.stages = 8; }, "shared memory");
+  refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kNone; }, "epilogue");
+  refused([](KernelSpec& s) { s.epilogue = SpecEpilogue::kSwiGlu; }, "type_c");
+  refused([](KernelSpec& s) { s.order_b = Order::kRowMajor; }, "order");
+}
+
+/// Of the first kernel for q8_0.
+struct Refusals : test::LaunchCase {
+  Refusals() : LaunchCase(GemmQwSpecsForWeight(DataType::kQ8_0, kHopper).front()) {}
+  template <class Change>
+  std::string After(Change change) const {
+    return test::RefusalAfter(*this, change, [](const Refusals& r) {
+      return GemmQwLaunch(r.spec, r.args, r.device, r.workspace);
+    });
+  }
+  DeviceSpec device = DeviceOf(132);
+  Workspace workspace;
+};
+
+TEST(GemmQwLaunchTest, RefusesWhatTheKernelCannotRead) {
+  const Refusals good;
+  EXPECT_EQ(good.After([](Refusals&) {}), "");
+  const auto refused = [&](auto change, const char* words) {
+    EXPECT_THAT(good.After(change), testing::HasSubstr(words));
+  };
+  refused([](Refusals& r) { r.args.b = Refusals::memory + 8; }, "a multiple of 16 bytes");
+  refused([](Refusals& r) { r.args.b_layout.ld = 288; }, "B: lines of 306 bytes");
+  refused([](Refusals& r) { r.args.a = Refusals::memory + 8; }, "rows aligned to 16 bytes");
+  refused([](Refusals& r) { r.args.a_layout.ld = 260; }, "rows aligned to 16 bytes");
+  refused([](Refusals& r) { r.args.a_layout.cols = r.args.b_layout.rows = 255; }, "k = 255");
+  refused([](Refusals& r) { r.args.b_layout.type = DataType::kQ4_K; }, "B q4_k, needs q8_0");
+  refused([](Refusals& r) { r.spec.family = "gemm_q"; }, "a kernel of gemm_q");
+  refused(
+      [](Refusals& r) {
+        // 32 k-tiles in two output tiles, for 132 CTAs.
+        r.args.a_layout.cols = r.args.a_layout.ld = r.args.b_layout.rows = r.args.b_layout.ld =
+            4096;
+        r.args.b_layout.cols = r.args.d_layout.cols = r.args.d_layout.ld = 2 * r.spec.tile_n;
+      },
+      "a workspace of 0 bytes of partials");
+}
+
+TEST(GemmQwLaunchTest, CtasAreAsManyAsRunAtOnce) {
+  Refusals r;
+  r.args.a_layout.rows = r.args.d_layout.rows = r.spec.tile_m + 1;
+  r.args.b_layout.cols = r.args.d_layout.cols = r.args.d_layout.ld = 66 * r.spec.tile_n;
+  const cuda::LaunchResult launch = GemmQwLaunch(r.spec, r.args, r.device, r.workspace);
+  ASSERT_TRUE(launch) << launch.error().ToString();
+  EXPECT_EQ(launch->grid, (std::array<std::uint32_t, 3>{132, 1, 1}));
+  EXPECT_EQ(launch->block, (std::array<std::uint32_t, 3>{32u * r.spec.warps, 1, 1}));
+  EXPECT_EQ(launch->dynamic_smem_bytes, GemmQwFamily().launch(r.spec).dynamic_smem_bytes);
+  EXPECT_EQ(launch->workspace, cuda::LaunchWorkspace{}) << "no tile is shared";
+  ASSERT_EQ(launch->maps().size(), 1u);
+  const cuda::TensorMapDesc& map = launch->maps()[0].desc;
+  EXPECT_FALSE(map.swizzled);
+  EXPECT_EQ(map.dims[0], 136u);
+  EXPECT_EQ(map.box[0], 136u);
+  EXPECT_EQ(map.box[1], r.spec.tile_n);
+  EXPECT_EQ(map.strides[0], 272u);
+  r.args.b_layout.cols = r.args.d_layout.cols = r.args.d_layout.ld = 3;
+  const cuda::LaunchResult few = GemmQwLaunch(r.spec, r.args, r.device, r.workspace);
+  ASSERT_TRUE(few) << few.error().ToString();
+  EXPECT_EQ(few->grid[0], 2u) << "one for each k-tile";
+}
+
+// Every unit has one owner, in order, and runs differ by one k-tile at most.
+TEST(GemmQwLaunchTest, RunsDivideTheWorkEvenly) {
+  for (const long long units : {5LL, 132LL, 1024LL, 32064LL}) {
+    for (const int ctas : {1, 3, 5}) {
+      long long unit = 0;
+      for (int cta = 0; cta < ctas; ++cta) {
+        const long long begin = cuda::GemmQwBegin(units, cta, ctas);
+        const long long end = cuda::GemmQwBegin(units, cta + 1, ctas);
+        EXPECT_EQ(begin, unit);
+        EXPECT_LE(end - begin, units / ctas + 1);
+        EXPECT_GE(end - begin, units / ctas);
+        for (; unit < end; ++unit) ASSERT_EQ(cuda::GemmQwOwner(units, unit, ctas), cta);
+      }
+      EXPECT_EQ(unit, units);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewright
