@@ -102,9 +102,9 @@ struct GemmHopperShares {
 /// `count` is where the last ends. Parts of one or two steps are not worth a CTA that waits for their sums.
 constexpr int GemmHopperShareBegin(const GemmHopperShares& shares, int k_tiles, int share) {
   constexpr int kWorthless = 2;
-  const int steps = shares.tiles * k_tiles, each = steps / shares.count,
-            more = steps % shares.count;
-  const int begin = share * each + (share < more ? share : more);
+  const unsigned int steps = static_cast<unsigned int>(shares.tiles * k_tiles);
+  const int begin = static_cast<int>(steps * static_cast<unsigned int>(share) /
+                                     static_cast<unsigned int>(shares.count));
   const int within = begin % k_tiles;
   if (within <= kWorthless) return begin - within;
   return k_tiles - within <= kWorthless ? begin + k_tiles - within : begin;
@@ -135,8 +135,7 @@ struct GemmHopperParams {
   GemmHopperShares shares;  ///< GemmHopperSharesOf; 0 where none are made
   /// GemmHopperPartials of [tile_m * tile_n], aligned to 16 bytes: sums as the threads hold them
   float* partials;
-  unsigned int*
-      arrivals;  ///< GemmHopperArrivals: zeroed before the first launch, left at zero by every one
+  unsigned int* arrivals;  ///< GemmHopperArrivals: zeroed before the first launch, left at zero by every one
 };
 static_assert(sizeof(GemmHopperParams) == 512, "layout");
 
@@ -184,18 +183,24 @@ constexpr long long GemmHopperResident(const GemmHopperTile& tile, int sm_count)
   return fit < 1 ? 1 : fit;
 }
 
-/// Which tiles are divided and how: those of the last, incomplete round, as evenly as there are CTAs, but
-/// no tile among more than 8 and no share shorter than 8 k-tiles of 64. None where that would save fewer than 4 k-tiles, about
-/// what it takes to add up the parts.
+/// Which tiles are divided and how: those of the last, incomplete round, among as many CTAs as there are.
+/// Where a whole number of CTAs for each tile leaves few without work, that: all of them then go through k
+/// side by side, and the L2 cache gives a line once for several. No tile has more than 8 of them and no
+/// share is shorter than 8 k-tiles of 64. None where that would save fewer than 4 k-tiles, about what it
+/// takes to add up the parts.
 constexpr GemmHopperShares GemmHopperSharesOf(int m, int n, int k, const GemmHopperTile& tile,
                                               int sm_count) {
-  constexpr long long kMostOfATile = 8, kShortest = 8, kLeastGain = 4, kMostSteps = 1 << 30;
+  constexpr long long kMostOfATile = 8, kShortest = 8, kLeastGain = 4, kMostCount = 1024;
   const long long resident = GemmHopperResident(tile, sm_count);
   const long long tiles = GemmHopperTiles(m, n, tile) % resident;
   const long long k_tiles = (k - 1LL) / 64 + 1, steps = tiles * k_tiles;
-  if (tile.walk != kGemmHopperByShares || tiles == 0 || steps > kMostSteps) return {};
-  long long count = resident < kMostOfATile * tiles ? resident : kMostOfATile * tiles;
+  // Products of steps and shares are counted in 32 bits.
+  if (tile.walk != kGemmHopperByShares || tiles == 0 || steps > (1LL << 32) / kMostCount) return {};
+  long long count = resident < kMostCount ? resident : kMostCount;
+  count = count < kMostOfATile * tiles ? count : kMostOfATile * tiles;
   count = count < steps / kShortest ? count : steps / kShortest;
+  const long long whole = count / tiles * tiles;
+  if (5 * whole >= 4 * count) count = whole;
   if (count < tiles || k_tiles - (steps - 1) / count - 1 < kLeastGain) return {};
   return {static_cast<int>(tiles), static_cast<int>(count)};
 }

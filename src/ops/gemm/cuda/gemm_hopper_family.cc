@@ -20,9 +20,6 @@ int Together(const KernelSpec& spec) {
   return spec.params[2] == cuda::kGemmHopperPingPong ? 1 : Consumers(spec);
 }
 
-/// Columns of a piece of D, which is stored in lines of 128 bytes.
-int PieceColumns(const KernelSpec& spec) { return static_cast<int>(128 / BytesOf(spec.type_d, 1)); }
-
 bool SharesTiles(const KernelSpec& spec) { return spec.split_k > 1; }
 
 std::uint32_t RingBytes(const KernelSpec& spec) {
@@ -104,10 +101,9 @@ std::optional<Rejection> CheckTile(const KernelSpec& spec) {
   if (auto no = CheckOneOf("param1", spec.params[1], kCtas)) return no;
   const int box_b = spec.order_b == Order::kColMajor ? 32 : 64 * std::max<int>(spec.cluster_m, 1);
   if (auto no = CheckSplits(spec)) return no;
-  const int box = SharesTiles(spec) ? box_b : std::max(box_b, PieceColumns(spec));
-  if (spec.tile_n % box != 0) {
+  if (spec.tile_n % box_b != 0) {
     return Rejection{Reason::kShape, Format("tile_n = {}", spec.tile_n),
-                     Format("a multiple of {}", box)};
+                     Format("a multiple of {}", box_b)};
   }
   const int accumulators = spec.tile_m * spec.tile_n / (128 * Together(spec));
   // The register file has 128 a thread for two CTAs of 8 warps, 80 for two of 12.
@@ -196,9 +192,39 @@ constexpr Tile kHighDivided = Divided(kHigh);
 // A tile for each of the two warpgroups, for products of short k: one stores while the other multiplies.
 constexpr Tile kSquareInTurn = Walk(kSquare, cuda::kGemmHopperPingPong);
 constexpr Tile kSquarePairInTurn = Walk({128, 128, 12, 6, 2, 16, 1}, cuda::kGemmHopperPingPong);
-constexpr std::array kDivided{kLow64Divided,      kLowDivided,      kLowWideDivided, kSquareDivided,
-                              kSquarePairDivided, kWide192Divided,  kWideDivided,    kHighDivided,
-                              kSquareInTurn,      kSquarePairInTurn};
+// Narrow and odd tiles, for outputs that others fill the multiprocessors badly with, and pairs that have a
+// tile of B in common.
+constexpr Tile kNarrow{128, 64, 12, 8, 0, 16, 1};
+constexpr Tile kNarrowSplit2{128, 64, 12, 8, 0, 16, 1, 2};
+constexpr Tile kNarrowSplit4{128, 64, 12, 8, 0, 16, 1, 4};
+constexpr Tile kNarrowPair{128, 64, 12, 8, 2, 16, 1};
+constexpr Tile kNarrowDivided = Divided(kNarrow);
+constexpr Tile kHighNarrow{256, 64, 12, 4, 0, 8, 1};
+constexpr Tile kHighNarrowPair{256, 64, 12, 4, 2, 8, 1};
+constexpr Tile kLow{64, 128, 8, 8, 0, 16, 1};
+constexpr Tile kLowSplit2{64, 128, 8, 8, 0, 16, 1, 2};
+constexpr Tile kLowPair{64, 128, 8, 8, 2, 16, 1};
+constexpr Tile k96{128, 96, 12, 6, 0, 16, 1};
+constexpr Tile k96Pair{128, 96, 12, 6, 2, 16, 1};
+constexpr Tile kHigh96{256, 96, 12, 4, 0, 8, 1};
+constexpr Tile kSquarePair{128, 128, 12, 6, 2, 16, 1};
+constexpr Tile k160{128, 160, 12, 5, 0, 16, 1};
+constexpr Tile k160Pair{128, 160, 12, 5, 2, 16, 1};
+constexpr Tile k160Divided = Divided(k160);
+constexpr Tile k160PairDivided = Divided(k160Pair);
+constexpr Tile kWide192Pair{128, 192, 12, 4, 2, 16, 1};
+constexpr Tile kWide192PairDivided = Divided(kWide192Pair);
+constexpr Tile k224Pair{128, 224, 12, 4, 2, 16, 1};
+constexpr Tile kHighPair{256, 128, 12, 4, 2, 8, 1};
+constexpr Tile kWidePairDivided = Divided(kWidePair);
+constexpr std::array kDivided{
+    kLow64Divided,  kLowDivided,     kLowWideDivided,     kSquareDivided,   kSquarePairDivided,
+    kWide192Divided, kWideDivided,   kHighDivided,        kSquareInTurn,    kSquarePairInTurn,
+    kNarrow,        kNarrowSplit2,   kNarrowSplit4,       kNarrowPair,      kNarrowDivided,
+    kHighNarrow,    kHighNarrowPair, kLow,                kLowSplit2,       kLowPair,
+    k96,            k96Pair,         kHigh96,             kSquarePair,      k160,
+    k160Pair,       k160Divided,     k160PairDivided,     kWide192Pair,     kWide192PairDivided,
+    k224Pair,       kHighPair,       kWidePairDivided};
 
 struct Types {
   DataType operands, c, d;

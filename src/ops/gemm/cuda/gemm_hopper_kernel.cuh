@@ -70,8 +70,9 @@ struct GemmHopper {
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kPieceBytes = 64 * 128;
   static constexpr int kPieceCols = 128 / FloatBytes<Spec::kTypeD>();
-  static constexpr int kPieces = kTileN / kPieceCols;  // of a strip
-  static_assert(kSplits > 1 || kPieces * kPieceCols == kTileN, "whole pieces of D");
+  // Of a strip; the last one may be half as wide, and is stored by the threads: TMA would write beyond it.
+  static constexpr int kPieces = (kTileN + kPieceCols - 1) / kPieceCols;
+  static constexpr int kLastCols = kTileN - (kPieces - 1) * kPieceCols;
   TW_DEVICE static u32 Staging(u32 ring, int consumer) {
     return ring + kRingBytes + consumer * 2 * kPieceBytes;
   }
@@ -274,8 +275,9 @@ struct GemmHopper {
         StagePiece<kPiece + 1>(out, parts, piece, row0, col0, staged, warp, lane);
         return;
       }
-      constexpr int kBlocks = kPieceCols / 32;  // of 16 accumulators
-      constexpr int kStrip = kPiece / kPieces, kBlock = kPiece % kPieces * kBlocks;
+      constexpr int kCols = (kPiece + 1) % kPieces == 0 ? kLastCols : kPieceCols;
+      constexpr int kBlocks = kCols / 32;  // of 16 accumulators
+      constexpr int kStrip = kPiece / kPieces, kBlock = kPiece % kPieces * (kPieceCols / 32);
       const int row = 16 * (warp % 4);
       float acc[16 * kBlocks];
       if constexpr (kShares) {
@@ -283,7 +285,7 @@ struct GemmHopper {
       } else {
         WgmmaRead<kStrip, kBlock, kBlocks>(acc);
       }
-      StageStrip<Spec::kTypeC, Spec::kTypeD, 8>(out, acc, row0 + row, col0, staged, row, 0, lane);
+      StageStrip<Spec::kTypeC, Spec::kTypeD, 8 * kCols / kPieceCols>(out, acc, row0 + row, col0, staged, row, 0, lane);
     }
   }
 
@@ -314,7 +316,11 @@ struct GemmHopper {
       StagePiece<0>(params.out, parts, piece, row0, col0, staged, warp, lane);
       FenceBeforeTma();
       NamedBarrier(1 + consumer, 128);
-      if (!by_tma) {
+      if (kLastCols < kPieceCols && (piece + 1) % kPieces == 0) {
+        StoreTile<Spec::kTypeD, 64, 8 * kLastCols / kPieceCols, 128>(params.out, row0, col0, staged,
+                                                                     warp % 4 * 32 + lane);
+        if (leader) TmaStoreCommit();  // none, so that counting groups counts pieces
+      } else if (!by_tma) {
         StoreTile<Spec::kTypeD, 64, 8, 128>(params.out, row0, col0, staged, warp % 4 * 32 + lane);
       } else if (leader) {
         TmaStore2D(&params.d, staged, col0, row0);

@@ -186,6 +186,14 @@ TEST(GemmHopperKernel, WritesNothingBehindAnOddNumberOfColumns) {
 // One, two and more pieces of D a consumer and tile: the two places for them are taken in turn over
 // all tiles.
 TEST(GemmHopperKernel, StagesEveryNumberOfPieces) {
+  // The last of them half as wide as the others.
+  ExpectProducts<Spec<kT, kN, 64, 96, 8, 2>>();
+  ExpectProducts<Spec<kT, kN, 128, 160, 12, 2>>();
+  // Several tiles of a CTA: which of the two places is free does not depend on who stores a piece.
+  ExpectProduct<Spec<kT, kN, 64, 160, 8, 2>>({130, 640, 64}, 1);
+  ExpectProduct<Spec<kT, kN, 64, 32, 8, 2, Type::kBF16, Type::kBF16, Type::kBF16>>(
+      {.m = 70, .n = 200, .k = 64, .in_place = true}, 1);
+  ExpectProduct<Spec<kT, kN, 64, 96, 8, 2>>({.m = 70, .n = 201, .k = 64, .odd_d = true}, 1);
   ExpectProduct<Spec<kT, kN, 64, 64, 8, 2>>({200, 200, 64}, 1);
   ExpectProduct<Spec<kT, kN, 64, 192, 8, 2>>({200, 600, 64}, 1);
   ExpectProduct<Spec<kT, kN, 128, 256, 12, 2>>({300, 600, 64}, 1);

@@ -42,52 +42,73 @@ struct Division {
   }
 };
 
+/// What a multiprocessor takes in, of any kind, in KB/us: 64 bytes a clock, by the clock that belongs to the
+/// board's rate of products. On an H100 34 CTAs with a multiprocessor each got 117 KB/us.
+double IngestKbUs(const DeviceSpec& device) {
+  constexpr double kProductsAByte = 64;  // as many operations in the same clock
+  return device.bf16_gflop_s / std::max(device.sm_count, 1) / kProductsAByte;
+}
+
+/// Time in which `bytes` come to a multiprocessor that has all it can take in.
+double ComeUs(double bytes, const DeviceSpec& device) {
+  return bytes * 1e-3 / IngestKbUs(device);
+}
+
 /// CTAs of a cluster wait for each other, send their sums of `rows` rows, and wait for those of others.
 double SplitMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device) {
   constexpr double kWaitsUs = 1;
-  const double sums = 4.0 * rows * spec.tile_n;  // of a CTA
-  return kWaitsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
+  return kWaitsUs + ComeUs(4.0 * rows * spec.tile_n, device);
 }
 
-/// The last CTA of a divided tile waits for one round trip to memory and reads the sums of the others.
+/// All CTAs of a divided tile but one leave their sums in memory, and that one reads them, which is slower
+/// than copies are: a warpgroup has few of them under way.
 double ShareMergeUs(const KernelSpec& spec, const Division& division, int rows,
                     const DeviceSpec& device) {
-  constexpr double kRoundTripsUs = 1;
+  constexpr double kWaitsUs = 2, kSlower = 1.5;
   const double parts = std::ceil(double{1} * division.shares.count / division.shares.tiles);
-  const double sums =
-      4.0 * rows * spec.tile_n * parts;  // its own are written or those of others read
-  return kRoundTripsUs + SmUs(sums, kCacheOverMemory * device.read_gb_s, device);
+  return kWaitsUs + kSlower * ComeUs(4.0 * rows * spec.tile_n * parts, device);
 }
 
 /// How many times as long clusters take because they do not fit: a cluster lies in one group of
 /// multiprocessors, whose number need not be a multiple of it. On an H200 128 CTAs in clusters of 2 ran
 /// at once; in clusters of 4 and 8, one CTA a multiprocessor, they took two rounds, and 92 took one. More
 /// CTAs than that were up to a sixth slower than without clusters.
-double ClusterRounds(const LaunchCost& cost, int cluster, const DeviceSpec& device) {
+double ClusterRounds(double ctas, int cluster, const LaunchCost& cost, const DeviceSpec& device) {
   if (cluster <= 2) return 1;
   const double sms = std::max(device.sm_count, 1), held = std::max(cost.ctas_per_sm, 1);
   const double reached = std::max(std::floor((cluster == 4 ? 0.85 : 0.75) * sms / cluster), 1.0);
-  const auto ctas = static_cast<double>(cost.ctas);
   constexpr double kSlower = 1.1;
   return kSlower * std::ceil(ctas / (reached * cluster * held)) / std::ceil(ctas / (sms * held));
 }
 
-/// Time in which `fed_bytes` come to a CTA from the L2, `ctas` of them at work. On an H200 128 CTAs got
-/// 10.7 TB/s together, and 66 that shared tiles got 1.6 times as much each.
-double FedUs(double fed_bytes, std::int64_t ctas, double most_alone, const DeviceSpec& device) {
-  constexpr double kOverMemory = 2.2;
-  const double sms = std::max(device.sm_count, 1);
-  const double alone = std::clamp(sms / static_cast<double>(ctas), 1.0, most_alone);
-  return SmUs(fed_bytes, kOverMemory * alone * device.read_gb_s, device);
+/// Rows of A that a CTA fetches, of a tile that `cluster_n` CTAs have in common its part.
+int FetchedRows(const KernelSpec& spec, const GemmDesc& desc) {
+  if (spec.order_a != Order::kRowMajor) return spec.tile_m;
+  return cuda::GemmHopperBoxRows(desc.m, spec.tile_m, std::max<int>(spec.cluster_n, 1));
 }
 
-/// Of A and B that a CTA takes from the L2 for a k-tile. What a cluster has in common comes once for all.
-double FedBytes(const KernelSpec& spec, const GemmDesc& desc) {
-  const int beside = std::max<int>(spec.cluster_n, 1), below = std::max<int>(spec.cluster_m, 1);
-  const bool boxed = spec.order_a == Order::kRowMajor;
-  const int rows =
-      boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : static_cast<int>(spec.tile_m);
-  return Bytes(spec.type_a, (rows + double{1} * spec.tile_n / below) * spec.tile_k);
+/// A k-tile of a CTA that has `beside` - 1 others on its multiprocessor, `ctas` in all: the longest of its
+/// products, what the multiprocessor takes in, what all take from the L2, and a chain of latencies.
+double KTileUs(const KernelSpec& spec, const GemmDesc& desc, const Division& division, double ctas,
+               double beside, const DeviceSpec& device) {
+  constexpr double kReached = 0.95;      // of the board's rate of products, before its power ends
+  constexpr double kL2OfIngest = 0.65;   // what the L2 gives all of them
+  constexpr double kLatencyUs = 0.17;
+  const double products = SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k,
+                               kReached * device.bf16_gflop_s, device);
+  const int fetched = FetchedRows(spec, desc), common_a = std::max<int>(spec.cluster_n, 1);
+  const double row_bytes = Bytes(spec.type_a, spec.tile_k);
+  const double come = ComeUs((fetched * common_a + spec.tile_n) * row_bytes, device);
+  // What a cluster has in common the L2 gives once. So it does lines that CTAs ask for at the same time,
+  // which those do not that each are somewhere else in k.
+  const bool together = division.shares.count % std::max(division.shares.tiles, 1) == 0;
+  const double once = fetched + double{1} * spec.tile_n / std::max<int>(spec.cluster_m, 1);
+  const double given = ComeUs(once * row_bytes, device) * (together ? 1 : 1.6) / kL2OfIngest * ctas /
+                       std::max(device.sm_count, 1);
+  // Pairs that fetch for each other wait for each other too.
+  constexpr double kPair = 1.06;
+  return (division.peers > 1 ? kPair : 1) *
+         std::max({beside * products, beside * come, given, kLatencyUs}) / beside;
 }
 
 /// The copy engine writes rows that there are not as zeros. One row by 28672 x 4096 took 80 us on tiles of
@@ -95,38 +116,29 @@ double FedBytes(const KernelSpec& spec, const GemmDesc& desc) {
 /// every second of those zeros had been read.
 double MissingRowsBytes(const KernelSpec& spec, const GemmDesc& desc) {
   const int beside = std::max<int>(spec.cluster_n, 1);
-  const bool boxed = spec.order_a == Order::kRowMajor;
-  const int fetched =
-      boxed ? cuda::GemmHopperBoxRows(desc.m, spec.tile_m, beside) : static_cast<int>(spec.tile_m);
-  const double missing = CeilOf(desc.m, spec.tile_m) * fetched * beside - desc.m;
+  const double missing = CeilOf(desc.m, spec.tile_m) * FetchedRows(spec, desc) * beside - desc.m;
   return 0.5 * Bytes(spec.type_a, missing * desc.k) * CeilOf(desc.n, spec.tile_n * beside);
 }
 
 }  // namespace
 
 double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
-  constexpr double kReached = 0.8;       // of the board's rate of products
-  constexpr double kBetweenTilesUs = 1;  // to store a tile and to begin the next
+  constexpr double kBetweenTilesUs = 0.8;  // to store a tile and to begin the next
   const Division division(spec, desc, device);
   const int splits = division.splits;
   const int rows = std::min<int>(spec.tile_m, desc.m), cols = std::min<int>(spec.tile_n, desc.n);
   LaunchCost cost;
   cost.ctas_per_sm = spec.params[1];
-  const bool at_once = spec.params[2] != cuda::kGemmHopperInTurn;
-  cost.ctas = at_once ? division.Ctas() : division.tiles * division.peers * splits;
-  const double products =
-      SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k, kReached * device.bf16_gflop_s, device);
-  const double k_tile_us = std::max(
-      products, FedUs(FedBytes(spec, desc), cost.ctas, at_once || splits > 1 ? 1.6 : 1, device));
-  const double tile_us = CeilOf(division.k_tiles, splits) * k_tile_us;
-  cost.cta_us = tile_us;
-  double merge_us = 0;
-  if (at_once) {
-    const auto tiles = static_cast<double>(division.Rounds());
-    const double between = spec.params[2] == cuda::kGemmHopperPingPong ? 0 : kBetweenTilesUs;
-    cost.cta_us = tiles * (tile_us + between) + division.ShareKTiles() * k_tile_us;
-    if (division.shares.count > 0) merge_us = ShareMergeUs(spec, division, rows, device);
-  }
+  const double sms = std::max(device.sm_count, 1), held = sms * cost.ctas_per_sm;
+  const auto all = static_cast<double>(division.tiles * division.peers * splits);
+  const double at_once = splits > 1 ? std::min(all, held) : static_cast<double>(division.Ctas());
+  cost.ctas = static_cast<std::int64_t>(at_once);
+  const double beside = std::min<double>(cost.ctas_per_sm, std::ceil(at_once / sms));
+  const double k_tile_us = KTileUs(spec, desc, division, at_once, beside, device);
+  const double rounds = splits > 1 ? std::ceil(all / held) : static_cast<double>(division.Rounds());
+  const double between = spec.params[2] == cuda::kGemmHopperPingPong ? 0 : kBetweenTilesUs;
+  cost.cta_us = rounds * (CeilOf(division.k_tiles, splits) * k_tile_us + between / beside) +
+                division.ShareKTiles() * k_tile_us;
   // Of clusters that leave multiprocessors idle, two CTAs lie on one all the same: 66 CTAs took 12.7 us
   // where as many that need one each took 10.0.
   constexpr double kPacked = 1.4;
@@ -134,13 +146,17 @@ double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const Device
   // Only B comes from memory, and 96 CTAs with 40 KiB of it on its way read 3.2 TB/s.
   constexpr double kLatency = 1.2;
   cost.in_flight_bytes = Bytes(spec.type_b, spec.stages * cols * spec.tile_k) / kLatency;
+  // CTAs below each other wait for the same lines of B.
+  if (desc.m > spec.tile_m) cost.in_flight_bytes /= 2;
   cost.memory_bytes = LeastBytes(spec, desc) + MissingRowsBytes(spec, desc);
-  if (splits > 1) {
-    const double turns =
-        CeilOf(static_cast<double>(cost.ctas), std::max(device.sm_count, 1) * cost.ctas_per_sm);
-    merge_us = turns * SplitMergeUs(spec, rows, device);
-  }
-  return ClusterRounds(cost, division.peers * splits, device) * PredictUs(cost, device) + merge_us +
+  double merge_us = 0;
+  if (splits > 1) merge_us = rounds * SplitMergeUs(spec, rows, device);
+  if (division.shares.count > 0) merge_us = ShareMergeUs(spec, division, rows, device);
+  // Under its power limit a board does about three quarters of the products of its clocks.
+  constexpr double kOfPower = 0.76;
+  const double power_us = 2e-3 * desc.m * desc.n * desc.k / (kOfPower * device.bf16_gflop_s);
+  const double us = std::max(PredictUs(cost, device), power_us);
+  return ClusterRounds(all, division.peers * splits, cost, device) * us + merge_us +
          kMissingRowUs * (spec.tile_m - rows);
 }
 
