@@ -52,6 +52,22 @@ TW_DEVICE void LoadPairIf(float (&pair)[2], const void* at, int left, int wide) 
 #endif
 }
 
+/// 16 bytes at `at`, a multiple of 16, or zeros. Loads behind one another are under way together; of a
+/// branch each would be waited for where it ends.
+TW_DEVICE void LoadGlobal16If(u32 (&v)[4], const void* at, bool exists) {
+#if defined(__CUDACC__)
+  asm volatile(
+      "{ .reg .pred exists;\nsetp.ne.s32 exists, %5, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\nmov.b32 %3, 0;\n"
+      "@exists ld.global.v4.b32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&r"(v[0]), "=&r"(v[1]), "=&r"(v[2]), "=&r"(v[3])
+      : "l"(at), "r"(static_cast<int>(exists))
+      : "memory");
+#else
+  for (int i = 0; i < 4; ++i) v[i] = exists ? static_cast<const u32*>(at)[i] : 0;
+#endif
+}
+
 /// 16 bytes to `at`, a multiple of 16.
 TW_DEVICE void StoreGlobal16(void* at, const u32 (&v)[4]) {
 #if defined(__CUDACC__)

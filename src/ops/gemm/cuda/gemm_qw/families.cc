@@ -105,16 +105,16 @@ ResourceLimits Limits(const KernelSpec& spec) {
 }
 
 struct Shape {
-  int tile_m, tile_n, parts, ctas = 1;
+  int tile_m, tile_n, parts;
 };
-/// Alone on a multiprocessor, with as many stages as there is room for.
+/// Alone on a multiprocessor, with as many stages as there is room for. Of 64 rows two warpgroups
+/// multiply: four have no registers for their sums and for what they unpack.
 constexpr int kMostStages = 8;
-constexpr std::array kShapes = {Shape{16, 64, 4},  Shape{16, 128, 2}, Shape{32, 64, 4},
-                                Shape{32, 128, 2}, Shape{64, 64, 4},  Shape{64, 128, 2}};
-/// For gate and up as one product.
-constexpr std::array kGated = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 2}};
-/// For logits of f32.
-constexpr std::array kWideResult = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 2}};
+constexpr std::array kShapes = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 1}};
+/// Of the formats that were timed: x is read from the L2 for more rows of W at a time.
+constexpr std::array kHigh = {Shape{32, 192, 1}, Shape{32, 256, 1}};
+
+bool Timed(DataType weight) { return weight == DataType::kQ8_0 || weight == DataType::kQ4_K; }
 
 /// The spec of a shape with the stages that there is room for; none with two: no spec.
 void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, CudaArch arch,
@@ -132,7 +132,7 @@ void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, C
   spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
   spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
   spec.tile_k = cuda::kGemmQTileK;
-  spec.params = {shape.parts, shape.ctas, 0, 0};
+  spec.params = {shape.parts, 1, 0, 0};
   spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
   for (int stages = kMostStages; stages >= 2; --stages) {
     spec.stages = static_cast<std::uint8_t>(stages);
@@ -171,12 +171,14 @@ Status AddGemmQwFamily(KernelFamilies& families) { return families.Add(GemmQwFam
 std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch != CudaArch{90, 'a'} || !HasGemvCodes(weight)) return specs;
-  for (const Shape& shape : kShapes)
+  std::vector<Shape> shapes(kShapes.begin(), kShapes.end());
+  if (Timed(weight)) shapes.insert(shapes.end(), kHigh.begin(), kHigh.end());
+  for (const Shape& shape : shapes) {
     AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kAdd);
-  for (const Shape& shape : kGated)
     AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
-  for (const Shape& shape : kWideResult)
-    AddSpec(specs, weight, DataType::kF32, arch, shape, SpecEpilogue::kAdd);
+    // Logits.
+    if (shape.tile_m == 32) AddSpec(specs, weight, DataType::kF32, arch, shape, SpecEpilogue::kAdd);
+  }
   return specs;
 }
 

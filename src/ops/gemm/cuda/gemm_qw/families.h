@@ -17,8 +17,8 @@ KernelFamily GemmQwFamily();
 Status AddGemmQwFamily(KernelFamilies& families);
 
 /// The kernels for weights of one type on one architecture, sm_90a: tiles of 16, 32 and 64 rows, with
-/// results of bf16, of gate and up as one product, and of f32 for logits. Empty for other types and
-/// architectures. Deterministic order, each once.
+/// results of bf16, also of gate and up as one product; of 32 rows results of f32, for logits. Empty
+/// for other types and architectures. Deterministic order, each once.
 std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch);
 
 }  // namespace tilewright

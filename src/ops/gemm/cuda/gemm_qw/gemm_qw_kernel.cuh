@@ -4,6 +4,7 @@
 #include "device/cuda/kernels/dependent_launch.cuh"
 #include "device/cuda/kernels/mbarrier.cuh"
 #include "device/cuda/kernels/numeric.cuh"
+#include "device/cuda/kernels/predicated.cuh"
 #include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/tma.cuh"
 #include "device/cuda/kernels/types.cuh"
@@ -119,7 +120,7 @@ struct GemmQw {
   static constexpr int kWarpsOfGroup = kGroups < 4 ? 4 / kGroups : 1;
   static constexpr int kTasks = kGroupsOfWarp * (kTileK / 32 / kWarpsOfGroup);
   struct Rows {
-    U32x4 v[kTasks];
+    u32 v[kTasks][4];  // pairs
   };
   struct Task {
     int row, chunk;  // of x in a k-tile; of 8 k
@@ -130,17 +131,11 @@ struct GemmQw {
   TW_DEVICE void LoadX(const Place& at, int warp, int lane, Rows& rows) const {
     const int m0 = at.tile % tiles_m * kTileM, k0 = at.k_tile * kTileK;
     const u8* from = static_cast<const u8*>(p.x) + (m0 * p.ldx + k0) * 2;
-    const u8* row_of[kGroupsOfWarp];
-    TW_UNROLL
-    for (int i = 0; i < kGroupsOfWarp; ++i) {
-      const Task first(i, warp, lane);
-      row_of[i] = m0 + first.row < p.m ? from + first.row * p.ldx * 2 : nullptr;
-    }
     TW_UNROLL
     for (int i = 0; i < kTasks; ++i) {
-      const int k = Task(i, warp, lane).chunk * 8;
-      const u8* row = row_of[i % kGroupsOfWarp];
-      rows.v[i] = row != nullptr && k0 + k < p.k ? LoadCached16(row + 2 * k) : U32x4{};
+      const Task task(i, warp, lane);
+      LoadGlobal16If(rows.v[i], from + (task.row * p.ldx + task.chunk * 8) * 2,
+                     m0 + task.row < p.m && k0 + task.chunk * 8 < p.k);
     }
   }
   TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
@@ -149,9 +144,8 @@ struct GemmQw {
       const Task task(i, warp, lane);
       const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
                                                      task.row * 16 + task.chunk % 2 * 8);
-      const U32x4& pairs = rows.v[i];
-      StoreShared8(to, pairs.v[0], pairs.v[2]);
-      StoreShared8(to + kStepBytes / 2, pairs.v[1], pairs.v[3]);
+      StoreShared8(to, rows.v[i][0], rows.v[i][2]);
+      StoreShared8(to + kStepBytes / 2, rows.v[i][1], rows.v[i][3]);
     }
     FenceBeforeTma();  // wgmma reads it as the copy engine would
     __syncwarp();
