@@ -195,6 +195,26 @@ TEST(GemmAmxTest, ReadsTheLayoutThatDecodingReads) {
   }
 }
 
+TEST(GemmAmxTest, DecodingIsTheSameWithAndWithoutIt) {
+  const DeviceSpec with = SapphireRapids();
+  DeviceSpec without = with;
+  without.features &= ~(kFeatureAmxTile | kFeatureAmxInt8 | kFeatureAmxBf16);
+  without.isa = Isa::kAvx512;
+  without.amx_bf16_gflop_s = without.amx_i8_gop_s = 0;
+  for (const BlockFormat& format : kFormats) {
+    const BatchWeight batches[] = {{1, 128}, {8, 1}, {512, 1}};
+    const GemmDesc weights = Packed(format.type, 1, kPackAny);
+    const auto here = ChoosePack(weights, batches, AllKernels(), with, {}, nullptr);
+    const auto there = ChoosePack(weights, batches, AllKernels(), without, {}, nullptr);
+    ASSERT_TRUE(here && there);
+    EXPECT_EQ(here->pack, there->pack) << format.name;
+    for (const int m : {1, 2, 4, 8}) {
+      const GemmDesc problem = Packed(format.type, m, here->pack);
+      EXPECT_EQ(Chosen(problem, with), Chosen(problem, without));
+    }
+  }
+}
+
 TEST(GemmAmxTest, IsRejectedWithTheReason) {
   Kernel& kernel = *AllKernels().Find("gemm.f32_q4_0_f32.tn.amx.32x32x32.q4_0x16x4.abf16");
   DeviceSpec device = SapphireRapids();
