@@ -151,8 +151,8 @@ inline void FindKeys(const AttentionBlock& block, const SplitRows& rows, const A
                      KeyTile* keys) {
   const AmxScratch amx = CarveAmx(s);
   const int hd = s.hd_padded;
-  const bool as_they_lie = block.kv_type == DataType::kBF16 && block.head_dim == hd &&
-                           block.vectors < kCopiedFrom;
+  const bool as_they_lie =
+      block.kv_type == DataType::kBF16 && block.head_dim == hd && block.vectors < kCopiedFrom;
   for (int i = rows.begin() / kChunk * kChunk; i < rows.end(); i += kLane) {
     KeyTile& tile = keys[i / kLane];
     if (as_they_lie && rows.InOnePiece(i)) {
@@ -271,7 +271,7 @@ struct VectorGroup {
   int first = 0, tiles = 0;        ///< first vector; tiles of 16
   int begin = 0, end = 0;          ///< chunks that some vector sees
   int open_from = 0, open_to = 0;  ///< positions of the split that all of its vectors see
-  __m512i limit[2], least[2];      ///< positions of the split that a vector sees: least .. limit - 1
+  __m512i limit[2], least[2];  ///< positions of the split that a vector sees: least .. limit - 1
 };
 
 inline VectorGroup MakeGroup(const AttentionBlock& block, const SplitRows& rows, int from,
@@ -376,8 +376,7 @@ inline __mmask16 Overtaken(const Running& run, int t, __m512 max) {
 /// Other lanes are multiplied by one.
 inline void Raise(Running& run, int t, __mmask16 raised, __m512 max, int hd, float* out) {
   const __m512 one = _mm512_set1_ps(1.0f);
-  const __m512 keep =
-      _mm512_mask_mov_ps(one, raised, Exp512(_mm512_sub_ps(run.shift[t], max)));
+  const __m512 keep = _mm512_mask_mov_ps(one, raised, Exp512(_mm512_sub_ps(run.shift[t], max)));
   run.even[t] = _mm512_mul_ps(run.even[t], keep);
   run.odd[t] = _mm512_mul_ps(run.odd[t], keep);
   for (int d = 0; d < hd; ++d)
@@ -422,8 +421,7 @@ inline void WeighPairs(const VectorGroup& g, int chunk, int begin, int end, cons
 /// further than some hundred instructions: so both must alternate in the program, too.
 class Beside {
  public:
-  Beside(const VectorGroup& g, int chunk, const float* scores, Running& run,
-         std::uint16_t* weights)
+  Beside(const VectorGroup& g, int chunk, const float* scores, Running& run, std::uint16_t* weights)
       : g_(g), chunk_(chunk), scores_(scores), run_(run), weights_(weights) {}
   /// Divides what is left by the steps that will come.
   void Expect(int steps) { each_ = (kPairs - done_ + steps - 1) / (steps > 0 ? steps : 1); }
@@ -571,7 +569,8 @@ class SplitOnTiles {
       const bool more = chunk + 1 < g.end;
       Beside beside(g, chunk, Scores(chunk), run, weights);
       beside.Expect((more ? hd_ / 32 : 0) + wanted * (pending_.end - pending_.begin));
-      if (more) ScoreChunk(tiles, g, keys_, chunk + 1, hd_, amx_.queries, Scores(chunk + 1), beside);
+      if (more)
+        ScoreChunk(tiles, g, keys_, chunk + 1, hd_, amx_.queries, Scores(chunk + 1), beside);
       for (int i = 0; i < wanted && pending_.d < hd_; ++i) AddPart(tiles, beside);
       beside.Finish();
     }

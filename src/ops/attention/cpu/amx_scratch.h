@@ -14,7 +14,7 @@ constexpr int kAmxGroup = 32;  ///< vectors that are computed together
 /// AttentionScratch::operands of the kernels on tiles, each part aligned to a cache line.
 struct AmxScratch {
   std::uint16_t* queries = nullptr;  ///< [vectors / 16][hd / 32] tiles
-  std::uint16_t* keys = nullptr;     ///< [kSplit / 16][hd / 32] tiles, of what is not read as it lies
+  std::uint16_t* keys = nullptr;  ///< [kSplit / 16][hd / 32] tiles, of what is not read as it lies
   std::uint16_t* values = nullptr;   ///< [kSplit / 32][hd / 16] tiles
   std::uint16_t* weights = nullptr;  ///< [2][kSplit / 32][2] tiles: of two groups
   float* scores = nullptr;           ///< [2][32][32]: of two chunks

@@ -32,7 +32,7 @@ struct AttentionBlock {
   /// Least of `first`: what lies before is not read, and its pages may not exist.
   std::int32_t from = 0;
   std::int32_t seen = 0;  ///< greatest of `limit`
-  float softcap = 0;  ///< as Args::softcap
+  float softcap = 0;      ///< as Args::softcap
 };
 
 /// Memory of one worker. head_dim is padded to a multiple of AttentionFunctions::hd_tile with zeros,

@@ -151,8 +151,9 @@ void AddHopperMaps(const KernelSpec& spec, const GemmArgs& args, cuda::CudaLaunc
       cuda::GemmHopperBoxRows(shape.m, spec.tile_m, std::max<int>(spec.cluster_n, 1)));
   // CTAs of a cluster fetch equal parts of the tile of B.
   const std::uint32_t rows_b = spec.tile_n / std::max<std::uint32_t>(spec.cluster_m, 1);
-  AddMap(launch, offsetof(cuda::GemmHopperParams, a), "A",
-         Describe(args.a, args.a_layout, spec.order_a == Order::kRowMajor, shape.m, shape.k, rows_a));
+  AddMap(
+      launch, offsetof(cuda::GemmHopperParams, a), "A",
+      Describe(args.a, args.a_layout, spec.order_a == Order::kRowMajor, shape.m, shape.k, rows_a));
   AddMap(
       launch, offsetof(cuda::GemmHopperParams, b), "B",
       Describe(args.b, args.b_layout, spec.order_b == Order::kColMajor, shape.n, shape.k, rows_b));
