@@ -50,9 +50,7 @@ double IngestKbUs(const DeviceSpec& device) {
 }
 
 /// Time in which `bytes` come to a multiprocessor that has all it can take in.
-double ComeUs(double bytes, const DeviceSpec& device) {
-  return bytes * 1e-3 / IngestKbUs(device);
-}
+double ComeUs(double bytes, const DeviceSpec& device) { return bytes * 1e-3 / IngestKbUs(device); }
 
 /// CTAs of a cluster wait for each other, send their sums of `rows` rows, and wait for those of others.
 double SplitMergeUs(const KernelSpec& spec, int rows, const DeviceSpec& device) {
@@ -77,7 +75,7 @@ double ClusterRounds(double ctas, int cluster, const LaunchCost& cost, const Dev
   if (cluster <= 2) return 1;
   const double sms = std::max(device.sm_count, 1), held = std::max(cost.ctas_per_sm, 1);
   const double reached = std::max(std::floor((cluster == 4 ? 0.85 : 0.75) * sms / cluster), 1.0);
-  constexpr double kSlower = 1.1;
+  constexpr double kSlower = 1.03;
   return kSlower * std::ceil(ctas / (reached * cluster * held)) / std::ceil(ctas / (sms * held));
 }
 
@@ -91,11 +89,11 @@ int FetchedRows(const KernelSpec& spec, const GemmDesc& desc) {
 /// products, what the multiprocessor takes in, what all take from the L2, and a chain of latencies.
 double KTileUs(const KernelSpec& spec, const GemmDesc& desc, const Division& division, double ctas,
                double beside, const DeviceSpec& device) {
-  constexpr double kReached = 0.95;      // of the board's rate of products, before its power ends
-  constexpr double kL2OfIngest = 0.65;   // what the L2 gives all of them
+  constexpr double kReached = 0.95;     // of the board's rate of products, before its power ends
+  constexpr double kL2OfIngest = 0.65;  // what the L2 gives all of them
   constexpr double kLatencyUs = 0.17;
-  const double products = SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k,
-                               kReached * device.bf16_gflop_s, device);
+  const double products =
+      SmUs(2.0 * spec.tile_m * spec.tile_n * spec.tile_k, kReached * device.bf16_gflop_s, device);
   const int fetched = FetchedRows(spec, desc), common_a = std::max<int>(spec.cluster_n, 1);
   const double row_bytes = Bytes(spec.type_a, spec.tile_k);
   const double come = ComeUs((fetched * common_a + spec.tile_n) * row_bytes, device);
@@ -103,8 +101,8 @@ double KTileUs(const KernelSpec& spec, const GemmDesc& desc, const Division& div
   // which those do not that each are somewhere else in k.
   const bool together = division.shares.count % std::max(division.shares.tiles, 1) == 0;
   const double once = fetched + double{1} * spec.tile_n / std::max<int>(spec.cluster_m, 1);
-  const double given = ComeUs(once * row_bytes, device) * (together ? 1 : 1.6) / kL2OfIngest * ctas /
-                       std::max(device.sm_count, 1);
+  const double given = ComeUs(once * row_bytes, device) * (together ? 1 : 1.6) / kL2OfIngest *
+                       ctas / std::max(device.sm_count, 1);
   // Pairs that fetch for each other wait for each other too.
   constexpr double kPair = 1.06;
   return (division.peers > 1 ? kPair : 1) *
@@ -143,14 +141,17 @@ double EstimateHopper(const KernelSpec& spec, const GemmDesc& desc, const Device
   // where as many that need one each took 10.0.
   constexpr double kPacked = 1.4;
   if (splits > 1 && cost.ctas_per_sm > 1 && cost.ctas <= device.sm_count) cost.cta_us *= kPacked;
-  // Only B comes from memory, and 96 CTAs with 40 KiB of it on its way read 3.2 TB/s.
-  constexpr double kLatency = 1.2;
+  // Only B comes from memory, and 96 CTAs with 40 KiB of it on its way read 3.2 TB/s of an H200.
+  constexpr double kLatency = 1.5;
   cost.in_flight_bytes = Bytes(spec.type_b, spec.stages * cols * spec.tile_k) / kLatency;
   // CTAs below each other wait for the same lines of B.
   if (desc.m > spec.tile_m) cost.in_flight_bytes /= 2;
   cost.memory_bytes = LeastBytes(spec, desc) + MissingRowsBytes(spec, desc);
   double merge_us = 0;
-  if (splits > 1) merge_us = rounds * SplitMergeUs(spec, rows, device);
+  // Two CTAs of a multiprocessor do not wait at the same time.
+  if (splits > 1) {
+    merge_us = (cost.ctas_per_sm > 1 ? 1 : rounds) * SplitMergeUs(spec, rows, device);
+  }
   if (division.shares.count > 0) merge_us = ShareMergeUs(spec, division, rows, device);
   // Under its power limit a board does about three quarters of the products of its clocks.
   constexpr double kOfPower = 0.76;
