@@ -4,15 +4,15 @@
 // template over the tiles, which the kernel file gives as instructions and a test as an emulation.
 // Everything here is in an unnamed namespace, so that each file keeps its own copy.
 //
-// Scores are computed transposed, S^T = K . Q^T: rows of keys are the first operand as they lie in
-// a cache of bf16, and what follows has a query vector in each lane: maxima, sums and factors need
-// no sum across lanes, and masks are comparisons with a vector of limits. The weights become the
+// Scores are computed transposed, S^T = K . Q^T: rows of keys are the first operand as they lie, and
+// what follows has a query vector in each lane: maxima, sums and factors need no sum across lanes,
+// and masks are comparisons with a vector of limits. The weights become the
 // second operand of O^T = V^T . P^T by one conversion and one permutation of two rows; V^T is made
 // once for all vectors of a block. (P . V wants V as it lies but P transposed, which is as many
 // shuffles for every 64 vectors.)
 //
 // A vector's bits depend on its own positions alone: products sum positions in their order, what it
-// does not see weighs exactly zero, and maxima and sums are its lane's.
+// does not see weighs exactly zero, and shifts and sums are its lane's.
 
 #include <cstddef>
 #include <cstdint>
