@@ -4,6 +4,7 @@
 //     document_tables --check ROOT   exit 1 if they are not there as they would be written
 //
 // What a format is, its descriptor says; what runs where, the tests that ran (docs/verified.tsv).
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -59,13 +60,19 @@ struct Column {
   std::vector<std::string_view> devices;
 };
 
-const std::vector<Column>& Columns() {
-  static const std::vector<Column> columns = {
+/// Those of devices on which tests ran.
+std::vector<Column> Columns(const VerifiedRecord& record) {
+  std::vector<Column> columns = {
       {"CPU, scalar", {"scalar"}},
       {"CPU, AVX2", {"avx2"}},
       {"CPU, AVX-512 and VNNI", {"avx512", "avx512vnni", "avx512bf16"}},
+      {"CPU, AMX", {"amx-tile", "amx-int8", "amx-bf16", "amx"}},
       {"GPU, 9.0", {"sm_90"}},
   };
+  std::erase_if(columns, [&](const Column& column) {
+    return std::ranges::all_of(
+        column.devices, [&](std::string_view device) { return record.Source(device).empty(); });
+  });
   return columns;
 }
 
@@ -88,18 +95,19 @@ std::string Joined(std::span<const std::string> words, std::string_view between)
   return text;
 }
 
-std::string Head(std::string_view first) {
+std::string Head(const VerifiedRecord& record, std::string_view first) {
   std::string head = Format("| {} |", first), line = "|---|";
-  for (const Column& column : Columns()) head += Format(" {} |", column.title), line += "---|";
+  for (const Column& column : Columns(record))
+    head += Format(" {} |", column.title), line += "---|";
   return head + "\n" + line + "\n";
 }
 
 /// Types of weights by devices.
 std::string TableOf(const VerifiedRecord& record, std::string_view operation) {
-  std::string table = Head("weights");
+  std::string table = Head(record, "weights");
   for (const DataType type : TypesOfWeights()) {
     table += Format("| {} |", DataTypeName(type));
-    for (const Column& column : Columns()) {
+    for (const Column& column : Columns(record)) {
       const auto cell = Cell(record, operation, DataTypeName(type), column);
       table += Format(" {} |", cell.empty() ? "no" : Joined(cell, ", "));
     }
@@ -130,10 +138,10 @@ std::string CountText(const VerifiedRecord& record, std::string_view operation,
 }
 
 std::string TableOfOperations(const VerifiedRecord& record) {
-  std::string table = Head("weights by");
+  std::string table = Head(record, "weights by");
   for (const auto& [operation, title] : kOperations) {
     table += Format("| {} |", title);
-    for (const Column& column : Columns())
+    for (const Column& column : Columns(record))
       table += Format(" {} |", CountText(record, operation, column));
     table += "\n";
   }
@@ -143,7 +151,7 @@ std::string TableOfOperations(const VerifiedRecord& record) {
 /// Machine and date of the tests behind each column.
 std::string TableOfSources(const VerifiedRecord& record) {
   std::string table = "| device | tests of |\n|---|---|\n";
-  for (const Column& column : Columns()) {
+  for (const Column& column : Columns(record)) {
     std::vector<std::string> sources;
     for (const std::string_view device : column.devices) {
       const std::string source = record.Source(device);
@@ -158,11 +166,16 @@ std::string TableOfSources(const VerifiedRecord& record) {
 
 /// Families of models: what was compared on the CPU and on a GPU, or how much (`brief`).
 std::string TableOfArchitectures(const VerifiedRecord& record, bool brief) {
-  std::string table = "| family | CPU | GPU, 9.0 |\n|---|---|---|\n";
+  std::vector<Column> columns = {{"CPU", {"cpu"}}, {"GPU, 9.0", {"sm_90"}}};
+  std::erase_if(columns,
+                [&](const Column& column) { return record.Source(column.devices[0]).empty(); });
+  std::string table = "| family |", line = "|---|";
+  for (const Column& column : columns) table += Format(" {} |", column.title), line += "---|";
+  table += "\n" + line + "\n";
   for (const std::string& family : record.Subjects("architecture")) {
     table += Format("| {} |", family);
-    for (const std::string_view device : {"cpu", "sm_90"}) {
-      const auto cases = Cell(record, "architecture", family, {"", {device}});
+    for (const Column& column : columns) {
+      const auto cases = Cell(record, "architecture", family, column);
       const std::string count = Format("{} {}", cases.size(), cases.size() == 1 ? "case" : "cases");
       table += Format(" {} |", cases.empty() ? "no" : brief ? count : Joined(cases, "; "));
     }

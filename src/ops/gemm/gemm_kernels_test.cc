@@ -224,7 +224,9 @@ TEST_P(EveryKernel, HandlesEveryTypeAndOrderItDeclares) {
               d.n = LegalN(d, kernel(), 18);
               d.k = LegalK(d, kernel(), 33);
               ASSERT_NO_FATAL_FAILURE(ExpectRight(d, RandomCall(d, random), 1));
-              test::NoteProduct(kernel().info(), k, d, Device());
+              // Emulated tiles show nothing of the processor that they run on.
+              if (AllKernels().Find(kernel().name()) != nullptr)
+                test::NoteProduct(kernel().info(), k, d, Device());
             }
           }
         }
