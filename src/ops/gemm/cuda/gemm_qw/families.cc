@@ -172,6 +172,10 @@ std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch != CudaArch{90, 'a'} || !HasGemvCodes(weight)) return specs;
   std::vector<Shape> shapes(kShapes.begin(), kShapes.end());
+  // Its codes come from three places: four warpgroups have no registers for that.
+  if (weight == DataType::kQ3_K) {
+    for (Shape& shape : shapes) shape.parts = 1;
+  }
   if (Timed(weight)) shapes.insert(shapes.end(), kHigh.begin(), kHigh.end());
   for (const Shape& shape : shapes) {
     AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kAdd);

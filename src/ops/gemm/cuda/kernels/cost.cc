@@ -210,14 +210,19 @@ double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const Device
                      tiles_n * Bytes(spec.type_a, tiles_m * spec.tile_m * desc.k);
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
                          cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
-  // Instructions a weight: to unpack it, and around that; products take none of a warp's.
-  constexpr double kInstructions = 5;
+  // What an instruction a weight would take, as measured on an H100 with 32 rows, without copies of W: to
+  // unpack it, 3.2 of them to wait for products and to bring x, which more rows make longer.
+  const double instructions = (spec.type_b == DataType::kQ8_0 ? 4 : 8) + 0.1 * spec.tile_m;
   cost.cta_us =
-      SmUs(2 * kInstructions * run * spec.tile_n * cuda::kGemmQTileK, device.f32_gflop_s, device);
-  // Output tiles that CTAs share, each with those beside it.
+      SmUs(2 * instructions * run * spec.tile_n * cuda::kGemmQTileK, device.f32_gflop_s, device);
+  // The end of a run, at which nothing is read; and for each of the CTAs that share an output tile.
+  constexpr double kEndUs = 3.5, kMergeEachUs = 0.3;
   const double sharing = static_cast<double>(cost.ctas) / (tiles_m * tiles_n);
-  constexpr double kMergeUs = 1.5, kMergeEachUs = 0.3;
-  return PredictUs(cost, device) + kMergeUs + kMergeEachUs * std::min(sharing, 1.0 * k_tiles);
+  // Rows of x that there are not.
+  constexpr double kMissingRowUs = 0.2;
+  const double missing = tiles_m * spec.tile_m - desc.m;
+  return PredictUs(cost, device) + kEndUs + kMergeEachUs * std::min(sharing, 1.0 * k_tiles) +
+         kMissingRowUs * missing;
 }
 
 }  // namespace tilewright
