@@ -89,6 +89,7 @@ struct OpTraits {
   /// Fields that the arguments do not determine cannot differ.
   static CallTerms TermsOf(const Desc& desc) {
     CallTerms terms;
+    if constexpr (requires { desc.precision; }) terms.activations = desc.precision;
     if constexpr (requires { desc.guarantee; }) terms.guarantee = desc.guarantee;
     return terms;
   }

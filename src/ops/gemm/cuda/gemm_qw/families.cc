@@ -21,6 +21,14 @@ int CtasOf(const KernelSpec& spec) { return spec.params[1]; }
 /// Warpgroups that multiply, and the one that fills the ring.
 int WarpsFor(const KernelSpec& spec) { return 4 * (spec.tile_n / 64 * PartsOf(spec) + 1); }
 
+/// Bytes of a k-tile of a row of W. The copy engine begins at multiples of 16 of a row only: elsewhere it
+/// raises an illegal instruction (H200, driver 580.159), whatever the type of the map.
+int LineBytes(DataType weight) {
+  const TypeInfo& type = GetTypeInfo(weight);
+  return cuda::kGemmQTileK / type.block_elements * type.block_bytes;
+}
+constexpr int kCopyAlignment = 16;
+
 std::uint32_t SmemBytes(const KernelSpec& s) {
   const TypeInfo& weight = GetTypeInfo(s.type_b);
   return static_cast<std::uint32_t>(tw::GemmQwLayout::Of({.block_bytes = weight.block_bytes,
@@ -40,6 +48,12 @@ std::optional<Rejection> CheckTypes(const KernelSpec& s) {
   if (!HasGemvCodes(s.type_b)) {
     return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
                   "a block format with Codes in gemv_codes.cuh");
+  }
+  if (LineBytes(s.type_b) % kCopyAlignment != 0) {
+    return Reject(Reason::kType,
+                  Format("type_b = {}, {} values of {} bytes", DataTypeName(s.type_b),
+                         cuda::kGemmQTileK, LineBytes(s.type_b)),
+                  Format("a multiple of {} bytes", kCopyAlignment));
   }
   if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
     return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
@@ -171,11 +185,8 @@ Status AddGemmQwFamily(KernelFamilies& families) { return families.Add(GemmQwFam
 std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch != CudaArch{90, 'a'} || !HasGemvCodes(weight)) return specs;
+  if (LineBytes(weight) % kCopyAlignment != 0) return specs;
   std::vector<Shape> shapes(kShapes.begin(), kShapes.end());
-  // Its codes come from three places: four warpgroups have no registers for that.
-  if (weight == DataType::kQ3_K) {
-    for (Shape& shape : shapes) shape.parts = 1;
-  }
   if (Timed(weight)) shapes.insert(shapes.end(), kHigh.begin(), kHigh.end());
   for (const Shape& shape : shapes) {
     AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kAdd);

@@ -4,8 +4,8 @@
 
 #include "tilewright/kernel_family.h"
 
-/// Family `gemm_qw`: 16 to 64 rows of bf16 times weights in the block formats that gemv_codes.cuh has
-/// Codes for, by wgmma. README.md names the fields of its specs.
+/// Family `gemm_qw`: 16 to 64 rows of bf16 times weights in block formats of which 256 values are a
+/// multiple of 16 bytes, by wgmma. README.md names the fields of its specs.
 
 namespace tilewright {
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/formats/formats.h"
 #include "core/test_util.h"
 #include "device/cuda/block_types.h"
 #include "ops/gemm/cuda/gemm_q/block_product.h"
@@ -129,6 +130,7 @@ TEST(GemmQwTest, BlocksOf32OfEveryNumberOfBlocks) {
 
 TEST(GemmQwTest, BlocksOfCodesOfEveryNumberOfBlocks) {
   cuda::ForEachBlockOfCodes([]<Type kType>() {
+    if (GemmQwSpecsForWeight(DataTypeOf(kType), kHopper).empty()) return;  // no whole 16 bytes
     const int block = tw::Codes<kType>::kBlock;
     ExpectProduct<kType, 16, 64, 4, 2>(PaddedShape<kType>(5, 70, 512 + block));
   });
@@ -136,7 +138,7 @@ TEST(GemmQwTest, BlocksOfCodesOfEveryNumberOfBlocks) {
 
 TEST(GemmQwTest, BlocksOf256OfEveryNumberOfBlocks) {
   ExpectBlocks<Type::kQ4_K>({256, 768});
-  ExpectBlocks<Type::kQ6_K>({256, 768});
+  ExpectBlocks<Type::kQ5_K>({256, 768});
 }
 
 TEST(GemmQwTest, TheAddendAndAlphaAreApplied) {
@@ -182,7 +184,7 @@ TEST(GemmQwFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
   EXPECT_FALSE(AddGemmQwFamily(families)) << "the name is taken";
   const KernelFamily& family = *families.Find(FamilyName(kGemmQw));
   const std::vector<KernelSpec> all = families.Catalog(kHopper);
-  ASSERT_GE(all.size(), 100u);
+  ASSERT_GE(all.size(), 56u);
   for (const KernelSpec& spec : all) {
     const auto no = family.check(spec);
     EXPECT_FALSE(no.has_value()) << no->ToString();
@@ -194,6 +196,22 @@ TEST(GemmQwFamilyTest, EverySpecOfTheCatalogPassesItsCheckOnce) {
     EXPECT_TRUE(families.Catalog(arch).empty()) << arch.ToString();
   }
   EXPECT_TRUE(GemmQwSpecsForWeight(DataType::kBF16, kHopper).empty());
+}
+
+// The copy engine traps where a box does not begin at a multiple of 16 bytes of a row.
+TEST(GemmQwFamilyTest, EveryKTileBeginsAtAMultipleOf16BytesOfItsRow) {
+  for (const BlockFormat& format : kFormats) {
+    const TypeInfo& type = GetTypeInfo(format.type);
+    const int line = cuda::kGemmQTileK / type.block_elements * type.block_bytes;
+    EXPECT_EQ(GemmQwSpecsForWeight(format.type, kHopper).empty(), line % 16 != 0)
+        << DataTypeName(format.type);
+  }
+  KernelSpec spec = GemmQwSpecsForWeight(DataType::kQ4_K, kHopper).front();
+  spec.type_b = DataType::kQ6_K;
+  const auto no = GemmQwFamily().check(spec);
+  ASSERT_TRUE(no.has_value());
+  EXPECT_EQ(no->ToString(),
+            "type: type_b = q6_k, 256 values of 210 bytes, needs a multiple of 16 bytes");
 }
 
 TEST(GemmQwFamilyTest, ASpecThatNoKernelHasIsRefusedWithItsField) {
