@@ -10,6 +10,7 @@
 #include "core/formats/formats.h"
 #include "engine/tune/measuring.h"
 #include "ops/gemm/base/fake_kernel.h"
+#include "ops/gemm/cpu/amx/emulated_kernels.h"
 #include "ops/gemm/reference.h"
 #include "ops/gemm/register.h"
 #include "ops/gemm/tune/operands.h"
@@ -53,6 +54,31 @@ class CpuMeasurerTest : public testing::Test {
     return outcome.verdict;
   }
 };
+
+// What AMX multiplies are weights of bf16: whole numbers times weights in blocks are not exact there.
+TEST_F(CpuMeasurerTest, AKernelThatRoundsWeightsPassesForWhatItsUnitsMultiply) {
+  constexpr std::uint32_t kFeatures = kFeatureAvx512 | kFeatureAvx512Bf16;
+  if (!DetectCpu()->Has(kFeatures)) GTEST_SKIP() << "no AVX-512 with BF16";
+  Registry registry;
+  AddGemmAmx(registry, test::TileOpsEmulatedVectors(), kFeatures, test::kEmulatedVectors);
+  int checked = 0;
+  for (const BlockFormat& format : kFormats) {
+    GemmDesc problem = F32Problem(33, 64, 512);
+    problem.type_b = format.type;
+    problem.precision = Precision::kI8, problem.pack_b = kPackAny;
+    const auto measurer = MakeCpuGemmMeasurer(SerialExecutor(), Small());
+    ASSERT_TRUE(measurer->Prepare(problem));
+    for (Kernel* const kernel : registry.kernels()) {
+      if (kernel->IsFeasible(problem)) continue;
+      LaunchSpec spec;
+      spec.kernel = kernel;
+      const Tuner::Outcome outcome = measurer->Check(spec);
+      EXPECT_EQ(outcome.verdict, Verdict::kOk) << kernel->name() << ": " << outcome.evidence;
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 13);
+}
 
 TEST_F(CpuMeasurerTest, ARightKernelPasses) {
   EXPECT_EQ(VerdictOn([](FakeKernel&, const GemmArgs&) -> Status { return {}; }), Verdict::kOk);

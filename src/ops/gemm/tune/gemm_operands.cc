@@ -40,6 +40,13 @@ std::string Unwritten(const GemmArgs& args) {
   return {};
 }
 
+/// Whether a CPU's kernel multiplies bf16, to which it rounds weights in blocks as well.
+bool RoundsBlocksToBF16(const GemmDesc& problem, const KernelInfo& kernel) {
+  constexpr std::uint32_t kMultiplyBF16 = kFeatureAvx512Bf16 | kFeatureAmxBf16;
+  return kernel.device == DeviceKind::kCpu && (kernel.features & kMultiplyBF16) != 0 &&
+         GetTypeInfo(problem.type_b).block_quantised;
+}
+
 }  // namespace
 
 Status GemmOperands::Make(const GemmDesc& problem) {
@@ -254,7 +261,11 @@ Tuner::Outcome GemmOperands::Judge(const Kernel& kernel, Activations kind, void*
   const bool exact = kind == Activations::kWholeNumbers &&
                      problem_.quant_a.type == QuantType::kNone &&
                      problem_.prologue == Prologue::kNone;
-  check.activations = exact ? Precision::kF32 : kernel.desc().activations;
+  check.activations = kernel.desc().activations;
+  // What a product is off by does not depend on which of its factors was rounded.
+  if (exact)
+    check.activations =
+        RoundsBlocksToBF16(problem_, kernel.info()) ? Precision::kBF16 : Precision::kF32;
   constexpr double kWholeCheck = 4e6;  // products; beyond, rows and columns are picked
   if (static_cast<double>(problem_.m) * problem_.n * problem_.k > kWholeCheck)
     check.max_rows = 12, check.max_cols = 96;

@@ -44,7 +44,8 @@ class GemmOperands {
   void PutMixture(int launch, GemmArgs& args) const;
   /// The verdict on what a kernel left in `d`, which lies on the host. A GPU's kernels may unpack
   /// blocks to the 16 bits that tensor cores multiply: they must agree with the oracle of the
-  /// weights as they are, or with that of the weights so rounded.
+  /// weights as they are, or with that of the weights so rounded. A CPU's kernels that multiply bf16
+  /// may be off by the rounding of their weights, however they unpack them.
   Tuner::Outcome Judge(const Kernel& kernel, Activations kind, void* d, Executor& executor);
 
  private:

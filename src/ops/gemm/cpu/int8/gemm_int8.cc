@@ -40,10 +40,12 @@ double BlockCost(const IsaConfig& isa, const BlockFormat& format) {
 }
 
 double PeakOn(const IsaConfig& isa, const DeviceSpec& device) {
-  double best =
-      kPeakAvx2;  // what the rate of a device without any of them, a default, is taken for
-  if (device.Has(kFeatureAvx512)) best = kPeakAvx512;
-  if (device.Has(kFeatureAvx512Vnni)) best = 1;
+  // Without any of them the rate is a default, which is that of a processor with VNNI.
+  double best = 1;
+  if (!device.Has(kFeatureAvx512Vnni)) {
+    if (device.Has(kFeatureAvx2)) best = kPeakAvx2;
+    if (device.Has(kFeatureAvx512)) best = kPeakAvx512;
+  }
   return device.i8_gop_s * isa.peak / best;
 }
 
