@@ -285,7 +285,8 @@ struct GemmHopper {
       } else {
         WgmmaRead<kStrip, kBlock, kBlocks>(acc);
       }
-      StageStrip<Spec::kTypeC, Spec::kTypeD, 8 * kCols / kPieceCols>(out, acc, row0 + row, col0, staged, row, 0, lane);
+      StageStrip<Spec::kTypeC, Spec::kTypeD, 8 * kCols / kPieceCols>(out, acc, row0 + row, col0,
+                                                                     staged, row, 0, lane);
     }
   }
 

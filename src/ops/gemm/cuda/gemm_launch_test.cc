@@ -219,7 +219,8 @@ TEST(GemmLaunchTest, DividesTheTilesOfTheLastRound) {
   EXPECT_EQ(shares(512, 10240, 4096).tiles, 28);
   EXPECT_EQ(shares(512, 10240, 4096).count, 112) << "four for each leave 20 CTAs without work";
   EXPECT_EQ(shares(512, 11264, 4096).count, 132) << "44 tiles, three for each";
-  EXPECT_EQ(cuda::GemmHopperShareBegin(shares(512, 11264, 4096), 64, 3), 64) << "a whole number for a tile";
+  EXPECT_EQ(cuda::GemmHopperShareBegin(shares(512, 11264, 4096), 64, 3), 64)
+      << "a whole number for a tile";
   EXPECT_EQ(shares(100, 200, 4096).count, 8) << "no tile has more parts";
   EXPECT_EQ(shares(100, 200, 64 * 20).count, 2) << "no part has fewer than 8 k-tiles";
   EXPECT_EQ(shares(128 * 33, 1024, 4096).count, 0) << "132 tiles";
