@@ -135,8 +135,7 @@ struct GemmHopperParams {
   GemmHopperShares shares;  ///< GemmHopperSharesOf; 0 where none are made
   /// GemmHopperPartials of [tile_m * tile_n], aligned to 16 bytes: sums as the threads hold them
   float* partials;
-  unsigned int*
-      arrivals;  ///< GemmHopperArrivals: zeroed before the first launch, left at zero by every one
+  unsigned int* arrivals;  ///< GemmHopperArrivals: zero before the first launch and after each
 };
 static_assert(sizeof(GemmHopperParams) == 512, "layout");
 
