@@ -87,7 +87,7 @@ std::optional<Rejection> GemmAmx::IsFeasible(const GemmDesc& problem) const {
   return gemm::CheckDense(problem);
 }
 
-GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, bool gated, int workers) const {
+GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
   Plan plan;
   plan.m = shape.m;
   plan.steps = CeilDiv(shape.k, kStepK);
@@ -115,7 +115,6 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, bool gated, int workers)
   blocks = CeilDiv(plan.stage_tiles, plan.block_tiles);
   const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(plan.panels, kMostPanels), pairs);
   plan.run_panels = CeilDiv(pairs, runs) * kGroupPanels;
-  static_cast<void>(gated);  // a pair of panels is a gate and what it gates
   const bool chunked = unpacked > plan.chunk_steps;
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * plan.row_tile_bytes;
   plan.scratch_bytes = ScratchBytes(plan.chunk_steps, chunked ? plan.block_tiles : kGroupTiles,
@@ -126,7 +125,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, bool gated, int workers)
 std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
                                    const DeviceSpec& device) const {
   const int workers = WorkersOf(spec.config, device.cores);
-  return MakePlan({p.m, p.n, p.k, p.num}, false, workers).TotalBytes(workers);
+  return MakePlan({p.m, p.n, p.k, p.num}, workers).TotalBytes(workers);
 }
 
 std::size_t GemmAmx::PackedBytes(const MatrixLayout& b) const {
@@ -149,7 +148,7 @@ Status GemmAmx::PackB(const void* plain, const MatrixLayout& b, void* packed, St
 double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                            const DeviceSpec& device) const {
   const int workers = WorkersOf(spec.config, device.cores);
-  const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, false, workers);
+  const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, workers);
   // Of a task. Unpacking overlaps little with the tile unit, which has both operands from the cache
   // of the core; the sums of the first group of rows find weights in the L1. Sapphire Rapids class,
   // one thread, 4096 x 4096, 2026-11-25: 16, 32, 64, 128 rows of q4_0 in 2.1, 1.8, 2.8, 4.9 ms.
@@ -180,7 +179,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
   const GemmShape shape = gemm::ShapeOf(args);
   const bool gated = gemm::IsGated(args);
   const int workers = gemm::Workers(stream);
-  const Plan plan = MakePlan(shape, gated, workers);
+  const Plan plan = MakePlan(shape, workers);
   if (Status ok = gemm::CheckLaunch(*this, spec, shape, workspace, plan.TotalBytes(workers)); !ok)
     return ok;
   auto* staged = static_cast<std::uint8_t*>(workspace.partials);

@@ -47,7 +47,7 @@ class GemmAmx final : public gemm::CpuKernel {
   Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                   Stream stream) override;
   struct Plan;
-  Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
+  Plan MakePlan(const GemmShape& shape, int workers) const;
 
   AmxConfig config_;
   const BlockFormat* format_;  ///< nullptr for bf16 and f16

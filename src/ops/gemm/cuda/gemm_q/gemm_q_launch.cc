@@ -89,10 +89,7 @@ namespace {
 /// `splits` CTAs for each output tile.
 cuda::LaunchResult SplitLaunch(const KernelSpec& spec, const GemmArgs& args, int splits,
                                const Workspace& workspace) {
-  if (spec.family != FamilyName(kGemmQ)) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", kGemmQ)));
-  }
+  if (auto no = CheckFamily(spec, GemmQFamily())) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   if (auto no = CheckOperands(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);

@@ -84,10 +84,7 @@ WorkspaceSize GemmQwWorkspace(const KernelSpec& spec, const GemmShape& shape,
 
 cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
                                 const DeviceSpec& device, const Workspace& workspace) {
-  if (spec.family != FamilyName(kGemmQw)) {
-    return tl::unexpected(*Reject(Reason::kDevice, Format("a kernel of {}", spec.family.view()),
-                                  Format("one of {}", kGemmQw)));
-  }
+  if (auto no = CheckFamily(spec, GemmQwFamily())) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
   if (auto no = CheckOperands(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
