@@ -28,21 +28,6 @@ struct Operands {
   float B(int k, int n) const { return BF16ToF32(b[k / 2][2 * n + k % 2]); }
 };
 
-void MultiplyByEmulation(const TileProduct& product) {
-  TileConfig config;
-  config.rows[0] = config.rows[1] = static_cast<std::uint8_t>(product.rows);
-  config.row_bytes[0] = static_cast<std::uint16_t>(4 * product.columns);
-  config.row_bytes[1] = static_cast<std::uint16_t>(4 * product.k_pairs);
-  config.rows[2] = static_cast<std::uint8_t>(product.k_pairs);
-  config.row_bytes[2] = static_cast<std::uint16_t>(4 * product.columns);
-  EmulatedTiles tiles(config);
-  tiles.Load<0>(product.c, kTileRowBytes);
-  tiles.Load<1>(product.a, kTileRowBytes);
-  tiles.LoadOnce<2>(product.b, kTileRowBytes);
-  tiles.DotBF16<0, 1, 2>();
-  tiles.Store<0>(product.c, kTileRowBytes);
-}
-
 // Products by emulation; where the processor has the instructions, theirs are the same.
 class TilesTest : public ::testing::Test {
  protected:
@@ -63,7 +48,7 @@ class TilesTest : public ::testing::Test {
 
   static void Multiply(Operands& operands) {
     Operands instruction = operands;
-    MultiplyByEmulation(operands.Product());
+    MultiplyBy<EmulatedTiles>(operands.Product());
     if (!HasInstructions()) return;
     MultiplyByInstruction(instruction.Product());
     ExpectSame(operands, instruction);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "device/cpu/tiles.h"
+
 namespace tilewright {
 
 /// One product of tiles: c[rows][row_bytes / 4] += a * b as TDPBF16PS defines it. The operands lie
@@ -12,6 +14,26 @@ struct TileProduct {
   const void* b = nullptr;
   float* c = nullptr;  ///< [16][16], of which the product's part is read and written
 };
+
+namespace {  // NOLINT(google-build-namespaces): one copy a file, as in tiles.h
+
+template <class Tiles>
+void MultiplyBy(const TileProduct& product) {
+  TileConfig config;
+  config.rows[0] = config.rows[1] = static_cast<std::uint8_t>(product.rows);
+  config.row_bytes[0] = static_cast<std::uint16_t>(4 * product.columns);
+  config.row_bytes[1] = static_cast<std::uint16_t>(4 * product.k_pairs);
+  config.rows[2] = static_cast<std::uint8_t>(product.k_pairs);
+  config.row_bytes[2] = static_cast<std::uint16_t>(4 * product.columns);
+  Tiles tiles(config);
+  tiles.template Load<0>(product.c, kTileRowBytes);
+  tiles.template Load<1>(product.a, kTileRowBytes);
+  tiles.template LoadOnce<2>(product.b, kTileRowBytes);
+  tiles.template DotBF16<0, 1, 2>();
+  tiles.template Store<0>(product.c, kTileRowBytes);
+}
+
+}  // namespace
 
 /// By the instructions: the processor must have AMX, and the system must have granted it.
 void MultiplyByInstruction(const TileProduct& product);
