@@ -18,6 +18,7 @@
 #include "device/cuda/block_types.h"
 #include "engine/compiled/gpu_store.h"
 #include "ops/gemm/base/verified_test_util.h"
+#include "ops/gemm/cuda/gemm_qw/rounded_weights.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
 #include "ops/norm/cuda/kernels.h"
 #include "tilewright/cuda/gemv_params.h"
@@ -206,13 +207,10 @@ Product ProductOf(const GemmDesc& desc, const std::vector<double>& rows,
   return product;
 }
 
-std::vector<double> Rounded(const std::vector<double>& values, DataType type) {
-  const std::vector<float> floats(values.begin(), values.end());
-  const auto count = static_cast<std::int64_t>(values.size());
-  std::vector<std::byte> bytes(BytesOf(type, count));
-  std::vector<double> rounded(values.size());
-  EXPECT_TRUE(EncodeRow(type, floats.data(), count, bytes.data()));
-  EXPECT_TRUE(DecodeRow(type, bytes.data(), count, rounded.data()));
+/// Weights in blocks as gemm_qw multiplies them, which is all that it may lose.
+std::vector<double> Rounded(DataType type, const Data& weights) {
+  std::vector<double> rounded = weights.values;
+  test::RoundAsGemmQw(type, weights.bytes.data(), std::span(rounded));
   return rounded;
 }
 
@@ -239,7 +237,6 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     return ProductOf(desc, rows, weights, adds ? c.values : std::vector<double>());
   };
   const Product exact = product_of(b.values);
-  // Block weights that the kernel rounds to the type of A, which is all that it may lose.
   std::optional<Product> of_rounded;
   const int columns = desc.epilogue == Epilogue::kGatedSilu ? desc.n / 2 : desc.n;
   count = exact.want.size();
@@ -290,7 +287,7 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     // Only what rounds its activations may be off by what that costs.
     const bool int8 = candidate.kernel->desc().activations == Precision::kI8;
     const bool rounds = name.starts_with("gemm_qw.");
-    if (rounds && !of_rounded) of_rounded = product_of(Rounded(b.values, desc.type_a));
+    if (rounds && !of_rounded) of_rounded = product_of(Rounded(desc.type_b, b));
     const Product& product = rounds ? *of_rounded : exact;
     ExpectNear(got, desc.type_c, product.want, product.magnitude, name,
                int8 ? product.slack : std::vector<double>());

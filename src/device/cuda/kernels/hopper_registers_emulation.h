@@ -86,7 +86,7 @@ template <int kCount>
 void WgmmaWaitForAll(float (&)[kCount]) {}
 template <int kN>
 void WgmmaRegistersKMajor(float (&d)[kN / 2], const u32 (&a)[4], u64 b) {
-  WgmmaRegisters<Type::kBF16, kN, 0>(d, a, b);
+  WgmmaRegisters<Type::kF16, kN, 0>(d, a, b);
 }
 
 }  // namespace tw

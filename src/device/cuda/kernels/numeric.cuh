@@ -214,6 +214,48 @@ TW_DEVICE u32 PackF16(float low, float high) {
 #endif
 }
 
+/// a * b, a + b and a * b + c of both halves, each rounded once; the host rounds the last through f32.
+TW_DEVICE u32 MulF16x2(u32 a, u32 b) {
+#if defined(__CUDACC__)
+  u32 pair;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+#else
+  return PackF16(LowF16ToF32(a) * LowF16ToF32(b), HighF16ToF32(a) * HighF16ToF32(b));
+#endif
+}
+TW_DEVICE u32 AddF16x2(u32 a, u32 b) {
+#if defined(__CUDACC__)
+  u32 pair;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+#else
+  return PackF16(LowF16ToF32(a) + LowF16ToF32(b), HighF16ToF32(a) + HighF16ToF32(b));
+#endif
+}
+TW_DEVICE u32 FmaF16x2(u32 a, u32 b, u32 c) {
+#if defined(__CUDACC__)
+  u32 pair;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
+  return pair;
+#else
+  return PackF16(Fma(LowF16ToF32(a), LowF16ToF32(b), LowF16ToF32(c)),
+                 Fma(HighF16ToF32(a), HighF16ToF32(b), HighF16ToF32(c)));
+#endif
+}
+
+/// The larger of each half as unsigned numbers. The instruction needs sm_90.
+TW_DEVICE u32 MaxU16x2(u32 a, u32 b) {
+#if defined(__CUDACC__)
+  u32 pair;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
+#else
+  const u32 low = (a & 0xffffu) > (b & 0xffffu) ? a : b, high = a > b ? a : b;
+  return (low & 0xffffu) | (high & 0xffff0000u);
+#endif
+}
+
 /// Exact; 0x7f and 0xff are NaN. Bit work: the instruction needs sm_89.
 TW_DEVICE float E4M3ToF32(u8 bits) {
   const u32 sign = static_cast<u32>(bits & 0x80u) << 24;

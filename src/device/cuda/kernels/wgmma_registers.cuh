@@ -122,16 +122,16 @@ __device__ __forceinline__ void WgmmaWaitForAll(float (&d)[kCount]) {
 #define TW_OUT16(d, i) TW_OUT8(d, i), TW_OUT8(d, i + 8)
 #define TW_NAMES8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TW_NAMES16 TW_NAMES8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define TW_RS_K(n, names, outs, a, b_number)                                                    \
-  asm volatile(                                                                                 \
-      "{ .reg .pred always;\nsetp.eq.b32 always, 0, 0;\n"                                       \
-      "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" names "}, {" a "}, " b_number \
-      ", always, 1, 1, 0; }"                                                                    \
-      : outs                                                                                    \
-      : "r"(a_words[0]), "r"(a_words[1]), "r"(a_words[2]), "r"(a_words[3]), "l"(b_desc)         \
+#define TW_RS_K(n, names, outs, a, b_number)                                                  \
+  asm volatile(                                                                               \
+      "{ .reg .pred always;\nsetp.eq.b32 always, 0, 0;\n"                                     \
+      "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.f16.f16 {" names "}, {" a "}, " b_number \
+      ", always, 1, 1, 0; }"                                                                  \
+      : outs                                                                                  \
+      : "r"(a_words[0]), "r"(a_words[1]), "r"(a_words[2]), "r"(a_words[3]), "l"(b_desc)       \
       : "memory")
 
-/// The same with B K-major, bf16.
+/// The same with B K-major, f16.
 template <int kN>
 __device__ __forceinline__ void WgmmaRegistersKMajor(float (&d)[kN / 2], const u32 (&a_words)[4],
                                                      u64 b_desc) {

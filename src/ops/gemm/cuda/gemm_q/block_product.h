@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -84,10 +85,14 @@ class BlockProduct {
     return got;
   }
 
-  /// From here on W is what its weights are when each was rounded once.
-  void RoundWeights(DataType type) {
-    const test::GuardedBytes rounded = Encoded(type, ws_);
-    ws_ = Decoded(type, rounded, Signed(ws_.size()));
+  /// From here on the weights are what `round(type, blocks, values)` makes of those of each row of W.
+  template <class Round>
+  void RoundWeights(Round round) {
+    const DataType type = args.b_layout.type;
+    for (std::size_t r = 0; r < Size(shape.n); ++r) {
+      const auto* row = static_cast<const unsigned char*>(w_.data()) + r * RowBytes(type);
+      round(type, row, std::span(ws_).subspan(r * Size(shape.k), Size(shape.k)));
+    }
   }
 
   /// Holds y to the product.

@@ -16,12 +16,13 @@
 #include "ops/gemm/cuda/gemm_qw/scaled.cuh"
 #include "tilewright/cuda/gemm_qw_params.h"
 
-// Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as bf16 in registers,
-// are A; the rows of x are B.
+// Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as f16 in registers,
+// are A; the rows of x, also in f16, are B. Both are divided by powers of two, of each row of W and of x in a
+// k-tile one, so that f16 holds them whatever they are, and the sums of the k-tile are multiplied by them.
 //
 // A CTA has kStrips * kParts warpgroups that multiply, and one that fills the ring of kStages k-tiles:
-// the copy engine brings W as it lies in memory; the threads bring x, since they turn it around on the
-// way. A strip is 64 rows of W; the kParts warpgroups of a strip take quarters of every k-tile.
+// the copy engine brings W as it lies in memory; the threads bring x, since they convert it and turn it
+// around on the way. A strip is 64 rows of W; the kParts warpgroups of a strip take quarters of every k-tile.
 //
 // The CTAs divide the k-tiles of all output tiles evenly, so that they end together: the first and the
 // last output tile of a CTA may be shared with its neighbours. A CTA begins with the last one, and leaves
@@ -48,9 +49,9 @@ struct GemmQw {
   static_assert(kTileN % 64 == 0 && kTileM % 16 == 0 && kTileM <= 128, "shapes of wgmma");
   static_assert(kParts == 1 || kParts == 2 || kParts == 4, "whole quarters");
 
-  // x lies in steps of 16 k, each [2][kTileM][8]: pairs 0, 2, 4, 6 of a row and then pairs 1, 3, 5, 7 of
-  // it, so that the four codes of a word, values 4 t .. 4 t + 3, are what a lane has of A: columns 2 t,
-  // 2 t + 1, 2 t + 8 and 2 t + 9.
+  // x lies in steps of 16 k, each [2][kTileM][8]: the even values of a row and then the odd ones, so that
+  // codes 0, 2, 1 and 3 of a word, values 4 t .. 4 t + 3, are what a lane has of A: columns 2 t, 2 t + 1,
+  // 2 t + 8 and 2 t + 9.
   static constexpr GemmQwLayout kLayout =
       GemmQwLayout::Of({F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
   static constexpr int kStepBytes = kTileM * 32;
@@ -138,18 +139,56 @@ struct GemmQw {
                      m0 + task.row < p.m && k0 + task.chunk * 8 < p.k);
     }
   }
-  TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
+  // The largest magnitude of each row in a k-tile, as a warp has found it of its part: lanes r, r + 8, r +
+  // 16 and r + 24 of row r.
+  TW_DEVICE static float LargestOf(const Rows& rows, int group) {
+    u32 largest = 0;
     TW_UNROLL
-    for (int i = 0; i < kTasks; ++i) {
-      const Task task(i, warp, lane);
-      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
-                                                     task.row * 16 + task.chunk % 2 * 8);
-      StoreShared8(to, rows.v[i][0], rows.v[i][2]);
-      StoreShared8(to + kStepBytes / 2, rows.v[i][1], rows.v[i][3]);
+    for (int i = group; i < kTasks; i += kGroupsOfWarp) {
+      TW_UNROLL
+      for (const u32 pair : rows.v[i]) largest = MaxU16x2(largest, pair & 0x7fff7fffu);
+    }
+    TW_UNROLL
+    for (int step = 8; step <= 16; step *= 2)
+      largest = MaxU16x2(largest, OfPartner(largest, step));
+    const u32 low = largest << 16, high = largest & 0xffff0000u;
+    return FloatOf(low > high ? low : high);
+  }
+  TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
+    u8* const factors = smem + (stage * kLayout.stage_bytes + kLayout.factors);
+    TW_UNROLL
+    for (int group = 0; group < kGroupsOfWarp; ++group) {
+      const int row = Task(group, warp, lane).row;
+      float largest = LargestOf(rows, group);
+      if constexpr (kWarpsOfGroup > 1) {
+        float* const all = reinterpret_cast<float*>(smem + kLayout.exponents);
+        if (lane < 8) all[warp / kGroups * kTileM + row] = largest;
+        NamedBarrier(2, 128);  // every part's is there
+        largest = Larger(all[row], all[kTileM + row]);
+      }
+      const PowerOfTwo power = PowerOfTwo::For(largest);
+      if (lane < 8 && warp / kGroups == 0) reinterpret_cast<float*>(factors)[row] = power.inverse;
+      TW_UNROLL
+      for (int i = group; i < kTasks; i += kGroupsOfWarp)
+        StoreChunk(stage, Task(i, warp, lane), rows.v[i], power.factor);
+      if constexpr (kWarpsOfGroup > 1) NamedBarrier(2, 128);  // and has been read
     }
     FenceBeforeTma();  // wgmma reads it as the copy engine would
     __syncwarp();
     if (lane == 0) MbarrierArrive(Full(stage));
+  }
+  TW_DEVICE void StoreChunk(int stage, const Task& task, const u32 (&pairs)[4], float factor) const {
+    u32 even[2], odd[2];
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const u32 first = pairs[2 * i], second = pairs[2 * i + 1];
+      even[i] = PackF16(LowBF16ToF32(first) * factor, LowBF16ToF32(second) * factor);
+      odd[i] = PackF16(HighBF16ToF32(first) * factor, HighBF16ToF32(second) * factor);
+    }
+    const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
+                                                   task.row * 16 + task.chunk % 2 * 8);
+    StoreShared8(to, even[0], even[1]);
+    StoreShared8(to + kStepBytes / 2, odd[0], odd[1]);
   }
 
   // By one thread, first of all: the barriers, and the first k-tiles of W on their way.
@@ -198,50 +237,84 @@ struct GemmQw {
     }
   }
 
-  // Sub-block kJ of this warpgroup's part of a stage.
-  template <int kJ>
-  TW_DEVICE static ScaledQuarter<kTypeW> QuarterOf(const u8* lines, int part, int i) {
-    return ScaledQuarter<kTypeW>::At(lines + 8 * i * kLayout.line_bytes, kJ / 2 * kParts + part);
-  }
-  using Raw = typename ScaledQuarter<kTypeW>::Raw;
-  template <int kJ>
-  TW_DEVICE static void Load(const u8* lines, int part, int t, Raw (&raw)[2]) {
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i)  // rows g and g + 8
-      raw[i] = QuarterOf<kJ>(lines, part, i).template Load<kJ % 2>(t);
-  }
+  // A row of W in a stage, and which quarters of it this warpgroup has.
+  struct Line {
+    const u8* row;
+    int part;
+    TW_DEVICE int QuarterOf(int block) const { return block / 2 * kParts + part; }
+  };
+  static constexpr int kBlocks = 2 * kQuarters;  // sub-blocks of a part of a k-tile
+  using Part = ScaledPart<kTypeW, kBlocks>;
+  using Raw = typename Part::Raw;
+  // A part of a k-tile, of rows g and g + 8.
+  struct TwoRows {
+    Line first;
+    Part parts[2];
+    TW_DEVICE Line LineOf(int i) const {
+      return {first.row + 8 * i * kLayout.line_bytes, first.part};
+    }
+    TW_DEVICE static TwoRows At(const Line& line, int t) {
+      TwoRows rows{line, {}};
+      TW_UNROLL
+      for (int i = 0; i < 2; ++i) rows.parts[i] = Part::At(rows.LineOf(i), t);
+      return rows;
+    }
+    template <int kJ>
+    TW_DEVICE void Load(int t, Raw (&raw)[2]) const {
+      TW_UNROLL
+      for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), t);
+    }
+  };
 
-  // Sub-block kJ and those behind it of this warpgroup's part of a stage. `lines`: of row g of the warp;
-  // `x`: descriptor of the first step of the first quarter; `raw`: of sub-block kJ; `previous`: the
-  // stage in front of this one, -1: none.
+  // Sub-block kJ and those behind it. `x`: descriptor of the first step of the first quarter; `raw`: of
+  // sub-block kJ.
   template <int kJ>
-  TW_DEVICE void Multiply(const u8* lines, int part, u64 x, int previous, int lane,
-                          const Raw (&raw)[2], float (&acc)[kTileM / 2]) const {
-    if constexpr (kJ < 2 * kQuarters) {
+  TW_DEVICE void Multiply(const TwoRows& rows, const Raw (&raw)[2], u32 x, int lane,
+                          float (&sums)[kTileM / 2]) const {
+    if constexpr (kJ < kBlocks) {
       // Behind the products nothing is read ahead: the compiler moves no load over them.
       Raw next[2];
-      if constexpr (kJ + 1 < 2 * kQuarters) Load<kJ + 1>(lines, part, lane % 4, next);
+      if constexpr (kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane % 4, next);
       u32 a[2][4];
       TW_UNROLL
       for (int i = 0; i < 2; ++i) {
         u32 pairs[2][2];
-        ScaledQuarter<kTypeW>::template Pairs<kJ % 2>(raw[i], pairs);
+        rows.parts[i].template Values<kJ>(raw[i], lane, pairs);
         TW_UNROLL
         for (int h = 0; h < 2; ++h) {
           a[h][i] = pairs[h][0];
           a[h][i + 2] = pairs[h][1];
         }
       }
+      constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;  // of the descriptor
       constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;  // of 16 k, from the first
       WgmmaFence();
       TW_UNROLL
       for (int h = 0; h < 2; ++h)
-        WgmmaRegistersKMajor<kTileM>(acc, a[h], x + (kStep + h) * (kStepBytes >> 4));
+        WgmmaRegistersKMajor<kTileM>(
+            sums, a[h], kUpperHalf | (x + static_cast<u32>((kStep + h) * (kStepBytes >> 4))));
       WgmmaCommit();
-      // One sub-block is multiplied while the next is unpacked; the one before has been read.
-      WgmmaWait<1>();
-      if (kJ == 0 && previous >= 0 && lane == 0) MbarrierArrive(Empty(previous));
-      Multiply<kJ + 1>(lines, part, x, previous, lane, next, acc);
+      // One sub-block is multiplied while the next is unpacked.
+      if constexpr (kJ + 1 < kBlocks) WgmmaWait<1>();
+      Multiply<kJ + 1>(rows, next, x, lane, sums);
+    }
+  }
+  // The sums of a k-tile, of values that were divided, to those of the output tile.
+  TW_DEVICE void Accumulate(const float (&inverses)[2], int stage, int lane,
+                            const float (&sums)[kTileM / 2], float (&acc)[kTileM / 2]) const {
+    const float* const factors =
+        reinterpret_cast<const float*>(smem + (stage * kLayout.stage_bytes + kLayout.factors));
+    TW_UNROLL
+    for (int column = 0; column < kTileM / 8; ++column) {
+      TW_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const float of_x = factors[column * 8 + lane % 4 * 2 + j];
+        TW_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const int at = column * 4 + i * 2 + j;
+          acc[at] = Fma(sums[at] * inverses[i], of_x, acc[at]);
+        }
+      }
     }
   }
 
@@ -337,9 +410,10 @@ struct GemmQw {
   // A warpgroup that multiplies.
   TW_DEVICE void Consume(int warp, int lane) const {
     const int part = warp / 4 % kParts, row = warp / (4 * kParts) * 64 + warp % 4 * 16;
-    const int lines = (row + lane / 4) * kLayout.line_bytes;  // in a stage
-    const u64 x = WgmmaPlainDescriptor(
-        ring + static_cast<u32>(kLayout.w_bytes + part * 4 * kStepBytes), kStepBytes / 2, 128);
+    const int line = (row + lane / 4) * kLayout.line_bytes;  // in a stage
+    // Of it only the lower half depends on where x is.
+    const auto x = static_cast<u32>(WgmmaPlainDescriptor(
+        ring + static_cast<u32>(kLayout.w_bytes + part * 4 * kStepBytes), kStepBytes / 2, 128));
     const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
     RingPosition at;
     WaitForPrerequisites();  // the addend, and y, which others may still read
@@ -353,28 +427,50 @@ struct GemmQw {
           (threadIdx.x == 0 && ReadArrivals(p.arrivals + place.tile) == static_cast<u32>(others));
       float acc[kTileM / 2];
       TW_UNROLL
-      for (int i = 0; i < kTileM / 2; ++i) acc[i] = 0.0f;
-      int previous = -1;
+      for (float& value : acc) value = 0.0f;
+      MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
+      const auto open = [&](Raw(&raw)[2]) {
+        const TwoRows rows = TwoRows::At(
+            {smem + (at.stage * kLayout.stage_bytes + line), part}, lane % 4);
+        rows.template Load<0>(lane % 4, raw);
+        return rows;
+      };
+      Raw raw[2];
+      TwoRows rows = open(raw);
+      int stage = at.stage;
       TW_NO_UNROLL
       for (int i = place.k_tile; i < place.k_end; ++i) {
-        MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
-        const int offset = at.stage * kLayout.stage_bytes;
-        const u8* stage = smem + (offset + lines);
-        Raw raw[2];
-        Load<0>(stage, part, lane % 4, raw);
-        Multiply<0>(stage, part, x + static_cast<u64>(offset >> 4), previous, lane, raw, acc);
-        previous = at.stage;
+        stage = at.stage;
+        float sums[kTileM / 2];
+        TW_UNROLL
+        for (float& value : sums) value = 0.0f;
+        Multiply<0>(rows, raw, x + static_cast<u32>(stage * kLayout.stage_bytes >> 4), lane,
+                    sums);
         at.Advance();
+        const float inverses[2] = {rows.parts[0].inverse, rows.parts[1].inverse};
+        const auto open_next = [&] {
+          if (i + 1 == place.k_end) return;
+          MbarrierWait(Full(at.stage), at.parity);
+          rows = open(raw);
+        };
+        // While the last products are under way, if there are registers for it.
+        if constexpr (Part::kInFewRegisters) open_next();
+        WgmmaWaitForAll(sums);
+        Accumulate(inverses, stage, lane, sums, acc);
+        const bool keeps = !kLayout.sums_apart && i + 1 == place.k_end;  // it takes the sums
+        if (!keeps) {
+          __syncwarp();
+          if (lane == 0) MbarrierArrive(Empty(stage));
+        }
+        if constexpr (!Part::kInFewRegisters) open_next();
       }
-      WgmmaWaitForAll(acc);
-      if (kLayout.sums_apart && lane == 0) MbarrierArrive(Empty(previous));
-      const int sums = kLayout.sums_apart ? kLayout.sums : previous * kLayout.stage_bytes;
+      const int sums = kLayout.sums_apart ? kLayout.sums : stage * kLayout.stage_bytes;
       Finish(place, others, arrived, packs, reinterpret_cast<float*>(smem + sums), part, row, lane,
              acc);
       if constexpr (!kLayout.sums_apart) {
         FenceBeforeTma();
         __syncwarp();
-        if (lane == 0) MbarrierArrive(Empty(previous));
+        if (lane == 0) MbarrierArrive(Empty(stage));
       }
       until = i64{place.tile} * k_tiles;
     }

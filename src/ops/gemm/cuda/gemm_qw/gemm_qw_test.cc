@@ -16,6 +16,7 @@
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemm_qw/gemm_qw_kernel.cuh"
 #include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
+#include "ops/gemm/cuda/gemm_qw/rounded_weights.h"
 #include "ops/gemm/cuda/launch_case.h"
 
 // The source of the kernels, run on the CPU as GemmQwLaunch launches them, against float64.
@@ -99,7 +100,7 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
     return byte == std::byte{0};
   })) << "the next launch would count from there";
-  product.RoundWeights(DataType::kBF16);
+  product.RoundWeights(&test::RoundAsGemmQw<float>);
   product.Expect();
 }
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "core/formats/q4_k.h"
+#include "core/formats/q5_k.h"
+#include "core/numeric.h"
+#include "tilewright/types.h"
+
+/// For tests only; no library file includes this header.
+
+namespace tilewright::test {
+
+/// To nearest, ties to even, as f16 holds numbers that are neither too large nor too small for it.
+inline double To11Bits(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 11)), exponent - 11);
+}
+
+/// The weights of blocks whose scales and minima are rounded before them.
+template <class Block, class T>
+void RoundWithFactors(const void* blocks, std::span<T> values) {
+  constexpr std::size_t kElements = 256, kSubBlock = 32;
+  const auto* at = static_cast<const std::byte*>(blocks);
+  for (std::size_t first = 0; first < values.size(); first += kElements, at += sizeof(Block)) {
+    Block block;
+    std::memcpy(&block, at, sizeof block);
+    UnpackedBlock parts;
+    Unpack(block, parts);
+    const double d = F16ToF32(parts.scale), dmin = F16ToF32(parts.min);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      const double scale = To11Bits(d * parts.scales[i / kSubBlock]);
+      const double min = To11Bits(dmin * parts.mins[i / kSubBlock]);
+      values[first + i] = static_cast<T>(To11Bits(scale * parts.codes[i] + min));
+    }
+  }
+}
+
+/// What gemm_qw multiplies in place of weights in blocks. `blocks`: as in memory, whole blocks; `values`:
+/// the exact weights, replaced.
+template <class T>
+void RoundAsGemmQw(DataType type, const void* blocks, std::span<T> values) {
+  if (type == DataType::kQ4_K) {
+    RoundWithFactors<BlockQ4_K>(blocks, values);
+  } else if (type == DataType::kQ5_K) {
+    RoundWithFactors<BlockQ5_K>(blocks, values);
+  } else {
+    for (T& value : values) value = static_cast<T>(To11Bits(static_cast<double>(value)));
+  }
+}
+
+}  // namespace tilewright::test
