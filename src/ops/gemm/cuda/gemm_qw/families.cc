@@ -121,16 +121,17 @@ ResourceLimits Limits(const KernelSpec& spec) {
 struct Shape {
   int tile_m, tile_n, parts;
 };
-/// Alone on a multiprocessor, with as many stages as there is room for. Of 64 rows two warpgroups
-/// multiply: four have no registers for their sums and for what they unpack.
-constexpr int kMostStages = 8;
+/// Alone on a multiprocessor, with as many stages as there is room for: with two, one is read while the
+/// other is multiplied, and nothing is ahead. Of 64 rows two warpgroups multiply: four have no registers
+/// for their sums and for what they unpack.
+constexpr int kLeastStages = 3, kMostStages = 8;
 constexpr std::array kShapes = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 1}};
 /// Of the formats that were timed: x is read from the L2 for more rows of W at a time.
 constexpr std::array kHigh = {Shape{32, 192, 1}, Shape{32, 256, 1}};
 
 bool Timed(DataType weight) { return weight == DataType::kQ8_0 || weight == DataType::kQ4_K; }
 
-/// The spec of a shape with the stages that there is room for; none with two: no spec.
+/// The spec of a shape with the stages that there is room for, if there are enough.
 void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, CudaArch arch,
              const Shape& shape, SpecEpilogue epilogue) {
   KernelSpec spec;
@@ -148,7 +149,7 @@ void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, C
   spec.tile_k = cuda::kGemmQTileK;
   spec.params = {shape.parts, 1, 0, 0};
   spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
-  for (int stages = kMostStages; stages >= 2; --stages) {
+  for (int stages = kMostStages; stages >= kLeastStages; --stages) {
     spec.stages = static_cast<std::uint8_t>(stages);
     if (Check(spec)) continue;
     specs.push_back(spec);

@@ -149,8 +149,7 @@ struct GemmQw {
       for (const u32 pair : rows.v[i]) largest = MaxU16x2(largest, pair & 0x7fff7fffu);
     }
     TW_UNROLL
-    for (int step = 8; step <= 16; step *= 2)
-      largest = MaxU16x2(largest, OfPartner(largest, step));
+    for (int step = 8; step <= 16; step *= 2) largest = MaxU16x2(largest, OfPartner(largest, step));
     const u32 low = largest << 16, high = largest & 0xffff0000u;
     return FloatOf(low > high ? low : high);
   }
@@ -177,7 +176,8 @@ struct GemmQw {
     __syncwarp();
     if (lane == 0) MbarrierArrive(Full(stage));
   }
-  TW_DEVICE void StoreChunk(int stage, const Task& task, const u32 (&pairs)[4], float factor) const {
+  TW_DEVICE void StoreChunk(int stage, const Task& task, const u32 (&pairs)[4],
+                            float factor) const {
     u32 even[2], odd[2];
     TW_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -287,7 +287,7 @@ struct GemmQw {
         }
       }
       constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;  // of the descriptor
-      constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;  // of 16 k, from the first
+      constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;       // of 16 k, from the first
       WgmmaFence();
       TW_UNROLL
       for (int h = 0; h < 2; ++h)
@@ -321,12 +321,10 @@ struct GemmQw {
   // Puts this warp's sums in place, [kParts][kTileM][kSumPitch].
   TW_DEVICE static void StageSums(float* sums, int part, int row, int lane,
                                   const float (&acc)[kTileM / 2]) {
-    float* own = sums + part * (kTileM * kLayout.sum_pitch) + row + lane / 4;
+    constexpr int kPitch = kLayout.sum_pitch;
+    float* own = sums + ((part * kTileM + lane % 4 * 2) * kPitch + row + lane / 4);
     TW_UNROLL
-    for (int i = 0; i < kTileM / 2; ++i) {
-      const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      own[column * kLayout.sum_pitch + i / 2 % 2 * 8] = acc[i];
-    }
+    for (int i = 0; i < kTileM / 2; ++i) own[(i / 4 * 8 + i % 2) * kPitch + i / 2 % 2 * 8] = acc[i];
   }
 
   using OwnSums = StagedSums<kTileM, kParts, kLayout.sum_pitch>;
@@ -384,8 +382,8 @@ struct GemmQw {
   // Makes y of the sums of an output tile, or leaves them to the CTA that has the end of its k; `others`:
   // what that CTA waits for, `arrived`: whether all have left their sums. Those in front of a CTA have
   // been started before it, so the wait ends.
-  TW_DEVICE void Finish(const Place& at, int others, bool arrived, bool packs, float* sums,
-                        int part, int row, int lane, const float (&acc)[kTileM / 2]) const {
+  TW_DEVICE void Finish(const Place& at, int others, bool arrived, float* sums, int part, int row,
+                        int lane, const float (&acc)[kTileM / 2]) const {
     const int m0 = at.tile % tiles_m * kTileM, n0 = at.tile / tiles_m * kTileN;
     const OwnSums own{sums};
     // Nobody reads what is there any more: a stage, or the sums of the output tile before.
@@ -396,6 +394,7 @@ struct GemmQw {
       }
     }
     NamedBarrier(1, kThreads);  // every warp's sums are there, and those of others
+    const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
     if (at.k_end != k_tiles) {
       LeaveSums(at.tile, m0, own);
     } else if (others == 0) {
@@ -414,7 +413,6 @@ struct GemmQw {
     // Of it only the lower half depends on where x is.
     const auto x = static_cast<u32>(WgmmaPlainDescriptor(
         ring + static_cast<u32>(kLayout.w_bytes + part * 4 * kStepBytes), kStepBytes / 2, 128));
-    const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
     RingPosition at;
     WaitForPrerequisites();  // the addend, and y, which others may still read
     TW_NO_UNROLL
@@ -430,8 +428,8 @@ struct GemmQw {
       for (float& value : acc) value = 0.0f;
       MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
       const auto open = [&](Raw(&raw)[2]) {
-        const TwoRows rows = TwoRows::At(
-            {smem + (at.stage * kLayout.stage_bytes + line), part}, lane % 4);
+        const TwoRows rows =
+            TwoRows::At({smem + (at.stage * kLayout.stage_bytes + line), part}, lane % 4);
         rows.template Load<0>(lane % 4, raw);
         return rows;
       };
@@ -444,10 +442,9 @@ struct GemmQw {
         float sums[kTileM / 2];
         TW_UNROLL
         for (float& value : sums) value = 0.0f;
-        Multiply<0>(rows, raw, x + static_cast<u32>(stage * kLayout.stage_bytes >> 4), lane,
-                    sums);
+        Multiply<0>(rows, raw, x + static_cast<u32>(stage * kLayout.stage_bytes >> 4), lane, sums);
         at.Advance();
-        const float inverses[2] = {rows.parts[0].inverse, rows.parts[1].inverse};
+        const float inverses[2] = {rows.parts[0].Inverse(), rows.parts[1].Inverse()};
         const auto open_next = [&] {
           if (i + 1 == place.k_end) return;
           MbarrierWait(Full(at.stage), at.parity);
@@ -465,8 +462,7 @@ struct GemmQw {
         if constexpr (!Part::kInFewRegisters) open_next();
       }
       const int sums = kLayout.sums_apart ? kLayout.sums : stage * kLayout.stage_bytes;
-      Finish(place, others, arrived, packs, reinterpret_cast<float*>(smem + sums), part, row, lane,
-             acc);
+      Finish(place, others, arrived, reinterpret_cast<float*>(smem + sums), part, row, lane, acc);
       if constexpr (!kLayout.sums_apart) {
         FenceBeforeTma();
         __syncwarp();

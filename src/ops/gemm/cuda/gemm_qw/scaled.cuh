@@ -10,7 +10,7 @@
 //   ScaledPart<kType, kBlocks>  of kBlocks sub-blocks of 32, two in each quarter of kGemvSpan values:
 //     At(lines, t)              `lines(q)` is quarter q of the row; t = lane % 4; all lanes of the warp
 //                               call it, and the four of a row share what they find
-//     inverse                   the power of two
+//     Inverse()                 the power of two
 //     kInFewRegisters           whether a part is to be made while another is multiplied
 //     Load<kJ>(line, t)         a Raw: what sub-block kJ is made of, read from shared memory
 //     Values<kJ>(raw, lane, a)  a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block kJ; all
@@ -66,7 +66,9 @@ TW_DEVICE void NibblesF16(u32 word, u32 (&pair)[2], u32 fifth = 0) {
   constexpr u32 k1024 = 0x64006400u;  // a mantissa that is the code, or 16 times it
   TW_UNROLL
   for (u32 i = 0; i < 2; ++i) {
-    const u32 high = (kHigh ? i == 0 ? fifth << 8 : fifth : i == 0 ? fifth << 4 : fifth >> 4) &
+    const u32 high = (kHigh    ? i == 0 ? fifth << 8 : fifth
+                      : i == 0 ? fifth << 4
+                               : fifth >> 4) &
                      (kHigh ? 0x01000100u : 0x00100010u);
     const u32 code = AndOr(word >> (8 * i), kMask, k1024) | high;
     pair[i] = kHigh ? FmaF16x2(code, 0x2c002c00u, 0xd400d400u)  // / 16 - 64
@@ -79,7 +81,8 @@ template <Type kType, int kBlocks>
 struct ScaledPart {
   using F = Codes<kType>;
   static constexpr bool kInFewRegisters = false;
-  float factor, inverse;
+  float factor;
+  TW_DEVICE float Inverse() const { return FloatOf((254u << 23) - BitsOf(factor)); }
   struct Raw {
     u32 pairs[2][2];
     CodeScale scales[F::kScales];
@@ -99,8 +102,7 @@ struct ScaledPart {
         bound = Larger(Fma(256.0f, Magnitude(own.scale), Magnitude(own.offset)), bound);
       }
     }
-    const PowerOfTwo power = PowerOfTwo::ForFour(bound);
-    return {power.factor, power.inverse};
+    return {PowerOfTwo::ForFour(bound).factor};
   }
   template <int kJ, class Lines>
   TW_DEVICE Raw Load(const Lines& lines, int t) const {
@@ -134,6 +136,7 @@ struct ScaledPart<Type::kQ8_0, kBlocks> {
   static constexpr int kBytes = 34;
   u32 scales[(kBlocks + 3) / 4];  // twice, f16
   float inverse;
+  TW_DEVICE float Inverse() const { return inverse; }
   struct Raw {
     u32 words[2][2];  // of the first block, whose codes begin in the middle of a word, two each
   };
@@ -174,13 +177,13 @@ struct ScaledPart<Type::kQ8_0, kBlocks> {
     const u32 scale = OfBlock<kJ>(scales, lane);
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const u32 word = kJ % 2 == 0 ? PermuteBytes(raw.words[h][0], raw.words[h][1], 0x5432u)
-                                   : raw.words[h][0];
+      const u32 word =
+          kJ % 2 == 0 ? PermuteBytes(raw.words[h][0], raw.words[h][1], 0x5432u) : raw.words[h][0];
       const u32 bytes = word ^ 0x80808080u;
       TW_UNROLL
       for (u32 i = 0; i < 2; ++i) {
         const u32 code = PermuteBytes(bytes, 0x64u, 0x4240u + 0x0101u * i);  // 1024 + byte
-        a[h][i] = MulF16x2(AddF16x2(code, 0xe480e480u), scale);             // - 1152
+        a[h][i] = MulF16x2(AddF16x2(code, 0xe480e480u), scale);              // - 1152
       }
     }
   }
@@ -193,6 +196,7 @@ struct ScaledPart<Type::kQ4_1, kBlocks> {
   static constexpr int kBytes = 20;
   u32 scales[(kBlocks + 3) / 4];  // the scale and the offset, f16
   float inverse;
+  TW_DEVICE float Inverse() const { return inverse; }
   struct Raw {
     u32 word;
   };
@@ -216,8 +220,8 @@ struct ScaledPart<Type::kQ4_1, kBlocks> {
     ScaledPart part;
     TW_UNROLL
     for (int slot = 0; slot < kSlots; ++slot)
-      part.scales[slot] = PackF16(LowF16ToF32(head[slot]) * power.factor,
-                                  HighF16ToF32(head[slot]) * power.factor);
+      part.scales[slot] =
+          PackF16(LowF16ToF32(head[slot]) * power.factor, HighF16ToF32(head[slot]) * power.factor);
     part.inverse = power.inverse;
     return part;
   }
@@ -245,6 +249,7 @@ struct SixBitPart {
   static constexpr bool kInFewRegisters = true;
   u32 scales[(kBlocks + 3) / 4];  // the scale and, less than 0, the minimum, f16
   float inverse;
+  TW_DEVICE float Inverse() const { return inverse; }
   template <class Lines>
   TW_DEVICE void Prepare(const Lines& lines, int t) {
     constexpr float kCodes = kType == Type::kQ4_K ? 16.0f : 32.0f;
@@ -325,7 +330,8 @@ struct ScaledPart<Type::kQ5_K, kBlocks> : SixBitPart<Type::kQ5_K, kBlocks> {
     const u8* bits = lines.row + (16 + 4 * t);
     const u8* p = bits + (32 + 32 * quarter);
     const u32 shift = static_cast<u32>(2 * quarter + kJ % 2);
-    return {{LoadWord(p), LoadWord(p + 16)}, {LoadWord(bits) >> shift, LoadWord(bits + 16) >> shift}};
+    return {{LoadWord(p), LoadWord(p + 16)},
+            {LoadWord(bits) >> shift, LoadWord(bits + 16) >> shift}};
   }
   template <int kJ>
   TW_DEVICE void Values(const Raw& raw, int lane, u32 (&a)[2][2]) const {
