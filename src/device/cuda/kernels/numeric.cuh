@@ -50,6 +50,16 @@ TW_DEVICE void KeepValue(i64& value) {
 #endif
 }
 
+/// Keeps the compiler from computing what is made of a value in front of this place, where it would take a
+/// register through a loop.
+TW_DEVICE void ComputeFromHere(int& value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(value));
+#else
+  static_cast<void>(value);
+#endif
+}
+
 /// a * b + c, rounded once.
 TW_DEVICE float Fma(float a, float b, float c) {
 #if defined(__CUDACC__)

@@ -20,6 +20,17 @@ TW_DEVICE u32 OfPartner(u32 word, int step) {
   return BitsOf(__shfl_xor_sync(kAllLanes, FloatOf(word), step));
 }
 
+/// Whether it holds in any lane. All lanes call it.
+TW_DEVICE bool InAnyLane(bool holds) {
+#if defined(__CUDACC__)
+  return __any_sync(kAllLanes, holds) != 0;
+#else
+  u32 any = holds ? 1 : 0;
+  for (int step = 16; step > 0; step /= 2) any |= OfPartner(any, step);
+  return any != 0;
+#endif
+}
+
 /// The sum over the 32 lanes, in every lane. All lanes call it. The tree is symmetric, so all lanes
 /// hold the same bits.
 TW_DEVICE float WarpSum(float value) {

@@ -23,7 +23,8 @@ struct BlockShape {
   int pad_w = 0;    ///< values between rows of W, whole blocks
   int shift_w = 0;  ///< bytes that W starts behind a multiple of 16
   float alpha = 1, beta = 0;
-  bool gated = false;  ///< rows of W are blocks of gate and of up in turn
+  bool gated = false;                  ///< rows of W are blocks of gate and of up in turn
+  double x_scale = 1, w_scale = 0.05;  ///< of normally distributed values
 };
 
 /// Rows of bf16 times weights in blocks with an addend: random operands in guarded memory, with nothing of
@@ -129,7 +130,7 @@ class BlockProduct {
   void MakeX() {
     xs_.resize(Size(shape.m) * Size(shape.k));
     for (std::size_t r = 0; r < Size(shape.m); ++r) {
-      const std::vector<float> row = RandomFloats(Size(shape.k), 100 + r);
+      const std::vector<float> row = RandomFloats(Size(shape.k), 100 + r, shape.x_scale);
       auto* at = static_cast<unsigned char*>(x_.data()) + r * Ldx() * 2;
       EXPECT_TRUE(EncodeRow(DataType::kBF16, row.data(), shape.k, at));
       EXPECT_TRUE(DecodeRow(DataType::kBF16, at, shape.k, &xs_[r * Size(shape.k)]));
@@ -138,7 +139,7 @@ class BlockProduct {
   void MakeW(DataType type_w) {
     ws_.resize(Size(shape.n) * Size(shape.k));
     for (std::size_t r = 0; r < Size(shape.n); ++r) {
-      const std::vector<float> row = RandomFloats(Size(shape.k), 500 + r, 0.05);
+      const std::vector<float> row = RandomFloats(Size(shape.k), 500 + r, shape.w_scale);
       auto* at = static_cast<unsigned char*>(w_.data()) + r * RowBytes(type_w);
       EXPECT_TRUE(EncodeRow(type_w, row.data(), shape.k, at));
       EXPECT_TRUE(DecodeRow(type_w, at, shape.k, &ws_[r * Size(shape.k)]));

@@ -17,8 +17,8 @@
 #include "tilewright/cuda/gemm_qw_params.h"
 
 // Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as f16 in registers,
-// are A; the rows of x, also in f16, are B. Both are divided by powers of two, of each row of W and of x in a
-// k-tile one, so that f16 holds them whatever they are, and the sums of the k-tile are multiplied by them.
+// are A; the rows of x, also in f16, are B. Where f16 does not hold a k-tile as it is, each row of it is
+// divided by a power of two, and the sums of the k-tile are multiplied by those.
 //
 // A CTA has kStrips * kParts warpgroups that multiply, and one that fills the ring of kStages k-tiles:
 // the copy engine brings W as it lies in memory; the threads bring x, since they convert it and turn it
@@ -62,7 +62,7 @@ struct GemmQw {
   u8* smem;
   u32 ring;  // its address
   int tiles_m, k_tiles;
-  i64 units, begin, end;  // of all, and the run of this CTA
+  int begin, end;  // of the run of this CTA
 
   struct RingPosition {
     int stage = 0;
@@ -88,21 +88,25 @@ struct GemmQw {
         ring(SmemAddress(smem_in)),
         tiles_m((params.m + kTileM - 1) / kTileM),
         k_tiles(GemmQKTiles(params.k)),
-        units(GemmQwUnits(params.m, params.n, params.k, kTileM, kTileN)),
-        begin(GemmQwBegin(units, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x))),
-        end(GemmQwBegin(units, static_cast<int>(blockIdx.x) + 1, static_cast<int>(gridDim.x))) {}
+        begin(BeginOf(static_cast<int>(blockIdx.x))),
+        end(BeginOf(static_cast<int>(blockIdx.x) + 1)) {}
+
+  TW_DEVICE i64 Units() const { return GemmQwUnits(p.m, p.n, p.k, kTileM, kTileN); }
+  TW_DEVICE int BeginOf(int cta) const {
+    return static_cast<int>(GemmQwBegin(Units(), cta, static_cast<int>(gridDim.x)));
+  }
 
   // A place in the run of a CTA: an output tile, one of its k-tiles, and the end of those of this CTA. The
   // last output tile of a run comes first: its other k-tiles are those of CTAs behind this one.
   struct Place {
     int tile, k_tile, k_end;
   };
-  TW_DEVICE Place At(int tile, i64 until) const {
-    const i64 of_tile = i64{tile} * k_tiles;
-    return {tile, begin > of_tile ? static_cast<int>(begin - of_tile) : 0,
-            until < of_tile + k_tiles ? static_cast<int>(until - of_tile) : k_tiles};
+  TW_DEVICE Place At(int tile, int until) const {
+    const int of_tile = tile * k_tiles;
+    return {tile, begin > of_tile ? begin - of_tile : 0,
+            until - of_tile < k_tiles ? until - of_tile : k_tiles};
   }
-  TW_DEVICE Place First() const { return At(static_cast<int>((end - 1) / k_tiles), end); }
+  TW_DEVICE Place First() const { return At((end - 1) / k_tiles, end); }
   TW_DEVICE void Advance(Place& at) const {
     if (++at.k_tile == at.k_end) at = At(at.tile - 1, end);
   }
@@ -139,8 +143,8 @@ struct GemmQw {
                      m0 + task.row < p.m && k0 + task.chunk * 8 < p.k);
     }
   }
-  // The largest magnitude of each row in a k-tile, as a warp has found it of its part: lanes r, r + 8, r +
-  // 16 and r + 24 of row r.
+  // The largest magnitude of a row of a k-tile, as far as this warp brings it; lanes r, r + 8, r + 16 and
+  // r + 24 of row r.
   TW_DEVICE static float LargestOf(const Rows& rows, int group) {
     u32 largest = 0;
     TW_UNROLL
@@ -153,25 +157,37 @@ struct GemmQw {
     const u32 low = largest << 16, high = largest & 0xffff0000u;
     return FloatOf(low > high ? low : high);
   }
+  // What is next to a row's largest magnitude from 2^-8 on loses less in f16 than the least of bf16.
+  TW_DEVICE static bool Fits(float largest) {
+    return largest < 32768.0f && (largest >= 0x1p-8f || largest == 0.0f);
+  }
   TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
-    u8* const factors = smem + (stage * kLayout.stage_bytes + kLayout.factors);
+    const int own = stage * kLayout.stage_bytes;
+    bool divided = false;
     TW_UNROLL
     for (int group = 0; group < kGroupsOfWarp; ++group) {
       const int row = Task(group, warp, lane).row;
       float largest = LargestOf(rows, group);
       if constexpr (kWarpsOfGroup > 1) {
-        float* const all = reinterpret_cast<float*>(smem + kLayout.exponents);
+        float* const all = reinterpret_cast<float*>(smem + kLayout.largest);
         if (lane < 8) all[warp / kGroups * kTileM + row] = largest;
         NamedBarrier(2, 128);  // every part's is there
         largest = Larger(all[row], all[kTileM + row]);
       }
-      const PowerOfTwo power = PowerOfTwo::For(largest);
-      if (lane < 8 && warp / kGroups == 0) reinterpret_cast<float*>(factors)[row] = power.inverse;
+      PowerOfTwo power{1.0f, 1.0f};
+      if (InAnyLane(!Fits(largest))) {
+        power = PowerOfTwo::For(largest);
+        divided = true;
+      }
+      if (lane < 8 && warp / kGroups == 0)
+        reinterpret_cast<float*>(smem + (own + kLayout.divisors))[row] = power.inverse;
       TW_UNROLL
       for (int i = group; i < kTasks; i += kGroupsOfWarp)
         StoreChunk(stage, Task(i, warp, lane), rows.v[i], power.factor);
       if constexpr (kWarpsOfGroup > 1) NamedBarrier(2, 128);  // and has been read
     }
+    if (lane == 0)
+      StoreShared4(Stage(stage) + static_cast<u32>(kLayout.divided + 4 * warp), divided);
     FenceBeforeTma();  // wgmma reads it as the copy engine would
     __syncwarp();
     if (lane == 0) MbarrierArrive(Full(stage));
@@ -200,7 +216,7 @@ struct GemmQw {
     FenceBarrierInit();
     TmaPrefetchMap(&p.w);
     if (p.w_constant == 0) WaitForPrerequisites();
-    const int count = static_cast<int>(end - begin);
+    const int count = end - begin;
     const int fetched = count < kStages ? count : kStages;
     Place at = First();
     TW_NO_UNROLL
@@ -213,7 +229,7 @@ struct GemmQw {
   // The warpgroup that fills the ring. x is loaded before there is room for it.
   TW_DEVICE void Produce(int warp, int lane) const {
     const bool leader = warp == 0 && lane == 0;
-    const int count = static_cast<int>(end - begin);
+    const int count = end - begin;
     Place at_w = First(), at_x = at_w;
     TW_NO_UNROLL
     for (int i = 0; i < kStages; ++i) Advance(at_w);  // what Start has fetched
@@ -253,33 +269,55 @@ struct GemmQw {
     TW_DEVICE Line LineOf(int i) const {
       return {first.row + 8 * i * kLayout.line_bytes, first.part};
     }
-    TW_DEVICE static TwoRows At(const Line& line, int t) {
-      TwoRows rows{line, {}};
-      TW_UNROLL
-      for (int i = 0; i < 2; ++i) rows.parts[i] = Part::At(rows.LineOf(i), t);
-      return rows;
-    }
     template <int kJ>
-    TW_DEVICE void Load(int t, Raw (&raw)[2]) const {
+    TW_DEVICE void Load(int lane, Raw (&raw)[2]) const {
       TW_UNROLL
-      for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), t);
+      for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), lane);
     }
   };
+  // A k-tile that has landed, its first sub-block, and whether f16 holds all of it in this warp.
+  struct Opened {
+    TwoRows rows;
+    Raw raw[2];
+    bool plain;
+  };
+  TW_DEVICE Opened Open(const RingPosition& at, int line, int part, int lane) const {
+    MbarrierWait(Full(at.stage), at.parity);
+    Opened tile;
+    tile.rows.first = {smem + (at.stage * kLayout.stage_bytes + line), part};
+    bool fits = true;
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i)
+      tile.rows.parts[i] = Part::Plain(tile.rows.LineOf(i), lane % 4, fits);
+    tile.rows.template Load<0>(lane, tile.raw);
+    u32 divided[4];
+    LoadShared16(divided, Stage(at.stage) + static_cast<u32>(kLayout.divided));
+    fits = fits && (divided[0] | divided[1] | divided[2] | divided[3]) == 0;
+    tile.plain = !InAnyLane(!fits);
+    return tile;
+  }
+
+  // The lower half of the descriptor of the first step of a part of x; the upper one is the same for all.
+  TW_DEVICE u32 DescribeX(int stage, int part) const {
+    const int at = kLayout.w_bytes + part * 4 * kStepBytes;
+    return static_cast<u32>(
+        WgmmaPlainDescriptor(Stage(stage) + static_cast<u32>(at), kStepBytes / 2, 128));
+  }
 
   // Sub-block kJ and those behind it. `x`: descriptor of the first step of the first quarter; `raw`: of
-  // sub-block kJ.
-  template <int kJ>
+  // sub-block kJ. kAhead: the next one is read before a product is begun, behind which the compiler moves
+  // no load; else registers are spared.
+  template <int kJ, bool kAhead>
   TW_DEVICE void Multiply(const TwoRows& rows, const Raw (&raw)[2], u32 x, int lane,
-                          float (&sums)[kTileM / 2]) const {
+                          float (&acc)[kTileM / 2]) const {
     if constexpr (kJ < kBlocks) {
-      // Behind the products nothing is read ahead: the compiler moves no load over them.
       Raw next[2];
-      if constexpr (kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane % 4, next);
+      if constexpr (kAhead && kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
       u32 a[2][4];
       TW_UNROLL
       for (int i = 0; i < 2; ++i) {
         u32 pairs[2][2];
-        rows.parts[i].template Values<kJ>(raw[i], lane, pairs);
+        Part::template Values<kJ>(raw[i], pairs);
         TW_UNROLL
         for (int h = 0; h < 2; ++h) {
           a[h][i] = pairs[h][0];
@@ -292,29 +330,37 @@ struct GemmQw {
       TW_UNROLL
       for (int h = 0; h < 2; ++h)
         WgmmaRegistersKMajor<kTileM>(
-            sums, a[h], kUpperHalf | (x + static_cast<u32>((kStep + h) * (kStepBytes >> 4))));
+            acc, a[h], kUpperHalf | (x + static_cast<u32>((kStep + h) * (kStepBytes >> 4))));
       WgmmaCommit();
       // One sub-block is multiplied while the next is unpacked.
-      if constexpr (kJ + 1 < kBlocks) WgmmaWait<1>();
-      Multiply<kJ + 1>(rows, next, x, lane, sums);
+      WgmmaWait<1>();
+      if constexpr (!kAhead && kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
+      Multiply<kJ + 1, kAhead>(rows, next, x, lane, acc);
+    } else {
+      // Not while the next k-tile is opened: in the branches that a k-tile takes the compiler would wait
+      // for every product.
+      WgmmaWaitForAll(acc);
     }
   }
-  // The sums of a k-tile, of values that were divided, to those of the output tile.
-  TW_DEVICE void Accumulate(const float (&inverses)[2], int stage, int lane,
-                            const float (&sums)[kTileM / 2], float (&acc)[kTileM / 2]) const {
-    const float* const factors =
-        reinterpret_cast<const float*>(smem + (stage * kLayout.stage_bytes + kLayout.factors));
+
+  // A k-tile that f16 does not hold as it is.
+  TW_DEVICE void MultiplyDivided(TwoRows rows, u32 x, int stage, int lane,
+                                 float (&acc)[kTileM / 2]) const {
+    PowerOfTwo powers[2];
     TW_UNROLL
-    for (int column = 0; column < kTileM / 8; ++column) {
-      TW_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const float of_x = factors[column * 8 + lane % 4 * 2 + j];
-        TW_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int at = column * 4 + i * 2 + j;
-          acc[at] = Fma(sums[at] * inverses[i], of_x, acc[at]);
-        }
-      }
+    for (int i = 0; i < 2; ++i) rows.parts[i] = Part::Divided(rows.LineOf(i), lane % 4, powers[i]);
+    Raw raw[2];
+    rows.template Load<0>(lane, raw);
+    float sums[kTileM / 2];
+    TW_UNROLL
+    for (float& sum : sums) sum = 0.0f;
+    Multiply<0, false>(rows, raw, x, lane, sums);
+    const float* const divisors =
+        reinterpret_cast<const float*>(smem + (stage * kLayout.stage_bytes + kLayout.divisors));
+    TW_UNROLL
+    for (int i = 0; i < kTileM / 2; ++i) {
+      const float of_x = divisors[i / 4 * 8 + lane % 4 * 2 + i % 2];
+      acc[i] = Fma(sums[i] * powers[i / 2 % 2].inverse, of_x, acc[i]);
     }
   }
 
@@ -376,7 +422,7 @@ struct GemmQw {
   // How many CTAs in front of this one have k-tiles of an output tile.
   TW_DEVICE int OthersOf(int tile) const {
     const int ctas = static_cast<int>(gridDim.x);
-    return static_cast<int>(blockIdx.x) - GemmQwOwner(units, i64{tile} * k_tiles, ctas);
+    return static_cast<int>(blockIdx.x) - GemmQwOwner(Units(), tile * k_tiles, ctas);
   }
 
   // Makes y of the sums of an output tile, or leaves them to the CTA that has the end of its k; `others`:
@@ -388,6 +434,7 @@ struct GemmQw {
     const OwnSums own{sums};
     // Nobody reads what is there any more: a stage, or the sums of the output tile before.
     NamedBarrier(1, kThreads);
+    ComputeFromHere(lane);
     StageSums(sums, part, row, lane, acc);
     if (threadIdx.x == 0 && !arrived) {
       while (ReadArrivals(p.arrivals + at.tile) != static_cast<u32>(others)) {
@@ -410,14 +457,11 @@ struct GemmQw {
   TW_DEVICE void Consume(int warp, int lane) const {
     const int part = warp / 4 % kParts, row = warp / (4 * kParts) * 64 + warp % 4 * 16;
     const int line = (row + lane / 4) * kLayout.line_bytes;  // in a stage
-    // Of it only the lower half depends on where x is.
-    const auto x = static_cast<u32>(WgmmaPlainDescriptor(
-        ring + static_cast<u32>(kLayout.w_bytes + part * 4 * kStepBytes), kStepBytes / 2, 128));
     RingPosition at;
     WaitForPrerequisites();  // the addend, and y, which others may still read
     TW_NO_UNROLL
-    for (i64 until = end; until > begin;) {
-      const Place place = At(static_cast<int>((until - 1) / k_tiles), until);
+    for (int until = end; until > begin;) {
+      const Place place = At((until - 1) / k_tiles, until);
       const int others = place.k_end == k_tiles && place.k_tile > 0 ? OthersOf(place.tile) : 0;
       // Most have arrived by then: no need to ask when all is done.
       const bool arrived =
@@ -426,40 +470,21 @@ struct GemmQw {
       float acc[kTileM / 2];
       TW_UNROLL
       for (float& value : acc) value = 0.0f;
-      MbarrierWait(Full(at.stage), at.parity);  // W and x have landed
-      const auto open = [&](Raw(&raw)[2]) {
-        const TwoRows rows =
-            TwoRows::At({smem + (at.stage * kLayout.stage_bytes + line), part}, lane % 4);
-        rows.template Load<0>(lane % 4, raw);
-        return rows;
-      };
-      Raw raw[2];
-      TwoRows rows = open(raw);
-      int stage = at.stage;
+      Opened tile = Open(at, line, part, lane);
+      int stage = -1;
       TW_NO_UNROLL
       for (int i = place.k_tile; i < place.k_end; ++i) {
-        stage = at.stage;
-        float sums[kTileM / 2];
-        TW_UNROLL
-        for (float& value : sums) value = 0.0f;
-        Multiply<0>(rows, raw, x + static_cast<u32>(stage * kLayout.stage_bytes >> 4), lane, sums);
-        at.Advance();
-        const float inverses[2] = {rows.parts[0].Inverse(), rows.parts[1].Inverse()};
-        const auto open_next = [&] {
-          if (i + 1 == place.k_end) return;
-          MbarrierWait(Full(at.stage), at.parity);
-          rows = open(raw);
-        };
-        // While the last products are under way, if there are registers for it.
-        if constexpr (Part::kInFewRegisters) open_next();
-        WgmmaWaitForAll(sums);
-        Accumulate(inverses, stage, lane, sums, acc);
-        const bool keeps = !kLayout.sums_apart && i + 1 == place.k_end;  // it takes the sums
-        if (!keeps) {
-          __syncwarp();
-          if (lane == 0) MbarrierArrive(Empty(stage));
+        const u32 own_x = DescribeX(at.stage, part);
+        if (tile.plain) {
+          Multiply<0, true>(tile.rows, tile.raw, own_x, lane, acc);
+        } else {
+          MultiplyDivided(tile.rows, own_x, at.stage, lane, acc);
         }
-        if constexpr (!Part::kInFewRegisters) open_next();
+        stage = at.stage;
+        // The sums take the place of the last.
+        if ((kLayout.sums_apart || i + 1 < place.k_end) && lane == 0) MbarrierArrive(Empty(stage));
+        at.Advance();
+        if (i + 1 < place.k_end) tile = Open(at, line, part, lane);
       }
       const int sums = kLayout.sums_apart ? kLayout.sums : stage * kLayout.stage_bytes;
       Finish(place, others, arrived, reinterpret_cast<float*>(smem + sums), part, row, lane, acc);
@@ -468,7 +493,7 @@ struct GemmQw {
         __syncwarp();
         if (lane == 0) MbarrierArrive(Empty(stage));
       }
-      until = i64{place.tile} * k_tiles;
+      until = place.tile * k_tiles;
     }
   }
 

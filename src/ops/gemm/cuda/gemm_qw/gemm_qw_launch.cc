@@ -43,10 +43,9 @@ std::optional<Rejection> CheckOperands(const KernelSpec& spec, const GemmArgs& a
                   "rows aligned to 16 bytes");
   }
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  const std::int64_t tiles =
-      cuda::GemmQTiles(args.a_layout.rows, args.b_layout.cols, spec.tile_m, spec.tile_n);
-  if (tiles > kMost) {
-    return Reject(Reason::kShape, Format("{} output tiles", tiles), Format("at most {}", kMost));
+  const std::int64_t units = Units(spec, ShapeOf(args));
+  if (units > kMost) {
+    return Reject(Reason::kShape, Format("{} k-tiles", units), Format("at most {}", kMost));
   }
   return std::nullopt;
 }

@@ -154,6 +154,27 @@ TEST(GemmQwTest, GateAndUpAreOneProduct) {
       {.m = 33, .n = 160, .k = 512, .alpha = -1.5f});
 }
 
+// Weights and activations beyond f16 on either side, and one of them beside the other as usual; alpha makes
+// the product one of ordinary size.
+TEST(GemmQwTest, WhatF16DoesNotHoldIsMultipliedAllTheSame) {
+  for (const auto [x_scale, w_scale] : std::initializer_list<std::pair<double, double>>{
+           {1e6, 0.05}, {1e-9, 0.05}, {1, 1e4}, {1, 1e-5}, {1e20, 1e4}, {1e-20, 1e-5}}) {
+    SCOPED_TRACE(testing::Message() << x_scale << " times " << w_scale);
+    const auto alpha = static_cast<float>(1 / (x_scale * w_scale));
+    ExpectProduct<Type::kQ8_0, 32, 128, 2, 2>(
+        {.m = 20, .n = 70, .k = 512, .alpha = alpha, .x_scale = x_scale, .w_scale = w_scale}, 3);
+    ExpectProduct<Type::kQ4_K, 16, 64, 4, 2>(
+        {.m = 18, .n = 70, .k = 512, .alpha = alpha, .x_scale = x_scale, .w_scale = w_scale});
+    ExpectProduct<Type::kQ5_1, 64, 64, 1, 2>({.m = 50,
+                                              .n = 64,
+                                              .k = 512,
+
+                                              .alpha = alpha,
+                                              .x_scale = x_scale,
+                                              .w_scale = w_scale});
+  }
+}
+
 // Runs of k-tiles that end anywhere: one CTA takes all of them, several share output tiles, and there
 // are as many CTAs as k-tiles.
 TEST(GemmQwTest, CtasThatShareOutputTilesLeaveNothingOut) {

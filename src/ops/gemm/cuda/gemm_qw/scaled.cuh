@@ -3,18 +3,18 @@
 #include "device/cuda/kernels/warp.cuh"
 #include "ops/gemm/cuda/gemm_q/quarter.cuh"
 
-// A part of a k-tile of one row of W as values in f16. So that they stay within f16 whatever the scales of
-// the file are, all values of a row in a part are divided by one power of two, which sums are multiplied
-// with. A value is scale * code + offset, rounded to 11 bits once (q4_k: its scale and its minimum first).
+// A part of a k-tile of one row of W as values in f16: scale * code + offset, rounded to 11 bits once (q4_k
+// and q5_k: the scale and the minimum first). Where f16 does not hold them, all values of a row in a part are
+// divided by one power of two, which the sums are multiplied with.
 //
 //   ScaledPart<kType, kBlocks>  of kBlocks sub-blocks of 32, two in each quarter of kGemvSpan values:
-//     At(lines, t)              `lines(q)` is quarter q of the row; t = lane % 4; all lanes of the warp
-//                               call it, and the four of a row share what they find
-//     Inverse()                 the power of two
-//     kInFewRegisters           whether a part is to be made while another is multiplied
-//     Load<kJ>(line, t)         a Raw: what sub-block kJ is made of, read from shared memory
-//     Values<kJ>(raw, lane, a)  a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block kJ; all
-//                               lanes of the warp call it
+//     Plain(line, t, fits)      `line.row` is the row, `line.QuarterOf(j)` the quarter of sub-block j, t =
+//                               lane % 4; the four lanes of a row share what they find. fits: left as it
+//                               is, or false if f16 does not hold what this lane has seen
+//     Divided(line, t, power)   the same divided by power.inverse. All lanes of the warp call it
+//     Load<kJ>(line, t)         a Raw: what sub-block kJ is made of, read from shared memory, and its
+//                               scales. All lanes of the warp call it
+//     Values<kJ>(raw, a)        a[h] are values 16 h + 4 t + {0, 2} and {1, 3} of sub-block kJ
 
 namespace tw {
 
@@ -47,17 +47,6 @@ TW_DEVICE float Larger(float a, float b) { return a > b ? a : b; }
 TW_DEVICE u32 LowTwice(u32 word) { return PermuteBytes(word, 0, 0x1010u); }
 TW_DEVICE u32 HighTwice(u32 word) { return PermuteBytes(word, 0, 0x3232u); }
 
-/// Which of the sub-blocks of a part a lane prepares, in its slot `slot`: lane t those of t and t + 4.
-template <int kBlocks>
-TW_DEVICE int BlockOfLane(int t, int slot) {
-  return kBlocks >= 4 ? t + 4 * slot : t % kBlocks;
-}
-/// What lane kJ % 4 of this lane's row has in slot kJ / 4.
-template <int kJ, int kSlots>
-TW_DEVICE u32 OfBlock(const u32 (&slots)[kSlots], int lane) {
-  return FromLane(slots[kJ / 4], (lane & ~3) | kJ % 4);
-}
-
 /// Codes 0 and 2, and 1 and 3, of the low (kHigh 0) or high nibbles of four bytes, in f16. `fifth`: words
 /// with a fifth bit of each code in bit 0 of its byte.
 template <int kHigh>
@@ -76,39 +65,96 @@ TW_DEVICE void NibblesF16(u32 word, u32 (&pair)[2], u32 fifth = 0) {
   }
 }
 
+/// The scales of a part: of the sub-blocks j of this lane, j % 4 = t, one word each.
+///   Format::Head           what the scale of a sub-block is made of
+///   HeadOf(line, j)        that of sub-block j
+///   BoundOf(head)          what no magnitude of its values is above
+///   kLeast                 the least bound, but 0, with which f16 rounds as little as it has to
+///   WordOf(head)           one f16 or two
+///   WordOf(head, factor)   the same of values times `factor`
+template <class Format, int kBlocks>
+struct LaneScales {
+  static constexpr int kSlots = (kBlocks + 3) / 4;
+  u32 words[kSlots];
+  TW_DEVICE static int BlockOf(int t, int slot) {
+    return kBlocks >= 4 ? t + 4 * slot : t % kBlocks;
+  }
+  template <class Line>
+  TW_DEVICE void SetPlain(const Line& line, int t, bool& fits) {
+    TW_UNROLL
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const auto head = Format::HeadOf(line, BlockOf(t, slot));
+      const float bound = Format::BoundOf(head);
+      const bool fit = bound < 32768.0f && (bound >= Format::kLeast || bound == 0.0f);
+      fits = fits && fit;
+      words[slot] = Format::WordOf(head);
+    }
+  }
+  template <class Line>
+  TW_DEVICE void SetDivided(const Line& line, int t, PowerOfTwo& power) {
+    float bound = 0.0f;
+    TW_UNROLL
+    for (int slot = 0; slot < kSlots; ++slot)
+      bound = Larger(Format::BoundOf(Format::HeadOf(line, BlockOf(t, slot))), bound);
+    power = PowerOfTwo::ForFour(bound);
+    TW_UNROLL
+    for (int slot = 0; slot < kSlots; ++slot)
+      words[slot] = Format::WordOf(Format::HeadOf(line, BlockOf(t, slot)), power.factor);
+  }
+  /// Of sub-block kJ of the row of this lane.
+  template <int kJ>
+  TW_DEVICE u32 Of(int lane) const {
+    return FromLane(words[kJ / 4], (lane & ~3) | kJ % 4);
+  }
+};
+
 /// By the exact codes of Quarter, which are less than 256: four instructions a value.
 template <Type kType, int kBlocks>
 struct ScaledPart {
   using F = Codes<kType>;
-  static constexpr bool kInFewRegisters = false;
   float factor;
-  TW_DEVICE float Inverse() const { return FloatOf((254u << 23) - BitsOf(factor)); }
   struct Raw {
     u32 pairs[2][2];
     CodeScale scales[F::kScales];
   };
-  template <class Lines>
-  TW_DEVICE static ScaledPart At(const Lines& lines, int t) {
+  template <class Line>
+  TW_DEVICE static auto QuarterOf(const Line& line, int j) {
+    return Quarter<kType>::At(F::Row::At(line.row, 0), line.QuarterOf(j));
+  }
+  template <class Line>
+  TW_DEVICE static float BoundOf(const Line& line, int t) {
     float bound = 0.0f;
     TW_UNROLL
     for (int slot = 0; slot < (kBlocks + 3) / 4; ++slot) {
-      const int block = BlockOfLane<kBlocks>(t, slot);
-      const auto quarter = Quarter<kType>::At(F::Row::At(lines.row, 0), lines.QuarterOf(block));
+      const int j = kBlocks >= 4 ? t + 4 * slot : t % kBlocks;
+      const auto quarter = QuarterOf(line, j);
       TW_UNROLL
       for (int h = 0; h < F::kScales; ++h) {
         const CodeScale first = quarter.template ScaleOf<0>(h);
         const CodeScale second = quarter.template ScaleOf<1>(h);
-        const CodeScale& own = block % 2 == 0 ? first : second;
+        const CodeScale& own = j % 2 == 0 ? first : second;
         bound = Larger(Fma(256.0f, Magnitude(own.scale), Magnitude(own.offset)), bound);
       }
     }
-    return {PowerOfTwo::ForFour(bound).factor};
+    return bound;
   }
-  template <int kJ, class Lines>
-  TW_DEVICE Raw Load(const Lines& lines, int t) const {
-    const auto quarter = Quarter<kType>::At(F::Row::At(lines.row, 0), lines.QuarterOf(kJ));
+  template <class Line>
+  TW_DEVICE static ScaledPart Plain(const Line& line, int t, bool& fits) {
+    const float bound = BoundOf(line, t);
+    const bool fit = bound < 32768.0f && (bound >= 0x1p-8f || bound == 0.0f);
+    fits = fits && fit;
+    return {1.0f};
+  }
+  template <class Line>
+  TW_DEVICE static ScaledPart Divided(const Line& line, int t, PowerOfTwo& power) {
+    power = PowerOfTwo::ForFour(BoundOf(line, t));
+    return {power.factor};
+  }
+  template <int kJ, class Line>
+  TW_DEVICE Raw Load(const Line& line, int lane) const {
+    const auto quarter = QuarterOf(line, kJ);
     Raw raw;
-    quarter.template Pairs<kJ % 2>(t, raw.pairs);
+    quarter.template Pairs<kJ % 2>(lane % 4, raw.pairs);
     TW_UNROLL
     for (int h = 0; h < F::kScales; ++h) {
       raw.scales[h] = quarter.template ScaleOf<kJ % 2>(h);
@@ -118,7 +164,7 @@ struct ScaledPart {
     return raw;
   }
   template <int kJ>
-  TW_DEVICE void Values(const Raw& raw, int, u32 (&a)[2][2]) const {
+  TW_DEVICE static void Values(const Raw& raw, u32 (&a)[2][2]) {
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       const CodeScale& own = raw.scales[F::kScales == 1 ? 0 : h];
@@ -130,51 +176,64 @@ struct ScaledPart {
   }
 };
 
-template <int kBlocks>
-struct ScaledPart<Type::kQ8_0, kBlocks> {
-  static constexpr bool kInFewRegisters = true;
-  static constexpr int kBytes = 34;
-  u32 scales[(kBlocks + 3) / 4];  // twice, f16
-  float inverse;
-  TW_DEVICE float Inverse() const { return inverse; }
-  struct Raw {
-    u32 words[2][2];  // of the first block, whose codes begin in the middle of a word, two each
-  };
-  template <class Lines>
-  TW_DEVICE static const u8* Block(const Lines& lines, int j) {
-    return lines.row + kBytes * (2 * lines.QuarterOf(j) + j % 2);
-  }
-  template <class Lines>
-  TW_DEVICE static ScaledPart At(const Lines& lines, int t) {
-    constexpr int kSlots = (kBlocks + 3) / 4;
-    float d[kSlots], bound = 0.0f;
-    TW_UNROLL
-    for (int slot = 0; slot < kSlots; ++slot) {
-      d[slot] = LowF16ToF32(Load16Bits(Block(lines, BlockOfLane<kBlocks>(t, slot))));
-      bound = Larger(Magnitude(d[slot]), bound);
-    }
-    const PowerOfTwo power = PowerOfTwo::ForFour(128.0f * bound);
-    ScaledPart part;
-    TW_UNROLL
-    for (int slot = 0; slot < kSlots; ++slot)
-      part.scales[slot] = PackF16(d[slot] * power.factor, d[slot] * power.factor);
-    part.inverse = power.inverse;
+/// What the parts below have in common.
+template <class Format, int kBlocks, class Part>
+struct PartOfLanes : LaneScales<Format, kBlocks> {
+  template <class Line>
+  TW_DEVICE static Part Plain(const Line& line, int t, bool& fits) {
+    Part part;
+    part.SetPlain(line, t, fits);
     return part;
   }
-  template <int kJ, class Lines>
-  TW_DEVICE Raw Load(const Lines& lines, int t) const {
-    const u8* p = Block(lines, kJ) + 4 * t;
+  template <class Line>
+  TW_DEVICE static Part Divided(const Line& line, int t, PowerOfTwo& power) {
+    Part part;
+    part.SetDivided(line, t, power);
+    return part;
+  }
+};
+
+/// A scale times a code of eight bits: what is below the least normal number of f16 is a multiple of its
+/// least number, since the scale is one.
+struct Q8_0Scales {
+  static constexpr int kBytes = 34;
+  static constexpr float kLeast = 0.0f;
+  template <class Line>
+  TW_DEVICE static const u8* Block(const Line& line, int j) {
+    return line.row + kBytes * (2 * line.QuarterOf(j) + j % 2);
+  }
+  template <class Line>
+  TW_DEVICE static u32 HeadOf(const Line& line, int j) {
+    return Load16Bits(Block(line, j));
+  }
+  TW_DEVICE static float BoundOf(u32 d) { return 128.0f * Magnitude(LowF16ToF32(d)); }
+  TW_DEVICE static u32 WordOf(u32 d) { return LowTwice(d); }
+  TW_DEVICE static u32 WordOf(u32 d, float factor) {
+    return PackF16(LowF16ToF32(d) * factor, LowF16ToF32(d) * factor);
+  }
+};
+
+template <int kBlocks>
+struct ScaledPart<Type::kQ8_0, kBlocks>
+    : PartOfLanes<Q8_0Scales, kBlocks, ScaledPart<Type::kQ8_0, kBlocks>> {
+  struct Raw {
+    u32 words[2][2];  // of the first block, whose codes begin in the middle of a word, two each
+    u32 scale;
+  };
+  template <int kJ, class Line>
+  TW_DEVICE Raw Load(const Line& line, int lane) const {
+    const u8* p = Q8_0Scales::Block(line, kJ) + 4 * (lane % 4);
     Raw raw;
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       raw.words[h][0] = LoadWord(p + (kJ % 2 == 0 ? 16 * h : 2 + 16 * h));
       raw.words[h][1] = kJ % 2 == 0 ? LoadWord(p + (16 * h + 4)) : 0;
     }
+    raw.scale = this->template Of<kJ>(lane);
     return raw;
   }
   template <int kJ>
-  TW_DEVICE void Values(const Raw& raw, int lane, u32 (&a)[2][2]) const {
-    const u32 scale = OfBlock<kJ>(scales, lane);
+  TW_DEVICE static void Values(const Raw& raw, u32 (&a)[2][2]) {
     TW_UNROLL
     for (int h = 0; h < 2; ++h) {
       const u32 word =
@@ -183,56 +242,62 @@ struct ScaledPart<Type::kQ8_0, kBlocks> {
       TW_UNROLL
       for (u32 i = 0; i < 2; ++i) {
         const u32 code = PermuteBytes(bytes, 0x64u, 0x4240u + 0x0101u * i);  // 1024 + byte
-        a[h][i] = MulF16x2(AddF16x2(code, 0xe480e480u), scale);              // - 1152
+        a[h][i] = MulF16x2(AddF16x2(code, 0xe480e480u), raw.scale);          // - 1152
       }
     }
   }
 };
 
+/// Values of nibbles, with a scale and an offset in one word.
+struct NibbleRaw {
+  u32 words[2], fifths[2], scales;
+};
+template <int kJ>
+TW_DEVICE void ScaledNibbles(const NibbleRaw& raw, u32 (&a)[2][2]) {
+  const u32 scale = LowTwice(raw.scales), offset = HighTwice(raw.scales);
+  TW_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    NibblesF16<kJ>(raw.words[h], a[h], raw.fifths[h]);
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) a[h][i] = FmaF16x2(a[h][i], scale, offset);
+  }
+}
+
 /// Its Codes are biased, for which its offset would be rounded.
-template <int kBlocks>
-struct ScaledPart<Type::kQ4_1, kBlocks> {
-  static constexpr bool kInFewRegisters = true;
+struct Q4_1Scales {
   static constexpr int kBytes = 20;
-  u32 scales[(kBlocks + 3) / 4];  // the scale and the offset, f16
-  float inverse;
-  TW_DEVICE float Inverse() const { return inverse; }
+  static constexpr float kLeast = 0.0f;  // as in q8_0
+  template <class Line>
+  TW_DEVICE static const u8* Block(const Line& line, int j) {
+    return line.row + kBytes * (2 * line.QuarterOf(j) + j % 2);
+  }
+  template <class Line>
+  TW_DEVICE static u32 HeadOf(const Line& line, int j) {
+    return LoadWord(Block(line, j));
+  }
+  TW_DEVICE static float BoundOf(u32 head) {
+    return Fma(16.0f, Magnitude(LowF16ToF32(head)), Magnitude(HighF16ToF32(head)));
+  }
+  TW_DEVICE static u32 WordOf(u32 head) { return head; }
+  TW_DEVICE static u32 WordOf(u32 head, float factor) {
+    return PackF16(LowF16ToF32(head) * factor, HighF16ToF32(head) * factor);
+  }
+};
+
+template <int kBlocks>
+struct ScaledPart<Type::kQ4_1, kBlocks>
+    : PartOfLanes<Q4_1Scales, kBlocks, ScaledPart<Type::kQ4_1, kBlocks>> {
   struct Raw {
-    u32 word;
+    u32 word, scales;
   };
-  template <class Lines>
-  TW_DEVICE static const u8* Block(const Lines& lines, int j) {
-    return lines.row + kBytes * (2 * lines.QuarterOf(j) + j % 2);
-  }
-  template <class Lines>
-  TW_DEVICE static ScaledPart At(const Lines& lines, int t) {
-    constexpr int kSlots = (kBlocks + 3) / 4;
-    u32 head[kSlots];
-    float bound = 0.0f;
-    TW_UNROLL
-    for (int slot = 0; slot < kSlots; ++slot) {
-      head[slot] = LoadWord(Block(lines, BlockOfLane<kBlocks>(t, slot)));
-      bound = Larger(
-          Fma(16.0f, Magnitude(LowF16ToF32(head[slot])), Magnitude(HighF16ToF32(head[slot]))),
-          bound);
-    }
-    const PowerOfTwo power = PowerOfTwo::ForFour(bound);
-    ScaledPart part;
-    TW_UNROLL
-    for (int slot = 0; slot < kSlots; ++slot)
-      part.scales[slot] =
-          PackF16(LowF16ToF32(head[slot]) * power.factor, HighF16ToF32(head[slot]) * power.factor);
-    part.inverse = power.inverse;
-    return part;
-  }
-  template <int kJ, class Lines>
-  TW_DEVICE Raw Load(const Lines& lines, int t) const {
-    return {LoadWord(Block(lines, kJ) + (4 + 4 * t))};
+  template <int kJ, class Line>
+  TW_DEVICE Raw Load(const Line& line, int lane) const {
+    return {LoadWord(Q4_1Scales::Block(line, kJ) + (4 + 4 * (lane % 4))),
+            this->template Of<kJ>(lane)};
   }
   template <int kJ>
-  TW_DEVICE void Values(const Raw& raw, int lane, u32 (&a)[2][2]) const {
-    const u32 both = OfBlock<kJ>(scales, lane);
-    const u32 scale = LowTwice(both), offset = HighTwice(both);
+  TW_DEVICE static void Values(const Raw& raw, u32 (&a)[2][2]) {
+    const u32 scale = LowTwice(raw.scales), offset = HighTwice(raw.scales);
     NibblesF16<0>(raw.word, a[0]);
     NibblesF16<1>(raw.word, a[1]);
     TW_UNROLL
@@ -244,100 +309,65 @@ struct ScaledPart<Type::kQ4_1, kBlocks> {
 };
 
 /// What q4_k and q5_k have in common: blocks of 256, with a scale and a minimum of six bits for each 32.
-template <Type kType, int kBlocks>
-struct SixBitPart {
-  static constexpr bool kInFewRegisters = true;
-  u32 scales[(kBlocks + 3) / 4];  // the scale and, less than 0, the minimum, f16
-  float inverse;
-  TW_DEVICE float Inverse() const { return inverse; }
-  template <class Lines>
-  TW_DEVICE void Prepare(const Lines& lines, int t) {
-    constexpr float kCodes = kType == Type::kQ4_K ? 16.0f : 32.0f;
-    constexpr int kSlots = (kBlocks + 3) / 4;
-    const auto head = Codes<Type::kQ4_K>::LoadHead({lines.row});
-    float scale[kSlots], min[kSlots], bound = 0.0f;
-    TW_UNROLL
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const int block = BlockOfLane<kBlocks>(t, slot);
-      const int at = 2 * lines.QuarterOf(block) + block % 2;
-      const u32 shift = static_cast<u32>(at) % 4 * 8;
-      const auto byte = [&](const u32(&words)[2]) {
-        return FloatOfByte((at < 4 ? words[0] : words[1]) >> shift);
-      };
-      scale[slot] = byte(head.scales) * head.d;
-      min[slot] = byte(head.mins) * head.dmin;
-      bound = Larger(Fma(kCodes, Magnitude(scale[slot]), Magnitude(min[slot])), bound);
-    }
-    const PowerOfTwo power = PowerOfTwo::ForFour(bound);
-    TW_UNROLL
-    for (int slot = 0; slot < kSlots; ++slot)
-      scales[slot] = PackF16(scale[slot] * power.factor, -min[slot] * power.factor);
-    inverse = power.inverse;
+template <int kCodes>
+struct SixBitScales {
+  static constexpr float kLeast = 0x1p-12f;  // a scale of 2^-16 has nine bits
+  struct Head {
+    float scale, min;
+  };
+  template <class Line>
+  TW_DEVICE static Head HeadOf(const Line& line, int j) {
+    const auto head = Codes<Type::kQ4_K>::LoadHead({line.row});
+    const int at = 2 * line.QuarterOf(j) + j % 2;
+    const u32 shift = static_cast<u32>(at) % 4 * 8;
+    const auto byte = [&](const u32(&words)[2]) {
+      return FloatOfByte((at < 4 ? words[0] : words[1]) >> shift);
+    };
+    return {byte(head.scales) * head.d, byte(head.mins) * head.dmin};
   }
-  /// Codes, of sub-block kJ, to values.
-  template <int kJ>
-  TW_DEVICE void Scale(int lane, u32 (&a)[2][2]) const {
-    const u32 both = OfBlock<kJ>(scales, lane);
-    const u32 scale = LowTwice(both), less = HighTwice(both);
-    TW_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      TW_UNROLL
-      for (int i = 0; i < 2; ++i) a[h][i] = FmaF16x2(a[h][i], scale, less);
-    }
+  TW_DEVICE static float BoundOf(const Head& head) {
+    return Fma(kCodes, Magnitude(head.scale), Magnitude(head.min));
+  }
+  TW_DEVICE static u32 WordOf(const Head& head) { return PackF16(head.scale, -head.min); }
+  TW_DEVICE static u32 WordOf(const Head& head, float factor) {
+    return PackF16(head.scale * factor, -head.min * factor);
   }
 };
 
 template <int kBlocks>
-struct ScaledPart<Type::kQ4_K, kBlocks> : SixBitPart<Type::kQ4_K, kBlocks> {
-  struct Raw {
-    u32 words[2];
-  };
-  template <class Lines>
-  TW_DEVICE static ScaledPart At(const Lines& lines, int t) {
-    ScaledPart part;
-    part.Prepare(lines, t);
-    return part;
-  }
-  template <int kJ, class Lines>
-  TW_DEVICE Raw Load(const Lines& lines, int t) const {
-    const u8* p = lines.row + (16 + 32 * lines.QuarterOf(kJ) + 4 * t);
-    return {{LoadWord(p), LoadWord(p + 16)}};
+struct ScaledPart<Type::kQ4_K, kBlocks>
+    : PartOfLanes<SixBitScales<16>, kBlocks, ScaledPart<Type::kQ4_K, kBlocks>> {
+  using Raw = NibbleRaw;
+  template <int kJ, class Line>
+  TW_DEVICE Raw Load(const Line& line, int lane) const {
+    const u8* p = line.row + (16 + 32 * line.QuarterOf(kJ) + 4 * (lane % 4));
+    return {{LoadWord(p), LoadWord(p + 16)}, {}, this->template Of<kJ>(lane)};
   }
   template <int kJ>
-  TW_DEVICE void Values(const Raw& raw, int lane, u32 (&a)[2][2]) const {
-    TW_UNROLL
-    for (int h = 0; h < 2; ++h) NibblesF16<kJ % 2>(raw.words[h], a[h]);
-    this->template Scale<kJ>(lane, a);
+  TW_DEVICE static void Values(const Raw& raw, u32 (&a)[2][2]) {
+    ScaledNibbles<kJ % 2>(raw, a);
   }
 };
 
 /// Between the factors and the nibbles there are 32 bytes with the fifth bits of eight values each, one of
 /// each sub-block.
 template <int kBlocks>
-struct ScaledPart<Type::kQ5_K, kBlocks> : SixBitPart<Type::kQ5_K, kBlocks> {
-  struct Raw {
-    u32 words[2], fifths[2];
-  };
-  template <class Lines>
-  TW_DEVICE static ScaledPart At(const Lines& lines, int t) {
-    ScaledPart part;
-    part.Prepare(lines, t);
-    return part;
-  }
-  template <int kJ, class Lines>
-  TW_DEVICE Raw Load(const Lines& lines, int t) const {
-    const int quarter = lines.QuarterOf(kJ);
-    const u8* bits = lines.row + (16 + 4 * t);
+struct ScaledPart<Type::kQ5_K, kBlocks>
+    : PartOfLanes<SixBitScales<32>, kBlocks, ScaledPart<Type::kQ5_K, kBlocks>> {
+  using Raw = NibbleRaw;
+  template <int kJ, class Line>
+  TW_DEVICE Raw Load(const Line& line, int lane) const {
+    const int quarter = line.QuarterOf(kJ);
+    const u8* bits = line.row + (16 + 4 * (lane % 4));
     const u8* p = bits + (32 + 32 * quarter);
     const u32 shift = static_cast<u32>(2 * quarter + kJ % 2);
     return {{LoadWord(p), LoadWord(p + 16)},
-            {LoadWord(bits) >> shift, LoadWord(bits + 16) >> shift}};
+            {LoadWord(bits) >> shift, LoadWord(bits + 16) >> shift},
+            this->template Of<kJ>(lane)};
   }
   template <int kJ>
-  TW_DEVICE void Values(const Raw& raw, int lane, u32 (&a)[2][2]) const {
-    TW_UNROLL
-    for (int h = 0; h < 2; ++h) NibblesF16<kJ % 2>(raw.words[h], a[h], raw.fifths[h]);
-    this->template Scale<kJ>(lane, a);
+  TW_DEVICE static void Values(const Raw& raw, u32 (&a)[2][2]) {
+    ScaledNibbles<kJ % 2>(raw, a);
   }
 };
 
