@@ -305,14 +305,14 @@ struct GemmQw {
   }
 
   // Sub-block kJ and those behind it. `x`: descriptor of the first step of the first quarter; `raw`: of
-  // sub-block kJ. kAhead: the next one is read before a product is begun, behind which the compiler moves
-  // no load; else registers are spared.
-  template <int kJ, bool kAhead>
+  // sub-block kJ.
+  template <int kJ>
   TW_DEVICE void Multiply(const TwoRows& rows, const Raw (&raw)[2], u32 x, int lane,
                           float (&acc)[kTileM / 2]) const {
     if constexpr (kJ < kBlocks) {
+      // Behind the products nothing is read ahead: the compiler moves no load over them.
       Raw next[2];
-      if constexpr (kAhead && kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
+      if constexpr (kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
       u32 a[2][4];
       TW_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -334,34 +334,35 @@ struct GemmQw {
       WgmmaCommit();
       // One sub-block is multiplied while the next is unpacked.
       WgmmaWait<1>();
-      if constexpr (!kAhead && kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
-      Multiply<kJ + 1, kAhead>(rows, next, x, lane, acc);
+      Multiply<kJ + 1>(rows, next, x, lane, acc);
     } else {
-      // Not while the next k-tile is opened: in the branches that a k-tile takes the compiler would wait
-      // for every product.
       WgmmaWaitForAll(acc);
     }
   }
 
-  // A k-tile that f16 does not hold as it is.
-  TW_DEVICE void MultiplyDivided(TwoRows rows, u32 x, int stage, int lane,
-                                 float (&acc)[kTileM / 2]) const {
+  // Makes a k-tile one that f16 holds. The warps of a warpgroup have to multiply by the same instructions,
+  // whether they need this or not: so there is one Multiply, of sums that begin at 0.
+  TW_DEVICE static void Divide(Opened& tile, int lane) {
+    PowerOfTwo power;
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i)
+      tile.rows.parts[i] = Part::Divided(tile.rows.LineOf(i), lane % 4, power);
+    tile.rows.template Load<0>(lane, tile.raw);
+  }
+  // And its sums to those that they belong to. The powers are found again, since they would take registers.
+  TW_DEVICE void AddDivided(const TwoRows& rows, int stage, int lane,
+                            const float (&before)[kTileM / 2], float (&acc)[kTileM / 2]) const {
     PowerOfTwo powers[2];
     TW_UNROLL
-    for (int i = 0; i < 2; ++i) rows.parts[i] = Part::Divided(rows.LineOf(i), lane % 4, powers[i]);
-    Raw raw[2];
-    rows.template Load<0>(lane, raw);
-    float sums[kTileM / 2];
-    TW_UNROLL
-    for (float& sum : sums) sum = 0.0f;
-    Multiply<0, false>(rows, raw, x, lane, sums);
+    for (int i = 0; i < 2; ++i) Part::Divided(rows.LineOf(i), lane % 4, powers[i]);
     const float* const divisors =
         reinterpret_cast<const float*>(smem + (stage * kLayout.stage_bytes + kLayout.divisors));
     TW_UNROLL
     for (int i = 0; i < kTileM / 2; ++i) {
       const float of_x = divisors[i / 4 * 8 + lane % 4 * 2 + i % 2];
-      acc[i] = Fma(sums[i] * powers[i / 2 % 2].inverse, of_x, acc[i]);
+      acc[i] = Fma(acc[i] * powers[i / 2 % 2].inverse, of_x, before[i]);
     }
+    __syncwarp();  // all lanes have read the stage
   }
 
   // Puts this warp's sums in place, [kParts][kTileM][kSumPitch].
@@ -390,33 +391,60 @@ struct GemmQw {
     if (threadIdx.x == 0) Arrive(p.arrivals + tile);
   }
 
-  // Four sums of a shared tile, of `others` CTAs in front of this one and its own, in the order of k.
-  TW_DEVICE void SumOf(int others, const OwnSums& own, int m, int n, float (&sum)[4]) const {
-    constexpr int kAtOnce = 4;
-    TW_UNROLL
-    for (int j = 0; j < 4; ++j) sum[j] = 0.0f;
+  // Adds what `others` CTAs in front of this one have left of a shared tile, and the sums of all parts, in the
+  // order of k, and puts the result in place of the first part. A thread has many loads under way: each
+  // takes as long as all of them.
+  TW_DEVICE void AddOthers(int others, int m0, float* sums) const {
+    constexpr int kFours = kTileN / 4;
+    constexpr int kTurns = (kTileM * kFours + kThreads - 1) / kThreads;
+    constexpr int kBatch = kTurns < 4 ? kTurns : 4, kAtOnce = 8 / kBatch;
+    const int rows = p.m - m0 < kTileM ? p.m - m0 : kTileM, count = rows * kFours;
+    const OwnSums own{sums};
     const int first_cta = static_cast<int>(blockIdx.x) - others;
     TW_NO_UNROLL
-    for (int first = 0; first < others; first += kAtOnce) {
-      float more[kAtOnce][4];
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kBatch * kThreads) {
+      float sum[kBatch][4];
       TW_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (auto& four : sum) {
         TW_UNROLL
-        for (int j = 0; j < 4; ++j) more[i][j] = 0.0f;
-        const i64 cta = first_cta + first + i;
-        if (first + i < others)
-          LoadPack<Type::kF32, 4>(p.partials, (cta * kTileM + m) * kTileN + n, more[i]);
+        for (float& value : four) value = 0.0f;
+      }
+      TW_NO_UNROLL
+      for (int first = 0; first < others; first += kAtOnce) {
+        float more[kAtOnce][kBatch][4];
+        TW_UNROLL
+        for (int c = 0; c < kAtOnce; ++c) {
+          TW_UNROLL
+          for (int b = 0; b < kBatch; ++b) {
+            TW_UNROLL
+            for (float& value : more[c][b]) value = 0.0f;
+            const int at = i + b * kThreads;
+            const i64 cta = first_cta + first + c;
+            if (first + c < others && at < count)
+              LoadPack<Type::kF32, 4>(p.partials, cta * (kTileM * kTileN) + at * 4, more[c][b]);
+          }
+        }
+        TW_UNROLL
+        for (int c = 0; c < kAtOnce; ++c) {
+          TW_UNROLL
+          for (int b = 0; b < kBatch; ++b) {
+            TW_UNROLL
+            for (int j = 0; j < 4; ++j) sum[b][j] += more[c][b][j];
+          }
+        }
       }
       TW_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (int b = 0; b < kBatch; ++b) {
+        const int at = i + b * kThreads, m = at / kFours, n = at % kFours * 4;
+        if (at >= count) break;
+        float last[4];
+        own(m, n, last);
         TW_UNROLL
-        for (int j = 0; j < 4; ++j) sum[j] += more[i][j];
+        for (int j = 0; j < 4; ++j) sum[b][j] += last[j];
+        StorePack<Type::kF32, 4>(sums, m * kLayout.sum_pitch + n, sum[b]);
       }
     }
-    float last[4];
-    own(m, n, last);
-    TW_UNROLL
-    for (int j = 0; j < 4; ++j) sum[j] += last[j];
+    NamedBarrier(1, kThreads);  // for the threads that store it
   }
 
   // How many CTAs in front of this one have k-tiles of an output tile.
@@ -448,8 +476,9 @@ struct GemmQw {
       OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, packs, own);
     } else {
       if (threadIdx.x == 0) p.arrivals[at.tile] = 0;  // for the next launch
+      AddOthers(others, m0, sums);
       OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
-          p, m0, n0, packs, [&](int m, int n, float(&sum)[4]) { SumOf(others, own, m, n, sum); });
+          p, m0, n0, packs, StagedSums<kTileM, 1, kLayout.sum_pitch>{sums});
     }
   }
 
@@ -474,12 +503,17 @@ struct GemmQw {
       int stage = -1;
       TW_NO_UNROLL
       for (int i = place.k_tile; i < place.k_end; ++i) {
-        const u32 own_x = DescribeX(at.stage, part);
-        if (tile.plain) {
-          Multiply<0, true>(tile.rows, tile.raw, own_x, lane, acc);
-        } else {
-          MultiplyDivided(tile.rows, own_x, at.stage, lane, acc);
+        float before[kTileM / 2];
+        if (!tile.plain) {
+          Divide(tile, lane);
+          TW_UNROLL
+          for (int j = 0; j < kTileM / 2; ++j) {
+            before[j] = acc[j];
+            acc[j] = 0.0f;
+          }
         }
+        Multiply<0>(tile.rows, tile.raw, DescribeX(at.stage, part), lane, acc);
+        if (!tile.plain) AddDivided(tile.rows, at.stage, lane, before, acc);
         stage = at.stage;
         // The sums take the place of the last.
         if ((kLayout.sums_apart || i + 1 < place.k_end) && lane == 0) MbarrierArrive(Empty(stage));
