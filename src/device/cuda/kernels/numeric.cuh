@@ -254,15 +254,19 @@ TW_DEVICE u32 FmaF16x2(u32 a, u32 b, u32 c) {
 #endif
 }
 
-/// The larger of each half as unsigned numbers. The instruction needs sm_90.
-TW_DEVICE u32 MaxU16x2(u32 a, u32 b) {
+/// The larger magnitude of each half, bf16, with some sign; a NaN beside a number is left out. Needs sm_86.
+TW_DEVICE u32 MaxMagnitudeBF16x2(u32 a, u32 b) {
 #if defined(__CUDACC__)
   u32 pair;
-  asm("max.u16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
   return pair;
 #else
-  const u32 low = (a & 0xffffu) > (b & 0xffffu) ? a : b, high = a > b ? a : b;
-  return (low & 0xffffu) | (high & 0xffff0000u);
+  const auto larger = [](u32 x, u32 y) {
+    x &= 0x7fffu, y &= 0x7fffu;
+    if (x > 0x7f80u || y > 0x7f80u) return x > 0x7f80u ? y : x;
+    return x > y ? x : y;
+  };
+  return larger(a, b) | larger(a >> 16, b >> 16) << 16;
 #endif
 }
 

@@ -18,7 +18,8 @@
 
 // Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as f16 in registers,
 // are A; the rows of x, also in f16, are B. Where f16 does not hold a k-tile as it is, each row of it is
-// divided by a power of two, and the sums of the k-tile are multiplied by those.
+// divided by a power of two, and the sums of the k-tile are multiplied by those. The sums of each k-tile are
+// added in f32: tensor cores cut off what of a product is far below their sum.
 //
 // A CTA has kStrips * kParts warpgroups that multiply, and one that fills the ring of kStages k-tiles:
 // the copy engine brings W as it lies in memory; the threads bring x, since they convert it and turn it
@@ -150,10 +151,12 @@ struct GemmQw {
     TW_UNROLL
     for (int i = group; i < kTasks; i += kGroupsOfWarp) {
       TW_UNROLL
-      for (const u32 pair : rows.v[i]) largest = MaxU16x2(largest, pair & 0x7fff7fffu);
+      for (const u32 pair : rows.v[i]) largest = MaxMagnitudeBF16x2(largest, pair);
     }
     TW_UNROLL
-    for (int step = 8; step <= 16; step *= 2) largest = MaxU16x2(largest, OfPartner(largest, step));
+    for (int step = 8; step <= 16; step *= 2)
+      largest = MaxMagnitudeBF16x2(largest, OfPartner(largest, step));
+    largest &= 0x7fff7fffu;
     const u32 low = largest << 16, high = largest & 0xffff0000u;
     return FloatOf(low > high ? low : high);
   }
@@ -174,16 +177,17 @@ struct GemmQw {
         NamedBarrier(2, 128);  // every part's is there
         largest = Larger(all[row], all[kTileM + row]);
       }
-      PowerOfTwo power{1.0f, 1.0f};
-      if (InAnyLane(!Fits(largest))) {
-        power = PowerOfTwo::For(largest);
-        divided = true;
-      }
+      const bool plain = !InAnyLane(!Fits(largest));
+      const PowerOfTwo power = plain ? PowerOfTwo{1.0f, 1.0f} : PowerOfTwo::For(largest);
       if (lane < 8 && warp / kGroups == 0)
         reinterpret_cast<float*>(smem + (own + kLayout.divisors))[row] = power.inverse;
-      TW_UNROLL
-      for (int i = group; i < kTasks; i += kGroupsOfWarp)
-        StoreChunk(stage, Task(i, warp, lane), rows.v[i], power.factor);
+      if (plain) {
+        StoreChunks(stage, group, warp, lane, rows, [](float value) { return value; });
+      } else {
+        divided = true;
+        StoreChunks(stage, group, warp, lane, rows,
+                    [&](float value) { return value * power.factor; });
+      }
       if constexpr (kWarpsOfGroup > 1) NamedBarrier(2, 128);  // and has been read
     }
     if (lane == 0)
@@ -192,19 +196,24 @@ struct GemmQw {
     __syncwarp();
     if (lane == 0) MbarrierArrive(Full(stage));
   }
-  TW_DEVICE void StoreChunk(int stage, const Task& task, const u32 (&pairs)[4],
-                            float factor) const {
-    u32 even[2], odd[2];
+  template <class Scale>
+  TW_DEVICE void StoreChunks(int stage, int group, int warp, int lane, const Rows& rows,
+                             Scale scaled) const {
     TW_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const u32 first = pairs[2 * i], second = pairs[2 * i + 1];
-      even[i] = PackF16(LowBF16ToF32(first) * factor, LowBF16ToF32(second) * factor);
-      odd[i] = PackF16(HighBF16ToF32(first) * factor, HighBF16ToF32(second) * factor);
+    for (int i = group; i < kTasks; i += kGroupsOfWarp) {
+      const Task task(i, warp, lane);
+      u32 even[2], odd[2];
+      TW_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const u32 first = rows.v[i][2 * j], second = rows.v[i][2 * j + 1];
+        even[j] = PackF16(scaled(LowBF16ToF32(first)), scaled(LowBF16ToF32(second)));
+        odd[j] = PackF16(scaled(HighBF16ToF32(first)), scaled(HighBF16ToF32(second)));
+      }
+      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
+                                                     task.row * 16 + task.chunk % 2 * 8);
+      StoreShared8(to, even[0], even[1]);
+      StoreShared8(to + kStepBytes / 2, odd[0], odd[1]);
     }
-    const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
-                                                   task.row * 16 + task.chunk % 2 * 8);
-    StoreShared8(to, even[0], even[1]);
-    StoreShared8(to + kStepBytes / 2, odd[0], odd[1]);
   }
 
   // By one thread, first of all: the barriers, and the first k-tiles of W on their way.
@@ -226,7 +235,9 @@ struct GemmQw {
     }
   }
 
-  // The warpgroup that fills the ring. x is loaded before there is room for it.
+  // The warpgroup that fills the ring. x is loaded before there is room for it, two k-tiles ahead where a
+  // warp has the registers for it.
+  static constexpr int kAhead = kTasks <= 8 && kThreads * kCtasPerSm <= 384 ? 2 : 1;
   TW_DEVICE void Produce(int warp, int lane) const {
     const bool leader = warp == 0 && lane == 0;
     const int count = end - begin;
@@ -234,22 +245,31 @@ struct GemmQw {
     TW_NO_UNROLL
     for (int i = 0; i < kStages; ++i) Advance(at_w);  // what Start has fetched
     WaitForPrerequisites();
-    Rows rows;
-    LoadX(at_x, warp, lane, rows);
+    Rows rows[kAhead];
+    TW_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      if (j < count) LoadX(at_x, warp, lane, rows[j]);
+      Advance(at_x);
+    }
     RingPosition at;
     TW_NO_UNROLL
-    for (int i = 0; i < count; ++i) {
-      // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
-      // passes.
-      MbarrierWait(Empty(at.stage), at.parity ^ 1);
-      if (i >= kStages) {
-        if (leader) FetchW(at_w, at.stage);
-        Advance(at_w);
+    for (int first = 0; first < count; first += kAhead) {
+      TW_UNROLL
+      for (int j = 0; j < kAhead; ++j) {
+        const int i = first + j;
+        if (i >= count) break;
+        // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
+        // passes.
+        MbarrierWait(Empty(at.stage), at.parity ^ 1);
+        if (i >= kStages) {
+          if (leader) FetchW(at_w, at.stage);
+          Advance(at_w);
+        }
+        StoreX(at.stage, warp, lane, rows[j]);
+        if (i + kAhead < count) LoadX(at_x, warp, lane, rows[j]);
+        Advance(at_x);
+        at.Advance();
       }
-      StoreX(at.stage, warp, lane, rows);
-      Advance(at_x);
-      if (i + 1 < count) LoadX(at_x, warp, lane, rows);
-      at.Advance();
     }
   }
 
@@ -340,8 +360,8 @@ struct GemmQw {
     }
   }
 
-  // Makes a k-tile one that f16 holds. The warps of a warpgroup have to multiply by the same instructions,
-  // whether they need this or not: so there is one Multiply, of sums that begin at 0.
+  // Makes a k-tile one that f16 holds. All warps of a warpgroup multiply by the same instructions, so there is
+  // one Multiply for those that need this and for those that do not.
   TW_DEVICE static void Divide(Opened& tile, int lane) {
     PowerOfTwo power;
     TW_UNROLL
@@ -349,9 +369,9 @@ struct GemmQw {
       tile.rows.parts[i] = Part::Divided(tile.rows.LineOf(i), lane % 4, power);
     tile.rows.template Load<0>(lane, tile.raw);
   }
-  // And its sums to those that they belong to. The powers are found again, since they would take registers.
+  // Its sums, times what was divided by. The powers are found again, since they would take registers.
   TW_DEVICE void AddDivided(const TwoRows& rows, int stage, int lane,
-                            const float (&before)[kTileM / 2], float (&acc)[kTileM / 2]) const {
+                            const float (&sums)[kTileM / 2], float (&acc)[kTileM / 2]) const {
     PowerOfTwo powers[2];
     TW_UNROLL
     for (int i = 0; i < 2; ++i) Part::Divided(rows.LineOf(i), lane % 4, powers[i]);
@@ -360,7 +380,7 @@ struct GemmQw {
     TW_UNROLL
     for (int i = 0; i < kTileM / 2; ++i) {
       const float of_x = divisors[i / 4 * 8 + lane % 4 * 2 + i % 2];
-      acc[i] = Fma(acc[i] * powers[i / 2 % 2].inverse, of_x, before[i]);
+      acc[i] = Fma(sums[i] * powers[i / 2 % 2].inverse, of_x, acc[i]);
     }
     __syncwarp();  // all lanes have read the stage
   }
@@ -503,17 +523,17 @@ struct GemmQw {
       int stage = -1;
       TW_NO_UNROLL
       for (int i = place.k_tile; i < place.k_end; ++i) {
-        float before[kTileM / 2];
-        if (!tile.plain) {
-          Divide(tile, lane);
+        if (!tile.plain) Divide(tile, lane);
+        float sums[kTileM / 2];
+        TW_UNROLL
+        for (float& sum : sums) sum = 0.0f;
+        Multiply<0>(tile.rows, tile.raw, DescribeX(at.stage, part), lane, sums);
+        if (tile.plain) {
           TW_UNROLL
-          for (int j = 0; j < kTileM / 2; ++j) {
-            before[j] = acc[j];
-            acc[j] = 0.0f;
-          }
+          for (int j = 0; j < kTileM / 2; ++j) acc[j] += sums[j];
+        } else {
+          AddDivided(tile.rows, at.stage, lane, sums, acc);
         }
-        Multiply<0>(tile.rows, tile.raw, DescribeX(at.stage, part), lane, acc);
-        if (!tile.plain) AddDivided(tile.rows, at.stage, lane, before, acc);
         stage = at.stage;
         // The sums take the place of the last.
         if ((kLayout.sums_apart || i + 1 < place.k_end) && lane == 0) MbarrierArrive(Empty(stage));

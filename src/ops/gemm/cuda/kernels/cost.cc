@@ -210,19 +210,21 @@ double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const Device
                      tiles_n * Bytes(spec.type_a, tiles_m * spec.tile_m * desc.k);
   cost.in_flight_bytes = (spec.stages - 1.0) * spec.tile_n *
                          cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
-  // What an instruction a weight would take, as measured on an H100 with 32 rows, without copies of W: to
-  // unpack it, 3.2 of them to wait for products and to bring x, which more rows make longer.
-  const double instructions = (spec.type_b == DataType::kQ8_0 ? 4 : 8) + 0.1 * spec.tile_m;
-  cost.cta_us =
-      SmUs(2 * instructions * run * spec.tile_n * cuda::kGemmQTileK, device.f32_gflop_s, device);
-  // The end of a run, at which nothing is read; and for each of the CTAs that share an output tile.
-  constexpr double kEndUs = 3.5, kMergeEachUs = 0.3;
+  // What a k-tile takes, in instructions of a thread for each k: fitted to an H200 with 16 to 64 rows. Formats
+  // without a ScaledPart of their own take more for each row of W.
+  const bool own_part = spec.type_b == DataType::kQ8_0 || spec.type_b == DataType::kQ4_K ||
+                        spec.type_b == DataType::kQ5_K || spec.type_b == DataType::kQ4_1;
+  const double instructions = 500 + 17.0 * spec.tile_m + (own_part ? 5.0 : 8.0) * spec.tile_n;
+  cost.cta_us = SmUs(2 * instructions * run * cuda::kGemmQTileK, device.f32_gflop_s, device);
+  // The begin and the end of a run, at which nothing is multiplied; and for each of the CTAs that share an
+  // output tile.
+  constexpr double kEndUs = 0.5, kEndEachColumnUs = 0.025, kMergeEachUs = 0.1;
   const double sharing = static_cast<double>(cost.ctas) / (tiles_m * tiles_n);
   // Rows of x that there are not.
   constexpr double kMissingRowUs = 0.2;
   const double missing = tiles_m * spec.tile_m - desc.m;
-  return PredictUs(cost, device) + kEndUs + kMergeEachUs * std::min(sharing, 1.0 * k_tiles) +
-         kMissingRowUs * missing;
+  return PredictUs(cost, device) + kEndUs + kEndEachColumnUs * spec.tile_n +
+         kMergeEachUs * std::min(sharing, 1.0 * k_tiles) + kMissingRowUs * missing;
 }
 
 }  // namespace tilewright
