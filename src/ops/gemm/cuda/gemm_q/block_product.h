@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/block_format.h"
+#include "core/formats/random_blocks.h"
 #include "core/test_util.h"
 #include "tilewright/gemm.h"
 #include "tilewright/kernel_spec.h"
@@ -25,6 +26,7 @@ struct BlockShape {
   float alpha = 1, beta = 0;
   bool gated = false;                  ///< rows of W are blocks of gate and of up in turn
   double x_scale = 1, w_scale = 0.05;  ///< of normally distributed values
+  bool random_blocks = false;  ///< W is made of random bits, with scales of all sizes below 1
 };
 
 /// Rows of bf16 times weights in blocks with an addend: random operands in guarded memory, with nothing of
@@ -139,9 +141,14 @@ class BlockProduct {
   void MakeW(DataType type_w) {
     ws_.resize(Size(shape.n) * Size(shape.k));
     for (std::size_t r = 0; r < Size(shape.n); ++r) {
-      const std::vector<float> row = RandomFloats(Size(shape.k), 500 + r, shape.w_scale);
       auto* at = static_cast<unsigned char*>(w_.data()) + r * RowBytes(type_w);
-      EXPECT_TRUE(EncodeRow(type_w, row.data(), shape.k, at));
+      if (shape.random_blocks) {
+        Random random(500 + r);
+        RandomBlocks(type_w, shape.k / GetTypeInfo(type_w).block_elements, random, at);
+      } else {
+        const std::vector<float> row = RandomFloats(Size(shape.k), 500 + r, shape.w_scale);
+        EXPECT_TRUE(EncodeRow(type_w, row.data(), shape.k, at));
+      }
       EXPECT_TRUE(DecodeRow(type_w, at, shape.k, &ws_[r * Size(shape.k)]));
     }
   }

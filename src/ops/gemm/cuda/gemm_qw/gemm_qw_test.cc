@@ -154,6 +154,16 @@ TEST(GemmQwTest, GateAndUpAreOneProduct) {
       {.m = 33, .n = 160, .k = 512, .alpha = -1.5f});
 }
 
+// Scales from the least of f16 to 1 beside each other, and values that cancel their offsets.
+TEST(GemmQwTest, BlocksOfRandomBits) {
+  cuda::ForEachBlockOfCodes([]<Type kType>() {
+    if (GemmQwSpecsForWeight(DataTypeOf(kType), kHopper).empty()) return;
+    test::BlockShape shape = PaddedShape<kType>(20, 100, 2048);
+    shape.random_blocks = true;
+    ExpectProduct<kType, 32, 128, 2, 2>(shape);
+  });
+}
+
 // Weights and activations beyond f16 on either side, and one of them beside the other as usual; alpha makes
 // the product one of ordinary size.
 TEST(GemmQwTest, WhatF16DoesNotHoldIsMultipliedAllTheSame) {

@@ -51,7 +51,13 @@ void RoundAsGemmQw(DataType type, const void* blocks, std::span<T> values) {
   } else if (type == DataType::kQ5_K) {
     RoundWithFactors<BlockQ5_K>(blocks, values);
   } else {
-    for (T& value : values) value = static_cast<T>(To11Bits(static_cast<double>(value)));
+    // By multiply-adds of f16 or, of the other formats, of f32.
+    const bool of_f32 = type != DataType::kQ4_1;
+    for (T& value : values) {
+      const auto exact = static_cast<double>(value);
+      const double sum = of_f32 ? static_cast<double>(static_cast<float>(exact)) : exact;
+      value = static_cast<T>(To11Bits(sum));
+    }
   }
 }
 
