@@ -240,16 +240,14 @@ void AddSplitOnTiles(const AttentionBlock& block, int from, int count, const Att
   SplitOnTiles<Tiles>(block, from, count, s).Compute();
 }
 
-/// The result as [vector][hd], in split_out.
-inline const float* RowsOfTiles(int vectors, const AttentionScratch& s) {
+/// 16 vectors of the result as [vector][hd], in split_out.
+inline const float* RowsOfTiles(int first, const AttentionScratch& s) {
   const int hd = s.hd_padded;
-  for (int v = 0; v < vectors; v += kLane) {
-    for (int d = 0; d < hd; d += 16) {
-      __m512 rows[16];
-      for (int i = 0; i < 16; ++i) rows[i] = _mm512_loadu_ps(s.out + v * hd + (d + i) * kLane);
-      TransposeInRegisters(rows);
-      for (int i = 0; i < 16; ++i) _mm512_storeu_ps(s.split_out + (v + i) * hd + d, rows[i]);
-    }
+  for (int d = 0; d < hd; d += 16) {
+    __m512 rows[16];
+    for (int i = 0; i < 16; ++i) rows[i] = _mm512_loadu_ps(s.out + first * hd + (d + i) * kLane);
+    TransposeInRegisters(rows);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_ps(s.split_out + i * hd + d, rows[i]);
   }
   return s.split_out;
 }
