@@ -37,6 +37,7 @@ struct Blocking {
     if (functions.most_vectors > 0) {
       // Larger blocks convert keys and values less often, but every worker should have some.
       block_rows = std::max(kBlockRows, functions.most_vectors / group / kBlockRows * kBlockRows);
+      block_rows = std::min(block_rows, RoundUp(desc.rows, kBlockRows));
       while (block_rows > kBlockRows && Blocks(desc.rows, block_rows) * desc.kv_heads < wanted)
         block_rows = RoundUp(block_rows / 2, kBlockRows);
     }
@@ -382,6 +383,14 @@ std::size_t WorkspaceBytes(const AttentionFunctions& functions, const Desc& desc
   return bytes;
 }
 
+/// The same for as many workers as a stream may have. Fewer may need more: their blocks are larger.
+std::size_t MostWorkspaceBytes(const AttentionFunctions& functions, const Desc& desc, int workers) {
+  std::size_t most = 0;
+  for (int count = 1; count <= workers; ++count)
+    most = std::max(most, WorkspaceBytes(functions, desc, count));
+  return most;
+}
+
 class TiledAttention final : public Kernel {
  public:
   TiledAttention(KernelInfo info, const AttentionFunctions& functions, double gflop_share)
@@ -437,7 +446,7 @@ class TiledAttention final : public Kernel {
 
   WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
                              const DeviceSpec& device) const override {
-    return {.partials = WorkspaceBytes(functions_, desc, WorkersOf(spec.config, device.cores))};
+    return {.partials = MostWorkspaceBytes(functions_, desc, WorkersOf(spec.config, device.cores))};
   }
 
   Status Launch(const Args& args, const Spec& spec, Workspace& workspace, Stream stream) override {

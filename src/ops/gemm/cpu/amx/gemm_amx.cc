@@ -128,8 +128,11 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
 
 std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
                                    const DeviceSpec& device) const {
-  const int workers = WorkersOf(spec.config, device.cores);
-  return MakePlan({p.m, p.n, p.k, p.num}, workers).TotalBytes(workers);
+  // A stream may have fewer workers, whose tasks are larger.
+  std::size_t most = 0;
+  for (int workers = 1; workers <= WorkersOf(spec.config, device.cores); ++workers)
+    most = std::max(most, MakePlan({p.m, p.n, p.k, p.num}, workers).TotalBytes(workers));
+  return most;
 }
 
 std::size_t GemmAmx::PackedBytes(const MatrixLayout& b) const {

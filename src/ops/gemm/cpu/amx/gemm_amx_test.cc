@@ -181,6 +181,20 @@ TEST(GemmAmxTest, IsChosenFromTheNumberOfRowsWhereItPays) {
             "gemm.f32_bf16_f32.tn.amx.32x32x32.bf16x16x2.abf16");
 }
 
+TEST(GemmAmxTest, WhatIsReservedServesFewerWorkersToo) {
+  Kernel& kernel = *EmulatedKernels().Find(
+      std::string("gemm.f32_q4_0_f32.tn.amx.32x32x32.q4_0x16x4.abf16") + test::kEmulated);
+  GemmDesc problem = Packed(DataType::kQ4_0, 96, kernel.desc().pack_b);
+  for (const int n : {64, 1000}) {
+    problem.n = n, problem.k = 1024;
+    DeviceSpec device = SapphireRapids();
+    device.cores = 16;
+    const std::size_t reserved = kernel.PartialsBytes(problem, {}, device);
+    for (device.cores = 1; device.cores < 16; ++device.cores)
+      EXPECT_LE(kernel.PartialsBytes(problem, {}, device), reserved) << device.cores;
+  }
+}
+
 // One layout serves all three: decoding chooses it, and prompts find it.
 TEST(GemmAmxTest, ReadsTheLayoutThatDecodingReads) {
   for (const DataType type : {DataType::kQ4_0, DataType::kQ4_1, DataType::kQ8_0, DataType::kQ4_K,
