@@ -127,11 +127,12 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], recording: Recording) -> str:
-    """Return a table of one line for each type and number of rows."""
+    """Return a table of one line for each type and number of rows, and one for all of them."""
     lines = []
+    all_m = [int(word) for word in arguments.m.split(",")]
     for type_name in arguments.types.split(","):
-        for m in (int(word) for word in arguments.m.split(",")):
-            some = [row for row in rows if row["type"] == type_name and row["m"] == m]
+        for numbers in [*([m] for m in all_m), all_m]:
+            some = [row for row in rows if row["type"] == type_name and row["m"] in numbers]
             if not some:
                 continue
 
@@ -143,7 +144,8 @@ def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], record
             gain = f"{geometric_mean(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
             other = "oneDNN " + BASELINE.get(type_name, "int8") if ratios else "-"
             rate, peak, bandwidth = (span(name) for name in ("gop_s", "percent_of_peak", "percent_of_bandwidth"))
-            lines.append([type_name, str(m), rate, peak, bandwidth, gain, other])
+            m = str(numbers[0]) if len(numbers) == 1 else "all"
+            lines.append([type_name, m, rate, peak, bandwidth, gain, other])
     header = ["weights", "m", "Gop/s", "% of peak", "% of bandwidth", "speed-up", "over"]
     read = common.summarize(recording.read_gb_s)["median"]
     f32, i8 = (common.summarize(recording.peaks[name])["median"] for name in ("f32", "int8"))

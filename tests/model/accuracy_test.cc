@@ -85,8 +85,11 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
     const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
     std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name,
                 d.median, d.p95, d.max);
-    // A permission to round that no kernel here makes use of excuses nothing.
-    bool rounds = c.activations == Precision::kF32;
+    // A permission to round that no kernel here makes use of excuses nothing. Of bf16, attention on
+    // tiles does (2.6e-3, 1.0e-2, 3.0e-2).
+    const DeviceSpec& device = runner->dispatch->device()->spec();
+    bool rounds = c.activations != Precision::kBF16 ? c.activations == Precision::kF32
+                                                    : device.Has(kFeatureAmxTile | kFeatureAmxBf16);
     for (const DecidedGemm& gemm : runner->dispatch->Decisions())
       rounds = rounds || gemm.plan.spec().kernel->desc().activations == c.activations;
     const Distances& allowed = rounds ? c.allowed : f16_cache;

@@ -88,7 +88,9 @@ std::uint32_t FeaturesOf(const CpuidRegisters& r) {
   if (Bit(r.leaf7_ecx, 11)) features |= kFeatureAvx512Vnni;
   if (Bit(r.leaf7_1_eax, 5)) features |= kFeatureAvx512Bf16;
 
-  if ((r.xcr0 & kXcr0Amx) != kXcr0Amx || !Bit(r.leaf7_edx, 24)) return features;
+  // The kernels of tiles shuffle bytes (VBMI) beside them, as every processor with tiles can.
+  const bool tiles_and_vbmi = Bit(r.leaf7_edx, 24) && Bit(r.leaf7_ecx, 1);
+  if ((r.xcr0 & kXcr0Amx) != kXcr0Amx || !tiles_and_vbmi) return features;
   features |= kFeatureAmxTile;
   if (Bit(r.leaf7_edx, 25)) features |= kFeatureAmxInt8;
   if (Bit(r.leaf7_edx, 22)) features |= kFeatureAmxBf16;

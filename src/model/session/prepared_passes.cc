@@ -63,6 +63,15 @@ Result<PreparedPass*> PreparedPasses::Get(const PassShape& shape) {
   return &passes_.front();
 }
 
+/// Rows that are rounded to int8 are for int8 kernels alone, and more rows than a tile has are
+/// faster through bf16 tiles.
+FusionSet PreparedPasses::FusionsFor(const PassShape& shape) const {
+  constexpr std::int32_t kTileRows = 16;
+  const bool tiles = of_.dispatch.device()->spec().Has(kFeatureAmxTile | kFeatureAmxBf16);
+  const FusionSet all = of_.model.fusions();
+  return tiles && shape.rows > kTileRows ? all.Without(Fusion::kQuantiseOnce) : all;
+}
+
 Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
   // Shapes and addresses of the cache are part of a graph, so some of it must be there.
   if (Status status = of_.cache.Reserve(1); !status) return Fail(status.error());
@@ -73,7 +82,7 @@ Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
   };
   // GPUs keep activations in 16 bits to move fewer bytes.
   FusedGraph fused =
-      Fuse(built.graph, of_.model.fusions(), supports,
+      Fuse(built.graph, FusionsFor(shape), supports,
            of_.dispatch.device()->spec().kind == DeviceKind::kCuda ? BetweenFused::kUnrounded
                                                                    : BetweenFused::kRounded);
   // Results are kept, so fusing leaves each a node.

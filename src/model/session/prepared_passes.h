@@ -52,6 +52,7 @@ class PreparedPasses {
   std::int32_t Bucket(std::int32_t rows) const;
   bool Stale(const PreparedPass& pass) const;
   Result<PreparedPass> Prepare(const PassShape& shape);
+  FusionSet FusionsFor(const PassShape& shape) const;
 
   Of of_;
   Arena arena_;

@@ -97,25 +97,20 @@ class SplitRows {
 
 // --- Operands ----------------------------------------------------------------------------------
 
-/// q^T of every 16 vectors as second operands: [hd / 32] tiles of [pair of hd][vector][2].
-inline void PackQueries(const AttentionBlock& block, const AttentionScratch& s) {
+/// q^T of 16 vectors, from `first` on, as second operands: [hd / 32] tiles of [pair of hd][vector][2].
+inline void PackQueries(int first, const AttentionScratch& s) {
   const AmxScratch amx = CarveAmx(s);
   const int hd = s.hd_padded;
-  for (int v = 0; v < block.vectors; v += kLane) {
-    for (int d = 0; d < hd; d += 32) {
-      __m512 rows[16];
-      for (int i = 0; i < kLane; ++i) {
-        const float* q = s.q + (v + i) * hd + d;
-        rows[i] =
-            v + i < block.vectors
-                ? reinterpret_cast<__m512>(PairToBF16(_mm512_loadu_ps(q + 16), _mm512_loadu_ps(q)))
-                : _mm512_setzero_ps();
-      }
-      TransposeInRegisters(rows);
-      std::uint16_t* tile = amx.queries + (v / kLane * (hd / 32) + d / 32) * kTileWords;
-      for (int i = 0; i < 16; ++i)
-        _mm512_store_si512(tile + 32 * i, reinterpret_cast<__m512i>(rows[i]));
+  for (int d = 0; d < hd; d += 32) {
+    __m512 rows[16];
+    for (int i = 0; i < kLane; ++i) {
+      const float* q = s.q + i * hd + d;
+      rows[i] = reinterpret_cast<__m512>(PairToBF16(_mm512_loadu_ps(q + 16), _mm512_loadu_ps(q)));
     }
+    TransposeInRegisters(rows);
+    std::uint16_t* tile = amx.queries + (first / kLane * (hd / 32) + d / 32) * kTileWords;
+    for (int i = 0; i < 16; ++i)
+      _mm512_store_si512(tile + 32 * i, reinterpret_cast<__m512i>(rows[i]));
   }
 }
 

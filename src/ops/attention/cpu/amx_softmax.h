@@ -38,19 +38,26 @@ inline __m512 Exp512(__m512 x) {
 }
 
 /// e^(x - max) for a weight that is rounded to bf16: x log2(e) - `max_log2`, to the power of two of
-/// its integer part times a polynomial of the rest, off by 7.5e-5 at most (minimax for relative
+/// what is below it times a polynomial of the rest, off by 7.5e-5 at most (minimax for relative
 /// error), a twenty-sixth of bf16's rounding. Not below 2^-126. NaN stays NaN.
 inline __m512 WeightOf(__m512 x, __m512 max_log2) {
   __m512 y = _mm512_fmsub_ps(x, _mm512_set1_ps(kLog2E), max_log2);
   y = _mm512_max_ps(_mm512_set1_ps(kLowExponent), y);  // the second where one is NaN
-  const __m512 magic = _mm512_set1_ps(0x1.8p23f);
-  const __m512 n = _mm512_sub_ps(_mm512_add_ps(y, magic), magic);
-  const __m512 r = _mm512_sub_ps(y, n);
-  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.055171623719954745f), r,
-                             _mm512_set1_ps(0.24261111871704227f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6932609938289459f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.999928073967366f));
-  return _mm512_scalef_ps(p, n);
+  const __m512 r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // y - floor(y)
+  __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.07802445852290515f), r,
+                             _mm512_set1_ps(0.22606724668779252f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.6958335091571745f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.9999252200363579f));
+  return _mm512_scalef_ps(p, y);  // p * 2^floor(y)
+}
+
+/// Pairs of bf16 (even, odd) of values that are not negative, to nearest, ties away from zero: four
+/// operations, where conversion and permutation take six.
+inline __m512i PairsOf(__m512 even, __m512 odd) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
+  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(odd), half);
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, low, high);
 }
 
 /// A group of up to 32 vectors within a split, one in a lane.
@@ -184,10 +191,6 @@ inline void Raise(Running& run, int t, __mmask16 raised, __m512 max, int hd, flo
 /// positions][vector][2] for every 16 vectors.
 inline void WeighPairs(const VectorGroup& g, int chunk, int begin, int end, const float* scores,
                        Running& run, std::uint16_t* weights) {
-  alignas(64) static constexpr std::uint16_t kInterleave[32] = {
-      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i interleave = _mm512_load_si512(kInterleave);
   const bool open = IsOpen(g, chunk);
   for (int t = 0; t < g.tiles; ++t) {
     std::uint16_t* tile = weights + (chunk * 2 + t) * kTileWords;
@@ -203,8 +206,7 @@ inline void WeighPairs(const VectorGroup& g, int chunk, int begin, int end, cons
       }
       even_sum = _mm512_add_ps(even_sum, even);
       odd_sum = _mm512_add_ps(odd_sum, odd);
-      _mm512_store_si512(tile + 32 * pair,
-                         _mm512_permutexvar_epi16(interleave, PairToBF16(odd, even)));
+      _mm512_store_si512(tile + 32 * pair, PairsOf(even, odd));
     }
     run.even[t] = even_sum, run.odd[t] = odd_sum;
   }

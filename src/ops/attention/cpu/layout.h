@@ -39,13 +39,13 @@ struct AttentionBlock {
 /// the number of vectors to one of vector_tile.
 struct AttentionScratch {
   int hd_padded = 0;
-  float* q = nullptr;          ///< [vectors][hd_padded], scaled
+  float* q = nullptr;          ///< [vectors][hd_padded], scaled; on tiles of vector_tile vectors
   float* rows32 = nullptr;     ///< [64][hd_padded]
   float* columns = nullptr;    ///< [hd_padded][64]
   float* scores = nullptr;     ///< [vectors][kSplit]
   float* split_max = nullptr;  ///< [vectors]
   float* split_sum = nullptr;
-  float* split_out = nullptr;  ///< [vectors][hd_padded]
+  float* split_out = nullptr;  ///< [vectors][hd_padded]; on tiles of vector_tile vectors
   float* max = nullptr;        ///< running
   float* sum = nullptr;
   float* out = nullptr;
@@ -61,10 +61,10 @@ struct AttentionFunctions {
 
   // Of the kernels on tiles, whose compute_split adds to max, sum and out, in an order of their own;
   // there is nothing to merge, so splits are not divided among workers:
-  /// After q has been filled, once for all splits of a block.
-  void (*pack_queries)(const AttentionBlock& block, const AttentionScratch& scratch) = nullptr;
-  /// [vectors][hd_padded] of out; may overwrite split_out.
-  const float* (*rows_of_out)(int vectors, const AttentionScratch& scratch) = nullptr;
+  /// Packs q, which is vector_tile vectors from `first` on, once for all splits of a block.
+  void (*pack_queries)(int first, const AttentionScratch& scratch) = nullptr;
+  /// [vector_tile][hd_padded] of out, vectors from `first` on; may overwrite split_out.
+  const float* (*rows_of_out)(int first, const AttentionScratch& scratch) = nullptr;
   std::size_t (*operand_bytes)(std::size_t vectors, std::size_t hd_padded) = nullptr;
 
   int vector_tile = 1;

@@ -37,6 +37,7 @@ struct Blocking {
     if (functions.most_vectors > 0) {
       // Larger blocks convert keys and values less often, but every worker should have some.
       block_rows = std::max(kBlockRows, functions.most_vectors / group / kBlockRows * kBlockRows);
+      block_rows = std::min(block_rows, RoundUp(desc.rows, kBlockRows));
       while (block_rows > kBlockRows && Blocks(desc.rows, block_rows) * desc.kv_heads < wanted)
         block_rows = RoundUp(block_rows / 2, kBlockRows);
     }
@@ -52,6 +53,13 @@ struct Blocking {
   }
 };
 
+/// Vectors whose queries and results are there as floats at a time: on tiles as few as are packed
+/// together, so that they stay in the L1.
+std::size_t RowsAtOnce(const AttentionFunctions& functions, const Blocking& blocking) {
+  return static_cast<std::size_t>(functions.pack_queries != nullptr ? functions.vector_tile
+                                                                    : blocking.block_vectors);
+}
+
 /// Bytes of one worker's scratch.
 std::size_t ScratchBytes(const AttentionFunctions& functions, const Blocking& blocking) {
   const auto hd = static_cast<std::size_t>(blocking.hd);
@@ -59,7 +67,8 @@ std::size_t ScratchBytes(const AttentionFunctions& functions, const Blocking& bl
   const std::size_t operands = functions.operand_bytes != nullptr
                                    ? functions.operand_bytes(vectors, hd)
                                    : (2 * 64 * hd + vectors * kSplit) * sizeof(float);
-  return AlignUp(operands) + AlignUp(3 * vectors * hd * sizeof(float)) +
+  const std::size_t q_and_split_out = 2 * RowsAtOnce(functions, blocking);
+  return AlignUp(operands) + AlignUp((q_and_split_out + vectors) * hd * sizeof(float)) +
          4 * AlignUp(vectors * sizeof(float)) + 8 * 64;
 }
 
@@ -88,8 +97,9 @@ AttentionScratch CarveScratch(const AttentionFunctions& functions, const Blockin
     s.columns = take(64 * hd);
     s.scores = take(vectors * kSplit);
   }
-  s.q = take(vectors * hd);
-  s.split_out = take(vectors * hd);
+  const std::size_t rows = RowsAtOnce(functions, blocking);
+  s.q = take(rows * hd);
+  s.split_out = take(rows * hd);
   s.out = take(vectors * hd);
   s.split_max = take(vectors);
   s.split_sum = take(vectors);
@@ -219,13 +229,27 @@ class TiledRun {
   /// The scale goes into q: one multiplication for each element instead of one for each score.
   void LoadQueries(const RowBlock& rows, int kv_head, const AttentionBlock& block,
                    const AttentionScratch& s) const {
-    for (int v = 0; v < rows.rows * group_; ++v) {
-      const float* from = QueryRow(rows, kv_head, v);
-      float* to = s.q + v * s.hd_padded;
-      for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * args_.scale;
-      std::fill(to + desc_.head_dim, to + s.hd_padded, 0.0f);
+    const bool packs = functions_.pack_queries != nullptr;
+    const int count = block.vectors, at_once = packs ? functions_.vector_tile : count;
+    for (int first = 0; first < count; first += at_once) {
+      const int vectors = std::min(at_once, count - first);
+      for (int i = 0; i < vectors; ++i) {
+        const int v = first + i;
+        // Rows lie too far apart for the processor to foresee them.
+        if (packs && v + at_once < count) Prefetch(QueryRow(rows, kv_head, v + at_once));
+        const float* from = QueryRow(rows, kv_head, v);
+        float* to = s.q + i * s.hd_padded;
+        for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * args_.scale;
+        std::fill(to + desc_.head_dim, to + s.hd_padded, 0.0f);
+      }
+      if (!packs) continue;
+      std::fill(s.q + vectors * s.hd_padded, s.q + at_once * s.hd_padded, 0.0f);
+      functions_.pack_queries(first, s);
     }
-    if (functions_.pack_queries != nullptr) functions_.pack_queries(block, s);
+  }
+
+  void Prefetch(const float* row) const {
+    for (int d = 0; d < desc_.head_dim; d += 16) __builtin_prefetch(row + d, 0, 3);
   }
 
   void StartMerge(int vectors, const AttentionScratch& s) const {
@@ -246,16 +270,29 @@ class TiledRun {
   }
 
   void Finish(const RowBlock& rows, int kv_head, const AttentionScratch& s) const {
-    const float* out =
-        functions_.rows_of_out != nullptr ? functions_.rows_of_out(rows.rows * group_, s) : s.out;
-    for (int v = 0; v < rows.rows * group_; ++v) {
-      const std::int64_t row = rows.first_row + v / group_;
-      const std::int64_t head = kv_head * group_ + v % group_;
-      float* to = args_.out.as<float>() + row * args_.out.stride[1] + head * desc_.head_dim;
-      const float* from = out + v * s.hd_padded;
-      const float scale = OutScale(head, s.max[v], s.sum[v]);
-      for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * scale;
+    const bool transposed = functions_.rows_of_out != nullptr;
+    const int count = rows.rows * group_, at_once = transposed ? functions_.vector_tile : count;
+    for (int first = 0; first < count; first += at_once) {
+      const int last = std::min(first + at_once, count);
+      if (transposed) {
+        for (int v = first; v < last; ++v) {
+          float* to = ResultRow(rows, kv_head, v);
+          for (int d = 0; d < desc_.head_dim; d += 16) __builtin_prefetch(to + d, 1, 3);
+        }
+      }
+      const float* out = transposed ? functions_.rows_of_out(first, s) : s.out;
+      for (int v = first; v < last; ++v) {
+        float* to = ResultRow(rows, kv_head, v);
+        const float* from = out + (v - first) * s.hd_padded;
+        const float scale = OutScale(kv_head * group_ + v % group_, s.max[v], s.sum[v]);
+        for (int d = 0; d < desc_.head_dim; ++d) to[d] = from[d] * scale;
+      }
     }
+  }
+  float* ResultRow(const RowBlock& rows, int kv_head, int vector) const {
+    const std::int64_t row = rows.first_row + vector / group_;
+    const std::int64_t head = kv_head * group_ + vector % group_;
+    return args_.out.as<float>() + row * args_.out.stride[1] + head * desc_.head_dim;
   }
 
   static int SplitCount(int seen, int split) { return std::min(kSplit, seen - split * kSplit); }
@@ -346,6 +383,14 @@ std::size_t WorkspaceBytes(const AttentionFunctions& functions, const Desc& desc
   return bytes;
 }
 
+/// The same for as many workers as a stream may have. Fewer may need more: their blocks are larger.
+std::size_t MostWorkspaceBytes(const AttentionFunctions& functions, const Desc& desc, int workers) {
+  std::size_t most = 0;
+  for (int count = 1; count <= workers; ++count)
+    most = std::max(most, WorkspaceBytes(functions, desc, count));
+  return most;
+}
+
 class TiledAttention final : public Kernel {
  public:
   TiledAttention(KernelInfo info, const AttentionFunctions& functions, double gflop_share)
@@ -401,7 +446,7 @@ class TiledAttention final : public Kernel {
 
   WorkspaceSize WorkspaceFor(const Desc& desc, const Spec& spec,
                              const DeviceSpec& device) const override {
-    return {.partials = WorkspaceBytes(functions_, desc, WorkersOf(spec.config, device.cores))};
+    return {.partials = MostWorkspaceBytes(functions_, desc, WorkersOf(spec.config, device.cores))};
   }
 
   Status Launch(const Args& args, const Spec& spec, Workspace& workspace, Stream stream) override {

@@ -19,13 +19,14 @@ namespace {
 
 /// Rows that are packed at a time, in bytes of packed activations.
 constexpr std::size_t kStageBytes = 16 << 20;
-/// k of a chunk, over which sums stay in registers: a pair of panels of 4,096 k takes 256 KB
-/// unpacked, and a block of rows at most kBlockBytes beside it in an L2 of 2 MB. With 2,048 k and so
-/// twice the rows 512 rows times 4096 x 4096 took 26.6 ms in place of 19.2.
-constexpr int kChunkSteps = 4096 / kStepK;
-constexpr std::size_t kBlockBytes = 1 << 20;
-/// Panels of a task: their sums lie in the L2 between chunks, 16 KB a panel and 256 rows.
-constexpr int kMostPanels = 16;
+/// Steps of a chunk at most: a pair of panels takes 36 KB of the L1 unpacked. (The tile unit's share
+/// with 512 rows, weights unpacked before: 71 % with chunks of 16 or 18 steps, 70 with 20, 68 with 12,
+/// 47 with 24, 56 with 128 and 128 rows at a time.)
+constexpr int kMostChunkSteps = 18;
+/// What a task holds in an L2 of 2 MB: the activations of its rows over this chunk and the next, and
+/// sums. The rows come first, since every block of them unpacks all weights. (Sums that stream from and to
+/// the last level between chunks took 0.95 us a group of 32 rows, these 0.57; 8 MB of them for 512 rows.)
+constexpr int kMostBlockTiles = 16, kMostRunPanels = 64;
 constexpr int kTasksPerWorker = 4;
 
 KernelInfo InfoOf(const AmxConfig& config) {
@@ -67,8 +68,9 @@ struct GemmAmx::Plan {
   int stage_tiles = 0;  ///< row tiles packed at a time
   int block_tiles = 0;  ///< row tiles of a task
   int run_panels = 0;   ///< panels of a task
-  int chunk_steps = 0;
-  std::size_t panel_bytes = 0, row_tile_bytes = 0;
+  int chunk_steps = 0;  ///< of unpacked weights
+  int steps_each = 1;   ///< that one of k takes unpacked
+  std::size_t panel_bytes = 0;
   std::size_t staged_bytes = 0, scratch_bytes = 0;  ///< scratch_bytes: one worker's
 
   int runs() const { return CeilDiv(panels, run_panels); }
@@ -95,17 +97,16 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
   plan.panel_bytes = format_ != nullptr
                          ? gemm_int8::PanelBytes(*format_, plan.steps)
                          : static_cast<std::size_t>(gemm::PanelBytes(config_.type_b, shape.k));
-  plan.row_tile_bytes = static_cast<std::size_t>(plan.steps) * kStepBytes;
   // Of f16, an unpacked step is half of one.
-  const int unpacked = plan.steps * (config_.type_b == DataType::kF16 ? 2 : 1);
-  plan.chunk_steps = std::min(unpacked, kChunkSteps);
+  plan.steps_each = config_.type_b == DataType::kF16 ? 2 : 1;
   const int tiles = CeilDiv(shape.m, kTileRowCount);
-  const int stage = std::max(1, static_cast<int>(kStageBytes / plan.row_tile_bytes));
+  const std::size_t tile_bytes = static_cast<std::size_t>(plan.steps) * kStepBytes;
+  const int stage = std::max(1, static_cast<int>(kStageBytes / tile_bytes));
   plan.stage_tiles = CeilDiv(tiles, CeilDiv(tiles, stage));
+  const int most = kMostChunkSteps / plan.steps_each;
+  const int chunk = CeilDiv(plan.steps, CeilDiv(plan.steps, most));
   // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k.
-  const std::size_t tile_chunk = static_cast<std::size_t>(plan.chunk_steps) * kStepBytes;
-  const int fitting = std::max(kGroupTiles, static_cast<int>(kBlockBytes / tile_chunk));
-  int blocks = CeilDiv(plan.stage_tiles, fitting);
+  int blocks = CeilDiv(plan.stage_tiles, kMostBlockTiles);
   // Where there are fewer runs of panels than workers need, more and smaller blocks of rows.
   const int pairs = CeilDiv(plan.panels, kGroupPanels);
   const int wanted = workers == 1 ? 1 : kTasksPerWorker * workers;
@@ -113,19 +114,25 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
                       std::max(blocks, CeilDiv(plan.stage_tiles, kGroupTiles)));
   plan.block_tiles = CeilDiv(plan.stage_tiles, blocks);
   blocks = CeilDiv(plan.stage_tiles, plan.block_tiles);
-  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(plan.panels, kMostPanels), pairs);
+  // A single group of row tiles has no use for unpacked weights that stay.
+  plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
+  const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
+  const int most_panels = chunked ? kMostRunPanels : plan.panels;
+  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(plan.panels, most_panels), pairs);
   plan.run_panels = CeilDiv(pairs, runs) * kGroupPanels;
-  const bool chunked = unpacked > plan.chunk_steps;
-  plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * plan.row_tile_bytes;
-  plan.scratch_bytes = ScratchBytes(plan.chunk_steps, chunked ? plan.block_tiles : kGroupTiles,
-                                    chunked ? plan.run_panels : kGroupPanels);
+  plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
+  plan.scratch_bytes =
+      ScratchBytes(plan.chunk_steps, plan.block_tiles, chunked ? plan.run_panels : kStoredPanels);
   return plan;
 }
 
 std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
                                    const DeviceSpec& device) const {
-  const int workers = WorkersOf(spec.config, device.cores);
-  return MakePlan({p.m, p.n, p.k, p.num}, workers).TotalBytes(workers);
+  // A stream may have fewer workers, whose tasks are larger.
+  std::size_t most = 0;
+  for (int workers = 1; workers <= WorkersOf(spec.config, device.cores); ++workers)
+    most = std::max(most, MakePlan({p.m, p.n, p.k, p.num}, workers).TotalBytes(workers));
+  return most;
 }
 
 std::size_t GemmAmx::PackedBytes(const MatrixLayout& b) const {
@@ -149,23 +156,23 @@ double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                            const DeviceSpec& device) const {
   const int workers = WorkersOf(spec.config, device.cores);
   const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, workers);
-  // Of a task. Unpacking overlaps little with the tile unit, which has both operands from the cache
-  // of the core; the sums of the first group of rows find weights in the L1. Sapphire Rapids class,
-  // one thread, 4096 x 4096, 2026-11-25: 16, 32, 64, 128 rows of q4_0 in 2.1, 1.8, 2.8, 4.9 ms.
-  constexpr double kUnpackCycles = 100, kVectorFlops = 64;
+  // Of a task. The first group of rows waits for what unpacks, the others have one operand from the L1
+  // and one from the L2. Sapphire Rapids class, one thread, 4096 x 4096, 2026-11-26, ms: 16, 32, 128, 512
+  // rows of q4_0 in 1.3, 1.4, 3.9, 15.4, of q8_0 in 1.9, 2.0, 4.9, 17.7.
+  constexpr double kTableCycles = 85, kUnpackCycles = 125, kVectorFlops = 64;
+  const double cycles = config_.activations == Operand::kB ? kTableCycles : kUnpackCycles;
   const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s
                                                   : device.f32_gflop_s;  // emulated, in tests
   const double tile_us = 2e-3 * kSumsOfTile * kStepK / rate;
-  const double unpack_us = config_.type_b == DataType::kBF16
-                               ? 0
-                               : kUnpackCycles * kVectorFlops * 1e-3 / device.f32_gflop_s;
+  const double unpack_us =
+      config_.type_b == DataType::kBF16 ? 0 : cycles * kVectorFlops * 1e-3 / device.f32_gflop_s;
   const double row_tiles = CeilDiv(p.m, kTileRowCount);
   const double blocks = CeilDiv(static_cast<int>(row_tiles), plan.block_tiles);
   const double first = std::min<double>(kGroupTiles, row_tiles / blocks);
   const double weights = static_cast<double>(plan.panels) * plan.steps;
   const double compute_us =
       weights * blocks *
-      (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / 0.5);
+      (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / 0.45);
   const double tasks = blocks * plan.runs();
   const double rounds = std::ceil(tasks / workers) * workers / tasks;
   const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
@@ -195,8 +202,15 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
     const int rows = std::min(stage_rows, shape.m - first_row);
     executor.Run(CeilDiv(rows, kTileRowCount), [&](int tile, int) {
       const int row = tile * kTileRowCount;
-      pack(a + (first_row + row) * lda, lda, std::min(kTileRowCount, rows - row), shape.k,
-           staged + static_cast<std::size_t>(tile) * plan.row_tile_bytes);
+      const float* from = a + (first_row + row) * lda;
+      const int steps_a = plan.chunk_steps / plan.steps_each;
+      for (int step = 0; step < plan.steps; step += steps_a) {
+        const int steps = std::min(steps_a, plan.steps - step), k = step * kStepK;
+        pack(
+            from + k, lda, std::min(kTileRowCount, rows - row),
+            std::min(steps * kStepK, shape.k - k),
+            staged + static_cast<std::size_t>(step * plan.stage_tiles + tile * steps) * kStepBytes);
+      }
     });
     const int block_rows = plan.block_tiles * kTileRowCount;
     executor.Run(CeilDiv(rows, block_rows) * plan.runs(), [&](int index, int worker) {
@@ -204,7 +218,8 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
       const int row = first_row + block * block_rows;
       const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
       PanelTask task;
-      task.a = staged + static_cast<std::size_t>(block * plan.block_tiles) * plan.row_tile_bytes;
+      task.a = staged;
+      task.first_tile = block * plan.block_tiles, task.a_tiles = plan.stage_tiles;
       task.rows = std::min(block_rows, rows - block * block_rows);
       task.k = shape.k, task.steps = plan.steps;
       task.b = static_cast<const std::uint8_t*>(args.b) +

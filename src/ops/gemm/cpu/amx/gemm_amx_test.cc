@@ -63,7 +63,7 @@ TEST(GemmAmxTest, EmulationVectorsAndInstructionsGiveTheSameBits) {
       d.m = 1 + static_cast<int>(random.Below(150));
       d.n = d.epilogue == Epilogue::kGatedSilu ? 32 * (1 + static_cast<int>(random.Below(3)))
                                                : 1 + static_cast<int>(random.Below(90));
-      // Some beyond a chunk, where sums wait in memory.
+      // Most of more than two row tiles beyond a chunk, where sums wait in memory.
       d.k = takes.align_k * (1 + static_cast<int>(random.Below(turn == 0 ? 9 : 3)));
       if (turn == 1) d.m = d.m % 40 + 1, d.k = 4096 + 256 * (1 + static_cast<int>(random.Below(3)));
       CallOptions options;
@@ -90,7 +90,7 @@ TEST(GemmAmxTest, ARowHasTheSameBitsInAnyBatchAndChunk) {
     GemmDesc d;
     d.type_b = test::First<DataType>(siblings.emulated->desc().type_b);
     d.precision = siblings.emulated->desc().activations;
-    d.m = 70, d.n = 40, d.k = 512;
+    d.m = 70, d.n = 40, d.k = 1280;  // chunks of 14, 14 and 12 steps, where there are several
     TestProblem whole(d, {});
     ASSERT_EQ(whole.Run(*siblings.emulated, {}, Pool(2)), "");
     const auto all = whole.ResultBytes();
@@ -168,17 +168,31 @@ GemmDesc Packed(DataType type, int m, Pack pack) {
 TEST(GemmAmxTest, IsChosenFromTheNumberOfRowsWhereItPays) {
   const DeviceSpec device = SapphireRapids();
   for (const BlockFormat& format : kFormats) {
-    for (const int m : {1, 4, 8, 12}) {
+    for (const int m : {1, 4, 8}) {
       const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), device);
       EXPECT_TRUE(chosen.ends_with(".i8")) << m << ": " << chosen;
     }
-    for (const int m : {48, 64, 128, 512, 2048}) {
+    for (const int m : {32, 48, 64, 128, 512, 2048}) {
       const std::string chosen = Chosen(Packed(format.type, m, Int8Pack(format)), device);
       EXPECT_NE(chosen.find(".amx."), std::string::npos) << m << ": " << chosen;
     }
   }
   EXPECT_EQ(Chosen(Packed(DataType::kBF16, 512, kPackBF16x16x2), device),
             "gemm.f32_bf16_f32.tn.amx.32x32x32.bf16x16x2.abf16");
+}
+
+TEST(GemmAmxTest, WhatIsReservedServesFewerWorkersToo) {
+  Kernel& kernel = *EmulatedKernels().Find(
+      std::string("gemm.f32_q4_0_f32.tn.amx.32x32x32.q4_0x16x4.abf16") + test::kEmulated);
+  GemmDesc problem = Packed(DataType::kQ4_0, 96, kernel.desc().pack_b);
+  for (const int n : {64, 1000}) {
+    problem.n = n, problem.k = 1024;
+    DeviceSpec device = SapphireRapids();
+    device.cores = 16;
+    const std::size_t reserved = kernel.PartialsBytes(problem, {}, device);
+    for (device.cores = 1; device.cores < 16; ++device.cores)
+      EXPECT_LE(kernel.PartialsBytes(problem, {}, device), reserved) << device.cores;
+  }
 }
 
 // One layout serves all three: decoding chooses it, and prompts find it.

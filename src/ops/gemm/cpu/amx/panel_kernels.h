@@ -15,8 +15,10 @@
 /// chunks around it: results depend on their row of A and their column of B alone.
 ///
 /// Blocking. Sums of 2 x 2 tiles stay in registers, beside an operand each. A pair of panels is
-/// unpacked while the first group of row tiles multiplies, one step of k ahead of it, and for the
-/// other groups lies in the L2 afterwards.
+/// unpacked while the first group of row tiles multiplies, one step of k ahead of it. With several
+/// groups k is cut into chunks so short that the unpacked pair stays in the L1 for all of them, while
+/// activations stream from the L2: 4 KB a step from the L2 alone take 100 cycles, where the tile unit
+/// takes 64. The price is that sums leave the registers after every chunk.
 
 namespace tilewright::gemm_amx {
 namespace {
@@ -33,8 +35,12 @@ inline __attribute__((always_inline)) void Repeat(Function&& function) {
   (std::make_integer_sequence<int, kCount>{});
 }
 
+/// A step of a panel that will be unpacked soon enough to fetch it now.
+using gemm_int8::StepAhead;
+
 /// Writes one step of a packed panel as a tile.
-using Unpack = void (*)(const std::uint8_t* panel, int k, int step, std::uint8_t* out);
+using Unpack = void (*)(const std::uint8_t* panel, int k, int step, std::uint8_t* out,
+                        const StepAhead& ahead);
 
 /// How weights become tiles.
 struct Weights {
@@ -45,10 +51,25 @@ struct Weights {
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
 /// written, and a store needs some time to leave for the cache.
 constexpr int kRingSteps = 4;
+/// Steps ahead of which a pair of panels that is read from end to end is fetched.
+constexpr int kStepsAhead = 40;
+
+/// What is fetched into the L2 while a group multiplies: in each step `lines` lines from `at` on.
+struct Ahead {
+  const std::uint8_t* at = nullptr;
+  int lines = 0;
+
+  /// Part `index` of `parts` of `bytes` from `all` on, over the steps of a group.
+  static Ahead Part(const std::uint8_t* all, int bytes, int index, int parts, int steps) {
+    const int lines = CeilDiv(bytes / 64, parts * steps), first = index * steps * lines;
+    if (first >= bytes / 64) return {};
+    return {all + static_cast<std::ptrdiff_t>(first) * 64, lines};
+  }
+};
 
 /// Some row tiles times one or two panels over a chunk of k.
 struct Group {
-  const std::uint8_t* a = nullptr;           ///< first row tile, at k = 0
+  const std::uint8_t* a = nullptr;           ///< first row tile at the first step
   int a_shift = 0;                           ///< 1 where two steps of weights share one of A
   std::size_t a_tile_bytes = 0;              ///< between row tiles
   const std::uint8_t* b[kGroupPanels] = {};  ///< tile of the first step of each panel
@@ -61,76 +82,119 @@ struct Group {
   std::uint8_t* unpacked[kGroupPanels] = {};
   const std::uint8_t* panels[kGroupPanels] = {};
   int k = 0, first_step = 0;  ///< of the panels; where the chunk begins
-  const float* d = nullptr;   ///< where the sums go after this chunk, or nullptr
-  std::int64_t ldd = 0;
-  int d_rows = 0;
+  /// What follows this pair: the same panels of the next, or the next chunk of the first.
+  const std::uint8_t* next[kGroupPanels] = {};
+  int next_step = 0;
+  int steps_ahead = 0;  ///< 0: a whole pair ahead
+  Ahead tiles[kGroupPanels],
+      rows;  ///< of `next`, where weights lie as tiles; of the next chunk of A
 
   std::size_t StepAt(int step) const {
     return static_cast<std::size_t>(step & b_mask) * b_step_bytes;
   }
+  /// The step to fetch while step `step` of the chunk is unpacked: the same of what follows, or, where
+  /// a pair is read from end to end, one a little ahead.
+  StepAhead StepAfter(int panel, int step) const {
+    if (steps_ahead == 0) return {next[panel], next_step + step};
+    const int at = first_step + step + steps_ahead;
+    if (at < first_step + steps) return {panels[panel], at};
+    return {next[panel], at - steps};
+  }
 };
 
-/// Registers: sums [row tile][panel], then operands: those of rows, then one panel's weights.
+/// Registers: sums [row tile][panel], then operands: those of rows, then those of panels.
 template <int kRows, int kPanels>
 struct Registers {
-  static constexpr int kFirstA = kRows * kPanels;
-  static constexpr int kB = kFirstA + kRows;
-  static_assert(kB < kTileRegisters);
+  static constexpr int kFirstA = kRows * kPanels, kFirstB = kFirstA + kRows;
+  static_assert(kFirstB + kPanels <= kTileRegisters);
   static constexpr int Sum(int row, int panel) { return row * kPanels + panel; }
   static constexpr int A(int row) { return kFirstA + row; }
+  static constexpr int B(int panel) { return kFirstB + panel; }
 };
 
-/// Fetches a part of the lines of D while the tile unit works: cold lines, each in a page of its own,
-/// took a quarter of the time at k = 576.
-inline void PrefetchD(const Group& group, int panels, int step) {
-  if (group.d == nullptr) return;
-  const int lines = group.d_rows * panels;
-  const int each = CeilDiv(lines, group.steps);
-  for (int i = step * each; i < (step + 1) * each && i < lines; ++i)
-    __builtin_prefetch(group.d + i / panels * group.ldd + i % panels * kColumns, 1, 3);
+/// Fetches, in this step, a part of what other groups will read.
+inline __attribute__((always_inline)) void PrefetchPart(const Ahead& ahead, int step) {
+  const std::uint8_t* from = ahead.at + static_cast<std::ptrdiff_t>(step) * ahead.lines * 64;
+  for (int i = 0; i < ahead.lines; ++i) __builtin_prefetch(from + 64 * i, 0, 2);
 }
+
+/// One step of k. Addresses are values, since a load of one would queue behind those of tiles.
+template <Operand kOperand, int kRows, int kPanels, class Tiles>
+struct Step {
+  using R = Registers<kRows, kPanels>;
+  Tiles& tiles;
+  const std::uint8_t* a[2];  ///< by row tile
+
+  template <int kRow>
+  inline __attribute__((always_inline)) void LoadA() {
+    if constexpr (kRow < kRows) tiles.template LoadOnce<R::A(kRow)>(a[kRow], kTileRowBytes);
+  }
+  template <int kPanel>
+  inline __attribute__((always_inline)) void LoadB(const std::uint8_t* b) {
+    if constexpr (kPanel < kPanels) tiles.template Load<R::B(kPanel)>(b, kTileRowBytes);
+  }
+  template <int kRow, int kPanel>
+  inline __attribute__((always_inline)) void Dot() {
+    if constexpr (kRow < kRows && kPanel < kPanels) {
+      if constexpr (kOperand == Operand::kA) {
+        tiles.template DotBF16<R::Sum(kRow, kPanel), R::A(kRow), R::B(kPanel)>();
+      } else {
+        tiles.template DotBF16<R::Sum(kRow, kPanel), R::B(kPanel), R::A(kRow)>();
+      }
+    }
+  }
+};
 
 template <Operand kOperand, int kRows, int kPanels, bool kUnpacks, class Tiles>
 __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
-  using R = Registers<kRows, kPanels>;
-  Repeat<kRows>([&]<int kRow>() {
-    Repeat<kPanels>([&]<int kPanel>() {
-      constexpr int kSum = R::Sum(kRow, kPanel);
-      if (group.first) {
-        tiles.template Zero<kSum>();
-      } else {
-        tiles.template Load<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
-      }
+  constexpr int kSums = kRows * kPanels;
+  const int steps = group.steps, a_shift = group.a_shift, b_mask = group.b_mask;
+  const std::size_t b_step_bytes = group.b_step_bytes;
+  const std::uint8_t* const a0 = group.a;
+  const std::uint8_t* const a1 = a0 + group.a_tile_bytes;
+  const std::uint8_t* const b0 = group.b[0];
+  const std::uint8_t* const b1 = group.b[kPanels - 1];
+  if (group.first) {
+    Repeat<kSums>([&]<int kSum>() { tiles.template Zero<kSum>(); });
+  } else {
+    Repeat<kSums>([&]<int kSum>() {
+      tiles.template Load<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
     });
-  });
+  }
+  const auto unpack = [&](int panel, int step) {
+    const StepAhead ahead = group.StepAfter(panel, step);
+    group.unpack(group.panels[panel], group.k, group.first_step + step,
+                 group.unpacked[panel] + group.StepAt(step), ahead);
+  };
   if constexpr (kUnpacks) {
-    for (int p = 0; p < kPanels; ++p)
-      group.unpack(group.panels[p], group.k, group.first_step, group.unpacked[p]);
+    for (int p = 0; p < kPanels; ++p) unpack(p, 0);
   }
-  for (int step = 0; step < group.steps; ++step) {
-    const std::uint8_t* a =
-        group.a + static_cast<std::size_t>((group.first_step + step) >> group.a_shift) * kStepBytes;
-    PrefetchD(group, kPanels, step);
-    Repeat<kPanels>([&]<int kPanel>() {
-      if constexpr (kUnpacks) {
-        if (step + 1 < group.steps) {
-          group.unpack(group.panels[kPanel], group.k, group.first_step + step + 1,
-                       group.unpacked[kPanel] + group.StepAt(step + 1));
-        }
-      }
-      tiles.template Load<R::kB>(group.b[kPanel] + group.StepAt(step), kTileRowBytes);
-      Repeat<kRows>([&]<int kRow>() {
-        if constexpr (kPanel == 0)
-          tiles.template LoadOnce<R::A(kRow)>(a + kRow * group.a_tile_bytes, kTileRowBytes);
-        if constexpr (kOperand == Operand::kA) {
-          tiles.template DotBF16<R::Sum(kRow, kPanel), R::A(kRow), R::kB>();
-        } else {
-          tiles.template DotBF16<R::Sum(kRow, kPanel), R::kB, R::A(kRow)>();
-        }
-      });
-    });
+  for (int step = 0; step < steps; ++step) {
+    const std::size_t at_a = static_cast<std::size_t>(step >> a_shift) * kStepBytes;
+    const std::size_t at_b = static_cast<std::size_t>(step & b_mask) * b_step_bytes;
+    Step<kOperand, kRows, kPanels, Tiles> now{tiles, {a0 + at_a, a1 + at_a}};
+    PrefetchPart(group.rows, step);
+    if constexpr (!kUnpacks) {
+      for (int p = 0; p < kPanels; ++p) PrefetchPart(group.tiles[p], step);
+    }
+    // Loads of tiles apart from each other, since each fills the queue of loads: all four between two
+    // unpackings took 40 of 196 cycles, two and two 20.
+    if constexpr (kUnpacks) {
+      if (step + 1 < steps) unpack(0, step + 1);
+    }
+    now.template LoadB<0>(b0 + at_b);
+    now.template LoadA<0>();
+    now.template Dot<0, 0>();
+    if constexpr (kUnpacks && kPanels == 2) {
+      if (step + 1 < steps) unpack(1, step + 1);
+    }
+    now.template LoadA<1>();
+    now.template LoadB<1>(b1 + at_b);
+    now.template Dot<1, 0>();
+    now.template Dot<0, 1>();
+    now.template Dot<1, 1>();
   }
-  Repeat<kRows * kPanels>([&]<int kSum>() {
+  Repeat<kSums>([&]<int kSum>() {
     tiles.template Store<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
   });
 }
@@ -167,33 +231,59 @@ inline void StoreRow(const PanelTask& task, int row, int column, F value) {
   Vec::StorePart(task.d + row * task.ldd + column, value, count);
 }
 
-/// Writes the rows of `row_tiles` tiles from `first_row`, columns from `panel` of the run.
-void Finish(const PanelTask& task, const float* sums, int first_row, int panel, int panels) {
-  const F alpha = Vec::Set(task.alpha);
-  const int last = first_row + kGroupTiles * kTileRowCount;
-  const int end = last < task.rows ? last : task.rows;
-  for (int row = first_row; row < end; ++row) {
-    const int tile = (row - first_row) / kTileRowCount, line = (row - first_row) % kTileRowCount;
-    const float* at = sums + (tile * panels * kTileRowCount + line) * kColumns;
-    const F first = Vec::Mul(Vec::LoadPart(at, kColumns), alpha);
-    if (panels == 1) {
-      StoreRow(task, row, panel * kColumns, first);
-      continue;
-    }
-    const F second = Vec::Mul(Vec::LoadPart(at + kSumsOfTile, kColumns), alpha);
-    if (task.gated) {
-      StoreRow(task, row, panel / 2 * kColumns, Vec::Mul(gemm_int8::Silu(first), second));
-    } else {
-      StoreRow(task, row, panel * kColumns, first);
-      StoreRow(task, row, (panel + 1) * kColumns, second);
-    }
-  }
-}
+/// Lines of D that are asked for ahead of their row.
+constexpr int kRowsAhead = 4;
 
 void TransposeInPlace(float* sums) {
   alignas(64) float transposed[kSumsOfTile];
   Vec::TransposeSums(sums, transposed);
   __builtin_memcpy(sums, transposed, sizeof transposed);
+}
+
+/// Writes all rows of columns from panel `first` of the run on, `panels` of them, from `sums`: by
+/// pair of panels as Group::sums. Lines of D that follow each other are written one after the other;
+/// two of each row at a time took a fifth of all with 512 rows, since each row is a page of its own.
+template <Operand kOperand>
+void StoreRun(const PanelTask& task, float* sums, int first, int panels) {
+  const F alpha = Vec::Set(task.alpha);
+  const int tiles = CeilDiv(task.rows, kTileRowCount);
+  const int outputs = task.gated ? panels / 2 : panels,
+            first_output = task.gated ? first / 2 : first;
+  for (int tile = 0; tile < tiles; ++tile) {
+    // Of a pair, the two tiles of this row tile; of a last panel alone, one.
+    const auto of_pair = [&](int panel) {
+      const int width = panels - panel < kGroupPanels ? panels - panel : kGroupPanels;
+      return sums + (panel * tiles + tile * width) * kSumsOfTile;
+    };
+    if (kOperand == Operand::kB) {
+      for (int panel = 0; panel < panels; ++panel)
+        TransposeInPlace(of_pair(panel / 2 * 2) + panel % 2 * kSumsOfTile);
+    }
+    for (int line = 0; line < kTileRowCount; ++line) {
+      const int row = tile * kTileRowCount + line;
+      if (row >= task.rows) return;
+      if (row + kRowsAhead < task.rows) {
+        const float* ahead = task.d + (row + kRowsAhead) * task.ldd + first_output * kColumns;
+        for (int i = 0; i < outputs; ++i) __builtin_prefetch(ahead + i * kColumns, 1, 3);
+      }
+      for (int panel = 0; panel < panels; panel += kGroupPanels) {
+        const float* at = of_pair(panel) + line * kColumns;
+        const F one = Vec::Mul(Vec::LoadPart(at, kColumns), alpha);
+        if (panel + 1 == panels) {
+          StoreRow(task, row, (first + panel) * kColumns, one);
+          continue;
+        }
+        const F other = Vec::Mul(Vec::LoadPart(at + kSumsOfTile, kColumns), alpha);
+        if (task.gated) {
+          StoreRow(task, row, (first + panel) / 2 * kColumns,
+                   Vec::Mul(gemm_int8::Silu(one), other));
+        } else {
+          StoreRow(task, row, (first + panel) * kColumns, one);
+          StoreRow(task, row, (first + panel + 1) * kColumns, other);
+        }
+      }
+    }
+  }
 }
 
 // ---- a task ----
@@ -206,67 +296,110 @@ struct RowGroups {
   int FirstOf(int group) const { return tiles * group / groups; }
 };
 
-/// A pair of panels, or the last one alone, over steps first_step .. of all rows of the task.
+/// A task by one thread.
 template <Operand kOperand, class Tiles>
-void MultiplyPair(Tiles& tiles, const PanelTask& task, const Weights& weights, int panel,
-                  int first_step) {
-  const Unpack unpack = weights.unpack;
-  const int steps = task.steps << weights.a_shift;
-  const RowGroups rows(task.rows);
-  const int panels = task.panels - panel < kGroupPanels ? task.panels - panel : kGroupPanels;
-  const bool chunked = steps > task.chunk_steps;
-  auto* all_sums = reinterpret_cast<float*>(task.scratch + UnpackedBytes(task.chunk_steps));
-  Group group;
-  group.a_tile_bytes = static_cast<std::size_t>(task.steps) * kStepBytes;
-  group.a_shift = weights.a_shift;
-  group.steps = steps - first_step < task.chunk_steps ? steps - first_step : task.chunk_steps;
-  group.first = first_step == 0;
-  group.k = task.k, group.first_step = first_step;
-  const bool last = first_step + group.steps == steps;
-  for (int p = 0; p < panels; ++p) {
-    group.panels[p] = task.b + static_cast<std::size_t>(panel + p) * task.panel_bytes;
-    group.unpacked[p] = task.scratch + p * kStepBytes;
-    group.b[p] = unpack == nullptr
-                     ? group.panels[p] + static_cast<std::size_t>(first_step) * kStepBytes
-                     : group.unpacked[p];
-  }
-  group.b_step_bytes = static_cast<std::size_t>(unpack == nullptr ? 1 : panels) * kStepBytes;
-  group.unpack = unpack;
-  if (unpack != nullptr && rows.groups == 1 && task.chunk_steps >= kRingSteps)
-    group.b_mask = kRingSteps - 1;
-  for (int g = 0; g < rows.groups; ++g) {
-    const int first_tile = rows.FirstOf(g), row_tiles = rows.FirstOf(g + 1) - first_tile;
-    group.a = task.a + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;
-    // Between chunks every group of every pair keeps its sums; else they go to D at once.
-    group.sums = all_sums;
-    if (chunked) group.sums += (panel * rows.tiles + first_tile * panels) * kSumsOfTile;
-    const int first_row = first_tile * kTileRowCount, end = first_row + row_tiles * kTileRowCount;
-    if (last) {
-      group.d = task.d + first_row * task.ldd + (task.gated ? panel / 2 : panel) * kColumns;
-      group.ldd = task.ldd;
-      group.d_rows = (end < task.rows ? end : task.rows) - first_row;
-    }
-    MultiplyGroup<kOperand>(tiles, group, row_tiles, panels);
-    if (kOperand == Operand::kB && last) {
-      for (int tile = 0; tile < row_tiles * panels; ++tile)
-        TransposeInPlace(group.sums + tile * kSumsOfTile);
-    }
-    group.unpack = nullptr;
-    if (last) {
-      PanelTask part = task;
-      part.rows = end < task.rows ? end : task.rows;
-      Finish(part, group.sums, first_row, panel, panels);
+class TaskRun {
+ public:
+  TaskRun(const PanelTask& task, const Weights& weights)
+      : task_(task),
+        weights_(weights),
+        rows_(task.rows),
+        steps_(task.steps << weights.a_shift),
+        chunked_(steps_ > task.chunk_steps) {}
+
+  void Run() {
+    auto* all_sums = reinterpret_cast<float*>(task_.scratch + UnpackedBytes(task_.chunk_steps));
+    for (int step = 0; step < steps_; step += task_.chunk_steps) {
+      for (int first = 0; first < task_.panels; first += kStoredPanels) {
+        const int left = task_.panels - first;
+        const int panels = left < kStoredPanels ? left : kStoredPanels;
+        float* sums = chunked_ ? all_sums + first * rows_.tiles * kSumsOfTile : all_sums;
+        for (int panel = 0; panel < panels; panel += kGroupPanels)
+          MultiplyPair(first + panel, step, sums + panel * rows_.tiles * kSumsOfTile);
+        if (step + task_.chunk_steps >= steps_) StoreRun<kOperand>(task_, sums, first, panels);
+      }
     }
   }
-}
+
+ private:
+  int StepsFrom(int step) const {
+    return steps_ - step < task_.chunk_steps ? steps_ - step : task_.chunk_steps;
+  }
+  const std::uint8_t* PanelAt(int panel) const {
+    return task_.b + static_cast<std::size_t>(panel) * task_.panel_bytes;
+  }
+  /// The activations of all rows of the task over the chunk that begins at `step`, and their bytes.
+  const std::uint8_t* RowsAt(int step) const {
+    const int first = step >> weights_.a_shift, tile_steps = StepsFrom(step) >> weights_.a_shift;
+    return task_.a +
+           static_cast<std::size_t>(first * task_.a_tiles + task_.first_tile * tile_steps) *
+               kStepBytes;
+  }
+  int RowBytes(int step) const {
+    return rows_.tiles * (StepsFrom(step) >> weights_.a_shift) * kStepBytes;
+  }
+
+  /// A pair of panels, or the last one alone, over the chunk from `step` on of all rows.
+  /// Sums go to `sums`, [row tile][panel][16][16].
+  void MultiplyPair(int panel, int step, float* sums) {
+    const int panels = task_.panels - panel < kGroupPanels ? task_.panels - panel : kGroupPanels;
+    Group group;
+    group.a_shift = weights_.a_shift;
+    group.steps = StepsFrom(step);
+    group.a_tile_bytes = static_cast<std::size_t>(group.steps >> weights_.a_shift) * kStepBytes;
+    group.first = step == 0;
+    group.k = task_.k, group.first_step = step;
+    // The pair after this one, or the first of the next chunk.
+    const bool wraps = chunked_ && panel + kGroupPanels >= task_.panels;
+    group.next_step = wraps ? step + group.steps : step;
+    for (int p = 0; p < panels; ++p) {
+      group.panels[p] = PanelAt(panel + p);
+      group.next[p] = PanelAt(wraps ? p : panel + kGroupPanels + p);
+      group.unpacked[p] = task_.scratch + p * kStepBytes;
+      group.b[p] = weights_.unpack != nullptr
+                       ? group.unpacked[p]
+                       : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
+    }
+    group.unpack = weights_.unpack;
+    group.b_step_bytes = kStepBytes;
+    if (group.unpack != nullptr) {
+      group.b_step_bytes *= static_cast<std::size_t>(panels);
+      if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
+      if (!chunked_ && steps_ > kStepsAhead) group.steps_ahead = kStepsAhead;
+    }
+    // After the last chunk the next run begins with the first one.
+    const int next = step + group.steps < steps_ ? step + group.steps : 0;
+    const int pairs = CeilDiv(task_.panels, kGroupPanels);
+    for (int g = 0; g < rows_.groups; ++g) {
+      const int first_tile = rows_.FirstOf(g);
+      group.a = RowsAt(step) + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;
+      group.sums = sums + first_tile * panels * kSumsOfTile;
+      if (chunked_) {
+        group.rows =
+            Ahead::Part(RowsAt(next), RowBytes(next), panel / kGroupPanels * rows_.groups + g,
+                        pairs * rows_.groups, group.steps);
+      }
+      for (int p = 0; weights_.unpack == nullptr && p < panels; ++p) {
+        group.tiles[p] =
+            Ahead::Part(group.next[p] + static_cast<std::size_t>(group.next_step) * kStepBytes,
+                        StepsFrom(step) * kStepBytes, g, rows_.groups, group.steps);
+      }
+      MultiplyGroup<kOperand>(tiles_, group, rows_.FirstOf(g + 1) - first_tile, panels);
+      group.unpack = nullptr;
+    }
+  }
+
+  Tiles tiles_{TileConfig{}};
+  const PanelTask& task_;
+  const Weights& weights_;
+  const RowGroups rows_;
+  const int steps_;
+  const bool chunked_;
+};
 
 template <Operand kOperand, class Tiles>
 void RunTask(const PanelTask& task, const Weights& weights) {
-  Tiles tiles{TileConfig{}};
-  for (int step = 0; step < task.steps << weights.a_shift; step += task.chunk_steps) {
-    for (int panel = 0; panel < task.panels; panel += kGroupPanels)
-      MultiplyPair<kOperand>(tiles, task, weights, panel, step);
-  }
+  TaskRun<kOperand, Tiles>(task, weights).Run();
 }
 
 // ---- operands ----

@@ -51,7 +51,7 @@ struct Vec : VecScalar {
     std::uint16_t words[32];
     for (int i = 0; i < 32; ++i) {
       const int k = gemm_amx::TableOrder(i), code = bytes[k % 16] >> (k < 16 ? 0 : 4) & 15;
-      words[i] = Nearest(table.v[code]);
+      words[i] = Rounded(table.v[code]);
     }
     __builtin_memcpy(to, words, sizeof words);
   }

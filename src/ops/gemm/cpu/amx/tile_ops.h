@@ -10,8 +10,9 @@
 /// functions only, since this header is compiled into kernel files.
 ///
 /// Activations are packed once a launch, as bf16 in tiles of 16 rows by 32 k:
-///   [tile of rows][step of 32 k][16][32]
-/// with zeros beyond the last row and the last k. Weights stay in the panels of 16 columns that
+///   [chunk of k][tile of rows][step of 32 k][16][32]
+/// with zeros beyond the last row and the last k. (Chunk first: what a core multiplies by at a time
+/// lies in one piece. Tiles 128 KB apart would share sets of its L2.) Weights stay in the panels of 16 columns that
 /// decoding reads; a step of a panel becomes a tile of [16 pairs of k][16 columns][2] in bf16, the
 /// B operand of TDPBF16PS. Or the other way round: activations in [16 pairs][16 rows][2], weights in
 /// [16 columns][32], k of a step in TableOrder.
@@ -27,19 +28,22 @@ constexpr int kSumsOfTile = kTileRowCount * kColumns;
 /// operand each. (3 x 2 sums leave two for operands, so that tiles of A are loaded twice: a few
 /// percent slower at k = 4096, 18 % at 576.)
 constexpr int kGroupTiles = 2, kGroupPanels = 2;
+/// Panels whose sums go to D together: 512 bytes of each row.
+constexpr int kStoredPanels = 8;
 
 static inline constexpr int CeilDiv(int value, int by) { return (value + by - 1) / by; }
 
 /// A run of panels times a block of rows. Sums over `chunk_steps` steps of k stay in registers; with
 /// more, they are kept in `scratch` in between.
 struct PanelTask {
-  const std::uint8_t* a = nullptr;  ///< packed activations of the first row
+  const std::uint8_t* a = nullptr;  ///< packed activations
+  int first_tile = 0, a_tiles = 0;  ///< row tile of the first row, of so many
   int rows = 0;
   int k = 0, steps = 0;             ///< steps of k, of which the last may be short
   const std::uint8_t* b = nullptr;  ///< first panel
   std::size_t panel_bytes = 0;
-  int panels = 0;  ///< even when gated
-  int chunk_steps = 0;
+  int panels = 0;       ///< even when gated
+  int chunk_steps = 0;  ///< even for f16, of which each step takes two
   bool gated = false;
   float alpha = 1.0f, beta = 0.0f;
   const float* c = nullptr;  ///< C at the first row and output column; unused when beta == 0
@@ -87,7 +91,7 @@ enum class Operand : int {
 /// One kernel file: the instructions, or their emulation.
 struct TileOps {
   const char* tu;
-  /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to tiles; by Operand.
+  /// Rounds `rows` (1 to 16) rows of k floats, `lda` apart, to tiles one after the other; by Operand.
   void (*pack[2])(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile);
   /// By Operand and IndexOf; null for formats without kernels.
   void (*multiply[2][kWeightTypes])(const PanelTask& task);

@@ -74,6 +74,27 @@ inline __attribute__((always_inline)) void PutNibbles(I raw, F scale, F min, int
   Vec::StorePairs(high + 64, high2, ValueAt<16, 4>(right, at16));
 }
 
+/// A step of a panel that is needed soon.
+struct StepAhead {
+  const std::uint8_t* panel;
+  int step;
+};
+
+/// Asks the L2 for a step of a panel of k: its codes, and the line of its factors.
+template <class Block>
+inline __attribute__((always_inline)) void PrefetchStep(const StepAhead& ahead, int k) {
+  constexpr BlockFormat kFormat = Block::kFormat;
+  const auto step = static_cast<std::size_t>(ahead.step);
+  const std::uint8_t* codes = ahead.panel + CodeBytes(kFormat) * step;
+  constexpr int kLines = (CodeBytes(kFormat) + 63) / 64;
+  for (int line = 0; line < kLines; ++line) __builtin_prefetch(codes + 64 * line, 0, 2);
+  __builtin_prefetch(
+      ahead.panel +
+          static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(k / kBlock) +
+          FactorBytes(kFormat) * step,
+      0, 2);
+}
+
 /// Where step `step` of a panel lies, and the factors of the file's block around it.
 template <class Block>
 struct StepOf {
@@ -88,9 +109,7 @@ struct StepOf {
     const int blocks = k / kBlock;
     at.codes =
         panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(step);
-    // As micro_kernel.h walks a panel: codes and factors alike come in time.
-    constexpr int kStep = CodeBytes(kFormat) + FactorBytes(kFormat);
-    at.ahead = panel + static_cast<std::size_t>(step + kPrefetchBlocks) * kStep;
+    at.ahead = nullptr;
     const std::uint8_t* factors =
         panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(blocks);
     d = m = Vec::ZeroF();
@@ -127,12 +146,12 @@ struct StepOf {
 /// Writes step `step` of `panel`, which has k values of each column, as a tile.
 template <class Block>
 __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int step,
-                                          std::uint8_t* out) {
+                                          std::uint8_t* out, const StepAhead& ahead) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr int kBits = PanelCodeBits(kFormat);
   constexpr int kZero = ZeroOf(kFormat);
   const StepOf<Block> of(panel, k, step);
-  Prefetch<Block, 0, 1>(of.at.ahead);
+  PrefetchStep<Block>(ahead, k);
   if constexpr (kFormat.sub_block < kBlock) {
     TILEWRIGHT_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -169,11 +188,12 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
   }
 }
 
-/// Formats whose values come from a table go that way: 27 % of the peak with 32 rows of iq4_nl, where
-/// UnpackStep gives 19 %. Those of nibbles without one gain nothing there (q4_0: 26 % both ways, q4_k
-/// 20 % in place of 21), and with many rows the sums that are to be transposed cost more.
+/// Codes of four bits go that way: with a table a column costs 2 x 16 values to scale and round, without
+/// 32, and a minimum nothing more.
 template <class Block>
-constexpr bool kHasTableRows = gemm_int8::HasInt8(Block::kFormat) && Block::kFormat.has_table;
+constexpr bool kHasTableRows =
+    gemm_int8::HasInt8(Block::kFormat) &&
+    PanelCodeBits(Block::kFormat) == 4 && Block::kFormat.sub_block == kBlock;
 
 /// The values of the codes before they are scaled.
 struct CodeValues {
@@ -191,10 +211,10 @@ constexpr CodeValues ValuesOfCodes() {
 /// Step `step` of `panel` as rows: a tile of [16 columns][32], k in TableOrder.
 template <class Block>
 __attribute__((noinline)) void UnpackRows(const std::uint8_t* panel, int k, int step,
-                                          std::uint8_t* out) {
+                                          std::uint8_t* out, const StepAhead& ahead) {
   static constexpr CodeValues kValues = ValuesOfCodes<Block>();
   const StepOf<Block> of(panel, k, step);
-  Prefetch<Block, 0, 1>(of.at.ahead);
+  PrefetchStep<Block>(ahead, k);
   alignas(64) std::uint8_t bytes[256];
   alignas(64) float scales[16], mins[16];
   Vec::SplitColumns(of.at.codes, bytes);
@@ -215,9 +235,13 @@ __attribute__((noinline)) void UnpackRows(const std::uint8_t* panel, int k, int 
 
 /// Step `half_step` / 2 of f16 in [k][16] as UnpackStep, in two steps for one: the upper eight bits of each value, then what
 /// is left of it. Both are bf16 without a rounding.
-void UnpackF16(const std::uint8_t* panel, int k, int half_step, std::uint8_t* out) {
+void UnpackF16(const std::uint8_t* panel, int k, int half_step, std::uint8_t* out,
+               const StepAhead& ahead) {
   constexpr int kRow = 2 * kPanelColumns;
   const int step = half_step / 2;
+  const std::uint8_t* next =
+      ahead.panel + static_cast<std::size_t>(ahead.step) * (kBlock * kRow / 2);
+  for (int line = 0; line < kBlock * kRow / 2; line += 64) __builtin_prefetch(next + line, 0, 2);
   panel += static_cast<std::size_t>(step) * kBlock * kRow;
   const int count = k - step * kBlock < kBlock ? k - step * kBlock : kBlock;
   const auto part = [&](int i) {

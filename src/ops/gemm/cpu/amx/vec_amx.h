@@ -37,12 +37,16 @@ struct Vec : Vec512 {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
   }
-  /// Sixteen pairs of bf16 (even, odd), to nearest, ties away from zero.
-  static void StorePairs(std::uint8_t* to, F even, F odd) {
+  /// Sixteen pairs of bf16 (even, odd), to nearest, ties away from zero. (vcvtne2ps2bf16 is four
+  /// operations as well, half of them on the port of shuffles.)
+  static I Pairs(F even, F odd) {
     const I half = _mm512_set1_epi32(0x8000);
     const I low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
     const I high = _mm512_add_epi32(_mm512_castps_si512(odd), half);
-    _mm512_storeu_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaau, low, high));
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, low, high);
+  }
+  static void StorePairs(std::uint8_t* to, F even, F odd) {
+    _mm512_storeu_si512(to, Pairs(even, odd));
   }
   /// The first `count` of 32 floats as bf16, to nearest even, subnormal ones as zero; zeros for the
   /// others, and for all where `from` is null.
@@ -74,24 +78,39 @@ struct Vec : Vec512 {
     asm volatile("" : : : "memory");
   }
   /// Two rows of a tile, those of columns whose 16 bytes are at `first` and `second`: values of the
-  /// nibbles in the order of kTableOrder, each from a table of 16.
+  /// nibbles in TableOrder, each from a table of 16, to nearest, ties away from zero.
   static void PutTableRows(F first_table, F second_table, const std::uint8_t* first,
                            const std::uint8_t* second, std::uint8_t* to) {
-    const __m512bh both = _mm512_cvtne2ps_pbh(second_table, first_table);
-    I table;
-    __builtin_memcpy(&table, &both, sizeof table);
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(TableIndex(first, 0), table));
-    _mm512_storeu_si512(to + 64, _mm512_permutexvar_epi16(TableIndex(second, 16), table));
+    const I table = Pairs(first_table, second_table);
+    _mm512_storeu_si512(to, TableRow<0>(table, first));
+    _mm512_storeu_si512(to + 64, TableRow<1>(table, second));
   }
-  /// Each nibble of 16 bytes, plus `base`, as a word: the even bytes' low ones, their high ones, then
-  /// the odd bytes'.
-  static I TableIndex(const std::uint8_t* bytes, int base) {
+  /// Word 2 * nibble + kOfPair of `table` for each nibble of 16 bytes: the even bytes' low ones, their
+  /// high ones, then the odd bytes'.
+  template <int kOfPair>
+  static I TableRow(I table, const std::uint8_t* bytes) {
     const I four = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+#if defined(__AVX512VBMI__)
+    // By bytes: vpermw is two operations, vpermb is one. For both bytes of a word, the bit of its
+    // quarter of the 16 bytes that comes two before the nibble: so it arrives times four.
+    alignas(64) static constexpr std::uint8_t kBits[64] = {
+        62, 62, 14, 14, 30, 30, 46, 46, 62, 62, 14, 14, 30, 30, 46, 46,  //
+        2,  2,  18, 18, 34, 34, 50, 50, 2,  2,  18, 18, 34, 34, 50, 50,  //
+        6,  6,  22, 22, 38, 38, 54, 54, 6,  6,  22, 22, 38, 38, 54, 54,  //
+        10, 10, 26, 26, 42, 42, 58, 58, 10, 10, 26, 26, 42, 42, 58, 58};
+    const I moved = _mm512_multishift_epi64_epi8(_mm512_load_si512(kBits), four);
+    const I index = _mm512_ternarylogic_epi32(moved, _mm512_set1_epi8(0x3c),
+                                              _mm512_set1_epi16(0x0100 + 0x0202 * kOfPair), 0xea);
+    return _mm512_permutexvar_epi8(index, table);
+#else
     const I counts =
         _mm512_set_epi64(0x000c000c000c000c, 0x000c000c000c000c, 0x0008000800080008,
                          0x0008000800080008, 0x0004000400040004, 0x0004000400040004, 0, 0);
-    return _mm512_ternarylogic_epi32(_mm512_srlv_epi16(four, counts), _mm512_set1_epi16(15),
-                                     _mm512_set1_epi16(static_cast<short>(base)), 0xea);
+    const I nibbles = _mm512_and_si512(_mm512_srlv_epi16(four, counts), _mm512_set1_epi16(15));
+    const I index =
+        _mm512_add_epi16(_mm512_add_epi16(nibbles, nibbles), _mm512_set1_epi16(kOfPair));
+    return _mm512_permutexvar_epi16(index, table);
+#endif
   }
   /// One step of activations as the B operand of such rows: [16 pairs][16 rows][2] from `rows` rows
   /// of `count` <= 32 floats, rounded as by StoreBF16, zeros beyond.
