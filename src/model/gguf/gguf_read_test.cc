@@ -188,7 +188,8 @@ TEST(GgufRead, UnsupportedTypesAreNamedWhenTheTensorIsAskedFor) {
     const auto file = OneTensor({256, 1}, id, 0, 512);
     ASSERT_TRUE(file) << name << ": " << file.error().message;
     ExpectError(file->View("blk.0.ffn_down.weight"), ErrorCode::kUnsupported,
-                {"tensor \"blk.0.ffn_down.weight\" has type " + name + ", which is not supported"});
+                {"tensor \"blk.0.ffn_down.weight\" has type " + name + ", which is not supported",
+                 "convert the model to f32, f16, bf16, q4_0, ", "mxfp4"});
     ExpectError(file->Validate(), ErrorCode::kUnsupported, {name});
   }
   EXPECT_GT(tested, 5);
