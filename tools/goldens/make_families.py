@@ -98,6 +98,8 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("gpt-oss, without scaling", "tiny-test-gpt-oss", UNSCALED, 256, 40),
     ("gpt-oss, other windows", "tiny-test-gpt-oss", GPT_OSS_OTHER, 256, 60),
     ("gpt-oss, one expert a row", "tiny-test-gpt-oss", {"expert_used_count": 1}, 256, 24),
+    ("exaone", "tiny-test-exaone", {}, 256, 60),
+    ("exaone, linear", "tiny-test-exaone", LINEAR, 256, 40),
 ]
 
 

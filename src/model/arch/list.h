@@ -5,6 +5,7 @@
 namespace tilewright {
 
 // The one list of architectures, one for each file.
+extern const Architecture kExaone;
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
 extern const Architecture kGptOss;
@@ -15,7 +16,8 @@ extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3;
 extern const Architecture kQwen3Moe;
 
-inline constexpr const Architecture* kArchitectures[] = {
-    &kLlama, &kGemma2, &kGemma3, &kPhi3, &kQwen2, &kQwen2Moe, &kQwen3, &kQwen3Moe, &kGptOss};
+inline constexpr const Architecture* kArchitectures[] = {&kLlama,  &kGemma2,   &kGemma3, &kPhi3,
+                                                         &kQwen2,  &kQwen2Moe, &kQwen3,  &kQwen3Moe,
+                                                         &kGptOss, &kExaone};
 
 }  // namespace tilewright
