@@ -100,6 +100,8 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("gpt-oss, one expert a row", "tiny-test-gpt-oss", {"expert_used_count": 1}, 256, 24),
     ("exaone", "tiny-test-exaone", {}, 256, 60),
     ("exaone, linear", "tiny-test-exaone", LINEAR, 256, 40),
+    ("internlm2", "tiny-test-internlm2", {}, 256, 40),
+    ("internlm2, linear", "tiny-test-internlm2", LINEAR, 256, 60),
 ]
 
 

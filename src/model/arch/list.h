@@ -9,6 +9,7 @@ extern const Architecture kExaone;
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
 extern const Architecture kGptOss;
+extern const Architecture kInternLm2;
 extern const Architecture kLlama;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
@@ -16,8 +17,8 @@ extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3;
 extern const Architecture kQwen3Moe;
 
-inline constexpr const Architecture* kArchitectures[] = {&kLlama,  &kGemma2,   &kGemma3, &kPhi3,
-                                                         &kQwen2,  &kQwen2Moe, &kQwen3,  &kQwen3Moe,
-                                                         &kGptOss, &kExaone};
+inline constexpr const Architecture* kArchitectures[] = {
+    &kLlama, &kGemma2,   &kGemma3, &kPhi3,   &kQwen2,    &kQwen2Moe,
+    &kQwen3, &kQwen3Moe, &kGptOss, &kExaone, &kInternLm2};
 
 }  // namespace tilewright
