@@ -102,6 +102,8 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("exaone, linear", "tiny-test-exaone", LINEAR, 256, 40),
     ("internlm2", "tiny-test-internlm2", {}, 256, 40),
     ("internlm2, linear", "tiny-test-internlm2", LINEAR, 256, 60),
+    ("ernie4_5", "tiny-test-ernie4_5", {}, 256, 40),
+    ("ernie4_5, yarn", "tiny-test-ernie4_5", YARN, 256, 60),
 ]
 
 
