@@ -104,6 +104,8 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("internlm2, linear", "tiny-test-internlm2", LINEAR, 256, 60),
     ("ernie4_5", "tiny-test-ernie4_5", {}, 256, 40),
     ("ernie4_5, yarn", "tiny-test-ernie4_5", YARN, 256, 60),
+    ("gemma", "tiny-test-gemma", {}, 256, 40),
+    ("gemma, linear", "tiny-test-gemma", LINEAR, 256, 60),
 ]
 
 

@@ -61,7 +61,7 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
       {"mixtral-8x7b", 46702.8},    {"qwen3-30b-a3b", 30532.1},  {"qwen1.5-moe-a2.7b", 14315.8},
       {"gpt-oss-20b", 20914.76},    {"gpt-oss-120b", 116829.16}, {"exaone-3.5-2.4b", 2405.33},
       {"exaone-3.5-7.8b", 7818.45}, {"internlm2-1.8b", 1889.11}, {"internlm2-7b", 7737.71},
-      {"ernie-4.5-0.3b", 360.75}};
+      {"ernie-4.5-0.3b", 360.75},   {"gemma-2b", 2506.17},       {"gemma-7b", 8537.68}};
   for (const auto& [name, parameters] : millions) {
     const auto shape = FindSynthPreset(name);
     ASSERT_TRUE(shape) << name;
@@ -70,7 +70,7 @@ TEST(Synth, PresetsHaveTheSizesOfTheirNames) {
     EXPECT_NEAR(static_cast<double>(report->parameters) * 1e-6, parameters, 0.05) << name;
     EXPECT_GT(report->file_bytes, 2 * report->parameters);
   }
-  EXPECT_EQ(SynthPresets().size(), 47u);
+  EXPECT_EQ(SynthPresets().size(), 50u);
 }
 
 TEST(Synth, UnknownNamesListWhatThereIs) {
