@@ -33,7 +33,11 @@ Result<Prompt> MakePrompt(const RunOptions& options, const std::string& text,
   Prompt prompt;
   Result<Tokenizer> tokenizer = Tokenizer::FromGguf(file);
   if (!tokenizer) {
-    if (options.tokens.empty()) return Fail(tokenizer.error());
+    if (options.tokens.empty()) {
+      return Fail(tokenizer.error().code,
+                  fmt::format("{} (--tokens 1,2,3 runs the model without its tokenizer)",
+                              tokenizer.error().message));
+    }
     Warn(fmt::format("tokens are printed as numbers: {}", tokenizer.error().message));
   } else {
     prompt.tokenizer = std::move(*tokenizer);

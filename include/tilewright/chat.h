@@ -43,7 +43,9 @@ class ChatTemplate {
   /// Errors: kNotFound if `source` is empty (the file has no template; callers may let the user
   /// name a form instead); kUnsupported if the template is not understood and no form recognised.
   static Result<ChatTemplate> Create(std::string_view source, const ChatTokens& tokens);
-  /// Create with the tokenizer's template and tokens, or with the form `name`, if not empty.
+  /// Create with the tokenizer's template and tokens, or with the form `name`, if not empty. A
+  /// template that is not understood and names no special tokens gives way to the form whose
+  /// special tokens the vocabulary has.
   static Result<ChatTemplate> FromTokenizer(const Tokenizer& tokenizer, std::string_view name = {});
 
   /// The text of a conversation, as Python's jinja2 renders it. Special tokens that occur in a
@@ -69,6 +71,8 @@ class ChatTemplate {
  private:
   struct Impl;
   explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  static Result<ChatTemplate> Open(std::string_view source, const ChatTokens& tokens,
+                                   const Tokenizer* tokenizer);
 
   std::shared_ptr<const Impl> impl_;
 };

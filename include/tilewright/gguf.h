@@ -123,11 +123,12 @@ struct GgufTensor {
 /// Threads: const functions may be called from any number of threads.
 class GgufFile {
  public:
-  /// Maps `path` and checks its entire structure; reads no tensor data. Takes 2 to 15 ms for a
-  /// vocabulary of 128k tokens. If it is one of the files of a split model, whichever, the others are
-  /// opened too. Errors: kNotFound (also of another file of the model), kIo, kInvalidArgument (not a
-  /// regular file), kCorrupt (also for files that do not belong together), kUnsupported (version,
-  /// byte order).
+  /// Maps `path`, or reads it as a whole where the system does not map it, and checks its entire
+  /// structure. Reads no tensor data of a mapped file. Takes 2 to 15 ms for a vocabulary of 128k
+  /// tokens. If it is one of the files of a split model, whichever, the others are opened too.
+  /// Errors: kNotFound (also of another file of the model), kIo, kInvalidArgument (not a regular
+  /// file), kCorrupt (also for files that do not belong together), kUnsupported (version, byte
+  /// order).
   static Result<GgufFile> Open(const std::string& path);
   /// As Open, for bytes that the caller keeps alive; `name` appears in messages. For View(),
   /// `bytes` should be aligned to 64. kUnsupported for a file of a split model.

@@ -5,12 +5,12 @@
 #include <limits>
 #include <utility>
 
+#include "core/memory.h"
 #include "tilewright/executor.h"
 
 namespace tilewright {
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kPage = 4096;
 
 std::size_t RoundUp(std::size_t value, std::size_t multiple) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/memory.h"
 #include "tilewright/executor.h"
 
 namespace tilewright {
@@ -97,6 +98,36 @@ TEST(BufferTest, MovingKeepsOneOwnerAndFreesOnce) {
     EXPECT_EQ(allocator.live, 200);
   }
   EXPECT_EQ(allocator.live, 0);
+}
+
+TEST(FaultInTest, EveryHugePageThatBeginsInTheRangeIsThereAndNothingElseIsWritten) {
+  const auto executor = MakeThreadPool(3);
+  Buffer buffer = Buffer::Make(6 * kHugePage);  // aligned to huge pages
+  auto* bytes = buffer.as<unsigned char>();
+  const struct {
+    std::size_t begin, end;
+    int first, pages;  ///< huge pages that are touched
+  } cases[] = {{0, 6 * kHugePage, 0, 6},
+               {1, 6 * kHugePage, 1, 5},
+               {kHugePage, 2 * kHugePage + 1, 1, 2},
+               {kHugePage - 1, kHugePage + 1, 1, 1},
+               {kHugePage + 1, 2 * kHugePage, 0, 0},
+               {100, 200, 0, 0},
+               {kHugePage, kHugePage, 0, 0}};
+  for (const auto& c : cases) {
+    std::memset(bytes, 7, buffer.size());
+    FaultIn(bytes + c.begin, c.end - c.begin, *executor);
+    std::vector<std::size_t> written;
+    for (std::size_t i = 0; i < buffer.size(); ++i)
+      if (bytes[i] != 7) written.push_back(i);
+    std::vector<std::size_t> expected;
+    for (int page = 0; page < c.pages; ++page)
+      expected.push_back(static_cast<std::size_t>(c.first + page) * kHugePage);
+    EXPECT_EQ(written, expected) << c.begin << " to " << c.end;
+  }
+  const Buffer fresh = Buffer::Make(4 * kHugePage);
+  FaultIn(fresh.data(), fresh.size(), *executor);
+  EXPECT_GE(Resident(fresh.data(), fresh.size()), 4u * 4096u);
 }
 
 }  // namespace

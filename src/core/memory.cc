@@ -60,4 +60,14 @@ std::uint64_t AvailableMemoryBytes() {
   return std::min({SystemAvailable(), CgroupLeft(), AddressSpaceLeft()});
 }
 
+void FaultIn(void* memory, std::size_t bytes, Executor& executor) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  if (first >= begin + bytes) return;
+  const auto pages = static_cast<int>((begin + bytes - first + kHugePage - 1) / kHugePage);
+  executor.Run(pages, [first](int page, int) {
+    *reinterpret_cast<volatile char*>(first + static_cast<std::size_t>(page) * kHugePage) = 0;
+  });
+}
+
 }  // namespace tilewright

@@ -4,7 +4,8 @@
 //
 // takes the files in FOLDER in turn (model_seeds makes them), changes each copy at random, loads it as
 // every architecture and, where it still is a model, runs a pass. A crash, or a file that takes 20 s,
-// ends with exit 1 and the command that repeats it.
+// ends with exit 1 and the command that repeats it. Prints how many files of each model were changed
+// and how many of these ran; bench/record/record_mutations.py records that.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -145,10 +147,17 @@ bool Use(const Bytes& bytes, const std::string& path, Context& context) {
   return (*session)->Prefill(tokens, 0, 0).has_value();
 }
 
+/// Shared with the processes that do the work.
 struct Progress {
-  std::uint64_t at;   ///< the file in work
-  std::uint64_t ran;  ///< files that were models and gave logits
-  double slowest;     ///< seconds
+  static constexpr std::size_t kMostSeeds = 256;
+
+  std::uint64_t at;               ///< the file in work
+  std::uint64_t ran[kMostSeeds];  ///< by seed: files that were models and gave logits
+  double slowest;                 ///< seconds
+
+  std::uint64_t AllThatRan() const {
+    return std::accumulate(std::begin(ran), std::end(ran), std::uint64_t{0});
+  }
 };
 
 /// Files `from` to `to`; in a process of its own, which may crash.
@@ -169,7 +178,8 @@ int RunRange(const std::vector<Seed>& seeds, std::uint64_t seed, std::uint64_t f
     Mutate(source, random, bytes);
     alarm(20);
     const auto start = std::chrono::steady_clock::now();
-    if (Use(bytes, std::string(folder) + "/model.gguf", **context)) ++progress.ran;
+    if (Use(bytes, std::string(folder) + "/model.gguf", **context))
+      ++progress.ran[i % seeds.size()];
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     progress.slowest = std::max(progress.slowest, took.count());
   }
@@ -188,8 +198,9 @@ int Main(int argc, char** argv) {
   };
   const std::uint64_t count = number(2, 10000), seed = number(3, 1), first = number(4, 0);
   const std::vector<Seed> seeds = ReadSeeds(argv[1]);
-  if (seeds.empty()) {
-    std::fprintf(stderr, "mutated_models: no models in %s\n", argv[1]);
+  if (seeds.empty() || seeds.size() > Progress::kMostSeeds) {
+    std::fprintf(stderr, "mutated_models: %zu models in %s, must be 1 to %zu\n", seeds.size(),
+                 argv[1], Progress::kMostSeeds);
     return 2;
   }
   auto* progress = static_cast<Progress*>(
@@ -211,11 +222,20 @@ int Main(int argc, char** argv) {
                  static_cast<unsigned long long>(progress->at));
     return 1;
   }
+  const std::uint64_t ran = progress->AllThatRan();
+  for (std::size_t i = 0; i < seeds.size(); ++i) {
+    // Of the numbers from `first` on, those whose remainder is i.
+    const std::uint64_t files = (first + count + seeds.size() - 1 - i) / seeds.size() -
+                                (first + seeds.size() - 1 - i) / seeds.size();
+    std::printf("%s: %llu files, %llu ran\n", seeds[i].name.c_str(),
+                static_cast<unsigned long long>(files),
+                static_cast<unsigned long long>(progress->ran[i]));
+  }
   std::printf("%llu mutated files of %zu models, %llu ran, the slowest took %.3f s\n",
               static_cast<unsigned long long>(count), seeds.size(),
-              static_cast<unsigned long long>(progress->ran), progress->slowest);
+              static_cast<unsigned long long>(ran), progress->slowest);
   // Where nothing loads, or everything, the changes miss what they are to hit.
-  return count < 1000 || (progress->ran > 0 && progress->ran < count) ? 0 : 1;
+  return count < 1000 || (ran > 0 && ran < count) ? 0 : 1;
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ The document holds `made_by` and `cases`, each with
     greedy     the ids that follow, each the most likely one
     gaps       how far the logit of each lay above the second best
     logits     all of the last position of the prompt, and all of the last of `greedy`, to 7 digits
+    made_by    of a case that was added with --new, in place of the document's
 
 Logits are computed with an f32 KV cache and without flash attention. ggml looks gelu up in a table of f16, which is off by
 up to 5e-4, so the cases of Gemma need a llama.cpp built with `tools/baseline/build_llama_cpp.sh --gelu exact`.
@@ -97,6 +98,14 @@ CASES: list[tuple[str, str, dict[str, Any], int, int]] = [
     ("gpt-oss, without scaling", "tiny-test-gpt-oss", UNSCALED, 256, 40),
     ("gpt-oss, other windows", "tiny-test-gpt-oss", GPT_OSS_OTHER, 256, 60),
     ("gpt-oss, one expert a row", "tiny-test-gpt-oss", {"expert_used_count": 1}, 256, 24),
+    ("exaone", "tiny-test-exaone", {}, 256, 60),
+    ("exaone, linear", "tiny-test-exaone", LINEAR, 256, 40),
+    ("internlm2", "tiny-test-internlm2", {}, 256, 40),
+    ("internlm2, linear", "tiny-test-internlm2", LINEAR, 256, 60),
+    ("ernie4_5", "tiny-test-ernie4_5", {}, 256, 40),
+    ("ernie4_5, yarn", "tiny-test-ernie4_5", YARN, 256, 60),
+    ("gemma", "tiny-test-gemma", {}, 256, 40),
+    ("gemma, linear", "tiny-test-gemma", LINEAR, 256, 60),
 ]
 
 
@@ -172,16 +181,21 @@ def main() -> None:
     parser.add_argument("--date", default=today, help="date to record")
     parser.add_argument("--new", action="store_true", help="make the cases that the file lacks, keep the others as they are")
     arguments = parser.parse_args()
-    kept = {case["name"]: case for case in json.loads(arguments.output.read_text())["cases"]} if arguments.new else {}
+    made_by = {
+        "llama-cpp-python": llama.version(),
+        "system_info": llama.system_info(),
+        "date": arguments.date,
+        "evaluation": {"kv_cache": "f32", "flash_attention": False},
+    }
+    old = json.loads(arguments.output.read_text()) if arguments.new else {"made_by": made_by, "cases": []}
+    kept = {case["name"]: case for case in old["cases"]}
+    mark = {"made_by": made_by} if arguments.new else {}
     document = {
-        "made_by": {
-            "llama-cpp-python": llama.version(),
-            "system_info": llama.system_info(),
-            "date": arguments.date,
-            "evaluation": {"kv_cache": "f32", "flash_attention": False},
-        },
+        "made_by": old["made_by"],
         "seed": SEED,
-        "cases": [kept.get(case[0]) or run_case(case, index, arguments.tilewright) for index, case in enumerate(CASES)],
+        "cases": [
+            kept.get(case[0]) or {**run_case(case, index, arguments.tilewright), **mark} for index, case in enumerate(CASES)
+        ],
     }
     lines = [json.dumps(case) for case in document.pop("cases")]
     head = json.dumps(document, indent=1).removesuffix("\n}")

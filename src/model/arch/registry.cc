@@ -14,16 +14,16 @@ const Architecture* FindArchitecture(std::string_view name) {
 }
 
 Result<const Architecture*> ArchitectureOf(const GgufFile& file) {
-  Result<std::string_view> name = file.String("general.architecture");
+  constexpr std::string_view kKey = "general.architecture";
+  Result<std::string_view> name = file.String(kKey);
   if (!name) return Fail(name.error());
   if (const Architecture* found = FindArchitecture(*name)) return found;
   std::string known;
   for (const Architecture* architecture : Architectures()) {
     known += Format("{}{}", known.empty() ? "" : ", ", architecture->name);
   }
-  return Fail(
-      ErrorCode::kUnsupported,
-      Format("architecture '{}' is not supported; supported are: {}", Printable(*name), known));
+  return Fail(ErrorCode::kUnsupported,
+              Format("{} = '{}': not supported; supported are {}", kKey, Printable(*name), known));
 }
 
 }  // namespace tilewright

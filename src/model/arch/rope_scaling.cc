@@ -88,7 +88,8 @@ void ReadRopeScaling(Hyperparameters& from, ModelConfig& config) {
     if (factor > 0) rope.freq_scale = 1.0f / factor;
   } else if (scaling != "none") {
     from.Refuse(ErrorCode::kUnsupported, "rope.scaling.type",
-                Format(" is '{}'; supported are none, linear, llama3, yarn and longrope",
+                Format(" is '{}', which is not supported; convert the model with none, linear, "
+                       "llama3, yarn or longrope",
                        Printable(scaling)));
   }
   config.rope_magnitude *= from.Float("rope.scaling.attn_factor", 1.0f);

@@ -81,6 +81,11 @@ Result<jinja::Template> ParseAndTry(std::string_view source, const ChatTokens& t
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::Create(std::string_view source, const ChatTokens& tokens) {
+  return Open(source, tokens, nullptr);
+}
+
+Result<ChatTemplate> ChatTemplate::Open(std::string_view source, const ChatTokens& tokens,
+                                        const Tokenizer* tokenizer) {
   if (source.empty()) {
     return Fail(ErrorCode::kNotFound,
                 Format("tokenizer.chat_template is missing: this may not be a chat model; name a "
@@ -97,6 +102,7 @@ Result<ChatTemplate> ChatTemplate::Create(std::string_view source, const ChatTok
     Result<jinja::Template> own = ParseAndTry(source, tokens);
     if (own) return make(std::move(*own), "", "");
     form = RecogniseChatForm(source);
+    if (form == nullptr && tokenizer != nullptr) form = RecogniseChatForm(*tokenizer);
     if (form == nullptr) {
       return Fail(ErrorCode::kUnsupported,
                   Format("tokenizer.chat_template is not understood ({}), and is in no known form: "
@@ -122,7 +128,7 @@ Result<ChatTemplate> ChatTemplate::FromTokenizer(const Tokenizer& tokenizer,
     return Fail(ErrorCode::kInvalidArgument,
                 Format("'{}' is no form of chats; there are {}", Printable(name, 40), FormList()));
   }
-  return Create(name.empty() ? tokenizer.chat_template() : name, tokens);
+  return Open(name.empty() ? tokenizer.chat_template() : name, tokens, &tokenizer);
 }
 
 Result<std::string> ChatTemplate::Render(std::span<const ChatMessage> messages,

@@ -142,8 +142,10 @@ TEST(ChatTest, LongConversationsAreWithinTheBudget) {
   EXPECT_GT(text->size(), std::size_t{20} << 20);
 }
 
-/// A tokenizer with "<s>" (bos), "</s>" and a token for each byte.
-Tokenizer Bytes(bool add_bos, const std::string& chat_template) {
+/// A tokenizer with "<s>" (bos), "</s>", a token for each byte, and `more` of type `type_of_more`.
+Tokenizer Bytes(bool add_bos, const std::string& chat_template,
+                const std::vector<std::string>& more = {},
+                TokenType type_of_more = TokenType::kControl) {
   static std::vector<std::string> texts;
   texts.clear();
   TokenizerSpec spec;
@@ -153,9 +155,13 @@ Tokenizer Bytes(bool add_bos, const std::string& chat_template) {
   for (std::size_t byte = 0; byte < 256; ++byte) {
     texts.push_back(std::string("<0x") + kHex[byte / 16] + kHex[byte % 16] + ">");
   }
+  const std::size_t plain = texts.size();
+  texts.insert(texts.end(), more.begin(), more.end());
   for (const std::string& text : texts) {
-    spec.token_types.push_back(
-        static_cast<std::int32_t>(spec.tokens.size() < 2 ? TokenType::kControl : TokenType::kByte));
+    const std::size_t id = spec.tokens.size();
+    spec.token_types.push_back(static_cast<std::int32_t>(id < 2       ? TokenType::kControl
+                                                         : id < plain ? TokenType::kByte
+                                                                      : type_of_more));
     spec.tokens.push_back(text);
     spec.scores.push_back(0);
   }
@@ -188,6 +194,28 @@ TEST(ChatTest, AFormTakesTheNameBeforeTheTemplate) {
   const Result<ChatTemplate> unknown = ChatTemplate::FromTokenizer(tokenizer, "gemini");
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(ChatTest, ATemplateThatSaysNothingGivesWayToTheFormOfTheVocabularyWithOneLine) {
+  const std::string bad = "{% include 'x' %}";
+  for (const ChatForm& form : ChatForms()) {
+    const Tokenizer tokenizer =
+        Bytes(true, bad, {std::string(form.markers[0]), "<|else|>", std::string(form.markers[1])});
+    const Result<ChatTemplate> chat_template = ChatTemplate::FromTokenizer(tokenizer);
+    ASSERT_TRUE(chat_template) << form.name << ": " << chat_template.error().message;
+    EXPECT_EQ(chat_template->form(), form.name);
+    EXPECT_NE(chat_template->warning().find("'include'"), std::string::npos);
+    EXPECT_EQ(chat_template->warning().find('\n'), std::string::npos);
+  }
+  // What the template says counts before the vocabulary.
+  const Tokenizer both =
+      Bytes(true, bad + "<start_of_turn><end_of_turn>", {"<|im_start|>", "<|im_end|>"});
+  EXPECT_EQ(ChatTemplate::FromTokenizer(both).value().form(), "gemma");
+  // Tokens that are text like any other are no sign of a form, and neither is one of two.
+  const Tokenizer text = Bytes(true, bad, {"[INST]", "[/INST]"}, TokenType::kNormal);
+  EXPECT_FALSE(ChatTemplate::FromTokenizer(text));
+  const Tokenizer half = Bytes(true, bad, {"<|start_header_id|>"});
+  EXPECT_FALSE(ChatTemplate::FromTokenizer(half));
 }
 
 TEST(ChatTest, EveryFormIsRecognisedInItself) {

@@ -115,6 +115,15 @@ constexpr ChatForm kForms[] = {
     {"mistral", {"[INST]", "[/INST]"}, kMistral},
 };
 
+/// The first form of which all markers are there.
+template <class IsThere>
+const ChatForm* FormWhere(const IsThere& is_there) {
+  const auto found = std::find_if(std::begin(kForms), std::end(kForms), [&](const ChatForm& form) {
+    return std::all_of(std::begin(form.markers), std::end(form.markers), is_there);
+  });
+  return found == std::end(kForms) ? nullptr : found;
+}
+
 }  // namespace
 
 std::span<const ChatForm> ChatForms() { return kForms; }
@@ -127,13 +136,14 @@ const ChatForm* FindChatForm(std::string_view name) {
 }
 
 const ChatForm* RecogniseChatForm(std::string_view source) {
-  const auto forms = ChatForms();
-  const auto found = std::find_if(forms.begin(), forms.end(), [&](const ChatForm& form) {
-    return std::all_of(std::begin(form.markers), std::end(form.markers), [&](std::string_view m) {
-      return source.find(m) != std::string_view::npos;
-    });
+  return FormWhere([&](std::string_view m) { return source.find(m) != std::string_view::npos; });
+}
+
+const ChatForm* RecogniseChatForm(const Tokenizer& tokenizer) {
+  return FormWhere([&](std::string_view marker) {
+    const TokenType type = tokenizer.type(tokenizer.Find(marker));
+    return type == TokenType::kControl || type == TokenType::kUserDefined;
   });
-  return found == forms.end() ? nullptr : &*found;
 }
 
 std::span<const std::string_view> ChatFormNames() {

@@ -3,6 +3,8 @@
 #include <span>
 #include <string_view>
 
+#include "tilewright/tokenizer.h"
+
 namespace tilewright {
 
 /// A known way to write conversations: what is used by name, or where a file's template is not
@@ -19,5 +21,7 @@ std::span<const ChatForm> ChatForms();
 /// nullptr if there is none.
 const ChatForm* FindChatForm(std::string_view name);
 const ChatForm* RecogniseChatForm(std::string_view source);
+/// The form whose markers are special tokens of the vocabulary; nullptr if there is none.
+const ChatForm* RecogniseChatForm(const Tokenizer& tokenizer);
 
 }  // namespace tilewright

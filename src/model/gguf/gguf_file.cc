@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "core/formats/formats.h"
 #include "core/text.h"
 #include "model/gguf/gguf_generator.h"
 #include "model/gguf/gguf_mapping.h"
@@ -87,6 +88,13 @@ std::optional<float> FloatAs(const GgufValue& value) {
   if (std::isfinite(*number) && std::fabs(*number) > std::numeric_limits<float>::max())
     return std::nullopt;
   return static_cast<float>(*number);
+}
+
+/// ", q4_0, q4_1, ..."
+std::string ListOfFormats() {
+  std::string list;
+  for (const BlockFormat& format : kFormats) list.append(", ").append(format.name);
+  return list;
 }
 
 }  // namespace
@@ -247,7 +255,8 @@ Error GgufFile::Unsupported(const GgufTensor& tensor) const {
     text =
         Format("type {}, which was removed from the format; convert the model again", type->name);
   } else {
-    text = Format("type {}, which is not supported", type->name);
+    text = Format("type {}, which is not supported; convert the model to f32, f16, bf16{}",
+                  type->name, ListOfFormats());
   }
   return Error{ErrorCode::kUnsupported,
                Format("{}: tensor {} has {}", path_, Quoted(tensor.name), text)};

@@ -12,6 +12,22 @@
 #include "core/text.h"
 
 namespace tilewright {
+namespace {
+
+/// False with errno, which is 0 where the file ends before `size` bytes.
+bool ReadAll(int fd, std::byte* into, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    errno = 0;
+    const ssize_t got = ::pread(fd, into + done, size - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<GgufFile::Mapping>> GgufFile::Mapping::Open(const std::string& path) {
   const auto fail = [&path](ErrorCode code, std::string_view what) {
@@ -31,11 +47,20 @@ Result<std::unique_ptr<GgufFile::Mapping>> GgufFile::Mapping::Open(const std::st
   if (status.st_size == 0) return fail(ErrorCode::kCorrupt, "the file is empty");
   const auto size = static_cast<std::size_t>(status.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (data == MAP_FAILED) {
-    return fail(ErrorCode::kIo,
-                Format("{} bytes cannot be mapped: {}", size, std::strerror(errno)));
+  const int why = errno;
+  mapping->copied_ = data == MAP_FAILED;
+  if (mapping->copied_) {
+    data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
+      return fail(ErrorCode::kIo,
+                  Format("{} bytes cannot be mapped: {}", size, std::strerror(why)));
   }
   mapping->bytes_ = {static_cast<const std::byte*>(data), size};
+  if (mapping->copied_ && !ReadAll(fd, static_cast<std::byte*>(data), size)) {
+    return fail(ErrorCode::kIo,
+                Format("{} bytes can neither be mapped ({}) nor read ({})", size,
+                       std::strerror(why), errno != 0 ? std::strerror(errno) : "too few"));
+  }
   mapping->modified_ = status.st_mtim;
   return mapping;
 }
@@ -61,7 +86,7 @@ Status GgufFile::Mapping::CheckUnchanged(const std::string& path) const {
 }
 
 void GgufFile::Mapping::Advise(std::uint64_t offset, std::uint64_t size, int advice) const {
-  if (size == 0) return;
+  if (size == 0 || copied_) return;
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t begin = offset / page * page;
   const std::uint64_t end =

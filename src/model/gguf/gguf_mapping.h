@@ -9,8 +9,9 @@
 
 namespace tilewright {
 
-/// Owns the descriptor and the mapping of an opened file. The descriptor stays open, so that
-/// CheckUnchanged examines this file even if another has taken its name.
+/// Owns the descriptor and the mapping of an opened file, or a copy of a file that the system does not
+/// map. The descriptor stays open, so that CheckUnchanged examines this file even if another has taken
+/// its name.
 class GgufFile::Mapping {
  public:
   static Result<std::unique_ptr<Mapping>> Open(const std::string& path);
@@ -21,7 +22,8 @@ class GgufFile::Mapping {
   std::span<const std::byte> bytes() const { return bytes_; }
   Status CheckUnchanged(const std::string& path) const;
   /// madvise over the whole pages around [offset, offset + size). Rounding outward is harmless: the
-  /// mapping is private and never written, so a dropped page is read again unchanged.
+  /// mapping is private and never written, so a dropped page is read again unchanged. Does nothing for a
+  /// copy, of which nothing could be read again.
   void Advise(std::uint64_t offset, std::uint64_t size, int advice) const;
 
  private:
@@ -29,6 +31,7 @@ class GgufFile::Mapping {
 
   int fd_;
   std::span<const std::byte> bytes_;
+  bool copied_ = false;
   timespec modified_{};
 };
 

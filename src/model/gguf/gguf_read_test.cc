@@ -1,10 +1,18 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <fstream>
+#include <iterator>
 
 #include "core/formats/formats.h"
 #include "model/gguf/gguf_test_util.h"
@@ -188,7 +196,8 @@ TEST(GgufRead, UnsupportedTypesAreNamedWhenTheTensorIsAskedFor) {
     const auto file = OneTensor({256, 1}, id, 0, 512);
     ASSERT_TRUE(file) << name << ": " << file.error().message;
     ExpectError(file->View("blk.0.ffn_down.weight"), ErrorCode::kUnsupported,
-                {"tensor \"blk.0.ffn_down.weight\" has type " + name + ", which is not supported"});
+                {"tensor \"blk.0.ffn_down.weight\" has type " + name + ", which is not supported",
+                 "convert the model to f32, f16, bf16, q4_0, ", "mxfp4"});
     ExpectError(file->Validate(), ErrorCode::kUnsupported, {name});
   }
   EXPECT_GT(tested, 5);
@@ -341,6 +350,44 @@ TEST(GgufOpen, AMovedFileKeepsItsViews) {
   const std::uint64_t before = test::ReadEverything(*opened);
   GgufFile moved = std::move(*opened);
   EXPECT_EQ(test::ReadEverything(moved), before);
+}
+
+/// From now on no file of this process can be mapped, as on some network file systems; false where
+/// the system does not allow that.
+bool ForbidMappingFiles() {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 2),  // else allowed
+                          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+                          BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENODEV)};
+  const sock_fprog program{.len = std::size(filter), .filter = filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(GgufOpen, AFileThatTheSystemDoesNotMapIsRead) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.File("m.gguf");
+  test::WriteBytes(path, test::SampleFile());
+  const auto mapped = GgufFile::Open(path);
+  ASSERT_TRUE(mapped);
+  const std::uint64_t want = test::ReadEverything(*mapped);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!ForbidMappingFiles()) ::_exit(77);
+    const auto file = GgufFile::Open(path);
+    if (!file) ::_exit(1);
+    const bool same = test::ReadEverything(*file) == want;
+    for (const GgufTensor& tensor : file->tensors()) file->Release(tensor);
+    file->ReleaseAll();
+    ::_exit(same && test::ReadEverything(*file) == want && file->CheckUnchanged() ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "the system allows no filter of calls";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // Resident pages of this process that belong to files.

@@ -31,7 +31,8 @@ class ModelLoader {
         file_(model.file_),
         options_(options),
         values_(values),
-        device_(options.device != nullptr ? *options.device : HostDevice()) {}
+        device_(options.device != nullptr ? *options.device : HostDevice()),
+        executor_(options.executor != nullptr ? *options.executor : SerialExecutor()) {}
 
   static Result<std::unique_ptr<Model>> Load(GgufFile file, const Architecture& architecture,
                                              const ModelOptions& options, bool values) {
@@ -359,6 +360,7 @@ class ModelLoader {
       Result<DeviceMemory> staging = device_.AllocateStaging(size);
       if (!staging) return refuse(on_host, there_is);
       *memory = std::move(*staging);
+      FaultIn(memory->data(), size, executor_);
     }
     return {};
   }
@@ -387,9 +389,10 @@ class ModelLoader {
     const bool direct = device_.host_accessible();
     const bool packed = recipe.plan.pack != kPackPlain;
     std::byte* const made = direct ? into : packed_.as<std::byte>();
+    if (direct) FaultIn(made, TargetBytes(recipe), executor_);
     const std::byte* plain = file_.Bytes(*recipe.parts[0]).data();
     if (recipe.parts.size() > 1 || (direct && !packed))
-      plain = Assemble(file_, recipe, packed ? assembly_.as<std::byte>() : made);
+      plain = Assemble(file_, recipe, packed ? assembly_.as<std::byte>() : made, executor_);
     if (packed) {
       if (Status s = options_.packer->PackWeight(recipe.spec, recipe.plan, plain, made); !s) {
         return Fail(s.error().code,
@@ -459,6 +462,7 @@ class ModelLoader {
   const ModelOptions& options_;
   const bool values_;  // false: LayOutModel
   Device& device_;
+  Executor& executor_;
   BlockSpec spec_;                // of the block whose weights are collected
   std::deque<GgufTensor> parts_;  // recipes point to them
   std::vector<Plain> plain_;

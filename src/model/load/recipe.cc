@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/parallel.h"
+
 namespace tilewright {
 
 std::vector<GgufTensor> PartsOf(const TensorRule& rule, const GgufTensor& tensor,
@@ -18,24 +20,36 @@ std::vector<GgufTensor> PartsOf(const TensorRule& rule, const GgufTensor& tensor
   return parts;
 }
 
-const std::byte* Assemble(const GgufFile& file, const Recipe& recipe, std::byte* into) {
+const std::byte* Assemble(const GgufFile& file, const Recipe& recipe, std::byte* into,
+                          Executor& executor) {
+  constexpr std::size_t kGrain = std::size_t{1} << 20;
   const std::size_t row_bytes = BytesOf(recipe.spec.type, recipe.spec.k);
   if (recipe.group == 0) {
     std::byte* at = into;
     for (const GgufTensor* part : recipe.parts) {
-      std::memcpy(at, file.Bytes(*part).data(), part->bytes);
+      const std::byte* from = file.Bytes(*part).data();
+      ParallelRanges(executor, static_cast<std::int64_t>(part->bytes), kGrain,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       std::memcpy(at + begin, from + begin, static_cast<std::size_t>(end - begin));
+                     });
       at += part->bytes;
     }
     return into;
   }
   const std::size_t group_bytes = row_bytes * static_cast<std::size_t>(recipe.group);
-  std::byte* at = into;
-  for (std::size_t from = 0; from < recipe.parts[0]->bytes; from += group_bytes) {
-    for (const GgufTensor* part : recipe.parts) {
-      std::memcpy(at, file.Bytes(*part).data() + from, group_bytes);
-      at += group_bytes;
+  const std::size_t all_bytes = group_bytes * recipe.parts.size();
+  const auto groups = static_cast<std::int64_t>(recipe.parts[0]->bytes / group_bytes);
+  const auto grain = static_cast<std::int64_t>(kGrain / all_bytes + 1);
+  ParallelRanges(executor, groups, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (auto group = static_cast<std::size_t>(begin); group < static_cast<std::size_t>(end);
+         ++group) {
+      std::byte* at = into + group * all_bytes;
+      for (const GgufTensor* part : recipe.parts) {
+        std::memcpy(at, file.Bytes(*part).data() + group * group_bytes, group_bytes);
+        at += group_bytes;
+      }
     }
-  }
+  });
   return into;
 }
 

@@ -25,6 +25,7 @@ std::vector<GgufTensor> PartsOf(const TensorRule& rule, const GgufTensor& tensor
                                 const ModelConfig& config);
 
 /// Writes the rows of all parts of a recipe in their final order; returns `into`.
-const std::byte* Assemble(const GgufFile& file, const Recipe& recipe, std::byte* into);
+const std::byte* Assemble(const GgufFile& file, const Recipe& recipe, std::byte* into,
+                          Executor& executor);
 
 }  // namespace tilewright
