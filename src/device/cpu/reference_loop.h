@@ -10,8 +10,8 @@ class ReferenceLoop {
  public:
   explicit ReferenceLoop(const DeviceSpec& device);
 
-  /// Microseconds that it takes now, some 20, on the worker that is slowest at it; each does it twice,
-  /// and the better counts, since an interrupt is no mode of a machine. 0: this processor has no loop.
+  /// Microseconds that it takes now, some 15, on the worker that is slowest at it; each does it some times,
+  /// and the best counts, since an interrupt is no mode of a machine. 0: this processor has no loop.
   double Us(Executor& executor) const;
 
  private:
