@@ -57,6 +57,39 @@ TEST(KernelNumericTest, RoundingIsThatOfTheHostLibraryExceptTheBitsOfNan) {
   }
 }
 
+TEST(KernelNumericTest, BothHalvesOfAWordOfF16AreComputedWith) {
+  Random random(5);
+  for (int i = 0; i < 100000; ++i) {
+    const auto a = static_cast<std::uint32_t>(random.Next()),
+               b = static_cast<std::uint32_t>(random.Next());
+    const std::uint32_t product = tw::MulF16x2(a, b), sum = tw::AddF16x2(a, b);
+    const std::uint32_t both = tw::FmaF16x2(a, b, 0x3c00bc00u);  // 1 and -1
+    for (const int shift : {0, 16}) {
+      const auto half = [&](std::uint32_t word) {
+        return static_cast<std::uint16_t>(word >> shift);
+      };
+      const auto value = [&](std::uint32_t word) { return double{F16ToF32(half(word))}; };
+      const auto expect = [&](std::uint32_t got, double want) {
+        const std::uint16_t rounded = F32ToF16(static_cast<float>(want));
+        if (std::isnan(F16ToF32(rounded))) {
+          ASSERT_TRUE(std::isnan(F16ToF32(half(got))));
+        } else {
+          ASSERT_EQ(half(got), rounded) << a << " " << b;
+        }
+      };
+      expect(product, value(a) * value(b));
+      expect(sum, value(a) + value(b));
+      expect(both, value(a) * value(b) + (shift == 0 ? -1.0 : 1.0));
+    }
+  }
+}
+
+TEST(KernelNumericTest, TheLargerMagnitudeOfEachHalfIsFound) {
+  // 1 and -3 beside -2 and 0.5; a NaN beside a number.
+  EXPECT_EQ(tw::MaxMagnitudeBF16x2(0x3f80c040u, 0xc0003f00u) & 0x7fff7fffu, 0x40004040u);
+  EXPECT_EQ(tw::MaxMagnitudeBF16x2(0x7fc03f80u, 0x3f80ffc0u) & 0x7fff7fffu, 0x3f803f80u);
+}
+
 TEST(KernelNumericTest, BytesOfTwoWordsArePickedByNibbles) {
   EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x3210u), 0x33221100u);
   EXPECT_EQ(tw::PermuteBytes(0x33221100u, 0x77665544u, 0x7654u), 0x77665544u);
