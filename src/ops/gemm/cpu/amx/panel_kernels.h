@@ -51,8 +51,6 @@ struct Weights {
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
 /// written, and a store needs some time to leave for the cache.
 constexpr int kRingSteps = 4;
-/// Steps ahead of which a pair of panels that is read from end to end is fetched.
-constexpr int kStepsAhead = 40;
 
 /// What is fetched into the L2 while a group multiplies: in each step `lines` lines from `at` on.
 struct Ahead {
@@ -365,7 +363,7 @@ class TaskRun {
     if (group.unpack != nullptr) {
       group.b_step_bytes *= static_cast<std::size_t>(panels);
       if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
-      if (!chunked_ && steps_ > kStepsAhead) group.steps_ahead = kStepsAhead;
+      if (!chunked_ && steps_ > task_.steps_ahead) group.steps_ahead = task_.steps_ahead;
     }
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
