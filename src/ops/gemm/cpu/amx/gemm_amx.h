@@ -15,7 +15,6 @@ struct AmxConfig {
   const TileOps* ops = nullptr;
   std::uint32_t features = 0;
   DataType type_b = DataType::kBF16;
-  Operand activations = Operand::kA;
   Pack pack = kPackPlain;
   /// Last word of the id, for kernels of tests; "" for the instructions.
   std::string_view flag = {};
@@ -54,6 +53,8 @@ class GemmAmx final : public gemm::CpuKernel {
   Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                   Stream stream) override;
   struct Plan;
+  /// By k alone, so that a row has the same bits in every batch.
+  Operand ActivationsAt(int k) const;
   Plan MakePlan(const GemmShape& shape, int workers, const LaunchConfig& config) const;
 
   AmxConfig config_;

@@ -453,11 +453,10 @@ void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* 
 template <class Tiles, class Block>
 constexpr void PutBlocks(TileOps& ops) {
   constexpr int kIndex = IndexOf(Block::kFormat.type);
-  if constexpr (gemm_int8::kHasTableRows<Block>) {
+  if constexpr (gemm_int8::kHasTableRows<Block>)
     ops.multiply[1][kIndex] = &MultiplyRows<Tiles, Block>;
-  } else if constexpr (gemm_int8::HasInt8(Block::kFormat)) {
+  if constexpr (gemm_int8::HasInt8(Block::kFormat) && !Block::kFormat.has_table)
     ops.multiply[0][kIndex] = &MultiplyBlocks<Tiles, Block>;
-  }
 }
 
 template <class Tiles, class... Blocks>

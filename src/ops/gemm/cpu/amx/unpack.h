@@ -8,7 +8,8 @@
 /// exponent of 1 above them the word is x = 1 + code * 2^(p - 23), and one fused multiply-add gives
 ///   value = scale * (code - zero) + min = x * (scale * 2^(23-p)) + (min - scale * (2^(23-p) + zero))
 /// where the summand in brackets is computed once a sub-block. It is exact without a minimum for
-/// p = 8 and a scale of f16, and for p = 16 always. (A power of two as scale could be too large for it:
+/// p = 8 and a scale of f16, and for p = 16 always; elsewhere (p >= 12) it is off by at most 2^-13 of
+/// the scale, where values are rounded to bf16, by 2^-9 of themselves, anyway. (A power of two as scale could be too large for it:
 /// formats that have one come with a table, see below.) Going through vcvtdq2ps costs one more
 /// operation a value, and the shift of each code to bit 0.
 ///
@@ -48,6 +49,29 @@ inline __attribute__((always_inline)) void PutQuad(I bytes, const Affine& map, s
   const auto value = [&](I words) { return ValueAt<kAt, kBits>(words, map); };
   Vec::StorePairs(out, value(byte0), value(byte1));
   Vec::StorePairs(out + 64, value(byte2), value(byte3));
+}
+
+/// A line of nibbles: the quad of the low ones to `out`, that of the high ones to `out` + 8 rows.
+/// Two shifts bring each nibble to a place where the map is good enough.
+template <bool kHasMin>
+inline __attribute__((always_inline)) void PutNibbles(I raw, F scale, F min, int zero,
+                                                      std::uint8_t* out) {
+  const Affine at12 = MapAt<12>(scale, min, zero), at16 = MapAt<16>(scale, min, zero);
+  const I left = Vec::Shift<12>(raw), right = Vec::Shift<-12>(raw);
+  std::uint8_t* high = out + 8 * 64;
+  F low1, high2;
+  if constexpr (kHasMin) {
+    low1 = ValueAt<16, 4>(Vec::Shift<8>(raw), at16);
+    high2 = ValueAt<12, 4>(Vec::Shift<-8>(raw), at12);
+  } else {
+    const Affine at8 = MapAt<8>(scale, min, zero);
+    low1 = ValueAt<8, 4>(raw, at8);
+    high2 = ValueAt<8, 4>(right, at8);
+  }
+  Vec::StorePairs(out, ValueAt<12, 4>(left, at12), low1);
+  Vec::StorePairs(out + 64, ValueAt<16, 4>(raw, at16), ValueAt<12, 4>(right, at12));
+  Vec::StorePairs(high, ValueAt<16, 4>(left, at16), ValueAt<12, 4>(raw, at12));
+  Vec::StorePairs(high + 64, high2, ValueAt<16, 4>(right, at16));
 }
 
 /// A step of a panel that is needed soon.
@@ -134,7 +158,6 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr int kBits = PanelCodeBits(kFormat);
   constexpr int kZero = ZeroOf(kFormat);
-  static_assert(kBits != 4 || kFormat.sub_block < kBlock, "goes through a table");
   const StepOf<Block> of(panel, k, step);
   if constexpr (kHalf == 0) PrefetchStep<Block>(ahead, k);
   if constexpr (kFormat.sub_block < kBlock) {
@@ -148,7 +171,12 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
     return;
   }
   const F scale = of.Scale(0), min = of.Min(0);
-  if constexpr (kBits == 8) {
+  if constexpr (kBits == 4) {
+    TILEWRIGHT_UNROLL
+    for (int line = 2 * kHalf; line < 2 * kHalf + 2; ++line)
+      PutNibbles<StepOf<Block>::kHasMin>(Vec::Load(of.at.codes + 64 * line), scale, min, kZero,
+                                         out + 128 * line);
+  } else if constexpr (kBits == 8) {
     const Affine map = MapAt<8>(scale, min, kZero);
     TILEWRIGHT_UNROLL
     for (int line = 4 * kHalf; line < 4 * kHalf + 4; ++line)
@@ -165,8 +193,8 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
   }
 }
 
-/// Codes of four bits go that way: with a table a column costs 2 x 16 values to scale and round, without
-/// 32, and a minimum nothing more.
+/// Codes of four bits may go that way: with a table a column costs 2 x 16 values to scale and round,
+/// without 32, and a minimum nothing more.
 template <class Block>
 constexpr bool kHasTableRows =
     gemm_int8::HasInt8(Block::kFormat) &&
