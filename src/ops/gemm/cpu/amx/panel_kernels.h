@@ -299,6 +299,11 @@ struct RowGroups {
   int FirstOf(int group) const { return tiles * group / groups; }
 };
 
+/// Steps up to which a single group leaves tiles of weights to the processor's own prefetch, so that it does
+/// nothing but multiply where they are in a cache (32 rows, n = 960, k = 576: 30 us, else 42; k = 4096
+/// from memory 1.79 ms, else 1.67).
+constexpr int kForeseenSteps = 64;
+
 /// A task by one thread.
 template <Operand kOperand, class Tiles>
 class TaskRun {
@@ -372,6 +377,7 @@ class TaskRun {
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
     const int pairs = CeilDiv(task_.panels, kGroupPanels);
+    const bool fetches = !weights_.unpack && (rows_.groups > 1 || steps_ > kForeseenSteps);
     for (int g = 0; g < rows_.groups; ++g) {
       const int first_tile = rows_.FirstOf(g);
       group.a = RowsAt(step) + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;
@@ -381,7 +387,7 @@ class TaskRun {
             Ahead::Part(RowsAt(next), RowBytes(next), panel / kGroupPanels * rows_.groups + g,
                         pairs * rows_.groups, group.steps);
       }
-      for (int p = 0; !weights_.unpack && p < panels; ++p) {
+      for (int p = 0; fetches && p < panels; ++p) {
         group.tiles[p] =
             Ahead::Part(group.next[p] + static_cast<std::size_t>(group.next_step) * kStepBytes,
                         StepsFrom(step) * kStepBytes, g, rows_.groups, group.steps);
