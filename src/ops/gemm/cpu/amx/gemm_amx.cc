@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 #include "core/fingerprint.h"
 #include "ops/gemm/base/packs.h"
@@ -26,8 +28,26 @@ constexpr int kMostChunkSteps = 18;
 /// What a task holds in an L2 of 2 MB: the activations of its rows over this chunk and the next, and
 /// sums. The rows come first, since every block of them unpacks all weights. (Sums that stream from and to
 /// the last level between chunks took 0.95 us a group of 32 rows, these 0.57; 8 MB of them for 512 rows.)
-constexpr int kMostBlockTiles = 16, kMostRunPanels = 64;
+constexpr int kMostBlockTiles = 16, kMostRunPanels = 32;
+/// Of bf16 weights with few rows (one thread, 4096 x 4096, 64 and 128 rows: 3.3 and 5.2 ms as above,
+/// 2.9 and 4.1 as here; 256 rows 6.8 and 8.2).
+constexpr int kFewTiles = 8, kStreamedSteps = 64, kStreamedPanels = 256;
+/// From this k on codes of four bits go through tables. They cost 15 cycles a tile less, once for all
+/// rows of a task, but the sums of all rows have to be transposed, 80 cycles a tile.
+constexpr int kTableFromK = 1024;
 constexpr int kTasksPerWorker = 4;
+/// Steps ahead of which a single group of rows fetches weights.
+constexpr int kStepsAhead = 40;
+
+/// Words of the launch configuration, behind the number of threads.
+enum Word : std::size_t { kRowsWord = 1, kRunWord = 2, kChunkWord = 3, kAheadWord = 4 };
+constexpr ConfigField kFields[] = {
+    kThreadsField[0],
+    {.name = "rows", .least = kTileRowCount, .most = 1 << 16, .optional = true},  ///< of a block
+    {.name = "run", .least = kGroupPanels, .most = 1 << 16, .optional = true},    ///< in panels
+    {.name = "chunk", .least = 1, .most = 1 << 16, .optional = true},  ///< of k, in steps
+    {.name = "ahead", .least = 1, .most = 4096, .optional = true},     ///< in steps
+};
 
 KernelInfo InfoOf(const AmxConfig& config) {
   const BlockFormat* format = FindFormat(config.type_b);
@@ -70,9 +90,11 @@ struct GemmAmx::Plan {
   int run_panels = 0;   ///< panels of a task
   int chunk_steps = 0;  ///< of unpacked weights
   int steps_each = 1;   ///< that one of k takes unpacked
+  int steps_ahead = 0;  ///< of which one group of rows fetches weights
   std::size_t panel_bytes = 0;
   std::size_t staged_bytes = 0, scratch_bytes = 0;  ///< scratch_bytes: one worker's
 
+  bool operator==(const Plan&) const = default;
   int runs() const { return CeilDiv(panels, run_panels); }
   std::size_t TotalBytes(int workers) const {
     return staged_bytes + scratch_bytes * static_cast<std::size_t>(workers);
@@ -89,7 +111,50 @@ std::optional<Rejection> GemmAmx::IsFeasible(const GemmDesc& problem) const {
   return gemm::CheckDense(problem);
 }
 
-GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
+std::span<const ConfigField> GemmAmx::ConfigFields() const { return kFields; }
+
+Operand GemmAmx::ActivationsAt(int k) const {
+  const auto has = [&](Operand operand) {
+    return config_.ops->multiply[static_cast<int>(operand)][IndexOf(config_.type_b)] != nullptr;
+  };
+  if (!has(Operand::kA) || !has(Operand::kB)) return has(Operand::kA) ? Operand::kA : Operand::kB;
+  return k < kTableFromK ? Operand::kA : Operand::kB;
+}
+
+std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                       const LaunchLimits& limits) const {
+  std::vector<LaunchSpec> specs = CpuKernel::Specs(problem, device, limits);
+  const GemmShape shape{problem.m, problem.n, problem.k, problem.num};
+  std::vector<Plan> plans = {MakePlan(shape, device.cores, {})};
+  const auto add = [&](std::initializer_list<std::pair<Word, int>> words) {
+    LaunchSpec spec = specs.front();
+    for (const auto& [word, value] : words) spec.config.words[word] = value;
+    const Plan plan = MakePlan(shape, device.cores, spec.config);
+    if (std::find(plans.begin(), plans.end(), plan) != plans.end()) return;
+    plans.push_back(plan);
+    specs.push_back(spec);
+  };
+  constexpr int kRuns[] = {16, 32, 64, 256};
+  for (const int run : kRuns) add({{kRunWord, run}});
+  for (const int rows : {128, 512}) {
+    add({{kRowsWord, rows}});
+    for (const int run : kRuns) add({{kRowsWord, rows}, {kRunWord, run}});
+  }
+  // The L2 in place of the L1 for unpacked weights: sums are moved less often.
+  for (const int chunk : {kMostChunkSteps, 64, 512}) {
+    add({{kChunkWord, chunk}});
+    for (const int run : {16, 256}) add({{kChunkWord, chunk}, {kRunWord, run}});
+  }
+  for (const int ahead : {10, 20, 80}) add({{kAheadWord, ahead}});
+  return specs;
+}
+
+GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
+                                const LaunchConfig& config) const {
+  const auto word = [&](Word at, int otherwise) {
+    return config.words[at] > 0 ? static_cast<int>(config.words[at]) : otherwise;
+  };
+  const int most_tiles = CeilDiv(word(kRowsWord, kMostBlockTiles * kTileRowCount), kTileRowCount);
   Plan plan;
   plan.m = shape.m;
   plan.steps = CeilDiv(shape.k, kStepK);
@@ -103,10 +168,12 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
   const std::size_t tile_bytes = static_cast<std::size_t>(plan.steps) * kStepBytes;
   const int stage = std::max(1, static_cast<int>(kStageBytes / tile_bytes));
   plan.stage_tiles = CeilDiv(tiles, CeilDiv(tiles, stage));
-  const int most = kMostChunkSteps / plan.steps_each;
+  // Tiles of bf16 come from memory, in longer pieces where few rows share them.
+  const bool streams = config_.type_b == DataType::kBF16 && plan.stage_tiles <= kFewTiles;
+  const int most = word(kChunkWord, streams ? kStreamedSteps : kMostChunkSteps / plan.steps_each);
   const int chunk = CeilDiv(plan.steps, CeilDiv(plan.steps, most));
   // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k.
-  int blocks = CeilDiv(plan.stage_tiles, kMostBlockTiles);
+  int blocks = CeilDiv(plan.stage_tiles, most_tiles);
   // Where there are fewer runs of panels than workers need, more and smaller blocks of rows.
   const int pairs = CeilDiv(plan.panels, kGroupPanels);
   const int wanted = workers == 1 ? 1 : kTasksPerWorker * workers;
@@ -117,9 +184,13 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers) const {
   // A single group of row tiles has no use for unpacked weights that stay.
   plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
   const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
-  const int most_panels = chunked ? kMostRunPanels : plan.panels;
-  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(plan.panels, most_panels), pairs);
+  const int most_pairs = CeilDiv(word(kRunWord, !chunked  ? plan.panels
+                                                : streams ? kStreamedPanels
+                                                          : kMostRunPanels),
+                                 kGroupPanels);
+  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(pairs, most_pairs), pairs);
   plan.run_panels = CeilDiv(pairs, runs) * kGroupPanels;
+  if (!chunked) plan.steps_ahead = word(kAheadWord, kStepsAhead);
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
   plan.scratch_bytes =
       ScratchBytes(plan.chunk_steps, plan.block_tiles, chunked ? plan.run_panels : kStoredPanels);
@@ -131,7 +202,8 @@ std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
   // A stream may have fewer workers, whose tasks are larger.
   std::size_t most = 0;
   for (int workers = 1; workers <= WorkersOf(spec.config, device.cores); ++workers)
-    most = std::max(most, MakePlan({p.m, p.n, p.k, p.num}, workers).TotalBytes(workers));
+    most =
+        std::max(most, MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config).TotalBytes(workers));
   return most;
 }
 
@@ -155,24 +227,30 @@ Status GemmAmx::PackB(const void* plain, const MatrixLayout& b, void* packed, St
 double GemmAmx::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                            const DeviceSpec& device) const {
   const int workers = WorkersOf(spec.config, device.cores);
-  const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, workers);
+  const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config);
   // Of a task. The first group of rows waits for what unpacks, the others have one operand from the L1
   // and one from the L2. Sapphire Rapids class, one thread, 4096 x 4096, 2026-11-26, ms: 16, 32, 128, 512
   // rows of q4_0 in 1.3, 1.4, 3.9, 15.4, of q8_0 in 1.9, 2.0, 4.9, 17.7.
   constexpr double kTableCycles = 85, kUnpackCycles = 125, kVectorFlops = 64;
-  const double cycles = config_.activations == Operand::kB ? kTableCycles : kUnpackCycles;
+  // Tiles of bf16 have to come from memory in their place.
+  const bool table = ActivationsAt(p.k) == Operand::kB || config_.type_b == DataType::kBF16;
+  const double unpack_us =
+      (table ? kTableCycles : kUnpackCycles) * kVectorFlops * 1e-3 / device.f32_gflop_s;
   const double rate = device.amx_bf16_gflop_s > 0 ? device.amx_bf16_gflop_s
                                                   : device.f32_gflop_s;  // emulated, in tests
   const double tile_us = 2e-3 * kSumsOfTile * kStepK / rate;
-  const double unpack_us =
-      config_.type_b == DataType::kBF16 ? 0 : cycles * kVectorFlops * 1e-3 / device.f32_gflop_s;
   const double row_tiles = CeilDiv(p.m, kTileRowCount);
+  // Other cuts were up to a third slower where they lost and 4 % faster where they won: which, the
+  // tuner finds out.
+  const bool other = std::any_of(spec.config.words.begin() + kRowsWord, spec.config.words.end(),
+                                 [](std::int64_t word) { return word != 0; });
+  const double rest_share = other ? 0.40 : 0.45;
   const double blocks = CeilDiv(static_cast<int>(row_tiles), plan.block_tiles);
   const double first = std::min<double>(kGroupTiles, row_tiles / blocks);
   const double weights = static_cast<double>(plan.panels) * plan.steps;
   const double compute_us =
       weights * blocks *
-      (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / 0.45);
+      (unpack_us + first * tile_us / 0.8 + (row_tiles / blocks - first) * tile_us / rest_share);
   const double tasks = blocks * plan.runs();
   const double rounds = std::ceil(tasks / workers) * workers / tasks;
   const double bytes = static_cast<double>(plan.panels) * static_cast<double>(plan.panel_bytes);
@@ -186,12 +264,12 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
   const GemmShape shape = gemm::ShapeOf(args);
   const bool gated = gemm::IsGated(args);
   const int workers = gemm::Workers(stream);
-  const Plan plan = MakePlan(shape, workers);
+  const Plan plan = MakePlan(shape, workers, spec.config);
   if (Status ok = gemm::CheckLaunch(*this, spec, shape, workspace, plan.TotalBytes(workers)); !ok)
     return ok;
   auto* staged = static_cast<std::uint8_t*>(workspace.partials);
   std::uint8_t* scratch = staged + plan.staged_bytes;
-  const auto operand = static_cast<std::size_t>(config_.activations);
+  const auto operand = static_cast<std::size_t>(ActivationsAt(shape.k));
   const auto multiply = config_.ops->multiply[operand][IndexOf(config_.type_b)];
   const auto pack = config_.ops->pack[operand];
   Executor& executor = stream.exec();
@@ -227,6 +305,7 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
       task.panel_bytes = plan.panel_bytes;
       task.panels = std::min(plan.run_panels, plan.panels - first_panel);
       task.chunk_steps = plan.chunk_steps;
+      task.steps_ahead = plan.steps_ahead;
       task.gated = gated;
       task.alpha = args.alpha, task.beta = args.beta;
       task.ldc = args.c_layout.ld, task.ldd = args.d_layout.ld;
@@ -248,16 +327,10 @@ void AddGemmAmx(Registry& registry, const gemm_amx::TileOps& ops, std::uint32_t 
                 std::string_view flag) {
   // Names are distinct by construction; a registry that already has them keeps its own.
   const auto add = [&](DataType type, Pack pack) {
-    for (const gemm_amx::Operand operand : {gemm_amx::Operand::kA, gemm_amx::Operand::kB}) {
-      if (ops.multiply[static_cast<int>(operand)][gemm_amx::IndexOf(type)] == nullptr) continue;
-      static_cast<void>(registry.Add(
-          std::make_unique<gemm_amx::GemmAmx>(gemm_amx::AmxConfig{.ops = &ops,
-                                                                  .features = features,
-                                                                  .type_b = type,
-                                                                  .activations = operand,
-                                                                  .pack = pack,
-                                                                  .flag = flag})));
-    }
+    const int index = gemm_amx::IndexOf(type);
+    if (ops.multiply[0][index] == nullptr && ops.multiply[1][index] == nullptr) return;
+    static_cast<void>(registry.Add(std::make_unique<gemm_amx::GemmAmx>(gemm_amx::AmxConfig{
+        .ops = &ops, .features = features, .type_b = type, .pack = pack, .flag = flag})));
   };
   add(DataType::kBF16, kPackBF16x16x2);
   add(DataType::kF16, kPackF16x16);

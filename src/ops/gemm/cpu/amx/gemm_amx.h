@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/amx/tile_ops.h"
@@ -13,7 +15,6 @@ struct AmxConfig {
   const TileOps* ops = nullptr;
   std::uint32_t features = 0;
   DataType type_b = DataType::kBF16;
-  Operand activations = Operand::kA;
   Pack pack = kPackPlain;
   /// Last word of the id, for kernels of tests; "" for the instructions.
   std::string_view flag = {};
@@ -34,6 +35,11 @@ class GemmAmx final : public gemm::CpuKernel {
  public:
   explicit GemmAmx(const AmxConfig& config);
 
+  std::span<const ConfigField> ConfigFields() const override;
+  /// Those of every CPU kernel; then, with all workers, other cuts that differ: blocks of rows, runs of
+  /// panels, chunks of k, and for weights that are read from end to end how far ahead they are fetched.
+  std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                const LaunchLimits& limits) const override;
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
                             const DeviceSpec& device) const override;
@@ -47,7 +53,9 @@ class GemmAmx final : public gemm::CpuKernel {
   Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                   Stream stream) override;
   struct Plan;
-  Plan MakePlan(const GemmShape& shape, int workers) const;
+  /// By k alone, so that a row has the same bits in every batch.
+  Operand ActivationsAt(int k) const;
+  Plan MakePlan(const GemmShape& shape, int workers, const LaunchConfig& config) const;
 
   AmxConfig config_;
   const BlockFormat* format_;  ///< nullptr for bf16 and f16

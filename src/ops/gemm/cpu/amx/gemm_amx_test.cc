@@ -181,6 +181,36 @@ TEST(GemmAmxTest, IsChosenFromTheNumberOfRowsWhereItPays) {
             "gemm.f32_bf16_f32.tn.amx.32x32x32.bf16x16x2.abf16");
 }
 
+TEST(GemmAmxTest, EveryCutGivesTheSameBits) {
+  int cuts = 0;
+  for (const Siblings& siblings : AllSiblings()) {
+    const auto type = test::First<DataType>(siblings.emulated->desc().type_b);
+    // One of each way to unpack; k in one piece, and in chunks of 13, 13 and 11 steps or 12 and 11.
+    if (type != DataType::kQ4_0 && type != DataType::kQ8_0 && FindFormat(type) != nullptr) continue;
+    for (Kernel* kernel : siblings.others) {
+      GemmDesc d;
+      d.type_b = type;
+      d.precision = kernel->desc().activations;
+      d.n = 300, d.k = 37 * 32;
+      for (const int m : {20, 150}) {
+        d.m = m;
+        TestProblem problem(d, {});
+        DeviceSpec device = SapphireRapids();
+        std::vector<std::uint8_t> bits;
+        for (const LaunchSpec& spec : kernel->Specs(d, device, {})) {
+          ASSERT_EQ(problem.Run(*kernel, spec, Pool(2)), "") << problem.Repro();
+          const auto now = problem.ResultBytes();
+          if (bits.empty()) bits.assign(now.begin(), now.end());
+          ASSERT_TRUE(std::equal(now.begin(), now.end(), bits.begin(), bits.end()))
+              << SpecText(spec) << " " << problem.Repro();
+          ++cuts;
+        }
+      }
+    }
+  }
+  if (cuts == 0) GTEST_SKIP() << "no AVX-512 BF16";
+}
+
 TEST(GemmAmxTest, WhatIsReservedServesFewerWorkersToo) {
   Kernel& kernel = *EmulatedKernels().Find(
       std::string("gemm.f32_q4_0_f32.tn.amx.32x32x32.q4_0x16x4.abf16") + test::kEmulated);

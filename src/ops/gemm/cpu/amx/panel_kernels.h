@@ -38,21 +38,23 @@ inline __attribute__((always_inline)) void Repeat(Function&& function) {
 /// A step of a panel that will be unpacked soon enough to fetch it now.
 using gemm_int8::StepAhead;
 
-/// Writes one step of a packed panel as a tile.
-using Unpack = void (*)(const std::uint8_t* panel, int k, int step, std::uint8_t* out,
-                        const StepAhead& ahead);
+/// Write one step of a packed panel as a tile, the second half after the first.
+using UnpackHalf = void (*)(const std::uint8_t* panel, int k, int step, std::uint8_t* out,
+                            const StepAhead& ahead, gemm_int8::RowParts& parts);
+struct Unpack {
+  UnpackHalf half[2] = {};
+  explicit operator bool() const { return half[0] != nullptr; }
+};
 
 /// How weights become tiles.
 struct Weights {
-  Unpack unpack = nullptr;  ///< nullptr where they lie as tiles
-  int a_shift = 0;          ///< 1 where the unpacked weights take two steps for each step of k
+  Unpack unpack;    ///< none where they lie as tiles
+  int a_shift = 0;  ///< 1 where the unpacked weights take two steps for each step of k
 };
 
 /// Steps that the unpacked weights of a single group of row tiles need: one is multiplied, one
 /// written, and a store needs some time to leave for the cache.
 constexpr int kRingSteps = 4;
-/// Steps ahead of which a pair of panels that is read from end to end is fetched.
-constexpr int kStepsAhead = 40;
 
 /// What is fetched into the L2 while a group multiplies: in each step `lines` lines from `at` on.
 struct Ahead {
@@ -76,9 +78,9 @@ struct Group {
   std::size_t b_step_bytes = 0;              ///< between steps
   int b_mask = -1;                           ///< step s lies at s & b_mask
   int steps = 0;
-  float* sums = nullptr;    ///< [row tile][panel][16][16], written, and read unless `first`
-  bool first = true;        ///< the chunk is the first
-  Unpack unpack = nullptr;  ///< what fills b[], where the weights are not unpacked yet
+  float* sums = nullptr;  ///< [row tile][panel][16][16], written, and read unless `first`
+  bool first = true;      ///< the chunk is the first
+  Unpack unpack;          ///< what fills b[], where the weights are not unpacked yet
   std::uint8_t* unpacked[kGroupPanels] = {};
   const std::uint8_t* panels[kGroupPanels] = {};
   int k = 0, first_step = 0;  ///< of the panels; where the chunk begins
@@ -161,13 +163,16 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
       tiles.template Load<kSum>(group.sums + kSum * kSumsOfTile, kTileRowBytes);
     });
   }
-  const auto unpack = [&](int panel, int step) {
-    const StepAhead ahead = group.StepAfter(panel, step);
-    group.unpack(group.panels[panel], group.k, group.first_step + step,
-                 group.unpacked[panel] + group.StepAt(step), ahead);
+  gemm_int8::RowParts parts;
+  const auto unpack = [&]<int kHalf>(int panel, int step) {
+    if (step >= steps) return;
+    group.unpack.half[kHalf](group.panels[panel], group.k, group.first_step + step,
+                             group.unpacked[panel] + group.StepAt(step),
+                             group.StepAfter(panel, step), parts);
   };
   if constexpr (kUnpacks) {
-    for (int p = 0; p < kPanels; ++p) unpack(p, 0);
+    for (int p = 0; p < kPanels; ++p)
+      unpack.template operator()<0>(p, 0), unpack.template operator()<1>(p, 0);
   }
   for (int step = 0; step < steps; ++step) {
     const std::size_t at_a = static_cast<std::size_t>(step >> a_shift) * kStepBytes;
@@ -179,19 +184,17 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
     }
     // Loads of tiles apart from each other, since each fills the queue of loads: all four between two
     // unpackings took 40 of 196 cycles, two and two 20.
-    if constexpr (kUnpacks) {
-      if (step + 1 < steps) unpack(0, step + 1);
-    }
-    now.template LoadB<0>(b0 + at_b);
+    if constexpr (kUnpacks) unpack.template operator()<0>(0, step + 1);
     now.template LoadA<0>();
+    if constexpr (kUnpacks) unpack.template operator()<1>(0, step + 1);
+    now.template LoadB<0>(b0 + at_b);
     now.template Dot<0, 0>();
-    if constexpr (kUnpacks && kPanels == 2) {
-      if (step + 1 < steps) unpack(1, step + 1);
-    }
-    now.template LoadA<1>();
+    if constexpr (kUnpacks && kPanels == 2) unpack.template operator()<0>(1, step + 1);
     now.template LoadB<1>(b1 + at_b);
-    now.template Dot<1, 0>();
     now.template Dot<0, 1>();
+    if constexpr (kUnpacks && kPanels == 2) unpack.template operator()<1>(1, step + 1);
+    now.template LoadA<1>();
+    now.template Dot<1, 0>();
     now.template Dot<1, 1>();
   }
   Repeat<kSums>([&]<int kSum>() {
@@ -202,7 +205,7 @@ __attribute__((noinline)) void Multiply(Tiles& tiles, const Group& group) {
 template <Operand kOperand, class Tiles>
 void MultiplyGroup(Tiles& tiles, const Group& group, int row_tiles, int panels) {
   const auto run = [&]<int kRows, int kPanels>() {
-    if (group.unpack != nullptr) {
+    if (group.unpack) {
       Multiply<kOperand, kRows, kPanels, true>(tiles, group);
     } else {
       Multiply<kOperand, kRows, kPanels, false>(tiles, group);
@@ -296,6 +299,11 @@ struct RowGroups {
   int FirstOf(int group) const { return tiles * group / groups; }
 };
 
+/// Steps up to which a single group leaves tiles of weights to the processor's own prefetch, so that it does
+/// nothing but multiply where they are in a cache (32 rows, n = 960, k = 576: 30 us, else 42; k = 4096
+/// from memory 1.79 ms, else 1.67).
+constexpr int kForeseenSteps = 64;
+
 /// A task by one thread.
 template <Operand kOperand, class Tiles>
 class TaskRun {
@@ -356,20 +364,20 @@ class TaskRun {
       group.panels[p] = PanelAt(panel + p);
       group.next[p] = PanelAt(wraps ? p : panel + kGroupPanels + p);
       group.unpacked[p] = task_.scratch + p * kStepBytes;
-      group.b[p] = weights_.unpack != nullptr
-                       ? group.unpacked[p]
-                       : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
+      group.b[p] = weights_.unpack ? group.unpacked[p]
+                                   : group.panels[p] + static_cast<std::size_t>(step) * kStepBytes;
     }
     group.unpack = weights_.unpack;
     group.b_step_bytes = kStepBytes;
-    if (group.unpack != nullptr) {
+    if (group.unpack) {
       group.b_step_bytes *= static_cast<std::size_t>(panels);
       if (rows_.groups == 1 && steps_ >= kRingSteps) group.b_mask = kRingSteps - 1;
-      if (!chunked_ && steps_ > kStepsAhead) group.steps_ahead = kStepsAhead;
+      if (!chunked_ && steps_ > task_.steps_ahead) group.steps_ahead = task_.steps_ahead;
     }
     // After the last chunk the next run begins with the first one.
     const int next = step + group.steps < steps_ ? step + group.steps : 0;
     const int pairs = CeilDiv(task_.panels, kGroupPanels);
+    const bool fetches = !weights_.unpack && (rows_.groups > 1 || steps_ > kForeseenSteps);
     for (int g = 0; g < rows_.groups; ++g) {
       const int first_tile = rows_.FirstOf(g);
       group.a = RowsAt(step) + static_cast<std::size_t>(first_tile) * group.a_tile_bytes;
@@ -379,13 +387,13 @@ class TaskRun {
             Ahead::Part(RowsAt(next), RowBytes(next), panel / kGroupPanels * rows_.groups + g,
                         pairs * rows_.groups, group.steps);
       }
-      for (int p = 0; weights_.unpack == nullptr && p < panels; ++p) {
+      for (int p = 0; fetches && p < panels; ++p) {
         group.tiles[p] =
             Ahead::Part(group.next[p] + static_cast<std::size_t>(group.next_step) * kStepBytes,
                         StepsFrom(step) * kStepBytes, g, rows_.groups, group.steps);
       }
       MultiplyGroup<kOperand>(tiles_, group, rows_.FirstOf(g + 1) - first_tile, panels);
-      group.unpack = nullptr;
+      group.unpack = {};
     }
   }
 
@@ -412,17 +420,20 @@ void MultiplyBF16(const PanelTask& task) {
 
 template <class Tiles>
 void MultiplyF16(const PanelTask& task) {
-  RunTask<Operand::kA, Tiles>(task, {.unpack = &gemm_int8::UnpackF16, .a_shift = 1});
+  RunTask<Operand::kA, Tiles>(
+      task, {.unpack = {{&gemm_int8::UnpackF16<0>, &gemm_int8::UnpackF16<1>}}, .a_shift = 1});
 }
 
 template <class Tiles, class Block>
 void MultiplyBlocks(const PanelTask& task) {
-  RunTask<Operand::kA, Tiles>(task, {.unpack = &gemm_int8::UnpackStep<Block>});
+  RunTask<Operand::kA, Tiles>(
+      task, {.unpack = {{&gemm_int8::UnpackStep<Block, 0>, &gemm_int8::UnpackStep<Block, 1>}}});
 }
 
 template <class Tiles, class Block>
 void MultiplyRows(const PanelTask& task) {
-  RunTask<Operand::kB, Tiles>(task, {.unpack = &gemm_int8::UnpackRows<Block>});
+  RunTask<Operand::kB, Tiles>(
+      task, {.unpack = {{&gemm_int8::UnpackRows<Block, 0>, &gemm_int8::UnpackRows<Block, 1>}}});
 }
 
 void Pack(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* tile) {
@@ -448,11 +459,10 @@ void PackPairs(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* 
 template <class Tiles, class Block>
 constexpr void PutBlocks(TileOps& ops) {
   constexpr int kIndex = IndexOf(Block::kFormat.type);
-  if constexpr (gemm_int8::kHasTableRows<Block>) {
+  if constexpr (gemm_int8::kHasTableRows<Block>)
     ops.multiply[1][kIndex] = &MultiplyRows<Tiles, Block>;
-  } else if constexpr (gemm_int8::HasInt8(Block::kFormat)) {
+  if constexpr (gemm_int8::HasInt8(Block::kFormat) && !Block::kFormat.has_table)
     ops.multiply[0][kIndex] = &MultiplyBlocks<Tiles, Block>;
-  }
 }
 
 template <class Tiles, class... Blocks>

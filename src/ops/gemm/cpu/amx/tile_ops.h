@@ -44,6 +44,7 @@ struct PanelTask {
   std::size_t panel_bytes = 0;
   int panels = 0;       ///< even when gated
   int chunk_steps = 0;  ///< even for f16, of which each step takes two
+  int steps_ahead = 0;  ///< of which weights are fetched, where a chunk is all of k
   bool gated = false;
   float alpha = 1.0f, beta = 0.0f;
   const float* c = nullptr;  ///< C at the first row and output column; unused when beta == 0

@@ -9,9 +9,9 @@
 ///   value = scale * (code - zero) + min = x * (scale * 2^(23-p)) + (min - scale * (2^(23-p) + zero))
 /// where the summand in brackets is computed once a sub-block. It is exact without a minimum for
 /// p = 8 and a scale of f16, and for p = 16 always; elsewhere (p >= 12) it is off by at most 2^-13 of
-/// the scale, where values are rounded to bf16, by 2^-9 of themselves, anyway. (A power of two as
-/// scale could be too large for it: formats that have one come with a table, see below.) Going through vcvtdq2ps costs one more operation a value, and the
-/// shift of each code to bit 0.
+/// the scale, where values are rounded to bf16, by 2^-9 of themselves, anyway. (A power of two as scale could be too large for it:
+/// formats that have one come with a table, see below.) Going through vcvtdq2ps costs one more
+/// operation a value, and the shift of each code to bit 0.
 ///
 /// The rounding to bf16 is to nearest, ties away from zero: vcvtne2ps2bf16 puts the two sources one
 /// after the other, and to interleave columns would cost two more shuffles.
@@ -143,44 +143,49 @@ struct StepOf {
   }
 };
 
-/// Writes step `step` of `panel`, which has k values of each column, as a tile.
-template <class Block>
+/// What the first half of a step unpacked as rows leaves for the second.
+struct RowParts {
+  alignas(64) std::uint8_t bytes[256];
+  alignas(64) float scales[16];
+  alignas(64) float mins[16];
+};
+
+/// Writes half `kHalf` of step `step` of `panel`, which has k values of each column, as a tile: half of
+/// its rows. In halves, so that loads of tiles have room between them.
+template <class Block, int kHalf>
 __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int step,
-                                          std::uint8_t* out, const StepAhead& ahead) {
+                                          std::uint8_t* out, const StepAhead& ahead, RowParts&) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr int kBits = PanelCodeBits(kFormat);
   constexpr int kZero = ZeroOf(kFormat);
   const StepOf<Block> of(panel, k, step);
-  PrefetchStep<Block>(ahead, k);
+  if constexpr (kHalf == 0) PrefetchStep<Block>(ahead, k);
   if constexpr (kFormat.sub_block < kBlock) {
+    const Affine map = MapAt<16>(of.Scale(kHalf), of.Min(kHalf), kZero);
     TILEWRIGHT_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const Affine map = MapAt<16>(of.Scale(half), of.Min(half), kZero);
-      TILEWRIGHT_UNROLL
-      for (int line = 0; line < 4; ++line) {
-        I codes[1];
-        HalfCodes<Block>(of.at, half, line, codes);
-        PutQuad<7>(codes[0], map, out + 128 * (line + 4 * half));
-      }
+    for (int line = 0; line < 4; ++line) {
+      I codes[1];
+      HalfCodes<Block>(of.at, kHalf, line, codes);
+      PutQuad<7>(codes[0], map, out + 128 * (line + 4 * kHalf));
     }
     return;
   }
   const F scale = of.Scale(0), min = of.Min(0);
   if constexpr (kBits == 4) {
     TILEWRIGHT_UNROLL
-    for (int line = 0; line < 4; ++line)
+    for (int line = 2 * kHalf; line < 2 * kHalf + 2; ++line)
       PutNibbles<StepOf<Block>::kHasMin>(Vec::Load(of.at.codes + 64 * line), scale, min, kZero,
                                          out + 128 * line);
   } else if constexpr (kBits == 8) {
     const Affine map = MapAt<8>(scale, min, kZero);
     TILEWRIGHT_UNROLL
-    for (int line = 0; line < 8; ++line)
+    for (int line = 4 * kHalf; line < 4 * kHalf + 4; ++line)
       PutQuad<8>(Vec::Load(of.at.codes + 64 * line), map, out + 128 * line);
   } else {
     const Affine map = MapAt<16>(scale, min, kZero);
     const I top = kBits == 5 ? Vec::Load(of.at.codes + 256) : Vec::Zero();
     TILEWRIGHT_UNROLL
-    for (int line = 0; line < 4; ++line) {
+    for (int line = 2 * kHalf; line < 2 * kHalf + 2; ++line) {
       const I raw = Vec::Load(of.at.codes + 64 * line);
       PutQuad<7>(WholeCodes<Block>(Vec::Low4(raw), top, line), map, out + 128 * line);
       PutQuad<7>(WholeCodes<Block>(Vec::High4(raw), top, line + 4), map, out + 128 * (line + 4));
@@ -188,8 +193,8 @@ __attribute__((noinline)) void UnpackStep(const std::uint8_t* panel, int k, int 
   }
 }
 
-/// Codes of four bits go that way: with a table a column costs 2 x 16 values to scale and round, without
-/// 32, and a minimum nothing more.
+/// Codes of four bits may go that way: with a table a column costs 2 x 16 values to scale and round,
+/// without 32, and a minimum nothing more.
 template <class Block>
 constexpr bool kHasTableRows =
     gemm_int8::HasInt8(Block::kFormat) &&
@@ -208,49 +213,53 @@ constexpr CodeValues ValuesOfCodes() {
   return codes;
 }
 
-/// Step `step` of `panel` as rows: a tile of [16 columns][32], k in TableOrder.
-template <class Block>
+/// Half `kHalf` of step `step` of `panel` as rows: eight of a tile of [16 columns][32], k in TableOrder.
+template <class Block, int kHalf>
 __attribute__((noinline)) void UnpackRows(const std::uint8_t* panel, int k, int step,
-                                          std::uint8_t* out, const StepAhead& ahead) {
+                                          std::uint8_t* out, const StepAhead& ahead,
+                                          RowParts& parts) {
   static constexpr CodeValues kValues = ValuesOfCodes<Block>();
-  const StepOf<Block> of(panel, k, step);
-  PrefetchStep<Block>(ahead, k);
-  alignas(64) std::uint8_t bytes[256];
-  alignas(64) float scales[16], mins[16];
-  Vec::SplitColumns(of.at.codes, bytes);
-  Vec::StorePart(scales, of.Scale(0), 16);
-  if constexpr (StepOf<Block>::kHasMin) Vec::StorePart(mins, of.Min(0), 16);
+  constexpr bool kHasMin = StepOf<Block>::kHasMin;
+  if constexpr (kHalf == 0) {
+    const StepOf<Block> of(panel, k, step);
+    PrefetchStep<Block>(ahead, k);
+    Vec::SplitColumns(of.at.codes, parts.bytes);
+    Vec::StorePart(parts.scales, of.Scale(0), 16);
+    if constexpr (kHasMin) Vec::StorePart(parts.mins, of.Min(0), 16);
+  }
   const F values = Vec::LoadPart(kValues.value, 16);
   const auto table = [&](int column) {
-    const F scale = Vec::Set(scales[column]);
-    if constexpr (StepOf<Block>::kHasMin) return Vec::Fma(values, scale, Vec::Set(mins[column]));
+    const F scale = Vec::Set(parts.scales[column]);
+    if constexpr (kHasMin) return Vec::Fma(values, scale, Vec::Set(parts.mins[column]));
     return Vec::Mul(values, scale);
   };
   TILEWRIGHT_UNROLL
-  for (int column = 0; column < 16; column += 2, out += 128) {
-    Vec::PutTableRows(table(column), table(column + 1), bytes + Vec::ColumnAt(column),
-                      bytes + Vec::ColumnAt(column + 1), out);
+  for (int column = 8 * kHalf; column < 8 * kHalf + 8; column += 2) {
+    Vec::PutTableRows(table(column), table(column + 1), parts.bytes + Vec::ColumnAt(column),
+                      parts.bytes + Vec::ColumnAt(column + 1), out + 64 * column);
   }
 }
 
-/// Step `half_step` / 2 of f16 in [k][16] as UnpackStep, in two steps for one: the upper eight bits of each value, then what
-/// is left of it. Both are bf16 without a rounding.
-void UnpackF16(const std::uint8_t* panel, int k, int half_step, std::uint8_t* out,
-               const StepAhead& ahead) {
-  constexpr int kRow = 2 * kPanelColumns;
-  const int step = half_step / 2;
+/// Half `kHalf` of step `part_step` / 2 of f16 in [k][16] as UnpackStep, in two steps for one: the upper
+/// eight bits of each value, then what is left of it. Both are bf16 without a rounding.
+template <int kHalf>
+void UnpackF16(const std::uint8_t* panel, int k, int part_step, std::uint8_t* out,
+               const StepAhead& ahead, RowParts&) {
+  constexpr int kRow = 2 * kPanelColumns, kRows = kBlock / 2;
+  const int step = part_step / 2, first = kRows * kHalf;
   const std::uint8_t* next =
-      ahead.panel + static_cast<std::size_t>(ahead.step) * (kBlock * kRow / 2);
-  for (int line = 0; line < kBlock * kRow / 2; line += 64) __builtin_prefetch(next + line, 0, 2);
+      ahead.panel + static_cast<std::size_t>(2 * ahead.step + kHalf) * (kRows / 2 * kRow);
+  for (int line = 0; line < kRows / 2 * kRow; line += 64) __builtin_prefetch(next + line, 0, 2);
   panel += static_cast<std::size_t>(step) * kBlock * kRow;
   const int count = k - step * kBlock < kBlock ? k - step * kBlock : kBlock;
   const auto part = [&](int i) {
     if (i >= count) return Vec::ZeroF();
     const F value = Vec::Quiet(Vec::LoadHalf(panel + i * kRow));
     const F upper = Vec::Truncated(value);
-    return half_step % 2 == 0 ? upper : Vec::Sub(value, upper);
+    return part_step % 2 == 0 ? upper : Vec::Sub(value, upper);
   };
-  for (int i = 0; i < kBlock; i += 2, out += 64) Vec::StorePairs(out, part(i), part(i + 1));
+  for (int i = first; i < first + kRows; i += 2)
+    Vec::StorePairs(out + 32 * i, part(i), part(i + 1));
 }
 
 }  // namespace
