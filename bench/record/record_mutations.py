@@ -9,6 +9,10 @@ weights and, where it still is a model, runs a pass. The count is divided into p
 their own, so that a run that is stopped goes on with the next part (--state keeps what was done).
 Of a build with a sanitizer (preset `asan`) every report of it counts as a crash.
 
+--fuzz-log records what the fuzzer of the same loader has said (preset `fuzz`, under sanitizers; it runs no pass):
+
+    build-fuzz/fuzz/model_fuzz -runs=300000 -timeout=20 -print_final_stats=1 CORPUS build-fuzz/corpus/model_fuzz 2> LOG
+
 Writes bench/results/NAME.json and NAME.md: files and those that ran, by architecture. Exits with 1
 where a file crashed or hung, with the command that repeats it. 300,000 take some hours on one core.
 """
@@ -36,6 +40,19 @@ STRICT = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:abort_on_error=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
 }
+
+
+def fuzzer_of(log: Path) -> dict[str, Any]:
+    """Return the counts of a fuzzer that ended well; exit where it did not."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = dict(re.findall(r"^stat::(\w+):\s*(\d+)$", text, re.MULTILINE))
+    if not re.search(r"^Done \d+ runs", text, re.MULTILINE) or "SUMMARY:" in text or not found:
+        common.fail(f"{log}: not the output of a fuzzer that ended well")
+    return {
+        "files": int(found["number_of_executed_units"]),
+        "slowest_s": int(found["slowest_unit_time_sec"]),
+        "sanitizers": "address,undefined",
+    }
 
 
 def sanitizers_of(build: Path) -> str:
@@ -74,8 +91,10 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=10000, help="files of a part")
     parser.add_argument("--seed", type=int, default=1, help="of the first part; those of the others follow")
     parser.add_argument("--state", type=Path, help="file that keeps the parts that are done")
+    parser.add_argument("--fuzz-log", type=Path, help="output of model_fuzz, to be recorded too")
     parser.add_argument("--name", default="mutations")
     arguments = parser.parse_args()
+    fuzzer = fuzzer_of(arguments.fuzz_log) if arguments.fuzz_log else None
     parts: list[dict[str, Any]] = []
     if arguments.state and arguments.state.exists():
         parts = json.loads(arguments.state.read_text())
@@ -104,6 +123,7 @@ def main() -> None:
         "hangs": 0,
         "slowest_s": max(part["slowest_s"] for part in parts),
         "parts": parts,
+        "fuzzer": fuzzer,
     }
     rows = [[name, f"{files:,}", f"{ran:,}"] for name, (files, ran) in sorted(totals.items())]
     rows.append(["all", f"{count:,}", f"{report['ran']:,}"])
@@ -111,6 +131,11 @@ def main() -> None:
         f"{count:,} damaged models, no crash, none that took 20 s (the slowest {report['slowest_s']:.1f} s); sanitizers: {sanitizers}\n\n"
         + common.table(["architecture", "files", "of which ran a pass"], rows)
     )
+    if fuzzer:
+        text += (
+            f"\n\nmodel_fuzz, which only loads: {fuzzer['files']:,} files under {fuzzer['sanitizers']}, no report, none that took 20 s "
+            f"(the slowest {fuzzer['slowest_s']} s)"
+        )
     common.write(arguments.name, report, text)
 
 

@@ -93,7 +93,7 @@ TEST(BufferTest, MovingKeepsOneOwnerAndFreesOnce) {
     a = std::move(b);
     EXPECT_EQ(allocator.live, 200);
     EXPECT_EQ(a.size(), 200u);
-    EXPECT_FALSE(b);
+    EXPECT_FALSE(b);  // NOLINT(bugprone-use-after-move)
     const Buffer c = std::move(a);
     EXPECT_EQ(allocator.live, 200);
   }

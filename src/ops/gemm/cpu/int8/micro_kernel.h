@@ -41,7 +41,7 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
   const std::uint8_t* scales =
       panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
       first_lane * kScaleStep<Block>;
-  const std::uint8_t* ahead = panel + kPrefetchBlocks * kAhead;
+  const std::uint8_t* ahead = panel + kBlocksAhead<R> * kAhead;
   constexpr int kInside = kIntegers ? kFormat.elements / kBlock : 1;
   for (int outer = 0; outer < args.blocks; outer += kInside) {
     F d[L], m[L];
