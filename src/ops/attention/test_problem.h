@@ -233,7 +233,7 @@ class AttentionKernels : public ::testing::Test {
   /// Those that round nothing; tiles_test.cc has the others.
   std::vector<Kernel*> Runnable() const {
     std::vector<Kernel*> kernels;
-    const DeviceSpec device = DetectCpuCappedAt(Isa::kAmx);
+    const DeviceSpec device = DetectCpu().value();
     for (Kernel* kernel : registry_.kernels()) {
       const bool rounds = (kernel->info().features & kRoundingFeatures) != 0;
       if (!rounds && !kernel->CheckDevice(device)) kernels.push_back(kernel);

@@ -11,13 +11,14 @@ constexpr std::uint32_t kNeeds = kFeatureAvx512 | kFeatureAvx512Bf16;
 class AttentionOnTiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!DetectCpuCappedAt(Isa::kAmx).Has(kNeeds)) GTEST_SKIP() << "no AVX-512 BF16";
+    const DeviceSpec device = DetectCpu().value();
+    if (!device.Has(kNeeds)) GTEST_SKIP() << "no AVX-512 BF16";
     kernels_.push_back(MakeBF16Kernel("emulated", kNeeds, AttentionOnEmulatedTiles(), ""));
     Registry registry;
     AddTiledKernels(registry);
     for (Kernel* kernel : registry.kernels())
       if (kernel->name() == "attention.bf16.amx") amx_listed_ = true;
-    if (DetectCpuCappedAt(Isa::kAmx).Has(kFeatureAmxTile | kFeatureAmxBf16)) {
+    if (device.Has(kFeatureAmxTile | kFeatureAmxBf16)) {
       kernels_.push_back(
           MakeBF16Kernel("amx", kNeeds | kFeatureAmxTile | kFeatureAmxBf16, AttentionAmx(), ""));
     }
