@@ -222,9 +222,6 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   session_options.context = arguments.context;
   session_options.max_rows = arguments.batch_rows;
   session_options.slots = slots;
-  session_options.token_kernel = arguments.token_kernel == "on"     ? TokenKernel::kOn
-                                 : arguments.token_kernel == "race" ? TokenKernel::kRace
-                                                                    : TokenKernel::kOff;
   Result<std::unique_ptr<Session>> session =
       Session::Create(*loaded.model, *loaded.dispatch, session_options);
   if (!session) return Fail(session.error());

@@ -37,7 +37,6 @@ struct ModelArguments {
   int context = 0;
   int batch_rows = 512;
   std::string fusions = "all";
-  std::string token_kernel = "off";
 };
 
 /// What is said on standard error while the kernels of a GPU are compiled: on a terminal one line

@@ -110,13 +110,6 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
               },
               ""))
           ->type_name("LIST");
-  verb.add_option(
-          "--token-kernel", model.token_kernel,
-          "The layers of a token as one kernel on a GPU: off, race (where it is faster) or on; the "
-          "same results")
-      ->capture_default_str()
-      ->check(Quiet(CLI::IsMember({"race", "on", "off"})))
-      ->type_name("MODE");
   verb.add_flag_callback(
           "--no-fuse", [&model] { model.fusions = "none"; },
           "One kernel for each operation; slower, for comparison. Same as --fusions none")

@@ -25,10 +25,9 @@ ALLOWED = {
     'ops': ['core', 'device', 'artifact', 'engine'],
     'worker': ['core', 'device', 'engine'],
     'sequence': ['core', 'device', 'artifact', 'engine', 'ops'],
-    'decode': ['core', 'device', 'artifact', 'engine', 'ops'],
-    'graph': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'decode'],
-    'model': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'decode', 'graph'],
-    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'decode', 'graph', 'model', 'worker'],
+    'graph': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence'],
+    'model': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph'],
+    'api': ['core', 'device', 'artifact', 'engine', 'ops', 'sequence', 'graph', 'model', 'worker'],
 }
 # Room -> the public headers it owns, below include/tilewright/. To include one is to include its room.
 PUBLIC = {

@@ -46,9 +46,6 @@ class KernelDispatch {
   /// default calls Prepare and returns steps that run each node through the calls below. That suits
   /// other engines and decorators.
   virtual Result<BoundSteps> BindSteps(const Graph& graph);
-  /// The same, with the layers of a token, a graph of one row, as one kernel. kUnsupported with the
-  /// reason where that is not possible, as by default.
-  virtual Result<BoundSteps> BindToken(const Graph& graph);
 
   /// The device whose memory the views point to; HostDevice() unless overridden.
   virtual Device* device() const { return &HostDevice(); }

@@ -194,14 +194,6 @@ enum class RowBuckets : std::uint8_t {
   kPowersOfTwo,  ///< few graphs for any number of rows
 };
 
-/// Whether the layers of a token, a pass of one row with logits, run as one kernel that stays on the device from
-/// the first to the last, where the device and the model have one. The results have the same bits.
-enum class TokenKernel : std::uint8_t {
-  kOff,
-  kRace,  ///< where it takes less time than separate kernels on the first tokens
-  kOn,    ///< always; why it cannot is a warning
-};
-
 struct SessionOptions {
   DataType kv = DataType::kF16;  ///< f32, f16, bf16, q8_0; f64 for the reference dispatch
   /// Type of the tensors between operations; f64 for the reference dispatch.
@@ -217,7 +209,6 @@ struct SessionOptions {
   /// Positions per page of the KV cache, a multiple of 64. The cache allocates memory by the page.
   std::int32_t page_size = 256;
   RowBuckets buckets = RowBuckets::kAuto;
-  TokenKernel token_kernel = TokenKernel::kOff;
 };
 
 /// As the token of a row: the best one of the pass that was submitted before, which the host may not

@@ -149,7 +149,6 @@ std::unique_ptr<DeviceDispatch> Context::MakeDispatch(Precision activations, Gua
   options.tuned = tuned();
   options.pins = pins;
   options.strict = impl_->options.cache_mode == CacheMode::kStrict;
-  options.store = impl_->opened.store.get();
   return std::make_unique<DeviceDispatch>(*impl_->opened.kernels, *impl_->opened.device, options);
 }
 

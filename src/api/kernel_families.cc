@@ -1,6 +1,5 @@
 // The one list of all kernel families that are compiled at run time.
 
-#include "decode/families.h"
 #include "ops/attention/cuda/families.h"
 #include "ops/copy/cuda/families.h"
 #include "ops/elementwise/cuda/families.h"
@@ -35,7 +34,6 @@ KernelFamilies AllKernelFamilies() {
   (void)AddAttentionFamilies(families);
   (void)AddTopKFamilies(families);
   (void)AddExpertsFamilies(families);
-  (void)AddDecodeFamily(families);
   return families;
 }
 

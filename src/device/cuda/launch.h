@@ -108,9 +108,6 @@ struct CudaLaunch {
   /// may be started before they have ended: the launch has the attribute
   /// programmatic-stream-serialization wherever the work in front of it is a kernel.
   bool programmatic = false;
-  /// The CTAs wait for each other: the driver refuses a grid that the GPU cannot hold at once, and
-  /// starts none of it before there is room for all. Never with `programmatic`.
-  bool cooperative = false;
   KernelParams params;
   std::array<TensorMapSlot, kMaxTensorMaps> map_slots{};
   std::size_t map_count = 0;  ///< of map_slots

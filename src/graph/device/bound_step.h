@@ -37,8 +37,6 @@ class BoundStep final : public PreparedStep {
   bool only_submits() const override { return true; }
   const ReadyLaunch* ready() const override { return ready_.get(); }
 
-  const typename Op::Args& args() const { return args_; }
-
  private:
   Plan<Op> plan_;
   typename Op::Args args_;

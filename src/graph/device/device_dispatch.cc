@@ -14,7 +14,6 @@
 #include "engine/bind_next.h"
 #include "engine/op_traits.h"
 #include "graph/device/bound_step.h"
-#include "graph/device/token_step.h"
 #include "graph/node_view.h"
 #include "ops/gemm/base/alignment.h"
 #include "ops/gemm/base/gemm_op.h"
@@ -350,28 +349,6 @@ Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
     // Each round takes a kernel out of the race, so the last one is not far.
     if (bound || !impl_->refused_arguments) return bound;
   }
-}
-
-Result<BoundSteps> DeviceDispatch::BindToken(const Graph& graph) {
-  const auto refuse = [](const std::string& reason) {
-    return Fail(ErrorCode::kUnsupported, "no kernel for the layers of a token: " + reason);
-  };
-  Device& device = impl_->device;
-  if (impl_->options.store == nullptr || device.spec().kind != DeviceKind::kCuda)
-    return refuse(fmt::format("{} compiles none", device.spec().ClassId()));
-  Result<BoundSteps> bound = BindSteps(graph);
-  if (!bound) return bound;
-  const auto token = FindToken(graph, bound->steps, device.spec());
-  if (!token) return refuse(token.error().ToString());
-  auto& steps = bound->steps;
-  const auto first = steps.begin() + static_cast<std::ptrdiff_t>(token->first);
-  const auto end = first + static_cast<std::ptrdiff_t>(token->count);
-  Result<std::unique_ptr<PreparedStep>> one = tilewright::BindToken(
-      *token, (*(end - 1))->node, *impl_->options.store, device, impl_->stream);
-  if (!one) return Fail(one.error());
-  *first = std::move(*one);
-  steps.erase(first + 1, end);
-  return bound;
 }
 
 void DeviceDispatch::Forget() {

@@ -72,38 +72,6 @@ FusionSet PreparedPasses::FusionsFor(const PassShape& shape) const {
   return tiles && shape.rows > kTileRows ? all.Without(Fusion::kQuantiseOnce) : all;
 }
 
-Status PreparedPass::Capture(Device& device, Stream stream) {
-  for (PreparedGraph* each : {graph.get(), token.get()}) {
-    if (each == nullptr) continue;
-    Status captured = each->Capture(device, stream);
-    if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
-  }
-  return {};
-}
-
-Status PreparedPass::Run(Stream stream) {
-  if (token == nullptr) return graph->Run(stream);
-  return race ? race->Run(*graph, *token, stream) : token->Run(stream);
-}
-
-/// Adds the pass with its layers as one kernel, where there is such a kernel.
-Status PreparedPasses::AddToken(const Graph& graph, PreparedPass& pass) {
-  Result<std::unique_ptr<PreparedGraph>> token =
-      PrepareGraph(graph, of_.dispatch, arena_, BindAs::kToken);
-  if (!token) {
-    const std::string text =
-        fmt::format("the layers of a token run as separate kernels: {}", token.error().message);
-    of_.options.token_kernel == TokenKernel::kOn ? LogWarning(text) : LogInfo(text);
-    return {};
-  }
-  pass.token = std::move(*token);
-  if (of_.options.token_kernel == TokenKernel::kOn) return {};
-  Result<PassRace> race = PassRace::Create(*of_.dispatch.device());
-  if (!race) return Fail(race.error());
-  pass.race.emplace(std::move(*race));
-  return {};
-}
-
 Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
   // Shapes and addresses of the cache are part of a graph, so some of it must be there.
   if (Status status = of_.cache.Reserve(1); !status) return Fail(status.error());
@@ -126,19 +94,11 @@ Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
                     .logits = now(built.logits),
                     .top_ids = now(built.top_ids),
                     .top_values = now(built.top_values),
-                    .graph = {},
-                    .token = {},
-                    .race = {}};
-  const bool one_row = shape.rows == 1 && shape.logits_rows == 1 && !shape.pick;
-  const bool as_token = one_row && of_.options.token_kernel != TokenKernel::kOff;
-  const Graph of_token = as_token ? fused.graph : Graph();
+                    .graph = {}};
   Result<std::unique_ptr<PreparedGraph>> graph =
       PrepareGraph(std::move(fused.graph), of_.dispatch, arena_);
   if (!graph) return Fail(graph.error());
   pass.graph = std::move(*graph);
-  if (as_token) {
-    if (Status added = AddToken(of_token, pass); !added) return Fail(added.error());
-  }
   Status reserved;
   if (shape.top > 0) {
     reserved = of_.results.ReserveTop(pass.View(pass.top_ids));

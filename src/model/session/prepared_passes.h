@@ -3,12 +3,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 
 #include "model/session/kv_cache.h"
 #include "model/session/pass.h"
 #include "model/session/pass_inputs.h"
-#include "model/session/pass_race.h"
 #include "model/session/pass_results.h"
 #include "tilewright/model.h"
 #include "tilewright/prepared_graph.h"
@@ -21,14 +19,7 @@ struct PreparedPass {
   std::int64_t cache_moves = 0;  ///< of the cache when the pass was prepared
   NodeId logits = kNoNode, top_ids = kNoNode, top_values = kNoNode;
   std::unique_ptr<PreparedGraph> graph;
-  /// The same pass with its layers as one kernel, or none; `race` between the two where it is for
-  /// the session to find the faster one.
-  std::unique_ptr<PreparedGraph> token;
-  std::optional<PassRace> race;
   std::int64_t runs = 0;
-
-  Status Capture(Device& device, Stream stream);
-  Status Run(Stream stream);
 
   const TensorView& View(NodeId id) const { return graph->graph().node(id).out; }
 };
@@ -62,7 +53,6 @@ class PreparedPasses {
   bool Stale(const PreparedPass& pass) const;
   Result<PreparedPass> Prepare(const PassShape& shape);
   FusionSet FusionsFor(const PassShape& shape) const;
-  Status AddToken(const Graph& graph, PreparedPass& pass);
 
   Of of_;
   Arena arena_;

@@ -86,7 +86,6 @@ struct Session::Impl {
 
   Status HoldPages();
   Status RunPass(PreparedPass& pass);
-  Status Outcome(const PreparedPass& pass);
   Status SendInputs(std::span<const Row> rows, const PreparedPass& pass,
                     std::span<const TokenId> tokens);
   Result<const PreparedPass*> Run(std::span<const Row> rows, std::int32_t top);
@@ -138,20 +137,10 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
 Status Session::Impl::RunPass(PreparedPass& pass) {
   const bool decodes = !pass.shape.pick && pass.shape.logits_rows > 0;
   if (++pass.runs == 2 && decodes && device.can_capture()) {
-    if (Status captured = pass.Capture(device, stream); !captured) return captured;
+    Status captured = pass.graph->Capture(device, stream);
+    if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
   }
-  return pass.Run(stream);
-}
-
-/// Whether a pass that has ended is right. One kernel for a whole token that found that it is not does not
-/// run again.
-Status Session::Impl::Outcome(const PreparedPass& pass) {
-  if (pass.token == nullptr) return {};
-  Status right = pass.token->Outcome();
-  if (right) return {};
-  static_cast<void>(device.Synchronize(stream));
-  if (PreparedPass* prepared = passes.Find(pass.shape)) prepared->token.reset();
-  return right;
+  return pass.graph->Run(stream);
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -212,24 +201,15 @@ Result<const PreparedPass*> Session::Impl::Run(std::span<const Row> rows, std::i
 }
 
 Result<std::span<const float>> Session::Impl::ReadLogits(const PreparedPass& pass) {
-  if (last_wanted > 0) {
-    Result<std::span<const float>> logits =
-        results.ReadLogits(pass.View(pass.logits), last_wanted, stream);
-    if (!logits) return logits;
-    if (Status right = Outcome(pass); !right) return Fail(right.error());
-    return logits;
-  }
+  if (last_wanted > 0) return results.ReadLogits(pass.View(pass.logits), last_wanted, stream);
   if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
   return std::span<const float>();
 }
 
 Result<TopLogits> Session::Impl::ReadTop(const PreparedPass& pass) {
   const bool values = pass.top_values != kNoNode;
-  Result<TopLogits> top = results.ReadTop(
-      pass.View(pass.top_ids), values ? &pass.View(pass.top_values) : nullptr, last_wanted, stream);
-  if (!top) return top;
-  if (Status right = Outcome(pass); !right) return Fail(right.error());
-  return top;
+  return results.ReadTop(pass.View(pass.top_ids), values ? &pass.View(pass.top_values) : nullptr,
+                         last_wanted, stream);
 }
 
 Result<std::span<const float>> Session::Forward(std::span<const Row> rows) {
@@ -343,9 +323,6 @@ Result<std::span<const TokenId>> Session::Receive() {
   if (s.ahead.queued() == 0)
     return Fail(ErrorCode::kInvalidArgument, "no pass is submitted and not received");
   Result<std::span<const TokenId>> tokens = s.ahead.Receive();
-  if (tokens && s.submitted != nullptr) {
-    if (Status right = s.Outcome(*s.submitted); !right) tokens = Fail(right.error());
-  }
   if (!tokens) {
     s.positions.Retract();
     static_cast<void>(s.DropAhead());

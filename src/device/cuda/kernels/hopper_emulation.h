@@ -104,9 +104,6 @@ inline void MbarrierArriveCluster(u32 barrier, u32 cta) {
   emulation::Progress(remote, 1, 0);
 }
 
-inline bool MbarrierIsOver(u32 barrier, u32 parity) {
-  return emulation::barriers[barrier].parity != parity;
-}
 inline void MbarrierWait(u32 barrier, u32 parity) {
   // A product that hangs on a GPU ends here as a wrong one.
   for (int turns = 0; emulation::barriers[barrier].parity == parity; ++turns) {
@@ -201,7 +198,6 @@ inline void NamedBarrier(u32 barrier, u32 threads) {
   if (++state.here == threads) {
     state.here = 0;
     ++state.rounds;
-    emulation::Yield();  // lanes that came before pass in the next turn
   }
   for (int turns = 0; state.rounds == round; ++turns) {
     if (emulation::fault || turns > 5000) {

@@ -61,19 +61,6 @@ __device__ __forceinline__ void MbarrierWait(u32 barrier, u32 parity) {
       : "memory");
 }
 
-/// Whether that phase is complete; does not wait.
-__device__ __forceinline__ bool MbarrierIsOver(u32 barrier, u32 parity) {
-  u32 over;
-  asm volatile(
-      "{ .reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done; }"
-      : "=r"(over)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return over != 0;
-}
-
 /// Waits for `threads` threads, whole warps, that name the same barrier (1 to 15; 0 is that of
 /// __syncthreads); also orders their shared-memory accesses.
 __device__ __forceinline__ void NamedBarrier(u32 barrier, u32 threads) {

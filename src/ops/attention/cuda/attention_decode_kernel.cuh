@@ -52,39 +52,9 @@ using DecodeParams = typename DecodeParamsOf<kTurns>::Type;
 TW_DEVICE const AttentionParams& AttentionOf(const AttentionParams& p) { return p; }
 TW_DEVICE const AttentionParams& AttentionOf(const RopeAttentionParams& p) { return p.attention; }
 
-/// The barrier of the threads that attend where they are not all of their CTA; 0: they are.
-template <class Spec>
-TW_DEVICE constexpr auto BarrierOf(int) -> decltype(Spec::kBarrier + 0u) {
-  return Spec::kBarrier;
-}
-template <class Spec>
-TW_DEVICE constexpr u32 BarrierOf(long) {
-  return 0;
-}
-
-/// Whether tiles always lie in one piece: caches are aligned, and pages whole tiles.
-template <class Spec>
-TW_DEVICE constexpr auto AlwaysWhole(int) -> decltype(Spec::kWhole) {
-  return Spec::kWhole;
-}
-template <class Spec>
-TW_DEVICE constexpr bool AlwaysWhole(long) {
-  return false;
-}
-
-/// Which of the launch's parts a CTA computes.
-struct AttentionPlace {
-  int x;     // the row's block of heads
-  int part;  // of what the row sees
-  static TW_DEVICE AttentionPlace OfCta() {
-    return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y)};
-  }
-};
-
 /// Spec: kType (q, caches and out), kHeadDim, kWarps, kStages (of a warp's ring), kCluster (CTAs of
 /// a row that are a cluster, 1: none), kForesees (whether caches are prefetched ahead of the wait for
-/// earlier kernels), kTurns (whether it turns the row), and kBarrier, kWhole as BarrierOf and AlwaysWhole have
-/// them, or not.
+/// earlier kernels), kTurns (whether it turns the row).
 template <class Spec>
 struct AttentionDecode {
   static constexpr Type kType = Spec::kType;
@@ -119,7 +89,6 @@ struct AttentionDecode {
   u8* shared;         // [kWarps] rings: [kStages] tiles of keys, then of values; then results
   Normaliser* norms;  // shared: [kWarps][kMaxHeads]
   u32* arrived;       // shared
-  AttentionPlace own;
   u32 sent;  // shared: by each CTA of a cluster, [kMaxHeads][kUnitsEach] sums; then their norms
   int row, kv_head, first_head;
   int heads;       // of this CTA
@@ -132,14 +101,12 @@ struct AttentionDecode {
   float out[kSteps][4];  // V^T . P^T as D of mma.sync: 16 elements of a head by 8 heads
   float max[2], sum[2];  // of heads 2t and 2t + 1; the sum is of this thread's positions
 
-  TW_DEVICE AttentionDecode(const Params& its_params, u8* smem,
-                            AttentionPlace its_place = AttentionPlace::OfCta())
+  TW_DEVICE AttentionDecode(const Params& its_params, u8* smem)
       : params(its_params),
         p(AttentionOf(its_params)),
         shared(smem),
         norms(reinterpret_cast<Normaliser*>(smem + kWarps * kWarpBytes)),
         arrived(reinterpret_cast<u32*>(norms + kWarps * kMaxHeads)),
-        own(its_place),
         sent(SmemAddress(arrived) + 16),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) / 32),
@@ -148,8 +115,8 @@ struct AttentionDecode {
         whole(aligned && (p.pages == nullptr || p.page_size % kLines == 0)) {
     const int group = p.heads / p.kv_heads;
     const int blocks = (group + kMaxHeads - 1) / kMaxHeads;
-    const int pair = own.x / blocks;
-    const int block = own.x - pair * blocks;
+    const int pair = static_cast<int>(blockIdx.x) / blocks;
+    const int block = static_cast<int>(blockIdx.x) - pair * blocks;
     row = pair / p.kv_heads;
     kv_head = pair - row * p.kv_heads;
     first_head = kv_head * group + block * kMaxHeads;
@@ -165,16 +132,6 @@ struct AttentionDecode {
     for (int step = 0; step < kSteps; ++step) {
       TW_UNROLL
       for (int i = 0; i < 4; ++i) out[step][i] = 0.0f;
-    }
-  }
-
-  /// All threads that attend.
-  static TW_DEVICE void Sync() {
-    constexpr u32 kBarrier = BarrierOf<Spec>(0);
-    if constexpr (kBarrier == 0) {
-      __syncthreads();
-    } else {
-      NamedBarrier(kBarrier, kThreads);
     }
   }
 
@@ -216,7 +173,7 @@ struct AttentionDecode {
     const int tiles = (share.seen.limit - begin + kLines - 1) / kLines;
     const int needed = (tiles + kWarps - 1) / kWarps;
     share.parts = kCluster > 1 ? kCluster : needed < p.splits ? needed : p.splits;
-    share.first = begin + (own.part * kWarps + warp) * kLines;
+    share.first = begin + (static_cast<int>(blockIdx.y) * kWarps + warp) * kLines;
     share.step = share.parts * kWarps * kLines;
     share.rounds = (share.seen.limit - begin + share.step - 1) / share.step;
     return share;
@@ -271,12 +228,7 @@ struct AttentionDecode {
     const SeenRange& seen = view.share.seen;
     i64 place = 0;
     const bool exists = view.cache.FindIn(page, tile, place) || tile >= seen.limit - kNew;
-    if constexpr (AlwaysWhole<Spec>(0)) {
-      if (!exists) {
-        FillMissing(stage);
-        return;
-      }
-    } else if (!whole || !exists) {
+    if (!whole || !exists) {
       CopyLines(view, tile, stage);
       return;
     }
@@ -296,15 +248,6 @@ struct AttentionDecode {
       CpAsync16OrZeros(at + kValues, value, is_seen);
       key += step;
       value += step;
-    }
-  }
-  /// A tile whose page does not exist: NaN for keys, those that are not seen too, whose scores nobody
-  /// looks at.
-  TW_DEVICE void FillMissing(int stage) const {
-    TW_NO_UNROLL
-    for (int at = lane; at < Tile::kBytes / 16; at += 32) {
-      StoreShared16(Keys(stage) + 16 * at, ~0u, ~0u, ~0u, ~0u);
-      StoreShared16(Keys(stage) + 16 * at + kValues, 0, 0, 0, 0);
     }
   }
   /// The same where nothing is known of pages and addresses: each lane looks up one line.
@@ -419,7 +362,7 @@ struct AttentionDecode {
     i64 place = 0;
     const bool placed = view.cache.FindIn(page, view.position, place);
     fresh.Put(placed);
-    Sync();  // the whole row is turned
+    __syncthreads();  // the whole row is turned
     fresh.Queries(q);
     const int last = view.share.first - warp * kLines + (view.share.rounds - 1) * view.share.step;
     const int owner = (view.position - last) / kLines;  // here, if it is one of the CTA's warps
@@ -556,7 +499,7 @@ struct AttentionDecode {
 
   /// Number of this CTA's head in part `part` among all partial results.
   TW_DEVICE i64 PartialOf(int part, int head) const {
-    return (static_cast<i64>(own.x) * p.splits + part) * most_heads + head;
+    return (static_cast<i64>(blockIdx.x) * p.splits + part) * most_heads + head;
   }
   /// Of each partial result, behind all the sums.
   TW_DEVICE Normaliser* PartialNorms() const {
@@ -568,7 +511,7 @@ struct AttentionDecode {
   TW_DEVICE bool ArriveLast(u32 parts) const {
     __syncthreads();  // all of this CTA's partial results are written
     if (threadIdx.x == 0) {
-      u32* counter = p.arrivals + own.x;
+      u32* counter = p.arrivals + blockIdx.x;
       *arrived = Arrive(counter);
       if (*arrived + 1 == parts) *counter = 0;  // for the next launch
     }
@@ -644,39 +587,16 @@ struct AttentionDecode {
     }
     ClusterArriveRelaxed();
   }
-  /// Four elements of a head from its sums in `parts` parts, at most kMost: norm_of(i) and sums_of(i)
-  /// of part i. Returns the sum of the weights. Parts that have seen nothing change no bit.
-  template <int kMost, class NormOf, class SumsOf>
-  static TW_DEVICE float AddParts(int parts, NormOf norm_of, SumsOf sums_of, float (&total)[4]) {
-    Normaliser all{MinusInfinity(), 0.0f};
-    TW_UNROLL
-    for (int c = 0; c < kMost; ++c)
-      if (c < parts) all.max = LargerOf(all.max, norm_of(c).max);
-    const float base = all.max == MinusInfinity() ? 0.0f : all.max;
-    TW_UNROLL
-    for (int i = 0; i < 4; ++i) total[i] = 0.0f;
-    TW_UNROLL
-    for (int c = 0; c < kMost; ++c) {
-      if (c >= parts) continue;
-      const Normaliser norm = norm_of(c);
-      const U32x4 part = sums_of(c);
-      const float take = Exp2(norm.max - base);
-      all.sum = Fma(norm.sum, take, all.sum);
-      TW_UNROLL
-      for (int i = 0; i < 4; ++i) total[i] = Fma(FloatOf(part.v[i]), take, total[i]);
-    }
-    return all.sum;
-  }
   /// As Finish, where the parts are of a cluster: each CTA merges some units of every head.
   TW_DEVICE void FinishInCluster() const {
-    const u32 rank = ClusterCtaRank();
+    const u32 own = ClusterCtaRank();
     const u32 sent_norms = sent + kCluster * kPlaces * 16;
     for (int u = static_cast<int>(threadIdx.x); u < heads * kUnits; u += kThreads) {
       const int head = u / kUnits, unit = u % kUnits;
       float total[4];
       const Normaliser all = Combine(head, unit, total);
       const auto owner = static_cast<u32>(unit / kUnitsEach);
-      const u32 place = rank * kPlaces + static_cast<u32>(head * kUnitsEach + unit % kUnitsEach);
+      const u32 place = own * kPlaces + static_cast<u32>(head * kUnitsEach + unit % kUnitsEach);
       const u32 barrier = ClusterAddress(SentBarrier(), owner);
       SendToCluster16(ClusterAddress(sent + place * 16, owner), barrier, BitsOf(total[0]),
                       BitsOf(total[1]), BitsOf(total[2]), BitsOf(total[3]));
@@ -688,11 +608,21 @@ struct AttentionDecode {
     for (int u = static_cast<int>(threadIdx.x); u < heads * kUnitsEach; u += kThreads) {
       const auto* sums = reinterpret_cast<const U32x4*>(here) + u;
       const auto* norm_of = reinterpret_cast<const Normaliser*>(here + kCluster * kPlaces * 16) + u;
-      float total[4];
-      const float all = AddParts<kCluster>(
-          kCluster, [&](int c) { return norm_of[c * static_cast<int>(kPlaces)]; },
-          [&](int c) { return sums[c * static_cast<int>(kPlaces)]; }, total);
-      StoreScaled(u / kUnitsEach, static_cast<int>(rank) * kUnitsEach + u % kUnitsEach, total, all);
+      Normaliser all{MinusInfinity(), 0.0f};
+      TW_UNROLL
+      for (u32 c = 0; c < kCluster; ++c) all.max = LargerOf(all.max, norm_of[c * kPlaces].max);
+      const float base = all.max == MinusInfinity() ? 0.0f : all.max;
+      float total[4] = {};
+      TW_UNROLL
+      for (u32 c = 0; c < kCluster; ++c) {
+        const Normaliser norm = norm_of[c * kPlaces];
+        const float take = Exp2(norm.max - base);
+        all.sum = Fma(norm.sum, take, all.sum);
+        TW_UNROLL
+        for (int i = 0; i < 4; ++i) total[i] = Fma(FloatOf(sums[c * kPlaces].v[i]), take, total[i]);
+      }
+      StoreScaled(u / kUnitsEach, static_cast<int>(own) * kUnitsEach + u % kUnitsEach, total,
+                  all.sum);
     }
   }
 
@@ -737,15 +667,15 @@ struct AttentionDecode {
       }
     }
     if (!Exists(view.position, view.slot)) {
-      if (own.part == 0) StoreAll(view.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
+      if (blockIdx.y == 0) StoreAll(view.position == -1 ? 0.0f : FloatOf(0x7fffffffu));
       return;
     }
-    const int part = own.part;
+    const int part = static_cast<int>(blockIdx.y);
     if (part >= view.share.parts) return;
     Compute(view, static_cast<int>(page), fresh, static_cast<int>(new_page));
     LaunchDependents();
     KeepResult();
-    Sync();  // every warp's result is there
+    __syncthreads();  // every warp's result is there
     if constexpr (kCluster > 1) {
       FinishInCluster();
     } else {

@@ -77,35 +77,24 @@ struct NewRow {
     return at < 2 ? at + kKeyLine : at < kLines ? at - 2 : at;
   }
 
-  /// Where the pair of the thread's `i`-th line is, in elements from `base`; null: the CTA has no such
-  /// line.
-  struct Source {
-    const void* base;
-    i64 first, second;
-  };
-  TW_DEVICE Source SourceOf(int i, int row, int kv_head, int first_head, int heads) const {
-    const int line = LineOf(i);
-    const void* base = p.attention.q;
-    i64 from = row * p.attention.q_row + (first_head + line) * p.attention.q_head;
-    if (line == kKeyLine) {
-      base = p.k;
-      from = row * p.k_row + kv_head * p.k_head;
-    } else if (line == kValueLine) {
-      base = p.v;
-      from = row * p.v_row + kv_head * p.v_head;
-    }
-    if ((line >= heads && line < kKeyLine) || line >= kLines) base = nullptr;
-    return {base, from + first, from + second};
-  }
   /// Starts the loads of the heads of a CTA.
   TW_DEVICE void Load(int row, int kv_head, int first_head, int heads) {
     TW_UNROLL
     for (int i = 0; i < kEach; ++i) {
-      const Source from = SourceOf(i, row, kv_head, first_head, heads);
+      const int line = LineOf(i);
+      const void* base = p.attention.q;
+      i64 from = row * p.attention.q_row + (first_head + line) * p.attention.q_head;
+      if (line == kKeyLine) {
+        base = p.k;
+        from = row * p.k_row + kv_head * p.k_head;
+      } else if (line == kValueLine) {
+        base = p.v;
+        from = row * p.v_row + kv_head * p.v_head;
+      }
       x[i] = 0;
-      if (from.base == nullptr) continue;
-      const u16* head = static_cast<const u16*>(from.base);
-      x[i] = LoadOnce2(head + from.first) | static_cast<u32>(LoadOnce2(head + from.second)) << 16;
+      if ((line >= heads && line < kKeyLine) || line >= kLines) continue;
+      const u16* head = static_cast<const u16*>(base) + from;
+      x[i] = LoadOnce2(head + first) | static_cast<u32>(LoadOnce2(head + second)) << 16;
     }
   }
 
