@@ -76,7 +76,9 @@ void AddGemmAdd(Registry& gemm, std::span<Kernel* const> products,
                      (d.scaling & Bit(Scaling::kOneZero)) != 0;
     // All round the activations alike, so that the sequence says how it rounds them.
     const bool alike = same.empty() || same.front()->desc().activations == d.activations;
-    if (f32 && alike) same.push_back(kernel);
+    // Kernels on AMX tiles round weights in blocks too, which a sequence could not say; they add C themselves.
+    const bool tiles = (kernel->info().features & kFeatureAmxBf16) != 0;
+    if (f32 && alike && !tiles) same.push_back(kernel);
   }
   for (auto& [pack, same] : by_layout) {
     if (same.empty()) continue;
