@@ -13,7 +13,7 @@ Copy: 1 GiB, the rate of the board's memory. GEMV: one row of bf16 times block f
 sequences at 4,096 positions, and causal prompts. Norm: 4096 x 4096. Limits are those of an H200, whose copy
 reaches 4.26 TB/s; on another board limits of bytes a second are those in proportion to its copy.
 
-Writes bench/results/NAME.json and NAME.md. Takes some minutes, most of them for the products.
+Writes bench/results/NAME.json, with the fastest launches of each problem, and NAME.md. Takes some minutes, most of them for the products.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ LIMITS = {
 }
 FEW_ROWS, MANY_ROWS = range(16, 257), range(512, 1 << 30)
 
+KEPT = 4  # launches of a problem in the file, of each kind
+
 Row = dict[str, Any]
 
 
@@ -68,6 +70,13 @@ def best(row: Row, wanted: Callable[[Row], bool]) -> Row | None:
     """Return the fastest of the launches that have a time and are wanted."""
     timed = [launch for launch in row["launches"] if launch["us_median"] is not None and wanted(launch)]
     return min(timed, key=lambda launch: launch["us_median"], default=None)
+
+
+def shorten(row: Row) -> Row:
+    """Return a row for the file, with the fastest launches, of the library's own and of the vendor's, and how many had a time."""
+    timed = sorted((one for one in row["launches"] if one["us_median"] is not None), key=lambda one: one["us_median"])
+    kept = [one for vendors in (False, True) for one in [each for each in timed if is_vendors(each) == vendors][:KEPT]]
+    return {**row, "launches": kept, "launches_timed": len(timed)}
 
 
 def own_best(row: Row) -> Row:
@@ -272,6 +281,8 @@ def main() -> None:
         found, text = measures[part](bench, report)
         verdicts += found
         tables.append(text)
+    for part in measures.keys() & report.keys():
+        report[part] = [shorten(row) for row in report[part]]
     report["clocks"], report["quiet"] = clocks.stop(), quiet.report()
     text = f"{board} ({BOARD}); medians of {arguments.repeat} samples of each launch\n\n"
     text += common.table(["what", "measured", "limit", "kept"], verdicts) + "\n\n" + "\n\n".join(tables)
