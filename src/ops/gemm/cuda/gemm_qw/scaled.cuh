@@ -43,6 +43,20 @@ struct PowerOfTwo {
 TW_DEVICE float Magnitude(float value) { return FloatOf(BitsOf(value) & 0x7fffffffu); }
 TW_DEVICE float Larger(float a, float b) { return a > b ? a : b; }
 
+/// Whether f16 holds what `bound` bounds as it is; `least`: the least bound, but 0, with which it rounds as
+/// little as it has to.
+TW_DEVICE bool FitsF16(float bound, float least) {
+  return bound < 32768.0f && (bound >= least || bound == 0.0f);
+}
+
+/// Which of the kBlocks sub-blocks of a part lane t of four prepares, in its slot `slot` of kBlockSlots.
+template <int kBlocks>
+TW_DEVICE int BlockOf(int t, int slot) {
+  return kBlocks >= 4 ? t + 4 * slot : t % kBlocks;
+}
+template <int kBlocks>
+inline constexpr int kBlockSlots = (kBlocks + 3) / 4;
+
 /// Half 0 or 1 of a word, in both halves.
 TW_DEVICE u32 LowTwice(u32 word) { return PermuteBytes(word, 0, 0x1010u); }
 TW_DEVICE u32 HighTwice(u32 word) { return PermuteBytes(word, 0, 0x3232u); }
@@ -69,24 +83,19 @@ TW_DEVICE void NibblesF16(u32 word, u32 (&pair)[2], u32 fifth = 0) {
 ///   Format::Head           what the scale of a sub-block is made of
 ///   HeadOf(line, j)        that of sub-block j
 ///   BoundOf(head)          what no magnitude of its values is above
-///   kLeast                 the least bound, but 0, with which f16 rounds as little as it has to
+///   kLeast                 of FitsF16
 ///   WordOf(head)           one f16 or two
 ///   WordOf(head, factor)   the same of values times `factor`
 template <class Format, int kBlocks>
 struct LaneScales {
-  static constexpr int kSlots = (kBlocks + 3) / 4;
+  static constexpr int kSlots = kBlockSlots<kBlocks>;
   u32 words[kSlots];
-  TW_DEVICE static int BlockOf(int t, int slot) {
-    return kBlocks >= 4 ? t + 4 * slot : t % kBlocks;
-  }
   template <class Line>
   TW_DEVICE void SetPlain(const Line& line, int t, bool& fits) {
     TW_UNROLL
     for (int slot = 0; slot < kSlots; ++slot) {
-      const auto head = Format::HeadOf(line, BlockOf(t, slot));
-      const float bound = Format::BoundOf(head);
-      const bool fit = bound < 32768.0f && (bound >= Format::kLeast || bound == 0.0f);
-      fits = fits && fit;
+      const auto head = Format::HeadOf(line, BlockOf<kBlocks>(t, slot));
+      fits = FitsF16(Format::BoundOf(head), Format::kLeast) && fits;
       words[slot] = Format::WordOf(head);
     }
   }
@@ -95,11 +104,11 @@ struct LaneScales {
     float bound = 0.0f;
     TW_UNROLL
     for (int slot = 0; slot < kSlots; ++slot)
-      bound = Larger(Format::BoundOf(Format::HeadOf(line, BlockOf(t, slot))), bound);
+      bound = Larger(Format::BoundOf(Format::HeadOf(line, BlockOf<kBlocks>(t, slot))), bound);
     power = PowerOfTwo::ForFour(bound);
     TW_UNROLL
     for (int slot = 0; slot < kSlots; ++slot)
-      words[slot] = Format::WordOf(Format::HeadOf(line, BlockOf(t, slot)), power.factor);
+      words[slot] = Format::WordOf(Format::HeadOf(line, BlockOf<kBlocks>(t, slot)), power.factor);
   }
   /// Of sub-block kJ of the row of this lane.
   template <int kJ>
@@ -125,8 +134,8 @@ struct ScaledPart {
   TW_DEVICE static float BoundOf(const Line& line, int t) {
     float bound = 0.0f;
     TW_UNROLL
-    for (int slot = 0; slot < (kBlocks + 3) / 4; ++slot) {
-      const int j = kBlocks >= 4 ? t + 4 * slot : t % kBlocks;
+    for (int slot = 0; slot < kBlockSlots<kBlocks>; ++slot) {
+      const int j = BlockOf<kBlocks>(t, slot);
       const auto quarter = QuarterOf(line, j);
       TW_UNROLL
       for (int h = 0; h < F::kScales; ++h) {
@@ -140,9 +149,7 @@ struct ScaledPart {
   }
   template <class Line>
   TW_DEVICE static ScaledPart Plain(const Line& line, int t, bool& fits) {
-    const float bound = BoundOf(line, t);
-    const bool fit = bound < 32768.0f && (bound >= 0x1p-8f || bound == 0.0f);
-    fits = fits && fit;
+    fits = FitsF16(BoundOf(line, t), 0x1p-8f) && fits;
     return {1.0f};
   }
   template <class Line>
