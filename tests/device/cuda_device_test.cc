@@ -94,6 +94,29 @@ TEST_F(CudaDeviceTest, ALaunchIsOneCallInTheRightContext) {
   EXPECT_EQ(ran.stream, reinterpret_cast<std::uintptr_t>(stream->stream().native));
 }
 
+TEST_F(CudaDeviceTest, ALaunchWhoseCtasWaitForEachOtherIsRefusedWhereTheyDoNotAllFit) {
+  const auto device = Make();
+  const auto module = device->LoadModule(Cubin("a")).value();
+  void* const function = module->Function("kernel").value();
+  const Stream stream = device->default_stream();
+  std::vector<bool> cooperative;
+  fake_.SetKernels([&](const FakeCuda::Launch& launch) {
+    cooperative.push_back(launch.cooperative);
+    return 0;
+  });
+  CudaLaunch launch = SomeLaunch();
+  launch.grid = {132, 1, 1};
+  EXPECT_TRUE(CudaDevice::Of(*device)->Launch(function, launch, stream));
+  launch.cooperative = true;
+  EXPECT_TRUE(CudaDevice::Of(*device)->Launch(function, launch, stream));
+  launch.grid = {133, 1, 1};
+  const Status refused = CudaDevice::Of(*device)->Launch(function, launch, stream);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("cuLaunchKernelEx"));
+  EXPECT_TRUE(device->Synchronize(stream));
+  EXPECT_EQ(cooperative, (std::vector<bool>{false, true}));
+}
+
 TEST_F(CudaDeviceTest, SharedMemoryBeyond48KiBIsAskedFor) {
   const auto device = Make();
   CudaDevice& cuda = *CudaDevice::Of(*device);

@@ -274,7 +274,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
       const CUlaunchAttribute& attribute = config->attrs[i];
       if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
         launch.programmatic = attribute.value.programmaticStreamSerializationAllowed != 0;
+      if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+        launch.cooperative = attribute.value.cooperative != 0;
     }
+    const auto held = static_cast<unsigned>(Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+                                            TheState().ctas_that_fit);
+    if (launch.cooperative && launch.grid[0] * launch.grid[1] * launch.grid[2] > held)
+      return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     launch.stream = reinterpret_cast<std::uintptr_t>(config->hStream);
     std::memcpy(launch.params.data(), params[0], launch.params.size());
     return TheState().Give(ctx, config->hStream, {[launch = std::move(launch)] {

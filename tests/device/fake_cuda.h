@@ -32,7 +32,8 @@ class FakeCuda {
     std::array<unsigned, 3> grid{}, block{}, cluster{};
     unsigned dynamic_smem_bytes = 0;
     bool programmatic = false;  ///< may start before the work in front of it has ended
-    std::array<std::byte, 512> params{};
+    bool cooperative = false;   ///< refused where not all CTAs fit at once
+    std::array<std::byte, 1280> params{};
     std::uintptr_t stream = 0;
   };
   /// Does the work of the kernels; returns a CUresult. By default nothing is done.

@@ -189,9 +189,10 @@ class LaunchConfig {
 
  private:
   CUlaunchConfig config_{};
-  // The cluster's, if there is one, and then that of a programmatic launch. Not cleared: a launch that
-  // is made and queued at once would spend a tenth of its time on that.
-  CUlaunchAttribute attributes_[2];
+  // The cluster's and a cooperative launch's, if there are such, and then that of a programmatic
+  // launch. Not cleared: a launch that is made and queued at once would spend a tenth of its time on
+  // that.
+  CUlaunchAttribute attributes_[3];
 };
 
 /// A kernel of a Module; valid while that lives.

@@ -145,6 +145,11 @@ LaunchConfig::LaunchConfig(const CudaLaunch& launch) {
     cluster.value.clusterDim.y = launch.cluster[1];
     cluster.value.clusterDim.z = launch.cluster[2];
   }
+  if (launch.cooperative) {
+    CUlaunchAttribute& all = attributes_[config_.numAttrs++];
+    all.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    all.value.cooperative = 1;
+  }
   CUlaunchAttribute& early = attributes_[config_.numAttrs];
   early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   early.value.programmaticStreamSerializationAllowed = 1;

@@ -44,10 +44,11 @@ inline constexpr std::size_t kTensorMapBytes = 128;
 /// nullopt when it can.
 std::optional<Rejection> CheckTensorMap(std::string_view operand, const TensorMapDesc& desc);
 
-/// The parameter block of a launch, by value: a plain struct of the headers of tilewright/cuda.
+/// The parameter block of a launch, by value: a plain struct of the headers of tilewright/cuda. There
+/// is room for several tensor maps; what a block does not fill is neither cleared nor copied.
 class KernelParams {
  public:
-  static constexpr std::size_t kCapacity = 512;
+  static constexpr std::size_t kCapacity = 1280;
 
   KernelParams() = default;
   template <class T>
@@ -55,6 +56,15 @@ class KernelParams {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity);
     std::memcpy(bytes_.data(), &params, sizeof(T));
   }
+  KernelParams(const KernelParams& other) : size_(other.size_) {
+    std::memcpy(bytes_.data(), other.bytes_.data(), size_);
+  }
+  KernelParams& operator=(const KernelParams& other) {
+    size_ = other.size_;
+    std::memmove(bytes_.data(), other.bytes_.data(), size_);
+    return *this;
+  }
+  ~KernelParams() = default;
   std::size_t size() const { return size_; }
   const std::byte* data() const { return bytes_.data(); }
   std::byte* data() { return bytes_.data(); }
@@ -69,7 +79,7 @@ class KernelParams {
   }
 
  private:
-  alignas(128) std::array<std::byte, kCapacity> bytes_{};
+  alignas(128) std::array<std::byte, kCapacity> bytes_;
   std::size_t size_ = 0;
 };
 
@@ -98,7 +108,7 @@ struct TensorMapSlot {
 
 /// Everything that one launch of a compiled kernel consists of. A plain value.
 struct CudaLaunch {
-  static constexpr std::size_t kMaxTensorMaps = 3;
+  static constexpr std::size_t kMaxTensorMaps = 4;
 
   std::array<std::uint32_t, 3> grid{1, 1, 1};     ///< CTAs; multiples of `cluster`
   std::array<std::uint32_t, 3> block{1, 1, 1};    ///< threads
@@ -108,6 +118,9 @@ struct CudaLaunch {
   /// may be started before they have ended: the launch has the attribute
   /// programmatic-stream-serialization wherever the work in front of it is a kernel.
   bool programmatic = false;
+  /// The CTAs wait for each other: the driver refuses a grid that the GPU cannot hold at once, and
+  /// starts none of it before there is room for all. Never with `programmatic`.
+  bool cooperative = false;
   KernelParams params;
   std::array<TensorMapSlot, kMaxTensorMaps> map_slots{};
   std::size_t map_count = 0;  ///< of map_slots

@@ -46,7 +46,7 @@ Result<LoadedKernel> LoadedKernel::Load(ArtifactStore& store, const KernelSpec& 
 Status LoadedKernel::Launch(cuda::LaunchResult launch, Stream stream) const {
   if (!launch) [[unlikely]]
     return Fail(ErrorCode::kInvalidArgument, launch.error().ToString());
-  launch->programmatic = waits_;
+  launch->programmatic = waits_ && !launch->cooperative;
   if (record_ != nullptr) {
     record_->push_back(*std::move(launch));
     return {};
