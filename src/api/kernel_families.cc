@@ -6,6 +6,7 @@
 #include "ops/embedding/cuda/families.h"
 #include "ops/experts/cuda/families.h"
 #include "ops/gemm/cuda/families.h"
+#include "ops/gemm/cuda/gemm_chain/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
@@ -25,6 +26,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddGemvFamilies(families);
   (void)AddGemmQFamily(families);
   (void)AddGemmQwFamily(families);
+  (void)AddGemmChainFamily(families);
   (void)AddGroupedFamilies(families);
   (void)AddNormFamilies(families);
   (void)AddRopeFamilies(families);

@@ -56,6 +56,15 @@ __device__ __forceinline__ void BulkCopyOnce(u32 smem, const void* global, u32 b
       : "memory");
 }
 
+/// The same of data that others read too.
+__device__ __forceinline__ void BulkCopy(u32 smem, const void* global, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      :
+      : "r"(smem), "l"(global), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 /// 16 bytes, or 16 zeros where the source does not exist, which is then not read.
 __device__ __forceinline__ void CpAsync16OrZeros(u32 smem, const void* global, bool exists) {
   asm volatile(

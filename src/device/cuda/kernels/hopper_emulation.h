@@ -127,6 +127,10 @@ inline void BulkCopyOnce(u32 smem, const void* global, u32 bytes, u32 barrier, u
   emulation::Progress(barrier, 0, -static_cast<std::int64_t>(bytes));
 }
 
+inline void BulkCopy(u32 smem, const void* global, u32 bytes, u32 barrier) {
+  BulkCopyOnce(smem, global, bytes, barrier, ReadOncePolicy());
+}
+
 inline void TmaPrefetchMap(const void*) {}
 /// Copies the box at (x, y) to shared memory or, if `store`, from there. Elements outside of the
 /// tensor read as zero; chunks of 16 bytes outside of it are not written.
@@ -174,6 +178,7 @@ inline void TmaLoad2DMulticast(u32 smem, const void* map, u32 barrier, int x, in
 }
 
 inline void FenceBeforeTma() {}
+inline void FenceGlobalBeforeTma() {}
 inline void TmaStore2D(const void* map, u32 smem, int x, int y) {
   emulation::store_groups[emulation::cta.current].open.push_back({map, smem, x, y});
 }

@@ -59,6 +59,8 @@ inline bool backwards = false;
 /// What ReadAhead finds at an address, in front of the wait for earlier kernels; null: what lies
 /// there behind it too.
 inline int (*read_ahead)(const int* p) = nullptr;
+/// What NanosecondsNow says.
+inline unsigned long long nanoseconds = 0;
 /// An access that a GPU would refuse: misaligned, or outside of shared memory.
 inline bool fault = false;
 
@@ -138,6 +140,10 @@ inline bool Run(Index grid, unsigned int threads, std::function<void()> body,
 }  // namespace tw::emulation
 
 namespace tw {
+
+/// A look of a waiting thread ends its turn, and takes a microsecond.
+inline void PauseInWait() { emulation::Yield(); }
+inline unsigned long long NanosecondsNow() { return emulation::nanoseconds += 1000; }
 inline int ReadAhead(const int* p) {
   return emulation::read_ahead != nullptr ? emulation::read_ahead(p) : *p;
 }

@@ -43,6 +43,11 @@ __device__ __forceinline__ void FenceBeforeTma() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/// What threads have written to global memory, or know to be written, is there for the copy engine.
+__device__ __forceinline__ void FenceGlobalBeforeTma() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
 /// Box at (x, y) from `smem`; chunks of 16 bytes of it that lie outside the tensor are not written.
 /// A chunk that is partly inside is written whole (measured on an H200). The copy joins the
 /// thread's group, which TmaStoreCommit closes.

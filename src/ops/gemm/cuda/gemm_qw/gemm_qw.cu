@@ -9,6 +9,6 @@ extern "C" __global__ void __launch_bounds__(tw::spec::kWarps * 32, tw::spec::kP
     TILEWRIGHT_KERNEL(const __grid_constant__ tw::GemmQwParams params) {
   using namespace tw::spec;
   extern __shared__ __align__(128) tw::u8 smem[];
-  tw::GemmQw<kTypeB, kTypeC, kTypeD, kEpilogue, kTileM, kTileN, kParam0, kStages, kParam1>::Run(
-      params, smem);
+  tw::GemmQw<kTypeB, kTypeC, kTypeD, kEpilogue, kTileM, kTileN, kParam0, kStages>::Run(params,
+                                                                                       smem);
 }

@@ -1,566 +1,64 @@
 #pragma once
 
-#include "device/cuda/kernels/arrive.cuh"
 #include "device/cuda/kernels/dependent_launch.cuh"
-#include "device/cuda/kernels/mbarrier.cuh"
-#include "device/cuda/kernels/numeric.cuh"
-#include "device/cuda/kernels/predicated.cuh"
-#include "device/cuda/kernels/shared_memory.cuh"
 #include "device/cuda/kernels/tma.cuh"
 #include "device/cuda/kernels/types.cuh"
-#include "device/cuda/kernels/vector.cuh"
-#include "device/cuda/kernels/wgmma.cuh"
-#include "device/cuda/kernels/wgmma_registers.cuh"
 #include "ops/gemm/cuda/gemm_q/output.cuh"
-#include "ops/gemm/cuda/gemm_qw/layout.h"
-#include "ops/gemm/cuda/gemm_qw/scaled.cuh"
+#include "ops/gemm/cuda/gemm_qw/qw_finish.cuh"
+#include "ops/gemm/cuda/gemm_qw/qw_product.cuh"
 #include "tilewright/cuda/gemm_qw_params.h"
 
-// Some rows of x times a matrix of weights in blocks, by wgmma: 64 rows of W, as f16 in registers,
-// are A; the rows of x, also in f16, are B. Where f16 does not hold a k-tile as it is, each row of it is
-// divided by a power of two, and the sums of the k-tile are multiplied by those. The sums of each k-tile are
-// added in f32: tensor cores cut off what of a product is far below their sum.
-//
-// A CTA has kStrips * kParts warpgroups that multiply, and one that fills the ring of kStages k-tiles:
-// the copy engine brings W as it lies in memory; the threads bring x, since they convert it and turn it
-// around on the way. A strip is 64 rows of W; the kParts warpgroups of a strip take quarters of every k-tile.
-//
-// The CTAs divide the k-tiles of all output tiles evenly, so that they end together: the first and the
-// last output tile of a CTA may be shared with its neighbours. A CTA begins with the last one, and leaves
-// its sums in the workspace if the end of k is not its own; the CTA that has that adds them up in the
-// order of k, at the end of its run, when they are long there.
+// One product of qw_product.cuh.
 
 namespace tw {
 
-using tilewright::cuda::GemmQKTiles;
-using tilewright::cuda::GemmQwBegin;
-using tilewright::cuda::GemmQwOwner;
 using tilewright::cuda::GemmQwParams;
-using tilewright::cuda::GemmQwUnits;
+
+/// As QwFinish asks for it.
+template <Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN, int kThreads>
+struct GemmQwOutput {
+  OutputAhead<kTypeC, kTypeY, kTileM, kTileN, kThreads> ahead;
+  TW_DEVICE static bool Packs(const GemmQwParams& p) { return OutputInPacks<kTypeC, kTypeY>(p); }
+  TW_DEVICE void Load(const GemmQwParams& p, int m0, int n0) {
+    if constexpr (kEpilogue == Epilogue::kAdd) ahead.Load(p, m0, n0, Packs(p));
+  }
+  template <class SumsAt>
+  TW_DEVICE void Store(const GemmQwParams& p, int m0, int n0, SumsAt sums_at, float*) const {
+    if constexpr (kEpilogue == Epilogue::kAdd) {
+      ahead.Store(p, m0, n0, Packs(p), sums_at, [](int, int, const float(&)[4], int) {});
+    } else {
+      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, Packs(p), sums_at);
+    }
+  }
+};
 
 template <Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN,
-          int kParts, int kStages, int kCtasPerSm>
+          int kParts, int kStages>
 struct GemmQw {
-  using F = Codes<kTypeW>;
-  static constexpr int kTileK = tilewright::cuda::kGemmQTileK;
-  static constexpr int kStrips = kTileN / 64;
-  static constexpr int kConsumers = kStrips * kParts;  // warpgroups
-  static constexpr int kThreads = 128 * kConsumers;    // that multiply; 128 more fill the ring
-  static constexpr int kQuarters = 4 / kParts;         // of a k-tile of a warpgroup
-  static_assert(kTileN % 64 == 0 && kTileM % 16 == 0 && kTileM <= 128, "shapes of wgmma");
-  static_assert(kParts == 1 || kParts == 2 || kParts == 4, "whole quarters");
-
-  // x lies in steps of 16 k, each [2][kTileM][8]: the even values of a row and then the odd ones, so that
-  // codes 0, 2, 1 and 3 of a word, values 4 t .. 4 t + 3, are what a lane has of A: columns 2 t, 2 t + 1,
-  // 2 t + 8 and 2 t + 9.
-  static constexpr GemmQwLayout kLayout =
-      GemmQwLayout::Of({F::kBytes, F::kBlock, kTileM, kTileN, kParts, kStages});
-  static constexpr int kStepBytes = kTileM * 32;
-  static constexpr int kUnitsOfLine =  // of the map
-      kTileK / F::kBlock * F::kBytes / tilewright::cuda::GemmQwUnitBytes(F::kBytes);
-
-  const GemmQwParams& p;
-  u8* smem;
-  u32 ring;  // its address
-  int tiles_m, k_tiles;
-  int begin, end;  // of the run of this CTA
-
-  struct RingPosition {
-    int stage = 0;
-    u32 parity = 0;
-    TW_DEVICE void Advance() {
-      if (++stage == kStages) {
-        stage = 0;
-        parity ^= 1;
-      }
-    }
-  };
-  TW_DEVICE u32 Full(int stage) const {
-    return ring + static_cast<u32>(kLayout.barriers + 8 * stage);
-  }
-  TW_DEVICE u32 Empty(int stage) const { return Full(kStages + stage); }
-  TW_DEVICE u32 Stage(int stage) const {
-    return ring + static_cast<u32>(stage * kLayout.stage_bytes);
-  }
-
-  TW_DEVICE GemmQw(const GemmQwParams& params, u8* smem_in)
-      : p(params),
-        smem(smem_in),
-        ring(SmemAddress(smem_in)),
-        tiles_m((params.m + kTileM - 1) / kTileM),
-        k_tiles(GemmQKTiles(params.k)),
-        begin(BeginOf(static_cast<int>(blockIdx.x))),
-        end(BeginOf(static_cast<int>(blockIdx.x) + 1)) {}
-
-  TW_DEVICE i64 Units() const { return GemmQwUnits(p.m, p.n, p.k, kTileM, kTileN); }
-  TW_DEVICE int BeginOf(int cta) const {
-    return static_cast<int>(GemmQwBegin(Units(), cta, static_cast<int>(gridDim.x)));
-  }
-
-  // A place in the run of a CTA: an output tile, one of its k-tiles, and the end of those of this CTA. The
-  // last output tile of a run comes first: its other k-tiles are those of CTAs behind this one.
-  struct Place {
-    int tile, k_tile, k_end;
-  };
-  TW_DEVICE Place At(int tile, int until) const {
-    const int of_tile = tile * k_tiles;
-    return {tile, begin > of_tile ? begin - of_tile : 0,
-            until - of_tile < k_tiles ? until - of_tile : k_tiles};
-  }
-  TW_DEVICE Place First() const { return At((end - 1) / k_tiles, end); }
-  TW_DEVICE void Advance(Place& at) const {
-    if (++at.k_tile == at.k_end) at = At(at.tile - 1, end);
-  }
-
-  // One thread: the copy engine brings a k-tile of W.
-  TW_DEVICE void FetchW(const Place& at, int stage) const {
-    MbarrierArriveExpectTx(Full(stage), static_cast<u32>(kLayout.w_bytes));
-    TmaLoad2D(Stage(stage), &p.w, Full(stage), at.k_tile * kUnitsOfLine,
-              at.tile / tiles_m * kTileN);
-  }
-
-  // Of x, a lane brings 8 k of a row at a time, a warp 32 k of eight rows. Warps have groups of eight rows
-  // of their own or, where there are fewer of those than warps, parts of k of their own.
-  static constexpr int kGroups = kTileM / 8;
-  static constexpr int kGroupsOfWarp = kGroups < 4 ? 1 : kGroups / 4;
-  static constexpr int kWarpsOfGroup = kGroups < 4 ? 4 / kGroups : 1;
-  static constexpr int kTasks = kGroupsOfWarp * (kTileK / 32 / kWarpsOfGroup);
-  struct Rows {
-    u32 v[kTasks][4];  // pairs
-  };
-  struct Task {
-    int row, chunk;  // of x in a k-tile; of 8 k
-    TW_DEVICE Task(int i, int warp, int lane)
-        : row((warp % kGroups + i % kGroupsOfWarp * 4) * 8 + lane % 8),
-          chunk((i / kGroupsOfWarp * kWarpsOfGroup + warp / kGroups) * 4 + lane / 8) {}
-  };
-  TW_DEVICE void LoadX(const Place& at, int warp, int lane, Rows& rows) const {
-    const int m0 = at.tile % tiles_m * kTileM, k0 = at.k_tile * kTileK;
-    const u8* from = static_cast<const u8*>(p.x) + (m0 * p.ldx + k0) * 2;
-    TW_UNROLL
-    for (int i = 0; i < kTasks; ++i) {
-      const Task task(i, warp, lane);
-      LoadGlobal16If(rows.v[i], from + (task.row * p.ldx + task.chunk * 8) * 2,
-                     m0 + task.row < p.m && k0 + task.chunk * 8 < p.k);
-    }
-  }
-  // The largest magnitude of a row of a k-tile, as far as this warp brings it; lanes r, r + 8, r + 16 and
-  // r + 24 of row r.
-  TW_DEVICE static float LargestOf(const Rows& rows, int group) {
-    u32 largest = 0;
-    TW_UNROLL
-    for (int i = group; i < kTasks; i += kGroupsOfWarp) {
-      TW_UNROLL
-      for (const u32 pair : rows.v[i]) largest = MaxMagnitudeBF16x2(largest, pair);
-    }
-    TW_UNROLL
-    for (int step = 8; step <= 16; step *= 2)
-      largest = MaxMagnitudeBF16x2(largest, OfPartner(largest, step));
-    largest &= 0x7fff7fffu;
-    const u32 low = largest << 16, high = largest & 0xffff0000u;
-    return FloatOf(low > high ? low : high);
-  }
-  TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
-    const int own = stage * kLayout.stage_bytes;
-    bool divided = false;
-    TW_UNROLL
-    for (int group = 0; group < kGroupsOfWarp; ++group) {
-      const int row = Task(group, warp, lane).row;
-      float largest = LargestOf(rows, group);
-      if constexpr (kWarpsOfGroup > 1) {
-        float* const all = reinterpret_cast<float*>(smem + kLayout.largest);
-        if (lane < 8) all[warp / kGroups * kTileM + row] = largest;
-        NamedBarrier(2, 128);  // every part's is there
-        largest = Larger(all[row], all[kTileM + row]);
-      }
-      // Beside a value from 2^-8 on f16 loses less than bf16 has lost.
-      const bool plain = !InAnyLane(!FitsF16(largest, 0x1p-8f));
-      const PowerOfTwo power = plain ? PowerOfTwo{1.0f, 1.0f} : PowerOfTwo::For(largest);
-      if (lane < 8 && warp / kGroups == 0)
-        reinterpret_cast<float*>(smem + (own + kLayout.divisors))[row] = power.inverse;
-      if (plain) {
-        StoreChunks(stage, group, warp, lane, rows, [](float value) { return value; });
-      } else {
-        divided = true;
-        StoreChunks(stage, group, warp, lane, rows,
-                    [&](float value) { return value * power.factor; });
-      }
-      if constexpr (kWarpsOfGroup > 1) NamedBarrier(2, 128);  // and has been read
-    }
-    if (lane == 0)
-      StoreShared4(Stage(stage) + static_cast<u32>(kLayout.divided + 4 * warp), divided);
-    FenceBeforeTma();  // wgmma reads it as the copy engine would
-    __syncwarp();
-    if (lane == 0) MbarrierArrive(Full(stage));
-  }
-  template <class Scale>
-  TW_DEVICE void StoreChunks(int stage, int group, int warp, int lane, const Rows& rows,
-                             Scale scaled) const {
-    TW_UNROLL
-    for (int i = group; i < kTasks; i += kGroupsOfWarp) {
-      const Task task(i, warp, lane);
-      u32 even[2], odd[2];
-      TW_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const u32 first = rows.v[i][2 * j], second = rows.v[i][2 * j + 1];
-        even[j] = PackF16(scaled(LowBF16ToF32(first)), scaled(LowBF16ToF32(second)));
-        odd[j] = PackF16(scaled(HighBF16ToF32(first)), scaled(HighBF16ToF32(second)));
-      }
-      const u32 to = Stage(stage) + static_cast<u32>(kLayout.w_bytes + task.chunk / 2 * kStepBytes +
-                                                     task.row * 16 + task.chunk % 2 * 8);
-      StoreShared8(to, even[0], even[1]);
-      StoreShared8(to + kStepBytes / 2, odd[0], odd[1]);
-    }
-  }
-
-  // By one thread, first of all: the barriers, and the first k-tiles of W on their way.
-  TW_DEVICE void Start() const {
-    for (int i = 0; i < kStages; ++i) {
-      MbarrierInit(Full(i), 1 + 4);  // with the bytes of W, and of x each warp that brings it
-      MbarrierInit(Empty(i), 4 * kConsumers);  // a lane of each warp
-    }
-    FenceBarrierInit();
-    TmaPrefetchMap(&p.w);
-    if (p.w_constant == 0) WaitForPrerequisites();
-    const int count = end - begin;
-    const int fetched = count < kStages ? count : kStages;
-    Place at = First();
-    TW_NO_UNROLL
-    for (int i = 0; i < fetched; ++i) {
-      FetchW(at, i);
-      Advance(at);
-    }
-  }
-
-  // The warpgroup that fills the ring. x is loaded before there is room for it, two k-tiles ahead where a
-  // warp has the registers for it.
-  static constexpr int kAhead = kTasks <= 8 && kThreads * kCtasPerSm <= 384 ? 2 : 1;
-  TW_DEVICE void Produce(int warp, int lane) const {
-    const bool leader = warp == 0 && lane == 0;
-    const int count = end - begin;
-    Place at_w = First(), at_x = at_w;
-    TW_NO_UNROLL
-    for (int i = 0; i < kStages; ++i) Advance(at_w);  // what Start has fetched
-    WaitForPrerequisites();
-    Rows rows[kAhead];
-    TW_UNROLL
-    for (int j = 0; j < kAhead; ++j) {
-      if (j < count) LoadX(at_x, warp, lane, rows[j]);
-      Advance(at_x);
-    }
-    RingPosition at;
-    TW_NO_UNROLL
-    for (int first = 0; first < count; first += kAhead) {
-      TW_UNROLL
-      for (int j = 0; j < kAhead; ++j) {
-        const int i = first + j;
-        if (i >= count) break;
-        // The stage has been read. The first time round nothing was there: parity 1 of a fresh barrier
-        // passes.
-        MbarrierWait(Empty(at.stage), at.parity ^ 1);
-        if (i >= kStages) {
-          if (leader) FetchW(at_w, at.stage);
-          Advance(at_w);
-        }
-        StoreX(at.stage, warp, lane, rows[j]);
-        if (i + kAhead < count) LoadX(at_x, warp, lane, rows[j]);
-        Advance(at_x);
-        at.Advance();
-      }
-    }
-  }
-
-  // A row of W in a stage, and which quarters of it this warpgroup has.
-  struct Line {
-    const u8* row;
-    int part;
-    TW_DEVICE int QuarterOf(int block) const { return block / 2 * kParts + part; }
-  };
-  static constexpr int kBlocks = 2 * kQuarters;  // sub-blocks of a part of a k-tile
-  using Part = ScaledPart<kTypeW, kBlocks>;
-  using Raw = typename Part::Raw;
-  // A part of a k-tile, of rows g and g + 8.
-  struct TwoRows {
-    Line first;
-    Part parts[2];
-    TW_DEVICE Line LineOf(int i) const {
-      return {first.row + 8 * i * kLayout.line_bytes, first.part};
-    }
-    template <int kJ>
-    TW_DEVICE void Load(int lane, Raw (&raw)[2]) const {
-      TW_UNROLL
-      for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), lane);
-    }
-  };
-  // A k-tile that has landed, its first sub-block, and whether f16 holds all of it in this warp.
-  struct Opened {
-    TwoRows rows;
-    Raw raw[2];
-    bool plain;
-  };
-  TW_DEVICE Opened Open(const RingPosition& at, int line, int part, int lane) const {
-    MbarrierWait(Full(at.stage), at.parity);
-    Opened tile;
-    tile.rows.first = {smem + (at.stage * kLayout.stage_bytes + line), part};
-    bool fits = true;
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i)
-      tile.rows.parts[i] = Part::Plain(tile.rows.LineOf(i), lane % 4, fits);
-    tile.rows.template Load<0>(lane, tile.raw);
-    u32 divided[4];
-    LoadShared16(divided, Stage(at.stage) + static_cast<u32>(kLayout.divided));
-    fits = fits && (divided[0] | divided[1] | divided[2] | divided[3]) == 0;
-    tile.plain = !InAnyLane(!fits);
-    return tile;
-  }
-
-  // The lower half of the descriptor of the first step of a part of x; the upper one is the same for all.
-  TW_DEVICE u32 DescribeX(int stage, int part) const {
-    const int at = kLayout.w_bytes + part * 4 * kStepBytes;
-    return static_cast<u32>(
-        WgmmaPlainDescriptor(Stage(stage) + static_cast<u32>(at), kStepBytes / 2, 128));
-  }
-
-  // Sub-block kJ and those behind it. `x`: descriptor of the first step of the first quarter; `raw`: of
-  // sub-block kJ.
-  template <int kJ>
-  TW_DEVICE void Multiply(const TwoRows& rows, const Raw (&raw)[2], u32 x, int lane,
-                          float (&acc)[kTileM / 2]) const {
-    if constexpr (kJ < kBlocks) {
-      // Behind the products nothing is read ahead: the compiler moves no load over them.
-      Raw next[2];
-      if constexpr (kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
-      u32 a[2][4];
-      TW_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        u32 pairs[2][2];
-        Part::template Values<kJ>(raw[i], pairs);
-        TW_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          a[h][i] = pairs[h][0];
-          a[h][i + 2] = pairs[h][1];
-        }
-      }
-      constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;  // of the descriptor
-      constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;       // of 16 k, from the first
-      WgmmaFence();
-      TW_UNROLL
-      for (int h = 0; h < 2; ++h)
-        WgmmaRegistersKMajor<kTileM>(
-            acc, a[h], kUpperHalf | (x + static_cast<u32>((kStep + h) * (kStepBytes >> 4))));
-      WgmmaCommit();
-      // One sub-block is multiplied while the next is unpacked.
-      WgmmaWait<1>();
-      Multiply<kJ + 1>(rows, next, x, lane, acc);
-    } else {
-      WgmmaWaitForAll(acc);
-    }
-  }
-
-  // Makes a k-tile one that f16 holds. All warps of a warpgroup multiply by the same instructions, so there is
-  // one Multiply for those that need this and for those that do not.
-  TW_DEVICE static void Divide(Opened& tile, int lane) {
-    PowerOfTwo power;
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i)
-      tile.rows.parts[i] = Part::Divided(tile.rows.LineOf(i), lane % 4, power);
-    tile.rows.template Load<0>(lane, tile.raw);
-  }
-  // Its sums, times what was divided by. The powers are found again, since they would take registers.
-  TW_DEVICE void AddDivided(const TwoRows& rows, int stage, int lane,
-                            const float (&sums)[kTileM / 2], float (&acc)[kTileM / 2]) const {
-    PowerOfTwo powers[2];
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i) Part::Divided(rows.LineOf(i), lane % 4, powers[i]);
-    const float* const divisors =
-        reinterpret_cast<const float*>(smem + (stage * kLayout.stage_bytes + kLayout.divisors));
-    TW_UNROLL
-    for (int i = 0; i < kTileM / 2; ++i) {
-      const float of_x = divisors[i / 4 * 8 + lane % 4 * 2 + i % 2];
-      acc[i] = Fma(sums[i] * powers[i / 2 % 2].inverse, of_x, acc[i]);
-    }
-    __syncwarp();  // all lanes have read the stage
-  }
-
-  // Puts this warp's sums in place, [kParts][kTileM][kSumPitch].
-  TW_DEVICE static void StageSums(float* sums, int part, int row, int lane,
-                                  const float (&acc)[kTileM / 2]) {
-    constexpr int kPitch = kLayout.sum_pitch;
-    float* own = sums + ((part * kTileM + lane % 4 * 2) * kPitch + row + lane / 4);
-    TW_UNROLL
-    for (int i = 0; i < kTileM / 2; ++i) own[(i / 4 * 8 + i % 2) * kPitch + i / 2 % 2 * 8] = acc[i];
-  }
-
-  using OwnSums = StagedSums<kTileM, kParts, kLayout.sum_pitch>;
-  // Leaves the sums of a part of k in the workspace, for the CTA that has the last part.
-  TW_DEVICE void LeaveSums(int tile, int m0, const OwnSums& own) const {
-    constexpr int kFours = kTileN / 4;
-    float* to = p.partials + i64{blockIdx.x} * (kTileM * kTileN);
-    TW_NO_UNROLL
-    for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += kThreads) {
-      const int m = i / kFours, n = i % kFours * 4;
-      if (m0 + m >= p.m) break;
-      float sum[4];
-      own(m, n, sum);
-      StorePack<Type::kF32, 4>(to, m * kTileN + n, sum);
-    }
-    NamedBarrier(1, kThreads);  // all of this CTA's sums are written
-    if (threadIdx.x == 0) Arrive(p.arrivals + tile);
-  }
-
-  // Adds what `others` CTAs in front of this one have left of a shared tile, and the sums of all parts, in the
-  // order of k, and puts the result in place of the first part. A thread has many loads under way: each
-  // takes as long as all of them.
-  TW_DEVICE void AddOthers(int others, int m0, float* sums) const {
-    constexpr int kFours = kTileN / 4;
-    constexpr int kTurns = (kTileM * kFours + kThreads - 1) / kThreads;
-    constexpr int kBatch = kTurns < 4 ? kTurns : 4, kAtOnce = 8 / kBatch;
-    const int rows = p.m - m0 < kTileM ? p.m - m0 : kTileM, count = rows * kFours;
-    const OwnSums own{sums};
-    const int first_cta = static_cast<int>(blockIdx.x) - others;
-    TW_NO_UNROLL
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kBatch * kThreads) {
-      float sum[kBatch][4];
-      TW_UNROLL
-      for (auto& four : sum) {
-        TW_UNROLL
-        for (float& value : four) value = 0.0f;
-      }
-      TW_NO_UNROLL
-      for (int first = 0; first < others; first += kAtOnce) {
-        float more[kAtOnce][kBatch][4];
-        TW_UNROLL
-        for (int c = 0; c < kAtOnce; ++c) {
-          TW_UNROLL
-          for (int b = 0; b < kBatch; ++b) {
-            TW_UNROLL
-            for (float& value : more[c][b]) value = 0.0f;
-            const int at = i + b * kThreads;
-            const i64 cta = first_cta + first + c;
-            if (first + c < others && at < count)
-              LoadPack<Type::kF32, 4>(p.partials, cta * (kTileM * kTileN) + at * 4, more[c][b]);
-          }
-        }
-        TW_UNROLL
-        for (int c = 0; c < kAtOnce; ++c) {
-          TW_UNROLL
-          for (int b = 0; b < kBatch; ++b) {
-            TW_UNROLL
-            for (int j = 0; j < 4; ++j) sum[b][j] += more[c][b][j];
-          }
-        }
-      }
-      TW_UNROLL
-      for (int b = 0; b < kBatch; ++b) {
-        const int at = i + b * kThreads, m = at / kFours, n = at % kFours * 4;
-        if (at >= count) break;
-        float last[4];
-        own(m, n, last);
-        TW_UNROLL
-        for (int j = 0; j < 4; ++j) sum[b][j] += last[j];
-        StorePack<Type::kF32, 4>(sums, m * kLayout.sum_pitch + n, sum[b]);
-      }
-    }
-    NamedBarrier(1, kThreads);  // for the threads that store it
-  }
-
-  // How many CTAs in front of this one have k-tiles of an output tile.
-  TW_DEVICE int OthersOf(int tile) const {
-    const int ctas = static_cast<int>(gridDim.x);
-    return static_cast<int>(blockIdx.x) - GemmQwOwner(Units(), tile * k_tiles, ctas);
-  }
-
-  // Makes y of the sums of an output tile, or leaves them to the CTA that has the end of its k; `others`:
-  // what that CTA waits for, `arrived`: whether all have left their sums. Those in front of a CTA have
-  // been started before it, so the wait ends.
-  TW_DEVICE void Finish(const Place& at, int others, bool arrived, float* sums, int part, int row,
-                        int lane, const float (&acc)[kTileM / 2]) const {
-    const int m0 = at.tile % tiles_m * kTileM, n0 = at.tile / tiles_m * kTileN;
-    const OwnSums own{sums};
-    // Nobody reads what is there any more: a stage, or the sums of the output tile before.
-    NamedBarrier(1, kThreads);
-    ComputeFromHere(lane);
-    StageSums(sums, part, row, lane, acc);
-    if (threadIdx.x == 0 && !arrived) {
-      while (ReadArrivals(p.arrivals + at.tile) != static_cast<u32>(others)) {
-      }
-    }
-    NamedBarrier(1, kThreads);  // every warp's sums are there, and those of others
-    const bool packs = OutputInPacks<kTypeC, kTypeY>(p);
-    if (at.k_end != k_tiles) {
-      LeaveSums(at.tile, m0, own);
-    } else if (others == 0) {
-      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, packs, own);
-    } else {
-      if (threadIdx.x == 0) p.arrivals[at.tile] = 0;  // for the next launch
-      AddOthers(others, m0, sums);
-      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
-          p, m0, n0, packs, StagedSums<kTileM, 1, kLayout.sum_pitch>{sums});
-    }
-  }
-
-  // A warpgroup that multiplies.
-  TW_DEVICE void Consume(int warp, int lane) const {
-    const int part = warp / 4 % kParts, row = warp / (4 * kParts) * 64 + warp % 4 * 16;
-    const int line = (row + lane / 4) * kLayout.line_bytes;  // in a stage
-    RingPosition at;
-    WaitForPrerequisites();  // the addend, and y, which others may still read
-    TW_NO_UNROLL
-    for (int until = end; until > begin;) {
-      const Place place = At((until - 1) / k_tiles, until);
-      const int others = place.k_end == k_tiles && place.k_tile > 0 ? OthersOf(place.tile) : 0;
-      // Most have arrived by then: no need to ask when all is done.
-      const bool arrived =
-          others == 0 ||
-          (threadIdx.x == 0 && ReadArrivals(p.arrivals + place.tile) == static_cast<u32>(others));
-      float acc[kTileM / 2];
-      TW_UNROLL
-      for (float& value : acc) value = 0.0f;
-      Opened tile = Open(at, line, part, lane);
-      int stage = -1;
-      TW_NO_UNROLL
-      for (int i = place.k_tile; i < place.k_end; ++i) {
-        if (!tile.plain) Divide(tile, lane);
-        float sums[kTileM / 2];
-        TW_UNROLL
-        for (float& sum : sums) sum = 0.0f;
-        Multiply<0>(tile.rows, tile.raw, DescribeX(at.stage, part), lane, sums);
-        if (tile.plain) {
-          TW_UNROLL
-          for (int j = 0; j < kTileM / 2; ++j) acc[j] += sums[j];
-        } else {
-          AddDivided(tile.rows, at.stage, lane, sums, acc);
-        }
-        stage = at.stage;
-        // The sums take the place of the last.
-        if ((kLayout.sums_apart || i + 1 < place.k_end) && lane == 0) MbarrierArrive(Empty(stage));
-        at.Advance();
-        if (i + 1 < place.k_end) tile = Open(at, line, part, lane);
-      }
-      const int sums = kLayout.sums_apart ? kLayout.sums : stage * kLayout.stage_bytes;
-      Finish(place, others, arrived, reinterpret_cast<float*>(smem + sums), part, row, lane, acc);
-      if constexpr (!kLayout.sums_apart) {
-        FenceBeforeTma();
-        __syncwarp();
-        if (lane == 0) MbarrierArrive(Empty(stage));
-      }
-      until = place.tile * k_tiles;
-    }
-  }
+  using Product = QwProduct<kTypeW, kTileM, kTileN, kParts, kStages, GemmQwParams>;
+  using Finish =
+      QwFinish<Product, GemmQwOutput<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, Product::kThreads>>;
 
   // The whole kernel. `smem`: shared, aligned to 128 bytes.
   TW_DEVICE static void Run(const GemmQwParams& params, u8* smem) {
     LaunchDependents();
-    const GemmQw cta(params, smem);
+    const Product product(params, smem);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     // The same in all lanes, and the compiler is to know.
     const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-    if (threadIdx.x == kThreads) cta.Start();
-    __syncthreads();  // the barriers are ready
-    if (warp >= 4 * kConsumers) {
-      cta.Produce(warp - 4 * kConsumers, lane);
+    if (threadIdx.x == Product::kThreads) {
+      Product::InitRing(smem, 1 + 4);
+      TmaPrefetchMap(&params.w);
+      if (params.w_constant == 0) WaitForPrerequisites();
+      product.FetchFirst({});
+    }
+    __syncthreads();         // the barriers are ready
+    WaitForPrerequisites();  // x, the addend, and y, which others may still read
+    if (warp >= 4 * Product::kConsumers) {
+      product.Produce(warp - 4 * Product::kConsumers, lane);
     } else {
-      cta.Consume(warp, lane);
+      typename Product::RingPosition at;
+      product.Consume(warp, lane, at, Finish(product));
     }
   }
 };

@@ -90,8 +90,8 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   // Warps finish at different times: what RunLaunch returns does not matter here.
   tw::emulation::RunLaunch<tw::GemmQwParams>(*launch, kThreads, [](const tw::GemmQwParams& p) {
     constexpr auto kEpilogue = kGated ? tw::Epilogue::kSwiGlu : tw::Epilogue::kAdd;
-    tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts, kStages,
-               kCtas>::Run(p, tw::emulation::OwnSmem());
+    tw::GemmQw<kW, kGated ? Type::kNone : kY, kY, kEpilogue, kTileM, kTileN, kParts, kStages>::Run(
+        p, tw::emulation::OwnSmem());
   });
   tw::emulation::readable_begin = nullptr;
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
