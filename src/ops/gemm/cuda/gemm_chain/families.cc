@@ -39,11 +39,14 @@ KernelLaunchShape Launch(const KernelSpec& spec) {
               GemmQwFamily().launch(GemmQwSpecOf(spec, spec.epilogue)).dynamic_smem_bytes};
 }
 
-/// Each scheduler has a quarter of the registers and its share of the warps, of which one has one more.
+/// Each scheduler has a quarter of the registers and its share of the warps, of which one has one more. Some formats
+/// spill a register or two between products.
 ResourceLimits Limits(const KernelSpec& spec) {
   const int warps = (spec.warps + kSchedulersOfSm - 1) / kSchedulersOfSm;
   const int fit = kRegistersOfSm / kSchedulersOfSm / (warps * 32) / 8 * 8;
-  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
+  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255)),
+          .max_spill_bytes = 64,
+          .max_stack_bytes = 64};
 }
 
 struct Shape {
