@@ -45,7 +45,7 @@ ResourceLimits Limits(const KernelSpec& spec) {
   const int warps = (spec.warps + kSchedulersOfSm - 1) / kSchedulersOfSm;
   const int fit = kRegistersOfSm / kSchedulersOfSm / (warps * 32) / 8 * 8;
   return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255)),
-          .max_spill_bytes = 64,
+          .max_spill_bytes = 128,
           .max_stack_bytes = 64};
 }
 
