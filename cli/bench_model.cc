@@ -348,6 +348,15 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                fmt::format("{:.1f}", row_floor),
                row_floor > 0 ? fmt::format("{:.0f} %", 100 * median / row_floor) : "-"});
   }
+  const std::vector<ChainVerdict> verdicts = loaded.session->chain_verdicts();
+  if (!verdicts.empty()) report.Array("chains");
+  for (const ChainVerdict& verdict : verdicts) {
+    Report line;
+    line.Set("rows", verdict.rows)
+        .Set("separate_us", verdict.separate_us)
+        .Set("chained_us", verdict.chained_us);
+    report.Append("chains", std::move(line));
+  }
   if (options.common.json) {
     Out(report.Text() + "\n");
     return;
@@ -366,6 +375,13 @@ void Print(const LoadedModel& loaded, const std::vector<ResultRow>& rows, const 
                       row.batch, bytes * 1e-6, bytes / floor.ReadSeconds(bytes) * 1e-9));
     }
     Out(fmt::format("peaks: {}\n", PeaksText(floor.peaks)));
+  }
+  for (const ChainVerdict& verdict : verdicts) {
+    Out(
+        fmt::format("a pass of {} rows: {:.1f} us as separate kernels, {:.1f} us with chains of "
+                    "products: {} from then on\n",
+                    verdict.rows, verdict.separate_us, verdict.chained_us,
+                    verdict.chained() ? "chained" : "separate"));
   }
   for (const ResultRow& row : rows) {
     if (row.steps) PrintSteps(row.test, row.batch, *row.steps, floor);

@@ -97,6 +97,12 @@ Result<DataType> ParseKv(const std::string& word, const Context& context) {
   return Fail(ErrorCode::kInvalidArgument, fmt::format("KV type '{}' is unknown", word));
 }
 
+/// `word` is one of those that the option takes.
+Chains ParseChains(std::string_view word) {
+  if (word == "off") return Chains::kOff;
+  return word == "on" ? Chains::kOn : Chains::kRace;
+}
+
 Result<std::unique_ptr<Context>> MakeContext(const CommonOptions& common, Calibration calibration,
                                              CompileLine* compiling) {
   SetUpLog(common);
@@ -222,6 +228,7 @@ Result<LoadedModel> LoadModel(const CommonOptions& common, const ModelArguments&
   session_options.context = arguments.context;
   session_options.max_rows = arguments.batch_rows;
   session_options.slots = slots;
+  session_options.chains = ParseChains(arguments.chains);
   Result<std::unique_ptr<Session>> session =
       Session::Create(*loaded.model, *loaded.dispatch, session_options);
   if (!session) return Fail(session.error());

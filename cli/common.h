@@ -37,6 +37,7 @@ struct ModelArguments {
   int context = 0;
   int batch_rows = 512;
   std::string fusions = "all";
+  std::string chains = "race";
 };
 
 /// What is said on standard error while the kernels of a GPU are compiled: on a terminal one line

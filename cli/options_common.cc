@@ -110,6 +110,13 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
               },
               ""))
           ->type_name("LIST");
+  verb.add_option(
+          "--chains", model.chains,
+          "Chains of products as one launch on a GPU: off, race (where passes of 8 to 64 rows "
+          "are faster so) or on")
+      ->capture_default_str()
+      ->check(Quiet(CLI::IsMember({"off", "race", "on"})))
+      ->type_name("MODE");
   verb.add_flag_callback(
           "--no-fuse", [&model] { model.fusions = "none"; },
           "One kernel for each operation; slower, for comparison. Same as --fusions none")

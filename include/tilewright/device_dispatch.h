@@ -15,6 +15,8 @@
 
 namespace tilewright {
 
+class ArtifactStore;
+
 struct DispatchOptions {
   Precision activations = Precision::kAuto;
   Guarantee guarantee = Guarantee::kFastest;
@@ -23,6 +25,9 @@ struct DispatchOptions {
   TunedKernels tuned;          ///< tuning results; must outlive the dispatch
   const Pins* pins = nullptr;  ///< must outlive the dispatch
   bool strict = false;         ///< a GEMM without a record or pin is an error
+  /// Where the kernels are compiled that compute several operations at once; must outlive the
+  /// dispatch. nullptr: there are none.
+  ArtifactStore* store = nullptr;
 };
 
 /// A GEMM problem and the decision that was made for it.
@@ -49,6 +54,7 @@ class DeviceDispatch final : public KernelDispatch, public WeightPacker {
   std::optional<Rejection> Supports(const Graph& graph, const TensorNode& node) const override;
   Status Prepare(const Graph& graph) override;
   Result<BoundSteps> BindSteps(const Graph& graph) override;
+  Result<BoundSteps> BindChained(const Graph& graph) override;
 
   /// Forgets every decision, for use after tuning: problems are decided anew, and graphs prepared
   /// before become stale.

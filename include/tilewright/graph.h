@@ -67,8 +67,11 @@ struct MemoryPlan {
   std::size_t bytes = 0;             ///< size of the arena
   std::size_t unshared_bytes = 0;    ///< its size without sharing
 };
+/// When the memory of a tensor goes to another one: once its last reader has run, or only once the
+/// operation behind that one has, for launches that do both at once.
+enum class Reuse : std::uint8_t { kAtOnce, kBehindNext };
 /// Pure. Precondition: VerifyGraph accepted the graph.
-MemoryPlan PlanMemory(const Graph& graph, std::size_t alignment = 64);
+MemoryPlan PlanMemory(const Graph& graph, Reuse reuse = Reuse::kAtOnce, std::size_t alignment = 64);
 
 /// Sets out.data of every intermediate and alias; `arena` must hold plan.bytes.
 void BindMemory(Graph& graph, const MemoryPlan& plan, void* arena);

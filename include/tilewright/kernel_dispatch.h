@@ -46,6 +46,9 @@ class KernelDispatch {
   /// default calls Prepare and returns steps that run each node through the calls below. That suits
   /// other engines and decorators.
   virtual Result<BoundSteps> BindSteps(const Graph& graph);
+  /// The same, with products that follow each other as one launch where there are such chains.
+  /// kUnsupported with the reason where there is none, as by default.
+  virtual Result<BoundSteps> BindChained(const Graph& graph);
 
   /// The device whose memory the views point to; HostDevice() unless overridden.
   virtual Device* device() const { return &HostDevice(); }

@@ -194,6 +194,24 @@ enum class RowBuckets : std::uint8_t {
   kPowersOfTwo,  ///< few graphs for any number of rows
 };
 
+/// Whether products that follow each other, as o, gate and up, down and the next layer's q, k and v do, are one
+/// launch in passes of at most 64 rows, where the device and the model have kernels for that
+/// (docs/fusion.md). Results differ within the rounding of activations; so a session that races may
+/// give other bits than one before it.
+enum class Chains : std::uint8_t {
+  kOff,
+  kRace,  ///< in passes of 8 to 64 rows that decode, where the first of them take less time so
+  kOn,    ///< always; why they cannot be is a warning
+};
+
+/// What the first passes of so many rows took.
+struct ChainVerdict {
+  std::int32_t rows = 0;
+  double separate_us = 0, chained_us = 0;  ///< medians
+
+  bool chained() const { return chained_us < separate_us; }
+};
+
 struct SessionOptions {
   DataType kv = DataType::kF16;  ///< f32, f16, bf16, q8_0; f64 for the reference dispatch
   /// Type of the tensors between operations; f64 for the reference dispatch.
@@ -209,6 +227,7 @@ struct SessionOptions {
   /// Positions per page of the KV cache, a multiple of 64. The cache allocates memory by the page.
   std::int32_t page_size = 256;
   RowBuckets buckets = RowBuckets::kAuto;
+  Chains chains = Chains::kOff;
 };
 
 /// As the token of a row: the best one of the pass that was submitted before, which the host may not
@@ -302,6 +321,10 @@ class Session {
   /// of each. The positions from those of `rows` on are discarded: the timing overwrites what the
   /// steps work on. Errors: Forward's and TimeSteps'.
   Result<StepTimes> TimePass(std::span<const Row> rows, int repeat);
+
+  /// The races between passes with chains of products and without that are decided, by rows
+  /// (SessionOptions::chains).
+  std::vector<ChainVerdict> chain_verdicts() const;
 
   /// The graph for `rows` rows of which `logits_rows` compute logits; built, verified, planned and
   /// prepared once.

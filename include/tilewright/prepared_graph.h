@@ -69,12 +69,18 @@ class PreparedStep {
   virtual bool only_submits() const { return false; }
   /// What Run queues, where that is settled and Run does nothing else; nullptr: call Run.
   virtual const ReadyLaunch* ready() const { return nullptr; }
+  /// Whether what ran is right, where the device itself does not tell; once the work has ended.
+  virtual Status Outcome() const { return {}; }
 
-  NodeId node = kNoNode;
-  std::string kernel;  ///< "" if a dispatch other than DeviceDispatch runs the node
-  std::string spec;    ///< SpecText
-  std::string why;     ///< Choice::why
+  NodeId node = kNoNode;     ///< the last one of a step that computes several
+  std::vector<NodeId> also;  ///< those in front of it
+  std::string kernel;        ///< "" if a dispatch other than DeviceDispatch runs the node
+  std::string spec;          ///< SpecText
+  std::string why;           ///< Choice::why
 };
+
+/// How the nodes of a graph are bound: each by itself, or chains of products as one launch each.
+enum class BindAs : std::uint8_t { kSteps, kChained };
 
 /// A graph that is ready to run: verified, its memory planned and bound, a kernel bound to every
 /// node. It owns the graph and its steps; device, dispatch, arena and the memory of the leaves must
@@ -94,6 +100,10 @@ class PreparedGraph {
   Status Capture(Device& device, Stream stream);
   bool captured() const { return captured_ != nullptr; }
 
+  /// An error where a step has found that its work is not right, as a kernel does whose CTAs wait for
+  /// each other in vain. To be asked when the work of Run has ended, before its results are used.
+  Status Outcome() const;
+
   /// Whether something that this graph depends on has changed since it was prepared: its arena or
   /// the workspace moved, or the dispatch forgot its decisions. If so, prepare it again.
   bool stale() const;
@@ -103,7 +113,8 @@ class PreparedGraph {
   const MemoryPlan& memory() const { return memory_; }
 
  private:
-  friend Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph, KernelDispatch&, Arena&);
+  friend Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph, KernelDispatch&, Arena&,
+                                                             BindAs);
   PreparedGraph() = default;
   Status Fresh() const;
   Status Submit(Stream stream) const;
@@ -130,9 +141,11 @@ struct BoundSteps {
 
 /// Verifies `graph`, assigns every intermediate a place in `arena` (which grows if needed), and has
 /// `dispatch` bind every node. Errors: VerifyGraph's; kOutOfMemory; and for a node that no kernel
-/// can run, kUnsupported with every kernel's reason. Everything that can stall (compiling,
-/// allocating, deciding) happens here.
+/// can run, kUnsupported with every kernel's reason. BindAs::kChained is kUnsupported, with the
+/// reason, where the graph has no chain or the dispatch no kernel for one; its results differ from
+/// those of kSteps within rounding (docs/fusion.md). Everything that can stall (compiling, allocating,
+/// deciding) happens here.
 Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch& dispatch,
-                                                    Arena& arena);
+                                                    Arena& arena, BindAs bind = BindAs::kSteps);
 
 }  // namespace tilewright

@@ -15,7 +15,8 @@ namespace tilewright {
 /// kernel, as it comes in every layer.
 struct StepGroup {
   TensorOp op = TensorOp::kNone;
-  std::string name;    ///< of the first of its nodes
+  std::string
+      name;  ///< of the first of its nodes; of a step that computes several, of its last one
   std::string kernel;  ///< as in PreparedStep
   std::string spec;
   int count = 0;  ///< steps of the group in one run of the graph

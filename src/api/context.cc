@@ -120,6 +120,7 @@ SessionOptions Context::DefaultSession() const {
   if (device_spec().kind == DeviceKind::kCpu) return options;
   options.kv = options.activations = DataType::kBF16;
   options.logits = DataType::kF32;
+  options.chains = Chains::kRace;
   return options;
 }
 
@@ -149,6 +150,7 @@ std::unique_ptr<DeviceDispatch> Context::MakeDispatch(Precision activations, Gua
   options.tuned = tuned();
   options.pins = pins;
   options.strict = impl_->options.cache_mode == CacheMode::kStrict;
+  options.store = impl_->opened.store.get();
   return std::make_unique<DeviceDispatch>(*impl_->opened.kernels, *impl_->opened.device, options);
 }
 

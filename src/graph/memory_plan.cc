@@ -28,10 +28,19 @@ std::int64_t LowestFit(const std::vector<Block>& placed_by_offset, const Block& 
   return at;
 }
 
+/// Lets every tensor live until the operation behind its last reader has run.
+void LiveToTheNext(const Graph& graph, std::vector<Liveness>& lives) {
+  std::vector<std::int32_t> next(graph.size() + 1, static_cast<std::int32_t>(graph.size()));
+  for (std::size_t i = graph.size(); i-- > 1;)
+    next[i - 1] = Computes(graph.nodes()[i].op) ? static_cast<std::int32_t>(i) : next[i];
+  for (Liveness& life : lives) life.last = next[static_cast<std::size_t>(life.last)];
+}
+
 }  // namespace
 
-MemoryPlan PlanMemory(const Graph& graph, std::size_t alignment) {
-  const std::vector<Liveness> lives = ComputeLiveness(graph);
+MemoryPlan PlanMemory(const Graph& graph, Reuse reuse, std::size_t alignment) {
+  std::vector<Liveness> lives = ComputeLiveness(graph);
+  if (reuse == Reuse::kBehindNext) LiveToTheNext(graph, lives);
   const auto align = static_cast<std::int64_t>(alignment);
   MemoryPlan plan;
   plan.offset.assign(graph.size(), -1);

@@ -73,19 +73,26 @@ Result<BoundSteps> KernelDispatch::BindSteps(const Graph& graph) {
   return bound;
 }
 
+Result<BoundSteps> KernelDispatch::BindChained(const Graph&) {
+  return Fail(ErrorCode::kUnsupported,
+              Format("the dispatch '{}' has no kernel for chains of products", name()));
+}
+
 Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch& dispatch,
-                                                    Arena& arena) {
+                                                    Arena& arena, BindAs bind) {
+  const bool chained = bind == BindAs::kChained;
   if (Status status = VerifyGraph(graph); !status) return Fail(status.error());
   std::unique_ptr<PreparedGraph> prepared(new PreparedGraph);
   prepared->graph_ = std::move(graph);
-  prepared->memory_ = PlanMemory(prepared->graph_);
+  prepared->memory_ = PlanMemory(prepared->graph_, chained ? Reuse::kBehindNext : Reuse::kAtOnce);
   if (Status status = arena.Reserve(prepared->memory_.bytes); !status) {
     return Fail(status.error().code,
                 Format("the activations of this pass need {}: {}; fewer rows in a pass need less",
                        HumanBytes(prepared->memory_.bytes), status.error().message));
   }
   BindMemory(prepared->graph_, prepared->memory_, arena.data());
-  Result<BoundSteps> bound = dispatch.BindSteps(prepared->graph_);
+  Result<BoundSteps> bound =
+      chained ? dispatch.BindChained(prepared->graph_) : dispatch.BindSteps(prepared->graph_);
   if (!bound) return Fail(bound.error());
   prepared->steps_ = std::move(bound->steps);
   for (const auto& step : prepared->steps_) prepared->ready_.push_back(step->ready());
@@ -93,6 +100,14 @@ Result<std::unique_ptr<PreparedGraph>> PrepareGraph(Graph graph, KernelDispatch&
   prepared->watched_.push_back({&arena.epoch(), arena.epoch().now()});
   for (const Epoch* epoch : bound->epochs) prepared->watched_.push_back({epoch, epoch->now()});
   return prepared;
+}
+
+Status PreparedGraph::Outcome() const {
+  for (const std::unique_ptr<PreparedStep>& step : steps_) {
+    if (Status right = step->Outcome(); !right)
+      return AtNode(graph_.node(step->node), right.error());
+  }
+  return {};
 }
 
 bool PreparedGraph::stale() const {

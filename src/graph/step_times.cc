@@ -87,20 +87,29 @@ double Operations(const NodeView& node, const CacheLoad& cache) {
   return 0;
 }
 
+/// f(view of a node) for every node that a step computes, in their order.
+template <class F>
+void ForEachNode(const Graph& graph, const PreparedStep& step, F&& f) {
+  for (const NodeId id : step.also) f(ViewOf(graph, graph.node(id)));
+  f(ViewOf(graph, graph.node(step.node)));
+}
+
 /// What the steps of a group have in common.
 using GroupKey = std::tuple<TensorOp, std::string, std::string, std::string>;
 
-GroupKey KeyOfStep(const PreparedStep& step, const NodeView& node) {
+GroupKey KeyOfStep(const Graph& graph, const PreparedStep& step) {
   std::string shapes;
   const auto add = [&](const TensorView& view) {
     shapes += Format("{} {} {} {} {};", DataTypeName(view.dtype), view.shape[0], view.shape[1],
                      view.shape[2], view.shape[3]);
   };
-  add(node.out);
-  for (std::size_t i = 0; i < node.input_count; ++i) {
-    if (node.inputs[i].present) add(node.in(i));
-  }
-  return {node.op, step.kernel, step.spec, std::move(shapes)};
+  ForEachNode(graph, step, [&](const NodeView& node) {
+    add(node.out);
+    for (std::size_t i = 0; i < node.input_count; ++i) {
+      if (node.inputs[i].present) add(node.in(i));
+    }
+  });
+  return {graph.node(step.node).op, step.kernel, step.spec, std::move(shapes)};
 }
 
 /// Runs of something in a stream, timed from the host. What runs is long enough for that.
@@ -180,12 +189,15 @@ Result<StepTimes> TimeSteps(const PreparedGraph& graph, Device& device, Stream s
   std::map<GroupKey, std::size_t> known;
   for (const std::unique_ptr<PreparedStep>& step : graph.steps()) {
     const TensorNode& node = graph.graph().node(step->node);
-    const NodeView view = ViewOf(graph.graph(), node);
-    const auto [at, fresh] = known.emplace(KeyOfStep(*step, view), members.size());
+    const auto [at, fresh] = known.emplace(KeyOfStep(graph.graph(), *step), members.size());
     if (fresh) {
       members.emplace_back();
-      times.groups.push_back({node.op, node.name, step->kernel, step->spec, 0, 0,
-                              LeastBytes(view, cache), Operations(view, cache)});
+      StepGroup group{node.op, node.name, step->kernel, step->spec};
+      ForEachNode(graph.graph(), *step, [&](const NodeView& view) {
+        group.bytes += LeastBytes(view, cache);
+        group.ops += Operations(view, cache);
+      });
+      times.groups.push_back(std::move(group));
     }
     members[at->second].push_back(step.get());
     ++times.groups[at->second].count;

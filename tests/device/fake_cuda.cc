@@ -284,7 +284,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     launch.stream = reinterpret_cast<std::uintptr_t>(config->hStream);
     std::memcpy(launch.params.data(), params[0], launch.params.size());
     return TheState().Give(ctx, config->hStream, {[launch = std::move(launch)] {
-                             const auto& run = TheState().kernels;
+                             State& state = TheState();
+                             const auto& run = state.kernels;
+                             state.clock_us += state.launch_us ? state.launch_us(launch) : 10;
                              return run ? static_cast<CUresult>(run(launch)) : CUDA_SUCCESS;
                            }});
   });

@@ -39,6 +39,10 @@ class FakeCuda {
   /// Does the work of the kernels; returns a CUresult. By default nothing is done.
   virtual void SetKernels(std::function<int(const Launch& launch)> run) = 0;
 
+  /// How long a kernel takes by the time stamps of events; by default 10 us. Everything else takes none,
+  /// and a millisecond lies between any two events beside.
+  virtual void SetLaunchTimes(std::function<double(const Launch& launch)> us) = 0;
+
   /// Puts work into a stream of the calling thread's current context, as a library beside the
   /// driver does; nullptr only asks whether there is one. Returns a CUresult, as `work` does.
   virtual int Queue(std::uintptr_t stream, std::function<int()> work) = 0;
@@ -58,8 +62,9 @@ class FakeCuda {
   /// Pieces of work that were given and not done.
   virtual std::size_t pending() const = 0;
 
-  /// The next call of `function` answers this CUresult, and does nothing.
-  virtual void AnswerNext(const std::string& function, int result) = 0;
+  /// The next call of `function`, or the one that comes after so many others, answers this CUresult and
+  /// does nothing.
+  virtual void AnswerNext(const std::string& function, int result, int after = 0) = 0;
   /// What cuInit and cuDriverGetVersion answer from now on.
   virtual void SetDriver(int init, int version) = 0;
 };

@@ -89,9 +89,14 @@ std::size_t State::pending() const {
   return count;
 }
 
-void State::AnswerNext(const std::string& function, int result) {
+void State::SetLaunchTimes(std::function<double(const Launch&)> us) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  answers_[function] = {static_cast<CUresult>(result), 0};
+  launch_us = std::move(us);
+}
+
+void State::AnswerNext(const std::string& function, int result, int after) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  answers_[function] = {static_cast<CUresult>(result), after};
 }
 
 void State::SetDriver(int of_init, int of_version) {

@@ -21,6 +21,7 @@ struct Ctx;
 struct Evt {
   Ctx* ctx = nullptr;
   std::uint64_t recorded = 0, happened = 0;
+  double at_us = 0;               ///< when it happened last
   struct Strm* stream = nullptr;  ///< of the last record
 };
 /// Work of a stream: something to do, or an event to wait for.
@@ -64,6 +65,7 @@ class State final : public FakeCuda {
   static constexpr unsigned kMaxSmem = 232448;
 
   void SetKernels(std::function<int(const Launch&)> run) override;
+  void SetLaunchTimes(std::function<double(const Launch&)> us) override;
   State();
   int Queue(std::uintptr_t stream, std::function<int()> work) override;
   void SetMute(bool on) override { mute = on; }
@@ -72,7 +74,7 @@ class State final : public FakeCuda {
   std::size_t calls(const std::string& function) const override;
   std::string alive() const override;
   std::size_t pending() const override;
-  void AnswerNext(const std::string& function, int result) override;
+  void AnswerNext(const std::string& function, int result, int after) override;
   void SetDriver(int init, int version) override;
 
   /// Every function goes through here: counts it, gives the answer that was ordered, and else calls
@@ -122,6 +124,8 @@ class State final : public FakeCuda {
   int ctas_that_fit = Setting("FAKE_CUDA_CTAS", 1);
   int fresh = Setting("FAKE_CUDA_FRESH", 0xff);  // bytes of memory never written
   std::function<int(const Launch&)> kernels;
+  std::function<double(const Launch&)> launch_us;
+  double clock_us = 0;
 
  private:
   mutable std::recursive_mutex mutex_;

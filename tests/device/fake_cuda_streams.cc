@@ -90,6 +90,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     recorded->stream = in;
     return TheState().Give(ctx, stream, {[recorded, count] {
                              recorded->happened = std::max(recorded->happened, count);
+                             recorded->at_us = TheState().clock_us;
                              return CUDA_SUCCESS;
                            }});
   });
@@ -102,8 +103,9 @@ CUresult cuEventSynchronize(CUevent event) {
     return TheState().Drive(*waited->stream, [=] { return waited->happened >= wanted; });
   });
 }
-CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
-  *ms = 1;
+CUresult cuEventElapsedTime(float* ms, CUevent begin, CUevent end) {
+  const double us = reinterpret_cast<Evt*>(end)->at_us - reinterpret_cast<Evt*>(begin)->at_us;
+  *ms = static_cast<float>(1 + us * 1e-3);
   return CUDA_SUCCESS;
 }
 

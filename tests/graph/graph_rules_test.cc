@@ -37,7 +37,7 @@ TEST(PlanMemory, every_offset_is_aligned_whatever_the_sizes) {
       graph.node(x).keep = true;
     }
     ASSERT_EQ(FaultOf(graph), "");
-    const MemoryPlan plan = PlanMemory(graph, alignment);
+    const MemoryPlan plan = PlanMemory(graph, Reuse::kAtOnce, alignment);
     for (const TensorNode& node : graph.nodes()) {
       const std::int64_t offset = plan.offset[static_cast<std::size_t>(node.id)];
       if (node.op == TensorOp::kNone) {

@@ -264,6 +264,66 @@ TEST_F(CudaModel, replayed_passes_give_the_bits_of_those_launched_one_by_one) {
   }
 }
 
+/// Logits of `slots` sequences, each of its own tokens, a pass for every one of `positions`.
+std::vector<float> Decoded(Session& session, int slots, int positions, int vocab) {
+  const std::vector<TokenId> tokens = RandomTokens(slots * positions, vocab, 5);
+  std::vector<float> all;
+  for (int position = 0; position < positions; ++position) {
+    std::vector<Row> rows;
+    for (int slot = 0; slot < slots; ++slot)
+      rows.push_back(
+          {tokens[static_cast<std::size_t>(position * slots + slot)], position, slot, true});
+    const auto logits = session.Forward(rows);
+    EXPECT_TRUE(logits) << logits.error().message;
+    if (!logits) return all;
+    all.insert(all.end(), logits->begin(), logits->end());
+  }
+  return all;
+}
+
+TEST_F(CudaModel, chains_of_products_give_the_logits_of_separate_kernels) {
+  if (context_->device_spec().compute_capability != 90) GTEST_SKIP() << "no kernels for chains";
+  // Every product has a k-tile and more for each multiprocessor.
+  SynthShape shape = test::WideShape();
+  shape.hidden = shape.ffn = 2560;
+  shape.heads = 20;
+  shape.kv_heads = 4;
+  shape.head_dim = 128;
+  constexpr int kPositions = 4;
+  for (const DataType quant : {DataType::kQ8_0, DataType::kQ4_K}) {
+    const std::string path =
+        test::WriteTiny(*folder_, "chains" + std::string(DataTypeName(quant)), shape, quant);
+    for (const int slots : {16, 32, 64}) {
+      SCOPED_TRACE(std::string(DataTypeName(quant)) + ", " + std::to_string(slots) + " rows");
+      SessionOptions options = Options(DataType::kBF16, DataType::kBF16);
+      options.slots = slots;
+      const auto decoded = [&](Chains chains) {
+        options.chains = chains;
+        const OnGpu gpu = Load(path, options);
+        if (gpu.session == nullptr) return std::vector<float>();
+        const std::vector<float> logits = Decoded(*gpu.session, slots, kPositions, shape.vocab);
+        std::vector<Row> rows;
+        for (int slot = 0; slot < slots; ++slot) rows.push_back({1, kPositions, slot, true});
+        const auto times = gpu.session->TimePass(rows, 1);
+        EXPECT_TRUE(times) << times.error().message;
+        int launches = 0;
+        if (times) {
+          for (const StepGroup& group : times->groups)
+            launches += group.kernel.starts_with("gemm_chain.") ? group.count : 0;
+        }
+        EXPECT_EQ(launches, chains == Chains::kOn ? shape.layers : 0);
+        return logits;
+      };
+      const std::vector<float> separate = decoded(Chains::kOff), chained = decoded(Chains::kOn);
+      ASSERT_FALSE(separate.empty());
+      ASSERT_EQ(chained.size(), separate.size());
+      EXPECT_LT(test::WorstRow(chained, separate, static_cast<std::size_t>(shape.vocab)),
+                Bound(shape, DataType::kBF16, DataType::kBF16));
+      EXPECT_TRUE(decoded(Chains::kOn) == chained) << "other bits than before";
+    }
+  }
+}
+
 TEST_F(CudaModel, the_best_logits_are_found_where_they_are_computed) {
   const SynthShape shape = test::WideShape();
   const std::string path = test::WriteTiny(*folder_, "best", shape, DataType::kQ8_0);

@@ -37,6 +37,9 @@ class BoundStep final : public PreparedStep {
   bool only_submits() const override { return true; }
   const ReadyLaunch* ready() const override { return ready_.get(); }
 
+  const typename Op::Args& args() const { return args_; }
+  Provenance provenance() const { return plan_.provenance(); }
+
  private:
   Plan<Op> plan_;
   typename Op::Args args_;

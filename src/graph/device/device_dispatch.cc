@@ -14,6 +14,8 @@
 #include "engine/bind_next.h"
 #include "engine/op_traits.h"
 #include "graph/device/bound_step.h"
+#include "graph/device/chain_step.h"
+#include "graph/device/find_chains.h"
 #include "graph/node_view.h"
 #include "ops/gemm/base/alignment.h"
 #include "ops/gemm/base/gemm_op.h"
@@ -349,6 +351,38 @@ Result<BoundSteps> DeviceDispatch::BindSteps(const Graph& graph) {
     // Each round takes a kernel out of the race, so the last one is not far.
     if (bound || !impl_->refused_arguments) return bound;
   }
+}
+
+Result<BoundSteps> DeviceDispatch::BindChained(const Graph& graph) {
+  const auto refuse = [](const std::string& reason) {
+    return Fail(ErrorCode::kUnsupported, "no chain of products: " + reason);
+  };
+  Device& device = impl_->device;
+  if (impl_->options.store == nullptr || device.spec().kind != DeviceKind::kCuda)
+    return refuse(fmt::format("{} compiles no kernel for one", device.spec().ClassId()));
+  if (impl_->options.guarantee != Guarantee::kFastest)
+    return refuse("the sums of its kernels are not those of separate ones, which were promised");
+  if (impl_->options.strict) return refuse("in strict mode records decide, which have none");
+  Result<BoundSteps> bound = BindSteps(graph);
+  if (!bound) return bound;
+  const FoundChains found = FindChains(graph, bound->steps);
+  std::vector<ChosenChain> chosen;
+  std::optional<Rejection> why;
+  for (const ProductChain& chain : found.chains) {
+    auto one = ChooseChain(chain, device.spec());
+    if (one) {
+      chosen.push_back(*one);
+    } else if (!why) {
+      why = std::move(one.error());
+    }
+  }
+  if (chosen.empty()) {
+    if (!why && !found.ends.empty()) why = found.ends.front().reason;
+    return refuse(why ? why->ToString() : "there is no product");
+  }
+  if (Status made = BindChains(chosen, *impl_->options.store, device, bound->steps); !made)
+    return Fail(made.error());
+  return bound;
 }
 
 void DeviceDispatch::Forget() {

@@ -16,6 +16,10 @@ namespace {
 /// Graphs kept: decode runs one or two shapes forever, prompts a handful.
 constexpr std::size_t kGraphsKept = 8;
 
+/// Rows of passes that chains of products are tried for: those of fewer have kernels that no launch keeps
+/// from the memory for long, those of more compute for long enough.
+constexpr std::int32_t kFewestChainRows = 8, kMostChainRows = 64;
+
 PassTypes TypesOf(const SessionOptions& options) {
   const auto or_activations = [&](DataType type) {
     return type == DataType::kNone ? options.activations : type;
@@ -41,8 +45,46 @@ PassShape PreparedPasses::ShapeFor(std::int32_t rows, std::int32_t wanted, std::
   return {Bucket(rows), Bucket(wanted), wanted < rows && wanted > 0, wanted > 0 ? top : 0};
 }
 
+Status PreparedPass::Capture(Device& device, Stream stream) {
+  Status captured = graph->Capture(device, stream);
+  if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
+  if (chained == nullptr) return {};
+  captured = chained->Capture(device, stream);
+  if (captured || captured.error().code == ErrorCode::kUnsupported) return {};
+  LogWarning(fmt::format("passes of {} rows run without chains of products: {}", shape.rows,
+                         captured.error().message));
+  DropChains(device, stream);
+  return {};
+}
+
+Status PreparedPass::Run(Device& device, Stream stream) {
+  if (chained == nullptr) return graph->Run(stream);
+  const bool racing = race && !race->decided();
+  Status queued = race ? race->Run(*graph, *chained, stream) : chained->Run(stream);
+  if (racing && race->decided() && LogEnabled(LogLevel::kInfo)) {
+    LogInfo(fmt::format(
+        "a pass of {} rows takes {:.1f} us as separate kernels and {:.1f} us with chains of "
+        "products",
+        shape.rows, race->first_us(), race->second_us()));
+  }
+  ran_chained = !race || race->ran_second();
+  if (queued || !ran_chained) return queued;
+  LogWarning(fmt::format("passes of {} rows run without chains of products: {}", shape.rows,
+                         queued.error().message));
+  DropChains(device, stream);
+  return graph->Run(stream);
+}
+
+void PreparedPass::DropChains(Device& device, Stream stream) {
+  static_cast<void>(device.Synchronize(stream));
+  ran_chained = false;
+  race.reset();
+  chained.reset();
+}
+
 bool PreparedPasses::Stale(const PreparedPass& pass) const {
-  return pass.graph->stale() || pass.cache_moves != of_.cache.moves();
+  return pass.graph->stale() || (pass.chained != nullptr && pass.chained->stale()) ||
+         pass.cache_moves != of_.cache.moves();
 }
 
 PreparedPass* PreparedPasses::Find(const PassShape& shape) {
@@ -55,6 +97,7 @@ PreparedPass* PreparedPasses::Find(const PassShape& shape) {
 
 Result<PreparedPass*> PreparedPasses::Get(const PassShape& shape) {
   if (PreparedPass* prepared = Find(shape)) return prepared;
+  NoteVerdicts();
   passes_.remove_if([&](const PreparedPass& pass) { return Stale(pass); });
   Result<PreparedPass> fresh = Prepare(shape);
   if (!fresh) return Fail(fresh.error());
@@ -70,6 +113,74 @@ FusionSet PreparedPasses::FusionsFor(const PassShape& shape) const {
   const bool tiles = of_.dispatch.device()->spec().Has(kFeatureAmxTile | kFeatureAmxBf16);
   const FusionSet all = of_.model.fusions();
   return tiles && shape.rows > kTileRows ? all.Without(Fusion::kQuantiseOnce) : all;
+}
+
+void PreparedPasses::NoteVerdicts() {
+  for (const PreparedPass& pass : passes_) {
+    if (!pass.race || !pass.race->decided()) continue;
+    verdicts_.emplace(pass.shape.rows,
+                      ChainVerdict{pass.shape.rows, pass.race->first_us(), pass.race->second_us()});
+  }
+}
+
+std::vector<ChainVerdict> PreparedPasses::Verdicts() {
+  NoteVerdicts();
+  std::vector<ChainVerdict> all;
+  for (const auto& [rows, verdict] : verdicts_) all.push_back(verdict);
+  return all;
+}
+
+Status PreparedPasses::Outcome(Stream stream) {
+  for (const PreparedPass& pass : passes_) {
+    if (pass.chained == nullptr) continue;
+    Status right = pass.chained->Outcome();
+    if (right) continue;
+    chains_failed_ = true;
+    for (PreparedPass& each : passes_) each.DropChains(*of_.dispatch.device(), stream);
+    return Fail(right.error().code,
+                right.error().message + "; passes run without chains of products from now on");
+  }
+  return {};
+}
+
+/// Whether a pass is to have chains of products: in a race those of decoding, which come again and again.
+bool PreparedPasses::MayChain(const PassShape& shape) const {
+  if (chains_failed_ || shape.rows > kMostChainRows) return false;
+  switch (of_.options.chains) {
+    case Chains::kOff:
+      return false;
+    case Chains::kOn:
+      return true;
+    case Chains::kRace:
+      break;
+  }
+  if (shape.rows < kFewestChainRows || shape.logits_rows == 0 || shape.pick) return false;
+  if (of_.dispatch.device()->spec().kind != DeviceKind::kCuda) return false;
+  const auto known = verdicts_.find(shape.rows);
+  return known == verdicts_.end() || known->second.chained();
+}
+
+/// Adds the pass with chains of products, where there are such chains. It is none the worse without.
+void PreparedPasses::AddChained(const Graph& graph, PreparedPass& pass) {
+  const bool raced = of_.options.chains == Chains::kRace && !verdicts_.contains(pass.shape.rows);
+  Result<std::unique_ptr<PreparedGraph>> chained =
+      PrepareGraph(graph, of_.dispatch, arena_, BindAs::kChained);
+  if (chained && raced) {
+    Result<PassRace> race = PassRace::Create(*of_.dispatch.device());
+    if (race) {
+      pass.race.emplace(std::move(*race));
+    } else {
+      chained = Fail(race.error());
+    }
+  }
+  if (chained) {
+    pass.chained = std::move(*chained);
+    return;
+  }
+  const std::string text = fmt::format("a pass of {} rows has no chains of products: {}",
+                                       pass.shape.rows, chained.error().message);
+  const bool expected = chained.error().code == ErrorCode::kUnsupported;
+  expected&& of_.options.chains != Chains::kOn ? LogInfo(text) : LogWarning(text);
 }
 
 Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
@@ -94,7 +205,11 @@ Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {
                     .logits = now(built.logits),
                     .top_ids = now(built.top_ids),
                     .top_values = now(built.top_values),
-                    .graph = {}};
+                    .graph = {},
+                    .chained = {},
+                    .race = {}};
+  // First, since it may make arena and workspace larger, for which the other one would be stale.
+  if (MayChain(shape)) AddChained(fused.graph, pass);
   Result<std::unique_ptr<PreparedGraph>> graph =
       PrepareGraph(std::move(fused.graph), of_.dispatch, arena_);
   if (!graph) return Fail(graph.error());

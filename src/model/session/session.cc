@@ -137,10 +137,9 @@ Status Session::Impl::SendInputs(std::span<const Row> rows, const PreparedPass& 
 Status Session::Impl::RunPass(PreparedPass& pass) {
   const bool decodes = !pass.shape.pick && pass.shape.logits_rows > 0;
   if (++pass.runs == 2 && decodes && device.can_capture()) {
-    Status captured = pass.graph->Capture(device, stream);
-    if (!captured && captured.error().code != ErrorCode::kUnsupported) return captured;
+    if (Status captured = pass.Capture(device, stream); !captured) return captured;
   }
-  return pass.graph->Run(stream);
+  return pass.Run(device, stream);
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -201,9 +200,15 @@ Result<const PreparedPass*> Session::Impl::Run(std::span<const Row> rows, std::i
 }
 
 Result<std::span<const float>> Session::Impl::ReadLogits(const PreparedPass& pass) {
-  if (last_wanted > 0) return results.ReadLogits(pass.View(pass.logits), last_wanted, stream);
-  if (Status status = device.Synchronize(stream); !status) return Fail(status.error());
-  return std::span<const float>();
+  Result<std::span<const float>> logits = std::span<const float>();
+  if (last_wanted > 0) {
+    logits = results.ReadLogits(pass.View(pass.logits), last_wanted, stream);
+  } else if (Status status = device.Synchronize(stream); !status) {
+    return Fail(status.error());
+  }
+  if (!logits) return logits;
+  if (Status right = passes.Outcome(stream); !right) return Fail(right.error());
+  return logits;
 }
 
 Result<TopLogits> Session::Impl::ReadTop(const PreparedPass& pass) {
@@ -236,6 +241,7 @@ Result<TopLogits> Session::ForwardTop(std::span<const Row> rows, std::int32_t k)
     top = Fail(status.error());
   }
   if (!top) return top;
+  if (Status right = s.passes.Outcome(s.stream); !right) return Fail(right.error());
   s.last = *pass;
   s.positions.Expect();
   s.positions.Confirm();
@@ -323,6 +329,9 @@ Result<std::span<const TokenId>> Session::Receive() {
   if (s.ahead.queued() == 0)
     return Fail(ErrorCode::kInvalidArgument, "no pass is submitted and not received");
   Result<std::span<const TokenId>> tokens = s.ahead.Receive();
+  if (tokens) {
+    if (Status right = s.passes.Outcome(s.stream); !right) tokens = Fail(right.error());
+  }
   if (!tokens) {
     s.positions.Retract();
     static_cast<void>(s.DropAhead());
@@ -370,8 +379,14 @@ Result<StepTimes> Session::TimePass(std::span<const Row> rows, int repeat) {
     load.positions_read += std::max(s.positions.after(slot), 0);
   for (const Row& row : rows) load.positions_scored += row.position + 1;
   s.positions.Discard(rows);
-  return TimeSteps(*s.passes.most_recent().graph, s.device, s.stream, load, repeat);
+  Result<StepTimes> times =
+      TimeSteps(s.passes.most_recent().usual(), s.device, s.stream, load, repeat);
+  if (!times) return times;
+  if (Status right = s.passes.Outcome(s.stream); !right) return Fail(right.error());
+  return times;
 }
+
+std::vector<ChainVerdict> Session::chain_verdicts() const { return impl_->passes.Verdicts(); }
 
 Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_rows) {
   if (rows < 1 || rows > impl_->options.max_rows || logits_rows < 0 || logits_rows > rows) {
