@@ -14,17 +14,20 @@ namespace tw {
 
 using tilewright::cuda::GemmQwParams;
 
-/// As QwFinish asks for it.
+/// As QwFinish asks for it. Addends are loaded ahead where threads have the registers.
 template <Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN, int kThreads>
 struct GemmQwOutput {
-  OutputAhead<kTypeC, kTypeY, kTileM, kTileN, kThreads> ahead;
+  using Ahead = OutputAhead<kTypeC, kTypeY, kTileM, kTileN, kThreads>;
+  static constexpr bool kAhead =
+      kEpilogue == Epilogue::kAdd && (kThreads <= 384 || Ahead::kTurns <= 2);
+  Ahead ahead;
   TW_DEVICE static bool Packs(const GemmQwParams& p) { return OutputInPacks<kTypeC, kTypeY>(p); }
   TW_DEVICE void Load(const GemmQwParams& p, int m0, int n0) {
-    if constexpr (kEpilogue == Epilogue::kAdd) ahead.Load(p, m0, n0, Packs(p));
+    if constexpr (kAhead) ahead.Load(p, m0, n0, Packs(p));
   }
   template <class SumsAt>
   TW_DEVICE void Store(const GemmQwParams& p, int m0, int n0, SumsAt sums_at, float*) const {
-    if constexpr (kEpilogue == Epilogue::kAdd) {
+    if constexpr (kAhead) {
       ahead.Store(p, m0, n0, Packs(p), sums_at, [](int, int, const float(&)[4], int) {});
     } else {
       OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, Packs(p), sums_at);
