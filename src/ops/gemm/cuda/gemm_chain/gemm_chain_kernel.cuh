@@ -28,7 +28,7 @@ using tilewright::cuda::kMostChainProducts;
 
 template <Type kTypeW, int kTileM, int kTileN, int kParts, int kStages>
 struct GemmChain {
-  using Product = QwProduct<kTypeW, kTileM, kTileN, kParts, kStages, GemmChainProduct>;
+  using Product = QwProduct<kTypeW, kTileM, kTileN, kParts, kStages, GemmChainProduct, true>;
   using Finish = QwFinish<Product, ChainOutput<kTileM, kTileN, Product::kThreads>>;
   using RingPosition = typename Product::RingPosition;
   static constexpr int kThreads = Product::kThreads;

@@ -38,7 +38,7 @@ struct GemmQwOutput {
 template <Type kTypeW, Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN,
           int kParts, int kStages>
 struct GemmQw {
-  using Product = QwProduct<kTypeW, kTileM, kTileN, kParts, kStages, GemmQwParams>;
+  using Product = QwProduct<kTypeW, kTileM, kTileN, kParts, kStages, GemmQwParams, false>;
   using Finish =
       QwFinish<Product, GemmQwOutput<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, Product::kThreads>>;
 

@@ -38,8 +38,9 @@ using tilewright::cuda::GemmQwBegin;
 using tilewright::cuda::GemmQwOwner;
 using tilewright::cuda::GemmQwUnits;
 
-/// `Params`: what GemmQwParams has of the names w, x, ldx, m, n and k.
-template <Type kTypeW, int kTileM, int kTileN, int kParts, int kStages, class Params>
+/// `Params`: what GemmQwParams has of the names w, x, ldx, m, n and k. kXReady: x comes as PrepareX has made it, which
+/// does not tell of a whole k-tile whether a row of it was divided.
+template <Type kTypeW, int kTileM, int kTileN, int kParts, int kStages, class Params, bool kXReady>
 struct QwProduct {
   using F = Codes<kTypeW>;
   using ItsParams = Params;
@@ -186,6 +187,7 @@ struct QwProduct {
   TW_DEVICE static bool FitsAsX(float largest) { return FitsF16(largest, 0x1p-8f); }
   TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
     const int own = stage * kLayout.stage_bytes;
+    bool divided = false;
     TW_UNROLL
     for (int group = 0; group < kGroupsOfWarp; ++group) {
       const int row = Task(group, warp, lane).row;
@@ -203,11 +205,14 @@ struct QwProduct {
       if (plain) {
         StoreChunks(stage, group, warp, lane, rows, [](float value) { return value; });
       } else {
+        divided = true;
         StoreChunks(stage, group, warp, lane, rows,
                     [&](float value) { return value * power.factor; });
       }
       if constexpr (kWarpsOfGroup > 1) NamedBarrier(2, 128);  // and has been read
     }
+    if (lane == 0)
+      StoreShared4(Stage(stage) + static_cast<u32>(kLayout.divided + 4 * warp), divided);
     FenceBeforeTma();  // wgmma reads it as the copy engine would
     __syncwarp();
     if (lane == 0) MbarrierArrive(Full(stage));
@@ -265,27 +270,38 @@ struct QwProduct {
     }
   }
 
-  // The warpgroup that fills the ring, behind FetchFirst. x is loaded before there is room for it.
+  // The warpgroup that fills the ring, behind FetchFirst. x is loaded before there is room for it, two k-tiles
+  // ahead where a warp has the registers for it.
+  static constexpr int kAhead = kTasks <= 8 && kThreads <= 384 ? 2 : 1;
   TW_DEVICE void Produce(int warp, int lane) const {
     const bool leader = warp == 0 && lane == 0;
     const int count = end - begin;
     Place at_w = First(), at_x = at_w;
     TW_NO_UNROLL
     for (int i = 0; i < kStages; ++i) Advance(at_w);  // what FetchFirst has fetched
-    RingPosition at;
-    Rows rows;
-    if (count > 0) LoadX(at_x, warp, lane, rows);
-    TW_NO_UNROLL
-    for (int i = 0; i < count; ++i) {
-      MbarrierWait(Empty(at.stage), at.parity ^ 1);  // it has been read
-      if (i >= kStages) {
-        if (leader) FetchW(at_w, at.stage);
-        Advance(at_w);
-      }
-      StoreX(at.stage, warp, lane, rows);
+    Rows rows[kAhead];
+    TW_UNROLL
+    for (int j = 0; j < kAhead; ++j) {
+      if (j < count) LoadX(at_x, warp, lane, rows[j]);
       Advance(at_x);
-      if (i + 1 < count) LoadX(at_x, warp, lane, rows);
-      at.Advance();
+    }
+    RingPosition at;
+    TW_NO_UNROLL
+    for (int first = 0; first < count; first += kAhead) {
+      TW_UNROLL
+      for (int j = 0; j < kAhead; ++j) {
+        const int i = first + j;
+        if (i >= count) break;
+        MbarrierWait(Empty(at.stage), at.parity ^ 1);  // it has been read
+        if (i >= kStages) {
+          if (leader) FetchW(at_w, at.stage);
+          Advance(at_w);
+        }
+        StoreX(at.stage, warp, lane, rows[j]);
+        if (i + kAhead < count) LoadX(at_x, warp, lane, rows[j]);
+        Advance(at_x);
+        at.Advance();
+      }
     }
   }
 
@@ -388,9 +404,15 @@ struct QwProduct {
     for (int i = 0; i < 2; ++i)
       tile.rows.parts[i] = Part::Plain(tile.rows.LineOf(i), lane % 4, fits);
     tile.rows.template Load<0>(lane, tile.raw);
-    const float* const divisors = DivisorsOf(at.stage);
-    TW_UNROLL
-    for (int i = 0; i < kTileM; i += 32) fits = divisors[i + lane % kTileM] == 1.0f && fits;
+    if constexpr (kXReady) {
+      const float* const divisors = DivisorsOf(at.stage);
+      TW_UNROLL
+      for (int i = 0; i < kTileM; i += 32) fits = divisors[i + lane % kTileM] == 1.0f && fits;
+    } else {
+      u32 divided[4];
+      LoadShared16(divided, Stage(at.stage) + static_cast<u32>(kLayout.divided));
+      fits = fits && (divided[0] | divided[1] | divided[2] | divided[3]) == 0;
+    }
     tile.plain = !InAnyLane(!fits);
     return tile;
   }
