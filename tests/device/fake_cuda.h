@@ -39,8 +39,8 @@ class FakeCuda {
   /// Does the work of the kernels; returns a CUresult. By default nothing is done.
   virtual void SetKernels(std::function<int(const Launch& launch)> run) = 0;
 
-  /// How long a kernel takes by the time stamps of events; by default 10 us. Everything else takes none,
-  /// and a millisecond lies between any two events beside.
+  /// How long a kernel takes by the time stamps of events, between any two of which lies a millisecond
+  /// beside; by default, and everything else, no time.
   virtual void SetLaunchTimes(std::function<double(const Launch& launch)> us) = 0;
 
   /// Puts work into a stream of the calling thread's current context, as a library beside the

@@ -341,6 +341,7 @@ TEST_F(CudaChainedPasses, launch_each_chain_once) {
 }
 
 TEST_F(CudaChainedPasses, are_the_faster_ones_of_the_first) {
+  fake_.SetLaunchTimes([](const cuda::FakeCuda::Launch&) { return 10.0; });
   const auto session = MakeSession(Chains::kRace);
   int with = 0;
   constexpr int kRaced = 20;
