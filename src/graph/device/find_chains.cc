@@ -158,7 +158,7 @@ class Finder {
     if (auto no = CheckUnread(at, at + 1)) return tl::unexpected(*std::move(no));
     if (auto no = CheckFollows(added.value_or(last.args), of_norm))
       return tl::unexpected(*std::move(no));
-    last.added = std::move(added);
+    last.added = added;
     return next;
   }
 
