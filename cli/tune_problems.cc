@@ -78,6 +78,7 @@ Status AddModelProblems(const TuneArguments& options, Context& context, TuneProb
   SessionOptions session_options = context.DefaultSession();
   session_options.kv = *kv;
   session_options.activations = activations->type;
+  session_options.chains = Chains::kOff;  // which have no problems of their own
   session_options.max_rows = *std::max_element(rows.begin(), rows.end());
   // As many positions as a run has: they are part of the problem that attention poses.
   const int context_wanted = options.model.context;

@@ -201,7 +201,7 @@ enum class RowBuckets : std::uint8_t {
 enum class Chains : std::uint8_t {
   kOff,
   kRace,  ///< in passes of 8 to 64 rows that decode, where the first of them take less time so
-  kOn,    ///< always; why they cannot be is a warning
+  kOn,    ///< always; why the first pass without cannot have them is a warning
 };
 
 /// What the first passes of so many rows took.

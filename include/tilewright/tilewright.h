@@ -175,7 +175,7 @@ class Context {
   CacheMode cache_mode() const;
 
   /// What a session on this device has unless its user wants something else: activations and KV
-  /// cache of bf16 and logits of f32 on a GPU, SessionOptions{} on the CPU.
+  /// cache of bf16, logits of f32 and chains of products in a race on a GPU, SessionOptions{} on the CPU.
   SessionOptions DefaultSession() const;
 
   /// Rebuilds caches() from the records, after tuning. No dispatch made before may be in use.

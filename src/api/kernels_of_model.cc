@@ -11,6 +11,7 @@
 #include "device/cuda/boards.h"
 #include "device/unbacked_device.h"
 #include "model/load/load.h"
+#include "ops/gemm/cuda/gemm_chain/families.h"
 #include "tilewright/tilewright.h"
 
 namespace tilewright {
@@ -103,6 +104,17 @@ Status SurveyBoard(const Model& model, const Kernels& kernels, Device& device,
   return {};
 }
 
+/// Chains of the products of `file`: of any of its types of weights, for as many rows as passes with chains have.
+void AddChains(const GgufFile& file, CudaArch arch, SurveyFindings& findings) {
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.dims < 2) continue;
+    for (const int rows : {16, 32, 64}) {
+      for (const KernelSpec& spec : GemmChainSpecs(tensor.dtype, arch, rows))
+        findings.kernels.insert(SpecName(spec));
+    }
+  }
+}
+
 }  // namespace
 
 Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
@@ -129,6 +141,7 @@ Result<ModelKernels> KernelsOfModel(const GgufFile& file, CudaArch arch) {
     if (Status surveyed = SurveyBoard(**model, **kernels, *device, findings); !surveyed)
       return Fail(surveyed.error());
   }
+  AddChains(file, arch, findings);
   ModelKernels needed;
   for (const auto& [what, problem] : findings.lacking) needed.unserved.push_back(problem);
   for (const KernelSpec& spec : (*store)->families().Catalog(arch)) {

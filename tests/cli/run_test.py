@@ -82,9 +82,15 @@ class Run(CliTest):
     def test_types_and_guarantees(self):
         for words in (['--activations', 'f32', '--kv', 'f32'], ['--activations', 'bf16', '--kv', 'bf16'],
                       ['--activations', 'int8', '--kv', 'f16'], ['--guarantee', 'deterministic'],
-                      ['--guarantee', 'batch-invariant'], ['--no-fuse'], ['--threads', 1], ['--providers', 'own']):
+                      ['--guarantee', 'batch-invariant'], ['--no-fuse'], ['--chains', 'off'], ['--threads', 1], ['--providers', 'own']):
             value = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 2, *GREEDY, *words).json()
             self.assertEqual(len(value['generated_tokens']), 2, words)
+
+    def test_chains_that_a_device_does_not_have_are_a_warning_once(self):
+        result = self.ok('run', self.tiny, '--tokens', '1,2,3', '-n', 4, '--chains', 'on', *GREEDY)
+        self.assertEqual(len([line for line in result.err.splitlines() if 'has no chains of products: ' in line]), 1)
+        self.assertIn('no kernel for one', result.err)
+        self.fails(2, 'run', self.tiny, '--tokens', '1', '-n', 1, '--chains', 'sometimes', saying='--chains')
 
     def test_chat_without_a_template_asks_for_a_name(self):
         self.fails(1, 'run', self.tiny, '--chat', '-p', 'hi', saying='--chat-template')

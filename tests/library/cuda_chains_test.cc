@@ -262,6 +262,21 @@ TEST_F(CudaChainOfTwo, is_none_of_weights_that_may_change) {
   EXPECT_THAT(Why({.norm_weight = LeafKind::kInput}), HasSubstr("needs constant ones of f32"));
 }
 
+TEST_F(CudaChainOfTwo, is_none_of_a_kernel_that_is_pinned) {
+  const Bound bound = Build({});
+  ASSERT_EQ(bound.found.chains.size(), 1u);
+  for (const ChainedProduct& product : bound.found.chains[0].products) {
+    const PreparedStep& step = *bound.steps.steps[product.step];
+    const auto problem = dispatch_->ProblemOf<GemmOp>(bound.graph, bound.graph.node(step.node));
+    ASSERT_TRUE(problem);
+    Pins pins;
+    pins.by_problem[{"gemm", KeyOf(*problem)}] = {step.kernel, step.spec};
+    dispatch_ = context_->MakeDispatch(Precision::kAuto, Guarantee::kFastest, &pins);
+    EXPECT_THAT(Why({}), HasSubstr("'" + bound.NameOf(product) + "': a kernel that is pinned"));
+    dispatch_ = context_->MakeDispatch();
+  }
+}
+
 /// The sum is written by the product now, all of whose CTAs read the activations.
 TEST_F(CudaChainOfTwo, is_none_where_the_sum_lies_in_the_memory_of_the_activations) {
   EXPECT_THAT(Why({}, Reuse::kAtOnce), HasSubstr("a result in the memory of the activations"));
@@ -332,7 +347,15 @@ TEST_F(CudaChainedPasses, launch_each_chain_once) {
   for (int position = 0; position < 4; ++position) {
     EXPECT_THAT(Pass(*separate, position), ElementsAre());
     const int apart = launches_;
+    fake_.StartCounting();
     EXPECT_THAT(Pass(*chained, position), ElementsAre(4, 3)) << error_;
+    if (position > 1) {
+      EXPECT_EQ(fake_.calls("cuGraphLaunch"), 1u);
+      for (const char* rare : {"cuLaunchKernelEx", "cuMemAlloc", "cuMemHostAlloc", "cuMemFree",
+                               "cuModuleLoadDataEx", "cuEventCreate"}) {
+        EXPECT_EQ(fake_.calls(rare), 0u) << rare;
+      }
+    }
     // Of the first chain three products and two norms have no launch of their own any more, of the second
     // two and one.
     EXPECT_EQ(launches_, apart - 8) << "position " << position;

@@ -189,7 +189,7 @@ TEST_F(CudaCoverage, the_kernels_of_a_model_are_of_every_family_that_takes_its_w
   ASSERT_TRUE(kernels) << kernels.error().message;
   std::set<std::string> families;
   for (const KernelSpec& spec : kernels->specs) families.emplace(spec.family.view());
-  for (const char* family : {"gemv_int8", "gemv_q", "gemm_q", "copy"})
+  for (const char* family : {"gemv_int8", "gemv_q", "gemm_q", "gemm_chain", "copy"})
     EXPECT_TRUE(families.contains(family)) << family;
 }
 

@@ -179,8 +179,14 @@ void PreparedPasses::AddChained(const Graph& graph, PreparedPass& pass) {
   }
   const std::string text = fmt::format("a pass of {} rows has no chains of products: {}",
                                        pass.shape.rows, chained.error().message);
-  const bool expected = chained.error().code == ErrorCode::kUnsupported;
-  expected&& of_.options.chains != Chains::kOn ? LogInfo(text) : LogWarning(text);
+  // A warning, once, but where they were only tried and do not exist.
+  const bool told =
+      of_.options.chains == Chains::kOn || chained.error().code != ErrorCode::kUnsupported;
+  if (told && !std::exchange(warned_of_none_, true)) {
+    LogWarning(text);
+  } else {
+    LogInfo(text);
+  }
 }
 
 Result<PreparedPass> PreparedPasses::Prepare(const PassShape& shape) {

@@ -93,7 +93,8 @@ class PreparedPasses {
   Arena arena_;
   std::list<PreparedPass> passes_;                 // most recently used first
   std::map<std::int32_t, ChainVerdict> verdicts_;  // by rows
-  bool chains_failed_ = false;
+  bool chains_failed_ = false;                     // of a pass: none has them any more
+  bool warned_of_none_ = false;
 };
 
 }  // namespace tilewright
