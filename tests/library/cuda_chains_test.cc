@@ -182,7 +182,7 @@ class CudaChainOfTwo : public CudaChains {
     LeafKind first_weight = LeafKind::kWeight, norm_weight = LeafKind::kWeight;
     bool keep_product = false, keep_normed = false;
     bool read_product = false, read_normed = false;
-    bool no_norm = false, no_residual = false, not_behind = false;
+    bool no_norm = false, no_residual = false, not_behind = false, added_to_itself = false;
   };
   Bound Build(const Different& what, Reuse reuse = Reuse::kBehindNext) {
     const NodeId x = Leaf("x", LeafKind::kInput, what.x, {kCols, kRows, 1, 1});
@@ -203,7 +203,8 @@ class CudaChainOfTwo : public CudaChains {
       } else {
         const NodeId sum =
             graph_.AddOp(TensorOp::kBuffer, "sum", {}, what.sum, {kCols, kRows, 1, 1});
-        normed = graph_.AddOp(TensorOp::kAddRmsNorm, "norm", {first, residual, gain, sum}, kBF16,
+        normed = graph_.AddOp(TensorOp::kAddRmsNorm, "norm",
+                              {first, what.added_to_itself ? first : residual, gain, sum}, kBF16,
                               {kCols, kRows, 1, 1});
       }
     }
@@ -246,6 +247,8 @@ TEST_F(CudaChainOfTwo, is_none_where_somebody_reads_what_it_does_not_write) {
   EXPECT_THAT(Why({.keep_product = true}), HasSubstr("mul_mat 'first', which is kept"));
   EXPECT_THAT(Why({.read_product = true}), HasSubstr("'first', which add 'reader' reads too"));
   EXPECT_THAT(Why({.keep_normed = true}), HasSubstr("add_rms_norm 'norm', which is kept"));
+  EXPECT_THAT(Why({.added_to_itself = true}),
+              HasSubstr("'first', which add_rms_norm 'norm' reads twice"));
   EXPECT_THAT(Why({.read_normed = true}), HasSubstr("'norm', which add 'reader' reads too"));
 }
 

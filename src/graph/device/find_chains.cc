@@ -189,7 +189,7 @@ class Finder {
     return std::nullopt;
   }
 
-  /// Whether the result of step `of` is read by step `by` and by nothing else.
+  /// Whether the result of step `of` is read once by step `by` and by nothing else.
   std::optional<Rejection> CheckUnread(std::size_t of, std::size_t by) const {
     const TensorNode& made = NodeOf(of);
     const auto refuse = [&](std::string by_whom) {
@@ -200,11 +200,13 @@ class Finder {
     for (const TensorNode& node : graph_.nodes()) {
       if (node.id != made.id && node.op == TensorOp::kNone) continue;
       if (node.keep && StorageOf(graph_, node.id) == made.id) return refuse("is kept");
-      if (!Computes(node.op) || node.id == NodeOf(by).id) continue;
-      for (const NodeId input : node.inputs) {
-        if (input != kNoNode && StorageOf(graph_, input) == made.id)
-          return refuse(Format("{} reads too", Name(node)));
-      }
+      if (!Computes(node.op)) continue;
+      const auto reads = std::ranges::count_if(node.inputs, [&](NodeId input) {
+        return input != kNoNode && StorageOf(graph_, input) == made.id;
+      });
+      const bool is_next = node.id == NodeOf(by).id;
+      if (reads > (is_next ? 1 : 0))
+        return refuse(Format("{} reads {}", Name(node), is_next ? "twice" : "too"));
     }
     return std::nullopt;
   }
