@@ -299,8 +299,11 @@ class CudaChainedPasses : public CudaChains {
       std::memcpy(&params, launch.params.data(), sizeof params);
       chains_.push_back(params.count);
       EXPECT_GT(params.wait_ns, 0u);
-      if (!gives_up_) EXPECT_EQ(*params.alarm, 0u);
-      if (gives_up_) *params.alarm = 1;
+      if (gives_up_ || std::exchange(gives_up_once_, false)) {
+        *params.alarm = 1;
+        gave_up_ = true;
+      }
+      EXPECT_TRUE(gave_up_ || *params.alarm == 0);
       return 0;
     });
     SynthShape shape = test::WideShape();
@@ -319,8 +322,9 @@ class CudaChainedPasses : public CudaChains {
     fake_.SetLaunchTimes({});
   }
 
-  std::unique_ptr<Session> MakeSession(Chains chains) {
+  std::unique_ptr<Session> MakeSession(Chains chains, std::int32_t page_size = 0) {
     SessionOptions options = context_->DefaultSession();
+    if (page_size > 0) options.page_size = page_size;
     EXPECT_EQ(options.chains, Chains::kRace);
     options.chains = chains;
     options.context = 128;
@@ -343,6 +347,8 @@ class CudaChainedPasses : public CudaChains {
   std::vector<int> chains_;
   int launches_ = 0;
   bool gives_up_ = false;
+  bool gives_up_once_ = false;  ///< the next chain that runs, which is when somebody waits for it
+  bool gave_up_ = false;
 };
 
 TEST_F(CudaChainedPasses, launch_each_chain_once) {
@@ -451,6 +457,45 @@ TEST_F(CudaChainedPasses, that_were_given_up_are_an_error_of_what_was_submitted)
   EXPECT_THAT(refused.error().message, HasSubstr("waited more than 2 s"));
   ASSERT_TRUE(session->Submit(batch));
   EXPECT_TRUE(session->Receive());
+}
+
+/// The next pass is prepared anew, since the cache has moved, and the one with the alarm is gone by then.
+TEST_F(CudaChainedPasses, that_were_given_up_are_an_error_though_the_next_pass_moves_the_cache) {
+  constexpr int kPage = 64;
+  const auto session = MakeSession(Chains::kOn, kPage);
+  std::vector<Row> batch;
+  for (std::int32_t slot = 0; slot < kSlots; ++slot) batch.push_back({1, 0, slot, true});
+  const auto submit = [&](int position) {
+    for (Row& row : batch) row.position = position;
+    return session->Submit(batch);
+  };
+  for (int position = 0; position < kPage - 1; ++position) {
+    ASSERT_TRUE(submit(position));
+    ASSERT_TRUE(session->Receive());
+  }
+  gives_up_once_ = true;
+  ASSERT_TRUE(submit(kPage - 1));
+  ASSERT_TRUE(submit(kPage));
+  const auto refused = session->Receive();
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("waited more than 2 s"));
+  EXPECT_FALSE(submit(kPage)) << "what the pass wrote into the cache is not right";
+  ASSERT_TRUE(submit(kPage - 1));
+  EXPECT_TRUE(session->Receive());
+}
+
+TEST_F(CudaChainedPasses, that_were_given_up_are_an_error_though_nobody_receives_them) {
+  const auto session = MakeSession(Chains::kOn);
+  std::vector<Row> batch;
+  for (std::int32_t slot = 0; slot < kSlots; ++slot) batch.push_back({1, 0, slot, true});
+  gives_up_once_ = true;
+  ASSERT_TRUE(session->Submit(batch));
+  Pass(*session, 1, 16);
+  EXPECT_THAT(error_, HasSubstr("waited more than 2 s"));
+  Pass(*session, 1, 16);
+  EXPECT_THAT(error_, HasSubstr("position = 1, must be 0 to 0"));
+  EXPECT_THAT(Pass(*session, 0, 16), ElementsAre());
+  EXPECT_EQ(error_, "");
 }
 
 TEST_F(CudaChainedPasses, that_the_device_does_not_launch_run_without) {

@@ -95,9 +95,10 @@ PreparedPass* PreparedPasses::Find(const PassShape& shape) {
   return &passes_.front();
 }
 
-Result<PreparedPass*> PreparedPasses::Get(const PassShape& shape) {
+Result<PreparedPass*> PreparedPasses::Get(const PassShape& shape, Stream stream) {
   if (PreparedPass* prepared = Find(shape)) return prepared;
   NoteVerdicts();
+  NoteOutcome(stream);
   passes_.remove_if([&](const PreparedPass& pass) { return Stale(pass); });
   Result<PreparedPass> fresh = Prepare(shape);
   if (!fresh) return Fail(fresh.error());
@@ -130,17 +131,23 @@ std::vector<ChainVerdict> PreparedPasses::Verdicts() {
   return all;
 }
 
-Status PreparedPasses::Outcome(Stream stream) {
+/// Keeps what chains of passes have found, of which some may go before anybody asks for it.
+void PreparedPasses::NoteOutcome(Stream stream) {
   for (const PreparedPass& pass : passes_) {
     if (pass.chained == nullptr) continue;
-    Status right = pass.chained->Outcome();
+    const Status right = pass.chained->Outcome();
     if (right) continue;
     chains_failed_ = true;
+    outcome_ = Fail(right.error().code,
+                    right.error().message + "; passes run without chains of products from now on");
     for (PreparedPass& each : passes_) each.DropChains(*of_.dispatch.device(), stream);
-    return Fail(right.error().code,
-                right.error().message + "; passes run without chains of products from now on");
+    return;
   }
-  return {};
+}
+
+Status PreparedPasses::Outcome(Stream stream) {
+  NoteOutcome(stream);
+  return std::exchange(outcome_, {});
 }
 
 /// Whether a pass is to have chains of products: in a race those of decoding, which come again and again.

@@ -71,11 +71,12 @@ class PreparedPasses {
   /// none, or something it stands on has moved.
   PreparedPass* Find(const PassShape& shape);
   /// The same, prepared where it is not: the device must then be done with all passes.
-  Result<PreparedPass*> Get(const PassShape& shape);
+  Result<PreparedPass*> Get(const PassShape& shape, Stream stream);
   PreparedPass& most_recent() { return passes_.front(); }
 
   /// To be asked when passes have ended, before their results are used: an error where chains of one of them
-  /// have found that they are not right. No pass has chains from then on.
+  /// have found that they are not right, also of one that is not kept any more. Told once; no pass has
+  /// chains from then on.
   Status Outcome(Stream stream);
   /// What races between passes with chains and without found, by rows.
   std::vector<ChainVerdict> Verdicts();
@@ -87,6 +88,7 @@ class PreparedPasses {
   bool MayChain(const PassShape& shape) const;
   void AddChained(const Graph& graph, PreparedPass& pass);
   void NoteVerdicts();
+  void NoteOutcome(Stream stream);
   FusionSet FusionsFor(const PassShape& shape) const;
 
   Of of_;
@@ -94,6 +96,7 @@ class PreparedPasses {
   std::list<PreparedPass> passes_;                 // most recently used first
   std::map<std::int32_t, ChainVerdict> verdicts_;  // by rows
   bool chains_failed_ = false;                     // of a pass: none has them any more
+  Status outcome_;                                 // that they have, until it is told
   bool warned_of_none_ = false;
 };
 

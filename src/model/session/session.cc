@@ -171,12 +171,14 @@ Result<std::unique_ptr<Session>> Session::Create(const Model& model, KernelDispa
       model, dispatch, o, std::move(*cache), std::move(*inputs), std::move(*ahead))));
 }
 
-/// Waits for the passes that were submitted and forgets what they found.
+/// Waits for the passes that were submitted and forgets what they found; where that is not right, also what
+/// they wrote into the cache.
 Status Session::Impl::DropAhead() {
   submitted = nullptr;
   if (ahead.queued() == 0) return {};
   ahead.Drop();
   Status ended = device.Synchronize(stream);
+  if (ended) ended = passes.Outcome(stream);
   ended ? positions.Confirm() : positions.Retract();
   return ended;
 }
@@ -192,7 +194,7 @@ Result<const PreparedPass*> Session::Impl::Run(std::span<const Row> rows, std::i
   const auto count = static_cast<std::int32_t>(rows.size());
   last_wanted = static_cast<std::int32_t>(
       std::count_if(rows.begin(), rows.end(), [](const Row& r) { return r.logits; }));
-  Result<PreparedPass*> pass = passes.Get(passes.ShapeFor(count, last_wanted, top));
+  Result<PreparedPass*> pass = passes.Get(passes.ShapeFor(count, last_wanted, top), stream);
   if (!pass) return Fail(pass.error());
   if (Status status = SendInputs(rows, **pass, {}); !status) return Fail(status.error());
   if (Status status = RunPass(**pass); !status) return Fail(status.error());
@@ -288,7 +290,7 @@ Result<const PreparedPass*> Session::Impl::Submit(std::span<const Row> rows, boo
     // To prepare one may move what the passes under way work on, and the tokens that they find.
     if (Status ended = device.Synchronize(stream); !ended) return Fail(ended.error());
     if (follows) tokens = ahead.newest();
-    Result<PreparedPass*> made = passes.Get(shape);
+    Result<PreparedPass*> made = passes.Get(shape, stream);
     if (!made) return Fail(made.error());
     pass = *made;
   } else if (device.host_accessible()) {
@@ -396,7 +398,8 @@ Result<const Graph*> Session::GraphFor(std::int32_t rows, std::int32_t logits_ro
   }
   impl_->last = nullptr;  // preparing may move what the last pass left
   if (Status status = impl_->DropAhead(); !status) return Fail(status.error());
-  Result<PreparedPass*> pass = impl_->passes.Get(impl_->passes.ShapeFor(rows, logits_rows, 0));
+  Result<PreparedPass*> pass =
+      impl_->passes.Get(impl_->passes.ShapeFor(rows, logits_rows, 0), impl_->stream);
   if (!pass) return Fail(pass.error());
   return &(*pass)->graph->graph();
 }
