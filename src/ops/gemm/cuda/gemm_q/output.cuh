@@ -24,94 +24,54 @@ TW_DEVICE void StoreFour(const Params& p, const float (&value)[4], int m, int n,
   }
 }
 
-/// Four addends, zeros where there are none.
+/// What is stored of four sums: times alpha, and the addend if there is one.
 template <Type kTypeC, class Params>
-TW_DEVICE void LoadAddends(const Params& p, float (&addends)[4], int m, int n, bool packs) {
-  const int left = p.n - n;
+TW_DEVICE void AddC(const Params& p, float (&value)[4], int m, int n, int left, bool packs) {
+  float addend[4] = {};
+  if (p.beta != 0.0f) {
+    if (packs && left >= 4) {
+      LoadPack<kTypeC, 4>(p.c, m * p.ldc + n, addend);
+    } else {
+      TW_UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (j < left) addend[j] = LoadElement<kTypeC>(p.c, m * p.ldc + n + j);
+    }
+  }
   TW_UNROLL
-  for (float& addend : addends) addend = 0.0f;
-  if (p.beta == 0.0f) return;
-  if (packs && left >= 4) {
-    LoadPack<kTypeC, 4>(p.c, m * p.ldc + n, addends);
-  } else {
-    TW_UNROLL
-    for (int j = 0; j < 4; ++j)
-      if (j < left) addends[j] = LoadElement<kTypeC>(p.c, m * p.ldc + n + j);
-  }
-}
-
-/// Four elements of y of a tile, whose sums `sums_at(m, n, sum)` gives: of gate and up, blocks of rows of W in turn, or
-/// with an addend.
-template <Epilogue kEpilogue, class Params, class SumsAt>
-TW_DEVICE void FourOfTile(const Params& p, int m, int n, const float (&addends)[4], SumsAt sums_at,
-                          float (&value)[4]) {
-  constexpr int kBlock = tilewright::cuda::kGemvGatedBlock;
-  if constexpr (kEpilogue == Epilogue::kSwiGlu) {
-    const int gate = n / kBlock * (2 * kBlock) + n % kBlock;
-    float up[4];
-    sums_at(m, gate, value);
-    sums_at(m, gate + kBlock, up);
-    TW_UNROLL
-    for (int j = 0; j < 4; ++j) value[j] = SiluOf(p.alpha * value[j]) * (p.alpha * up[j]);
-  } else {
-    sums_at(m, n, value);
-    TW_UNROLL
-    for (int j = 0; j < 4; ++j) value[j] = Fma(p.beta, addends[j], p.alpha * value[j]);
-  }
+  for (int j = 0; j < 4; ++j) value[j] = Fma(p.beta, addend[j], p.alpha * value[j]);
 }
 
 /// Makes y of the sums of a CTA's tile, which begins at row m0 of x and row n0 of W; `sums_at(m, n,
-/// sum)` gives four of row m of the tile, from column n on.
+/// sum)` gives four of row m of the tile, from column n on. With the epilogue swiglu, rows of W are
+/// blocks of gate and of up in turn.
 template <Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN, int kThreads,
           class Params, class SumsAt>
 TW_DEVICE void OutputTile(const Params& p, int m0, int n0, bool packs, SumsAt sums_at) {
   constexpr bool kGated = kEpilogue == Epilogue::kSwiGlu;
+  constexpr int kBlock = tilewright::cuda::kGemvGatedBlock;
   constexpr int kFours = kTileN / (kGated ? 8 : 4);
-  static_assert(!kGated || kTileN % (2 * tilewright::cuda::kGemvGatedBlock) == 0,
-                "whole pairs of gate and up");
+  static_assert(!kGated || kTileN % (2 * kBlock) == 0, "whole pairs of gate and up");
   const int columns = kGated ? p.n / 2 : p.n, first = kGated ? n0 / 2 : n0;
   TW_NO_UNROLL
   for (int i = static_cast<int>(threadIdx.x); i < kTileM * kFours; i += kThreads) {
     const int m = i / kFours, n = i % kFours * 4;
     if (m0 + m >= p.m) break;
-    float value[4], addends[4] = {};
-    if constexpr (!kGated) LoadAddends<kTypeC>(p, addends, m0 + m, n0 + n, packs);
-    FourOfTile<kEpilogue>(p, m, n, addends, sums_at, value);
-    StoreFour<kTypeY>(p, value, m0 + m, first + n, columns - (first + n), packs);
+    const int left = columns - (first + n);
+    float value[4];
+    if constexpr (kGated) {
+      const int gate = n / kBlock * (2 * kBlock) + n % kBlock;
+      float up[4];
+      sums_at(m, gate, value);
+      sums_at(m, gate + kBlock, up);
+      TW_UNROLL
+      for (int j = 0; j < 4; ++j) value[j] = SiluOf(p.alpha * value[j]) * (p.alpha * up[j]);
+    } else {
+      sums_at(m, n, value);
+      AddC<kTypeC>(p, value, m0 + m, n0 + n, left, packs);
+    }
+    StoreFour<kTypeY>(p, value, m0 + m, first + n, left, packs);
   }
 }
-
-/// The same with the addends loaded ahead, all at once: between stores each is waited for.
-template <Type kTypeC, Type kTypeY, int kTileM, int kTileN, int kThreads>
-struct OutputAhead {
-  static constexpr int kFours = kTileN / 4;
-  static constexpr int kTurns = (kTileM * kFours + kThreads - 1) / kThreads;
-  float addends[kTurns][4];
-
-  template <class Params>
-  TW_DEVICE void Load(const Params& p, int m0, int n0, bool packs) {
-    TW_UNROLL
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int i = static_cast<int>(threadIdx.x) + turn * kThreads;
-      const int m = i / kFours, n = i % kFours * 4;
-      if (m < kTileM && m0 + m < p.m) LoadAddends<kTypeC>(p, addends[turn], m0 + m, n0 + n, packs);
-    }
-  }
-  /// `see(m, n, value, left)` is shown what is stored.
-  template <class Params, class SumsAt, class See>
-  TW_DEVICE void Store(const Params& p, int m0, int n0, bool packs, SumsAt sums_at, See see) const {
-    TW_UNROLL
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int i = static_cast<int>(threadIdx.x) + turn * kThreads;
-      const int m = i / kFours, n = i % kFours * 4, left = p.n - (n0 + n);
-      if (m >= kTileM || m0 + m >= p.m) break;
-      float value[4];
-      FourOfTile<Epilogue::kAdd>(p, m, n, addends[turn], sums_at, value);
-      StoreFour<kTypeY>(p, value, m0 + m, n0 + n, left, packs);
-      see(m, n, value, left);
-    }
-  }
-};
 
 /// Sums that Stage has put in place: of all warps that share the row of W.
 template <int kTileM, int kParts, int kPitch>

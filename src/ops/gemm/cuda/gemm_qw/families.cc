@@ -115,11 +115,7 @@ KernelLaunchShape Launch(const KernelSpec& spec) {
 
 ResourceLimits Limits(const KernelSpec& spec) {
   const int fit = kRegistersOfSm / (spec.warps * 32 * CtasOf(spec)) / 8 * 8;
-  // Results of q5_k spill some registers where they are stored.
-  const std::uint32_t spills = spec.type_b == DataType::kQ5_K ? 96 : 0;
-  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255)),
-          .max_spill_bytes = spills,
-          .max_stack_bytes = spills};
+  return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
 }
 
 struct Shape {

@@ -14,24 +14,16 @@ namespace tw {
 
 using tilewright::cuda::GemmQwParams;
 
-/// As QwFinish asks for it. Addends are loaded ahead where threads have the registers.
+/// As QwFinish asks for it. More loads at once, or addends loaded ahead, take registers that the kernel in front may
+/// still have: the CTA would start later than it could.
 template <Type kTypeC, Type kTypeY, Epilogue kEpilogue, int kTileM, int kTileN, int kThreads>
 struct GemmQwOutput {
-  using Ahead = OutputAhead<kTypeC, kTypeY, kTileM, kTileN, kThreads>;
-  static constexpr bool kAhead =
-      kEpilogue == Epilogue::kAdd && (kThreads <= 384 || Ahead::kTurns <= 2);
-  Ahead ahead;
-  TW_DEVICE static bool Packs(const GemmQwParams& p) { return OutputInPacks<kTypeC, kTypeY>(p); }
-  TW_DEVICE void Load(const GemmQwParams& p, int m0, int n0) {
-    if constexpr (kAhead) ahead.Load(p, m0, n0, Packs(p));
-  }
+  static constexpr int kLoads = 8;
+  TW_DEVICE void Load(const GemmQwParams&, int, int) {}
   template <class SumsAt>
   TW_DEVICE void Store(const GemmQwParams& p, int m0, int n0, SumsAt sums_at, float*) const {
-    if constexpr (kAhead) {
-      ahead.Store(p, m0, n0, Packs(p), sums_at, [](int, int, const float(&)[4], int) {});
-    } else {
-      OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(p, m0, n0, Packs(p), sums_at);
-    }
+    OutputTile<kTypeC, kTypeY, kEpilogue, kTileM, kTileN, kThreads>(
+        p, m0, n0, OutputInPacks<kTypeC, kTypeY>(p), sums_at);
   }
 };
 

@@ -14,7 +14,7 @@ namespace tw {
 
 /// `Params`: also what GemmQwParams has of the names partials and arrivals. `Output` makes y of an output tile, by all
 /// threads that multiply: Load(p, m0, n0) loads what it needs beside the sums; Store(p, m0, n0, sums_at, sums) takes
-/// those as OutputTile does. `sums`: in shared memory, [kTileM][SumsAt::kLine], which nobody else reads any more.
+/// those as OutputTile does; kLoads loads of a thread are to be under way at once. `sums`: in shared memory, [kTileM][SumsAt::kLine], which nobody else reads any more.
 template <class Product, class Output>
 struct QwFinish {
   static constexpr int kTileM = Product::kRowsOfTile, kTileN = Product::kColumnsOfTile;
@@ -22,8 +22,6 @@ struct QwFinish {
   using Place = typename Product::Place;
   using OwnSums = typename Product::OwnSums;
   using Params = typename Product::ItsParams;
-  /// Threads have the registers for many loads at once.
-  static constexpr bool kRoomy = kThreads <= 384;
 
   const Product& product;
   const Params& p;
@@ -47,12 +45,11 @@ struct QwFinish {
     const OwnSums own{sums};
     const bool ours = at.k_end == product.k_tiles;
     Output output;
-    if (kRoomy && ours) output.Load(p, m0, n0);
+    if (ours) output.Load(p, m0, n0);
     if (threadIdx.x == 0 && !arrived) {
       while (ReadArrivals(p.arrivals + at.tile) != static_cast<u32>(others)) PauseInWait();
     }
     NamedBarrier(1, kThreads);  // every warp's sums are there, and those of others
-    if (!kRoomy && ours) output.Load(p, m0, n0);
     if (!ours) {
       LeaveSums(at.tile, m0, own);
     } else if (others == 0) {
@@ -86,7 +83,7 @@ struct QwFinish {
   TW_DEVICE void AddOthers(int m0, float* sums) const {
     constexpr int kFours = kTileN / 4;
     constexpr int kTurns = (kTileM * kFours + kThreads - 1) / kThreads;
-    constexpr int kBatch = kTurns < 4 ? kTurns : 4, kAtOnce = kRoomy ? 20 / kBatch : 8 / kBatch;
+    constexpr int kBatch = kTurns < 4 ? kTurns : 4, kAtOnce = Output::kLoads / kBatch;
     const int rows = p.m - m0 < kTileM ? p.m - m0 : kTileM, count = rows * kFours;
     const OwnSums own{sums};
     const int first_cta = product.Cta() - others;
