@@ -344,6 +344,85 @@ TEST_F(GenerateTest, a_model_does_not_differ_from_itself_but_from_another_one) {
   EXPECT_NEAR(far->log_ratio, far->own.nll_mean - far->base.nll_mean, 1e-9);
 }
 
+/// log softmax of one row of logits, by its definition in double.
+std::vector<double> LogProbabilities(std::span<const float> logits) {
+  double total = 0;
+  for (const float x : logits) total += std::exp(static_cast<double>(x));
+  std::vector<double> result;
+  for (const float x : logits) result.push_back(static_cast<double>(x) - std::log(total));
+  return result;
+}
+
+TEST_F(GenerateTest, divergences_are_what_the_logits_of_both_models_say) {
+  const auto base = Runner::Make(
+      test::WriteTiny(folder_, "q8_0", test::TinyShape(), DataType::kQ8_0), {.context = 64});
+  ASSERT_NE(base, nullptr);
+  const std::vector<TokenId> text = RandomTokens(40, vocab_, 8);
+  const auto got = CompareModels(*runner_->session, *base->session, text, {.window = 16});
+  ASSERT_TRUE(got) << got.error().message;
+
+  const auto vocab = static_cast<std::size_t>(vocab_);
+  std::vector<double> kl, ratios;
+  double own_nll = 0, base_nll = 0, same = 0;
+  for (const std::size_t from : {0u, 16u, 32u}) {
+    const std::size_t size = std::min<std::size_t>(16, text.size() - from);
+    const auto window = std::span<const TokenId>(text).subspan(from, size);
+    // As many rows in a pass as CompareModels takes, so that the logits have the same bits.
+    const auto rows = window.first(size - 1);
+    const auto chunk = static_cast<int>(rows.size());
+    const std::vector<float> own = test::LogitsOf(*runner_->session, rows, 0, 0, chunk);
+    const std::vector<float> other = test::LogitsOf(*base->session, rows, 0, 0, chunk);
+    ASSERT_EQ(own.size(), rows.size() * vocab);
+    ASSERT_EQ(other.size(), own.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::vector<double> q = LogProbabilities(std::span(own).subspan(i * vocab, vocab));
+      const std::vector<double> p = LogProbabilities(std::span(other).subspan(i * vocab, vocab));
+      double sum = 0;
+      for (std::size_t t = 0; t < vocab; ++t) sum += std::exp(p[t]) * (p[t] - q[t]);
+      kl.push_back(sum);
+      const auto target = static_cast<std::size_t>(window[i + 1]);
+      own_nll -= q[target];
+      base_nll -= p[target];
+      ratios.push_back(p[target] - q[target]);
+      same += std::max_element(p.begin(), p.end()) - p.begin() ==
+                      std::max_element(q.begin(), q.end()) - q.begin()
+                  ? 1
+                  : 0;
+    }
+  }
+  // Mean and its standard error in two passes; the library sums squares in one.
+  const auto mean = [](const std::vector<double>& values) {
+    double sum = 0;
+    for (const double v : values) sum += v;
+    return sum / static_cast<double>(values.size());
+  };
+  const auto error = [&](const std::vector<double>& values) {
+    const double center = mean(values), n = static_cast<double>(values.size());
+    double squares = 0;
+    for (const double v : values) squares += (v - center) * (v - center);
+    return std::sqrt(squares / (n * (n - 1)));
+  };
+  ASSERT_EQ(kl.size(), 15u + 15u + 7u);
+  const double n = static_cast<double>(kl.size());
+  EXPECT_EQ(got->own.tokens, 37);
+  EXPECT_NEAR(got->own.nll_mean, own_nll / n, 1e-10);
+  EXPECT_NEAR(got->base.nll_mean, base_nll / n, 1e-10);
+  EXPECT_NEAR(got->log_ratio, mean(ratios), 1e-10);
+  EXPECT_NEAR(got->log_ratio_error, error(ratios), 1e-10);
+  EXPECT_NEAR(got->kl_mean, mean(kl), 1e-10);
+  EXPECT_NEAR(got->kl_error, error(kl), 1e-10);
+  EXPECT_NEAR(got->same_top, same / n, 1e-10);
+  std::sort(kl.begin(), kl.end());
+  ASSERT_GT(kl.front(), 1e-6) << "so close that the tolerance would hide an error";
+  EXPECT_NEAR(got->kl_median, kl[18], 1e-10);
+  EXPECT_NEAR(got->kl_p99, 0.36 * kl[35] + 0.64 * kl[36], 1e-10);
+  EXPECT_NEAR(got->kl_max, kl[36], 1e-10);
+  // The divergence has a direction.
+  const auto swapped = CompareModels(*base->session, *runner_->session, text, {.window = 16});
+  ASSERT_TRUE(swapped) << swapped.error().message;
+  EXPECT_GT(std::abs(swapped->kl_mean - got->kl_mean), 1e-8);
+}
+
 TEST_F(GenerateTest, what_the_slot_holds_is_not_evaluated_again) {
   const GenerateResult first = Run(Greedy(6));
   // The next turn: the prompt, the answer but its last token, and something new.
