@@ -250,6 +250,21 @@ TEST_F(HostileModel, metadata_that_cannot_be_names_the_key_and_the_value) {
   }
 }
 
+TEST_F(HostileModel, a_vocabulary_that_disagrees_with_the_embedding_names_both_sizes) {
+  const std::int64_t vocab = test::TinyShape().vocab;
+  for (const std::int64_t rows : {vocab - 1, vocab + 1}) {
+    const GgufFile file = GgufFile::Open(Edited([&](EditedModel& m) {
+                            m.Reshape("token_embd.weight", {64, rows, 1, 1}, 2);
+                          })).value();
+    const auto tokenizer = Tokenizer::FromGguf(file);
+    ASSERT_FALSE(tokenizer) << rows;
+    EXPECT_EQ(tokenizer.error().code, ErrorCode::kCorrupt);
+    EXPECT_THAT(tokenizer.error().message,
+                AllOf(HasSubstr(std::to_string(vocab) + " tokens"), HasSubstr("token_embd.weight"),
+                      HasSubstr(std::to_string(rows))));
+  }
+}
+
 TEST_F(HostileModel, every_missing_key_is_named) {
   for (const char* key : {"general.architecture", "llama.block_count", "llama.embedding_length",
                           "llama.feed_forward_length", "llama.attention.head_count",

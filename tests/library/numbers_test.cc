@@ -241,6 +241,39 @@ TEST_F(Numbers, norms_and_logits_may_have_types_of_their_own) {
   EXPECT_GT(worst, 0x1p-12);
 }
 
+TEST_F(Numbers, experts_that_take_every_row_are_right_and_those_without_rows_change_nothing) {
+  const SynthShape shape = FindSynthPreset("tiny-test-mixtral").value();
+  const std::string sound = WriteTiny(folder_, "sound", shape, DataType::kF32);
+  EditedModel model(sound);
+  // Routers of zeros: equal logits go to the first experts, whatever the row.
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    auto& router = model.tensor("blk." + std::to_string(layer) + ".ffn_gate_inp.weight").bytes;
+    std::fill(router.begin(), router.end(), std::byte{0});
+  }
+  const std::string hot = folder_ / "hot.gguf", poisoned = folder_ / "poisoned.gguf";
+  model.Write(hot);
+  ASSERT_LT(shape.experts_used, shape.experts);
+  for (int layer = 0; layer < shape.layers; ++layer) {
+    for (const char* name : {"gate", "up", "down"}) {
+      auto& bytes =
+          model
+              .tensor("blk." + std::to_string(layer) + ".ffn_" + std::string(name) + "_exps.weight")
+              .bytes;
+      const std::size_t expert = bytes.size() / static_cast<std::size_t>(shape.experts);
+      const auto used =
+          static_cast<std::ptrdiff_t>(expert * static_cast<std::size_t>(shape.experts_used));
+      std::fill(bytes.begin() + used, bytes.end(), std::byte{0xff});  // NaN
+    }
+  }
+  model.Write(poisoned);
+  const std::vector<float> want = Reference(hot);
+  EXPECT_GT(WorstRow(want, Reference(sound), static_cast<std::size_t>(shape.vocab)), 1e-3);
+  for (const bool fuse : {true, false}) {
+    Check(hot, shape, want, {.fuse = fuse}, fuse ? "hot, fused" : "hot, unfused");
+    Check(poisoned, shape, want, {.fuse = fuse}, fuse ? "poisoned, fused" : "poisoned, unfused");
+  }
+}
+
 TEST_F(Numbers, every_type_of_kv_cache_is_right) {
   const std::string path = WriteTiny(folder_, "q8_0", WideShape(), DataType::kQ8_0);
   const std::vector<float> want = Reference(path);

@@ -218,6 +218,27 @@ TEST(ChatTest, ATemplateThatSaysNothingGivesWayToTheFormOfTheVocabularyWithOneLi
   EXPECT_FALSE(ChatTemplate::FromTokenizer(half));
 }
 
+TEST(ChatTest, ATemplateThatLoopsForEverIsStoppedAndGivesWayToItsForm) {
+  const auto loops = [](const std::string& condition) {
+    const std::string loop = "{% for x in range(100000) %}", end = "{% endfor %}";
+    return "{% if " + condition + " %}" + loop + loop + loop + "{{ x }}" + end + end + end +
+           "{% endif %}{{ messages[0].content }}<|im_start|><|im_end|>";
+  };
+  const ChatTemplate always = Make(loops("true"));
+  EXPECT_EQ(always.form(), "chatml");
+  EXPECT_NE(always.warning().find("was stopped"), std::string::npos) << always.warning();
+  // One that does so only for some conversations is stopped at these.
+  const ChatTemplate sometimes = Make(loops("messages[0].content == 'spin'"));
+  EXPECT_EQ(sometimes.form(), "");
+  const ChatMessage fine[] = {{"user", "go"}}, spin[] = {{"user", "spin"}};
+  EXPECT_TRUE(sometimes.Render(fine));
+  const Result<std::string> stopped = sometimes.Render(spin);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(stopped.error().message.find("was stopped"), std::string::npos)
+      << stopped.error().message;
+}
+
 TEST(ChatTest, EveryFormIsRecognisedInItself) {
   for (const ChatForm& form : ChatForms()) {
     const ChatForm* found = RecogniseChatForm(form.source);
