@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "console.h"
 #include "options.h"
@@ -154,18 +155,47 @@ std::size_t Distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-/// "unknown verb 'rnu'; did you mean 'run'?" for the first word that is not a verb of `app`.
-std::string UnknownVerb(const CLI::App& app, const std::string& word) {
-  std::string nearest;
-  std::size_t best = 3;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    const std::size_t distance = Distance(word, verb->get_name());
-    if (distance >= best) continue;
+/// "; did you mean 'run'?" for the name that `word` was likely to be, or nothing: up to two letters
+/// are wrong, or one of both is the other's beginning.
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& names) {
+  const std::string* nearest = nullptr;
+  std::size_t best = std::string::npos;
+  for (const std::string& name : names) {
+    const std::size_t shorter = std::min(word.size(), name.size());
+    const bool begins = shorter >= 4 && word.compare(0, shorter, name, 0, shorter) == 0;
+    const std::size_t distance = Distance(word, name);
+    if ((!begins && distance >= std::min<std::size_t>(3, shorter)) || distance >= best) continue;
     best = distance;
-    nearest = verb->get_name();
+    nearest = &name;
   }
-  return fmt::format("unknown verb '{}'{}", word,
-                     nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
+  return nearest == nullptr ? "" : fmt::format("; did you mean '{}'?", *nearest);
+}
+
+/// For the first word that is not a verb of `app`.
+std::string UnknownVerb(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  return fmt::format("unknown verb '{}'{}", word, DidYouMean(word, names));
+}
+
+/// For the first word that looks like a long option of `verb` and is none; nothing where all are.
+std::optional<std::string> UnknownOption(const CLI::App& verb, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (int i = 1; i < argc; ++i) {
+    const std::string given(argv[i]), word = given.substr(0, given.find('='));
+    if (word == "--") break;
+    if (word.compare(0, 2, "--") != 0) continue;
+    if (std::find(names.begin(), names.end(), word) != names.end()) continue;
+    // Names of one or two letters are near to any other.
+    const std::string hint = word.size() < 5 ? "" : DidYouMean(word, names);
+    return fmt::format("unknown option '{}'{}", word, hint);
+  }
+  return std::nullopt;
 }
 
 /// The verb as far as it was recognised, such as "bench model".
@@ -191,7 +221,11 @@ int ReportWrongWords(const CLI::App& app, const CLI::ParseError& error, int argc
   const auto depth = path.empty() ? 0 : 1 + std::count(path.begin(), path.end(), ' ');
   const bool verb_due = !last->get_subcommands([](const CLI::App*) { return true; }).empty();
   const int at = static_cast<int>(depth) + 1;
-  if (verb_due && at < argc && argv[at][0] != '-') message = UnknownVerb(*last, argv[at]);
+  if (verb_due && at < argc && argv[at][0] != '-') {
+    message = UnknownVerb(*last, argv[at]);
+  } else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    message = UnknownOption(*last, argc, argv).value_or(message);
+  }
   if (!message.empty() && message.back() == '.') message.pop_back();
   Complain(fmt::format("{} (see 'tilewright{}{} --help')", message, path.empty() ? "" : " ", path));
   return kExitUsage;

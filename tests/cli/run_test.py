@@ -178,7 +178,7 @@ class BadModels(CliTest):
         struct.pack_into('<I', file.data, type_at, 40)  # nvfp4: 36 bytes for 64, as q4_0
         self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight nvfp4')
         struct.pack_into('<I', file.data, type_at, 9999)
-        self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight 9999')
+        self.fails(1, 'run', self.write(file.data), '-p', 'a', saying='blk.0.ffn_down.weight 9999 convert q4_k')
 
     def test_logits_that_are_not_numbers_are_exit_1(self):
         file = Gguf(self.tiny.read_bytes())

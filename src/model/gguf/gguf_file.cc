@@ -250,7 +250,8 @@ Error GgufFile::Unsupported(const GgufTensor& tensor) const {
   const GgmlTypeInfo* type = FindGgmlType(tensor.type_id);
   std::string text;
   if (type == nullptr) {
-    text = Format("unknown type number {}", tensor.type_id);
+    text = Format("unknown type number {}; convert the model to f32, f16, bf16{}", tensor.type_id,
+                  ListOfFormats());
   } else if (type->block_elements == 0) {
     text =
         Format("type {}, which was removed from the format; convert the model again", type->name);
