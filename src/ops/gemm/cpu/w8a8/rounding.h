@@ -8,7 +8,7 @@
 namespace tilewright::gemm_w8a8 {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file
 
-/// Codes of k values by one scale, to nearest, ties to even: put(i, code).
+/// Codes of k values by one scale, to nearest, ties to even: put(first, codes, count) for each step of k.
 template <class Put>
 float RoundByOneScale(const float* x, int k, Put&& put) {
   std::uint32_t magnitude = 0;
@@ -18,9 +18,20 @@ float RoundByOneScale(const float* x, int k, Put&& put) {
   }
   float scale, inverse;
   ScaleOfI8x32(magnitude, scale, inverse);
-  for (int i = 0; i < k; ++i) {
-    const float value = inverse != 0.0f ? x[i] * inverse : 0.0f;
-    put(i, static_cast<std::int8_t>((value + 0x1.8p23f) - 0x1.8p23f));
+  for (int first = 0; first < k; first += kStepK) {
+    std::int8_t codes[kStepK] = {};
+    const int count = k - first < kStepK ? k - first : kStepK;
+    const auto round = [&](int i) {
+      const float value = inverse != 0.0f ? x[first + i] * inverse : 0.0f;
+      codes[i] = static_cast<std::int8_t>((value + 0x1.8p23f) - 0x1.8p23f);
+    };
+    // A constant count becomes vectors.
+    if (count == kStepK) {
+      for (int i = 0; i < kStepK; ++i) round(i);
+    } else {
+      for (int i = 0; i < count; ++i) round(i);
+    }
+    put(first, codes, count);
   }
   return scale;
 }
@@ -31,11 +42,12 @@ void PackRows(const float* a, std::int64_t lda, int rows, int k, std::uint8_t* t
               float* scales) {
   __builtin_memset(tiles, kFlip, TileBytes(k));
   for (int r = 0; r < rows; ++r) {
-    std::uint8_t* row = tiles + r * kStepK;
-    scales[r] = RoundByOneScale(a + r * lda, k, [row](int i, std::int8_t code) {
-      row[static_cast<std::size_t>(i / kStepK) * kStepBytes +
-          static_cast<std::size_t>(i % kStepK)] = static_cast<std::uint8_t>(code + kFlip);
-    });
+    const auto put = [&](int first, const std::int8_t* codes, int) {
+      std::uint8_t* to = tiles + static_cast<std::size_t>(first / kStepK) * kStepBytes +
+                         static_cast<std::size_t>(r * kStepK);
+      for (int i = 0; i < kStepK; ++i) to[i] = static_cast<std::uint8_t>(codes[i] + kFlip);
+    };
+    scales[r] = RoundByOneScale(a + r * lda, k, put);
   }
 }
 
@@ -50,7 +62,7 @@ inline const PanelEnd& EndOf(const std::uint8_t* panel, int k) {
 
 /// Writes one row of up to 16 columns. Scales in this order, which all kernel files keep to.
 inline void StoreRow(const std::int32_t* sums, const float* scales, float row_scale, int columns,
-                     float* d) {
+                     float* __restrict__ d) {
   const auto value = [&](int c) { return static_cast<float>(sums[c]) * scales[c] * row_scale; };
   if (columns >= kColumns) {
     for (int c = 0; c < kColumns; ++c) d[c] = value(c);

@@ -21,7 +21,7 @@ void MultiplyGroup(Tiles& tiles, const Task& task, int row, int first) {
   if constexpr (kRows == 2) tiles.template Zero<2>();
   if constexpr (kRows == 2 && kPanels == 2) tiles.template Zero<3>();
   for (std::size_t at = 0; at < tile_bytes; at += kStepBytes) {
-    tiles.template Load<4>(a0 + at, kTileRowBytes);
+    tiles.template LoadOnce<4>(a0 + at, kTileRowBytes);
     tiles.template Load<6>(b0 + at, kTileRowBytes);
     tiles.template DotI8<0, 4, 6>();
     if constexpr (kPanels == 2) {
@@ -29,7 +29,7 @@ void MultiplyGroup(Tiles& tiles, const Task& task, int row, int first) {
       tiles.template DotI8<1, 4, 7>();
     }
     if constexpr (kRows == 2) {
-      tiles.template Load<5>(a0 + tile_bytes + at, kTileRowBytes);
+      tiles.template LoadOnce<5>(a0 + tile_bytes + at, kTileRowBytes);
       tiles.template DotI8<2, 5, 6>();
     }
     if constexpr (kRows == 2 && kPanels == 2) tiles.template DotI8<3, 5, 7>();

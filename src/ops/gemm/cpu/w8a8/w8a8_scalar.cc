@@ -35,11 +35,15 @@ void PackPanel(const float* columns, std::int64_t ld, int count, int k, std::uin
   auto& end = *reinterpret_cast<PanelEnd*>(panel + TileBytes(k));
   for (int c = 0; c < count; ++c) {
     std::int32_t sum = 0;
-    end.scales[c] = RoundByOneScale(columns + c * ld, k, [&](int i, std::int8_t code) {
-      sum += code;
-      panel[static_cast<std::size_t>(i / 4) * 64 + static_cast<std::size_t>(4 * c + i % 4)] =
-          static_cast<std::uint8_t>(code);
-    });
+    const auto put = [&](int first, const std::int8_t* codes, int in_step) {
+      for (int i = 0; i < in_step; ++i) {
+        const int at = first + i;
+        sum += codes[i];
+        panel[static_cast<std::size_t>(at / 4) * 64 + static_cast<std::size_t>(4 * c + at % 4)] =
+            static_cast<std::uint8_t>(codes[i]);
+      }
+    };
+    end.scales[c] = RoundByOneScale(columns + c * ld, k, put);
     end.sums[c] = sum;
   }
 }
