@@ -110,6 +110,27 @@ class EmulatedTiles {
     }
   }
 
+  /// C[m][n] += A[m][k] * B[k / 4][n][4], int8 operands, int32 sums that wrap.
+  template <int C, int A, int B>
+  void DotI8() {
+    static_assert(C != A && C != B && A != B, "the instruction needs three registers");
+    const int columns = config_.row_bytes[C] / 4, quads = config_.row_bytes[A] / 4;
+    for (int r = 0; r < config_.rows[C]; ++r) {
+      const std::uint8_t* a = tiles_[A] + r * kTileRowBytes;
+      for (int n = 0; n < columns; ++n) {
+        std::uint8_t* at = tiles_[C] + r * kTileRowBytes + 4 * n;
+        std::uint32_t sum;
+        std::memcpy(&sum, at, sizeof sum);
+        for (int k = 0; k < 4 * quads; ++k) {
+          const std::uint8_t b = tiles_[B][k / 4 * kTileRowBytes + 4 * n + k % 4];
+          sum += static_cast<std::uint32_t>(static_cast<std::int8_t>(a[k]) *
+                                            static_cast<std::int8_t>(b));
+        }
+        std::memcpy(at, &sum, sizeof sum);
+      }
+    }
+  }
+
  private:
   /// bf16 `i` of row `r`, a subnormal one as zero.
   static float Element(const std::uint8_t* tile, int r, int i) {
@@ -157,7 +178,7 @@ class AmxTiles {
     static_assert(C != A && C != B && A != B, "the instruction needs three registers");
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
   }
-  /// C[m][n] += A[m][k] * B[k / 4][n][4], int8 operands, int32 sums: for the measured peak, so far.
+  /// C[m][n] += A[m][k] * B[k / 4][n][4], int8 operands, int32 sums that wrap.
   template <int C, int A, int B>
   void DotI8() {
     static_assert(C != A && C != B && A != B, "the instruction needs three registers");

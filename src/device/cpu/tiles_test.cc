@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -198,6 +199,52 @@ TEST_F(TilesTest, TheEmulationOfAnyBitsIsThatOfTheInstructions) {
     }
     Multiply(x);
   }
+}
+
+// Every shape of int8 operands, -128 among them, on sums so large that some pass the end of int32;
+// what lies outside the shape is neither read nor written.
+TEST_F(TilesTest, Int8ProductsAreExactAndWrapInEveryShape) {
+  const bool has = DetectCpuCappedAt(Isa::kAmx).Has(kFeatureAmxTile | kFeatureAmxInt8);
+  Random random(31);
+  int wrapped = 0;
+  for (int round = 0; round < 200; ++round) {
+    alignas(64) std::int8_t a[kTileRows][64], b[kTileRows][64];
+    alignas(64) std::int32_t before[kTileRows][kTileRows], c[kTileRows][kTileRows];
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int k = 0; k < 64; ++k) {
+        a[i][k] = round % 8 == 0 ? std::int8_t{-128} : static_cast<std::int8_t>(random.Next());
+        b[i][k] = round % 16 == 0 ? std::int8_t{-128} : static_cast<std::int8_t>(random.Next());
+      }
+      for (int n = 0; n < kTileRows; ++n) {
+        const auto bits = static_cast<std::int32_t>(random.Next());
+        before[i][n] =
+            round % 2 == 0 ? std::numeric_limits<std::int32_t>::max() - bits % 4096 : bits;
+      }
+    }
+    std::memcpy(c, before, sizeof c);
+    TileProduct product{.a = a, .b = b, .c = c, .int8 = true};
+    product.rows = 1 + static_cast<int>(random.Next() % 16);
+    product.k_words = 1 + static_cast<int>(random.Next() % 16);
+    product.columns = 1 + static_cast<int>(random.Next() % 16);
+    MultiplyBy<EmulatedTiles>(product);
+    for (int m = 0; m < kTileRows; ++m) {
+      for (int n = 0; n < kTileRows; ++n) {
+        std::int64_t sum = before[m][n];
+        if (m < product.rows && n < product.columns) {
+          for (int k = 0; k < 4 * product.k_words; ++k) sum += a[m][k] * b[k / 4][4 * n + k % 4];
+        }
+        wrapped += sum != static_cast<std::int32_t>(sum) ? 1 : 0;
+        EXPECT_EQ(c[m][n], static_cast<std::int32_t>(sum)) << "element " << m << ", " << n;
+      }
+    }
+    if (!has) continue;
+    alignas(64) std::int32_t by_instruction[kTileRows][kTileRows];
+    std::memcpy(by_instruction, before, sizeof by_instruction);
+    product.c = by_instruction;
+    MultiplyByInstruction(product);
+    EXPECT_EQ(std::memcmp(by_instruction, c, sizeof c), 0) << "round " << round;
+  }
+  EXPECT_GT(wrapped, 0);
 }
 
 }  // namespace
