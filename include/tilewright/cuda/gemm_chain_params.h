@@ -22,6 +22,9 @@ namespace tilewright::cuda {
 /// Products of a launch at most.
 inline constexpr int kMostChainProducts = 4;
 
+/// Rows of W in a box of its map, which is otherwise that of GemmQwParams.
+inline constexpr int kChainBoxRows = 64;
+
 /// y = alpha * x * W + beta * c, as GemmQwParams has it, with at most tile_m rows.
 struct GemmChainProduct {
   TensorMap w;

@@ -19,14 +19,11 @@
 
 namespace tilewright::cuda {
 
-/// Rows of W that are copied at once.
-inline constexpr int kGemmQwBoxRows = 64;
-
 /// y as GemmQParams has it. Strides of x, c and y are in elements.
 ///
 /// The map describes W as lines of 16-bit units, of bytes where a block has an odd number of them: no
 /// swizzle, L2 promotion 256B, zeros outside, one line for each of the n rows, with the units of k
-/// values; a box is GemmQwLineBytes of kGemmQwBoxRows rows.
+/// values; a box is GemmQwLineBytes of tile_n rows.
 struct GemmQwParams {
   TensorMap w;
   const void* x;  ///< [m][k], type_a; every row aligned to 16 bytes

@@ -185,6 +185,7 @@ cuda::LaunchResult GemmChainLaunch(const KernelSpec& spec, std::span<const GemmA
                                               i * sizeof(cuda::GemmChainProduct) +
                                               offsetof(cuda::GemmChainProduct, w),
                                           "B", one->map_slots[0].desc};
+    launch.map_slots[launch.map_count].desc.box[1] = cuda::kChainBoxRows;
     ++launch.map_count;
   }
   params.words = reinterpret_cast<unsigned int*>(barriers);

@@ -60,7 +60,7 @@ cuda::TensorMapDesc DescribeWeights(const KernelSpec& spec, const GemmArgs& args
   desc.dims = {u64(BytesOf(spec.type_b, args.a_layout.cols)) / u64(unit), u64(args.b_layout.cols)};
   desc.strides = {u64(BytesOf(spec.type_b, args.b_layout.ld))};
   const int line = cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
-  desc.box = {static_cast<std::uint32_t>(line / unit), cuda::kGemmQwBoxRows};
+  desc.box = {static_cast<std::uint32_t>(line / unit), spec.tile_n};
   return desc;
 }
 

@@ -326,7 +326,7 @@ TEST(GemmQwLaunchTest, CtasAreAsManyAsRunAtOnce) {
   EXPECT_FALSE(map.swizzled);
   EXPECT_EQ(map.dims[0], 136u);
   EXPECT_EQ(map.box[0], 136u);
-  EXPECT_EQ(map.box[1], cuda::kGemmQwBoxRows);
+  EXPECT_EQ(map.box[1], r.spec.tile_n);
   EXPECT_EQ(map.strides[0], 272u);
   r.args.b_layout.cols = r.args.d_layout.cols = r.args.d_layout.ld = 3;
   const cuda::LaunchResult few = GemmQwLaunch(r.spec, r.args, r.device, r.workspace);

@@ -121,22 +121,20 @@ struct QwProduct {
     if (++at.k_tile == at.k_end) at = At(at.tile - 1, end);
   }
 
-  // Strips of a tile that W has rows of.
-  TW_DEVICE int StripsAt(int n0) const {
-    const int left = (p.n - n0 + 63) / 64;
-    return left < kStrips ? left : kStrips;
-  }
-  // One thread: the copy engine brings a k-tile of W, in boxes of a strip. None lies outside of W: such a box
-  // takes longer than one inside.
+  // One thread: the copy engine brings a k-tile of W, in boxes of kBoxRows rows. A box that lies outside of W takes
+  // longer than one inside: where all CTAs wait for the last one none is fetched.
+  static constexpr int kBoxRows = kXReady ? 64 : kTileN;
   TW_DEVICE void FetchW(const Place& at, int stage) const {
-    constexpr int kStripBytes = 64 * kLayout.line_bytes;
-    const int n0 = at.tile / tiles_m * kTileN, strips = StripsAt(n0);
-    MbarrierArriveExpectTx(Full(stage), static_cast<u32>(strips * kStripBytes));
+    constexpr int kBoxes = kTileN / kBoxRows, kBoxBytes = kBoxRows * kLayout.line_bytes;
+    const int n0 = at.tile / tiles_m * kTileN;
+    const int inside = (p.n - n0 + kBoxRows - 1) / kBoxRows;
+    const int boxes = inside < kBoxes ? inside : kBoxes;
+    MbarrierArriveExpectTx(Full(stage), static_cast<u32>(boxes * kBoxBytes));
     TW_UNROLL
-    for (int i = 0; i < kStrips; ++i) {
-      if (i < strips)
-        TmaLoad2D(Stage(stage) + static_cast<u32>(i * kStripBytes), &p.w, Full(stage),
-                  at.k_tile * kUnitsOfLine, n0 + 64 * i);
+    for (int i = 0; i < kBoxes; ++i) {
+      if (i < boxes)
+        TmaLoad2D(Stage(stage) + static_cast<u32>(i * kBoxBytes), &p.w, Full(stage),
+                  at.k_tile * kUnitsOfLine, n0 + kBoxRows * i);
     }
   }
 
