@@ -113,14 +113,14 @@ struct GemmChain {
   /// The thread that fills the ring.
   TW_DEVICE void Fetch() const {
     RingPosition at;
-    TW_NO_UNROLL
-    for (int i = 0; i < p.count; ++i) {
+    int i = 0;
+    do {
       Product(p.products[i], smem).Fetch(p.x, at, [&] {
-        if (i == 0) WaitForPrerequisites();  // the counters too are those of the launch in front
+        WaitForPrerequisites();  // of the first: the counters too are those of the launch in front
         WaitForAll(Ready(i));
         FenceGlobalBeforeTma();
       });
-    }
+    } while (++i < p.count);
   }
 
   /// The whole kernel. `smem`: shared, aligned to 128 bytes.
