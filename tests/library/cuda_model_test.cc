@@ -301,7 +301,7 @@ TEST_F(CudaModel, chains_of_products_give_the_logits_of_separate_kernels) {
         options.chains = chains;
         const OnGpu gpu = Load(path, options);
         if (gpu.session == nullptr) return std::vector<float>();
-        const std::vector<float> logits = Decoded(*gpu.session, slots, kPositions, shape.vocab);
+        std::vector<float> logits = Decoded(*gpu.session, slots, kPositions, shape.vocab);
         std::vector<Row> rows;
         for (int slot = 0; slot < slots; ++slot) rows.push_back({1, kPositions, slot, true});
         const auto times = gpu.session->TimePass(rows, 1);

@@ -37,7 +37,7 @@ class HostileModel : public testing::Test {
   std::string Edited(const std::function<void(EditedModel&)>& edit) {
     EditedModel model(sound_);
     edit(model);
-    const std::string path = folder_ / "edited.gguf";
+    std::string path = folder_ / "edited.gguf";
     model.Write(path);
     return path;
   }
