@@ -79,6 +79,9 @@ class PreparedStep {
   std::string why;           ///< Choice::why
 };
 
+/// Rows of the activations of a chain of products at most: beyond, separate ones keep the memory busy.
+inline constexpr std::int32_t kMostChainRows = 64;
+
 /// How the nodes of a graph are bound: each by itself, or chains of products as one launch each.
 enum class BindAs : std::uint8_t { kSteps, kChained };
 

@@ -8,7 +8,6 @@
 #include "core/text.h"
 #include "device/ready_launch.h"
 #include "engine/compiled/loaded_kernel.h"
-#include "ops/gemm/cuda/gemm_args.h"
 #include "ops/gemm/cuda/gemm_chain/chain_launch.h"
 #include "ops/gemm/cuda/gemm_chain/families.h"
 
@@ -18,12 +17,6 @@ namespace {
 /// A wait of a CTA for others that takes longer is an error: far longer than a pass, and than other
 /// work on the GPU takes turns.
 constexpr std::uint64_t kWaitNs = 2'000'000'000;
-
-std::vector<GemmShape> ShapesOf(std::span<const GemmArgs> products) {
-  std::vector<GemmShape> shapes;
-  for (const GemmArgs& args : products) shapes.push_back(ShapeOf(args));
-  return shapes;
-}
 
 /// Memory of the chains of a graph, which run one after the other, in which CTAs hand results to each other.
 /// Not the dispatch's: a launch that is given up does not leave it as it has to be.
@@ -44,7 +37,7 @@ Result<std::shared_ptr<const ChainMemory>> MakeMemory(std::span<const ChosenChai
   WorkspaceSize most;
   for (const ChosenChain& chain : chains) {
     const WorkspaceSize size =
-        GemmChainWorkspace(chain.spec, ShapesOf(chain.chain->Args(chain.count)), device.spec());
+        GemmChainWorkspace(chain.spec, chain.chain->Args(chain.count), device.spec());
     most.barriers = std::max(most.barriers, size.barriers);
     most.partials = std::max(most.partials, size.partials);
   }

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "graph/device/bound_step.h"
 #include "graph/liveness.h"
+#include "ops/gemm/base/extent.h"
 #include "ops/norm/norm.h"
 #include "tilewright/cuda/gemm_chain_params.h"
 
@@ -13,18 +14,6 @@ namespace tilewright {
 namespace {
 
 using Steps = std::span<const std::unique_ptr<PreparedStep>>;
-
-/// Memory from one address to another.
-struct Extent {
-  const std::byte* begin = nullptr;
-  const std::byte* end = nullptr;
-  bool Meets(const Extent& other) const { return begin < other.end && other.begin < end; }
-};
-Extent ExtentOf(const void* data, const MatrixLayout& layout) {
-  const auto* begin = static_cast<const std::byte*>(data);
-  const std::int64_t elements = (layout.rows - 1) * layout.ld + layout.cols;
-  return {begin, begin + BytesOf(layout.type, elements)};
-}
 
 Rejection No(Reason reason, std::string have, std::string need) {
   return {reason, std::move(have), std::move(need)};
@@ -224,11 +213,11 @@ class Finder {
                 "one type");
     for (const GemmArgs* args : {&last, &next}) {
       const Extent y = ExtentOf(args->d, args->d_layout);
-      if (y.Meets(ExtentOf(args->a, args->a_layout)))
+      if (Overlap(y, ExtentOf(args->a, args->a_layout)))
         return No(Reason::kStriding, "a result in the memory of the activations", "its own");
       if (args->beta == 0) continue;
       const bool in_place = args->c == args->d && args->c_layout.ld == args->d_layout.ld;
-      if (!in_place && y.Meets(ExtentOf(args->c, args->c_layout)))
+      if (!in_place && Overlap(y, ExtentOf(args->c, args->c_layout)))
         return No(Reason::kStriding, "a result across the memory of the residual", "its own");
     }
     return std::nullopt;

@@ -13,9 +13,6 @@
 
 namespace tilewright {
 
-/// Rows of the activations of a chain at most: beyond, separate products keep the memory busy.
-inline constexpr int kMostChainRows = 64;
-
 /// A product that is part of a chain.
 struct ChainedProduct {
   std::size_t step = 0;  ///< its own among the steps of the graph

@@ -16,9 +16,9 @@ namespace {
 /// Graphs kept: decode runs one or two shapes forever, prompts a handful.
 constexpr std::size_t kGraphsKept = 8;
 
-/// Rows of passes that chains of products are tried for: those of fewer have kernels that no launch keeps
-/// from the memory for long, those of more compute for long enough.
-constexpr std::int32_t kFewestChainRows = 8, kMostChainRows = 64;
+/// Rows of passes that chains of products are raced for: those of fewer have kernels that no launch keeps
+/// from the memory for long.
+constexpr std::int32_t kFewestChainRows = 8;
 
 PassTypes TypesOf(const SessionOptions& options) {
   const auto or_activations = [&](DataType type) {

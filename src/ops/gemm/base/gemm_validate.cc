@@ -5,6 +5,7 @@
 #include "core/tensor_access.h"
 #include "core/text.h"
 #include "engine/stage_templates.h"
+#include "ops/gemm/base/extent.h"
 #include "ops/gemm/base/gemm_op.h"
 #include "tilewright/gemm_stages.h"
 
@@ -150,22 +151,6 @@ Status CheckDesc(const GemmDesc& p) {
     return Bad("pack_a = any: only weights are packed, pack_a must name a layout");
   return {};
 }
-
-// Bytes from the first to the last element of a matrix whose rows (row-major) or columns follow
-// each other `ld` elements apart.
-struct Extent {
-  const std::byte* first = nullptr;
-  const std::byte* last = nullptr;  ///< one beyond
-};
-Extent ExtentOf(const void* data, const MatrixLayout& layout, std::int64_t rows) {
-  const bool row_major = layout.order == Order::kRowMajor;
-  const std::int64_t lines = row_major ? rows : layout.cols,
-                     length = row_major ? layout.cols : rows;
-  const auto* first = static_cast<const std::byte*>(data);
-  return {first, first + BytesOf(layout.type, layout.ld) * static_cast<std::size_t>(lines - 1) +
-                     BytesOf(layout.type, length)};
-}
-bool Overlap(const Extent& x, const Extent& y) { return x.first < y.last && y.first < x.last; }
 
 Status CheckLayout(std::string_view name, const MatrixLayout& layout, std::int64_t rows,
                    std::int64_t cols) {

@@ -1,6 +1,7 @@
 #include "device/cuda/kernels/cluster_emulation.h"
 #include "device/cuda/kernels/hopper_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
+#include "device/cuda/kernels/tensor_map_emulation.h"
 // After it: the kernel uses its built-ins.
 #include <gtest/gtest.h>
 
@@ -43,21 +44,6 @@ struct Spec {
   static constexpr int kBand = 2;
   static constexpr int kWalk = kHow;
 };
-
-/// A tensor map of the emulated copy engine instead of the driver's.
-Status EncodeForHost(const cuda::TensorMapDesc& desc,
-                     std::span<std::byte, cuda::kTensorMapBytes> out) {
-  const auto bytes = static_cast<int>(BytesOf(desc.type, 1));
-  const tw::HostTensorMap map{
-      reinterpret_cast<tw::u8*>(desc.address),
-      {static_cast<tw::i64>(desc.dims[0]), static_cast<tw::i64>(desc.dims[1])},
-      static_cast<tw::i64>(desc.strides[0]) / bytes,
-      {static_cast<int>(desc.box[0]), static_cast<int>(desc.box[1])},
-      bytes};
-  static_assert(sizeof map <= cuda::kTensorMapBytes);
-  std::memcpy(out.data(), &map, sizeof map);
-  return {};
-}
 
 template <class S>
 KernelSpec HopperSpecOf() {
@@ -108,7 +94,7 @@ void ExpectProduct(const TestShape& shape, int ctas, int parts = 0) {
   TestWorkspace workspace(GemmHopperWorkspace(spec, extents, device));
   cuda::LaunchResult launch = GemmHopperLaunch(spec, product.Args(), device, workspace.view);
   ASSERT_TRUE(launch) << launch.error().ToString();
-  ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
+  ASSERT_TRUE(cuda::EncodeMaps(*launch, &tw::emulation::EncodeMap));
   tw::emulation::barriers.clear();
   tw::emulation::store_groups.clear();
   EXPECT_EQ(launch->block[0], 32u * S::kWarps);

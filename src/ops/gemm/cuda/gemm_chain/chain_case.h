@@ -83,12 +83,6 @@ class ChainCase {
 
   std::vector<GemmArgs>& products() { return products_; }
   const std::vector<GemmArgs>& products() const { return products_; }
-  std::vector<GemmShape> shapes() const {
-    std::vector<GemmShape> all;
-    for (const GemmArgs& args : products_)
-      all.push_back({.m = shape_.m, .n = args.b_layout.cols, .k = args.a_layout.cols});
-    return all;
-  }
   void Poison() {
     for (GuardedBytes& result : results_) result.Poison();
   }

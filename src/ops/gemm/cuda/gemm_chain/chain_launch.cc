@@ -6,6 +6,7 @@
 #include "artifact/spec_checks.h"
 #include "core/text.h"
 #include "engine/workspace.h"
+#include "ops/gemm/base/extent.h"
 #include "ops/gemm/cuda/gemm_args.h"
 #include "ops/gemm/cuda/gemm_chain/families.h"
 #include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
@@ -24,11 +25,12 @@ struct Places {
   WorkspaceSize size;
 };
 
-Places PlacesOf(const KernelSpec& spec, std::span<const GemmShape> products,
+Places PlacesOf(const KernelSpec& spec, std::span<const GemmArgs> products,
                 const DeviceSpec& device) {
   std::int64_t tiles = 0;
   int k = 0;
-  for (const GemmShape& shape : products) {
+  for (const GemmArgs& args : products) {
+    const GemmShape shape = ShapeOf(args);
     tiles = std::max(tiles, std::int64_t{(shape.n + spec.tile_n - 1) / spec.tile_n});
     k = std::max(k, static_cast<int>(shape.k));
   }
@@ -57,16 +59,6 @@ GemmArgs WithoutPrologue(GemmArgs args) {
   return args;
 }
 
-struct Range {
-  std::uintptr_t begin, end;
-  bool Overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
-};
-Range RangeOf(const void* data, const MatrixLayout& layout) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const std::int64_t elements = std::int64_t{layout.rows - 1} * layout.ld + layout.cols;
-  return {begin, begin + static_cast<std::uintptr_t>(BytesOf(layout.type, elements))};
-}
-
 /// What the product in front of it has to do with it, and what of its operands may lie where.
 std::optional<Rejection> CheckPlace(const GemmArgs& args, const GemmArgs* front) {
   if (front == nullptr) {
@@ -88,20 +80,14 @@ std::optional<Rejection> CheckPlace(const GemmArgs& args, const GemmArgs* front)
       return Reject(Reason::kPrologue, "prologue rms_norm behind gate and up", "none");
     }
   }
-  const Range d = RangeOf(args.d, args.d_layout);
-  if (d.Overlaps(RangeOf(args.a, args.a_layout))) {
+  const Extent d = ExtentOf(args.d, args.d_layout);
+  if (Overlap(d, ExtentOf(args.a, args.a_layout))) {
     return Reject(Reason::kStriding, "D overlaps A", "memory of its own");
   }
-  if (args.beta != 0 && args.c != args.d && d.Overlaps(RangeOf(args.c, args.c_layout))) {
+  if (args.beta != 0 && args.c != args.d && Overlap(d, ExtentOf(args.c, args.c_layout))) {
     return Reject(Reason::kStriding, "D overlaps C", "C itself or memory of its own");
   }
   return std::nullopt;
-}
-
-std::vector<GemmShape> ShapesOf(std::span<const GemmArgs> products) {
-  std::vector<GemmShape> shapes;
-  for (const GemmArgs& args : products) shapes.push_back(ShapeOf(args));
-  return shapes;
 }
 
 }  // namespace
@@ -115,7 +101,7 @@ std::optional<Rejection> CheckChain(const KernelSpec& spec, std::span<const Gemm
   }
   const GemmArgs* front = nullptr;
   for (const GemmArgs& args : products) {
-    if (auto no = CheckGemmArgs(QwSpecOf(spec, args), WithoutPrologue(args))) return no;
+    if (auto no = CheckGemmQw(QwSpecOf(spec, args), WithoutPrologue(args))) return no;
     const GemmShape shape = ShapeOf(args);
     if (shape.m > spec.tile_m) {
       return Reject(Reason::kShape, Format("{} rows", shape.m), Format("at most {}", spec.tile_m));
@@ -133,7 +119,7 @@ std::optional<Rejection> CheckChain(const KernelSpec& spec, std::span<const Gemm
   return std::nullopt;
 }
 
-WorkspaceSize GemmChainWorkspace(const KernelSpec& spec, std::span<const GemmShape> products,
+WorkspaceSize GemmChainWorkspace(const KernelSpec& spec, std::span<const GemmArgs> products,
                                  const DeviceSpec& device) {
   return PlacesOf(spec, products, device).size;
 }
@@ -142,8 +128,7 @@ cuda::LaunchResult GemmChainLaunch(const KernelSpec& spec, std::span<const GemmA
                                    const DeviceSpec& device, const Workspace& workspace,
                                    const ChainAlarm& alarm) {
   if (auto no = CheckChain(spec, products, device)) return tl::unexpected(*std::move(no));
-  const std::vector<GemmShape> shapes = ShapesOf(products);
-  const Places places = PlacesOf(spec, shapes, device);
+  const Places places = PlacesOf(spec, products, device);
   if (auto no = CheckWorkspace(workspace, places.size)) return tl::unexpected(*std::move(no));
   auto* const partials = static_cast<std::byte*>(workspace.partials);
   auto* const barriers = static_cast<std::byte*>(workspace.barriers);
@@ -152,10 +137,7 @@ cuda::LaunchResult GemmChainLaunch(const KernelSpec& spec, std::span<const GemmA
   cuda::CudaLaunch launch;
   for (std::size_t i = 0; i < products.size(); ++i) {
     const GemmArgs& args = products[i];
-    // What it says of one product: the description of W, and what it checks of the addresses.
-    cuda::LaunchResult one =
-        GemmQwLaunch(QwSpecOf(spec, args), WithoutPrologue(args), device, workspace);
-    if (!one) return tl::unexpected(one.error());
+    const GemmShape shape = ShapeOf(args);
     cuda::GemmChainProduct& product = params.products[i];
     product.x = args.a;
     product.c = args.c;
@@ -166,9 +148,9 @@ cuda::LaunchResult GemmChainLaunch(const KernelSpec& spec, std::span<const GemmA
     product.ldx = args.a_layout.ld;
     product.ldc = args.c_layout.ld;
     product.ldy = args.d_layout.ld;
-    product.m = shapes[i].m;
-    product.n = shapes[i].n;
-    product.k = shapes[i].k;
+    product.m = shape.m;
+    product.n = shape.n;
+    product.k = shape.k;
     product.alpha = args.alpha;
     product.beta = IsGated(args) ? 0 : args.beta;
     product.gated = IsGated(args) ? 1 : 0;
@@ -184,7 +166,7 @@ cuda::LaunchResult GemmChainLaunch(const KernelSpec& spec, std::span<const GemmA
     launch.map_slots[launch.map_count] = {offsetof(cuda::GemmChainParams, products) +
                                               i * sizeof(cuda::GemmChainProduct) +
                                               offsetof(cuda::GemmChainProduct, w),
-                                          "B", one->map_slots[0].desc};
+                                          "B", GemmQwWeights(QwSpecOf(spec, args), args)};
     launch.map_slots[launch.map_count].desc.box[1] = cuda::kChainBoxRows;
     ++launch.map_count;
   }

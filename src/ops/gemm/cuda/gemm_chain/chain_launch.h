@@ -27,7 +27,7 @@ std::optional<Rejection> CheckChain(const KernelSpec& spec, std::span<const Gemm
                                     const DeviceSpec& device);
 
 /// Memory in which the CTAs hand things to each other: `barriers` is zero before a launch and after it.
-WorkspaceSize GemmChainWorkspace(const KernelSpec& spec, std::span<const GemmShape> products,
+WorkspaceSize GemmChainWorkspace(const KernelSpec& spec, std::span<const GemmArgs> products,
                                  const DeviceSpec& device);
 
 /// The launch, which is cooperative, or CheckChain's reason. A launch whose CTAs have waited for longer than the alarm

@@ -13,6 +13,7 @@ namespace tilewright {
 namespace {
 
 constexpr int kRegistersOfSm = 65536, kSchedulersOfSm = 4;
+constexpr int kMostTileRows = 64;
 
 int PartsOf(const KernelSpec& spec) { return spec.params[0]; }
 /// Warpgroups that multiply, and the warp that fills the ring.
@@ -49,30 +50,13 @@ ResourceLimits Limits(const KernelSpec& spec) {
           .max_stack_bytes = 64};
 }
 
-struct Shape {
-  int tile_m, tile_n, parts;
-};
-
-/// The spec of a shape with the stages that there is room for; false if those are too few to read ahead.
-bool MakeSpec(DataType weight, CudaArch arch, const Shape& shape, KernelSpec& spec) {
-  constexpr int kLeastStages = 3, kMostStages = 8;
+/// The kernel of chains that computes each product as a kernel of gemm_qw with the epilogue add does.
+KernelSpec ChainSpecOf(const KernelSpec& product) {
+  KernelSpec spec = product;
   spec.family = kGemmChain;
-  spec.arch = arch;
-  spec.type_a = spec.type_c = spec.type_d = DataType::kBF16;
-  spec.type_b = weight;
-  spec.order_a = Order::kRowMajor;
-  spec.order_b = Order::kColMajor;
-  spec.epilogue = SpecEpilogue::kAdd;
-  spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
-  spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
-  spec.tile_k = cuda::kGemmQTileK;
-  spec.params = {shape.parts, 0, 0, 0};
+  spec.params[1] = 0;
   spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
-  for (int stages = kMostStages; stages >= kLeastStages; --stages) {
-    spec.stages = static_cast<std::uint8_t>(stages);
-    if (!Check(spec)) return true;
-  }
-  return false;
+  return spec;
 }
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
@@ -114,19 +98,15 @@ KernelFamily GemmChainFamily() {
 Status AddGemmChainFamily(KernelFamilies& families) { return families.Add(GemmChainFamily()); }
 
 std::vector<KernelSpec> GemmChainSpecs(DataType weight, CudaArch arch, int rows) {
-  constexpr int kMostRows = 64;
-  std::vector<KernelSpec> specs;
-  if (arch != CudaArch{90, 'a'} || GemmQwSpecsForWeight(weight, arch).empty()) return specs;
-  if (rows < 1 || rows > kMostRows) return specs;
-  std::vector<Shape> shapes{{64, 128, 1}};
+  if (rows < 1 || rows > kMostTileRows) return {};
   // Weights of 4 to 5 bits leave room for more stages, so that a k-tile need not be large. The 96 registers of the
   // kernel with two parts are too few for the others.
-  if (rows <= 32) shapes = {weight == DataType::kQ4_K ? Shape{32, 128, 2} : Shape{32, 192, 1}};
-  for (const Shape& shape : shapes) {
-    KernelSpec spec;
-    if (MakeSpec(weight, arch, shape, spec)) specs.push_back(spec);
-  }
-  return specs;
+  const GemmQwTile tile = rows > 32                   ? GemmQwTile{kMostTileRows, 128, 1}
+                          : weight == DataType::kQ4_K ? GemmQwTile{32, 128, 2}
+                                                      : GemmQwTile{32, 192, 1};
+  const auto product = GemmQwSpec(weight, DataType::kBF16, arch, tile, SpecEpilogue::kAdd);
+  if (!product) return {};
+  return {ChainSpecOf(*product)};
 }
 
 }  // namespace tilewright

@@ -77,7 +77,7 @@ class GemmChainGpu : public test::GpuFixture<Machine> {
       if (product.norm != nullptr)
         place(product.norm, static_cast<std::size_t>(product.a_layout.cols) * sizeof(float));
     }
-    const WorkspaceSize size = GemmChainWorkspace(spec, chain.shapes(), device().spec());
+    const WorkspaceSize size = GemmChainWorkspace(spec, chain.products(), device().spec());
     const DeviceMemory partials = device().Allocate(size.partials).value();
     const DeviceMemory barriers = device().Allocate(size.barriers + sizeof(unsigned int)).value();
     EXPECT_TRUE(device().Fill(barriers.data(), 0, barriers.size(), device().default_stream()));

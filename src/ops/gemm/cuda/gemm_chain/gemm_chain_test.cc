@@ -1,6 +1,7 @@
 #include "device/cuda/kernels/hopper_emulation.h"
 #include "device/cuda/kernels/hopper_registers_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
+#include "device/cuda/kernels/tensor_map_emulation.h"
 // After it: the kernels use its built-ins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,21 +39,6 @@ DeviceSpec Device() {
   device.kind = DeviceKind::kCuda;
   device.sm_count = kCtas;
   return device;
-}
-
-/// A tensor map of the emulated copy engine instead of the driver's.
-Status EncodeForHost(const cuda::TensorMapDesc& desc,
-                     std::span<std::byte, cuda::kTensorMapBytes> out) {
-  const auto bytes = static_cast<int>(BytesOf(desc.type, 1));
-  const tw::HostTensorMap map{
-      reinterpret_cast<tw::u8*>(desc.address),
-      {static_cast<tw::i64>(desc.dims[0]), static_cast<tw::i64>(desc.dims[1])},
-      static_cast<tw::i64>(desc.strides[0]) / bytes,
-      {static_cast<int>(desc.box[0]), static_cast<int>(desc.box[1])},
-      bytes,
-      desc.swizzled};
-  std::memcpy(out.data(), &map, sizeof map);
-  return {};
 }
 
 KernelSpec SpecOf(DataType weight, int tile_m, int tile_n, int parts, int stages) {
@@ -98,7 +84,7 @@ void Launch(ChainCase& chain, const KernelSpec& spec, Memory& memory, unsigned i
                                               {.word = &alarm, .wait_ns = 20'000'000});
   ASSERT_TRUE(launch) << launch.error().ToString();
   EXPECT_TRUE(launch->cooperative);
-  ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
+  ASSERT_TRUE(cuda::EncodeMaps(*launch, &tw::emulation::EncodeMap));
   tw::emulation::barriers.clear();
   // CTAs that run side by side are a cluster, which lies in y.
   ASSERT_EQ(launch->grid[0], static_cast<unsigned>(kCtas));
@@ -122,7 +108,7 @@ void ExpectChain(const ChainShape& shape) {
   const std::optional<Rejection> no = GemmChainFamily().check(spec);
   ASSERT_FALSE(no) << no->ToString();
   ChainCase chain(weight, shape);
-  Memory memory(GemmChainWorkspace(spec, chain.shapes(), Device()));
+  Memory memory(GemmChainWorkspace(spec, chain.products(), Device()));
   for (int launches = 0; launches < 2; ++launches) {
     chain.Poison();
     unsigned int alarm = 0;
@@ -163,7 +149,7 @@ TEST(GemmChainTest, XOfAnySize) {
 TEST(GemmChainTest, AWaitInVainEndsAndIsTold) {
   const KernelSpec spec = SpecOf(DataType::kQ8_0, 16, 64, 1, 2);
   ChainCase chain(DataType::kQ8_0, {.m = 8, .hidden = 256, .ffn = 256, .qkv = 192, .count = 2});
-  Memory memory(GemmChainWorkspace(spec, chain.shapes(), Device()));
+  Memory memory(GemmChainWorkspace(spec, chain.products(), Device()));
   unsigned int alarm = 0;
   Launch<Type::kQ8_0, 16, 64, 1, 2>(chain, spec, memory, alarm, 1);
   EXPECT_EQ(alarm, 1u);
@@ -239,7 +225,7 @@ TEST_F(GemmChainLaunchTest, MoreRowsThanATileOrFewerKTilesThanMultiprocessorsAre
 }
 
 TEST_F(GemmChainLaunchTest, AWorkspaceThatIsTooSmallIsRejected) {
-  Memory memory(GemmChainWorkspace(spec_, chain_.shapes(), Device()));
+  Memory memory(GemmChainWorkspace(spec_, chain_.products(), Device()));
   unsigned int alarm = 0;
   const ChainAlarm told{.word = &alarm, .wait_ns = 1};
   EXPECT_TRUE(GemmChainLaunch(spec_, chain_.products(), Device(), memory.workspace, told));

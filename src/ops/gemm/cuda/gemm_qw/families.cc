@@ -118,44 +118,16 @@ ResourceLimits Limits(const KernelSpec& spec) {
   return {.max_registers = static_cast<std::uint32_t>(std::min(fit, 255))};
 }
 
-struct Shape {
-  int tile_m, tile_n, parts;
-};
 /// Alone on a multiprocessor, with as many stages as there is room for: with two, one is read while the
 /// other is multiplied, and nothing is ahead. Of 64 rows two warpgroups multiply: four have no registers
 /// for their sums and for what they unpack.
 constexpr int kLeastStages = 3, kMostStages = 8;
-constexpr std::array kShapes = {Shape{16, 128, 2}, Shape{32, 128, 2}, Shape{64, 128, 1}};
+constexpr std::array kShapes = {GemmQwTile{16, 128, 2}, GemmQwTile{32, 128, 2},
+                                GemmQwTile{64, 128, 1}};
 /// Of the formats that were timed: x is read from the L2 for more rows of W at a time.
-constexpr std::array kHigh = {Shape{32, 192, 1}, Shape{32, 256, 1}};
+constexpr std::array kHigh = {GemmQwTile{32, 192, 1}, GemmQwTile{32, 256, 1}};
 
 bool Timed(DataType weight) { return weight == DataType::kQ8_0 || weight == DataType::kQ4_K; }
-
-/// The spec of a shape with the stages that there is room for, if there are enough.
-void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, CudaArch arch,
-             const Shape& shape, SpecEpilogue epilogue) {
-  KernelSpec spec;
-  spec.family = kGemmQw;
-  spec.arch = arch;
-  spec.type_a = DataType::kBF16;
-  spec.type_b = weight;
-  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
-  spec.type_d = result;
-  spec.order_a = Order::kRowMajor;
-  spec.order_b = Order::kColMajor;
-  spec.epilogue = epilogue;
-  spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
-  spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
-  spec.tile_k = cuda::kGemmQTileK;
-  spec.params = {shape.parts, 1, 0, 0};
-  spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
-  for (int stages = kMostStages; stages >= kLeastStages; --stages) {
-    spec.stages = static_cast<std::uint8_t>(stages);
-    if (Check(spec)) continue;
-    specs.push_back(spec);
-    return;
-  }
-}
 
 std::vector<KernelSpec> Catalog(CudaArch arch) {
   std::vector<KernelSpec> specs;
@@ -183,17 +155,44 @@ KernelFamily GemmQwFamily() {
 
 Status AddGemmQwFamily(KernelFamilies& families) { return families.Add(GemmQwFamily()); }
 
+std::optional<KernelSpec> GemmQwSpec(DataType weight, DataType result, CudaArch arch,
+                                     const GemmQwTile& tile, SpecEpilogue epilogue) {
+  KernelSpec spec;
+  spec.family = kGemmQw;
+  spec.arch = arch;
+  spec.type_a = DataType::kBF16;
+  spec.type_b = weight;
+  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
+  spec.type_d = result;
+  spec.order_a = Order::kRowMajor;
+  spec.order_b = Order::kColMajor;
+  spec.epilogue = epilogue;
+  spec.tile_m = static_cast<std::uint16_t>(tile.m);
+  spec.tile_n = static_cast<std::uint16_t>(tile.n);
+  spec.tile_k = cuda::kGemmQTileK;
+  spec.params = {tile.parts, 1, 0, 0};
+  spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
+  for (int stages = kMostStages; stages >= kLeastStages; --stages) {
+    spec.stages = static_cast<std::uint8_t>(stages);
+    if (!Check(spec)) return spec;
+  }
+  return std::nullopt;
+}
+
 std::vector<KernelSpec> GemmQwSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (arch != CudaArch{90, 'a'} || !HasGemvCodes(weight)) return specs;
   if (LineBytes(weight) % kCopyAlignment != 0) return specs;
-  std::vector<Shape> shapes(kShapes.begin(), kShapes.end());
+  const auto add = [&](DataType result, const GemmQwTile& tile, SpecEpilogue epilogue) {
+    if (const auto spec = GemmQwSpec(weight, result, arch, tile, epilogue)) specs.push_back(*spec);
+  };
+  std::vector<GemmQwTile> shapes(kShapes.begin(), kShapes.end());
   if (Timed(weight)) shapes.insert(shapes.end(), kHigh.begin(), kHigh.end());
-  for (const Shape& shape : shapes) {
-    AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kAdd);
-    AddSpec(specs, weight, DataType::kBF16, arch, shape, SpecEpilogue::kSwiGlu);
+  for (const GemmQwTile& tile : shapes) {
+    add(DataType::kBF16, tile, SpecEpilogue::kAdd);
+    add(DataType::kBF16, tile, SpecEpilogue::kSwiGlu);
     // Logits.
-    if (shape.tile_m == 32) AddSpec(specs, weight, DataType::kF32, arch, shape, SpecEpilogue::kAdd);
+    if (tile.m == 32) add(DataType::kF32, tile, SpecEpilogue::kAdd);
   }
   return specs;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tilewright/kernel_family.h"
@@ -15,6 +16,16 @@ KernelFamily GemmQwFamily();
 
 /// Adds it. kInvalidArgument if the name is taken.
 Status AddGemmQwFamily(KernelFamilies& families);
+
+/// Rows and columns of an output tile, and warpgroups that share a strip of it.
+struct GemmQwTile {
+  int m, n, parts;
+};
+
+/// The kernel with such tiles, alone on a multiprocessor, and as many stages as there is room for. nullopt where the
+/// family has none: for other types and architectures, or where fewer than three stages fit.
+std::optional<KernelSpec> GemmQwSpec(DataType weight, DataType result, CudaArch arch,
+                                     const GemmQwTile& tile, SpecEpilogue epilogue);
 
 /// The kernels for weights of one type on one architecture, sm_90a: tiles of 16, 32 and 64 rows, with
 /// results of bf16, also of gate and up as one product; of 32 rows results of f32, for logits. Empty

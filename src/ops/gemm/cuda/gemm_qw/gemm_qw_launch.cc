@@ -50,7 +50,15 @@ std::optional<Rejection> CheckOperands(const KernelSpec& spec, const GemmArgs& a
   return std::nullopt;
 }
 
-cuda::TensorMapDesc DescribeWeights(const KernelSpec& spec, const GemmArgs& args) {
+}  // namespace
+
+std::optional<Rejection> CheckGemmQw(const KernelSpec& spec, const GemmArgs& args) {
+  if (auto no = CheckFamily(spec, GemmQwFamily())) return no;
+  if (auto no = CheckGemmArgs(spec, args)) return no;
+  return CheckOperands(spec, args);
+}
+
+cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args) {
   const TypeInfo& weight = GetTypeInfo(spec.type_b);
   const int unit = cuda::GemmQwUnitBytes(weight.block_bytes);
   const auto u64 = [](auto value) { return static_cast<std::uint64_t>(value); };
@@ -63,8 +71,6 @@ cuda::TensorMapDesc DescribeWeights(const KernelSpec& spec, const GemmArgs& args
   desc.box = {static_cast<std::uint32_t>(line / unit), spec.tile_n};
   return desc;
 }
-
-}  // namespace
 
 int GemmQwCtas(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device) {
   return static_cast<int>(cuda::GemmQwGridX(Units(spec, shape), device.sm_count, spec.params[1]));
@@ -83,9 +89,7 @@ WorkspaceSize GemmQwWorkspace(const KernelSpec& spec, const GemmShape& shape,
 
 cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
                                 const DeviceSpec& device, const Workspace& workspace) {
-  if (auto no = CheckFamily(spec, GemmQwFamily())) return tl::unexpected(*std::move(no));
-  if (auto no = CheckGemmArgs(spec, args)) return tl::unexpected(*std::move(no));
-  if (auto no = CheckOperands(spec, args)) return tl::unexpected(*std::move(no));
+  if (auto no = CheckGemmQw(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
   const WorkspaceSize needed = GemmQwWorkspace(spec, shape, device);
   if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
@@ -112,7 +116,7 @@ cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
       .w_constant = args.constant_b ? 1 : 0,
   });
   launch.map_slots[launch.map_count++] = {offsetof(cuda::GemmQwParams, w), "B",
-                                          DescribeWeights(spec, args)};
+                                          GemmQwWeights(spec, args)};
   if (needed.partials != 0)
     launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
   return cuda::CheckedLaunch(launch);

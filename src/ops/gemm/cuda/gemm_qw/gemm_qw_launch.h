@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "device/cuda/launch.h"
 #include "tilewright/device_spec.h"
 #include "tilewright/gemm.h"
@@ -8,6 +10,13 @@
 
 namespace tilewright {
 
+/// Why a kernel of gemm_qw cannot compute this product, whatever the workspace: B in blocks of the spec; rows of A
+/// and of B at multiples of 16 bytes; at most 2^31 - 1 output tiles. Looks at addresses, not behind them.
+std::optional<Rejection> CheckGemmQw(const KernelSpec& spec, const GemmArgs& args);
+
+/// The map of B.
+cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args);
+
 /// CTAs of this product, which divide its k-tiles evenly.
 int GemmQwCtas(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);
 
@@ -15,9 +24,8 @@ int GemmQwCtas(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec&
 WorkspaceSize GemmQwWorkspace(const KernelSpec& spec, const GemmShape& shape,
                               const DeviceSpec& device);
 
-/// The launch of a kernel of gemm_qw on arguments in device memory, or why it cannot compute them: B
-/// in blocks of the spec; rows of A and of B at multiples of 16 bytes; at most 2^31 - 1 output tiles; a
-/// workspace as GemmQwWorkspace says. Looks at addresses, not behind them.
+/// The launch of a kernel of gemm_qw on arguments in device memory, or why it cannot compute them:
+/// CheckGemmQw's reason, or a workspace that is not as GemmQwWorkspace says.
 cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
                                 const DeviceSpec& device, const Workspace& workspace);
 

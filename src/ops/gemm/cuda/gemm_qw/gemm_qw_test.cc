@@ -1,6 +1,7 @@
 #include "device/cuda/kernels/hopper_emulation.h"
 #include "device/cuda/kernels/hopper_registers_emulation.h"
 #include "device/cuda/kernels/launch_emulation.h"
+#include "device/cuda/kernels/tensor_map_emulation.h"
 // After it: the kernels use its built-ins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,22 +36,6 @@ DeviceSpec DeviceOf(int sm_count) {
   return device;
 }
 
-/// A tensor map of the emulated copy engine instead of the driver's.
-Status EncodeForHost(const cuda::TensorMapDesc& desc,
-                     std::span<std::byte, cuda::kTensorMapBytes> out) {
-  const auto bytes = static_cast<int>(BytesOf(desc.type, 1));
-  const tw::HostTensorMap map{
-      reinterpret_cast<tw::u8*>(desc.address),
-      {static_cast<tw::i64>(desc.dims[0]), static_cast<tw::i64>(desc.dims[1])},
-      static_cast<tw::i64>(desc.strides[0]) / bytes,
-      {static_cast<int>(desc.box[0]), static_cast<int>(desc.box[1])},
-      bytes,
-      desc.swizzled};
-  static_assert(sizeof map <= cuda::kTensorMapBytes);
-  std::memcpy(out.data(), &map, sizeof map);
-  return {};
-}
-
 /// `sms`: multiprocessors, at most so many CTAs.
 template <Type kW, int kTileM, int kTileN, int kParts, int kStages, Type kY = Type::kF32,
           bool kGated = false, int kCtas = 1>
@@ -83,7 +68,7 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   workspace.barriers_size = size.barriers;
   cuda::LaunchResult launch = GemmQwLaunch(spec, product.args, device, workspace);
   ASSERT_TRUE(launch) << launch.error().ToString();
-  ASSERT_TRUE(cuda::EncodeMaps(*launch, &EncodeForHost));
+  ASSERT_TRUE(cuda::EncodeMaps(*launch, &tw::emulation::EncodeMap));
   std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = product.ReadableX();
   tw::emulation::barriers.clear();
   constexpr unsigned int kThreads = 128 * (kTileN / 64 * kParts + 1);

@@ -14,7 +14,8 @@ namespace tw {
 
 /// `Params`: also what GemmQwParams has of the names partials and arrivals. `Output` makes y of an output tile, by all
 /// threads that multiply: Load(p, m0, n0) loads what it needs beside the sums; Store(p, m0, n0, sums_at, sums) takes
-/// those as OutputTile does; kLoads loads of a thread are to be under way at once. `sums`: in shared memory, [kTileM][SumsAt::kLine], which nobody else reads any more.
+/// those as OutputTile does; kLoads loads of a thread are to be under way at once. `sums`: in shared memory,
+/// [kTileM][SumsAt::kLine], which nobody else reads any more.
 template <class Product, class Output>
 struct QwFinish {
   static constexpr int kTileM = Product::kRowsOfTile, kTileN = Product::kColumnsOfTile;
