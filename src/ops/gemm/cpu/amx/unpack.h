@@ -109,7 +109,7 @@ struct StepOf {
     const int blocks = k / kBlock;
     at.codes =
         panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(step);
-    at.ahead = nullptr;
+    at.near = at.far = {};  // PrefetchStep's work
     const std::uint8_t* factors =
         panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(blocks);
     d = m = Vec::ZeroF();

@@ -17,11 +17,20 @@ namespace {
 using F = Vec::F;
 using I = Vec::I;
 
-/// Where a block is read from: its first vector of columns.
+/// A block that the prefetch has come to. Codes and factors lie apart in a panel and are read side
+/// by side, so each has its place.
+struct BlockAhead {
+  const std::uint8_t* codes;
+  const std::uint8_t* factors;
+  int left;  ///< blocks of its panel from this one on
+};
+
+/// Where a block is read from: its first vector of columns; and what to prefetch meanwhile.
 struct PanelCursor {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
-  const std::uint8_t* ahead;  ///< what to prefetch
+  BlockAhead near;  ///< into the L1
+  BlockAhead far;   ///< into the L2, for few rows
 };
 
 /// Bytes from the factors of a vector of columns to those of the next.
@@ -45,22 +54,51 @@ constexpr int kPrefetchBlocks = 40;
 template <int R>
 constexpr bool kFewRows = R <= 4;
 template <int R>
-constexpr int kBlocksAhead = kFewRows<R> ? 20 : kPrefetchBlocks;
-constexpr int kPrefetchToL2 = 16 << 10;  ///< bytes beyond what goes to the L1
+constexpr int kBlocksNear = kFewRows<R> ? 20 : kPrefetchBlocks;
+/// 16 KiB beyond what goes to the L1.
+template <class Block>
+constexpr int kBlocksFar = 20 +
+                           (16 << 10) / (CodeBytes(Block::kFormat) + FactorBytes(Block::kFormat));
 
-/// Prefetches part `kPart` of `kParts` of what a block of panels takes, codes and scales alike.
+/// The block `distance` blocks beyond the first one of `panel`.
+template <class Block>
+BlockAhead StartAhead(const std::uint8_t* panel, int blocks, std::size_t panel_bytes,
+                      int distance) {
+  const int block = distance % blocks;
+  panel += static_cast<std::size_t>(distance / blocks) * panel_bytes;
+  return {panel + block * CodeBytes(Block::kFormat),
+          panel + blocks * CodeBytes(Block::kFormat) + block * FactorBytes(Block::kFormat),
+          blocks - block};
+}
+
+/// Moves to the next block, across the end of a panel.
+template <class Block>
+inline __attribute__((always_inline)) void Step(BlockAhead& at, int blocks,
+                                                std::size_t panel_bytes) {
+  at.codes += CodeBytes(Block::kFormat);
+  at.factors += FactorBytes(Block::kFormat);
+  if (--at.left > 0) return;
+  at.left = blocks;
+  at.codes += panel_bytes - static_cast<std::size_t>(blocks * CodeBytes(Block::kFormat));
+  at.factors += panel_bytes - static_cast<std::size_t>(blocks * FactorBytes(Block::kFormat));
+}
+
+/// Prefetches part `kPart` of `kParts` of what a block of panels takes, codes and then factors.
 /// Blocks of more than five lines do it in two parts: bursts of four or five lines stream fastest
 /// (q8_0, one core, GB/s: nine at once 22, five and four 27, one by one 14, seventeen every other
 /// block 17).
 template <class Block, int kPart, int kParts, int R = kMaxTileRows>
-inline __attribute__((always_inline)) void Prefetch(const std::uint8_t* ahead) {
-  constexpr int kBytes = CodeBytes(Block::kFormat) + FactorBytes(Block::kFormat);
-  constexpr int kLines = (kBytes + 63) / 64;
+inline __attribute__((always_inline)) void Prefetch(const PanelCursor& at) {
+  constexpr int kOfCodes = CodeBytes(Block::kFormat) / 64;
+  constexpr int kLines = kOfCodes + (FactorBytes(Block::kFormat) + 63) / 64;
   constexpr int kEach = (kLines + kParts - 1) / kParts;
   TILEWRIGHT_UNROLL
   for (int line = kPart * kEach; line < kPart * kEach + kEach && line < kLines; ++line) {
-    __builtin_prefetch(ahead + 64 * line, 0, 3);
-    if constexpr (kFewRows<R>) __builtin_prefetch(ahead + kPrefetchToL2 + 64 * line, 0, 2);
+    const auto place = [line](const BlockAhead& ahead) {
+      return line < kOfCodes ? ahead.codes + 64 * line : ahead.factors + 64 * (line - kOfCodes);
+    };
+    __builtin_prefetch(place(at.near), 0, 3);
+    if constexpr (kFewRows<R>) __builtin_prefetch(place(at.far), 0, 2);
   }
 }
 
@@ -154,8 +192,8 @@ inline __attribute__((always_inline)) void SumBlock(const PanelCursor& at, const
   if constexpr (kBits == 5) LoadLine(at.codes + 256, top);
   TILEWRIGHT_UNROLL
   for (int line = 0; line < (kBits == 8 ? 8 : 4); ++line) {
-    if (line == 0) Prefetch<Block, 0, kParts, R>(at.ahead);
-    if (kParts == 2 && line == (kBits == 8 ? 4 : 2)) Prefetch<Block, 1, 2, R>(at.ahead);
+    if (line == 0) Prefetch<Block, 0, kParts, R>(at);
+    if (kParts == 2 && line == (kBits == 8 ? 4 : 2)) Prefetch<Block, 1, 2, R>(at);
     LoadLine(at.codes + 64 * line, raw);
     if constexpr (kBits == 8) {
       TILEWRIGHT_UNROLL
@@ -206,6 +244,21 @@ inline __attribute__((always_inline)) void OneSubBlock(const PanelCursor& at, co
   }
 }
 
+/// Whether the codes of the second half are multiplied where they lie, sixteen times as large: a shift
+/// less for two of its quads and for two of the first half. Their sum is exact, and so is a sixteenth
+/// of their scale.
+template <class Block>
+constexpr bool kSixteenfold = !Vec::kWords && PanelCodeBits(Block::kFormat) == 2;
+
+/// The codes of quad line + 4 * half where kSixteenfold.
+template <int L, class V = Vec>
+inline __attribute__((always_inline)) void SixteenfoldCodes(const PanelCursor& at, int half,
+                                                            int line, I (&codes)[L]) {
+  LoadLine(at.codes + 64 * (line >> 1), codes);
+  TILEWRIGHT_UNROLL
+  for (int l = 0; l < L; ++l) codes[l] = V::FieldInPlace(codes[l], line & 1, half);
+}
+
 /// The codes of quad line + 4 * half, of 2, 3 or 6 bits.
 template <class Block, int L>
 inline __attribute__((always_inline)) void HalfCodes(const PanelCursor& at, int half, int line,
@@ -240,23 +293,28 @@ inline __attribute__((always_inline)) void TwoSubBlocks(const PanelCursor& at, c
   F first[L][R];
   TILEWRIGHT_UNROLL
   for (int half = 0; half < 2; ++half) {
-    if (half == 0) Prefetch<Block, 0, kParts, R>(at.ahead);
-    if (kParts == 2 && half == 1) Prefetch<Block, 1, 2, R>(at.ahead);
+    if (half == 0) Prefetch<Block, 0, kParts, R>(at);
+    if (kParts == 2 && half == 1) Prefetch<Block, 1, 2, R>(at);
     const float* correction = d + R + half * R;
     Sums<Block, L, R> sums;
     sums.Start(correction);
     TILEWRIGHT_UNROLL
     for (int line = 0; line < 4; ++line) {
       I codes[L];
-      HalfCodes<Block>(at, half, line, codes);
+      if constexpr (kSixteenfold<Block>) {
+        SixteenfoldCodes(at, half, line, codes);
+      } else {
+        HalfCodes<Block>(at, half, line, codes);
+      }
       sums.Add(codes, x + 4 * (line + 4 * half), line, 4);
     }
     TILEWRIGHT_UNROLL
     for (int l = 0; l < L; ++l) {
       // d * scale is exact in f32: 11 bits by 8.
       const std::uint8_t* integers = at.scales + kScaleStep<Block> * l + kPanelColumns * half;
+      const F each = kSixteenfold<Block> && half == 1 ? Vec::Mul(dw[l], Vec::Set(0x1p-4f)) : dw[l];
       const F scale = Vec::Mul(
-          dw[l], kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
+          each, kFormat.PairsIntegers() ? Vec::LoadLowNibbles(integers) : Vec::LoadInt8(integers));
       F mw = Vec::ZeroF();
       if constexpr (kHasMin) {
         mw = Vec::Mul(m[l], kFormat.PairsIntegers() ? Vec::LoadHighNibbles(integers)

@@ -24,7 +24,8 @@ constexpr int kLanes = R <= Vec::kWholePanelRows ? kPanelColumns / Vec::kColumns
 /// out[l][r] = row r of the tile times the columns of vector first_lane + l of the panel.
 template <class Block, int R, int L>
 inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const std::uint8_t* panel,
-                                                    int first_lane, F (&out)[L][R]) {
+                                                    int first_lane, PanelCursor& at,
+                                                    F (&out)[L][R]) {
   constexpr BlockFormat kFormat = Block::kFormat;
   constexpr bool kIntegers = kFormat.scale == Factor::kF16TimesInt;
   constexpr int kColumns = Vec::kColumns;
@@ -35,13 +36,11 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
     for (int r = 0; r < R; ++r) acc[l][r] = Vec::ZeroF();
   }
   constexpr int kRecord = R * RecordBytes(kFormat);
-  constexpr int kAhead = CodeBytes(kFormat) + FactorBytes(kFormat);
   const std::uint8_t* x = args.a;
-  const std::uint8_t* codes = panel + first_lane * 4 * kColumns;
-  const std::uint8_t* scales =
-      panel + static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
-      first_lane * kScaleStep<Block>;
-  const std::uint8_t* ahead = panel + kBlocksAhead<R> * kAhead;
+  at.codes = panel + first_lane * 4 * kColumns;
+  at.scales = panel +
+              static_cast<std::size_t>(CodeBytes(kFormat)) * static_cast<std::size_t>(args.blocks) +
+              first_lane * kScaleStep<Block>;
   constexpr int kInside = kIntegers ? kFormat.elements / kBlock : 1;
   for (int outer = 0; outer < args.blocks; outer += kInside) {
     F d[L], m[L];
@@ -51,20 +50,21 @@ inline __attribute__((always_inline)) void RunPanel(const TileArgs& args, const 
       if constexpr (kIntegers) {
         // f16 lanes are twice as wide as int8 ones.
         const std::uint8_t* halves =
-            scales + kInside * IntegerBytes(kFormat) + (first_lane + 2 * l) * kColumns;
+            at.scales + kInside * IntegerBytes(kFormat) + (first_lane + 2 * l) * kColumns;
         d[l] = Vec::LoadHalf(halves);
         if constexpr (kFormat.min != Factor::kNone)
           m[l] = Vec::LoadHalf(halves + 2 * kPanelColumns);
       }
     }
     for (int block = 0; block < kInside; ++block) {
-      MultiplyBlock<Block>({codes, scales, ahead}, d, m, x, acc);
+      MultiplyBlock<Block>(at, d, m, x, acc);
       x += kRecord;
-      codes += CodeBytes(kFormat);
-      ahead += kAhead;
-      scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
+      at.codes += CodeBytes(kFormat);
+      at.scales += kIntegers ? IntegerBytes(kFormat) : HalfBytes(kFormat);
+      Step<Block>(at.near, args.blocks, args.panel_bytes);
+      if constexpr (kFewRows<R>) Step<Block>(at.far, args.blocks, args.panel_bytes);
     }
-    if constexpr (kIntegers) scales += HalfBytes(kFormat);
+    if constexpr (kIntegers) at.scales += HalfBytes(kFormat);
   }
   TILEWRIGHT_UNROLL
   for (int l = 0; l < L; ++l) {
@@ -90,18 +90,25 @@ template <class Block, int R>
 __attribute__((noinline)) void ComputeRows(const TileArgs& args) {
   const F alpha = Vec::Set(args.alpha);
   const int step = args.gated ? 2 : 1;
+  const auto ahead = [&args](int distance) {
+    return StartAhead<Block>(args.b, args.blocks, args.panel_bytes, distance);
+  };
+  PanelCursor at = {nullptr, nullptr, ahead(kBlocksNear<R>), {}};
+  if constexpr (kFewRows<R>) at.far = ahead(kBlocksFar<Block>);
   for (int panel = 0; panel < args.panels; panel += step) {
     const std::uint8_t* b = args.b + static_cast<std::size_t>(panel) * args.panel_bytes;
     const int column = panel / step * kPanelColumns;
+    const PanelCursor start = at;  // each pass over a panel fetches the same
     for (int lane = 0; lane < kPanelColumns / Vec::kColumns; lane += kLanes<R>) {
+      at = start;
       F acc[kLanes<R>][R];
-      RunPanel<Block, R, kLanes<R>>(args, b, lane, acc);
+      RunPanel<Block, R, kLanes<R>>(args, b, lane, at, acc);
       F gate[kLanes<R>][R];
       if (args.gated) {
         for (int l = 0; l < kLanes<R>; ++l) {
           for (int r = 0; r < R; ++r) gate[l][r] = acc[l][r];
         }
-        RunPanel<Block, R, kLanes<R>>(args, b + args.panel_bytes, lane, acc);
+        RunPanel<Block, R, kLanes<R>>(args, b + args.panel_bytes, lane, at, acc);
       }
       for (int l = 0; l < kLanes<R>; ++l) {
         for (int r = 0; r < R; ++r) {

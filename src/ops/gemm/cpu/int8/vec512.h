@@ -53,6 +53,11 @@ struct Vec512 {
   static I Field2(I raw, int field) {
     return _mm512_and_si512(ShiftLeft(raw, -2 * field), _mm512_set1_epi8(0x03));
   }
+  /// Field `odd` or `odd` + 2 of every byte, the latter times 16.
+  static I FieldInPlace(I raw, int odd, int high) {
+    return _mm512_and_si512(odd != 0 ? _mm512_srli_epi32(raw, 2) : raw,
+                            _mm512_set1_epi8(high != 0 ? 0x30 : 0x03));
+  }
   /// `low` with bit `bit` of every byte of `bits` as its bit `at`.
   static I JoinBit(I low, I bits, int bit, int at) {
     return _mm512_ternarylogic_epi32(ShiftLeft(bits, at - bit),

@@ -53,6 +53,10 @@ struct VecScalar {
   static I Field2(const I& raw, int field) {
     return Each<I>([&](int i) { return raw.v[i] >> 2 * field & 0x03030303u; });
   }
+  static I FieldInPlace(const I& raw, int odd, int high) {
+    return Each<I>(
+        [&](int i) { return raw.v[i] >> 2 * odd & (high != 0 ? 0x30303030u : 0x03030303u); });
+  }
   static I JoinBit(const I& low, const I& bits, int bit, int at) {
     return Each<I>([&](int i) { return low.v[i] | (bits.v[i] >> bit & 0x01010101u) << at; });
   }
