@@ -75,13 +75,13 @@ struct Vec512 {
   static F LoadHalf(const std::uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  /// 2^(e - 128), as HalfOfE8M0 of core/numeric.h. Below 2 they are subnormal, a single bit, and what
-  /// the shift gives is 0 or negative.
+  /// 2^(e - 128), as HalfOfE8M0 of core/numeric.h. Below 2 they are subnormal, a single bit, and
+  /// `normal` is 0 or negative; from 2 on it is the larger one.
   static F LoadPowers(const std::uint8_t* p) {
-    const I e = LoadBytes(p), one = _mm512_set1_epi32(1);
-    const I normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
-    const I low = _mm512_min_epi32(_mm512_add_epi32(e, one), _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_max_epi32(normal, _mm512_slli_epi32(low, 21)));
+    const I e = LoadBytes(p);
+    const I normal = _mm512_sub_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(1 << 23));
+    const I low = _mm512_add_epi32(_mm512_slli_epi32(e, 21), _mm512_set1_epi32(1 << 21));
+    return _mm512_castsi512_ps(_mm512_max_epi32(normal, low));
   }
   static F LoadInt8(const std::uint8_t* p) {
     return _mm512_cvtepi32_ps(
