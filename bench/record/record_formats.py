@@ -5,16 +5,17 @@
                       [--model MODEL.gguf ... --tilewright build/cli/tilewright --llama DEST]
 
 Each round measures every format by the int8 kernels of each instruction set of --isa, 1 x 4096 x 14336, weights cold in the
-caches, beside the read bandwidth of the same run, and how fast weights are packed. For each --model the time of a whole process
+caches, right after the read bandwidth, and how fast weights are packed. For each --model the time of a whole process
 to the first token, `tilewright run` beside llama-bench of DEST (tools/baseline/build_llama_cpp.sh) in turns, without tuning
 records: both load the file, evaluate one token and end. The first round of these is a warm-up.
 
-Writes bench/results/NAME.json and NAME.md. Takes half a minute.
+Writes bench/results/NAME.json and NAME.md. Takes seven minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import subprocess
@@ -35,19 +36,19 @@ FIGURES = ("us", "gb_s", "pack", "share")
 
 def measure_formats(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Return samples by instruction set and format, and the device class."""
-    samples: dict[str, Any] = {isa: {} for isa in arguments.isa}
+    command = [arguments.bench, "--threads", arguments.threads, "--m", 1, "--shapes", "4096x14336"]
+    names = [found["type"] for found in LINE.finditer(common.run([*command, "--types", "all", "--seconds", 0.01]))]
+    samples: dict[str, Any] = {isa: {name: {of: [] for of in FIGURES} for name in names} for isa in arguments.isa}
     device = ""
     for _ in range(arguments.rounds):
-        for isa in arguments.isa:
-            command = [arguments.bench, "--threads", arguments.threads, "--types", "all", "--m", 1]
-            output = common.run([*command, "--shapes", "4096x14336", "--isa", isa, "--seconds", 0.2])
-            read = float(READ.search(output).group(1))
+        # A run for each format, which measures the bandwidth right before it: the memory's changes within seconds.
+        for isa, name in itertools.product(arguments.isa, names):
+            output = common.run([*command, "--types", name, "--isa", isa, "--seconds", 0.3])
             device = DEVICE.search(output).group(1)
-            for found in LINE.finditer(output):
-                figures = samples[isa].setdefault(found["type"], {name: [] for name in FIGURES})
-                for name in ("us", "gb_s", "pack"):
-                    figures[name].append(float(found[name]))
-                figures["share"].append(float(found["gb_s"]) / read)
+            found, figures = LINE.search(output), samples[isa][name]
+            for of in ("us", "gb_s", "pack"):
+                figures[of].append(float(found[of]))
+            figures["share"].append(float(found["gb_s"]) / float(READ.search(output).group(1)))
     return samples, device
 
 
@@ -110,7 +111,7 @@ def main() -> None:
     parser.add_argument("--isa", nargs="+", default=["avx512vnni", "avx2"])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--loads", type=int, default=5, help="times that each file is loaded")
+    parser.add_argument("--loads", type=int, default=9, help="times that each file is loaded")
     parser.add_argument("--name", default="formats")
     arguments = parser.parse_args()
     common.warn_if_loaded()
