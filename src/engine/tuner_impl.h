@@ -137,6 +137,9 @@ struct Tuner::Impl {
   void AfterVerify();
   void Finish(bool by_evidence);
   void StopFor(std::string why);
+  // Whether launches of milliseconds were far apart in every block that the two shared: for sessions
+  // stopped before there is more evidence.
+  bool EvidentlyFaster(const Arm& arm, const Arm& than) const;
   void TakeTime(Arm& arm, double us);
   void AfterFailure(int a);
   std::optional<int> BestArm() const;

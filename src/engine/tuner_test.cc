@@ -683,6 +683,24 @@ TEST(Tuner, StoppedAnywhereNothingWinsThatWasNotTimedAgainstWhatWouldRunAnyway) 
   }
 }
 
+TEST(Tuner, StoppedEarlyALongLaunchThatIsFarAheadInEveryBlockWins) {
+  const auto winner = [](double challenger_us, double fallback_us, int stop) {
+    std::map<std::string, Arm> arms{
+        {"a", {challenger_us}}, {"b", {1.5 * fallback_us}}, {"fallback", {fallback_us}}};
+    arms["fallback"].fallback = true;
+    FakeMachine machine(arms, {0.03}, 3);
+    const auto list = machine.Candidates();
+    Tuner tuner(list, {});
+    return machine.Play(tuner, list, stop);
+  };
+  // Three checks, then blocks of three and, in the race, four: the first one does not count.
+  constexpr int kTwoShared = 3 + 3 + 3 + 4, kOneShared = 3 + 3 + 3;
+  EXPECT_EQ(winner(5000, 9000, kTwoShared), "a");
+  EXPECT_EQ(winner(5000, 9000, kOneShared), "fallback");
+  EXPECT_EQ(winner(8500, 9000, kTwoShared), "fallback");  // that may be noise
+  EXPECT_EQ(winner(50, 90, kTwoShared), "fallback");      // so may two samples of microseconds
+}
+
 TEST(Tuner, StoppedAnywhereItKeepsAValidResult) {
   for (int stop = 1; stop < 60; ++stop) {
     std::map<std::string, Arm> arms{{"a", {100}}, {"b", {80}}, {"liar", {1}}};

@@ -11,6 +11,13 @@ constexpr double kVerifyZ = 2.0;
 // A gain must be this many times what leader and copy differ by.
 constexpr double kControlMargin = 2;
 
+// A launch as long as kLongUs averages over its own spikes. Where a session is stopped early, a challenger
+// with such launches that took kEvident of the defender's time or less in each of kFewShared blocks is
+// ahead.
+constexpr double kLongUs = 1000;
+constexpr int kFewShared = 2;
+constexpr double kEvident = 0.8;
+
 // Of Student's t with 7 degrees of freedom, 97.5 %: the verification has eight blocks.
 constexpr double kGainT = 2.36;
 
@@ -97,6 +104,19 @@ void Tuner::Impl::Finish(bool by_evidence) {
   }
 }
 
+bool Tuner::Impl::EvidentlyFaster(const Arm& arm, const Arm& than) const {
+  if (Quickest(arm) < kLongUs) return false;
+  int shared = 0;
+  // Without the first block, which pays for page faults and cold code.
+  for (auto at = arm.log_us.upper_bound(1); at != arm.log_us.end(); ++at) {
+    const auto other = than.log_us.find(at->first);
+    if (other == than.log_us.end()) continue;
+    if (at->second - other->second > std::log(kEvident)) return false;
+    ++shared;
+  }
+  return shared >= kFewShared;
+}
+
 void Tuner::Impl::StopFor(std::string why) {
   if (inconclusive.empty()) inconclusive = std::move(why);
   Finish(false);
@@ -125,7 +145,8 @@ std::optional<int> Tuner::Impl::BestArm() const {
   if (defender >= 0 && defender != best) {
     const PairedDifference d = Paired(At(best), At(defender), kFirstBlocks + 1);
     const bool enough = static_cast<int>(At(defender).log_us.size()) >= kFirstBlocks + 6;
-    if (!enough || !(d.mean + kRaceZ * d.error < -options.min_gain)) best = defender;
+    const bool ahead = enough && d.mean + kRaceZ * d.error < -options.min_gain;
+    if (!ahead && !EvidentlyFaster(At(best), At(defender))) best = defender;
   }
   return best;
 }
