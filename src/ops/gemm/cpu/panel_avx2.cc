@@ -120,11 +120,10 @@ inline __m256 PowerOfTwoHalf(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 inline __m256 HalfOfE8M0(__m256i e) {
-  // Below 2 they are subnormal, a single bit, and what the shift gives is 0 or negative.
-  const __m256i one = _mm256_set1_epi32(1);
-  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
-  const __m256i low = _mm256_min_epi32(_mm256_add_epi32(e, one), _mm256_set1_epi32(2));
-  return _mm256_castsi256_ps(_mm256_max_epi32(normal, _mm256_slli_epi32(low, 21)));
+  // Below 2 they are subnormal, a single bit, and `normal` is 0 or negative; from 2 on it is the larger one.
+  const __m256i normal = _mm256_sub_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(1 << 23));
+  const __m256i low = _mm256_add_epi32(_mm256_slli_epi32(e, 21), _mm256_set1_epi32(1 << 21));
+  return _mm256_castsi256_ps(_mm256_max_epi32(normal, low));
 }
 // 2^(e - 128), as HalfOfE8M0 of core/numeric.h.
 inline V16 PowersOfTwo(I16 e) { return {HalfOfE8M0(e.lo), HalfOfE8M0(e.hi)}; }

@@ -81,13 +81,12 @@ inline V16 LowNibble(I16 x) {
 }
 inline I16 RoundToInt(V16 x) { return {_mm512_cvtps_epi32(x.v)}; }
 inline V16 ToFloat(I16 x) { return {_mm512_cvtepi32_ps(x.v)}; }
-// 2^(e - 128), as HalfOfE8M0 of core/numeric.h. Below 2 they are subnormal, a single bit, and what
-// the shift gives is 0 or negative.
+// 2^(e - 128), as HalfOfE8M0 of core/numeric.h. Below 2 they are subnormal, a single bit, and
+// `normal` is 0 or negative; from 2 on it is the larger one.
 inline V16 PowersOfTwo(I16 e) {
-  const __m512i one = _mm512_set1_epi32(1);
-  const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e.v, one), 23);
-  const __m512i low = _mm512_min_epi32(_mm512_add_epi32(e.v, one), _mm512_set1_epi32(2));
-  return {_mm512_castsi512_ps(_mm512_max_epi32(normal, _mm512_slli_epi32(low, 21)))};
+  const __m512i normal = _mm512_sub_epi32(_mm512_slli_epi32(e.v, 23), _mm512_set1_epi32(1 << 23));
+  const __m512i low = _mm512_add_epi32(_mm512_slli_epi32(e.v, 21), _mm512_set1_epi32(1 << 21));
+  return {_mm512_castsi512_ps(_mm512_max_epi32(normal, low))};
 }
 inline V16 PowerOfTwo(I16 n) {
   return {

@@ -45,7 +45,8 @@ double BlockCost(const IsaConfig& isa, const BlockFormat& format) {
 }
 
 double PeakOn(const IsaConfig& isa, const DeviceSpec& device) {
-  if (isa.vnni && device.Has(kFeatureAmxTile)) return device.i8_gop_s * isa.peak * kTwoPorts;
+  const bool by_vnni = (isa.features & kFeatureAvx512Vnni) != 0;
+  if (by_vnni && device.Has(kFeatureAmxTile)) return device.i8_gop_s * isa.peak * kTwoPorts;
   // Without any of them the rate is a default, which is that of a processor with VNNI.
   double best = 1;
   if (!device.Has(kFeatureAvx512Vnni)) {

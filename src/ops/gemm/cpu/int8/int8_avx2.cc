@@ -77,10 +77,10 @@ struct Vec {
   /// 2^(e - 128), as HalfOfE8M0 of core/numeric.h. Below 2 they are subnormal, a single bit, and what
   /// the shift gives is 0 or negative.
   static F LoadPowers(const std::uint8_t* p) {
-    const I e = LoadBytes(p), one = _mm256_set1_epi32(1);
-    const I normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
-    const I low = _mm256_min_epi32(_mm256_add_epi32(e, one), _mm256_set1_epi32(2));
-    return _mm256_castsi256_ps(_mm256_max_epi32(normal, _mm256_slli_epi32(low, 21)));
+    const I e = LoadBytes(p);
+    const I normal = _mm256_sub_epi32(_mm256_slli_epi32(e, 23), _mm256_set1_epi32(1 << 23));
+    const I low = _mm256_add_epi32(_mm256_slli_epi32(e, 21), _mm256_set1_epi32(1 << 21));
+    return _mm256_castsi256_ps(_mm256_max_epi32(normal, low));
   }
   static F LoadInt8(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(
