@@ -110,7 +110,7 @@ void MeasureMachine(const LoadedModel& loaded, Precision activations, Floor& flo
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (now[i].giga_ops > floor.peaks[i].giga_ops) floor.peaks[i] = now[i];
   }
-  floor.peak = floor.peaks[static_cast<std::size_t>(PeakPrecision(*loaded.model, activations))];
+  floor.peak = PeakOf(floor.peaks, PeakPrecision(*loaded.model, activations));
   for (auto& [bytes, seconds] : floor.read_seconds) {
     const double again = MeasureReadSeconds(executor, static_cast<std::int64_t>(bytes));
     if (again > 0 && again < seconds) seconds = again;

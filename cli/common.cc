@@ -55,8 +55,10 @@ Result<Precision> ParsePrecision(const std::string& word) {
   if (word == "f32") return Precision::kF32;
   if (word == "bf16") return Precision::kBF16;
   if (word == "int8") return Precision::kI8;
-  return Fail(ErrorCode::kInvalidArgument,
-              fmt::format("precision '{}' is unknown; known are auto, f32, bf16, int8", word));
+  if (word == "w8a8") return Precision::kW8A8;
+  return Fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("precision '{}' is unknown; known are auto, f32, bf16, int8, w8a8", word));
 }
 
 Result<Guarantee> ParseGuarantee(const std::string& word) {

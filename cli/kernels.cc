@@ -24,6 +24,8 @@ const char* Rounds(Precision precision) {
       return "bf16";
     case Precision::kI8:
       return "int8";
+    case Precision::kW8A8:
+      return "w8a8";
     default:
       return "no";
   }

@@ -18,11 +18,12 @@ constexpr Named kNamed[] = {{Precision::kI8, "int8", "i8", "Gop/s"},
                             {Precision::kBF16, "bf16", "bf16", "GFLOP/s"},
                             {Precision::kF32, "f32", "f32", "GFLOP/s"}};
 
-const PeakRate& Of(const Peaks& peaks, Precision precision) {
-  return peaks[static_cast<std::size_t>(precision)];
-}
-
 }  // namespace
+
+const PeakRate& PeakOf(const Peaks& peaks, Precision precision) {
+  return peaks[static_cast<std::size_t>(precision == Precision::kW8A8 ? Precision::kI8
+                                                                      : precision)];
+}
 
 Peaks MeasurePeaks(const DeviceSpec& device, Executor& executor) {
   Peaks peaks;
@@ -34,7 +35,7 @@ Peaks MeasurePeaks(const DeviceSpec& device, Executor& executor) {
 std::string PeaksText(const Peaks& peaks) {
   std::string text;
   for (const Named& one : kNamed) {
-    const PeakRate& peak = Of(peaks, one.precision);
+    const PeakRate& peak = PeakOf(peaks, one.precision);
     text += fmt::format("{}{} {:.0f} {} {}", text.empty() ? "" : ", ", one.name, peak.giga_ops,
                         one.unit, peak.instruction);
   }
@@ -44,7 +45,7 @@ std::string PeaksText(const Peaks& peaks) {
 Report PeaksReport(const Peaks& peaks) {
   Report report;
   for (const Named& one : kNamed) {
-    const PeakRate& peak = Of(peaks, one.precision);
+    const PeakRate& peak = PeakOf(peaks, one.precision);
     Report line;
     line.Set("gop_s", peak.giga_ops).Set("instruction", peak.instruction);
     report.Set(one.key, std::move(line));

@@ -11,7 +11,9 @@
 
 namespace tilewright::cli {
 
-using Peaks = std::array<PeakRate, 4>;  ///< by Precision; kAuto has none
+using Peaks = std::array<PeakRate, 4>;  ///< by Precision up to kI8; kAuto has none
+/// Of products in `precision`, not kAuto. kW8A8 takes the instructions of kI8.
+const PeakRate& PeakOf(const Peaks& peaks, Precision precision);
 
 /// The peaks of every precision of a CPU, measured now.
 Peaks MeasurePeaks(const DeviceSpec& device, Executor& executor);
@@ -32,9 +34,7 @@ class MachineFloor {
   double Us(double bytes, double operations, Precision precision);
 
   double read_gb_s() const { return read_gb_s_; }
-  const PeakRate& peak(Precision precision) const {
-    return peaks_[static_cast<std::size_t>(precision)];
-  }
+  const PeakRate& peak(Precision precision) const { return PeakOf(peaks_, precision); }
   const Peaks& peaks() const { return peaks_; }
   /// "floor: 4917 GB/s read, bf16 1071 TFLOP/s", for people.
   std::string Text() const;

@@ -174,9 +174,9 @@ void AddBench(CLI::App& app, int& exit_code) {
     verb->add_option("--type", o->type, "Weights, for a file without the column type")
         ->capture_default_str()
         ->type_name("TYPE");
-    verb->add_option("--precision", o->precision, "auto, f32, bf16 or int8")
+    verb->add_option("--precision", o->precision, "auto, f32, bf16, int8 or w8a8")
         ->capture_default_str()
-        ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8"})))
+        ->check(Quiet(CLI::IsMember({"auto", "f32", "bf16", "int8", "w8a8"})))
         ->type_name("TYPE");
     verb->add_option("--baseline", o->baseline, "none, onednn or cublaslt")
         ->capture_default_str()

@@ -77,12 +77,13 @@ void AddModel(CLI::App& verb, ModelArguments& model) {
       ->capture_default_str()
       ->check(Quiet(CLI::IsMember({"fastest", "deterministic", "batch-invariant"})))
       ->type_name("WHICH");
-  verb.add_option("--activations", model.activations,
-                  "Precision to which kernels may round activations: auto, f32 (no rounding), bf16 "
-                  "or int8; "
-                  "on a GPU their type: auto (bf16), f32, f16 or bf16")
+  verb.add_option(
+          "--activations", model.activations,
+          "Precision to which kernels may round activations: auto, f32 (no rounding), bf16, "
+          "int8 or w8a8 (one scale a row, weights too: less accurate); "
+          "on a GPU their type: auto (bf16), f32, f16 or bf16")
       ->capture_default_str()
-      ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8"})))
+      ->check(Quiet(CLI::IsMember({"auto", "f32", "f16", "bf16", "int8", "w8a8"})))
       ->type_name("TYPE");
   verb.add_option("--kv", model.kv,
                   "Type of the KV cache: auto (f16; bf16 on a GPU), f32, f16, bf16 or q8_0")

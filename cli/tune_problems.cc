@@ -96,23 +96,31 @@ Status AddModelProblems(const TuneArguments& options, Context& context, TuneProb
   return {};
 }
 
+/// What --gemm and --shapes leave open: as --activations and --guarantee say.
+Result<GemmWords> WordsOf(const TuneArguments& options, const Context& context) {
+  Result<Precision> precision = ParsePrecision(options.model.activations);
+  if (!precision) return Fail(precision.error());
+  GemmWords words = UsualWords(context);
+  words.precision = options.model.activations;
+  words.guarantee = options.model.guarantee;
+  return words;
+}
+
 Status AddShapes(const TuneArguments& options, const Context& context, TuneProblems& problems) {
   Result<std::vector<ShapeRow>> shapes = ReadShapes(options.shapes);
   if (!shapes) return Fail(shapes.error());
   Result<std::vector<std::int32_t>> rows =
       ParseIntegers(options.rows.empty() ? "1,16,512" : options.rows, "--m", 1);
   if (!rows) return Fail(rows.error());
-  Result<Precision> precision = ParsePrecision(options.model.activations);
-  if (!precision) return Fail(precision.error());
+  Result<GemmWords> usual = WordsOf(options, context);
+  if (!usual) return Fail(usual.error());
   for (const ShapeRow& shape : *shapes) {
     for (std::int32_t m : shape.m > 0 ? std::vector<std::int32_t>{shape.m} : *rows) {
-      GemmWords words = UsualWords(context);
+      GemmWords words = *usual;
       words.m = fmt::format("{}", m);
       words.n = fmt::format("{}", shape.n);
       words.k = fmt::format("{}", shape.k);
       words.type_b = shape.type.empty() ? options.type : shape.type;
-      words.precision = options.model.activations;
-      words.guarantee = options.model.guarantee;
       Result<GemmDesc> desc = MakeGemm(words);
       if (!desc) {
         return Fail(desc.error().code, fmt::format("{}: {}", shape.name, desc.error().message));
@@ -165,10 +173,14 @@ Status CheckProblemWords(const TuneArguments& options) {
 
 Result<TuneProblems> CollectProblems(const TuneArguments& options, Context& context) {
   TuneProblems problems;
-  for (const std::string& text : options.gemms) {
-    Result<GemmDesc> desc = ParseGemm(text, UsualWords(context));
-    if (!desc) return Fail(desc.error());
-    problems.of<GemmOp>().Add(PosedOn(context, *desc), 1);
+  if (!options.gemms.empty()) {
+    Result<GemmWords> usual = WordsOf(options, context);
+    if (!usual) return Fail(usual.error());
+    for (const std::string& text : options.gemms) {
+      Result<GemmDesc> desc = ParseGemm(text, *usual);
+      if (!desc) return Fail(desc.error());
+      problems.of<GemmOp>().Add(PosedOn(context, *desc), 1);
+    }
   }
   for (const std::string& text : options.problems) {
     if (Status status = AddOp(text, problems); !status) return Fail(status.error());

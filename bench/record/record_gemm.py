@@ -10,7 +10,8 @@ packed in oneDNN's own layout. Both rotate over copies of the weights beyond the
 
 Block formats multiply in int8 and are compared with oneDNN's u8 x s8 matmul, which has no block
 scales and reads 8 bits per weight: neither the same work nor the same bytes, so that column is a
-yardstick, not a race.
+yardstick, not a race. With --precision w8a8 all types are compared with it: ours then also reads f32,
+rounds it and applies scales.
 
 Percent of peak: multiplications and additions against a loop over registers (int8 for block
 formats); percent of bandwidth: bytes of the weights against reading memory; both measured in each
@@ -34,7 +35,6 @@ from typing import Any
 
 import common
 
-BASELINE = {"f32": "f32", "bf16": "bf16"}  # others: int8
 
 Key = tuple[str, int, int, int]  # type, m, n, k
 
@@ -75,6 +75,7 @@ class Recording:
         """One process over all shapes."""
         a = self.arguments
         command = [a.tilewright, "bench", "gemm", "--shapes", a.shapes, "--m", a.m, "--type", type_name, "--json"]
+        command += ["--precision", a.precision]
         report = common.run_json([*command, "--repeat", a.samples, "--threads", a.threads])
         for row in report["rows"]:
             key = (type_name, row["m"], row["n"], row["k"])
@@ -97,7 +98,8 @@ class Recording:
         type_name, m, n, k = key
         row = self.rows[key]
         us = common.summarize(self.ours[key])
-        peak = "f32" if type_name in ("f32", "f16", "bf16") else "int8"
+        floats = type_name in ("f32", "f16", "bf16") and self.arguments.precision != "w8a8"
+        peak = "f32" if floats else "int8"
         gop_s = 2e-3 * m * n * k / us["median"]
         gb_s = 1e-3 * row["weight_bytes"] / us["median"]
         report = {"name": row["name"], "type": type_name, "m": m, "n": n, "k": k, "us": us}
@@ -109,7 +111,7 @@ class Recording:
             "kernel": row["kernel"],
             "provenance": row["provenance"],
         }
-        other = (BASELINE.get(type_name, "int8"), m, n, k)
+        other = (baseline_of(type_name, self.arguments.precision), m, n, k)
         if other in self.theirs:
             theirs = common.summarize(self.theirs[other])
             report["onednn"] = {
@@ -119,6 +121,13 @@ class Recording:
                 "ratio": round(theirs["median"] / us["median"], 3),
             }
         return report
+
+
+def baseline_of(type_name: str, precision: str) -> str:
+    """Return the type in which oneDNN multiplies."""
+    if precision == "w8a8":
+        return "int8"
+    return type_name if type_name in ("f32", "bf16") else "int8"
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -142,7 +151,7 @@ def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], record
 
             ratios = [row["onednn"]["ratio"] for row in some if "onednn" in row]
             gain = f"{geometric_mean(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
-            other = "oneDNN " + BASELINE.get(type_name, "int8") if ratios else "-"
+            other = "oneDNN " + baseline_of(type_name, arguments.precision) if ratios else "-"
             rate, peak, bandwidth = (span(name) for name in ("gop_s", "percent_of_peak", "percent_of_bandwidth"))
             m = str(numbers[0]) if len(numbers) == 1 else "all"
             lines.append([type_name, m, rate, peak, bandwidth, gain, other])
@@ -165,6 +174,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--onednn", type=Path, help="onednn_bench (default: beside the binary, ../bench/; none if absent)")
     parser.add_argument("--m", default="1,16,512", help="numbers of rows")
     parser.add_argument("--types", default="f32,q4_1,q8_0", help="weight types, separated by commas")
+    parser.add_argument("--precision", default="auto", help="to which activations may be rounded, as `tilewright bench gemm --precision`")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--samples", type=int, default=5, help="samples of each row per round")
     parser.add_argument("--rounds", type=int, default=3)
@@ -185,12 +195,12 @@ def main() -> None:
     arguments = parse()
     shapes = read_shapes(arguments.shapes)
     types = arguments.types.split(",")
-    baselines = list(dict.fromkeys(BASELINE.get(name, "int8") for name in types))
+    baselines = list(dict.fromkeys(baseline_of(name, arguments.precision) for name in types))
     if not arguments.onednn.exists():
         print(f"warning: no {arguments.onednn.name}: recorded without a baseline", file=sys.stderr)
         baselines = []
     common.warn_if_loaded()
-    words = [["--shapes", arguments.shapes, "--m", arguments.m, "--type", name] for name in types]
+    words = [["--shapes", arguments.shapes, "--m", arguments.m, "--type", name, "--activations", arguments.precision] for name in types]
     tuned = common.tune(arguments, words)
     quiet = common.Quiet()
     recording = Recording(arguments)
@@ -198,9 +208,11 @@ def main() -> None:
     done = 0
     for done in range(1, arguments.rounds + 1):
         recording.machine()
+        waiting = baselines.copy()  # each is measured once a round
         for name in types:
             recording.measure_ours(name)
-            if (baseline := BASELINE.get(name, "int8")) in baselines and name == first_of(types, baseline):
+            if (baseline := baseline_of(name, arguments.precision)) in waiting:
+                waiting.remove(baseline)
                 recording.measure_theirs(baseline, shapes)
         print(f"round {done} of {arguments.rounds}, {time.monotonic() - start:.0f} s", file=sys.stderr)
         if time.monotonic() - start > arguments.budget:
@@ -211,6 +223,7 @@ def main() -> None:
         "quiet": quiet.report(),
         "tuned": tuned,
         "threads": arguments.threads,
+        "precision": arguments.precision,
         "rounds": done,
         "unit": "microseconds of one call, weights cold; medians over rounds of the rounds' medians",
         "read_gb_s": common.summarize(recording.read_gb_s),
@@ -219,11 +232,6 @@ def main() -> None:
         "rows": rows,
     }
     common.write(arguments.name, report, make_table(arguments, rows, recording))
-
-
-def first_of(types: list[str], baseline: str) -> str:
-    """Return the first type that is compared with `baseline`, which is measured once per round."""
-    return next(name for name in types if BASELINE.get(name, "int8") == baseline)
 
 
 if __name__ == "__main__":

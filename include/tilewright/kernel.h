@@ -45,8 +45,17 @@ enum class Guarantee : std::uint8_t {
 std::string_view GuaranteeName(Guarantee guarantee);
 
 /// How far a kernel may round the activations before multiplying them. kAuto allows int8 blocks for
-/// quantised weights and bf16 for bf16 weights, as other engines do by default.
-enum class Precision : std::uint8_t { kAuto, kF32, kBF16, kI8 };
+/// quantised weights and bf16 for bf16 weights, as other engines do by default. Each allows what those
+/// before it do.
+enum class Precision : std::uint8_t {
+  kAuto,
+  kF32,
+  kBF16,
+  kI8,  ///< int8 with a scale for each 32 of a row
+  /// int8 with one scale for a whole row of activations and one for a whole column of weights: the
+  /// weights are rounded too. Less accurate than kI8; never without asking.
+  kW8A8,
+};
 
 enum class Provider : std::uint8_t { kOwn, kVendor, kUser };
 std::string_view ProviderName(Provider provider);

@@ -20,7 +20,7 @@ namespace tilewright {
 
 constexpr std::string_view kGuaranteeWords[] = {"fastest", "deterministic", "batch_invariant"};
 constexpr std::span<const std::string_view> WordsOf(Guarantee) { return kGuaranteeWords; }
-constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8"};
+constexpr std::string_view kPrecisionWords[] = {"auto", "f32", "bf16", "i8", "w8a8"};
 constexpr std::span<const std::string_view> WordsOf(Precision) { return kPrecisionWords; }
 
 template <class T>

@@ -74,6 +74,13 @@ class Tuning(WithCache):
         again = self.tune(SMALL).json()
         self.assertEqual(again['tuned'] + again['skipped'], 1)
 
+    def test_what_a_problem_leaves_open_is_as_the_options_say(self):
+        options = ('--activations', 'w8a8', '--guarantee', 'deterministic')
+        self.ok('tune', '--gemm', SMALL, '--gemm', OTHER + ',precision=f32', *options, '--budget', 0, env=self.env)
+        found = {tuple(dict(word.split('=') for word in problem.split() if '=' in word)[key]
+                       for key in ('type_b', 'precision', 'guarantee')) for problem in self.problems()}
+        self.assertEqual(found, {('q4_0', 'w8a8', 'deterministic'), ('q8_0', 'f32', 'deterministic')})
+
     def test_a_kernel_that_failed_here_is_out_in_every_mode(self):
         words = ('explain', 'gemm', '--m', 1, '--n', 64, '--k', 64, '--type-b', 'q4_0', '--json')
         before = self.ok(*words, env=self.env).json()

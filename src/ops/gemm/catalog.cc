@@ -5,6 +5,7 @@
 #include "ops/gemm/cpu/grouped_panel_gemm.h"
 #include "ops/gemm/cpu/panel_gemm.h"
 #include "ops/gemm/cpu/scalar_gemm.h"
+#include "ops/gemm/cpu/w8a8/gemm_w8a8.h"
 #include "ops/gemm/register.h"
 #if defined(TILEWRIGHT_GEMM_ONEDNN)
 #include "ops/gemm/cpu/onednn_gemm.h"
@@ -89,6 +90,7 @@ void AddGemm(Registry& registry) {
   AddGemmInt8(registry);
   AddGemmAmx(registry);
 #endif
+  AddGemmW8A8(registry);
 #if defined(TILEWRIGHT_GEMM_ONEDNN)
   Put<gemm::OneDnnGemm>(registry);
 #endif

@@ -434,7 +434,7 @@ void Mutate(GemmDesc& d, Random& random) {
       d.scaling = static_cast<Scaling>(random.Below(3));
       break;
     case 11:
-      d.precision = static_cast<Precision>(random.Below(4));
+      d.precision = static_cast<Precision>(random.Below(5));
       break;
     case 12:
       d.guarantee = static_cast<Guarantee>(random.Below(3));

@@ -102,6 +102,8 @@ TEST(PowersOfTwoTest, EveryKernelReadsThemFromTheSmallestToTheLargest) {
     if ((takes.type_b & Bit(DataType::kMXFP4)) == 0 || (takes.type_a & Bit(DataType::kF32)) == 0 ||
         kernel->CheckDevice(test::Device()))
       continue;
+    // It rounds weights to steps of their column's own, the smallest to zero: gemm_w8a8_test.
+    if (takes.activations == Precision::kW8A8) continue;
     const bool packs = takes.pack_b != kPackPlain;
     test::GuardedBytes packed(packs ? kernel->PackedBytes(kWeights) : 0);
     if (packs) {

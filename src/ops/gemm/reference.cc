@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/block_format.h"
+#include "core/i8x32.h"
 #include "core/tensor_access.h"
 #include "ops/gemm/formats.h"
 
@@ -331,10 +332,26 @@ void Normalise(const Problem& p, double* row) {
   for (std::size_t i = 0; i < p.norm.size(); ++i) row[i] *= scale * p.norm[i];
 }
 
+// One scale for a whole line, as Precision::kW8A8 says: the numbers that its codes stand for. The
+// arithmetic is that of kernels, f32, so that both round to the same code at the middle of two steps.
+void RoundByOneScale(std::int64_t k, std::int64_t stride, double* line) {
+  std::uint32_t magnitude = 0;
+  for (std::int64_t i = 0; i < k; ++i)
+    magnitude = std::max(magnitude, BitsOfF32(static_cast<float>(line[i * stride])) & 0x7fffffffu);
+  float scale, inverse;
+  ScaleOfI8x32(magnitude, scale, inverse);
+  for (std::int64_t i = 0; i < k; ++i) {
+    double& value = line[i * stride];
+    const float code = inverse != 0 ? std::nearbyintf(static_cast<float>(value) * inverse) : 0.0f;
+    value = static_cast<double>(scale) * static_cast<double>(code);
+  }
+}
+
 // What is wanted beside the values.
 struct Wanted {
   bool magnitudes = false;
   Precision activations = Precision::kF32;  // rounded to; kF32 = no slacks
+  bool one_scale() const { return activations == Precision::kW8A8; }
   bool slacks() const { return activations == Precision::kBF16 || activations == Precision::kI8; }
 };
 
@@ -361,6 +378,7 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
       double* row = a.data() + static_cast<std::int64_t>(r) * k;
       DecodeLine(p.a, my_rows[r], group, decoded, row, 1);
       if (!p.norm.empty()) Normalise(p, row);
+      if (wanted.one_scale()) RoundByOneScale(k, 1, row);
     }
     if (wanted.slacks()) {
       off.resize(a.size());
@@ -379,6 +397,8 @@ void Compute(const Problem& p, const std::vector<int>& rows, const std::vector<i
         const int gate = col / kGatedBlock * 2 * kGatedBlock + col % kGatedBlock;
         DecodeLine(p.b, p.gated ? gate : col, group, run, b.data() + j, width);
         if (p.gated) DecodeLine(p.b, gate + kGatedBlock, group, run, b.data() + kCols + j, width);
+        if (wanted.one_scale()) RoundByOneScale(k, width, b.data() + j);
+        if (wanted.one_scale() && p.gated) RoundByOneScale(k, width, b.data() + kCols + j);
       }
       Sums sums;
       const int row_count = static_cast<int>(my_rows.size());

@@ -55,6 +55,8 @@ struct GemmCheck {
 /// - bf16: |alpha| * sum 2^-8 |a b|, half a unit in the last of eight bits;
 /// - int8 with one scale for each 32 consecutive k: |alpha| * sum s |b|, where s is half a step, a
 ///   254th of the largest |a| of the block. A kernel with longer blocks is held to these too.
+/// - int8 with one scale a row and a column (kW8A8): nothing. Both operands are rounded so before the
+///   oracle multiplies them.
 /// With Epilogue::kGatedSilu both factors carry their errors into the product (|silu'| <= 1.1).
 Result<GemmError> CheckGemm(const GemmArgs& args, const GemmDesc& desc, const GemmCheck& check);
 

@@ -34,7 +34,7 @@ Status CheckEnums(const GemmDesc& p) {
          InRange(p.striding_b, Striding::kIndexed) && InRange(p.striding_c, Striding::kIndexed);
   fine = fine && InRange(p.prologue, Prologue::kRmsNorm) &&
          InRange(p.epilogue, Epilogue::kGatedSilu) && InRange(p.scaling, Scaling::kAny) &&
-         InRange(p.batch_dim, BatchDim::kN) && InRange(p.precision, Precision::kI8) &&
+         InRange(p.batch_dim, BatchDim::kN) && InRange(p.precision, Precision::kW8A8) &&
          InRange(p.guarantee, Guarantee::kBatchInvariant) &&
          InRange(p.quant_a.type, QuantType::kB) && InRange(p.quant_b.type, QuantType::kB);
   if (!fine) return Bad("a field of the problem holds a value that its type does not have");

@@ -21,6 +21,8 @@ constexpr Pack kPackF16x16 = 0x02;
 /// [panel][k / 2][16][2], k filled up with zeros to a multiple of 32: what a bf16 dot product of
 /// pairs and a tile of AMX read. (0x03 was [k][16].)
 constexpr Pack kPackBF16x16x2 = 0x04;
+/// int8 with one scale a column, of weights of any type: cpu/w8a8/layout.h.
+constexpr Pack kPackI8x16x4 = 0x05;
 /// [panel][block of k]: compressed, members interleaved over the 16 columns.
 constexpr Pack PanelPack(const BlockFormat& format) {
   return static_cast<Pack>(0x200 + format.gguf_type);
@@ -40,14 +42,15 @@ struct PackRow {
   std::string name() const { return std::string(stem).append(shape); }
 };
 constexpr auto kPackTable = [] {
-  std::array<PackRow, static_cast<std::size_t>(5 + 2 * kFormatCount)> table = {{
+  std::array<PackRow, static_cast<std::size_t>(6 + 2 * kFormatCount)> table = {{
       {kPackPlain, "plain", ""},
       {kPackAny, "any", ""},
       {kPackF32x16, "f32", "x16"},
       {kPackF16x16, "f16", "x16"},
       {kPackBF16x16x2, "bf16", "x16x2"},
+      {kPackI8x16x4, "i8", "x16x4"},
   }};
-  std::size_t next = 5;
+  std::size_t next = 6;
   for (const BlockFormat& format : kFormats) {
     table[next++] = {PanelPack(format), format.name, "x16"};
     table[next++] = {Int8Pack(format), format.name, "x16x4"};

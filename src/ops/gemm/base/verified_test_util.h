@@ -21,6 +21,8 @@ inline std::string_view RoundingOf(Precision kernel, DataType activations) {
 inline void NoteProduct(const KernelInfo& kernel, const KernelDesc& desc, const GemmDesc& problem,
                         const DeviceSpec& device) {
   if (!IsListed(kernel) || problem.quant_b.type != QuantType::kNone) return;
+  // The tables show what is chosen without asking for less.
+  if (desc.activations == Precision::kW8A8) return;
   NoteVerified({.operation = problem.num > 1 ? "experts" : "product",
                 .subject = DataTypeName(problem.type_b),
                 .device = LevelOf(kernel, device),

@@ -45,6 +45,21 @@ struct Task {
   std::int64_t ldd = 0;             ///< in elements
 };
 
+/// Products that become D: alpha * product + beta * C, or of pairs of 16 gate and 16 up
+/// silu(alpha * gate) * (alpha * up) + beta * C.
+struct Finish {
+  const float* products = nullptr;  ///< [rows][ld]; ld counts elements
+  std::int64_t ld = 0;
+  int rows = 0;
+  int columns = 0;  ///< of D; gated: a multiple of 16
+  bool gated = false;
+  float alpha = 1, beta = 0;
+  const float* c = nullptr;  ///< [rows][ldc], may be D; nullptr without beta
+  std::int64_t ldc = 0;
+  float* d = nullptr;
+  std::int64_t ldd = 0;
+};
+
 /// One kernel file. All of them give the same bits. Functions are for any thread; those of AMX need a
 /// thread that may use tiles (device/cpu/tiles.h).
 struct IsaOps {
@@ -55,6 +70,7 @@ struct IsaOps {
                     float* scales);
   /// The packed activations must come from the same kernel file.
   void (*multiply)(const Task& task);
+  void (*finish)(const Finish& task);
 };
 
 /// Rounds 1 to 16 columns of k floats each, column c at `columns + c * ld`, to a panel of

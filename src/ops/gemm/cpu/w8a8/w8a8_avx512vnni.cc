@@ -4,6 +4,7 @@
 #endif
 #include <immintrin.h>
 
+#include "ops/gemm/cpu/w8a8/epilogue.h"
 #include "ops/gemm/cpu/w8a8/rounding.h"
 
 namespace tilewright::gemm_w8a8 {
@@ -71,7 +72,7 @@ void Multiply(const Task& task) {
   }
 }
 
-constexpr IsaOps kOps = {TILEWRIGHT_TU, PackRows<kFlip>, Multiply};
+constexpr IsaOps kOps = {TILEWRIGHT_TU, PackRows<kFlip>, Multiply, FinishRows};
 
 }  // namespace
 

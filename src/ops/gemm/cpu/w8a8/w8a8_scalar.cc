@@ -1,3 +1,4 @@
+#include "ops/gemm/cpu/w8a8/epilogue.h"
 #include "ops/gemm/cpu/w8a8/rounding.h"
 
 namespace tilewright::gemm_w8a8 {
@@ -26,7 +27,7 @@ void Multiply(const Task& task) {
   }
 }
 
-constexpr IsaOps kOps = {TILEWRIGHT_TU, PackRows<0>, Multiply};
+constexpr IsaOps kOps = {TILEWRIGHT_TU, PackRows<0>, Multiply, FinishRows};
 
 }  // namespace
 

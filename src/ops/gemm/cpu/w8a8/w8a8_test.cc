@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "device/cpu/cpuid.h"
+#include "ops/gemm/cpu/w8a8/epilogue.h"
 #include "ops/gemm/cpu/w8a8/tile_products.h"
 #include "tilewright/device_spec.h"
 
@@ -23,7 +24,8 @@ struct Named {
 
 /// Every kernel file that this machine can run; tiles also emulated.
 std::vector<Named> AllOps() {
-  static constexpr IsaOps kEmulated = {"emulated", PackRows<0>, MultiplyByTiles<EmulatedTiles>};
+  static constexpr IsaOps kEmulated = {"emulated", PackRows<0>, MultiplyByTiles<EmulatedTiles>,
+                                       FinishRows};
   std::vector<Named> all = {{"scalar", &OpsScalar()}, {"emulated", &kEmulated}};
   const DeviceSpec cpu = DetectCpuCappedAt(Isa::kAmx);
   if (cpu.Has(kFeatureAvx512 | kFeatureAvx512Vnni)) all.push_back({"vnni", &OpsAvx512Vnni()});
