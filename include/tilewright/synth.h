@@ -99,7 +99,7 @@ struct SynthOptions {
 std::string SynthTypes();
 /// The mixes that SynthOptions::mix accepts: "q2_k, q3_k_m, q4_k_m, ...".
 std::string SynthMixes();
-/// Sets `mix` or else `quant` by name; where a mix is called as its main type (q2_k), the mix.
+/// Sets `mix` or else `quant` by name, in any case; where a mix is called as its main type (q2_k), the mix.
 /// kInvalidArgument for any other name; the message lists both.
 Status SetSynthQuant(std::string_view name, SynthOptions& options);
 

@@ -86,7 +86,8 @@ DataType TypeIn(const Mix& mix, WeightRole role, std::int32_t block, const Model
   return mix.base;
 }
 
-DataType NarrowType(DataType type) {
+DataType NarrowType(DataType type, std::int64_t cols) {
+  if (cols % kLeastBlock != 0) return DataType::kF16;
   switch (type) {
     case kQ2_K:
     case kQ3_K:

@@ -12,6 +12,9 @@
 
 namespace tilewright::synth {
 
+/// No format has smaller blocks.
+constexpr std::int64_t kLeastBlock = 32;
+
 /// Blocks of a model of n blocks.
 enum class Part : std::uint8_t {
   kAll,
@@ -45,7 +48,8 @@ const Mix* FindMix(std::string_view name);
 /// The type of the matrix of `role` in `block`; -1 for one outside of the blocks.
 DataType TypeIn(const Mix& mix, WeightRole role, std::int32_t block, const ModelConfig& config);
 
-/// The type that replaces a type with blocks of 256 if rows are not a multiple of 256.
-DataType NarrowType(DataType type);
+/// The type that a mix has in place of `type` for rows of `cols` that are no multiple of its block: one
+/// with blocks of 32, or f16 if they are no multiple of 32 either. As llama.cpp's quantizer.
+DataType NarrowType(DataType type, std::int64_t cols);
 
 }  // namespace tilewright::synth

@@ -167,8 +167,13 @@ class TensorList {
         mix != nullptr ? synth::TypeIn(*mix, rule.role, block, config_) : TypeOf(rule.role);
     DataType type = wanted;
     const int elements = GetTypeInfo(wanted).block_elements;
-    if (elements > BlockQ8_0::kFormat.elements && cols % elements != 0)
-      type = mix != nullptr ? synth::NarrowType(wanted) : DataType::kQ8_0;
+    if (cols % elements != 0) {
+      if (mix != nullptr) {
+        type = synth::NarrowType(wanted, cols);
+      } else if (elements > BlockQ8_0::kFormat.elements) {
+        type = DataType::kQ8_0;
+      }
+    }
     if (type != wanted) {
       Other& other = others_[type];
       ++other.count;
@@ -200,8 +205,11 @@ class TensorList {
                  total_matrices(), other.count == 1 ? "is" : "are", DataTypeName(type));
       if (!other.cols.empty()) {
         plan_.report.note +=
-            Format(" (rows of {} are not a multiple of 256, the block of {})",
-                   fmt::join(other.cols, " and "), fmt::join(other.wanted, " and "));
+            type == DataType::kF16
+                ? Format(" (rows of {} are not a multiple of {}, the smallest block)",
+                         fmt::join(other.cols, " and "), synth::kLeastBlock)
+                : Format(" (rows of {} are not a multiple of 256, the block of {})",
+                         fmt::join(other.cols, " and "), fmt::join(other.wanted, " and "));
       } else {
         plan_.report.note += " (the output projection, kept more precise, as is usual)";
       }
@@ -340,7 +348,11 @@ std::string SynthMixes() {
   return names;
 }
 
-Status SetSynthQuant(std::string_view name, SynthOptions& options) {
+Status SetSynthQuant(std::string_view given, SynthOptions& options) {
+  // Files are often named in capitals: Q4_K_M.
+  std::string name(given);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return 'A' <= c && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   if (synth::FindMix(name) != nullptr) {
     options.mix = name;
     return {};
@@ -348,7 +360,7 @@ Status SetSynthQuant(std::string_view name, SynthOptions& options) {
   const auto type = ParseDataType(name);
   if (!type) {
     return Fail(ErrorCode::kInvalidArgument,
-                Format("'{}' is not a type or a mix of types; types are {}; mixes are {}", name,
+                Format("'{}' is not a type or a mix of types; types are {}; mixes are {}", given,
                        SynthTypes(), SynthMixes()));
   }
   options.mix.clear();

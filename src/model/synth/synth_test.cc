@@ -286,6 +286,8 @@ TEST(SynthMix, RowsThatDoNotFitGetASmallerBlockAndTheReportSaysSo) {
   EXPECT_EQ(narrow("q4_k_m", "output.weight"), "q8_0 q");
   EXPECT_EQ(narrow("q3_k_s", "attn_k"), "iq4_nl");
   EXPECT_EQ(narrow("q4_k_m", "ffn_down"), "q6_k q");  // rows of 256
+  for (const char* mix : {"q4_k_m", "iq4_nl", "mxfp4_moe"})
+    EXPECT_EQ(TypesOf(mix, "attn_k", 2, 72).substr(0, 4), "f16 ") << mix;
 
   SynthOptions options{.shape = FindSynthPreset("smollm2-135m").value()};
   ASSERT_TRUE(SetSynthQuant("q4_k_m", options));
@@ -304,6 +306,8 @@ TEST(SynthMix, NamesAreThoseOfMixesThenOfTypes) {
   SynthOptions options;
   ASSERT_TRUE(SetSynthQuant("q5_k_s", options));
   EXPECT_EQ(options.mix, "q5_k_s");
+  ASSERT_TRUE(SetSynthQuant("Q4_K_M", options));
+  EXPECT_EQ(options.mix, "q4_k_m");
   ASSERT_TRUE(SetSynthQuant("q5_k", options));
   EXPECT_EQ(options.mix, "");
   EXPECT_EQ(options.quant, DataType::kQ5_K);
