@@ -8,7 +8,7 @@ Each round measures every format by the int8 kernels of each instruction set of 
 caches, right after the read bandwidth, and how fast weights are packed. For each --model the time of a whole process
 to the first token, `tilewright run` beside llama-bench of DEST (tools/baseline/build_llama_cpp.sh) in turns, without tuning
 records: both load the file, evaluate one token and end. The first round of these is a warm-up, and before each
-process the file is read and memory touched that is then free.
+process the file is read and memory touched that is then free, while the recorder holds what a process cannot need.
 
 Writes bench/results/NAME.json and NAME.md. Takes seven minutes.
 """
@@ -54,19 +54,29 @@ def measure_formats(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]
     return samples, device
 
 
+def touch(size: int) -> mmap.mmap:
+    """Return that many bytes of memory, all of it there."""
+    memory = mmap.mmap(-1, size)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    for at in range(0, size, mmap.PAGESIZE):
+        memory[at] = 1
+    return memory
+
+
+def free_bytes() -> int:
+    """Return how much memory nobody uses."""
+    return os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE
+
+
 def warm_memory(model: Path) -> None:
-    """Read the file, and touch and free three times as much memory, at most half of what is free.
+    """Read the file, and touch and free most of the memory that is free.
 
     A virtual machine may have to ask its host for memory that was free for a while, which takes longer than to load a model.
     """
     with model.open("rb") as file:
         while file.read(1 << 24):
             pass
-    size = min(3 * model.stat().st_size, os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // 2)
-    with mmap.mmap(-1, size) as memory:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        for at in range(0, size, mmap.PAGESIZE):
-            memory[at] = 1
+    touch(free_bytes() * 3 // 4).close()
 
 
 def seconds_of(command: list[Any], environment: dict[str, str]) -> float:
@@ -85,6 +95,8 @@ def measure_loads(arguments: argparse.Namespace) -> dict[str, dict[str, list[flo
             "tilewright": [arguments.tilewright, "run", model, "--tokens", 1, "-n", 1, "--temp", 0, "--threads", arguments.threads],
             "llama.cpp": [bench, "-m", model, "-p", 0, "-n", 1, "-r", 1, "--no-warmup", "-t", arguments.threads],
         }
+        # What is free must be little, or a process gets other memory than what was touched before it.
+        held = touch(max(mmap.PAGESIZE, free_bytes() - 4 * model.stat().st_size))
         of_model = loads.setdefault(model.name, {name: [] for name in commands})
         for turn in range(arguments.loads + 1):
             for name in sorted(commands, reverse=turn % 2 == 1):
@@ -93,6 +105,7 @@ def measure_loads(arguments: argparse.Namespace) -> dict[str, dict[str, list[flo
                     took = seconds_of(commands[name], {"TILEWRIGHT_CACHE_DIR": folder})
                 if turn > 0:
                     of_model[name].append(took)
+        held.close()
     return loads
 
 
