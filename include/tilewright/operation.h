@@ -76,7 +76,8 @@ struct BasicLaunchSpec {
   std::int32_t splits = 1;
   float measured_us = 0;  ///< median; 0 = never measured
   float predicted_us = 0;
-  LaunchConfig config{};  ///< the kernel's own parameters; all zero if it has none
+  LaunchConfig config{};     ///< the kernel's own parameters; all zero if it has none
+  bool provisional = false;  ///< measured_us is of a session that did not finish
 
   bool operator==(const BasicLaunchSpec& o) const {
     return kernel == o.kernel && swizzle == o.swizzle && splits == o.splits && config == o.config;

@@ -207,10 +207,14 @@ Candidates<Op> Feasible(const Checked<Op>& problem,
                         const std::type_identity_t<OpRegistry<Op>>& registry,
                         const DeviceSpec& device, const FeasibleOptions& options = {});
 
+/// A tuned batch speaks for smaller ones down to this part of it: what is fastest for 512 rows would
+/// not be taken for one.
+constexpr std::int64_t kTunedBatchReach = 4;
+
 /// Decides: pinned, else measured, else interpolated, else the model, else the reference kernel.
 /// `records` and `pins` may be nullptr. Interpolated means the spec of the smallest tuned batch
-/// above the request (LowerBound), whatever the model predicts; it must be feasible at the exact
-/// shape, and its splits and swizzle are limited to those offered there. source_batch() names it.
+/// above the request (LowerBound) within kTunedBatchReach, whatever the model predicts; it must be
+/// feasible at the exact shape, and its splits and swizzle are limited to those offered there. source_batch() names it.
 /// If a layout is still open, the nearest batch over all layouts is used; among equally near ones,
 /// the faster. Ties in time are broken by name. If nothing is feasible, the error is kUnsupported
 /// with every kernel's reason.

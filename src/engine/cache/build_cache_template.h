@@ -84,6 +84,7 @@ DispatchCacheOf<Op> BuildCache(std::span<const Record> records, const OpRegistry
     counts.measurements += static_cast<int>(rows.size());
     auto spec = ParseSpec(pick->spec, registry.Find(pick->kernel));
     spec->measured_us = static_cast<float>(pick->median_us);
+    spec->provisional = !pick->finished;
     for (const Record& row : rows) {
       if (row.kernel == pick->kernel && row.spec == pick->spec)
         spec->predicted_us = static_cast<float>(row.predicted_us);

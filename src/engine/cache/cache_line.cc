@@ -51,6 +51,7 @@ std::string TextOf(const CacheLine& line) {
   object["spec"] = line.spec;
   object["measured_us"] = line.measured_us;
   object["predicted_us"] = line.predicted_us;
+  if (line.provisional) object["provisional"] = true;
   return Seal(object);
 }
 
@@ -86,8 +87,12 @@ CacheLineKind ReadCacheLine(const std::string& text, CacheLine& line) {
     return CacheLineKind::kCorrupt;
   line.spec = *spec;
   line.measured_us = *measured, line.predicted_us = predicted.value_or(0);
+  if (const auto at = object->find("provisional"); at != object->end()) {
+    if (!at->is_boolean()) return CacheLineKind::kCorrupt;
+    line.provisional = at->get<bool>();
+  }
   for (const char* known : {"schema", "op", "problem", "kernel", "device", "policy", "fingerprint",
-                            "spec", "measured_us", "predicted_us"}) {
+                            "spec", "measured_us", "predicted_us", "provisional"}) {
     object->erase(known);
   }
   if (integers) object->erase("swizzle"), object->erase("splits");

@@ -12,6 +12,7 @@ struct CacheLine {
   std::string op, problem, device, policy, kernel, fingerprint;
   std::string spec;  ///< SpecText
   double measured_us = 0, predicted_us = 0;
+  bool provisional = false;
   std::string extra;  ///< members that this version does not know, a JSON object; "" = none
 };
 

@@ -92,7 +92,7 @@ struct DispatchCacheOf<Op>::Impl {
     // Everything that a line holds is compared, so that the result does not depend on their order.
     const auto rank = [](const Spec& s, const std::string& more) {
       return std::tuple(s.kernel->name(), s.swizzle, s.splits, s.config, s.predicted_us,
-                        std::string_view(more));
+                        s.provisional, std::string_view(more));
     };
     const auto mine = rank(spec, extra), theirs = rank(standing, group.extra[i]);
     if (!better && mine == theirs) return Inserted::kSame;
@@ -140,6 +140,7 @@ struct DispatchCacheOf<Op>::Impl {
     spec->measured_us = static_cast<float>(line.measured_us);
     spec->predicted_us = static_cast<float>(line.predicted_us);
     if (!IsTime(spec->predicted_us)) spec->predicted_us = 0;
+    spec->provisional = line.provisional;
 
     const Inserted inserted = Insert(*desc, *spec, std::move(line.extra));
     if (inserted == Inserted::kWorse) return ImportedLine::kWorse;
@@ -162,6 +163,7 @@ struct DispatchCacheOf<Op>::Impl {
                    .spec = SpecText(spec),
                    .measured_us = IsTime(spec.measured_us) ? spec.measured_us : 0.0f,
                    .predicted_us = IsTime(spec.predicted_us) ? spec.predicted_us : 0.0f,
+                   .provisional = spec.provisional,
                    .extra = extra});
   }
 

@@ -87,6 +87,35 @@ TEST_F(CacheOfAnyOperation, AConfigurationIsExportedAndImported) {
   EXPECT_EQ(Export(copy), text);
 }
 
+TEST_F(CacheOfAnyOperation, WhatASessionDidNotFinishStaysProvisional) {
+  const RecordScope scope{"cpu/test", "", MeasurePolicy::kCold};
+  std::vector<Record> rows;
+  for (const bool finished : {false, true}) {
+    Record row;
+    row.op = "fake", row.scope = scope;
+    row.problem = KeyOf(BlurDesc{8, finished ? 50 : 51});
+    row.kernel = "blur.plain", row.spec = "swizzle=0 splits=1";
+    row.samples = 9, row.median_us = 5, row.low_us = 4, row.high_us = 6;
+    row.chosen = true, row.finished = finished;
+    rows.push_back(row);
+  }
+  const Cache cache = BuildCache<BlurOp>(rows, registry_, scope);
+  const std::string text = Export(cache);
+  auto copy = Make();
+  EXPECT_EQ(Import(copy, text), 2);
+  for (const Cache* one : {&cache, static_cast<const Cache*>(&copy)}) {
+    EXPECT_FALSE(one->Find({8, 50})->provisional);
+    EXPECT_TRUE(one->Find({8, 51})->provisional);
+    EXPECT_TRUE(one->LowerBoundHit({7, 51})->spec.provisional);
+  }
+  EXPECT_EQ(Export(copy), text);
+  auto entry = *Unseal(EntryOf(text));
+  entry["provisional"] = "yes";
+  auto victim = Make();
+  EXPECT_EQ(Import(victim, Seal(entry) + "\n"), 0);
+  EXPECT_EQ(victim.last_import().corrupt, 1);
+}
+
 TEST_F(CacheOfAnyOperation, OnlyWhatTheKernelsTextCarriesIsTaken) {
   auto cache = Make();
   EXPECT_FALSE(cache.Insert({8, 50}, Tiled(9, 1)));  // beyond the limit of its words

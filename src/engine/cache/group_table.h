@@ -27,6 +27,7 @@ class SpecList {
     const Entry& entry = entries_[i];
     spec.kernel = entry.kernel, spec.swizzle = entry.swizzle, spec.splits = entry.splits;
     spec.measured_us = entry.measured_us, spec.predicted_us = entry.predicted_us;
+    spec.provisional = entry.provisional;
     if (entry.config != 0) [[unlikely]]
       spec.config = configs_[entry.config - 1];
   }
@@ -43,6 +44,7 @@ class SpecList {
     std::int32_t swizzle, splits;
     float measured_us, predicted_us;
     std::uint32_t config;  ///< index + 1 in `configs_`; 0: all zero
+    bool provisional;
   };
 
   Entry EntryOf(const Spec& spec) {
@@ -52,7 +54,8 @@ class SpecList {
       config = static_cast<std::uint32_t>(found - configs_.begin()) + 1;
       if (found == configs_.end()) configs_.push_back(spec.config);
     }
-    return {spec.kernel, spec.swizzle, spec.splits, spec.measured_us, spec.predicted_us, config};
+    return {spec.kernel,       spec.swizzle, spec.splits,     spec.measured_us,
+            spec.predicted_us, config,       spec.provisional};
   }
 
   std::vector<Entry> entries_;

@@ -14,7 +14,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct LayoutTime {
   double model_us = kNever;
-  double recorded_us = kNever;  ///< measured at this very batch, or scaled from a neighbour
+  double recorded_us = kNever;  ///< measured at this very batch, or scaled from a near one
   bool measured = false;
   bool reference_only = true;
 };
@@ -37,12 +37,14 @@ std::map<Pack, LayoutTime> TimesAt(const GemmCandidates& candidates,
     GemmDesc problem = candidates.problem();
     problem.pack_b = pack;
     const auto hit = records->LowerBoundHit(problem);
-    if (!hit || hit->spec.measured_us <= 0) continue;
+    // What an unfinished session saw of one layout may be a neighbour on the machine.
+    if (!hit || hit->spec.measured_us <= 0 || hit->spec.provisional) continue;
     if (hit->batch == BatchOf(problem)) {
       time.recorded_us = hit->spec.measured_us;
       time.measured = true;
       continue;
     }
+    if (hit->batch > kTunedBatchReach * BatchOf(problem)) continue;
     const GemmCandidate* candidate = candidates.Find(hit->spec.kernel->name());
     if (candidate == nullptr || !candidate->feasible() || hit->spec.predicted_us <= 0) continue;
     for (const LaunchSpec& spec : candidate->specs) {

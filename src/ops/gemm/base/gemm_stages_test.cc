@@ -336,6 +336,23 @@ TEST_F(StagesTest, AnUnseenSizeIsServedFromTheSmallestTunedOneAboveWhateverTheMo
   }
 }
 
+TEST_F(StagesTest, ATunedSizeDoesNotSpeakForAFewRowsOfIt) {
+  Add("gemm.few", 1);
+  FakeKernel* many = Add("gemm.many", 2);
+  DispatchCache cache = Cache();
+  ASSERT_TRUE(cache.Insert(F32Problem(64), {many, 0, 1, 64.0f, 64.0f}));
+  const auto at = [&](int m, DispatchPolicy policy) {
+    return *Choose(CandidatesOf(F32Problem(m)), &cache, nullptr, policy);
+  };
+  for (const DispatchPolicy policy :
+       {DispatchPolicy::kDefault, DispatchPolicy::kAppend, DispatchPolicy::kReuse}) {
+    EXPECT_EQ(at(16, policy).kernel().name(), "gemm.many");
+    EXPECT_EQ(at(16, policy).source_batch(), 64);
+    EXPECT_EQ(at(15, policy).kernel().name(), "gemm.few");
+    EXPECT_EQ(at(15, policy).provenance(), Provenance::kModel);
+  }
+}
+
 TEST_F(StagesTest, AmongLayoutsTheNearestTunedSizeAboveAnswersAndNeverOneBelowInItsPlace) {
   const auto packed = [](Pack pack) {
     return [pack](FakeKernel::Setup& s) {
@@ -537,6 +554,56 @@ TEST_F(StagesTest, AnUnmeasuredLayoutDoesNotWinBecauseModelsAreOptimists) {
   ASSERT_TRUE(cache.Insert(p, {known, 0, 1, 3.0f, 1.0f}));  // three times what the model said
   const BatchWeight mix[] = {{1, 1.0}};
   EXPECT_EQ(ChoosePack(F32Problem(1), mix, registry_, device_, {}, &cache)->pack, 1);
+}
+
+TEST_F(StagesTest, WhatAnUnfinishedSessionTimedDoesNotChooseALayout) {
+  const auto layout = [](Pack pack) {
+    return [pack](FakeKernel::Setup& s) { s.desc.pack_b = pack; };
+  };
+  FakeKernel* good = Add("gemm.good", 1, layout(1));
+  FakeKernel* other = Add("gemm.other", 1.1, layout(2));
+  for (const bool provisional : {false, true}) {
+    DispatchCache cache = Cache();
+    // Somebody else had the processors while the first was timed.
+    for (const auto& [kernel, pack, us] :
+         {std::tuple(good, 1, 300.0f), std::tuple(other, 2, 1.2f)}) {
+      GemmDesc p = F32Problem(1);
+      p.pack_b = static_cast<Pack>(pack);
+      LaunchSpec spec{kernel, 0, 1, us, 1.0f};
+      spec.provisional = provisional;
+      ASSERT_TRUE(cache.Insert(p, spec));
+    }
+    const BatchWeight mix[] = {{1, 1.0}};
+    const auto choice = ChoosePack(F32Problem(1), mix, registry_, device_, {}, &cache);
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(choice->pack, provisional ? 1 : 2);
+    EXPECT_EQ(choice->provenance, provisional ? Provenance::kModel : Provenance::kMeasured);
+  }
+}
+
+TEST_F(StagesTest, RecordsOfManyRowsDoNotChooseALayoutForFew) {
+  const auto layout = [](Pack pack, double fixed, double per_row) {
+    return [=](FakeKernel::Setup& s) {
+      s.desc.pack_b = pack;
+      s.estimate = [=](const GemmDesc& p, const LaunchSpec&) { return fixed + per_row * p.m; };
+    };
+  };
+  // The first layout has one kernel for few rows and one for many; the second one for all.
+  Add("gemm.few", 0, layout(1, 1, 10));
+  FakeKernel* many = Add("gemm.many", 0, layout(1, 100, 1));
+  FakeKernel* all = Add("gemm.all", 0, layout(2, 10, 5));
+  DispatchCache cache = Cache();
+  const auto record = [&](FakeKernel* kernel, int m, Pack pack, float us, float predicted) {
+    GemmDesc p = F32Problem(m);
+    p.pack_b = pack;
+    ASSERT_TRUE(cache.Insert(p, {kernel, 0, 1, us, predicted}));
+  };
+  record(many, 512, 1, 612, 612), record(all, 512, 2, 2570, 2570);
+  const BatchWeight mix[] = {{1, 128.0}, {512, 1.0}};
+  const auto choice = ChoosePack(F32Problem(1), mix, registry_, device_, {}, &cache);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->pack, 1);
+  EXPECT_DOUBLE_EQ(choice->weighted_us, 128 * 11 + 612);
 }
 
 TEST_F(StagesTest, NoLayoutForAllSizesIsAnErrorWithReasons) {

@@ -35,19 +35,39 @@ constexpr int kFewTiles = 8, kStreamedSteps = 64, kStreamedPanels = 256;
 /// From this k on codes of four bits go through tables. They cost 15 cycles a tile less, once for all
 /// rows of a task, but the sums of all rows have to be transposed, 80 cycles a tile.
 constexpr int kTableFromK = 1024;
+/// So that a worker that is late has others take over.
 constexpr int kTasksPerWorker = 4;
 /// Steps ahead of which a single group of rows fetches weights.
 constexpr int kStepsAhead = 40;
 
 /// Words of the launch configuration, behind the number of threads.
-enum Word : std::size_t { kRowsWord = 1, kRunWord = 2, kChunkWord = 3, kAheadWord = 4 };
+enum Word : std::size_t {
+  kRowsWord = 1,
+  kRunWord = 2,
+  kChunkWord = 3,
+  kAheadWord = 4,
+  kTasksWord = 5
+};
 constexpr ConfigField kFields[] = {
     kThreadsField[0],
     {.name = "rows", .least = kTileRowCount, .most = 1 << 16, .optional = true},  ///< of a block
     {.name = "run", .least = kGroupPanels, .most = 1 << 16, .optional = true},    ///< in panels
     {.name = "chunk", .least = 1, .most = 1 << 16, .optional = true},  ///< of k, in steps
     {.name = "ahead", .least = 1, .most = 4096, .optional = true},     ///< in steps
+    {.name = "tasks", .least = 1, .most = 64, .optional = true},       ///< of a worker
 };
+
+/// Pairs of panels of a task, of `pairs` for each of `blocks` of rows: as long as `wanted` tasks allow,
+/// or shorter where workers are idle for less time at the end.
+int PairsOfRun(int pairs, int blocks, int workers, int wanted, int most_pairs) {
+  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(pairs, most_pairs), pairs);
+  const auto rounds = [&](int run) { return CeilDiv(blocks * CeilDiv(pairs, run), workers) * run; };
+  const int longest = CeilDiv(pairs, runs);
+  int best = longest;
+  for (int run = longest - 1; run >= CeilDiv(longest, 2); --run)
+    if (rounds(run) < rounds(best)) best = run;
+  return best;
+}
 
 KernelInfo InfoOf(const AmxConfig& config) {
   const BlockFormat* format = FindFormat(config.type_b);
@@ -146,6 +166,10 @@ std::vector<LaunchSpec> GemmAmx::Specs(const GemmDesc& problem, const DeviceSpec
     for (const int run : {16, 256}) add({{kChunkWord, chunk}, {kRunWord, run}});
   }
   for (const int ahead : {10, 20, 80}) add({{kAheadWord, ahead}});
+  for (const int tasks : {1, 2, 8}) {
+    add({{kTasksWord, tasks}});
+    add({{kTasksWord, tasks}, {kRowsWord, 512}});
+  }
   return specs;
 }
 
@@ -176,7 +200,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   int blocks = CeilDiv(plan.stage_tiles, most_tiles);
   // Where there are fewer runs of panels than workers need, more and smaller blocks of rows.
   const int pairs = CeilDiv(plan.panels, kGroupPanels);
-  const int wanted = workers == 1 ? 1 : kTasksPerWorker * workers;
+  const int wanted = workers == 1 ? 1 : word(kTasksWord, kTasksPerWorker) * workers;
   blocks = std::clamp(CeilDiv(wanted, pairs), blocks,
                       std::max(blocks, CeilDiv(plan.stage_tiles, kGroupTiles)));
   plan.block_tiles = CeilDiv(plan.stage_tiles, blocks);
@@ -188,8 +212,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
                                                 : streams ? kStreamedPanels
                                                           : kMostRunPanels),
                                  kGroupPanels);
-  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(pairs, most_pairs), pairs);
-  plan.run_panels = CeilDiv(pairs, runs) * kGroupPanels;
+  plan.run_panels = PairsOfRun(pairs, blocks, workers, wanted, most_pairs) * kGroupPanels;
   if (!chunked) plan.steps_ahead = word(kAheadWord, kStepsAhead);
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
   plan.scratch_bytes =
