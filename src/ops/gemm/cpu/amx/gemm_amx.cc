@@ -35,8 +35,6 @@ constexpr int kFewTiles = 8, kStreamedSteps = 64, kStreamedPanels = 256;
 /// From this k on codes of four bits go through tables. They cost 15 cycles a tile less, once for all
 /// rows of a task, but the sums of all rows have to be transposed, 80 cycles a tile.
 constexpr int kTableFromK = 1024;
-/// So that a worker that is late has others take over.
-constexpr int kTasksPerWorker = 4;
 /// Steps ahead of which a single group of rows fetches weights.
 constexpr int kStepsAhead = 40;
 
@@ -57,15 +55,58 @@ constexpr ConfigField kFields[] = {
     {.name = "tasks", .least = 1, .most = 64, .optional = true},       ///< of a worker
 };
 
-/// Pairs of panels of a task, of `pairs` for each of `blocks` of rows: as long as `wanted` tasks allow,
-/// or shorter where workers are idle for less time at the end.
-int PairsOfRun(int pairs, int blocks, int workers, int wanted, int most_pairs) {
-  const int runs = std::clamp(CeilDiv(wanted, blocks), CeilDiv(pairs, most_pairs), pairs);
-  const auto rounds = [&](int run) { return CeilDiv(blocks * CeilDiv(pairs, run), workers) * run; };
-  const int longest = CeilDiv(pairs, runs);
-  int best = longest;
-  for (int run = longest - 1; run >= CeilDiv(longest, 2); --run)
-    if (rounds(run) < rounds(best)) best = run;
+/// What is cut into tasks: row tiles by pairs of panels, over `steps` of k.
+struct Sheet {
+  int tiles = 0, pairs = 0, steps = 0;
+};
+struct Cut {
+  int blocks = 1;     ///< of row tiles
+  int run_pairs = 1;  ///< pairs of panels of a task
+};
+
+/// How long the last of `workers` takes, in cycles. Tasks go by blocks first, so that a worker stays
+/// with its block of rows where the workers are a multiple of the blocks.
+double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
+  // Of a tile: unpacked, multiplied by one of activations, one of activations from another core's
+  // cache or the last level, and 16 rows of D stored, which costs the same for one panel and for
+  // kStoredPanels. A task that is late delays all.
+  constexpr double kUnpack = 100, kProduct = 45, kFetch = 100, kStore = 1800, kTask = 3000;
+  constexpr double kLate = 0.3;
+  constexpr std::size_t kStays = 768
+                                 << 10;  ///< bytes of a block that is in the L2 for the next task
+  const int tiles = CeilDiv(sheet.tiles, cut.blocks);
+  const int tasks = cut.blocks * CeilDiv(sheet.pairs, cut.run_pairs);
+  const int rounds = CeilDiv(tasks, workers);
+  const bool stays = static_cast<std::size_t>(tiles * sheet.steps) * kStepBytes <= kStays;
+  const int fetched = !stays                      ? rounds
+                      : workers % cut.blocks == 0 ? 1
+                                                  : std::min(rounds, cut.blocks);
+  const int panels = kGroupPanels * cut.run_pairs;
+  const double task = kTask + 1.0 * panels * sheet.steps * (kUnpack + kProduct * tiles) +
+                      kStore * tiles * CeilDiv(panels, kStoredPanels);
+  return (rounds + kLate) * task + 1.0 * fetched * tiles * sheet.steps * kFetch;
+}
+
+/// The best of a few cuts, of some `tasks` a worker (0: of 1 to 4) with at most so many row tiles and
+/// pairs. One worker takes the fewest.
+Cut BestCut(const Sheet& sheet, int workers, int tasks, int most_tiles, int most_pairs) {
+  const int least = CeilDiv(sheet.tiles, most_tiles);
+  const int most = std::max(least, CeilDiv(sheet.tiles, kGroupTiles));
+  Cut best;
+  double best_cycles = 0;
+  for (int blocks = least; blocks <= most; blocks = std::min(2 * blocks, most)) {
+    for (const int each : {4, 3, 2, 1}) {
+      if (tasks != 0 && each != 4) break;
+      const int wanted = workers == 1 ? 1 : (tasks != 0 ? tasks : each) * workers;
+      const int runs =
+          std::clamp(CeilDiv(wanted, blocks), CeilDiv(sheet.pairs, most_pairs), sheet.pairs);
+      const Cut cut{blocks, CeilDiv(sheet.pairs, runs)};
+      const double cycles = CyclesOf(sheet, cut, workers);
+      if (best_cycles != 0 && cycles >= best_cycles) continue;
+      best = cut, best_cycles = cycles;
+    }
+    if (blocks == most || workers == 1) break;
+  }
   return best;
 }
 
@@ -196,23 +237,23 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   const bool streams = config_.type_b == DataType::kBF16 && plan.stage_tiles <= kFewTiles;
   const int most = word(kChunkWord, streams ? kStreamedSteps : kMostChunkSteps / plan.steps_each);
   const int chunk = CeilDiv(plan.steps, CeilDiv(plan.steps, most));
-  // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k.
-  int blocks = CeilDiv(plan.stage_tiles, most_tiles);
-  // Where there are fewer runs of panels than workers need, more and smaller blocks of rows.
-  const int pairs = CeilDiv(plan.panels, kGroupPanels);
-  const int wanted = workers == 1 ? 1 : word(kTasksWord, kTasksPerWorker) * workers;
-  blocks = std::clamp(CeilDiv(wanted, pairs), blocks,
-                      std::max(blocks, CeilDiv(plan.stage_tiles, kGroupTiles)));
-  plan.block_tiles = CeilDiv(plan.stage_tiles, blocks);
-  blocks = CeilDiv(plan.stage_tiles, plan.block_tiles);
-  // A single group of row tiles has no use for unpacked weights that stay.
-  plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
-  const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
-  const int most_pairs = CeilDiv(word(kRunWord, !chunked  ? plan.panels
+  // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k. A single group
+  // of row tiles has no use for unpacked weights that stay.
+  const auto chunk_of = [&](int block_tiles) {
+    return (block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
+  };
+  const bool single = std::min(plan.stage_tiles, most_tiles) <= kGroupTiles;
+  const bool whole = single || chunk >= plan.steps;
+  const int most_pairs = CeilDiv(word(kRunWord, whole     ? plan.panels
                                                 : streams ? kStreamedPanels
                                                           : kMostRunPanels),
                                  kGroupPanels);
-  plan.run_panels = PairsOfRun(pairs, blocks, workers, wanted, most_pairs) * kGroupPanels;
+  const Cut cut = BestCut({plan.stage_tiles, CeilDiv(plan.panels, kGroupPanels), plan.steps},
+                          workers, word(kTasksWord, 0), most_tiles, most_pairs);
+  plan.block_tiles = CeilDiv(plan.stage_tiles, cut.blocks);
+  plan.run_panels = cut.run_pairs * kGroupPanels;
+  plan.chunk_steps = chunk_of(plan.block_tiles);
+  const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
   if (!chunked) plan.steps_ahead = word(kAheadWord, kStepsAhead);
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
   plan.scratch_bytes =
@@ -313,9 +354,9 @@ Status GemmAmx::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace
             staged + static_cast<std::size_t>(step * plan.stage_tiles + tile * steps) * kStepBytes);
       }
     });
-    const int block_rows = plan.block_tiles * kTileRowCount;
-    executor.Run(CeilDiv(rows, block_rows) * plan.runs(), [&](int index, int worker) {
-      const int block = index / plan.runs(), first_panel = index % plan.runs() * plan.run_panels;
+    const int block_rows = plan.block_tiles * kTileRowCount, blocks = CeilDiv(rows, block_rows);
+    executor.Run(blocks * plan.runs(), [&](int index, int worker) {
+      const int block = index % blocks, first_panel = index / blocks * plan.run_panels;
       const int row = first_row + block * block_rows;
       const std::int64_t column = first_panel * kColumns / (gated ? 2 : 1);
       PanelTask task;
