@@ -157,15 +157,23 @@ class GemmSequence : public Kernel, public HasParts {
   }
 
   std::size_t PackedBytes(const MatrixLayout& b) const override {
-    return desc_.pack_b == kPackPlain ? 0 : gemm_.kernels().front()->PackedBytes(b);
+    return desc_.pack_b == kPackPlain ? 0 : Packer(b).PackedBytes(b);
   }
   Status PackB(const void* plain, const MatrixLayout& b, void* packed,
                Stream stream) const override {
     if (desc_.pack_b == kPackPlain) return Kernel::PackB(plain, b, packed, stream);
-    return gemm_.kernels().front()->PackB(plain, b, packed, stream);
+    return Packer(b).PackB(plain, b, packed, stream);
   }
 
  private:
+  /// Kernels of one layout pack alike, but perhaps each only the types that it takes.
+  const Kernel& Packer(const MatrixLayout& b) const {
+    const auto kernels = gemm_.kernels();
+    const auto takes = [&](const Kernel* k) { return (k->desc().type_b & Bit(b.type)) != 0; };
+    const auto found = std::find_if(kernels.begin(), kernels.end(), takes);
+    return found != kernels.end() ? **found : *kernels.front();
+  }
+
   struct Steps {
     LaunchSpec gemm;
     HelperSpec helper;

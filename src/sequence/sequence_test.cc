@@ -109,6 +109,7 @@ TEST_F(SequenceTest, AProductWithASumAfterItIsRightForEveryLayout) {
           GemmDesc desc = Problem(type_b, m, 48, 256);
           desc.pack_b = kernel->desc().pack_b;
           desc.scaling = Scaling::kOneOne;
+          if (kernel->desc().activations == Precision::kW8A8) desc.precision = Precision::kW8A8;
           GemmDesc plain = desc;
           plain.pack_b = kPackPlain;
           TestProblem problem(plain,

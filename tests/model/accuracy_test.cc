@@ -71,13 +71,13 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
     Distances allowed;
   };
   // Up to twice what was measured (1.6e-6, 5.7e-6, 2.0e-5; 2.6e-4, 1.1e-3, 3.5e-3; 2.3e-2, 7.7e-2;
-  // 2.6e-2, 5.6e-2).
+  // 8.2e-2, 2.8e-1 where every product takes it).
   const Case cases[] = {
       {"f32, f32 KV", Precision::kF32, DataType::kF32, {3e-6, 1.1e-5, 4e-5}},
       {"f32, f16 KV", Precision::kF32, DataType::kF16, {5e-4, 2e-3, 6e-3}},
       {"bf16", Precision::kBF16, DataType::kF16, {8e-3, 2.5e-2, INFINITY}},
       {"int8", Precision::kI8, DataType::kF16, {2.4e-2, 8e-2, INFINITY}},
-      {"w8a8", Precision::kW8A8, DataType::kF16, {5.2e-2, 1.1e-1, INFINITY}},
+      {"w8a8", Precision::kW8A8, DataType::kF16, {1.2e-1, 4e-1, INFINITY}},
   };
   for (const Case& c : cases) {
     auto runner =
