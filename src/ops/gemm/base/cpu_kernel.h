@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -29,6 +31,16 @@ class CpuKernel : public Kernel {
   virtual Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                           Stream stream) = 0;
 };
+
+/// The most that `bytes_of(workers)` says for one worker up to those of `spec`: a stream may have fewer
+/// than the device, whose tasks are larger.
+template <class BytesOf>
+std::size_t MostBytes(const LaunchSpec& spec, const DeviceSpec& device, const BytesOf& bytes_of) {
+  std::size_t most = 0;
+  for (int workers = 1; workers <= WorkersOf(spec.config, device.cores); ++workers)
+    most = std::max(most, bytes_of(workers));
+  return most;
+}
 
 /// kInvalidArgument unless `a` has offsets that ascend from 0 to its rows, as kernels of groups need
 /// that write to the rows which they name. An operation in front has computed them.

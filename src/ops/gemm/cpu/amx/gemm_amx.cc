@@ -72,8 +72,7 @@ double CyclesOf(const Sheet& sheet, const Cut& cut, int workers) {
   // kStoredPanels. A task that is late delays all.
   constexpr double kUnpack = 100, kProduct = 45, kFetch = 100, kStore = 1800, kTask = 3000;
   constexpr double kLate = 0.3;
-  constexpr std::size_t kStays = 768
-                                 << 10;  ///< bytes of a block that is in the L2 for the next task
+  constexpr std::size_t kStays = 768 << 10;  // bytes of a block in the L2 that the next task finds
   const int tiles = CeilDiv(sheet.tiles, cut.blocks);
   const int tasks = cut.blocks * CeilDiv(sheet.pairs, cut.run_pairs);
   const int rounds = CeilDiv(tasks, workers);
@@ -95,9 +94,8 @@ Cut BestCut(const Sheet& sheet, int workers, int tasks, int most_tiles, int most
   Cut best;
   double best_cycles = 0;
   for (int blocks = least; blocks <= most; blocks = std::min(2 * blocks, most)) {
-    for (const int each : {4, 3, 2, 1}) {
-      if (tasks != 0 && each != 4) break;
-      const int wanted = workers == 1 ? 1 : (tasks != 0 ? tasks : each) * workers;
+    for (int each = tasks != 0 ? tasks : 4; each >= (tasks != 0 ? tasks : 1); --each) {
+      const int wanted = workers == 1 ? 1 : each * workers;
       const int runs =
           std::clamp(CeilDiv(wanted, blocks), CeilDiv(sheet.pairs, most_pairs), sheet.pairs);
       const Cut cut{blocks, CeilDiv(sheet.pairs, runs)};
@@ -239,9 +237,6 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
   const int chunk = CeilDiv(plan.steps, CeilDiv(plan.steps, most));
   // Blocks of rows as even as they go, each of which stays in the L2 over a chunk of k. A single group
   // of row tiles has no use for unpacked weights that stay.
-  const auto chunk_of = [&](int block_tiles) {
-    return (block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
-  };
   const bool single = std::min(plan.stage_tiles, most_tiles) <= kGroupTiles;
   const bool whole = single || chunk >= plan.steps;
   const int most_pairs = CeilDiv(word(kRunWord, whole     ? plan.panels
@@ -252,7 +247,7 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
                           workers, word(kTasksWord, 0), most_tiles, most_pairs);
   plan.block_tiles = CeilDiv(plan.stage_tiles, cut.blocks);
   plan.run_panels = cut.run_pairs * kGroupPanels;
-  plan.chunk_steps = chunk_of(plan.block_tiles);
+  plan.chunk_steps = (plan.block_tiles <= kGroupTiles ? plan.steps : chunk) * plan.steps_each;
   const bool chunked = plan.chunk_steps < plan.steps * plan.steps_each;
   if (!chunked) plan.steps_ahead = word(kAheadWord, kStepsAhead);
   plan.staged_bytes = static_cast<std::size_t>(plan.stage_tiles) * tile_bytes;
@@ -263,12 +258,9 @@ GemmAmx::Plan GemmAmx::MakePlan(const GemmShape& shape, int workers,
 
 std::size_t GemmAmx::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
                                    const DeviceSpec& device) const {
-  // A stream may have fewer workers, whose tasks are larger.
-  std::size_t most = 0;
-  for (int workers = 1; workers <= WorkersOf(spec.config, device.cores); ++workers)
-    most =
-        std::max(most, MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config).TotalBytes(workers));
-  return most;
+  return gemm::MostBytes(spec, device, [&](int workers) {
+    return MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config).TotalBytes(workers);
+  });
 }
 
 std::size_t GemmAmx::PackedBytes(const MatrixLayout& b) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/sigmoid_vec.h"
 #include "core/simd.h"
 #include "ops/gemm/cpu/w8a8/layout.h"
 
@@ -7,13 +8,6 @@
 
 namespace tilewright::gemm_w8a8 {
 namespace {  // NOLINT(google-build-namespaces): one copy a kernel file
-
-/// x / (1 + e^-x), without an exponential that overflows. NaN stays NaN.
-inline F32Vec Silu(F32Vec x) {
-  const F32Vec zero = Splat(0.0f);
-  const F32Vec e = ExpNonPositive(SelectVec(x > zero, zero - x, x));
-  return x * SelectVec(x > zero, Splat(1.0f), e) / (Splat(1.0f) + e);
-}
 
 /// As IsaOps::finish.
 inline void FinishRows(const Finish& task) {

@@ -153,12 +153,9 @@ std::vector<LaunchSpec> GemmW8A8::Specs(const GemmDesc& problem, const DeviceSpe
 
 std::size_t GemmW8A8::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
                                     const DeviceSpec& device) const {
-  // A stream may have fewer workers, whose tasks are larger.
-  std::size_t most = 0;
-  for (int workers = 1; workers <= WorkersOf(spec.config, device.cores); ++workers)
-    most =
-        std::max(most, MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config).TotalBytes(workers));
-  return most;
+  return gemm::MostBytes(spec, device, [&](int workers) {
+    return MakePlan({p.m, p.n, p.k, p.num}, workers, spec.config).TotalBytes(workers);
+  });
 }
 
 std::size_t GemmW8A8::PackedBytes(const MatrixLayout& b) const {
