@@ -59,9 +59,9 @@ def run(command: list[str], env: dict[str, str] | None = None, timeout: float = 
     return result.stdout
 
 
-def run_json(command: list[str], env: dict[str, str] | None = None) -> dict[str, Any]:
+def run_json(command: list[str], env: dict[str, str] | None = None, timeout: float = 300) -> dict[str, Any]:
     """Run a command that prints one JSON object."""
-    return json.loads(run(command, env))
+    return json.loads(run(command, env, timeout))
 
 
 def summarize(samples: list[float], digits: int = 2) -> dict[str, Any]:

@@ -57,8 +57,7 @@ void AddPanelKernels(Registry& registry, const PanelOps& ops, const IsaTraits& i
       Put<PanelGemm>(registry, config);
     }
   }
-  // Rounded activations, multiplied in f32: vdpbf16ps gives 82 GFLOP/s a core where fma gives 118
-  // (EPYC, family 25 model 17, 2026-11-21), so there is no kernel with it.
+  // Rounded activations, multiplied in f32.
   const PanelConfig rounded{.ops = &ops,
                             .isa = isa,
                             .type_b = DataType::kBF16,
@@ -86,6 +85,15 @@ void AddGemm(Registry& registry) {
                                        .type_b = DataType::kF32,
                                        .pack = kPackF32x16,
                                        .split_k = true});
+  // Two bf16 products an element and instruction.
+  Put<PanelGemm>(registry, PanelConfig{.ops = &gemm::PanelOpsAvx512(),
+                                       .isa = {.word = "avx512bf16",
+                                               .features = avx512.features | kFeatureAvx512Bf16,
+                                               .relative_rate = 2.0},
+                                       .type_b = DataType::kBF16,
+                                       .pack = kPackBF16x16x2,
+                                       .activations = Precision::kBF16,
+                                       .pairs = &gemm::PairOpsAvx512Bf16()});
 #if defined(TILEWRIGHT_GEMM_INT8)
   AddGemmInt8(registry);
   AddGemmAmx(registry);

@@ -16,8 +16,9 @@ struct PanelConfig {
   IsaTraits isa;
   DataType type_b = DataType::kF32;
   Pack pack = kPackPlain;  ///< kPackPlain: B is read as it lies, in either order for plain types
-  /// kBF16: A is rounded to bf16 as it is staged, then multiplied in f32.
+  /// kBF16: A is rounded to bf16 as it is staged, then multiplied in f32, or, with `pairs`, in bf16.
   Precision activations = Precision::kF32;
+  const PairOps* pairs = nullptr;  ///< for packed bf16 with activations in bf16
   bool split_k = false;
 };
 
@@ -32,6 +33,8 @@ struct Staging {
   int tile_rows;
   bool to_bf16;
   float* out;
+  const PairOps* pairs =
+      nullptr;  ///< if given, `out` is [tile][pair of k][tile_rows] as it stages them
 };
 /// Tile `tile`: `rows` rows from `first_row`, or those that A's indices name there.
 void StageTile(const Staging& staging, int first_row, int rows, int tile);
@@ -47,7 +50,8 @@ inline constexpr std::int64_t kStageBytes = 8 << 20;
 /// if the config says so), then a grid of (panel pair, row block, k split) tasks multiplies it;
 /// compressed panels are decoded a k chunk at a time into scratch that stays in the L2, once for
 /// all rows of a block. Every element is one fma chain over ascending k, so results do not depend
-/// on tiling, swizzle or threads; with split-K, splits are summed in ascending order.
+/// on tiling, swizzle or threads; with split-K, splits are summed in ascending order. With `pairs` of
+/// the config A is staged as pairs of bf16, and bf16 panels are multiplied where they lie.
 class PanelGemm : public CpuKernel {
  public:
   explicit PanelGemm(const PanelConfig& config);

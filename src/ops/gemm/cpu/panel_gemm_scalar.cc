@@ -17,6 +17,10 @@ constexpr int kMaxTileRows = 12;
 int Min(int a, int b) { return a < b ? a : b; }
 int Max(int a, int b) { return a > b ? a : b; }
 
+int TileRows(const PanelConfig& config) {
+  return config.pairs != nullptr ? config.pairs->tile_rows : config.ops->tile_rows;
+}
+
 // 16 columns of plain weights to out[k][16]; columns beyond n become zero.
 void DecodePlain(const GemmArgs& args, int panel, int k0, int k, float* out) {
   const MatrixLayout& b = args.b_layout;
@@ -40,6 +44,15 @@ void DecodePlain(const GemmArgs& args, int panel, int k0, int k, float* out) {
 void StageTile(const Staging& s, int first_row, int rows, int tile) {
   const MatrixLayout& a = s.args->a_layout;
   const int k = a.cols;
+  if (s.pairs != nullptr) {
+    auto* tile_out = reinterpret_cast<std::uint32_t*>(s.out) +
+                     static_cast<std::int64_t>(tile) * CeilDiv(k, 2) * s.tile_rows;
+    for (int r = 0; r < rows; ++r) {
+      const std::int64_t row = a.idxs != nullptr ? a.idxs[first_row + r] : first_row + r;
+      s.pairs->stage(static_cast<const float*>(s.args->a) + row * a.ld, k, tile_out + r);
+    }
+    return;
+  }
   float* out = s.out + static_cast<std::int64_t>(tile) * k * s.tile_rows;
   const bool row_major = a.order == Order::kRowMajor;
   const std::int64_t row_stride = row_major ? a.ld : 1;
@@ -74,13 +87,16 @@ KernelInfo PanelInfo(const PanelConfig& config, std::string_view driver_tu, bool
                                         : block ? "xn"
                                                 : "xx",
                               .isa = config.isa.word,
-                              .tile = fmt::format("{}x{}", config.ops->tile_rows, kPairCols),
+                              .tile = fmt::format("{}x{}", TileRows(config), kPairCols),
                               .pack = PackName(config.pack),
                               .flag = grouped                                  ? "grouped"
                                       : config.split_k                         ? "splitk"
                                       : config.activations == Precision::kBF16 ? "abf16"
                                                                                : ""});
-  info.fingerprint = JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()});
+  info.fingerprint = config.pairs == nullptr
+                         ? JoinFingerprints({config.ops->tu, driver_tu, CommonTu(), PanelPackTu()})
+                         : JoinFingerprints({config.pairs->tu, config.ops->tu, driver_tu,
+                                             CommonTu(), PanelPackTu()});
   info.features = config.isa.features;
   // Split-K is left out of the invariant family, since the number of splits may change with the
   // batch; so is rounding to bf16, since another batch could get the kernel beside it that reads
@@ -97,7 +113,7 @@ KernelDesc PanelDesc(const PanelConfig& config) {
   desc.pack_b = config.pack;
   desc.activations = config.activations;
   desc.align_k = BlockElements(config.type_b);
-  desc.tile_m = config.ops->tile_rows;
+  desc.tile_m = TileRows(config);
   desc.tile_n = kPairCols;
   desc.tile_k = kChunkK;
   desc.split_k = config.split_k;
@@ -126,8 +142,9 @@ PanelGemm::PanelGemm(const PanelConfig& config)
 PanelGemm::Plan PanelGemm::MakePlan(const GemmShape& shape, int workers, int splits) const {
   Plan plan;
   plan.m = shape.m, plan.n = shape.n, plan.k = shape.k, plan.splits = splits;
-  const int tile_rows = config_.ops->tile_rows;
-  const std::int64_t tile_bytes = static_cast<std::int64_t>(shape.k) * tile_rows * 4;
+  const int tile_rows = TileRows(config_);
+  const int words = config_.pairs != nullptr ? CeilDiv(shape.k, 2) : shape.k;  // of a staged row
+  const std::int64_t tile_bytes = static_cast<std::int64_t>(words) * tile_rows * 4;
   const int all_tiles = CeilDiv(shape.m, tile_rows);
   const int stage_tiles =
       static_cast<int>(kStageBytes / tile_bytes > 1 ? kStageBytes / tile_bytes : 1);
@@ -138,8 +155,8 @@ PanelGemm::Plan PanelGemm::MakePlan(const GemmShape& shape, int workers, int spl
   plan.pairs = CeilDiv(shape.n, kPairCols);
   plan.split_units = CeilDiv(shape.k, kSplitUnit);
   plan.staged_bytes =
-      AlignUp(static_cast<std::size_t>(plan.stage_rows) * static_cast<std::size_t>(shape.k) * 4);
-  const bool decodes = config_.pack != kPackF32x16;
+      AlignUp(static_cast<std::size_t>(plan.stage_rows) * static_cast<std::size_t>(words) * 4);
+  const bool decodes = config_.pack != kPackF32x16 && config_.pairs == nullptr;
   plan.decode_bytes = decodes ? static_cast<std::size_t>(kChunkK) * kPairCols * 4 : 0;
   if (splits > 1) {
     plan.split_bytes = static_cast<std::size_t>(splits) *
@@ -183,15 +200,15 @@ std::size_t PanelGemm::PartialsBytes(const GemmDesc& p, const LaunchSpec& spec,
 double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
                              const DeviceSpec& device) const {
   const Plan plan = MakePlan({p.m, p.n, p.k, p.num}, 1, Max(spec.splits, 1));
-  const double tile_rows = config_.ops->tile_rows;
-  const double rows = CeilDiv(p.m, config_.ops->tile_rows) * tile_rows;
+  const int tile_rows = TileRows(config_);
+  const double rows = CeilDiv(p.m, tile_rows) * tile_rows;
   const double blocks = CeilDiv(p.m, plan.block_rows);
   const double weights = static_cast<double>(plan.pairs) * kPairCols * p.k;
   // A decoded weight costs about as much as multiplying it with this many rows; a plain one is
   // scattered element by element.
   const BlockFormat* format = FindFormat(p.type_b);
   double decode_rows = format != nullptr && HasTopBits(*format) ? 4 : 2.5;
-  if (config_.pack == kPackF32x16) decode_rows = 0;
+  if (config_.pack == kPackF32x16 || config_.pairs != nullptr) decode_rows = 0;
   if (config_.pack == kPackPlain) decode_rows = 24;
   const double flops = 2 * weights * (0.85 * p.m + 0.15 * rows + blocks * decode_rows);
   const double workers = WorkersOf(spec.config, device.cores);
@@ -203,7 +220,7 @@ double PanelGemm::EstimateUs(const GemmDesc& p, const LaunchSpec& spec,
   const double compute_us =
       flops / (device.f32_gflop_s * config_.isa.relative_rate * 0.85 * busy) * 1e-3;
   const double memory_us = bytes / ReadRate(device, bytes) * 1e-3;
-  const double stage_us = 0.6e-3 * p.m * p.k / workers;
+  const double stage_us = (config_.pairs != nullptr ? 0.2e-3 : 0.6e-3) * p.m * p.k / workers;
   return (compute_us > memory_us ? compute_us : memory_us) + stage_us +
          partial_bytes / ReadRate(device, partial_bytes) * 1e-3 + 3.0;
 }
@@ -224,6 +241,8 @@ namespace {
 struct Run {
   const GemmArgs* args;
   const PanelOps* ops;
+  const PairOps* pairs_of_bf16;  // nullptr: f32
+  int tile_rows;
   void (*decode)(const std::uint8_t*, int, int, float*);
   bool plain;   // B as the caller laid it
   bool direct;  // f32 panels, multiplied where they lie
@@ -298,9 +317,29 @@ void Finish(const Run& run, int pair, int row, int rows, float* acc, int ld) {
       {run.args, run.first_row + row, rows, col, Min(kPairCols, run.n - col), acc, ld, false});
 }
 
+// acc (+)= rows of A from row0 on, of one block, times k0 .. k0 + k of a panel pair.
+void MultiplyPairs(const Run& run, const Cell& cell, int row0, int rows, int k0, int k, float* acc,
+                   bool accumulate) {
+  const int tile_rows = run.tile_rows, words = CeilDiv(run.k, 2);
+  PairTile tile{.a = nullptr,
+                .b = static_cast<const std::uint8_t*>(run.args->b) +
+                     2 * cell.pair * run.panel_bytes +
+                     static_cast<std::int64_t>(k0) * 2 * kPanelCols,
+                .b_stride = run.panel_bytes,
+                .pairs = CeilDiv(k, 2),
+                .acc = acc,
+                .accumulate = accumulate};
+  const auto* staged = reinterpret_cast<const std::uint32_t*>(run.staged);
+  for (int r = 0; r < rows; r += tile_rows, tile.acc += tile_rows * kPairCols) {
+    tile.a = staged + static_cast<std::int64_t>(row0 + r) * words +
+             static_cast<std::int64_t>(k0 / 2) * tile_rows;
+    run.pairs_of_bf16->tile(Min(tile_rows, rows - r), PanelsOf(run, cell.pair), tile);
+  }
+}
+
 void Multiply(const Run& run, const Cell& cell, int worker) {
   alignas(64) float acc[kBlockRows * kPairCols];
-  const int tile_rows = run.ops->tile_rows;
+  const int tile_rows = run.tile_rows;
   const int row0 = cell.block * run.block_rows;
   const int rows = Min(run.block_rows, run.rows - row0);
   const int panels = PanelsOf(run, cell.pair);
@@ -308,6 +347,10 @@ void Multiply(const Run& run, const Cell& cell, int worker) {
   SplitRange(run, cell.split, &begin, &end);
   for (int k0 = begin; k0 < end; k0 += kChunkK) {
     const int k = Min(kChunkK, end - k0);
+    if (run.pairs_of_bf16 != nullptr) {
+      MultiplyPairs(run, cell, row0, rows, k0, k, acc, k0 > begin);
+      continue;
+    }
     std::int64_t stride = 0;
     const float* b = Weights(run, cell.pair, panels, k0, k, worker, &stride);
     for (int r = 0; r < rows; r += tile_rows) {
@@ -366,6 +409,8 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   Run run{};
   run.args = &args;
   run.ops = config_.ops;
+  run.pairs_of_bf16 = config_.pairs;
+  run.tile_rows = TileRows(config_);
   run.decode = config_.ops->decode[PanelFormatIndex(config_.type_b)];
   run.plain = config_.pack == kPackPlain;
   run.direct = config_.pack == kPackF32x16;
@@ -379,12 +424,12 @@ Status PanelGemm::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
   run.split_partials = reinterpret_cast<float*>(
       scratch + plan.staged_bytes + plan.decode_bytes * static_cast<std::size_t>(workers));
 
-  const Staging staging{&args, config_.ops->tile_rows, config_.activations == Precision::kBF16,
-                        staged};
+  const Staging staging{&args, run.tile_rows, config_.activations == Precision::kBF16, staged,
+                        config_.pairs};
   Executor& exec = stream.exec();
   for (run.first_row = 0; run.first_row < shape.m; run.first_row += plan.stage_rows) {
     run.rows = Min(plan.stage_rows, shape.m - run.first_row);
-    const int tile_rows = config_.ops->tile_rows;
+    const int tile_rows = run.tile_rows;
     exec.Run(CeilDiv(run.rows, tile_rows), [&](int tile, int) {
       StageTile(staging, run.first_row + tile * tile_rows,
                 Min(tile_rows, run.rows - tile * tile_rows), tile);

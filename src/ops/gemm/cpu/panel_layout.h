@@ -117,6 +117,29 @@ struct PanelOps {
   void (*gated)(float* acc, int rows, float alpha);
 };
 
+// One tile of products of pairs of bf16.
+struct PairTile {
+  const std::uint32_t* a;  // [pairs][tile_rows], the lower k in the low half
+  const std::uint8_t* b;   // a bf16 panel from its first pair on, the next `b_stride` bytes behind
+  std::int64_t b_stride;
+  int pairs;
+  float* acc;  // [rows][kPairCols]
+  bool accumulate;
+};
+
+// Products of bf16 by bf16, two k an instruction, for weights in bf16 panels that are read as they lie.
+struct PairOps {
+  const char* tu;
+  int tile_rows;  // rows of a full tile
+  // acc (+)= a * b for `panels` (1 or 2) panels: for each element one chain of dot products of two
+  // over ascending k, whatever rows and panels. Subnormal operands and sums are zero, as in the
+  // tiles of AMX.
+  void (*tile)(int rows, int panels, const PairTile& tile);
+  // out[pair][tile_rows] of one row: k floats rounded to bf16, to nearest even; an odd k is filled up with zero.
+  void (*stage)(const float* row, int k, std::uint32_t* out);
+};
+
+const PairOps& PairOpsAvx512Bf16();
 const PanelOps& PanelOpsAvx2();
 const PanelOps& PanelOpsAvx512();
 
