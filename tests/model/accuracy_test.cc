@@ -86,11 +86,13 @@ TEST(ModelAccuracy, logits_stay_as_close_to_float64_as_the_types_allow) {
     const Distances d = Compare(Logits(*runner->session, prompts), want, vocab);
     std::printf("%-12s relative L2 of the logits: median %.2e  p95 %.2e  max %.2e\n", c.name,
                 d.median, d.p95, d.max);
-    // A permission to round that no kernel here makes use of excuses nothing. Of bf16, attention on
-    // tiles does (2.6e-3, 1.0e-2, 3.0e-2).
+    // A permission to round that no kernel here makes use of excuses nothing. Of bf16, attention
+    // does: on tiles (2.6e-3, 1.0e-2, 3.0e-2) and, where exactly it is asked for, by vectors (2.5e-3,
+    // 1.1e-2, 3.1e-2).
     const DeviceSpec& device = runner->dispatch->device()->spec();
     const bool tiles = device.Has(kFeatureAmxTile | kFeatureAmxBf16);
-    Precision used = tiles ? std::min(c.activations, Precision::kBF16) : Precision::kF32;
+    const bool vectors = device.Has(kFeatureAvx512Bf16) && c.activations == Precision::kBF16;
+    Precision used = tiles || vectors ? std::min(c.activations, Precision::kBF16) : Precision::kF32;
     for (const DecidedGemm& gemm : runner->dispatch->Decisions())
       used = std::max(used, gemm.plan.spec().kernel->desc().activations);
     ASSERT_LE(used, c.activations) << c.name;

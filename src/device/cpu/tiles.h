@@ -4,12 +4,18 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 #include "core/numeric.h"
 
-/// Tiles of AMX, eight registers of up to 16 rows of 64 bytes, behind one interface with two
-/// implementations: AmxTiles, the instructions, and EmulatedTiles, memory and plain C++. A kernel
-/// is a template over the implementation, so that every machine can test it, and what it computes
-/// is the same to the bit. (Of a NaN only that it is one: which payload survives is not emulated.)
+/// Tiles of AMX, eight registers of up to 16 rows of 64 bytes, behind one interface with three
+/// implementations: AmxTiles, the instructions, EmulatedTiles, memory and plain C++, and
+/// VectorTiles, the dot products of AVX-512 BF16 for processors without AMX. A kernel is a template
+/// over the implementation. What the first two compute is the same to the bit, so that every machine
+/// can test it. (Of a NaN only that it is one: which payload survives is not emulated.) The sums of
+/// VectorTiles are rounded in another order.
 /// For kernel files: everything is in an unnamed namespace, so that each keeps its own copy.
 
 namespace tilewright {
@@ -142,6 +148,74 @@ class EmulatedTiles {
   TileConfig config_;
   alignas(64) std::uint8_t tiles_[kTileRegisters][kTileBytes];
 };
+
+#if defined(__AVX512BF16__)
+/// Whole tiles of bf16 by vector instructions. Registers 0 to 3 are for sums, 4 to 7 for operands,
+/// which stay where they are loaded from: that memory must not change before the product. An element
+/// is a chain of dot products of two over ascending k, which take subnormal operands as zero and
+/// flush sums. An object is one thread's.
+class VectorTiles {
+ public:
+  explicit VectorTiles(const TileConfig&) {}
+
+  template <int T>
+  void Zero() {
+    static_assert(T < kSums);
+    for (__m512& row : sums_[T]) row = _mm512_setzero_ps();
+  }
+  template <int T>
+  void Load(const void* from, std::ptrdiff_t stride) {
+    const auto* bytes = static_cast<const std::uint8_t*>(from);
+    if constexpr (T < kSums) {
+      for (int r = 0; r < kTileRows; ++r) sums_[T][r] = _mm512_loadu_ps(bytes + r * stride);
+    } else {
+      operands_[T - kSums] = {bytes, stride};
+    }
+  }
+  template <int T>
+  void LoadOnce(const void* from, std::ptrdiff_t stride) {
+    Load<T>(from, stride);
+  }
+  template <int T>
+  void Store(void* to, std::ptrdiff_t stride) const {
+    static_assert(T < kSums);
+    for (int r = 0; r < kTileRows; ++r)
+      _mm512_storeu_ps(static_cast<std::uint8_t*>(to) + r * stride, sums_[T][r]);
+  }
+
+  /// C[m][n] += A[m][k] * B[k / 2][n][2], bf16 operands, f32 sums.
+  template <int C, int A, int B>
+  void DotBF16() {
+    static_assert(C < kSums && A >= kSums && B >= kSums && A != B);
+    const Operand a = operands_[A - kSums], b = operands_[B - kSums];
+    __m512 sum[kTileRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) sum[r] = sums_[C][r];
+    for (int pair = 0; pair < kTileRowBytes / 4; ++pair) {
+      const __m512i column = _mm512_loadu_si512(b.at + pair * b.stride);
+#pragma GCC unroll 16
+      for (int r = 0; r < kTileRows; ++r) {
+        std::int32_t both;
+        std::memcpy(&both, a.at + r * a.stride + 4 * pair, sizeof both);
+        const __m512i row = _mm512_set1_epi32(both);
+        sum[r] = _mm512_dpbf16_ps(sum[r], reinterpret_cast<const __m512bh&>(row),
+                                  reinterpret_cast<const __m512bh&>(column));
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kTileRows; ++r) sums_[C][r] = sum[r];
+  }
+
+ private:
+  static constexpr int kSums = 4;
+  struct Operand {
+    const std::uint8_t* at;
+    std::ptrdiff_t stride;
+  };
+  __m512 sums_[kSums][kTileRows];
+  Operand operands_[kTileRegisters - kSums];
+};
+#endif
 
 // GCC spells the macro one way, clang before 15 the other.
 #if defined(__AMX_TILE__) || defined(__AMXTILE__)

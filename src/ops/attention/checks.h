@@ -25,8 +25,8 @@ inline bool AllowsBF16(const Desc& desc) {
   return desc.precision != Precision::kF32;
 }
 
-/// Kernels that multiply in bf16 need this unit; the others round nothing.
-constexpr std::uint32_t kRoundingFeatures = kFeatureAmxBf16;
+/// Kernels that multiply in bf16 need this; the others round nothing.
+constexpr std::uint32_t kRoundingFeatures = kFeatureAvx512Bf16;
 
 /// The problem of arguments that fit together.
 Desc ShapeOf(const Args& args, const CallTerms& terms);

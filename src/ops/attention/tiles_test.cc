@@ -1,4 +1,5 @@
-// Attention on tiles, with the tiles emulated: what the instructions of AMX give, on any machine.
+// Attention on tiles, with the tiles emulated: what the instructions of AMX give, on any machine; and the
+// same by vectors.
 #include "ops/attention/cpu/tiled.h"
 #include "ops/attention/emulated_tiles.h"
 #include "ops/attention/test_problem.h"
@@ -13,25 +14,31 @@ class AttentionOnTiles : public ::testing::Test {
   void SetUp() override {
     const DeviceSpec device = DetectCpu().value();
     if (!device.Has(kNeeds)) GTEST_SKIP() << "no AVX-512 BF16";
-    kernels_.push_back(MakeBF16Kernel("emulated", kNeeds, AttentionOnEmulatedTiles(), ""));
+    tiles_.push_back(MakeBF16Kernel("emulated", kNeeds, AttentionOnEmulatedTiles(), ""));
+    vectors_.push_back(MakeBF16Kernel("avx512bf16", kNeeds, AttentionAvx512Bf16(), ""));
     Registry registry;
     AddTiledKernels(registry);
     for (Kernel* kernel : registry.kernels())
       if (kernel->name() == "attention.bf16.amx") amx_listed_ = true;
     if (device.Has(kFeatureAmxTile | kFeatureAmxBf16)) {
-      kernels_.push_back(
+      tiles_.push_back(
           MakeBF16Kernel("amx", kNeeds | kFeatureAmxTile | kFeatureAmxBf16, AttentionAmx(), ""));
     }
   }
-  /// The emulation within what bf16 rounds, its bits whatever the threads and pages; and the
-  /// instructions, where they are, with the same bits.
+  using Kernels = std::vector<std::unique_ptr<Kernel>>;
+
+  /// Within what bf16 rounds, with the same bits whatever the threads and pages: the emulation of
+  /// tiles and, where they are, the instructions alike, and the vectors among themselves.
   void Expect(const Case& c, std::uint64_t seed) {
     SCOPED_TRACE(Describe(c));
+    for (const Kernels* kernels : {&tiles_, &vectors_}) ExpectAlike(*kernels, c, seed);
+  }
+  void ExpectAlike(const Kernels& kernels, const Case& c, std::uint64_t seed) {
     Problem flat(c, seed);
     const std::vector<float> expected = flat.Reference();
-    const std::vector<float> one = flat.Launch(*kernels_[0], 1);
+    const std::vector<float> one = flat.Launch(*kernels[0], 1);
     EXPECT_LT(RelativeL2(one, expected), kRounded);
-    for (const auto& kernel : kernels_) {
+    for (const auto& kernel : kernels) {
       SCOPED_TRACE(std::string(kernel->name()));
       for (const int threads : {1, 2, 3}) EXPECT_EQ(flat.Launch(*kernel, threads), one) << threads;
       for (const int page_size : {7, 16, 64}) {
@@ -44,7 +51,7 @@ class AttentionOnTiles : public ::testing::Test {
   /// Relative L2 of rounding q, k, v and weights to bf16, each by 9e-4 of it in the root of the mean
   /// square, where scores are up to two: about 3e-3.
   static constexpr double kRounded = 6e-3;
-  std::vector<std::unique_ptr<Kernel>> kernels_;
+  Kernels tiles_, vectors_;
   bool amx_listed_ = false;
 };
 
@@ -105,35 +112,40 @@ TEST_F(AttentionOnTiles, follows_scores_far_above_those_before) {
       args.q.as<float>()[r * args.q.stride[2] + i] = static_cast<float>(random.Below(5)) - 2;
   ASSERT_TRUE(attention::Reference(args));
   args.out.data = got.data();
-  for (const auto& kernel : kernels_) {
-    Problem::RunGuarded(*kernel, args, 2);
-    // Weights and values are rounded; few positions have most of the weight.
-    EXPECT_LT(RelativeL2(got, expected), 4e-3) << kernel->name();
-  }
   attention::Args one = args;
   std::vector<float> row(2 * 64);
   one.out.data = row.data();
   one.q.data = args.q.as<float>() + 30 * args.q.stride[2];
   one.q.shape[2] = one.out.shape[1] = one.positions.shape[0] = one.slots.shape[0] = 1;
   one.positions.data = args.positions.as<std::int32_t>() + 30;
-  Problem::RunGuarded(*kernels_[0], one, 1);
-  EXPECT_EQ(row, std::vector<float>(got.begin() + 30 * 128, got.begin() + 31 * 128));
+  for (const Kernels* kernels : {&tiles_, &vectors_}) {
+    for (const auto& kernel : *kernels) {
+      Problem::RunGuarded(*kernel, args, 2);
+      // Weights and values are rounded; few positions have most of the weight.
+      EXPECT_LT(RelativeL2(got, expected), 4e-3) << kernel->name();
+    }
+    Problem::RunGuarded(*(*kernels)[0], one, 1);
+    EXPECT_EQ(row, std::vector<float>(got.begin() + 30 * 128, got.begin() + 31 * 128));
+  }
 }
 
 TEST_F(AttentionOnTiles, gives_a_row_its_bits_in_every_batch) {
   Case many{DataType::kBF16, 8, 2, 64, 400, 1, Range(290, 70), Slots(70, 0), 1, 100, 0, true};
   Problem batch(many, 41);
-  const std::vector<float> all = batch.Launch(*kernels_[0], 2);
   constexpr std::ptrdiff_t kWidth = 8 * 64;
-  for (const int r : {0, 15, 16, 40, 69}) {
-    std::vector<float> out(kWidth);
-    attention::Args args = batch.Args(out.data(), kWidth);
-    args.q.data = args.q.as<float>() + r * args.q.stride[2];
-    args.q.shape[2] = args.out.shape[1] = args.positions.shape[0] = args.slots.shape[0] = 1;
-    args.positions.data = args.positions.as<std::int32_t>() + r;
-    Problem::RunGuarded(*kernels_[0], args, 2);
-    EXPECT_EQ(out, std::vector<float>(all.begin() + r * kWidth, all.begin() + (r + 1) * kWidth))
-        << r;
+  for (Kernel* kernel : {tiles_[0].get(), vectors_[0].get()}) {
+    SCOPED_TRACE(std::string(kernel->name()));
+    const std::vector<float> all = batch.Launch(*kernel, 2);
+    for (const int r : {0, 15, 16, 40, 69}) {
+      std::vector<float> out(kWidth);
+      attention::Args args = batch.Args(out.data(), kWidth);
+      args.q.data = args.q.as<float>() + r * args.q.stride[2];
+      args.q.shape[2] = args.out.shape[1] = args.positions.shape[0] = args.slots.shape[0] = 1;
+      args.positions.data = args.positions.as<std::int32_t>() + r;
+      Problem::RunGuarded(*kernel, args, 2);
+      EXPECT_EQ(out, std::vector<float>(all.begin() + r * kWidth, all.begin() + (r + 1) * kWidth))
+          << r;
+    }
   }
 }
 
@@ -143,7 +155,8 @@ TEST_F(AttentionOnTiles, has_the_same_bits_in_blocks_of_every_size) {
   Problem problem(c, 5);
   std::vector<float> out(130 * 4 * 32);
   const attention::Args args = problem.Args(out.data(), 4 * 32);
-  test::ExpectSameBitsOnAnyThreads<Op>(*kernels_[0], args, out.data(), out.size() * sizeof(float));
+  for (Kernel* kernel : {tiles_[0].get(), vectors_[0].get()})
+    test::ExpectSameBitsOnAnyThreads<Op>(*kernel, args, out.data(), out.size() * sizeof(float));
 }
 
 TEST_F(AttentionOnTiles, lets_a_nan_show_and_nothing_else_be_seen) {
@@ -153,16 +166,16 @@ TEST_F(AttentionOnTiles, lets_a_nan_show_and_nothing_else_be_seen) {
     std::vector<float> out(2 * 64);
     attention::Args args = problem.Args(out.data(), 64);
     (key ? args.k_cache : args.v_cache).as<std::uint16_t>()[5 * 64 + 3] = 0x7fc0;
-    const std::vector<float> got = problem.Launch(*kernels_[0], 1);
-    EXPECT_TRUE(std::isnan(got[3])) << key;
+    for (Kernel* kernel : {tiles_[0].get(), vectors_[0].get()}) {
+      const std::vector<float> got = problem.Launch(*kernel, 1);
+      EXPECT_TRUE(std::isnan(got[3])) << kernel->name() << key;
+    }
   }
 }
 
 TEST_F(AttentionOnTiles, is_refused_where_nothing_may_be_rounded) {
   EXPECT_TRUE(amx_listed_);
-  const Kernel& kernel = *kernels_[0];
-  static_cast<void>(kernel);
-  const auto amx = MakeBF16Kernel("amx", kRoundingFeatures, AttentionAmx(), "");
+  const auto amx = MakeBF16Kernel("amx", kRoundingFeatures | kFeatureAmxBf16, AttentionAmx(), "");
   const auto rejected = [&](DataType kv, Precision precision) {
     const auto no = amx->IsFeasible(Desc{.type_kv = kv, .precision = precision});
     return no && no->reason == Reason::kPrecision;
@@ -174,6 +187,12 @@ TEST_F(AttentionOnTiles, is_refused_where_nothing_may_be_rounded) {
   EXPECT_FALSE(rejected(DataType::kF32, Precision::kBF16));
   EXPECT_TRUE(amx->CheckDevice(DetectCpuCappedAt(Isa::kAvx512))) << "without the unit";
   EXPECT_FALSE(amx->info().batch_invariant);
+
+  const auto vectors =
+      MakeBF16Kernel("avx512bf16", kNeeds, AttentionAvx512Bf16(), "", Rounding::kNamed);
+  for (const Precision precision : {Precision::kAuto, Precision::kF32, Precision::kI8})
+    EXPECT_TRUE(vectors->IsFeasible(Desc{.type_kv = DataType::kF16, .precision = precision}));
+  EXPECT_FALSE(vectors->IsFeasible(Desc{.type_kv = DataType::kF16, .precision = Precision::kBF16}));
 }
 
 }  // namespace

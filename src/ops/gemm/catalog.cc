@@ -88,8 +88,7 @@ void AddGemm(Registry& registry) {
   // Two bf16 products an element and instruction.
   Put<PanelGemm>(registry, PanelConfig{.ops = &gemm::PanelOpsAvx512(),
                                        .isa = {.word = "avx512bf16",
-                                               .features = avx512.features | kFeatureAvx512Bf16,
-                                               .relative_rate = 2.0},
+                                               .features = avx512.features | kFeatureAvx512Bf16},
                                        .type_b = DataType::kBF16,
                                        .pack = kPackBF16x16x2,
                                        .activations = Precision::kBF16,

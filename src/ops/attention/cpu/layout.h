@@ -78,11 +78,13 @@ struct AttentionFunctions {
 AttentionFunctions AttentionScalar();
 AttentionFunctions AttentionAvx2();
 AttentionFunctions AttentionAvx512();
+AttentionFunctions AttentionAvx512Bf16();
 AttentionFunctions AttentionAmx();
 /// Digests of the kernel files, in the same order.
 const char* AttentionScalarTu();
 const char* AttentionAvx2Tu();
 const char* AttentionAvx512Tu();
+const char* AttentionAvx512Bf16Tu();
 const char* AttentionAmxTu();
 
 }  // namespace tilewright

@@ -393,8 +393,12 @@ std::size_t MostWorkspaceBytes(const AttentionFunctions& functions, const Desc& 
 
 class TiledAttention final : public Kernel {
  public:
-  TiledAttention(KernelInfo info, const AttentionFunctions& functions, double gflop_share)
-      : Kernel(std::move(info)), functions_(functions), gflop_share_(gflop_share) {}
+  TiledAttention(KernelInfo info, const AttentionFunctions& functions, double gflop_share,
+                 Rounding rounding = Rounding::kAllowed)
+      : Kernel(std::move(info)),
+        functions_(functions),
+        gflop_share_(gflop_share),
+        rounding_(rounding) {}
 
   std::optional<Rejection> IsFeasible(const Desc& desc) const override {
     if (auto no = RejectNewRows(desc)) return no;
@@ -407,7 +411,8 @@ class TiledAttention final : public Kernel {
       return Rejection{Reason::kType, Format("a cache of {}", DataTypeName(desc.type_kv)),
                        "f32, f16, bf16 or q8_0"};
     }
-    if (rounds() && !AllowsBF16(desc)) {
+    if (rounds() &&
+        !(rounding_ == Rounding::kNamed ? desc.precision == Precision::kBF16 : AllowsBF16(desc))) {
       return Rejection{Reason::kPrecision, "operands may not be rounded", "bf16"};
     }
     return std::nullopt;
@@ -439,8 +444,9 @@ class TiledAttention final : public Kernel {
     const double on_tiles = 4.0 * vectors * blocking.hd * seen;
     const double beside =
         kOpsOfExponential * vectors * seen + kOpsOfElement * 2.0 * blocks * blocking.hd * seen;
-    return (on_tiles / (std::max(device.amx_bf16_gflop_s, 1.0) * gflop_share_) +
-            beside / device.f32_gflop_s) /
+    const bool amx = (info().features & kFeatureAmxBf16) != 0;
+    const double rate = std::max(amx ? device.amx_bf16_gflop_s : device.bf16_gflop_s, 1.0);
+    return (on_tiles / (rate * gflop_share_) + beside / device.f32_gflop_s) /
            (1e3 * std::min<double>(workers, blocks));
   }
 
@@ -471,23 +477,30 @@ class TiledAttention final : public Kernel {
 
   AttentionFunctions functions_;
   double gflop_share_;
+  Rounding rounding_;
 };
 
 }  // namespace
 
 std::unique_ptr<Kernel> MakeBF16Kernel(const char* isa, std::uint32_t features,
-                                       const AttentionFunctions& functions, const char* tu) {
+                                       const AttentionFunctions& functions, const char* tu,
+                                       Rounding rounding) {
   KernelInfo info = CpuKernelInfo(Format("attention.bf16.{}", isa), tu, features);
   // A row does not depend on the others, but with few of them the f32 kernels are faster: prompts
   // and decoding would round differently.
   info.batch_invariant = false;
-  return std::make_unique<TiledAttention>(std::move(info), functions, 0.55);
+  return std::make_unique<TiledAttention>(std::move(info), functions, 0.55, rounding);
 }
 
 void AddTiledKernels(Registry& registry) {
   static_cast<void>(registry.Add(
       MakeBF16Kernel("amx", kFeatureAmxTile | kFeatureAmxBf16 | kFeatureAvx512 | kFeatureAvx512Bf16,
                      AttentionAmx(), AttentionAmxTu())));
+  // Where AMX is, products of blocks become bf16 ones too, which are more exact than int8. Without it
+  // they stay int8, so that this rounding would come on top: only who asks for it gets it.
+  static_cast<void>(registry.Add(MakeBF16Kernel("avx512bf16", kFeatureAvx512 | kFeatureAvx512Bf16,
+                                                AttentionAvx512Bf16(), AttentionAvx512Bf16Tu(),
+                                                Rounding::kNamed)));
   // Shares of the f32 rate measured on a Zen 4 core at head_dim 64, 512 rows: see bench/results.
   const auto add = [&](const char* isa, std::uint32_t features, const AttentionFunctions& functions,
                        const char* tu, double share) {

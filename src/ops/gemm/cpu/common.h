@@ -38,7 +38,7 @@ std::string_view CommonTu();
 struct IsaTraits {
   std::string_view word;
   std::uint32_t features = 0;
-  double relative_rate = 1;  ///< of DeviceSpec::f32_gflop_s that its fma reaches
+  double relative_rate = 1;  ///< of DeviceSpec::f32_gflop_s, or bf16_gflop_s, that it reaches
 };
 
 /// GB/s at which `bytes` are read call after call: what fits the last-level cache comes about four
