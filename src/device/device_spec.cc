@@ -39,7 +39,7 @@ std::string FeatureList(std::uint32_t features) {
 DeviceRates DefaultRates(std::uint32_t features) {
   DeviceRates rates;
   // Peaks in the same proportion to f32 as the processors that have the units; a vdpbf16ps does
-  // twice the products of an FMA, on some at half its rate.
+  // twice the products of an FMA; that some start one only every other cycle is for `tune` to measure.
   if ((features & kFeatureAvx512Bf16) != 0) rates.bf16_gflop_s = 2 * rates.f32_gflop_s;
   if ((features & kFeatureAmxBf16) != 0) rates.amx_bf16_gflop_s = 16 * rates.f32_gflop_s;
   if ((features & kFeatureAmxInt8) != 0) rates.amx_i8_gop_s = 32 * rates.f32_gflop_s;
