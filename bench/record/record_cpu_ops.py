@@ -4,12 +4,12 @@
     record_cpu_ops.py [--shapes bench/shapes/smollm2_llama1b.csv] [--threads 2] [--parts tuned,tiles,attention]
 
 tuned: after `tilewright tune`, every launch of every kernel of each product (--shapes, --m, --types) is timed in turn,
-weights cold (`tilewright bench op gemm --all`). "kept" is the time of the fastest over that of the choice, 1 where the choice is
-the fastest; a choice below 0.97 is timed again, with every launch, and the better of both counts, since a shared machine slows
-down for seconds at a time. "guess" is the same of what a machine without records would run.
+weights cold (`tilewright bench op gemm --all`), in two runs. The first one finds the fastest launch, the second one compares it with
+the choice: the least of many medians would be too low by luck alone, the more so the more launches there are. "kept" is the time
+of that launch over the choice's, 1 where they are the same. "guess" is the same of what a machine without records would run.
 
-tiles: products of 512, 128 and 32 rows, 4096 x 4096, by the AMX kernels (`gemm_amx_bench`), as the share of the peak of bf16 tiles on
-live data, which is measured before each sample. The fastest kernel of each counts. Left out where there is no AMX.
+tiles: products of 512, 128 and 32 rows, 4096 x 4096, by the kernels of bf16 tiles (`gemm_amx_bench`), as the share of the peak of
+bf16 tiles on live data, which is measured before each sample. Left out where there is no AMX.
 
 attention: a causal prompt of 2,048 positions, head dimension 128, as the share of the bf16 peak measured in the same
 process; operations are those that are of use, so without the masked half.
@@ -32,7 +32,6 @@ import common
 from record_gemm import geometric_mean, read_shapes
 
 PARTS = "tuned,tiles,attention"
-KEPT_LIMIT = 0.97
 TILE_ROWS = (512, 128, 32)
 ATTENTION = "rows=2048 sequences=1 context=2048 heads=32 kv_heads=8 head_dim=128 type_q=f32"
 TILE_LINE = re.compile(r"^(?P<type>\w+) m=(?P<m>\d+) \S+ \S+ +(?P<kernel>\S+) +(?P<us>[\d.]+) us .* (?P<share>[\d.]+) %$", re.MULTILINE)
@@ -47,13 +46,14 @@ def bench_op(arguments: argparse.Namespace, operation: str, problems: list[str])
     return common.run_json([*command, "--repeat", arguments.samples, "--threads", arguments.threads], timeout=600)
 
 
-def time_of(row: Row, wanted: str) -> float:
-    """Return the microseconds of the chosen launch, of the first guess or of the fastest of all."""
-    if wanted == "chosen":
-        return row["us_median"]
-    if wanted == "guess":
-        return row["first_guess_us"]
-    return min(one["us_median"] for one in row["launches"] if one["us_median"] is not None)
+def fastest(row: Row) -> Row:
+    """Return the fastest of the launches that have a time."""
+    return min((one for one in row["launches"] if one["us_median"] is not None), key=lambda one: one["us_median"])
+
+
+def us_of(row: Row, launch: Row) -> float:
+    """Return the time of a launch of another run in this one."""
+    return next(one["us_median"] for one in row["launches"] if (one["kernel"], one["spec"]) == (launch["kernel"], launch["spec"]))
 
 
 def record_tuned(arguments: argparse.Namespace) -> list[Row]:
@@ -67,19 +67,13 @@ def record_tuned(arguments: argparse.Namespace) -> list[Row]:
                     print("warning: the budget ended before all products were timed", file=sys.stderr)
                     return rows
                 problem = f"m={m} n={n} k={k} type_b={type_name}"
-                row: Row = {}
-                for _ in range(2):
-                    again = bench_op(arguments, "gemm", [problem])["rows"][0]
-                    kept = time_of(again, "fastest") / time_of(again, "chosen")
-                    if not row or kept > row["kept"]:
-                        timed = [one for one in again["launches"] if one["us_median"] is not None]
-                        fastest = min(timed, key=lambda one: one["us_median"])
-                        row = {"type": type_name, "m": int(m), "n": n, "k": k, "kept": round(kept, 4), "us": again["us_median"]}
-                        row["guess"] = round(time_of(again, "fastest") / time_of(again, "guess"), 4)
-                        row |= {name: again[name] for name in ("kernel", "spec", "provenance", "model_rank", "candidates", "floor_us")}
-                        row["fastest"] = {name: fastest[name] for name in ("kernel", "spec", "us_median")}
-                    if kept >= KEPT_LIMIT:
-                        break
+                first, second = (bench_op(arguments, "gemm", [problem])["rows"][0] for _ in range(2))
+                best = fastest(first)
+                us = us_of(second, best)
+                row: Row = {"type": type_name, "m": int(m), "n": n, "k": k, "us": second["us_median"]}
+                row |= {"kept": round(min(1.0, us / second["us_median"]), 4), "guess": round(min(1.0, us / second["first_guess_us"]), 4)}
+                row |= {name: second[name] for name in ("kernel", "spec", "provenance", "model_rank", "candidates", "floor_us")}
+                row["fastest"] = {"kernel": best["kernel"], "spec": best["spec"], "us": us}
                 rows.append(row)
     return rows
 
@@ -94,6 +88,8 @@ def record_tiles(arguments: argparse.Namespace) -> dict[str, Any]:
         output = common.run([arguments.amx_bench, *words])
         peaks.append(float(TILE_PEAK.search(output).group(1)))
         for found in TILE_LINE.finditer(output):
+            if not found["kernel"].endswith(".abf16"):
+                continue
             key = f"{found['type']} x {found['m']}"
             share = float(found["share"])
             if key not in best or share > best[key]["percent_of_peak"]:
