@@ -47,8 +47,15 @@ def of_floor(report: Recording) -> float:
 
 
 def tile_share(rows: int) -> Callable[[Recording], float]:
-    """Return a reader of the lesser share of the bf16 peak that 4-bit and bf16 weights reach."""
-    return lambda report: min(report["tiles"]["products"][f"{name} x {rows}"]["percent_of_peak"] for name in ("q4_0", "bf16"))
+    """Return a reader of the lesser share of the bf16 peak that 4-bit and bf16 weights reach, by tiles of bf16."""
+
+    def read(report: Recording) -> float:
+        products = [report["tiles"]["products"][f"{name} x {rows}"] for name in ("q4_0", "bf16")]
+        if not all(product["kernel"].endswith(".abf16") for product in products):
+            raise KeyError("products by int8")
+        return min(product["percent_of_peak"] for product in products)
+
+    return read
 
 
 def over_onednn(report: Recording) -> float:
