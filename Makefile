@@ -65,7 +65,7 @@ bench: build  ## run the benchmarks on the small model
 	@tools/get_model.sh $(BUILD)/models
 	@$(TILEWRIGHT) bench model $(MODEL) -p 512 -n 128
 
-record: build  ## measure every number in the README again, into bench/results/ (needs a quiet machine, 20 minutes, and as many more with a GPU)
+record: build  ## measure every number in the README again, into bench/results/ (needs a quiet machine, 25 minutes, and as many more with a GPU)
 	@tools/get_model.sh $(BUILD)/models
 	@tools/get_nvrtc.sh $(BUILD)/nvrtc
 	@[ -x $(BUILD)/llama/bin/llama-bench ] || tools/baseline/build_llama_cpp.sh $(BUILD)/llama --no-venv

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Collect the figures that the CPU device is held to, from recordings, in one table.
 
-    cpu_table.py [--columns 2=-xeon-amx-2cores 16=-xeon-amx-16threads] [--name cpu-table]
+    cpu_table.py [--columns 2=-xeon-amx-2cores "2, Zen 4=-zen4-2cores"] [--name cpu-table]
 
 Measures nothing: every cell is read from a recording in bench/results, NAME=SUFFIX names a column and the end of the names
 of its recordings. A cell without a recording is empty. "*" marks a figure below what is asked for at least. The list below the
@@ -111,6 +111,12 @@ def find(figure: Figure, suffix: str) -> tuple[str, float] | None:
     return None
 
 
+def heading(name: str) -> str:
+    """Return the heading of a column: "16, shared" is one of 16 threads on a host that others share."""
+    threads, _, where = name.partition(", ")
+    return f"{threads} threads" + {"": "", "shared": ", shared host"}.get(where, f", {where}")
+
+
 def shown(figure: Figure, value: float) -> str:
     """Return a value as the table shows it."""
     text = f"{value:.0f} %" if figure.unit == "%" else f"{value:.2f}x"
@@ -120,7 +126,7 @@ def shown(figure: Figure, value: float) -> str:
 def main() -> None:
     """Command line entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = ["2=-xeon-amx-2cores", "2, shared=-xeon-amx-2threads", "16, shared=-xeon-amx-16threads"]
+    default = ["2=-xeon-amx-2cores", "2, shared=-xeon-amx-2threads", "16, shared=-xeon-amx-16threads", "2, Zen 4=-zen4-2cores"]
     parser.add_argument("--columns", nargs="+", default=default, metavar="NAME=SUFFIX")
     parser.add_argument("--name", default="cpu-table", help="of the result")
     arguments = parser.parse_args()
@@ -140,7 +146,7 @@ def main() -> None:
         source = report["provenance"]
         busy = ", busy" if report.get("quiet", {}).get("busy") else ""
         sources.append([name, source["commit"][:12], source["date"], source["device_class"].split("/")[1] + busy])
-    header = ["", "at least", "goal", *(f"{name} threads" if name.isdigit() else f"{name} threads".replace(", shared threads", " threads, shared host") for name in columns)]
+    header = ["", "at least", "goal", *(heading(name) for name in columns)]
     text = common.table(header, rows) + "\n\n" + common.table(["recording", "commit", "date", "processor"], sources, left=(0, 1, 2, 3))
     text += "\n\n\"*\": below what is asked for at least. Command: `python3 bench/record/cpu_table.py`\n"
     (common.RESULTS / f"{arguments.name}.json").write_text(json.dumps({"columns": columns, "figures": cells}, indent=1) + "\n", encoding="utf-8")

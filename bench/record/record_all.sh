@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records every number of the README that this machine can give: the small model beside llama.cpp, startup,
-# GEMM, records and the artifact store; with a GPU also whole models there, single operations beside cuBLASLt, many sequences, the
-# timeline of a token, and every CUDA kernel. About 15 minutes when quiet, and as many more with a GPU.
+# GEMM, single operations, records and the artifact store; with a GPU also whole models there, single operations beside cuBLASLt, many sequences, the
+# timeline of a token, and every CUDA kernel. About 20 minutes when quiet, and as many more with a GPU.
 # Usage: bench/record/record_all.sh [BUILD [MODEL [LLAMA...]]]
 #   BUILD   build folder with cli/tilewright and bench/ (default: the repository's build/)
 #   MODEL   GGUF file (default: BUILD/models/SmolLM2-135M-Instruct.Q4_1.gguf)
@@ -34,6 +34,7 @@ else
   "$tilewright" bench model "$model" -p 512 -n 128
 fi
 python3 "$here"/record_gemm.py --tilewright "$tilewright"
+python3 "$here"/record_cpu_ops.py --tilewright "$tilewright" --amx-bench "$build/bench/gemm_amx_bench"
 python3 "$here"/record_records.py --tilewright now="$tilewright" --model "$model"
 if [[ -x $build/bench/artifact/artifact_bench ]]; then
   python3 "$here"/record_artifact.py --tilewright "$tilewright" --bench "$build/bench/artifact/artifact_bench"
