@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -179,6 +180,26 @@ Result<TuneReport> Measure(const TuneArguments& options, Context& context,
   return std::move(result);
 }
 
+/// What tuning gained over the launches that would have run without it, of the problems that were decided.
+struct Gains {
+  int decided = 0, faster = 0;
+  double mean = 1, most = 1;  ///< geometric mean of those that are faster, and the greatest
+};
+Gains GainsOf(const TuneReport& result) {
+  Gains gains;
+  double logarithms = 0;
+  for (const TuneRow& row : result.rows) {
+    if (row.skipped || row.only || !row.conclusive) continue;
+    ++gains.decided;
+    if (row.gain.ratio <= 1) continue;
+    ++gains.faster;
+    logarithms += std::log(row.gain.ratio);
+    gains.most = std::max(gains.most, row.gain.ratio);
+  }
+  if (gains.faster > 0) gains.mean = std::exp(logarithms / gains.faster);
+  return gains;
+}
+
 void PrintJson(const TuneReport& result, std::uint64_t seed) {
   Report report;
   report.Array("rows");
@@ -207,7 +228,12 @@ void PrintJson(const TuneReport& result, std::uint64_t seed) {
     }
     report.Append("rows", std::move(line));
   }
+  const Gains gains = GainsOf(result);
   report.Set("tuned", result.tuned)
+      .Set("decided", gains.decided)
+      .Set("faster", gains.faster)
+      .Set("gain_mean", gains.mean)
+      .Set("gain_most", gains.most)
       .Set("skipped", result.skipped)
       .Set("only", result.only)
       .Set("failed", result.failed)
@@ -240,6 +266,18 @@ std::string WhyInconclusive(const TuneReport& result) {
   return text;
 }
 
+std::string GainLine(const TuneReport& result) {
+  const Gains gains = GainsOf(result);
+  if (gains.decided == 0) return "";
+  const std::string decided =
+      fmt::format("{} {} decided, ", gains.decided, gains.decided == 1 ? "problem" : "problems");
+  if (gains.faster == 0) return decided + "none faster by another launch than before\n";
+  return decided + fmt::format(
+                       "{} faster by another launch than before: {:.2f}x in the "
+                       "geometric mean, up to {:.2f}x\n",
+                       gains.faster, gains.mean, gains.most);
+}
+
 void PrintTable(const TuneReport& result) {
   Table table({"problem", "kernel", "launch", "us", "default us", "gain (95 %)"},
               {true, true, true, false, false, false});
@@ -257,7 +295,7 @@ void PrintTable(const TuneReport& result) {
   if (result.failed > 0) line += fmt::format(", {} failed", result.failed);
   if (result.not_reached > 0)
     line += fmt::format(", {} not reached (more --budget)", result.not_reached);
-  Out(line + "\n" + WhyInconclusive(result));
+  Out(line + "\n" + GainLine(result) + WhyInconclusive(result));
 }
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -104,6 +105,22 @@ class Tuning(WithCache):
             self.assertFalse(out['feasible'], mode)
             self.assertIn('signal 11', out['reason'], mode)
             self.assertNotEqual(value['chosen'], before['chosen'], mode)
+
+    def test_what_tuning_gained_is_summed_up(self):
+        report = self.ok('tune', self.tiny, '--budget', 0, '--m', '1,4', '--json', env=self.env).json()
+        decided = [row for row in report['rows'] if row['conclusive'] and not row['only'] and not row['skipped']]
+        gains = [row['gain'] for row in decided if row['gain'] is not None and row['gain'] > 1]
+        self.assertEqual(report['decided'], len(decided))
+        self.assertEqual(report['faster'], len(gains))
+        self.assertAlmostEqual(report['gain_most'], max(gains, default=1))
+        self.assertAlmostEqual(report['gain_mean'], math.prod(gains) ** (1 / max(len(gains), 1)), places=6)
+        text = self.ok('tune', self.tiny, '--budget', 0, '--m', '1,4', '--remeasure', env=self.env).text
+        counts = re.search(r'^(\d+) problems? decided, (?:none|(\d+)) faster by another launch than before', text, re.MULTILINE)
+        if counts is None:
+            self.assertEqual(text.count('(95 %)'), 1)  # a table, of which nothing was decided
+            self.assertIn('inconclusive', text)
+        else:
+            self.assertEqual(len(re.findall(r'\d\.\d\dx \(', text)), int(counts[2] or 0))
 
     def test_a_model_is_tuned_and_runs_with_the_records(self):
         result = self.ok('tune', self.tiny, '--budget', 0, '--m', '1', '--json', env=self.env)
