@@ -130,6 +130,8 @@ def main() -> None:
     parser.add_argument("--columns", nargs="+", default=default, metavar="NAME=SUFFIX")
     parser.add_argument("--name", default="cpu-table", help="of the result")
     arguments = parser.parse_args()
+    if wrong := [word for word in arguments.columns if "=" not in word]:
+        parser.error(f"--columns: '{wrong[0]}' is not NAME=SUFFIX")
     columns = dict(word.split("=", 1) for word in arguments.columns)
     rows, cells, used = [], [], []
     for figure in FIGURES:

@@ -284,8 +284,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.llama = arguments.llama or [llama]
     arguments.name = arguments.name or "model-" + arguments.model.stem.lower().replace(".", "-")
-    for path in (arguments.tilewright, arguments.model):
-        if not path.exists():
+    for path in (arguments.tilewright, arguments.model, arguments.openvino):
+        if path and not path.exists():
             parser.error(f"no such file: {path}")
     return arguments
 
