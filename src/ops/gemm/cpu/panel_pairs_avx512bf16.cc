@@ -1,10 +1,3 @@
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the deliberately undefined source operand of its own AVX-512 intrinsics for a
-// mistake of ours.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
 #include <immintrin.h>
 
 #include "ops/gemm/cpu/panel_layout.h"
