@@ -7,9 +7,11 @@ import atexit
 import datetime
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -75,6 +77,23 @@ def summarize(samples: list[float], digits: int = 2) -> dict[str, Any]:
         "max": round(ordered[-1], digits),
         "samples": [round(sample, digits) for sample in samples],
     }
+
+
+def spread(figures: dict[str, Any], digits: int = 0, unit: str = "") -> str:
+    """Return what summarize() made of samples as text: the median and, in brackets, the lowest and the highest."""
+    return f"{figures['median']:.{digits}f}{unit} ({figures['min']:.{digits}f}-{figures['max']:.{digits}f})"
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Return the geometric mean."""
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def need_files(parser: argparse.ArgumentParser, *paths: Path | None) -> None:
+    """End with a message of the parser unless all paths that are given exist."""
+    for path in paths:
+        if path is not None and not path.exists():
+            parser.error(f"no such file: {path}")
 
 
 class Quiet:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -60,8 +59,7 @@ def tile_share(rows: int) -> Callable[[Recording], float]:
 
 def over_onednn(report: Recording) -> float:
     """Return the geometric mean over all products."""
-    ratios = [row["onednn"]["ratio"] for row in report["rows"] if "onednn" in row]
-    return math.exp(sum(math.log(value) for value in ratios) / len(ratios))
+    return common.geometric_mean([row["onednn"]["ratio"] for row in report["rows"] if "onednn" in row])
 
 
 SMOLLM2 = ("cpu-smollm2-135m-q4_1", "model-smollm2-135m-q4_1", "model-smollm2-135m-instruct-q4_1")

@@ -85,11 +85,6 @@ def compare(before: Build, after: Build, least: float) -> list[dict[str, Any]]:
     return rows
 
 
-def shown_figure(figure: dict[str, Any]) -> str:
-    """Return median and spread."""
-    return f"{figure['median']:.1f} ({figure['min']:.1f}-{figure['max']:.1f})"
-
-
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,7 +142,7 @@ def main() -> None:
     table = common.table(
         ["what", "before", "after", "ratio", f">= {arguments.least}"],
         [
-            [row["what"], shown_figure(row["before"]), shown_figure(row["after"]), f"{row['ratio']:.3f}",
+            [row["what"], common.spread(row["before"], 1), common.spread(row["after"], 1), f"{row['ratio']:.3f}",
              "yes" if row["kept"] else "NO"]
             for row in rows
         ],

@@ -148,9 +148,7 @@ def parse() -> argparse.Namespace:
     arguments.bench = arguments.bench or beside
     cpu = re.sub(r"\(R\)|\(TM\)|CPU|@.*|Processor", "", common.cpu_model())
     arguments.name = arguments.name or "artifact-" + re.sub(r"[^a-z0-9]+", "-", cpu.lower()).strip("-")
-    for path in (arguments.tilewright, arguments.bench):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.bench)
     return arguments
 
 

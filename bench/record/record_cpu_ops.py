@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from record_gemm import geometric_mean, read_shapes
+from record_gemm import read_shapes
 
 PARTS = "tuned,tiles,attention"
 TILE_ROWS = (512, 128, 32)
@@ -121,8 +121,8 @@ def tables(report: dict[str, Any]) -> str:
             worst = min(some, key=lambda row: row["kept"])
             guesses = [row["guess"] for row in some]
             rows.append([
-                type_name, str(m), f"{geometric_mean([row['kept'] for row in some]):.3f}", f"{worst['kept']:.3f} ({worst['n']} x {worst['k']})",
-                f"{geometric_mean(guesses):.2f} ({min(guesses):.2f})", f"{statistics.median(row['candidates'] for row in some):.0f}",
+                type_name, str(m), f"{common.geometric_mean([row['kept'] for row in some]):.3f}", f"{worst['kept']:.3f} ({worst['n']} x {worst['k']})",
+                f"{common.geometric_mean(guesses):.2f} ({min(guesses):.2f})", f"{statistics.median(row['candidates'] for row in some):.0f}",
             ])
         header = ["weights", "m", "fastest over choice", "worst", "fastest over first guess (worst)", "launches, median"]
         parts.append(common.table(header, rows, left=(0, 3)))
@@ -131,13 +131,9 @@ def tables(report: dict[str, Any]) -> str:
     if tiles := report.get("tiles"):
         rows = [[name, f"{one['percent_of_peak']:.0f} %", f"{one['us']:.0f}", one["kernel"]] for name, one in tiles["products"].items()]
         parts.append(common.table(["4096 x 4096, rows", "of the bf16 peak", "us", "kernel"], rows, left=(0, 3)))
-        peak = tiles["peak_gflop_s"]
-        parts.append(f"Peak of bf16 tiles: {peak['median']:.0f} GFLOP/s ({peak['min']:.0f}-{peak['max']:.0f}).")
+        parts.append(f"Peak of bf16 tiles: {common.spread(tiles['peak_gflop_s'], unit=' GFLOP/s')}.")
     if attention := report.get("attention"):
-        rows = [
-            [one["type_kv"], f"{one['percent_of_peak']['median']:.1f} % ({one['percent_of_peak']['min']:.1f}-{one['percent_of_peak']['max']:.1f})", one["kernel"]]
-            for one in attention
-        ]
+        rows = [[one["type_kv"], common.spread(one["percent_of_peak"], 1, " %"), one["kernel"]] for one in attention]
         parts.append(common.table(["causal prompt of 2,048, heads 32/8 of 128, cache", "of the bf16 peak", "kernel"], rows, left=(0, 2)))
     return "\n\n".join(parts)
 
@@ -162,9 +158,7 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if unknown := set(arguments.parts.split(",")) - set(PARTS.split(",")):
         parser.error(f"--parts: {', '.join(sorted(unknown))}: not one of {PARTS}")
-    for path in (arguments.tilewright, arguments.shapes):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.shapes)
     return arguments
 
 

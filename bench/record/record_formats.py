@@ -123,7 +123,7 @@ def tables(summary: dict[str, Any], loads: dict[str, Any]) -> str:
         parts.append(common.table(header, rows))
     if loads:
         rows = [
-            [name, *(f"{of['median']:.2f} ({of['min']:.2f}-{of['max']:.2f})" for of in (figures["tilewright"], figures["llama.cpp"])),
+            [name, *(common.spread(of, 2) for of in (figures["tilewright"], figures["llama.cpp"])),
              f"{figures['llama.cpp']['median'] / figures['tilewright']['median']:.2f}x"]
             for name, figures in loads.items()
         ]

@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
 import os
 import sys
 import time
@@ -130,11 +129,6 @@ def baseline_of(type_name: str, precision: str) -> str:
     return type_name if type_name in ("f32", "bf16") else "int8"
 
 
-def geometric_mean(values: list[float]) -> float:
-    """Return the geometric mean."""
-    return math.exp(sum(math.log(value) for value in values) / len(values))
-
-
 def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], recording: Recording) -> str:
     """Return a table of one line for each type and number of rows, and one for all of them."""
     lines = []
@@ -147,10 +141,10 @@ def make_table(arguments: argparse.Namespace, rows: list[dict[str, Any]], record
 
             def span(name: str) -> str:
                 values = [row[name] for row in some]
-                return f"{geometric_mean(values):.0f} ({min(values):.0f}-{max(values):.0f})"
+                return f"{common.geometric_mean(values):.0f} ({min(values):.0f}-{max(values):.0f})"
 
             ratios = [row["onednn"]["ratio"] for row in some if "onednn" in row]
-            gain = f"{geometric_mean(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
+            gain = f"{common.geometric_mean(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
             other = "oneDNN " + baseline_of(type_name, arguments.precision) if ratios else "-"
             rate, peak, bandwidth = (span(name) for name in ("gop_s", "percent_of_peak", "percent_of_bandwidth"))
             m = str(numbers[0]) if len(numbers) == 1 else "all"
@@ -184,9 +178,7 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.onednn = arguments.onednn or arguments.tilewright.absolute().parents[1] / "bench" / "onednn_bench"
     arguments.name = arguments.name or "gemm-" + arguments.shapes.stem
-    for path in (arguments.tilewright, arguments.shapes):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.shapes)
     return arguments
 
 

@@ -165,7 +165,7 @@ def llama_table(results: list[dict[str, Any]], baselines: list[dict[str, Any]]) 
                 continue
             lines.append([
                 baseline["model"], row["test"], f"{own['tok_s_median']:.0f} ({own['tok_s_min']:.0f}-{own['tok_s_max']:.0f})",
-                f"{theirs['median']:.0f} ({theirs['min']:.0f}-{theirs['max']:.0f})", best, f"{own['tok_s_median'] / theirs['median']:.2f}x",
+                common.spread(theirs), best, f"{own['tok_s_median'] / theirs['median']:.2f}x",
             ])
     return common.table(["model", "test", "own tok/s", "llama.cpp tok/s", "its flash attention", "gain"], lines, left=(0, 1, 4))
 
@@ -301,7 +301,7 @@ def limits_table(first: dict[str, Any], launch: dict[str, Any]) -> str:
     rows = []
     for name, key in (("store that has the kernels", "warm_store_ms"), ("installed bundle, empty cache", "bundle_ms")):
         ms, limit = first[key], LIMITS["first_token_ms"]
-        value = f"{ms['median']:.0f} ms ({ms['min']:.0f}-{ms['max']:.0f})"
+        value = common.spread(ms, unit=" ms")
         rows.append(row(f"first token of {first['model']}, {name}", value, f"{limit} ms", ms["median"] <= limit))
     loaded = first["bundle_loads_compiler"]
     rows.append(row("compiler with the installed bundle", "loaded" if loaded else "not loaded", "not loaded", not loaded))
@@ -338,9 +338,7 @@ def parse() -> argparse.Namespace:
     if arguments.launch is None:
         arguments.launch = arguments.tilewright.parents[1] / "bench" / "gpu" / "prepared_launch_bench"
     arguments.bundle_words = [word for file in arguments.bundle for word in ("--bundle", file)]
-    for path in (arguments.tilewright, arguments.launch):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.launch)
     return arguments
 
 

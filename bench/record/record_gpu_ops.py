@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import math
 import statistics
 import tempfile
 from pathlib import Path
@@ -87,11 +86,6 @@ def own_best(row: Row) -> Row:
     return found
 
 
-def geometric_mean(values: list[float]) -> float:
-    """Return the geometric mean."""
-    return math.exp(statistics.fmean(math.log(value) for value in values))
-
-
 def verdict(what: str, value: str, limit: str, kept: bool) -> list[str]:
     """Return a row of the first table."""
     return [what, value, limit, "yes" if kept else "NO"]
@@ -133,8 +127,8 @@ def gemv(bench: Bench, report: Row) -> tuple[list[list[str]], str]:
     limit = LIMITS["gemv"]
     worst = max(over)
     verdicts = [verdict(f"GEMV, time over 3 us + bytes / {tb_s:.2f} TB/s, worst", f"{worst:.2f}x", f"{limit:.2f}x", worst <= limit),
-                verdict("GEMV, the same, geometric mean", f"{geometric_mean(over):.2f}x", f"{limit:.2f}x",
-                        geometric_mean(over) <= limit)]
+                verdict("GEMV, the same, geometric mean", f"{common.geometric_mean(over):.2f}x", f"{limit:.2f}x",
+                        common.geometric_mean(over) <= limit)]
     return verdicts, common.table(["GEMV", "untuned us", "tuned us", "law us", "over", "TB/s", "kernel"], lines, left=(0, 6))
 
 
@@ -187,7 +181,7 @@ def gemm(bench: Bench, report: Row) -> tuple[list[list[str]], str]:
                         f"{LIMITS['launches']}", launches >= LIMITS["launches"])]
     for ratios, what, key in ((few, "16 to 256 rows", "gemm_few"), (many, "512 rows and more", "gemm_many")):
         if ratios:
-            mean = geometric_mean(ratios)
+            mean = common.geometric_mean(ratios)
             verdicts.append(verdict(f"bf16 products, {what}: cuBLASLt's time over own, geometric mean", f"{mean:.2f}x",
                                     f"{LIMITS[key]:.2f}x", mean >= LIMITS[key]))
     low, where = min(all_rows)
@@ -196,7 +190,7 @@ def gemm(bench: Bench, report: Row) -> tuple[list[list[str]], str]:
     verdicts.append(["bf16 products: that with cuBLASLt in the race", f"{max(low, 1.0):.2f}x", f"{limit:.2f}x",
                      "yes, as a part of it"])
     verdicts.append(["bf16 products: the model's first guess over the fastest, geometric mean and worst",
-                     f"{geometric_mean(guesses):.2f}x, {max(guesses):.2f}x", "", ""])
+                     f"{common.geometric_mean(guesses):.2f}x, {max(guesses):.2f}x", "", ""])
     header = ["product", "rows", "floor us", "untuned us", "tuned us", "vendor us", "gain", "rank", "guess", "launches", "kernel"]
     return verdicts, common.table(header, lines, left=(0, 10))
 
@@ -256,9 +250,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeat", default="5")
     parser.add_argument("--name", help="of the result (default: gpu_ops_BOARD)")
     arguments = parser.parse_args()
-    for path in (arguments.tilewright, arguments.shapes):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.shapes)
     for part in arguments.parts.split(","):
         if part not in PARTS.split(","):
             parser.error(f"--parts {part}: one of {PARTS}")

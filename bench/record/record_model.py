@@ -222,11 +222,6 @@ def measure(arguments: argparse.Namespace, baselines: list[Baseline], openvino: 
     return ours, done
 
 
-def spread(figures: dict[str, Any], digits: int = 0) -> str:
-    """Return a median with the lowest and the highest sample."""
-    return f"{figures['median']:.{digits}f} ({figures['min']:.{digits}f}-{figures['max']:.{digits}f})"
-
-
 def make_table(
     arguments: argparse.Namespace, ours: Ours, baselines: list[Baseline], openvino: list[OpenVino], first: FirstToken | None
 ) -> str:
@@ -241,21 +236,21 @@ def make_table(
                 continue
             name, theirs = best_of(others, kind)
             floor = [f"{report['floor_median']:.0f}", f"{100 * report['of_floor']['median']:.0f} %"]
-            rows.append([f"{kind} {count}", spread(mine), spread(theirs), f"{mine['median'] / theirs['median']:.2f}x", *floor, name])
+            rows.append([f"{kind} {count}", common.spread(mine), common.spread(theirs), f"{mine['median'] / theirs['median']:.2f}x", *floor, name])
     if ours.batch:
         many, one = common.summarize(ours.batch), common.summarize(ours.samples["decode"])
         ratio = f"{many['median'] / one['median']:.2f}x"
-        rows.append([f"decode {arguments.decode}, {arguments.batch} sequences", spread(many), spread(one), ratio, "", "", "one sequence, ours"])
+        rows.append([f"decode {arguments.decode}, {arguments.batch} sequences", common.spread(many), common.spread(one), ratio, "", "", "one sequence, ours"])
     if first:
         mine, theirs = first.report()["tilewright"], first.report()["llama.cpp"]
         ratio = f"{theirs['median'] / mine['median']:.2f}x"
-        rows.append([f"s, prompt of {arguments.first_token} to first token", spread(mine, 3), spread(theirs, 3), ratio, "", "", "llama.cpp, process"])
+        rows.append([f"s, prompt of {arguments.first_token} to first token", common.spread(mine, 3), common.spread(theirs, 3), ratio, "", "", "llama.cpp, process"])
     header = ["tok/s", "tilewright", "other", "ratio", "floor", "of floor", "fastest of the others"]
     title = f"{arguments.model.name}, {arguments.threads} threads, medians (lowest-highest)"
     if arguments.isa:
         title += f", ours capped at {arguments.isa}"
     read = common.summarize(ours.read_gb_s)
-    floor = f"Floor: {read['median']:.1f} GB/s read ({read['min']:.1f}-{read['max']:.1f}), "
+    floor = f"Floor: {common.spread(read, 1, ' GB/s read')}, "
     floor += f"{common.summarize(ours.peak_gop_s)['median']:.0f} Gop/s {ours.peak_instruction}, measured in each round."
     return f"{title}\n\n{common.table(header, rows, left=(0, 6))}\n\n{floor}"
 
@@ -284,9 +279,7 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.llama = arguments.llama or [llama]
     arguments.name = arguments.name or "model-" + arguments.model.stem.lower().replace(".", "-")
-    for path in (arguments.tilewright, arguments.model, arguments.openvino):
-        if path and not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.model, arguments.openvino)
     return arguments
 
 

@@ -123,9 +123,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0", help=argparse.SUPPRESS)
     parser.add_argument("--name", help="of the result (default: sanitizers_BOARD)")
     arguments = parser.parse_args()
-    for path in (arguments.tests, arguments.tilewright):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tests, arguments.tilewright)
     arguments.tests = arguments.tests.absolute()
     arguments.tilewright = arguments.tilewright.absolute()
     for tool in arguments.tools.split(","):

@@ -210,9 +210,7 @@ def parse() -> argparse.Namespace:
     arguments.lookup = arguments.lookup or arguments.tilewright.absolute().parents[1] / "bench" / "lookup_bench"
     arguments.prepared = arguments.prepared or arguments.lookup.with_name("prepared_bench")
     arguments.name = arguments.name or "startup-" + arguments.model.stem.lower().replace(".", "-")
-    for path in (arguments.tilewright, arguments.model, arguments.lookup, arguments.prepared):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.model, arguments.lookup, arguments.prepared)
     return arguments
 
 

@@ -111,9 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("-d", "--depth", default="512", help="positions of the sequence before the generated ones")
     parser.add_argument("--name", help="of the result (default: timeline_BOARD)")
     arguments = parser.parse_args()
-    for path in (arguments.tilewright, arguments.timeline):
-        if not path.exists():
-            parser.error(f"no such file: {path}")
+    common.need_files(parser, arguments.tilewright, arguments.timeline)
     arguments.tilewright, arguments.timeline = arguments.tilewright.absolute(), arguments.timeline.absolute()
     return arguments
 
