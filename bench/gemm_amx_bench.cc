@@ -4,8 +4,10 @@
 //
 //   gemm_amx_bench [--threads N] [--types q4_0,...] [--m 512,128,32] [--shapes 4096x4096,...]
 //                  [--kernels avx512vnni,amx] [--megabytes 64] [--samples 15]
-// Weights rotate over copies of so many megabytes. Prints, for each problem and kernel:
-//   q4_0 m=512 n=4096 k=4096  gemm....  median us (10 % .. 90 %)  GFLOP/s  % of peak
+//                  [--launch default,chunk=8,chunk=8/rows=128]
+// Weights rotate over copies of so many megabytes; each of --launch is a configuration that those
+// kernels are launched by that have all its fields. Prints, for each problem, kernel and configuration:
+//   q4_0 m=512 n=4096 k=4096  gemm.... chunk=8  median us (10 % .. 90 %)  GFLOP/s  % of peak
 // where the share is the median of each sample's.
 
 #include <fmt/format.h>
@@ -15,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -41,13 +44,31 @@ struct Options {
   std::vector<int> m = {512, 128, 32};
   std::vector<std::pair<int, int>> shapes = {{4096, 4096}};  ///< n, k
   int megabytes = 64, samples = 15;
+  std::vector<std::string> launches = {"default"};
 };
 
-std::vector<std::string> Split(const char* text) {
+std::vector<std::string> Split(const std::string& text, char at = ',') {
   std::vector<std::string> parts;
   std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
   return parts;
+}
+
+// The configuration "FIELD=VALUE/..." of a kernel; nullopt if it has no such field.
+std::optional<LaunchConfig> ParseLaunch(const std::string& text, const Kernel& kernel) {
+  LaunchConfig config;
+  if (text == "default") return config;
+  const auto fields = kernel.ConfigFields();
+  for (const std::string& part : Split(text, '/')) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const auto field = std::find_if(fields.begin(), fields.end(), [&](const ConfigField& one) {
+      return one.name == part.substr(0, equals);
+    });
+    if (field == fields.end() || equals == part.size()) return std::nullopt;
+    config.words[static_cast<std::size_t>(field - fields.begin())] =
+        std::atoll(part.c_str() + equals + 1);
+  }
+  return config;
 }
 
 struct Case {
@@ -58,8 +79,9 @@ struct Case {
 // A kernel with operands of its own, so that it can be timed beside others.
 class Contestant {
  public:
-  Contestant(Kernel& kernel, const Case& c, const Options& options, Executor& executor)
-      : kernel_(kernel), case_(c), stream_{&executor} {
+  Contestant(Kernel& kernel, const LaunchConfig& config, std::string launch, const Case& c,
+             const Options& options, Executor& executor)
+      : kernel_(kernel), launch_(std::move(launch)), case_(c), stream_{&executor} {
     const MatrixLayout plain{
         .type = c.type, .order = Order::kColMajor, .rows = c.k, .cols = c.n, .ld = c.k};
     const std::size_t bytes = kernel.PackedBytes(plain);
@@ -88,6 +110,7 @@ class Contestant {
     DeviceSpec device;
     device.cores = executor.workers();
     spec_.kernel = &kernel;
+    spec_.config = config;
     scratch_ = Buffer::Make(kernel.PartialsBytes(problem, spec_, device));
     args_.a = a_.data(), args_.d = d_.data();
     args_.a_layout = {.rows = c.m, .cols = c.k, .ld = c.k};
@@ -114,14 +137,16 @@ class Contestant {
     std::sort(shares_.begin(), shares_.end());
     const double median = times_[times_.size() / 2];
     fmt::print(
-        "{} m={} n={} k={}  {:<62} {:9.1f} us ({:9.1f} .. {:9.1f}) {:8.1f} GFLOP/s {:5.1f} %\n",
-        DataTypeName(case_.type), case_.m, case_.n, case_.k, kernel_.name(), median * 1e6,
+        "{} m={} n={} k={}  {:<62} {:<20} {:9.1f} us ({:9.1f} .. {:9.1f}) {:8.1f} GFLOP/s {:5.1f} "
+        "%\n",
+        DataTypeName(case_.type), case_.m, case_.n, case_.k, kernel_.name(), launch_, median * 1e6,
         times_[times_.size() / 10] * 1e6, times_[times_.size() * 9 / 10] * 1e6,
         2e-9 * case_.m * case_.n * case_.k / median, 100 * shares_[shares_.size() / 2]);
   }
 
  private:
   Kernel& kernel_;
+  std::string launch_;
   Case case_;
   Stream stream_;
   Buffer packed_, scratch_;
@@ -155,7 +180,12 @@ void RunCase(const Case& c, const Options& options, const Registry& registry,
         (desc.max_m > 0 && c.m > desc.max_m) ||
         std::none_of(options.kernels.begin(), options.kernels.end(), named))
       continue;
-    contestants.push_back(std::make_unique<Contestant>(*kernel, c, options, executor));
+    for (const std::string& launch : options.launches) {
+      const auto config = ParseLaunch(launch, *kernel);
+      if (!config) continue;
+      contestants.push_back(
+          std::make_unique<Contestant>(*kernel, *config, launch, c, options, executor));
+    }
   }
   for (int i = 0; i < options.samples + 2; ++i) {
     for (const auto& contestant : contestants) contestant->Sample(LivePeak(device, executor));
@@ -177,6 +207,7 @@ int Main(int argc, char** argv) {
     if (word == "--threads") options.threads = std::atoi(value);
     if (word == "--types") options.types = Split(value);
     if (word == "--kernels") options.kernels = Split(value);
+    if (word == "--launch") options.launches = Split(value);
     if (word == "--megabytes") options.megabytes = std::atoi(value);
     if (word == "--samples") options.samples = std::atoi(value);
     if (word == "--m") {
