@@ -4,9 +4,10 @@
 //
 //   gemm_amx_bench [--threads N] [--types q4_0,...] [--m 512,128,32] [--shapes 4096x4096,...]
 //                  [--kernels avx512vnni,amx] [--megabytes 64] [--samples 15]
-//                  [--launch default,chunk=8,chunk=8/rows=128]
-// Weights rotate over copies of so many megabytes; each of --launch is a configuration that those
-// kernels are launched by that have all its fields. Prints, for each problem, kernel and configuration:
+//                  [--launch ",chunk=8,rows=128 chunk=8"]
+// Weights rotate over copies of so many megabytes; each of --launch is a configuration as records
+// have it (an empty one is the default), for those kernels that know it. Prints, for each problem,
+// kernel and configuration:
 //   q4_0 m=512 n=4096 k=4096  gemm.... chunk=8  median us (10 % .. 90 %)  GFLOP/s  % of peak
 // where the share is the median of each sample's.
 
@@ -17,7 +18,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -44,31 +44,14 @@ struct Options {
   std::vector<int> m = {512, 128, 32};
   std::vector<std::pair<int, int>> shapes = {{4096, 4096}};  ///< n, k
   int megabytes = 64, samples = 15;
-  std::vector<std::string> launches = {"default"};
+  std::vector<std::string> launches = {""};
 };
 
-std::vector<std::string> Split(const std::string& text, char at = ',') {
+std::vector<std::string> Split(const char* text) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, at);) parts.push_back(part);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
   return parts;
-}
-
-// The configuration "FIELD=VALUE/..." of a kernel; nullopt if it has no such field.
-std::optional<LaunchConfig> ParseLaunch(const std::string& text, const Kernel& kernel) {
-  LaunchConfig config;
-  if (text == "default") return config;
-  const auto fields = kernel.ConfigFields();
-  for (const std::string& part : Split(text, '/')) {
-    const std::size_t equals = std::min(part.find('='), part.size());
-    const auto field = std::find_if(fields.begin(), fields.end(), [&](const ConfigField& one) {
-      return one.name == part.substr(0, equals);
-    });
-    if (field == fields.end() || equals == part.size()) return std::nullopt;
-    config.words[static_cast<std::size_t>(field - fields.begin())] =
-        std::atoll(part.c_str() + equals + 1);
-  }
-  return config;
 }
 
 struct Case {
@@ -79,9 +62,9 @@ struct Case {
 // A kernel with operands of its own, so that it can be timed beside others.
 class Contestant {
  public:
-  Contestant(Kernel& kernel, const LaunchConfig& config, std::string launch, const Case& c,
-             const Options& options, Executor& executor)
-      : kernel_(kernel), launch_(std::move(launch)), case_(c), stream_{&executor} {
+  Contestant(Kernel& kernel, const LaunchConfig& config, const Case& c, const Options& options,
+             Executor& executor)
+      : kernel_(kernel), case_(c), stream_{&executor} {
     const MatrixLayout plain{
         .type = c.type, .order = Order::kColMajor, .rows = c.k, .cols = c.n, .ld = c.k};
     const std::size_t bytes = kernel.PackedBytes(plain);
@@ -139,14 +122,14 @@ class Contestant {
     fmt::print(
         "{} m={} n={} k={}  {:<62} {:<20} {:9.1f} us ({:9.1f} .. {:9.1f}) {:8.1f} GFLOP/s {:5.1f} "
         "%\n",
-        DataTypeName(case_.type), case_.m, case_.n, case_.k, kernel_.name(), launch_, median * 1e6,
-        times_[times_.size() / 10] * 1e6, times_[times_.size() * 9 / 10] * 1e6,
-        2e-9 * case_.m * case_.n * case_.k / median, 100 * shares_[shares_.size() / 2]);
+        DataTypeName(case_.type), case_.m, case_.n, case_.k, kernel_.name(),
+        kernel_.ConfigText(spec_.config), median * 1e6, times_[times_.size() / 10] * 1e6,
+        times_[times_.size() * 9 / 10] * 1e6, 2e-9 * case_.m * case_.n * case_.k / median,
+        100 * shares_[shares_.size() / 2]);
   }
 
  private:
   Kernel& kernel_;
-  std::string launch_;
   Case case_;
   Stream stream_;
   Buffer packed_, scratch_;
@@ -181,10 +164,8 @@ void RunCase(const Case& c, const Options& options, const Registry& registry,
         std::none_of(options.kernels.begin(), options.kernels.end(), named))
       continue;
     for (const std::string& launch : options.launches) {
-      const auto config = ParseLaunch(launch, *kernel);
-      if (!config) continue;
-      contestants.push_back(
-          std::make_unique<Contestant>(*kernel, *config, launch, c, options, executor));
+      if (const auto config = kernel->ParseConfig(launch))
+        contestants.push_back(std::make_unique<Contestant>(*kernel, *config, c, options, executor));
     }
   }
   for (int i = 0; i < options.samples + 2; ++i) {
