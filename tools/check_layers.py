@@ -40,7 +40,7 @@ PUBLIC = {
     'ops/elementwise': ['cuda/elementwise_params.h', 'elementwise.h'],
     'ops/embedding': ['cuda/embedding_params.h', 'embedding.h'],
     'ops/experts': ['combine.h', 'cuda/combine_params.h', 'cuda/route_params.h', 'route.h'],
-    'ops/gemm': ['cuda/gemm_chain_params.h', 'cuda/gemm_params.h', 'cuda/gemm_q_params.h', 'cuda/gemm_qw_params.h', 'cuda/gemv_params.h', 'cuda/grouped_gemm_params.h', 'gemm.h', 'gemm_stages.h', 'tune_gemm.h'],
+    'ops/gemm': ['cuda/gemm_chain_params.h', 'cuda/gemm_params.h', 'cuda/gemm_q_params.h', 'cuda/gemm_qr_params.h', 'cuda/gemm_qw_params.h', 'cuda/gemv_params.h', 'cuda/grouped_gemm_params.h', 'gemm.h', 'gemm_stages.h', 'tune_gemm.h'],
     'ops/norm': ['cuda/rmsnorm_params.h', 'norm.h'],
     'ops/rope': ['cuda/rope_kv_params.h', 'cuda/rope_params.h', 'rope.h'],
     'ops/top_k': ['cuda/top_k_params.h', 'top_k.h'],

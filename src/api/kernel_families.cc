@@ -8,6 +8,7 @@
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_chain/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemm_qr/families.h"
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/grouped/families.h"
@@ -26,6 +27,7 @@ KernelFamilies AllKernelFamilies() {
   (void)AddGemvFamilies(families);
   (void)AddGemmQFamily(families);
   (void)AddGemmQwFamily(families);
+  (void)AddGemmQrFamily(families);
   (void)AddGemmChainFamily(families);
   (void)AddGroupedFamilies(families);
   (void)AddNormFamilies(families);

@@ -20,6 +20,7 @@
 #include "ops/gemm/base/gemm_op.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemm_qr/families.h"
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/grouped/families.h"
@@ -44,6 +45,7 @@ class CompiledKernels : public CudaDeviceTest {
     EXPECT_TRUE(AddGemvFamilies(families));
     EXPECT_TRUE(AddGemmQFamily(families));
     EXPECT_TRUE(AddGemmQwFamily(families));
+    EXPECT_TRUE(AddGemmQrFamily(families));
     EXPECT_TRUE(AddGroupedFamilies(families));
     EXPECT_TRUE(AddNormFamilies(families));
     store_ = test::OpenFake(test::FakeOptions(folder_.path(), compiler_), families);

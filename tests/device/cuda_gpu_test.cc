@@ -207,7 +207,7 @@ Product ProductOf(const GemmDesc& desc, const std::vector<double>& rows,
   return product;
 }
 
-/// Weights in blocks as gemm_qw multiplies them, which is all that it may lose.
+/// Weights in blocks as gemm_qw and gemm_qr multiply them, which is all that they may lose.
 std::vector<double> Rounded(DataType type, const Data& weights) {
   std::vector<double> rounded = weights.values;
   test::RoundAsGemmQw(type, weights.bytes.data(), std::span(rounded));
@@ -286,7 +286,7 @@ int CheckProducts(Machine& machine, const GemmDesc& desc) {
     const std::vector<std::byte> got = first.Read();
     // Only what rounds its activations may be off by what that costs.
     const bool int8 = candidate.kernel->desc().activations == Precision::kI8;
-    const bool rounds = name.starts_with("gemm_qw.");
+    const bool rounds = name.starts_with("gemm_qw.") || name.starts_with("gemm_qr.");
     if (rounds && !of_rounded) of_rounded = product_of(Rounded(desc.type_b, b));
     const Product& product = rounds ? *of_rounded : exact;
     ExpectNear(got, desc.type_c, product.want, product.magnitude, name,

@@ -24,6 +24,7 @@
 #include "ops/embedding/cuda/kernels.h"
 #include "ops/gemm/cuda/families.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
+#include "ops/gemm/cuda/gemm_qr/families.h"
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/kernels/kernels.h"
@@ -419,7 +420,7 @@ Call<GemmOp> Product(Device& device, const GemmDesc& desc, bool constant_b) {
 std::vector<std::string> ProductFamilies() {
   KernelFamilies families;
   EXPECT_TRUE(AddGemmFamilies(families) && AddGemvFamilies(families) && AddGemmQFamily(families) &&
-              AddGemmQwFamily(families));
+              AddGemmQwFamily(families) && AddGemmQrFamily(families));
   std::vector<std::string> names;
   for (const KernelFamily& family : families.all()) names.emplace_back(family.name.view());
   return names;

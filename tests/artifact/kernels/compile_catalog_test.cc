@@ -256,12 +256,12 @@ TEST_F(CompileCatalogTest, TheCompilerWarnsOfNothing) {
   }
 }
 
-/// A GEMV, gemm_q, gemm_qw and gemm_chain read weights ahead where the arguments call them constant; attention
+/// A GEMV, gemm_q, gemm_qw, gemm_qr and gemm_chain read weights ahead where the arguments call them constant; attention
 /// of few rows looks where its caches lie, and what turns its row.
 test::ReadsAhead ReadAheadBy(const KernelSpec& spec) {
   const std::string_view family = spec.family.view();
   if (family.starts_with("gemv_") || family == "gemm_q" || family == "gemm_qw" ||
-      family == "gemm_chain")
+      family == "gemm_qr" || family == "gemm_chain")
     return test::ReadsAhead::kConstants;
   if (spec.family == "attention_decode" && spec.params[1] == 1)
     return test::ReadsAhead::kPlacesToPrefetch;

@@ -68,6 +68,21 @@ TW_DEVICE void LoadGlobal16If(u32 (&v)[4], const void* at, bool exists) {
 #endif
 }
 
+/// The same for 8 bytes.
+TW_DEVICE void LoadGlobal8If(u32 (&v)[2], const void* at, bool exists) {
+#if defined(__CUDACC__)
+  asm volatile(
+      "{ .reg .pred exists;\nsetp.ne.s32 exists, %3, 0;\n"
+      "mov.b32 %0, 0;\nmov.b32 %1, 0;\n"
+      "@exists ld.global.v2.b32 {%0, %1}, [%2]; }"
+      : "=&r"(v[0]), "=&r"(v[1])
+      : "l"(at), "r"(static_cast<int>(exists))
+      : "memory");
+#else
+  for (int i = 0; i < 2; ++i) v[i] = exists ? static_cast<const u32*>(at)[i] : 0;
+#endif
+}
+
 /// 16 bytes to `at`, a multiple of 16.
 TW_DEVICE void StoreGlobal16(void* at, const u32 (&v)[4]) {
 #if defined(__CUDACC__)

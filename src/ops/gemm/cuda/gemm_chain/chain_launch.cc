@@ -163,11 +163,10 @@ cuda::LaunchResult GemmChainLaunch(const KernelSpec& spec, std::span<const GemmA
       product.squares = front.squares_out;
       product.squares_of = (front.n + spec.tile_n - 1) / spec.tile_n;
     }
-    launch.map_slots[launch.map_count] = {offsetof(cuda::GemmChainParams, products) +
-                                              i * sizeof(cuda::GemmChainProduct) +
-                                              offsetof(cuda::GemmChainProduct, w),
-                                          "B", GemmQwWeights(QwSpecOf(spec, args), args)};
-    launch.map_slots[launch.map_count].desc.box[1] = cuda::kChainBoxRows;
+    launch.map_slots[launch.map_count] = {
+        offsetof(cuda::GemmChainParams, products) + i * sizeof(cuda::GemmChainProduct) +
+            offsetof(cuda::GemmChainProduct, w),
+        "B", GemmQwWeights(QwSpecOf(spec, args), args, cuda::kChainBoxRows)};
     ++launch.map_count;
   }
   params.words = reinterpret_cast<unsigned int*>(barriers);

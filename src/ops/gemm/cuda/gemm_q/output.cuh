@@ -7,7 +7,7 @@
 #include "tilewright/cuda/gemv_params.h"
 
 // How the sums of a tile in shared memory, or of those that CTAs left in the workspace, become y:
-// of gemm_q and gemm_qw, whose parameter blocks name what is read here alike.
+// of gemm_q, gemm_qw and gemm_qr, whose parameter blocks name what is read here alike.
 
 namespace tw {
 

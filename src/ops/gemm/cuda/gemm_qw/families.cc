@@ -40,39 +40,6 @@ std::uint32_t SmemBytes(const KernelSpec& s) {
                                         .bytes);
 }
 
-std::optional<Rejection> CheckTypes(const KernelSpec& s) {
-  if (s.arch != CudaArch{90, 'a'}) return Reject(Reason::kDevice, s.arch.ToString(), "sm_90a");
-  if (s.type_a != DataType::kBF16) {
-    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "bf16");
-  }
-  if (!HasGemvCodes(s.type_b)) {
-    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
-                  "a block format with Codes in gemv_codes.cuh");
-  }
-  if (LineBytes(s.type_b) % kCopyAlignment != 0) {
-    return Reject(Reason::kType,
-                  Format("type_b = {}, {} values of {} bytes", DataTypeName(s.type_b),
-                         cuda::kGemmQTileK, LineBytes(s.type_b)),
-                  Format("a multiple of {} bytes", kCopyAlignment));
-  }
-  if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
-    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
-  }
-  // One kernel serves products with and without an addend: it costs a branch for four results.
-  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
-  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
-    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
-  }
-  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
-    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
-                  gated ? "none with the epilogue swiglu" : "that of the result");
-  }
-  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
-    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
-  }
-  return std::nullopt;
-}
-
 std::optional<Rejection> CheckTile(const KernelSpec& s) {
   constexpr std::array kRows{16, 32, 64};
   constexpr std::array kColumns{64, 128, 192, 256};
@@ -97,7 +64,7 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
 }
 
 std::optional<Rejection> Check(const KernelSpec& s) {
-  if (auto no = CheckTypes(s)) return no;
+  if (auto no = CheckGemmQwTypes(s)) return no;
   if (auto no = CheckTile(s)) return no;
   // Of each CTA that a multiprocessor is to hold 1 KiB is taken.
   const std::uint32_t most =
@@ -139,6 +106,39 @@ std::vector<KernelSpec> Catalog(CudaArch arch) {
 }
 
 }  // namespace
+
+std::optional<Rejection> CheckGemmQwTypes(const KernelSpec& s) {
+  if (s.arch != CudaArch{90, 'a'}) return Reject(Reason::kDevice, s.arch.ToString(), "sm_90a");
+  if (s.type_a != DataType::kBF16) {
+    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "bf16");
+  }
+  if (!HasGemvCodes(s.type_b)) {
+    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
+                  "a block format with Codes in gemv_codes.cuh");
+  }
+  if (LineBytes(s.type_b) % kCopyAlignment != 0) {
+    return Reject(Reason::kType,
+                  Format("type_b = {}, {} values of {} bytes", DataTypeName(s.type_b),
+                         cuda::kGemmQTileK, LineBytes(s.type_b)),
+                  Format("a multiple of {} bytes", kCopyAlignment));
+  }
+  if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
+    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
+  }
+  // One kernel serves products with and without an addend: it costs a branch for four results.
+  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
+  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
+  }
+  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
+    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
+                  gated ? "none with the epilogue swiglu" : "that of the result");
+  }
+  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
+    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
+  }
+  return std::nullopt;
+}
 
 KernelFamily GemmQwFamily() {
   return {.name = kGemmQw,

@@ -12,6 +12,10 @@ namespace tilewright {
 
 inline constexpr const char* kGemmQw = "gemm_qw";
 
+/// Why neither gemm_qw nor gemm_qr has kernels for the types, orders, epilogue and architecture of a spec: the copy
+/// engine brings a k-tile of W as it lies in memory, which has to be a multiple of 16 bytes.
+std::optional<Rejection> CheckGemmQwTypes(const KernelSpec& spec);
+
 KernelFamily GemmQwFamily();
 
 /// Adds it. kInvalidArgument if the name is taken.

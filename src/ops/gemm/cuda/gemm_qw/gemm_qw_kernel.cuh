@@ -45,7 +45,7 @@ struct GemmQw {
       Product::InitRing(smem, 1 + 4);
       TmaPrefetchMap(&params.w);
       if (params.w_constant == 0) WaitForPrerequisites();
-      product.FetchFirst({});
+      product.FetchFirst({}, Product::kInFrontOfX);
     }
     __syncthreads();         // the barriers are ready
     WaitForPrerequisites();  // x, the addend, and y, which others may still read

@@ -28,8 +28,18 @@ bool SharesTiles(const KernelSpec& spec, const GemmShape& shape, int ctas) {
   return false;
 }
 
-/// What the kernel needs beyond CheckGemmArgs and what the copy engine needs of B.
-std::optional<Rejection> CheckOperands(const KernelSpec& spec, const GemmArgs& args) {
+/// Why the k-tiles of all output tiles are too many to be counted.
+std::optional<Rejection> CheckUnits(const KernelSpec& spec, const GemmShape& shape) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t units = Units(spec, shape);
+  if (units <= kMost) return std::nullopt;
+  return Reject(Reason::kShape, Format("{} k-tiles", units), Format("at most {}", kMost));
+}
+
+}  // namespace
+
+std::optional<Rejection> CheckGemmQwOperands(const KernelSpec& spec, const GemmArgs& args) {
+  if (auto no = CheckGemmArgs(spec, args)) return no;
   const TypeInfo& weight = GetTypeInfo(spec.type_b);
   const std::int32_t k = args.a_layout.cols;
   if (k % weight.block_elements != 0) {
@@ -42,23 +52,16 @@ std::optional<Rejection> CheckOperands(const KernelSpec& spec, const GemmArgs& a
     return Reject(Reason::kAlignment, Format("A at {}, ld = {}", args.a, args.a_layout.ld),
                   "rows aligned to 16 bytes");
   }
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  const std::int64_t units = Units(spec, ShapeOf(args));
-  if (units > kMost) {
-    return Reject(Reason::kShape, Format("{} k-tiles", units), Format("at most {}", kMost));
-  }
   return std::nullopt;
 }
 
-}  // namespace
-
 std::optional<Rejection> CheckGemmQw(const KernelSpec& spec, const GemmArgs& args) {
   if (auto no = CheckFamily(spec, GemmQwFamily())) return no;
-  if (auto no = CheckGemmArgs(spec, args)) return no;
-  return CheckOperands(spec, args);
+  if (auto no = CheckGemmQwOperands(spec, args)) return no;
+  return CheckUnits(spec, ShapeOf(args));
 }
 
-cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args) {
+cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args, int rows) {
   const TypeInfo& weight = GetTypeInfo(spec.type_b);
   const int unit = cuda::GemmQwUnitBytes(weight.block_bytes);
   const auto u64 = [](auto value) { return static_cast<std::uint64_t>(value); };
@@ -68,7 +71,7 @@ cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args) 
   desc.dims = {u64(BytesOf(spec.type_b, args.a_layout.cols)) / u64(unit), u64(args.b_layout.cols)};
   desc.strides = {u64(BytesOf(spec.type_b, args.b_layout.ld))};
   const int line = cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
-  desc.box = {static_cast<std::uint32_t>(line / unit), spec.tile_n};
+  desc.box = {static_cast<std::uint32_t>(line / unit), static_cast<std::uint32_t>(rows)};
   return desc;
 }
 
@@ -116,7 +119,7 @@ cuda::LaunchResult GemmQwLaunch(const KernelSpec& spec, const GemmArgs& args,
       .w_constant = args.constant_b ? 1 : 0,
   });
   launch.map_slots[launch.map_count++] = {offsetof(cuda::GemmQwParams, w), "B",
-                                          GemmQwWeights(spec, args)};
+                                          GemmQwWeights(spec, args, spec.tile_n)};
   if (needed.partials != 0)
     launch.workspace = {needed.partials + needed.barriers, cuda::Zeroing::kOnce};
   return cuda::CheckedLaunch(launch);

@@ -10,12 +10,16 @@
 
 namespace tilewright {
 
-/// Why a kernel of gemm_qw cannot compute this product, whatever the workspace: B in blocks of the spec; rows of A
-/// and of B at multiples of 16 bytes; at most 2^31 - 1 output tiles. Looks at addresses, not behind them.
+/// Why neither gemm_qw nor gemm_qr can compute this product: B in blocks of the spec; rows of A and of B at multiples
+/// of 16 bytes. Looks at addresses, not behind them.
+std::optional<Rejection> CheckGemmQwOperands(const KernelSpec& spec, const GemmArgs& args);
+
+/// Why a kernel of gemm_qw cannot compute this product, whatever the workspace: that, or more than 2^31 - 1 k-tiles of
+/// output tiles.
 std::optional<Rejection> CheckGemmQw(const KernelSpec& spec, const GemmArgs& args);
 
-/// The map of B.
-cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args);
+/// The map of B, with boxes of a k-tile of `rows` rows.
+cuda::TensorMapDesc GemmQwWeights(const KernelSpec& spec, const GemmArgs& args, int rows);
 
 /// CTAs of this product, which divide its k-tiles evenly.
 int GemmQwCtas(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);

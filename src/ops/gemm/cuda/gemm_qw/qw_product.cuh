@@ -254,10 +254,10 @@ struct QwProduct {
     FenceBarrierInit();
   }
 
-  // By one thread, in front of Produce: the first k-tiles of W on their way, as stages become free.
-  TW_DEVICE void FetchFirst(RingPosition to) const {
+  // By one thread, in front of Produce: the first k-tiles of W, at most `most`, on their way as stages become free.
+  TW_DEVICE void FetchFirst(RingPosition to, int most = kStages) const {
     const int count = end - begin;
-    const int fetched = count < kStages ? count : kStages;
+    const int fetched = count < most ? count : most;
     Place at = First();
     TW_NO_UNROLL
     for (int i = 0; i < fetched; ++i) {
@@ -271,17 +271,22 @@ struct QwProduct {
   // The warpgroup that fills the ring, behind FetchFirst. x is loaded before there is room for it, two k-tiles
   // ahead where a warp has the registers for it.
   static constexpr int kAhead = kTasks <= 8 && kThreads <= 384 ? 2 : 1;
+  // K-tiles of W that are fetched in front of x, whose loads would have to wait for more of them.
+  static constexpr int kInFrontOfX = kStages < 2 ? kStages : 2;
   TW_DEVICE void Produce(int warp, int lane) const {
     const bool leader = warp == 0 && lane == 0;
     const int count = end - begin;
     Place at_w = First(), at_x = at_w;
-    TW_NO_UNROLL
-    for (int i = 0; i < kStages; ++i) Advance(at_w);  // what FetchFirst has fetched
     Rows rows[kAhead];
     TW_UNROLL
     for (int j = 0; j < kAhead; ++j) {
       if (j < count) LoadX(at_x, warp, lane, rows[j]);
       Advance(at_x);
+    }
+    TW_NO_UNROLL
+    for (int i = 0; i < kStages; ++i) {
+      if (leader && i >= kInFrontOfX && i < count) FetchW(at_w, i);
+      Advance(at_w);
     }
     RingPosition at;
     TW_NO_UNROLL
@@ -361,28 +366,9 @@ struct QwProduct {
     }
   }
 
-  // A row of W in a stage, and which quarters of it this warpgroup has.
-  struct Line {
-    const u8* row;
-    int part;
-    TW_DEVICE int QuarterOf(int block) const { return block / 2 * kParts + part; }
-  };
   static constexpr int kBlocks = 2 * kQuarters;  // sub-blocks of a part of a k-tile
-  using Part = ScaledPart<kTypeW, kBlocks>;
-  using Raw = typename Part::Raw;
-  // A part of a k-tile, of rows g and g + 8.
-  struct TwoRows {
-    Line first;
-    Part parts[2];
-    TW_DEVICE Line LineOf(int i) const {
-      return {first.row + 8 * i * kLayout.line_bytes, first.part};
-    }
-    template <int kJ>
-    TW_DEVICE void Load(int lane, Raw (&raw)[2]) const {
-      TW_UNROLL
-      for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), lane);
-    }
-  };
+  using TwoRows = ScaledRows<kTypeW, kParts, kLayout.line_bytes>;
+  using Raw = typename TwoRows::Raw;
   // Of the rows of x.
   TW_DEVICE const float* DivisorsOf(int stage) const {
     return reinterpret_cast<const float*>(smem + (stage * kLayout.stage_bytes + kLayout.divisors));
@@ -398,9 +384,7 @@ struct QwProduct {
     Opened tile;
     tile.rows.first = {smem + (at.stage * kLayout.stage_bytes + line), part};
     bool fits = true;
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i)
-      tile.rows.parts[i] = Part::Plain(tile.rows.LineOf(i), lane % 4, fits);
+    tile.rows.SetPlain(lane, fits);
     tile.rows.template Load<0>(lane, tile.raw);
     if constexpr (kXReady) {
       const float* const divisors = DivisorsOf(at.stage);
@@ -432,16 +416,7 @@ struct QwProduct {
       Raw next[2];
       if constexpr (kJ + 1 < kBlocks) rows.template Load<kJ + 1>(lane, next);
       u32 a[2][4];
-      TW_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        u32 pairs[2][2];
-        Part::template Values<kJ>(raw[i], pairs);
-        TW_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          a[h][i] = pairs[h][0];
-          a[h][i + 2] = pairs[h][1];
-        }
-      }
+      TwoRows::template WordsOfA<kJ>(raw, a);
       constexpr u64 kUpperHalf = static_cast<u64>(128 >> 4) << 32;  // of the descriptor
       constexpr int kStep = kJ / 2 * kParts * 4 + kJ % 2 * 2;       // of 16 k, from the first
       WgmmaFence();
@@ -461,18 +436,15 @@ struct QwProduct {
   // Makes a k-tile one that f16 holds. All warps of a warpgroup multiply by the same instructions, so there is
   // one Multiply for those that need this and for those that do not.
   TW_DEVICE static void Divide(Opened& tile, int lane) {
-    PowerOfTwo power;
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i)
-      tile.rows.parts[i] = Part::Divided(tile.rows.LineOf(i), lane % 4, power);
+    PowerOfTwo powers[2];
+    tile.rows.SetDivided(lane, powers);
     tile.rows.template Load<0>(lane, tile.raw);
   }
   // Its sums, times what was divided by. The powers are found again, since they would take registers.
-  TW_DEVICE void AddDivided(const TwoRows& rows, int stage, int lane,
-                            const float (&sums)[kTileM / 2], float (&acc)[kTileM / 2]) const {
+  TW_DEVICE void AddDivided(TwoRows& rows, int stage, int lane, const float (&sums)[kTileM / 2],
+                            float (&acc)[kTileM / 2]) const {
     PowerOfTwo powers[2];
-    TW_UNROLL
-    for (int i = 0; i < 2; ++i) Part::Divided(rows.LineOf(i), lane % 4, powers[i]);
+    rows.SetDivided(lane, powers);
     const float* const divisors = DivisorsOf(stage);
     TW_UNROLL
     for (int i = 0; i < kTileM / 2; ++i) {

@@ -378,4 +378,53 @@ struct ScaledPart<Type::kQ5_K, kBlocks>
   }
 };
 
+/// A row of W in shared memory, of which a warp takes every kParts-th quarter of a k-tile, from `part` on.
+template <int kParts>
+struct ScaledLine {
+  const u8* row;
+  int part;
+  TW_DEVICE int QuarterOf(int block) const { return block / 2 * kParts + part; }
+};
+
+/// What a lane of a warp unpacks of a part of a k-tile: rows g and g + 8 of 16, kLineBytes from each to the next,
+/// as the A of mma.cuh and wgmma. All lanes call each of its functions.
+template <Type kType, int kParts, int kLineBytes>
+struct ScaledRows {
+  using Part = ScaledPart<kType, 8 / kParts>;
+  using Raw = typename Part::Raw;
+  ScaledLine<kParts> first;  // row g
+  Part parts[2];
+  TW_DEVICE ScaledLine<kParts> LineOf(int i) const {
+    return {first.row + 8 * i * kLineBytes, first.part};
+  }
+  /// `fits`: as ScaledPart::Plain has it.
+  TW_DEVICE void SetPlain(int lane, bool& fits) {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) parts[i] = Part::Plain(LineOf(i), lane % 4, fits);
+  }
+  TW_DEVICE void SetDivided(int lane, PowerOfTwo (&powers)[2]) {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) parts[i] = Part::Divided(LineOf(i), lane % 4, powers[i]);
+  }
+  template <int kJ>
+  TW_DEVICE void Load(int lane, Raw (&raw)[2]) const {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) raw[i] = parts[i].template Load<kJ>(LineOf(i), lane);
+  }
+  /// Sub-block kJ, 16 k in each a[h].
+  template <int kJ>
+  TW_DEVICE static void WordsOfA(const Raw (&raw)[2], u32 (&a)[2][4]) {
+    TW_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      u32 pairs[2][2];
+      Part::template Values<kJ>(raw[i], pairs);
+      TW_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        a[h][i] = pairs[h][0];
+        a[h][i + 2] = pairs[h][1];
+      }
+    }
+  }
+};
+
 }  // namespace tw

@@ -8,12 +8,14 @@
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
 #include "ops/gemm/cuda/gemm_q/layout.h"
+#include "ops/gemm/cuda/gemm_qr/gemm_qr_launch.h"
 #include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "ops/gemm/cuda/gemv/segment.h"
 #include "ops/gemm/cuda/kernels/cost_terms.h"
 #include "tilewright/cuda/gemm_params.h"
 #include "tilewright/cuda/gemm_q_params.h"
+#include "tilewright/cuda/gemm_qr_params.h"
 #include "tilewright/cuda/gemm_qw_params.h"
 
 namespace tilewright {
@@ -225,6 +227,31 @@ double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const Device
   const double missing = tiles_m * spec.tile_m - desc.m;
   return PredictUs(cost, device) + kEndUs + kEndEachColumnUs * spec.tile_n +
          kMergeEachUs * std::min(sharing, 1.0 * k_tiles) + kMissingRowUs * missing;
+}
+
+double EstimateGemmQr(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
+  const TypeInfo& weight = GetTypeInfo(spec.type_b);
+  const GemmShape shape{.m = desc.m, .n = desc.n, .k = desc.k};
+  const int slices = GemmQrSlices(spec, shape, device);
+  const int groups = GemmQrGroups(spec, shape, device);
+  const double tiles_m = cuda::GemmQrTilesM(desc.m, spec.tile_m);
+  LaunchCost cost;
+  cost.ctas = static_cast<std::int64_t>(tiles_m * slices * groups);
+  cost.ctas_per_sm = 1;
+  // What was reached of the rate on an H100 with 8 and 16 rows; W again for every tile_m rows of x is unpacked again.
+  constexpr double kMoreBytes = 1.15, kAgain = 0.8;
+  cost.memory_bytes = LeastBytes(spec, desc) * kMoreBytes * (1 + kAgain * (tiles_m - 1));
+  // x once for every group, sums of slices there and back.
+  cost.cache_bytes = groups * Bytes(spec.type_a, tiles_m * spec.tile_m * desc.k) +
+                     (slices == 1 ? 0 : 8.0 * slices * desc.m * desc.n);
+  cost.in_flight_bytes = cuda::kGemmQrWarps * (spec.stages - 1.0) * spec.tile_n *
+                         cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
+  // To have x in registers, and to add up sums.
+  constexpr double kStartUs = 2.2, kMergeUs = 0.6, kMergeEachUs = 0.25;
+  constexpr double kMissingRowUs = 0.05;
+  const double missing = tiles_m * spec.tile_m - desc.m;
+  return PredictUs(cost, device) + kStartUs + (slices == 1 ? 0 : kMergeUs + kMergeEachUs * slices) +
+         kMissingRowUs * missing;
 }
 
 }  // namespace tilewright

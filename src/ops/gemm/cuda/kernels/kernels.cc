@@ -13,6 +13,8 @@
 #include "ops/gemm/cuda/gemm_mma_splits.h"
 #include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_q/gemm_q_launch.h"
+#include "ops/gemm/cuda/gemm_qr/families.h"
+#include "ops/gemm/cuda/gemm_qr/gemm_qr_launch.h"
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "ops/gemm/cuda/gemm_qw/gemm_qw_launch.h"
 #include "ops/gemm/cuda/gemv/families.h"
@@ -156,9 +158,23 @@ std::optional<Rejection> GemmQwFeasible(const KernelSpec& spec, const GemmDesc& 
   return CheckAlignment("B", desc.align_b, kCopyAlignment);
 }
 
+/// The same, and CTAs that stay are not counted by output tiles: of those there is a row for every tile_m rows of x.
+std::optional<Rejection> GemmQrFeasible(const KernelSpec& spec, const GemmDesc& desc) {
+  if (auto no = GemmQwFeasible(spec, desc)) return no;
+  constexpr std::int64_t kMostRows = 65535;  // of CTAs in the grid
+  const std::int64_t most = kMostRows * spec.tile_m;
+  if (desc.m <= most) return std::nullopt;
+  return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", most)};
+}
+
 WorkspaceSize WorkspaceOfGemmQw(const KernelSpec& spec, const GemmDesc& desc,
                                 const DeviceSpec& device) {
   return GemmQwWorkspace(spec, ShapeOf(desc), device);
+}
+
+WorkspaceSize WorkspaceOfGemmQr(const KernelSpec& spec, const GemmDesc& desc,
+                                const DeviceSpec& device) {
+  return GemmQrWorkspace(spec, ShapeOf(desc), device);
 }
 
 WorkspaceSize WorkspaceOfGemmQ(const KernelSpec& spec, const GemmDesc& desc,
@@ -211,6 +227,11 @@ Status LaunchGemmQ(const KernelSpec& spec, const GemmArgs& args, const LoadedKer
 Status LaunchGemmQw(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
                     const Workspace& workspace, Stream stream) {
   return kernel.Launch(GemmQwLaunch(spec, args, kernel.device(), workspace), stream);
+}
+
+Status LaunchGemmQr(const KernelSpec& spec, const GemmArgs& args, const LoadedKernel& kernel,
+                    const Workspace& workspace, Stream stream) {
+  return kernel.Launch(GemmQrLaunch(spec, args, kernel.device(), workspace), stream);
 }
 
 /// What the kernel of a spec computes. Without the epilogue add there is no C; with it D has C's
@@ -355,6 +376,11 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
                                        .launch = nullptr,
                                        .workspace = &WorkspaceOfGemmQw,
                                        .launch_within = &LaunchGemmQw};
+  const CompiledFamily<GemmOp> gemm_qr{.feasible = &GemmQrFeasible,
+                                       .estimate_us = &EstimateGemmQr,
+                                       .launch = nullptr,
+                                       .workspace = &WorkspaceOfGemmQr,
+                                       .launch_within = &LaunchGemmQr};
   const std::pair<KernelFamily, CompiledFamily<GemmOp>> families[] = {
       {GemmMmaFamily(), mma},
       {GemmHopperFamily(), hopper},
@@ -364,7 +390,8 @@ Status AddCudaGemm(Registry& registry, ArtifactStore& store, CudaArch arch) {
       {GemvStreamFamily(), {&StreamFeasible, &EstimateStream, &LaunchStream}},
       {GemvInt8Family(), {&Int8Feasible, &EstimateInt8, &LaunchInt8}},
       {GemmQFamily(), gemm_q},
-      {GemmQwFamily(), gemm_qw}};
+      {GemmQwFamily(), gemm_qw},
+      {GemmQrFamily(), gemm_qr}};
   for (const auto& [compiled, functions] : families) {
     const auto make = [&store, &functions = functions](const KernelSpec& spec,
                                                        const ArtifactKey& request) {
