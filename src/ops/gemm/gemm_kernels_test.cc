@@ -264,6 +264,22 @@ TEST_P(EveryKernel, GivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
+TEST_P(EveryKernel, IsRightWithEveryConfigurationThatItOffers) {
+  Random random(111);
+  GemmDesc d = BaseDesc(kernel(), random);
+  d.m = kernel().desc().max_m == 0 ? 40 : kernel().desc().max_m;
+  d.n = LegalN(d, kernel(), 70);
+  d.k = LegalK(d, kernel(), 700);
+  CallOptions o;
+  o.offsets = RandomOffsets(d, random);
+  for (const LaunchSpec& spec : kernel().Specs(WithPack(d), Device(), {})) {
+    const std::string text = kernel().ConfigText(spec.config);
+    EXPECT_EQ(kernel().ParseConfig(text), spec.config) << text;
+    SCOPED_TRACE(text);
+    ExpectRight(d, o, 2, spec);
+  }
+}
+
 TEST_P(EveryKernel, GivesARowTheSameBitsInAnyBatchIfItSaysSo) {
   if (!kernel().info().batch_invariant) GTEST_SKIP() << "not declared batch invariant";
   Random random(105);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/common.h"
@@ -82,6 +84,10 @@ class PanelGemv : public CpuKernel {
  public:
   explicit PanelGemv(const PanelConfig& config);
 
+  /// Also "ahead=N", of weights that are not in blocks: KiB ahead of the arithmetic that software fetches into the L2.
+  std::span<const ConfigField> ConfigFields() const override;
+  std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                const LaunchLimits& limits) const override;
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
                             const DeviceSpec& device) const override;

@@ -9,6 +9,13 @@ namespace {
 
 constexpr int kTasksPerWorker = 4;
 
+/// Behind the number of threads.
+constexpr std::size_t kAheadWord = 1;
+constexpr ConfigField kFields[] = {
+    kThreadsField[0],
+    {.name = "ahead", .least = 1, .most = 1024, .optional = true},  ///< in KiB
+};
+
 int Min(int a, int b) { return a < b ? a : b; }
 
 struct Scratch {
@@ -97,6 +104,19 @@ KernelDesc DescOf(const PanelConfig& config) {
 PanelGemv::PanelGemv(const PanelConfig& config)
     : CpuKernel(InfoOf(config, TILEWRIGHT_TU), DescOf(config)), config_(config) {}
 
+std::span<const ConfigField> PanelGemv::ConfigFields() const { return kFields; }
+
+std::vector<LaunchSpec> PanelGemv::Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                         const LaunchLimits& limits) const {
+  std::vector<LaunchSpec> specs = CpuKernel::Specs(problem, device, limits);
+  if (FindFormat(config_.type_b) != nullptr) return specs;
+  for (const int ahead : {4, 8, 16, 32}) {
+    specs.push_back(specs.front());
+    specs.back().config.words[kAheadWord] = ahead;
+  }
+  return specs;
+}
+
 std::optional<Rejection> PanelGemv::IsFeasible(const GemmDesc& p) const {
   if (auto no = Kernel::IsFeasible(p)) return no;
   return CheckDense(p);
@@ -142,6 +162,7 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
                                         scratch.staged_bytes);
   StageRows(args, FindFormat(config_.type_b), scratch, staged, sums);
 
+  const int ahead = static_cast<int>(spec.config.words[kAheadWord]) << 10;
   const auto gemv = config_.ops->gemv[PanelFormatIndex(config_.type_b)][shape.m - 1];
   const std::int64_t panel_bytes = PanelBytes(config_.type_b, shape.k);
   const bool gated = IsGated(args);
@@ -155,7 +176,7 @@ Status PanelGemv::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspa
          ++pair) {
       for (int p = 0; p < Min(2, panels - 2 * pair); ++p) {
         gemv({static_cast<const std::uint8_t*>(args.b) + (2 * pair + p) * panel_bytes, shape.k,
-              staged, shape.k, sums, scratch.ld_sums, acc + p * kPanelCols});
+              staged, shape.k, sums, scratch.ld_sums, acc + p * kPanelCols, ahead});
       }
       if (gated) {
         config_.ops->gated(acc, shape.m, args.alpha);
