@@ -96,7 +96,7 @@ struct GemvArgs {
   const float* sums;  // [rows][ld_sums]: sums of SumLength a; read for formats with a minimum
   std::int64_t ld_sums;
   float* out;  // [rows][kPairCols], the first 16 of each written
-  int ahead;   // of plain weights, bytes ahead of the arithmetic that are fetched into the L2; 0: the processor alone does
+  int ahead;  // of plain weights, bytes ahead of the arithmetic that are fetched into the L2; 0: the processor alone does
 };
 
 constexpr int kGemvMaxRows = 3;

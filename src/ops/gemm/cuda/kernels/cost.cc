@@ -246,12 +246,12 @@ double EstimateGemmQr(const KernelSpec& spec, const GemmDesc& desc, const Device
                      (slices == 1 ? 0 : 8.0 * slices * desc.m * desc.n);
   cost.in_flight_bytes = cuda::kGemmQrWarps * (spec.stages - 1.0) * spec.tile_n *
                          cuda::GemmQwLineBytes(weight.block_bytes, weight.block_elements);
-  // To have x in registers, and to add up sums.
-  constexpr double kStartUs = 2.2, kMergeUs = 0.6, kMergeEachUs = 0.25;
+  // To have x in registers, and to add up sums: fitted to 8 and 16 rows.
+  const double start_us = 0.35 * spec.tile_m - 0.6;
+  const double merge_us = slices == 1 ? 0 : 0.6 + 0.03 * spec.tile_m * slices;
   constexpr double kMissingRowUs = 0.05;
   const double missing = tiles_m * spec.tile_m - desc.m;
-  return PredictUs(cost, device) + kStartUs + (slices == 1 ? 0 : kMergeUs + kMergeEachUs * slices) +
-         kMissingRowUs * missing;
+  return PredictUs(cost, device) + start_us + merge_us + kMissingRowUs * missing;
 }
 
 }  // namespace tilewright
