@@ -35,6 +35,22 @@ double QuadCost(const BlockFormat& format) {
   return quads >= 8 && format.sub_block == kBlock ? 0.77 : 0.92;
 }
 
+/// Words of the launch configuration, behind the number of threads.
+enum Word : std::size_t { kChunkWord = 1, kTasksWord = 2 };
+constexpr ConfigField kFields[] = {
+    kThreadsField[0],
+    {.name = "chunk", .least = 1, .most = 1 << 16, .optional = true},  ///< of packed weights, KiB
+    {.name = "tasks", .least = 1, .most = 64, .optional = true},       ///< of a worker
+};
+
+/// Whether no other instruction set of the catalog is faster on the device.
+bool IsBest(const IsaConfig& isa, const DeviceSpec& device) {
+  for (const std::uint32_t better : {kFeatureAvx512Vnni, kFeatureAvx512, kFeatureAvx2}) {
+    if (device.Has(better)) return (isa.features & better) != 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 double BlockCost(const IsaConfig& isa, const BlockFormat& format) {
@@ -158,12 +174,37 @@ struct GemmInt8::Plan {
     return chunk * panel_chunk;
   }
   int FirstTile(int task) const { return task % tile_chunks() * tile_chunk; }
+
+  bool operator==(const Plan&) const = default;
 };
 
 GemmInt8::GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format)
     : CpuKernel(InfoOf(isa, activations, format, false), DescOf(isa, activations, format)),
       isa_(isa),
       format_(format) {}
+
+std::span<const ConfigField> GemmInt8::ConfigFields() const { return kFields; }
+
+std::vector<LaunchSpec> GemmInt8::Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                        const LaunchLimits& limits) const {
+  std::vector<LaunchSpec> specs = CpuKernel::Specs(problem, device, limits);
+  if (!IsBest(isa_, device)) return specs;
+  const GemmShape shape{problem.m, problem.n, problem.k, problem.num};
+  const bool gated = problem.epilogue == Epilogue::kGatedSilu;
+  std::vector<Plan> plans = {MakePlan(shape, gated, device.cores, {})};
+  for (const int chunk : {0, 64, 512}) {
+    for (const int tasks : {0, 1, 2, 4, 8, 16, 32}) {
+      LaunchSpec spec = specs.front();
+      spec.config.words[kChunkWord] = chunk;
+      spec.config.words[kTasksWord] = tasks;
+      const Plan plan = MakePlan(shape, gated, device.cores, spec.config);
+      if (std::find(plans.begin(), plans.end(), plan) != plans.end()) continue;
+      plans.push_back(plan);
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
 
 std::optional<Rejection> GemmInt8::IsFeasible(const GemmDesc& problem) const {
   if (auto no = Kernel::IsFeasible(problem)) return no;
@@ -219,7 +260,11 @@ double GemmInt8::EstimateUs(const GemmDesc& problem, const LaunchSpec& spec,
   return std::max(compute_us, memory_us) + quantise_us + (serial ? 1 : 2) * kRegionUs;
 }
 
-GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int workers) const {
+GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int workers,
+                                  const LaunchConfig& config) const {
+  const auto word = [&config](Word which, int otherwise) {
+    return config.words[which] > 0 ? static_cast<int>(config.words[which]) : otherwise;
+  };
   Plan plan;
   plan.m = shape.m;
   plan.blocks = shape.k / kBlock;
@@ -230,9 +275,11 @@ GemmInt8::Plan GemmInt8::MakePlan(const GemmShape& shape, bool gated, int worker
   plan.tiles = CeilDiv(shape.m, desc_.tile_m);
   // With one tile a task only streams weights: four chunks a worker even out a late one. With many,
   // eight tasks a worker.
-  const int target = plan.tiles == 1 ? 4 * workers : 8 * workers;
+  const int target = word(kTasksWord, plan.tiles == 1 ? 4 : 8) * workers;
+  const std::size_t chunk_bytes = static_cast<std::size_t>(word(kChunkWord, kChunkBytes >> 10))
+                                  << 10;
   const int step = gated ? 2 : 1;
-  const int fitting = std::max<int>(1, static_cast<int>(kChunkBytes / plan.panel_bytes));
+  const int fitting = std::max<int>(1, static_cast<int>(chunk_bytes / plan.panel_bytes));
   int chunks = workers == 1 ? 1 : std::min(plan.panels / step, CeilDiv(target, plan.tiles));
   chunks = std::max({chunks, CeilDiv(plan.panels, fitting), 1});
   plan.panel_chunk = CeilDiv(CeilDiv(plan.panels, chunks), step) * step;
@@ -278,7 +325,7 @@ Status GemmInt8::LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspac
   const bool gated = args.d_layout.cols != n;
   Executor& executor = stream.exec();
   const Plan plan = MakePlan({args.a_layout.rows, n, args.a_layout.cols, 1}, gated,
-                             std::max(1, executor.workers()));
+                             std::max(1, executor.workers()), spec.config);
   auto* scratch = static_cast<std::uint8_t*>(workspace.partials);
   FillTiles(plan, args, scratch, executor);
 

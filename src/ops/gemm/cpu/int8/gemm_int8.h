@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "ops/gemm/base/cpu_kernel.h"
 #include "ops/gemm/cpu/int8/layout.h"
@@ -31,7 +33,7 @@ double BlockCost(const IsaConfig& isa, const BlockFormat& format);
 /// the device, which may be another one.
 double PeakOn(const IsaConfig& isa, const DeviceSpec& device);
 
-/// Packed weights of a task that are to stay in the L2 while row tiles pass.
+/// Packed weights of a task that are to stay in the L2 while row tiles pass, where the launch does not say.
 inline constexpr std::size_t kChunkBytes = 256 << 10;
 /// Below this many elements the caller quantises alone: a parallel region costs as much, about 2
 /// us.
@@ -65,6 +67,11 @@ class GemmInt8 final : public gemm::CpuKernel {
   /// `activations`: f32 or i8x32. `format`: of the list of formats, with HasInt8.
   GemmInt8(const IsaConfig& isa, DataType activations, const BlockFormat& format);
 
+  /// Also "chunk=N", KiB of packed weights of a task that are to stay in the L2 (kChunkBytes), and "tasks=N" of a worker
+  /// (eight, or four where one tile has all rows). Other ones are offered with the best instruction set that the device has.
+  std::span<const ConfigField> ConfigFields() const override;
+  std::vector<LaunchSpec> Specs(const GemmDesc& problem, const DeviceSpec& device,
+                                const LaunchLimits& limits) const override;
   std::optional<Rejection> IsFeasible(const GemmDesc& problem) const override;
   std::size_t PartialsBytes(const GemmDesc& problem, const LaunchSpec& spec,
                             const DeviceSpec& device) const override;
@@ -78,7 +85,7 @@ class GemmInt8 final : public gemm::CpuKernel {
   Status LaunchOn(const GemmArgs& args, const LaunchSpec& spec, Workspace& workspace,
                   Stream stream) override;
   struct Plan;
-  Plan MakePlan(const GemmShape& shape, bool gated, int workers) const;
+  Plan MakePlan(const GemmShape& shape, bool gated, int workers, const LaunchConfig& config) const;
   void FillTiles(const Plan& plan, const GemmArgs& args, std::uint8_t* scratch,
                  Executor& executor) const;
 
