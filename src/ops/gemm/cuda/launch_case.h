@@ -3,6 +3,7 @@
 #include <string>
 
 #include "device/cuda/launch.h"
+#include "tilewright/device_spec.h"
 #include "tilewright/gemm.h"
 #include "tilewright/kernel_spec.h"
 
@@ -16,6 +17,14 @@ constexpr int RowUnit(int block_values, int block_bytes) {
 }
 constexpr int RowUnit(const TypeInfo& type) {
   return RowUnit(type.block_elements, type.block_bytes);
+}
+
+/// A GPU with so many multiprocessors.
+inline DeviceSpec DeviceOf(int sm_count) {
+  DeviceSpec device;
+  device.kind = DeviceKind::kCuda;
+  device.sm_count = sm_count;
+  return device;
 }
 
 /// One row and column of 256 products by a kernel of weights in blocks, which every launcher takes.

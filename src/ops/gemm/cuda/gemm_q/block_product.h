@@ -29,6 +29,13 @@ struct BlockShape {
   bool random_blocks = false;  ///< W is made of random bits, with scales of all sizes below 1
 };
 
+/// Rows of W whose bytes are a multiple of 16, as the copy engine needs them, of at least `k` values.
+inline BlockShape PaddedShape(DataType type_w, int m, int n, int k) {
+  int ld = k;
+  while (BytesOf(type_w, ld) % 16 != 0) ld += GetTypeInfo(type_w).block_elements;
+  return {.m = m, .n = n, .k = k, .pad_w = ld - k};
+}
+
 /// Rows of bf16 times weights in blocks with an addend: random operands in guarded memory, with nothing of
 /// theirs behind their last rows, a poisoned result, and what it has to be by float64.
 class BlockProduct {

@@ -20,18 +20,12 @@
 namespace tilewright {
 namespace {
 
+using test::DeviceOf;
 using tw::Type;
 constexpr CudaArch kHopper{90, 'a'};
 constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
 
 /// A device with so many multiprocessors: their number decides how often k is split.
-DeviceSpec DeviceOf(int sm_count) {
-  DeviceSpec device;
-  device.kind = DeviceKind::kCuda;
-  device.sm_count = sm_count;
-  return device;
-}
-
 struct Problem {
   int m, n, k;
   int pad_w = 0;    ///< values between rows of W, whole blocks

@@ -25,16 +25,11 @@
 namespace tilewright {
 namespace {
 
+using test::DeviceOf;
+using test::PaddedShape;
 using tw::Type;
 constexpr CudaArch kHopper{90, 'a'};
 constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
-
-DeviceSpec DeviceOf(int sm_count) {
-  DeviceSpec device;
-  device.kind = DeviceKind::kCuda;
-  device.sm_count = sm_count;
-  return device;
-}
 
 /// `sms`: multiprocessors. Returns y.
 template <Type kW, int kTileM, int kTileN, int kStages, Type kY = Type::kF32, bool kGated = false>
@@ -93,15 +88,6 @@ std::vector<double> ExpectProduct(test::BlockShape shape, int sms = 1) {
   return bits;
 }
 
-/// Rows of W whose bytes are a multiple of 16, as the copy engine needs them, of at least `k` values.
-template <Type kType>
-test::BlockShape PaddedShape(int m, int n, int k) {
-  const TypeInfo& type = GetTypeInfo(DataTypeOf(kType));
-  int ld = k;
-  while (BytesOf(DataTypeOf(kType), ld) % 16 != 0) ld += type.block_elements;
-  return {.m = m, .n = n, .k = k, .pad_w = ld - k};
-}
-
 /// Whether the copy engine can bring k-tiles of it.
 bool OfWhole16Bytes(DataType type) {
   const TypeInfo& info = GetTypeInfo(type);
@@ -112,10 +98,10 @@ bool OfWhole16Bytes(DataType type) {
 template <Type kType>
 void ExpectBlocks(std::initializer_list<int> ks) {
   for (const int k : ks) {
-    ExpectProduct<kType, 8, 32, 3>(PaddedShape<kType>(5, 70, k));
-    ExpectProduct<kType, 16, 32, 2>(PaddedShape<kType>(18, 100, k));
-    ExpectProduct<kType, 16, 16, 4>(PaddedShape<kType>(16, 33, k));
-    ExpectProduct<kType, 8, 16, 3>(PaddedShape<kType>(6, 40, k));
+    ExpectProduct<kType, 8, 32, 3>(PaddedShape(DataTypeOf(kType), 5, 70, k));
+    ExpectProduct<kType, 16, 32, 2>(PaddedShape(DataTypeOf(kType), 18, 100, k));
+    ExpectProduct<kType, 16, 16, 4>(PaddedShape(DataTypeOf(kType), 16, 33, k));
+    ExpectProduct<kType, 8, 16, 3>(PaddedShape(DataTypeOf(kType), 6, 40, k));
   }
 }
 
@@ -129,7 +115,7 @@ TEST(GemmQrTest, BlocksOfCodesOfEveryNumberOfBlocks) {
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     if (!OfWhole16Bytes(DataTypeOf(kType))) return;
     const int block = tw::Codes<kType>::kBlock;
-    ExpectProduct<kType, 16, 32, 2>(PaddedShape<kType>(5, 70, 512 + block));
+    ExpectProduct<kType, 16, 32, 2>(PaddedShape(DataTypeOf(kType), 5, 70, 512 + block));
   });
 }
 
@@ -155,7 +141,7 @@ TEST(GemmQrTest, GateAndUpAreOneProduct) {
 TEST(GemmQrTest, BlocksOfRandomBits) {
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     if (!OfWhole16Bytes(DataTypeOf(kType))) return;
-    test::BlockShape shape = PaddedShape<kType>(20, 100, 2048);
+    test::BlockShape shape = PaddedShape(DataTypeOf(kType), 20, 100, 2048);
     shape.random_blocks = true;
     ExpectProduct<kType, 16, 32, 2>(shape);
   });
@@ -181,7 +167,7 @@ TEST(GemmQrTest, WhatF16DoesNotHoldIsMultipliedAllTheSame) {
 TEST(GemmQrTest, SlicesOfKAreAddedInTheirOrder) {
   for (const int sms : {1, 2, 3, 5, 8, 12}) {
     const auto once = [sms] {
-      test::BlockShape shape = PaddedShape<Type::kQ8_0>(20, 130, 2080);
+      test::BlockShape shape = PaddedShape(DataTypeOf(Type::kQ8_0), 20, 130, 2080);
       shape.alpha = 2;
       shape.beta = 1;
       return ExpectProduct<Type::kQ8_0, 16, 32, 2>(shape, sms);

@@ -25,16 +25,11 @@
 namespace tilewright {
 namespace {
 
+using test::DeviceOf;
+using test::PaddedShape;
 using tw::Type;
 constexpr CudaArch kHopper{90, 'a'};
 constexpr DataType DataTypeOf(Type type) { return static_cast<DataType>(type); }
-
-DeviceSpec DeviceOf(int sm_count) {
-  DeviceSpec device;
-  device.kind = DeviceKind::kCuda;
-  device.sm_count = sm_count;
-  return device;
-}
 
 /// `sms`: multiprocessors, at most so many CTAs.
 template <Type kW, int kTileM, int kTileN, int kParts, int kStages, Type kY = Type::kF32,
@@ -89,22 +84,13 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   product.Expect();
 }
 
-/// Rows of W whose bytes are a multiple of 16, as the copy engine needs them, of at least `k` values.
-template <Type kType>
-test::BlockShape PaddedShape(int m, int n, int k) {
-  const TypeInfo& type = GetTypeInfo(DataTypeOf(kType));
-  int ld = k;
-  while (BytesOf(DataTypeOf(kType), ld) % 16 != 0) ld += type.block_elements;
-  return {.m = m, .n = n, .k = k, .pad_w = ld - k};
-}
-
 /// Tiles of every number of rows, warpgroups that share rows and that do not, and edges of all kinds.
 template <Type kType>
 void ExpectBlocks(std::initializer_list<int> ks) {
   for (const int k : ks) {
-    ExpectProduct<kType, 16, 64, 4, 3>(PaddedShape<kType>(5, 70, k));
-    ExpectProduct<kType, 32, 128, 2, 2>(PaddedShape<kType>(32, 100, k));
-    ExpectProduct<kType, 64, 64, 1, 2>(PaddedShape<kType>(50, 64, k));
+    ExpectProduct<kType, 16, 64, 4, 3>(PaddedShape(DataTypeOf(kType), 5, 70, k));
+    ExpectProduct<kType, 32, 128, 2, 2>(PaddedShape(DataTypeOf(kType), 32, 100, k));
+    ExpectProduct<kType, 64, 64, 1, 2>(PaddedShape(DataTypeOf(kType), 50, 64, k));
   }
 }
 
@@ -118,7 +104,7 @@ TEST(GemmQwTest, BlocksOfCodesOfEveryNumberOfBlocks) {
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     if (GemmQwSpecsForWeight(DataTypeOf(kType), kHopper).empty()) return;  // no whole 16 bytes
     const int block = tw::Codes<kType>::kBlock;
-    ExpectProduct<kType, 16, 64, 4, 2>(PaddedShape<kType>(5, 70, 512 + block));
+    ExpectProduct<kType, 16, 64, 4, 2>(PaddedShape(DataTypeOf(kType), 5, 70, 512 + block));
   });
 }
 
@@ -143,7 +129,7 @@ TEST(GemmQwTest, GateAndUpAreOneProduct) {
 TEST(GemmQwTest, BlocksOfRandomBits) {
   cuda::ForEachBlockOfCodes([]<Type kType>() {
     if (GemmQwSpecsForWeight(DataTypeOf(kType), kHopper).empty()) return;
-    test::BlockShape shape = PaddedShape<kType>(20, 100, 2048);
+    test::BlockShape shape = PaddedShape(DataTypeOf(kType), 20, 100, 2048);
     shape.random_blocks = true;
     ExpectProduct<kType, 32, 128, 2, 2>(shape);
   });
