@@ -1,11 +1,17 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
+#include "core/test_util.h"
 #include "device/cuda/launch.h"
 #include "tilewright/device_spec.h"
 #include "tilewright/gemm.h"
 #include "tilewright/kernel_spec.h"
+#include "tilewright/operation.h"
 
 /// Helpers for tests only; no library file includes this header.
 
@@ -26,6 +32,34 @@ inline DeviceSpec DeviceOf(int sm_count) {
   device.sm_count = sm_count;
   return device;
 }
+
+/// A workspace in guarded memory, its counters zero.
+class GuardedWorkspace {
+ public:
+  explicit GuardedWorkspace(const WorkspaceSize& size)
+      : partials_(size.partials), barriers_(size.barriers) {
+    std::fill_n(Counters(), barriers_.size(), std::byte{0});
+  }
+  Workspace workspace() {
+    Workspace all;
+    all.partials = partials_.data();
+    all.partials_size = partials_.size();
+    all.barriers = barriers_.data();
+    all.barriers_size = barriers_.size();
+    return all;
+  }
+  /// Nothing was written beside it, and the next launch finds its counters zero.
+  void ExpectIntact() {
+    EXPECT_EQ(partials_.Damage() + barriers_.Damage(), "");
+    EXPECT_TRUE(std::all_of(Counters(), Counters() + barriers_.size(), [](std::byte byte) {
+      return byte == std::byte{0};
+    })) << "the next launch would count from there";
+  }
+
+ private:
+  std::byte* Counters() { return static_cast<std::byte*>(barriers_.data()); }
+  GuardedBytes partials_, barriers_;
+};
 
 /// One row and column of 256 products by a kernel of weights in blocks, which every launcher takes.
 struct LaunchCase {

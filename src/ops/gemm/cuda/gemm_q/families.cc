@@ -25,33 +25,6 @@ std::uint32_t SmemBytes(const KernelSpec& s) {
                                                        s.tile_m, s.tile_n, PartsOf(s), s.stages));
 }
 
-std::optional<Rejection> CheckTypes(const KernelSpec& s) {
-  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
-  if (s.type_a != DataType::kBF16) {
-    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "bf16");
-  }
-  if (!HasGemvCodes(s.type_b)) {
-    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
-                  "a block format with Codes in gemv_codes.cuh");
-  }
-  if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
-    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
-  }
-  // One kernel serves products with and without an addend: it costs a branch for four results.
-  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
-  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
-    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
-  }
-  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
-    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
-                  gated ? "none with the epilogue swiglu" : "that of the result");
-  }
-  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
-    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
-  }
-  return std::nullopt;
-}
-
 std::optional<Rejection> CheckTile(const KernelSpec& s) {
   constexpr std::array kRows{8, 16, 32, 64};
   constexpr std::array kColumns{32, 64, 128, 224, 256};
@@ -87,7 +60,8 @@ std::optional<Rejection> CheckTile(const KernelSpec& s) {
 }
 
 std::optional<Rejection> Check(const KernelSpec& s) {
-  if (auto no = CheckTypes(s)) return no;
+  if (s.arch.number < 80) return Reject(Reason::kDevice, s.arch.ToString(), "sm_80 or newer");
+  if (auto no = CheckGemmQTypes(s)) return no;
   if (auto no = CheckTile(s)) return no;
   if (SmemBytes(s) > MaxSmemBytes(s.arch)) {
     return Reject(Reason::kWorkspace, Format("{} bytes of shared memory", SmemBytes(s)),
@@ -129,19 +103,9 @@ constexpr Shape kManyWarpsGated = {32, 224, 14, 2, 2, 1}, kManyWarpsWide = {32, 
 /// spec.
 void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, CudaArch arch,
              const Shape& shape, SpecEpilogue epilogue = SpecEpilogue::kAdd) {
-  KernelSpec spec;
-  spec.family = kGemmQ;
-  spec.arch = arch;
-  spec.type_a = DataType::kBF16;
-  spec.type_b = weight;
-  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
-  spec.type_d = result;
-  spec.order_a = Order::kRowMajor;
-  spec.order_b = Order::kColMajor;
-  spec.epilogue = epilogue;
+  KernelSpec spec = GemmQSpecOf(kGemmQ, weight, result, arch, epilogue);
   spec.tile_m = static_cast<std::uint16_t>(shape.tile_m);
   spec.tile_n = static_cast<std::uint16_t>(shape.tile_n);
-  spec.tile_k = cuda::kGemmQTileK;
   spec.warps = static_cast<std::uint16_t>(shape.warps);
   spec.params = {shape.parts, shape.ctas, 0, 0};
   for (int stages = shape.stages; stages >= 2; --stages) {
@@ -152,16 +116,61 @@ void AddSpec(std::vector<KernelSpec>& specs, DataType weight, DataType result, C
   }
 }
 
-std::vector<KernelSpec> Catalog(CudaArch arch) {
+std::vector<KernelSpec> Catalog(CudaArch arch) { return GemmQCatalog(arch, &GemmQSpecsForWeight); }
+
+}  // namespace
+
+std::optional<Rejection> CheckGemmQTypes(const KernelSpec& s) {
+  if (s.type_a != DataType::kBF16) {
+    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "bf16");
+  }
+  if (!HasGemvCodes(s.type_b)) {
+    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
+                  "a block format with Codes in gemv_codes.cuh");
+  }
+  if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
+    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
+  }
+  // One kernel serves products with and without an addend: it costs a branch for four results.
+  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
+  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
+    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
+  }
+  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
+    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
+                  gated ? "none with the epilogue swiglu" : "that of the result");
+  }
+  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
+    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
+  }
+  return std::nullopt;
+}
+
+KernelSpec GemmQSpecOf(const char* family, DataType weight, DataType result, CudaArch arch,
+                       SpecEpilogue epilogue) {
+  KernelSpec spec;
+  spec.family = family;
+  spec.arch = arch;
+  spec.type_a = DataType::kBF16;
+  spec.type_b = weight;
+  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
+  spec.type_d = result;
+  spec.order_a = Order::kRowMajor;
+  spec.order_b = Order::kColMajor;
+  spec.epilogue = epilogue;
+  spec.tile_k = cuda::kGemmQTileK;
+  return spec;
+}
+
+std::vector<KernelSpec> GemmQCatalog(CudaArch arch,
+                                     std::vector<KernelSpec> (*of_weight)(DataType, CudaArch)) {
   std::vector<KernelSpec> specs;
   for (const BlockFormat& format : kFormats) {
-    const std::vector<KernelSpec> own = GemmQSpecsForWeight(format.type, arch);
+    const std::vector<KernelSpec> own = of_weight(format.type, arch);
     specs.insert(specs.end(), own.begin(), own.end());
   }
   return specs;
 }
-
-}  // namespace
 
 KernelFamily GemmQFamily() {
   return {.name = kGemmQ,

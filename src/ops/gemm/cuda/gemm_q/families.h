@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "tilewright/kernel_family.h"
@@ -10,6 +11,19 @@
 namespace tilewright {
 
 inline constexpr const char* kGemmQ = "gemm_q";
+
+// What gemm_q, gemm_qw and gemm_qr, rows of bf16 times weights in blocks, have in common.
+
+/// Why none of them has kernels for the types, orders and epilogue of a spec.
+std::optional<Rejection> CheckGemmQTypes(const KernelSpec& spec);
+
+/// A spec with these types, orders and epilogue and with k-tiles of kGemmQTileK; its other fields are zero.
+KernelSpec GemmQSpecOf(const char* family, DataType weight, DataType result, CudaArch arch,
+                       SpecEpilogue epilogue);
+
+/// What `of_weight` gives for every block format, in their order.
+std::vector<KernelSpec> GemmQCatalog(CudaArch arch,
+                                     std::vector<KernelSpec> (*of_weight)(DataType, CudaArch));
 
 KernelFamily GemmQFamily();
 

@@ -67,15 +67,8 @@ void ExpectProduct(const Problem& q) {
   ASSERT_EQ(GemmQSplits(spec, shape, device), q.splits);
   const WorkspaceSize size = GemmQWorkspace(spec, shape, device);
   EXPECT_EQ(size.partials != 0, q.splits > 1);
-  test::GuardedBytes partials(size.partials);
-  test::GuardedBytes barriers(size.barriers);
-  std::fill_n(static_cast<std::byte*>(barriers.data()), size.barriers, std::byte{0});
-  Workspace workspace;
-  workspace.partials = partials.data();
-  workspace.partials_size = size.partials;
-  workspace.barriers = barriers.data();
-  workspace.barriers_size = size.barriers;
-  const cuda::LaunchResult launch = GemmQLaunch(spec, product.args, device, workspace);
+  test::GuardedWorkspace memory(size);
+  const cuda::LaunchResult launch = GemmQLaunch(spec, product.args, device, memory.workspace());
   ASSERT_TRUE(launch) << launch.error().ToString();
   std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = product.ReadableW();
   std::tie(tw::emulation::other_readable_begin, tw::emulation::other_readable_end) =
@@ -89,11 +82,7 @@ void ExpectProduct(const Problem& q) {
   tw::emulation::readable_begin = nullptr;
   EXPECT_TRUE(ran) << "a launch that a GPU refuses, or a hang";
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, or a read outside of x and W";
-  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
-  const auto* counters = static_cast<const std::byte*>(barriers.data());
-  EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
-    return byte == std::byte{0};
-  })) << "the next launch would count from there";
+  memory.ExpectIntact();
   product.Expect();
 }
 

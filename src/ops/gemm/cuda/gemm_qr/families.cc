@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "artifact/spec_checks.h"
-#include "core/formats/formats.h"
 #include "core/text.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_qr/layout.h"
 #include "ops/gemm/cuda/gemm_qw/families.h"
 #include "tilewright/cuda/gemm_qr_params.h"
@@ -68,14 +68,7 @@ constexpr bool Timed(DataType weight) {
   return weight == DataType::kQ4_K || weight == DataType::kQ5_K;
 }
 
-std::vector<KernelSpec> Catalog(CudaArch arch) {
-  std::vector<KernelSpec> specs;
-  for (const BlockFormat& format : kFormats) {
-    const std::vector<KernelSpec> own = GemmQrSpecsForWeight(format.type, arch);
-    specs.insert(specs.end(), own.begin(), own.end());
-  }
-  return specs;
-}
+std::vector<KernelSpec> Catalog(CudaArch arch) { return GemmQCatalog(arch, &GemmQrSpecsForWeight); }
 
 }  // namespace
 
@@ -98,19 +91,9 @@ std::vector<KernelSpec> GemmQrSpecsForWeight(DataType weight, CudaArch arch) {
   std::vector<KernelSpec> specs;
   if (!Timed(weight)) return specs;
   const auto add = [&](DataType result, std::uint16_t tile_m, SpecEpilogue epilogue) {
-    KernelSpec spec;
-    spec.family = kGemmQr;
-    spec.arch = arch;
-    spec.type_a = DataType::kBF16;
-    spec.type_b = weight;
-    spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
-    spec.type_d = result;
-    spec.order_a = Order::kRowMajor;
-    spec.order_b = Order::kColMajor;
-    spec.epilogue = epilogue;
+    KernelSpec spec = GemmQSpecOf(kGemmQr, weight, result, arch, epilogue);
     spec.tile_m = tile_m;
     spec.tile_n = 32;
-    spec.tile_k = cuda::kGemmQTileK;
     spec.warps = kWarps;
     // As many as there is room for.
     for (spec.stages = 8; spec.stages > 2 && Check(spec); --spec.stages) {

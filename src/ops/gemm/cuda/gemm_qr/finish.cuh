@@ -71,7 +71,7 @@ struct GemmQrFinish {
   // A lane has columns 16 f + 4 (lane % 4) to the next four of rows 8 r + lane / 4.
   static constexpr int kRows = kTileM / 8, kFours = kTileN / 16;
   static_assert(kBlock == 16 && (!kGated || kFours % 2 == 0), "whole pairs of gate and up");
-  static constexpr int kPitch = kTileN + 4;
+  static constexpr int kPitch = GemmQrLayout::SumPitch(kTileN);
   static constexpr int kWarps = tilewright::cuda::kGemmQrWarps;
   using Work = GemmQrWork<kTileM, kTileN>;
   using Sums = float[kFours][4];  // of a row

@@ -126,9 +126,7 @@ struct GemmQr {
     TW_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       u32(&pairs)[2] = x.v[s][j];
-      const u32 first = pairs[0], second = pairs[1];
-      pairs[0] = PackF16(scaled(LowBF16ToF32(first)), scaled(LowBF16ToF32(second)));
-      pairs[1] = PackF16(scaled(HighBF16ToF32(first)), scaled(HighBF16ToF32(second)));
+      SplitFour(pairs[0], pairs[1], scaled, pairs[0], pairs[1]);
     }
   }
   // bf16 to f16. Where f16 does not hold a row of the k-tile as it is, it is divided by a power of two, which is left in
@@ -146,10 +144,8 @@ struct GemmQr {
       TW_UNROLL
       for (int step = 1; step <= 2; step *= 2)
         largest = MaxMagnitudeBF16x2(largest, OfPartner(largest, step));
-      const u32 low = largest << 16 & 0x7fff0000u, high = largest & 0x7fff0000u;
-      const float bound = FloatOf(low > high ? low : high);
-      // Beside a value from 2^-8 on f16 loses less than bf16 has lost.
-      const bool plain = !InAnyLane(!FitsF16(bound, 0x1p-8f));
+      const float bound = LargerOfPair(largest);
+      const bool plain = !InAnyLane(!FitsAsX(bound));
       const PowerOfTwo power = plain ? PowerOfTwo{1.0f, 1.0f} : PowerOfTwo::For(bound);
       if (lane % 4 == 0) divisors[8 * j + lane / 4] = power.inverse;
       if (plain) {

@@ -25,17 +25,25 @@ int GroupsOf(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& d
   return std::clamp(device.sm_count / others, 1, TilesN(spec, shape));
 }
 
+WorkspaceSize WorkspaceOf(const KernelSpec& spec, const GemmShape& shape, const GemmQrCut& cut) {
+  if (cut.slices == 1) return {};
+  const auto tiles =
+      static_cast<std::size_t>(cuda::GemmQTiles(shape.m, shape.n, spec.tile_m, spec.tile_n));
+  return {.barriers = tiles * sizeof(std::uint32_t),
+          .partials = tiles * static_cast<std::size_t>(cut.slices) * spec.tile_m * spec.tile_n * 4};
+}
+
 }  // namespace
 
-int GemmQrSlices(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device) {
-  // In times of a k-tile of an output tile: to start, and to add up the sums of slices.
+GemmQrCut GemmQrCutOf(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device) {
+  // To add up the sums of slices, in times of a k-tile of an output tile.
   constexpr double kMerge = 2;
   constexpr int kMostMore = 8;
   const int k_tiles = cuda::GemmQKTiles(shape.k);
   const int least = (k_tiles - 1) / cuda::kGemmQrWarps + 1;
   const int tiles = TilesN(spec, shape), rows = cuda::GemmQrTilesM(shape.m, spec.tile_m);
   const int most = std::min(least + kMostMore, k_tiles);
-  int best = least;
+  GemmQrCut best{};
   double shortest = std::numeric_limits<double>::infinity();
   for (int slices = least; slices <= most; ++slices) {
     const int groups = GroupsOf(spec, shape, device, slices);
@@ -43,23 +51,14 @@ int GemmQrSlices(const KernelSpec& spec, const GemmShape& shape, const DeviceSpe
     const auto rounds = static_cast<double>((ctas - 1) / std::max(device.sm_count, 1) + 1);
     const int of_cta = (tiles - 1) / groups + 1, depth = (k_tiles - 1) / slices + 1;
     const double time = rounds * of_cta * depth + (slices > 1 ? kMerge : 0);
-    if (time < shortest) best = slices, shortest = time;
+    if (time < shortest) best = {slices, groups}, shortest = time;
   }
   return best;
 }
 
-int GemmQrGroups(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device) {
-  return GroupsOf(spec, shape, device, GemmQrSlices(spec, shape, device));
-}
-
 WorkspaceSize GemmQrWorkspace(const KernelSpec& spec, const GemmShape& shape,
                               const DeviceSpec& device) {
-  const auto slices = static_cast<std::size_t>(GemmQrSlices(spec, shape, device));
-  if (slices == 1) return {};
-  const auto tiles =
-      static_cast<std::size_t>(cuda::GemmQTiles(shape.m, shape.n, spec.tile_m, spec.tile_n));
-  return {.barriers = tiles * sizeof(std::uint32_t),
-          .partials = tiles * slices * spec.tile_m * spec.tile_n * 4};
+  return WorkspaceOf(spec, shape, GemmQrCutOf(spec, shape, device));
 }
 
 cuda::LaunchResult GemmQrLaunch(const KernelSpec& spec, const GemmArgs& args,
@@ -67,12 +66,12 @@ cuda::LaunchResult GemmQrLaunch(const KernelSpec& spec, const GemmArgs& args,
   if (auto no = CheckFamily(spec, GemmQrFamily())) return tl::unexpected(*std::move(no));
   if (auto no = CheckGemmQwOperands(spec, args)) return tl::unexpected(*std::move(no));
   const GemmShape shape = ShapeOf(args);
-  const WorkspaceSize needed = GemmQrWorkspace(spec, shape, device);
+  const GemmQrCut cut = GemmQrCutOf(spec, shape, device);
+  const WorkspaceSize needed = WorkspaceOf(spec, shape, cut);
   if (auto no = CheckWorkspace(workspace, needed)) return tl::unexpected(*std::move(no));
-  const int slices = GemmQrSlices(spec, shape, device);
   const KernelLaunchShape compiled = GemmQrFamily().launch(spec);
   cuda::CudaLaunch launch;
-  launch.grid = {static_cast<std::uint32_t>(slices * GemmQrGroups(spec, shape, device)),
+  launch.grid = {static_cast<std::uint32_t>(cut.slices * cut.groups),
                  static_cast<std::uint32_t>(cuda::GemmQrTilesM(shape.m, spec.tile_m)), 1};
   launch.block = {compiled.threads, 1, 1};
   launch.dynamic_smem_bytes = compiled.dynamic_smem_bytes;
@@ -89,7 +88,7 @@ cuda::LaunchResult GemmQrLaunch(const KernelSpec& spec, const GemmArgs& args,
       .m = shape.m,
       .n = shape.n,
       .k = shape.k,
-      .slices = slices,
+      .slices = cut.slices,
       .alpha = args.alpha,
       .beta = args.beta,
       .w_constant = args.constant_b ? 1 : 0,

@@ -10,12 +10,14 @@
 
 namespace tilewright {
 
-/// Into how many parts of whole k-tiles k is divided: at least so many that a CTA has a warp for each of its k-tiles;
-/// more where the output tiles fill the multiprocessors better then.
-int GemmQrSlices(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);
-
-/// CTAs that have the same part of k and the same rows of x, and share the output tiles.
-int GemmQrGroups(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);
+/// How the CTAs of a product divide it.
+struct GemmQrCut {
+  /// Parts of whole k-tiles of k: at least so many that a CTA has a warp for each of its k-tiles; more where the output
+  /// tiles fill the multiprocessors better then.
+  int slices;
+  int groups;  ///< CTAs that have the same part of k and the same rows of x, and share the output tiles
+};
+GemmQrCut GemmQrCutOf(const KernelSpec& spec, const GemmShape& shape, const DeviceSpec& device);
 
 /// Sums and counters of the CTAs that share output tiles; nothing where none do.
 WorkspaceSize GemmQrWorkspace(const KernelSpec& spec, const GemmShape& shape,

@@ -52,15 +52,8 @@ std::vector<double> ExpectProduct(test::BlockShape shape, int sms = 1) {
   const DeviceSpec device = DeviceOf(sms);
   const WorkspaceSize size =
       GemmQrWorkspace(spec, {.m = shape.m, .n = shape.n, .k = shape.k}, device);
-  test::GuardedBytes partials(size.partials);
-  test::GuardedBytes barriers(size.barriers);
-  std::fill_n(static_cast<std::byte*>(barriers.data()), size.barriers, std::byte{0});
-  Workspace workspace;
-  workspace.partials = partials.data();
-  workspace.partials_size = size.partials;
-  workspace.barriers = barriers.data();
-  workspace.barriers_size = size.barriers;
-  cuda::LaunchResult launch = GemmQrLaunch(spec, product.args, device, workspace);
+  test::GuardedWorkspace memory(size);
+  cuda::LaunchResult launch = GemmQrLaunch(spec, product.args, device, memory.workspace());
   EXPECT_TRUE(launch) << launch.error().ToString();
   if (!launch) return {};
   EXPECT_TRUE(cuda::EncodeMaps(*launch, &tw::emulation::EncodeMap));
@@ -75,11 +68,7 @@ std::vector<double> ExpectProduct(test::BlockShape shape, int sms = 1) {
   });
   tw::emulation::readable_begin = nullptr;
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
-  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
-  const auto* counters = static_cast<const std::byte*>(barriers.data());
-  EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
-    return byte == std::byte{0};
-  })) << "the next launch would count from there";
+  memory.ExpectIntact();
   product.RoundWeights(&test::RoundAsGemmQw<float>);
   product.Expect();
   std::vector<double> bits = product.Result();
@@ -274,9 +263,8 @@ TEST(GemmQrLaunchTest, SlicesFillTheMultiprocessors) {
   Refusals r;
   const auto grid = [&r](int n, int k) {
     r.SetShape(n, k);
-    const GemmShape shape{.m = 1, .n = n, .k = k};
-    const int slices = GemmQrSlices(r.spec, shape, r.device);
-    return std::pair(slices, GemmQrGroups(r.spec, shape, r.device));
+    const GemmQrCut cut = GemmQrCutOf(r.spec, {.m = 1, .n = n, .k = k}, r.device);
+    return std::pair(cut.slices, cut.groups);
   };
   EXPECT_EQ(grid(28672, 4096), std::pair(2, 66));
   EXPECT_EQ(grid(4096, 4096), std::pair(2, 66));

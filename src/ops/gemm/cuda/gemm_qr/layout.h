@@ -22,13 +22,15 @@ struct GemmQrLayout {
   int line_bytes, stage_bytes, sum_pitch, sum_bytes;
   int sums, divisors, barriers, bytes;
 
+  /// Four columns more: rows 0, 2, 4 and 6 of x in four groups of eight banks.
+  static constexpr int SumPitch(int tile_n) { return tile_n + 4; }
+
   static constexpr GemmQrLayout Of(const GemmQrShape& s) {
     constexpr int kWarps = tilewright::cuda::kGemmQrWarps;
     GemmQrLayout all{};
     all.line_bytes = tilewright::cuda::GemmQwLineBytes(s.block_bytes, s.block_elements);
     all.stage_bytes = s.tile_n * all.line_bytes;
-    // Four columns more: rows 0, 2, 4 and 6 of x in four groups of eight banks.
-    all.sum_pitch = s.tile_n + 4;
+    all.sum_pitch = SumPitch(s.tile_n);
     all.sum_bytes = s.tile_m * all.sum_pitch * 4;
     all.sums = kWarps * s.stages * all.stage_bytes;
     all.divisors = all.sums + kSumBuffers * kWarps * all.sum_bytes;

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "artifact/spec_checks.h"
-#include "core/formats/formats.h"
 #include "core/text.h"
+#include "ops/gemm/cuda/gemm_q/families.h"
 #include "ops/gemm/cuda/gemm_qw/layout.h"
 #include "ops/gemm/cuda/gemv/families.h"
 #include "tilewright/cuda/gemm_qw_params.h"
@@ -96,48 +96,18 @@ constexpr std::array kHigh = {GemmQwTile{32, 192, 1}, GemmQwTile{32, 256, 1}};
 
 bool Timed(DataType weight) { return weight == DataType::kQ8_0 || weight == DataType::kQ4_K; }
 
-std::vector<KernelSpec> Catalog(CudaArch arch) {
-  std::vector<KernelSpec> specs;
-  for (const BlockFormat& format : kFormats) {
-    const std::vector<KernelSpec> own = GemmQwSpecsForWeight(format.type, arch);
-    specs.insert(specs.end(), own.begin(), own.end());
-  }
-  return specs;
-}
+std::vector<KernelSpec> Catalog(CudaArch arch) { return GemmQCatalog(arch, &GemmQwSpecsForWeight); }
 
 }  // namespace
 
 std::optional<Rejection> CheckGemmQwTypes(const KernelSpec& s) {
   if (s.arch != CudaArch{90, 'a'}) return Reject(Reason::kDevice, s.arch.ToString(), "sm_90a");
-  if (s.type_a != DataType::kBF16) {
-    return Reject(Reason::kType, Format("type_a = {}", DataTypeName(s.type_a)), "bf16");
-  }
-  if (!HasGemvCodes(s.type_b)) {
-    return Reject(Reason::kType, Format("type_b = {}", DataTypeName(s.type_b)),
-                  "a block format with Codes in gemv_codes.cuh");
-  }
-  if (LineBytes(s.type_b) % kCopyAlignment != 0) {
-    return Reject(Reason::kType,
-                  Format("type_b = {}, {} values of {} bytes", DataTypeName(s.type_b),
-                         cuda::kGemmQTileK, LineBytes(s.type_b)),
-                  Format("a multiple of {} bytes", kCopyAlignment));
-  }
-  if (s.type_d != DataType::kBF16 && s.type_d != DataType::kF32) {
-    return Reject(Reason::kType, Format("type_d = {}", DataTypeName(s.type_d)), "bf16 or f32");
-  }
-  // One kernel serves products with and without an addend: it costs a branch for four results.
-  const bool gated = s.epilogue == SpecEpilogue::kSwiGlu;
-  if (!gated && s.epilogue != SpecEpilogue::kAdd) {
-    return Reject(Reason::kEpilogue, std::string(SpecEpilogueName(s.epilogue)), "add or swiglu");
-  }
-  if (s.type_c != (gated ? DataType::kNone : s.type_d)) {
-    return Reject(Reason::kType, Format("type_c = {}", DataTypeName(s.type_c)),
-                  gated ? "none with the epilogue swiglu" : "that of the result");
-  }
-  if (s.order_a != Order::kRowMajor || s.order_b != Order::kColMajor) {
-    return Reject(Reason::kOrder, "other orders", "k contiguous in both: A row-major, B col-major");
-  }
-  return std::nullopt;
+  if (auto no = CheckGemmQTypes(s)) return no;
+  if (LineBytes(s.type_b) % kCopyAlignment == 0) return std::nullopt;
+  return Reject(Reason::kType,
+                Format("type_b = {}, {} values of {} bytes", DataTypeName(s.type_b),
+                       cuda::kGemmQTileK, LineBytes(s.type_b)),
+                Format("a multiple of {} bytes", kCopyAlignment));
 }
 
 KernelFamily GemmQwFamily() {
@@ -157,19 +127,9 @@ Status AddGemmQwFamily(KernelFamilies& families) { return families.Add(GemmQwFam
 
 std::optional<KernelSpec> GemmQwSpec(DataType weight, DataType result, CudaArch arch,
                                      const GemmQwTile& tile, SpecEpilogue epilogue) {
-  KernelSpec spec;
-  spec.family = kGemmQw;
-  spec.arch = arch;
-  spec.type_a = DataType::kBF16;
-  spec.type_b = weight;
-  spec.type_c = epilogue == SpecEpilogue::kAdd ? result : DataType::kNone;
-  spec.type_d = result;
-  spec.order_a = Order::kRowMajor;
-  spec.order_b = Order::kColMajor;
-  spec.epilogue = epilogue;
+  KernelSpec spec = GemmQSpecOf(kGemmQw, weight, result, arch, epilogue);
   spec.tile_m = static_cast<std::uint16_t>(tile.m);
   spec.tile_n = static_cast<std::uint16_t>(tile.n);
-  spec.tile_k = cuda::kGemmQTileK;
   spec.params = {tile.parts, 1, 0, 0};
   spec.warps = static_cast<std::uint16_t>(WarpsFor(spec));
   for (int stages = kMostStages; stages >= kLeastStages; --stages) {

@@ -53,15 +53,8 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   const DeviceSpec device = DeviceOf(sms);
   const WorkspaceSize size =
       GemmQwWorkspace(spec, {.m = shape.m, .n = shape.n, .k = shape.k}, device);
-  test::GuardedBytes partials(size.partials);
-  test::GuardedBytes barriers(size.barriers);
-  std::fill_n(static_cast<std::byte*>(barriers.data()), size.barriers, std::byte{0});
-  Workspace workspace;
-  workspace.partials = partials.data();
-  workspace.partials_size = size.partials;
-  workspace.barriers = barriers.data();
-  workspace.barriers_size = size.barriers;
-  cuda::LaunchResult launch = GemmQwLaunch(spec, product.args, device, workspace);
+  test::GuardedWorkspace memory(size);
+  cuda::LaunchResult launch = GemmQwLaunch(spec, product.args, device, memory.workspace());
   ASSERT_TRUE(launch) << launch.error().ToString();
   ASSERT_TRUE(cuda::EncodeMaps(*launch, &tw::emulation::EncodeMap));
   std::tie(tw::emulation::readable_begin, tw::emulation::readable_end) = product.ReadableX();
@@ -75,11 +68,7 @@ void ExpectProduct(test::BlockShape shape, int sms = 1) {
   });
   tw::emulation::readable_begin = nullptr;
   EXPECT_FALSE(tw::emulation::fault) << "an illegal access, a surplus arrival or a hang";
-  EXPECT_EQ(partials.Damage() + barriers.Damage(), "");
-  const auto* counters = static_cast<const std::byte*>(barriers.data());
-  EXPECT_TRUE(std::all_of(counters, counters + size.barriers, [](std::byte byte) {
-    return byte == std::byte{0};
-  })) << "the next launch would count from there";
+  memory.ExpectIntact();
   product.RoundWeights(&test::RoundAsGemmQw<float>);
   product.Expect();
 }
@@ -138,7 +127,7 @@ TEST(GemmQwTest, BlocksOfRandomBits) {
 // Weights and activations beyond f16 on either side, and one of them beside the other as usual; alpha makes
 // the product one of ordinary size.
 TEST(GemmQwTest, WhatF16DoesNotHoldIsMultipliedAllTheSame) {
-  for (const auto [x_scale, w_scale] : std::initializer_list<std::pair<double, double>>{
+  for (const auto& [x_scale, w_scale] : std::initializer_list<std::pair<double, double>>{
            {1e6, 0.05}, {1e-9, 0.05}, {1, 1e4}, {1, 1e-5}, {1e20, 1e4}, {1e-20, 1e-5}}) {
     SCOPED_TRACE(testing::Message() << x_scale << " times " << w_scale);
     const auto alpha = static_cast<float>(1 / (x_scale * w_scale));

@@ -177,12 +177,6 @@ struct QwProduct {
       largest = MaxMagnitudeBF16x2(largest, OfPartner(largest, step));
     return LargerOfPair(largest);
   }
-  TW_DEVICE static float LargerOfPair(u32 magnitudes) {
-    const u32 low = magnitudes << 16 & 0x7fff0000u, high = magnitudes & 0x7fff0000u;
-    return FloatOf(low > high ? low : high);
-  }
-  // Beside a value from 2^-8 on f16 loses less than bf16 has lost.
-  TW_DEVICE static bool FitsAsX(float largest) { return FitsF16(largest, 0x1p-8f); }
   TW_DEVICE void StoreX(int stage, int warp, int lane, const Rows& rows) const {
     const int own = stage * kLayout.stage_bytes;
     bool divided = false;
@@ -220,9 +214,7 @@ struct QwProduct {
   TW_DEVICE static void SplitX(const u32 (&pairs)[4], Scale scaled, u32 (&even)[2], u32 (&odd)[2]) {
     TW_UNROLL
     for (int j = 0; j < 2; ++j) {
-      const u32 first = pairs[2 * j], second = pairs[2 * j + 1];
-      even[j] = PackF16(scaled(LowBF16ToF32(first)), scaled(LowBF16ToF32(second)));
-      odd[j] = PackF16(scaled(HighBF16ToF32(first)), scaled(HighBF16ToF32(second)));
+      SplitFour(pairs[2 * j], pairs[2 * j + 1], scaled, even[j], odd[j]);
     }
   }
   // Where the even ones go in x of a k-tile; the odd ones go kStepBytes / 2 behind them.
@@ -272,7 +264,7 @@ struct QwProduct {
   // ahead where a warp has the registers for it.
   static constexpr int kAhead = kTasks <= 8 && kThreads <= 384 ? 2 : 1;
   // K-tiles of W that are fetched in front of x, whose loads would have to wait for more of them.
-  static constexpr int kInFrontOfX = kStages < 2 ? kStages : 2;
+  static constexpr int kInFrontOfX = 2;
   TW_DEVICE void Produce(int warp, int lane) const {
     const bool leader = warp == 0 && lane == 0;
     const int count = end - begin;

@@ -49,6 +49,20 @@ TW_DEVICE bool FitsF16(float bound, float least) {
   return bound < 32768.0f && (bound >= least || bound == 0.0f);
 }
 
+// Of x in bf16. `magnitudes`: a word of MaxMagnitudeBF16x2.
+TW_DEVICE float LargerOfPair(u32 magnitudes) {
+  const u32 low = magnitudes << 16 & 0x7fff0000u, high = magnitudes & 0x7fff0000u;
+  return FloatOf(low > high ? low : high);
+}
+/// Beside a value from 2^-8 on f16 loses less than bf16 has lost.
+TW_DEVICE bool FitsAsX(float largest) { return FitsF16(largest, 0x1p-8f); }
+/// Four values of x as f16: the even and the odd ones, as ScaledPart has those of W.
+template <class Scale>
+TW_DEVICE void SplitFour(u32 first, u32 second, Scale scaled, u32& even, u32& odd) {
+  even = PackF16(scaled(LowBF16ToF32(first)), scaled(LowBF16ToF32(second)));
+  odd = PackF16(scaled(HighBF16ToF32(first)), scaled(HighBF16ToF32(second)));
+}
+
 /// Which of the kBlocks sub-blocks of a part lane t of four prepares, in its slot `slot` of kBlockSlots.
 template <int kBlocks>
 TW_DEVICE int BlockOf(int t, int slot) {

@@ -232,8 +232,7 @@ double EstimateGemmQw(const KernelSpec& spec, const GemmDesc& desc, const Device
 double EstimateGemmQr(const KernelSpec& spec, const GemmDesc& desc, const DeviceSpec& device) {
   const TypeInfo& weight = GetTypeInfo(spec.type_b);
   const GemmShape shape{.m = desc.m, .n = desc.n, .k = desc.k};
-  const int slices = GemmQrSlices(spec, shape, device);
-  const int groups = GemmQrGroups(spec, shape, device);
+  const auto [slices, groups] = GemmQrCutOf(spec, shape, device);
   const double tiles_m = cuda::GemmQrTilesM(desc.m, spec.tile_m);
   LaunchCost cost;
   cost.ctas = static_cast<std::int64_t>(tiles_m * slices * groups);

@@ -68,13 +68,17 @@ std::optional<Rejection> HopperFeasible(const KernelSpec& spec, const GemmDesc& 
   return MmaFeasible(spec, desc);
 }
 
+/// Where the grid has a row of CTAs for every `tile_m` rows.
+std::optional<Rejection> CheckGridRows(const GemmDesc& desc, int tile_m) {
+  constexpr std::int64_t kMostRows = 65535;  // of CTAs
+  const std::int64_t most = kMostRows * tile_m;
+  if (desc.m <= most) return std::nullopt;
+  return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", most)};
+}
+
 std::optional<Rejection> GemvFeasible(const KernelSpec& spec, const GemmDesc& desc) {
   if (auto no = CheckExtents(desc)) return no;
-  constexpr std::int64_t kMostRows = 65535;  // of CTAs in the grid
-  const std::int64_t most = kMostRows * spec.tile_m;
-  if (desc.m > most) {
-    return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", most)};
-  }
+  if (auto no = CheckGridRows(desc, spec.tile_m)) return no;
   if (desc.k > cuda::kGemvMaxLdx) {
     return Rejection{Reason::kShape, Format("k = {}", desc.k),
                      Format("at most {}", cuda::kGemvMaxLdx)};
@@ -97,10 +101,7 @@ std::optional<Rejection> CheckNorm(const GemmDesc& desc) {
 
 std::optional<Rejection> StreamFeasible(const KernelSpec& spec, const GemmDesc& desc) {
   if (auto no = CheckExtents(desc)) return no;
-  constexpr std::int32_t kMostRows = 65535;  // of CTAs in the grid
-  if (desc.m > kMostRows) {
-    return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", kMostRows)};
-  }
+  if (auto no = CheckGridRows(desc, 1)) return no;
   if (desc.k % cuda::kGemvStreamPack != 0 || desc.k > GemvStreamMaxK(spec)) {
     return Rejection{
         Reason::kShape, Format("k = {}", desc.k),
@@ -158,13 +159,9 @@ std::optional<Rejection> GemmQwFeasible(const KernelSpec& spec, const GemmDesc& 
   return CheckAlignment("B", desc.align_b, kCopyAlignment);
 }
 
-/// The same, and CTAs that stay are not counted by output tiles: of those there is a row for every tile_m rows of x.
 std::optional<Rejection> GemmQrFeasible(const KernelSpec& spec, const GemmDesc& desc) {
   if (auto no = GemmQwFeasible(spec, desc)) return no;
-  constexpr std::int64_t kMostRows = 65535;  // of CTAs in the grid
-  const std::int64_t most = kMostRows * spec.tile_m;
-  if (desc.m <= most) return std::nullopt;
-  return Rejection{Reason::kShape, Format("m = {}", desc.m), Format("at most {}", most)};
+  return CheckGridRows(desc, spec.tile_m);
 }
 
 WorkspaceSize WorkspaceOfGemmQw(const KernelSpec& spec, const GemmDesc& desc,
