@@ -33,11 +33,14 @@ bool Calibrate(const ContextOptions& options, const std::string& folder, Executo
   return true;
 }
 
-/// What vendor kernels call, each library once: "onednn-2.6.3-...". Their fingerprints say it.
+/// What vendor kernels call, each library once: "onednn-2.6.3-...". Their fingerprints say it, in front of
+/// a "+" if they have one.
 std::string LibrariesOf(const Registry& gemm) {
   std::set<std::string> libraries;
   for (const Kernel* kernel : gemm.kernels()) {
-    if (kernel->info().provider == Provider::kVendor) libraries.insert(kernel->info().fingerprint);
+    if (kernel->info().provider != Provider::kVendor) continue;
+    const std::string& fingerprint = kernel->info().fingerprint;
+    libraries.insert(fingerprint.substr(0, fingerprint.find('+')));
   }
   std::string text;
   for (const std::string& library : libraries)

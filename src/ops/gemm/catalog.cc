@@ -8,7 +8,8 @@
 #include "ops/gemm/cpu/w8a8/gemm_w8a8.h"
 #include "ops/gemm/register.h"
 #if defined(TILEWRIGHT_GEMM_ONEDNN)
-#include "ops/gemm/cpu/onednn_gemm.h"
+#include "ops/gemm/cpu/onednn/onednn_gemm.h"
+#include "ops/gemm/cpu/onednn/onednn_panels.h"
 #endif
 #if defined(TILEWRIGHT_GEMM_INT8)
 #include "ops/gemm/cpu/amx/register.h"
@@ -100,6 +101,12 @@ void AddGemm(Registry& registry) {
   AddGemmW8A8(registry);
 #if defined(TILEWRIGHT_GEMM_ONEDNN)
   Put<gemm::OneDnnGemm>(registry);
+  Put<gemm::OneDnnPanels>(registry, DataType::kF32, Precision::kF32);
+  Put<gemm::OneDnnPanels>(registry, DataType::kBF16, Precision::kBF16);
+  for (const DataType type : {DataType::kF32, DataType::kF16, DataType::kBF16})
+    Put<gemm::OneDnnPanels>(registry, type, Precision::kW8A8);
+  for (const BlockFormat& format : kFormats)
+    Put<gemm::OneDnnPanels>(registry, format.type, Precision::kW8A8);
 #endif
 }
 

@@ -23,6 +23,9 @@ constexpr Pack kPackF16x16 = 0x02;
 constexpr Pack kPackBF16x16x2 = 0x04;
 /// int8 with one scale a column, of weights of any type: cpu/w8a8/layout.h.
 constexpr Pack kPackI8x16x4 = 0x05;
+/// Strips of 64 columns in oneDNN's layout, [strip][k][64], [strip][k / 2][64][2] and, of weights of any type
+/// by int8 with one scale a column, [strip][k / 4][64][4]: cpu/onednn/onednn_panels.h.
+constexpr Pack kPackF32x64 = 0x06, kPackBF16x64x2 = 0x07, kPackI8x64x4 = 0x08;
 /// [panel][block of k]: compressed, members interleaved over the 16 columns.
 constexpr Pack PanelPack(const BlockFormat& format) {
   return static_cast<Pack>(0x200 + format.gguf_type);
@@ -42,15 +45,18 @@ struct PackRow {
   std::string name() const { return std::string(stem).append(shape); }
 };
 constexpr auto kPackTable = [] {
-  std::array<PackRow, static_cast<std::size_t>(6 + 2 * kFormatCount)> table = {{
+  std::array<PackRow, static_cast<std::size_t>(9 + 2 * kFormatCount)> table = {{
       {kPackPlain, "plain", ""},
       {kPackAny, "any", ""},
       {kPackF32x16, "f32", "x16"},
       {kPackF16x16, "f16", "x16"},
       {kPackBF16x16x2, "bf16", "x16x2"},
       {kPackI8x16x4, "i8", "x16x4"},
+      {kPackF32x64, "f32", "x64"},
+      {kPackBF16x64x2, "bf16", "x64x2"},
+      {kPackI8x64x4, "i8", "x64x4"},
   }};
-  std::size_t next = 6;
+  std::size_t next = 9;
   for (const BlockFormat& format : kFormats) {
     table[next++] = {PanelPack(format), format.name, "x16"};
     table[next++] = {Int8Pack(format), format.name, "x16x4"};

@@ -11,6 +11,7 @@
 #include "core/fingerprint.h"
 #include "ops/gemm/base/packs.h"
 #include "ops/gemm/cpu/common.h"
+#include "ops/gemm/cpu/w8a8/pack.h"
 #include "ops/gemm/formats.h"
 
 namespace tilewright::gemm_w8a8 {
@@ -98,10 +99,7 @@ std::span<const ConfigField> GemmW8A8::ConfigFields() const { return kFields; }
 
 std::optional<Rejection> GemmW8A8::IsFeasible(const GemmDesc& problem) const {
   if (auto no = Kernel::IsFeasible(problem)) return no;
-  if (problem.k > kMostK) {
-    return Rejection{Reason::kShape, fmt::format("k = {}", problem.k),
-                     fmt::format("k <= {}, whose sums fit int32", kMostK)};
-  }
+  if (auto no = CheckDepth(problem.k)) return no;
   return gemm::CheckDense(problem);
 }
 
@@ -164,33 +162,11 @@ std::size_t GemmW8A8::PackedBytes(const MatrixLayout& b) const {
 
 Status GemmW8A8::PackB(const void* plain, const MatrixLayout& b, void* packed,
                        Stream stream) const {
-  const int block = gemm::BlockElements(type_b_);
-  if (b.num != 1 || b.type != type_b_ || b.order != Order::kColMajor || b.pack != kPackPlain ||
-      b.rows < 1 || b.rows > kMostK || b.cols < 1 || b.ld < b.rows || b.rows % block != 0 ||
-      b.ld % block != 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} packs one plain column-major matrix of {}, k up to {} and ld >= k "
-                            "multiples of {}; got {} of {}, pack {}, k = {}, n = {}, ld = {}",
-                            name(), DataTypeName(type_b_), kMostK, block, b.num,
-                            DataTypeName(b.type), PackName(b.pack), b.rows, b.cols, b.ld));
-  }
-  const auto* bytes = static_cast<const std::uint8_t*>(plain);
-  const std::size_t column_bytes = BytesOf(type_b_, b.ld);
-  const int k = b.rows;
+  if (Status ok = CheckPlainWeights(name(), type_b_, b); !ok) return ok;
   stream.exec().Run(CeilDiv(b.cols, kColumns), [&](int panel, int) {
-    const int first = panel * kColumns, count = std::min(kColumns, b.cols - first);
-    // Decoded exactly, then to f32: the same value whatever decodes.
-    std::vector<double> exact(static_cast<std::size_t>(k));
-    std::vector<float> columns(static_cast<std::size_t>(count) * exact.size());
-    for (int c = 0; c < count; ++c) {
-      const std::uint8_t* from = bytes + static_cast<std::size_t>(first + c) * column_bytes;
-      // Every type of the catalog decodes.
-      static_cast<void>(DecodeRow(type_b_, from, k, exact.data()));
-      std::transform(exact.begin(), exact.end(), columns.begin() + std::ptrdiff_t{c} * k,
-                     [](double value) { return static_cast<float>(value); });
-    }
-    PackPanel(columns.data(), k, count, k,
-              static_cast<std::uint8_t*>(packed) + static_cast<std::size_t>(panel) * PanelBytes(k));
+    PackPanelOf(
+        type_b_, plain, b, panel,
+        static_cast<std::uint8_t*>(packed) + static_cast<std::size_t>(panel) * PanelBytes(b.rows));
   });
   return {};
 }

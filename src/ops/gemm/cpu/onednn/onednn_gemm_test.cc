@@ -1,4 +1,4 @@
-#include "ops/gemm/cpu/onednn_gemm.h"
+#include "ops/gemm/cpu/onednn/onednn_gemm.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -1,8 +1,7 @@
-#include "ops/gemm/cpu/onednn_gemm.h"
+#include "ops/gemm/cpu/onednn/onednn_gemm.h"
 
 #include <dnnl.h>
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <array>
@@ -12,27 +11,13 @@
 #include <vector>
 
 #include "ops/gemm/cpu/common.h"
+#include "ops/gemm/cpu/onednn/library.h"
 #include "tilewright/device.h"
 
 namespace tilewright::gemm {
 namespace {
 
-// oneDNN picks its code by what the processor has and hears nothing of our cap: it needs all of
-// this machine's level, so that a device below it refuses it.
-std::uint32_t FeaturesOfThisMachine() {
-  static const std::uint32_t features = [] {
-    std::uint32_t bits = 0;
-    const Isa isa = DetectCpuCappedAt(Isa::kAmx).isa;
-    if (isa >= Isa::kAvx2) bits |= kFeatureAvx2;
-    if (isa >= Isa::kAvx512) bits |= kFeatureAvx512;
-    if (isa >= Isa::kAmx) bits |= kFeatureAmxTile;
-    return bits;
-  }();
-  return features;
-}
-
 KernelInfo OneDnnInfo() {
-  const dnnl_version_t* version = dnnl_version();
   KernelInfo info;
   info.name = FormatKernelId({.a = "f32",
                               .b = "f32",
@@ -42,8 +27,7 @@ KernelInfo OneDnnInfo() {
                               .tile = "1x1",
                               .pack = "plain",
                               .flag = "pieces"});
-  info.fingerprint = fmt::format("onednn-{}.{}.{}-{}", version->major, version->minor,
-                                 version->patch, version->hash);
+  info.fingerprint = OneDnnFingerprint();
   info.provider = Provider::kVendor;
   info.features = FeaturesOfThisMachine();
   return info;
@@ -145,23 +129,6 @@ dnnl_status_t RunPiece(const Sgemm& all, const Pieces& pieces, int piece, float 
   return dnnl_sgemm(part.trans_x, part.trans_y, part.rows, part.cols, part.k, alpha, part.x,
                     part.ld_x, part.y, part.ld_y, beta, part.z, part.ld_z);
 }
-
-// A team of one for the calling thread as long as it lives: oneDNN then starts none. The number is
-// a variable of each thread, here one of the caller's.
-class OneOpenMpThread {
- public:
-  OneOpenMpThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~OneOpenMpThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneOpenMpThread(const OneOpenMpThread&) = delete;
-  OneOpenMpThread& operator=(const OneOpenMpThread&) = delete;
-
- private:
-  int before_;
-};
 
 }  // namespace
 
